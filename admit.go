@@ -214,7 +214,10 @@ func (k *KindBuilder[T]) AdmitUpdateWith(make func(env *Env) (AdmitUpdateFunc[T]
 }
 
 // beside returns the constructor of a hook that sees the other objects; nil for none.
-func beside[T any, F ~func(context.Context, Request[T], []*T) error](name string, make func(env *Env) (F, error)) func(env any) (define.BesideAdmission, error) {
+func beside[T any, F ~func(context.Context, Request[T], []*T) error](
+	name string,
+	make func(env *Env) (F, error),
+) func(env any) (define.BesideAdmission, error) {
 	if make == nil {
 		return nil
 	}

@@ -42,19 +42,51 @@ var districts = []struct {
 
 // public lists what each public package imports of ours.
 var public = map[string][]string{
-	"":                {"api", "config", "internal/base/apierr", "internal/base/budget", "internal/base/ordered", "internal/model/admit", "internal/model/define", "internal/model/informer", "internal/program/cli", "internal/program/plan", "internal/program/serve", "store/driver"},
-	"annextest":       {"", "internal/model/convert", "internal/model/define", "internal/testing/testlog", "store/memory"},
-	"api":             {}, // clients link it
-	"config":          {"store/driver"},
-	"controlplane":    {"", "internal/controlplane/aggregate", "internal/controlplane/builtin", "internal/controlplane/crds", "internal/controlplane/garbage", "internal/controlplane/migration", "internal/controlplane/policies", "internal/controlplane/publish", "internal/controlplane/quota", "internal/model/admit", "internal/model/define", "internal/program/serve", "internal/server/loopback"},
-	"docs":            {}, // tests of the pages
-	"operation":       {"", "api", "internal/model/define", "internal/server/operations", "operation/v1"},
-	"operation/v1":    {"api"}, // clients link it
-	"store":           {"store/driver"},
-	"store/driver":    {"store/journal"},
-	"store/embedded":  {"store/driver", "store/journal"}, // journals do not import each other
-	"store/etcd":      {"internal/base/apierr", "internal/base/budget", "store", "store/driver"},
-	"store/files":     {"internal/base/yamlsize", "store/driver", "store/embedded", "store/journal"}, // the embedded journal holds its objects, and the files follow
+	"": {
+		"api",
+		"config",
+		"internal/base/apierr",
+		"internal/base/budget",
+		"internal/base/ordered",
+		"internal/model/admit",
+		"internal/model/define",
+		"internal/model/informer",
+		"internal/program/cli",
+		"internal/program/plan",
+		"internal/program/serve",
+		"store/driver",
+	},
+	"annextest": {"", "internal/model/convert", "internal/model/define", "internal/testing/testlog", "store/memory"},
+	"api":       {}, // clients link it
+	"config":    {"store/driver"},
+	"controlplane": {
+		"",
+		"internal/controlplane/aggregate",
+		"internal/controlplane/builtin",
+		"internal/controlplane/crds",
+		"internal/controlplane/garbage",
+		"internal/controlplane/migration",
+		"internal/controlplane/policies",
+		"internal/controlplane/publish",
+		"internal/controlplane/quota",
+		"internal/model/admit",
+		"internal/model/define",
+		"internal/program/serve",
+		"internal/server/loopback",
+	},
+	"docs":           {}, // tests of the pages
+	"operation":      {"", "api", "internal/model/define", "internal/server/operations", "operation/v1"},
+	"operation/v1":   {"api"}, // clients link it
+	"store":          {"store/driver"},
+	"store/driver":   {"store/journal"},
+	"store/embedded": {"store/driver", "store/journal"}, // journals do not import each other
+	"store/etcd":     {"internal/base/apierr", "internal/base/budget", "store", "store/driver"},
+	"store/files": {
+		"internal/base/yamlsize",
+		"store/driver",
+		"store/embedded",
+		"store/journal",
+	}, // the embedded journal holds its objects, and the files follow
 	"store/journal":   {},
 	"store/memory":    {"store/driver", "store/journal"},
 	"store/storetest": {"internal/storage/mvcc", "internal/testing/testwait", "store", "store/journal"},
@@ -70,7 +102,12 @@ var linked = map[string]string{
 
 // forTests are packages of districts that only tests import; so is the district testing, but for the
 // packages here of public packages that are for tests themselves.
-var forTests = []string{"internal/aggregated/cluster/clustertest", "internal/identity/auth/authtest", "internal/server/streams/streamtest", "internal/storage/encryption/kmstest"}
+var forTests = []string{
+	"internal/aggregated/cluster/clustertest",
+	"internal/identity/auth/authtest",
+	"internal/server/streams/streamtest",
+	"internal/storage/encryption/kmstest",
+}
 
 // forbidden are packages that must not be linked, with the reason.
 var forbidden = map[string]string{
@@ -193,7 +230,11 @@ func TestImports_pointDown(t *testing.T) {
 				}
 			}
 			if path == "k8s.io/apiserver/pkg/server" && name != "internal/server/upstream" && name != "internal/controlplane/crds" {
-				t.Errorf("%q imports %s: only internal/server/upstream climbs that ladder, and internal/controlplane/crds, whose server is behind it", name, path)
+				t.Errorf(
+					"%q imports %s: only internal/server/upstream climbs that ladder, and internal/controlplane/crds, whose server is behind it",
+					name,
+					path,
+				)
 			}
 		}
 		for _, dep := range p.Deps {

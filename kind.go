@@ -235,7 +235,9 @@ func (k *KindBuilder[T]) ValidateStatus(validate func(ctx context.Context, obj, 
 	return k
 }
 
-func updateRule[T any](validate func(ctx context.Context, obj, old *T) field.ErrorList) func(context.Context, runtime.Object, runtime.Object) field.ErrorList {
+func updateRule[T any](
+	validate func(ctx context.Context, obj, old *T) field.ErrorList,
+) func(context.Context, runtime.Object, runtime.Object) field.ErrorList {
 	return func(ctx context.Context, obj, old runtime.Object) field.ErrorList {
 		return validate(ctx, any(obj).(*T), any(old).(*T))
 	}

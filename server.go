@@ -82,7 +82,15 @@ type Kind interface {
 
 // define compiles and checks the definition. The error names every mistake.
 func (s Server) define() (*define.Server, error) {
-	compiled := &define.Server{Name: s.Name, Title: s.Title, Version: s.Version, Console: s.Console.define(), Query: define.Query(s.Query), Authorizer: s.Authorizer, Metrics: s.Metrics}
+	compiled := &define.Server{
+		Name:       s.Name,
+		Title:      s.Title,
+		Version:    s.Version,
+		Console:    s.Console.define(),
+		Query:      define.Query(s.Query),
+		Authorizer: s.Authorizer,
+		Metrics:    s.Metrics,
+	}
 	if s.ControlPlane != nil {
 		plane, ok := s.ControlPlane.(serve.ControlPlane)
 		if !ok {

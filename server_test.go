@@ -51,10 +51,12 @@ func TestNewNamesEveryMistakeOfADefinition(t *testing.T) {
 		},
 		"a group without a name": {
 			annex.Server{Name: "shop", Groups: []annex.Group{{Kinds: []annex.Kind{hub()}}}},
-			[]string{`kind Widget (widgets), version v1: package github.com/annexapi/annex/internal/testing/shop/v1 is generated for group "shop.example.com"`},
+			[]string{`kind Widget (widgets), version v1: package github.com/annexapi/annex/internal/testing/shop/v1 is generated for group ` +
+				`"shop.example.com"`},
 		},
 		"namespaces": {
-			annex.Server{Name: "shop", Groups: []annex.Group{{Kinds: []annex.Kind{annex.KindOf[corev1.Namespace, corev1.NamespaceList]("namespaces", core.API)}}}},
+			annex.Server{Name: "shop", Groups: []annex.Group{{Kinds: []annex.Kind{annex.KindOf[corev1.Namespace,
+				corev1.NamespaceList]("namespaces", core.API)}}}},
 			[]string{`kind Namespace (namespaces): the server has namespaces by itself`},
 		},
 		"another version of the core group": {
@@ -86,18 +88,22 @@ func TestNewNamesEveryMistakeOfADefinition(t *testing.T) {
 			kinds(hub().Versions(annex.Version(v1.API, v1beta1.WidgetToHub, v1beta1.WidgetFromHub))),
 			[]string{"version v1: declared twice", "does not register Widget"},
 		},
-		"an unknown stored version":          {kinds(hub().StoredAs("v2")), []string{`StoredAs("v2"): no such version; declared are v1`}},
-		"a hook on an unserved version":      {kinds(hub().Versions(beta().Unserved().Validate(accept))), []string{"Validate on an unserved version never runs"}},
-		"an unserved and deprecated version": {kinds(hub().Versions(beta().Unserved().Deprecated("old"))), []string{"both unserved and deprecated"}},
+		"an unknown stored version": {kinds(hub().StoredAs("v2")), []string{`StoredAs("v2"): no such version; declared are v1`}},
+		"a hook on an unserved version": {kinds(hub().Versions(beta().Unserved().Validate(accept))), []string{"Validate on an unserved " +
+			"version never runs"}},
+		"an unserved and deprecated version": {kinds(hub().Versions(beta().Unserved().Deprecated("old"))), []string{"both unserved and " +
+			"deprecated"}},
 		"a status hook without status": {
 			kinds(hub().WithoutStatus().ValidateStatus(func(context.Context, *v1.Widget, *v1.Widget) field.ErrorList { return nil })),
 			[]string{"ValidateStatus never runs"},
 		},
 		"a scale of nothing": {
 			kinds(hub().Scale(".spec.size", ".spec.replicas", ".status.nothing")),
-			[]string{"Scale SpecReplicas: .spec.size is no int32 or int64 field of version v1", "Scale StatusReplicas: path .spec.replicas does not begin in .status", "Scale Selector: .status.nothing"},
+			[]string{"Scale SpecReplicas: .spec.size is no int32 or int64 field of version v1", "Scale StatusReplicas: path .spec.replicas does " +
+				"not begin in .status", "Scale Selector: .status.nothing"},
 		},
-		"no grace period to end":         {kinds(hub().DeleteAfterGracePeriod()), []string{"GracePeriod must be a number of seconds, at least one, not 0s"}},
+		"no grace period to end": {kinds(hub().DeleteAfterGracePeriod()), []string{"GracePeriod must be a number of seconds, at " +
+			"least one, not 0s"}},
 		"a grace period of half seconds": {kinds(hub().GracePeriod(1500 * time.Millisecond)), []string{"not 1.5s"}},
 		"bad columns": {
 			kinds(hub().Columns(annex.Column[v1.Widget]{Name: "A", Type: "text"}, annex.Column[v1.Widget]{Name: "a"})),

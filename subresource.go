@@ -117,7 +117,10 @@ type declaredSubresource = define.DeclaredSubresource
 // is answered with 500. An action that refuses returns one of Invalid, Forbidden, NotFound,
 // Conflict, TooManyRequests and Unavailable. handle runs concurrently for different
 // requests, and as long as requests may take.
-func Action[T, R, A any, PT object[T], PR message[R], PA message[A]](name string, handle func(ctx context.Context, request *ActionRequest[T, R]) (*A, error)) *ActionBuilder[T, R] {
+func Action[T, R, A any, PT object[T], PR message[R], PA message[A]](
+	name string,
+	handle func(ctx context.Context, request *ActionRequest[T, R]) (*A, error),
+) *ActionBuilder[T, R] {
 	b := &ActionBuilder[T, R]{}
 	*b.declared() = define.Subresource{
 		Name:       name,
@@ -241,7 +244,10 @@ type ViewBuilder[T, O any] struct {
 // Admission does not see a read. An error of look is answered as an error of Action's
 // function is. look runs concurrently for different requests, as long as requests may take,
 // and must change nothing.
-func View[T, O, A any, PT object[T], PO message[O], PA message[A]](name string, look func(ctx context.Context, request *ViewRequest[T, O]) (*A, error)) *ViewBuilder[T, O] {
+func View[T, O, A any, PT object[T], PO message[O], PA message[A]](
+	name string,
+	look func(ctx context.Context, request *ViewRequest[T, O]) (*A, error),
+) *ViewBuilder[T, O] {
 	b := &ViewBuilder[T, O]{define.Subresource{Name: name, IsView: true, Answer: reflect.TypeFor[A]()}}
 	if t := reflect.TypeFor[O](); t != reflect.TypeFor[NoOptions]() {
 		b.subresource.Object = t
@@ -316,7 +322,10 @@ type ConnectBuilder[T, O any] struct {
 // rights that it has connected with: its cause is an API status then. Plugins of admission see it as CONNECT, and so do
 // hooks of AdmitConnect; those of Admit and Mutate do not, and there is no dry run of it. An error of connect is
 // answered as an error of Action's function is.
-func Connect[T, O any, PT object[T], PO message[O]](name string, connect func(ctx context.Context, request *ConnectRequest[T, O]) (http.Handler, error)) *ConnectBuilder[T, O] {
+func Connect[T, O any, PT object[T], PO message[O]](
+	name string,
+	connect func(ctx context.Context, request *ConnectRequest[T, O]) (http.Handler, error),
+) *ConnectBuilder[T, O] {
 	b := &ConnectBuilder[T, O]{define.Subresource{Name: name, Methods: []string{http.MethodGet}}}
 	if t := reflect.TypeFor[O](); t != reflect.TypeFor[NoOptions]() {
 		b.subresource.Object = t

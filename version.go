@@ -31,7 +31,11 @@ type VersionBuilder[V, H any] struct {
 // loses it for every client that writes through this version. An error of toHub
 // refuses what a client wrote as a bad request; fromHub should have none, for it
 // makes an object unreadable in this version.
-func Version[V, H any, PV object[V], PH object[H]](facts func() api.Facts, toHub func(in *V, hub *H) error, fromHub func(hub *H, out *V) error) *VersionBuilder[V, H] {
+func Version[V, H any, PV object[V], PH object[H]](
+	facts func() api.Facts,
+	toHub func(in *V, hub *H) error,
+	fromHub func(hub *H, out *V) error,
+) *VersionBuilder[V, H] {
 	b := &VersionBuilder[V, H]{define.Version{Facts: facts, Type: reflect.TypeFor[V]()}}
 	if toHub != nil {
 		b.version.ToHub = func(in, hub runtime.Object) error { return toHub(any(in).(*V), any(hub).(*H)) }

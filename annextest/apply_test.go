@@ -41,8 +41,10 @@ func TestApplyAppliesTheObjectsInFiles(t *testing.T) {
 	const widget = "apiVersion: shop.example.com/v1\nkind: Widget\nmetadata: {name: w}\nspec: {size: %s}\n"
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"good-1.yaml":  "# a comment\n---\n" + fmt.Sprintf(widget, "small") + "---\napiVersion: shop.example.com/v1\nkind: Shelf\nmetadata: {name: s}\n",
-		"good-2.yaml":  "apiVersion: v1\nkind: Namespace\nmetadata: {name: elsewhere}\n---\n" + strings.Replace(fmt.Sprintf(widget, "small"), "{name", "{namespace: elsewhere, name", 1),
+		"good-1.yaml": "# a comment\n---\n" + fmt.Sprintf(widget, "small") + "---\napiVersion: shop.example.com/v1\nkind: Shelf\nmetadata: " +
+			"{name: s}\n",
+		"good-2.yaml": "apiVersion: v1\nkind: Namespace\nmetadata: {name: elsewhere}\n---\n" +
+			strings.Replace(fmt.Sprintf(widget, "small"), "{name", "{namespace: elsewhere, name", 1),
 		"large.yaml":   fmt.Sprintf(widget, "large"),
 		"number.yaml":  fmt.Sprintf(widget, "7"),
 		"kind.yaml":    "apiVersion: shop.example.com/v1\nkind: Wodget\nmetadata: {name: w}\n",

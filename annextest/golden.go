@@ -118,7 +118,11 @@ func (g *golden) check(update bool) error {
 		said, could := fieldsOf(obj), fieldsOf(full)
 		maps.DeleteFunc(could, func(field string, _ bool) bool { return said[field] })
 		if len(could) > 0 && !update {
-			return fmt.Errorf("%s says nothing in %s, which are new fields: run the test with UPDATE=1 to add them", g.path+storedJSON, strings.Join(slices.Sorted(maps.Keys(could)), ", "))
+			return fmt.Errorf(
+				"%s says nothing in %s, which are new fields: run the test with UPDATE=1 to add them",
+				g.path+storedJSON,
+				strings.Join(slices.Sorted(maps.Keys(could)), ", "),
+			)
 		}
 		complete(reflect.ValueOf(obj), reflect.ValueOf(full))
 		full = obj
@@ -152,7 +156,8 @@ func (g *golden) decode(data []byte) (runtime.Object, error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(obj); err != nil {
-		return nil, fmt.Errorf("%s: an object that is stored like this is not read as it was written: %w; give the field back, or, if no such object is stored any more, delete the lines or the file", g.path+storedJSON, err)
+		return nil, fmt.Errorf("%s: an object that is stored like this is not read as it was written: %w; give the field back, or, if no "+
+			"such object is stored any more, delete the lines or the file", g.path+storedJSON, err)
 	}
 	return obj, nil
 }
@@ -170,7 +175,8 @@ func (g *golden) checkProtobuf(obj runtime.Object, update bool) error {
 	case err != nil:
 		return fmt.Errorf("read stored object: %w", err)
 	case !hasProtobuf(g.version):
-		return fmt.Errorf("%s: objects that are stored as protobuf cannot be read any more: the Go type %s has no protobuf methods; generate them, or, if no such object is stored any more, delete the file", g.path+storedProtobuf, g.version.Type)
+		return fmt.Errorf("%s: objects that are stored as protobuf cannot be read any more: the Go type %s has no protobuf methods; generate "+
+			"them, or, if no such object is stored any more, delete the file", g.path+storedProtobuf, g.version.Type)
 	}
 	stored := g.version.New()
 	if err := stored.(protobufObject).Unmarshal(data); err != nil {
@@ -180,7 +186,13 @@ func (g *golden) checkProtobuf(obj runtime.Object, update bool) error {
 	want := obj.DeepCopyObject()
 	want.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	if d := differences(want, stored); len(d) > 0 {
-		return fmt.Errorf("%s: %s is read as %s, not as %s: has a field's protobuf number changed?", g.path+storedProtobuf, d[0].path, d[0].is, d[0].was)
+		return fmt.Errorf(
+			"%s: %s is read as %s, not as %s: has a field's protobuf number changed?",
+			g.path+storedProtobuf,
+			d[0].path,
+			d[0].is,
+			d[0].was,
+		)
 	}
 	return nil
 }
@@ -256,7 +268,12 @@ func (g *golden) checkHub(update bool) error {
 	if g.version != hub {
 		read = hub.New()
 		if err := g.scheme.Convert(obj, read, nil); err != nil {
-			return fmt.Errorf("%s: an object that is stored like this cannot be read any more: conversion to %s: %w", g.path+storedJSON, hub.GroupVersion.Version, err)
+			return fmt.Errorf(
+				"%s: an object that is stored like this cannot be read any more: conversion to %s: %w",
+				g.path+storedJSON,
+				hub.GroupVersion.Version,
+				err,
+			)
 		}
 	}
 	read.GetObjectKind().SetGroupVersionKind(hub.GroupVersion.WithKind(hub.Type.Name()))
@@ -279,10 +296,12 @@ func (g *golden) checkHub(update bool) error {
 	decoder := json.NewDecoder(bytes.NewReader(wanted))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(was); err != nil {
-		return fmt.Errorf("%s: the hub has no place any more for what this stored object was read as: %w; if nothing is lost, run the test with UPDATE=1 and review the diff", g.path+readAs, err)
+		return fmt.Errorf("%s: the hub has no place any more for what this stored object was read as: %w; if nothing is lost, run the test "+
+			"with UPDATE=1 and review the diff", g.path+readAs, err)
 	}
 	if d := differences(was, read); len(d) > 0 {
-		return fmt.Errorf("%s is not read as it was: %s was %s and is now %s; correct the conversion or the default or, if that is meant, run the test with UPDATE=1 and review the diff", g.path+storedJSON, d[0].path, d[0].was, d[0].is)
+		return fmt.Errorf("%s is not read as it was: %s was %s and is now %s; correct the conversion or the default or, if that is meant, "+
+			"run the test with UPDATE=1 and review the diff", g.path+storedJSON, d[0].path, d[0].was, d[0].is)
 	}
 	return nil
 }
@@ -300,7 +319,8 @@ func strayGoldens(dir string, goldens []*golden) error {
 		}
 		known := slices.ContainsFunc(goldens, func(g *golden) bool { return g.path+storedJSON == path })
 		if !known {
-			problems = append(problems, fmt.Errorf("%s: the server has no such kind and version, so objects that are stored in it cannot be read: keep the version, with Unserved, or, if SERVER storage stats counts no such object, delete the file", path))
+			problems = append(problems, fmt.Errorf("%s: the server has no such kind and version, so objects that are stored in it cannot be "+
+				"read: keep the version, with Unserved, or, if SERVER storage stats counts no such object, delete the file", path))
 		}
 		return nil
 	})

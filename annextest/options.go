@@ -99,7 +99,10 @@ func (o *options) mistakes() []string {
 		case l.reason == "":
 			all = append(all, fmt.Sprintf("KnownLoss(%q, %q): give the reason why clients can live without it", l.version, l.path))
 		case !l.seen:
-			all = append(all, fmt.Sprintf("KnownLoss(%q, %q): it is not lost; remove the option, or correct the version or path", l.version, l.path))
+			all = append(
+				all,
+				fmt.Sprintf("KnownLoss(%q, %q): it is not lost; remove the option, or correct the version or path", l.version, l.path),
+			)
 		}
 	}
 	return all

@@ -125,7 +125,9 @@ func TestALossIsReportedWithItsField(t *testing.T) {
 		},
 		"a field that is never tested": {
 			server: widgetServer(v1beta1.WidgetToHub, v1beta1.WidgetFromHub),
-			want:   []string{`to v1 and back: no random object with spec.parts[*] could be converted, so the field is not tested: give annextest.Fuzz a function that makes objects which clients could write. The last refusal: cannot be converted to version "v1": part "w`},
+			want: []string{`to v1 and back: no random object with spec.parts[*] could be converted, so the field is not tested: give ` +
+				`annextest.Fuzz a function that makes objects which clients could write. The last refusal: cannot be converted to version "v1": ` +
+				`part "w`},
 		},
 		"a valid object that cannot be read": {
 			server: widgetServer(v1beta1.WidgetToHub, refuseSome),
@@ -144,7 +146,8 @@ func TestALossIsReportedWithItsField(t *testing.T) {
 				return v1beta1.WidgetToHub(in, hub)
 			}, v1beta1.WidgetFromHub),
 			opts: []Option{numbered},
-			want: []string{`from v1 and back: what the conversion from the hub made, the conversion to the hub refuses: cannot be converted to version "v1": how many?`},
+			want: []string{`from v1 and back: what the conversion from the hub made, the conversion to the hub refuses: cannot be converted to ` +
+				`version "v1": how many?`},
 		},
 		"declared losses that are none": {
 			server: widgetServer(v1beta1.WidgetToHub, v1beta1.WidgetFromHub),
@@ -237,7 +240,12 @@ func TestGoldenObjectsFindWhatIsNoLongerRead(t *testing.T) {
 	expect("read them", server, false, "")
 
 	replace(`"phase": `, `"fase": `)()
-	expect("a field is renamed", server, false, `widgets.json: an object that is stored like this is not read as it was written: json: unknown field "fase"`)
+	expect(
+		"a field is renamed",
+		server,
+		false,
+		`widgets.json: an object that is stored like this is not read as it was written: json: unknown field "fase"`,
+	)
 	expect("an update does not hide it", server, true, `unknown field "fase"`)
 	replace(`"fase": `, `"phase": `)()
 	expect("and back", server, false, "")
@@ -254,13 +262,17 @@ func TestGoldenObjectsFindWhatIsNoLongerRead(t *testing.T) {
 	expect("another conversion", other, false, `widgets.json is not read as it was: spec.size was "w`)
 	broken := widgetServer(func(*v1beta1.Widget, *v1.Widget) error { return errors.New("no longer") }, v1beta1.WidgetFromHub)
 	expect("no conversion", broken, false, "cannot be read any more: conversion to v1: ")
-	gone := annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API)}}}}
+	gone := annex.Server{
+		Name:   "shop",
+		Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API)}}},
+	}
 	expect("no version", gone, false, "the server has no such kind and version")
 
 	replace(`"replicas": `, `"replicas": 7, "x": `)()
 	expect("an unknown field", server, true, `unknown field "x"`)
 	drop(t, file, "replicas", "phase")
-	expect("new fields", server, false, "widgets.json says nothing in spec.replicas, status.phase, status.replicas, which are new fields: run the test with UPDATE=1")
+	expect("new fields", server, false, "widgets.json says nothing in spec.replicas, status.phase, status.replicas, which are new fields: "+
+		"run the test with UPDATE=1")
 	replace(`"selector": `, `"selector": "kept", "phase": `)()
 	expect("add them", server, true, "")
 	expect("and they are there", server, false, "")

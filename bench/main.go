@@ -93,7 +93,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := os.WriteFile(filepath.Join(s.out, "storage.md"), table.Bytes(), 0o644); err != nil {
 		return err
 	}
-	compared, err := exec.CommandContext(ctx, "go", "tool", "benchstat", "-col", `/backend@(etcd "etcd+cacher" embedded memory)`, rawPath).Output()
+	compared, err := exec.CommandContext(ctx, "go", "tool", "benchstat", "-col", `/backend@(etcd "etcd+cacher" embedded memory)`, rawPath).
+		Output()
 	if err != nil {
 		return fmt.Errorf("benchstat: %w", err)
 	}
@@ -143,10 +144,24 @@ func (s settings) plan() []group {
 		each("Read", "", s.rounds, "embedded", "etcd", "etcd+cacher"),
 		each("Watch", "", s.rounds, "memory", "embedded", "etcd+cacher"),
 		each("WatchOne", "", few, "memory", "embedded", "etcd+cacher"),
-		sized(hundredThousand, few,
-			cell{benchmark: "Load", backend: "embedded"}, cell{benchmark: "Restart", backend: "embedded"}, cell{benchmark: "Select", backend: "embedded"},
-			cell{benchmark: "Load", backend: "etcd"}, cell{benchmark: "Restart", backend: "etcd"}, cell{benchmark: "Select", backend: "etcd"},
-			cell{benchmark: "Load", backend: "etcd+cacher"}, cell{benchmark: "Restart", backend: "etcd+cacher"}, cell{benchmark: "Select", backend: "etcd+cacher"},
+		sized(
+			hundredThousand,
+			few,
+			cell{
+				benchmark: "Load",
+				backend:   "embedded",
+			},
+			cell{benchmark: "Restart", backend: "embedded"},
+			cell{benchmark: "Select", backend: "embedded"},
+			cell{benchmark: "Load", backend: "etcd"},
+			cell{benchmark: "Restart", backend: "etcd"},
+			cell{benchmark: "Select", backend: "etcd"},
+			cell{
+				benchmark: "Load",
+				backend:   "etcd+cacher",
+			},
+			cell{benchmark: "Restart", backend: "etcd+cacher"},
+			cell{benchmark: "Select", backend: "etcd+cacher"},
 		),
 		each("UpstreamWriteThroughput", writes, few, "embedded", "etcd", "etcd+cacher"),
 		each("UpstreamStoreList", lists, few, "embedded", "etcd", "etcd+cacher"),
@@ -212,7 +227,15 @@ func (s settings) run(ctx context.Context, program, work string, c cell, raw *by
 	if times == "" {
 		times = "1x"
 	}
-	cmd := exec.CommandContext(ctx, program, "-test.run=^$", "-test.bench="+pattern, "-test.benchtime="+times, fmt.Sprintf("-test.short=%v", s.short), "-test.timeout=0")
+	cmd := exec.CommandContext(
+		ctx,
+		program,
+		"-test.run=^$",
+		"-test.bench="+pattern,
+		"-test.benchtime="+times,
+		fmt.Sprintf("-test.short=%v", s.short),
+		"-test.timeout=0",
+	)
 	cmd.Dir = work
 	cmd.Env = append(os.Environ(), "TMPDIR="+work, "ANNEX_BENCH_STORE="+kept, fmt.Sprintf("ANNEX_BENCH_OBJECTS=%d", c.objects))
 	// Interrupted, it stops its etcd server, too, whose standard input ends.

@@ -63,9 +63,13 @@ func podsAs(mediaType string) store.Resource {
 func indexedPods() store.Resource {
 	resource := pods()
 	resource.Indexers = &cache.Indexers{
-		storage.FieldIndex("spec.nodeName"):      func(object any) ([]string, error) { return []string{object.(*example.Pod).Spec.NodeName}, nil },
+		storage.FieldIndex("spec.nodeName"): func(object any) ([]string, error) {
+			return []string{object.(*example.Pod).Spec.NodeName}, nil
+		},
 		storage.FieldIndex("metadata.namespace"): func(object any) ([]string, error) { return []string{object.(*example.Pod).Namespace}, nil },
-		storage.LabelIndex("group"):              func(object any) ([]string, error) { return []string{object.(*example.Pod).Labels["group"]}, nil },
+		storage.LabelIndex("group"): func(object any) ([]string, error) {
+			return []string{object.(*example.Pod).Labels["group"]}, nil
+		},
 	}
 	return resource
 }
@@ -93,9 +97,11 @@ func newPod(i, size int) *example.Pod {
 			Labels: map[string]string{
 				"app": "web", "tier": "front", "group": fmt.Sprintf("group-%02d", i%groups), "release": fmt.Sprintf("r%d", i%7),
 			},
-			Annotations:     map[string]string{"example.com/checksum": fmt.Sprintf("%016x%016x", random.Uint64(), random.Uint64())},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "6f1c2f0e-0000-4000-8000-000000000000"}},
-			ManagedFields:   []metav1.ManagedFieldsEntry{managed("kubectl")},
+			Annotations: map[string]string{"example.com/checksum": fmt.Sprintf("%016x%016x", random.Uint64(), random.Uint64())},
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "6f1c2f0e-0000-4000-8000-000000000000"},
+			},
+			ManagedFields: []metav1.ManagedFieldsEntry{managed("kubectl")},
 		},
 		Spec: example.PodSpec{NodeName: fmt.Sprintf("node-%02d", i/groups%groups), RestartPolicy: "Always"},
 	}
@@ -112,8 +118,14 @@ func newPod(i, size int) *example.Pod {
 
 func managed(manager string) metav1.ManagedFieldsEntry {
 	return metav1.ManagedFieldsEntry{
-		Manager: manager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: "example.apiserver.k8s.io/v1", FieldsType: "FieldsV1",
-		FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{".":{},"f:example.com/checksum":{}},"f:labels":{".":{},"f:app":{},"f:tier":{}}},"f:spec":{"f:nodeName":{},"f:restartPolicy":{}}}`),
+		Manager:    manager,
+		Operation:  metav1.ManagedFieldsOperationApply,
+		APIVersion: "example.apiserver.k8s.io/v1",
+		FieldsType: "FieldsV1",
+		FieldsV1: metav1.NewFieldsV1(
+			`{"f:metadata":{"f:annotations":{".":{},"f:example.com/checksum":{}},"f:labels":{".":{},` +
+				`"f:app":{},"f:tier":{}}},"f:spec":{"f:nodeName":{},"f:restartPolicy":{}}}`,
+		),
 	}
 }
 
@@ -129,7 +141,8 @@ func encoded(pod *example.Pod) []byte {
 
 // text is words with some numbers, which compress like configuration does.
 func text(random *rand.Rand, length int) string {
-	words := strings.Fields("image replicas template container port env value limit request memory cpu volume mount probe path secret config name")
+	words := strings.Fields("image replicas template container port env value limit request memory cpu volume mount probe path secret " +
+		"config name")
 	var b strings.Builder
 	for b.Len() < length {
 		fmt.Fprintf(&b, "%s:%04x ", words[random.IntN(len(words))], random.IntN(1<<16))

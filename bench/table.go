@@ -170,19 +170,60 @@ func (r results) aims(w io.Writer, s settings) {
 	rateProtobuf.benchmark, cpuProtobuf.benchmark = "CreateProtobuf/size=1KB/writers=64", "CreateProtobuf/size=1KB/writers=64"
 	selector := "Select/objects=" + objects
 	fmt.Fprint(w, "## Aims\n\n| | aim | against etcd | against etcd + cacher |\n|---|---|---:|---:|\n")
-	fmt.Fprintf(w, "| durable creates per second, 64 writers, 1 KB | 4x | %s | %s |\n", factor(r.better(rate, "etcd")), factor(r.better(rate, "etcd+cacher")))
-	fmt.Fprintf(w, "| processor time of such a create | at most 1/3 | 1/%s | 1/%s |\n", number(r.better(cpu, "etcd")), number(r.better(cpu, "etcd+cacher")))
-	fmt.Fprintf(w, "| such creates, stored as protobuf by both | 4x | %s | %s |\n", factor(r.better(rateProtobuf, "etcd")), factor(r.better(rateProtobuf, "etcd+cacher")))
-	fmt.Fprintf(w, "| processor time of such a create as protobuf | at most 1/3 | 1/%s | 1/%s |\n", number(r.better(cpuProtobuf, "etcd")), number(r.better(cpuProtobuf, "etcd+cacher")))
+	fmt.Fprintf(
+		w,
+		"| durable creates per second, 64 writers, 1 KB | 4x | %s | %s |\n",
+		factor(r.better(rate, "etcd")),
+		factor(r.better(rate, "etcd+cacher")),
+	)
+	fmt.Fprintf(
+		w,
+		"| processor time of such a create | at most 1/3 | 1/%s | 1/%s |\n",
+		number(r.better(cpu, "etcd")),
+		number(r.better(cpu, "etcd+cacher")),
+	)
+	fmt.Fprintf(
+		w,
+		"| such creates, stored as protobuf by both | 4x | %s | %s |\n",
+		factor(r.better(rateProtobuf, "etcd")),
+		factor(r.better(rateProtobuf, "etcd+cacher")),
+	)
+	fmt.Fprintf(
+		w,
+		"| processor time of such a create as protobuf | at most 1/3 | 1/%s | 1/%s |\n",
+		number(r.better(cpuProtobuf, "etcd")),
+		number(r.better(cpuProtobuf, "etcd+cacher")),
+	)
 	scan := r.median(selector+"/indexed=false", "etcd", "lists/s")
 	cached := r.median(selector+"/indexed=false", "etcd+cacher", "lists/s")
 	cachedIndexed := r.median(selector+"/indexed=true", "etcd+cacher", "lists/s")
 	ours := r.median(selector+"/indexed=true", "embedded", "lists/s")
-	fmt.Fprintf(w, "| list with a 1 %% selector, indexed, of %s | 20x | %s | %s not indexed, %s indexed |\n", objects, factor(ours/scan), factor(ours/cached), factor(ours/cachedIndexed))
-	fmt.Fprintf(w, "| processor time of a delivered event, 1,000 watches | 6 us | %s us | etcd + cacher: %s us |\n",
-		number(r.median("Watch/watchers=1000", "embedded", "cpu-us/event")), number(r.median("Watch/watchers=1000", "etcd+cacher", "cpu-us/event")))
-	fmt.Fprintf(w, "| restart with %s objects until the first page of a list is read | 1 s | %s s | etcd: %s s, etcd + cacher: %s s |\n\n", objects,
-		number(r.median("Restart/objects="+objects, "embedded", "page-s")), number(r.median("Restart/objects="+objects, "etcd", "page-s")), number(r.median("Restart/objects="+objects, "etcd+cacher", "page-s")))
+	fmt.Fprintf(
+		w,
+		"| list with a 1 %% selector, indexed, of %s | 20x | %s | %s not indexed, %s indexed |\n",
+		objects,
+		factor(ours/scan),
+		factor(ours/cached),
+		factor(ours/cachedIndexed),
+	)
+	fmt.Fprintf(
+		w,
+		"| processor time of a delivered event, 1,000 watches | 6 us | %s us | etcd + cacher: %s us |\n",
+		number(
+			r.median("Watch/watchers=1000", "embedded", "cpu-us/event"),
+		),
+		number(r.median("Watch/watchers=1000", "etcd+cacher", "cpu-us/event")),
+	)
+	fmt.Fprintf(
+		w,
+		"| restart with %s objects until the first page of a list is read | 1 s | %s s | etcd: %s s, etcd + cacher: %s s |\n\n",
+		objects,
+		number(
+			r.median("Restart/objects="+objects, "embedded", "page-s"),
+		),
+		number(r.median("Restart/objects="+objects, "etcd", "page-s")),
+		number(r.median("Restart/objects="+objects, "etcd+cacher", "page-s")),
+	)
 }
 
 func (r results) body(w io.Writer, s settings) {
@@ -206,7 +247,8 @@ func (r results) body(w io.Writer, s settings) {
 		{"list of all: per second", "Read/list=10k", "lists/s", true}, {"list of all: CPU us each", "Read/list=10k", "cpu-us/list", false},
 	})
 
-	fmt.Fprint(w, "## Watching\n\nUpdates of one object of 1 KB; each event is encoded as JSON by upstream's watch handler for each watch and\nwritten to a connection that takes everything. The time of the updates is part of the events'.\n\n")
+	fmt.Fprint(w, "## Watching\n\nUpdates of one object of 1 KB; each event is encoded as JSON by upstream's watch handler for each watch "+
+		"and\nwritten to a connection that takes everything. The time of the updates is part of the events'.\n\n")
 	lines = nil
 	for _, watchers := range []string{"1", "100", "1000"} {
 		lines = append(lines,
@@ -227,21 +269,53 @@ func (r results) body(w io.Writer, s settings) {
 	fmt.Fprint(w, "## Selecting 1 %\n\nBy a label with a hundred values. Upstream's bare store has no indexes.\n\n")
 	name := "Select/objects=" + sizes[0]
 	r.table(w, []line{
-		{"of " + sizes[0] + ", no index: lists/s", name + "/indexed=false", "lists/s", true}, {"no index: CPU us each", name + "/indexed=false", "cpu-us/list", false},
-		{"of " + sizes[0] + ", indexed: lists/s", name + "/indexed=true", "lists/s", true}, {"indexed: CPU us each", name + "/indexed=true", "cpu-us/list", false},
+		{
+			"of " + sizes[0] + ", no index: lists/s",
+			name + "/indexed=false",
+			"lists/s",
+			true,
+		},
+		{"no index: CPU us each", name + "/indexed=false", "cpu-us/list", false},
+		{
+			"of " + sizes[0] + ", indexed: lists/s",
+			name + "/indexed=true",
+			"lists/s",
+			true,
+		},
+		{"indexed: CPU us each", name + "/indexed=true", "cpu-us/list", false},
 	})
 	for _, objects := range sizes {
-		fmt.Fprintf(w, "## %s objects of 1 KB\n\nCreated by 64 writers; then a restart, with etcd that of its server, too. Times count from its start. The whole\nlist comes in pages of 10,000. Memory is what is resident in the process that stores, and in etcd's.\n\n", number(parseInt(objects)))
+		fmt.Fprintf(w, "## %s objects of 1 KB\n\nCreated by 64 writers; then a restart, with etcd that of its server, too. Times count from "+
+			"its start. The whole\nlist comes in pages of 10,000. Memory is what is resident in the process that stores, and in etcd's.\n\n",
+			number(parseInt(objects)))
 		load, restart := "Load/objects="+objects, "Restart/objects="+objects
 		r.table(w, []line{
-			{"creates/s", load, "writes/s", true}, {"CPU us each", load, "cpu-us/write", false},
-			{"memory then, MB", load, "RSS-MB", false}, {"etcd's, MB", load, "etcd-RSS-MB", false}, {"disk, MB", load, "disk-MB", false},
-			{"restart: first get, s", restart, "get-s", false}, {"first page of 500, s", restart, "page-s", false}, {"whole list, s", restart, "list-s", false},
-			{"memory after the first page, MB", restart, "RSS-MB", false}, {"after the whole list, MB", restart, "listed-RSS-MB", false}, {"etcd's, MB", restart, "etcd-RSS-MB", false},
+			{"creates/s", load, "writes/s", true},
+			{"CPU us each", load, "cpu-us/write", false},
+			{"memory then, MB", load, "RSS-MB", false},
+			{"etcd's, MB", load, "etcd-RSS-MB", false},
+			{"disk, MB", load, "disk-MB", false},
+			{
+				"restart: first get, s",
+				restart,
+				"get-s",
+				false,
+			},
+			{"first page of 500, s", restart, "page-s", false},
+			{"whole list, s", restart, "list-s", false},
+			{
+				"memory after the first page, MB",
+				restart,
+				"RSS-MB",
+				false,
+			},
+			{"after the whole list, MB", restart, "listed-RSS-MB", false},
+			{"etcd's, MB", restart, "etcd-RSS-MB", false},
 		})
 	}
 
-	fmt.Fprint(w, "## Upstream's own benchmarks\n\n`RunBenchmark*` of k8s.io/apiserver/pkg/storage/testing on 5,000 pods instead of 150,000, with indexes where there are any.\n\n")
+	fmt.Fprint(w, "## Upstream's own benchmarks\n\n`RunBenchmark*` of k8s.io/apiserver/pkg/storage/testing on 5,000 pods instead of "+
+		"150,000, with indexes where there are any.\n\n")
 	lines = nil
 	for _, p := range slices.SortedFunc(maps.Keys(r), func(a, b point) int { return strings.Compare(a.benchmark, b.benchmark) }) {
 		if p.backend != "embedded" || !strings.HasPrefix(p.benchmark, "Upstream") {

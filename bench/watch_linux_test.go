@@ -93,7 +93,9 @@ func BenchmarkWatchOne(b *testing.B) {
 	const watchers = 1000
 	forEach(b, []string{memoryBackend, embeddedBackend, cachedBackend}, func(b *testing.B, s *system) {
 		resource := indexedPods()
-		resource.Triggers = storage.IndexerFuncs{"spec.nodeName": func(object runtime.Object) string { return object.(*example.Pod).Spec.NodeName }}
+		resource.Triggers = storage.IndexerFuncs{
+			"spec.nodeName": func(object runtime.Object) string { return object.(*example.Pod).Spec.NodeName },
+		}
 		opened := s.pods(b, resource)
 		seen := make(chan struct{}, watchers)
 		var watching sync.WaitGroup

@@ -136,7 +136,8 @@ func TestForeignTypesAreServedAsACRDServerServesThem(t *testing.T) {
 				}
 				if len(want) == 0 && len(got) == 0 {
 					objects++
-					if spec, _ := wantObject["spec"].(map[string]any); len(spec) > 0 && len((&unstructured.Unstructured{Object: object}).GetManagedFields()) == 0 {
+					if spec, _ := wantObject["spec"].(map[string]any); len(spec) > 0 &&
+						len((&unstructured.Unstructured{Object: object}).GetManagedFields()) == 0 {
 						t.Errorf("%s: it has no managed fields", what)
 					}
 					if got, want := p.spec(t, object, ref.schema), p.spec(t, wantObject, ref.schema); got != want {
@@ -165,7 +166,8 @@ func TestForeignTypesAreServedAsACRDServerServesThem(t *testing.T) {
 					}
 				}
 			}
-			t.Logf("%s of %s: schema as shipped: %v; examples accepted: %d, refused: %d; derived and refused: %d; objects compared: %d; differences: %d; "+
+			t.Logf("%s of %s: schema as shipped: %v; examples accepted: %d, refused: %d; derived and refused: %d; objects compared: %d; "+
+				"differences: %d; "+
 				"refused because of the Go type: %d; answered otherwise by what is shipped: %d",
 				p.kind, p.gv, same, accepted, refused, invalid, objects, differing, narrow, unlike)
 			if same && unlike > 0 {
@@ -271,7 +273,10 @@ func (p project) shipped(t *testing.T, file string) apiextensionsv1.CustomResour
 	if err := yaml.Unmarshal(data, &crd); err != nil {
 		t.Fatal(err)
 	}
-	crd.Spec.Versions = slices.DeleteFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name != p.gv.Version })
+	crd.Spec.Versions = slices.DeleteFunc(
+		crd.Spec.Versions,
+		func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name != p.gv.Version },
+	)
 	if len(crd.Spec.Versions) != 1 {
 		t.Fatalf("%s has no version %s", file, p.gv.Version)
 	}
@@ -360,7 +365,10 @@ type served struct {
 
 func (p project) start(t *testing.T, resource string) served {
 	t.Helper()
-	config := annextest.Start(t, annex.Server{Name: "compat", Groups: []annex.Group{{Name: p.gv.Group, Kinds: []annex.Kind{p.serve(resource, p.facts)}}}})
+	config := annextest.Start(
+		t,
+		annex.Server{Name: "compat", Groups: []annex.Group{{Name: p.gv.Group, Kinds: []annex.Kind{p.serve(resource, p.facts)}}}},
+	)
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		t.Fatal(err)
@@ -417,7 +425,11 @@ func newReference(t *testing.T, crd apiextensionsv1.CustomResourceDefinition) re
 	t.Helper()
 	version := crd.Spec.Versions[0]
 	internal := &apiextensions.JSONSchemaProps{}
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(version.Schema.OpenAPIV3Schema, internal, nil); err != nil {
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(
+		version.Schema.OpenAPIV3Schema,
+		internal,
+		nil,
+	); err != nil {
 		t.Fatal(err)
 	}
 	s, err := structuralschema.NewStructural(internal)

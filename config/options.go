@@ -162,7 +162,8 @@ type Options struct {
 	// exempt. A request that does not fit beside others waits, and gets 429 with
 	// Retry-After when too many wait or it has waited for 15 seconds; a request that needs more
 	// than the whole is served alone. Users take turns, and one user alone gets half; an eighth is reserved for members of
-	// system:masters, the server's own clients and leases. A quarter is for bytes that clients have to send or to read. 0 is a quarter of what the process may use, 1 GiB at most: of
+	// system:masters, the server's own clients and leases. A quarter is for bytes that clients have to send or to read. 0 is a
+	// quarter of what the process may use, 1 GiB at most: of
 	// GOMEMLIMIT, its container's limit and the machine's memory the smallest. Negative
 	// has no bounds; there are 64 MiB at least.
 	MemoryBudget int64

@@ -39,7 +39,8 @@ type ServingOptions struct {
 	// write are handled at once; 400 and 200 if 0, any number if negative. Watches, connections and
 	// members of system:masters do not count. An eighth is reserved for members of system:masters, leases and health
 	// checks; a user that has requests in flight gets no more places than stay free, so that one user
-	// alone gets half of the rest. As many requests as there are places wait for one, 15 seconds at most, and get 429 then. With Options.PriorityAndFairness, the priority levels
+	// alone gets half of the rest. As many requests as there are places wait for one, 15 seconds at most, and get 429 then. With
+	// Options.PriorityAndFairness, the priority levels
 	// share their sum.
 	MaxRequestsInFlight, MaxMutatingRequestsInFlight int
 

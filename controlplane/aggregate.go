@@ -50,7 +50,15 @@ func addAPIServices(opened *serve.OpenedPlane, p serve.Plane, services *services
 	if services.informer == nil {
 		return local, nil
 	}
-	others, err := local.Aggregate(aggregate.Config{Services: services.informer, Resolver: services.resolver, Own: p.Groups, Client: p.Front.Proxy.Client, Stopped: p.Stopped})
+	others, err := local.Aggregate(
+		aggregate.Config{
+			Services: services.informer,
+			Resolver: services.resolver,
+			Own:      p.Groups,
+			Client:   p.Front.Proxy.Client,
+			Stopped:  p.Stopped,
+		},
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +110,12 @@ func addAuthentication(opened *serve.OpenedPlane, p serve.Plane) {
 	changed := make(notified, 1)
 	p.Front.Proxy.AddListener(changed)
 	p.Front.UserCA.AddListener(changed)
-	told := publish.Authentication{UserCA: p.Front.UserCA.CurrentCABundleContent, ProxyCA: p.Front.Proxy.CA, ProxyNames: p.Front.Proxy.Names, Changed: changed}
+	told := publish.Authentication{
+		UserCA:     p.Front.UserCA.CurrentCABundleContent,
+		ProxyCA:    p.Front.Proxy.CA,
+		ProxyNames: p.Front.Proxy.Names,
+		Changed:    changed,
+	}
 	alongside(opened, func(ctx context.Context) {
 		if err := publish.RunAuthentication(ctx, p.Client, told); err != nil {
 			klog.FromContext(ctx).Error(err, "Servers behind this one are not told how to authenticate")

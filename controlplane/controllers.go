@@ -36,35 +36,68 @@ type controller struct {
 // a kind always is.
 func (p plane) controllers() []controller {
 	return []controller{
-		{"garbage-collector-controller", "generic-garbage-collector", false, schema.GroupResource{}, func(ctx context.Context, config *rest.Config, _ *annex.Env) error {
-			collector, err := garbage.New(config, garbage.Options{})
-			if err != nil {
-				return err
-			}
-			return collector.Run(ctx)
-		}},
-		{"serviceaccount-controller", "service-account-controller", true, schema.GroupResource{}, func(ctx context.Context, config *rest.Config, _ *annex.Env) error {
-			return publish.RunServiceAccounts(ctx, config)
-		}},
-		{"root-ca-certificate-publisher-controller", "root-ca-cert-publisher", true, corev1.Resource("configmaps"), func(ctx context.Context, config *rest.Config, env *annex.Env) error {
-			return publish.RunRootCA(ctx, config, env.RootCA)
-		}},
-		{"resourcequota-controller", "resourcequota-controller", false, quota.Resource, func(ctx context.Context, config *rest.Config, env *annex.Env) error {
-			controller, err := quota.NewController(config, p.creates.of(env.ClientConfig()))
-			if err != nil {
-				return err
-			}
-			return controller.Run(ctx)
-		}},
-		{"storage-version-migrator-controller", "storage-version-migrator-controller", true, migration.Resource, func(ctx context.Context, config *rest.Config, _ *annex.Env) error {
-			controller, err := migration.NewController(config)
-			if err != nil {
-				return err
-			}
-			return controller.Run(ctx)
-		}},
 		{
-			"validatingadmissionpolicy-status-controller", "validatingadmissionpolicy-status-controller", false, admissionregistrationv1.Resource(policies.PoliciesResource),
+			"garbage-collector-controller",
+			"generic-garbage-collector",
+			false,
+			schema.GroupResource{},
+			func(ctx context.Context, config *rest.Config, _ *annex.Env) error {
+				collector, err := garbage.New(config, garbage.Options{})
+				if err != nil {
+					return err
+				}
+				return collector.Run(ctx)
+			},
+		},
+		{
+			"serviceaccount-controller",
+			"service-account-controller",
+			true,
+			schema.GroupResource{},
+			func(ctx context.Context, config *rest.Config, _ *annex.Env) error {
+				return publish.RunServiceAccounts(ctx, config)
+			},
+		},
+		{
+			"root-ca-certificate-publisher-controller",
+			"root-ca-cert-publisher",
+			true,
+			corev1.Resource("configmaps"),
+			func(ctx context.Context, config *rest.Config, env *annex.Env) error {
+				return publish.RunRootCA(ctx, config, env.RootCA)
+			},
+		},
+		{
+			"resourcequota-controller",
+			"resourcequota-controller",
+			false,
+			quota.Resource,
+			func(ctx context.Context, config *rest.Config, env *annex.Env) error {
+				controller, err := quota.NewController(config, p.creates.of(env.ClientConfig()))
+				if err != nil {
+					return err
+				}
+				return controller.Run(ctx)
+			},
+		},
+		{
+			"storage-version-migrator-controller",
+			"storage-version-migrator-controller",
+			true,
+			migration.Resource,
+			func(ctx context.Context, config *rest.Config, _ *annex.Env) error {
+				controller, err := migration.NewController(config)
+				if err != nil {
+					return err
+				}
+				return controller.Run(ctx)
+			},
+		},
+		{
+			"validatingadmissionpolicy-status-controller",
+			"validatingadmissionpolicy-status-controller",
+			false,
+			admissionregistrationv1.Resource(policies.PoliciesResource),
 			func(ctx context.Context, config *rest.Config, _ *annex.Env) error {
 				return policies.RunTypeChecks(ctx, config)
 			},

@@ -84,8 +84,15 @@ func (p plane) Open(server serve.Plane) (*serve.OpenedPlane, error) {
 	}
 	self, resolver := loopback.AsService(server.Client), webhooks{services.resolver}
 	decided, err := policies.New(policies.Config{
-		Server: server.Name, Client: server.Client, Self: self, Enabled: server.Admission, Authorizer: server.Authorizer, Version: server.Version, Stopped: server.Stopped, Resolver: resolver,
-		Complete: builtin.Complete,
+		Server:     server.Name,
+		Client:     server.Client,
+		Self:       self,
+		Enabled:    server.Admission,
+		Authorizer: server.Authorizer,
+		Version:    server.Version,
+		Stopped:    server.Stopped,
+		Resolver:   resolver,
+		Complete:   builtin.Complete,
 	})
 	if err != nil {
 		return nil, err
@@ -99,7 +106,9 @@ func (p plane) Open(server serve.Plane) (*serve.OpenedPlane, error) {
 	if err != nil {
 		return nil, err
 	}
-	opened.Delegation = crds.Delegation(crds.Config{Storage: server.Storage, Client: server.Client, Self: self, Shared: server.Shared, Follower: local, Resolver: resolver})
+	opened.Delegation = crds.Delegation(
+		crds.Config{Storage: server.Storage, Client: server.Client, Self: self, Shared: server.Shared, Follower: local, Resolver: resolver},
+	)
 	opened.Admission = append(decided.Plugins(), decided.Params(), admit.Made("CustomResourceDefinitions", crds.Admission(server.Groups)))
 	if len(p.crds) > 0 || p.brought != nil {
 		manifests, err := crds.NewManifests(p.crds, p.brought, server.Client)

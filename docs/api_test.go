@@ -77,7 +77,9 @@ func publicAPI(t *testing.T) []string {
 			t.Fatal(err)
 		}
 		exports[p.ImportPath] = p.Export
-		if (p.ImportPath == module || strings.HasPrefix(p.ImportPath, module+"/")) && !strings.Contains(p.ImportPath, "/internal/") && p.Name != "main" && p.Export != "" {
+		if (p.ImportPath == module || strings.HasPrefix(p.ImportPath, module+"/")) && !strings.Contains(p.ImportPath, "/internal/") &&
+			p.Name != "main" &&
+			p.Export != "" {
 			public = append(public, p.ImportPath)
 		}
 	}
@@ -187,7 +189,10 @@ func describeType(o *types.TypeName) []string {
 		if values.Lookup(selection.Obj().Pkg(), selection.Obj().Name()) != nil {
 			receiver = o.Name()
 		}
-		lines = append(lines, fmt.Sprintf("method (%s) %s%s", receiver, selection.Obj().Name(), strings.TrimPrefix(typeString(selection.Type()), "func")))
+		lines = append(
+			lines,
+			fmt.Sprintf("method (%s) %s%s", receiver, selection.Obj().Name(), strings.TrimPrefix(typeString(selection.Type()), "func")),
+		)
 	}
 	return lines
 }

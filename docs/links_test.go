@@ -29,7 +29,9 @@ func treeFiles(t *testing.T, suffix string, check func(path, text string)) {
 		if err != nil {
 			return err
 		}
-		if entry.IsDir() && (entry.Name() == "testdata" || entry.Name() == "data" || entry.Name() == ".git" || entry.Name() == "bin" || entry.Name() == "node_modules") {
+		if entry.IsDir() &&
+			(entry.Name() == "testdata" || entry.Name() == "data" || entry.Name() == ".git" || entry.Name() == "bin" ||
+				entry.Name() == "node_modules") {
 			return fs.SkipDir
 		}
 		if !entry.Type().IsRegular() || !strings.HasSuffix(path, suffix) {

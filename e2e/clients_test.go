@@ -68,7 +68,14 @@ func TestGeneratedClientsWorkWithAServer(t *testing.T) {
 
 	// A second run writes nothing, a third is made of the record of the second.
 	for _, flag := range []string{"--no-cache", "--check", "--check"} {
-		if out := succeeds(annex, "generate", "--clients", "client", flag); strings.Contains(out, "written") || strings.Contains(out, "removed") {
+		if out := succeeds(
+			annex,
+			"generate",
+			"--clients",
+			"client",
+			flag,
+		); strings.Contains(out, "written") ||
+			strings.Contains(out, "removed") {
 			t.Errorf("another run writes again:\n%s", out)
 		}
 	}
@@ -102,7 +109,8 @@ func TestGeneratedClientsWorkWithAServer(t *testing.T) {
 	write(lister, "package v1\n")
 	fails("^client/listers/shop/v1/order.go:1: this file was not written by annex generate", "--clients", "client")
 	write(lister, made)
-	write(filepath.Join(dir, "client/listers/shop/v1/order_expansion.go"), "package v1\n\ntype OrderListerExpansion interface{}\ntype OrderNamespaceListerExpansion interface{}\n")
+	write(filepath.Join(dir, "client/listers/shop/v1/order_expansion.go"), "package v1\n\ntype OrderListerExpansion interface{}\ntype "+
+		"OrderNamespaceListerExpansion interface{}\n")
 	if out := succeeds(annex, "generate", "--clients", "client"); !strings.Contains(out, "expansion_generated.go\twritten") {
 		t.Errorf("an expansion by hand was not seen:\n%s", out)
 	}

@@ -29,10 +29,15 @@ func TestPipelineRunsAreTruthfulAfterAKill(t *testing.T) {
 		return schema.GroupVersionResource{Group: "devops.devops.io", Version: "v1alpha3", Resource: name}
 	}
 	client := dynamic.NewForConfigOrDie(s.config(t))
-	pipelines, runs := client.Resource(resource("pipelines")).Namespace("default"), client.Resource(resource("pipelineruns")).Namespace("default")
+	pipelines, runs := client.Resource(resource("pipelines")).
+		Namespace("default"),
+		client.Resource(resource("pipelineruns")).
+			Namespace("default")
 	create := func(in dynamic.ResourceInterface, kind, name string, spec map[string]any) {
 		t.Helper()
-		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "devops.devops.io/v1alpha3", "kind": kind, "metadata": map[string]any{"name": name}, "spec": spec}}
+		o := &unstructured.Unstructured{
+			Object: map[string]any{"apiVersion": "devops.devops.io/v1alpha3", "kind": kind, "metadata": map[string]any{"name": name}, "spec": spec},
+		}
 		if _, err := in.Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,8 @@ func TestTypesOfAnotherModuleAreServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	deployments := client.Resource(schema.GroupVersionResource{Group: "apps.example.com", Version: "v1", Resource: "deployments"}).Namespace("default")
+	deployments := client.Resource(schema.GroupVersionResource{Group: "apps.example.com", Version: "v1", Resource: "deployments"}).
+		Namespace("default")
 	container := func(name, image string) map[string]any { return map[string]any{"name": name, "image": image} }
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apps.example.com/v1", "kind": "Deployment", "metadata": map[string]any{"name": "web"},

@@ -28,19 +28,41 @@ var examples = map[string]map[string]any{
 	"leasecandidates": {"spec": map[string]any{
 		"leaseName": "one", "binaryVersion": "1.0.0", "emulationVersion": "1.0.0", "strategy": "OldestEmulationVersion",
 	}},
-	"podtemplates":             {"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "one", "image": "one"}}}}},
+	"podtemplates": {
+		"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "one", "image": "one"}}}},
+	},
 	"services":                 {"spec": map[string]any{"type": "ExternalName", "externalName": "one.example.com"}},
 	"rolebindings":             {"roleRef": map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "one"}},
 	"storageversionmigrations": {"spec": map[string]any{"resource": map[string]any{"group": "", "resource": "configmaps"}}},
 	"validatingadmissionpolicies": {"spec": map[string]any{
-		"matchConstraints": map[string]any{"resourceRules": []any{map[string]any{"apiGroups": []any{"none.example.com"}, "apiVersions": []any{"v1"}, "operations": []any{"CREATE"}, "resources": []any{"nones"}}}},
-		"validations":      []any{map[string]any{"expression": "true"}},
+		"matchConstraints": map[string]any{
+			"resourceRules": []any{
+				map[string]any{
+					"apiGroups":   []any{"none.example.com"},
+					"apiVersions": []any{"v1"},
+					"operations":  []any{"CREATE"},
+					"resources":   []any{"nones"},
+				},
+			},
+		},
+		"validations": []any{map[string]any{"expression": "true"}},
 	}},
 	"validatingadmissionpolicybindings": {"spec": map[string]any{"policyName": "one", "validationActions": []any{"Deny"}}},
 	"mutatingadmissionpolicies": {"spec": map[string]any{
-		"matchConstraints":   map[string]any{"resourceRules": []any{map[string]any{"apiGroups": []any{"none.example.com"}, "apiVersions": []any{"v1"}, "operations": []any{"CREATE"}, "resources": []any{"nones"}}}},
+		"matchConstraints": map[string]any{
+			"resourceRules": []any{
+				map[string]any{
+					"apiGroups":   []any{"none.example.com"},
+					"apiVersions": []any{"v1"},
+					"operations":  []any{"CREATE"},
+					"resources":   []any{"nones"},
+				},
+			},
+		},
 		"reinvocationPolicy": "Never",
-		"mutations":          []any{map[string]any{"patchType": "ApplyConfiguration", "applyConfiguration": map[string]any{"expression": "Object{}"}}},
+		"mutations": []any{
+			map[string]any{"patchType": "ApplyConfiguration", "applyConfiguration": map[string]any{"expression": "Object{}"}},
+		},
 	}},
 	"mutatingadmissionpolicybindings": {"spec": map[string]any{"policyName": "one"}},
 }
@@ -80,7 +102,9 @@ func TestInformersOfFortyKindsResumeAfterAKill(t *testing.T) {
 // define makes a kind whose objects may have anything in them, and waits until it is served.
 func define(ctx context.Context, t *testing.T, client dynamic.Interface, group, kind string) {
 	t.Helper()
-	definitions := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	definitions := client.Resource(
+		schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
+	)
 	plural := strings.ToLower(kind) + "s"
 	d := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

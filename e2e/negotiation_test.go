@@ -150,11 +150,17 @@ func TestKindsWithGeneratedProtobufAreServedAsProtobuf(t *testing.T) {
 	if err := flunders(c.Post()).Body(in).Do(ctx).Into(created); err != nil {
 		t.Fatal(err)
 	}
-	if created.Spec.ReferenceType != v1beta1.FlunderReferenceType || created.Spec.FlunderReference != "b" || len(created.Labels) != 2 || created.CreationTimestamp.IsZero() {
+	if created.Spec.ReferenceType != v1beta1.FlunderReferenceType || created.Spec.FlunderReference != "b" || len(created.Labels) != 2 ||
+		created.CreationTimestamp.IsZero() {
 		t.Errorf("created: %+v", created)
 	}
 	seen := make(chan *v1beta1.Flunder, 10)
-	informer := cache.NewSharedIndexInformer(cache.NewListWatchFromClient(c, "flunders", "default", fields.Everything()), &v1beta1.Flunder{}, 0, cache.Indexers{})
+	informer := cache.NewSharedIndexInformer(
+		cache.NewListWatchFromClient(c, "flunders", "default", fields.Everything()),
+		&v1beta1.Flunder{},
+		0,
+		cache.Indexers{},
+	)
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { seen <- obj.(*v1beta1.Flunder) },
 		UpdateFunc: func(_, obj any) { seen <- obj.(*v1beta1.Flunder) },
@@ -264,7 +270,8 @@ func TestAClientOfProtobufAloneIsRefusedWithAStatus(t *testing.T) {
 		"create": sends.Post().Namespace("default").Resource("guests").Body(in).Do(ctx).Error(),
 	} {
 		var status apierrors.APIStatus
-		if !errors.As(err, &status) || status.Status().Code != http.StatusNotAcceptable || status.Status().Reason != metav1.StatusReasonNotAcceptable ||
+		if !errors.As(err, &status) || status.Status().Code != http.StatusNotAcceptable ||
+			status.Status().Reason != metav1.StatusReasonNotAcceptable ||
 			!strings.Contains(err.Error(), jsonType) {
 			t.Errorf("%s: got %v, want 406 with the types that are available", verb, err)
 		}
@@ -273,7 +280,13 @@ func TestAClientOfProtobufAloneIsRefusedWithAStatus(t *testing.T) {
 	if err := accepts.Get().Namespace("default").Resource("guests").Name("a").Do(ctx).Error(); !apierrors.IsNotFound(err) {
 		t.Errorf("a create whose answer is not acceptable: %v, want nothing created", err)
 	}
-	err := accepts.Post().Namespace("default").Resource("guests").SetHeader("Content-Type", protobufType).Body([]byte("k8s\x00")).Do(ctx).Error()
+	err := accepts.Post().
+		Namespace("default").
+		Resource("guests").
+		SetHeader("Content-Type", protobufType).
+		Body([]byte("k8s\x00")).
+		Do(ctx).
+		Error()
 	if !apierrors.IsUnsupportedMediaType(err) {
 		t.Errorf("a body of protobuf: %v, want 415", err)
 	}
@@ -306,7 +319,13 @@ func TestBuiltInKindsAreServedAsProtobuf(t *testing.T) {
 	}
 	media.check(t, protobufType, protobufType)
 	// A patch is JSON, its answer is not.
-	if _, err := namespaces.Patch(ctx, "shop", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := namespaces.Patch(
+		ctx,
+		"shop",
+		types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"a":"b"}}}`),
+		metav1.PatchOptions{},
+	); err != nil {
 		t.Error(err)
 	}
 	media.check(t, protobufType+","+string(types.MergePatchType), protobufType)
@@ -323,7 +342,17 @@ func TestMetadataOfAnyKindIsServed(t *testing.T) {
 		c := metadata.NewForConfigOrDie(config).Resource(gvr)
 		if gvr == flundersBeta {
 			in := &v1beta1.Flunder{ObjectMeta: metav1.ObjectMeta{Name: name}}
-			if err := flunderClient(t, config, protobufType+","+jsonType, jsonType).Post().Namespace("default").Resource("flunders").Body(in).Do(ctx).Error(); err != nil {
+			if err := flunderClient(
+				t,
+				config,
+				protobufType+","+jsonType,
+				jsonType,
+			).Post().
+				Namespace("default").
+				Resource("flunders").
+				Body(in).
+				Do(ctx).
+				Error(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -406,7 +435,14 @@ func TestDiscoveryAndOpenAPIClients(t *testing.T) {
 		names = append(names, g.Name)
 	}
 	slices.Sort(names)
-	if want := []string{"", "authentication.k8s.io", "authorization.k8s.io", "rbac.authorization.k8s.io", "wardle.example.com"}; !slices.Equal(names, want) || len(resources) != 6 {
+	if want := []string{
+		"",
+		"authentication.k8s.io",
+		"authorization.k8s.io",
+		"rbac.authorization.k8s.io",
+		"wardle.example.com",
+	}; !slices.Equal(names, want) ||
+		len(resources) != 6 {
 		t.Errorf("discovered groups %q, want %q, and resources %v", names, want, resources)
 	}
 	document, err := c.OpenAPISchema()

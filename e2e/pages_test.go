@@ -272,7 +272,8 @@ func runPage(t *testing.T, path string, p []block) string {
 	r.start()
 	defer r.end()
 	if slices.ContainsFunc(p, func(b block) bool { return b.project }) {
-		r.hidden("mkdir demo && cd demo && annex init --domain demo.io && annex create api --group animal --version v1alpha1 --kind Cat && git init -q . && git add . && git commit -q -m begin")
+		r.hidden("mkdir demo && cd demo && annex init --domain demo.io && annex create api --group animal --version v1alpha1 --kind Cat && " +
+			"git init -q . && git add . && git commit -q -m begin")
 	}
 	var out strings.Builder
 	began := false
@@ -337,11 +338,25 @@ func (r *reader) start() {
 	}
 	r.shell = exec.Command("bash")
 	r.shell.Dir = r.home
-	r.shell.Env = append(os.Environ(),
+	r.shell.Env = append(
+		os.Environ(),
 		"PATH="+bin+string(filepath.ListSeparator)+os.Getenv("PATH"),
-		"HOME="+r.home, "GOCACHE="+caches[0], "GOMODCACHE="+caches[1], "GOPATH="+caches[2],
-		"GIT_AUTHOR_NAME=Ada", "GIT_AUTHOR_EMAIL=ada@example.com", "GIT_COMMITTER_NAME=Ada", "GIT_COMMITTER_EMAIL=ada@example.com",
-		"GIT_CONFIG_GLOBAL=/dev/null", "CHECKOUT="+filepath.Dir(bin), "ANNEX_CHECKOUT="+checkout, "GOWORK=off", "LC_ALL=C", "TZ=UTC", "KUBECONFIG=")
+		"HOME="+r.home,
+		"GOCACHE="+caches[0],
+		"GOMODCACHE="+caches[1],
+		"GOPATH="+caches[2],
+		"GIT_AUTHOR_NAME=Ada",
+		"GIT_AUTHOR_EMAIL=ada@example.com",
+		"GIT_COMMITTER_NAME=Ada",
+		"GIT_COMMITTER_EMAIL=ada@example.com",
+		"GIT_CONFIG_GLOBAL=/dev/null",
+		"CHECKOUT="+filepath.Dir(bin),
+		"ANNEX_CHECKOUT="+checkout,
+		"GOWORK=off",
+		"LC_ALL=C",
+		"TZ=UTC",
+		"KUBECONFIG=",
+	)
 	r.shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	in, err := r.shell.StdinPipe()
 	if err != nil {
@@ -504,7 +519,10 @@ var (
 
 // typed is a command with ports that are free.
 func (r *reader) typed(command string) string {
-	command = makes.ReplaceAllLiteralString(command, `GOWORK= make -s --no-print-directory -C "$CHECKOUT" run SERVE="--data-dir '$PWD/data' --secure-port 8443"`)
+	command = makes.ReplaceAllLiteralString(
+		command,
+		`GOWORK= make -s --no-print-directory -C "$CHECKOUT" run SERVE="--data-dir '$PWD/data' --secure-port 8443"`,
+	)
 	command = serves.ReplaceAllStringFunc(command, func(serve string) string {
 		if strings.Contains(serve, "--secure-port") || strings.Contains(serve, "--help") {
 			return serve

@@ -50,12 +50,17 @@ func TestKubectlRunsCommandsInPods(t *testing.T) {
 		stdout, stderr string
 		code           int
 	}{
-		{name: "both outputs", args: []string{"exec", "p", "-c", "side", "--", "sh", "-c", "echo out; echo err >&2"}, stdout: "out\n", stderr: "err\n"},
-		{name: "the exit code", args: []string{"exec", "p", "--", "sh", "-c", "exit 7"}, stderr: "Defaulted container \"main\" out of: main, side\ncommand terminated with exit code 7\n", code: 7},
-		{name: "the input to its end", args: []string{"exec", "-i", "p", "-c", "main", "--", "wc", "-c"}, stdin: strings.Repeat("x", 1<<20), stdout: "1048576\n"},
-		{name: "no such program", args: []string{"exec", "p", "-c", "main", "--", "/no/such/program"}, stderr: "no such file or directory", code: 1},
+		{name: "both outputs", args: []string{"exec", "p", "-c", "side", "--", "sh", "-c", "echo out; echo err >&2"}, stdout: "out\n",
+			stderr: "err\n"},
+		{name: "the exit code", args: []string{"exec", "p", "--", "sh", "-c", "exit 7"}, stderr: "Defaulted container \"main\" out of: main, " +
+			"side\ncommand terminated with exit code 7\n", code: 7},
+		{name: "the input to its end", args: []string{"exec", "-i", "p", "-c", "main", "--", "wc", "-c"}, stdin: strings.Repeat("x", 1<<20),
+			stdout: "1048576\n"},
+		{name: "no such program", args: []string{"exec", "p", "-c", "main", "--", "/no/such/program"}, stderr: "no such file or directory",
+			code: 1},
 		{name: "no such container", args: []string{"exec", "p", "-c", "third", "--", "true"}, stderr: "third", code: 1},
-		{name: "no such pod", args: []string{"exec", "q", "--", "true"}, stderr: `Error from server (NotFound): pods "q" not found` + "\n", code: 1},
+		{name: "no such pod", args: []string{"exec", "q", "--", "true"}, stderr: `Error from server (NotFound): pods "q" not found` + "\n",
+			code: 1},
 		{name: "attached", args: []string{"attach", "-i", "p", "-c", "side"}, stdin: "hello\n", stdout: "hello\n", stderr: "attached to side\n"},
 		{name: "the log", args: []string{"logs", "p", "-c", "side", "--tail", "2"}, stdout: "side of p, line 8\nside of p, line 9\n"},
 		{name: "a log that nothing has", args: []string{"logs", "p", "-c", "third"}, stderr: "third", code: 1},
@@ -150,7 +155,15 @@ func TestAnotherLanguageRunsCommandsInPods(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "exec.mjs"), script, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	install := exec.CommandContext(t.Context(), "npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "@kubernetes/client-node@1.4.0")
+	install := exec.CommandContext(
+		t.Context(),
+		"npm",
+		"install",
+		"--no-audit",
+		"--no-fund",
+		"--no-package-lock",
+		"@kubernetes/client-node@1.4.0",
+	)
 	install.Dir = dir
 	if out, err := install.CombinedOutput(); err != nil {
 		t.Fatalf("npm: %v\n%s", err, out)

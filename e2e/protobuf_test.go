@@ -71,10 +71,13 @@ func TestPatchesAndAppliesAreAnsweredInProtobuf(t *testing.T) {
 		request   *rest.Request
 		want      v1beta1.FlunderSpec
 	}{
-		{types.MergePatchType, c.Patch(types.MergePatchType).Body([]byte(`{"spec":{"flunderReference":"b"}}`)), v1beta1.FlunderSpec{FlunderReference: "b", ReferenceType: v1beta1.FlunderReferenceType}},
-		{types.StrategicMergePatchType, c.Patch(types.StrategicMergePatchType).Body([]byte(`{"spec":{"flunderReference":null,"fischerReference":"c","referenceType":"Fischer"}}`)), v1beta1.FlunderSpec{FischerReference: "c", ReferenceType: v1beta1.FischerReferenceType}},
+		{types.MergePatchType, c.Patch(types.MergePatchType).Body([]byte(`{"spec":{"flunderReference":"b"}}`)),
+			v1beta1.FlunderSpec{FlunderReference: "b", ReferenceType: v1beta1.FlunderReferenceType}},
+		{types.StrategicMergePatchType,
+			c.Patch(types.StrategicMergePatchType).Body([]byte(`{"spec":{"flunderReference":null,"fischerReference":"c","referenceType":"Fischer"}}`)), v1beta1.FlunderSpec{FischerReference: "c", ReferenceType: v1beta1.FischerReferenceType}},
 		{types.JSONPatchType, c.Patch(types.JSONPatchType).Body([]byte(`[{"op":"replace","path":"/spec","value":{}}]`)), v1beta1.FlunderSpec{}},
-		{types.ApplyYAMLPatchType, application().Param("fieldManager", "tester"), v1beta1.FlunderSpec{FlunderReference: "d", ReferenceType: v1beta1.FlunderReferenceType}},
+		{types.ApplyYAMLPatchType, application().Param("fieldManager", "tester"),
+			v1beta1.FlunderSpec{FlunderReference: "d", ReferenceType: v1beta1.FlunderReferenceType}},
 	} {
 		sent = append(sent, string(change.mediaType))
 		got := &v1beta1.Flunder{}
@@ -94,12 +97,25 @@ func TestPatchesAndAppliesAreAnsweredInProtobuf(t *testing.T) {
 		}
 	}
 	applied["spec"] = map[string]any{"flunderReference": "e"}
-	if err := flunders(application()).Name("a").Param("fieldManager", "other").Do(ctx).Error(); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), `"tester"`) {
+	if err := flunders(
+		application(),
+	).Name("a").
+		Param("fieldManager", "other").
+		Do(ctx).
+		Error(); !apierrors.IsConflict(err) ||
+		!strings.Contains(err.Error(), `"tester"`) {
 		t.Errorf("what another manager has applied: %v, want a conflict with it", err)
 	}
 	// The status is a resource of its own.
 	got := &v1beta1.Flunder{}
-	if err := flunders(c.Put()).Name("a").SubResource("status").Body(asJSON(ctx, t, config, "a")).Do(ctx).Into(got); err != nil || got.Spec.FlunderReference != "d" {
+	if err := flunders(
+		c.Put(),
+	).Name("a").
+		SubResource("status").
+		Body(asJSON(ctx, t, config, "a")).
+		Do(ctx).
+		Into(got); err != nil ||
+		got.Spec.FlunderReference != "d" {
 		t.Errorf("status: %+v, %v", got, err)
 	}
 	// Deleting it answers with the object that still has a finalizer, and with a status when it is gone.
@@ -157,13 +173,27 @@ func TestEventsOfWatchesAreSentInProtobuf(t *testing.T) {
 	}
 	create("after")
 	expect(watch.Added, "after")
-	if err := flunders(c.Patch(types.MergePatchType)).Name("before").Body([]byte(`{"spec":{"flunderReference":"after"}}`)).Do(ctx).Error(); err != nil {
+	if err := flunders(
+		c.Patch(types.MergePatchType),
+	).Name("before").
+		Body([]byte(`{"spec":{"flunderReference":"after"}}`)).
+		Do(ctx).
+		Error(); err != nil {
 		t.Fatal(err)
 	}
-	if got := expect(watch.Modified, "before"); got.Spec.ReferenceType != v1beta1.FlunderReferenceType || got.Spec.FlunderReference != "after" {
+	if got := expect(
+		watch.Modified,
+		"before",
+	); got.Spec.ReferenceType != v1beta1.FlunderReferenceType ||
+		got.Spec.FlunderReference != "after" {
 		t.Errorf("modified: %+v", got)
 	}
-	if err := flunders(c.Patch(types.MergePatchType)).Name("before").Body([]byte(`{"metadata":{"labels":{"colour":"blue"}}}`)).Do(ctx).Error(); err != nil {
+	if err := flunders(
+		c.Patch(types.MergePatchType),
+	).Name("before").
+		Body([]byte(`{"metadata":{"labels":{"colour":"blue"}}}`)).
+		Do(ctx).
+		Error(); err != nil {
 		t.Fatal(err)
 	}
 	expect(watch.Deleted, "before")
@@ -183,7 +213,8 @@ func TestEventsOfWatchesAreSentInProtobuf(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer fischers.Stop()
-	if e := <-fischers.ResultChan(); e.Type != watch.Added || !cmp.Equal(e.Object.(*v1alpha1.Fischer).DisallowedFlunders, in.DisallowedFlunders) {
+	if e := <-fischers.ResultChan(); e.Type != watch.Added ||
+		!cmp.Equal(e.Object.(*v1alpha1.Fischer).DisallowedFlunders, in.DisallowedFlunders) {
 		t.Errorf("watched: %+v", e)
 	}
 	media.check(t, protobufType+","+string(types.MergePatchType), protobufType)
@@ -238,7 +269,12 @@ func TestControllerRuntimesClientSpeaksProtobufIfItsConfigurationSaysSo(t *testi
 	}}), client.FieldOwner("tester")); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Get(ctx, client.ObjectKeyFromObject(flunder), flunder); err != nil || flunder.Labels["colour"] != "red" || flunder.Labels["size"] != "big" {
+	if err := c.Get(
+		ctx,
+		client.ObjectKeyFromObject(flunder),
+		flunder,
+	); err != nil || flunder.Labels["colour"] != "red" ||
+		flunder.Labels["size"] != "big" {
 		t.Errorf("patched and applied: %+v, %v", flunder, err)
 	}
 	if err := c.DeleteAllOf(ctx, &v1beta1.Flunder{}, client.InNamespace("default")); err != nil {
@@ -339,8 +375,12 @@ func TestKubectlAndClientsOfProtobufShareObjects(t *testing.T) {
 	ctx := bounded(t)
 	binary := flunderClient(t, config, protobufType, protobufType)
 	in := &v1beta1.Flunder{
-		ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"colour": "red"}, Annotations: map[string]string{"example.com/note": "written as protobuf"}},
-		Spec:       v1beta1.FlunderSpec{FischerReference: "old-man", ReferenceType: v1beta1.FischerReferenceType},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        "a",
+			Labels:      map[string]string{"colour": "red"},
+			Annotations: map[string]string{"example.com/note": "written as protobuf"},
+		},
+		Spec: v1beta1.FlunderSpec{FischerReference: "old-man", ReferenceType: v1beta1.FischerReferenceType},
 	}
 	if err := flunders(binary.Post()).Body(in).Do(ctx).Error(); err != nil {
 		t.Fatal(err)
@@ -364,9 +404,11 @@ func TestKubectlAndClientsOfProtobufShareObjects(t *testing.T) {
 	}
 	for _, command := range []struct{ arguments, want string }{
 		{"get flunders", "NAME   REFERENCE         AGE\na      fischer/old-man   <age>\n"},
-		{"get flunder a -o jsonpath='{.metadata.annotations}{.spec}'", `{"example.com/note":"written as protobuf"}{"fischerReference":"old-man","referenceType":"Fischer"}`},
+		{"get flunder a -o jsonpath='{.metadata.annotations}{.spec}'", `{"example.com/note":"written as ` +
+			`protobuf"}{"fischerReference":"old-man","referenceType":"Fischer"}`},
 		{"get flunders.v1alpha1.wardle.example.com a -o jsonpath='{.spec}'", `{"reference":"old-man","referenceType":"Fischer"}`},
-		{"get --raw /apis/wardle.example.com/v1beta1/namespaces/default/flunders/missing", "Error from server (NotFound): flunders.wardle.example.com \"missing\" not found\n[exit code 1]\n"},
+		{"get --raw /apis/wardle.example.com/v1beta1/namespaces/default/flunders/missing", "Error from server (NotFound): " +
+			"flunders.wardle.example.com \"missing\" not found\n[exit code 1]\n"},
 		{`apply --server-side -f - <<'EOF'
 apiVersion: wardle.example.com/v1beta1
 kind: Flunder
@@ -391,10 +433,20 @@ EOF`, "flunder.wardle.example.com/b configured\n"},
 			t.Errorf("kubectl %s printed\n%s\nwant\n%s", command.arguments, got, command.want)
 		}
 	}
-	if got := kubectl("explain flunder.spec.referenceType"); !strings.Contains(got, "KIND:       Flunder\nVERSION:    v1beta1\n") || !strings.Contains(got, "\nENUM:\n") {
+	if got := kubectl(
+		"explain flunder.spec.referenceType",
+	); !strings.Contains(got, "KIND:       Flunder\nVERSION:    v1beta1\n") ||
+		!strings.Contains(got, "\nENUM:\n") {
 		t.Errorf("kubectl explain printed\n%s", got)
 	}
-	media.check(t, strings.Join([]string{string(types.ApplyYAMLPatchType), string(types.MergePatchType), jsonType, string(types.StrategicMergePatchType)}, ","), jsonType)
+	media.check(
+		t,
+		strings.Join(
+			[]string{string(types.ApplyYAMLPatchType), string(types.MergePatchType), jsonType, string(types.StrategicMergePatchType)},
+			",",
+		),
+		jsonType,
+	)
 
 	for _, want := range []struct {
 		what   watch.EventType
@@ -430,7 +482,8 @@ func TestKubectlSpeaksProtobufOfBuiltInKinds(t *testing.T) {
 	for _, command := range []struct{ arguments, sent, got, want string }{
 		{"create namespace shop", protobufType, protobufType, "namespace/shop created\n"},
 		{"get namespace shop", "", jsonType, "NAME   STATUS   AGE\nshop   Active   <age>\n"},
-		{"describe namespace shop", "", jsonType + "," + protobufType, "Name:         shop\nLabels:       kubernetes.io/metadata.name=shop\nAnnotations:  <none>\nStatus:       Active\n"},
+		{"describe namespace shop", "", jsonType + "," + protobufType, "Name:         shop\nLabels:       " +
+			"kubernetes.io/metadata.name=shop\nAnnotations:  <none>\nStatus:       Active\n"},
 	} {
 		recorded, media := withMediaOf(config, "namespaces")
 		out, err := r.Run(bounded(t), "kubectl --server "+proxyTo(t, recorded)+" "+command.arguments)

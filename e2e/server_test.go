@@ -57,7 +57,9 @@ func startServerOn(t *testing.T, program string, port int, flags ...string) *ser
 // port as before, if it ran before.
 func (s *server) start(t *testing.T) {
 	t.Helper()
-	s.cmd = exec.Command(filepath.Join(bin, s.program), append([]string{"serve", "--data-dir", s.dir, "--secure-port", fmt.Sprint(s.port)}, s.flags...)...)
+	s.cmd = exec.Command(
+		filepath.Join(bin, s.program),
+		append([]string{"serve", "--data-dir", s.dir, "--secure-port", fmt.Sprint(s.port)}, s.flags...)...)
 	s.cmd.Dir = filepath.Dir(s.dir) // what a sample keeps beside its data
 	if s.stderr == nil {
 		s.stderr = &testlog.Buffer{}

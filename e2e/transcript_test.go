@@ -37,7 +37,14 @@ func TestTranscripts(t *testing.T) {
 			}
 			s := startServer(t, program, flags...)
 			at := terminal(t, s)
-			at.Typed = strings.NewReplacer("127.0.0.1:8443", fmt.Sprint("127.0.0.1:", s.port), "127.0.0.1:6080", "127.0.0.1:"+insecure, "<data>", s.dir)
+			at.Typed = strings.NewReplacer(
+				"127.0.0.1:8443",
+				fmt.Sprint("127.0.0.1:", s.port),
+				"127.0.0.1:6080",
+				"127.0.0.1:"+insecure,
+				"<data>",
+				s.dir,
+			)
 			transcript.Test(t, at, file, *update)
 		})
 	}

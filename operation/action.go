@@ -118,7 +118,8 @@ type ActionBuilder[T, R any] struct {
 // take, a second is left for the answer. Callers need create on the resource with the
 // subresource and nothing else. There must be a Kind in the server.
 //
-// T and R are those of annex.Action; a request of more than 768 KiB as JSON is answered with 413. A is any Go type that JSON can encode, in 256 KiB at most: it is
+// T and R are those of annex.Action; a request of more than 768 KiB as JSON is answered with 413. A is any Go type that JSON can
+// encode, in 256 KiB at most: it is
 // the operation's result. An error of run is the operation's error, which has failed: with the code, reason and text of the API
 // status that the error is or wraps, such as annex.Conflict makes, and else as an internal error, 500.
 //
@@ -131,7 +132,10 @@ type ActionBuilder[T, R any] struct {
 // If the process ends in between, or stops and run returns an error, the operation has failed, unless
 // Resumable says otherwise. The operation is in the namespace of the object, or in default if
 // that has none, and the object is its owner.
-func Action[T, R, A any, PT object[T], PR message[R]](name string, run func(ctx context.Context, run *Run[T, R]) (*A, error)) *ActionBuilder[T, R] {
+func Action[T, R, A any, PT object[T], PR message[R]](
+	name string,
+	run func(ctx context.Context, run *Run[T, R]) (*A, error),
+) *ActionBuilder[T, R] {
 	started := func(context.Context, *annex.ActionRequest[T, R]) (*operationv1.Operation, error) {
 		return nil, errors.New("operations are started by the server")
 	}

@@ -73,7 +73,11 @@ func Kind(facts func() api.Facts, options Options) *annex.KindBuilder[operationv
 			}},
 			annex.Column[operationv1.Operation]{Name: "Phase", Value: func(op *operationv1.Operation) any { return string(op.Status.Phase) }},
 			annex.Column[operationv1.Operation]{Name: "Progress", Value: progressColumn},
-			annex.Column[operationv1.Operation]{Name: "Message", Wide: true, Value: func(op *operationv1.Operation) any { return op.Status.Message }},
+			annex.Column[operationv1.Operation]{
+				Name:  "Message",
+				Wide:  true,
+				Value: func(op *operationv1.Operation) any { return op.Status.Message },
+			},
 		)
 	define.In(kind).Operations = &define.OperationsKind{
 		Mistake: options.check(),
@@ -165,7 +169,13 @@ func progressColumn(op *operationv1.Operation) any {
 
 func validate(_ context.Context, op *operationv1.Operation) field.ErrorList {
 	if ttl := op.Spec.TTLSecondsAfterFinished; ttl != nil && *ttl < 0 {
-		return field.ErrorList{field.Invalid(field.NewPath("spec", "ttlSecondsAfterFinished"), *ttl, "must be 0 or more; leave it out to keep the operation until it is deleted")}
+		return field.ErrorList{
+			field.Invalid(
+				field.NewPath("spec", "ttlSecondsAfterFinished"),
+				*ttl,
+				"must be 0 or more; leave it out to keep the operation until it is deleted",
+			),
+		}
 	}
 	return nil
 }
@@ -174,7 +184,10 @@ func validateUpdate(_ context.Context, op, old *operationv1.Operation) field.Err
 	var errs field.ErrorList
 	spec := field.NewPath("spec")
 	if old.Spec.Cancel && !op.Spec.Cancel && !old.Status.Phase.Finished() {
-		errs = append(errs, field.Invalid(spec.Child("cancel"), false, "a cancellation cannot be taken back; when the operation has ended, retry it"))
+		errs = append(
+			errs,
+			field.Invalid(spec.Child("cancel"), false, "a cancellation cannot be taken back; when the operation has ended, retry it"),
+		)
 	}
 	was, is := old.Spec.DeepCopy(), op.Spec.DeepCopy()
 	was.Cancel, was.TTLSecondsAfterFinished = is.Cancel, is.TTLSecondsAfterFinished
@@ -193,7 +206,10 @@ func admitCreate(_ context.Context, r annex.Request[operationv1.Operation]) erro
 	return nil
 }
 
-func cancel(ctx context.Context, r *annex.ActionRequest[operationv1.Operation, operationv1.OperationCancellation]) (*operationv1.Operation, error) {
+func cancel(
+	ctx context.Context,
+	r *annex.ActionRequest[operationv1.Operation, operationv1.OperationCancellation],
+) (*operationv1.Operation, error) {
 	return r.Update(ctx, func(op *operationv1.Operation) error {
 		if op.Status.Phase.Finished() {
 			return conflict(r.Resource, op, "it has ended already: "+string(op.Status.Phase))
@@ -203,7 +219,10 @@ func cancel(ctx context.Context, r *annex.ActionRequest[operationv1.Operation, o
 	})
 }
 
-func retry(ctx context.Context, r *annex.ActionRequest[operationv1.Operation, operationv1.OperationRetry]) (*operationv1.Operation, error) {
+func retry(
+	ctx context.Context,
+	r *annex.ActionRequest[operationv1.Operation, operationv1.OperationRetry],
+) (*operationv1.Operation, error) {
 	retriable := func(op *operationv1.Operation) error {
 		if op.Status.Phase != operationv1.OperationFailed && op.Status.Phase != operationv1.OperationCancelled {
 			return conflict(r.Resource, op, "only what has failed or was cancelled can be tried again, and it is "+string(op.Status.Phase))

@@ -104,7 +104,19 @@ func tag(top, version string) (err error) {
 			return err
 		}
 	}
-	if _, err := git(checkout, "commit", "--quiet", "--all", "--message", fmt.Sprintf("cmd: requires %s %s\n\nThe commit of the tags %s, which is on no branch.", library, version, strings.Join(tags(version)[1:], " and "))); err != nil {
+	if _, err := git(
+		checkout,
+		"commit",
+		"--quiet",
+		"--all",
+		"--message",
+		fmt.Sprintf(
+			"cmd: requires %s %s\n\nThe commit of the tags %s, which is on no branch.",
+			library,
+			version,
+			strings.Join(tags(version)[1:], " and "),
+		),
+	); err != nil {
 		return err
 	}
 	head, err := git(top, "rev-parse", "HEAD")

@@ -64,7 +64,17 @@ func (u user) servesAKubebuilderProject(t *testing.T) {
 		t.Fatal(err)
 	}
 	u.do(t, project, "go", "mod", "tidy")
-	u.do(t, project, "go", "run", "sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0", "object", "crd", "paths=./api/...", "output:crd:dir=config/crd")
+	u.do(
+		t,
+		project,
+		"go",
+		"run",
+		"sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0",
+		"object",
+		"crd",
+		"paths=./api/...",
+		"output:crd:dir=config/crd",
+	)
 	u.do(t, project, "go", "vet", "./...")
 	methods, err := os.ReadFile(filepath.Join(project, "api", "v1", "zz_generated.deepcopy.go"))
 	if err != nil {
@@ -81,7 +91,10 @@ func (u user) servesAKubebuilderProject(t *testing.T) {
 	if out := u.do(t, project, "./server", "describe"); !strings.Contains(out, "guestbooks.webapp.example.com") {
 		t.Errorf("the server describes itself as\n%s", out)
 	}
-	if now, err := os.ReadFile(filepath.Join(project, "api", "v1", "zz_generated.deepcopy.go")); err != nil || string(now) != string(methods) {
+	if now, err := os.ReadFile(
+		filepath.Join(project, "api", "v1", "zz_generated.deepcopy.go"),
+	); err != nil ||
+		string(now) != string(methods) {
 		t.Errorf("what controller-gen wrote has changed: %v", err)
 	}
 	u.do(t, project, "go", "mod", "tidy") // for its tests
@@ -120,7 +133,10 @@ func (u user) servesTypesOfOthers(t *testing.T) {
 
 func (u user) requiresTheRelease(t *testing.T, project string) {
 	t.Helper()
-	if mod, err := os.ReadFile(filepath.Join(project, "go.mod")); err != nil || !strings.Contains(string(mod), library+" "+version) || strings.Contains(string(mod), "replace "+library) {
+	if mod, err := os.ReadFile(
+		filepath.Join(project, "go.mod"),
+	); err != nil || !strings.Contains(string(mod), library+" "+version) ||
+		strings.Contains(string(mod), "replace "+library) {
 		t.Errorf("the project's go.mod does not just require the release: %v\n%s", err, mod)
 	}
 }
@@ -137,7 +153,12 @@ func newUser(t *testing.T) user {
 	home := t.TempDir()
 	clone, files := filepath.Join(home, "clone"), filepath.Join(home, "proxy")
 	do(t, "..", nil, "git", "clone", "--quiet", ".", clone)
-	identity := []string{"GIT_AUTHOR_NAME=Annex", "GIT_AUTHOR_EMAIL=release@example.com", "GIT_COMMITTER_NAME=Annex", "GIT_COMMITTER_EMAIL=release@example.com"}
+	identity := []string{
+		"GIT_AUTHOR_NAME=Annex",
+		"GIT_AUTHOR_EMAIL=release@example.com",
+		"GIT_COMMITTER_NAME=Annex",
+		"GIT_COMMITTER_EMAIL=release@example.com",
+	}
 	do(t, clone, identity, "sh", "-c", `printf '\n## `+version+`\n' >> CHANGELOG.md && git commit -qam 'CHANGELOG: `+version+`'`)
 	release := filepath.Join(home, "release")
 	do(t, ".", []string{"GOWORK=off"}, "go", "build", "-o", release, ".")
@@ -146,7 +167,9 @@ func newUser(t *testing.T) user {
 		t.Errorf("tagging changed the checkout:\n%s", out)
 	}
 	do(t, clone, nil, release, "proxy", version, files)
-	if out, err := exec.Command("git", "-C", clone, "show", tool+"/"+version+":"+tool+"/go.mod").CombinedOutput(); err != nil || strings.Contains(string(out), "\nreplace") {
+	if out, err := exec.Command("git", "-C", clone, "show", tool+"/"+version+":"+tool+"/go.mod").
+		CombinedOutput(); err != nil ||
+		strings.Contains(string(out), "\nreplace") {
 		t.Fatalf("the tool's go.mod: %v\n%s", err, out)
 	}
 	settings := strings.Split(do(t, ".", nil, "go", "env", "GOMODCACHE", "GOPROXY", "GOCACHE"), "\n")

@@ -77,7 +77,10 @@ func Attach[T any, PT object[T]](name string, attach func(ctx context.Context, r
 // AttachAt is Attach by a remote agent that speaks SPDY as a kubelet does. locate says where it
 // is for a request; its error is the answer to the request. A URL without a query gets the
 // options as one, by the names that those of pods have; a kubelet wants other names.
-func AttachAt[T any, PT object[T]](name string, locate func(ctx context.Context, r *AttachRequest[T]) (*Backend, error)) *AttachBuilder[T] {
+func AttachAt[T any, PT object[T]](
+	name string,
+	locate func(ctx context.Context, r *AttachRequest[T]) (*Backend, error),
+) *AttachBuilder[T] {
 	if locate == nil {
 		return attachBuilder[T, PT](name, nil)
 	}
@@ -94,30 +97,36 @@ func AttachAt[T any, PT object[T]](name string, locate func(ctx context.Context,
 	})
 }
 
-func attachBuilder[T any, PT object[T]](name string, command func(ctx context.Context, r *AttachRequest[T]) (streams.Run, error)) *AttachBuilder[T] {
+func attachBuilder[T any, PT object[T]](
+	name string,
+	command func(ctx context.Context, r *AttachRequest[T]) (streams.Run, error),
+) *AttachBuilder[T] {
 	b := new(AttachBuilder[T])
 	if command == nil {
 		b.SubresourceOf = annex.Connect[T, AttachOptions, PT](name, nil).Methods(upgradeable...)
 		return b
 	}
-	b.SubresourceOf = annex.Connect[T, AttachOptions, PT](name, func(ctx context.Context, c *annex.ConnectRequest[T, AttachOptions]) (http.Handler, error) {
-		r := &AttachRequest[T]{requestOf(c), *c.Options}
-		r.Options.Stderr = r.Options.Stderr && !r.Options.TTY
-		var err error
-		if r.Options.Container, err = b.containers.choose(&r.Request, r.Options.Container); err != nil {
-			return nil, checked(ctx, err)
-		}
-		if b.check != nil {
-			if err := b.check(ctx, r); err != nil {
+	b.SubresourceOf = annex.Connect[T, AttachOptions, PT](
+		name,
+		func(ctx context.Context, c *annex.ConnectRequest[T, AttachOptions]) (http.Handler, error) {
+			r := &AttachRequest[T]{requestOf(c), *c.Options}
+			r.Options.Stderr = r.Options.Stderr && !r.Options.TTY
+			var err error
+			if r.Options.Container, err = b.containers.choose(&r.Request, r.Options.Container); err != nil {
 				return nil, checked(ctx, err)
 			}
-		}
-		run, err := command(ctx, r)
-		if err != nil {
-			return nil, checked(ctx, err)
-		}
-		return serveCommand(c, r.Options.wanted(), nil, b.limits, run), nil
-	}).Methods(upgradeable...)
+			if b.check != nil {
+				if err := b.check(ctx, r); err != nil {
+					return nil, checked(ctx, err)
+				}
+			}
+			run, err := command(ctx, r)
+			if err != nil {
+				return nil, checked(ctx, err)
+			}
+			return serveCommand(c, r.Options.wanted(), nil, b.limits, run), nil
+		},
+	).Methods(upgradeable...)
 	return b
 }
 

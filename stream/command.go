@@ -46,7 +46,13 @@ func (e ExitError) Error() string { return fmt.Sprintf("exit status %d", e.Code)
 func (e ExitError) ExitCode() int { return e.Code }
 
 // serveCommand connects the client of a request with a command. mistake is that of its options, if there is one.
-func serveCommand[T, O any](r *annex.ConnectRequest[T, O], wanted streams.Wanted, mistake error, limits limits, run streams.Run) http.Handler {
+func serveCommand[T, O any](
+	r *annex.ConnectRequest[T, O],
+	wanted streams.Wanted,
+	mistake error,
+	limits limits,
+	run streams.Run,
+) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		streams.ServeCommand(w, req, r.Responder.Error, wanted, mistake, limits.effective(), run)
 	})

@@ -8,7 +8,8 @@
 // Discovery names each subresource after its options, such as ExecOptions. Hooks of AdmitConnect
 // see them, and so do webhooks, policies and the audit.
 //
-// The rest is about sessions, which all but logs are. Their protocols are those of Kubernetes, so that what is built with client-go's remotecommand and
+// The rest is about sessions, which all but logs are. Their protocols are those of Kubernetes, so that what is built with
+// client-go's remotecommand and
 // portforward works unmodified: WebSockets (v5 and v4, and those that browsers use), SPDY, and SPDY
 // in a WebSocket. They need HTTP/1.1, which such clients ask for although the server offers
 // HTTP/2.
@@ -17,7 +18,8 @@
 // those who begin with a GET, as WebSockets do, get as well. Proxy needs the verb of each method.
 //
 // Every session has a context that ends with its client, within a second on Linux even while its
-// input is not read (but later once that fills the buffers of the network), with a limit, and with the server: then functions have ten seconds to
+// input is not read (but later once that fills the buffers of the network), with a limit, and with the server: then functions
+// have ten seconds to
 // end, after which the connection is closed. Sessions are long-running requests: they have
 // no deadline but Total and Idle, and the limits of requests in flight are not for them. No more is
 // read than is used: a function that does not read makes its client wait. A session over SPDY needs

@@ -40,7 +40,11 @@ func served(use func(config *rest.Config) error, subresources ...annex.Subresour
 	if err != nil {
 		return err
 	}
-	response, err := client.Post(config.Host+widgetsPath, "application/json", strings.NewReader(`{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":"w"}}`))
+	response, err := client.Post(
+		config.Host+widgetsPath,
+		"application/json",
+		strings.NewReader(`{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":"w"}}`),
+	)
 	if err != nil {
 		return err
 	}
@@ -67,7 +71,10 @@ func ExampleExec() {
 			return err
 		}
 		var out bytes.Buffer
-		err = client.StreamWithContext(context.Background(), remotecommand.StreamOptions{Stdin: strings.NewReader("a b c"), Stdout: &out, Stderr: io.Discard})
+		err = client.StreamWithContext(
+			context.Background(),
+			remotecommand.StreamOptions{Stdin: strings.NewReader("a b c"), Stdout: &out, Stderr: io.Discard},
+		)
 		fmt.Print(out.String())
 		var ended exec.CodeExitError
 		if errors.As(err, &ended) {

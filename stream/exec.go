@@ -101,30 +101,36 @@ func ExecAt[T any, PT object[T]](name string, locate func(ctx context.Context, r
 	})
 }
 
-func execBuilder[T any, PT object[T]](name string, command func(ctx context.Context, r *ExecRequest[T]) (streams.Run, error)) *ExecBuilder[T] {
+func execBuilder[T any, PT object[T]](
+	name string,
+	command func(ctx context.Context, r *ExecRequest[T]) (streams.Run, error),
+) *ExecBuilder[T] {
 	b := new(ExecBuilder[T])
 	if command == nil {
 		b.SubresourceOf = annex.Connect[T, ExecOptions, PT](name, nil).Methods(upgradeable...)
 		return b
 	}
-	b.SubresourceOf = annex.Connect[T, ExecOptions, PT](name, func(ctx context.Context, c *annex.ConnectRequest[T, ExecOptions]) (http.Handler, error) {
-		r := &ExecRequest[T]{requestOf(c), *c.Options}
-		r.Options.Stderr = r.Options.Stderr && !r.Options.TTY
-		var err error
-		if r.Options.Container, err = b.containers.choose(&r.Request, r.Options.Container); err != nil {
-			return nil, checked(ctx, err)
-		}
-		if b.check != nil {
-			if err := b.check(ctx, r); err != nil {
+	b.SubresourceOf = annex.Connect[T, ExecOptions, PT](
+		name,
+		func(ctx context.Context, c *annex.ConnectRequest[T, ExecOptions]) (http.Handler, error) {
+			r := &ExecRequest[T]{requestOf(c), *c.Options}
+			r.Options.Stderr = r.Options.Stderr && !r.Options.TTY
+			var err error
+			if r.Options.Container, err = b.containers.choose(&r.Request, r.Options.Container); err != nil {
 				return nil, checked(ctx, err)
 			}
-		}
-		run, err := command(ctx, r)
-		if err != nil {
-			return nil, checked(ctx, err)
-		}
-		return serveCommand(c, r.Options.wanted(), r.Options.mistake(), b.limits, run), nil
-	}).Methods(upgradeable...)
+			if b.check != nil {
+				if err := b.check(ctx, r); err != nil {
+					return nil, checked(ctx, err)
+				}
+			}
+			run, err := command(ctx, r)
+			if err != nil {
+				return nil, checked(ctx, err)
+			}
+			return serveCommand(c, r.Options.wanted(), r.Options.mistake(), b.limits, run), nil
+		},
+	).Methods(upgradeable...)
 	return b
 }
 

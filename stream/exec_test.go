@@ -270,11 +270,23 @@ func TestCommandsRunOverEveryProtocol(t *testing.T) {
 		if out != "w side a b c" || errs != "err" || err != nil {
 			t.Errorf("got %q, %q, %v", out, errs, err)
 		}
-		if out, _, err := d.run(t, t.Context(), config, command{words: []string{"head", "5"}, input: strings.NewReader("input")}); out != "input" || err != nil {
+		if out, _, err := d.run(
+			t,
+			t.Context(),
+			config,
+			command{words: []string{"head", "5"}, input: strings.NewReader("input")},
+		); out != "input" ||
+			err != nil {
 			t.Errorf("input: got %q, %v", out, err)
 		}
 		if d.halfClose {
-			if out, _, err := d.run(t, t.Context(), config, command{words: []string{"cat"}, input: strings.NewReader("to the end")}); out != "to the end" || err != nil {
+			if out, _, err := d.run(
+				t,
+				t.Context(),
+				config,
+				command{words: []string{"cat"}, input: strings.NewReader("to the end")},
+			); out != "to the end" ||
+				err != nil {
 				t.Errorf("half close: got %q, %v", out, err)
 			}
 		}
@@ -337,7 +349,12 @@ func TestTerminalsAreResized(t *testing.T) {
 			}
 			return
 		}
-		out, _, err := d.run(t, t.Context(), config, command{words: []string{"resized", "1"}, tty: true, sizes: &sizeQueue{[]remotecommand.TerminalSize{{Width: 80, Height: 25}}}})
+		out, _, err := d.run(
+			t,
+			t.Context(),
+			config,
+			command{words: []string{"resized", "1"}, tty: true, sizes: &sizeQueue{[]remotecommand.TerminalSize{{Width: 80, Height: 25}}}},
+		)
 		if out != "80x25 " || err != nil {
 			t.Errorf("got %q, %v", out, err)
 		}
@@ -420,10 +437,11 @@ func TestASessionEndsWhenItsClientGoes(t *testing.T) { // alone: it counts gorou
 func clientsGo(t *testing.T, toy *toy, config *rest.Config) {
 	eachDialect(t, false, func(t *testing.T, d dialect) {
 		for name, c := range map[string]command{
-			"waits":                   {words: []string{"wait"}},
-			"reads":                   {words: []string{"read"}, input: waiting{t.Context()}},
-			"writes":                  {words: []string{"write"}},
-			"does not read its input": {words: []string{"taste"}, input: io.MultiReader(strings.NewReader(strings.Repeat("x", 16<<10)), waiting{t.Context()})},
+			"waits":  {words: []string{"wait"}},
+			"reads":  {words: []string{"read"}, input: waiting{t.Context()}},
+			"writes": {words: []string{"write"}},
+			"does not read its input": {words: []string{"taste"}, input: io.MultiReader(strings.NewReader(strings.Repeat("x", 16<<10)),
+				waiting{t.Context()})},
 		} {
 			t.Run(name, func(t *testing.T) {
 				var client killable
@@ -469,7 +487,8 @@ func nothingIsLeft(t testing.TB) {
 	testwait.Until(t, "no goroutine of a session is left", func() bool {
 		stacks := make([]byte, 16<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
-		return !bytes.Contains(stacks, []byte("internal/server/streams.")) && !bytes.Contains(stacks, []byte("streams.(*session)")) && !bytes.Contains(stacks, []byte("registry.(*requestREST)"))
+		return !bytes.Contains(stacks, []byte("internal/server/streams.")) && !bytes.Contains(stacks, []byte("streams.(*session)")) &&
+			!bytes.Contains(stacks, []byte("registry.(*requestREST)"))
 	})
 }
 
@@ -579,7 +598,8 @@ func TestSessionsAreCounted(t *testing.T) {
 	})))
 	d := dialects()[0]
 	const labels = `{group="shop.example.com",resource="widgets",`
-	for word, result := range map[string]string{"echo": "succeeded", "exit": "exit_code", "fail": "failed", "panic": "panicked", "refused": "refused"} {
+	for word, result := range map[string]string{"echo": "succeeded", "exit": "exit_code", "fail": "failed", "panic": "panicked",
+		"refused": "refused"} {
 		_, _, _ = d.run(t, t.Context(), config, command{words: []string{word, "3"}})
 		want := "annex_connections_ended_total" + labels + `result="` + result + `",subresource="exec"} 1`
 		testwait.Until(t, want, func() bool { return strings.Contains(get(t, config, "/metrics"), want) })

@@ -166,7 +166,10 @@ func TestThePreviousRunIsKeptAndNoMore(t *testing.T) {
 	}
 	first := begin(t, l)
 	put(t, first, "first\n")
-	if _, err := l.Open(&LogOptions{Previous: true}); err == nil || !strings.Contains(err.Error(), "there is no log of a run before this one") {
+	if _, err := l.Open(
+		&LogOptions{Previous: true},
+	); err == nil ||
+		!strings.Contains(err.Error(), "there is no log of a run before this one") {
 		t.Errorf("previous of the first: %v", err)
 	}
 	put(t, begin(t, l), "second\n")

@@ -66,7 +66,8 @@ func TestTheLastLinesAreFoundInReadersOfAllSorts(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer f.Close()
-			for name, from := range map[string]io.Reader{"seeks": f, "reads": onlyReader{strings.NewReader(log)}, "bytes": iotest.OneByteReader(strings.NewReader(log))} {
+			for name, from := range map[string]io.Reader{"seeks": f, "reads": onlyReader{strings.NewReader(log)},
+				"bytes": iotest.OneByteReader(strings.NewReader(log))} {
 				tail, fewer, err := lastLines(from, n)
 				if err != nil || fewer {
 					t.Fatal(fewer, err)
@@ -105,7 +106,11 @@ func BenchmarkTimesTakenOff(b *testing.B) {
 	b.SetBytes(int64(log.Len()))
 	for b.Loop() {
 		buffer := make([]byte, logBuffer)
-		if _, err := io.CopyBuffer(onlyWriter{io.Discard}, &stampedLines{from: strings.NewReader(log.String()), strip: true}, buffer); err != nil {
+		if _, err := io.CopyBuffer(
+			onlyWriter{io.Discard},
+			&stampedLines{from: strings.NewReader(log.String()), strip: true},
+			buffer,
+		); err != nil {
 			b.Fatal(err)
 		}
 	}

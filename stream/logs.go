@@ -243,7 +243,13 @@ func (l *logOf[T]) connect(ctx context.Context, c *annex.ConnectRequest[T, LogOp
 		_ = from.Close() // what was asked for is the error
 		return nil, err
 	}
-	return &logAnswer{from: from, options: request.Options, timestamped: l.timestamped, follow: options.Follow, respond: c.Responder.Error}, nil
+	return &logAnswer{
+		from:        from,
+		options:     request.Options,
+		timestamped: l.timestamped,
+		follow:      options.Follow,
+		respond:     c.Responder.Error,
+	}, nil
 }
 
 // sinceSeconds is the time so many seconds ago.
@@ -285,7 +291,9 @@ func (l *logOf[T]) checkLeft(c *annex.ConnectRequest[T, LogOptions], o *LogOptio
 	case o.Timestamps && !l.timestamped:
 		return apierrors.NewBadRequest(fmt.Sprintf("timestamps: the lines of %s have no times", object))
 	case o.TailLines != nil && o.Follow && !waits && !canSeek(from):
-		return apierrors.NewBadRequest(fmt.Sprintf("tailLines: the log of %s cannot be followed from there: leave out follow or tailLines", object))
+		return apierrors.NewBadRequest(
+			fmt.Sprintf("tailLines: the log of %s cannot be followed from there: leave out follow or tailLines", object),
+		)
 	}
 	return nil
 }
@@ -478,7 +486,11 @@ func warnOfUnknown(r *http.Request) {
 	known := LogOptions{}.SwaggerDoc()
 	for _, name := range slices.Sorted(maps.Keys(r.URL.Query())) {
 		if _, ok := known[name]; !ok && !slices.Contains(commonParameters, name) {
-			warning.AddWarning(r.Context(), "", fmt.Sprintf("unknown option %q is ignored; there are %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", ")))
+			warning.AddWarning(
+				r.Context(),
+				"",
+				fmt.Sprintf("unknown option %q is ignored; there are %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", ")),
+			)
 		}
 	}
 }

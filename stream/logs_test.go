@@ -62,7 +62,11 @@ func connect(t testing.TB, config *rest.Config) *client {
 	}
 	t.Cleanup(h.CloseIdleConnections)
 	c := &client{t, h, config}
-	response, err := h.Post(config.Host+gizmosPath, "application/json", strings.NewReader(`{"apiVersion":"legacy.example.com/v1","kind":"Gizmo","metadata":{"name":"w"}}`))
+	response, err := h.Post(
+		config.Host+gizmosPath,
+		"application/json",
+		strings.NewReader(`{"apiVersion":"legacy.example.com/v1","kind":"Gizmo","metadata":{"name":"w"}}`),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +108,11 @@ func (c *client) refused(query string, code int, message string) {
 	response := c.send(c.t.Context(), query)
 	var status metav1.Status
 	text, _ := io.ReadAll(response.Body)
-	if err := json.Unmarshal(text, &status); err != nil || int(status.Code) != code || response.StatusCode != code || !strings.Contains(status.Message, message) {
+	if err := json.Unmarshal(
+		text,
+		&status,
+	); err != nil || int(status.Code) != code || response.StatusCode != code ||
+		!strings.Contains(status.Message, message) {
 		c.t.Errorf("%s: %s: %s; want %d with %s", query, response.Status, text, code, message)
 	}
 }
@@ -174,13 +182,27 @@ func TestMistakesInOptionsOfALogAreSaid(t *testing.T) {
 		c.refused(test.query, test.code, test.message)
 	}
 	response := c.send(t.Context(), "tail=5&pretty=true&tailLines=9")
-	if warning := response.Header.Values("Warning"); len(warning) != 1 || !strings.Contains(warning[0], `unknown option \"tail\" is ignored; there are container, follow, `) {
+	if warning := response.Header.Values(
+		"Warning",
+	); len(warning) != 1 ||
+		!strings.Contains(warning[0], `unknown option \"tail\" is ignored; there are container, follow, `) {
 		t.Errorf("%q", warning)
 	}
 	if got, _ := io.ReadAll(response.Body); string(got) != "line\n" {
 		t.Errorf("%q", got)
 	}
-	response = c.send(t.Context(), "", "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version", "13")
+	response = c.send(
+		t.Context(),
+		"",
+		"Connection",
+		"Upgrade",
+		"Upgrade",
+		"websocket",
+		"Sec-WebSocket-Key",
+		"dGhlIHNhbXBsZSBub25jZQ==",
+		"Sec-WebSocket-Version",
+		"13",
+	)
 	if response.StatusCode != http.StatusBadRequest {
 		t.Errorf("an upgrade: %s", response.Status)
 	}
@@ -190,7 +212,9 @@ func TestAnObjectSaysWhichLogsItHas(t *testing.T) {
 	t.Parallel()
 	var has []string
 	c := start(t, stream.Logs("logs", func(_ context.Context, r *stream.LogRequest[v1.Gizmo]) (io.ReadCloser, error) {
-		return io.NopCloser(strings.NewReader(fmt.Sprintf("%s of %s for %s in %s/%s", r.Options.Container, r.Object.Name, r.User.GetName(), r.Namespace, r.Name))), nil
+		return io.NopCloser(
+			strings.NewReader(fmt.Sprintf("%s of %s for %s in %s/%s", r.Options.Container, r.Object.Name, r.User.GetName(), r.Namespace, r.Name)),
+		), nil
 	}).Containers(func(w *v1.Gizmo) []string { return has }))
 	c.refused("", 400, "gizmos w has no containers")
 	has = []string{"a", "b"}
@@ -207,7 +231,10 @@ func TestErrorsOfALogAreStatuses(t *testing.T) {
 	var open func() (io.ReadCloser, error)
 	c := start(t, stream.Logs("logs", func(context.Context, *stream.LogRequest[v1.Gizmo]) (io.ReadCloser, error) { return open() }))
 	open = func() (io.ReadCloser, error) {
-		return nil, fmt.Errorf("open: %w", apierrors.NewConflict(v1.API().GroupVersion.WithResource("gizmos").GroupResource(), "w", errors.New("it has stopped")))
+		return nil, fmt.Errorf(
+			"open: %w",
+			apierrors.NewConflict(v1.API().GroupVersion.WithResource("gizmos").GroupResource(), "w", errors.New("it has stopped")),
+		)
 	}
 	c.refused("", 409, "it has stopped")
 	open = func() (io.ReadCloser, error) { return nil, errors.New("the disk is ill") }
@@ -239,7 +266,12 @@ func (failing) Read([]byte) (int, error) { return 0, errors.New("the line is bro
 func TestMistakesInADefinitionAreReported(t *testing.T) {
 	t.Parallel()
 	s := logged(stream.Logs[v1.Gizmo]("logs", nil))
-	if _, err := annex.New(t.Context(), s, annex.Options{Storage: memory.Storage()}); err == nil || !strings.Contains(err.Error(), "no function given") {
+	if _, err := annex.New(
+		t.Context(),
+		s,
+		annex.Options{Storage: memory.Storage()},
+	); err == nil ||
+		!strings.Contains(err.Error(), "no function given") {
 		t.Error(err)
 	}
 }
@@ -362,7 +394,11 @@ func TestAReaderThatWaitsIsClosedWhenTheClientGoes(t *testing.T) {
 func TestAFollowedLogEndsWithTheServer(t *testing.T) {
 	t.Parallel()
 	w, _, logs := files(t, stream.LogFilesOptions{})
-	instance, err := annex.New(t.Context(), logged(logs), annex.Options{Storage: memory.Storage(), DataDir: t.TempDir(), Listen: "127.0.0.1:0"})
+	instance, err := annex.New(
+		t.Context(),
+		logged(logs),
+		annex.Options{Storage: memory.Storage(), DataDir: t.TempDir(), Listen: "127.0.0.1:0"},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -443,7 +479,13 @@ func TestAClientThatReadsSlowlyCostsNoMemory(t *testing.T) {
 				return read == last
 			})
 			each := (heap() - before) / clients
-			t.Logf("%s: of %d slow clients each costs %d KiB, the client itself included, and %d KiB have been read for it", protocol, clients, each>>10, read>>10)
+			t.Logf(
+				"%s: of %d slow clients each costs %d KiB, the client itself included, and %d KiB have been read for it",
+				protocol,
+				clients,
+				each>>10,
+				read>>10,
+			)
 			if each > 400<<10 {
 				t.Errorf("each costs %d KiB", each>>10)
 			}
@@ -525,7 +567,9 @@ func TestALogOfAnAgentIsHandedOn(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	r := <-asked
-	if want := "container=a&limitBytes=5&previous=true&sinceTime=2026-11-23T10%3A00%3A00Z&tailLines=2&timestamps=true"; r.URL.RawQuery != want || r.URL.Path != "/logs/w" || r.Header.Get("Authorization") != token {
+	if want := "container=a&limitBytes=5&previous=true&sinceTime=2026-11-23T10%3A00%3A00Z&tailLines=2&timestamps=true"; r.URL.RawQuery != want ||
+		r.URL.Path != "/logs/w" ||
+		r.Header.Get("Authorization") != token {
 		t.Errorf("asked %s, %v", r.URL, r.Header)
 	}
 	c.refused("container=refused", 400, "no such container here")
@@ -560,7 +604,11 @@ func TestALogNeedsTheVerbGet(t *testing.T) {
 	if err := os.WriteFile(tokens, []byte("secret,jane,42,staff\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	config := annextest.StartWith(t, logged(stream.Logs("logs", text("line\n"))), annex.Options{Storage: memory.Storage(), TokenAuthFile: tokens})
+	config := annextest.StartWith(
+		t,
+		logged(stream.Logs("logs", text("line\n"))),
+		annex.Options{Storage: memory.Storage(), TokenAuthFile: tokens},
+	)
 	connect(t, config)
 	jane := rest.AnonymousClientConfig(config)
 	jane.Dial, jane.BearerToken = config.Dial, "secret"
@@ -576,8 +624,10 @@ func TestALogIsDescribed(t *testing.T) {
 	t.Parallel()
 	c := start(t, stream.Logs("logs", text("line\n")))
 	for path, want := range map[string]string{
-		"/apis/legacy.example.com/v1":            `{"name":"gizmos/logs","singularName":"","namespaced":true,"kind":"LogOptions","verbs":["get"]}`,
-		"/openapi/v3/apis/legacy.example.com/v1": `{"name":"tailLines","in":"query","description":"Of the lines that there are, only so many at the end. Defaults to all."`,
+		"/apis/legacy.example.com/v1": `{"name":"gizmos/logs","singularName":"",` +
+			`"namespaced":true,"kind":"LogOptions","verbs":["get"]}`,
+		"/openapi/v3/apis/legacy.example.com/v1": `{"name":"tailLines","in":"query","description":"Of the lines that there are, only so many ` +
+			`at the end. Defaults to all."`,
 	} {
 		response, err := c.http.Get(c.config.Host + path)
 		if err != nil {

@@ -95,7 +95,8 @@ func TestAClientThatDoesNotReadCostsNoMemory(t *testing.T) { // alone: it measur
 				return stuck.Load() == clients && written == last
 			})
 			each := (inUse() - before) / clients
-			t.Logf("%s: %d clients that do not read cost %d KiB each, their own side included, more than clients of silent commands; %d KiB have been written for each", d.name, clients, each>>10, written/clients>>10)
+			t.Logf("%s: %d clients that do not read cost %d KiB each, their own side included, more than clients of silent commands; %d KiB "+
+				"have been written for each", d.name, clients, each>>10, written/clients>>10)
 			if each > costs<<20 {
 				t.Errorf("each costs %d KiB", each>>10)
 			}

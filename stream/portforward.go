@@ -65,7 +65,10 @@ type PortForwardBuilder[T any] struct {
 // client; the others live on. At most 1024 connections of one client are forwarded at a time.
 //
 // One that does not read holds up the others of its client: SPDY has no flow control here.
-func PortForward[T any, PT object[T]](name string, dial func(ctx context.Context, r *PortForwardRequest[T], port int32) (net.Conn, error)) *PortForwardBuilder[T] {
+func PortForward[T any, PT object[T]](
+	name string,
+	dial func(ctx context.Context, r *PortForwardRequest[T], port int32) (net.Conn, error),
+) *PortForwardBuilder[T] {
 	if dial == nil {
 		return forwardBuilder[T, PT](name, nil)
 	}
@@ -84,7 +87,10 @@ func PortForward[T any, PT object[T]](name string, dial func(ctx context.Context
 // PortForwardAt is PortForward by a remote agent that speaks SPDY as a kubelet does. locate says
 // where it is for a request; its error is the answer to the request. A URL without a query gets
 // the options as one.
-func PortForwardAt[T any, PT object[T]](name string, locate func(ctx context.Context, r *PortForwardRequest[T]) (*Backend, error)) *PortForwardBuilder[T] {
+func PortForwardAt[T any, PT object[T]](
+	name string,
+	locate func(ctx context.Context, r *PortForwardRequest[T]) (*Backend, error),
+) *PortForwardBuilder[T] {
 	if locate == nil {
 		return forwardBuilder[T, PT](name, nil)
 	}
@@ -105,27 +111,33 @@ func PortForwardAt[T any, PT object[T]](name string, locate func(ctx context.Con
 
 type serveForward func(w http.ResponseWriter, r *http.Request, refuse streams.Refuse, limits streams.Limits)
 
-func forwardBuilder[T any, PT object[T]](name string, forward func(ctx context.Context, r *PortForwardRequest[T]) (serveForward, error)) *PortForwardBuilder[T] {
+func forwardBuilder[T any, PT object[T]](
+	name string,
+	forward func(ctx context.Context, r *PortForwardRequest[T]) (serveForward, error),
+) *PortForwardBuilder[T] {
 	b := new(PortForwardBuilder[T])
 	if forward == nil {
 		b.SubresourceOf = annex.Connect[T, PortForwardOptions, PT](name, nil).Methods(upgradeable...)
 		return b
 	}
-	b.SubresourceOf = annex.Connect[T, PortForwardOptions, PT](name, func(ctx context.Context, c *annex.ConnectRequest[T, PortForwardOptions]) (http.Handler, error) {
-		r := &PortForwardRequest[T]{requestOf(c), *c.Options}
-		if b.check != nil {
-			if err := b.check(ctx, r); err != nil {
+	b.SubresourceOf = annex.Connect[T, PortForwardOptions, PT](
+		name,
+		func(ctx context.Context, c *annex.ConnectRequest[T, PortForwardOptions]) (http.Handler, error) {
+			r := &PortForwardRequest[T]{requestOf(c), *c.Options}
+			if b.check != nil {
+				if err := b.check(ctx, r); err != nil {
+					return nil, checked(ctx, err)
+				}
+			}
+			serve, err := forward(ctx, r)
+			if err != nil {
 				return nil, checked(ctx, err)
 			}
-		}
-		serve, err := forward(ctx, r)
-		if err != nil {
-			return nil, checked(ctx, err)
-		}
-		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			serve(w, req, c.Responder.Error, b.limits.effective())
-		}), nil
-	}).Methods(upgradeable...)
+			return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				serve(w, req, c.Responder.Error, b.limits.effective())
+			}), nil
+		},
+	).Methods(upgradeable...)
 	return b
 }
 

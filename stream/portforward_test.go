@@ -48,7 +48,15 @@ func forwarded(t *testing.T, config *rest.Config, way, path string, port int) (a
 	}
 	stop, ready, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	var errs lockedBuffer
-	forwarder, err := portforward.NewOnAddressesForStreaming(dialer, []string{"127.0.0.1"}, []string{"0:" + strconv.Itoa(port)}, stop, ready, io.Discard, &errs)
+	forwarder, err := portforward.NewOnAddressesForStreaming(
+		dialer,
+		[]string{"127.0.0.1"},
+		[]string{"0:" + strconv.Itoa(port)},
+		stop,
+		ready,
+		io.Discard,
+		&errs,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +187,9 @@ func refusal(t *testing.T, dialer httpstream.Dialer, port int) string {
 	}
 	defer conn.Close()
 	open := func(kind string) httpstream.Stream {
-		stream, err := conn.CreateStream(http.Header{corev1.StreamType: {kind}, corev1.PortHeader: {strconv.Itoa(port)}, corev1.PortForwardRequestIDHeader: {"0"}})
+		stream, err := conn.CreateStream(
+			http.Header{corev1.StreamType: {kind}, corev1.PortHeader: {strconv.Itoa(port)}, corev1.PortForwardRequestIDHeader: {"0"}},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -202,15 +212,20 @@ func TestWhatCannotBeForwardedIsSaid(t *testing.T) { // alone: it counts gorouti
 		t.Fatal(err)
 	}
 	closed.Close()
-	config := startWidgets(t, widgets(stream.PortForward("portforward", func(ctx context.Context, r *stream.PortForwardRequest[v1.Widget], port int32) (net.Conn, error) {
-		switch port {
-		case 1:
-			panic("as the test wants")
-		case 2:
-			return nil, nil
-		}
-		return dialLocal(ctx, r, port)
-	})))
+	config := startWidgets(
+		t,
+		widgets(
+			stream.PortForward("portforward", func(ctx context.Context, r *stream.PortForwardRequest[v1.Widget], port int32) (net.Conn, error) {
+				switch port {
+				case 1:
+					panic("as the test wants")
+				case 2:
+					return nil, nil
+				}
+				return dialLocal(ctx, r, port)
+			}),
+		),
+	)
 	leavesNothing(t, func(t *testing.T) { refusedPorts(t, config, portOf(closed)) })
 }
 
@@ -240,15 +255,18 @@ func refusedPorts(t *testing.T, config *rest.Config, closed int) {
 
 func TestForwardedPortsEndWithTheirClient(t *testing.T) { // alone: it counts goroutines
 	closed := make(chan struct{}, 10)
-	config := startWidgets(t, widgets(stream.PortForward("portforward", func(context.Context, *stream.PortForwardRequest[v1.Widget], int32) (net.Conn, error) {
-		one, other := net.Pipe()
-		go func() {
-			_, _ = io.WriteString(other, "hello")
-			_, _ = io.Copy(io.Discard, other)
-			closed <- struct{}{}
-		}()
-		return one, nil
-	})))
+	config := startWidgets(
+		t,
+		widgets(stream.PortForward("portforward", func(context.Context, *stream.PortForwardRequest[v1.Widget], int32) (net.Conn, error) {
+			one, other := net.Pipe()
+			go func() {
+				_, _ = io.WriteString(other, "hello")
+				_, _ = io.Copy(io.Discard, other)
+				closed <- struct{}{}
+			}()
+			return one, nil
+		})),
+	)
 	leavesNothing(t, func(t *testing.T) {
 		for way := range forwards {
 			var client killable
@@ -283,10 +301,15 @@ func (c unwell) Read(p []byte) (int, error) {
 func (c unwell) Write([]byte) (int, error) { panic("as the test wants") }
 
 func TestAPortThatPanicsTakesNothingWithIt(t *testing.T) { // alone: it counts goroutines
-	config := startWidgets(t, widgets(stream.PortForward("portforward", func(_ context.Context, _ *stream.PortForwardRequest[v1.Widget], port int32) (net.Conn, error) {
-		one, _ := net.Pipe()
-		return unwell{one, port == 1}, nil
-	})))
+	config := startWidgets(
+		t,
+		widgets(
+			stream.PortForward("portforward", func(_ context.Context, _ *stream.PortForwardRequest[v1.Widget], port int32) (net.Conn, error) {
+				one, _ := net.Pipe()
+				return unwell{one, port == 1}, nil
+			}),
+		),
+	)
 	leavesNothing(t, func(t *testing.T) {
 		for way := range forwards {
 			for _, port := range []int{1, 2} {

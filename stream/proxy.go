@@ -55,35 +55,48 @@ type ProxyBuilder[T any] struct {
 //
 // The backend gets no header that says who the caller is (Authorization, those of impersonation and of
 // authenticating proxies) or that is about a connection, and X-Forwarded-For, -Host, -Proto and -Uri.
-// Cookies pass in both directions, so that backends of one server share them in a browser. Redirects within the backend and links in its HTML are
+// Cookies pass in both directions, so that backends of one server share them in a browser. Redirects within the backend and links
+// in its HTML are
 // rewritten to what is below the subresource, and its CORS headers are taken away. A backend that cannot be reached is
 // answered with 503. No connection with a backend is kept for another request.
 func Proxy[T any, PT object[T]](name string, backend func(ctx context.Context, r *ProxyRequest[T]) (*Backend, error)) *ProxyBuilder[T] {
 	b := new(ProxyBuilder[T])
-	methods := []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodHead, http.MethodOptions}
+	methods := []string{
+		http.MethodGet,
+		http.MethodPost,
+		http.MethodPut,
+		http.MethodPatch,
+		http.MethodDelete,
+		http.MethodHead,
+		http.MethodOptions,
+	}
 	if backend == nil {
 		b.SubresourceOf = annex.Connect[T, ProxyOptions, PT](name, nil).Methods(methods...)
 		return b
 	}
-	b.SubresourceOf = annex.Connect[T, ProxyOptions, PT](name, func(ctx context.Context, c *annex.ConnectRequest[T, ProxyOptions]) (http.Handler, error) {
-		r := &ProxyRequest[T]{requestOf(c), c.Options.Path}
-		if b.check != nil {
-			if err := b.check(ctx, r); err != nil {
+	b.SubresourceOf = annex.Connect[T, ProxyOptions, PT](
+		name,
+		func(ctx context.Context, c *annex.ConnectRequest[T, ProxyOptions]) (http.Handler, error) {
+			r := &ProxyRequest[T]{requestOf(c), c.Options.Path}
+			if b.check != nil {
+				if err := b.check(ctx, r); err != nil {
+					return nil, checked(ctx, err)
+				}
+			}
+			to, err := backend(ctx, r)
+			if err != nil {
 				return nil, checked(ctx, err)
 			}
-		}
-		to, err := backend(ctx, r)
-		if err != nil {
-			return nil, checked(ctx, err)
-		}
-		server, err := to.checked()
-		if err != nil {
-			return nil, checked(ctx, err)
-		}
-		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			streams.ServeProxy(w, req, c.Responder.Error, b.limits.effective(), server, r.Path)
-		}), nil
-	}).Methods(methods...).Subpaths()
+			server, err := to.checked()
+			if err != nil {
+				return nil, checked(ctx, err)
+			}
+			return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				streams.ServeProxy(w, req, c.Responder.Error, b.limits.effective(), server, r.Path)
+			}), nil
+		},
+	).Methods(methods...).
+		Subpaths()
 	return b
 }
 

@@ -48,7 +48,12 @@ func site(t *testing.T) *url.URL {
 			return
 		}
 		defer conn.Close()
-		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\nX-Query: %s\r\nX-Auth: %s\r\n\r\n", r.URL.RawQuery, r.Header.Get("Authorization"))
+		fmt.Fprintf(
+			conn,
+			"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\nX-Query: %s\r\nX-Auth: %s\r\n\r\n",
+			r.URL.RawQuery,
+			r.Header.Get("Authorization"),
+		)
 		_, _ = io.Copy(conn, buffered)
 	})
 	mux.HandleFunc("/base/nameless", func(w http.ResponseWriter, _ *http.Request) { // upgrades unasked
@@ -147,7 +152,9 @@ func TestBackendsGetNoCredentialsOfCallers(t *testing.T) {
 		"Impersonate-User": nil, "X-Remote-User": {"root"}, "X-Remote-Extra-A": {"a"}, "Impersonate-Extra-A": nil, "X-Mine": {"forged"},
 		"Proxy-Authorization": {"secret"}, "Cookie": {"a=b; __Host-annex-session=stolen"}, "X-Other": {"kept"},
 	})
-	for _, want := range []string{"Authorization: Bearer agent's\n", "X-Mine: 1\n", "X-Other: kept\n", "Cookie: a=b\n", "X-Forwarded-Proto: https\n", "X-Forwarded-For: 127.0.0.1", "X-Forwarded-Uri: " + widgetsPath + "/w/proxy/headers\n", "X-Forwarded-Host: 127.0.0.1:", "Host: 127.0.0.1:"} {
+	for _, want := range []string{"Authorization: Bearer agent's\n", "X-Mine: 1\n", "X-Other: kept\n", "Cookie: a=b\n",
+		"X-Forwarded-Proto: https\n", "X-Forwarded-For: 127.0.0.1", "X-Forwarded-Uri: " + widgetsPath + "/w/proxy/headers\n",
+		"X-Forwarded-Host: 127.0.0.1:", "Host: 127.0.0.1:"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in:\n%s", want, got)
 		}
@@ -162,7 +169,15 @@ func TestBackendsGetNoCredentialsOfCallers(t *testing.T) {
 func TestAnswersOfBackendsAreForTheirClients(t *testing.T) {
 	t.Parallel()
 	config := startWidgets(t, widgets(proxyTo(site(t))))
-	if response, _ := ask(t, config, http.MethodGet, "w/proxy/redirect", nil, nil); response.StatusCode != http.StatusFound || response.Header.Get("Location") != widgetsPath+"/w/proxy/there" {
+	if response, _ := ask(
+		t,
+		config,
+		http.MethodGet,
+		"w/proxy/redirect",
+		nil,
+		nil,
+	); response.StatusCode != http.StatusFound ||
+		response.Header.Get("Location") != widgetsPath+"/w/proxy/there" {
 		t.Errorf("redirect: %s to %s", response.Status, response.Header.Get("Location"))
 	}
 	response, _ := ask(t, config, http.MethodGet, "w/proxy/cookie", nil, nil)
@@ -174,7 +189,8 @@ func TestAnswersOfBackendsAreForTheirClients(t *testing.T) {
 func TestConnectionsAreUpgradedByBackends(t *testing.T) { // alone: it counts goroutines
 	config := startWidgets(t, widgets(proxyTo(site(t))))
 	response, got := ask(t, config, http.MethodGet, "w/proxy/upgrade?x=1", nil, http.Header{"Connection": {"Upgrade"}, "Upgrade": {"echo"}})
-	if response.StatusCode != http.StatusSwitchingProtocols || response.Header.Get("X-Query") != "x=1" || response.Header.Get("X-Auth") != "Bearer agent's" {
+	if response.StatusCode != http.StatusSwitchingProtocols || response.Header.Get("X-Query") != "x=1" ||
+		response.Header.Get("X-Auth") != "Bearer agent's" {
 		t.Fatalf("%s %v %s", response.Status, response.Header, got)
 	}
 	conn := response.Body.(io.ReadWriteCloser)
@@ -188,7 +204,14 @@ func TestConnectionsAreUpgradedByBackends(t *testing.T) { // alone: it counts go
 		}
 	}
 	conn.Close()
-	if response, got := ask(t, config, http.MethodGet, "w/proxy/headers", nil, http.Header{"Connection": {"Upgrade"}, "Upgrade": {"echo"}}); response.StatusCode != http.StatusServiceUnavailable {
+	if response, got := ask(
+		t,
+		config,
+		http.MethodGet,
+		"w/proxy/headers",
+		nil,
+		http.Header{"Connection": {"Upgrade"}, "Upgrade": {"echo"}},
+	); response.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("a backend that does not upgrade: %s %s", response.Status, got)
 	}
 	nothingIsLeft(t)
@@ -223,7 +246,15 @@ func TestBackendsThatAreNotThereAreUnavailable(t *testing.T) {
 		"none/down/": {404, `widgets.shop.example.com \"none\" not found`},
 	} {
 		for _, header := range []http.Header{nil, {"Connection": {"Upgrade"}, "Upgrade": {"echo"}}} {
-			if response, got := ask(t, config, http.MethodGet, path, nil, header); response.StatusCode != want.code || !strings.Contains(got, want.text) || !strings.Contains(got, `"kind":"Status"`) {
+			if response, got := ask(
+				t,
+				config,
+				http.MethodGet,
+				path,
+				nil,
+				header,
+			); response.StatusCode != want.code || !strings.Contains(got, want.text) ||
+				!strings.Contains(got, `"kind":"Status"`) {
 				t.Errorf("%s, %v: %s %s", path, header, response.Status, got)
 			}
 		}

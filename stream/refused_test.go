@@ -73,9 +73,12 @@ func refusals(t *testing.T, config *rest.Config) {
 		{"GET", "w/portforward", asEcho, 400, `unable to upgrade to \"echo\"`},
 		{"GET", "w/exec?stdout=false&stderr=0", asWebSocket, 400, "you must specify at least 1 of stdin, stdout, stderr"},
 		{"GET", "w/exec?stdout=false&tty=true", asWebSocket, 400, "you must specify at least 1 of stdin, stdout, stderr"},
-		{"GET", "w/exec?command=x", with(asWebSocket, "Sec-Websocket-Protocol", "v9.channel.k8s.io"), 400, "unable to upgrade: the client speaks v9.channel.k8s.io, the server v5.channel.k8s.io, v4.channel.k8s.io, v4.base64.channel.k8s.io, channel.k8s.io, base64.channel.k8s.io"},
+		{"GET", "w/exec?command=x", with(asWebSocket, "Sec-Websocket-Protocol", "v9.channel.k8s.io"), 400, "unable to upgrade: the client " +
+			"speaks v9.channel.k8s.io, the server v5.channel.k8s.io, v4.channel.k8s.io, v4.base64.channel.k8s.io, channel.k8s.io, " +
+			"base64.channel.k8s.io"},
 		{"GET", "w/exec?command=x", with(asWebSocket, "Sec-Websocket-Version", "8"), 400, "unable to upgrade: "},
-		{"POST", "w/exec?command=x", with(asSPDY, "X-Stream-Protocol-Version", "v5.channel.k8s.io"), 400, "unable to upgrade: the client speaks v5.channel.k8s.io, the server v4.channel.k8s.io"},
+		{"POST", "w/exec?command=x", with(asSPDY, "X-Stream-Protocol-Version", "v5.channel.k8s.io"), 400, "unable to upgrade: the client " +
+			"speaks v5.channel.k8s.io, the server v4.channel.k8s.io"},
 		{"GET", "w/portforward", asWebSocket, 400, "the server SPDY/3.1+portforward.k8s.io"},
 		{"POST", "w/portforward", asSPDY, 400, "the server portforward.k8s.io"},
 		{"GET", "w/exec", nil, 400, "Upgrade request required"},
@@ -97,7 +100,8 @@ func refusals(t *testing.T, config *rest.Config) {
 		if response.StatusCode == 101 {
 			response.Body.Close()
 		}
-		if response.StatusCode != test.code || !strings.Contains(text, test.text) || test.code != 101 && !strings.Contains(text, `"kind":"Status"`) {
+		if response.StatusCode != test.code || !strings.Contains(text, test.text) ||
+			test.code != 101 && !strings.Contains(text, `"kind":"Status"`) {
 			t.Errorf("%s %s: %s %s", test.method, test.path, response.Status, text)
 		}
 	}
@@ -121,7 +125,8 @@ func refusedBodies(t *testing.T, config *rest.Config) {
 		{`{"phase":"x"}`, "application/json", 201, `"phase":"x"`},
 	} {
 		response, text := ask(t, config, "POST", "w/inspection", strings.NewReader(test.body), http.Header{"Content-Type": {test.mediaType}})
-		if response.StatusCode != test.code || !strings.Contains(text, test.text) || test.code != 201 && !strings.Contains(text, `"kind":"Status"`) {
+		if response.StatusCode != test.code || !strings.Contains(text, test.text) ||
+			test.code != 201 && !strings.Contains(text, `"kind":"Status"`) {
 			t.Errorf("%s %s: %s %s", test.mediaType, test.body, response.Status, text)
 		}
 	}
@@ -153,7 +158,8 @@ func TestBrowsersSpeakTextAndBytes(t *testing.T) {
 		sent, begin string
 		want        []string
 	}{
-		{"v4.base64.channel.k8s.io", websocket.TextMessage, "0aGVsbG8=", "1", []string{"1aGVsbG8=", "3eyJtZXRhZGF0YSI6e30sInN0YXR1cyI6IlN1Y2Nlc3MifQ=="}},
+		{"v4.base64.channel.k8s.io", websocket.TextMessage, "0aGVsbG8=", "1",
+			[]string{"1aGVsbG8=", "3eyJtZXRhZGF0YSI6e30sInN0YXR1cyI6IlN1Y2Nlc3MifQ=="}},
 		{"base64.channel.k8s.io", websocket.TextMessage, "0aGVsbG8=", "1", []string{"1aGVsbG8="}},
 		{"channel.k8s.io", websocket.BinaryMessage, "\x00hello", "\x01", []string{"\x01hello"}},
 		{"", websocket.BinaryMessage, "\x00hello", "\x01", []string{"\x01hello"}},
@@ -192,7 +198,13 @@ func TestASessionThatPanicsTakesNothingWithIt(t *testing.T) { // alone: it count
 	leavesNothing(t, func(t *testing.T) {
 		for _, d := range dialects()[:3] {
 			for range 10 {
-				if out, _, err := d.run(t, t.Context(), config, command{words: []string{"panic"}, input: waiting{t.Context()}}); out != "half" || err == nil {
+				if out, _, err := d.run(
+					t,
+					t.Context(),
+					config,
+					command{words: []string{"panic"}, input: waiting{t.Context()}},
+				); out != "half" ||
+					err == nil {
 					t.Errorf("%s: %q, %v", d.name, out, err)
 				}
 			}
@@ -216,8 +228,16 @@ func descriptors(t testing.TB) int {
 func TestNewNamesSessionsWithoutAFunction(t *testing.T) {
 	t.Parallel()
 	_, err := annex.New(t.Context(), shop(widgets(
-		stream.Exec[v1.Widget]("a", nil), stream.ExecAt[v1.Widget]("b", nil), stream.Attach[v1.Widget]("c", nil), stream.AttachAt[v1.Widget]("d", nil),
-		stream.PortForward[v1.Widget]("e", nil), stream.PortForwardAt[v1.Widget]("f", nil), stream.Proxy[v1.Widget]("g", nil),
+		stream.Exec[v1.Widget](
+			"a",
+			nil,
+		),
+		stream.ExecAt[v1.Widget]("b", nil),
+		stream.Attach[v1.Widget]("c", nil),
+		stream.AttachAt[v1.Widget]("d", nil),
+		stream.PortForward[v1.Widget]("e", nil),
+		stream.PortForwardAt[v1.Widget]("f", nil),
+		stream.Proxy[v1.Widget]("g", nil),
 	)), annex.Options{Storage: memory.Storage()})
 	if err == nil {
 		t.Fatal("no error")

@@ -68,11 +68,23 @@ func agentsServe(t *testing.T, toy *toy, config *rest.Config) {
 		if out != "w side a b" || errs != "err" || err != nil {
 			t.Errorf("got %q, %q, %v", out, errs, err)
 		}
-		if out, _, err := d.run(t, t.Context(), config, command{words: []string{"head", "5"}, input: strings.NewReader("input")}); out != "input" || err != nil {
+		if out, _, err := d.run(
+			t,
+			t.Context(),
+			config,
+			command{words: []string{"head", "5"}, input: strings.NewReader("input")},
+		); out != "input" ||
+			err != nil {
 			t.Errorf("input: got %q, %v", out, err)
 		}
 		if d.halfClose {
-			if out, _, err := d.run(t, t.Context(), config, command{words: []string{"cat"}, input: strings.NewReader("to the end")}); out != "to the end" || err != nil {
+			if out, _, err := d.run(
+				t,
+				t.Context(),
+				config,
+				command{words: []string{"cat"}, input: strings.NewReader("to the end")},
+			); out != "to the end" ||
+				err != nil {
 				t.Errorf("half close: got %q, %v", out, err)
 			}
 		}
@@ -80,10 +92,21 @@ func agentsServe(t *testing.T, toy *toy, config *rest.Config) {
 		if _, _, err := d.run(t, t.Context(), config, command{words: []string{"exit", "7"}}); !errors.As(err, &code) || code.Code != 7 {
 			t.Errorf("exit code: %v", err)
 		}
-		if _, _, err := d.run(t, t.Context(), config, command{words: []string{"conflict"}}); err == nil || !strings.Contains(err.Error(), "it is stopped") {
+		if _, _, err := d.run(
+			t,
+			t.Context(),
+			config,
+			command{words: []string{"conflict"}},
+		); err == nil ||
+			!strings.Contains(err.Error(), "it is stopped") {
 			t.Errorf("an error: %v", err)
 		}
-		out, _, err = d.run(t, t.Context(), config, command{words: []string{"resized", "1"}, tty: true, sizes: &sizeQueue{[]remotecommand.TerminalSize{{Width: 80, Height: 25}}}})
+		out, _, err = d.run(
+			t,
+			t.Context(),
+			config,
+			command{words: []string{"resized", "1"}, tty: true, sizes: &sizeQueue{[]remotecommand.TerminalSize{{Width: 80, Height: 25}}}},
+		)
 		if out != "80x25 " || err != nil {
 			t.Errorf("sizes: got %q, %v", out, err)
 		}
@@ -159,10 +182,24 @@ func TestAgentsThatRefuseOrAreNotThere(t *testing.T) {
 			t.Errorf("a query of one's own: %q, %v", out, err)
 		}
 	})
-	if got, text := answer(t, config, "POST", "w/portforward", asForward); got != 503 || !strings.Contains(text, "error trying to reach service") {
+	if got, text := answer(
+		t,
+		config,
+		"POST",
+		"w/portforward",
+		asForward,
+	); got != 503 ||
+		!strings.Contains(text, "error trying to reach service") {
 		t.Errorf("forward: %d %s", got, text)
 	}
-	if got, text := answer(t, config, "GET", "w/portforward", asTunnel); got != 503 || !strings.Contains(text, "error trying to reach service") {
+	if got, text := answer(
+		t,
+		config,
+		"GET",
+		"w/portforward",
+		asTunnel,
+	); got != 503 ||
+		!strings.Contains(text, "error trying to reach service") {
 		t.Errorf("tunnel: %d %s", got, text)
 	}
 }

@@ -57,7 +57,9 @@ func (c containers[T]) choose(r *Request[T], asked string) (string, error) {
 	case asked == "":
 		return names[0], nil
 	case !slices.Contains(names, asked):
-		return "", apierrors.NewBadRequest(fmt.Sprintf("container %s is not valid for %s %s, choose one of: %s", asked, r.Resource.Resource, r.Name, strings.Join(names, ", ")))
+		return "", apierrors.NewBadRequest(
+			fmt.Sprintf("container %s is not valid for %s %s, choose one of: %s", asked, r.Resource.Resource, r.Name, strings.Join(names, ", ")),
+		)
 	}
 	return asked, nil
 }

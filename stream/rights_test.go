@@ -60,11 +60,23 @@ func answer(t *testing.T, config *rest.Config, method, path string, header http.
 
 // The ways to ask for a session.
 var (
-	asWebSocket = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"}, "Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="}, "Sec-Websocket-Protocol": {"v5.channel.k8s.io"}}
-	asTunnel    = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"}, "Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="}, "Sec-Websocket-Protocol": {"SPDY/3.1+portforward.k8s.io"}}
-	asSPDY      = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"SPDY/3.1"}, "X-Stream-Protocol-Version": {"v4.channel.k8s.io"}}
-	asForward   = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"SPDY/3.1"}, "X-Stream-Protocol-Version": {"portforward.k8s.io"}}
-	asEcho      = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"echo"}}
+	asWebSocket = http.Header{
+		"Connection":             {"Upgrade"},
+		"Upgrade":                {"websocket"},
+		"Sec-Websocket-Version":  {"13"},
+		"Sec-Websocket-Key":      {"dGhlIHNhbXBsZSBub25jZQ=="},
+		"Sec-Websocket-Protocol": {"v5.channel.k8s.io"},
+	}
+	asTunnel = http.Header{
+		"Connection":             {"Upgrade"},
+		"Upgrade":                {"websocket"},
+		"Sec-Websocket-Version":  {"13"},
+		"Sec-Websocket-Key":      {"dGhlIHNhbXBsZSBub25jZQ=="},
+		"Sec-Websocket-Protocol": {"SPDY/3.1+portforward.k8s.io"},
+	}
+	asSPDY    = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"SPDY/3.1"}, "X-Stream-Protocol-Version": {"v4.channel.k8s.io"}}
+	asForward = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"SPDY/3.1"}, "X-Stream-Protocol-Version": {"portforward.k8s.io"}}
+	asEcho    = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"echo"}}
 )
 
 func TestSessionsNeedThePermissionOfAPost(t *testing.T) {
@@ -79,7 +91,13 @@ func TestSessionsNeedThePermissionOfAPost(t *testing.T) {
 	for name, verbs := range map[string][]string{"getter": {"get"}, "creator": {"create"}, "both": {"get", "create"}} {
 		_, err := client.RbacV1().Roles("default").Create(t.Context(), &rbacv1.Role{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"shop.example.com"}, Resources: []string{"widgets/exec", "widgets/attach", "widgets/portforward", "widgets/remoteforward", "widgets/proxy"}, Verbs: verbs}},
+			Rules: []rbacv1.PolicyRule{
+				{
+					APIGroups: []string{"shop.example.com"},
+					Resources: []string{"widgets/exec", "widgets/attach", "widgets/portforward", "widgets/remoteforward", "widgets/proxy"},
+					Verbs:     verbs,
+				},
+			},
 		}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -155,7 +173,13 @@ func TestHooksDecideAboutSessions(t *testing.T) {
 	config := startWidgets(t, kind)
 	create(t, config, "shut")
 	eachDialect(t, false, func(t *testing.T, d dialect) {
-		if _, _, err := d.run(t, t.Context(), config, command{words: []string{"echo", "x"}, object: "shut"}); err == nil || !strings.Contains(err.Error(), `is forbidden: no ["echo" "x"] in shut`) {
+		if _, _, err := d.run(
+			t,
+			t.Context(),
+			config,
+			command{words: []string{"echo", "x"}, object: "shut"},
+		); err == nil ||
+			!strings.Contains(err.Error(), `is forbidden: no ["echo" "x"] in shut`) {
 			t.Errorf("got %v", err)
 		}
 		if _, _, err := d.run(t, t.Context(), config, command{words: []string{"echo", "x"}}); err != nil {
@@ -174,28 +198,38 @@ func TestPoliciesSeeTheOptionsOfSessions(t *testing.T) {
 	config := annextest.Start(t, server)
 	create(t, config, "w")
 	client := kubernetes.NewForConfigOrDie(config)
-	_, err := client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: "no-shells"},
-		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
-				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Connect},
-				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"shop.example.com"}, APIVersions: []string{"v1"}, Resources: []string{"widgets/exec"}},
-			}}}},
-			Validations: []admissionregistrationv1.Validation{{
-				Expression:        "object.command[0] != 'sh' && object.stdout",
-				MessageExpression: "'no ' + object.command[0] + ' by ' + request.operation + ' of a ' + object.kind",
-			}},
-		},
-	}, metav1.CreateOptions{})
+	_, err := client.AdmissionregistrationV1().
+		ValidatingAdmissionPolicies().
+		Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{
+			ObjectMeta: metav1.ObjectMeta{Name: "no-shells"},
+			Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+				MatchConstraints: &admissionregistrationv1.MatchResources{
+					ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+						Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Connect},
+						Rule: admissionregistrationv1.Rule{
+							APIGroups:   []string{"shop.example.com"},
+							APIVersions: []string{"v1"},
+							Resources:   []string{"widgets/exec"},
+						},
+					}}},
+				},
+				Validations: []admissionregistrationv1.Validation{{
+					Expression:        "object.command[0] != 'sh' && object.stdout",
+					MessageExpression: "'no ' + object.command[0] + ' by ' + request.operation + ' of a ' + object.kind",
+				}},
+			},
+		}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "no-shells"},
-		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName: "no-shells", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
-		},
-	}, metav1.CreateOptions{})
+	_, err = client.AdmissionregistrationV1().
+		ValidatingAdmissionPolicyBindings().
+		Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "no-shells"},
+			Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+				PolicyName: "no-shells", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+			},
+		}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +260,11 @@ func TestWebhooksSeeTheOptionsOfSessions(t *testing.T) {
 		if err := json.Unmarshal(review.Request.Object.Raw, &options); err != nil {
 			t.Error(err)
 		}
-		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: options.Command[0] != "sh", Result: &metav1.Status{Code: 403, Message: "no shells here"}}
+		review.Response = &admissionv1.AdmissionResponse{
+			UID:     review.Request.UID,
+			Allowed: options.Command[0] != "sh",
+			Result:  &metav1.Status{Code: 403, Message: "no shells here"},
+		}
 		reviews <- review.Request
 		review.Request = nil
 		w.Header().Set("Content-Type", "application/json")
@@ -238,20 +276,29 @@ func TestWebhooksSeeTheOptionsOfSessions(t *testing.T) {
 	config := annextest.Start(t, server)
 	create(t, config, "w")
 	fails, none := admissionregistrationv1.Fail, admissionregistrationv1.SideEffectClassNone
-	_, err := kubernetes.NewForConfigOrDie(config).AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "no-shells"},
-		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name: "no-shells.example.com",
-			ClientConfig: admissionregistrationv1.WebhookClientConfig{
-				URL: &hook.URL, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}),
-			},
-			Rules: []admissionregistrationv1.RuleWithOperations{{
-				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Connect},
-				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"shop.example.com"}, APIVersions: []string{"v1"}, Resources: []string{"widgets/exec"}},
+	_, err := kubernetes.NewForConfigOrDie(config).
+		AdmissionregistrationV1().
+		ValidatingWebhookConfigurations().
+		Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "no-shells"},
+			Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+				Name: "no-shells.example.com",
+				ClientConfig: admissionregistrationv1.WebhookClientConfig{
+					URL: &hook.URL, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}),
+				},
+				Rules: []admissionregistrationv1.RuleWithOperations{
+					{
+						Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Connect},
+						Rule: admissionregistrationv1.Rule{
+							APIGroups:   []string{"shop.example.com"},
+							APIVersions: []string{"v1"},
+							Resources:   []string{"widgets/exec"},
+						},
+					},
+				},
+				FailurePolicy: &fails, SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
 			}},
-			FailurePolicy: &fails, SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
-		}},
-	}, metav1.CreateOptions{})
+		}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,19 +314,36 @@ func TestWebhooksSeeTheOptionsOfSessions(t *testing.T) {
 		<-reviews
 	}
 	eachDialect(t, false, func(t *testing.T, d dialect) {
-		if _, _, err := d.run(t, t.Context(), config, command{words: []string{"sh", "-c", "x"}}); err == nil || !strings.Contains(err.Error(), "no shells here") {
+		if _, _, err := d.run(
+			t,
+			t.Context(),
+			config,
+			command{words: []string{"sh", "-c", "x"}},
+		); err == nil ||
+			!strings.Contains(err.Error(), "no shells here") {
 			t.Errorf("got %v", err)
 		}
 		<-reviews
-		if out, _, err := d.run(t, t.Context(), config, command{words: []string{"echo", "x"}, input: strings.NewReader(""), query: url.Values{"container": {"side"}}}); err != nil || out != "w side x" {
+		if out, _, err := d.run(
+			t,
+			t.Context(),
+			config,
+			command{words: []string{"echo", "x"}, input: strings.NewReader(""), query: url.Values{"container": {"side"}}},
+		); err != nil ||
+			out != "w side x" {
 			t.Errorf("got %q, %v", out, err)
 		}
 		r := <-reviews
-		if r.Operation != admissionv1.Connect || r.Kind != (metav1.GroupVersionKind{Group: "shop.example.com", Version: "v1", Kind: "ExecOptions"}) ||
-			r.Resource.Resource != "widgets" || r.SubResource != "exec" || r.Name != "w" || r.Namespace != "default" || r.UserInfo.Username == "" {
+		if r.Operation != admissionv1.Connect ||
+			r.Kind != (metav1.GroupVersionKind{Group: "shop.example.com", Version: "v1", Kind: "ExecOptions"}) ||
+			r.Resource.Resource != "widgets" || r.SubResource != "exec" ||
+			r.Name != "w" ||
+			r.Namespace != "default" ||
+			r.UserInfo.Username == "" {
 			t.Errorf("the request is %+v", r)
 		}
-		want := `{"kind":"ExecOptions","apiVersion":"shop.example.com/v1","stdin":true,"stdout":true,"stderr":true,"container":"side","command":["echo","x"]}`
+		want := `{"kind":"ExecOptions","apiVersion":"shop.example.com/v1","stdin":true,` +
+			`"stdout":true,"stderr":true,"container":"side","command":["echo","x"]}`
 		if string(r.Object.Raw) != want {
 			t.Errorf("the options are %s, not %s", r.Object.Raw, want)
 		}

@@ -31,20 +31,39 @@ func TestProcessesRunWithTheStreamsOfTheClient(t *testing.T) {
 		if out != "out\n" || errs != "err\n" || !errors.As(err, &exit) || exit.Code != 7 {
 			t.Errorf("got %q, %q, %v", out, errs, err)
 		}
-		if out, _, err := d.run(t, t.Context(), config, command{words: []string{"head", "-c", "5"}, input: io.MultiReader(strings.NewReader("input and more"), waiting{t.Context()})}); out != "input" || err != nil {
+		if out, _, err := d.run(
+			t,
+			t.Context(),
+			config,
+			command{words: []string{"head", "-c", "5"}, input: io.MultiReader(strings.NewReader("input and more"), waiting{t.Context()})},
+		); out != "input" ||
+			err != nil {
 			t.Errorf("a command that ends before its input: got %q, %v", out, err)
 		}
 		if d.halfClose {
-			if out, _, err := d.run(t, t.Context(), config, command{words: []string{"wc", "-c"}, input: strings.NewReader("four")}); strings.TrimSpace(out) != "4" || err != nil {
+			if out, _, err := d.run(
+				t,
+				t.Context(),
+				config,
+				command{words: []string{"wc", "-c"}, input: strings.NewReader("four")},
+			); strings.TrimSpace(out) != "4" ||
+				err != nil {
 				t.Errorf("input to its end: got %q, %v", out, err)
 			}
 		}
-		if _, _, err := d.run(t, t.Context(), config, command{words: []string{"sh", "-c", "kill -TERM $$"}}); !errors.As(err, &exit) || exit.Code != 128+15 {
+		if _, _, err := d.run(
+			t,
+			t.Context(),
+			config,
+			command{words: []string{"sh", "-c", "kill -TERM $$"}},
+		); !errors.As(err, &exit) ||
+			exit.Code != 128+15 {
 			t.Errorf("a signal: %v", err)
 		}
 		for want, c := range map[string]command{
 			"Internal error occurred: run a command: fork/exec /no/such/program: no such file or directory": {words: []string{"/no/such/program"}},
-			"Internal error occurred: run a command: it has streams of its own":                             {words: []string{"true"}, query: map[string][]string{"container": {"own"}}},
+			"Internal error occurred: run a command: it has streams of its own": {words: []string{"true"},
+				query: map[string][]string{"container": {"own"}}},
 		} {
 			if _, _, err := d.run(t, t.Context(), config, c); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("got %v, want %s", err, want)
@@ -56,18 +75,28 @@ func TestProcessesRunWithTheStreamsOfTheClient(t *testing.T) {
 func TestProcessesAreKilledWhenTheirClientGoes(t *testing.T) {
 	t.Parallel()
 	ended := make(chan error, 1)
-	config := startWidgets(t, widgets(stream.Exec("exec", func(ctx context.Context, r *stream.ExecRequest[v1.Widget], s stream.Streams) error {
-		err := runs(ctx, r, s)
-		ended <- err
-		return err
-	})))
+	config := startWidgets(
+		t,
+		widgets(stream.Exec("exec", func(ctx context.Context, r *stream.ExecRequest[v1.Widget], s stream.Streams) error {
+			err := runs(ctx, r, s)
+			ended <- err
+			return err
+		})),
+	)
 	var client killable
 	out, in := io.Pipe()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = dialects()[0].stream(t, ctx, client.between(t, config), command{words: []string{"sh", "-c", "echo started; exec sleep 1000"}}, in, io.Discard)
+		_ = dialects()[0].stream(
+			t,
+			ctx,
+			client.between(t, config),
+			command{words: []string{"sh", "-c", "echo started; exec sleep 1000"}},
+			in,
+			io.Discard,
+		)
 	}()
 	if _, err := io.ReadFull(out, make([]byte, len("started\n"))); err != nil {
 		t.Fatal(err)

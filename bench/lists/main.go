@@ -67,7 +67,13 @@ func forms() []form {
 		{"other-protobuf", other, protobuf, "", false},
 		{"other-table", other, jsonType + asTable, "", false},
 		{"other-selected", other, jsonType, "?fieldSelector=metadata.name!%3Dnone", false},
-		{"watch-list", stored, jsonType, "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=60", false},
+		{
+			"watch-list",
+			stored,
+			jsonType,
+			"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=60",
+			false,
+		},
 	}
 }
 
@@ -219,8 +225,16 @@ func (s *server) fill() error {
 	for n := range failed {
 		filling.Go(func() {
 			for i := next.Add(1) - 1; i < int64(s.objects); i = next.Add(1) - 1 {
-				body := fmt.Sprintf(`{"apiVersion":"wardle.example.com/v1alpha1","kind":"Flunder","metadata":{"name":"listed-%06d","labels":{"app":"web","tier":"front","group":"group-%02d"},`+
-					`"annotations":{"example.com/note":%q,"example.com/sequence":"%08d"}},"spec":{"reference":"another-flunder","referenceType":"Flunder"}}`, i, i%100, note, i)
+				body := fmt.Sprintf(
+					`{"apiVersion":"wardle.example.com/v1alpha1","kind":"Flunder","metadata":{"name":"listed-%06d",`+
+						`"labels":{"app":"web","tier":"front","group":"group-%02d"},`+
+						`"annotations":{"example.com/note":%q,"example.com/sequence":"%08d"}},"spec":{"reference":"another-flunder",`+
+						`"referenceType":"Flunder"}}`,
+					i,
+					i%100,
+					note,
+					i,
+				)
 				answer, err := s.client.Post(s.base+path(stored), jsonType, strings.NewReader(body))
 				if err != nil {
 					failed[n] = err
@@ -325,7 +339,18 @@ func (s *server) measure(f form, lists int) error {
 	if err := errors.Join(failed...); err != nil {
 		note = " " + strings.ReplaceAll(err.Error(), "\n", "; ")
 	}
-	fmt.Printf("%-20s %6d %9.0f %9.0f %9.0f %8.1f %8.1f %9.0f%s\n", f.name, lists, before, peak, peak-before, usedAfter-usedBefore, took.Seconds(), float64(sent.Load())/1e6, note)
+	fmt.Printf(
+		"%-20s %6d %9.0f %9.0f %9.0f %8.1f %8.1f %9.0f%s\n",
+		f.name,
+		lists,
+		before,
+		peak,
+		peak-before,
+		usedAfter-usedBefore,
+		took.Seconds(),
+		float64(sent.Load())/1e6,
+		note,
+	)
 	return nil
 }
 

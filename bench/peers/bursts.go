@@ -78,7 +78,8 @@ func (b *bench) writeBursts(w io.Writer) {
 	if !b.settings.has(partBursts) {
 		return
 	}
-	fmt.Fprintf(w, "## Rest, then a burst\n\n%d clients update objects for %s, warm and after a rest of %s: processor time for each update, and resident memory after it.\n\n",
+	fmt.Fprintf(w, "## Rest, then a burst\n\n%d clients update objects for %s, warm and after a rest of %s: processor time for each "+
+		"update, and resident memory after it.\n\n",
 		burstClients, burstTime, burstRest)
 	b.results.table(w, []line{
 		{"warm: us of processor time", "burst=warm", "cpu-us/req", false},

@@ -59,9 +59,15 @@ func dial(address string, config *tls.Config) (*conn, error) {
 	c.framer.SetReuseFrames()
 	c.hpack = hpack.NewEncoder(&c.header)
 	_, err = c.writer.WriteString(http2.ClientPreface)
-	err = errors.Join(err,
-		c.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}, http2.Setting{ID: http2.SettingEnablePush, Val: 0}),
-		c.framer.WriteWindowUpdate(0, window), c.writer.Flush())
+	err = errors.Join(
+		err,
+		c.framer.WriteSettings(
+			http2.Setting{ID: http2.SettingInitialWindowSize, Val: window},
+			http2.Setting{ID: http2.SettingEnablePush, Val: 0},
+		),
+		c.framer.WriteWindowUpdate(0, window),
+		c.writer.Flush(),
+	)
 	if err != nil {
 		return nil, errors.Join(err, connection.Close())
 	}
@@ -86,7 +92,9 @@ func (c *conn) send(method, path, contentType string, body []byte) (uint32, erro
 	}
 	stream := c.next
 	c.next += 2
-	err := c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: c.header.Bytes(), EndHeaders: true, EndStream: body == nil})
+	err := c.framer.WriteHeaders(
+		http2.HeadersFrameParam{StreamID: stream, BlockFragment: c.header.Bytes(), EndHeaders: true, EndStream: body == nil},
+	)
 	if err == nil && body != nil {
 		err = c.framer.WriteData(stream, true, body)
 	}
@@ -200,7 +208,13 @@ type watchState struct {
 
 // openWatches starts watches from a resource version on and returns when the server
 // has answered all of them. Events go to on, which may not keep them.
-func openWatches(address string, config *tls.Config, path, version string, numbers []int, on func(int, []byte, time.Time)) (*watches, error) {
+func openWatches(
+	address string,
+	config *tls.Config,
+	path, version string,
+	numbers []int,
+	on func(int, []byte, time.Time),
+) (*watches, error) {
 	c, err := dial(address, config)
 	if err != nil {
 		return nil, err

@@ -63,7 +63,18 @@ func (b *bench) deafOf(p *peer) error {
 		return err
 	}
 	slices.Sort(took)
-	b.results.add(b.raw, deafCell, p.name, updates, took[len(took)/2],
-		value{"KB/watch", (after - before) * 1024 / float64(count)}, value{"p50-ms", percentile(took, 0.50)}, value{"p99-ms", percentile(took, 0.99)})
+	b.results.add(
+		b.raw,
+		deafCell,
+		p.name,
+		updates,
+		took[len(took)/2],
+		value{
+			"KB/watch",
+			(after - before) * 1024 / float64(count),
+		},
+		value{"p50-ms", percentile(took, 0.50)},
+		value{"p99-ms", percentile(took, 0.99)},
+	)
 	return nil
 }

@@ -24,7 +24,8 @@ const profileTime = 8 * time.Second
 var drawn = []string{"create", "get", "merge patch"}
 
 // profiles takes profiles of Annex's processor time while 64 clients make requests, and while 1,000 watches follow a burst of changes. It
-// draws some of them as flame graphs, if there is a directory for these, and writes the sum of all for the compiler, if there is a file for it.
+// draws some of them as flame graphs, if there is a directory for these, and writes the sum of all for the compiler, if there is
+// a file for it.
 func (b *bench) profiles(int) error {
 	for _, p := range b.fleet.peers {
 		if p.name != embedded {
@@ -83,7 +84,11 @@ func (b *bench) profiles(int) error {
 			return err
 		}
 		// As many changes as take about the time.
-		if err := take("watch", true, func() error { return b.fanOut(p, fanOut{watchers: 1000, burst: true, updates: 1500, unmeasured: true}) }); err != nil {
+		if err := take(
+			"watch",
+			true,
+			func() error { return b.fanOut(p, fanOut{watchers: 1000, burst: true, updates: 1500, unmeasured: true}) },
+		); err != nil {
 			return err
 		}
 		if b.settings.pgo == "" {
@@ -177,7 +182,13 @@ func flameGraph(title string, p *profile.Profile) ([]byte, error) {
 	draw(root, title, 0, 0)
 	var svg bytes.Buffer
 	height := (depth + 1) * flameRow
-	fmt.Fprintf(&svg, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 %d %d %d" font-family="monospace" font-size="10">`+"\n", -height, int(flameWidth), height)
+	fmt.Fprintf(
+		&svg,
+		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 %d %d %d" font-family="monospace" font-size="10">`+"\n",
+		-height,
+		int(flameWidth),
+		height,
+	)
 	svg.Write(boxes.Bytes())
 	svg.WriteString("</svg>\n")
 	return svg.Bytes(), nil
@@ -185,8 +196,18 @@ func flameGraph(title string, p *profile.Profile) ([]byte, error) {
 
 // colours are those of parts of the names of functions, the first that fits.
 var colours = []struct{ part, colour string }{
-	{"annexapi/annex", "#8fd694"}, {"k8s.io/", "#8ab6f9"}, {"structured-merge-diff", "#8ab6f9"}, {"net/http", "#f9c38a"}, {"x/net", "#f9c38a"},
-	{"crypto/", "#e8a0bf"}, {"encoding/json", "#f4e285"}, {"syscall", "#c9ada7"}, {"runtime.", "#d3d3d3"},
+	{
+		"annexapi/annex",
+		"#8fd694",
+	},
+	{"k8s.io/", "#8ab6f9"},
+	{"structured-merge-diff", "#8ab6f9"},
+	{"net/http", "#f9c38a"},
+	{"x/net", "#f9c38a"},
+	{"crypto/", "#e8a0bf"},
+	{"encoding/json", "#f4e285"},
+	{"syscall", "#c9ada7"},
+	{"runtime.", "#d3d3d3"},
 }
 
 func drawBox(to *bytes.Buffer, name string, percent, x, width float64, level int) {
@@ -204,7 +225,16 @@ func drawBox(to *bytes.Buffer, name string, percent, x, width float64, level int
 	y := -(level + 1) * flameRow
 	to.WriteString("<g><title>")
 	_ = xml.EscapeText(to, []byte(name)) // a buffer takes everything
-	fmt.Fprintf(to, `, %.1f %%</title><rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s" stroke="#fff" stroke-width="0.5"/>`, percent, x, y, width, flameRow-1, colour)
+	fmt.Fprintf(
+		to,
+		`, %.1f %%</title><rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s" stroke="#fff" stroke-width="0.5"/>`,
+		percent,
+		x,
+		y,
+		width,
+		flameRow-1,
+		colour,
+	)
 	if len(short) > 3 {
 		fmt.Fprintf(to, `<text x="%.1f" y="%d">`, x+2, y+flameRow-5)
 		_ = xml.EscapeText(to, []byte(short))

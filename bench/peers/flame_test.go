@@ -15,7 +15,19 @@ func TestAFlameGraphShowsWhoCallsWhomAndForHowLong(t *testing.T) {
 		f := &profile.Function{ID: id, Name: name}
 		return &profile.Location{ID: id, Line: []profile.Line{{Function: f}}}
 	}
-	main, get, list, copied := function(1, "main.main"), function(2, "k8s.io/x.get"), function(3, "example.com/y.list<int>"), function(4, "runtime.memmove")
+	main, get, list, copied := function(
+		1,
+		"main.main",
+	), function(
+		2,
+		"k8s.io/x.get",
+	), function(
+		3,
+		"example.com/y.list<int>",
+	), function(
+		4,
+		"runtime.memmove",
+	)
 	p := &profile.Profile{
 		SampleType: []*profile.ValueType{{Type: "samples", Unit: "count"}, {Type: "cpu", Unit: "nanoseconds"}},
 		Sample: []*profile.Sample{ // from the innermost call on

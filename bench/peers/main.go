@@ -60,7 +60,19 @@ const (
 	partBursts   = "bursts"  // only if it is named: a minute of each round is rest
 )
 
-var parts = []string{partRequests, partProfiles, partWatch, partIdle, partLists, partRestart, partMany, partChurn, partLarge, partMillion, partBursts}
+var parts = []string{
+	partRequests,
+	partProfiles,
+	partWatch,
+	partIdle,
+	partLists,
+	partRestart,
+	partMany,
+	partChurn,
+	partLarge,
+	partMillion,
+	partBursts,
+}
 
 func parse(args []string, stderr io.Writer) (settings, error) {
 	var s settings
@@ -68,15 +80,28 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	flags.SetOutput(stderr)
 	flags.StringVar(&s.out, "out", "", "directory for peers.md and the raw peers.txt; without one, standard output")
 	flags.StringVar(&s.bin, "bin", "../../bin", "directory of the programs; the project's sample is built into it")
-	flags.StringVar(&s.before, "before", "", "an older build of the project's sample, to measure against as well; with it, write to standard output or to a directory of its own")
+	flags.StringVar(&s.before, "before", "", "an older build of the project's sample, to measure against as well; with it, write to "+
+		"standard output or to a directory of its own")
 	flags.StringVar(&s.dir, "dir", os.TempDir(), "directory on the disk to measure; not a tmpfs")
 	flags.BoolVar(&s.short, "short", false, "once, shortly, with a tenth of the objects")
 	flags.IntVar(&s.rounds, "rounds", 3, "how often each is measured")
-	flags.DurationVar(&s.duration, "duration", time.Second, "how long one kind of request is measured in a round, on each server and with each number of clients")
+	flags.DurationVar(&s.duration, "duration", time.Second, "how long one kind of request is measured in a round, on each server and with "+
+		"each number of clients")
 	flags.StringVar(&s.only, "only", "", "comma-separated parts: "+strings.Join(parts, ", ")+"; all but the last two if empty")
-	flags.StringVar(&s.peers, "peers", "", "comma-separated servers to measure: embedded, embedded-before, etcd, etcd-before, sample, crd, bare, synced; all if empty")
-	flags.StringVar(&s.pgo, "pgo", "", "file for a profile of all kinds of requests, as go build takes it; it comes with the part "+partProfiles)
-	flags.DurationVar(&s.churn, "churn", 10*time.Minute, "how long objects are created, changed and deleted for the memory that is left after it")
+	flags.StringVar(&s.peers, "peers", "", "comma-separated servers to measure: embedded, embedded-before, etcd, etcd-before, sample, "+
+		"crd, bare, synced; all if empty")
+	flags.StringVar(
+		&s.pgo,
+		"pgo",
+		"",
+		"file for a profile of all kinds of requests, as go build takes it; it comes with the part "+partProfiles,
+	)
+	flags.DurationVar(
+		&s.churn,
+		"churn",
+		10*time.Minute,
+		"how long objects are created, changed and deleted for the memory that is left after it",
+	)
 	if err := flags.Parse(args); err != nil {
 		return s, err
 	}
@@ -161,7 +186,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	b := &bench{ctx: ctx, settings: s, work: work, fleet: fleet, results: results{}, raw: &bytes.Buffer{}, progress: stderr, began: time.Now(), machine: machine}
+	b := &bench{
+		ctx:      ctx,
+		settings: s,
+		work:     work,
+		fleet:    fleet,
+		results:  results{},
+		raw:      &bytes.Buffer{},
+		progress: stderr,
+		began:    time.Now(),
+		machine:  machine,
+	}
 	if b.versions, err = fleet.versions(ctx, s); err != nil {
 		return err
 	}

@@ -71,7 +71,14 @@ func (b *bench) idle(p *peer) error {
 		return err
 	}
 	for n := 0; n < b.settings.idle; n += watchesPerConnection {
-		w, err := openWatches(p.address, p.tls, flunders(watchNamespace), version, indexes(watchesPerConnection), func(int, []byte, time.Time) {})
+		w, err := openWatches(
+			p.address,
+			p.tls,
+			flunders(watchNamespace),
+			version,
+			indexes(watchesPerConnection),
+			func(int, []byte, time.Time) {},
+		)
 		if err != nil {
 			return err
 		}
@@ -147,7 +154,12 @@ func (c *client) live(n, i int) error {
 	if _, err := c.conn.do(http.MethodPost, flunders(churnNamespace), "application/json", flunder(churnNamespace, name(i), i)); err != nil {
 		return err
 	}
-	if _, err := c.conn.do(http.MethodPatch, flunders(churnNamespace)+"/"+name(i), "application/merge-patch+json", change(50_000_000+i)); err != nil {
+	if _, err := c.conn.do(
+		http.MethodPatch,
+		flunders(churnNamespace)+"/"+name(i),
+		"application/merge-patch+json",
+		change(50_000_000+i),
+	); err != nil {
 		return err
 	}
 	if i < churnAlive {

@@ -56,7 +56,9 @@ favour of Annex.
 	}
 	b.aims(w)
 	if s.has(partProfiles) {
-		fmt.Fprint(w, "Where the processor time of Annex goes: flame graphs of [create](flame-create.svg), [get](flame-get.svg),\n[merge patch](flame-merge-patch.svg) and [1,000 watches](flame-watch.svg); green is Annex, blue Kubernetes' libraries, orange HTTP, pink TLS.\n\n")
+		fmt.Fprint(w, "Where the processor time of Annex goes: flame graphs of [create](flame-create.svg), [get](flame-get.svg),\n[merge "+
+			"patch](flame-merge-patch.svg) and [1,000 watches](flame-watch.svg); green is Annex, blue Kubernetes' libraries, orange HTTP, pink "+
+			"TLS.\n\n")
 	}
 	if s.has(partRequests) {
 		b.writeRequests(w)
@@ -81,8 +83,11 @@ func (b *bench) compared() string {
 		{embeddedBefore, "**before**: an older build of the same."},
 		{sample, "**sample-apiserver, etcd**: upstream's, with its stock settings, joined to a kube-apiserver that only it asks."},
 		{crd, "**CRD, etcd**: the same kind as a CustomResourceDefinition of kube-apiserver, another one, with its stock settings."},
-		{bare, "**bare Go server**: [bare](../../bench/peers/bare), TLS, HTTP/2 and JSON in Go as the others have them, and nothing else: no callers, no\n  storage, no rules. Reads are answered with the same bytes every time, the body of a write is decoded and an answer encoded. It is how far one\n  can get."},
-		{synced, "**bare Go server, synced**: the same, with one file that what is written is appended to, over zeroes, and synced before the answer; writes that\n  come during a sync share the next one. It is how far one can get who loses nothing, on this disk."},
+		{bare, "**bare Go server**: [bare](../../bench/peers/bare), TLS, HTTP/2 and JSON in Go as the others have them, and nothing else: no " +
+			"callers, no\n  storage, no rules. Reads are answered with the same bytes every time, the body of a write is decoded and an answer " +
+			"encoded. It is how far one\n  can get."},
+		{synced, "**bare Go server, synced**: the same, with one file that what is written is appended to, over zeroes, and synced before " +
+			"the answer; writes that\n  come during a sync share the next one. It is how far one can get who loses nothing, on this disk."},
 	} {
 		if b.settings.measures(p.peer) {
 			fmt.Fprintf(&list, "- %s\n", p.text)
@@ -137,7 +142,15 @@ func (b *bench) allAims() []aim {
 	}
 	if s.has(partWatch) {
 		for _, how := range []string{"paced", "burst"} {
-			aims = append(aims, aim{"1,000 watchers, " + how + ": processor time of an event", line{"", "watch=" + how + "/watchers=1000", "cpu-us/event", false}, 4, 0})
+			aims = append(
+				aims,
+				aim{
+					"1,000 watchers, " + how + ": processor time of an event",
+					line{"", "watch=" + how + "/watchers=1000", "cpu-us/event", false},
+					4,
+					0,
+				},
+			)
 		}
 	}
 	if s.has(partIdle) {
@@ -168,7 +181,9 @@ func (b *bench) allAims() []aim {
 }
 
 func (b *bench) aims(w io.Writer) {
-	fmt.Fprint(w, "## Aims\n\nAgainst sample-apiserver with etcd. What costs less is a factor as well: 3x is a third. What is in reach on this machine is\nwhat the bare Go server gets, synced where something is written. [Limits](limits.md) says of what is not reached why.\n\n| | aim | Annex, embedded | reached | in reach | Annex, etcd |\n|---|---:|---:|---|---:|---:|\n")
+	fmt.Fprint(w, "## Aims\n\nAgainst sample-apiserver with etcd. What costs less is a factor as well: 3x is a third. What is in reach on "+
+		"this machine is\nwhat the bare Go server gets, synced where something is written. [Limits](limits.md) says of what is not reached "+
+		"why.\n\n| | aim | Annex, embedded | reached | in reach | Annex, etcd |\n|---|---:|---:|---|---:|---:|\n")
 	for _, a := range b.allAims() {
 		wanted, got, onEtcd := factor(a.times), b.results.better(a.line, embedded, sample), factor(b.results.better(a.line, annexed, sample))
 		text, reached, inReach := factor(got), got >= a.times, factor(b.results.better(a.line, synced, sample))
@@ -268,19 +283,30 @@ func (b *bench) writeProcesses(w io.Writer) {
 	s := b.settings
 	var lines []line
 	if s.has(partRestart) {
-		fmt.Fprint(w, "## Restarts\n\nAfter kill -9: from exec until /readyz answers 200, and until a list of all objects has been read, which a server may refuse with 429 for a while. Only the server is restarted: etcd\nstays up, and so does the kube-apiserver that the sample asks.\n\n")
+		fmt.Fprint(w, "## Restarts\n\nAfter kill -9: from exec until /readyz answers 200, and until a list of all objects has been read, "+
+			"which a server may refuse with 429 for a while. Only the server is restarted: etcd\nstays up, and so does the kube-apiserver that "+
+			"the sample asks.\n\n")
 		for _, objects := range []int{0, s.objects} {
 			cell, label := fmt.Sprintf("restart/objects=%d", objects), "no objects: "
 			if objects > 0 {
 				label = number(float64(objects)) + " objects: "
 			}
-			lines = append(lines, line{label + "ready, s", cell, "ready-s", false}, line{label + "listed, s", cell, "list-s", false}, line{label + "CPU s", cell, "cpu-s", false})
+			lines = append(
+				lines,
+				line{label + "ready, s", cell, "ready-s", false},
+				line{label + "listed, s", cell, "list-s", false},
+				line{label + "CPU s", cell, "cpu-s", false},
+			)
 		}
 		b.results.table(w, lines)
 	}
-	fmt.Fprintf(w, "## Memory\n\nWhat is resident, in MB: before the first object, %s after the start, at the end with %s objects, after the restart that follows, and\nafter %s in which each created, changed and deleted %d objects a second, of which %d were alive at a time. That of the kube-apiserver without which the sample does not run is not counted.\n\n", restTime, number(float64(s.objects)), s.churn, churnRate, churnClients*churnAlive)
+	fmt.Fprintf(w, "## Memory\n\nWhat is resident, in MB: before the first object, %s after the start, at the end with %s objects, after "+
+		"the restart that follows, and\nafter %s in which each created, changed and deleted %d objects a second, of which %d were alive at a "+
+		"time. That of the kube-apiserver without which the sample does not run is not counted.\n\n", restTime, number(float64(s.objects)),
+		s.churn, churnRate, churnClients*churnAlive)
 	lines = nil
-	for _, when := range []struct{ cell, label string }{{"empty", "before: "}, {"used", "at the end: "}, {"restarted", "restarted: "}, {"churned", "after coming and going: "}} {
+	for _, when := range []struct{ cell, label string }{{"empty", "before: "}, {"used", "at the end: "}, {"restarted", "restarted: "},
+		{"churned", "after coming and going: "}} {
 		lines = append(lines,
 			line{when.label + "server", "memory=" + when.cell, "server-MB", false},
 			line{when.label + "server, anonymous", "memory=" + when.cell, "anonymous-MB", false},
@@ -295,8 +321,12 @@ func (b *bench) writeProcesses(w io.Writer) {
 func (b *bench) writeLarge(w io.Writer) {
 	s := b.settings
 	if s.has(partLarge) {
-		fmt.Fprintf(w, "## Very many objects\n\nAnnex alone, %s objects of 2 KB: what is resident, and how much more at most while clients list all of them at once. A client that is answered 429 asks again after a second.\n\n", number(float64(s.all)))
-		lines := []line{{"resident right after they were created, MB", "large=held", "filled-MB", false}, {"resident 15 s later, MB", "large=held", "server-MB", false}}
+		fmt.Fprintf(w, "## Very many objects\n\nAnnex alone, %s objects of 2 KB: what is resident, and how much more at most while clients "+
+			"list all of them at once. A client that is answered 429 asks again after a second.\n\n", number(float64(s.all)))
+		lines := []line{
+			{"resident right after they were created, MB", "large=held", "filled-MB", false},
+			{"resident 15 s later, MB", "large=held", "server-MB", false},
+		}
 		for _, l := range []struct{ cell, label string }{
 			{"large=list", "one list"}, {"large=lists", "20 lists"}, {"large=tables", "8 tables"}, {"large=pretty", "8 lists to be read by people"},
 		} {

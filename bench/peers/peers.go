@@ -290,7 +290,13 @@ func (f *fleet) startResource(ctx context.Context, bin, dir string) error {
 	if err != nil {
 		return err
 	}
-	p := &peer{name: crd, address: fmt.Sprintf("127.0.0.1:%d", cluster.APIServer.Port(0)), tls: tlsConfig, server: cluster.APIServer, etcd: cluster.Etcd}
+	p := &peer{
+		name:    crd,
+		address: fmt.Sprintf("127.0.0.1:%d", cluster.APIServer.Port(0)),
+		tls:     tlsConfig,
+		server:  cluster.APIServer,
+		etcd:    cluster.Etcd,
+	}
 	c, err := p.dial()
 	if err != nil {
 		return err

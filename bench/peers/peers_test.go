@@ -119,7 +119,8 @@ func TestWatcherFindsWhatIsWrong(t *testing.T) {
 			for _, e := range test.events {
 				w.take(e, 10, func(int) time.Duration { return 0 })
 			}
-			if test.want == "" && (w.err != nil || w.missing != 0) || test.want != "" && (w.err == nil || !strings.Contains(w.err.Error(), test.want)) {
+			if test.want == "" && (w.err != nil || w.missing != 0) ||
+				test.want != "" && (w.err == nil || !strings.Contains(w.err.Error(), test.want)) {
 				t.Errorf("%v, %d are missing", w.err, w.missing)
 			}
 		})
@@ -132,7 +133,10 @@ func TestResults(t *testing.T) {
 		r.add(raw, "op=get/clients=1", embedded, 10, time.Second, value{"req/s", v * 10}, value{"p50-ms", v})
 		r.add(raw, "op=get/clients=1", sample, 10, time.Second, value{"req/s", v * 5}, value{"p50-ms", 4 * v})
 	}
-	if want := "BenchmarkPeers/op=get/clients=1/peer=embedded 10 100000000 ns/op 30 req/s 3 p50-ms\n"; !strings.HasPrefix(raw.String(), want) {
+	if want := "BenchmarkPeers/op=get/clients=1/peer=embedded 10 100000000 ns/op 30 req/s 3 p50-ms\n"; !strings.HasPrefix(
+		raw.String(),
+		want,
+	) {
 		t.Errorf("%q does not begin with %q", raw, want)
 	}
 	if got := r.better(line{"", "op=get/clients=1", "req/s", true}, embedded, sample); got != 2 {
@@ -141,7 +145,10 @@ func TestResults(t *testing.T) {
 	if got := r.better(line{"", "op=get/clients=1", "p50-ms", false}, embedded, sample); got != 4 {
 		t.Errorf("less is better: %v", got)
 	}
-	if got := factor(r.better(line{"", "op=get/clients=1", "req/s", true}, embedded, crd)); got != "" || !math.IsNaN(r.median("x", crd, "y")) {
+	if got := factor(
+		r.better(line{"", "op=get/clients=1", "req/s", true}, embedded, crd),
+	); got != "" ||
+		!math.IsNaN(r.median("x", crd, "y")) {
 		t.Errorf("what was not measured has a factor: %q", got)
 	}
 	sorted := []time.Duration{time.Millisecond, 2 * time.Millisecond, 3 * time.Millisecond, 100 * time.Millisecond}

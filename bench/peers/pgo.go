@@ -41,7 +41,12 @@ func writeProfile(path string, profiles []*profile.Profile) error {
 		return errors.New("profile for the compiler: no calls were seen")
 	}
 	sites := slices.SortedFunc(maps.Keys(calls), func(a, b callSite) int {
-		return cmp.Or(cmp.Compare(calls[b], calls[a]), cmp.Compare(a.caller, b.caller), cmp.Compare(a.callee, b.callee), cmp.Compare(a.offset, b.offset))
+		return cmp.Or(
+			cmp.Compare(calls[b], calls[a]),
+			cmp.Compare(a.caller, b.caller),
+			cmp.Compare(a.callee, b.callee),
+			cmp.Compare(a.offset, b.offset),
+		)
 	})
 	sum := &profile.Profile{SampleType: []*profile.ValueType{{Type: "samples", Unit: "count"}}}
 	functions, locations := map[string]*profile.Function{}, map[callSite]*profile.Location{}

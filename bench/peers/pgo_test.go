@@ -17,7 +17,10 @@ func function(name string) *profile.Function {
 
 // processor is a profile of stacks, the innermost function first. Functions that are inlined share a location.
 func processor(samples ...*profile.Sample) *profile.Profile {
-	return &profile.Profile{SampleType: []*profile.ValueType{{Type: "samples", Unit: "count"}, {Type: "cpu", Unit: "nanoseconds"}}, Sample: samples}
+	return &profile.Profile{
+		SampleType: []*profile.ValueType{{Type: "samples", Unit: "count"}, {Type: "cpu", Unit: "nanoseconds"}},
+		Sample:     samples,
+	}
 }
 
 func seen(times int64, stack ...*profile.Location) *profile.Sample {
@@ -30,7 +33,10 @@ func TestProfilesForTheCompilerHaveTheInnermostCalls(t *testing.T) {
 	within := &profile.Location{Line: []profile.Line{{Function: encode, Line: 12}}}
 	top := &profile.Location{Line: []profile.Line{{Function: serve, Line: 30}}}
 	path := filepath.Join(t.TempDir(), "server.pgo")
-	all := []*profile.Profile{processor(seen(600, inlined, top), seen(1, top)), processor(seen(400, within, top, top, top), seen(1, top, within, within))}
+	all := []*profile.Profile{
+		processor(seen(600, inlined, top), seen(1, top)),
+		processor(seen(400, within, top, top, top), seen(1, top, within, within)),
+	}
 	if err := writeProfile(path, all); err != nil {
 		t.Fatal(err)
 	}

@@ -134,7 +134,12 @@ func (c *client) jsonPatch(i int) error {
 
 func (c *client) apply(i int) error {
 	_, path := c.one()
-	configuration := fmt.Appendf(nil, `{"apiVersion":"wardle.example.com/v1alpha1","kind":"Flunder","metadata":{"annotations":{%s%08d"}}}`, sequence, 40_000_000+i)
+	configuration := fmt.Appendf(
+		nil,
+		`{"apiVersion":"wardle.example.com/v1alpha1","kind":"Flunder","metadata":{"annotations":{%s%08d"}}}`,
+		sequence,
+		40_000_000+i,
+	)
 	_, err := c.conn.do(http.MethodPatch, path+"?fieldManager=applier&force=true", "application/apply-patch+yaml", configuration)
 	return err
 }

@@ -105,8 +105,17 @@ var (
 		{sample, "sample-apiserver, etcd"}, {crd, "CRD, etcd"}, {bare, "bare Go server"}, {synced, "bare Go server, synced"},
 	}
 	comparisons = []struct{ peer, than, head string }{
-		{embedded, sample, "embedded against sample"}, {annexed, sample, "Annex on etcd against sample"}, {embedded, crd, "embedded against CRD"}, {embedded, bare, "embedded against bare"}, {embedded, synced, "embedded against bare, synced"},
-		{embedded, embeddedBefore, "embedded against before"}, {annexed, annexedBefore, "Annex on etcd against before"},
+		{
+			embedded,
+			sample,
+			"embedded against sample",
+		},
+		{annexed, sample, "Annex on etcd against sample"},
+		{embedded, crd, "embedded against CRD"},
+		{embedded, bare, "embedded against bare"},
+		{embedded, synced, "embedded against bare, synced"},
+		{embedded, embeddedBefore, "embedded against before"},
+		{annexed, annexedBefore, "Annex on etcd against before"},
 	}
 )
 

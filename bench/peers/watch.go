@@ -229,7 +229,12 @@ func (w *watcher) take(event []byte, first int, age func(i int) time.Duration) {
 func (f fanOut) write(writers []*conn, first int, sending func(i int)) error {
 	one := func(writer, i int) error {
 		sending(i)
-		_, err := writers[writer].do(http.MethodPatch, flunders(watchNamespace)+"/"+watched(writer), "application/merge-patch+json", change(first+i))
+		_, err := writers[writer].do(
+			http.MethodPatch,
+			flunders(watchNamespace)+"/"+watched(writer),
+			"application/merge-patch+json",
+			change(first+i),
+		)
 		return err
 	}
 	if !f.burst {

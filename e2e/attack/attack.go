@@ -197,8 +197,11 @@ const (
 
 // accessReview returns the body of a SelfSubjectAccessReview for an object of a name.
 func accessReview(name string) []byte {
-	return []byte(`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"verb":"get","resource":"things","name":"` +
-		name + `"}}}`)
+	return []byte(
+		`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"verb":"get",` +
+			`"resource":"things","name":"` +
+			name + `"}}}`,
+	)
 }
 
 // repeat is bytes.Repeat of a text.

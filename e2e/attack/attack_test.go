@@ -62,7 +62,20 @@ func TestAnnexServe_underAttack(t *testing.T) {
 
 // short are the attacks of TestAnnexServe_underAttack. Each that is added has failed against some server.
 func short() []attack {
-	return []attack{stalledReviews{}, slowReads{}, slowBodies{}, rapidReset{}, readsWithBodies{}, continuationFlood{}, packedHeaders{}, gzipBodies{}, deepJSON{}, yamlAliases{}, deepMergePatch{}, jsonPatchCopies{}}
+	return []attack{
+		stalledReviews{},
+		slowReads{},
+		slowBodies{},
+		rapidReset{},
+		readsWithBodies{},
+		continuationFlood{},
+		packedHeaders{},
+		gzipBodies{},
+		deepJSON{},
+		yamlAliases{},
+		deepMergePatch{},
+		jsonPatchCopies{},
+	}
 }
 
 func TestHistory_check(t *testing.T) {
@@ -75,17 +88,26 @@ func TestHistory_check(t *testing.T) {
 		all  []operation
 		fine bool
 	}{
-		"one after the other":           {[]operation{op(create, "", "a", done, 1, 2), op(get, "", "a", done, 3, 4), op(update, "a", "b", done, 5, 6), op(get, "", "b", done, 7, 8), op(remove, "", "", done, 9, 10), op(get, "", "", missing, 11, 12)}, true},
-		"a lost create":                 {[]operation{op(create, "", "a", done, 1, 2), op(get, "", "", missing, 3, 4)}, false},
-		"a lost update":                 {[]operation{op(create, "", "a", done, 1, 2), op(update, "a", "b", done, 3, 4), op(get, "", "a", done, 5, 6)}, false},
-		"two updates of one value":      {[]operation{op(create, "", "a", done, 1, 2), op(update, "a", "b", done, 3, 4), op(update, "a", "c", done, 3, 4)}, false},
-		"a conflict after an update":    {[]operation{op(create, "", "a", done, 1, 2), op(update, "a", "b", done, 3, 4), op(update, "a", "c", conflict, 3, 4)}, true},
-		"a conflict without a reason":   {[]operation{op(create, "", "a", done, 1, 2), op(update, "a", "b", conflict, 3, 4), op(get, "", "a", done, 5, 6)}, false},
-		"a second create":               {[]operation{op(create, "", "a", done, 1, 2), op(create, "", "b", conflict, 3, 4)}, true},
-		"an unknown update, seen":       {[]operation{op(create, "", "a", done, 1, 2), op(update, "a", "b", unknown, 3, 4), op(get, "", "a", done, 5, 6), op(get, "", "b", done, 7, 8)}, true},
-		"an unknown update, never seen": {[]operation{op(create, "", "a", done, 1, 2), op(update, "a", "b", unknown, 3, 4), op(get, "", "a", done, 5, 6)}, true},
-		"a read that went back":         {[]operation{op(create, "", "a", done, 1, 2), op(update, "a", "b", unknown, 3, 4), op(get, "", "b", done, 5, 6), op(get, "", "a", done, 7, 8)}, false},
-		"a value that nobody wrote":     {[]operation{op(create, "", "a", done, 1, 2), op(get, "", "z", done, 3, 4)}, false},
+		"one after the other": {[]operation{op(create, "", "a", done, 1, 2), op(get, "", "a", done, 3, 4),
+			op(update, "a", "b", done, 5, 6), op(get, "", "b", done, 7, 8), op(remove, "", "", done, 9, 10), op(get, "", "", missing, 11, 12)},
+			true},
+		"a lost create": {[]operation{op(create, "", "a", done, 1, 2), op(get, "", "", missing, 3, 4)}, false},
+		"a lost update": {[]operation{op(create, "", "a", done, 1, 2), op(update, "a", "b", done, 3, 4),
+			op(get, "", "a", done, 5, 6)}, false},
+		"two updates of one value": {[]operation{op(create, "", "a", done, 1, 2), op(update, "a", "b", done, 3, 4),
+			op(update, "a", "c", done, 3, 4)}, false},
+		"a conflict after an update": {[]operation{op(create, "", "a", done, 1, 2), op(update, "a", "b", done, 3, 4),
+			op(update, "a", "c", conflict, 3, 4)}, true},
+		"a conflict without a reason": {[]operation{op(create, "", "a", done, 1, 2), op(update, "a", "b", conflict, 3, 4),
+			op(get, "", "a", done, 5, 6)}, false},
+		"a second create": {[]operation{op(create, "", "a", done, 1, 2), op(create, "", "b", conflict, 3, 4)}, true},
+		"an unknown update, seen": {[]operation{op(create, "", "a", done, 1, 2), op(update, "a", "b", unknown, 3, 4),
+			op(get, "", "a", done, 5, 6), op(get, "", "b", done, 7, 8)}, true},
+		"an unknown update, never seen": {[]operation{op(create, "", "a", done, 1, 2), op(update, "a", "b", unknown, 3, 4),
+			op(get, "", "a", done, 5, 6)}, true},
+		"a read that went back": {[]operation{op(create, "", "a", done, 1, 2), op(update, "a", "b", unknown, 3, 4),
+			op(get, "", "b", done, 5, 6), op(get, "", "a", done, 7, 8)}, false},
+		"a value that nobody wrote": {[]operation{op(create, "", "a", done, 1, 2), op(get, "", "z", done, 3, 4)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -115,10 +115,16 @@ func (deepJSON) Name() string { return "deep-json" }
 
 func (deepJSON) Run(ctx context.Context, t *target, r *report) error {
 	in := func(value []byte) []byte {
-		return bytes.Join([][]byte{[]byte(`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","x":`), value, []byte(`}`)}, nil)
+		return bytes.Join(
+			[][]byte{[]byte(`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","x":`), value, []byte(`}`)},
+			nil,
+		)
 	}
 	const allowed = 9_990
-	wide := bytes.Join([][]byte{repeat(`{"a":`, allowed), []byte(`"`), repeat("x", largestBody-8*allowed), []byte(`"`), repeat("}", allowed)}, nil)
+	wide := bytes.Join(
+		[][]byte{repeat(`{"a":`, allowed), []byte(`"`), repeat("x", largestBody-8*allowed), []byte(`"`), repeat("}", allowed)},
+		nil,
+	)
 	return fire(ctx, t, r, 4,
 		t.review("", in(repeat("[", largestBody/2))),
 		t.review("", in(bytes.Join([][]byte{repeat("[", largestBody/3), repeat("]", largestBody/3)}, nil))),
@@ -188,7 +194,13 @@ func (yamlAliases) Run(ctx context.Context, t *target, r *report) error {
 	for i := range 8 {
 		fmt.Fprintf(&b, "a%d: &a%d [%s]\n", i+1, i+1, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d,", i), 10), ","))
 	}
-	wide := "apiVersion: authorization.k8s.io/v1\nkind: SelfSubjectAccessReview\na: &a " + strings.Repeat("x", 10_000) + "\nb: [" + strings.Repeat("*a,", 200_000) + "*a]\n"
+	wide := "apiVersion: authorization.k8s.io/v1\nkind: SelfSubjectAccessReview\na: &a " + strings.Repeat(
+		"x",
+		10_000,
+	) + "\nb: [" + strings.Repeat(
+		"*a,",
+		200_000,
+	) + "*a]\n"
 	return fire(ctx, t, r, 4, t.review(mediaYAML, []byte(b.String())), t.review(mediaYAML, []byte(wide)))
 }
 
@@ -206,16 +218,28 @@ func (deepMergePatch) Name() string { return "deep-merge-patch" }
 func (deepMergePatch) Run(ctx context.Context, t *target, r *report) error {
 	const allowed = 9_990
 	nested := func(bottom string, filler int) []byte {
-		return bytes.Join([][]byte{repeat(`{"a":`, allowed), []byte(`{"b":` + bottom + `,"c":"`), repeat("x", filler), []byte(`"}`), repeat("}", allowed)}, nil)
+		return bytes.Join(
+			[][]byte{repeat(`{"a":`, allowed), []byte(`{"b":` + bottom + `,"c":"`), repeat("x", filler), []byte(`"}`), repeat("}", allowed)},
+			nil,
+		)
 	}
 	var shots []shot
 	for _, filler := range []int{1 << 10, largestBody - 7*allowed} {
 		patch := nested("null", filler)
 		listed := append([]byte(`{"l":[null],`), patch[1:]...) // with lists and nulls, which some servers merge otherwise
-		shots = append(shots, t.patch(mergePatch, t.kind.path(tenantNamespace, "large-0"), patch), t.patch(mergePatch, t.kind.path(tenantNamespace, "large-0"), listed))
+		shots = append(
+			shots,
+			t.patch(mergePatch, t.kind.path(tenantNamespace, "large-0"), patch),
+			t.patch(mergePatch, t.kind.path(tenantNamespace, "large-0"), listed),
+		)
 		if t.deep.resource != "" {
 			path := t.deep.path(tenantNamespace, "deep")
-			shots = append(shots, t.patch(mergePatch, path, patch), t.patch(mergePatch, path, listed), t.patch(mergePatch, path+"?dryRun=All", patch))
+			shots = append(
+				shots,
+				t.patch(mergePatch, path, patch),
+				t.patch(mergePatch, path, listed),
+				t.patch(mergePatch, path+"?dryRun=All", patch),
+			)
 		}
 	}
 	return fire(ctx, t, r, 4, shots...)
@@ -230,7 +254,10 @@ func (jsonPatchCopies) Name() string { return "json-patch-copies" }
 func (jsonPatchCopies) Run(ctx context.Context, t *target, r *report) error {
 	var operations []object
 	for i := range 40 {
-		operations = append(operations, object{"op": "copy", "from": "/metadata/annotations", "path": fmt.Sprintf("/metadata/annotations/x%d", i)})
+		operations = append(
+			operations,
+			object{"op": "copy", "from": "/metadata/annotations", "path": fmt.Sprintf("/metadata/annotations/x%d", i)},
+		)
 	}
 	return t.jsonPatches(ctx, r, operations)
 }
@@ -335,8 +362,11 @@ func (deepObjects) Run(ctx context.Context, t *target, r *report) error {
 			return nil
 		}
 		name := fmt.Sprintf("deep-%d", depth)
-		body := bytes.Join([][]byte{fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q},"x":`, t.deep.apiVersion, t.deep.name, name),
-			repeat(`{"a":`, depth), []byte("1"), repeat("}", depth), []byte("}")}, nil)
+		body := bytes.Join(
+			[][]byte{fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q},"x":`, t.deep.apiVersion, t.deep.name, name),
+				repeat(`{"a":`, depth), []byte("1"), repeat("}", depth), []byte("}")},
+			nil,
+		)
 		if code := send(http.MethodPost, list, "", body); code != http.StatusCreated {
 			continue
 		}

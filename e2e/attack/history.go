@@ -84,7 +84,12 @@ func (h *history) check() (int, error) {
 		switch porcupine.CheckOperationsTimeout(model, operations, checkPatience) {
 		case porcupine.Illegal:
 			slices.SortFunc(all, func(a, b operation) int { return int(a.call - b.call) })
-			return n, fmt.Errorf("the %d operations on %s have no order that explains their outcomes; the last: %+v", len(all), key, all[max(0, len(all)-5):])
+			return n, fmt.Errorf(
+				"the %d operations on %s have no order that explains their outcomes; the last: %+v",
+				len(all),
+				key,
+				all[max(0, len(all)-5):],
+			)
 		case porcupine.Unknown:
 			return n, fmt.Errorf("the %d operations on %s could not be checked within %s", len(all), key, checkPatience)
 		}

@@ -43,7 +43,12 @@ func parse(arguments []string, stderr io.Writer) (settings, error) {
 	long := false
 	f := flag.NewFlagSet("attack", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&s.kubeconfig, "kubeconfig", "", "attack the server of this kubeconfig, which is an administrator's; without it, start a server")
+	f.StringVar(
+		&s.kubeconfig,
+		"kubeconfig",
+		"",
+		"attack the server of this kubeconfig, which is an administrator's; without it, start a server",
+	)
 	f.StringVar(&s.weakToken, "weak-token", "", "token of a caller without rights; without it, create one")
 	f.StringVar(&s.only, "only", "", "comma-separated attacks; all if empty")
 	f.DurationVar(&s.duration, "duration", 10*time.Second, "how long each attack goes on")
@@ -52,10 +57,16 @@ func parse(arguments []string, stderr io.Writer) (settings, error) {
 	f.IntVar(&s.pid, "pid", 0, "process of the server of --kubeconfig, on this machine, to measure its memory and processor time")
 	f.StringVar(&s.peer, "server", "annex", "the server to start: annex or kube-apiserver")
 	f.StringVar(&s.annex, "annex", "", "program to start as annex; without it, build ../../cmd/annex")
-	f.StringVar(&s.bin, "bin", "../../bin", "directory of the programs etcd and kube-apiserver, which make bin/etcd bin/kube-apiserver builds")
+	f.StringVar(
+		&s.bin,
+		"bin",
+		"../../bin",
+		"directory of the programs etcd and kube-apiserver, which make bin/etcd bin/kube-apiserver builds",
+	)
 	f.StringVar(&s.serverArgs, "server-arguments", "", "arguments for the server that is started, separated by spaces")
 	f.StringVar(&s.resource, "resource", "v1/configmaps/ConfigMap", "the resource that the callers use: GROUP/VERSION/RESOURCE/KIND")
-	f.Int64Var(&budget, "budget", 1<<10, "memory budget of the server's requests, in MiB; a server may use twice as much beside what it had before")
+	f.Int64Var(&budget, "budget", 1<<10, "memory budget of the server's requests, in MiB; a server may use twice as much beside what it "+
+		"had before")
 	f.Int64Var(&most, "most-memory", 6<<10, "MiB of resident memory of the server beyond which no further attack is tried; 0 for no limit")
 	f.StringVar(&s.page, "page", "", "page to write the table into, between the marks of the server")
 	f.BoolVar(&s.list, "list", false, "print the names of the attacks")
@@ -174,8 +185,19 @@ func (s settings) attack(ctx context.Context, t *target, some []attack, stderr i
 		if len(one.Failed) > 0 {
 			verdict = strings.Join(one.Failed, "; ")
 		}
-		fmt.Fprintf(stderr, "%s %s | %s | user %s | administrator %s | %d MB | %.1f s, busy %.0f s after | %s\n", time.Now().Format(time.TimeOnly),
-			one.Attack, one.Sent, one.User, one.Admin, one.Peak>>20, one.Processor.Seconds(), one.Busy.Seconds(), verdict)
+		fmt.Fprintf(
+			stderr,
+			"%s %s | %s | user %s | administrator %s | %d MB | %.1f s, busy %.0f s after | %s\n",
+			time.Now().Format(time.TimeOnly),
+			one.Attack,
+			one.Sent,
+			one.User,
+			one.Admin,
+			one.Peak>>20,
+			one.Processor.Seconds(),
+			one.Busy.Seconds(),
+			verdict,
+		)
 	}}
 	rs, err := b.run(ctx, some)
 	rs.Server = s.peer

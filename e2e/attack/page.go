@@ -11,7 +11,8 @@ import (
 
 // writeTable writes results as a table of Markdown.
 func (r *results) writeTable(w io.Writer) {
-	fmt.Fprintf(w, "| attack | sent: answers | user p50 / p99 / max, failed | administrator p50 / p99 / max, failed | peak memory | processor time, busy after | verdict |\n")
+	fmt.Fprintf(w, "| attack | sent: answers | user p50 / p99 / max, failed | administrator p50 / p99 / max, failed | peak memory | "+
+		"processor time, busy after | verdict |\n")
 	fmt.Fprintf(w, "|---|---|---|---|---:|---:|---|\n")
 	for _, one := range r.Results {
 		verdict := "held"

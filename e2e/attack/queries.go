@@ -69,12 +69,23 @@ func (longQueries) Name() string { return "long-queries" }
 
 func (longQueries) Run(ctx context.Context, t *target, r *report) error {
 	one := t.kind.path(tenantNamespace, "large-1")
-	return fire(ctx, t, r, 4,
+	return fire(
+		ctx,
+		t,
+		r,
+		4,
 		shot{as: t.tenant, method: http.MethodGet, path: one + "?" + strings.Repeat("a&", 300_000)},
 		shot{as: t.tenant, method: http.MethodGet, path: one + "?" + strings.Repeat("pretty=%31&", 50_000)},
 		shot{as: t.tenant, method: http.MethodGet, path: "/apis" + strings.Repeat("/a", 300_000)},
 		shot{as: t.tenant, method: http.MethodGet, path: "/api/v1" + strings.Repeat("/../api/v1", 50_000)},
-		shot{as: t.tenant, method: http.MethodPatch, path: one + "?fieldManager=" + strings.Repeat("m", 500_000), media: mergePatch, body: []byte(`{"metadata":{"labels":{"a":"b"}}}`)})
+		shot{
+			as:     t.tenant,
+			method: http.MethodPatch,
+			path:   one + "?fieldManager=" + strings.Repeat("m", 500_000),
+			media:  mergePatch,
+			body:   []byte(`{"metadata":{"labels":{"a":"b"}}}`),
+		},
+	)
 }
 
 // manyWatches opens 1,000 watches with initial events of objects of 200 kB, and reads none of their events. The defence: a watch
@@ -155,12 +166,31 @@ func (largeExpressions) Run(ctx context.Context, t *target, r *report) error {
 		shots = append(shots, shot{as: t.definer, method: http.MethodPost, path: definitions + "?dryRun=All", body: definition})
 		policy, err := json.Marshal(object{"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
 			"metadata": object{"name": fmt.Sprintf("attack-%d", i)},
-			"spec": object{"validations": []object{{"expression": strings.ReplaceAll(expression, "self", "object")}},
-				"matchConstraints": object{"resourceRules": []object{{"apiGroups": []string{"attack.example.com"}, "apiVersions": []string{"*"}, "operations": []string{"CREATE"}, "resources": []string{"*"}}}}}})
+			"spec": object{
+				"validations": []object{{"expression": strings.ReplaceAll(expression, "self", "object")}},
+				"matchConstraints": object{
+					"resourceRules": []object{
+						{
+							"apiGroups":   []string{"attack.example.com"},
+							"apiVersions": []string{"*"},
+							"operations":  []string{"CREATE"},
+							"resources":   []string{"*"},
+						},
+					},
+				},
+			}})
 		if err != nil {
 			return err
 		}
-		shots = append(shots, shot{as: t.definer, method: http.MethodPost, path: "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies?dryRun=All", body: policy})
+		shots = append(
+			shots,
+			shot{
+				as:     t.definer,
+				method: http.MethodPost,
+				path:   "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies?dryRun=All",
+				body:   policy,
+			},
+		)
 	}
 	return fire(ctx, t, r, 2, shots...)
 }
@@ -260,13 +290,33 @@ func (loopbackWebhooks) Run(ctx context.Context, t *target, r *report) error {
 	client := t.client(credential{}, 1)
 	defer client.CloseIdleConnections()
 	hook := func(name, at string) object {
-		return object{"name": name + ".attack.example.com", "clientConfig": object{"url": at}, "admissionReviewVersions": []string{"v1"}, "sideEffects": "None",
-			"failurePolicy": "Ignore", "timeoutSeconds": 5,
-			"namespaceSelector": object{"matchLabels": object{"kubernetes.io/metadata.name": definerNamespace}},
-			"rules":             []object{{"apiGroups": []string{t.kind.group()}, "apiVersions": []string{"*"}, "operations": []string{"CREATE"}, "resources": []string{t.kind.resource}}}}
+		return object{
+			"name":                    name + ".attack.example.com",
+			"clientConfig":            object{"url": at},
+			"admissionReviewVersions": []string{"v1"},
+			"sideEffects":             "None",
+			"failurePolicy":           "Ignore",
+			"timeoutSeconds":          5,
+			"namespaceSelector":       object{"matchLabels": object{"kubernetes.io/metadata.name": definerNamespace}},
+			"rules": []object{
+				{
+					"apiGroups":   []string{t.kind.group()},
+					"apiVersions": []string{"*"},
+					"operations":  []string{"CREATE"},
+					"resources":   []string{t.kind.resource},
+				},
+			},
+		}
 	}
-	configuration := object{"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": object{"name": "attack"},
-		"webhooks": []object{hook("self", "https://"+t.url.Host+t.kind.path(definerNamespace, "")), hook("silent", "https://"+silent.Addr().String()+"/")}}
+	configuration := object{
+		"apiVersion": "admissionregistration.k8s.io/v1",
+		"kind":       "ValidatingWebhookConfiguration",
+		"metadata":   object{"name": "attack"},
+		"webhooks": []object{
+			hook("self", "https://"+t.url.Host+t.kind.path(definerNamespace, "")),
+			hook("silent", "https://"+silent.Addr().String()+"/"),
+		},
+	}
 	if err := t.do(ctx, client, t.definer, http.MethodPost, hooks, configuration, nil); err != nil && codeOf(err) != http.StatusConflict {
 		return err
 	}
@@ -281,7 +331,13 @@ func (loopbackWebhooks) Run(ctx context.Context, t *target, r *report) error {
 	if err != nil {
 		return err
 	}
-	return fire(ctx, t, r, 50, shot{as: t.definer, method: http.MethodPost, path: t.kind.path(definerNamespace, "") + "?dryRun=All", body: body})
+	return fire(
+		ctx,
+		t,
+		r,
+		50,
+		shot{as: t.definer, method: http.MethodPost, path: t.kind.path(definerNamespace, "") + "?dryRun=All", body: body},
+	)
 }
 
 // foreignWebSocket opens a watch over a WebSocket as a page of another origin does in the browser of an administrator: with the
@@ -304,7 +360,8 @@ func (foreignWebSocket) Run(ctx context.Context, t *target, r *report) error {
 			}
 			key := make([]byte, 16)
 			_, _ = rand.Read(key) // which never fails
-			text := fmt.Sprintf("GET %s?watch=true HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %s\r\nOrigin: %s\r\n",
+			text := fmt.Sprintf("GET %s?watch=true HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: "+
+				"13\r\nSec-WebSocket-Key: %s\r\nOrigin: %s\r\n",
 				t.kind.path(victimNamespace, ""), t.url.Host, base64.StdEncoding.EncodeToString(key), origin)
 			if protocols != "" {
 				text += "Sec-WebSocket-Protocol: " + protocols + "\r\n"
@@ -375,9 +432,12 @@ func (revokedWatch) Run(ctx context.Context, t *target, r *report) error {
 	}{
 		{"a watch over HTTP/2", watch, "application/json", "h2", false},
 		{"a watch over HTTP/1.1", watch, "application/json", "http/1.1", false},
-		{"a tail of events", "/query/" + group + "/" + version + "/" + t.kind.resource + "?watch=true&name=none&namespace=" + tenantNamespace, "text/event-stream", "http/1.1", true},
+		{"a tail of events", "/query/" + group + "/" + version + "/" + t.kind.resource + "?watch=true&name=none&namespace=" + tenantNamespace,
+			"text/event-stream", "http/1.1", true},
 	} {
-		client := &http.Client{Transport: &http.Transport{TLSClientConfig: t.tls(as, stream.protocol), ForceAttemptHTTP2: stream.protocol == "h2"}}
+		client := &http.Client{
+			Transport: &http.Transport{TLSClientConfig: t.tls(as, stream.protocol), ForceAttemptHTTP2: stream.protocol == "h2"},
+		}
 		defer client.CloseIdleConnections()
 		answer, err := t.begin(ctx, client, as, stream.path, stream.accept, r)
 		if err != nil {
@@ -398,7 +458,15 @@ func (revokedWatch) Run(ctx context.Context, t *target, r *report) error {
 		}()
 	}
 	begun := time.Now()
-	if err := t.do(ctx, admin, t.admin, http.MethodDelete, "/api/v1/namespaces/"+tenantNamespace+"/serviceaccounts/revoked", nil, nil); err != nil {
+	if err := t.do(
+		ctx,
+		admin,
+		t.admin,
+		http.MethodDelete,
+		"/api/v1/namespaces/"+tenantNamespace+"/serviceaccounts/revoked",
+		nil,
+		nil,
+	); err != nil {
 		return err
 	}
 	patience := time.NewTimer(revokedPatience)

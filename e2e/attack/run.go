@@ -261,7 +261,10 @@ func (b *bench) judge(one *result, quiet result, bound int64) {
 		now, quiet latency
 	}{{"the user", one.User, quiet.User}, {"the administrator", one.Admin, quiet.Admin}} {
 		if caller.now.Failed > 0 {
-			one.Failed = append(one.Failed, fmt.Sprintf("%d of %d requests of %s failed: %s", caller.now.Failed, caller.now.Requests, caller.name, caller.now.Reason))
+			one.Failed = append(
+				one.Failed,
+				fmt.Sprintf("%d of %d requests of %s failed: %s", caller.now.Failed, caller.now.Requests, caller.name, caller.now.Reason),
+			)
 		}
 		if caller.now.Requests == 0 {
 			one.Failed = append(one.Failed, "no request of "+caller.name+" was answered")

@@ -30,7 +30,9 @@ const startPatience = 2 * time.Minute
 // serveAnnex starts `annex serve` on the embedded storage, in a directory, and returns it with a function that ends it.
 func serveAnnex(ctx context.Context, program, dir string, arguments []string) (*target, func() error, error) {
 	data := filepath.Join(dir, "data")
-	cmd := exec.Command(program, append([]string{"serve", "--data-dir", data, "--storage", "embedded", "--secure-port", "0"}, arguments...)...)
+	cmd := exec.Command(
+		program,
+		append([]string{"serve", "--data-dir", data, "--storage", "embedded", "--secure-port", "0"}, arguments...)...)
 	log := &tail{}
 	cmd.Stderr = log
 	out, err := cmd.StdoutPipe()
@@ -169,15 +171,41 @@ func serveKubernetes(ctx context.Context, bin, dir string, arguments []string) (
 		return nil, nil, errors.Join(err, stop())
 	}
 	cmd, err := start("kube-apiserver", append([]string{
-		"--etcd-servers", etcd, "--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1", "--endpoint-reconciler-type", "none",
-		"--service-cluster-ip-range", "10.0.0.0/24", "--secure-port", fmt.Sprint(ports[2]), "--cert-dir", filepath.Join(dir, "certificates"),
-		"--authorization-mode", "RBAC", "--token-auth-file", tokens, "--disable-admission-plugins", "ServiceAccount",
-		"--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", keys, "--service-account-signing-key-file", keys,
+		"--etcd-servers",
+		etcd,
+		"--bind-address",
+		"127.0.0.1",
+		"--advertise-address",
+		"127.0.0.1",
+		"--endpoint-reconciler-type",
+		"none",
+		"--service-cluster-ip-range",
+		"10.0.0.0/24",
+		"--secure-port",
+		fmt.Sprint(ports[2]),
+		"--cert-dir",
+		filepath.Join(dir, "certificates"),
+		"--authorization-mode",
+		"RBAC",
+		"--token-auth-file",
+		tokens,
+		"--disable-admission-plugins",
+		"ServiceAccount",
+		"--service-account-issuer",
+		"https://kubernetes.default.svc",
+		"--service-account-key-file",
+		keys,
+		"--service-account-signing-key-file",
+		keys,
 	}, arguments...)...)
 	if err != nil {
 		return nil, nil, errors.Join(err, stop())
 	}
-	t := &target{url: &url.URL{Scheme: "https", Host: fmt.Sprintf("127.0.0.1:%d", ports[2])}, pid: cmd.Process.Pid, admin: credential{name: "administrator", token: token}}
+	t := &target{
+		url:   &url.URL{Scheme: "https", Host: fmt.Sprintf("127.0.0.1:%d", ports[2])},
+		pid:   cmd.Process.Pid,
+		admin: credential{name: "administrator", token: token},
+	}
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
 	for {

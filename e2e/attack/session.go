@@ -52,7 +52,16 @@ func (t *target) session(ctx context.Context, c credential, settings ...http2.Se
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	s := &session{t: t, conn: conn, framer: http2.NewFramer(conn, conn), next: 1, window: 65535, initial: 65535, frame: 16384, streams: map[uint32]*stream{}}
+	s := &session{
+		t:       t,
+		conn:    conn,
+		framer:  http2.NewFramer(conn, conn),
+		next:    1,
+		window:  65535,
+		initial: 65535,
+		frame:   16384,
+		streams: map[uint32]*stream{},
+	}
 	s.changed = sync.NewCond(&s.mu)
 	s.encoder = hpack.NewEncoder(&s.headers)
 	s.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
@@ -209,7 +218,9 @@ func (s *session) open(c credential, method, path string, end bool, more ...head
 		if err != nil {
 			return err
 		}
-		return s.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: one.id, BlockFragment: s.block(c, method, path, more...), EndHeaders: true, EndStream: end})
+		return s.framer.WriteHeaders(
+			http2.HeadersFrameParam{StreamID: one.id, BlockFragment: s.block(c, method, path, more...), EndHeaders: true, EndStream: end},
+		)
 	})
 	return one, err
 }

@@ -107,7 +107,13 @@ func (slowReads) Run(ctx context.Context, t *target, r *report) error {
 			if worker%4 == 0 {
 				path = t.kind.path(tenantNamespace, "large-1")
 			}
-			_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nAccept: application/json\r\nAuthorization: Bearer %s\r\n\r\n", path, t.url.Host, t.tenant.token)
+			_, err = fmt.Fprintf(
+				conn,
+				"GET %s HTTP/1.1\r\nHost: %s\r\nAccept: application/json\r\nAuthorization: Bearer %s\r\n\r\n",
+				path,
+				t.url.Host,
+				t.tenant.token,
+			)
 			r.count(1, 0)
 			reader := bufio.NewReaderSize(conn, 16)
 			line, readErr := reader.ReadString('\n')
@@ -195,7 +201,8 @@ func (slowBodies) Run(ctx context.Context, t *target, r *report) error {
 				pause(ctx, 50*time.Millisecond)
 				continue
 			}
-			_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\nAuthorization: Bearer %s\r\n\r\n{",
+			_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: "+
+				"1000000\r\nAuthorization: Bearer %s\r\n\r\n{",
 				accessReviews, t.url.Host, t.weak.token)
 			r.count(1, 0)
 			for err == nil && pause(ctx, time.Second) {

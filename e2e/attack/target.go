@@ -194,7 +194,12 @@ func (t *target) dial(ctx context.Context, c credential, protocols ...string) (n
 // client returns a client of a credential with so many connections at most.
 func (t *target) client(c credential, connections int) *http.Client {
 	return &http.Client{
-		Transport: &http.Transport{TLSClientConfig: t.tls(c), ForceAttemptHTTP2: true, MaxConnsPerHost: connections, MaxIdleConnsPerHost: connections},
+		Transport: &http.Transport{
+			TLSClientConfig:     t.tls(c),
+			ForceAttemptHTTP2:   true,
+			MaxConnsPerHost:     connections,
+			MaxIdleConnsPerHost: connections,
+		},
 		CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse
 		},
@@ -314,7 +319,8 @@ func (t *target) prepare(ctx context.Context, weakToken string) error {
 		{&t.tenant, tenantNamespace, []object{rule(t.kind.group(), t.kind.resource), rule("attack.example.com", "*")}, nil},
 		{&t.definer, definerNamespace, []object{rule(t.kind.group(), t.kind.resource)}, []object{
 			rule("apiextensions.k8s.io", "customresourcedefinitions"),
-			rule("admissionregistration.k8s.io", "validatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings"),
+			rule("admissionregistration.k8s.io", "validatingwebhookconfigurations", "validatingadmissionpolicies",
+				"validatingadmissionpolicybindings"),
 		}},
 		{&t.weak, tenantNamespace, nil, nil},
 	} {
@@ -332,11 +338,17 @@ func (t *target) prepare(ctx context.Context, weakToken string) error {
 		subjects := []object{{"kind": "ServiceAccount", "name": name, "namespace": account.namespace}}
 		role := func(what, path, name string, rules []object) error {
 			meta := object{"name": name}
-			if err := create(path+strings.ToLower(what)+"s", object{"apiVersion": rbac, "kind": what, "metadata": meta, "rules": rules}); err != nil {
+			if err := create(
+				path+strings.ToLower(what)+"s",
+				object{"apiVersion": rbac, "kind": what, "metadata": meta, "rules": rules},
+			); err != nil {
 				return err
 			}
-			return create(path+strings.ToLower(what)+"bindings", object{"apiVersion": rbac, "kind": what + "Binding", "metadata": meta, "subjects": subjects,
-				"roleRef": object{"apiGroup": "rbac.authorization.k8s.io", "kind": what, "name": name}})
+			return create(
+				path+strings.ToLower(what)+"bindings",
+				object{"apiVersion": rbac, "kind": what + "Binding", "metadata": meta, "subjects": subjects,
+					"roleRef": object{"apiGroup": "rbac.authorization.k8s.io", "kind": what, "name": name}},
+			)
 		}
 		if account.rules != nil {
 			if err := role("Role", "/apis/"+rbac+"/namespaces/"+account.namespace+"/", name, account.rules); err != nil {
@@ -350,12 +362,18 @@ func (t *target) prepare(ctx context.Context, weakToken string) error {
 		}
 	}
 	for i := range listed {
-		if err := create(t.kind.path(victimNamespace, ""), t.object(victimNamespace, fmt.Sprintf("listed-%d", i), strings.Repeat("x", 900))); err != nil {
+		if err := create(
+			t.kind.path(victimNamespace, ""),
+			t.object(victimNamespace, fmt.Sprintf("listed-%d", i), strings.Repeat("x", 900)),
+		); err != nil {
 			return err
 		}
 	}
 	for i := range large {
-		if err := create(t.kind.path(tenantNamespace, ""), t.object(tenantNamespace, fmt.Sprintf("large-%d", i), strings.Repeat("x", 200_000))); err != nil {
+		if err := create(
+			t.kind.path(tenantNamespace, ""),
+			t.object(tenantNamespace, fmt.Sprintf("large-%d", i), strings.Repeat("x", 200_000)),
+		); err != nil {
 			return err
 		}
 	}

@@ -49,7 +49,16 @@ func TestAnnexWaitsForItsHost(t *testing.T) {
 	p, err := kube.Run(ending(t), run, kube.Program{
 		Name: "hostless", Path: filepath.Join(bin, "wardle"), Ports: 1,
 		Args: func(ports []int) []string {
-			return []string{"serve", "--aggregated", "--data-dir", filepath.Join(run, "hostless"), "--secure-port", fmt.Sprint(ports[0]), "--kubeconfig", kubeconfig}
+			return []string{
+				"serve",
+				"--aggregated",
+				"--data-dir",
+				filepath.Join(run, "hostless"),
+				"--secure-port",
+				fmt.Sprint(ports[0]),
+				"--kubeconfig",
+				kubeconfig,
+			}
 		},
 		Ready: func(ctx context.Context, ports []int) error {
 			if code, body := ask(ctx, http.MethodGet, url(ports[0], "/livez"), "", ""); code != http.StatusOK {

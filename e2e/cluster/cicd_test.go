@@ -83,7 +83,12 @@ func TestCommandsRunInInstancesThroughTheCluster(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		request, err := http.NewRequestWithContext(ending(t), http.MethodGet, target.Config.Host+target.Path+"/logs?follow=true&container=1", nil)
+		request, err := http.NewRequestWithContext(
+			ending(t),
+			http.MethodGet,
+			target.Config.Host+target.Path+"/logs?follow=true&container=1",
+			nil,
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +110,13 @@ func TestCommandsRunInInstancesThroughTheCluster(t *testing.T) {
 	})
 
 	target.Config = user(t, "spectator")
-	admin.must("create", "clusterrole", "spectators", "--verb=get", "--resource=jenkinsservices."+cicdGroup+",jenkinsservices."+cicdGroup+"/exec")
+	admin.must(
+		"create",
+		"clusterrole",
+		"spectators",
+		"--verb=get",
+		"--resource=jenkinsservices."+cicdGroup+",jenkinsservices."+cicdGroup+"/exec",
+	)
 	admin.must("create", "clusterrolebinding", "spectators", "--clusterrole=spectators", "--user=spectator")
 	target.Refused(t, func(err error) bool {
 		return apierrors.IsForbidden(err) || err != nil && strings.Contains(err.Error(), `cannot create resource "jenkinsservices/exec"`)
@@ -165,8 +176,22 @@ func startJoined(t *testing.T, program, name string, account *rest.Config, flags
 	c.Process, err = kube.Run(ending(t), run, kube.Program{
 		Name: name, Path: filepath.Join(bin, program), Ports: 1,
 		Args: func(ports []int) []string {
-			return append([]string{"serve", "--aggregated", "--data-dir", filepath.Join(run, name), "--kubeconfig", kubeconfig,
-				"--bind-address", "127.0.0.1", "--secure-port", fmt.Sprint(ports[0]), "--tls-cert-file", cert, "--tls-private-key-file", key}, flags...)
+			return append([]string{
+				"serve",
+				"--aggregated",
+				"--data-dir",
+				filepath.Join(run, name),
+				"--kubeconfig",
+				kubeconfig,
+				"--bind-address",
+				"127.0.0.1",
+				"--secure-port",
+				fmt.Sprint(ports[0]),
+				"--tls-cert-file",
+				cert,
+				"--tls-private-key-file",
+				key,
+			}, flags...)
 		},
 		Ready: func(ctx context.Context, ports []int) error {
 			return ready(ctx, &rest.Config{
@@ -275,9 +300,42 @@ func approvals(t *testing.T, ns string) {
 	const cannot = `cannot create resource "jenkinsservices/approval" in API group "autobusi.group.cicd"`
 	asker.refused(approved, `User "asker" `+cannot, approve...)
 	nobody.refused(approved, `User "nobody" `+cannot, approve...)
-	asker.must("-n", ns, "patch", "js", "ci", "--type=merge", "-p", `{"metadata":{"labels":{"a":"b"}},"status":{"approvalstatus":"Approved"}}`)
-	asker.refused("", `cannot get resource "jenkinsservices/status"`, "-n", ns, "patch", "js", "ci", "--subresource=status", "--type=merge", "-p", `{"status":{"approvalstatus":"Approved"}}`)
-	admin.refused("", "status.approvalstatus is decided at the subresource approval", "-n", ns, "patch", "js", "ci", "--subresource=status", "--type=merge", "-p", `{"status":{"approvalstatus":"Approved"}}`)
+	asker.must(
+		"-n",
+		ns,
+		"patch",
+		"js",
+		"ci",
+		"--type=merge",
+		"-p",
+		`{"metadata":{"labels":{"a":"b"}},"status":{"approvalstatus":"Approved"}}`,
+	)
+	asker.refused(
+		"",
+		`cannot get resource "jenkinsservices/status"`,
+		"-n",
+		ns,
+		"patch",
+		"js",
+		"ci",
+		"--subresource=status",
+		"--type=merge",
+		"-p",
+		`{"status":{"approvalstatus":"Approved"}}`,
+	)
+	admin.refused(
+		"",
+		"status.approvalstatus is decided at the subresource approval",
+		"-n",
+		ns,
+		"patch",
+		"js",
+		"ci",
+		"--subresource=status",
+		"--type=merge",
+		"-p",
+		`{"status":{"approvalstatus":"Approved"}}`,
+	)
 	asker.prints("Pending", "-n", ns, "get", "js")
 
 	approver.refused("", `User "approver" cannot list resource "jenkinsservices"`, "-n", ns, "get", "js")
@@ -306,7 +364,16 @@ func leaders(t *testing.T, ns string, account *rest.Config) {
 	admin.must("-n", ns, "patch", "js", "ci", "--type=merge", "-p", `{"spec":{"instanceamount":5}}`)
 	admin.given(`{"decision":"Approved"}`, "create", "--raw", approvalPath(ns), "-f", "-")
 	running(t, ns, "5/5")
-	if now := admin.must("-n", "cicd", "get", "lease", "cicd-controllers", "-o", "jsonpath={.spec.holderIdentity}"); now == leader || leader == "" {
+	if now := admin.must(
+		"-n",
+		"cicd",
+		"get",
+		"lease",
+		"cicd-controllers",
+		"-o",
+		"jsonpath={.spec.holderIdentity}",
+	); now == leader ||
+		leader == "" {
 		t.Errorf("%q led, and then %q", leader, now)
 	}
 }
@@ -366,7 +433,8 @@ func tenServices(t *testing.T, ns string, other *joined) {
 			switch {
 			case err == nil:
 				made.Add(1)
-			case !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "at most 10 JenkinsServices may exist in the whole server, and there are 10"):
+			case !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "at most 10 JenkinsServices may exist in the whole server, and "+
+				"there are 10"):
 				t.Error(err)
 			}
 		})

@@ -49,7 +49,14 @@ var deployedServices = []string{"v1beta1." + deployedGroup, "v1alpha1." + deploy
 // deploy applies the manifests for a namespace. All is taken away after the test.
 func deploy(t *testing.T, namespace string, flags ...string) *deployed {
 	t.Helper()
-	d := &deployed{t: t, namespace: namespace, name: "wardle", program: filepath.Join(bin, "wardle"), services: deployedServices, admin: newKubectl(t, host.Admin())}
+	d := &deployed{
+		t:         t,
+		namespace: namespace,
+		name:      "wardle",
+		program:   filepath.Join(bin, "wardle"),
+		services:  deployedServices,
+		admin:     newKubectl(t, host.Admin()),
+	}
 	text := manifestsOf(t, append([]string{"--namespace", namespace}, flags...)...)
 	d.admin.given(text, "apply", "--server-side", "-f", "-")
 	t.Cleanup(func() {
@@ -84,7 +91,16 @@ func deploy(t *testing.T, namespace string, flags ...string) *deployed {
 // addresses of services, and makes the pods' credentials.
 func (d *deployed) home() {
 	d.t.Helper()
-	d.admin.must("--namespace", d.namespace, "patch", "service", d.name, "--type=merge", "-p", `{"spec":{"type":"ExternalName","externalName":"localhost","clusterIP":null,"clusterIPs":null,"selector":null}}`)
+	d.admin.must(
+		"--namespace",
+		d.namespace,
+		"patch",
+		"service",
+		d.name,
+		"--type=merge",
+		"-p",
+		`{"spec":{"type":"ExternalName","externalName":"localhost","clusterIP":null,"clusterIPs":null,"selector":null}}`,
+	)
 	var err error
 	if d.config, err = host.ServiceAccount(ending(d.t), d.namespace, d.name); err != nil {
 		d.t.Fatal(err)
@@ -120,7 +136,10 @@ func (d *deployed) pod(name string, more ...string) *kube.Process {
 		},
 		// A kubelet does not look at the certificate either.
 		Ready: func(ctx context.Context, ports []int) error {
-			return ready(ctx, &rest.Config{Host: fmt.Sprintf("https://127.0.0.1:%d", ports[0]), TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
+			return ready(
+				ctx,
+				&rest.Config{Host: fmt.Sprintf("https://127.0.0.1:%d", ports[0]), TLSClientConfig: rest.TLSClientConfig{Insecure: true}},
+			)
 		},
 	})
 	if err != nil {
@@ -193,7 +212,14 @@ func TestManifestsAloneDeployAServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.admin.must("patch", "apiservice", deployedServices[0], "--type=merge", "-p", `{"spec":{"caBundle":"`+base64.StdEncoding.EncodeToString(other.PEM())+`"}}`)
+		d.admin.must(
+			"patch",
+			"apiservice",
+			deployedServices[0],
+			"--type=merge",
+			"-p",
+			`{"spec":{"caBundle":"`+base64.StdEncoding.EncodeToString(other.PEM())+`"}}`,
+		)
 		testwait.NoError(t, "the bundle is restored", func(context.Context) error {
 			if got := apiServiceNow(t, deployedServices[0]).Spec.CABundle; string(got) != string(want) {
 				return errors.New("the bundle is another's")
@@ -210,17 +236,35 @@ func TestManifestsAloneDeployAServer(t *testing.T) {
 		d.admin.must("create", "namespace", "rival")
 		defer d.admin.must("delete", "namespace", "rival", "--wait=false")
 		defer d.lead(process)
-		d.admin.must("patch", "apiservice", deployedServices[1], "--type=merge", "-p", `{"spec":{"caBundle":null,"insecureSkipTLSVerify":true,"service":{"namespace":"rival","name":"wardle","port":443}}}`)
+		d.admin.must(
+			"patch",
+			"apiservice",
+			deployedServices[1],
+			"--type=merge",
+			"-p",
+			`{"spec":{"caBundle":null,"insecureSkipTLSVerify":true,"service":{"namespace":"rival","name":"wardle","port":443}}}`,
+		)
 		testwait.NoError(t, "the server says whose it is", func(context.Context) error {
 			if !strings.Contains(process.Tail(), "points to the service rival/wardle:443 and not to deployed/wardle") {
 				return errors.New("it says nothing")
 			}
 			return nil
 		})
-		if spec := apiServiceNow(t, deployedServices[1]).Spec; spec.Service.Namespace != "rival" || spec.CABundle != nil || !spec.InsecureSkipTLSVerify {
+		if spec := apiServiceNow(
+			t,
+			deployedServices[1],
+		).Spec; spec.Service.Namespace != "rival" || spec.CABundle != nil ||
+			!spec.InsecureSkipTLSVerify {
 			t.Errorf("it was changed: %+v", spec)
 		}
-		d.admin.must("patch", "apiservice", deployedServices[1], "--type=merge", "-p", `{"spec":{"insecureSkipTLSVerify":null,"service":{"namespace":"deployed"}}}`)
+		d.admin.must(
+			"patch",
+			"apiservice",
+			deployedServices[1],
+			"--type=merge",
+			"-p",
+			`{"spec":{"insecureSkipTLSVerify":null,"service":{"namespace":"deployed"}}}`,
+		)
 	})
 
 	t.Run("AServerThatIsScaledToNothingStrandsNoNamespace", func(t *testing.T) {
@@ -256,7 +300,11 @@ func TestManifestsAloneDeployAServer(t *testing.T) {
 		if err := process.Stop(); err != nil {
 			t.Fatal(err)
 		}
-		if after := apiServiceNow(t, deployedServices[0]); after.Spec.Service == nil || string(after.Spec.CABundle) != string(before.Spec.CABundle) {
+		if after := apiServiceNow(
+			t,
+			deployedServices[0],
+		); after.Spec.Service == nil ||
+			string(after.Spec.CABundle) != string(before.Spec.CABundle) {
 			t.Errorf("it left: %+v", after.Spec)
 		}
 		if err := process.Start(ending(t)); err != nil {
@@ -335,7 +383,11 @@ func TestCertificatesAreRenewedUnderLoad(t *testing.T) {
 			roots.AppendCertsFromPEM(bundle)
 			bundles[string(bundle)] = true
 			for _, process := range []*kube.Process{first, second} {
-				conn, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", process.Port(0)), &tls.Config{RootCAs: roots, ServerName: "wardle.renewed.svc"})
+				conn, err := tls.Dial(
+					"tcp",
+					fmt.Sprintf("127.0.0.1:%d", process.Port(0)),
+					&tls.Config{RootCAs: roots, ServerName: "wardle.renewed.svc"},
+				)
 				if err != nil {
 					fail("a new connection", err)
 					continue
@@ -348,7 +400,14 @@ func TestCertificatesAreRenewedUnderLoad(t *testing.T) {
 		}
 	})
 	load.Wait()
-	t.Logf("certificates: %s, %d requests, %d failed; %d certificates, %d bundles", certificatesLive(t), requests.Load(), failures.Load(), len(serials), len(bundles))
+	t.Logf(
+		"certificates: %s, %d requests, %d failed; %d certificates, %d bundles",
+		certificatesLive(t),
+		requests.Load(),
+		failures.Load(),
+		len(serials),
+		len(bundles),
+	)
 	if least := int(certificatesLive(t) / (25 * time.Second)); len(serials) < least {
 		t.Errorf("only %d certificates, want at least %d", len(serials), least)
 	}

@@ -51,7 +51,10 @@ func TestDoctor(t *testing.T) {
 	t.Run("SomebodyWhoMayLittle", func(t *testing.T) {
 		eve := &doctor{k: newKubectl(t, user(t, "eve")), program: d.program}
 		if stdout, stderr, code := eve.output(t); code != 1 || stdout != "" || strings.Count(stderr, "\n") != 1 ||
-			!strings.HasPrefix(stderr, "annex: doctor: list APIServices: apiservices.apiregistration.k8s.io is forbidden: User \"eve\" cannot list") {
+			!strings.HasPrefix(
+				stderr,
+				"annex: doctor: list APIServices: apiservices.apiregistration.k8s.io is forbidden: User \"eve\" cannot list",
+			) {
 			t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
 		}
 		d.k.must("create", "clusterrole", "eve", "--verb=list", "--resource=apiservices.apiregistration.k8s.io")
@@ -60,7 +63,19 @@ func TestDoctor(t *testing.T) {
 		eve.finds(t, name, nil)
 		found, _ := eve.findings(t, name)
 		for _, f := range found {
-			if known := f.State == "ok"; known != slices.Contains([]string{"APIService", "priorities", "connection", "certificate name", "certificate authority", "availability", "discovery", "OpenAPI"}, f.Link) {
+			if known := f.State == "ok"; known != slices.Contains(
+				[]string{
+					"APIService",
+					"priorities",
+					"connection",
+					"certificate name",
+					"certificate authority",
+					"availability",
+					"discovery",
+					"OpenAPI",
+				},
+				f.Link,
+			) {
 				t.Errorf("%+v", f)
 			}
 		}
@@ -89,7 +104,8 @@ func TestDoctor(t *testing.T) {
 	t.Run("AnnexMissingAuthReader", func(t *testing.T) { annexMissingAuthReader(t, d) })
 	t.Run("MissingDelegator", func(t *testing.T) { missingDelegator(t, d) })
 	t.Run("NoEndpoints", func(t *testing.T) {
-		d.k.given("apiVersion: v1\nkind: Service\nmetadata: {name: empty, namespace: ward}\nspec: {selector: {app: absent}, ports: [{port: 443}]}\n", "apply", "-f", "-")
+		d.k.given("apiVersion: v1\nkind: Service\nmetadata: {name: empty, namespace: ward}\nspec: {selector: {app: absent}, ports: [{port: "+
+			"443}]}\n", "apply", "-f", "-")
 		name := register(t, "endpoints.example.com", "empty", 443, nil)
 		if err := host.AwaitAvailable(ending(t), name, apiregistrationv1.ConditionFalse); err != nil {
 			t.Fatal(err)
@@ -194,7 +210,8 @@ func missingAuthReader(t *testing.T, d *doctor) {
 	if first := d.first(t, name, account...); first != "AuthReaderMissing" {
 		t.Errorf("without --all: %q, want what the port is closed for", first)
 	}
-	if out, _ := d.run(t, append(account, name)...); !strings.Contains(out, "kubectl -n kube-system create rolebinding no-reader.ward:extension-apiserver-authentication-reader") {
+	if out, _ := d.run(t, append(account, name)...); !strings.Contains(out, "kubectl -n kube-system create rolebinding "+
+		"no-reader.ward:extension-apiserver-authentication-reader") {
 		t.Errorf("no repair:\n%s", out)
 	}
 }
@@ -226,7 +243,10 @@ func missingDelegator(t *testing.T, d *doctor) {
 	if first := d.first(t, name, account...); first != "AuthDelegatorMissing" {
 		t.Errorf("after --dry-run: %q", first)
 	}
-	if out, _ := d.run(t, append(account, "--fix", "--yes", name)...); !strings.Contains(out, "done: kubectl create clusterrolebinding") || strings.Contains(out, "AuthDelegatorMissing") {
+	if out, _ := d.run(
+		t,
+		append(account, "--fix", "--yes", name)...); !strings.Contains(out, "done: kubectl create clusterrolebinding") ||
+		strings.Contains(out, "AuthDelegatorMissing") {
 		t.Errorf("--fix:\n%s", out)
 	}
 }
@@ -249,7 +269,12 @@ func annexMissingAuthReader(t *testing.T, d *doctor) {
 	if first := d.first(t, name, account...); first != "AuthReaderMissing" {
 		t.Errorf("without --all: %q", first)
 	}
-	if out, _ := d.run(t, append(account, "--fix", "--yes", name)...); !strings.Contains(out, "done: kubectl -n kube-system create rolebinding") {
+	if out, _ := d.run(
+		t,
+		append(account, "--fix", "--yes", name)...); !strings.Contains(
+		out,
+		"done: kubectl -n kube-system create rolebinding",
+	) {
 		t.Errorf("--fix:\n%s", out)
 	}
 	if err := host.AwaitAvailable(ending(t), name, apiregistrationv1.ConditionTrue); err != nil {
@@ -320,18 +345,29 @@ func account(t *testing.T, k *kubectl, name string, reader, delegator bool) {
 	if delegator {
 		bind("clusterrolebinding", "ward-"+name+"-delegator", "--clusterrole=system:auth-delegator")
 	}
-	k.must("create", "clusterrole", "ward-"+name, "--verb=get,list,watch",
-		"--resource=namespaces,mutatingwebhookconfigurations.admissionregistration.k8s.io,validatingwebhookconfigurations.admissionregistration.k8s.io,"+
+	k.must(
+		"create",
+		"clusterrole",
+		"ward-"+name,
+		"--verb=get,list,watch",
+		"--resource=namespaces,mutatingwebhookconfigurations.admissionregistration.k8s.io,"+
+			"validatingwebhookconfigurations.admissionregistration.k8s.io,"+
 			"mutatingadmissionpolicies.admissionregistration.k8s.io,mutatingadmissionpolicybindings.admissionregistration.k8s.io,"+
 			"validatingadmissionpolicies.admissionregistration.k8s.io,validatingadmissionpolicybindings.admissionregistration.k8s.io,"+
-			"flowschemas.flowcontrol.apiserver.k8s.io,prioritylevelconfigurations.flowcontrol.apiserver.k8s.io")
+			"flowschemas.flowcontrol.apiserver.k8s.io,prioritylevelconfigurations.flowcontrol.apiserver.k8s.io",
+	)
 	bind("clusterrolebinding", "ward-"+name, "--clusterrole=ward-"+name)
 }
 
 // external makes a Service that leads to this machine.
 func external(k *kubectl, name string) {
 	k.t.Helper()
-	k.given("apiVersion: v1\nkind: Service\nmetadata: {name: "+name+", namespace: ward}\nspec: {type: ExternalName, externalName: localhost}\n", "apply", "-f", "-")
+	k.given(
+		"apiVersion: v1\nkind: Service\nmetadata: {name: "+name+", namespace: ward}\nspec: {type: ExternalName, externalName: localhost}\n",
+		"apply",
+		"-f",
+		"-",
+	)
 }
 
 func register(t *testing.T, group, service string, port int, caBundle []byte) string {
@@ -409,7 +445,11 @@ func serve(t *testing.T, d *doctor, group string, f fault) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"http/1.1"}})
+	listener, err := tls.Listen(
+		"tcp",
+		"127.0.0.1:0",
+		&tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"http/1.1"}},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -428,7 +468,14 @@ func serve(t *testing.T, d *doctor, group string, f fault) string {
 	external(d.k, service)
 	name := registerVersion(t, group, f.version, service, listener.Addr().(*net.TCPAddr).Port, f.caBundle)
 	testwait.NoError(t, "the cluster has an opinion", func(context.Context) error {
-		if out := d.k.must("get", "apiservice", name, "-o", "jsonpath={.status.conditions[0].reason}"); out != "Passed" && out != "FailedDiscoveryCheck" {
+		if out := d.k.must(
+			"get",
+			"apiservice",
+			name,
+			"-o",
+			"jsonpath={.status.conditions[0].reason}",
+		); out != "Passed" &&
+			out != "FailedDiscoveryCheck" {
 			return errors.New(out)
 		}
 		return nil
@@ -458,8 +505,20 @@ func (f fault) handler(group string) http.Handler {
 		TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"},
 		Groups:   []metav1.APIGroup{{Name: group, Versions: []metav1.GroupVersionForDiscovery{version}, PreferredVersion: version}},
 	})
-	say("/openapi/v3", map[string]any{"paths": map[string]any{strings.TrimPrefix(apis, "/"): map[string]string{"serverRelativeURL": "/openapi/v3" + apis + "?hash=A"}}})
-	say("/openapi/v3"+apis, map[string]any{"openapi": "3.0.0", "info": map[string]string{"title": group, "version": "v1"}, "paths": map[string]any{apis + "/": map[string]any{}}})
+	say(
+		"/openapi/v3",
+		map[string]any{
+			"paths": map[string]any{strings.TrimPrefix(apis, "/"): map[string]string{"serverRelativeURL": "/openapi/v3" + apis + "?hash=A"}},
+		},
+	)
+	say(
+		"/openapi/v3"+apis,
+		map[string]any{
+			"openapi": "3.0.0",
+			"info":    map[string]string{"title": group, "version": "v1"},
+			"paths":   map[string]any{apis + "/": map[string]any{}},
+		},
+	)
 	mux.HandleFunc(apis, func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-time.After(f.delay):
@@ -468,8 +527,17 @@ func (f fault) handler(group string) http.Handler {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(metav1.APIResourceList{
-			TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String(),
-			APIResources: []metav1.APIResource{{Name: plural, SingularName: strings.TrimSuffix(plural, "es"), Kind: "Thing", Namespaced: true, Verbs: metav1.Verbs{"create", "get", "list", "watch"}}},
+			TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
+			GroupVersion: gv.String(),
+			APIResources: []metav1.APIResource{
+				{
+					Name:         plural,
+					SingularName: strings.TrimSuffix(plural, "es"),
+					Kind:         "Thing",
+					Namespaced:   true,
+					Verbs:        metav1.Verbs{"create", "get", "list", "watch"},
+				},
+			},
 		})
 	})
 	mux.HandleFunc(apis+"/"+plural, func(w http.ResponseWriter, r *http.Request) {
@@ -480,7 +548,12 @@ func (f fault) handler(group string) http.Handler {
 		}
 		w.WriteHeader(http.StatusOK)
 		if !f.noBookmark {
-			fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"kind":"Thing","apiVersion":%q,"metadata":{"resourceVersion":"1","annotations":{"k8s.io/initial-events-end":"true"}}}}`+"\n", gv)
+			fmt.Fprintf(
+				w,
+				`{"type":"BOOKMARK","object":{"kind":"Thing","apiVersion":%q,"metadata":{"resourceVersion":"1",`+
+					`"annotations":{"k8s.io/initial-events-end":"true"}}}}`+"\n",
+				gv,
+			)
 		}
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()

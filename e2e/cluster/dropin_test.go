@@ -61,7 +61,13 @@ func TestClientsDoNotNoticeThatTheServerIsReplaced(t *testing.T) {
 		write(t, client, fmt.Sprintf("round-%d", i), 10)
 		f.catchesUp(t)
 		// What one server has written the other changes.
-		if _, err := client.Patch(t.Context(), "first-0", types.MergePatchType, fmt.Appendf(nil, `{"spec":{"reference":"r-%d"}}`, i), metav1.PatchOptions{}); err != nil {
+		if _, err := client.Patch(
+			t.Context(),
+			"first-0",
+			types.MergePatchType,
+			fmt.Appendf(nil, `{"spec":{"reference":"r-%d"}}`, i),
+			metav1.PatchOptions{},
+		); err != nil {
 			t.Error(err)
 		}
 		f.catchesUp(t)
@@ -158,7 +164,15 @@ func TestObjectsInEtcdAreThoseOfUpstream(t *testing.T) {
 	for _, version := range []string{"v1alpha1", "v1beta1"} {
 		for _, ns := range namespaces {
 			base := "/apis/" + group + "/" + version + "/namespaces/" + ns + "/flunders"
-			paths = append(paths, base, base+"/plain", base+"/beta", base+"/applied", base+"?labelSelector=changed", base+"?fieldSelector=metadata.name=beta")
+			paths = append(
+				paths,
+				base,
+				base+"/plain",
+				base+"/beta",
+				base+"/applied",
+				base+"?labelSelector=changed",
+				base+"?fieldSelector=metadata.name=beta",
+			)
 		}
 	}
 	for _, path := range append(paths, "/apis/"+group+"/v1alpha1/fischers") {
@@ -173,14 +187,17 @@ func TestObjectsInEtcdAreThoseOfUpstream(t *testing.T) {
 var storedObjects = []string{
 	"{apiVersion: wardle.example.com/v1alpha1, kind: Flunder, metadata: {name: empty, namespace: NS}}",
 	"{apiVersion: wardle.example.com/v1alpha1, kind: Flunder, metadata: {name: plain, namespace: NS}, spec: {reference: other}}",
-	"{apiVersion: wardle.example.com/v1alpha1, kind: Flunder, metadata: {name: fischer, namespace: NS}, spec: {reference: fish, referenceType: Fischer}}",
-	"{apiVersion: wardle.example.com/v1beta1, kind: Flunder, metadata: {name: beta, namespace: NS}, spec: {fischerReference: fish, referenceType: Fischer}}",
+	"{apiVersion: wardle.example.com/v1alpha1, kind: Flunder, metadata: {name: fischer, namespace: NS}, spec: {reference: fish, " +
+		"referenceType: Fischer}}",
+	"{apiVersion: wardle.example.com/v1beta1, kind: Flunder, metadata: {name: beta, namespace: NS}, spec: {fischerReference: fish, " +
+		"referenceType: Fischer}}",
 	`{apiVersion: wardle.example.com/v1alpha1, kind: Flunder, metadata: {name: full, namespace: NS, labels: {a: b, c: d}, annotations: {z: "<&> ü \" \u2028", empty: ""},
 	  finalizers: [example.com/f], ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: c, uid: 0c4dc9b1-0000-4000-8000-000000000000, controller: true}]}, spec: {reference: a}, status: {}}`,
 	"{apiVersion: wardle.example.com/v1alpha1, kind: Fischer, metadata: {name: NS}, disallowedFlunders: [one, two]}",
 }
 
-const appliedObject = "{apiVersion: wardle.example.com/v1alpha1, kind: Flunder, metadata: {name: applied, namespace: NS, labels: {tier: back}}, spec: {reference: other}}"
+const appliedObject = "{apiVersion: wardle.example.com/v1alpha1, kind: Flunder, metadata: {name: applied, namespace: NS, labels: " +
+	"{tier: back}}, spec: {reference: other}}"
 
 // replacer takes out what differs from object to object by nature.
 type replacer []struct {
@@ -248,11 +265,22 @@ openssl pkcs12 -export -in ./client.crt -inkey ./client.key -out client.p12 -pas
 			}
 			t.Cleanup(p.Kill)
 			// The port is a free one instead of 8443.
-			out := shell(fmt.Sprintf(`curl -fv -k --cert-type P12 --cert client.p12:password https://localhost:%d/apis/wardle.example.com/v1alpha1/namespaces/default/flunders`, p.Port(0)))
+			out := shell(
+				fmt.Sprintf(
+					`curl -fv -k --cert-type P12 --cert client.p12:password `+
+						`https://localhost:%d/apis/wardle.example.com/v1alpha1/namespaces/default/flunders`,
+					p.Port(0),
+				),
+			)
 			if !strings.Contains(out, `"kind": "FlunderList"`) && !strings.Contains(out, `"kind":"FlunderList"`) {
 				t.Error(out)
 			}
-			cmd := exec.CommandContext(ending(t), "curl", "-fsk", fmt.Sprintf("https://localhost:%d/apis/wardle.example.com/v1alpha1/namespaces/default/flunders", p.Port(0)))
+			cmd := exec.CommandContext(
+				ending(t),
+				"curl",
+				"-fsk",
+				fmt.Sprintf("https://localhost:%d/apis/wardle.example.com/v1alpha1/namespaces/default/flunders", p.Port(0)),
+			)
 			if out, err := cmd.CombinedOutput(); err == nil {
 				t.Errorf("without the certificate: %s", out)
 			}

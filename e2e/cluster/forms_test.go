@@ -17,7 +17,8 @@ func serverSideApply(t *testing.T, w *wardle) {
 	ns := namespace(t)
 	k := newKubectl(t, host.Admin())
 	apply := func(manager, reference string, more ...string) (string, error) {
-		flunder := fmt.Sprintf("apiVersion: wardle.example.com/v1alpha1\nkind: Flunder\nmetadata:\n  name: a\n  labels: {%s: here}\nspec: {reference: %s, referenceType: Flunder}\n", manager, reference)
+		flunder := fmt.Sprintf("apiVersion: wardle.example.com/v1alpha1\nkind: Flunder\nmetadata:\n  name: a\n  labels: {%s: here}\nspec: "+
+			"{reference: %s, referenceType: Flunder}\n", manager, reference)
 		return k.run(flunder, append([]string{"-n", ns, "apply", "--server-side", "--field-manager", manager, "-f", "-"}, more...)...)
 	}
 	succeeds := func(out string, err error) {
@@ -33,7 +34,16 @@ func serverSideApply(t *testing.T, w *wardle) {
 		t.Errorf("a conflict: %v: %s", err, out)
 	}
 	succeeds(apply("second", "two", "--force-conflicts"))
-	k.prints("two here here", "-n", ns, "get", "flunders.v1alpha1.wardle.example.com", "a", "-o", "jsonpath={.spec.reference} {.metadata.labels.first} {.metadata.labels.second}")
+	k.prints(
+		"two here here",
+		"-n",
+		ns,
+		"get",
+		"flunders.v1alpha1.wardle.example.com",
+		"a",
+		"-o",
+		"jsonpath={.spec.reference} {.metadata.labels.first} {.metadata.labels.second}",
+	)
 	out, err = apply("first", "one")
 	if err == nil || !strings.Contains(out, `conflict with "second"`) {
 		t.Errorf("a conflict with the new owner: %v: %s", err, out)

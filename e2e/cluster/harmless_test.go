@@ -19,7 +19,14 @@ import (
 const atOnce = 100 * time.Millisecond
 
 // everybodys are paths that clients ask which want nothing of the server itself.
-var everybodys = []string{"/livez", "/apis", "/apis/wardle.example.com", "/apis/wardle.example.com/v1beta1", "/openapi/v3", "/openapi/v3/apis/wardle.example.com/v1beta1"}
+var everybodys = []string{
+	"/livez",
+	"/apis",
+	"/apis/wardle.example.com",
+	"/apis/wardle.example.com/v1beta1",
+	"/openapi/v3",
+	"/openapi/v3/apis/wardle.example.com/v1beta1",
+}
 
 // A storage that hangs makes the server unready, and those wait who want its objects.
 // Discovery and health answer as ever: no other client of the cluster waits.
@@ -46,7 +53,12 @@ func TestAStorageThatHangsHoldsUpNobodyElse(t *testing.T) {
 	})
 	during := latencies(t, config)
 	for _, path := range everybodys {
-		t.Logf("%s: %s before, %s while the storage hangs", path, before[path].Round(10*time.Microsecond), during[path].Round(10*time.Microsecond))
+		t.Logf(
+			"%s: %s before, %s while the storage hangs",
+			path,
+			before[path].Round(10*time.Microsecond),
+			during[path].Round(10*time.Microsecond),
+		)
 		if during[path] > atOnce {
 			t.Errorf("%s takes %s, more than %s", path, during[path], atOnce)
 		}

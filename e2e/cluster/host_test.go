@@ -78,7 +78,13 @@ func namespaceDeletion(t *testing.T, w *wardle) {
 		}
 		return nil
 	})
-	if _, err := client.Patch(t.Context(), "f-0", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := client.Patch(
+		t.Context(),
+		"f-0",
+		types.MergePatchType,
+		[]byte(`{"metadata":{"finalizers":null}}`),
+		metav1.PatchOptions{},
+	); err != nil {
 		t.Fatal(err)
 	}
 	testwait.NoError(t, "the namespace is gone", func(ctx context.Context) error {
@@ -104,7 +110,11 @@ func garbageCollection(t *testing.T, w *wardle) {
 	client, core := flunders(t, host.Admin(), ns), kubernetesClient(t).CoreV1().ConfigMaps(ns)
 	configMap := func(name string, owners ...metav1.OwnerReference) *corev1.ConfigMap {
 		t.Helper()
-		made, err := core.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: owners}}, metav1.CreateOptions{})
+		made, err := core.Create(
+			t.Context(),
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: owners}},
+			metav1.CreateOptions{},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +129,13 @@ func garbageCollection(t *testing.T, w *wardle) {
 			t.Fatal(err)
 		}
 		block := true
-		return metav1.OwnerReference{APIVersion: group + "/v1alpha1", Kind: "Flunder", Name: name, UID: made.GetUID(), BlockOwnerDeletion: &block}
+		return metav1.OwnerReference{
+			APIVersion:         group + "/v1alpha1",
+			Kind:               "Flunder",
+			Name:               name,
+			UID:                made.GetUID(),
+			BlockOwnerDeletion: &block,
+		}
 	}
 	gone := func(what, name string) {
 		t.Helper()
@@ -213,7 +229,10 @@ func quota(t *testing.T, w *wardle) {
 }
 
 // webhookServer answers reviews until the test is over.
-func webhookServer(t *testing.T, review func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) admissionregistrationv1.WebhookClientConfig {
+func webhookServer(
+	t *testing.T,
+	review func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse,
+) admissionregistrationv1.WebhookClientConfig {
 	t.Helper()
 	authority, err := kube.NewAuthority("webhook")
 	if err != nil {
@@ -293,8 +312,13 @@ func webhooks(t *testing.T, w *wardle) {
 			return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "the webhook does not like it", Code: http.StatusTeapot}}
 		}
 		return &admissionv1.AdmissionResponse{
-			Allowed: true, PatchType: &patchType, Warnings: []string{"the webhook was here"},
-			Patch: []byte(`[{"op":"add","path":"/metadata/annotations","value":{"webhook":"` + r.UserInfo.Username + `"}},{"op":"replace","path":"/spec/reference","value":"patched"}]`),
+			Allowed:   true,
+			PatchType: &patchType,
+			Warnings:  []string{"the webhook was here"},
+			Patch: []byte(
+				`[{"op":"add","path":"/metadata/annotations","value":{"webhook":"` + r.UserInfo.Username +
+					`"}},{"op":"replace","path":"/spec/reference","value":"patched"}]`,
+			),
 		}
 	})
 	hook := &admissionregistrationv1.MutatingWebhookConfiguration{
@@ -313,7 +337,15 @@ func webhooks(t *testing.T, w *wardle) {
 		}
 	})
 	testwait.NoError(t, "the server knows the webhook", func(context.Context) error {
-		out, err := k.run(strings.Replace(fmt.Sprintf(alphaFlunder, "x"), "other", "forbidden", 1), "-n", ns, "create", "-f", "-", "--dry-run=server")
+		out, err := k.run(
+			strings.Replace(fmt.Sprintf(alphaFlunder, "x"), "other", "forbidden", 1),
+			"-n",
+			ns,
+			"create",
+			"-f",
+			"-",
+			"--dry-run=server",
+		)
 		if err == nil || !strings.Contains(out, `admission webhook "flunders.example.com" denied the request: the webhook does not like it`) {
 			return fmt.Errorf("%v: %s", err, out)
 		}
@@ -324,7 +356,16 @@ func webhooks(t *testing.T, w *wardle) {
 	if out := k.given(beta, "-n", ns, "create", "-f", "-"); !strings.Contains(out, "Warning: the webhook was here") {
 		t.Errorf("create: %s", out)
 	}
-	k.prints("admin patched", "-n", ns, "get", "flunders.v1beta1.wardle.example.com", "beta", "-o", "jsonpath={.metadata.annotations.webhook} {.spec.flunderReference}")
+	k.prints(
+		"admin patched",
+		"-n",
+		ns,
+		"get",
+		"flunders.v1beta1.wardle.example.com",
+		"beta",
+		"-o",
+		"jsonpath={.metadata.annotations.webhook} {.spec.flunderReference}",
+	)
 }
 
 func validatingPolicy(t *testing.T, w *wardle) {
@@ -387,10 +428,14 @@ func mutatingPolicy(t *testing.T, w *wardle) {
 		Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
 			MatchConstraints:   matchResources(ns),
 			ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
-			Mutations: []admissionregistrationv1.Mutation{{
-				PatchType:          admissionregistrationv1.PatchTypeApplyConfiguration,
-				ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: `Object{metadata: Object.metadata{labels: {"policy": "applied"}}}`},
-			}},
+			Mutations: []admissionregistrationv1.Mutation{
+				{
+					PatchType: admissionregistrationv1.PatchTypeApplyConfiguration,
+					ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{
+						Expression: `Object{metadata: Object.metadata{labels: {"policy": "applied"}}}`,
+					},
+				},
+			},
 		},
 	}
 	if _, err := core.MutatingAdmissionPolicies().Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
@@ -411,7 +456,17 @@ func mutatingPolicy(t *testing.T, w *wardle) {
 		}
 	})
 	testwait.NoError(t, "the server knows the policy", func(context.Context) error {
-		out, err := k.run(fmt.Sprintf(alphaFlunder, "x"), "-n", ns, "create", "-f", "-", "--dry-run=server", "-o", "jsonpath={.metadata.labels.policy}")
+		out, err := k.run(
+			fmt.Sprintf(alphaFlunder, "x"),
+			"-n",
+			ns,
+			"create",
+			"-f",
+			"-",
+			"--dry-run=server",
+			"-o",
+			"jsonpath={.metadata.labels.policy}",
+		)
 		if err != nil || !strings.HasSuffix(out, "applied") {
 			return fmt.Errorf("%v: %s", err, out)
 		}

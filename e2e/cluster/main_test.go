@@ -49,7 +49,8 @@ func runTests(m *testing.M) (int, error) {
 	if run, err = os.MkdirTemp("", "annex-cluster-"); err != nil {
 		return 0, err
 	}
-	for program, dir := range map[string]string{"wardle": "../../samples/wardle", "cicd": "../../samples/cicd", "theatre": "../cmd/theatre", "restaurant": "../../samples/restaurant", "devops": "../../samples/devops"} {
+	for program, dir := range map[string]string{"wardle": "../../samples/wardle", "cicd": "../../samples/cicd",
+		"theatre": "../cmd/theatre", "restaurant": "../../samples/restaurant", "devops": "../../samples/devops"} {
 		if err := build(program, dir); err != nil {
 			return 0, err
 		}

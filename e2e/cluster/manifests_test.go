@@ -41,7 +41,14 @@ func TestTheHostAcceptsTheManifests(t *testing.T) {
 			admin.must("create", "namespace", namespace)
 			defer admin.must("delete", "namespace", namespace, "--wait=false")
 			out := admin.given(text, "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-")
-			if made, wanted := strings.Count(out, "serverside-applied"), strings.Count(text, "\nkind: "); made != wanted || strings.Contains(out, "Warning") {
+			if made, wanted := strings.Count(
+				out,
+				"serverside-applied",
+			), strings.Count(
+				text,
+				"\nkind: ",
+			); made != wanted ||
+				strings.Contains(out, "Warning") {
 				t.Errorf("%d of %d were accepted:\n%s", made, wanted, out)
 			}
 		})
@@ -82,7 +89,11 @@ func TestKustomizeBuildsThePlainManifests(t *testing.T) {
 		if err := os.MkdirAll(overlay, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte("resources: [../base]\nimages:\n- name: registry.example.com/wardle\n  newTag: v2\n"), 0o600); err != nil {
+		if err := os.WriteFile(
+			filepath.Join(overlay, "kustomization.yaml"),
+			[]byte("resources: [../base]\nimages:\n- name: registry.example.com/wardle\n  newTag: v2\n"),
+			0o600,
+		); err != nil {
 			t.Fatal(err)
 		}
 		if out := admin.must("kustomize", overlay); !strings.Contains(out, "image: registry.example.com/wardle:v2") {
@@ -114,7 +125,15 @@ func TestHelmRendersThePlainManifests(t *testing.T) {
 		for _, text := range rendered {
 			all = append(all, text)
 		}
-		got, want := documents(t, strings.Join(all, "\n---\n"), ""), documents(t, manifestsOf(t, append(flags, "--namespace", "place")...), "Namespace")
+		got, want := documents(
+			t,
+			strings.Join(all, "\n---\n"),
+			"",
+		), documents(
+			t,
+			manifestsOf(t, append(flags, "--namespace", "place")...),
+			"Namespace",
+		)
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: helm renders\n%s\nplain is\n%s", name, strings.Join(got, "---\n"), strings.Join(want, "---\n"))
 		}

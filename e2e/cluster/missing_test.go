@@ -59,8 +59,22 @@ func TestMissingBindingsAreNamedUntilTheyAreThere(t *testing.T) {
 	w.Process, err = kube.Run(ending(t), run, kube.Program{
 		Name: "bare", Path: filepath.Join(bin, "wardle"), Ports: 1,
 		Args: func(ports []int) []string {
-			return []string{"serve", "--aggregated", "--kubeconfig", kubeconfig, "--storage", "memory", "--data-dir", filepath.Join(run, "bare-data"),
-				"--secure-port", fmt.Sprint(ports[0]), "--tls-cert-file", cert, "--tls-private-key-file", key}
+			return []string{
+				"serve",
+				"--aggregated",
+				"--kubeconfig",
+				kubeconfig,
+				"--storage",
+				"memory",
+				"--data-dir",
+				filepath.Join(run, "bare-data"),
+				"--secure-port",
+				fmt.Sprint(ports[0]),
+				"--tls-cert-file",
+				cert,
+				"--tls-private-key-file",
+				key,
+			}
 		},
 		Ready: func(ctx context.Context, ports []int) error {
 			if code, _ := ask(ctx, http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d/livez", ports[0]), "", ""); code == http.StatusOK {
@@ -95,7 +109,8 @@ func TestMissingBindingsAreNamedUntilTheyAreThere(t *testing.T) {
 	}
 	const policies = "list and watch on mutatingadmissionpolicies.admissionregistration.k8s.io"
 	const sorry = "; `wardle manifests` prints the bindings"
-	says(http.StatusInternalServerError, "a binding to the role extension-apiserver-authentication-reader in kube-system and to the ClusterRole system:auth-delegator",
+	says(http.StatusInternalServerError, "a binding to the role extension-apiserver-authentication-reader in kube-system and to the "+
+		"ClusterRole system:auth-delegator",
 		"get, list and watch on namespaces", policies, sorry)
 
 	delegator, reader, rules := how[1], how[0], how[2]+"\n---\n"+how[3]
@@ -104,7 +119,8 @@ func TestMissingBindingsAreNamedUntilTheyAreThere(t *testing.T) {
 
 	// Asked who comes and what they may do, it can let read, but not yet write.
 	admin.given(delegator, "apply", "-f", "-")
-	says(http.StatusInternalServerError, "missing: a binding to the role extension-apiserver-authentication-reader in kube-system, get, list and watch on namespaces", policies)
+	says(http.StatusInternalServerError, "missing: a binding to the role extension-apiserver-authentication-reader in kube-system, get, "+
+		"list and watch on namespaces", policies)
 	admin.given(`apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: flunders, namespace: bare}
@@ -117,7 +133,14 @@ rules: [{apiGroups: [wardle.example.com], resources: [flunders], verbs: ["*"]}]
 		}
 		return nil
 	})
-	if code, body := ask(t.Context(), http.MethodPost, flunders, bearer.BearerToken, flunder); code != http.StatusServiceUnavailable || !strings.Contains(body, policies) {
+	if code, body := ask(
+		t.Context(),
+		http.MethodPost,
+		flunders,
+		bearer.BearerToken,
+		flunder,
+	); code != http.StatusServiceUnavailable ||
+		!strings.Contains(body, policies) {
 		t.Errorf("write: %d %s", code, body)
 	}
 
@@ -143,7 +166,17 @@ rules: [{apiGroups: [wardle.example.com], resources: [flunders], verbs: ["*"]}]
 func bindings(t *testing.T) []string {
 	t.Helper()
 	var all []string
-	manifests := runs(t, filepath.Join(bin, "wardle"), "manifests", "--image", "registry.example.com/wardle:v1", "--namespace", "bare", "--certificates", "secret=tls")
+	manifests := runs(
+		t,
+		filepath.Join(bin, "wardle"),
+		"manifests",
+		"--image",
+		"registry.example.com/wardle:v1",
+		"--namespace",
+		"bare",
+		"--certificates",
+		"secret=tls",
+	)
 	for document := range strings.SplitSeq(manifests, "\n---\n") {
 		var object metav1.PartialObjectMetadata
 		if err := yaml.Unmarshal([]byte(document), &object); err != nil {

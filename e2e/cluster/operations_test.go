@@ -33,7 +33,11 @@ type stage struct {
 // begin requests an action of the play, and returns the operation as it was answered.
 func (s stage) begin(action string, acts int, query string) *unstructured.Unstructured {
 	s.Helper()
-	return s.post(fmt.Sprintf("plays/p/%s", action), fmt.Sprintf(`{"apiVersion":"theatre.example.com/v1","kind":"Performance","acts":%d}`, acts), query)
+	return s.post(
+		fmt.Sprintf("plays/p/%s", action),
+		fmt.Sprintf(`{"apiVersion":"theatre.example.com/v1","kind":"Performance","acts":%d}`, acts),
+		query,
+	)
 }
 
 func (s stage) post(path, body, query string) *unstructured.Unstructured {
@@ -106,7 +110,10 @@ func TestOperationsThroughTheCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	play := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "theatre.example.com/v1", "kind": "Play", "metadata": map[string]any{"name": "p"}, "spec": map[string]any{"title": "A play"},
+		"apiVersion": "theatre.example.com/v1",
+		"kind":       "Play",
+		"metadata":   map[string]any{"name": "p"},
+		"spec":       map[string]any{"title": "A play"},
 	}}
 	if _, err := client.Resource(plays).Namespace(ns).Create(t.Context(), play, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -141,7 +148,11 @@ func TestOperationsThroughTheCluster(t *testing.T) {
 	if message := fmt.Sprint(failed["message"]); !strings.Contains(message, "ended while it was running") {
 		t.Errorf("a rehearsal whose process was killed says %s", message)
 	}
-	status := s.until(performance, "resumed", func(status map[string]any) bool { return status["attempts"] == int64(2) && hasPlayed(3)(status) })
+	status := s.until(
+		performance,
+		"resumed",
+		func(status map[string]any) bool { return status["attempts"] == int64(2) && hasPlayed(3)(status) },
+	)
 
 	// Another replica takes over from one that is killed.
 	other := startJoined(t, "theatre", "theatre-2", account, stored...)

@@ -43,14 +43,19 @@ func TestTheClusterSaysWhatQueriesShow(t *testing.T) {
 	for i := range 3 {
 		namespaces = append(namespaces, namespace(t))
 		play := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "theatre.example.com/v1", "kind": "Play", "metadata": map[string]any{"name": fmt.Sprint("p", i)}, "spec": map[string]any{"title": "A play"},
+			"apiVersion": "theatre.example.com/v1",
+			"kind":       "Play",
+			"metadata":   map[string]any{"name": fmt.Sprint("p", i)},
+			"spec":       map[string]any{"title": "A play"},
 		}}
 		if _, err := objects.Resource(plays).Namespace(namespaces[i]).Create(t.Context(), play, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, name := range []string{"reader", "stranger"} {
-		if _, err := client.CoreV1().ServiceAccounts(namespaces[2]).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		if _, err := client.CoreV1().
+			ServiceAccounts(namespaces[2]).
+			Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -63,12 +68,18 @@ func TestTheClusterSaysWhatQueriesShow(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, ns := range namespaces[:2] {
-		role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "reader"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{plays.Group}, Resources: []string{"plays"}, Verbs: []string{"list"}}}}
+		role := &rbacv1.Role{
+			ObjectMeta: metav1.ObjectMeta{Name: "reader"},
+			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{plays.Group}, Resources: []string{"plays"}, Verbs: []string{"list"}}},
+		}
 		if _, err := client.RbacV1().Roles(ns).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "reader"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "reader"},
-			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespaces[2], Name: "reader"}}}
+		binding := &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "reader"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "reader"},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespaces[2], Name: "reader"}},
+		}
 		if _, err := client.RbacV1().RoleBindings(ns).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +93,8 @@ func TestTheClusterSaysWhatQueriesShow(t *testing.T) {
 		t.Errorf("an administrator: %d %v", code, page.names())
 	}
 	code, page := server.query(t, reader, path)
-	if code != http.StatusOK || !slices.Equal(page.names(), []string{"p1", "p0"}) || page.TotalItems != 2 || len(page.Facets["namespace"]) != 2 {
+	if code != http.StatusOK || !slices.Equal(page.names(), []string{"p1", "p0"}) || page.TotalItems != 2 ||
+		len(page.Facets["namespace"]) != 2 {
 		t.Errorf("one who may list in two namespaces: %d %v, %d in all, facets %v", code, page.names(), page.TotalItems, page.Facets)
 	}
 	if code, _ := server.query(t, reader, "/query/theatre.example.com/v1/namespaces/"+namespaces[2]+"/plays"); code != http.StatusForbidden {

@@ -68,8 +68,25 @@ func TestDevops(t *testing.T) {
 	admin.must("-n", ns, "apply", "-f", sample+"config/samples/pipeline.yaml")
 	admin.must("-n", ns, "apply", "-f", sample+"config/samples/pipelinerun.yaml")
 	admin.must("-n", ns, "wait", "pr/greeter-first", "--for=condition=Succeeded", "--timeout=90s")
-	admin.prints("build 0 test 0 ship 0 ", "-n", ns, "get", "pr", "greeter-first", "-o", `jsonpath={range .status.steps[*]}{.name} {.exitCode} {end}`)
-	admin.given(`{apiVersion: devops.devops.io/v1alpha3, kind: PipelineRun, metadata: {name: long}, spec: {pipelineRef: {name: greeter}, parameters: [{name: PAUSE, value: "1000"}]}}`, "-n", ns, "create", "-f", "-")
+	admin.prints(
+		"build 0 test 0 ship 0 ",
+		"-n",
+		ns,
+		"get",
+		"pr",
+		"greeter-first",
+		"-o",
+		`jsonpath={range .status.steps[*]}{.name} {.exitCode} {end}`,
+	)
+	admin.given(
+		`{apiVersion: devops.devops.io/v1alpha3, kind: PipelineRun, metadata: {name: long}, spec: {pipelineRef: {name: greeter}, parameters: `+
+			`[{name: PAUSE, value: "1000"}]}}`,
+		"-n",
+		ns,
+		"create",
+		"-f",
+		"-",
+	)
 	admin.must("-n", ns, "wait", "pr/long", "--for=jsonpath={.status.steps[1].phase}=Running", "--timeout=90s")
 	admin.must("-n", ns, "patch", "pr", "long", "--type=merge", "-p", `{"spec":{"action":"Stop"}}`)
 	admin.must("-n", ns, "wait", "pr/long", "--for=jsonpath={.status.phase}=Cancelled", "--timeout=90s")

@@ -23,7 +23,16 @@ func TestClientsAreConnectedThroughTheCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	startJoined(t, "theatre", "theatre", account, "--storage", "etcd", "--etcd-servers", startEtcd(t).Endpoint()).register(t, halls.GroupVersion())
+	startJoined(
+		t,
+		"theatre",
+		"theatre",
+		account,
+		"--storage",
+		"etcd",
+		"--etcd-servers",
+		startEtcd(t).Endpoint(),
+	).register(t, halls.GroupVersion())
 	ns := namespace(t)
 	client, err := dynamic.NewForConfig(host.Admin())
 	if err != nil {

@@ -67,7 +67,15 @@ func TestDeployRunsAProjectAndUninstallTakesItAway(t *testing.T) {
 	}
 	program := filepath.Join(run, "animal")
 	extract(t, container.Image, "animal", program)
-	d := &deployed{t: t, namespace: "zoo", name: "animal", program: program, services: []string{"v1alpha1.animal.demo.io"}, admin: admin, args: container.Args}
+	d := &deployed{
+		t:         t,
+		namespace: "zoo",
+		name:      "animal",
+		program:   program,
+		services:  []string{"v1alpha1.animal.demo.io"},
+		admin:     admin,
+		args:      container.Args,
+	}
 	d.home()
 	process := d.pod("0")
 	d.lead(process)
@@ -77,7 +85,12 @@ func TestDeployRunsAProjectAndUninstallTakesItAway(t *testing.T) {
 	if text := out.String(); !strings.Contains(text, "apiservice v1alpha1.animal.demo.io: available True") {
 		t.Errorf("annex deploy printed\n%s", text)
 	}
-	admin.given("apiVersion: animal.demo.io/v1alpha1\nkind: Cat\nmetadata: {name: lucky, namespace: default}\nspec: {name: Lucky}\n", "apply", "-f", "-")
+	admin.given(
+		"apiVersion: animal.demo.io/v1alpha1\nkind: Cat\nmetadata: {name: lucky, namespace: default}\nspec: {name: Lucky}\n",
+		"apply",
+		"-f",
+		"-",
+	)
 	admin.prints("lucky", "get", "cat")
 
 	// The test has changed the port, as another field manager.
@@ -94,7 +107,14 @@ func TestDeployRunsAProjectAndUninstallTakesItAway(t *testing.T) {
 		t.Fatalf("annex uninstall: %v\n%s", err, out)
 	}
 	text := out.String()
-	if first, workload := strings.Index(text, "apiservice v1alpha1.animal.demo.io deleted"), strings.Index(text, "statefulset animal in zoo deleted"); first < 0 || workload < first {
+	if first, workload := strings.Index(
+		text,
+		"apiservice v1alpha1.animal.demo.io deleted",
+	), strings.Index(
+		text,
+		"statefulset animal in zoo deleted",
+	); first < 0 ||
+		workload < first {
 		t.Errorf("the APIService did not go first:\n%s", text)
 	}
 	if err := process.Stop(); err != nil {
@@ -112,7 +132,16 @@ func TestDeployRunsAProjectAndUninstallTakesItAway(t *testing.T) {
 		return errors.Join(err, errors.New("it is still there"))
 	})
 	for _, what := range []string{"clusterroles", "clusterrolebindings", "apiservices", "rolebindings"} {
-		if out := admin.must("get", what, "--all-namespaces", "-l", "app.kubernetes.io/name=animal"); !strings.Contains(out, "No resources found") {
+		if out := admin.must(
+			"get",
+			what,
+			"--all-namespaces",
+			"-l",
+			"app.kubernetes.io/name=animal",
+		); !strings.Contains(
+			out,
+			"No resources found",
+		) {
 			t.Errorf("left behind:\n%s", out)
 		}
 	}

@@ -83,8 +83,21 @@ func serviceAccounts(t *testing.T, w *wardle) {
 				}
 				return nil
 			})
-			k.refused(fmt.Sprintf(alphaFlunder, "a"), `User "system:serviceaccount:`+ns+`:robot" cannot create resource "flunders"`, "-n", ns, "create", "-f", "-")
-			if status, body := get(t, config(wrong), "/apis/"+group+"/v1alpha1/namespaces/"+ns+"/flunders", nil); status != http.StatusUnauthorized {
+			k.refused(
+				fmt.Sprintf(alphaFlunder, "a"),
+				`User "system:serviceaccount:`+ns+`:robot" cannot create resource "flunders"`,
+				"-n",
+				ns,
+				"create",
+				"-f",
+				"-",
+			)
+			if status, body := get(
+				t,
+				config(wrong),
+				"/apis/"+group+"/v1alpha1/namespaces/"+ns+"/flunders",
+				nil,
+			); status != http.StatusUnauthorized {
 				t.Errorf("a token with a wrong signature: %d %s", status, body)
 			}
 		})
@@ -106,7 +119,9 @@ func wrongAuthority(t *testing.T, w *wardle) {
 		t.Helper()
 		patch := fmt.Appendf(nil, `{"spec":{"caBundle":%q}}`, base64.StdEncoding.EncodeToString(ca))
 		for _, version := range []string{"v1alpha1.", "v1beta1."} {
-			if _, err := client.ApiregistrationV1().APIServices().Patch(t.Context(), version+group, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			if _, err := client.ApiregistrationV1().
+				APIServices().
+				Patch(t.Context(), version+group, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -90,8 +90,14 @@ func everyVerb(t *testing.T, w *wardle) {
 		k.prints(p.want, in("get", "flunder", "a", "-o", "jsonpath={.metadata.labels.size}")...)
 	}
 	k.given(k.must(in("get", "flunder", "a", "-o", "yaml")...), in("replace", "-f", "-")...)
-	k.refused(fmt.Sprintf(strings.Replace(alphaFlunder, "reference: other", "refrence: other", 1), "typo"), `unknown field "spec.refrence"`, in("create", "-f", "-")...)
-	k.refused(fmt.Sprintf(strings.Replace(betaFlunder, "fischerReference: fish", "flunderReference: fish", 1), "wrong"), "is invalid", in("create", "-f", "-")...)
+	k.refused(
+		fmt.Sprintf(strings.Replace(alphaFlunder, "reference: other", "refrence: other", 1), "typo"),
+		`unknown field "spec.refrence"`,
+		in("create", "-f", "-")...)
+	k.refused(
+		fmt.Sprintf(strings.Replace(betaFlunder, "fischerReference: fish", "flunderReference: fish", 1), "wrong"),
+		"is invalid",
+		in("create", "-f", "-")...)
 	k.prints("condition met", in("wait", "flunder", "a", "--for=jsonpath={.metadata.labels.size}=tiny", "--timeout=60s")...)
 	k.prints("created (server dry run)", in("create", "-f", k.file("dry.yaml", fmt.Sprintf(alphaFlunder, "dry")), "--dry-run=server")...)
 	k.refused("", `"dry" not found`, in("get", "flunder", "dry")...)
@@ -154,7 +160,8 @@ func nobodyIsRefused(t *testing.T, w *wardle) {
 	nobody := newKubectl(t, user(t, "nobody"))
 	for verb, args := range map[string][]string{
 		"list": {"get", "flunders"}, "get": {"get", "flunder", "a"}, "delete": {"delete", "flunder", "a"},
-		"patch": {"patch", "flunder", "a", "-p", "{}"}, "deletecollection": {"delete", "--raw", "/apis/" + group + "/v1alpha1/namespaces/" + ns + "/flunders"},
+		"patch": {"patch", "flunder", "a", "-p", "{}"}, "deletecollection": {"delete", "--raw", "/apis/" + group + "/v1alpha1/namespaces/" +
+			ns + "/flunders"},
 		"create": {"create", "-f", nobody.file("b.yaml", fmt.Sprintf(alphaFlunder, "b"))},
 		"watch":  {"get", "--raw", "/apis/" + group + "/v1alpha1/namespaces/" + ns + "/flunders?watch=1"},
 	} {
@@ -173,7 +180,13 @@ func nobodyIsRefused(t *testing.T, w *wardle) {
 	anonymous := host.Admin()
 	anonymous.CertData, anonymous.KeyData = nil, nil
 	for _, config := range []*rest.Config{anonymous, w.direct(anonymous)} {
-		if status, body := get(t, config, "/apis/"+group+"/v1alpha1/flunders", nil); status != http.StatusForbidden || !strings.Contains(body, `\"system:anonymous\" cannot list`) {
+		if status, body := get(
+			t,
+			config,
+			"/apis/"+group+"/v1alpha1/flunders",
+			nil,
+		); status != http.StatusForbidden ||
+			!strings.Contains(body, `\"system:anonymous\" cannot list`) {
 			t.Errorf("%s, anonymously: %d %s", config.Host, status, body)
 		}
 	}

@@ -78,7 +78,10 @@ func newWardle(t *testing.T, name, program string, etcd *kube.Etcd, args func(co
 			})
 		},
 		Ready: func(ctx context.Context, ports []int) error {
-			return ready(ctx, &rest.Config{Host: fmt.Sprintf("https://127.0.0.1:%d", ports[0]), TLSClientConfig: rest.TLSClientConfig{CAData: w.serving.PEM()}})
+			return ready(
+				ctx,
+				&rest.Config{Host: fmt.Sprintf("https://127.0.0.1:%d", ports[0]), TLSClientConfig: rest.TLSClientConfig{CAData: w.serving.PEM()}},
+			)
 		},
 	})
 	if err != nil {

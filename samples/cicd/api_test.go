@@ -67,7 +67,12 @@ func (a *api) namespaced(request *rest.Request) *rest.Request {
 	return request.Namespace(a.namespace).Resource("jenkinsservices")
 }
 
-func (a *api) create(ctx context.Context, name string, spec autobusiv1alpha.JenkinsServiceSpec, options ...string) (*autobusiv1alpha.JenkinsService, error) {
+func (a *api) create(
+	ctx context.Context,
+	name string,
+	spec autobusiv1alpha.JenkinsServiceSpec,
+	options ...string,
+) (*autobusiv1alpha.JenkinsService, error) {
 	j := &autobusiv1alpha.JenkinsService{Spec: spec}
 	j.Name = name
 	request := a.namespaced(a.Post()).Body(j)
@@ -88,7 +93,10 @@ func (a *api) patch(ctx context.Context, name, patch string, subresource ...stri
 
 // approve posts a body to the subresource approval.
 func (a *api) approve(ctx context.Context, name, body string) (*autobusiv1alpha.JenkinsService, error) {
-	return result(ctx, a.namespaced(a.Post()).Name(name).SubResource("approval").SetHeader("Content-Type", "application/json").Body([]byte(body)))
+	return result(
+		ctx,
+		a.namespaced(a.Post()).Name(name).SubResource("approval").SetHeader("Content-Type", "application/json").Body([]byte(body)),
+	)
 }
 
 func (a *api) delete(ctx context.Context, name string) error {
@@ -141,7 +149,10 @@ func TestSpecsOutOfBoundsAreInvalid(t *testing.T) {
 		{`{"instanceamount":1,"instancecpu":65}`, "spec.instancecpu: Invalid value: 65: must be less than or equal to 64"},
 		{`{"instanceamount":1,"instancecpu":0}`, "spec.instancecpu: Required value"},
 	} {
-		body := fmt.Sprintf(`{"apiVersion":"autobusi.group.cicd/v1alpha","kind":"JenkinsService","metadata":{"name":"bad"},"spec":%s}`, test.spec)
+		body := fmt.Sprintf(
+			`{"apiVersion":"autobusi.group.cicd/v1alpha","kind":"JenkinsService","metadata":{"name":"bad"},"spec":%s}`,
+			test.spec,
+		)
 		_, err := result(ctx, a.namespaced(a.Post()).SetHeader("Content-Type", "application/json").Body([]byte(body)))
 		wantInvalid(t, "create "+test.spec, err, test.want)
 		_, err = a.patch(ctx, "good", `{"spec":`+test.spec+`}`)
@@ -162,16 +173,33 @@ func TestTheStatusIsWrittenAtItsEndpointAndNothingElseIs(t *testing.T) {
 	ctx := t.Context()
 	j := &autobusiv1alpha.JenkinsService{Spec: small}
 	j.Name = "j"
-	j.Status = autobusiv1alpha.JenkinsServiceStatus{ApprovalStatus: autobusiv1alpha.Approved, Instances: []autobusiv1alpha.JenkinsInstance{{CPU: 9, Running: true}}}
+	j.Status = autobusiv1alpha.JenkinsServiceStatus{
+		ApprovalStatus: autobusiv1alpha.Approved,
+		Instances:      []autobusiv1alpha.JenkinsInstance{{CPU: 9, Running: true}},
+	}
 	made := must(result(ctx, a.namespaced(a.Post()).Body(j)))(t)
 	if made.Status.ApprovalStatus != autobusiv1alpha.Pending || made.Status.Instances != nil || made.Generation != 1 {
 		t.Errorf("created: generation %d, %+v", made.Generation, made.Status)
 	}
-	made = must(a.patch(ctx, "j", `{"metadata":{"labels":{"a":"b"}},"status":{"approvalstatus":"Approved","instances":[{"cpu":9,"running":true}]}}`))(t)
-	if made.Status.ApprovalStatus != autobusiv1alpha.Pending || made.Status.Instances != nil || made.Generation != 1 || made.Labels["a"] != "b" {
+	made = must(
+		a.patch(ctx, "j", `{"metadata":{"labels":{"a":"b"}},"status":{"approvalstatus":"Approved","instances":[{"cpu":9,"running":true}]}}`),
+	)(
+		t,
+	)
+	if made.Status.ApprovalStatus != autobusiv1alpha.Pending || made.Status.Instances != nil || made.Generation != 1 ||
+		made.Labels["a"] != "b" {
 		t.Errorf("updated: generation %d, %v, %+v", made.Generation, made.Labels, made.Status)
 	}
-	made = must(a.patch(ctx, "j", `{"metadata":{"labels":{"a":"c"}},"spec":{"instanceamount":5},"status":{"instances":[{"cpu":1,"running":true}]}}`, "status"))(t)
+	made = must(
+		a.patch(
+			ctx,
+			"j",
+			`{"metadata":{"labels":{"a":"c"}},"spec":{"instanceamount":5},"status":{"instances":[{"cpu":1,"running":true}]}}`,
+			"status",
+		),
+	)(
+		t,
+	)
 	if made.Generation != 1 || made.Spec != small || len(made.Status.Instances) != 1 {
 		t.Errorf("status updated: generation %d, %+v, %+v", made.Generation, made.Spec, made.Status)
 	}

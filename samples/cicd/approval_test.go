@@ -56,7 +56,12 @@ func TestApprovalDecides(t *testing.T) {
 	if err := a.delete(ctx, "j"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.approve(ctx, "j", `{"decision":"Approved"}`); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "being deleted") {
+	if _, err := a.approve(
+		ctx,
+		"j",
+		`{"decision":"Approved"}`,
+	); !apierrors.IsConflict(err) ||
+		!strings.Contains(err.Error(), "being deleted") {
 		t.Errorf("approval while it is deleted: %v", err)
 	}
 }

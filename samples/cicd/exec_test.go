@@ -56,7 +56,14 @@ func (a *api) execURL(name string, query url.Values) *url.URL {
 }
 
 // exec runs a command, and returns what it printed.
-func (a *api) exec(ctx context.Context, t *testing.T, config *rest.Config, protocol, name string, query url.Values, stdin io.Reader) (stdout, stderr string, err error) {
+func (a *api) exec(
+	ctx context.Context,
+	t *testing.T,
+	config *rest.Config,
+	protocol, name string,
+	query url.Values,
+	stdin io.Reader,
+) (stdout, stderr string, err error) {
 	t.Helper()
 	if stdin != nil {
 		query.Set("stdin", "true")
@@ -85,7 +92,8 @@ func TestCommandsRunBesideAnInstance(t *testing.T) {
 			stdout, stderr           string
 			code                     int
 		}{
-			{script: `echo "$INSTANCE of $NAMESPACE/$NAME with $CPU"; pwd -P >&2; test "$(pwd -P)" = "$(cd "$HOME"; pwd -P)"`, stdout: "0 of default/j with 2\n", stderr: "/0\n"},
+			{script: `echo "$INSTANCE of $NAMESPACE/$NAME with $CPU"; pwd -P >&2; test "$(pwd -P)" = "$(cd "$HOME"; pwd -P)"`,
+				stdout: "0 of default/j with 2\n", stderr: "/0\n"},
 			{container: "1", script: "echo $INSTANCE; echo oops >&2; exit 7", stdout: "1\n", stderr: "oops\n", code: 7},
 			{script: "cat", stdin: big, stdout: big},
 			{script: "head -c 5", stdin: big, stdout: big[:5]},
@@ -109,7 +117,15 @@ func TestCommandsRunBesideAnInstance(t *testing.T) {
 				t.Errorf("%s: %s: %v, code %d, %.100q (%d bytes), %.100q", protocol, test.script, err, code, stdout, len(stdout), stderr)
 			}
 		}
-		_, stderr, err := a.exec(t.Context(), t, config, protocol, "j", url.Values{"command": {"no-such-command"}, "stdout": {"true"}, "stderr": {"true"}}, nil)
+		_, stderr, err := a.exec(
+			t.Context(),
+			t,
+			config,
+			protocol,
+			"j",
+			url.Values{"command": {"no-such-command"}, "stdout": {"true"}, "stderr": {"true"}},
+			nil,
+		)
 		if failed := (exec.CodeExitError{}); !errors.As(err, &failed) || failed.Code != 127 || !strings.Contains(stderr, "no-such-command") {
 			t.Errorf("%s: a command that there is not: %v, %q", protocol, err, stderr)
 		}
@@ -186,7 +202,12 @@ func TestACommandEndsWithItsClientAndWithTheInstance(t *testing.T) {
 	for protocol, executor := range commands {
 		for _, tty := range []string{"false", "true"} {
 			mark := fmt.Sprintf("mark-%d-%s-%s", os.Getpid(), protocol, tty)
-			query := url.Values{"command": {"sh", "-c", "export MARK=" + mark + "; set -m; sh -c 'sleep 1000' & sh -c 'echo begun; sleep 1001'"}, "stdout": {"true"}, "stderr": {"false"}, "tty": {tty}}
+			query := url.Values{
+				"command": {"sh", "-c", "export MARK=" + mark + "; set -m; sh -c 'sleep 1000' & sh -c 'echo begun; sleep 1001'"},
+				"stdout":  {"true"},
+				"stderr":  {"false"},
+				"tty":     {tty},
+			}
 			between, leave := between(t, config)
 			e, err := executor(between, newAPI(t, between).execURL("j", query))
 			if err != nil {
@@ -219,7 +240,15 @@ func TestACommandEndsWithItsClientAndWithTheInstance(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() {
-		_, _, err := a.exec(t.Context(), t, config, "WebSocket", "j", url.Values{"container": {"1"}, "command": {"sleep", "1000"}, "stdout": {"true"}, "stderr": {"true"}}, nil)
+		_, _, err := a.exec(
+			t.Context(),
+			t,
+			config,
+			"WebSocket",
+			"j",
+			url.Values{"container": {"1"}, "command": {"sleep", "1000"}, "stdout": {"true"}, "stderr": {"true"}},
+			nil,
+		)
 		ended <- err
 	}()
 	must(a.patch(t.Context(), "j", `{"spec":{"instanceamount":1}}`))(t)

@@ -125,7 +125,11 @@ func (s *instances) start(j *autobusiv1alpha.JenkinsService, number int) (wait t
 	key := instanceKey{j.UID, number}
 	i := s.all[key]
 	if i == nil {
-		i = &instance{service: types.NamespacedName{Namespace: j.Namespace, Name: j.Name}, number: number, dir: filepath.Join(s.dir, string(j.UID), fmt.Sprint(number))}
+		i = &instance{
+			service: types.NamespacedName{Namespace: j.Namespace, Name: j.Name},
+			number:  number,
+			dir:     filepath.Join(s.dir, string(j.UID), fmt.Sprint(number)),
+		}
 		if err := os.MkdirAll(i.dir, 0o700); err != nil {
 			return 0, err
 		}

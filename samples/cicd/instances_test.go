@@ -100,7 +100,12 @@ func TestInstancesAreProcessesWithLogs(t *testing.T) {
 	for n := 1; n <= 2; n++ {
 		wantLine(t, one, fmt.Sprintf("build %d is done", n))
 	}
-	if text := must(a.log(t.Context(), "j", "container", "1", "tailLines", "1", "timestamps", "true"))(t); !regexp.MustCompile(`^\S+Z build \d+ is done\n$`).MatchString(text) {
+	if text := must(
+		a.log(t.Context(), "j", "container", "1", "tailLines", "1", "timestamps", "true"),
+	)(
+		t,
+	); !regexp.MustCompile(`^\S+Z build \d+ is done\n$`).
+		MatchString(text) {
 		t.Errorf("%q", text)
 	}
 	zero := a.follow(t, "j") // the first is the default

@@ -15,7 +15,11 @@ const maxJenkinsServices = 10
 
 // admitJenkinsServiceCreate keeps the quota. It and the write are one step, also across
 // replicas: existing is exact, which an informer's cache would not be.
-func admitJenkinsServiceCreate(_ context.Context, _ annex.Request[autobusiv1alpha.JenkinsService], existing []*autobusiv1alpha.JenkinsService) error {
+func admitJenkinsServiceCreate(
+	_ context.Context,
+	_ annex.Request[autobusiv1alpha.JenkinsService],
+	existing []*autobusiv1alpha.JenkinsService,
+) error {
 	if len(existing) >= maxJenkinsServices {
 		return fmt.Errorf("at most %d JenkinsServices may exist in the whole server, and there are %d", maxJenkinsServices, len(existing))
 	}

@@ -19,7 +19,8 @@ import (
 
 // isOverQuota says whether a create was refused for the quota.
 func isOverQuota(err error) bool {
-	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "at most 10 JenkinsServices may exist in the whole server, and there are 10")
+	return apierrors.IsForbidden(err) &&
+		strings.Contains(err.Error(), "at most 10 JenkinsServices may exist in the whole server, and there are 10")
 }
 
 func count(t *testing.T, a *api) int {
@@ -32,7 +33,12 @@ func TestTheQuotaHoldsUnderFiftyConcurrentCreates(t *testing.T) {
 	a := start(t)
 	other := &api{a.RESTClient, "other"}
 	namespace := []byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"other"}}`)
-	if err := a.Post().AbsPath("/api/v1/namespaces").SetHeader("Content-Type", "application/json").Body(namespace).Do(t.Context()).Error(); err != nil {
+	if err := a.Post().
+		AbsPath("/api/v1/namespaces").
+		SetHeader("Content-Type", "application/json").
+		Body(namespace).
+		Do(t.Context()).
+		Error(); err != nil {
 		t.Fatal(err)
 	}
 	var made, refused atomic.Int32
@@ -65,8 +71,18 @@ func TestTheQuotaOnTheOtherWaysToCreate(t *testing.T) {
 	}
 	must(a.create(ctx, "dry", small, "dryRun"))(t)
 	apply := func(name string) error {
-		body := fmt.Sprintf(`{"apiVersion":"autobusi.group.cicd/v1alpha","kind":"JenkinsService","metadata":{"name":%q},"spec":{"instanceamount":1,"instancecpu":1}}`, name)
-		return a.namespaced(a.Patch(types.ApplyPatchType)).Name(name).Param("fieldManager", "test").Param("force", "true").Body([]byte(body)).Do(ctx).Error()
+		body := fmt.Sprintf(
+			`{"apiVersion":"autobusi.group.cicd/v1alpha","kind":"JenkinsService","metadata":{"name":%q},`+
+				`"spec":{"instanceamount":1,"instancecpu":1}}`,
+			name,
+		)
+		return a.namespaced(a.Patch(types.ApplyPatchType)).
+			Name(name).
+			Param("fieldManager", "test").
+			Param("force", "true").
+			Body([]byte(body)).
+			Do(ctx).
+			Error()
 	}
 	if err := apply("tenth"); err != nil {
 		t.Fatal(err)

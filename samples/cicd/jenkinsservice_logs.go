@@ -34,7 +34,9 @@ func (s *instances) find(r *stream.Request[autobusiv1alpha.JenkinsService], cont
 	if container != "" {
 		n, err := strconv.Atoi(container)
 		if err != nil || n < 0 || n >= len(there) || strconv.Itoa(n) != container {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("container %s is not valid for %s %s: its instances are 0 to %d", container, r.Resource.Resource, r.Name, len(there)-1))
+			return nil, apierrors.NewBadRequest(
+				fmt.Sprintf("container %s is not valid for %s %s: its instances are 0 to %d", container, r.Resource.Resource, r.Name, len(there)-1),
+			)
 		}
 		number = n
 	}
@@ -43,7 +45,8 @@ func (s *instances) find(r *stream.Request[autobusiv1alpha.JenkinsService], cont
 	i := s.all[instanceKey{r.Object.UID, number}]
 	switch {
 	case i == nil && there[number].Running:
-		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("instance %d of %s runs where the controllers of this server run, which is another process: ask that", number, r.Name))
+		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("instance %d of %s runs where the controllers of this server run, which is "+
+			"another process: ask that", number, r.Name))
 	case i == nil:
 		return nil, apierrors.NewConflict(r.Resource.GroupResource(), r.Name, fmt.Errorf("instance %d has not started", number))
 	case i.process == nil && i.stopping:

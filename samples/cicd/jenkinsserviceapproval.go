@@ -14,7 +14,10 @@ import (
 // approvalJenkinsService answers a POST to the subresource approval of a JenkinsService, for which a caller
 // needs the verb create on jenkinsservices/approval and no other. A decision stands until
 // the spec changes: to repeat it changes nothing, to decide otherwise is a conflict.
-func approvalJenkinsService(ctx context.Context, r *annex.ActionRequest[autobusiv1alpha.JenkinsService, autobusiv1alpha.JenkinsServiceApproval]) (*autobusiv1alpha.JenkinsService, error) {
+func approvalJenkinsService(
+	ctx context.Context,
+	r *annex.ActionRequest[autobusiv1alpha.JenkinsService, autobusiv1alpha.JenkinsServiceApproval],
+) (*autobusiv1alpha.JenkinsService, error) {
 	decision := autobusiv1alpha.ApprovalStatus(r.Object.Decision)
 	conflict := func(format string, args ...any) error {
 		return apierrors.NewConflict(r.Resource.GroupResource(), r.Name, fmt.Errorf(format, args...))

@@ -312,7 +312,12 @@ func checkRun(pipeline *v1alpha3.Pipeline, run *v1alpha3.PipelineRunSpec) error 
 		return ok && err == nil
 	}
 	if len(pipeline.Spec.Branches) > 0 && !slices.ContainsFunc(pipeline.Spec.Branches, matches) {
-		return fmt.Errorf("pipeline %s does not run %s; it runs [%s]", pipeline.Name, run.SCM.RefName, strings.Join(pipeline.Spec.Branches, ", "))
+		return fmt.Errorf(
+			"pipeline %s does not run %s; it runs [%s]",
+			pipeline.Name,
+			run.SCM.RefName,
+			strings.Join(pipeline.Spec.Branches, ", "),
+		)
 	}
 	return nil
 }
@@ -326,7 +331,8 @@ func (c *controller) oldest() *v1alpha3.PipelineRun {
 	}
 	var first *v1alpha3.PipelineRun
 	for _, run := range all {
-		waits := run.DeletionTimestamp == nil && (run.Status.Phase == "" || run.Status.Phase == v1alpha3.PhasePending) && c.local.find(run.UID) == nil
+		waits := run.DeletionTimestamp == nil && (run.Status.Phase == "" || run.Status.Phase == v1alpha3.PhasePending) &&
+			c.local.find(run.UID) == nil
 		if waits && (first == nil || older(run, first) < 0) {
 			first = run
 		}
@@ -382,7 +388,11 @@ func ifThere(err error) error {
 }
 
 // write records a status, unless it is recorded.
-func (c *controller) write(ctx context.Context, run *v1alpha3.PipelineRun, status *v1alpha3.PipelineRunStatus) (*v1alpha3.PipelineRun, error) {
+func (c *controller) write(
+	ctx context.Context,
+	run *v1alpha3.PipelineRun,
+	status *v1alpha3.PipelineRunStatus,
+) (*v1alpha3.PipelineRun, error) {
 	if equality.Semantic.DeepEqual(&run.Status, status) {
 		return run, nil
 	}

@@ -20,7 +20,10 @@ import (
 
 func TestSettingsThatAreWrongAreTold(t *testing.T) {
 	for _, n := range []string{"0", "-1", "1001", "two"} {
-		if _, err := runsOf(func(name string) string { return map[string]string{"DEVOPS_MAX_RUNS": n}[name] }); err == nil || !strings.Contains(err.Error(), "DEVOPS_MAX_RUNS is ") {
+		if _, err := runsOf(
+			func(name string) string { return map[string]string{"DEVOPS_MAX_RUNS": n}[name] },
+		); err == nil ||
+			!strings.Contains(err.Error(), "DEVOPS_MAX_RUNS is ") {
 			t.Errorf("%s: %v", n, err)
 		}
 	}
@@ -32,7 +35,11 @@ func TestARunRunsItsSteps(t *testing.T) {
 	p := &v1alpha3.Pipeline{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha3.PipelineSpec{
 		Parameters: []v1alpha3.ParameterDefinition{{Name: "GIVEN", Default: "no"}, {Name: "LEFT", Default: "as it is"}},
 		Steps: []v1alpha3.Step{
-			{Name: "one", Script: "echo $GIVEN, $LEFT, $OWN, $PIPELINE/$RUN on $BRANCH, step $STEP >file; [ -z \"$SECRET\" ]", Env: []v1alpha3.EnvVar{{Name: "OWN", Value: "mine"}, {Name: "RUN", Value: "not mine"}}},
+			{
+				Name:   "one",
+				Script: "echo $GIVEN, $LEFT, $OWN, $PIPELINE/$RUN on $BRANCH, step $STEP >file; [ -z \"$SECRET\" ]",
+				Env:    []v1alpha3.EnvVar{{Name: "OWN", Value: "mine"}, {Name: "RUN", Value: "not mine"}},
+			},
 			{Name: "two", Script: "cat file; exit 0"},
 		},
 	}}
@@ -266,7 +273,10 @@ func TestARunWhoseControllerIsGoneIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	log.say("step step-0")
-	r.Status = v1alpha3.PipelineRunStatus{Phase: v1alpha3.PhaseRunning, Steps: []v1alpha3.StepStatus{{Name: "step-0", Phase: v1alpha3.PhaseRunning}, {Name: "step-1", Phase: v1alpha3.PhasePending}}}
+	r.Status = v1alpha3.PipelineRunStatus{
+		Phase: v1alpha3.PhaseRunning,
+		Steps: []v1alpha3.StepStatus{{Name: "step-0", Phase: v1alpha3.PhaseRunning}, {Name: "step-1", Phase: v1alpha3.PhasePending}},
+	}
 	if _, err := h.runs().UpdateStatus(t.Context(), r, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +284,9 @@ func TestARunWhoseControllerIsGoneIsLost(t *testing.T) {
 	if reason(r) != "Lost" || r.Status.Steps[0].Phase != v1alpha3.PhaseUnknown || r.Status.Steps[1].Phase != v1alpha3.PhaseCancelled {
 		t.Errorf("it is %+v", r.Status)
 	}
-	if text := string(h.ask(200, "GET", "pipelines/p/pipelineruns/r/log?follow=true", "")); text != "--- step step-0\n\n--- the controller that ran it is gone, and its processes are ended\n" {
+	if text := string(
+		h.ask(200, "GET", "pipelines/p/pipelineruns/r/log?follow=true", ""),
+	); text != "--- step step-0\n\n--- the controller that ran it is gone, and its processes are ended\n" {
 		t.Errorf("the log is %q", text)
 	}
 }

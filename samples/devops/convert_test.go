@@ -45,7 +45,14 @@ func thereAndBack[T any](t *testing.T, version, other string) {
 		},
 		func(t *metav1.Time, c randfill.Continue) { *t = metav1.Unix(c.Int63n(1<<32), 0) },
 		oneOf(v1alpha3.PlainPipeline, v1alpha3.MultiBranchPipeline), oneOf(v1alpha1.PlainPipeline, v1alpha1.MultiBranchPipeline),
-		oneOf(v1alpha3.PhasePending, v1alpha3.PhaseRunning, v1alpha3.PhaseSucceeded, v1alpha3.PhaseFailed, v1alpha3.PhaseCancelled, v1alpha3.PhaseUnknown),
+		oneOf(
+			v1alpha3.PhasePending,
+			v1alpha3.PhaseRunning,
+			v1alpha3.PhaseSucceeded,
+			v1alpha3.PhaseFailed,
+			v1alpha3.PhaseCancelled,
+			v1alpha3.PhaseUnknown,
+		),
 		oneOf(v1alpha1.Queued, v1alpha1.Running, v1alpha1.Success, v1alpha1.Failure, v1alpha1.Aborted, v1alpha1.Unknown),
 		oneOf(v1alpha3.Branch, v1alpha3.Tag, v1alpha3.PullRequest), oneOf("", v1alpha3.Stop),
 		func(s *v1alpha3.SCM, c randfill.Continue) {
@@ -101,7 +108,9 @@ func unique[T any](all []T, name func(*T) *string) {
 
 func TestAnEditOfTheOlderVersionKeepsWhatItDoesNotKnow(t *testing.T) {
 	timeout := int32(7)
-	hub := &v1alpha3.Pipeline{Spec: v1alpha3.PipelineSpec{Steps: []v1alpha3.Step{{Name: "a", Script: "true"}, {Name: "b", Script: "false", TimeoutSeconds: &timeout}}}}
+	hub := &v1alpha3.Pipeline{
+		Spec: v1alpha3.PipelineSpec{Steps: []v1alpha3.Step{{Name: "a", Script: "true"}, {Name: "b", Script: "false", TimeoutSeconds: &timeout}}},
+	}
 	hub.Annotations = map[string]string{"own": "yes"}
 	older := &v1alpha1.Pipeline{}
 	older.Annotations = hub.Annotations
@@ -118,32 +127,40 @@ func TestAnEditOfTheOlderVersionKeepsWhatItDoesNotKnow(t *testing.T) {
 	if err := v1alpha1.PipelineToHub(older, back); err != nil {
 		t.Fatal(err)
 	}
-	if len(back.Spec.Steps) != 1 || back.Spec.Steps[0].Script != "true" || *back.Spec.Steps[0].TimeoutSeconds != 7 || len(back.Annotations) != 1 {
+	if len(back.Spec.Steps) != 1 || back.Spec.Steps[0].Script != "true" || *back.Spec.Steps[0].TimeoutSeconds != 7 ||
+		len(back.Annotations) != 1 {
 		t.Errorf("it became %+v, with %v", back.Spec.Steps, back.Annotations)
 	}
 }
 
 func TestTheWebhookSaysWhatItCannotConvert(t *testing.T) {
 	for name, test := range map[string]struct{ object, to, want string }{
-		"another group":     {`{"apiVersion":"v1","kind":"Pod"}`, "devops.devops.io/v1alpha3", "not both of the group"},
-		"to another group":  {`{"apiVersion":"devops.devops.io/v1alpha3","kind":"Pipeline"}`, "v1", "not both of the group"},
-		"another version":   {`{"apiVersion":"devops.devops.io/v1alpha3","kind":"Pipeline"}`, "devops.devops.io/v2", "no such kind or version"},
-		"another kind":      {`{"apiVersion":"devops.devops.io/v1alpha1","kind":"Project"}`, "devops.devops.io/v1alpha3", "no such kind or version"},
-		"no object":         {`7`, "devops.devops.io/v1alpha3", "cannot unmarshal"},
-		"another type":      {`{"apiVersion":"devops.devops.io/v1alpha1","kind":"Pipeline","spec":7}`, "devops.devops.io/v1alpha3", "cannot unmarshal"},
-		"a bad annotation":  {`{"apiVersion":"devops.devops.io/v1alpha1","kind":"Pipeline","metadata":{"name":"p","annotations":{"devops.devops.io/v1alpha3":"x"}}}`, "devops.devops.io/v1alpha3", "convert Pipeline p to devops.devops.io/v1alpha3: annotation devops.devops.io/v1alpha3: "},
-		"the same version":  {`{"apiVersion":"devops.devops.io/v1alpha1","kind":"Pipeline"}`, "devops.devops.io/v1alpha1", ""},
-		"all that there is": {`{"apiVersion":"devops.devops.io/v1alpha1","kind":"PipelineRun","spec":{"stop":true}}`, "devops.devops.io/v1alpha3", ""},
+		"another group":    {`{"apiVersion":"v1","kind":"Pod"}`, "devops.devops.io/v1alpha3", "not both of the group"},
+		"to another group": {`{"apiVersion":"devops.devops.io/v1alpha3","kind":"Pipeline"}`, "v1", "not both of the group"},
+		"another version":  {`{"apiVersion":"devops.devops.io/v1alpha3","kind":"Pipeline"}`, "devops.devops.io/v2", "no such kind or version"},
+		"another kind": {`{"apiVersion":"devops.devops.io/v1alpha1","kind":"Project"}`, "devops.devops.io/v1alpha3",
+			"no such kind or version"},
+		"no object": {`7`, "devops.devops.io/v1alpha3", "cannot unmarshal"},
+		"another type": {`{"apiVersion":"devops.devops.io/v1alpha1","kind":"Pipeline","spec":7}`, "devops.devops.io/v1alpha3",
+			"cannot unmarshal"},
+		"a bad annotation": {`{"apiVersion":"devops.devops.io/v1alpha1","kind":"Pipeline",` +
+			`"metadata":{"name":"p","annotations":{"devops.devops.io/v1alpha3":"x"}}}`, "devops.devops.io/v1alpha3", "convert Pipeline p to " +
+			"devops.devops.io/v1alpha3: annotation devops.devops.io/v1alpha3: "},
+		"the same version": {`{"apiVersion":"devops.devops.io/v1alpha1","kind":"Pipeline"}`, "devops.devops.io/v1alpha1", ""},
+		"all that there is": {`{"apiVersion":"devops.devops.io/v1alpha1","kind":"PipelineRun","spec":{"stop":true}}`,
+			"devops.devops.io/v1alpha3", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			body := `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{"uid":"u","desiredAPIVersion":"` + test.to + `","objects":[` + test.object + `]}}`
+			body := `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{"uid":"u","desiredAPIVersion":"` + test.to +
+				`","objects":[` + test.object + `]}}`
 			answer := httptest.NewRecorder()
 			answerConversion(answer, httptest.NewRequest(http.MethodPost, "/convert", strings.NewReader(body)))
 			var review apiextensionsv1.ConversionReview
 			if err := json.Unmarshal(answer.Body.Bytes(), &review); err != nil {
 				t.Fatal(err)
 			}
-			if review.Response.UID != "u" || (review.Response.Result.Status == metav1.StatusSuccess) != (test.want == "") || !strings.Contains(review.Response.Result.Message, test.want) {
+			if review.Response.UID != "u" || (review.Response.Result.Status == metav1.StatusSuccess) != (test.want == "") ||
+				!strings.Contains(review.Response.Result.Message, test.want) {
 				t.Errorf("the answer is %+v", review.Response)
 			}
 		})

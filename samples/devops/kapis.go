@@ -96,7 +96,9 @@ func (s statusErrors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // notFound is an error of something that is no object.
 func notFound(message string) error {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: message}}
+	return &apierrors.StatusError{
+		ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: message},
+	}
 }
 
 // refusal keeps the header of an answer.
@@ -106,7 +108,9 @@ func (r *refusal) Header() http.Header         { return r.header }
 func (r *refusal) Write(p []byte) (int, error) { return len(p), nil }
 func (r *refusal) WriteHeader(int)             {}
 
-var kapisParts = regexp.MustCompile(`^` + regexp.QuoteMeta(kapisPath) + `namespaces/([^/]+)/pipelines(?:/([^/]+)(?:/(pipelineruns)(?:/([^/]+)(?:/(stop|log))?)?)?)?$`)
+var kapisParts = regexp.MustCompile(
+	`^` + regexp.QuoteMeta(kapisPath) + `namespaces/([^/]+)/pipelines(?:/([^/]+)(?:/(pipelineruns)(?:/([^/]+)(?:/(stop|log))?)?)?)?$`,
+)
 
 // resourceOf says as what a request is authorized: as that for the objects which it is about. What
 // has no route is a path, for which roles have nonResourceURLs.
@@ -119,7 +123,13 @@ func resourceOf(r *http.Request) *authorizationv1.ResourceAttributes {
 	if part[3] != "" {
 		as.Resource, as.Name = part[3], part[4]
 	}
-	verbs := map[string]string{http.MethodGet: "get", http.MethodHead: "get", http.MethodPost: "create", http.MethodPut: "update", http.MethodDelete: "delete"}
+	verbs := map[string]string{
+		http.MethodGet:    "get",
+		http.MethodHead:   "get",
+		http.MethodPost:   "create",
+		http.MethodPut:    "update",
+		http.MethodDelete: "delete",
+	}
 	as.Verb = verbs[r.Method]
 	switch {
 	case as.Verb == "":
@@ -160,7 +170,12 @@ func (k *kapis) updatePipeline(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return k.pass(w, r, k.rest().Put().Name(r.PathValue("pipeline")).Param("fieldValidation", metav1.FieldValidationStrict).Body(body), http.StatusOK)
+	return k.pass(
+		w,
+		r,
+		k.rest().Put().Name(r.PathValue("pipeline")).Param("fieldValidation", metav1.FieldValidationStrict).Body(body),
+		http.StatusOK,
+	)
 }
 
 func (k *kapis) deletePipeline(w http.ResponseWriter, r *http.Request) error {
@@ -175,7 +190,11 @@ func (k *kapis) rest() rest.Interface { return k.client.DevopsV1alpha3().RESTCli
 
 // pass answers what the API does.
 func (k *kapis) pass(w http.ResponseWriter, r *http.Request, request *rest.Request, code int) error {
-	answer, err := request.Namespace(r.PathValue("namespace")).Resource("pipelines").SetHeader("Content-Type", "application/json").Do(r.Context()).Raw()
+	answer, err := request.Namespace(r.PathValue("namespace")).
+		Resource("pipelines").
+		SetHeader("Content-Type", "application/json").
+		Do(r.Context()).
+		Raw()
 	if err != nil {
 		return detailed(answer, err)
 	}
@@ -238,7 +257,9 @@ func (k *kapis) createRun(w http.ResponseWriter, r *http.Request) error {
 	if err := checkRun(pipeline, &run.Spec); err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
-	created, err := k.client.DevopsV1alpha3().PipelineRuns(namespace).Create(r.Context(), run, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+	created, err := k.client.DevopsV1alpha3().
+		PipelineRuns(namespace).
+		Create(r.Context(), run, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
 	if err != nil {
 		return err
 	}
@@ -282,11 +303,17 @@ func (k *kapis) deleteRun(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	err = k.client.DevopsV1alpha3().PipelineRuns(run.Namespace).Delete(r.Context(), run.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(run.UID))})
+	err = k.client.DevopsV1alpha3().
+		PipelineRuns(run.Namespace).
+		Delete(r.Context(), run.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(run.UID))})
 	if err != nil {
 		return err
 	}
-	return answerJSON(w, http.StatusOK, &metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess, Code: http.StatusOK})
+	return answerJSON(
+		w,
+		http.StatusOK,
+		&metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess, Code: http.StatusOK},
+	)
 }
 
 func (k *kapis) stopRun(w http.ResponseWriter, r *http.Request) error {
@@ -298,13 +325,19 @@ func (k *kapis) stopRun(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if run.Status.Phase.Final() {
-		return apierrors.NewConflict(schema.GroupResource{Group: group, Resource: "pipelineruns"}, run.Name, fmt.Errorf("it has ended: it is %s", run.Status.Phase))
+		return apierrors.NewConflict(
+			schema.GroupResource{Group: group, Resource: "pipelineruns"},
+			run.Name,
+			fmt.Errorf("it has ended: it is %s", run.Status.Phase),
+		)
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": run.UID}, "spec": map[string]any{"action": v1alpha3.Stop}})
 	if err != nil {
 		return err
 	}
-	stopped, err := k.client.DevopsV1alpha3().PipelineRuns(run.Namespace).Patch(r.Context(), run.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	stopped, err := k.client.DevopsV1alpha3().
+		PipelineRuns(run.Namespace).
+		Patch(r.Context(), run.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		return err
 	}
@@ -453,7 +486,12 @@ func writeJSON(w http.ResponseWriter, code int, body []byte) {
 // answerError answers as the API does.
 func answerError(w http.ResponseWriter, err error) {
 	var known apierrors.APIStatus
-	status := metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError, Message: err.Error()}
+	status := metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusInternalServerError,
+		Reason:  metav1.StatusReasonInternalError,
+		Message: err.Error(),
+	}
 	if errors.As(err, &known) {
 		status = known.Status()
 	}

@@ -45,7 +45,9 @@ func TestRunsAreListedInPages(t *testing.T) {
 	h.pipeline("other", "true")
 	h.run("other", "not-this-one")
 	for i := range 12 {
-		r := &v1alpha3.PipelineRun{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("r-%02d", i), Labels: map[string]string{"odd": fmt.Sprint(i%2 == 1)}}}
+		r := &v1alpha3.PipelineRun{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("r-%02d", i), Labels: map[string]string{"odd": fmt.Sprint(i%2 == 1)}},
+		}
 		r.Spec = v1alpha3.PipelineRunSpec{PipelineRef: v1alpha3.PipelineReference{Name: "p"}, SCM: &v1alpha3.SCM{RefName: fmt.Sprint("b", i%3)}}
 		if _, err := h.runs().Create(t.Context(), r, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -72,7 +74,10 @@ func TestRunsAreListedInPages(t *testing.T) {
 			t.Errorf("%s: %s, not %s", query, got, want)
 		}
 	}
-	if names, total := h.names("page=1&limit=10&sortBy=creationTimestamp&ascending=false"); len(names) != 10 || total != 12 || names[0] != "r-11" {
+	if names, total := h.names(
+		"page=1&limit=10&sortBy=creationTimestamp&ascending=false",
+	); len(names) != 10 || total != 12 ||
+		names[0] != "r-11" {
 		t.Errorf("the newest are %v of %d", names, total)
 	}
 	var older, newer map[string]any
@@ -86,14 +91,20 @@ func TestRunsAreListedInPages(t *testing.T) {
 	if older["state"] != "Success" || older["pipeline"] != "p" || older["message"] != "all steps have succeeded" || older["spec"] != nil {
 		t.Errorf("the older form is %v", older)
 	}
-	if newer["kind"] != "PipelineRun" || newer["apiVersion"] != "devops.devops.io/v1alpha3" || newer["status"].(map[string]any)["phase"] != "Succeeded" {
+	if newer["kind"] != "PipelineRun" || newer["apiVersion"] != "devops.devops.io/v1alpha3" ||
+		newer["status"].(map[string]any)["phase"] != "Succeeded" {
 		t.Errorf("the whole object is %v", newer)
 	}
 }
 
 func TestPipelinesAreWrittenByTheRESTAPI(t *testing.T) {
 	h := start(t, "")
-	made := h.ask(201, "POST", "pipelines", `{"metadata":{"name":"p"},"spec":{"parameters":[{"name":"WHO"}],"steps":[{"name":"a","script":"echo hello $WHO"}]}}`)
+	made := h.ask(
+		201,
+		"POST",
+		"pipelines",
+		`{"metadata":{"name":"p"},"spec":{"parameters":[{"name":"WHO"}],"steps":[{"name":"a","script":"echo hello $WHO"}]}}`,
+	)
 	var p v1alpha3.Pipeline
 	if err := json.Unmarshal(made, &p); err != nil || p.Spec.Type != v1alpha3.PlainPipeline || p.Kind != "Pipeline" {
 		t.Fatalf("made %s, %v", made, err)
@@ -108,11 +119,20 @@ func TestPipelinesAreWrittenByTheRESTAPI(t *testing.T) {
 	if got := h.ask(200, "GET", "pipelines/p", ""); !strings.Contains(string(got), "says hello") {
 		t.Errorf("it is %s", got)
 	}
-	if got := h.ask(200, "GET", "pipelines?name=p&limit=1", ""); !strings.Contains(string(got), `"totalItems":1`) || !strings.Contains(string(got), "says hello") {
+	if got := h.ask(
+		200,
+		"GET",
+		"pipelines?name=p&limit=1",
+		"",
+	); !strings.Contains(string(got), `"totalItems":1`) ||
+		!strings.Contains(string(got), "says hello") {
 		t.Errorf("they are %s", got)
 	}
 	var run v1alpha3.PipelineRun
-	if err := json.Unmarshal(h.ask(201, "POST", "pipelines/p/pipelineruns", `{"branch":"main","parameters":[{"name":"WHO","value":"you"}]}`), &run); err != nil {
+	if err := json.Unmarshal(
+		h.ask(201, "POST", "pipelines/p/pipelineruns", `{"branch":"main","parameters":[{"name":"WHO","value":"you"}]}`),
+		&run,
+	); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(run.Name, "p-") || run.Spec.SCM.RefName != "main" {
@@ -120,7 +140,10 @@ func TestPipelinesAreWrittenByTheRESTAPI(t *testing.T) {
 	}
 	h.reaches(run.Name, v1alpha3.PhaseSucceeded)
 	response := h.send("GET", "pipelines/p/pipelineruns/"+run.Name+"/log", "")
-	if text, err := io.ReadAll(response.Body); err != nil || string(text) != "--- step a\nhello you\n" || response.Header.Get("Content-Disposition") != `attachment; filename="`+run.Name+`.log"` {
+	if text, err := io.ReadAll(
+		response.Body,
+	); err != nil || string(text) != "--- step a\nhello you\n" ||
+		response.Header.Get("Content-Disposition") != `attachment; filename="`+run.Name+`.log"` {
 		t.Errorf("the log is %q, %v, %v", text, response.Header, err)
 	}
 	h.ask(200, "DELETE", "pipelines/p/pipelineruns/"+run.Name, "")
@@ -202,7 +225,8 @@ func TestMistakesAreTold(t *testing.T) {
 		{400, `page: "99999999999999999999" is no number`, "GET", runs + "?page=99999999999999999999", ""},
 		{400, `limit: "1000000000" is no number from 0 to 1000`, "GET", runs + "?limit=1000000000", ""},
 		{400, `limit: "-1"`, "GET", runs + "?limit=-1", ""},
-		{400, `sortBy: no order by "color": there are name, namespace, creationTimestamp, spec.pipelineRef.name,`, "GET", runs + "?sortBy=color", ""},
+		{400, `sortBy: no order by "color": there are name, namespace, creationTimestamp, spec.pipelineRef.name,`, "GET", runs +
+			"?sortBy=color", ""},
 		{400, `sortBy: no order by "startTime": there are name,`, "GET", "pipelines?sortBy=startTime", ""},
 		{400, `ascending: "up" is neither true nor false`, "GET", runs + "?ascending=up", ""},
 		{400, `parameter backward is "2": use true or false`, "GET", runs + "?backward=2", ""},
@@ -218,7 +242,8 @@ func TestMistakesAreTold(t *testing.T) {
 		{400, "something behind its JSON", "POST", "pipelines", "{} {}"},
 		{413, "the body is longer than 1048576 bytes", "POST", "pipelines", long},
 		{422, "spec.steps", "POST", "pipelines", `{"metadata":{"name":"a"},"spec":{"steps":[]}}`},
-		{400, `unknown field "spec.stages"`, "POST", "pipelines", `{"metadata":{"name":"a"},"spec":{"stages":[],"steps":[{"name":"a","script":"b"}]}}`},
+		{400, `unknown field "spec.stages"`, "POST", "pipelines", `{"metadata":{"name":"a"},` +
+			`"spec":{"stages":[],"steps":[{"name":"a","script":"b"}]}}`},
 		{409, "already exists", "POST", "pipelines", `{"metadata":{"name":"p"},"spec":{"steps":[{"name":"a","script":"b"}]}}`},
 		{400, "does not match the name", "PUT", "pipelines/q", `{"metadata":{"name":"p"},"spec":{"steps":[{"name":"a","script":"b"}]}}`},
 		{404, `pipelines.devops.devops.io "none" not found`, "POST", "pipelines/none/pipelineruns", "{}"},
@@ -261,7 +286,9 @@ func TestTheRESTAPIHasTheRightsOfTheAPI(t *testing.T) {
 		"logger": {rule("pipelineruns/log", "get")},
 		"runner": {rule("pipelines", "get"), rule("pipelineruns", "get", "create")},
 	} {
-		if _, err := admin.RbacV1().Roles("default").Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{}); err != nil {
+		if _, err := admin.RbacV1().
+			Roles("default").
+			Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		binding := &rbacv1.RoleBinding{
@@ -308,7 +335,8 @@ func TestTheRESTAPIHasTheRightsOfTheAPI(t *testing.T) {
 			}
 			response := h.send(method, path, body, "Impersonate-User", user)
 			_, _ = io.Copy(io.Discard, response.Body)
-			if passed := response.StatusCode < 300; passed != slices.Contains(strings.Fields(allowed), user) || !passed && response.StatusCode != 403 {
+			if passed := response.StatusCode < 300; passed != slices.Contains(strings.Fields(allowed), user) ||
+				!passed && response.StatusCode != 403 {
 				t.Errorf("%s by %s is answered with %d", request, user, response.StatusCode)
 			}
 		}

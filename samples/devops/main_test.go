@@ -151,7 +151,11 @@ func (h *host) refused(code int, want, method, path, body string, headers ...str
 	h.t.Helper()
 	var status metav1.Status
 	text := h.ask(code, method, path, body, headers...)
-	if err := json.Unmarshal(text, &status); err != nil || status.Kind != "Status" || int(status.Code) != code || !strings.Contains(status.Message, want) {
+	if err := json.Unmarshal(
+		text,
+		&status,
+	); err != nil || status.Kind != "Status" || int(status.Code) != code ||
+		!strings.Contains(status.Message, want) {
 		h.t.Errorf("%s %s is refused with %s, not %q", method, path, bytes.TrimSpace(text), want)
 	}
 }

@@ -89,7 +89,8 @@ func queryOf(asked url.Values, pipeline string) (url.Values, error) {
 	if branch, ok := query["branch"]; ok && branch[0] != "" {
 		query["spec.scm.refName"] = branch
 	}
-	if field := map[string]string{"startTime": "status.startTime", "completionTime": "status.completionTime"}[query.Get("sortBy")]; field != "" {
+	if field := map[string]string{"startTime": "status.startTime",
+		"completionTime": "status.completionTime"}[query.Get("sortBy")]; field != "" {
 		query.Set("sortBy", field)
 	}
 	query.Set("spec.pipelineRef.name", pipeline)

@@ -126,7 +126,14 @@ func (r *runs) start(run *v1alpha3.PipelineRun, pipeline *v1alpha3.Pipeline) err
 }
 
 // run runs the steps one after another.
-func (e *execution) run(ctx context.Context, run *v1alpha3.PipelineRun, pipeline *v1alpha3.Pipeline, workspace string, log *runLog, progress func()) {
+func (e *execution) run(
+	ctx context.Context,
+	run *v1alpha3.PipelineRun,
+	pipeline *v1alpha3.Pipeline,
+	workspace string,
+	log *runLog,
+	progress func(),
+) {
 	for i := range pipeline.Spec.Steps {
 		step := &pipeline.Spec.Steps[i]
 		if ctx.Err() != nil {
@@ -165,7 +172,14 @@ func (e *execution) run(ctx context.Context, run *v1alpha3.PipelineRun, pipeline
 
 // runStep runs a step. The error says why it was ended, or could not start; then there may be no exit
 // code.
-func runStep(ctx context.Context, run *v1alpha3.PipelineRun, pipeline *v1alpha3.Pipeline, step *v1alpha3.Step, workspace string, log *runLog) (*int32, error) {
+func runStep(
+	ctx context.Context,
+	run *v1alpha3.PipelineRun,
+	pipeline *v1alpha3.Pipeline,
+	step *v1alpha3.Step,
+	workspace string,
+	log *runLog,
+) (*int32, error) {
 	timeout := defaultTimeout
 	if s := step.TimeoutSeconds; s != nil && *s > 0 {
 		timeout = time.Duration(*s) * time.Second
@@ -205,7 +219,15 @@ func environment(run *v1alpha3.PipelineRun, pipeline *v1alpha3.Pipeline, step *v
 		branch = run.Spec.SCM.RefName
 	}
 	// The last of a name is the one that holds.
-	return append(env, "PIPELINE="+pipeline.Name, "RUN="+run.Name, "NAMESPACE="+run.Namespace, "BRANCH="+branch, "STEP="+step.Name, mark(run.UID))
+	return append(
+		env,
+		"PIPELINE="+pipeline.Name,
+		"RUN="+run.Name,
+		"NAMESPACE="+run.Namespace,
+		"BRANCH="+branch,
+		"STEP="+step.Name,
+		mark(run.UID),
+	)
 }
 
 func (e *execution) change(how func(*v1alpha3.PipelineRunStatus)) {

@@ -30,7 +30,12 @@ func TestNotesOutliveTheServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if text, _, _ := unstructured.NestedString(note.Object, "spec", "text"); text != "buy some" || note.GetResourceVersion() != made.GetResourceVersion() {
+		if text, _, _ := unstructured.NestedString(
+			note.Object,
+			"spec",
+			"text",
+		); text != "buy some" ||
+			note.GetResourceVersion() != made.GetResourceVersion() {
 			t.Errorf("the note says %q at %s, want %q at %s", text, note.GetResourceVersion(), "buy some", made.GetResourceVersion())
 		}
 	})

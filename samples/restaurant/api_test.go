@@ -91,7 +91,9 @@ func serving(t *testing.T, flags ...string) *running {
 	data := filepath.Join(t.TempDir(), "data")
 	insecure := free(t)
 	_, port, _ := net.SplitHostPort(insecure)
-	p, _ := program(t, append([]string{"serve", "--data-dir", data, "--secure-port", "0", "--insecure-port", port, "--authn-allow-localhost"}, flags...)...)
+	p, _ := program(
+		t,
+		append([]string{"serve", "--data-dir", data, "--secure-port", "0", "--insecure-port", port, "--authn-allow-localhost"}, flags...)...)
 	p.data, p.url = data, "http://"+insecure
 	return p
 }
@@ -152,13 +154,19 @@ func (p *running) want(code int, text, method, path string, body any, headers ..
 func (p *running) topping(name string, cost float64) {
 	p.t.Helper()
 	p.want(201, name, "POST", group+"v1beta1/toppings", map[string]any{
-		"apiVersion": "restaurant.wukong.com/v1beta1", "kind": "Topping", "metadata": map[string]any{"name": name}, "spec": map[string]any{"cost": cost},
+		"apiVersion": "restaurant.wukong.com/v1beta1",
+		"kind":       "Topping",
+		"metadata":   map[string]any{"name": name},
+		"spec":       map[string]any{"cost": cost},
 	})
 }
 
 func pizza(name string, toppings ...any) map[string]any {
 	return map[string]any{
-		"apiVersion": "restaurant.wukong.com/v1beta1", "kind": "Pizza", "metadata": map[string]any{"name": name}, "spec": map[string]any{"toppings": toppings},
+		"apiVersion": "restaurant.wukong.com/v1beta1",
+		"kind":       "Pizza",
+		"metadata":   map[string]any{"name": name},
+		"spec":       map[string]any{"toppings": toppings},
 	}
 }
 
@@ -194,7 +202,13 @@ func TestPizzasInTheirVersions(t *testing.T) {
 	p.want(201, `"toppings":["tomato","tomato","salami"]`, "POST", group+"v1alpha1/namespaces/default/pizzas", old)
 	p.want(200, `"toppings":[{"name":"tomato","quantity":2},{"name":"salami","quantity":1}]`, "GET", pizzas+"/old", nil)
 	// What nothing is said of is there.
-	p.want(201, `"toppings":[{"name":"salami","quantity":1},{"name":"mozzarella","quantity":1},{"name":"tomato","quantity":1}]`, "POST", pizzas, pizza("plain"))
+	p.want(
+		201,
+		`"toppings":[{"name":"salami","quantity":1},{"name":"mozzarella","quantity":1},{"name":"tomato","quantity":1}]`,
+		"POST",
+		pizzas,
+		pizza("plain"),
+	)
 	p.want(200, `"toppings":["salami","mozzarella","tomato"]`, "GET", group+"v1alpha1/namespaces/default/pizzas/plain", nil)
 	old["metadata"], old["spec"] = map[string]any{"name": "older"}, map[string]any{}
 	p.want(201, `"toppings":["salami","mozzarella","tomato"]`, "POST", group+"v1alpha1/namespaces/default/pizzas", old)
@@ -220,7 +234,10 @@ func TestPizzasInTheirVersions(t *testing.T) {
 	}
 	p.want(422, "spec.toppings", "POST", pizzas, pizza("bad", many...))
 	p.want(422, "must be greater than or equal to 0", "POST", group+"v1beta1/toppings", map[string]any{
-		"apiVersion": "restaurant.wukong.com/v1beta1", "kind": "Topping", "metadata": map[string]any{"name": "x"}, "spec": map[string]any{"cost": -0.5},
+		"apiVersion": "restaurant.wukong.com/v1beta1",
+		"kind":       "Topping",
+		"metadata":   map[string]any{"name": "x"},
+		"spec":       map[string]any{"cost": -0.5},
 	})
 }
 
@@ -235,7 +252,15 @@ func TestAPriceRipplesToAllPizzas(t *testing.T) {
 	}
 	p.want(201, "", "POST", pizzas, pizza("other", portion("salami", 3)))
 	p.becomes(pizzas+"/p19", `"cost":10`)
-	p.want(200, "", "PATCH", group+"v1beta1/toppings/tomato", map[string]any{"spec": map[string]any{"cost": 3}}, "Content-Type", "application/merge-patch+json")
+	p.want(
+		200,
+		"",
+		"PATCH",
+		group+"v1beta1/toppings/tomato",
+		map[string]any{"spec": map[string]any{"cost": 3}},
+		"Content-Type",
+		"application/merge-patch+json",
+	)
 	for i := range n {
 		p.becomes(pizzas+fmt.Sprint("/p", i), fmt.Sprintf(`"cost":%d`, 3*(i+1)))
 	}
@@ -328,7 +353,15 @@ func TestLeadershipMoves(t *testing.T) {
 	if now := holder(); now == before {
 		t.Errorf("the Lease is still that of %s", now)
 	}
-	p.want(200, "", "PATCH", group+"v1beta1/toppings/tomato", map[string]any{"spec": map[string]any{"cost": 7}}, "Content-Type", "application/merge-patch+json")
+	p.want(
+		200,
+		"",
+		"PATCH",
+		group+"v1beta1/toppings/tomato",
+		map[string]any{"spec": map[string]any{"cost": 7}},
+		"Content-Type",
+		"application/merge-patch+json",
+	)
 	p.becomes(pizzas+"/p", `"cost":7`)
 }
 
@@ -341,7 +374,13 @@ func TestTheMenu(t *testing.T) {
 func askMenu(t *testing.T, p *running) {
 	t.Helper()
 	p.topping("tomato", 0.5)
-	ordered := p.want(201, `"toppings":["tomato","tomato"]`, "POST", "/wukong/menu/order", map[string]any{"namespace": "default", "toppings": []string{"tomato", "tomato"}})
+	ordered := p.want(
+		201,
+		`"toppings":["tomato","tomato"]`,
+		"POST",
+		"/wukong/menu/order",
+		map[string]any{"namespace": "default", "toppings": []string{"tomato", "tomato"}},
+	)
 	p.becomes(pizzas+"/"+fmt.Sprint(ordered["name"]), `"cost":1`)
 	p.want(200, fmt.Sprintf(`"name":%q`, ordered["name"]), "GET", "/wukong/menu?namespace=default", nil)
 	p.want(200, `"items":[]`, "GET", "/wukong/menu?namespace=elsewhere", nil)
@@ -352,7 +391,8 @@ func askMenu(t *testing.T, p *running) {
 	p.want(403, `cannot get path \"/wukong/menu\"`, "GET", "/wukong/menu", nil, "Impersonate-User", "guest")
 	for _, object := range []map[string]any{
 		{"kind": "ClusterRole", "rules": []any{map[string]any{"nonResourceURLs": []string{"/wukong/*"}, "verbs": []string{"get", "post"}}}},
-		{"kind": "ClusterRoleBinding", "roleRef": map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "guests"}, "subjects": []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "guest"}}},
+		{"kind": "ClusterRoleBinding", "roleRef": map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+			"name": "guests"}, "subjects": []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "guest"}}},
 	} {
 		object["apiVersion"], object["metadata"] = "rbac.authorization.k8s.io/v1", map[string]any{"name": "guests"}
 		p.want(201, "", "POST", "/apis/rbac.authorization.k8s.io/v1/"+strings.ToLower(fmt.Sprint(object["kind"]))+"s", object)
@@ -361,7 +401,15 @@ func askMenu(t *testing.T, p *running) {
 		code, answer := p.do("GET", "/wukong/menu", nil, "Impersonate-User", "guest")
 		return code == 403 && strings.Contains(fmt.Sprint(answer["message"]), `User "guest" cannot list resource "pizzas"`)
 	})
-	p.want(403, `User \"guest\" cannot create resource \"pizzas\"`, "POST", "/wukong/menu/order", map[string]any{"toppings": []string{"tomato"}}, "Impersonate-User", "guest")
+	p.want(
+		403,
+		`User \"guest\" cannot create resource \"pizzas\"`,
+		"POST",
+		"/wukong/menu/order",
+		map[string]any{"toppings": []string{"tomato"}},
+		"Impersonate-User",
+		"guest",
+	)
 	// A proxy's headers are no administrator's, and no caller's.
 	p.want(401, "Unauthorized", "GET", "/wukong/menu", nil, "X-Remote-User", "admin", "X-Remote-Group", "system:masters")
 }
@@ -372,7 +420,16 @@ func TestTheMenuOfAnotherProcess(t *testing.T) {
 	address, secret := free(t), filepath.Join(t.TempDir(), "secret")
 	p := serving(t, "--storage=memory", "--controllers=", "--apiext-url", "http://"+address, "--apiext-secret-file", secret)
 	p.want(503, "does not answer", "GET", "/wukong/menu", nil)
-	program(t, "controllers", "--kubeconfig", filepath.Join(p.data, "kubeconfig"), "--apiext-bind-address", address, "--apiext-secret-file", secret)
+	program(
+		t,
+		"controllers",
+		"--kubeconfig",
+		filepath.Join(p.data, "kubeconfig"),
+		"--apiext-bind-address",
+		address,
+		"--apiext-secret-file",
+		secret,
+	)
 	until(t, "the process answers", func() bool {
 		code, _ := p.do("GET", "/wukong/menu", nil)
 		return code == 200
@@ -381,7 +438,19 @@ func TestTheMenuOfAnotherProcess(t *testing.T) {
 	// Only the server may name callers.
 	direct := &running{t: t, url: "http://" + address, said: p.said}
 	for _, authorization := range []string{"", "Bearer wrong"} {
-		direct.want(401, "only the server may ask", "GET", "/wukong/menu", nil, "Authorization", authorization, "X-Remote-User", "admin", "X-Remote-Group", "system:masters")
+		direct.want(
+			401,
+			"only the server may ask",
+			"GET",
+			"/wukong/menu",
+			nil,
+			"Authorization",
+			authorization,
+			"X-Remote-User",
+			"admin",
+			"X-Remote-Group",
+			"system:masters",
+		)
 	}
 	if info, err := os.Stat(secret); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the secret: %v, %v", info, err)
@@ -390,7 +459,15 @@ func TestTheMenuOfAnotherProcess(t *testing.T) {
 
 func TestFlagsOfTheServerThatIsReplaced(t *testing.T) {
 	t.Parallel()
-	p := serving(t, "--backend=file", "--file-rootpath", filepath.Join(t.TempDir(), "root"), "--request-timeout=30s", "--unrestricted-update", "--kubectl-ephemeral-token")
+	p := serving(
+		t,
+		"--backend=file",
+		"--file-rootpath",
+		filepath.Join(t.TempDir(), "root"),
+		"--request-timeout=30s",
+		"--unrestricted-update",
+		"--kubectl-ephemeral-token",
+	)
 	p.topping("tomato", 1)
 	text, err := os.ReadFile(filepath.Join(p.data, "kubeconfig"))
 	if err != nil || !strings.Contains(string(text), "token: ") || strings.Contains(string(text), "client-key-data") {
@@ -398,7 +475,10 @@ func TestFlagsOfTheServerThatIsReplaced(t *testing.T) {
 	}
 	// Without a resource version, what others have written is overwritten.
 	p.want(200, `"cost":9`, "PUT", group+"v1beta1/toppings/tomato", map[string]any{
-		"apiVersion": "restaurant.wukong.com/v1beta1", "kind": "Topping", "metadata": map[string]any{"name": "tomato"}, "spec": map[string]any{"cost": 9},
+		"apiVersion": "restaurant.wukong.com/v1beta1",
+		"kind":       "Topping",
+		"metadata":   map[string]any{"name": "tomato"},
+		"spec":       map[string]any{"cost": 9},
 	})
 	root := p.cmd.Args[len(p.cmd.Args)-4]
 	until(t, "the file is below the root", func() bool {
@@ -414,7 +494,10 @@ func TestFlagsOfTheServerThatIsReplaced(t *testing.T) {
 	p.want(200, "", "GET", pizzas, nil)
 	p.topping("tomato", 1)
 	p.want(422, "metadata.resourceVersion", "PUT", group+"v1beta1/toppings/tomato", map[string]any{
-		"apiVersion": "restaurant.wukong.com/v1beta1", "kind": "Topping", "metadata": map[string]any{"name": "tomato"}, "spec": map[string]any{"cost": 9},
+		"apiVersion": "restaurant.wukong.com/v1beta1",
+		"kind":       "Topping",
+		"metadata":   map[string]any{"name": "tomato"},
+		"spec":       map[string]any{"cost": 9},
 	})
 
 	tokens := filepath.Join(t.TempDir(), "tokens.csv")

@@ -23,7 +23,11 @@ func addAliases(root *cobra.Command) {
 		"etcd": {{"storage", "etcd"}},
 		"file": {{"storage", "files"}},
 	}}, "backend", "etcd or file: as --storage=etcd and --storage=files")
-	flags.Var(&alias{flags, "string", map[string][]setting{"": {{"files-dir", ""}}}}, "file-rootpath", "directory of the backend file, as --files-dir")
+	flags.Var(
+		&alias{flags, "string", map[string][]setting{"": {{"files-dir", ""}}}},
+		"file-rootpath",
+		"directory of the backend file, as --files-dir",
+	)
 	boolean(flags, "kubectl-disabled", "write no kubeconfig, and refuse kubectl: as --no-kubeconfig --refuse-user-agents=kubectl",
 		[]setting{{"no-kubeconfig", "true"}, {"refuse-user-agents", "kubectl"}})
 	boolean(flags, "kubectl-ephemeral-token", "the kubeconfig holds a short-lived token: as --ephemeral-token",

@@ -43,7 +43,8 @@ func server() annex.Server {
 						ClusterScoped().
 						Versions(annex.Version(restaurantv1alpha1.API, restaurantv1alpha1.ToppingToHub, restaurantv1alpha1.ToppingFromHub)).
 						DefaultRoles().
-						Columns(annex.Column[restaurantv1beta1.Topping]{Name: "Cost", Type: "number", Value: func(t *restaurantv1beta1.Topping) any { return t.Spec.Cost }}).
+						Columns(annex.Column[restaurantv1beta1.Topping]{Name: "Cost", Type: "number",
+							Value: func(t *restaurantv1beta1.Topping) any { return t.Spec.Cost }}).
 						Validate(validateTopping),
 				},
 			},

@@ -41,7 +41,10 @@ func TestStoredObjectsStayReadable(t *testing.T) {
 var valid = annextest.Fuzz(func(spec *restaurantv1beta1.PizzaSpec, r *rand.Rand) {
 	spec.Toppings = nil
 	for i := range 1 + r.Intn(20) {
-		spec.Toppings = append(spec.Toppings, restaurantv1beta1.PizzaTopping{Name: "t" + strconv.Itoa(i), Quantity: int32(1 + r.Intn(restaurantv1beta1.MaxQuantity))})
+		spec.Toppings = append(
+			spec.Toppings,
+			restaurantv1beta1.PizzaTopping{Name: "t" + strconv.Itoa(i), Quantity: int32(1 + r.Intn(restaurantv1beta1.MaxQuantity))},
+		)
 	}
 	r.Shuffle(len(spec.Toppings), func(i, j int) { spec.Toppings[i], spec.Toppings[j] = spec.Toppings[j], spec.Toppings[i] })
 })

@@ -147,7 +147,13 @@ func BenchmarkOpenCore(b *testing.B) {
 				}
 				if listed {
 					list := &example.PodList{}
-					if err := pods.GetList(b.Context(), "/pods/", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, list); err != nil || len(list.Items) != objects {
+					if err := pods.GetList(
+						b.Context(),
+						"/pods/",
+						storage.ListOptions{Recursive: true, Predicate: storage.Everything},
+						list,
+					); err != nil ||
+						len(list.Items) != objects {
 						b.Fatal(err, len(list.Items))
 					}
 				}
@@ -178,16 +184,34 @@ func BenchmarkChurn(b *testing.B) {
 			group.Go(func() {
 				for i := next.Add(1); i <= objects; i = next.Add(1) {
 					name := fmt.Sprintf("pod-%d", i)
-					pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Annotations: map[string]string{"padding": strings.Repeat("x", 2000)}}}
+					pod := &example.Pod{
+						ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Annotations: map[string]string{"padding": strings.Repeat("x", 2000)}},
+					}
 					err := pods.Create(context.Background(), "/pods/ns/"+name, pod, &example.Pod{}, 0)
 					if err == nil {
-						err = pods.GuaranteedUpdate(context.Background(), "/pods/ns/"+name, &example.Pod{}, false, nil, storage.SimpleUpdate(func(object runtime.Object) (runtime.Object, error) {
-							object.(*example.Pod).Spec.NodeName = "node"
-							return object, nil
-						}), nil)
+						err = pods.GuaranteedUpdate(
+							context.Background(),
+							"/pods/ns/"+name,
+							&example.Pod{},
+							false,
+							nil,
+							storage.SimpleUpdate(func(object runtime.Object) (runtime.Object, error) {
+								object.(*example.Pod).Spec.NodeName = "node"
+								return object, nil
+							}),
+							nil,
+						)
 					}
 					if err == nil {
-						err = pods.Delete(context.Background(), "/pods/ns/"+name, &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{})
+						err = pods.Delete(
+							context.Background(),
+							"/pods/ns/"+name,
+							&example.Pod{},
+							nil,
+							storage.ValidateAllObjectFunc,
+							nil,
+							storage.DeleteOptions{},
+						)
 					}
 					if err != nil {
 						b.Error(err)

@@ -62,10 +62,18 @@ func TestSteadyUpdatesKeepTheDiskBounded(t *testing.T) {
 			for range 100 {
 				fmt.Fprintf(&note, "%08x", rand.Uint32())
 			}
-			err := pods.GuaranteedUpdate(t.Context(), key(i*7919%keys), &example.Pod{}, false, nil, storage.SimpleUpdate(func(object runtime.Object) (runtime.Object, error) {
-				object.(*example.Pod).Annotations = map[string]string{"note": note.String()}
-				return object, nil
-			}), nil)
+			err := pods.GuaranteedUpdate(
+				t.Context(),
+				key(i*7919%keys),
+				&example.Pod{},
+				false,
+				nil,
+				storage.SimpleUpdate(func(object runtime.Object) (runtime.Object, error) {
+					object.(*example.Pod).Annotations = map[string]string{"note": note.String()}
+					return object, nil
+				}),
+				nil,
+			)
 			if err != nil {
 				t.Error(err)
 			}

@@ -21,7 +21,13 @@ import (
 // compacted revision. An error says that no more can be read; it matches
 // journal.ErrLocked if the journal is open, and journal.ErrDamaged if it is so
 // broken that no record can be reached.
-func Scan(ctx context.Context, dir string, options Options, yield func(journal.Record) error, damaged func(*journal.Damage)) (compacted uint64, err error) {
+func Scan(
+	ctx context.Context,
+	dir string,
+	options Options,
+	yield func(journal.Record) error,
+	damaged func(*journal.Damage),
+) (compacted uint64, err error) {
 	compacted, err = scan(ctx, dir, options, yield, damaged)
 	if err != nil {
 		return 0, fmt.Errorf("scan journal %s: %w", dir, err)
@@ -29,7 +35,13 @@ func Scan(ctx context.Context, dir string, options Options, yield func(journal.R
 	return compacted, nil
 }
 
-func scan(ctx context.Context, dir string, options Options, yield func(journal.Record) error, damaged func(*journal.Damage)) (uint64, error) {
+func scan(
+	ctx context.Context,
+	dir string,
+	options Options,
+	yield func(journal.Record) error,
+	damaged func(*journal.Damage),
+) (uint64, error) {
 	files := options.FS
 	if files == nil {
 		files = vfs.Default
@@ -136,7 +148,11 @@ func (s *scanner) metadata() error {
 		if err != nil {
 			s.damaged(&journal.Damage{Err: err})
 		} else if known.version != formatVersion {
-			return fmt.Errorf("the journal has format %d, this program knows only %d: use the program that wrote it, or a newer one", known.version, formatVersion)
+			return fmt.Errorf(
+				"the journal has format %d, this program knows only %d: use the program that wrote it, or a newer one",
+				known.version,
+				formatVersion,
+			)
 		}
 	}
 	if data, err = get(s.db, boundsKey); err == nil && data != nil {

@@ -37,7 +37,11 @@ type guardedCodec struct {
 }
 
 // Decode implements runtime.Decoder.
-func (c guardedCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (object runtime.Object, kind *schema.GroupVersionKind, err error) {
+func (c guardedCodec) Decode(
+	data []byte,
+	defaults *schema.GroupVersionKind,
+	into runtime.Object,
+) (object runtime.Object, kind *schema.GroupVersionKind, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
 			err = fmt.Errorf("decode: panic: %v", reason)

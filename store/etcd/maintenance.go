@@ -55,7 +55,10 @@ func (b *Backend) page(ctx context.Context, from string, options ...clientv3.OpO
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case errors.Is(err, rpctypes.ErrCompacted):
-		return nil, fmt.Errorf("read a snapshot of etcd: its history was compacted meanwhile; try again, with a longer compaction interval: %w", err)
+		return nil, fmt.Errorf(
+			"read a snapshot of etcd: its history was compacted meanwhile; try again, with a longer compaction interval: %w",
+			err,
+		)
 	case err != nil:
 		return nil, fmt.Errorf("read a snapshot of etcd at %s: %w", b.endpoints(), err)
 	}

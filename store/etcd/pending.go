@@ -81,7 +81,15 @@ func (p *pending) Create(ctx context.Context, key string, obj, out runtime.Objec
 }
 
 // Delete implements storage.Interface.
-func (p *pending) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions, validate storage.ValidateObjectFunc, cached runtime.Object, options storage.DeleteOptions) error {
+func (p *pending) Delete(
+	ctx context.Context,
+	key string,
+	out runtime.Object,
+	preconditions *storage.Preconditions,
+	validate storage.ValidateObjectFunc,
+	cached runtime.Object,
+	options storage.DeleteOptions,
+) error {
 	s, err := p.storage()
 	if err != nil {
 		return err
@@ -90,7 +98,15 @@ func (p *pending) Delete(ctx context.Context, key string, out runtime.Object, pr
 }
 
 // GuaranteedUpdate implements storage.Interface.
-func (p *pending) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
+func (p *pending) GuaranteedUpdate(
+	ctx context.Context,
+	key string,
+	out runtime.Object,
+	ignoreNotFound bool,
+	preconditions *storage.Preconditions,
+	update storage.UpdateFunc,
+	cached runtime.Object,
+) error {
 	s, err := p.storage()
 	if err != nil {
 		return err

@@ -183,7 +183,10 @@ func (b *Backend) alarms(ctx context.Context) error {
 	for _, reported := range status.Errors {
 		switch {
 		case strings.Contains(reported, etcdserverpb.AlarmType_NOSPACE.String()):
-			return fmt.Errorf("etcd at %s: its database is full and it takes no writes: make room or raise its quota, then disarm the alarm NOSPACE", b.endpoints())
+			return fmt.Errorf(
+				"etcd at %s: its database is full and it takes no writes: make room or raise its quota, then disarm the alarm NOSPACE",
+				b.endpoints(),
+			)
 		case strings.Contains(reported, etcdserverpb.AlarmType_CORRUPT.String()):
 			return fmt.Errorf("etcd at %s: a member has raised the alarm CORRUPT, its data differs from the others'", b.endpoints())
 		}

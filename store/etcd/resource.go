@@ -48,7 +48,13 @@ func (r *resourceStorage) CreateIf(ctx context.Context, key string, obj, out run
 }
 
 // UpdateIf implements store.ConditionalWriter, in the same way.
-func (r *resourceStorage) UpdateIf(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions, update store.ConditionalUpdate) error {
+func (r *resourceStorage) UpdateIf(
+	ctx context.Context,
+	key string,
+	out runtime.Object,
+	preconditions *storage.Preconditions,
+	update store.ConditionalUpdate,
+) error {
 	return r.write(out, func() error { return r.updateIf(ctx, key, out, preconditions, update) })
 }
 
@@ -105,7 +111,12 @@ func (r *resourceStorage) holds(condition store.Unchanged) clientv3.Cmp {
 // conditional names the cause of a transaction's failure.
 func conditional(verb, key string, err error) error {
 	if unsupported(err) {
-		return fmt.Errorf("%s %s beside others: what is used as etcd cannot compare the revisions of a range of keys, as kine cannot: %w", verb, key, err)
+		return fmt.Errorf(
+			"%s %s beside others: what is used as etcd cannot compare the revisions of a range of keys, as kine cannot: %w",
+			verb,
+			key,
+			err,
+		)
 	}
 	return fmt.Errorf("%s %s beside others: %w", verb, key, err)
 }
@@ -115,7 +126,13 @@ func unsupported(err error) bool {
 	return strings.Contains(err.Error(), "unsupported operations in txn request")
 }
 
-func (r *resourceStorage) updateIf(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions, update store.ConditionalUpdate) error {
+func (r *resourceStorage) updateIf(
+	ctx context.Context,
+	key string,
+	out runtime.Object,
+	preconditions *storage.Preconditions,
+	update store.ConditionalUpdate,
+) error {
 	key, err := r.prepared(key)
 	if err != nil {
 		return err
@@ -207,14 +224,30 @@ func (r *resourceStorage) createIf(ctx context.Context, key string, obj, out run
 }
 
 // Delete implements storage.Interface.
-func (r *resourceStorage) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions, validate storage.ValidateObjectFunc, cached runtime.Object, options storage.DeleteOptions) error {
+func (r *resourceStorage) Delete(
+	ctx context.Context,
+	key string,
+	out runtime.Object,
+	preconditions *storage.Preconditions,
+	validate storage.ValidateObjectFunc,
+	cached runtime.Object,
+	options storage.DeleteOptions,
+) error {
 	return r.write(out, func() error {
 		return r.Interface.Delete(ctx, key, out, preconditions, validate, cached, options)
 	})
 }
 
 // GuaranteedUpdate implements storage.Interface.
-func (r *resourceStorage) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
+func (r *resourceStorage) GuaranteedUpdate(
+	ctx context.Context,
+	key string,
+	out runtime.Object,
+	ignoreNotFound bool,
+	preconditions *storage.Preconditions,
+	update storage.UpdateFunc,
+	cached runtime.Object,
+) error {
 	return r.write(out, func() error {
 		return r.Interface.GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, update, cached)
 	})

@@ -15,9 +15,17 @@ import (
 
 func podOf(i uint64) journal.Record {
 	return journal.Record{
-		Revision: i + 2, Key: fmt.Sprintf("/pods/ns%d/pod-%d", i%10, i), Committed: time.Now().UTC(),
-		Value: fmt.Appendf(nil, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"pod-%d","namespace":"ns%d","uid":"u","annotations":{"padding":"%s"}},"spec":{},"status":{}}`,
-			i, i%10, strings.Repeat("x", 850)),
+		Revision:  i + 2,
+		Key:       fmt.Sprintf("/pods/ns%d/pod-%d", i%10, i),
+		Committed: time.Now().UTC(),
+		Value: fmt.Appendf(
+			nil,
+			`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"pod-%d","namespace":"ns%d",`+
+				`"uid":"u","annotations":{"padding":"%s"}},"spec":{},"status":{}}`,
+			i,
+			i%10,
+			strings.Repeat("x", 850),
+		),
 	}
 }
 

@@ -23,16 +23,116 @@ var thing = &resource{Group: "core", Resource: "things", Prefix: "/things", Name
 // awkward are strings that readers of YAML take for something else, or that are hard
 // to write.
 var awkward = []string{
-	"", " ", "a", "a b", " a", "a ", "yes", "No", "on", "OFF", "y", "N", "true", "False", "null", "NULL", "~", "0", "007", "0x1f", "0b1", "0o7",
-	"1_000", "1e3", "1.0", ".5", "-1", "+1", "12:30:45", "2001-01-01", "2001-01-01T00:00:00Z", ".inf", "-.INF", ".nan", "=", "<<", "-", "- a", "? a", ": a",
-	"a: b", "a:", "a #b", "#a", "&a", "*a", "!a", "|", ">", "%a", "@a", "`a`", "'", "\"", "'a'", "\"a\"", "[", "]", "{", "}", ",", "[a, b]", "{a: b}", "a\\b", "\\",
-	"\n", "a\n", "\na", "a\nb", "a\nb\n", "a\n\nb\n\n", " a\nb", "a \nb", "a\n b\n", "a\n\tb", "\ta", "a\tb", "a\r\nb", "a\rb", "\u0000", "\u0007", "\u001b[0m", "\u0085", "\u00a0", "\u2028", "\ufeff", "\ufffd",
-	"ä", "日本", "🙂", "---", "...", "--- a", "a\n---\nb", "a\n...\nb", strings.Repeat("long ", 100), strings.Repeat("x", 5000), "/path", "image:1.2", "a=b", "$(x)", "${x}", "!!str a",
+	"",
+	" ",
+	"a",
+	"a b",
+	" a",
+	"a ",
+	"yes",
+	"No",
+	"on",
+	"OFF",
+	"y",
+	"N",
+	"true",
+	"False",
+	"null",
+	"NULL",
+	"~",
+	"0",
+	"007",
+	"0x1f",
+	"0b1",
+	"0o7",
+	"1_000",
+	"1e3",
+	"1.0",
+	".5",
+	"-1",
+	"+1",
+	"12:30:45",
+	"2001-01-01",
+	"2001-01-01T00:00:00Z",
+	".inf",
+	"-.INF",
+	".nan",
+	"=",
+	"<<",
+	"-",
+	"- a",
+	"? a",
+	": a",
+	"a: b",
+	"a:",
+	"a #b",
+	"#a",
+	"&a",
+	"*a",
+	"!a",
+	"|",
+	">",
+	"%a",
+	"@a",
+	"`a`",
+	"'",
+	"\"",
+	"'a'",
+	"\"a\"",
+	"[",
+	"]",
+	"{",
+	"}",
+	",",
+	"[a, b]",
+	"{a: b}",
+	"a\\b",
+	"\\",
+	"\n",
+	"a\n",
+	"\na",
+	"a\nb",
+	"a\nb\n",
+	"a\n\nb\n\n",
+	" a\nb",
+	"a \nb",
+	"a\n b\n",
+	"a\n\tb",
+	"\ta",
+	"a\tb",
+	"a\r\nb",
+	"a\rb",
+	"\u0000",
+	"\u0007",
+	"\u001b[0m",
+	"\u0085",
+	"\u00a0",
+	"\u2028",
+	"\ufeff",
+	"\ufffd",
+	"ä",
+	"日本",
+	"🙂",
+	"---",
+	"...",
+	"--- a",
+	"a\n---\nb",
+	"a\n...\nb",
+	strings.Repeat("long ", 100),
+	strings.Repeat("x", 5000),
+	"/path",
+	"image:1.2",
+	"a=b",
+	"$(x)",
+	"${x}",
+	"!!str a",
 }
 
 func stored(t testing.TB, spec any) []byte {
 	t.Helper()
-	value, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Thing", "metadata": map[string]any{"name": "a", "uid": "u"}, "spec": spec, "status": "s"})
+	value, err := json.Marshal(
+		map[string]any{"apiVersion": "v1", "kind": "Thing", "metadata": map[string]any{"name": "a", "uid": "u"}, "spec": spec, "status": "s"},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,13 +251,18 @@ func FuzzRender(f *testing.F) {
 
 func TestAFileIsInTheOrderOfAPerson(t *testing.T) {
 	t.Parallel()
-	content, ok := render([]byte(`{"kind":"Thing","spec":{"zebra":1,"apple":[]},"metadata":{"uid":"u","finalizers":["f"],"annotations":{"b":"2"},"labels":{},`+
-		`"namespace":"ns","name":"a","managedFields":[{"manager":"x"}],"resourceVersion":"4"},"apiVersion":"v1","status":{"x":1},"data":null}`), thing)
-	want := "apiVersion: v1\nkind: Thing\nmetadata:\n  name: a\n  namespace: ns\n  labels: {}\n  annotations:\n    b: \"2\"\n  finalizers:\n    - f\nspec:\n  zebra: 1\n  apple: []\ndata: null\n"
+	content, ok := render(
+		[]byte(`{"kind":"Thing","spec":{"zebra":1,"apple":[]},"metadata":{"uid":"u","finalizers":["f"],"annotations":{"b":"2"},"labels":{},`+
+			`"namespace":"ns","name":"a","managedFields":[{"manager":"x"}],"resourceVersion":"4"},"apiVersion":"v1","status":{"x":1},"data":null}`),
+		thing,
+	)
+	want := "apiVersion: v1\nkind: Thing\nmetadata:\n  name: a\n  namespace: ns\n  labels: {}\n  annotations:\n    b: \"2\"\n  " +
+		"finalizers:\n    - f\nspec:\n  zebra: 1\n  apple: []\ndata: null\n"
 	if !ok || string(content) != want {
 		t.Errorf("got %v:\n%s\nwant:\n%s", ok, content, want)
 	}
-	for _, value := range []string{"", "one", "[]", "null", `"a"`, "{", `{"a":1} x`, `{"metadata":1}`, "k8s:enc:aescbc:v1:key1:x", "k8s\x00\n"} {
+	for _, value := range []string{"", "one", "[]", "null", `"a"`, "{", `{"a":1} x`, `{"metadata":1}`, "k8s:enc:aescbc:v1:key1:x",
+		"k8s\x00\n"} {
 		if content, ok := render([]byte(value), thing); ok {
 			t.Errorf("%q was rendered:\n%s", value, content)
 		}
@@ -181,7 +286,8 @@ func TestDocumentsThatAreNotTaken(t *testing.T) {
 		"a: \"\xff\"\n":     "not UTF-8",
 		bomb:                "larger than 3 MiB when its aliases are replaced",
 		// 204 KB of which the reader made 2.5 GB.
-		"a: &a " + strings.Repeat("x", 200_000) + "\nb: [" + strings.Repeat("*a, ", 1000) + "*a]\n": "larger than 3 MiB when its aliases are replaced",
+		"a: &a " + strings.Repeat("x", 200_000) + "\nb: [" + strings.Repeat("*a, ", 1000) + "*a]\n": "larger than 3 MiB when its aliases are " +
+			"replaced",
 		"a: &a\n  b: *a\n":          "not YAML",
 		strings.Repeat("[", 100000): "not YAML",
 	} {
@@ -244,7 +350,8 @@ func TestNamesOfFiles(t *testing.T) {
 			t.Fatalf("%q and %q have the file %s", other, name, encoded)
 		}
 		seen[encoded] = string(name)
-		if strings.ContainsAny(encoded, `/\: `) || strings.HasPrefix(encoded, ".") || strings.ToLower(encoded) != encoded && !strings.Contains(encoded, "%") {
+		if strings.ContainsAny(encoded, `/\: `) || strings.HasPrefix(encoded, ".") ||
+			strings.ToLower(encoded) != encoded && !strings.Contains(encoded, "%") {
 			t.Fatalf("%q has the file %q", name, encoded)
 		}
 	}
@@ -316,7 +423,8 @@ func TestANewerFormatIsRefused(t *testing.T) {
 	if _, err := Open(root, Options{}); err == nil || !strings.Contains(err.Error(), "use a newer one") {
 		t.Errorf("got %v", err)
 	}
-	for _, data := range []string{"", "annex-state", "annex-state 2 0 00000001\n", "annex-state 0 0 00000000\n", "annex-record 2 0 00000000\n"} {
+	for _, data := range []string{"", "annex-state", "annex-state 2 0 00000001\n", "annex-state 0 0 00000000\n",
+		"annex-record 2 0 00000000\n"} {
 		if err := os.WriteFile(state, []byte(data), 0o600); err != nil {
 			t.Fatal(err)
 		}

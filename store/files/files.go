@@ -207,7 +207,12 @@ func (j *Journal) openRecords(options embedded.Options) (*embedded.Journal, erro
 	}
 	if format == formatVersion {
 		if _, err := j.files.Stat(recordsDir); errors.Is(err, fs.ErrNotExist) {
-			return nil, journal.Damaged(0, "%s is missing: put it back from a copy, or remove %s as a whole to begin anew with what the files say", dir, j.path(private))
+			return nil, journal.Damaged(
+				0,
+				"%s is missing: put it back from a copy, or remove %s as a whole to begin anew with what the files say",
+				dir,
+				j.path(private),
+			)
 		}
 	}
 	records, err := embedded.Open(dir, options)

@@ -168,7 +168,13 @@ func (s *server) stop() {
 }
 
 func pod(namespace, name, spec string) []byte {
-	return fmt.Appendf(nil, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"namespace":%q,"uid":"u"},"spec":%s,"status":{}}`, name, namespace, spec)
+	return fmt.Appendf(
+		nil,
+		`{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"namespace":%q,"uid":"u"},"spec":%s,"status":{}}`,
+		name,
+		namespace,
+		spec,
+	)
 }
 
 func podKey(namespace, name string) string { return "/pods/" + namespace + "/" + name }

@@ -83,7 +83,8 @@ spec:
 
 // Whatever a person has written, the file then says what is stored.
 func FuzzMergedFilesSayWhatIsStored(f *testing.F) {
-	for _, file := range []string{"a: 1\n", "spec: {x: [1, {name: y}]}\n", "# c\nspec:\n- a\n- b # d\n", "kind: |\n  text\n", "? a\n: b\n", "spec: !!str 1\n"} {
+	for _, file := range []string{"a: 1\n", "spec: {x: [1, {name: y}]}\n", "# c\nspec:\n- a\n- b # d\n", "kind: |\n  text\n", "? a\n: b\n",
+		"spec: !!str 1\n"} {
 		f.Add(file, `{"a":"yes"}`)
 		f.Add(file, `["x",{"name":"y","z":[1,2,{}]},null,1.5]`)
 	}
@@ -117,7 +118,8 @@ func TestAnEditIsWhatAPersonChanged(t *testing.T) {
 		"a list is one field":   {`{"l":[1,2]}`, `{"l":[1,2,3]}`, `{"l":[0,1,2]}`, `{"l":[1,2,3]}`},
 		"a list left alone":     {`{"l":[1,2]}`, `{"l":[1,2]}`, `{"l":[0]}`, `{"l":[0]}`},
 		"an object of a scalar": {`{"a":1}`, `{"a":{"b":1}}`, `{"a":2}`, `{"a":{"b":1}}`},
-		"large numbers":         {`{"a":9007199254740993}`, `{"a":9007199254740993,"b":1}`, `{"a":9007199254740993}`, `{"a":9007199254740993,"b":1}`},
+		"large numbers": {`{"a":9007199254740993}`, `{"a":9007199254740993,"b":1}`, `{"a":9007199254740993}`,
+			`{"a":9007199254740993,"b":1}`},
 	} {
 		merged, ok := mergeEdit([]byte(c.base), []byte(c.edit), []byte(c.current))
 		var got, want any

@@ -429,7 +429,15 @@ func (j *Journal) reportOverdue() {
 			return
 		}
 		for e, reason := range j.overdue {
-			j.logger.Error("files: a file cannot be written, it follows when that works", "file", j.path(e.name()), "err", errors.New(reason), "files", len(j.overdue))
+			j.logger.Error(
+				"files: a file cannot be written, it follows when that works",
+				"file",
+				j.path(e.name()),
+				"err",
+				errors.New(reason),
+				"files",
+				len(j.overdue),
+			)
 			break
 		}
 	}

@@ -16,7 +16,13 @@ const StateFile = statePath
 
 // Scan reads the records in the tree in root, which must exist, without changing
 // anything. It is embedded.Scan on them; object files are not read.
-func Scan(ctx context.Context, root string, options embedded.Options, yield func(journal.Record) error, damaged func(*journal.Damage)) (compacted uint64, err error) {
+func Scan(
+	ctx context.Context,
+	root string,
+	options embedded.Options,
+	yield func(journal.Record) error,
+	damaged func(*journal.Damage),
+) (compacted uint64, err error) {
 	j := &Journal{root: root, files: disk{root}}
 	version, err := j.format()
 	if err == nil && version == 1 {

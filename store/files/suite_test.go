@@ -34,8 +34,15 @@ func TestStorage(t *testing.T) {
 }
 
 func TestEncryptedStorage(t *testing.T) {
-	storetest.RunStorageWith(t, "files with aesgcm",
-		storetest.Encrypted(storetest.AboveJournal(openFollowed), storetest.Ciphers(t)["aesgcm"]), storetest.Traits{NotRun: storetest.WithoutSizes})
+	storetest.RunStorageWith(
+		t,
+		"files with aesgcm",
+		storetest.Encrypted(
+			storetest.AboveJournal(openFollowed),
+			storetest.Ciphers(t)["aesgcm"],
+		),
+		storetest.Traits{NotRun: storetest.WithoutSizes},
+	)
 }
 
 func TestJournal(t *testing.T) { storetest.RunJournal(t, openFollowed, true) }

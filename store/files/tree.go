@@ -119,7 +119,13 @@ func (j *Journal) keepBeside(temp, name string) error {
 	if err := j.move(temp, beside, j.files.Rename); err != nil {
 		return err
 	}
-	j.logger.Warn("files: this file was written twice at once, what was there first is kept beside it", "file", j.path(name), "kept", j.path(beside))
+	j.logger.Warn(
+		"files: this file was written twice at once, what was there first is kept beside it",
+		"file",
+		j.path(name),
+		"kept",
+		j.path(beside),
+	)
 	return j.files.SyncDir(path.Dir(name))
 }
 
@@ -160,7 +166,8 @@ func (j *Journal) clean() error {
 // obstructed reports errors that are due to what people made of the tree, not to a
 // disk that fails.
 func obstructed(err error) bool {
-	for _, cause := range []error{fs.ErrNotExist, fs.ErrExist, syscall.ENOTDIR, syscall.EISDIR, syscall.ENOTEMPTY, syscall.ELOOP, syscall.EXDEV} {
+	for _, cause := range []error{fs.ErrNotExist, fs.ErrExist, syscall.ENOTDIR, syscall.EISDIR, syscall.ENOTEMPTY, syscall.ELOOP,
+		syscall.EXDEV} {
 		if errors.Is(err, cause) {
 			return true
 		}

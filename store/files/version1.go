@@ -262,7 +262,11 @@ func (j *Journal) restoreV1(records []recordV1) error {
 		if !placed {
 			continue
 		}
-		if err := j.restore(path.Join(tempDir, item.Name()), place.stem+yamlSuffix, known{file: r.file.SHA256, next: r.file.Replaces}); err != nil {
+		if err := j.restore(
+			path.Join(tempDir, item.Name()),
+			place.stem+yamlSuffix,
+			known{file: r.file.SHA256, next: r.file.Replaces},
+		); err != nil {
 			return err
 		}
 	}

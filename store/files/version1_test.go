@@ -34,13 +34,18 @@ func (f *treeV1) put(name string, data []byte) {
 }
 
 func (f *treeV1) state(ceiling, finished uint64) {
-	f.put(statePath, seal(stateMagic, 1, fmt.Appendf(nil, `{"identity":"x","ceiling":%d,"finished":%d,"closed":false}`+"\n", ceiling, finished)))
+	f.put(
+		statePath,
+		seal(stateMagic, 1, fmt.Appendf(nil, `{"identity":"x","ceiling":%d,"finished":%d,"closed":false}`+"\n", ceiling, finished)),
+	)
 }
 
 // record writes the record of a key; file are hashes by the names of their fields.
 func (f *treeV1) record(revision uint64, key string, value []byte, file map[string]string) {
 	f.t.Helper()
-	head, err := json.Marshal(map[string]any{"key": key, "revision": revision, "deleted": value == nil, "committed": "2026-01-02T03:04:05.000006Z", "file": file})
+	head, err := json.Marshal(
+		map[string]any{"key": key, "revision": revision, "deleted": value == nil, "committed": "2026-01-02T03:04:05.000006Z", "file": file},
+	)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -67,7 +72,13 @@ func (f *treeV1) read(name string) string {
 var layoutV1 = []driver.Resource{driver.Resource(*thing)}
 
 func thingOf(name, spec string) []byte {
-	return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Thing","metadata":{"name":%q,"namespace":"ns","uid":"uid-of-%s"},"spec":%q,"status":"fine"}`, name, name, spec)
+	return fmt.Appendf(
+		nil,
+		`{"apiVersion":"v1","kind":"Thing","metadata":{"name":%q,"namespace":"ns","uid":"uid-of-%s"},"spec":%q,"status":"fine"}`,
+		name,
+		name,
+		spec,
+	)
 }
 
 func renderedV1(t *testing.T, value []byte) string {
@@ -87,32 +98,67 @@ func TestATreeOfTheFirstFormatIsTakenOver(t *testing.T) {
 	file := func(name string) string { return "core/things/ns/" + name + ".yaml" }
 
 	kept := thingOf("kept", "1")
-	f.record(10, "/things/ns/kept", kept, map[string]string{"suffix": ".yaml", "sha256": hashOf(renderedV1(t, kept)), "says": hashOf(renderedV1(t, kept))})
+	f.record(
+		10,
+		"/things/ns/kept",
+		kept,
+		map[string]string{"suffix": ".yaml", "sha256": hashOf(renderedV1(t, kept)), "says": hashOf(renderedV1(t, kept))},
+	)
 	f.put(file("kept"), []byte(renderedV1(t, kept)))
 
 	mine := "# mine\n" + renderedV1(t, thingOf("mine", "1"))
-	f.record(11, "/things/ns/mine", thingOf("mine", "1"), map[string]string{"suffix": ".yaml", "sha256": hashOf(mine), "says": hashOf(renderedV1(t, thingOf("mine", "1")))})
+	f.record(
+		11,
+		"/things/ns/mine",
+		thingOf("mine", "1"),
+		map[string]string{"suffix": ".yaml", "sha256": hashOf(mine), "says": hashOf(renderedV1(t, thingOf("mine", "1")))},
+	)
 	f.put(file("mine"), []byte(mine))
 
 	edited := renderedV1(t, thingOf("edited", "1"))
-	f.record(12, "/things/ns/edited", thingOf("edited", "1"), map[string]string{"suffix": ".yaml", "sha256": hashOf(edited), "says": hashOf(edited)})
+	f.record(
+		12,
+		"/things/ns/edited",
+		thingOf("edited", "1"),
+		map[string]string{"suffix": ".yaml", "sha256": hashOf(edited), "says": hashOf(edited)},
+	)
 	f.put(file("edited"), []byte(strings.Replace(edited, `"1"`, `"5"`, 1)))
 
 	// Above 20, the files may not have been written.
 	old := renderedV1(t, thingOf("behind", "1"))
 	behind := thingOf("behind", "2")
-	f.record(30, "/things/ns/behind", behind, map[string]string{"suffix": ".yaml", "sha256": hashOf(renderedV1(t, behind)), "says": hashOf(renderedV1(t, behind)), "replaces": hashOf(old)})
+	f.record(
+		30,
+		"/things/ns/behind",
+		behind,
+		map[string]string{
+			"suffix":   ".yaml",
+			"sha256":   hashOf(renderedV1(t, behind)),
+			"says":     hashOf(renderedV1(t, behind)),
+			"replaces": hashOf(old),
+		},
+	)
 	f.put(file("behind"), []byte(old))
 	f.record(31, "/things/ns/gone", nil, map[string]string{"suffix": ".yaml", "replaces": hashOf("gone")})
 	f.put(file("gone"), []byte("gone"))
 
-	f.record(15, "/things/ns/secret", []byte("k8s:enc:x"), map[string]string{"suffix": ".bin", "sha256": hashOf("k8s:enc:x"), "says": hashOf("k8s:enc:x")})
+	f.record(
+		15,
+		"/things/ns/secret",
+		[]byte("k8s:enc:x"),
+		map[string]string{"suffix": ".bin", "sha256": hashOf("k8s:enc:x"), "says": hashOf("k8s:enc:x")},
+	)
 	f.put("core/things/ns/secret.bin", []byte("k8s:enc:x"))
 	f.record(16, "/elsewhere", []byte("no file"), nil)
 
 	// An edit that was taken out of its place when the process died.
 	displaced := thingOf("displaced", "2")
-	f.record(32, "/things/ns/displaced", displaced, map[string]string{"suffix": ".yaml", "sha256": hashOf(renderedV1(t, displaced)), "replaces": hashOf("before")})
+	f.record(
+		32,
+		"/things/ns/displaced",
+		displaced,
+		map[string]string{"suffix": ".yaml", "sha256": hashOf(renderedV1(t, displaced)), "replaces": hashOf("before")},
+	)
 	f.put(file("displaced"), []byte(renderedV1(t, displaced)))
 	f.put(tempDir+"/32.displaced.yaml", []byte("an edit"))
 	f.put(tempDir+"/0.record", []byte("half a rec"))
@@ -136,7 +182,8 @@ func TestATreeOfTheFirstFormatIsTakenOver(t *testing.T) {
 		}
 		for key, want := range map[string]string{
 			"/things/ns/kept": string(kept), "/things/ns/mine": string(thingOf("mine", "1")), "/things/ns/edited": string(thingOf("edited", "1")),
-			"/things/ns/behind": string(behind), "/things/ns/secret": "k8s:enc:x", "/things/ns/displaced": string(displaced), "/elsewhere": "no file",
+			"/things/ns/behind": string(behind), "/things/ns/secret": "k8s:enc:x", "/things/ns/displaced": string(displaced),
+			"/elsewhere": "no file",
 		} {
 			if held[key] != want {
 				t.Errorf("%s is %q, want %q", key, held[key], want)
@@ -148,7 +195,8 @@ func TestATreeOfTheFirstFormatIsTakenOver(t *testing.T) {
 		}
 		// Files are as they were before Run, but for what people cannot read.
 		for name, want := range map[string]string{
-			file("kept"): renderedV1(t, kept), file("mine"): mine, file("behind"): old, file("displaced"): "an edit", "core/things/ns/secret.bin": "",
+			file("kept"): renderedV1(t, kept), file("mine"): mine, file("behind"): old, file("displaced"): "an edit",
+			"core/things/ns/secret.bin": "",
 		} {
 			if got := f.read(name); opening == 0 && got != want {
 				t.Errorf("%s is %q, want %q", name, got, want)
@@ -172,7 +220,8 @@ func TestATreeOfTheFirstFormatIsTakenOver(t *testing.T) {
 			t.Errorf("proposed: %v", proposed)
 		}
 		for name, want := range map[string]string{
-			file("kept"): renderedV1(t, kept), file("mine"): mine, file("behind"): renderedV1(t, behind), file("gone"): "", file("displaced"): "an edit",
+			file("kept"): renderedV1(t, kept), file("mine"): mine, file("behind"): renderedV1(t, behind), file("gone"): "",
+			file("displaced"): "an edit",
 		} {
 			if got := f.read(name); got != want {
 				t.Errorf("%s is %q, want %q", name, got, want)
@@ -209,7 +258,11 @@ func TestADamagedTreeOfTheFirstFormatIsNotTakenOver(t *testing.T) {
 	if err := os.Remove(filepath.Join(f.root, filepath.FromSlash(statePath))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(f.root, Options{Resources: layoutV1}); !errors.Is(err, journal.ErrDamaged) || !strings.Contains(err.Error(), "state is missing") {
+	if _, err := Open(
+		f.root,
+		Options{Resources: layoutV1},
+	); !errors.Is(err, journal.ErrDamaged) ||
+		!strings.Contains(err.Error(), "state is missing") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -137,7 +137,8 @@ var (
 	// ErrLockLost is a failure of a journal whose lock file was removed or replaced
 	// while it was open: another process may have opened the directory since. It lasts
 	// until the journal is opened again.
-	ErrLockLost = errors.New("its lock file was removed or replaced, and another process may be using the directory: stop all of them and start one")
+	ErrLockLost = errors.New("its lock file was removed or replaced, and another process may be using the directory: stop all of them and " +
+		"start one")
 	// ErrUnresponsive is what Err returns while the file system of a journal does not
 	// answer. Nothing has failed yet.
 	ErrUnresponsive = errors.New("the file system does not answer")

@@ -27,7 +27,13 @@ func runConditionalWrites(t *testing.T, open OpenBackend, traits Traits) {
 	}
 	if traits.NoConditionalWrites {
 		s := openPods(t, open, Needs{})
-		if err := s.Interface.(store.ConditionalWriter).CreateIf(t.Context(), podKey("ns", "a"), &example.Pod{}, nil, store.Unchanged{Since: s.listed(t)}); err == nil {
+		if err := s.Interface.(store.ConditionalWriter).CreateIf(
+			t.Context(),
+			podKey("ns", "a"),
+			&example.Pod{},
+			nil,
+			store.Unchanged{Since: s.listed(t)},
+		); err == nil {
 			t.Error("it succeeded, which the traits deny")
 		}
 		if err := s.Get(t.Context(), podKey("ns", "a"), storage.GetOptions{}, &example.Pod{}); !storage.IsNotFound(err) {
@@ -78,10 +84,18 @@ func createAlone(t *testing.T, s *pods) {
 	// Neither writes of other resources count, nor updates, nor deletes.
 	since := s.listed(t)
 	s.increaseRevision(ctx, t)
-	if err := conditional.GuaranteedUpdate(ctx, podKey("ns", "a"), got, false, nil, storage.SimpleUpdate(func(pod runtime.Object) (runtime.Object, error) {
-		pod.(*example.Pod).Labels = map[string]string{"changed": "yes"}
-		return pod, nil
-	}), nil); err != nil {
+	if err := conditional.GuaranteedUpdate(
+		ctx,
+		podKey("ns", "a"),
+		got,
+		false,
+		nil,
+		storage.SimpleUpdate(func(pod runtime.Object) (runtime.Object, error) {
+			pod.(*example.Pod).Labels = map[string]string{"changed": "yes"}
+			return pod, nil
+		}),
+		nil,
+	); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := create("b", since); err != nil {
@@ -109,7 +123,16 @@ func createAlone(t *testing.T, s *pods) {
 	}
 	versioned := &example.Pod{}
 	versioned.ResourceVersion = "7"
-	if err := conditional.CreateIf(ctx, podKey("ns", "f"), versioned, nil, store.Unchanged{Since: s.listed(t)}); !errors.Is(err, storage.ErrResourceVersionSetOnCreate) {
+	if err := conditional.CreateIf(
+		ctx,
+		podKey("ns", "f"),
+		versioned,
+		nil,
+		store.Unchanged{Since: s.listed(t)},
+	); !errors.Is(
+		err,
+		storage.ErrResourceVersionSetOnCreate,
+	) {
 		t.Errorf("a create with a resource version: %v", err)
 	}
 	ended, end := context.WithCancel(ctx)
@@ -146,7 +169,13 @@ func updateAlone(t *testing.T, s *pods) {
 		t.Fatal(err)
 	}
 	got := &example.Pod{}
-	if err := conditional.Get(ctx, podKey("ns", "a"), storage.GetOptions{}, got); err != nil || got.Labels["changed"] != "1" || got.ResourceVersion != first.ResourceVersion || revisionOf(t, first) <= since {
+	if err := conditional.Get(
+		ctx,
+		podKey("ns", "a"),
+		storage.GetOptions{},
+		got,
+	); err != nil || got.Labels["changed"] != "1" || got.ResourceVersion != first.ResourceVersion ||
+		revisionOf(t, first) <= since {
 		t.Errorf("reads back %v at revision %s, not that of %s: %v", got.Labels, got.ResourceVersion, first.ResourceVersion, err)
 	}
 	s.checkStored(ctx, t, podKey("ns", "a"))
@@ -169,10 +198,18 @@ func updateAlone(t *testing.T, s *pods) {
 		t.Errorf("an update after a create: %v, want ErrConcurrentWrite", err)
 	}
 	since = s.listed(t)
-	if err := conditional.GuaranteedUpdate(ctx, podKey("ns", "c"), got, false, nil, storage.SimpleUpdate(func(pod runtime.Object) (runtime.Object, error) {
-		pod.(*example.Pod).Labels = map[string]string{"changed": "3"}
-		return pod, nil
-	}), nil); err != nil {
+	if err := conditional.GuaranteedUpdate(
+		ctx,
+		podKey("ns", "c"),
+		got,
+		false,
+		nil,
+		storage.SimpleUpdate(func(pod runtime.Object) (runtime.Object, error) {
+			pod.(*example.Pod).Labels = map[string]string{"changed": "3"}
+			return pod, nil
+		}),
+		nil,
+	); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := update("b", "2", since); !errors.Is(err, store.ErrConcurrentWrite) {
@@ -180,7 +217,16 @@ func updateAlone(t *testing.T, s *pods) {
 	}
 	other := &example.Pod{}
 	other.Namespace, other.Name = "ns", "e"
-	if err := conditional.CreateIf(ctx, podKey("ns", "e"), other, nil, store.Unchanged{Since: since, Updates: true}); !errors.Is(err, store.ErrConcurrentWrite) {
+	if err := conditional.CreateIf(
+		ctx,
+		podKey("ns", "e"),
+		other,
+		nil,
+		store.Unchanged{Since: since, Updates: true},
+	); !errors.Is(
+		err,
+		store.ErrConcurrentWrite,
+	) {
 		t.Errorf("a create after an update: %v, want ErrConcurrentWrite", err)
 	}
 	if err := conditional.Get(ctx, podKey("ns", "b"), storage.GetOptions{}, got); err != nil || got.Labels != nil {
@@ -193,22 +239,48 @@ func updateAlone(t *testing.T, s *pods) {
 	if err := conditional.UpdateIf(ctx, podKey("ns", "b"), got, wrong, labelled("4", s.listed(t))); !storage.IsInvalidObj(err) {
 		t.Errorf("an update with a wrong precondition: %v", err)
 	}
-	if err := conditional.UpdateIf(ctx, podKey("ns", "b"), got, nil, func(pod runtime.Object, _ storage.ResponseMeta) (runtime.Object, uint64, error) {
-		if err := conditional.GuaranteedUpdate(ctx, podKey("ns", "b"), &example.Pod{}, false, nil, storage.SimpleUpdate(func(pod runtime.Object) (runtime.Object, error) {
-			pod.(*example.Pod).Labels = map[string]string{"changed": "meanwhile"}
-			return pod, nil
-		}), nil); err != nil {
-			t.Error(err)
-		}
-		pod.(*example.Pod).Labels = map[string]string{"changed": "5"}
-		return pod, s.listed(t), nil
-	}); !errors.Is(err, store.ErrConcurrentWrite) {
+	if err := conditional.UpdateIf(
+		ctx,
+		podKey("ns", "b"),
+		got,
+		nil,
+		func(pod runtime.Object, _ storage.ResponseMeta) (runtime.Object, uint64, error) {
+			if err := conditional.GuaranteedUpdate(
+				ctx,
+				podKey("ns", "b"),
+				&example.Pod{},
+				false,
+				nil,
+				storage.SimpleUpdate(func(pod runtime.Object) (runtime.Object, error) {
+					pod.(*example.Pod).Labels = map[string]string{"changed": "meanwhile"}
+					return pod, nil
+				}),
+				nil,
+			); err != nil {
+				t.Error(err)
+			}
+			pod.(*example.Pod).Labels = map[string]string{"changed": "5"}
+			return pod, s.listed(t), nil
+		},
+	); !errors.Is(
+		err,
+		store.ErrConcurrentWrite,
+	) {
 		t.Errorf("an update of what has changed since it was read: %v, want ErrConcurrentWrite", err)
 	}
 	refusal := errors.New("no")
-	if err := conditional.UpdateIf(ctx, podKey("ns", "b"), got, nil, func(runtime.Object, storage.ResponseMeta) (runtime.Object, uint64, error) {
-		return nil, 0, refusal
-	}); !errors.Is(err, refusal) {
+	if err := conditional.UpdateIf(
+		ctx,
+		podKey("ns", "b"),
+		got,
+		nil,
+		func(runtime.Object, storage.ResponseMeta) (runtime.Object, uint64, error) {
+			return nil, 0, refusal
+		},
+	); !errors.Is(
+		err,
+		refusal,
+	) {
 		t.Errorf("an update that its function refuses: %v", err)
 	}
 }
@@ -221,13 +293,23 @@ func updateKeepsTimeToLive(t *testing.T, s *pods) {
 		t.Fatal(err)
 	}
 	updated := &example.Pod{}
-	if err := conditional.UpdateIf(t.Context(), key, updated, nil, func(pod runtime.Object, _ storage.ResponseMeta) (runtime.Object, uint64, error) {
-		pod.(*example.Pod).Labels = map[string]string{"changed": "once"}
-		return pod, s.listed(t), nil
-	}); err != nil {
+	if err := conditional.UpdateIf(
+		t.Context(),
+		key,
+		updated,
+		nil,
+		func(pod runtime.Object, _ storage.ResponseMeta) (runtime.Object, uint64, error) {
+			pod.(*example.Pod).Labels = map[string]string{"changed": "once"}
+			return pod, s.listed(t), nil
+		},
+	); err != nil {
 		t.Fatal(err)
 	}
-	w, err := conditional.Watch(t.Context(), key, storage.ListOptions{ResourceVersion: updated.ResourceVersion, Predicate: storage.Everything})
+	w, err := conditional.Watch(
+		t.Context(),
+		key,
+		storage.ListOptions{ResourceVersion: updated.ResourceVersion, Predicate: storage.Everything},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,10 +337,16 @@ func tenInAll(t *testing.T, s *pods) {
 	}
 	tenOfFifty(t, conditional, labels, func(i int, since uint64) error {
 		key, _ := ithPod(i)
-		return conditional.UpdateIf(t.Context(), key, &example.Pod{}, nil, func(pod runtime.Object, _ storage.ResponseMeta) (runtime.Object, uint64, error) {
-			pod.(*example.Pod).Labels = map[string]string{"has": "one"}
-			return pod, since, nil
-		})
+		return conditional.UpdateIf(
+			t.Context(),
+			key,
+			&example.Pod{},
+			nil,
+			func(pod runtime.Object, _ storage.ResponseMeta) (runtime.Object, uint64, error) {
+				pod.(*example.Pod).Labels = map[string]string{"has": "one"}
+				return pod, since, nil
+			},
+		)
 	})
 }
 

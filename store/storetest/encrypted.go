@@ -42,7 +42,9 @@ func Encrypted(open OpenBackend, cipher value.Transformer) OpenBackend {
 
 // WithoutSizes says which functions of the suite do not apply to backends that
 // encrypt.
-var WithoutSizes = map[string]string{"RunTestStats": "it reckons the bytes that are stored, and does not know of those that encryption adds"}
+var WithoutSizes = map[string]string{
+	"RunTestStats": "it reckons the bytes that are stored, and does not know of those that encryption adds",
+}
 
 type encrypted struct {
 	Backend

@@ -146,7 +146,8 @@ func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 		{"lost updates", func(s storage.Interface) storage.Interface { return &lostUpdates{broken{Interface: s}} }, "no order"},
 		{"torn lists", func(s storage.Interface) storage.Interface { return &tornLists{broken{Interface: s}} }, "the events make that"},
 		{"deletions that did not happen", func(s storage.Interface) storage.Interface { return &emptyDeletes{broken{Interface: s}} }, "told"},
-		{"watches that leave out events", func(s storage.Interface) storage.Interface { return &badWatches{broken{Interface: s}, false} }, "event"},
+		{"watches that leave out events", func(s storage.Interface) storage.Interface { return &badWatches{broken{Interface: s}, false} },
+			"event"},
 		{"watches that go back", func(s storage.Interface) storage.Interface { return &badWatches{broken{Interface: s}, true} }, "event"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -413,7 +413,11 @@ type failingCodec struct {
 }
 
 // Decode implements runtime.Decoder.
-func (c *failingCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (c *failingCodec) Decode(
+	data []byte,
+	defaults *schema.GroupVersionKind,
+	into runtime.Object,
+) (runtime.Object, *schema.GroupVersionKind, error) {
 	if c.failing.Load() {
 		return nil, nil, errCorrupt
 	}

@@ -35,7 +35,15 @@ func CheckValues(t *testing.T, backend store.Backend, pods storage.Interface) {
 		}
 		if i%400 == 7 { // neither updates nor deletions leave traces
 			if created = touch(t, pods, pod.Name); i > 700 {
-				err := pods.Delete(t.Context(), podKey("ns", pod.Name), &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{})
+				err := pods.Delete(
+					t.Context(),
+					podKey("ns", pod.Name),
+					&example.Pod{},
+					nil,
+					storage.ValidateAllObjectFunc,
+					nil,
+					storage.DeleteOptions{},
+				)
 				if err != nil {
 					t.Fatal(err)
 				}

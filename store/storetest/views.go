@@ -25,7 +25,11 @@ func runViews(t *testing.T, open OpenBackend) {
 			t.Fatal(err)
 		}
 		testwait.NoError(t, "the storage is ready", func(context.Context) error { return views[i].ReadinessCheck() })
-		if watches[i], err = views[i].Watch(t.Context(), "/pods", storage.ListOptions{Recursive: true, Predicate: storage.Everything}); err != nil {
+		if watches[i], err = views[i].Watch(
+			t.Context(),
+			"/pods",
+			storage.ListOptions{Recursive: true, Predicate: storage.Everything},
+		); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(watches[i].Stop)

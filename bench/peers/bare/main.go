@@ -126,7 +126,9 @@ const most = 4096
 func newServer(objects int) *server {
 	o := sample()
 	item := encode(o)
-	list := append(make([]byte, 0, (len(item)+1)*objects+64), `{"kind":"FlunderList","apiVersion":"wardle.example.com/v1alpha1","metadata":{"resourceVersion":"1"},"items":[`...)
+	list := append(
+		make([]byte, 0, (len(item)+1)*objects+64),
+		`{"kind":"FlunderList","apiVersion":"wardle.example.com/v1alpha1","metadata":{"resourceVersion":"1"},"items":[`...)
 	for i := range objects {
 		if i > 0 {
 			list = append(list, ',')
@@ -143,9 +145,23 @@ func sample() *flunder {
 	m.Name, m.Namespace, m.UID, m.ResourceVersion = "sample", "requests", "00000000-0000-0000-0000-000000000000", "1"
 	m.Generation, m.CreationTimestamp = 1, "2026-01-01T00:00:00Z"
 	m.Labels = map[string]string{"app": "web", "tier": "front", "group": "group-00"}
-	m.Annotations = map[string]string{"example.com/sequence": "00000000", "example.com/note": strings.Repeat("image replicas template container port env value limit request ", 4)}
-	m.ManagedFields = []managed{{Manager: "annex-bench-peers", Operation: "Update", APIVersion: "wardle.example.com/v1alpha1", Time: "2026-01-01T00:00:00Z", FieldsType: "FieldsV1",
-		FieldsV1: json.RawMessage(`{"f:metadata":{"f:annotations":{".":{},"f:example.com/note":{},"f:example.com/sequence":{}},"f:labels":{".":{},"f:app":{},"f:group":{},"f:tier":{}}},"f:spec":{"f:reference":{},"f:referenceType":{}}}`)}}
+	m.Annotations = map[string]string{
+		"example.com/sequence": "00000000",
+		"example.com/note":     strings.Repeat("image replicas template container port env value limit request ", 4),
+	}
+	m.ManagedFields = []managed{
+		{
+			Manager:    "annex-bench-peers",
+			Operation:  "Update",
+			APIVersion: "wardle.example.com/v1alpha1",
+			Time:       "2026-01-01T00:00:00Z",
+			FieldsType: "FieldsV1",
+			FieldsV1: json.RawMessage(
+				`{"f:metadata":{"f:annotations":{".":{},"f:example.com/note":{},"f:example.com/sequence":{}},` +
+					`"f:labels":{".":{},"f:app":{},"f:group":{},"f:tier":{}}},"f:spec":{"f:reference":{},"f:referenceType":{}}}`,
+			),
+		},
+	}
 	o.Spec.Reference, o.Spec.ReferenceType = "another-flunder", "Flunder"
 	return o
 }

@@ -37,7 +37,12 @@ func TestTheServerAnswersAsTheMeasuredOnesDo(t *testing.T) {
 	if code, list := send("GET", "/flunders", ""); code != 200 || strings.Count(list, `"uid":"`) != 3 {
 		t.Errorf("a list: %d %s", code, list)
 	}
-	if code, text := send("POST", "/flunders", `{"metadata":{"name":"one","annotations":{"example.com/sequence":"7"}}}`); code != 201 || !strings.Contains(text, `"name":"one"`) || !strings.Contains(text, `"example.com/sequence":"7"`) {
+	if code, text := send(
+		"POST",
+		"/flunders",
+		`{"metadata":{"name":"one","annotations":{"example.com/sequence":"7"}}}`,
+	); code != 201 || !strings.Contains(text, `"name":"one"`) ||
+		!strings.Contains(text, `"example.com/sequence":"7"`) {
 		t.Errorf("a create: %d %s", code, text)
 	}
 	for _, patch := range []string{
@@ -67,7 +72,11 @@ func TestAWatchGetsEveryChangeInOrder(t *testing.T) {
 	const changes = 100
 	go func() {
 		for i := range changes {
-			r, _ := http.NewRequest(http.MethodPatch, s.URL+"/flunders/one", strings.NewReader(fmt.Sprintf(`{"metadata":{"annotations":{"example.com/sequence":"%d"}}}`, i)))
+			r, _ := http.NewRequest(
+				http.MethodPatch,
+				s.URL+"/flunders/one",
+				strings.NewReader(fmt.Sprintf(`{"metadata":{"annotations":{"example.com/sequence":"%d"}}}`, i)),
+			)
 			if answer, err := s.Client().Do(r); err == nil {
 				answer.Body.Close()
 			}
@@ -151,7 +160,11 @@ func TestALogThatCannotBeCreated(t *testing.T) {
 }
 
 func TestACertificateThatIsMissing(t *testing.T) {
-	if err := run(t.Context(), []string{"-cert", "no-such-file", "-key", "no-such-file"}); err == nil || !strings.Contains(err.Error(), "read the certificate") {
+	if err := run(
+		t.Context(),
+		[]string{"-cert", "no-such-file", "-key", "no-such-file"},
+	); err == nil ||
+		!strings.Contains(err.Error(), "read the certificate") {
 		t.Error(err)
 	}
 }

@@ -33,7 +33,8 @@ func (f *callFlags) add(cmd *cobra.Command, action bool) {
 	if !action {
 		return
 	}
-	cmd.Flags().StringVarP(&f.file, "filename", "f", "", "of an action: a file with the body, as YAML or JSON; - is standard input. Flags of fields go before what it says")
+	cmd.Flags().StringVarP(&f.file, "filename", "f", "", "of an action: a file with the body, as YAML or JSON; - is standard input. Flags "+
+		"of fields go before what it says")
 	cmd.Flags().StringVar(&f.dryRun, "dry-run", "none", "of an action: none, or server: the server decides as it would, and stores nothing")
 	cmd.Flags().BoolVar(&f.wait, "wait", true, "of an action whose answer is an operation: wait for its end, and exit as it does")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "how long to wait for the end of an operation, which goes on; 0 is as long as it takes")
@@ -112,7 +113,13 @@ func (p *plugin) newCallOf(r resource, sub subresource) *cobra.Command {
 	}
 	cmd.Use = fmt.Sprintf("%s %s/NAME", sub.name, r.Resource)
 	title := "Fields of " + sub.kind.Kind
-	cmd.Long = fmt.Sprintf("Calls the action %s of %s. Its fields are of %s, in %s.", sub.name, r.full(), sub.kind.Kind, sub.kind.GroupVersion())
+	cmd.Long = fmt.Sprintf(
+		"Calls the action %s of %s. Its fields are of %s, in %s.",
+		sub.name,
+		r.full(),
+		sub.kind.Kind,
+		sub.kind.GroupVersion(),
+	)
 	if sub.role == roleView {
 		title, cmd.Long = "Options", fmt.Sprintf("Reads the view %s of %s.", sub.name, r.full())
 	}
@@ -196,7 +203,8 @@ func (p *plugin) act(ctx context.Context, o object, sub subresource, f fields, g
 		return err
 	}
 	started := new(unstructured.Unstructured)
-	if json.Unmarshal(answer, &started.Object) != nil || started.GetKind() != operationKind || given.dryRun == "server" || isCancelled(started) {
+	if json.Unmarshal(answer, &started.Object) != nil || started.GetKind() != operationKind || given.dryRun == "server" ||
+		isCancelled(started) {
 		return printer.print(answer, summary)
 	}
 	operation, err := p.operationOf(started)

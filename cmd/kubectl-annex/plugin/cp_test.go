@@ -20,16 +20,19 @@ func TestACopyStaysBelowItsDestination(t *testing.T) {
 		refused bool
 		files   []string
 	}{
-		"a file":                            {"x", []tar.Header{{Name: "x", Typeflag: tar.TypeReg}}, false, []string{"to"}},
-		"a folder":                          {"x", []tar.Header{{Name: "x/", Typeflag: tar.TypeDir}, {Name: "x/y", Typeflag: tar.TypeReg}}, false, []string{"to/y"}},
-		"all of a folder":                   {".", []tar.Header{{Name: "./", Typeflag: tar.TypeDir}, {Name: "./y", Typeflag: tar.TypeReg}}, false, []string{"to/y"}},
-		"a path that leads out":             {"x", []tar.Header{{Name: "x/../../evil", Typeflag: tar.TypeReg}}, true, nil},
-		"one that comes back":               {"x", []tar.Header{{Name: "x/../x", Typeflag: tar.TypeReg}}, true, nil},
-		"out of all of a folder":            {".", []tar.Header{{Name: "../evil", Typeflag: tar.TypeReg}}, true, nil},
-		"a path from the root":              {".", []tar.Header{{Name: "/evil", Typeflag: tar.TypeReg}}, true, nil},
-		"another name":                      {"x", []tar.Header{{Name: "y", Typeflag: tar.TypeReg}}, true, nil},
-		"a name that only begins":           {"x", []tar.Header{{Name: "xy", Typeflag: tar.TypeReg}}, true, nil},
-		"a file by two names":               {"x", []tar.Header{{Name: "x/a", Typeflag: tar.TypeReg}, {Name: "x/b", Typeflag: tar.TypeLink, Linkname: "x/a"}}, false, []string{"to/a", "to/b"}},
+		"a file": {"x", []tar.Header{{Name: "x", Typeflag: tar.TypeReg}}, false, []string{"to"}},
+		"a folder": {"x", []tar.Header{{Name: "x/", Typeflag: tar.TypeDir}, {Name: "x/y", Typeflag: tar.TypeReg}},
+			false, []string{"to/y"}},
+		"all of a folder": {".", []tar.Header{{Name: "./", Typeflag: tar.TypeDir}, {Name: "./y", Typeflag: tar.TypeReg}},
+			false, []string{"to/y"}},
+		"a path that leads out":   {"x", []tar.Header{{Name: "x/../../evil", Typeflag: tar.TypeReg}}, true, nil},
+		"one that comes back":     {"x", []tar.Header{{Name: "x/../x", Typeflag: tar.TypeReg}}, true, nil},
+		"out of all of a folder":  {".", []tar.Header{{Name: "../evil", Typeflag: tar.TypeReg}}, true, nil},
+		"a path from the root":    {".", []tar.Header{{Name: "/evil", Typeflag: tar.TypeReg}}, true, nil},
+		"another name":            {"x", []tar.Header{{Name: "y", Typeflag: tar.TypeReg}}, true, nil},
+		"a name that only begins": {"x", []tar.Header{{Name: "xy", Typeflag: tar.TypeReg}}, true, nil},
+		"a file by two names": {"x", []tar.Header{{Name: "x/a", Typeflag: tar.TypeReg},
+			{Name: "x/b", Typeflag: tar.TypeLink, Linkname: "x/a"}}, false, []string{"to/a", "to/b"}},
 		"another name of one elsewhere":     {"x", []tar.Header{{Name: "x/b", Typeflag: tar.TypeLink, Linkname: "../evil"}}, true, nil},
 		"another name of one from the root": {"x", []tar.Header{{Name: "x/b", Typeflag: tar.TypeLink, Linkname: "/etc/passwd"}}, true, nil},
 		"through a link that is sent": {"x", []tar.Header{
@@ -82,13 +85,18 @@ func TestACopyIsWrittenToFilesAndFoldersOnly(t *testing.T) {
 		"a link to a folder elsewhere": {tar.Header{Name: "x/there/evil"}, func(work string) error {
 			return os.Symlink(filepath.Join(work, "..", "other"), filepath.Join(work, "to", "there"))
 		}},
-		"a link to a folder beside it": {tar.Header{Name: "x/there/evil"}, func(work string) error { return os.Symlink("../beside", filepath.Join(work, "to", "there")) }},
-		"a link to a file beside it":   {tar.Header{Name: "x/there"}, func(work string) error { return os.Symlink("../beside/file", filepath.Join(work, "to", "there")) }},
-		"a link to what is not there":  {tar.Header{Name: "x/there"}, func(work string) error { return os.Symlink("../beside/new", filepath.Join(work, "to", "there")) }},
-		"a pipe":                       {tar.Header{Name: "x/there"}, func(work string) error { return exec.Command("mkfifo", filepath.Join(work, "to", "there")).Run() }},
-		"another name of what a link leads to": {tar.Header{Name: "x/new", Typeflag: tar.TypeLink, Linkname: "x/there/file"}, func(work string) error {
-			return os.Symlink("../beside", filepath.Join(work, "to", "there"))
-		}},
+		"a link to a folder beside it": {tar.Header{Name: "x/there/evil"},
+			func(work string) error { return os.Symlink("../beside", filepath.Join(work, "to", "there")) }},
+		"a link to a file beside it": {tar.Header{Name: "x/there"},
+			func(work string) error { return os.Symlink("../beside/file", filepath.Join(work, "to", "there")) }},
+		"a link to what is not there": {tar.Header{Name: "x/there"},
+			func(work string) error { return os.Symlink("../beside/new", filepath.Join(work, "to", "there")) }},
+		"a pipe": {tar.Header{Name: "x/there"},
+			func(work string) error { return exec.Command("mkfifo", filepath.Join(work, "to", "there")).Run() }},
+		"another name of what a link leads to": {tar.Header{Name: "x/new", Typeflag: tar.TypeLink, Linkname: "x/there/file"},
+			func(work string) error {
+				return os.Symlink("../beside", filepath.Join(work, "to", "there"))
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -112,7 +120,13 @@ func TestACopyIsWrittenToFilesAndFoldersOnly(t *testing.T) {
 				t.Fatal(err)
 			}
 			archive.Close()
-			if err := newPlugin(Options{}, IOStreams{ErrOut: &bytes.Buffer{}}).unpack(&sent, "x", filepath.Join(work, "to")); !errors.Is(err, errLink) {
+			if err := newPlugin(
+				Options{},
+				IOStreams{ErrOut: &bytes.Buffer{}},
+			).unpack(&sent, "x", filepath.Join(work, "to")); !errors.Is(
+				err,
+				errLink,
+			) {
 				t.Errorf("it is not refused: %v", err)
 			}
 			kept, err := os.ReadFile(filepath.Join(work, "beside", "file"))

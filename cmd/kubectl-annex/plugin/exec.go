@@ -102,7 +102,17 @@ func (p *plugin) stream(ctx context.Context, o object, wanted role, command []st
 }
 
 // execute runs a command in an object, or attaches to it, with these streams, each of which may be nil.
-func (p *plugin) execute(ctx context.Context, o object, wanted role, command []string, container string, tty bool, sizes remotecommand.TerminalSizeQueue, in io.Reader, out, errOut io.Writer) error {
+func (p *plugin) execute(
+	ctx context.Context,
+	o object,
+	wanted role,
+	command []string,
+	container string,
+	tty bool,
+	sizes remotecommand.TerminalSizeQueue,
+	in io.Reader,
+	out, errOut io.Writer,
+) error {
 	config, err := p.config.ToRESTConfig()
 	if err != nil {
 		return err

@@ -132,7 +132,9 @@ func (p *plugin) selectedLogs(cmd *cobra.Command, words []string, given logsFlag
 			return err
 		}
 	}
-	list, err := client.Resource(r.GroupVersionResource).Namespace(namespace).List(cmd.Context(), metav1.ListOptions{LabelSelector: given.selector})
+	list, err := client.Resource(r.GroupVersionResource).
+		Namespace(namespace).
+		List(cmd.Context(), metav1.ListOptions{LabelSelector: given.selector})
 	if err != nil {
 		return err
 	}

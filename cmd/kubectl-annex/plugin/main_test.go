@@ -59,6 +59,9 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 // The flags of the page are those of the plugin.
 func TestReference(t *testing.T) {
 	t.Parallel()
-	reference := clidoc.Reference{Pages: []string{"../../../docs/reference/kubectl-annex.md"}, By: "UPDATE=1 go -C cmd/kubectl-annex test -run Reference ./plugin"}
+	reference := clidoc.Reference{
+		Pages: []string{"../../../docs/reference/kubectl-annex.md"},
+		By:    "UPDATE=1 go -C cmd/kubectl-annex test -run Reference ./plugin",
+	}
 	reference.Check(t, newPlugin(Options{}, IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}).root())
 }

@@ -63,7 +63,12 @@ func isCancelled(operation *unstructured.Unstructured) bool {
 
 // follow shows the progress of an operation until it has ended, and returns it as it is then. now is how
 // it was just seen. timeout 0 is none.
-func (p *plugin) follow(ctx context.Context, o object, now *unstructured.Unstructured, timeout time.Duration) (*unstructured.Unstructured, error) {
+func (p *plugin) follow(
+	ctx context.Context,
+	o object,
+	now *unstructured.Unstructured,
+	timeout time.Duration,
+) (*unstructured.Unstructured, error) {
 	config, err := p.config.ToRESTConfig()
 	if err != nil {
 		return nil, err
@@ -106,7 +111,13 @@ func (p *plugin) inNamespace(o object) string {
 
 // untilOver returns the operation when it is over. now is how it was just seen. A watch that ends, or a server
 // that is away for a while, is no reason to stop.
-func untilOver(ctx context.Context, client dynamic.ResourceInterface, o object, now *unstructured.Unstructured, show func(*unstructured.Unstructured)) (*unstructured.Unstructured, error) {
+func untilOver(
+	ctx context.Context,
+	client dynamic.ResourceInterface,
+	o object,
+	now *unstructured.Unstructured,
+	show func(*unstructured.Unstructured),
+) (*unstructured.Unstructured, error) {
 	for {
 		show(now)
 		if isOver(now) {
@@ -149,7 +160,13 @@ func pause(ctx context.Context) error {
 
 // watched follows a watch of the operation until it is over or the watch ends, and returns it as it was seen
 // last.
-func watched(ctx context.Context, client dynamic.ResourceInterface, o object, now *unstructured.Unstructured, show func(*unstructured.Unstructured)) (*unstructured.Unstructured, error) {
+func watched(
+	ctx context.Context,
+	client dynamic.ResourceInterface,
+	o object,
+	now *unstructured.Unstructured,
+	show func(*unstructured.Unstructured),
+) (*unstructured.Unstructured, error) {
 	w, err := client.Watch(ctx, metav1.ListOptions{
 		FieldSelector:   "metadata.name=" + o.name,
 		ResourceVersion: now.GetResourceVersion(),

@@ -25,7 +25,12 @@ type factory struct {
 }
 
 func (f *factory) operation(status string) string {
-	return fmt.Sprintf(`{"kind":"Operation","apiVersion":"works.example.com/v1","metadata":{"name":"build-x","namespace":"default","uid":"u","resourceVersion":"%d"},"status":%s}`, f.seen+1, status)
+	return fmt.Sprintf(
+		`{"kind":"Operation","apiVersion":"works.example.com/v1","metadata":{"name":"build-x",`+
+			`"namespace":"default","uid":"u","resourceVersion":"%d"},"status":%s}`,
+		f.seen+1,
+		status,
+	)
 }
 
 func (f *factory) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -37,7 +42,12 @@ func (f *factory) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case at == "/api":
 		fmt.Fprint(w, `{"kind":"APIVersions","versions":[]}`)
 	case at == "/apis":
-		fmt.Fprint(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"works.example.com","versions":[{"groupVersion":"works.example.com/v1","version":"v1"}],"preferredVersion":{"groupVersion":"works.example.com/v1","version":"v1"}}]}`)
+		fmt.Fprint(
+			w,
+			`{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"works.example.com",`+
+				`"versions":[{"groupVersion":"works.example.com/v1","version":"v1"}],"preferredVersion":{"groupVersion":"works.example.com/v1",`+
+				`"version":"v1"}}]}`,
+		)
 	case at == "/apis/works.example.com/v1":
 		fmt.Fprint(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"works.example.com/v1","resources":[
 			{"name":"plants","singularName":"plant","namespaced":true,"kind":"Plant","verbs":["get","list","watch"]},
@@ -76,7 +86,9 @@ func (f *factory) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, f.operation(f.statuses[f.seen]))
 	default:
 		w.WriteHeader(http.StatusNotFound)
-		_ = json.NewEncoder(w).Encode(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound", "message": at + " is not there"})
+		_ = json.NewEncoder(w).
+			Encode(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound", "message": at +
+				" is not there"})
 	}
 }
 
@@ -139,28 +151,36 @@ func TestTheOutcomeOfAnOperationIsTheExitCode(t *testing.T) {
 		out      string
 		errOut   string // at its end
 	}{
-		"a failed action":       {"build plant/x", []string{pending, failed}, 1, "", "error: operation.works.example.com/build-x failed: no space\nThe end of its log:\n  one\n  two\n"},
-		"a cancelled one":       {"build plant/x", []string{half, `{"phase":"Cancelled","message":"by a user"}`}, 1, "", "error: operation.works.example.com/build-x was cancelled: by a user\n"},
-		"over at once":          {"build plant/x", []string{done}, 0, "digest: sha256:1\n", "build-x Succeeded\n"},
-		"without result":        {"build plant/x", []string{`{"phase":"Succeeded"}`}, 0, "plant.works.example.com/x build: done\n", "build-x Succeeded\n"},
-		"as JSON":               {"build plant/x -o jsonpath={.digest}", []string{half, done}, 0, "sha256:1", "build-x Succeeded\n"},
-		"not waited for":        {"build plant/x --wait=false -o name", []string{pending}, 0, "operation.works.example.com/build-x\n", ""},
-		"only said":             {"build plant/x --wait=false", []string{pending}, 0, "operation.works.example.com/build-x started\n", ""},
-		"wait":                  {"wait operation/build-x", []string{half, done}, 0, "", "build-x Succeeded\n"},
-		"wait for a failed one": {"wait operation build-x", []string{half, failed}, 1, "", "failed: no space\nThe end of its log:\n  one\n  two\n"},
-		"wait too long": {"wait operation/build-x --timeout=50ms", []string{half}, 1, "", `operation.works.example.com/build-x goes on. To follow or cancel it:
+		"a failed action": {"build plant/x", []string{pending, failed}, 1, "", "error: operation.works.example.com/build-x failed: no " +
+			"space\nThe end of its log:\n  one\n  two\n"},
+		"a cancelled one": {"build plant/x", []string{half, `{"phase":"Cancelled","message":"by a user"}`}, 1, "",
+			"error: operation.works.example.com/build-x was cancelled: by a user\n"},
+		"over at once": {"build plant/x", []string{done}, 0, "digest: sha256:1\n", "build-x Succeeded\n"},
+		"without result": {"build plant/x", []string{`{"phase":"Succeeded"}`}, 0, "plant.works.example.com/x build: done\n",
+			"build-x Succeeded\n"},
+		"as JSON":        {"build plant/x -o jsonpath={.digest}", []string{half, done}, 0, "sha256:1", "build-x Succeeded\n"},
+		"not waited for": {"build plant/x --wait=false -o name", []string{pending}, 0, "operation.works.example.com/build-x\n", ""},
+		"only said":      {"build plant/x --wait=false", []string{pending}, 0, "operation.works.example.com/build-x started\n", ""},
+		"wait":           {"wait operation/build-x", []string{half, done}, 0, "", "build-x Succeeded\n"},
+		"wait for a failed one": {"wait operation build-x", []string{half, failed}, 1, "", "failed: no space\nThe end of its log:\n  " +
+			"one\n  two\n"},
+		"wait too long": {"wait operation/build-x --timeout=50ms", []string{half}, 1, "",
+			`operation.works.example.com/build-x goes on. To follow or cancel it:
   kubectl annex wait operations.works.example.com/build-x -n default
   kubectl annex cancel operations.works.example.com/build-x -n default
 error: operation.works.example.com/build-x has not ended after 50ms
 `},
-		"an action too long":                   {"build plant/x --timeout=50ms", []string{half}, 1, "", "has not ended after 50ms\n"},
-		"cancel":                               {"cancel operation/build-x", []string{half}, 0, "operation.works.example.com/build-x cancel: done\n", ""},
-		"retry":                                {"retry operation/build-x", []string{pending, done}, 0, "digest: sha256:1\n", "build-x Succeeded\n"},
-		"an action by the name of a verb":      {"call logs plant/x", []string{half}, 0, "three logs\n", ""},
-		"a verb by the name of an action":      {"logs plant/x", []string{half}, 2, "", "error: logs of plants.works.example.com is a subresource of another form: kubectl annex call logs\nSee kubectl annex --help.\n"},
-		"an action of a kind by a verb's name": {"call logs operation/x", []string{half}, 2, "", "error: operations.works.example.com have no logs: plants.works.example.com have\nSee kubectl annex --help.\n"},
-		"one that is gone":                     {"wait operation/other", []string{half}, 1, "", "is not there\n"},
-		"another kind":                         {"wait plant/x", []string{half}, 2, "", "only operations end\nSee kubectl annex --help.\n"},
+		"an action too long": {"build plant/x --timeout=50ms", []string{half}, 1, "", "has not ended after 50ms\n"},
+		"cancel": {"cancel operation/build-x", []string{half}, 0,
+			"operation.works.example.com/build-x cancel: done\n", ""},
+		"retry":                           {"retry operation/build-x", []string{pending, done}, 0, "digest: sha256:1\n", "build-x Succeeded\n"},
+		"an action by the name of a verb": {"call logs plant/x", []string{half}, 0, "three logs\n", ""},
+		"a verb by the name of an action": {"logs plant/x", []string{half}, 2, "", "error: logs of plants.works.example.com is a " +
+			"subresource of another form: kubectl annex call logs\nSee kubectl annex --help.\n"},
+		"an action of a kind by a verb's name": {"call logs operation/x", []string{half}, 2, "", "error: operations.works.example.com have " +
+			"no logs: plants.works.example.com have\nSee kubectl annex --help.\n"},
+		"one that is gone": {"wait operation/other", []string{half}, 1, "", "is not there\n"},
+		"another kind":     {"wait plant/x", []string{half}, 2, "", "only operations end\nSee kubectl annex --help.\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -178,8 +198,14 @@ func TestAnInterruptTellsHowToGoOn(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var out strings.Builder
 	errOut := &interrupting{at: "Running", cancel: cancel}
-	code := Run(ctx, Options{Name: "works"}, []string{"--kubeconfig=" + kubeconfig, "--cache-dir=" + t.TempDir(), "build", "plant/x"}, IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: errOut})
-	if code != exitInterrupted || !strings.Contains(errOut.String(), "  kubectl works cancel operations.works.example.com/build-x -n default\n") {
+	code := Run(
+		ctx,
+		Options{Name: "works"},
+		[]string{"--kubeconfig=" + kubeconfig, "--cache-dir=" + t.TempDir(), "build", "plant/x"},
+		IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: errOut},
+	)
+	if code != exitInterrupted ||
+		!strings.Contains(errOut.String(), "  kubectl works cancel operations.works.example.com/build-x -n default\n") {
 		t.Errorf("exit code %d, %s", code, errOut)
 	}
 }

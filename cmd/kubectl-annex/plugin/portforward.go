@@ -45,7 +45,9 @@ the same here; with an empty one, as in :80, it is one that is free, which is pr
 			return p.forward(cmd.Context(), o, addresses, words[n:])
 		},
 	}
-	cmd.Flags().StringSliceVar(&addresses, "address", []string{"localhost"}, "the addresses to listen on; localhost is both 127.0.0.1 and ::1, of which one is enough")
+	cmd.Flags().
+		StringSliceVar(&addresses, "address", []string{"localhost"}, "the addresses to listen on; localhost is both 127.0.0.1 and ::1, of "+
+			"which one is enough")
 	return cmd
 }
 
@@ -82,9 +84,13 @@ func (p *plugin) forward(ctx context.Context, o object, addresses, ports []strin
 	if err != nil {
 		return err
 	}
-	dialer := portforward.NewFallbackDialerForStreaming(tunnel, spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, at), func(err error) bool {
-		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
-	})
+	dialer := portforward.NewFallbackDialerForStreaming(
+		tunnel,
+		spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, at),
+		func(err error) bool {
+			return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+		},
+	)
 	forwarder, err := portforward.NewOnAddressesForStreamingWithContext(ctx, dialer, addresses, ports, nil, p.Out, p.ErrOut)
 	if err != nil {
 		return usageError{err}

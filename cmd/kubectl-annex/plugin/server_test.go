@@ -48,9 +48,21 @@ func ofSeveralGroups(only ...string) []resource {
 			metav1.APIResource{Name: "things/log", Kind: "LogOptions", Verbs: metav1.Verbs{"get"}})}
 	}
 	groups := []*metav1.APIGroup{
-		{Name: "a.example.com", Versions: []metav1.GroupVersionForDiscovery{version("a.example.com/v2"), version("a.example.com/v1")}, PreferredVersion: version("a.example.com/v1")},
-		{Name: "b.example.com", Versions: []metav1.GroupVersionForDiscovery{version("b.example.com/v1")}, PreferredVersion: version("b.example.com/v1")},
-		{Name: "c.example.org", Versions: []metav1.GroupVersionForDiscovery{version("c.example.org/v1")}, PreferredVersion: version("c.example.org/v1")},
+		{
+			Name:             "a.example.com",
+			Versions:         []metav1.GroupVersionForDiscovery{version("a.example.com/v2"), version("a.example.com/v1")},
+			PreferredVersion: version("a.example.com/v1"),
+		},
+		{
+			Name:             "b.example.com",
+			Versions:         []metav1.GroupVersionForDiscovery{version("b.example.com/v1")},
+			PreferredVersion: version("b.example.com/v1"),
+		},
+		{
+			Name:             "c.example.org",
+			Versions:         []metav1.GroupVersionForDiscovery{version("c.example.org/v1")},
+			PreferredVersion: version("c.example.org/v1"),
+		},
 	}
 	lists := []*metav1.APIResourceList{
 		things("a.example.com/v2", metav1.APIResource{Name: "others", Kind: "Other"}), things("a.example.com/v1"), things("b.example.com/v1"),
@@ -109,18 +121,27 @@ func TestKindsAreNamedAsWithKubectl(t *testing.T) {
 
 func TestFlagsAreNamedAfterFields(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string]string{"decision": "decision", "maxRetries": "max-retries", "podIP": "pod-ip", "HTTPPort": "http-port", "a_b.c": "a-b-c", "with-dash": "with-dash", "dryRun": "dry-run"} {
+	for name, want := range map[string]string{"decision": "decision", "maxRetries": "max-retries", "podIP": "pod-ip",
+		"HTTPPort": "http-port", "a_b.c": "a-b-c", "with-dash": "with-dash", "dryRun": "dry-run"} {
 		if got := flagName(name); got != want {
 			t.Errorf("%s: --%s, want --%s", name, got, want)
 		}
 	}
-	f := fields{all: []*field{{name: "dryRun", flag: "dry-run", kind: "boolean"}, {name: "size", flag: "size", kind: "integer"}, {name: "labels", flag: "labels", kind: "string", keyed: true}, {name: "ports", flag: "ports", kind: "int-or-string", many: true}}}
+	f := fields{
+		all: []*field{
+			{name: "dryRun", flag: "dry-run", kind: "boolean"},
+			{name: "size", flag: "size", kind: "integer"},
+			{name: "labels", flag: "labels", kind: "string", keyed: true},
+			{name: "ports", flag: "ports", kind: "int-or-string", many: true},
+		},
+	}
 	flags := f.flags(func(name string) bool { return name == "dry-run" })
 	if err := flags.Parse([]string{"--field-dry-run", "--size=3", "--labels=a=b", "--labels=c=", "--ports=80", "--ports=http"}); err != nil {
 		t.Fatal(err)
 	}
 	values := f.values()
-	if values["dryRun"] != true || values["size"] != int64(3) || len(values["labels"].(map[string]any)) != 2 || !slices.Equal(values["ports"].([]any), []any{int64(80), "http"}) {
+	if values["dryRun"] != true || values["size"] != int64(3) || len(values["labels"].(map[string]any)) != 2 ||
+		!slices.Equal(values["ports"].([]any), []any{int64(80), "http"}) {
 		t.Errorf("%v", values)
 	}
 	for _, bad := range []string{"--size=1.5", "--labels=a", "--labels==b", "--field-dry-run=perhaps"} {

@@ -188,8 +188,17 @@ func openShop(t *testing.T) (*rest.Config, string) {
 func writeKubeconfig(t *testing.T, config *rest.Config, file string) {
 	t.Helper()
 	text := clientcmdapi.NewConfig()
-	text.Clusters["shop"] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData, InsecureSkipTLSVerify: config.Insecure, TLSServerName: config.ServerName}
-	text.AuthInfos["admin"] = &clientcmdapi.AuthInfo{Token: config.BearerToken, ClientCertificateData: config.CertData, ClientKeyData: config.KeyData}
+	text.Clusters["shop"] = &clientcmdapi.Cluster{
+		Server:                   config.Host,
+		CertificateAuthorityData: config.CAData,
+		InsecureSkipTLSVerify:    config.Insecure,
+		TLSServerName:            config.ServerName,
+	}
+	text.AuthInfos["admin"] = &clientcmdapi.AuthInfo{
+		Token:                 config.BearerToken,
+		ClientCertificateData: config.CertData,
+		ClientKeyData:         config.KeyData,
+	}
 	text.Contexts["shop"] = &clientcmdapi.Context{Cluster: "shop", AuthInfo: "admin", Namespace: "default"}
 	text.CurrentContext = "shop"
 	if err := clientcmd.WriteToFile(*text, file); err != nil {

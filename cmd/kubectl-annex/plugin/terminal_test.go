@@ -49,7 +49,8 @@ func TestExecPassesTheTerminalOn(t *testing.T) {
 	if err := cmd.Wait(); !errors.As(err, &exited) || exited.ExitCode() != 7 {
 		t.Errorf("ended with %v, want the exit code 7", err)
 	}
-	for _, want := range []string{"terminal true, 100 columns, 40 lines", "terminal true, 120 columns, 50 lines", `typed "x\x03\r"`, "command terminated with exit code 7"} {
+	for _, want := range []string{"terminal true, 100 columns, 40 lines", "terminal true, 120 columns, 50 lines", `typed "x\x03\r"`,
+		"command terminated with exit code 7"} {
 		if !strings.Contains(all.String(), want) {
 			t.Errorf("the terminal has no %q:\n%s", want, all.String())
 		}

@@ -46,7 +46,8 @@ func (p *plugin) waitForEnd(cmd *cobra.Command, words []string, timeout time.Dur
 	o, err := p.object(words, "operation", is)
 	if err != nil {
 		if all, _ := p.server.resources(); !slices.ContainsFunc(all, is) || len(words) > 0 && !isOperation(words[0], all, is) {
-			return misuse("say what to wait for, with --for=condition=NAME, --for=jsonpath='{PATH}'=VALUE, --for=create or --for=delete: only operations end")
+			return misuse("say what to wait for, with --for=condition=NAME, --for=jsonpath='{PATH}'=VALUE, --for=create or --for=delete: only " +
+				"operations end")
 		}
 		return err
 	}

@@ -147,7 +147,13 @@ func (b *both) changes(r random, path string, all []map[string]any, rounds uint6
 			try("patch", http.MethodPatch, at+"?fieldManager=test", "application/merge-patch+json", changed)
 			changed["metadata"].(map[string]any)["name"] = nameOf(sample)
 			try("named patch", http.MethodPatch, at+"?fieldManager=test", "application/merge-patch+json", changed)
-			try("status", http.MethodPatch, at+"/status?fieldManager=test", "application/merge-patch+json", map[string]any{"metadata": changed["metadata"], "status": changed["spec"]})
+			try(
+				"status",
+				http.MethodPatch,
+				at+"/status?fieldManager=test",
+				"application/merge-patch+json",
+				map[string]any{"metadata": changed["metadata"], "status": changed["spec"]},
+			)
 			b.same("delete", http.MethodDelete, path+"/new", asJSON, nil)
 		}
 	}
@@ -160,7 +166,13 @@ func TestWhatIsTooLargeIsRefusedAlike(t *testing.T) {
 	data := map[string]any{"a": strings.Repeat("x", 1<<20), "b": "y"}
 	for kind, object := range map[string]map[string]any{"ConfigMap": {"data": data}, "Secret": {"stringData": data}} {
 		object["apiVersion"], object["kind"], object["metadata"] = "v1", kind, map[string]any{"name": "large"}
-		if code, _ := b.same(kind, http.MethodPost, resources[strings.ToLower(kind)+"s"], asJSON, object); code != http.StatusUnprocessableEntity {
+		if code, _ := b.same(
+			kind,
+			http.MethodPost,
+			resources[strings.ToLower(kind)+"s"],
+			asJSON,
+			object,
+		); code != http.StatusUnprocessableEntity {
 			t.Errorf("%s: %d", kind, code)
 		}
 	}

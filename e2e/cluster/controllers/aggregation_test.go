@@ -48,7 +48,8 @@ func fronts(t *testing.T) map[string]*rest.Config {
 func outside(t *testing.T, front *rest.Config, namespace string) {
 	t.Helper()
 	client := kubernetes.NewForConfigOrDie(front).CoreV1()
-	if _, err := client.Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+	if _, err := client.Namespaces().
+		Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	service := &corev1.Service{
@@ -61,12 +62,21 @@ func outside(t *testing.T, front *rest.Config, namespace string) {
 }
 
 // registered makes an APIService, and returns its condition once it is of that status.
-func registered(t *testing.T, front *rest.Config, s apiregistrationv1.APIServiceSpec, status apiregistrationv1.ConditionStatus) apiregistrationv1.APIServiceCondition {
+func registered(
+	t *testing.T,
+	front *rest.Config,
+	s apiregistrationv1.APIServiceSpec,
+	status apiregistrationv1.ConditionStatus,
+) apiregistrationv1.APIServiceCondition {
 	t.Helper()
 	services := aggregator.NewForConfigOrDie(front).ApiregistrationV1().APIServices()
 	s.GroupPriorityMinimum, s.VersionPriority = 1000, 15
 	name := s.Version + "." + s.Group
-	if _, err := services.Create(t.Context(), &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: s}, metav1.CreateOptions{}); err != nil {
+	if _, err := services.Create(
+		t.Context(),
+		&apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: s},
+		metav1.CreateOptions{},
+	); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -113,10 +123,12 @@ func TestAPIServicesThatLeadNowhereSayTheSame(t *testing.T) {
 	}
 	ports := regexp.MustCompile(`127\.0\.0\.1:\d+(->127\.0\.0\.1:\d+)?`)
 	for name, spec := range map[string]apiregistrationv1.APIServiceSpec{
-		"no service":     {Service: &apiregistrationv1.ServiceReference{Namespace: namespace, Name: "missing"}},
-		"no namespace":   {Service: &apiregistrationv1.ServiceReference{Namespace: "missing", Name: "missing"}},
-		"a closed port":  {Service: &apiregistrationv1.ServiceReference{Namespace: namespace, Name: "behind", Port: new(int32(1))}, InsecureSkipTLSVerify: true},
-		"a wrong bundle": {Service: &apiregistrationv1.ServiceReference{Namespace: namespace, Name: "behind", Port: new(int32(port))}, CABundle: authority.PEM()},
+		"no service":   {Service: &apiregistrationv1.ServiceReference{Namespace: namespace, Name: "missing"}},
+		"no namespace": {Service: &apiregistrationv1.ServiceReference{Namespace: "missing", Name: "missing"}},
+		"a closed port": {Service: &apiregistrationv1.ServiceReference{Namespace: namespace, Name: "behind", Port: new(int32(1))},
+			InsecureSkipTLSVerify: true},
+		"a wrong bundle": {Service: &apiregistrationv1.ServiceReference{Namespace: namespace, Name: "behind", Port: new(int32(port))},
+			CABundle: authority.PEM()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec.Group, spec.Version = strings.ReplaceAll(name, " ", "-")+".example.com", "v1"
@@ -125,7 +137,13 @@ func TestAPIServicesThatLeadNowhereSayTheSame(t *testing.T) {
 				c := registered(t, front, spec, apiregistrationv1.ConditionFalse)
 				said[at] = c.Reason + ": " + ports.ReplaceAllString(c.Message, "127.0.0.1:PORT")
 				// The group is there, and of no use.
-				err := kubernetes.NewForConfigOrDie(front).Discovery().RESTClient().Get().AbsPath("/apis", spec.Group, spec.Version, "things").Do(t.Context()).Error()
+				err := kubernetes.NewForConfigOrDie(front).
+					Discovery().
+					RESTClient().
+					Get().
+					AbsPath("/apis", spec.Group, spec.Version, "things").
+					Do(t.Context()).
+					Error()
 				said[at] += fmt.Sprintf("\n%v: %v", apierrors.ReasonForError(err), err)
 			}
 			if said["annex"] != said["kube"] {
@@ -139,9 +157,19 @@ func TestAPIServicesThatLeadNowhereSayTheSame(t *testing.T) {
 func TestGroupsAreListedInTheSameOrder(t *testing.T) {
 	listed := map[string][]string{}
 	for at, front := range fronts(t) {
-		remote := apiregistrationv1.APIServiceSpec{Group: "order.example.com", Version: "v1", Service: &apiregistrationv1.ServiceReference{Namespace: "missing", Name: "missing"}}
+		remote := apiregistrationv1.APIServiceSpec{
+			Group:   "order.example.com",
+			Version: "v1",
+			Service: &apiregistrationv1.ServiceReference{Namespace: "missing", Name: "missing"},
+		}
 		registered(t, front, remote, apiregistrationv1.ConditionFalse)
-		body, err := kubernetes.NewForConfigOrDie(front).Discovery().RESTClient().Get().AbsPath("/apis").SetHeader("Accept", "application/json").DoRaw(t.Context())
+		body, err := kubernetes.NewForConfigOrDie(front).
+			Discovery().
+			RESTClient().
+			Get().
+			AbsPath("/apis").
+			SetHeader("Accept", "application/json").
+			DoRaw(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -216,8 +244,12 @@ func TestTheStockSampleServerStandsBehindBoth(t *testing.T) {
 			explained[at] = explain(t, kubeconfig, "flunders.spec.reference", "--recursive", "flunders")
 			jane := rest.CopyConfig(front)
 			jane.Impersonate = rest.ImpersonationConfig{UserName: "jane"}
-			_, err = dynamic.NewForConfigOrDie(jane).Resource(version.WithResource("flunders")).Namespace(namespace).List(t.Context(), metav1.ListOptions{})
-			want := `flunders.wardle.example.com is forbidden: User "jane" cannot list resource "flunders" in API group "wardle.example.com" in the namespace "stock"`
+			_, err = dynamic.NewForConfigOrDie(jane).
+				Resource(version.WithResource("flunders")).
+				Namespace(namespace).
+				List(t.Context(), metav1.ListOptions{})
+			want := `flunders.wardle.example.com is forbidden: User "jane" cannot list resource "flunders" in API group "wardle.example.com" in ` +
+				`the namespace "stock"`
 			if err == nil || err.Error() != want {
 				t.Errorf("of jane: %v", err)
 			}
@@ -236,7 +268,9 @@ func explain(t *testing.T, kubeconfig string, field string, arguments ...string)
 	printed := map[string]string{}
 	for _, output := range []string{"plaintext", "plaintext-openapiv2"} {
 		for _, asked := range [][]string{{field}, arguments} {
-			command := append([]string{"--kubeconfig", kubeconfig, "explain", "--output", output, "--api-version", "wardle.example.com/v1alpha1"}, asked...)
+			command := append(
+				[]string{"--kubeconfig", kubeconfig, "explain", "--output", output, "--api-version", "wardle.example.com/v1alpha1"},
+				asked...)
 			err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
 				out, err := exec.CommandContext(ctx, filepath.Join("../../../bin", "kubectl"), command...).CombinedOutput()
 				printed[output+" "+strings.Join(asked, " ")] = string(out)

@@ -25,7 +25,10 @@ func TestStatusOfMigrations(t *testing.T) {
 	servers := both(t)
 	for name, resource := range migrations {
 		for _, client := range servers {
-			migration := &storagemigrationv1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagemigrationv1.StorageVersionMigrationSpec{Resource: resource}}
+			migration := &storagemigrationv1.StorageVersionMigration{
+				ObjectMeta: metav1.ObjectMeta{Name: name},
+				Spec:       storagemigrationv1.StorageVersionMigrationSpec{Resource: resource},
+			}
 			if _, err := client.StoragemigrationV1().StorageVersionMigrations().Create(t.Context(), migration, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -41,7 +44,11 @@ func TestStatusOfMigrations(t *testing.T) {
 						return err
 					}
 					said[server] = state(m)
-					if c := meta.FindStatusCondition(m.Status.Conditions, string(storagemigrationv1.MigrationRunning)); c == nil || c.Status == metav1.ConditionTrue {
+					if c := meta.FindStatusCondition(
+						m.Status.Conditions,
+						string(storagemigrationv1.MigrationRunning),
+					); c == nil ||
+						c.Status == metav1.ConditionTrue {
 						return errors.New(said[server])
 					}
 					return nil

@@ -35,7 +35,8 @@ func furnish(t *testing.T, client kubernetes.Interface, namespace string) {
 	if _, err := core.ConfigMaps(namespace).Create(t.Context(), configMap("own"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := core.Secrets(namespace).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "own"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := core.Secrets(namespace).
+		Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "own"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	testwait.NoError(t, "the namespace is furnished", func(ctx context.Context) error {
@@ -67,14 +68,33 @@ var quotas = map[string]corev1.ResourceQuotaSpec{
 	"new events":         {Hard: amounts("count/events.events.k8s.io")},
 	"without namespaces": {Hard: amounts("count/namespaces")},
 	"without kind":       {Hard: amounts("count/nothings.example.com", "count/nothings")},
-	"workloads": {Hard: amounts("pods", "cpu", "memory", "ephemeral-storage", "requests.cpu", "limits.memory", "services", "services.nodeports", "services.loadbalancers",
-		"replicationcontrollers", "persistentvolumeclaims", "requests.storage")},
-	"devices":       {Hard: amounts("requests.example.com/gpu")},
-	"storage class": {Hard: amounts("gold.storageclass.storage.k8s.io/requests.storage", "gold.storageclass.storage.k8s.io/persistentvolumeclaims")},
-	"scope":         {Hard: amounts("pods"), Scopes: []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeBestEffort}},
-	"scope of a count": {Hard: amounts("count/configmaps"), ScopeSelector: &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{
-		{ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: corev1.ScopeSelectorOpExists},
-	}}},
+	"workloads": {
+		Hard: amounts(
+			"pods",
+			"cpu",
+			"memory",
+			"ephemeral-storage",
+			"requests.cpu",
+			"limits.memory",
+			"services",
+			"services.nodeports",
+			"services.loadbalancers",
+			"replicationcontrollers",
+			"persistentvolumeclaims",
+			"requests.storage",
+		),
+	},
+	"devices": {Hard: amounts("requests.example.com/gpu")},
+	"storage class": {
+		Hard: amounts("gold.storageclass.storage.k8s.io/requests.storage", "gold.storageclass.storage.k8s.io/persistentvolumeclaims"),
+	},
+	"scope": {Hard: amounts("pods"), Scopes: []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeBestEffort}},
+	"scope of a count": {
+		Hard: amounts("count/configmaps"),
+		ScopeSelector: &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{
+			{ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: corev1.ScopeSelectorOpExists},
+		}},
+	},
 	"nothing": {},
 }
 
@@ -113,7 +133,11 @@ func TestStatusOfQuotas(t *testing.T) {
 func statusOf(t *testing.T, client kubernetes.Interface, namespace string, spec corev1.ResourceQuotaSpec) string {
 	t.Helper()
 	quotas := client.CoreV1().ResourceQuotas(namespace)
-	if _, err := quotas.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: spec}, metav1.CreateOptions{}); err != nil {
+	if _, err := quotas.Create(
+		t.Context(),
+		&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: spec},
+		metav1.CreateOptions{},
+	); err != nil {
 		t.Fatal(err)
 	}
 	if len(spec.Hard) == 0 {
@@ -146,7 +170,8 @@ func TestRefusalsOfQuotas(t *testing.T) {
 			said[server] = append(said[server], fmt.Sprint(err))
 		}
 		for name, hard := range map[string]corev1.ResourceList{
-			"a": {"configmaps": resource.MustParse("2"), "count/configmaps": resource.MustParse("2"), "count/serviceaccounts": resource.MustParse("9")},
+			"a": {"configmaps": resource.MustParse("2"), "count/configmaps": resource.MustParse("2"),
+				"count/serviceaccounts": resource.MustParse("9")},
 			"b": {"configmaps": resource.MustParse("3"), "count/secrets": resource.MustParse("1")},
 		} {
 			q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
@@ -160,7 +185,9 @@ func TestRefusalsOfQuotas(t *testing.T) {
 			if err == nil {
 				return errors.New("it lets a config map through")
 			}
-			if _, err = core.Secrets("refused").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err == nil {
+			if _, err = core.Secrets("refused").
+				Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "x"}},
+					metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err == nil {
 				return errors.New("it lets a secret through")
 			}
 			return nil
@@ -168,7 +195,10 @@ func TestRefusalsOfQuotas(t *testing.T) {
 		say(core.ConfigMaps("refused").Create(t.Context(), configMap("new"), metav1.CreateOptions{}))
 		say(core.ConfigMaps("refused").Create(t.Context(), configMap("own"), metav1.CreateOptions{}))
 		say(core.Secrets("refused").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "new"}}, metav1.CreateOptions{}))
-		say(core.ServiceAccounts("refused").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "new"}}, metav1.CreateOptions{}))
+		say(
+			core.ServiceAccounts("refused").
+				Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "new"}}, metav1.CreateOptions{}),
+		)
 	}
 	if !slices.Equal(said["kube"], said["annex"]) {
 		t.Errorf("kube says\n%s\nannex says\n%s", strings.Join(said["kube"], "\n"), strings.Join(said["annex"], "\n"))
@@ -187,7 +217,16 @@ func TestWhatEveryNamespaceHas(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		said[server] = fmt.Sprint(ca.Annotations, ca.Labels, slices.Sorted(maps.Keys(ca.Data)), ca.Immutable, account.Annotations, account.Labels, account.Secrets, account.AutomountServiceAccountToken)
+		said[server] = fmt.Sprint(
+			ca.Annotations,
+			ca.Labels,
+			slices.Sorted(maps.Keys(ca.Data)),
+			ca.Immutable,
+			account.Annotations,
+			account.Labels,
+			account.Secrets,
+			account.AutomountServiceAccountToken,
+		)
 	}
 	if said["kube"] != said["annex"] {
 		t.Errorf("kube has  %s\nannex has %s", said["kube"], said["annex"])

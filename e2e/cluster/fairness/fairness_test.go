@@ -41,7 +41,13 @@ type written struct {
 }
 
 // write sends an object, and returns the answer.
-func write(ctx context.Context, client rest.Interface, verb, path, kind string, object map[string]any, dry bool) (*unstructured.Unstructured, error) {
+func write(
+	ctx context.Context,
+	client rest.Interface,
+	verb, path, kind string,
+	object map[string]any,
+	dry bool,
+) (*unstructured.Unstructured, error) {
 	body := maps.Clone(object)
 	body["apiVersion"], body["kind"] = "flowcontrol.apiserver.k8s.io/v1", kind
 	encoded, err := json.Marshal(body)
@@ -157,14 +163,20 @@ func TestObjectsAreRefusedAsByKubeAPIServer(t *testing.T) {
 func TestConditionsAreRefusedAsByKubeAPIServer(t *testing.T) {
 	ours := serve(t)
 	for path, body := range map[string]string{
-		"flowschemas/probes":                 `{"status":{"conditions":[{"type":"A","status":"Maybe"},{"type":"A","status":"False"},{"type":"","status":""},{"type":"B"}]}}`,
+		"flowschemas/probes": `{"status":{"conditions":[{"type":"A",` +
+			`"status":"Maybe"},{"type":"A","status":"False"},{"type":"","status":""},{"type":"B"}]}}`,
 		"prioritylevelconfigurations/system": `{"status":{"conditions":[{"type":"A"},{"type":"A"},{"status":"True"}]}}`,
 		// What kube-apiserver has fixed, and what people may say of it.
 		"flowschemas/catch-all":              `{"status":{"conditions":[{"type":"A","status":"True"}]}}`,
 		"prioritylevelconfigurations/exempt": `{"status":{"conditions":[]}}`,
 	} {
 		said := func(client rest.Interface) string {
-			err := client.Patch("application/merge-patch+json").AbsPath(apis+"/"+path+"/status").Param("dryRun", metav1.DryRunAll).Body([]byte(body)).Do(t.Context()).Error()
+			err := client.Patch("application/merge-patch+json").
+				AbsPath(apis+"/"+path+"/status").
+				Param("dryRun", metav1.DryRunAll).
+				Body([]byte(body)).
+				Do(t.Context()).
+				Error()
 			if err == nil {
 				return "accepted"
 			}
@@ -208,7 +220,12 @@ func TestObjectsThatEveryServerHasAreThoseOfKubeAPIServer(t *testing.T) {
 			for j := range lists[i].Items {
 				plain(&lists[i].Items[j])
 			}
-			raw, err = client.RESTClient().Get().AbsPath(apis+"/"+resource).SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Do(t.Context()).Raw()
+			raw, err = client.RESTClient().
+				Get().
+				AbsPath(apis+"/"+resource).
+				SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").
+				Do(t.Context()).
+				Raw()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -230,7 +247,10 @@ func TestObjectsThatEveryServerHasAreThoseOfKubeAPIServer(t *testing.T) {
 			t.Errorf("columns %v\nkube-apiserver: %v", tables[1].ColumnDefinitions, tables[0].ColumnDefinitions)
 		}
 		for i, their := range tables[0].Rows {
-			own, age := tables[1].Rows[i].Cells, slices.IndexFunc(tables[0].ColumnDefinitions, func(c metav1.TableColumnDefinition) bool { return c.Name == "Age" })
+			own, age := tables[1].Rows[i].Cells, slices.IndexFunc(
+				tables[0].ColumnDefinitions,
+				func(c metav1.TableColumnDefinition) bool { return c.Name == "Age" },
+			)
 			own[age], their.Cells[age] = nil, nil
 			if !reflect.DeepEqual(own, their.Cells) {
 				t.Errorf("%v\nkube-apiserver: %v", own, their.Cells)

@@ -35,10 +35,25 @@ var projects = []struct {
 	least       int      // of samples
 }{
 	{"sigs.k8s.io/gateway-api@v1.4.0", []string{"config/crd/experimental/*.yaml"}, "sigs.k8s.io/gateway-api@v1.4.0", 200},
-	{"sigs.k8s.io/cluster-api@v1.14.2", []string{"*/config/crd/bases/*.yaml", "*/*/config/crd/bases/*.yaml"}, "sigs.k8s.io/cluster-api/test@v1.14.2", 50},
+	{
+		"sigs.k8s.io/cluster-api@v1.14.2",
+		[]string{"*/config/crd/bases/*.yaml", "*/*/config/crd/bases/*.yaml"},
+		"sigs.k8s.io/cluster-api/test@v1.14.2",
+		50,
+	},
 	{"github.com/cert-manager/cert-manager@v1.21.2", []string{"deploy/crds/*.yaml"}, "github.com/cert-manager/cert-manager@v1.21.2", 4},
-	{"github.com/prometheus-operator/prometheus-operator@v0.85.0", []string{"example/prometheus-operator-crd-full/*.yaml"}, "github.com/prometheus-operator/prometheus-operator@v0.85.0", 20},
-	{"github.com/argoproj/argo-workflows/v3@v3.7.0", []string{"manifests/base/crds/full/argoproj.io_*.yaml"}, "github.com/argoproj/argo-workflows/v3@v3.7.0", 400},
+	{
+		"github.com/prometheus-operator/prometheus-operator@v0.85.0",
+		[]string{"example/prometheus-operator-crd-full/*.yaml"},
+		"github.com/prometheus-operator/prometheus-operator@v0.85.0",
+		20,
+	},
+	{
+		"github.com/argoproj/argo-workflows/v3@v3.7.0",
+		[]string{"manifests/base/crds/full/argoproj.io_*.yaml"},
+		"github.com/argoproj/argo-workflows/v3@v3.7.0",
+		400,
+	},
 }
 
 type object = map[string]any

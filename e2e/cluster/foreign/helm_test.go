@@ -36,8 +36,14 @@ func TestHelm(t *testing.T) {
 			if err := h.Init(flags, "default", "secrets", t.Logf); err != nil {
 				t.Fatal(err)
 			}
-			gone := []string{"/api/v1/namespaces/default/configmaps/shop-settings", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles/shop-reader", "/apis/charts.example.com/v1/namespaces/default/stalls/shop-first"}
-			const settings, before, after, stalls = "/api/v1/namespaces/default/configmaps/shop-settings", "/api/v1/namespaces/default/configmaps/shop-before", "/api/v1/namespaces/default/configmaps/shop-after", "/apis/charts.example.com/v1/namespaces/default/stalls/shop-first"
+			gone := []string{
+				"/api/v1/namespaces/default/configmaps/shop-settings",
+				"/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles/shop-reader",
+				"/apis/charts.example.com/v1/namespaces/default/stalls/shop-first",
+			}
+			const settings, before, after, stalls = "/api/v1/namespaces/default/configmaps/shop-settings",
+				"/api/v1/namespaces/default/configmaps/shop-before", "/api/v1/namespaces/default/configmaps/shop-after",
+				"/apis/charts.example.com/v1/namespaces/default/stalls/shop-first"
 
 			h.install(t, chartOf(t), map[string]any{"colour": "red"})
 			s.has(t, settings, "data", "colour", "red")
@@ -75,7 +81,15 @@ func TestHelm(t *testing.T) {
 			for _, r := range history {
 				states = append(states, r.Info.Status)
 			}
-			if want := []release.Status{release.StatusSuperseded, release.StatusSuperseded, release.StatusFailed, release.StatusDeployed}; !slices.Equal(states, want) {
+			if want := []release.Status{
+				release.StatusSuperseded,
+				release.StatusSuperseded,
+				release.StatusFailed,
+				release.StatusDeployed,
+			}; !slices.Equal(
+				states,
+				want,
+			) {
 				t.Errorf("the history is %v, not %v", states, want)
 			}
 

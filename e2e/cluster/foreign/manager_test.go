@@ -215,10 +215,16 @@ func definitionOf(kind schema.GroupVersionKind, plural string) *apiextensionsv1.
 func await(t *testing.T, try func(context.Context) error) {
 	t.Helper()
 	var last error
-	if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, testwait.Patience, true, func(ctx context.Context) (bool, error) {
-		last = try(ctx)
-		return last == nil, nil
-	}); err != nil {
+	if err := wait.PollUntilContextTimeout(
+		t.Context(),
+		10*time.Millisecond,
+		testwait.Patience,
+		true,
+		func(ctx context.Context) (bool, error) {
+			last = try(ctx)
+			return last == nil, nil
+		},
+	); err != nil {
 		t.Fatalf("%v: %v", err, last)
 	}
 }

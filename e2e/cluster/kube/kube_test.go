@@ -135,13 +135,29 @@ func TestAStartThatFailsSaysWhatWasLogged(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := Run(ctx, t.TempDir(), listener("sleep 600", never)); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "it is asleep") {
+	if _, err := Run(
+		ctx,
+		t.TempDir(),
+		listener("sleep 600", never),
+	); !errors.Is(err, context.DeadlineExceeded) ||
+		!strings.Contains(err.Error(), "it is asleep") {
 		t.Errorf("a program that is never ready: %v", err)
 	}
-	if _, err := Run(ctx, t.TempDir(), Program{Name: "none", Path: "/does/not/exist", Args: func([]int) []string { return nil }}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Run(
+		ctx,
+		t.TempDir(),
+		Program{Name: "none", Path: "/does/not/exist", Args: func([]int) []string { return nil }},
+	); !errors.Is(
+		err,
+		fs.ErrNotExist,
+	) {
 		t.Errorf("a program that does not exist: %v", err)
 	}
-	if _, err := Start(ctx, Options{Bin: t.TempDir(), Dir: t.TempDir()}); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "make cluster") {
+	if _, err := Start(
+		ctx,
+		Options{Bin: t.TempDir(), Dir: t.TempDir()},
+	); !errors.Is(err, fs.ErrNotExist) ||
+		!strings.Contains(err.Error(), "make cluster") {
 		t.Errorf("a cluster without programs: %v", err)
 	}
 }

@@ -128,7 +128,9 @@ func fill(t *testing.T, r random, clients ...*kubernetes.Clientset) {
 	}
 	for _, namespace := range namespaces {
 		each(func(client *kubernetes.Clientset) error {
-			_, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+			_, err := client.CoreV1().
+				Namespaces().
+				Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 			return err
 		})
 		for i := range 8 {
@@ -145,7 +147,11 @@ func fill(t *testing.T, r random, clients ...*kubernetes.Clientset) {
 		}
 	}
 	clusterRole(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: writers}, Rules: []rbacv1.PolicyRule{
-		{Verbs: []string{"create", "update"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles", "roles", "clusterrolebindings", "rolebindings"}},
+		{
+			Verbs:     []string{"create", "update"},
+			APIGroups: []string{rbacv1.GroupName},
+			Resources: []string{"clusterroles", "roles", "clusterrolebindings", "rolebindings"},
+		},
 	}})
 	clusterBinding(&rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: writers}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: writers},
@@ -232,7 +238,11 @@ func TestAnswersAreThoseOfKubeAPIServer(t *testing.T) {
 	for name, client := range map[string]*kubernetes.Clientset{"kube-apiserver": admin, "the server": own} {
 		testwait.NoError(t, name+" has seen the last binding", func(ctx context.Context) error {
 			u := callers[len(callers)-1]
-			status, err := review(ctx, client, authorizer.AttributesRecord{User: u, Verb: "create", APIGroup: rbacv1.GroupName, Resource: "roles", ResourceRequest: true})
+			status, err := review(
+				ctx,
+				client,
+				authorizer.AttributesRecord{User: u, Verb: "create", APIGroup: rbacv1.GroupName, Resource: "roles", ResourceRequest: true},
+			)
 			if err == nil && !status.Allowed {
 				err = fmt.Errorf("%+v", status)
 			}
@@ -249,8 +259,14 @@ func TestAnswersAreThoseOfKubeAPIServer(t *testing.T) {
 	t.Run("Escalation", func(t *testing.T) { sameEscalation(t, r, p, rules) })
 }
 
-func review(ctx context.Context, client *kubernetes.Clientset, a authorizer.AttributesRecord) (*authorizationv1.SubjectAccessReviewStatus, error) {
-	sar := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: a.User.GetName(), Groups: a.User.GetGroups()}}
+func review(
+	ctx context.Context,
+	client *kubernetes.Clientset,
+	a authorizer.AttributesRecord,
+) (*authorizationv1.SubjectAccessReviewStatus, error) {
+	sar := &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{User: a.User.GetName(), Groups: a.User.GetGroups()},
+	}
 	if a.ResourceRequest {
 		sar.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
 			Namespace: a.Namespace, Verb: a.Verb, Group: a.APIGroup, Resource: a.Resource, Subresource: a.Subresource, Name: a.Name,
@@ -329,7 +345,9 @@ func plainReason(reason string) string {
 	return bindingName.ReplaceAllString(reason, "allowed by a binding")
 }
 
-var bindingName = regexp.MustCompile(`allowed by (Cluster)?RoleBinding "[^"]+" of (Cluster)?Role "[^"]+" to (User|Group|ServiceAccount) "[^"]+"$`)
+var bindingName = regexp.MustCompile(
+	`allowed by (Cluster)?RoleBinding "[^"]+" of (Cluster)?Role "[^"]+" to (User|Group|ServiceAccount) "[^"]+"$`,
+)
 
 // sameRules compares what callers are told that they may do.
 func sameRules(t *testing.T, config *rest.Config, all []*user.DefaultInfo) {
@@ -347,9 +365,21 @@ func sameRules(t *testing.T, config *rest.Config, all []*user.DefaultInfo) {
 			theirs, theirRules := ask(host.Admin())
 			ours, ourRules := ask(config)
 			told += len(ourRules)
-			if !slices.Equal(ourRules, theirRules) || ours.Incomplete != theirs.Incomplete || (ours.EvaluationError == "") != (theirs.EvaluationError == "") {
-				t.Errorf("%s in %s: %d rules, %v, %s\n%s\nkube-apiserver: %d rules, %v, %s\n%s", u.Name, namespace, len(ourRules), ours.Incomplete, ours.EvaluationError, strings.Join(ourRules, "\n"),
-					len(theirRules), theirs.Incomplete, theirs.EvaluationError, strings.Join(theirRules, "\n"))
+			if !slices.Equal(ourRules, theirRules) || ours.Incomplete != theirs.Incomplete ||
+				(ours.EvaluationError == "") != (theirs.EvaluationError == "") {
+				t.Errorf(
+					"%s in %s: %d rules, %v, %s\n%s\nkube-apiserver: %d rules, %v, %s\n%s",
+					u.Name,
+					namespace,
+					len(ourRules),
+					ours.Incomplete,
+					ours.EvaluationError,
+					strings.Join(ourRules, "\n"),
+					len(theirRules),
+					theirs.Incomplete,
+					theirs.EvaluationError,
+					strings.Join(theirRules, "\n"),
+				)
 			}
 		}
 	}
@@ -391,7 +421,9 @@ func sameEscalation(t *testing.T, r random, p *rbac.Policy, rules map[string][]r
 				} else {
 					role := &rbacv1.ClusterRole{ObjectMeta: meta, Rules: wanted}
 					if write.Aggregates = r.IntN(3) == 0; write.Aggregates {
-						role.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"a": "b"}}}}
+						role.AggregationRule = &rbacv1.AggregationRule{
+							ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"a": "b"}}},
+						}
 						if r.IntN(2) == 0 {
 							role.Rules, write.Rules = nil, nil
 						}
@@ -404,7 +436,8 @@ func sameEscalation(t *testing.T, r random, p *rbac.Policy, rules map[string][]r
 				if namespace != "" {
 					_, theirs = client.RoleBindings(namespace).Create(t.Context(), &b, dry)
 				} else {
-					_, theirs = client.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: b.RoleRef, Subjects: b.Subjects}, dry)
+					_, theirs = client.ClusterRoleBindings().
+						Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: b.RoleRef, Subjects: b.Subjects}, dry)
 				}
 				ours = p.CheckBinding(t.Context(), p, rbac.BindingWrite{
 					User: caller, Namespace: namespace, RoleRef: b.RoleRef,

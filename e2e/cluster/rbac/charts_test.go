@@ -81,7 +81,17 @@ func TestManifestsOfOthersGiveTheSameRights(t *testing.T) {
 					_, _ = kubectl(t, to, "", "create", "namespace", space) // it may be there
 				}
 				out, err := kubectl(t, to, strings.Join(objects, "\n---\n"), "apply", "--validate=strict", "-f", "-")
-				if made := strings.Count(out, " created") + strings.Count(out, " unchanged") + strings.Count(out, " configured"); err != nil || made != len(objects) {
+				if made := strings.Count(
+					out,
+					" created",
+				) + strings.Count(
+					out,
+					" unchanged",
+				) + strings.Count(
+					out,
+					" configured",
+				); err != nil ||
+					made != len(objects) {
 					t.Fatalf("%d of %d objects: %v\n%s", made, len(objects), err, out)
 				}
 			}

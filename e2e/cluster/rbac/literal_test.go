@@ -86,7 +86,8 @@ func rulesLiteral(rules []rbacv1.PolicyRule) string {
 		for _, field := range []struct {
 			name   string
 			values []string
-		}{{"Verbs", r.Verbs}, {"APIGroups", r.APIGroups}, {"Resources", r.Resources}, {"ResourceNames", r.ResourceNames}, {"NonResourceURLs", r.NonResourceURLs}} {
+		}{{"Verbs", r.Verbs}, {"APIGroups", r.APIGroups}, {"Resources", r.Resources}, {"ResourceNames", r.ResourceNames},
+			{"NonResourceURLs", r.NonResourceURLs}} {
 			if len(field.values) > 0 {
 				fields = append(fields, fmt.Sprintf("%s: %#v", field.name, field.values))
 			}
@@ -117,7 +118,8 @@ func bindingLiteral(ref rbacv1.RoleRef, subjects []rbacv1.Subject) string {
 	b.WriteString("Subjects: []rbacv1.Subject{\n")
 	for _, s := range subjects {
 		var fields []string
-		for _, field := range []struct{ name, value string }{{"Kind", s.Kind}, {"APIGroup", s.APIGroup}, {"Namespace", s.Namespace}, {"Name", s.Name}} {
+		for _, field := range []struct{ name, value string }{{"Kind", s.Kind}, {"APIGroup", s.APIGroup}, {"Namespace", s.Namespace},
+			{"Name", s.Name}} {
 			if field.value != "" {
 				fields = append(fields, fmt.Sprintf("%s: %q", field.name, field.value))
 			}

@@ -50,7 +50,10 @@ func TestBootstrapObjectsAreThoseOfKubeAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, o := range clusterRoleBindings.Items {
-		there.ClusterRoleBindings = append(there.ClusterRoleBindings, rbacv1.ClusterRoleBinding{ObjectMeta: plain(o.ObjectMeta), RoleRef: o.RoleRef, Subjects: o.Subjects})
+		there.ClusterRoleBindings = append(
+			there.ClusterRoleBindings,
+			rbacv1.ClusterRoleBinding{ObjectMeta: plain(o.ObjectMeta), RoleRef: o.RoleRef, Subjects: o.Subjects},
+		)
 	}
 	roles, err := client.Roles("").List(ctx, bootstrapped)
 	if err != nil {
@@ -64,7 +67,10 @@ func TestBootstrapObjectsAreThoseOfKubeAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, o := range roleBindings.Items {
-		there.RoleBindings = append(there.RoleBindings, rbacv1.RoleBinding{ObjectMeta: plain(o.ObjectMeta), RoleRef: o.RoleRef, Subjects: o.Subjects})
+		there.RoleBindings = append(
+			there.RoleBindings,
+			rbacv1.RoleBinding{ObjectMeta: plain(o.ObjectMeta), RoleRef: o.RoleRef, Subjects: o.Subjects},
+		)
 	}
 	want, err := literal(&there)
 	if err != nil {
@@ -147,8 +153,10 @@ func TestAggregationIsThatOfTheController(t *testing.T) {
 		return r
 	}
 	for _, r := range []rbacv1.ClusterRole{
-		role("test:c", "1", nil, rule("c"), rule("shared")), role("test:b", "1", nil, rule("b"), rule("shared")), role("test:a", "2", nil, rule("a")),
-		role("test:all", "all", []string{"2", "1", "middle"}), role("test:middle", "middle", []string{"1", "middle", "none"}), role("test:top", "top", []string{"all", "2"}),
+		role("test:c", "1", nil, rule("c"), rule("shared")), role("test:b", "1", nil, rule("b"), rule("shared")),
+		role("test:a", "2", nil, rule("a")),
+		role("test:all", "all", []string{"2", "1", "middle"}), role("test:middle", "middle", []string{"1", "middle", "none"}),
+		role("test:top", "top", []string{"all", "2"}),
 	} {
 		if _, err := admin.RbacV1().ClusterRoles().Create(t.Context(), &r, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)

@@ -125,7 +125,14 @@ func sameBootstrapRoles(t *testing.T, r random, own *kubernetes.Clientset, bound
 					continue
 				}
 				for _, group := range append(slices.Clone(rule.APIGroups), "other.io") {
-					a := authorizer.AttributesRecord{User: u, ResourceRequest: true, Verb: verb, APIGroup: group, Namespace: r.one(append([]string{""}, namespaces...)), Name: "a"}
+					a := authorizer.AttributesRecord{
+						User:            u,
+						ResourceRequest: true,
+						Verb:            verb,
+						APIGroup:        group,
+						Namespace:       r.one(append([]string{""}, namespaces...)),
+						Name:            "a",
+					}
 					a.Resource, a.Subresource, _ = strings.Cut(r.one(rule.Resources), "/")
 					if len(rule.ResourceNames) > 0 && r.IntN(2) == 0 {
 						a.Name = r.one(rule.ResourceNames)

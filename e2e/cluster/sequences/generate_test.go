@@ -52,7 +52,13 @@ var kinds = []kind{
 	{"widgets", "sequences.example.com/v1", "Widget", "/apis/sequences.example.com/v1/namespaces/{ns}/widgets", random.widget},
 }
 
-var older = kind{"widgets", "sequences.example.com/v1beta1", "Widget", "/apis/sequences.example.com/v1beta1/namespaces/{ns}/widgets", random.widget}
+var older = kind{
+	"widgets",
+	"sequences.example.com/v1beta1",
+	"Widget",
+	"/apis/sequences.example.com/v1beta1/namespaces/{ns}/widgets",
+	random.widget,
+}
 
 const (
 	asJSON      = "application/json"
@@ -130,11 +136,28 @@ func (r random) role() object {
 
 func (r random) widget() object {
 	spec := r.some(object{
-		"size": one[any](r, 0, 1, 3, 7, 100, -1, "3", 1.5), "replicas": one(r, 0, 1, 5), "min": one(r, 1, 5), "max": one(r, 3, 9),
-		"owner": one(r, "me", "you", "much-too-long"), "code": one[any](r, "abc", "A1", nil), "since": one(r, "2026-01-02T03:04:05Z", "today"),
-		"port": one[any](r, 80, "http", true), "tags": one(r, []any{"a"}, []any{"a", "b"}, []any{"a", "a"}, []any{"a", "b", "c", "d", "e"}, []any{}),
-		"parts":  one(r, []any{r.part()}, []any{r.part(), r.part()}, []any{}),
-		"limits": one(r, object{"cpu": "1"}, object{"cpu": "2", "memory": "1Gi"}, object{}), "free": one(r, object{"x": object{"y": []any{1, "z"}}}, object{}),
+		"size":     one[any](r, 0, 1, 3, 7, 100, -1, "3", 1.5),
+		"replicas": one(r, 0, 1, 5),
+		"min":      one(r, 1, 5),
+		"max":      one(r, 3, 9),
+		"owner":    one(r, "me", "you", "much-too-long"),
+		"code":     one[any](r, "abc", "A1", nil),
+		"since":    one(r, "2026-01-02T03:04:05Z", "today"),
+		"port": one[any](
+			r,
+			80,
+			"http",
+			true,
+		),
+		"tags":  one(r, []any{"a"}, []any{"a", "b"}, []any{"a", "a"}, []any{"a", "b", "c", "d", "e"}, []any{}),
+		"parts": one(r, []any{r.part()}, []any{r.part(), r.part()}, []any{}),
+		"limits": one(
+			r,
+			object{"cpu": "1"},
+			object{"cpu": "2", "memory": "1Gi"},
+			object{},
+		),
+		"free":  one(r, object{"x": object{"y": []any{1, "z"}}}, object{}),
 		"whole": one(r, object{"a": "1"}, object{"b": "2"}, object{"a": "1", "b": "2"}),
 	})
 	if r.chance(60) {
@@ -205,7 +228,12 @@ func (r random) full(k kind, name string, focus []kind) object {
 		metadata["ownerReferences"] = owners
 	}
 	if r.chance(4) {
-		metadata[one(r, "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "uid", "selfLink")] = one[any](r, 5, "2020-01-01T00:00:00Z", "u")
+		metadata[one(r, "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "uid", "selfLink")] = one[any](
+			r,
+			5,
+			"2020-01-01T00:00:00Z",
+			"u",
+		)
 	}
 	o["apiVersion"], o["kind"], o["metadata"] = k.apiVersion, k.kind, metadata
 	return o
@@ -255,10 +283,18 @@ func (r random) sequence() []step {
 			last = object{"spec": object{"color": "red"}}
 		}
 		last["apiVersion"], last["kind"], last["metadata"] = k.apiVersion, k.kind, object{"name": "z", "labels": object{"app": "x"}}
-		steps = append(steps, step{method: "POST", path: k.path, contentType: asJSON, body: text(last)},
-			step{method: "GET", path: k.path, query: "watch=1&resourceVersion={first:" + k.resource + "}" + one(r, "", "", "&labelSelector=app%3Dx"),
-				accept: one(r, "", "", asTable, asMetadata), watch: "z"},
-			step{method: "GET", path: k.path})
+		steps = append(
+			steps,
+			step{method: "POST", path: k.path, contentType: asJSON, body: text(last)},
+			step{
+				method: "GET",
+				path:   k.path,
+				query:  "watch=1&resourceVersion={first:" + k.resource + "}" + one(r, "", "", "&labelSelector=app%3Dx"),
+				accept: one(r, "", "", asTable, asMetadata),
+				watch:  "z",
+			},
+			step{method: "GET", path: k.path},
+		)
 	}
 	return steps
 }
@@ -329,10 +365,40 @@ func (r random) list(_ int, k kind, _ []kind) step {
 	s := step{method: "GET", path: k.path, accept: one(r, "", "", "", asTable, asMetadatas)}
 	var query []string
 	if r.chance(40) {
-		query = append(query, "labelSelector="+one(r, "app%3Dx", "app%3Dy,tier!%3D1", "app+in+(x,y)", "!app", "tier+notin+(1)", "app%3D%3Dx,app", "app+in+x", "a%20b", "app%3D-x", "app%3E1"))
+		query = append(
+			query,
+			"labelSelector="+one(
+				r,
+				"app%3Dx",
+				"app%3Dy,tier!%3D1",
+				"app+in+(x,y)",
+				"!app",
+				"tier+notin+(1)",
+				"app%3D%3Dx,app",
+				"app+in+x",
+				"a%20b",
+				"app%3D-x",
+				"app%3E1",
+			),
+		)
 	}
 	if r.chance(30) {
-		query = append(query, "fieldSelector="+one(r, "metadata.name%3Da", "metadata.name!%3Da", "metadata.namespace%3D{ns}", "spec.color%3Dred", "spec.size%3D3", "type%3DOpaque", "immutable%3Dtrue", "spec.nothing%3D1", "metadata.name", "spec.color%3Dred,spec.size!%3D3"))
+		query = append(
+			query,
+			"fieldSelector="+one(
+				r,
+				"metadata.name%3Da",
+				"metadata.name!%3Da",
+				"metadata.namespace%3D{ns}",
+				"spec.color%3Dred",
+				"spec.size%3D3",
+				"type%3DOpaque",
+				"immutable%3Dtrue",
+				"spec.nothing%3D1",
+				"metadata.name",
+				"spec.color%3Dred,spec.size!%3D3",
+			),
+		)
 	}
 	if r.chance(35) {
 		query = append(query, "limit="+one(r, "1", "2", "2", "0", "-1", "x"))
@@ -341,9 +407,17 @@ func (r random) list(_ int, k kind, _ []kind) step {
 		}
 	}
 	if r.chance(15) {
-		query = append(query, one(r, "resourceVersion=0", "resourceVersion={rv:"+k.resource+"/a}&resourceVersionMatch=NotOlderThan",
-			"resourceVersion={rv:"+k.resource+"/a}&resourceVersionMatch=Exact", "resourceVersionMatch=Exact", "resourceVersion=9999999999999999&timeoutSeconds=1", "resourceVersion=-1",
-			"resourceVersion={list:"+k.resource+"}&resourceVersionMatch=Exact", "resourceVersionMatch=Latest&resourceVersion=1"))
+		query = append(query, one(
+			r,
+			"resourceVersion=0",
+			"resourceVersion={rv:"+k.resource+"/a}&resourceVersionMatch=NotOlderThan",
+			"resourceVersion={rv:"+k.resource+"/a}&resourceVersionMatch=Exact",
+			"resourceVersionMatch=Exact",
+			"resourceVersion=9999999999999999&timeoutSeconds=1",
+			"resourceVersion=-1",
+			"resourceVersion={list:"+k.resource+"}&resourceVersionMatch=Exact",
+			"resourceVersionMatch=Latest&resourceVersion=1",
+		))
 	}
 	s.query = strings.Join(query, "&")
 	return s
@@ -410,7 +484,13 @@ func (r random) mergePatch(_ int, k kind, focus []kind) step {
 		metadata["resourceVersion"] = one(r, "{rv:"+k.resource+"/a}", "{old:"+k.resource+"/a}")
 	}
 	if r.chance(15) {
-		metadata["labels"] = one(r, object{"app": nil}, object{"$patch": "replace", "new": "1"}, object{"app": 1}, object{"bad value": "x", "app": "not valid!"})
+		metadata["labels"] = one(
+			r,
+			object{"app": nil},
+			object{"$patch": "replace", "new": "1"},
+			object{"app": 1},
+			object{"bad value": "x", "app": "not valid!"},
+		)
 	}
 	for _, name := range slices.Sorted(maps.Keys(o)) {
 		if name != "metadata" && r.chance(25) {
@@ -471,7 +551,12 @@ func (r random) deletion(k kind, name string) (query, body string) {
 	if r.chance(45) {
 		options := object{"apiVersion": "v1", "kind": "DeleteOptions"}
 		if r.chance(40) {
-			options["preconditions"] = r.some(object{"uid": one(r, "{uid:"+k.resource+"/"+name+"}", "wrong"), "resourceVersion": one(r, "{rv:"+k.resource+"/"+name+"}", "{old:"+k.resource+"/"+name+"}")})
+			options["preconditions"] = r.some(
+				object{
+					"uid":             one(r, "{uid:"+k.resource+"/"+name+"}", "wrong"),
+					"resourceVersion": one(r, "{rv:"+k.resource+"/"+name+"}", "{old:"+k.resource+"/"+name+"}"),
+				},
+			)
 		}
 		if r.chance(40) {
 			options["propagationPolicy"] = one(r, "Foreground", "Background", "Orphan", "Sideways")
@@ -513,24 +598,46 @@ func (r random) deleteCollection(_ int, k kind, _ []kind) step {
 func (r random) subresource(i int, k kind, focus []kind) step {
 	name := r.name()
 	if r.chance(15) || k.resource != "widgets" && r.chance(50) {
-		return step{method: one(r, "GET", "PUT"), path: k.path + "/" + name + "/" + one(r, "status", "scale", "nothing"), contentType: asJSON, body: text(r.full(k, name, focus))}
+		return step{
+			method:      one(r, "GET", "PUT"),
+			path:        k.path + "/" + name + "/" + one(r, "status", "scale", "nothing"),
+			contentType: asJSON,
+			body:        text(r.full(k, name, focus)),
+		}
 	}
 	if k.resource != "widgets" {
 		return r.read(i, k, focus)
 	}
 	o := r.full(k, name, focus)
 	o["status"] = r.status()
-	scale := object{"apiVersion": one(r, "autoscaling/v1", "autoscaling/v1", "autoscaling/v2", ""), "kind": "Scale", "metadata": r.mostly(object{"name": name, "resourceVersion": one(r, "", "{rv:widgets/"+name+"}", "{old:widgets/"+name+"}")}),
-		"spec": one(r, object{"replicas": one[any](r, 0, 3, -1, "2")}, object{})}
+	scale := object{
+		"apiVersion": one(r, "autoscaling/v1", "autoscaling/v1", "autoscaling/v2", ""),
+		"kind":       "Scale",
+		"metadata":   r.mostly(object{"name": name, "resourceVersion": one(r, "", "{rv:widgets/"+name+"}", "{old:widgets/"+name+"}")}),
+		"spec":       one(r, object{"replicas": one[any](r, 0, 3, -1, "2")}, object{}),
+	}
 	at, query := k.path+"/"+name, r.writing()
-	return one(r,
+	return one(
+		r,
 		step{method: "PUT", path: at + "/status", query: query, contentType: asJSON, body: text(o)},
-		step{method: "PATCH", path: at + "/status", query: query, contentType: merge, body: text(object{"metadata": object{"labels": object{"app": "y"}}, "spec": object{"color": "blue"}, "status": o["status"]})},
+		step{
+			method:      "PATCH",
+			path:        at + "/status",
+			query:       query,
+			contentType: merge,
+			body:        text(object{"metadata": object{"labels": object{"app": "y"}}, "spec": object{"color": "blue"}, "status": o["status"]}),
+		},
 		step{method: "PATCH", path: at + "/status", query: "fieldManager=one&force=true", contentType: apply, body: text(o)},
 		step{method: "GET", path: at + "/status", accept: one(r, "", asTable, asMetadata)},
 		step{method: "GET", path: at + "/scale", accept: one(r, "", "", asTable)},
 		step{method: "PUT", path: at + "/scale", query: query, contentType: asJSON, body: text(scale)},
-		step{method: "PATCH", path: at + "/scale", query: query, contentType: one(r, merge, strategic, merge), body: text(object{"spec": scale["spec"]})},
+		step{
+			method:      "PATCH",
+			path:        at + "/scale",
+			query:       query,
+			contentType: one(r, merge, strategic, merge),
+			body:        text(object{"spec": scale["spec"]}),
+		},
 		step{method: "PATCH", path: at + "/scale", query: "fieldManager=one", contentType: apply, body: text(scale)},
 	)
 }
@@ -540,46 +647,169 @@ func (r random) wrong(_ int, k kind, focus []kind) step {
 	name := r.name()
 	at, o := k.path+"/"+name, text(r.full(k, name, focus))
 	version, _, _ := strings.Cut(k.path, "/namespaces")
-	return one(r,
-		step{method: "POST", path: k.path, contentType: one(r, "text/plain", "application/yaml", "application/xml", "application/json;charset=utf-8", merge), body: o},
-		step{method: "POST", path: k.path, contentType: asJSON, body: one(r, "", "{", "[]", "null", "{}", `"x"`, `{"kind":"`+k.kind+`"}`, o[:len(o)/2], o+"x")},
-		step{method: "POST", path: k.path, contentType: asJSON, body: strings.Replace(o, k.apiVersion, one(r, "v1", "v9", "apps/v1", "a/b/c", ""), 1)},
-		step{method: "POST", path: k.path, contentType: asJSON, body: strings.Replace(o, `"`+k.kind+`"`, one(r, `"Pod"`, `"Nothing"`, `1`, `""`), 1)},
-		step{method: "POST", path: k.path, contentType: asJSON, query: "fieldValidation=" + one(r, "Strict", "Warn", "Ignore"), body: `{"extra":{},"metadata":{"extra":1,"name":"d","name":"c"},` + o[1:]},
-		step{method: "POST", path: k.path, contentType: asJSON, body: strings.Replace(o, `"name":"`+name+`"`, `"name":`+one(r, `"A"`, `""`, `"a/b"`, `"a b"`, `1`, `"`+strings.Repeat("n", 254)+`"`, `"a","namespace":"other"`, `"a..b"`), 1)},
+	return one(
+		r,
+		step{
+			method:      "POST",
+			path:        k.path,
+			contentType: one(r, "text/plain", "application/yaml", "application/xml", "application/json;charset=utf-8", merge),
+			body:        o,
+		},
+		step{
+			method:      "POST",
+			path:        k.path,
+			contentType: asJSON,
+			body:        one(r, "", "{", "[]", "null", "{}", `"x"`, `{"kind":"`+k.kind+`"}`, o[:len(o)/2], o+"x"),
+		},
+		step{
+			method:      "POST",
+			path:        k.path,
+			contentType: asJSON,
+			body:        strings.Replace(o, k.apiVersion, one(r, "v1", "v9", "apps/v1", "a/b/c", ""), 1),
+		},
+		step{
+			method:      "POST",
+			path:        k.path,
+			contentType: asJSON,
+			body:        strings.Replace(o, `"`+k.kind+`"`, one(r, `"Pod"`, `"Nothing"`, `1`, `""`), 1),
+		},
+		step{
+			method:      "POST",
+			path:        k.path,
+			contentType: asJSON,
+			query:       "fieldValidation=" + one(r, "Strict", "Warn", "Ignore"),
+			body:        `{"extra":{},"metadata":{"extra":1,"name":"d","name":"c"},` + o[1:],
+		},
+		step{
+			method:      "POST",
+			path:        k.path,
+			contentType: asJSON,
+			body: strings.Replace(
+				o,
+				`"name":"`+name+`"`,
+				`"name":`+one(r, `"A"`, `""`, `"a/b"`, `"a b"`, `1`, `"`+strings.Repeat("n", 254)+`"`, `"a","namespace":"other"`, `"a..b"`),
+				1,
+			),
+		},
 		step{method: "PUT", path: at, contentType: one(r, asJSON, "text/plain"), body: one(r, "", "{}", "[]", o[:len(o)/2])},
-		step{method: "PATCH", path: at, contentType: one(r, asJSON, "", "application/apply-patch+cbor", jsonPatch, merge, strategic, apply), body: one(r, "", "{}", "[]", "null", "x: [", `{"metadata":1}`, `{"metadata":{"labels":[1]}}`)},
+		step{
+			method:      "PATCH",
+			path:        at,
+			contentType: one(r, asJSON, "", "application/apply-patch+cbor", jsonPatch, merge, strategic, apply),
+			body:        one(r, "", "{}", "[]", "null", "x: [", `{"metadata":1}`, `{"metadata":{"labels":[1]}}`),
+		},
 		step{method: one(r, "GET", "DELETE", "PUT"), path: strings.Replace(at, "/v1", one(r, "/v7", "/v1alpha1"), 1), contentType: asJSON},
-		step{method: one(r, "GET", "POST", "PATCH", "DELETE"), path: version + "/namespaces/{ns}/nothings" + one(r, "", "/a"), contentType: asJSON, body: o},
+		step{
+			method:      one(r, "GET", "POST", "PATCH", "DELETE"),
+			path:        version + "/namespaces/{ns}/nothings" + one(r, "", "/a"),
+			contentType: asJSON,
+			body:        o,
+		},
 		step{method: one(r, "POST", "HEAD", "OPTIONS"), path: at, contentType: asJSON, body: o},
 		step{method: one(r, "PUT", "PATCH"), path: k.path, contentType: asJSON, body: o},
-		step{method: "GET", path: k.path, accept: one(r, "text/plain", "application/xml", "application/json;as=Table;v=v9;g=meta.k8s.io", "application/json;as=Chair;v=v1;g=meta.k8s.io", "image/png, application/json", "*/*", "application/yaml")},
-		step{method: "GET", path: k.path, query: one(r, "timeoutSeconds=x", "watch=1&resourceVersion=x", "watch=1&resourceVersion=1&resourceVersionMatch=Exact", "watch=1&sendInitialEvents=true", "watch=1&labelSelector=a%20b", "sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "unknown=1", "watch=1&continue=x")},
+		step{
+			method: "GET",
+			path:   k.path,
+			accept: one(
+				r,
+				"text/plain",
+				"application/xml",
+				"application/json;as=Table;v=v9;g=meta.k8s.io",
+				"application/json;as=Chair;v=v1;g=meta.k8s.io",
+				"image/png, application/json",
+				"*/*",
+				"application/yaml",
+			),
+		},
+		step{
+			method: "GET",
+			path:   k.path,
+			query: one(
+				r,
+				"timeoutSeconds=x",
+				"watch=1&resourceVersion=x",
+				"watch=1&resourceVersion=1&resourceVersionMatch=Exact",
+				"watch=1&sendInitialEvents=true",
+				"watch=1&labelSelector=a%20b",
+				"sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+				"unknown=1",
+				"watch=1&continue=x",
+			),
+		},
 		step{method: "GET", path: k.path, query: "watch=maybe&limit=1&timeoutSeconds=1", watch: untilItEnds},
-		step{method: "POST", path: strings.Replace(k.path, "{ns}", "{ns}-missing", 1), contentType: asJSON, query: one(r, "", "dryRun=All"), body: o},
+		step{
+			method:      "POST",
+			path:        strings.Replace(k.path, "{ns}", "{ns}-missing", 1),
+			contentType: asJSON,
+			query:       one(r, "", "dryRun=All"),
+			body:        o,
+		},
 		step{method: "GET", path: strings.Replace(k.path, "{ns}", "{ns}-missing", 1) + one(r, "", "/a")},
 		step{method: "GET", path: version + "/" + k.resource + "/a"},
 		step{method: "POST", path: version + "/" + k.resource, contentType: asJSON, body: o},
-		step{method: "GET", path: one(r, "/apis/nothing.example.com/v1", "/apis/nothing.example.com", "/api/v2", "/apis/sequences.example.com", "/apis/sequences.example.com/v1", "/apis/sequences.example.com/v1/", "/nothing")},
+		step{
+			method: "GET",
+			path: one(
+				r,
+				"/apis/nothing.example.com/v1",
+				"/apis/nothing.example.com",
+				"/api/v2",
+				"/apis/sequences.example.com",
+				"/apis/sequences.example.com/v1",
+				"/apis/sequences.example.com/v1/",
+				"/nothing",
+			),
+		},
 	)
 }
 
 // namespace works on a namespace beside that of the sequence.
 func (r random) namespace(_ int, _ kind, _ []kind) step {
 	const all, at = "/api/v1/namespaces", "/api/v1/namespaces/{ns}-a"
-	o := object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": "{ns}-a", "labels": r.some(object{"app": "x", "sequence": "{ns}"})}}
+	o := object{
+		"apiVersion": "v1",
+		"kind":       "Namespace",
+		"metadata":   object{"name": "{ns}-a", "labels": r.some(object{"app": "x", "sequence": "{ns}"})},
+	}
 	if r.chance(20) {
 		o["spec"] = object{"finalizers": []any{one(r, "kubernetes", "example.com/own")}}
 	}
 	inside := object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "in"}}
 	create := step{method: "POST", path: all, query: r.writing(), contentType: asJSON, body: text(o)}
-	return one(r, create, create, create,
+	return one(
+		r,
+		create,
+		create,
+		create,
 		step{method: "GET", path: at, accept: one(r, "", asTable, asMetadata)},
-		step{method: "GET", path: all, query: "labelSelector=sequence%3D{ns}" + one(r, "", "&fieldSelector=status.phase%3DActive", "&fieldSelector=metadata.name%3Dx"), accept: one(r, "", asTable)},
+		step{
+			method: "GET",
+			path:   all,
+			query:  "labelSelector=sequence%3D{ns}" + one(r, "", "&fieldSelector=status.phase%3DActive", "&fieldSelector=metadata.name%3Dx"),
+			accept: one(r, "", asTable),
+		},
 		step{method: "PUT", path: at, query: r.writing(), contentType: asJSON, body: text(o)},
-		step{method: "PATCH", path: at, query: r.writing(), contentType: one(r, merge, strategic), body: `{"metadata":{"labels":{"app":"` + one(r, "x", "y", "!") + `"}}}`},
+		step{
+			method:      "PATCH",
+			path:        at,
+			query:       r.writing(),
+			contentType: one(r, merge, strategic),
+			body:        `{"metadata":{"labels":{"app":"` + one(r, "x", "y", "!") + `"}}}`,
+		},
 		step{method: "PATCH", path: at, query: "fieldManager=one&force=true", contentType: apply, body: text(o)},
-		step{method: "PUT", path: at + "/status", contentType: asJSON, body: text(object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": "{ns}-a"}, "status": object{"phase": one(r, "Active", "Terminating", "x")}})},
+		step{
+			method:      "PUT",
+			path:        at + "/status",
+			contentType: asJSON,
+			body: text(
+				object{
+					"apiVersion": "v1",
+					"kind":       "Namespace",
+					"metadata":   object{"name": "{ns}-a"},
+					"status":     object{"phase": one(r, "Active", "Terminating", "x")},
+				},
+			),
+		},
 		step{method: "PUT", path: at + "/finalize", contentType: asJSON, body: text(o)},
 		step{method: "POST", path: at + "/configmaps", contentType: asJSON, body: text(inside)},
 		step{method: "DELETE", path: at, query: one(r, "", "propagationPolicy=Foreground", "propagationPolicy=Orphan", "dryRun=All")},
@@ -589,6 +819,17 @@ func (r random) namespace(_ int, _ kind, _ []kind) step {
 
 // watchList reads all objects by a watch.
 func (r random) watchList(_ int, k kind, _ []kind) step {
-	return step{method: "GET", path: k.path, accept: one(r, "", "", asTable, asMetadata), watch: initial,
-		query: "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true" + one(r, "", "&labelSelector=app%3Dx", "&fieldSelector=metadata.name%3Da", "&resourceVersion={rv:"+k.resource+"/a}")}
+	return step{
+		method: "GET",
+		path:   k.path,
+		accept: one(r, "", "", asTable, asMetadata),
+		watch:  initial,
+		query: "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true" + one(
+			r,
+			"",
+			"&labelSelector=app%3Dx",
+			"&fieldSelector=metadata.name%3Da",
+			"&resourceVersion={rv:"+k.resource+"/a}",
+		),
+	}
 }

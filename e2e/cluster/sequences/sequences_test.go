@@ -108,11 +108,13 @@ var explained = []struct {
 	is   func(s step, theirs, ours string) bool
 }{
 	{"a version to read that is no number", func(s step, theirs, ours string) bool {
-		return s.method == "GET" && strings.Contains(s.query, "resourceVersion=x") && strings.HasPrefix(theirs, "500\n") && strings.HasPrefix(ours, "400\n")
+		return s.method == "GET" && strings.Contains(s.query, "resourceVersion=x") && strings.HasPrefix(theirs, "500\n") &&
+			strings.HasPrefix(ours, "400\n")
 	}},
 	{"who owns the finalizers in a namespace's spec", func(s step, theirs, ours string) bool {
 		const owned = `"f:finalizers": {}`
-		return strings.HasPrefix(s.path, "/api/v1/namespaces") && !strings.Contains(s.path, "/{ns}/") && strings.Contains(theirs, owned) && !strings.Contains(ours, owned)
+		return strings.HasPrefix(s.path, "/api/v1/namespaces") && !strings.Contains(s.path, "/{ns}/") && strings.Contains(theirs, owned) &&
+			!strings.Contains(ours, owned)
 	}},
 	{"a warning of a lease's finalizer", func(s step, theirs, ours string) bool {
 		return strings.Contains(s.path, "/leases") && theirs == bareFinalizer.ReplaceAllString(ours, "")
@@ -159,7 +161,9 @@ func (b both) define(t *testing.T) {
 				t.Fatalf("%s: %s, %v", step, answer, err)
 			}
 		}
-		must(step{method: "POST", path: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", contentType: asJSON, body: string(definition)})
+		must(
+			step{method: "POST", path: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", contentType: asJSON, body: string(definition)},
+		)
 		widgets := step{method: "GET", path: kinds[4].path}
 		until(t, func(ctx context.Context) bool {
 			_, code, err := s.do(ctx, widgets)
@@ -167,7 +171,9 @@ func (b both) define(t *testing.T) {
 		})
 		// The garbage collector of a cluster looks for new kinds twice a minute.
 		const owner, dependent = `{"apiVersion":"sequences.example.com/v1","kind":"Widget","metadata":{"name":"owner"},"spec":{"color":"red"}}`,
-			`{"apiVersion":"sequences.example.com/v1","kind":"Widget","metadata":{"name":"dependent","ownerReferences":[{"apiVersion":"sequences.example.com/v1","kind":"Widget","name":"owner","uid":"{uid:widgets/owner}"}]},"spec":{"color":"red"}}`
+			`{"apiVersion":"sequences.example.com/v1","kind":"Widget","metadata":{"name":"dependent",` +
+				`"ownerReferences":[{"apiVersion":"sequences.example.com/v1","kind":"Widget",` +
+				`"name":"owner","uid":"{uid:widgets/owner}"}]},"spec":{"color":"red"}}`
 		must(step{method: "POST", path: kinds[4].path, contentType: asJSON, body: owner})
 		must(step{method: "POST", path: kinds[4].path, contentType: asJSON, body: dependent})
 		if _, code, err := s.do(t.Context(), step{method: "DELETE", path: kinds[4].path + "/owner"}); err != nil || code != http.StatusOK {
@@ -182,7 +188,13 @@ func (b both) define(t *testing.T) {
 
 func until(t *testing.T, done func(context.Context) bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, testwait.Patience, true, func(ctx context.Context) (bool, error) { return done(ctx), nil })
+	err := wait.PollUntilContextTimeout(
+		t.Context(),
+		20*time.Millisecond,
+		testwait.Patience,
+		true,
+		func(ctx context.Context) (bool, error) { return done(ctx), nil },
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

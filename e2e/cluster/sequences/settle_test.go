@@ -49,7 +49,8 @@ func (s *server) unsettled(ctx context.Context) (string, error) {
 		Spec              struct{ Finalizers []string }
 	}
 	code, err := s.get(ctx, "/api/v1/namespaces/{ns}-a", asJSON, &beside)
-	if err != nil || code == http.StatusNotFound || beside.DeletionTimestamp == nil || len(beside.Finalizers)+len(beside.Spec.Finalizers) > 0 && !slices.Contains(beside.Spec.Finalizers, "kubernetes") {
+	if err != nil || code == http.StatusNotFound || beside.DeletionTimestamp == nil ||
+		len(beside.Finalizers)+len(beside.Spec.Finalizers) > 0 && !slices.Contains(beside.Spec.Finalizers, "kubernetes") {
 		return "", err
 	}
 	return "the namespace is being deleted", nil

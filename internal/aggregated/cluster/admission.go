@@ -46,7 +46,16 @@ func (h *Cluster) Admission(own []admit.Plugin, configuration admission.ConfigPr
 	if len(enabled) > 0 {
 		h.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(h.core.Discovery()))
 	}
-	initialize := initializer.New(h.core, h.dynamic, h.informers, h.all, utilfeature.DefaultFeatureGate, h.config.Version, h.stopped, h.mapper)
+	initialize := initializer.New(
+		h.core,
+		h.dynamic,
+		h.informers,
+		h.all,
+		utilfeature.DefaultFeatureGate,
+		h.config.Version,
+		h.stopped,
+		h.mapper,
+	)
 	chain, err := admit.Chain(upstream, append(plugins, own...), configuration, initialize)
 	if err != nil {
 		return nil, err

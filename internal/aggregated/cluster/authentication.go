@@ -71,7 +71,10 @@ func (h *Cluster) openAuthentication() error {
 	}
 	if clientCA != nil {
 		known = append(known, credential.Noting(credential.Certificate, clientcert.New(clientCA.VerifyOptions).Users()))
-		upstream = append(upstream, credential.Noting(credential.Certificate, x509.NewDynamic(clientCA.VerifyOptions, x509.CommonNameUserConversion)))
+		upstream = append(
+			upstream,
+			credential.Noting(credential.Certificate, x509.NewDynamic(clientCA.VerifyOptions, x509.CommonNameUserConversion)),
+		)
 	}
 	upstream = append(upstream, credential.Noting(credential.Token, bearertoken.New(tokens)),
 		credential.Noting(credential.Token, websocket.NewProtocolAuthenticator(tokens)))
@@ -96,7 +99,13 @@ func (h *Cluster) authorities(purpose, field, file, key string) (dynamiccertific
 	if h.config.Options.SkipLookup {
 		return nil, nil
 	}
-	provider, err := dynamiccertificates.NewDynamicCAFromConfigMapController(purpose, requirements.AuthenticationNamespace, requirements.AuthenticationConfigMap, key, h.authentication)
+	provider, err := dynamiccertificates.NewDynamicCAFromConfigMapController(
+		purpose,
+		requirements.AuthenticationNamespace,
+		requirements.AuthenticationConfigMap,
+		key,
+		h.authentication,
+	)
 	if err != nil {
 		return nil, fmt.Errorf("authorities from the cluster: %w", err)
 	}
@@ -115,9 +124,16 @@ func (h *Cluster) openRequestHeaders() (*authenticatorfactory.RequestHeaderConfi
 	if o.ClientCAFile != "" {
 		return clientcert.RequestHeaders(o, authorities), nil
 	}
-	settings := headerrequest.NewRequestHeaderAuthRequestController(requirements.AuthenticationConfigMap, requirements.AuthenticationNamespace, h.authentication,
-		usernameHeadersKey, "requestheader-uid-headers", "requestheader-group-headers",
-		"requestheader-extra-headers-prefix", "requestheader-allowed-names")
+	settings := headerrequest.NewRequestHeaderAuthRequestController(
+		requirements.AuthenticationConfigMap,
+		requirements.AuthenticationNamespace,
+		h.authentication,
+		usernameHeadersKey,
+		"requestheader-uid-headers",
+		"requestheader-group-headers",
+		"requestheader-extra-headers-prefix",
+		"requestheader-allowed-names",
+	)
 	h.runners = append(h.runners, settings)
 	return &authenticatorfactory.RequestHeaderConfig{
 		CAContentProvider:   authorities,
@@ -149,7 +165,14 @@ func (h *Cluster) headersProblem() error {
 		}
 		lacks = usernameHeadersKey
 	}
-	return &unwell{fmt.Sprintf("the ConfigMap %s in %s of the cluster has no %s: the cluster does not aggregate servers", requirements.AuthenticationConfigMap, requirements.AuthenticationNamespace, lacks)}
+	return &unwell{
+		fmt.Sprintf(
+			"the ConfigMap %s in %s of the cluster has no %s: the cluster does not aggregate servers",
+			requirements.AuthenticationConfigMap,
+			requirements.AuthenticationNamespace,
+			lacks,
+		),
+	}
 }
 
 // named says whether there is a header with a name. An empty one matches none.

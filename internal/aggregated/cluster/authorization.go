@@ -26,7 +26,9 @@ func (h *Cluster) openAuthorization() error {
 	if paths == nil {
 		paths = OpenPaths()
 	}
-	open := []union.NamedAuthorizer{{AuthorizerName: "kubernetes.io/always-allow-groups", Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)}}
+	open := []union.NamedAuthorizer{
+		{AuthorizerName: "kubernetes.io/always-allow-groups", Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)},
+	}
 	if len(paths) > 0 {
 		allowed, err := path.NewAuthorizer(paths)
 		if err != nil {

@@ -111,9 +111,12 @@ func Open(c Config) (*Cluster, error) {
 	}
 	h := &Cluster{config: c, url: ways.core.Host, way: ways.core, stopped: make(chan struct{}), wake: make(chan struct{}, 1)}
 	h.clock.tell = func(skew time.Duration) {
-		klog.Background().Error(nil, "The cluster's clock and this one are far apart: certificates that are new or about to expire are refused", "skew", skew.Round(time.Second))
+		klog.Background().
+			Error(nil, "The cluster's clock and this one are far apart: certificates that are new or about to expire are refused", "skew",
+				skew.Round(time.Second))
 	}
-	for _, need := range requirements.Of(config.Options{Cluster: c.Options, Admission: c.Admission, ClientCAFile: c.ClientCAFile, RequestHeader: c.RequestHeader, PriorityAndFairness: new(c.InFlight > 0)}) {
+	for _, need := range requirements.Of(config.Options{Cluster: c.Options, Admission: c.Admission, ClientCAFile: c.ClientCAFile,
+		RequestHeader: c.RequestHeader, PriorityAndFairness: new(c.InFlight > 0)}) {
 		h.contacts = append(h.contacts, &contact{need: need, changed: h.change, failed: make(chan struct{}, 1)})
 	}
 	h.failures.Add(1) // nothing has been asked
@@ -213,7 +216,9 @@ func (h *Cluster) Run(ctx context.Context) {
 		case requirements.AccessReviews:
 			all.Go(func() {
 				c.ask(ctx, func(ctx context.Context) {
-					_, _ = h.authorization.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{}, metav1.CreateOptions{})
+					_, _ = h.authorization.AuthorizationV1().
+						SubjectAccessReviews().
+						Create(ctx, &authorizationv1.SubjectAccessReview{}, metav1.CreateOptions{})
 				})
 			})
 		}
@@ -282,7 +287,14 @@ func (h *Cluster) report(ctx context.Context) {
 		}
 		if ok := !h.flowTroubled(); ok != flow {
 			if flow = ok; !ok {
-				logger.Error(nil, "Priority and fairness is left out: the cluster does not permit list and watch on "+requirements.FlowSchemas.GroupResource().String()+" and "+requirements.PriorityLevels.Resource, "cluster", h.url)
+				logger.Error(
+					nil,
+					"Priority and fairness is left out: the cluster does not permit list and watch on "+requirements.FlowSchemas.GroupResource().
+						String()+
+						" and "+requirements.PriorityLevels.Resource,
+					"cluster",
+					h.url,
+				)
 			}
 		}
 		if errors.As(problem, new(*unwell)) {
@@ -356,7 +368,11 @@ func (h *Cluster) forbiddenError(needs []requirements.Requirement) error {
 		parts = append(parts, "a binding to the "+strings.Join(given, " and to the "))
 	}
 	parts = append(parts, others...)
-	return fmt.Errorf("the cluster does not permit what the server needs; missing: %s; `%s manifests` prints the bindings", strings.Join(parts, ", "), h.config.Server)
+	return fmt.Errorf(
+		"the cluster does not permit what the server needs; missing: %s; `%s manifests` prints the bindings",
+		strings.Join(parts, ", "),
+		h.config.Server,
+	)
 }
 
 // AuthorizationUnavailable is nil if the cluster can be asked what callers may do. If not, only what

@@ -68,7 +68,11 @@ type hooks struct{}
 func (hooks) Handles(admission.Operation) bool { return true }
 
 func TestAHostThatDoesNotAnswerIsMissedAfterAWhile(t *testing.T) {
-	c := &contact{need: requirements.Requirement{GroupVersionResource: requirements.Namespaces, Verbs: []string{"list", "watch"}}, changed: func() {}, failed: make(chan struct{}, 1)}
+	c := &contact{
+		need:    requirements.Requirement{GroupVersionResource: requirements.Namespaces, Verbs: []string{"list", "watch"}},
+		changed: func() {},
+		failed:  make(chan struct{}, 1),
+	}
 	gone, forbidden := &unreachable{"https://cluster", errors.New("refused")}, &forbiddenError{c.need}
 	if err := c.err(); err != errNotAsked {
 		t.Errorf("in the beginning: %v", err)
@@ -123,7 +127,8 @@ func TestProblemsAreLoggedOnce(t *testing.T) {
 	testwait.Until(t, "the cluster is missed", func() bool { return strings.Contains(log.String(), "cannot be reached") })
 	cluster.Forbid("validatingadmissionpolicies", "tokenreviews", "flowschemas")
 	cluster.Up()
-	const both = "a binding to the ClusterRole system:auth-delegator, list and watch on validatingadmissionpolicies.admissionregistration.k8s.io; `shop manifests` prints the bindings"
+	const both = "a binding to the ClusterRole system:auth-delegator, list and watch on " +
+		"validatingadmissionpolicies.admissionregistration.k8s.io; `shop manifests` prints the bindings"
 	testwait.Until(t, "permissions are missed", func() bool {
 		return strings.Contains(log.String(), both) && strings.Contains(log.String(), "Priority and fairness is left out")
 	})
@@ -151,7 +156,9 @@ func TestNothingIsLeftRunning(t *testing.T) {
 	cluster := clustertest.Start(t)
 	kubeconfig := cluster.Kubeconfig()
 	cycle := func(running bool) {
-		h, err := Open(Config{Options: Options{Kubeconfig: kubeconfig}, Server: "shop", Version: compatibility.DefaultBuildEffectiveVersion(), InFlight: 10})
+		h, err := Open(
+			Config{Options: Options{Kubeconfig: kubeconfig}, Server: "shop", Version: compatibility.DefaultBuildEffectiveVersion(), InFlight: 10},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,7 +205,11 @@ func TestRepeatedReadsComeWithFreshCredentials(t *testing.T) {
 	}
 	file := clustertest.File(t, "credential", credential("expired"))
 	command := "exec: {apiVersion: client.authentication.k8s.io/v1, command: cat, args: [" + file + "], interactiveMode: Never}"
-	kubeconfig := clustertest.File(t, "kubeconfig", bytes.Replace(mustRead(t, cluster.Kubeconfig()), []byte("token: server"), []byte(command), 1))
+	kubeconfig := clustertest.File(
+		t,
+		"kubeconfig",
+		bytes.Replace(mustRead(t, cluster.Kubeconfig()), []byte("token: server"), []byte(command), 1),
+	)
 	h := open(t, Options{Kubeconfig: kubeconfig})
 	run(t, t.Context(), h)
 	testwait.Until(t, "the credentials are refused", func() bool {
@@ -298,7 +309,13 @@ func TestAnswersAboutTokensAreToldFromTheirWant(t *testing.T) {
 
 func TestThePluginsAreUpstreams(t *testing.T) {
 	t.Parallel()
-	upstream := []string{lifecycle.PluginName, mutating.PluginName, mutatingwebhook.PluginName, validating.PluginName, validatingwebhook.PluginName}
+	upstream := []string{
+		lifecycle.PluginName,
+		mutating.PluginName,
+		mutatingwebhook.PluginName,
+		validating.PluginName,
+		validatingwebhook.PluginName,
+	}
 	if names := requirements.Plugins(); !slices.Equal(names, upstream) {
 		t.Errorf("%v instead of %v", names, upstream)
 	}
@@ -331,7 +348,13 @@ func TestNamespacesOfFilesAreTheHosts(t *testing.T) {
 	if err := h.HasNamespace(t.Context(), "none"); err == nil || !strings.Contains(err.Error(), `namespaces "none" not found`) {
 		t.Errorf("a namespace that is missing: %v", err)
 	}
-	careless := openConfig(t, Config{Options: Options{Kubeconfig: cluster.Kubeconfig()}, Admission: config.AdmissionOptions{DisablePlugins: []string{"NamespaceLifecycle"}}})
+	careless := openConfig(
+		t,
+		Config{
+			Options:   Options{Kubeconfig: cluster.Kubeconfig()},
+			Admission: config.AdmissionOptions{DisablePlugins: []string{"NamespaceLifecycle"}},
+		},
+	)
 	if err := careless.HasNamespace(t.Context(), "none"); err != nil {
 		t.Error(err)
 	}

@@ -195,7 +195,8 @@ func (o observer) problem(r *http.Request, c *contact, response *http.Response, 
 		}
 		return &unwell{text}, true
 	case response.StatusCode == http.StatusTooManyRequests,
-		response.StatusCode == http.StatusInternalServerError, response.StatusCode == http.StatusBadGateway, response.StatusCode == http.StatusServiceUnavailable:
+		response.StatusCode == http.StatusInternalServerError, response.StatusCode == http.StatusBadGateway,
+		response.StatusCode == http.StatusServiceUnavailable:
 		// Not 504, by which a read learns that its revision is from the future.
 		return &unwell{fmt.Sprintf("the cluster %s answers %d to %s", cluster, response.StatusCode, r.URL.Path)}, true
 	}
@@ -206,7 +207,8 @@ func (o observer) problem(r *http.Request, c *contact, response *http.Response, 
 // namespace, made when a cache may be behind, says nothing about lists.
 func (h *Cluster) contactOf(r *http.Request) *contact {
 	for _, c := range h.contacts {
-		if c.need.Watched() == (r.Method == http.MethodGet) && isCollection(r, c.need) && (c.need.Name == "" || strings.Contains(r.URL.RawQuery, c.need.Name)) {
+		if c.need.Watched() == (r.Method == http.MethodGet) && isCollection(r, c.need) &&
+			(c.need.Name == "" || strings.Contains(r.URL.RawQuery, c.need.Name)) {
 			return c
 		}
 	}

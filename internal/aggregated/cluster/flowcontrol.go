@@ -17,7 +17,8 @@ func (h *Cluster) FlowControlled() bool {
 		return false
 	}
 	for _, c := range h.contacts {
-		if (c.need.GroupVersionResource == requirements.FlowSchemas || c.need.GroupVersionResource == requirements.PriorityLevels) && c.err() != nil {
+		if (c.need.GroupVersionResource == requirements.FlowSchemas || c.need.GroupVersionResource == requirements.PriorityLevels) &&
+			c.err() != nil {
 			return false
 		}
 	}

@@ -24,15 +24,21 @@ var errNotReviewed = errors.New("the token could not be reviewed")
 func (h *Cluster) openTokens() (authenticator.Token, error) {
 	authenticatorfactory.RegisterMetrics()
 	ttl := lifetime(h.config.Options.TokenCacheTTL)
-	reviews, err := webhooktoken.NewFromInterface(h.authentication.AuthenticationV1(), nil, *reviewBackoff(), reviewTimeout, webhooktoken.AuthenticatorMetrics{
-		RecordRequestTotal: func(ctx context.Context, code string) {
-			if last, ok := ctx.Value(lastCode{}).(*string); ok {
-				*last = code
-			}
-			authenticatorfactory.RecordRequestTotal(ctx, code)
+	reviews, err := webhooktoken.NewFromInterface(
+		h.authentication.AuthenticationV1(),
+		nil,
+		*reviewBackoff(),
+		reviewTimeout,
+		webhooktoken.AuthenticatorMetrics{
+			RecordRequestTotal: func(ctx context.Context, code string) {
+				if last, ok := ctx.Value(lastCode{}).(*string); ok {
+					*last = code
+				}
+				authenticatorfactory.RecordRequestTotal(ctx, code)
+			},
+			RecordRequestLatency: authenticatorfactory.RecordRequestLatency,
 		},
-		RecordRequestLatency: authenticatorfactory.RecordRequestLatency,
-	})
+	)
 	if err != nil {
 		return nil, fmt.Errorf("authentication by the cluster: %w", err)
 	}

@@ -67,10 +67,14 @@ var (
 	AccessReviews  = schema.GroupVersionResource{Group: "authorization.k8s.io", Version: "v1", Resource: "subjectaccessreviews"}
 	Namespaces     = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 	FlowSchemas    = schema.GroupVersionResource{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: "flowschemas"}
-	PriorityLevels = schema.GroupVersionResource{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: "prioritylevelconfigurations"}
-	Secrets        = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
-	Leases         = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
-	APIServices    = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
+	PriorityLevels = schema.GroupVersionResource{
+		Group:    "flowcontrol.apiserver.k8s.io",
+		Version:  "v1",
+		Resource: "prioritylevelconfigurations",
+	}
+	Secrets     = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	Leases      = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+	APIServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
 )
 
 // Where the cluster says how it authenticates.
@@ -150,7 +154,10 @@ func Of(options config.Options) []Requirement {
 	}
 	if options.PriorityAndFairness == nil || *options.PriorityAndFairness {
 		for _, resource := range []schema.GroupVersionResource{FlowSchemas, PriorityLevels} {
-			all = append(all, Requirement{GroupVersionResource: resource, Verbs: []string{"list", "watch"}, For: "priority and fairness", Optional: true})
+			all = append(
+				all,
+				Requirement{GroupVersionResource: resource, Verbs: []string{"list", "watch"}, For: "priority and fairness", Optional: true},
+			)
 		}
 	}
 	return all
@@ -185,7 +192,13 @@ func OfServing(self config.SelfCertifyOptions, apiServices []string) []Requireme
 	const purpose = "serving certificate"
 	secret := ServingSecret(self.ServiceName)
 	all := []Requirement{
-		{GroupVersionResource: Secrets, Namespace: self.ServiceNamespace, Name: secret, Verbs: []string{"get", "list", "watch", "update", "patch"}, For: purpose},
+		{
+			GroupVersionResource: Secrets,
+			Namespace:            self.ServiceNamespace,
+			Name:                 secret,
+			Verbs:                []string{"get", "list", "watch", "update", "patch"},
+			For:                  purpose,
+		},
 		{GroupVersionResource: Leases, Namespace: self.ServiceNamespace, Name: secret, Verbs: []string{"get", "update", "patch"}, For: purpose},
 	}
 	for _, name := range apiServices {
@@ -203,7 +216,13 @@ func OfServing(self config.SelfCertifyOptions, apiServices []string) []Requireme
 // OfControllers returns what the controllers of a server require besides, to elect a leader in
 // a namespace.
 func OfControllers(server, namespace string) Requirement {
-	return Requirement{GroupVersionResource: Leases, Namespace: namespace, Name: ControllersLease(server), Verbs: []string{"get", "update"}, For: "controllers"}
+	return Requirement{
+		GroupVersionResource: Leases,
+		Namespace:            namespace,
+		Name:                 ControllersLease(server),
+		Verbs:                []string{"get", "update"},
+		For:                  "controllers",
+	}
 }
 
 // Path is the URL path of the collection, or where reviews are created.

@@ -69,8 +69,13 @@ func (c *cluster) run(ctx context.Context, k *Keeper) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: cache.NewListWatchFromClient(client.RESTClient(), "secrets", place.Namespace, fields.OneTermEqualSelector(metav1.ObjectNameField, place.Secret)),
-		ObjectType:    &corev1.Secret{},
+		ListerWatcher: cache.NewListWatchFromClient(
+			client.RESTClient(),
+			"secrets",
+			place.Namespace,
+			fields.OneTermEqualSelector(metav1.ObjectNameField, place.Secret),
+		),
+		ObjectType: &corev1.Secret{},
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(o any) { k.follow(o.(*corev1.Secret)) },
 			UpdateFunc: func(_, o any) { k.follow(o.(*corev1.Secret)) },

@@ -391,7 +391,8 @@ func (k *Keeper) publish(ctx context.Context, state *state) (all, missing bool, 
 			found.service, found.left = found.left, service{}
 			klog.FromContext(ctx).Info("The server is back in its APIService", "apiservice", name)
 		case !found.service.is(k.options):
-			k.say(ctx, name, fmt.Sprintf("the APIService points to the service %s and not to %s/%s: it is another server's, and its caBundle is left alone",
+			k.say(ctx, name, fmt.Sprintf("the APIService points to the service %s and not to %s/%s: it is another server's, and its caBundle is "+
+				"left alone",
 				found.service, k.options.ServiceNamespace, k.options.ServiceName))
 			missing = missing || found.left.is(k.options)
 			continue
@@ -399,7 +400,9 @@ func (k *Keeper) publish(ctx context.Context, state *state) (all, missing bool, 
 			k.say(ctx, name, "")
 			continue
 		case found.insecure || len(found.bundle) > 0 && !state.knows(found.bundle):
-			klog.FromContext(ctx).Error(nil, "The APIService's caBundle was changed by another writer, and is restored", "apiservice", name, "insecureSkipTLSVerify", found.insecure)
+			klog.FromContext(ctx).
+				Error(nil, "The APIService's caBundle was changed by another writer, and is restored", "apiservice", name, "insecureSkipTLSVerify",
+					found.insecure)
 		}
 		k.say(ctx, name, "")
 		found.bundle = bundle
@@ -550,7 +553,8 @@ func (s *state) knows(bundle []byte) bool {
 			return true
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil || !slices.ContainsFunc(s.authorities, func(a *x509.Certificate) bool { return a.Subject.String() == cert.Subject.String() }) {
+		if err != nil ||
+			!slices.ContainsFunc(s.authorities, func(a *x509.Certificate) bool { return a.Subject.String() == cert.Subject.String() }) {
 			return false
 		}
 	}

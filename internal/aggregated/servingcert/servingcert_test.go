@@ -507,7 +507,11 @@ func TestANameThatIsMissingIsAdded(t *testing.T) {
 }
 
 func TestWhatTheHostRefusesIsSaid(t *testing.T) {
-	forbidden := apierrors.NewForbidden(schema.GroupResource{Group: "apiregistration.k8s.io", Resource: "apiservices"}, services[0], errors.New("no"))
+	forbidden := apierrors.NewForbidden(
+		schema.GroupResource{Group: "apiregistration.k8s.io", Resource: "apiservices"},
+		services[0],
+		errors.New("no"),
+	)
 	for call, want := range map[string]string{
 		"secret":           "read the Secret of the serving certificate",
 		"updateSecret":     "write the Secret of the serving certificate",

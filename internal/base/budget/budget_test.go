@@ -302,16 +302,19 @@ func TestContainerLimit(t *testing.T) {
 		limits map[string]string
 		want   int64
 	}{
-		"none":                   {"", nil, 0},
-		"version 2":              {"0::/\n", map[string]string{"/sys/fs/cgroup/memory.max": "1073741824\n"}, 1 << 30},
-		"version 2, no limit":    {"0::/a\n", map[string]string{"/sys/fs/cgroup/a/memory.max": "max\n"}, 0},
-		"version 2, from above":  {"0::/a/b\n", map[string]string{"/sys/fs/cgroup/a/memory.max": "1000\n", "/sys/fs/cgroup/a/b/memory.max": "2000\n"}, 1000},
-		"version 2, own":         {"0::/a/b\n", map[string]string{"/sys/fs/cgroup/a/memory.max": "max\n", "/sys/fs/cgroup/a/b/memory.max": "2000\n"}, 2000},
+		"none":                {"", nil, 0},
+		"version 2":           {"0::/\n", map[string]string{"/sys/fs/cgroup/memory.max": "1073741824\n"}, 1 << 30},
+		"version 2, no limit": {"0::/a\n", map[string]string{"/sys/fs/cgroup/a/memory.max": "max\n"}, 0},
+		"version 2, from above": {"0::/a/b\n", map[string]string{"/sys/fs/cgroup/a/memory.max": "1000\n",
+			"/sys/fs/cgroup/a/b/memory.max": "2000\n"}, 1000},
+		"version 2, own": {"0::/a/b\n", map[string]string{"/sys/fs/cgroup/a/memory.max": "max\n",
+			"/sys/fs/cgroup/a/b/memory.max": "2000\n"}, 2000},
 		"version 1":              {"4:cpu:/x\n3:memory:/x\n", map[string]string{"/sys/fs/cgroup/memory/x/memory.limit_in_bytes": "3000\n"}, 3000},
 		"version 1, host's path": {"3:memory:/x/y\n", map[string]string{"/sys/fs/cgroup/memory/memory.limit_in_bytes": "3000\n"}, 3000},
-		"version 1, no limit":    {"3:memory:/\n", map[string]string{"/sys/fs/cgroup/memory/memory.limit_in_bytes": fmt.Sprint(int64(math.MaxInt64) / 4096 * 4096)}, 0},
-		"both":                   {"3:memory:/\n0::/\n", map[string]string{"/sys/fs/cgroup/memory/memory.limit_in_bytes": "3000"}, 3000},
-		"what is no number":      {"0::/\n", map[string]string{"/sys/fs/cgroup/memory.max": "much"}, 0},
+		"version 1, no limit": {"3:memory:/\n",
+			map[string]string{"/sys/fs/cgroup/memory/memory.limit_in_bytes": fmt.Sprint(int64(math.MaxInt64) / 4096 * 4096)}, 0},
+		"both":              {"3:memory:/\n0::/\n", map[string]string{"/sys/fs/cgroup/memory/memory.limit_in_bytes": "3000"}, 3000},
+		"what is no number": {"0::/\n", map[string]string{"/sys/fs/cgroup/memory.max": "much"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := containerLimit(files(test.groups, test.limits)); got != test.want {

@@ -92,10 +92,12 @@ func percentAtStart(live int64) int {
 
 // SpareCollections lets a process that is busy have twice as much garbage as it holds before it is collected, instead of as much:
 // 128 MiB at least, and 256 MiB, or an eighth of its container's limit, at most, unless it holds that much. A server that holds 20 MB
-// spends a sixth of its processor time on collections else, and one that holds 100 MB an eighth. One that holds more than 21 MiB has 16 MiB and a quarter of that, unless
+// spends a sixth of its processor time on collections else, and one that holds 100 MB an eighth. One that holds more than 21 MiB
+// has 16 MiB and a quarter of that, unless
 // it is so busy that it would be collected more than once in two seconds then. A process that does hardly anything gives the
 // operating system what it does not need, and what its start has left behind, pages of the program among it. What
-// the environment says (GOGC) stands. While requests with Account.CollectOften are handled, there may be 12 MiB and a 64th of what lives. It is the process's own decision: only its main function may call it, and the function
+// the environment says (GOGC) stands. While requests with Account.CollectOften are handled, there may be 12 MiB and a 64th of
+// what lives. It is the process's own decision: only its main function may call it, and the function
 // returned ends it.
 func SpareCollections() (end func()) {
 	if os.Getenv("GOGC") != "" {

@@ -28,7 +28,8 @@ func TestGarbageIsSparedWhileTheProcessIsBusy(t *testing.T) {
 		{"idle and large", []time.Duration{2 * time.Minute, 2 * time.Minute}, 256 * mib, 31, 0},
 		{"idle and very large", []time.Duration{2 * time.Minute, 2 * time.Minute}, 2048 * mib, 25, 0},
 		{"large and not busy, as often as that needs", []time.Duration{time.Minute, 2 * time.Second, 2 * time.Second}, 256 * mib, 31, 0},
-		{"large and busy, as often as that needs", []time.Duration{time.Minute, 1900 * time.Millisecond, 3800 * time.Millisecond}, 256 * mib, 100, 0},
+		{"large and busy, as often as that needs", []time.Duration{time.Minute, 1900 * time.Millisecond, 3800 * time.Millisecond}, 256 * mib,
+			100, 0},
 		{"large and no longer busy", []time.Duration{time.Minute, 1900 * time.Millisecond, 7 * time.Second}, 256 * mib, 31, 0},
 		{"busy, as often as that needs", []time.Duration{time.Minute, time.Millisecond, time.Second, time.Second}, 20 * mib, 640, 0},
 		{"no longer busy", []time.Duration{time.Minute, time.Millisecond, time.Millisecond, 10 * time.Second}, 20 * mib, 100, 0},
@@ -169,9 +170,11 @@ func TestAProcessAtRestGivesBackWhatItDoesNotNeed(t *testing.T) {
 		{"after work, a long rest", []step{begun, {made: 100 * mib, live: 500 * mib, idle: 400 * mib, freed: 1},
 			{made: mib, live: 500 * mib, idle: 400 * mib, ticks: longRest - 1, freed: 1}, {made: mib, live: 500 * mib, idle: 400 * mib, freed: 2}}},
 		{"after work, short rests", []step{begun, {made: 100 * mib, live: 500 * mib, idle: 400 * mib, freed: 1},
-			{made: mib, live: 500 * mib, idle: 400 * mib, ticks: longRest - 1, freed: 1}, {made: 100 * mib, live: 500 * mib, idle: 400 * mib, freed: 1},
+			{made: mib, live: 500 * mib, idle: 400 * mib, ticks: longRest - 1, freed: 1},
+			{made: 100 * mib, live: 500 * mib, idle: 400 * mib, freed: 1},
 			{made: mib, live: 500 * mib, idle: 400 * mib, ticks: longRest - 1, freed: 1}}},
-		{"not worth it", []step{begun, {made: 100 * mib, live: 500 * mib, idle: 50 * mib, freed: 1}, {made: mib, live: 500 * mib, idle: 50 * mib, ticks: 2 * longRest, freed: 1},
+		{"not worth it", []step{begun, {made: 100 * mib, live: 500 * mib, idle: 50 * mib, freed: 1},
+			{made: mib, live: 500 * mib, idle: 50 * mib, ticks: 2 * longRest, freed: 1},
 			{made: mib, live: 10 * mib, idle: 10 * mib, freed: 2}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

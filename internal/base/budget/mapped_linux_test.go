@@ -48,7 +48,8 @@ func TestOnlyWhatIsUnchangedOfAProgramIsForgotten(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %x, want %x", got, want)
 	}
-	for _, bad := range []string{"", "\n\n", "x-y r-xp 0 0 0 /opt/a b/server\nAnonymous: 0 kB\n", "10-z r-xp 0 0 0 /opt/a b/server\nAnonymous: 0 kB\n", "Anonymous: 0 kB\n", "10-20\nAnonymous: 0 kB\n", "10-20 r-xp 0 0 0 /opt/a b/server\nAnonymous:\n"} {
+	for _, bad := range []string{"", "\n\n", "x-y r-xp 0 0 0 /opt/a b/server\nAnonymous: 0 kB\n", "10-z r-xp 0 0 0 /opt/a " +
+		"b/server\nAnonymous: 0 kB\n", "Anonymous: 0 kB\n", "10-20\nAnonymous: 0 kB\n", "10-20 r-xp 0 0 0 /opt/a b/server\nAnonymous:\n"} {
 		if got := unchangedMappings(strings.NewReader(bad), "/opt/a b/server"); len(got) > 0 {
 			t.Errorf("%q: %x", bad, got)
 		}

@@ -33,7 +33,14 @@ func Decode[T any](data []byte, kind string) (*T, error) {
 	}
 	has := schema.FromAPIVersionAndKind(value(root, "apiVersion"), value(root, "kind"))
 	if has.Kind != kind || !slices.Contains(versions, has.GroupVersion()) {
-		return nil, fmt.Errorf("apiVersion %q and kind %q, which have to be %s or %s, and %s", value(root, "apiVersion"), value(root, "kind"), versions[0], versions[1], kind)
+		return nil, fmt.Errorf(
+			"apiVersion %q and kind %q, which have to be %s or %s, and %s",
+			value(root, "apiVersion"),
+			value(root, "kind"),
+			versions[0],
+			versions[1],
+			kind,
+		)
 	}
 	scheme := runtime.NewScheme()
 	if err := errors.Join(apiserver.AddToScheme(scheme), apiserverv1.AddToScheme(scheme), apiserverv1beta1.AddToScheme(scheme)); err != nil {

@@ -25,16 +25,20 @@ func TestAFileThatCannotBeDecodedIsRefusedWithItsPlace(t *testing.T) {
 		{"empty", "", "it is empty"},
 		{"comments only", "# nothing\n", "it is empty"},
 		{"no YAML", authentication + "jwt: [\n", "line "},
-		{"another kind", "apiVersion: v1\nkind: Pod\n", `apiVersion "v1" and kind "Pod", which have to be apiserver.config.k8s.io/v1 or apiserver.config.k8s.io/v1beta1, and AuthenticationConfiguration`},
+		{"another kind", "apiVersion: v1\nkind: Pod\n", `apiVersion "v1" and kind "Pod", which have to be apiserver.config.k8s.io/v1 or ` +
+			`apiserver.config.k8s.io/v1beta1, and AuthenticationConfiguration`},
 		{"another kind of the group", authorization, `kind "AuthorizationConfiguration"`},
 		{"no object", "- a\n- b\n", `apiVersion "" and kind ""`},
-		{"an old version", "apiVersion: apiserver.config.k8s.io/v1alpha1\nkind: AuthenticationConfiguration\n", `"apiserver.config.k8s.io/v1alpha1"`},
+		{"an old version", "apiVersion: apiserver.config.k8s.io/v1alpha1\nkind: AuthenticationConfiguration\n",
+			`"apiserver.config.k8s.io/v1alpha1"`},
 		{"two documents", authentication + "---\n" + authentication, "line 3: a second document"},
 		{"an unknown field", authentication + "jwt:\n- issuer:\n    url: a\n    uri: b\n", `line 6: unknown field "jwt[0].issuer.uri"`},
 		{"two unknown fields", authentication + "jwts: []\nanonymos: {}\n", `line 3: unknown field "jwts"; line 4: unknown field "anonymos"`},
-		{"an unknown field in JSON", `{"apiVersion":"apiserver.config.k8s.io/v1","kind":"AuthenticationConfiguration",` + "\n" + `"jwts":[]}`, `line 2: unknown field "jwts"`},
+		{"an unknown field in JSON", `{"apiVersion":"apiserver.config.k8s.io/v1","kind":"AuthenticationConfiguration",` + "\n" + `"jwts":[]}`,
+			`line 2: unknown field "jwts"`},
 		{"a field twice", authentication + "anonymous: {enabled: true}\nanonymous: {enabled: false}\n", "line 4: "},
-		{"a text instead of an object", authentication + "jwt:\n- issuer: {url: a}\n- issuer: https://a\n", "line 5: jwt.issuer: string instead of v1.Issuer"},
+		{"a text instead of an object", authentication + "jwt:\n- issuer: {url: a}\n- issuer: https://a\n", "line 5: jwt.issuer: string " +
+			"instead of v1.Issuer"},
 		{"an object instead of a list", authentication + "jwt:\n  issuer: {}\n", "line 4: jwt: object instead of []v1.JWTAuthenticator"},
 		{"a text instead of a number", authentication + "anonymous:\n  enabled: maybe\n", "line 4: anonymous.enabled: string instead of bool"},
 	} {
@@ -46,7 +50,10 @@ func TestAFileThatCannotBeDecodedIsRefusedWithItsPlace(t *testing.T) {
 			}
 		})
 	}
-	_, err := Decode[apiserver.AuthorizationConfiguration]([]byte(authorization+"authorizers:\n- type: Webhook\n  webhook:\n    timeout: soon\n"), "AuthorizationConfiguration")
+	_, err := Decode[apiserver.AuthorizationConfiguration](
+		[]byte(authorization+"authorizers:\n- type: Webhook\n  webhook:\n    timeout: soon\n"),
+		"AuthorizationConfiguration",
+	)
 	if err == nil || !strings.Contains(err.Error(), `line 6: authorizers[0].webhook.timeout: time: invalid duration "soon"`) {
 		t.Errorf("a duration: %v", err)
 	}
@@ -55,7 +62,8 @@ func TestAFileThatCannotBeDecodedIsRefusedWithItsPlace(t *testing.T) {
 func TestAFileIsDecodedWithItsDefaults(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"v1", "v1beta1"} {
-		data := "apiVersion: apiserver.config.k8s.io/" + version + "\nkind: AuthorizationConfiguration\nauthorizers:\n- {type: Webhook, name: a, webhook: {}}\n"
+		data := "apiVersion: apiserver.config.k8s.io/" + version + "\nkind: AuthorizationConfiguration\nauthorizers:\n- {type: Webhook, " +
+			"name: a, webhook: {}}\n"
 		parsed, err := Decode[apiserver.AuthorizationConfiguration]([]byte(data), "AuthorizationConfiguration")
 		if err != nil {
 			t.Fatalf("%s: %v", version, err)

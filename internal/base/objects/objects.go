@@ -40,7 +40,14 @@ func ValidateFinalizers(finalizers []string) field.ErrorList {
 	var errs field.ErrorList
 	for i, name := range finalizers {
 		if !strings.Contains(name, "/") && !slices.Contains(standardFinalizers, name) {
-			errs = append(errs, field.Invalid(field.NewPath("metadata", "finalizers").Index(i), name, "name is neither a standard finalizer name nor is it fully qualified"))
+			errs = append(
+				errs,
+				field.Invalid(
+					field.NewPath("metadata", "finalizers").Index(i),
+					name,
+					"name is neither a standard finalizer name nor is it fully qualified",
+				),
+			)
 		}
 	}
 	return errs

@@ -18,7 +18,12 @@ import (
 	"github.com/annexapi/annex/internal/base/ordered"
 )
 
-var byNode = ordered.Field{Name: "node", Type: ordered.String, Sortable: true, Get: func(o runtime.Object) any { return o.(*example.Pod).Spec.NodeName }}
+var byNode = ordered.Field{
+	Name:     "node",
+	Type:     ordered.String,
+	Sortable: true,
+	Get:      func(o runtime.Object) any { return o.(*example.Pod).Spec.NodeName },
+}
 
 // plain is a storage that keeps no orders.
 type plain struct {
@@ -44,13 +49,18 @@ func (p *plain) Watch(context.Context, string, storage.ListOptions) (watch.Inter
 }
 
 func pod(namespace, name, node string) *example.Pod {
-	return &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + name)}, Spec: example.PodSpec{NodeName: node}}
+	return &example.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + name)},
+		Spec:       example.PodSpec{NodeName: node},
+	}
 }
 
 func TestAStorageWithoutOrdersIsListedAndSorted(t *testing.T) {
 	p := &plain{pods: []*example.Pod{pod("a", "1", "x"), pod("a", "2", "z"), pod("b", "1", "y"), pod("c", "1", "x")}}
 	s := ordered.Answering(p, p)
-	r := &ordered.Request{Query: ordered.Query{By: byNode, Descending: true, Limit: 2, Namespaces: []string{"a", "c"}, Counted: []ordered.Field{byNode}}}
+	r := &ordered.Request{
+		Query: ordered.Query{By: byNode, Descending: true, Limit: 2, Namespaces: []string{"a", "c"}, Counted: []ordered.Field{byNode}},
+	}
 	list := &example.PodList{}
 	opts := storage.ListOptions{Recursive: true, Predicate: storage.SelectionPredicate{Limit: 1, Continue: "x"}}
 	if err := s.GetList(ordered.NewContext(t.Context(), r), "/pods", opts, list); err != nil {
@@ -60,7 +70,9 @@ func TestAStorageWithoutOrdersIsListedAndSorted(t *testing.T) {
 	for _, o := range r.Page.Objects {
 		got = append(got, o.(*example.Pod).Namespace+o.(*example.Pod).Name)
 	}
-	if !slices.Equal(got, []string{"a2", "c1"}) || r.Page.Total != 3 || !r.Page.More || r.Page.Revision != 7 || len(list.Items) != 0 || p.asked.Predicate.Limit != 0 || p.asked.Predicate.Continue != "" {
+	if !slices.Equal(got, []string{"a2", "c1"}) || r.Page.Total != 3 || !r.Page.More || r.Page.Revision != 7 || len(list.Items) != 0 ||
+		p.asked.Predicate.Limit != 0 ||
+		p.asked.Predicate.Continue != "" {
 		t.Errorf("got %q, %+v, a list of %d asked for with %+v", got, r.Page, len(list.Items), p.asked)
 	}
 	if fmt.Sprint(r.Page.Counts) != fmt.Sprint([]map[ordered.Value]int{{ordered.Encode("x"): 2, ordered.Encode("z"): 1}}) {
@@ -77,7 +89,12 @@ func TestAWatchWithoutOldObjectsTellsOfThoseThatAreSelected(t *testing.T) {
 		{false, []string{"ADDED1", "DELETED1", "MODIFIED2", "MODIFIED2", "DELETED2", "DELETED4", "BOOKMARK"}},
 	} {
 		p := &plain{events: watch.NewFakeWithChanSize(20, false)}
-		r := &ordered.Request{Query: ordered.Query{Namespaces: []string{"a"}, Where: []ordered.Condition{{Field: byNode, Set: ordered.Union(ordered.Exactly(ordered.Encode("x")))}}}}
+		r := &ordered.Request{
+			Query: ordered.Query{
+				Namespaces: []string{"a"},
+				Where:      []ordered.Condition{{Field: byNode, Set: ordered.Union(ordered.Exactly(ordered.Encode("x")))}},
+			},
+		}
 		opts := storage.ListOptions{SendInitialEvents: &test.initial, Predicate: storage.SelectionPredicate{Field: fields.Everything()}}
 		w, err := ordered.Answering(p, p).Watch(ordered.NewContext(t.Context(), r), "/pods", opts)
 		if err != nil {

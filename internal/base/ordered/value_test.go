@@ -17,7 +17,8 @@ func sign(a, b ordered.Value) int { return cmp.Compare(a, b) }
 func TestValuesSortAsWhatTheyStandFor(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 	for _, sorted := range [][]any{
-		{math.Inf(-1), -math.MaxFloat64, int64(math.MinInt64), int64(math.MinInt64 + 1), -1e10, int64(-2), -1.5, int64(-1), -math.SmallestNonzeroFloat64, int64(0), 0.5, int64(1), 1.5,
+		{math.Inf(-1), -math.MaxFloat64, int64(math.MinInt64), int64(math.MinInt64 + 1), -1e10, int64(-2), -1.5, int64(-1),
+			-math.SmallestNonzeroFloat64, int64(0), 0.5, int64(1), 1.5,
 			int64(1 << 53), int64(1<<53 + 1), int64(1<<53 + 2), int64(math.MaxInt64 - 1), int64(math.MaxInt64), 1e19, math.Inf(1)},
 		{"", "\x00", "a", "a\x00", "ab", "b", "ä", "日本"},
 		{false, true},
@@ -32,7 +33,8 @@ func TestValuesSortAsWhatTheyStandFor(t *testing.T) {
 			}
 		}
 	}
-	for _, equal := range [][2]any{{int64(3), 3.0}, {0.0, math.Copysign(0, -1)}, {int64(0), 0.0}, {now, now.In(time.FixedZone("", 3600))}, {math.NaN(), nil}, {time.Time{}, nil}, {[]string{"x"}, nil}} {
+	for _, equal := range [][2]any{{int64(3), 3.0}, {0.0, math.Copysign(0, -1)}, {int64(0), 0.0}, {now, now.In(time.FixedZone("", 3600))},
+		{math.NaN(), nil}, {time.Time{}, nil}, {[]string{"x"}, nil}} {
 		if ordered.Encode(equal[0]) != ordered.Encode(equal[1]) {
 			t.Errorf("%v and %v differ", equal[0], equal[1])
 		}
@@ -65,7 +67,8 @@ func TestNumbersSortAsNumbers(t *testing.T) {
 
 func TestValuesAreToldAsPeopleWriteThem(t *testing.T) {
 	for want, v := range map[string]any{
-		"": nil, "true": true, "false": false, "-5": int64(-5), "9223372036854775807": int64(math.MaxInt64), "-9223372036854775808": int64(math.MinInt64), "9007199254740993": int64(1<<53 + 1),
+		"": nil, "true": true, "false": false, "-5": int64(-5), "9223372036854775807": int64(math.MaxInt64),
+		"-9223372036854775808": int64(math.MinInt64), "9007199254740993": int64(1<<53 + 1),
 		"1.5": 1.5, "3": 3.0, "1e+300": 1e300, "2026-01-02T03:04:05.000000006Z": time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), "text": "text",
 		strings.Repeat("x", 511): strings.Repeat("x", 511) + "ä",
 	} {

@@ -19,7 +19,8 @@ type TooLargeError struct {
 }
 
 func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("the YAML is larger than %d bytes once its aliases are replaced by what they stand for; write fewer aliases, or send it in parts", e.Limit)
+	return fmt.Sprintf("the YAML is larger than %d bytes once its aliases are replaced by what they stand for; write fewer aliases, or "+
+		"send it in parts", e.Limit)
 }
 
 // Check returns a *TooLargeError if the first document in data is larger than limit bytes

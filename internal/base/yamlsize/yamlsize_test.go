@@ -99,7 +99,8 @@ func TestWhatIsNoYAMLIsAnError(t *testing.T) {
 func FuzzWhatPassesStaysSmall(f *testing.F) {
 	for _, text := range []string{
 		"", "a: b", repeated(100, 3), repeated(1000, 1000), doubling(4, 3), doubling(10, 9), "a: &a {k: v}\nb: {<<: *a}\nc: {<<: [*a, *a]}",
-		"- &a \"\\0\\0\\0\"\n- *a\n- *a\n", "&a ? *a : b", "--- &a x\n--- *a", "\xff\xfe&\x00a\x00 \x00b\x00", "!!binary &a \"gIGC\"\n", "- &a ~\n- *a\n- *a",
+		"- &a \"\\0\\0\\0\"\n- *a\n- *a\n", "&a ? *a : b", "--- &a x\n--- *a", "\xff\xfe&\x00a\x00 \x00b\x00", "!!binary &a \"gIGC\"\n",
+		"- &a ~\n- *a\n- *a",
 		"- &a 1e20\n- *a\n- *a",
 	} {
 		f.Add([]byte(text))

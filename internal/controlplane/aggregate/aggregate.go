@@ -91,7 +91,16 @@ func (l *Local) Aggregate(c Config) (*Aggregation, error) {
 	a.documents.Store(&documents{})
 	a.register = apiserver.NewAPIServiceRegistrationController(services, a)
 	var err error
-	a.available, err = remotestatus.New(services, c.Services, newNoSlices(), l.client.ApiregistrationV1(), nil, c.Client, a.config.Resolver, l.metrics)
+	a.available, err = remotestatus.New(
+		services,
+		c.Services,
+		newNoSlices(),
+		l.client.ApiregistrationV1(),
+		nil,
+		c.Client,
+		a.config.Resolver,
+		l.metrics,
+	)
 	if err != nil {
 		return nil, fmt.Errorf("availability of other servers: %w", err)
 	}
@@ -185,7 +194,10 @@ func (a *Aggregation) change(v schema.GroupVersion, r *remote) error {
 	}
 	_, was := now.groups[v.Group]
 	group := groupOf(v.Group, all)
-	is := slices.ContainsFunc(slices.Collect(maps.Keys(next.versions)), func(other schema.GroupVersion) bool { return other.Group == v.Group })
+	is := slices.ContainsFunc(
+		slices.Collect(maps.Keys(next.versions)),
+		func(other schema.GroupVersion) bool { return other.Group == v.Group },
+	)
 	switch {
 	case len(group.Versions) > 0 && (is || was):
 		a.groups.AddGroup(group)
@@ -288,7 +300,16 @@ func (a *Aggregation) listGroups(w http.ResponseWriter, r *http.Request) {
 	for i := range groups {
 		groups[i].ServerAddressByClientCIDRs = nil // kube-apiserver's list has none
 	}
-	responsewriters.WriteObjectNegotiated(a.serializer, negotiation.DefaultEndpointRestrictions, schema.GroupVersion{}, w, r, http.StatusOK, &metav1.APIGroupList{Groups: groups}, false)
+	responsewriters.WriteObjectNegotiated(
+		a.serializer,
+		negotiation.DefaultEndpointRestrictions,
+		schema.GroupVersion{},
+		w,
+		r,
+		http.StatusOK,
+		&metav1.APIGroupList{Groups: groups},
+		false,
+	)
 }
 
 // versionOf returns the group and the version of a path at or below /apis, as far as it has them.

@@ -68,7 +68,9 @@ func (a *Aggregation) askDocuments(ctx context.Context) {
 			}
 			listed, err := r.documents(ctx)
 			if err != nil {
-				klog.FromContext(ctx).V(2).Info("The OpenAPI documents of another server were not listed, trying again", "name", r.service.Name, "err", err)
+				klog.FromContext(ctx).
+					V(2).
+					Info("The OpenAPI documents of another server were not listed, trying again", "name", r.service.Name, "err", err)
 				return
 			}
 			found, ok = listed[key]

@@ -126,6 +126,11 @@ func nameOf(v schema.GroupVersion) string { return v.Version + "." + v.Group }
 func service(v schema.GroupVersion, p priority) *apiregistrationv1.APIService {
 	return &apiregistrationv1.APIService{
 		ObjectMeta: metav1.ObjectMeta{Name: nameOf(v)},
-		Spec:       apiregistrationv1.APIServiceSpec{Group: v.Group, Version: v.Version, GroupPriorityMinimum: p.group, VersionPriority: p.version},
+		Spec: apiregistrationv1.APIServiceSpec{
+			Group:                v.Group,
+			Version:              v.Version,
+			GroupPriorityMinimum: p.group,
+			VersionPriority:      p.version,
+		},
 	}
 }

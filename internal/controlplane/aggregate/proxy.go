@@ -40,7 +40,12 @@ type remote struct {
 }
 
 func newRemote(s *apiregistrationv1.APIService, c *Config) *remote {
-	r := &remote{service: s, available: helper.IsAPIServiceConditionTrue(s, apiregistrationv1.Available), resolver: c.Resolver, stopped: c.Stopped}
+	r := &remote{
+		service:   s,
+		available: helper.IsAPIServiceConditionTrue(s, apiregistrationv1.Available),
+		resolver:  c.Resolver,
+		stopped:   c.Stopped,
+	}
 	cert, key := c.Client()
 	r.transport, r.err = transport.New(remotestatus.BuildTransportConfig(nil, cert, key, s))
 	return r

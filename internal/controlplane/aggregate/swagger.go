@@ -97,7 +97,13 @@ func (a *askings) end() {
 }
 
 func newSwagger(next http.Handler, askings *askings) *swagger {
-	s := &swagger{next: next, downloader: openapi.NewDownloader(), clock: clock.RealClock{}, askings: askings, sources: map[schema.GroupVersion]*source{}}
+	s := &swagger{
+		next:       next,
+		downloader: openapi.NewDownloader(),
+		clock:      clock.RealClock{},
+		askings:    askings,
+		sources:    map[schema.GroupVersion]*source{},
+	}
 	s.own = openapi.NewCacheableDownloader("the server itself", &s.downloader, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info := &request.RequestInfo{Path: swaggerPath, Verb: "get"}
 		next.ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), info)))
@@ -169,7 +175,9 @@ func (s *swagger) fetch(ctx context.Context, from *source, v schema.GroupVersion
 	if err != nil {
 		from.due = s.clock.Now().Add(min(documentsInterval<<min(from.failed, 10), longestPause))
 		from.failed++
-		klog.Background().V(2).Info("The OpenAPI v2 document of another server is not to be had, trying again", "name", r.service.Name, "err", err)
+		klog.Background().
+			V(2).
+			Info("The OpenAPI v2 document of another server is not to be had, trying again", "name", r.service.Name, "err", err)
 		return
 	}
 	from.due, from.failed = s.clock.Now().Add(documentsInterval), 0

@@ -38,7 +38,8 @@ func (b *serverBehind) RoundTrip(r *http.Request) (*http.Response, error) {
 	case <-r.Context().Done():
 		return nil, r.Context().Err()
 	}
-	body := `{"swagger":"2.0","info":{"title":"x","version":"1"},"paths":{"` + b.path + `":{"get":{"responses":{"200":{"description":"OK"}}}}}}`
+	body := `{"swagger":"2.0","info":{"title":"x","version":"1"},"paths":{"` + b.path +
+		`":{"get":{"responses":{"200":{"description":"OK"}}}}}}`
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
 }
 
@@ -56,7 +57,13 @@ func behind(v schema.GroupVersion) (*serverBehind, *remote) {
 }
 
 func TestNoRequestWaitsForAServerThatHasFailedToTellItsOpenAPIV2(t *testing.T) {
-	hangs, lives := schema.GroupVersion{Group: "hangs.example.com", Version: "v1"}, schema.GroupVersion{Group: "lives.example.com", Version: "v1"}
+	hangs, lives := schema.GroupVersion{
+		Group:   "hangs.example.com",
+		Version: "v1",
+	}, schema.GroupVersion{
+		Group:   "lives.example.com",
+		Version: "v1",
+	}
 	hanging, one := behind(hangs)
 	living, other := behind(lives)
 	clock, askings := clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0)), newAskings()
@@ -71,7 +78,12 @@ func TestNoRequestWaitsForAServerThatHasFailedToTellItsOpenAPIV2(t *testing.T) {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodGet, swaggerPath, nil)
 		r.Header.Set("Accept", "application/json")
-		if s.serve(w, r, now); w.Code != http.StatusOK || !bytes.Contains(w.Body.Bytes(), []byte(want)) || not != "" && bytes.Contains(w.Body.Bytes(), []byte(not)) {
+		if s.serve(
+			w,
+			r,
+			now,
+		); w.Code != http.StatusOK || !bytes.Contains(w.Body.Bytes(), []byte(want)) ||
+			not != "" && bytes.Contains(w.Body.Bytes(), []byte(not)) {
 			t.Errorf("%d %s, which should have %q and not %q", w.Code, w.Body, want, not)
 		}
 	}

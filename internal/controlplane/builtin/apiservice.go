@@ -72,7 +72,10 @@ func validateAPIService(s *apiService) field.ErrorList {
 	var errs field.ErrorList
 	spec := field.NewPath("spec")
 	if name := s.Spec.Version + "." + s.Spec.Group; s.Name != name && len(content.IsPathSegmentName(s.Name)) == 0 {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), s.Name, fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", name)))
+		errs = append(
+			errs,
+			field.Invalid(field.NewPath("metadata", "name"), s.Name, fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", name)),
+		)
 	}
 	if s.Spec.Group == "" && s.Spec.Version != "v1" {
 		errs = append(errs, field.Required(spec.Child("group"), "only v1 may have an empty group and it better be legacy kube"))
@@ -130,12 +133,18 @@ func validateRemoteAPIService(s *apiService, spec *field.Path) field.ErrorList {
 func validateAPIServiceUpdate(s, old *apiService) field.ErrorList {
 	named := func(string, bool) []string { return nil } // validateAPIService has looked at it
 	at := field.NewPath("metadata")
-	return append(apivalidation.ValidateObjectMetaUpdate(&s.ObjectMeta, &old.ObjectMeta, at), apivalidation.ValidateObjectMeta(&s.ObjectMeta, false, named, at)...)
+	return append(
+		apivalidation.ValidateObjectMetaUpdate(&s.ObjectMeta, &old.ObjectMeta, at),
+		apivalidation.ValidateObjectMeta(&s.ObjectMeta, false, named, at)...)
 }
 
 func validateAPIServiceStatus(s, old *apiService) field.ErrorList {
 	errs := apivalidation.ValidateObjectMetaUpdate(&s.ObjectMeta, &old.ObjectMeta, field.NewPath("metadata"))
-	states := []apiregistrationv1.ConditionStatus{apiregistrationv1.ConditionTrue, apiregistrationv1.ConditionFalse, apiregistrationv1.ConditionUnknown}
+	states := []apiregistrationv1.ConditionStatus{
+		apiregistrationv1.ConditionTrue,
+		apiregistrationv1.ConditionFalse,
+		apiregistrationv1.ConditionUnknown,
+	}
 	for i, c := range s.Status.Conditions {
 		errs = append(errs, oneOf(&c.Status, false, field.NewPath("status", "conditions").Index(i).Child("status"), states...)...)
 	}

@@ -158,7 +158,12 @@ func kind[T, L any](resource string, facts func() api.Facts, say rules[T], colum
 
 // column is a column of strings, unless its type is said to be another one.
 func column[T any](name, description string, value func(*T) any) define.Column {
-	return define.Column{Name: name, Type: "string", Description: description, Value: func(obj runtime.Object) any { return value(any(obj).(*T)) }}
+	return define.Column{
+		Name:        name,
+		Type:        "string",
+		Description: description,
+		Value:       func(obj runtime.Object) any { return value(any(obj).(*T)) },
+	}
 }
 
 func integer(c define.Column) define.Column {

@@ -18,9 +18,15 @@ import (
 // leaseCandidates are for coordinated leader election, which is others' work here: a kube-apiserver
 // serves them, and does it, only if it is told to. The descriptions of the columns are those of its tables.
 func leaseCandidates() *define.Kind {
-	k := kind[coordinationv1beta1.LeaseCandidate, coordinationv1beta1.LeaseCandidateList]("leasecandidates", facts.API,
+	k := kind[coordinationv1beta1.LeaseCandidate, coordinationv1beta1.LeaseCandidateList](
+		"leasecandidates",
+		facts.API,
 		rules[coordinationv1beta1.LeaseCandidate]{validate: validateCandidate, validateUpdate: validateCandidateUpdate},
-		column("LeaseName", "leaseName is the name of the lease for which this candidate is contending. This field is immutable.", func(c *coordinationv1beta1.LeaseCandidate) any { return c.Spec.LeaseName }),
+		column(
+			"LeaseName",
+			"leaseName is the name of the lease for which this candidate is contending. This field is immutable.",
+			func(c *coordinationv1beta1.LeaseCandidate) any { return c.Spec.LeaseName },
+		),
 		column("BinaryVersion", "", func(c *coordinationv1beta1.LeaseCandidate) any { return c.Spec.BinaryVersion }),
 		column("EmulationVersion", "", func(c *coordinationv1beta1.LeaseCandidate) any { return c.Spec.EmulationVersion }),
 		age(),
@@ -42,7 +48,10 @@ func validateCandidate(c *coordinationv1beta1.LeaseCandidate) field.ErrorList {
 	}
 	binary, errs := semantic(errs, path.Child("binaryVersion"), spec.BinaryVersion)
 	if spec.BinaryVersion != "" && spec.EmulationVersion != "" && binary.LessThan(emulated) {
-		errs = append(errs, field.Invalid(path.Child("binaryVersion"), spec.BinaryVersion, "must be greater than or equal to `emulationVersion`"))
+		errs = append(
+			errs,
+			field.Invalid(path.Child("binaryVersion"), spec.BinaryVersion, "must be greater than or equal to `emulationVersion`"),
+		)
 	}
 	if spec.Strategy == "" {
 		return append(errs, field.Required(path.Child("strategy"), ""))

@@ -49,7 +49,11 @@ func (c *compiler) check(expression plugincel.ExpressionAccessor, at *field.Path
 	return c.checkWith(expression, c.declared, at)
 }
 
-func (c *compiler) checkWith(expression plugincel.ExpressionAccessor, declared plugincel.OptionalVariableDeclarations, at *field.Path) field.ErrorList {
+func (c *compiler) checkWith(
+	expression plugincel.ExpressionAccessor,
+	declared plugincel.OptionalVariableDeclarations,
+	at *field.Path,
+) field.ErrorList {
 	if c.err != nil {
 		return field.ErrorList{field.InternalError(at, c.err)}
 	}

@@ -122,13 +122,32 @@ func validateOrder(item *corev1.LimitRangeItem, name corev1.ResourceName, at *fi
 		called string
 		list   corev1.ResourceList
 	}
-	least, most, request, usual := bound{"min", item.Min}, bound{"max", item.Max}, bound{"default request", item.DefaultRequest}, bound{"default", item.Default}
+	least, most, request, usual := bound{
+		"min",
+		item.Min,
+	}, bound{
+		"max",
+		item.Max,
+	}, bound{
+		"default request",
+		item.DefaultRequest,
+	}, bound{
+		"default",
+		item.Default,
+	}
 	order := func(at *field.Path, shown, low, high bound, called string) {
 		a, lower := low.list[name]
 		b, upper := high.list[name]
 		if lower && upper && a.Cmp(b) > 0 {
 			value := shown.list[name]
-			errs = append(errs, field.Invalid(at.Key(string(name)), value.String(), fmt.Sprintf("%s value %s is greater than %s value %s", low.called, a.String(), called, b.String())))
+			errs = append(
+				errs,
+				field.Invalid(
+					at.Key(string(name)),
+					value.String(),
+					fmt.Sprintf("%s value %s is greater than %s value %s", low.called, a.String(), called, b.String()),
+				),
+			)
 		}
 	}
 	order(at.Child("min"), least, least, most, "max")
@@ -165,7 +184,8 @@ func validateRatio(item *corev1.LimitRangeItem, name corev1.ResourceName, at *fi
 	if lower && upper {
 		said := float64(ratio.Value())
 		limit := float64(most.Value()) / float64(least.Value())
-		if milli := ratio.Value() < resource.MaxMilliValue && most.Value() < resource.MaxMilliValue && least.Value() < resource.MaxMilliValue; milli {
+		if milli := ratio.Value() < resource.MaxMilliValue && most.Value() < resource.MaxMilliValue &&
+			least.Value() < resource.MaxMilliValue; milli {
 			said, limit = float64(ratio.MilliValue())/1000, float64(most.MilliValue())/float64(least.MilliValue())
 		}
 		if said > limit {
@@ -197,7 +217,8 @@ func validateLimitResource(limit corev1.LimitType, name string, at *field.Path) 
 	if qualified {
 		return errs
 	}
-	if len(errs) == 0 && !slices.Contains(standardResources, name) && !strings.HasPrefix(name, corev1.ResourceHugePagesPrefix) && !strings.HasPrefix(name, "requests.hugepages-") {
+	if len(errs) == 0 && !slices.Contains(standardResources, name) && !strings.HasPrefix(name, corev1.ResourceHugePagesPrefix) &&
+		!strings.HasPrefix(name, "requests.hugepages-") {
 		errs = append(errs, field.Invalid(at, name, "must be a standard resource type or fully qualified"))
 	}
 	if inPods && !slices.Contains(containerResources, name) && !strings.HasPrefix(name, corev1.ResourceHugePagesPrefix) {

@@ -16,12 +16,38 @@ import (
 // identifier is what CEL calls a variable by, but for its reservedWords.
 var (
 	identifier    = regexp.MustCompile(`^[_a-zA-Z][_a-zA-Z0-9]*$`)
-	reservedWords = []string{"true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop",
-		"package", "namespace", "return", "var", "void", "while"}
+	reservedWords = []string{
+		"true",
+		"false",
+		"null",
+		"in",
+		"as",
+		"break",
+		"const",
+		"continue",
+		"else",
+		"for",
+		"function",
+		"if",
+		"import",
+		"let",
+		"loop",
+		"package",
+		"namespace",
+		"return",
+		"var",
+		"void",
+		"while",
+	}
 )
 
-var operations = []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll, admissionregistrationv1.Connect, admissionregistrationv1.Create,
-	admissionregistrationv1.Delete, admissionregistrationv1.Update}
+var operations = []admissionregistrationv1.OperationType{
+	admissionregistrationv1.OperationAll,
+	admissionregistrationv1.Connect,
+	admissionregistrationv1.Create,
+	admissionregistrationv1.Delete,
+	admissionregistrationv1.Update,
+}
 
 func fillRule(r *admissionregistrationv1.Rule) {
 	if r.Scope == nil {
@@ -71,7 +97,16 @@ func validateRule(r *admissionregistrationv1.RuleWithOperations, at *field.Path)
 		errs = append(errs, validateResources(r.Resources, at.Child("resources"))...)
 	}
 	if r.Scope != nil {
-		errs = append(errs, oneOf(r.Scope, false, at.Child("scope"), admissionregistrationv1.AllScopes, admissionregistrationv1.ClusterScope, admissionregistrationv1.NamespacedScope)...)
+		errs = append(
+			errs,
+			oneOf(
+				r.Scope,
+				false,
+				at.Child("scope"),
+				admissionregistrationv1.AllScopes,
+				admissionregistrationv1.ClusterScope,
+				admissionregistrationv1.NamespacedScope,
+			)...)
 	}
 	return errs
 }
@@ -162,7 +197,9 @@ func validateMatch(m *admissionregistrationv1.MatchResources, at *field.Path) fi
 			errs = append(errs, validateNamedRule(&list.rules[i], at.Child(list.name).Index(i))...)
 		}
 	}
-	return append(errs, oneOf(m.MatchPolicy, true, at.Child("matchPolicy"), admissionregistrationv1.Equivalent, admissionregistrationv1.Exact)...)
+	return append(
+		errs,
+		oneOf(m.MatchPolicy, true, at.Child("matchPolicy"), admissionregistrationv1.Equivalent, admissionregistrationv1.Exact)...)
 }
 
 func validateNamedRule(r *admissionregistrationv1.NamedRuleWithOperations, at *field.Path) field.ErrorList {

@@ -19,9 +19,16 @@ type migration = storagemigrationv1.StorageVersionMigration
 
 // storageMigrations are carried out by a controller, in package migration.
 func storageMigrations() *define.Kind {
-	k := kind[migration, storagemigrationv1.StorageVersionMigrationList]("storageversionmigrations", storagemigration.API,
+	k := kind[migration, storagemigrationv1.StorageVersionMigrationList](
+		"storageversionmigrations",
+		storagemigration.API,
 		rules[migration]{validate: validateMigration, validateUpdate: validateMigrationUpdate, validateStatus: validateMigrationStatus},
-		define.Column{Name: "Name", Type: "string", Description: described["name"], Value: func(obj runtime.Object) any { return obj.(metav1.Object).GetName() }},
+		define.Column{
+			Name:        "Name",
+			Type:        "string",
+			Description: described["name"],
+			Value:       func(obj runtime.Object) any { return obj.(metav1.Object).GetName() },
+		},
 		column("Resource", "GroupResource to migrate", func(m *migration) any {
 			return (&metav1.GroupResource{Group: m.Spec.Resource.Group, Resource: m.Spec.Resource.Resource}).String()
 		}),
@@ -32,7 +39,8 @@ func storageMigrations() *define.Kind {
 }
 
 func migrationState(m *migration) string {
-	for _, t := range []storagemigrationv1.MigrationConditionType{storagemigrationv1.MigrationSucceeded, storagemigrationv1.MigrationFailed, storagemigrationv1.MigrationRunning} {
+	for _, t := range []storagemigrationv1.MigrationConditionType{storagemigrationv1.MigrationSucceeded,
+		storagemigrationv1.MigrationFailed, storagemigrationv1.MigrationRunning} {
 		if meta.IsStatusConditionTrue(m.Status.Conditions, string(t)) {
 			return string(t)
 		}

@@ -29,18 +29,31 @@ type (
 )
 
 func validatingPolicies() *define.Kind {
-	k := kind[validatingPolicy, admissionregistrationv1.ValidatingAdmissionPolicyList]("validatingadmissionpolicies", facts.API, rules[validatingPolicy]{
-		fill: func(p *validatingPolicy) {
-			if p.Spec.FailurePolicy == nil {
-				p.Spec.FailurePolicy = new(admissionregistrationv1.Fail)
-			}
-			fillMatch(p.Spec.MatchConstraints)
+	k := kind[validatingPolicy, admissionregistrationv1.ValidatingAdmissionPolicyList](
+		"validatingadmissionpolicies",
+		facts.API,
+		rules[validatingPolicy]{
+			fill: func(p *validatingPolicy) {
+				if p.Spec.FailurePolicy == nil {
+					p.Spec.FailurePolicy = new(admissionregistrationv1.Fail)
+				}
+				fillMatch(p.Spec.MatchConstraints)
+			},
+			validate:       validateValidatingPolicy,
+			validateStatus: func(p, _ *validatingPolicy) field.ErrorList { return validatePolicyStatus(&p.Status) },
 		},
-		validate:       validateValidatingPolicy,
-		validateStatus: func(p, _ *validatingPolicy) field.ErrorList { return validatePolicyStatus(&p.Status) },
-	},
-		integer(column("Validations", "Validations indicates the number of validation rules defined in this configuration", func(p *validatingPolicy) any { return len(p.Spec.Validations) })),
-		column("ParamKind", "ParamKind specifies the kind of resources used to parameterize this policy", func(p *validatingPolicy) any { return printedKind(p.Spec.ParamKind) }),
+		integer(
+			column(
+				"Validations",
+				"Validations indicates the number of validation rules defined in this configuration",
+				func(p *validatingPolicy) any { return len(p.Spec.Validations) },
+			),
+		),
+		column(
+			"ParamKind",
+			"ParamKind specifies the kind of resources used to parameterize this policy",
+			func(p *validatingPolicy) any { return printedKind(p.Spec.ParamKind) },
+		),
 		age(),
 	)
 	k.ClusterScoped, k.Status, k.Categories = true, true, []string{apiExtensions}
@@ -48,31 +61,48 @@ func validatingPolicies() *define.Kind {
 }
 
 func validatingPolicyBindings() *define.Kind {
-	k := kind[validatingPolicyBinding, admissionregistrationv1.ValidatingAdmissionPolicyBindingList]("validatingadmissionpolicybindings", facts.API, rules[validatingPolicyBinding]{
-		fill: func(b *validatingPolicyBinding) { fillMatch(b.Spec.MatchResources) },
-		validate: func(b *validatingPolicyBinding) field.ErrorList {
-			errs := validateBinding(b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)
-			return append(errs, validateActions(b.Spec.ValidationActions, field.NewPath("spec", "validationActions"))...)
+	k := kind[validatingPolicyBinding, admissionregistrationv1.ValidatingAdmissionPolicyBindingList](
+		"validatingadmissionpolicybindings",
+		facts.API,
+		rules[validatingPolicyBinding]{
+			fill: func(b *validatingPolicyBinding) { fillMatch(b.Spec.MatchResources) },
+			validate: func(b *validatingPolicyBinding) field.ErrorList {
+				errs := validateBinding(b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)
+				return append(errs, validateActions(b.Spec.ValidationActions, field.NewPath("spec", "validationActions"))...)
+			},
 		},
-	}, bindingColumns(func(b *validatingPolicyBinding) (string, *admissionregistrationv1.ParamRef) {
-		return b.Spec.PolicyName, b.Spec.ParamRef
-	})...)
+		bindingColumns(func(b *validatingPolicyBinding) (string, *admissionregistrationv1.ParamRef) {
+			return b.Spec.PolicyName, b.Spec.ParamRef
+		})...)
 	k.ClusterScoped, k.Categories = true, []string{apiExtensions}
 	return k
 }
 
 func mutatingPolicies() *define.Kind {
-	k := kind[mutatingPolicy, admissionregistrationv1.MutatingAdmissionPolicyList]("mutatingadmissionpolicies", facts.API, rules[mutatingPolicy]{
-		fill: func(p *mutatingPolicy) {
-			if p.Spec.FailurePolicy == nil {
-				p.Spec.FailurePolicy = new(admissionregistrationv1.Fail)
-			}
-			fillMatch(p.Spec.MatchConstraints)
+	k := kind[mutatingPolicy, admissionregistrationv1.MutatingAdmissionPolicyList](
+		"mutatingadmissionpolicies",
+		facts.API,
+		rules[mutatingPolicy]{
+			fill: func(p *mutatingPolicy) {
+				if p.Spec.FailurePolicy == nil {
+					p.Spec.FailurePolicy = new(admissionregistrationv1.Fail)
+				}
+				fillMatch(p.Spec.MatchConstraints)
+			},
+			validate: validateMutatingPolicy,
 		},
-		validate: validateMutatingPolicy,
-	},
-		integer(column("Mutations", "Mutation indicates the number of mutations rules defined in this configuration", func(p *mutatingPolicy) any { return len(p.Spec.Mutations) })),
-		column("ParamKind", "ParamKind specifies the kind of resources used to parameterize this policy", func(p *mutatingPolicy) any { return printedKind(p.Spec.ParamKind) }),
+		integer(
+			column(
+				"Mutations",
+				"Mutation indicates the number of mutations rules defined in this configuration",
+				func(p *mutatingPolicy) any { return len(p.Spec.Mutations) },
+			),
+		),
+		column(
+			"ParamKind",
+			"ParamKind specifies the kind of resources used to parameterize this policy",
+			func(p *mutatingPolicy) any { return printedKind(p.Spec.ParamKind) },
+		),
 		age(),
 	)
 	k.ClusterScoped, k.Categories = true, []string{apiExtensions}
@@ -80,15 +110,19 @@ func mutatingPolicies() *define.Kind {
 }
 
 func mutatingPolicyBindings() *define.Kind {
-	k := kind[mutatingPolicyBinding, admissionregistrationv1.MutatingAdmissionPolicyBindingList]("mutatingadmissionpolicybindings", facts.API, rules[mutatingPolicyBinding]{
-		fill: func(b *mutatingPolicyBinding) { fillMatch(b.Spec.MatchResources) },
-		validate: func(b *mutatingPolicyBinding) field.ErrorList {
-			errs := validateBinding(b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)
-			return append(errs, validateMutatingOperations(b.Spec.MatchResources, field.NewPath("spec", "matchResources"))...)
+	k := kind[mutatingPolicyBinding, admissionregistrationv1.MutatingAdmissionPolicyBindingList](
+		"mutatingadmissionpolicybindings",
+		facts.API,
+		rules[mutatingPolicyBinding]{
+			fill: func(b *mutatingPolicyBinding) { fillMatch(b.Spec.MatchResources) },
+			validate: func(b *mutatingPolicyBinding) field.ErrorList {
+				errs := validateBinding(b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)
+				return append(errs, validateMutatingOperations(b.Spec.MatchResources, field.NewPath("spec", "matchResources"))...)
+			},
 		},
-	}, bindingColumns(func(b *mutatingPolicyBinding) (string, *admissionregistrationv1.ParamRef) {
-		return b.Spec.PolicyName, b.Spec.ParamRef
-	})...)
+		bindingColumns(func(b *mutatingPolicyBinding) (string, *admissionregistrationv1.ParamRef) {
+			return b.Spec.PolicyName, b.Spec.ParamRef
+		})...)
 	k.ClusterScoped, k.Categories = true, []string{apiExtensions}
 	return k
 }
@@ -126,9 +160,18 @@ func bindingColumns[T any](of func(*T) (string, *admissionregistrationv1.ParamRe
 
 func validateValidatingPolicy(p *validatingPolicy) field.ErrorList {
 	spec, at := &p.Spec, field.NewPath("spec")
-	c := policyCompiler(plugincel.OptionalVariableDeclarations{HasParams: spec.ParamKind != nil, HasAuthorizer: true}, len(spec.Variables) > 0)
+	c := policyCompiler(
+		plugincel.OptionalVariableDeclarations{HasParams: spec.ParamKind != nil, HasAuthorizer: true},
+		len(spec.Variables) > 0,
+	)
 	errs := validatePolicy(spec.FailurePolicy, spec.ParamKind, spec.MatchConstraints, at)
-	errs = append(errs, validateMatchConditions(spec.MatchConditions, &compiler{Compiler: plainCompiler(), declared: c.declared}, at.Child("matchConditions"))...)
+	errs = append(
+		errs,
+		validateMatchConditions(
+			spec.MatchConditions,
+			&compiler{Compiler: plainCompiler(), declared: c.declared},
+			at.Child("matchConditions"),
+		)...)
 	errs = append(errs, validateVariables(spec.Variables, c, at.Child("variables"))...)
 	if len(spec.Validations) == 0 && len(spec.AuditAnnotations) == 0 {
 		errs = append(errs,
@@ -142,7 +185,12 @@ func validateValidatingPolicy(p *validatingPolicy) field.ErrorList {
 }
 
 // validatePolicy checks what policies of both kinds have.
-func validatePolicy(failure *admissionregistrationv1.FailurePolicyType, params *admissionregistrationv1.ParamKind, match *admissionregistrationv1.MatchResources, at *field.Path) field.ErrorList {
+func validatePolicy(
+	failure *admissionregistrationv1.FailurePolicyType,
+	params *admissionregistrationv1.ParamKind,
+	match *admissionregistrationv1.MatchResources,
+	at *field.Path,
+) field.ErrorList {
 	errs := oneOf(failure, true, at.Child("failurePolicy"), admissionregistrationv1.Fail, admissionregistrationv1.Ignore)
 	if params != nil {
 		errs = append(errs, validateParamKind(params, at.Child("paramKind"))...)
@@ -186,18 +234,28 @@ var reasons = []metav1.StatusReason{metav1.StatusReasonForbidden, metav1.StatusR
 
 func validateValidation(v *admissionregistrationv1.Validation, c *compiler, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	expression, text, messageExpression := strings.TrimSpace(v.Expression), strings.TrimSpace(v.Message), strings.TrimSpace(v.MessageExpression)
+	expression, text, messageExpression := strings.TrimSpace(
+		v.Expression,
+	), strings.TrimSpace(
+		v.Message,
+	), strings.TrimSpace(
+		v.MessageExpression,
+	)
 	if expression == "" {
 		errs = append(errs, field.Required(at.Child("expression"), "expression is not specified"))
 	} else {
-		errs = append(errs, c.check(&validating.ValidationCondition{Expression: v.Expression, Message: v.Message, Reason: v.Reason}, at.Child("expression"))...)
+		errs = append(
+			errs,
+			c.check(&validating.ValidationCondition{Expression: v.Expression, Message: v.Message, Reason: v.Reason}, at.Child("expression"))...)
 	}
 	if v.MessageExpression != "" && messageExpression == "" {
 		errs = append(errs, field.Invalid(at.Child("messageExpression"), v.MessageExpression, "must be non-empty if specified"))
 	} else if messageExpression != "" {
 		declared := c.declared
 		declared.HasAuthorizer = false
-		errs = append(errs, c.checkWith(&validating.MessageExpressionCondition{MessageExpression: v.MessageExpression}, declared, at.Child("messageExpression"))...)
+		errs = append(
+			errs,
+			c.checkWith(&validating.MessageExpressionCondition{MessageExpression: v.MessageExpression}, declared, at.Child("messageExpression"))...)
 	}
 	switch {
 	case v.Message != "" && text == "":
@@ -213,7 +271,12 @@ const (
 	maxValueExpression = 5 * 1024
 )
 
-func validateAnnotations(policy string, annotations []admissionregistrationv1.AuditAnnotation, c *compiler, at *field.Path) field.ErrorList {
+func validateAnnotations(
+	policy string,
+	annotations []admissionregistrationv1.AuditAnnotation,
+	c *compiler,
+	at *field.Path,
+) field.ErrorList {
 	var errs field.ErrorList
 	if len(annotations) > maxAnnotations {
 		errs = append(errs, field.Invalid(at, annotations, fmt.Sprintf("must not have more than %d auditAnnotations", maxAnnotations)))
@@ -304,7 +367,15 @@ func validateParamRef(r *admissionregistrationv1.ParamRef, at *field.Path) field
 	if r.Name == "" && r.Selector == nil {
 		errs = append(errs, field.Required(at, "one of name or selector must be specified"))
 	}
-	return append(errs, oneOf(given(r.ParameterNotFoundAction), true, at.Child("parameterNotFoundAction"), admissionregistrationv1.DenyAction, admissionregistrationv1.AllowAction)...)
+	return append(
+		errs,
+		oneOf(
+			given(r.ParameterNotFoundAction),
+			true,
+			at.Child("parameterNotFoundAction"),
+			admissionregistrationv1.DenyAction,
+			admissionregistrationv1.AllowAction,
+		)...)
 }
 
 func validateActions(actions []admissionregistrationv1.ValidationAction, at *field.Path) field.ErrorList {
@@ -313,19 +384,27 @@ func validateActions(actions []admissionregistrationv1.ValidationAction, at *fie
 	}
 	var errs field.ErrorList
 	for i, a := range actions {
-		errs = append(errs, oneOf(&a, false, at.Index(i), admissionregistrationv1.Audit, admissionregistrationv1.Deny, admissionregistrationv1.Warn)...)
+		errs = append(
+			errs,
+			oneOf(&a, false, at.Index(i), admissionregistrationv1.Audit, admissionregistrationv1.Deny, admissionregistrationv1.Warn)...)
 		if slices.Contains(actions[:i], a) {
 			errs = append(errs, field.Duplicate(at.Index(i), a))
 		}
 	}
 	if slices.Contains(actions, admissionregistrationv1.Deny) && slices.Contains(actions, admissionregistrationv1.Warn) {
-		errs = append(errs, field.Invalid(at, actions, "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)"))
+		errs = append(errs, field.Invalid(at, actions, "must not contain both Deny and Warn (repeating the same validation failure "+
+			"information in the API response and headers serves no purpose)"))
 	}
 	return errs
 }
 
 // mutatingOperations are those that have an object to change.
-var mutatingOperations = []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll, admissionregistrationv1.Connect, admissionregistrationv1.Create, admissionregistrationv1.Update}
+var mutatingOperations = []admissionregistrationv1.OperationType{
+	admissionregistrationv1.OperationAll,
+	admissionregistrationv1.Connect,
+	admissionregistrationv1.Create,
+	admissionregistrationv1.Update,
+}
 
 func validateMutatingOperations(m *admissionregistrationv1.MatchResources, at *field.Path) field.ErrorList {
 	if m == nil {
@@ -345,7 +424,13 @@ func validateMutatingPolicy(p *mutatingPolicy) field.ErrorList {
 	c := policyCompiler(plugincel.OptionalVariableDeclarations{HasParams: spec.ParamKind != nil, HasAuthorizer: true}, true)
 	errs := validatePolicy(spec.FailurePolicy, spec.ParamKind, spec.MatchConstraints, at)
 	errs = append(errs, validateMutatingOperations(spec.MatchConstraints, at.Child("matchConstraints"))...)
-	errs = append(errs, validateMatchConditions(spec.MatchConditions, &compiler{Compiler: plainCompiler(), declared: c.declared}, at.Child("matchConditions"))...)
+	errs = append(
+		errs,
+		validateMatchConditions(
+			spec.MatchConditions,
+			&compiler{Compiler: plainCompiler(), declared: c.declared},
+			at.Child("matchConditions"),
+		)...)
 	errs = append(errs, validateVariables(spec.Variables, c, at.Child("variables"))...)
 	if len(spec.Mutations) == 0 {
 		errs = append(errs, field.Required(at.Child("mutations"), "mutations must contain at least one item"))
@@ -353,7 +438,15 @@ func validateMutatingPolicy(p *mutatingPolicy) field.ErrorList {
 	for i := range spec.Mutations {
 		errs = append(errs, validateMutation(&spec.Mutations[i], c, at.Child("mutations").Index(i))...)
 	}
-	return append(errs, oneOf(given(&spec.ReinvocationPolicy), true, at.Child("reinvocationPolicy"), admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)...)
+	return append(
+		errs,
+		oneOf(
+			given(&spec.ReinvocationPolicy),
+			true,
+			at.Child("reinvocationPolicy"),
+			admissionregistrationv1.IfNeededReinvocationPolicy,
+			admissionregistrationv1.NeverReinvocationPolicy,
+		)...)
 }
 
 func validateMutation(m *admissionregistrationv1.Mutation, c *compiler, at *field.Path) field.ErrorList {
@@ -371,7 +464,13 @@ func validateMutation(m *admissionregistrationv1.Mutation, c *compiler, at *fiel
 		if m.ApplyConfiguration == nil {
 			errs = append(errs, field.Required(at.Child("applyConfiguration"), "must be specified when patchType is ApplyConfiguration"))
 		} else {
-			errs = append(errs, expression(m.ApplyConfiguration.Expression, &patch.ApplyConfigurationCondition{Expression: m.ApplyConfiguration.Expression}, at.Child("applyConfiguration"))...)
+			errs = append(
+				errs,
+				expression(
+					m.ApplyConfiguration.Expression,
+					&patch.ApplyConfigurationCondition{Expression: m.ApplyConfiguration.Expression},
+					at.Child("applyConfiguration"),
+				)...)
 		}
 		if m.JSONPatch != nil {
 			errs = append(errs, field.Invalid(at.Child("jsonPatch"), "{jsonPatch}", "must not be specified when patchType is ApplyConfiguration"))
@@ -380,13 +479,26 @@ func validateMutation(m *admissionregistrationv1.Mutation, c *compiler, at *fiel
 		if m.JSONPatch == nil {
 			errs = append(errs, field.Required(at.Child("jsonPatch"), "must be specified when patchType is JSONPatch"))
 		} else {
-			errs = append(errs, expression(m.JSONPatch.Expression, &patch.JSONPatchCondition{Expression: m.JSONPatch.Expression}, at.Child("jsonPatch"))...)
+			errs = append(
+				errs,
+				expression(m.JSONPatch.Expression, &patch.JSONPatchCondition{Expression: m.JSONPatch.Expression}, at.Child("jsonPatch"))...)
 		}
 		if m.ApplyConfiguration != nil {
-			errs = append(errs, field.Invalid(at.Child("applyConfiguration"), "{applyConfiguration}", "must not be specified when patchType is JSONPatch"))
+			errs = append(
+				errs,
+				field.Invalid(at.Child("applyConfiguration"), "{applyConfiguration}", "must not be specified when patchType is JSONPatch"),
+			)
 		}
 	default:
-		errs = append(errs, oneOf(given(&m.PatchType), true, at.Child("patchType"), admissionregistrationv1.PatchTypeApplyConfiguration, admissionregistrationv1.PatchTypeJSONPatch)...)
+		errs = append(
+			errs,
+			oneOf(
+				given(&m.PatchType),
+				true,
+				at.Child("patchType"),
+				admissionregistrationv1.PatchTypeApplyConfiguration,
+				admissionregistrationv1.PatchTypeJSONPatch,
+			)...)
 	}
 	return errs
 }

@@ -31,17 +31,24 @@ func resourceQuotas() *define.Kind {
 			return strings.Join(all, ", ")
 		}
 	}
-	k := kind[corev1.ResourceQuota, corev1.ResourceQuotaList]("resourcequotas", core.API, rules[corev1.ResourceQuota]{
-		fill: func(q *corev1.ResourceQuota) { roundUp(q.Spec.Hard); roundUp(q.Status.Hard); roundUp(q.Status.Used) },
-		validate: func(q *corev1.ResourceQuota) field.ErrorList {
-			return append(objects.ValidateFinalizers(q.Finalizers), validateQuota(&q.Spec)...)
+	k := kind[corev1.ResourceQuota, corev1.ResourceQuotaList](
+		"resourcequotas",
+		core.API,
+		rules[corev1.ResourceQuota]{
+			fill: func(q *corev1.ResourceQuota) { roundUp(q.Spec.Hard); roundUp(q.Status.Hard); roundUp(q.Status.Used) },
+			validate: func(q *corev1.ResourceQuota) field.ErrorList {
+				return append(objects.ValidateFinalizers(q.Finalizers), validateQuota(&q.Spec)...)
+			},
+			validateUpdate: validateQuotaUpdate,
+			warn:           warnOfQuota,
+			validateStatus: func(q, _ *corev1.ResourceQuota) field.ErrorList { return validateQuotaStatus(&q.Status) },
 		},
-		validateUpdate: validateQuotaUpdate,
-		warn:           warnOfQuota,
-		validateStatus: func(q, _ *corev1.ResourceQuota) field.ErrorList { return validateQuotaStatus(&q.Status) },
-	},
 		column("Request", "Request represents a minimum amount of cpu/memory that a container may consume.", printed(false)),
-		column("Limit", "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node.", printed(true)),
+		column(
+			"Limit",
+			"Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node.",
+			printed(true),
+		),
 		age(),
 	)
 	k.ShortNames, k.Status, k.WithoutGeneration, k.Unconditional, k.ReturnsDeleted = []string{"quota"}, true, true, true, true
@@ -61,15 +68,40 @@ const memory = string(corev1.ResourceMemory)
 // The resources and scopes of Kubernetes that need no domain. All but cpu, memory and the like
 // are counted in whole numbers.
 var (
-	computeResources = []string{"cpu", memory, "ephemeral-storage", "requests.cpu", "requests.memory", "requests.ephemeral-storage", "requests.storage",
-		"limits.cpu", "limits.memory", "limits.ephemeral-storage"}
+	computeResources = []string{
+		"cpu",
+		memory,
+		"ephemeral-storage",
+		"requests.cpu",
+		"requests.memory",
+		"requests.ephemeral-storage",
+		"requests.storage",
+		"limits.cpu",
+		"limits.memory",
+		"limits.ephemeral-storage",
+	}
 	podResources = []string{"cpu", memory, "requests.cpu", "requests.memory", "limits.cpu", "limits.memory", "pods", "ephemeral-storage",
 		"requests.ephemeral-storage", "limits.ephemeral-storage"}
-	countedResources = []string{"pods", "resourcequotas", "services", "replicationcontrollers", "secrets", "configmaps", "persistentvolumeclaims",
-		"services.nodeports", "services.loadbalancers"}
-	quotaScopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeBestEffort,
-		corev1.ResourceQuotaScopeNotBestEffort, corev1.ResourceQuotaScopePriorityClass, corev1.ResourceQuotaScopeCrossNamespacePodAffinity,
-		corev1.ResourceQuotaScopeVolumeAttributesClass}
+	countedResources = []string{
+		"pods",
+		"resourcequotas",
+		"services",
+		"replicationcontrollers",
+		"secrets",
+		"configmaps",
+		"persistentvolumeclaims",
+		"services.nodeports",
+		"services.loadbalancers",
+	}
+	quotaScopes = []corev1.ResourceQuotaScope{
+		corev1.ResourceQuotaScopeTerminating,
+		corev1.ResourceQuotaScopeNotTerminating,
+		corev1.ResourceQuotaScopeBestEffort,
+		corev1.ResourceQuotaScopeNotBestEffort,
+		corev1.ResourceQuotaScopePriorityClass,
+		corev1.ResourceQuotaScopeCrossNamespacePodAffinity,
+		corev1.ResourceQuotaScopeVolumeAttributesClass,
+	}
 )
 
 func validateQuota(spec *corev1.ResourceQuotaSpec) field.ErrorList {
@@ -103,7 +135,8 @@ func validateAmount(name string, quantity resource.Quantity, at *field.Path) fie
 // extended resources are those of others than Kubernetes.
 func extended(name string) bool {
 	domain, _, qualified := strings.Cut(name, "/")
-	return qualified && !strings.Contains(domain, "kubernetes.io") && !strings.HasPrefix(name, "requests.") && len(validation.IsQualifiedName("requests."+name)) == 0
+	return qualified && !strings.Contains(domain, "kubernetes.io") && !strings.HasPrefix(name, "requests.") &&
+		len(validation.IsQualifiedName("requests."+name)) == 0
 }
 
 // validateQualified checks the form of a resource's name.
@@ -117,7 +150,8 @@ func validateQualified(name string, at *field.Path) field.ErrorList {
 
 func validateQuotaResource(name string, at *field.Path) field.ErrorList {
 	errs := validateQualified(name, at)
-	if strings.Contains(name, "/") || strings.HasPrefix(name, "requests.hugepages-") || strings.HasPrefix(name, corev1.ResourceHugePagesPrefix) {
+	if strings.Contains(name, "/") || strings.HasPrefix(name, "requests.hugepages-") ||
+		strings.HasPrefix(name, corev1.ResourceHugePagesPrefix) {
 		return errs
 	}
 	if len(errs) == 0 && !slices.Contains(standardResources, name) {
@@ -148,7 +182,8 @@ func validateScopes(spec *corev1.ResourceQuotaSpec, at *field.Path) field.ErrorL
 	has := func(a, b corev1.ResourceQuotaScope) bool {
 		return slices.Contains(spec.Scopes, a) && slices.Contains(spec.Scopes, b)
 	}
-	if has(corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort) || has(corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating) {
+	if has(corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort) ||
+		has(corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating) {
 		errs = append(errs, field.Invalid(at, spec.Scopes, "conflicting scopes"))
 	}
 	return errs
@@ -190,17 +225,25 @@ func validateScopeSelector(spec *corev1.ResourceQuotaSpec, at *field.Path) field
 		case corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort, corev1.ResourceQuotaScopeTerminating,
 			corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
 			if r.Operator != corev1.ScopeSelectorOpExists {
-				errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"))
+				errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "must be 'Exists' when scope is any of "+
+					"ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort "+
+					"or ResourceQuotaScopeCrossNamespacePodAffinity"))
 			}
 		}
 		switch r.Operator {
 		case corev1.ScopeSelectorOpIn, corev1.ScopeSelectorOpNotIn:
 			if len(r.Values) == 0 {
-				errs = append(errs, field.Required(at.Child("values"), "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"))
+				errs = append(
+					errs,
+					field.Required(at.Child("values"), "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"),
+				)
 			}
 		case corev1.ScopeSelectorOpExists, corev1.ScopeSelectorOpDoesNotExist:
 			if len(r.Values) != 0 {
-				errs = append(errs, field.Invalid(at.Child("values"), r.Values, "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"))
+				errs = append(
+					errs,
+					field.Invalid(at.Child("values"), r.Values, "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"),
+				)
 			}
 		default:
 			errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "not a valid selector operator"))
@@ -210,7 +253,8 @@ func validateScopeSelector(spec *corev1.ResourceQuotaSpec, at *field.Path) field
 	has := func(a, b corev1.ResourceQuotaScope) bool {
 		return slices.Contains(scopes, a) && slices.Contains(scopes, b)
 	}
-	if has(corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort) || has(corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating) {
+	if has(corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort) ||
+		has(corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating) {
 		errs = append(errs, field.Invalid(at, scopes, "conflicting scopes"))
 	}
 	return errs
@@ -252,7 +296,8 @@ func warnOfQuota(q *corev1.ResourceQuota) []string {
 		return nil // as kube-apiserver, which says it of new ones
 	}
 	var warnings []string
-	for _, names := range [][2]corev1.ResourceName{{"cpu", "limits.cpu"}, {corev1.ResourceMemory, "limits.memory"}, {"", "limits.ephemeral-storage"}} {
+	for _, names := range [][2]corev1.ResourceName{{"cpu", "limits.cpu"}, {corev1.ResourceMemory, "limits.memory"},
+		{"", "limits.ephemeral-storage"}} {
 		request := corev1.ResourceName(strings.Replace(string(names[1]), "limits.", "requests.", 1))
 		asked, ok := q.Spec.Hard[request]
 		if !ok {
@@ -260,7 +305,10 @@ func warnOfQuota(q *corev1.ResourceQuota) []string {
 			asked, ok = q.Spec.Hard[request]
 		}
 		if limit, limited := q.Spec.Hard[names[1]]; ok && limited && asked.Cmp(limit) > 0 {
-			warnings = append(warnings, fmt.Sprintf("ResourceQuota %s (%s) should be less than %s (%s)", request, asked.String(), names[1], limit.String()))
+			warnings = append(
+				warnings,
+				fmt.Sprintf("ResourceQuota %s (%s) should be less than %s (%s)", request, asked.String(), names[1], limit.String()),
+			)
 		}
 	}
 	return warnings

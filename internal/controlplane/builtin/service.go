@@ -77,7 +77,9 @@ func fillService(s *corev1.Service) {
 		spec.SessionAffinity, spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
 	case corev1.ServiceAffinityClientIP:
 		if c := spec.SessionAffinityConfig; c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil {
-			spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(corev1.DefaultClientIPServiceAffinitySeconds)}}
+			spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+				ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(corev1.DefaultClientIPServiceAffinitySeconds)},
+			}
 		}
 	}
 	for i := range spec.Ports {
@@ -99,7 +101,10 @@ func prepareService(s *corev1.Service) {
 	}
 }
 
-var internalPolicies = []corev1.ServiceInternalTrafficPolicy{corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal}
+var internalPolicies = []corev1.ServiceInternalTrafficPolicy{
+	corev1.ServiceInternalTrafficPolicyCluster,
+	corev1.ServiceInternalTrafficPolicyLocal,
+}
 
 func validateService(s *corev1.Service) field.ErrorList {
 	errs := objects.ValidateFinalizers(s.Finalizers)
@@ -109,10 +114,19 @@ func validateService(s *corev1.Service) field.ErrorList {
 		errs = append(errs, validateServiceAnnotations(s)...)
 		errs = append(errs, validateExternalName(spec, at)...)
 	case corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer:
-		return append(errs, field.Invalid(at.Child("type"), spec.Type, "there is no cluster network here: want ExternalName, with the host of the server in spec.externalName"))
+		return append(errs, field.Invalid(at.Child("type"), spec.Type, "there is no cluster network here: want ExternalName, with the host "+
+			"of the server in spec.externalName"))
 	default:
-		return append(errs, field.NotSupported(at.Child("type"), spec.Type,
-			[]corev1.ServiceType{corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort}))
+		return append(errs, field.NotSupported(
+			at.Child("type"),
+			spec.Type,
+			[]corev1.ServiceType{
+				corev1.ServiceTypeClusterIP,
+				corev1.ServiceTypeExternalName,
+				corev1.ServiceTypeLoadBalancer,
+				corev1.ServiceTypeNodePort,
+			},
+		))
 	}
 	errs = append(errs, validatePorts(spec.Ports, at.Child("ports"))...)
 	errs = append(errs, metav1validation.ValidateLabels(spec.Selector, at.Child("selector"))...)
@@ -121,9 +135,17 @@ func validateService(s *corev1.Service) field.ErrorList {
 	if !slices.Contains(affinities, spec.SessionAffinity) {
 		errs = append(errs, field.NotSupported(at.Child("sessionAffinity"), spec.SessionAffinity, affinities))
 	}
-	if c := spec.SessionAffinityConfig; spec.SessionAffinity == corev1.ServiceAffinityClientIP && c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
+	if c := spec.SessionAffinityConfig; spec.SessionAffinity == corev1.ServiceAffinityClientIP && c != nil && c.ClientIP != nil &&
+		c.ClientIP.TimeoutSeconds != nil {
 		if seconds := *c.ClientIP.TimeoutSeconds; seconds <= 0 || seconds > maxAffinity {
-			errs = append(errs, field.Invalid(at.Child("sessionAffinityConfig", "clientIP", "timeoutSeconds"), seconds, fmt.Sprintf("must be greater than 0 and less than %d", maxAffinity)))
+			errs = append(
+				errs,
+				field.Invalid(
+					at.Child("sessionAffinityConfig", "clientIP", "timeoutSeconds"),
+					seconds,
+					fmt.Sprintf("must be greater than 0 and less than %d", maxAffinity),
+				),
+			)
 		}
 	}
 	return errs
@@ -161,7 +183,11 @@ func validateTraffic(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
 	if p := spec.InternalTrafficPolicy; p != nil && !slices.Contains(internalPolicies, *p) {
 		errs = append(errs, field.NotSupported(at.Child("internalTrafficPolicy"), *p, internalPolicies))
 	}
-	distributions := []string{corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode}
+	distributions := []string{
+		corev1.ServiceTrafficDistributionPreferClose,
+		corev1.ServiceTrafficDistributionPreferSameZone,
+		corev1.ServiceTrafficDistributionPreferSameNode,
+	}
 	if d := spec.TrafficDistribution; d != nil && !slices.Contains(distributions, *d) {
 		errs = append(errs, field.NotSupported(at.Child("trafficDistribution"), *d, distributions))
 	}
@@ -198,7 +224,9 @@ func validateServiceStatus(s, _ *corev1.Service) field.ErrorList {
 	if len(s.Status.LoadBalancer.Ingress) == 0 {
 		return nil
 	}
-	return field.ErrorList{field.Forbidden(field.NewPath("status", "loadBalancer", "ingress"), "may only be used when `spec.type` is 'LoadBalancer'")}
+	return field.ErrorList{
+		field.Forbidden(field.NewPath("status", "loadBalancer", "ingress"), "may only be used when `spec.type` is 'LoadBalancer'"),
+	}
 }
 
 // warnOfService says what is of no use in a service outside.
@@ -206,7 +234,14 @@ func warnOfService(s *corev1.Service) []string {
 	var warnings []string
 	at, spec := field.NewPath("spec"), &s.Spec
 	if _, ok := s.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]; ok {
-		warnings = append(warnings, fmt.Sprintf("annotation %s is deprecated, please use %s instead", corev1.DeprecatedAnnotationTopologyAwareHints, corev1.AnnotationTopologyMode))
+		warnings = append(
+			warnings,
+			fmt.Sprintf(
+				"annotation %s is deprecated, please use %s instead",
+				corev1.DeprecatedAnnotationTopologyAwareHints,
+				corev1.AnnotationTopologyMode,
+			),
+		)
 	}
 	for i, ip := range spec.ExternalIPs {
 		warnings = append(warnings, validation.GetWarningsForIP(at.Child("externalIPs").Index(i), ip)...)
@@ -218,7 +253,10 @@ func warnOfService(s *corev1.Service) []string {
 		warnings = append(warnings, fmt.Sprintf("spec.externalIPs is ignored when spec.type is %q", corev1.ServiceTypeExternalName))
 	}
 	if d := spec.TrafficDistribution; d != nil && *d == corev1.ServiceTrafficDistributionPreferClose {
-		warnings = append(warnings, fmt.Sprintf("spec.trafficDistribution: %q is deprecated; use %q", *d, corev1.ServiceTrafficDistributionPreferSameZone))
+		warnings = append(
+			warnings,
+			fmt.Sprintf("spec.trafficDistribution: %q is deprecated; use %q", *d, corev1.ServiceTrafficDistributionPreferSameZone),
+		)
 	}
 	return warnings
 }

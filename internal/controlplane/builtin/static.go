@@ -59,4 +59,5 @@ func admissionKinds() []*define.Kind {
 	return kinds
 }
 
-const reserved = `names ending with "` + manifest.StaticConfigSuffix + `" are reserved for static manifest-based configurations and cannot be managed via the API`
+const reserved = `names ending with "` + manifest.StaticConfigSuffix + `" are reserved for static manifest-based configurations and ` +
+	`cannot be managed via the API`

@@ -25,7 +25,9 @@ func podTemplates() *define.Kind {
 		}
 	}
 	at := field.NewPath("template")
-	k := kind[corev1.PodTemplate, corev1.PodTemplateList]("podtemplates", core.API,
+	k := kind[corev1.PodTemplate, corev1.PodTemplateList](
+		"podtemplates",
+		core.API,
 		rules[corev1.PodTemplate]{
 			fill:   func(t *corev1.PodTemplate) { podspec.Fill(&t.Template) },
 			create: func(t *corev1.PodTemplate) { podspec.Drop(&t.Template) },
@@ -37,7 +39,11 @@ func podTemplates() *define.Kind {
 		},
 		column("Containers", "Names of each container in the template.", each(func(c *corev1.Container) string { return c.Name })),
 		column("Images", "Images referenced by each container in the template.", each(func(c *corev1.Container) string { return c.Image })),
-		column("Pod Labels", "The labels for the pod template.", func(t *corev1.PodTemplate) any { return labels.FormatLabels(t.Template.Labels) }),
+		column(
+			"Pod Labels",
+			"The labels for the pod template.",
+			func(t *corev1.PodTemplate) any { return labels.FormatLabels(t.Template.Labels) },
+		),
 	)
 	k.Unconditional, k.ReturnsDeleted, k.WarnsOfChanges = true, true, true
 	return k

@@ -27,8 +27,14 @@ func validatingWebhooks() *define.Kind {
 		}
 		return all
 	}
-	k := kind[configuration, admissionregistrationv1.ValidatingWebhookConfigurationList]("validatingwebhookconfigurations", facts.API,
-		configurationRules(hooks, func(c *configuration) any { return c.Webhooks }), webhookColumns(func(c *configuration) any { return len(c.Webhooks) })...)
+	k := kind[configuration, admissionregistrationv1.ValidatingWebhookConfigurationList](
+		"validatingwebhookconfigurations",
+		facts.API,
+		configurationRules(
+			hooks,
+			func(c *configuration) any { return c.Webhooks },
+		),
+		webhookColumns(func(c *configuration) any { return len(c.Webhooks) })...)
 	k.ClusterScoped, k.WithoutGeneration, k.Categories = true, true, []string{apiExtensions}
 	return k
 }
@@ -42,14 +48,23 @@ func mutatingWebhooks() *define.Kind {
 		}
 		return all
 	}
-	k := kind[configuration, admissionregistrationv1.MutatingWebhookConfigurationList]("mutatingwebhookconfigurations", facts.API,
-		configurationRules(hooks, func(c *configuration) any { return c.Webhooks }), webhookColumns(func(c *configuration) any { return len(c.Webhooks) })...)
+	k := kind[configuration, admissionregistrationv1.MutatingWebhookConfigurationList](
+		"mutatingwebhookconfigurations",
+		facts.API,
+		configurationRules(
+			hooks,
+			func(c *configuration) any { return c.Webhooks },
+		),
+		webhookColumns(func(c *configuration) any { return len(c.Webhooks) })...)
 	k.ClusterScoped, k.WithoutGeneration, k.Categories = true, true, []string{apiExtensions}
 	return k
 }
 
 func webhookColumns[T any](number func(*T) any) []define.Column {
-	return []define.Column{integer(column("Webhooks", "Webhooks indicates the number of webhooks registered in this configuration", number)), age()}
+	return []define.Column{
+		integer(column("Webhooks", "Webhooks indicates the number of webhooks registered in this configuration", number)),
+		age(),
+	}
 }
 
 // hook is what webhooks of both kinds have.
@@ -142,12 +157,34 @@ func validateHook(h hook, at *field.Path) field.ErrorList {
 	w := h.validating
 	errs := validation.IsFullyQualifiedName(at.Child("name"), w.Name)
 	errs = append(errs, validateRules(w.Rules, at.Child("rules"))...)
-	errs = append(errs, oneOf(w.FailurePolicy, false, at.Child("failurePolicy"), admissionregistrationv1.Fail, admissionregistrationv1.Ignore)...)
-	errs = append(errs, oneOf(w.MatchPolicy, false, at.Child("matchPolicy"), admissionregistrationv1.Equivalent, admissionregistrationv1.Exact)...)
+	errs = append(
+		errs,
+		oneOf(w.FailurePolicy, false, at.Child("failurePolicy"), admissionregistrationv1.Fail, admissionregistrationv1.Ignore)...)
+	errs = append(
+		errs,
+		oneOf(w.MatchPolicy, false, at.Child("matchPolicy"), admissionregistrationv1.Equivalent, admissionregistrationv1.Exact)...)
 	if w.SideEffects == nil {
-		errs = append(errs, field.Required(at.Child("sideEffects"), fmt.Sprintf("must specify one of %s, %s", admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.SideEffectClassNoneOnDryRun)))
+		errs = append(
+			errs,
+			field.Required(
+				at.Child("sideEffects"),
+				fmt.Sprintf(
+					"must specify one of %s, %s",
+					admissionregistrationv1.SideEffectClassNone,
+					admissionregistrationv1.SideEffectClassNoneOnDryRun,
+				),
+			),
+		)
 	}
-	errs = append(errs, oneOf(w.SideEffects, false, at.Child("sideEffects"), admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.SideEffectClassNoneOnDryRun)...)
+	errs = append(
+		errs,
+		oneOf(
+			w.SideEffects,
+			false,
+			at.Child("sideEffects"),
+			admissionregistrationv1.SideEffectClassNone,
+			admissionregistrationv1.SideEffectClassNoneOnDryRun,
+		)...)
 	if s := w.TimeoutSeconds; s != nil && (*s < 1 || *s > 30) {
 		errs = append(errs, field.Invalid(at.Child("timeoutSeconds"), *s, "the timeout value must be between 1 and 30 seconds"))
 	}
@@ -156,7 +193,15 @@ func validateHook(h hook, at *field.Path) field.ErrorList {
 	errs = append(errs, validateClient(&w.ClientConfig, at.Child("clientConfig"))...)
 	errs = append(errs, validateReviewVersions(w.AdmissionReviewVersions, at.Child("admissionReviewVersions"))...)
 	if h.reinvocation != nil {
-		errs = append(errs, oneOf(*h.reinvocation, false, at.Child("reinvocationPolicy"), admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)...)
+		errs = append(
+			errs,
+			oneOf(
+				*h.reinvocation,
+				false,
+				at.Child("reinvocationPolicy"),
+				admissionregistrationv1.IfNeededReinvocationPolicy,
+				admissionregistrationv1.NeverReinvocationPolicy,
+			)...)
 	}
 	c := &compiler{Compiler: plainCompiler(), declared: plugincel.OptionalVariableDeclarations{HasAuthorizer: true}}
 	return append(errs, validateMatchConditions(w.MatchConditions, c, at.Child("matchConditions"))...)

@@ -75,7 +75,13 @@ func NewManifests(dirs []string, program fs.FS, config *rest.Config) (*Manifests
 	if err != nil {
 		return nil, fmt.Errorf("client for definitions: %w", err)
 	}
-	return &Manifests{dirs: dirs, brought: brought, client: definitions, applied: map[string][]byte{}, ready: errors.New("the definitions of files are not applied yet")}, nil
+	return &Manifests{
+		dirs:    dirs,
+		brought: brought,
+		client:  definitions,
+		applied: map[string][]byte{},
+		ready:   errors.New("the definitions of files are not applied yet"),
+	}, nil
 }
 
 // Run applies the definitions until the context ends. What is wrong is logged, once, and leaves what was applied before.
@@ -194,7 +200,8 @@ func (m *Manifests) served(ctx context.Context, d *apiextensionsv1.CustomResourc
 // refused tells errors that come again with the same file.
 func refused(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Code >= http.StatusBadRequest && status.Status().Code < http.StatusInternalServerError &&
+	return errors.As(err, &status) && status.Status().Code >= http.StatusBadRequest &&
+		status.Status().Code < http.StatusInternalServerError &&
 		status.Status().Code != http.StatusTooManyRequests
 }
 

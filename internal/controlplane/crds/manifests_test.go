@@ -87,8 +87,10 @@ func TestManifestsApplyWhatChanged(t *testing.T) {
 		want   []string
 		fails  string
 	}{
-		{"one is refused, the other is not", func() { server.refused["gadgets.example.com"] = "no gadgets" }, []string{"widgets.example.com"}, "gadgets.yaml: no gadgets"},
-		{"what was refused is tried again, and nothing else", func() { delete(server.refused, "gadgets.example.com"); server.away = 2 }, []string{"gadgets.example.com"}, ""},
+		{"one is refused, the other is not", func() { server.refused["gadgets.example.com"] = "no gadgets" }, []string{"widgets.example.com"},
+			"gadgets.yaml: no gadgets"},
+		{"what was refused is tried again, and nothing else", func() { delete(server.refused, "gadgets.example.com"); server.away = 2 },
+			[]string{"gadgets.example.com"}, ""},
 		{"nothing has changed", func() {}, nil, ""},
 		{"one has changed", func() { write("widgets.yaml", widgetsManifest+" # wider") }, nil, ""},
 		{"one really has changed", func() {
@@ -98,7 +100,8 @@ func TestManifestsApplyWhatChanged(t *testing.T) {
 		{"and go on without it", func() { remove("broken.yaml") }, []string{"widgets.example.com"}, ""},
 		{"what is gone stays", func() { remove("widgets.yaml") }, nil, ""},
 		{"and is applied when it is back", func() { write("widgets.yaml", widgetsManifest) }, []string{"widgets.example.com"}, ""},
-		{"the folder is gone", func() { remove("widgets.yaml"); remove("gadgets.yaml"); remove("") }, nil, "folder of CustomResourceDefinitions: open "},
+		{"the folder is gone", func() { remove("widgets.yaml"); remove("gadgets.yaml"); remove("") }, nil,
+			"folder of CustomResourceDefinitions: open "},
 	} {
 		step.change()
 		err := m.load(t.Context())

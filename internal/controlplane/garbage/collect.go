@@ -147,7 +147,12 @@ func (c *Collector) classify(ctx context.Context, kinds *resources.Set, n *node,
 }
 
 // owner asks for what a reference names, nil if that does not exist.
-func (c *Collector) owner(ctx context.Context, kinds *resources.Set, n *node, reference metav1.OwnerReference) (*metav1.PartialObjectMetadata, error) {
+func (c *Collector) owner(
+	ctx context.Context,
+	kinds *resources.Set,
+	n *node,
+	reference metav1.OwnerReference,
+) (*metav1.PartialObjectMetadata, error) {
 	resource, ok := kinds.Of(schema.FromAPIVersionAndKind(reference.APIVersion, reference.Kind))
 	switch {
 	case !ok && c.graph.isGone(reference.UID):
@@ -223,7 +228,8 @@ func (c *Collector) orphanDependents(ctx context.Context, kinds *resources.Set, 
 		if ctx.Err() != nil || c.queue.NumRequeues(n.id) < orphanTries {
 			return err
 		}
-		klog.FromContext(ctx).Error(err, "An owner goes before all of its dependents are orphans", "resource", n.resource, "namespace", n.namespace, "name", n.name)
+		klog.FromContext(ctx).
+			Error(err, "An owner goes before all of its dependents are orphans", "resource", n.resource, "namespace", n.namespace, "name", n.name)
 	}
 	return c.finish(ctx, kinds, n, metav1.FinalizerOrphanDependents)
 }
@@ -295,7 +301,9 @@ func get(ctx context.Context, objects metadata.ResourceInterface, n *node) (*met
 
 // patch replaces a list in an object's metadata if the object has not changed since.
 func patch(ctx context.Context, objects metadata.ResourceInterface, live *metav1.PartialObjectMetadata, field string, list any) error {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": live.UID, "resourceVersion": live.ResourceVersion, field: list}})
+	body, err := json.Marshal(
+		map[string]any{"metadata": map[string]any{"uid": live.UID, "resourceVersion": live.ResourceVersion, field: list}},
+	)
 	if err != nil {
 		return err
 	}

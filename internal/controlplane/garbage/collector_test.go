@@ -76,7 +76,13 @@ func start(t testing.TB) *server {
 	t.Cleanup(func() { check(t, backend.Close()) })
 	inner := loopback.New()
 	t.Cleanup(func() { check(t, inner.Close()) })
-	s := &server{config: inner.Config(), loopback: inner, backend: backend, changed: make(chan struct{}, 1), events: make(chan corev1.Event, 10)}
+	s := &server{
+		config:   inner.Config(),
+		loopback: inner,
+		backend:  backend,
+		changed:  make(chan struct{}, 1),
+		events:   make(chan corev1.Event, 10),
+	}
 	s.objects, err = dynamic.NewForConfig(s.config)
 	check(t, err)
 	s.serve(t, widgets, shelves, gizmos)
@@ -98,7 +104,8 @@ func start(t testing.TB) *server {
 		(*s.handler.Load()).ServeHTTP(w, req)
 	}))
 	for _, name := range []string{"red", "blue"} {
-		_, err := s.objects.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Create(t.Context(), object("v1", "Namespace", name), metav1.CreateOptions{})
+		_, err := s.objects.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).
+			Create(t.Context(), object("v1", "Namespace", name), metav1.CreateOptions{})
 		check(t, err)
 	}
 	return s
@@ -128,15 +135,23 @@ func (s *server) serve(t testing.TB, kinds ...schema.GroupVersionResource) {
 	check(t, define.Check(definition))
 	machinery, err := convert.New(definition, coreapi.AddToScheme)
 	check(t, err)
-	stores := registry.NewStores(func(schema.GroupResource) store.Backend { return s.backend }, machinery, definition, map[schema.GroupResource]schema.GroupVersionKind{
-		coreapi.Resource: corev1.SchemeGroupVersion.WithKind("Namespace"),
-	})
+	stores := registry.NewStores(
+		func(schema.GroupResource) store.Backend { return s.backend },
+		machinery,
+		definition,
+		map[schema.GroupResource]schema.GroupVersionKind{
+			coreapi.Resource: corev1.SchemeGroupVersion.WithKind("Namespace"),
+		},
+	)
 	namespaces, err := coreapi.NewNamespaces(coreapi.Config{Typer: machinery.Scheme, Storage: stores, GarbageCollected: true})
 	check(t, err)
 	var served []*registry.Kind
 	for _, kind := range definition.Kinds() {
 		scheme := machinery.Of(kind.Group).Scheme
-		k, err := registry.NewKind(kind, registry.Options{Typer: scheme, Convertor: scheme, RESTOptions: namespaces.Guard(stores), GarbageCollected: true})
+		k, err := registry.NewKind(
+			kind,
+			registry.Options{Typer: scheme, Convertor: scheme, RESTOptions: namespaces.Guard(stores), GarbageCollected: true},
+		)
 		check(t, err)
 		served = append(served, k)
 	}
@@ -214,7 +229,9 @@ func (s *server) collect(t testing.TB) (stop func()) {
 }
 
 func object(apiVersion, kind, name string) *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name}}}
+	return &unstructured.Unstructured{
+		Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name}},
+	}
 }
 
 // owned is how an object is made.
@@ -331,19 +348,24 @@ func TestReferences(t *testing.T) {
 	}{
 		"to an owner that is there":       {func(o reference) []reference { return []reference{o} }, widgets, "red", false},
 		"in another version of the group": {func(o reference) []reference { o.APIVersion = "shop.example.com/v1beta1"; return []reference{o} }, widgets, "red", false},
-		"in a version that is not served": {func(o reference) []reference { o.APIVersion = "shop.example.com/v0"; return []reference{o} }, widgets, "red", false},
-		"with another UID":                {func(o reference) []reference { o.UID = "another"; return []reference{o} }, widgets, "red", true},
+		"in a version that is not served": {func(o reference) []reference { o.APIVersion = "shop.example.com/v0"; return []reference{o} },
+			widgets, "red", false},
+		"with another UID": {func(o reference) []reference { o.UID = "another"; return []reference{o} }, widgets, "red", true},
 		"with another UID, in a version that is not served": {func(o reference) []reference {
 			o.APIVersion, o.UID = "shop.example.com/v0", "another"
 			return []reference{o}
 		}, widgets, "red", true},
-		"with another name":                    {func(o reference) []reference { o.Name = "another"; return []reference{o} }, widgets, "red", true},
-		"with another kind of the UID":         {func(o reference) []reference { o.Kind = "Shelf"; return []reference{o} }, widgets, "red", true},
-		"to an owner in another namespace":     {func(o reference) []reference { return []reference{o} }, widgets, "blue", true},
-		"from outside of namespaces":           {func(o reference) []reference { return []reference{o} }, shelves, "", false},
-		"to a kind that is not served":         {func(o reference) []reference { o.Kind = "Nothing"; return []reference{o} }, widgets, "red", false},
-		"to a group that is not served":        {func(o reference) []reference { o.APIVersion = "nowhere.example.com/v1"; return []reference{o} }, widgets, "red", false},
-		"to what is there, and to what is not": {func(o reference) []reference { gone := o; gone.UID = "gone"; return []reference{gone, o} }, widgets, "red", false},
+		"with another name": {func(o reference) []reference { o.Name = "another"; return []reference{o} }, widgets, "red",
+			true},
+		"with another kind of the UID":     {func(o reference) []reference { o.Kind = "Shelf"; return []reference{o} }, widgets, "red", true},
+		"to an owner in another namespace": {func(o reference) []reference { return []reference{o} }, widgets, "blue", true},
+		"from outside of namespaces":       {func(o reference) []reference { return []reference{o} }, shelves, "", false},
+		"to a kind that is not served": {func(o reference) []reference { o.Kind = "Nothing"; return []reference{o} }, widgets, "red",
+			false},
+		"to a group that is not served": {func(o reference) []reference { o.APIVersion = "nowhere.example.com/v1"; return []reference{o} },
+			widgets, "red", false},
+		"to what is there, and to what is not": {func(o reference) []reference { gone := o; gone.UID = "gone"; return []reference{gone, o} },
+			widgets, "red", false},
 		"to what is not there, and to the unknown": {func(o reference) []reference {
 			gone := o
 			gone.UID, o.Kind = "gone", "Nothing"
@@ -385,7 +407,11 @@ func TestOwnersInOtherNamespacesAreReported(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s.create(t, test.of, owned{namespace: test.namespace, name: "owned", owners: []metav1.OwnerReference{owner}})
 			event := <-s.events
-			if want := "ownerRef [shop.example.com/v1/Widget, " + fmt.Sprintf(test.said, owner.UID); event.Message != want || event.Reason != "OwnerRefInvalidNamespace" || event.Type != "Warning" {
+			if want := "ownerRef [shop.example.com/v1/Widget, " + fmt.Sprintf(
+				test.said,
+				owner.UID,
+			); event.Message != want || event.Reason != "OwnerRefInvalidNamespace" ||
+				event.Type != "Warning" {
 				t.Errorf("%s %s: got %s, want %s", event.Type, event.Reason, event.Message, want)
 			}
 			if o := event.InvolvedObject; o.Name != "owned" || o.Kind != names[test.of] || o.Namespace != test.namespace {
@@ -420,7 +446,11 @@ func TestForegroundDeletionWaitsForWhatBlocksIt(t *testing.T) {
 	s.awaitProbe(t)
 	s.delete(t, widgets, "red", "root", metav1.DeletePropagationForeground)
 	testwait.Until(t, "the leaf is deleted", func() bool { return s.get(t, gizmos, "red", "leaf").GetDeletionTimestamp() != nil })
-	testwait.Until(t, "what does not block is deleted, too", func() bool { return s.get(t, gizmos, "red", "free").GetDeletionTimestamp() != nil })
+	testwait.Until(
+		t,
+		"what does not block is deleted, too",
+		func() bool { return s.get(t, gizmos, "red", "free").GetDeletionTimestamp() != nil },
+	)
 	s.awaitProbe(t)
 	for _, name := range []string{"root", "child"} {
 		if left := s.get(t, widgets, "red", name); left == nil || !slices.Contains(left.GetFinalizers(), metav1.FinalizerDeleteDependents) {
@@ -652,7 +682,8 @@ func used(t testing.TB) time.Duration {
 }
 
 func BenchmarkCascade(b *testing.B) {
-	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan} {
+	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground,
+		metav1.DeletePropagationOrphan} {
 		b.Run(string(policy), func(b *testing.B) {
 			s := start(b)
 			s.collect(b)

@@ -339,5 +339,9 @@ func sameOwners(a, b []metav1.OwnerReference) bool {
 }
 
 func compareIDs(a, b id) int {
-	return cmp.Or(cmp.Compare(a.resource.Group, b.resource.Group), cmp.Compare(a.resource.Resource, b.resource.Resource), cmp.Compare(a.uid, b.uid))
+	return cmp.Or(
+		cmp.Compare(a.resource.Group, b.resource.Group),
+		cmp.Compare(a.resource.Resource, b.resource.Resource),
+		cmp.Compare(a.uid, b.uid),
+	)
 }

@@ -257,10 +257,13 @@ func (w *world) discovery() *resources.Set {
 			versions = []string{"v3"} // a version may be stale by itself
 		}
 		for _, version := range versions {
-			group.Versions = append(group.Versions, apidiscovery.APIVersionDiscovery{Version: version, Freshness: fresh, Resources: []apidiscovery.APIResourceDiscovery{{
-				Resource: resource.Resource, Scope: scope, Verbs: []string{"get", "list", "watch", "delete", "patch"},
-				ResponseKind: &metav1.GroupVersionKind{Group: resource.Group, Version: version, Kind: names[resource]},
-			}}})
+			group.Versions = append(
+				group.Versions,
+				apidiscovery.APIVersionDiscovery{Version: version, Freshness: fresh, Resources: []apidiscovery.APIResourceDiscovery{{
+					Resource: resource.Resource, Scope: scope, Verbs: []string{"get", "list", "watch", "delete", "patch"},
+					ResponseKind: &metav1.GroupVersionKind{Group: resource.Group, Version: version, Kind: names[resource]},
+				}}},
+			)
 		}
 		groups = append(groups, group)
 	}
@@ -500,7 +503,12 @@ func (w *world) client() {
 	case 3:
 		m.Labels = map[string]string{"touched": strconv.Itoa(w.revision)}
 	default:
-		policies := []*metav1.DeletionPropagation{nil, new(metav1.DeletePropagationBackground), new(metav1.DeletePropagationForeground), new(metav1.DeletePropagationOrphan)}
+		policies := []*metav1.DeletionPropagation{
+			nil,
+			new(metav1.DeletePropagationBackground),
+			new(metav1.DeletePropagationForeground),
+			new(metav1.DeletePropagationOrphan),
+		}
 		w.deletedByClients++
 		w.delete(at, pick(w, policies))
 		return
@@ -517,7 +525,9 @@ func (w *world) create(resource schema.GroupResource) {
 		return
 	}
 	w.created++
-	m := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: at.namespace, Name: at.name, UID: types.UID("u" + strconv.Itoa(w.created))}}
+	m := &metav1.PartialObjectMetadata{
+		ObjectMeta: metav1.ObjectMeta{Namespace: at.namespace, Name: at.name, UID: types.UID("u" + strconv.Itoa(w.created))},
+	}
 	for w.chance(60) && len(m.OwnerReferences) < 4 {
 		m.OwnerReferences = append(m.OwnerReferences, w.reference(at))
 	}
@@ -531,7 +541,10 @@ func (w *world) create(resource schema.GroupResource) {
 // reference names an owner: mostly one that is there, as a client would, and now and then one
 // that has never been.
 func (w *world) reference(from place) metav1.OwnerReference {
-	places := slices.DeleteFunc(w.places(), func(at place) bool { return at.namespace != "" && at.namespace != from.namespace && !w.chance(5) })
+	places := slices.DeleteFunc(
+		w.places(),
+		func(at place) bool { return at.namespace != "" && at.namespace != from.namespace && !w.chance(5) },
+	)
 	at := pick(w, places)
 	if at.name == "" || w.chance(4) {
 		return metav1.OwnerReference{APIVersion: "a.example.com/v1", Kind: "Alpha", Name: "never", UID: "never"}
@@ -586,7 +599,13 @@ func (w *world) remove(at place) {
 
 func (w *world) delete(at place, policy *metav1.DeletionPropagation) {
 	m := w.objects[at].DeepCopy()
-	orphans, waits := slices.Contains(m.Finalizers, metav1.FinalizerOrphanDependents), slices.Contains(m.Finalizers, metav1.FinalizerDeleteDependents)
+	orphans, waits := slices.Contains(
+		m.Finalizers,
+		metav1.FinalizerOrphanDependents,
+	), slices.Contains(
+		m.Finalizers,
+		metav1.FinalizerDeleteDependents,
+	)
 	if policy != nil {
 		orphans, waits = *policy == metav1.DeletePropagationOrphan, *policy == metav1.DeletePropagationForeground
 	}
@@ -728,7 +747,14 @@ func (c client) Delete(_ context.Context, name string, options metav1.DeleteOpti
 	return c.world.mayFail()
 }
 
-func (c client) Patch(_ context.Context, name string, _ types.PatchType, body []byte, _ metav1.PatchOptions, _ ...string) (*metav1.PartialObjectMetadata, error) {
+func (c client) Patch(
+	_ context.Context,
+	name string,
+	_ types.PatchType,
+	body []byte,
+	_ metav1.PatchOptions,
+	_ ...string,
+) (*metav1.PartialObjectMetadata, error) {
 	at, old, err := c.find(name)
 	if err != nil {
 		return nil, err
@@ -765,7 +791,10 @@ func (w *world) holds(at place, reference metav1.OwnerReference) bool {
 	case holding:
 		return true
 	case unknown:
-		return slices.ContainsFunc(slices.Collect(maps.Values(w.objects)), func(m *metav1.PartialObjectMetadata) bool { return m.UID == reference.UID })
+		return slices.ContainsFunc(
+			slices.Collect(maps.Values(w.objects)),
+			func(m *metav1.PartialObjectMetadata) bool { return m.UID == reference.UID },
+		)
 	}
 	return false
 }
@@ -834,9 +863,14 @@ func TestOwnersThatGoWithTheirKind(t *testing.T) {
 			w.calm = true
 			owner, owned := place{spheres, "", "owner"}, place{betas, "red", "owned"}
 			w.write(owner, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "owner", UID: "owner"}})
-			w.write(owned, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "red", Name: "owned", UID: "owned", OwnerReferences: []metav1.OwnerReference{
-				{APIVersion: "a.example.com/v3", Kind: "Sphere", Name: "owner", UID: "owner"},
-			}}})
+			w.write(
+				owned,
+				&metav1.PartialObjectMetadata{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "red", Name: "owned", UID: "owned", OwnerReferences: []metav1.OwnerReference{
+						{APIVersion: "a.example.com/v3", Kind: "Sphere", Name: "owner", UID: "owner"},
+					}},
+				},
+			)
 			for _, resource := range all {
 				w.deliver(resource)
 			}
@@ -884,7 +918,9 @@ func quietWorld(t *testing.T) (w *world, owner, owned place) {
 	}
 	w.write(owner, bare(owner, "owner"))
 	dependent := bare(owned, "owned")
-	dependent.OwnerReferences = []metav1.OwnerReference{{APIVersion: "a.example.com/v1", Kind: "Alpha", Name: "owner", UID: "owner", BlockOwnerDeletion: new(true)}}
+	dependent.OwnerReferences = []metav1.OwnerReference{
+		{APIVersion: "a.example.com/v1", Kind: "Alpha", Name: "owner", UID: "owner", BlockOwnerDeletion: new(true)},
+	}
 	w.write(owned, dependent)
 	return w, owner, owned
 }

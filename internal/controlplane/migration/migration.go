@@ -92,7 +92,9 @@ func NewController(config *rest.Config) (*Controller, error) {
 		queue:      workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)),
 	}
 	enqueue := func(obj any) { c.queue.Add(obj.(*storagemigrationv1.StorageVersionMigration).Name) }
-	if _, err := c.migrations.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: enqueue, UpdateFunc: func(_, obj any) { enqueue(obj) }}); err != nil {
+	if _, err := c.migrations.AddEventHandler(
+		cache.ResourceEventHandlerFuncs{AddFunc: enqueue, UpdateFunc: func(_, obj any) { enqueue(obj) }},
+	); err != nil {
 		return nil, fmt.Errorf("informer of storage migrations: %w", err)
 	}
 	return c, nil
@@ -183,7 +185,11 @@ func (c *Controller) resourceOf(ctx context.Context, m *storagemigrationv1.Stora
 }
 
 // begin notes the version up to which objects have to be written.
-func (c *Controller) begin(ctx context.Context, m *storagemigrationv1.StorageVersionMigration, resource schema.GroupVersionResource) (*storagemigrationv1.StorageVersionMigration, error) {
+func (c *Controller) begin(
+	ctx context.Context,
+	m *storagemigrationv1.StorageVersionMigration,
+	resource schema.GroupVersionResource,
+) (*storagemigrationv1.StorageVersionMigration, error) {
 	list, err := c.all.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return m, fmt.Errorf("list %s: %w", resource.GroupResource(), err)
@@ -206,17 +212,31 @@ func (c *Controller) end(ctx context.Context, m *storagemigrationv1.StorageVersi
 	return ignoreNotFound(err)
 }
 
-func set(m *storagemigrationv1.StorageVersionMigration, condition storagemigrationv1.MigrationConditionType, status metav1.ConditionStatus, reason, message string) {
+func set(
+	m *storagemigrationv1.StorageVersionMigration,
+	condition storagemigrationv1.MigrationConditionType,
+	status metav1.ConditionStatus,
+	reason, message string,
+) {
 	meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{Type: string(condition), Status: status, Reason: reason, Message: message})
 }
 
-func (c *Controller) update(ctx context.Context, m *storagemigrationv1.StorageVersionMigration, condition storagemigrationv1.MigrationConditionType, status metav1.ConditionStatus, reason, message string) (*storagemigrationv1.StorageVersionMigration, error) {
+func (c *Controller) update(
+	ctx context.Context,
+	m *storagemigrationv1.StorageVersionMigration,
+	condition storagemigrationv1.MigrationConditionType,
+	status metav1.ConditionStatus,
+	reason, message string,
+) (*storagemigrationv1.StorageVersionMigration, error) {
 	set(m, condition, status, reason, message)
 	return c.updateStatus(ctx, m)
 }
 
 // updateStatus returns m itself with an error.
-func (c *Controller) updateStatus(ctx context.Context, m *storagemigrationv1.StorageVersionMigration) (*storagemigrationv1.StorageVersionMigration, error) {
+func (c *Controller) updateStatus(
+	ctx context.Context,
+	m *storagemigrationv1.StorageVersionMigration,
+) (*storagemigrationv1.StorageVersionMigration, error) {
 	updated, err := c.client.StorageVersionMigrations().UpdateStatus(ctx, m, metav1.UpdateOptions{})
 	if err != nil {
 		return m, fmt.Errorf("tell the status: %w", err)

@@ -87,7 +87,13 @@ func (c *check) accessModes(at *field.Path, modes []corev1.PersistentVolumeAcces
 		case corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce:
 			shared = true
 		default:
-			c.add(field.NotSupported(at, mode, []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod}))
+			c.add(
+				field.NotSupported(
+					at,
+					mode,
+					[]corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod},
+				),
+			)
 		}
 	}
 	if alone && shared {

@@ -75,7 +75,11 @@ func (c *check) running(at *field.Path, container *corev1.Container) {
 	if p := container.ReadinessProbe; p != nil {
 		c.probe(at.Child("readinessProbe"), p)
 		if p.TerminationGracePeriodSeconds != nil {
-			c.invalid(at.Child("readinessProbe", "terminationGracePeriodSeconds"), *p.TerminationGracePeriodSeconds, "must not be set for readinessProbes")
+			c.invalid(
+				at.Child("readinessProbe", "terminationGracePeriodSeconds"),
+				*p.TerminationGracePeriodSeconds,
+				"must not be set for readinessProbes",
+			)
 		}
 	}
 	if p := container.StartupProbe; p != nil {
@@ -102,7 +106,11 @@ func (c *check) notRunning(at *field.Path, container *corev1.Container) {
 	}
 	for i, resize := range container.ResizePolicy {
 		if resize.RestartPolicy == corev1.RestartContainer {
-			c.invalid(at.Child("resizePolicy").Index(i).Child("restartPolicy"), resize.RestartPolicy, "must not be set to 'RestartContainer' for non-sidecar initContainers")
+			c.invalid(
+				at.Child("resizePolicy").Index(i).Child("restartPolicy"),
+				resize.RestartPolicy,
+				"must not be set to 'RestartContainer' for non-sidecar initContainers",
+			)
 		}
 	}
 }
@@ -114,19 +122,38 @@ func (c *check) restarts(at *field.Path, container *corev1.Container) {
 	policy, rules := container.RestartPolicy, container.RestartPolicyRules
 	switch {
 	case policy != nil:
-		oneOf(c, at.Child("restartPolicy"), *policy, corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever, corev1.ContainerRestartPolicyOnFailure)
+		oneOf(
+			c,
+			at.Child("restartPolicy"),
+			*policy,
+			corev1.ContainerRestartPolicyAlways,
+			corev1.ContainerRestartPolicyNever,
+			corev1.ContainerRestartPolicyOnFailure,
+		)
 	case len(rules) > 0:
 		c.required(at.Child("restartPolicy"), ruleNeedsPolicy)
 	}
 	c.atMost(at.Child("restartPolicyRules"), len(rules), 20)
 	for i, rule := range rules {
 		at := at.Child("restartPolicyRules").Index(i)
-		oneOf(c, at.Child("action"), rule.Action, corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers)
+		oneOf(
+			c,
+			at.Child("action"),
+			rule.Action,
+			corev1.ContainerRestartRuleActionRestart,
+			corev1.ContainerRestartRuleActionRestartAllContainers,
+		)
 		if rule.ExitCodes == nil {
 			c.required(at.Child("exitCodes"), "must be specified")
 			continue
 		}
-		oneOf(c, at.Child("exitCodes", "operator"), rule.ExitCodes.Operator, corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)
+		oneOf(
+			c,
+			at.Child("exitCodes", "operator"),
+			rule.ExitCodes.Operator,
+			corev1.ContainerRestartRuleOnExitCodesOpIn,
+			corev1.ContainerRestartRuleOnExitCodesOpNotIn,
+		)
 		c.atMost(at.Child("exitCodes", "values"), len(rule.ExitCodes.Values), 255)
 	}
 }

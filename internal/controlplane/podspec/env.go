@@ -123,9 +123,16 @@ func subscript(path string) (of, key string, ok bool) {
 
 // What there is of a container's resources, with the amounts that they can be counted in.
 var (
-	resourceFields = []string{"limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage", "requests.memory"}
-	byteDivisors   = []string{"1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"}
-	cpuDivisors    = []string{"1m", "1"}
+	resourceFields = []string{
+		"limits.cpu",
+		"limits.ephemeral-storage",
+		"limits.memory",
+		"requests.cpu",
+		"requests.ephemeral-storage",
+		"requests.memory",
+	}
+	byteDivisors = []string{"1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"}
+	cpuDivisors  = []string{"1m", "1"}
 )
 
 // resourceRef is of the container itself in a variable, and names one in a file.

@@ -3,7 +3,8 @@
 // release 1.37 with the features that are on by default, of clusters that allow privileged containers.
 //
 // Templates are those of k8s.io/api/core/v1, in the order Fill, Drop, Validate, Warnings. What is not
-// filled in is a mistake, and only a valid template is warned of. An update is treated as a new template. Where kube-apiserver goes on accepting
+// filled in is a mistake, and only a valid template is warned of. An update is treated as a new template. Where kube-apiserver
+// goes on accepting
 // what an older release had stored, there is nothing to go on with: here it was never accepted.
 //
 // The package knows no storage and no requests.

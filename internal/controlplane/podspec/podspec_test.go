@@ -122,9 +122,12 @@ func text(t *testing.T, of any) string {
 // A hook may take out what was filled in.
 func TestWhatIsNotFilledInIsAMistake(t *testing.T) {
 	t.Parallel()
-	template := read(t, `{spec: {serviceAccount: robot, containers: [{name: a, image: a, ports: [{containerPort: 1}], env: [{name: A, valueFrom: {fieldRef: {fieldPath: metadata.name}}}], livenessProbe: {httpGet: {port: 1}}}],
+	template := read(
+		t,
+		`{spec: {serviceAccount: robot, containers: [{name: a, image: a, ports: [{containerPort: 1}], env: [{name: A, valueFrom: {fieldRef: {fieldPath: metadata.name}}}], livenessProbe: {httpGet: {port: 1}}}],
 		volumes: [{name: a}, {name: b, hostPath: {path: /}}, {name: c, projected: {sources: [{serviceAccountToken: {path: x}}]}}, {name: d, azureDisk: {diskName: d, diskURI: d}},
-			{name: e, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1}}}}}}]}}`)
+			{name: e, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1}}}}}}]}}`,
+	)
 	var refused []string
 	for _, err := range Validate(template, at) {
 		refused = append(refused, err.Error())
@@ -172,9 +175,12 @@ func TestImagesThatMayChangeArePulledAlways(t *testing.T) {
 	t.Parallel()
 	sha := "sha256:" + strings.Repeat("a", 64)
 	for image, want := range map[string]bool{
-		"a": true, "a:latest": true, "a/b/c": true, "localhost/a": true, "localhost:5000/a": true, "[::1]:5000/a": true, "index.docker.io/a": true, "EXAMPLE/a": true,
-		"a@" + sha: false, "a:v1": false, "a:latest@" + sha: true, "": false, " ": false, "A": false, "a/B": false, "a b": false, "a:": false, "a@sha256:abc": false,
-		"a@md5:" + strings.Repeat("a", 32): false, strings.Repeat("a", 64): false, strings.Repeat("b", 256): false, "a//b": false, "a__b": true, "a___b": false, "a--b": true,
+		"a": true, "a:latest": true, "a/b/c": true, "localhost/a": true, "localhost:5000/a": true, "[::1]:5000/a": true,
+		"index.docker.io/a": true, "EXAMPLE/a": true,
+		"a@" + sha: false, "a:v1": false, "a:latest@" + sha: true, "": false, " ": false, "A": false, "a/B": false, "a b": false, "a:": false,
+		"a@sha256:abc":                     false,
+		"a@md5:" + strings.Repeat("a", 32): false, strings.Repeat("a", 64): false, strings.Repeat("b", 256): false, "a//b": false,
+		"a__b": true, "a___b": false, "a--b": true,
 	} {
 		if got := latest(image); got != want {
 			t.Errorf("%q is the latest: %t", image, got)

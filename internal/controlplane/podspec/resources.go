@@ -14,10 +14,22 @@ import (
 
 // The resources of Kubernetes that need no domain, and those of them that are counted in whole numbers.
 var (
-	counted = []corev1.ResourceName{"pods", "resourcequotas", "services", "replicationcontrollers", "secrets", "configmaps", "persistentvolumeclaims",
-		"services.nodeports", "services.loadbalancers"}
-	standard = slices.Concat(counted, []corev1.ResourceName{"cpu", corev1.ResourceMemory, "ephemeral-storage", "storage", "requests.cpu", "requests.memory",
-		"requests.ephemeral-storage", "requests.storage", "limits.cpu", "limits.memory", "limits.ephemeral-storage"})
+	counted = []corev1.ResourceName{
+		"pods",
+		"resourcequotas",
+		"services",
+		"replicationcontrollers",
+		"secrets",
+		"configmaps",
+		"persistentvolumeclaims",
+		"services.nodeports",
+		"services.loadbalancers",
+	}
+	standard = slices.Concat(
+		counted,
+		[]corev1.ResourceName{"cpu", corev1.ResourceMemory, "ephemeral-storage", "storage", "requests.cpu", "requests.memory",
+			"requests.ephemeral-storage", "requests.storage", "limits.cpu", "limits.memory", "limits.ephemeral-storage"},
+	)
 	ofContainers = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
 	ofPods       = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
 )
@@ -46,7 +58,8 @@ func (c *check) resourceName(at *field.Path, name corev1.ResourceName) bool {
 		c.each(at, name, wrong)
 		return false
 	}
-	if !strings.Contains(string(name), "/") && !slices.Contains(standard, name) && !hugePages(name) && !strings.HasPrefix(string(name), "requests.hugepages-") {
+	if !strings.Contains(string(name), "/") && !slices.Contains(standard, name) && !hugePages(name) &&
+		!strings.HasPrefix(string(name), "requests.hugepages-") {
 		c.invalid(at, name, "must be a standard resource type or fully qualified")
 		return false
 	}

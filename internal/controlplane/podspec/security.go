@@ -35,10 +35,22 @@ func (c *check) podSecurity(at *field.Path) {
 	c.windows(at.Child("windowsOptions"), s.WindowsOptions)
 	c.appArmor(at.Child("appArmorProfile"), s.AppArmorProfile)
 	if s.SupplementalGroupsPolicy != nil {
-		oneOf(c, at.Child("supplementalGroupsPolicy"), *s.SupplementalGroupsPolicy, corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)
+		oneOf(
+			c,
+			at.Child("supplementalGroupsPolicy"),
+			*s.SupplementalGroupsPolicy,
+			corev1.SupplementalGroupsPolicyMerge,
+			corev1.SupplementalGroupsPolicyStrict,
+		)
 	}
 	if s.SELinuxChangePolicy != nil {
-		oneOf(c, at.Child("seLinuxChangePolicy"), *s.SELinuxChangePolicy, corev1.SELinuxChangePolicyMountOption, corev1.SELinuxChangePolicyRecursive)
+		oneOf(
+			c,
+			at.Child("seLinuxChangePolicy"),
+			*s.SELinuxChangePolicy,
+			corev1.SELinuxChangePolicyMountOption,
+			corev1.SELinuxChangePolicyRecursive,
+		)
 	}
 }
 
@@ -122,7 +134,14 @@ func (c *check) seccomp(at *field.Path, p *corev1.SeccompProfile) {
 	if p.Type == "" {
 		c.required(at.Child("type"), "type is required when seccompProfile is set")
 	} else {
-		oneOf(c, at.Child("type"), p.Type, corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)
+		oneOf(
+			c,
+			at.Child("type"),
+			p.Type,
+			corev1.SeccompProfileTypeLocalhost,
+			corev1.SeccompProfileTypeRuntimeDefault,
+			corev1.SeccompProfileTypeUnconfined,
+		)
 	}
 	local := at.Child("localhostProfile")
 	switch {
@@ -166,7 +185,14 @@ func (c *check) appArmor(at *field.Path, p *corev1.AppArmorProfile) {
 	case "":
 		c.required(at.Child("type"), "type is required when appArmorProfile is set")
 	default:
-		oneOf(c, at.Child("type"), p.Type, corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)
+		oneOf(
+			c,
+			at.Child("type"),
+			p.Type,
+			corev1.AppArmorProfileTypeLocalhost,
+			corev1.AppArmorProfileTypeRuntimeDefault,
+			corev1.AppArmorProfileTypeUnconfined,
+		)
 	}
 }
 
@@ -303,21 +329,45 @@ func (c *check) forWindows(at *field.Path) {
 		}
 	}
 	s, pod := c.podContext, c.spec
-	forbid(at.Child("securityContext"),
-		use{"appArmorProfile", s.AppArmorProfile != nil}, use{"seLinuxOptions", s.SELinuxOptions != nil}, use{"seccompProfile", s.SeccompProfile != nil},
-		use{"fsGroup", s.FSGroup != nil}, use{"fsGroupChangePolicy", s.FSGroupChangePolicy != nil}, use{"sysctls", len(s.Sysctls) > 0},
-		use{"runAsUser", s.RunAsUser != nil}, use{"runAsGroup", s.RunAsGroup != nil}, use{"supplementalGroups", s.SupplementalGroups != nil},
-		use{"supplementalGroupsPolicy", s.SupplementalGroupsPolicy != nil}, use{"seLinuxChangePolicy", s.SELinuxChangePolicy != nil},
+	forbid(
+		at.Child("securityContext"),
+		use{
+			"appArmorProfile",
+			s.AppArmorProfile != nil,
+		},
+		use{"seLinuxOptions", s.SELinuxOptions != nil},
+		use{"seccompProfile", s.SeccompProfile != nil},
+		use{"fsGroup", s.FSGroup != nil},
+		use{"fsGroupChangePolicy", s.FSGroupChangePolicy != nil},
+		use{"sysctls", len(s.Sysctls) > 0},
+		use{"runAsUser", s.RunAsUser != nil},
+		use{"runAsGroup", s.RunAsGroup != nil},
+		use{"supplementalGroups", s.SupplementalGroups != nil},
+		use{"supplementalGroupsPolicy", s.SupplementalGroupsPolicy != nil},
+		use{"seLinuxChangePolicy", s.SELinuxChangePolicy != nil},
 	)
 	forbid(at, use{"hostUsers", pod.HostUsers != nil}, use{"hostPID", pod.HostPID}, use{"hostIPC", pod.HostIPC},
 		use{"shareProcessNamespace", pod.ShareProcessNamespace != nil})
 	for at, container := range containers(pod, at) {
 		if s := container.SecurityContext; s != nil {
-			forbid(at.Child("securityContext"),
-				use{"appArmorProfile", s.AppArmorProfile != nil}, use{"seLinuxOptions", s.SELinuxOptions != nil}, use{"seccompProfile", s.SeccompProfile != nil},
-				use{"capabilities", s.Capabilities != nil}, use{"readOnlyRootFilesystem", s.ReadOnlyRootFilesystem != nil}, use{"privileged", s.Privileged != nil},
-				use{"allowPrivilegeEscalation", s.AllowPrivilegeEscalation != nil}, use{"procMount", s.ProcMount != nil},
-				use{"runAsUser", s.RunAsUser != nil}, use{"runAsGroup", s.RunAsGroup != nil},
+			forbid(
+				at.Child("securityContext"),
+				use{
+					"appArmorProfile",
+					s.AppArmorProfile != nil,
+				},
+				use{"seLinuxOptions", s.SELinuxOptions != nil},
+				use{"seccompProfile", s.SeccompProfile != nil},
+				use{
+					"capabilities",
+					s.Capabilities != nil,
+				},
+				use{"readOnlyRootFilesystem", s.ReadOnlyRootFilesystem != nil},
+				use{"privileged", s.Privileged != nil},
+				use{"allowPrivilegeEscalation", s.AllowPrivilegeEscalation != nil},
+				use{"procMount", s.ProcMount != nil},
+				use{"runAsUser", s.RunAsUser != nil},
+				use{"runAsGroup", s.RunAsGroup != nil},
 			)
 		}
 	}

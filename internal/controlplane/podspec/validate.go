@@ -40,8 +40,23 @@ func (c *check) podSpec(at *field.Path) {
 	c.ephemeralContainers(at.Child("ephemeralContainers"))
 	c.podResources(at.Child("resources"))
 	c.hostNetworkPorts(at.Child("containers"))
-	chosen(c, at.Child("restartPolicy"), s.RestartPolicy, corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
-	chosen(c, at.Child("dnsPolicy"), s.DNSPolicy, corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst, corev1.DNSDefault, corev1.DNSNone)
+	chosen(
+		c,
+		at.Child("restartPolicy"),
+		s.RestartPolicy,
+		corev1.RestartPolicyAlways,
+		corev1.RestartPolicyOnFailure,
+		corev1.RestartPolicyNever,
+	)
+	chosen(
+		c,
+		at.Child("dnsPolicy"),
+		s.DNSPolicy,
+		corev1.DNSClusterFirstWithHostNet,
+		corev1.DNSClusterFirst,
+		corev1.DNSDefault,
+		corev1.DNSNone,
+	)
 	c.add(metav1validation.ValidateLabels(s.NodeSelector, at.Child("nodeSelector"))...)
 	c.podSecurity(at.Child("securityContext"))
 	if is(s.ShareProcessNamespace, true) && s.HostPID {
@@ -91,7 +106,11 @@ func (c *check) names(at *field.Path) {
 		}
 	}
 	if s.DeprecatedServiceAccount != s.ServiceAccountName {
-		c.invalid(at.Child("deprecatedServiceAccount"), s.DeprecatedServiceAccount, fmt.Sprintf("must be the same as serviceAccountName: %q", s.ServiceAccountName))
+		c.invalid(
+			at.Child("deprecatedServiceAccount"),
+			s.DeprecatedServiceAccount,
+			fmt.Sprintf("must be the same as serviceAccountName: %q", s.ServiceAccountName),
+		)
 	}
 	if s.RuntimeClassName != nil {
 		c.each(at.Child("runtimeClassName"), *s.RuntimeClassName, subdomain(*s.RuntimeClassName))
@@ -115,7 +134,11 @@ func (c *check) hostNetworkPorts(at *field.Path) {
 	for i := range c.spec.Containers {
 		for j, port := range c.spec.Containers[i].Ports {
 			if port.HostPort != 0 && port.HostPort != port.ContainerPort {
-				c.invalid(at.Index(i).Child("ports").Index(j).Child("hostPort"), port.HostPort, "must match `containerPort` when `hostNetwork` is true")
+				c.invalid(
+					at.Index(i).Child("ports").Index(j).Child("hostPort"),
+					port.HostPort,
+					"must match `containerPort` when `hostNetwork` is true",
+				)
 			}
 		}
 	}
@@ -152,7 +175,11 @@ func (c *check) dnsConfig(at *field.Path, config *corev1.PodDNSConfig) {
 		c.invalid(searches, config.Searches, fmt.Sprintf("must not have more than %d search paths", maxSearches))
 	}
 	if len(strings.Join(config.Searches, " ")) > maxSearchChars {
-		c.invalid(searches, config.Searches, fmt.Sprintf("must not have more than %d characters (including spaces) in the search list", maxSearchChars))
+		c.invalid(
+			searches,
+			config.Searches,
+			fmt.Sprintf("must not have more than %d characters (including spaces) in the search list", maxSearchChars),
+		)
 	}
 	for i, search := range config.Searches {
 		if search != "." {

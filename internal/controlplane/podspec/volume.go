@@ -59,29 +59,41 @@ var volumeTypes = []volumeType{
 			c.filled(at.Child("repository"), v.Repository)
 			c.descending(at.Child("directory"), v.Directory)
 		}),
-	misnamed("persistentDisk", "gcePersistentDisk", typeOf("", func(v *corev1.VolumeSource) *corev1.GCEPersistentDiskVolumeSource { return v.GCEPersistentDisk },
-		func(c *check, at *field.Path, v *corev1.GCEPersistentDiskVolumeSource) {
-			c.filled(at.Child("pdName"), v.PDName)
-			c.partition(at.Child("partition"), v.Partition)
-		})),
+	misnamed(
+		"persistentDisk",
+		"gcePersistentDisk",
+		typeOf("", func(v *corev1.VolumeSource) *corev1.GCEPersistentDiskVolumeSource { return v.GCEPersistentDisk },
+			func(c *check, at *field.Path, v *corev1.GCEPersistentDiskVolumeSource) {
+				c.filled(at.Child("pdName"), v.PDName)
+				c.partition(at.Child("partition"), v.Partition)
+			}),
+	),
 	typeOf("awsElasticBlockStore", func(v *corev1.VolumeSource) *corev1.AWSElasticBlockStoreVolumeSource { return v.AWSElasticBlockStore },
 		func(c *check, at *field.Path, v *corev1.AWSElasticBlockStoreVolumeSource) {
 			c.filled(at.Child("volumeID"), v.VolumeID)
 			c.partition(at.Child("partition"), v.Partition)
 		}),
-	typeOf("secret", func(v *corev1.VolumeSource) *corev1.SecretVolumeSource { return v.Secret }, func(c *check, at *field.Path, v *corev1.SecretVolumeSource) {
-		c.filled(at.Child("secretName"), v.SecretName)
-		c.mode(at.Child("defaultMode"), v.DefaultMode)
-		c.user(at.Child("defaultUser"), v.DefaultUser)
-		c.keys(at.Child("items"), v.Items)
-	}),
-	typeOf("nfs", func(v *corev1.VolumeSource) *corev1.NFSVolumeSource { return v.NFS }, func(c *check, at *field.Path, v *corev1.NFSVolumeSource) {
-		c.filled(at.Child("server"), v.Server)
-		c.filled(at.Child("path"), v.Path)
-		if !strings.HasPrefix(v.Path, "/") {
-			c.invalid(at.Child("path"), v.Path, "must be an absolute path")
-		}
-	}),
+	typeOf(
+		"secret",
+		func(v *corev1.VolumeSource) *corev1.SecretVolumeSource { return v.Secret },
+		func(c *check, at *field.Path, v *corev1.SecretVolumeSource) {
+			c.filled(at.Child("secretName"), v.SecretName)
+			c.mode(at.Child("defaultMode"), v.DefaultMode)
+			c.user(at.Child("defaultUser"), v.DefaultUser)
+			c.keys(at.Child("items"), v.Items)
+		},
+	),
+	typeOf(
+		"nfs",
+		func(v *corev1.VolumeSource) *corev1.NFSVolumeSource { return v.NFS },
+		func(c *check, at *field.Path, v *corev1.NFSVolumeSource) {
+			c.filled(at.Child("server"), v.Server)
+			c.filled(at.Child("path"), v.Path)
+			if !strings.HasPrefix(v.Path, "/") {
+				c.invalid(at.Child("path"), v.Path, "must be an absolute path")
+			}
+		},
+	),
 	typeOf("iscsi", func(v *corev1.VolumeSource) *corev1.ISCSIVolumeSource { return v.ISCSI }, (*check).iscsi),
 	typeOf("glusterfs", func(v *corev1.VolumeSource) *corev1.GlusterfsVolumeSource { return v.Glusterfs },
 		func(c *check, at *field.Path, v *corev1.GlusterfsVolumeSource) {
@@ -93,14 +105,22 @@ var volumeTypes = []volumeType{
 		func(c *check, at *field.Path, v *corev1.PersistentVolumeClaimVolumeSource) {
 			c.filled(at.Child("claimName"), v.ClaimName)
 		}),
-	typeOf("rbd", func(v *corev1.VolumeSource) *corev1.RBDVolumeSource { return v.RBD }, func(c *check, at *field.Path, v *corev1.RBDVolumeSource) {
-		c.some(at.Child("monitors"), v.CephMonitors)
-		c.filled(at.Child("image"), v.RBDImage)
-	}),
-	typeOf("cinder", func(v *corev1.VolumeSource) *corev1.CinderVolumeSource { return v.Cinder }, func(c *check, at *field.Path, v *corev1.CinderVolumeSource) {
-		c.filled(at.Child("volumeID"), v.VolumeID)
-		c.secretRef(at.Child("secretRef"), v.SecretRef)
-	}),
+	typeOf(
+		"rbd",
+		func(v *corev1.VolumeSource) *corev1.RBDVolumeSource { return v.RBD },
+		func(c *check, at *field.Path, v *corev1.RBDVolumeSource) {
+			c.some(at.Child("monitors"), v.CephMonitors)
+			c.filled(at.Child("image"), v.RBDImage)
+		},
+	),
+	typeOf(
+		"cinder",
+		func(v *corev1.VolumeSource) *corev1.CinderVolumeSource { return v.Cinder },
+		func(c *check, at *field.Path, v *corev1.CinderVolumeSource) {
+			c.filled(at.Child("volumeID"), v.VolumeID)
+			c.secretRef(at.Child("secretRef"), v.SecretRef)
+		},
+	),
 	misnamed("cephfs", "cephFS", typeOf("", func(v *corev1.VolumeSource) *corev1.CephFSVolumeSource { return v.CephFS },
 		func(c *check, at *field.Path, v *corev1.CephFSVolumeSource) { c.some(at.Child("monitors"), v.Monitors) })),
 	typeOf("quobyte", func(v *corev1.VolumeSource) *corev1.QuobyteVolumeSource { return v.Quobyte }, (*check).quobyte),
@@ -159,10 +179,14 @@ var volumeTypes = []volumeType{
 		func(c *check, at *field.Path, v *corev1.EphemeralVolumeSource) {
 			c.claimTemplate(at.Child("volumeClaimTemplate"), v.VolumeClaimTemplate)
 		}),
-	typeOf("image", func(v *corev1.VolumeSource) *corev1.ImageVolumeSource { return v.Image }, func(c *check, at *field.Path, v *corev1.ImageVolumeSource) {
-		c.filled(at.Child("reference"), v.Reference)
-		c.pullPolicy(at.Child("pullPolicy"), v.PullPolicy)
-	}),
+	typeOf(
+		"image",
+		func(v *corev1.VolumeSource) *corev1.ImageVolumeSource { return v.Image },
+		func(c *check, at *field.Path, v *corev1.ImageVolumeSource) {
+			c.filled(at.Child("reference"), v.Reference)
+			c.pullPolicy(at.Child("pullPolicy"), v.PullPolicy)
+		},
+	),
 }
 
 func (c *check) volumeSource(at *field.Path, v *corev1.Volume) {
@@ -182,7 +206,8 @@ func (c *check) volumeSource(at *field.Path, v *corev1.Volume) {
 		c.required(at, "must specify a volume type")
 	}
 	if v.ISCSI != nil && v.ISCSI.InitiatorName != nil && len(v.Name+":"+v.ISCSI.TargetPortal) > 64 {
-		c.invalid(at.Child("name"), v.Name, "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.")
+		c.invalid(at.Child("name"), v.Name, "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if "+
+			"iscsi.initiatorName is specified.")
 	}
 }
 
@@ -309,7 +334,14 @@ func (c *check) azureDisk(at *field.Path, v *corev1.AzureDiskVolumeSource) {
 	c.filled(at.Child("diskName"), v.DiskName)
 	c.filled(at.Child("diskURI"), v.DataDiskURI)
 	if v.CachingMode != nil {
-		oneOf(c, at.Child("cachingMode"), *v.CachingMode, corev1.AzureDataDiskCachingNone, corev1.AzureDataDiskCachingReadOnly, corev1.AzureDataDiskCachingReadWrite)
+		oneOf(
+			c,
+			at.Child("cachingMode"),
+			*v.CachingMode,
+			corev1.AzureDataDiskCachingNone,
+			corev1.AzureDataDiskCachingReadOnly,
+			corev1.AzureDataDiskCachingReadWrite,
+		)
 	}
 	if v.Kind == nil {
 		return
@@ -405,7 +437,14 @@ func (c *check) propagation(at *field.Path, m *corev1.VolumeMount, container *co
 	if m.MountPropagation == nil {
 		return
 	}
-	oneOf(c, at, *m.MountPropagation, corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone)
+	oneOf(
+		c,
+		at,
+		*m.MountPropagation,
+		corev1.MountPropagationBidirectional,
+		corev1.MountPropagationHostToContainer,
+		corev1.MountPropagationNone,
+	)
 	privileged := container.SecurityContext != nil && is(container.SecurityContext.Privileged, true)
 	if *m.MountPropagation == corev1.MountPropagationBidirectional && !privileged {
 		c.forbidden(at, "Bidirectional mount propagation is available only to privileged containers")

@@ -17,7 +17,8 @@ func Warnings(t *corev1.PodTemplateSpec, at *field.Path) []string {
 	w := &warner{spec: &t.Spec, annotations: t.Annotations, metadata: at.Child("metadata", "annotations")}
 	at = at.Child("spec")
 	w.labels(at)
-	for _, key := range []string{"scheduler.alpha.kubernetes.io/critical-pod", "security.alpha.kubernetes.io/sysctls", "security.alpha.kubernetes.io/unsafe-sysctls"} {
+	for _, key := range []string{"scheduler.alpha.kubernetes.io/critical-pod", "security.alpha.kubernetes.io/sysctls",
+		"security.alpha.kubernetes.io/unsafe-sysctls"} {
 		w.annotation(key, uselessAnnotations[key])
 	}
 	w.volumes(at.Child("volumes"))
@@ -93,7 +94,11 @@ func (w *warner) labels(at *field.Path) {
 		at := at.Child("affinity", "nodeAffinity")
 		if required := a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
 			for i := range required.NodeSelectorTerms {
-				w.nodeTerm(at.Child("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms").Index(i), &required.NodeSelectorTerms[i], false)
+				w.nodeTerm(
+					at.Child("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms").Index(i),
+					&required.NodeSelectorTerms[i],
+					false,
+				)
 			}
 		}
 		for i := range a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
@@ -251,7 +256,8 @@ func (w *warner) overlap(volume, of string, files []placed) {
 		file := &files[i]
 		file.path = strings.TrimRight(file.path, "/")
 		for _, other := range files[:i] {
-			if file.path != "" && other.path != "" && (strings.HasPrefix(other.path+"/", file.path+"/") || strings.HasPrefix(file.path+"/", other.path+"/")) {
+			if file.path != "" && other.path != "" &&
+				(strings.HasPrefix(other.path+"/", file.path+"/") || strings.HasPrefix(file.path+"/", other.path+"/")) {
 				w.warnings = append(w.warnings, fmt.Sprintf("volume %q (%s): overlapping paths: %s with %s", volume, of, file, other))
 			}
 		}
@@ -388,7 +394,10 @@ func (w *warner) podAffinity(at *field.Path) {
 			none(at.Child("requiredDuringSchedulingIgnoredDuringExecution").Index(i), required[i].LabelSelector)
 		}
 		for i := range preferred {
-			none(at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("podAffinityTerm"), preferred[i].PodAffinityTerm.LabelSelector)
+			none(
+				at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("podAffinityTerm"),
+				preferred[i].PodAffinityTerm.LabelSelector,
+			)
 		}
 	}
 	if a := w.spec.Affinity.PodAffinity; a != nil {

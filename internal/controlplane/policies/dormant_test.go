@@ -42,14 +42,21 @@ func (c *countingValidation) Validate(context.Context, admission.Attributes, adm
 }
 
 // source is a list of objects that is not read before open is closed.
-func source(open <-chan struct{}, changes *watch.FakeWatcher, objects ...admissionregistrationv1.ValidatingAdmissionPolicy) cache.ListerWatcher {
+func source(
+	open <-chan struct{},
+	changes *watch.FakeWatcher,
+	objects ...admissionregistrationv1.ValidatingAdmissionPolicy,
+) cache.ListerWatcher {
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
 			select {
 			case <-open:
 			case <-ctx.Done():
 			}
-			return &admissionregistrationv1.ValidatingAdmissionPolicyList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: objects}, ctx.Err()
+			return &admissionregistrationv1.ValidatingAdmissionPolicyList{
+				ListMeta: metav1.ListMeta{ResourceVersion: "1"},
+				Items:    objects,
+			}, ctx.Err()
 		},
 		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return changes, nil },
 	}, noWatchList{})
@@ -64,7 +71,19 @@ func policyNamed(name string) admissionregistrationv1.ValidatingAdmissionPolicy 
 }
 
 func write() admission.Attributes {
-	return admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind{Kind: "Kind"}, "ns", "name", schema.GroupVersionResource{Resource: "kinds"}, "", admission.Create, nil, false, nil)
+	return admission.NewAttributesRecord(
+		nil,
+		nil,
+		schema.GroupVersionKind{Kind: "Kind"},
+		"ns",
+		"name",
+		schema.GroupVersionResource{Resource: "kinds"},
+		"",
+		admission.Create,
+		nil,
+		false,
+		nil,
+	)
 }
 
 func TestPluginsAreAskedOnlyWhileThereAreObjects(t *testing.T) {
@@ -77,7 +96,11 @@ func TestPluginsAreAskedOnlyWhileThereAreObjects(t *testing.T) {
 		go objects.RunWithContext(ctx)
 		close(open)
 
-		mutates, validates := &counting{Handler: admission.NewHandler(admission.Create)}, &countingValidation{Handler: admission.NewHandler(admission.Create)}
+		mutates, validates := &counting{
+			Handler: admission.NewHandler(admission.Create),
+		}, &countingValidation{
+			Handler: admission.NewHandler(admission.Create),
+		}
 		d := dormancy{objects: objects, stopped: ctx.Done()}
 		ask := func() {
 			t.Helper()
@@ -128,7 +151,12 @@ func TestWritesWaitUntilObjectsHaveBeenRead(t *testing.T) {
 				defer synctest.Wait()
 				defer cancel()
 				open := make(chan struct{})
-				objects := cache.NewSharedIndexInformer(source(open, watch.NewFake(), policyNamed("p")), &admissionregistrationv1.ValidatingAdmissionPolicy{}, 0, nil)
+				objects := cache.NewSharedIndexInformer(
+					source(open, watch.NewFake(), policyNamed("p")),
+					&admissionregistrationv1.ValidatingAdmissionPolicy{},
+					0,
+					nil,
+				)
 				go objects.RunWithContext(ctx)
 				plugin := &countingValidation{Handler: admission.NewHandler(admission.Create)}
 				answer := make(chan error, 1)

@@ -30,10 +30,16 @@ func (p *Policies) followFiles(plugin admission.Interface) {
 	}
 	complete := p.config.Complete
 	wants.SetManifestLoaders(&initializer.ManifestLoaders{
-		LoadValidatingPolicyManifests: policiesOf(complete, func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) string { return b.Spec.PolicyName },
-			&admissionregistrationv1.ValidatingAdmissionPolicy{}),
-		LoadMutatingPolicyManifests: policiesOf(complete, func(b *admissionregistrationv1.MutatingAdmissionPolicyBinding) string { return b.Spec.PolicyName },
-			&admissionregistrationv1.MutatingAdmissionPolicy{}),
+		LoadValidatingPolicyManifests: policiesOf(
+			complete,
+			func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) string { return b.Spec.PolicyName },
+			&admissionregistrationv1.ValidatingAdmissionPolicy{},
+		),
+		LoadMutatingPolicyManifests: policiesOf(
+			complete,
+			func(b *admissionregistrationv1.MutatingAdmissionPolicyBinding) string { return b.Spec.PolicyName },
+			&admissionregistrationv1.MutatingAdmissionPolicy{},
+		),
 		LoadValidatingWebhookManifests: webhooksOf(complete, &admissionregistrationv1.ValidatingWebhookConfiguration{}),
 		LoadMutatingWebhookManifests:   webhooksOf(complete, &admissionregistrationv1.MutatingWebhookConfiguration{}),
 	})
@@ -45,9 +51,19 @@ type object interface {
 	runtime.Object
 }
 
-func policiesOf[P, B object](complete func(runtime.Object) error, policyOf func(B) string, _ P) func(dir string) ([]P, []B, string, error) {
+func policiesOf[P, B object](
+	complete func(runtime.Object) error,
+	policyOf func(B) string,
+	_ P,
+) func(dir string) ([]P, []B, string, error) {
 	return func(dir string) ([]P, []B, string, error) {
-		policies, bindings, hash, err := policyloader.LoadPolicyManifests(dir, newManifests(kindOf[P](), kindOf[B]()), accept[P](complete), accept[B](complete), policyOf)
+		policies, bindings, hash, err := policyloader.LoadPolicyManifests(
+			dir,
+			newManifests(kindOf[P](), kindOf[B]()),
+			accept[P](complete),
+			accept[B](complete),
+			policyOf,
+		)
 		return policies, bindings, hash, oneLine(err)
 	}
 }
@@ -101,7 +117,11 @@ func newManifests(kinds ...string) manifests {
 
 // Decode implements runtime.Decoder. It refuses other kinds by the names that are in the file, where upstream would name Go
 // types.
-func (m manifests) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (m manifests) Decode(
+	data []byte,
+	defaults *schema.GroupVersionKind,
+	into runtime.Object,
+) (runtime.Object, *schema.GroupVersionKind, error) {
 	var is metav1.TypeMeta
 	if err := yaml.Unmarshal(data, &is); err != nil {
 		return nil, nil, err
@@ -109,8 +129,15 @@ func (m manifests) Decode(data []byte, defaults *schema.GroupVersionKind, into r
 	switch {
 	case is.APIVersion == "" || is.Kind == "":
 		return nil, nil, errors.New("a document has no apiVersion or no kind")
-	case is.Kind != "List" && (is.APIVersion != admissionregistrationv1.SchemeGroupVersion.String() || !slices.Contains(m.kinds, strings.TrimSuffix(is.Kind, "List"))):
-		return nil, nil, fmt.Errorf("apiVersion %q, kind %q: want %s of %s", is.APIVersion, is.Kind, strings.Join(m.kinds, " or "), admissionregistrationv1.SchemeGroupVersion)
+	case is.Kind != "List" && (is.APIVersion != admissionregistrationv1.SchemeGroupVersion.String() ||
+		!slices.Contains(m.kinds, strings.TrimSuffix(is.Kind, "List"))):
+		return nil, nil, fmt.Errorf(
+			"apiVersion %q, kind %q: want %s of %s",
+			is.APIVersion,
+			is.Kind,
+			strings.Join(m.kinds, " or "),
+			admissionregistrationv1.SchemeGroupVersion,
+		)
 	}
 	return m.Decoder.Decode(data, defaults, into)
 }

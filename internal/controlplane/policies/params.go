@@ -110,7 +110,13 @@ func (p params) resolve(kind admissionregistrationv1.ParamKind) (resource schema
 	return all, nil, nil
 }
 
-func (p params) may(ctx context.Context, caller user.Info, verb string, resource schema.GroupVersionResource, namespace, name string) (bool, error) {
+func (p params) may(
+	ctx context.Context,
+	caller user.Info,
+	verb string,
+	resource schema.GroupVersionResource,
+	namespace, name string,
+) (bool, error) {
 	decision, _, err := p.policies.config.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
 		User: caller, Verb: verb, ResourceRequest: true, Namespace: namespace, Name: name,
 		APIGroup: resource.Group, APIVersion: resource.Version, Resource: resource.Resource,
@@ -122,7 +128,12 @@ func (p params) checkKind(ctx context.Context, caller user.Info, kind admissionr
 	resource, _, _ := p.resolve(kind)
 	allowed, err := p.may(ctx, caller, "get", resource, "*", "*")
 	if err == nil && !allowed {
-		err = fmt.Errorf(`user %v must have "get" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)`, caller, kind.Kind, kind.APIVersion)
+		err = fmt.Errorf(
+			`user %v must have "get" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)`,
+			caller,
+			kind.Kind,
+			kind.APIVersion,
+		)
 	}
 	return err
 }

@@ -79,11 +79,19 @@ var plugins = []struct {
 	follows []string
 	make    func(io.Reader) (admission.Interface, error)
 }{
-	{mutating.PluginName, []string{"mutatingadmissionpolicies", "mutatingadmissionpolicybindings"}, func(configuration io.Reader) (admission.Interface, error) { return mutating.NewPlugin(configuration) }},
+	{
+		mutating.PluginName,
+		[]string{"mutatingadmissionpolicies", "mutatingadmissionpolicybindings"},
+		func(configuration io.Reader) (admission.Interface, error) { return mutating.NewPlugin(configuration) },
+	},
 	{mutatingwebhook.PluginName, []string{"mutatingwebhookconfigurations"}, func(configuration io.Reader) (admission.Interface, error) {
 		return mutatingwebhook.NewMutatingWebhook(configuration)
 	}},
-	{validating.PluginName, []string{PoliciesResource, "validatingadmissionpolicybindings"}, func(configuration io.Reader) (admission.Interface, error) { return validating.NewPlugin(configuration) }},
+	{
+		validating.PluginName,
+		[]string{PoliciesResource, "validatingadmissionpolicybindings"},
+		func(configuration io.Reader) (admission.Interface, error) { return validating.NewPlugin(configuration) },
+	},
 	{validatingwebhook.PluginName, []string{"validatingwebhookconfigurations"}, func(configuration io.Reader) (admission.Interface, error) {
 		return validatingwebhook.NewValidatingAdmissionWebhook(configuration)
 	}},
@@ -131,8 +139,20 @@ var reviews = []schema.GroupResource{
 // Plugins returns the enabled plugins. A write waits until they have read what they decide by.
 func (p *Policies) Plugins() []admit.Plugin {
 	later := newSchemas(p.config.Stopped)
-	initialize := initializer.New(client{p.client, later}, p.dynamic, p.informers, p.config.Authorizer, utilfeature.DefaultFeatureGate, p.config.Version, p.config.Stopped, p.mapper)
-	hooks := webhookinitializer.NewPluginInitializer(webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, p.config.Self, tracing.NewNoopTracerProvider()), p.config.Resolver)
+	initialize := initializer.New(
+		client{p.client, later},
+		p.dynamic,
+		p.informers,
+		p.config.Authorizer,
+		utilfeature.DefaultFeatureGate,
+		p.config.Version,
+		p.config.Stopped,
+		p.mapper,
+	)
+	hooks := webhookinitializer.NewPluginInitializer(
+		webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, p.config.Self, tracing.NewNoopTracerProvider()),
+		p.config.Resolver,
+	)
 	var enabled []admit.Plugin
 	for _, known := range plugins {
 		if !slices.Contains(p.config.Enabled, known.name) {

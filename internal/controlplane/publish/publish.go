@@ -32,7 +32,8 @@ const (
 	bundleKey = "ca.crt"
 	// descriptionKey is the annotation of objects that kube-controller-manager describes.
 	descriptionKey = "kubernetes.io/description"
-	description    = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters."
+	description    = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the " +
+		"internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters."
 
 	workers    = 4
 	firstRetry = 5 * time.Millisecond
@@ -115,7 +116,12 @@ type publisher struct {
 
 func run(ctx context.Context, core *corev1client.CoreV1Client, o object) error {
 	informer := func(resource string, selector fields.Selector, empty runtime.Object) cache.SharedIndexInformer {
-		return cache.NewSharedIndexInformer(cache.NewListWatchFromClient(core.RESTClient(), resource, "", selector), empty, renewed, cache.Indexers{})
+		return cache.NewSharedIndexInformer(
+			cache.NewListWatchFromClient(core.RESTClient(), resource, "", selector),
+			empty,
+			renewed,
+			cache.Indexers{},
+		)
 	}
 	namespaces := fields.Everything()
 	if o.only != "" {
@@ -179,7 +185,8 @@ func (p *publisher) next(ctx context.Context) bool {
 	}
 	defer p.queue.Done(namespace)
 	if err := p.publish(ctx, namespace); err != nil && ctx.Err() == nil {
-		klog.FromContext(ctx).Error(err, "What every namespace has was not published, trying again", "resource", p.resource, "name", p.name, "namespace", namespace)
+		klog.FromContext(ctx).
+			Error(err, "What every namespace has was not published, trying again", "resource", p.resource, "name", p.name, "namespace", namespace)
 		p.queue.AddRateLimited(namespace)
 		return true
 	}

@@ -46,7 +46,12 @@ func NewAdmission(config *rest.Config, creates *Creates, stopped <-chan struct{}
 
 func informerOf(client *corev1client.CoreV1Client, resync time.Duration) cache.SharedIndexInformer {
 	quotas := cache.NewListWatchFromClient(client.RESTClient(), Resource.Resource, "", fields.Everything())
-	return cache.NewSharedIndexInformer(quotas, &corev1.ResourceQuota{}, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	return cache.NewSharedIndexInformer(
+		quotas,
+		&corev1.ResourceQuota{},
+		resync,
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+	)
 }
 
 // Plugin returns the plugin.

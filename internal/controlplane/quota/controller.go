@@ -90,7 +90,9 @@ func NewController(config *rest.Config, creates *Creates) (*Controller, error) {
 		touched: map[cache.ObjectName]time.Time{},
 		sources: map[schema.GroupResource]*source{},
 	}
-	if _, err := c.quotas.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: c.added, UpdateFunc: c.updated, DeleteFunc: c.deleted}); err != nil {
+	if _, err := c.quotas.AddEventHandler(
+		cache.ResourceEventHandlerFuncs{AddFunc: c.added, UpdateFunc: c.updated, DeleteFunc: c.deleted},
+	); err != nil {
 		return nil, fmt.Errorf("informer of quotas: %w", err)
 	}
 	return c, nil

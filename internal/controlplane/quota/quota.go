@@ -29,7 +29,10 @@ var counted = []corev1.ResourceName{
 // ignored are events, which end by themselves, and what is no object.
 func ignored() map[schema.GroupResource]struct{} {
 	return map[schema.GroupResource]struct{}{
-		{Resource: "bindings"}: {}, {Resource: "componentstatuses"}: {}, {Resource: "events"}: {}, {Group: "events.k8s.io", Resource: "events"}: {},
+		{Resource: "bindings"}:                                                 {},
+		{Resource: "componentstatuses"}:                                        {},
+		{Resource: "events"}:                                                   {},
+		{Group: "events.k8s.io", Resource: "events"}:                           {},
 		{Group: "authentication.k8s.io", Resource: "tokenreviews"}:             {},
 		{Group: "authentication.k8s.io", Resource: "selfsubjectreviews"}:       {},
 		{Group: "authorization.k8s.io", Resource: "localsubjectaccessreviews"}: {},

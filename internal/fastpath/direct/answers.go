@@ -13,7 +13,8 @@ func NewAnswers() *Answers {
 	a := &Answers{
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "annex_direct_answers_total",
-			Help: "Requests that were answered without upstream's handlers: gets and writes of an object, lists as they are stored, watches that wrote events by themselves.",
+			Help: "Requests that were answered without upstream's handlers: gets and writes of an object, lists as they are stored, watches " +
+				"that wrote events by themselves.",
 		}, []string{"verb"}),
 		byVerb: map[string]prometheus.Counter{},
 	}

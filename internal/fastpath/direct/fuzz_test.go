@@ -14,10 +14,15 @@ import (
 // FuzzPath knows the paths of resources and objects, and only these, of all that upstream takes for requests of them.
 func FuzzPath(f *testing.F) {
 	for _, path := range []string{
-		"/apis/apps/v1/namespaces/default/deployments", "/apis/apps/v1/namespaces/default/deployments/d", "/apis/apps/v1/namespaces/default/deployments/d/", "/apis/apps/v1/deployments", "/apis/apps/v1/deployments/d",
-		"/apis/apps//v1/namespaces/default/deployments", "/apis/apps/v1/namespaces/default/deployments/d/status", "/apis/apps/v1/watch/namespaces/default/deployments/d", "/api/v1/namespaces/default", "/api/v1/namespaces", "/api/v1/nodes/n",
-		"/api/v1/namespaces/default/status", "/api/v1/namespaces/a/finalize", "/api/v1/proxy/nodes/n", "/apis/apps/v1/namespaces/namespaces/namespaces/namespaces", "apis/apps/v1/deployments/d", "/apis/apps/v1/namespaces/default/deployments/.", "//apis/apps/v1/deployments",
-		"/apis/apps/v1/watch/deployments", "/apis/apps/v1/proxy/deployments/d", "/", "", "/apis/apps/v1/namespaces//deployments/d", "/apis/apps/v1//namespaces/d/deployments",
+		"/apis/apps/v1/namespaces/default/deployments", "/apis/apps/v1/namespaces/default/deployments/d",
+		"/apis/apps/v1/namespaces/default/deployments/d/", "/apis/apps/v1/deployments", "/apis/apps/v1/deployments/d",
+		"/apis/apps//v1/namespaces/default/deployments", "/apis/apps/v1/namespaces/default/deployments/d/status",
+		"/apis/apps/v1/watch/namespaces/default/deployments/d", "/api/v1/namespaces/default", "/api/v1/namespaces", "/api/v1/nodes/n",
+		"/api/v1/namespaces/default/status", "/api/v1/namespaces/a/finalize", "/api/v1/proxy/nodes/n",
+		"/apis/apps/v1/namespaces/namespaces/namespaces/namespaces", "apis/apps/v1/deployments/d",
+		"/apis/apps/v1/namespaces/default/deployments/.", "//apis/apps/v1/deployments",
+		"/apis/apps/v1/watch/deployments", "/apis/apps/v1/proxy/deployments/d", "/", "", "/apis/apps/v1/namespaces//deployments/d",
+		"/apis/apps/v1//namespaces/d/deployments",
 	} {
 		for _, method := range []string{"GET", "POST", "DELETE", "PATCH", "PUT"} {
 			f.Add(method, path)

@@ -37,8 +37,15 @@ func TestAWatchIsRefusedOnce(t *testing.T) {
 	gv := corev1.SchemeGroupVersion
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
 	asked, passedOn := 0, 0
-	read := &resource{GroupVersionResource: gv.WithResource("pods"), path: direct.PathOf(gv, true), storage: busyStorage{&asked}, serializer: scheme.Codecs,
-		json: &form{mediaType: info.MediaType, events: newEventForm(scheme.Codecs, info, gv)}, labels: scheme.Scheme, kind: gv.WithKind("Pod")}
+	read := &resource{
+		GroupVersionResource: gv.WithResource("pods"),
+		path:                 direct.PathOf(gv, true),
+		storage:              busyStorage{&asked},
+		serializer:           scheme.Codecs,
+		json:                 &form{mediaType: info.MediaType, events: newEventForm(scheme.Codecs, info, gv)},
+		labels:               scheme.Scheme,
+		kind:                 gv.WithKind("Pod"),
+	}
 	d := &Direct{of: map[schema.GroupVersionResource]*resource{read.GroupVersionResource: read}, pools: newPools(), ends: &endings{}}
 	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passedOn++ })
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -47,7 +54,20 @@ func TestAWatchIsRefusedOnce(t *testing.T) {
 		}
 	})
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/default/pods?watch=1", nil)
-	r = r.WithContext(request.WithRequestInfo(r.Context(), &request.RequestInfo{IsResourceRequest: true, Path: r.URL.Path, Verb: "watch", APIPrefix: "api", APIVersion: "v1", Namespace: "default", Resource: "pods"}))
+	r = r.WithContext(
+		request.WithRequestInfo(
+			r.Context(),
+			&request.RequestInfo{
+				IsResourceRequest: true,
+				Path:              r.URL.Path,
+				Verb:              "watch",
+				APIPrefix:         "api",
+				APIVersion:        "v1",
+				Namespace:         "default",
+				Resource:          "pods",
+			},
+		),
+	)
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, r)
 	if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "7" || asked != 1 || passedOn != 0 {

@@ -13,8 +13,10 @@ import (
 // FuzzForm answers one object in the media type that upstream negotiates, alone and without options.
 func FuzzForm(f *testing.F) {
 	for _, accept := range []string{
-		"", "*/*", "application/json", "application/json, */*", "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json", "application/json,application/vnd.kubernetes.protobuf",
-		"application/json;pretty=1", "application/json;as=Table;v=v1;g=meta.k8s.io", "application/yaml", "APPLICATION/JSON", "application/*", ",", "application/json;q=0",
+		"", "*/*", "application/json", "application/json, */*", "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf," +
+			"application/json", "application/json,application/vnd.kubernetes.protobuf",
+		"application/json;pretty=1", "application/json;as=Table;v=v1;g=meta.k8s.io", "application/yaml", "APPLICATION/JSON", "application/*",
+		",", "application/json;q=0",
 	} {
 		f.Add(accept)
 	}
@@ -29,8 +31,13 @@ func FuzzForm(f *testing.F) {
 			if form == nil {
 				continue
 			}
-			wanted, info, err := negotiation.NegotiateOutputMediaType(&http.Request{Header: http.Header{"Accept": {accept}}, URL: &url.URL{}}, codecs, negotiation.DefaultEndpointRestrictions)
-			if err != nil || info.MediaType != form.mediaType || info.Serializer != wanted.Accepted.Serializer || wanted.Convert != nil || len(wanted.Unrecognized) > 0 {
+			wanted, info, err := negotiation.NegotiateOutputMediaType(
+				&http.Request{Header: http.Header{"Accept": {accept}}, URL: &url.URL{}},
+				codecs,
+				negotiation.DefaultEndpointRestrictions,
+			)
+			if err != nil || info.MediaType != form.mediaType || info.Serializer != wanted.Accepted.Serializer || wanted.Convert != nil ||
+				len(wanted.Unrecognized) > 0 {
 				t.Errorf("%q is answered as %s; upstream's is %+v, %v", accept, form.mediaType, wanted, err)
 			}
 		}

@@ -32,7 +32,8 @@ func TestListsBeginAndEndAsUpstreamEncodesThem(t *testing.T) {
 			t.Errorf("%s%s, want %s: %v", got, endOfLists, &want, err)
 		}
 	}
-	for name, other := range map[string]runtime.Object{"no list": &corev1.ConfigMap{}, "a list without items": &metav1.Status{}, "an unknown list": &unknownList{}} {
+	for name, other := range map[string]runtime.Object{"no list": &corev1.ConfigMap{}, "a list without items": &metav1.Status{},
+		"an unknown list": &unknownList{}} {
 		if begin := beginOfLists(other, scheme.Codecs, corev1.SchemeGroupVersion); begin != nil {
 			t.Errorf("%s begins with %s", name, begin)
 		}

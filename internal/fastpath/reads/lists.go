@@ -80,7 +80,16 @@ func lists(next http.Handler, items func(*request.RequestInfo) *Listed, answers 
 			return
 		}
 		defer func() { verbatim.Close(given.Items) }()
-		list := &listWriter{ResponseWriter: w, req: r, serializer: listed.Serializer, info: info, items: given, answers: answers, rooms: rooms, format: format}
+		list := &listWriter{
+			ResponseWriter: w,
+			req:            r,
+			serializer:     listed.Serializer,
+			info:           info,
+			items:          given,
+			answers:        answers,
+			rooms:          rooms,
+			format:         format,
+		}
 		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(list), r.WithContext(registry.WithEncodedItems(r.Context(), given)))
 		list.end()
 	})

@@ -80,13 +80,29 @@ type form struct {
 
 // Add takes the main endpoint of a kind in a version, if this server stores its objects. It must not be called when
 // the server answers.
-func (d *Direct) Add(k *define.Kind, v *define.Version, storage rest.Storage, serializer runtime.NegotiatedSerializer, machinery *convert.Machinery) {
+func (d *Direct) Add(
+	k *define.Kind,
+	v *define.Version,
+	storage rest.Storage,
+	serializer runtime.NegotiatedSerializer,
+	machinery *convert.Machinery,
+) {
 	getter, ok := storage.(rest.Getter)
 	if primary := k.Primary(); !ok || primary.Source != nil || primary.CustomStorage != nil {
 		return
 	}
-	r := &resource{GroupVersionResource: v.GroupVersion.WithResource(k.Resource), path: direct.PathOf(v.GroupVersion, !k.ClusterScoped), storage: getter, serializer: serializer,
-		kind: v.GroupVersion.WithKind(k.Name), labels: machinery.Documents(), messageSizing: verbatim.NewSizing(), partialSizing: verbatim.NewSizing()}
+	r := &resource{
+		GroupVersionResource: v.GroupVersion.WithResource(k.Resource),
+		path:                 direct.PathOf(v.GroupVersion, !k.ClusterScoped),
+		storage:              getter,
+		serializer:           serializer,
+		kind: v.GroupVersion.WithKind(
+			k.Name,
+		),
+		labels:        machinery.Documents(),
+		messageSizing: verbatim.NewSizing(),
+		partialSizing: verbatim.NewSizing(),
+	}
 	r.stored = k.Stored().GroupVersion.WithResource(k.Resource)
 	r.converted = k.Stored().Type != k.Hub().Type
 	r.table, _ = storage.(rest.TableConvertor)
@@ -98,7 +114,11 @@ func (d *Direct) Add(k *define.Kind, v *define.Version, storage rest.Storage, se
 		if !ok {
 			return nil
 		}
-		return &form{info.MediaType, machinery.ObjectEncoder(serializer.EncoderForVersion(info.Serializer, v.GroupVersion), k, v), newEventForm(serializer, info, v.GroupVersion)}
+		return &form{
+			info.MediaType,
+			machinery.ObjectEncoder(serializer.EncoderForVersion(info.Serializer, v.GroupVersion), k, v),
+			newEventForm(serializer, info, v.GroupVersion),
+		}
 	}
 	r.json = as(runtime.ContentTypeJSON)
 	r.listBegin = sync.OnceValue(func() []byte { return beginOfLists(k.Hub().NewList(), serializer, v.GroupVersion) })
@@ -141,8 +161,14 @@ func (d *Direct) items(info *request.RequestInfo) *Listed {
 		return nil
 	}
 	listed := &Listed{
-		Serializer: read.serializer, Form: read.json.Form(), RowForm: d.Form(read.stored), Item: read.json.AppendItem, Converted: read.converted, Table: read.table,
-		MessageSizing: read.messageSizing, PartialSizing: read.partialSizing,
+		Serializer:    read.serializer,
+		Form:          read.json.Form(),
+		RowForm:       d.Form(read.stored),
+		Item:          read.json.AppendItem,
+		Converted:     read.converted,
+		Table:         read.table,
+		MessageSizing: read.messageSizing,
+		PartialSizing: read.partialSizing,
 	}
 	if listed.RowForm == nil { // it is not served
 		listed.RowForm = listed.Form
@@ -156,7 +182,8 @@ func (d *Direct) items(info *request.RequestInfo) *Listed {
 // answer says whether it has answered. If not, nothing has been written.
 func (d *Direct) answer(w http.ResponseWriter, r *http.Request) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
-	if !ok || r.Method != http.MethodGet || info.Verb != "get" || info.Name == "" || info.Subresource != "" || r.URL.RawQuery != "" || r.URL.RawPath != "" {
+	if !ok || r.Method != http.MethodGet || info.Verb != "get" || info.Name == "" || info.Subresource != "" || r.URL.RawQuery != "" ||
+		r.URL.RawPath != "" {
 		return false
 	}
 	read := d.resource(info)

@@ -45,15 +45,38 @@ func TestDirectAnswersWhatUpstreamNeedNot(t *testing.T) {
 	}
 	form := func(mediaType string) *form {
 		info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), mediaType)
-		return &form{mediaType, machinery.ObjectEncoder(scheme.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion), nil, nil), nil}
+		return &form{
+			mediaType,
+			machinery.ObjectEncoder(scheme.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion), nil, nil),
+			nil,
+		}
 	}
 	maps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	nodes := schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
 	old := schema.GroupVersionResource{Version: "v1", Resource: "bindings"}
 	of := map[schema.GroupVersionResource]*resource{
-		maps:  {GroupVersionResource: maps, path: direct.PathOf(corev1.SchemeGroupVersion, true), storage: stored{}, serializer: scheme.Codecs, json: form(runtime.ContentTypeJSON), protobuf: form(runtime.ContentTypeProtobuf)},
-		nodes: {GroupVersionResource: nodes, path: direct.PathOf(corev1.SchemeGroupVersion, false), storage: stored{}, json: form(runtime.ContentTypeJSON)},
-		old:   {GroupVersionResource: old, path: direct.PathOf(corev1.SchemeGroupVersion, true), storage: stored{}, serializer: scheme.Codecs, json: form(runtime.ContentTypeJSON), deprecated: true},
+		maps: {
+			GroupVersionResource: maps,
+			path:                 direct.PathOf(corev1.SchemeGroupVersion, true),
+			storage:              stored{},
+			serializer:           scheme.Codecs,
+			json:                 form(runtime.ContentTypeJSON),
+			protobuf:             form(runtime.ContentTypeProtobuf),
+		},
+		nodes: {
+			GroupVersionResource: nodes,
+			path:                 direct.PathOf(corev1.SchemeGroupVersion, false),
+			storage:              stored{},
+			json:                 form(runtime.ContentTypeJSON),
+		},
+		old: {
+			GroupVersionResource: old,
+			path:                 direct.PathOf(corev1.SchemeGroupVersion, true),
+			storage:              stored{},
+			serializer:           scheme.Codecs,
+			json:                 form(runtime.ContentTypeJSON),
+			deprecated:           true,
+		},
 	}
 	resolver := &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
 	const path, protobuf = "/api/v1/namespaces/default/configmaps/m", runtime.ContentTypeProtobuf
@@ -73,7 +96,8 @@ func TestDirectAnswersWhatUpstreamNeedNot(t *testing.T) {
 		{name: "as protobuf", direct: protobuf, headers: []string{"Accept", protobuf}},
 		{name: "as protobuf at best", direct: protobuf, headers: []string{"Accept", protobuf + ",application/json"}},
 		{name: "as protobuf, which there is none of", path: "/api/v1/nodes/n", headers: []string{"Accept", protobuf}},
-		{name: "as protobuf or JSON", direct: "application/json", path: "/api/v1/nodes/n", headers: []string{"Accept", protobuf + ",application/json"}},
+		{name: "as protobuf or JSON", direct: "application/json", path: "/api/v1/nodes/n",
+			headers: []string{"Accept", protobuf + ",application/json"}},
 		{name: "as a table", headers: []string{"Accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}},
 		{name: "as YAML", headers: []string{"Accept", "application/yaml"}},
 		{name: "of a cluster", direct: "application/json", path: "/api/v1/nodes/n"},

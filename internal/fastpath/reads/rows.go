@@ -39,7 +39,12 @@ func rowsAs(r *http.Request, wanted *schema.GroupVersionKind, table rest.TableCo
 		return nil
 	}
 	var options metav1.TableOptions
-	if err := metainternalversionscheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, &options); err != nil || len(validation.ValidateTableOptions(&options)) > 0 || options.IncludeObject == metav1.IncludeObject {
+	if err := metainternalversionscheme.ParameterCodec.DecodeParameters(
+		r.URL.Query(),
+		metav1.SchemeGroupVersion,
+		&options,
+	); err != nil || len(validation.ValidateTableOptions(&options)) > 0 ||
+		options.IncludeObject == metav1.IncludeObject {
 		return nil
 	}
 	return tableRows{r.Context(), table, partial, options.IncludeObject == metav1.IncludeNone}.append

@@ -56,9 +56,11 @@ func TestRowsAreEncodedAsInTables(t *testing.T) {
 	marked := printed()
 	marked.Annotations[metav1.InitialEventsAnnotationKey] = "true"
 	for name, p := range map[string]printer{
-		"no cells":    {rows: 1},
-		"of all kind": {rows: 1, cells: []any{nil, true, false, int64(math.MinInt64), 1.5, "plain", "", "<&>", "tab\t", "del\x7f", "ä\u2028", "\xff", `"\`, []any{"a"}, map[string]any{"b": 1}}},
-		"conditions":  {rows: 1, cells: []any{"a"}, conditions: []metav1.TableRowCondition{{Type: metav1.RowCompleted, Status: metav1.ConditionTrue, Reason: "<done>"}}},
+		"no cells": {rows: 1},
+		"of all kind": {rows: 1, cells: []any{nil, true, false, int64(math.MinInt64), 1.5, "plain", "", "<&>", "tab\t", "del\x7f", "ä\u2028",
+			"\xff", `"\`, []any{"a"}, map[string]any{"b": 1}}},
+		"conditions": {rows: 1, cells: []any{"a"},
+			conditions: []metav1.TableRowCondition{{Type: metav1.RowCompleted, Status: metav1.ConditionTrue, Reason: "<done>"}}},
 		"another one": {rows: 1, cells: []any{"a"}, object: other},
 		"marked":      {rows: 1, cells: []any{"a"}, object: marked},
 	} {
@@ -71,7 +73,9 @@ func TestRowsAreEncodedAsInTables(t *testing.T) {
 					if p.object != nil {
 						object = p.object
 					}
-					partial := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: "meta.k8s.io/" + version}}
+					partial := &metav1.PartialObjectMetadata{
+						TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: "meta.k8s.io/" + version},
+					}
 					switch o := object.(type) {
 					case *v1.Widget:
 						partial.ObjectMeta = o.ObjectMeta
@@ -117,7 +121,8 @@ func TestMetadataIsEncodedAsInLists(t *testing.T) {
 	} {
 		t.Run(version, func(t *testing.T) {
 			encode := func(list runtime.Object) []byte {
-				list.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{Group: "meta.k8s.io", Version: version, Kind: "PartialObjectMetadataList"})
+				list.GetObjectKind().
+					SetGroupVersionKind(schema.GroupVersionKind{Group: "meta.k8s.io", Version: version, Kind: "PartialObjectMetadataList"})
 				var encoded bytes.Buffer
 				if err := protobuf.NewSerializer(nil, nil).Encode(list, &encoded); err != nil {
 					t.Fatal(err)
@@ -162,7 +167,12 @@ func TestWhatIsNoRowIsAnError(t *testing.T) {
 		"no number":            {printer{rows: 1, cells: []any{math.NaN()}}, nil, "unsupported value"},
 	} {
 		row := rowsAs(httptest.NewRequest("GET", "/", nil), &table, c.printer)
-		if got, err := row(nil, func() (runtime.Object, error) { return printed(), c.read }, verbatim.Piece{}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if got, err := row(
+			nil,
+			func() (runtime.Object, error) { return printed(), c.read },
+			verbatim.Piece{},
+		); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %s, %v", name, got, err)
 		}
 	}

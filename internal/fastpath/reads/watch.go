@@ -51,7 +51,9 @@ func (d *Direct) watch(w http.ResponseWriter, r *http.Request) bool {
 	if options.TimeoutSeconds != nil && *options.TimeoutSeconds != 0 {
 		timeout = time.Duration(*options.TimeoutSeconds) * time.Second
 	}
-	klog.V(3).InfoS("Starting watch", "path", r.URL.Path, "resourceVersion", options.ResourceVersion, "labels", options.LabelSelector, "fields", options.FieldSelector, "sendInitialEvents", options.SendInitialEvents, "timeout", timeout)
+	klog.V(3).
+		InfoS("Starting watch", "path", r.URL.Path, "resourceVersion", options.ResourceVersion, "labels", options.LabelSelector, "fields",
+			options.FieldSelector, "sendInitialEvents", options.SendInitialEvents, "timeout", timeout)
 
 	out := d.newOutput(w, flusher, r, read, form)
 	ctx, cancel := context.WithTimeout(request.WithNamespace(r.Context(), info.Namespace), timeout)

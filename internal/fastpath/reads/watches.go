@@ -107,7 +107,10 @@ func (d *Direct) events(r *http.Request, read *resource) *eventForm {
 		return nil
 	}
 	wanted, ok := negotiation.NegotiateMediaTypeOptions(accept, read.serializer.SupportedMediaTypes(), anything{})
-	if !ok || wanted.Convert != nil || wanted.Stream != "" && wanted.Stream != "watch" || wanted.UseServerVersion != "" || wanted.Profile != "" || wanted.Export || len(wanted.Unrecognized) > 0 {
+	if !ok || wanted.Convert != nil || wanted.Stream != "" && wanted.Stream != "watch" || wanted.UseServerVersion != "" ||
+		wanted.Profile != "" ||
+		wanted.Export ||
+		len(wanted.Unrecognized) > 0 {
 		return nil
 	}
 	switch wanted.Accepted.MediaType {
@@ -122,7 +125,16 @@ func (d *Direct) events(r *http.Request, read *resource) *eventForm {
 }
 
 func (d *Direct) newOutput(w http.ResponseWriter, flusher http.Flusher, r *http.Request, read *resource, form *eventForm) *output {
-	out := &output{form: form, answers: d.Answers, w: w, flusher: flusher, req: r, read: read, pools: d.pools, connection: push.ConnectionOf(r)}
+	out := &output{
+		form:       form,
+		answers:    d.Answers,
+		w:          w,
+		flusher:    flusher,
+		req:        r,
+		read:       read,
+		pools:      d.pools,
+		connection: push.ConnectionOf(r),
+	}
 	if signal := request.ServerShutdownSignalFrom(r.Context()); signal != nil {
 		out.stopping = signal.ShuttingDown()
 	}

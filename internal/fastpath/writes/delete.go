@@ -28,7 +28,8 @@ func (c *call) delete() bool {
 			return false
 		}
 		obj, gvk, err := codecs.DecoderToVersion(media.Serializer, kind.GroupVersion()).Decode(c.body, &kind, options)
-		if err != nil || obj != options || gvk == nil || len(options.DryRun) > 0 || options.IgnoreStoreReadErrorWithClusterBreakingPotential != nil ||
+		if err != nil || obj != options || gvk == nil || len(options.DryRun) > 0 ||
+			options.IgnoreStoreReadErrorWithClusterBreakingPotential != nil ||
 			len(validation.ValidateDeleteOptions(options)) > 0 {
 			return false
 		}
@@ -53,7 +54,11 @@ func (c *call) delete() bool {
 		code = http.StatusAccepted
 	}
 	if result == nil {
-		result = &metav1.Status{Status: metav1.StatusSuccess, Code: int32(code), Details: &metav1.StatusDetails{Name: c.info.Name, Kind: c.Scope.Kind.Kind}}
+		result = &metav1.Status{
+			Status:  metav1.StatusSuccess,
+			Code:    int32(code),
+			Details: &metav1.StatusDetails{Name: c.info.Name, Kind: c.Scope.Kind.Kind},
+		}
 	}
 	return c.finish(request.MethodDelete, code, result, nil)
 }
@@ -129,13 +134,17 @@ func (d deleted) GetOldObject() runtime.Object { return d.old() }
 // or has to escape something.
 func appendStatus(to []byte, status *metav1.Status) ([]byte, bool) {
 	details := status.Details
-	if status.Status != metav1.StatusSuccess || status.Message != "" || status.Reason != "" || status.Code != 0 || status.ListMeta != (metav1.ListMeta{}) ||
-		details == nil || len(details.Causes) > 0 || details.RetryAfterSeconds != 0 {
+	if status.Status != metav1.StatusSuccess || status.Message != "" || status.Reason != "" || status.Code != 0 ||
+		status.ListMeta != (metav1.ListMeta{}) ||
+		details == nil ||
+		len(details.Causes) > 0 ||
+		details.RetryAfterSeconds != 0 {
 		return to, false
 	}
 	to = append(to, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","details":{`...)
 	begin := len(to)
-	for _, field := range [...]struct{ name, value string }{{"name", details.Name}, {"group", details.Group}, {"kind", details.Kind}, {"uid", string(details.UID)}} {
+	for _, field := range [...]struct{ name, value string }{{"name", details.Name}, {"group", details.Group}, {"kind", details.Kind},
+		{"uid", string(details.UID)}} {
 		if field.value == "" {
 			continue
 		}

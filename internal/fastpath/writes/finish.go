@@ -71,7 +71,9 @@ func report(ended <-chan outcome, since time.Time) {
 			status = metrics.PostTimeoutHandlerError
 		}
 		metrics.RecordRequestPostTimeout(metrics.PostTimeoutSourceRestHandler, status)
-		utilruntime.HandleError(fmt.Errorf("a request that was answered with a timeout ended %s later: error: %v, panic: %v", time.Since(since), o.err, o.panic))
+		utilruntime.HandleError(
+			fmt.Errorf("a request that was answered with a timeout ended %s later: error: %v, panic: %v", time.Since(since), o.err, o.panic),
+		)
 	case <-wait.C:
 		metrics.RecordRequestPostTimeout(metrics.PostTimeoutSourceRestHandler, metrics.PostTimeoutHandlerPending)
 		utilruntime.HandleError(fmt.Errorf("a request that was answered with a timeout is still going on %s later", time.Since(since)))

@@ -30,7 +30,9 @@ func FuzzMerge(f *testing.F) {
 func compareMerge(t *testing.T, document, patch string) {
 	t.Helper()
 	var a, b map[string]any
-	if json.Unmarshal([]byte(document), &a) != nil || json.Unmarshal([]byte(patch), &b) != nil || a == nil || b == nil || hasTwice(document) || hasTwice(patch) {
+	if json.Unmarshal([]byte(document), &a) != nil || json.Unmarshal([]byte(patch), &b) != nil || a == nil || b == nil ||
+		hasTwice(document) ||
+		hasTwice(patch) {
 		return
 	}
 	ours := merged([]byte(document), []byte(patch))

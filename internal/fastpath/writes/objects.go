@@ -59,9 +59,27 @@ func (c *call) context() (context.Context, context.CancelFunc) {
 // admission is the server's, noting in the audit what it says.
 func (c *call) admission() admission.Interface { return admission.WithAudit(c.Admission) }
 
-func (c *call) attributes(ctx context.Context, obj, old runtime.Object, name string, operation admission.Operation, options runtime.Object) admission.Attributes {
+func (c *call) attributes(
+	ctx context.Context,
+	obj, old runtime.Object,
+	name string,
+	operation admission.Operation,
+	options runtime.Object,
+) admission.Attributes {
 	caller, _ := request.UserFrom(ctx)
-	return admission.NewAttributesRecord(obj, old, c.Scope.Kind, c.info.Namespace, name, c.Scope.Resource, "", operation, options, false, caller)
+	return admission.NewAttributesRecord(
+		obj,
+		old,
+		c.Scope.Kind,
+		c.info.Namespace,
+		name,
+		c.Scope.Resource,
+		"",
+		operation,
+		options,
+		false,
+		caller,
+	)
 }
 
 // mutate has an object admitted and changed.
@@ -105,10 +123,17 @@ func (c *call) create() bool {
 	}
 	name := m.GetName()
 	rest.WipeObjectMetaSystemFields(m)
-	if err := rest.EnsureObjectNamespaceMatchesRequestNamespace(rest.ExpectedNamespaceForResource(c.info.Namespace, c.Scope.Resource), m); err != nil {
+	if err := rest.EnsureObjectNamespaceMatchesRequestNamespace(
+		rest.ExpectedNamespaceForResource(c.info.Namespace, c.Scope.Resource),
+		m,
+	); err != nil {
 		return c.finish(request.MethodPost, 0, nil, err)
 	}
-	options := &metav1.CreateOptions{TypeMeta: typeOf("CreateOptions"), FieldManager: c.options.fieldManager, FieldValidation: c.options.fieldValidation}
+	options := &metav1.CreateOptions{
+		TypeMeta:        typeOf("CreateOptions"),
+		FieldManager:    c.options.fieldManager,
+		FieldValidation: c.options.fieldValidation,
+	}
 	admit := c.admission()
 	attributes := c.attributes(ctx, obj, nil, name, admission.Create, options)
 	withoutDuplicates(c.r.Context(), m, handlers.DuplicateOwnerReferencesWarningFormat)
@@ -152,9 +177,15 @@ func (c *call) update() bool {
 		return c.finish(request.MethodPut, 0, nil, err)
 	}
 	withoutDuplicates(c.r.Context(), m, handlers.DuplicateOwnerReferencesWarningFormat)
-	result, created, err := c.change(ctx, false, &source{call: c, object: obj, uid: m.GetUID()}, func(_ context.Context, changed, live runtime.Object) (runtime.Object, error) {
-		return c.Manager.UpdateNoErrors(live, changed, c.manager()), nil
-	}, true)
+	result, created, err := c.change(
+		ctx,
+		false,
+		&source{call: c, object: obj, uid: m.GetUID()},
+		func(_ context.Context, changed, live runtime.Object) (runtime.Object, error) {
+			return c.Manager.UpdateNoErrors(live, changed, c.manager()), nil
+		},
+		true,
+	)
 	code := http.StatusOK
 	if created {
 		code = http.StatusCreated
@@ -215,14 +246,19 @@ func (c changes) UpdatedObject(ctx context.Context, old runtime.Object) (obj run
 
 // belongs says whether an object is that of the path.
 func (c *call) belongs(m metav1.Object) error {
-	if err := rest.EnsureObjectNamespaceMatchesRequestNamespace(rest.ExpectedNamespaceForResource(c.info.Namespace, c.Scope.Resource), m); err != nil {
+	if err := rest.EnsureObjectNamespaceMatchesRequestNamespace(
+		rest.ExpectedNamespaceForResource(c.info.Namespace, c.Scope.Resource),
+		m,
+	); err != nil {
 		return err
 	}
 	switch {
 	case m.GetName() == "":
 		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: %v", c.info.Name, errNoName))
 	case m.GetName() != c.info.Name:
-		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", m.GetName(), c.info.Name))
+		return apierrors.NewBadRequest(
+			fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", m.GetName(), c.info.Name),
+		)
 	}
 	return nil
 }
@@ -231,9 +267,23 @@ var errNoName = errors.New("name must be provided")
 
 // change updates the object of the path. It begins with a source, or with the object that is stored if that is nil. The
 // transformation may be asked more than once. An object that is too large may lose its managed fields.
-func (c *call) change(ctx context.Context, mayCreate bool, begin *source, transform rest.TransformFunc, mayLose bool) (result runtime.Object, created bool, err error) {
-	updating := &metav1.UpdateOptions{TypeMeta: typeOf("UpdateOptions"), FieldManager: c.options.fieldManager, FieldValidation: c.options.fieldValidation}
-	creating := &metav1.CreateOptions{TypeMeta: typeOf("CreateOptions"), FieldManager: c.options.fieldManager, FieldValidation: c.options.fieldValidation}
+func (c *call) change(
+	ctx context.Context,
+	mayCreate bool,
+	begin *source,
+	transform rest.TransformFunc,
+	mayLose bool,
+) (result runtime.Object, created bool, err error) {
+	updating := &metav1.UpdateOptions{
+		TypeMeta:        typeOf("UpdateOptions"),
+		FieldManager:    c.options.fieldManager,
+		FieldValidation: c.options.fieldValidation,
+	}
+	creating := &metav1.CreateOptions{
+		TypeMeta:        typeOf("CreateOptions"),
+		FieldManager:    c.options.fieldManager,
+		FieldValidation: c.options.fieldValidation,
+	}
 	admit := c.admission()
 	admitted := func(ctx context.Context, changed, live runtime.Object) (runtime.Object, error) {
 		attributes := c.attributes(ctx, changed, live, c.info.Name, admission.Update, updating)
@@ -252,8 +302,14 @@ func (c *call) change(ctx context.Context, mayCreate bool, begin *source, transf
 		}
 		return changed, nil
 	}
-	valid := c.authorized(rest.AdmissionToValidateObjectFunc(admit, c.attributes(ctx, nil, nil, c.info.Name, admission.Create, creating), &c.Scope))
-	validUpdate := rest.AdmissionToValidateObjectUpdateFunc(admit, c.attributes(ctx, nil, nil, c.info.Name, admission.Update, updating), &c.Scope)
+	valid := c.authorized(
+		rest.AdmissionToValidateObjectFunc(admit, c.attributes(ctx, nil, nil, c.info.Name, admission.Create, creating), &c.Scope),
+	)
+	validUpdate := rest.AdmissionToValidateObjectUpdateFunc(
+		admit,
+		c.attributes(ctx, nil, nil, c.info.Name, admission.Update, updating),
+		&c.Scope,
+	)
 	update := func(info rest.UpdatedObjectInfo) (runtime.Object, error) {
 		obj, made, err := c.updater.Update(ctx, c.info.Name, info, valid, validUpdate, mayCreate, updating)
 		created = made
@@ -290,7 +346,8 @@ func isTooLarge(err error) bool {
 	}:
 		return e.Code() == codes.InvalidArgument && e.Error() == "etcdserver: request is too large"
 	case interface{ GRPCStatus() *status.Status }:
-		return e.GRPCStatus().Code() == codes.ResourceExhausted && strings.Contains(e.GRPCStatus().Message(), "trying to send message larger than max")
+		return e.GRPCStatus().Code() == codes.ResourceExhausted &&
+			strings.Contains(e.GRPCStatus().Message(), "trying to send message larger than max")
 	}
 	return false
 }

@@ -32,10 +32,14 @@ func upstreamOptions[O runtime.Object](query string, into O, validate func(O) fi
 // FuzzOptions reads the options of writes as upstream does, whatever the query.
 func FuzzOptions(f *testing.F) {
 	for _, query := range []string{
-		"", "fieldManager=me", "fieldManager=", "fieldManager=a&fieldManager=b", "fieldManager=%07", "fieldManager=%C3%A9", "fieldManager=%ff", "fieldManager=" + strings.Repeat("x", 128), "fieldManager=" + strings.Repeat("x", 129),
-		"fieldManager=" + strings.Repeat("%C3%A9", 65), "fieldmanager=me", "field%4Danager=me", "fieldManager=a;b", "fieldManager=a+b", "fieldManager", "&&", "=", "%", "a%zz=1", "?fieldManager=x",
-		"fieldValidation=Strict", "fieldValidation=Warn&fieldManager=me", "fieldValidation=Ignore", "fieldValidation=strict", "fieldValidation=", "fieldValidation=Strict&fieldValidation=Warn",
-		"force=true", "force=false", "force=1", "force=", "force=True", "force=true&force=false", "force=true&fieldManager=me", "dryRun=All", "dryRun=", "pretty=true", "timeout=1s", "other=1", "kind=x&apiVersion=v1", "gracePeriodSeconds=1",
+		"", "fieldManager=me", "fieldManager=", "fieldManager=a&fieldManager=b", "fieldManager=%07", "fieldManager=%C3%A9",
+		"fieldManager=%ff", "fieldManager=" + strings.Repeat("x", 128), "fieldManager=" + strings.Repeat("x", 129),
+		"fieldManager=" + strings.Repeat("%C3%A9", 65), "fieldmanager=me", "field%4Danager=me", "fieldManager=a;b", "fieldManager=a+b",
+		"fieldManager", "&&", "=", "%", "a%zz=1", "?fieldManager=x",
+		"fieldValidation=Strict", "fieldValidation=Warn&fieldManager=me", "fieldValidation=Ignore", "fieldValidation=strict",
+		"fieldValidation=", "fieldValidation=Strict&fieldValidation=Warn",
+		"force=true", "force=false", "force=1", "force=", "force=True", "force=true&force=false", "force=true&fieldManager=me", "dryRun=All",
+		"dryRun=", "pretty=true", "timeout=1s", "other=1", "kind=x&apiVersion=v1", "gracePeriodSeconds=1",
 	} {
 		f.Add(query)
 	}
@@ -63,9 +67,17 @@ func compareOptions(t *testing.T, query string) {
 			add(create, ok)
 			update, ok := upstreamOptions(query, &metav1.UpdateOptions{}, validation.ValidateUpdateOptions)
 			add(update, ok)
-			want = append(want, &metav1.CreateOptions{FieldManager: ours.fieldManager, FieldValidation: ours.fieldValidation}, &metav1.UpdateOptions{FieldManager: ours.fieldManager, FieldValidation: ours.fieldValidation})
+			want = append(
+				want,
+				&metav1.CreateOptions{FieldManager: ours.fieldManager, FieldValidation: ours.fieldValidation},
+				&metav1.UpdateOptions{FieldManager: ours.fieldManager, FieldValidation: ours.fieldValidation},
+			)
 		} else {
-			o, ok := upstreamOptions(query, &metav1.PatchOptions{}, func(o *metav1.PatchOptions) field.ErrorList { return validation.ValidatePatchOptions(o, patch) })
+			o, ok := upstreamOptions(
+				query,
+				&metav1.PatchOptions{},
+				func(o *metav1.PatchOptions) field.ErrorList { return validation.ValidatePatchOptions(o, patch) },
+			)
 			add(o, ok)
 			want = append(want, &metav1.PatchOptions{FieldManager: ours.fieldManager, FieldValidation: ours.fieldValidation, Force: ours.force})
 		}
@@ -98,10 +110,16 @@ func isUsual(query string, patch types.PatchType) bool {
 // FuzzApply reads configurations to apply as upstream does, who takes them for YAML.
 func FuzzApply(f *testing.F) {
 	for _, body := range []string{
-		`{"apiVersion":"v1","kind":"A","metadata":{"name":"a"}}`, `{"a":1,"b":-1,"c":9223372036854775807,"d":9223372036854775808,"e":1e3,"f":1.0,"g":-0}`, `{"a":null,"b":true,"c":[],"d":{}}`, `{"a":[1,"b",{"c":[[]]}]}`,
-		` { "a" : "b" } `, "{\n\"a\":\n\"b\"}", "{\r\n\"a\":1}", "{\"a\":\t1}", `{"a":"x y: z # no"}`, `{"a":"'","b":"\"","c":"\\","d":"\n\r\b\f\t"}`, `{"a":"\u0041","b":"\/"}`, `{"a":"é"}`, `{"<<":{"a":1}}`, `{"a":"*x","b":"&x","c":"!!int 3"}`,
-		`{"":1}`, `{"a":1,"a":2}`, `{"a":{"b":1,"b":1}}`, `{"A":1,"a":2}`, `[]`, `null`, `"a"`, `1`, ``, `{`, `{}{}`, `{} `, "{\"a\":1}\n---\n{\"b\":2}", `{"yes":"no","1":"2","true":"false","null":"null","~":"~"}`, `{"a":"` + strings.Repeat("x", 1100) + `"}`, `{"` + strings.Repeat("x", 1010) + `":1}`,
-		"{\"a\":\"b\x7f\"}", "\ufeff{\"a\":1}", `{"a":0001}`, `{"a":"2001-01-01","b":"0x10","c":"1_000","d":".inf"}`, `{"? a":1}`, `{"a":"%"}`, `{"-":"-","- ":"- a","|":">"}`,
+		`{"apiVersion":"v1","kind":"A","metadata":{"name":"a"}}`, `{"a":1,"b":-1,"c":9223372036854775807,` +
+			`"d":9223372036854775808,"e":1e3,"f":1.0,"g":-0}`, `{"a":null,"b":true,"c":[],"d":{}}`, `{"a":[1,"b",{"c":[[]]}]}`,
+		` { "a" : "b" } `, "{\n\"a\":\n\"b\"}", "{\r\n\"a\":1}", "{\"a\":\t1}", `{"a":"x y: z # no"}`,
+		`{"a":"'","b":"\"","c":"\\","d":"\n\r\b\f\t"}`, `{"a":"\u0041","b":"\/"}`, `{"a":"é"}`, `{"<<":{"a":1}}`,
+		`{"a":"*x","b":"&x","c":"!!int 3"}`,
+		`{"":1}`, `{"a":1,"a":2}`, `{"a":{"b":1,"b":1}}`, `{"A":1,"a":2}`, `[]`, `null`, `"a"`, `1`, ``, `{`, `{}{}`, `{} `,
+		"{\"a\":1}\n---\n{\"b\":2}", `{"yes":"no","1":"2","true":"false","null":"null","~":"~"}`, `{"a":"` + strings.Repeat("x", 1100) + `"}`,
+		`{"` + strings.Repeat("x", 1010) + `":1}`,
+		"{\"a\":\"b\x7f\"}", "\ufeff{\"a\":1}", `{"a":0001}`, `{"a":"2001-01-01","b":"0x10","c":"1_000","d":".inf"}`, `{"? a":1}`,
+		`{"a":"%"}`, `{"-":"-","- ":"- a","|":">"}`,
 	} {
 		f.Add(body)
 	}
@@ -146,7 +164,8 @@ func FuzzKind(f *testing.F) {
 
 // FuzzAccept takes for JSON what upstream negotiates as that, alone and without options.
 func FuzzAccept(f *testing.F) {
-	for _, accept := range []string{"", "*/*", "application/json", "application/json, */*", "application/json;pretty=1", "application/yaml", ",", "application/json,application/yaml", "APPLICATION/JSON"} {
+	for _, accept := range []string{"", "*/*", "application/json", "application/json, */*", "application/json;pretty=1",
+		"application/yaml", ",", "application/json,application/yaml", "APPLICATION/JSON"} {
 		f.Add(accept)
 	}
 	f.Fuzz(func(t *testing.T, accept string) {
@@ -155,7 +174,8 @@ func FuzzAccept(f *testing.F) {
 			return
 		}
 		wanted, info, err := negotiation.NegotiateOutputMediaType(r, scheme.Codecs, negotiation.DefaultEndpointRestrictions)
-		if err != nil || info.MediaType != runtime.ContentTypeJSON || info.Serializer != wanted.Accepted.Serializer || wanted.Convert != nil || len(wanted.Unrecognized) > 0 {
+		if err != nil || info.MediaType != runtime.ContentTypeJSON || info.Serializer != wanted.Accepted.Serializer || wanted.Convert != nil ||
+			len(wanted.Unrecognized) > 0 {
 			t.Errorf("%q is not plain JSON to upstream: %+v, %v", accept, wanted, err)
 		}
 	})

@@ -53,9 +53,15 @@ func (c *call) patch(media string) bool {
 	ctx, cancel := c.context()
 	defer cancel()
 	audit.LogRequestPatch(c.r.Context(), recorded)
-	result, created, err := c.change(ctx, kind == types.ApplyYAMLPatchType, nil, func(ctx context.Context, _, current runtime.Object) (runtime.Object, error) {
-		return c.patched(ctx, kind, current, apply)
-	}, kind != types.ApplyYAMLPatchType)
+	result, created, err := c.change(
+		ctx,
+		kind == types.ApplyYAMLPatchType,
+		nil,
+		func(ctx context.Context, _, current runtime.Object) (runtime.Object, error) {
+			return c.patched(ctx, kind, current, apply)
+		},
+		kind != types.ApplyYAMLPatchType,
+	)
 	code := http.StatusOK
 	if created {
 		code = http.StatusCreated

@@ -101,7 +101,10 @@ func (d *Direct) Add(r Resource) {
 	if d.plans == nil {
 		d.plans = plainjson.New()
 	}
-	a.strict = r.Scope.Serializer.DecoderToVersion(d.plans.Decoder(strict, frontKind, r.Scope.Typer, r.Scope.Creater), r.Scope.HubGroupVersion)
+	a.strict = r.Scope.Serializer.DecoderToVersion(
+		d.plans.Decoder(strict, frontKind, r.Scope.Typer, r.Scope.Creater),
+		r.Scope.HubGroupVersion,
+	)
 	a.encoder = r.Scope.Serializer.EncoderForVersion(media.Serializer, gv)
 	if d.of == nil {
 		d.of, d.stacks = map[schema.GroupVersionResource]*resource{}, stacks.New()
@@ -131,7 +134,8 @@ func (d *Direct) resource(r *http.Request) *resource {
 		return nil
 	}
 	a := d.of[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]
-	if a == nil || a.deprecated || !a.path.Of(info) || !acceptsJSON(r) || d.Traced || d.Pretty(r) || d.Recorded && direct.RecordsAnswers(r.Context()) {
+	if a == nil || a.deprecated || !a.path.Of(info) || !acceptsJSON(r) || d.Traced || d.Pretty(r) ||
+		d.Recorded && direct.RecordsAnswers(r.Context()) {
 		return nil
 	}
 	return a

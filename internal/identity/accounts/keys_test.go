@@ -132,10 +132,11 @@ func TestKeyFilesMayBeWhatOpenSSLWrites(t *testing.T) {
 		blocks []*pem.Block
 		want   []string
 	}{
-		"PKCS #8":      {[]*pem.Block{privateBlock(t, ec)}, []string{idOf(t, ec)}},
-		"PKCS #1":      {[]*pem.Block{{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(rsaKey)}}, []string{idOf(t, rsaKey)}},
-		"SEC 1":        {[]*pem.Block{parameters, {Type: "EC PRIVATE KEY", Bytes: ecDER}}, []string{idOf(t, ec)}},
-		"public":       {[]*pem.Block{publicBlock(t, ec), {Type: "RSA PUBLIC KEY", Bytes: x509.MarshalPKCS1PublicKey(&rsaKey.PublicKey)}}, []string{idOf(t, ec), idOf(t, rsaKey)}},
+		"PKCS #8": {[]*pem.Block{privateBlock(t, ec)}, []string{idOf(t, ec)}},
+		"PKCS #1": {[]*pem.Block{{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(rsaKey)}}, []string{idOf(t, rsaKey)}},
+		"SEC 1":   {[]*pem.Block{parameters, {Type: "EC PRIVATE KEY", Bytes: ecDER}}, []string{idOf(t, ec)}},
+		"public": {[]*pem.Block{publicBlock(t, ec), {Type: "RSA PUBLIC KEY", Bytes: x509.MarshalPKCS1PublicKey(&rsaKey.PublicKey)}},
+			[]string{idOf(t, ec), idOf(t, rsaKey)}},
 		"certificate":  {[]*pem.Block{{Type: "CERTIFICATE", Bytes: cert}}, []string{idOf(t, ec)}},
 		"private last": {[]*pem.Block{publicBlock(t, rsaKey), privateBlock(t, ec)}, []string{idOf(t, ec), idOf(t, rsaKey)}},
 	} {
@@ -180,14 +181,18 @@ func TestKeyFilesThatAreRefused(t *testing.T) {
 		{file("empty", "", 0o600), "", "empty: it has no key in PEM"},
 		{file("text", "secret", 0o600), "", "text: it has no key in PEM"},
 		{write(t, filepath.Join(dir, "public"), publicBlock(t, ecKey(t))), "", "public: it has 0 private keys instead of one"},
-		{write(t, filepath.Join(dir, "two"), privateBlock(t, ecKey(t)), privateBlock(t, ecKey(t))), "", "two: it has 2 private keys instead of one"},
-		{write(t, filepath.Join(dir, "ed25519"), privateBlock(t, edwards)), "", "ed25519: PEM block PRIVATE KEY: a key of the type ed25519.PublicKey; use RSA or ECDSA"},
+		{write(t, filepath.Join(dir, "two"), privateBlock(t, ecKey(t)), privateBlock(t, ecKey(t))), "", "two: it has 2 private keys " +
+			"instead of one"},
+		{write(t, filepath.Join(dir, "ed25519"), privateBlock(t, edwards)), "", "ed25519: PEM block PRIVATE KEY: a key of the type " +
+			"ed25519.PublicKey; use RSA or ECDSA"},
 		{write(t, filepath.Join(dir, "broken"), &pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")}), "", "broken: PEM block PRIVATE KEY: asn1"},
 		{write(t, filepath.Join(dir, "other"), &pem.Block{Type: "X509 CRL"}), "", "other: PEM block X509 CRL: it is no key"},
-		{write(t, filepath.Join(dir, "time"), privateBlock(t, ecKey(t)), retired), "", `time: PEM block PUBLIC KEY: Verifies-Until "tomorrow" is no time`},
+		{write(t, filepath.Join(dir, "time"), privateBlock(t, ecKey(t)), retired), "", `time: PEM block PUBLIC KEY: Verifies-Until ` +
+			`"tomorrow" is no time`},
 		{open, "", "open: it holds a private key and is open to every user of this machine (mode 0644): chmod 600 it"},
 		{good, filepath.Join(dir, "none"), "Options.ServiceAccounts.KeyFiles " + dir + "/none: no such file or directory"},
-		{good, file("broken public", "-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n", 0o644), "Options.ServiceAccounts.KeyFiles " + dir + "/broken public: PEM block PUBLIC KEY: asn1"},
+		{good, file("broken public", "-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n", 0o644), "Options.ServiceAccounts.KeyFiles " +
+			dir + "/broken public: PEM block PUBLIC KEY: asn1"},
 		{good, open, "Options.ServiceAccounts.KeyFiles " + open + ": it holds a private key"},
 	} {
 		options := KeyOptions{SigningFile: test.signing}
@@ -213,7 +218,8 @@ func TestARotatedKeyVerifiesUntilItsTokensHaveExpired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(described) != 2 || !described[0].Signs || described[1].Signs || described[1].ID != first || !described[1].VerifiesUntil.Equal(clock.Now().Add(time.Hour)) {
+	if len(described) != 2 || !described[0].Signs || described[1].Signs || described[1].ID != first ||
+		!described[1].VerifiesUntil.Equal(clock.Now().Add(time.Hour)) {
 		t.Errorf("%+v", described)
 	}
 	second := described[0].ID
@@ -277,7 +283,14 @@ func TestARotationKeepsTheKindOfTheKey(t *testing.T) {
 func TestWhatCannotBeRotatedStaysAsItIs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if _, err := Rotate(t.Context(), filepath.Join(dir, "none"), time.Now(), time.Time{}, false); err == nil || !strings.Contains(err.Error(), "none: no such file") {
+	if _, err := Rotate(
+		t.Context(),
+		filepath.Join(dir, "none"),
+		time.Now(),
+		time.Time{},
+		false,
+	); err == nil ||
+		!strings.Contains(err.Error(), "none: no such file") {
 		t.Error(err)
 	}
 	path := write(t, filepath.Join(dir, "public"), publicBlock(t, ecKey(t)))
@@ -291,7 +304,14 @@ func TestWhatCannotBeRotatedStaysAsItIs(t *testing.T) {
 	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
 		t.Error("the file has changed")
 	}
-	if _, err := Rotate(t.Context(), filepath.Join(dir, "missing", "key"), time.Now(), time.Time{}, false); err == nil || !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Rotate(
+		t.Context(),
+		filepath.Join(dir, "missing", "key"),
+		time.Now(),
+		time.Time{},
+		false,
+	); err == nil ||
+		!errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
 }

@@ -27,14 +27,18 @@ var Resource = corev1.Resource("serviceaccounts")
 
 // Group returns the part of the core group that service accounts are.
 func Group() define.Group {
-	return define.Group{Name: corev1.GroupName, Kinds: []*define.Kind{{
-		Resource:          Resource.Resource,
-		ShortNames:        []string{"sa"},
-		Versions:          []*define.Version{{Facts: facts, Type: reflect.TypeFor[corev1.ServiceAccount](), ListType: reflect.TypeFor[corev1.ServiceAccountList]()}},
-		WithoutGeneration: true,
-		PrepareForCreate:  func(_ context.Context, obj runtime.Object) { keepNames(obj) },
-		PrepareForUpdate:  func(_ context.Context, obj, _ runtime.Object) { keepNames(obj) },
-	}}}
+	return define.Group{Name: corev1.GroupName, Kinds: []*define.Kind{
+		{
+			Resource:   Resource.Resource,
+			ShortNames: []string{"sa"},
+			Versions: []*define.Version{
+				{Facts: facts, Type: reflect.TypeFor[corev1.ServiceAccount](), ListType: reflect.TypeFor[corev1.ServiceAccountList]()},
+			},
+			WithoutGeneration: true,
+			PrepareForCreate:  func(_ context.Context, obj runtime.Object) { keepNames(obj) },
+			PrepareForUpdate:  func(_ context.Context, obj, _ runtime.Object) { keepNames(obj) },
+		},
+	}}
 }
 
 // keepNames leaves of references to secrets what they are known by, as kube-apiserver does.

@@ -57,7 +57,13 @@ func (*Requests) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind {
 func (*Requests) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate() bool { return true }
 
 // Create issues a token. A dry run issues none.
-func (r *Requests) Create(ctx context.Context, name string, obj runtime.Object, admitted rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+func (r *Requests) Create(
+	ctx context.Context,
+	name string,
+	obj runtime.Object,
+	admitted rest.ValidateObjectFunc,
+	options *metav1.CreateOptions,
+) (runtime.Object, error) {
 	asked := obj.(*authenticationv1.TokenRequest)
 	namespace := request.NamespaceValue(ctx)
 	if err := checkPlace(asked, namespace, name); err != nil {
@@ -69,7 +75,11 @@ func (r *Requests) Create(ctx context.Context, name string, obj runtime.Object, 
 	}
 	account := found.(*corev1.ServiceAccount)
 	if asked.UID != "" && asked.UID != account.UID {
-		return nil, conflict(tokenRequest.GroupKind(), name, fmt.Errorf("the UID in the request (%s) is not that of the service account (%s)", asked.UID, account.UID))
+		return nil, conflict(
+			tokenRequest.GroupKind(),
+			name,
+			fmt.Errorf("the UID in the request (%s) is not that of the service account (%s)", asked.UID, account.UID),
+		)
 	}
 	now := r.tokens.options.Clock.Now()
 	asked.Name, asked.Namespace, asked.UID, asked.CreationTimestamp = account.Name, account.Namespace, account.UID, metav1.NewTime(now)
@@ -142,7 +152,14 @@ func validate(spec *authenticationv1.TokenRequestSpec) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("expirationSeconds"), asked, "may not specify a duration larger than 2^32 seconds"))
 	}
 	if len(spec.Attestations) > 0 {
-		errs = append(errs, field.Invalid(path.Child("attestations"), spec.Attestations, "attestations may only be specified with a webhook bound object reference"))
+		errs = append(
+			errs,
+			field.Invalid(
+				path.Child("attestations"),
+				spec.Attestations,
+				"attestations may only be specified with a webhook bound object reference",
+			),
+		)
 	}
 	return errs
 }
@@ -155,7 +172,9 @@ func (r *Requests) bind(ctx context.Context, namespace string, ref *authenticati
 	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 	kind, ok := r.tokens.kinds(gvk)
 	if !ok {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token to object of type %s: name a namespaced kind that this server serves", gvk))
+		return nil, apierrors.NewBadRequest(
+			fmt.Sprintf("cannot bind token to object of type %s: name a namespaced kind that this server serves", gvk),
+		)
 	}
 	if ref.Name == "" {
 		return nil, apierrors.NewBadRequest("cannot bind token to an object without a name")
@@ -165,7 +184,8 @@ func (r *Requests) bind(ctx context.Context, namespace string, ref *authenticati
 		return nil, err
 	}
 	if ref.UID != "" && ref.UID != m.GetUID() {
-		return nil, conflict(gvk.GroupKind(), ref.Name, fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID))
+		return nil, conflict(gvk.GroupKind(), ref.Name, fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in "+
+			"record. The object might have been deleted and then recreated", ref.UID))
 	}
 	return &object{gvk.GroupVersion().String(), gvk.Kind, reference{ref.Name, m.GetUID()}}, nil
 }

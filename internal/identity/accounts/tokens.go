@@ -146,7 +146,13 @@ func (s *seconds) UnmarshalJSON(data []byte) error {
 func (s seconds) time() time.Time { return time.Unix(int64(s), 0) }
 
 // issue signs a token for an account, valid from now on for so long.
-func (t *Tokens) issue(account *corev1.ServiceAccount, now time.Time, lifetime time.Duration, audiences []string, bound *object) (token, id string, err error) {
+func (t *Tokens) issue(
+	account *corev1.ServiceAccount,
+	now time.Time,
+	lifetime time.Duration,
+	audiences []string,
+	bound *object,
+) (token, id string, err error) {
 	id = uuid.NewString()
 	payload, err := json.Marshal(claims{
 		Audience:  audiences,
@@ -300,7 +306,17 @@ func get(ctx context.Context, kind Kind, namespace, name string) (metav1.Object,
 	ctx = request.WithNamespace(ctx, namespace)
 	ctx = request.WithUser(ctx, &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}})
 	// Errors name the resource of the request, which may be another one, or none yet.
-	ctx = request.WithRequestInfo(ctx, &request.RequestInfo{IsResourceRequest: true, Verb: "get", APIGroup: kind.Resource.Group, Resource: kind.Resource.Resource, Namespace: namespace, Name: name})
+	ctx = request.WithRequestInfo(
+		ctx,
+		&request.RequestInfo{
+			IsResourceRequest: true,
+			Verb:              "get",
+			APIGroup:          kind.Resource.Group,
+			Resource:          kind.Resource.Resource,
+			Namespace:         namespace,
+			Name:              name,
+		},
+	)
 	obj, err := kind.Storage.Get(ctx, name, &metav1.GetOptions{})
 	if err != nil {
 		return nil, err

@@ -74,7 +74,10 @@ func newWorld(t *testing.T, options Options) *world {
 	return w
 }
 
-func (w *world) ask(spec authenticationv1.TokenRequestSpec, change ...func(*authenticationv1.TokenRequest)) (*authenticationv1.TokenRequest, error) {
+func (w *world) ask(
+	spec authenticationv1.TokenRequestSpec,
+	change ...func(*authenticationv1.TokenRequest),
+) (*authenticationv1.TokenRequest, error) {
 	w.t.Helper()
 	asked := &authenticationv1.TokenRequest{Spec: spec}
 	for _, c := range change {
@@ -118,7 +121,9 @@ func (w *world) accepts(token string) *authenticator.Response {
 }
 
 func bound(name string, uid types.UID) authenticationv1.TokenRequestSpec {
-	return authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "shop.example.com/v1", Kind: "Widget", Name: name, UID: uid}}
+	return authenticationv1.TokenRequestSpec{
+		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "shop.example.com/v1", Kind: "Widget", Name: name, UID: uid},
+	}
 }
 
 func TestATokenHasTheClaimsOfKubernetes(t *testing.T) {
@@ -132,7 +137,8 @@ func TestATokenHasTheClaimsOfKubernetes(t *testing.T) {
 	if want := w.clock.Now().Add(time.Hour); !answer.Status.ExpirationTimestamp.Time.Equal(want) || *answer.Spec.ExpirationSeconds != 3600 {
 		t.Errorf("expires %v, want %v", answer.Status.ExpirationTimestamp, want)
 	}
-	if answer.Name != "robot" || answer.Namespace != "default" || answer.UID != "uid-1" || !slices.Equal(answer.Spec.Audiences, []string{"https://shop", "shop"}) {
+	if answer.Name != "robot" || answer.Namespace != "default" || answer.UID != "uid-1" ||
+		!slices.Equal(answer.Spec.Audiences, []string{"https://shop", "shop"}) {
 		t.Errorf("%+v", answer)
 	}
 	parsed, err := jws.Parse(answer.Status.Token)
@@ -225,7 +231,12 @@ func TestATokenIsForItsAudiences(t *testing.T) {
 	if !ok || err != nil || !slices.Equal(response.Audiences, authenticator.Audiences{"vault"}) {
 		t.Errorf("of a review for vault: %+v, %v, %v", response, ok, err)
 	}
-	if got := w.accepts(w.token(authenticationv1.TokenRequestSpec{Audiences: []string{"shop", "vault"}})).Audiences; !slices.Equal(got, authenticator.Audiences{"shop"}) {
+	if got := w.accepts(
+		w.token(authenticationv1.TokenRequestSpec{Audiences: []string{"shop", "vault"}}),
+	).Audiences; !slices.Equal(
+		got,
+		authenticator.Audiences{"shop"},
+	) {
 		t.Errorf("%q", got)
 	}
 }
@@ -326,14 +337,17 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{lasting(599), nil, apierrors.IsInvalid, "spec.expirationSeconds: Invalid value: 599: may not specify a duration less than 10 minutes"},
 		{lasting(-1), nil, apierrors.IsInvalid, "less than 10 minutes"},
 		{lasting(1<<32 + 1), nil, apierrors.IsInvalid, "may not specify a duration larger than 2^32 seconds"},
-		{authenticationv1.TokenRequestSpec{Attestations: map[string]authenticationv1.AttestationValue{"a": {"b"}}}, nil, apierrors.IsInvalid, "spec.attestations"},
+		{authenticationv1.TokenRequestSpec{Attestations: map[string]authenticationv1.AttestationValue{"a": {"b"}}}, nil, apierrors.IsInvalid,
+			"spec.attestations"},
 		{pod, nil, apierrors.IsBadRequest, "cannot bind token to object of type /v1, Kind=Pod: name a namespaced kind that this server serves"},
 		{bound("", ""), nil, apierrors.IsBadRequest, "an object without a name"},
 		{bound("none", ""), nil, apierrors.IsNotFound, "not found"},
 		{bound("w", "uid-x"), nil, apierrors.IsConflict, "the UID in the bound object reference (uid-x) does not match"},
-		{lasting(600), func(r *authenticationv1.TokenRequest) { r.Name = "other" }, apierrors.IsInvalid, "metadata.name: Invalid value: \"other\": must match the service account name"},
+		{lasting(600), func(r *authenticationv1.TokenRequest) { r.Name = "other" }, apierrors.IsInvalid, "metadata.name: Invalid value: " +
+			"\"other\": must match the service account name"},
 		{lasting(600), func(r *authenticationv1.TokenRequest) { r.Namespace = "other" }, apierrors.IsInvalid, "metadata.namespace"},
-		{lasting(600), func(r *authenticationv1.TokenRequest) { r.UID = "other" }, apierrors.IsConflict, "the UID in the request (other) is not that of the service account (uid-1)"},
+		{lasting(600), func(r *authenticationv1.TokenRequest) { r.UID = "other" }, apierrors.IsConflict, "the UID in the request (other) is " +
+			"not that of the service account (uid-1)"},
 	} {
 		change := test.change
 		if change == nil {
@@ -343,7 +357,10 @@ func TestRequestsThatAreRefused(t *testing.T) {
 			t.Errorf("%v, want %s", err, test.want)
 		}
 	}
-	if _, err := w.ask(lasting(600), func(r *authenticationv1.TokenRequest) { r.UID, r.Name, r.Namespace = "uid-1", "robot", "default" }); err != nil {
+	if _, err := w.ask(
+		lasting(600),
+		func(r *authenticationv1.TokenRequest) { r.UID, r.Name, r.Namespace = "uid-1", "robot", "default" },
+	); err != nil {
 		t.Error(err)
 	}
 	refusal := errors.New("no")
@@ -353,10 +370,17 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		}
 		return refusal
 	}
-	if _, err := w.Requests().Create(request.WithNamespace(t.Context(), "default"), "robot", &authenticationv1.TokenRequest{}, refuse, &metav1.CreateOptions{}); !errors.Is(err, refusal) {
+	if _, err := w.Requests().
+		Create(request.WithNamespace(t.Context(), "default"), "robot", &authenticationv1.TokenRequest{}, refuse,
+			&metav1.CreateOptions{}); !errors.Is(
+		err,
+		refusal,
+	) {
 		t.Error(err)
 	}
-	dry, err := w.Requests().Create(request.WithNamespace(t.Context(), "default"), "robot", &authenticationv1.TokenRequest{}, nil, &metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	dry, err := w.Requests().
+		Create(request.WithNamespace(t.Context(), "default"), "robot", &authenticationv1.TokenRequest{}, nil,
+			&metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil || dry.(*authenticationv1.TokenRequest).Status.Token != "" {
 		t.Errorf("a dry run: %+v, %v", dry, err)
 	}
@@ -392,12 +416,15 @@ func TestOthersFindTheKeys(t *testing.T) {
 	}
 	const configuration, keys = "/.well-known/openid-configuration", "/openid/v1/jwks"
 	code, header, body := ask("GET", configuration)
-	const want = `{"issuer":"https://shop","jwks_uri":"https://127.0.0.1:8443/openid/v1/jwks","response_types_supported":["id_token"],"subject_types_supported":["public"],"id_token_signing_alg_values_supported":["ES256"]}`
-	if code != 200 || body != want || fmt.Sprint(header["Content-Type"], header["Cache-Control"]) != "[application/json] [public, max-age=3600]" {
+	const want = `{"issuer":"https://shop","jwks_uri":"https://127.0.0.1:8443/openid/v1/jwks",` +
+		`"response_types_supported":["id_token"],"subject_types_supported":["public"],"id_token_signing_alg_values_supported":["ES256"]}`
+	if code != 200 || body != want ||
+		fmt.Sprint(header["Content-Type"], header["Cache-Control"]) != "[application/json] [public, max-age=3600]" {
 		t.Errorf("%d %v %s", code, header, body)
 	}
 	code, header, body = ask("GET", keys)
-	if code != 200 || !strings.Contains(body, w.keys.Signer().ID) || fmt.Sprint(header["Content-Type"], header["Cache-Control"]) != "[application/jwk-set+json] [public, max-age=3600]" {
+	if code != 200 || !strings.Contains(body, w.keys.Signer().ID) ||
+		fmt.Sprint(header["Content-Type"], header["Cache-Control"]) != "[application/jwk-set+json] [public, max-age=3600]" {
 		t.Errorf("%d %v %s", code, header, body)
 	}
 	for _, path := range []string{configuration, keys} {

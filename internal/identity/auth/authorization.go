@@ -141,7 +141,11 @@ func (a *Authorization) use(_ context.Context, data []byte) error {
 		}
 	}
 	if a.types != nil && !a.types.Equal(types) {
-		return configfile.Mistake(data, "authorizers", fmt.Errorf("the types besides Webhook are %s, and a running server keeps those that it began with: %s", list(types), list(a.types)))
+		return configfile.Mistake(
+			data,
+			"authorizers",
+			fmt.Errorf("the types besides Webhook are %s, and a running server keeps those that it began with: %s", list(types), list(a.types)),
+		)
 	}
 	next, err := a.chain(parsed)
 	if err != nil {
@@ -161,11 +165,18 @@ func list(types sets.Set[string]) string {
 
 // modes are the types of authorizers.
 func modes() sets.Set[string] {
-	return sets.New(string(config.AuthorizationRBAC), string(config.AuthorizationWebhook), string(config.AuthorizationAlwaysAllow), string(config.AuthorizationAlwaysDeny))
+	return sets.New(
+		string(config.AuthorizationRBAC),
+		string(config.AuthorizationWebhook),
+		string(config.AuthorizationAlwaysAllow),
+		string(config.AuthorizationAlwaysDeny),
+	)
 }
 
 // ofWebhook are fields of a webhook, whose path upstream's validation gives without it.
-var ofWebhook = regexp.MustCompile(`^(authorizers\[\d+\])\.(timeout|authorizedTTL|unauthorizedTTL|subjectAccessReviewVersion|matchCondition\w*|failurePolicy|connectionInfo)`)
+var ofWebhook = regexp.MustCompile(
+	`^(authorizers\[\d+\])\.(timeout|authorizedTTL|unauthorizedTTL|subjectAccessReviewVersion|matchCondition\w*|failurePolicy|connectionInfo)`,
+)
 
 func parseAuthorization(data []byte) (*apiserver.AuthorizationConfiguration, error) {
 	parsed, err := configfile.Decode[apiserver.AuthorizationConfiguration](data, "AuthorizationConfiguration")
@@ -180,7 +191,10 @@ func parseAuthorization(data []byte) (*apiserver.AuthorizationConfiguration, err
 	for i, c := range parsed.Authorizers {
 		if c.Webhook != nil && c.Webhook.ConnectionInfo.Type == apiserver.AuthorizationWebhookConnectionInfoTypeInCluster {
 			at := field.NewPath("authorizers").Index(i).Child("webhook", "connectionInfo", "type")
-			mistakes = append(mistakes, field.NotSupported(at, c.Webhook.ConnectionInfo.Type, []string{apiserver.AuthorizationWebhookConnectionInfoTypeKubeConfigFile}))
+			mistakes = append(
+				mistakes,
+				field.NotSupported(at, c.Webhook.ConnectionInfo.Type, []string{apiserver.AuthorizationWebhookConnectionInfoTypeKubeConfigFile}),
+			)
 		}
 	}
 	return parsed, configfile.Mistakes(data, mistakes)
@@ -272,11 +286,19 @@ func (a *Authorization) ConditionsAwareAuthorize(ctx context.Context, r authoriz
 }
 
 // EvaluateConditions implements authorizer.Authorizer.
-func (a *Authorization) EvaluateConditions(ctx context.Context, decision authorizer.ConditionsAwareDecision, data authorizer.ConditionsData) (authorizer.Decision, string, error) {
+func (a *Authorization) EvaluateConditions(
+	ctx context.Context,
+	decision authorizer.ConditionsAwareDecision,
+	data authorizer.ConditionsData,
+) (authorizer.Decision, string, error) {
 	return a.current.Load().EvaluateConditions(ctx, decision, data)
 }
 
 // RulesFor implements authorizer.RuleResolver.
-func (a *Authorization) RulesFor(ctx context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+func (a *Authorization) RulesFor(
+	ctx context.Context,
+	u user.Info,
+	namespace string,
+) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	return a.current.Load().RulesFor(ctx, u, namespace)
 }

@@ -21,8 +21,10 @@ const authorizationHead = "apiVersion: apiserver.config.k8s.io/v1\nkind: Authori
 
 // asked is a webhook of a configuration.
 func asked(name string, hook *authtest.Webhook, more string) string {
-	return "- type: Webhook\n  name: " + name + "\n  webhook:\n    timeout: 1s\n    subjectAccessReviewVersion: v1\n    matchConditionSubjectAccessReviewVersion: v1\n" +
-		"    failurePolicy: NoOpinion\n    cacheAuthorizedRequests: false\n    cacheUnauthorizedRequests: false\n    connectionInfo: {type: KubeConfigFile, kubeConfigFile: " + hook.Kubeconfig + "}\n" + more
+	return "- type: Webhook\n  name: " + name + "\n  webhook:\n    timeout: 1s\n    subjectAccessReviewVersion: v1\n    " +
+		"matchConditionSubjectAccessReviewVersion: v1\n" +
+		"    failurePolicy: NoOpinion\n    cacheAuthorizedRequests: false\n    cacheUnauthorizedRequests: false\n    connectionInfo: {type: " +
+		"KubeConfigFile, kubeConfigFile: " + hook.Kubeconfig + "}\n" + more
 }
 
 // decided is what a webhook says: a verb that it allows, one that it denies, no opinion else.
@@ -46,23 +48,36 @@ func TestAWrongAuthorizationConfigurationIsRefusedWithLineAndField(t *testing.T)
 	for _, test := range []struct{ name, text, want string }{
 		{"no authorizers", strings.Replace(authorizationHead, "authorizers:\n", "", 1), "line 1: authorizers: Required value"},
 		{"a misspelled field", authorizationHead + "- type: RBAC\n  named: rbac\n", `line 5: unknown field "authorizers[0].named"`},
-		{"an unknown type", authorizationHead + "- {type: RBAC, name: rbac}\n- {type: Node, name: node}\n", `line 5: authorizers[1].type: Unsupported value: "Node": supported values: "AlwaysAllow", "AlwaysDeny", "RBAC", "Webhook"`},
+		{"an unknown type", authorizationHead + "- {type: RBAC, name: rbac}\n- {type: Node, name: node}\n", `line 5: authorizers[1].type: ` +
+			`Unsupported value: "Node": supported values: "AlwaysAllow", "AlwaysDeny", "RBAC", "Webhook"`},
 		{"no name", authorizationHead + "- type: RBAC\n", "line 4: authorizers[0].name: Required value"},
-		{"RBAC twice", authorizationHead + "- {type: RBAC, name: one}\n- {type: RBAC, name: two}\n", "line 5: authorizers[1].type: Duplicate value"},
-		{"a name twice", authorizationHead + "- {type: RBAC, name: one}\n- {type: AlwaysDeny, name: one}\n", "line 5: authorizers[1].name: Duplicate value"},
+		{"RBAC twice", authorizationHead + "- {type: RBAC, name: one}\n- {type: RBAC, name: two}\n", "line 5: authorizers[1].type: " +
+			"Duplicate value"},
+		{"a name twice", authorizationHead + "- {type: RBAC, name: one}\n- {type: AlwaysDeny, name: one}\n", "line 5: authorizers[1].name: " +
+			"Duplicate value"},
 		{"a webhook that is none", authorizationHead + "- {type: Webhook, name: hook}\n", "line 4: authorizers[0].webhook: Required value"},
-		{"no timeout", authorizationHead + strings.Replace(asked("hook", hook, ""), "    timeout: 1s\n", "", 1), "line 6: authorizers[0].webhook.timeout: Required value"},
-		{"too long a timeout", authorizationHead + strings.Replace(asked("hook", hook, ""), "1s", "31s", 1), "line 7: authorizers[0].webhook.timeout: Invalid value"},
-		{"a timeout that is none", authorizationHead + strings.Replace(asked("hook", hook, ""), "1s", "soon", 1), `line 7: authorizers[0].webhook.timeout: time: invalid duration "soon"`},
-		{"no policy for failures", authorizationHead + strings.Replace(asked("hook", hook, ""), "NoOpinion", "Ignore", 1), `line 10: authorizers[0].webhook.failurePolicy: Unsupported value: "Ignore"`},
-		{"a condition that is none", authorizationHead + asked("hook", hook, "    matchConditions:\n    - expression: request.usr == 'a'\n"), "line 15: authorizers[0].webhook.matchConditions[0].expression: Invalid value"},
-		{"a kubeconfig that is missing", authorizationHead + strings.Replace(asked("hook", hook, ""), hook.Kubeconfig, "/missing/kubeconfig", 1), "line 13: authorizers[0].webhook.connectionInfo.kubeConfigFile: Invalid value"},
-		{"the cluster's webhook", authorizationHead + strings.Replace(asked("hook", hook, ""), "{type: KubeConfigFile, kubeConfigFile: "+hook.Kubeconfig+"}", "{type: InClusterConfig}", 1), "line 13: authorizers[0].webhook.connectionInfo.type: Unsupported value"},
+		{"no timeout", authorizationHead + strings.Replace(asked("hook", hook, ""), "    timeout: 1s\n", "", 1),
+			"line 6: authorizers[0].webhook.timeout: Required value"},
+		{"too long a timeout", authorizationHead + strings.Replace(asked("hook", hook, ""), "1s", "31s", 1),
+			"line 7: authorizers[0].webhook.timeout: Invalid value"},
+		{"a timeout that is none", authorizationHead + strings.Replace(asked("hook", hook, ""), "1s", "soon", 1),
+			`line 7: authorizers[0].webhook.timeout: time: invalid duration "soon"`},
+		{"no policy for failures", authorizationHead + strings.Replace(asked("hook", hook, ""), "NoOpinion", "Ignore", 1),
+			`line 10: authorizers[0].webhook.failurePolicy: Unsupported value: "Ignore"`},
+		{"a condition that is none", authorizationHead + asked("hook", hook, "    matchConditions:\n    - expression: request.usr == 'a'\n"),
+			"line 15: authorizers[0].webhook.matchConditions[0].expression: Invalid value"},
+		{"a kubeconfig that is missing", authorizationHead + strings.Replace(asked("hook", hook, ""), hook.Kubeconfig, "/missing/kubeconfig",
+			1), "line 13: authorizers[0].webhook.connectionInfo.kubeConfigFile: Invalid value"},
+		{"the cluster's webhook", authorizationHead + strings.Replace(asked("hook", hook, ""), "{type: KubeConfigFile, kubeConfigFile: "+
+			hook.Kubeconfig+"}", "{type: InClusterConfig}", 1), "line 13: authorizers[0].webhook.connectionInfo.type: Unsupported value"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			file := newConfigurationFile(t, test.text).path
-			_, err := OpenAuthorization(t.Context(), AuthorizationOptions{File: file, Server: t.Name(), RBAC: authorizerfactory.NewAlwaysDenyAuthorizer()})
+			_, err := OpenAuthorization(
+				t.Context(),
+				AuthorizationOptions{File: file, Server: t.Name(), RBAC: authorizerfactory.NewAlwaysDenyAuthorizer()},
+			)
 			if err == nil {
 				t.Fatal("it was not refused")
 			}
@@ -90,13 +105,21 @@ func TestAuthorizersAreAskedInTheOrderOfTheFile(t *testing.T) {
 		{"a webhook after all is allowed", "- {type: AlwaysAllow, name: all}\n" + asked("hook", hook, ""),
 			map[string]authorizer.Decision{"get": authorizer.DecisionAllow, "delete": authorizer.DecisionAllow, "list": authorizer.DecisionAllow}},
 		{"a webhook before nothing is allowed", asked("hook", hook, "") + "- {type: AlwaysDeny, name: none}\n",
-			map[string]authorizer.Decision{"get": authorizer.DecisionAllow, "delete": authorizer.DecisionDeny, "list": authorizer.DecisionNoOpinion}},
+			map[string]authorizer.Decision{"get": authorizer.DecisionAllow, "delete": authorizer.DecisionDeny,
+				"list": authorizer.DecisionNoOpinion}},
 		{"a webhook that is asked about others", asked("hook", hook, "    matchConditions:\n    - expression: request.user == 'joe'\n"),
 			map[string]authorizer.Decision{"get": authorizer.DecisionNoOpinion, "delete": authorizer.DecisionNoOpinion}},
 		{"two webhooks", asked("one", hook, "    matchConditions:\n    - expression: request.user == 'joe'\n") + asked("two", hook, ""),
 			map[string]authorizer.Decision{"get": authorizer.DecisionAllow}},
 	} {
-		a, err := OpenAuthorization(t.Context(), AuthorizationOptions{File: newConfigurationFile(t, authorizationHead+test.text).path, Server: t.Name(), RBAC: authorizerfactory.NewAlwaysDenyAuthorizer()})
+		a, err := OpenAuthorization(
+			t.Context(),
+			AuthorizationOptions{
+				File:   newConfigurationFile(t, authorizationHead+test.text).path,
+				Server: t.Name(),
+				RBAC:   authorizerfactory.NewAlwaysDenyAuthorizer(),
+			},
+		)
 		if err != nil {
 			t.Fatalf("%s: %v", test.name, err)
 		}
@@ -105,7 +128,11 @@ func TestAuthorizersAreAskedInTheOrderOfTheFile(t *testing.T) {
 			if got != want || err != nil {
 				t.Errorf("%s: %s: %v, %q, %v", test.name, verb, got, reason, err)
 			}
-			if aware := a.ConditionsAwareAuthorize(t.Context(), request("jane", verb)); aware.IsAllow() != (want == authorizer.DecisionAllow) || aware.IsDeny() != (want == authorizer.DecisionDeny) {
+			if aware := a.ConditionsAwareAuthorize(
+				t.Context(),
+				request("jane", verb),
+			); aware.IsAllow() != (want == authorizer.DecisionAllow) ||
+				aware.IsDeny() != (want == authorizer.DecisionDeny) {
 				t.Errorf("%s: %s: the conditions-aware answer differs: %v", test.name, verb, aware)
 			}
 		}
@@ -153,9 +180,10 @@ func TestAnAuthorizationConfigurationIsReadAgainUnlessItIsWrong(t *testing.T) {
 	file.replace(authorizationHead + asked("hook", hook, "") + "- {type: RBAC, name: rbac}\n")
 	becomes("get", authorizer.DecisionAllow)
 	for text, want := range map[string]string{
-		"- {type: RBAC, name: 'No Name'}\n":                                          "line 4: authorizers[0].name",
-		"- {type: AlwaysAllow, name: all}\n":                                         "line 3: authorizers: the types besides Webhook are AlwaysAllow, and a running server keeps those that it began with: RBAC",
-		asked("hook", hook, ""):                                                      "the types besides Webhook are none",
+		"- {type: RBAC, name: 'No Name'}\n": "line 4: authorizers[0].name",
+		"- {type: AlwaysAllow, name: all}\n": "line 3: authorizers: the types besides Webhook are " +
+			"AlwaysAllow, and a running server keeps those that it began with: RBAC",
+		asked("hook", hook, ""): "the types besides Webhook are none",
 		"- {type: RBAC, name: rbac}\n- {type: AlwaysAllow, name: all}\n" + "x: []\n": "unknown field",
 	} {
 		file.replace(authorizationHead + text)
@@ -170,7 +198,8 @@ func TestAnAuthorizationConfigurationIsReadAgainUnlessItIsWrong(t *testing.T) {
 func TestModesAreAskedInTheirOrder(t *testing.T) {
 	t.Parallel()
 	hook := authtest.NewWebhook(t, decided)
-	const allow, deny, rbac, ask = config.AuthorizationAlwaysAllow, config.AuthorizationAlwaysDeny, config.AuthorizationRBAC, config.AuthorizationWebhook
+	const allow, deny, rbac, ask = config.AuthorizationAlwaysAllow, config.AuthorizationAlwaysDeny, config.AuthorizationRBAC,
+		config.AuthorizationWebhook
 	for _, test := range []struct {
 		modes        []config.AuthorizationMode
 		list, delete authorizer.Decision
@@ -182,8 +211,16 @@ func TestModesAreAskedInTheirOrder(t *testing.T) {
 		{[]config.AuthorizationMode{ask}, authorizer.DecisionNoOpinion, authorizer.DecisionDeny},
 	} {
 		for _, version := range []string{"v1", "v1beta1"} {
-			a, err := OpenAuthorization(t.Context(), AuthorizationOptions{Modes: test.modes, RBAC: authorizerfactory.NewAlwaysDenyAuthorizer(),
-				Webhook: config.AuthorizationWebhookOptions{ConfigFile: hook.Kubeconfig, Version: version, AuthorizedCacheTTL: -1, UnauthorizedCacheTTL: -1}})
+			a, err := OpenAuthorization(t.Context(), AuthorizationOptions{
+				Modes: test.modes,
+				RBAC:  authorizerfactory.NewAlwaysDenyAuthorizer(),
+				Webhook: config.AuthorizationWebhookOptions{
+					ConfigFile:           hook.Kubeconfig,
+					Version:              version,
+					AuthorizedCacheTTL:   -1,
+					UnauthorizedCacheTTL: -1,
+				},
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -198,8 +235,15 @@ func TestModesAreAskedInTheirOrder(t *testing.T) {
 	if err := os.WriteFile(kubeconfig, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := OpenAuthorization(t.Context(), AuthorizationOptions{Modes: []config.AuthorizationMode{ask}, Webhook: config.AuthorizationWebhookOptions{ConfigFile: kubeconfig, Version: "v1"}})
-	if err == nil || !strings.Contains(err.Error(), "Options.AuthorizationWebhook.ConfigFile "+kubeconfig) || strings.Contains(err.Error(), "\n") {
+	_, err := OpenAuthorization(
+		t.Context(),
+		AuthorizationOptions{
+			Modes:   []config.AuthorizationMode{ask},
+			Webhook: config.AuthorizationWebhookOptions{ConfigFile: kubeconfig, Version: "v1"},
+		},
+	)
+	if err == nil || !strings.Contains(err.Error(), "Options.AuthorizationWebhook.ConfigFile "+kubeconfig) ||
+		strings.Contains(err.Error(), "\n") {
 		t.Errorf("a kubeconfig without a server: %v", err)
 	}
 }
@@ -226,17 +270,26 @@ func TestRefusedCallersAreToldWhichModeSaysWhatButNotOfTheChain(t *testing.T) {
 		want string
 	}{
 		{nil, "rbac: RBAC: no role\nalwaysdeny: Everything is forbidden."},
-		{[]union.NamedAuthorizer{{AuthorizerName: "server", Authorizer: no("not mine")}}, "server: not mine\nrbac: RBAC: no role\nalwaysdeny: Everything is forbidden."},
+		{[]union.NamedAuthorizer{{AuthorizerName: "server", Authorizer: no("not mine")}}, "server: not mine\nrbac: RBAC: no " +
+			"role\nalwaysdeny: Everything is forbidden."},
 		{[]union.NamedAuthorizer{{AuthorizerName: "server", Authorizer: no("")}}, "rbac: RBAC: no role\nalwaysdeny: Everything is forbidden."},
 	} {
 		all, _, err := NewAuthorizer(append(test.own, union.NamedAuthorizer{AuthorizerName: "modes", Authorizer: modes})...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if decision, reason, err := all.Authorize(t.Context(), request("jane", "list")); decision != authorizer.DecisionNoOpinion || reason != test.want || err != nil {
+		if decision, reason, err := all.Authorize(
+			t.Context(),
+			request("jane", "list"),
+		); decision != authorizer.DecisionNoOpinion || reason != test.want ||
+			err != nil {
 			t.Errorf("%v, %q instead of %q, %v", decision, reason, test.want, err)
 		}
-		if decision, _, err := all.Authorize(t.Context(), authorizer.AttributesRecord{User: &user.DefaultInfo{Groups: []string{user.SystemPrivilegedGroup}}}); decision != authorizer.DecisionAllow || err != nil {
+		if decision, _, err := all.Authorize(
+			t.Context(),
+			authorizer.AttributesRecord{User: &user.DefaultInfo{Groups: []string{user.SystemPrivilegedGroup}}},
+		); decision != authorizer.DecisionAllow ||
+			err != nil {
 			t.Errorf("an administrator: %v, %v", decision, err)
 		}
 	}

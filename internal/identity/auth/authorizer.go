@@ -78,6 +78,10 @@ func authorizeOpenPaths(_ context.Context, a authorizer.Attributes) (authorizer.
 // unknownRules are those of an authorizer that has only answers.
 type unknownRules struct{}
 
-func (unknownRules) RulesFor(context.Context, user.Info, string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+func (unknownRules) RulesFor(
+	context.Context,
+	user.Info,
+	string,
+) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	return nil, nil, true, errors.New("the server's own authorizer does not list what it allows")
 }

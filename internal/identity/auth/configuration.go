@@ -231,7 +231,11 @@ func parseAuthentication(data []byte, disallowed []string) (*apiserver.Authentic
 	}
 	for i, entry := range parsed.JWT {
 		if entry.Issuer.EgressSelectorType != "" {
-			return nil, configfile.Mistake(data, fmt.Sprintf("jwt[%d].issuer.egressSelectorType", i), errors.New("this server has no egress selectors"))
+			return nil, configfile.Mistake(
+				data,
+				fmt.Sprintf("jwt[%d].issuer.egressSelectorType", i),
+				errors.New("this server has no egress selectors"),
+			)
 		}
 	}
 	return parsed, nil

@@ -104,9 +104,13 @@ func becomes(t *testing.T, c authenticator.Token, token, name string) user.Info 
 func TestTokensOfSeveralIssuersAreKnownByTheirClaims(t *testing.T) {
 	t.Parallel()
 	one, other, stranger := authtest.NewIssuer(t), authtest.NewIssuer(t), authtest.NewIssuer(t)
-	c := newConfigurationFile(t, authenticationHead+"jwt:\n"+entry(one, "one:")+entry(other, "other:")).open(t.Context(), ConfigurationOptions{})
+	c := newConfigurationFile(
+		t,
+		authenticationHead+"jwt:\n"+entry(one, "one:")+entry(other, "other:"),
+	).open(t.Context(), ConfigurationOptions{})
 	info := becomes(t, c, one.Token(map[string]any{"sub": "jane", "teams": []string{"dev", "ops"}, "tenant": "acme"}), "one:jane")
-	if info.GetUID() != "jane" || !slices.Equal(info.GetGroups(), []string{"dev", "ops"}) || !slices.Equal(info.GetExtra()["example.com/tenant"], []string{"acme"}) {
+	if info.GetUID() != "jane" || !slices.Equal(info.GetGroups(), []string{"dev", "ops"}) ||
+		!slices.Equal(info.GetExtra()["example.com/tenant"], []string{"acme"}) {
 		t.Errorf("got %+v", info)
 	}
 	becomes(t, c, other.Token(map[string]any{"sub": "jane"}), "other:jane")
@@ -134,7 +138,11 @@ func TestTokensOfSeveralIssuersAreKnownByTheirClaims(t *testing.T) {
 
 	unprefixed := newConfigurationFile(t, authenticationHead+"jwt:\n"+entry(one, "")).open(t.Context(), ConfigurationOptions{})
 	becomes(t, unprefixed, one.Token(map[string]any{"sub": "joe"}), "joe")
-	if response, ok, err := unprefixed.AuthenticateToken(t.Context(), one.Token(map[string]any{"sub": "system:admin"})); ok || err == nil || !strings.Contains(err.Error(), "a name of the system") {
+	if response, ok, err := unprefixed.AuthenticateToken(
+		t.Context(),
+		one.Token(map[string]any{"sub": "system:admin"}),
+	); ok || err == nil ||
+		!strings.Contains(err.Error(), "a name of the system") {
 		t.Errorf("refused by a rule about users: %v, %v", response, err)
 	}
 }
@@ -142,7 +150,10 @@ func TestTokensOfSeveralIssuersAreKnownByTheirClaims(t *testing.T) {
 func TestTokensOfIssuersAreForTheAudiencesOfTheServer(t *testing.T) {
 	t.Parallel()
 	i := authtest.NewIssuer(t)
-	c := newConfigurationFile(t, authenticationHead+"jwt:\n"+entry(i, "")).open(t.Context(), ConfigurationOptions{Audiences: authenticator.Audiences{"here"}})
+	c := newConfigurationFile(
+		t,
+		authenticationHead+"jwt:\n"+entry(i, ""),
+	).open(t.Context(), ConfigurationOptions{Audiences: authenticator.Audiences{"here"}})
 	token := i.Token(map[string]any{"sub": "jane"})
 	becomes(t, c, token, "jane")
 	for audience, want := range map[string]bool{"here": true, "there": false} {
@@ -159,16 +170,26 @@ func TestAWrongAuthenticationConfigurationIsRefusedWithLineAndField(t *testing.T
 	for _, test := range []struct{ name, text, want string }{
 		{"no YAML", authenticationHead + "jwt: [\n", "line "},
 		{"a misspelled field", authenticationHead + "jwt:\n- issuer:\n    uri: a\n", `line 5: unknown field "jwt[0].issuer.uri"`},
-		{"plain HTTP", authenticationHead + "jwt:\n- issuer:\n    url: http://a\n    audiences: [b]\n  claimMappings:\n    username: {claim: sub, prefix: ''}\n", `line 5: jwt[0].issuer.url: Invalid value: "http://a": URL scheme must be https`},
-		{"no audience", authenticationHead + "jwt:\n- issuer:\n    url: https://a\n  claimMappings:\n    username: {claim: sub, prefix: ''}\n", "line 4: jwt[0].issuer.audiences: Required value"},
-		{"no user", authenticationHead + "jwt:\n- issuer:\n    url: https://a\n    audiences: [b]\n", "line 4: jwt[0].claimMappings.username: Required value"},
-		{"a wrong expression", authenticationHead + "jwt:\n" + strings.Replace(entry(i, ""), "claims.teams :", "claims.teams ::", 1), "jwt[0].claimMappings.groups.expression: Invalid value"},
-		{"an expression of another type", authenticationHead + "jwt:\n" + strings.Replace(entry(i, ""), `'!user.username.startsWith("system:")'`, "user.username", 1), "jwt[0].userValidationRules[0].expression"},
+		{"plain HTTP", authenticationHead + "jwt:\n- issuer:\n    url: http://a\n    audiences: [b]\n  claimMappings:\n    username: {claim: " +
+			"sub, prefix: ''}\n", `line 5: jwt[0].issuer.url: Invalid value: "http://a": URL scheme must be https`},
+		{"no audience", authenticationHead +
+			"jwt:\n- issuer:\n    url: https://a\n  claimMappings:\n    username: {claim: sub, prefix: ''}\n",
+			"line 4: jwt[0].issuer.audiences: Required value"},
+		{"no user", authenticationHead + "jwt:\n- issuer:\n    url: https://a\n    audiences: [b]\n",
+			"line 4: jwt[0].claimMappings.username: Required value"},
+		{"a wrong expression", authenticationHead + "jwt:\n" + strings.Replace(entry(i, ""), "claims.teams :", "claims.teams ::", 1),
+			"jwt[0].claimMappings.groups.expression: Invalid value"},
+		{"an expression of another type", authenticationHead + "jwt:\n" +
+			strings.Replace(entry(i, ""), `'!user.username.startsWith("system:")'`, "user.username", 1), "jwt[0].userValidationRules[0].expression"},
 		{"an issuer twice", authenticationHead + "jwt:\n" + entry(i, "a") + entry(i, "b"), "jwt[1].issuer.url: Duplicate value"},
-		{"an issuer of the server's own", authenticationHead + "jwt:\n- issuer:\n    url: https://own\n    audiences: [b]\n  claimMappings:\n    username: {claim: sub, prefix: ''}\n", "line 5: jwt[0].issuer.url: Invalid value"},
-		{"no authority", authenticationHead + "jwt:\n- issuer:\n    url: https://a\n    audiences: [b]\n    certificateAuthority: none\n  claimMappings:\n    username: {claim: sub, prefix: ''}\n", "line 7: jwt[0].issuer.certificateAuthority"},
-		{"an egress selector", authenticationHead + "jwt:\n- issuer:\n    url: https://a\n    audiences: [b]\n    egressSelectorType: cluster\n  claimMappings:\n    username: {claim: sub, prefix: ''}\n", "line 7: jwt[0].issuer.egressSelectorType"},
-		{"conditions of what is off", authenticationHead + "anonymous:\n  enabled: false\n  conditions:\n  - path: /livez\n", "line 5: anonymous.conditions: Invalid value"},
+		{"an issuer of the server's own", authenticationHead + "jwt:\n- issuer:\n    url: https://own\n    audiences: [b]\n  " +
+			"claimMappings:\n    username: {claim: sub, prefix: ''}\n", "line 5: jwt[0].issuer.url: Invalid value"},
+		{"no authority", authenticationHead + "jwt:\n- issuer:\n    url: https://a\n    audiences: [b]\n    certificateAuthority: none\n  " +
+			"claimMappings:\n    username: {claim: sub, prefix: ''}\n", "line 7: jwt[0].issuer.certificateAuthority"},
+		{"an egress selector", authenticationHead + "jwt:\n- issuer:\n    url: https://a\n    audiences: [b]\n    egressSelectorType: " +
+			"cluster\n  claimMappings:\n    username: {claim: sub, prefix: ''}\n", "line 7: jwt[0].issuer.egressSelectorType"},
+		{"conditions of what is off", authenticationHead + "anonymous:\n  enabled: false\n  conditions:\n  - path: /livez\n",
+			"line 5: anonymous.conditions: Invalid value"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -187,7 +208,11 @@ func TestAWrongAuthenticationConfigurationIsRefusedWithLineAndField(t *testing.T
 			}
 		})
 	}
-	if _, err := OpenConfiguration(t.Context(), ConfigurationOptions{File: "/missing/file"}); err == nil || !strings.Contains(err.Error(), "/missing/file: no such file") {
+	if _, err := OpenConfiguration(
+		t.Context(),
+		ConfigurationOptions{File: "/missing/file"},
+	); err == nil ||
+		!strings.Contains(err.Error(), "/missing/file: no such file") {
 		t.Errorf("a missing file: %v", err)
 	}
 }

@@ -32,7 +32,8 @@ const (
 var errWebhookAway = errors.New("the webhook for tokens does not answer")
 
 // OpenTokenWebhook returns what asks a webhook whose a token is. The options are complete. It
-// remembers answers, of tokens that are refused too, but for tokens that are verified once more. Without an answer, tokens are refused after
+// remembers answers, of tokens that are refused too, but for tokens that are verified once more. Without an answer, tokens are
+// refused after
 // webhookTimeout.
 func OpenTokenWebhook(o config.TokenWebhookOptions, audiences authenticator.Audiences) (authenticator.Token, error) {
 	client, err := webhook.LoadKubeconfig(o.ConfigFile, nil)

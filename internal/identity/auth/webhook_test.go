@@ -25,7 +25,11 @@ func people(spec map[string]any) map[string]any {
 	if !ok {
 		return map[string]any{"authenticated": false, "error": "no such token"}
 	}
-	return map[string]any{"authenticated": true, "audiences": spec["audiences"], "user": map[string]any{"username": name, "uid": "7", "groups": []string{"staff"}, "extra": map[string]any{"a": []string{"b"}}}}
+	return map[string]any{
+		"authenticated": true,
+		"audiences":     spec["audiences"],
+		"user":          map[string]any{"username": name, "uid": "7", "groups": []string{"staff"}, "extra": map[string]any{"a": []string{"b"}}},
+	}
 }
 
 func TestAWebhookTellsWhoseATokenIs(t *testing.T) {
@@ -38,7 +42,8 @@ func TestAWebhookTellsWhoseATokenIs(t *testing.T) {
 		}
 		for range 3 {
 			response, ok, err := tokens.AuthenticateToken(t.Context(), "token-of-jane")
-			if err != nil || !ok || response.User.GetName() != "jane" || response.User.GetUID() != "7" || response.User.GetGroups()[0] != "staff" || response.User.GetExtra()["a"][0] != "b" {
+			if err != nil || !ok || response.User.GetName() != "jane" || response.User.GetUID() != "7" || response.User.GetGroups()[0] != "staff" ||
+				response.User.GetExtra()["a"][0] != "b" {
 				t.Errorf("%s: %v, %t, %v", version, response, ok, err)
 			}
 			if response, ok, _ := tokens.AuthenticateToken(t.Context(), "wrong"); ok {
@@ -46,7 +51,11 @@ func TestAWebhookTellsWhoseATokenIs(t *testing.T) {
 			}
 		}
 		ctx := authenticator.WithAudiences(t.Context(), authenticator.Audiences{"here"})
-		if response, ok, err := tokens.AuthenticateToken(ctx, "token-of-jane"); err != nil || !ok || len(response.Audiences) != 1 || response.Audiences[0] != "here" {
+		if response, ok, err := tokens.AuthenticateToken(
+			ctx,
+			"token-of-jane",
+		); err != nil || !ok || len(response.Audiences) != 1 ||
+			response.Audiences[0] != "here" {
 			t.Errorf("%s, for an audience: %v, %t, %v", version, response, ok, err)
 		}
 		if n := hook.Asked.Load(); n > 5 { // jane once for each audience; errors are not remembered

@@ -314,7 +314,8 @@ func (c *Certs) renew() (renewed bool, err error) {
 			return false, err
 		}
 	}
-	renewed = c.authority != nil && (c.authority != authority || c.admin != admin || c.server != server || c.proxyAuthority != proxyAuthority || c.proxy != proxy)
+	renewed = c.authority != nil &&
+		(c.authority != authority || c.admin != admin || c.server != server || c.proxyAuthority != proxyAuthority || c.proxy != proxy)
 	c.authority, c.admin, c.server, c.proxyAuthority, c.proxy = authority, admin, server, proxyAuthority, proxy
 	return renewed, nil
 }

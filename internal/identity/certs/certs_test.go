@@ -328,12 +328,32 @@ func TestUnusableOptions(t *testing.T) {
 		{"client authorities missing", Options{ClientCAFile: missing}, missing},
 		{"client authorities garbage", Options{ClientCAFile: file}, file},
 		{"front proxy missing", front(FrontProxyFiles{CertFile: missing, KeyFile: missing, CAFile: proxyCA}), missing},
-		{"front proxy's key of another certificate", front(FrontProxyFiles{CertFile: proxy + ".crt", KeyFile: good + "/admin.key", CAFile: proxyCA}), good + "/admin.key"},
+		{
+			"front proxy's key of another certificate",
+			front(FrontProxyFiles{CertFile: proxy + ".crt", KeyFile: good + "/admin.key", CAFile: proxyCA}),
+			good + "/admin.key",
+		},
 		{"front proxy's authority missing", front(FrontProxyFiles{CertFile: proxy + ".crt", KeyFile: proxy + ".key", CAFile: missing}), missing},
-		{"front proxy's authority garbage", front(FrontProxyFiles{CertFile: proxy + ".crt", KeyFile: proxy + ".key", CAFile: file}), "want certificates in PEM"},
-		{"front proxy of another authority", front(FrontProxyFiles{CertFile: proxy + ".crt", KeyFile: proxy + ".key", CAFile: good + "/ca.crt"}), "that an authority in Options.RequestHeader.ClientCAFile " + good + "/ca.crt has issued"},
-		{"front proxy that is a server", front(FrontProxyFiles{CertFile: good + "/server.crt", KeyFile: good + "/server.key", CAFile: good + "/ca.crt"}), "give a client certificate"},
-		{"front proxy of another name", front(FrontProxyFiles{CertFile: proxy + ".crt", KeyFile: proxy + ".key", CAFile: proxyCA, Names: []string{"a", "b"}}), `is of "front-proxy-client", which servers behind would refuse: give one of a, b, or add`},
+		{
+			"front proxy's authority garbage",
+			front(FrontProxyFiles{CertFile: proxy + ".crt", KeyFile: proxy + ".key", CAFile: file}),
+			"want certificates in PEM",
+		},
+		{
+			"front proxy of another authority",
+			front(FrontProxyFiles{CertFile: proxy + ".crt", KeyFile: proxy + ".key", CAFile: good + "/ca.crt"}),
+			"that an authority in Options.RequestHeader.ClientCAFile " + good + "/ca.crt has issued",
+		},
+		{
+			"front proxy that is a server",
+			front(FrontProxyFiles{CertFile: good + "/server.crt", KeyFile: good + "/server.key", CAFile: good + "/ca.crt"}),
+			"give a client certificate",
+		},
+		{
+			"front proxy of another name",
+			front(FrontProxyFiles{CertFile: proxy + ".crt", KeyFile: proxy + ".key", CAFile: proxyCA, Names: []string{"a", "b"}}),
+			`is of "front-proxy-client", which servers behind would refuse: give one of a, b, or add`,
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -612,7 +632,8 @@ func TestTheFrontProxyOfTheUserIsReadAgain(t *testing.T) {
 	write(t, one+"/front-proxy-client.crt", client)
 	testwait.Until(t, "the new certificate", func() bool {
 		now, _ := c.FrontProxy().Client()
-		return string(now) == string(client) && strings.TrimSpace(string(c.FrontProxy().CA())) == strings.TrimSpace(string(second.FrontProxy().CA()))
+		return string(now) == string(client) &&
+			strings.TrimSpace(string(c.FrontProxy().CA())) == strings.TrimSpace(string(second.FrontProxy().CA()))
 	})
 	<-woken
 }
@@ -630,7 +651,8 @@ func TestKubeconfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config.CurrentContext != "wardle" || config.Contexts["wardle"].Cluster != "wardle" || config.Contexts["wardle"].AuthInfo != "wardle-admin" {
+	if config.CurrentContext != "wardle" || config.Contexts["wardle"].Cluster != "wardle" ||
+		config.Contexts["wardle"].AuthInfo != "wardle-admin" {
 		t.Errorf("context: %+v", config)
 	}
 	block, _ := pem.Decode(config.AuthInfos["wardle-admin"].ClientCertificateData)

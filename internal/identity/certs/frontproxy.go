@@ -117,9 +117,15 @@ func (c *Certs) checkFrontProxy(ctx context.Context, files *FrontProxyFiles, loa
 	name := loaded.cert.Subject.CommonName
 	switch {
 	case name == "":
-		return fmt.Errorf("%s %s has no common name, by which servers behind know this one: issue it for one, such as %s", field, files.CertFile, ProxyUser)
+		return fmt.Errorf(
+			"%s %s has no common name, by which servers behind know this one: issue it for one, such as %s",
+			field,
+			files.CertFile,
+			ProxyUser,
+		)
 	case len(files.Names) > 0 && !slices.Contains(files.Names, name):
-		return fmt.Errorf("%s %s is of %q, which servers behind would refuse: give one of %s, or add the name to Options.RequestHeader.AllowedNames", field, files.CertFile, name, strings.Join(files.Names, ", "))
+		return fmt.Errorf("%s %s is of %q, which servers behind would refuse: give one of %s, or add the name to "+
+			"Options.RequestHeader.AllowedNames", field, files.CertFile, name, strings.Join(files.Names, ", "))
 	}
 	authorities, err := cert.ParseCertsPEM(bundle)
 	if err != nil {
@@ -148,7 +154,8 @@ func (c *Certs) checkFrontProxy(ctx context.Context, files *FrontProxyFiles, loa
 	if _, err := loaded.cert.Verify(x509.VerifyOptions{
 		Roots: roots, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}); err != nil {
-		return fmt.Errorf("%s %s would be refused by servers behind (%w): give a client certificate that an authority in Options.RequestHeader.ClientCAFile %s has issued", field, files.CertFile, err, files.CAFile)
+		return fmt.Errorf("%s %s would be refused by servers behind (%w): give a client certificate that an authority in "+
+			"Options.RequestHeader.ClientCAFile %s has issued", field, files.CertFile, err, files.CAFile)
 	}
 	return nil
 }

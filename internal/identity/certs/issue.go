@@ -317,7 +317,12 @@ func NewAuthority(now time.Time, name string, life time.Duration) (certPEM, keyP
 
 // NewServing makes a serving certificate for DNS names, signed by an authority. It does
 // not outlive that. Without one, the certificate signs itself.
-func NewServing(now time.Time, names []string, life time.Duration, authorityCert, authorityKey []byte) (certPEM, keyPEM []byte, err error) {
+func NewServing(
+	now time.Time,
+	names []string,
+	life time.Duration,
+	authorityCert, authorityKey []byte,
+) (certPEM, keyPEM []byte, err error) {
 	tmpl := serverTemplate(hosts{names: names})
 	tmpl.life, tmpl.Subject = life, pkix.Name{CommonName: names[0]}
 	if authorityCert == nil {

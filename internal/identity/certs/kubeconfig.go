@@ -195,7 +195,8 @@ func ServerOf(path, name, address string) (*clientcmdapi.Cluster, error) {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	case address == "":
-		return nil, refuse("where %s is reached is not known, for there is no kubeconfig of it at %q: start it once with this data directory, or give its URL as NewUser.Server", name, path)
+		return nil, refuse("where %s is reached is not known, for there is no kubeconfig of it at %q: start it once with this data "+
+			"directory, or give its URL as NewUser.Server", name, path)
 	}
 	if address != "" {
 		cluster.Server = address

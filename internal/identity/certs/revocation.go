@@ -96,7 +96,10 @@ func (l *revocationList) add(now time.Time, authority *pair, serials []*big.Int)
 		tmpl.RevokedCertificateEntries = slices.Clone(l.RevokedCertificateEntries)
 	}
 	for _, serial := range serials {
-		tmpl.RevokedCertificateEntries = append(tmpl.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: serial, RevocationTime: now})
+		tmpl.RevokedCertificateEntries = append(
+			tmpl.RevokedCertificateEntries,
+			x509.RevocationListEntry{SerialNumber: serial, RevocationTime: now},
+		)
 	}
 	der, err := x509.CreateRevocationList(rand.Reader, &tmpl, authority.cert, authority.key)
 	if err != nil {
@@ -238,9 +241,13 @@ func (c *Certs) loadRevocations() error {
 	case list == nil && old == nil:
 		return nil
 	case list == nil:
-		return fmt.Errorf("revocation list %s is gone: restore it, or start the server again to accept what it revoked", dir.path(revocationFile))
+		return fmt.Errorf(
+			"revocation list %s is gone: restore it, or start the server again to accept what it revoked",
+			dir.path(revocationFile),
+		)
 	case old != nil && list.Number.Cmp(old.Number) < 0:
-		return fmt.Errorf("revocation list %s: its number %s is lower than that in force, %s: restore the newest, or start the server again to use this one", dir.path(revocationFile), list.Number, old.Number)
+		return fmt.Errorf("revocation list %s: its number %s is lower than that in force, %s: restore the newest, or start the server again "+
+			"to use this one", dir.path(revocationFile), list.Number, old.Number)
 	}
 	c.revocations.current.Store(list)
 	return nil
@@ -259,7 +266,8 @@ func (c *Certs) followRevocations(ctx context.Context) {
 			return err
 		}
 		if list := c.revocations.current.Load(); list != nil && (old == nil || !maps.Equal(old.at, list.at)) {
-			klog.FromContext(ctx).Info("Certificates were revoked", "file", dir.path(revocationFile), "number", list.Number, "revoked", len(list.at))
+			klog.FromContext(ctx).
+				Info("Certificates were revoked", "file", dir.path(revocationFile), "number", list.Number, "revoked", len(list.at))
 		}
 		return nil
 	})

@@ -86,7 +86,8 @@ func TestRevokedCertificatesAreListedAndStaySo(t *testing.T) {
 	if err != nil {
 		t.Skip("openssl is not installed")
 	}
-	out, err := exec.Command(openssl, "crl", "-in", filepath.Join(dir, "ca.crl"), "-CAfile", filepath.Join(dir, "ca.crt"), "-noout", "-text").CombinedOutput()
+	out, err := exec.Command(openssl, "crl", "-in", filepath.Join(dir, "ca.crl"), "-CAfile", filepath.Join(dir, "ca.crt"), "-noout", "-text").
+		CombinedOutput()
 	for _, want := range []string{"verify OK", strings.ToUpper(first.Serial()), strings.ToUpper(second.Serial()), "X509v3 CRL Number"} {
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("openssl: %v, without %q\n%s", err, want, out)
@@ -171,7 +172,11 @@ func TestARevocationListThatIsBrokenIsRefusedAtStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := parseRevocations(pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: der}), authority.cert); err == nil || !strings.Contains(err.Error(), "critical extension 2.5.29.27") {
+	if _, err := parseRevocations(
+		pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: der}),
+		authority.cert,
+	); err == nil ||
+		!strings.Contains(err.Error(), "critical extension 2.5.29.27") {
 		t.Errorf("a list of differences: %v", err)
 	}
 	for name, test := range map[string]struct {

@@ -46,13 +46,19 @@ func (p *pair) token(now time.Time, life time.Duration) (token string, expires t
 		expires = end
 	}
 	if !now.Before(expires) {
-		return "", time.Time{}, refuse("the certificate of %s has expired at %s", p.cert.Subject.CommonName, p.cert.NotAfter.Format(time.RFC3339))
+		return "", time.Time{}, refuse(
+			"the certificate of %s has expired at %s",
+			p.cert.Subject.CommonName,
+			p.cert.NotAfter.Format(time.RFC3339),
+		)
 	}
 	signer, err := jws.NewSigner(p.key)
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	payload, err := json.Marshal(tokenClaims{tokenIssuer, p.cert.Subject.CommonName, uuid.NewString(), now.Unix(), now.Unix(), expires.Unix()})
+	payload, err := json.Marshal(
+		tokenClaims{tokenIssuer, p.cert.Subject.CommonName, uuid.NewString(), now.Unix(), now.Unix(), expires.Unix()},
+	)
 	if err != nil {
 		return "", time.Time{}, fmt.Errorf("encode claims: %w", err)
 	}
@@ -115,7 +121,9 @@ func (c *Certs) verifyToken(token string) (*x509.Certificate, time.Time, error) 
 	roots := x509.NewCertPool()
 	roots.AddCert(authority)
 	now, user := c.clock.Now(), cert.Subject.CommonName
-	if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+	if _, err := cert.Verify(
+		x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}},
+	); err != nil {
 		return nil, time.Time{}, fmt.Errorf("the token's certificate of %q: %w", user, err)
 	}
 	if c.Revoked(cert) {

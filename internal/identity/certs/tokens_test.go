@@ -47,10 +47,15 @@ func TestATokenIsItsUsersUntilItExpires(t *testing.T) {
 			t.Fatalf("%s, %v", expires, err)
 		}
 		response, ok, err := tokens.AuthenticateToken(t.Context(), token)
-		if err != nil || !ok || response.User.GetName() != c.Name() || !slices.Equal(response.User.GetGroups(), c.cert.Subject.Organization) || !slices.Equal(response.Audiences, authenticator.Audiences{"https://shop"}) {
+		if err != nil || !ok || response.User.GetName() != c.Name() || !slices.Equal(response.User.GetGroups(), c.cert.Subject.Organization) ||
+			!slices.Equal(response.Audiences, authenticator.Audiences{"https://shop"}) {
 			t.Errorf("%+v, %v, %v", response, ok, err)
 		}
-		if _, ok, err := tokens.AuthenticateToken(authenticator.WithAudiences(t.Context(), authenticator.Audiences{"vault"}), token); ok || err == nil || !strings.Contains(err.Error(), "is for this server") {
+		if _, ok, err := tokens.AuthenticateToken(
+			authenticator.WithAudiences(t.Context(), authenticator.Audiences{"vault"}),
+			token,
+		); ok || err == nil ||
+			!strings.Contains(err.Error(), "is for this server") {
 			t.Errorf("for others: %v, %v", ok, err)
 		}
 		clock.Step(time.Hour - time.Second)
@@ -77,7 +82,11 @@ func TestATokenEndsWithItsCertificate(t *testing.T) {
 	if _, expires, err := alice.Token(start, 10*time.Hour); err != nil || !expires.Equal(start.Add(time.Hour)) {
 		t.Errorf("it outlives the certificate: %s, %v", expires, err)
 	}
-	if _, _, err := alice.Token(start.Add(time.Hour), time.Hour); !errors.As(err, new(Refusal)) || !strings.Contains(err.Error(), "the certificate of alice has expired at") {
+	if _, _, err := alice.Token(
+		start.Add(time.Hour),
+		time.Hour,
+	); !errors.As(err, new(Refusal)) ||
+		!strings.Contains(err.Error(), "the certificate of alice has expired at") {
 		t.Error(err)
 	}
 	token := tokenOf(t, alice, start, time.Hour)
@@ -87,7 +96,9 @@ func TestATokenEndsWithItsCertificate(t *testing.T) {
 	if err := server.loadRevocations(); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok, err := server.Tokens(nil).AuthenticateToken(t.Context(), token); ok || err == nil || !strings.Contains(err.Error(), `of "alice" is revoked`) {
+	if _, ok, err := server.Tokens(nil).
+		AuthenticateToken(t.Context(), token); ok || err == nil ||
+		!strings.Contains(err.Error(), `of "alice" is revoked`) {
 		t.Errorf("revoked: %v, %v", ok, err)
 	}
 }
@@ -191,11 +202,19 @@ func TestCredentialsThatCannotSignTokens(t *testing.T) {
 	t.Parallel()
 	dir, other, start := t.TempDir(), t.TempDir(), now()
 	openAt(t, other, start)
-	if _, err := OpenUsers(dir, nil).Administrator(); !errors.As(err, new(Refusal)) || !strings.Contains(err.Error(), "there is no authority in") {
+	if _, err := OpenUsers(
+		dir,
+		nil,
+	).Administrator(); !errors.As(err, new(Refusal)) ||
+		!strings.Contains(err.Error(), "there is no authority in") {
 		t.Error(err)
 	}
 	create(t, usersAt(dir, start), NewUser{Name: "alice"}) // makes an authority, and no administrator
-	if _, err := OpenUsers(dir, nil).Administrator(); !errors.As(err, new(Refusal)) || !strings.Contains(err.Error(), "start the server once") {
+	if _, err := OpenUsers(
+		dir,
+		nil,
+	).Administrator(); !errors.As(err, new(Refusal)) ||
+		!strings.Contains(err.Error(), "start the server once") {
 		t.Error(err)
 	}
 	foreign := create(t, usersAt(other, start), NewUser{Name: "bob"})

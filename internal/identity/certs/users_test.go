@@ -58,7 +58,8 @@ func TestAUserIsIssuedACertificateThatTheServerKnows(t *testing.T) {
 			if _, err := issued.cert.Verify(options); err != nil {
 				t.Fatal(err)
 			}
-			if got := issued.cert.Subject; got.CommonName != "alice" || !slices.Equal(slices.Sorted(slices.Values(got.Organization)), []string{"on-call", "staff"}) {
+			if got := issued.cert.Subject; got.CommonName != "alice" ||
+				!slices.Equal(slices.Sorted(slices.Values(got.Organization)), []string{"on-call", "staff"}) {
 				t.Errorf("the certificate is of %s", got)
 			}
 			if want := now.Add(leafLife); !issued.Expires().Equal(want) {
@@ -88,7 +89,11 @@ func TestAUserIsIssuedACertificateThatTheServerKnows(t *testing.T) {
 func TestUsersAreListed(t *testing.T) {
 	dir, start := t.TempDir(), now()
 	openAt(t, dir, start)
-	short := create(t, usersAt(dir, start.Add(time.Hour)), NewUser{Name: "bob", Groups: []string{"long-term-guests", "bobs"}, Lifetime: time.Hour})
+	short := create(
+		t,
+		usersAt(dir, start.Add(time.Hour)),
+		NewUser{Name: "bob", Groups: []string{"long-term-guests", "bobs"}, Lifetime: time.Hour},
+	)
 	first := create(t, usersAt(dir, start), NewUser{Name: "alice"})
 	second := create(t, usersAt(dir, start.Add(time.Minute)), NewUser{Name: "alice"})
 	got := list(t, usersAt(dir, start.Add(3*time.Hour)))
@@ -97,9 +102,23 @@ func TestUsersAreListed(t *testing.T) {
 	}
 	want := []Certificate{
 		{Name: "alice", Groups: []string{}, Serial: first.Serial(), Issued: start, Expires: start.Add(leafLife), State: Valid},
-		{Name: "alice", Groups: []string{}, Serial: second.Serial(), Issued: start.Add(time.Minute), Expires: start.Add(leafLife + time.Minute), State: Valid},
+		{
+			Name:    "alice",
+			Groups:  []string{},
+			Serial:  second.Serial(),
+			Issued:  start.Add(time.Minute),
+			Expires: start.Add(leafLife + time.Minute),
+			State:   Valid,
+		},
 		{Name: AdminUser, Groups: []string{AdminGroup}, Serial: got[2].Serial, Issued: start, Expires: start.Add(leafLife), State: Valid},
-		{Name: "bob", Groups: []string{"bobs", "long-term-guests"}, Serial: short.Serial(), Issued: start.Add(time.Hour), Expires: start.Add(2 * time.Hour), State: Expired},
+		{
+			Name:    "bob",
+			Groups:  []string{"bobs", "long-term-guests"},
+			Serial:  short.Serial(),
+			Issued:  start.Add(time.Hour),
+			Expires: start.Add(2 * time.Hour),
+			State:   Expired,
+		},
 	}
 	for i := range got {
 		got[i].cert = nil
@@ -297,7 +316,8 @@ func TestPKCS12(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !reflect.DeepEqual(key, issued.key) || !cert.Equal(issued.cert) || len(authorities) != 1 || !authorities[0].Equal(issued.authority.cert) {
+	if !reflect.DeepEqual(key, issued.key) || !cert.Equal(issued.cert) || len(authorities) != 1 ||
+		!authorities[0].Equal(issued.authority.cert) {
 		t.Errorf("it holds %v, %v", cert.Subject, authorities)
 	}
 	if _, _, _, err := pkcs12.DecodeChain(data, "password"); err == nil {

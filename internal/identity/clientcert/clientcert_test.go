@@ -42,7 +42,11 @@ type verified struct {
 func newVerified(authority *clustertest.Authority) *verified {
 	v := &verified{roots: pool(authority), clock: clocktesting.NewFakePassiveClock(time.Now())}
 	v.Verified = New(func() (x509.VerifyOptions, bool) {
-		return x509.VerifyOptions{Roots: v.roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, CurrentTime: v.clock.Now()}, v.roots != nil
+		return x509.VerifyOptions{
+			Roots:       v.roots,
+			KeyUsages:   []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+			CurrentTime: v.clock.Now(),
+		}, v.roots != nil
 	})
 	v.Verified.clock = v.clock
 	return v
@@ -168,7 +172,8 @@ func TestMemoryIsBounded(t *testing.T) {
 func TestTheOwnerIsWhoUpstreamSays(t *testing.T) {
 	authority := clustertest.NewAuthority(t, "ours", time.Now())
 	v := newVerified(authority)
-	for _, owner := range [][]string{{"jane"}, {"jane", "kitchen", "bar"}, {"jane", "system:authenticated"}, {"jane", "system:unauthenticated"}, {"system:anonymous"}, {""}} {
+	for _, owner := range [][]string{{"jane"}, {"jane", "kitchen", "bar"}, {"jane", "system:authenticated"},
+		{"jane", "system:unauthenticated"}, {"system:anonymous"}, {""}} {
 		r := request(t, authority.Issue(t, owner[0], owner[1:]...))
 		upstream := group.NewAuthenticatedGroupAdder(x509request.NewDynamic(v.options, x509request.CommonNameUserConversion))
 		want, known, err := upstream.AuthenticateRequest(r)

@@ -14,7 +14,10 @@ import (
 
 // RequestHeaders are the settings by which a proxy's word about callers is taken, with the
 // authorities of its certificate.
-func RequestHeaders(o config.RequestHeaderOptions, authorities dynamiccertificates.CAContentProvider) *authenticatorfactory.RequestHeaderConfig {
+func RequestHeaders(
+	o config.RequestHeaderOptions,
+	authorities dynamiccertificates.CAContentProvider,
+) *authenticatorfactory.RequestHeaderConfig {
 	or := func(given []string, usual string) headerrequest.StaticStringSlice {
 		if len(given) > 0 {
 			return given

@@ -52,7 +52,12 @@ func parse(t *testing.T, token string) *Token {
 func TestWhatIsSignedIsVerifiedByItsKeyAlone(t *testing.T) {
 	t.Parallel()
 	all := map[string]*Signer{
-		"RS256": rsaSigner(t), "ES256": ecdsaSigner(t, elliptic.P256()), "ES384": ecdsaSigner(t, elliptic.P384()), "ES512": ecdsaSigner(t, elliptic.P521()),
+		"RS256": rsaSigner(
+			t,
+		),
+		"ES256": ecdsaSigner(t, elliptic.P256()),
+		"ES384": ecdsaSigner(t, elliptic.P384()),
+		"ES512": ecdsaSigner(t, elliptic.P521()),
 	}
 	for algorithm, s := range all {
 		for range 20 { // coordinates that begin with zeros, too
@@ -61,7 +66,8 @@ func TestWhatIsSignedIsVerifiedByItsKeyAlone(t *testing.T) {
 				t.Fatal(err)
 			}
 			parsed := parse(t, token)
-			if parsed.Algorithm != algorithm || parsed.KeyID != s.ID || string(parsed.Payload) != `{"a":1}` || string(parsed.Chain[0]) != "certificate" {
+			if parsed.Algorithm != algorithm || parsed.KeyID != s.ID || string(parsed.Payload) != `{"a":1}` ||
+				string(parsed.Chain[0]) != "certificate" {
 				t.Errorf("%s: %+v", algorithm, parsed)
 			}
 			if err := s.Verify(parsed); err != nil {
@@ -100,7 +106,11 @@ func TestTheAlgorithmIsTheKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, algorithm := range []string{"none", "None", "", "HS256", "PS256", "ES384"} {
-			signed := base64url.EncodeToString(fmt.Appendf(nil, `{"alg":%q,"kid":%q}`, algorithm, s.ID)) + "." + base64url.EncodeToString([]byte(`{}`))
+			signed := base64url.EncodeToString(
+				fmt.Appendf(nil, `{"alg":%q,"kid":%q}`, algorithm, s.ID),
+			) + "." + base64url.EncodeToString(
+				[]byte(`{}`),
+			)
 			mac := hmac.New(sha256.New, der)
 			mac.Write([]byte(signed))
 			for _, signature := range [][]byte{nil, mac.Sum(nil), make([]byte, 64), make([]byte, 256)} {

@@ -137,7 +137,15 @@ func (l *Login) serveAuthorized(w http.ResponseWriter, r *http.Request) {
 	}
 	token := cookieOf(r, csrfName)
 	if token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(values.Get("csrf"))) != 1 {
-		l.show(w, http.StatusForbidden, shown{Title: l.options.Title, Message: "This page has not been open in this browser, or for too long: go back to the application.", Broken: true})
+		l.show(
+			w,
+			http.StatusForbidden,
+			shown{
+				Title:   l.options.Title,
+				Message: "This page has not been open in this browser, or for too long: go back to the application.",
+				Broken:  true,
+			},
+		)
 		return
 	}
 	name := values.Get("username")
@@ -174,7 +182,8 @@ func (l *Login) byCode(r *http.Request, values url.Values, client *Client) (*tok
 	if err != nil {
 		return nil, "", err
 	}
-	refused := bad(invalidGrant, "the code is wrong, has expired or was used before, or the verifier or the redirect_uri is not that of the request for it")
+	refused := bad(invalidGrant, "the code is wrong, has expired or was used before, or the verifier or the redirect_uri is not that of "+
+		"the request for it")
 	code, ok := parseTicket(text)
 	if !ok {
 		return nil, "", refused
@@ -217,11 +226,16 @@ type shown struct {
 
 type hidden struct{ Name, Value string }
 
-const style = `body{font:16px/1.5 system-ui,sans-serif;margin:0;display:grid;min-height:100vh;place-items:center;background:Canvas;color:CanvasText;color-scheme:light dark}main{width:20rem;max-width:90vw}label{display:block;margin-top:1rem}input,button{font:inherit;width:100%;box-sizing:border-box;padding:.5rem}button{margin-top:1.5rem}p[role=alert]{border-left:.25rem solid #c33;padding-left:.75rem}`
+const style = `body{font:16px/1.5 ` +
+	`system-ui,sans-serif;margin:0;display:grid;min-height:100vh;place-items:center;background:Canvas;color:CanvasText;color-scheme:light ` +
+	`dark}main{width:20rem;max-width:90vw}label{display:block;margin-top:1rem}input,` +
+	`button{font:inherit;width:100%;box-sizing:border-box;padding:.5rem}button{margin-top:1.5rem}p[role=alert]{border-left:.25rem solid ` +
+	`#c33;padding-left:.75rem}`
 
 const markup = `<!doctype html>
 <html lang="en">
-<head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Sign in to {{.Title}}</title><style>` + style + `</style></head>
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Sign in to {{.Title}}</title><style>` + style +
+	`</style></head>
 <body><main>
 <h1>{{.Title}}</h1>
 {{if .Message}}<p role="alert">{{.Message}}</p>{{end}}
@@ -261,7 +275,9 @@ func (l *Login) show(w http.ResponseWriter, code int, f shown, targets ...string
 		}
 	}
 	sum := sha256.Sum256([]byte(style))
-	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'; form-action "+allowed+"; frame-ancestors 'none'; base-uri 'none'")
+	w.Header().
+		Set("Content-Security-Policy", "default-src 'none'; style-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'; form-action "+
+			allowed+"; frame-ancestors 'none'; base-uri 'none'")
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	var page strings.Builder
 	if err := l.page.Execute(&page, f); err != nil {

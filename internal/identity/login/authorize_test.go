@@ -46,7 +46,19 @@ func (f *fixture) authorize(password string, values url.Values) reply {
 	values.Set("csrf", html.UnescapeString(found[1]))
 	values.Set("username", "alice")
 	values.Set("password", password)
-	return f.send("POST", here+"/oauth/authorize", values.Encode(), "Content-Type", formType, "Cookie", cookie, "Origin", here, "Sec-Fetch-Site", "same-origin")
+	return f.send(
+		"POST",
+		here+"/oauth/authorize",
+		values.Encode(),
+		"Content-Type",
+		formType,
+		"Cookie",
+		cookie,
+		"Origin",
+		here,
+		"Sec-Fetch-Site",
+		"same-origin",
+	)
 }
 
 // code signs in and returns the code.
@@ -54,7 +66,8 @@ func (f *fixture) code() string {
 	f.t.Helper()
 	a := f.authorize("wonderland", request())
 	to, err := url.Parse(a.header.Get("Location"))
-	if err != nil || a.code != http.StatusSeeOther || !strings.HasPrefix(to.String(), appURI+"?") || to.Query().Get("state") != "the state" || to.Query().Get("iss") != here+"/oauth" {
+	if err != nil || a.code != http.StatusSeeOther || !strings.HasPrefix(to.String(), appURI+"?") || to.Query().Get("state") != "the state" ||
+		to.Query().Get("iss") != here+"/oauth" {
 		f.t.Fatalf("%d to %s: %s", a.code, to, a.raw)
 	}
 	return to.Query().Get("code")
@@ -62,7 +75,13 @@ func (f *fixture) code() string {
 
 func (f *fixture) exchange(code string, pairs ...string) reply {
 	f.t.Helper()
-	all := map[string]string{"grant_type": "authorization_code", "client_id": "app", "redirect_uri": appURI, "code_verifier": verifier, "code": code}
+	all := map[string]string{
+		"grant_type":    "authorization_code",
+		"client_id":     "app",
+		"redirect_uri":  appURI,
+		"code_verifier": verifier,
+		"code":          code,
+	}
 	for i := 0; i < len(pairs); i += 2 {
 		all[pairs[i]] = pairs[i+1]
 	}
@@ -154,7 +173,8 @@ func TestCodesAreBoundToTheirRequest(t *testing.T) {
 			t.Errorf("%s: %d %s", name, a.code, a.raw)
 		}
 	}
-	for name, pairs := range map[string][]string{"no verifier": {"code_verifier", ""}, "no code": {"code", ""}, "no client": {"client_id", ""}} {
+	for name, pairs := range map[string][]string{"no verifier": {"code_verifier", ""}, "no code": {"code", ""},
+		"no client": {"client_id", ""}} {
 		if a := f.exchange(code, pairs...); a.code != 400 || a.text("error") != invalidRequest {
 			t.Errorf("%s: %d %s", name, a.code, a.raw)
 		}
@@ -204,14 +224,27 @@ func TestMistakesInRequestsForCodes(t *testing.T) {
 	} {
 		a := f.send("GET", here+"/oauth/authorize?"+request(test.pairs...).Encode(), "")
 		to, err := url.Parse(a.header.Get("Location"))
-		if err != nil || a.code != http.StatusSeeOther || to.Query().Get("error") != test.kind || to.Query().Get("code") != "" || !strings.HasPrefix(to.String(), appURI) {
+		if err != nil || a.code != http.StatusSeeOther || to.Query().Get("error") != test.kind || to.Query().Get("code") != "" ||
+			!strings.HasPrefix(to.String(), appURI) {
 			t.Errorf("%s: %d to %s", name, a.code, to)
 		}
 	}
-	if a := f.send("GET", here+"/oauth/authorize?"+request().Encode()+"&state=again", ""); !strings.Contains(a.header.Get("Location"), "error=invalid_request") {
+	if a := f.send(
+		"GET",
+		here+"/oauth/authorize?"+request().Encode()+"&state=again",
+		"",
+	); !strings.Contains(
+		a.header.Get("Location"),
+		"error=invalid_request",
+	) {
 		t.Errorf("twice: %d %v", a.code, a.header)
 	}
-	if a := f.send("GET", here+"/oauth/authorize?"+request().Encode()+"&redirect_uri=https://evil.example.com", ""); a.code != 400 || a.header.Get("Location") != "" {
+	if a := f.send(
+		"GET",
+		here+"/oauth/authorize?"+request().Encode()+"&redirect_uri=https://evil.example.com",
+		"",
+	); a.code != 400 ||
+		a.header.Get("Location") != "" {
 		t.Errorf("another redirect URI as well: %d %v", a.code, a.header)
 	}
 }
@@ -222,19 +255,22 @@ func TestThePageRunsNothingAndIsInNoFrame(t *testing.T) {
 	const script = `"><script>alert(1)</script>`
 	a := f.send("GET", here+"/oauth/authorize?"+request("state", script).Encode(), "")
 	policy := a.header.Get("Content-Security-Policy")
-	for _, want := range []string{"default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self' http://127.0.0.1:7777;"} {
+	for _, want := range []string{"default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self' " +
+		"http://127.0.0.1:7777;"} {
 		if !strings.Contains(policy, want) {
 			t.Errorf("the policy %q lacks %s", policy, want)
 		}
 	}
-	if strings.Contains(policy, "unsafe") || strings.Contains(policy, "script-src") || a.header.Get("X-Frame-Options") != "DENY" || a.header.Get("Referrer-Policy") != "no-referrer" {
+	if strings.Contains(policy, "unsafe") || strings.Contains(policy, "script-src") || a.header.Get("X-Frame-Options") != "DENY" ||
+		a.header.Get("Referrer-Policy") != "no-referrer" {
 		t.Errorf("headers: %v", a.header)
 	}
 	if strings.Contains(a.raw, "<script") {
 		t.Errorf("the page: %s", a.raw)
 	}
 	wrong := f.authorize("wrong", request("state", script))
-	if wrong.code != 400 || strings.Contains(wrong.raw, "<script") || !strings.Contains(wrong.raw, `value="alice"`) || strings.Contains(wrong.raw, `value="wrong"`) {
+	if wrong.code != 400 || strings.Contains(wrong.raw, "<script") || !strings.Contains(wrong.raw, `value="alice"`) ||
+		strings.Contains(wrong.raw, `value="wrong"`) {
 		t.Errorf("a wrong password: %d %s", wrong.code, wrong.raw)
 	}
 }
@@ -269,7 +305,10 @@ func FuzzAuthorize(f *testing.F) {
 		of := *l
 		of.t = t
 		a := of.send("GET", here+"/oauth/authorize?"+query, "")
-		if to := a.header.Get("Location"); to != "" && !strings.HasPrefix(to, appURI+"?") && !strings.HasPrefix(to, "https://shop.example.com/back?") {
+		if to := a.header.Get(
+			"Location",
+		); to != "" && !strings.HasPrefix(to, appURI+"?") &&
+			!strings.HasPrefix(to, "https://shop.example.com/back?") {
 			t.Errorf("%q leads to %q", query, to)
 		}
 		if strings.Contains(a.raw, "<script") {

@@ -62,7 +62,12 @@ func refusalOf(r *http.Request, err error) refusal {
 		return refusal{code: http.StatusTooManyRequests, kind: unavailable, text: busy.Error(), after: busy.seconds()}
 	}
 	klog.FromContext(r.Context()).Error(err, "Signing in does not work")
-	return refusal{code: http.StatusServiceUnavailable, kind: unavailable, text: "sessions cannot be stored or read now: the server's log says why", after: 1}
+	return refusal{
+		code:  http.StatusServiceUnavailable,
+		kind:  unavailable,
+		text:  "sessions cannot be stored or read now: the server's log says why",
+		after: 1,
+	}
 }
 
 func refuse(w http.ResponseWriter, e refusal) {
@@ -104,7 +109,11 @@ func form(r *http.Request) (url.Values, error) {
 
 func body(r *http.Request) (url.Values, error) {
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/x-www-form-urlencoded" {
-		return nil, refusal{code: http.StatusUnsupportedMediaType, kind: invalidRequest, text: "the body has to be application/x-www-form-urlencoded"}
+		return nil, refusal{
+			code: http.StatusUnsupportedMediaType,
+			kind: invalidRequest,
+			text: "the body has to be application/x-www-form-urlencoded",
+		}
 	}
 	data, err := readBody(r)
 	if err != nil {
@@ -123,7 +132,11 @@ func readBody(r *http.Request) ([]byte, error) {
 	case err != nil:
 		return nil, bad(invalidRequest, "the body did not arrive")
 	case len(data) > maxBody:
-		return nil, refusal{code: http.StatusRequestEntityTooLarge, kind: invalidRequest, text: fmt.Sprintf("the body has more than %d bytes", maxBody)}
+		return nil, refusal{
+			code: http.StatusRequestEntityTooLarge,
+			kind: invalidRequest,
+			text: fmt.Sprintf("the body has more than %d bytes", maxBody),
+		}
 	}
 	return data, nil
 }
@@ -187,7 +200,12 @@ func (l *Login) client(r *http.Request, values url.Values) (*Client, error) {
 		return nil, err
 	}
 	if !right {
-		return nil, refusal{code: http.StatusUnauthorized, kind: invalidClient, text: "the client is not known, or its secret is wrong", basic: basic}
+		return nil, refusal{
+			code:  http.StatusUnauthorized,
+			kind:  invalidClient,
+			text:  "the client is not known, or its secret is wrong",
+			basic: basic,
+		}
 	}
 	return c, nil
 }

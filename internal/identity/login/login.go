@@ -92,7 +92,13 @@ func Open(options Options) (*Login, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Login{options: options, users: users, guard: newGuard(options.Clock), page: newPage(), documents: &documents{known: map[string]*document{}}}
+	l := &Login{
+		options:   options,
+		users:     users,
+		guard:     newGuard(options.Clock),
+		page:      newPage(),
+		documents: &documents{known: map[string]*document{}},
+	}
 	l.sessions = newSessions(options.Sessions, options.Clock)
 	return l, nil
 }

@@ -320,7 +320,8 @@ func TestClientsAreCallersThemselves(t *testing.T) {
 	f := newFixture(t)
 	for name, a := range map[string]reply{
 		"in the body": f.post("/oauth/token", "grant_type", "client_credentials", "client_id", "ci", "client_secret", "ci's secret"),
-		"basic":       f.send("POST", "/oauth/token", "grant_type=client_credentials", "Content-Type", formType, "Authorization", basic("ci", "ci's secret")),
+		"basic": f.send("POST", "/oauth/token", "grant_type=client_credentials", "Content-Type", formType, "Authorization",
+			basic("ci", "ci's secret")),
 	} {
 		if got := f.caller(a.text("access_token")); a.code != 200 || got != "client:ci [robots]" || a.text("refresh_token") != "" {
 			t.Errorf("%s: %d %s of %s", name, a.code, a.raw, got)
@@ -361,7 +362,19 @@ func TestRevocationEndsAllTokensOfASession(t *testing.T) {
 func TestBadRequestsForTokens(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	ofShop := f.post("/oauth/token", "grant_type", "password", "username", "alice", "password", "wonderland", "client_id", "shop", "client_secret", "shop's secret")
+	ofShop := f.post(
+		"/oauth/token",
+		"grant_type",
+		"password",
+		"username",
+		"alice",
+		"password",
+		"wonderland",
+		"client_id",
+		"shop",
+		"client_secret",
+		"shop's secret",
+	)
 	tooLarge := "grant_type=password&username=" + strings.Repeat("x", maxBody)
 	type headers = []string
 	for name, test := range map[string]struct {
@@ -370,31 +383,34 @@ func TestBadRequestsForTokens(t *testing.T) {
 		code    int
 		kind    string
 	}{
-		"nothing":                 {"", nil, 400, invalidRequest},
-		"no grant":                {"username=alice&password=wonderland", nil, 400, invalidRequest},
-		"unknown grant":           {"grant_type=magic", nil, 400, unsupportedGrant},
-		"a scope":                 {"grant_type=password&username=alice&password=wonderland&scope=all", nil, 400, invalidScope},
-		"no user":                 {"grant_type=password&password=wonderland", nil, 400, invalidRequest},
-		"no password":             {"grant_type=password&username=alice", nil, 400, invalidRequest},
-		"wrong password":          {"grant_type=password&username=alice&password=x", nil, 400, invalidGrant},
-		"a long password":         {"grant_type=password&username=alice&password=" + strings.Repeat("x", 1000), nil, 400, invalidGrant},
-		"unknown user":            {"grant_type=password&username=bob&password=wonderland", nil, 400, invalidGrant},
-		"a long name":             {"grant_type=password&username=" + strings.Repeat("x", 10000) + "&password=y", nil, 400, invalidGrant},
-		"disabled user":           {"grant_type=password&username=mallory&password=disabled+one", nil, 400, invalidGrant},
-		"twice":                   {"grant_type=password&username=alice&username=bob&password=x", nil, 400, invalidRequest},
-		"no form":                 {"%zz", nil, 400, invalidRequest},
-		"JSON":                    {`{"grant_type":"password"}`, headers{"Content-Type", "application/json"}, 415, invalidRequest},
-		"no type":                 {"grant_type=password", headers{"Content-Type", ""}, 415, invalidRequest},
-		"too large":               {tooLarge, nil, 413, invalidRequest},
-		"unknown client":          {"grant_type=client_credentials&client_id=x&client_secret=y", nil, 401, invalidClient},
-		"wrong secret":            {"grant_type=client_credentials&client_id=ci&client_secret=y", nil, 401, invalidClient},
-		"no secret":               {"grant_type=client_credentials&client_id=ci", nil, 401, invalidClient},
-		"no client":               {"grant_type=client_credentials", nil, 401, invalidClient},
-		"a bearer as client":      {"grant_type=client_credentials", headers{"Authorization", "Bearer x"}, 401, invalidClient},
-		"wrong basic":             {"grant_type=client_credentials", headers{"Authorization", basic("ci", "x")}, 401, invalidClient},
-		"basic and body":          {"grant_type=client_credentials&client_secret=x", headers{"Authorization", basic("ci", "x")}, 400, invalidRequest},
-		"basic of another":        {"grant_type=client_credentials&client_id=app", headers{"Authorization", basic("ci", "x")}, 400, invalidRequest},
-		"no encoding":             {"grant_type=client_credentials", headers{"Authorization", "Basic " + base64.StdEncoding.EncodeToString([]byte("%zz:x"))}, 400, invalidRequest},
+		"nothing":            {"", nil, 400, invalidRequest},
+		"no grant":           {"username=alice&password=wonderland", nil, 400, invalidRequest},
+		"unknown grant":      {"grant_type=magic", nil, 400, unsupportedGrant},
+		"a scope":            {"grant_type=password&username=alice&password=wonderland&scope=all", nil, 400, invalidScope},
+		"no user":            {"grant_type=password&password=wonderland", nil, 400, invalidRequest},
+		"no password":        {"grant_type=password&username=alice", nil, 400, invalidRequest},
+		"wrong password":     {"grant_type=password&username=alice&password=x", nil, 400, invalidGrant},
+		"a long password":    {"grant_type=password&username=alice&password=" + strings.Repeat("x", 1000), nil, 400, invalidGrant},
+		"unknown user":       {"grant_type=password&username=bob&password=wonderland", nil, 400, invalidGrant},
+		"a long name":        {"grant_type=password&username=" + strings.Repeat("x", 10000) + "&password=y", nil, 400, invalidGrant},
+		"disabled user":      {"grant_type=password&username=mallory&password=disabled+one", nil, 400, invalidGrant},
+		"twice":              {"grant_type=password&username=alice&username=bob&password=x", nil, 400, invalidRequest},
+		"no form":            {"%zz", nil, 400, invalidRequest},
+		"JSON":               {`{"grant_type":"password"}`, headers{"Content-Type", "application/json"}, 415, invalidRequest},
+		"no type":            {"grant_type=password", headers{"Content-Type", ""}, 415, invalidRequest},
+		"too large":          {tooLarge, nil, 413, invalidRequest},
+		"unknown client":     {"grant_type=client_credentials&client_id=x&client_secret=y", nil, 401, invalidClient},
+		"wrong secret":       {"grant_type=client_credentials&client_id=ci&client_secret=y", nil, 401, invalidClient},
+		"no secret":          {"grant_type=client_credentials&client_id=ci", nil, 401, invalidClient},
+		"no client":          {"grant_type=client_credentials", nil, 401, invalidClient},
+		"a bearer as client": {"grant_type=client_credentials", headers{"Authorization", "Bearer x"}, 401, invalidClient},
+		"wrong basic":        {"grant_type=client_credentials", headers{"Authorization", basic("ci", "x")}, 401, invalidClient},
+		"basic and body": {"grant_type=client_credentials&client_secret=x", headers{"Authorization", basic("ci", "x")}, 400,
+			invalidRequest},
+		"basic of another": {"grant_type=client_credentials&client_id=app", headers{"Authorization", basic("ci", "x")}, 400,
+			invalidRequest},
+		"no encoding": {"grant_type=client_credentials",
+			headers{"Authorization", "Basic " + base64.StdEncoding.EncodeToString([]byte("%zz:x"))}, 400, invalidRequest},
 		"a client without groups": {"grant_type=client_credentials&client_id=shop&client_secret=shop%27s+secret", nil, 400, unauthorized},
 		"a public client":         {"grant_type=client_credentials&client_id=app", nil, 400, unauthorized},
 		"a public one's secret":   {"grant_type=client_credentials&client_id=app&client_secret=x", nil, 401, invalidClient},
@@ -430,7 +446,17 @@ func TestBadRequestsForTokens(t *testing.T) {
 			t.Errorf("%s: %d", path, a.code)
 		}
 	}
-	if a := f.post("/oauth/token", "grant_type", "refresh_token", "refresh_token", ofShop.text("refresh_token"), "client_id", "shop", "client_secret", "shop's secret"); a.code != 400 {
+	if a := f.post(
+		"/oauth/token",
+		"grant_type",
+		"refresh_token",
+		"refresh_token",
+		ofShop.text("refresh_token"),
+		"client_id",
+		"shop",
+		"client_secret",
+		"shop's secret",
+	); a.code != 400 {
 		t.Errorf("it has been idle for more than a day: %d %s", a.code, a.raw)
 	}
 }
@@ -465,7 +491,9 @@ func TestForeignTokensAreNobodys(t *testing.T) {
 		return token
 	}
 	none := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none","kid":"`+f.options.Keys.Signer().ID+`"}`)) + "." + parts[1] + "."
-	hmac := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"HS256","kid":"`+f.options.Keys.Signer().ID+`"}`)) + "." + parts[1] + "." + parts[2]
+	hmac := base64.RawURLEncoding.EncodeToString(
+		[]byte(`{"alg":"HS256","kid":"`+f.options.Keys.Signer().ID+`"}`),
+	) + "." + parts[1] + "." + parts[2]
 	foreign, err := newSigner(t).Sign(payload)
 	if err != nil {
 		t.Fatal(err)
@@ -543,8 +571,9 @@ func TestLogin_disabledUserCountsAsWrong(t *testing.T) {
 		disable func(file *File)
 		request []string
 	}{
-		"a user":   {func(*File) {}, []string{"grant_type", "password", "username", "mallory", "password", "disabled one"}},
-		"a client": {func(file *File) { file.Clients[0].Disabled = true }, []string{"grant_type", "client_credentials", "client_id", "ci", "client_secret", "ci's secret"}},
+		"a user": {func(*File) {}, []string{"grant_type", "password", "username", "mallory", "password", "disabled one"}},
+		"a client": {func(file *File) { file.Clients[0].Disabled = true },
+			[]string{"grant_type", "client_credentials", "client_id", "ci", "client_secret", "ci's secret"}},
 	} {
 		f := newFixture(t)
 		test.disable(f.file)
@@ -589,7 +618,15 @@ func TestNamesFromOneAddressAreBounded(t *testing.T) {
 	f := newFixture(t)
 	tried := 0
 	for i := range 10_000 {
-		if a := f.post("/oauth/token", "grant_type", "password", "username", fmt.Sprint("user", i), "password", "x"); a.code == http.StatusBadRequest {
+		if a := f.post(
+			"/oauth/token",
+			"grant_type",
+			"password",
+			"username",
+			fmt.Sprint("user", i),
+			"password",
+			"x",
+		); a.code == http.StatusBadRequest {
 			tried++
 		}
 	}
@@ -601,7 +638,11 @@ func TestNamesFromOneAddressAreBounded(t *testing.T) {
 // from tries a password from an address.
 func (f *fixture) from(address, name, password string) int {
 	f.t.Helper()
-	r := httptest.NewRequest(http.MethodPost, "/oauth/token", strings.NewReader(url.Values{"grant_type": {"password"}, "username": {name}, "password": {password}}.Encode()))
+	r := httptest.NewRequest(
+		http.MethodPost,
+		"/oauth/token",
+		strings.NewReader(url.Values{"grant_type": {"password"}, "username": {name}, "password": {password}}.Encode()),
+	)
 	r.RemoteAddr = address + ":1"
 	r.Header.Set("Content-Type", formType)
 	r.Header.Set("X-Forwarded-For", fmt.Sprint("198.51.100.", len(password)%250)) // what a client says of itself
@@ -721,7 +762,11 @@ func TestTheDocumentIsOfTheEndpoints(t *testing.T) {
 	answered := document.Paths.Paths[tokenPath].Post.Responses.StatusCodeResponses[200].Content["application/json"].Schema
 	tokens := f.post(tokenPath, "grant_type", "password", "username", "alice", "password", "wonderland")
 	var members map[string]any
-	if err := json.Unmarshal([]byte(tokens.raw), &members); err != nil || len(members) != len(answered.Properties) || !slices.Contains(grants.Required, "grant_type") {
+	if err := json.Unmarshal(
+		[]byte(tokens.raw),
+		&members,
+	); err != nil || len(members) != len(answered.Properties) ||
+		!slices.Contains(grants.Required, "grant_type") {
 		t.Errorf("%s is answered, %v described, %v", tokens.raw, answered.Properties, err)
 	}
 }
@@ -730,7 +775,8 @@ func TestMetadataAndKeys(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	a := f.send("GET", "https://api.example.com/.well-known/oauth-authorization-server", "")
-	if a.code != 200 || a.text("token_endpoint") != "https://api.example.com/oauth/token" || a.text("issuer") != "https://api.example.com/oauth" {
+	if a.code != 200 || a.text("token_endpoint") != "https://api.example.com/oauth/token" ||
+		a.text("issuer") != "https://api.example.com/oauth" {
 		t.Errorf("metadata: %d %s", a.code, a.raw)
 	}
 	if a := f.send("GET", "/oauth/jwks", ""); a.code != 200 || !strings.Contains(a.raw, `"alg":"ES256"`) || strings.Contains(a.raw, `"d"`) {

@@ -135,8 +135,14 @@ func (d *documents) of(p *Provider, known map[string]*Provider) (*document, erro
 		}
 	}
 	made := &document{provider: *p, client: &http.Client{
-		Timeout:       providerTimeout,
-		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: trust, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute},
+		Timeout: providerTimeout,
+		Transport: &http.Transport{
+			Proxy:               http.ProxyFromEnvironment,
+			TLSClientConfig:     trust,
+			ForceAttemptHTTP2:   true,
+			MaxIdleConnsPerHost: 2,
+			IdleConnTimeout:     time.Minute,
+		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	d.known[p.Name] = made
@@ -156,7 +162,12 @@ func (d *document) discover(ctx context.Context, now time.Time) (endpoints, erro
 	}
 	d.endpoints, d.err = endpoints{}, nil
 	// Another request may need the answer when this one has gone away.
-	request, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodGet, strings.TrimSuffix(d.provider.Issuer, "/")+"/.well-known/openid-configuration", nil)
+	request, err := http.NewRequestWithContext(
+		context.WithoutCancel(ctx),
+		http.MethodGet,
+		strings.TrimSuffix(d.provider.Issuer, "/")+"/.well-known/openid-configuration",
+		nil,
+	)
 	if err == nil {
 		err = d.ask(request, &d.endpoints)
 	}

@@ -25,27 +25,98 @@ type property struct {
 }
 
 var endpointsDescribed = []described{
-	{tokenPath, http.MethodPost, "grantToken", "Get tokens: an OAuth 2.0 token endpoint (RFC 6749). Clients authenticate by HTTP Basic, or in the body.", formMedia, []property{
-		{"grant_type", "string", "password, refresh_token, client_credentials or authorization_code", true},
-		{"username", "string", "of password", false}, {"password", "string", "of password", false},
-		{"refresh_token", "string", "of refresh_token; it is used up", false},
-		{"code", "string", "of authorization_code", false}, {"code_verifier", "string", "of authorization_code (PKCE)", false}, {"redirect_uri", "string", "of authorization_code", false},
-		{"client_id", "string", "", false}, {"client_secret", "string", "", false},
-	}, []property{
-		{"access_token", "string", "for Authorization: Bearer", true}, {"token_type", "string", "Bearer", true},
-		{"expires_in", "integer", "seconds", true}, {"refresh_token", "string", "", false},
-	}, http.StatusOK},
-	{revokePath, http.MethodPost, "revokeToken", "End the session of a token (RFC 7009).", formMedia, []property{
-		{"token", "string", "an access token, or a refresh token", true}, {"client_id", "string", "", false}, {"client_secret", "string", "", false},
-	}, nil, http.StatusOK},
-	{keysPath, http.MethodGet, "getTokenKeys", "The public keys of tokens, as a JSON Web Key Set.", "", nil, []property{{"keys", "array", "", true}}, http.StatusOK},
-	{sessionPath, http.MethodPost, "beginSession", "Sign in for a page of the server's own: sets a cookie, which is a credential of these paths only.", jsonMedia, []property{
-		{"username", "string", "", true}, {"password", "string", "", true},
-	}, []property{{"user", "string", "", true}}, http.StatusOK},
-	{sessionPath, http.MethodDelete, "endSession", "Sign out: the session of the cookie ends, and all its tokens.", "", nil, nil, http.StatusNoContent},
-	{sessionTokenPath, http.MethodPost, "getSessionToken", "Get an access token for the cookie. Needs the header X-Annex-Session: 1.", "", nil, []property{
-		{"access_token", "string", "", true}, {"expires_in", "integer", "seconds", true}, {"user", "string", "", true},
-	}, http.StatusOK},
+	{
+		tokenPath,
+		http.MethodPost,
+		"grantToken",
+		"Get tokens: an OAuth 2.0 token endpoint (RFC 6749). Clients authenticate by HTTP Basic, " +
+			"or in the body.",
+		formMedia,
+		[]property{
+			{"grant_type", "string", "password, refresh_token, client_credentials or authorization_code", true},
+			{"username", "string", "of password", false},
+			{"password", "string", "of password", false},
+			{"refresh_token", "string", "of refresh_token; it is used up", false},
+			{
+				"code",
+				"string",
+				"of authorization_code",
+				false,
+			},
+			{"code_verifier", "string", "of authorization_code (PKCE)", false},
+			{"redirect_uri", "string", "of authorization_code", false},
+			{"client_id", "string", "", false},
+			{"client_secret", "string", "", false},
+		},
+		[]property{
+			{"access_token", "string", "for Authorization: Bearer", true}, {"token_type", "string", "Bearer", true},
+			{"expires_in", "integer", "seconds", true}, {"refresh_token", "string", "", false},
+		},
+		http.StatusOK,
+	},
+	{
+		revokePath,
+		http.MethodPost,
+		"revokeToken",
+		"End the session of a token (RFC 7009).",
+		formMedia,
+		[]property{
+			{
+				"token",
+				"string",
+				"an access token, or a refresh token",
+				true,
+			},
+			{"client_id", "string", "", false},
+			{"client_secret", "string", "", false},
+		},
+		nil,
+		http.StatusOK,
+	},
+	{
+		keysPath,
+		http.MethodGet,
+		"getTokenKeys",
+		"The public keys of tokens, as a JSON Web Key Set.",
+		"",
+		nil,
+		[]property{{"keys", "array", "", true}},
+		http.StatusOK,
+	},
+	{
+		sessionPath,
+		http.MethodPost,
+		"beginSession",
+		"Sign in for a page of the server's own: sets a cookie, which is a credential of these paths only.",
+		jsonMedia,
+		[]property{
+			{"username", "string", "", true}, {"password", "string", "", true},
+		},
+		[]property{{"user", "string", "", true}},
+		http.StatusOK,
+	},
+	{
+		sessionPath,
+		http.MethodDelete,
+		"endSession",
+		"Sign out: the session of the cookie ends, and all its tokens.",
+		"",
+		nil,
+		nil,
+		http.StatusNoContent,
+	},
+	{
+		sessionTokenPath,
+		http.MethodPost,
+		"getSessionToken",
+		"Get an access token for the cookie. Needs the header X-Annex-Session: 1.",
+		"",
+		nil,
+		[]property{
+			{"access_token", "string", "", true}, {"expires_in", "integer", "seconds", true}, {"user", "string", "", true},
+		},
+		http.StatusOK,
+	},
 }
 
 // Document describes the endpoints for programs in OpenAPI v3. Those to which people send their browsers are not in
@@ -79,14 +150,23 @@ func Document() *spec3.OpenAPI {
 func (e *described) operation() *spec3.Operation {
 	o := &spec3.Operation{OperationProps: spec3.OperationProps{OperationId: e.id, Description: e.text, Tags: []string{"oauth"}}}
 	if e.media != "" {
-		o.RequestBody = &spec3.RequestBody{RequestBodyProps: spec3.RequestBodyProps{Required: true, Content: contentOf(e.media, objectOf(e.body))}}
+		o.RequestBody = &spec3.RequestBody{
+			RequestBodyProps: spec3.RequestBodyProps{Required: true, Content: contentOf(e.media, objectOf(e.body))},
+		}
 	}
 	right := &spec3.Response{ResponseProps: spec3.ResponseProps{Description: http.StatusText(e.code)}}
 	if len(e.answer) > 0 {
 		right.Content = contentOf(jsonMedia, objectOf(e.answer))
 	}
-	wrong := &spec3.Response{ResponseProps: spec3.ResponseProps{Description: "What was wrong.", Content: contentOf(jsonMedia, spec.RefSchema("#/components/schemas/Error"))}}
-	o.Responses = &spec3.Responses{ResponsesProps: spec3.ResponsesProps{StatusCodeResponses: map[int]*spec3.Response{e.code: right}, Default: wrong}}
+	wrong := &spec3.Response{
+		ResponseProps: spec3.ResponseProps{
+			Description: "What was wrong.",
+			Content:     contentOf(jsonMedia, spec.RefSchema("#/components/schemas/Error")),
+		},
+	}
+	o.Responses = &spec3.Responses{
+		ResponsesProps: spec3.ResponsesProps{StatusCodeResponses: map[int]*spec3.Response{e.code: right}, Default: wrong},
+	}
 	return o
 }
 

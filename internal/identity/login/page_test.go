@@ -12,7 +12,11 @@ const here = "https://example.com" // httptest's host
 // open signs alice in on a page, and returns the header of the cookie.
 func (f *fixture) open(headers ...string) string {
 	f.t.Helper()
-	a := f.send("POST", here+"/oauth/session", `{"username":"alice","password":"wonderland"}`, append([]string{"Content-Type", "application/json", "Origin", here}, headers...)...)
+	a := f.send(
+		"POST",
+		here+"/oauth/session",
+		`{"username":"alice","password":"wonderland"}`,
+		append([]string{"Content-Type", "application/json", "Origin", here}, headers...)...)
 	if a.code != 200 || a.text("user") != "alice" {
 		f.t.Fatalf("no session: %d %s", a.code, a.raw)
 	}
@@ -25,7 +29,11 @@ func (f *fixture) open(headers ...string) string {
 
 func (f *fixture) pageToken(cookie string, headers ...string) reply {
 	f.t.Helper()
-	return f.send("POST", here+"/oauth/session/token", "", append([]string{"Cookie", cookie, "X-Annex-Session", "1", "Origin", here}, headers...)...)
+	return f.send(
+		"POST",
+		here+"/oauth/session/token",
+		"",
+		append([]string{"Cookie", cookie, "X-Annex-Session", "1", "Origin", here}, headers...)...)
 }
 
 func TestPagesHaveASessionAndGetTokensForIt(t *testing.T) {
@@ -35,11 +43,25 @@ func TestPagesHaveASessionAndGetTokensForIt(t *testing.T) {
 	first := f.pageToken(cookie)
 	second := f.pageToken(cookie) // a cookie is not used up
 	for _, a := range []reply{first, second} {
-		if got := f.caller(a.text("access_token")); a.code != 200 || got != "alice [staff]" || a.text("user") != "alice" || a.body["expires_in"] != 900.0 || a.text("refresh_token") != "" {
+		if got := f.caller(
+			a.text("access_token"),
+		); a.code != 200 || got != "alice [staff]" || a.text("user") != "alice" || a.body["expires_in"] != 900.0 ||
+			a.text("refresh_token") != "" {
 			t.Errorf("%d %s of %s", a.code, a.raw, got)
 		}
 	}
-	if a := f.send("DELETE", here+"/oauth/session", "", "Cookie", cookie, "X-Annex-Session", "1", "Origin", here); a.code != 204 || !strings.Contains(a.header.Get("Set-Cookie"), "Max-Age=0") {
+	if a := f.send(
+		"DELETE",
+		here+"/oauth/session",
+		"",
+		"Cookie",
+		cookie,
+		"X-Annex-Session",
+		"1",
+		"Origin",
+		here,
+	); a.code != 204 ||
+		!strings.Contains(a.header.Get("Set-Cookie"), "Max-Age=0") {
 		t.Errorf("ended: %d %v", a.code, a.header)
 	}
 	f.want(f.pageToken(cookie), 401, "login_required")
@@ -96,7 +118,12 @@ func TestOtherPagesCannotUseASession(t *testing.T) {
 		"with another value":  {"Cookie", cookie, "Origin", here, "X-Annex-Session", "2"},
 	} {
 		for _, to := range []struct{ method, path string }{{"POST", "/oauth/session/token"}, {"DELETE", "/oauth/session"}} {
-			if a := f.send(to.method, here+to.path, "", headers...); a.code != 403 || a.header.Get("Set-Cookie") != "" || a.text("access_token") != "" {
+			if a := f.send(
+				to.method,
+				here+to.path,
+				"",
+				headers...); a.code != 403 || a.header.Get("Set-Cookie") != "" ||
+				a.text("access_token") != "" {
 				t.Errorf("%s, %s %s: %d %s %v", name, to.method, to.path, a.code, a.raw, a.header)
 			}
 		}
@@ -105,7 +132,12 @@ func TestOtherPagesCannotUseASession(t *testing.T) {
 		"another origin": {"Content-Type", "application/json", "Origin", "https://evil.example.com"},
 		"cross-site":     {"Content-Type", "application/json", "Sec-Fetch-Site", "cross-site"},
 	} {
-		if a := f.send("POST", here+"/oauth/session", `{"username":"alice","password":"wonderland"}`, headers...); a.code != 403 || a.header.Get("Set-Cookie") != "" {
+		if a := f.send(
+			"POST",
+			here+"/oauth/session",
+			`{"username":"alice","password":"wonderland"}`,
+			headers...); a.code != 403 ||
+			a.header.Get("Set-Cookie") != "" {
 			t.Errorf("signing in, %s: %d %v", name, a.code, a.header)
 		}
 	}
@@ -179,7 +211,10 @@ func TestCookiesOverPlainHTTP(t *testing.T) {
 		"http://api.example.com:8080": "__Host-annex-session=", // by a proxy that speaks TLS, or not at all
 	} {
 		a := f.send(http.MethodPost, base+"/oauth/session", `{"username":"alice","password":"wonderland"}`, "Content-Type", "application/json")
-		if set := a.header.Get("Set-Cookie"); a.code != 200 || !strings.HasPrefix(set, want) || strings.Contains(set, "Secure") != strings.HasPrefix(want, "__Host-") {
+		if set := a.header.Get(
+			"Set-Cookie",
+		); a.code != 200 || !strings.HasPrefix(set, want) ||
+			strings.Contains(set, "Secure") != strings.HasPrefix(want, "__Host-") {
 			t.Errorf("%s: %d %s", base, a.code, set)
 		}
 	}

@@ -83,8 +83,8 @@ func (s *Session) DeepCopyObject() runtime.Object {
 
 // SessionList is for the storage, of which no list is asked for.
 type SessionList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
+	metav1.TypeMeta `          json:",inline"`
+	metav1.ListMeta `          json:"metadata,omitempty"`
 	Items           []Session `json:"items"`
 }
 
@@ -240,28 +240,43 @@ var errReused = errors.New("the secret has been used before")
 // use returns the session of a ticket, which lives on for a time, and with a new secret if it
 // rotates. A ticket whose secret is not that of now ends the session: either it or the one that
 // came after it is in other hands.
-func (s *sessions) use(ctx context.Context, t ticket, kind string, idle time.Duration, check func(*Session) error, rotate bool) (*Session, ticket, error) {
+func (s *sessions) use(
+	ctx context.Context,
+	t ticket,
+	kind string,
+	idle time.Duration,
+	check func(*Session) error,
+	rotate bool,
+) (*Session, ticket, error) {
 	next, used := t, &Session{}
 	if rotate {
 		rand.Read(next.secret[:])
 	}
-	err := s.storage.GuaranteedUpdate(ctx, key(t.name()), used, false, nil, func(object runtime.Object, _ storage.ResponseMeta) (runtime.Object, *uint64, error) {
-		session := object.(*Session).DeepCopyObject().(*Session)
-		now := s.clock.Now()
-		switch {
-		case session.Type != kind || session.isOver(now):
-			return nil, nil, errGone
-		case subtle.ConstantTimeCompare([]byte(session.Secret), []byte(t.digest())) != 1:
-			return nil, nil, errReused
-		}
-		if err := check(session); err != nil {
-			return nil, nil, err
-		}
-		left := min(idle, session.Ends.Sub(now))
-		session.Secret, session.Until = next.digest(), metav1.NewTime(now.Add(left))
-		ttl := seconds(left)
-		return session, &ttl, nil
-	}, nil)
+	err := s.storage.GuaranteedUpdate(
+		ctx,
+		key(t.name()),
+		used,
+		false,
+		nil,
+		func(object runtime.Object, _ storage.ResponseMeta) (runtime.Object, *uint64, error) {
+			session := object.(*Session).DeepCopyObject().(*Session)
+			now := s.clock.Now()
+			switch {
+			case session.Type != kind || session.isOver(now):
+				return nil, nil, errGone
+			case subtle.ConstantTimeCompare([]byte(session.Secret), []byte(t.digest())) != 1:
+				return nil, nil, errReused
+			}
+			if err := check(session); err != nil {
+				return nil, nil, err
+			}
+			left := min(idle, session.Ends.Sub(now))
+			session.Secret, session.Until = next.digest(), metav1.NewTime(now.Add(left))
+			ttl := seconds(left)
+			return session, &ttl, nil
+		},
+		nil,
+	)
 	switch {
 	case storage.IsNotFound(err):
 		return nil, next, errGone
@@ -280,25 +295,33 @@ const exchangedFor = 10 * time.Minute
 // code that comes again ends that session: it is in two hands.
 func (s *sessions) exchange(ctx context.Context, t ticket, name string, check func(*Session) error) (*Session, error) {
 	used, became := &Session{}, ""
-	err := s.storage.GuaranteedUpdate(ctx, key(t.name()), used, false, nil, func(object runtime.Object, _ storage.ResponseMeta) (runtime.Object, *uint64, error) {
-		code := object.(*Session).DeepCopyObject().(*Session)
-		became = code.Exchanged
-		ttl := seconds(exchangedFor)
-		switch {
-		case code.Type != ofCode || subtle.ConstantTimeCompare([]byte(code.Secret), []byte(t.digest())) != 1:
-			return nil, nil, errGone
-		case became != "":
-			code.Reused = true
+	err := s.storage.GuaranteedUpdate(
+		ctx,
+		key(t.name()),
+		used,
+		false,
+		nil,
+		func(object runtime.Object, _ storage.ResponseMeta) (runtime.Object, *uint64, error) {
+			code := object.(*Session).DeepCopyObject().(*Session)
+			became = code.Exchanged
+			ttl := seconds(exchangedFor)
+			switch {
+			case code.Type != ofCode || subtle.ConstantTimeCompare([]byte(code.Secret), []byte(t.digest())) != 1:
+				return nil, nil, errGone
+			case became != "":
+				code.Reused = true
+				return code, &ttl, nil
+			case code.isOver(s.clock.Now()):
+				return nil, nil, errGone
+			}
+			if err := check(code); err != nil {
+				return nil, nil, err
+			}
+			code.Exchanged = name
 			return code, &ttl, nil
-		case code.isOver(s.clock.Now()):
-			return nil, nil, errGone
-		}
-		if err := check(code); err != nil {
-			return nil, nil, err
-		}
-		code.Exchanged = name
-		return code, &ttl, nil
-	}, nil)
+		},
+		nil,
+	)
 	switch {
 	case storage.IsNotFound(err):
 		return nil, errGone
@@ -326,7 +349,15 @@ func (s *sessions) confirm(ctx context.Context, t ticket, name string) error {
 
 // end ends a session, and is content if there is none.
 func (s *sessions) end(ctx context.Context, name string) error {
-	err := s.storage.Delete(ctx, key(name), &Session{}, nil, func(context.Context, runtime.Object) error { return nil }, nil, storage.DeleteOptions{})
+	err := s.storage.Delete(
+		ctx,
+		key(name),
+		&Session{},
+		nil,
+		func(context.Context, runtime.Object) error { return nil },
+		nil,
+		storage.DeleteOptions{},
+	)
 	s.ended.Add(1)
 	s.seen.Remove(name)
 	if storage.IsNotFound(err) {

@@ -200,8 +200,12 @@ func checkRedirects(uris []string) error {
 	for _, uri := range uris {
 		u, err := url.Parse(uri)
 		if err != nil || u.Scheme == "" || u.Fragment != "" || u.Scheme == "http" && !isLoopback(u.Hostname()) ||
-			slices.Contains([]string{"javascript", "data", "vbscript", "file", "blob"}, u.Scheme) || (u.Scheme == "https" || u.Scheme == "http") && u.Host == "" {
-			return fmt.Errorf("redirect URI %q: give an absolute one without a fragment, of https or of an application's own scheme, or of http on the loopback", uri)
+			slices.Contains(
+				[]string{"javascript", "data", "vbscript", "file", "blob"},
+				u.Scheme,
+			) || (u.Scheme == "https" || u.Scheme == "http") && u.Host == "" {
+			return fmt.Errorf("redirect URI %q: give an absolute one without a fragment, of https or of an application's own scheme, or of http "+
+				"on the loopback", uri)
 		}
 	}
 	return nil
@@ -254,7 +258,11 @@ func (f *UserFile) load() error {
 		return err
 	}
 	if len(file.Providers) > 0 && !f.issuers {
-		return fmt.Errorf("user file %s: provider %q: there is no Options.AuthenticationConfigFile with an entry for its issuer", f.path, file.Providers[0].Name)
+		return fmt.Errorf(
+			"user file %s: provider %q: there is no Options.AuthenticationConfigFile with an entry for its issuer",
+			f.path,
+			file.Providers[0].Name,
+		)
 	}
 	k := &known{File: file, users: map[string]*User{}, clients: map[string]*Client{}, providers: map[string]*Provider{}, cost: bcrypt.MinCost}
 	for i := range file.Providers {

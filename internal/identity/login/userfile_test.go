@@ -36,9 +36,10 @@ func TestMistakesInTheUserFile(t *testing.T) {
 		"a fragment":            {"clients: [{id: a, redirectURIs: ['https://example.com/x#y']}]", "redirect URI"},
 		"a provider's issuer":   {"providers: [{name: a, issuer: 'http://example.com', clientID: x}]", "is no https URL"},
 		"no clientID":           {"providers: [{name: a, issuer: 'https://example.com'}]", "clientID is empty"},
-		"a provider twice":      {"providers: [{name: a, issuer: 'https://example.com', clientID: x}, {name: a, issuer: 'https://example.com', clientID: x}]", "given twice"},
-		"no openid":             {"providers: [{name: a, issuer: 'https://example.com', clientID: x, scopes: [email]}]", "lack openid"},
-		"a relative one":        {"clients: [{id: a, redirectURIs: ['/x']}]", "redirect URI"},
+		"a provider twice": {"providers: [{name: a, issuer: 'https://example.com', clientID: x}, {name: a, issuer: " +
+			"'https://example.com', clientID: x}]", "given twice"},
+		"no openid":      {"providers: [{name: a, issuer: 'https://example.com', clientID: x, scopes: [email]}]", "lack openid"},
+		"a relative one": {"clients: [{id: a, redirectURIs: ['/x']}]", "redirect URI"},
 	} {
 		path := filepath.Join(t.TempDir(), "users")
 		if err := os.WriteFile(path, []byte(test.data), 0o600); err != nil {

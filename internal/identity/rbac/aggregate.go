@@ -13,7 +13,8 @@ import (
 )
 
 // AggregateAll returns the rules of the aggregated ClusterRoles among all, by name: those that the ClusterRoles have which a
-// role's selectors choose, selector by selector, by name, each rule once. Aggregated roles may select each other. What an aggregated role holds itself does not count, so that rules which selected roles lose are lost, also
+// role's selectors choose, selector by selector, by name, each rule once. Aggregated roles may select each other. What an
+// aggregated role holds itself does not count, so that rules which selected roles lose are lost, also
 // where roles select each other in a circle. A role that has a selector which is none is left out and named in the error;
 // for the others it has the rules that it holds.
 func AggregateAll(all []*rbacv1.ClusterRole) (map[string][]rbacv1.PolicyRule, error) {

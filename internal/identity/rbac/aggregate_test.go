@@ -20,7 +20,10 @@ func aRole(name, level string, selects []string, resources ...string) *rbacv1.Cl
 		if role.AggregationRule == nil {
 			role.AggregationRule = &rbacv1.AggregationRule{}
 		}
-		role.AggregationRule.ClusterRoleSelectors = append(role.AggregationRule.ClusterRoleSelectors, metav1.LabelSelector{MatchLabels: map[string]string{"level": level}})
+		role.AggregationRule.ClusterRoleSelectors = append(
+			role.AggregationRule.ClusterRoleSelectors,
+			metav1.LabelSelector{MatchLabels: map[string]string{"level": level}},
+		)
 	}
 	return role
 }
@@ -41,20 +44,24 @@ func TestAggregatedRolesGatherRules(t *testing.T) {
 		want  map[string]string
 	}{
 		{"none", []*rbacv1.ClusterRole{aRole("a", "1", nil, "x")}, map[string]string{}},
-		{"by name", []*rbacv1.ClusterRole{aRole("all", "", names("1")), aRole("b", "1", nil, "b"), aRole("a", "1", nil, "a1", "a2"), aRole("c", "2", nil, "c")},
+		{"by name", []*rbacv1.ClusterRole{aRole("all", "", names("1")), aRole("b", "1", nil, "b"), aRole("a", "1", nil, "a1", "a2"),
+			aRole("c", "2", nil, "c")},
 			map[string]string{"all": "a1 a2 b"}},
 		{"selector by selector", []*rbacv1.ClusterRole{aRole("all", "", names("2", "1")), aRole("a", "1", nil, "a"), aRole("b", "2", nil, "b")},
 			map[string]string{"all": "b a"}},
-		{"each rule once", []*rbacv1.ClusterRole{aRole("all", "", names("1", "1")), aRole("a", "1", nil, "x", "a"), aRole("b", "1", nil, "b", "x")},
+		{"each rule once", []*rbacv1.ClusterRole{aRole("all", "", names("1", "1")), aRole("a", "1", nil, "x", "a"),
+			aRole("b", "1", nil, "b", "x")},
 			map[string]string{"all": "x a b"}},
 		{"not its own", []*rbacv1.ClusterRole{aRole("all", "1", names("1"), "own"), aRole("a", "1", nil, "a")}, map[string]string{"all": "a"}},
 		{"none to gather", []*rbacv1.ClusterRole{aRole("all", "1", names("1"), "own")}, map[string]string{"all": ""}},
 		{"of aggregated roles", []*rbacv1.ClusterRole{aRole("a", "", names("2")), aRole("b", "2", names("1"), "old"), aRole("c", "1", nil, "c")},
 			map[string]string{"a": "c", "b": "c"}},
 		{"a long way round", []*rbacv1.ClusterRole{
-			aRole("a", "1", names("2")), aRole("b", "2", names("3")), aRole("c", "3", names("4")), aRole("d", "4", names("5")), aRole("e", "5", nil, "x"),
+			aRole("a", "1", names("2")), aRole("b", "2", names("3")), aRole("c", "3", names("4")), aRole("d", "4", names("5")),
+			aRole("e", "5", nil, "x"),
 		}, map[string]string{"a": "x", "b": "x", "c": "x", "d": "x"}},
-		{"in a circle", []*rbacv1.ClusterRole{aRole("a", "1", names("2", "3"), "gone"), aRole("b", "2", names("1"), "gone"), aRole("c", "3", nil, "c")},
+		{"in a circle", []*rbacv1.ClusterRole{aRole("a", "1", names("2", "3"), "gone"), aRole("b", "2", names("1"), "gone"),
+			aRole("c", "3", nil, "c")},
 			map[string]string{"a": "c", "b": "c"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -24,7 +24,10 @@ func benchRules(role int) []rbacv1.PolicyRule {
 	}
 	for i := range 8 {
 		group, resource := fmt.Sprintf("group%d.example.com", (role+i)%200), fmt.Sprintf("resources%d", (role*7+i)%500)
-		rules = append(rules, resourceRule(names("get", "list", "watch", "create", "update", "patch", "delete"), names(group), names(resource, resource+"/status")))
+		rules = append(
+			rules,
+			resourceRule(names("get", "list", "watch", "create", "update", "patch", "delete"), names(group), names(resource, resource+"/status")),
+		)
 	}
 	return rules
 }
@@ -69,7 +72,15 @@ func BenchmarkAuthorize(b *testing.B) {
 		cluster := &user.DefaultInfo{Name: holding.cluster, Groups: groups}
 		shop := &user.DefaultInfo{Name: holding.shop, Groups: groups}
 		on := func(u user.Info, verb, group, resource, object string) authorizer.AttributesRecord {
-			return authorizer.AttributesRecord{User: u, Verb: verb, APIGroup: group, Resource: resource, Namespace: "shop", Name: object, ResourceRequest: true}
+			return authorizer.AttributesRecord{
+				User:            u,
+				Verb:            verb,
+				APIGroup:        group,
+				Resource:        resource,
+				Namespace:       "shop",
+				Name:            object,
+				ResourceRequest: true,
+			}
 		}
 		for _, test := range []struct {
 			name    string

@@ -52,7 +52,12 @@ func (p *Policy) CheckRole(ctx context.Context, a authorizer.UnconditionalAuthor
 		return err
 	}
 	all := []string{"*"}
-	err := p.Covers(ctx, w.User, w.Namespace, []rbacv1.PolicyRule{{Verbs: all, APIGroups: all, Resources: all}, {Verbs: all, NonResourceURLs: all}})
+	err := p.Covers(
+		ctx,
+		w.User,
+		w.Namespace,
+		[]rbacv1.PolicyRule{{Verbs: all, APIGroups: all, Resources: all}, {Verbs: all, NonResourceURLs: all}},
+	)
 	if err != nil && ctx.Err() == nil {
 		return &EscalationError{"must have cluster-admin privileges to use the aggregationRule"}
 	}
@@ -115,7 +120,12 @@ func (p *Policy) Covers(ctx context.Context, u user.Info, namespace string, rule
 	if len(gaps.order) == 0 {
 		return nil
 	}
-	message := fmt.Sprintf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s", u.GetName(), u.GetGroups(), gaps.String())
+	message := fmt.Sprintf(
+		"user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s",
+		u.GetName(),
+		u.GetGroups(),
+		gaps.String(),
+	)
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if err := p.missing(u, namespace); err != nil {

@@ -27,31 +27,49 @@ func TestRulesAreCoveredByThoseHeld(t *testing.T) {
 		{"a rule by itself", []rbacv1.PolicyRule{read}, []rbacv1.PolicyRule{read}, ""},
 		{"a rule by nothing", nil, []rbacv1.PolicyRule{read}, `{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}`},
 		{"a part of a rule", []rbacv1.PolicyRule{read}, []rbacv1.PolicyRule{resourceRule(names("list"), core, pods)}, ""},
-		{"a rule by parts", []rbacv1.PolicyRule{resourceRule(names("list"), core, pods), resourceRule(names("get"), core, pods)}, []rbacv1.PolicyRule{read}, ""},
-		{"what is held is not said to be missing", []rbacv1.PolicyRule{read}, []rbacv1.PolicyRule{resourceRule(names("get", "watch"), core, names("pods", "nodes"))},
+		{"a rule by parts", []rbacv1.PolicyRule{resourceRule(names("list"), core, pods), resourceRule(names("get"), core, pods)},
+			[]rbacv1.PolicyRule{read}, ""},
+		{"what is held is not said to be missing", []rbacv1.PolicyRule{read},
+			[]rbacv1.PolicyRule{resourceRule(names("get", "watch"), core, names("pods", "nodes"))},
 			`{APIGroups:[""], Resources:["nodes"], Verbs:["get" "watch"]}` + "\n" + `{APIGroups:[""], Resources:["pods"], Verbs:["watch"]}`},
-		{"another group", []rbacv1.PolicyRule{read}, []rbacv1.PolicyRule{resourceRule(names("get"), names("apps"), pods)}, `{APIGroups:["apps"], Resources:["pods"], Verbs:["get"]}`},
-		{"all verbs need all", []rbacv1.PolicyRule{read}, []rbacv1.PolicyRule{resourceRule(all, core, pods)}, `{APIGroups:[""], Resources:["pods"], Verbs:["*"]}`},
-		{"all groups need all", []rbacv1.PolicyRule{read}, []rbacv1.PolicyRule{resourceRule(names("get"), all, pods)}, `{APIGroups:["*"], Resources:["pods"], Verbs:["get"]}`},
-		{"all resources need all", []rbacv1.PolicyRule{read}, []rbacv1.PolicyRule{resourceRule(names("get"), core, all)}, `{APIGroups:[""], Resources:["*"], Verbs:["get"]}`},
-		{"all by all", []rbacv1.PolicyRule{resourceRule(all, all, all)}, []rbacv1.PolicyRule{resourceRule(all, all, all), read, resourceRule(all, all, names("*/x"))}, ""},
-		{"a subresource by that of all", []rbacv1.PolicyRule{resourceRule(all, core, names("*/log"))}, []rbacv1.PolicyRule{resourceRule(names("get"), core, names("pods/log"))}, ""},
-		{"a subresource of all needs that of all", []rbacv1.PolicyRule{resourceRule(all, core, names("pods/log"))}, []rbacv1.PolicyRule{resourceRule(names("get"), core, names("*/log"))},
+		{"another group", []rbacv1.PolicyRule{read}, []rbacv1.PolicyRule{resourceRule(names("get"), names("apps"), pods)},
+			`{APIGroups:["apps"], Resources:["pods"], Verbs:["get"]}`},
+		{"all verbs need all", []rbacv1.PolicyRule{read}, []rbacv1.PolicyRule{resourceRule(all, core, pods)}, `{APIGroups:[""], ` +
+			`Resources:["pods"], Verbs:["*"]}`},
+		{"all groups need all", []rbacv1.PolicyRule{read}, []rbacv1.PolicyRule{resourceRule(names("get"), all, pods)}, `{APIGroups:["*"], ` +
+			`Resources:["pods"], Verbs:["get"]}`},
+		{"all resources need all", []rbacv1.PolicyRule{read}, []rbacv1.PolicyRule{resourceRule(names("get"), core, all)}, `{APIGroups:[""], ` +
+			`Resources:["*"], Verbs:["get"]}`},
+		{"all by all", []rbacv1.PolicyRule{resourceRule(all, all, all)},
+			[]rbacv1.PolicyRule{resourceRule(all, all, all), read, resourceRule(all, all, names("*/x"))}, ""},
+		{"a subresource by that of all", []rbacv1.PolicyRule{resourceRule(all, core, names("*/log"))},
+			[]rbacv1.PolicyRule{resourceRule(names("get"), core, names("pods/log"))}, ""},
+		{"a subresource of all needs that of all", []rbacv1.PolicyRule{resourceRule(all, core, names("pods/log"))},
+			[]rbacv1.PolicyRule{resourceRule(names("get"), core, names("*/log"))},
 			`{APIGroups:[""], Resources:["*/log"], Verbs:["get"]}`},
-		{"a subresource is not held with its resource", []rbacv1.PolicyRule{read}, []rbacv1.PolicyRule{resourceRule(names("get"), core, names("pods/log"))},
+		{"a subresource is not held with its resource", []rbacv1.PolicyRule{read},
+			[]rbacv1.PolicyRule{resourceRule(names("get"), core, names("pods/log"))},
 			`{APIGroups:[""], Resources:["pods/log"], Verbs:["get"]}`},
 		{"an object by all", []rbacv1.PolicyRule{read}, []rbacv1.PolicyRule{resourceRule(names("get"), core, pods, "a")}, ""},
-		{"all objects need all", []rbacv1.PolicyRule{resourceRule(names("get"), core, pods, "a")}, []rbacv1.PolicyRule{resourceRule(names("get"), core, pods)},
+		{"all objects need all", []rbacv1.PolicyRule{resourceRule(names("get"), core, pods, "a")},
+			[]rbacv1.PolicyRule{resourceRule(names("get"), core, pods)},
 			`{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`},
-		{"all objects are not one without name", []rbacv1.PolicyRule{resourceRule(names("get"), core, pods, "")}, []rbacv1.PolicyRule{resourceRule(names("get"), core, pods)},
+		{"all objects are not one without name", []rbacv1.PolicyRule{resourceRule(names("get"), core, pods, "")},
+			[]rbacv1.PolicyRule{resourceRule(names("get"), core, pods)},
 			`{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`},
-		{"objects by their names", []rbacv1.PolicyRule{resourceRule(names("get"), core, pods, "a", "b")}, []rbacv1.PolicyRule{resourceRule(names("get", "list"), core, pods, "b", "c")},
-			`{APIGroups:[""], Resources:["pods"], ResourceNames:["b"], Verbs:["list"]}` + "\n" + `{APIGroups:[""], Resources:["pods"], ResourceNames:["c"], Verbs:["get" "list"]}`},
-		{"a path by a pattern", []rbacv1.PolicyRule{{Verbs: names("get"), NonResourceURLs: names("/x/*")}}, []rbacv1.PolicyRule{{Verbs: names("get"), NonResourceURLs: names("/x/y", "/x/y/*")}}, ""},
-		{"a pattern by a path", []rbacv1.PolicyRule{{Verbs: names("get"), NonResourceURLs: names("/x/y")}}, []rbacv1.PolicyRule{{Verbs: names("get", "post"), NonResourceURLs: names("/x/*")}},
+		{"objects by their names", []rbacv1.PolicyRule{resourceRule(names("get"), core, pods, "a", "b")},
+			[]rbacv1.PolicyRule{resourceRule(names("get", "list"), core, pods, "b", "c")},
+			`{APIGroups:[""], Resources:["pods"], ResourceNames:["b"], Verbs:["list"]}` + "\n" + `{APIGroups:[""], Resources:["pods"], ` +
+				`ResourceNames:["c"], Verbs:["get" "list"]}`},
+		{"a path by a pattern", []rbacv1.PolicyRule{{Verbs: names("get"), NonResourceURLs: names("/x/*")}},
+			[]rbacv1.PolicyRule{{Verbs: names("get"), NonResourceURLs: names("/x/y", "/x/y/*")}}, ""},
+		{"a pattern by a path", []rbacv1.PolicyRule{{Verbs: names("get"), NonResourceURLs: names("/x/y")}},
+			[]rbacv1.PolicyRule{{Verbs: names("get", "post"), NonResourceURLs: names("/x/*")}},
 			`{NonResourceURLs:["/x/*"], Verbs:["get"]}` + "\n" + `{NonResourceURLs:["/x/*"], Verbs:["post"]}`},
-		{"what is missing twice is said once", nil, []rbacv1.PolicyRule{{Verbs: names("get"), NonResourceURLs: names("/", "/")}}, `{NonResourceURLs:["/"], Verbs:["get"]}`},
-		{"paths are not held with all resources", []rbacv1.PolicyRule{resourceRule(all, all, all)}, []rbacv1.PolicyRule{{Verbs: names("get"), NonResourceURLs: names("/")}},
+		{"what is missing twice is said once", nil, []rbacv1.PolicyRule{{Verbs: names("get"), NonResourceURLs: names("/", "/")}},
+			`{NonResourceURLs:["/"], Verbs:["get"]}`},
+		{"paths are not held with all resources", []rbacv1.PolicyRule{resourceRule(all, all, all)},
+			[]rbacv1.PolicyRule{{Verbs: names("get"), NonResourceURLs: names("/")}},
 			`{NonResourceURLs:["/"], Verbs:["get"]}`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -112,8 +130,11 @@ type onlyAllows struct {
 }
 
 func (o onlyAllows) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	if a.GetUser().GetName() == "ann" && a.GetVerb() == o.verb && a.GetAPIGroup() == rbacv1.GroupName && a.GetAPIVersion() == "*" && a.GetResource() == o.resource &&
-		a.GetNamespace() == o.namespace && a.GetName() == o.name && a.IsResourceRequest() {
+	if a.GetUser().GetName() == "ann" && a.GetVerb() == o.verb && a.GetAPIGroup() == rbacv1.GroupName && a.GetAPIVersion() == "*" &&
+		a.GetResource() == o.resource &&
+		a.GetNamespace() == o.namespace &&
+		a.GetName() == o.name &&
+		a.IsResourceRequest() {
 		return authorizer.DecisionAllow, "", nil
 	}
 	return authorizer.DecisionNoOpinion, "", errors.New("unreachable")
@@ -121,11 +142,22 @@ func (o onlyAllows) Authorize(_ context.Context, a authorizer.Attributes) (autho
 
 func TestWritesOfRoles(t *testing.T) {
 	rules := []rbacv1.PolicyRule{resourceRule(names("get"), names(""), names("pods"))}
-	ann, root, admin := &user.DefaultInfo{Name: "ann"}, &user.DefaultInfo{Name: "root", Groups: names("system:masters")}, &user.DefaultInfo{Name: "admin"}
+	ann, root, admin := &user.DefaultInfo{
+		Name: "ann",
+	}, &user.DefaultInfo{
+		Name:   "root",
+		Groups: names("system:masters"),
+	}, &user.DefaultInfo{
+		Name: "admin",
+	}
 	refusal := `user "ann" (groups=[])` + notHeld + `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`
 	const mustBeAdmin = "must have cluster-admin privileges to use the aggregationRule"
 	p := NewPolicy()
-	p.SetRole("", "all", []rbacv1.PolicyRule{resourceRule(names("*"), names("*"), names("*")), {Verbs: names("*"), NonResourceURLs: names("*")}})
+	p.SetRole(
+		"",
+		"all",
+		[]rbacv1.PolicyRule{resourceRule(names("*"), names("*"), names("*")), {Verbs: names("*"), NonResourceURLs: names("*")}},
+	)
 	p.SetBinding("", "all", clusterRole("all"), []rbacv1.Subject{userSubject("admin")})
 	for _, test := range []struct {
 		name  string
@@ -137,10 +169,14 @@ func TestWritesOfRoles(t *testing.T) {
 		{"rights that are there", nil, RoleWrite{User: admin, Namespace: "x", Name: "r", Rules: rules}, ""},
 		{"no rules", nil, RoleWrite{User: ann, Namespace: "x", Name: "r"}, ""},
 		{"system:masters", nil, RoleWrite{User: root, Namespace: "x", Name: "r", Rules: rules}, ""},
-		{"escalate", onlyAllows{verb: "escalate", resource: "roles", namespace: "x", name: "r"}, RoleWrite{User: ann, Namespace: "x", Name: "r", Rules: rules}, ""},
-		{"escalate another", onlyAllows{verb: "escalate", resource: "roles", namespace: "x", name: "s"}, RoleWrite{User: ann, Namespace: "x", Name: "r", Rules: rules}, refusal},
-		{"escalate a cluster role", onlyAllows{verb: "escalate", resource: "clusterroles", name: "r"}, RoleWrite{User: ann, Name: "r", Rules: rules, Aggregates: true}, ""},
-		{"bind is not escalate", onlyAllows{verb: "bind", resource: "roles", namespace: "x", name: "r"}, RoleWrite{User: ann, Namespace: "x", Name: "r", Rules: rules}, refusal},
+		{"escalate", onlyAllows{verb: "escalate", resource: "roles", namespace: "x", name: "r"},
+			RoleWrite{User: ann, Namespace: "x", Name: "r", Rules: rules}, ""},
+		{"escalate another", onlyAllows{verb: "escalate", resource: "roles", namespace: "x", name: "s"},
+			RoleWrite{User: ann, Namespace: "x", Name: "r", Rules: rules}, refusal},
+		{"escalate a cluster role", onlyAllows{verb: "escalate", resource: "clusterroles", name: "r"},
+			RoleWrite{User: ann, Name: "r", Rules: rules, Aggregates: true}, ""},
+		{"bind is not escalate", onlyAllows{verb: "bind", resource: "roles", namespace: "x", name: "r"},
+			RoleWrite{User: ann, Namespace: "x", Name: "r", Rules: rules}, refusal},
 		{"aggregation", nil, RoleWrite{User: ann, Name: "r", Aggregates: true}, mustBeAdmin},
 		{"aggregation with rights that are missing", nil, RoleWrite{User: ann, Name: "r", Rules: rules, Aggregates: true}, refusal},
 		{"aggregation by one who may do everything", nil, RoleWrite{User: admin, Name: "r", Rules: rules, Aggregates: true}, ""},
@@ -159,7 +195,14 @@ func TestWritesOfRoles(t *testing.T) {
 
 func TestWritesOfBindings(t *testing.T) {
 	rules := []rbacv1.PolicyRule{resourceRule(names("get"), names(""), names("pods"))}
-	ann, root, bob := &user.DefaultInfo{Name: "ann"}, &user.DefaultInfo{Name: "root", Groups: names("system:masters")}, &user.DefaultInfo{Name: "bob"}
+	ann, root, bob := &user.DefaultInfo{
+		Name: "ann",
+	}, &user.DefaultInfo{
+		Name:   "root",
+		Groups: names("system:masters"),
+	}, &user.DefaultInfo{
+		Name: "bob",
+	}
 	refusal := `user "ann" (groups=[])` + notHeld + `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`
 	none := apierrors.NewNotFound(rbacv1.Resource("roles"), "r")
 	p := NewPolicy()
@@ -176,13 +219,18 @@ func TestWritesOfBindings(t *testing.T) {
 	}{
 		{"rights that are missing", nil, ann, "x", namespacedRole("r"), nil, refusal},
 		{"rights that are there", nil, bob, "x", clusterRole("c"), nil, ""},
-		{"rights in another namespace", nil, bob, "y", clusterRole("c"), nil, `user "bob" (groups=[])` + notHeld + `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`},
+		{"rights in another namespace", nil, bob, "y", clusterRole("c"), nil, `user "bob" (groups=[])` + notHeld + `{APIGroups:[""], ` +
+			`Resources:["pods"], Verbs:["get"]}`},
 		{"system:masters", nil, root, "x", namespacedRole("r"), none, ""},
 		{"bind a role", onlyAllows{verb: "bind", resource: "roles", namespace: "x", name: "r"}, ann, "x", namespacedRole("r"), none, ""},
-		{"bind a cluster role in a namespace", onlyAllows{verb: "bind", resource: "clusterroles", namespace: "x", name: "c"}, ann, "x", clusterRole("c"), none, ""},
-		{"bind a cluster role in another namespace", onlyAllows{verb: "bind", resource: "clusterroles", namespace: "y", name: "c"}, ann, "x", clusterRole("c"), nil, refusal},
-		{"bind in a namespace is not bind in the cluster", onlyAllows{verb: "bind", resource: "clusterroles", namespace: "x", name: "c"}, ann, "", clusterRole("c"), nil, refusal},
-		{"escalate is not bind", onlyAllows{verb: "escalate", resource: "roles", namespace: "x", name: "r"}, ann, "x", namespacedRole("r"), nil, refusal},
+		{"bind a cluster role in a namespace", onlyAllows{verb: "bind", resource: "clusterroles", namespace: "x", name: "c"}, ann, "x",
+			clusterRole("c"), none, ""},
+		{"bind a cluster role in another namespace", onlyAllows{verb: "bind", resource: "clusterroles", namespace: "y", name: "c"}, ann, "x",
+			clusterRole("c"), nil, refusal},
+		{"bind in a namespace is not bind in the cluster", onlyAllows{verb: "bind", resource: "clusterroles", namespace: "x", name: "c"}, ann,
+			"", clusterRole("c"), nil, refusal},
+		{"escalate is not bind", onlyAllows{verb: "escalate", resource: "roles", namespace: "x", name: "r"}, ann, "x", namespacedRole("r"),
+			nil, refusal},
 		{"a role that is missing", nil, bob, "x", namespacedRole("r"), none, none.Error()},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -67,7 +67,11 @@ type broadRule struct {
 
 func newIndex() *index {
 	return &index{
-		limit: maxIndexed, resources: map[resourceKey]*holders{}, paths: map[pathKey]set{}, prefixes: map[pathKey]set{}, broad: map[string][]*broadRule{},
+		limit:     maxIndexed,
+		resources: map[resourceKey]*holders{},
+		paths:     map[pathKey]set{},
+		prefixes:  map[pathKey]set{},
+		broad:     map[string][]*broadRule{},
 	}
 }
 

@@ -350,7 +350,11 @@ func (p *Policy) ConditionsAwareAuthorize(ctx context.Context, a authorizer.Attr
 }
 
 // EvaluateConditions refuses: there are no conditions to evaluate.
-func (p *Policy) EvaluateConditions(context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData) (authorizer.Decision, string, error) {
+func (p *Policy) EvaluateConditions(
+	context.Context,
+	authorizer.ConditionsAwareDecision,
+	authorizer.ConditionsData,
+) (authorizer.Decision, string, error) {
 	return authorizer.DecisionDeny, "", authorizer.ErrorConditionEvaluationNotSupported
 }
 
@@ -377,7 +381,13 @@ func (b bound) String() string {
 	if s.Kind == rbacv1.ServiceAccountKind {
 		to += "/" + cmp.Or(s.Namespace, b.binding.namespace)
 	}
-	return kind + strconv.Quote(name) + " of " + b.binding.ref.Kind + " " + strconv.Quote(b.binding.ref.Name) + " to " + s.Kind + " " + strconv.Quote(to)
+	return kind + strconv.Quote(
+		name,
+	) + " of " + b.binding.ref.Kind + " " + strconv.Quote(
+		b.binding.ref.Name,
+	) + " to " + s.Kind + " " + strconv.Quote(
+		to,
+	)
 }
 
 // missing is an error that names roles which are bound to a caller and do not exist, or nil.
@@ -426,7 +436,11 @@ func (r *role) notFound() error {
 // RulesFor returns the rules that apply to a caller in a namespace, and outside of namespaces: those of each binding, in
 // the order of their names, those of the cluster first. As by kube-apiserver, rules of several bindings are there several
 // times, incomplete is false, and the error names roles that do not exist, of which there may be rules nevertheless.
-func (p *Policy) RulesFor(_ context.Context, u user.Info, namespace string) (resources []authorizer.ResourceRuleInfo, paths []authorizer.NonResourceRuleInfo, incomplete bool, err error) {
+func (p *Policy) RulesFor(
+	_ context.Context,
+	u user.Info,
+	namespace string,
+) (resources []authorizer.ResourceRuleInfo, paths []authorizer.NonResourceRuleInfo, incomplete bool, err error) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	for _, scope := range scopes(namespace) {

@@ -91,11 +91,16 @@ func TestRulesMatch(t *testing.T) {
 		{"the core group", resourceRule(names("get"), names(""), names("pods")), on("get", "", "pods", "", ""), true},
 		{"a subresource", resourceRule(names("get"), names(""), names("pods/log")), on("get", "", "pods", "log", "a"), true},
 		{"a subresource is not its resource", resourceRule(names("get"), names(""), names("pods/log")), on("get", "", "pods", "", "a"), false},
-		{"a subresource of all", resourceRule(names("update"), names("apps"), names("*/scale")), on("update", "apps", "deployments", "scale", "a"), true},
-		{"another than a subresource of all", resourceRule(names("update"), names("apps"), names("*/scale")), on("update", "apps", "deployments", "status", "a"), false},
-		{"a longer one than a subresource of all", resourceRule(names("update"), names("apps"), names("*/scale")), on("update", "apps", "deployments", "upscale", "a"), false},
-		{"a resource is none of the subresources of all", resourceRule(names("update"), names("apps"), names("*/scale")), on("update", "apps", "scale", "", "a"), false},
-		{"all subresources of a resource is no pattern", resourceRule(names("get"), names(""), names("pods/*")), on("get", "", "pods", "log", "a"), false},
+		{"a subresource of all", resourceRule(names("update"), names("apps"), names("*/scale")),
+			on("update", "apps", "deployments", "scale", "a"), true},
+		{"another than a subresource of all", resourceRule(names("update"), names("apps"), names("*/scale")),
+			on("update", "apps", "deployments", "status", "a"), false},
+		{"a longer one than a subresource of all", resourceRule(names("update"), names("apps"), names("*/scale")),
+			on("update", "apps", "deployments", "upscale", "a"), false},
+		{"a resource is none of the subresources of all", resourceRule(names("update"), names("apps"), names("*/scale")),
+			on("update", "apps", "scale", "", "a"), false},
+		{"all subresources of a resource is no pattern", resourceRule(names("get"), names(""), names("pods/*")),
+			on("get", "", "pods", "log", "a"), false},
 		{"all subresources of all is no pattern", resourceRule(names("get"), names(""), names("*/*")), on("get", "", "pods", "log", "a"), false},
 		{"a subresource with a slash", resourceRule(names("get"), names(""), names("*/proxy/x")), on("get", "", "pods", "proxy/x", "a"), true},
 		{"a part of a name is no pattern", resourceRule(names("get"), names(""), names("po*")), on("get", "", "pods", "", "a"), false},
@@ -105,7 +110,8 @@ func TestRulesMatch(t *testing.T) {
 		{"create has no name", resourceRule(names("create"), names(""), names("pods"), "a"), on("create", "", "pods", "", ""), false},
 		{"list has no name", resourceRule(names("list"), names(""), names("pods"), "a"), on("list", "", "pods", "", ""), false},
 		{"list of a name", resourceRule(names("list"), names(""), names("pods"), "a"), on("list", "", "pods", "", "a"), true},
-		{"deletecollection has no name", resourceRule(names("deletecollection"), names(""), names("pods"), "a"), on("deletecollection", "", "pods", "", ""), false},
+		{"deletecollection has no name", resourceRule(names("deletecollection"), names(""), names("pods"), "a"),
+			on("deletecollection", "", "pods", "", ""), false},
 		{"an empty name is a name", resourceRule(names("create"), names(""), names("pods"), ""), on("create", "", "pods", "", ""), true},
 		{"a path", urls("get", "/metrics"), path("get", "/metrics"), true},
 		{"a path with another verb", urls("get", "/metrics"), path("post", "/metrics"), false},
@@ -158,7 +164,8 @@ func TestBindingsApply(t *testing.T) {
 		{"another user", binding{"", clusterRole("r"), userSubject("ann")}, user.DefaultInfo{Name: "bob"}, "", "", ""},
 		{"a group", binding{"", clusterRole("r"), groupSubject("dev")}, user.DefaultInfo{Name: "bob", Groups: names("ops", "dev")}, "",
 			`ClusterRoleBinding "b" of ClusterRole "r" to Group "dev"`, ""},
-		{"a group is no user", binding{"", clusterRole("r"), userSubject("dev")}, user.DefaultInfo{Name: "bob", Groups: names("dev")}, "", "", ""},
+		{"a group is no user", binding{"", clusterRole("r"), userSubject("dev")}, user.DefaultInfo{Name: "bob", Groups: names("dev")}, "", "",
+			""},
 		{"a user is no group", binding{"", clusterRole("r"), groupSubject("bob")}, user.DefaultInfo{Name: "bob"}, "", "", ""},
 		{"a role in its namespace", binding{"x", namespacedRole("r"), userSubject("ann")}, user.DefaultInfo{Name: "ann"}, "x",
 			`RoleBinding "b/x" of Role "r" to User "ann"`, ""},
@@ -166,7 +173,8 @@ func TestBindingsApply(t *testing.T) {
 		{"a role outside of namespaces", binding{"x", namespacedRole("r"), userSubject("ann")}, user.DefaultInfo{Name: "ann"}, "", "", ""},
 		{"a cluster role in a namespace", binding{"y", clusterRole("r"), userSubject("ann")}, user.DefaultInfo{Name: "ann"}, "y",
 			`RoleBinding "b/y" of ClusterRole "r" to User "ann"`, ""},
-		{"a service account", binding{"", clusterRole("r"), accountSubject("x", "robot")}, user.DefaultInfo{Name: "system:serviceaccount:x:robot"}, "y",
+		{"a service account", binding{"", clusterRole("r"), accountSubject("x", "robot")},
+			user.DefaultInfo{Name: "system:serviceaccount:x:robot"}, "y",
 			`ClusterRoleBinding "b" of ClusterRole "r" to ServiceAccount "robot/x"`, ""},
 		{"a service account of the binding's namespace", binding{"x", namespacedRole("r"), accountSubject("", "robot")},
 			user.DefaultInfo{Name: "system:serviceaccount:x:robot"}, "x", `RoleBinding "b/x" of Role "r" to ServiceAccount "robot/x"`, ""},
@@ -176,7 +184,8 @@ func TestBindingsApply(t *testing.T) {
 			user.DefaultInfo{Name: "system:serviceaccount:y:robot"}, "x", "", ""},
 		{"a service account without namespace in the cluster", binding{"", clusterRole("r"), accountSubject("", "robot")},
 			user.DefaultInfo{Name: "system:serviceaccount::robot"}, "", "", ""},
-		{"a subject of another kind", binding{"", clusterRole("r"), rbacv1.Subject{Kind: "Robot", Name: "ann"}}, user.DefaultInfo{Name: "ann"}, "", "", ""},
+		{"a subject of another kind", binding{"", clusterRole("r"), rbacv1.Subject{Kind: "Robot", Name: "ann"}},
+			user.DefaultInfo{Name: "ann"}, "", "", ""},
 		{"a role that is missing", binding{"x", namespacedRole("none"), userSubject("ann")}, user.DefaultInfo{Name: "ann"}, "x", "",
 			`RBAC: role.rbac.authorization.k8s.io "none" not found`},
 		{"a role of another namespace is missing", binding{"y", namespacedRole("r"), userSubject("ann")}, user.DefaultInfo{Name: "ann"}, "y", "",
@@ -185,7 +194,8 @@ func TestBindingsApply(t *testing.T) {
 			`RBAC: clusterrole.rbac.authorization.k8s.io "none" not found`},
 		{"a role in a binding of the cluster", binding{"", namespacedRole("r"), userSubject("ann")}, user.DefaultInfo{Name: "ann"}, "", "",
 			`RBAC: role.rbac.authorization.k8s.io "r" not found`},
-		{"a role of another kind", binding{"", rbacv1.RoleRef{Kind: "Rule", Name: "r"}, userSubject("ann")}, user.DefaultInfo{Name: "ann"}, "", "",
+		{"a role of another kind", binding{"", rbacv1.RoleRef{Kind: "Rule", Name: "r"}, userSubject("ann")}, user.DefaultInfo{Name: "ann"},
+			"", "",
 			`RBAC: unsupported role reference kind: "Rule"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -213,7 +223,8 @@ func TestRefusalsNameAFewOfManyMissingRoles(t *testing.T) {
 		p.SetBinding("", strconv.Itoa(i), clusterRole("r"+strconv.Itoa(i)), []rbacv1.Subject{userSubject("ann"), groupSubject("dev")})
 	}
 	_, reason := decide(t, p, authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "ann", Groups: names("dev")}, Verb: "get", Path: "/"})
-	if !strings.HasPrefix(reason, `RBAC: [clusterrole.rbac.authorization.k8s.io "r0" not found, `) || !strings.HasSuffix(reason, ", 90 more roles not found]") {
+	if !strings.HasPrefix(reason, `RBAC: [clusterrole.rbac.authorization.k8s.io "r0" not found, `) ||
+		!strings.HasSuffix(reason, ", 90 more roles not found]") {
 		t.Error(reason)
 	}
 }
@@ -222,7 +233,11 @@ func TestChangesCount(t *testing.T) {
 	p := NewPolicy()
 	read, write := resourceRule(names("get"), names(""), names("pods")), resourceRule(names("update"), names(""), names("pods"))
 	ask := func(verb string) bool {
-		allowed, _ := decide(t, p, authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "ann"}, Verb: verb, Resource: "pods", Namespace: "x", ResourceRequest: true})
+		allowed, _ := decide(
+			t,
+			p,
+			authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "ann"}, Verb: verb, Resource: "pods", Namespace: "x", ResourceRequest: true},
+		)
 		return allowed
 	}
 	for _, step := range []struct {
@@ -287,7 +302,12 @@ func TestRulesForAreThoseOfEachBinding(t *testing.T) {
 	if incomplete || err == nil || err.Error() != `clusterrole.rbac.authorization.k8s.io "none" not found` {
 		t.Errorf("incomplete %v, %v", incomplete, err)
 	}
-	if resources, paths, _, err = p.RulesFor(t.Context(), &user.DefaultInfo{Name: "bob", Groups: names("dev")}, ""); len(resources) != 1 || len(paths) != 1 || err != nil {
+	if resources, paths, _, err = p.RulesFor(
+		t.Context(),
+		&user.DefaultInfo{Name: "bob", Groups: names("dev")},
+		"",
+	); len(resources) != 1 || len(paths) != 1 ||
+		err != nil {
 		t.Errorf("outside of namespaces: %v, %v, %v", resources, paths, err)
 	}
 }
@@ -297,7 +317,10 @@ func TestRolesHaveNoConditions(t *testing.T) {
 	p.SetRole("", "all", []rbacv1.PolicyRule{{Verbs: names("*"), NonResourceURLs: names("*")}})
 	p.SetBinding("", "all", clusterRole("all"), []rbacv1.Subject{userSubject("ann")})
 	for name, want := range map[string]bool{"ann": true, "bob": false} {
-		aware := p.ConditionsAwareAuthorize(t.Context(), authorizer.AttributesRecord{User: &user.DefaultInfo{Name: name}, Verb: "get", Path: "/"})
+		aware := p.ConditionsAwareAuthorize(
+			t.Context(),
+			authorizer.AttributesRecord{User: &user.DefaultInfo{Name: name}, Verb: "get", Path: "/"},
+		)
 		if aware.IsAllow() != want {
 			t.Errorf("%s is allowed: %v", name, aware.IsAllow())
 		}
@@ -332,8 +355,16 @@ var (
 		accountSubject("", "robot"), accountSubject("x", "robot"), accountSubject("y", "robot"), {Kind: "Robot", Name: "ann"},
 	}
 	someCallers = []user.Info{
-		&user.DefaultInfo{Name: "ann"}, &user.DefaultInfo{Name: "bob", Groups: names("dev", "ops")}, &user.DefaultInfo{Name: "eve", Groups: names("ann")},
-		&user.DefaultInfo{Name: "system:serviceaccount:x:robot"}, &user.DefaultInfo{Name: "system:serviceaccount:y:robot", Groups: names("dev")}, &user.DefaultInfo{},
+		&user.DefaultInfo{
+			Name: "ann",
+		},
+		&user.DefaultInfo{Name: "bob", Groups: names("dev", "ops")},
+		&user.DefaultInfo{Name: "eve", Groups: names("ann")},
+		&user.DefaultInfo{
+			Name: "system:serviceaccount:x:robot",
+		},
+		&user.DefaultInfo{Name: "system:serviceaccount:y:robot", Groups: names("dev")},
+		&user.DefaultInfo{},
 	}
 )
 
@@ -365,7 +396,11 @@ func (r *random) rules() []rbacv1.PolicyRule {
 }
 
 func (r *random) request() authorizer.AttributesRecord {
-	a := authorizer.AttributesRecord{User: someCallers[r.IntN(len(someCallers))], Verb: r.one(someVerbs...), Namespace: r.one(someNamespaces...)}
+	a := authorizer.AttributesRecord{
+		User:      someCallers[r.IntN(len(someCallers))],
+		Verb:      r.one(someVerbs...),
+		Namespace: r.one(someNamespaces...),
+	}
 	if r.IntN(4) == 0 {
 		a.Path = r.one(append(somePaths, "/abc", "/v")...)
 		return a

@@ -22,7 +22,12 @@ func parse[T any](t *testing.T, text string) *T {
 	return o
 }
 
-func reconciled[T any](t *testing.T, existing, wanted, write string, operation Operation, reconcile func(existing, wanted *T) (*T, Operation)) {
+func reconciled[T any](
+	t *testing.T,
+	existing, wanted, write string,
+	operation Operation,
+	reconcile func(existing, wanted *T) (*T, Operation),
+) {
 	t.Helper()
 	before, want := parse[T](t, existing), parse[T](t, wanted)
 	got, op := reconcile(before, want)
@@ -41,7 +46,8 @@ func reconciled[T any](t *testing.T, existing, wanted, write string, operation O
 
 func TestBootstrapRolesAreReconciled(t *testing.T) {
 	const (
-		role    = `{metadata: {name: r, labels: {a: b}, annotations: {rbac.authorization.kubernetes.io/autoupdate: "true"}}, rules: [{verbs: [get, list], apiGroups: [""], resources: [pods]}]}`
+		role = `{metadata: {name: r, labels: {a: b}, annotations: {rbac.authorization.kubernetes.io/autoupdate: "true"}}, rules: [{verbs: ` +
+			`[get, list], apiGroups: [""], resources: [pods]}]}`
 		selects = `{metadata: {name: r}, aggregationRule: {clusterRoleSelectors: [{matchLabels: {x: "1"}}, {matchLabels: {x: "2"}}]}}`
 	)
 	for _, test := range []struct {
@@ -54,12 +60,16 @@ func TestBootstrapRolesAreReconciled(t *testing.T) {
 			`{metadata: {name: r, uid: u, resourceVersion: "7", labels: {a: b, c: d}, annotations: {rbac.authorization.kubernetes.io/autoupdate: "true", e: f}},
 			  rules: [{verbs: ["*"], apiGroups: [""], resources: [pods]}, {verbs: [get], apiGroups: [x], resources: [y]}]}`, role, "", Keep},
 		{"protected", `{metadata: {name: r, annotations: {rbac.authorization.kubernetes.io/autoupdate: "false"}}}`, role, "", Keep},
-		{"rules and labels are missing", `{metadata: {name: r, uid: u, resourceVersion: "7"}, rules: [{verbs: [get], apiGroups: [""], resources: [pods]}]}`, role,
+		{"rules and labels are missing", `{metadata: {name: r, uid: u, resourceVersion: "7"}, rules: [{verbs: [get], apiGroups: [""], ` +
+			`resources: [pods]}]}`, role,
 			`{metadata: {name: r, uid: u, resourceVersion: "7", labels: {a: b}, annotations: {rbac.authorization.kubernetes.io/autoupdate: "true"}},
 			  rules: [{verbs: [get], apiGroups: [""], resources: [pods]}, {verbs: [list], apiGroups: [""], resources: [pods]}]}`, Update},
-		{"a label has another value", `{metadata: {name: r, labels: {a: other}, annotations: {rbac.authorization.kubernetes.io/autoupdate: "yes"}}, rules: [{verbs: ["*"], apiGroups: ["*"], resources: ["*"]}]}`, role, "", Keep},
-		{"a selector is missing", `{metadata: {name: r}, aggregationRule: {clusterRoleSelectors: [{matchLabels: {x: "0"}}, {matchLabels: {x: "2"}}]}, rules: [{verbs: [get], apiGroups: [""], resources: [pods]}]}`, selects,
-			`{metadata: {name: r}, aggregationRule: {clusterRoleSelectors: [{matchLabels: {x: "0"}}, {matchLabels: {x: "2"}}, {matchLabels: {x: "1"}}]}, rules: [{verbs: [get], apiGroups: [""], resources: [pods]}]}`, Update},
+		{"a label has another value", `{metadata: {name: r, labels: {a: other}, annotations: {rbac.authorization.kubernetes.io/autoupdate: ` +
+			`"yes"}}, rules: [{verbs: ["*"], apiGroups: ["*"], resources: ["*"]}]}`, role, "", Keep},
+		{"a selector is missing", `{metadata: {name: r}, aggregationRule: {clusterRoleSelectors: [{matchLabels: {x: "0"}}, {matchLabels: {x: ` +
+			`"2"}}]}, rules: [{verbs: [get], apiGroups: [""], resources: [pods]}]}`, selects,
+			`{metadata: {name: r}, aggregationRule: {clusterRoleSelectors: [{matchLabels: {x: "0"}}, {matchLabels: {x: "2"}}, {matchLabels: {x: ` +
+				`"1"}}]}, rules: [{verbs: [get], apiGroups: [""], resources: [pods]}]}`, Update},
 		{"aggregation is missing", `{metadata: {name: r}}`, selects, selects, Update},
 		{"aggregation is not wanted", selects, `{metadata: {name: r}}`, `{metadata: {name: r}}`, Update},
 	} {
@@ -70,18 +80,24 @@ func TestBootstrapRolesAreReconciled(t *testing.T) {
 }
 
 func TestBootstrapBindingsAreReconciled(t *testing.T) {
-	const binding = `{metadata: {name: b, labels: {a: b}}, roleRef: {kind: ClusterRole, name: r}, subjects: [{kind: User, name: ann}, {kind: Group, name: dev}]}`
+	const binding = `{metadata: {name: b, labels: {a: b}}, roleRef: {kind: ClusterRole, name: r}, subjects: [{kind: User, name: ann}, ` +
+		`{kind: Group, name: dev}]}`
 	for _, test := range []struct {
 		name, existing, wanted, write string
 		operation                     Operation
 	}{
 		{"missing", "", binding, binding, Create},
 		{"the same", binding, binding, "", Keep},
-		{"more subjects", `{metadata: {name: b, labels: {a: c}}, roleRef: {kind: ClusterRole, name: r}, subjects: [{kind: Group, name: dev}, {kind: User, name: eve}, {kind: User, name: ann}]}`, binding, "", Keep},
-		{"protected", `{metadata: {name: b, annotations: {rbac.authorization.kubernetes.io/autoupdate: "false"}}, roleRef: {kind: ClusterRole, name: other}}`, binding, "", Keep},
-		{"subjects are missing", `{metadata: {name: b, uid: u}, roleRef: {kind: ClusterRole, name: r}, subjects: [{kind: User, name: eve}, {kind: Group, name: dev}]}`, binding,
-			`{metadata: {name: b, uid: u, labels: {a: b}}, roleRef: {kind: ClusterRole, name: r}, subjects: [{kind: User, name: eve}, {kind: Group, name: dev}, {kind: User, name: ann}]}`, Update},
-		{"another role", `{metadata: {name: b, uid: u}, roleRef: {kind: ClusterRole, name: s}, subjects: [{kind: User, name: eve}]}`, binding, binding, Recreate},
+		{"more subjects", `{metadata: {name: b, labels: {a: c}}, roleRef: {kind: ClusterRole, name: r}, subjects: [{kind: Group, name: dev}, ` +
+			`{kind: User, name: eve}, {kind: User, name: ann}]}`, binding, "", Keep},
+		{"protected", `{metadata: {name: b, annotations: {rbac.authorization.kubernetes.io/autoupdate: "false"}}, roleRef: {kind: ` +
+			`ClusterRole, name: other}}`, binding, "", Keep},
+		{"subjects are missing", `{metadata: {name: b, uid: u}, roleRef: {kind: ClusterRole, name: r}, subjects: [{kind: User, name: eve}, ` +
+			`{kind: Group, name: dev}]}`, binding,
+			`{metadata: {name: b, uid: u, labels: {a: b}}, roleRef: {kind: ClusterRole, name: r}, subjects: [{kind: User, name: eve}, {kind: ` +
+				`Group, name: dev}, {kind: User, name: ann}]}`, Update},
+		{"another role", `{metadata: {name: b, uid: u}, roleRef: {kind: ClusterRole, name: s}, subjects: [{kind: User, name: eve}]}`, binding,
+			binding, Recreate},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			reconciled(t, test.existing, test.wanted, test.write, test.operation, ReconcileClusterRoleBinding)
@@ -91,7 +107,13 @@ func TestBootstrapBindingsAreReconciled(t *testing.T) {
 
 func TestBootstrapObjectsAreWhole(t *testing.T) {
 	objects := Bootstrap()
-	if n := []int{len(objects.ClusterRoles), len(objects.ClusterRoleBindings), len(objects.Roles), len(objects.RoleBindings)}; n[0] < 60 || n[1] < 50 || n[2] < 7 || n[3] < 7 {
+	if n := []int{
+		len(objects.ClusterRoles),
+		len(objects.ClusterRoleBindings),
+		len(objects.Roles),
+		len(objects.RoleBindings),
+	}; n[0] < 60 || n[1] < 50 || n[2] < 7 ||
+		n[3] < 7 {
 		t.Errorf("%v objects", n)
 	}
 	roles := map[string]bool{}

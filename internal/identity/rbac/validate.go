@@ -36,17 +36,29 @@ func ValidateClusterRoleUpdate(role, old *rbacv1.ClusterRole) field.ErrorList {
 }
 
 func validateClusterRole(role *rbacv1.ClusterRole, lenient bool) field.ErrorList {
-	return slices.Concat(validateMeta(&role.ObjectMeta, false), validateRules(role.Rules, false), validateAggregation(role.AggregationRule, lenient))
+	return slices.Concat(
+		validateMeta(&role.ObjectMeta, false),
+		validateRules(role.Rules, false),
+		validateAggregation(role.AggregationRule, lenient),
+	)
 }
 
 // ValidateRoleBinding returns what is wrong with a RoleBinding.
 func ValidateRoleBinding(b *rbacv1.RoleBinding) field.ErrorList {
-	return slices.Concat(validateMeta(&b.ObjectMeta, true), validateRoleRef(b.RoleRef, kindRole, kindClusterRole), validateSubjects(b.Subjects, true))
+	return slices.Concat(
+		validateMeta(&b.ObjectMeta, true),
+		validateRoleRef(b.RoleRef, kindRole, kindClusterRole),
+		validateSubjects(b.Subjects, true),
+	)
 }
 
 // ValidateRoleBindingUpdate returns what is wrong with a RoleBinding that takes the place of another.
 func ValidateRoleBindingUpdate(b, old *rbacv1.RoleBinding) field.ErrorList {
-	return slices.Concat(ValidateRoleBinding(b), validateMetaUpdate(&b.ObjectMeta, &old.ObjectMeta), validateSameRoleRef(b.RoleRef, old.RoleRef))
+	return slices.Concat(
+		ValidateRoleBinding(b),
+		validateMetaUpdate(&b.ObjectMeta, &old.ObjectMeta),
+		validateSameRoleRef(b.RoleRef, old.RoleRef),
+	)
 }
 
 // ValidateClusterRoleBinding returns what is wrong with a ClusterRoleBinding.
@@ -56,7 +68,11 @@ func ValidateClusterRoleBinding(b *rbacv1.ClusterRoleBinding) field.ErrorList {
 
 // ValidateClusterRoleBindingUpdate returns what is wrong with a ClusterRoleBinding that takes the place of another.
 func ValidateClusterRoleBindingUpdate(b, old *rbacv1.ClusterRoleBinding) field.ErrorList {
-	return slices.Concat(ValidateClusterRoleBinding(b), validateMetaUpdate(&b.ObjectMeta, &old.ObjectMeta), validateSameRoleRef(b.RoleRef, old.RoleRef))
+	return slices.Concat(
+		ValidateClusterRoleBinding(b),
+		validateMetaUpdate(&b.ObjectMeta, &old.ObjectMeta),
+		validateSameRoleRef(b.RoleRef, old.RoleRef),
+	)
 }
 
 // ValidateName says what is wrong with the name of a role or binding, which may have colons and upper case, unlike those of
@@ -78,7 +94,10 @@ func validateFinalizers(m *metav1.ObjectMeta, path *field.Path) (errs field.Erro
 	own := []string{"kubernetes", metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
 	for i, name := range m.Finalizers {
 		if !strings.Contains(name, "/") && !slices.Contains(own, name) {
-			errs = append(errs, field.Invalid(path.Child("finalizers").Index(i), name, "name is neither a standard finalizer name nor is it fully qualified"))
+			errs = append(
+				errs,
+				field.Invalid(path.Child("finalizers").Index(i), name, "name is neither a standard finalizer name nor is it fully qualified"),
+			)
 		}
 	}
 	return errs
@@ -196,7 +215,10 @@ func validateSubject(s *rbacv1.Subject, namespaced bool, path *field.Path) (errs
 			}
 		}
 	default:
-		return append(errs, field.NotSupported(path.Child("kind"), s.Kind, []string{rbacv1.ServiceAccountKind, rbacv1.UserKind, rbacv1.GroupKind}))
+		return append(
+			errs,
+			field.NotSupported(path.Child("kind"), s.Kind, []string{rbacv1.ServiceAccountKind, rbacv1.UserKind, rbacv1.GroupKind}),
+		)
 	}
 	if s.APIGroup != group {
 		errs = append(errs, field.NotSupported(path.Child("apiGroup"), s.APIGroup, []string{group}))

@@ -38,7 +38,8 @@ func read[T any](t *testing.T, raw json.RawMessage, setDefaults func(*T)) *T {
 func validated[T any, P interface {
 	*T
 	metav1.Object
-}](t *testing.T, object, old json.RawMessage, setDefaults func(*T), create func(*T) field.ErrorList, update func(o, old *T) field.ErrorList) field.ErrorList {
+}](t *testing.T, object, old json.RawMessage, setDefaults func(*T), create func(*T) field.ErrorList,
+	update func(o, old *T) field.ErrorList) field.ErrorList {
 	t.Helper()
 	o, before := read(t, object, setDefaults), read(t, old, setDefaults)
 	if before == nil {
@@ -99,7 +100,13 @@ func TestWhatIsInvalidIsSaidAsByKubeAPIServer(t *testing.T) {
 
 func TestSelectorsThatWereBadMayStayBad(t *testing.T) {
 	bad := &rbacv1.ClusterRole{}
-	if err := yaml.Unmarshal([]byte(`{metadata: {name: r, resourceVersion: "1"}, aggregationRule: {clusterRoleSelectors: [{matchExpressions: [{key: a, operator: In, values: ["b c"]}]}]}}`), bad); err != nil {
+	if err := yaml.Unmarshal(
+		[]byte(
+			`{metadata: {name: r, resourceVersion: "1"}, aggregationRule: {clusterRoleSelectors: [{matchExpressions: [{key: a, operator: In, `+
+				`values: ["b c"]}]}]}}`,
+		),
+		bad,
+	); err != nil {
 		t.Fatal(err)
 	}
 	create, update := ValidateClusterRole(bad), ValidateClusterRoleUpdate(bad, bad)
@@ -122,7 +129,14 @@ func TestDefaultsAreAPIGroups(t *testing.T) {
 	for _, s := range b.Subjects {
 		groups = append(groups, s.APIGroup)
 	}
-	if want := names(rbacv1.GroupName, rbacv1.GroupName, "", "", "example.com"); !slices.Equal(groups, want) || !reflect.DeepEqual(b.Subjects, c.Subjects) {
+	if want := names(
+		rbacv1.GroupName,
+		rbacv1.GroupName,
+		"",
+		"",
+		"example.com",
+	); !slices.Equal(groups, want) ||
+		!reflect.DeepEqual(b.Subjects, c.Subjects) {
 		t.Errorf("of the subjects: %q, want %q; %+v", groups, want, c.Subjects)
 	}
 }

@@ -17,12 +17,18 @@ func (c Config) access(ctx context.Context, r *authorizationv1.SubjectAccessRevi
 	return r, nil
 }
 
-func (c Config) localAccess(ctx context.Context, r *authorizationv1.LocalSubjectAccessReview) (*authorizationv1.LocalSubjectAccessReview, error) {
+func (c Config) localAccess(
+	ctx context.Context,
+	r *authorizationv1.LocalSubjectAccessReview,
+) (*authorizationv1.LocalSubjectAccessReview, error) {
 	r.Status = c.decide(ctx, subject(r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
 	return r, nil
 }
 
-func (c Config) selfAccess(ctx context.Context, r *authorizationv1.SelfSubjectAccessReview) (*authorizationv1.SelfSubjectAccessReview, error) {
+func (c Config) selfAccess(
+	ctx context.Context,
+	r *authorizationv1.SelfSubjectAccessReview,
+) (*authorizationv1.SelfSubjectAccessReview, error) {
 	who, err := caller(ctx)
 	if err != nil {
 		return nil, err
@@ -43,7 +49,12 @@ func subject(spec authorizationv1.SubjectAccessReviewSpec) user.Info {
 }
 
 // decide asks the authorizer. Exactly one of the attributes is given.
-func (c Config) decide(ctx context.Context, who user.Info, resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
+func (c Config) decide(
+	ctx context.Context,
+	who user.Info,
+	resource *authorizationv1.ResourceAttributes,
+	path *authorizationv1.NonResourceAttributes,
+) authorizationv1.SubjectAccessReviewStatus {
 	var attributes authorizer.AttributesRecord
 	if resource != nil {
 		attributes = resourceAttributes(who, resource)
@@ -109,7 +120,10 @@ func (c Config) rules(ctx context.Context, r *authorizationv1.SelfSubjectRulesRe
 		})
 	}
 	for _, rule := range paths {
-		status.NonResourceRules = append(status.NonResourceRules, authorizationv1.NonResourceRule{Verbs: rule.GetVerbs(), NonResourceURLs: rule.GetNonResourceURLs()})
+		status.NonResourceRules = append(
+			status.NonResourceRules,
+			authorizationv1.NonResourceRule{Verbs: rule.GetVerbs(), NonResourceURLs: rule.GetNonResourceURLs()},
+		)
 	}
 	if err != nil {
 		status.EvaluationError = err.Error()

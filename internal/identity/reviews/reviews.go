@@ -69,8 +69,15 @@ type Config struct {
 func Storage(c Config) map[schema.GroupVersion]map[string]rest.Storage {
 	return map[schema.GroupVersion]map[string]rest.Storage{
 		authenticationv1.SchemeGroupVersion: {
-			"tokenreviews":       &review[authenticationv1.TokenReview, *authenticationv1.TokenReview]{singular: "tokenreview", check: checkToken, answer: c.token},
-			"selfsubjectreviews": &review[authenticationv1.SelfSubjectReview, *authenticationv1.SelfSubjectReview]{singular: "selfsubjectreview", answer: self},
+			"tokenreviews": &review[authenticationv1.TokenReview, *authenticationv1.TokenReview]{
+				singular: "tokenreview",
+				check:    checkToken,
+				answer:   c.token,
+			},
+			"selfsubjectreviews": &review[authenticationv1.SelfSubjectReview, *authenticationv1.SelfSubjectReview]{
+				singular: "selfsubjectreview",
+				answer:   self,
+			},
 		},
 		authorizationv1.SchemeGroupVersion: {
 			"subjectaccessreviews": &review[authorizationv1.SubjectAccessReview, *authorizationv1.SubjectAccessReview]{
@@ -117,7 +124,12 @@ func (r *review[T, PT]) NamespaceScoped() bool   { return r.namespaced }
 func (r *review[T, PT]) GetSingularName() string { return r.singular }
 
 // Create answers the review.
-func (r *review[T, PT]) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+func (r *review[T, PT]) Create(
+	ctx context.Context,
+	obj runtime.Object,
+	validate rest.ValidateObjectFunc,
+	_ *metav1.CreateOptions,
+) (runtime.Object, error) {
 	question := (*T)(obj.(PT))
 	if r.check != nil {
 		if err := r.check(ctx, question); err != nil {

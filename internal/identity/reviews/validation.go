@@ -97,7 +97,9 @@ func validateSelector(at *field.Path, raw string, requirements int) field.ErrorL
 	case raw != "" && requirements > 0:
 		return field.ErrorList{field.Invalid(at.Child("rawSelector"), raw, "may not specified at the same time as requirements")}
 	case raw == "" && requirements == 0:
-		return field.ErrorList{field.Required(at.Child("requirements"), fmt.Sprintf("when %s is specified, requirements or rawSelector is required", at))}
+		return field.ErrorList{
+			field.Required(at.Child("requirements"), fmt.Sprintf("when %s is specified, requirements or rawSelector is required", at)),
+		}
 	}
 	return nil
 }

@@ -51,7 +51,8 @@ func (e escalation) Validate(ctx context.Context, a admission.Attributes, _ admi
 }
 
 // wayBack is what callers are told who stop being administrators.
-const wayBack = "you may no longer do everything after this: it was the last binding by which you could; the kubeconfig that the server keeps in its data directory is of the group system:masters, needs no binding, and can bring it back"
+const wayBack = "you may no longer do everything after this: it was the last binding by which you could; the kubeconfig that the " +
+	"server keeps in its data directory is of the group system:masters, needs no binding, and can bring it back"
 
 // endsAdministration says whether the caller takes from itself the last binding, or its role, by
 // which it may do everything.

@@ -27,7 +27,8 @@ import (
 const atOnce = 64
 
 // Bootstrap returns nil when the roles and bindings are there that a kube-apiserver begins
-// with, but for those of parts of a cluster that are not here, and the roles that the definition's kinds declare, and the policy knows of all that there is. What fails is logged and tried again until ctx is done; the error is then the
+// with, but for those of parts of a cluster that are not here, and the roles that the definition's kinds declare, and the policy
+// knows of all that there is. What fails is logged and tried again until ctx is done; the error is then the
 // last one. It must be called once.
 func (k *Keeper) Bootstrap(ctx context.Context) error {
 	for _, i := range k.informers {
@@ -129,12 +130,15 @@ func (k *Keeper) bootstrapObjects() ([]bootstrapObject, error) {
 	}
 	for i := range bootstrap.ClusterRoleBindings {
 		binding := &bootstrap.ClusterRoleBindings[i]
-		all = append(all, bootstrapObject{"clusterrolebindings", "", binding.Name, func(existing runtime.Object) (runtime.Object, rbac.Operation) {
-			if existing == nil {
-				return binding.DeepCopy(), rbac.Create
-			}
-			return rbac.ReconcileClusterRoleBinding(existing.(*rbacv1.ClusterRoleBinding), binding)
-		}})
+		all = append(
+			all,
+			bootstrapObject{"clusterrolebindings", "", binding.Name, func(existing runtime.Object) (runtime.Object, rbac.Operation) {
+				if existing == nil {
+					return binding.DeepCopy(), rbac.Create
+				}
+				return rbac.ReconcileClusterRoleBinding(existing.(*rbacv1.ClusterRoleBinding), binding)
+			}},
+		)
 	}
 	for i := range bootstrap.Roles {
 		role := &bootstrap.Roles[i]
@@ -243,7 +247,13 @@ func (k *Keeper) ensure(ctx context.Context, object bootstrapObject) error {
 	case rbac.Keep:
 		return nil
 	case rbac.Recreate:
-		if _, _, err := storage.Delete(ctx, object.name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		if _, _, err := storage.Delete(
+			ctx,
+			object.name,
+			rest.ValidateAllObjectFunc,
+			&metav1.DeleteOptions{},
+		); err != nil &&
+			!apierrors.IsNotFound(err) {
 			return err
 		}
 	}

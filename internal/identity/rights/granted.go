@@ -34,7 +34,10 @@ func granted(definition *define.Server) []*rbacv1.ClusterRole {
 				if grant.Subresource != "" {
 					resource += "/" + grant.Subresource
 				}
-				rules[grant.Role] = add(rules[grant.Role], rbacv1.PolicyRule{APIGroups: []string{g.Name}, Resources: []string{resource}, Verbs: grant.Verbs})
+				rules[grant.Role] = add(
+					rules[grant.Role],
+					rbacv1.PolicyRule{APIGroups: []string{g.Name}, Resources: []string{resource}, Verbs: grant.Verbs},
+				)
 			}
 		}
 		slices.Sort(names)

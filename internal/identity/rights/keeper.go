@@ -51,7 +51,14 @@ type Keeper struct {
 // NewKeeper returns the keeper of a server that has the kinds of Group. The caches of the set
 // tell its policy what there is.
 func NewKeeper(definition *define.Server, set *informer.Set) (*Keeper, error) {
-	k := &Keeper{policy: rbac.NewPolicy(), definition: definition, storage: map[string]registry.Editable{}, changed: make(chan struct{}, 1), bootstrapped: make(chan struct{}), expected: map[string][]chan struct{}{}}
+	k := &Keeper{
+		policy:       rbac.NewPolicy(),
+		definition:   definition,
+		storage:      map[string]registry.Editable{},
+		changed:      make(chan struct{}, 1),
+		bootstrapped: make(chan struct{}),
+		expected:     map[string][]chan struct{}{},
+	}
 	for _, kind := range definition.Kinds() {
 		if kind.Group != rbacv1.GroupName {
 			continue
@@ -222,7 +229,15 @@ func (k *Keeper) write(ctx context.Context, resource string, obj runtime.Object)
 		_, err := k.storage[resource].Create(ctx, obj, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
 		return err == nil, err
 	}
-	after, _, err := k.storage[resource].Update(ctx, m.GetName(), rest.DefaultUpdatedObjectInfo(obj), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
+	after, _, err := k.storage[resource].Update(
+		ctx,
+		m.GetName(),
+		rest.DefaultUpdatedObjectInfo(obj),
+		rest.ValidateAllObjectFunc,
+		rest.ValidateAllObjectUpdateFunc,
+		false,
+		&metav1.UpdateOptions{},
+	)
 	if err != nil {
 		return false, err
 	}

@@ -26,7 +26,11 @@ import (
 // Group returns the API group of roles and bindings.
 func Group() define.Group {
 	return define.Group{Name: rbacv1.GroupName, Kinds: []*define.Kind{
-		kind[rbacv1.ClusterRole, rbacv1.ClusterRoleList]("clusterroles", role(rbac.ValidateClusterRole, rbac.ValidateClusterRoleUpdate), clusterScoped),
+		kind[rbacv1.ClusterRole, rbacv1.ClusterRoleList](
+			"clusterroles",
+			role(rbac.ValidateClusterRole, rbac.ValidateClusterRoleUpdate),
+			clusterScoped,
+		),
 		kind[rbacv1.ClusterRoleBinding, rbacv1.ClusterRoleBindingList]("clusterrolebindings", binding(
 			rbac.SetDefaultsClusterRoleBinding, rbac.ValidateClusterRoleBinding, rbac.ValidateClusterRoleBindingUpdate,
 			func(b *rbacv1.ClusterRoleBinding) (rbacv1.RoleRef, []rbacv1.Subject) { return b.RoleRef, b.Subjects },
@@ -61,13 +65,25 @@ func clusterScoped(k *define.Kind) { k.ClusterScoped = true }
 func role[T any](validate func(*T) field.ErrorList, update func(obj, old *T) field.ErrorList) func(*define.Kind) {
 	return func(k *define.Kind) {
 		validated(k, validate, update)
-		k.Columns = []define.Column{{Name: "Created At", Type: "date", Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"], Value: func(obj runtime.Object) any {
-			return created(obj).UTC().Format(time.RFC3339)
-		}}}
+		k.Columns = []define.Column{
+			{
+				Name:        "Created At",
+				Type:        "date",
+				Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"],
+				Value: func(obj runtime.Object) any {
+					return created(obj).UTC().Format(time.RFC3339)
+				},
+			},
+		}
 	}
 }
 
-func binding[T any](fill func(*T), validate func(*T) field.ErrorList, update func(obj, old *T) field.ErrorList, of func(*T) (rbacv1.RoleRef, []rbacv1.Subject)) func(*define.Kind) {
+func binding[T any](
+	fill func(*T),
+	validate func(*T) field.ErrorList,
+	update func(obj, old *T) field.ErrorList,
+	of func(*T) (rbacv1.RoleRef, []rbacv1.Subject),
+) func(*define.Kind) {
 	subjects := func(name, kind string) define.Column {
 		return define.Column{Name: name, Type: "string", Description: name + " in the binding", Wide: true, Value: func(obj runtime.Object) any {
 			_, all := of(any(obj).(*T))
@@ -92,7 +108,12 @@ func binding[T any](fill func(*T), validate func(*T) field.ErrorList, update fun
 				ref, _ := of(any(obj).(*T))
 				return ref.Kind + "/" + ref.Name
 			}},
-			{Name: "Age", Type: "string", Description: "How long ago the binding was created", Value: func(obj runtime.Object) any { return created(obj) }},
+			{
+				Name:        "Age",
+				Type:        "string",
+				Description: "How long ago the binding was created",
+				Value:       func(obj runtime.Object) any { return created(obj) },
+			},
 			subjects("Users", rbacv1.UserKind),
 			subjects("Groups", rbacv1.GroupKind),
 			subjects("ServiceAccounts", rbacv1.ServiceAccountKind),

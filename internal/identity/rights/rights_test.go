@@ -56,7 +56,12 @@ func TestKindsGrantByRoleAndGroup(t *testing.T) {
 	definition := &define.Server{Groups: []define.Group{
 		{Name: "shop.example.com", Kinds: []*define.Kind{
 			{Resource: "orders", Status: true, DefaultRoles: true, Versions: []*define.Version{{}}},
-			{Resource: "carts", DefaultRoles: true, Versions: []*define.Version{{}}, Grants: []define.Grant{{Role: "clerk", Verbs: []string{"get"}}}},
+			{
+				Resource:     "carts",
+				DefaultRoles: true,
+				Versions:     []*define.Version{{}},
+				Grants:       []define.Grant{{Role: "clerk", Verbs: []string{"get"}}},
+			},
 		}},
 		{Name: "quiet.example.com", Kinds: []*define.Kind{{Resource: "things", Versions: []*define.Version{{}}}}},
 	}}
@@ -73,9 +78,11 @@ func TestKindsGrantByRoleAndGroup(t *testing.T) {
 			{APIGroups: groups, Resources: []string{"orders", "carts"}, Verbs: []string{"get", "list", "watch"}},
 			{APIGroups: groups, Resources: []string{"orders/status"}, Verbs: []string{"get"}},
 		},
-		"shop.example.com:aggregate-to-edit":  {{APIGroups: groups, Resources: []string{"orders", "carts"}, Verbs: []string{"create", "delete", "deletecollection", "patch", "update"}}},
-		"shop.example.com:aggregate-to-admin": {{APIGroups: groups, Resources: []string{"orders", "carts"}, Verbs: []string{"create", "delete", "deletecollection", "patch", "update"}}},
-		"shop.example.com:clerk":              {{APIGroups: groups, Resources: []string{"carts"}, Verbs: []string{"get"}}},
+		"shop.example.com:aggregate-to-edit": {{APIGroups: groups, Resources: []string{"orders", "carts"},
+			Verbs: []string{"create", "delete", "deletecollection", "patch", "update"}}},
+		"shop.example.com:aggregate-to-admin": {{APIGroups: groups, Resources: []string{"orders", "carts"},
+			Verbs: []string{"create", "delete", "deletecollection", "patch", "update"}}},
+		"shop.example.com:clerk": {{APIGroups: groups, Resources: []string{"carts"}, Verbs: []string{"get"}}},
 	} {
 		if !slices.EqualFunc(got[name], want, func(a, b rbacv1.PolicyRule) bool { return a.String() == b.String() }) {
 			t.Errorf("%s: %v, want %v", name, got[name], want)
@@ -88,7 +95,11 @@ func TestKindsGrantByRoleAndGroup(t *testing.T) {
 
 func TestGrantedRolesAreWhatTheDefinitionSays(t *testing.T) {
 	t.Parallel()
-	wanted := clusterRole("shop.example.com", "view", []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{"shop.example.com"}, Resources: []string{"orders"}}})
+	wanted := clusterRole(
+		"shop.example.com",
+		"view",
+		[]rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{"shop.example.com"}, Resources: []string{"orders"}}},
+	)
 	existing := wanted.DeepCopy()
 	existing.ResourceVersion = "7"
 	if _, operation := replaceGranted(existing, wanted); operation != rbac.Keep {

@@ -94,7 +94,14 @@ func (s *server) begin(t testing.TB, c *Checker, kind credential.Kind, token, re
 	s.mu.Unlock()
 	ctx, end := stream.Within(r.Context())
 	t.Cleanup(end)
-	stream.Join(Asked{Attributes: []authorizer.Attributes{&authorizer.AttributesRecord{User: accepted.User, Verb: "watch", Resource: resource, ResourceRequest: true}}}, nil)
+	stream.Join(
+		Asked{
+			Attributes: []authorizer.Attributes{
+				&authorizer.AttributesRecord{User: accepted.User, Verb: "watch", Resource: resource, ResourceRequest: true},
+			},
+		},
+		nil,
+	)
 	t.Cleanup(stream.Leave)
 	return stream, ctx
 }
@@ -124,7 +131,8 @@ func TestChecker_whatEndsStreams(t *testing.T) {
 		"the certificate is refused":   {credential.Certificate, func(s *server) { s.failing = errors.New("revoked") }, apierrors.IsUnauthorized},
 		"the token cannot be verified": {credential.Token, func(s *server) { s.failing = unavailable }, nil},
 		"the token is of another":      {credential.Token, func(s *server) { s.users["a"] = s.users["b"] }, apierrors.IsUnauthorized},
-		"the user was made anew":       {credential.Token, func(s *server) { s.users["a"] = &user.DefaultInfo{Name: "jane", UID: "3", Groups: s.users["a"].Groups} }, apierrors.IsUnauthorized},
+		"the user was made anew": {credential.Token,
+			func(s *server) { s.users["a"] = &user.DefaultInfo{Name: "jane", UID: "3", Groups: s.users["a"].Groups} }, apierrors.IsUnauthorized},
 		"the user has lost a group": {credential.Token, func(s *server) {
 			s.users["a"] = &user.DefaultInfo{Name: "jane", UID: "1", Groups: s.users["a"].Groups[1:]}
 		}, apierrors.IsUnauthorized},

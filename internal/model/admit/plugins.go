@@ -111,7 +111,12 @@ func (g Given) initialize(plugin admission.Interface) {
 // Chain runs plugins in their order, all that mutate before all that validate. A mutation
 // that asks for it is followed by a second round of those that mutate. A plugin without Make
 // is one of the known, which may be nil; those want what the initializer gives.
-func Chain(known *admission.Plugins, plugins []Plugin, configuration admission.ConfigProvider, initializer admission.PluginInitializer) (admission.Interface, error) {
+func Chain(
+	known *admission.Plugins,
+	plugins []Plugin,
+	configuration admission.ConfigProvider,
+	initializer admission.PluginInitializer,
+) (admission.Interface, error) {
 	if known == nil {
 		known = admission.NewPlugins()
 	}

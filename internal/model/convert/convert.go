@@ -87,13 +87,24 @@ func New(server *define.Server, extra ...func(scheme *runtime.Scheme, aliases bo
 
 // newMachinery registers the kinds that are first, which are those of one group, then those
 // with objects of their own.
-func newMachinery(server *define.Server, first func(*define.Kind) bool, extra []func(scheme *runtime.Scheme, aliases bool) error) (*Machinery, error) {
+func newMachinery(
+	server *define.Server,
+	first func(*define.Kind) bool,
+	extra []func(scheme *runtime.Scheme, aliases bool) error,
+) (*Machinery, error) {
 	m := &Machinery{Scheme: runtime.NewScheme(), Public: runtime.NewScheme(), structural: map[schema.GroupVersionKind]*structural.Version{},
 		shapes: map[reflect.Type]*structural.Shape{}, lists: map[reflect.Type]bool{}, plans: plainjson.New(), operations: operationsOf(server)}
 	for _, scheme := range []*runtime.Scheme{m.Scheme, m.Public} {
 		unversioned := schema.GroupVersion{Version: "v1"}
 		metav1.AddToGroupVersion(scheme, unversioned)
-		scheme.AddUnversionedTypes(unversioned, &metav1.Status{}, &metav1.APIVersions{}, &metav1.APIGroupList{}, &metav1.APIGroup{}, &metav1.APIResourceList{})
+		scheme.AddUnversionedTypes(
+			unversioned,
+			&metav1.Status{},
+			&metav1.APIVersions{},
+			&metav1.APIGroupList{},
+			&metav1.APIGroup{},
+			&metav1.APIResourceList{},
+		)
 		scheme.AddKnownTypes(autoscalingv1.SchemeGroupVersion, &autoscalingv1.Scale{})
 		for _, add := range extra {
 			if err := add(scheme, scheme == m.Scheme); err != nil {

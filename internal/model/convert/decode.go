@@ -73,7 +73,11 @@ type markedDecoder struct {
 }
 
 // Decode implements runtime.Decoder.
-func (d markedDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (d markedDecoder) Decode(
+	data []byte,
+	defaults *schema.GroupVersionKind,
+	into runtime.Object,
+) (runtime.Object, *schema.GroupVersionKind, error) {
 	obj, kind, err := d.decode(data, defaults, into)
 	if d.strict && kind != nil && d.versions[*kind] != nil && (err == nil || runtime.IsStrictDecodingError(err)) {
 		err = d.versions[*kind].Strict(data, err)
@@ -81,7 +85,11 @@ func (d markedDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, in
 	return obj, kind, err
 }
 
-func (d markedDecoder) decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (d markedDecoder) decode(
+	data []byte,
+	defaults *schema.GroupVersionKind,
+	into runtime.Object,
+) (runtime.Object, *schema.GroupVersionKind, error) {
 	obj, kind, err := d.Decoder.Decode(data, defaults, into)
 	if kind == nil || d.versions[*kind] == nil {
 		return obj, kind, err

@@ -144,7 +144,9 @@ func (d *describer) value(made *spec.Schema, published spec.Schema) spec.Schema 
 	if reference := made.Ref.String(); reference != "" {
 		name := d.names[reference]
 		if d.named(name, published) {
-			return spec.Schema{SchemaProps: spec.SchemaProps{Ref: made.Ref, Description: made.Description, Default: published.Default, Nullable: published.Nullable}}
+			return spec.Schema{
+				SchemaProps: spec.SchemaProps{Ref: made.Ref, Description: made.Description, Default: published.Default, Nullable: published.Nullable},
+			}
 		}
 		of := d.made[name].Schema
 		if made.Description != "" || len(of.Properties) == 0 {

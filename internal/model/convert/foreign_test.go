@@ -20,8 +20,8 @@ import (
 
 // Gadget is a type of another project, which does not name its OpenAPI definition.
 type Gadget struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.TypeMeta   `           json:",inline"`
+	metav1.ObjectMeta `           json:"metadata,omitempty"`
 	Spec              GadgetSpec `json:"spec"`
 }
 
@@ -34,8 +34,8 @@ func (g *Gadget) DeepCopyObject() runtime.Object {
 }
 
 type GadgetList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata"`
+	metav1.TypeMeta `         json:",inline"`
+	metav1.ListMeta `         json:"metadata"`
 	Items           []Gadget `json:"items"`
 }
 
@@ -63,14 +63,19 @@ func TestTypesThatDoNotNameTheirDefinitionsHaveTheirKind(t *testing.T) {
 					}}},
 					Dependencies: []string{meta, below},
 				}, below: {
-					Schema: spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}, Properties: map[string]spec.Schema{"size": *spec.Int32Property()}}},
+					Schema: spec.Schema{
+						SchemaProps: spec.SchemaProps{Type: []string{"object"}, Properties: map[string]spec.Schema{"size": *spec.Int32Property()}},
+					},
 				}}
 			},
 		}
 	}
-	server := &define.Server{Name: "shop", Groups: []define.Group{{Name: gv.Group, Kinds: []*define.Kind{{
-		Resource: "gadgets", Versions: []*define.Version{{Facts: facts, Type: reflect.TypeFor[Gadget](), ListType: reflect.TypeFor[GadgetList]()}},
-	}}}}}
+	server := &define.Server{Name: "shop", Groups: []define.Group{{Name: gv.Group, Kinds: []*define.Kind{
+		{
+			Resource: "gadgets",
+			Versions: []*define.Version{{Facts: facts, Type: reflect.TypeFor[Gadget](), ListType: reflect.TypeFor[GadgetList]()}},
+		},
+	}}}}
 	if err := define.Check(server); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +102,10 @@ func TestTypesThatDoNotNameTheirDefinitionsHaveTheirKind(t *testing.T) {
 	if got := v3[model]; got == nil || !reflect.DeepEqual(got.Extensions["x-kubernetes-group-version-kind"], want) {
 		t.Errorf("v3: %+v", got)
 	}
-	v2, err := openapibuilder.BuildOpenAPIDefinitionsForResources(&common.Config{GetDefinitions: definitions.V2, GetDefinitionName: namer.GetDefinitionName}, name)
+	v2, err := openapibuilder.BuildOpenAPIDefinitionsForResources(
+		&common.Config{GetDefinitions: definitions.V2, GetDefinitionName: namer.GetDefinitionName},
+		name,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

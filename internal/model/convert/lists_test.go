@@ -216,7 +216,12 @@ func TestRememberedItemsAreBounded(t *testing.T) {
 		t.Errorf("only %d of 2000 items were encoded, with room for a few dozens", encodings)
 	}
 	none := &Items{}
-	if got, err := none.Encode(1, items[:2], func(int) ([]byte, error) { return []byte("x"), nil }); err != nil || len(got) != 2 || len(none.kept) != 0 {
+	if got, err := none.Encode(
+		1,
+		items[:2],
+		func(int) ([]byte, error) { return []byte("x"), nil },
+	); err != nil || len(got) != 2 ||
+		len(none.kept) != 0 {
 		t.Errorf("without room: %q, %v", got, err)
 	}
 	r.Bound(1000)

@@ -80,8 +80,9 @@ func Definitions(server *define.Server, extra ...common.GetOpenAPIDefinitions) O
 func intOrString(common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	var of intstr.IntOrString
 	described := spec.SchemaProps{
-		Description: "IntOrString is a type that can hold an int32 or a string.  When used in JSON or YAML marshalling and unmarshalling, it produces or consumes the inner type.  This allows you to have, for example, a JSON field that can accept a name or number.",
-		Format:      of.OpenAPISchemaFormat(),
+		Description: "IntOrString is a type that can hold an int32 or a string.  When used in JSON or YAML marshalling and unmarshalling, it " +
+			"produces or consumes the inner type.  This allows you to have, for example, a JSON field that can accept a name or number.",
+		Format: of.OpenAPISchemaFormat(),
 	}
 	v2, v3 := described, described
 	v2.Type = of.OpenAPISchemaType()

@@ -93,7 +93,9 @@ func TestMarkedKindsArePublishedAsByAServerOfTheirCustomResourceDefinitions(t *t
 				}
 			}
 
-			v3, err := builder3.BuildOpenAPIDefinitionsForResources(&common.OpenAPIV3Config{GetDefinitions: definitions.V3, GetDefinitionName: named}, names...)
+			v3, err := builder3.BuildOpenAPIDefinitionsForResources(
+				&common.OpenAPIV3Config{GetDefinitions: definitions.V3, GetDefinitionName: named},
+				names...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -111,7 +113,9 @@ func TestMarkedKindsArePublishedAsByAServerOfTheirCustomResourceDefinitions(t *t
 			}
 			compare("v3", ours, theirs)
 
-			v2, err := openapibuilder.BuildOpenAPIDefinitionsForResources(&common.Config{GetDefinitions: definitions.V2, GetDefinitionName: named}, names...)
+			v2, err := openapibuilder.BuildOpenAPIDefinitionsForResources(
+				&common.Config{GetDefinitions: definitions.V2, GetDefinitionName: named},
+				names...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -141,7 +145,8 @@ func TestAZeroThatItsSchemaRefusesIsNoDefault(t *testing.T) {
 		"object":   {SchemaProps: spec.SchemaProps{Ref: spec.MustCreateRef("#/definitions/a"), Default: map[string]any{}}},
 	}
 	dropContradictions(common.OpenAPIDefinition{Schema: spec.Schema{SchemaProps: spec.SchemaProps{Properties: properties}}})
-	for name, want := range map[string]any{"empty": "", "long": nil, "pattern": nil, "enum": nil, "enum too": "", "zero": 0, "least": nil, "declared": "x", "object": map[string]any{}} {
+	for name, want := range map[string]any{"empty": "", "long": nil, "pattern": nil, "enum": nil, "enum too": "", "zero": 0, "least": nil,
+		"declared": "x", "object": map[string]any{}} {
 		if got := properties[name].Default; !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}

@@ -23,8 +23,12 @@ func TestObjectsWithinObjectsOfKubernetesKeepTheirKind(t *testing.T) {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(appsv1.SchemeGroupVersion, set)
 	scheme.AddKnownTypes(schema.GroupVersion{Group: appsv1.GroupName, Version: runtime.APIVersionInternal}, set)
-	data, err := runtime.Encode(NewStorageCodec(scheme, serializer.NewCodecFactory(scheme), appsv1.SchemeGroupVersion, runtime.ContentTypeJSON), set)
-	if want := `"volumeClaimTemplates":[{"kind":"PersistentVolumeClaim","apiVersion":"v1"`; err != nil || !strings.Contains(string(data), want) {
+	data, err := runtime.Encode(
+		NewStorageCodec(scheme, serializer.NewCodecFactory(scheme), appsv1.SchemeGroupVersion, runtime.ContentTypeJSON),
+		set,
+	)
+	if want := `"volumeClaimTemplates":[{"kind":"PersistentVolumeClaim","apiVersion":"v1"`; err != nil ||
+		!strings.Contains(string(data), want) {
 		t.Errorf("%s has not %s: %v", data, want, err)
 	}
 }
@@ -36,12 +40,14 @@ func TestObjectsOfKubernetesAreStoredAsProtobufKeepsThem(t *testing.T) {
 		gv     schema.GroupVersion
 		stored string // a part of it
 	}{
-		{&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{}}, Rules: []rbacv1.PolicyRule{}}, rbacv1.SchemeGroupVersion, `"rules":null`},
+		{&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{}}, Rules: []rbacv1.PolicyRule{}},
+			rbacv1.SchemeGroupVersion, `"rules":null`},
 		{&rbacv1.Role{Rules: []rbacv1.PolicyRule{{Verbs: []string{}}}}, rbacv1.SchemeGroupVersion, `"rules":[{"verbs":null}]`},
 		{&corev1.Secret{Data: map[string][]byte{"a": nil}}, corev1.SchemeGroupVersion, `"data":{"a":""}`},
 		{&corev1.LimitRange{Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{}}}, corev1.SchemeGroupVersion, `"limits":null`},
 		{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a", Finalizers: []string{}}}, corev1.SchemeGroupVersion, `"name":"a"`},
-		{&discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{{Addresses: []string{}}}}, discoveryv1.SchemeGroupVersion, `"endpoints":[{"addresses":null`},
+		{&discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{{Addresses: []string{}}}}, discoveryv1.SchemeGroupVersion,
+			`"endpoints":[{"addresses":null`},
 		{&flowcontrolv1.FlowSchema{Spec: flowcontrolv1.FlowSchemaSpec{Rules: []flowcontrolv1.PolicyRulesWithSubjects{{ResourceRules: []flowcontrolv1.ResourcePolicyRule{{Namespaces: []string{}}}}}}}, flowcontrolv1.SchemeGroupVersion, `"subjects":null,"resourceRules":[{"verbs":null`},
 	} {
 		scheme := runtime.NewScheme()

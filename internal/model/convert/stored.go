@@ -22,8 +22,14 @@ func NewStorageCodec(scheme *runtime.Scheme, codecs serializer.CodecFactory, sto
 	return newStorageCodec(scheme, codecs, stored, mediaType, plainjson.New(), nil, nil)
 }
 
-func newStorageCodec(scheme *runtime.Scheme, codecs serializer.CodecFactory, stored schema.GroupVersion, mediaType string, plans *plainjson.Plans,
-	versions map[schema.GroupVersionKind]*structural.Version, shapes map[reflect.Type]*structural.Shape,
+func newStorageCodec(
+	scheme *runtime.Scheme,
+	codecs serializer.CodecFactory,
+	stored schema.GroupVersion,
+	mediaType string,
+	plans *plainjson.Plans,
+	versions map[schema.GroupVersionKind]*structural.Version,
+	shapes map[reflect.Type]*structural.Shape,
 ) runtime.Codec {
 	if mediaType == "" {
 		mediaType = runtime.ContentTypeJSON
@@ -47,7 +53,11 @@ func newStorageCodec(scheme *runtime.Scheme, codecs serializer.CodecFactory, sto
 
 type typeless struct{ runtime.Codec }
 
-func (c typeless) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (c typeless) Decode(
+	data []byte,
+	defaults *schema.GroupVersionKind,
+	into runtime.Object,
+) (runtime.Object, *schema.GroupVersionKind, error) {
 	obj, kind, err := c.Codec.Decode(data, defaults, into)
 	if err != nil {
 		// Not wrapped: what is wrong in storage is no client's bad request.
@@ -63,7 +73,11 @@ func (c typeless) Decode(data []byte, defaults *schema.GroupVersionKind, into ru
 type storedDecoder struct{ json, protobuf, other runtime.Decoder }
 
 // Decode implements runtime.Decoder.
-func (d storedDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (d storedDecoder) Decode(
+	data []byte,
+	defaults *schema.GroupVersionKind,
+	into runtime.Object,
+) (runtime.Object, *schema.GroupVersionKind, error) {
 	switch {
 	case bytes.HasPrefix(data, storedKind):
 		return d.json.Decode(data, defaults, into)

@@ -23,7 +23,10 @@ func TestStoredObjectsAreDecodedAsUpstreamDoes(t *testing.T) {
 	upstream := codecs.LegacyCodec(examplev1.SchemeGroupVersion)
 	ours := NewStorageCodec(scheme, codecs, examplev1.SchemeGroupVersion, "")
 
-	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"app": "web"}}, Spec: example.PodSpec{NodeName: "n"}}
+	pod := &example.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"app": "web"}},
+		Spec:       example.PodSpec{NodeName: "n"},
+	}
 	encoded, err := runtime.Encode(ours, pod)
 	if err != nil {
 		t.Fatal(err)

@@ -104,7 +104,11 @@ type filled struct {
 }
 
 // Decode implements runtime.Decoder.
-func (d filled) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (d filled) Decode(
+	data []byte,
+	defaults *schema.GroupVersionKind,
+	into runtime.Object,
+) (runtime.Object, *schema.GroupVersionKind, error) {
 	obj, kind, err := d.Decoder.Decode(data, defaults, into)
 	if err == nil && kind != nil && d.versions[*kind] != nil && IsStoredJSON(data) {
 		d.versions[*kind].FillStored(obj, data)

@@ -28,7 +28,12 @@ import (
 // Check completes the definition, which it may be called on again, and returns
 // every mistake in it, joined into one error.
 func Check(s *Server) error {
-	c := checker{resources: map[string]string{}, kinds: map[string]string{}, places: map[schema.GroupResource]string{}, options: map[schema.GroupVersionKind]reflect.Type{}}
+	c := checker{
+		resources: map[string]string{},
+		kinds:     map[string]string{},
+		places:    map[schema.GroupResource]string{},
+		options:   map[schema.GroupVersionKind]reflect.Type{},
+	}
 	if msgs := validation.IsDNS1123Label(s.Name); len(msgs) > 0 {
 		c.errorf("server", "Name %q: %s", s.Name, strings.Join(msgs, "; "))
 	}
@@ -126,7 +131,20 @@ func (c *checker) admissionPlugins(all []AdmissionPlugin) {
 }
 
 // ownPaths are those that are not for handlers beside the API.
-var ownPaths = []string{"/.well-known", "/api", "/apis", "/debug", "/healthz", "/livez", "/metrics", "/openapi", "/openid", "/readyz", "/storage", "/version"}
+var ownPaths = []string{
+	"/.well-known",
+	"/api",
+	"/apis",
+	"/debug",
+	"/healthz",
+	"/livez",
+	"/metrics",
+	"/openapi",
+	"/openid",
+	"/readyz",
+	"/storage",
+	"/version",
+}
 
 func (c *checker) handlers(all []Handler) {
 	seen, documents := map[string]bool{}, map[string]string{}
@@ -180,7 +198,10 @@ func CheckAggregated(s *Server) error {
 		case g.Name == "":
 			return errors.New("the core group is the cluster's when the server is aggregated: serve its kinds in a server that stands alone")
 		case !strings.Contains(g.Name, "."):
-			return fmt.Errorf("group %q: behind a cluster, a group name has a domain, such as %[1]s.example.com; the others are the cluster's", g.Name)
+			return fmt.Errorf(
+				"group %q: behind a cluster, a group name has a domain, such as %[1]s.example.com; the others are the cluster's",
+				g.Name,
+			)
 		case reserved(g.Name) && !definedElsewhere(g):
 			return fmt.Errorf("group %q: behind a cluster, *.k8s.io is reserved for Kubernetes", g.Name)
 		}
@@ -255,7 +276,8 @@ func (c *checker) kind(k *Kind) {
 	if slices.ContainsFunc(k.ConnectAdmissions, func(make AdmissionConstructor) bool { return make == nil }) {
 		c.errorf(where, "AdmitConnect: the function is nil")
 	}
-	if len(k.ConnectAdmissions) > 0 && !slices.ContainsFunc(k.CustomSubresources, func(s *Subresource) bool { return s != nil && s.Connects() }) {
+	if len(k.ConnectAdmissions) > 0 &&
+		!slices.ContainsFunc(k.CustomSubresources, func(s *Subresource) bool { return s != nil && s.Connects() }) {
 		c.errorf(where, "AdmitConnect: the kind has no subresource that connects")
 	}
 	for _, hooks := range []struct {
@@ -320,7 +342,11 @@ func (c *checker) shared(k *Kind) {
 	k.Name = k.Versions[0].Type.Name()
 	for _, other := range append([]*Kind{primary}, primary.Aliases...) {
 		if other != k && other.Group == k.Group {
-			c.errorf(where, "the group serves these objects as %s already: choose another group, for within one a Go type stands for one kind", other.Resource)
+			c.errorf(
+				where,
+				"the group serves these objects as %s already: choose another group, for within one a Go type stands for one kind",
+				other.Resource,
+			)
 			return
 		}
 	}
@@ -377,7 +403,10 @@ func (c *checker) place(where string, k *Kind) {
 	if k.StoredUnder.Empty() {
 		k.StoredUnder = k.GroupResource()
 	}
-	if msgs := append(validation.IsDNS1123Subdomain(k.StoredUnder.Group), validation.IsDNS1035Label(k.StoredUnder.Resource)...); len(msgs) > 0 && k.StoredUnder != k.GroupResource() {
+	if msgs := append(
+		validation.IsDNS1123Subdomain(k.StoredUnder.Group),
+		validation.IsDNS1035Label(k.StoredUnder.Resource)...); len(msgs) > 0 &&
+		k.StoredUnder != k.GroupResource() {
 		c.errorf(where, "StoredUnder(%q, %q): %s", k.StoredUnder.Group, k.StoredUnder.Resource, strings.Join(msgs, "; "))
 	}
 	if other, ok := c.places[k.StoredUnder]; ok && k.StoredUnder != k.GroupResource() {
@@ -606,7 +635,12 @@ func (c *checker) versions(where string, k *Kind) {
 // generatedConversions completes a version with the conversions that its facts have.
 func (c *checker) generatedConversions(where string, hub, v *Version, facts api.Facts) bool {
 	if facts.AddConversions == nil {
-		c.errorf(where, "package %s has no generated conversions: say +k8s:conversion-gen=%s in it and run annex generate, or use Version", v.Type.PkgPath(), hub.Type.PkgPath())
+		c.errorf(
+			where,
+			"package %s has no generated conversions: say +k8s:conversion-gen=%s in it and run annex generate, or use Version",
+			v.Type.PkgPath(),
+			hub.Type.PkgPath(),
+		)
 		return false
 	}
 	scheme := runtime.NewScheme()
@@ -618,7 +652,14 @@ func (c *checker) generatedConversions(where string, hub, v *Version, facts api.
 	for _, pair := range [][2]*Version{{v, hub}, {hub, v}} {
 		// Functions written by hand may refuse an empty object, in words of their own.
 		if err := convert(pair[0].New(), pair[1].New()); err != nil && strings.Contains(err.Error(), "unknown conversion") {
-			c.errorf(where, "package %s has no conversion from %s to %s: say +k8s:conversion-gen=%s in it and run annex generate", v.Type.PkgPath(), pair[0].Type, pair[1].Type, hub.Type.PkgPath())
+			c.errorf(
+				where,
+				"package %s has no conversion from %s to %s: say +k8s:conversion-gen=%s in it and run annex generate",
+				v.Type.PkgPath(),
+				pair[0].Type,
+				pair[1].Type,
+				hub.Type.PkgPath(),
+			)
 			return false
 		}
 	}

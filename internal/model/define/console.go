@@ -40,7 +40,10 @@ func (c Console) LogoType() string {
 	case "image/png", "image/jpeg", "image/webp", "image/gif":
 		return found
 	}
-	if start := bytes.TrimSpace(c.Logo); bytes.HasPrefix(start, []byte("<svg")) || bytes.HasPrefix(start, []byte("<?xml")) && bytes.Contains(start, []byte("<svg")) {
+	if start := bytes.TrimSpace(
+		c.Logo,
+	); bytes.HasPrefix(start, []byte("<svg")) ||
+		bytes.HasPrefix(start, []byte("<?xml")) && bytes.Contains(start, []byte("<svg")) {
 		return "image/svg+xml"
 	}
 	return ""

@@ -152,7 +152,15 @@ func (s *Server) With(groups ...Group) (*Server, error) {
 			case other == nil:
 				own.Kinds, missing.Kinds = append(own.Kinds, k), append(missing.Kinds, k)
 			case !other.BuiltIn && !k.Replaceable:
-				mistakes = append(mistakes, fmt.Errorf("kind %s (%s): the server has %s by itself: leave yours out, or give it another group", other.Name, other.GroupResource(), k.GroupResource()))
+				mistakes = append(
+					mistakes,
+					fmt.Errorf(
+						"kind %s (%s): the server has %s by itself: leave yours out, or give it another group",
+						other.Name,
+						other.GroupResource(),
+						k.GroupResource(),
+					),
+				)
 			}
 		}
 		if len(missing.Kinds) > 0 {

@@ -31,7 +31,8 @@ func (c *checker) markers(where string, k *Kind) {
 			continue
 		}
 		if definition == "" {
-			c.errorf(where, "version %s: its Go type is marked +kubebuilder:skipversion, or its package +kubebuilder:skip: do not serve it, or remove the marker and run annex generate", facts.GroupVersion.Version)
+			c.errorf(where, "version %s: its Go type is marked +kubebuilder:skipversion, or its package +kubebuilder:skip: do not serve it, or "+
+				"remove the marker and run annex generate", facts.GroupVersion.Version)
 			continue
 		}
 		s, err := structural.New(facts.GroupVersion.WithKind(v.Type.Name()), v.Type, definition, status)
@@ -82,7 +83,13 @@ func (c *checker) markedScope(where string, k *Kind, hub *structural.Version) bo
 func (c *checker) markedNames(where string, k *Kind, hub *structural.Version, named bool) {
 	names := hub.Definition.Spec.Names
 	if k.Resource != names.Plural && named {
-		c.errorf(where, "resource %q: by the markers it is %q: use that, or say +kubebuilder:resource:path=%s", k.Resource, names.Plural, k.Resource)
+		c.errorf(
+			where,
+			"resource %q: by the markers it is %q: use that, or say +kubebuilder:resource:path=%s",
+			k.Resource,
+			names.Plural,
+			k.Resource,
+		)
 	}
 	switch {
 	case k.Singular == "":
@@ -206,7 +213,11 @@ func sharedMarkers(k *Kind) {
 	}
 	k.ClusterScoped, k.Status, k.Scale, k.Selectable = primary.ClusterScoped, primary.Status, primary.Scale, primary.Selectable
 	for _, v := range k.Versions {
-		if i := slices.IndexFunc(primary.Versions, func(o *Version) bool { return v.SameType && o.Type == v.Type }); i >= 0 && primary.Versions[i].Structural != nil {
+		if i := slices.IndexFunc(
+			primary.Versions,
+			func(o *Version) bool { return v.SameType && o.Type == v.Type },
+		); i >= 0 &&
+			primary.Versions[i].Structural != nil {
 			v.Structural = primary.Versions[i].Structural.WithKind(v.GroupVersion.WithKind(k.Name))
 		}
 	}

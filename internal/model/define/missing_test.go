@@ -6,7 +6,7 @@ import (
 )
 
 type cake struct {
-	Base    `json:",inline"`
+	Base    `         json:",inline"`
 	Filling *filling `json:"filling,omitempty"`
 	Layers  []string `json:"layers"`
 	Hidden  string   `json:"-"`
@@ -39,14 +39,20 @@ func TestMissing(t *testing.T) {
 		path []string
 		want string
 	}{
-		"a typing mistake":       {reflect.TypeFor[cake](), []string{"filling", "flavour"}, `Go type define.filling has no field "flavour": did you mean filling.flavor?`},
+		"a typing mistake": {reflect.TypeFor[cake](), []string{"filling", "flavour"}, `Go type define.filling has no field "flavour": ` +
+			`did you mean filling.flavor?`},
 		"one of what is inlined": {reflect.TypeFor[cake](), []string{"nmae"}, `Go type define.cake has no field "nmae": did you mean name?`},
-		"no beginning":           {reflect.TypeFor[cake](), []string{"amount"}, `Go type define.cake has no field "amount": did you mean filling.amount?`},
-		"nothing near":           {reflect.TypeFor[cake](), []string{"price"}, `Go type define.cake has no field "price"; it has name, filling, layers`},
-		"of many":                {reflect.TypeFor[many](), []string{"price"}, `Go type define.many has no field "price"; it has a1, a2, a3, a4, a5, a6, a7, a8, a9, b1, b2, b3 and 1 more`},
-		"below a list":           {reflect.TypeFor[cake](), []string{"layers", "name"}, `Go type []string, of layers, has no fields that a path can name`},
-		"below a string":         {reflect.TypeFor[*cake](), []string{"filling", "flavor", "name"}, `Go type string, of filling.flavor, has no fields that a path can name`},
-		"there":                  {reflect.TypeFor[cake](), []string{"filling", "flavor"}, ""},
+		"no beginning": {reflect.TypeFor[cake](), []string{"amount"}, `Go type define.cake has no field "amount": did you mean ` +
+			`filling.amount?`},
+		"nothing near": {reflect.TypeFor[cake](), []string{"price"}, `Go type define.cake has no field "price"; it has name, ` +
+			`filling, layers`},
+		"of many": {reflect.TypeFor[many](), []string{"price"}, `Go type define.many has no field "price"; it has a1, a2, a3, ` +
+			`a4, a5, a6, a7, a8, a9, b1, b2, b3 and 1 more`},
+		"below a list": {reflect.TypeFor[cake](), []string{"layers", "name"}, `Go type []string, of layers, has no fields that a ` +
+			`path can name`},
+		"below a string": {reflect.TypeFor[*cake](), []string{"filling", "flavor", "name"}, `Go type string, of filling.flavor, has ` +
+			`no fields that a path can name`},
+		"there": {reflect.TypeFor[cake](), []string{"filling", "flavor"}, ""},
 	} {
 		if got := missing(test.of, test.path); got != test.want {
 			t.Errorf("%s: got %s, want %s", name, got, test.want)

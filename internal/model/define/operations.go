@@ -104,7 +104,8 @@ func (c *checker) operations(s *Server) {
 		}
 		for _, sub := range k.CustomSubresources {
 			if sub != nil && sub.Long != nil {
-				c.errorf("kind "+k.Name+" ("+k.GroupResource().String()+"), subresource \""+sub.Name+"\"", "the server has no operations: add operation.Kind(API, operation.Options{}) to the kinds of a group")
+				c.errorf("kind "+k.Name+" ("+k.GroupResource().String()+"), subresource \""+sub.Name+"\"", "the server has no operations: add "+
+					"operation.Kind(API, operation.Options{}) to the kinds of a group")
 			}
 		}
 	}

@@ -274,7 +274,11 @@ func (c *checker) requests(where string, s *Subresource, parent reflect.Type) {
 		c.errorf(where, "MessagesOf: the answer cannot be %s, which is of another group and version than the request: "+
 			"answer with metav1.Status", s.Answer)
 	}
-	if f, ok := structField(s.Object, "ObjectMeta"); slices.Contains(s.Operations, admission.Update) && (!ok || f.Type != reflect.TypeFor[metav1.ObjectMeta]()) {
+	if f, ok := structField(
+		s.Object,
+		"ObjectMeta",
+	); slices.Contains(s.Operations, admission.Update) &&
+		(!ok || f.Type != reflect.TypeFor[metav1.ObjectMeta]()) {
 		c.errorf(where, "On: an Update names what it changes, and Go type %s has no name: embed metav1.ObjectMeta, or use Create", s.Object)
 	}
 }
@@ -327,7 +331,8 @@ func (c *checker) parameters(where string, s *Subresource) {
 		case name == "" || name == "-":
 			c.errorf(where, "option %s of Go type %s has no name: give it a json tag", f.Name, s.Object)
 		case !isParameter(f.Type):
-			c.errorf(where, "option %s of Go type %s cannot be written in a query: use a string, boolean, number, metav1.Time, a pointer to one, []string or []int32", f.Name, s.Object)
+			c.errorf(where, "option %s of Go type %s cannot be written in a query: use a string, boolean, number, metav1.Time, a pointer to "+
+				"one, []string or []int32", f.Name, s.Object)
 		}
 		path = path || name == PathOption && f.Type.Kind() == reflect.String
 	}
@@ -386,7 +391,13 @@ func (c *checker) subresourceTypes(where string, k *Kind, s *Subresource) {
 			case other == t && home == nil:
 				home = v
 			case other != nil && other != t:
-				c.errorf(where, "version %s has a %s of its own, Go type %s: a subresource has one Go type in all versions; give them different names", v.GroupVersion.Version, t.Name(), other)
+				c.errorf(
+					where,
+					"version %s has a %s of its own, Go type %s: a subresource has one Go type in all versions; give them different names",
+					v.GroupVersion.Version,
+					t.Name(),
+					other,
+				)
 			}
 		}
 		if home == nil && t == s.Object && s.ReadsQuery() {
@@ -394,7 +405,8 @@ func (c *checker) subresourceTypes(where string, k *Kind, s *Subresource) {
 			continue
 		}
 		if home == nil {
-			c.errorf(where, "Go type %s is registered by no version's package: declare it in one, with the comment +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object, and run annex generate", t)
+			c.errorf(where, "Go type %s is registered by no version's package: declare it in one, with the comment "+
+				"+k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object, and run annex generate", t)
 			continue
 		}
 		if t == s.Object {
@@ -457,7 +469,13 @@ func (c *checker) unregistered(where string, k *Kind, t reflect.Type) {
 	for _, v := range k.AllVersions() {
 		kind := v.GroupVersion.WithKind(t.Name())
 		if other := c.options[kind]; other != nil && other != t {
-			c.errorf(where, "Go type %s and Go type %s of another subresource have one name in version %s: give them different names", typeName(t), typeName(other), v.GroupVersion.Version)
+			c.errorf(
+				where,
+				"Go type %s and Go type %s of another subresource have one name in version %s: give them different names",
+				typeName(t),
+				typeName(other),
+				v.GroupVersion.Version,
+			)
 			return
 		}
 		c.options[kind] = t

@@ -64,7 +64,12 @@ const shelves = `{"metadata":{"name":"shelves.example.com"},"spec":{"group":"exa
 
 func TestDocument_applied(t *testing.T) {
 	t.Parallel()
-	v, err := structural.New(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Shelf"}, reflect.TypeFor[shelf](), shelves, false)
+	v, err := structural.New(
+		schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Shelf"},
+		reflect.TypeFor[shelf](),
+		shelves,
+		false,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,19 +88,23 @@ func TestDocument_applied(t *testing.T) {
 			`{"boards":1.5,"wood":"oak"}`, "boards"},
 		"an integer beyond 32 bits": {`{"wood":"oak"}`, `{"boards":4294967297}`, `{"boards":4294967297,"wood":"oak"}`, nil,
 			`{"boards":4294967297,"wood":"oak"}`, "boards"},
-		"one in a list": {`{"wood":"oak"}`, `{"books":[{"title":"a","pages":4294967297}]}`, `{"books":[{"title":"a","pages":4294967297}],"wood":"oak"}`, nil,
+		"one in a list": {`{"wood":"oak"}`, `{"books":[{"title":"a","pages":4294967297}]}`,
+			`{"books":[{"title":"a","pages":4294967297}],"wood":"oak"}`, nil,
 			`{"books":[{"title":"a","pages":4294967297}],"wood":"oak"}`, "books[0].pages"},
 		"another type": {`{"wood":"oak"}`, `{"height":true}`, `{"height":true,"wood":"oak"}`, nil,
 			`{"height":true,"wood":"oak"}`, "height"},
 		"an empty text": {`{"wood":"oak"}`, `{"note":""}`, `{"note":"","wood":"oak"}`, nil,
 			`{"note":"","wood":"oak"}`, ""},
-		"an item without a required field": {`{"books":[{"title":"a"}],"wood":"oak"}`, `{"books":[{"pages":2}]}`, `{"books":[{"pages":2}],"wood":"oak"}`, nil,
+		"an item without a required field": {`{"books":[{"title":"a"}],"wood":"oak"}`, `{"books":[{"pages":2}]}`,
+			`{"books":[{"pages":2}],"wood":"oak"}`, nil,
 			`{"books":[{"pages":2}],"wood":"oak"}`, ""},
-		"an item without a required object": {`{"lamps":[{"bulb":{"watts":5}}],"wood":"oak"}`, `{"lamps":[{}]}`, `{"lamps":[{}],"wood":"oak"}`, nil,
+		"an item without a required object": {`{"lamps":[{"bulb":{"watts":5}}],"wood":"oak"}`, `{"lamps":[{}]}`,
+			`{"lamps":[{}],"wood":"oak"}`, nil,
 			`{"lamps":[{}],"wood":"oak"}`, ""},
 		"an item with an empty required object": {`{"wood":"oak"}`, `{"lamps":[{"bulb":{}}]}`, `{"lamps":[{"bulb":{}}],"wood":"oak"}`, nil,
 			`{"lamps":[{"bulb":{}}],"wood":"oak"}`, ""},
-		"a null in an item whose key is a default": {`{"hooks":[{"name":"iron"},{"name":"brass","note":"a"}],"wood":"oak"}`, `{"hooks":[{"note":null}]}`,
+		"a null in an item whose key is a default": {`{"hooks":[{"name":"iron"},{"name":"brass","note":"a"}],"wood":"oak"}`,
+			`{"hooks":[{"note":null}]}`,
 			`{"hooks":[{"name":"iron"},{"name":"brass","note":null}],"wood":"oak"}`, nil,
 			`{"hooks":[{"name":"iron"},{"name":"brass","note":null}],"wood":"oak"}`, ""},
 		"a value that a hook changes": {`{"boards":1,"wood":"oak"}`, `{"boards":2,"note":"b"}`, `{"boards":2,"note":"b","wood":"oak"}`,

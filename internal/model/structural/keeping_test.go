@@ -15,8 +15,8 @@ import (
 
 // box is a kind whose spec holds the fields that it does not know.
 type box struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
+	metav1.TypeMeta   `        json:",inline"`
+	metav1.ObjectMeta `        json:"metadata"`
 	Spec              boxSpec `json:"spec"`
 }
 
@@ -125,8 +125,8 @@ func TestVersion_strictInStructWithUnknownFields(t *testing.T) {
 
 // crate has no defaults.
 type crate struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
+	metav1.TypeMeta   `                 json:",inline"`
+	metav1.ObjectMeta `                 json:"metadata"`
 	Sizes             map[string]int64 `json:"sizes,omitempty"`
 }
 
@@ -137,7 +137,12 @@ func newCrate(t *testing.T) *structural.Version {
 	const crates = `{"metadata":{"name":"crates.example.com"},"spec":{"group":"example.com","names":{"plural":"crates","kind":"Crate"},"scope":"Namespaced",
 		"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{
 			"sizes":{"type":"object","additionalProperties":{"type":"integer"}}}}}}]}}`
-	v, err := structural.New(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Crate"}, reflect.TypeFor[crate](), crates, false)
+	v, err := structural.New(
+		schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Crate"},
+		reflect.TypeFor[crate](),
+		crates,
+		false,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

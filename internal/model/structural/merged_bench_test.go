@@ -14,7 +14,12 @@ import (
 
 // BenchmarkFillMerged makes an object of a merged document with 3, 60 and 600 fields, as each apply does.
 func BenchmarkFillMerged(b *testing.B) {
-	v, err := structural.New(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Shelf"}, reflect.TypeFor[shelf](), shelves, false)
+	v, err := structural.New(
+		schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Shelf"},
+		reflect.TypeFor[shelf](),
+		shelves,
+		false,
+	)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -79,14 +79,18 @@ func (v *Version) options(obj runtime.Object, query url.Values) (map[string]any,
 	if err != nil {
 		return nil, err
 	}
-	v.fields.eachField(reflect.ValueOf(obj).Elem(), v.schema, func(name string, _ reflect.StructField, field reflect.Value, _ *structuralschema.Structural) {
-		_, written := doc[name]
-		switch sent := query.Has(name); {
-		case sent && !written && scalar(field.Kind()):
-			doc[name] = zero(field)
-		case !sent && field.IsZero():
-			delete(doc, name)
-		}
-	})
+	v.fields.eachField(
+		reflect.ValueOf(obj).Elem(),
+		v.schema,
+		func(name string, _ reflect.StructField, field reflect.Value, _ *structuralschema.Structural) {
+			_, written := doc[name]
+			switch sent := query.Has(name); {
+			case sent && !written && scalar(field.Kind()):
+				doc[name] = zero(field)
+			case !sent && field.IsZero():
+				delete(doc, name)
+			}
+		},
+	)
 	return v.named(doc, nil), nil
 }

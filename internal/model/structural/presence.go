@@ -382,7 +382,11 @@ func (c *completer) object(s *Shape) bool {
 			return false
 		}
 		name := string(c.data[from+1 : c.at-1])
-		if i, ok := slices.BinarySearchFunc(s.defaulted, name, func(f defaultedField, name string) int { return strings.Compare(f.name, name) }); ok {
+		if i, ok := slices.BinarySearchFunc(
+			s.defaulted,
+			name,
+			func(f defaultedField, name string) int { return strings.Compare(f.name, name) },
+		); ok {
 			seen[i] = true
 		}
 		inner := s.elements

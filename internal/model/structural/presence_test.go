@@ -78,8 +78,10 @@ func TestZerosAreWrittenIntoJSON(t *testing.T) {
 		{shape, `{"spec":{"copies":1,"note":"}\"{[","sealed":true,"tags":["]"]}}` + "\n", ""},
 		{shape, `{"spec":{"weight":-1.5e3,"sealed":true}}`, `{"spec":{"weight":-1.5e3,"sealed":true,"copies":0,"note":"","tags":[]}}`},
 		{shape, `{"spec":null}`, ""},
-		{shape, `{"spec":{"copies":1,"note":"x","sealed":true,"tags":[],"layers":[{"name":"a"},{"name":"b","height":1}],"rooms":{"x\"y":{}},"roof":null}}`,
-			`{"spec":{"copies":1,"note":"x","sealed":true,"tags":[],"layers":[{"name":"a","height":0},{"name":"b","height":1}],"rooms":{"x\"y":{"doors":0}},"roof":null}}`},
+		{shape, `{"spec":{"copies":1,"note":"x","sealed":true,"tags":[],"layers":[{"name":"a"},` +
+			`{"name":"b","height":1}],"rooms":{"x\"y":{}},"roof":null}}`,
+			`{"spec":{"copies":1,"note":"x","sealed":true,"tags":[],"layers":[{"name":"a",` +
+				`"height":0},{"name":"b","height":1}],"rooms":{"x\"y":{"doors":0}},"roof":null}}`},
 		{shape.List(), `{"metadata":{},"items":[{"spec":{}},{"other":1}]}`, `{"metadata":{},"items":[{"spec":{` + defaults + `}},{"other":1}]}`},
 		{nil, `{"spec":{}}`, ""},
 	} {

@@ -96,7 +96,11 @@ func (v *Version) compute() error {
 		return fmt.Errorf("the definition has no schema")
 	}
 	v.internal = &apiextensions.JSONSchemaProps{}
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(props.OpenAPIV3Schema, v.internal, nil); err != nil {
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(
+		props.OpenAPIV3Schema,
+		v.internal,
+		nil,
+	); err != nil {
 		return fmt.Errorf("schema: %w", err)
 	}
 	s, err := structuralschema.NewStructural(v.internal)
@@ -161,7 +165,11 @@ func (v *Version) compile() (rules, error) {
 		}
 		if sub.Scale != nil {
 			scale = &apiextensions.CustomResourceSubresourceScale{}
-			if err := apiextensionsv1.Convert_v1_CustomResourceSubresourceScale_To_apiextensions_CustomResourceSubresourceScale(sub.Scale, scale, nil); err != nil {
+			if err := apiextensionsv1.Convert_v1_CustomResourceSubresourceScale_To_apiextensions_CustomResourceSubresourceScale(
+				sub.Scale,
+				scale,
+				nil,
+			); err != nil {
 				return rules{}, err
 			}
 		}

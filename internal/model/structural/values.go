@@ -114,7 +114,11 @@ func (fs fields) tidyValue(doc any, value reflect.Value, s *structuralschema.Str
 
 // eachField calls do with the fields of a struct that a schema has properties for, but
 // for those in an inlined pointer that is nil.
-func (fs fields) eachField(value reflect.Value, s *structuralschema.Structural, do func(name string, f reflect.StructField, field reflect.Value, property *structuralschema.Structural)) {
+func (fs fields) eachField(
+	value reflect.Value,
+	s *structuralschema.Structural,
+	do func(name string, f reflect.StructField, field reflect.Value, property *structuralschema.Structural),
+) {
 	if value.Kind() != reflect.Struct || s == nil {
 		return
 	}
@@ -185,7 +189,8 @@ func mayBeEmpty(value any, s *structuralschema.Structural) bool {
 	if rules == nil {
 		return true
 	}
-	if len(rules.Enum) > 0 && !slices.ContainsFunc(rules.Enum, func(e structuralschema.JSON) bool { return reflect.DeepEqual(e.Object, value) }) {
+	if len(rules.Enum) > 0 &&
+		!slices.ContainsFunc(rules.Enum, func(e structuralschema.JSON) bool { return reflect.DeepEqual(e.Object, value) }) {
 		return false
 	}
 	switch value.(type) {
@@ -253,7 +258,8 @@ func counterpart(list, element any, i int, s *structuralschema.Structural) any {
 	own, _ := element.(map[string]any)
 	for _, other := range others {
 		candidate, _ := other.(map[string]any)
-		if candidate != nil && !slices.ContainsFunc(s.XListMapKeys, func(key string) bool { return !reflect.DeepEqual(value(candidate, key), value(own, key)) }) {
+		if candidate != nil &&
+			!slices.ContainsFunc(s.XListMapKeys, func(key string) bool { return !reflect.DeepEqual(value(candidate, key), value(own, key)) }) {
 			return other
 		}
 	}
@@ -407,7 +413,11 @@ func (fs fields) imposeMembers(into map[string]any, value reflect.Value, s *stru
 
 // memberIn is a field of a struct or a value of a map by its name in JSON, with its Go type and its schema; no schema if there
 // is none.
-func (fs fields) memberIn(value reflect.Value, s *structuralschema.Structural, name string) (reflect.Value, reflect.Type, *structuralschema.Structural) {
+func (fs fields) memberIn(
+	value reflect.Value,
+	s *structuralschema.Structural,
+	name string,
+) (reflect.Value, reflect.Type, *structuralschema.Structural) {
 	if value.Kind() == reflect.Map {
 		if s.AdditionalProperties == nil || value.Type().Key().Kind() != reflect.String {
 			return reflect.Value{}, nil, nil

@@ -26,12 +26,26 @@ const (
 // accountFlags are upstream's flags of service accounts.
 func accountFlags(flags *pflag.FlagSet, o *config.Options) {
 	a := &o.ServiceAccounts
-	flags.StringArrayVar(&a.Issuers, "service-account-issuer", nil, "issuer that tokens of service accounts name, the https URL at which others reach the server; may be given several times, and the first one signs (default https://NAME of the server)")
-	flags.StringSliceVar(&o.APIAudiences, "api-audiences", nil, "what the server calls itself, for tokens of service accounts to be meant for (default: the issuers)")
-	flags.StringVar(&a.SigningKeyFile, signingKeyFlag, "", "private key that signs tokens of service accounts (PEM), for servers that share it (default: service-account.key beside the certificates, which the server makes)")
-	flags.StringArrayVar(&a.KeyFiles, "service-account-key-file", nil, "more keys whose tokens of service accounts are accepted (PEM); may be given several times")
-	flags.StringVar(&a.JWKSURI, "service-account-jwks-uri", "", "https URL of the public keys, which /.well-known/openid-configuration names (default: the server's own)")
-	flags.DurationVar(&a.MaxTokenExpiration, maxTokenExpirationFlag, 0, "how long tokens of service accounts are valid at most; 0 has no bound (default 8760h0m0s)")
+	flags.StringArrayVar(&a.Issuers, "service-account-issuer", nil, "issuer that tokens of service accounts name, the https URL at which "+
+		"others reach the server; may be given several times, and the first one signs (default https://NAME of the server)")
+	flags.StringSliceVar(&o.APIAudiences, "api-audiences", nil, "what the server calls itself, for tokens of service accounts to be meant "+
+		"for (default: the issuers)")
+	flags.StringVar(&a.SigningKeyFile, signingKeyFlag, "", "private key that signs tokens of service accounts (PEM), for servers that "+
+		"share it (default: service-account.key beside the certificates, which the server makes)")
+	flags.StringArrayVar(
+		&a.KeyFiles,
+		"service-account-key-file",
+		nil,
+		"more keys whose tokens of service accounts are accepted (PEM); may be given several times",
+	)
+	flags.StringVar(&a.JWKSURI, "service-account-jwks-uri", "", "https URL of the public keys, which /.well-known/openid-configuration "+
+		"names (default: the server's own)")
+	flags.DurationVar(
+		&a.MaxTokenExpiration,
+		maxTokenExpirationFlag,
+		0,
+		"how long tokens of service accounts are valid at most; 0 has no bound (default 8760h0m0s)",
+	)
 }
 
 // completeAccounts fills in what flags say otherwise than options do.
@@ -65,7 +79,8 @@ server may be running or not. Service accounts of one in a cluster are the clust
 	o := &v.plan.Options
 	flags.StringVar(&o.DataDir, "data-dir", "data", "data directory of the server")
 	flags.StringVar(&o.CertDir, "cert-dir", "", "directory of the certificates that the server makes (default: cert in the data directory)")
-	flags.StringVar(&o.ServiceAccounts.SigningKeyFile, signingKeyFlag, "", "the key file, if the server has been given one (default: service-account.key beside the certificates)")
+	flags.StringVar(&o.ServiceAccounts.SigningKeyFile, signingKeyFlag, "", "the key file, if the server has been given one (default: "+
+		"service-account.key beside the certificates)")
 	cmd.AddCommand(v.rotate(), v.list())
 	return cmd
 }
@@ -114,7 +129,9 @@ expired: for as long as the server lets tokens live. Servers that use the file n
 			return v.rotateFile(cmd.Context(), path, longest, discard, output, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().DurationVar(&longest, maxTokenExpirationFlag, plan.TokenExpiration, "how long tokens may live, as it is given to serve; 0 keeps the old key for ever")
+	cmd.Flags().
+		DurationVar(&longest, maxTokenExpirationFlag, plan.TokenExpiration, "how long tokens may live, as it is given to serve; 0 keeps the "+
+			"old key for ever")
 	cmd.Flags().BoolVar(&discard, "discard-old", false, "keep no old key: all tokens that were signed before are refused at once")
 	outputFlag(cmd, &output)
 	return cmd

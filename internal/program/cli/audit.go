@@ -29,30 +29,85 @@ type throttleFlags struct {
 const auditVersion = "audit.k8s.io/v1"
 
 func (a *auditFlags) declare(flags *pflag.FlagSet, o *config.AuditOptions) {
-	flags.StringVar(&o.PolicyFile, "audit-policy-file", "", "file that says which requests are recorded, and how much of them (Policy of audit.k8s.io/v1); read again when it changes (default: all but health, version and discovery, without bodies)")
+	flags.StringVar(&o.PolicyFile, "audit-policy-file", "", "file that says which requests are recorded, and how much of them (Policy of "+
+		"audit.k8s.io/v1); read again when it changes (default: all but health, version and discovery, without bodies)")
 	flags.StringVar(&o.Log.Path, "audit-log-path", "", "file that events are written to; - is standard output")
 	flags.StringVar(&o.Log.Format, "audit-log-format", "", "json, or legacy, which is a text without bodies (default json)")
 	a.rotation.declare(flags, "audit-log")
-	batchFlags(flags, "audit-log", "blocking", "blocking, blocking-strict, which refuses requests that cannot be recorded, or batch", &o.Log.Mode, &o.Log.Batch, &a.log, config.AuditBatchOptions{BufferSize: 10_000, MaxSize: 1})
+	batchFlags(
+		flags,
+		"audit-log",
+		"blocking",
+		"blocking, blocking-strict, which refuses requests that cannot be recorded, or batch",
+		&o.Log.Mode,
+		&o.Log.Batch,
+		&a.log,
+		config.AuditBatchOptions{BufferSize: 10_000, MaxSize: 1},
+	)
 	truncateFlags(flags, "audit-log", &o.Log.Truncate)
 	flags.StringVar(&a.logVersion, "audit-log-version", auditVersion, "version of the events that are written; there is one")
 	w := &o.Webhook
 	flags.StringVar(&w.ConfigFile, "audit-webhook-config-file", "", "kubeconfig of a server that events are sent to")
-	flags.DurationVar(&w.InitialBackoff, "audit-webhook-initial-backoff", 0, "how long events wait that could not be sent, before the second of five times (default 10s)")
-	batchFlags(flags, "audit-webhook", "batch", "batch, blocking, or blocking-strict, which refuses requests that cannot be recorded", &w.Mode, &w.Batch, &a.webhook,
-		config.AuditBatchOptions{BufferSize: 10_000, MaxSize: 400, MaxWait: 30 * time.Second, ThrottleQPS: 10, ThrottleBurst: 15})
+	flags.DurationVar(
+		&w.InitialBackoff,
+		"audit-webhook-initial-backoff",
+		0,
+		"how long events wait that could not be sent, before the second of five times (default 10s)",
+	)
+	batchFlags(
+		flags,
+		"audit-webhook",
+		"batch",
+		"batch, blocking, or blocking-strict, which refuses requests that cannot be recorded",
+		&w.Mode,
+		&w.Batch,
+		&a.webhook,
+		config.AuditBatchOptions{BufferSize: 10_000, MaxSize: 400, MaxWait: 30 * time.Second, ThrottleQPS: 10, ThrottleBurst: 15},
+	)
 	truncateFlags(flags, "audit-webhook", &w.Truncate)
 	flags.StringVar(&a.senderVersion, "audit-webhook-version", auditVersion, "version of the events that are sent; there is one")
 }
 
-func batchFlags(flags *pflag.FlagSet, prefix, mode, modes string, to *string, o *config.AuditBatchOptions, throttle *throttleFlags, defaults config.AuditBatchOptions) {
+func batchFlags(
+	flags *pflag.FlagSet,
+	prefix, mode, modes string,
+	to *string,
+	o *config.AuditBatchOptions,
+	throttle *throttleFlags,
+	defaults config.AuditBatchOptions,
+) {
 	flags.StringVar(to, prefix+"-mode", "", fmt.Sprintf("when events go out: %s (default %s)", modes, mode))
-	flags.IntVar(&o.BufferSize, prefix+"-batch-buffer-size", 0, fmt.Sprintf("how many events wait at most in the mode batch; others are lost (default %d)", defaults.BufferSize))
-	flags.IntVar(&o.MaxSize, prefix+"-batch-max-size", 0, fmt.Sprintf("how many events go out at once in the mode batch (default %d)", defaults.MaxSize))
-	flags.DurationVar(&o.MaxWait, prefix+"-batch-max-wait", 0, "how long an event waits for others in the mode batch"+defaultOf(defaults.MaxWait))
+	flags.IntVar(
+		&o.BufferSize,
+		prefix+"-batch-buffer-size",
+		0,
+		fmt.Sprintf("how many events wait at most in the mode batch; others are lost (default %d)", defaults.BufferSize),
+	)
+	flags.IntVar(
+		&o.MaxSize,
+		prefix+"-batch-max-size",
+		0,
+		fmt.Sprintf("how many events go out at once in the mode batch (default %d)", defaults.MaxSize),
+	)
+	flags.DurationVar(
+		&o.MaxWait,
+		prefix+"-batch-max-wait",
+		0,
+		"how long an event waits for others in the mode batch"+defaultOf(defaults.MaxWait),
+	)
 	flags.BoolVar(&throttle.enable, prefix+"-batch-throttle-enable", defaults.ThrottleQPS > 0, "bound how often batches go out")
-	flags.Float32Var(&throttle.qps, prefix+"-batch-throttle-qps", 0, "how many batches go out in a second, if that is bounded"+defaultOf(defaults.ThrottleQPS))
-	flags.IntVar(&o.ThrottleBurst, prefix+"-batch-throttle-burst", 0, "how many batches go out at once before that"+defaultOf(defaults.ThrottleBurst))
+	flags.Float32Var(
+		&throttle.qps,
+		prefix+"-batch-throttle-qps",
+		0,
+		"how many batches go out in a second, if that is bounded"+defaultOf(defaults.ThrottleQPS),
+	)
+	flags.IntVar(
+		&o.ThrottleBurst,
+		prefix+"-batch-throttle-burst",
+		0,
+		"how many batches go out at once before that"+defaultOf(defaults.ThrottleBurst),
+	)
 }
 
 // defaultOf is what a flag's help says of a default; nothing of zero.
@@ -70,7 +125,8 @@ func truncateFlags(flags *pflag.FlagSet, prefix string, o *config.AuditTruncateO
 }
 
 func (a *auditFlags) complete(flags *pflag.FlagSet, o *config.AuditOptions) error {
-	for _, version := range []struct{ flag, value string }{{"--audit-log-version", a.logVersion}, {"--audit-webhook-version", a.senderVersion}} {
+	for _, version := range []struct{ flag, value string }{{"--audit-log-version", a.logVersion},
+		{"--audit-webhook-version", a.senderVersion}} {
 		if version.value != auditVersion {
 			return usage(fmt.Errorf("%s %q: there is only %s", version.flag, version.value, auditVersion))
 		}

@@ -24,20 +24,51 @@ const aggregatedFlag = "aggregated"
 func clusterFlags(all *pflag.FlagSet, options *config.Options) {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	c := &options.Cluster
-	flags.BoolVar(&options.Aggregated, aggregatedFlag, false, "be a part of a cluster: kube-apiserver sends requests, and is asked about callers, namespaces and policies (default: true in a pod that has a service account)")
+	flags.BoolVar(&options.Aggregated, aggregatedFlag, false, "be a part of a cluster: kube-apiserver sends requests, and is asked about "+
+		"callers, namespaces and policies (default: true in a pod that has a service account)")
 	flags.StringVar(&c.Kubeconfig, "kubeconfig", "", "the cluster that the server is a part of (default: the pod's)")
-	flags.StringVar(&c.AuthenticationKubeconfig, "authentication-kubeconfig", "", "the cluster that is asked who callers are (default: that of --kubeconfig)")
-	flags.StringVar(&c.AuthorizationKubeconfig, "authorization-kubeconfig", "", "the cluster that is asked what callers may do (default: that of --kubeconfig)")
-	flags.BoolVar(&c.SkipLookup, "authentication-skip-lookup", false, "believe the certificates of files only, not those that the cluster's ConfigMap extension-apiserver-authentication names")
-	flags.BoolVar(&c.TolerateLookupFailure, "authentication-tolerate-lookup-failure", false, "be ready although that ConfigMap cannot be read; callers known by it only are anonymous or refused then")
-	flags.StringSliceVar(&c.AlwaysAllowPaths, "authorization-always-allow-paths", cluster.OpenPaths(), "paths that are open to all callers; * at the end stands for all that begin so")
+	flags.StringVar(
+		&c.AuthenticationKubeconfig,
+		"authentication-kubeconfig",
+		"",
+		"the cluster that is asked who callers are (default: that of --kubeconfig)",
+	)
+	flags.StringVar(
+		&c.AuthorizationKubeconfig,
+		"authorization-kubeconfig",
+		"",
+		"the cluster that is asked what callers may do (default: that of --kubeconfig)",
+	)
+	flags.BoolVar(&c.SkipLookup, "authentication-skip-lookup", false, "believe the certificates of files only, not those that the "+
+		"cluster's ConfigMap extension-apiserver-authentication names")
+	flags.BoolVar(&c.TolerateLookupFailure, "authentication-tolerate-lookup-failure", false, "be ready although that ConfigMap cannot be "+
+		"read; callers known by it only are anonymous or refused then")
+	flags.StringSliceVar(
+		&c.AlwaysAllowPaths,
+		"authorization-always-allow-paths",
+		cluster.OpenPaths(),
+		"paths that are open to all callers; * at the end stands for all that begin so",
+	)
 	self := &options.SelfCertify
-	flags.BoolVar(&self.Enabled, "self-certify", false, "make the serving certificate, keep it in a Secret of the cluster, and the APIServices' caBundle up to date")
-	flags.StringVar(&self.ServiceName, "service-name", "", "service that the APIServices point to, for --self-certify (default: the server's name)")
+	flags.BoolVar(&self.Enabled, "self-certify", false, "make the serving certificate, keep it in a Secret of the cluster, and the "+
+		"APIServices' caBundle up to date")
+	flags.StringVar(
+		&self.ServiceName,
+		"service-name",
+		"",
+		"service that the APIServices point to, for --self-certify (default: the server's name)",
+	)
 	flags.StringVar(&self.ServiceNamespace, "service-namespace", "", "its namespace (default: the pod's)")
-	flags.DurationVar(&self.Lifetime, "certificate-lifetime", 0, "how long a certificate of --self-certify lives; it is renewed when a third is left (default 720h)")
-	flags.StringVar(&self.Workload, "workload", "", "what runs the server, as in deployments/NAME: when it is scaled to nothing or deleted, the server leaves its APIServices")
-	flags.StringVar(&c.LeaseNamespace, "leader-elect-resource-namespace", "", "namespace of the cluster's Lease by which replicas agree which of them runs the controllers (default: the pod's; else each runs them)")
+	flags.DurationVar(
+		&self.Lifetime,
+		"certificate-lifetime",
+		0,
+		"how long a certificate of --self-certify lives; it is renewed when a third is left (default 720h)",
+	)
+	flags.StringVar(&self.Workload, "workload", "", "what runs the server, as in deployments/NAME: when it is scaled to nothing or "+
+		"deleted, the server leaves its APIServices")
+	flags.StringVar(&c.LeaseNamespace, "leader-elect-resource-namespace", "", "namespace of the cluster's Lease by which replicas agree "+
+		"which of them runs the controllers (default: the pod's; else each runs them)")
 	flags.VisitAll(func(f *pflag.Flag) { f.Annotations = map[string][]string{flagGroup: {clusterGroup}} })
 	all.AddFlagSet(flags)
 }
@@ -78,9 +109,41 @@ var flagGroups = []struct {
 	prefixes []string
 }{
 	{"Flags", nil},
-	{"Where objects are kept", []string{"storage", "etcd-", "files-", "history-", "encryption-", "object-cache-", "value-cache-", "serve-despite-"}},
-	{"Listening and certificates", []string{"bind-", "secure-", "insecure-", "unix-", "tls-", "cert-", "http2-", "disable-http2-", "goaway-", "external-", "cors-", "strict-transport-"}},
-	{callersGroup, []string{"ephemeral-token", "authentication-", "authn-", "authorization-", "client-ca-", "login-", "requestheader-", "token-auth-", "user-file"}},
+	{
+		"Where objects are kept",
+		[]string{"storage", "etcd-", "files-", "history-", "encryption-", "object-cache-", "value-cache-", "serve-despite-"},
+	},
+	{
+		"Listening and certificates",
+		[]string{
+			"bind-",
+			"secure-",
+			"insecure-",
+			"unix-",
+			"tls-",
+			"cert-",
+			"http2-",
+			"disable-http2-",
+			"goaway-",
+			"external-",
+			"cors-",
+			"strict-transport-",
+		},
+	},
+	{
+		callersGroup,
+		[]string{
+			"ephemeral-token",
+			"authentication-",
+			"authn-",
+			"authorization-",
+			"client-ca-",
+			"login-",
+			"requestheader-",
+			"token-auth-",
+			"user-file",
+		},
+	},
 	{"Service accounts", []string{"service-account-", "api-audiences"}},
 	{"Audit and access log", []string{"audit-", "access-log"}},
 	{"Admission", []string{"admission-", "enable-admission-", "disable-admission-"}},

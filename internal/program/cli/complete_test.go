@@ -8,16 +8,17 @@ import (
 func TestValuesAreCompleted(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"serve --storage":                   "embedded files memory etcd",
-		"describe --storage":                "embedded files memory etcd",
-		"manifests --storage":               "embedded files memory etcd",
-		"manifests --format":                "helm json kustomize yaml",
-		"manifests --certificates":          "cert-manager secret= self",
-		"storage stats --storage":           "embedded files memory etcd",
-		"storage stats --output":            "json",
-		"storage migrate --to":              "etcd-snapshot= embedded files etcd",
-		"storage migrate --from":            "embedded files etcd",
-		"serve --disable-admission-plugins": "NamespaceLifecycle MutatingAdmissionPolicy MutatingAdmissionWebhook ValidatingAdmissionPolicy ValidatingAdmissionWebhook",
+		"serve --storage":          "embedded files memory etcd",
+		"describe --storage":       "embedded files memory etcd",
+		"manifests --storage":      "embedded files memory etcd",
+		"manifests --format":       "helm json kustomize yaml",
+		"manifests --certificates": "cert-manager secret= self",
+		"storage stats --storage":  "embedded files memory etcd",
+		"storage stats --output":   "json",
+		"storage migrate --to":     "etcd-snapshot= embedded files etcd",
+		"storage migrate --from":   "embedded files etcd",
+		"serve --disable-admission-plugins": "NamespaceLifecycle MutatingAdmissionPolicy MutatingAdmissionWebhook ValidatingAdmissionPolicy " +
+			"ValidatingAdmissionWebhook",
 	} {
 		var out, errOut strings.Builder
 		line := append([]string{"__complete"}, append(strings.Fields(args), "")...)
@@ -30,8 +31,15 @@ func TestValuesAreCompleted(t *testing.T) {
 		}
 	}
 	var out, errOut strings.Builder
-	Run(t.Context(), Program{Name: "shop"}, []string{"__complete", "serve", "--disable-admission-plugins", "NamespaceLifecycle,MutatingAdmissionP"}, &out, &errOut)
-	if got := out.String(); !strings.HasPrefix(got, "NamespaceLifecycle,MutatingAdmissionPolicy\n") || strings.Contains(got, "NamespaceLifecycle,NamespaceLifecycle") {
+	Run(
+		t.Context(),
+		Program{Name: "shop"},
+		[]string{"__complete", "serve", "--disable-admission-plugins", "NamespaceLifecycle,MutatingAdmissionP"},
+		&out,
+		&errOut,
+	)
+	if got := out.String(); !strings.HasPrefix(got, "NamespaceLifecycle,MutatingAdmissionPolicy\n") ||
+		strings.Contains(got, "NamespaceLifecycle,NamespaceLifecycle") {
 		t.Errorf("the second of several: %q", got)
 	}
 }

@@ -52,9 +52,12 @@ client-ca-file: ""
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		"bind-address": "0.0.0.0", "secure-port": "6443", "aggregated": "true", "shutdown-delay-duration": "3s", "goaway-chance": "0.01", "audit-webhook-batch-throttle-qps": "5",
-		"memory-budget": "512Mi", "object-cache-size": "1k", "etcd-servers": "[https://a:2379,https://b:2379]", "tls-curve-preferences": "[29,23]",
-		"tls-sni-cert-key": "[a.crt,a.key:a.example.com;b.crt,b.key]", "requestheader-allowed-names": "[]", "requestheader-group-headers": "[https://a:2379,https://b:2379]", "client-ca-file": "",
+		"bind-address": "0.0.0.0", "secure-port": "6443", "aggregated": "true", "shutdown-delay-duration": "3s", "goaway-chance": "0.01",
+		"audit-webhook-batch-throttle-qps": "5",
+		"memory-budget":                    "512Mi", "object-cache-size": "1k", "etcd-servers": "[https://a:2379,https://b:2379]",
+		"tls-curve-preferences": "[29,23]",
+		"tls-sni-cert-key":      "[a.crt,a.key:a.example.com;b.crt,b.key]", "requestheader-allowed-names": "[]",
+		"requestheader-group-headers": "[https://a:2379,https://b:2379]", "client-ca-file": "",
 		// These were given.
 		"request-timeout": "5s", "verbosity": "3", "controllers": "[a]",
 		// This is in neither.
@@ -68,10 +71,16 @@ client-ca-file: ""
 			t.Errorf("%s: changed %t", name, f.Changed)
 		}
 	}
-	if origins, err := flags.GetStringSlice("cors-allowed-origins"); err != nil || len(origins) != 2 || origins[0] != "^https://a,b$" || origins[1] != `//"c"$` {
+	if origins, err := flags.GetStringSlice(
+		"cors-allowed-origins",
+	); err != nil || len(origins) != 2 || origins[0] != "^https://a,b$" ||
+		origins[1] != `//"c"$` {
 		t.Errorf("%q, %v", origins, err)
 	}
-	if of, err := flags.GetStringToString("storage-of"); err != nil || len(of) != 3 || of["c"] != "d=e" || of["leases.example.com"] != "memory" || of["odd,one"] != `a"b` {
+	if of, err := flags.GetStringToString(
+		"storage-of",
+	); err != nil || len(of) != 3 || of["c"] != "d=e" || of["leases.example.com"] != "memory" ||
+		of["odd,one"] != `a"b` {
 		t.Errorf("%q, %v", of, err)
 	}
 	for _, empty := range []string{"", "# nothing\n", "null\n", "{}"} {
@@ -85,8 +94,22 @@ client-ca-file: ""
 func TestEveryFlagOfServeCanBeInAConfigFile(t *testing.T) {
 	t.Parallel()
 	values := map[string]string{
-		"bool": "true", "int": "3", "int32": "3", "int64": "3", "float32": "0.5", "float64": "0.5", "string": "text", "duration": "3s", "quantity": "3Mi",
-		"stringSlice": "[a, b]", "stringArray": `["a,b", c]`, "int32Slice": "[29]", "stringToString": "{a: b}", "mapStringBool": "{A: true, B: false}", "mapStringString": "{api/v1: true, api/all: false}", "namedCertKey": `["a.crt,a.key"]`,
+		"bool":            "true",
+		"int":             "3",
+		"int32":           "3",
+		"int64":           "3",
+		"float32":         "0.5",
+		"float64":         "0.5",
+		"string":          "text",
+		"duration":        "3s",
+		"quantity":        "3Mi",
+		"stringSlice":     "[a, b]",
+		"stringArray":     `["a,b", c]`,
+		"int32Slice":      "[29]",
+		"stringToString":  "{a: b}",
+		"mapStringBool":   "{A: true, B: false}",
+		"mapStringString": "{api/v1: true, api/all: false}",
+		"namedCertKey":    `["a.crt,a.key"]`,
 	}
 	serveFlags(t).VisitAll(func(f *pflag.Flag) {
 		if f.Name == configFlag || f.Name == "help" {
@@ -157,9 +180,11 @@ func TestServeReadsItsConfigFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, args := range map[string][]string{
-		"shop: --secure-port 99999 is not between 0 and 65535\n":                                  {"serve", "--config", file},
-		"shop: --config: open " + filepath.Join(dir, "missing") + ": no such file or directory\n": {"serve", "--config", filepath.Join(dir, "missing")},
-		"shop: --secure-port 100000 is not between 0 and 65535\n":                                 {"serve", "--config", file, "--secure-port", "100000"},
+		"shop: --secure-port 99999 is not between 0 and 65535\n": {"serve", "--config", file},
+		"shop: --config: open " + filepath.Join(dir, "missing") +
+			": no such file or directory\n": {"serve", "--config", filepath.Join(dir, "missing")},
+		"shop: --secure-port 100000 is not between 0 and 65535\n": {"serve", "--config", file,
+			"--secure-port", "100000"},
 	} {
 		var out, errOut bytes.Buffer
 		code := Run(context.Background(), Program{Name: "shop", Define: func() (*define.Server, error) { return nil, nil }}, args, &out, &errOut)

@@ -14,7 +14,8 @@ func consoleFlags(flags *pflag.FlagSet, o *config.Options) {
 		name, usage string
 		to          **bool
 	}{
-		{"console", "serve a page at /console/ with which people see and edit objects; it is open, what it shows is not (default: true if only loopback is listened on and the server stands alone)", &o.Console},
+		{"console", "serve a page at /console/ with which people see and edit objects; it is open, what it shows is not (default: true if " +
+			"only loopback is listened on and the server stands alone)", &o.Console},
 		{"swagger-ui", "serve a page at /swagger-ui/ that shows the OpenAPI documents (default: as --console)", &o.SwaggerUI},
 	} {
 		flags.Var(optionalBool{f.to}, f.name, f.usage)

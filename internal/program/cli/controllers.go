@@ -68,11 +68,23 @@ leader by a Lease in the server. When it is gone, another one works within 15 se
 	flags.BoolVar(&election.Enabled, "leader-elect", true, "work only while holding a Lease in the server")
 	flags.StringVar(&election.Namespace, "leader-elect-resource-namespace", "default", "namespace of the Lease")
 	flags.StringVar(&election.Name, "leader-elect-resource-name", "", "name of the Lease (default: the server's name and -controllers)")
-	flags.DurationVar(&election.LeaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long others wait for a leader that is gone")
-	flags.DurationVar(&election.RenewDeadline, "leader-elect-renew-deadline", 10*time.Second, "how long the leader tries to renew before it gives up")
+	flags.DurationVar(
+		&election.LeaseDuration,
+		"leader-elect-lease-duration",
+		15*time.Second,
+		"how long others wait for a leader that is gone",
+	)
+	flags.DurationVar(
+		&election.RenewDeadline,
+		"leader-elect-renew-deadline",
+		10*time.Second,
+		"how long the leader tries to renew before it gives up",
+	)
 	flags.DurationVar(&election.RetryPeriod, "leader-elect-retry-period", 2*time.Second, "how long to wait between tries")
-	flags.StringVar(&probes.Health, "health-probe-bind-address", "", "IP address and port at which /healthz and /readyz are answered by plain HTTP, to all who ask (default: nowhere)")
-	flags.StringVar(&probes.Metrics, "metrics-bind-address", "", "IP address and port at which /metrics is answered by plain HTTP, to all who ask; it may be that of health (default: nowhere)")
+	flags.StringVar(&probes.Health, "health-probe-bind-address", "", "IP address and port at which /healthz and /readyz are answered by "+
+		"plain HTTP, to all who ask (default: nowhere)")
+	flags.StringVar(&probes.Metrics, "metrics-bind-address", "", "IP address and port at which /metrics is answered by plain HTTP, to all "+
+		"who ask; it may be that of health (default: nowhere)")
 	log.declare(flags)
 	return cmd
 }
@@ -83,7 +95,8 @@ const controllersUsage = "controllers to run: * is all, name is that one, -name 
 func clientConfig(path, kubeContext string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = path
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: kubeContext}).ClientConfig()
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: kubeContext}).
+		ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}

@@ -33,10 +33,13 @@ type planeFlags struct {
 func (p *planeFlags) declare(flags *pflag.FlagSet) {
 	p.runtime = cliflag.ConfigurationMap{}
 	flags.DurationVar(&p.eventTTL, eventTTLFlag, time.Hour, "how long a control plane keeps events; 0 is for ever")
-	flags.Var(&p.runtime, runtimeConfigFlag, "which of a control plane's APIs are on: api/all, api/ga, api/beta, api/v1, GROUP/VERSION, or one of these with /RESOURCE, =true or =false; a longer name wins")
-	flags.StringVar(&p.proxyCert, proxyCertFlag, "", "certificate that a control plane shows to servers behind it, issued by --requestheader-client-ca-file (PEM; default: one that it makes)")
+	flags.Var(&p.runtime, runtimeConfigFlag, "which of a control plane's APIs are on: api/all, api/ga, api/beta, api/v1, GROUP/VERSION, "+
+		"or one of these with /RESOURCE, =true or =false; a longer name wins")
+	flags.StringVar(&p.proxyCert, proxyCertFlag, "", "certificate that a control plane shows to servers behind it, issued by "+
+		"--requestheader-client-ca-file (PEM; default: one that it makes)")
 	flags.StringVar(&p.proxyKey, proxyKeyFlag, "", "key of --proxy-client-cert-file (PEM)")
-	flags.StringArrayVar(&p.crds, crdsFlag, nil, "a folder of CustomResourceDefinitions, which are applied at the start and when its files change; may be given again")
+	flags.StringArrayVar(&p.crds, crdsFlag, nil, "a folder of CustomResourceDefinitions, which are applied at the start and when its "+
+		"files change; may be given again")
 }
 
 func (p *planeFlags) complete(flags *pflag.FlagSet, o *config.ControlPlaneOptions) error {

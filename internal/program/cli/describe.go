@@ -266,10 +266,24 @@ func (d wholeDescription) print(out io.Writer) error {
 		if queries == "" {
 			queries = "none"
 		}
-		_, err = fmt.Fprintf(out, "\nQueries: %s\nConsole: %s\nSwagger UI: %s\nMemory: %s\n", d.QueriesFrom.of(queries), d.Console, d.SwaggerUI, d.Memory)
+		_, err = fmt.Fprintf(
+			out,
+			"\nQueries: %s\nConsole: %s\nSwagger UI: %s\nMemory: %s\n",
+			d.QueriesFrom.of(queries),
+			d.Console,
+			d.SwaggerUI,
+			d.Memory,
+		)
 	}
 	if err == nil && d.Login != nil {
-		_, err = fmt.Fprintf(out, "\nPeople sign in at /oauth/, by %s: tokens last %s, sessions %s, or %s without use\n", d.Login.UserFile, d.Login.TokenLifetime, d.Login.SessionLifetime, d.Login.IdleTimeout)
+		_, err = fmt.Fprintf(
+			out,
+			"\nPeople sign in at /oauth/, by %s: tokens last %s, sessions %s, or %s without use\n",
+			d.Login.UserFile,
+			d.Login.TokenLifetime,
+			d.Login.SessionLifetime,
+			d.Login.IdleTimeout,
+		)
 	}
 	if err == nil && d.Aggregated != nil {
 		err = d.Aggregated.print(out)

@@ -9,7 +9,8 @@ import (
 // fairnessFlag is upstream's, whose default depends on where the server runs.
 func fairnessFlag(flags *pflag.FlagSet, to **bool) {
 	const name = "enable-priority-and-fairness"
-	flags.Var(optionalBool{to}, name, "queue requests by flow schemas and priority levels, in a cluster by the cluster's if they may be read; else they are only counted (default: true in a cluster and of a control plane, else false)")
+	flags.Var(optionalBool{to}, name, "queue requests by flow schemas and priority levels, in a cluster by the cluster's if they may be "+
+		"read; else they are only counted (default: true in a cluster and of a control plane, else false)")
 	flags.Lookup(name).NoOptDefVal = "true"
 }
 

@@ -11,7 +11,11 @@ func TestFeaturesAreThoseOfTheMachinery(t *testing.T) {
 	t.Parallel()
 	gate := featuregate.NewFeatureGate()
 	if err := gate.Add(map[featuregate.Feature]featuregate.FeatureSpec{
-		"Alpha": {PreRelease: featuregate.Alpha}, "Beta": {Default: true, PreRelease: featuregate.Beta}, "Locked": {Default: true, LockToDefault: true, PreRelease: featuregate.GA},
+		"Alpha": {
+			PreRelease: featuregate.Alpha,
+		},
+		"Beta":   {Default: true, PreRelease: featuregate.Beta},
+		"Locked": {Default: true, LockToDefault: true, PreRelease: featuregate.GA},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -19,7 +23,8 @@ func TestFeaturesAreThoseOfTheMachinery(t *testing.T) {
 		features map[string]bool
 		want     string
 	}{
-		{map[string]bool{"Alpha": true, "Gamma": true}, `--feature-gates: there is no feature "Gamma"; there are AllAlpha, AllBeta, Alpha, Beta, Locked`},
+		{map[string]bool{"Alpha": true, "Gamma": true}, `--feature-gates: there is no feature "Gamma"; there are AllAlpha, AllBeta, Alpha, ` +
+			`Beta, Locked`},
 		{map[string]bool{"Locked": false}, "--feature-gates: cannot set feature gate Locked to false, feature is locked to true"},
 	} {
 		if err := setFeatures(gate.DeepCopy(), test.features); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -29,7 +34,11 @@ func TestFeaturesAreThoseOfTheMachinery(t *testing.T) {
 	if gate.Enabled("Alpha") || !gate.Enabled("Beta") {
 		t.Error("a refused feature is set")
 	}
-	if err := setFeatures(gate, map[string]bool{"Alpha": true, "Beta": false, "Locked": true}); err != nil || !gate.Enabled("Alpha") || gate.Enabled("Beta") {
+	if err := setFeatures(
+		gate,
+		map[string]bool{"Alpha": true, "Beta": false, "Locked": true},
+	); err != nil || !gate.Enabled("Alpha") ||
+		gate.Enabled("Beta") {
 		t.Errorf("Alpha %t, Beta %t, %v", gate.Enabled("Alpha"), gate.Enabled("Beta"), err)
 	}
 }

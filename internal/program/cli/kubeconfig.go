@@ -27,9 +27,16 @@ const pkcs12PasswordFlag = "pkcs12-password-file"
 // kubeconfigFlags are those of serve. The password is what the file of that name holds.
 func kubeconfigFlags(flags *pflag.FlagSet, o *config.KubeconfigOptions, pkcs12PasswordFile *string) {
 	flags.BoolVar(&o.None, "no-kubeconfig", false, "write no kubeconfig of the administrator")
-	flags.StringVar(pkcs12PasswordFile, pkcs12PasswordFlag, "", "file with a password: the administrator's certificate and key are written as PKCS #12, too, encrypted with it, as client.p12 beside the certificates")
-	flags.BoolVar(&o.EphemeralToken, "ephemeral-token", false, "have the kubeconfig hold a short-lived token of the administrator, instead of a key")
-	flags.DurationVar(&o.EphemeralTokenDuration, ephemeralDurationFlag, 0, "how long the token of --ephemeral-token is valid; the server renews it in its data directory (default 12h0m0s)")
+	flags.StringVar(pkcs12PasswordFile, pkcs12PasswordFlag, "", "file with a password: the administrator's certificate and key are "+
+		"written as PKCS #12, too, encrypted with it, as client.p12 beside the certificates")
+	flags.BoolVar(
+		&o.EphemeralToken,
+		"ephemeral-token",
+		false,
+		"have the kubeconfig hold a short-lived token of the administrator, instead of a key",
+	)
+	flags.DurationVar(&o.EphemeralTokenDuration, ephemeralDurationFlag, 0, "how long the token of --ephemeral-token is valid; the server "+
+		"renews it in its data directory (default 12h0m0s)")
 }
 
 // execTokenDuration is how long a token lives that a client has asked for itself.
@@ -68,7 +75,9 @@ client-go, calls this program for a token when it needs one. It works on this ma
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if byExec && cmd.Flags().Changed(ephemeralDurationFlag) {
-				return usage(fmt.Errorf("--%s is for a kubeconfig that holds a token: with --exec, each lives %s", ephemeralDurationFlag, execTokenDuration))
+				return usage(
+					fmt.Errorf("--%s is for a kubeconfig that holds a token: with --exec, each lives %s", ephemeralDurationFlag, execTokenDuration),
+				)
 			}
 			if err := n.checkTarget(cmd.OutOrStdout()); err != nil {
 				return err
@@ -83,8 +92,14 @@ client-go, calls this program for a token when it needs one. It works on this ma
 	persistent := cmd.PersistentFlags()
 	o := &v.users.plan.Options
 	persistent.StringVar(&o.DataDir, "data-dir", "data", "data directory of the server")
-	persistent.StringVar(&o.CertDir, "cert-dir", "", "directory of the certificates that the server makes (default: cert in the data directory)")
-	persistent.StringVar(&v.certificate, "certificate", "", "file with the certificate and the key of a user, as user create --output pem prints them (default: the administrator's)")
+	persistent.StringVar(
+		&o.CertDir,
+		"cert-dir",
+		"",
+		"directory of the certificates that the server makes (default: cert in the data directory)",
+	)
+	persistent.StringVar(&v.certificate, "certificate", "", "file with the certificate and the key of a user, as user create --output pem "+
+		"prints them (default: the administrator's)")
 	flags := cmd.Flags()
 	flags.DurationVar(&v.duration, ephemeralDurationFlag, plan.EphemeralTokenDuration, "how long the token is valid")
 	flags.BoolVar(&byExec, "exec", false, "have clients call this program for tokens, instead of writing one")
@@ -161,7 +176,8 @@ func (v *kubeconfigVerbs) execCommand() (string, []string, error) {
 	}
 	args := []string{"kubeconfig", "token"}
 	o := &v.users.plan.Options
-	for _, given := range []struct{ flag, path string }{{"--data-dir", o.DataDir}, {"--cert-dir", o.CertDir}, {"--certificate", v.certificate}} {
+	for _, given := range []struct{ flag, path string }{{"--data-dir", o.DataDir}, {"--cert-dir", o.CertDir},
+		{"--certificate", v.certificate}} {
 		path := given.path
 		if path == "" && given.flag != "--data-dir" {
 			continue

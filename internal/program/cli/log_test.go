@@ -39,7 +39,8 @@ func TestLevelsAreThoseOfSlog(t *testing.T) {
 		-6:              " level=DEBUG v=6 msg=",
 	} {
 		var out strings.Builder
-		slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.Level(-10), ReplaceAttr: logAttr})).Log(context.Background(), level, "x")
+		slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.Level(-10), ReplaceAttr: logAttr})).
+			Log(context.Background(), level, "x")
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%v is logged as %q, want %q", level, out.String(), want)
 		}
@@ -81,8 +82,10 @@ func TestWarningsOfLibrariesAreShown(t *testing.T) {
 	klog.Error("an error")
 	klog.ErrorS(nil, "a structured error", "count", 1)
 	klog.InfoS("structured information")
-	if logged := out.String(); !strings.Contains(logged, `level=WARN msg="a [formatted] warning"`) || !strings.Contains(logged, `level=ERROR msg="an error"`) ||
-		!strings.Contains(logged, `level=ERROR msg="a structured error" count=1`) || strings.Count(logged, "\n") != 3 {
+	if logged := out.String(); !strings.Contains(logged, `level=WARN msg="a [formatted] warning"`) ||
+		!strings.Contains(logged, `level=ERROR msg="an error"`) ||
+		!strings.Contains(logged, `level=ERROR msg="a structured error" count=1`) ||
+		strings.Count(logged, "\n") != 3 {
 		t.Errorf("logged:\n%s", logged)
 	}
 	out.Reset()
@@ -94,14 +97,17 @@ func TestWarningsOfLibrariesAreShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	klog.FromContext(t.Context()).V(2).Info("too much by now")
-	if logged := out.String(); !strings.Contains(logged, `level=INFO msg="as asked"`) || !strings.Contains(logged, `level=DEBUG v=2 msg="with a logger"`) || strings.Count(logged, "\n") != 2 {
+	if logged := out.String(); !strings.Contains(logged, `level=INFO msg="as asked"`) ||
+		!strings.Contains(logged, `level=DEBUG v=2 msg="with a logger"`) ||
+		strings.Count(logged, "\n") != 2 {
 		t.Errorf("logged:\n%s", logged)
 	}
 }
 
 func TestLog_clientGone_isInformation(t *testing.T) {
 	t.Parallel()
-	const gone = "FinishRequest: post-timeout activity - time-elapsed: 4us, panicked: false, err: Timeout: nothing was written: context canceled, panic-reason: <nil>"
+	const gone = "FinishRequest: post-timeout activity - time-elapsed: 4us, panicked: false, err: Timeout: nothing was written: context " +
+		"canceled, panic-reason: <nil>"
 	for text, want := range map[string]string{
 		gone: "INFO",
 		strings.Replace(gone, "panicked: false", "panicked: true", 1):                       "ERROR",

@@ -27,8 +27,14 @@ const userFileFlag = "user-file"
 
 // loginFlags say how people sign in.
 func loginFlags(flags *pflag.FlagSet, o *config.LoginOptions) {
-	flags.StringVar(&o.UserFile, userFileFlag, "", "file of the users who sign in by a password, the clients and the issuers, as user passwd writes it; read again when it changes (default: users in the data directory)")
-	flags.StringVar(&o.PublicURL, "login-public-url", "", "https URL at which people reach the server, without a path (default: as each request says)")
+	flags.StringVar(&o.UserFile, userFileFlag, "", "file of the users who sign in by a password, the clients and the issuers, as user "+
+		"passwd writes it; read again when it changes (default: users in the data directory)")
+	flags.StringVar(
+		&o.PublicURL,
+		"login-public-url",
+		"",
+		"https URL at which people reach the server, without a path (default: as each request says)",
+	)
 	flags.DurationVar(&o.TokenLifetime, "login-token-lifetime", 0, "how long an access token of a user is valid (default 15m)")
 	flags.DurationVar(&o.IdleTimeout, "login-idle-timeout", 0, "how long a session of a user lasts that is not used (default 24h)")
 	flags.DurationVar(&o.SessionLifetime, "login-session-lifetime", 0, "how long a session of a user lasts at most (default 168h)")
@@ -60,7 +66,9 @@ func (v *userVerbs) edit(cmd *cobra.Command, path string, change func(*login.Fil
 }
 
 func (v *userVerbs) userFileFlag(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().StringVar(&v.plan.Options.Login.UserFile, userFileFlag, "", "the file of users, if the server has been given one (default: users in the data directory)")
+	cmd.Flags().
+		StringVar(&v.plan.Options.Login.UserFile, userFileFlag, "", "the file of users, if the server has been given one (default: users in "+
+			"the data directory)")
 	return cmd
 }
 
@@ -121,7 +129,8 @@ A server that is running notices at once.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringSliceVar(&groups, "group", nil, "a group of the user's instead of those that there are; may be given several times, and empty for none")
+	cmd.Flags().StringSliceVar(&groups, "group", nil, "a group of the user's instead of those that there are; may be given several times, "+
+		"and empty for none")
 	cmd.Flags().StringVar(&passwordFile, "password-file", "", "file with the password; a line break at its end is none of it")
 	return v.userFileFlag(cmd)
 }

@@ -77,23 +77,36 @@ the way is an error. What follows -- are more flags for serve.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&config.Image, "image", "", "container image of the server; must be given")
-	flags.StringVar(&config.Name, "name", "", fmt.Sprintf("what the server is called in the cluster: a DNS label, which its service, service account and other objects are named after (default: %s)", program.Name))
+	flags.StringVar(&config.Name, "name", "", fmt.Sprintf("what the server is called in the cluster: a DNS label, which its service, "+
+		"service account and other objects are named after (default: %s)", program.Name))
 	flags.StringVar(&config.Namespace, "namespace", "", "namespace to run it in (default: its name)")
 	flags.IntVar(&config.Replicas, "replicas", 0, "how many of it run (default 2 above etcd, else 1)")
 	flags.StringVar(&storage, "storage", embedded.Name, "where objects are kept: embedded or files (in a volume), memory or etcd")
 	flags.Var(&size, "storage-size", "size of the volume")
 	flags.StringVar(&config.StorageClass, "storage-class", "", "class of the volume (default: the cluster's)")
-	flags.StringSliceVar(&config.EtcdServers, "etcd-servers", nil, "URLs of etcd's members; http://localhost:PORT is one in the server's own pod")
+	flags.StringSliceVar(
+		&config.EtcdServers,
+		"etcd-servers",
+		nil,
+		"URLs of etcd's members; http://localhost:PORT is one in the server's own pod",
+	)
 	flags.StringVar(&config.EtcdSecret, "etcd-secret", "", "Secret with ca.crt, tls.crt and tls.key for etcd")
 	flags.BoolVar(&config.WithEtcd, "with-etcd", false, "deploy an etcd of one member besides, as an example")
 	flags.StringVar(&config.EtcdImage, "etcd-image", "", "its container image (default: etcd's own, of the version that is tested)")
-	flags.StringVar(&config.Certificates, "certificates", manifests.SelfCertified, "who makes the serving certificate: self (the server), cert-manager, or secret=NAME, a Secret of type kubernetes.io/tls that you keep up to date")
+	flags.StringVar(&config.Certificates, "certificates", manifests.SelfCertified, "who makes the serving certificate: self (the server), "+
+		"cert-manager, or secret=NAME, a Secret of type kubernetes.io/tls that you keep up to date")
 	flags.StringVar(&caFile, "ca-file", "", "authority of the certificate in secret=NAME, for the APIServices (PEM)")
-	flags.StringSliceVar(&config.DisablePlugins, "disable-admission-plugins", nil, "admission plugins of the cluster to leave out: "+strings.Join(requirements.Plugins(), ", "))
+	flags.StringSliceVar(
+		&config.DisablePlugins,
+		"disable-admission-plugins",
+		nil,
+		"admission plugins of the cluster to leave out: "+strings.Join(requirements.Plugins(), ", "),
+	)
 	flags.BoolVar(&flowControl, "enable-priority-and-fairness", true, "share the server fairly, as the cluster's flow schemas say")
 	flags.IntVar(&config.GroupPriority, "group-priority", 1000, "groupPriorityMinimum of the APIServices, 1 to 20000")
 	flags.BoolVar(&config.UserRoles, "user-roles", false, "add the namespaced kinds to the cluster's roles view, edit and admin")
-	flags.BoolVar(&config.SeparateControllers, "separate-controllers", false, "run the server's controllers in two pods of their own, which elect a leader, instead of in the server")
+	flags.BoolVar(&config.SeparateControllers, "separate-controllers", false, "run the server's controllers in two pods of their own, "+
+		"which elect a leader, instead of in the server")
 	flags.BoolVar(&config.ServiceMonitor, "service-monitor", false, "add a ServiceMonitor for the Prometheus operator")
 	flags.StringVar(&format, "format", "yaml", "yaml or json (to standard output), kustomize or helm (into a folder)")
 	flags.StringVar(&dir, "output-dir", "", "folder for kustomize and helm, written anew as a whole")
@@ -109,7 +122,8 @@ func deployedStorages(name string, servers []string, definition *define.Server) 
 	case name == etcd.Name && len(servers) == 0:
 		return nil, nil, errors.New("--storage etcd needs --etcd-servers, or --with-etcd for an example of one")
 	case name != etcd.Name && len(servers) > 0 && !inEtcd:
-		return nil, nil, fmt.Errorf("--storage %s uses no etcd: leave out --with-etcd, --etcd-servers and --etcd-secret, or choose --storage etcd", name)
+		return nil, nil, fmt.Errorf("--storage %s uses no etcd: leave out --with-etcd, --etcd-servers and --etcd-secret, or choose "+
+			"--storage etcd", name)
 	}
 	s := storageOptions{etcd: etcd.Options{Endpoints: servers}}
 	if main, err = s.driver(name, definition); err != nil {

@@ -23,8 +23,10 @@ func (f *memoryFlags) declare(flags *pflag.FlagSet) {
 	f.objectCache, f.valueCache, f.historyBytes = binary(256<<20), binary(1<<30), binary(256<<20)
 	flags.Var(&f.historyBytes, "history-bytes", "how many bytes of old objects are kept at most; this limit wins; 0 has none")
 	flags.Var(&f.objectCache, "object-cache-size", "memory for decoded objects, for each storage; 0 decodes an object each time it is read")
-	flags.Var(&f.valueCache, "value-cache-size", "memory for the encoded bytes of objects, for each storage; those written longest ago are read from disk beyond it, and those of 64Ki and more beyond a sixteenth of it; 0 keeps none")
-	flags.Var(&f.requests, "memory-budget", "memory that requests may need at once, for bodies and lists; others wait, then get 429; 0 bounds nothing (default: a quarter of what the process may use, 1Gi at most)")
+	flags.Var(&f.valueCache, "value-cache-size", "memory for the encoded bytes of objects, for each storage; those written longest ago "+
+		"are read from disk beyond it, and those of 64Ki and more beyond a sixteenth of it; 0 keeps none")
+	flags.Var(&f.requests, "memory-budget", "memory that requests may need at once, for bodies and lists; others wait, then get 429; 0 "+
+		"bounds nothing (default: a quarter of what the process may use, 1Gi at most)")
 }
 
 func (f *memoryFlags) complete(flags *pflag.FlagSet, options *config.Options) error {
@@ -54,7 +56,14 @@ type memoryDescription struct {
 }
 
 func describeMemory(o config.Options) memoryDescription {
-	return memoryDescription{serve.MemoryBudget(o.MemoryBudget), max(0, o.ValueCacheSize), max(0, o.ObjectCacheSize), o.HistoryBytes, serve.LabelIndexEntries, serve.ListItems()}
+	return memoryDescription{
+		serve.MemoryBudget(o.MemoryBudget),
+		max(0, o.ValueCacheSize),
+		max(0, o.ObjectCacheSize),
+		o.HistoryBytes,
+		serve.LabelIndexEntries,
+		serve.ListItems(),
+	}
 }
 
 func (d memoryDescription) String() string {
@@ -64,6 +73,7 @@ func (d memoryDescription) String() string {
 		}
 		return resource.NewQuantity(bytes, resource.BinarySI).String()
 	}
-	return fmt.Sprintf("requests %s; items of lists that are stored otherwise or in etcd %s; of each storage but etcd, encoded objects %s, decoded objects %s, history %s, indexes of labels %d entries",
+	return fmt.Sprintf("requests %s; items of lists that are stored otherwise or in etcd %s; of each storage but etcd, encoded objects "+
+		"%s, decoded objects %s, history %s, indexes of labels %d entries",
 		text(d.Requests), text(d.ListItems), text(d.EncodedObjects), text(d.DecodedObjects), text(d.History), d.LabelIndexes)
 }

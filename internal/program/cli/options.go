@@ -128,12 +128,19 @@ func storageFlags(flags *pflag.FlagSet, s *storageOptions, options *config.Optio
 	flags.StringVar(&options.DataDir, "data-dir", "data", "directory of certificates, kubeconfig and stored objects; one server at a time")
 	s.dataDir = flags.Lookup("data-dir")
 	s.storage.name = embedded.Name
-	flags.Var(&s.storage, "storage", "where objects are kept: embedded (in the data directory), files (YAML that may be edited), memory (as long as the server lives) or etcd")
+	flags.Var(&s.storage, "storage", "where objects are kept: embedded (in the data directory), files (YAML that may be edited), memory "+
+		"(as long as the server lives) or etcd")
 	flags.StringVar(&s.filesDir, "files-dir", "", "directory of the storage files (default: objects in the data directory)")
 	flags.StringToStringVar(&s.storageOf, "storage-of", nil, "other storages for single resources, as in leases.example.com=memory")
-	flags.StringToStringVar(&s.media, "storage-media-type-of", nil, "media types to store single resources in, as in leases.example.com=application/json (default: JSON, unless the developer says protobuf)")
+	flags.StringToStringVar(&s.media, "storage-media-type-of", nil, "media types to store single resources in, as in "+
+		"leases.example.com=application/json (default: JSON, unless the developer says protobuf)")
 	etcdFlags(flags, &s.etcd, "")
-	flags.StringVar(&options.EncryptionConfigFile, "encryption-provider-config", "", "file that says which resources are stored encrypted, and how (EncryptionConfiguration)")
+	flags.StringVar(
+		&options.EncryptionConfigFile,
+		"encryption-provider-config",
+		"",
+		"file that says which resources are stored encrypted, and how (EncryptionConfiguration)",
+	)
 }
 
 // etcdFlags say which etcd is meant. The prefix is to tell two apart.
@@ -180,10 +187,16 @@ type addressOptions struct {
 }
 
 func (a *addressOptions) declare(flags *pflag.FlagSet) {
-	flags.StringVar(&a.bind, "bind-address", "", "IP address to listen on; 0.0.0.0 is all (default: 127.0.0.1, in a pod of a cluster 0.0.0.0)")
+	flags.StringVar(
+		&a.bind,
+		"bind-address",
+		"",
+		"IP address to listen on; 0.0.0.0 is all (default: 127.0.0.1, in a pod of a cluster 0.0.0.0)",
+	)
 	flags.IntVar(&a.secure, "secure-port", 8443, "HTTPS port; 0 picks a free one")
 	flags.IntVar(&a.insecure, "insecure-port", 0, "plain HTTP port, with the same authentication and authorization; 0 listens on none")
-	flags.StringVar(&a.unix, "unix-socket", "", "path of a Unix socket for plain HTTP, with the same authentication and authorization, that only the user of the process may open")
+	flags.StringVar(&a.unix, "unix-socket", "", "path of a Unix socket for plain HTTP, with the same authentication and authorization, "+
+		"that only the user of the process may open")
 }
 
 // complete fills in the addresses.

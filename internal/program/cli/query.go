@@ -4,7 +4,11 @@ import "github.com/spf13/pflag"
 
 // queryFlag says where queries are answered, if it is given.
 func queryFlag(flags *pflag.FlagSet, prefix **string) {
-	flags.Var(&optionalText{prefix}, "query-prefix", `path at which queries are answered, as in /query; "" answers none (default: what the server says, /query)`)
+	flags.Var(
+		&optionalText{prefix},
+		"query-prefix",
+		`path at which queries are answered, as in /query; "" answers none (default: what the server says, /query)`,
+	)
 }
 
 // optionalText is a text that may be empty, and may not be given.

@@ -143,9 +143,11 @@ func complete(all []maintenance.Rewritten) error {
 	case failed > 0:
 		return fmt.Errorf("%d objects could not be rewritten: keep the old keys and versions until they are, or are deleted", failed)
 	case old > 0:
-		return fmt.Errorf("%d objects were written with another key meanwhile: give all replicas the same encryption configuration and run it again", old)
+		return fmt.Errorf("%d objects were written with another key meanwhile: give all replicas the same encryption configuration and run "+
+			"it again", old)
 	case forms > 0:
-		return fmt.Errorf("%d objects were written in another version or media type meanwhile: have all replicas run the same program with the same flags and run it again", forms)
+		return fmt.Errorf("%d objects were written in another version or media type meanwhile: have all replicas run the same program with "+
+			"the same flags and run it again", forms)
 	}
 	return nil
 }

@@ -112,7 +112,17 @@ func rootCommand(program Program) *cobra.Command {
 		}
 		return usage(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
-	root.AddCommand(serveCommand(program), controllersCommand(program), manifestsCommand(program), storageCommand(program), userCommand(program), tokenKeyCommand(program), kubeconfigCommand(program), describeCommand(program), versionCommand(program))
+	root.AddCommand(
+		serveCommand(program),
+		controllersCommand(program),
+		manifestsCommand(program),
+		storageCommand(program),
+		userCommand(program),
+		tokenKeyCommand(program),
+		kubeconfigCommand(program),
+		describeCommand(program),
+		versionCommand(program),
+	)
 	if program.Extend != nil {
 		program.Extend(root)
 	}
@@ -190,10 +200,18 @@ All flags may be in a file instead, named by --config.`,
 			if err := clusterOptions(flags, &options, definition); err != nil {
 				return err
 			}
-			if err := errors.Join(audit.complete(flags, &options.Audit), accessLog.complete(flags, &options.AccessLog), serving.complete(flags, &options.Serving)); err != nil {
+			if err := errors.Join(
+				audit.complete(flags, &options.Audit),
+				accessLog.complete(flags, &options.AccessLog),
+				serving.complete(flags, &options.Serving),
+			); err != nil {
 				return err
 			}
-			if err := errors.Join(callers.complete(flags, &options), completeAccounts(flags, &options.ServiceAccounts), plane.complete(flags, &options.ControlPlane)); err != nil {
+			if err := errors.Join(
+				callers.complete(flags, &options),
+				completeAccounts(flags, &options.ServiceAccounts),
+				plane.complete(flags, &options.ControlPlane),
+			); err != nil {
 				return err
 			}
 			if err := addresses.complete(&options); err != nil {
@@ -233,25 +251,64 @@ All flags may be in a file instead, named by --config.`,
 	loginFlags(flags, &options.Login)
 	kubeconfigFlags(flags, &options.Kubeconfig, &pkcs12PasswordFile)
 	clusterFlags(flags, &options)
-	flags.DurationVar(&storage.etcd.CompactionInterval, "etcd-compaction-interval", 5*time.Minute, "how much of etcd's history is kept at least; 0 leaves compaction to others")
-	flags.DurationVar(&storage.etcd.HealthcheckTimeout, "etcd-healthcheck-timeout", 2*time.Second, "how long etcd may take to answer before the server is not ready; it is asked twice in this time")
-	flags.DurationVar(&storage.etcd.StartTimeout, "etcd-start-timeout", 0, "exit if etcd does not answer for this long at start; 0 waits, not ready, as long as it takes")
+	flags.DurationVar(
+		&storage.etcd.CompactionInterval,
+		"etcd-compaction-interval",
+		5*time.Minute,
+		"how much of etcd's history is kept at least; 0 leaves compaction to others",
+	)
+	flags.DurationVar(
+		&storage.etcd.HealthcheckTimeout,
+		"etcd-healthcheck-timeout",
+		2*time.Second,
+		"how long etcd may take to answer before the server is not ready; it is asked twice in this time",
+	)
+	flags.DurationVar(
+		&storage.etcd.StartTimeout,
+		"etcd-start-timeout",
+		0,
+		"exit if etcd does not answer for this long at start; 0 waits, not ready, as long as it takes",
+	)
 	flags.StringVar(&options.TLSCertFile, "tls-cert-file", "", "serving certificate to use instead of the server's own (PEM)")
 	flags.StringVar(&options.TLSPrivateKeyFile, "tls-private-key-file", "", "key of --tls-cert-file (PEM)")
-	flags.StringVar(&options.CertDir, "cert-dir", "", "directory of the certificates that the server makes, or of apiserver.crt and apiserver.key (default: cert in the data directory)")
-	flags.BoolVar(&options.EncryptionConfigReload, "encryption-provider-config-automatic-reload", false, "read the file of --encryption-provider-config again when it changes")
-	flags.BoolVar(&options.ServeDespiteUndecodable, "serve-despite-undecodable", false, "serve although stored objects cannot be decrypted, or are stored in a version or media type that the server does not have any more, so that they can be deleted")
+	flags.StringVar(&options.CertDir, "cert-dir", "", "directory of the certificates that the server makes, or of apiserver.crt and "+
+		"apiserver.key (default: cert in the data directory)")
+	flags.BoolVar(
+		&options.EncryptionConfigReload,
+		"encryption-provider-config-automatic-reload",
+		false,
+		"read the file of --encryption-provider-config again when it changes",
+	)
+	flags.BoolVar(&options.ServeDespiteUndecodable, "serve-despite-undecodable", false, "serve although stored objects cannot be "+
+		"decrypted, or are stored in a version or media type that the server does not have any more, so that they can be deleted")
 	flags.DurationVar(&options.HistoryAge, "history-age", 5*time.Minute, "how long old revisions stay readable at least")
 	flags.Int64Var(&options.HistoryRevisions, "history-revisions", 10_000, "how many old revisions stay readable at least")
 	memory.declare(flags)
 	flags.StringSliceVar(&options.Controllers, "controllers", []string{controllers.All}, controllersUsage)
-	flags.BoolVar(&options.UnrestrictedUpdate, "unrestricted-update", false, "accept updates without a resource version, which overwrite what others have written; for debugging")
+	flags.BoolVar(&options.UnrestrictedUpdate, "unrestricted-update", false, "accept updates without a resource version, which overwrite "+
+		"what others have written; for debugging")
 	flags.DurationVar(&options.RequestTimeout, "request-timeout", 0, "how long a request other than a watch may take (default 1m)")
-	flags.DurationVar(&options.ShutdownTimeout, "shutdown-timeout", 0, "how long a shutdown waits for requests in progress; then they are cut off (default 10s)")
-	flags.DurationVar(&options.ShutdownDelay, "shutdown-delay-duration", 0, "how long a server that is told to stop still answers as before, while /readyz fails")
+	flags.DurationVar(
+		&options.ShutdownTimeout,
+		"shutdown-timeout",
+		0,
+		"how long a shutdown waits for requests in progress; then they are cut off (default 10s)",
+	)
+	flags.DurationVar(
+		&options.ShutdownDelay,
+		"shutdown-delay-duration",
+		0,
+		"how long a server that is told to stop still answers as before, while /readyz fails",
+	)
 	configFileFlag(flags, &configFile)
-	flags.StringVar(&options.TracingConfigFile, "tracing-config-file", "", "file that says of how many requests spans are sent, and to which collector (TracingConfiguration)")
-	flags.Var(cliflag.NewMapStringBool(&gates), "feature-gates", "features of the machinery, for the whole process, as in WatchListCompression=false; the values of others are the machinery's")
+	flags.StringVar(
+		&options.TracingConfigFile,
+		"tracing-config-file",
+		"",
+		"file that says of how many requests spans are sent, and to which collector (TracingConfiguration)",
+	)
+	flags.Var(cliflag.NewMapStringBool(&gates), "feature-gates", "features of the machinery, for the whole process, as in "+
+		"WatchListCompression=false; the values of others are the machinery's")
 	log.declare(flags)
 	flags.IntVar(&log.verbosity, "v", 0, "")
 	_ = flags.MarkHidden("v") // it is there: upstream writes it with two dashes
@@ -312,7 +369,16 @@ func runServer(ctx context.Context, program Program, p *plan.Plan, out io.Writer
 		if url := instance.ConsoleURL(); url != "" {
 			page = "console: " + url + "\n"
 		}
-		fmt.Fprintf(out, "%s listens on %s\nkubeconfig: %s\n%stry: %s --kubeconfig %s api-resources\n", program.Name, urls, kubeconfig, page, kubectl(), shellWord(kubeconfig))
+		fmt.Fprintf(
+			out,
+			"%s listens on %s\nkubeconfig: %s\n%stry: %s --kubeconfig %s api-resources\n",
+			program.Name,
+			urls,
+			kubeconfig,
+			page,
+			kubectl(),
+			shellWord(kubeconfig),
+		)
 	})
 }
 

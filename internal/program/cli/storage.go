@@ -376,8 +376,14 @@ func copyFlags(cmd *cobra.Command, how *serve.CopyOptions) {
 	flags := cmd.Flags()
 	flags.Uint64Var(&how.Bump, "bump-revision", 1_000_000_000, "by how much revisions are raised above all that clients may know")
 	flags.BoolVar(&how.Replace, "replace", false, "move aside what is in the directory already, to a name with the time")
-	flags.BoolVar(&how.Overwrite, "overwrite", false, "take these objects where others are in an etcd already, and leave there what is in no way of them")
-	flags.BoolVar(&how.ResetWatches, "reset-watches", false, "accept an etcd whose revisions are lower than those that clients know; they must be restarted then")
+	flags.BoolVar(
+		&how.Overwrite,
+		"overwrite",
+		false,
+		"take these objects where others are in an etcd already, and leave there what is in no way of them",
+	)
+	flags.BoolVar(&how.ResetWatches, "reset-watches", false, "accept an etcd whose revisions are lower than those that clients know; they "+
+		"must be restarted then")
 }
 
 const etcdSnapshot = "etcd-snapshot="
@@ -464,7 +470,8 @@ seen objects before must be restarted.`,
   etcdutl snapshot restore new.db --data-dir /var/lib/etcd
 
   # and back
-  %[1]s storage migrate --from etcd --etcd-servers https://etcd-1:2379 --etcd-cafile ca.pem --to embedded --to-data-dir data`, v.program.Name),
+  %[1]s storage migrate --from etcd --etcd-servers https://etcd-1:2379 --etcd-cafile ca.pem --to embedded --to-data-dir data`,
+			v.program.Name),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if from == "" || to == "" {
@@ -530,7 +537,8 @@ func (v *storageVerbs) prepareCopy(cmd *cobra.Command, output string) error {
 // copyError says whose fault it is: what is refused before anything is written is
 // the user's.
 func copyError(err error) error {
-	for _, refused := range []error{maintenance.ErrBackup, maintenance.ErrNotEmpty, maintenance.ErrBehind, maintenance.ErrExists, maintenance.ErrEncrypted, journal.ErrLocked, fs.ErrNotExist} {
+	for _, refused := range []error{maintenance.ErrBackup, maintenance.ErrNotEmpty, maintenance.ErrBehind, maintenance.ErrExists,
+		maintenance.ErrEncrypted, journal.ErrLocked, fs.ErrNotExist} {
 		if errors.Is(err, refused) {
 			return usage(err)
 		}

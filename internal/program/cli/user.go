@@ -41,7 +41,12 @@ cluster's.`,
 	}
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&v.plan.Options.DataDir, "data-dir", "data", "data directory of the server")
-	flags.StringVar(&v.plan.Options.CertDir, "cert-dir", "", "directory of the certificates that the server makes (default: cert in the data directory)")
+	flags.StringVar(
+		&v.plan.Options.CertDir,
+		"cert-dir",
+		"",
+		"directory of the certificates that the server makes (default: cert in the data directory)",
+	)
 	cmd.AddCommand(v.create(), v.list(), v.revoke(), v.passwd(), v.disable(), v.delete())
 	return cmd
 }
@@ -49,7 +54,8 @@ cluster's.`,
 // needDir refuses what is no directory of a server.
 func (v *userVerbs) needDir() error {
 	if v.plan.CertDir() == "" {
-		return usage(errors.New("without a data directory, the authority that issues certificates lives as long as its server: give --data-dir, here and to serve"))
+		return usage(errors.New("without a data directory, the authority that issues certificates lives as long as its server: give " +
+			"--data-dir, here and to serve"))
 	}
 	for _, option := range []struct{ flag, dir string }{{"--data-dir", v.plan.Options.DataDir}, {"--cert-dir", v.plan.Options.CertDir}} {
 		if info, err := os.Stat(option.dir); err == nil && !info.IsDir() {
@@ -300,7 +306,14 @@ func (v *userVerbs) issue(ctx context.Context, n *newUser, out, errOut io.Writer
 	if n.Privileged() {
 		fmt.Fprintf(errOut, "warning: members of %s may do everything, and so may %s\n", certs.AdminGroup, n.Name)
 	}
-	fmt.Fprintf(errOut, "issued certificate %s to %s, valid until %s%s\n", issued.Serial(), n.Name, issued.Expires().Format(time.RFC3339), target.where)
+	fmt.Fprintf(
+		errOut,
+		"issued certificate %s to %s, valid until %s%s\n",
+		issued.Serial(),
+		n.Name,
+		issued.Expires().Format(time.RFC3339),
+		target.where,
+	)
 	return nil
 }
 
@@ -380,7 +393,8 @@ authority, which openssl reads as well.`,
 				return refusals(err)
 			}
 			if args[0] == certs.AdminUser {
-				fmt.Fprintf(cmd.ErrOrStderr(), "warning: the kubeconfig of the administrator does not work any more: remove admin.crt and admin.key in %s and start the server again, which makes others\n", v.plan.CertDir())
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: the kubeconfig of the administrator does not work any more: remove admin.crt and "+
+					"admin.key in %s and start the server again, which makes others\n", v.plan.CertDir())
 			}
 			if output == "json" {
 				return printJSON(cmd.OutOrStdout(), revoked)

@@ -91,7 +91,8 @@ func newPages(prefix string, files map[string]file, config Config) (http.Handler
 
 // policy lets pages use what the server serves, and nothing of others; neither scripts nor
 // styles may stand in markup.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; " +
+	"frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 
 // file is one that is served: as it is, or compressed, of which one is enough.
 type file struct {
@@ -125,7 +126,13 @@ func load(page string) (map[string]file, error) {
 			return err
 		}
 		below := strings.TrimSuffix(strings.TrimPrefix(name, root+"/"), ".gz")
-		files[below] = file{embedded: name, gzipped: true, mediaType: mediaTypes[path.Ext(below)], etag: etagOf(content), immutable: strings.HasPrefix(below, "assets/")}
+		files[below] = file{
+			embedded:  name,
+			gzipped:   true,
+			mediaType: mediaTypes[path.Ext(below)],
+			etag:      etagOf(content),
+			immutable: strings.HasPrefix(below, "assets/"),
+		}
 		return nil
 	})
 	if err != nil {

@@ -15,7 +15,14 @@ import (
 
 func handlers(t *testing.T) (console, swagger http.Handler) {
 	t.Helper()
-	config := Config{Title: "Shop <&>", Version: "v1.2.0", Query: "/query", Swagger: SwaggerPath, Console: Path, Login: &Login{Password: true, Providers: []Provider{{"corp", "Corp"}}}}
+	config := Config{
+		Title:   "Shop <&>",
+		Version: "v1.2.0",
+		Query:   "/query",
+		Swagger: SwaggerPath,
+		Console: Path,
+		Login:   &Login{Password: true, Providers: []Provider{{"corp", "Corp"}}},
+	}
 	console, err := Console(config, []byte("<svg/>"), "image/svg+xml")
 	if err != nil {
 		t.Fatal(err)
@@ -87,19 +94,26 @@ func TestEveryAnswerSaysWhatBrowsersMayDo(t *testing.T) {
 		method, path string
 		want         int
 	}{
-		{console, "GET", Path, 200}, {console, "HEAD", Path, 200}, {console, "GET", Path + "config.json", 200}, {console, "GET", Path + "logo", 200},
-		{console, "GET", Path + "licenses.txt", 200}, {console, "GET", Path + "missing", 404}, {console, "POST", Path, 405}, {console, "DELETE", Path + "config.json", 405},
-		{console, "OPTIONS", Path, 405}, {console, "GET", Path + "index.html.gz", 404}, {console, "GET", Path + "assets/", 404}, {console, "GET", "/elsewhere", 404},
-		{console, "GET", Path + "../swagger-ui/index.html", 404}, {console, "GET", Path + "..%2f..%2fconsole.go", 404}, {console, "GET", Path + "%2e%2e/console.go", 404},
-		{console, "GET", Path + "assets/../../../console.go", 404}, {console, "GET", Path + "logo/x", 404}, {console, "GET", Path + "index.html%00", 404},
-		{swagger, "GET", SwaggerPath, 200}, {swagger, "GET", SwaggerPath + "config.json", 200}, {swagger, "GET", SwaggerPath + "logo", 404}, {swagger, "PUT", SwaggerPath, 405},
+		{console, "GET", Path, 200}, {console, "HEAD", Path, 200}, {console, "GET", Path + "config.json", 200},
+		{console, "GET", Path + "logo", 200},
+		{console, "GET", Path + "licenses.txt", 200}, {console, "GET", Path + "missing", 404}, {console, "POST", Path, 405},
+		{console, "DELETE", Path + "config.json", 405},
+		{console, "OPTIONS", Path, 405}, {console, "GET", Path + "index.html.gz", 404}, {console, "GET", Path + "assets/", 404},
+		{console, "GET", "/elsewhere", 404},
+		{console, "GET", Path + "../swagger-ui/index.html", 404}, {console, "GET", Path + "..%2f..%2fconsole.go", 404},
+		{console, "GET", Path + "%2e%2e/console.go", 404},
+		{console, "GET", Path + "assets/../../../console.go", 404}, {console, "GET", Path + "logo/x", 404},
+		{console, "GET", Path + "index.html%00", 404},
+		{swagger, "GET", SwaggerPath, 200}, {swagger, "GET", SwaggerPath + "config.json", 200}, {swagger, "GET", SwaggerPath + "logo", 404},
+		{swagger, "PUT", SwaggerPath, 405},
 	} {
 		r := ask(request.h, request.method, request.path)
 		if r.StatusCode != request.want {
 			t.Errorf("%s %s: %d, want %d", request.method, request.path, r.StatusCode, request.want)
 		}
 		for name, want := range map[string]string{
-			"Content-Security-Policy":      "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+			"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; " +
+				"connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
 			"X-Content-Type-Options":       "nosniff",
 			"X-Frame-Options":              "DENY",
 			"Referrer-Policy":              "no-referrer",
@@ -126,7 +140,8 @@ func TestWhatTheConsoleIsToldIsJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(body(t, r)), &told); err != nil {
 		t.Fatal(err)
 	}
-	if told.Title != "Shop <&>" || told.Logo != Path+"logo" || told.Query != "/query" || !told.Login.Password || r.Header.Get("Cache-Control") != "no-cache" {
+	if told.Title != "Shop <&>" || told.Logo != Path+"logo" || told.Query != "/query" || !told.Login.Password ||
+		r.Header.Get("Cache-Control") != "no-cache" {
 		t.Errorf("%+v, Cache-Control %q", told, r.Header.Get("Cache-Control"))
 	}
 	if logo := ask(console, "GET", Path+"logo"); logo.Header.Get("Content-Type") != "image/svg+xml" || body(t, logo) != "<svg/>" {

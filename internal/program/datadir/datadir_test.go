@@ -46,7 +46,8 @@ func TestRecord_roundTrip(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got.Directory(dir, "embedded") != filepath.Join(dir, "storage") || got.Directory(dir, "files") != "/srv/objects" || got.Directory(dir, "etcd") != "" {
+	if got.Directory(dir, "embedded") != filepath.Join(dir, "storage") || got.Directory(dir, "files") != "/srv/objects" ||
+		got.Directory(dir, "etcd") != "" {
 		t.Errorf("directories: %q, %q, %q", got.Directory(dir, "embedded"), got.Directory(dir, "files"), got.Directory(dir, "etcd"))
 	}
 	info, err := os.Stat(filepath.Join(dir, datadir.RecordName))
@@ -81,9 +82,12 @@ func TestRecord_unchanged(t *testing.T) {
 func TestRecord_unreadable(t *testing.T) {
 	for name, test := range map[string]struct{ content, want string }{
 		"newer": {`{"format": 2, "createdBy": "v9.9.9", "server": ["a"]}`,
-			"data directory DIR has format 2, made by v9.9.9; this program reads formats up to 1: run a newer program, or name another directory with Options.DataDir"},
-		"empty": {"", "data directory DIR: DIR/annex.json is no record of a data directory: put it back from a copy, or move it away to have it made anew"},
-		"older": {`{}`, "data directory DIR: DIR/annex.json is no record of a data directory: put it back from a copy, or move it away to have it made anew"},
+			"data directory DIR has format 2, made by v9.9.9; this program reads formats up to 1: run a newer program, or name another " +
+				"directory with Options.DataDir"},
+		"empty": {"", "data directory DIR: DIR/annex.json is no record of a data directory: put it back from a copy, or move it away to have " +
+			"it made anew"},
+		"older": {`{}`, "data directory DIR: DIR/annex.json is no record of a data directory: put it back from a copy, or move it away to " +
+			"have it made anew"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -107,12 +111,13 @@ func TestPrepare_mode(t *testing.T) {
 		tightened bool
 		refused   string
 	}{
-		"private":       {mode: 0o700, want: 0o700},
-		"empty":         {mode: 0o755, want: 0o700, tightened: true},
-		"used before":   {files: []string{"lock", "cert/ca.key"}, mode: 0o775, want: 0o700, tightened: true},
-		"of a record":   {files: []string{datadir.RecordName}, mode: 0o711, want: 0o700, tightened: true},
-		"restored":      {files: []string{"storage.restored/LOCK"}, mode: 0o755, want: 0o700, tightened: true},
-		"other files":   {files: []string{"letter.txt"}, mode: 0o755, want: 0o755, refused: "holds other files and is open to other users (mode 0755): chmod 700 DIR"},
+		"private":     {mode: 0o700, want: 0o700},
+		"empty":       {mode: 0o755, want: 0o700, tightened: true},
+		"used before": {files: []string{"lock", "cert/ca.key"}, mode: 0o775, want: 0o700, tightened: true},
+		"of a record": {files: []string{datadir.RecordName}, mode: 0o711, want: 0o700, tightened: true},
+		"restored":    {files: []string{"storage.restored/LOCK"}, mode: 0o755, want: 0o700, tightened: true},
+		"other files": {files: []string{"letter.txt"}, mode: 0o755, want: 0o755, refused: "holds other files and is open to other users " +
+			"(mode 0755): chmod 700 DIR"},
 		"repository":    {files: []string{".git/config", "lock"}, mode: 0o755, want: 0o755, refused: "holds other files"},
 		"private files": {files: []string{"letter.txt"}, mode: 0o700, want: 0o700},
 		"sticky":        {mode: 0o777 | fs.ModeSticky, want: 0o777, refused: "holds other files"},
@@ -129,7 +134,12 @@ func TestPrepare_mode(t *testing.T) {
 				t.Fatal(err)
 			}
 			tightened, err := datadir.Prepare(dir)
-			if want := strings.ReplaceAll(test.refused, "DIR", dir); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			if want := strings.ReplaceAll(
+				test.refused,
+				"DIR",
+				dir,
+			); (err == nil) != (want == "") ||
+				err != nil && !strings.Contains(err.Error(), want) {
 				t.Errorf("got %v, want %q", err, want)
 			}
 			if tightened != test.tightened {
@@ -168,7 +178,8 @@ func TestPrepare_obstructed(t *testing.T) {
 	write(t, file, "")
 	for _, dir := range []string{file, filepath.Join(file, "below")} {
 		_, err := datadir.Prepare(dir)
-		want := "data directory " + dir + ": there is a file of that name, or of a directory above it: name another directory with Options.DataDir"
+		want := "data directory " + dir + ": there is a file of that name, or of a directory above it: name another directory with " +
+			"Options.DataDir"
 		if err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
@@ -178,7 +189,8 @@ func TestPrepare_obstructed(t *testing.T) {
 func TestExplain_noRight(t *testing.T) {
 	for cause, text := range map[error]string{syscall.EACCES: "permission denied", syscall.EROFS: "read-only file system"} {
 		err := datadir.Explain("data", &fs.PathError{Op: "open", Path: "data/lock", Err: cause})
-		want := "data directory data: this user may not write there (" + text + "): let its owner chown it, or name another directory with Options.DataDir"
+		want := "data directory data: this user may not write there (" + text + "): let its owner chown it, or name another directory with " +
+			"Options.DataDir"
 		if err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
@@ -232,7 +244,8 @@ func TestPrepare_committed(t *testing.T) {
 	if _, err := datadir.Prepare(data, "objects"); err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range []string{"kubeconfig", "cert/ca.key", "audit.log", "storage/1.sst", "objects/.annex/state", "objects/.annex/journal/1.log",
+	for _, file := range []string{"kubeconfig", "cert/ca.key", "audit.log", "storage/1.sst", "objects/.annex/state",
+		"objects/.annex/journal/1.log",
 		"objects/shop.example.com/widgets/default/a.yaml", "objects/core/namespaces/_cluster/default.yaml"} {
 		write(t, filepath.Join(data, file), "x")
 	}

@@ -187,7 +187,11 @@ func NewReader(from io.Reader) (*Reader, error) {
 		return nil, unusable("it does not begin like one: it was not made by storage backup")
 	}
 	if version := binary.BigEndian.Uint32(preamble[len(backupMagic):]); version != backupVersion {
-		return nil, unusable("it has format %d, this program knows only %d: use the program that wrote it, or a newer one", version, backupVersion)
+		return nil, unusable(
+			"it has format %d, this program knows only %d: use the program that wrote it, or a newer one",
+			version,
+			backupVersion,
+		)
 	}
 	r.sum.Write(preamble)
 	kind, payload, err := r.block()

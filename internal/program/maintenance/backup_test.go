@@ -30,7 +30,13 @@ import (
 
 var sample = []store.Value{
 	{Key: "/a/1", Revision: 7, Data: []byte(`{"a":1}`), Context: []byte("/registry/a/1")},
-	{Key: "/a/2", Revision: 9, Data: []byte{0, 0xff, '\n'}, Expires: time.Date(2030, 1, 2, 3, 4, 5, 678000, time.UTC), Context: []byte("/registry/a/2")},
+	{
+		Key:      "/a/2",
+		Revision: 9,
+		Data:     []byte{0, 0xff, '\n'},
+		Expires:  time.Date(2030, 1, 2, 3, 4, 5, 678000, time.UTC),
+		Context:  []byte("/registry/a/2"),
+	},
 	{Key: "/näme", Revision: 8, Data: []byte{}, Context: []byte("/registry/näme")},
 }
 
@@ -71,7 +77,8 @@ func TestABackupIsReadAsItWasWritten(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.Key != want.Key || got.Revision != want.Revision || !bytes.Equal(got.Data, want.Data) || !got.Expires.Equal(want.Expires) || !bytes.Equal(got.Context, want.Context) {
+		if got.Key != want.Key || got.Revision != want.Revision || !bytes.Equal(got.Data, want.Data) || !got.Expires.Equal(want.Expires) ||
+			!bytes.Equal(got.Context, want.Context) {
 			t.Errorf("got %+v\nwant %+v", got, want)
 		}
 	}
@@ -277,7 +284,14 @@ func TestACopyThatWasInterruptedGoesOn(t *testing.T) {
 	for range cap(left) {
 		left <- struct{}{}
 	}
-	if _, err := local.Copy(t.Context(), s, "the target", failing{target, left}, maintenance.CopyOptions{}); err == nil || !strings.Contains(err.Error(), "do it again to go on") {
+	if _, err := local.Copy(
+		t.Context(),
+		s,
+		"the target",
+		failing{target, left},
+		maintenance.CopyOptions{},
+	); err == nil ||
+		!strings.Contains(err.Error(), "do it again to go on") {
 		t.Fatalf("interrupted: %v", err)
 	}
 	written := int64(target.Revision() - 1)
@@ -394,7 +408,14 @@ func TestADumpThatCannotBeWrittenLeavesTheToolsAlone(t *testing.T) {
 	c := core(t)
 	put(t, c, objects(3000)...)
 	tools := lingering{&maintenance.Local{Storages: []maintenance.Storage{{Name: "memory", Backend: c}}}, &atomic.Bool{}}
-	if _, err := maintenance.DumpTo(t.Context(), tools, unwritable{}, "", nil); err == nil || !strings.Contains(err.Error(), "no space left") {
+	if _, err := maintenance.DumpTo(
+		t.Context(),
+		tools,
+		unwritable{},
+		"",
+		nil,
+	); err == nil ||
+		!strings.Contains(err.Error(), "no space left") {
 		t.Errorf("got %v", err)
 	}
 	if !tools.ended.Load() {

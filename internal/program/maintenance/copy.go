@@ -64,7 +64,11 @@ func Above(source, target, bump uint64) (uint64, error) {
 // Context is another: what is encrypted is decrypted and encrypted anew. Where objects
 // are stored as JSON, others become JSON, in the version that they are stored in. What
 // is JSON stays so everywhere: every storage reads it.
-func (l *Local) Recoded(ctx context.Context, values iter.Seq2[store.Value, error], at func(key string) value.DefaultContext) iter.Seq2[store.Value, error] {
+func (l *Local) Recoded(
+	ctx context.Context,
+	values iter.Seq2[store.Value, error],
+	at func(key string) value.DefaultContext,
+) iter.Seq2[store.Value, error] {
 	return func(yield func(store.Value, error) bool) {
 		for v, err := range values {
 			if err == nil {
@@ -207,7 +211,14 @@ func (c *copying) compare(ctx context.Context) error {
 		return err
 	}
 	if revision < c.source.Revision && !c.options.ResetWatches {
-		return fmt.Errorf("%s is at revision %d, %s at %d: %w, and clients would wait for revisions that they know already", c.name, revision, c.source.Name, c.source.Revision, ErrBehind)
+		return fmt.Errorf(
+			"%s is at revision %d, %s at %d: %w, and clients would wait for revisions that they know already",
+			c.name,
+			revision,
+			c.source.Name,
+			c.source.Revision,
+			ErrBehind,
+		)
 	}
 	var differ, missing []string
 	known := map[string]bool{}
@@ -331,7 +342,11 @@ func (c *copying) verify(ctx context.Context) error {
 	}
 	switch {
 	case len(wrong) > 0:
-		return fmt.Errorf("%s: read again, %s: was another program writing?", c.name, some(wrong, "is not as it was copied", "are not as they were copied"))
+		return fmt.Errorf(
+			"%s: read again, %s: was another program writing?",
+			c.name,
+			some(wrong, "is not as it was copied", "are not as they were copied"),
+		)
 	case count != c.done.Objects:
 		return fmt.Errorf("%s has %d objects, and had %d before: was another program writing?", c.source.Name, count, c.done.Objects)
 	}

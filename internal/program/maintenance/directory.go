@@ -74,7 +74,14 @@ func IsEmpty(dir string) (bool, error) {
 // complete and durable: an interrupted restore leaves what was there before. That is
 // moved aside, to a name with the time, if replace is set; else the directory must
 // be empty, or not there.
-func FillDirectory(ctx context.Context, open OpenJournal, dir string, base uint64, values iter.Seq2[store.Value, error], replace bool) (Copied, error) {
+func FillDirectory(
+	ctx context.Context,
+	open OpenJournal,
+	dir string,
+	base uint64,
+	values iter.Seq2[store.Value, error],
+	replace bool,
+) (Copied, error) {
 	dir, err := named(dir)
 	if err != nil {
 		return Copied{}, err
@@ -161,7 +168,13 @@ func fill(ctx context.Context, open OpenJournal, dir string, base uint64, values
 		return Copied{}, fmt.Errorf("read again: %w", err)
 	}
 	if !read.equal(wrote) {
-		return Copied{}, fmt.Errorf("read again, there are %d objects with checksum %x; written were %d with %x", read.objects, read.sum.Sum(nil), wrote.objects, wrote.sum.Sum(nil))
+		return Copied{}, fmt.Errorf(
+			"read again, there are %d objects with checksum %x; written were %d with %x",
+			read.objects,
+			read.sum.Sum(nil),
+			wrote.objects,
+			wrote.sum.Sum(nil),
+		)
 	}
 	done.Objects, done.Written = wrote.objects, wrote.objects
 	return done, nil

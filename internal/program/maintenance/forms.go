@@ -150,7 +150,13 @@ func (l *Local) Forms(ctx context.Context) (all []Forms, unserved []Unserved, er
 	return all, unserved, nil
 }
 
-func (l *Local) formsIn(ctx context.Context, storage string, reader store.ValueReader, all *[]Forms, unserved []Unserved) ([]Unserved, error) {
+func (l *Local) formsIn(
+	ctx context.Context,
+	storage string,
+	reader store.ValueReader,
+	all *[]Forms,
+	unserved []Unserved,
+) ([]Unserved, error) {
 	counts := map[schema.GroupResource]*forms{}
 	for _, r := range l.Resources {
 		if r.In == storage {

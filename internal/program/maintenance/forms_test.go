@@ -24,7 +24,11 @@ import (
 // strict is a codec for which a field has another type than it had.
 type strict struct{ runtime.Codec }
 
-func (s strict) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (s strict) Decode(
+	data []byte,
+	defaults *schema.GroupVersionKind,
+	into runtime.Object,
+) (runtime.Object, *schema.GroupVersionKind, error) {
 	switch {
 	case strings.Contains(string(data), "bad"):
 		return nil, nil, errors.New("spec.size: a string where a number is expected")

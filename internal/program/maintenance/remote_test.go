@@ -126,14 +126,18 @@ func TestAPluginThatIsAwayIsNoDamage(t *testing.T) {
 	c := core(t)
 	put(t, c, store.Value{Key: "/pods/ns/a", Data: []byte("k8s:enc:kms:v2:vault:something")})
 	local := &maintenance.Local{
-		Server:    "shop",
-		Storages:  []maintenance.Storage{{Name: "memory", Backend: c}},
-		Resources: []maintenance.Resource{{Resource: schema.GroupResource{Resource: "pods"}, Prefix: "/pods", In: "memory", Transformer: away{}}},
+		Server:   "shop",
+		Storages: []maintenance.Storage{{Name: "memory", Backend: c}},
+		Resources: []maintenance.Resource{
+			{Resource: schema.GroupResource{Resource: "pods"}, Prefix: "/pods", In: "memory", Transformer: away{}},
+		},
 	}
 	for _, records := range []maintenance.Records{nil, c.Scan} {
 		local.Storages[0].Records = records
 		verified, err := local.Verify(t.Context(), func(f maintenance.Finding) { t.Errorf("found %v", f) })
-		if err == nil || !strings.Contains(err.Error(), `/pods/ns/a is encrypted with provider kms v2 "vault", which does not answer: start it`) || verified.Damages != 0 {
+		if err == nil ||
+			!strings.Contains(err.Error(), `/pods/ns/a is encrypted with provider kms v2 "vault", which does not answer: start it`) ||
+			verified.Damages != 0 {
 			t.Errorf("got %+v, %v", verified, err)
 		}
 	}
@@ -146,7 +150,12 @@ func TestWhatAServerBreaksOffIsNoticed(t *testing.T) {
 		put(t, c, v)
 	}
 	_, remote := serve(t, damaged{c})
-	if _, err := maintenance.BackupTo(t.Context(), remote, io.Discard); err == nil || !strings.Contains(err.Error(), "the server broke off") || !strings.Contains(err.Error(), "revision 2001 cannot be read") {
+	if _, err := maintenance.BackupTo(
+		t.Context(),
+		remote,
+		io.Discard,
+	); err == nil || !strings.Contains(err.Error(), "the server broke off") ||
+		!strings.Contains(err.Error(), "revision 2001 cannot be read") {
 		t.Errorf("backup: %v", err)
 	}
 	if _, err := remote.Verify(t.Context(), func(maintenance.Finding) {}); err == nil {
@@ -215,7 +224,8 @@ func TestAServerMayTakeLongBetweenTwoParts(t *testing.T) {
 					put(t, c, v)
 				}
 				mux := http.NewServeMux()
-				for path, handler := range maintenance.Handlers(&maintenance.Local{Storages: []maintenance.Storage{{Name: "memory", Backend: slow{c}}}}) {
+				for path, handler := range maintenance.Handlers(&maintenance.Local{Storages: []maintenance.Storage{{Name: "memory",
+					Backend: slow{c}}}}) {
 					mux.Handle(path, handler)
 				}
 				var protocols http.Protocols
@@ -277,7 +287,12 @@ func TestAServerIsMaintainedByAFewAtOnce(t *testing.T) {
 		<-h.reading // a backup has a place, whatever else goes on
 	}
 	refused := (*maintenance.Refused)(nil)
-	if _, err := maintenance.BackupTo(t.Context(), remote, io.Discard); !errors.As(err, &refused) || refused.Code != http.StatusTooManyRequests {
+	if _, err := maintenance.BackupTo(
+		t.Context(),
+		remote,
+		io.Discard,
+	); !errors.As(err, &refused) ||
+		refused.Code != http.StatusTooManyRequests {
 		t.Errorf("the fifth backup: %v", err)
 	}
 	if _, err := remote.Stats(t.Context()); !errors.As(err, &refused) || refused.Code != http.StatusTooManyRequests {

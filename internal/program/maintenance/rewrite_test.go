@@ -42,7 +42,11 @@ var podResource = schema.GroupResource{Resource: "pods"}
 func encrypted(t testing.TB, core *mvcc.Core, providers ...string) (storage.Interface, maintenance.Rewriting) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "encryption.yaml")
-	content := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [pods]\n  providers: [" + strings.Join(providers, ", ") + "]\n"
+	content := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [pods]\n  providers: [" +
+		strings.Join(
+			providers,
+			", ",
+		) + "]\n"
 	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +196,13 @@ func TestARewriteTellsWhatItCouldNotRead(t *testing.T) {
 	pods, _ := encrypted(t, core, key1)
 	create(t, pods, 3)
 	pods, _ = encrypted(t, core, plain)
-	if err := pods.Create(t.Context(), key(3), &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod-0003"}}, nil, 0); err != nil {
+	if err := pods.Create(
+		t.Context(),
+		key(3),
+		&example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod-0003"}},
+		nil,
+		0,
+	); err != nil {
 		t.Fatal(err)
 	}
 
@@ -277,14 +287,20 @@ func TestARunningServerTellsOfEachResourceAtOnce(t *testing.T) {
 	told := make(chan struct{})
 	local.Resources = []maintenance.Resource{
 		{Resource: podResource, Prefix: "/pods", In: "memory", New: r.New, Open: func() (storage.Interface, error) { return pods, nil }},
-		{Resource: schema.GroupResource{Resource: "others"}, Prefix: "/others", In: "memory", New: r.New, Open: func() (storage.Interface, error) {
-			select {
-			case <-told:
-				return pods, nil
-			case <-time.After(10 * time.Second):
-				return nil, errors.New("the progress of the pods has not been reported yet")
-			}
-		}},
+		{
+			Resource: schema.GroupResource{Resource: "others"},
+			Prefix:   "/others",
+			In:       "memory",
+			New:      r.New,
+			Open: func() (storage.Interface, error) {
+				select {
+				case <-told:
+					return pods, nil
+				case <-time.After(10 * time.Second):
+					return nil, errors.New("the progress of the pods has not been reported yet")
+				}
+			},
+		},
 	}
 	var reports []string
 	err := remote.Rewrite(t.Context(), nil, func(done maintenance.Rewritten) {

@@ -241,7 +241,12 @@ func (v *verifier) value(ctx context.Context, stored store.Value) *Finding {
 	}
 	err := resource.check(ctx, stored)
 	if encryption.IsAway(err) {
-		v.away = fmt.Errorf("%s is encrypted with %s, which does not answer: start it, and verify again: %w", stored.Key, encryption.ParseEnvelope(stored.Data), err)
+		v.away = fmt.Errorf(
+			"%s is encrypted with %s, which does not answer: start it, and verify again: %w",
+			stored.Key,
+			encryption.ParseEnvelope(stored.Data),
+			err,
+		)
 		return nil
 	}
 	if err != nil {

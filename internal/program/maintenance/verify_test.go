@@ -43,7 +43,15 @@ func TestWhatWasDeletedOnPurposeIsNoDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := pods.Delete(t.Context(), "/pods/ns/bad", &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}); err != nil {
+	if err := pods.Delete(
+		t.Context(),
+		"/pods/ns/bad",
+		&example.Pod{},
+		nil,
+		storage.ValidateAllObjectFunc,
+		nil,
+		storage.DeleteOptions{},
+	); err != nil {
 		t.Fatal(err)
 	}
 	if verified := verify(); verified.Damages != 0 || verified.Warnings != 1 {

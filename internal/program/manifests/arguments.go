@@ -11,9 +11,16 @@ import (
 // args are those of the server in its container.
 func (c *Config) args() []string {
 	o := &c.plan.Options
-	args := []string{"serve", "--aggregated", "--bind-address=0.0.0.0", fmt.Sprintf("--secure-port=%d", securePort), "--data-dir=" + dataDir, "--storage=" + o.Storage.Name(),
+	args := []string{
+		"serve",
+		"--aggregated",
+		"--bind-address=0.0.0.0",
+		fmt.Sprintf("--secure-port=%d", securePort),
+		"--data-dir=" + dataDir,
+		"--storage=" + o.Storage.Name(),
 		// While it takes the cluster to notice that the pod ends.
-		"--shutdown-delay-duration=5s"}
+		"--shutdown-delay-duration=5s",
+	}
 	if len(c.EtcdServers) > 0 {
 		args = append(args, "--etcd-servers="+strings.Join(c.EtcdServers, ","))
 		if c.EtcdSecret != "" {
@@ -25,7 +32,13 @@ func (c *Config) args() []string {
 		args = append(args, "--object-cache-size=256Mi", "--value-cache-size=256Mi")
 	}
 	if c.Certificates == SelfCertified {
-		args = append(args, "--self-certify", "--service-name="+c.Name, "--service-namespace=$(POD_NAMESPACE)", "--workload="+c.workloadResource()+"/"+c.Name)
+		args = append(
+			args,
+			"--self-certify",
+			"--service-name="+c.Name,
+			"--service-namespace=$(POD_NAMESPACE)",
+			"--workload="+c.workloadResource()+"/"+c.Name,
+		)
 	} else {
 		args = append(args, "--tls-cert-file="+servingDir+"/tls.crt", "--tls-private-key-file="+servingDir+"/tls.key")
 	}
@@ -56,9 +69,13 @@ func (c *Config) etcdArgs() []string {
 		}
 	}
 	return slices.Concat([]string{
-		"--name=" + c.etcdName(), "--data-dir=/var/lib/etcd",
-		"--listen-client-urls=https://0.0.0.0:2379", "--advertise-client-urls=" + own + ":2379",
-		"--listen-peer-urls=https://127.0.0.1:2380", "--initial-advertise-peer-urls=https://127.0.0.1:2380", "--initial-cluster=" + c.etcdName() + "=https://127.0.0.1:2380",
+		"--name=" + c.etcdName(),
+		"--data-dir=/var/lib/etcd",
+		"--listen-client-urls=https://0.0.0.0:2379",
+		"--advertise-client-urls=" + own + ":2379",
+		"--listen-peer-urls=https://127.0.0.1:2380",
+		"--initial-advertise-peer-urls=https://127.0.0.1:2380",
+		"--initial-cluster=" + c.etcdName() + "=https://127.0.0.1:2380",
 		"--listen-metrics-urls=http://0.0.0.0:2381",
 	}, tls(""), tls("peer-"))
 }

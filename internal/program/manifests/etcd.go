@@ -18,14 +18,28 @@ func (c *Config) etcd() []runtime.Object {
 	selector := map[string]string{nameLabel: c.Name, componentLabel: etcdProgram}
 	meta := metav1.ObjectMeta{Name: c.etcdName(), Namespace: c.Namespace, Labels: selector}
 	container := corev1.Container{
-		Name: etcdProgram, Image: c.EtcdImage, Command: []string{etcdProgram},
-		Args:  c.etcdArgs(),
-		Ports: []corev1.ContainerPort{{Name: "client", ContainerPort: 2379, Protocol: corev1.ProtocolTCP}, {Name: "metrics", ContainerPort: 2381, Protocol: corev1.ProtocolTCP}},
-		ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromString("metrics"), Scheme: corev1.URISchemeHTTP}},
-			PeriodSeconds: 5, FailureThreshold: 3, TimeoutSeconds: 5},
+		Name:    etcdProgram,
+		Image:   c.EtcdImage,
+		Command: []string{etcdProgram},
+		Args:    c.etcdArgs(),
+		Ports: []corev1.ContainerPort{
+			{Name: "client", ContainerPort: 2379, Protocol: corev1.ProtocolTCP},
+			{Name: "metrics", ContainerPort: 2381, Protocol: corev1.ProtocolTCP},
+		},
+		ReadinessProbe: &corev1.Probe{
+			ProbeHandler: corev1.ProbeHandler{
+				HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromString("metrics"), Scheme: corev1.URISchemeHTTP},
+			},
+			PeriodSeconds:    5,
+			FailureThreshold: 3,
+			TimeoutSeconds:   5,
+		},
 		Resources:       corev1.ResourceRequirements{Requests: requests, Limits: limits},
 		SecurityContext: containerSecurity(),
-		VolumeMounts:    []corev1.VolumeMount{{Name: "data", MountPath: "/var/lib/etcd"}, {Name: etcdProgram, MountPath: etcdDir, ReadOnly: true}},
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: "data", MountPath: "/var/lib/etcd"},
+			{Name: etcdProgram, MountPath: etcdDir, ReadOnly: true},
+		},
 	}
 	return []runtime.Object{
 		&corev1.Service{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: meta, Spec: corev1.ServiceSpec{

@@ -78,7 +78,8 @@ func stale(dir string, wanted []Change) ([]Change, error) {
 		if err != nil {
 			return err
 		}
-		if !entry.Type().IsRegular() || filepath.Ext(path) != ".yaml" || slices.ContainsFunc(wanted, func(c Change) bool { return c.Path == path }) {
+		if !entry.Type().IsRegular() || filepath.Ext(path) != ".yaml" ||
+			slices.ContainsFunc(wanted, func(c Change) bool { return c.Path == path }) {
 			return nil
 		}
 		text, err := os.ReadFile(path)

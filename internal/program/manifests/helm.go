@@ -57,7 +57,10 @@ func (c *Config) Helm() ([]File, error) {
 		}
 		templated.EtcdServers = nil
 		for _, server := range c.EtcdServers {
-			templated.EtcdServers = append(templated.EtcdServers, strings.ReplaceAll(server, c.etcdName()+"."+c.Namespace, templated.etcdName()+"."+helmNamespace))
+			templated.EtcdServers = append(
+				templated.EtcdServers,
+				strings.ReplaceAll(server, c.etcdName()+"."+c.Namespace, templated.etcdName()+"."+helmNamespace),
+			)
 		}
 	}
 	if err := templated.resolve(); err != nil {
@@ -72,7 +75,8 @@ func (c *Config) Helm() ([]File, error) {
 		return nil, err
 	}
 	files := []File{
-		{"Chart.yaml", fmt.Appendf(nil, "%s\napiVersion: v2\nname: %s\ndescription: The aggregated API server %s\ntype: application\nversion: 0.1.0\n", Mark, c.Definition.Name, c.Definition.Name)},
+		{"Chart.yaml", fmt.Appendf(nil, "%s\napiVersion: v2\nname: %s\ndescription: The aggregated API server %s\ntype: "+
+			"application\nversion: 0.1.0\n", Mark, c.Definition.Name, c.Definition.Name)},
 		{"values.yaml", values},
 	}
 	for _, o := range objects {
@@ -104,11 +108,22 @@ func template(o *unstructured.Unstructured) ([]byte, error) {
 	written := strings.ReplaceAll(string(text), "{{", `{{ "{{" }}`)
 	written = valueField.ReplaceAllStringFunc(written, func(line string) string {
 		found := valueField.FindStringSubmatch(line)
-		return fmt.Sprintf("%[1]s{{- with .Values.%[3]s }}\n%[1]s%[2]s:\n%[1]s  {{- toYaml . | nindent %[4]d }}\n%[1]s{{- end }}", found[1], found[2], found[3], len(found[1])+2)
+		return fmt.Sprintf(
+			"%[1]s{{- with .Values.%[3]s }}\n%[1]s%[2]s:\n%[1]s  {{- toYaml . | nindent %[4]d }}\n%[1]s{{- end }}",
+			found[1],
+			found[2],
+			found[3],
+			len(found[1])+2,
+		)
 	})
 	written = valueItem.ReplaceAllStringFunc(written, func(line string) string {
 		found := valueItem.FindStringSubmatch(line)
-		return fmt.Sprintf("%[1]s{{- with .Values.%[2]s }}\n%[1]s{{- toYaml . | nindent %[3]d }}\n%[1]s{{- end }}", found[1], found[2], len(found[1]))
+		return fmt.Sprintf(
+			"%[1]s{{- with .Values.%[2]s }}\n%[1]s{{- toYaml . | nindent %[3]d }}\n%[1]s{{- end }}",
+			found[1],
+			found[2],
+			len(found[1]),
+		)
 	})
 	written = strings.NewReplacer(
 		helmName, "{{ .Release.Name }}", helmNamespace, "{{ .Release.Namespace }}", "image: "+helmImage, "image: {{ .Values.image | quote }}",

@@ -126,7 +126,11 @@ func (c *Config) Complete() error {
 		return err
 	}
 	if c.Replicas > 1 && !c.shared() {
-		return fmt.Errorf("Config.Replicas %d: replicas share their objects by Config.Storage etcd only; with %s each would have its own", c.Replicas, c.plan.Options.Storage.Name())
+		return fmt.Errorf(
+			"Config.Replicas %d: replicas share their objects by Config.Storage etcd only; with %s each would have its own",
+			c.Replicas,
+			c.plan.Options.Storage.Name(),
+		)
 	}
 	if c.Replicas == 0 {
 		c.Replicas = 1
@@ -157,14 +161,20 @@ func (c *Config) resolve() error {
 		return err
 	}
 	// What runs the server follows from its storages.
-	o.SelfCertify = config.SelfCertifyOptions{Enabled: true, ServiceName: c.Name, ServiceNamespace: c.Namespace, Workload: c.workloadResource() + "/" + c.Name}
+	o.SelfCertify = config.SelfCertifyOptions{
+		Enabled:          true,
+		ServiceName:      c.Name,
+		ServiceNamespace: c.Namespace,
+		Workload:         c.workloadResource() + "/" + c.Name,
+	}
 	c.plan, err = plan.Resolve(c.Definition, o)
 	return err
 }
 
 // shared says whether replicas see the same objects.
 func (c *Config) shared() bool {
-	return c.plan.Options.Storage.Traits().Remote && !slices.ContainsFunc(c.plan.Storages, func(s *plan.Storage) bool { return !s.Traits().Remote })
+	return c.plan.Options.Storage.Traits().Remote &&
+		!slices.ContainsFunc(c.plan.Storages, func(s *plan.Storage) bool { return !s.Traits().Remote })
 }
 
 // inPod reports whether an address is that of a container in the same pod.
@@ -182,10 +192,15 @@ func beside(server string) bool {
 func (c *Config) Notes() []string {
 	var notes []string
 	if secret, ok := strings.CutPrefix(c.Certificates, SecretPrefix); ok && len(c.CABundle) == 0 {
-		notes = append(notes, fmt.Sprintf("the APIServices have no caBundle, and the cluster calls no server whose certificate it cannot verify: give the authority of the certificate in the Secret %s with Config.CABundle, or have something else write it into the APIServices", secret))
+		notes = append(notes, fmt.Sprintf("the APIServices have no caBundle, and the cluster calls no server whose certificate it cannot "+
+			"verify: give the authority of the certificate in the Secret %s with Config.CABundle, or have something else write it into the "+
+			"APIServices", secret))
 	}
 	if c.Replicas > 1 && slices.ContainsFunc(c.EtcdServers, beside) {
-		notes = append(notes, fmt.Sprintf("each of the %d replicas asks an etcd in its own pod: those have to lead to one common store", c.Replicas))
+		notes = append(
+			notes,
+			fmt.Sprintf("each of the %d replicas asks an etcd in its own pod: those have to lead to one common store", c.Replicas),
+		)
 	}
 	return notes
 }
@@ -229,7 +244,11 @@ func (c *Config) check() error {
 		add("Config.Certificates %q: choose %s, %s, or %sNAME", c.Certificates, SelfCertified, CertManager, SecretPrefix)
 	}
 	if len(c.CABundle) > 0 && !isSecret {
-		add("Config.CABundle is for Config.Certificates %sNAME: with %s the authority is written by what issues the certificate", SecretPrefix, c.Certificates)
+		add(
+			"Config.CABundle is for Config.Certificates %sNAME: with %s the authority is written by what issues the certificate",
+			SecretPrefix,
+			c.Certificates,
+		)
 	}
 	if c.SeparateControllers && len(c.Definition.Controllers) == 0 {
 		add("Config.SeparateControllers: the server has none")

@@ -82,7 +82,14 @@ func (c *Config) permissions() []runtime.Object {
 			switch {
 			case n.Namespace != c.Namespace:
 			case n.GroupVersionResource == requirements.Secrets:
-				objects = append(objects, &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: c.meta(n.Name), Type: corev1.SecretTypeOpaque})
+				objects = append(
+					objects,
+					&corev1.Secret{
+						TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+						ObjectMeta: c.meta(n.Name),
+						Type:       corev1.SecretTypeOpaque,
+					},
+				)
 			case n.GroupVersionResource == requirements.Leases:
 				objects = append(objects, c.lease(n.Name))
 			}

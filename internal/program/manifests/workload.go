@@ -149,7 +149,10 @@ func (c *Config) pod() corev1.PodTemplateSpec {
 		}
 	}
 	if c.workloadResource() == "deployments" { // else it is claimed
-		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+		spec.Volumes = append(
+			spec.Volumes,
+			corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		)
 	}
 	mount := func(name, secret, path string) {
 		spec.Volumes = append(spec.Volumes, secretVolume(name, secret))
@@ -167,18 +170,28 @@ func (c *Config) pod() corev1.PodTemplateSpec {
 
 // podNamespace is the variable that arguments take the pod's namespace from.
 func podNamespace() corev1.EnvVar {
-	return corev1.EnvVar{Name: "POD_NAMESPACE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.namespace"}}}
+	return corev1.EnvVar{
+		Name:      "POD_NAMESPACE",
+		ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.namespace"}},
+	}
 }
 
 func secretVolume(name, secret string) corev1.Volume {
 	// Only root and the group of fsGroup may read it.
-	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret, DefaultMode: new(int32(0o440))}}}
+	return corev1.Volume{
+		Name:         name,
+		VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret, DefaultMode: new(int32(0o440))}},
+	}
 }
 
 func probe(path string, period, failures int32) *corev1.Probe {
 	return &corev1.Probe{
-		ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromString("https"), Scheme: corev1.URISchemeHTTPS}},
-		PeriodSeconds: period, FailureThreshold: failures, TimeoutSeconds: 5,
+		ProbeHandler: corev1.ProbeHandler{
+			HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromString("https"), Scheme: corev1.URISchemeHTTPS},
+		},
+		PeriodSeconds:    period,
+		FailureThreshold: failures,
+		TimeoutSeconds:   5,
 	}
 }
 

@@ -48,14 +48,16 @@ func refuseCallers(o *config.Options) error {
 	case o.TokenAuthFile != "":
 		return errors.New("Options.TokenAuthFile is for a server that stands alone: an aggregated one asks its cluster about tokens")
 	case o.AuthenticationConfigFile != "":
-		return errors.New("Options.AuthenticationConfigFile is for a server that stands alone: an aggregated one asks its cluster who callers are")
+		return errors.New("Options.AuthenticationConfigFile is for a server that stands alone: an aggregated one asks its cluster who " +
+			"callers are")
 	case o.AllowLocalhost:
 		return errors.New("Options.AllowLocalhost is for a server that stands alone: an aggregated one has no administrator")
 	}
 	if err := completeRequestHeader(o.RequestHeader); err != nil {
 		return err
 	}
-	if uids := o.RequestHeader.UIDHeaders; len(uids) > 0 && !slices.ContainsFunc(uids, func(h string) bool { return strings.EqualFold(h, "X-Remote-Uid") }) {
+	if uids := o.RequestHeader.UIDHeaders; len(uids) > 0 &&
+		!slices.ContainsFunc(uids, func(h string) bool { return strings.EqualFold(h, "X-Remote-Uid") }) {
 		return errors.New("Options.RequestHeader.UIDHeaders lacks X-Remote-Uid, which is what the cluster sends")
 	}
 	return inVain("TokenWebhook", o.TokenWebhook, "an aggregated server asks its cluster about tokens")

@@ -18,18 +18,26 @@ func TestPagesAreServedWhereOthersDoNotReachThem(t *testing.T) {
 		from     Source
 		refused  string
 	}{
-		"loopback":            {config.Options{Listen: "127.0.0.1:8443"}, false, nil, true, Source{Default, "only loopback is listened on"}, ""},
-		"loopback of IPv6":    {config.Options{Listen: "[::1]:8443", ListenInsecure: "127.0.0.1:80"}, false, nil, true, Source{Default, "only loopback is listened on"}, ""},
-		"all addresses":       {config.Options{Listen: ":8443"}, false, nil, false, Source{Default, "others reach :8443"}, ""},
-		"others over HTTP":    {config.Options{Listen: "127.0.0.1:8443", ListenInsecure: "0.0.0.0:80"}, false, nil, false, Source{Default, "others reach 0.0.0.0:80"}, ""},
-		"a socket only":       {config.Options{ListenUnix: "/run/x"}, false, nil, false, Source{Default, "nothing is listened on that browsers reach"}, ""},
-		"in a cluster":        {config.Options{Listen: "127.0.0.1:8443", Aggregated: true}, false, nil, false, Source{Default, "in a cluster, users sign in at the cluster"}, ""},
-		"left out":            {config.Options{Listen: "127.0.0.1:8443"}, true, nil, false, Source{Developer, "Disabled of Server.Console"}, ""},
-		"a path of its own":   {config.Options{Listen: "127.0.0.1:8443"}, false, own, false, Source{Developer, "a handler of its own at /console/"}, ""},
-		"wanted":              {config.Options{Listen: ":8443", Console: new(true)}, true, nil, true, Source{Operator, "Options.Console=true"}, ""},
-		"not wanted":          {config.Options{Listen: "127.0.0.1:8443", Console: new(false)}, false, own, false, Source{Operator, "Options.Console=false"}, ""},
-		"wanted in a cluster": {config.Options{Console: new(true), Aggregated: true}, false, nil, false, Source{}, "Options.Console is for a server that stands alone"},
-		"wanted and taken":    {config.Options{Console: new(true)}, false, own, false, Source{}, "Options.Console: the server has a handler of its own at /console/"},
+		"loopback": {config.Options{Listen: "127.0.0.1:8443"}, false, nil, true, Source{Default, "only loopback is listened on"}, ""},
+		"loopback of IPv6": {config.Options{Listen: "[::1]:8443", ListenInsecure: "127.0.0.1:80"}, false, nil, true,
+			Source{Default, "only loopback is listened on"}, ""},
+		"all addresses": {config.Options{Listen: ":8443"}, false, nil, false, Source{Default, "others reach :8443"}, ""},
+		"others over HTTP": {config.Options{Listen: "127.0.0.1:8443", ListenInsecure: "0.0.0.0:80"}, false, nil, false,
+			Source{Default, "others reach 0.0.0.0:80"}, ""},
+		"a socket only": {config.Options{ListenUnix: "/run/x"}, false, nil, false, Source{Default, "nothing is listened on that " +
+			"browsers reach"}, ""},
+		"in a cluster": {config.Options{Listen: "127.0.0.1:8443", Aggregated: true}, false, nil, false, Source{Default, "in a cluster," +
+			" users sign in at the cluster"}, ""},
+		"left out": {config.Options{Listen: "127.0.0.1:8443"}, true, nil, false, Source{Developer, "Disabled of Server.Console"}, ""},
+		"a path of its own": {config.Options{Listen: "127.0.0.1:8443"}, false, own, false, Source{Developer, "a handler of its own at " +
+			"/console/"}, ""},
+		"wanted": {config.Options{Listen: ":8443", Console: new(true)}, true, nil, true, Source{Operator, "Options.Console=true"}, ""},
+		"not wanted": {config.Options{Listen: "127.0.0.1:8443", Console: new(false)}, false, own, false,
+			Source{Operator, "Options.Console=false"}, ""},
+		"wanted in a cluster": {config.Options{Console: new(true), Aggregated: true}, false, nil, false, Source{}, "Options.Console is for a " +
+			"server that stands alone"},
+		"wanted and taken": {config.Options{Console: new(true)}, false, own, false, Source{}, "Options.Console: the server has a handler " +
+			"of its own at /console/"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &Plan{Options: test.options, Definition: &define.Server{Console: define.Console{Disabled: test.disabled}, Handlers: test.handlers}}

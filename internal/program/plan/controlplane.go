@@ -22,7 +22,8 @@ func checkFrontProxy(definition *define.Server, o *config.Options) error {
 	case definition.ControlPlane == nil:
 		return errors.New("Options.ControlPlane.ProxyClientCertFile is for a server with a control plane, which this one is not")
 	case o.RequestHeader.ClientCAFile == "":
-		return errors.New("Options.ControlPlane.ProxyClientCertFile is given without Options.RequestHeader.ClientCAFile, the authorities that have issued it, by which servers behind know it")
+		return errors.New("Options.ControlPlane.ProxyClientCertFile is given without Options.RequestHeader.ClientCAFile, the authorities " +
+			"that have issued it, by which servers behind know it")
 	}
 	return nil
 }

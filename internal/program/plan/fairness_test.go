@@ -39,7 +39,8 @@ func TestToolsKnowPriorityLevels(t *testing.T) {
 		{plain, nil, false, ""},
 		{plain, new(true), true, ""},
 		{own, nil, true, ""},
-		{own, new(true), false, "kind FlowSchema (flowschemas.flowcontrol.apiserver.k8s.io): the server has flowschemas.flowcontrol.apiserver.k8s.io by itself"},
+		{own, new(true), false, "kind FlowSchema (flowschemas.flowcontrol.apiserver.k8s.io): the server has " +
+			"flowschemas.flowcontrol.apiserver.k8s.io by itself"},
 	} {
 		p, err := Resolve(test.definition, options(test.fair))
 		if test.wrong != "" {

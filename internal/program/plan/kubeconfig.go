@@ -19,7 +19,9 @@ func (p *Plan) completeKubeconfig() error {
 	o := &p.Options.Kubeconfig
 	switch {
 	case o.None && o.EphemeralToken:
-		return errors.New("Options.Kubeconfig.EphemeralToken is for the kubeconfig that Options.Kubeconfig.None does not write: give one of them")
+		return errors.New(
+			"Options.Kubeconfig.EphemeralToken is for the kubeconfig that Options.Kubeconfig.None does not write: give one of them",
+		)
 	case o.PKCS12Password != "" && p.CertDir() == "":
 		return errors.New("Options.Kubeconfig.PKCS12Password needs a directory that holds certificates, and there is none")
 	case !o.EphemeralToken && o.EphemeralTokenDuration != 0:

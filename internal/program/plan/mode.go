@@ -147,7 +147,8 @@ func (aggregated) keepsNamespaces() error {
 func (aggregated) complete(p *Plan) error {
 	o := &p.Options
 	if p.Definition.ControlPlane != nil {
-		return errors.New("Options.Aggregated is for a server behind a cluster's API, but Server.ControlPlane makes this one such an API itself: leave one of them out")
+		return errors.New("Options.Aggregated is for a server behind a cluster's API, but Server.ControlPlane makes this one such an API " +
+			"itself: leave one of them out")
 	}
 	if err := refuseCallers(o); err != nil {
 		return err
@@ -213,7 +214,8 @@ func (p *Plan) completeSelfCertify() error {
 	}
 	switch {
 	case !s.Enabled:
-		return errors.New("Options.SelfCertify.ServiceName, Options.SelfCertify.ServiceNamespace, Options.SelfCertify.Lifetime and Options.SelfCertify.Workload are for Options.SelfCertify.Enabled")
+		return errors.New("Options.SelfCertify.ServiceName, Options.SelfCertify.ServiceNamespace, Options.SelfCertify.Lifetime and " +
+			"Options.SelfCertify.Workload are for Options.SelfCertify.Enabled")
 	case o.TLSCertFile != "" || o.TLSPrivateKeyFile != "":
 		return errors.New("Options.SelfCertify.Enabled makes the certificate that Options.TLSCertFile names: give one of them")
 	case s.Lifetime < 0 || s.Lifetime > 0 && s.Lifetime < minCertificateLifetime:
@@ -230,7 +232,8 @@ func (p *Plan) completeSelfCertify() error {
 			return errors.New("Options.SelfCertify.Enabled needs Options.SelfCertify.ServiceNamespace: this is no pod, whose namespace it would be")
 		}
 	}
-	for _, label := range []struct{ field, value string }{{"Options.SelfCertify.ServiceName", s.ServiceName}, {"Options.SelfCertify.ServiceNamespace", s.ServiceNamespace}} {
+	for _, label := range []struct{ field, value string }{{"Options.SelfCertify.ServiceName", s.ServiceName},
+		{"Options.SelfCertify.ServiceNamespace", s.ServiceNamespace}} {
 		if mistakes := validation.IsDNS1123Label(label.value); len(mistakes) > 0 {
 			return fmt.Errorf("%s %q: %s", label.field, label.value, mistakes[0])
 		}

@@ -20,17 +20,18 @@ func TestMistakesOfSelfCertification(t *testing.T) {
 	}
 	for want, o := range map[string]*config.Options{
 		"": self(func(*config.Options) {}),
-		"Options.SelfCertify.Enabled is for a server in a cluster: add Options.Aggregated":                                                             self(func(o *config.Options) { o.Aggregated = false }),
-		"Options.SelfCertify.Enabled makes the certificate that Options.TLSCertFile names":                                                             self(func(o *config.Options) { o.TLSCertFile = "x" }),
-		"Options.SelfCertify.Lifetime 29s is less than 30s":                                                                                            self(func(o *config.Options) { o.SelfCertify.Lifetime = 29 * time.Second }),
-		"Options.SelfCertify.Lifetime -1h0m0s is less than 30s":                                                                                        self(func(o *config.Options) { o.SelfCertify.Lifetime = -time.Hour }),
-		"Options.SelfCertify.Enabled needs Options.SelfCertify.ServiceNamespace: this is no pod":                                                       self(func(o *config.Options) { o.SelfCertify.ServiceNamespace = "" }),
-		`Options.SelfCertify.ServiceName "A": a lowercase RFC 1123 label`:                                                                              self(func(o *config.Options) { o.SelfCertify.ServiceName = "A" }),
-		`Options.SelfCertify.ServiceNamespace "a.b": must not contain dots`:                                                                            self(func(o *config.Options) { o.SelfCertify.ServiceNamespace = "a.b" }),
-		`Options.SelfCertify.Workload "shop": want deployments/NAME or statefulsets/NAME`:                                                              self(func(o *config.Options) { o.SelfCertify.Workload = "shop" }),
-		`Options.SelfCertify.Workload "pods/shop": want deployments/NAME or statefulsets/NAME`:                                                         self(func(o *config.Options) { o.SelfCertify.Workload = "pods/shop" }),
-		`Options.SelfCertify.Workload "deployments/": want deployments/NAME or statefulsets/NAME`:                                                      self(func(o *config.Options) { o.SelfCertify.Workload = "deployments/" }),
-		"Options.SelfCertify.ServiceName, Options.SelfCertify.ServiceNamespace, Options.SelfCertify.Lifetime and Options.SelfCertify.Workload are for": self(func(o *config.Options) { o.SelfCertify.Enabled = false }),
+		"Options.SelfCertify.Enabled is for a server in a cluster: add Options.Aggregated":        self(func(o *config.Options) { o.Aggregated = false }),
+		"Options.SelfCertify.Enabled makes the certificate that Options.TLSCertFile names":        self(func(o *config.Options) { o.TLSCertFile = "x" }),
+		"Options.SelfCertify.Lifetime 29s is less than 30s":                                       self(func(o *config.Options) { o.SelfCertify.Lifetime = 29 * time.Second }),
+		"Options.SelfCertify.Lifetime -1h0m0s is less than 30s":                                   self(func(o *config.Options) { o.SelfCertify.Lifetime = -time.Hour }),
+		"Options.SelfCertify.Enabled needs Options.SelfCertify.ServiceNamespace: this is no pod":  self(func(o *config.Options) { o.SelfCertify.ServiceNamespace = "" }),
+		`Options.SelfCertify.ServiceName "A": a lowercase RFC 1123 label`:                         self(func(o *config.Options) { o.SelfCertify.ServiceName = "A" }),
+		`Options.SelfCertify.ServiceNamespace "a.b": must not contain dots`:                       self(func(o *config.Options) { o.SelfCertify.ServiceNamespace = "a.b" }),
+		`Options.SelfCertify.Workload "shop": want deployments/NAME or statefulsets/NAME`:         self(func(o *config.Options) { o.SelfCertify.Workload = "shop" }),
+		`Options.SelfCertify.Workload "pods/shop": want deployments/NAME or statefulsets/NAME`:    self(func(o *config.Options) { o.SelfCertify.Workload = "pods/shop" }),
+		`Options.SelfCertify.Workload "deployments/": want deployments/NAME or statefulsets/NAME`: self(func(o *config.Options) { o.SelfCertify.Workload = "deployments/" }),
+		"Options.SelfCertify.ServiceName, Options.SelfCertify.ServiceNamespace, Options.SelfCertify.Lifetime and " +
+			"Options.SelfCertify.Workload are for": self(func(o *config.Options) { o.SelfCertify.Enabled = false }),
 	} {
 		p := &Plan{Definition: &define.Server{Name: "shop"}, Options: *o, mode: modeOf(&define.Server{}, o)}
 		err := p.completeMode()
@@ -68,7 +69,8 @@ func TestPriorityLevelsNeedABoundToShare(t *testing.T) {
 	} {
 		o := config.Options{Aggregated: test.aggregated, Serving: test.serving, PriorityAndFairness: test.fair}
 		p := &Plan{Definition: &define.Server{Name: "shop"}, Options: o, mode: modeOf(&define.Server{}, &o)}
-		if err := p.completeMode(); (err != nil) != test.wrong || err != nil && !strings.Contains(err.Error(), "bound one of them, or do without Options.PriorityAndFairness") {
+		if err := p.completeMode(); (err != nil) != test.wrong ||
+			err != nil && !strings.Contains(err.Error(), "bound one of them, or do without Options.PriorityAndFairness") {
 			t.Errorf("%s: %v", test.name, err)
 		}
 		if got := p.Options.PriorityAndFairness; got == nil || *got != test.want {
@@ -80,7 +82,8 @@ func TestPriorityLevelsNeedABoundToShare(t *testing.T) {
 func TestNoFieldAboutAClusterIsIgnoredWithoutOne(t *testing.T) {
 	t.Parallel()
 	var o config.Options
-	for part, fields := range map[string]reflect.Value{"Cluster": reflect.ValueOf(&o.Cluster).Elem(), "SelfCertify": reflect.ValueOf(&o.SelfCertify).Elem()} {
+	for part, fields := range map[string]reflect.Value{"Cluster": reflect.ValueOf(&o.Cluster).Elem(),
+		"SelfCertify": reflect.ValueOf(&o.SelfCertify).Elem()} {
 		for i := range fields.NumField() {
 			field := fields.Field(i)
 			switch field.Kind() {
@@ -95,7 +98,10 @@ func TestNoFieldAboutAClusterIsIgnoredWithoutOne(t *testing.T) {
 			default:
 				t.Fatalf("a field of kind %s", field.Kind())
 			}
-			_, err := Resolve(&define.Server{Name: "shop"}, config.Options{Storage: memory.Storage(), Cluster: o.Cluster, SelfCertify: o.SelfCertify})
+			_, err := Resolve(
+				&define.Server{Name: "shop"},
+				config.Options{Storage: memory.Storage(), Cluster: o.Cluster, SelfCertify: o.SelfCertify},
+			)
 			want := "Options." + part + "." + fields.Type().Field(i).Name + " is for a server in a cluster: add Options.Aggregated"
 			if err == nil || err.Error() != want {
 				t.Errorf("%v, want %s", err, want)

@@ -274,7 +274,10 @@ func (p *Plan) place() error {
 		}
 		for _, other := range sorted(at) {
 			if d := at[other]; d.Name() == c.Name() && d.Location(o.DataDir) != c.Location(o.DataDir) {
-				errs = append(errs, fmt.Errorf("%s: there is another storage %s, at %s, for %s", c.from.Setting, c.Name(), d.Location(o.DataDir), other))
+				errs = append(
+					errs,
+					fmt.Errorf("%s: there is another storage %s, at %s, for %s", c.from.Setting, c.Name(), d.Location(o.DataDir), other),
+				)
 				break
 			}
 		}
@@ -282,7 +285,10 @@ func (p *Plan) place() error {
 	errs = append(errs, checkNamespaces(p.Definition, at))
 	for _, d := range o.Drivers {
 		if !slices.ContainsFunc(slices.Collect(maps.Values(at)), func(c choice) bool { return c.Name() == d.Name() }) {
-			errs = append(errs, fmt.Errorf("Options.Drivers %s is given, but nothing is kept in %[1]s: the storage is %s", d.Name(), o.Storage.Name()))
+			errs = append(
+				errs,
+				fmt.Errorf("Options.Drivers %s is given, but nothing is kept in %[1]s: the storage is %s", d.Name(), o.Storage.Name()),
+			)
 		}
 	}
 	p.gather(at)
@@ -306,7 +312,10 @@ func (p *Plan) gather(at map[schema.GroupResource]choice) {
 		}
 		if !slices.Contains(s.Resources, resource) {
 			s.Resources = append(s.Resources, resource)
-			p.Resources = append(p.Resources, Resource{GroupResource: resource, Storage: s, Prefix: registry.KeyPrefix(resource), StorageFrom: c.from})
+			p.Resources = append(
+				p.Resources,
+				Resource{GroupResource: resource, Storage: s, Prefix: registry.KeyPrefix(resource), StorageFrom: c.from},
+			)
 		}
 	}
 	in(coreapi.Resource) // its storage is the first
@@ -318,7 +327,10 @@ func (p *Plan) gather(at map[schema.GroupResource]choice) {
 		slices.SortFunc(s.Resources, compare)
 		for _, resource := range s.Resources {
 			if resource == coreapi.Resource {
-				s.layout = append(s.layout, driver.Resource{Group: core, Resource: resource.Resource, Prefix: p.Resource(resource).Prefix, Status: true})
+				s.layout = append(
+					s.layout,
+					driver.Resource{Group: core, Resource: resource.Resource, Prefix: p.Resource(resource).Prefix, Status: true},
+				)
 			}
 		}
 	}
@@ -347,7 +359,12 @@ func checkNamespaces(definition *define.Server, at map[schema.GroupResource]choi
 			continue
 		}
 		if kept := at[k.Primary().GroupResource()]; !kept.Traits().Ephemeral {
-			return fmt.Errorf("%s are kept in %s, but their namespaces in %s, which a restart forgets: add Options.StorageOf namespaces=%[2]s", k.GroupResource(), kept.Name(), namespaces.Name())
+			return fmt.Errorf(
+				"%s are kept in %s, but their namespaces in %s, which a restart forgets: add Options.StorageOf namespaces=%[2]s",
+				k.GroupResource(),
+				kept.Name(),
+				namespaces.Name(),
+			)
 		}
 	}
 	return nil
@@ -402,7 +419,8 @@ func (p *Plan) encode() error {
 	for _, r := range p.Resources {
 		p.mediaTypes[r.GroupResource] = r.MediaType
 		if r.Storage.Traits().TextOnly && r.MediaType != runtime.ContentTypeJSON {
-			errs = append(errs, fmt.Errorf("%s: %s are kept in %s, which people read and edit as YAML, and so hold nothing but %s: add Options.StorageMediaTypeOf %[2]s=%[4]s", r.MediaTypeFrom.Setting, r, r.Storage.Name(), runtime.ContentTypeJSON))
+			errs = append(errs, fmt.Errorf("%s: %s are kept in %s, which people read and edit as YAML, and so hold nothing but %s: add "+
+				"Options.StorageMediaTypeOf %[2]s=%[4]s", r.MediaTypeFrom.Setting, r, r.Storage.Name(), runtime.ContentTypeJSON))
 		}
 	}
 	return errors.Join(errs...)
@@ -444,7 +462,8 @@ func (p *Plan) completeRest() error {
 	for _, timeout := range []struct {
 		field string
 		value time.Duration
-	}{{"Options.RequestTimeout", o.RequestTimeout}, {"Options.ShutdownTimeout", o.ShutdownTimeout}, {"Options.ShutdownDelay", o.ShutdownDelay}} {
+	}{{"Options.RequestTimeout", o.RequestTimeout}, {"Options.ShutdownTimeout", o.ShutdownTimeout},
+		{"Options.ShutdownDelay", o.ShutdownDelay}} {
 		if timeout.value < 0 {
 			return fmt.Errorf("%s %v is negative", timeout.field, timeout.value)
 		}

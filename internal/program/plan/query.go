@@ -22,7 +22,8 @@ func (p *Plan) completeQuery() error {
 	}
 	for _, h := range d.Handlers {
 		if p.QueryPrefix != "" && !strings.HasSuffix(h.Path, "/") && (h.Path == p.QueryPrefix || strings.HasPrefix(h.Path, p.QueryPrefix+"/")) {
-			return fmt.Errorf("Options.QueryPrefix: queries are answered at %s, and the server has a handler at %s, which may be a query's path: end it in a slash to answer what is below it and no query, or move one of them", p.QueryPrefix, h.Path)
+			return fmt.Errorf("Options.QueryPrefix: queries are answered at %s, and the server has a handler at %s, which may be a query's "+
+				"path: end it in a slash to answer what is below it and no query, or move one of them", p.QueryPrefix, h.Path)
 		}
 	}
 	return nil

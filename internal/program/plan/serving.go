@@ -64,14 +64,21 @@ func completeTLS(o *config.ServingOptions) error {
 		}
 	}
 	if len(o.CipherSuites) > 0 && !o.DisableHTTP2 && o.MinTLSVersion == tlsVersions[0] && !slices.ContainsFunc(o.CipherSuites, isHTTP2s) {
-		return fmt.Errorf("Options.Serving.CipherSuites: HTTP/2 needs %s: add one of them, or Options.Serving.DisableHTTP2", strings.Join(http2Ciphers, " or "))
+		return fmt.Errorf(
+			"Options.Serving.CipherSuites: HTTP/2 needs %s: add one of them, or Options.Serving.DisableHTTP2",
+			strings.Join(http2Ciphers, " or "),
+		)
 	}
 	if _, err := cliflag.TLSCurvePreferences(o.CurvePreferences); err != nil {
 		return fmt.Errorf("Options.Serving.CurvePreferences: %w", err)
 	}
 	for _, c := range o.SNICertificates {
 		if c.CertFile == "" || c.KeyFile == "" {
-			return fmt.Errorf("Options.Serving.SNICertificates: certificate file %q and key file %q have to be given together", c.CertFile, c.KeyFile)
+			return fmt.Errorf(
+				"Options.Serving.SNICertificates: certificate file %q and key file %q have to be given together",
+				c.CertFile,
+				c.KeyFile,
+			)
 		}
 		for _, name := range c.Names {
 			if net.ParseIP(name) == nil && len(validation.IsDNS1123Subdomain(strings.TrimPrefix(name, "*."))) > 0 {
@@ -94,7 +101,10 @@ func completeHTTP(o *config.ServingOptions) error {
 	}
 	for _, name := range o.RefusedUserAgents {
 		if name == "" || strings.ContainsAny(name, "/ ") {
-			return fmt.Errorf("Options.Serving.RefusedUserAgents %q is no name of a program, such as kubectl: it ends before a slash or a space", name)
+			return fmt.Errorf(
+				"Options.Serving.RefusedUserAgents %q is no name of a program, such as kubectl: it ends before a slash or a space",
+				name,
+			)
 		}
 	}
 	for _, pattern := range o.AllowedOrigins {
@@ -103,7 +113,8 @@ func completeHTTP(o *config.ServingOptions) error {
 		}
 		begins, ends := strings.Contains(pattern, "^") || strings.Contains(pattern, "//"), strings.ContainsAny(pattern, "$:")
 		if !begins || !ends {
-			return fmt.Errorf("Options.Serving.AllowedOrigins %q matches other hosts as well: say by ^ or // where the host begins, and by $ or : where it ends, as in //example\\.com(:|$)", pattern)
+			return fmt.Errorf("Options.Serving.AllowedOrigins %q matches other hosts as well: say by ^ or // where the host begins, and by $ or "+
+				": where it ends, as in //example\\.com(:|$)", pattern)
 		}
 	}
 	for _, directive := range o.StrictTransportSecurity {

@@ -21,8 +21,12 @@ func openAccountKeys(p *plan.Plan) (*accounts.Keys, error) {
 // their tokens.
 func serveAccounts(p *plan.Plan, keys *accounts.Keys, c *upstream.Config) *accounts.Tokens {
 	o := p.Options.ServiceAccounts
-	tokens := accounts.NewTokens(accounts.Options{Issuers: o.Issuers, Audiences: p.Options.APIAudiences, MaxExpiration: max(0, o.MaxTokenExpiration)},
-		keys, getterOf(c.Kinds, accounts.Resource), boundKinds(c.Kinds))
+	tokens := accounts.NewTokens(
+		accounts.Options{Issuers: o.Issuers, Audiences: p.Options.APIAudiences, MaxExpiration: max(0, o.MaxTokenExpiration)},
+		keys,
+		getterOf(c.Kinds, accounts.Resource),
+		boundKinds(c.Kinds),
+	)
 	c.BuiltIn[corev1.SchemeGroupVersion][accounts.Resource.Resource+"/token"] = tokens.Requests()
 	if p.Discoverable() {
 		c.Discovery = tokens.Discovery(o.JWKSURI, c.Address)

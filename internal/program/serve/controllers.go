@@ -74,15 +74,25 @@ func (e *LeaderElection) Complete(server string) error {
 	case e.RetryPeriod <= 0:
 		return fmt.Errorf("LeaderElection.RetryPeriod %s is not positive", e.RetryPeriod)
 	case e.RenewDeadline.Seconds() <= leaderelection.JitterFactor*e.RetryPeriod.Seconds():
-		return fmt.Errorf("LeaderElection.RenewDeadline %s must be more than %g times LeaderElection.RetryPeriod %s", e.RenewDeadline, leaderelection.JitterFactor, e.RetryPeriod)
+		return fmt.Errorf(
+			"LeaderElection.RenewDeadline %s must be more than %g times LeaderElection.RetryPeriod %s",
+			e.RenewDeadline,
+			leaderelection.JitterFactor,
+			e.RetryPeriod,
+		)
 	case e.LeaseDuration <= e.RenewDeadline || e.LeaseDuration < time.Second:
-		return fmt.Errorf("LeaderElection.LeaseDuration %s must be more than LeaderElection.RenewDeadline %s, and at least a second", e.LeaseDuration, e.RenewDeadline)
+		return fmt.Errorf(
+			"LeaderElection.LeaseDuration %s must be more than LeaderElection.RenewDeadline %s, and at least a second",
+			e.LeaseDuration,
+			e.RenewDeadline,
+		)
 	}
 	return nil
 }
 
 // ErrNoLeases says that a server has no Leases, and so no leader election.
-var ErrNoLeases = errors.New("serves no leases.coordination.k8s.io to elect a leader by: run one process, with LeaderElection.Enabled=false")
+var ErrNoLeases = errors.New("serves no leases.coordination.k8s.io to elect a leader by: run one process, with " +
+	"LeaderElection.Enabled=false")
 
 // Controllers are controllers that run in a process of their own.
 type Controllers struct {

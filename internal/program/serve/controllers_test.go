@@ -36,10 +36,24 @@ func (s *leaseServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(v)
 	}
 	refuse := func(code int, reason metav1.StatusReason) {
-		answer(code, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: int32(code), Reason: reason})
+		answer(
+			code,
+			metav1.Status{
+				TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+				Status:   metav1.StatusFailure,
+				Code:     int32(code),
+				Reason:   reason,
+			},
+		)
 	}
 	if strings.HasSuffix(r.URL.Path, "/coordination.k8s.io/v1") {
-		answer(200, metav1.APIResourceList{GroupVersion: "coordination.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "leases", Namespaced: true, Kind: "Lease"}}})
+		answer(
+			200,
+			metav1.APIResourceList{
+				GroupVersion: "coordination.k8s.io/v1",
+				APIResources: []metav1.APIResource{{Name: "leases", Namespaced: true, Kind: "Lease"}},
+			},
+		)
 		return
 	}
 	if s.refuses.Load() {
@@ -75,7 +89,14 @@ func (s *leaseServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func election() LeaderElection {
-	return LeaderElection{Enabled: true, Namespace: "default", Name: "e", LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 50 * time.Millisecond}
+	return LeaderElection{
+		Enabled:       true,
+		Namespace:     "default",
+		Name:          "e",
+		LeaseDuration: 3 * time.Second,
+		RenewDeadline: 2 * time.Second,
+		RetryPeriod:   50 * time.Millisecond,
+	}
 }
 
 func noEnv(*rest.Config, *informer.Set, func() []byte) any { return nil }

@@ -43,10 +43,18 @@ func (r roles) ConditionsAwareAuthorize(ctx context.Context, a authorizer.Attrib
 	return r.m.rights.Policy().ConditionsAwareAuthorize(ctx, a)
 }
 
-func (r roles) EvaluateConditions(ctx context.Context, decision authorizer.ConditionsAwareDecision, data authorizer.ConditionsData) (authorizer.Decision, string, error) {
+func (r roles) EvaluateConditions(
+	ctx context.Context,
+	decision authorizer.ConditionsAwareDecision,
+	data authorizer.ConditionsData,
+) (authorizer.Decision, string, error) {
 	return r.m.rights.Policy().EvaluateConditions(ctx, decision, data)
 }
 
-func (r roles) RulesFor(ctx context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+func (r roles) RulesFor(
+	ctx context.Context,
+	u user.Info,
+	namespace string,
+) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	return r.m.rights.Policy().RulesFor(ctx, u, namespace)
 }

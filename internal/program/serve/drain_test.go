@@ -12,7 +12,12 @@ import (
 func TestAServerThatIsToldToStopAnswersForTheDelay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &Server{plan: &plan.Plan{Options: config.Options{ShutdownDelay: 5 * time.Second}}, mode: &standalone{}, draining: make(chan struct{}), stopping: make(chan struct{})}
+		s := &Server{
+			plan:     &plan.Plan{Options: config.Options{ShutdownDelay: 5 * time.Second}},
+			mode:     &standalone{},
+			draining: make(chan struct{}),
+			stopping: make(chan struct{}),
+		}
 		began := time.Now()
 		go func() {
 			<-s.draining

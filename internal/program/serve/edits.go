@@ -41,7 +41,8 @@ func (s *Server) decideEdits() driver.Decide {
 			if !namespaced {
 				namespace, name = "", namespace
 			}
-			says, err := registry.EditorOf(all, e.Document).Do(ctx, registry.Edit{Namespace: namespace, Name: name, Document: e.Document, Onto: e.Onto})
+			says, err := registry.EditorOf(all, e.Document).
+				Do(ctx, registry.Edit{Namespace: namespace, Name: name, Document: e.Document, Onto: e.Onto})
 			if errors.Is(err, registry.ErrMistaken) {
 				return nil, driver.Broken(err)
 			}

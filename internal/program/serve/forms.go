@@ -30,7 +30,9 @@ func (s *Server) checkForms(ctx context.Context) error {
 		if strings.HasPrefix(login.Prefix(), u.Prefix) {
 			continue // sessions, which are no objects of clients
 		}
-		klog.FromContext(ctx).Error(nil, "Objects are stored that no kind of this server serves: no client sees them until one does", "storage", u.Storage, "under", u.Prefix, "objects", u.Objects)
+		klog.FromContext(ctx).
+			Error(nil, "Objects are stored that no kind of this server serves: no client sees them until one does", "storage", u.Storage,
+				"under", u.Prefix, "objects", u.Objects)
 	}
 	var undecodable, old []string
 	var missing, changed string // what to do about the undecodable
@@ -49,12 +51,14 @@ func (s *Server) checkForms(ctx context.Context) error {
 		}
 	}
 	if len(old) > 0 {
-		klog.FromContext(ctx).Info("Objects are stored in other versions or media types than they would be now, until they are written or storage rewrite has changed them", "objects", old)
+		klog.FromContext(ctx).Info("Objects are stored in other versions or media types than they would be now, until they are written or "+
+			"storage rewrite has changed them", "objects", old)
 	}
 	if len(undecodable) == 0 {
 		return nil
 	}
-	err = fmt.Errorf("objects are stored that this server cannot decode: %s; %s%sOptions.ServeDespiteUndecodable serves the others; nothing was changed", strings.Join(undecodable, ", "), missing, changed)
+	err = fmt.Errorf("objects are stored that this server cannot decode: %s; %s%sOptions.ServeDespiteUndecodable serves the others; "+
+		"nothing was changed", strings.Join(undecodable, ", "), missing, changed)
 	if s.plan.Options.ServeDespiteUndecodable {
 		klog.FromContext(ctx).Error(err, "Stored objects cannot be read")
 		return nil
@@ -136,7 +140,8 @@ func (s *Server) revisions() string {
 type encodingMetrics struct{ stored *storedEncodings }
 
 var storedObjects = prometheus.NewDesc("annex_storage_objects",
-	"Objects by the version and the media type that they are stored in, both empty for those that cannot be read. It is up to a minute old, or a hundred times as long as counting takes.",
+	"Objects by the version and the media type that they are stored in, both empty for those that cannot be read. It is up to a minute "+
+		"old, or a hundred times as long as counting takes.",
 	[]string{"group", "resource", "version", "media_type"}, nil)
 
 // Describe implements prometheus.Collector.

@@ -21,9 +21,17 @@ func (m *standalone) openLogin(s *Server) (err error) {
 		return fmt.Errorf("open the storage of sessions: %w", err)
 	}
 	options := login.Options{
-		UserFile: o.UserFile, Awaited: m.plan.UsersAwaited, Issuer: m.plan.LoginIssuer(), PublicURL: o.PublicURL, Audiences: m.plan.Options.APIAudiences,
-		TokenLifetime: o.TokenLifetime, IdleTimeout: o.IdleTimeout, SessionLifetime: o.SessionLifetime,
-		Title: m.plan.Definition.Name, Keys: m.keys, Sessions: sessions,
+		UserFile:        o.UserFile,
+		Awaited:         m.plan.UsersAwaited,
+		Issuer:          m.plan.LoginIssuer(),
+		PublicURL:       o.PublicURL,
+		Audiences:       m.plan.Options.APIAudiences,
+		TokenLifetime:   o.TokenLifetime,
+		IdleTimeout:     o.IdleTimeout,
+		SessionLifetime: o.SessionLifetime,
+		Title:           m.plan.Definition.Name,
+		Keys:            m.keys,
+		Sessions:        sessions,
 	}
 	if m.callers.configuration != nil {
 		options.IDTokens = m.callers.configuration

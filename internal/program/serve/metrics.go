@@ -52,8 +52,12 @@ func coreMetrics(labels prometheus.Labels) []metric {
 			}),
 		newMetric("history_memory_bytes", "Of history_bytes, those in memory.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.HotBytes) }),
-		newMetric("history_trimmed_early_total", "Revisions that the byte limit took from the history before their time.", prometheus.CounterValue,
-			func(s mvcc.Stats) float64 { return float64(s.TrimmedEarly) }),
+		newMetric(
+			"history_trimmed_early_total",
+			"Revisions that the byte limit took from the history before their time.",
+			prometheus.CounterValue,
+			func(s mvcc.Stats) float64 { return float64(s.TrimmedEarly) },
+		),
 		newMetric("value_bytes", "Encoded bytes of objects as they are that are in memory.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.ValueBytes) }),
 		newMetric("value_limit_bytes", "What value_bytes is kept below.", prometheus.GaugeValue,
@@ -114,8 +118,16 @@ func listItemsMetrics(items *convert.Items) []prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
 	}
 	return []prometheus.Collector{
-		gauge("annex_list_items_bytes", "Encoded items in memory, of lists of what is not stored as clients get it.", func() int64 { used, _ := items.Bytes(); return used }),
-		gauge("annex_list_items_limit_bytes", "What annex_list_items_bytes is kept below.", func() int64 { _, limit := items.Bytes(); return limit }),
+		gauge(
+			"annex_list_items_bytes",
+			"Encoded items in memory, of lists of what is not stored as clients get it.",
+			func() int64 { used, _ := items.Bytes(); return used },
+		),
+		gauge(
+			"annex_list_items_limit_bytes",
+			"What annex_list_items_bytes is kept below.",
+			func() int64 { _, limit := items.Bytes(); return limit },
+		),
 	}
 }
 
@@ -148,11 +160,28 @@ func budgetMetrics(b *budget.Budget) []prometheus.Collector {
 	}
 	return []prometheus.Collector{
 		gauge("annex_memory_budget_bytes", "Memory that requests may need at once.", func(s budget.Stats) float64 { return float64(s.Bytes) }),
-		gauge("annex_memory_budget_used_bytes", "Memory that requests hold of the budget, by an estimate from above.", func(s budget.Stats) float64 { return float64(s.Used) }),
-		gauge("annex_memory_budget_wire_bytes", "Bytes that requests hold of the budget until clients have sent or read them.", func(s budget.Stats) float64 { return float64(s.Wire) }),
-		gauge("annex_memory_budget_waiting_requests", "Requests that wait for memory.", func(s budget.Stats) float64 { return float64(s.Waiting) }),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "annex_memory_budget_refused_requests_total", Help: "Requests refused with 429 because memory was in use for too long."},
-			func() float64 { return float64(b.Stats().Refused) }),
+		gauge(
+			"annex_memory_budget_used_bytes",
+			"Memory that requests hold of the budget, by an estimate from above.",
+			func(s budget.Stats) float64 { return float64(s.Used) },
+		),
+		gauge(
+			"annex_memory_budget_wire_bytes",
+			"Bytes that requests hold of the budget until clients have sent or read them.",
+			func(s budget.Stats) float64 { return float64(s.Wire) },
+		),
+		gauge(
+			"annex_memory_budget_waiting_requests",
+			"Requests that wait for memory.",
+			func(s budget.Stats) float64 { return float64(s.Waiting) },
+		),
+		prometheus.NewCounterFunc(
+			prometheus.CounterOpts{
+				Name: "annex_memory_budget_refused_requests_total",
+				Help: "Requests refused with 429 because memory was in use for too long.",
+			},
+			func() float64 { return float64(b.Stats().Refused) },
+		),
 	}
 }
 

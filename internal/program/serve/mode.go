@@ -88,7 +88,10 @@ func newMode(p *plan.Plan) mode {
 	case p.Options.Aggregated:
 		return &aggregated{plan: p}
 	case p.Definition.ControlPlane != nil:
-		return &controlPlane{standalone: &standalone{plan: p, system: coreapi.SystemNamespaces()}, plane: p.Definition.ControlPlane.(ControlPlane)}
+		return &controlPlane{
+			standalone: &standalone{plan: p, system: coreapi.SystemNamespaces()},
+			plane:      p.Definition.ControlPlane.(ControlPlane),
+		}
 	default:
 		return &standalone{plan: p}
 	}

@@ -44,7 +44,11 @@ func openStored(ctx context.Context, s *plan.Storage, env driver.Env, core mvcc.
 		}
 		return backend, j, nil
 	}
-	return nil, nil, fmt.Errorf("storage %s: %T cannot be opened: it is neither a driver of a backend nor one of a journal", s.Name(), s.Driver)
+	return nil, nil, fmt.Errorf(
+		"storage %s: %T cannot be opened: it is neither a driver of a backend nor one of a journal",
+		s.Name(),
+		s.Driver,
+	)
 }
 
 // openForServer opens a storage for a server: what was restored into it is there.
@@ -72,9 +76,12 @@ func openIdle(ctx context.Context, p *plan.Plan, s *plan.Storage, scan bool) (*m
 			return nil, fmt.Errorf("there is no storage %s in %s: %w", s.Name(), env.DataDir, err)
 		}
 		if scan {
-			return &maintenance.Storage{Name: s.Name(), Records: func(ctx context.Context, yield func(journal.Record) error, damaged func(*journal.Damage)) (uint64, error) {
-				return d.Scan(ctx, s.Where(), yield, damaged)
-			}}, nil
+			return &maintenance.Storage{
+				Name: s.Name(),
+				Records: func(ctx context.Context, yield func(journal.Record) error, damaged func(*journal.Damage)) (uint64, error) {
+					return d.Scan(ctx, s.Where(), yield, damaged)
+				},
+			}, nil
 		}
 	}
 	backend, _, err := openStored(ctx, s, env, mvcc.Options{History: history(&p.Options), Idle: true})

@@ -87,7 +87,10 @@ func queryFields(k *define.Kind) []ordered.Field {
 	all := slices.Clone(k.QueryFields)
 	for _, f := range k.Selectable {
 		if !ordered.Reserved(f.Path) && !slices.ContainsFunc(all, func(other ordered.Field) bool { return other.Name == f.Path }) {
-			all = append(all, ordered.Field{Name: f.Path, Type: ordered.String, Sortable: true, Get: func(o runtime.Object) any { return f.Value(o) }})
+			all = append(
+				all,
+				ordered.Field{Name: f.Path, Type: ordered.String, Sortable: true, Get: func(o runtime.Object) any { return f.Value(o) }},
+			)
 		}
 	}
 	return all

@@ -339,7 +339,8 @@ func (c *copier) intoDirectory(ctx context.Context, source maintenance.Source, s
 		return Copied{}, err
 	} else if !empty {
 		if before, err = d.LastRevision(ctx, dir); err != nil {
-			klog.FromContext(ctx).Error(err, "The storage that is replaced does not tell its revision; that of the source is raised", "by", c.how.Bump)
+			klog.FromContext(ctx).
+				Error(err, "The storage that is replaced does not tell its revision; that of the source is raised", "by", c.how.Bump)
 		}
 	}
 	base, err := maintenance.Above(source.Revision, before, c.how.Bump)
@@ -362,7 +363,11 @@ func (c *copier) intoOpen(ctx context.Context, source maintenance.Source, s *pla
 	_, snapshots := s.Driver.(store.SnapshotWriter)
 	switch {
 	case errors.Is(err, maintenance.ErrBehind) && snapshots:
-		err = fmt.Errorf("%w: write a snapshot for a new %[2]s with CopyOptions.SnapshotOf %[2]s, or accept that with CopyOptions.ResetWatches", err, s.Name())
+		err = fmt.Errorf(
+			"%w: write a snapshot for a new %[2]s with CopyOptions.SnapshotOf %[2]s, or accept that with CopyOptions.ResetWatches",
+			err,
+			s.Name(),
+		)
 	case errors.Is(err, maintenance.ErrBehind):
 		err = fmt.Errorf("%w: CopyOptions.Replace begins anew above them", err)
 	case errors.Is(err, maintenance.ErrNotEmpty):
@@ -404,5 +409,8 @@ func (c *copier) snapshot(ctx context.Context, source maintenance.Source) (_ Cop
 	if err := maintenance.Place(temporary, file); err != nil {
 		return Copied{}, err
 	}
-	return Copied{Storage: c.how.SnapshotOf.Name() + "-snapshot", Copied: maintenance.Copied{Objects: count, Written: count, Revision: last}}, nil
+	return Copied{
+		Storage: c.how.SnapshotOf.Name() + "-snapshot",
+		Copied:  maintenance.Copied{Objects: count, Written: count, Revision: last},
+	}, nil
 }

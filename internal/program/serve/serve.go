@@ -93,7 +93,16 @@ type Server struct {
 // New builds the server of a plan. It fails before anything is answered, and leaves
 // nothing open if it does.
 func New(ctx context.Context, p *plan.Plan, newEnv EnvFunc) (*Server, error) {
-	s := &Server{definition: p.Definition, plan: p, mode: newMode(p), memory: newBudget(p.Options.MemoryBudget), storedEncodings: newStoredEncodings(), initialized: make(chan struct{}), stopping: make(chan struct{}), draining: make(chan struct{})}
+	s := &Server{
+		definition:      p.Definition,
+		plan:            p,
+		mode:            newMode(p),
+		memory:          newBudget(p.Options.MemoryBudget),
+		storedEncodings: newStoredEncodings(),
+		initialized:     make(chan struct{}),
+		stopping:        make(chan struct{}),
+		draining:        make(chan struct{}),
+	}
 	if err := s.build(ctx, newEnv); err != nil {
 		if closing := s.close(); closing != nil {
 			err = fmt.Errorf("%w (and closing: %w)", err, closing)

@@ -226,7 +226,14 @@ func (m *standalone) checks() []healthz.HealthChecker {
 		made("bootstrap-roles", m.rights.Bootstrapped(), "not all roles that every server has exist yet"),
 	}
 	if m.fairness != nil {
-		checks = append(checks, made("bootstrap-priority-levels", m.fairness.Bootstrapped(), "not all priority levels and flow schemas that every server has exist yet"))
+		checks = append(
+			checks,
+			made(
+				"bootstrap-priority-levels",
+				m.fairness.Bootstrapped(),
+				"not all priority levels and flow schemas that every server has exist yet",
+			),
+		)
 	}
 	return checks
 }

@@ -162,9 +162,17 @@ func (s *Server) checkPlaces(ctx context.Context) error {
 		case err != nil:
 			return fmt.Errorf("look for objects of %s: %w", k.GroupResource(), err)
 		case empty:
-			return fmt.Errorf("objects of %s are stored under %s, where nothing looks for them: the kind needs StoredUnder(%q, %q)", k.GroupResource(), places[0], places[0].Group, places[0].Resource)
+			return fmt.Errorf(
+				"objects of %s are stored under %s, where nothing looks for them: the kind needs StoredUnder(%q, %q)",
+				k.GroupResource(),
+				places[0],
+				places[0].Group,
+				places[0].Resource,
+			)
 		case len(places) > 0:
-			klog.FromContext(ctx).Error(nil, "Objects are stored where nothing looks for them", "resource", k.GroupResource(), "storedUnder", k.StoredUnder, "others", places)
+			klog.FromContext(ctx).
+				Error(nil, "Objects are stored where nothing looks for them", "resource", k.GroupResource(), "storedUnder", k.StoredUnder, "others",
+					places)
 		}
 	}
 	return nil

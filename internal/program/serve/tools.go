@@ -59,14 +59,19 @@ func OpenTools(ctx context.Context, p *plan.Plan, tools ToolOptions) (maintenanc
 	if errors.Is(err, journal.ErrLocked) {
 		kubeconfig := p.Path("kubeconfig")
 		if _, err := os.Stat(kubeconfig); err != nil {
-			return nil, fmt.Errorf("a server is using %s, but its kubeconfig is not there: name it in ToolOptions.Kubeconfig: %w", options.DataDir, err)
+			return nil, fmt.Errorf(
+				"a server is using %s, but its kubeconfig is not there: name it in ToolOptions.Kubeconfig: %w",
+				options.DataDir,
+				err,
+			)
 		}
 		remote, err := dial(kubeconfig, p.Definition.Name, tools.Only)
 		if err != nil {
 			return nil, err
 		}
 		if err := remote.Reach(ctx); errors.Is(err, syscall.ECONNREFUSED) {
-			return nil, errors.Join(fmt.Errorf("%s is in use, but no server answers at %s: another storage verb has it open, or a server is starting or ending; try again when that has ended", options.DataDir, remote.Address()), remote.Close())
+			return nil, errors.Join(fmt.Errorf("%s is in use, but no server answers at %s: another storage verb has it open, or a server is "+
+				"starting or ending; try again when that has ended", options.DataDir, remote.Address()), remote.Close())
 		}
 		return remote, nil
 	}
@@ -217,7 +222,12 @@ func describeStores(p *plan.Plan, machinery *convert.Machinery, stores *registry
 }
 
 // newStores describes the storage of a definition's resources and of namespaces.
-func newStores(p *plan.Plan, backend func(schema.GroupResource) store.Backend, machinery *convert.Machinery, keys value.ResourceTransformers) *registry.Stores {
+func newStores(
+	p *plan.Plan,
+	backend func(schema.GroupResource) store.Backend,
+	machinery *convert.Machinery,
+	keys value.ResourceTransformers,
+) *registry.Stores {
 	stores := registry.NewStores(backend, machinery, p.Definition, map[schema.GroupResource]schema.GroupVersionKind{
 		coreapi.Resource: corev1.SchemeGroupVersion.WithKind("Namespace"),
 	})

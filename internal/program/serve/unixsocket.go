@@ -31,7 +31,12 @@ func listenUnix(path string) (net.Listener, error) {
 		return nil, nil
 	}
 	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("Options.ListenUnix: the path has %d bytes, and those of sockets have %d at most: %s", len(path), maxSocketPath, path)
+		return nil, fmt.Errorf(
+			"Options.ListenUnix: the path has %d bytes, and those of sockets have %d at most: %s",
+			len(path),
+			maxSocketPath,
+			path,
+		)
 	}
 	if err := checkUnused(path); err != nil {
 		return nil, fmt.Errorf("Options.ListenUnix: %w", err)

@@ -93,7 +93,10 @@ func TestASocketThatIsLeftOverIsReplacedAndNoOther(t *testing.T) {
 		"a missing directory": {filepath.Join(path+"s", "s"), "no such file or directory"},
 		"a long path":         {filepath.Join(filepath.Dir(path), strings.Repeat("x", 100)), "bytes, and those of sockets have 90 at most"},
 	} {
-		if _, err := listenUnix(test.path); err == nil || !strings.HasPrefix(err.Error(), "Options.ListenUnix: ") || !strings.Contains(err.Error(), test.want) {
+		if _, err := listenUnix(
+			test.path,
+		); err == nil || !strings.HasPrefix(err.Error(), "Options.ListenUnix: ") ||
+			!strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -55,7 +55,11 @@ func OpenAccessLog(o config.AccessLogOptions) (*AccessLog, error) {
 	if o.Path == "" {
 		return nil, nil
 	}
-	a := &AccessLog{format: o.Format, losses: logfile.NewLosses("Lines of the access log"), refused: flowcontrol.NewTokenBucketPassiveRateLimiter(refusedQPS, refusedBurst)}
+	a := &AccessLog{
+		format:  o.Format,
+		losses:  logfile.NewLosses("Lines of the access log"),
+		refused: flowcontrol.NewTokenBucketPassiveRateLimiter(refusedQPS, refusedBurst),
+	}
 	var to io.Writer = os.Stdout
 	if o.Path != "-" {
 		file, err := logfile.Open(o.Path, o.Rotation)

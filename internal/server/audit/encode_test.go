@@ -20,18 +20,37 @@ import (
 func event() *auditinternal.Event {
 	at := time.Date(2026, 11, 22, 15, 4, 5, 123456789, time.FixedZone("", 3600))
 	return &auditinternal.Event{
-		Level: auditinternal.LevelRequestResponse, AuditID: "id", Stage: auditinternal.StageResponseComplete,
-		RequestURI: "/apis/x?a=<b>&c", Verb: "create",
-		User:                   authnv1.UserInfo{Username: "jane", UID: "42", Groups: []string{"staff", "g\u00e4ste"}, Extra: map[string]authnv1.ExtraValue{"k": {"v", "w"}, "a": nil, "b": {}}},
+		Level:      auditinternal.LevelRequestResponse,
+		AuditID:    "id",
+		Stage:      auditinternal.StageResponseComplete,
+		RequestURI: "/apis/x?a=<b>&c",
+		Verb:       "create",
+		User: authnv1.UserInfo{
+			Username: "jane",
+			UID:      "42",
+			Groups:   []string{"staff", "g\u00e4ste"},
+			Extra:    map[string]authnv1.ExtraValue{"k": {"v", "w"}, "a": nil, "b": {}},
+		},
 		ImpersonatedUser:       &authnv1.UserInfo{Username: "joe\n"},
 		AuthenticationMetadata: &auditinternal.AuthenticationMetadata{ImpersonationConstraint: "c"},
-		SourceIPs:              []string{"192.0.2.1", "2001:db8::1"}, UserAgent: "a \"b\" \\ \x7f \xff \u2028",
-		ObjectRef:                &auditinternal.ObjectReference{Resource: "widgets", Namespace: "default", Name: "w", UID: "1", APIGroup: "g", APIVersion: "v1", ResourceVersion: "2", Subresource: "status"},
+		SourceIPs:              []string{"192.0.2.1", "2001:db8::1"},
+		UserAgent:              "a \"b\" \\ \x7f \xff \u2028",
+		ObjectRef: &auditinternal.ObjectReference{
+			Resource:        "widgets",
+			Namespace:       "default",
+			Name:            "w",
+			UID:             "1",
+			APIGroup:        "g",
+			APIVersion:      "v1",
+			ResourceVersion: "2",
+			Subresource:     "status",
+		},
 		ResponseStatus:           &metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid, Details: &metav1.StatusDetails{Name: "w"}},
 		RequestObject:            &runtime.Unknown{Raw: []byte(`{"spec": {"size":"<small>"}}`), ContentType: runtime.ContentTypeJSON},
 		ResponseObject:           &runtime.Unknown{Raw: []byte(`{"status":{}}`), ContentType: runtime.ContentTypeJSON},
-		RequestReceivedTimestamp: metav1.NewMicroTime(at), StageTimestamp: metav1.NewMicroTime(at.Add(time.Millisecond)),
-		Annotations: map[string]string{"authorization.k8s.io/decision": "allow", "a": "<b>"},
+		RequestReceivedTimestamp: metav1.NewMicroTime(at),
+		StageTimestamp:           metav1.NewMicroTime(at.Add(time.Millisecond)),
+		Annotations:              map[string]string{"authorization.k8s.io/decision": "allow", "a": "<b>"},
 	}
 }
 
@@ -43,7 +62,8 @@ func TestLinesAreThoseOfUpstreamsLog(t *testing.T) {
 		"a code":  func(e *auditinternal.Event) { e.ResponseStatus = &metav1.Status{Code: 200} },
 		"no code": func(e *auditinternal.Event) { e.ResponseStatus = &metav1.Status{} },
 		"empty parts": func(e *auditinternal.Event) {
-			e.ImpersonatedUser, e.ObjectRef, e.AuthenticationMetadata = &authnv1.UserInfo{}, &auditinternal.ObjectReference{}, &auditinternal.AuthenticationMetadata{}
+			e.ImpersonatedUser, e.ObjectRef, e.AuthenticationMetadata = &authnv1.UserInfo{}, &auditinternal.ObjectReference{},
+				&auditinternal.AuthenticationMetadata{}
 		},
 		"empty lists": func(e *auditinternal.Event) {
 			e.SourceIPs, e.Annotations, e.User.Groups = []string{}, map[string]string{}, []string{}
@@ -141,8 +161,16 @@ func TestLargeEventsLoseTheirBodiesOrAreLost(t *testing.T) {
 func BenchmarkEncode(b *testing.B) {
 	e := event()
 	e.RequestObject, e.ResponseObject, e.ImpersonatedUser, e.AuthenticationMetadata = nil, nil, nil, nil
-	e.ResponseStatus, e.UserAgent, e.RequestURI = &metav1.Status{Code: 200}, "kubectl/v1.37.2", "/apis/shop.example.com/v1/namespaces/default/widgets/w"
-	e.User, e.Annotations = authnv1.UserInfo{Username: "jane", Groups: []string{"staff"}}, map[string]string{"authorization.k8s.io/decision": "allow", "authorization.k8s.io/reason": ""}
+	e.ResponseStatus, e.UserAgent, e.RequestURI = &metav1.Status{
+		Code: 200,
+	}, "kubectl/v1.37.2", "/apis/shop.example.com/v1/namespaces/default/widgets/w"
+	e.User, e.Annotations = authnv1.UserInfo{
+		Username: "jane",
+		Groups:   []string{"staff"},
+	}, map[string]string{
+		"authorization.k8s.io/decision": "allow",
+		"authorization.k8s.io/reason":   "",
+	}
 	b.Run("ours", func(b *testing.B) {
 		for b.Loop() {
 			if _, err := encodeLine(e); err != nil {

@@ -27,7 +27,8 @@ func Enabled(o config.AuditOptions) bool { return o.Log.Path != "" || o.Webhook.
 // Complete fills in defaults, and returns the first mistake.
 func Complete(o *config.AuditOptions) error {
 	if o.PolicyFile != "" && !Enabled(*o) {
-		return errors.New("Options.Audit.PolicyFile is given, but events go nowhere: add Options.Audit.Log.Path or Options.Audit.Webhook.ConfigFile")
+		return errors.New("Options.Audit.PolicyFile is given, but events go nowhere: add Options.Audit.Log.Path or " +
+			"Options.Audit.Webhook.ConfigFile")
 	}
 	if err := completeLog(&o.Log); err != nil {
 		return err

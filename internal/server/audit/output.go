@@ -43,9 +43,25 @@ type output struct {
 	losses   *logfile.Losses
 }
 
-func newOutput(name string, life context.Context, mode string, batch config.AuditBatchOptions, truncate config.AuditTruncateOptions, senders int,
-	encode func(*auditinternal.Event) ([]byte, error), send func(context.Context, [][]byte) error) *output {
-	o := &output{name: name, strict: mode == modeStrict, truncate: truncate, encode: encode, send: send, life: life, losses: logfile.NewLosses("Audit events of the " + name)}
+func newOutput(
+	name string,
+	life context.Context,
+	mode string,
+	batch config.AuditBatchOptions,
+	truncate config.AuditTruncateOptions,
+	senders int,
+	encode func(*auditinternal.Event) ([]byte, error),
+	send func(context.Context, [][]byte) error,
+) *output {
+	o := &output{
+		name:     name,
+		strict:   mode == modeStrict,
+		truncate: truncate,
+		encode:   encode,
+		send:     send,
+		life:     life,
+		losses:   logfile.NewLosses("Audit events of the " + name),
+	}
 	if mode == modeBatch {
 		maxBytes := int64(0)
 		if truncate.Enabled {

@@ -161,7 +161,14 @@ func TestBearerTokensAreNotRecorded(t *testing.T) {
 		{"shop.example.com", "tokenreviews", ""}:                 all,
 		{"authorization.k8s.io", "selfsubjectaccessreviews", ""}: all,
 	} {
-		a := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "jane"}, Verb: "create", APIGroup: resource[0], Resource: resource[1], Subresource: resource[2], ResourceRequest: true}
+		a := authorizer.AttributesRecord{
+			User:            &user.DefaultInfo{Name: "jane"},
+			Verb:            "create",
+			APIGroup:        resource[0],
+			Resource:        resource[1],
+			Subresource:     resource[2],
+			ResourceRequest: true,
+		}
 		if got := p.EvaluatePolicyRule(a).Level; got != want {
 			t.Errorf("%q: %s, want %s", resource, got, want)
 		}

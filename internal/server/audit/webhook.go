@@ -39,7 +39,11 @@ func newWebhook(o config.AuditWebhookOptions) (sender, error) {
 
 // send returns nil when the webhook has taken the events. It ends with ctx.
 func (s sender) send(ctx context.Context, events [][]byte) error {
-	list := slices.Concat([]byte(`{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":[`), bytes.Join(events, []byte(",")), []byte("]}"))
+	list := slices.Concat(
+		[]byte(`{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":[`),
+		bytes.Join(events, []byte(",")),
+		[]byte("]}"),
+	)
 	return s.WithExponentialBackoff(ctx, func() rest.Result {
 		return s.RestClient.Post().SetHeader("Content-Type", runtime.ContentTypeJSON).Body(list).Do(ctx)
 	}).Error()

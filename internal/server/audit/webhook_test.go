@@ -24,8 +24,11 @@ func receiver(t *testing.T, handler http.HandlerFunc) string {
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	file := filepath.Join(t.TempDir(), "webhook.kubeconfig")
-	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c"}}],
-		"clusters": [{"name": "c", "cluster": {"server": %q}}]}`, server.URL+"/events")
+	text := fmt.Sprintf(
+		`{"apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c"}}],
+		"clusters": [{"name": "c", "cluster": {"server": %q}}]}`,
+		server.URL+"/events",
+	)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +76,9 @@ func TestAWebhookGetsListsOfEvents(t *testing.T) {
 			return
 		}
 		var list eventList
-		if err := json.NewDecoder(r.Body).Decode(&list); err != nil || r.URL.Path != "/events" || r.Header.Get("Content-Type") != "application/json" {
+		if err := json.NewDecoder(r.Body).
+			Decode(&list); err != nil || r.URL.Path != "/events" ||
+			r.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s, %s: %v", r.URL, r.Header, err)
 		}
 		lists <- list
@@ -116,7 +121,12 @@ func TestAWebhookThatHangsHoldsNeitherRequestsNorTheEnd(t *testing.T) {
 		case <-r.Context().Done():
 		}
 	})
-	a := opened(t, config.AuditOptions{Webhook: config.AuditWebhookOptions{ConfigFile: file, Batch: config.AuditBatchOptions{BufferSize: 5, MaxSize: 1, ThrottleQPS: -1}}})
+	a := opened(
+		t,
+		config.AuditOptions{
+			Webhook: config.AuditWebhookOptions{ConfigFile: file, Batch: config.AuditBatchOptions{BufferSize: 5, MaxSize: 1, ThrottleQPS: -1}},
+		},
+	)
 	end := run(t, a, 50*time.Millisecond)
 	sent := 0
 	for range webhookSenders {

@@ -38,7 +38,14 @@ type File struct {
 
 // Open opens the file for appending, and makes it, and its directory, if they are missing.
 func Open(path string, rotation config.RotationOptions) (*File, error) {
-	f := &File{path: path, rotation: withDefaults(rotation), write: (*os.File).Write, mode: 0o600, rotated: make(chan struct{}, 1), closing: make(chan struct{})}
+	f := &File{
+		path:     path,
+		rotation: withDefaults(rotation),
+		write:    (*os.File).Write,
+		mode:     0o600,
+		rotated:  make(chan struct{}, 1),
+		closing:  make(chan struct{}),
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}

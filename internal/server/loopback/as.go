@@ -61,7 +61,11 @@ func AsService(config *rest.Config) *rest.Config {
 	if config.Host != host {
 		return config
 	}
-	return &rest.Config{BearerToken: config.BearerToken, QPS: -1, WrapTransport: func(http.RoundTripper) http.RoundTripper { return service{config.Transport} }}
+	return &rest.Config{
+		BearerToken:   config.BearerToken,
+		QPS:           -1,
+		WrapTransport: func(http.RoundTripper) http.RoundTripper { return service{config.Transport} },
+	}
 }
 
 type service struct{ loopback http.RoundTripper }

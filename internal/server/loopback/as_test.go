@@ -18,7 +18,8 @@ func TestRequestsAreMadeUnderNames(t *testing.T) {
 	}{
 		{"the server itself", "GET", "/", l.Config(), all},
 		{"a name", "GET", "/", As(l.Config(), "collector"), "Bearer " + l.TokenOf("collector")},
-		{"a name that shares reads: a write", "POST", "/?dryRun=All", SharingReads(l.Config(), "reader", "writer"), "Bearer " + l.TokenOf("writer")},
+		{"a name that shares reads: a write", "POST", "/?dryRun=All", SharingReads(l.Config(), "reader", "writer"), "Bearer " +
+			l.TokenOf("writer")},
 		{"a name that shares reads: an object", "GET", "/", SharingReads(l.Config(), "reader", "writer"), "Bearer " + l.TokenOf("writer")},
 		{"a name that shares reads: a list", "GET", "/?limit=500", SharingReads(l.Config(), "reader", "writer"), "Bearer " + l.TokenOf("reader")},
 	} {

@@ -262,7 +262,8 @@ func (a *attempt) update(ctx context.Context, within time.Duration, change func(
 			return errGone
 		case err != nil:
 			return err
-		case stored.Status.Holder != a.runner.config.Identity || stored.Status.Attempts != a.number || stored.Status.Phase != operationv1.OperationRunning:
+		case stored.Status.Holder != a.runner.config.Identity || stored.Status.Attempts != a.number ||
+			stored.Status.Phase != operationv1.OperationRunning:
 			return errLost
 		}
 		a.stored = stored
@@ -379,7 +380,9 @@ func rawWithin(limit int, what string, v any) (*runtime.RawExtension, error) {
 		return nil, fmt.Errorf("encode the %s: %w", what, err)
 	}
 	if len(raw) > limit {
-		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the %s has %d bytes, and an operation holds %d at most: store it elsewhere, and say where", what, len(raw), limit))
+		return nil, apierrors.NewRequestEntityTooLargeError(
+			fmt.Sprintf("the %s has %d bytes, and an operation holds %d at most: store it elsewhere, and say where", what, len(raw), limit),
+		)
 	}
 	return &runtime.RawExtension{Raw: raw}, nil
 }

@@ -350,7 +350,8 @@ func (r *Runner) claim(ctx, lasting context.Context, op *operationv1.Operation) 
 	case !call.Subresource.Long.Resumable:
 		err = apierrors.NewServiceUnavailable("the server that ran the operation ended while it was running; how far it came is not known")
 	case next.Status.Interruptions >= maxInterruptions:
-		err = apierrors.NewServiceUnavailable(fmt.Sprintf("the server ended %d times in a row while it ran the operation, which got no further in between: it is not resumed by itself again, and can be retried", maxInterruptions))
+		err = apierrors.NewServiceUnavailable(fmt.Sprintf("the server ended %d times in a row while it ran the operation, which got no "+
+			"further in between: it is not resumed by itself again, and can be retried", maxInterruptions))
 	}
 	if err != nil && (orphaned || final(err)) {
 		finish(next, r.config.Clock.Now(), operationv1.OperationFailed, err.Error(), err)

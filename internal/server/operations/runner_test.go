@@ -50,7 +50,12 @@ func TestOfTwoReplicasOneRunsEachOperation(t *testing.T) {
 		s.add(fmt.Sprint("o", i), "count")
 	}
 	for i := range n {
-		if op := s.becomes(t, fmt.Sprint("o", i), operationv1.OperationSucceeded); string(op.Status.Result.Raw) != "1" || op.Status.Attempts != 1 {
+		if op := s.becomes(
+			t,
+			fmt.Sprint("o", i),
+			operationv1.OperationSucceeded,
+		); string(op.Status.Result.Raw) != "1" ||
+			op.Status.Attempts != 1 {
 			t.Errorf("%s: %s, %d attempts", op.Name, op.Status.Result.Raw, op.Status.Attempts)
 		}
 	}
@@ -58,7 +63,12 @@ func TestOfTwoReplicasOneRunsEachOperation(t *testing.T) {
 
 // handOver runs an operation on the first of two replicas, cuts that off, and waits until
 // its action was told to end, before the second may begin.
-func handOver(t *testing.T, s *store, clock *clocktesting.FakeClock, resumable bool) (first *replica, told chan error, release chan struct{}, begun *atomic.Bool) {
+func handOver(
+	t *testing.T,
+	s *store,
+	clock *clocktesting.FakeClock,
+	resumable bool,
+) (first *replica, told chan error, release chan struct{}, begun *atomic.Bool) {
 	t.Helper()
 	told, release, begun = make(chan error, 1), make(chan struct{}), &atomic.Bool{}
 	first = s.start(t, clock, map[string]action{"move": {resumable, func(ctx context.Context, a *operations.Attempt) (any, error) {
@@ -146,7 +156,11 @@ func TestAHolderThatWasSuspendedWritesNothing(t *testing.T) {
 	}}})
 	s.add("o", "move")
 	s.becomes(t, "o", operationv1.OperationRunning)
-	s.start(t, clock, map[string]action{"move": {true, func(context.Context, *operations.Attempt) (any, error) { return "the second's", nil }}})
+	s.start(
+		t,
+		clock,
+		map[string]action{"move": {true, func(context.Context, *operations.Attempt) (any, error) { return "the second's", nil }}},
+	)
 	testwait.Until(t, "the second has ended", func() bool {
 		clock.Step(time.Second)
 		return s.get("o").Status.Phase == operationv1.OperationSucceeded
@@ -188,7 +202,10 @@ func TestAnOperationThatCannotBeResumedFailsWhenItsHolderIsGone(t *testing.T) {
 		op = s.get("o")
 		return op.Status.Phase == operationv1.OperationFailed
 	})
-	if op.Status.Error.Reason != metav1.StatusReasonServiceUnavailable || !strings.Contains(op.Status.Error.Message, "ended while it was running; how far it came is not known") || op.Status.Attempts != 1 || begun.Load() {
+	if op.Status.Error.Reason != metav1.StatusReasonServiceUnavailable ||
+		!strings.Contains(op.Status.Error.Message, "ended while it was running; how far it came is not known") ||
+		op.Status.Attempts != 1 ||
+		begun.Load() {
 		t.Errorf("%+v %v", op.Status, begun.Load())
 	}
 }
@@ -197,7 +214,12 @@ func TestAnOperationThatCannotBeResumedFailsWhenItsHolderIsGone(t *testing.T) {
 func (s *store) interrupt(name, action string, interruptions int32, checkpoint string) {
 	s.add(name, action)
 	s.change(name, func(op *operationv1.Operation) {
-		op.Status = operationv1.OperationStatus{Phase: operationv1.OperationRunning, Holder: "one that was killed", Attempts: interruptions + 1, Interruptions: interruptions}
+		op.Status = operationv1.OperationStatus{
+			Phase:         operationv1.OperationRunning,
+			Holder:        "one that was killed",
+			Attempts:      interruptions + 1,
+			Interruptions: interruptions,
+		}
 		if checkpoint != "" {
 			op.Status.Checkpoint = &runtime.RawExtension{Raw: []byte(checkpoint)}
 		}
@@ -235,7 +257,9 @@ func TestAnOperationThatEndsEachProcessFails(t *testing.T) {
 			}}}, func(c *operations.Config) { c.Shared = false })
 			if !test.runs {
 				op := s.becomes(t, "o", operationv1.OperationFailed)
-				if e := op.Status.Error; e.Code != 503 || !strings.Contains(e.Message, "ended 5 times in a row") || op.Status.Interruptions != test.left || op.Status.Attempts != 5 {
+				if e := op.Status.Error; e.Code != 503 || !strings.Contains(e.Message, "ended 5 times in a row") ||
+					op.Status.Interruptions != test.left ||
+					op.Status.Attempts != 5 {
 					t.Errorf("%+v", op.Status)
 				}
 				return
@@ -262,7 +286,8 @@ func TestAnUnknownActionIsLeftToAReplicaThatHasIt(t *testing.T) {
 	clock.Step(2 * lease)
 	s.add("later", "known")
 	s.becomes(t, "later", operationv1.OperationSucceeded)
-	for name, phase := range map[string]operationv1.OperationPhase{"new": operationv1.OperationPending, "running": operationv1.OperationRunning} {
+	for name, phase := range map[string]operationv1.OperationPhase{"new": operationv1.OperationPending,
+		"running": operationv1.OperationRunning} {
 		if op := s.get(name); op.Status.Phase != phase {
 			t.Errorf("%s: the old replica has written %+v", name, op.Status)
 		}
@@ -284,7 +309,12 @@ func TestAnUnknownActionFailsWhereTheStorageIsTheServersAlone(t *testing.T) {
 	s, clock := newStore(), fakeClock()
 	s.start(t, clock, nil, func(c *operations.Config) { c.Shared = false })
 	s.add("o", "removed")
-	if op := s.becomes(t, "o", operationv1.OperationFailed); op.Status.Error.Code != 400 || !strings.Contains(op.Status.Error.Message, "knows no such action: removed") {
+	if op := s.becomes(
+		t,
+		"o",
+		operationv1.OperationFailed,
+	); op.Status.Error.Code != 400 ||
+		!strings.Contains(op.Status.Error.Message, "knows no such action: removed") {
 		t.Errorf("%+v", op.Status.Error)
 	}
 }
@@ -306,10 +336,12 @@ func TestWhatIsSaidOftenIsWrittenSeldom(t *testing.T) {
 		t.Errorf("%d writes", n)
 	}
 	log := op.Status.Log
-	if len(log) > 16<<10 || len(log) < 15<<10 || !strings.HasPrefix(log, "2026-01-02T03:04:05Z line ") || !strings.HasSuffix(log, " line 9999\n") {
+	if len(log) > 16<<10 || len(log) < 15<<10 || !strings.HasPrefix(log, "2026-01-02T03:04:05Z line ") ||
+		!strings.HasSuffix(log, " line 9999\n") {
 		t.Errorf("%d bytes of log: %.100s", len(log), log)
 	}
-	if p := op.Status.Progress; p.Percent != 100 || p.Done != 9999 || len(op.Status.Message) != 1024 || !strings.HasPrefix(op.Status.Message, "at 9999!") {
+	if p := op.Status.Progress; p.Percent != 100 || p.Done != 9999 || len(op.Status.Message) != 1024 ||
+		!strings.HasPrefix(op.Status.Message, "at 9999!") {
 		t.Errorf("%+v %q", p, op.Status.Message)
 	}
 }
@@ -354,7 +386,13 @@ func TestARunnerThatStopsWaitsForActionsAndTellsWhatBecameOfThem(t *testing.T) {
 		return "done all the same", nil
 	}
 	r := s.start(t, clock, map[string]action{
-		"ignores": {run: ignore}, "ignores-resumably": {true, ignore}, "obeys": {run: obey}, "obeys-resumably": {true, obey}, "finishes": {run: finish},
+		"ignores": {
+			run: ignore,
+		},
+		"ignores-resumably": {true, ignore},
+		"obeys":             {run: obey},
+		"obeys-resumably":   {true, obey},
+		"finishes":          {run: finish},
 	})
 	all := []string{"ignores", "ignores-resumably", "obeys", "obeys-resumably", "finishes"}
 	for _, name := range all {
@@ -364,10 +402,20 @@ func TestARunnerThatStopsWaitsForActionsAndTellsWhatBecameOfThem(t *testing.T) {
 		s.becomes(t, name, operationv1.OperationRunning)
 	}
 	r.end()
-	if op := s.becomes(t, "obeys", operationv1.OperationFailed); op.Status.Error.Message != "the server stopped while the operation was running: the server is stopping" || op.Status.Error.Code != 503 {
+	if op := s.becomes(
+		t,
+		"obeys",
+		operationv1.OperationFailed,
+	); op.Status.Error.Message != "the server stopped while the operation was running: the server is stopping" ||
+		op.Status.Error.Code != 503 {
 		t.Errorf("%+v", op.Status.Error)
 	}
-	if op := s.becomes(t, "obeys-resumably", operationv1.OperationPending); op.Status.Holder != "" || op.Status.Message != "interrupted: the server stopped; it will be resumed" {
+	if op := s.becomes(
+		t,
+		"obeys-resumably",
+		operationv1.OperationPending,
+	); op.Status.Holder != "" ||
+		op.Status.Message != "interrupted: the server stopped; it will be resumed" {
 		t.Errorf("%+v", op.Status)
 	}
 	s.becomes(t, "finishes", operationv1.OperationSucceeded)
@@ -380,7 +428,10 @@ func TestARunnerThatStopsWaitsForActionsAndTellsWhatBecameOfThem(t *testing.T) {
 			return false
 		}
 	})
-	if op := s.get("ignores"); op.Status.Phase != operationv1.OperationFailed || !strings.Contains(op.Status.Message, "the action had not ended after 5s") {
+	if op := s.get(
+		"ignores",
+	); op.Status.Phase != operationv1.OperationFailed ||
+		!strings.Contains(op.Status.Message, "the action had not ended after 5s") {
 		t.Errorf("%+v", op.Status)
 	}
 	if op := s.get("ignores-resumably"); op.Status.Phase != operationv1.OperationRunning || op.Status.Holder != "replica-0" {
@@ -448,7 +499,8 @@ func TestWhatActionsReturnHarmsNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if op.Status.Error == nil || !strings.Contains(op.Status.Error.Message, want) || !utf8.ValidString(op.Status.Error.Message) || len(stored) > 64<<10 {
+		if op.Status.Error == nil || !strings.Contains(op.Status.Error.Message, want) || !utf8.ValidString(op.Status.Error.Message) ||
+			len(stored) > 64<<10 {
 			t.Errorf("%s: %d bytes: %.200s", name, len(stored), stored)
 		}
 	}
@@ -470,7 +522,11 @@ func TestARequestThatIsTooLargeBecomesNoOperation(t *testing.T) {
 			Namespace:   "default", Name: "w", Parent: &operationv1.Operation{}, Object: sent,
 		}
 	}
-	if _, err := r.runner.Start(t.Context(), call(1<<20, 0)); !apierrors.IsRequestEntityTooLargeError(err) || !strings.Contains(err.Error(), "store it elsewhere") {
+	if _, err := r.runner.Start(
+		t.Context(),
+		call(1<<20, 0),
+	); !apierrors.IsRequestEntityTooLargeError(err) ||
+		!strings.Contains(err.Error(), "store it elsewhere") {
 		t.Errorf("%v", err)
 	}
 	if _, err := r.runner.Start(t.Context(), call(512<<10, 100*365*24*time.Hour)); err != nil {

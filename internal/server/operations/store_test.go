@@ -194,7 +194,12 @@ type action struct {
 }
 
 // start runs a replica, which ends with the test.
-func (s *store) start(t testing.TB, clock *clocktesting.FakeClock, actions map[string]action, configure ...func(*operations.Config)) *replica {
+func (s *store) start(
+	t testing.TB,
+	clock *clocktesting.FakeClock,
+	actions map[string]action,
+	configure ...func(*operations.Config),
+) *replica {
 	t.Helper()
 	r := &replica{store: s, clock: clock, events: make(chan func(), 10000), ended: make(chan struct{})}
 	config := operations.Config{

@@ -16,7 +16,8 @@ const (
 	longestInput = 4096
 )
 
-var errCursor = errors.New("cursor: this is none that an answer to the same query gave; the sort, the filters and the resource have to be those of the page before")
+var errCursor = errors.New("cursor: this is none that an answer to the same query gave; the sort, the filters and the resource have to " +
+	"be those of the page before")
 
 // writeCursor says behind which place the next page of a query begins.
 func writeCursor(p ordered.Position, binding string) string {

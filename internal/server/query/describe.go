@@ -90,5 +90,13 @@ func (a *API) told(resource *Resource, withFields bool) described {
 }
 
 func told(f ordered.Field, indexed bool) field {
-	return field{Name: f.Name, Type: f.Type, Sortable: f.Sortable, Filterable: true, Text: f.Text, Indexed: f.Sortable && indexed, Description: f.Description}
+	return field{
+		Name:        f.Name,
+		Type:        f.Type,
+		Sortable:    f.Sortable,
+		Filterable:  true,
+		Text:        f.Text,
+		Indexed:     f.Sortable && indexed,
+		Description: f.Description,
+	}
 }

@@ -60,7 +60,11 @@ func (a *API) Defined() map[schema.GroupVersion][]*Resource {
 
 // DocumentOfDefined describes the queries of resources of a version that have Schemas.
 func (a *API) DocumentOfDefined(resources []*Resource) (*spec3.OpenAPI, error) {
-	document := &spec3.OpenAPI{Version: "3.0.0", Paths: &spec3.Paths{Paths: map[string]*spec3.Path{}}, Components: &spec3.Components{Schemas: map[string]*spec.Schema{}}}
+	document := &spec3.OpenAPI{
+		Version:    "3.0.0",
+		Paths:      &spec3.Paths{Paths: map[string]*spec3.Path{}},
+		Components: &spec3.Components{Schemas: map[string]*spec.Schema{}},
+	}
 	for _, r := range resources {
 		schemas, name, err := r.Schemas()
 		if err != nil {
@@ -94,8 +98,12 @@ func (a *API) describePaths(document *spec3.OpenAPI, r *Resource, name string) {
 	}
 	inOne := *operation
 	inOne.OperationId += "InNamespace"
-	namespace := spec3.Parameter{ParameterProps: spec3.ParameterProps{Name: "namespace", In: "path", Required: true, Schema: spec.StringProperty()}}
-	document.Paths.Paths[at+"/namespaces/{namespace}/"+r.Resource] = &spec3.Path{PathProps: spec3.PathProps{Get: &inOne, Parameters: []*spec3.Parameter{&namespace}}}
+	namespace := spec3.Parameter{
+		ParameterProps: spec3.ParameterProps{Name: "namespace", In: "path", Required: true, Schema: spec.StringProperty()},
+	}
+	document.Paths.Paths[at+"/namespaces/{namespace}/"+r.Resource] = &spec3.Path{
+		PathProps: spec3.PathProps{Get: &inOne, Parameters: []*spec3.Parameter{&namespace}},
+	}
 }
 
 func (r *Resource) operation(item *spec.Schema) *spec3.Operation {

@@ -121,7 +121,12 @@ func (a *asked) checkNames(query url.Values, fields []ordered.Field) error {
 			}
 			continue
 		case fieldOf(fields, field) == nil:
-			return fmt.Errorf("there is no parameter or field %.100q: parameters are %s; fields are %s", field, list(common, ofPages, ofTails), list(names(fields)))
+			return fmt.Errorf(
+				"there is no parameter or field %.100q: parameters are %s; fields are %s",
+				field,
+				list(common, ofPages, ofTails),
+				list(names(fields)),
+			)
 		case bracketed && (!closed || !slices.Contains(operators, operator)):
 			return fmt.Errorf("%.100q: after a field comes nothing, or one of [%s]", name, strings.Join(operators, "], ["))
 		}

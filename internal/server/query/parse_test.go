@@ -22,7 +22,14 @@ func pizzas() *Resource {
 		return func(o runtime.Object) any { return get(o.(*unstructured.Unstructured).Object) }
 	}
 	return &Resource{
-		GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "pizzas"}, Kind: "Pizza", Namespaced: true, Watched: true,
+		GroupVersionResource: schema.GroupVersionResource{
+			Group:    "example.com",
+			Version:  "v1",
+			Resource: "pizzas",
+		},
+		Kind:       "Pizza",
+		Namespaced: true,
+		Watched:    true,
 		Fields: []ordered.Field{
 			{Name: "spec.cost", Type: ordered.Number, Sortable: true, Get: of(func(o map[string]any) any { return o["cost"] })},
 			{Name: "spec.text", Type: ordered.String, Text: true, Get: of(func(o map[string]any) any { return o["text"] })},
@@ -35,12 +42,16 @@ func pizzas() *Resource {
 // FuzzParse has no request be read as something that is out of bounds, or panic, and what is read selects from any object.
 func FuzzParse(f *testing.F) {
 	for _, query := range []string{
-		"", "page=2&limit=5", "sortBy=spec.cost&ascending=false", "spec.cost[gt]=1&spec.cost[lte]=9.5&spec.cost[ne]=3", "q=a+b&name=c", "spec.text[contains]=x", "facets=spec.cost,name",
-		"spec.hot=true&spec.at[gte]=2026-01-02T03:04:05Z", "watch=true&resourceVersion=7", "cursor=AQ", "fields=a.b,c", "limit=1000000000", "spec.cost[gt=1", "spec.cost]=1", "%zz", "labelSelector=a%3Db",
+		"", "page=2&limit=5", "sortBy=spec.cost&ascending=false", "spec.cost[gt]=1&spec.cost[lte]=9.5&spec.cost[ne]=3", "q=a+b&name=c",
+		"spec.text[contains]=x", "facets=spec.cost,name",
+		"spec.hot=true&spec.at[gte]=2026-01-02T03:04:05Z", "watch=true&resourceVersion=7", "cursor=AQ", "fields=a.b,c", "limit=1000000000",
+		"spec.cost[gt=1", "spec.cost]=1", "%zz", "labelSelector=a%3Db",
 	} {
 		f.Add(query)
 	}
-	object := &unstructured.Unstructured{Object: map[string]any{"cost": int64(5), "text": "a b c", "hot": true, "metadata": map[string]any{"name": "x"}}}
+	object := &unstructured.Unstructured{
+		Object: map[string]any{"cost": int64(5), "text": "a b c", "hot": true, "metadata": map[string]any{"name": "x"}},
+	}
 	f.Fuzz(func(t *testing.T, query string) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		r.URL = &url.URL{Path: "/query/example.com/v1/pizzas", RawQuery: query}
@@ -52,7 +63,8 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		q := a.request.Query
-		if q.Limit < 0 || q.Limit > largestLimit || q.Offset < 0 || len(q.Counted) > mostFacets || !a.tail && (!q.By.Sortable || q.By.Get == nil) {
+		if q.Limit < 0 || q.Limit > largestLimit || q.Offset < 0 || len(q.Counted) > mostFacets ||
+			!a.tail && (!q.By.Sortable || q.By.Get == nil) {
 			t.Errorf("%q is read as %+v", query, q)
 		}
 		q.Selects(object)
@@ -118,7 +130,8 @@ func btoi(b bool) int {
 }
 
 func TestAProjectionKeepsIdentityAndPaths(t *testing.T) {
-	const item = `{"apiVersion":"v1","kind":"Pizza","metadata":{"name":"a","uid":"1","labels":{"x":"y"}},"spec":{"cost":9007199254740993,"parts":[{"name":"a","n":1},{"name":"b"}],"none":null}}`
+	const item = `{"apiVersion":"v1","kind":"Pizza","metadata":{"name":"a","uid":"1",` +
+		`"labels":{"x":"y"}},"spec":{"cost":9007199254740993,"parts":[{"name":"a","n":1},{"name":"b"}],"none":null}}`
 	for paths, want := range map[string]string{
 		"spec.cost":         `"spec":{"cost":9007199254740993}`,
 		"spec.parts.name":   `"spec":{"parts":[{"name":"a"},{"name":"b"}]}`,
@@ -132,7 +145,9 @@ func TestAProjectionKeepsIdentityAndPaths(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := project([]byte(item), projection)
-		if err != nil || !bytes.Contains(got, []byte(want)) || !bytes.Contains(got, []byte(`"name":"a","uid":"1"`)) && !bytes.Contains(got, []byte(`"name":"a"`)) || !json.Valid(got) {
+		if err != nil || !bytes.Contains(got, []byte(want)) ||
+			!bytes.Contains(got, []byte(`"name":"a","uid":"1"`)) && !bytes.Contains(got, []byte(`"name":"a"`)) ||
+			!json.Valid(got) {
 			t.Errorf("%s leaves %s, %v, want %s", paths, got, err, want)
 		}
 	}
@@ -147,15 +162,17 @@ func TestPathsOfQueries(t *testing.T) {
 	a := New(Config{Prefix: "/query"})
 	get := func(path string) *http.Request { return httptest.NewRequest(http.MethodGet, path, nil) }
 	for path, want := range map[string]string{
-		"/query": "/apis///", "/query/": "/apis///", "/query/core/v1/pods": "/api/v1/pods", "/query/g/v1/namespaces/n/pods": "/apis/g/v1/namespaces/n/pods",
-		"/query/core/v1/namespaces": "/api/v1/namespaces",
+		"/query": "/apis///", "/query/": "/apis///", "/query/core/v1/pods": "/api/v1/pods",
+		"/query/g/v1/namespaces/n/pods": "/apis/g/v1/namespaces/n/pods",
+		"/query/core/v1/namespaces":     "/api/v1/namespaces",
 	} {
 		p, ok := a.placeOf(get(path))
 		if !ok || p.nowhere || p.isResource() && p.path() != want {
 			t.Errorf("%s: %+v, %s", path, p, p.path())
 		}
 	}
-	for _, path := range []string{"/query/g", "/query//v1/x", "/query/g/v1/x/y", "/query/g/v1/names/n/pods", "/query/g/v1/namespaces/n/pods/x"} {
+	for _, path := range []string{"/query/g", "/query//v1/x", "/query/g/v1/x/y", "/query/g/v1/names/n/pods",
+		"/query/g/v1/namespaces/n/pods/x"} {
 		if p, ok := a.placeOf(get(path)); !ok || !p.nowhere {
 			t.Errorf("%s: %+v", path, p)
 		}

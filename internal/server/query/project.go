@@ -16,7 +16,14 @@ const (
 )
 
 // identity is what every item keeps.
-var identity = [][]string{{"apiVersion"}, {"kind"}, {"metadata", "name"}, {"metadata", "namespace"}, {"metadata", "uid"}, {"metadata", "resourceVersion"}}
+var identity = [][]string{
+	{"apiVersion"},
+	{"kind"},
+	{"metadata", "name"},
+	{"metadata", "namespace"},
+	{"metadata", "uid"},
+	{"metadata", "resourceVersion"},
+}
 
 // projectionOf reads paths such as spec.cost,status.
 func projectionOf(text string) ([][]string, error) {

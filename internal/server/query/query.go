@@ -208,7 +208,15 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request, p place, next http.
 	resource := a.find(p)
 	switch {
 	case resource == nil:
-		return notFound(fmt.Sprintf("there is no resource %s of version %s in the group %q to query; %s lists those that there are", p.resource, p.version, p.group, a.config.Prefix))
+		return notFound(
+			fmt.Sprintf(
+				"there is no resource %s of version %s in the group %q to query; %s lists those that there are",
+				p.resource,
+				p.version,
+				p.group,
+				a.config.Prefix,
+			),
+		)
 	case p.namespace != "" && !resource.Namespaced:
 		return notFound(p.resource + " are in no namespace")
 	}
@@ -241,9 +249,28 @@ func metadata() []ordered.Field {
 		}
 	}
 	return []ordered.Field{
-		{Name: "name", Type: ordered.String, Description: "metadata.name", Sortable: true, Text: true, Get: of(func(m metaObject) any { return m.GetName() })},
-		{Name: "namespace", Type: ordered.String, Description: "metadata.namespace", Sortable: true, Get: of(func(m metaObject) any { return m.GetNamespace() })},
-		{Name: "creationTimestamp", Type: ordered.Time, Description: "metadata.creationTimestamp", Sortable: true, Get: of(func(m metaObject) any { return m.GetCreationTimestamp().Time })},
+		{
+			Name:        "name",
+			Type:        ordered.String,
+			Description: "metadata.name",
+			Sortable:    true,
+			Text:        true,
+			Get:         of(func(m metaObject) any { return m.GetName() }),
+		},
+		{
+			Name:        "namespace",
+			Type:        ordered.String,
+			Description: "metadata.namespace",
+			Sortable:    true,
+			Get:         of(func(m metaObject) any { return m.GetNamespace() }),
+		},
+		{
+			Name:        "creationTimestamp",
+			Type:        ordered.Time,
+			Description: "metadata.creationTimestamp",
+			Sortable:    true,
+			Get:         of(func(m metaObject) any { return m.GetCreationTimestamp().Time }),
+		},
 	}
 }
 

@@ -83,7 +83,11 @@ func (a *API) stillMay(ctx context.Context, attributes authorizer.Attributes, na
 	if len(now) > 0 {
 		return errUnion
 	}
-	return apierrors.NewForbidden(schema.GroupResource{Group: attributes.GetAPIGroup(), Resource: attributes.GetResource()}, "", fmt.Errorf("you may not watch this any more: %s", reason))
+	return apierrors.NewForbidden(
+		schema.GroupResource{Group: attributes.GetAPIGroup(), Resource: attributes.GetResource()},
+		"",
+		fmt.Errorf("you may not watch this any more: %s", reason),
+	)
 }
 
 // Authorize returns authorized, which decides by the verb and the resource of a request, but for two:
@@ -149,7 +153,8 @@ func (a *API) union(ctx context.Context, attributes authorizer.Attributes, enoug
 		return nil, fmt.Errorf("namespaces of a query: %w", err)
 	}
 	if len(all) > a.config.Union {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("you may not %s %s in all namespaces, and there are %d, more than the %d in each of which it is looked whether you may: name one in the path, as in %s/GROUP/VERSION/namespaces/NAME/%s",
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("you may not %s %s in all namespaces, and there are %d, more than the %d in each of "+
+			"which it is looked whether you may: name one in the path, as in %s/GROUP/VERSION/namespaces/NAME/%s",
 			attributes.GetVerb(), attributes.GetResource(), len(all), a.config.Union, a.config.Prefix, attributes.GetResource()))
 	}
 	var may []string

@@ -46,7 +46,11 @@ func (m *mayIn) ConditionsAwareAuthorize(ctx context.Context, a authorizer.Attri
 	return authorizer.ConditionsAwareDecisionFromParts(m.Authorize(ctx, a))
 }
 
-func (m *mayIn) EvaluateConditions(context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData) (authorizer.Decision, string, error) {
+func (m *mayIn) EvaluateConditions(
+	context.Context,
+	authorizer.ConditionsAwareDecision,
+	authorizer.ConditionsData,
+) (authorizer.Decision, string, error) {
 	return authorizer.DecisionDeny, "", authorizer.ErrorConditionEvaluationNotSupported
 }
 
@@ -58,7 +62,10 @@ func tails(t *testing.T, may *mayIn) *httptest.Server {
 		Namespaces: func(context.Context) ([]string, error) { return []string{"a", "b", "c"}, nil }, Heartbeat: 5 * time.Millisecond,
 	})
 	watched := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"true"}}}}`+"\n")
+		_, _ = io.WriteString(
+			w,
+			`{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"true"}}}}`+"\n",
+		)
 		<-r.Context().Done()
 	})
 	answered := api.Wrap(watched)
@@ -99,7 +106,10 @@ func tails(t *testing.T, may *mayIn) *httptest.Server {
 	denied := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Error(w, "denied", http.StatusForbidden) })
 	authorized := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, _ := request.RequestInfoFrom(r.Context())
-		if decision, _, _ := may.Authorize(r.Context(), authorizer.AttributesRecord{Namespace: info.Namespace}); decision == authorizer.DecisionAllow {
+		if decision, _, _ := may.Authorize(
+			r.Context(),
+			authorizer.AttributesRecord{Namespace: info.Namespace},
+		); decision == authorizer.DecisionAllow {
 			checked.ServeHTTP(w, r)
 			return
 		}
@@ -109,7 +119,10 @@ func tails(t *testing.T, may *mayIn) *httptest.Server {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info := &request.RequestInfo{}
 		api.RequestInfo(r, info)
-		ctx := request.WithRequestInfo(request.WithUser(r.Context(), &user.DefaultInfo{Name: "jane", Groups: []string{user.AllAuthenticated}}), info)
+		ctx := request.WithRequestInfo(
+			request.WithUser(r.Context(), &user.DefaultInfo{Name: "jane", Groups: []string{user.AllAuthenticated}}),
+			info,
+		)
 		handler.ServeHTTP(w, r.WithContext(ctx))
 	}))
 	t.Cleanup(server.Close)

@@ -55,7 +55,13 @@ func (b Backend) transport() *http.Transport {
 		config = &tls.Config{}
 	}
 	config.NextProtos = []string{"http/1.1"}
-	return &http.Transport{DialContext: dial, TLSClientConfig: config, TLSHandshakeTimeout: handshakes, DisableKeepAlives: true, DisableCompression: true}
+	return &http.Transport{
+		DialContext:         dial,
+		TLSClientConfig:     config,
+		TLSHandshakeTimeout: handshakes,
+		DisableKeepAlives:   true,
+		DisableCompression:  true,
+	}
 }
 
 // Remote is a command of an agent, which speaks SPDY as kubelet does.
@@ -67,7 +73,12 @@ func Remote(b Backend, wanted Wanted) Run {
 		if err != nil {
 			return fmt.Errorf("connect with the agent: %w", err)
 		}
-		executor, err := remotecommand.NewSPDYExecutorRejectRedirects(adding{upgrader, b.Header}, clientspdy.NewUpgraderForStreaming(upgrader), http.MethodPost, b.URL)
+		executor, err := remotecommand.NewSPDYExecutorRejectRedirects(
+			adding{upgrader, b.Header},
+			clientspdy.NewUpgraderForStreaming(upgrader),
+			http.MethodPost,
+			b.URL,
+		)
 		if err != nil {
 			return fmt.Errorf("connect with the agent: %w", err)
 		}
@@ -216,7 +227,14 @@ func trailing(path string) string {
 
 // hand hands a request on within a session, which ends what is upgraded; what is not ends with the
 // request.
-func hand(w http.ResponseWriter, r *http.Request, refuse Refuse, limits Limits, location *url.URL, serve func(http.ResponseWriter, *http.Request, Refuse, *url.URL)) {
+func hand(
+	w http.ResponseWriter,
+	r *http.Request,
+	refuse Refuse,
+	limits Limits,
+	location *url.URL,
+	serve func(http.ResponseWriter, *http.Request, Refuse, *url.URL),
+) {
 	result := outcome.Succeeded
 	failed := func(err error) {
 		result = outcome.Failed
@@ -292,7 +310,13 @@ func (b Backend) serveBy(t *rebased, w http.ResponseWriter, r *http.Request, ref
 	for name, values := range b.Header {
 		r.Header[http.CanonicalHeaderKey(name)] = values
 	}
-	handler := proxy.NewUpgradeAwareHandler(location, &proxy.Transport{PathPrepend: t.prefix, RoundTripper: t}, false, false, responder(refuse))
+	handler := proxy.NewUpgradeAwareHandler(
+		location,
+		&proxy.Transport{PathPrepend: t.prefix, RoundTripper: t},
+		false,
+		false,
+		responder(refuse),
+	)
 	handler.UseLocationHost = true
 	handler.ServeHTTP(w, r)
 }
@@ -338,12 +362,16 @@ func cleanHeader(h http.Header) {
 	}
 	for name := range h {
 		lower := strings.ToLower(name)
-		if lower == "authorization" || strings.HasPrefix(lower, "impersonate-") || strings.HasPrefix(lower, "x-remote-") || slices.Contains(hops, name) {
+		if lower == "authorization" || strings.HasPrefix(lower, "impersonate-") || strings.HasPrefix(lower, "x-remote-") ||
+			slices.Contains(hops, name) {
 			delete(h, name)
 		}
 	}
 	protocols := listed(h.Values(wsstream.WebSocketProtocolHeader))
-	kept := slices.DeleteFunc(slices.Clone(protocols), func(p string) bool { return strings.HasPrefix(p, "base64url.bearer.authorization.k8s.io.") })
+	kept := slices.DeleteFunc(
+		slices.Clone(protocols),
+		func(p string) bool { return strings.HasPrefix(p, "base64url.bearer.authorization.k8s.io.") },
+	)
 	if len(kept) < len(protocols) {
 		h.Del(wsstream.WebSocketProtocolHeader)
 		if len(kept) > 0 {

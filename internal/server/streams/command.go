@@ -99,7 +99,11 @@ func notServed(r *http.Request) error {
 	if !httpstream.IsUpgradeRequest(r) {
 		return &refusal{err: apierrors.NewBadRequest("Upgrade request required")}
 	}
-	return &refusal{err: apierrors.NewBadRequest(fmt.Sprintf("unable to upgrade to %q: websocket and SPDY/3.1 are served", r.Header.Get(httpstream.HeaderUpgrade)))}
+	return &refusal{
+		err: apierrors.NewBadRequest(
+			fmt.Sprintf("unable to upgrade to %q: websocket and SPDY/3.1 are served", r.Header.Get(httpstream.HeaderUpgrade)),
+		),
+	}
 }
 
 // refusal is an answer to a request before anything has been upgraded.

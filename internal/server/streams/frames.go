@@ -78,7 +78,8 @@ func (f *frames) follow(p []byte) error {
 
 // wanted is how much of the head there is to be, as far as that is known.
 func (f *frames) wanted() int {
-	if f.have >= frameHeader && f.head[0]&controlFrame != 0 && binary.BigEndian.Uint16(f.head[2:]) == synStream && f.length() >= streamNumber {
+	if f.have >= frameHeader && f.head[0]&controlFrame != 0 && binary.BigEndian.Uint16(f.head[2:]) == synStream &&
+		f.length() >= streamNumber {
 		return frameHeader + streamNumber
 	}
 	return frameHeader

@@ -36,7 +36,8 @@ func TestFramesThatCostTooMuchEndTheConnection(t *testing.T) {
 		frames [][]byte
 		want   string
 	}{
-		"streams and data":         {[][]byte{opens(1), ping, opens(3), data(0), data(maxFrame), opens(0x80000000 | 5), frame(0x80030001, 3), data(1)}, ""},
+		"streams and data": {[][]byte{opens(1), ping, opens(3), data(0), data(maxFrame), opens(0x80000000 | 5), frame(0x80030001, 3),
+			data(1)}, ""},
 		"a large frame":            {[][]byte{opens(1), data(maxFrame + 1)}, "a frame of 262145 bytes, and 262144 are accepted at most"},
 		"the largest":              {[][]byte{data(0xffffff)}, "a frame of 16777215 bytes"},
 		"a large control frame":    {[][]byte{frame(0x80030008, maxFrame+1)}, "a frame of 262145 bytes"},
@@ -45,7 +46,8 @@ func TestFramesThatCostTooMuchEndTheConnection(t *testing.T) {
 		"a stream of the server's": {[][]byte{opens(2)}, "stream 2 is opened after stream 0"},
 	} {
 		sent := bytes.Join(test.frames, nil)
-		for _, from := range []io.Reader{bytes.NewReader(sent), iotest.OneByteReader(bytes.NewReader(sent)), iotest.HalfReader(bytes.NewReader(sent))} {
+		for _, from := range []io.Reader{bytes.NewReader(sent), iotest.OneByteReader(bytes.NewReader(sent)),
+			iotest.HalfReader(bytes.NewReader(sent))} {
 			conn := &frames{Conn: reading{from: from}}
 			got, err := io.ReadAll(conn)
 			if test.want == "" {

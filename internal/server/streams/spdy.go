@@ -58,24 +58,26 @@ func openSPDY(s *session, w http.ResponseWriter, r *http.Request, wanted Wanted)
 		{corev1.StreamTypeStdin, wanted.Stdin},
 		{corev1.StreamTypeStdout, wanted.Stdout},
 		{corev1.StreamTypeStderr, wanted.Stderr},
-		{corev1.StreamTypeResize, wanted.TTY && (protocol == remotecommand.StreamProtocolV4Name || protocol == remotecommand.StreamProtocolV3Name)},
+		{corev1.StreamTypeResize, wanted.TTY && (protocol == remotecommand.StreamProtocolV4Name ||
+			protocol == remotecommand.StreamProtocolV3Name)},
 	} {
 		if t.wanted {
 			types = append(types, t.name)
 		}
 	}
 	incoming := make(chan offered)
-	conn := spdy.NewResponseUpgraderWithPings(pingPeriod).UpgradeResponse(framed{w}, r, func(stream httpstream.Stream, accepted <-chan struct{}) error {
-		if name := stream.Headers().Get(corev1.StreamType); !slices.Contains(types, name) {
-			return fmt.Errorf("unexpected stream type %q", name)
-		}
-		select {
-		case incoming <- offered{stream, accepted}:
-			return nil
-		case <-s.ctx.Done():
-			return context.Cause(s.ctx)
-		}
-	})
+	conn := spdy.NewResponseUpgraderWithPings(pingPeriod).
+		UpgradeResponse(framed{w}, r, func(stream httpstream.Stream, accepted <-chan struct{}) error {
+			if name := stream.Headers().Get(corev1.StreamType); !slices.Contains(types, name) {
+				return fmt.Errorf("unexpected stream type %q", name)
+			}
+			select {
+			case incoming <- offered{stream, accepted}:
+				return nil
+			case <-s.ctx.Done():
+				return context.Cause(s.ctx)
+			}
+		})
 	if conn == nil {
 		return nil, errors.New("the connection could not be taken over")
 	}

@@ -34,7 +34,14 @@ type beginning struct {
 }
 
 func withBeginning(handler http.Handler, audited bool, c *server.Config) http.Handler {
-	return &beginning{handler, audited, c.RequestInfoResolver, c.LongRunningFunc, c.RequestTimeout, newResetCounter(c.Authentication.RequestHeaderConfig)}
+	return &beginning{
+		handler,
+		audited,
+		c.RequestInfoResolver,
+		c.LongRunningFunc,
+		c.RequestTimeout,
+		newResetCounter(c.Authentication.RequestHeaderConfig),
+	}
 }
 
 // ServeHTTP implements http.Handler.

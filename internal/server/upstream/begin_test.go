@@ -23,7 +23,11 @@ import (
 )
 
 // begins are the ways to begin a request: ours, and upstream's filters.
-func begins(t *testing.T, audited bool, resolve func(*http.Request) (*request.RequestInfo, error)) map[string]func(http.Handler) http.Handler {
+func begins(
+	t *testing.T,
+	audited bool,
+	resolve func(*http.Request) (*request.RequestInfo, error),
+) map[string]func(http.Handler) http.Handler {
 	t.Helper()
 	c := server.NewConfig(serializer.NewCodecFactory(runtime.NewScheme()))
 	c.RequestTimeout = time.Minute
@@ -62,7 +66,8 @@ func TestARequestBeginsAsUpstreams(t *testing.T) {
 	for target, bound := range map[string]time.Duration{
 		path + "/w": time.Minute, path: time.Minute, "/healthz": time.Minute,
 		path + "?watch=true": 0, path + "?watch=true&timeout=3s": 0,
-		path + "/w?timeout=3s": 3 * time.Second, path + "/w?%74imeout=3s": 3 * time.Second, path + "/w?timeout=0s": time.Minute, path + "/w?timeout=9h": time.Minute,
+		path + "/w?timeout=3s": 3 * time.Second, path + "/w?%74imeout=3s": 3 * time.Second, path + "/w?timeout=0s": time.Minute, path +
+			"/w?timeout=9h": time.Minute,
 		path + "?timeoutSeconds=3": time.Minute, path + "?limit=5": time.Minute, path + "?labelSelector=a%3Db": time.Minute,
 	} {
 		var infos []*request.RequestInfo
@@ -99,7 +104,8 @@ func TestARequestBeginsAsUpstreams(t *testing.T) {
 			info, _ := request.RequestInfoFrom(ctx)
 			infos = append(infos, info)
 		}
-		if a, b := infos[0], infos[1]; a.Verb != b.Verb || a.Path != b.Path || a.Name != b.Name || a.Resource != b.Resource || a.IsResourceRequest != b.IsResourceRequest {
+		if a, b := infos[0], infos[1]; a.Verb != b.Verb || a.Path != b.Path || a.Name != b.Name || a.Resource != b.Resource ||
+			a.IsResourceRequest != b.IsResourceRequest {
 			t.Errorf("%s: %+v and %+v", target, a, b)
 		}
 	}
@@ -112,9 +118,12 @@ func TestWhatIsWrongWithTheBeginningOfARequest(t *testing.T) {
 		resolve func(*http.Request) (*request.RequestInfo, error)
 		code    int
 	}{
-		"a timeout that is none":  {target: "/apis/a/v1/b?timeout=soon", code: http.StatusBadRequest},
-		"spelled otherwise":       {target: "/apis/a/v1/b?time%6fut=soon", code: http.StatusBadRequest},
-		"no request of the API's": {target: "/apis/a/v1/b", resolve: func(*http.Request) (*request.RequestInfo, error) { return nil, errors.New("no") }, code: http.StatusInternalServerError},
+		"a timeout that is none": {target: "/apis/a/v1/b?timeout=soon", code: http.StatusBadRequest},
+		"spelled otherwise":      {target: "/apis/a/v1/b?time%6fut=soon", code: http.StatusBadRequest},
+		"no request of the API's": {target: "/apis/a/v1/b", resolve: func(*http.Request) (*request.RequestInfo, error) {
+			return nil,
+				errors.New("no")
+		}, code: http.StatusInternalServerError},
 	} {
 		answers := map[string]*httptest.ResponseRecorder{}
 		for of, begin := range begins(t, false, test.resolve) {
@@ -125,7 +134,8 @@ func TestWhatIsWrongWithTheBeginningOfARequest(t *testing.T) {
 			answers[of] = w
 		}
 		ours, theirs := answers["ours"], answers["upstream's"]
-		if ours.Code != test.code || theirs.Code != test.code || ours.Body.String() != theirs.Body.String() || ours.Header().Get("Audit-Id") != "mine" {
+		if ours.Code != test.code || theirs.Code != test.code || ours.Body.String() != theirs.Body.String() ||
+			ours.Header().Get("Audit-Id") != "mine" {
 			t.Errorf("%s: %d %s, audit ID %q; upstream: %d %s", name, ours.Code, ours.Body, ours.Header().Get("Audit-Id"), theirs.Code, theirs.Body)
 		}
 	}
@@ -141,7 +151,8 @@ func TestAnAuditThatIsNotKeptCollectsNothing(t *testing.T) {
 			}
 			// A second server in the same process, asked by the first, leaves what that collects.
 			begins(t, false, nil)["ours"](http.HandlerFunc(func(_ http.ResponseWriter, again *http.Request) {
-				if audit.AuditContextFrom(again.Context()) != audit.AuditContextFrom(r.Context()) || audit.AuditContextFrom(again.Context()).Enabled() != audited {
+				if audit.AuditContextFrom(again.Context()) != audit.AuditContextFrom(r.Context()) ||
+					audit.AuditContextFrom(again.Context()).Enabled() != audited {
 					t.Errorf("audited %t: a server behind changes that", audited)
 				}
 			})).ServeHTTP(httptest.NewRecorder(), r)
@@ -199,7 +210,8 @@ func TestAServerBehindKeepsItsOwnAudit(t *testing.T) {
 				continue
 			}
 			last := k.events[len(k.events)-1]
-			if last.Annotations[name] != "yes" || len(last.Annotations) != 1 || last.ResponseStatus.Code != http.StatusTeapot || string(last.AuditID) != w.Header().Get("Audit-Id") {
+			if last.Annotations[name] != "yes" || len(last.Annotations) != 1 || last.ResponseStatus.Code != http.StatusTeapot ||
+				string(last.AuditID) != w.Header().Get("Audit-Id") {
 				t.Errorf("audited %t: the %s server has kept %+v, the client was told %s", audited, name, last, w.Header().Get("Audit-Id"))
 			}
 		}
@@ -221,7 +233,10 @@ func TestAuditIDsAreRandomUUIDs(t *testing.T) {
 // A client may reset any number of requests before they begin.
 func TestBeginning_resetRequest_isNotHandled(t *testing.T) {
 	t.Parallel()
-	c := &server.Config{RequestInfoResolver: &request.RequestInfoFactory{}, LongRunningFunc: func(*http.Request, *request.RequestInfo) bool { return false }}
+	c := &server.Config{
+		RequestInfoResolver: &request.RequestInfoFactory{},
+		LongRunningFunc:     func(*http.Request, *request.RequestInfo) bool { return false },
+	}
 	handler := withBeginning(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was handled") }), false, c)
 	reset, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -15,7 +15,8 @@ func TestABodyIsReadWhateverIsSaidOfItsLength(t *testing.T) {
 	for _, length := range []int64{-1, 0, 1, 5, int64(len(long))} {
 		for _, body := range []string{"", "x", "hello", long} {
 			for name, from := range map[string]io.Reader{
-				"at once": strings.NewReader(body), "byte by byte": iotest.OneByteReader(strings.NewReader(body)), "with its end": iotest.DataErrReader(strings.NewReader(body)),
+				"at once": strings.NewReader(body), "byte by byte": iotest.OneByteReader(strings.NewReader(body)),
+				"with its end": iotest.DataErrReader(strings.NewReader(body)),
 			} {
 				if got, err := readAll(from, length); err != nil || string(got) != body {
 					t.Errorf("%s, %d bytes said to be %d: %d, %v", name, len(body), length, len(got), err)

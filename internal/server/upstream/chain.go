@@ -28,7 +28,15 @@ import (
 // in place of those that a request begins with, and with
 // the request's deadline on the connection instead of the goroutine per request
 // that upstream's timeout filter spends.
-func chain(config Config, direct directly, text noProtobuf, connections *connectionMetrics, queries *query.API, documents *queryDocuments, standing *standing.Checker) func(http.Handler, *server.Config) http.Handler {
+func chain(
+	config Config,
+	direct directly,
+	text noProtobuf,
+	connections *connectionMetrics,
+	queries *query.API,
+	documents *queryDocuments,
+	standing *standing.Checker,
+) func(http.Handler, *server.Config) http.Handler {
 	return func(handler http.Handler, c *server.Config) http.Handler {
 		handler = direct.writes.Wrap(direct.reads.Wrap(withinStream(handler)))
 		if len(text) > 0 {
@@ -91,7 +99,10 @@ func chain(config Config, direct directly, text noProtobuf, connections *connect
 		handler = withStreamsBegun(handler, standing, c.LongRunningFunc)
 		handler = withBrowsers(handler, config.Serving)
 		handler = withDeparture(handler)
-		handler = withTimeoutOfClient(handler, filters.WithRequestDeadline(handler, config.AuditSink, config.AuditPolicy, c.LongRunningFunc, c.Serializer, c.RequestTimeout))
+		handler = withTimeoutOfClient(
+			handler,
+			filters.WithRequestDeadline(handler, config.AuditSink, config.AuditPolicy, c.LongRunningFunc, c.Serializer, c.RequestTimeout),
+		)
 		handler = serverfilters.WithWaitGroup(handler, c.LongRunningFunc, c.NonLongRunningRequestWaitGroup)
 		handler = withWatchesEnding(handler, watchGroup{c.WatchRequestWaitGroup, config.Stopping})
 		handler = filters.WithCacheControl(handler)

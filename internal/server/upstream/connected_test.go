@@ -28,7 +28,16 @@ var widgetLog = connectedKey{schema.GroupResource{Group: "shop.example.com", Res
 
 func logRequest(method, query string) (*http.Request, *request.RequestInfo) {
 	r := httptest.NewRequest(method, "/apis/shop.example.com/v1/namespaces/default/widgets/w/log"+query, nil)
-	return r, &request.RequestInfo{IsResourceRequest: true, APIGroup: "shop.example.com", APIVersion: "v1", Resource: "widgets", Subresource: "log", Namespace: "default", Name: "w", Verb: map[string]string{"GET": "get", "POST": "create"}[method]}
+	return r, &request.RequestInfo{
+		IsResourceRequest: true,
+		APIGroup:          "shop.example.com",
+		APIVersion:        "v1",
+		Resource:          "widgets",
+		Subresource:       "log",
+		Namespace:         "default",
+		Name:              "w",
+		Verb:              map[string]string{"GET": "get", "POST": "create"}[method],
+	}
 }
 
 type followOptions struct {
@@ -42,7 +51,13 @@ func (o *followOptions) DeepCopyObject() runtime.Object { return &followOptions{
 func TestAConnectionIsLongRunningUnlessItsOptionsSayOtherwise(t *testing.T) {
 	t.Parallel()
 	all := connectRoutes{widgetLog: {Methods: []string{"GET"}}}
-	some := connectRoutes{widgetLog: {Methods: []string{"GET"}, Object: reflect.TypeFor[followOptions](), LongRunning: func(o runtime.Object) bool { return o.(*followOptions).Follow }}}
+	some := connectRoutes{
+		widgetLog: {
+			Methods:     []string{"GET"},
+			Object:      reflect.TypeFor[followOptions](),
+			LongRunning: func(o runtime.Object) bool { return o.(*followOptions).Follow },
+		},
+	}
 	for _, test := range []struct {
 		routes connectRoutes
 		method string
@@ -86,16 +101,18 @@ func TestAWebSocketNeedsThePermissionOfAPost(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(test), func(t *testing.T) {
 			c := &server.Config{Serializer: codecs.WithoutConversion()}
-			c.Authorization.Authorizer = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-				asked := a.GetVerb()
-				if a.GetSubresource() == "" {
-					asked += " main"
-				}
-				if slices.Contains(test.may, asked) && a.GetUser().GetName() == "jane" && a.GetName() == "w" && a.GetNamespace() == "default" {
-					return authorizer.DecisionAllow, "", nil
-				}
-				return authorizer.DecisionNoOpinion, "", nil
-			})
+			c.Authorization.Authorizer = authorizer.AuthorizerFunc(
+				func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+					asked := a.GetVerb()
+					if a.GetSubresource() == "" {
+						asked += " main"
+					}
+					if slices.Contains(test.may, asked) && a.GetUser().GetName() == "jane" && a.GetName() == "w" && a.GetNamespace() == "default" {
+						return authorizer.DecisionAllow, "", nil
+					}
+					return authorizer.DecisionNoOpinion, "", nil
+				},
+			)
 			reached := false
 			handler := filters.WithAuthorization(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				info, _ := request.RequestInfoFrom(r.Context())

@@ -67,12 +67,16 @@ func onDeadline(t *testing.T, request string, handler http.HandlerFunc) (took ti
 
 func TestABodyHasToArriveBeforeTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		took := onDeadline(t, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nthe beginning", func(w http.ResponseWriter, r *http.Request) {
-			_, err := io.ReadAll(r.Body)
-			if !apierrors.IsTimeout(err) {
-				t.Errorf("reading the body: %v", err)
-			}
-		})
+		took := onDeadline(
+			t,
+			"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nthe beginning",
+			func(w http.ResponseWriter, r *http.Request) {
+				_, err := io.ReadAll(r.Body)
+				if !apierrors.IsTimeout(err) {
+					t.Errorf("reading the body: %v", err)
+				}
+			},
+		)
 		if took != time.Second {
 			t.Errorf("reading took %s", took)
 		}
@@ -156,7 +160,17 @@ func TestTheDeadlineOfARequestIsThatOfPackageContext(t *testing.T) {
 					gotAt, _ := got.Deadline()
 					wantAt, _ := want.Deadline()
 					if !gotAt.Equal(wantAt) || got.Err() != want.Err() || context.Cause(got) != context.Cause(want) || got.Value(key{}) != "value" {
-						t.Errorf("after %d s: until %s, %v, %v, %v; want %s, %v, %v", second, gotAt, got.Err(), context.Cause(got), got.Value(key{}), wantAt, want.Err(), context.Cause(want))
+						t.Errorf(
+							"after %d s: until %s, %v, %v, %v; want %s, %v, %v",
+							second,
+							gotAt,
+							got.Err(),
+							context.Cause(got),
+							got.Value(key{}),
+							wantAt,
+							want.Err(),
+							context.Cause(want),
+						)
 					}
 					if second == 0 && test.asked || second == 7 {
 						var done context.CancelFunc
@@ -166,7 +180,16 @@ func TestTheDeadlineOfARequestIsThatOfPackageContext(t *testing.T) {
 						defer done()
 					}
 					if child != nil && (child.Err() != wantChild.Err() || ended(got) != ended(want) || ended(child) != ended(wantChild)) {
-						t.Errorf("after %d s: one made of it %v, ended %t %t; want %v, %t %t", second, child.Err(), ended(got), ended(child), wantChild.Err(), ended(want), ended(wantChild))
+						t.Errorf(
+							"after %d s: one made of it %v, ended %t %t; want %v, %t %t",
+							second,
+							child.Err(),
+							ended(got),
+							ended(child),
+							wantChild.Err(),
+							ended(want),
+							ended(wantChild),
+						)
 					}
 					time.Sleep(time.Second) // of the bubble
 				}

@@ -63,7 +63,13 @@ func TestFairPlaces_oneUser_leavesPlacesForOthers(t *testing.T) {
 				<-held
 			}
 		}), c)
-		info := &request.RequestInfo{IsResourceRequest: true, Verb: "create", APIGroup: "shop.example.com", APIVersion: "v1", Resource: "widgets"}
+		info := &request.RequestInfo{
+			IsResourceRequest: true,
+			Verb:              "create",
+			APIGroup:          "shop.example.com",
+			APIVersion:        "v1",
+			Resource:          "widgets",
+		}
 		call := func(hold, name string, groups ...string) *httptest.ResponseRecorder {
 			r := as(httptest.NewRequest(http.MethodPost, "/apis/shop.example.com/v1/widgets", nil), info, name, groups...)
 			if hold != "" {
@@ -145,7 +151,14 @@ func TestDeparture_clientsThatDoNotRead_holdTheirBytesOnly(t *testing.T) {
 	}
 	defer client.Close()
 	for range streams {
-		if err := client.Send(http.MethodPost, "/apis/shop.example.com/v1/widgets", []byte(body), false, "content-type", "application/json"); err != nil {
+		if err := client.Send(
+			http.MethodPost,
+			"/apis/shop.example.com/v1/widgets",
+			[]byte(body),
+			false,
+			"content-type",
+			"application/json",
+		); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -298,7 +311,15 @@ func TestDeparture_answers_areThoseOfTheHandler(t *testing.T) {
 				gotBody, _ := io.ReadAll(got.Body)
 				if got.StatusCode != want.StatusCode || !bytes.Equal(gotBody, wantBody) || got.Header.Get("X-Of") != want.Header.Get("X-Of") ||
 					got.Header.Get("Content-Type") != want.Header.Get("Content-Type") {
-					t.Errorf("%d, %d bytes, %v; want %d, %d bytes, %v", got.StatusCode, len(gotBody), got.Header, want.StatusCode, len(wantBody), want.Header)
+					t.Errorf(
+						"%d, %d bytes, %v; want %d, %d bytes, %v",
+						got.StatusCode,
+						len(gotBody),
+						got.Header,
+						want.StatusCode,
+						len(wantBody),
+						want.Header,
+					)
 				}
 			})
 		}

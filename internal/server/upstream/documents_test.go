@@ -26,7 +26,10 @@ func TestADocumentOfAHandlerHasTheQueriesAtItsPathsToo(t *testing.T) {
 			"/q/both": {PathProps: spec3.PathProps{Post: operation("post"), Parameters: []*spec3.Parameter{parameter("p")}}},
 			"/q/same": {PathProps: spec3.PathProps{Get: operation("mine")}},
 		}},
-		Components: &spec3.Components{Schemas: map[string]*spec.Schema{"own": schema("own"), "both": schema("own")}, SecuritySchemes: spec3.SecuritySchemes{"b": nil}},
+		Components: &spec3.Components{
+			Schemas:         map[string]*spec.Schema{"own": schema("own"), "both": schema("own")},
+			SecuritySchemes: spec3.SecuritySchemes{"b": nil},
+		},
 	}
 	queries := &spec3.OpenAPI{
 		Info: &spec.Info{InfoProps: spec.InfoProps{Title: "queries"}},
@@ -42,19 +45,27 @@ func TestADocumentOfAHandlerHasTheQueriesAtItsPathsToo(t *testing.T) {
 		t.Fatal(err)
 	}
 	both := all.Paths.Paths["/q/both"]
-	if tag != "1-2" || all.Info.Title != "own" || len(all.Paths.Paths) != 4 || len(all.Components.Schemas) != 3 || len(all.Components.SecuritySchemes) != 1 {
+	if tag != "1-2" || all.Info.Title != "own" || len(all.Paths.Paths) != 4 || len(all.Components.Schemas) != 3 ||
+		len(all.Components.SecuritySchemes) != 1 {
 		t.Errorf("%s %+v", tag, all)
 	}
-	if both.Post.OperationId != "post" || both.Post.Parameters[0].Name != "p" || both.Get.OperationId != "get" || both.Get.Parameters[0].Name != "q" || len(both.Parameters) != 0 {
+	if both.Post.OperationId != "post" || both.Post.Parameters[0].Name != "p" || both.Get.OperationId != "get" ||
+		both.Get.Parameters[0].Name != "q" ||
+		len(both.Parameters) != 0 {
 		t.Errorf("a path of both: %+v", both)
 	}
 	if all.Paths.Paths["/q/same"].Get.OperationId != "mine" || all.Components.Schemas["both"].Description != "own" {
 		t.Error("the handler's does not come first")
 	}
-	if len(own.Paths.Paths) != 3 || len(queries.Paths.Paths) != 3 || len(own.Components.Schemas) != 2 || queries.Paths.Paths["/q/both"].Get.Parameters != nil {
+	if len(own.Paths.Paths) != 3 || len(queries.Paths.Paths) != 3 || len(own.Components.Schemas) != 2 ||
+		queries.Paths.Paths["/q/both"].Get.Parameters != nil {
 		t.Error("a document has been changed")
 	}
-	if none, _, err := joined(cached.Static(&spec3.OpenAPI{Components: &spec3.Components{}}, ""), cached.Static(queries, "")).Get(); err != nil || len(none.Paths.Paths) != 3 {
+	if none, _, err := joined(
+		cached.Static(&spec3.OpenAPI{Components: &spec3.Components{}}, ""),
+		cached.Static(queries, ""),
+	).Get(); err != nil ||
+		len(none.Paths.Paths) != 3 {
 		t.Errorf("a handler without paths: %v", err)
 	}
 }

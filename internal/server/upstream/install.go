@@ -38,7 +38,13 @@ type installed struct {
 
 // installGroups is server.InstallAPIGroups with other convertors for server-side apply and
 // for tables: those of the machinery, which keep zeros, instead of upstream's.
-func installGroups(generic *server.GenericAPIServer, config server.CompletedConfig, groups []installed, admit admission.Interface, direct directly) error {
+func installGroups(
+	generic *server.GenericAPIServer,
+	config server.CompletedConfig,
+	groups []installed,
+	admit admission.Interface,
+	direct directly,
+) error {
 	// Groups that share objects know the managers of each other.
 	models, err := typeConverter(config, groups)
 	if err != nil {
@@ -52,7 +58,13 @@ func installGroups(generic *server.GenericAPIServer, config server.CompletedConf
 	return nil
 }
 
-func (g installed) install(generic *server.GenericAPIServer, config server.CompletedConfig, models managedfields.TypeConverter, admit admission.Interface, direct directly) error {
+func (g installed) install(
+	generic *server.GenericAPIServer,
+	config server.CompletedConfig,
+	models managedfields.TypeConverter,
+	admit admission.Interface,
+	direct directly,
+) error {
 	info := &g.info
 	for _, k := range g.kinds {
 		if err := k.ManageFields(models, info.Scheme); err != nil {

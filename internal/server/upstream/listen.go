@@ -91,7 +91,13 @@ const (
 )
 
 func newConnections(l net.Listener, most int) *connections {
-	return &connections{Listener: l, most: most, begun: watchStacks{stacks.New()}, open: map[*connection]struct{}{}, freshOf: map[string]int{}}
+	return &connections{
+		Listener: l,
+		most:     most,
+		begun:    watchStacks{stacks.New()},
+		open:     map[*connection]struct{}{},
+		freshOf:  map[string]int{},
+	}
 }
 
 func (c *connections) Accept() (net.Conn, error) {

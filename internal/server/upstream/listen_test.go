@@ -50,7 +50,8 @@ func arrive(t *testing.T, c *connections, clients ...*stranger) []*connection {
 
 // asked is a request on a connection, as net/http makes it.
 func asked(conn net.Conn) *http.Request {
-	return httptest.NewRequest(http.MethodGet, "/", nil).WithContext(context.WithValue(context.Background(), http.LocalAddrContextKey, conn.LocalAddr()))
+	return httptest.NewRequest(http.MethodGet, "/", nil).
+		WithContext(context.WithValue(context.Background(), http.LocalAddrContextKey, conn.LocalAddr()))
 }
 
 func wantClosed(t *testing.T, all []*stranger, want ...int) {
@@ -140,7 +141,9 @@ func TestSilentConnectionsDoNotLockClientsOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := newConnections(l, 8)
-	server := &http.Server{Handler: c.counting(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))}
+	server := &http.Server{
+		Handler: c.counting(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })),
+	}
 	go func() { _ = server.Serve(c) }()
 	defer server.Close()
 	var silent []net.Conn

@@ -28,7 +28,14 @@ import (
 // bytes count. No caller is exempt: the loopback's requests and those of administrators have accounts like all others.
 //
 // Connections and handlers beside the API read their bodies by themselves, and have no account.
-func withBody(handler http.Handler, memory *budget.Budget, routes connectRoutes, beside handlers, aggregation Aggregation, c *server.Config) http.Handler {
+func withBody(
+	handler http.Handler,
+	memory *budget.Budget,
+	routes connectRoutes,
+	beside handlers,
+	aggregation Aggregation,
+	c *server.Config,
+) http.Handler {
 	limit := int(c.MaxRequestBodyBytes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())

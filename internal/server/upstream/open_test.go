@@ -82,7 +82,18 @@ func openChain(t *testing.T, page http.HandlerFunc, cluster Cluster, limit int) 
 			{Handler: guarded, Definition: &define.Handler{Path: "/menu"}},
 		},
 	}
-	return chain(config, directly{reads: &reads.Direct{}, writes: &writes.Direct{}}, nil, newConnectionMetrics(), nil, nil, newStanding(config))(guarded, c), audited
+	return chain(
+		config,
+		directly{reads: &reads.Direct{}, writes: &writes.Direct{}},
+		nil,
+		newConnectionMetrics(),
+		nil,
+		nil,
+		newStanding(config),
+	)(
+		guarded,
+		c,
+	), audited
 }
 
 func ask(handler http.Handler, method, path string, headers ...string) *httptest.ResponseRecorder {
@@ -124,7 +135,8 @@ func TestOpenPathsAnswerWhoeverAsks(t *testing.T) {
 					t.Errorf("%s: %d %s, want %d %s", test.about, w.Code, w.Body, test.code, test.body)
 				}
 			}
-			if len(audited.all) == 0 || audited.all[len(audited.all)-1].RequestURI != "/page/x" || audited.all[len(audited.all)-1].User.Username != user.Anonymous {
+			if len(audited.all) == 0 || audited.all[len(audited.all)-1].RequestURI != "/page/x" ||
+				audited.all[len(audited.all)-1].User.Username != user.Anonymous {
 				t.Errorf("audited: %v", audited.all)
 			}
 		})
@@ -134,7 +146,8 @@ func TestOpenPathsAnswerWhoeverAsks(t *testing.T) {
 func TestNothingElseIsOpen(t *testing.T) {
 	t.Parallel()
 	handler, _ := openChain(t, nameOf, nil, 10)
-	for _, path := range []string{"/page/closed", "/page", "/pages/x", "/menu", "/", "/api", "/apis", "/apis/shop.example.com/v1/widgets", "/metrics", "/openapi/v3", "//page/x"} {
+	for _, path := range []string{"/page/closed", "/page", "/pages/x", "/menu", "/", "/api", "/apis", "/apis/shop.example.com/v1/widgets",
+		"/metrics", "/openapi/v3", "//page/x"} {
 		if w := ask(handler, http.MethodGet, path); w.Code != http.StatusUnauthorized {
 			t.Errorf("%s without credentials: %d %s", path, w.Code, w.Body)
 		}

@@ -237,7 +237,11 @@ func joinedPaths(own, other *spec3.Paths) *spec3.Paths {
 
 // joinedPath has the methods of both, each of which brings the parameters of its path along.
 func joinedPath(own, other *spec3.Path) *spec3.Path {
-	all := &spec3.Path{Refable: own.Refable, VendorExtensible: own.VendorExtensible, PathProps: spec3.PathProps{Summary: own.Summary, Description: own.Description, Servers: own.Servers}}
+	all := &spec3.Path{
+		Refable:          own.Refable,
+		VendorExtensible: own.VendorExtensible,
+		PathProps:        spec3.PathProps{Summary: own.Summary, Description: own.Description, Servers: own.Servers},
+	}
 	methods := func(p *spec3.Path) []**spec3.Operation {
 		return []**spec3.Operation{&p.Get, &p.Put, &p.Post, &p.Delete, &p.Options, &p.Head, &p.Patch, &p.Trace}
 	}

@@ -29,7 +29,8 @@ func longActionsOf(s *define.Server) longActions {
 
 const (
 	waitParameter   = "wait"
-	waitDescription = "How long to wait for the end of the operation, such as 30s. It is answered as it is then. Without it, or with 0s, it is answered at once."
+	waitDescription = "How long to wait for the end of the operation, such as 30s. It is answered as it is then. Without it, or with 0s, " +
+		"it is answered at once."
 )
 
 // describeV2 adds the parameter wait to OpenAPI v2.

@@ -45,13 +45,17 @@ func refuseCostlyPatches(r *http.Request, info *request.RequestInfo) (*http.Requ
 		}
 	case types.JSONPatchType:
 		if n := listOperations(patch); n > mostListOperations {
-			return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the allowed maximum of operations in a JSON patch on elements of lists is %d, got %d; "+
-				"replace the whole list, or send several patches", mostListOperations, n))
+			return nil, apierrors.NewRequestEntityTooLargeError(
+				fmt.Sprintf("the allowed maximum of operations in a JSON patch on elements of lists is %d, got %d; "+
+					"replace the whole list, or send several patches", mostListOperations, n),
+			)
 		}
 	case types.StrategicMergePatchType:
 		if _, objects := shapeOf(patch); objects > mostMerged {
-			return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the allowed maximum of objects in a strategic merge patch is %d, got %d; "+
-				"send a merge patch, or several patches", mostMerged, objects))
+			return nil, apierrors.NewRequestEntityTooLargeError(
+				fmt.Sprintf("the allowed maximum of objects in a strategic merge patch is %d, got %d; "+
+					"send a merge patch, or several patches", mostMerged, objects),
+			)
 		}
 	}
 	return r, nil

@@ -14,7 +14,8 @@ import (
 
 func TestRefuseCostlyPatches_shape(t *testing.T) {
 	t.Parallel()
-	const merge, strategic, operations, apply = "application/merge-patch+json", "application/strategic-merge-patch+json", "application/json-patch+json", "application/apply-patch+yaml"
+	const merge, strategic, operations, apply = "application/merge-patch+json", "application/strategic-merge-patch+json",
+		"application/json-patch+json", "application/apply-patch+yaml"
 	objects := func(levels int) string { return strings.Repeat(`{"a":`, levels) + "null" + strings.Repeat("}", levels) }
 	lists := func(levels int) string {
 		return `{"a":` + strings.Repeat("[", levels-1) + strings.Repeat("]", levels-1) + "}"
@@ -26,24 +27,29 @@ func TestRefuseCostlyPatches_shape(t *testing.T) {
 		method, media, body string
 		code                int // 0 if it goes on
 	}{
-		"objects as deep as may be":              {http.MethodPatch, merge, objects(deepestMerge), 0},
-		"objects that are deeper":                {http.MethodPatch, merge, objects(deepestMerge + 1), 400},
-		"lists as deep as may be":                {http.MethodPatch, merge, lists(deepestMerge), 0},
-		"lists that are deeper":                  {http.MethodPatch, merge, lists(deepestMerge + 1), 400},
-		"deep, with a parameter":                 {http.MethodPatch, merge + "; charset=utf-8", objects(deepestMerge + 1), 400},
-		"the deepest that is decoded":            {http.MethodPatch, merge, objects(10_000), 400},
-		"side by side":                           {http.MethodPatch, merge, `{"a":` + many("{}", 20_000) + "}", 0},
-		"brackets in a string":                   {http.MethodPatch, merge, `{"a":"\"` + strings.Repeat("[", 1000) + `"}`, 0},
-		"a string without an end":                {http.MethodPatch, merge, `{"a":"` + strings.Repeat("[", 1000) + `\`, 0},
-		"deep, to be applied":                    {http.MethodPatch, apply, objects(deepestMerge + 1), 0},
-		"a request that is no patch":             {http.MethodPut, merge, objects(deepestMerge + 1), 0},
-		"as many objects as are merged":          {http.MethodPatch, strategic, `{"a":` + many("{}", mostMerged-1) + "}", 0},
-		"more objects than are merged":           {http.MethodPatch, strategic, `{"a":` + many("{}", mostMerged) + "}", 413},
-		"as many moves in lists as may be":       {http.MethodPatch, operations, many(`{"op":"move","from":"/a/5","path":"/a/0"}`, mostListOperations), 0},
-		"more moves in lists":                    {http.MethodPatch, operations, many(`{"op":"move","from":"/a/5","path":"/a/0"}`, mostListOperations+1), 413},
-		"more moves out of lists":                {http.MethodPatch, operations, many(`{"op":"move","from":"/a/5","path":"/b"}`, mostListOperations+1), 413},
-		"more inserts, with an escape":           {http.MethodPatch, operations, many(`{"\u006fp":"\u0061dd","path":"/a/\u0030","value":1}`, mostListOperations+1), 413},
-		"more removals, with another number":     {http.MethodPatch, operations, many(`{"op":"remove","path":"/a/-1"}`, mostListOperations+1), 413},
+		"objects as deep as may be":     {http.MethodPatch, merge, objects(deepestMerge), 0},
+		"objects that are deeper":       {http.MethodPatch, merge, objects(deepestMerge + 1), 400},
+		"lists as deep as may be":       {http.MethodPatch, merge, lists(deepestMerge), 0},
+		"lists that are deeper":         {http.MethodPatch, merge, lists(deepestMerge + 1), 400},
+		"deep, with a parameter":        {http.MethodPatch, merge + "; charset=utf-8", objects(deepestMerge + 1), 400},
+		"the deepest that is decoded":   {http.MethodPatch, merge, objects(10_000), 400},
+		"side by side":                  {http.MethodPatch, merge, `{"a":` + many("{}", 20_000) + "}", 0},
+		"brackets in a string":          {http.MethodPatch, merge, `{"a":"\"` + strings.Repeat("[", 1000) + `"}`, 0},
+		"a string without an end":       {http.MethodPatch, merge, `{"a":"` + strings.Repeat("[", 1000) + `\`, 0},
+		"deep, to be applied":           {http.MethodPatch, apply, objects(deepestMerge + 1), 0},
+		"a request that is no patch":    {http.MethodPut, merge, objects(deepestMerge + 1), 0},
+		"as many objects as are merged": {http.MethodPatch, strategic, `{"a":` + many("{}", mostMerged-1) + "}", 0},
+		"more objects than are merged":  {http.MethodPatch, strategic, `{"a":` + many("{}", mostMerged) + "}", 413},
+		"as many moves in lists as may be": {http.MethodPatch, operations,
+			many(`{"op":"move","from":"/a/5","path":"/a/0"}`, mostListOperations), 0},
+		"more moves in lists": {http.MethodPatch, operations,
+			many(`{"op":"move","from":"/a/5","path":"/a/0"}`, mostListOperations+1), 413},
+		"more moves out of lists": {http.MethodPatch, operations,
+			many(`{"op":"move","from":"/a/5","path":"/b"}`, mostListOperations+1), 413},
+		"more inserts, with an escape": {http.MethodPatch, operations,
+			many(`{"\u006fp":"\u0061dd","path":"/a/\u0030","value":1}`, mostListOperations+1), 413},
+		"more removals, with another number": {http.MethodPatch, operations, many(`{"op":"remove","path":"/a/-1"}`, mostListOperations+1),
+			413},
 		"more operations, on members of objects": {http.MethodPatch, operations, many(`{"op":"add","path":"/a/b","value":1}`, 9_999), 0},
 		"more operations, that append":           {http.MethodPatch, operations, many(`{"op":"add","path":"/a/-","value":1}`, 9_999), 0},
 		"more operations, that test":             {http.MethodPatch, operations, many(`{"op":"test","path":"/a/0","value":1}`, 9_999), 0},

@@ -12,7 +12,8 @@ import (
 
 // FuzzPretty indents the JSON of those that upstream does.
 func FuzzPretty(f *testing.F) {
-	for _, query := range []string{"", "pretty", "pretty=", "pretty=1", "pretty=true", "pretty=0", "pretty=x", "pretty=false&pretty=true", "a=pretty", "pr%65tty=true", "pr%65tty=false", "pretty=t;a=b", "%zz&pretty=1", "Pretty=1"} {
+	for _, query := range []string{"", "pretty", "pretty=", "pretty=1", "pretty=true", "pretty=0", "pretty=x", "pretty=false&pretty=true",
+		"a=pretty", "pr%65tty=true", "pr%65tty=false", "pretty=t;a=b", "%zz&pretty=1", "Pretty=1"} {
 		for _, agent := range []string{"", "curl/8", "Wget", "Mozilla/5.0 (X11)", "Mozilla/4.0", "kubectl"} {
 			f.Add(query, agent)
 		}

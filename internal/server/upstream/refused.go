@@ -157,9 +157,17 @@ func checkOrigin(r *http.Request, allowed []*regexp.Regexp) error {
 		}
 	}
 	if connects {
-		return apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("a page of another origin, %q, may not connect to %s", origin, r.Host))
+		return apierrors.NewForbidden(
+			schema.GroupResource{},
+			"",
+			fmt.Errorf("a page of another origin, %q, may not connect to %s", origin, r.Host),
+		)
 	}
-	return apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("a page of another origin, %q, may not have a browser send this to %s", origin, r.Host))
+	return apierrors.NewForbidden(
+		schema.GroupResource{},
+		"",
+		fmt.Errorf("a page of another origin, %q, may not have a browser send this to %s", origin, r.Host),
+	)
 }
 
 // sameOrigin reports whether an Origin is that of the server, as the request names it: scheme, host and port.

@@ -64,14 +64,15 @@ func TestCheckOrigin_pagesOfOtherOrigins(t *testing.T) {
 		headers []string
 		refused bool
 	}{
-		"a program":                       {"POST", nil, false},
-		"the server's own page":           {"POST", []string{"Origin", here, "Sec-Fetch-Site", "same-origin"}, false},
-		"its page in an older browser":    {"DELETE", []string{"Origin", here}, false},
-		"its page through kubectl proxy":  {"POST", []string{"Origin", "http://localhost:8001", "Sec-Fetch-Site", "same-origin"}, false},
-		"typed into the address bar":      {"GET", []string{"Sec-Fetch-Site", "none"}, false},
-		"a link elsewhere":                {"GET", []string{"Sec-Fetch-Site", "cross-site"}, false},
-		"a question before a request":     {"OPTIONS", []string{"Origin", "https://evil.example.com", "Sec-Fetch-Site", "cross-site"}, false},
-		"a form elsewhere":                {"POST", []string{"Origin", "https://evil.example.com", "Sec-Fetch-Site", "cross-site", "Content-Type", "text/plain"}, true},
+		"a program":                      {"POST", nil, false},
+		"the server's own page":          {"POST", []string{"Origin", here, "Sec-Fetch-Site", "same-origin"}, false},
+		"its page in an older browser":   {"DELETE", []string{"Origin", here}, false},
+		"its page through kubectl proxy": {"POST", []string{"Origin", "http://localhost:8001", "Sec-Fetch-Site", "same-origin"}, false},
+		"typed into the address bar":     {"GET", []string{"Sec-Fetch-Site", "none"}, false},
+		"a link elsewhere":               {"GET", []string{"Sec-Fetch-Site", "cross-site"}, false},
+		"a question before a request":    {"OPTIONS", []string{"Origin", "https://evil.example.com", "Sec-Fetch-Site", "cross-site"}, false},
+		"a form elsewhere": {"POST", []string{"Origin", "https://evil.example.com", "Sec-Fetch-Site", "cross-site",
+			"Content-Type", "text/plain"}, true},
 		"an untyped body":                 {"POST", []string{"Origin", "https://evil.example.com"}, true},
 		"a page without an origin":        {"POST", []string{"Origin", "null"}, true},
 		"a sandbox that hides its origin": {"POST", []string{"Sec-Fetch-Site", "cross-site"}, true},
@@ -143,7 +144,9 @@ func TestNoting_refusals(t *testing.T) {
 	r = r.WithContext(credential.With(r.Context(), accepted))
 	for _, failed := range []error{nil, errors.New("wrong")} {
 		refusing := authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) { return nil, failed != nil, failed })
-		if _, _, err := credential.Noting(credential.Token, refusing).AuthenticateRequest(r); !errors.Is(err, failed) || accepted.Kind != credential.None {
+		if _, _, err := credential.Noting(credential.Token, refusing).
+			AuthenticateRequest(r); !errors.Is(err, failed) ||
+			accepted.Kind != credential.None {
 			t.Errorf("%v: noted %d, %v", failed, accepted.Kind, err)
 		}
 	}

@@ -93,7 +93,8 @@ func TestFiltersEndWithWhatHandlersLeft(t *testing.T) {
 			s.Close() // waits for requests
 			mu.Lock()
 			defer mu.Unlock()
-			want := map[string][]string{"": {"returned", "unwound", "left", "done"}, "left": {"returned", "unwound", "left", "done"}, "behind": {"done"}}[panics]
+			want := map[string][]string{"": {"returned", "unwound", "left", "done"}, "left": {"returned", "unwound", "left", "done"},
+				"behind": {"done"}}[panics]
 			if !slices.Equal(did, want) {
 				t.Errorf("%v, want %v", did, want)
 			}

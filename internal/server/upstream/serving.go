@@ -76,7 +76,13 @@ func (s *Serving) Close() {
 
 // TLS answers HTTPS on a listener until Shutdown, which is then given the time grace at most.
 // Certificates are read anew when they change.
-func (s *Serving) TLS(l net.Listener, handler http.Handler, serving dynamiccertificates.CertKeyContentProvider, clients dynamiccertificates.CAContentProvider, grace time.Duration) (*Listening, error) {
+func (s *Serving) TLS(
+	l net.Listener,
+	handler http.Handler,
+	serving dynamiccertificates.CertKeyContentProvider,
+	clients dynamiccertificates.CAContentProvider,
+	grace time.Duration,
+) (*Listening, error) {
 	listening := newListening(l)
 	info := &server.SecureServingInfo{
 		Listener:                     listening.connections,
@@ -98,7 +104,10 @@ func (s *Serving) TLS(l net.Listener, handler http.Handler, serving dynamiccerti
 
 // Config is how TLS does it, for a listener that is not the server's own. It follows the
 // certificate and the authorities, but not the files of other names.
-func (s *Serving) Config(serving dynamiccertificates.CertKeyContentProvider, clients dynamiccertificates.CAContentProvider) (*tls.Config, error) {
+func (s *Serving) Config(
+	serving dynamiccertificates.CertKeyContentProvider,
+	clients dynamiccertificates.CAContentProvider,
+) (*tls.Config, error) {
 	config := &tls.Config{
 		MinVersion: s.version, CipherSuites: s.ciphers, CurvePreferences: s.curves,
 		// Who a certificate is of, and whether to believe it, is found out for each request.

@@ -36,7 +36,10 @@ func OpenTracing(file string, s *define.Server, grace time.Duration) (*Tracing, 
 	}
 	config, err := configfile.Decode[apiserver.TracingConfiguration](data, "TracingConfiguration")
 	if err == nil {
-		err = configfile.Mistakes(data, tracingapi.ValidateTracingConfiguration(&config.TracingConfiguration, utilfeature.DefaultFeatureGate, nil))
+		err = configfile.Mistakes(
+			data,
+			tracingapi.ValidateTracingConfiguration(&config.TracingConfiguration, utilfeature.DefaultFeatureGate, nil),
+		)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("Options.TracingConfigFile %s: %w", file, err)
@@ -46,7 +49,11 @@ func OpenTracing(file string, s *define.Server, grace time.Duration) (*Tracing, 
 		return nil, fmt.Errorf("the name of this machine, for traces: %w", err)
 	}
 	_, version := About(s)
-	attributes := resource.WithAttributes(attribute.String("service.name", s.Name), attribute.String("service.version", version), attribute.String("service.instance.id", host))
+	attributes := resource.WithAttributes(
+		attribute.String("service.name", s.Name),
+		attribute.String("service.version", version),
+		attribute.String("service.instance.id", host),
+	)
 	provider, err := tracing.NewProvider(context.Background(), &config.TracingConfiguration, nil, []resource.Option{attributes})
 	if err != nil {
 		return nil, fmt.Errorf("Options.TracingConfigFile %s: %w", file, err)

@@ -101,7 +101,10 @@ func TestTurns_thatAreNotHadAreRefused(t *testing.T) {
 		places.TryEnter(budget.Caller{User: "other"})
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, largeRequest("a", ""))
-		if body, _ := io.ReadAll(w.Body); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" || !strings.Contains(string(body), "large bodies") {
+		if body, _ := io.ReadAll(
+			w.Body,
+		); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" ||
+			!strings.Contains(string(body), "large bodies") {
 			t.Errorf("got %d, %s, %v", w.Code, body, w.Header())
 		}
 		places.Leave(budget.Caller{User: "other"})

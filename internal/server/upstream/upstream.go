@@ -160,7 +160,13 @@ func New(c Config) (*Server, error) {
 	}
 	config := server.NewConfig(c.Machinery.Codecs)
 	config.EffectiveVersion = EffectiveVersion(c.Definition)
-	config.MaxRequestsInFlight, config.MaxMutatingRequestsInFlight = max(0, c.Serving.MaxRequestsInFlight), max(0, c.Serving.MaxMutatingRequestsInFlight)
+	config.MaxRequestsInFlight, config.MaxMutatingRequestsInFlight = max(
+		0,
+		c.Serving.MaxRequestsInFlight,
+	), max(
+		0,
+		c.Serving.MaxMutatingRequestsInFlight,
+	)
 	config.ExternalAddress = c.Address
 	config.LoopbackClientConfig = c.Loopback
 	config.Authentication.Authenticator = c.Authenticator
@@ -316,7 +322,8 @@ func install(generic *server.GenericAPIServer, config server.CompletedConfig, c 
 // installBuiltIn installs versions beside the definition's, whose groups have no others.
 func installBuiltIn(generic *server.GenericAPIServer, c Config) error {
 	var infos []*server.APIGroupInfo
-	for _, gv := range slices.SortedFunc(maps.Keys(c.BuiltIn), func(a, b schema.GroupVersion) int { return strings.Compare(a.Group, b.Group) }) {
+	for _, gv := range slices.SortedFunc(maps.Keys(c.BuiltIn),
+		func(a, b schema.GroupVersion) int { return strings.Compare(a.Group, b.Group) }) {
 		if gv.Group == "" {
 			continue // it may have kinds of the definition, too
 		}

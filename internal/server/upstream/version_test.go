@@ -16,7 +16,8 @@ func TestTheVersionSaysWhatTheProgramWasBuiltFrom(t *testing.T) {
 		commit, treeState, date string
 	}{
 		{nil, "", "", ""},
-		{[]debug.BuildSetting{setting("vcs", "git"), setting("vcs.revision", "abc"), setting("vcs.modified", "false"), setting("vcs.time", "2026-11-22T15:04:05Z")}, "abc", "clean", "2026-11-22T15:04:05Z"},
+		{[]debug.BuildSetting{setting("vcs", "git"), setting("vcs.revision", "abc"), setting("vcs.modified", "false"),
+			setting("vcs.time", "2026-11-22T15:04:05Z")}, "abc", "clean", "2026-11-22T15:04:05Z"},
 		{[]debug.BuildSetting{setting("vcs.revision", "abc"), setting("vcs.modified", "true")}, "abc", "dirty", ""},
 	} {
 		commit, treeState, date := builtFrom(&debug.BuildInfo{Settings: test.settings})
@@ -33,7 +34,10 @@ func TestTheVersionNamesTheMachineryAndTheProgram(t *testing.T) {
 		if !strings.HasPrefix(info.GitVersion, "v1.") || !strings.HasSuffix(info.GitVersion, want) {
 			t.Errorf("%q: %s", version, info.GitVersion)
 		}
-		if !strings.HasPrefix(info.GitVersion, "v"+info.Major+"."+info.Minor+".") || info.GoVersion == "" || info.Compiler == "" || info.Platform == "" || info.EmulationMajor != info.Major || info.EmulationMinor != info.Minor {
+		if !strings.HasPrefix(info.GitVersion, "v"+info.Major+"."+info.Minor+".") || info.GoVersion == "" || info.Compiler == "" ||
+			info.Platform == "" ||
+			info.EmulationMajor != info.Major ||
+			info.EmulationMinor != info.Minor {
 			t.Errorf("%q: %+v", version, info)
 		}
 	}

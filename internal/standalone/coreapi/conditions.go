@@ -93,7 +93,12 @@ func condition(kind corev1.NamespaceConditionType, good, bad finding, details []
 		return corev1.NamespaceCondition{Type: kind, Status: corev1.ConditionFalse, Reason: good.reason, Message: good.message}
 	}
 	slices.Sort(details)
-	return corev1.NamespaceCondition{Type: kind, Status: corev1.ConditionTrue, Reason: bad.reason, Message: bad.message + strings.Join(details, ", ")}
+	return corev1.NamespaceCondition{
+		Type:    kind,
+		Status:  corev1.ConditionTrue,
+		Reason:  bad.reason,
+		Message: bad.message + strings.Join(details, ", "),
+	}
 }
 
 // setConditions says whether that changed anything.

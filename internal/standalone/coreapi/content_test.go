@@ -18,7 +18,9 @@ import (
 // A group whose server does not answer may have content: the namespace waits for it.
 func TestDeletionWaitsUntilAllResourcesAreKnown(t *testing.T) {
 	missing := schema.GroupVersion{Group: "metrics.example.com", Version: "v1"}
-	some := &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{missing: errors.New("stale GroupVersion discovery: metrics.example.com/v1")}}
+	some := &discovery.ErrGroupDiscoveryFailed{
+		Groups: map[schema.GroupVersion]error{missing: errors.New("stale GroupVersion discovery: metrics.example.com/v1")},
+	}
 	for name, test := range map[string]struct {
 		known []schema.GroupVersionResource
 		err   error
@@ -27,7 +29,8 @@ func TestDeletionWaitsUntilAllResourcesAreKnown(t *testing.T) {
 	}{
 		"a group is missing": {
 			[]schema.GroupVersionResource{widgets}, some,
-			"True DiscoveryFailed: Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: metrics.example.com/v1: stale GroupVersion discovery: metrics.example.com/v1", 0,
+			"True DiscoveryFailed: Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: " +
+				"metrics.example.com/v1: stale GroupVersion discovery: metrics.example.com/v1", 0,
 		},
 		"nothing is known": {nil, errors.New("connection refused"), "True DiscoveryFailed: connection refused", 1},
 	} {
@@ -81,7 +84,8 @@ func TestPodsGoFirst(t *testing.T) {
 	s.await(t, "lab", func(ns *corev1.Namespace) bool {
 		got := conditions(ns)
 		return got["NamespaceContentRemaining"] == "True SomeResourcesRemain: Some resources are remaining: pods. has 1 resource instances" &&
-			got["NamespaceFinalizersRemaining"] == "True SomeFinalizersRemain: Some content in the namespace has finalizers remaining: example.com/stop in 1 resource instances"
+			got["NamespaceFinalizersRemaining"] == "True SomeFinalizersRemain: Some content in the namespace has finalizers remaining: "+
+				"example.com/stop in 1 resource instances"
 	})
 	if n := s.countWidgets(t); n != 1 {
 		t.Errorf("%d widgets, want the one that the pod may use", n)
@@ -94,7 +98,10 @@ func TestPodsGoFirst(t *testing.T) {
 }
 
 func podsList(items ...string) string {
-	return fmt.Sprintf(`{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},"items":[%s]}`, strings.Join(items, ","))
+	return fmt.Sprintf(
+		`{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},"items":[%s]}`,
+		strings.Join(items, ","),
+	)
 }
 
 func answer(req *http.Request, body string) *http.Response {

@@ -244,7 +244,11 @@ func (d *deletion) deleteAll(ctx context.Context, objects metadata.ResourceInter
 
 // each calls visit for every object and returns the revision they were listed at. A
 // resource that cannot be listed has none.
-func each(ctx context.Context, objects metadata.ResourceInterface, visit func(*metav1.PartialObjectMetadata) error) (revision string, err error) {
+func each(
+	ctx context.Context,
+	objects metadata.ResourceInterface,
+	visit func(*metav1.PartialObjectMetadata) error,
+) (revision string, err error) {
 	options := metav1.ListOptions{Limit: pageSize}
 	for {
 		page, err := objects.List(ctx, options)

@@ -78,8 +78,10 @@ func TestDeletionWaitsForFinalizersAndSaysSo(t *testing.T) {
 		"NamespaceDeletionDiscoveryFailure":           "False ResourcesDiscovered: All resources successfully discovered",
 		"NamespaceDeletionGroupVersionParsingFailure": "False ParsedGroupVersions: All legacy kube types successfully parsed",
 		"NamespaceDeletionContentFailure":             "False ContentDeleted: All content successfully deleted, may be waiting on finalization",
-		"NamespaceContentRemaining":                   "True SomeResourcesRemain: Some resources are remaining: widgets.shop.example.com has 2 resource instances",
-		"NamespaceFinalizersRemaining":                "True SomeFinalizersRemain: Some content in the namespace has finalizers remaining: example.com/a in 2 resource instances, example.com/b in 1 resource instances",
+		"NamespaceContentRemaining": "True SomeResourcesRemain: Some resources are remaining: widgets.shop.example.com has " +
+			"2 resource instances",
+		"NamespaceFinalizersRemaining": "True SomeFinalizersRemain: Some content in the namespace has finalizers remaining: " +
+			"example.com/a in 2 resource instances, example.com/b in 1 resource instances",
 	}
 	s.await(t, "lab", func(ns *corev1.Namespace) bool {
 		got := conditions(ns)
@@ -300,7 +302,8 @@ func TestDeletionReportsFailuresAndTriesAgain(t *testing.T) {
 	s.delete(t, "lab")
 	s.await(t, "lab", func(ns *corev1.Namespace) bool {
 		got := conditions(ns)
-		return strings.HasPrefix(got["NamespaceDeletionContentFailure"], "True ContentDeletionFailed: Failed to delete all resource types, 1 remaining: delete widgets.shop.example.com:") &&
+		return strings.HasPrefix(got["NamespaceDeletionContentFailure"], "True ContentDeletionFailed: Failed to delete all resource types, 1 "+
+			"remaining: delete widgets.shop.example.com:") &&
 			strings.HasPrefix(got["NamespaceContentRemaining"], "True SomeResourcesRemain")
 	})
 	healed.Store(true)

@@ -102,30 +102,46 @@ func (s *guardedStorage) Create(ctx context.Context, key string, obj, out runtim
 }
 
 // GuaranteedUpdate creates, too, when it may: that is how apply makes an object.
-func (s *guardedStorage) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
+func (s *guardedStorage) GuaranteedUpdate(
+	ctx context.Context,
+	key string,
+	destination runtime.Object,
+	ignoreNotFound bool,
+	preconditions *storage.Preconditions,
+	update storage.UpdateFunc,
+	cached runtime.Object,
+) error {
 	namespace := request.NamespaceValue(ctx)
 	if !ignoreNotFound || namespace == "" {
 		return s.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)
 	}
 	defer s.namespaces.inFlight.enter(namespace)()
-	return s.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, func(existing runtime.Object, response storage.ResponseMeta) (runtime.Object, *uint64, error) {
-		revision, err := s.Versioner().ObjectResourceVersion(existing)
-		if err != nil {
-			return nil, nil, fmt.Errorf("resource version of the object to update: %w", err)
-		}
-		obj, ttl, err := update(existing, response)
-		if err != nil || revision != 0 {
-			return obj, ttl, err
-		}
-		m, err := meta.Accessor(obj)
-		if err != nil {
-			return nil, nil, fmt.Errorf("metadata of the object to create: %w", err)
-		}
-		if err := s.check(ctx, namespace, m.GetName()); err != nil {
-			return nil, nil, err
-		}
-		return obj, ttl, nil
-	}, cached)
+	return s.Interface.GuaranteedUpdate(
+		ctx,
+		key,
+		destination,
+		ignoreNotFound,
+		preconditions,
+		func(existing runtime.Object, response storage.ResponseMeta) (runtime.Object, *uint64, error) {
+			revision, err := s.Versioner().ObjectResourceVersion(existing)
+			if err != nil {
+				return nil, nil, fmt.Errorf("resource version of the object to update: %w", err)
+			}
+			obj, ttl, err := update(existing, response)
+			if err != nil || revision != 0 {
+				return obj, ttl, err
+			}
+			m, err := meta.Accessor(obj)
+			if err != nil {
+				return nil, nil, fmt.Errorf("metadata of the object to create: %w", err)
+			}
+			if err := s.check(ctx, namespace, m.GetName()); err != nil {
+				return nil, nil, err
+			}
+			return obj, ttl, nil
+		},
+		cached,
+	)
 }
 
 // check returns nil if the object may be created in the namespace.

@@ -174,7 +174,12 @@ func (r *mainREST) ConvertToTable(ctx context.Context, object, options runtime.O
 	return r.store.ConvertToTable(ctx, object, options)
 }
 
-func (r *mainREST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+func (r *mainREST) Create(
+	ctx context.Context,
+	obj runtime.Object,
+	validate rest.ValidateObjectFunc,
+	options *metav1.CreateOptions,
+) (runtime.Object, error) {
 	return r.store.Create(ctx, obj, validate, options)
 }
 
@@ -190,13 +195,26 @@ func (r *mainREST) Watch(ctx context.Context, options *metainternalversion.ListO
 	return r.store.Watch(ctx, options)
 }
 
-func (r *mainREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, forceAllowCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+func (r *mainREST) Update(
+	ctx context.Context,
+	name string,
+	info rest.UpdatedObjectInfo,
+	create rest.ValidateObjectFunc,
+	update rest.ValidateObjectUpdateFunc,
+	forceAllowCreate bool,
+	options *metav1.UpdateOptions,
+) (runtime.Object, bool, error) {
 	return r.store.Update(ctx, name, info, create, update, forceAllowCreate, options)
 }
 
 // Delete makes the namespace Terminating. The namespace goes when its last
 // finalizer does; a delete only removes it itself if there is none.
-func (r *mainREST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
+func (r *mainREST) Delete(
+	ctx context.Context,
+	name string,
+	validate rest.ValidateObjectFunc,
+	options *metav1.DeleteOptions,
+) (runtime.Object, bool, error) {
 	obj, err := r.store.Get(ctx, name, &metav1.GetOptions{})
 	if err != nil {
 		return nil, false, err
@@ -228,27 +246,42 @@ func (r *mainREST) Delete(ctx context.Context, name string, validate rest.Valida
 	}
 }
 
-func (r *mainREST) terminate(ctx context.Context, name string, preconditions *storage.Preconditions, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, error) {
+func (r *mainREST) terminate(
+	ctx context.Context,
+	name string,
+	preconditions *storage.Preconditions,
+	validate rest.ValidateObjectFunc,
+	options *metav1.DeleteOptions,
+) (runtime.Object, error) {
 	key, err := r.store.KeyFunc(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	out := &corev1.Namespace{}
-	err = r.store.Storage.GuaranteedUpdate(ctx, key, out, false, preconditions, storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
-		if err := validate(ctx, obj); err != nil {
-			return nil, err
-		}
-		ns := obj.(*corev1.Namespace)
-		if ns.DeletionTimestamp == nil {
-			now := metav1.Now()
-			ns.DeletionTimestamp = &now
-		}
-		ns.Status.Phase = corev1.NamespaceTerminating
-		if r.store.EnableGarbageCollection {
-			ns.Finalizers = finalizersOf(ns, options)
-		}
-		return ns, nil
-	}), dryrun.IsDryRun(options.DryRun), nil)
+	err = r.store.Storage.GuaranteedUpdate(
+		ctx,
+		key,
+		out,
+		false,
+		preconditions,
+		storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
+			if err := validate(ctx, obj); err != nil {
+				return nil, err
+			}
+			ns := obj.(*corev1.Namespace)
+			if ns.DeletionTimestamp == nil {
+				now := metav1.Now()
+				ns.DeletionTimestamp = &now
+			}
+			ns.Status.Phase = corev1.NamespaceTerminating
+			if r.store.EnableGarbageCollection {
+				ns.Finalizers = finalizersOf(ns, options)
+			}
+			return ns, nil
+		}),
+		dryrun.IsDryRun(options.DryRun),
+		nil,
+	)
 	if storage.IsNotFound(err) {
 		return nil, apierrors.NewNotFound(Resource, name)
 	}
@@ -296,7 +329,15 @@ func (r *updateREST) New() runtime.Object { return r.store.New() }
 // Destroy leaves the storage to the main endpoint.
 func (r *updateREST) Destroy() {}
 
-func (r *updateREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+func (r *updateREST) Update(
+	ctx context.Context,
+	name string,
+	info rest.UpdatedObjectInfo,
+	create rest.ValidateObjectFunc,
+	update rest.ValidateObjectUpdateFunc,
+	_ bool,
+	options *metav1.UpdateOptions,
+) (runtime.Object, bool, error) {
 	return r.store.Update(ctx, name, info, create, update, false, options)
 }
 

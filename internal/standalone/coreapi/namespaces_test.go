@@ -253,9 +253,16 @@ func TestPatchesAndApply(t *testing.T) {
 		{types.MergePatchType, `{"metadata":{"labels":{"a":"1"}}}`},
 		{types.StrategicMergePatchType, `{"metadata":{"labels":{"b":"2"}}}`},
 		{types.JSONPatchType, `[{"op":"add","path":"/metadata/labels/c","value":"3"}]`},
-		{types.ApplyPatchType, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"lab","labels":{"d":"4"}},"spec":{"finalizers":["example.com/x"]}}`},
+		{types.ApplyPatchType, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"lab",` +
+			`"labels":{"d":"4"}},"spec":{"finalizers":["example.com/x"]}}`},
 	} {
-		if _, err := s.namespaces.Patch(t.Context(), "lab", test.kind, []byte(test.patch), metav1.PatchOptions{FieldManager: "test"}); err != nil {
+		if _, err := s.namespaces.Patch(
+			t.Context(),
+			"lab",
+			test.kind,
+			[]byte(test.patch),
+			metav1.PatchOptions{FieldManager: "test"},
+		); err != nil {
 			t.Errorf("%s: %v", test.kind, err)
 		}
 	}
@@ -357,7 +364,8 @@ func TestTable(t *testing.T) {
 	if diff := cmp.Diff([]string{"Name", "Status", "Age"}, columns); diff != "" {
 		t.Error(diff)
 	}
-	if len(table.Rows) != 1 || table.Rows[0].Cells[0] != "lab" || table.Rows[0].Cells[1] != "Active" || table.Rows[0].Cells[2] == "<unknown>" {
+	if len(table.Rows) != 1 || table.Rows[0].Cells[0] != "lab" || table.Rows[0].Cells[1] != "Active" ||
+		table.Rows[0].Cells[2] == "<unknown>" {
 		t.Errorf("rows %+v", table.Rows)
 	}
 }
@@ -515,10 +523,20 @@ func TestDelete(t *testing.T) {
 				t.Errorf("wrong %s: %v", name, err)
 			}
 		}
-		if err := s.namespaces.Delete(t.Context(), "lab", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &ns.UID, ResourceVersion: &ns.ResourceVersion}}); err != nil {
+		if err := s.namespaces.Delete(
+			t.Context(),
+			"lab",
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &ns.UID, ResourceVersion: &ns.ResourceVersion}},
+		); err != nil {
 			t.Error(err)
 		}
-		if err := s.namespaces.Delete(t.Context(), "lab", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}}); !apierrors.IsConflict(err) {
+		if err := s.namespaces.Delete(
+			t.Context(),
+			"lab",
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}},
+		); !apierrors.IsConflict(
+			err,
+		) {
 			t.Errorf("wrong UID of a namespace that is being deleted: %v", err)
 		}
 	})

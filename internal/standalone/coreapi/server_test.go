@@ -88,9 +88,14 @@ func startOn(t testing.TB, backend store.Backend, hooks hooks) *server {
 	check(define.Check(definition))
 	machinery, err := convert.New(definition, coreapi.AddToScheme)
 	check(err)
-	stores := registry.NewStores(func(schema.GroupResource) store.Backend { return backend }, machinery, definition, map[schema.GroupResource]schema.GroupVersionKind{
-		coreapi.Resource: corev1.SchemeGroupVersion.WithKind("Namespace"),
-	})
+	stores := registry.NewStores(
+		func(schema.GroupResource) store.Backend { return backend },
+		machinery,
+		definition,
+		map[schema.GroupResource]schema.GroupVersionKind{
+			coreapi.Resource: corev1.SchemeGroupVersion.WithKind("Namespace"),
+		},
+	)
 	namespaces, err := coreapi.NewNamespaces(coreapi.Config{Typer: machinery.Scheme, Storage: stores})
 	check(err)
 	kind, err := registry.NewKind(definition.Kinds()[0], registry.Options{
@@ -144,7 +149,11 @@ func onlyWidgets(context.Context) ([]schema.GroupVersionResource, error) {
 	return []schema.GroupVersionResource{widgets}, nil
 }
 
-func (s *server) runController(t testing.TB, run func(context.Context, *rest.Config, coreapi.Content) error, content coreapi.Content) (stop func()) {
+func (s *server) runController(
+	t testing.TB,
+	run func(context.Context, *rest.Config, coreapi.Content) error,
+	content coreapi.Content,
+) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -175,7 +184,9 @@ func (h hooked) GetRESTOptions(resource schema.GroupResource, example runtime.Ob
 		return options, err
 	}
 	open := options.Decorator
-	options.Decorator = func(c *storagebackend.ConfigForResource, prefix string, key func(runtime.Object) (string, error), one, list func() runtime.Object, attrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
+	options.Decorator = func(c *storagebackend.ConfigForResource, prefix string, key func(runtime.Object) (string, error), one,
+		list func() runtime.Object, attrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers) (storage.Interface,
+		factory.DestroyFunc, error) {
 		inner, destroy, err := open(c, prefix, key, one, list, attrs, triggers, indexers)
 		return hookedStorage{inner, h}, destroy, err
 	}
@@ -193,18 +204,34 @@ func (h hookedStorage) Create(ctx context.Context, key string, obj, out runtime.
 	return h.Interface.Create(ctx, key, obj, out, ttl)
 }
 
-func (h hookedStorage) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool, pre *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
+func (h hookedStorage) GuaranteedUpdate(
+	ctx context.Context,
+	key string,
+	out runtime.Object,
+	ignoreNotFound bool,
+	pre *storage.Preconditions,
+	update storage.UpdateFunc,
+	cached runtime.Object,
+) error {
 	if !ignoreNotFound {
 		return h.Interface.GuaranteedUpdate(ctx, key, out, ignoreNotFound, pre, update, cached)
 	}
 	call(h.hooks.arrive)
-	return h.Interface.GuaranteedUpdate(ctx, key, out, ignoreNotFound, pre, func(existing runtime.Object, meta storage.ResponseMeta) (runtime.Object, *uint64, error) {
-		obj, ttl, err := update(existing, meta)
-		if err == nil {
-			call(h.hooks.write)
-		}
-		return obj, ttl, err
-	}, cached)
+	return h.Interface.GuaranteedUpdate(
+		ctx,
+		key,
+		out,
+		ignoreNotFound,
+		pre,
+		func(existing runtime.Object, meta storage.ResponseMeta) (runtime.Object, *uint64, error) {
+			obj, ttl, err := update(existing, meta)
+			if err == nil {
+				call(h.hooks.write)
+			}
+			return obj, ttl, err
+		},
+		cached,
+	)
 }
 
 func call(hook func()) {

@@ -74,7 +74,13 @@ func (strategy) ValidateUpdate(_ context.Context, obj, _ runtime.Object) field.E
 
 // ValidateDeclaratively tells of each mistake once, as kube-apiserver does of its namespaces: what is validated for all
 // kinds alike looks at labels twice.
-func (strategy) ValidateDeclaratively(_ context.Context, _, _ runtime.Object, errs field.ErrorList, _ operation.Type, _ rest.DeclarativeValidationConfig) field.ErrorList {
+func (strategy) ValidateDeclaratively(
+	_ context.Context,
+	_, _ runtime.Object,
+	errs field.ErrorList,
+	_ operation.Type,
+	_ rest.DeclarativeValidationConfig,
+) field.ErrorList {
 	var once field.ErrorList
 	for _, err := range errs {
 		if !slices.ContainsFunc(once, func(told *field.Error) bool { return told.Error() == err.Error() }) {

@@ -42,7 +42,10 @@ type kept[P object] struct {
 	list  func() ([]P, error)
 }
 
-func flowSchemas(write client[*flowcontrolv1.FlowSchema], list func() ([]*flowcontrolv1.FlowSchema, error)) kept[*flowcontrolv1.FlowSchema] {
+func flowSchemas(
+	write client[*flowcontrolv1.FlowSchema],
+	list func() ([]*flowcontrolv1.FlowSchema, error),
+) kept[*flowcontrolv1.FlowSchema] {
 	return kept[*flowcontrolv1.FlowSchema]{
 		resource: "flow schema", mandatory: bootstrap.MandatoryFlowSchemas, suggested: bootstrap.SuggestedFlowSchemas,
 		copy: (*flowcontrolv1.FlowSchema).DeepCopy,
@@ -56,10 +59,15 @@ func flowSchemas(write client[*flowcontrolv1.FlowSchema], list func() ([]*flowco
 	}
 }
 
-func priorityLevels(write client[*flowcontrolv1.PriorityLevelConfiguration], list func() ([]*flowcontrolv1.PriorityLevelConfiguration, error)) kept[*flowcontrolv1.PriorityLevelConfiguration] {
+func priorityLevels(
+	write client[*flowcontrolv1.PriorityLevelConfiguration],
+	list func() ([]*flowcontrolv1.PriorityLevelConfiguration, error),
+) kept[*flowcontrolv1.PriorityLevelConfiguration] {
 	return kept[*flowcontrolv1.PriorityLevelConfiguration]{
-		resource: "priority level", mandatory: bootstrap.MandatoryPriorityLevelConfigurations, suggested: bootstrap.SuggestedPriorityLevelConfigurations,
-		copy: (*flowcontrolv1.PriorityLevelConfiguration).DeepCopy,
+		resource:  "priority level",
+		mandatory: bootstrap.MandatoryPriorityLevelConfigurations,
+		suggested: bootstrap.SuggestedPriorityLevelConfigurations,
+		copy:      (*flowcontrolv1.PriorityLevelConfiguration).DeepCopy,
 		adopt: func(obj, wanted *flowcontrolv1.PriorityLevelConfiguration) bool {
 			spec := wanted.DeepCopy().Spec
 			if obj.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt && obj.Spec.Exempt != nil {
@@ -69,7 +77,8 @@ func priorityLevels(write client[*flowcontrolv1.PriorityLevelConfiguration], lis
 			obj.Spec = spec
 			return changed
 		},
-		write: write, list: list,
+		write: write,
+		list:  list,
 	}
 }
 

@@ -107,7 +107,8 @@ func TestWhatChangesIsPutRightUnlessItIsToStay(t *testing.T) {
 		annotation   string
 		precedence   int32
 	}{
-		{"a suggested one with another spec", suggested, func(s *flowcontrolv1.FlowSchema) { s.Spec.MatchingPrecedence = 7 }, "update", "true", 2},
+		{"a suggested one with another spec", suggested, func(s *flowcontrolv1.FlowSchema) { s.Spec.MatchingPrecedence = 7 }, "update",
+			"true", 2},
 		{"a suggested one that is to stay", suggested, func(s *flowcontrolv1.FlowSchema) {
 			s.Annotations[key], s.Spec.MatchingPrecedence = "false", 7
 		}, "", "false", 7},
@@ -121,12 +122,15 @@ func TestWhatChangesIsPutRightUnlessItIsToStay(t *testing.T) {
 		{"a suggested one that was changed, whose annotation is no boolean", suggested, func(s *flowcontrolv1.FlowSchema) {
 			s.Annotations[key], s.Spec.MatchingPrecedence, s.Generation = "perhaps", 7, 2
 		}, "update", "false", 7},
-		{"a suggested one with other metadata", suggested, func(s *flowcontrolv1.FlowSchema) { s.Labels = map[string]string{"a": "b"} }, "", "true", 2},
-		{"a mandatory one with another spec", "catch-all", func(s *flowcontrolv1.FlowSchema) { s.Spec.MatchingPrecedence = 7 }, "update", "true", 10000},
+		{"a suggested one with other metadata", suggested, func(s *flowcontrolv1.FlowSchema) { s.Labels = map[string]string{"a": "b"} }, "",
+			"true", 2},
+		{"a mandatory one with another spec", "catch-all", func(s *flowcontrolv1.FlowSchema) { s.Spec.MatchingPrecedence = 7 }, "update",
+			"true", 10000},
 		{"a mandatory one that is to stay", "catch-all", func(s *flowcontrolv1.FlowSchema) {
 			s.Annotations[key], s.Spec.MatchingPrecedence = "false", 7
 		}, "update", "true", 10000},
-		{"a mandatory one without the annotation", "exempt", func(s *flowcontrolv1.FlowSchema) { s.Annotations, s.Generation = nil, 5 }, "update", "true", 1},
+		{"a mandatory one without the annotation", "exempt", func(s *flowcontrolv1.FlowSchema) { s.Annotations, s.Generation = nil, 5 },
+			"update", "true", 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -202,7 +206,8 @@ func TestALostRaceIsNoErrorAndARefusalIs(t *testing.T) {
 		{apierrors.NewAlreadyExists(resource, "probes"), "", true},
 		{apierrors.NewConflict(resource, "probes", errors.New("x")), "", true},
 		{apierrors.NewNotFound(resource, "probes"), "", true},
-		{apierrors.NewForbidden(resource, "probes", errors.New("x")), `create the flow schema probes: flowschemas "probes" is forbidden: x`, false},
+		{apierrors.NewForbidden(resource, "probes", errors.New("x")), `create the flow schema probes: flowschemas "probes" is forbidden: x`,
+			false},
 	} {
 		s, f := storedFlowSchemas(t)
 		delete(f.there, "probes")

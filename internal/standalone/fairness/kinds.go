@@ -24,17 +24,28 @@ func Group() define.Group {
 				}
 				return types
 			}, flowSchemaColumns()),
-		kind[flowcontrolv1.PriorityLevelConfiguration, flowcontrolv1.PriorityLevelConfigurationList]("prioritylevelconfigurations", setPriorityLevelDefaults, validatePriorityLevel,
+		kind[flowcontrolv1.PriorityLevelConfiguration, flowcontrolv1.PriorityLevelConfigurationList](
+			"prioritylevelconfigurations",
+			setPriorityLevelDefaults,
+			validatePriorityLevel,
 			func(l *flowcontrolv1.PriorityLevelConfiguration) (types []string) {
 				for _, c := range l.Status.Conditions {
 					types = append(types, string(c.Type))
 				}
 				return types
-			}, priorityLevelColumns()),
+			},
+			priorityLevelColumns(),
+		),
 	}}
 }
 
-func kind[T, L any](resource string, fill func(*T), validate func(*T) field.ErrorList, conditions func(*T) []string, columns []define.Column) *define.Kind {
+func kind[T, L any](
+	resource string,
+	fill func(*T),
+	validate func(*T) field.ErrorList,
+	conditions func(*T) []string,
+	columns []define.Column,
+) *define.Kind {
 	return &define.Kind{
 		Resource:      resource,
 		ClusterScoped: true,
@@ -90,7 +101,12 @@ const none = "<none>"
 
 // column has the description of the field that it shows.
 func column[T any](name, path string, docs map[string]string, value func(T) any) define.Column {
-	return define.Column{Name: name, Type: "string", Description: docs[path], Value: func(obj runtime.Object) any { return value(any(obj).(T)) }}
+	return define.Column{
+		Name:        name,
+		Type:        "string",
+		Description: docs[path],
+		Value:       func(obj runtime.Object) any { return value(any(obj).(T)) },
+	}
 }
 
 func age() define.Column {
@@ -101,7 +117,12 @@ func flowSchemaColumns() []define.Column {
 	type schema = *flowcontrolv1.FlowSchema
 	docs := flowcontrolv1.FlowSchemaSpec{}.SwaggerDoc()
 	return []define.Column{
-		column("PriorityLevel", "name", flowcontrolv1.PriorityLevelConfigurationReference{}.SwaggerDoc(), func(s schema) any { return s.Spec.PriorityLevelConfiguration.Name }),
+		column(
+			"PriorityLevel",
+			"name",
+			flowcontrolv1.PriorityLevelConfigurationReference{}.SwaggerDoc(),
+			func(s schema) any { return s.Spec.PriorityLevelConfiguration.Name },
+		),
 		column("MatchingPrecedence", "matchingPrecedence", docs, func(s schema) any { return s.Spec.MatchingPrecedence }),
 		column("DistinguisherMethod", "distinguisherMethod", docs, func(s schema) any {
 			if s.Spec.DistinguisherMethod == nil {
@@ -134,12 +155,17 @@ func priorityLevelColumns() []define.Column {
 	}
 	return []define.Column{
 		column("Type", "type", flowcontrolv1.PriorityLevelConfigurationSpec{}.SwaggerDoc(), func(l level) any { return string(l.Spec.Type) }),
-		column("NominalConcurrencyShares", "nominalConcurrencyShares", flowcontrolv1.LimitedPriorityLevelConfiguration{}.SwaggerDoc(), func(l level) any {
-			if m := l.Spec.Limited; m != nil && m.NominalConcurrencyShares != nil {
-				return *m.NominalConcurrencyShares
-			}
-			return none
-		}),
+		column(
+			"NominalConcurrencyShares",
+			"nominalConcurrencyShares",
+			flowcontrolv1.LimitedPriorityLevelConfiguration{}.SwaggerDoc(),
+			func(l level) any {
+				if m := l.Spec.Limited; m != nil && m.NominalConcurrencyShares != nil {
+					return *m.NominalConcurrencyShares
+				}
+				return none
+			},
+		),
 		queuing("Queues", "queues", func(q *flowcontrolv1.QueuingConfiguration) int32 { return q.Queues }),
 		queuing("HandSize", "handSize", func(q *flowcontrolv1.QueuingConfiguration) int32 { return q.HandSize }),
 		queuing("QueueLengthLimit", "queueLengthLimit", func(q *flowcontrolv1.QueuingConfiguration) int32 { return q.QueueLengthLimit }),

@@ -39,12 +39,18 @@ func validateFlowSchema(s *flowcontrolv1.FlowSchema) field.ErrorList {
 	case p <= 0:
 		errs = append(errs, field.Invalid(precedence, p, "must be a positive value"))
 	case p > flowcontrolv1.FlowSchemaMaxMatchingPrecedence:
-		errs = append(errs, field.Invalid(precedence, p, fmt.Sprintf("must not be greater than %d", flowcontrolv1.FlowSchemaMaxMatchingPrecedence)))
+		errs = append(
+			errs,
+			field.Invalid(precedence, p, fmt.Sprintf("must not be greater than %d", flowcontrolv1.FlowSchemaMaxMatchingPrecedence)),
+		)
 	case p == 1 && s.Name != flowcontrolv1.FlowSchemaNameExempt:
 		errs = append(errs, field.Invalid(precedence, p, "only the schema named 'exempt' may have matchingPrecedence 1"))
 	}
 	if m := spec.DistinguisherMethod; m != nil {
-		known := []flowcontrolv1.FlowDistinguisherMethodType{flowcontrolv1.FlowDistinguisherMethodByNamespaceType, flowcontrolv1.FlowDistinguisherMethodByUserType}
+		known := []flowcontrolv1.FlowDistinguisherMethodType{
+			flowcontrolv1.FlowDistinguisherMethodByNamespaceType,
+			flowcontrolv1.FlowDistinguisherMethodByUserType,
+		}
 		if !slices.Contains(known, m.Type) {
 			errs = append(errs, field.NotSupported(path.Child("distinguisherMethod", "type"), goNames{m}, known))
 		}
@@ -94,7 +100,11 @@ func validateSubject(s *flowcontrolv1.Subject, path *field.Path) (errs field.Err
 		{flowcontrolv1.SubjectKindUser, "user", s.User != nil},
 		{flowcontrolv1.SubjectKindGroup, "group", s.Group != nil},
 	}
-	known := []flowcontrolv1.SubjectKind{flowcontrolv1.SubjectKindGroup, flowcontrolv1.SubjectKindServiceAccount, flowcontrolv1.SubjectKindUser}
+	known := []flowcontrolv1.SubjectKind{
+		flowcontrolv1.SubjectKindGroup,
+		flowcontrolv1.SubjectKindServiceAccount,
+		flowcontrolv1.SubjectKindUser,
+	}
 	if !slices.Contains(known, s.Kind) {
 		return field.ErrorList{field.NotSupported(path.Child("kind"), s.Kind, known)}
 	}
@@ -162,7 +172,12 @@ func validateResourceRule(r *flowcontrolv1.ResourcePolicyRule, path *field.Path)
 	if len(r.Namespaces) == 0 && r.ClusterScope {
 		return errs
 	}
-	wrong := validateWords(r.Namespaces, namespaces, "resource rules that are not cluster scoped must supply at least one namespace", "namespaces")
+	wrong := validateWords(
+		r.Namespaces,
+		namespaces,
+		"resource rules that are not cluster scoped must supply at least one namespace",
+		"namespaces",
+	)
 	if len(wrong) > 0 {
 		return append(errs, wrong...)
 	}
@@ -241,8 +256,11 @@ func validatePriorityLevel(l *flowcontrolv1.PriorityLevelConfiguration) field.Er
 }
 
 var (
-	enablements = []flowcontrolv1.PriorityLevelEnablement{flowcontrolv1.PriorityLevelEnablementExempt, flowcontrolv1.PriorityLevelEnablementLimited}
-	responses   = []flowcontrolv1.LimitResponseType{flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject}
+	enablements = []flowcontrolv1.PriorityLevelEnablement{
+		flowcontrolv1.PriorityLevelEnablementExempt,
+		flowcontrolv1.PriorityLevelEnablementLimited,
+	}
+	responses = []flowcontrolv1.LimitResponseType{flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject}
 )
 
 // validateUnion returns what is wrong with the type that says which field is there: one that
@@ -254,7 +272,8 @@ func validateUnion[T ~string](given T, known []T, kind, member *field.Path, ther
 	case !slices.Contains(known, given):
 		errs = append(errs, field.NotSupported(kind, given, known))
 	}
-	wanted := string(given) == string(flowcontrolv1.PriorityLevelEnablementLimited) || string(given) == string(flowcontrolv1.LimitResponseTypeQueue)
+	wanted := string(given) == string(flowcontrolv1.PriorityLevelEnablementLimited) ||
+		string(given) == string(flowcontrolv1.LimitResponseTypeQueue)
 	switch {
 	case wanted && !there:
 		errs = append(errs, field.Required(member, ""))
@@ -280,7 +299,9 @@ func validateLimited(l *flowcontrolv1.LimitedPriorityLevelConfiguration, path *f
 		errs = append(errs, field.Invalid(path.Child("borrowingLimitPercent"), *b, "if specified, must be a non-negative integer"))
 	}
 	response := path.Child("limitResponse")
-	errs = append(errs, validateUnion(l.LimitResponse.Type, responses, response.Child("type"), response.Child("queuing"), l.LimitResponse.Queuing != nil)...)
+	errs = append(
+		errs,
+		validateUnion(l.LimitResponse.Type, responses, response.Child("type"), response.Child("queuing"), l.LimitResponse.Queuing != nil)...)
 	if q := l.LimitResponse.Queuing; q != nil && l.LimitResponse.Type == flowcontrolv1.LimitResponseTypeQueue {
 		errs = append(errs, validateQueuing(q, response.Child("queuing"))...)
 	}
@@ -304,7 +325,19 @@ func validateQueuing(q *flowcontrolv1.QueuingConfiguration, path *field.Path) (e
 	case q.HandSize > q.Queues:
 		errs = append(errs, field.Invalid(hand, q.HandSize, fmt.Sprintf("should not be greater than queues (%d)", q.Queues)))
 	case entropy > maxHandEntropy:
-		errs = append(errs, field.Invalid(hand, q.HandSize, fmt.Sprintf("required entropy bits of deckSize %d and handSize %d should not be greater than %d", q.Queues, q.HandSize, maxHandEntropy)))
+		errs = append(
+			errs,
+			field.Invalid(
+				hand,
+				q.HandSize,
+				fmt.Sprintf(
+					"required entropy bits of deckSize %d and handSize %d should not be greater than %d",
+					q.Queues,
+					q.HandSize,
+					maxHandEntropy,
+				),
+			),
+		)
 	}
 	return errs
 }

@@ -81,8 +81,10 @@ func metadataMistakes(obj runtime.Object) field.ErrorList {
 func TestDefaultsAreThoseOfKubeAPIServer(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{
-		`{"priorityLevelConfiguration":{"name":"a"}}`:                          `{"priorityLevelConfiguration":{"name":"a"},"matchingPrecedence":1000}`,
-		`{"priorityLevelConfiguration":{"name":"a"},"matchingPrecedence":-10}`: `{"priorityLevelConfiguration":{"name":"a"},"matchingPrecedence":-10}`,
+		`{"priorityLevelConfiguration":{"name":"a"}}`: `{"priorityLevelConfiguration":{"name":"a"},` +
+			`"matchingPrecedence":1000}`,
+		`{"priorityLevelConfiguration":{"name":"a"},"matchingPrecedence":-10}`: `{"priorityLevelConfiguration":{"name":"a"},` +
+			`"matchingPrecedence":-10}`,
 	} {
 		s := &flowcontrolv1.FlowSchema{}
 		if err := json.Unmarshal([]byte(given), &s.Spec); err != nil {
@@ -94,11 +96,15 @@ func TestDefaultsAreThoseOfKubeAPIServer(t *testing.T) {
 		}
 	}
 	for given, want := range map[string]string{
-		`{"type":"Exempt"}`:                                  `{"type":"Exempt"}`,
-		`{"type":"Exempt","exempt":{}}`:                      `{"type":"Exempt","exempt":{"nominalConcurrencyShares":0,"lendablePercent":0}}`,
-		`{"type":"Limited","limited":{"lendablePercent":7}}`: `{"type":"Limited","limited":{"nominalConcurrencyShares":30,"limitResponse":{"type":""},"lendablePercent":7}}`,
-		`{"limited":{"limitResponse":{"queuing":{}}}}`:       `{"type":"","limited":{"nominalConcurrencyShares":30,"limitResponse":{"type":"","queuing":{"queues":64,"handSize":8,"queueLengthLimit":50}},"lendablePercent":0}}`,
-		`{"limited":{"nominalConcurrencyShares":0,"lendablePercent":0,"limitResponse":{"queuing":{"queues":1,"handSize":1,"queueLengthLimit":1}}}}`: `{"type":"","limited":{"nominalConcurrencyShares":0,"limitResponse":{"type":"","queuing":{"queues":1,"handSize":1,"queueLengthLimit":1}},"lendablePercent":0}}`,
+		`{"type":"Exempt"}`:             `{"type":"Exempt"}`,
+		`{"type":"Exempt","exempt":{}}`: `{"type":"Exempt","exempt":{"nominalConcurrencyShares":0,"lendablePercent":0}}`,
+		`{"type":"Limited","limited":{"lendablePercent":7}}`: `{"type":"Limited","limited":{"nominalConcurrencyShares":30,` +
+			`"limitResponse":{"type":""},"lendablePercent":7}}`,
+		`{"limited":{"limitResponse":{"queuing":{}}}}`: `{"type":"","limited":{"nominalConcurrencyShares":30,` +
+			`"limitResponse":{"type":"","queuing":{"queues":64,"handSize":8,"queueLengthLimit":50}},"lendablePercent":0}}`,
+		`{"limited":{"nominalConcurrencyShares":0,"lendablePercent":0,"limitResponse":{"queuing":{"queues":1,` +
+			`"handSize":1,"queueLengthLimit":1}}}}`: `{"type":"","limited":{"nominalConcurrencyShares":0,` +
+			`"limitResponse":{"type":"","queuing":{"queues":1,"handSize":1,"queueLengthLimit":1}},"lendablePercent":0}}`,
 	} {
 		l := &flowcontrolv1.PriorityLevelConfiguration{}
 		if err := json.Unmarshal([]byte(given), &l.Spec); err != nil {

@@ -154,7 +154,13 @@ func eventColumns() []define.Column {
 			}
 			return strings.ToLower(e.InvolvedObject.Kind) + "/" + e.InvolvedObject.Name
 		}),
-		wide(column("Subobject", corev1.ObjectReference{}.SwaggerDoc()["fieldPath"], func(e *corev1.Event) any { return e.InvolvedObject.FieldPath })),
+		wide(
+			column(
+				"Subobject",
+				corev1.ObjectReference{}.SwaggerDoc()["fieldPath"],
+				func(e *corev1.Event) any { return e.InvolvedObject.FieldPath },
+			),
+		),
 		wide(column("Source", doc["source"], func(e *corev1.Event) any { return printedSource(e) })),
 		column("Message", doc["message"], func(e *corev1.Event) any { return strings.TrimSpace(e.Message) }),
 		wide(column("First Seen", doc["firstTimestamp"], func(e *corev1.Event) any { return firstSeen(e) })),

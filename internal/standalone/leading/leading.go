@@ -28,7 +28,11 @@ func Groups(definition *define.Server) []define.Group {
 	}
 	var groups []define.Group
 	if event, alias := Events(EventTTL); !has("", event.Resource) && !has(alias.Group, alias.Resource) {
-		groups = append(groups, define.Group{Name: "", Kinds: []*define.Kind{event}}, define.Group{Name: alias.Group, Kinds: []*define.Kind{alias}})
+		groups = append(
+			groups,
+			define.Group{Name: "", Kinds: []*define.Kind{event}},
+			define.Group{Name: alias.Group, Kinds: []*define.Kind{alias}},
+		)
 	}
 	if lease := Leases(); !has(coordinationv1.GroupName, lease.Resource) {
 		groups = append(groups, define.Group{Name: coordinationv1.GroupName, Kinds: []*define.Kind{lease}})
@@ -40,5 +44,10 @@ var described = metav1.ObjectMeta{}.SwaggerDoc()
 
 // column is a column of strings, unless its type is said to be another one.
 func column[T any](name, description string, value func(*T) any) define.Column {
-	return define.Column{Name: name, Type: "string", Description: description, Value: func(obj runtime.Object) any { return value(any(obj).(*T)) }}
+	return define.Column{
+		Name:        name,
+		Type:        "string",
+		Description: description,
+		Value:       func(obj runtime.Object) any { return value(any(obj).(*T)) },
+	}
 }

@@ -15,8 +15,13 @@ import (
 // Leases are those of coordination.k8s.io.
 func Leases() *define.Kind {
 	return &define.Kind{
-		Resource: "leases", WithoutAge: true, WithoutGeneration: true, CreateOnUpdate: true,
-		Versions: []*define.Version{{Facts: coordination.API, Type: reflect.TypeFor[coordinationv1.Lease](), ListType: reflect.TypeFor[coordinationv1.LeaseList]()}},
+		Resource:          "leases",
+		WithoutAge:        true,
+		WithoutGeneration: true,
+		CreateOnUpdate:    true,
+		Versions: []*define.Version{
+			{Facts: coordination.API, Type: reflect.TypeFor[coordinationv1.Lease](), ListType: reflect.TypeFor[coordinationv1.LeaseList]()},
+		},
 		Columns: []define.Column{
 			column("Holder", coordinationv1.LeaseSpec{}.SwaggerDoc()["holderIdentity"], func(l *coordinationv1.Lease) any {
 				if l.Spec.HolderIdentity == nil {

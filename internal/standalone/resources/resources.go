@@ -284,7 +284,12 @@ func (c *Client) fetch(ctx context.Context, d *document) (changed bool, err erro
 
 // NewSet makes the set of what discovery says.
 func NewSet(groups []apidiscovery.APIGroupDiscovery) *Set {
-	s := &Set{index: map[schema.GroupResource]int{}, kinds: map[schema.GroupVersionKind]int{}, groups: map[schema.GroupKind][]int{}, failed: map[schema.GroupVersion]error{}}
+	s := &Set{
+		index:  map[schema.GroupResource]int{},
+		kinds:  map[schema.GroupVersionKind]int{},
+		groups: map[schema.GroupKind][]int{},
+		failed: map[schema.GroupVersion]error{},
+	}
 	for _, group := range groups {
 		for _, version := range group.Versions {
 			gv := schema.GroupVersion{Group: group.Name, Version: version.Version}

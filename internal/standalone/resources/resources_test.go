@@ -27,7 +27,12 @@ func version(name string, all ...apidiscovery.APIResourceDiscovery) apidiscovery
 }
 
 func resource(name, kind string, verbs ...string) apidiscovery.APIResourceDiscovery {
-	return apidiscovery.APIResourceDiscovery{Resource: name, ResponseKind: &metav1.GroupVersionKind{Kind: kind}, Scope: apidiscovery.ScopeNamespace, Verbs: verbs}
+	return apidiscovery.APIResourceDiscovery{
+		Resource:     name,
+		ResponseKind: &metav1.GroupVersionKind{Kind: kind},
+		Scope:        apidiscovery.ScopeNamespace,
+		Verbs:        verbs,
+	}
 }
 
 func stale(v apidiscovery.APIVersionDiscovery) apidiscovery.APIVersionDiscovery {
@@ -38,7 +43,11 @@ func stale(v apidiscovery.APIVersionDiscovery) apidiscovery.APIVersionDiscovery 
 func TestAResourceIsInTheVersionThatIsPreferred(t *testing.T) {
 	only := apidiscovery.APIResourceDiscovery{Resource: "pods", Subresources: []apidiscovery.APISubresourceDiscovery{{Subresource: "exec"}}}
 	set := resources.NewSet([]apidiscovery.APIGroupDiscovery{
-		group("a", version("v2", resource("apples", "Apple", "get", "list", "delete")), version("v1", resource("apples", "Apple", "get"), resource("pears", "Pear", "delete"))),
+		group(
+			"a",
+			version("v2", resource("apples", "Apple", "get", "list", "delete")),
+			version("v1", resource("apples", "Apple", "get"), resource("pears", "Pear", "delete")),
+		),
 		group("b", stale(version("v3", resource("plums", "Plum"))), version("v2", resource("plums", "Plum"), only)),
 	})
 	var got []string
@@ -48,7 +57,10 @@ func TestAResourceIsInTheVersionThatIsPreferred(t *testing.T) {
 	if got, want := strings.Join(got, "; "), "a/v2, Resource=apples; a/v1, Resource=pears; b/v2, Resource=plums"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if r, ok := set.Get(schema.GroupResource{Group: "a", Resource: "apples"}); !ok || !r.Can("get", "list") || r.Can("get", "watch") || !r.Namespaced {
+	if r, ok := set.Get(
+		schema.GroupResource{Group: "a", Resource: "apples"},
+	); !ok || !r.Can("get", "list") || r.Can("get", "watch") ||
+		!r.Namespaced {
 		t.Errorf("apples: %v, %v", r, ok)
 	}
 	if _, ok := set.Get(schema.GroupResource{Group: "b", Resource: "apples"}); ok {
@@ -82,7 +94,8 @@ func TestKinds(t *testing.T) {
 func TestVersionsThatDoNotTellAreNamed(t *testing.T) {
 	set := resources.NewSet([]apidiscovery.APIGroupDiscovery{group("a", stale(version("v1")), version("v2", resource("apples", "Apple")))})
 	failed := &discovery.ErrGroupDiscoveryFailed{}
-	if err := set.Err(); !errors.As(err, &failed) || err.Error() != "unable to retrieve the complete list of server APIs: a/v1: stale GroupVersion discovery: a/v1" {
+	if err := set.Err(); !errors.As(err, &failed) ||
+		err.Error() != "unable to retrieve the complete list of server APIs: a/v1: stale GroupVersion discovery: a/v1" {
 		t.Errorf("got %v", err)
 	}
 	if set := resources.NewSet(nil); set.Err() != nil {
@@ -103,7 +116,8 @@ func TestNamespacedContent(t *testing.T) {
 
 const (
 	mediaType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-	apples    = `{"items":[{"metadata":{"name":"a"},"versions":[{"version":"v1","freshness":"Current","resources":[{"resource":"apples","responseKind":{"kind":"Apple"},"scope":"Namespaced","verbs":["get"]}]}]}]}`
+	apples    = `{"items":[{"metadata":{"name":"a"},"versions":[{"version":"v1",` +
+		`"freshness":"Current","resources":[{"resource":"apples","responseKind":{"kind":"Apple"},"scope":"Namespaced","verbs":["get"]}]}]}]}`
 )
 
 func TestTheSetIsTheSameUntilSomethingChanges(t *testing.T) {
@@ -148,7 +162,8 @@ func TestTheSetIsTheSameUntilSomethingChanges(t *testing.T) {
 // Right after a start, discovery may not show all custom resources yet.
 func TestCustomResourcesThatDiscoveryDoesNotShow(t *testing.T) {
 	crd := func(established string) string {
-		return `{"spec":{"group":"x","versions":[{"name":"v1","served":true},{"name":"v0"}]},"status":{"conditions":[{"type":"Established","status":"` + established + `"}]}}`
+		return `{"spec":{"group":"x","versions":[{"name":"v1","served":true},{"name":"v0"}]},` +
+			`"status":{"conditions":[{"type":"Established","status":"` + established + `"}]}}`
 	}
 	crds := "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 	discovered := func(all ...string) string {
@@ -165,11 +180,13 @@ func TestCustomResourcesThatDiscoveryDoesNotShow(t *testing.T) {
 		answers map[string]string
 		want    string
 	}{
-		"shown":           {map[string]string{"/apis": discovered("x"), crds: `{"items":[{"metadata":{"name":"apples.x"}}]}`}, "[apples], <nil>"},
-		"not shown":       {map[string]string{"/apis": discovered(), crds: `{"items":[{"metadata":{"name":"apples.x"}}]}`, crds + "/apples.x": crd("True")}, "[], unable to retrieve the complete list of server APIs: x/v1: apples.x is not in discovery yet"},
-		"not established": {map[string]string{"/apis": discovered(), crds: `{"items":[{"metadata":{"name":"apples.x"}}]}`, crds + "/apples.x": crd("False")}, "[], <nil>"},
-		"gone meanwhile":  {map[string]string{"/apis": discovered(), crds: `{"items":[{"metadata":{"name":"apples.x"}}]}`}, "[], <nil>"},
-		"fails":           {map[string]string{"/apis": discovered(), crds: "{"}, "[], custom resources: unexpected EOF"},
+		"shown": {map[string]string{"/apis": discovered("x"), crds: `{"items":[{"metadata":{"name":"apples.x"}}]}`}, "[apples], <nil>"},
+		"not shown": {map[string]string{"/apis": discovered(), crds: `{"items":[{"metadata":{"name":"apples.x"}}]}`, crds +
+			"/apples.x": crd("True")}, "[], unable to retrieve the complete list of server APIs: x/v1: apples.x is not in discovery yet"},
+		"not established": {map[string]string{"/apis": discovered(), crds: `{"items":[{"metadata":{"name":"apples.x"}}]}`, crds +
+			"/apples.x": crd("False")}, "[], <nil>"},
+		"gone meanwhile": {map[string]string{"/apis": discovered(), crds: `{"items":[{"metadata":{"name":"apples.x"}}]}`}, "[], <nil>"},
+		"fails":          {map[string]string{"/apis": discovered(), crds: "{"}, "[], custom resources: unexpected EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -207,7 +224,8 @@ func TestWhatIsNoDiscoveryIsAnError(t *testing.T) {
 			w.Header().Set("Content-Type", "application/json")
 			w.Write([]byte("{}"))
 		}, "discovery at /api: the server answers with application/json, want aggregated discovery v2"},
-		"forbidden": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, "discovery at /api: the server answers 403 Forbidden"},
+		"forbidden": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, "discovery at /api: the server " +
+			"answers 403 Forbidden"},
 		"cut off": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", mediaType)
 			w.Write([]byte(`{"items":[`))

@@ -99,7 +99,13 @@ func parse(data []byte) (*apiserver.EncryptionConfiguration, error) {
 	case err != nil:
 		return nil, oneLine(err)
 	case schema.FromAPIVersionAndKind(kind.APIVersion, kind.Kind) != wanted:
-		return nil, fmt.Errorf("apiVersion %q and kind %q, which have to be %s and %s", kind.APIVersion, kind.Kind, wanted.GroupVersion(), wanted.Kind)
+		return nil, fmt.Errorf(
+			"apiVersion %q and kind %q, which have to be %s and %s",
+			kind.APIVersion,
+			kind.Kind,
+			wanted.GroupVersion(),
+			wanted.Kind,
+		)
 	}
 	scheme := apiruntime.NewScheme()
 	if err := errors.Join(apiserver.AddToScheme(scheme), apiserverv1.AddToScheme(scheme)); err != nil {

@@ -48,22 +48,31 @@ const plain = "{identity: {}}"
 func TestAMistakeInTheFileIsToldInOneLine(t *testing.T) {
 	good := block(keys("aescbc", "key1", secret1))
 	for name, test := range map[string]struct{ content, want string }{
-		"empty":         {"\n", "it is empty"},
-		"no YAML":       {"a: b: c", "mapping values"},
-		"no kind":       {strings.ReplaceAll(encrypting("widgets.example.com", good), "kind: EncryptionConfiguration\n", ""), `kind ""`},
-		"another kind":  {strings.ReplaceAll(encrypting("widgets.example.com", good), "kind: Encryption", "kind: Admission"), `kind "AdmissionConfiguration", which have to be apiserver.config.k8s.io/v1 and EncryptionConfiguration`},
-		"unknown field": {encrypting("widgets.example.com", "{aescbc: {key: [{name: key1, secret: "+secret1+"}]}}"), `unknown field "resources[0].providers[0].aescbc.key"`},
-		"no resources":  {header + "resources: []\n", "resources: at least one resources is required"},
-		"no providers":  {encrypting("widgets.example.com"), "resources[0].providers: at least one resources[0].providers is required (of widgets.example.com)"},
+		"empty":   {"\n", "it is empty"},
+		"no YAML": {"a: b: c", "mapping values"},
+		"no kind": {strings.ReplaceAll(encrypting("widgets.example.com", good), "kind: EncryptionConfiguration\n", ""), `kind ""`},
+		"another kind": {strings.ReplaceAll(encrypting("widgets.example.com", good), "kind: Encryption", "kind: Admission"),
+			`kind "AdmissionConfiguration", which have to be apiserver.config.k8s.io/v1 and EncryptionConfiguration`},
+		"unknown field": {encrypting("widgets.example.com", "{aescbc: {key: [{name: key1, secret: "+secret1+"}]}}"), `unknown field ` +
+			`"resources[0].providers[0].aescbc.key"`},
+		"no resources": {header + "resources: []\n", "resources: at least one resources is required"},
+		"no providers": {encrypting("widgets.example.com"), "resources[0].providers: at least one resources[0].providers is required (of " +
+			"widgets.example.com)"},
 		"two providers in one": {encrypting("widgets.example.com", "{"+keys("aescbc", "key1", secret1)+", identity: {}}"),
 			"resources[0].providers[0]: more than one provider"},
-		"short key":     {encrypting("widgets.example.com", block(keys("aescbc", "key1", "c2hvcnQ="))), "resources[0].providers[0].aescbc.keys[0].secret: secret is not of the expected length, got 5, expected one of [16 24 32]; make one with"},
-		"no base64":     {encrypting("widgets.example.com", block(keys("secretbox", "key1", "!"+secret1))), "resources[0].providers[0].secretbox.keys[0].secret: secrets must be base64 encoded; make one"},
-		"no secret":     {encrypting("widgets.example.com", "{aesgcm: {keys: [{name: key1}]}}"), "resources[0].providers[0].aesgcm.keys[0].secret: secret is a mandatory field"},
-		"a number":      {encrypting("widgets.example.com", "{aesgcm: {keys: [{name: key1, secret: 12345}]}}"), "cannot unmarshal number"},
-		"no socket":     {encrypting("widgets.example.com", "{kms: {apiVersion: v2, name: vault, endpoint: 'https://kms'}}"), `unsupported scheme "https" for KMS provider`},
-		"KMS v1":        {encrypting("widgets.example.com", "{kms: {apiVersion: v1, name: vault, endpoint: 'unix:///kms.sock'}}"), "KMSv1 is deprecated"},
-		"masked":        {encrypting("'*.*'", good) + "- resources: [widgets.example.com]\n  providers: [" + good + "]\n", `resource "widgets.example.com" is masked by earlier rule "*.*"`},
+		"short key": {encrypting("widgets.example.com", block(keys("aescbc", "key1", "c2hvcnQ="))),
+			"resources[0].providers[0].aescbc.keys[0].secret: secret is not of the expected length, got 5, expected one of [16 24 32]; make one with"},
+		"no base64": {encrypting("widgets.example.com", block(keys("secretbox", "key1", "!"+secret1))),
+			"resources[0].providers[0].secretbox.keys[0].secret: secrets must be base64 encoded; make one"},
+		"no secret": {encrypting("widgets.example.com", "{aesgcm: {keys: [{name: key1}]}}"),
+			"resources[0].providers[0].aesgcm.keys[0].secret: secret is a mandatory field"},
+		"a number": {encrypting("widgets.example.com", "{aesgcm: {keys: [{name: key1, secret: 12345}]}}"), "cannot unmarshal number"},
+		"no socket": {encrypting("widgets.example.com", "{kms: {apiVersion: v2, name: vault, endpoint: 'https://kms'}}"), `unsupported ` +
+			`scheme "https" for KMS provider`},
+		"KMS v1": {encrypting("widgets.example.com", "{kms: {apiVersion: v1, name: vault, endpoint: 'unix:///kms.sock'}}"),
+			"KMSv1 is deprecated"},
+		"masked": {encrypting("'*.*'", good) + "- resources: [widgets.example.com]\n  providers: [" + good + "]\n",
+			`resource "widgets.example.com" is masked by earlier rule "*.*"`},
 		"any group":     {encrypting("widgets.*", good), "encrypting the same resource across groups is not supported (of widgets.*)"},
 		"only a string": {"secret: " + secret1, `apiVersion "" and kind ""`},
 	} {
@@ -89,7 +98,11 @@ func TestAMistakeInTheFileIsToldInOneLine(t *testing.T) {
 
 func TestAFileThatIsMissingOrOpenToOthersIsRefused(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing.yaml")
-	if _, err := Open(t.Context(), Options{File: missing}); err == nil || err.Error() != "encryption configuration "+missing+": no such file or directory" {
+	if _, err := Open(
+		t.Context(),
+		Options{File: missing},
+	); err == nil ||
+		err.Error() != "encryption configuration "+missing+": no such file or directory" {
 		t.Errorf("missing: %v", err)
 	}
 	for mode, refused := range map[os.FileMode]bool{0o600: false, 0o400: false, 0o640: false, 0o644: true, 0o602: true} {
@@ -120,12 +133,16 @@ func TestAFileThatIsMissingOrOpenToOthersIsRefused(t *testing.T) {
 
 func TestAPluginThatDoesNotAnswerIsNamed(t *testing.T) {
 	t.Parallel() // upstream takes three seconds
-	file := write(t, encrypting("widgets.example.com, '*.shop.example.com'", "{kms: {apiVersion: v2, name: vault, endpoint: 'unix:///nowhere/kms.sock'}}"))
+	file := write(
+		t,
+		encrypting("widgets.example.com, '*.shop.example.com'", "{kms: {apiVersion: v2, name: vault, endpoint: 'unix:///nowhere/kms.sock'}}"),
+	)
 	_, err := Open(t.Context(), Options{File: file, Patience: time.Millisecond})
 	if err == nil {
 		t.Fatal("it was accepted")
 	}
-	for _, want := range []string{file, `provider kms "vault" of widgets.example.com, *.shop.example.com at unix:///nowhere/kms.sock is not well`, "start it, or correct the endpoint; nothing was changed"} {
+	for _, want := range []string{file, `provider kms "vault" of widgets.example.com, *.shop.example.com at unix:///nowhere/kms.sock is ` +
+		`not well`, "start it, or correct the endpoint; nothing was changed"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v\ndoes not say %s", err, want)
 		}

@@ -254,7 +254,8 @@ func (e *Encryption) report(ctx context.Context) {
 		return
 	}
 	if e.reason = reason; reason != "" {
-		klog.FromContext(ctx).Error(errors.New(reason), "A key management plugin does not answer: what has been read stays readable, writes fail in three minutes")
+		klog.FromContext(ctx).Error(errors.New(reason), "A key management plugin does not answer: what has been read stays readable, writes "+
+			"fail in three minutes")
 		return
 	}
 	klog.FromContext(ctx).Info("The key management plugins answer again")

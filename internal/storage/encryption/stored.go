@@ -43,7 +43,9 @@ func (e *Encryption) Check(ctx context.Context, stored Stored) error {
 	}
 	c := e.current.Load()
 	if unknown := c.unknown(stored.StoredResources()); len(unknown) > 0 {
-		klog.FromContext(ctx).Error(nil, "The encryption configuration names resources that this server does not have", "file", c.file, "resources", strings.Join(unknown, ", "))
+		klog.FromContext(ctx).
+			Error(nil, "The encryption configuration names resources that this server does not have", "file", c.file, "resources",
+				strings.Join(unknown, ", "))
 	}
 	if err := check(ctx, stored, c, e.transformers); err != nil {
 		return err
@@ -150,19 +152,28 @@ func encoded(data []byte) bool {
 func (t *trial) mistake(resource schema.GroupResource, c *config) error {
 	how := t.envelope.String()
 	if c == nil {
-		return fmt.Errorf("%s: %s is stored with %s, and no encryption configuration is given: name the file with Options.EncryptionConfigFile; %w", resource, t.key, how, ErrUnreadable)
+		return fmt.Errorf("%s: %s is stored with %s, and no encryption configuration is given: name the file with "+
+			"Options.EncryptionConfigFile; %w", resource, t.key, how, ErrUnreadable)
 	}
 	r, ok := c.rule(resource)
 	what := ""
 	switch {
 	case !ok:
-		what = fmt.Sprintf("%s is stored with %s, and the file has no rule for %s: add one with that provider after those to write with", t.key, how, resource)
+		what = fmt.Sprintf(
+			"%s is stored with %s, and the file has no rule for %s: add one with that provider after those to write with",
+			t.key,
+			how,
+			resource,
+		)
 	case t.envelope.Provider == "identity":
-		what = fmt.Sprintf("%s: %s is stored in plain text, which no provider reads: add identity: {} as the last of its providers, and take it away after storage rewrite", resource, t.key)
+		what = fmt.Sprintf("%s: %s is stored in plain text, which no provider reads: add identity: {} as the last of its providers, and take "+
+			"it away after storage rewrite", resource, t.key)
 	case !slices.ContainsFunc(r.providers, t.envelope.isOf):
-		what = fmt.Sprintf("%s: %s is stored with %s, which the file does not have: add it after those to write with, until storage rewrite has replaced it", resource, t.key, how)
+		what = fmt.Sprintf("%s: %s is stored with %s, which the file does not have: add it after those to write with, until storage rewrite "+
+			"has replaced it", resource, t.key, how)
 	default:
-		what = fmt.Sprintf("%s: %s is stored with %s, and what the file has of that name does not decrypt it (%s): put back the one that it was encrypted with", resource, t.key, how, oneLine(t.err))
+		what = fmt.Sprintf("%s: %s is stored with %s, and what the file has of that name does not decrypt it (%s): put back the one that it "+
+			"was encrypted with", resource, t.key, how, oneLine(t.err))
 	}
 	return mistake(c.file, fmt.Errorf("%s; %w", what, ErrUnreadable))
 }

@@ -111,17 +111,19 @@ func TestWhatIsStoredMustBeReadable(t *testing.T) {
 				stored  *fakeStored
 				want    string // empty if all is well
 			}{
-				"same key":           {encrypting("widgets.example.com", provider.one), encrypted, ""},
-				"by group":           {encrypting("'*.example.com'", provider.one), encrypted, ""},
-				"all":                {encrypting("'*.*'", provider.one), encrypted, ""},
-				"second key":         {encrypting("widgets.example.com", provider.both), encrypted, ""},
-				"first plain":        {encrypting("widgets.example.com", plain, provider.one), encrypted, ""},
-				"plain last":         {encrypting("widgets.example.com", provider.one, plain), inPlainText, ""},
-				"only plain":         {encrypting("widgets.example.com", plain), encrypted, "/widgets/a is stored with provider " + name},
-				"another secret":     {encrypting("widgets.example.com", provider.other), encrypted, "put back the one that it was encrypted with"},
-				"no rule":            {encrypting("'*.'", provider.one), encrypted, "the file has no rule for widgets.example.com"},
-				"plain text":         {encrypting("widgets.example.com", provider.one), inPlainText, "/widgets/a is stored in plain text, which no provider reads: add identity: {}"},
-				"another provider":   {encrypting("widgets.example.com", block(keys("aesgcm", "other", secret2))), encrypted, `"key1", which the file does not have`},
+				"same key":       {encrypting("widgets.example.com", provider.one), encrypted, ""},
+				"by group":       {encrypting("'*.example.com'", provider.one), encrypted, ""},
+				"all":            {encrypting("'*.*'", provider.one), encrypted, ""},
+				"second key":     {encrypting("widgets.example.com", provider.both), encrypted, ""},
+				"first plain":    {encrypting("widgets.example.com", plain, provider.one), encrypted, ""},
+				"plain last":     {encrypting("widgets.example.com", provider.one, plain), inPlainText, ""},
+				"only plain":     {encrypting("widgets.example.com", plain), encrypted, "/widgets/a is stored with provider " + name},
+				"another secret": {encrypting("widgets.example.com", provider.other), encrypted, "put back the one that it was encrypted with"},
+				"no rule":        {encrypting("'*.'", provider.one), encrypted, "the file has no rule for widgets.example.com"},
+				"plain text": {encrypting("widgets.example.com", provider.one), inPlainText, "/widgets/a is stored in plain text, which no " +
+					"provider reads: add identity: {}"},
+				"another provider": {encrypting("widgets.example.com", block(keys("aesgcm", "other", secret2))), encrypted, `"key1", which the ` +
+					`file does not have`},
 				"plain, no rule":     {encrypting("'*.'", provider.one), inPlainText, ""},
 				"nothing stored":     {encrypting("widgets.example.com", provider.other), &fakeStored{}, ""},
 				"first plain, other": {encrypting("widgets.example.com", plain, provider.other), encrypted, "does not decrypt it"},
@@ -251,8 +253,9 @@ func TestAFileThatCannotBeUsedIsNotReadAgain(t *testing.T) {
 	for name, content := range map[string]string{
 		"a mistake":                encrypting("widgets.example.com", block(keys("aescbc", "key1", "c2hvcnQ="))),
 		"stored values unreadable": encrypting("widgets.example.com", block(keys("aescbc", "key2", secret2))),
-		"no plugin":                encrypting("widgets.example.com", "{kms: {apiVersion: v2, name: vault, endpoint: 'unix:///nowhere/kms.sock'}}", block(keys("aescbc", "key1", secret1))),
-		"empty":                    "",
+		"no plugin": encrypting("widgets.example.com", "{kms: {apiVersion: v2, name: vault, endpoint: "+
+			"'unix:///nowhere/kms.sock'}}", block(keys("aescbc", "key1", secret1))),
+		"empty": "",
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := write(t, good)

@@ -133,7 +133,12 @@ func TestAKnownValueThatCannotBeReadFailsTheList(t *testing.T) {
 	before := revisionOf(t, create(t, pods, "lost"))
 	form := podForm()
 	list := func(revision uint64) (verbatim.Items, error) {
-		opts := storage.ListOptions{Recursive: true, Predicate: storage.Everything, ResourceVersion: fmt.Sprint(revision), ResourceVersionMatch: metav1.ResourceVersionMatchExact}
+		opts := storage.ListOptions{
+			Recursive:            true,
+			Predicate:            storage.Everything,
+			ResourceVersion:      fmt.Sprint(revision),
+			ResourceVersionMatch: metav1.ResourceVersionMatchExact,
+		}
 		return pods.(encodedLister).ListEncoded(t.Context(), "/pods/", opts, &example.PodList{}, form, nil)
 	}
 	if _, err := list(before); err != nil {
@@ -166,7 +171,14 @@ func TestWhatIsTransformedIsDecoded(t *testing.T) {
 		if piece := pods.(encodedLister).GetEncoded(t.Context(), key("pod-0001"), form); !piece.IsZero() {
 			t.Errorf("it is written as %s", piece.Whole())
 		}
-		pieces, err := pods.(encodedLister).ListEncoded(t.Context(), "/pods/", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, &example.PodList{}, form, nil)
+		pieces, err := pods.(encodedLister).ListEncoded(
+			t.Context(),
+			"/pods/",
+			storage.ListOptions{Recursive: true, Predicate: storage.Everything},
+			&example.PodList{},
+			form,
+			nil,
+		)
 		if err != nil || pieces.Len() != 3 {
 			t.Fatalf("%d objects: %v", pieces.Len(), err)
 		}
@@ -254,20 +266,28 @@ func TestWhatIsStoredIsDeletedWithoutDecoding(t *testing.T) {
 		decodes int64
 	}{{"known", 0}, {"asked", 1}, {"held", 1}, {"unlooked", 1}} {
 		decoded.Store(0)
-		err := pods.Delete(objects.WithDeletedUnread(t.Context()), key(test.name), &example.Pod{}, &storage.Preconditions{}, func(_ context.Context, object runtime.Object) error {
-			unread := object.(*objects.Unread)
-			if unread.Name != test.name || unread.UID != types.UID("uid-of-"+test.name) || unread.Held != (test.name == "held") {
-				t.Errorf("%s: shown is %s, %s, held %t", test.name, unread.Name, unread.UID, unread.Held)
-			}
-			if test.name != "asked" {
+		err := pods.Delete(
+			objects.WithDeletedUnread(t.Context()),
+			key(test.name),
+			&example.Pod{},
+			&storage.Preconditions{},
+			func(_ context.Context, object runtime.Object) error {
+				unread := object.(*objects.Unread)
+				if unread.Name != test.name || unread.UID != types.UID("uid-of-"+test.name) || unread.Held != (test.name == "held") {
+					t.Errorf("%s: shown is %s, %s, held %t", test.name, unread.Name, unread.UID, unread.Held)
+				}
+				if test.name != "asked" {
+					return nil
+				}
+				pod := unread.DeepCopyObject().(*example.Pod)
+				if pod.Name != test.name || pod.ResourceVersion == "" || unread.Err() != nil {
+					t.Errorf("read was %+v: %v", pod.ObjectMeta, unread.Err())
+				}
 				return nil
-			}
-			pod := unread.DeepCopyObject().(*example.Pod)
-			if pod.Name != test.name || pod.ResourceVersion == "" || unread.Err() != nil {
-				t.Errorf("read was %+v: %v", pod.ObjectMeta, unread.Err())
-			}
-			return nil
-		}, nil, storage.DeleteOptions{})
+			},
+			nil,
+			storage.DeleteOptions{},
+		)
 		if err != nil || decoded.Load() != test.decodes {
 			t.Errorf("%s: %d were decoded, want %d: %v", test.name, decoded.Load(), test.decodes, err)
 		}

@@ -84,7 +84,8 @@ func TestManipulatedValuesAreNoticed(t *testing.T) {
 			}
 			_, err = listAt(pods, 0, storage.Everything)
 			status := (*apierrors.StatusError)(nil)
-			if !errors.As(err, &status) || status.ErrStatus.Reason != metav1.StatusReasonStoreReadError || len(status.ErrStatus.Details.Causes) != bad {
+			if !errors.As(err, &status) || status.ErrStatus.Reason != metav1.StatusReasonStoreReadError ||
+				len(status.ErrStatus.Details.Causes) != bad {
 				t.Errorf("list: %v", err)
 			}
 			for pod, noticed := range map[string]bool{"flipped": notices.flipped, "swapped": notices.swapped} {

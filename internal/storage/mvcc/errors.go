@@ -162,7 +162,8 @@ type aheadError struct{ wanted, current uint64 }
 
 // Error begins as the message of a list at such a revision.
 func (e *aheadError) Error() string {
-	return fmt.Sprintf("Too large resource version: %d, current: %d: it is of another store, or of this one before an older copy was put back; list again",
+	return fmt.Sprintf("Too large resource version: %d, current: %d: it is of another store, or of this one before an older copy was put "+
+		"back; list again",
 		e.wanted, e.current)
 }
 

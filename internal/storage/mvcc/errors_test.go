@@ -46,7 +46,15 @@ func TestUnreadableObject(t *testing.T) {
 		event        string // of a watch
 	}{
 		{"corrupt", true, broken, storage.IsCorruptObject, isStoreReadError, succeeds, "ERROR StorageReadError"},
-		{"corrupt, feature off", false, broken, storage.IsInternalError, storage.IsInternalError, storage.IsInternalError, "ERROR InternalError"},
+		{
+			"corrupt, feature off",
+			false,
+			broken,
+			storage.IsInternalError,
+			storage.IsInternalError,
+			storage.IsInternalError,
+			"ERROR InternalError",
+		},
 		{"not readable now", true, slow, storage.IsInternalError, storage.IsInternalError, storage.IsInternalError, "ERROR InternalError"},
 	}
 	for _, test := range tests {

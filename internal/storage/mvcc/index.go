@@ -437,7 +437,11 @@ func (x *index) place(v *version, values []string) {
 
 // cachedValues returns the values of a version that a slot of a shared event holds, or
 // puts them there.
-func (x *indexes) cachedValues(slot *atomic.Pointer[map[string][]string], v *version, read func(*version) (runtime.Object, error)) map[string][]string {
+func (x *indexes) cachedValues(
+	slot *atomic.Pointer[map[string][]string],
+	v *version,
+	read func(*version) (runtime.Object, error),
+) map[string][]string {
 	if values := slot.Load(); values != nil {
 		return *values
 	}
@@ -555,7 +559,12 @@ func (p plan) with(x *indexes, state *indexState, lookups ...lookup) plan {
 // candidates yields the objects with a prefix at a revision, from a key on, by key:
 // at least those that the predicate of a plan selects, and all if no index makes
 // that fewer. They are just these if selected is true.
-func (s *resourceStore) candidates(p plan, snapshot *snapshot, prefix, from string, revision uint64) (objects iter.Seq[*version], selected bool) {
+func (s *resourceStore) candidates(
+	p plan,
+	snapshot *snapshot,
+	prefix, from string,
+	revision uint64,
+) (objects iter.Seq[*version], selected bool) {
 	all := snapshot.under(prefix, from, revision)
 	// An index is worth it if it leaves out half of the objects.
 	var best *planned

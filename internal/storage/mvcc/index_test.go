@@ -120,7 +120,12 @@ type comparison struct {
 func (c *comparison) open() {
 	c.clock = newClock()
 	core, err := mvcc.Open(c.t.Context(), c.ledger, mvcc.Options{
-		Clock: c.clock, LabelObjects: 1, LabelEntries: []int64{0, 20}[c.random.IntN(2)], HotBytes: []int64{-1, 1, 0}[c.random.IntN(3)], ValueBytes: []int64{-1, 3000, 0}[c.random.IntN(3)], ObjectCacheBytes: []int64{-1, 3000, 0}[c.random.IntN(3)],
+		Clock:            c.clock,
+		LabelObjects:     1,
+		LabelEntries:     []int64{0, 20}[c.random.IntN(2)],
+		HotBytes:         []int64{-1, 1, 0}[c.random.IntN(3)],
+		ValueBytes:       []int64{-1, 3000, 0}[c.random.IntN(3)],
+		ObjectCacheBytes: []int64{-1, 3000, 0}[c.random.IntN(3)],
 	})
 	if err != nil {
 		c.t.Fatal(err)
@@ -168,10 +173,18 @@ func (c *comparison) write() {
 	case 0:
 		err = pods.Delete(context.Background(), path, &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{})
 	case 1:
-		err = pods.GuaranteedUpdate(context.Background(), path, &example.Pod{}, false, nil, storage.SimpleUpdate(func(object runtime.Object) (runtime.Object, error) {
-			change(object.(*example.Pod))
-			return object, nil
-		}), nil)
+		err = pods.GuaranteedUpdate(
+			context.Background(),
+			path,
+			&example.Pod{},
+			false,
+			nil,
+			storage.SimpleUpdate(func(object runtime.Object) (runtime.Object, error) {
+				change(object.(*example.Pod))
+				return object, nil
+			}),
+			nil,
+		)
 	default:
 		pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 		change(pod)
@@ -190,12 +203,26 @@ func (c *comparison) someRevision() uint64 {
 // selector returns the labels and fields of a random predicate.
 func (c *comparison) selector() (labels.Selector, fields.Selector) {
 	texts := []string{
-		"", "", "color=" + c.pick("color-", 6), "color==" + c.pick("color-", 6), "color=",
+		"",
+		"",
+		"color=" + c.pick("color-", 6),
+		"color==" + c.pick("color-", 6),
+		"color=",
 		fmt.Sprintf("color in (%s, %s, none)", c.pick("color-", 6), c.pick("color-", 6)),
-		"color!=" + c.pick("color-", 6), "!color", fmt.Sprintf("color notin (%s)", c.pick("color-", 6)),
+		"color!=" + c.pick("color-", 6),
+		"!color",
+		fmt.Sprintf("color notin (%s)", c.pick("color-", 6)),
 		fmt.Sprintf("color,color in (%s)", c.pick("color-", 6)),
-		"size=" + c.pick("size-", 4), fmt.Sprintf("size in (%s, %s)", c.pick("size-", 4), c.pick("size-", 4)), "size!=" + c.pick("size-", 4),
-		c.pick("other-", 20), c.pick("other-", 20) + "=", "!" + c.pick("other-", 20), fmt.Sprintf("%s,size=%s", c.pick("other-", 20), c.pick("size-", 4)),
+		"size=" + c.pick("size-", 4),
+		fmt.Sprintf("size in (%s, %s)", c.pick("size-", 4), c.pick("size-", 4)),
+		"size!=" + c.pick("size-", 4),
+		c.pick(
+			"other-",
+			20,
+		),
+		c.pick("other-", 20) + "=",
+		"!" + c.pick("other-", 20),
+		fmt.Sprintf("%s,size=%s", c.pick("other-", 20), c.pick("size-", 4)),
 		fmt.Sprintf("color=%s,size=%s", c.pick("color-", 6), c.pick("size-", 4)),
 	}
 	label, err := labels.Parse(texts[c.random.IntN(len(texts))])
@@ -274,7 +301,14 @@ func (c *comparison) compareEncoded(prefix string, opts storage.ListOptions, lab
 	if pieces.Len() != len(want) {
 		c.t.Fatalf("%d objects are written, want %d", pieces.Len(), len(want))
 	}
-	rows, err := c.indexed.(encodedLister).ListEncoded(context.Background(), prefix, opts, &example.PodList{}, c.form, &verbatim.Maker{Row: podRow})
+	rows, err := c.indexed.(encodedLister).ListEncoded(
+		context.Background(),
+		prefix,
+		opts,
+		&example.PodList{},
+		c.form,
+		&verbatim.Maker{Row: podRow},
+	)
 	if err != nil || rows.Len() != len(want) {
 		c.t.Fatalf("%d rows, want %d: %v", rows.Len(), len(want), err)
 	}
@@ -285,11 +319,17 @@ func (c *comparison) compareEncoded(prefix string, opts storage.ListOptions, lab
 		}
 		row, err := rows.Append([]byte("> "), i)
 		says, metadata, _ := strings.Cut(string(row), " with ")
-		if err != nil || says != "> "+want[i].Name+" at "+want[i].ResourceVersion || metadata != "" && !strings.HasPrefix(item, `{"metadata":`+metadata+`,"spec"`) {
+		if err != nil || says != "> "+want[i].Name+" at "+want[i].ResourceVersion ||
+			metadata != "" && !strings.HasPrefix(item, `{"metadata":`+metadata+`,"spec"`) {
 			c.t.Errorf("row %s of %s: %v", row, item, err)
 		}
 		name := "/pods/" + want[i].Namespace + "/" + want[i].Name
-		if piece := c.indexed.(encodedLister).GetEncoded(context.Background(), name, c.form); opts.ResourceVersion == "" && !piece.IsZero() && string(piece.Whole()) != podHead+encodedPod(c.t, &want[i])[1:]+"\n" {
+		if piece := c.indexed.(encodedLister).GetEncoded(
+			context.Background(),
+			name,
+			c.form,
+		); opts.ResourceVersion == "" && !piece.IsZero() &&
+			string(piece.Whole()) != podHead+encodedPod(c.t, &want[i])[1:]+"\n" {
 			c.t.Errorf("one is written as %s", piece.Whole())
 		}
 	}
@@ -311,7 +351,14 @@ func podRow(to []byte, object func() (runtime.Object, error), metadata verbatim.
 
 type encodedLister interface {
 	GetEncoded(ctx context.Context, key string, form *verbatim.Form) verbatim.Piece
-	ListEncoded(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object, form *verbatim.Form, maker *verbatim.Maker) (verbatim.Items, error)
+	ListEncoded(
+		ctx context.Context,
+		key string,
+		opts storage.ListOptions,
+		listObj runtime.Object,
+		form *verbatim.Form,
+		maker *verbatim.Maker,
+	) (verbatim.Items, error)
 }
 
 const podHead = `{"kind":"Pod","apiVersion":"example.apiserver.k8s.io/v1",`
@@ -505,7 +552,11 @@ type hangingCodec struct {
 	entered, leave chan struct{}
 }
 
-func (c hangingCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (c hangingCodec) Decode(
+	data []byte,
+	defaults *schema.GroupVersionKind,
+	into runtime.Object,
+) (runtime.Object, *schema.GroupVersionKind, error) {
 	if c.hangs.Load() {
 		c.entered <- struct{}{}
 		<-c.leave
@@ -570,7 +621,11 @@ type slowCodec struct {
 	clock *clocktesting.FakeClock
 }
 
-func (c slowCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (c slowCodec) Decode(
+	data []byte,
+	defaults *schema.GroupVersionKind,
+	into runtime.Object,
+) (runtime.Object, *schema.GroupVersionKind, error) {
 	if c.slow.Load() {
 		c.clock.Step(time.Second)
 	}
@@ -617,7 +672,11 @@ type brokenCodec struct {
 
 var errBroken = errors.New("broken")
 
-func (c brokenCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (c brokenCodec) Decode(
+	data []byte,
+	defaults *schema.GroupVersionKind,
+	into runtime.Object,
+) (runtime.Object, *schema.GroupVersionKind, error) {
 	object, kind, err := c.Codec.Decode(data, defaults, into)
 	if err == nil && c.broken.Load() && object.(*example.Pod).Name == "pod-0003" {
 		return nil, nil, errBroken
@@ -646,7 +705,12 @@ func TestWhatCannotBeDecodedIsNotHiddenByAnIndex(t *testing.T) {
 		t.Errorf("%d objects are found when all are readable again: %v", len(list.Items), err)
 	}
 	looked := 0
-	if list, err := listAt(pods, 0, predicateOf(labels.SelectorFromSet(labels.Set{"color": "color-1"}), nil, &looked)); err != nil || len(list.Items) != 4 || looked != 4 {
+	if list, err := listAt(
+		pods,
+		0,
+		predicateOf(labels.SelectorFromSet(labels.Set{"color": "color-1"}), nil, &looked),
+	); err != nil || len(list.Items) != 4 ||
+		looked != 4 {
 		t.Errorf("%d objects are found then, %d looked at, want 4 and 4: %v", len(list.Items), looked, err)
 	}
 }
@@ -678,10 +742,18 @@ func TestIndexedListsBesideWriters(t *testing.T) {
 		writing.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				name := fmt.Sprintf("pod-%04d", (i*7+writer)%200)
-				_ = pods.GuaranteedUpdate(ctx, key(name), &example.Pod{}, false, nil, storage.SimpleUpdate(func(object runtime.Object) (runtime.Object, error) {
-					object.(*example.Pod).Labels = map[string]string{"color": fmt.Sprint("color-", i%10)}
-					return object, nil
-				}), nil)
+				_ = pods.GuaranteedUpdate(
+					ctx,
+					key(name),
+					&example.Pod{},
+					false,
+					nil,
+					storage.SimpleUpdate(func(object runtime.Object) (runtime.Object, error) {
+						object.(*example.Pod).Labels = map[string]string{"color": fmt.Sprint("color-", i%10)}
+						return object, nil
+					}),
+					nil,
+				)
 				if i%50 == 0 {
 					_ = core.Compact(ctx, core.Revision()-min(core.Revision(), 300))
 				}

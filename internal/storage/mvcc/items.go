@@ -175,7 +175,8 @@ func (e *encodedItems) Append(to []byte, i int) ([]byte, error) {
 }
 
 // errAnotherSize is what a list ends with that has told clients how long it is.
-var errAnotherSize = errors.New("the same stored object is encoded to another size, by a conversion that does not depend on the object alone")
+var errAnotherSize = errors.New("the same stored object is encoded to another size, by a conversion that does not depend on the " +
+	"object alone")
 
 // lost adds the reason why the pin was given up to an error of reading a value.
 func (e *encodedItems) lost(err error) error {

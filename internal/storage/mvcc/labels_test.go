@@ -100,7 +100,10 @@ func TestNamespacesOfFewObjectsAreNotIndexed(t *testing.T) {
 	for range 3 {
 		looked = 0
 		list := &example.PodList{}
-		opts := storage.ListOptions{Recursive: true, Predicate: predicateOf(labels.SelectorFromSet(labels.Set{"color": "color-7"}), nil, &looked)}
+		opts := storage.ListOptions{
+			Recursive: true,
+			Predicate: predicateOf(labels.SelectorFromSet(labels.Set{"color": "color-7"}), nil, &looked),
+		}
 		if err := pods.GetList(t.Context(), "/pods/other/", opts, list); err != nil || len(list.Items) != 0 || looked != 0 {
 			t.Fatalf("%d objects, %d looked at: %v", len(list.Items), looked, err)
 		}

@@ -35,7 +35,15 @@ func TestLatestValuesCountWhatTheyKeep(t *testing.T) {
 			}
 		}
 		if bytes != l.small.bytes || ofLarge != l.large.bytes || bytes+ofLarge > budget || ofLarge > budget/largeValuesPart {
-			t.Fatalf("after %d changes %d bytes are kept, and %d of large values; %d and %d counted, the budget is %d", revision+1, bytes, ofLarge, l.small.bytes, l.large.bytes, budget)
+			t.Fatalf(
+				"after %d changes %d bytes are kept, and %d of large values; %d and %d counted, the budget is %d",
+				revision+1,
+				bytes,
+				ofLarge,
+				l.small.bytes,
+				l.large.bytes,
+				budget,
+			)
 		}
 		if n := len(l.small.queue) + len(l.large.queue); n > 2*2*(keys+1024)+1 {
 			t.Fatalf("after %d changes the queues have %d versions", revision+1, n)

@@ -34,7 +34,12 @@ func (s *resourceStore) GetList(ctx context.Context, key string, opts storage.Li
 // ListShared is GetList for callers that only read: it returns the objects, which are shared and
 // must not be changed, and sets all of the list but its items. With an error, they are those that
 // could be read, as the items of GetList are.
-func (s *resourceStore) ListShared(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) ([]runtime.Object, error) {
+func (s *resourceStore) ListShared(
+	ctx context.Context,
+	key string,
+	opts storage.ListOptions,
+	listObj runtime.Object,
+) ([]runtime.Object, error) {
 	p, err := s.list(ctx, key, opts, listObj, nil)
 	if p == nil {
 		return nil, err
@@ -46,7 +51,14 @@ func (s *resourceStore) ListShared(ctx context.Context, key string, opts storage
 // Those whose stored bytes are known to be of use are not decoded, unless something is selected. Of a long list, most items are
 // made when they are written, one after the other, and no object is held. The items have to be closed. With an error, nothing is
 // returned.
-func (s *resourceStore) ListEncoded(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object, form *verbatim.Form, maker *verbatim.Maker) (verbatim.Items, error) {
+func (s *resourceStore) ListEncoded(
+	ctx context.Context,
+	key string,
+	opts storage.ListOptions,
+	listObj runtime.Object,
+	form *verbatim.Form,
+	maker *verbatim.Maker,
+) (verbatim.Items, error) {
 	p, err := s.list(ctx, key, opts, listObj, &shape{form, maker})
 	if err != nil {
 		if p != nil && p.pin != nil {

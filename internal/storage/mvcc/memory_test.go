@@ -162,7 +162,11 @@ func TestInitialEventsHoldMemoryUntilTheyAreSent(t *testing.T) {
 	everything := storage.Everything
 	everything.AllowWatchBookmarks = true
 	yes := true
-	w, err := pods.Watch(budget.NewContext(ctx, b.Account(budget.Caller{}, price)), "/pods/", storage.ListOptions{Recursive: true, Predicate: everything, SendInitialEvents: &yes})
+	w, err := pods.Watch(
+		budget.NewContext(ctx, b.Account(budget.Caller{}, price)),
+		"/pods/",
+		storage.ListOptions{Recursive: true, Predicate: everything, SendInitialEvents: &yes},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -273,7 +273,12 @@ func (s *resourceStore) valueOf(v *version) *stored {
 // fitOf finds out whether the value of a version, whose object has been read, is what clients get in a form. The fit is nil
 // if there is no value, and not remembered if the value is of another version. The object as it was encoded for that comes back,
 // too; nil if it was not.
-func (s *resourceStore) fitOf(form *verbatim.Form, v *version, value *stored, object runtime.Object) (fit *verbatim.Fit, whole []byte, err error) {
+func (s *resourceStore) fitOf(
+	form *verbatim.Form,
+	v *version,
+	value *stored,
+	object runtime.Object,
+) (fit *verbatim.Fit, whole []byte, err error) {
 	if value == nil {
 		return nil, nil, nil
 	}

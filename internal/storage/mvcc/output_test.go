@@ -104,7 +104,13 @@ func (o *output) Deeply(f func()) { f() }
 
 // intoOutput is what a storage has of it.
 type intoOutput interface {
-	WatchInto(ctx context.Context, key string, opts storage.ListOptions, wrap func(runtime.Object) runtime.Object, out push.Output) (watch.Interface, error)
+	WatchInto(
+		ctx context.Context,
+		key string,
+		opts storage.ListOptions,
+		wrap func(runtime.Object) runtime.Object,
+		out push.Output,
+	) (watch.Interface, error)
 }
 
 // runInto writes a watch to an output and returns a channel that is closed when it has ended.

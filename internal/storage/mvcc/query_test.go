@@ -103,7 +103,12 @@ func (c *comparison) query() {
 		c.t.Fatal(err)
 	}
 	list := &example.PodList{}
-	if err := c.plain.GetList(context.Background(), "/pods/", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, list); err != nil {
+	if err := c.plain.GetList(
+		context.Background(),
+		"/pods/",
+		storage.ListOptions{Recursive: true, Predicate: storage.Everything},
+		list,
+	); err != nil {
 		c.t.Fatal(err)
 	}
 	var all []runtime.Object
@@ -260,7 +265,8 @@ func TestAQueryWithoutConditionsReadsItsPageOnly(t *testing.T) {
 	}{
 		{ordered.Query{By: byColor, Limit: 7, Offset: 900}, 1000, 7},
 		{ordered.Query{By: byColor, Limit: 0}, 1000, 0},
-		{ordered.Query{By: byColor, Limit: 5, Where: []ordered.Condition{{Field: byColor, Set: ordered.Union(ordered.Exactly(ordered.Encode("color-3")))}}}, 100, 5},
+		{ordered.Query{By: byColor, Limit: 5,
+			Where: []ordered.Condition{{Field: byColor, Set: ordered.Union(ordered.Exactly(ordered.Encode("color-3")))}}}, 100, 5},
 	} {
 		if page := ask(test.query); page.Total != test.total || decoded.Load() != test.reads {
 			t.Errorf("a total of %d with %d objects decoded, want %d with %d", page.Total, decoded.Load(), test.total, test.reads)
@@ -321,7 +327,11 @@ type parallelCountingCodec struct {
 	decoded *atomic.Int64
 }
 
-func (c parallelCountingCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (c parallelCountingCodec) Decode(
+	data []byte,
+	defaults *schema.GroupVersionKind,
+	into runtime.Object,
+) (runtime.Object, *schema.GroupVersionKind, error) {
 	c.decoded.Add(1)
 	return c.Codec.Decode(data, defaults, into)
 }
@@ -351,7 +361,11 @@ type failingCodec struct {
 	broken *bool
 }
 
-func (c failingCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (c failingCodec) Decode(
+	data []byte,
+	defaults *schema.GroupVersionKind,
+	into runtime.Object,
+) (runtime.Object, *schema.GroupVersionKind, error) {
 	if *c.broken {
 		return nil, nil, fmt.Errorf("it is broken")
 	}

@@ -59,7 +59,11 @@ func untilHealthy(t *testing.T, core *mvcc.Core, clock *clocktesting.FakeClock) 
 
 // failing returns a core whose journal, with the object "old" at revision 2, has
 // failed when it synced revisions 3 to 5, each of which makes an object.
-func failing(t *testing.T, clock *clocktesting.FakeClock, recover func(j *ledger) (journal.Journal, error)) (*mvcc.Core, storage.Interface, *ledger) {
+func failing(
+	t *testing.T,
+	clock *clocktesting.FakeClock,
+	recover func(j *ledger) (journal.Journal, error),
+) (*mvcc.Core, storage.Interface, *ledger) {
 	t.Helper()
 	j := newLedger()
 	j.failWith = errFull

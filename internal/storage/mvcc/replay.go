@@ -130,7 +130,13 @@ func checkEvent(v *version, revision uint64) error {
 	case v.revision != revision:
 		return journal.Damaged(revision, "is missing, the next record is revision %d", v.revision)
 	case v.superseded != previous.live():
-		return journal.Damaged(v.revision, "of %q replaces revision %d, but the object before it is revision %d", v.key, v.superseded, previous.live())
+		return journal.Damaged(
+			v.revision,
+			"of %q replaces revision %d, but the object before it is revision %d",
+			v.key,
+			v.superseded,
+			previous.live(),
+		)
 	case v.deleted && v.superseded == 0:
 		return journal.Damaged(v.revision, "deletes %q, which did not exist", v.key)
 	}

@@ -23,7 +23,22 @@ func TestListsByLabelsAreWhatTheySelect(t *testing.T) {
 	pods := openPods(t, core)
 	r := rand.New(rand.NewPCG(1, 2))
 	values := []string{"", "a", "b", "c", "d", "e", "f", "g", "h"}
-	selectors := []string{"k", "k=", "k=a", "k==b", "k in (a,b)", "k in (a,)", "k in ()", "l", "l=a", "l in (c,d)", "k!=a", "!k", "k=a,l", "k in (a),k in (b)"}
+	selectors := []string{
+		"k",
+		"k=",
+		"k=a",
+		"k==b",
+		"k in (a,b)",
+		"k in (a,)",
+		"k in ()",
+		"l",
+		"l=a",
+		"l in (c,d)",
+		"k!=a",
+		"!k",
+		"k=a,l",
+		"k in (a),k in (b)",
+	}
 	type at struct {
 		rv  uint64
 		all map[string]map[string]string
@@ -120,7 +135,13 @@ func TestListsByLabelsAreWhatTheySelect(t *testing.T) {
 		if r.IntN(2) == 0 {
 			h, exact = history[max(first, len(history)-1-r.IntN(50))], true
 		}
-		check(h, exact, selectors[r.IntN(len(selectors))], []string{"/pods/", "/pods/ns/", "/pods/other/"}[r.IntN(3)], []int64{0, 0, 1, 3, 7}[r.IntN(5)])
+		check(
+			h,
+			exact,
+			selectors[r.IntN(len(selectors))],
+			[]string{"/pods/", "/pods/ns/", "/pods/other/"}[r.IntN(3)],
+			[]int64{0, 0, 1, 3, 7}[r.IntN(5)],
+		)
 		if n%200 == 0 {
 			first = len(history) - 20
 			if err := core.Compact(t.Context(), history[first].rv); err != nil {

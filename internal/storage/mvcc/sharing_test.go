@@ -201,7 +201,12 @@ func TestUnstructuredObjectsAreNeverShared(t *testing.T) {
 		}
 		check("what get returned", read, "2")
 		list := &unstructured.UnstructuredList{}
-		if err := widgets.GetList(t.Context(), "/widgets", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, list); err != nil {
+		if err := widgets.GetList(
+			t.Context(),
+			"/widgets",
+			storage.ListOptions{Recursive: true, Predicate: storage.Everything},
+			list,
+		); err != nil {
 			t.Fatal(err)
 		}
 		check("what list returned", &list.Items[0], "2")
@@ -217,7 +222,11 @@ func TestUnstructuredObjectsAreNeverShared(t *testing.T) {
 	}
 	check("what delete returned", out, "3")
 	for range 2 {
-		w, err := widgets.Watch(t.Context(), "/widgets", storage.ListOptions{ResourceVersion: "1", Recursive: true, Predicate: storage.Everything})
+		w, err := widgets.Watch(
+			t.Context(),
+			"/widgets",
+			storage.ListOptions{ResourceVersion: "1", Recursive: true, Predicate: storage.Everything},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -266,7 +275,11 @@ type countingCodec struct {
 	decoded *int
 }
 
-func (c countingCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (c countingCodec) Decode(
+	data []byte,
+	defaults *schema.GroupVersionKind,
+	into runtime.Object,
+) (runtime.Object, *schema.GroupVersionKind, error) {
 	*c.decoded++
 	return c.Codec.Decode(data, defaults, into)
 }

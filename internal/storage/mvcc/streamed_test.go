@@ -21,9 +21,22 @@ import (
 // bigPods are more than a list makes before it is written.
 const bigPods = 10
 
-func listAs(ctx context.Context, t *testing.T, pods storage.Interface, form *verbatim.Form, maker *verbatim.Maker) (verbatim.Items, error) {
+func listAs(
+	ctx context.Context,
+	t *testing.T,
+	pods storage.Interface,
+	form *verbatim.Form,
+	maker *verbatim.Maker,
+) (verbatim.Items, error) {
 	t.Helper()
-	items, err := pods.(encodedLister).ListEncoded(ctx, "/pods/", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, &example.PodList{}, form, maker)
+	items, err := pods.(encodedLister).ListEncoded(
+		ctx,
+		"/pods/",
+		storage.ListOptions{Recursive: true, Predicate: storage.Everything},
+		&example.PodList{},
+		form,
+		maker,
+	)
 	if err == nil {
 		t.Cleanup(func() { verbatim.Close(items) })
 	}
@@ -63,7 +76,8 @@ func TestListEncoded_itemsOfALongList(t *testing.T) {
 				t.Fatal(err)
 			}
 			form := podForm()
-			for as, maker := range map[string]*verbatim.Maker{"as they are": nil, "made": {Row: wholePod(t)}, "made early": {Row: wholePod(t), Early: true}, "sized": {Row: wholePod(t), Sizing: verbatim.NewSizing()}} {
+			for as, maker := range map[string]*verbatim.Maker{"as they are": nil, "made": {Row: wholePod(t)},
+				"made early": {Row: wholePod(t), Early: true}, "sized": {Row: wholePod(t), Sizing: verbatim.NewSizing()}} {
 				for range 2 { // the second time, they are known
 					items, err := listAs(t.Context(), t, pods, form, maker)
 					if err != nil || items.Len() != bigPods {
@@ -115,7 +129,8 @@ func TestListEncoded_itemThatCannotBeMade(t *testing.T) {
 
 // Sizes are remembered with the objects, for one sizing at a time, so that the next list makes each item once.
 func TestListEncoded_sizesAreRemembered(t *testing.T) {
-	for name, options := range map[string]mvcc.Options{"from memory": {ObjectCacheBytes: -1}, "from the journal": {ObjectCacheBytes: -1, ValueBytes: -1}} {
+	for name, options := range map[string]mvcc.Options{"from memory": {ObjectCacheBytes: -1},
+		"from the journal": {ObjectCacheBytes: -1, ValueBytes: -1}} {
 		t.Run(name, func(t *testing.T) {
 			options.Idle = true
 			core, pods := open(t, newLedger(), options)
@@ -169,7 +184,11 @@ func TestListEncoded_sizesAreRemembered(t *testing.T) {
 
 // What a list still reads stays in the journal until it is closed, or a compaction is asked for.
 func TestListEncoded_compaction(t *testing.T) {
-	core, pods := open(t, newLedger(), mvcc.Options{ObjectCacheBytes: -1, ValueBytes: -1, HotBytes: -1, Idle: true, History: mvcc.History{MinAge: -1, MinRevisions: -1}})
+	core, pods := open(
+		t,
+		newLedger(),
+		mvcc.Options{ObjectCacheBytes: -1, ValueBytes: -1, HotBytes: -1, Idle: true, History: mvcc.History{MinAge: -1, MinRevisions: -1}},
+	)
 	largePods(t, pods, bigPods)
 	form := podForm()
 	var want []string
@@ -237,12 +256,20 @@ func TestListEncoded_compaction(t *testing.T) {
 func TestListEncoded_memory(t *testing.T) {
 	_, pods := open(t, memory.New(), mvcc.Options{})
 	largePods(t, pods, 4*bigPods)
-	for name, maker := range map[string]*verbatim.Maker{"as they are": nil, "made": {Row: podRow}, "made early": {Row: wholePod(t), Early: true}, "sized": {Row: wholePod(t), Sizing: verbatim.NewSizing()}} {
+	for name, maker := range map[string]*verbatim.Maker{"as they are": nil, "made": {Row: podRow},
+		"made early": {Row: wholePod(t), Early: true}, "sized": {Row: wholePod(t), Sizing: verbatim.NewSizing()}} {
 		form := podForm()
 		for _, selector := range []string{"", "even=true"} {
 			b := budget.New(1 << 30)
 			account := b.Account(budget.Caller{}, price)
-			items, err := pods.(encodedLister).ListEncoded(budget.NewContext(t.Context(), account), "/pods/", storage.ListOptions{Recursive: true, Predicate: selecting(t, selector)}, &example.PodList{}, form, maker)
+			items, err := pods.(encodedLister).ListEncoded(
+				budget.NewContext(t.Context(), account),
+				"/pods/",
+				storage.ListOptions{Recursive: true, Predicate: selecting(t, selector)},
+				&example.PodList{},
+				form,
+				maker,
+			)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -82,13 +82,24 @@ var _ watch.Interface = (*watcher)(nil)
 
 // WatchShared is Watch for callers that only read: an initial event has what wrap returns of its
 // object, which is shared and must not be changed. wrap must not block.
-func (s *resourceStore) WatchShared(ctx context.Context, key string, opts storage.ListOptions, wrap func(runtime.Object) runtime.Object) (watch.Interface, error) {
+func (s *resourceStore) WatchShared(
+	ctx context.Context,
+	key string,
+	opts storage.ListOptions,
+	wrap func(runtime.Object) runtime.Object,
+) (watch.Interface, error) {
 	return s.watch(ctx, key, opts, wrap, nil)
 }
 
 // WatchInto is WatchShared for a watch that writes its events to out: the goroutine that calls
 // ResultChan does so until the watch has ended, and what it returns is closed.
-func (s *resourceStore) WatchInto(ctx context.Context, key string, opts storage.ListOptions, wrap func(runtime.Object) runtime.Object, out push.Output) (watch.Interface, error) {
+func (s *resourceStore) WatchInto(
+	ctx context.Context,
+	key string,
+	opts storage.ListOptions,
+	wrap func(runtime.Object) runtime.Object,
+	out push.Output,
+) (watch.Interface, error) {
 	return s.watch(ctx, key, opts, wrap, out)
 }
 
@@ -105,7 +116,13 @@ func (s *resourceStore) Watch(ctx context.Context, key string, opts storage.List
 	return s.watch(ctx, key, opts, s.copy, nil)
 }
 
-func (s *resourceStore) watch(ctx context.Context, key string, opts storage.ListOptions, wrap func(runtime.Object) runtime.Object, out push.Output) (watch.Interface, error) {
+func (s *resourceStore) watch(
+	ctx context.Context,
+	key string,
+	opts storage.ListOptions,
+	wrap func(runtime.Object) runtime.Object,
+	out push.Output,
+) (watch.Interface, error) {
 	key, err := s.key(key, opts.Recursive)
 	if err != nil {
 		return nil, err

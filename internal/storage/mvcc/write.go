@@ -31,7 +31,13 @@ func (s *resourceStore) CreateIf(ctx context.Context, key string, obj, out runti
 }
 
 // UpdateIf implements store.ConditionalWriter.
-func (s *resourceStore) UpdateIf(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions, update store.ConditionalUpdate) error {
+func (s *resourceStore) UpdateIf(
+	ctx context.Context,
+	key string,
+	out runtime.Object,
+	preconditions *storage.Preconditions,
+	update store.ConditionalUpdate,
+) error {
 	key, err := s.key(key, false)
 	if err != nil {
 		return err
@@ -56,7 +62,12 @@ func (s *resourceStore) UpdateIf(ctx context.Context, key string, out runtime.Ob
 	case !st.stale && bytes.Equal(data, st.data):
 		return assignTo(out, st.stored.DeepCopyObject())
 	}
-	err = s.put(ctx, change{key: key, seen: st.revision, within: s.keyspace, unchanged: store.Unchanged{Since: since, Updates: true}}, data, out)
+	err = s.put(
+		ctx,
+		change{key: key, seen: st.revision, within: s.keyspace, unchanged: store.Unchanged{Since: since, Updates: true}},
+		data,
+		out,
+	)
 	if errors.Is(err, errConflict) {
 		return store.ErrConcurrentWrite
 	}
@@ -365,7 +376,13 @@ func (s *resourceStore) assignDeleted(out runtime.Object, st *state, revision ui
 	return assignTo(out, deleted)
 }
 
-func mayDelete(ctx context.Context, key string, st *state, preconditions *storage.Preconditions, validate storage.ValidateObjectFunc) error {
+func mayDelete(
+	ctx context.Context,
+	key string,
+	st *state,
+	preconditions *storage.Preconditions,
+	validate storage.ValidateObjectFunc,
+) error {
 	if preconditions != nil && *preconditions != (storage.Preconditions{}) {
 		if err := preconditions.Check(key, st.object); err != nil {
 			return err

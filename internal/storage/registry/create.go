@@ -107,7 +107,10 @@ type conditionalStorage struct {
 func newConditionalStorage(opened storage.Interface, rules rules) (storage.Interface, error) {
 	conditional, ok := opened.(store.ConditionalWriter)
 	if !ok {
-		return nil, fmt.Errorf("AdmitCreate or AdmitUpdate of %s: the storage does not say whether another object has been written meanwhile", rules.kind.GroupResource())
+		return nil, fmt.Errorf(
+			"AdmitCreate or AdmitUpdate of %s: the storage does not say whether another object has been written meanwhile",
+			rules.kind.GroupResource(),
+		)
 	}
 	return &conditionalStorage{ConditionalWriter: conditional, rules: rules, turn: make(chan struct{}, 1)}, nil
 }
@@ -149,7 +152,15 @@ var errCreates = errors.New("there is no object to update")
 
 // GuaranteedUpdate implements storage.Interface. It creates, too, when it may: that is
 // how apply makes an object.
-func (s *conditionalStorage) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
+func (s *conditionalStorage) GuaranteedUpdate(
+	ctx context.Context,
+	key string,
+	destination runtime.Object,
+	ignoreNotFound bool,
+	preconditions *storage.Preconditions,
+	update storage.UpdateFunc,
+	cached runtime.Object,
+) error {
 	ruled := len(s.rules.updates) > 0 && isUpdate(ctx)
 	if isEdit(ctx) || !ignoreNotFound && !ruled {
 		return s.ConditionalWriter.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)
@@ -162,12 +173,20 @@ func (s *conditionalStorage) GuaranteedUpdate(ctx context.Context, key string, d
 				err = errCreates
 			}
 		} else {
-			err = s.ConditionalWriter.GuaranteedUpdate(ctx, key, destination, true, preconditions, func(existing runtime.Object, response storage.ResponseMeta) (runtime.Object, *uint64, error) {
-				if revision, err := s.Versioner().ObjectResourceVersion(existing); err != nil || revision == 0 {
-					return nil, nil, errors.Join(errCreates, err)
-				}
-				return update(existing, response)
-			}, cached)
+			err = s.ConditionalWriter.GuaranteedUpdate(
+				ctx,
+				key,
+				destination,
+				true,
+				preconditions,
+				func(existing runtime.Object, response storage.ResponseMeta) (runtime.Object, *uint64, error) {
+					if revision, err := s.Versioner().ObjectResourceVersion(existing); err != nil || revision == 0 {
+						return nil, nil, errors.Join(errCreates, err)
+					}
+					return update(existing, response)
+				},
+				cached,
+			)
 		}
 		if !errors.Is(err, errCreates) {
 			return err
@@ -183,7 +202,13 @@ func (s *conditionalStorage) GuaranteedUpdate(ctx context.Context, key string, d
 }
 
 // update updates an object that exists if the hooks of AdmitUpdate let it.
-func (s *conditionalStorage) update(ctx context.Context, key string, destination runtime.Object, preconditions *storage.Preconditions, update storage.UpdateFunc) error {
+func (s *conditionalStorage) update(
+	ctx context.Context,
+	key string,
+	destination runtime.Object,
+	preconditions *storage.Preconditions,
+	update storage.UpdateFunc,
+) error {
 	for {
 		if err := s.tryUpdate(ctx, key, destination, preconditions, update); !errors.Is(err, store.ErrConcurrentWrite) {
 			return err
@@ -193,21 +218,33 @@ func (s *conditionalStorage) update(ctx context.Context, key string, destination
 
 // tryUpdate has no turn while the object is changed, for hooks of Admit run meanwhile, and
 // may write.
-func (s *conditionalStorage) tryUpdate(ctx context.Context, key string, destination runtime.Object, preconditions *storage.Preconditions, update storage.UpdateFunc) error {
+func (s *conditionalStorage) tryUpdate(
+	ctx context.Context,
+	key string,
+	destination runtime.Object,
+	preconditions *storage.Preconditions,
+	update storage.UpdateFunc,
+) error {
 	leave := func() {}
 	defer func() { leave() }()
-	return s.UpdateIf(ctx, key, destination, preconditions, func(existing runtime.Object, meta storage.ResponseMeta) (runtime.Object, uint64, error) {
-		old := existing.DeepCopyObject()
-		obj, _, err := update(existing, meta)
-		if err != nil {
-			return nil, 0, err
-		}
-		if leave, err = s.take(ctx); err != nil {
-			return nil, 0, err
-		}
-		revision, err := s.rules.decide(ctx, s, obj, old, false)
-		return obj, revision, err
-	})
+	return s.UpdateIf(
+		ctx,
+		key,
+		destination,
+		preconditions,
+		func(existing runtime.Object, meta storage.ResponseMeta) (runtime.Object, uint64, error) {
+			old := existing.DeepCopyObject()
+			obj, _, err := update(existing, meta)
+			if err != nil {
+				return nil, 0, err
+			}
+			if leave, err = s.take(ctx); err != nil {
+				return nil, 0, err
+			}
+			revision, err := s.rules.decide(ctx, s, obj, old, false)
+			return obj, revision, err
+		},
+	)
 }
 
 // isUpdate says whether a request updates an object: storage also updates what is being
@@ -269,7 +306,12 @@ func (r dryRunHooks) update(valid rest.ValidateObjectUpdateFunc, dryRun []string
 }
 
 // Create implements rest.Creater.
-func (r *mainREST) Create(ctx context.Context, obj runtime.Object, valid rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+func (r *mainREST) Create(
+	ctx context.Context,
+	obj runtime.Object,
+	valid rest.ValidateObjectFunc,
+	options *metav1.CreateOptions,
+) (runtime.Object, error) {
 	return r.Store.Create(ctx, obj, r.dryRun.create(valid, options.DryRun), options)
 }
 

@@ -57,16 +57,35 @@ func validationOptions(k *define.Kind) map[string]bool {
 // ValidateDeclaratively adds what generated validation finds to the errors of the
 // kind's own. The hub's runs whatever version the request speaks, for upstream's way,
 // where a client chooses the rules by choosing a version, is a way around them.
-func (s strategy) ValidateDeclaratively(ctx context.Context, obj, old runtime.Object, errs field.ErrorList, op operation.Type, config rest.DeclarativeValidationConfig) field.ErrorList {
+func (s strategy) ValidateDeclaratively(
+	ctx context.Context,
+	obj, old runtime.Object,
+	errs field.ErrorList,
+	op operation.Type,
+	config rest.DeclarativeValidationConfig,
+) field.ErrorList {
 	return s.declarative(ctx, obj, old, errs, op, config)
 }
 
 // ValidateDeclaratively is that of the main endpoint, for rules that differ there.
-func (s statusStrategy) ValidateDeclaratively(ctx context.Context, obj, old runtime.Object, errs field.ErrorList, op operation.Type, config rest.DeclarativeValidationConfig) field.ErrorList {
+func (s statusStrategy) ValidateDeclaratively(
+	ctx context.Context,
+	obj, old runtime.Object,
+	errs field.ErrorList,
+	op operation.Type,
+	config rest.DeclarativeValidationConfig,
+) field.ErrorList {
 	return s.declarative(ctx, obj, old, errs, op, config, "status")
 }
 
-func (s strategy) declarative(ctx context.Context, obj, old runtime.Object, errs field.ErrorList, op operation.Type, config rest.DeclarativeValidationConfig, subresources ...string) field.ErrorList {
+func (s strategy) declarative(
+	ctx context.Context,
+	obj, old runtime.Object,
+	errs field.ErrorList,
+	op operation.Type,
+	config rest.DeclarativeValidationConfig,
+	subresources ...string,
+) field.ErrorList {
 	var found field.ErrorList
 	run := func(obj, old runtime.Object) {
 		if op == operation.Update {

@@ -20,7 +20,12 @@ var errHeld = errors.New("the object has finalizers")
 
 // Delete deletes an object that nothing holds in one step of the storage. Upstream's reads it before, to find out whether
 // it is only to be marked; here the step finds that out, and leaves such an object to upstream's.
-func (r *mainREST) Delete(ctx context.Context, name string, valid rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
+func (r *mainREST) Delete(
+	ctx context.Context,
+	name string,
+	valid rest.ValidateObjectFunc,
+	options *metav1.DeleteOptions,
+) (runtime.Object, bool, error) {
 	if !r.deletesAtOnce(options) {
 		return r.Store.Delete(ctx, name, valid, options)
 	}
@@ -30,26 +35,35 @@ func (r *mainREST) Delete(ctx context.Context, name string, valid rest.ValidateO
 	}
 	var asked bool
 	var details metav1.StatusDetails
-	err = r.Storage.Delete(objects.WithDeletedUnread(ctx), key, r.NewFunc(), &storage.Preconditions{}, func(ctx context.Context, obj runtime.Object) error {
-		unread, ok := obj.(*objects.Unread)
-		if !ok {
-			m := objects.Meta(obj)
-			unread = objects.NewUnread(m.GetName(), m.GetUID(), len(m.GetFinalizers()) > 0, nil, nil)
-		}
-		if unread.Held {
-			return errHeld
-		}
-		asked, details.Name, details.UID = true, unread.Name, unread.UID
-		if ok && !objects.ValidatesUnread(ctx) {
-			obj = unread.Object()
-		}
-		err := valid(ctx, obj)
-		if unread.Err() != nil {
-			asked = false
-			return unread.Err()
-		}
-		return err
-	}, false, nil, storage.DeleteOptions{})
+	err = r.Storage.Delete(
+		objects.WithDeletedUnread(ctx),
+		key,
+		r.NewFunc(),
+		&storage.Preconditions{},
+		func(ctx context.Context, obj runtime.Object) error {
+			unread, ok := obj.(*objects.Unread)
+			if !ok {
+				m := objects.Meta(obj)
+				unread = objects.NewUnread(m.GetName(), m.GetUID(), len(m.GetFinalizers()) > 0, nil, nil)
+			}
+			if unread.Held {
+				return errHeld
+			}
+			asked, details.Name, details.UID = true, unread.Name, unread.UID
+			if ok && !objects.ValidatesUnread(ctx) {
+				obj = unread.Object()
+			}
+			err := valid(ctx, obj)
+			if unread.Err() != nil {
+				asked = false
+				return unread.Err()
+			}
+			return err
+		},
+		false,
+		nil,
+		storage.DeleteOptions{},
+	)
 	if errors.Is(err, errHeld) || err != nil && !asked && !storage.IsNotFound(err) {
 		return r.Store.Delete(ctx, name, valid, options) // nothing has been deleted
 	}
@@ -67,7 +81,8 @@ func (r *mainREST) Delete(ctx context.Context, name string, valid rest.ValidateO
 // deletesAtOnce says whether a deletion is one of which only finalizers can make something else than the end of the object
 // and an answer that says so. It is the storage that a source is asked through that knows what a deletion there is.
 func (r *mainREST) deletesAtOnce(options *metav1.DeleteOptions) bool {
-	if r.kind.Grace != nil || r.kind.Primary().Source != nil || r.ReturnDeletedObject || r.AfterDelete != nil || r.Decorator != nil || options == nil {
+	if r.kind.Grace != nil || r.kind.Primary().Source != nil || r.ReturnDeletedObject || r.AfterDelete != nil || r.Decorator != nil ||
+		options == nil {
 		return false
 	}
 	if len(options.DryRun) > 0 || options.Preconditions != nil || options.IgnoreStoreReadErrorWithClusterBreakingPotential != nil {

@@ -72,13 +72,27 @@ func TestDeletesAreUpstreams(t *testing.T) {
 			outcomes := map[string]int{}
 			for i := range 1500 {
 				w := &v1.Widget{ObjectMeta: metav1.ObjectMeta{Name: oneOf(dice, "a", "b", "c")}}
-				w.Finalizers = oneOf(dice, nil, nil, nil, []string{"example.com/hold"}, []string{metav1.FinalizerOrphanDependents}, []string{metav1.FinalizerDeleteDependents, "example.com/hold"})
+				w.Finalizers = oneOf(
+					dice,
+					nil,
+					nil,
+					nil,
+					[]string{"example.com/hold"},
+					[]string{metav1.FinalizerOrphanDependents},
+					[]string{metav1.FinalizerDeleteDependents, "example.com/hold"},
+				)
 				name, refused := oneOf(dice, w.Name, w.Name, w.Name, "missing", "Not/A/Name"), dice.IntN(8) == 0
 				options := randomDeletion(dice)
 				var got [2]string
 				var last deletion
 				for side, k := range kinds {
-					if _, err := k.store.Create(ctx, w.DeepCopy(), rest.ValidateAllObjectFunc, &metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+					if _, err := k.store.Create(
+						ctx,
+						w.DeepCopy(),
+						rest.ValidateAllObjectFunc,
+						&metav1.CreateOptions{},
+					); err != nil &&
+						!apierrors.IsAlreadyExists(err) {
 						t.Fatal(err)
 					}
 					there, err := k.store.Get(ctx, w.Name, &metav1.GetOptions{})
@@ -112,7 +126,16 @@ func TestDeletesAreUpstreams(t *testing.T) {
 					got[side], last = d.comparable(t, there.(*v1.Widget).UID), d
 				}
 				if got[0] != got[1] {
-					t.Fatalf("%d: delete %s, finalizers %q, %+v, refused %t: upstream's\n%s\nours\n%s", i, name, w.Finalizers, options, refused, got[0], got[1])
+					t.Fatalf(
+						"%d: delete %s, finalizers %q, %+v, refused %t: upstream's\n%s\nours\n%s",
+						i,
+						name,
+						w.Finalizers,
+						options,
+						refused,
+						got[0],
+						got[1],
+					)
 				}
 				outcomes[fmt.Sprintf("%T deleted %t failed %t", last.Result, last.Deleted, last.Err != nil)]++
 				if dice.IntN(3) > 0 { // else the next finds what is left
@@ -152,7 +175,12 @@ func randomDeletion(dice *rand.Rand) *metav1.DeleteOptions {
 			options.DryRun = oneOf(dice, []string{metav1.DryRunAll}, []string{"Some"})
 		case 5:
 			of, revision := types.UID(oneOf(dice, "its", "other")), oneOf(dice, "1", "7")
-			options.Preconditions = oneOf(dice, &metav1.Preconditions{}, &metav1.Preconditions{UID: &of}, &metav1.Preconditions{ResourceVersion: &revision})
+			options.Preconditions = oneOf(
+				dice,
+				&metav1.Preconditions{},
+				&metav1.Preconditions{UID: &of},
+				&metav1.Preconditions{ResourceVersion: &revision},
+			)
 		}
 	}
 	return options
@@ -164,7 +192,13 @@ func empty(ctx context.Context, t *testing.T, k *Kind) {
 	for _, name := range []string{"a", "b", "c"} {
 		release(ctx, t, k, name, nil)
 		now := int64(0)
-		if _, _, err := k.store.Delete(ctx, name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil && !apierrors.IsNotFound(err) {
+		if _, _, err := k.store.Delete(
+			ctx,
+			name,
+			rest.ValidateAllObjectFunc,
+			&metav1.DeleteOptions{GracePeriodSeconds: &now},
+		); err != nil &&
+			!apierrors.IsNotFound(err) {
 			t.Fatal(err)
 		}
 	}
@@ -178,7 +212,16 @@ func release(ctx context.Context, t *testing.T, k *Kind, name string, finalizers
 		w.Finalizers = finalizers
 		return w, nil
 	})
-	if _, _, err := k.store.Update(ctx, name, change, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if _, _, err := k.store.Update(
+		ctx,
+		name,
+		change,
+		rest.ValidateAllObjectFunc,
+		rest.ValidateAllObjectUpdateFunc,
+		false,
+		&metav1.UpdateOptions{},
+	); err != nil &&
+		!apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
 }

@@ -136,7 +136,15 @@ func (e *Editor) Do(ctx context.Context, edit Edit) (says []byte, err error) {
 func (e *Editor) write(ctx context.Context, edit Edit, obj runtime.Object) error {
 	_, err := e.Storage.Get(ctx, edit.Name, &metav1.GetOptions{})
 	if err == nil {
-		_, _, err = e.Storage.Update(ctx, edit.Name, replacement{e, edit, obj}, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
+		_, _, err = e.Storage.Update(
+			ctx,
+			edit.Name,
+			replacement{e, edit, obj},
+			rest.ValidateAllObjectFunc,
+			rest.ValidateAllObjectUpdateFunc,
+			false,
+			&metav1.UpdateOptions{},
+		)
 		return err
 	}
 	if !apierrors.IsNotFound(err) {

@@ -99,7 +99,8 @@ func (t *graceTimer) next(ctx context.Context) bool {
 	}
 	defer t.due.Done(key)
 	if err := t.finish(ctx, key); err != nil && ctx.Err() == nil {
-		klog.FromContext(ctx).Error(err, "Deleting an object whose grace period is over", "resource", t.kind.Definition.GroupResource(), "object", key)
+		klog.FromContext(ctx).
+			Error(err, "Deleting an object whose grace period is over", "resource", t.kind.Definition.GroupResource(), "object", key)
 		t.due.AddAfter(key, time.Second)
 	}
 	return true

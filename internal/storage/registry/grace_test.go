@@ -43,7 +43,13 @@ func newKind(t *testing.T, k *define.Kind) *Kind {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kind, err := NewKind(k, Options{Typer: machinery.Scheme, RESTOptions: NewStores(func(schema.GroupResource) store.Backend { return core }, machinery, server, nil)})
+	kind, err := NewKind(
+		k,
+		Options{
+			Typer:       machinery.Scheme,
+			RESTOptions: NewStores(func(schema.GroupResource) store.Backend { return core }, machinery, server, nil),
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +124,10 @@ func (k *timed) exists(name string) bool {
 func (k *timed) watch() func(watch.EventType, string) *v1.Widget {
 	k.Helper()
 	none := false
-	w, err := k.store.Watch(k.ctx, &metainternalversion.ListOptions{SendInitialEvents: &none, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan})
+	w, err := k.store.Watch(
+		k.ctx,
+		&metainternalversion.ListOptions{SendInitialEvents: &none, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan},
+	)
 	if err != nil {
 		k.Fatal(err)
 	}

@@ -57,7 +57,12 @@ type EncodedGetter interface {
 type EncodedLister interface {
 	// ListEncoded returns a list without its items, and these in a form, or as a maker makes them if that is not nil; no items if
 	// they are not all known so. The items have to be closed.
-	ListEncoded(ctx context.Context, options *metainternalversion.ListOptions, form *verbatim.Form, maker *verbatim.Maker) (runtime.Object, verbatim.Items, error)
+	ListEncoded(
+		ctx context.Context,
+		options *metainternalversion.ListOptions,
+		form *verbatim.Form,
+		maker *verbatim.Maker,
+	) (runtime.Object, verbatim.Items, error)
 }
 
 type encodedItemsKey struct{}
@@ -84,13 +89,26 @@ type sharedLister interface {
 // encodedReader is a storage that writes what it has stored, where that is what clients get.
 type encodedReader interface {
 	GetEncoded(ctx context.Context, key string, form *verbatim.Form) verbatim.Piece
-	ListEncoded(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object, form *verbatim.Form, maker *verbatim.Maker) (verbatim.Items, error)
+	ListEncoded(
+		ctx context.Context,
+		key string,
+		opts storage.ListOptions,
+		listObj runtime.Object,
+		form *verbatim.Form,
+		maker *verbatim.Maker,
+	) (verbatim.Items, error)
 }
 
 // sharedWatcher is a storage whose initial events have objects that it does not copy for the caller.
 type sharedWatcher interface {
 	WatchShared(ctx context.Context, key string, opts storage.ListOptions, wrap func(runtime.Object) runtime.Object) (watch.Interface, error)
-	WatchInto(ctx context.Context, key string, opts storage.ListOptions, wrap func(runtime.Object) runtime.Object, out push.Output) (watch.Interface, error)
+	WatchInto(
+		ctx context.Context,
+		key string,
+		opts storage.ListOptions,
+		wrap func(runtime.Object) runtime.Object,
+		out push.Output,
+	) (watch.Interface, error)
 }
 
 // typedReads is the storage of a kind of the definition, for which objects need not be copied that are only encoded.
@@ -177,21 +195,26 @@ func (e *rememberedEvents) number(id runtime.Identifier) int {
 
 func encodedLists(opened storage.Interface, kind schema.GroupVersionKind, items *convert.Items) storage.Interface {
 	c := customLists{opened, kind.GroupVersion().String(), kind.Kind, items, items.Number(), nil, &rememberedEvents{items: items}}
-	c.form = verbatim.NewForm(fmt.Appendf(nil, `{"apiVersion":%q,`, c.apiVersion), 0, c.encode, func(object runtime.Object, whole []byte) ([]byte, error) {
-		encoded, err := items.Encode(c.number, []metav1.Object{object.(*unstructured.Unstructured)}, func(int) ([]byte, error) {
-			if whole == nil {
-				var err error
-				if whole, err = c.encode(object); err != nil {
-					return nil, err
+	c.form = verbatim.NewForm(
+		fmt.Appendf(nil, `{"apiVersion":%q,`, c.apiVersion),
+		0,
+		c.encode,
+		func(object runtime.Object, whole []byte) ([]byte, error) {
+			encoded, err := items.Encode(c.number, []metav1.Object{object.(*unstructured.Unstructured)}, func(int) ([]byte, error) {
+				if whole == nil {
+					var err error
+					if whole, err = c.encode(object); err != nil {
+						return nil, err
+					}
 				}
+				return bytes.Clone(bytes.TrimSuffix(whole, []byte("\n"))), nil
+			})
+			if err != nil {
+				return nil, err
 			}
-			return bytes.Clone(bytes.TrimSuffix(whole, []byte("\n"))), nil
-		})
-		if err != nil {
-			return nil, err
-		}
-		return encoded[0], nil
-	})
+			return encoded[0], nil
+		},
+	)
 	return c
 }
 
@@ -315,7 +338,12 @@ func (c customLists) GetList(ctx context.Context, key string, opts storage.ListO
 }
 
 // list reads a list, whose items may be empty, and returns the objects.
-func (c customLists) list(ctx context.Context, key string, opts storage.ListOptions, list *unstructured.UnstructuredList) ([]metav1.Object, error) {
+func (c customLists) list(
+	ctx context.Context,
+	key string,
+	opts storage.ListOptions,
+	list *unstructured.UnstructuredList,
+) ([]metav1.Object, error) {
 	shared, ok := c.Interface.(sharedLister)
 	if !ok {
 		err := c.Interface.GetList(ctx, key, opts, list)

@@ -35,8 +35,12 @@ func TestCustomListsGiveEncodedItems(t *testing.T) {
 		}
 	})
 	opened, err := core.Open(store.Resource{
-		Resource: schema.GroupResource{Group: "example.com", Resource: "widgets"}, Prefix: "/widgets", Codec: unstructured.UnstructuredJSONScheme,
-		New: func() runtime.Object { return &unstructured.Unstructured{} }, NewList: func() runtime.Object { return &unstructured.UnstructuredList{} }, Unstructured: true,
+		Resource:     schema.GroupResource{Group: "example.com", Resource: "widgets"},
+		Prefix:       "/widgets",
+		Codec:        unstructured.UnstructuredJSONScheme,
+		New:          func() runtime.Object { return &unstructured.Unstructured{} },
+		NewList:      func() runtime.Object { return &unstructured.UnstructuredList{} },
+		Unstructured: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +51,14 @@ func TestCustomListsGiveEncodedItems(t *testing.T) {
 	}
 	create := func(name, version string) {
 		t.Helper()
-		w := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/" + version, "kind": "Widget", "metadata": map[string]any{"name": name, "uid": "uid-" + name}, "html": "<"}}
+		w := &unstructured.Unstructured{
+			Object: map[string]any{
+				"apiVersion": "example.com/" + version,
+				"kind":       "Widget",
+				"metadata":   map[string]any{"name": name, "uid": "uid-" + name},
+				"html":       "<",
+			},
+		}
 		if err := opened.Create(t.Context(), "/widgets/"+name, w, &unstructured.Unstructured{}, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +97,8 @@ func TestCustomListsGiveEncodedItems(t *testing.T) {
 			items           int
 		}{
 			{"", "", "[]", true, 0},
-			{"a", "v1", `[{"apiVersion":"example.com/v1","html":"\u003c","kind":"Widget","metadata":{"name":"a","resourceVersion":"%s","uid":"uid-a"}}]`, true, 0},
+			{"a", "v1", `[{"apiVersion":"example.com/v1","html":"\u003c","kind":"Widget",` +
+				`"metadata":{"name":"a","resourceVersion":"%s","uid":"uid-a"}}]`, true, 0},
 			{"b", "v2", "[]", false, 2}, // which has to be converted
 		} {
 			revision := ""
@@ -108,7 +120,15 @@ func TestCustomListsGiveEncodedItems(t *testing.T) {
 			t.Errorf("%s: a list that is not asked for encoded items gives %t and has %d items", name, given, items)
 		}
 		for _, object := range []string{"a", "b"} {
-			if err := opened.Delete(t.Context(), "/widgets/"+object, &unstructured.Unstructured{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}); err != nil {
+			if err := opened.Delete(
+				t.Context(),
+				"/widgets/"+object,
+				&unstructured.Unstructured{},
+				nil,
+				storage.ValidateAllObjectFunc,
+				nil,
+				storage.DeleteOptions{},
+			); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -127,7 +147,14 @@ func (b *busy) GetList(context.Context, string, storage.ListOptions, runtime.Obj
 	return nil
 }
 
-func (b *busy) ListEncoded(context.Context, string, storage.ListOptions, runtime.Object, *verbatim.Form, *verbatim.Maker) (verbatim.Items, error) {
+func (b *busy) ListEncoded(
+	context.Context,
+	string,
+	storage.ListOptions,
+	runtime.Object,
+	*verbatim.Form,
+	*verbatim.Maker,
+) (verbatim.Items, error) {
 	b.asked++
 	return nil, apierrors.NewTooManyRequests("busy", 7)
 }

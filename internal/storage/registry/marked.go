@@ -39,7 +39,12 @@ func (s strategy) validateMarked(ctx context.Context, obj, old runtime.Object, s
 
 // validateVersion checks an object by the markers of one version; spoken says that the
 // request speaks it.
-func (s strategy) validateVersion(ctx context.Context, v *define.Version, obj, old runtime.Object, status, spoken bool) (field.ErrorList, error) {
+func (s strategy) validateVersion(
+	ctx context.Context,
+	v *define.Version,
+	obj, old runtime.Object,
+	status, spoken bool,
+) (field.ErrorList, error) {
 	obj, err := s.inVersion(obj, v)
 	if err != nil {
 		return nil, err

@@ -53,7 +53,12 @@ var _ generic.RESTOptionsGetter = (*Stores)(nil)
 
 // NewStores serves the kinds of a definition and the extra resources, which are
 // given with what they are stored as. backend returns where a resource is kept.
-func NewStores(backend func(schema.GroupResource) store.Backend, machinery *convert.Machinery, server *define.Server, extra map[schema.GroupResource]schema.GroupVersionKind) *Stores {
+func NewStores(
+	backend func(schema.GroupResource) store.Backend,
+	machinery *convert.Machinery,
+	server *define.Server,
+	extra map[schema.GroupResource]schema.GroupVersionKind,
+) *Stores {
 	s := &Stores{
 		backend: backend, machinery: machinery,
 		stored:  map[schema.GroupResource]schema.GroupVersionKind{},

@@ -121,7 +121,10 @@ func checkVerbs(k *define.Kind, main rest.Storage) error {
 		}
 	}
 	if served == 0 {
-		return fmt.Errorf("%T has no verb: implement one of rest.Getter, Lister, Creater, Updater, GracefulDeleter, CollectionDeleter, Watcher", main)
+		return fmt.Errorf(
+			"%T has no verb: implement one of rest.Getter, Lister, Creater, Updater, GracefulDeleter, CollectionDeleter, Watcher",
+			main,
+		)
 	}
 	if l, ok := main.(rest.Lister); ok {
 		if got, want := reflect.TypeOf(l.NewList()), reflect.PointerTo(k.Hub().ListType); got != want {

@@ -22,9 +22,17 @@ import (
 // define.ErrUnknownAction.
 func (k *Kind) Call(ctx context.Context, recorded define.Recorded) (context.Context, *define.Call, error) {
 	resource := k.Definition.GroupResource()
-	i := slices.IndexFunc(k.Definition.CustomSubresources, func(s *define.Subresource) bool { return s.Name == recorded.Subresource && s.Long != nil })
+	i := slices.IndexFunc(
+		k.Definition.CustomSubresources,
+		func(s *define.Subresource) bool { return s.Name == recorded.Subresource && s.Long != nil },
+	)
 	if i < 0 || k.own != nil {
-		return nil, nil, fmt.Errorf("%w: %s have no action %s that operations carry out", define.ErrUnknownAction, resource, recorded.Subresource)
+		return nil, nil, fmt.Errorf(
+			"%w: %s have no action %s that operations carry out",
+			define.ErrUnknownAction,
+			resource,
+			recorded.Subresource,
+		)
 	}
 	version := k.Definition.Hub()
 	for _, v := range k.Definition.Versions {
@@ -39,11 +47,17 @@ func (k *Kind) Call(ctx context.Context, recorded define.Recorded) (context.Cont
 		return nil, nil, err
 	}
 	if uid := objects.Meta(parent).GetUID(); uid != recorded.UID {
-		return nil, nil, apierrors.NewConflict(resource, recorded.Name, errors.New("the object that the action was requested for is gone, and another has its name"))
+		return nil, nil, apierrors.NewConflict(
+			resource,
+			recorded.Name,
+			errors.New("the object that the action was requested for is gone, and another has its name"),
+		)
 	}
 	obj := r.sub.New()
 	if err := json.Unmarshal(recorded.Request, obj); err != nil {
-		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("the request that the operation has recorded is no %s any more: %v", r.sub.Object.Name(), err))
+		return nil, nil, apierrors.NewBadRequest(
+			fmt.Sprintf("the request that the operation has recorded is no %s any more: %v", r.sub.Object.Name(), err),
+		)
 	}
 	return ctx, r.call(ctx, admission.Create, parent, obj, nil, r.sub.Name, &metav1.Preconditions{UID: uidOf(parent)}), nil
 }

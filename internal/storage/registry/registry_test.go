@@ -42,7 +42,12 @@ func TestGeneratedNamesAreTriedAgain(t *testing.T) {
 		s := k.store.CreateStrategy.(strategy)
 		s.NameGenerator = &given{names}
 		k.store.CreateStrategy = s
-		obj, err := k.store.Create(ctx, &v1.Widget{ObjectMeta: metav1.ObjectMeta{GenerateName: "w-"}}, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+		obj, err := k.store.Create(
+			ctx,
+			&v1.Widget{ObjectMeta: metav1.ObjectMeta{GenerateName: "w-"}},
+			rest.ValidateAllObjectFunc,
+			&metav1.CreateOptions{},
+		)
 		if err != nil {
 			return "", err
 		}
@@ -110,7 +115,9 @@ func TestCells(t *testing.T) {
 
 func TestAListByLabelLooksAtNoFields(t *testing.T) {
 	looked := 0
-	k := &define.Kind{Selectable: []define.SelectableField{{Path: "spec.size", Value: func(runtime.Object) string { looked++; return "large" }}}}
+	k := &define.Kind{
+		Selectable: []define.SelectableField{{Path: "spec.size", Value: func(runtime.Object) string { looked++; return "large" }}},
+	}
 	w := &v1.Widget{ObjectMeta: metav1.ObjectMeta{Name: "w", Namespace: "n", Labels: map[string]string{"a": "b"}}}
 	of := predicate(k)
 	label := func(text string) labels.Selector {
@@ -167,7 +174,22 @@ func TestMetadataIsValidatedAsIfTwice(t *testing.T) {
 			refused := 0
 			for range 3000 {
 				w := &v1.Widget{ObjectMeta: metav1.ObjectMeta{
-					Name:         one("a", "web-1", "a.b", "-a", "a-", "A", "a_b", "a/b", "..", "", "a%b", strings.Repeat("a", 63), strings.Repeat("a", 64), strings.Repeat("a", 254)),
+					Name: one(
+						"a",
+						"web-1",
+						"a.b",
+						"-a",
+						"a-",
+						"A",
+						"a_b",
+						"a/b",
+						"..",
+						"",
+						"a%b",
+						strings.Repeat("a", 63),
+						strings.Repeat("a", 64),
+						strings.Repeat("a", 254),
+					),
 					GenerateName: one("", "", "", "a-", "A", "a/"),
 					Namespace:    one("default", "default", "", "A b"),
 					Generation:   int64(dice.IntN(8) - 1),
@@ -182,7 +204,9 @@ func TestMetadataIsValidatedAsIfTwice(t *testing.T) {
 					w.Finalizers = []string{one("a", "example.com/a", "a b")}
 				}
 				if dice.IntN(4) == 0 {
-					w.ManagedFields = []metav1.ManagedFieldsEntry{{Operation: metav1.ManagedFieldsOperationType(one("Update", "Else")), FieldsType: one("FieldsV1", "")}}
+					w.ManagedFields = []metav1.ManagedFieldsEntry{
+						{Operation: metav1.ManagedFieldsOperationType(one("Update", "Else")), FieldsType: one("FieldsV1", "")},
+					}
 				}
 				var more field.ErrorList
 				s.kind.Validate = nil

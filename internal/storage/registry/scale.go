@@ -69,7 +69,15 @@ func (r *scaleREST) Get(ctx context.Context, name string, options *metav1.GetOpt
 	return r.scaleOf(obj)
 }
 
-func (r *scaleREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, _ rest.ValidateObjectFunc, admitted rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+func (r *scaleREST) Update(
+	ctx context.Context,
+	name string,
+	info rest.UpdatedObjectInfo,
+	_ rest.ValidateObjectFunc,
+	admitted rest.ValidateObjectUpdateFunc,
+	_ bool,
+	options *metav1.UpdateOptions,
+) (runtime.Object, bool, error) {
 	scaled := &scaledObject{UpdatedObjectInfo: info, rest: r, version: r.requested(ctx)}
 	obj, _, err := r.store.Update(ctx, name, scaled, nil, r.dryRun.update(r.admission(admitted), options.DryRun), false, options)
 	if err != nil {

@@ -98,7 +98,12 @@ func NewKind(k *define.Kind, options Options) (*Kind, error) {
 		store.TTLFunc = func(runtime.Object, uint64, bool) (uint64, error) { return seconds, nil }
 	}
 	main.apply(store)
-	storeOptions := &generic.StoreOptions{RESTOptions: options.RESTOptions, AttrFunc: attributes(k), Indexers: indexers(k), TriggerFunc: triggers(k)}
+	storeOptions := &generic.StoreOptions{
+		RESTOptions: options.RESTOptions,
+		AttrFunc:    attributes(k),
+		Indexers:    indexers(k),
+		TriggerFunc: triggers(k),
+	}
 	if err := store.CompleteWithOptions(storeOptions); err != nil {
 		return nil, fmt.Errorf("storage of %s: %w", k.GroupResource(), err)
 	}
@@ -165,7 +170,12 @@ func (k *Kind) StorageIn(v *define.Version) map[string]rest.Storage {
 		storage[resource+"/status"] = &statusREST{store: k.status, dryRun: k.dryRunHooks()}
 	}
 	if k.Definition.Scale != nil {
-		storage[resource+"/scale"] = &scaleREST{store: k.store, kind: k.Definition, dryRun: k.dryRunHooks(), TableConvertor: newTable(scaleColumns(), true, true)}
+		storage[resource+"/scale"] = &scaleREST{
+			store:          k.store,
+			kind:           k.Definition,
+			dryRun:         k.dryRunHooks(),
+			TableConvertor: newTable(scaleColumns(), true, true),
+		}
 	}
 	for _, s := range k.Definition.CustomSubresources {
 		storage[resource+"/"+s.Name] = k.subresource(s, v)
@@ -214,7 +224,12 @@ func (r *mainREST) GetEncoded(ctx context.Context, name string, form *verbatim.F
 }
 
 // ListEncoded implements EncodedLister. The lists that queries go with have no items.
-func (r *mainREST) ListEncoded(ctx context.Context, options *metainternalversion.ListOptions, form *verbatim.Form, maker *verbatim.Maker) (runtime.Object, verbatim.Items, error) {
+func (r *mainREST) ListEncoded(
+	ctx context.Context,
+	options *metainternalversion.ListOptions,
+	form *verbatim.Form,
+	maker *verbatim.Maker,
+) (runtime.Object, verbatim.Items, error) {
 	if r.encoded == nil || ordered.IsQuery(ctx) {
 		return nil, nil, nil
 	}
@@ -224,8 +239,24 @@ func (r *mainREST) ListEncoded(ctx context.Context, options *metainternalversion
 }
 
 // Update tells clients when it is they who wrote what cannot be converted.
-func (r *mainREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, allowCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
-	obj, created, err := r.Store.Update(ctx, name, info, r.dryRun.create(create, options.DryRun), r.dryRun.update(update, options.DryRun), allowCreate, options)
+func (r *mainREST) Update(
+	ctx context.Context,
+	name string,
+	info rest.UpdatedObjectInfo,
+	create rest.ValidateObjectFunc,
+	update rest.ValidateObjectUpdateFunc,
+	allowCreate bool,
+	options *metav1.UpdateOptions,
+) (runtime.Object, bool, error) {
+	obj, created, err := r.Store.Update(
+		ctx,
+		name,
+		info,
+		r.dryRun.create(create, options.DryRun),
+		r.dryRun.update(update, options.DryRun),
+		allowCreate,
+		options,
+	)
 	return obj, created, convert.BadRequest(err)
 }
 
@@ -270,7 +301,15 @@ func (r *statusREST) Get(ctx context.Context, name string, options *metav1.GetOp
 }
 
 // Update never creates: an object begins at the main endpoint.
-func (r *statusREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+func (r *statusREST) Update(
+	ctx context.Context,
+	name string,
+	info rest.UpdatedObjectInfo,
+	create rest.ValidateObjectFunc,
+	update rest.ValidateObjectUpdateFunc,
+	_ bool,
+	options *metav1.UpdateOptions,
+) (runtime.Object, bool, error) {
 	obj, created, err := r.store.Update(ctx, name, info, create, r.dryRun.update(update, options.DryRun), false, options)
 	return obj, created, convert.BadRequest(err)
 }

@@ -230,7 +230,8 @@ func (s strategy) finalizerWarnings(obj runtime.Object, known []string) []string
 	var warnings []string
 	for _, finalizer := range objects.Meta(obj).GetFinalizers() {
 		if !slices.Contains(known, finalizer) && !strings.Contains(finalizer, "/") && !standardFinalizer(finalizer) {
-			warnings = append(warnings, fmt.Sprintf("metadata.finalizers: %q: prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers", finalizer))
+			warnings = append(warnings, fmt.Sprintf("metadata.finalizers: %q: prefer a domain-qualified finalizer name including a path (/) to "+
+				"avoid accidental conflicts with other finalizer writers", finalizer))
 		}
 	}
 	return warnings

@@ -72,7 +72,13 @@ type requests interface {
 }
 
 type namedCreates interface {
-	Create(ctx context.Context, name string, obj runtime.Object, valid rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error)
+	Create(
+		ctx context.Context,
+		name string,
+		obj runtime.Object,
+		valid rest.ValidateObjectFunc,
+		options *metav1.CreateOptions,
+	) (runtime.Object, error)
 }
 
 // requestREST is a custom subresource that takes requests.
@@ -123,7 +129,13 @@ func (k *Kind) sample(t reflect.Type, v *define.Version) any {
 }
 
 // Create handles a POST.
-func (r *requestREST) Create(ctx context.Context, name string, obj runtime.Object, admitted rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+func (r *requestREST) Create(
+	ctx context.Context,
+	name string,
+	obj runtime.Object,
+	admitted rest.ValidateObjectFunc,
+	options *metav1.CreateOptions,
+) (runtime.Object, error) {
 	parent, err := r.kind.parent(ctx, name)
 	if err != nil {
 		return nil, err
@@ -156,7 +168,15 @@ func (r *requestREST) checkName(obj runtime.Object, name string) error {
 
 // Update handles a PUT. What it replaces is an empty request of the parent's identity,
 // so that a request can name the parent's uid and resource version as preconditions.
-func (r *requestREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, _ rest.ValidateObjectFunc, admitted rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+func (r *requestREST) Update(
+	ctx context.Context,
+	name string,
+	info rest.UpdatedObjectInfo,
+	_ rest.ValidateObjectFunc,
+	admitted rest.ValidateObjectUpdateFunc,
+	_ bool,
+	options *metav1.UpdateOptions,
+) (runtime.Object, bool, error) {
 	parent, err := r.kind.parent(ctx, name)
 	if err != nil {
 		return nil, false, err
@@ -174,7 +194,10 @@ func (r *requestREST) Update(ctx context.Context, name string, info rest.Updated
 	unchanged := &metav1.Preconditions{UID: uidOf(parent)}
 	sent := objects.Meta(obj)
 	if sent.GetUID() != "" && sent.GetUID() != identity.GetUID() {
-		return nil, false, r.conflict(name, fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: %v", sent.GetUID(), identity.GetUID()))
+		return nil, false, r.conflict(
+			name,
+			fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: %v", sent.GetUID(), identity.GetUID()),
+		)
 	}
 	if version := sent.GetResourceVersion(); version != "" {
 		if version != identity.GetResourceVersion() {
@@ -196,7 +219,14 @@ func (r *requestREST) conflict(name, text string) error {
 }
 
 // handle hands a request that has been admitted to the user's function.
-func (r *requestREST) handle(ctx context.Context, operation admission.Operation, parent, obj runtime.Object, dryRun []string, fieldManager string, unchanged *metav1.Preconditions) (runtime.Object, error) {
+func (r *requestREST) handle(
+	ctx context.Context,
+	operation admission.Operation,
+	parent, obj runtime.Object,
+	dryRun []string,
+	fieldManager string,
+	unchanged *metav1.Preconditions,
+) (runtime.Object, error) {
 	name := objects.Meta(parent).GetName()
 	if err := r.kind.validate(ctx, r.sub, obj, name); err != nil {
 		return nil, err
@@ -207,13 +237,22 @@ func (r *requestREST) handle(ctx context.Context, operation admission.Operation,
 		return nil, statusOf(err)
 	}
 	if objects.IsNil(answer) {
-		return nil, apierrors.NewInternalError(fmt.Errorf("subresource %s of %s answered with nothing", r.sub.Name, r.kind.Definition.GroupResource()))
+		return nil, apierrors.NewInternalError(
+			fmt.Errorf("subresource %s of %s answered with nothing", r.sub.Name, r.kind.Definition.GroupResource()),
+		)
 	}
 	return answer, nil
 }
 
 // call makes what the user's function, or an operation, gets of a request.
-func (r *requestREST) call(ctx context.Context, operation admission.Operation, parent, obj runtime.Object, dryRun []string, fieldManager string, unchanged *metav1.Preconditions) *define.Call {
+func (r *requestREST) call(
+	ctx context.Context,
+	operation admission.Operation,
+	parent, obj runtime.Object,
+	dryRun []string,
+	fieldManager string,
+	unchanged *metav1.Preconditions,
+) *define.Call {
 	name := objects.Meta(parent).GetName()
 	call := &define.Call{
 		Operation:   operation,
@@ -228,13 +267,24 @@ func (r *requestREST) call(ctx context.Context, operation admission.Operation, p
 		DryRun:      dryrun.IsDryRun(dryRun),
 		Wait:        waitOf(ctx),
 	}
-	update := func(store *genericregistry.Store, fields *managedfields.FieldManager) func(context.Context, func(runtime.Object) error) (runtime.Object, error) {
+	update := func(store *genericregistry.Store, fields *managedfields.FieldManager) func(context.Context,
+		func(runtime.Object) error) (runtime.Object, error) {
 		return func(ctx context.Context, change func(runtime.Object) error) (runtime.Object, error) {
 			if store == nil {
-				return nil, apierrors.NewInternalError(fmt.Errorf("subresource %s: %s has no /status to update", r.sub.Name, r.kind.Definition.GroupResource()))
+				return nil, apierrors.NewInternalError(
+					fmt.Errorf("subresource %s: %s has no /status to update", r.sub.Name, r.kind.Definition.GroupResource()),
+				)
 			}
 			options := &metav1.UpdateOptions{DryRun: dryRun, FieldManager: fieldManager}
-			obj, _, err := store.Update(ctx, name, parentChange{change, unchanged, fields, fieldManager}, nil, r.kind.dryRunHooks().update(r.admit(call, options), dryRun), false, options)
+			obj, _, err := store.Update(
+				ctx,
+				name,
+				parentChange{change, unchanged, fields, fieldManager},
+				nil,
+				r.kind.dryRunHooks().update(r.admit(call, options), dryRun),
+				false,
+				options,
+			)
 			return obj, err
 		}
 	}
@@ -405,7 +455,9 @@ func (r *connectREST) Connect(ctx context.Context, name string, options runtime.
 		return nil, statusOf(err)
 	}
 	if handler == nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("subresource %s of %s has no handler for this request", r.sub.Name, r.kind.Definition.GroupResource()))
+		return nil, apierrors.NewInternalError(
+			fmt.Errorf("subresource %s of %s has no handler for this request", r.sub.Name, r.kind.Definition.GroupResource()),
+		)
 	}
 	return handler, nil
 }
@@ -419,5 +471,17 @@ func (a answering) Error(err error) { a.Responder.Error(apierr.Outermost(err)) }
 // them, and the object that is connected with as the old one.
 func (r *connectREST) attributes(c *define.Connection) admission.Attributes {
 	kind := r.version.GroupVersion.WithKind(cmp.Or(r.sub.Kind(), r.kind.Definition.Name))
-	return admission.NewAttributesRecord(c.Options, c.Parent, kind, c.Namespace, c.Name, c.Resource, r.sub.Name, admission.Connect, nil, false, c.User)
+	return admission.NewAttributesRecord(
+		c.Options,
+		c.Parent,
+		kind,
+		c.Namespace,
+		c.Name,
+		c.Resource,
+		r.sub.Name,
+		admission.Connect,
+		nil,
+		false,
+		c.User,
+	)
 }

@@ -26,7 +26,10 @@ var descriptions = metav1.ObjectMeta{}.SwaggerDoc()
 func newTable(columns []define.Column, name, age bool) rest.TableConvertor {
 	t := &table{name: name, columns: columns}
 	if name {
-		t.headers = append(t.headers, metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Description: descriptions["name"]})
+		t.headers = append(
+			t.headers,
+			metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Description: descriptions["name"]},
+		)
 	}
 	for _, c := range columns {
 		header := metav1.TableColumnDefinition{Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description}

@@ -33,7 +33,15 @@ type (
 		Create(ctx context.Context, obj runtime.Object, valid rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error)
 	}
 	updates interface {
-		Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, allowCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error)
+		Update(
+			ctx context.Context,
+			name string,
+			info rest.UpdatedObjectInfo,
+			create rest.ValidateObjectFunc,
+			update rest.ValidateObjectUpdateFunc,
+			allowCreate bool,
+			options *metav1.UpdateOptions,
+		) (runtime.Object, bool, error)
 	}
 	deletes interface {
 		rest.GracefulDeleter

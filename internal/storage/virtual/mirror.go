@@ -77,7 +77,15 @@ func (m *Mirror) put(key string, r *row) error {
 		if known == nil {
 			return nil
 		}
-		if err := m.Interface.Delete(context.Background(), key, m.resource.New(), nil, rest.ValidateAllObjectFunc, nil, storage.DeleteOptions{}); err != nil {
+		if err := m.Interface.Delete(
+			context.Background(),
+			key,
+			m.resource.New(),
+			nil,
+			rest.ValidateAllObjectFunc,
+			nil,
+			storage.DeleteOptions{},
+		); err != nil {
 			return m.broken("mirror the deletion of %s: %w", key, err)
 		}
 		delete(m.entries, key)

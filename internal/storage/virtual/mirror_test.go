@@ -135,7 +135,8 @@ func meddle(t *testing.T, s *podSystem, m *Mirror, random *rand.Rand) {
 		default:
 			err = m.GetList(t.Context(), "/pods", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, &example.PodList{})
 		}
-		if err != nil && !storage.IsNotFound(err) && !storage.IsExist(err) && !apierrors.IsConflict(err) && !strings.Contains(err.Error(), "is not there after it was written") {
+		if err != nil && !storage.IsNotFound(err) && !storage.IsExist(err) && !apierrors.IsConflict(err) &&
+			!strings.Contains(err.Error(), "is not there after it was written") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

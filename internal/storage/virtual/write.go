@@ -167,7 +167,8 @@ func lostMetadata(sent, kept runtime.Object) (lost []string) {
 		{"metadata.annotations", holds(k.GetAnnotations(), s.GetAnnotations())},
 		{"metadata.finalizers", len(s.GetFinalizers()) == 0 || apiequality.Semantic.DeepEqual(s.GetFinalizers(), k.GetFinalizers())},
 		{"metadata.labels", holds(k.GetLabels(), s.GetLabels())},
-		{"metadata.ownerReferences", len(s.GetOwnerReferences()) == 0 || apiequality.Semantic.DeepEqual(s.GetOwnerReferences(), k.GetOwnerReferences())},
+		{"metadata.ownerReferences", len(s.GetOwnerReferences()) == 0 ||
+			apiequality.Semantic.DeepEqual(s.GetOwnerReferences(), k.GetOwnerReferences())},
 	} {
 		if !part.kept {
 			lost = append(lost, part.name)

@@ -37,8 +37,26 @@ func withTokens(t *testing.T) *client {
 
 var (
 	openPaths   = []string{"/healthz", "/livez", "/readyz", "/version", "/healthz/ping", "/readyz?verbose", "/livez/ping"}
-	closedPaths = []string{"/", "/api", "/api/v1", "/api/v1/namespaces", "/apis", "/apis/shop.example.com/v1", widgetsPath, widgetsPath + "/w", widgetsPath + "/w/status",
-		widgetsPath + "?watch=1", shelvesPath, "/openapi/v2", "/openapi/v3", "/metrics", "/debug/pprof/", "/nowhere", "/apis/shop.example.com/v1/nowhere", "/healthz/../metrics"}
+	closedPaths = []string{
+		"/",
+		"/api",
+		"/api/v1",
+		"/api/v1/namespaces",
+		"/apis",
+		"/apis/shop.example.com/v1",
+		widgetsPath,
+		widgetsPath + "/w",
+		widgetsPath + "/w/status",
+		widgetsPath + "?watch=1",
+		shelvesPath,
+		"/openapi/v2",
+		"/openapi/v3",
+		"/metrics",
+		"/debug/pprof/",
+		"/nowhere",
+		"/apis/shop.example.com/v1/nowhere",
+		"/healthz/../metrics",
+	}
 )
 
 func TestWithoutCredentialsOnlyHealthAndVersionAreOpen(t *testing.T) {
@@ -67,7 +85,8 @@ func TestWithoutCredentialsOnlyHealthAndVersionAreOpen(t *testing.T) {
 	}
 	// Names that one gives oneself count for nothing.
 	anonymous.get(widgetsPath, "X-Remote-User", "admin", "X-Remote-Group", "system:masters").refused(401, metav1.StatusReasonUnauthorized)
-	anonymous.get(widgetsPath, "Impersonate-User", "admin", "Impersonate-Group", "system:masters").refused(401, metav1.StatusReasonUnauthorized)
+	anonymous.get(widgetsPath, "Impersonate-User", "admin", "Impersonate-Group", "system:masters").
+		refused(401, metav1.StatusReasonUnauthorized)
 	anonymous.get(widgetsPath, "Authorization", "Basic YWRtaW46YWRtaW4=").refused(401, metav1.StatusReasonUnauthorized)
 }
 
@@ -79,11 +98,14 @@ func TestWithoutARoleOnlyDiscoveryIsOpen(t *testing.T) {
 	for _, path := range openPaths {
 		jane.get(path).want(200)
 	}
-	s := jane.get(widgetsPath).refused(403, metav1.StatusReasonForbidden, `widgets.shop.example.com is forbidden: User "jane" cannot list resource "widgets" in API group "shop.example.com" in the namespace "default"`)
+	s := jane.get(widgetsPath).
+		refused(403, metav1.StatusReasonForbidden, `widgets.shop.example.com is forbidden: User "jane" cannot list resource "widgets" in API `+
+			`group "shop.example.com" in the namespace "default"`)
 	if s.Details == nil || s.Details.Group != "shop.example.com" || s.Details.Kind != "widgets" {
 		t.Errorf("details: %+v", s.Details)
 	}
-	jane.get(widgetsPath+"/w").refused(403, metav1.StatusReasonForbidden, `widgets.shop.example.com "w" is forbidden: User "jane" cannot get resource "widgets"`)
+	jane.get(widgetsPath+"/w").
+		refused(403, metav1.StatusReasonForbidden, `widgets.shop.example.com "w" is forbidden: User "jane" cannot get resource "widgets"`)
 	jane.patch(mergePatch, widgetsPath+"/w/status", `{}`).refused(403, metav1.StatusReasonForbidden, `cannot patch resource "widgets/status"`)
 	jane.post(widgetsPath, widget("new")).refused(403, metav1.StatusReasonForbidden, "cannot create resource")
 	jane.delete(widgetsPath, nil).refused(403, metav1.StatusReasonForbidden, "cannot deletecollection resource")
@@ -114,14 +136,23 @@ func TestImpersonation(t *testing.T) {
 	t.Parallel()
 	c := withTokens(t)
 	c.create("w")
-	c.get(widgetsPath, authenticationv1.ImpersonateUserHeader, "jane").refused(403, metav1.StatusReasonForbidden, `User "jane" cannot list resource`)
+	c.get(widgetsPath, authenticationv1.ImpersonateUserHeader, "jane").
+		refused(403, metav1.StatusReasonForbidden, `User "jane" cannot list resource`)
 	c.get(widgetsPath, authenticationv1.ImpersonateUserHeader, "anyone", authenticationv1.ImpersonateGroupHeader, "system:masters").want(200)
-	c.get(widgetsPath, authenticationv1.ImpersonateUserHeader, "anyone", authenticationv1.ImpersonateGroupHeader, "staff", "Impersonate-Extra-Scopes", "x", authenticationv1.ImpersonateUIDHeader, "7").refused(403, metav1.StatusReasonForbidden, `User "anyone"`)
-	c.get(widgetsPath, authenticationv1.ImpersonateGroupHeader, "system:masters").refused(400, metav1.StatusReasonBadRequest, "without impersonating a user")
+	c.get(widgetsPath, authenticationv1.ImpersonateUserHeader, "anyone", authenticationv1.ImpersonateGroupHeader, "staff",
+		"Impersonate-Extra-Scopes", "x", authenticationv1.ImpersonateUIDHeader, "7").
+		refused(403, metav1.StatusReasonForbidden, `User "anyone"`)
+	c.get(widgetsPath, authenticationv1.ImpersonateGroupHeader, "system:masters").
+		refused(400, metav1.StatusReasonBadRequest, "without impersonating a user")
 	jane := c.stranger("secret")
-	jane.get(widgetsPath, authenticationv1.ImpersonateUserHeader, "joe").refused(403, metav1.StatusReasonForbidden, `User "jane" cannot impersonate`)
-	jane.get("/version", authenticationv1.ImpersonateUserHeader, "joe", authenticationv1.ImpersonateGroupHeader, "system:masters").refused(403, metav1.StatusReasonForbidden)
-	if got := c.do(http.MethodPatch, widgetsPath+"/w", `{"spec":{"replicas":1}}`, "Content-Type", mergePatch, "Impersonate-User", "anyone", "Impersonate-Group", "system:masters").want(200).widget(); *got.Spec.Replicas != 1 {
+	jane.get(widgetsPath, authenticationv1.ImpersonateUserHeader, "joe").
+		refused(403, metav1.StatusReasonForbidden, `User "jane" cannot impersonate`)
+	jane.get("/version", authenticationv1.ImpersonateUserHeader, "joe", authenticationv1.ImpersonateGroupHeader, "system:masters").
+		refused(403, metav1.StatusReasonForbidden)
+	if got := c.do(http.MethodPatch, widgetsPath+"/w", `{"spec":{"replicas":1}}`, "Content-Type", mergePatch, "Impersonate-User", "anyone",
+		"Impersonate-Group", "system:masters").
+		want(200).
+		widget(); *got.Spec.Replicas != 1 {
 		t.Errorf("patched as another: %+v", got.Spec)
 	}
 }
@@ -146,7 +177,11 @@ func TestCertificatesOfOthersAreRefused(t *testing.T) {
 	if _, err := wrong.http.Do(request); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("got %v", err)
 	}
-	conn, err := tls.Dial("tcp", strings.TrimPrefix(one.config.Host, "https://"), &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS11})
+	conn, err := tls.Dial(
+		"tcp",
+		strings.TrimPrefix(one.config.Host, "https://"),
+		&tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS11},
+	)
 	if err == nil {
 		conn.Close()
 		t.Error("TLS 1.1 was spoken")

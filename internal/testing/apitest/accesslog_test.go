@@ -89,8 +89,12 @@ func TestTheAccessLogHasALineForEachRequest(t *testing.T) {
 
 	a := joe.post(widgetsPath, widget("w"), "User-Agent", "tester/1.0", "X-Forwarded-For", "192.0.2.7").want(201)
 	line := log.of(a.header)
-	if line.User != "joe" || line.Verb != "create" || line.URI != widgetsPath || line.Code != 201 || line.Bytes != len(a.raw) || line.UserAgent != "tester/1.0" ||
-		line.ForwardedFor != "192.0.2.7" || line.Remote == "" || line.Seconds <= 0 || line.Seconds > patience.Seconds() || line.LongRunning || line.Panic {
+	if line.User != "joe" || line.Verb != "create" || line.URI != widgetsPath || line.Code != 201 || line.Bytes != len(a.raw) ||
+		line.UserAgent != "tester/1.0" ||
+		line.ForwardedFor != "192.0.2.7" || line.Remote == "" || line.Seconds <= 0 ||
+		line.Seconds > patience.Seconds() ||
+		line.LongRunning ||
+		line.Panic {
 		t.Errorf("a create: %+v", line)
 	}
 	for _, test := range []struct {
@@ -98,12 +102,16 @@ func TestTheAccessLogHasALineForEachRequest(t *testing.T) {
 		*answer
 		want accessLine
 	}{
-		{"of a caller who may not", jane.get(widgetsPath + "/w?pretty=true").want(403), accessLine{User: "jane", Verb: "get", URI: widgetsPath + "/w?pretty=true", Code: 403}},
-		{"of what is not there", joe.get(widgetsPath + "/missing").want(404), accessLine{User: "joe", Verb: "get", URI: widgetsPath + "/missing", Code: 404}},
-		{"on behalf of another", joe.get(widgetsPath, "Impersonate-User", "jane", "Impersonate-Group", "system:masters").want(200), accessLine{User: "joe", Impersonated: "jane", Verb: "list", URI: widgetsPath, Code: 200}},
+		{"of a caller who may not", jane.get(widgetsPath + "/w?pretty=true").want(403),
+			accessLine{User: "jane", Verb: "get", URI: widgetsPath + "/w?pretty=true", Code: 403}},
+		{"of what is not there", joe.get(widgetsPath + "/missing").want(404),
+			accessLine{User: "joe", Verb: "get", URI: widgetsPath + "/missing", Code: 404}},
+		{"on behalf of another", joe.get(widgetsPath, "Impersonate-User", "jane", "Impersonate-Group", "system:masters").want(200),
+			accessLine{User: "joe", Impersonated: "jane", Verb: "list", URI: widgetsPath, Code: 200}},
 		{"beside the API", joe.get("/version").want(200), accessLine{User: "joe", Verb: "get", URI: "/version", Code: 200}},
 		{"of a caller who is not known", c.stranger("wrong").get("/apis").want(401), accessLine{User: "-", Verb: "get", URI: "/apis", Code: 401}},
-		{"of an anonymous caller", c.stranger("").get("/readyz").want(200), accessLine{User: "system:anonymous", Verb: "get", URI: "/readyz", Code: 200}},
+		{"of an anonymous caller", c.stranger("").get("/readyz").want(200),
+			accessLine{User: "system:anonymous", Verb: "get", URI: "/readyz", Code: 200}},
 	} {
 		got := log.of(test.header)
 		if got.Bytes != len(test.raw) {
@@ -127,14 +135,20 @@ func TestTheAccessLogHasALineForEachRequest(t *testing.T) {
 func TestTheAccessLogIsTextByDefaultAndEscapesWhatCallersSend(t *testing.T) {
 	t.Parallel()
 	log := newAccessLog(t)
-	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t), AccessLog: annex.AccessLogOptions{Path: log.path}}).stranger("root")
+	c := startWith(
+		t,
+		shop(),
+		annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t), AccessLog: annex.AccessLogOptions{Path: log.path}},
+	).stranger("root")
 	c.get(widgetsPath+"?labelSelector=a%0auser%3Dnobody", "User-Agent", "a user=nobody code=200").want(400)
 	testwait.Until(t, "the line", func() bool { return strings.Contains(log.text(), "labelSelector") })
 	for line := range strings.Lines(log.text()) {
 		if !strings.Contains(line, "labelSelector") {
 			continue
 		}
-		if !strings.HasPrefix(line, "time=") || !strings.Contains(line, " user=joe ") || !strings.Contains(line, ` userAgent="a user=nobody code=200" `) || !strings.Contains(line, " code=400 ") {
+		if !strings.HasPrefix(line, "time=") || !strings.Contains(line, " user=joe ") ||
+			!strings.Contains(line, ` userAgent="a user=nobody code=200" `) ||
+			!strings.Contains(line, " code=400 ") {
 			t.Errorf("got %s", line)
 		}
 	}
@@ -145,7 +159,8 @@ func TestTokensAreNotInTheAccessLog(t *testing.T) {
 	log := newAccessLog(t)
 	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t), AccessLog: log.json()})
 	var header http.Header
-	for _, query := range []string{"access_token=hidden-1", "limit=1&Access_Token=hidden-2", "%61ccess_token=hidden-3", "limit=2;access_token=hidden-4", "password=hidden-5#x", "token=hidden-6&token=hidden-7", "%zz=hidden-8"} {
+	for _, query := range []string{"access_token=hidden-1", "limit=1&Access_Token=hidden-2", "%61ccess_token=hidden-3",
+		"limit=2;access_token=hidden-4", "password=hidden-5#x", "token=hidden-6&token=hidden-7", "%zz=hidden-8"} {
 		c.stranger("root").get(widgetsPath + "?" + query)
 		header = c.stranger("hidden-9").get(widgetsPath + "?" + query).want(401).header
 	}

@@ -43,11 +43,14 @@ func TestServiceAccountsAreObjectsLikeAllOthers(t *testing.T) {
 			t.Parallel()
 			data := t.TempDir()
 			c := startWith(t, shop(), annex.Options{Storage: storage, DataDir: data})
-			made := c.post(accountsPath, account("robot", fields{"secrets": []fields{{"name": "s", "uid": "u"}}, "automountServiceAccountToken": false})).want(201)
+			made := c.post(accountsPath,
+				account("robot", fields{"secrets": []fields{{"name": "s", "uid": "u"}}, "automountServiceAccountToken": false})).
+				want(201)
 			if got := made.str("kind"); got != "ServiceAccount" {
 				t.Errorf("kind %q", got)
 			}
-			if made.str("metadata", "generation") != "" || strings.Contains(string(made.raw), `"uid":"u"`) || made.str("automountServiceAccountToken") != "false" {
+			if made.str("metadata", "generation") != "" || strings.Contains(string(made.raw), `"uid":"u"`) ||
+				made.str("automountServiceAccountToken") != "false" {
 				t.Errorf("made: %s", made.raw)
 			}
 			c.post(accountsPath, account("robot")).refused(409, metav1.StatusReasonAlreadyExists, `serviceaccounts "robot" already exists`)
@@ -91,7 +94,10 @@ func TestServiceAccountsAreObjectsLikeAllOthers(t *testing.T) {
 // tokenFor asks for a token of a service account in the namespace default.
 func (c *client) tokenFor(name string, f ...map[string]any) *answer {
 	c.t.Helper()
-	return c.post(accountsPath+"/"+name+"/token", object("v1", "TokenRequest", "", append(f, fields{"apiVersion": "authentication.k8s.io/v1"})...))
+	return c.post(
+		accountsPath+"/"+name+"/token",
+		object("v1", "TokenRequest", "", append(f, fields{"apiVersion": "authentication.k8s.io/v1"})...),
+	)
 }
 
 // as is a client with a token of a service account in the namespace default.
@@ -103,7 +109,9 @@ func (c *client) as(name string, f ...map[string]any) *client {
 // known wants a client to be known by the name of the account.
 func (c *client) known(name string) {
 	c.t.Helper()
-	if got := c.post(selfReviewPath, review("SelfSubjectReview")).want(201).str("status", "userInfo", "username"); got != "system:serviceaccount:default:"+name {
+	if got := c.post(selfReviewPath, review("SelfSubjectReview")).
+		want(201).
+		str("status", "userInfo", "username"); got != "system:serviceaccount:default:"+name {
 		c.t.Errorf("known as %s", got)
 	}
 }
@@ -119,7 +127,14 @@ func TestServiceAccountsUseTheirTokensByTheirRights(t *testing.T) {
 	c.tokenFor("robot").refused(404, metav1.StatusReasonNotFound, `serviceaccounts "robot" not found`)
 	made := c.post(accountsPath, account("robot")).want(201)
 	issued := c.tokenFor("robot", spec(fields{"expirationSeconds": 600})).want(201)
-	if got := issued.str("apiVersion") + " " + issued.str("kind") + " " + issued.str("spec", "expirationSeconds"); got != "authentication.k8s.io/v1 TokenRequest 600" {
+	if got := issued.str(
+		"apiVersion",
+	) + " " + issued.str(
+		"kind",
+	) + " " + issued.str(
+		"spec",
+		"expirationSeconds",
+	); got != "authentication.k8s.io/v1 TokenRequest 600" {
 		t.Errorf("answered with %s", got)
 	}
 	token := issued.str("status", "token")
@@ -132,7 +147,8 @@ func TestServiceAccountsUseTheirTokensByTheirRights(t *testing.T) {
 		!strings.HasPrefix(user.Extra["authentication.kubernetes.io/credential-id"].String(), "[JTI=") {
 		t.Errorf("%+v", user)
 	}
-	robot.get(widgetsPath).refused(403, metav1.StatusReasonForbidden, `User "system:serviceaccount:default:robot" cannot list resource "widgets"`)
+	robot.get(widgetsPath).
+		refused(403, metav1.StatusReasonForbidden, `User "system:serviceaccount:default:robot" cannot list resource "widgets"`)
 
 	c.post(rolesPath, rbacObject("Role", "reader", rules(rule("get list", "widgets")))).want(201)
 	c.post(bindingsPath, rbacObject("RoleBinding", "robots", fields{
@@ -149,7 +165,8 @@ func TestServiceAccountsUseTheirTokensByTheirRights(t *testing.T) {
 	nobody.get(widgetsPath, "X-Remote-User", "system:serviceaccount:default:robot").want(401)
 
 	asked := c.post(tokenReviewsPath, review("TokenReview", spec(fields{"token": token}))).want(201)
-	if asked.str("status", "authenticated") != "true" || asked.str("status", "user", "username") != user.Username || asked.str("status", "audiences") != "[https://shop]" {
+	if asked.str("status", "authenticated") != "true" || asked.str("status", "user", "username") != user.Username ||
+		asked.str("status", "audiences") != "[https://shop]" {
 		t.Errorf("a review: %s", asked.raw)
 	}
 	other := c.tokenFor("robot", spec(fields{"audiences": []string{"vault"}})).want(201).str("status", "token")
@@ -166,8 +183,12 @@ func TestServiceAccountsUseTheirTokensByTheirRights(t *testing.T) {
 		c.do("GET", widgetsPath, nil, "Impersonate-User", "system:serviceaccount:default:"+who).want(code)
 	}
 	jane := c.stranger("secret")
-	jane.get(widgetsPath, "Impersonate-User", "system:serviceaccount:default:robot").refused(403, metav1.StatusReasonForbidden, `User "jane" cannot impersonate`)
-	c.post(rolesPath, rbacObject("Role", "as-robot", rules(fields{"verbs": []string{"impersonate"}, "apiGroups": []string{""}, "resources": []string{"serviceaccounts"}, "resourceNames": []string{"robot"}}))).want(201)
+	jane.get(widgetsPath, "Impersonate-User", "system:serviceaccount:default:robot").
+		refused(403, metav1.StatusReasonForbidden, `User "jane" cannot impersonate`)
+	c.post(rolesPath, rbacObject("Role", "as-robot",
+		rules(fields{"verbs": []string{"impersonate"}, "apiGroups": []string{""}, "resources": []string{"serviceaccounts"},
+			"resourceNames": []string{"robot"}}))).
+		want(201)
 	c.post(bindingsPath, bind("RoleBinding", "as-robot", "Role/as-robot", "jane")).want(201)
 	c.until(200, func() *answer {
 		return jane.get(widgetsPath, "Impersonate-User", "system:serviceaccount:default:robot")
@@ -186,15 +207,19 @@ func TestTokensEndWithWhatTheyAreOf(t *testing.T) {
 	ofWidget.known("robot")
 
 	// A token for another object than is meant is none.
-	c.tokenFor("robot", spec(fields{"boundObjectRef": fields{"apiVersion": "shop.example.com/v1", "kind": "Widget", "name": "w", "uid": "other"}})).
+	c.tokenFor("robot", spec(fields{"boundObjectRef": fields{"apiVersion": "shop.example.com/v1", "kind": "Widget", "name": "w",
+		"uid": "other"}})).
 		refused(409, metav1.StatusReasonConflict, "does not match the UID in record")
 	c.tokenFor("robot", spec(fields{"boundObjectRef": fields{"apiVersion": "shop.example.com/v1", "kind": "Widget", "name": "none"}})).
 		refused(404, metav1.StatusReasonNotFound, `widgets.shop.example.com "none" not found`)
-	for _, kind := range []fields{{"apiVersion": "v1", "kind": "Pod"}, {"apiVersion": "shop.example.com/v1", "kind": "Shelf"}, {"apiVersion": "shop.example.com/v9", "kind": "Widget"}} {
+	for _, kind := range []fields{{"apiVersion": "v1", "kind": "Pod"}, {"apiVersion": "shop.example.com/v1", "kind": "Shelf"},
+		{"apiVersion": "shop.example.com/v9", "kind": "Widget"}} {
 		kind["name"] = "w"
-		c.tokenFor("robot", spec(fields{"boundObjectRef": kind})).refused(400, metav1.StatusReasonBadRequest, "cannot bind token to object of type")
+		c.tokenFor("robot", spec(fields{"boundObjectRef": kind})).
+			refused(400, metav1.StatusReasonBadRequest, "cannot bind token to object of type")
 	}
-	c.tokenFor("robot", spec(fields{"expirationSeconds": 599})).refused(422, metav1.StatusReasonInvalid, "may not specify a duration less than 10 minutes")
+	c.tokenFor("robot", spec(fields{"expirationSeconds": 599})).
+		refused(422, metav1.StatusReasonInvalid, "may not specify a duration less than 10 minutes")
 	c.tokenFor("robot", metadata(fields{"name": "other"})).refused(422, metav1.StatusReasonInvalid, "must match the service account name")
 	c.tokenFor("robot", metadata(fields{"uid": "other"})).refused(409, metav1.StatusReasonConflict, "is not that of the service account")
 	c.post(accountsPath+"/robot/token", `{"apiVersion":"v1","kind":"ServiceAccount"}`).want(400)
@@ -293,7 +318,11 @@ func TestKeysOfServiceAccountsRotateAndOutliveRestarts(t *testing.T) {
 	t.Parallel()
 	data, logs := filepath.Join(t.TempDir(), "data"), t.TempDir()
 	policy, events, access := filepath.Join(logs, "policy.yaml"), filepath.Join(logs, "audit.log"), filepath.Join(logs, "access.log")
-	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: RequestResponse\n"), 0o600); err != nil {
+	if err := os.WriteFile(
+		policy,
+		[]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: RequestResponse\n"),
+		0o600,
+	); err != nil {
 		t.Fatal(err)
 	}
 	args := []string{"--data-dir", data, "-v", "9", "--audit-policy-file", policy, "--audit-log-path", events, "--access-log", access}
@@ -312,7 +341,8 @@ func TestKeysOfServiceAccountsRotateAndOutliveRestarts(t *testing.T) {
 	}
 	rotate := func(args ...string) {
 		t.Helper()
-		if out, err := exec.CommandContext(t.Context(), p.Path, append([]string{"token-key", "rotate", "--data-dir", data}, args...)...).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(t.Context(), p.Path, append([]string{"token-key", "rotate", "--data-dir", data}, args...)...).
+			CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
@@ -326,7 +356,10 @@ func TestKeysOfServiceAccountsRotateAndOutliveRestarts(t *testing.T) {
 	})
 	c.stranger(first).known("robot")
 	c.stranger(second).known("robot")
-	if keys := string(c.get("/openid/v1/jwks").want(200).raw); !strings.Contains(keys, keyOf(first)) || !strings.Contains(keys, keyOf(second)) {
+	if keys := string(
+		c.get("/openid/v1/jwks").want(200).raw,
+	); !strings.Contains(keys, keyOf(first)) ||
+		!strings.Contains(keys, keyOf(second)) {
 		t.Errorf("keys: %s", keys)
 	}
 
@@ -389,11 +422,16 @@ func TestOthersVerifyTokensByOpenIDDiscovery(t *testing.T) {
 	if got := found.header.Get("Content-Type") + ", " + found.header.Get("Cache-Control"); got != "application/json, public, max-age=3600" {
 		t.Error(got)
 	}
-	if found.str("issuer") != "https://shop" || found.str("id_token_signing_alg_values_supported") != "[ES256]" || found.str("jwks_uri") != c.config.Host+keys {
+	if found.str("issuer") != "https://shop" || found.str("id_token_signing_alg_values_supported") != "[ES256]" ||
+		found.str("jwks_uri") != c.config.Host+keys {
 		t.Errorf("%s", found.raw)
 	}
 	published := robot.get(strings.TrimPrefix(found.str("jwks_uri"), c.config.Host)).want(200)
-	if got := published.header.Get("Content-Type") + ", " + published.header.Get("Cache-Control"); got != "application/jwk-set+json, public, max-age=3600" {
+	if got := published.header.Get(
+		"Content-Type",
+	) + ", " + published.header.Get(
+		"Cache-Control",
+	); got != "application/jwk-set+json, public, max-age=3600" {
 		t.Error(got)
 	}
 	var set struct {
@@ -410,7 +448,9 @@ func TestOthersVerifyTokensByOpenIDDiscovery(t *testing.T) {
 	}
 	var header struct{ Alg, Kid string }
 	decode(t, raw(parts[0]), &header)
-	if len(set.Keys) != 1 || set.Keys[0].Kid != header.Kid || set.Keys[0].Alg != header.Alg || set.Keys[0].Kty != "EC" || set.Keys[0].Crv != "P-256" || set.Keys[0].Use != "sig" {
+	if len(set.Keys) != 1 || set.Keys[0].Kid != header.Kid || set.Keys[0].Alg != header.Alg || set.Keys[0].Kty != "EC" ||
+		set.Keys[0].Crv != "P-256" ||
+		set.Keys[0].Use != "sig" {
 		t.Fatalf("%+v for %+v", set, header)
 	}
 	public, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), slices.Concat([]byte{4}, raw(set.Keys[0].X), raw(set.Keys[0].Y)))
@@ -427,18 +467,23 @@ func TestMistakesInOptionsOfServiceAccounts(t *testing.T) {
 	t.Parallel()
 	missing := filepath.Join(t.TempDir(), "none")
 	for want, o := range map[string]annex.Options{
-		"Options.ServiceAccounts.Issuers has an empty one":                                                     {ServiceAccounts: annex.ServiceAccountOptions{Issuers: []string{""}}},
-		`Options.ServiceAccounts.Issuers "https://a b:x" contains a colon, but is no URL: `:                    {ServiceAccounts: annex.ServiceAccountOptions{Issuers: []string{"https://a b:x"}}},
-		`Options.ServiceAccounts.Issuers "a" is given twice`:                                                   {ServiceAccounts: annex.ServiceAccountOptions{Issuers: []string{"a", "b", "a"}}},
-		"Options.APIAudiences has an empty one":                                                                {APIAudiences: []string{"a", ""}},
-		"Options.ServiceAccounts.KeyFiles has an empty name":                                                   {ServiceAccounts: annex.ServiceAccountOptions{KeyFiles: []string{""}}},
-		`Options.ServiceAccounts.JWKSURI "http://a/b" is no https URL`:                                         {ServiceAccounts: annex.ServiceAccountOptions{JWKSURI: "http://a/b"}},
-		"Options.ServiceAccounts.MaxTokenExpiration 59m0s is not between an hour and 2^32 seconds":             {ServiceAccounts: annex.ServiceAccountOptions{MaxTokenExpiration: 59 * time.Minute}},
-		"Options.ServiceAccounts.SigningKeyFile " + missing + ": no such file or directory":                    {ServiceAccounts: annex.ServiceAccountOptions{SigningKeyFile: missing}},
-		"Options.ServiceAccounts.KeyFiles " + missing + ": no such file or directory":                          {ServiceAccounts: annex.ServiceAccountOptions{KeyFiles: []string{missing}}},
-		"Options.ServiceAccounts.Issuers is for a server that stands alone":                                    {Aggregated: true, ServiceAccounts: annex.ServiceAccountOptions{Issuers: []string{"a"}}},
-		"Options.ServiceAccounts.MaxTokenExpiration is for a server that stands alone":                         {Aggregated: true, ServiceAccounts: annex.ServiceAccountOptions{MaxTokenExpiration: -1}},
-		"Options.APIAudiences is for a server that stands alone: an aggregated one asks its cluster about tok": {Aggregated: true, APIAudiences: []string{"a"}},
+		"Options.ServiceAccounts.Issuers has an empty one":                                         {ServiceAccounts: annex.ServiceAccountOptions{Issuers: []string{""}}},
+		`Options.ServiceAccounts.Issuers "https://a b:x" contains a colon, but is no URL: `:        {ServiceAccounts: annex.ServiceAccountOptions{Issuers: []string{"https://a b:x"}}},
+		`Options.ServiceAccounts.Issuers "a" is given twice`:                                       {ServiceAccounts: annex.ServiceAccountOptions{Issuers: []string{"a", "b", "a"}}},
+		"Options.APIAudiences has an empty one":                                                    {APIAudiences: []string{"a", ""}},
+		"Options.ServiceAccounts.KeyFiles has an empty name":                                       {ServiceAccounts: annex.ServiceAccountOptions{KeyFiles: []string{""}}},
+		`Options.ServiceAccounts.JWKSURI "http://a/b" is no https URL`:                             {ServiceAccounts: annex.ServiceAccountOptions{JWKSURI: "http://a/b"}},
+		"Options.ServiceAccounts.MaxTokenExpiration 59m0s is not between an hour and 2^32 seconds": {ServiceAccounts: annex.ServiceAccountOptions{MaxTokenExpiration: 59 * time.Minute}},
+		"Options.ServiceAccounts.SigningKeyFile " + missing +
+			": no such file or directory": {ServiceAccounts: annex.ServiceAccountOptions{SigningKeyFile: missing}},
+		"Options.ServiceAccounts.KeyFiles " + missing +
+			": no such file or directory": {ServiceAccounts: annex.ServiceAccountOptions{KeyFiles: []string{missing}}},
+		"Options.ServiceAccounts.Issuers is for a server that stands alone": {Aggregated: true,
+			ServiceAccounts: annex.ServiceAccountOptions{Issuers: []string{"a"}}},
+		"Options.ServiceAccounts.MaxTokenExpiration is for a server that stands alone": {Aggregated: true,
+			ServiceAccounts: annex.ServiceAccountOptions{MaxTokenExpiration: -1}},
+		"Options.APIAudiences is for a server that stands alone: an aggregated one asks its cluster about tok": {Aggregated: true,
+			APIAudiences: []string{"a"}},
 	} {
 		o.Storage = memory.Storage()
 		instance, err := annex.New(t.Context(), shop(), o)

@@ -142,26 +142,36 @@ func TestHooksRefuse(t *testing.T) {
 	path := widgetsPath + "/w"
 	c.create("w", spec(fields{"replicas": 1, "options": fields{"keep": "me"}}))
 	const ten = `widgets.shop.example.com "w" is forbidden: no more than 10 may be had`
-	s := c.post(widgetsPath, widget("new", spec(fields{"replicas": 11}))).refused(403, metav1.StatusReasonForbidden, `widgets.shop.example.com "new" is forbidden: no more than 10 may be had`)
+	s := c.post(widgetsPath, widget("new", spec(fields{"replicas": 11}))).
+		refused(403, metav1.StatusReasonForbidden, `widgets.shop.example.com "new" is forbidden: no more than 10 may be had`)
 	if s.Details == nil || s.Details.Name != "new" || s.Details.Group != "shop.example.com" || s.Details.Kind != "widgets" {
 		t.Errorf("details: %+v", s.Details)
 	}
-	c.post(widgetsPath, widget("", metadata(fields{"generateName": "g-"}), spec(fields{"replicas": 11}))).refused(403, metav1.StatusReasonForbidden, "no more than 10")
-	c.put(path, widget("w", metadata(fields{"resourceVersion": c.widget("w").ResourceVersion}), spec(fields{"replicas": 11}))).refused(403, metav1.StatusReasonForbidden, ten)
+	c.post(widgetsPath, widget("", metadata(fields{"generateName": "g-"}), spec(fields{"replicas": 11}))).
+		refused(403, metav1.StatusReasonForbidden, "no more than 10")
+	c.put(path, widget("w", metadata(fields{"resourceVersion": c.widget("w").ResourceVersion}), spec(fields{"replicas": 11}))).
+		refused(403, metav1.StatusReasonForbidden, ten)
 	c.patch(mergePatch, widgetsBetaPath+"/w", `{"spec":{"replicas":11}}`).refused(403, metav1.StatusReasonForbidden, ten)
 	c.apply(path, "m", widget("w", spec(fields{"replicas": 11})), "force=true").refused(403, metav1.StatusReasonForbidden, ten)
 	c.patch(mergePatch, path+"/scale", `{"spec":{"replicas":11}}`).refused(403, metav1.StatusReasonForbidden, ten)
 	c.patch(mergePatch, widgetsBetaPath+"/w/scale", `{"spec":{"replicas":11}}`).refused(403, metav1.StatusReasonForbidden, ten)
-	c.patch(mergePatch, path+"/status", `{"status":{"phase":"Forbidden"}}`).refused(403, metav1.StatusReasonForbidden, `widgets.shop.example.com "w" is forbidden: no such phase`)
+	c.patch(mergePatch, path+"/status", `{"status":{"phase":"Forbidden"}}`).
+		refused(403, metav1.StatusReasonForbidden, `widgets.shop.example.com "w" is forbidden: no such phase`)
 	c.delete(path, nil).refused(403, metav1.StatusReasonForbidden, `widgets.shop.example.com "w" is forbidden: it is to be kept`)
 	c.delete(widgetsPath, nil).refused(403, metav1.StatusReasonForbidden, "it is to be kept")
 	c.post(widgetsPath+"?dryRun=All", widget("new", spec(fields{"replicas": 11}))).refused(403, metav1.StatusReasonForbidden)
 
 	teapot := c.post(widgetsPath, widget("t", spec(fields{"options": fields{"teapot": "1"}})))
-	if s := teapot.refused(429, metav1.StatusReasonTooManyRequests, "brewing"); s.Details == nil || s.Details.RetryAfterSeconds != 7 || teapot.header.Get("Retry-After") != "7" {
+	if s := teapot.refused(
+		429,
+		metav1.StatusReasonTooManyRequests,
+		"brewing",
+	); s.Details == nil || s.Details.RetryAfterSeconds != 7 ||
+		teapot.header.Get("Retry-After") != "7" {
 		t.Errorf("a status of the hook's own: %s", teapot.raw)
 	}
-	c.post(widgetsPath, widget("t", spec(fields{"options": fields{"wrapped": "1"}}))).refused(409, metav1.StatusReasonConflict, `wrapped: Operation cannot be fulfilled on kettles "k": hot`)
+	c.post(widgetsPath, widget("t", spec(fields{"options": fields{"wrapped": "1"}}))).
+		refused(409, metav1.StatusReasonConflict, `wrapped: Operation cannot be fulfilled on kettles "k": hot`)
 	if got := c.get(widgetsPath).names(); fmt.Sprint(got) != "[w]" || *c.widget("w").Spec.Replicas != 1 {
 		t.Errorf("left behind: %v", got)
 	}
@@ -198,8 +208,10 @@ func TestHooksMutateBeforeValidation(t *testing.T) {
 	if w := c.patch(mergePatch, widgetsPath+"/w/status", `{"status":{"phase":"Ready"}}`).want(200).widget(); w.Status.Phase != "Ready!" {
 		t.Errorf("status: %+v", w.Status)
 	}
-	c.post(widgetsPath, widget("spoilt", spec(fields{"options": fields{"spoil": "1"}}))).refused(422, metav1.StatusReasonInvalid, `spec.size: Unsupported value: "spoilt"`)
-	c.post(widgetsPath, widget("refused", spec(fields{"options": fields{"refuse": "1"}}))).refused(403, metav1.StatusReasonForbidden, `widgets.shop.example.com "refused" is forbidden: refused`)
+	c.post(widgetsPath, widget("spoilt", spec(fields{"options": fields{"spoil": "1"}}))).
+		refused(422, metav1.StatusReasonInvalid, `spec.size: Unsupported value: "spoilt"`)
+	c.post(widgetsPath, widget("refused", spec(fields{"options": fields{"refuse": "1"}}))).
+		refused(403, metav1.StatusReasonForbidden, `widgets.shop.example.com "refused" is forbidden: refused`)
 	c.delete(widgetsPath+"/w", nil).want(200)
 }
 
@@ -300,14 +312,20 @@ func TestListersReadWhatIsStored(t *testing.T) {
 		name := fmt.Sprint("s", i)
 		c.post(shelvesPath, shelf(name)).want(201)
 		c.create("w"+name, on(name))
-		c.post(widgetsPath, widget("one-more", on(name))).refused(403, metav1.StatusReasonForbidden, fmt.Sprintf("%d widgets for %d shelves", i+1, i+1))
+		c.post(widgetsPath, widget("one-more", on(name))).
+			refused(403, metav1.StatusReasonForbidden, fmt.Sprintf("%d widgets for %d shelves", i+1, i+1))
 		c.post(widgetsPath+"?dryRun=All", widget("one-more", on(name))).refused(403, metav1.StatusReasonForbidden)
 	}
 	all, err := shelves.List(t.Context(), "", nil)
 	if err != nil || len(all) == 0 {
 		t.Errorf("a nil selector: %d shelves, %v", len(all), err)
 	}
-	if labelled, err := shelves.ListLatest(t.Context(), "", labels.SelectorFromSet(labels.Set{"no": "such"})); err != nil || len(labelled) != 0 {
+	if labelled, err := shelves.ListLatest(
+		t.Context(),
+		"",
+		labels.SelectorFromSet(labels.Set{"no": "such"}),
+	); err != nil ||
+		len(labelled) != 0 {
 		t.Errorf("by a label that none has: %d shelves, %v", len(labelled), err)
 	}
 	widgetsOf := func(namespace string) int {
@@ -324,7 +342,10 @@ func TestAdmitCreateHooksThatCannotBeMade(t *testing.T) {
 		"no luck":      func(*annex.Env) (annex.AdmitCreateFunc[v1.Widget], error) { return nil, errors.New("no luck") },
 		"made no hook": func(*annex.Env) (annex.AdmitCreateFunc[v1.Widget], error) { return nil, nil },
 	} {
-		server := annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{widgets().AdmitCreateWith(construct)}}}}
+		server := annex.Server{
+			Name:   "shop",
+			Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{widgets().AdmitCreateWith(construct)}}},
+		}
 		_, err := annex.New(t.Context(), server, annex.Options{Storage: memory.Storage()})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
@@ -344,7 +365,8 @@ func TestHooksThatHangOrPanic(t *testing.T) {
 		}
 		return nil
 	}))
-	c.post(widgetsPath+"?timeout=50ms", widget("hangs")).refused(504, metav1.StatusReasonTimeout, "request did not complete within requested timeout")
+	c.post(widgetsPath+"?timeout=50ms", widget("hangs")).
+		refused(504, metav1.StatusReasonTimeout, "request did not complete within requested timeout")
 	c.post(widgetsPath, widget("panics")).refused(500, metav1.StatusReasonInternalError)
 	c.create("works")
 	if got := c.get(widgetsPath).names(); fmt.Sprint(got) != "[works]" {
@@ -358,7 +380,8 @@ func TestHooksThatCannotBeMade(t *testing.T) {
 	_, err := annex.New(t.Context(), annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
 		widgets().AdmitWith(cannot).MutateWith(cannot),
 	}}}}, annex.Options{Storage: memory.Storage()})
-	if err == nil || !strings.Contains(err.Error(), "admission hook 1 of kind Widget.shop.example.com: no luck") || !strings.Contains(err.Error(), "hook 2") {
+	if err == nil || !strings.Contains(err.Error(), "admission hook 1 of kind Widget.shop.example.com: no luck") ||
+		!strings.Contains(err.Error(), "hook 2") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -368,7 +391,8 @@ func TestWarnings(t *testing.T) {
 	notOn(t, againOnEtcd, etcd.Name)
 	c := start(t, shop())
 	const large = "spec.size: large widgets are hard to carry"
-	const bare = `metadata.finalizers: "bare": prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers`
+	const bare = `metadata.finalizers: "bare": prefer a domain-qualified finalizer name including a path (/) to avoid accidental ` +
+		`conflicts with other finalizer writers`
 	for _, step := range []struct {
 		name string
 		a    *answer
@@ -377,7 +401,8 @@ func TestWarnings(t *testing.T) {
 		{"create", c.post(widgetsPath, widget("w", spec(fields{"size": "large"}))), []string{large}},
 		{"read", c.get(widgetsPath + "/w"), nil},
 		{"patch", c.patch(mergePatch, widgetsPath+"/w", `{"spec":{"replicas":1}}`), []string{large}},
-		{"finalizer", c.patch(mergePatch, widgetsPath+"/w", `{"metadata":{"finalizers":["bare","foregroundDeletion"]},"spec":{"size":"small"}}`), []string{bare}},
+		{"finalizer", c.patch(mergePatch, widgetsPath+"/w",
+			`{"metadata":{"finalizers":["bare","foregroundDeletion"]},"spec":{"size":"small"}}`), []string{bare}},
 		{"the same finalizer", c.patch(mergePatch, widgetsPath+"/w", `{"spec":{"replicas":2}}`), nil},
 		{"status", c.patch(mergePatch, widgetsPath+"/w/status", `{"status":{"phase":"Ready"}}`), nil},
 		{"refused", c.patch(mergePatch, widgetsPath+"/w", `{"spec":{"size":"large","replicas":101}}`), nil},

@@ -71,13 +71,15 @@ func TestHooksThatCannotWorkAreRefused(t *testing.T) {
 		"mutate: nil With": {widgets().MutateWith(nil), "Admit or Mutate: the function is nil"},
 		"mutate: made none": {widgets().MutateWith(func(*annex.Env) (annex.AdmitFunc[v1.Widget], error) { return nil, nil }),
 			"MutateWith made no hook"},
-		"create: nil":      {widgets().AdmitCreate(nil), "AdmitCreate: the function is nil"},
-		"create: virtual":  {virtual().AdmitCreate(admit).Virtual(annex.Source[v1.Widget]{}), "AdmitCreate: the server does not store the objects"},
+		"create: nil": {widgets().AdmitCreate(nil), "AdmitCreate: the function is nil"},
+		"create: virtual": {virtual().AdmitCreate(admit).Virtual(annex.Source[v1.Widget]{}), "AdmitCreate: the server does not store the " +
+			"objects"},
 		"update: nil":      {widgets().AdmitUpdate(nil), "AdmitUpdate: the function is nil"},
 		"update: nil With": {widgets().AdmitUpdateWith(nil), "AdmitUpdate: the function is nil"},
 		"update: made none": {widgets().AdmitUpdateWith(func(*annex.Env) (annex.AdmitUpdateFunc[v1.Widget], error) { return nil, nil }),
 			"AdmitUpdateWith made no hook"},
-		"update: virtual": {virtual().AdmitUpdate(admit).Virtual(annex.Source[v1.Widget]{}), "AdmitUpdate: the server does not store the objects"},
+		"update: virtual": {virtual().AdmitUpdate(admit).Virtual(annex.Source[v1.Widget]{}),
+			"AdmitUpdate: the server does not store the objects"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := annex.New(t.Context(), only(test.kind), annex.Options{Storage: memory.Storage()})

@@ -180,16 +180,20 @@ func TestAggregatedServersKnowCallersByTheHostsHeaders(t *testing.T) {
 		t.Fatalf("%d %s", a.code, a.raw)
 	}
 	got := <-asked
-	if got.User != "jane" || got.UID != "42" || fmt.Sprint(got.Groups) != "[kitchen system:authenticated]" || fmt.Sprint(got.Extra) != "map[scopes:[some]]" {
+	if got.User != "jane" || got.UID != "42" || fmt.Sprint(got.Groups) != "[kitchen system:authenticated]" ||
+		fmt.Sprint(got.Extra) != "map[scopes:[some]]" {
 		t.Errorf("the cluster was asked about %+v", got)
 	}
-	if at := got.ResourceAttributes; at == nil || at.Group != "shop.example.com" || at.Resource != "widgets" || at.Verb != "list" || at.Namespace != "default" {
+	if at := got.ResourceAttributes; at == nil || at.Group != "shop.example.com" || at.Resource != "widgets" || at.Verb != "list" ||
+		at.Namespace != "default" {
 		t.Errorf("the cluster was asked whether %+v", at)
 	}
 	if a := jane.get(widgetsPath); a.code != http.StatusOK || len(asked) > 0 {
 		t.Errorf("%d; an answer was not used again", a.code)
 	}
-	if a := j.through("joe").get(widgetsPath); a.code != http.StatusForbidden || !strings.Contains(string(a.raw), `User \"joe\" cannot list`) {
+	if a := j.through("joe").
+		get(widgetsPath); a.code != http.StatusForbidden ||
+		!strings.Contains(string(a.raw), `User \"joe\" cannot list`) {
 		t.Errorf("joe: %d %s", a.code, a.raw)
 	}
 }
@@ -207,12 +211,13 @@ func TestForgedHeadersAreRefused(t *testing.T) {
 		header    http.Header
 		code      int
 	}{
-		"a certificate of an unknown authority":     {strangers.Transport(t, "front-proxy-client"), forged, http.StatusUnauthorized},
-		"a name that is not allowed":                {cluster.RequestHeaderCA.Transport(t, "alice"), forged, http.StatusUnauthorized},
-		"a client of the cluster is who it is":      {cluster.ClientCA.Transport(t, "joe"), forged, http.StatusForbidden},
-		"a client may be allowed":                   {cluster.ClientCA.Transport(t, "alice"), forged, http.StatusOK},
-		"no certificate at all, anonymous":          {cluster.Plain(), forged, http.StatusForbidden},
-		"a token is whose it is":                    {cluster.Plain(), http.Header{"Authorization": {"Bearer secret"}, "X-Remote-User": {"admin"}, "X-Remote-Group": {"system:masters"}}, http.StatusOK},
+		"a certificate of an unknown authority": {strangers.Transport(t, "front-proxy-client"), forged, http.StatusUnauthorized},
+		"a name that is not allowed":            {cluster.RequestHeaderCA.Transport(t, "alice"), forged, http.StatusUnauthorized},
+		"a client of the cluster is who it is":  {cluster.ClientCA.Transport(t, "joe"), forged, http.StatusForbidden},
+		"a client may be allowed":               {cluster.ClientCA.Transport(t, "alice"), forged, http.StatusOK},
+		"no certificate at all, anonymous":      {cluster.Plain(), forged, http.StatusForbidden},
+		"a token is whose it is": {cluster.Plain(),
+			http.Header{"Authorization": {"Bearer secret"}, "X-Remote-User": {"admin"}, "X-Remote-Group": {"system:masters"}}, http.StatusOK},
 		"a token that is wrong":                     {cluster.Plain(), http.Header{"Authorization": {"Bearer wrong"}}, http.StatusUnauthorized},
 		"the cluster without a user in its headers": {cluster.FrontProxy(), http.Header{}, http.StatusUnauthorized},
 		"the front proxy's name of another issuer":  {cluster.ClientCA.Transport(t, "front-proxy-client"), forged, http.StatusForbidden},
@@ -285,7 +290,8 @@ func TestPathsThatAreNotOpenKnowTheirCallers(t *testing.T) {
 func TestAggregatedServersServeNoNamespaces(t *testing.T) {
 	cluster := clustertest.Start(t)
 	j := join(t, cluster, shop(), annex.Options{}).ready()
-	for path, want := range map[string]int{"/api": http.StatusNotFound, "/api/v1": http.StatusNotFound, "/api/v1/namespaces": http.StatusNotFound, "/apis/shop.example.com/v1": http.StatusOK} {
+	for path, want := range map[string]int{"/api": http.StatusNotFound, "/api/v1": http.StatusNotFound,
+		"/api/v1/namespaces": http.StatusNotFound, "/apis/shop.example.com/v1": http.StatusOK} {
 		if a := j.admin().get(path); a.code != want {
 			t.Errorf("%s: %d", path, a.code)
 		}
@@ -370,7 +376,8 @@ func TestMissingPermissionsAreNamedUntilTheyAreThere(t *testing.T) {
 		// write is the answer to a member of system:masters, read that to any other user.
 		write, read int
 	}{
-		"the ConfigMap": {[]string{"configmaps"}, []string{"role extension-apiserver-authentication-reader in kube-system", "`shop manifests`"}, 0, 0},
+		"the ConfigMap": {[]string{"configmaps"}, []string{"role extension-apiserver-authentication-reader in kube-system",
+			"`shop manifests`"}, 0, 0},
 		"token reviews": {[]string{"tokenreviews"}, []string{"ClusterRole system:auth-delegator"}, http.StatusServiceUnavailable, http.StatusOK},
 		"access reviews": {
 			[]string{"subjectaccessreviews"}, []string{"ClusterRole system:auth-delegator"},
@@ -379,7 +386,8 @@ func TestMissingPermissionsAreNamedUntilTheyAreThere(t *testing.T) {
 		"namespaces": {[]string{"namespaces"}, []string{"get, list and watch on namespaces"}, http.StatusServiceUnavailable, http.StatusOK},
 		"policies": {
 			[]string{"mutatingadmissionpolicies", "validatingwebhookconfigurations"},
-			[]string{"list and watch on mutatingadmissionpolicies.admissionregistration.k8s.io, list and watch on validatingwebhookconfigurations.admissionregistration.k8s.io; `shop manifests` prints the bindings"},
+			[]string{"list and watch on mutatingadmissionpolicies.admissionregistration.k8s.io, list and watch on " +
+				"validatingwebhookconfigurations.admissionregistration.k8s.io; `shop manifests` prints the bindings"},
 			http.StatusServiceUnavailable, http.StatusOK,
 		},
 	} {
@@ -476,7 +484,8 @@ func TestASilentClusterRefusesNoTokens(t *testing.T) {
 	cluster.Down()
 	for _, token := range []string{"good", "wrong"} {
 		a := bearer(token).get(widgetsPath)
-		if a.code != http.StatusServiceUnavailable || !strings.Contains(string(a.raw), `"reason":"ServiceUnavailable"`) || !strings.Contains(string(a.raw), "cannot be reached") {
+		if a.code != http.StatusServiceUnavailable || !strings.Contains(string(a.raw), `"reason":"ServiceUnavailable"`) ||
+			!strings.Contains(string(a.raw), "cannot be reached") {
 			t.Errorf("%s while the cluster is silent: %d %s", token, a.code, a.raw)
 		}
 	}
@@ -487,7 +496,11 @@ func TestASilentClusterRefusesNoTokens(t *testing.T) {
 	}
 }
 
-func webhook(t *testing.T, cluster *clustertest.Cluster, review func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) admissionregistrationv1.WebhookClientConfig {
+func webhook(
+	t *testing.T,
+	cluster *clustertest.Cluster,
+	review func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse,
+) admissionregistrationv1.WebhookClientConfig {
 	t.Helper()
 	url, ca := cluster.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body := admissionv1.AdmissionReview{}
@@ -508,7 +521,11 @@ func TestTheHostsWebhooksReviewOurKinds(t *testing.T) {
 	mutate := webhook(t, cluster, func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		seen <- r
 		kind := admissionv1.PatchTypeJSONPatch
-		return &admissionv1.AdmissionResponse{Allowed: true, PatchType: &kind, Patch: []byte(`[{"op":"add","path":"/metadata/labels","value":{"by":"the-host"}}]`)}
+		return &admissionv1.AdmissionResponse{
+			Allowed:   true,
+			PatchType: &kind,
+			Patch:     []byte(`[{"op":"add","path":"/metadata/labels","value":{"by":"the-host"}}]`),
+		}
 	})
 	validate := webhook(t, cluster, func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		if !strings.Contains(string(r.Object.Raw), "the-host") {
@@ -517,28 +534,67 @@ func TestTheHostsWebhooksReviewOurKinds(t *testing.T) {
 		return &admissionv1.AdmissionResponse{Allowed: r.Name != "bad", Result: &metav1.Status{Message: "bad name"}}
 	})
 	none, equivalent := admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Equivalent
-	rules := []admissionregistrationv1.RuleWithOperations{{
-		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-		Rule:       admissionregistrationv1.Rule{APIGroups: []string{"shop.example.com"}, APIVersions: []string{"v1"}, Resources: []string{"widgets"}},
-	}}
+	rules := []admissionregistrationv1.RuleWithOperations{
+		{
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+			Rule: admissionregistrationv1.Rule{
+				APIGroups:   []string{"shop.example.com"},
+				APIVersions: []string{"v1"},
+				Resources:   []string{"widgets"},
+			},
+		},
+	}
 	fail, seconds := admissionregistrationv1.Fail, int32(10)
 	never := admissionregistrationv1.NeverReinvocationPolicy
 	all := &metav1.LabelSelector{}
-	cluster.Put(&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "m"}, Webhooks: []admissionregistrationv1.MutatingWebhook{{
-		Name: "m.example.com", ClientConfig: mutate, Rules: rules, SideEffects: &none, MatchPolicy: &equivalent, AdmissionReviewVersions: []string{"v1"},
-		FailurePolicy: &fail, TimeoutSeconds: &seconds, ReinvocationPolicy: &never, NamespaceSelector: all, ObjectSelector: all,
-	}}})
-	cluster.Put(&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-		Name: "v.example.com", ClientConfig: validate, Rules: rules, SideEffects: &none, MatchPolicy: &equivalent, AdmissionReviewVersions: []string{"v1"},
-		FailurePolicy: &fail, TimeoutSeconds: &seconds, NamespaceSelector: all, ObjectSelector: all,
-	}}})
+	cluster.Put(
+		&admissionregistrationv1.MutatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "m"},
+			Webhooks: []admissionregistrationv1.MutatingWebhook{
+				{
+					Name:                    "m.example.com",
+					ClientConfig:            mutate,
+					Rules:                   rules,
+					SideEffects:             &none,
+					MatchPolicy:             &equivalent,
+					AdmissionReviewVersions: []string{"v1"},
+					FailurePolicy:           &fail,
+					TimeoutSeconds:          &seconds,
+					ReinvocationPolicy:      &never,
+					NamespaceSelector:       all,
+					ObjectSelector:          all,
+				},
+			},
+		},
+	)
+	cluster.Put(
+		&admissionregistrationv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "v"},
+			Webhooks: []admissionregistrationv1.ValidatingWebhook{
+				{
+					Name:                    "v.example.com",
+					ClientConfig:            validate,
+					Rules:                   rules,
+					SideEffects:             &none,
+					MatchPolicy:             &equivalent,
+					AdmissionReviewVersions: []string{"v1"},
+					FailurePolicy:           &fail,
+					TimeoutSeconds:          &seconds,
+					NamespaceSelector:       all,
+					ObjectSelector:          all,
+				},
+			},
+		},
+	)
 	j := join(t, cluster, shop(), annex.Options{}).ready()
 	for _, version := range []string{"v1", "v1beta1"} {
 		body := func(name string) string {
 			return strings.Replace(fmt.Sprintf(oneWidget, name), "shop.example.com/v1", "shop.example.com/"+version, 1)
 		}
 		path := "/apis/shop.example.com/" + version + "/namespaces/default/widgets"
-		if a := j.through("jane").post(path, body("good-"+version)); a.code != http.StatusCreated || !strings.Contains(string(a.raw), `"by":"the-host"`) {
+		if a := j.through("jane").
+			post(path, body("good-"+version)); a.code != http.StatusCreated ||
+			!strings.Contains(string(a.raw), `"by":"the-host"`) {
 			t.Fatalf("%s: %d %s", version, a.code, a.raw)
 		}
 		r := <-seen
@@ -559,7 +615,11 @@ func TestTheHostsPoliciesHoldForOurKinds(t *testing.T) {
 		MatchPolicy: &equivalent, NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
 		ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
 			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-			Rule:       admissionregistrationv1.Rule{APIGroups: []string{"shop.example.com"}, APIVersions: []string{"v1"}, Resources: []string{"widgets"}},
+			Rule: admissionregistrationv1.Rule{
+				APIGroups:   []string{"shop.example.com"},
+				APIVersions: []string{"v1"},
+				Resources:   []string{"widgets"},
+			},
 		}}},
 	}
 	cluster.Put(&admissionregistrationv1.ValidatingAdmissionPolicy{
@@ -571,16 +631,23 @@ func TestTheHostsPoliciesHoldForOurKinds(t *testing.T) {
 	})
 	cluster.Put(&admissionregistrationv1.ValidatingAdmissionPolicyBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "names"},
-		Spec:       admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: "names", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName:        "names",
+			ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+		},
 	})
 	cluster.Put(&admissionregistrationv1.MutatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "labels", Generation: 1},
 		Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
 			FailurePolicy: &fail, MatchConstraints: constraints, ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
-			Mutations: []admissionregistrationv1.Mutation{{
-				PatchType:          admissionregistrationv1.PatchTypeApplyConfiguration,
-				ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: `Object{metadata: Object.metadata{labels: {"by": "the-host"}}}`},
-			}},
+			Mutations: []admissionregistrationv1.Mutation{
+				{
+					PatchType: admissionregistrationv1.PatchTypeApplyConfiguration,
+					ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{
+						Expression: `Object{metadata: Object.metadata{labels: {"by": "the-host"}}}`,
+					},
+				},
+			},
 		},
 	})
 	cluster.Put(&admissionregistrationv1.MutatingAdmissionPolicyBinding{
@@ -598,7 +665,9 @@ func TestTheHostsPoliciesHoldForOurKinds(t *testing.T) {
 		askUntil(t, func() *answer { n++; return j.admin().post(path, body(fmt.Sprintf("good-%s-%d", version, n))) }, func(a *answer) bool {
 			return a.code == http.StatusCreated && strings.Contains(string(a.raw), `"by":"the-host"`)
 		})
-		if a := j.admin().post(path, body("bad")); a.code != http.StatusUnprocessableEntity || !strings.Contains(string(a.raw), "that is a bad name") {
+		if a := j.admin().
+			post(path, body("bad")); a.code != http.StatusUnprocessableEntity ||
+			!strings.Contains(string(a.raw), "that is a bad name") {
 			t.Errorf("%d %s", a.code, a.raw)
 		}
 	}
@@ -606,16 +675,36 @@ func TestTheHostsPoliciesHoldForOurKinds(t *testing.T) {
 
 func TestPluginsThatAreLeftOutNeedNoPermission(t *testing.T) {
 	cluster := clustertest.Start(t)
-	cluster.Forbid("namespaces", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
-		"mutatingwebhookconfigurations", "validatingwebhookconfigurations", "flowschemas", "prioritylevelconfigurations")
+	cluster.Forbid(
+		"namespaces",
+		"mutatingadmissionpolicies",
+		"mutatingadmissionpolicybindings",
+		"validatingadmissionpolicies",
+		"validatingadmissionpolicybindings",
+		"mutatingwebhookconfigurations",
+		"validatingwebhookconfigurations",
+		"flowschemas",
+		"prioritylevelconfigurations",
+	)
 	options := annex.Options{}
-	options.Admission.DisablePlugins = []string{"NamespaceLifecycle", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook"}
+	options.Admission.DisablePlugins = []string{
+		"NamespaceLifecycle",
+		"MutatingAdmissionPolicy",
+		"MutatingAdmissionWebhook",
+		"ValidatingAdmissionPolicy",
+		"ValidatingAdmissionWebhook",
+	}
 	j := join(t, cluster, shop(), options).ready()
-	if a := j.through("jane").post("/apis/shop.example.com/v1/namespaces/none/widgets", fmt.Sprintf(oneWidget, "a")); a.code != http.StatusCreated {
+	if a := j.through("jane").
+		post("/apis/shop.example.com/v1/namespaces/none/widgets", fmt.Sprintf(oneWidget, "a")); a.code != http.StatusCreated {
 		t.Errorf("%d %s", a.code, a.raw)
 	}
 	// Priority and fairness is the one thing that is done without.
-	if a := j.admin().get("/readyz?verbose"); !strings.Contains(string(a.raw), "[+]priority-and-fairness (left out, the cluster does not say how) ok") {
+	if a := j.admin().
+		get("/readyz?verbose"); !strings.Contains(
+		string(a.raw),
+		"[+]priority-and-fairness (left out, the cluster does not say how) ok",
+	) {
 		t.Errorf("readyz:\n%s", a.raw)
 	}
 	if a := j.admin().get("/metrics"); !strings.Contains(string(a.raw), "\nannex_cluster_priority_and_fairness 0\n") {
@@ -654,32 +743,43 @@ func TestWhatAggregatedServersRefuse(t *testing.T) {
 		change func(*annex.Options)
 		want   string
 	}{
-		"a kubeconfig that is missing": {func(o *annex.Options) { o.Cluster.Kubeconfig = "/missing/kubeconfig" }, "Options.Cluster.Kubeconfig /missing/kubeconfig: stat /missing/kubeconfig: no such file or directory"},
+		"a kubeconfig that is missing": {func(o *annex.Options) { o.Cluster.Kubeconfig = "/missing/kubeconfig" },
+			"Options.Cluster.Kubeconfig /missing/kubeconfig: stat /missing/kubeconfig: no such file or directory"},
 		"a kubeconfig that is none": {
-			func(o *annex.Options) { o.Cluster.AuthorizationKubeconfig = clustertest.File(t, "k", []byte("{]")) }, "Options.Cluster.AuthorizationKubeconfig ",
+			func(o *annex.Options) { o.Cluster.AuthorizationKubeconfig = clustertest.File(t, "k", []byte("{]")) },
+			"Options.Cluster.AuthorizationKubeconfig ",
 		},
-		"no way to a cluster": {func(o *annex.Options) { o.Cluster.Kubeconfig = "" }, "this is no pod and there is no Options.Cluster.Kubeconfig"},
-		"an unknown plugin":   {func(o *annex.Options) { o.Admission.DisablePlugins = []string{"LimitRanger"} }, `Options.Admission.DisablePlugins: there is no plugin "LimitRanger"; there are NamespaceLifecycle,`},
+		"no way to a cluster": {func(o *annex.Options) { o.Cluster.Kubeconfig = "" },
+			"this is no pod and there is no Options.Cluster.Kubeconfig"},
+		"an unknown plugin": {func(o *annex.Options) { o.Admission.DisablePlugins = []string{"LimitRanger"} },
+			`Options.Admission.DisablePlugins: there is no plugin "LimitRanger"; there are NamespaceLifecycle,`},
 		"a plugin both on and off": {func(o *annex.Options) {
 			o.Admission.DisablePlugins, o.Admission.EnablePlugins = []string{"NamespaceLifecycle"}, []string{"NamespaceLifecycle"}
 		}, "both in Options.Admission.EnablePlugins and in Options.Admission.DisablePlugins"},
-		"headers without authority": {func(o *annex.Options) { o.RequestHeader.AllowedNames = []string{"a"} }, "Options.RequestHeader.AllowedNames is given without Options.RequestHeader.ClientCAFile"},
+		"headers without authority": {func(o *annex.Options) { o.RequestHeader.AllowedNames = []string{"a"} },
+			"Options.RequestHeader.AllowedNames is given without Options.RequestHeader.ClientCAFile"},
 		"an authority that is missing": {
-			func(o *annex.Options) { o.RequestHeader.ClientCAFile = "/missing/ca.crt" }, "Options.RequestHeader.ClientCAFile: open /missing/ca.crt: no such file or directory",
+			func(o *annex.Options) { o.RequestHeader.ClientCAFile = "/missing/ca.crt" }, "Options.RequestHeader.ClientCAFile: open " +
+				"/missing/ca.crt: no such file or directory",
 		},
 		"UIDs in other headers only": {
 			func(o *annex.Options) {
 				o.RequestHeader.ClientCAFile, o.RequestHeader.UIDHeaders = clustertest.File(t, "ca", cluster.RequestHeaderCA.PEM), []string{"X-UID"}
 			}, "lacks X-Remote-Uid",
 		},
-		"client authorities that are none": {func(o *annex.Options) { o.ClientCAFile = clustertest.File(t, "ca", []byte("nothing")) }, "Options.ClientCAFile: "},
-		"a token file":                     {func(o *annex.Options) { o.TokenAuthFile = "tokens.csv" }, "Options.TokenAuthFile is for a server that stands alone"},
+		"client authorities that are none": {func(o *annex.Options) { o.ClientCAFile = clustertest.File(t, "ca", []byte("nothing")) },
+			"Options.ClientCAFile: "},
+		"a token file": {func(o *annex.Options) { o.TokenAuthFile = "tokens.csv" }, "Options.TokenAuthFile is for a " +
+			"server that stands alone"},
 		"a place for namespaces": {func(o *annex.Options) {
 			o.StorageOf = map[schema.GroupResource]annex.Storage{{Resource: "namespaces"}: memory.Storage()}
 		}, "namespaces are the cluster's"},
-		"a namespace that is none":  {func(o *annex.Options) { o.Cluster.LeaseNamespace = "No!" }, `Options.Cluster.LeaseNamespace "No!": a lowercase RFC 1123 label`},
-		"a path that is no pattern": {func(o *annex.Options) { o.Cluster.AlwaysAllowPaths = []string{"/a*b"} }, "Options.Cluster.AlwaysAllowPaths: "},
-		"no cluster at all":         {func(o *annex.Options) { o.Aggregated = false }, "Options.Cluster.Kubeconfig is for a server in a cluster: add Options.Aggregated"},
+		"a namespace that is none": {func(o *annex.Options) { o.Cluster.LeaseNamespace = "No!" }, `Options.Cluster.LeaseNamespace "No!": a ` +
+			`lowercase RFC 1123 label`},
+		"a path that is no pattern": {func(o *annex.Options) { o.Cluster.AlwaysAllowPaths = []string{"/a*b"} },
+			"Options.Cluster.AlwaysAllowPaths: "},
+		"no cluster at all": {func(o *annex.Options) { o.Aggregated = false }, "Options.Cluster.Kubeconfig is for a server in a " +
+			"cluster: add Options.Aggregated"},
 	} {
 		options := annex.Options{Storage: memory.Storage(), Aggregated: true}
 		options.Cluster.Kubeconfig = kubeconfig
@@ -715,7 +815,11 @@ func TestFilesReplaceWhatTheHostSays(t *testing.T) {
 	skipping := annex.Options{}
 	skipping.Cluster.SkipLookup = true
 	j = join(t, cluster, shop(), skipping)
-	askUntil(t, func() *answer { return (&caller{j, cluster.Plain(), nil}).get("/readyz") }, func(a *answer) bool { return a.code == http.StatusOK })
+	askUntil(
+		t,
+		func() *answer { return (&caller{j, cluster.Plain(), nil}).get("/readyz") },
+		func(a *answer) bool { return a.code == http.StatusOK },
+	)
 	if a := j.through("jane").get("/version"); a.code != http.StatusOK {
 		t.Errorf("a certificate of an authority that is not looked up: %d %s", a.code, a.raw)
 	}
@@ -723,7 +827,11 @@ func TestFilesReplaceWhatTheHostSays(t *testing.T) {
 	tolerating := annex.Options{}
 	tolerating.Cluster.TolerateLookupFailure = true
 	j = join(t, cluster, shop(), tolerating)
-	askUntil(t, func() *answer { return (&caller{j, cluster.Plain(), nil}).get("/readyz") }, func(a *answer) bool { return a.code == http.StatusOK })
+	askUntil(
+		t,
+		func() *answer { return (&caller{j, cluster.Plain(), nil}).get("/readyz") },
+		func(a *answer) bool { return a.code == http.StatusOK },
+	)
 }
 
 func TestFilesOfAggregatedServersAreInTheHostsNamespaces(t *testing.T) {
@@ -795,7 +903,8 @@ func writePair(t *testing.T, pair tls.Certificate, certFile, keyFile string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: pair.Certificate[0]}, keyFile: {Type: "PRIVATE KEY", Bytes: key}} {
+	for path, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: pair.Certificate[0]},
+		keyFile: {Type: "PRIVATE KEY", Bytes: key}} {
 		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -48,7 +48,12 @@ func TestApplyCreatesAndPrunes(t *testing.T) {
 	if w.Generation != 1 || w.Spec.Size != "medium" {
 		t.Errorf("applied: %+v", w)
 	}
-	wantOwners(t, w, `one Apply v1 {"f:spec":{"f:options":{"f:a":{},"f:b":{}},"f:parts":{"k:{\"name\":\"leg\"}":{".":{},"f:count":{},"f:name":{}},"k:{\"name\":\"top\"}":{".":{},"f:count":{},"f:name":{}}},"f:replicas":{}}}`)
+	wantOwners(
+		t,
+		w,
+		`one Apply v1 {"f:spec":{"f:options":{"f:a":{},"f:b":{}},"f:parts":{"k:{\"name\":\"leg\"}":{".":{},`+
+			`"f:count":{},"f:name":{}},"k:{\"name\":\"top\"}":{".":{},"f:count":{},"f:name":{}}},"f:replicas":{}}}`,
+	)
 
 	again := c.apply(path, "one", widget("w", spec(fields{
 		"replicas": 2,
@@ -61,7 +66,9 @@ func TestApplyCreatesAndPrunes(t *testing.T) {
 
 	// Another manager adds a part and an option; the first then stops wanting some.
 	c.apply(path, "two", widget("w", spec(fields{"options": fields{"c": "3"}, "parts": []fields{{"name": "knob", "count": 9}}}))).want(200)
-	w = c.apply(path, "one", widget("w", spec(fields{"options": fields{"a": "1"}, "parts": []fields{{"name": "leg", "count": 3}}}))).want(200).widget()
+	w = c.apply(path, "one", widget("w", spec(fields{"options": fields{"a": "1"}, "parts": []fields{{"name": "leg", "count": 3}}}))).
+		want(200).
+		widget()
 	if fmt.Sprint(w.Spec.Options) != "map[a:1 c:3]" || w.Spec.Replicas != nil || fmt.Sprint(w.Spec.Parts) != "[{leg 3} {knob 9}]" {
 		t.Errorf("pruned: %+v", w.Spec)
 	}
@@ -93,14 +100,17 @@ func TestApplyConflicts(t *testing.T) {
 
 	wanted := widget("w", spec(fields{"replicas": 2, "size": "large", "options": fields{"a": "c"}}))
 	s := c.apply(path, "two", wanted).refused(409, metav1.StatusReasonConflict,
-		"Apply failed with 3 conflicts: conflicts with \"editor\" using shop.example.com/v1:\n- .spec.options.a\nconflicts with \"one\":\n- .spec.replicas\n- .spec.size")
+		"Apply failed with 3 conflicts: conflicts with \"editor\" using shop.example.com/v1:\n- .spec.options.a\nconflicts with \"one\":\n- "+
+			".spec.replicas\n- .spec.size")
 	var causes []string
 	for _, cause := range s.Details.Causes {
 		causes = append(causes, fmt.Sprintf("%s %s %s", cause.Type, cause.Field, cause.Message))
 	}
 	slices.Sort(causes)
-	if len(causes) != 3 || !strings.HasPrefix(causes[0], `FieldManagerConflict .spec.options.a conflict with "editor" using shop.example.com/v1`) ||
-		causes[1] != `FieldManagerConflict .spec.replicas conflict with "one"` || causes[2] != `FieldManagerConflict .spec.size conflict with "one"` {
+	if len(causes) != 3 ||
+		!strings.HasPrefix(causes[0], `FieldManagerConflict .spec.options.a conflict with "editor" using shop.example.com/v1`) ||
+		causes[1] != `FieldManagerConflict .spec.replicas conflict with "one"` ||
+		causes[2] != `FieldManagerConflict .spec.size conflict with "one"` {
 		t.Errorf("causes:\n%s", strings.Join(causes, "\n"))
 	}
 	if w := c.widget("w"); *w.Spec.Replicas != 1 || w.Spec.Size != "small" {
@@ -130,21 +140,28 @@ func TestApplyRefuses(t *testing.T) {
 	c := start(t, shop())
 	path := widgetsPath + "/w"
 	w := c.create("w")
-	c.patch(applyPatch, path, widget("w")).refused(422, metav1.StatusReasonInvalid, "fieldManager: Required value: is required for apply patch")
-	c.patch(mergePatch, path+"?force=true", `{}`).refused(422, metav1.StatusReasonInvalid, "force: Forbidden: may not be specified for non-apply patch")
+	c.patch(applyPatch, path, widget("w")).
+		refused(422, metav1.StatusReasonInvalid, "fieldManager: Required value: is required for apply patch")
+	c.patch(mergePatch, path+"?force=true", `{}`).
+		refused(422, metav1.StatusReasonInvalid, "force: Forbidden: may not be specified for non-apply patch")
 	c.apply(path, strings.Repeat("m", 129), widget("w")).refused(422, metav1.StatusReasonInvalid, "fieldManager: Too long")
 	c.apply(path, "m", widgetBeta("w")).refused(400, metav1.StatusReasonBadRequest, "shop.example.com/v1beta1")
 	c.apply(path, "m", shelf("w")).refused(400, metav1.StatusReasonBadRequest)
 	c.apply(path, "m", `{"metadata":{"name":"w"}}`).refused(400, metav1.StatusReasonBadRequest)
 	c.apply(path, "m", "not: [yaml").refused(400, metav1.StatusReasonBadRequest)
-	c.apply(path, "m", widget("other")).refused(400, metav1.StatusReasonBadRequest, "the name of the object (other) does not match the name on the URL (w)")
-	c.apply(path, "m", widget("w", metadata(fields{"managedFields": []fields{{"manager": "x"}}}))).refused(400, metav1.StatusReasonBadRequest, "metadata.managedFields must be nil")
-	c.apply(path, "m", widget("w", metadata(fields{"resourceVersion": "1"}))).refused(409, metav1.StatusReasonConflict, "the object has been modified")
+	c.apply(path, "m", widget("other")).
+		refused(400, metav1.StatusReasonBadRequest, "the name of the object (other) does not match the name on the URL (w)")
+	c.apply(path, "m", widget("w", metadata(fields{"managedFields": []fields{{"manager": "x"}}}))).
+		refused(400, metav1.StatusReasonBadRequest, "metadata.managedFields must be nil")
+	c.apply(path, "m", widget("w", metadata(fields{"resourceVersion": "1"}))).
+		refused(409, metav1.StatusReasonConflict, "the object has been modified")
 	c.apply(path, "m", widget("w", metadata(fields{"resourceVersion": w.ResourceVersion}))).want(200)
-	c.apply(widgetsPath+"/missing", "m", widget("missing", metadata(fields{"uid": "abc"}))).refused(409, metav1.StatusReasonConflict, "uid mismatch: the provided object specified uid abc, and no existing object was found")
+	c.apply(widgetsPath+"/missing", "m", widget("missing", metadata(fields{"uid": "abc"}))).
+		refused(409, metav1.StatusReasonConflict, "uid mismatch: the provided object specified uid abc, and no existing object was found")
 	c.apply(widgetsPath+"/missing/status", "m", widget("missing")).refused(404, metav1.StatusReasonNotFound)
 	c.apply(path, "m", widget("w", spec(fields{"size": "huge"})), "force=true").refused(422, metav1.StatusReasonInvalid, "spec.size")
-	c.apply(path, "m", widget("w", spec(fields{"parts": []fields{{"name": "a"}, {"name": "a"}}}))).refused(500, "", `duplicate entries for key [name="a"]`)
+	c.apply(path, "m", widget("w", spec(fields{"parts": []fields{{"name": "a"}, {"name": "a"}}}))).
+		refused(500, "", `duplicate entries for key [name="a"]`)
 	c.apply(path, "m", widget("w", spec(fields{"colour": "red"}))).refused(500, "", `.spec.colour: field not declared in schema`)
 	c.apply(widgetsPath+"/W", "m", widget("W")).refused(422, metav1.StatusReasonInvalid, "metadata.name")
 }
@@ -163,14 +180,16 @@ func TestApplyDoesNotOwnWhatAnEndpointIgnores(t *testing.T) {
 		spec(fields{"replicas": 7, "parts": []fields{{"name": "leg"}}}),
 		status(fields{"phase": "Ready"}),
 	)).want(200).widget()
-	if w.Status.Phase != "Ready" || *w.Spec.Replicas != 1 || len(w.Spec.Parts) != 0 || len(w.Labels) != 0 || len(w.Finalizers) != 0 || len(w.Annotations) != 0 {
+	if w.Status.Phase != "Ready" || *w.Spec.Replicas != 1 || len(w.Spec.Parts) != 0 || len(w.Labels) != 0 || len(w.Finalizers) != 0 ||
+		len(w.Annotations) != 0 {
 		t.Errorf("applied status: %+v", w)
 	}
 	wantOwners(t, w,
 		`main Apply v1 {"f:spec":{"f:replicas":{}}}`,
 		`controller Apply v1 /status {"f:status":{"f:phase":{}}}`,
 	)
-	c.apply(path+"/status", "other", widget("w", status(fields{"phase": "Gone"}))).refused(409, metav1.StatusReasonConflict, `conflict with "controller" with subresource "status": .status.phase`)
+	c.apply(path+"/status", "other", widget("w", status(fields{"phase": "Gone"}))).
+		refused(409, metav1.StatusReasonConflict, `conflict with "controller" with subresource "status": .status.phase`)
 	w = c.apply(path+"/status", "controller", widget("w")).want(200).widget()
 	if w.Status.Phase != "" {
 		t.Errorf("a status that no manager applies any more stays: %+v", w.Status)
@@ -178,9 +197,16 @@ func TestApplyDoesNotOwnWhatAnEndpointIgnores(t *testing.T) {
 	wantOwners(t, w, `main Apply v1 {"f:spec":{"f:replicas":{}}}`)
 
 	// The same in the other version.
-	c.apply(widgetsBetaPath+"/w/status", "beta", widgetBeta("w",
-		metadata(fields{"labels": fields{"a": "b"}}), spec(fields{"size": "large", "parts": []string{"a=1"}}), status(fields{"phase": "Old"}))).want(200)
-	c.apply(widgetsBetaPath+"/w", "betamain", widgetBeta("w", spec(fields{"options": fields{"a": "1"}}), status(fields{"phase": "New"}))).want(200)
+	c.apply(widgetsBetaPath+"/w/status", "beta", widgetBeta(
+		"w",
+		metadata(
+			fields{"labels": fields{"a": "b"}},
+		),
+		spec(fields{"size": "large", "parts": []string{"a=1"}}),
+		status(fields{"phase": "Old"}),
+	)).want(200)
+	c.apply(widgetsBetaPath+"/w", "betamain", widgetBeta("w", spec(fields{"options": fields{"a": "1"}}), status(fields{"phase": "New"}))).
+		want(200)
 	wantOwners(t, c.widget("w"),
 		`main Apply v1 {"f:spec":{"f:replicas":{}}}`,
 		`beta Apply v1beta1 /status {"f:status":{"f:phase":{}}}`,
@@ -191,7 +217,10 @@ func TestApplyDoesNotOwnWhatAnEndpointIgnores(t *testing.T) {
 
 	// The same for updates.
 	c.patch(mergePatch, path+"?fieldManager=up", `{"status":{"phase":"X"},"spec":{"size":"large"}}`).want(200)
-	w = c.patch(mergePatch, path+"/status?fieldManager=upstatus", `{"metadata":{"labels":{"a":"b"}},"status":{"phase":"X"},"spec":{"size":"small"}}`).want(200).widget()
+	w = c.patch(mergePatch, path+"/status?fieldManager=upstatus", `{"metadata":{"labels":{"a":"b"}},`+
+		`"status":{"phase":"X"},"spec":{"size":"small"}}`).
+		want(200).
+		widget()
 	wantOwners(t, w,
 		`main Apply v1 {"f:spec":{"f:replicas":{}}}`,
 		`up Update v1 {"f:spec":{"f:size":{}}}`,
@@ -211,7 +240,9 @@ func TestManagedFieldsNameTheVersionOfTheirManager(t *testing.T) {
 
 	// The same manager in the other version: the value is what it was, so nothing
 	// conflicts, and it is one manager still.
-	got := c.apply(path, "new", widget("w", spec(fields{"size": "small", "parts": []fields{{"name": "leg", "count": 4}}, "replicas": 3}))).want(200).widget()
+	got := c.apply(path, "new", widget("w", spec(fields{"size": "small", "parts": []fields{{"name": "leg", "count": 4}}, "replicas": 3}))).
+		want(200).
+		widget()
 	wantOwners(t, got,
 		`old Apply v1beta1 {"f:spec":{"f:parts":{"v:\"leg=4\"":{}},"f:size":{}}}`,
 		`new Apply v1 {"f:spec":{"f:parts":{"k:{\"name\":\"leg\"}":{".":{},"f:count":{},"f:name":{}}},"f:replicas":{},"f:size":{}}}`,
@@ -260,7 +291,10 @@ func TestManagedFieldsOfUpdates(t *testing.T) {
 	w := c.post(widgetsPath+"?fieldManager=creator", widget("w", spec(fields{"replicas": 1, "options": fields{"a": "1"}}))).want(201).widget()
 	wantOwners(t, w, `creator Update v1 {"f:spec":{"f:options":{".":{},"f:a":{}},"f:replicas":{},"f:size":{}}}`)
 
-	w = c.do("PUT", path, widget("w", metadata(fields{"resourceVersion": w.ResourceVersion}), spec(fields{"replicas": 2, "options": fields{"a": "1"}})), "User-Agent", "agent/1.0 (x)").want(200).widget()
+	w = c.do("PUT", path, widget("w", metadata(fields{"resourceVersion": w.ResourceVersion}),
+		spec(fields{"replicas": 2, "options": fields{"a": "1"}})), "User-Agent", "agent/1.0 (x)").
+		want(200).
+		widget()
 	wantOwners(t, w,
 		`creator Update v1 {"f:spec":{"f:options":{".":{},"f:a":{}},"f:size":{}}}`,
 		`agent Update v1 {"f:spec":{"f:replicas":{}}}`,
@@ -271,11 +305,16 @@ func TestManagedFieldsOfUpdates(t *testing.T) {
 	w = c.patch(mergePatch, path+"?fieldManager=later", `{"spec":{"replicas":5}}`).want(200).widget()
 	wantOwners(t, w)
 	w = c.apply(path, "m", widget("w", spec(fields{"replicas": 5}))).want(200).widget()
-	if got := owners(w); len(got) != 2 || !strings.HasPrefix(got[0], "before-first-apply Update v1 ") || got[1] != `m Apply v1 {"f:spec":{"f:replicas":{}}}` {
+	if got := owners(
+		w,
+	); len(got) != 2 || !strings.HasPrefix(got[0], "before-first-apply Update v1 ") ||
+		got[1] != `m Apply v1 {"f:spec":{"f:replicas":{}}}` {
 		t.Errorf("managed fields:\n%s", strings.Join(got, "\n"))
 	}
 	// What makes no sense in the list is not taken over.
-	now := c.patch(mergePatch, path, `{"metadata":{"managedFields":[{"manager":"x","operation":"Nothing","apiVersion":"v1"}]}}`).want(200).widget()
+	now := c.patch(mergePatch, path, `{"metadata":{"managedFields":[{"manager":"x","operation":"Nothing","apiVersion":"v1"}]}}`).
+		want(200).
+		widget()
 	wantOwners(t, now, owners(w)...)
 }
 
@@ -285,7 +324,9 @@ func TestClientSideApplyUpgradesToServerSide(t *testing.T) {
 	path := widgetsPath + "/w"
 	const last = "kubectl.kubernetes.io/last-applied-configuration"
 	config := `{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"annotations":{},"name":"w"},"spec":{"replicas":1}}`
-	c.post(widgetsPath+"?fieldManager=kubectl-client-side-apply", widget("w", metadata(fields{"annotations": fields{last: config + "\n"}}), spec(fields{"replicas": 1}))).want(201)
+	c.post(widgetsPath+"?fieldManager=kubectl-client-side-apply",
+		widget("w", metadata(fields{"annotations": fields{last: config + "\n"}}), spec(fields{"replicas": 1}))).
+		want(201)
 	w := c.apply(path, "kubectl", widget("w", spec(fields{"replicas": 2}))).want(200).widget()
 	if *w.Spec.Replicas != 2 {
 		t.Errorf("applied: %+v", w.Spec)

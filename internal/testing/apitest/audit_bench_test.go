@@ -31,10 +31,24 @@ func BenchmarkPriorityAndFairness(b *testing.B) {
 //	go test ./internal/testing/apitest -run xxx -bench Recording -benchtime 20000x
 func BenchmarkRecording(b *testing.B) {
 	b.Run("audit", func(b *testing.B) {
-		compare(b, handlerOf(b, annex.Options{}, "root"), handlerOf(b, annex.Options{Audit: annex.AuditOptions{Log: annex.AuditLogOptions{Path: filepath.Join(b.TempDir(), "audit.log")}}}, "root"), "us/recording")
+		compare(
+			b,
+			handlerOf(b, annex.Options{}, "root"),
+			handlerOf(
+				b,
+				annex.Options{Audit: annex.AuditOptions{Log: annex.AuditLogOptions{Path: filepath.Join(b.TempDir(), "audit.log")}}},
+				"root",
+			),
+			"us/recording",
+		)
 	})
 	b.Run("access-log", func(b *testing.B) {
-		compare(b, handlerOf(b, annex.Options{}, "root"), handlerOf(b, annex.Options{AccessLog: annex.AccessLogOptions{Path: filepath.Join(b.TempDir(), "access.log")}}, "root"), "us/recording")
+		compare(
+			b,
+			handlerOf(b, annex.Options{}, "root"),
+			handlerOf(b, annex.Options{AccessLog: annex.AccessLogOptions{Path: filepath.Join(b.TempDir(), "access.log")}}, "root"),
+			"us/recording",
+		)
 	})
 }
 

@@ -86,13 +86,25 @@ func policyFile(t *testing.T, policy string) string {
 func TestTheAuditSaysWhoDidWhatAndWhetherTheyMight(t *testing.T) {
 	t.Parallel()
 	log := newAuditLog(t)
-	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t), Audit: annex.AuditOptions{Log: annex.AuditLogOptions{Path: log.path}}})
+	c := startWith(
+		t,
+		shop(),
+		annex.Options{
+			Storage:       memory.Storage(),
+			TokenAuthFile: tokenFile(t),
+			Audit:         annex.AuditOptions{Log: annex.AuditLogOptions{Path: log.path}},
+		},
+	)
 	const decision, reason = "authorization.k8s.io/decision", "authorization.k8s.io/reason"
 
 	e := log.of(c.post(widgetsPath, widget("w"), "User-Agent", "tester/1.0").want(201))
-	if e.Level != auditv1.LevelMetadata || e.Verb != "create" || e.ResponseStatus.Code != 201 || e.RequestURI != widgetsPath || e.UserAgent != "tester/1.0" || len(e.SourceIPs) != 1 ||
+	if e.Level != auditv1.LevelMetadata || e.Verb != "create" || e.ResponseStatus.Code != 201 || e.RequestURI != widgetsPath ||
+		e.UserAgent != "tester/1.0" || len(e.SourceIPs) != 1 ||
 		e.ObjectRef.Resource != "widgets" || e.ObjectRef.Namespace != "default" || e.ObjectRef.Name != "w" || e.ObjectRef.APIVersion != "v1" ||
-		!slices.Contains(e.User.Groups, "system:masters") || e.Annotations[decision] != "allow" || e.RequestObject != nil || e.ResponseObject != nil {
+		!slices.Contains(e.User.Groups, "system:masters") ||
+		e.Annotations[decision] != "allow" ||
+		e.RequestObject != nil ||
+		e.ResponseObject != nil {
 		t.Errorf("a create: %+v", e)
 	}
 	if e.StageTimestamp.Time.Before(e.RequestReceivedTimestamp.Time) {
@@ -100,7 +112,8 @@ func TestTheAuditSaysWhoDidWhatAndWhetherTheyMight(t *testing.T) {
 	}
 	jane := c.stranger("secret")
 	e = log.of(jane.get(widgetsPath + "/w").want(403))
-	if e.User.Username != "jane" || e.User.UID != "42" || e.Annotations[decision] != "forbid" || e.ResponseStatus.Code != 403 || e.ResponseStatus.Reason != metav1.StatusReasonForbidden {
+	if e.User.Username != "jane" || e.User.UID != "42" || e.Annotations[decision] != "forbid" || e.ResponseStatus.Code != 403 ||
+		e.ResponseStatus.Reason != metav1.StatusReasonForbidden {
 		t.Errorf("what is not allowed: %+v", e)
 	}
 	e = log.of(c.get(widgetsPath, "Impersonate-User", "jane", "Impersonate-Group", "system:masters").want(200))
@@ -115,7 +128,8 @@ func TestTheAuditSaysWhoDidWhatAndWhetherTheyMight(t *testing.T) {
 			if i < 0 {
 				t.Fatalf("%s with the token %q is not in the log", path, token)
 			}
-			if e := log.events()[i]; e.User.Username != "" || e.ResponseStatus.Code != 401 || e.ResponseStatus.Reason != metav1.StatusReasonUnauthorized {
+			if e := log.events()[i]; e.User.Username != "" || e.ResponseStatus.Code != 401 ||
+				e.ResponseStatus.Reason != metav1.StatusReasonUnauthorized {
 				t.Errorf("a caller who is not known: %+v", e)
 			}
 		}
@@ -147,7 +161,11 @@ rules:
 - level: RequestResponse
   omitManagedFields: true
 `)
-	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), Audit: annex.AuditOptions{PolicyFile: policy, Log: annex.AuditLogOptions{Path: log.path}}})
+	c := startWith(
+		t,
+		shop(),
+		annex.Options{Storage: memory.Storage(), Audit: annex.AuditOptions{PolicyFile: policy, Log: annex.AuditLogOptions{Path: log.path}}},
+	)
 	for _, version := range []struct{ path, apiVersion string }{{widgetsPath, "v1"}, {widgetsBetaPath, "v1beta1"}} {
 		name := "w-" + version.apiVersion
 		e := log.of(c.post(version.path, object(version.apiVersion, "Widget", name)).want(201))
@@ -169,7 +187,8 @@ rules:
 		if e.RequestObject != nil || e.ResponseObject != nil || e.Level != auditv1.LevelMetadata {
 			t.Errorf("a delete: %+v", e)
 		}
-		if status := e.ResponseStatus; status.Status != metav1.StatusSuccess || status.Details == nil || status.Details.Name != name || status.Details.UID == "" {
+		if status := e.ResponseStatus; status.Status != metav1.StatusSuccess || status.Details == nil || status.Details.Name != name ||
+			status.Details.UID == "" {
 			t.Errorf("what a delete says it deleted: %+v", status)
 		}
 		if slices.ContainsFunc(log.events(), func(e auditv1.Event) bool { return string(e.AuditID) == got }) {
@@ -184,7 +203,11 @@ rules:
 func TestWatchesAreRecordedWhenTheyBeginAndEnd(t *testing.T) {
 	t.Parallel()
 	log := newAuditLog(t)
-	instance, stop := run(t, shop(), annex.Options{Storage: memory.Storage(), Audit: annex.AuditOptions{Log: annex.AuditLogOptions{Path: log.path}}})
+	instance, stop := run(
+		t,
+		shop(),
+		annex.Options{Storage: memory.Storage(), Audit: annex.AuditOptions{Log: annex.AuditLogOptions{Path: log.path}}},
+	)
 	c := clientOf(t, instance)
 	w := c.watch(widgetsPath + "?watch=1")
 	stages := func() (all []auditv1.Stage) {
@@ -213,7 +236,16 @@ func TestRequestsHaveAnAuditIDWithAndWithoutAudit(t *testing.T) {
 	for name, options := range map[string]annex.AuditOptions{"with": {Log: annex.AuditLogOptions{Path: log.path}}, "without": {}} {
 		c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), Audit: options})
 		given := c.get(widgetsPath, "Audit-ID", "mine").want(200).header.Values("Audit-Id")
-		made, other := c.get(widgetsPath).want(200).header.Values("Audit-Id"), c.stranger("wrong").get(widgetsPath).want(401).header.Values("Audit-Id")
+		made, other := c.get(widgetsPath).
+			want(200).
+			header.Values(
+			"Audit-Id",
+		), c.stranger("wrong").
+			get(widgetsPath).
+			want(401).
+			header.Values(
+			"Audit-Id",
+		)
 		if !slices.Equal(given, []string{"mine"}) || len(made) != 1 || len(other) != 1 || len(made[0]) != 36 || made[0] == other[0] {
 			t.Errorf("%s: %v, %v, %v", name, given, made, other)
 		}
@@ -227,10 +259,15 @@ func TestPanicsAreRecorded(t *testing.T) {
 	t.Parallel()
 	log := newAuditLog(t)
 	kind := annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Default(func(*v1.Widget) { panic("a mistake") })
-	c := startWith(t, only(kind), annex.Options{Storage: memory.Storage(), Audit: annex.AuditOptions{Log: annex.AuditLogOptions{Path: log.path}}})
+	c := startWith(
+		t,
+		only(kind),
+		annex.Options{Storage: memory.Storage(), Audit: annex.AuditOptions{Log: annex.AuditLogOptions{Path: log.path}}},
+	)
 	c.post(widgetsPath, widget("w")).want(500)
 	all := log.events()
-	if e := all[len(all)-1]; e.Stage != auditv1.StagePanic || e.ResponseStatus.Code != 500 || !strings.Contains(e.ResponseStatus.Message, "a mistake") {
+	if e := all[len(all)-1]; e.Stage != auditv1.StagePanic || e.ResponseStatus.Code != 500 ||
+		!strings.Contains(e.ResponseStatus.Message, "a mistake") {
 		t.Errorf("got %+v", e)
 	}
 }
@@ -257,7 +294,14 @@ func TestAFullDiskLosesEventsOrRequestsAsTheModeSays(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			policy := policyFile(t, "rules: [{level: Metadata, resources: [{group: shop.example.com}]}]")
-			c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), Audit: annex.AuditOptions{PolicyFile: policy, Log: annex.AuditLogOptions{Path: full, Mode: mode}}})
+			c := startWith(
+				t,
+				shop(),
+				annex.Options{
+					Storage: memory.Storage(),
+					Audit:   annex.AuditOptions{PolicyFile: policy, Log: annex.AuditLogOptions{Path: full, Mode: mode}},
+				},
+			)
 			before := c.metric(`annex_audit_lost_events_total{backend="log"}`)
 			c.get(widgetsPath).want(code)
 			testwait.Until(t, "the loss is counted", func() bool {
@@ -285,8 +329,11 @@ func TestTheEndOfAServerSendsWhatItsAuditHasGathered(t *testing.T) {
 	}))
 	defer receiver.Close()
 	kubeconfig := filepath.Join(t.TempDir(), "webhook")
-	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c"}}],
-		"clusters": [{"name": "c", "cluster": {"server": %q}}]}`, receiver.URL)
+	text := fmt.Sprintf(
+		`{"apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c"}}],
+		"clusters": [{"name": "c", "cluster": {"server": %q}}]}`,
+		receiver.URL,
+	)
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -312,18 +359,35 @@ func TestAggregatedServersRecordWhomTheHostNamesAndWhatItsAdmissionDid(t *testin
 	client := webhook(t, cluster, func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		return &admissionv1.AdmissionResponse{Allowed: true, AuditAnnotations: map[string]string{"seen": "yes"}}
 	})
-	none, equivalent, fail, seconds := admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Equivalent, admissionregistrationv1.Fail, int32(10)
-	cluster.Put(&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-		Name: "v.example.com", ClientConfig: client, SideEffects: &none, MatchPolicy: &equivalent, AdmissionReviewVersions: []string{"v1"},
-		FailurePolicy: &fail, TimeoutSeconds: &seconds, NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
-		Rules: []admissionregistrationv1.RuleWithOperations{{
-			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-			Rule:       admissionregistrationv1.Rule{APIGroups: []string{"shop.example.com"}, APIVersions: []string{"v1"}, Resources: []string{"widgets"}},
-		}},
-	}}})
+	none, equivalent, fail, seconds := admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Equivalent,
+		admissionregistrationv1.Fail, int32(
+			10,
+		)
+	cluster.Put(
+		&admissionregistrationv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "v"},
+			Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+				Name: "v.example.com", ClientConfig: client, SideEffects: &none, MatchPolicy: &equivalent, AdmissionReviewVersions: []string{"v1"},
+				FailurePolicy: &fail, TimeoutSeconds: &seconds, NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
+				Rules: []admissionregistrationv1.RuleWithOperations{
+					{
+						Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+						Rule: admissionregistrationv1.Rule{
+							APIGroups:   []string{"shop.example.com"},
+							APIVersions: []string{"v1"},
+							Resources:   []string{"widgets"},
+						},
+					},
+				},
+			}},
+		},
+	)
 	j := join(t, cluster, shop(), annex.Options{Audit: annex.AuditOptions{Log: annex.AuditLogOptions{Path: log.path}}}).ready()
 	a := j.through("jane").post(widgetsPath, fmt.Sprintf(oneWidget, "w")).want(201)
-	if e := log.of(a); e.User.Username != "jane" || e.Annotations["v.example.com/seen"] != "yes" || e.Annotations["authorization.k8s.io/decision"] != "allow" {
+	if e := log.of(
+		a,
+	); e.User.Username != "jane" || e.Annotations["v.example.com/seen"] != "yes" ||
+		e.Annotations["authorization.k8s.io/decision"] != "allow" {
 		t.Errorf("a create: %+v", e)
 	}
 	unknown := &caller{j, j.cluster.FrontProxy(), http.Header{"Authorization": {"Bearer wrong"}}}
@@ -345,7 +409,10 @@ func TestTheAuditOfWritesIsUpstreams(t *testing.T) {
 			log := newAuditLog(t)
 			policy := policyFile(t, "omitStages: [RequestReceived]\nrules:\n- level: None\n  verbs: [get]\n- level: "+level+"\n")
 			ask := func(upstream bool) *askedTwice {
-				options := annex.Options{Storage: memory.Storage(), Audit: annex.AuditOptions{PolicyFile: policy, Log: annex.AuditLogOptions{Path: log.path, Mode: "blocking"}}}
+				options := annex.Options{
+					Storage: memory.Storage(),
+					Audit:   annex.AuditOptions{PolicyFile: policy, Log: annex.AuditLogOptions{Path: log.path, Mode: "blocking"}},
+				}
 				return &askedTwice{startWith(t, shop(), options), upstream, map[string]string{}}
 			}
 			theirs, ours := ask(true), ask(false)
@@ -363,7 +430,10 @@ func TestTheAuditOfWritesIsUpstreams(t *testing.T) {
 				id := string(e.AuditID)
 				e.AuditID, e.RequestReceivedTimestamp, e.StageTimestamp, e.User.Extra = "", metav1.MicroTime{}, metav1.MicroTime{}, nil
 				if e.ResponseStatus.Details != nil { // conflicts are in no order
-					slices.SortFunc(e.ResponseStatus.Details.Causes, func(a, b metav1.StatusCause) int { return strings.Compare(a.Message+a.Field, b.Message+b.Field) })
+					slices.SortFunc(
+						e.ResponseStatus.Details.Causes,
+						func(a, b metav1.StatusCause) int { return strings.Compare(a.Message+a.Field, b.Message+b.Field) },
+					)
 				}
 				data, err := json.Marshal(e)
 				if err != nil {
@@ -384,7 +454,11 @@ func TestConfigurationsThatOnlyYAMLReadsAreRecorded(t *testing.T) {
 	t.Parallel()
 	log := newAuditLog(t)
 	policy := policyFile(t, "rules:\n- level: Request\n")
-	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), Audit: annex.AuditOptions{PolicyFile: policy, Log: annex.AuditLogOptions{Path: log.path}}})
+	c := startWith(
+		t,
+		shop(),
+		annex.Options{Storage: memory.Storage(), Audit: annex.AuditOptions{PolicyFile: policy, Log: annex.AuditLogOptions{Path: log.path}}},
+	)
 	for body, code := range map[string]int{
 		`{apiVersion: shop.example.com/v1, kind: Widget, metadata: {name: w}}`: 201,
 		`{"apiVersion":`: 400,

@@ -172,13 +172,18 @@ func TestAnInformerOutlivesAMemoryThatWasLost(t *testing.T) {
 	c.create("c")
 	hears(t, heard, "added default/c")
 
-	if e := c.watch(widgetsPath + "?watch=1&resourceVersion=" + before.ResourceVersion).next(); e.Type != "ERROR" || text(e.Object, "reason") != "Expired" {
+	if e := c.watch(widgetsPath + "?watch=1&resourceVersion=" + before.ResourceVersion).
+		next(); e.Type != "ERROR" ||
+		text(e.Object, "reason") != "Expired" {
 		t.Errorf("a watch from before: %v", e)
 	}
-	if e := c.watch(widgetsPath + "?watch=1&resourceVersion=" + after.ResourceVersion + "0").next(); e.Type != "ERROR" || text(e.Object, "reason") != "Expired" {
+	if e := c.watch(widgetsPath + "?watch=1&resourceVersion=" + after.ResourceVersion + "0").
+		next(); e.Type != "ERROR" ||
+		text(e.Object, "reason") != "Expired" {
 		t.Errorf("a watch from a clock that was ahead: %v", e)
 	}
-	c.get(widgetsPath+"?resourceVersionMatch=Exact&resourceVersion="+before.ResourceVersion).refused(http.StatusGone, metav1.StatusReasonExpired)
+	c.get(widgetsPath+"?resourceVersionMatch=Exact&resourceVersion="+before.ResourceVersion).
+		refused(http.StatusGone, metav1.StatusReasonExpired)
 	c.get(widgetsPath + "?resourceVersionMatch=NotOlderThan&resourceVersion=" + before.ResourceVersion).want(http.StatusOK)
 	if older, err := resourceversion.CompareResourceVersion(before.ResourceVersion, after.ResourceVersion); err != nil || older >= 0 {
 		t.Errorf("resource version %s was followed by %s: %v", before.ResourceVersion, after.ResourceVersion, err)
@@ -279,12 +284,16 @@ func TestStoragesThatCannotBe(t *testing.T) {
 			`storage tape: apitest_test.tape cannot be opened: it is neither a driver of a backend nor one of a journal`,
 		},
 		"two of a name": {
-			only(widgets()), annex.Options{DataDir: t.TempDir(), StorageOf: map[schema.GroupResource]annex.Storage{{Group: "shop.example.com", Resource: "widgets"}: embedded.Dir("elsewhere")}},
+			only(widgets()), annex.Options{DataDir: t.TempDir(),
+				StorageOf: map[schema.GroupResource]annex.Storage{{Group: "shop.example.com", Resource: "widgets"}: embedded.Dir("elsewhere")}},
 			"Options.StorageOf widgets.shop.example.com=embedded: there is another storage embedded, at ",
 		},
 		"of a resource that is not served": {
-			only(widgets()), annex.Options{Storage: memory.Storage(), StorageOf: map[schema.GroupResource]annex.Storage{{Resource: "widgets"}: memory.Storage()}},
-			"Options.StorageOf widgets: this server has no such resource; it has clusterrolebindings.rbac.authorization.k8s.io, clusterroles.rbac.authorization.k8s.io, namespaces, rolebindings.rbac.authorization.k8s.io, roles.rbac.authorization.k8s.io, serviceaccounts, widgets.shop.example.com",
+			only(widgets()), annex.Options{Storage: memory.Storage(),
+				StorageOf: map[schema.GroupResource]annex.Storage{{Resource: "widgets"}: memory.Storage()}},
+			"Options.StorageOf widgets: this server has no such resource; it has clusterrolebindings.rbac.authorization.k8s.io, " +
+				"clusterroles.rbac.authorization.k8s.io, namespaces, rolebindings.rbac.authorization.k8s.io, roles.rbac.authorization.k8s.io, " +
+				"serviceaccounts, widgets.shop.example.com",
 		},
 		"without a data directory": {
 			only(widgets(), shelves().StoredIn(embedded.Dir(""))), annex.Options{Storage: memory.Storage()},
@@ -296,7 +305,8 @@ func TestStoragesThatCannotBe(t *testing.T) {
 		},
 		"objects that outlive their namespaces": {
 			only(widgets().StoredIn(embedded.Dir(""))), annex.Options{Storage: memory.Storage(), DataDir: t.TempDir()},
-			"widgets.shop.example.com are kept in embedded, but their namespaces in memory, which a restart forgets: add Options.StorageOf namespaces=embedded",
+			"widgets.shop.example.com are kept in embedded, but their namespaces in memory, which a restart forgets: add Options.StorageOf " +
+				"namespaces=embedded",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -45,7 +45,8 @@ func TestValidateName_ofCreates(t *testing.T) {
 	t.Parallel()
 	label := startRules(t, queues().ValidateName(validation.NameIsDNSLabel))
 	label.post(queuesPath, queue("a.b")).refused(422, metav1.StatusReasonInvalid, `metadata.name: Invalid value: "a.b"`)
-	label.post(queuesPath, queue("", metadata(fields{"generateName": "a.b"}))).refused(422, metav1.StatusReasonInvalid, `metadata.generateName: Invalid value: "a.b"`)
+	label.post(queuesPath, queue("", metadata(fields{"generateName": "a.b"}))).
+		refused(422, metav1.StatusReasonInvalid, `metadata.generateName: Invalid value: "a.b"`)
 	label.post(queuesPath, queue("a")).want(201)
 
 	free := startRules(t, queues().ValidateName(func(string, bool) []string { return nil }))
@@ -97,7 +98,9 @@ func TestGracePeriodOf_byObject(t *testing.T) {
 			t.Errorf("%s: grace period %q, want %s", name, got, want)
 		}
 		c.get(queuesPath + "/" + name).want(200)
-		if got := c.delete(queuesPath+"/"+name, fields{"gracePeriodSeconds": 3}).want(200).str("metadata", "deletionGracePeriodSeconds"); got != "3" {
+		if got := c.delete(queuesPath+"/"+name, fields{"gracePeriodSeconds": 3}).
+			want(200).
+			str("metadata", "deletionGracePeriodSeconds"); got != "3" {
 			t.Errorf("%s: shorter grace period %q, want 3", name, got)
 		}
 	}
@@ -141,7 +144,9 @@ func TestScale_selectorOfLabels(t *testing.T) {
 		if got := c.get(queuesPath+"/"+name+"/scale").want(200).str("status", "selector"); got != test.want {
 			t.Errorf("%s: selector %q, want %q", name, got, test.want)
 		}
-		if got := c.patch(mergePatch, queuesPath+"/"+name+"/scale", spec(fields{"replicas": 3})).want(200).str("status", "selector"); got != test.want {
+		if got := c.patch(mergePatch, queuesPath+"/"+name+"/scale", spec(fields{"replicas": 3})).
+			want(200).
+			str("status", "selector"); got != test.want {
 			t.Errorf("%s: selector after scaling %q, want %q", name, got, test.want)
 		}
 	}
@@ -178,7 +183,9 @@ func TestPart_putAndPatch(t *testing.T) {
 	if got.str("kind") != "Queue" || got.str("spec", "owner") != "ann" {
 		t.Errorf("get: %s", got.raw)
 	}
-	patched := c.patch(mergePatch, path, fields{"metadata": fields{"labels": fields{"a": "b"}}, "spec": fields{"owner": "bob", "replicas": 9}, "status": fields{"phase": "Open"}}).want(200)
+	patched := c.patch(mergePatch, path, fields{"metadata": fields{"labels": fields{"a": "b"}},
+		"spec": fields{"owner": "bob", "replicas": 9}, "status": fields{"phase": "Open"}}).
+		want(200)
 	if patched.str("spec", "owner") != "bob" || patched.str("spec", "replicas") != "1" || patched.str("status", "phase") != "" ||
 		patched.str("metadata", "labels") != "" || patched.str("metadata", "generation") != "2" {
 		t.Errorf("a patch changed more than its part, or less: %s", patched.raw)
@@ -237,7 +244,8 @@ func TestMessagesOf_anotherGroup(t *testing.T) {
 				{"packer": "ann", "apiVersion": "marked.shop.example.com/v1", "kind": "Packing"},
 			} {
 				answer := c.post(widgetPath+"/packing", body).want(201)
-				for field, want := range map[string]string{"apiVersion": "marked.shop.example.com/v1", "kind": "Packing", "layers": "2", "handling": "soft"} {
+				for field, want := range map[string]string{"apiVersion": "marked.shop.example.com/v1", "kind": "Packing", "layers": "2",
+					"handling": "soft"} {
 					if got := answer.str(field); got != want {
 						t.Errorf("%s is %q, want %q", field, got, want)
 					}
@@ -250,7 +258,8 @@ func TestMessagesOf_anotherGroup(t *testing.T) {
 				t.Errorf("got %q, want ll w", got)
 			}
 			for _, resource := range c.get("/apis/shop.example.com/v1").want(200).object()["resources"].([]any) {
-				if r := resource.(map[string]any); r["name"] == "widgets/packing" && (r["group"] != "marked.shop.example.com" || r["kind"] != "Packing") {
+				if r := resource.(map[string]any); r["name"] == "widgets/packing" &&
+					(r["group"] != "marked.shop.example.com" || r["kind"] != "Packing") {
 					t.Errorf("discovery shows %v", r)
 				}
 			}
@@ -271,11 +280,17 @@ func TestMessagesOf_mistakes(t *testing.T) {
 		return nil, nil
 	}
 	for want, sub := range map[string]annex.SubresourceOf[v1.Widget]{
-		"MessagesOf: the answer cannot be v1.Widget":                                                                 annex.Action("a", none).MessagesOf(markedv1.API),
-		"Go type v1.Inspection is not registered by the package of marked.shop.example.com/v1 that MessagesOf names": annex.Action("a", own).MessagesOf(markedv1.API),
+		"MessagesOf: the answer cannot be v1.Widget": annex.Action("a",
+			none).MessagesOf(markedv1.API),
+		"Go type v1.Inspection is not registered by the package of marked.shop.example.com/v1 that MessagesOf names": annex.Action("a",
+			own).MessagesOf(markedv1.API),
 	} {
 		kind := annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Subresources(sub)
-		_, err := annex.New(t.Context(), annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}}, annex.Options{})
+		_, err := annex.New(
+			t.Context(),
+			annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}},
+			annex.Options{},
+		)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}

@@ -51,7 +51,8 @@ func (f callersFile) replace(text string) {
 
 // issuerEntry is an issuer of an AuthenticationConfiguration, whose users have a prefix.
 func issuerEntry(i *authtest.Issuer, prefix string) string {
-	return fmt.Sprintf("jwt:\n- issuer:\n    url: %s\n    audiences: [annex]\n    certificateAuthority: |\n      %s\n  claimMappings:\n    username: {claim: sub, prefix: '%s'}\n    groups: {claim: groups, prefix: '%[3]s'}\n",
+	return fmt.Sprintf("jwt:\n- issuer:\n    url: %s\n    audiences: [annex]\n    certificateAuthority: |\n      %s\n  claimMappings:\n   "+
+		" username: {claim: sub, prefix: '%s'}\n    groups: {claim: groups, prefix: '%[3]s'}\n",
 		i.URL, strings.ReplaceAll(strings.TrimSpace(i.CA), "\n", "\n      "), prefix)
 }
 
@@ -68,7 +69,8 @@ func (c *client) self() authenticationv1.UserInfo {
 func (c *client) refusedFiles(what string) string {
 	c.t.Helper()
 	for line := range strings.Lines(string(c.get("/metrics").want(http.StatusOK).raw)) {
-		if strings.HasPrefix(line, "apiserver_"+what+"_config_controller_automatic_reloads_total{") && strings.Contains(line, `status="failure"`) {
+		if strings.HasPrefix(line, "apiserver_"+what+"_config_controller_automatic_reloads_total{") &&
+			strings.Contains(line, `status="failure"`) {
 			return line
 		}
 	}
@@ -93,7 +95,8 @@ func TestTokensOfAnIssuerHaveTheRightsOfTheirUsers(t *testing.T) {
 	if info := c.stranger("secret").self(); info.Username != "jane" {
 		t.Errorf("of the token file: %+v", info)
 	}
-	for _, token := range []string{issuer.Forge("1", map[string]any{"sub": "jane"}), issuer.Token(map[string]any{"sub": "jane", "exp": 1}), issuer.Token(map[string]any{"sub": "jane", "aud": "others"})} {
+	for _, token := range []string{issuer.Forge("1", map[string]any{"sub": "jane"}), issuer.Token(map[string]any{"sub": "jane", "exp": 1}),
+		issuer.Token(map[string]any{"sub": "jane", "aud": "others"})} {
 		for _, path := range []string{widgetsPath, "/healthz"} {
 			c.stranger(token).get(path).refused(http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
 		}
@@ -105,7 +108,13 @@ func TestTokensOfAnIssuerHaveTheRightsOfTheirUsers(t *testing.T) {
 	}
 	for audience, want := range map[string]bool{"https://shop": true, "https://elsewhere": false} {
 		reviewed = authenticationv1.TokenReview{}
-		decode(t, c.post(tokenReviewsPath, review("TokenReview", spec(fields{"token": joe.config.BearerToken, "audiences": []string{audience}}))).want(201).raw, &reviewed)
+		decode(
+			t,
+			c.post(tokenReviewsPath, review("TokenReview", spec(fields{"token": joe.config.BearerToken, "audiences": []string{audience}}))).
+				want(201).
+				raw,
+			&reviewed,
+		)
 		if reviewed.Status.Authenticated != want {
 			t.Errorf("a review for the audience %s: %+v", audience, reviewed.Status)
 		}
@@ -145,10 +154,14 @@ func TestAnonymousRequestsAreLetInAsTheFileSays(t *testing.T) {
 		text string
 		want map[string]int
 	}{
-		"a file without a word of them": {"jwt: []\n", map[string]int{"/healthz": 200, "/readyz/ping": 200, "/version": 200, "/apis": 401, widgetsPath: 401}},
-		"none":                          {"anonymous: {enabled: false}\n", map[string]int{"/healthz": 401, "/readyz": 401, "/version": 401, "/apis": 401, widgetsPath: 401}},
-		"some paths":                    {"anonymous: {enabled: true, conditions: [{path: /livez}, {path: /apis}]}\n", map[string]int{"/livez": 200, "/readyz": 401, "/version": 401, "/apis": 403, widgetsPath: 401}},
-		"all paths":                     {"anonymous: {enabled: true}\n", map[string]int{"/healthz": 200, "/readyz/ping": 200, "/version": 200, "/apis": 403, widgetsPath: 403, "/metrics": 403}},
+		"a file without a word of them": {"jwt: []\n", map[string]int{"/healthz": 200, "/readyz/ping": 200, "/version": 200, "/apis": 401,
+			widgetsPath: 401}},
+		"none": {"anonymous: {enabled: false}\n",
+			map[string]int{"/healthz": 401, "/readyz": 401, "/version": 401, "/apis": 401, widgetsPath: 401}},
+		"some paths": {"anonymous: {enabled: true, conditions: [{path: /livez}, {path: /apis}]}\n",
+			map[string]int{"/livez": 200, "/readyz": 401, "/version": 401, "/apis": 403, widgetsPath: 401}},
+		"all paths": {"anonymous: {enabled: true}\n",
+			map[string]int{"/healthz": 200, "/readyz/ping": 200, "/version": 200, "/apis": 403, widgetsPath: 403, "/metrics": 403}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -176,7 +189,15 @@ func TestAWebhookIsAskedAboutTokensThatNothingElseKnows(t *testing.T) {
 		}
 		return map[string]any{"authenticated": false}
 	})
-	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t), TokenWebhook: annex.TokenWebhookOptions{ConfigFile: hook.Kubeconfig, CacheTTL: -1}})
+	c := startWith(
+		t,
+		shop(),
+		annex.Options{
+			Storage:       memory.Storage(),
+			TokenAuthFile: tokenFile(t),
+			TokenWebhook:  annex.TokenWebhookOptions{ConfigFile: hook.Kubeconfig, CacheTTL: -1},
+		},
+	)
 	jill := c.stranger("hers")
 	if info := jill.self(); info.Username != "jill" || !slices.Equal(info.Groups, []string{"staff", "system:authenticated"}) {
 		t.Errorf("jill is %+v", info)
@@ -239,7 +260,8 @@ func TestAProxyNamesCallersInHeaders(t *testing.T) {
 		return r.Status.UserInfo
 	}
 	info := ask(proxy, "X-Caller", "jill", "X-Remote-Uid", "7", "X-Remote-Group", "staff", "X-Remote-Extra-Team", "a")
-	if info.Username != "jill" || info.UID != "7" || !slices.Equal(info.Groups, []string{"staff", "system:authenticated"}) || !slices.Equal(info.Extra["team"], []string{"a"}) {
+	if info.Username != "jill" || info.UID != "7" || !slices.Equal(info.Groups, []string{"staff", "system:authenticated"}) ||
+		!slices.Equal(info.Extra["team"], []string{"a"}) {
 		t.Errorf("jill is %+v", info)
 	}
 	proxy.get(widgetsPath, "X-Remote-User", "jill").want(http.StatusForbidden)
@@ -247,7 +269,18 @@ func TestAProxyNamesCallersInHeaders(t *testing.T) {
 	// Without a name it is no caller itself.
 	proxy.get("/apis").refused(http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
 
-	forged := []string{"X-Remote-User", "root", "X-Caller", "root", "X-Remote-Group", "system:masters", "X-Remote-Uid", "0", "X-Remote-Extra-Team", "a"}
+	forged := []string{
+		"X-Remote-User",
+		"root",
+		"X-Caller",
+		"root",
+		"X-Remote-Group",
+		"system:masters",
+		"X-Remote-Uid",
+		"0",
+		"X-Remote-Extra-Team",
+		"a",
+	}
 	for name, stranger := range map[string]*client{
 		"no certificate":             c.stranger(""),
 		"a name that is not allowed": c.behind(proxies, "back"),
@@ -260,7 +293,10 @@ func TestAProxyNamesCallersInHeaders(t *testing.T) {
 			}
 		}
 	}
-	if info := ask(c.stranger("secret"), forged...); info.Username != "jane" || slices.Contains(info.Groups, "system:masters") || len(info.Extra) > 0 {
+	if info := ask(
+		c.stranger("secret"),
+		forged...); info.Username != "jane" || slices.Contains(info.Groups, "system:masters") ||
+		len(info.Extra) > 0 {
 		t.Errorf("forged headers beside a token: %+v", info)
 	}
 	if info := ask(c, forged...); info.Username == "root" || info.Extra["team"] != nil {
@@ -273,11 +309,21 @@ func TestForgedHeadersReachNoHandler(t *testing.T) {
 	proxies := clustertest.NewAuthority(t, "proxies", time.Now())
 	seen := make(chan http.Header, 1)
 	server := shop()
-	server.Handlers = append(server.Handlers, annex.Handler{Path: "/seen", Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header.Clone() })})
+	server.Handlers = append(
+		server.Handlers,
+		annex.Handler{Path: "/seen", Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header.Clone() })},
+	)
 	c := startWith(t, server, annex.Options{Storage: memory.Storage(), RequestHeader: annex.RequestHeaderOptions{
-		ClientCAFile: clustertest.File(t, "proxies", proxies.PEM), UsernameHeaders: []string{"X-Caller"}, ExtraHeadersPrefix: []string{"X-More-"},
+		ClientCAFile: clustertest.File(
+			t,
+			"proxies",
+			proxies.PEM,
+		),
+		UsernameHeaders:    []string{"X-Caller"},
+		ExtraHeadersPrefix: []string{"X-More-"},
 	}})
-	c.get("/seen", "X-Remote-User", "root", "X-Remote-Group", "system:masters", "X-Caller", "root", "X-More-Team", "a", "X-Other", "kept").want(http.StatusOK)
+	c.get("/seen", "X-Remote-User", "root", "X-Remote-Group", "system:masters", "X-Caller", "root", "X-More-Team", "a", "X-Other", "kept").
+		want(http.StatusOK)
 	header := <-seen
 	for _, name := range []string{"X-Remote-User", "X-Remote-Group", "X-Caller", "X-More-Team"} {
 		if header.Get(name) != "" {
@@ -297,11 +343,15 @@ func TestAWrongProxyIsRefused(t *testing.T) {
 		options annex.Options
 		want    string
 	}{
-		"no such file": {annex.Options{RequestHeader: annex.RequestHeaderOptions{ClientCAFile: "/missing/ca.crt"}}, "Options.RequestHeader.ClientCAFile: open /missing/ca.crt: no such file"},
+		"no such file": {annex.Options{RequestHeader: annex.RequestHeaderOptions{ClientCAFile: "/missing/ca.crt"}},
+			"Options.RequestHeader.ClientCAFile: open /missing/ca.crt: no such file"},
 		"an authority of callers": {annex.Options{ClientCAFile: file, RequestHeader: annex.RequestHeaderOptions{ClientCAFile: file}},
-			`has an authority that also issues certificates of callers, "users", so that each of them could name any other: add Options.RequestHeader.AllowedNames`},
-		"names of no authority": {annex.Options{RequestHeader: annex.RequestHeaderOptions{AllowedNames: []string{"front"}}}, "Options.RequestHeader.AllowedNames is given without Options.RequestHeader.ClientCAFile"},
-		"an empty header":       {annex.Options{RequestHeader: annex.RequestHeaderOptions{ClientCAFile: file, GroupHeaders: []string{" "}}}, "Options.RequestHeader.GroupHeaders has an empty value"},
+			`has an authority that also issues certificates of callers, "users", so that each of them could name any other: add ` +
+				`Options.RequestHeader.AllowedNames`},
+		"names of no authority": {annex.Options{RequestHeader: annex.RequestHeaderOptions{AllowedNames: []string{"front"}}},
+			"Options.RequestHeader.AllowedNames is given without Options.RequestHeader.ClientCAFile"},
+		"an empty header": {annex.Options{RequestHeader: annex.RequestHeaderOptions{ClientCAFile: file, GroupHeaders: []string{" "}}},
+			"Options.RequestHeader.GroupHeaders has an empty value"},
 	} {
 		test.options.Storage = memory.Storage()
 		instance, err := annex.New(t.Context(), shop(), test.options)
@@ -314,7 +364,15 @@ func TestAWrongProxyIsRefused(t *testing.T) {
 			t.Errorf("%s: %T: %v", name, err, err)
 		}
 	}
-	instance, err := annex.New(t.Context(), shop(), annex.Options{Storage: memory.Storage(), ClientCAFile: file, RequestHeader: annex.RequestHeaderOptions{ClientCAFile: file, AllowedNames: []string{"front"}}})
+	instance, err := annex.New(
+		t.Context(),
+		shop(),
+		annex.Options{
+			Storage:       memory.Storage(),
+			ClientCAFile:  file,
+			RequestHeader: annex.RequestHeaderOptions{ClientCAFile: file, AllowedNames: []string{"front"}},
+		},
+	)
 	if err != nil {
 		t.Fatalf("with allowed names: %v", err)
 	}
@@ -323,7 +381,11 @@ func TestAWrongProxyIsRefused(t *testing.T) {
 
 func TestProgramsOnThisMachineAreAdministratorsIfToldSo(t *testing.T) {
 	t.Parallel()
-	instance, _ := run(t, shop(), annex.Options{Storage: memory.Storage(), ListenInsecure: anyPort, TokenAuthFile: tokenFile(t), AllowLocalhost: true})
+	instance, _ := run(
+		t,
+		shop(),
+		annex.Options{Storage: memory.Storage(), ListenInsecure: anyPort, TokenAuthFile: tokenFile(t), AllowLocalhost: true},
+	)
 	admin := clientOf(t, instance)
 	plain := connect(t, &rest.Config{Host: instance.InsecureURL()})
 	secure := admin.stranger("")
@@ -333,7 +395,8 @@ func TestProgramsOnThisMachineAreAdministratorsIfToldSo(t *testing.T) {
 			t.Errorf("%s: %+v", name, info)
 		}
 		for _, headers := range [][]string{
-			{"Origin", "http://evil.example.com"}, {"Sec-Fetch-Site", "cross-site"}, {"X-Forwarded-For", "127.0.0.1"}, {"Forwarded", "for=127.0.0.1"}, {"Via", "1.1 proxy"},
+			{"Origin", "http://evil.example.com"}, {"Sec-Fetch-Site", "cross-site"}, {"X-Forwarded-For", "127.0.0.1"},
+			{"Forwarded", "for=127.0.0.1"}, {"Via", "1.1 proxy"},
 			{"X-Remote-User", "root"}, {"Authorization", "Bearer wrong"}, {"Authorization", "Basic YWRtaW46YWRtaW4="},
 		} {
 			if a := c.get(widgetsPath, headers...); a.code != http.StatusUnauthorized {

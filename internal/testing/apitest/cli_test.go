@@ -42,11 +42,18 @@ func TestMain(m *testing.M) {
 		"repairs":  func() { annex.Main(repairs(operation.Options{})) },
 		"zoo":      func() { annex.Main(zoo()) },
 		"chosen": func() {
-			annex.Main(only(widgets().StoredIn(memory.Storage()).StoredMediaType(jsonType), annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped()))
+			annex.Main(
+				only(
+					widgets().StoredIn(memory.Storage()).StoredMediaType(jsonType),
+					annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped(),
+				),
+			)
 		},
 		"foldered": func() { annex.Main(foldered()) },
 		"partly": func() {
-			annex.Main(only(widgets(), annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped().StoredIn(etcd.Cluster(etcd.Options{}))))
+			annex.Main(
+				only(widgets(), annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped().StoredIn(etcd.Cluster(etcd.Options{}))),
+			)
 		},
 		"broken": func() { annex.Main(annex.Server{Name: "broken", Groups: []annex.Group{{Name: "Bad"}}}) },
 	})
@@ -76,14 +83,35 @@ func TestCommandLine(t *testing.T) {
 			// stored DIR makes a storage with a namespace and a shelf, differing DIR one with
 			// another shelf of the same name.
 			"stored": func(ts *testscript.TestScript, _ bool, args []string) {
-				ts.Check(storeRecords(ts.MkAbs(args[0]),
-					journal.Record{Revision: 2, Key: "/namespaces/default", Value: []byte(`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"default","uid":"1"}}`)},
-					journal.Record{Revision: 3, Key: "/shop.example.com/shelves/s", Value: []byte(`{"kind":"Shelf","apiVersion":"shop.example.com/v1","metadata":{"name":"s","uid":"2"}}`)},
-					journal.Record{Revision: 4, Previous: 3, Key: "/shop.example.com/shelves/s", Value: []byte(`{"kind":"Shelf","apiVersion":"shop.example.com/v1","metadata":{"name":"s","uid":"2","labels":{"a":"b"}}}`)}))
+				ts.Check(storeRecords(
+					ts.MkAbs(args[0]),
+					journal.Record{
+						Revision: 2,
+						Key:      "/namespaces/default",
+						Value:    []byte(`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"default","uid":"1"}}`),
+					},
+					journal.Record{
+						Revision: 3,
+						Key:      "/shop.example.com/shelves/s",
+						Value:    []byte(`{"kind":"Shelf","apiVersion":"shop.example.com/v1","metadata":{"name":"s","uid":"2"}}`),
+					},
+					journal.Record{
+						Revision: 4,
+						Previous: 3,
+						Key:      "/shop.example.com/shelves/s",
+						Value:    []byte(`{"kind":"Shelf","apiVersion":"shop.example.com/v1","metadata":{"name":"s","uid":"2","labels":{"a":"b"}}}`),
+					},
+				))
 			},
 			"differing": func(ts *testscript.TestScript, _ bool, args []string) {
-				ts.Check(storeRecords(ts.MkAbs(args[0]),
-					journal.Record{Revision: 2, Key: "/shop.example.com/shelves/s", Value: []byte(`{"kind":"Shelf","apiVersion":"shop.example.com/v1","metadata":{"name":"s","uid":"3"}}`)}))
+				ts.Check(storeRecords(
+					ts.MkAbs(args[0]),
+					journal.Record{
+						Revision: 2,
+						Key:      "/shop.example.com/shelves/s",
+						Value:    []byte(`{"kind":"Shelf","apiVersion":"shop.example.com/v1","metadata":{"name":"s","uid":"3"}}`),
+					},
+				))
 			},
 			// cut FROM TO copies a file without its last byte, newer FROM TO a backup with
 			// the next version of the format.
@@ -334,7 +362,8 @@ func TestLogsHoldNoSecrets(t *testing.T) {
 		t.Error("requests are not logged at all")
 	}
 	key := config.AuthInfos["shop-admin"].ClientKeyData
-	for _, secret := range []string{"Bearer secret", "Bearer root", "mistyped", string(key), base64.StdEncoding.EncodeToString(key), "PRIVATE KEY"} {
+	for _, secret := range []string{"Bearer secret", "Bearer root", "mistyped", string(key), base64.StdEncoding.EncodeToString(key),
+		"PRIVATE KEY"} {
 		if strings.Contains(log, secret) {
 			t.Errorf("%q is in the log", secret)
 		}

@@ -213,7 +213,16 @@ func (a *answer) refused(code int, reason metav1.StatusReason, parts ...string) 
 	a.want(code)
 	s := a.status()
 	if s.Status != metav1.StatusFailure || int(s.Code) != code || s.Reason != reason {
-		a.t.Errorf("%s: got status %q, code %d, reason %q; want Failure, %d, %q: %s", a.asked, s.Status, s.Code, s.Reason, code, reason, s.Message)
+		a.t.Errorf(
+			"%s: got status %q, code %d, reason %q; want Failure, %d, %q: %s",
+			a.asked,
+			s.Status,
+			s.Code,
+			s.Reason,
+			code,
+			reason,
+			s.Message,
+		)
 	}
 	for _, part := range parts {
 		if !strings.Contains(s.Message, part) {

@@ -62,7 +62,8 @@ func moved() annex.Server { return only(movedWidgets()) }
 // same is the same object in two answers, but for what its version makes of it.
 func same(t *testing.T, a, b *answer) {
 	t.Helper()
-	for _, field := range []string{"name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generation", "labels", "managedFields", "deletionTimestamp"} {
+	for _, field := range []string{"name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generation", "labels",
+		"managedFields", "deletionTimestamp"} {
 		if got, want := a.str("metadata", field), b.str("metadata", field); got != want {
 			t.Errorf("metadata.%s of %s is %s, of %s %s", field, a.asked, got, b.asked, want)
 		}
@@ -77,7 +78,9 @@ func TestAKindMovesToAnotherGroupAndBack(t *testing.T) {
 			options := annex.Options{DataDir: t.TempDir()}
 			instance, stop := run(t, legacy(), options)
 			c := clientOf(t, instance)
-			before := c.post(gizmosPath, gizmo("old", spec(fields{"pieces": []string{"leg=4"}, "replicas": 2}), metadata(fields{"labels": fields{"a": "b"}}))).want(http.StatusCreated)
+			before := c.post(gizmosPath, gizmo("old", spec(fields{"pieces": []string{"leg=4"}, "replicas": 2}),
+				metadata(fields{"labels": fields{"a": "b"}}))).
+				want(http.StatusCreated)
 			c.post(gizmosPath, gizmo("gone")).want(http.StatusCreated)
 			stop()
 
@@ -86,10 +89,13 @@ func TestAKindMovesToAnotherGroupAndBack(t *testing.T) {
 			asGizmo, asWidget := c.get(gizmosPath+"/old").want(http.StatusOK), c.get(widgetsPath+"/old").want(http.StatusOK)
 			same(t, asGizmo, before)
 			same(t, asWidget, before)
-			if w := asWidget.widget(); w.APIVersion != "shop.example.com/v1" || !reflect.DeepEqual(w.Spec.Parts, []v1.Part{{Name: "leg", Count: 4}}) || w.Spec.Size != "large" {
+			if w := asWidget.widget(); w.APIVersion != "shop.example.com/v1" ||
+				!reflect.DeepEqual(w.Spec.Parts, []v1.Part{{Name: "leg", Count: 4}}) ||
+				w.Spec.Size != "large" {
 				t.Errorf("as a widget: %s", asWidget.raw)
 			}
-			if asGizmo.str("kind") != "Gizmo" || asGizmo.str("apiVersion") != "legacy.example.com/v1" || asGizmo.str("spec", "pieces") != "[leg=4]" {
+			if asGizmo.str("kind") != "Gizmo" || asGizmo.str("apiVersion") != "legacy.example.com/v1" ||
+				asGizmo.str("spec", "pieces") != "[leg=4]" {
 				t.Errorf("as a gizmo: %s", asGizmo.raw)
 			}
 			c.create("new", spec(fields{"parts": []fields{{"name": "top", "count": 1}}}))
@@ -104,7 +110,12 @@ func TestAKindMovesToAnotherGroupAndBack(t *testing.T) {
 
 			if storedAs == "v1" {
 				// No way back: the server of before cannot read what it finds.
-				if _, err := annex.New(t.Context(), legacy(), placed(t, options)); err == nil || !strings.Contains(err.Error(), "2 gizmos.legacy.example.com as shop.example.com/v1 Widget") {
+				if _, err := annex.New(
+					t.Context(),
+					legacy(),
+					placed(t, options),
+				); err == nil ||
+					!strings.Contains(err.Error(), "2 gizmos.legacy.example.com as shop.example.com/v1 Widget") {
 					t.Errorf("going back: %v", err)
 				}
 				unreadable := options
@@ -177,13 +188,16 @@ func TestBothGroupsServeTheSameObjects(t *testing.T) {
 	}
 	events("MODIFIED a", "3")
 
-	c.post(gizmosPath, gizmo("a")).refused(http.StatusConflict, metav1.StatusReasonAlreadyExists, `gizmos.legacy.example.com "a" already exists`)
-	c.post(widgetsPath, widget("a")).refused(http.StatusConflict, metav1.StatusReasonAlreadyExists, `widgets.shop.example.com "a" already exists`)
+	c.post(gizmosPath, gizmo("a")).
+		refused(http.StatusConflict, metav1.StatusReasonAlreadyExists, `gizmos.legacy.example.com "a" already exists`)
+	c.post(widgetsPath, widget("a")).
+		refused(http.StatusConflict, metav1.StatusReasonAlreadyExists, `widgets.shop.example.com "a" already exists`)
 	c.get(gizmosPath+"/b").refused(http.StatusNotFound, metav1.StatusReasonNotFound, `gizmos.legacy.example.com "b" not found`)
 	c.post(gizmosPath, widget("c")).refused(http.StatusBadRequest, metav1.StatusReasonBadRequest)
 	c.post(widgetsPath, gizmo("c")).refused(http.StatusBadRequest, metav1.StatusReasonBadRequest)
 	c.post(gizmosPath+"?fieldValidation=Strict", gizmo("c", spec(fields{"parts": []fields{}}))).
-		refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, `Gizmo in version "v1" cannot be handled as a Gizmo: strict decoding error: unknown field "spec.parts"`)
+		refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, `Gizmo in version "v1" cannot be handled as a Gizmo: strict decoding `+
+			`error: unknown field "spec.parts"`)
 
 	// What a delete begins in one group ends in the other.
 	c.delete(gizmosPath+"/a", nil).want(http.StatusOK)
@@ -221,7 +235,8 @@ func TestEverySideOfAKindIsServedInBothGroups(t *testing.T) {
 	if w := c.widget("a"); w.Status.Phase != "Ready" || *w.Spec.Replicas != 1 || w.Generation != 1 {
 		t.Errorf("after the status: %+v", w)
 	}
-	c.patch(mergePatch, gizmosPath+"/a/status", `{"status":{"phase":"Impossible"}}`).refused(422, metav1.StatusReasonInvalid, `Gizmo.legacy.example.com "a" is invalid: status.phase`)
+	c.patch(mergePatch, gizmosPath+"/a/status", `{"status":{"phase":"Impossible"}}`).
+		refused(422, metav1.StatusReasonInvalid, `Gizmo.legacy.example.com "a" is invalid: status.phase`)
 
 	// /scale
 	c.patch(mergePatch, gizmosPath+"/a/scale?fieldManager=scaler", `{"spec":{"replicas":5}}`).want(http.StatusOK)
@@ -239,8 +254,10 @@ func TestEverySideOfAKindIsServedInBothGroups(t *testing.T) {
 	}
 
 	// Validation is the hub's, and names what the client knows.
-	c.post(gizmosPath, gizmo("c", spec(fields{"size": "vast"}))).refused(422, metav1.StatusReasonInvalid, `Gizmo.legacy.example.com "c" is invalid: spec.size`)
-	c.post(gizmosPath, gizmo("c", spec(fields{"pieces": []string{"leg"}}))).refused(400, metav1.StatusReasonBadRequest, `piece "leg": want name=count`)
+	c.post(gizmosPath, gizmo("c", spec(fields{"size": "vast"}))).
+		refused(422, metav1.StatusReasonInvalid, `Gizmo.legacy.example.com "c" is invalid: spec.size`)
+	c.post(gizmosPath, gizmo("c", spec(fields{"pieces": []string{"leg"}}))).
+		refused(400, metav1.StatusReasonBadRequest, `piece "leg": want name=count`)
 
 	// Selectors
 	for path, want := range map[string]string{
@@ -264,7 +281,11 @@ func TestEverySideOfAKindIsServedInBothGroups(t *testing.T) {
 	if partial.str("kind")+partial.str("metadata", "name") != "PartialObjectMetadataa" {
 		t.Errorf("metadata: %s", partial.raw)
 	}
-	if got := c.get(gizmosPath + "/a").warnings(); !slices.Equal(got, []string{"legacy.example.com/v1 Gizmo is deprecated; use shop.example.com/v1 Widget"}) {
+	if got := c.get(gizmosPath + "/a").
+		warnings(); !slices.Equal(
+		got,
+		[]string{"legacy.example.com/v1 Gizmo is deprecated; use shop.example.com/v1 Widget"},
+	) {
 		t.Errorf("warnings: %v", got)
 	}
 	if got := c.get(widgetsPath + "/a").warnings(); len(got) != 0 {
@@ -275,7 +296,8 @@ func TestEverySideOfAKindIsServedInBothGroups(t *testing.T) {
 func TestManagersOfBothGroupsKnowEachOther(t *testing.T) {
 	t.Parallel()
 	c := start(t, moved())
-	c.apply(gizmosPath+"/a", "g", gizmo("a", spec(fields{"replicas": 1, "pieces": []string{"leg=4"}, "options": fields{"g": "1"}}))).want(http.StatusCreated)
+	c.apply(gizmosPath+"/a", "g", gizmo("a", spec(fields{"replicas": 1, "pieces": []string{"leg=4"}, "options": fields{"g": "1"}}))).
+		want(http.StatusCreated)
 	c.apply(widgetsPath+"/a", "w", widget("a", spec(fields{"options": fields{"w": "1"}}))).want(http.StatusOK)
 	entries := func() string {
 		t.Helper()
@@ -300,7 +322,8 @@ func TestManagersOfBothGroupsKnowEachOther(t *testing.T) {
 	// What one manager gives up goes, what the other has stays.
 	c.apply(gizmosPath+"/a", "g", gizmo("a", spec(fields{"pieces": []string{"top=1"}}))).want(http.StatusOK)
 	w := c.widget("a")
-	if *w.Spec.Replicas != 2 || !reflect.DeepEqual(w.Spec.Options, map[string]string{"w": "1"}) || !reflect.DeepEqual(w.Spec.Parts, []v1.Part{{Name: "top", Count: 1}}) {
+	if *w.Spec.Replicas != 2 || !reflect.DeepEqual(w.Spec.Options, map[string]string{"w": "1"}) ||
+		!reflect.DeepEqual(w.Spec.Parts, []v1.Part{{Name: "top", Count: 1}}) {
 		t.Errorf("applied: %+v", w.Spec)
 	}
 	// An update through either group keeps the entries of the other.
@@ -349,7 +372,9 @@ func TestHooksSeeWritesOfBothGroups(t *testing.T) {
 	if made != 1 {
 		t.Errorf("the hook was made %d times", made)
 	}
-	if got := c.post(gizmosPath, gizmo("a")).want(http.StatusCreated).str("spec", "options", "mutated"); got != "legacy.example.com/v1, Resource=gizmos" {
+	if got := c.post(gizmosPath, gizmo("a")).
+		want(http.StatusCreated).
+		str("spec", "options", "mutated"); got != "legacy.example.com/v1, Resource=gizmos" {
 		t.Errorf("mutated: %q", got)
 	}
 	if got := c.create("b").Spec.Options["mutated"]; got != "shop.example.com/v1, Resource=widgets" {
@@ -358,8 +383,10 @@ func TestHooksSeeWritesOfBothGroups(t *testing.T) {
 	testwait.Until(t, "the hook to see both", func() bool {
 		return c.post(gizmosPath+"?dryRun=All", gizmo("c")).code == http.StatusForbidden
 	})
-	c.post(gizmosPath, gizmo("c")).refused(http.StatusForbidden, metav1.StatusReasonForbidden, `gizmos.legacy.example.com "c" is forbidden: there are enough`)
-	c.post(widgetsPath, widget("c")).refused(http.StatusForbidden, metav1.StatusReasonForbidden, `widgets.shop.example.com "c" is forbidden: there are enough`)
+	c.post(gizmosPath, gizmo("c")).
+		refused(http.StatusForbidden, metav1.StatusReasonForbidden, `gizmos.legacy.example.com "c" is forbidden: there are enough`)
+	c.post(widgetsPath, widget("c")).
+		refused(http.StatusForbidden, metav1.StatusReasonForbidden, `widgets.shop.example.com "c" is forbidden: there are enough`)
 }
 
 func TestDiscoveryOfBothGroups(t *testing.T) {
@@ -376,7 +403,8 @@ func TestDiscoveryOfBothGroups(t *testing.T) {
 	}
 	widgets, gizmos := resources("shop.example.com/v1"), resources("legacy.example.com/v1")
 	g := gizmos["gizmos"]
-	if g.Kind != "Gizmo" || g.SingularName != "gizmo" || len(g.ShortNames)+len(g.Categories) > 0 || !reflect.DeepEqual(g.Verbs, widgets["widgets"].Verbs) {
+	if g.Kind != "Gizmo" || g.SingularName != "gizmo" || len(g.ShortNames)+len(g.Categories) > 0 ||
+		!reflect.DeepEqual(g.Verbs, widgets["widgets"].Verbs) {
 		t.Errorf("gizmos: %+v", g)
 	}
 	if g.StorageVersionHash == "" || g.StorageVersionHash != widgets["widgets"].StorageVersionHash {
@@ -387,7 +415,9 @@ func TestDiscoveryOfBothGroups(t *testing.T) {
 			t.Errorf("no %s", sub)
 		}
 	}
-	c.get("/openapi/v3/apis/legacy.example.com/v1").want(200).contains(`"com.example.legacy.v1.Gizmo"`, `/apis/legacy.example.com/v1/namespaces/{namespace}/gizmos/{name}/status`, `"kind":"Gizmo"`)
+	c.get("/openapi/v3/apis/legacy.example.com/v1").
+		want(200).
+		contains(`"com.example.legacy.v1.Gizmo"`, `/apis/legacy.example.com/v1/namespaces/{namespace}/gizmos/{name}/status`, `"kind":"Gizmo"`)
 	c.get("/openapi/v2").want(200).contains(`"com.example.legacy.v1.GizmoList"`, `"com.example.shop.v1.WidgetList"`)
 }
 
@@ -402,7 +432,8 @@ func TestANamespaceWithSharedObjectsIsEmptiedOnce(t *testing.T) {
 	testwait.Until(t, "the namespace to say what is left", func() bool {
 		return strings.Contains(string(c.get("/api/v1/namespaces/n").raw), "widgets.shop.example.com has 1 resource instances")
 	})
-	c.post(in(gizmosPath), gizmo("c")).refused(http.StatusForbidden, metav1.StatusReasonForbidden, `gizmos.legacy.example.com "c" is forbidden`, "it is being terminated")
+	c.post(in(gizmosPath), gizmo("c")).
+		refused(http.StatusForbidden, metav1.StatusReasonForbidden, `gizmos.legacy.example.com "c" is forbidden`, "it is being terminated")
 	c.patch(jsonPatch, in(gizmosPath)+"/a", `[{"op":"remove","path":"/metadata/finalizers"}]`).want(http.StatusOK)
 	testwait.Until(t, "the namespace to go", func() bool { return c.get("/api/v1/namespaces/n").code == http.StatusNotFound })
 }
@@ -420,11 +451,15 @@ func oldWidgets() *annex.KindBuilder[v1.Widget] {
 func TestTheSameGoTypeInTwoGroups(t *testing.T) {
 	t.Parallel()
 	// The old group comes first, with another kind in it.
-	server := annex.Server{Name: "shop", Groups: []annex.Group{{
-		Name: "legacy.example.com", Kinds: []annex.Kind{annex.KindOf[legacyv1.Gizmo, legacyv1.GizmoList]("gizmos", legacyv1.API)},
-	}, {
-		Name: "shop.example.com", Kinds: []annex.Kind{oldWidgets().AlsoServedAs("legacy.example.com", "widgets", annex.SameVersion[v1.Widget, v1.Widget]("v1"))},
-	}}}
+	server := annex.Server{Name: "shop", Groups: []annex.Group{
+		{
+			Name: "legacy.example.com", Kinds: []annex.Kind{annex.KindOf[legacyv1.Gizmo, legacyv1.GizmoList]("gizmos", legacyv1.API)},
+		},
+		{
+			Name:  "shop.example.com",
+			Kinds: []annex.Kind{oldWidgets().AlsoServedAs("legacy.example.com", "widgets", annex.SameVersion[v1.Widget, v1.Widget]("v1"))},
+		},
+	}}
 	c := start(t, server)
 	old := func(name string, f ...map[string]any) map[string]any {
 		obj := widget(name, f...)
@@ -468,7 +503,8 @@ func TestTheSameGoTypeInTwoGroups(t *testing.T) {
 	if len(versions) != 5 {
 		t.Errorf("managed fields: %v", versions)
 	}
-	c.apply(oldPath+"/a", "m", old("a", spec(fields{"parts": []fields{{"name": "leg", "count": 5}}}))).refused(409, metav1.StatusReasonConflict, "spec.parts")
+	c.apply(oldPath+"/a", "m", old("a", spec(fields{"parts": []fields{{"name": "leg", "count": 5}}}))).
+		refused(409, metav1.StatusReasonConflict, "spec.parts")
 	c.get("/openapi/v3/apis/old.example.com/v1").want(200).contains(`"group":"old.example.com"`)
 	// The kind that was first in its group is none of this.
 	c.post(gizmosPath, gizmo("a")).want(http.StatusCreated)
@@ -623,7 +659,12 @@ func TestStorageToolsKnowSharedObjectsByAllTheirNames(t *testing.T) {
 		return string(out)
 	}
 	for _, name := range []string{"gizmos.legacy.example.com", "widgets.shop.example.com"} {
-		if out := tool("dump", "--resource", name); !strings.Contains(out, `"/legacy.example.com/gizmos/default/a"`) || !strings.Contains(out, "shop.example.com/v1") {
+		if out := tool(
+			"dump",
+			"--resource",
+			name,
+		); !strings.Contains(out, `"/legacy.example.com/gizmos/default/a"`) ||
+			!strings.Contains(out, "shop.example.com/v1") {
 			t.Errorf("dump of %s: %s", name, out)
 		}
 	}
@@ -648,7 +689,9 @@ func TestAKindIsNotMovedWithoutItsObjects(t *testing.T) {
 	instance, stop := run(t, legacy(), options)
 	clientOf(t, instance).post(gizmosPath, gizmo("a")).want(http.StatusCreated)
 	stop()
-	forgotten := only(widgets().AlsoServedAs("legacy.example.com", "gizmos", annex.Version(legacyv1.API, legacyv1.GizmoToHub, legacyv1.GizmoFromHub)))
+	forgotten := only(
+		widgets().AlsoServedAs("legacy.example.com", "gizmos", annex.Version(legacyv1.API, legacyv1.GizmoToHub, legacyv1.GizmoFromHub)),
+	)
 	instance, err := annex.New(t.Context(), forgotten, options)
 	if err == nil {
 		// A server that still waits for its storage refuses when it has been reached.
@@ -656,7 +699,8 @@ func TestAKindIsNotMovedWithoutItsObjects(t *testing.T) {
 		defer cancel()
 		err = instance.Run(ctx, nil)
 	}
-	want := `objects of widgets.shop.example.com are stored under gizmos.legacy.example.com, where nothing looks for them: the kind needs StoredUnder("legacy.example.com", "gizmos")`
+	want := `objects of widgets.shop.example.com are stored under gizmos.legacy.example.com, where nothing looks for them: the kind needs ` +
+		`StoredUnder("legacy.example.com", "gizmos")`
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -679,27 +723,39 @@ func TestNewNamesEveryMistakeOfSharedObjects(t *testing.T) {
 		server annex.Server
 		want   []string
 	}{
-		"no versions":            {also("legacy.example.com", "gizmos"), []string{`kind Widget (widgets.shop.example.com), AlsoServedAs("legacy.example.com", "gizmos"): no versions`}},
-		"a bad group":            {also("Legacy", "gizmos", same("v1")), []string{`group "Legacy": a lowercase RFC 1123 subdomain`}},
-		"a group of Kubernetes":  {also("rbac.authorization.k8s.io", "gizmos", same("v1")), []string{"the server serves it by itself"}},
-		"a bad resource":         {also("legacy.example.com", "Gizmos", gizmos()), []string{`resource "Gizmos"`}},
-		"a bad version":          {also("legacy.example.com", "widgets", same("V1")), []string{`SameVersion("V1"): a DNS-1035 label`}},
-		"a version twice":        {also("legacy.example.com", "widgets", same("v1"), same("v1")), []string{"version v1: declared twice"}},
-		"two kinds in one":       {also("legacy.example.com", "gizmos", gizmos(), same("v2")), []string{"Go type v1.Widget must have the name of the kind's first, Gizmo"}},
+		"no versions": {also("legacy.example.com", "gizmos"), []string{`kind Widget (widgets.shop.example.com), ` +
+			`AlsoServedAs("legacy.example.com", "gizmos"): no versions`}},
+		"a bad group":           {also("Legacy", "gizmos", same("v1")), []string{`group "Legacy": a lowercase RFC 1123 subdomain`}},
+		"a group of Kubernetes": {also("rbac.authorization.k8s.io", "gizmos", same("v1")), []string{"the server serves it by itself"}},
+		"a bad resource":        {also("legacy.example.com", "Gizmos", gizmos()), []string{`resource "Gizmos"`}},
+		"a bad version":         {also("legacy.example.com", "widgets", same("V1")), []string{`SameVersion("V1"): a DNS-1035 label`}},
+		"a version twice":       {also("legacy.example.com", "widgets", same("v1"), same("v1")), []string{"version v1: declared twice"}},
+		"two kinds in one": {also("legacy.example.com", "gizmos", gizmos(), same("v2")), []string{"Go type v1.Widget must have the " +
+			"name of the kind's first, Gizmo"}},
 		"facts of another group": {also("old.example.com", "gizmos", gizmos()), []string{`generated for group "legacy.example.com"`}},
-		"a missing conversion":   {also("legacy.example.com", "gizmos", annex.Version[legacyv1.Gizmo, v1.Widget](legacyv1.API, nil, nil)), []string{"missing conversion"}},
-		"the same of another":    {also("legacy.example.com", "gizmos", annex.SameVersion[legacyv1.Gizmo, v1.Widget]("v1")), []string{`SameVersion("v1"): Go type v1.Gizmo is of no version of the kind`}},
-		"defaults of their own":  {also("legacy.example.com", "widgets", same("v1").Default(func(*v1.Widget) {})), []string{"defaults belong to the Go type"}},
-		"within the group":       {also("shop.example.com", "gizmos", same("v2")), []string{"the group serves these objects as widgets already: choose another group"}},
-		"twice within a group":   {only(widgets().AlsoServedAs("legacy.example.com", "a", same("v1")).AlsoServedAs("legacy.example.com", "b", same("v2"))), []string{"the group serves these objects as b already", "the group serves these objects as a already"}},
+		"a missing conversion": {also("legacy.example.com", "gizmos", annex.Version[legacyv1.Gizmo, v1.Widget](legacyv1.API, nil, nil)),
+			[]string{"missing conversion"}},
+		"the same of another": {also("legacy.example.com", "gizmos", annex.SameVersion[legacyv1.Gizmo, v1.Widget]("v1")),
+			[]string{`SameVersion("v1"): Go type v1.Gizmo is of no version of the kind`}},
+		"defaults of their own": {also("legacy.example.com", "widgets", same("v1").Default(func(*v1.Widget) {})), []string{"defaults belong " +
+			"to the Go type"}},
+		"within the group": {also("shop.example.com", "gizmos", same("v2")), []string{"the group serves these objects as widgets " +
+			"already: choose another group"}},
+		"twice within a group": {only(widgets().AlsoServedAs("legacy.example.com", "a", same("v1")).AlsoServedAs("legacy.example.com", "b",
+			same("v2"))), []string{"the group serves these objects as b already", "the group serves these objects as a already"}},
 		"a resource that is there": {
 			annex.Server{Name: "shop", Groups: []annex.Group{legacy().Groups[0], {Name: "shop.example.com", Kinds: []annex.Kind{movedWidgets()}}}},
-			[]string{"duplicate resource: gizmos.legacy.example.com is served by kind Gizmo already", "duplicate kind", "StoredUnder(\"legacy.example.com\", \"gizmos\"): the objects of kind Gizmo are stored there"},
+			[]string{"duplicate resource: gizmos.legacy.example.com is served by kind Gizmo already", "duplicate kind",
+				"StoredUnder(\"legacy.example.com\", \"gizmos\"): the objects of kind Gizmo are stored there"},
 		},
-		"the place of another":      {only(shelves(), widgets().StoredUnder("shop.example.com", "shelves")), []string{`StoredUnder("shop.example.com", "shelves"): the objects of kind Shelf are stored there`}},
-		"a place that is taken":     {only(widgets().StoredUnder("shop.example.com", "shelves"), shelves()), []string{"kind Shelf (shelves.shop.example.com): its objects would be stored with those of kind Widget"}},
-		"no place":                  {only(widgets().StoredUnder("", "namespaces")), []string{`StoredUnder("", "namespaces"): a lowercase RFC 1123 subdomain`}},
-		"an unknown stored version": {only(movedWidgets().StoredAs("legacy.example.com/v2")), []string{`StoredAs("legacy.example.com/v2"): no such version; declared are v1, v1beta1, legacy.example.com/v1`}},
+		"the place of another": {only(shelves(), widgets().StoredUnder("shop.example.com", "shelves")),
+			[]string{`StoredUnder("shop.example.com", "shelves"): the objects of kind Shelf are stored there`}},
+		"a place that is taken": {only(widgets().StoredUnder("shop.example.com", "shelves"), shelves()),
+			[]string{"kind Shelf (shelves.shop.example.com): its objects would be stored with those of kind Widget"}},
+		"no place": {only(widgets().StoredUnder("", "namespaces")), []string{`StoredUnder("", "namespaces"): a lowercase ` +
+			`RFC 1123 subdomain`}},
+		"an unknown stored version": {only(movedWidgets().StoredAs("legacy.example.com/v2")), []string{`StoredAs("legacy.example.com/v2"): ` +
+			`no such version; declared are v1, v1beta1, legacy.example.com/v1`}},
 		"a field that it lacks": {
 			only(movedWidgets().SelectableField("spec.parts", func(*v1.Widget) string { return "" })),
 			[]string{`AlsoServedAs("legacy.example.com", "gizmos"): selectable field "spec.parts" does not exist in version v1`},

@@ -50,7 +50,9 @@ func TestTables(t *testing.T) {
 	if got := headings(list); got != columns {
 		t.Errorf("columns: %s", got)
 	}
-	if len(list.Rows) != 2 || fmt.Sprint(list.Rows[0].Cells[:3]) != "[a large 3]" || fmt.Sprint(list.Rows[1].Cells[:3]) != "[b medium <nil>]" || list.ResourceVersion == "" {
+	if len(list.Rows) != 2 || fmt.Sprint(list.Rows[0].Cells[:3]) != "[a large 3]" ||
+		fmt.Sprint(list.Rows[1].Cells[:3]) != "[b medium <nil>]" ||
+		list.ResourceVersion == "" {
 		t.Errorf("rows: %v", list.Rows)
 	}
 	if age := fmt.Sprint(list.Rows[0].Cells[3]); !strings.HasSuffix(age, "s") && !strings.HasSuffix(age, "m") {
@@ -63,7 +65,8 @@ func TestTables(t *testing.T) {
 	}
 	var partial metav1.PartialObjectMetadata
 	decode(t, list.Rows[0].Object.Raw, &partial)
-	if partial.Kind != "PartialObjectMetadata" || partial.APIVersion != "meta.k8s.io/v1" || partial.Name != "a" || strings.Contains(string(list.Rows[0].Object.Raw), `"spec":`) {
+	if partial.Kind != "PartialObjectMetadata" || partial.APIVersion != "meta.k8s.io/v1" || partial.Name != "a" ||
+		strings.Contains(string(list.Rows[0].Object.Raw), `"spec":`) {
 		t.Errorf("row object: %s", list.Rows[0].Object.Raw)
 	}
 
@@ -71,7 +74,10 @@ func TestTables(t *testing.T) {
 	if len(page.Rows) != 1 || page.Continue == "" || page.RemainingItemCount == nil || *page.RemainingItemCount != 1 {
 		t.Errorf("a page: %+v", page.ListMeta)
 	}
-	if one := table(c.get(widgetsPath+"/a", "Accept", tableType)); len(one.Rows) != 1 || one.Rows[0].Cells[0] != "a" || headings(one) != columns {
+	if one := table(
+		c.get(widgetsPath+"/a", "Accept", tableType),
+	); len(one.Rows) != 1 || one.Rows[0].Cells[0] != "a" ||
+		headings(one) != columns {
 		t.Errorf("one object: %+v", one)
 	}
 	if none := table(c.get(widgetsPath+"?includeObject=None", "Accept", tableType)); len(none.Rows) != 2 || none.Rows[0].Object.Raw != nil {
@@ -139,7 +145,11 @@ func TestWatchAsTable(t *testing.T) {
 	if text(obj, "kind")+text(obj, "spec", "size") != "Widgetsmall" {
 		t.Errorf("whole objects: %s", whole.Rows[0].Object.Raw)
 	}
-	bookmarked := c.watch(widgetsPath+"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", "Accept", tableType)
+	bookmarked := c.watch(
+		widgetsPath+"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
+		"Accept",
+		tableType,
+	)
 	next(bookmarked)
 	kind, end := next(bookmarked)
 	var partial metav1.PartialObjectMetadata
@@ -156,14 +166,18 @@ func TestPartialObjects(t *testing.T) {
 	c := start(t, shop())
 	c.create("a", metadata(fields{"labels": fields{"x": "y"}}))
 	one := c.get(widgetsPath+"/a", "Accept", partialType).want(200)
-	if one.str("kind")+one.str("apiVersion") != "PartialObjectMetadatameta.k8s.io/v1" || one.str("metadata", "labels", "x") != "y" || one.object()["spec"] != nil {
+	if one.str("kind")+one.str("apiVersion") != "PartialObjectMetadatameta.k8s.io/v1" || one.str("metadata", "labels", "x") != "y" ||
+		one.object()["spec"] != nil {
 		t.Errorf("one: %s", one.raw)
 	}
 	list := c.get(widgetsPath, "Accept", partialList).want(200)
-	if list.str("kind") != "PartialObjectMetadataList" || fmt.Sprint(list.names()) != "[a]" || list.str("metadata", "resourceVersion") == "" || list.items()[0]["spec"] != nil {
+	if list.str("kind") != "PartialObjectMetadataList" || fmt.Sprint(list.names()) != "[a]" ||
+		list.str("metadata", "resourceVersion") == "" ||
+		list.items()[0]["spec"] != nil {
 		t.Errorf("list: %s", list.raw)
 	}
-	patched := c.do(http.MethodPatch, widgetsPath+"/a", `{"spec":{"replicas":1}}`, "Content-Type", mergePatch, "Accept", partialType).want(200)
+	patched := c.do(http.MethodPatch, widgetsPath+"/a", `{"spec":{"replicas":1}}`, "Content-Type", mergePatch, "Accept", partialType).
+		want(200)
 	if patched.str("kind") != "PartialObjectMetadata" || patched.str("metadata", "generation") != "2" {
 		t.Errorf("patched: %s", patched.raw)
 	}
@@ -225,7 +239,8 @@ func TestContentNegotiation(t *testing.T) {
 func TestYAMLBodies(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
-	created := c.post(widgetsPath, "apiVersion: shop.example.com/v1\nkind: Widget\nmetadata:\n  name: w\nspec:\n  replicas: 2\n  options: {a: \"1\"}\n", "Content-Type", yamlType, "Accept", yamlType).want(201)
+	created := c.post(widgetsPath, "apiVersion: shop.example.com/v1\nkind: Widget\nmetadata:\n  name: w\nspec:\n  replicas: 2\n  options: "+
+		"{a: \"1\"}\n", "Content-Type", yamlType, "Accept", yamlType).want(201)
 	var obj map[string]any
 	if err := yaml.Unmarshal(created.raw, &obj); err != nil || text(obj, "spec", "replicas") != "2" {
 		t.Errorf("%v: %s", err, created.raw)
@@ -246,7 +261,8 @@ func TestGzip(t *testing.T) {
 	path := widgetsPath + query("resourceVersionMatch", "Exact", "resourceVersion", c.get(widgetsPath).str("metadata", "resourceVersion"))
 	plain := c.get(path, "Accept-Encoding", "identity").want(200)
 	packed := c.get(path, "Accept-Encoding", "gzip").want(200)
-	if packed.header.Get("Content-Encoding") != "gzip" || !slices.Contains(packed.header.Values("Vary"), "Accept-Encoding") || len(packed.raw) > len(plain.raw)/10 {
+	if packed.header.Get("Content-Encoding") != "gzip" || !slices.Contains(packed.header.Values("Vary"), "Accept-Encoding") ||
+		len(packed.raw) > len(plain.raw)/10 {
 		t.Fatalf("%d bytes after %d, headers %v", len(packed.raw), len(plain.raw), packed.header)
 	}
 	reader, err := gzip.NewReader(bytes.NewReader(packed.raw))

@@ -100,13 +100,15 @@ func TestNewNamesEveryMistakeOfControllers(t *testing.T) {
 	work := func(context.Context, *annex.Env) error { return nil }
 	s.Controllers = []annex.Controller{{Run: work}, {Name: "A b", Run: work}, {Name: "c", Run: work}, {Name: "c"}}
 	_, err := annex.New(t.Context(), s, annex.Options{Storage: memory.Storage()})
-	for _, want := range []string{"controller 0: name: ", `controller "A b": name: a lowercase RFC 1123 label`, `controller "c": declared twice`, `controller "c": no Run`} {
+	for _, want := range []string{"controller 0: name: ", `controller "A b": name: a lowercase RFC 1123 label`, `controller "c": ` +
+		`declared twice`, `controller "c": no Run`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q in %v", want, err)
 		}
 	}
 	_, err = annex.New(t.Context(), factory(), annex.Options{Storage: memory.Storage(), Controllers: []string{"baker"}})
-	if !errors.As(err, new(*annex.ConfigError)) || err.Error() != `Options.Controllers: there is no controller "baker"; there are maker, waiter` {
+	if !errors.As(err, new(*annex.ConfigError)) ||
+		err.Error() != `Options.Controllers: there is no controller "baker"; there are maker, waiter` {
 		t.Errorf("got %v", err)
 	}
 }
@@ -137,13 +139,21 @@ func TestControllersRunInAProcessOfTheirOwn(t *testing.T) {
 	// There is no leader election in a server that has no controllers, and so no Leases.
 	instance, _ = run(t, shop(), annex.Options{Storage: memory.Storage(), DataDir: t.TempDir()})
 	out, err := exec.Command(binary, "controllers", "--kubeconfig", instance.Kubeconfig()).CombinedOutput()
-	if want := "shop: " + instance.URL() + " serves no leases.coordination.k8s.io to elect a leader by: run one process, with --leader-elect=false\n"; err == nil || string(out) != want {
+	if want := "shop: " + instance.URL() + " serves no leases.coordination.k8s.io to elect a leader by: run one process, with " +
+		"--leader-elect=false\n"; err == nil || string(out) != want {
 		t.Errorf("got %v: %s, want %s", err, out, want)
 	}
 }
 
 // leaseTimes are short.
-var leaseTimes = []string{"--leader-elect-lease-duration", "2s", "--leader-elect-renew-deadline", "1500ms", "--leader-elect-retry-period", "200ms"}
+var leaseTimes = []string{
+	"--leader-elect-lease-duration",
+	"2s",
+	"--leader-elect-renew-deadline",
+	"1500ms",
+	"--leader-elect-retry-period",
+	"200ms",
+}
 
 // The Leases are those of the server, which is no control plane.
 func TestAnotherProcessLeadsWhenTheLeaderIsKilled(t *testing.T) {
@@ -159,7 +169,20 @@ func TestAnotherProcessLeadsWhenTheLeaderIsKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		address = freeAddress(t)
-		cmd := exec.Command(binary, append([]string{"controllers", "--kubeconfig", instance.Kubeconfig(), "--controllers=waiter", "--health-probe-bind-address", address, "--metrics-bind-address", address}, leaseTimes...)...)
+		cmd := exec.Command(
+			binary,
+			append(
+				[]string{
+					"controllers",
+					"--kubeconfig",
+					instance.Kubeconfig(),
+					"--controllers=waiter",
+					"--health-probe-bind-address",
+					address,
+					"--metrics-bind-address",
+					address,
+				},
+				leaseTimes...)...)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -216,9 +239,17 @@ func TestControllersTellEvents(t *testing.T) {
 	t.Parallel()
 	c := start(t, factory())
 	event := fields{
-		"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": fields{"name": "e"}, "eventTime": "2026-11-23T20:00:00.000000Z", "type": "Normal",
-		"reason": "Baked", "note": "it is done", "action": "Bake", "reportingController": "shop/oven", "reportingInstance": "oven-0",
-		"regarding": fields{"apiVersion": "shop.example.com/v1", "kind": "Widget", "namespace": "default", "name": "w"},
+		"apiVersion":          "events.k8s.io/v1",
+		"kind":                "Event",
+		"metadata":            fields{"name": "e"},
+		"eventTime":           "2026-11-23T20:00:00.000000Z",
+		"type":                "Normal",
+		"reason":              "Baked",
+		"note":                "it is done",
+		"action":              "Bake",
+		"reportingController": "shop/oven",
+		"reportingInstance":   "oven-0",
+		"regarding":           fields{"apiVersion": "shop.example.com/v1", "kind": "Widget", "namespace": "default", "name": "w"},
 	}
 	c.post("/apis/events.k8s.io/v1/namespaces/default/events", event).want(201)
 	if got := c.get("/api/v1/namespaces/default/events/e").want(200).str("message"); got != "it is done" {
@@ -233,7 +264,13 @@ func TestControllersTellEvents(t *testing.T) {
 func TestAServersOwnLeasesTakeThePlaceOfTheBuiltInOnes(t *testing.T) {
 	t.Parallel()
 	s := factory()
-	s.Groups = append(s.Groups, annex.Group{Name: "coordination.k8s.io", Kinds: []annex.Kind{annex.KindOf[coordinationv1.Lease, coordinationv1.LeaseList]("leases", coordination.API).ShortNames("own")}})
+	s.Groups = append(
+		s.Groups,
+		annex.Group{
+			Name:  "coordination.k8s.io",
+			Kinds: []annex.Kind{annex.KindOf[coordinationv1.Lease, coordinationv1.LeaseList]("leases", coordination.API).ShortNames("own")},
+		},
+	)
 	c := start(t, s)
 	if a := c.get("/apis/coordination.k8s.io/v1").want(200); !strings.Contains(string(a.raw), `"shortNames":["own"]`) {
 		t.Errorf("discovery: %s", a.raw)

@@ -101,7 +101,11 @@ func TestAdmitCreateSeesAllOthersAndNothingElse(t *testing.T) {
 	t.Parallel()
 	var asked questions
 	c := startKind(t, widgets().AdmitCreate(func(_ context.Context, r annex.Request[v1.Widget], existing []*v1.Widget) error {
-		asked.add(r, fmt.Sprintf("%s %s %s/%s %s by %s", r.Operation, r.Resource.Version, r.Namespace, r.Object.Name, r.Object.Spec.Size, r.User.GetName()), existing)
+		asked.add(
+			r,
+			fmt.Sprintf("%s %s %s/%s %s by %s", r.Operation, r.Resource.Version, r.Namespace, r.Object.Name, r.Object.Spec.Size, r.User.GetName()),
+			existing,
+		)
 		if len(existing) == 3 {
 			return errors.New("three are enough")
 		}

@@ -93,15 +93,18 @@ func TestDataDir_refused(t *testing.T) {
 	}{
 		"files, then the default": {
 			first: annex.Options{Storage: files.Dir("")},
-			want:  "data directory DIR belongs to a server whose objects are in the storage files, not in embedded: give Options.Storage files, or name another directory with Options.DataDir",
+			want: "data directory DIR belongs to a server whose objects are in the storage files, not in embedded: give Options.Storage files, " +
+				"or name another directory with Options.DataDir",
 		},
 		"embedded, then files": {
 			second: annex.Options{Storage: files.Dir("")},
-			want:   "data directory DIR belongs to a server whose objects are in the storage embedded, not in files: give Options.Storage embedded, or name another directory with Options.DataDir",
+			want: "data directory DIR belongs to a server whose objects are in the storage embedded, not in files: give Options.Storage " +
+				"embedded, or name another directory with Options.DataDir",
 		},
 		"embedded, then memory": {
 			second: annex.Options{Storage: memory.Storage()},
-			want:   "data directory DIR belongs to a server whose objects are in the storage embedded, not in memory: give Options.Storage embedded, or name another directory with Options.DataDir",
+			want: "data directory DIR belongs to a server whose objects are in the storage embedded, not in memory: give Options.Storage " +
+				"embedded, or name another directory with Options.DataDir",
 		},
 		"another server": {
 			server: "store",
@@ -114,12 +117,14 @@ func TestDataDir_refused(t *testing.T) {
 		},
 		"a kind in files, then not": {
 			first: annex.Options{StorageOf: widgetsIn(files.Dir(""))},
-			want:  "data directory DIR belongs to a server whose objects of widgets.shop.example.com are in the storage files, not in embedded: give Options.StorageOf widgets.shop.example.com=files",
+			want: "data directory DIR belongs to a server whose objects of widgets.shop.example.com are in the storage files, not in embedded: " +
+				"give Options.StorageOf widgets.shop.example.com=files",
 		},
 		"files elsewhere, then in the data directory": {
 			first:  annex.Options{Storage: files.Dir("DIR.elsewhere")},
 			second: annex.Options{Storage: files.Dir("")},
-			want:   "data directory DIR belongs to a server whose storage files is in DIR.elsewhere, and in DIR/objects there is none: give Options.Drivers files DIR.elsewhere",
+			want: "data directory DIR belongs to a server whose storage files is in DIR.elsewhere, and in DIR/objects there is none: give " +
+				"Options.Drivers files DIR.elsewhere",
 		},
 	} {
 		for _, older := range []bool{false, true} {

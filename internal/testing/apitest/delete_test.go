@@ -26,8 +26,10 @@ func TestDelete(t *testing.T) {
 	w := c.create("w")
 	events := c.watch(widgetsPath + "?watch=1&resourceVersion=" + w.ResourceVersion)
 	deleted := c.delete(widgetsPath+"/w", nil).want(http.StatusOK).status()
-	if deleted.Status != metav1.StatusSuccess || deleted.Details == nil || deleted.Details.Name != "w" || deleted.Details.Group != "shop.example.com" ||
-		deleted.Details.Kind != "widgets" || deleted.Details.UID != w.UID {
+	if deleted.Status != metav1.StatusSuccess || deleted.Details == nil || deleted.Details.Name != "w" ||
+		deleted.Details.Group != "shop.example.com" ||
+		deleted.Details.Kind != "widgets" ||
+		deleted.Details.UID != w.UID {
 		t.Errorf("answer: %+v", deleted)
 	}
 	e := events.want("DELETED w")
@@ -50,16 +52,23 @@ func TestDeleteOptions(t *testing.T) {
 		f["kind"], f["apiVersion"] = "DeleteOptions", "v1"
 		return f
 	}
-	c.delete(path, options(fields{"preconditions": fields{"uid": "another"}})).refused(409, metav1.StatusReasonConflict, "the UID in the precondition (another) does not match the UID in record ("+string(w.UID)+")")
-	c.delete(path, options(fields{"preconditions": fields{"resourceVersion": "1"}})).refused(409, metav1.StatusReasonConflict, "the ResourceVersion in the precondition (1) does not match the ResourceVersion in record ("+w.ResourceVersion+")")
+	c.delete(path, options(fields{"preconditions": fields{"uid": "another"}})).
+		refused(409, metav1.StatusReasonConflict, "the UID in the precondition (another) does not match the UID in record ("+string(w.UID)+")")
+	c.delete(path, options(fields{"preconditions": fields{"resourceVersion": "1"}})).
+		refused(409, metav1.StatusReasonConflict,
+			"the ResourceVersion in the precondition (1) does not match the ResourceVersion in record ("+w.ResourceVersion+")")
 	c.delete(path, options(fields{"propagationPolicy": "Sometimes"})).refused(422, metav1.StatusReasonInvalid, "propagationPolicy")
-	c.delete(path, options(fields{"propagationPolicy": "Orphan", "orphanDependents": true})).refused(422, metav1.StatusReasonInvalid, "orphanDependents and deletionPropagation cannot be both set")
-	c.delete(path, `{"kind":"Widget","apiVersion":"shop.example.com/v1"}`).refused(400, metav1.StatusReasonBadRequest, `no kind "Widget" is registered for version "shop.example.com/v1"`)
+	c.delete(path, options(fields{"propagationPolicy": "Orphan", "orphanDependents": true})).
+		refused(422, metav1.StatusReasonInvalid, "orphanDependents and deletionPropagation cannot be both set")
+	c.delete(path, `{"kind":"Widget","apiVersion":"shop.example.com/v1"}`).
+		refused(400, metav1.StatusReasonBadRequest, `no kind "Widget" is registered for version "shop.example.com/v1"`)
 	c.delete(path, `{"kind":`).refused(400, metav1.StatusReasonBadRequest)
 	if now := c.widget("w"); now.ResourceVersion != w.ResourceVersion || now.DeletionTimestamp != nil {
 		t.Errorf("a refused delete left something behind: %+v", now)
 	}
-	c.delete(path, fields{"kind": "DeleteOptions", "apiVersion": "shop.example.com/v1", "preconditions": fields{"uid": w.UID, "resourceVersion": w.ResourceVersion}}).want(200)
+	c.delete(path, fields{"kind": "DeleteOptions", "apiVersion": "shop.example.com/v1",
+		"preconditions": fields{"uid": w.UID, "resourceVersion": w.ResourceVersion}}).
+		want(200)
 	c.get(path).want(404)
 	c.create("w")
 	c.do(http.MethodDelete, path+"?propagationPolicy=Background&gracePeriodSeconds=5", nil).want(200)
@@ -85,8 +94,12 @@ func TestFinalizersHoldAnObject(t *testing.T) {
 	}
 	c.post(widgetsPath, widget("w")).refused(409, metav1.StatusReasonAlreadyExists, "object is being deleted: ")
 	c.patch(mergePatch, path, `{"metadata":{"finalizers":["shop.example.com/a","shop.example.com/b","shop.example.com/new"]}}`).
-		refused(422, metav1.StatusReasonInvalid, `metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{"shop.example.com/new"}`)
-	kept := c.patch(mergePatch, path, `{"metadata":{"deletionTimestamp":null,"deletionGracePeriodSeconds":null,"finalizers":["shop.example.com/a"]},"spec":{"replicas":7}}`).want(200).widget()
+		refused(422, metav1.StatusReasonInvalid, `metadata.finalizers: Forbidden: no new finalizers can be added if the object is being `+
+			`deleted, found new finalizers []string{"shop.example.com/new"}`)
+	kept := c.patch(mergePatch, path, `{"metadata":{"deletionTimestamp":null,"deletionGracePeriodSeconds":null,`+
+		`"finalizers":["shop.example.com/a"]},"spec":{"replicas":7}}`).
+		want(200).
+		widget()
 	if kept.DeletionTimestamp == nil || !kept.DeletionTimestamp.Equal(got.DeletionTimestamp) || *kept.Spec.Replicas != 7 {
 		t.Errorf("updated: %+v", kept)
 	}
@@ -119,7 +132,8 @@ func TestGracefulDeletion(t *testing.T) {
 
 	before := time.Now().Truncate(time.Second)
 	first := read(c.delete(path, nil))
-	if first.DeletionTimestamp == nil || *first.DeletionGracePeriodSeconds != 30 || first.Generation != 2 || first.DeletionTimestamp.Time.Before(before.Add(30*time.Second)) {
+	if first.DeletionTimestamp == nil || *first.DeletionGracePeriodSeconds != 30 || first.Generation != 2 ||
+		first.DeletionTimestamp.Time.Before(before.Add(30*time.Second)) {
 		t.Fatalf("deleted: %+v", first)
 	}
 	events.want("MODIFIED s")
@@ -130,7 +144,8 @@ func TestGracefulDeletion(t *testing.T) {
 		t.Errorf("the same period changed the object: %+v", same)
 	}
 	shorter := read(c.delete(path, grace(10)))
-	if *shorter.DeletionGracePeriodSeconds != 10 || !shorter.DeletionTimestamp.Time.Equal(first.DeletionTimestamp.Add(-20*time.Second)) || shorter.Generation != 2 {
+	if *shorter.DeletionGracePeriodSeconds != 10 || !shorter.DeletionTimestamp.Time.Equal(first.DeletionTimestamp.Add(-20*time.Second)) ||
+		shorter.Generation != 2 {
 		t.Errorf("shortened: %+v after %+v", shorter, first)
 	}
 	events.want("MODIFIED s")
@@ -262,8 +277,10 @@ func TestDeleteCollection(t *testing.T) {
 	}
 	c.create("a")
 	c.create("held", metadata(fields{"finalizers": []string{"shop.example.com/wait"}}))
-	c.delete(widgetsPath, fields{"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": fields{"uid": "none"}}).refused(409, metav1.StatusReasonConflict)
-	c.delete(widgetsPath+"?fieldSelector=spec.colour%3Dred", nil).refused(400, metav1.StatusReasonBadRequest, "field label not supported: spec.colour")
+	c.delete(widgetsPath, fields{"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": fields{"uid": "none"}}).
+		refused(409, metav1.StatusReasonConflict)
+	c.delete(widgetsPath+"?fieldSelector=spec.colour%3Dred", nil).
+		refused(400, metav1.StatusReasonBadRequest, "field label not supported: spec.colour")
 	c.delete(widgetsPath, nil).want(200)
 	if w := c.widget("held"); w.DeletionTimestamp == nil {
 		t.Error("a held object is not being deleted")

@@ -90,13 +90,50 @@ func (r readRequest) String() string {
 
 // forms are what is accepted. Those at the front are answered directly.
 var forms = []string{
-	jsonType, jsonType, jsonType, "", "*/*", jsonType + ", */*", protobufType, protobufType, protobufType + "," + jsonType,
-	tableType + "," + jsonType, tableType, jsonType + ";as=Table;v=v1beta1;g=meta.k8s.io", protobufType + ";as=Table;v=v1;g=meta.k8s.io",
-	jsonType + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io," + jsonType, jsonType + ";as=PartialObjectMetadata;v=v1;g=meta.k8s.io", protobufType + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", protobufType + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io," + jsonType + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io," + jsonType,
-	jsonType + ";as=Unknown;v=v1;g=meta.k8s.io", yamlType, yamlType + ";q=0.9," + jsonType + ";q=0.8", jsonType + ";pretty=1", jsonType + ";q=0", "application/cbor", "application/cbor," + jsonType,
-	yamlType, yamlType + ";as=Table;v=v1;g=meta.k8s.io", yamlType + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", yamlType + ";pretty=1", protobufType + ";as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io",
-	protobufType + ";pretty=1", yamlType + ";as=Table;v=v1;v=v1;g=meta.k8s.io", jsonType + ";as=Table;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", jsonType + ";pretty=1;pretty=0", yamlType + "," + yamlType + ";as=Table;v=v1;g=meta.k8s.io",
-	"image/png", "image/png, " + jsonType, "application/*", "text/html,*/*;q=0.8", ",", jsonType + ";profile=x", jsonType + ";stream=watch", "APPLICATION/JSON", " " + jsonType + " ",
+	jsonType,
+	jsonType,
+	jsonType,
+	"",
+	"*/*",
+	jsonType + ", */*",
+	protobufType,
+	protobufType,
+	protobufType + "," + jsonType,
+	tableType + "," + jsonType,
+	tableType,
+	jsonType + ";as=Table;v=v1beta1;g=meta.k8s.io",
+	protobufType + ";as=Table;v=v1;g=meta.k8s.io",
+	jsonType + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io," + jsonType,
+	jsonType + ";as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+	protobufType + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+	protobufType + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io," + jsonType + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io," +
+		jsonType,
+	jsonType + ";as=Unknown;v=v1;g=meta.k8s.io",
+	yamlType,
+	yamlType + ";q=0.9," + jsonType + ";q=0.8",
+	jsonType + ";pretty=1",
+	jsonType + ";q=0",
+	"application/cbor",
+	"application/cbor," + jsonType,
+	yamlType,
+	yamlType + ";as=Table;v=v1;g=meta.k8s.io",
+	yamlType + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+	yamlType + ";pretty=1",
+	protobufType + ";as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io",
+	protobufType + ";pretty=1",
+	yamlType + ";as=Table;v=v1;v=v1;g=meta.k8s.io",
+	jsonType + ";as=Table;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+	jsonType + ";pretty=1;pretty=0",
+	yamlType + "," + yamlType + ";as=Table;v=v1;g=meta.k8s.io",
+	"image/png",
+	"image/png, " + jsonType,
+	"application/*",
+	"text/html,*/*;q=0.8",
+	",",
+	jsonType + ";profile=x",
+	jsonType + ";stream=watch",
+	"APPLICATION/JSON",
+	" " + jsonType + " ",
 }
 
 // request is a random get or list.
@@ -113,7 +150,12 @@ func (d *comparison) request() readRequest {
 	if d.oneIn(25) {
 		r.method = d.one(http.MethodHead, http.MethodHead, http.MethodOptions)
 	}
-	r.headers = []string{"User-Agent", d.one("annex-test", "annex-test", "annex-test", "curl/8", "Mozilla/5.0 (X11)", "Wget/1"), "Accept-Encoding", d.one("gzip", "identity", "identity", "deflate, gzip;q=0.5", "gzip;q=0", "gzip, br", "x-gzip")}
+	r.headers = []string{
+		"User-Agent",
+		d.one("annex-test", "annex-test", "annex-test", "curl/8", "Mozilla/5.0 (X11)", "Wget/1"),
+		"Accept-Encoding",
+		d.one("gzip", "identity", "identity", "deflate, gzip;q=0.5", "gzip;q=0", "gzip, br", "x-gzip"),
+	}
 	if d.oneIn(40) {
 		r.headers = append(r.headers, "Authorization", d.one("Bearer wrong", "Basic x", ""))
 	}
@@ -134,9 +176,26 @@ func (d *comparison) path() string {
 		path := d.one(stacksPath, stacksBetaPath)
 		return d.one(path, path, path+"/zeros", path+"/all", path+"/in-a-map", path+"/missing")
 	case 2:
-		return d.one("/apis/shop.example.com/v1/widgets", "/apis/shop.example.com/v1beta1/widgets", "/apis/shop.example.com/v1/widgets/w01", "/apis/shop.example.com/v1/namespaces/other/widgets",
-			"/apis/shop.example.com/v1/namespaces/default/shelves/s1", "/apis/shop.example.com/v2/widgets", "/apis/shop.example.com//v1/namespaces/default/widgets/w01", widgetsPath+"/%77%30%31", widgetsPath+"/w01/", widgetsPath+"/w01/status", widgetsPath+"/w01/scale",
-			"/apis/shop.example.com/v1/namespaces/default/gadgets", "/apis/shop.example.com/v1/namespaces/def ault/widgets", "/apis/other.example.com/v1/widgets", widgetsPath+"/..", widgetsPath+"/w%2f01", "/apis/shop.example.com/v1/namespaces//widgets", "/apis/shop.example.com/v1/namespaces/default/widgets//w01")
+		return d.one(
+			"/apis/shop.example.com/v1/widgets",
+			"/apis/shop.example.com/v1beta1/widgets",
+			"/apis/shop.example.com/v1/widgets/w01",
+			"/apis/shop.example.com/v1/namespaces/other/widgets",
+			"/apis/shop.example.com/v1/namespaces/default/shelves/s1",
+			"/apis/shop.example.com/v2/widgets",
+			"/apis/shop.example.com//v1/namespaces/default/widgets/w01",
+			widgetsPath+"/%77%30%31",
+			widgetsPath+"/w01/",
+			widgetsPath+"/w01/status",
+			widgetsPath+"/w01/scale",
+			"/apis/shop.example.com/v1/namespaces/default/gadgets",
+			"/apis/shop.example.com/v1/namespaces/def ault/widgets",
+			"/apis/other.example.com/v1/widgets",
+			widgetsPath+"/..",
+			widgetsPath+"/w%2f01",
+			"/apis/shop.example.com/v1/namespaces//widgets",
+			"/apis/shop.example.com/v1/namespaces/default/widgets//w01",
+		)
 	case 3:
 		return d.one(widgetsPath, widgetsPath, widgetsBetaPath) + "/" + d.one("size-131071", "size-131072", "size-131073", "huge")
 	case 4, 5:
@@ -158,14 +217,65 @@ func (d *comparison) query() string {
 		case 0, 1, 2:
 			q.Set("limit", d.one("0", "1", "1", "3", "7", "500", "-1", "many", "9223372036854775808", "1.5", ""))
 		case 3, 4:
-			q.Set("continue", d.one(append([]string{"nonsense", "e30", "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiIuLi8ifQ", ""}, d.tokens...)...))
+			q.Set(
+				"continue",
+				d.one(append([]string{"nonsense", "e30", "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiIuLi8ifQ", ""}, d.tokens...)...),
+			)
 		case 5, 6:
-			q.Set("labelSelector", d.one("env=dev", "env==prod", "env!=dev", "env in (dev,prod),html", "env notin (dev)", "!env", "env", "env=,", "html!=a-b", "env=dev,env=prod", "unknown=x", "env in ()", "env in (dev", "=", "n>3", "n<notanumber", "Env=dev", "env=not a label", ""))
+			q.Set(
+				"labelSelector",
+				d.one(
+					"env=dev",
+					"env==prod",
+					"env!=dev",
+					"env in (dev,prod),html",
+					"env notin (dev)",
+					"!env",
+					"env",
+					"env=,",
+					"html!=a-b",
+					"env=dev,env=prod",
+					"unknown=x",
+					"env in ()",
+					"env in (dev",
+					"=",
+					"n>3",
+					"n<notanumber",
+					"Env=dev",
+					"env=not a label",
+					"",
+				),
+			)
 		case 7, 8:
-			q.Set("fieldSelector", d.one("spec.size=small", "spec.size==small", "metadata.name=w01", "metadata.name=missing", "metadata.namespace=default", "metadata.namespace=other", "metadata.namespace!=default", "spec.nothing=1", "spec.size!=small",
-				"spec.size=small,metadata.name=w03", "metadata.name=list-131071", "metadata.name=list-131072", "metadata.name=list-131073", "metadata.name=huge", "metadata.name=..", "spec.size", "=", "status.phase=x", ""))
+			q.Set(
+				"fieldSelector",
+				d.one(
+					"spec.size=small",
+					"spec.size==small",
+					"metadata.name=w01",
+					"metadata.name=missing",
+					"metadata.namespace=default",
+					"metadata.namespace=other",
+					"metadata.namespace!=default",
+					"spec.nothing=1",
+					"spec.size!=small",
+					"spec.size=small,metadata.name=w03",
+					"metadata.name=list-131071",
+					"metadata.name=list-131072",
+					"metadata.name=list-131073",
+					"metadata.name=huge",
+					"metadata.name=..",
+					"spec.size",
+					"=",
+					"status.phase=x",
+					"",
+				),
+			)
 		case 9, 10, 11:
-			q.Set("resourceVersion", d.one(append([]string{"0", "0", "", "1", "99999999", "x", "-1", "18446744073709551616", "00"}, d.versions...)...))
+			q.Set(
+				"resourceVersion",
+				d.one(append([]string{"0", "0", "", "1", "99999999", "x", "-1", "18446744073709551616", "00"}, d.versions...)...),
+			)
 		case 12, 13:
 			q.Set("resourceVersionMatch", d.one("Exact", "Exact", "NotOlderThan", "NotOlderThan", "Newest", "exact", ""))
 		case 14:
@@ -220,7 +330,15 @@ func (d *comparison) ask(r readRequest) {
 	d.quiet.RLock()
 	defer d.quiet.RUnlock()
 	for tries := 1; ; tries++ {
-		got, want := d.do(r.method, r.path, nil, append(r.headers, "Accept", r.accept)...), d.do(r.method, r.path, nil, append(r.headers, "Accept", byUpstream(r.accept))...)
+		got, want := d.do(
+			r.method,
+			r.path,
+			nil,
+			append(r.headers, "Accept", r.accept)...), d.do(
+			r.method,
+			r.path,
+			nil,
+			append(r.headers, "Accept", byUpstream(r.accept))...)
 		for _, a := range []*answer{got, want} {
 			for _, name := range []string{"Date", "Audit-Id"} { // of each request
 				if a.header.Get(name) == "" {
@@ -281,7 +399,11 @@ func (d *comparison) fill() {
 		if i%5 == 0 {
 			labels = fields{}
 		}
-		w := d.create(name, spec(fields{"size": []string{"small", "large"}[i%2], "options": fields{"html": "<&>\u2028", "i": fmt.Sprint(i)}}), metadata(fields{"labels": labels}))
+		w := d.create(
+			name,
+			spec(fields{"size": []string{"small", "large"}[i%2], "options": fields{"html": "<&>\u2028", "i": fmt.Sprint(i)}}),
+			metadata(fields{"labels": labels}),
+		)
 		d.names, d.versions = append(d.names, name), append(d.versions, w.ResourceVersion)
 	}
 	for i := range 10 {
@@ -326,12 +448,23 @@ func (d *comparison) change(dice *rand.Rand) {
 	switch dice.IntN(6) {
 	case 0:
 		if d.delete(widgetsPath+"/"+name, nil).code == 404 {
-			d.versions = append(d.versions, d.create(name, spec(fields{"size": "small"}), metadata(fields{"labels": fields{"env": "dev"}})).ResourceVersion)
+			d.versions = append(
+				d.versions,
+				d.create(name, spec(fields{"size": "small"}), metadata(fields{"labels": fields{"env": "dev"}})).ResourceVersion,
+			)
 		}
 	case 1:
-		d.patch(mergePatch, leasesPath+fmt.Sprintf("/l%d", dice.IntN(10)), fields{"spec": fields{"holderIdentity": fmt.Sprint(dice.Int())}}).want(200)
+		d.patch(mergePatch, leasesPath+fmt.Sprintf("/l%d", dice.IntN(10)), fields{"spec": fields{"holderIdentity": fmt.Sprint(dice.Int())}}).
+			want(200)
 	default:
-		if a := d.patch(mergePatch, widgetsPath+"/"+name, fields{"spec": fields{"size": []string{"small", "large"}[dice.IntN(2)]}, "metadata": fields{"annotations": fields{"n": fmt.Sprint(dice.Int())}}}); a.code == 200 {
+		if a := d.patch(
+			mergePatch,
+			widgetsPath+"/"+name,
+			fields{
+				"spec":     fields{"size": []string{"small", "large"}[dice.IntN(2)]},
+				"metadata": fields{"annotations": fields{"n": fmt.Sprint(dice.Int())}},
+			},
+		); a.code == 200 {
 			d.versions = append(d.versions, a.str("metadata", "resourceVersion"))
 		}
 	}
@@ -393,7 +526,9 @@ func TestReadsAreAnsweredAsByUpstream(t *testing.T) {
 		}
 	})
 	t.Logf("%d requests, answered: %v", requests, d.answered)
-	for what, least := range map[string]int{"200": requests / 3, "400": requests / 100, "404": requests / 50, "406": requests / 100, "410": requests / 400, "403": 1, "gzip": requests / 100, "protobuf": requests / 50, "yaml": requests / 50, "warned": requests / 50, "continued": requests / 100} {
+	for what, least := range map[string]int{"200": requests / 3, "400": requests / 100, "404": requests / 50, "406": requests / 100,
+		"410": requests / 400, "403": 1, "gzip": requests / 100, "protobuf": requests / 50, "yaml": requests / 50, "warned": requests / 50,
+		"continued": requests / 100} {
 		if d.answered[what] < least {
 			t.Errorf("the requests are too much alike: %d of %s, want %d", d.answered[what], what, least)
 		}

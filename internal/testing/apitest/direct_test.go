@@ -51,12 +51,16 @@ func TestWhatIsPlainIsAnsweredDirectly(t *testing.T) {
 		{"create", "create", post, widgetsPath, body, nil, 201},
 		{"create what is there", "create", post, widgetsPath, body, nil, 409},
 		{"create what is not valid", "create", post, widgetsPath, strings.Replace(body, "small", "huge", 1), nil, 422},
-		{"create with options", "create", post, shelvesPath + "?fieldManager=me&fieldValidation=Strict", `{"apiVersion":"shop.example.com/v1","kind":"Shelf","metadata":{"name":"s"}}`, nil, 201},
-		{"create in another version", "create", post, widgetsBetaPath, strings.NewReplacer(`com/v1"`, `com/v1beta1"`, `"w"`, `"beta"`).Replace(body), nil, 201},
+		{"create with options", "create", post, shelvesPath + "?fieldManager=me&fieldValidation=Strict",
+			`{"apiVersion":"shop.example.com/v1","kind":"Shelf","metadata":{"name":"s"}}`, nil, 201},
+		{"create in another version", "create", post, widgetsBetaPath,
+			strings.NewReplacer(`com/v1"`, `com/v1beta1"`, `"w"`, `"beta"`).Replace(body), nil, 201},
 		{"create with a mistake in the body", "", post, widgetsPath, body[1:], nil, 400},
-		{"create with an unknown field", "", post, widgetsPath, strings.Replace(strings.Replace(body, `"w"`, `"v"`, 1), `"size"`, `"sise"`, 1), nil, 201},
+		{"create with an unknown field", "", post, widgetsPath, strings.Replace(strings.Replace(body, `"w"`, `"v"`, 1), `"size"`, `"sise"`,
+			1), nil, 201},
 		{"create for a look", "", post, widgetsPath + "?dryRun=All", strings.Replace(body, `"w"`, `"x"`, 1), nil, 201},
-		{"create from YAML", "", post, widgetsPath, "apiVersion: shop.example.com/v1\nkind: Widget\nmetadata: {name: from-yaml}\nspec: {}\n", with(yamlType), 201},
+		{"create from YAML", "", post, widgetsPath, "apiVersion: shop.example.com/v1\nkind: Widget\nmetadata: {name: from-yaml}\nspec: {}\n",
+			with(yamlType), 201},
 
 		{"get", "get", get, w, "", nil, 200},
 		{"get as anything", "get", get, w, "", as("*/*"), 200},
@@ -96,7 +100,8 @@ func TestWhatIsPlainIsAnsweredDirectly(t *testing.T) {
 		{"JSON patch", "patch", patch, w, `[{"op":"replace","path":"/spec/size","value":"large"}]`, with(jsonPatch), 200},
 		{"apply", "patch", patch, w + "?fieldManager=me&force=true", body, with(applyPatch), 200},
 		{"apply what is new", "patch", patch, widgetsPath + "/z?fieldManager=me", strings.Replace(body, `"w"`, `"z"`, 1), with(applyPatch), 201},
-		{"apply YAML", "", patch, w + "?fieldManager=me&force=true", "apiVersion: shop.example.com/v1\nkind: Widget\nmetadata: {name: w}\n", with(applyPatch), 200},
+		{"apply YAML", "", patch, w + "?fieldManager=me&force=true", "apiVersion: shop.example.com/v1\nkind: Widget\nmetadata: {name: w}\n",
+			with(applyPatch), 200},
 		{"strategic merge", "", patch, w, `{"spec":{"size":"small"}}`, with(strategicType), 200},
 
 		{"delete with options", "delete", del, widgetsPath + "/z", `{"preconditions":{"uid":"other"}}`, nil, 409},
@@ -142,7 +147,8 @@ func TestWatchesThatWriteByThemselvesAreCounted(t *testing.T) {
 		path, accept string
 		want         int
 	}{
-		{widgetsPath, jsonType, 1}, {widgetsPath, "", 1}, {widgetsBetaPath, jsonType + ";stream=watch", 1}, {leasesPath, protobufType, 1}, {leasesPath, protobufType + "," + jsonType, 1},
+		{widgetsPath, jsonType, 1}, {widgetsPath, "", 1}, {widgetsBetaPath, jsonType + ";stream=watch", 1}, {leasesPath, protobufType, 1},
+		{leasesPath, protobufType + "," + jsonType, 1},
 		{widgetsPath, tableType, 0}, {widgetsPath, unremembered, 0}, {widgetsPath, yamlType, 0},
 	} {
 		before := c.directly("watch")
@@ -163,7 +169,14 @@ func TestWatchesThatWriteByThemselvesAreCounted(t *testing.T) {
 func TestWhatIsRecordedIsNotAnsweredDirectly(t *testing.T) {
 	t.Parallel()
 	policy := policyFile(t, "rules:\n- level: RequestResponse\n")
-	recorded := startWith(t, shop(), annex.Options{Storage: memory.Storage(), Audit: annex.AuditOptions{PolicyFile: policy, Log: annex.AuditLogOptions{Path: newAuditLog(t).path}}})
+	recorded := startWith(
+		t,
+		shop(),
+		annex.Options{
+			Storage: memory.Storage(),
+			Audit:   annex.AuditOptions{PolicyFile: policy, Log: annex.AuditLogOptions{Path: newAuditLog(t).path}},
+		},
+	)
 	recorded.create("w")
 	recorded.get(widgetsPath + "/w").want(200)
 	recorded.get(widgetsPath).want(200)

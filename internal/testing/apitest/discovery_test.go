@@ -46,7 +46,21 @@ func TestDiscovery(t *testing.T) {
 				if strings.Contains(r.Name, "/") {
 					r.SingularName = "" // client-go has its own idea
 				}
-				got = append(got, fmt.Sprintf("%s %s %s %q %v %v %v %s/%s", list.GroupVersion, r.Name, r.Kind, r.SingularName, r.Namespaced, r.ShortNames, r.Categories, r.Group, r.Version))
+				got = append(
+					got,
+					fmt.Sprintf(
+						"%s %s %s %q %v %v %v %s/%s",
+						list.GroupVersion,
+						r.Name,
+						r.Kind,
+						r.SingularName,
+						r.Namespaced,
+						r.ShortNames,
+						r.Categories,
+						r.Group,
+						r.Version,
+					),
+				)
 				verbs := "create delete deletecollection get list patch update watch"
 				if strings.Contains(r.Name, "/") {
 					verbs = "get patch update"
@@ -115,7 +129,8 @@ func TestOpenAPINamesTheProgramAndHowCallersAreAuthenticated(t *testing.T) {
 			if title, version := document.str("info", "title"), document.str("info", "version"); title != test.title || version != test.version {
 				t.Errorf("%s is %q in version %q, want %q, %q", path, title, version, test.title, test.version)
 			}
-			for field, want := range map[string]string{"type": "apiKey", "name": "authorization", "in": "header", "description": "Bearer Token authentication"} {
+			for field, want := range map[string]string{"type": "apiKey", "name": "authorization", "in": "header",
+				"description": "Bearer Token authentication"} {
 				if got := document.str(append(schemes, "BearerToken", field)...); got != want {
 					t.Errorf("%s: %s of BearerToken: %q, want %q", path, field, got, want)
 				}
@@ -144,7 +159,8 @@ func TestOpenAPI(t *testing.T) {
 				if g["version"] == "__internal" {
 					t.Errorf("%s is of the internal version", name)
 				}
-				if g["group"] == "shop.example.com" && strings.HasPrefix(name, "com.example") || g["group"] == "autoscaling" && strings.Contains(name, "autoscaling") {
+				if g["group"] == "shop.example.com" && strings.HasPrefix(name, "com.example") ||
+					g["group"] == "autoscaling" && strings.Contains(name, "autoscaling") {
 					all = append(all, fmt.Sprintf("%s = %s/%s %s", name, g["group"], g["version"], g["kind"]))
 				}
 			}
@@ -225,7 +241,12 @@ func TestOpenAPI(t *testing.T) {
 		}
 	})
 	parts := definitions["com.example.shop.v1.WidgetSpec"].(map[string]any)["properties"].(map[string]any)["parts"].(map[string]any)
-	if got := fmt.Sprint(parts["x-kubernetes-list-type"], parts["x-kubernetes-list-map-keys"], parts["x-kubernetes-patch-merge-key"], parts["x-kubernetes-patch-strategy"]); got != "map[name]namemerge" {
+	if got := fmt.Sprint(
+		parts["x-kubernetes-list-type"],
+		parts["x-kubernetes-list-map-keys"],
+		parts["x-kubernetes-patch-merge-key"],
+		parts["x-kubernetes-patch-strategy"],
+	); got != "map[name]namemerge" {
 		t.Errorf("what clients need for merging: %s", got)
 	}
 }

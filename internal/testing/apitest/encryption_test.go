@@ -50,7 +50,8 @@ func writeEncryptionConfig(t *testing.T, file string, providers ...string) {
 
 // encryptionRule is a file with one rule.
 func encryptionRule(resource string, providers ...string) string {
-	return fmt.Sprintf("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: ['%s']\n  providers: [%s]\n", resource, strings.Join(providers, ", "))
+	return fmt.Sprintf("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: ['%s']\n  "+
+		"providers: [%s]\n", resource, strings.Join(providers, ", "))
 }
 
 func writeFile(t *testing.T, file, content string) {
@@ -189,7 +190,12 @@ func checkLife(t *testing.T, c *client) {
 		t.Errorf("got the note %q", got)
 	}
 	c.delete(widgetsPath+"/gone", nil).want(http.StatusOK)
-	if metrics := string(c.get("/metrics").want(http.StatusOK).raw); !strings.Contains(metrics, `annex_storage_encryption_info{group="shop.example.com",key="`) {
+	if metrics := string(
+		c.get("/metrics").want(http.StatusOK).raw,
+	); !strings.Contains(
+		metrics,
+		`annex_storage_encryption_info{group="shop.example.com",key="`,
+	) {
 		t.Error("the metrics do not say how widgets are encrypted")
 	}
 	events.want("ADDED gone", "MODIFIED gone", "MODIFIED gone", "DELETED gone")
@@ -198,7 +204,11 @@ func checkLife(t *testing.T, c *client) {
 
 func TestAServerRefusesWhatDoesNotFitItsObjects(t *testing.T) {
 	inPlainText(t)
-	options := annex.Options{DataDir: t.TempDir(), Storage: embedded.Dir(""), EncryptionConfigFile: encryptionConfig(t, keyed("aescbc", "key1", secret1))}
+	options := annex.Options{
+		DataDir:              t.TempDir(),
+		Storage:              embedded.Dir(""),
+		EncryptionConfigFile: encryptionConfig(t, keyed("aescbc", "key1", secret1)),
+	}
 	t.Run("serve", func(t *testing.T) { startWith(t, shop(), options).create("kept", spec(fields{"size": "small"})) })
 	stored := func() string { return fmt.Sprint(storedWidgets(t, options)) }
 	before := stored()
@@ -223,7 +233,12 @@ func TestAServerRefusesWhatDoesNotFitItsObjects(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			exit := (*exec.ExitError)(nil)
-			if _, err := storageVerb(t, refused, "rewrite"); !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(err.Error(), test.want) {
+			if _, err := storageVerb(
+				t,
+				refused,
+				"rewrite",
+			); !errors.As(err, &exit) || exit.ExitCode() != 2 ||
+				!strings.Contains(err.Error(), test.want) {
 				t.Errorf("storage rewrite: %v", err)
 			}
 			if after := stored(); after != before {
@@ -248,7 +263,9 @@ func TestUnreadableObjectsCanBeDeleted(t *testing.T) {
 	c := startWith(t, shop(), options)
 	c.create("readable", spec(fields{"size": "small"}))
 	c.widget("readable")
-	c.get(widgetsPath+"/lost").refused(http.StatusInternalServerError, metav1.StatusReasonInternalError, "/shop.example.com/widgets/default/lost", "no matching key was found")
+	c.get(widgetsPath+"/lost").
+		refused(http.StatusInternalServerError, metav1.StatusReasonInternalError, "/shop.example.com/widgets/default/lost",
+			"no matching key was found")
 	if shared() { // etcd's watch cache begins when all objects can be read
 		c.get(widgetsPath).refused(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "failed to read one or more widgets")
 	} else {
@@ -269,7 +286,15 @@ func storageVerb(t *testing.T, options annex.Options, args ...string) (string, e
 	options = placed(t, options)
 	p := prepare(t)
 	args = append([]string{p.Path, "storage"}, args...)
-	p.Args = append(args, "--data-dir", options.DataDir, "--storage", storageName(options), "--encryption-provider-config", options.EncryptionConfigFile)
+	p.Args = append(
+		args,
+		"--data-dir",
+		options.DataDir,
+		"--storage",
+		storageName(options),
+		"--encryption-provider-config",
+		options.EncryptionConfigFile,
+	)
 	if storageName(options) == etcd.Name {
 		endpoints, prefix := etcdOf(options)
 		p.Args = append(p.Args, "--etcd-servers", endpoints, "--etcd-prefix", prefix)
@@ -287,7 +312,12 @@ func TestAKeyIsRotated(t *testing.T) {
 	for _, how := range []string{"with the server stopped", "while it runs", "by automatic reload"} {
 		t.Run(how, func(t *testing.T) {
 			file := encryptionConfig(t, first)
-			options := annex.Options{DataDir: t.TempDir(), Storage: embedded.Dir(""), EncryptionConfigFile: file, EncryptionConfigReload: how == "by automatic reload"}
+			options := annex.Options{
+				DataDir:                t.TempDir(),
+				Storage:                embedded.Dir(""),
+				EncryptionConfigFile:   file,
+				EncryptionConfigReload: how == "by automatic reload",
+			}
 			before := map[string]*v1.Widget{}
 			begin := ""
 			fill := func(c *client) {
@@ -301,12 +331,14 @@ func TestAKeyIsRotated(t *testing.T) {
 			}
 			rewrite := func(t *testing.T) {
 				out, err := storageVerb(t, options, "rewrite")
-				want := fmt.Sprintf("widgets.shop.example.com: %d looked at, %d rewritten, 0 already current; stored now: %d with aesgcm key2; as %d v1, application/json\n", count-1, count-1, count-1, count-1)
+				want := fmt.Sprintf("widgets.shop.example.com: %d looked at, %d rewritten, 0 already current; stored now: %d with aesgcm key2; as "+
+					"%d v1, application/json\n", count-1, count-1, count-1, count-1)
 				if err != nil || !strings.Contains(out, want) {
 					t.Fatalf("storage rewrite: %v\n%s", err, out)
 				}
 				if out, err = storageVerb(t, options, "rewrite", "--resource", "widgets.shop.example.com"); err != nil ||
-					out != fmt.Sprintf("widgets.shop.example.com: %d looked at, 0 rewritten, %d already current; stored now: %d with aesgcm key2; as %d v1, application/json\n", count-1, count-1, count-1, count-1) {
+					out != fmt.Sprintf("widgets.shop.example.com: %d looked at, 0 rewritten, %d already current; stored now: %d with aesgcm key2; as "+
+						"%d v1, application/json\n", count-1, count-1, count-1, count-1) {
 					t.Fatalf("storage rewrite again: %v\n%s", err, out)
 				}
 			}
@@ -373,7 +405,11 @@ func checkLostHistory(t *testing.T, c *client, begin string) {
 		return
 	}
 	old := c.watch(widgetsPath + "?watch=1&resourceVersion=" + begin).next()
-	if message := text(old.Object, "message"); old.Type != "ERROR" || text(old.Object, "code") != "500" || !strings.Contains(message, "no matching") {
+	if message := text(
+		old.Object,
+		"message",
+	); old.Type != "ERROR" || text(old.Object, "code") != "500" ||
+		!strings.Contains(message, "no matching") {
 		t.Errorf("a watch from before the key was lost begins with %v", old)
 	}
 	now := c.get(widgetsPath).str("metadata", "resourceVersion")
@@ -435,7 +471,13 @@ func TestObjectsAreRewrittenInANewStoredVersion(t *testing.T) {
 	}
 	t.Run("rewrite", func(t *testing.T) {
 		c := startWith(t, stored("v1"), options)
-		if out, err := storageVerb(t, options, "rewrite", "--compact"); err != nil || !strings.Contains(out, "widgets.shop.example.com: 5 looked at, 5 rewritten, 0 already current") {
+		if out, err := storageVerb(
+			t,
+			options,
+			"rewrite",
+			"--compact",
+		); err != nil ||
+			!strings.Contains(out, "widgets.shop.example.com: 5 looked at, 5 rewritten, 0 already current") {
 			t.Errorf("%v\n%s", err, out)
 		}
 		for _, old := range before {
@@ -473,7 +515,12 @@ func TestAPluginsKeyIsRotated(t *testing.T) {
 	plugin.Rotate(t, "two")
 	t.Run("rewrite", func(t *testing.T) {
 		startWith(t, shop(), options)
-		if out, err := storageVerb(t, options, "rewrite"); err != nil || !strings.Contains(out, "widgets.shop.example.com: 1 looked at, 1 rewritten") {
+		if out, err := storageVerb(
+			t,
+			options,
+			"rewrite",
+		); err != nil ||
+			!strings.Contains(out, "widgets.shop.example.com: 1 looked at, 1 rewritten") {
 			t.Errorf("storage rewrite: %v\n%s", err, out)
 		}
 	})
@@ -483,7 +530,9 @@ func TestAPluginsKeyIsRotated(t *testing.T) {
 	plugin.Rotate(t, "three")
 	plugin.Forget("two")
 	_, err := annex.New(t.Context(), shop(), placed(t, options))
-	if err == nil || !strings.Contains(err.Error(), `is stored with provider kms v2 "vault", and what the file has of that name does not decrypt it`) || strings.Contains(err.Error(), "\n") {
+	if err == nil ||
+		!strings.Contains(err.Error(), `is stored with provider kms v2 "vault", and what the file has of that name does not decrypt it`) ||
+		strings.Contains(err.Error(), "\n") {
 		t.Errorf("a plugin that has lost its key: %v", err)
 	}
 }

@@ -340,7 +340,11 @@ func TestErrorsOfSources_answers(t *testing.T) {
 	s := &failingSource{}
 	c := startKind(t, virtualWidgets(s.source()))
 	absent := answerTo{404, "NotFound", `widgets.shop.example.com "w" not found`}
-	busy := answerTo{409, "Conflict", `Operation cannot be fulfilled on widgets.shop.example.com "w": it changes all the time: tried 10 times`}
+	busy := answerTo{
+		409,
+		"Conflict",
+		`Operation cannot be fulfilled on widgets.shop.example.com "w": it changes all the time: tried 10 times`,
+	}
 	missing := map[string]answerTo{"NotFound": absent, "ErrNotFound": absent}
 	changed := map[string]answerTo{"NotFound": busy, "ErrNotFound": busy, "Conflict": busy, "wrapped": busy}
 	unread := func(verb string) answerTo {

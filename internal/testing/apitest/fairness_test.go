@@ -28,7 +28,8 @@ func TestPriorityLevelsAreServedOnlyIfAskedFor(t *testing.T) {
 	without := start(t, shop())
 	without.get(flowSchemasPath).want(404)
 	without.get(priorityLevelDump).want(404)
-	for name, c := range map[string]*client{"off": without, "on": startWith(t, shop(), annex.Options{Storage: memory.Storage(), PriorityAndFairness: new(true)})} {
+	for name, c := range map[string]*client{"off": without,
+		"on": startWith(t, shop(), annex.Options{Storage: memory.Storage(), PriorityAndFairness: new(true)})} {
 		served := strings.Contains(string(c.get("/apis").want(200).raw), "flowcontrol.apiserver.k8s.io")
 		if flow := c.get("/version").want(200).header.Get("X-Kubernetes-Pf-Flowschema-Uid"); served != (name == "on") || served != (flow != "") {
 			t.Errorf("%s: the group is served: %v; the flow schema of a request: %q", name, served, flow)
@@ -41,7 +42,8 @@ func TestOptionsOfPriorityAndFairnessThatAreMistakes(t *testing.T) {
 	options := annex.Options{Storage: memory.Storage(), DataDir: t.TempDir(), PriorityAndFairness: new(true)}
 	options.Serving.MaxRequestsInFlight, options.Serving.MaxMutatingRequestsInFlight = -1, -1
 	_, err := annex.New(t.Context(), shop(), options)
-	if err == nil || !strings.Contains(err.Error(), "priority levels share their sum: bound one of them, or do without Options.PriorityAndFairness") {
+	if err == nil ||
+		!strings.Contains(err.Error(), "priority levels share their sum: bound one of them, or do without Options.PriorityAndFairness") {
 		t.Error(err)
 	}
 }
@@ -127,7 +129,11 @@ func TestALoudCallerDoesNotStarveAQuietOne(t *testing.T) {
 	schema := s.admin.post(flowSchemasPath, map[string]any{
 		"metadata": map[string]any{"name": "turns"},
 		"spec": map[string]any{
-			"priorityLevelConfiguration": map[string]any{"name": "turns"}, "matchingPrecedence": 50, "distinguisherMethod": map[string]any{"type": "ByUser"},
+			"priorityLevelConfiguration": map[string]any{
+				"name": "turns",
+			},
+			"matchingPrecedence":  50,
+			"distinguisherMethod": map[string]any{"type": "ByUser"},
 			"rules": []any{map[string]any{
 				"subjects":         []any{map[string]any{"kind": "Group", "group": map[string]any{"name": "system:authenticated"}}},
 				"nonResourceRules": []any{map[string]any{"verbs": []any{"*"}, "nonResourceURLs": []any{"/turn"}}},
@@ -217,9 +223,12 @@ func TestPriorityLevelsOutliveTheServer(t *testing.T) {
 		if n := len(c.get(flowSchemasPath).items()) + len(c.get(priorityLevelsPath).items()); n != 19 {
 			t.Errorf("a new server has %d objects", n)
 		}
-		c.patch(mergePatch, flowSchemasPath+"/probes", `{"metadata":{"annotations":{"apf.kubernetes.io/autoupdate-spec":"false"}},"spec":{"matchingPrecedence":3}}`).want(200)
+		c.patch(mergePatch, flowSchemasPath+"/probes", `{"metadata":{"annotations":{"apf.kubernetes.io/autoupdate-spec":"false"}},`+
+			`"spec":{"matchingPrecedence":3}}`).
+			want(200)
 		c.patch(mergePatch, flowSchemasPath+"/service-accounts", `{"spec":{"matchingPrecedence":4}}`).want(200)
-		c.patch(mergePatch, flowSchemasPath+"/catch-all", `{"spec":{"matchingPrecedence":5}}`).refused(422, "Invalid", "spec of 'catch-all' must equal the fixed value")
+		c.patch(mergePatch, flowSchemasPath+"/catch-all", `{"spec":{"matchingPrecedence":5}}`).
+			refused(422, "Invalid", "spec of 'catch-all' must equal the fixed value")
 		c.delete(flowSchemasPath+"/exempt", nil).want(200)
 		c.delete(flowSchemasPath+"/global-default", nil).want(200)
 	})

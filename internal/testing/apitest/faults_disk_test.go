@@ -69,7 +69,9 @@ func testFullDisk(t *testing.T, storage annex.Storage) {
 	widgets := client.Resource(v1.API().GroupVersion.WithResource("widgets")).Namespace("default")
 
 	seen := &names{}
-	informer := dynamicinformer.NewFilteredDynamicInformer(client, v1.API().GroupVersion.WithResource("widgets"), "default", 0, cache.Indexers{}, nil).Informer()
+	informer := dynamicinformer.NewFilteredDynamicInformer(client, v1.API().GroupVersion.WithResource("widgets"), "default", 0,
+		cache.Indexers{}, nil).
+		Informer()
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(object any) { seen.add(object.(metav1.Object).GetName()) },
 	}); err != nil {

@@ -562,7 +562,8 @@ func TestHooksThatReadACacheFailClosedBeforeItIsFilled(t *testing.T) {
 	defer outer.Close()
 	c := connect(t, &rest.Config{Host: outer.URL, BearerToken: "root"})
 	c.namespace("default")
-	c.post(widgetsPath, widget("w")).refused(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "waiting for the cache of shelves.shop.example.com")
+	c.post(widgetsPath, widget("w")).
+		refused(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "waiting for the cache of shelves.shop.example.com")
 	if err := <-asked; !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("the hook got %v", err)
 	}
@@ -577,7 +578,10 @@ func readOnly(t *testing.T, c *client, reason string) {
 	t.Helper()
 	c.post(widgetsPath, widget("later")).refused(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "takes no writes")
 	c.delete(widgetsPath+"/first", nil).refused(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
-	if a := c.get("/readyz?verbose"); a.code != http.StatusInternalServerError || !strings.Contains(string(a.raw), "[-]storage failed: "+reason+"\n") {
+	if a := c.get(
+		"/readyz?verbose",
+	); a.code != http.StatusInternalServerError ||
+		!strings.Contains(string(a.raw), "[-]storage failed: "+reason+"\n") {
 		t.Errorf("/readyz: %d\n%s", a.code, a.raw)
 	}
 	c.get("/livez").want(http.StatusOK)
@@ -601,7 +605,10 @@ func TestAServerWhoseStorageIsRemovedIsReadOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	readOnly(t, c, "read-only, its directory was removed: put it back")
-	if err := errors.Join(os.Remove(filepath.Join(options.DataDir, "storage")), os.Rename(filepath.Join(options.DataDir, "moved"), filepath.Join(options.DataDir, "storage"))); err != nil {
+	if err := errors.Join(
+		os.Remove(filepath.Join(options.DataDir, "storage")),
+		os.Rename(filepath.Join(options.DataDir, "moved"), filepath.Join(options.DataDir, "storage")),
+	); err != nil {
 		t.Fatal(err)
 	}
 	testwait.Until(t, "ready again", func() bool { return c.get("/readyz").code == http.StatusOK })
@@ -615,7 +622,10 @@ func TestAServerWhoseLockFilesAreRemovedIsReadOnly(t *testing.T) {
 	instance, _ := run(t, shop(), options)
 	c := clientOf(t, instance)
 	c.create("first")
-	if err := errors.Join(os.Remove(filepath.Join(options.DataDir, "lock")), os.Remove(filepath.Join(options.DataDir, "storage", "LOCK"))); err != nil {
+	if err := errors.Join(
+		os.Remove(filepath.Join(options.DataDir, "lock")),
+		os.Remove(filepath.Join(options.DataDir, "storage", "LOCK")),
+	); err != nil {
 		t.Fatal(err)
 	}
 	testwait.Until(t, "the server has noticed", func() bool { return c.get("/readyz").code != http.StatusOK })
@@ -655,7 +665,11 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 		}
 		readOnly(t, c, "read-only, the disk is full: recovers by itself when there is space")
 		a := c.post(widgetsPath, widget("later"))
-		s := a.refused(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "no space left on device (recovers by itself when there is space)")
+		s := a.refused(
+			http.StatusServiceUnavailable,
+			metav1.StatusReasonServiceUnavailable,
+			"no space left on device (recovers by itself when there is space)",
+		)
 		if a.header.Get("Retry-After") != "1" || strings.Count(s.Message, options.DataDir) != 1 {
 			t.Errorf("try again after %q: %s", a.header.Get("Retry-After"), s.Message)
 		}
@@ -748,7 +762,8 @@ func TestWhatOnlyLooksOpenIsClosed(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t)})
 	anonymous := c.stranger("")
-	for _, path := range []string{"/healthz/../apis", "/healthz/%2e%2e/apis", "/livez%2f..%2fmetrics", "/readyz/..;/metrics", "//healthz", "/HEALTHZ", "/version/x", "/apis;/healthz", "/flagz", "/statusz", "/logs/", "/debug/pprof/"} {
+	for _, path := range []string{"/healthz/../apis", "/healthz/%2e%2e/apis", "/livez%2f..%2fmetrics", "/readyz/..;/metrics", "//healthz",
+		"/HEALTHZ", "/version/x", "/apis;/healthz", "/flagz", "/statusz", "/logs/", "/debug/pprof/"} {
 		if a := anonymous.get(path); a.code != http.StatusUnauthorized {
 			t.Errorf("%s: %d %s", path, a.code, a.raw)
 		}
@@ -771,7 +786,17 @@ func TestWhatOnlyLooksOpenIsClosed(t *testing.T) {
 		}
 	}
 	// A token may be a websocket's protocol, for browsers.
-	socket := []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-Websocket-Version", "13", "Sec-Websocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-Websocket-Protocol"}
+	socket := []string{
+		"Connection",
+		"Upgrade",
+		"Upgrade",
+		"websocket",
+		"Sec-Websocket-Version",
+		"13",
+		"Sec-Websocket-Key",
+		"AAAAAAAAAAAAAAAAAAAAAA==",
+		"Sec-Websocket-Protocol",
+	}
 	bearer := func(token string) string {
 		return "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte(token)) + ", v4.channel.k8s.io"
 	}
@@ -840,7 +865,12 @@ func TestURLsCanBeUsed(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"127.0.0.1", "0.0.0.0", "::1", "::"} {
 		t.Run(address, func(t *testing.T) {
-			options := annex.Options{Storage: memory.Storage(), Listen: net.JoinHostPort(address, "0"), ListenInsecure: net.JoinHostPort(address, "0"), DataDir: filepath.Join(t.TempDir(), "data")}
+			options := annex.Options{
+				Storage:        memory.Storage(),
+				Listen:         net.JoinHostPort(address, "0"),
+				ListenInsecure: net.JoinHostPort(address, "0"),
+				DataDir:        filepath.Join(t.TempDir(), "data"),
+			}
 			if l, err := net.Listen("tcp", net.JoinHostPort(address, "0")); err != nil {
 				t.Skip(err)
 			} else {
@@ -864,7 +894,10 @@ func TestURLsCanBeUsed(t *testing.T) {
 				t.Fatal(err)
 			}
 			connect(t, config).get(widgetsPath).want(http.StatusOK)
-			if got := c.get("/api").object()["serverAddressByClientCIDRs"]; !strings.Contains(fmt.Sprint(got), strings.TrimPrefix(instance.URL(), "https://")) {
+			if got := c.get("/api").object()["serverAddressByClientCIDRs"]; !strings.Contains(
+				fmt.Sprint(got),
+				strings.TrimPrefix(instance.URL(), "https://"),
+			) {
 				t.Errorf("discovery says %v", got)
 			}
 		})
@@ -885,7 +918,10 @@ func TestAListerThatIsAskedForTooLateIsAnError(t *testing.T) {
 	if _, err := annex.ListerFor[v1.Widget](kept); err != nil {
 		t.Errorf("the same as before: %v", err)
 	}
-	if _, err := annex.ListerFor[v1.Shelf](kept); err == nil || !strings.Contains(err.Error(), "v1.Shelf: the cache of shelves.shop.example.com would never be filled") {
+	if _, err := annex.ListerFor[v1.Shelf](
+		kept,
+	); err == nil ||
+		!strings.Contains(err.Error(), "v1.Shelf: the cache of shelves.shop.example.com would never be filled") {
 		t.Errorf("another: %v", err)
 	}
 }
@@ -900,7 +936,10 @@ func TestStrangersGetAConnectionForEachRequest(t *testing.T) {
 	}{{c, true}, {c.stranger(""), false}} {
 		for i, path := range []string{"/version", "/version", widgetsPath, widgetsPath} {
 			reused := false
-			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused }})
+			ctx := httptrace.WithClientTrace(
+				t.Context(),
+				&httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused }},
+			)
 			response := who.c.send(ctx, http.MethodGet, path, nil)
 			_, err := io.Copy(io.Discard, response.Body)
 			response.Body.Close()

@@ -17,9 +17,14 @@ func TestFieldValidation(t *testing.T) {
 		duplicate = `duplicate field "spec.replicas"`
 	)
 	body := func(name string) string {
-		return fmt.Sprintf(`{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":%q},"spec":{"replicas":1,"replicas":2,"colour":"red","parts":[{"name":"a","weight":3}]}}`, name)
+		return fmt.Sprintf(
+			`{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":%q},`+
+				`"spec":{"replicas":1,"replicas":2,"colour":"red","parts":[{"name":"a","weight":3}]}}`,
+			name,
+		)
 	}
-	yamlBody := "apiVersion: shop.example.com/v1\nkind: Widget\nmetadata: {name: %s}\nspec:\n  replicas: 1\n  replicas: 2\n  colour: red\n  parts:\n  - {name: a, weight: 3}\n"
+	yamlBody := "apiVersion: shop.example.com/v1\nkind: Widget\nmetadata: {name: %s}\nspec:\n  replicas: 1\n  replicas: 2\n  colour: " +
+		"red\n  parts:\n  - {name: a, weight: 3}\n"
 	for name, test := range map[string]struct {
 		name     string
 		query    string
@@ -42,7 +47,14 @@ func TestFieldValidation(t *testing.T) {
 				t.Errorf("warnings %q, want %q", got, want)
 			}
 			if !test.accepted {
-				a.refused(400, metav1.StatusReasonBadRequest, `Widget in version "v1" cannot be handled as a Widget: strict decoding error: `, unknown, nested, duplicate)
+				a.refused(
+					400,
+					metav1.StatusReasonBadRequest,
+					`Widget in version "v1" cannot be handled as a Widget: strict decoding error: `,
+					unknown,
+					nested,
+					duplicate,
+				)
 				c.get(widgetsPath + "/" + name).want(404)
 				return
 			}
@@ -55,8 +67,10 @@ func TestFieldValidation(t *testing.T) {
 			}
 		})
 	}
-	c.post(widgetsPath+"?fieldValidation=Strict", fmt.Sprintf(yamlBody, "yaml"), "Content-Type", yamlType).refused(400, metav1.StatusReasonBadRequest, "strict decoding error", `"replicas" already set in map`, unknown)
-	c.post(widgetsPath+"?fieldValidation=Sometimes", widget("w")).refused(422, metav1.StatusReasonInvalid, `fieldValidation: Unsupported value: "Sometimes"`)
+	c.post(widgetsPath+"?fieldValidation=Strict", fmt.Sprintf(yamlBody, "yaml"), "Content-Type", yamlType).
+		refused(400, metav1.StatusReasonBadRequest, "strict decoding error", `"replicas" already set in map`, unknown)
+	c.post(widgetsPath+"?fieldValidation=Sometimes", widget("w")).
+		refused(422, metav1.StatusReasonInvalid, `fieldValidation: Unsupported value: "Sometimes"`)
 
 	c.create("w")
 	path := widgetsPath + "/w"
@@ -67,16 +81,23 @@ func TestFieldValidation(t *testing.T) {
 		}
 		c.patch(mediaType, path+"?fieldValidation=Strict", `{"spec":{"colour":"red"}}`).refused(422, metav1.StatusReasonInvalid, unknown)
 	}
-	c.patch(jsonPatch, path+"?fieldValidation=Strict", `[{"op":"add","path":"/spec/colour","value":"red"}]`).refused(422, metav1.StatusReasonInvalid, unknown)
-	c.patch(jsonPatch, path+"?fieldValidation=Strict", `[{"op":"add","op":"add","path":"/spec/replicas","value":4}]`).refused(422, metav1.StatusReasonInvalid, "duplicate field", "op")
+	c.patch(jsonPatch, path+"?fieldValidation=Strict", `[{"op":"add","path":"/spec/colour","value":"red"}]`).
+		refused(422, metav1.StatusReasonInvalid, unknown)
+	c.patch(jsonPatch, path+"?fieldValidation=Strict", `[{"op":"add","op":"add","path":"/spec/replicas","value":4}]`).
+		refused(422, metav1.StatusReasonInvalid, "duplicate field", "op")
 	w := c.widget("w")
-	c.put(path+"?fieldValidation=Strict", widget("w", metadata(fields{"resourceVersion": w.ResourceVersion}), spec(fields{"colour": "red"}))).refused(400, metav1.StatusReasonBadRequest, unknown)
-	c.put(path+"?fieldValidation=Strict", widget("w", metadata(fields{"resourceVersion": w.ResourceVersion, "colour": "red"}))).refused(400, metav1.StatusReasonBadRequest, `unknown field "metadata.colour"`)
-	c.patch(mergePatch, path+"/status?fieldValidation=Strict", `{"status":{"colour":"red"}}`).refused(422, metav1.StatusReasonInvalid, `unknown field "status.colour"`)
+	c.put(path+"?fieldValidation=Strict", widget("w", metadata(fields{"resourceVersion": w.ResourceVersion}), spec(fields{"colour": "red"}))).
+		refused(400, metav1.StatusReasonBadRequest, unknown)
+	c.put(path+"?fieldValidation=Strict", widget("w", metadata(fields{"resourceVersion": w.ResourceVersion, "colour": "red"}))).
+		refused(400, metav1.StatusReasonBadRequest, `unknown field "metadata.colour"`)
+	c.patch(mergePatch, path+"/status?fieldValidation=Strict", `{"status":{"colour":"red"}}`).
+		refused(422, metav1.StatusReasonInvalid, `unknown field "status.colour"`)
 	c.patch(mergePatch, path+"/scale?fieldValidation=Strict", `{"spec":{"colour":"red"}}`).refused(422, metav1.StatusReasonInvalid, unknown)
-	c.post(widgetsBetaPath+"?fieldValidation=Strict", widgetBeta("new", spec(fields{"colour": "red"}))).refused(400, metav1.StatusReasonBadRequest, unknown)
+	c.post(widgetsBetaPath+"?fieldValidation=Strict", widgetBeta("new", spec(fields{"colour": "red"}))).
+		refused(400, metav1.StatusReasonBadRequest, unknown)
 	// Names are as they are written: another case is another field.
-	c.post(widgetsPath+"?fieldValidation=Strict", widget("new", spec(fields{"Replicas": 1}))).refused(400, metav1.StatusReasonBadRequest, `unknown field "spec.Replicas"`)
+	c.post(widgetsPath+"?fieldValidation=Strict", widget("new", spec(fields{"Replicas": 1}))).
+		refused(400, metav1.StatusReasonBadRequest, `unknown field "spec.Replicas"`)
 	if c.widget("w").ResourceVersion != w.ResourceVersion {
 		t.Error("a refused write left something behind")
 	}

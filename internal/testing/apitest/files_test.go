@@ -177,7 +177,10 @@ func TestATreeWrittenByHandIsServed(t *testing.T) {
 	f := newTree(t)
 	f.write(f.widget("a"), handWidget("a", "small"))
 	f.write(f.path("shop.example.com/widgets/team/b.yaml"), strings.Replace(handWidget("b", "large"), "v1\n", "v1beta1\n", 1))
-	f.write(f.path("shop.example.com/shelves/_cluster/s.yaml"), "{apiVersion: shop.example.com/v1, kind: Shelf, metadata: {name: s}, widgets: [a, b]}")
+	f.write(
+		f.path("shop.example.com/shelves/_cluster/s.yaml"),
+		"{apiVersion: shop.example.com/v1, kind: Shelf, metadata: {name: s}, widgets: [a, b]}",
+	)
 	f.write(f.path("README.md"), "not an object")
 	f.write(f.path(".git/config"), "not an object")
 	for restart := range 3 {
@@ -276,7 +279,8 @@ func TestEditsOfFilesAreWrites(t *testing.T) {
 	}
 	team.want("DELETED c")
 
-	for _, want := range []watch.EventType{watch.Added, watch.Modified, watch.Modified, watch.Modified, watch.Modified, watch.Modified, watch.Added, watch.Deleted} {
+	for _, want := range []watch.EventType{watch.Added, watch.Modified, watch.Modified, watch.Modified, watch.Modified, watch.Modified,
+		watch.Added, watch.Deleted} {
 		if event := <-seen.ResultChan(); event.Type != want {
 			t.Errorf("the dynamic client saw %s, want %s", event.Type, want)
 		}
@@ -293,7 +297,10 @@ func TestAFileAndTheAPIChangeOneObject(t *testing.T) {
 	c.patch(mergePatch, widgetsPath+"/a", spec(fields{"replicas": 2})).want(http.StatusOK)
 	w.want("MODIFIED a")
 	f.shows(f.widget("a"), "replicas: 2")
-	if content := f.read(f.widget("a")); !strings.HasPrefix(content, "# what a is for\n") || !strings.Contains(content, "size: small # a good size\n") {
+	if content := f.read(
+		f.widget("a"),
+	); !strings.HasPrefix(content, "# what a is for\n") ||
+		!strings.Contains(content, "size: small # a good size\n") {
 		t.Errorf("the comments are lost:\n%s", content)
 	}
 	f.edit(f.widget("a"), "replicas: 2", "replicas: 5")
@@ -376,7 +383,11 @@ func TestNamespacesAndTheirDirectories(t *testing.T) {
 	// The API does not let this one be deleted either.
 	f.shows(f.path("core/namespaces/_cluster/default.yaml"), "name: default")
 	f.remove(f.path("core/namespaces/_cluster/default.yaml"))
-	testwait.Until(t, "the file comes back", func() bool { _, err := os.Stat(f.path("core/namespaces/_cluster/default.yaml")); return err == nil })
+	testwait.Until(
+		t,
+		"the file comes back",
+		func() bool { _, err := os.Stat(f.path("core/namespaces/_cluster/default.yaml")); return err == nil },
+	)
 	c.get("/api/v1/namespaces/default").want(http.StatusOK)
 }
 
@@ -387,35 +398,36 @@ func TestBrokenFilesAreReportedAndLeftAlone(t *testing.T) {
 		path, content string
 		want          string // in the log, empty if the file stands for no object
 	}{
-		"no YAML":           {"a.yaml", "a: [", "not YAML"},
-		"a tab":             {"a.yaml", "a:\n\tb: c", "not YAML"},
-		"nothing":           {"a.yaml", "", "empty"},
-		"only a comment":    {"a.yaml", "# later", "empty"},
-		"a list":            {"a.yaml", "- a", "not an object"},
-		"a field twice":     {"a.yaml", good + "spec:\n  size: large\n", "not YAML"},
-		"two documents":     {"a.yaml", good + "---\n" + good, "more than one document"},
-		"unknown field":     {"a.yaml", strings.Replace(good, "size:", "sice:", 1), `unknown field "spec.sice"`},
-		"wrong type":        {"a.yaml", strings.Replace(good, "size: small", "replicas: many", 1), "spec.replicas"},
-		"invalid":           {"a.yaml", handWidget("a", "huge"), "spec.size: Unsupported value"},
-		"no name":           {"a.yaml", strings.Replace(good, "name: a", "labels: {}", 1), "metadata.name is missing"},
-		"another name":      {"a.yaml", handWidget("b", "small"), `metadata.name is "b", whose file is b.yaml`},
-		"another namespace": {"a.yaml", strings.Replace(good, "name: a", "name: a\n  namespace: team", 1), `metadata.namespace is "team", but the file is in the directory default`},
-		"another kind":      {"a.yaml", strings.Replace(good, "Widget", "Shelf", 1), "it is a Shelf"},
-		"another group":     {"a.yaml", strings.Replace(good, "shop.example", "store.example", 1), "store.example.com/v1"},
-		"another version":   {"a.yaml", strings.Replace(good, "/v1", "/v2", 1), "v1|v1beta1"},
-		"no kind":           {"a.yaml", strings.Replace(good, "kind: Widget", "", 1), "apiVersion or kind is missing"},
-		"no UTF-8":          {"a.yaml", good + "# \xff", "not UTF-8"},
-		"too large":         {"a.yaml", good + "# " + strings.Repeat("x", 3<<20), "larger than 3 MiB"},
-		"two files":         {"a.yml", good, ""},
-		"JSON":              {"b.json", `{}`, ""},
-		"a foreign file":    {"notes.txt", "milk", ""},
-		"a bad name":        {"A.yaml", handWidget("A", "small"), ""},
-		"a binary file":     {"b.bin", "\x00", ""},
-		"no namespace":      {"../stray.yaml", good, ""},
-		"another place":     {"../../../stray.yaml", good, ""},
-		"too deep":          {"deep/a.yaml", good, ""},
-		"no kind's place":   {"../../gadgets/default/a.yaml", good, ""},
-		"a directory":       {"b.yaml/a.yaml", good, ""},
+		"no YAML":        {"a.yaml", "a: [", "not YAML"},
+		"a tab":          {"a.yaml", "a:\n\tb: c", "not YAML"},
+		"nothing":        {"a.yaml", "", "empty"},
+		"only a comment": {"a.yaml", "# later", "empty"},
+		"a list":         {"a.yaml", "- a", "not an object"},
+		"a field twice":  {"a.yaml", good + "spec:\n  size: large\n", "not YAML"},
+		"two documents":  {"a.yaml", good + "---\n" + good, "more than one document"},
+		"unknown field":  {"a.yaml", strings.Replace(good, "size:", "sice:", 1), `unknown field "spec.sice"`},
+		"wrong type":     {"a.yaml", strings.Replace(good, "size: small", "replicas: many", 1), "spec.replicas"},
+		"invalid":        {"a.yaml", handWidget("a", "huge"), "spec.size: Unsupported value"},
+		"no name":        {"a.yaml", strings.Replace(good, "name: a", "labels: {}", 1), "metadata.name is missing"},
+		"another name":   {"a.yaml", handWidget("b", "small"), `metadata.name is "b", whose file is b.yaml`},
+		"another namespace": {"a.yaml", strings.Replace(good, "name: a", "name: a\n  namespace: team", 1), `metadata.namespace is "team", ` +
+			`but the file is in the directory default`},
+		"another kind":    {"a.yaml", strings.Replace(good, "Widget", "Shelf", 1), "it is a Shelf"},
+		"another group":   {"a.yaml", strings.Replace(good, "shop.example", "store.example", 1), "store.example.com/v1"},
+		"another version": {"a.yaml", strings.Replace(good, "/v1", "/v2", 1), "v1|v1beta1"},
+		"no kind":         {"a.yaml", strings.Replace(good, "kind: Widget", "", 1), "apiVersion or kind is missing"},
+		"no UTF-8":        {"a.yaml", good + "# \xff", "not UTF-8"},
+		"too large":       {"a.yaml", good + "# " + strings.Repeat("x", 3<<20), "larger than 3 MiB"},
+		"two files":       {"a.yml", good, ""},
+		"JSON":            {"b.json", `{}`, ""},
+		"a foreign file":  {"notes.txt", "milk", ""},
+		"a bad name":      {"A.yaml", handWidget("A", "small"), ""},
+		"a binary file":   {"b.bin", "\x00", ""},
+		"no namespace":    {"../stray.yaml", good, ""},
+		"another place":   {"../../../stray.yaml", good, ""},
+		"too deep":        {"deep/a.yaml", good, ""},
+		"no kind's place": {"../../gadgets/default/a.yaml", good, ""},
+		"a directory":     {"b.yaml/a.yaml", good, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -556,7 +568,10 @@ func TestGitChangesManyFilesAtOnce(t *testing.T) {
 	f := newTree(t)
 	command := func(args ...string) {
 		t.Helper()
-		cmd := exec.CommandContext(t.Context(), git, append([]string{"-C", f.root, "-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...)
+		cmd := exec.CommandContext(
+			t.Context(),
+			git,
+			append([]string{"-C", f.root, "-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...)
 		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("git %v: %v\n%s", args, err, out)

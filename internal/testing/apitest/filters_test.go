@@ -29,7 +29,8 @@ func (c *client) counted() map[string]float64 {
 	for line := range strings.Lines(string(c.get("/metrics").want(200).raw)) {
 		name, text, ok := strings.Cut(strings.TrimSpace(line), "} ")
 		family, _, _ := strings.Cut(name, "{")
-		if !ok || !strings.HasPrefix(family, "apiserver_") || !strings.Contains(name, `="widgets`) || strings.HasSuffix(family, "_bucket") || strings.HasSuffix(family, "_seconds_sum") {
+		if !ok || !strings.HasPrefix(family, "apiserver_") || !strings.Contains(name, `="widgets`) || strings.HasSuffix(family, "_bucket") ||
+			strings.HasSuffix(family, "_seconds_sum") {
 			continue
 		}
 		value, err := strconv.ParseFloat(text, 64)
@@ -78,14 +79,24 @@ func TestFiltersTreatDirectAnswersAsUpstreams(t *testing.T) {
 		return nil
 	})
 	root := startWith(t, server, annex.Options{
-		Storage: memory.Storage(), TokenAuthFile: tokenFile(t), AccessLog: access.json(), RequestTimeout: 3 * time.Second,
-		Audit:   annex.AuditOptions{PolicyFile: policyFile(t, "rules:\n- level: Request\n"), Log: annex.AuditLogOptions{Path: audit.path, Mode: "blocking"}},
+		Storage:        memory.Storage(),
+		TokenAuthFile:  tokenFile(t),
+		AccessLog:      access.json(),
+		RequestTimeout: 3 * time.Second,
+		Audit: annex.AuditOptions{
+			PolicyFile: policyFile(t, "rules:\n- level: Request\n"),
+			Log:        annex.AuditLogOptions{Path: audit.path, Mode: "blocking"},
+		},
 		Serving: annex.ServingOptions{AllowedOrigins: []string{"^https://friend.example$"}, StrictTransportSecurity: []string{"max-age=60"}},
 	})
 	joe, jane, stranger, nobody := root.stranger("root"), root.stranger("secret"), root.stranger("wrong"), root.stranger("")
 	joe.create("there", spec(fields{"size": "small"}))
 	body := func(name, act string) string {
-		return fmt.Sprintf(`{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":%q},"spec":{"size":"large","options":{"act":%q}}}`, name, act)
+		return fmt.Sprintf(
+			`{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":%q},"spec":{"size":"large","options":{"act":%q}}}`,
+			name,
+			act,
+		)
 	}
 	there, deleted := widgetsPath+"/there", widgetsPath+"/deleted"
 	type pair struct {
@@ -115,32 +126,48 @@ func TestFiltersTreatDirectAnswersAsUpstreams(t *testing.T) {
 		{name: "a list that is forbidden", by: jane, path: widgetsPath, code: 403},
 		{name: "a create that is forbidden", by: jane, method: "POST", path: widgetsPath, body: body("new", ""), code: 403},
 		{name: "a get as another", by: joe, path: there, headers: []string{"Impersonate-User", "jane"}, code: 403},
-		{name: "a get as another who may", verb: "get", by: joe, path: there, headers: []string{"Impersonate-User", "anne", "Impersonate-Group", "system:masters"}, code: 200},
+		{name: "a get as another who may", verb: "get", by: joe, path: there,
+			headers: []string{"Impersonate-User", "anne", "Impersonate-Group", "system:masters"}, code: 200},
 		{name: "a get as another whom one may not be", by: jane, path: there, headers: []string{"Impersonate-User", "joe"}, code: 403},
-		{name: "a create as another who may", verb: "create", by: joe, method: "POST", path: widgetsPath, body: body("new", ""), headers: []string{"Impersonate-User", "anne", "Impersonate-Group", "system:masters"}, code: 201},
+		{name: "a create as another who may", verb: "create", by: joe, method: "POST", path: widgetsPath, body: body("new", ""),
+			headers: []string{"Impersonate-User", "anne", "Impersonate-Group", "system:masters"}, code: 201},
 		{name: "a get from a page", verb: "get", by: joe, path: there, headers: []string{"Origin", "https://friend.example"}, code: 200},
-		{name: "a get from a page of another", verb: "get", by: joe, path: there, headers: []string{"Origin", "https://elsewhere.example"}, code: 200},
-		{name: "what a browser asks before", by: joe, method: "OPTIONS", path: there, headers: []string{"Origin", "https://friend.example", "Access-Control-Request-Method", "PUT"}, code: 204},
+		{name: "a get from a page of another", verb: "get", by: joe, path: there, headers: []string{"Origin", "https://elsewhere.example"},
+			code: 200},
+		{name: "what a browser asks before", by: joe, method: "OPTIONS", path: there,
+			headers: []string{"Origin", "https://friend.example", "Access-Control-Request-Method", "PUT"}, code: 204},
 		{name: "a create", verb: "create", by: joe, method: "POST", path: widgetsPath, body: body("new", ""), code: 201},
 		{name: "a create of what is there", verb: "create", by: joe, method: "POST", path: widgetsPath, body: body("there", ""), code: 409},
-		{name: "a create that a hook refuses", verb: "create", by: joe, method: "POST", path: widgetsPath, body: body("new", "refuse"), code: 403},
+		{name: "a create that a hook refuses", verb: "create", by: joe, method: "POST", path: widgetsPath, body: body("new", "refuse"),
+			code: 403},
 		{name: "a create whose hook panics", by: joe, method: "POST", path: widgetsPath, body: body("new", "panic"), code: 500},
 		{name: "a create whose hook does not end", by: joe, method: "POST", path: widgetsPath, body: body("new", "hang"), code: 504},
 		{name: "a create of too much", by: joe, method: "POST", path: widgetsPath, body: body("new", strings.Repeat("x", 3<<20)), code: 413},
-		{name: "a create with an unknown field", by: joe, method: "POST", path: widgetsPath, body: strings.Replace(body("new", ""), "size", "sise", 1), code: 201},
-		{name: "a merge", verb: "patch", by: joe, method: "PATCH", path: there, body: `{"spec":{"size":"large"}}`, headers: []string{"Content-Type", mergePatch}, code: 200},
-		{name: "an apply", verb: "patch", by: joe, method: "PATCH", path: there + "?fieldManager=me&force=true", body: body("there", ""), headers: []string{"Content-Type", applyPatch}, code: 200},
-		{name: "an update", verb: "update", by: joe, method: "PUT", path: there, body: strings.Replace(body("there", "x"), `"there"`, `"there","resourceVersion":"VERSION"`, 1), code: 200},
-		{name: "an update of a past", verb: "update", by: joe, method: "PUT", path: there, body: strings.Replace(body("there", "x"), `"there"`, `"there","resourceVersion":"1"`, 1), code: 409},
+		{name: "a create with an unknown field", by: joe, method: "POST", path: widgetsPath,
+			body: strings.Replace(body("new", ""), "size", "sise", 1), code: 201},
+		{name: "a merge", verb: "patch", by: joe, method: "PATCH", path: there, body: `{"spec":{"size":"large"}}`,
+			headers: []string{"Content-Type", mergePatch}, code: 200},
+		{name: "an apply", verb: "patch", by: joe, method: "PATCH", path: there + "?fieldManager=me&force=true", body: body("there", ""),
+			headers: []string{"Content-Type", applyPatch}, code: 200},
+		{name: "an update", verb: "update", by: joe, method: "PUT", path: there,
+			body: strings.Replace(body("there", "x"), `"there"`, `"there","resourceVersion":"VERSION"`, 1), code: 200},
+		{name: "an update of a past", verb: "update", by: joe, method: "PUT", path: there,
+			body: strings.Replace(body("there", "x"), `"there"`, `"there","resourceVersion":"1"`, 1), code: 409},
 		{name: "a delete of what is missing", verb: "delete", by: joe, method: "DELETE", path: widgetsPath + "/missing", code: 404},
-		{name: "a delete with a condition", verb: "delete", by: joe, method: "DELETE", path: there, body: `{"preconditions":{"uid":"other"}}`, code: 409},
+		{name: "a delete with a condition", verb: "delete", by: joe, method: "DELETE", path: there, body: `{"preconditions":{"uid":"other"}}`,
+			code: 409},
 		{name: "a delete", verb: "delete", by: joe, method: "DELETE", path: deleted, code: 200},
 		{name: "a delete in a deprecated version", verb: "delete", by: joe, method: "DELETE", path: widgetsBetaPath + "/deleted", code: 200},
-		{name: "a delete with options", verb: "delete", by: joe, method: "DELETE", path: deleted, body: `{"propagationPolicy":"Background","gracePeriodSeconds":0}`, code: 200},
-		{name: "a delete with negative patience", verb: "delete", by: joe, method: "DELETE", path: deleted, body: `{"gracePeriodSeconds":-5}`, code: 200},
-		{name: "a delete without orphans", verb: "delete", by: joe, method: "DELETE", path: deleted, body: `{"orphanDependents":false}`, code: 200},
-		{name: "a delete of what is held", verb: "delete", by: joe, method: "DELETE", path: deleted, before: `"finalizers":["example.com/hold"]`, code: 200},
-		{name: "a delete without orphans of what is held", verb: "delete", by: joe, method: "DELETE", path: deleted, body: `{"orphanDependents":false}`, before: `"finalizers":["example.com/hold"]`, code: 202},
+		{name: "a delete with options", verb: "delete", by: joe, method: "DELETE", path: deleted,
+			body: `{"propagationPolicy":"Background","gracePeriodSeconds":0}`, code: 200},
+		{name: "a delete with negative patience", verb: "delete", by: joe, method: "DELETE", path: deleted, body: `{"gracePeriodSeconds":-5}`,
+			code: 200},
+		{name: "a delete without orphans", verb: "delete", by: joe, method: "DELETE", path: deleted, body: `{"orphanDependents":false}`,
+			code: 200},
+		{name: "a delete of what is held", verb: "delete", by: joe, method: "DELETE", path: deleted,
+			before: `"finalizers":["example.com/hold"]`, code: 200},
+		{name: "a delete without orphans of what is held", verb: "delete", by: joe, method: "DELETE", path: deleted,
+			body: `{"orphanDependents":false}`, before: `"finalizers":["example.com/hold"]`, code: 202},
 		{name: "a delete that is tried", by: joe, method: "DELETE", path: deleted, body: `{"dryRun":["All"]}`, code: 200},
 		{name: "a delete with options in the query", by: joe, method: "DELETE", path: deleted + "?propagationPolicy=Background", code: 200},
 		{name: "a delete with options in both", by: joe, method: "DELETE", path: deleted + "?propagationPolicy=Other", body: `{}`, code: 200},
@@ -148,10 +175,13 @@ func TestFiltersTreatDirectAnswersAsUpstreams(t *testing.T) {
 		{name: "a delete with another policy", by: joe, method: "DELETE", path: deleted, body: `{"propagationPolicy":"Other"}`, code: 422},
 		{name: "a delete with a wrong body", by: joe, method: "DELETE", path: deleted, body: `{"gracePeriodSeconds":"soon"}`, code: 400},
 		{name: "a delete with nonsense", by: joe, method: "DELETE", path: deleted, body: `nonsense`, code: 400},
-		{name: "a delete with a body of another kind", by: joe, method: "DELETE", path: deleted, body: `{"kind":"Widget","apiVersion":"shop.example.com/v1"}`, code: 400},
-		{name: "a delete in another media type", by: joe, method: "DELETE", path: deleted, body: `{}`, headers: []string{"Content-Type", "text/plain"}, code: 415},
+		{name: "a delete with a body of another kind", by: joe, method: "DELETE", path: deleted,
+			body: `{"kind":"Widget","apiVersion":"shop.example.com/v1"}`, code: 400},
+		{name: "a delete in another media type", by: joe, method: "DELETE", path: deleted, body: `{}`,
+			headers: []string{"Content-Type", "text/plain"}, code: 415},
 		{name: "a delete that is forbidden", by: jane, method: "DELETE", path: deleted, code: 403},
-		{name: "a delete that a hook refuses", verb: "delete", by: joe, method: "DELETE", path: deleted, before: `"labels":{"leave":"refuse"}`, code: 403},
+		{name: "a delete that a hook refuses", verb: "delete", by: joe, method: "DELETE", path: deleted,
+			before: `"labels":{"leave":"refuse"}`, code: 403},
 		{name: "a delete whose hook panics", by: joe, method: "DELETE", path: deleted, before: `"labels":{"leave":"panic"}`, code: 500},
 		{name: "a delete of a collection", by: joe, method: "DELETE", path: widgetsPath + "?labelSelector=leave%3Dalone", body: `{}`, code: 200},
 	} {
@@ -169,7 +199,10 @@ func TestFiltersTreatDirectAnswersAsUpstreams(t *testing.T) {
 				content = strings.Replace(r.body, "VERSION", joe.widget("there").ResourceVersion, 1)
 			}
 			if r.method == http.MethodDelete {
-				object := fmt.Sprintf(`{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":"deleted"%s},"spec":{}}`, strings.TrimSuffix(","+r.before, ","))
+				object := fmt.Sprintf(
+					`{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":"deleted"%s},"spec":{}}`,
+					strings.TrimSuffix(","+r.before, ","),
+				)
 				a := joe.do(http.MethodPost, widgetsPath, object).want(201)
 				told(audit, a.header.Get("Audit-Id"))
 			}
@@ -239,7 +272,9 @@ func told(log auditLog, id string) string {
 		of = slices.DeleteFunc(log.events(), func(e auditv1.Event) bool { return string(e.AuditID) != id })
 		last := len(of) - 1
 		// A caller who is not known has no other stage.
-		return last >= 0 && (of[last].Stage == auditv1.StageResponseComplete || of[last].Stage == auditv1.StagePanic || of[last].ResponseStatus != nil && of[last].ResponseStatus.Code == 401)
+		return last >= 0 &&
+			(of[last].Stage == auditv1.StageResponseComplete || of[last].Stage == auditv1.StagePanic || of[last].ResponseStatus != nil &&
+				of[last].ResponseStatus.Code == 401)
 	})
 	var text strings.Builder
 	for _, e := range of {
@@ -260,8 +295,12 @@ func told(log auditLog, id string) string {
 func TestFiltersTreatDirectWatchesAsUpstreams(t *testing.T) {
 	audit, access := newAuditLog(t), newAccessLog(t)
 	c := startWith(t, shop(), annex.Options{
-		Storage: memory.Storage(), AccessLog: access.json(),
-		Audit: annex.AuditOptions{PolicyFile: policyFile(t, "rules:\n- level: Request\n"), Log: annex.AuditLogOptions{Path: audit.path, Mode: "blocking"}},
+		Storage:   memory.Storage(),
+		AccessLog: access.json(),
+		Audit: annex.AuditOptions{
+			PolicyFile: policyFile(t, "rules:\n- level: Request\n"),
+			Log:        annex.AuditLogOptions{Path: audit.path, Mode: "blocking"},
+		},
 	})
 	c.create("there", spec(fields{"size": "small"}))
 	type outcome struct {
@@ -284,11 +323,21 @@ func TestFiltersTreatDirectWatchesAsUpstreams(t *testing.T) {
 		logged := access.comparable(response.Header)
 		response.Header.Del("Audit-Id")
 		response.Header.Del("Date")
-		o.header, o.events, o.access, o.audit = fmt.Sprint(response.StatusCode, response.Header), line, fmt.Sprintf("%+v", logged), told(audit, id)
+		o.header, o.events, o.access, o.audit = fmt.Sprint(
+			response.StatusCode,
+			response.Header,
+		), line, fmt.Sprintf(
+			"%+v",
+			logged,
+		), told(
+			audit,
+			id,
+		)
 		o.after = grown(before, c.counted())
 		return o
 	}
-	for _, path := range []string{widgetsPath + "?watch=1", widgetsBetaPath + "?watch=1&resourceVersion=0", widgetsPath + "?watch=1&labelSelector=%21env"} {
+	for _, path := range []string{widgetsPath + "?watch=1", widgetsBetaPath + "?watch=1&resourceVersion=0", widgetsPath +
+		"?watch=1&labelSelector=%21env"} {
 		watch(path, jsonType)
 		direct := c.directly("watch")
 		got := watch(path, jsonType)

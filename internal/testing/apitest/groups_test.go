@@ -48,14 +48,17 @@ func TestTheCoreGroupServesKindsBesideNamespaces(t *testing.T) {
 	}
 	c.post("/api/v1/namespaces/default/pods", pod("a")).want(http.StatusCreated)
 	c.apply("/api/v1/namespaces/default/pods/b", "test", pod("b")).want(http.StatusCreated)
-	applied := c.apply("/api/v1/namespaces/default/pods/b", "other", coreObject("Pod", "b", spec(fields{"containers": []any{map[string]any{"name": "d"}}}))).want(http.StatusOK)
+	applied := c.apply("/api/v1/namespaces/default/pods/b", "other",
+		coreObject("Pod", "b", spec(fields{"containers": []any{map[string]any{"name": "d"}}}))).
+		want(http.StatusOK)
 	if containers := applied.object()["spec"].(map[string]any)["containers"].([]any); len(containers) != 2 {
 		t.Errorf("an apply does not merge containers by name: %v", containers)
 	}
 	if names := c.get("/api/v1/pods?fieldSelector=spec.nodeName%3Dn").want(http.StatusOK).names(); strings.Join(names, " ") != "a b" {
 		t.Errorf("pods: %v", names)
 	}
-	c.patch("application/merge-patch+json", "/api/v1/namespaces/default/pods/a/status", status(fields{"phase": "Running"})).want(http.StatusOK)
+	c.patch("application/merge-patch+json", "/api/v1/namespaces/default/pods/a/status", status(fields{"phase": "Running"})).
+		want(http.StatusOK)
 	c.get("/api/v1/namespaces/default/serviceaccounts").want(http.StatusOK)
 	role := c.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/core:aggregate-to-view").want(http.StatusOK)
 	if !strings.Contains(string(role.raw), `"pods"`) {
@@ -78,7 +81,8 @@ func TestObjectsAreTheSameInGroupsWithoutADomain(t *testing.T) {
 	t.Parallel()
 	c := start(t, fakeCluster())
 	c.create("a")
-	for path, kind := range map[string]string{"/apis/apps/v1/namespaces/default/gadgets/a": "apps/v1", "/api/v1/namespaces/default/widgets/a": "v1"} {
+	for path, kind := range map[string]string{"/apis/apps/v1/namespaces/default/gadgets/a": "apps/v1",
+		"/api/v1/namespaces/default/widgets/a": "v1"} {
 		if obj := c.get(path).want(http.StatusOK).object(); obj["apiVersion"] != kind || obj["kind"] != "Widget" {
 			t.Errorf("%s is a %s of %s", path, obj["kind"], obj["apiVersion"])
 		}
@@ -136,7 +140,9 @@ func TestClientsDiscoverKindsOfTheCoreGroup(t *testing.T) {
 			}
 		}
 	}
-	if _, err := client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := client.CoreV1().
+		Nodes().
+		Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -155,11 +161,17 @@ func TestGroupsOfTheClusterAreRefusedBehindIt(t *testing.T) {
 		standalone bool
 		want       string
 	}{
-		"the core group":               {annex.Server{Name: "shop", Groups: []annex.Group{{Kinds: kinds}}}, false, "the core group is the cluster's when the server is aggregated"},
-		"a group without a domain":     {also("apps"), false, `group "apps": behind a cluster, a group name has a domain, such as apps.example.com`},
-		"a group of Kubernetes":        {also("networking.k8s.io"), false, `group "networking.k8s.io": behind a cluster, *.k8s.io is reserved for Kubernetes`},
-		"what the server has anyway":   {only(widgets().AlsoServedAs("", "serviceaccounts", annex.SameVersion[v1.Widget, v1.Widget]("v1"))), true, "the server has serviceaccounts by itself: leave yours out, or give it another group"},
-		"a kind of what it has anyway": {annex.Server{Name: "shop", Groups: []annex.Group{{Kinds: []annex.Kind{annex.KindOf[corev1.ServiceAccount, corev1.ServiceAccountList]("accounts", core.API)}}}}, true, "kind ServiceAccount (accounts): the server has serviceaccounts by itself"},
+		"the core group": {annex.Server{Name: "shop", Groups: []annex.Group{{Kinds: kinds}}}, false, "the core group is the " +
+			"cluster's when the server is aggregated"},
+		"a group without a domain": {also("apps"), false, `group "apps": behind a cluster, a group name has a domain, such as ` +
+			`apps.example.com`},
+		"a group of Kubernetes": {also("networking.k8s.io"), false, `group "networking.k8s.io": behind a cluster, *.k8s.io is ` +
+			`reserved for Kubernetes`},
+		"what the server has anyway": {only(widgets().AlsoServedAs("", "serviceaccounts", annex.SameVersion[v1.Widget, v1.Widget]("v1"))),
+			true, "the server has serviceaccounts by itself: leave yours out, or give it another group"},
+		"a kind of what it has anyway": {annex.Server{Name: "shop",
+			Groups: []annex.Group{{Kinds: []annex.Kind{annex.KindOf[corev1.ServiceAccount, corev1.ServiceAccountList]("accounts", core.API)}}}},
+			true, "kind ServiceAccount (accounts): the server has serviceaccounts by itself"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			instance, err := annex.New(t.Context(), test.server, annex.Options{Storage: memory.Storage(), Aggregated: !test.standalone})

@@ -62,7 +62,13 @@ func withMenu() annex.Server {
 			},
 			Resource: func(r *http.Request) *authorizationv1.ResourceAttributes {
 				if namespace := r.URL.Query().Get("namespace"); namespace != "" {
-					return &authorizationv1.ResourceAttributes{Verb: "order", Group: "shop.example.com", Version: "v1", Resource: "widgets", Namespace: namespace}
+					return &authorizationv1.ResourceAttributes{
+						Verb:      "order",
+						Group:     "shop.example.com",
+						Version:   "v1",
+						Resource:  "widgets",
+						Namespace: namespace,
+					}
 				}
 				return nil
 			},
@@ -79,7 +85,9 @@ func TestHandlersAreBehindTheRightsOfTheirPath(t *testing.T) {
 	c.stranger("").get("/menu").want(401)
 	c.stranger("wrong").get("/menu").want(401)
 	jane.get("/menu").refused(403, metav1.StatusReasonForbidden, `cannot get path "/menu"`)
-	c.post(clusterRolesPath, rbacObject("ClusterRole", "guest", rules(fields{"verbs": []string{"get"}, "nonResourceURLs": []string{"/menu", "/menu/*"}}))).want(201)
+	c.post(clusterRolesPath, rbacObject("ClusterRole", "guest",
+		rules(fields{"verbs": []string{"get"}, "nonResourceURLs": []string{"/menu", "/menu/*"}}))).
+		want(201)
 	c.post(clusterBindings, bind("ClusterRoleBinding", "guest", "ClusterRole/guest", "jane")).want(201)
 	c.until(200, func() *answer { return jane.get("/menu") })
 	for path, want := range map[string]string{
@@ -96,7 +104,10 @@ func TestHandlersAreBehindTheRightsOfTheirPath(t *testing.T) {
 	if a := c.get("/menu", "Impersonate-User", "jane").want(200); string(a.raw) != "the menu for jane" {
 		t.Errorf("impersonated: %s", a.raw)
 	}
-	if got := c.metric(`apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="",scope="",subresource="/menu/today/",verb="GET",version=""}`); got == "" {
+	if got := c.metric(
+		`apiserver_request_total{code="200",component="apiserver",dry_run="",group="",` +
+			`resource="",scope="",subresource="/menu/today/",verb="GET",version=""}`,
+	); got == "" {
 		t.Error("no metric")
 	}
 }
@@ -106,20 +117,29 @@ func TestHandlersMapRequestsToResources(t *testing.T) {
 	c := startWith(t, withMenu(), annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t)})
 	jane := c.stranger("secret")
 	c.create("w")
-	jane.get("/order?namespace=default").refused(403, metav1.StatusReasonForbidden, `cannot order resource "widgets" in API group "shop.example.com" in the namespace "default"`)
+	jane.get("/order?namespace=default").
+		refused(403, metav1.StatusReasonForbidden, `cannot order resource "widgets" in API group "shop.example.com" in the namespace "default"`)
 	jane.get("/order").refused(403, metav1.StatusReasonForbidden, `cannot get path "/order"`)
 	c.post(rolesPath, rbacObject("Role", "guest", rules(rule("order", "widgets")))).want(201)
 	c.post(bindingsPath, bind("RoleBinding", "guest", "Role/guest", "jane")).want(201)
 	// The server's client may list, the caller's may what the caller may.
 	c.until(200, func() *answer { return jane.get("/order?namespace=default&as=server") })
 	jane.get("/order?namespace=other&as=server").want(403)
-	if a := jane.get("/order?namespace=default").want(http.StatusTeapot); !strings.Contains(string(a.raw), `User "jane" cannot list resource "widgets"`) {
+	if a := jane.get("/order?namespace=default").
+		want(http.StatusTeapot); !strings.Contains(
+		string(a.raw),
+		`User "jane" cannot list resource "widgets"`,
+	) {
 		t.Errorf("as the caller: %s", a.raw)
 	}
 	if a := c.get("/order?namespace=default").want(200); string(a.raw) != "1 widgets" {
 		t.Errorf("as the administrator: %s", a.raw)
 	}
-	if a := c.get("/order?namespace=default&detached").want(http.StatusTeapot); !strings.Contains(string(a.raw), "the context is not that of a request") {
+	if a := c.get("/order?namespace=default&detached").
+		want(http.StatusTeapot); !strings.Contains(
+		string(a.raw),
+		"the context is not that of a request",
+	) {
 		t.Errorf("without a caller: %s", a.raw)
 	}
 	// A body is the handler's, however large, and no object.
@@ -129,7 +149,8 @@ func TestHandlersMapRequestsToResources(t *testing.T) {
 func TestHandlersSeeThePathsThatAreAuthorized(t *testing.T) {
 	t.Parallel()
 	c := start(t, withMenu())
-	for _, path := range []string{"/menu/../menu", "/menu//x", "/menu/./x", "/menu/today%2Fsoup", "/menu/today%2fsoup", "/menu/x/..", "/menu/%2e%2e/order"} {
+	for _, path := range []string{"/menu/../menu", "/menu//x", "/menu/./x", "/menu/today%2Fsoup", "/menu/today%2fsoup", "/menu/x/..",
+		"/menu/%2e%2e/order"} {
 		u := &url.URL{Path: path}
 		a := c.get(path)
 		if a.code != http.StatusBadRequest {
@@ -191,18 +212,21 @@ func TestNewNamesMistakesOfHandlers(t *testing.T) {
 		handlers []annex.Handler
 		want     string
 	}{
-		"no path":        {[]annex.Handler{{Handler: nothing}}, "handler 0: path: one such as /menu is needed"},
-		"all paths":      {[]annex.Handler{{Path: "/", Handler: nothing}}, `handler "/": path: one such as /menu`},
-		"relative":       {[]annex.Handler{{Path: "menu", Handler: nothing}}, `handler "menu": path: one such as /menu`},
-		"dots":           {[]annex.Handler{{Path: "/a/../b", Handler: nothing}}, `handler "/a/../b": path: one`},
-		"a pattern":      {[]annex.Handler{{Path: "/a/*", Handler: nothing}}, `handler "/a/*": path: one`},
-		"the API":        {[]annex.Handler{{Path: "/apis/x/", Handler: nothing}}, `handler "/apis/x/": path: it is the server's own, as are`},
-		"health":         {[]annex.Handler{{Path: "/healthz", Handler: nothing}}, `it is the server's own`},
-		"twice":          {[]annex.Handler{{Path: "/a", Handler: nothing}, {Path: "/a", Handler: nothing}}, `handler "/a": declared twice`},
-		"two documents":  {[]annex.Handler{{Path: "/a", Handler: nothing, OpenAPI: noDocument}, {Path: "/a/", Handler: nothing, OpenAPI: noDocument}}, `handler "/a/": OpenAPI: handler "/a" has the document of these paths`},
-		"nothing":        {[]annex.Handler{{Path: "/a"}}, `handler "/a": set Handler or New, and not both`},
-		"New fails":      {[]annex.Handler{{Path: "/a", New: func(*annex.Env) (http.Handler, error) { return nil, errors.New("no oven") }}}, `handler "/a": no oven`},
-		"New is nothing": {[]annex.Handler{{Path: "/a", New: func(*annex.Env) (http.Handler, error) { return nil, nil }}}, `handler "/a": there is no handler: New returned none`},
+		"no path":   {[]annex.Handler{{Handler: nothing}}, "handler 0: path: one such as /menu is needed"},
+		"all paths": {[]annex.Handler{{Path: "/", Handler: nothing}}, `handler "/": path: one such as /menu`},
+		"relative":  {[]annex.Handler{{Path: "menu", Handler: nothing}}, `handler "menu": path: one such as /menu`},
+		"dots":      {[]annex.Handler{{Path: "/a/../b", Handler: nothing}}, `handler "/a/../b": path: one`},
+		"a pattern": {[]annex.Handler{{Path: "/a/*", Handler: nothing}}, `handler "/a/*": path: one`},
+		"the API":   {[]annex.Handler{{Path: "/apis/x/", Handler: nothing}}, `handler "/apis/x/": path: it is the server's own, as are`},
+		"health":    {[]annex.Handler{{Path: "/healthz", Handler: nothing}}, `it is the server's own`},
+		"twice":     {[]annex.Handler{{Path: "/a", Handler: nothing}, {Path: "/a", Handler: nothing}}, `handler "/a": declared twice`},
+		"two documents": {[]annex.Handler{{Path: "/a", Handler: nothing, OpenAPI: noDocument},
+			{Path: "/a/", Handler: nothing, OpenAPI: noDocument}}, `handler "/a/": OpenAPI: handler "/a" has the document of these paths`},
+		"nothing": {[]annex.Handler{{Path: "/a"}}, `handler "/a": set Handler or New, and not both`},
+		"New fails": {[]annex.Handler{{Path: "/a", New: func(*annex.Env) (http.Handler, error) { return nil, errors.New("no oven") }}},
+			`handler "/a": no oven`},
+		"New is nothing": {[]annex.Handler{{Path: "/a", New: func(*annex.Env) (http.Handler, error) { return nil, nil }}}, `handler "/a": ` +
+			`there is no handler: New returned none`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := shop()

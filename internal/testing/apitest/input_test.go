@@ -23,41 +23,64 @@ func TestBadInputIsAnsweredWithAStatus(t *testing.T) {
 		reason                  metav1.StatusReason
 		part                    string
 	}{
-		"half an object":                  {"POST", widgetsPath, jsonType, `{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":`, 400, metav1.StatusReasonBadRequest, "unexpected end of JSON input"},
-		"no object":                       {"POST", widgetsPath, jsonType, `[]`, 400, metav1.StatusReasonBadRequest, "the object provided is unrecognized (must be of type Widget)"},
-		"a string":                        {"POST", widgetsPath, jsonType, `"widget"`, 400, metav1.StatusReasonBadRequest, ""},
-		"nothing":                         {"POST", widgetsPath, jsonType, ``, 400, metav1.StatusReasonBadRequest, "unexpected end of JSON input"},
-		"an update of nothing":            {"PUT", path, jsonType, ``, 400, metav1.StatusReasonBadRequest, "unexpected end of JSON input"},
-		"a patch of nothing":              {"PATCH", path, mergePatch, ``, 400, metav1.StatusReasonBadRequest, ""},
-		"bytes":                           {"POST", widgetsPath, jsonType, []byte{0, 1, 2, 0xff}, 400, metav1.StatusReasonBadRequest, ""},
-		"YAML that is none":               {"POST", widgetsPath, yamlType, "a:\n\t- b: [", 400, metav1.StatusReasonBadRequest, "yaml"},
-		"a wrong type":                    {"POST", widgetsPath, jsonType, `{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":"new"},"spec":{"replicas":"one"}}`, 400, metav1.StatusReasonBadRequest, "cannot unmarshal string into Go struct field WidgetSpec.spec.replicas of type int32"},
-		"a number too large":              {"POST", widgetsPath, jsonType, `{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":"new"},"spec":{"replicas":99999999999}}`, 400, metav1.StatusReasonBadRequest, "99999999999"},
-		"a fraction":                      {"POST", widgetsPath, jsonType, `{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":"new"},"spec":{"replicas":1.5}}`, 400, metav1.StatusReasonBadRequest, "1.5"},
-		"a group without a version":       {"POST", widgetsPath, jsonType, `{"apiVersion":"shop.example.com/v1/x","kind":"Widget"}`, 400, metav1.StatusReasonBadRequest, "unexpected GroupVersion string"},
-		"a list":                          {"POST", widgetsPath, jsonType, `{"apiVersion":"shop.example.com/v1","kind":"WidgetList","items":[]}`, 400, metav1.StatusReasonBadRequest, "WidgetList"},
-		"an unknown kind":                 {"POST", widgetsPath, jsonType, `{"apiVersion":"shop.example.com/v1","kind":"Gadget"}`, 400, metav1.StatusReasonBadRequest, "Gadget"},
-		"a text":                          {"POST", widgetsPath, "text/plain", `{}`, 415, metav1.StatusReasonUnsupportedMediaType, "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml"},
-		"protobuf":                        {"POST", widgetsPath, protobufType, "k8s\x00", 415, metav1.StatusReasonUnsupportedMediaType, "accepted media types include"},
-		"a form":                          {"PUT", path, "application/x-www-form-urlencoded", "a=b", 415, metav1.StatusReasonUnsupportedMediaType, ""},
-		"no such resource":                {"GET", "/apis/shop.example.com/v1/namespaces/default/gadgets", "", nil, 404, metav1.StatusReasonNotFound, "the server could not find the requested resource"},
-		"no such subresource":             {"GET", path + "/logs", "", nil, 404, metav1.StatusReasonNotFound, "the server could not find the requested resource"},
-		"no such version":                 {"GET", "/apis/shop.example.com/v7/namespaces/default/widgets", "", nil, 404, metav1.StatusReasonNotFound, ""},
-		"no such verb":                    {"POST", path, jsonType, `{}`, 405, metav1.StatusReasonMethodNotAllowed, "the server does not allow this method on the requested resource"},
-		"no such method":                  {"BREW", path, jsonType, `{}`, 405, metav1.StatusReasonMethodNotAllowed, ""},
-		"a name with an escaped slash":    {"GET", widgetsPath + "/a%2Fb", "", nil, 404, metav1.StatusReasonNotFound, ""},
-		"a name of dots":                  {"GET", widgetsPath + "/%2E%2E", "", nil, 0, "", ""},
-		"a namespace in capitals":         {"POST", "/apis/shop.example.com/v1/namespaces/Default/widgets", jsonType, widget("new"), 404, metav1.StatusReasonNotFound, `namespaces "Default" not found`},
-		"a bad label selector":            {"GET", widgetsPath + "?labelSelector=" + url.QueryEscape("a in (b"), "", nil, 400, metav1.StatusReasonBadRequest, "unable to parse requirement"},
-		"a bad field selector":            {"GET", widgetsPath + "?fieldSelector=" + url.QueryEscape("spec.size>1"), "", nil, 400, metav1.StatusReasonBadRequest, "invalid selector"},
-		"a bad limit":                     {"GET", widgetsPath + "?limit=many", "", nil, 400, metav1.StatusReasonBadRequest, "many"},
-		"a bad timeout":                   {"GET", widgetsPath + "?timeout=soon", "", nil, 400, metav1.StatusReasonBadRequest, "invalid timeout specified in the request URL"},
-		"a bad option":                    {"POST", widgetsPath + "?dryRun=Maybe", jsonType, widget("new"), 422, metav1.StatusReasonInvalid, "dryRun"},
-		"a bad grace period":              {"DELETE", path + "?gracePeriodSeconds=long", "", nil, 400, metav1.StatusReasonBadRequest, "long"},
-		"too deep":                        {"POST", widgetsPath, jsonType, strings.Repeat(`{"a":`, 20000) + "1" + strings.Repeat("}", 20000), 400, metav1.StatusReasonBadRequest, "exceeded max depth"},
-		"too deep for YAML":               {"POST", widgetsPath, yamlType, strings.Repeat("[", 20000), 400, metav1.StatusReasonBadRequest, ""},
-		"a bomb of YAML":                  {"POST", widgetsPath, yamlType, bomb(), 413, metav1.StatusReasonRequestEntityTooLarge, "once its aliases are replaced"},
-		"too many operations":             {"PATCH", path, jsonPatch, "[" + strings.Repeat(`{"op":"test","path":"/kind","value":"Widget"},`, 10000) + `{"op":"test","path":"/kind","value":"Widget"}]`, 413, metav1.StatusReasonRequestEntityTooLarge, "The allowed maximum operations in a JSON patch is 10000, got 10001"},
+		"half an object": {"POST", widgetsPath, jsonType, `{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":`, 400,
+			metav1.StatusReasonBadRequest, "unexpected end of JSON input"},
+		"no object": {"POST", widgetsPath, jsonType, `[]`, 400, metav1.StatusReasonBadRequest, "the object provided is " +
+			"unrecognized (must be of type Widget)"},
+		"a string":             {"POST", widgetsPath, jsonType, `"widget"`, 400, metav1.StatusReasonBadRequest, ""},
+		"nothing":              {"POST", widgetsPath, jsonType, ``, 400, metav1.StatusReasonBadRequest, "unexpected end of JSON input"},
+		"an update of nothing": {"PUT", path, jsonType, ``, 400, metav1.StatusReasonBadRequest, "unexpected end of JSON input"},
+		"a patch of nothing":   {"PATCH", path, mergePatch, ``, 400, metav1.StatusReasonBadRequest, ""},
+		"bytes":                {"POST", widgetsPath, jsonType, []byte{0, 1, 2, 0xff}, 400, metav1.StatusReasonBadRequest, ""},
+		"YAML that is none":    {"POST", widgetsPath, yamlType, "a:\n\t- b: [", 400, metav1.StatusReasonBadRequest, "yaml"},
+		"a wrong type": {"POST", widgetsPath, jsonType, `{"apiVersion":"shop.example.com/v1",` +
+			`"kind":"Widget","metadata":{"name":"new"},"spec":{"replicas":"one"}}`, 400, metav1.StatusReasonBadRequest, "cannot unmarshal " +
+			"string into Go struct field WidgetSpec.spec.replicas of type int32"},
+		"a number too large": {"POST", widgetsPath, jsonType, `{"apiVersion":"shop.example.com/v1",` +
+			`"kind":"Widget","metadata":{"name":"new"},"spec":{"replicas":99999999999}}`, 400, metav1.StatusReasonBadRequest, "99999999999"},
+		"a fraction": {"POST", widgetsPath, jsonType, `{"apiVersion":"shop.example.com/v1",` +
+			`"kind":"Widget","metadata":{"name":"new"},"spec":{"replicas":1.5}}`, 400, metav1.StatusReasonBadRequest, "1.5"},
+		"a group without a version": {"POST", widgetsPath, jsonType, `{"apiVersion":"shop.example.com/v1/x","kind":"Widget"}`, 400,
+			metav1.StatusReasonBadRequest, "unexpected GroupVersion string"},
+		"a list": {"POST", widgetsPath, jsonType, `{"apiVersion":"shop.example.com/v1","kind":"WidgetList","items":[]}`,
+			400, metav1.StatusReasonBadRequest, "WidgetList"},
+		"an unknown kind": {"POST", widgetsPath, jsonType, `{"apiVersion":"shop.example.com/v1","kind":"Gadget"}`, 400,
+			metav1.StatusReasonBadRequest, "Gadget"},
+		"a text": {"POST", widgetsPath, "text/plain", `{}`, 415, metav1.StatusReasonUnsupportedMediaType, "the body of " +
+			"the request was in an unknown format - accepted media types include: application/json, application/yaml"},
+		"protobuf": {"POST", widgetsPath, protobufType, "k8s\x00", 415, metav1.StatusReasonUnsupportedMediaType, "accepted media " +
+			"types include"},
+		"a form": {"PUT", path, "application/x-www-form-urlencoded", "a=b", 415, metav1.StatusReasonUnsupportedMediaType, ""},
+		"no such resource": {"GET", "/apis/shop.example.com/v1/namespaces/default/gadgets", "", nil, 404, metav1.StatusReasonNotFound,
+			"the server could not find the requested resource"},
+		"no such subresource": {"GET", path + "/logs", "", nil, 404, metav1.StatusReasonNotFound, "the server could not find the " +
+			"requested resource"},
+		"no such version": {"GET", "/apis/shop.example.com/v7/namespaces/default/widgets", "", nil, 404, metav1.StatusReasonNotFound, ""},
+		"no such verb": {"POST", path, jsonType, `{}`, 405, metav1.StatusReasonMethodNotAllowed, "the server does not " +
+			"allow this method on the requested resource"},
+		"no such method":               {"BREW", path, jsonType, `{}`, 405, metav1.StatusReasonMethodNotAllowed, ""},
+		"a name with an escaped slash": {"GET", widgetsPath + "/a%2Fb", "", nil, 404, metav1.StatusReasonNotFound, ""},
+		"a name of dots":               {"GET", widgetsPath + "/%2E%2E", "", nil, 0, "", ""},
+		"a namespace in capitals": {"POST", "/apis/shop.example.com/v1/namespaces/Default/widgets", jsonType, widget("new"), 404,
+			metav1.StatusReasonNotFound, `namespaces "Default" not found`},
+		"a bad label selector": {"GET", widgetsPath + "?labelSelector=" + url.QueryEscape("a in (b"), "", nil, 400,
+			metav1.StatusReasonBadRequest, "unable to parse requirement"},
+		"a bad field selector": {"GET", widgetsPath + "?fieldSelector=" + url.QueryEscape("spec.size>1"), "", nil, 400,
+			metav1.StatusReasonBadRequest, "invalid selector"},
+		"a bad limit": {"GET", widgetsPath + "?limit=many", "", nil, 400, metav1.StatusReasonBadRequest, "many"},
+		"a bad timeout": {"GET", widgetsPath + "?timeout=soon", "", nil, 400, metav1.StatusReasonBadRequest,
+			"invalid timeout specified in the request URL"},
+		"a bad option": {"POST", widgetsPath + "?dryRun=Maybe", jsonType, widget("new"), 422, metav1.StatusReasonInvalid,
+			"dryRun"},
+		"a bad grace period": {"DELETE", path + "?gracePeriodSeconds=long", "", nil, 400, metav1.StatusReasonBadRequest, "long"},
+		"too deep": {"POST", widgetsPath, jsonType, strings.Repeat(`{"a":`, 20000) + "1" + strings.Repeat("}", 20000),
+			400, metav1.StatusReasonBadRequest, "exceeded max depth"},
+		"too deep for YAML": {"POST", widgetsPath, yamlType, strings.Repeat("[", 20000), 400, metav1.StatusReasonBadRequest, ""},
+		"a bomb of YAML": {"POST", widgetsPath, yamlType, bomb(), 413, metav1.StatusReasonRequestEntityTooLarge,
+			"once its aliases are replaced"},
+		"too many operations": {"PATCH", path, jsonPatch, "[" +
+			strings.Repeat(`{"op":"test","path":"/kind","value":"Widget"},`, 10000) + `{"op":"test","path":"/kind","value":"Widget"}]`, 413,
+			metav1.StatusReasonRequestEntityTooLarge, "The allowed maximum operations in a JSON patch is 10000, got 10001"},
 		"a patch that copies without end": {"PATCH", path, jsonPatch, copies(), 422, metav1.StatusReasonInvalid, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +139,8 @@ func TestLargeBodies(t *testing.T) {
 	}
 	c.post(widgetsPath, widget("huge", huge(3<<20))).refused(413, metav1.StatusReasonRequestEntityTooLarge, most)
 	c.post(widgetsPath, widget("huge", huge(4<<20))).refused(413, metav1.StatusReasonRequestEntityTooLarge, most)
-	c.put(path, widget("w", huge(4<<20), metadata(fields{"resourceVersion": before.ResourceVersion}))).refused(413, metav1.StatusReasonRequestEntityTooLarge, most)
+	c.put(path, widget("w", huge(4<<20), metadata(fields{"resourceVersion": before.ResourceVersion}))).
+		refused(413, metav1.StatusReasonRequestEntityTooLarge, most)
 	for _, mediaType := range []string{mergePatch, strategicType, jsonPatch} {
 		c.patch(mediaType, path, huge(4<<20)).refused(413, metav1.StatusReasonRequestEntityTooLarge, most)
 	}
@@ -136,7 +160,8 @@ func TestLargeBodies(t *testing.T) {
 		}
 	}
 	// Piece by piece an object cannot grow past what can be written at once.
-	c.patch(mergePatch, widgetsPath+"/large", `{"metadata":{"annotations":{"fill":"`+strings.Repeat("x", 300<<10)+`"}}}`).refused(422, metav1.StatusReasonInvalid, "metadata.annotations: Too long: may not be more than 262144 bytes")
+	c.patch(mergePatch, widgetsPath+"/large", `{"metadata":{"annotations":{"fill":"`+strings.Repeat("x", 300<<10)+`"}}}`).
+		refused(422, metav1.StatusReasonInvalid, "metadata.annotations: Too long: may not be more than 262144 bytes")
 	if got := c.get(widgetsPath).names(); fmt.Sprint(got) != "[large w]" || c.widget("w").ResourceVersion != before.ResourceVersion {
 		t.Errorf("left behind: %v", got)
 	}

@@ -53,11 +53,14 @@ func TestAKubeconfigWithAShortLivedToken(t *testing.T) {
 	}
 	c := clientFrom(t, own)
 	c.create("w")
-	if got := c.post(selfReviewPath, review("SelfSubjectReview")).want(201).str("status", "userInfo", "groups"); got != "[system:masters system:authenticated]" {
+	if got := c.post(selfReviewPath, review("SelfSubjectReview")).
+		want(201).
+		str("status", "userInfo", "groups"); got != "[system:masters system:authenticated]" {
 		t.Errorf("groups %s", got)
 	}
 	// Verbs that ask the running server do so by this kubeconfig.
-	if out, err := exec.CommandContext(t.Context(), p.Path, "storage", "backup", "--data-dir", data, "--to", filepath.Join(dir, "backup")).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), p.Path, "storage", "backup", "--data-dir", data, "--to", filepath.Join(dir, "backup")).
+		CombinedOutput(); err != nil {
 		t.Errorf("storage backup: %v: %s", err, out)
 	}
 
@@ -133,7 +136,15 @@ func TestClientsAskForTokensThemselves(t *testing.T) {
 	}
 	clientFrom(t, path).get(widgetsPath).want(200) // by client-go's plugin
 
-	printed := p.kubeconfig(t, `KUBERNETES_EXEC_INFO={"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"interactive":false}}`, "token", "--data-dir", data, "--ephemeral-token-duration", "5m")
+	printed := p.kubeconfig(
+		t,
+		`KUBERNETES_EXEC_INFO={"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"interactive":false}}`,
+		"token",
+		"--data-dir",
+		data,
+		"--ephemeral-token-duration",
+		"5m",
+	)
 	var credential struct {
 		APIVersion, Kind string
 		Status           struct {
@@ -144,7 +155,10 @@ func TestClientsAskForTokensThemselves(t *testing.T) {
 	if err := json.Unmarshal(printed, &credential); err != nil {
 		t.Fatal(err)
 	}
-	if left := time.Until(credential.Status.ExpirationTimestamp); credential.APIVersion != "client.authentication.k8s.io/v1" || credential.Kind != "ExecCredential" || left <= 0 || left > 5*time.Minute {
+	if left := time.Until(
+		credential.Status.ExpirationTimestamp,
+	); credential.APIVersion != "client.authentication.k8s.io/v1" || credential.Kind != "ExecCredential" || left <= 0 ||
+		left > 5*time.Minute {
 		t.Errorf("%+v", credential)
 	}
 	admin := clientFrom(t, filepath.Join(data, "kubeconfig"))
@@ -155,10 +169,11 @@ func TestClientsAskForTokensThemselves(t *testing.T) {
 func TestMistakesInOptionsOfKubeconfigs(t *testing.T) {
 	t.Parallel()
 	for want, o := range map[string]annex.Options{
-		"Options.Kubeconfig.EphemeralTokenDuration is for Options.Kubeconfig.EphemeralToken":                          {Kubeconfig: annex.KubeconfigOptions{EphemeralTokenDuration: time.Hour}},
-		"Options.Kubeconfig.EphemeralTokenDuration 59s is less than 1m0s":                                             {Kubeconfig: annex.KubeconfigOptions{EphemeralToken: true, EphemeralTokenDuration: 59 * time.Second}},
-		"Options.Kubeconfig.EphemeralTokenDuration -1s is less than 1m0s":                                             {Kubeconfig: annex.KubeconfigOptions{EphemeralToken: true, EphemeralTokenDuration: -time.Second}},
-		"Options.Kubeconfig.EphemeralToken is for a server that stands alone: an aggregated one has no administrator": {Aggregated: true, Kubeconfig: annex.KubeconfigOptions{EphemeralToken: true}},
+		"Options.Kubeconfig.EphemeralTokenDuration is for Options.Kubeconfig.EphemeralToken": {Kubeconfig: annex.KubeconfigOptions{EphemeralTokenDuration: time.Hour}},
+		"Options.Kubeconfig.EphemeralTokenDuration 59s is less than 1m0s":                    {Kubeconfig: annex.KubeconfigOptions{EphemeralToken: true, EphemeralTokenDuration: 59 * time.Second}},
+		"Options.Kubeconfig.EphemeralTokenDuration -1s is less than 1m0s":                    {Kubeconfig: annex.KubeconfigOptions{EphemeralToken: true, EphemeralTokenDuration: -time.Second}},
+		"Options.Kubeconfig.EphemeralToken is for a server that stands alone: an aggregated one has no administrator": {Aggregated: true,
+			Kubeconfig: annex.KubeconfigOptions{EphemeralToken: true}},
 	} {
 		o.Storage = memory.Storage()
 		instance, err := annex.New(t.Context(), shop(), o)
@@ -176,7 +191,11 @@ func TestMistakesInOptionsOfKubeconfigs(t *testing.T) {
 func TestNoKubeconfigAndACertificateForBrowsers(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	options := annex.Options{Storage: memory.Storage(), DataDir: data, Kubeconfig: annex.KubeconfigOptions{None: true, PKCS12Password: "P@ssw0rd"}}
+	options := annex.Options{
+		Storage:    memory.Storage(),
+		DataDir:    data,
+		Kubeconfig: annex.KubeconfigOptions{None: true, PKCS12Password: "P@ssw0rd"},
+	}
 	instance, stop := run(t, shop(), options)
 	if _, err := os.Stat(filepath.Join(data, "kubeconfig")); !errors.Is(err, fs.ErrNotExist) || instance.Kubeconfig() != "" {
 		t.Errorf("the kubeconfig is %q: %v", instance.Kubeconfig(), err)
@@ -229,7 +248,9 @@ func TestRefusedUserAgents(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), Serving: annex.ServingOptions{RefusedUserAgents: []string{"kubectl"}}})
 	for _, agent := range []string{"kubectl/v1.37.2 (linux/amd64) kubernetes/abc", "Kubectl", "kubectl 1.2"} {
-		c.get(widgetsPath, "User-Agent", agent).refused(403, metav1.StatusReasonForbidden, "this server does not answer "+strings.FieldsFunc(agent, func(r rune) bool { return r == '/' || r == ' ' })[0])
+		c.get(widgetsPath, "User-Agent", agent).
+			refused(403, metav1.StatusReasonForbidden, "this server does not answer "+
+				strings.FieldsFunc(agent, func(r rune) bool { return r == '/' || r == ' ' })[0])
 		if a := c.get("/apis", "User-Agent", agent).want(403); !strings.HasPrefix(string(a.raw), "this server does not answer ") {
 			t.Errorf("discovery says %s to %s, which kubectl does not show", a.raw, agent)
 		}

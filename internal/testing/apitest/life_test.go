@@ -72,7 +72,12 @@ func TestTwoServersKnowNothingOfEachOther(t *testing.T) {
 	memory := annex.Options{Storage: memory.Storage()}
 	oneInstance, stopOne := run(t, shop(), memory)
 	otherInstance, _ := run(t, annex.Server{Name: "other", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
-		annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).ClusterScoped().WithoutStatus().Default(func(w *v1.Widget) { w.Spec.Size = "other" }),
+		annex.KindOf[v1.Widget, v1.WidgetList](
+			"widgets",
+			v1.API,
+		).ClusterScoped().
+			WithoutStatus().
+			Default(func(w *v1.Widget) { w.Spec.Size = "other" }),
 	}}}}, memory)
 	one, other := clientOf(t, oneInstance), clientOf(t, otherInstance)
 	const otherPath = "/apis/shop.example.com/v1/widgets"
@@ -81,7 +86,10 @@ func TestTwoServersKnowNothingOfEachOther(t *testing.T) {
 	if w := one.create("w"); w.Spec.Size != "medium" {
 		t.Errorf("one: %+v", w.Spec)
 	}
-	if w := other.post(otherPath, widget("w", status(fields{"phase": "Ready"}))).want(201).widget(); w.Spec.Size != "other" || w.Status.Phase != "Ready" || w.Namespace != "" {
+	if w := other.post(otherPath, widget("w", status(fields{"phase": "Ready"}))).
+		want(201).
+		widget(); w.Spec.Size != "other" || w.Status.Phase != "Ready" ||
+		w.Namespace != "" {
 		t.Errorf("other: %+v", w)
 	}
 	one.create("only")
@@ -233,7 +241,10 @@ func TestAKindWithoutGenerationLeavesItToItsClients(t *testing.T) {
 	if w := c.post(path, widget("w")).want(201).widget(); w.Generation != 0 {
 		t.Errorf("created with generation %d", w.Generation)
 	}
-	if w := c.patch("application/merge-patch+json", path+"/w", spec(fields{"size": "large"})).want(200).widget(); w.Generation != 0 || w.Spec.Size != "large" {
+	if w := c.patch("application/merge-patch+json", path+"/w", spec(fields{"size": "large"})).
+		want(200).
+		widget(); w.Generation != 0 ||
+		w.Spec.Size != "large" {
 		t.Errorf("changed to %+v", w)
 	}
 }

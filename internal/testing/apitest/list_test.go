@@ -27,7 +27,9 @@ func TestListIsSortedAndComplete(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	empty := c.get(widgetsPath).want(200)
-	if !strings.Contains(string(empty.raw), `"items":[]`) || empty.str("kind") != "WidgetList" || empty.str("apiVersion") != "shop.example.com/v1" || empty.str("metadata", "resourceVersion") == "0" {
+	if !strings.Contains(string(empty.raw), `"items":[]`) || empty.str("kind") != "WidgetList" ||
+		empty.str("apiVersion") != "shop.example.com/v1" ||
+		empty.str("metadata", "resourceVersion") == "0" {
 		t.Errorf("empty list: %s", empty.raw)
 	}
 	for _, name := range []string{"b", "a", "c"} {
@@ -106,12 +108,18 @@ func TestSelectors(t *testing.T) {
 			}
 		}
 	}
-	if got := c.get(widgetsPath + query("fieldSelector", "spec.size=large", "labelSelector", "!env")).want(200).names(); fmt.Sprint(got) != "[d e]" {
+	if got := c.get(widgetsPath + query("fieldSelector", "spec.size=large", "labelSelector", "!env")).
+		want(200).
+		names(); fmt.Sprint(
+		got,
+	) != "[d e]" {
 		t.Errorf("both selectors: %v", got)
 	}
 	for _, path := range []string{widgetsPath, widgetsBetaPath} {
-		c.get(path+query("fieldSelector", "spec.replicas=1")).refused(400, metav1.StatusReasonBadRequest, "field label not supported: spec.replicas")
-		c.get(path+query("watch", "1", "fieldSelector", "spec.replicas=1")).refused(400, metav1.StatusReasonBadRequest, "field label not supported: spec.replicas")
+		c.get(path+query("fieldSelector", "spec.replicas=1")).
+			refused(400, metav1.StatusReasonBadRequest, "field label not supported: spec.replicas")
+		c.get(path+query("watch", "1", "fieldSelector", "spec.replicas=1")).
+			refused(400, metav1.StatusReasonBadRequest, "field label not supported: spec.replicas")
 	}
 	c.get(widgetsPath+query("fieldSelector", "nonsense")).refused(400, metav1.StatusReasonBadRequest, "invalid selector")
 	c.get(widgetsPath+query("labelSelector", "a b")).refused(400, metav1.StatusReasonBadRequest, "unable to parse requirement")
@@ -135,22 +143,28 @@ func TestListInPages(t *testing.T) {
 	c.create("w5a")
 	c.delete(widgetsPath+"/w4", nil).want(200)
 	second := c.get(widgetsPath + query("limit", "3", "continue", page.str("metadata", "continue"))).want(200)
-	if got := second.names(); fmt.Sprint(got) != "[w3 w4 w5]" || second.str("metadata", "remainingItemCount") != "1" || second.str("metadata", "resourceVersion") != rv {
+	if got := second.names(); fmt.Sprint(got) != "[w3 w4 w5]" || second.str("metadata", "remainingItemCount") != "1" ||
+		second.str("metadata", "resourceVersion") != rv {
 		t.Errorf("second page: %s", second.raw)
 	}
 	last := c.get(widgetsPath + query("limit", "3", "continue", second.str("metadata", "continue"))).want(200)
-	if got := last.names(); fmt.Sprint(got) != "[w6]" || last.str("metadata", "remainingItemCount") != "" || last.str("metadata", "continue") != "" || last.str("metadata", "resourceVersion") != rv {
+	if got := last.names(); fmt.Sprint(got) != "[w6]" || last.str("metadata", "remainingItemCount") != "" ||
+		last.str("metadata", "continue") != "" ||
+		last.str("metadata", "resourceVersion") != rv {
 		t.Errorf("last page: %s", last.raw)
 	}
 
 	// A list of any version is one page, as in kube-apiserver's cache.
-	if any := c.get(widgetsPath + query("limit", "3", "resourceVersion", "0")).want(200); len(any.names()) != 8 || any.str("metadata", "continue") != "" {
+	if any := c.get(widgetsPath + query("limit", "3", "resourceVersion", "0")).
+		want(200); len(any.names()) != 8 ||
+		any.str("metadata", "continue") != "" {
 		t.Errorf("a list of any version: %s", any.raw)
 	}
 
 	// A selector makes the rest unknown.
 	selected := c.get(widgetsPath + query("limit", "2", "labelSelector", "odd=1")).want(200)
-	if got := selected.names(); fmt.Sprint(got) != "[w1 w3]" || selected.str("metadata", "remainingItemCount") != "" || selected.str("metadata", "continue") == "" {
+	if got := selected.names(); fmt.Sprint(got) != "[w1 w3]" || selected.str("metadata", "remainingItemCount") != "" ||
+		selected.str("metadata", "continue") == "" {
 		t.Errorf("selected page: %s", selected.raw)
 	}
 	rest := c.get(widgetsPath + query("limit", "2", "labelSelector", "odd=1", "continue", selected.str("metadata", "continue"))).want(200)
@@ -159,7 +173,8 @@ func TestListInPages(t *testing.T) {
 	}
 
 	c.get(widgetsPath+query("continue", "nonsense", "limit", "1")).refused(400, metav1.StatusReasonBadRequest, "continue key is not valid")
-	c.get(widgetsPath+query("continue", page.str("metadata", "continue"), "resourceVersion", rv)).refused(400, metav1.StatusReasonBadRequest, "specifying resource version is not allowed when using continue")
+	c.get(widgetsPath+query("continue", page.str("metadata", "continue"), "resourceVersion", rv)).
+		refused(400, metav1.StatusReasonBadRequest, "specifying resource version is not allowed when using continue")
 	c.get(widgetsPath+"?limit=nonsense").refused(400, metav1.StatusReasonBadRequest)
 	if got := c.get(widgetsPath + "?limit=-1").want(200).names(); len(got) != 8 {
 		t.Errorf("a negative limit: %v", got)
@@ -195,7 +210,8 @@ func TestContinueAfterCompaction(t *testing.T) {
 	if got := rest.names(); fmt.Sprint(got) != "[w2 w3]" || rest.str("metadata", "resourceVersion") == rv {
 		t.Errorf("an inconsistent continue: %s", rest.raw)
 	}
-	c.get(widgetsPath+query("resourceVersion", rv, "resourceVersionMatch", "Exact")).refused(410, metav1.StatusReasonExpired, "The resourceVersion for the provided list is too old.")
+	c.get(widgetsPath+query("resourceVersion", rv, "resourceVersionMatch", "Exact")).
+		refused(410, metav1.StatusReasonExpired, "The resourceVersion for the provided list is too old.")
 	if got := c.get(widgetsPath + query("resourceVersion", rv)).want(200).names(); len(got) != 5 {
 		t.Errorf("not older than a compacted revision: %v", got)
 	}

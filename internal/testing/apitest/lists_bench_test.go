@@ -53,8 +53,19 @@ func BenchmarkLists(b *testing.B) {
 		}
 	}
 	for i := range objects {
-		send(http.MethodPost, widgetsPath, jsonType, fmt.Sprintf(`{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":"w%06d","labels":{"percent":"p%d"}},"spec":{"options":{"text":%q}}}`,
-			i, i%100, strings.Repeat("x", 500)), 201)
+		send(
+			http.MethodPost,
+			widgetsPath,
+			jsonType,
+			fmt.Sprintf(
+				`{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":"w%06d",`+
+					`"labels":{"percent":"p%d"}},"spec":{"options":{"text":%q}}}`,
+				i,
+				i%100,
+				strings.Repeat("x", 500),
+			),
+			201,
+		)
 	}
 	for _, c := range []struct{ name, query, accept string }{
 		{"full", "", jsonType},

@@ -21,13 +21,20 @@ import (
 // FuzzLists asks for lists, with any query, of both handlers: status, headers and bodies are the same.
 func FuzzLists(f *testing.F) {
 	for _, query := range []string{
-		"", "limit=1", "limit=0", "limit=-1", "limit=many", "limit=1&limit=2", "limit=1;a", "limit=1&continue=bad", "continue=e30", "%zz", "x=y", "metadata.name=a",
-		"resourceVersion=0", "resourceVersion=1", "resourceVersion=x", "resourceVersion=-1", "resourceVersion=99999999999", "resourceVersion=1&resourceVersionMatch=Exact", "resourceVersionMatch=Exact&resourceVersion=0",
+		"", "limit=1", "limit=0", "limit=-1", "limit=many", "limit=1&limit=2", "limit=1;a", "limit=1&continue=bad", "continue=e30", "%zz",
+		"x=y", "metadata.name=a",
+		"resourceVersion=0", "resourceVersion=1", "resourceVersion=x", "resourceVersion=-1", "resourceVersion=99999999999",
+		"resourceVersion=1&resourceVersionMatch=Exact", "resourceVersionMatch=Exact&resourceVersion=0",
 		"resourceVersionMatch=Other&resourceVersion=1", "resourceVersionMatch=NotOlderThan&resourceVersion=0", "resourceVersionMatch=Exact",
-		"fieldSelector=metadata.name%3Da", "fieldSelector=metadata.name%3Da%2Fb", "fieldSelector=metadata.name!%3Da", "fieldSelector=metadata.name%3Da,metadata.name%3Db", "fieldSelector=metadata.namespace%3Dother", "fieldSelector=bad%3D1", "fieldSelector=spec.size%3Dsmall", "fieldSelector=%3D%3D%3D",
-		"labelSelector=color%3Da", "labelSelector=color", "labelSelector=!color", "labelSelector=%3D%3D", "labelSelector=color+in+()", "labelSelector=color+in+(a,b)&limit=1", "labelSelector=color!%3Da&limit=1", "labelSelector=color%3Da&labelSelector=color%3Db",
-		"watch=false", "watch=0", "watch=false&sendInitialEvents=true", "sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "sendInitialEvents=false", "allowWatchBookmarks=true", "timeoutSeconds=1", "timeoutSeconds=x", "shardSelector=x", "shardSelector=",
-		"pretty=true", "pretty=false", "pretty=0", "pretty", "dryRun=All", "fieldManager=a", "kind=x&apiVersion=y", "includeUninitialized=true", "orderBy=metadata.name",
+		"fieldSelector=metadata.name%3Da", "fieldSelector=metadata.name%3Da%2Fb", "fieldSelector=metadata.name!%3Da",
+		"fieldSelector=metadata.name%3Da,metadata.name%3Db", "fieldSelector=metadata.namespace%3Dother", "fieldSelector=bad%3D1",
+		"fieldSelector=spec.size%3Dsmall", "fieldSelector=%3D%3D%3D",
+		"labelSelector=color%3Da", "labelSelector=color", "labelSelector=!color", "labelSelector=%3D%3D", "labelSelector=color+in+()",
+		"labelSelector=color+in+(a,b)&limit=1", "labelSelector=color!%3Da&limit=1", "labelSelector=color%3Da&labelSelector=color%3Db",
+		"watch=false", "watch=0", "watch=false&sendInitialEvents=true", "sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+		"sendInitialEvents=false", "allowWatchBookmarks=true", "timeoutSeconds=1", "timeoutSeconds=x", "shardSelector=x", "shardSelector=",
+		"pretty=true", "pretty=false", "pretty=0", "pretty", "dryRun=All", "fieldManager=a", "kind=x&apiVersion=y",
+		"includeUninitialized=true", "orderBy=metadata.name",
 	} {
 		f.Add(query, false)
 		f.Add(query, true)
@@ -39,7 +46,10 @@ func FuzzLists(f *testing.F) {
 	}
 	f.Cleanup(client.CloseIdleConnections)
 	for _, name := range []string{"a", "b", "c"} {
-		document := fmt.Sprintf(`{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":%q,"labels":{"color":%[1]q}},"spec":{"size":"small"}}`, name)
+		document := fmt.Sprintf(
+			`{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":%q,"labels":{"color":%[1]q}},"spec":{"size":"small"}}`,
+			name,
+		)
 		made, err := client.Post(config.Host+widgetsPath, jsonType, strings.NewReader(document))
 		if err != nil || made.StatusCode != http.StatusCreated {
 			f.Fatalf("create %s: %v, %v", name, made, err)

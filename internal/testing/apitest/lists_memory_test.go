@@ -54,7 +54,14 @@ func TestLists_liveMemory(t *testing.T) {
 	fill := strings.Repeat("x", size)
 	for i := range objects {
 		w := httptest.NewRecorder()
-		send(w, http.MethodPost, leasesPath, jsonType, "", fmt.Sprintf(`{"apiVersion":"zoo.example.com/v1","kind":"Lease","metadata":{"name":"l%06d"},"spec":{"holderIdentity":%q}}`, i, fill))
+		send(
+			w,
+			http.MethodPost,
+			leasesPath,
+			jsonType,
+			"",
+			fmt.Sprintf(`{"apiVersion":"zoo.example.com/v1","kind":"Lease","metadata":{"name":"l%06d"},"spec":{"holderIdentity":%q}}`, i, fill),
+		)
 		if w.Code != http.StatusCreated {
 			t.Fatalf("create: %d %s", w.Code, w.Body)
 		}
@@ -62,7 +69,8 @@ func TestLists_liveMemory(t *testing.T) {
 	const table, metadata = ";as=Table;v=v1;g=meta.k8s.io", ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 	for _, path := range []string{leasesPath, leasesBetaPath} {
 		for _, accept := range []string{
-			jsonType, jsonType + ";pretty=1", yamlType, protobufType, jsonType + table, yamlType + table, jsonType + metadata, yamlType + metadata, protobufType + metadata,
+			jsonType, jsonType + ";pretty=1", yamlType, protobufType, jsonType + table, yamlType + table, jsonType + metadata, yamlType +
+				metadata, protobufType + metadata,
 			protobufType + strings.Replace(metadata, "v=v1", "v=v1beta1", 1),
 		} {
 			for _, encoding := range []string{"", "gzip"} {
@@ -77,7 +85,14 @@ func TestLists_liveMemory(t *testing.T) {
 				}
 				// Items in a version that is not stored are remembered, up to 16 MiB.
 				if rise := int64(w.live) - int64(before); rise > objects*size/2 {
-					t.Errorf("%s as %s, encoding %q: %d MiB more live while a list of %d MiB is written", path, accept, encoding, rise>>20, objects*size>>20)
+					t.Errorf(
+						"%s as %s, encoding %q: %d MiB more live while a list of %d MiB is written",
+						path,
+						accept,
+						encoding,
+						rise>>20,
+						objects*size>>20,
+					)
 				}
 			}
 		}

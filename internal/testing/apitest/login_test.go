@@ -77,19 +77,28 @@ func TestPeopleSignInAndAreCallers(t *testing.T) {
 	log, access := newAuditLog(t), newAccessLog(t)
 	file := userFile(t)
 	c := startWith(t, shop(), annex.Options{
-		Storage: memory.Storage(), Login: annex.LoginOptions{UserFile: file},
-		Audit: annex.AuditOptions{PolicyFile: policyFile(t, "rules: [{level: RequestResponse}]"), Log: annex.AuditLogOptions{Path: log.path}}, AccessLog: access.json(),
+		Storage: memory.Storage(),
+		Login:   annex.LoginOptions{UserFile: file},
+		Audit: annex.AuditOptions{
+			PolicyFile: policyFile(t, "rules: [{level: RequestResponse}]"),
+			Log:        annex.AuditLogOptions{Path: log.path},
+		},
+		AccessLog: access.json(),
 	})
 	stranger := c.stranger("")
 	token := stranger.signIn().Access
 	alice := c.stranger(token)
 	alice.get(widgetsPath).refused(403, metav1.StatusReasonForbidden, `User "alice" cannot list resource "widgets"`)
 	var review authenticationv1.SelfSubjectReview
-	reviewed := alice.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}).want(201)
+	reviewed := alice.post("/apis/authentication.k8s.io/v1/selfsubjectreviews",
+		map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}).
+		want(201)
 	if err := json.Unmarshal(reviewed.raw, &review); err != nil {
 		t.Fatal(err)
 	}
-	if who := review.Status.UserInfo; who.Username != "alice" || who.UID != "7" || strings.Join(who.Groups, ",") != "staff,system:authenticated" || len(who.Extra["authentication.kubernetes.io/credential-id"]) != 1 {
+	if who := review.Status.UserInfo; who.Username != "alice" || who.UID != "7" ||
+		strings.Join(who.Groups, ",") != "staff,system:authenticated" ||
+		len(who.Extra["authentication.kubernetes.io/credential-id"]) != 1 {
 		t.Errorf("alice is %+v", who)
 	}
 	c.post(clusterBindings, bind("ClusterRoleBinding", "alice", "ClusterRole/view", "alice")).want(201)
@@ -103,8 +112,12 @@ func TestPeopleSignInAndAreCallers(t *testing.T) {
 		user, outcome string
 	}{{ok, "alice", "ok"}, {wrong, "alice", "invalid_grant"}, {typed, "(unknown)", "invalid_grant"}} {
 		e := log.of(test.a)
-		if e.Annotations["login.annex/user"] != test.user || e.Annotations["login.annex/outcome"] != test.outcome || e.Annotations["login.annex/grant"] != "password" ||
-			e.RequestURI != "/oauth/token" || e.User.Username != "system:anonymous" || len(e.SourceIPs) == 0 || int(e.ResponseStatus.Code) != test.a.code {
+		if e.Annotations["login.annex/user"] != test.user || e.Annotations["login.annex/outcome"] != test.outcome ||
+			e.Annotations["login.annex/grant"] != "password" ||
+			e.RequestURI != "/oauth/token" ||
+			e.User.Username != "system:anonymous" ||
+			len(e.SourceIPs) == 0 ||
+			int(e.ResponseStatus.Code) != test.a.code {
 			t.Errorf("the audit: %+v", e)
 		}
 		access.of(test.a.header)
@@ -113,7 +126,8 @@ func TestPeopleSignInAndAreCallers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, secret := range []string{"wonderland", "wrong secret", "wrong+secret", "typed secret", "typed+secret", token, ok.granted().Refresh} {
+	for _, secret := range []string{"wonderland", "wrong secret", "wrong+secret", "typed secret", "typed+secret", token,
+		ok.granted().Refresh} {
 		if strings.Contains(string(data), secret) || strings.Contains(access.text(), secret) {
 			t.Errorf("%q is in a log", secret)
 		}
@@ -165,7 +179,8 @@ func TestSessionsOutliveTheServer(t *testing.T) {
 func TestWithoutAUserFileThereIsNoSigningIn(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, shop(), annex.Options{Storage: memory.Storage()})
-	for _, path := range []string{"/oauth/token", "/oauth/session", "/oauth/authorize", "/oauth/jwks", "/.well-known/oauth-authorization-server"} {
+	for _, path := range []string{"/oauth/token", "/oauth/session", "/oauth/authorize", "/oauth/jwks",
+		"/.well-known/oauth-authorization-server"} {
 		c.get(path).want(404)
 		c.stranger("").get(path).want(401)
 	}
@@ -213,13 +228,15 @@ func TestMistakesInHowPeopleSignIn(t *testing.T) {
 		change func(*annex.Options)
 		want   string
 	}{
-		"no such file":    {func(o *annex.Options) { o.Login.UserFile = "nowhere" }, "user file: open nowhere: no such file"},
-		"no file":         {func(o *annex.Options) { o.Login = annex.LoginOptions{TokenLifetime: 1} }, "Options.Login.TokenLifetime is given in vain"},
-		"short tokens":    {func(o *annex.Options) { o.Login.TokenLifetime = 1 }, "Options.Login.TokenLifetime 1ns is not between"},
-		"negative":        {func(o *annex.Options) { o.Login.IdleTimeout = -1 }, "Options.Login.IdleTimeout -1ns is less than"},
-		"a short session": {func(o *annex.Options) { o.Login.IdleTimeout, o.Login.SessionLifetime = 2e12, 1e12 }, "Options.Login.SessionLifetime 16m40s is less than"},
-		"plain HTTP":      {func(o *annex.Options) { o.Login.PublicURL = "http://api.example.com" }, "it is no https URL"},
-		"a path":          {func(o *annex.Options) { o.Login.PublicURL = "https://api.example.com/x" }, "give a scheme and a host"},
+		"no such file": {func(o *annex.Options) { o.Login.UserFile = "nowhere" }, "user file: open nowhere: no such file"},
+		"no file": {func(o *annex.Options) { o.Login = annex.LoginOptions{TokenLifetime: 1} }, "Options.Login.TokenLifetime is given " +
+			"in vain"},
+		"short tokens": {func(o *annex.Options) { o.Login.TokenLifetime = 1 }, "Options.Login.TokenLifetime 1ns is not between"},
+		"negative":     {func(o *annex.Options) { o.Login.IdleTimeout = -1 }, "Options.Login.IdleTimeout -1ns is less than"},
+		"a short session": {func(o *annex.Options) { o.Login.IdleTimeout, o.Login.SessionLifetime = 2e12, 1e12 },
+			"Options.Login.SessionLifetime 16m40s is less than"},
+		"plain HTTP": {func(o *annex.Options) { o.Login.PublicURL = "http://api.example.com" }, "it is no https URL"},
+		"a path":     {func(o *annex.Options) { o.Login.PublicURL = "https://api.example.com/x" }, "give a scheme and a host"},
 		"an issuer twice": {func(o *annex.Options) {
 			o.ServiceAccounts.Issuers = []string{"https://api.example.com/oauth"}
 			o.Login.PublicURL = "https://api.example.com"
@@ -244,13 +261,17 @@ func TestMistakesInHowPeopleSignIn(t *testing.T) {
 func TestCookiesAreNoCredentialsOfTheAPI(t *testing.T) {
 	t.Parallel()
 	server := withMenu()
-	server.Handlers = append(server.Handlers, annex.Handler{Path: "/cookies", Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, "%q", r.Header["Cookie"])
-	})})
+	server.Handlers = append(
+		server.Handlers,
+		annex.Handler{Path: "/cookies", Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintf(w, "%q", r.Header["Cookie"])
+		})},
+	)
 	c := startWith(t, server, annex.Options{Storage: memory.Storage(), Login: annex.LoginOptions{UserFile: userFile(t)}})
 	stranger := c.stranger("")
 	host := strings.TrimPrefix(c.config.Host, "https://")
-	signed := stranger.post("/oauth/session", map[string]string{"username": "alice", "password": "wonderland"}, "Origin", "https://"+host).want(200)
+	signed := stranger.post("/oauth/session", map[string]string{"username": "alice", "password": "wonderland"}, "Origin", "https://"+host).
+		want(200)
 	cookie, _, _ := strings.Cut(signed.header.Get("Set-Cookie"), ";")
 	page := []string{"Cookie", cookie, "X-Annex-Session", "1", "Origin", "https://" + host}
 	var got granted
@@ -258,7 +279,8 @@ func TestCookiesAreNoCredentialsOfTheAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.stranger(got.Access).get("/apis").want(200)
-	for _, path := range append([]string{"/menu", "/storage/stats", "/apis/shop.example.com/v1/namespaces/default/widgets/w/scale", "/.well-known/openid-configuration", "/api/v1/namespaces/default/serviceaccounts"}, closedPaths...) {
+	for _, path := range append([]string{"/menu", "/storage/stats", "/apis/shop.example.com/v1/namespaces/default/widgets/w/scale",
+		"/.well-known/openid-configuration", "/api/v1/namespaces/default/serviceaccounts"}, closedPaths...) {
 		for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
 			if a := stranger.do(method, path, nil, page...); a.code != 401 {
 				t.Errorf("%s %s with a cookie: %d %s", method, path, a.code, a.raw)
@@ -291,7 +313,9 @@ func withCorp(t *testing.T, change func(claims map[string]any)) *corp {
 	c.issuer.Exchange = func(form url.Values, client, secret string) map[string]any {
 		sum := sha256.Sum256([]byte(form.Get("code_verifier")))
 		known, ok := asked.LoadAndDelete(form.Get("code"))
-		if !ok || client != "annex" || secret != "s3cret" || base64.RawURLEncoding.EncodeToString(sum[:]) != known.(url.Values).Get("code_challenge") || form.Get("redirect_uri") != known.(url.Values).Get("redirect_uri") {
+		if !ok || client != "annex" || secret != "s3cret" ||
+			base64.RawURLEncoding.EncodeToString(sum[:]) != known.(url.Values).Get("code_challenge") ||
+			form.Get("redirect_uri") != known.(url.Values).Get("redirect_uri") {
 			return nil
 		}
 		claims := map[string]any{"sub": "jane", "groups": []string{"readers"}, "nonce": known.(url.Values).Get("nonce")}
@@ -308,12 +332,17 @@ func withCorp(t *testing.T, change func(claims map[string]any)) *corp {
 	if err := os.WriteFile(ca, []byte(c.issuer.CA), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	data = fmt.Appendf(data, "providers:\n- {name: corp, title: Corp, issuer: %q, clientID: annex, clientSecret: s3cret, certificateAuthorityFile: %q}\n", c.issuer.URL, ca)
+	data = fmt.Appendf(data, "providers:\n- {name: corp, title: Corp, issuer: %q, clientID: annex, clientSecret: s3cret, "+
+		"certificateAuthorityFile: %q}\n", c.issuer.URL, ca)
 	if err := os.WriteFile(file, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	configuration := newCallersFile(t, "AuthenticationConfiguration", issuerEntry(c.issuer, "corp:"))
-	c.client = startWith(t, shop(), annex.Options{Storage: memory.Storage(), AuthenticationConfigFile: configuration.path, Login: annex.LoginOptions{UserFile: file}})
+	c.client = startWith(
+		t,
+		shop(),
+		annex.Options{Storage: memory.Storage(), AuthenticationConfigFile: configuration.path, Login: annex.LoginOptions{UserFile: file}},
+	)
 	c.browser = c.stranger("")
 	c.browser.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	c.base = c.config.Host
@@ -357,7 +386,8 @@ func TestPeopleSignInAtAnIssuer(t *testing.T) {
 	t.Parallel()
 	c := withCorp(t, func(map[string]any) {})
 	request, cookie := c.leave("/oauth/login?provider=corp&return=/console/")
-	if request.Get("scope") != "openid profile email" || request.Get("code_challenge_method") != "S256" || request.Get("redirect_uri") != c.base+"/oauth/callback" {
+	if request.Get("scope") != "openid profile email" || request.Get("code_challenge_method") != "S256" ||
+		request.Get("redirect_uri") != c.base+"/oauth/callback" {
 		t.Errorf("asked %v", request)
 	}
 	a := c.back(cookie, "code", c.code(request), "state", request.Get("state"), "iss", c.issuer.URL).want(303)
@@ -371,8 +401,14 @@ func TestPeopleSignInAtAnIssuer(t *testing.T) {
 		}
 	}
 	var got granted
-	decode(t, c.browser.do("POST", "/oauth/session/token", nil, "Cookie", session, "X-Annex-Session", "1", "Origin", c.base).want(200).raw, &got)
-	if who := c.stranger(got.Access).self(); who.Username != "corp:jane" || !slices.Equal(who.Groups, []string{"corp:readers", "system:authenticated"}) {
+	decode(
+		t,
+		c.browser.do("POST", "/oauth/session/token", nil, "Cookie", session, "X-Annex-Session", "1", "Origin", c.base).want(200).raw,
+		&got,
+	)
+	if who := c.stranger(got.Access).
+		self(); who.Username != "corp:jane" ||
+		!slices.Equal(who.Groups, []string{"corp:readers", "system:authenticated"}) {
 		t.Errorf("jane is %+v", who)
 	}
 	// What has been used once is of no use.
@@ -386,9 +422,11 @@ func TestMistakesInSigningInAtAnIssuer(t *testing.T) {
 	change.Store(&good)
 	c := withCorp(t, func(claims map[string]any) { (*change.Load())(claims) })
 	for name, path := range map[string]string{
-		"a foreign page": "/oauth/login?provider=corp&return=https://evil.example.com/", "a foreign host": "/oauth/login?provider=corp&return=//evil.example.com/",
-		"a backslash": "/oauth/login?provider=corp&return=/%5Cevil.example.com/", "a line break": "/oauth/login?provider=corp&return=/%0aLocation:x",
-		"twice": "/oauth/login?provider=corp&provider=corp", "a script": "/oauth/login?provider=corp&return=javascript:alert(1)",
+		"a foreign page": "/oauth/login?provider=corp&return=https://evil.example.com/",
+		"a foreign host": "/oauth/login?provider=corp&return=//evil.example.com/",
+		"a backslash":    "/oauth/login?provider=corp&return=/%5Cevil.example.com/",
+		"a line break":   "/oauth/login?provider=corp&return=/%0aLocation:x",
+		"twice":          "/oauth/login?provider=corp&provider=corp", "a script": "/oauth/login?provider=corp&return=javascript:alert(1)",
 	} {
 		if a := c.browser.get(path); a.code != 400 || a.header.Get("Location") != "" {
 			t.Errorf("%s: %d to %q", name, a.code, a.header.Get("Location"))
@@ -439,7 +477,11 @@ func TestMistakesInSigningInAtAnIssuer(t *testing.T) {
 func TestProvidersNeedAnIssuerWhoseTokensAreKnown(t *testing.T) {
 	t.Parallel()
 	file := userFile(t)
-	if err := os.WriteFile(file, []byte("providers: [{name: corp, issuer: 'https://corp.example.com', clientID: annex}]"), 0o600); err != nil {
+	if err := os.WriteFile(
+		file,
+		[]byte("providers: [{name: corp, issuer: 'https://corp.example.com', clientID: annex}]"),
+		0o600,
+	); err != nil {
 		t.Fatal(err)
 	}
 	instance, err := annex.New(t.Context(), shop(), annex.Options{Storage: memory.Storage(), Login: annex.LoginOptions{UserFile: file}})
@@ -447,7 +489,10 @@ func TestProvidersNeedAnIssuerWhoseTokensAreKnown(t *testing.T) {
 		instance.Close()
 		t.Fatal("no error")
 	}
-	if want := `provider "corp": there is no Options.AuthenticationConfigFile with an entry for its issuer`; !strings.Contains(err.Error(), want) {
+	if want := `provider "corp": there is no Options.AuthenticationConfigFile with an entry for its issuer`; !strings.Contains(
+		err.Error(),
+		want,
+	) {
 		t.Errorf("got %q, want %q in it", err, want)
 	}
 }

@@ -82,7 +82,10 @@ func repairs(options operation.Options) annex.Server {
 		if err != nil {
 			return nil, err
 		}
-		return &repair{Verdict: fmt.Sprintf("%s %s is %s, from %d, by %s", run.Resource.Resource, w.Name, w.Status.Phase, step, run.User.GetName()), Attempt: run.Attempt}, nil
+		return &repair{
+			Verdict: fmt.Sprintf("%s %s is %s, from %d, by %s", run.Resource.Resource, w.Name, w.Status.Phase, step, run.User.GetName()),
+			Attempt: run.Attempt,
+		}, nil
 	}
 	return annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
 		widgets().Subresources(
@@ -137,11 +140,19 @@ func TestALongActionIsAnsweredWithAnOperationThatCarriesItOut(t *testing.T) {
 		t.Fatalf("%s", a.raw)
 	}
 	var result repair
-	if err := json.Unmarshal(op.Status.Result.Raw, &result); err != nil || result.Attempt != 1 || !strings.HasPrefix(result.Verdict, "widgets w is Repaired, from 0, by ") {
+	if err := json.Unmarshal(
+		op.Status.Result.Raw,
+		&result,
+	); err != nil || result.Attempt != 1 ||
+		!strings.HasPrefix(result.Verdict, "widgets w is Repaired, from 0, by ") {
 		t.Errorf("%v %s", err, op.Status.Result.Raw)
 	}
-	if !strings.HasPrefix(op.Name, "w-repair-") || op.Namespace != "default" || op.Spec.Action != "repair" || op.Spec.Target.UID != w.UID || op.Spec.Target.Kind != "Widget" ||
-		op.Spec.User.Username == "" || *op.Spec.TTLSecondsAfterFinished != 3600 || op.OwnerReferences[0].UID != w.UID || !strings.Contains(string(op.Spec.Request.Raw), `"phase":"Quick"`) {
+	if !strings.HasPrefix(op.Name, "w-repair-") || op.Namespace != "default" || op.Spec.Action != "repair" || op.Spec.Target.UID != w.UID ||
+		op.Spec.Target.Kind != "Widget" ||
+		op.Spec.User.Username == "" ||
+		*op.Spec.TTLSecondsAfterFinished != 3600 ||
+		op.OwnerReferences[0].UID != w.UID ||
+		!strings.Contains(string(op.Spec.Request.Raw), `"phase":"Quick"`) {
 		t.Errorf("%s", a.raw)
 	}
 	if op.Status.StartTime == nil || op.Status.CompletionTime == nil || op.Status.Holder != "" || op.Status.Attempts != 1 {
@@ -151,14 +162,19 @@ func TestALongActionIsAnsweredWithAnOperationThatCarriesItOut(t *testing.T) {
 		t.Errorf("%+v", w.Status)
 	}
 	// In another version of the parent, operations are what they are.
-	if a := c.post(widgetsBetaPath+"/w/repair", `{"apiVersion":"shop.example.com/v1beta1","kind":"Inspection","phase":"Quick"}`).want(201); a.str("apiVersion") != "shop.example.com/v1" || a.str("spec", "target", "apiVersion") != "shop.example.com/v1beta1" {
+	if a := c.post(widgetsBetaPath+"/w/repair", `{"apiVersion":"shop.example.com/v1beta1","kind":"Inspection","phase":"Quick"}`).
+		want(201); a.str("apiVersion") != "shop.example.com/v1" ||
+		a.str("spec", "target", "apiVersion") != "shop.example.com/v1beta1" {
 		t.Errorf("%s", a.raw)
 	}
 	if a := c.post(widgetsPath+"/w/repair?wait=10ms", fields{"phase": "Blocked"}).want(201); a.operation().Status.Phase.Finished() {
 		t.Errorf("%s", a.raw)
 	}
 	c.create2(shelf("s"))
-	if op := c.post("/apis/shop.example.com/v1/shelves/s/sweep?wait=30s", `{}`).want(201).operation(); op.Namespace != "default" || string(op.Status.Result.Raw) != `"s"` || *op.Spec.TTLSecondsAfterFinished != 60 {
+	if op := c.post("/apis/shop.example.com/v1/shelves/s/sweep?wait=30s", `{}`).
+		want(201).
+		operation(); op.Namespace != "default" || string(op.Status.Result.Raw) != `"s"` ||
+		*op.Spec.TTLSecondsAfterFinished != 60 {
 		t.Errorf("%+v", op)
 	}
 	before := len(c.get(operationsPath).items())
@@ -168,7 +184,12 @@ func TestALongActionIsAnsweredWithAnOperationThatCarriesItOut(t *testing.T) {
 	if after := len(c.get(operationsPath).items()); after != before {
 		t.Errorf("a dry run made %d operations", after-before)
 	}
-	if a := c.get(operationsPath+"?fieldSelector=status.phase=Succeeded,spec.target.name=s", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").want(200); !strings.Contains(string(a.raw), `"sweep","shelves/s","Succeeded"`) {
+	if a := c.get(operationsPath+"?fieldSelector=status.phase=Succeeded,spec.target.name=s", "Accept",
+		"application/json;as=Table;v=v1;g=meta.k8s.io").
+		want(200); !strings.Contains(
+		string(a.raw),
+		`"sweep","shelves/s","Succeeded"`,
+	) {
 		t.Errorf("%s", a.raw)
 	}
 }
@@ -204,18 +225,28 @@ func TestAnOperationIsFollowedCancelledRetriedAndDeletedAfterItsTime(t *testing.
 		}
 		c.Step(10 * time.Second)
 	}
-	if p := op.Status.Progress; p.Unit != "screws" || p.Total != 60 || p.Done < 30 || op.Status.Phase != operationv1.OperationRunning || !strings.HasPrefix(op.Status.Message, "screw ") || !strings.Contains(op.Status.Log, " turns 29\n") {
+	if p := op.Status.Progress; p.Unit != "screws" || p.Total != 60 || p.Done < 30 || op.Status.Phase != operationv1.OperationRunning ||
+		!strings.HasPrefix(op.Status.Message, "screw ") ||
+		!strings.Contains(op.Status.Log, " turns 29\n") {
 		t.Errorf("%+v", op.Status)
 	}
-	if a := a.get(operationsPath, "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").want(200); !strings.Contains(string(a.raw), `"repair","widgets/w","Running","5`) {
+	if a := a.get(operationsPath, "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").
+		want(200); !strings.Contains(
+		string(a.raw),
+		`"repair","widgets/w","Running","5`,
+	) {
 		t.Errorf("%s", a.raw)
 	}
-	a.post(path+"/retry", `{}`).refused(409, metav1.StatusReasonConflict, "only what has failed or was cancelled can be tried again, and it is Running")
+	a.post(path+"/retry", `{}`).
+		refused(409, metav1.StatusReasonConflict, "only what has failed or was cancelled can be tried again, and it is Running")
 	a.post(path+"/cancel", `{}`).want(201)
 	for op.Status.Phase == operationv1.OperationRunning {
 		next()
 	}
-	if op.Status.Phase != operationv1.OperationCancelled || op.Status.CompletionTime == nil || op.Status.Message != "cancelled" || op.Status.Error != nil || op.Status.Result != nil || op.Status.Progress.Percent < 50 {
+	if op.Status.Phase != operationv1.OperationCancelled || op.Status.CompletionTime == nil || op.Status.Message != "cancelled" ||
+		op.Status.Error != nil ||
+		op.Status.Result != nil ||
+		op.Status.Progress.Percent < 50 {
 		t.Fatalf("%+v", op.Status)
 	}
 	a.post(path+"/cancel", `{}`).refused(409, metav1.StatusReasonConflict, "it has ended already: Cancelled")
@@ -246,7 +277,9 @@ func TestAWaitForAnOperationEndsBeforeTheRequestDoes(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, repairs(operation.Options{}), annex.Options{Storage: memory.Storage(), RequestTimeout: 2 * time.Second})
 	c.create("w")
-	if op := c.post(widgetsPath+"/w/repair?wait=1h", fields{"phase": "Blocked"}).want(201).operation(); op.Status.Phase != operationv1.OperationRunning {
+	if op := c.post(widgetsPath+"/w/repair?wait=1h", fields{"phase": "Blocked"}).
+		want(201).
+		operation(); op.Status.Phase != operationv1.OperationRunning {
 		t.Errorf("%+v", op.Status)
 	}
 }
@@ -259,7 +292,9 @@ func TestAggregatedServersCarryOperationsOut(t *testing.T) {
 	if op.Status.Phase != operationv1.OperationSucceeded || op.Spec.User.Username != "admin" {
 		t.Errorf("%+v", op)
 	}
-	j.admin().post(operationsPath, `{"metadata":{"name":"mine"}}`).refused(403, metav1.StatusReasonForbidden, "operations are created by actions")
+	j.admin().
+		post(operationsPath, `{"metadata":{"name":"mine"}}`).
+		refused(403, metav1.StatusReasonForbidden, "operations are created by actions")
 }
 
 func TestAnOperationTellsWhyItFailed(t *testing.T) {
@@ -276,7 +311,9 @@ func TestAnOperationTellsWhyItFailed(t *testing.T) {
 		"Large":  {413, metav1.StatusReasonRequestEntityTooLarge, "the result has 307226 bytes, and an operation holds 262144 at most"},
 	} {
 		op := c.becomes(c.begin(widgetsPath+"/w/repair", phase), operationv1.OperationFailed)
-		if e := op.Status.Error; e == nil || e.Code != want.code || e.Reason != want.reason || !strings.Contains(e.Message, want.text) || !strings.Contains(op.Status.Message, want.text) || op.Status.CompletionTime == nil {
+		if e := op.Status.Error; e == nil || e.Code != want.code || e.Reason != want.reason || !strings.Contains(e.Message, want.text) ||
+			!strings.Contains(op.Status.Message, want.text) ||
+			op.Status.CompletionTime == nil {
 			t.Errorf("%s: %+v %+v", phase, op.Status, op.Status.Error)
 		}
 	}
@@ -290,7 +327,9 @@ func TestAnOperationTellsWhyItFailed(t *testing.T) {
 		c.post(path+"/retry", `{}`).want(201)
 		testwait.Until(t, "the retry fails", func() bool {
 			op := c.get(path).want(200).operation()
-			return op.Status.Error != nil && op.Status.Error.Code == code && op.Status.Error.Reason == reason && strings.Contains(op.Status.Message, text) && op.Status.Attempts == before.Status.Attempts
+			return op.Status.Error != nil && op.Status.Error.Code == code && op.Status.Error.Reason == reason &&
+				strings.Contains(op.Status.Message, text) &&
+				op.Status.Attempts == before.Status.Attempts
 		})
 	}
 	retried(404, metav1.StatusReasonNotFound, `"w" not found`)
@@ -325,11 +364,14 @@ func TestOperationsAreTheServersToWrite(t *testing.T) {
 	c.create("w")
 	c.post(operationsPath, fields{"apiVersion": "shop.example.com/v1", "kind": "Operation", "metadata": fields{"name": "mine"}}).
 		refused(403, metav1.StatusReasonForbidden, "operations are created by actions: send a request to the action's subresource")
-	c.post(widgetsPath+"/w/repair?wait=soon", fields{"phase": "Quick"}).refused(400, metav1.StatusReasonBadRequest, `parameter wait: "soon" is no duration, such as 30s`)
-	c.post(widgetsPath+"/w/repair?wait=-1s", fields{"phase": "Quick"}).refused(400, metav1.StatusReasonBadRequest, `parameter wait: "-1s" is no duration`)
+	c.post(widgetsPath+"/w/repair?wait=soon", fields{"phase": "Quick"}).
+		refused(400, metav1.StatusReasonBadRequest, `parameter wait: "soon" is no duration, such as 30s`)
+	c.post(widgetsPath+"/w/repair?wait=-1s", fields{"phase": "Quick"}).
+		refused(400, metav1.StatusReasonBadRequest, `parameter wait: "-1s" is no duration`)
 	c.post(widgetsPath+"/w/repair", `{}`).refused(422, metav1.StatusReasonInvalid, "say what is to be repaired")
 	c.post(widgetsPath+"/w/repair", `{"phase":7}`).refused(400, metav1.StatusReasonBadRequest, "phase")
-	c.post(widgetsPath+"/w/repair", `{"kind":"Shelf","apiVersion":"shop.example.com/v1"}`).refused(400, metav1.StatusReasonBadRequest, "Shelf")
+	c.post(widgetsPath+"/w/repair", `{"kind":"Shelf","apiVersion":"shop.example.com/v1"}`).
+		refused(400, metav1.StatusReasonBadRequest, "Shelf")
 	c.post(widgetsPath+"/missing/repair", fields{"phase": "Quick"}).refused(404, metav1.StatusReasonNotFound, `"missing" not found`)
 	if items := c.get(operationsPath).items(); len(items) > 0 {
 		t.Errorf("refused requests made %v", items)
@@ -338,14 +380,21 @@ func TestOperationsAreTheServersToWrite(t *testing.T) {
 	path := c.begin(widgetsPath+"/w/repair", "Blocked")
 	running := c.becomes(path, operationv1.OperationRunning)
 	const merge = "application/merge-patch+json"
-	c.patch(merge, path, `{"spec":{"action":"overhaul"}}`).refused(422, metav1.StatusReasonInvalid, "only cancel and ttlSecondsAfterFinished may change")
-	c.patch(merge, path, `{"spec":{"user":{"username":"eve"}}}`).refused(422, metav1.StatusReasonInvalid, "only cancel and ttlSecondsAfterFinished may change")
-	c.patch(merge, path, `{"spec":{"ttlSecondsAfterFinished":-1}}`).refused(422, metav1.StatusReasonInvalid, "must be 0 or more; leave it out")
-	if op := c.patch(merge, path, `{"spec":{"ttlSecondsAfterFinished":7},"status":{"phase":"Succeeded","holder":"eve"}}`).want(200).operation(); op.Status.Phase != operationv1.OperationRunning || op.Status.Holder != running.Status.Holder || *op.Spec.TTLSecondsAfterFinished != 7 {
+	c.patch(merge, path, `{"spec":{"action":"overhaul"}}`).
+		refused(422, metav1.StatusReasonInvalid, "only cancel and ttlSecondsAfterFinished may change")
+	c.patch(merge, path, `{"spec":{"user":{"username":"eve"}}}`).
+		refused(422, metav1.StatusReasonInvalid, "only cancel and ttlSecondsAfterFinished may change")
+	c.patch(merge, path, `{"spec":{"ttlSecondsAfterFinished":-1}}`).
+		refused(422, metav1.StatusReasonInvalid, "must be 0 or more; leave it out")
+	if op := c.patch(merge, path, `{"spec":{"ttlSecondsAfterFinished":7},"status":{"phase":"Succeeded","holder":"eve"}}`).
+		want(200).
+		operation(); op.Status.Phase != operationv1.OperationRunning || op.Status.Holder != running.Status.Holder ||
+		*op.Spec.TTLSecondsAfterFinished != 7 {
 		t.Errorf("%+v", op)
 	}
 	jane := c.stranger("secret")
-	jane.post(widgetsPath+"/w/repair", fields{"phase": "Quick"}).refused(403, metav1.StatusReasonForbidden, `cannot create resource "widgets/repair"`)
+	jane.post(widgetsPath+"/w/repair", fields{"phase": "Quick"}).
+		refused(403, metav1.StatusReasonForbidden, `cannot create resource "widgets/repair"`)
 	jane.post(path+"/cancel", `{}`).refused(403, metav1.StatusReasonForbidden, `cannot create resource "operations/cancel"`)
 	c.patch(merge, path, `{"spec":{"cancel":true}}`).want(200)
 	if a := c.patch(merge, path, `{"spec":{"cancel":false}}`); a.code != 200 {
@@ -353,10 +402,27 @@ func TestOperationsAreTheServersToWrite(t *testing.T) {
 	}
 
 	// What jane may do is recorded, and done in her name, without rights on operations.
-	c.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", fields{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": fields{"name": "mechanic"},
-		"rules": []any{fields{"apiGroups": []string{"shop.example.com"}, "resources": []string{"widgets/repair"}, "verbs": []string{"create"}}}}).want(201)
-	c.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", fields{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": fields{"name": "mechanic"},
-		"roleRef": fields{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "mechanic"}, "subjects": []any{fields{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}}}).want(201)
+	c.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", fields{
+		"apiVersion": "rbac.authorization.k8s.io/v1",
+		"kind":       "ClusterRole",
+		"metadata":   fields{"name": "mechanic"},
+		"rules": []any{
+			fields{"apiGroups": []string{"shop.example.com"}, "resources": []string{"widgets/repair"}, "verbs": []string{"create"}},
+		},
+	}).
+		want(201)
+	c.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", fields{
+		"apiVersion": "rbac.authorization.k8s.io/v1",
+		"kind":       "ClusterRoleBinding",
+		"metadata":   fields{"name": "mechanic"},
+		"roleRef": fields{
+			"apiGroup": "rbac.authorization.k8s.io",
+			"kind":     "ClusterRole",
+			"name":     "mechanic",
+		},
+		"subjects": []any{fields{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}},
+	}).
+		want(201)
 	testwait.Until(t, "jane may repair", func() bool {
 		return jane.post(widgetsPath+"/w/repair?dryRun=All", fields{"phase": "Quick"}).code == 201
 	})
@@ -412,13 +478,22 @@ func TestOperationsAreToldTruthfullyAfterARestart(t *testing.T) {
 			if name == "stopped" {
 				want = "the server stopped while the operation was running: the server is stopping"
 			}
-			if e := op.Status.Error; e.Code != 503 || e.Reason != metav1.StatusReasonServiceUnavailable || e.Message != want || op.Status.Attempts != 1 {
+			if e := op.Status.Error; e.Code != 503 || e.Reason != metav1.StatusReasonServiceUnavailable || e.Message != want ||
+				op.Status.Attempts != 1 {
 				t.Errorf("%+v", op.Status)
 			}
-			if op := c.becomes(again, operationv1.OperationSucceeded); op.Status.Attempts != 2 || !strings.Contains(string(op.Status.Result.Raw), `"attempt":2`) || op.Spec.TTLSecondsAfterFinished != nil {
+			if op := c.becomes(
+				again,
+				operationv1.OperationSucceeded,
+			); op.Status.Attempts != 2 || !strings.Contains(string(op.Status.Result.Raw), `"attempt":2`) ||
+				op.Spec.TTLSecondsAfterFinished != nil {
 				t.Errorf("%+v", op)
 			}
-			if op := c.becomes(saved, operationv1.OperationSucceeded); op.Status.Attempts != 2 || !strings.Contains(string(op.Status.Result.Raw), "from 7") || op.Status.Checkpoint != nil {
+			if op := c.becomes(
+				saved,
+				operationv1.OperationSucceeded,
+			); op.Status.Attempts != 2 || !strings.Contains(string(op.Status.Result.Raw), "from 7") ||
+				op.Status.Checkpoint != nil {
 				t.Errorf("%+v", op.Status)
 			}
 			c.post(lost+"/retry", `{}`).want(201)
@@ -437,15 +512,24 @@ func TestNewNamesEveryMistakeOfOperations(t *testing.T) {
 		kinds []annex.Kind
 		want  []string
 	}{
-		"no operations":  {[]annex.Kind{widgets().Subresources(operation.Action("repair", quick))}, []string{`kind Widget (widgets.shop.example.com), subresource "repair": the server has no operations: add operation.Kind(API, operation.Options{}) to the kinds of a group`}},
-		"no function":    {[]annex.Kind{widgets().Subresources(operation.Action[v1.Widget, v1.Inspection, repair]("repair", nil)), kind()}, []string{`subresource "repair": no function given`}},
-		"a broken TTL":   {[]annex.Kind{widgets().Subresources(operation.Action("repair", quick).TTL(time.Millisecond)), kind()}, []string{`subresource "repair": TTL must be a number of seconds, not 1ms`}},
-		"a short lease":  {[]annex.Kind{operation.Kind(v1.API, operation.Options{LeaseDuration: time.Second})}, []string{`kind Operation (operations.shop.example.com): Options.LeaseDuration 1s is less than 3s`}},
+		"no operations": {[]annex.Kind{widgets().Subresources(operation.Action("repair", quick))}, []string{`kind Widget ` +
+			`(widgets.shop.example.com), subresource "repair": the server has no operations: add operation.Kind(API, operation.Options{}) to ` +
+			`the kinds of a group`}},
+		"no function": {[]annex.Kind{widgets().Subresources(operation.Action[v1.Widget, v1.Inspection, repair]("repair", nil)), kind()},
+			[]string{`subresource "repair": no function given`}},
+		"a broken TTL": {[]annex.Kind{widgets().Subresources(operation.Action("repair", quick).TTL(time.Millisecond)), kind()},
+			[]string{`subresource "repair": TTL must be a number of seconds, not 1ms`}},
+		"a short lease": {[]annex.Kind{operation.Kind(v1.API, operation.Options{LeaseDuration: time.Second})}, []string{`kind Operation ` +
+			`(operations.shop.example.com): Options.LeaseDuration 1s is less than 3s`}},
 		"cluster-scoped": {[]annex.Kind{kind().ClusterScoped()}, []string{"operations are in namespaces: leave ClusterScoped out"}},
 		"no facts":       {[]annex.Kind{operation.Kind(nil, operation.Options{})}, []string{"no generated facts given"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := annex.New(t.Context(), annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: test.kinds}}}, annex.Options{Storage: memory.Storage()})
+			_, err := annex.New(
+				t.Context(),
+				annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: test.kinds}}},
+				annex.Options{Storage: memory.Storage()},
+			)
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -460,7 +544,16 @@ func TestNewNamesEveryMistakeOfOperations(t *testing.T) {
 		{Name: "shop.example.com", Kinds: []annex.Kind{kind()}},
 		{Name: "legacy.example.com", Kinds: []annex.Kind{operation.Kind(legacyv1.API, operation.Options{})}},
 	}}
-	if _, err := annex.New(t.Context(), two, annex.Options{Storage: memory.Storage()}); err == nil || !strings.Contains(err.Error(), "kind Operation (operations.legacy.example.com): the server has operations already, operations.shop.example.com: one kind is for the actions of all groups") {
+	if _, err := annex.New(
+		t.Context(),
+		two,
+		annex.Options{Storage: memory.Storage()},
+	); err == nil ||
+		!strings.Contains(
+			err.Error(),
+			"kind Operation (operations.legacy.example.com): the server has operations already, operations.shop.example.com: one kind is for "+
+				"the actions of all groups",
+		) {
 		t.Errorf("two kinds: %v", err)
 	}
 }
@@ -475,8 +568,10 @@ func TestLongActionsAreDescribedAndInOpenAPI(t *testing.T) {
 		got[r.Name] = fmt.Sprintf("%s %v", r.Kind, r.Verbs)
 	}
 	for name, want := range map[string]string{
-		"operations": "Operation [create delete deletecollection get list patch update watch]", "operations/status": "Operation [get patch update]",
-		"operations/cancel": "OperationCancellation [create]", "operations/retry": "OperationRetry [create]", "widgets/repair": "Inspection [create]",
+		"operations": "Operation [create delete deletecollection get list patch update watch]", "operations/status": "Operation [get patch " +
+			"update]",
+		"operations/cancel": "OperationCancellation [create]", "operations/retry": "OperationRetry [create]",
+		"widgets/repair": "Inspection [create]",
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %q, want %q", name, got[name], want)
@@ -491,7 +586,8 @@ func TestLongActionsAreDescribedAndInOpenAPI(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{"com.example.shop.v1.Inspection", "operation.v1.Operation", `"in":"query","name":"wait","schema":{"type":"string"}`} {
+		for _, want := range []string{"com.example.shop.v1.Inspection", "operation.v1.Operation",
+			`"in":"query","name":"wait","schema":{"type":"string"}`} {
 			if !strings.Contains(string(path), want) {
 				t.Errorf("%s: no %s in %s", version, want, path)
 			}

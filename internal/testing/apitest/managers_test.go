@@ -19,7 +19,9 @@ func TestUserAgentsAreManagersAlikeEverywhere(t *testing.T) {
 		upstream := manager(askedOfUpstream)
 		c.delete(widgetsPath+"/w", nil).want(200)
 		direct := manager(jsonType)
-		resized := c.post(widgetsPath+"/w/resizing", fields{"apiVersion": "shop.example.com/v1", "kind": "Resizing", "size": "large"}, "User-Agent", agent).want(201)
+		resized := c.post(widgetsPath+"/w/resizing", fields{"apiVersion": "shop.example.com/v1", "kind": "Resizing", "size": "large"},
+			"User-Agent", agent).
+			want(201)
 		c.delete(widgetsPath+"/w", nil).want(200)
 		if direct != upstream || managerOf(t, resized) != upstream {
 			t.Errorf("%q: %q of upstream's handlers, %q of ours, %q of an action", agent, upstream, direct, managerOf(t, resized))

@@ -31,14 +31,35 @@ import (
 
 // deployments are choices between which everything that can be written is written.
 var deployments = map[string]manifests.Config{
-	"embedded":     {Storage: storedIn(embedded.Dir(""))},
-	"memory":       {Storage: storedIn(memory.Storage()), UserRoles: true, ServiceMonitor: true},
-	"files":        {Storage: storedIn(files.Dir("")), Name: "other", Namespace: "elsewhere", StorageClass: "fast", Args: []string{"--history-age=1h", "--x={{ .y }}"}},
-	"etcd":         {Storage: inEtcd, EtcdServers: []string{"https://etcd.example.com:2379"}, Replicas: 3},
-	"single etcd":  {Storage: inEtcd, EtcdServers: []string{"https://etcd.example.com:2379"}, EtcdSecret: "client", Replicas: 1},
-	"own etcd":     {Storage: inEtcd, WithEtcd: true, Certificates: manifests.CertManager, Namespace: "own"},
-	"lean":         {Storage: storedIn(embedded.Dir("")), Certificates: "secret=tls", CABundle: []byte("authority"), WithoutFlowControl: true, DisablePlugins: []string{"NamespaceLifecycle", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook"}},
-	"webhooks too": {Storage: storedIn(embedded.Dir("")), DisablePlugins: []string{"NamespaceLifecycle", "MutatingAdmissionPolicy", "ValidatingAdmissionPolicy"}},
+	"embedded": {Storage: storedIn(embedded.Dir(""))},
+	"memory":   {Storage: storedIn(memory.Storage()), UserRoles: true, ServiceMonitor: true},
+	"files": {
+		Storage:      storedIn(files.Dir("")),
+		Name:         "other",
+		Namespace:    "elsewhere",
+		StorageClass: "fast",
+		Args:         []string{"--history-age=1h", "--x={{ .y }}"},
+	},
+	"etcd":        {Storage: inEtcd, EtcdServers: []string{"https://etcd.example.com:2379"}, Replicas: 3},
+	"single etcd": {Storage: inEtcd, EtcdServers: []string{"https://etcd.example.com:2379"}, EtcdSecret: "client", Replicas: 1},
+	"own etcd":    {Storage: inEtcd, WithEtcd: true, Certificates: manifests.CertManager, Namespace: "own"},
+	"lean": {
+		Storage:            storedIn(embedded.Dir("")),
+		Certificates:       "secret=tls",
+		CABundle:           []byte("authority"),
+		WithoutFlowControl: true,
+		DisablePlugins: []string{
+			"NamespaceLifecycle",
+			"MutatingAdmissionPolicy",
+			"MutatingAdmissionWebhook",
+			"ValidatingAdmissionPolicy",
+			"ValidatingAdmissionWebhook",
+		},
+	},
+	"webhooks too": {
+		Storage:        storedIn(embedded.Dir("")),
+		DisablePlugins: []string{"NamespaceLifecycle", "MutatingAdmissionPolicy", "ValidatingAdmissionPolicy"},
+	},
 }
 
 // storedIn is a driver that has no servers.
@@ -55,7 +76,10 @@ func definitionOf(t *testing.T, server annex.Server) *define.Server {
 	t.Helper()
 	definition := &define.Server{Name: server.Name}
 	for _, c := range server.Controllers {
-		definition.Controllers = append(definition.Controllers, define.Controller{Name: c.Name, Run: func(context.Context, any) error { return nil }})
+		definition.Controllers = append(
+			definition.Controllers,
+			define.Controller{Name: c.Name, Run: func(context.Context, any) error { return nil }},
+		)
 	}
 	for _, g := range server.Groups {
 		define.AddGroup(definition, g.Name, g.Kinds)
@@ -119,20 +143,37 @@ func TestManifestsHaveNoFieldThatKubernetesDoesNotKnow(t *testing.T) {
 func TestManifestsGrantWhatTheServerNeedsAndNoMore(t *testing.T) {
 	t.Parallel()
 	rule := func(group, resources, names, verbs string) rbacv1.PolicyRule {
-		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: strings.Fields(resources), ResourceNames: strings.Fields(names), Verbs: strings.Fields(verbs)}
+		return rbacv1.PolicyRule{
+			APIGroups:     []string{group},
+			Resources:     strings.Fields(resources),
+			ResourceNames: strings.Fields(names),
+			Verbs:         strings.Fields(verbs),
+		}
 	}
 	watched := "get list watch"
 	namespaces := rule("", "namespaces", "", watched)
 	flow := rule("flowcontrol.apiserver.k8s.io", "flowschemas prioritylevelconfigurations", "", "list watch")
-	all := rule("admissionregistration.k8s.io", "mutatingadmissionpolicies mutatingadmissionpolicybindings mutatingwebhookconfigurations validatingadmissionpolicies validatingadmissionpolicybindings validatingwebhookconfigurations", "", "list watch")
+	all := rule("admissionregistration.k8s.io", "mutatingadmissionpolicies mutatingadmissionpolicybindings mutatingwebhookconfigurations "+
+		"validatingadmissionpolicies validatingadmissionpolicybindings validatingwebhookconfigurations", "", "list watch")
 	self := rule("apiregistration.k8s.io", "apiservices", "v1.shop.example.com v1beta1.shop.example.com", "get patch")
-	secret, lease := rule("", "secrets", "shop-serving", "get list watch update patch"), rule("coordination.k8s.io", "leases", "shop-serving", "get update patch")
+	secret, lease := rule(
+		"",
+		"secrets",
+		"shop-serving",
+		"get list watch update patch",
+	), rule(
+		"coordination.k8s.io",
+		"leases",
+		"shop-serving",
+		"get update patch",
+	)
 	workload := rule("apps", "statefulsets", "shop", "get")
 	for name, want := range map[string]struct{ cluster, own []rbacv1.PolicyRule }{
-		"embedded":     {[]rbacv1.PolicyRule{namespaces, all, flow, self}, []rbacv1.PolicyRule{secret, lease, workload}},
-		"own etcd":     {[]rbacv1.PolicyRule{namespaces, all, flow}, nil},
-		"lean":         {nil, nil},
-		"webhooks too": {[]rbacv1.PolicyRule{namespaces, rule("admissionregistration.k8s.io", "mutatingwebhookconfigurations validatingwebhookconfigurations", "", "list watch"), flow, self}, []rbacv1.PolicyRule{secret, lease, workload}},
+		"embedded": {[]rbacv1.PolicyRule{namespaces, all, flow, self}, []rbacv1.PolicyRule{secret, lease, workload}},
+		"own etcd": {[]rbacv1.PolicyRule{namespaces, all, flow}, nil},
+		"lean":     {nil, nil},
+		"webhooks too": {[]rbacv1.PolicyRule{namespaces, rule("admissionregistration.k8s.io", "mutatingwebhookconfigurations "+
+			"validatingwebhookconfigurations", "", "list watch"), flow, self}, []rbacv1.PolicyRule{secret, lease, workload}},
 	} {
 		var cluster, own []rbacv1.PolicyRule
 		bound, roles := map[string]bool{}, []string{}
@@ -303,14 +344,24 @@ func TestTheChartTakesNamesAndValuesOfItsUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := deployments["own etcd"]
-	other.Definition, other.Name, other.Namespace, other.Replicas, other.Image, other.Args = c.Definition, "another", "place", 5, "else:v2", []string{"--history-age=2h"}
+	other.Definition, other.Name, other.Namespace, other.Replicas, other.Image, other.Args = c.Definition, "another", "place", 5,
+		"else:v2", []string{
+			"--history-age=2h",
+		}
 	if err := other.Complete(); err != nil {
 		t.Fatal(err)
 	}
 	want := objectsOf(t, &other)
 	for _, o := range want {
 		if o.GetKind() == "Deployment" {
-			if err := unstructured.SetNestedStringMap(o.Object, map[string]string{"disk": "ssd"}, "spec", "template", "spec", "nodeSelector"); err != nil {
+			if err := unstructured.SetNestedStringMap(
+				o.Object,
+				map[string]string{"disk": "ssd"},
+				"spec",
+				"template",
+				"spec",
+				"nodeSelector",
+			); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -70,7 +70,11 @@ func newReference(t *testing.T, definition string) reference {
 		t.Fatal(err)
 	}
 	internal := &apiextensions.JSONSchemaProps{}
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(crd.Spec.Versions[0].Schema.OpenAPIV3Schema, internal, nil); err != nil {
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(
+		crd.Spec.Versions[0].Schema.OpenAPIV3Schema,
+		internal,
+		nil,
+	); err != nil {
 		t.Fatal(err)
 	}
 	s, err := structuralschema.NewStructural(internal)
@@ -82,7 +86,11 @@ func newReference(t *testing.T, definition string) reference {
 		t.Fatal(err)
 	}
 	scale := &apiextensions.CustomResourceSubresourceScale{}
-	if err := apiextensionsv1.Convert_v1_CustomResourceSubresourceScale_To_apiextensions_CustomResourceSubresourceScale(crd.Spec.Versions[0].Subresources.Scale, scale, nil); err != nil {
+	if err := apiextensionsv1.Convert_v1_CustomResourceSubresourceScale_To_apiextensions_CustomResourceSubresourceScale(
+		crd.Spec.Versions[0].Subresources.Scale,
+		scale,
+		nil,
+	); err != nil {
 		t.Fatal(err)
 	}
 	kind := schema.GroupVersionKind{Group: crd.Spec.Group, Version: crd.Spec.Versions[0].Name, Kind: crd.Spec.Names.Kind}
@@ -168,16 +176,19 @@ func TestMarkersRefuseWhatAServerOfCustomResourceDefinitionsRefuses(t *testing.T
 		"pattern":                             markedCrate("a", fields{"owner": "me", "label": "ABC"}),
 		"rule with a path and a reason":       markedCrate("a", fields{"owner": "same", "label": "same"}),
 		"rule about the name":                 markedCrate(long, fields{"owner": "me"}),
-		"map keys":                            markedCrate("a", fields{"owner": "me", "goods": []fields{{"name": "x", "kind": "k"}, {"name": "x", "kind": "k"}}}),
-		"a missing map key":                   markedCrate("a", fields{"owner": "me", "goods": []fields{{"kind": "k"}}}),
-		"in an element":                       markedCrate("a", fields{"owner": "me", "goods": []fields{{"name": "x", "kind": ""}}}),
-		"missing in an element":               markedCrate("a", fields{"owner": "me", "goods": []fields{{"name": "x"}}}),
-		"a broken element":                    markedCrate("a", fields{"owner": "me", "goods": []any{fields{"name": "x", "kind": "k"}, "y"}}),
-		"too many":                            markedCrate("a", fields{"owner": "me", "goods": []fields{{"name": "x", "kind": "k"}, {"name": "y", "kind": "k"}, {"name": "z", "kind": "k"}, {"name": "q", "kind": "k"}}}),
-		"set":                                 markedCrate("a", fields{"owner": "me", "tags": []string{"a", "a"}}),
-		"neither integer nor string":          markedCrate("a", fields{"owner": "me", "weight": true}),
-		"no time":                             markedCrate("a", fields{"owner": "me", "until": "tomorrow"}),
-		"name":                                markedCrate("Not A Name", fields{"owner": "me"}),
+		"map keys": markedCrate("a",
+			fields{"owner": "me", "goods": []fields{{"name": "x", "kind": "k"}, {"name": "x", "kind": "k"}}}),
+		"a missing map key":     markedCrate("a", fields{"owner": "me", "goods": []fields{{"kind": "k"}}}),
+		"in an element":         markedCrate("a", fields{"owner": "me", "goods": []fields{{"name": "x", "kind": ""}}}),
+		"missing in an element": markedCrate("a", fields{"owner": "me", "goods": []fields{{"name": "x"}}}),
+		"a broken element":      markedCrate("a", fields{"owner": "me", "goods": []any{fields{"name": "x", "kind": "k"}, "y"}}),
+		"too many": markedCrate("a",
+			fields{"owner": "me", "goods": []fields{{"name": "x", "kind": "k"}, {"name": "y", "kind": "k"}, {"name": "z", "kind": "k"},
+				{"name": "q", "kind": "k"}}}),
+		"set":                        markedCrate("a", fields{"owner": "me", "tags": []string{"a", "a"}}),
+		"neither integer nor string": markedCrate("a", fields{"owner": "me", "weight": true}),
+		"no time":                    markedCrate("a", fields{"owner": "me", "until": "tomorrow"}),
+		"name":                       markedCrate("Not A Name", fields{"owner": "me"}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := server.causes(doc)
@@ -234,10 +245,13 @@ func TestMarkersOnUpdates(t *testing.T) {
 		media, want string
 		body        any
 	}{
-		"rule with the old value":  {"application/merge-patch+json", "FieldValueInvalid spec.owner: Invalid value: \"you\": the owner was me", spec(fields{"owner": "you"})},
-		"removed":                  {"application/merge-patch+json", "FieldValueRequired spec.owner: Required value", spec(fields{"owner": nil})},
-		"removed, by a JSON patch": {"application/json-patch+json", "FieldValueRequired spec.owner: Required value", []fields{{"op": "remove", "path": "/spec/owner"}}},
-		"of another type":          {"application/merge-patch+json", "FieldValueTypeInvalid spec.boxes: Invalid value: \"string\": spec.boxes in body must be of type integer: \"string\"", spec(fields{"boxes": "x"})},
+		"rule with the old value": {"application/merge-patch+json", "FieldValueInvalid spec.owner: Invalid value: \"you\": the owner was me",
+			spec(fields{"owner": "you"})},
+		"removed": {"application/merge-patch+json", "FieldValueRequired spec.owner: Required value", spec(fields{"owner": nil})},
+		"removed, by a JSON patch": {"application/json-patch+json", "FieldValueRequired spec.owner: Required value",
+			[]fields{{"op": "remove", "path": "/spec/owner"}}},
+		"of another type": {"application/merge-patch+json", "FieldValueTypeInvalid spec.boxes: Invalid value: \"string\": " +
+			"spec.boxes in body must be of type integer: \"string\"", spec(fields{"boxes": "x"})},
 	} {
 		s := c.patch(patch.media, markedPath+"/a", patch.body).refused(422, metav1.StatusReasonInvalid)
 		if got := inOrder(s); len(got) == 0 || got[0] != patch.want {
@@ -245,8 +259,12 @@ func TestMarkersOnUpdates(t *testing.T) {
 		}
 	}
 	c.patch("application/merge-patch+json", markedPath+"/a/status", status(fields{"lid": "Open", "boxes": 2})).want(200)
-	s := c.patch("application/merge-patch+json", markedPath+"/a/status", status(fields{"lid": "Ajar"})).refused(422, metav1.StatusReasonInvalid)
-	if got := inOrder(s); len(got) == 0 || got[0] != `FieldValueNotSupported status.lid: Unsupported value: "Ajar": supported values: "Open", "Closed"` {
+	s := c.patch("application/merge-patch+json", markedPath+"/a/status", status(fields{"lid": "Ajar"})).
+		refused(422, metav1.StatusReasonInvalid)
+	if got := inOrder(
+		s,
+	); len(got) == 0 ||
+		got[0] != `FieldValueNotSupported status.lid: Unsupported value: "Ajar": supported values: "Open", "Closed"` {
 		t.Errorf("status: %q", got)
 	}
 	c.patch("application/merge-patch+json", markedPath+"/a/scale", spec(fields{"replicas": 4})).want(200)
@@ -258,9 +276,13 @@ func TestAValueOfAnotherTypeHidesNoUnknownField(t *testing.T) {
 	c := startMarked(t, markedCrates())
 	crate := markedCrate("a", fields{"owner": "me", "boxes": 1.5, "colour": "red"})
 	const unknown = `unknown field "spec.colour"`
-	c.post(markedPath+"?fieldValidation=Strict", crate).refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "strict decoding error: "+unknown)
+	c.post(markedPath+"?fieldValidation=Strict", crate).
+		refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, "strict decoding error: "+unknown)
 	warned := c.post(markedPath+"?fieldValidation=Warn", crate)
-	if got := inOrder(warned.refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)); len(got) == 0 || !strings.HasPrefix(got[0], "FieldValueTypeInvalid spec.boxes: ") {
+	if got := inOrder(
+		warned.refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid),
+	); len(got) == 0 ||
+		!strings.HasPrefix(got[0], "FieldValueTypeInvalid spec.boxes: ") {
 		t.Errorf("refused with %q", got)
 	}
 	if got := warned.warnings(); !slices.Contains(got, unknown) {
@@ -331,7 +353,9 @@ func TestMarkersDecideWhatIsServed(t *testing.T) {
 		t.Errorf("got %q, want %q", served, want)
 	}
 	pallets := "/apis/marked.shop.example.com/v1/pallets"
-	c.post(pallets, object("v1", "Pallet", "p", fields{"apiVersion": "marked.shop.example.com/v1"}, metadata(fields{"name": "p", "namespace": nil}), status(fields{"lid": "Open"}))).want(201)
+	c.post(pallets, object("v1", "Pallet", "p", fields{"apiVersion": "marked.shop.example.com/v1"},
+		metadata(fields{"name": "p", "namespace": nil}), status(fields{"lid": "Open"}))).
+		want(201)
 	if lid := c.get(pallets+"/p").str("status", "lid"); lid != "Open" {
 		t.Errorf("status without /status: %q", lid)
 	}
@@ -387,13 +411,19 @@ func TestADeclarationThatContradictsItsMarkersIsRefused(t *testing.T) {
 	for want, k := range map[string]annex.Kind{
 		`version v1beta1: its Go type is marked +kubebuilder:skipversion, or its package +kubebuilder:skip: do not serve it`: annex.KindOf[markedv1.Crate, markedv1.CrateList]("crates", markedv1.API).
 			Versions(annex.Version(skipped, markedv1beta1.ToHub, markedv1beta1.FromHub)),
-		`resource "boxes": by the markers it is "crates": use that, or say +kubebuilder:resource:path=boxes`: annex.KindOf[markedv1.Crate, markedv1.CrateList]("boxes", markedv1.API),
-		`ClusterScoped: by the markers it is in namespaces: say +kubebuilder:resource:scope=Cluster`:         markedCrates().ClusterScoped(),
-		`WithoutStatus: the markers say +kubebuilder:subresource:status`:                                     markedCrates().WithoutStatus(),
-		`Scale: the markers say other paths with +kubebuilder:subresource:scale`:                             markedCrates().Scale(".spec.boxes", ".status.boxes", ""),
-		`StoredAs("v1beta1"): version v1 is marked +kubebuilder:storageversion`:                              markedCrates().StoredAs("v1beta1"),
+		`resource "boxes": by the markers it is "crates": use that, or say +kubebuilder:resource:path=boxes`: annex.KindOf[markedv1.Crate,
+			markedv1.CrateList]("boxes", markedv1.API),
+		`ClusterScoped: by the markers it is in namespaces: say +kubebuilder:resource:scope=Cluster`: markedCrates().ClusterScoped(),
+		`WithoutStatus: the markers say +kubebuilder:subresource:status`:                             markedCrates().WithoutStatus(),
+		`Scale: the markers say other paths with +kubebuilder:subresource:scale`: markedCrates().Scale(".spec.boxes",
+			".status.boxes", ""),
+		`StoredAs("v1beta1"): version v1 is marked +kubebuilder:storageversion`: markedCrates().StoredAs("v1beta1"),
 	} {
-		_, err := annex.New(t.Context(), annex.Server{Name: "marked", Groups: []annex.Group{{Name: "marked.shop.example.com", Kinds: []annex.Kind{k}}}}, annex.Options{Storage: memory.Storage()})
+		_, err := annex.New(
+			t.Context(),
+			annex.Server{Name: "marked", Groups: []annex.Group{{Name: "marked.shop.example.com", Kinds: []annex.Kind{k}}}},
+			annex.Options{Storage: memory.Storage()},
+		)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}

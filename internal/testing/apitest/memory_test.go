@@ -26,24 +26,26 @@ func TestYAMLThatExpandsBeyondABodyIsRefusedUnread(t *testing.T) {
 	path := widgetsPath + "/w"
 	const head = "apiVersion: shop.example.com/v1\nkind: Widget\nmetadata: {name: w}"
 	for name, test := range map[string]struct{ method, path, mediaType, body string }{
-		"create":                   {"POST", widgetsPath, yamlType, aliased(head)},
-		"create, with parameters":  {"POST", widgetsPath, "Application/YAML; charset=utf-8", aliased(head)},
-		"update":                   {"PUT", path, yamlType, aliased(head)},
-		"update of the status":     {"PUT", path + "/status", yamlType, aliased(head)},
-		"update of the scale":      {"PUT", path + "/scale", yamlType, aliased("apiVersion: autoscaling/v1\nkind: Scale")},
-		"apply":                    {"PATCH", path + "?fieldManager=m", applyPatch, aliased(head)},
-		"apply, with parameters":   {"PATCH", path + "?fieldManager=m", applyPatch + "; x", aliased(head)},
-		"delete":                   {"DELETE", path, yamlType, aliased("apiVersion: v1\nkind: DeleteOptions")},
-		"delete of a collection":   {"DELETE", widgetsPath, yamlType, aliased("apiVersion: v1\nkind: DeleteOptions")},
-		"a kind that is not here":  {"POST", widgetsPath, yamlType, aliased("apiVersion: v1\nkind: Pod")},
-		"a namespace":              {"POST", "/api/v1/namespaces", yamlType, aliased("apiVersion: v1\nkind: Namespace\nmetadata: {name: n}")},
-		"no object at all":         {"POST", widgetsPath, yamlType, aliased("a: b")},
-		"merge keys":               {"POST", widgetsPath, yamlType, "x: &x {k: " + strings.Repeat("x", 200_000) + "}\ny:\n" + strings.Repeat("- <<: *x\n", aliases)},
+		"create":                  {"POST", widgetsPath, yamlType, aliased(head)},
+		"create, with parameters": {"POST", widgetsPath, "Application/YAML; charset=utf-8", aliased(head)},
+		"update":                  {"PUT", path, yamlType, aliased(head)},
+		"update of the status":    {"PUT", path + "/status", yamlType, aliased(head)},
+		"update of the scale":     {"PUT", path + "/scale", yamlType, aliased("apiVersion: autoscaling/v1\nkind: Scale")},
+		"apply":                   {"PATCH", path + "?fieldManager=m", applyPatch, aliased(head)},
+		"apply, with parameters":  {"PATCH", path + "?fieldManager=m", applyPatch + "; x", aliased(head)},
+		"delete":                  {"DELETE", path, yamlType, aliased("apiVersion: v1\nkind: DeleteOptions")},
+		"delete of a collection":  {"DELETE", widgetsPath, yamlType, aliased("apiVersion: v1\nkind: DeleteOptions")},
+		"a kind that is not here": {"POST", widgetsPath, yamlType, aliased("apiVersion: v1\nkind: Pod")},
+		"a namespace":             {"POST", "/api/v1/namespaces", yamlType, aliased("apiVersion: v1\nkind: Namespace\nmetadata: {name: n}")},
+		"no object at all":        {"POST", widgetsPath, yamlType, aliased("a: b")},
+		"merge keys": {"POST", widgetsPath, yamlType, "x: &x {k: " + strings.Repeat("x", 200_000) + "}\ny:\n" +
+			strings.Repeat("- <<: *x\n", aliases)},
 		"lists of lists of others": {"POST", widgetsPath, yamlType, bomb()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			(&client{t, c.config, c.http}).do(test.method, test.path, test.body, "Content-Type", test.mediaType).
-				refused(413, metav1.StatusReasonRequestEntityTooLarge, "the YAML is larger than 3145728 bytes once its aliases are replaced by what they stand for")
+				refused(413, metav1.StatusReasonRequestEntityTooLarge, "the YAML is larger than 3145728 bytes once its aliases are replaced by "+
+					"what they stand for")
 		})
 	}
 	if after := c.widget("w"); after.ResourceVersion != w.ResourceVersion {
@@ -91,7 +93,8 @@ func TestListsLargerThanTheBudgetAreAnswered(t *testing.T) {
 	}
 	lists.Wait()
 	metrics := string(c.get("/metrics").want(200).raw)
-	for _, line := range []string{"annex_memory_budget_bytes 6.7108864e+07", "annex_memory_budget_used_bytes 0", "annex_memory_budget_waiting_requests 0", "annex_memory_budget_refused_requests_total 0"} {
+	for _, line := range []string{"annex_memory_budget_bytes 6.7108864e+07", "annex_memory_budget_used_bytes 0",
+		"annex_memory_budget_waiting_requests 0", "annex_memory_budget_refused_requests_total 0"} {
 		if !strings.Contains(metrics, "\n"+line+"\n") {
 			t.Errorf("/metrics does not say %s", line)
 		}

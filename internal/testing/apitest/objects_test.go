@@ -21,8 +21,18 @@ import (
 func TestCreateFillsInWhatTheServerDecides(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
-	created := c.post(widgetsPath, widget("w",
-		metadata(fields{"uid": "mine", "generation": 7, "creationTimestamp": "2001-01-01T00:00:00Z", "deletionTimestamp": "2001-01-01T00:00:00Z", "deletionGracePeriodSeconds": 3, "selfLink": "/x"}),
+	created := c.post(widgetsPath, widget(
+		"w",
+		metadata(
+			fields{
+				"uid":                        "mine",
+				"generation":                 7,
+				"creationTimestamp":          "2001-01-01T00:00:00Z",
+				"deletionTimestamp":          "2001-01-01T00:00:00Z",
+				"deletionGracePeriodSeconds": 3,
+				"selfLink":                   "/x",
+			},
+		),
 		spec(fields{"replicas": 2}),
 		status(fields{"phase": "Mine"}),
 	)).want(http.StatusCreated)
@@ -45,7 +55,8 @@ func TestCreateFillsInWhatTheServerDecides(t *testing.T) {
 	if got := created.str("apiVersion") + created.str("kind"); got != "shop.example.com/v1Widget" {
 		t.Errorf("type: %s", got)
 	}
-	if created.header.Get("Content-Type") != jsonType || created.header.Get("Cache-Control") != "no-cache, private" || created.header.Get("Audit-Id") == "" {
+	if created.header.Get("Content-Type") != jsonType || created.header.Get("Cache-Control") != "no-cache, private" ||
+		created.header.Get("Audit-Id") == "" {
 		t.Errorf("headers: %v", created.header)
 	}
 	read := c.get(widgetsPath + "/w").want(http.StatusOK)
@@ -86,7 +97,9 @@ func TestCreateRefuses(t *testing.T) {
 			[]string{`metadata.annotations: Invalid value: "a b"`}},
 		"a bad finalizer": {widgetsPath, widget("w", metadata(fields{"finalizers": []string{"a b"}})), 422, metav1.StatusReasonInvalid,
 			[]string{"metadata.finalizers"}},
-		"a bad owner": {widgetsPath, widget("w", metadata(fields{"ownerReferences": []fields{{"apiVersion": "v1", "kind": "", "name": "n", "uid": "u"}}})), 422, metav1.StatusReasonInvalid,
+		"a bad owner": {widgetsPath,
+			widget("w", metadata(fields{"ownerReferences": []fields{{"apiVersion": "v1", "kind": "", "name": "n", "uid": "u"}}})), 422,
+			metav1.StatusReasonInvalid,
 			[]string{"metadata.ownerReferences[0].kind: Required value"}},
 		"another kind": {widgetsPath, shelf("w"), 400, metav1.StatusReasonBadRequest,
 			[]string{`Shelf in version "v1" cannot be handled as a Widget`}},
@@ -138,25 +151,41 @@ func TestUpdate(t *testing.T) {
 	}
 	path := widgetsPath + "/w"
 
-	updated := c.put(path, at(w.ResourceVersion, spec(fields{"replicas": 2}), metadata(fields{"labels": fields{"a": "b"}, "generation": 9, "creationTimestamp": nil}))).want(200).widget()
-	if *updated.Spec.Replicas != 2 || updated.Labels["a"] != "b" || updated.Generation != 2 || updated.UID != w.UID || !updated.CreationTimestamp.Equal(&w.CreationTimestamp) {
+	updated := c.put(path, at(w.ResourceVersion, spec(fields{"replicas": 2}),
+		metadata(fields{"labels": fields{"a": "b"}, "generation": 9, "creationTimestamp": nil}))).
+		want(200).
+		widget()
+	if *updated.Spec.Replicas != 2 || updated.Labels["a"] != "b" || updated.Generation != 2 || updated.UID != w.UID ||
+		!updated.CreationTimestamp.Equal(&w.CreationTimestamp) {
 		t.Errorf("updated: %+v", updated)
 	}
-	again := c.put(path, at(updated.ResourceVersion, spec(fields{"replicas": 2, "size": "medium"}), metadata(fields{"labels": fields{"a": "b"}}))).want(200).widget()
+	again := c.put(path, at(updated.ResourceVersion, spec(fields{"replicas": 2, "size": "medium"}),
+		metadata(fields{"labels": fields{"a": "b"}}))).
+		want(200).
+		widget()
 	if again.ResourceVersion != updated.ResourceVersion {
 		t.Errorf("an update that changes nothing took revision %s after %s", again.ResourceVersion, updated.ResourceVersion)
 	}
 
-	c.put(path, at("")).refused(422, metav1.StatusReasonInvalid, `widgets.shop.example.com "w" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update`)
-	c.put(path, at(w.ResourceVersion)).refused(409, metav1.StatusReasonConflict, `Operation cannot be fulfilled on widgets.shop.example.com "w": the object has been modified; please apply your changes to the latest version and try again`)
+	c.put(path, at("")).
+		refused(422, metav1.StatusReasonInvalid, `widgets.shop.example.com "w" is invalid: metadata.resourceVersion: Invalid value: 0: must `+
+			`be specified for an update`)
+	c.put(path, at(w.ResourceVersion)).
+		refused(409, metav1.StatusReasonConflict, `Operation cannot be fulfilled on widgets.shop.example.com "w": the object has been `+
+			`modified; please apply your changes to the latest version and try again`)
 	c.put(path, at("nonsense")).refused(500, "", `parsing "nonsense": invalid syntax`)
-	c.put(path, at(updated.ResourceVersion, metadata(fields{"uid": "another"}))).refused(409, metav1.StatusReasonConflict, "Precondition failed: UID in precondition: another, UID in object meta: "+string(w.UID))
+	c.put(path, at(updated.ResourceVersion, metadata(fields{"uid": "another"}))).
+		refused(409, metav1.StatusReasonConflict, "Precondition failed: UID in precondition: another, UID in object meta: "+string(w.UID))
 	c.put(widgetsPath+"/missing", widget("missing")).refused(404, metav1.StatusReasonNotFound, `widgets.shop.example.com "missing" not found`)
 	c.put(widgetsPath+"/missing", widget("missing", metadata(fields{"resourceVersion": "1"}))).refused(404, metav1.StatusReasonNotFound)
-	c.put(path, widget("other")).refused(400, metav1.StatusReasonBadRequest, "the name of the object (other) does not match the name on the URL (w)")
+	c.put(path, widget("other")).
+		refused(400, metav1.StatusReasonBadRequest, "the name of the object (other) does not match the name on the URL (w)")
 	c.put(path, widget("")).refused(400, metav1.StatusReasonBadRequest, "name must be provided")
-	c.put(path, at(updated.ResourceVersion, metadata(fields{"namespace": "other"}))).refused(400, metav1.StatusReasonBadRequest, "the namespace of the provided object does not match the namespace sent on the request")
-	c.put(path, at(updated.ResourceVersion, spec(fields{"size": "huge"}))).refused(422, metav1.StatusReasonInvalid, `Widget.shop.example.com "w" is invalid: spec.size: Unsupported value: "huge": supported values: "large", "medium", "small"`)
+	c.put(path, at(updated.ResourceVersion, metadata(fields{"namespace": "other"}))).
+		refused(400, metav1.StatusReasonBadRequest, "the namespace of the provided object does not match the namespace sent on the request")
+	c.put(path, at(updated.ResourceVersion, spec(fields{"size": "huge"}))).
+		refused(422, metav1.StatusReasonInvalid, `Widget.shop.example.com "w" is invalid: spec.size: Unsupported value: "huge": supported `+
+			`values: "large", "medium", "small"`)
 
 	if now := c.widget("w"); now.ResourceVersion != updated.ResourceVersion {
 		t.Errorf("a refused update left something behind: %+v", now)
@@ -197,14 +226,21 @@ func TestAnUpdateThatIsTriedAgainBeginsAnew(t *testing.T) {
 		tries.Store(0)
 		c := startWith(t, server, annex.Options{Storage: memory.Storage(), UnrestrictedUpdate: true})
 		uid := c.create("w").UID
-		slow := widget("w", metadata(fields{"uid": uid, "labels": fields{"by": "slow", "gone": "soon"}}), spec(fields{"options": fields{"a": "b"}}))
+		slow := widget(
+			"w",
+			metadata(fields{"uid": uid, "labels": fields{"by": "slow", "gone": "soon"}}),
+			spec(fields{"options": fields{"a": "b"}}),
+		)
 		answered := make(chan *answer)
 		go func() { answered <- c.put(widgetsPath+"/w", slow, "Accept", accept) }()
 		<-entered
-		c.put(widgetsPath+"/w", widget("w", metadata(fields{"labels": fields{"by": "quick"}}), spec(fields{"options": fields{"c": "d"}}))).want(200)
+		c.put(widgetsPath+"/w", widget("w", metadata(fields{"labels": fields{"by": "quick"}}), spec(fields{"options": fields{"c": "d"}}))).
+			want(200)
 		close(leave)
 		w := (<-answered).want(200).widget()
-		if tries.Load() != 2 || !maps.Equal(w.Spec.Options, map[string]string{"a": "b", "seen": "x"}) || !maps.Equal(w.Labels, map[string]string{"by": "slow"}) || w.UID != uid {
+		if tries.Load() != 2 || !maps.Equal(w.Spec.Options, map[string]string{"a": "b", "seen": "x"}) ||
+			!maps.Equal(w.Labels, map[string]string{"by": "slow"}) ||
+			w.UID != uid {
 			t.Errorf("after %d tries: %+v %+v", tries.Load(), w.ObjectMeta, w.Spec)
 		}
 		if stored := c.widget("w"); !reflect.DeepEqual(stored, w) {
@@ -270,13 +306,29 @@ func TestGenerationOfKindsWithoutStatus(t *testing.T) {
 func TestStatusAndSpecAreWrittenApart(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
-	w := c.create("w", spec(fields{"replicas": 1}), metadata(fields{"labels": fields{"a": "b"}, "annotations": fields{"c": "d"}, "finalizers": []string{"shop.example.com/wait"}}))
+	w := c.create(
+		"w",
+		spec(fields{"replicas": 1}),
+		metadata(fields{"labels": fields{"a": "b"}, "annotations": fields{"c": "d"}, "finalizers": []string{"shop.example.com/wait"}}),
+	)
 	path := widgetsPath + "/w"
 
-	got := c.put(path+"/status", widget("w",
-		metadata(fields{"resourceVersion": w.ResourceVersion, "labels": fields{"x": "y"}, "annotations": fields{}, "finalizers": []string{}, "generation": 12,
-			"creationTimestamp": "2001-01-01T00:00:00Z", "deletionTimestamp": "2001-01-01T00:00:00Z", "deletionGracePeriodSeconds": 5, "generateName": "g",
-			"ownerReferences": []fields{{"apiVersion": "v1", "kind": "K", "name": "n", "uid": "u"}}}),
+	got := c.put(path+"/status", widget(
+		"w",
+		metadata(
+			fields{
+				"resourceVersion":            w.ResourceVersion,
+				"labels":                     fields{"x": "y"},
+				"annotations":                fields{},
+				"finalizers":                 []string{},
+				"generation":                 12,
+				"creationTimestamp":          "2001-01-01T00:00:00Z",
+				"deletionTimestamp":          "2001-01-01T00:00:00Z",
+				"deletionGracePeriodSeconds": 5,
+				"generateName":               "g",
+				"ownerReferences":            []fields{{"apiVersion": "v1", "kind": "K", "name": "n", "uid": "u"}},
+			},
+		),
 		spec(fields{"replicas": 50, "size": "huge"}),
 		status(fields{"phase": "Ready", "replicas": 1}),
 	)).want(200).widget()
@@ -286,11 +338,17 @@ func TestStatusAndSpecAreWrittenApart(t *testing.T) {
 	if *got.Spec.Replicas != 1 || got.Spec.Size != "medium" {
 		t.Errorf("/status wrote the spec: %+v", got.Spec)
 	}
-	if got.Labels["a"] != "b" || got.Labels["x"] != "" || got.Annotations["c"] != "d" || len(got.Finalizers) != 1 || len(got.OwnerReferences) != 0 ||
-		got.Generation != 1 || got.CreationTimestamp.Year() == 2001 || got.DeletionTimestamp != nil || got.DeletionGracePeriodSeconds != nil || got.GenerateName != "" {
+	if got.Labels["a"] != "b" || got.Labels["x"] != "" || got.Annotations["c"] != "d" || len(got.Finalizers) != 1 ||
+		len(got.OwnerReferences) != 0 ||
+		got.Generation != 1 || got.CreationTimestamp.Year() == 2001 ||
+		got.DeletionTimestamp != nil ||
+		got.DeletionGracePeriodSeconds != nil ||
+		got.GenerateName != "" {
 		t.Errorf("/status wrote the metadata: %+v", got.ObjectMeta)
 	}
-	got = c.put(path, widget("w", metadata(fields{"resourceVersion": got.ResourceVersion}), status(fields{"phase": "Lost"}))).want(200).widget()
+	got = c.put(path, widget("w", metadata(fields{"resourceVersion": got.ResourceVersion}), status(fields{"phase": "Lost"}))).
+		want(200).
+		widget()
 	if got.Status.Phase != "Ready" || got.Status.Replicas != 1 {
 		t.Errorf("the main endpoint wrote the status: %+v", got.Status)
 	}
@@ -303,8 +361,10 @@ func TestStatusAndSpecAreWrittenApart(t *testing.T) {
 
 	c.put(path+"/status", widget("w", metadata(fields{"resourceVersion": w.ResourceVersion}))).refused(409, metav1.StatusReasonConflict)
 	c.put(path+"/status", widget("w")).refused(422, metav1.StatusReasonInvalid, "metadata.resourceVersion")
-	c.put(widgetsPath+"/missing/status", widget("missing", metadata(fields{"resourceVersion": "1"}))).refused(404, metav1.StatusReasonNotFound)
-	c.patch(mergePatch, path+"/status", `{"status":{"phase":"Impossible"}}`).refused(422, metav1.StatusReasonInvalid, `status.phase: Invalid value: "Impossible": is impossible`)
+	c.put(widgetsPath+"/missing/status", widget("missing", metadata(fields{"resourceVersion": "1"}))).
+		refused(404, metav1.StatusReasonNotFound)
+	c.patch(mergePatch, path+"/status", `{"status":{"phase":"Impossible"}}`).
+		refused(422, metav1.StatusReasonInvalid, `status.phase: Invalid value: "Impossible": is impossible`)
 	c.post(path+"/status", widget("w")).want(405)
 	c.delete(path+"/status", nil).want(405)
 }
@@ -321,7 +381,8 @@ func TestClusterScopedKind(t *testing.T) {
 	if got := c.get(shelvesPath).names(); fmt.Sprint(got) != "[s]" {
 		t.Errorf("list: %v", got)
 	}
-	c.get(shelvesPath+"?fieldSelector=metadata.namespace%3Ddefault").refused(400, metav1.StatusReasonBadRequest, "field label not supported: metadata.namespace")
+	c.get(shelvesPath+"?fieldSelector=metadata.namespace%3Ddefault").
+		refused(400, metav1.StatusReasonBadRequest, "field label not supported: metadata.namespace")
 	c.get(shelvesPath+"/s/status").refused(404, metav1.StatusReasonNotFound)
 }
 
@@ -345,14 +406,19 @@ func TestDryRunLeavesNoTrace(t *testing.T) {
 	}
 	c.post(widgetsPath+dry, widget("w")).refused(409, metav1.StatusReasonAlreadyExists)
 	c.post(widgetsPath+dry, widget("bad", spec(fields{"size": "huge"}))).refused(422, metav1.StatusReasonInvalid)
-	if u := c.put(path+dry, widget("w", metadata(fields{"resourceVersion": w.ResourceVersion}), spec(fields{"replicas": 2}))).want(200).widget(); *u.Spec.Replicas != 2 || u.Generation != 2 {
+	if u := c.put(path+dry, widget("w", metadata(fields{"resourceVersion": w.ResourceVersion}), spec(fields{"replicas": 2}))).
+		want(200).
+		widget(); *u.Spec.Replicas != 2 ||
+		u.Generation != 2 {
 		t.Errorf("dry update: %+v", u)
 	}
 	c.put(path+dry, widget("w", metadata(fields{"resourceVersion": "1"}))).refused(409, metav1.StatusReasonConflict)
 	if p := c.patch(mergePatch, path+dry, `{"spec":{"replicas":3}}`).want(200).widget(); *p.Spec.Replicas != 3 {
 		t.Errorf("dry patch: %+v", p)
 	}
-	if a := c.apply(path, "m", widget("w", spec(fields{"size": "small"})), "dryRun=All", "force=true").want(200).widget(); a.Spec.Size != "small" {
+	if a := c.apply(path, "m", widget("w", spec(fields{"size": "small"})), "dryRun=All", "force=true").
+		want(200).
+		widget(); a.Spec.Size != "small" {
 		t.Errorf("dry apply: %+v", a)
 	}
 	c.apply(widgetsPath+"/applied", "m", widget("applied"), "dryRun=All").want(201)
@@ -366,7 +432,8 @@ func TestDryRunLeavesNoTrace(t *testing.T) {
 	c.delete(widgetsPath+dry, nil).want(200)
 	c.delete(shelvesPath+"/s"+dry, nil).want(200)
 	c.delete(shelvesPath+dry, nil).want(200)
-	c.post(widgetsPath+"?dryRun=Some", widget("new")).refused(422, metav1.StatusReasonInvalid, `dryRun: Unsupported value: ["Some"]: supported values: "All"`)
+	c.post(widgetsPath+"?dryRun=Some", widget("new")).
+		refused(422, metav1.StatusReasonInvalid, `dryRun: Unsupported value: ["Some"]: supported values: "All"`)
 
 	after := c.get(widgetsPath)
 	if shared() { // the list's own version is not this server's doing

@@ -17,7 +17,8 @@ func TestMetricsAreTheServersOwnAndUpstreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`annex_storage_revision{storage="memory"} `, `annex_storage_history_trimmed_early_total{storage="memory"} 0`, "apiserver_request_total{"} {
+	for _, want := range []string{`annex_storage_revision{storage="memory"} `,
+		`annex_storage_history_trimmed_early_total{storage="memory"} 0`, "apiserver_request_total{"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("no %q in /metrics", want)
 		}

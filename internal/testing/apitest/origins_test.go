@@ -88,8 +88,19 @@ func (p presented) headers(cookie string, socket bool, protocol string) []string
 		protocol += ", base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte(p.protocol))
 	}
 	if socket {
-		all = append(all, "Connection", "Upgrade", "Upgrade", "websocket", "Sec-Websocket-Version", "13", "Sec-Websocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==",
-			"Sec-Websocket-Protocol", protocol)
+		all = append(
+			all,
+			"Connection",
+			"Upgrade",
+			"Upgrade",
+			"websocket",
+			"Sec-Websocket-Version",
+			"13",
+			"Sec-Websocket-Key",
+			"AAAAAAAAAAAAAAAAAAAAAA==",
+			"Sec-Websocket-Protocol",
+			protocol,
+		)
 	}
 	if p.cookie {
 		all = append(all, "Cookie", cookie)
@@ -101,13 +112,18 @@ func (p presented) headers(cookie string, socket bool, protocol string) []string
 // only, and only if that token is what the server went by.
 func TestBrowsers_credentialOfAnotherOrigin(t *testing.T) {
 	t.Parallel()
-	instance, _ := run(t, streaming(), annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t), Login: annex.LoginOptions{UserFile: userFile(t)}})
+	instance, _ := run(
+		t,
+		streaming(),
+		annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t), Login: annex.LoginOptions{UserFile: userFile(t)}},
+	)
 	admin := clientOf(t, instance).http1()
 	admin.createStreaming()
 	elsewhere := httptest.NewTLSServer(http.NotFoundHandler()) // the page's own server, on another port
 	defer elsewhere.Close()
 	stranger := admin.stranger("")
-	signed := stranger.post("/oauth/session", map[string]string{"username": "alice", "password": "wonderland"}, "Origin", instance.URL()).want(200)
+	signed := stranger.post("/oauth/session", map[string]string{"username": "alice", "password": "wonderland"}, "Origin", instance.URL()).
+		want(200)
 	cookie, _, _ := strings.Cut(signed.header.Get("Set-Cookie"), ";")
 
 	type transport struct {
@@ -192,7 +208,18 @@ func TestBrowsers_credentialOfAnotherOrigin(t *testing.T) {
 	// A login is refused to other pages whatever they present, and pages are shown to all.
 	for _, path := range []string{"/oauth/session", "/oauth/session/token", "/oauth/token", "/oauth/authorize"} {
 		for _, c := range []*client{admin, stranger} {
-			headers := []string{"Origin", elsewhere.URL, "Sec-Fetch-Site", "same-site", "Cookie", cookie, "Content-Type", "text/plain", "Authorization", "Basic Y2k6d29uZGVybGFuZA=="}
+			headers := []string{
+				"Origin",
+				elsewhere.URL,
+				"Sec-Fetch-Site",
+				"same-site",
+				"Cookie",
+				cookie,
+				"Content-Type",
+				"text/plain",
+				"Authorization",
+				"Basic Y2k6d29uZGVybGFuZA==",
+			}
 			if got := answeredWith(c, "POST", path, "{}", headers); got != http.StatusForbidden {
 				t.Errorf("POST %s of another port: %d", path, got)
 			}
@@ -201,7 +228,13 @@ func TestBrowsers_credentialOfAnotherOrigin(t *testing.T) {
 	if got := answeredWith(admin, "GET", "/console/", "", []string{"Sec-Fetch-Site", "cross-site"}); got != http.StatusOK {
 		t.Errorf("a link to the console: %d", got)
 	}
-	if got := answeredWith(admin, "POST", "/console/", "a=b", []string{"Origin", elsewhere.URL, "Sec-Fetch-Site", "same-site"}); got != http.StatusForbidden {
+	if got := answeredWith(
+		admin,
+		"POST",
+		"/console/",
+		"a=b",
+		[]string{"Origin", elsewhere.URL, "Sec-Fetch-Site", "same-site"},
+	); got != http.StatusForbidden {
 		t.Errorf("a form to the console: %d", got)
 	}
 }

@@ -74,7 +74,12 @@ func TestPanicsInAColumnAreSeenByClients(t *testing.T) {
 	}
 	c.post(widgetsPath, widget("zz", metadata(fields{"annotations": fields{"panic": "please"}}))).want(201)
 	code, read, err := table()
-	if want := c.get(widgetsPath, "Accept", tableType+";answered=upstream"); err != nil || code != 500 || want.code != 500 || string(read) != string(want.raw) {
+	if want := c.get(
+		widgetsPath,
+		"Accept",
+		tableType+";answered=upstream",
+	); err != nil || code != 500 || want.code != 500 ||
+		string(read) != string(want.raw) {
 		t.Errorf("answered %d %s, %v; upstream: %d %s", code, read, err, want.code, want.raw)
 	}
 	long := fields{"annotations": fields{"long": strings.Repeat("x", 50<<10)}}

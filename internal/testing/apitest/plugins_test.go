@@ -29,7 +29,10 @@ func TestAdmissionPluginsSeeWritesOfAllKindsAndConnections(t *testing.T) {
 	server := workshop()
 	server.AdmissionPlugins = []annex.AdmissionPlugin{
 		{Name: "Label", Plugin: annex.Mutating(func(_ context.Context, a admission.Attributes) error {
-			if obj, err := meta.Accessor(a.GetObject()); err == nil && a.GetOperation() == admission.Create && a.GetResource().Resource == "widgets" {
+			if obj, err := meta.Accessor(
+				a.GetObject(),
+			); err == nil && a.GetOperation() == admission.Create &&
+				a.GetResource().Resource == "widgets" {
 				obj.SetLabels(map[string]string{"creator": a.GetUserInfo().GetName()})
 			}
 			return nil
@@ -37,7 +40,10 @@ func TestAdmissionPluginsSeeWritesOfAllKindsAndConnections(t *testing.T) {
 		{Name: "Log", Plugin: annex.Validating(func(_ context.Context, a admission.Attributes) error {
 			mu.Lock()
 			defer mu.Unlock()
-			seen[fmt.Sprintf("%s %s/%s %s", a.GetOperation(), a.GetResource().Resource, a.GetSubresource(), a.GetName())] = fmt.Sprintf("%T", a.GetObject())
+			seen[fmt.Sprintf("%s %s/%s %s", a.GetOperation(), a.GetResource().Resource, a.GetSubresource(), a.GetName())] = fmt.Sprintf(
+				"%T",
+				a.GetObject(),
+			)
 			return nil
 		})},
 		{Name: "NoAttach", Plugin: annex.Validating(func(_ context.Context, a admission.Attributes) error {
@@ -56,7 +62,8 @@ func TestAdmissionPluginsSeeWritesOfAllKindsAndConnections(t *testing.T) {
 	c.post("/api/v1/namespaces", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": fields{"name": "n"}}).want(201)
 	c.post(clusterRolesPath, rbacObject("ClusterRole", "r", rules(rule("get", "widgets")))).want(201)
 	c.get(widgetsPath + "/w/log").want(200)
-	c.get(widgetsPath+"/w/attach").refused(403, metav1.StatusReasonForbidden, `widgets.shop.example.com "w" is forbidden: attaching is for emergencies`)
+	c.get(widgetsPath+"/w/attach").
+		refused(403, metav1.StatusReasonForbidden, `widgets.shop.example.com "w" is forbidden: attaching is for emergencies`)
 	c.delete(widgetsPath+"/w", nil).want(200)
 	mu.Lock()
 	defer mu.Unlock()
@@ -99,12 +106,16 @@ func TestAPluginMutatesBeforeHooksOfKinds(t *testing.T) {
 
 // refusing refuses all widgets.
 func refusing(name string, disabled bool) annex.AdmissionPlugin {
-	return annex.AdmissionPlugin{Name: name, Disabled: disabled, Plugin: annex.Validating(func(_ context.Context, a admission.Attributes) error {
-		if a.GetResource().Resource == "widgets" {
-			return errors.New("refused by " + name)
-		}
-		return nil
-	})}
+	return annex.AdmissionPlugin{
+		Name:     name,
+		Disabled: disabled,
+		Plugin: annex.Validating(func(_ context.Context, a admission.Attributes) error {
+			if a.GetResource().Resource == "widgets" {
+				return errors.New("refused by " + name)
+			}
+			return nil
+		}),
+	}
 }
 
 func TestAdmissionPluginsRunAsEnabledAndDisabled(t *testing.T) {
@@ -153,7 +164,10 @@ func (q *quota) ValidateInitialization() error {
 
 func (q *quota) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	decision, _, _ := q.authorizer.Authorize(ctx, authorizer.AttributesRecord{User: a.GetUserInfo(), Verb: "exceed", Path: "/quota"})
-	return admission.NewForbidden(a, fmt.Errorf("%s says %q, may exceed: %v", q.text, a.GetResource().Resource, decision == authorizer.DecisionAllow))
+	return admission.NewForbidden(
+		a,
+		fmt.Errorf("%s says %q, may exceed: %v", q.text, a.GetResource().Resource, decision == authorizer.DecisionAllow),
+	)
 }
 
 func withQuota() annex.Server {
@@ -211,25 +225,40 @@ func TestNewRefusesAdmissionThatCannotBe(t *testing.T) {
 		options annex.AdmissionOptions
 		want    string
 	}{
-		"no name":               {plugins: []annex.AdmissionPlugin{refusing("", false)}, want: "admission plugin 0: name: letters and digits"},
-		"a lower-case name":     {plugins: []annex.AdmissionPlugin{refusing("quota", false)}, want: `admission plugin "quota": name: letters and digits that begin with a capital`},
-		"a name twice":          {plugins: []annex.AdmissionPlugin{refusing("A", false), refusing("A", true)}, want: `admission plugin "A": declared twice`},
-		"the hooks' name":       {plugins: []annex.AdmissionPlugin{refusing("Hooks", false)}, want: `admission plugin "Hooks": name: a plugin that servers have anyway`},
-		"the cluster's name":    {plugins: []annex.AdmissionPlugin{refusing("NamespaceLifecycle", false)}, want: `admission plugin "NamespaceLifecycle": name: aggregated servers have a plugin`},
-		"nothing":               {plugins: []annex.AdmissionPlugin{{Name: "A"}}, want: `admission plugin "A": set Plugin or New`},
-		"made nothing":          {options: annex.AdmissionOptions{EnablePlugins: []string{"Nothing"}}, want: `admission plugin "Nothing": there is no plugin: New returned none`},
-		"an unknown one":        {options: annex.AdmissionOptions{DisablePlugins: []string{"Quotas"}}, want: `Options.Admission.DisablePlugins: there is no plugin "Quotas"; there are Quota, Nothing`},
-		"one of a cluster":      {options: annex.AdmissionOptions{EnablePlugins: []string{"ValidatingAdmissionWebhook"}}, want: "Options.Admission.EnablePlugins: the plugin ValidatingAdmissionWebhook takes the objects of a cluster: add Options.Aggregated"},
-		"on and off":            {options: annex.AdmissionOptions{EnablePlugins: []string{"Quota"}, DisablePlugins: []string{"Quota"}}, want: "the plugin Quota is both in"},
-		"no file":               {options: annex.AdmissionOptions{ConfigFile: filepath.Join(dir, "none")}, want: "Options.Admission.ConfigFile: open "},
-		"another file":          {file: "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n", want: "it is no AdmissionConfiguration"},
-		"broken YAML":           {file: admissionConfiguration + "- name: [\n", want: "yaml: line 4: did not find expected node content"},
-		"an unknown field":      {file: admissionConfiguration + "- nam: Quota\n", want: `unknown field "plugins[0].nam"`},
-		"an unknown plugin":     {file: admissionConfiguration + "- name: Quota\n- name: Quotas\n", want: `plugins[1].name: there is no plugin "Quotas"; there are Quota, Nothing`},
-		"a plugin twice":        {file: admissionConfiguration + "- name: Quota\n- name: Quota\n", want: `plugins[1].name: "Quota" is configured already`},
-		"a path that is not":    {file: admissionConfiguration + "- name: Quota\n  path: none.txt\n", want: "plugins[0].path: open " + filepath.Join(dir, "none.txt")},
-		"path and content":      {file: admissionConfiguration + "- name: Quota\n  path: a\n  configuration: {}\n", want: "plugins[0].path: there is a configuration as well"},
-		"what the plugin finds": {file: admissionConfiguration + "- name: Quota\n  path: broken.txt\n", want: `admission plugin "Quota": the text is broken`},
+		"no name": {plugins: []annex.AdmissionPlugin{refusing("", false)}, want: "admission plugin 0: name: letters and digits"},
+		"a lower-case name": {plugins: []annex.AdmissionPlugin{refusing("quota", false)}, want: `admission plugin "quota": name: letters ` +
+			`and digits that begin with a capital`},
+		"a name twice": {plugins: []annex.AdmissionPlugin{refusing("A", false), refusing("A", true)}, want: `admission plugin "A": ` +
+			`declared twice`},
+		"the hooks' name": {plugins: []annex.AdmissionPlugin{refusing("Hooks", false)}, want: `admission plugin "Hooks": name: a plugin ` +
+			`that servers have anyway`},
+		"the cluster's name": {plugins: []annex.AdmissionPlugin{refusing("NamespaceLifecycle", false)}, want: `admission plugin ` +
+			`"NamespaceLifecycle": name: aggregated servers have a plugin`},
+		"nothing": {plugins: []annex.AdmissionPlugin{{Name: "A"}}, want: `admission plugin "A": set Plugin or New`},
+		"made nothing": {options: annex.AdmissionOptions{EnablePlugins: []string{"Nothing"}}, want: `admission plugin "Nothing": there ` +
+			`is no plugin: New returned none`},
+		"an unknown one": {options: annex.AdmissionOptions{DisablePlugins: []string{"Quotas"}}, want: `Options.Admission.DisablePlugins: ` +
+			`there is no plugin "Quotas"; there are Quota, Nothing`},
+		"one of a cluster": {options: annex.AdmissionOptions{EnablePlugins: []string{"ValidatingAdmissionWebhook"}},
+			want: "Options.Admission.EnablePlugins: the plugin ValidatingAdmissionWebhook takes the objects of a cluster: add Options.Aggregated"},
+		"on and off": {options: annex.AdmissionOptions{EnablePlugins: []string{"Quota"}, DisablePlugins: []string{"Quota"}},
+			want: "the plugin Quota is both in"},
+		"no file": {options: annex.AdmissionOptions{ConfigFile: filepath.Join(dir, "none")},
+			want: "Options.Admission.ConfigFile: open "},
+		"another file": {file: "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n",
+			want: "it is no AdmissionConfiguration"},
+		"broken YAML":      {file: admissionConfiguration + "- name: [\n", want: "yaml: line 4: did not find expected node content"},
+		"an unknown field": {file: admissionConfiguration + "- nam: Quota\n", want: `unknown field "plugins[0].nam"`},
+		"an unknown plugin": {file: admissionConfiguration + "- name: Quota\n- name: Quotas\n", want: `plugins[1].name: there is no plugin ` +
+			`"Quotas"; there are Quota, Nothing`},
+		"a plugin twice": {file: admissionConfiguration + "- name: Quota\n- name: Quota\n", want: `plugins[1].name: "Quota" is ` +
+			`configured already`},
+		"a path that is not": {file: admissionConfiguration + "- name: Quota\n  path: none.txt\n", want: "plugins[0].path: open " +
+			filepath.Join(dir, "none.txt")},
+		"path and content": {file: admissionConfiguration + "- name: Quota\n  path: a\n  configuration: {}\n", want: "plugins[0].path: " +
+			"there is a configuration as well"},
+		"what the plugin finds": {file: admissionConfiguration + "- name: Quota\n  path: broken.txt\n", want: `admission plugin "Quota": the ` +
+			`text is broken`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := withQuota()

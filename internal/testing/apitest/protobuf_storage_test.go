@@ -90,8 +90,11 @@ func TestObjectsAreStoredAsJSONUnlessProtobufIsAskedFor(t *testing.T) {
 		{"a developer's protobuf in memory", leases().StoredMediaType(protobufType), annex.Options{Storage: memory.Storage()}, protobufType},
 		{"files", leases(), annex.Options{Storage: files.Dir("")}, ""},
 		{"a developer's protobuf", leases().StoredMediaType(protobufType), annex.Options{}, protobufType},
-		{"an operator's choice", leases().StoredMediaType(protobufType), annex.Options{StorageMediaTypeOf: map[schema.GroupResource]string{schema.ParseGroupResource(leaseResource): jsonType}}, ""},
-		{"an operator's other choice", leases().StoredMediaType(jsonType), annex.Options{StorageMediaTypeOf: map[schema.GroupResource]string{schema.ParseGroupResource(leaseResource): protobufType}}, protobufType},
+		{"an operator's choice", leases().StoredMediaType(protobufType),
+			annex.Options{StorageMediaTypeOf: map[schema.GroupResource]string{schema.ParseGroupResource(leaseResource): jsonType}}, ""},
+		{"an operator's other choice", leases().StoredMediaType(jsonType),
+			annex.Options{StorageMediaTypeOf: map[schema.GroupResource]string{schema.ParseGroupResource(leaseResource): protobufType}},
+			protobufType},
 		{"a version without protobuf", leases().StoredAs("v1alpha1"), annex.Options{}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -101,7 +104,8 @@ func TestObjectsAreStoredAsJSONUnlessProtobufIsAskedFor(t *testing.T) {
 				c.createLease("a")
 				c.post(cratesPath, `{"apiVersion":"zoo.example.com/v1","kind":"Crate","metadata":{"name":"a"},"contents":"bananas"}`).want(201)
 				all := dumped(t, "--data-dir", test.options.DataDir)
-				if l := all["/zoo.example.com/leases/default/a"]; l.MediaType != test.want || !strings.Contains(string(l.Value), `"me"`) || !strings.HasPrefix(string(l.Value), `{"kind":"Lease","apiVersion":"zoo.example.com/v1`) {
+				if l := all["/zoo.example.com/leases/default/a"]; l.MediaType != test.want || !strings.Contains(string(l.Value), `"me"`) ||
+					!strings.HasPrefix(string(l.Value), `{"kind":"Lease","apiVersion":"zoo.example.com/v1`) {
 					t.Errorf("a lease: %q %s %q", l.MediaType, l.Value, l.Base64)
 				}
 				if l := all["/zoo.example.com/crates/default/a"]; l.MediaType != "" || !strings.Contains(string(l.Value), "bananas") {
@@ -115,7 +119,10 @@ func TestObjectsAreStoredAsJSONUnlessProtobufIsAskedFor(t *testing.T) {
 func TestBadMediaTypesOfStoredObjects(t *testing.T) {
 	t.Parallel()
 	of := func(resource, mediaType string) annex.Options {
-		return annex.Options{Storage: memory.Storage(), StorageMediaTypeOf: map[schema.GroupResource]string{schema.ParseGroupResource(resource): mediaType}}
+		return annex.Options{
+			Storage:            memory.Storage(),
+			StorageMediaTypeOf: map[schema.GroupResource]string{schema.ParseGroupResource(resource): mediaType},
+		}
 	}
 	inFiles := of(leaseResource, protobufType)
 	inFiles.Storage, inFiles.DataDir = files.Dir(""), t.TempDir()
@@ -125,14 +132,26 @@ func TestBadMediaTypesOfStoredObjects(t *testing.T) {
 		options annex.Options
 		want    string
 	}{
-		"no media type":         {zoo(leases().StoredMediaType("protobuf"), crates()), annex.Options{Storage: memory.Storage()}, `kind Lease (leases.zoo.example.com): StoredMediaType("protobuf"): choose application/json or application/vnd.kubernetes.protobuf`},
-		"YAML":                  {zoo(), of(leaseResource, yamlType), "Options.StorageMediaTypeOf leases.zoo.example.com=application/yaml: choose application/json or application/vnd.kubernetes.protobuf"},
-		"a kind without":        {zoo(leases(), crates().StoredMediaType(protobufType)), annex.Options{Storage: memory.Storage()}, "Go type apitest_test.Crate, which is stored, has no protobuf methods: have annex generate write them"},
-		"an operator's":         {zoo(), of("crates.zoo.example.com", protobufType), "Options.StorageMediaTypeOf crates.zoo.example.com=application/vnd.kubernetes.protobuf: the Go type apitest_test.Crate, which is stored, has no protobuf methods: have annex generate write them"},
-		"a version without":     {zoo(leases().StoredAs("v1alpha1"), crates()), of(leaseResource, protobufType), "Go type apitest_test.Lease, which is stored, has no protobuf"},
-		"no such resource":      {zoo(), of("lions.zoo.example.com", jsonType), "Options.StorageMediaTypeOf lions.zoo.example.com=application/json: this server stores no such resource; it has clusterrolebindings.rbac.authorization.k8s.io, clusterroles.rbac.authorization.k8s.io, crates.zoo.example.com, leases.zoo.example.com, namespaces, rolebindings.rbac.authorization.k8s.io, roles.rbac.authorization.k8s.io"},
-		"in files":              {zoo(), inFiles, "Options.StorageMediaTypeOf leases.zoo.example.com=application/vnd.kubernetes.protobuf: leases.zoo.example.com are kept in files, which people read and edit as YAML, and so hold nothing but application/json: add Options.StorageMediaTypeOf leases.zoo.example.com=application/json"},
-		"in files, a developer": {zoo(leases().StoredMediaType(protobufType), crates()), plainFiles, `StoredMediaType("application/vnd.kubernetes.protobuf") of kind Lease: leases.zoo.example.com are kept in files`},
+		"no media type": {zoo(leases().StoredMediaType("protobuf"), crates()), annex.Options{Storage: memory.Storage()},
+			`kind Lease (leases.zoo.example.com): StoredMediaType("protobuf"): choose application/json or application/vnd.kubernetes.protobuf`},
+		"YAML": {zoo(), of(leaseResource, yamlType), "Options.StorageMediaTypeOf leases.zoo.example.com=application/yaml: " +
+			"choose application/json or application/vnd.kubernetes.protobuf"},
+		"a kind without": {zoo(leases(), crates().StoredMediaType(protobufType)), annex.Options{Storage: memory.Storage()},
+			"Go type apitest_test.Crate, which is stored, has no protobuf methods: have annex generate write them"},
+		"an operator's": {zoo(), of("crates.zoo.example.com", protobufType), "Options.StorageMediaTypeOf " +
+			"crates.zoo.example.com=application/vnd.kubernetes.protobuf: the Go type apitest_test.Crate, which is stored, has no protobuf " +
+			"methods: have annex generate write them"},
+		"a version without": {zoo(leases().StoredAs("v1alpha1"), crates()), of(leaseResource, protobufType), "Go type apitest_test.Lease, " +
+			"which is stored, has no protobuf"},
+		"no such resource": {zoo(), of("lions.zoo.example.com", jsonType), "Options.StorageMediaTypeOf " +
+			"lions.zoo.example.com=application/json: this server stores no such resource; it has clusterrolebindings.rbac.authorization.k8s.io, " +
+			"clusterroles.rbac.authorization.k8s.io, crates.zoo.example.com, leases.zoo.example.com, namespaces, " +
+			"rolebindings.rbac.authorization.k8s.io, roles.rbac.authorization.k8s.io"},
+		"in files": {zoo(), inFiles, "Options.StorageMediaTypeOf leases.zoo.example.com=application/vnd.kubernetes.protobuf: " +
+			"leases.zoo.example.com are kept in files, which people read and edit as YAML, and so hold nothing but application/json: add " +
+			"Options.StorageMediaTypeOf leases.zoo.example.com=application/json"},
+		"in files, a developer": {zoo(leases().StoredMediaType(protobufType), crates()), plainFiles,
+			`StoredMediaType("application/vnd.kubernetes.protobuf") of kind Lease: leases.zoo.example.com are kept in files`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -161,7 +180,20 @@ func TestBadMediaTypesOfStoredObjects(t *testing.T) {
 	// And back again, where it is protobuf when it is next written, if that is asked for.
 	back := t.TempDir()
 	mustZoo(t, "storage", "migrate", "--from", "files", "--data-dir", to, "--to", "embedded", "--to-data-dir", back)
-	if out := mustZoo(t, "storage", "rewrite", "--data-dir", back, "--resource", leaseResource, "--storage-media-type-of", leaseResource+"="+protobufType); !strings.Contains(out, "1 looked at, 1 rewritten, 0 already current; stored now: 1 with identity; as 1 v1, application/vnd.kubernetes.protobuf") {
+	if out := mustZoo(
+		t,
+		"storage",
+		"rewrite",
+		"--data-dir",
+		back,
+		"--resource",
+		leaseResource,
+		"--storage-media-type-of",
+		leaseResource+"="+protobufType,
+	); !strings.Contains(
+		out,
+		"1 looked at, 1 rewritten, 0 already current; stored now: 1 with identity; as 1 v1, application/vnd.kubernetes.protobuf",
+	) {
 		t.Error(out)
 	}
 }
@@ -174,7 +206,10 @@ func TestAMediaTypeIsChanged(t *testing.T) {
 			const count = 20
 			data, key := t.TempDir(), "identity"
 			flags := []string{"--data-dir", data}
-			options := annex.Options{DataDir: data, StorageMediaTypeOf: map[schema.GroupResource]string{schema.ParseGroupResource(leaseResource): jsonType}}
+			options := annex.Options{
+				DataDir:            data,
+				StorageMediaTypeOf: map[schema.GroupResource]string{schema.ParseGroupResource(leaseResource): jsonType},
+			}
 			if encrypt {
 				options.EncryptionConfigFile = filepath.Join(t.TempDir(), "encryption.yaml")
 				writeFile(t, options.EncryptionConfigFile, encryptionRule(leaseResource, keyed("aesgcm", "key1", secret1)))
@@ -195,10 +230,20 @@ func TestAMediaTypeIsChanged(t *testing.T) {
 			})
 			options.StorageMediaTypeOf = asProtobuf
 			flags = append(flags, "--storage-media-type-of", leaseResource+"="+protobufType)
-			if out := squeezed(mustZoo(t, with("stats")...)); !strings.Contains(out, "leases.zoo.example.com v1, application/json (until storage rewrite) 20") {
+			if out := squeezed(
+				mustZoo(t, with("stats")...),
+			); !strings.Contains(
+				out,
+				"leases.zoo.example.com v1, application/json (until storage rewrite) 20",
+			) {
 				t.Errorf("stats: %s", out)
 			}
-			if out := squeezed(mustZoo(t, append([]string{"describe"}, flags...)...)); !strings.Contains(out, "media type application/vnd.kubernetes.protobuf (operator: --storage-media-type-of ") {
+			if out := squeezed(
+				mustZoo(t, append([]string{"describe"}, flags...)...),
+			); !strings.Contains(
+				out,
+				"media type application/vnd.kubernetes.protobuf (operator: --storage-media-type-of ",
+			) {
 				t.Errorf("describe: %s", out)
 			}
 			serveZoo(t, "both", zoo(), options, func(c *client) {
@@ -207,19 +252,30 @@ func TestAMediaTypeIsChanged(t *testing.T) {
 					t.Errorf("listed %s, was %s", after, before)
 				}
 				c.do(http.MethodPatch, leasesPath+"/l0", `{"spec":{"holderIdentity":"you"}}`, "Content-Type", mergePatch).want(200)
-				if out := squeezed(mustZoo(t, with("stats")...)); !strings.Contains(out, "application/json (until storage rewrite) 19") || !strings.Contains(out, "leases.zoo.example.com v1, application/vnd.kubernetes.protobuf 1") {
+				if out := squeezed(
+					mustZoo(t, with("stats")...),
+				); !strings.Contains(out, "application/json (until storage rewrite) 19") ||
+					!strings.Contains(out, "leases.zoo.example.com v1, application/vnd.kubernetes.protobuf 1") {
 					t.Errorf("stats: %s", out)
 				}
 				metrics := string(c.get("/metrics").raw)
-				if want := `annex_storage_objects{group="zoo.example.com",media_type="application/json",resource="leases",version="v1"} 20`; !strings.Contains(metrics, want) {
+				if want := `annex_storage_objects{group="zoo.example.com",media_type="application/json",resource="leases",version="v1"} 20`; !strings.Contains(
+					metrics,
+					want,
+				) {
 					t.Errorf("metrics have no %s", want)
 				}
-				want := fmt.Sprintf("leases.zoo.example.com: 20 looked at, 19 rewritten, 1 already current; stored now: 20 with %s; as 20 v1, application/vnd.kubernetes.protobuf\n", key)
+				want := fmt.Sprintf("leases.zoo.example.com: 20 looked at, 19 rewritten, 1 already current; stored now: 20 with %s; as 20 v1, "+
+					"application/vnd.kubernetes.protobuf\n", key)
 				if out := mustZoo(t, with("rewrite", "--resource", leaseResource)...); out != want {
 					t.Errorf("rewrite: %s", out)
 				}
 				var report []maintenance.Rewritten
-				if err := json.Unmarshal([]byte(mustZoo(t, with("rewrite", "-o", "json", "--resource", leaseResource)...)), &report); err != nil || len(report) != 1 || report[0].Current != count || len(report[0].StoredAs) != 1 || report[0].StoredAs[0].Objects != count {
+				if err := json.Unmarshal(
+					[]byte(mustZoo(t, with("rewrite", "-o", "json", "--resource", leaseResource)...)),
+					&report,
+				); err != nil || len(report) != 1 || report[0].Current != count || len(report[0].StoredAs) != 1 ||
+					report[0].StoredAs[0].Objects != count {
 					t.Errorf("rewrite -o json: %v %+v", err, report)
 				}
 			})
@@ -257,7 +313,8 @@ func TestAStoredVersionIsNotLost(t *testing.T) {
 				}
 			})
 			_, err := annex.New(t.Context(), zoo(only(), crates()), options)
-			if want := "objects are stored that this server cannot decode: " + old + "; declare what is missing again, Unserved if clients are not to have it, and remove it after storage rewrite; Options.ServeDespiteUndecodable serves the others; nothing was changed"; err == nil || err.Error() != want {
+			if want := "objects are stored that this server cannot decode: " + old + "; declare what is missing again, Unserved if clients are " +
+				"not to have it, and remove it after storage rewrite; Options.ServeDespiteUndecodable serves the others; nothing was changed"; err == nil || err.Error() != want {
 				t.Fatalf("got %v, want %s", err, want)
 			}
 
@@ -275,7 +332,18 @@ func TestAStoredVersionIsNotLost(t *testing.T) {
 			})
 			options.ServeDespiteUndecodable = false
 
-			if out := mustZoo(t, "storage", "stats", "--storage", storage.Name(), "--data-dir", options.DataDir); !strings.Contains(out, "(until storage rewrite)") {
+			if out := mustZoo(
+				t,
+				"storage",
+				"stats",
+				"--storage",
+				storage.Name(),
+				"--data-dir",
+				options.DataDir,
+			); !strings.Contains(
+				out,
+				"(until storage rewrite)",
+			) {
 				t.Errorf("stats: %s", out)
 			}
 			mustZoo(t, "storage", "rewrite", "--storage", storage.Name(), "--data-dir", options.DataDir)

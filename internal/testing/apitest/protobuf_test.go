@@ -92,8 +92,13 @@ func TestAKindWithProtobufIsServedAsProtobuf(t *testing.T) {
 			var got coordinationv1.Lease
 			body := envelope(t, "zoo.example.com/v1", "Lease", lease("a", "me"))
 			created := c.post(leasesPath, body, "Content-Type", protobufType, "Accept", protobufType).want(201)
-			if unknown := open(t, created.raw, &got); created.header.Get("Content-Type") != protobufType || unknown.APIVersion != "zoo.example.com/v1" || unknown.Kind != "Lease" ||
-				*got.Spec.HolderIdentity != "me" || got.UID == "" || got.ResourceVersion == "" || len(got.ManagedFields) != 1 {
+			if unknown := open(
+				t,
+				created.raw,
+				&got,
+			); created.header.Get("Content-Type") != protobufType || unknown.APIVersion != "zoo.example.com/v1" || unknown.Kind != "Lease" ||
+				*got.Spec.HolderIdentity != "me" || got.UID == "" || got.ResourceVersion == "" ||
+				len(got.ManagedFields) != 1 {
 				t.Errorf("created: %v %v %+v", created.header, unknown, got)
 			}
 			if as := c.get(leasesPath + "/a"); as.str("spec", "holderIdentity") != "me" {
@@ -101,16 +106,28 @@ func TestAKindWithProtobufIsServedAsProtobuf(t *testing.T) {
 			}
 
 			var beta coordinationv1beta1.Lease
-			if unknown := open(t, c.get(leasesBetaPath+"/a", "Accept", protobufType).want(200).raw, &beta); unknown.APIVersion != "zoo.example.com/v1beta1" || *beta.Spec.HolderIdentity != "me" {
+			if unknown := open(
+				t,
+				c.get(leasesBetaPath+"/a", "Accept", protobufType).want(200).raw,
+				&beta,
+			); unknown.APIVersion != "zoo.example.com/v1beta1" ||
+				*beta.Spec.HolderIdentity != "me" {
 				t.Errorf("as v1beta1: %v %+v", unknown, beta)
 			}
 			var list coordinationv1.LeaseList
-			if unknown := open(t, c.get(leasesPath, "Accept", protobufType).want(200).raw, &list); unknown.Kind != "LeaseList" || len(list.Items) != 1 || list.ResourceVersion == "" || *list.Items[0].Spec.HolderIdentity != "me" {
+			if unknown := open(
+				t,
+				c.get(leasesPath, "Accept", protobufType).want(200).raw,
+				&list,
+			); unknown.Kind != "LeaseList" || len(list.Items) != 1 || list.ResourceVersion == "" ||
+				*list.Items[0].Spec.HolderIdentity != "me" {
 				t.Errorf("list: %v %+v", unknown, list)
 			}
 
 			got.Spec.HolderIdentity = new("you")
-			updated := c.put(leasesPath+"/a", envelope(t, "zoo.example.com/v1", "Lease", &got), "Content-Type", protobufType, "Accept", protobufType).want(200)
+			updated := c.put(leasesPath+"/a", envelope(t, "zoo.example.com/v1", "Lease", &got), "Content-Type", protobufType, "Accept",
+				protobufType).
+				want(200)
 			if open(t, updated.raw, &got); *got.Spec.HolderIdentity != "you" {
 				t.Errorf("updated: %+v", got)
 			}
@@ -121,7 +138,9 @@ func TestAKindWithProtobufIsServedAsProtobuf(t *testing.T) {
 				strategicType: `{"spec":{"holderIdentity":"merged"}}`,
 				applyPatch:    `{"apiVersion":"zoo.example.com/v1","kind":"Lease","spec":{"holderIdentity":"merged"}}`,
 			} {
-				patched := c.do(http.MethodPatch, leasesPath+"/a?fieldManager="+manager[mediaType], patch, "Content-Type", mediaType, "Accept", protobufType).want(200)
+				patched := c.do(http.MethodPatch, leasesPath+"/a?fieldManager="+manager[mediaType], patch, "Content-Type", mediaType, "Accept",
+					protobufType).
+					want(200)
 				if got = (coordinationv1.Lease{}); open(t, patched.raw, &got) == nil || *got.Spec.HolderIdentity != "merged" {
 					t.Errorf("%s: %+v", mediaType, got)
 				}
@@ -135,7 +154,9 @@ func TestAKindWithProtobufIsServedAsProtobuf(t *testing.T) {
 			if open(t, c.get(leasesPath+"/missing", "Accept", protobufType).want(404).raw, &status); status.Reason != metav1.StatusReasonNotFound {
 				t.Errorf("a refusal: %+v", status)
 			}
-			deleted := c.do(http.MethodDelete, leasesPath+"/a", envelope(t, "zoo.example.com/v1", "DeleteOptions", &metav1.DeleteOptions{}), "Content-Type", protobufType, "Accept", protobufType).want(200)
+			deleted := c.do(http.MethodDelete, leasesPath+"/a", envelope(t, "zoo.example.com/v1", "DeleteOptions", &metav1.DeleteOptions{}),
+				"Content-Type", protobufType, "Accept", protobufType).
+				want(200)
 			if open(t, deleted.raw, &status); status.Status != metav1.StatusSuccess {
 				t.Errorf("deleted: %+v", status)
 			}
@@ -173,7 +194,12 @@ func TestWatchesOfProtobufGetWhatOthersGet(t *testing.T) {
 		if err := event.Unmarshal(data); err != nil {
 			t.Fatal(err)
 		}
-		if unknown := open(t, event.Object.Raw, &object); event.Type != "ADDED" || unknown.Kind != "Lease" || object.Name != "a" || *object.Spec.HolderIdentity != "me" || !bytes.Equal(data, first) {
+		if unknown := open(
+			t,
+			event.Object.Raw,
+			&object,
+		); event.Type != "ADDED" || unknown.Kind != "Lease" || object.Name != "a" || *object.Spec.HolderIdentity != "me" ||
+			!bytes.Equal(data, first) {
 			t.Errorf("%s %+v %+v", event.Type, unknown, object)
 		}
 	}
@@ -224,7 +250,11 @@ func TestInformersSpeakProtobuf(t *testing.T) {
 	first := create("before")
 
 	changes := make(chan *coordinationv1.Lease, 10)
-	informer := cache.NewSharedInformer(cache.NewListWatchFromClient(c, "leases", "default", selectors.Everything()), &coordinationv1.Lease{}, 0)
+	informer := cache.NewSharedInformer(
+		cache.NewListWatchFromClient(c, "leases", "default", selectors.Everything()),
+		&coordinationv1.Lease{},
+		0,
+	)
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(object any) { changes <- object.(*coordinationv1.Lease) },
 		UpdateFunc: func(_, object any) { changes <- object.(*coordinationv1.Lease) },
@@ -274,8 +304,10 @@ func TestKindsAndVersionsWithoutProtobufSaySo(t *testing.T) {
 	c.post(leasesPath, envelope(t, "zoo.example.com/v1", "Lease", lease("a", "me")), "Content-Type", protobufType).want(201)
 	c.post(cratesPath, `{"apiVersion":"zoo.example.com/v1","kind":"Crate","metadata":{"name":"a"}}`).want(201)
 	for _, path := range []string{cratesPath, cratesPath + "/a", leasesAlphaPath, leasesAlphaPath + "/a"} {
-		c.get(path, "Accept", protobufType).refused(406, metav1.StatusReasonNotAcceptable, "only the following media types are accepted: application/json, application/yaml")
-		for _, accept := range []string{protobufType + "," + jsonType, protobufType + ";q=0.9," + jsonType + ";q=0.1", protobufType + ",*/*", "*/*"} {
+		c.get(path, "Accept", protobufType).
+			refused(406, metav1.StatusReasonNotAcceptable, "only the following media types are accepted: application/json, application/yaml")
+		for _, accept := range []string{protobufType + "," + jsonType, protobufType + ";q=0.9," + jsonType + ";q=0.1", protobufType + ",*/*",
+			"*/*"} {
 			if a := c.get(path, "Accept", accept).want(200); a.header.Get("Content-Type") != jsonType {
 				t.Errorf("%s, accept %s: %s", path, accept, a.header.Get("Content-Type"))
 			}
@@ -297,7 +329,8 @@ func TestKindsAndVersionsWithoutProtobufSaySo(t *testing.T) {
 		watch := c.watch(path+"?watch=1", "Accept", protobufType+";stream=watch,"+jsonType)
 		watch.want("ADDED a")
 	}
-	c.do(http.MethodDelete, cratesPath+"/a", envelope(t, "v1", "DeleteOptions", &metav1.DeleteOptions{}), "Content-Type", protobufType).want(200)
+	c.do(http.MethodDelete, cratesPath+"/a", envelope(t, "v1", "DeleteOptions", &metav1.DeleteOptions{}), "Content-Type", protobufType).
+		want(200)
 }
 
 func TestOpenAPINamesProtobufWhereThereIsSome(t *testing.T) {
@@ -365,9 +398,10 @@ func TestBadProtobufIsAnsweredWithAStatus(t *testing.T) {
 		"text that is none":           {body([]byte{0x12, 0x04, 0x0a, 0x02, 0xff, 0xfe}), ""},
 		"a wrong wire type":           {body([]byte{0x08, 0x01}), "wrong wireType"},
 		"another kind":                {envelope(t, "zoo.example.com/v1", "Crate", lease("a", "me")), "Crate"},
-		"another version":             {envelope(t, "zoo.example.com/v1beta1", "Lease", lease("a", "me")), "the API version in the data (zoo.example.com/v1beta1) does not match the expected API version (zoo.example.com/v1)"},
-		"an unknown kind":             {envelope(t, "zoo.example.com/v1", "Lion", lease("a", "me")), "Lion"},
-		"a group of someone else":     {envelope(t, "v1", "Namespace", lease("a", "me")), ""},
+		"another version": {envelope(t, "zoo.example.com/v1beta1", "Lease", lease("a", "me")), "the API version in the data " +
+			"(zoo.example.com/v1beta1) does not match the expected API version (zoo.example.com/v1)"},
+		"an unknown kind":         {envelope(t, "zoo.example.com/v1", "Lion", lease("a", "me")), "Lion"},
+		"a group of someone else": {envelope(t, "v1", "Namespace", lease("a", "me")), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &client{t, c.config, c.http}

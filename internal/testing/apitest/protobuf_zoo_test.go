@@ -59,29 +59,29 @@ func crates() *annex.KindBuilder[Crate] {
 
 // Lease has no protobuf.
 type Lease struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.TypeMeta   `        json:",inline"`
+	metav1.ObjectMeta `        json:"metadata,omitempty"`
 	Holder            *string `json:"holder,omitempty"`
 }
 
 // LeaseList is a list of Lease.
 type LeaseList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
+	metav1.TypeMeta `        json:",inline"`
+	metav1.ListMeta `        json:"metadata,omitempty"`
 	Items           []Lease `json:"items"`
 }
 
 // Crate has no protobuf.
 type Crate struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.TypeMeta   `       json:",inline"`
+	metav1.ObjectMeta `       json:"metadata,omitempty"`
 	Contents          string `json:"contents,omitempty"`
 }
 
 // CrateList is a list of Crate.
 type CrateList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
+	metav1.TypeMeta `        json:",inline"`
+	metav1.ListMeta `        json:"metadata,omitempty"`
 	Items           []Crate `json:"items"`
 }
 
@@ -187,7 +187,10 @@ func zooModel(object, list runtime.Object, fields map[string]openapi.Schema) zoo
 		item := refer(name(object))
 		many["items"] = *openapi.ArrayProperty(&item)
 		define := func(properties map[string]openapi.Schema, uses ...string) common.OpenAPIDefinition {
-			return common.OpenAPIDefinition{Schema: openapi.Schema{SchemaProps: openapi.SchemaProps{Type: []string{"object"}, Properties: properties}}, Dependencies: uses}
+			return common.OpenAPIDefinition{
+				Schema:       openapi.Schema{SchemaProps: openapi.SchemaProps{Type: []string{"object"}, Properties: properties}},
+				Dependencies: uses,
+			}
 		}
 		return map[string]common.OpenAPIDefinition{
 			name(object): define(one, metav1.ObjectMeta{}.OpenAPIModelName()),

@@ -28,8 +28,12 @@ func TestTheAuditTellsOfQueries(t *testing.T) {
 	jane := c.stranger("secret")
 	is := func(e auditv1.Event, user, verb, namespace, uri, decided string, code int32) {
 		t.Helper()
-		if e.User.Username != user || e.Verb != verb || e.RequestURI != uri || e.Annotations[decision] != decided || e.ResponseStatus.Code != code ||
-			e.ObjectRef == nil || e.ObjectRef.Resource != "widgets" || e.ObjectRef.APIGroup != "shop.example.com" || e.ObjectRef.APIVersion != "v1" || e.ObjectRef.Namespace != namespace {
+		if e.User.Username != user || e.Verb != verb || e.RequestURI != uri || e.Annotations[decision] != decided ||
+			e.ResponseStatus.Code != code ||
+			e.ObjectRef == nil || e.ObjectRef.Resource != "widgets" ||
+			e.ObjectRef.APIGroup != "shop.example.com" ||
+			e.ObjectRef.APIVersion != "v1" ||
+			e.ObjectRef.Namespace != namespace {
 			t.Errorf("the audit of %s: %+v", uri, e)
 		}
 	}
@@ -39,7 +43,12 @@ func TestTheAuditTellsOfQueries(t *testing.T) {
 	is(log.of(jane.get(inDefault).want(403)), "jane", "list", "default", inDefault, "forbid", 403)
 	is(log.of(c.get(all+"?sortBy=nothing").want(400)), admin.User.Username, "list", "", all+"?sortBy=nothing", "allow", 400)
 
-	role := map[string]any{"metadata": map[string]any{"name": "reader"}, "rules": []any{map[string]any{"apiGroups": []string{"shop.example.com"}, "resources": []string{"widgets"}, "verbs": []string{"list", "watch"}}}}
+	role := map[string]any{
+		"metadata": map[string]any{"name": "reader"},
+		"rules": []any{
+			map[string]any{"apiGroups": []string{"shop.example.com"}, "resources": []string{"widgets"}, "verbs": []string{"list", "watch"}},
+		},
+	}
 	c.post(rolesPath, role).want(201)
 	c.post(bindingsPath, bind("RoleBinding", "jane", "Role/reader", "jane")).want(201)
 	c.until(200, func() *answer { return jane.get(inDefault) })

@@ -43,7 +43,11 @@ func TestRememberedReadsAreThoseOfUpstream(t *testing.T) {
 	for i := range 40 {
 		name := fmt.Sprintf("w%02d", i)
 		labels := fields{"env": []string{"dev", "prod"}[i%2], "html": "a-b"}
-		w := c.create(name, spec(fields{"size": []string{"small", "large"}[i%2], "options": fields{"html": "<&>\u2028", "i": fmt.Sprint(i)}}), metadata(fields{"labels": labels}))
+		w := c.create(
+			name,
+			spec(fields{"size": []string{"small", "large"}[i%2], "options": fields{"html": "<&>\u2028", "i": fmt.Sprint(i)}}),
+			metadata(fields{"labels": labels}),
+		)
 		names, versions = append(names, name), append(versions, w.ResourceVersion)
 	}
 	for i := range 10 {
@@ -54,7 +58,13 @@ func TestRememberedReadsAreThoseOfUpstream(t *testing.T) {
 	}
 	for range 15 {
 		name := names[1+random.IntN(len(names)-1)]
-		versions = append(versions, c.patch(mergePatch, widgetsPath+"/"+name, fields{"metadata": fields{"annotations": fields{"n": fmt.Sprint(random.Int())}}}).want(200).widget().ResourceVersion)
+		versions = append(
+			versions,
+			c.patch(mergePatch, widgetsPath+"/"+name, fields{"metadata": fields{"annotations": fields{"n": fmt.Sprint(random.Int())}}}).
+				want(200).
+				widget().
+				ResourceVersion,
+		)
 	}
 	c.delete(widgetsPath+"/w39", nil).want(200)
 	c.post(widgetsPath, widget("huge", spec(fields{"size": "small", "options": fields{"html": strings.Repeat("x", 150<<10)}}))).want(201)
@@ -69,8 +79,17 @@ func TestRememberedReadsAreThoseOfUpstream(t *testing.T) {
 			path := one(stacksPath, stacksBetaPath)
 			return one(path, path+"/zeros", path+"/all", path+"/in-a-map", path+"/missing")
 		case 2:
-			return one("/apis/shop.example.com/v1/widgets", "/apis/shop.example.com/v1beta1/widgets", "/apis/shop.example.com/v1/widgets/w01", "/apis/shop.example.com/v1/namespaces/other/widgets",
-				"/apis/shop.example.com/v1/namespaces/default/shelves/s1", "/apis/shop.example.com/v2/widgets", "/apis/shop.example.com//v1/namespaces/default/widgets/w01", widgetsPath+"/%77%30%31", widgetsPath+"/w01/")
+			return one(
+				"/apis/shop.example.com/v1/widgets",
+				"/apis/shop.example.com/v1beta1/widgets",
+				"/apis/shop.example.com/v1/widgets/w01",
+				"/apis/shop.example.com/v1/namespaces/other/widgets",
+				"/apis/shop.example.com/v1/namespaces/default/shelves/s1",
+				"/apis/shop.example.com/v2/widgets",
+				"/apis/shop.example.com//v1/namespaces/default/widgets/w01",
+				widgetsPath+"/%77%30%31",
+				widgetsPath+"/w01/",
+			)
 		case 3:
 			return one(widgetsPath, widgetsBetaPath) + "/huge"
 		case 4, 5, 6:
@@ -115,10 +134,39 @@ func TestRememberedReadsAreThoseOfUpstream(t *testing.T) {
 		if random.IntN(20) == 0 {
 			method = http.MethodHead
 		}
-		headers := []string{"User-Agent", one("annex-test", "annex-test", "curl/8", "Mozilla/5.0 (X11)"), "Accept-Encoding", one("gzip", "identity")}
-		form := one(jsonType, jsonType, jsonType, "*/*", jsonType+", */*", "", protobufType+","+jsonType, tableType, tableType, tableType+","+jsonType, jsonType+";as=Table;v=v1beta1;g=meta.k8s.io",
-			jsonType+";as=Table;v=v2;g=meta.k8s.io,"+jsonType, metadataType, metadataType, jsonType+";as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io", yamlType, protobufType, yamlType+";as=Table;v=v1;g=meta.k8s.io", yamlType+";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", jsonType+";pretty=1", tableType+";pretty=1", metadataType+";pretty=1",
-			protobufType+";as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io", protobufType+";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,"+metadataType+","+jsonType, protobufType+";as=Table;v=v1;g=meta.k8s.io,"+tableType)
+		headers := []string{
+			"User-Agent",
+			one("annex-test", "annex-test", "curl/8", "Mozilla/5.0 (X11)"),
+			"Accept-Encoding",
+			one("gzip", "identity"),
+		}
+		form := one(
+			jsonType,
+			jsonType,
+			jsonType,
+			"*/*",
+			jsonType+", */*",
+			"",
+			protobufType+","+jsonType,
+			tableType,
+			tableType,
+			tableType+","+jsonType,
+			jsonType+";as=Table;v=v1beta1;g=meta.k8s.io",
+			jsonType+";as=Table;v=v2;g=meta.k8s.io,"+jsonType,
+			metadataType,
+			metadataType,
+			jsonType+";as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io",
+			yamlType,
+			protobufType,
+			yamlType+";as=Table;v=v1;g=meta.k8s.io",
+			yamlType+";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+			jsonType+";pretty=1",
+			tableType+";pretty=1",
+			metadataType+";pretty=1",
+			protobufType+";as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io",
+			protobufType+";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,"+metadataType+","+jsonType,
+			protobufType+";as=Table;v=v1;g=meta.k8s.io,"+tableType,
+		)
 		// What is asked of upstream accepts the same, but for a parameter that means nothing.
 		twin := form
 		switch form {
@@ -157,7 +205,19 @@ func TestRememberedReadsAreThoseOfUpstream(t *testing.T) {
 		}
 		asked[got.code]++
 		if !same {
-			t.Fatalf("request %d, %s %s as %q: got %d %v\n%.300s\nupstream: %d %v\n%.300s", i, method, path, form, got.code, got.header, got.raw, want.code, want.header, want.raw)
+			t.Fatalf(
+				"request %d, %s %s as %q: got %d %v\n%.300s\nupstream: %d %v\n%.300s",
+				i,
+				method,
+				path,
+				form,
+				got.code,
+				got.header,
+				got.raw,
+				want.code,
+				want.header,
+				want.raw,
+			)
 		}
 	}
 	if asked[200] < 250 || asked[404] == 0 || asked[400] == 0 {
@@ -233,7 +293,8 @@ func TestRememberedReadsAreCounted(t *testing.T) {
 	counted := func(verb string) map[string]float64 {
 		of := map[string]float64{}
 		for line := range strings.Lines(string(c.get("/metrics").want(200).raw)) {
-			for _, metric := range []string{"apiserver_request_total{", "apiserver_response_sizes_sum{", "apiserver_response_sizes_count{", "apiserver_request_duration_seconds_count{"} {
+			for _, metric := range []string{"apiserver_request_total{", "apiserver_response_sizes_sum{", "apiserver_response_sizes_count{",
+				"apiserver_request_duration_seconds_count{"} {
 				if strings.HasPrefix(line, metric) && strings.Contains(line, `resource="widgets"`) && strings.Contains(line, verb) {
 					name, text, _ := strings.Cut(strings.TrimSpace(line), "} ")
 					value, err := strconv.ParseFloat(text, 64)

@@ -26,9 +26,11 @@ func startMessages(t *testing.T) *client {
 		annex.Action("packing", func(_ context.Context, r *annex.ActionRequest[markedv1.Crate, markedv1.Packing]) (*markedv1.Packing, error) {
 			return r.Object, nil
 		}),
-		annex.Action("label", func(_ context.Context, r *annex.ActionRequest[markedv1.Crate, markedv1.Relabelling]) (*markedv1.Relabelling, error) {
+		annex.Action("label", func(_ context.Context, r *annex.ActionRequest[markedv1.Crate, markedv1.Relabelling]) (*markedv1.Relabelling,
+			error) {
 			return r.Object, nil
-		}).On(annex.Create, annex.Update),
+		}).
+			On(annex.Create, annex.Update),
 		annex.View("glimpse", func(_ context.Context, r *annex.ViewRequest[markedv1.Crate, markedv1.PeekOptions]) (*markedv1.Packing, error) {
 			return peek(r.Options), nil
 		}),
@@ -40,7 +42,8 @@ func startMessages(t *testing.T) *client {
 		}),
 	)
 	tickets := tickets().Subresources(
-		annex.Action("escalation", func(_ context.Context, r *annex.ActionRequest[rulesv1.Ticket, rulesv1.Escalation]) (*rulesv1.Escalation, error) {
+		annex.Action("escalation", func(_ context.Context, r *annex.ActionRequest[rulesv1.Ticket, rulesv1.Escalation]) (*rulesv1.Escalation,
+			error) {
 			return r.Object, nil
 		}),
 		annex.View("history", func(_ context.Context, r *annex.ViewRequest[rulesv1.Ticket, rulesv1.HistoryOptions]) (*rulesv1.Ticket, error) {
@@ -62,7 +65,8 @@ func startMessages(t *testing.T) *client {
 func TestRequestsOfActions_kubebuilderMarkers(t *testing.T) {
 	t.Parallel()
 	c := startMessages(t)
-	good := c.post(markedPath+"/c/packing", fields{"packer": "ann", "layers": 1, "until": 1, "goods": []fields{{"name": "a", "kind": "x"}}}).want(201)
+	good := c.post(markedPath+"/c/packing", fields{"packer": "ann", "layers": 1, "until": 1, "goods": []fields{{"name": "a", "kind": "x"}}}).
+		want(201)
 	var sent markedv1.Packing
 	decode(t, good.raw, &sent)
 	if sent.Layers != 1 || sent.Handling.Handling != "soft" || sent.Goods[0].Count != 1 {
@@ -75,17 +79,20 @@ func TestRequestsOfActions_kubebuilderMarkers(t *testing.T) {
 		request fields
 		want    []string
 	}{
-		"minimum":          {fields{"layers": -5}, []string{"layers: Invalid value: -5: layers in body should be greater than or equal to 1"}},
-		"explicit zero":    {fields{"layers": 0}, []string{"layers: Invalid value: 0: layers in body should be greater than or equal to 1"}},
-		"required":         {fields{"packer": nil}, []string{"packer: Required value"}},
-		"pattern":          {fields{"packer": "Ann"}, []string{`packer: Invalid value: "Ann": packer in body should match '^[a-z]+$'`}},
-		"maxLength":        {fields{"packer": "annannann"}, []string{"packer: Too long: may not be more than 8 bytes"}},
-		"embedded":         {fields{"handling": "wild"}, []string{`handling: Unsupported value: "wild": supported values: "soft", "rough"`}},
-		"rule in CEL":      {fields{"layers": 5, "until": 4}, []string{"until: Invalid value: until is before layers"}},
-		"element":          {fields{"goods": []fields{{"name": "a", "kind": ""}}}, []string{"goods[0].kind: Invalid value: \"\": goods[0].kind in body should be at least 1 chars long"}},
-		"duplicate in map": {fields{"goods": []fields{{"name": "a", "kind": "x"}, {"name": "a", "kind": "x"}}}, []string{`goods[1]: Duplicate value: {"name":"a"}`}},
+		"minimum":       {fields{"layers": -5}, []string{"layers: Invalid value: -5: layers in body should be greater than or equal to 1"}},
+		"explicit zero": {fields{"layers": 0}, []string{"layers: Invalid value: 0: layers in body should be greater than or equal to 1"}},
+		"required":      {fields{"packer": nil}, []string{"packer: Required value"}},
+		"pattern":       {fields{"packer": "Ann"}, []string{`packer: Invalid value: "Ann": packer in body should match '^[a-z]+$'`}},
+		"maxLength":     {fields{"packer": "annannann"}, []string{"packer: Too long: may not be more than 8 bytes"}},
+		"embedded":      {fields{"handling": "wild"}, []string{`handling: Unsupported value: "wild": supported values: "soft", "rough"`}},
+		"rule in CEL":   {fields{"layers": 5, "until": 4}, []string{"until: Invalid value: until is before layers"}},
+		"element": {fields{"goods": []fields{{"name": "a", "kind": ""}}}, []string{"goods[0].kind: Invalid value: \"\": " +
+			"goods[0].kind in body should be at least 1 chars long"}},
+		"duplicate in map": {fields{"goods": []fields{{"name": "a", "kind": "x"}, {"name": "a", "kind": "x"}}},
+			[]string{`goods[1]: Duplicate value: {"name":"a"}`}},
 		"duplicate in set": {fields{"tags": []string{"a", "a"}}, []string{`tags[1]: Duplicate value: "a"`}},
-		"other type":       {fields{"layers": "many"}, []string{`layers: Invalid value: "string": layers in body must be of type integer: "string"`}},
+		"other type": {fields{"layers": "many"}, []string{`layers: Invalid value: "string": layers in body must be of type integer: ` +
+			`"string"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, ok := test.request["packer"]; !ok {
@@ -94,7 +101,10 @@ func TestRequestsOfActions_kubebuilderMarkers(t *testing.T) {
 			for _, path := range []string{markedPath + "/c/packing", markedBetaPath + "/c/packing", markedPath + "/c/repacking"} {
 				refusal := c.post(path, test.request).refused(422, metav1.StatusReasonInvalid)
 				// Some causes are followed by the remark that rules in CEL were not run.
-				got := slices.DeleteFunc(causes(refusal), func(cause string) bool { return strings.Contains(cause, "some validation rules were not checked") })
+				got := slices.DeleteFunc(
+					causes(refusal),
+					func(cause string) bool { return strings.Contains(cause, "some validation rules were not checked") },
+				)
 				if !slices.Equal(got, test.want) {
 					t.Errorf("%s: got %q, want %q", path, got, test.want)
 				}
@@ -108,7 +118,10 @@ func TestRequestsOfActions_kubebuilderMarkers(t *testing.T) {
 	for _, send := range []func(string, any, ...string) *answer{c.post, c.put} {
 		send(markedPath+"/c/label", object("v1", "Relabelling", "c", fields{"apiVersion": "marked.shop.example.com/v1", "label": "l"})).
 			refused(422, metav1.StatusReasonInvalid, "label: Invalid value: \"l\": label in body should be at least 2 chars long")
-		if got := send(markedPath+"/c/label", object("v1", "Relabelling", "c", fields{"apiVersion": "marked.shop.example.com/v1", "label": "ll"})).str("label"); got != "ll" {
+		if got := send(
+			markedPath+"/c/label",
+			object("v1", "Relabelling", "c", fields{"apiVersion": "marked.shop.example.com/v1", "label": "ll"}),
+		).str("label"); got != "ll" {
 			t.Errorf("got label %q, want ll", got)
 		}
 	}
@@ -156,7 +169,8 @@ func TestMessages_declarativeTags(t *testing.T) {
 	for _, sub := range []string{"history", "live"} {
 		c.get(ticketsPath + "/t/" + sub + "?limit=100").want(200)
 		c.get(ticketsPath + "/t/" + sub).want(200)
-		c.get(ticketsPath+"/t/"+sub+"?limit=101").refused(422, metav1.StatusReasonInvalid, "limit: Invalid value: 101: must be less than or equal to 100")
+		c.get(ticketsPath+"/t/"+sub+"?limit=101").
+			refused(422, metav1.StatusReasonInvalid, "limit: Invalid value: 101: must be less than or equal to 100")
 		c.get(ticketsPath+"/t/"+sub+"?pager=1").refused(422, metav1.StatusReasonInvalid, "pager: Forbidden")
 	}
 }

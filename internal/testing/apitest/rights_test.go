@@ -125,11 +125,14 @@ func TestCallersAskWhatTheyMayDo(t *testing.T) {
 	c.until(200, func() *answer { return jane.get(widgetsPath) })
 
 	ask := func(verb, namespace string) fields {
-		return spec(fields{"resourceAttributes": fields{"verb": verb, "group": "shop.example.com", "resource": "widgets", "namespace": namespace}})
+		return spec(
+			fields{"resourceAttributes": fields{"verb": verb, "group": "shop.example.com", "resource": "widgets", "namespace": namespace}},
+		)
 	}
 	var self authorizationv1.SelfSubjectAccessReview
 	decode(t, jane.post(selfAccessPath, review("SelfSubjectAccessReview", ask("list", "default"))).want(201).raw, &self)
-	if want := `RBAC: allowed by RoleBinding "staff/default" of Role "reader" to Group "staff"`; !self.Status.Allowed || self.Status.Reason != want {
+	if want := `RBAC: allowed by RoleBinding "staff/default" of Role "reader" to Group "staff"`; !self.Status.Allowed ||
+		self.Status.Reason != want {
 		t.Errorf("status: %+v, want the reason %s", self.Status, want)
 	}
 	decode(t, jane.post(selfAccessPath, review("SelfSubjectAccessReview", ask("list", "other"))).want(201).raw, &self)
@@ -141,10 +144,12 @@ func TestCallersAskWhatTheyMayDo(t *testing.T) {
 	decode(t, jane.post(selfRulesPath, review("SelfSubjectRulesReview", spec(fields{"namespace": "default"}))).want(201).raw, &all)
 	if all.Status.Incomplete || !slices.ContainsFunc(all.Status.ResourceRules, func(r authorizationv1.ResourceRule) bool {
 		return slices.Equal(r.Verbs, []string{"get", "list"}) && slices.Equal(r.Resources, []string{"widgets"})
-	}) || !slices.ContainsFunc(all.Status.NonResourceRules, func(r authorizationv1.NonResourceRule) bool { return slices.Contains(r.NonResourceURLs, "/version") }) {
+	}) || !slices.ContainsFunc(all.Status.NonResourceRules,
+		func(r authorizationv1.NonResourceRule) bool { return slices.Contains(r.NonResourceURLs, "/version") }) {
 		t.Errorf("rules: %+v", all.Status)
 	}
-	jane.post(selfRulesPath, review("SelfSubjectRulesReview", fields{})).refused(400, metav1.StatusReasonBadRequest, "no namespace on request")
+	jane.post(selfRulesPath, review("SelfSubjectRulesReview", fields{})).
+		refused(400, metav1.StatusReasonBadRequest, "no namespace on request")
 
 	about := func(who fields, verb string) fields {
 		question := ask(verb, "default")
@@ -154,11 +159,22 @@ func TestCallersAskWhatTheyMayDo(t *testing.T) {
 		return question
 	}
 	var other authorizationv1.SubjectAccessReview
-	decode(t, c.post(accessPath, review("SubjectAccessReview", about(fields{"user": "jim", "groups": []string{"staff"}}, "get"))).want(201).raw, &other)
+	decode(
+		t,
+		c.post(accessPath, review("SubjectAccessReview", about(fields{"user": "jim", "groups": []string{"staff"}}, "get"))).want(201).raw,
+		&other,
+	)
 	if !other.Status.Allowed {
 		t.Errorf("status: %+v", other.Status)
 	}
-	decode(t, c.post(localAccessPath, review("LocalSubjectAccessReview", metadata(fields{"namespace": "default"}), about(fields{"user": "jim"}, "get"))).want(201).raw, &other)
+	decode(
+		t,
+		c.post(localAccessPath, review("LocalSubjectAccessReview", metadata(fields{"namespace": "default"}),
+			about(fields{"user": "jim"}, "get"))).
+			want(201).
+			raw,
+		&other,
+	)
 	if other.Status.Allowed {
 		t.Errorf("status: %+v", other.Status)
 	}
@@ -168,13 +184,24 @@ func TestCallersAskWhatTheyMayDo(t *testing.T) {
 		question   fields
 		want       []string
 	}{
-		"no attributes":      {accessPath, "SubjectAccessReview", spec(fields{"user": "jim"}), []string{"exactly one of nonResourceAttributes or resourceAttributes must be specified"}},
-		"no subject":         {accessPath, "SubjectAccessReview", ask("get", ""), []string{"spec.user", "at least one of user or group must be specified"}},
-		"another namespace":  {localAccessPath, "LocalSubjectAccessReview", spec(fields{"user": "jim", "resourceAttributes": fields{"verb": "get", "namespace": "other"}}), []string{"spec.resourceAttributes.namespace", "must match metadata.namespace"}},
-		"a path, locally":    {localAccessPath, "LocalSubjectAccessReview", spec(fields{"user": "jim", "nonResourceAttributes": fields{"path": "/x", "verb": "get"}}), []string{"spec.nonResourceAttributes", "disallowed on this kind of request"}},
-		"metadata":           {selfAccessPath, "SelfSubjectAccessReview", fields{"metadata": fields{"name": "x"}, "spec": ask("get", "")["spec"]}, []string{"metadata", "must be empty"}},
-		"an empty selector":  {selfAccessPath, "SelfSubjectAccessReview", spec(fields{"resourceAttributes": fields{"verb": "list", "fieldSelector": fields{}}}), []string{"spec.resourceAttributes.fieldSelector.requirements", "requirements or rawSelector is required"}},
-		"selectors of twice": {selfAccessPath, "SelfSubjectAccessReview", spec(fields{"resourceAttributes": fields{"labelSelector": fields{"rawSelector": "a=b", "requirements": []fields{{"key": "a", "operator": "Exists"}}}}}), []string{"spec.resourceAttributes.labelSelector.rawSelector"}},
+		"no attributes": {accessPath, "SubjectAccessReview", spec(fields{"user": "jim"}), []string{"exactly one of " +
+			"nonResourceAttributes or resourceAttributes must be specified"}},
+		"no subject": {accessPath, "SubjectAccessReview", ask("get", ""), []string{"spec.user", "at least one of user or group must " +
+			"be specified"}},
+		"another namespace": {localAccessPath, "LocalSubjectAccessReview",
+			spec(fields{"user": "jim", "resourceAttributes": fields{"verb": "get", "namespace": "other"}}),
+			[]string{"spec.resourceAttributes.namespace", "must match metadata.namespace"}},
+		"a path, locally": {localAccessPath, "LocalSubjectAccessReview",
+			spec(fields{"user": "jim", "nonResourceAttributes": fields{"path": "/x", "verb": "get"}}),
+			[]string{"spec.nonResourceAttributes", "disallowed on this kind of request"}},
+		"metadata": {selfAccessPath, "SelfSubjectAccessReview",
+			fields{"metadata": fields{"name": "x"}, "spec": ask("get", "")["spec"]}, []string{"metadata", "must be empty"}},
+		"an empty selector": {selfAccessPath, "SelfSubjectAccessReview",
+			spec(fields{"resourceAttributes": fields{"verb": "list", "fieldSelector": fields{}}}),
+			[]string{"spec.resourceAttributes.fieldSelector.requirements", "requirements or rawSelector is required"}},
+		"selectors of twice": {selfAccessPath, "SelfSubjectAccessReview",
+			spec(fields{"resourceAttributes": fields{"labelSelector": fields{"rawSelector": "a=b",
+				"requirements": []fields{{"key": "a", "operator": "Exists"}}}}}), []string{"spec.resourceAttributes.labelSelector.rawSelector"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.post(test.path, review(test.kind, test.question)).refused(422, metav1.StatusReasonInvalid, test.want...)
@@ -198,7 +225,8 @@ func TestCallersAskWhoTheyAre(t *testing.T) {
 	jane := c.stranger("secret")
 	var self authenticationv1.SelfSubjectReview
 	decode(t, jane.post(selfReviewPath, review("SelfSubjectReview")).want(201).raw, &self)
-	if got := self.Status.UserInfo; got.Username != "jane" || got.UID != "42" || !slices.Equal(got.Groups, []string{"staff", "guests", "system:authenticated"}) {
+	if got := self.Status.UserInfo; got.Username != "jane" || got.UID != "42" ||
+		!slices.Equal(got.Groups, []string{"staff", "guests", "system:authenticated"}) {
 		t.Errorf("jane is %+v", got)
 	}
 	decode(t, c.post(selfReviewPath, review("SelfSubjectReview"), "Impersonate-User", "jim").want(201).raw, &self)
@@ -224,20 +252,27 @@ func TestNoCallerGivesAwayRightsThatItDoesNotHave(t *testing.T) {
 	c := withTokens(t)
 	jane := c.stranger("secret")
 	manage := fields{"verbs": []string{"*"}, "apiGroups": []string{rbacv1.GroupName}, "resources": []string{"roles", "rolebindings"}}
-	unbind := fields{"verbs": []string{"create", "get", "list", "update", "patch", "delete"}, "apiGroups": []string{rbacv1.GroupName}, "resources": []string{"roles", "rolebindings"}}
+	unbind := fields{
+		"verbs":     []string{"create", "get", "list", "update", "patch", "delete"},
+		"apiGroups": []string{rbacv1.GroupName},
+		"resources": []string{"roles", "rolebindings"},
+	}
 	c.post(rolesPath, rbacObject("Role", "manager", rules(unbind, rule("get list", "widgets")))).want(201)
 	c.post(bindingsPath, bind("RoleBinding", "jane", "Role/manager", "jane")).want(201)
 	c.until(200, func() *answer { return jane.get(rolesPath) })
 
 	jane.post(rolesPath, rbacObject("Role", "own", rules(rule("get", "widgets")))).want(201)
 	jane.post(rolesPath, rbacObject("Role", "more", rules(rule("get delete", "widgets")))).refused(403, metav1.StatusReasonForbidden,
-		`roles.rbac.authorization.k8s.io "more" is forbidden: user "jane" (groups=["staff" "guests" "system:authenticated"]) is attempting to grant RBAC permissions not currently held:`,
+		`roles.rbac.authorization.k8s.io "more" is forbidden: user "jane" (groups=["staff" "guests" "system:authenticated"]) is attempting `+
+			`to grant RBAC permissions not currently held:`,
 		`{APIGroups:["shop.example.com"], Resources:["widgets"], Verbs:["delete"]}`)
 	jane.patch(mergePatch, rolesPath+"/own", rules(rule("*", "widgets"))).refused(403, metav1.StatusReasonForbidden, "not currently held")
 	jane.patch(mergePatch, rolesPath+"/own", metadata(fields{"labels": fields{"a": "b"}})).want(200)
 	jane.post(bindingsPath, bind("RoleBinding", "own", "Role/own", "jim")).want(201)
-	jane.post(bindingsPath, bind("RoleBinding", "admin", "ClusterRole/cluster-admin", "jane")).refused(403, metav1.StatusReasonForbidden, `rolebindings.rbac.authorization.k8s.io "admin" is forbidden`, `Verbs:["*"]`)
-	jane.post(bindingsPath, bind("RoleBinding", "none", "Role/none", "jane")).refused(404, metav1.StatusReasonNotFound, `roles.rbac.authorization.k8s.io "none" not found`)
+	jane.post(bindingsPath, bind("RoleBinding", "admin", "ClusterRole/cluster-admin", "jane")).
+		refused(403, metav1.StatusReasonForbidden, `rolebindings.rbac.authorization.k8s.io "admin" is forbidden`, `Verbs:["*"]`)
+	jane.post(bindingsPath, bind("RoleBinding", "none", "Role/none", "jane")).
+		refused(404, metav1.StatusReasonNotFound, `roles.rbac.authorization.k8s.io "none" not found`)
 	jane.post(clusterRolesPath, rbacObject("ClusterRole", "own")).refused(403, metav1.StatusReasonForbidden, "cannot create")
 
 	// Those who may escalate and bind are not asked.
@@ -254,7 +289,12 @@ func TestRolesAreAggregated(t *testing.T) {
 	c := withTokens(t)
 	jane := c.stranger("secret")
 	c.post(clusterBindings, bind("ClusterRoleBinding", "jane", "ClusterRole/view", "jane")).want(201)
-	part := rbacObject("ClusterRole", "widgets-view", metadata(fields{"labels": fields{"rbac.authorization.k8s.io/aggregate-to-view": "true"}}), rules(rule("get list", "widgets")))
+	part := rbacObject(
+		"ClusterRole",
+		"widgets-view",
+		metadata(fields{"labels": fields{"rbac.authorization.k8s.io/aggregate-to-view": "true"}}),
+		rules(rule("get list", "widgets")),
+	)
 	c.post(clusterRolesPath, part).want(201)
 	c.until(200, func() *answer { return jane.get(widgetsPath) })
 	c.delete(clusterRolesPath+"/widgets-view", nil).want(200)
@@ -271,7 +311,8 @@ func TestKindsAreInTheRolesThatTheyDeclare(t *testing.T) {
 		widgets().DefaultRoles().Role("auditor", "status", "get"),
 	}}}}, options)
 	as := func(user string) []string { return []string{"Impersonate-User", user} }
-	for user, role := range map[string]string{"viewer": "view", "editor": "edit", "administrator": "admin", "auditor": "shop.example.com:auditor"} {
+	for user, role := range map[string]string{"viewer": "view", "editor": "edit", "administrator": "admin",
+		"auditor": "shop.example.com:auditor"} {
 		c.post(bindingsPath, bind("RoleBinding", user, "ClusterRole/"+role, user)).want(201)
 	}
 	c.create("w")
@@ -301,7 +342,8 @@ func TestAnAuthorizerInGoIsAskedFirst(t *testing.T) {
 		}
 		return authorizer.DecisionNoOpinion, "", nil
 	})
-	for mode, code := range map[annex.AuthorizationMode]int{"": 403, annex.AuthorizationRBAC: 403, annex.AuthorizationAlwaysAllow: 200, annex.AuthorizationAlwaysDeny: 403} {
+	for mode, code := range map[annex.AuthorizationMode]int{"": 403, annex.AuthorizationRBAC: 403, annex.AuthorizationAlwaysAllow: 200,
+		annex.AuthorizationAlwaysDeny: 403} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			var modes []annex.AuthorizationMode
@@ -337,9 +379,12 @@ func TestRolesAndBindingsThatCannotBeAreRefused(t *testing.T) {
 		obj  map[string]any
 		want string
 	}{
-		"no verbs":           {rolesPath, rbacObject("Role", "a", rules(fields{"apiGroups": []string{""}, "resources": []string{"pods"}})), "rules[0].verbs: Required value"},
-		"no resources":       {rolesPath, rbacObject("Role", "a", rules(fields{"apiGroups": []string{""}, "verbs": []string{"get"}})), "rules[0].resources: Required value"},
-		"a path in a Role":   {rolesPath, rbacObject("Role", "a", rules(fields{"nonResourceURLs": []string{"/x"}, "verbs": []string{"get"}})), "rules[0].nonResourceURLs: Invalid value"},
+		"no verbs": {rolesPath, rbacObject("Role", "a", rules(fields{"apiGroups": []string{""}, "resources": []string{"pods"}})),
+			"rules[0].verbs: Required value"},
+		"no resources": {rolesPath, rbacObject("Role", "a", rules(fields{"apiGroups": []string{""}, "verbs": []string{"get"}})),
+			"rules[0].resources: Required value"},
+		"a path in a Role": {rolesPath, rbacObject("Role", "a", rules(fields{"nonResourceURLs": []string{"/x"}, "verbs": []string{"get"}})),
+			"rules[0].nonResourceURLs: Invalid value"},
 		"a name with a /":    {rolesPath, rbacObject("Role", "a/b"), "metadata.name: Invalid value"},
 		"no reference":       {bindingsPath, rbacObject("RoleBinding", "a"), "roleRef.kind: Unsupported value"},
 		"a reference abroad": {clusterBindings, bind("ClusterRoleBinding", "a", "Role/b", "jane"), `roleRef.kind: Unsupported value: "Role"`},
@@ -354,7 +399,8 @@ func TestRolesAndBindingsThatCannotBeAreRefused(t *testing.T) {
 			}
 		})
 	}
-	c.patch(mergePatch, bindingsPath+"/b", fields{"roleRef": fields{"name": "other"}}).refused(422, metav1.StatusReasonInvalid, "roleRef: Invalid value", "field is immutable")
+	c.patch(mergePatch, bindingsPath+"/b", fields{"roleRef": fields{"name": "other"}}).
+		refused(422, metav1.StatusReasonInvalid, "roleRef: Invalid value", "field is immutable")
 	c.post(clusterRolesPath, rbacObject("ClusterRole", "system:own:role")).want(201)
 	c.get(clusterRolesPath+"/system:own:role", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").want(200)
 }
@@ -369,7 +415,9 @@ func TestRolesOutliveARestartAndAreCompletedByIt(t *testing.T) {
 	c.post(bindingsPath, bind("RoleBinding", "jane", "ClusterRole/view", "jane")).want(201)
 	c.patch(mergePatch, clusterRolesPath+"/system:basic-user", fields{"rules": nil}).want(200)
 	own := rbacObject("ClusterRole", "", rules(rule("get", "shelves")))["rules"]
-	c.patch(mergePatch, clusterRolesPath+"/system:discovery", fields{"rules": own, "metadata": fields{"annotations": fields{"rbac.authorization.kubernetes.io/autoupdate": "false"}}}).want(200)
+	c.patch(mergePatch, clusterRolesPath+"/system:discovery",
+		fields{"rules": own, "metadata": fields{"annotations": fields{"rbac.authorization.kubernetes.io/autoupdate": "false"}}}).
+		want(200)
 	c.patch(mergePatch, clusterRolesPath+"/shop.example.com:aggregate-to-view", fields{"rules": nil}).want(200)
 	c.delete(clusterBindings+"/system:public-info-viewer", nil).want(200)
 	if err := stop(); err != nil {
@@ -423,7 +471,9 @@ func TestAdministratorsAreToldWhenTheyTakeTheirOwnRights(t *testing.T) {
 	testwait.NoError(t, "the second binding is known", func(context.Context) error {
 		var rules authorizationv1.SelfSubjectRulesReview
 		decode(t, jane.post(selfRulesPath, review("SelfSubjectRulesReview", spec(fields{"namespace": "default"}))).want(201).raw, &rules)
-		if n := len(slices.DeleteFunc(rules.Status.ResourceRules, func(r authorizationv1.ResourceRule) bool { return !slices.Contains(r.Verbs, "*") })); n != 2 {
+		if n := len(
+			slices.DeleteFunc(rules.Status.ResourceRules, func(r authorizationv1.ResourceRule) bool { return !slices.Contains(r.Verbs, "*") }),
+		); n != 2 {
 			return fmt.Errorf("%d rules", n)
 		}
 		return nil

@@ -62,23 +62,28 @@ func TestEveryTagOfDeclarativeValidationIsEnforced(t *testing.T) {
 		spec fields
 		want []string
 	}{
-		"required":         {fields{"title": ""}, []string{`spec.title: Required value`}},
-		"maxLength":        {fields{"title": strings.Repeat("x", 11)}, []string{`spec.title: Too long: may not be more than 10 characters`}},
-		"minimum":          {fields{"severity": 0}, []string{`spec.severity: Invalid value: 0: must be greater than or equal to 1`}},
-		"maximum":          {fields{"severity": 6}, []string{`spec.severity: Invalid value: 6: must be less than or equal to 5`}},
-		"format":           {fields{"owner": "No Name"}, []string{`spec.owner: Invalid value: "No Name": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')`}},
-		"enum":             {fields{"phase": "Lost"}, []string{`spec.phase: Unsupported value: "Lost": supported values: "Closed", "Open"`}},
-		"maxItems":         {fields{"labels": []string{"a", "b", "c", "d"}}, []string{`spec.labels: Too many: 4: must have at most 3 items`}},
-		"listType=set":     {fields{"labels": []string{"a", "a"}}, []string{`spec.labels[1]: Duplicate value: "a"`}},
-		"eachVal":          {fields{"labels": []string{"a", "longer"}}, []string{`spec.labels[1]: Too long: may not be more than 4 characters`}},
-		"listMapKey":       {fields{"steps": []fields{{"name": "a"}, {"name": "a"}}}, []string{`spec.steps[1]: Duplicate value: {"name":"a"}`}},
-		"in items":         {fields{"steps": []fields{{"name": "a", "minutes": -1}}}, []string{`spec.steps[0].minutes: Invalid value: -1: must be greater than or equal to 0`}},
-		"union, none":      {fields{"source": fields{}}, []string{`spec.source: Invalid value: "": must specify one of: ` + "`mail`, `phone`"}},
-		"union, both":      {fields{"source": fields{"mail": "m", "phone": "p"}}, []string{`spec.source: Invalid value: "{mail, phone}": must specify exactly one of: ` + "`mail`, `phone`"}},
+		"required":  {fields{"title": ""}, []string{`spec.title: Required value`}},
+		"maxLength": {fields{"title": strings.Repeat("x", 11)}, []string{`spec.title: Too long: may not be more than 10 characters`}},
+		"minimum":   {fields{"severity": 0}, []string{`spec.severity: Invalid value: 0: must be greater than or equal to 1`}},
+		"maximum":   {fields{"severity": 6}, []string{`spec.severity: Invalid value: 6: must be less than or equal to 5`}},
+		"format": {fields{"owner": "No Name"}, []string{`spec.owner: Invalid value: "No Name": a lowercase RFC 1123 label must ` +
+			`consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or ` +
+			`'123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')`}},
+		"enum":         {fields{"phase": "Lost"}, []string{`spec.phase: Unsupported value: "Lost": supported values: "Closed", "Open"`}},
+		"maxItems":     {fields{"labels": []string{"a", "b", "c", "d"}}, []string{`spec.labels: Too many: 4: must have at most 3 items`}},
+		"listType=set": {fields{"labels": []string{"a", "a"}}, []string{`spec.labels[1]: Duplicate value: "a"`}},
+		"eachVal":      {fields{"labels": []string{"a", "longer"}}, []string{`spec.labels[1]: Too long: may not be more than 4 characters`}},
+		"listMapKey":   {fields{"steps": []fields{{"name": "a"}, {"name": "a"}}}, []string{`spec.steps[1]: Duplicate value: {"name":"a"}`}},
+		"in items": {fields{"steps": []fields{{"name": "a", "minutes": -1}}}, []string{`spec.steps[0].minutes: Invalid value: -1: ` +
+			`must be greater than or equal to 0`}},
+		"union, none": {fields{"source": fields{}}, []string{`spec.source: Invalid value: "": must specify one of: ` + "`mail`, `phone`"}},
+		"union, both": {fields{"source": fields{"mail": "m", "phone": "p"}}, []string{`spec.source: Invalid value: "{mail, phone}": ` +
+			`must specify exactly one of: ` + "`mail`, `phone`"}},
 		"subfield":         {fields{"secret": fields{"name": "long"}}, []string{`spec.secret.name: Too long: may not be more than 3 characters`}},
 		"ifDisabled":       {fields{"note": "too long"}, []string{`spec.note: Too long: may not be more than 5 characters`}},
 		"customValidation": {fields{"word": "forbidden"}, []string{`spec.word: Invalid value: "forbidden": is that word`}},
-		"several":          {fields{"severity": 9, "labels": []string{"a", "a"}}, []string{`spec.labels[1]: Duplicate value: "a"`, `spec.severity: Invalid value: 9: must be less than or equal to 5`}},
+		"several": {fields{"severity": 9, "labels": []string{"a", "a"}},
+			[]string{`spec.labels[1]: Duplicate value: "a"`, `spec.severity: Invalid value: 9: must be less than or equal to 5`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, ok := test.spec["title"]; !ok {
@@ -116,11 +121,14 @@ func TestNoVersionIsAWayAroundTheRulesOfTheHub(t *testing.T) {
 		spec fields
 		want []string
 	}{
-		"a rule of the hub":            {fields{"subject": "t", "severity": 6}, []string{`spec.severity: Invalid value: 6: must be less than or equal to 5`}},
-		"a rule of this version":       {fields{"subject": "t", "severity": 1}, []string{`spec.severity: Invalid value: 1: must be greater than or equal to 2`}},
-		"paths are both versions'":     {fields{"subject": ""}, []string{`spec.subject: Required value`, `spec.title: Required value`}},
-		"an equal error is told once":  {fields{"subject": "t", "steps": []fields{{"name": ""}}}, []string{`spec.steps[0].name: Required value`}},
-		"a rule that says nothing new": {fields{"subject": "t", "severity": 0}, []string{`spec.severity: Invalid value: 0: must be greater than or equal to 1`, `spec.severity: Invalid value: 0: must be greater than or equal to 2`}},
+		"a rule of the hub": {fields{"subject": "t", "severity": 6}, []string{`spec.severity: Invalid value: 6: must be less than ` +
+			`or equal to 5`}},
+		"a rule of this version": {fields{"subject": "t", "severity": 1}, []string{`spec.severity: Invalid value: 1: must be greater ` +
+			`than or equal to 2`}},
+		"paths are both versions'":    {fields{"subject": ""}, []string{`spec.subject: Required value`, `spec.title: Required value`}},
+		"an equal error is told once": {fields{"subject": "t", "steps": []fields{{"name": ""}}}, []string{`spec.steps[0].name: Required value`}},
+		"a rule that says nothing new": {fields{"subject": "t", "severity": 0}, []string{`spec.severity: Invalid value: 0: must be greater ` +
+			`than or equal to 1`, `spec.severity: Invalid value: 0: must be greater than or equal to 2`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			refusal := c.post(ticketsBetaPath, ticketBeta("bad", spec(test.spec))).refused(422, metav1.StatusReasonInvalid)
@@ -147,7 +155,8 @@ func TestUnchangedFieldsAreNotValidatedAnew(t *testing.T) {
 	})
 	c := startRules(t, k)
 	c.post(ticketsPath, ticket("r", spec(fields{"title": "t", "severity": 3}))).want(201)
-	c.patch(mergePatch, ticketsPath+"/r", fields{"metadata": fields{"annotations": fields{"ratchet": "yes"}}, "spec": fields{"title": "u"}}).want(200)
+	c.patch(mergePatch, ticketsPath+"/r", fields{"metadata": fields{"annotations": fields{"ratchet": "yes"}}, "spec": fields{"title": "u"}}).
+		want(200)
 	c.patch(mergePatch, ticketsPath+"/r", fields{"spec": fields{"severity": 8}, "metadata": fields{"annotations": fields{"ratchet": nil}}}).
 		refused(422, metav1.StatusReasonInvalid, "spec.severity: Invalid value: 8")
 }
@@ -188,7 +197,11 @@ func TestValidationOptions_declaredOrNot(t *testing.T) {
 func TestValidationOptions_thatNoTagNames(t *testing.T) {
 	t.Parallel()
 	kind := tickets().ValidationOptions(map[string]bool{"LongNote": true})
-	_, err := annex.New(t.Context(), annex.Server{Name: "rules", Groups: []annex.Group{{Name: "rules.example.com", Kinds: []annex.Kind{kind}}}}, annex.Options{})
+	_, err := annex.New(
+		t.Context(),
+		annex.Server{Name: "rules", Groups: []annex.Group{{Name: "rules.example.com", Kinds: []annex.Kind{kind}}}},
+		annex.Options{},
+	)
 	want := `ValidationOptions: no tag names the option "LongNote"; the tags of its packages name LongNotes, Pagers`
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
@@ -199,7 +212,11 @@ func TestAVersionWithoutGeneratedConversionsIsAMistake(t *testing.T) {
 	t.Parallel()
 	kind := annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).
 		Versions(annex.GeneratedVersion[v1beta1.Widget, v1.Widget](v1beta1.API))
-	_, err := annex.New(t.Context(), annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}}, annex.Options{})
+	_, err := annex.New(
+		t.Context(),
+		annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}},
+		annex.Options{},
+	)
 	want := "package github.com/annexapi/annex/internal/testing/shop/v1beta1 has no generated conversions: " +
 		"say +k8s:conversion-gen=github.com/annexapi/annex/internal/testing/shop/v1 in it and run annex generate, or use Version"
 	if err == nil || !strings.Contains(err.Error(), want) {

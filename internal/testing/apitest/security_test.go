@@ -50,7 +50,9 @@ func TestNoPathAnswersCallersWithoutRights(t *testing.T) {
 			t.Parallel()
 			b := besiege(t, embedded)
 			paths := b.paths()
-			if len(paths) < 60 || !slices.Contains(paths, "/storage/backup") || !slices.Contains(paths, "/menu/") || !slices.Contains(paths, widgetsPath+"/w/attach") || !slices.Contains(paths, "/metrics") {
+			if len(paths) < 60 || !slices.Contains(paths, "/storage/backup") || !slices.Contains(paths, "/menu/") ||
+				!slices.Contains(paths, widgetsPath+"/w/attach") ||
+				!slices.Contains(paths, "/metrics") {
 				t.Fatalf("these are not all paths: %q", paths)
 			}
 			for name, intruder := range b.intruders() {
@@ -69,7 +71,8 @@ func TestNoPathAnswersCallersWithoutRights(t *testing.T) {
 						}
 					}
 					for _, path := range []string{"/apis", widgetsPath, "/storage/backup", "/metrics", "/menu"} {
-						for _, spelt := range []string{"/healthz/.." + path, "/version/.." + path, "/livez/%2e%2e" + path, "/" + path, "/." + path, path + "/", path + "%00", path + ";a=b", strings.ToUpper(path), path + "?watch=1"} {
+						for _, spelt := range []string{"/healthz/.." + path, "/version/.." + path, "/livez/%2e%2e" + path, "/" + path, "/." + path, path +
+							"/", path + "%00", path + ";a=b", strings.ToUpper(path), path + "?watch=1"} {
 							intruder.try(t, "GET", spelt)
 							n++
 						}
@@ -128,7 +131,8 @@ func (i intruder) try(t *testing.T, method, path string) {
 	if response.StatusCode == want {
 		return
 	}
-	if isPage(plain) && (response.StatusCode == http.StatusOK && (method == "GET" || method == "HEAD") || response.StatusCode == http.StatusMethodNotAllowed) {
+	if isPage(plain) &&
+		(response.StatusCode == http.StatusOK && (method == "GET" || method == "HEAD") || response.StatusCode == http.StatusMethodNotAllowed) {
 		return
 	}
 	if isLogin(plain) && response.StatusCode == http.StatusNotFound {
@@ -142,7 +146,8 @@ func (i intruder) try(t *testing.T, method, path string) {
 
 // isOpenPath says whether a request is for health or the version.
 func isOpenPath(method, path string) bool {
-	return (method == "GET" || method == "HEAD") && regexp.MustCompile(`^/(version/?|(healthz|livez|readyz)(/[a-zA-Z0-9-]+)*/?)$`).MatchString(path)
+	return (method == "GET" || method == "HEAD") &&
+		regexp.MustCompile(`^/(version/?|(healthz|livez|readyz)(/[a-zA-Z0-9-]+)*/?)$`).MatchString(path)
 }
 
 // isPage says whether a path is that of a page for people, who sign in there.
@@ -158,9 +163,13 @@ func isLogin(path string) bool {
 // isForAllKnown says whether a request is discovery, or a question of a caller about itself.
 func isForAllKnown(method, path string) bool {
 	if method == "POST" {
-		return slices.ContainsFunc([]string{selfAccessPath, selfRulesPath, selfReviewPath}, func(open string) bool { return path == open || path == open+"/w" })
+		return slices.ContainsFunc(
+			[]string{selfAccessPath, selfRulesPath, selfReviewPath},
+			func(open string) bool { return path == open || path == open+"/w" },
+		)
 	}
-	return (method == "GET" || method == "HEAD") && regexp.MustCompile(`^/(api|api/v1|apis|apis/[^/]+|apis/[^/]+/[^/]+|openapi(/.*)?)/?$`).MatchString(path)
+	return (method == "GET" || method == "HEAD") &&
+		regexp.MustCompile(`^/(api|api/v1|apis|apis/[^/]+|apis/[^/]+/[^/]+|openapi(/.*)?)/?$`).MatchString(path)
 }
 
 // besiege starts a server with everything that has a path.
@@ -284,26 +293,47 @@ func (b *besieged) intruders() map[string]intruder {
 	hour := map[string]any{"sub": "joe", "groups": []string{"system:masters"}}
 	expired := map[string]any{"sub": "joe", "exp": now.Add(-time.Hour).Unix(), "iat": now.Add(-2 * time.Hour).Unix()}
 	return map[string]intruder{
-		"anonymous":                               {client: anonymous},
-		"anonymous with forged headers":           {client: anonymous, headers: masters},
-		"anonymous that impersonates":             {client: anonymous, headers: []string{"Impersonate-User", "annex-admin", "Impersonate-Group", "system:masters"}},
-		"known, without rights":                   {client: b.jane, known: true},
-		"known, with forged headers":              {client: b.jane, headers: masters, known: true},
-		"known, that impersonates":                {client: b.jane, headers: []string{"Impersonate-User", "annex-admin"}, known: true, refused: true},
-		"known, that impersonates administrators": {client: b.jane, headers: []string{"Impersonate-User", "jane", "Impersonate-Group", "system:masters"}, known: true, refused: true},
-		"known by certificate, without rights":    {client: b.with(own.issue(t, "jim", now.Add(time.Hour))), known: true},
-		"known by a JWT, without rights":          {client: b.jane.stranger(b.issuer.Token(hour)), known: true},
-		"an expired certificate":                  {client: b.with(own.issue(t, "annex-admin", now.Add(-time.Minute), "system:masters"))},
-		"a certificate of another authority":      {client: b.with(newAuthority(t).issue(t, "annex-admin", now.Add(time.Hour), "system:masters"))},
-		"a revoked certificate":                   {client: b.revoked(), refused: true},
-		"a token that is none":                    {client: b.jane.stranger("secre"), refused: true},
-		"an expired JWT":                          {client: b.jane.stranger(b.issuer.Token(expired)), refused: true},
-		"a JWT of another key":                    {client: b.jane.stranger(b.issuer.Forge("1", hour)), refused: true},
-		"a JWT of another issuer":                 {client: b.jane.stranger(authtest.NewIssuer(t).Token(hour)), refused: true},
-		"a JWT for another audience":              {client: b.jane.stranger(b.issuer.Token(map[string]any{"sub": "joe", "aud": "other"})), refused: true},
-		"a token in the query":                    {client: anonymous, query: "access_token=root&token=root&authorization=Bearer%20root"},
-		"a token in a cookie":                     {client: anonymous, headers: []string{"Cookie", "token=root; access_token=root; Authorization=Bearer root"}},
-		"a password":                              {client: anonymous, headers: []string{"Authorization", "Basic cm9vdDpyb290"}},
+		"anonymous":                     {client: anonymous},
+		"anonymous with forged headers": {client: anonymous, headers: masters},
+		"anonymous that impersonates": {
+			client:  anonymous,
+			headers: []string{"Impersonate-User", "annex-admin", "Impersonate-Group", "system:masters"},
+		},
+		"known, without rights":      {client: b.jane, known: true},
+		"known, with forged headers": {client: b.jane, headers: masters, known: true},
+		"known, that impersonates": {
+			client:  b.jane,
+			headers: []string{"Impersonate-User", "annex-admin"},
+			known:   true,
+			refused: true,
+		},
+		"known, that impersonates administrators": {
+			client:  b.jane,
+			headers: []string{"Impersonate-User", "jane", "Impersonate-Group", "system:masters"},
+			known:   true,
+			refused: true,
+		},
+		"known by certificate, without rights": {client: b.with(own.issue(t, "jim", now.Add(time.Hour))), known: true},
+		"known by a JWT, without rights":       {client: b.jane.stranger(b.issuer.Token(hour)), known: true},
+		"an expired certificate":               {client: b.with(own.issue(t, "annex-admin", now.Add(-time.Minute), "system:masters"))},
+		"a certificate of another authority": {
+			client: b.with(newAuthority(t).issue(t, "annex-admin", now.Add(time.Hour), "system:masters")),
+		},
+		"a revoked certificate":   {client: b.revoked(), refused: true},
+		"a token that is none":    {client: b.jane.stranger("secre"), refused: true},
+		"an expired JWT":          {client: b.jane.stranger(b.issuer.Token(expired)), refused: true},
+		"a JWT of another key":    {client: b.jane.stranger(b.issuer.Forge("1", hour)), refused: true},
+		"a JWT of another issuer": {client: b.jane.stranger(authtest.NewIssuer(t).Token(hour)), refused: true},
+		"a JWT for another audience": {
+			client:  b.jane.stranger(b.issuer.Token(map[string]any{"sub": "joe", "aud": "other"})),
+			refused: true,
+		},
+		"a token in the query": {client: anonymous, query: "access_token=root&token=root&authorization=Bearer%20root"},
+		"a token in a cookie": {
+			client:  anonymous,
+			headers: []string{"Cookie", "token=root; access_token=root; Authorization=Bearer root"},
+		},
+		"a password": {client: anonymous, headers: []string{"Authorization", "Basic cm9vdDpyb290"}},
 		"a token of a WebSocket that is none": {client: anonymous, refused: true, headers: []string{
 			"Connection", "", "Authorization", "Bearer cm9vdA", "Sec-Websocket-Protocol", "base64url.bearer.authorization.k8s.io.cm9vdA, v1"}},
 	}

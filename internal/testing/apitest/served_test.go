@@ -65,7 +65,12 @@ type writer struct {
 	written atomic.Pointer[v1.Widget]
 }
 
-func (w *writer) Create(ctx context.Context, obj runtime.Object, valid rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+func (w *writer) Create(
+	ctx context.Context,
+	obj runtime.Object,
+	valid rest.ValidateObjectFunc,
+	_ *metav1.CreateOptions,
+) (runtime.Object, error) {
 	if err := valid(ctx, obj); err != nil {
 		return nil, err
 	}
@@ -73,7 +78,15 @@ func (w *writer) Create(ctx context.Context, obj runtime.Object, valid rest.Vali
 	return obj, nil
 }
 
-func (w *writer) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, _ rest.ValidateObjectFunc, valid rest.ValidateObjectUpdateFunc, _ bool, _ *metav1.UpdateOptions) (runtime.Object, bool, error) {
+func (w *writer) Update(
+	ctx context.Context,
+	name string,
+	info rest.UpdatedObjectInfo,
+	_ rest.ValidateObjectFunc,
+	valid rest.ValidateObjectUpdateFunc,
+	_ bool,
+	_ *metav1.UpdateOptions,
+) (runtime.Object, bool, error) {
 	old, err := w.Get(ctx, name, nil)
 	if err != nil {
 		return nil, false, err
@@ -137,7 +150,10 @@ func TestAKindWithACustomStorage(t *testing.T) {
 		a.refused(405, metav1.StatusReasonMethodNotAllowed)
 	}
 	c.get(widgetsPath + "/x/status").want(404)
-	if openapi := string(c.get("/openapi/v3/apis/shop.example.com/v1").want(200).raw); strings.Contains(openapi, "createShopExampleComV1NamespacedWidget") || !strings.Contains(openapi, "readShopExampleComV1NamespacedWidget") {
+	if openapi := string(
+		c.get("/openapi/v3/apis/shop.example.com/v1").want(200).raw,
+	); strings.Contains(openapi, "createShopExampleComV1NamespacedWidget") ||
+		!strings.Contains(openapi, "readShopExampleComV1NamespacedWidget") {
 		t.Error("OpenAPI does not fit the verbs")
 	}
 	if !strings.Contains(string(c.get("/apis/shop.example.com/v1").raw), `"shortNames":["wd"]`) {
@@ -172,18 +188,25 @@ func TestAStorageOfItsOwnIsWritten(t *testing.T) {
 		t.Errorf("created %+v", x)
 	}
 	c.post(widgetsPath, widget("x", spec(fields{"size": "small"}))).refused(403, metav1.StatusReasonForbidden, "too small")
-	if beta := c.post(widgetsBetaPath, widgetBeta("x", spec(fields{"size": "large", "parts": []string{"a=1"}}))).want(201); beta.str("apiVersion") != "shop.example.com/v1beta1" {
+	if beta := c.post(widgetsBetaPath, widgetBeta("x", spec(fields{"size": "large", "parts": []string{"a=1"}}))).
+		want(201); beta.str(
+		"apiVersion",
+	) != "shop.example.com/v1beta1" {
 		t.Errorf("got %s", beta.raw)
 	}
 	if x := w.written.Load(); len(x.Spec.Parts) != 1 || x.Spec.Parts[0].Count != 1 {
 		t.Errorf("not converted: %+v", x.Spec)
 	}
-	c.post(widgetsPath+"?fieldValidation=Strict", widget("x", spec(fields{"colour": "red"}))).refused(400, metav1.StatusReasonBadRequest, "unknown field")
+	c.post(widgetsPath+"?fieldValidation=Strict", widget("x", spec(fields{"colour": "red"}))).
+		refused(400, metav1.StatusReasonBadRequest, "unknown field")
 	c.patch(mergePatch, widgetsPath+"/x", `{"spec":{"size":"large"}}`).want(200)
 	if x := w.written.Load(); x.Spec.Size != "large" || x.Spec.Options["hello"] != "x" {
 		t.Errorf("patched %+v", x)
 	}
-	if a := c.apply(widgetsPath+"/x", "me", widget("x", spec(fields{"options": fields{"a": "b"}}))).want(200); len(a.widget().ManagedFields) == 0 {
+	if a := c.apply(widgetsPath+"/x", "me", widget("x", spec(fields{"options": fields{"a": "b"}}))).
+		want(200); len(
+		a.widget().ManagedFields,
+	) == 0 {
 		t.Errorf("applied: %s", a.raw)
 	}
 	c.get(widgetsPath + "/x/status").want(200)
@@ -250,20 +273,32 @@ func TestCustomStorageRefuses(t *testing.T) {
 		make func(base annex.RESTBase) (rest.Storage, error)
 		want string
 	}{
-		"an error":           {func(annex.RESTBase) (rest.Storage, error) { return nil, errors.New("no connection") }, "storage of widgets.shop.example.com: no connection"},
-		"nothing":            {func(annex.RESTBase) (rest.Storage, error) { return nil, nil }, "CustomStorage returned none"},
-		"a nil pointer":      {func(annex.RESTBase) (rest.Storage, error) { return (*greeter)(nil), nil }, "CustomStorage returned none"},
-		"no scope":           {func(b annex.RESTBase) (rest.Storage, error) { return noScope{b}, nil }, "apitest_test.noScope has no NamespaceScoped: embed annex.RESTBase"},
-		"the wrong scope":    {func(b annex.RESTBase) (rest.Storage, error) { return wrongScope{&greeter{RESTBase: b}}, nil }, "says that it is not namespaced, but the kind is not ClusterScoped"},
-		"the wrong type":     {func(b annex.RESTBase) (rest.Storage, error) { return wrongType{&greeter{RESTBase: b}}, nil }, "New of apitest_test.wrongType returns *v1.Shelf, not the hub *v1.Widget"},
-		"the wrong list":     {func(b annex.RESTBase) (rest.Storage, error) { return wrongList{&greeter{RESTBase: b}}, nil }, "NewList of apitest_test.wrongList returns *v1.ShelfList, not the hub's list *v1.WidgetList"},
-		"no verbs":           {func(b annex.RESTBase) (rest.Storage, error) { return noVerbs{b}, nil }, "has no verb: implement one of rest.Getter"},
-		"no table":           {func(b annex.RESTBase) (rest.Storage, error) { return noTable{noVerbs: noVerbs{b}}, nil }, "has List but no ConvertToTable: embed annex.RESTBase"},
-		"almost a verb":      {func(b annex.RESTBase) (rest.Storage, error) { return almost{b}, nil }, "method Get of apitest_test.almost does not make it a rest.Getter: compare the signatures"},
-		"connect":            {func(b annex.RESTBase) (rest.Storage, error) { return linked{&greeter{RESTBase: b}}, nil }, "has Connect: only a subresource can"},
-		"a nil subresource":  {func(b annex.RESTBase) (rest.Storage, error) { return badSub{&greeter{RESTBase: b}}, nil }, `subresource "log" of apitest_test.badSub is nil`},
-		"a base of its own":  {func(annex.RESTBase) (rest.Storage, error) { return &greeter{}, nil }, "embed the annex.RESTBase that CustomStorage hands out"},
-		"names without base": {func(b annex.RESTBase) (rest.Storage, error) { return nameless{b, b, b, &greeter{RESTBase: b}}, nil }, "ShortNames has no effect"},
+		"an error": {func(annex.RESTBase) (rest.Storage, error) { return nil, errors.New("no connection") },
+			"storage of widgets.shop.example.com: no connection"},
+		"nothing":       {func(annex.RESTBase) (rest.Storage, error) { return nil, nil }, "CustomStorage returned none"},
+		"a nil pointer": {func(annex.RESTBase) (rest.Storage, error) { return (*greeter)(nil), nil }, "CustomStorage returned none"},
+		"no scope": {func(b annex.RESTBase) (rest.Storage, error) { return noScope{b}, nil }, "apitest_test.noScope has no " +
+			"NamespaceScoped: embed annex.RESTBase"},
+		"the wrong scope": {func(b annex.RESTBase) (rest.Storage, error) { return wrongScope{&greeter{RESTBase: b}}, nil }, "says that it " +
+			"is not namespaced, but the kind is not ClusterScoped"},
+		"the wrong type": {func(b annex.RESTBase) (rest.Storage, error) { return wrongType{&greeter{RESTBase: b}}, nil },
+			"New of apitest_test.wrongType returns *v1.Shelf, not the hub *v1.Widget"},
+		"the wrong list": {func(b annex.RESTBase) (rest.Storage, error) { return wrongList{&greeter{RESTBase: b}}, nil },
+			"NewList of apitest_test.wrongList returns *v1.ShelfList, not the hub's list *v1.WidgetList"},
+		"no verbs": {func(b annex.RESTBase) (rest.Storage, error) { return noVerbs{b}, nil }, "has no verb: implement one of " +
+			"rest.Getter"},
+		"no table": {func(b annex.RESTBase) (rest.Storage, error) { return noTable{noVerbs: noVerbs{b}}, nil }, "has List but no " +
+			"ConvertToTable: embed annex.RESTBase"},
+		"almost a verb": {func(b annex.RESTBase) (rest.Storage, error) { return almost{b}, nil }, "method Get of apitest_test.almost " +
+			"does not make it a rest.Getter: compare the signatures"},
+		"connect": {func(b annex.RESTBase) (rest.Storage, error) { return linked{&greeter{RESTBase: b}}, nil }, "has Connect: " +
+			"only a subresource can"},
+		"a nil subresource": {func(b annex.RESTBase) (rest.Storage, error) { return badSub{&greeter{RESTBase: b}}, nil }, `subresource "log" ` +
+			`of apitest_test.badSub is nil`},
+		"a base of its own": {func(annex.RESTBase) (rest.Storage, error) { return &greeter{}, nil }, "embed the annex.RESTBase that " +
+			"CustomStorage hands out"},
+		"names without base": {func(b annex.RESTBase) (rest.Storage, error) { return nameless{b, b, b, &greeter{RESTBase: b}}, nil },
+			"ShortNames has no effect"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kind := customStorage(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) { return test.make(base) })
@@ -279,7 +314,11 @@ func TestCustomStorageRefuses(t *testing.T) {
 		refusedByNew(t, customStorage(g).Scale(".spec.replicas", ".status.replicas", ""), "Scale has no effect")
 	})
 	t.Run("another group", func(t *testing.T) {
-		refusedByNew(t, customStorage(g).AlsoServedAs("store.example.com", "widgets", annex.SameVersion[v1.Widget, v1.Widget]("v1")), "AlsoServedAs has no effect")
+		refusedByNew(
+			t,
+			customStorage(g).AlsoServedAs("store.example.com", "widgets", annex.SameVersion[v1.Widget, v1.Widget]("v1")),
+			"AlsoServedAs has no effect",
+		)
 	})
 	t.Run("a source", func(t *testing.T) {
 		refusedByNew(t, customStorage(g).Virtual(newSystem().source()), "Virtual and CustomStorage exclude each other")

@@ -59,13 +59,24 @@ func TestOnlyTheVersionsAndCiphersOfTheOptionsAreSpoken(t *testing.T) {
 	if state, err := shake(instance, &tls.Config{}); err != nil || state.Version != tls.VersionTLS13 {
 		t.Errorf("TLS 1.3: %x, %v", state.Version, err)
 	}
-	instance, _ = serving(t, annex.ServingOptions{CipherSuites: []string{"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"}, CurvePreferences: []int32{int32(tls.CurveP384)}, DisableHTTP2: true})
+	instance, _ = serving(
+		t,
+		annex.ServingOptions{
+			CipherSuites:     []string{"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"},
+			CurvePreferences: []int32{int32(tls.CurveP384)},
+			DisableHTTP2:     true,
+		},
+	)
 	old.CipherSuites = []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}
 	if _, err := shake(instance, old.Clone()); err == nil || !strings.Contains(err.Error(), "handshake failure") {
 		t.Errorf("another cipher suite: %v", err)
 	}
 	old.CipherSuites = append(old.CipherSuites, tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384)
-	if state, err := shake(instance, old.Clone()); err != nil || state.CipherSuite != tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384 || state.CurveID != tls.CurveP384 {
+	if state, err := shake(
+		instance,
+		old.Clone(),
+	); err != nil || state.CipherSuite != tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384 ||
+		state.CurveID != tls.CurveP384 {
 		t.Errorf("its cipher suite: %x and %v, %v", state.CipherSuite, state.CurveID, err)
 	}
 	old.CurvePreferences = []tls.CurveID{tls.X25519}
@@ -81,7 +92,13 @@ func writeCertificate(t *testing.T, certFile, keyFile, commonName string, names 
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: commonName}, DNSNames: names, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		Subject:      pkix.Name{CommonName: commonName},
+		DNSNames:     names,
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(time.Hour),
+	}
 	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +107,8 @@ func writeCertificate(t *testing.T, certFile, keyFile, commonName string, names 
 	if err != nil {
 		t.Fatal(err)
 	}
-	for file, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: cert}, keyFile: {Type: "EC PRIVATE KEY", Bytes: encoded}} {
+	for file, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: cert},
+		keyFile: {Type: "EC PRIVATE KEY", Bytes: encoded}} {
 		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +133,8 @@ func TestOtherNamesHaveOtherCertificatesWhichAreReadAgain(t *testing.T) {
 		return state.PeerCertificates[0].Subject.CommonName
 	}
 	own := shown("localhost")
-	for name, want := range map[string]string{"one.example.com": "one", "a.other.example.com": "other", "localhost": own, "elsewhere.example.com": own} {
+	for name, want := range map[string]string{"one.example.com": "one", "a.other.example.com": "other", "localhost": own,
+		"elsewhere.example.com": own} {
 		if got := shown(name); got != want {
 			t.Errorf("%s: the certificate of %s, want %s", name, got, want)
 		}
@@ -169,11 +188,15 @@ func TestPagesOfAllowedOriginsMaySendRequests(t *testing.T) {
 	_, c := serving(t, annex.ServingOptions{AllowedOrigins: []string{`//console\.example\.com(:|$)`}})
 	anonymous := c.stranger("")
 	asked := anonymous.do(http.MethodOptions, widgetsPath, nil, "Origin", allowed, "Access-Control-Request-Method", "POST")
-	if asked.code != 204 || asked.header.Get("Access-Control-Allow-Origin") != allowed || !strings.Contains(asked.header.Get("Access-Control-Allow-Methods"), "PATCH") {
+	if asked.code != 204 || asked.header.Get("Access-Control-Allow-Origin") != allowed ||
+		!strings.Contains(asked.header.Get("Access-Control-Allow-Methods"), "PATCH") {
 		t.Errorf("what a browser asks before: %d, %v", asked.code, asked.header)
 	}
 	anonymous.get(widgetsPath, "Origin", allowed).want(401)
-	if a := c.stranger("root").get(widgetsPath, "Origin", allowed).want(200); a.header.Get("Access-Control-Allow-Origin") != allowed || a.header.Get("Access-Control-Allow-Credentials") != "true" {
+	if a := c.stranger("root").
+		get(widgetsPath, "Origin", allowed).
+		want(200); a.header.Get("Access-Control-Allow-Origin") != allowed ||
+		a.header.Get("Access-Control-Allow-Credentials") != "true" {
 		t.Errorf("an allowed origin: %v", a.header)
 	}
 	for _, origin := range []string{other, "http://localhost.example"} {
@@ -184,12 +207,26 @@ func TestPagesOfAllowedOriginsMaySendRequests(t *testing.T) {
 			t.Errorf("%s: %d", origin, a.code)
 		}
 	}
-	socket := []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-Websocket-Version", "13", "Sec-Websocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Origin"}
+	socket := []string{
+		"Connection",
+		"Upgrade",
+		"Upgrade",
+		"websocket",
+		"Sec-Websocket-Version",
+		"13",
+		"Sec-Websocket-Key",
+		"AAAAAAAAAAAAAAAAAAAAAA==",
+		"Origin",
+	}
 	h1 := c.stranger("root").http1()
 	h1.get(widgetsPath+"/missing", append(slices.Clone(socket), allowed)...).refused(404, metav1.StatusReasonNotFound)
-	h1.get(widgetsPath+"/missing", append(slices.Clone(socket), other)...).refused(404, metav1.StatusReasonNotFound) // its token is no browser's
+	h1.get(widgetsPath+"/missing", append(slices.Clone(socket), other)...).
+		refused(404, metav1.StatusReasonNotFound)
+		// its token is no browser's
 	c.http1().get(widgetsPath+"/missing", append(slices.Clone(socket), allowed)...).refused(404, metav1.StatusReasonNotFound)
-	c.http1().get(widgetsPath+"/missing", append(slices.Clone(socket), other)...).refused(403, metav1.StatusReasonForbidden, "may not connect")
+	c.http1().
+		get(widgetsPath+"/missing", append(slices.Clone(socket), other)...).
+		refused(403, metav1.StatusReasonForbidden, "may not connect")
 }
 
 // A browser sends the certificate of its user along with what any page has it send: a form, or a body without a type, which is
@@ -198,7 +235,13 @@ func TestPagesOfOtherOriginsCannotUseTheCertificateOfABrowser(t *testing.T) {
 	t.Parallel()
 	log := newAuditLog(t)
 	server := shop()
-	server.Handlers = append(server.Handlers, annex.Handler{Path: "/orders/", Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) })})
+	server.Handlers = append(
+		server.Handlers,
+		annex.Handler{
+			Path:    "/orders/",
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) }),
+		},
+	)
 	instance, _ := run(t, server, annex.Options{
 		Storage: memory.Storage(), TokenAuthFile: tokenFile(t), Login: annex.LoginOptions{UserFile: userFile(t)},
 		Audit: annex.AuditOptions{PolicyFile: policyFile(t, "rules: [{level: Metadata}]"), Log: annex.AuditLogOptions{Path: log.path}},
@@ -217,13 +260,24 @@ func TestPagesOfOtherOriginsCannotUseTheCertificateOfABrowser(t *testing.T) {
 	c.post(widgetsPath, widget("untyped"), "Content-Type", "").want(201) // what the attack relies on
 	c.post(widgetsPath, widget("own"), own...).want(201)
 	c.stranger("root").post(widgetsPath, widget("by-token"), evil...).want(201)
-	for _, path := range []string{"/orders/1", "/oauth/token", "/oauth/session", "/query/shop.example.com/v1/widgets", "/apis/authentication.k8s.io/v1/selfsubjectreviews"} {
+	for _, path := range []string{"/orders/1", "/oauth/token", "/oauth/session", "/query/shop.example.com/v1/widgets",
+		"/apis/authentication.k8s.io/v1/selfsubjectreviews"} {
 		c.do(http.MethodPost, path, "{}", append([]string{"Content-Type", "text/plain"}, evil...)...).want(403)
 	}
 	c.post("/orders/1", "{}", own...).want(202)
 	c.do(http.MethodDelete, widgetsPath+"/own", nil, evil...).want(403)
 	c.get(widgetsPath+"/own", evil...).want(200) // a link; the page does not see the answer
-	socket := []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-Websocket-Version", "13", "Sec-Websocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Origin"}
+	socket := []string{
+		"Connection",
+		"Upgrade",
+		"Upgrade",
+		"websocket",
+		"Sec-Websocket-Version",
+		"13",
+		"Sec-Websocket-Key",
+		"AAAAAAAAAAAAAAAAAAAAAA==",
+		"Origin",
+	}
 	for _, path := range []string{widgetsPath + "?watch=true", "/query/shop.example.com/v1/widgets?watch=true"} {
 		for _, origin := range []string{"https://evil.example.com", "https://127.0.0.1:9", "null"} {
 			c.http1().get(path, append(slices.Clone(socket), origin)...).want(403)
@@ -284,8 +338,16 @@ func TestRequestsInFlightAreBounded(t *testing.T) {
 	})
 	for name, limit := range map[string]struct{ mutating, code int }{"one at a time": {1, 429}, "any number": {-1, 201}} {
 		entered, leave = make(chan struct{}), make(chan struct{})
-		instance, _ := run(t, only(kind), annex.Options{Storage: memory.Storage(), TokenAuthFile: operatorsFile(t), AuthorizationModes: []annex.AuthorizationMode{annex.AuthorizationAlwaysAllow},
-			Serving: annex.ServingOptions{MaxMutatingRequestsInFlight: limit.mutating}})
+		instance, _ := run(
+			t,
+			only(kind),
+			annex.Options{
+				Storage:            memory.Storage(),
+				TokenAuthFile:      operatorsFile(t),
+				AuthorizationModes: []annex.AuthorizationMode{annex.AuthorizationAlwaysAllow},
+				Serving:            annex.ServingOptions{MaxMutatingRequestsInFlight: limit.mutating},
+			},
+		)
 		c := clientOf(t, instance).stranger("jim") // members of system:masters do not count
 		answered := make(chan int, 1)
 		go func() {
@@ -330,7 +392,11 @@ func TestProfilesAreForThoseWhoMayGetThem(t *testing.T) {
 		c.stranger("secret").get(path).want(403)
 	}
 	c.stranger("secret").do(http.MethodPut, "/debug/flags/v", "0").want(403)
-	if a := c.do(http.MethodPut, "/debug/flags/v", "0").want(200); !strings.Contains(string(a.raw), "successfully set klog.logging.verbosity to 0") {
+	if a := c.do(http.MethodPut, "/debug/flags/v", "0").
+		want(200); !strings.Contains(
+		string(a.raw),
+		"successfully set klog.logging.verbosity to 0",
+	) {
 		t.Errorf("%s", a.raw)
 	}
 	c.do(http.MethodPut, "/debug/flags/v", "much").want(400)

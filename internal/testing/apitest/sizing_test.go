@@ -53,7 +53,8 @@ func TestSizing_waitingForAClient_holdsAsThePageSays(t *testing.T) {
 		send           func(*stalled.Client) error
 	}{
 		{"a body that arrives slowly", "the bytes that have come, and 80 KiB", 50, 8<<10 + 80<<10, func(s *stalled.Client) error {
-			return s.Send(http.MethodPost, widgetsPath, []byte(`{"apiVersion":"shop.example.com/v1"`+newline[:8<<10]), true, "content-type", jsonType)
+			return s.Send(http.MethodPost, widgetsPath, []byte(`{"apiVersion":"shop.example.com/v1"`+newline[:8<<10]), true, "content-type",
+				jsonType)
 		}},
 		{"an answer about an object", "the bytes of the answer, and 80 KiB", 20, large + 80<<10, func(s *stalled.Client) error {
 			return s.Send(http.MethodGet, widgetsPath+"/large", nil, false)
@@ -151,7 +152,8 @@ func TestSizing_bodies_takeNoMoreThanIsReserved(t *testing.T) {
 			if row := "| " + test.body + " | " + test.bound + " |"; !strings.Contains(string(page), row) {
 				t.Errorf("docs/howto/limits.md lacks the row %s", row)
 			}
-			body := `{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":"n"},"spec":{"size":"small","options":` + test.options + `}}`
+			body := `{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":"n"},"spec":{"size":"small","options":` +
+				test.options + `}}`
 			var before, after int64
 			// The hook runs when the body has been decoded, defaulted and converted, and its fields have their managers.
 			hooked := widgets().Admit(func(_ context.Context, _ annex.Request[v1.Widget]) error {

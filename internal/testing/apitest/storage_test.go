@@ -50,7 +50,9 @@ func placed(t *testing.T, options annex.Options) annex.Options {
 		}
 		digest := fnv.New64a()
 		digest.Write([]byte(directory))
-		options.Storage = etcd.Cluster(etcd.Options{Endpoints: strings.Split(os.Getenv(testEtcd), ","), Prefix: fmt.Sprintf("/test/%x", digest.Sum64())})
+		options.Storage = etcd.Cluster(
+			etcd.Options{Endpoints: strings.Split(os.Getenv(testEtcd), ","), Prefix: fmt.Sprintf("/test/%x", digest.Sum64())},
+		)
 	case name == memory.Name:
 		options.Storage = memory.Storage()
 	case name == embedded.Name:

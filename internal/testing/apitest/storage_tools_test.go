@@ -253,7 +253,10 @@ func TestABackupUnderWritersIsAtOneRevision(t *testing.T) {
 				t.Fatal(err)
 			}
 			got[l.Key] = string(l.Value)
-			if form, _ := convert.FormOf([]byte(want[l.Key])); l.MediaType != "" && l.MediaType == form.MediaType && strings.HasPrefix(got[l.Key], `{"kind":"`+form.Kind+`","apiVersion":"`+form.GroupVersion().String()+`"`) {
+			if form, _ := convert.FormOf(
+				[]byte(want[l.Key]),
+			); l.MediaType != "" && l.MediaType == form.MediaType &&
+				strings.HasPrefix(got[l.Key], `{"kind":"`+form.Kind+`","apiVersion":"`+form.GroupVersion().String()+`"`) {
 				got[l.Key] = want[l.Key] // as JSON
 			}
 		}
@@ -319,7 +322,8 @@ func TestInformersListAgainAfterARestore(t *testing.T) {
 
 	// What happens after the backup is undone.
 	c.do(http.MethodPatch, widgetsPath+"/changed", widgetBody("changed", 2), "Content-Type", mergePatch).want(http.StatusOK)
-	c.do(http.MethodPatch, widgetsPath+"/deleted", map[string]any{"metadata": map[string]any{"finalizers": nil}}, "Content-Type", mergePatch).want(http.StatusOK)
+	c.do(http.MethodPatch, widgetsPath+"/deleted", map[string]any{"metadata": map[string]any{"finalizers": nil}}, "Content-Type", mergePatch).
+		want(http.StatusOK)
 	c.do(http.MethodDelete, widgetsPath+"/deleted", nil).want(http.StatusOK)
 	c.post(widgetsPath, widgetBody("later", 1)).want(http.StatusCreated)
 	testwait.Until(t, "the informer has seen later", func() bool { _, ok, _ := informer.GetStore().GetByKey("default/later"); return ok })
@@ -469,7 +473,12 @@ func TestAKilledRestoreLeavesWhatWasThere(t *testing.T) {
 
 func shelfRecord(revision uint64, name string) journal.Record {
 	value := fmt.Sprintf(`{"kind":"Shelf","apiVersion":"shop.example.com/v1","metadata":{"name":%q,"uid":"%d"}}`, name, revision)
-	return journal.Record{Revision: revision, Key: "/shop.example.com/shelves/" + name, Value: []byte(value), Committed: time.Unix(1, 0).UTC()}
+	return journal.Record{
+		Revision:  revision,
+		Key:       "/shop.example.com/shelves/" + name,
+		Value:     []byte(value),
+		Committed: time.Unix(1, 0).UTC(),
+	}
 }
 
 func TestARestoreInterruptedAtTheLastStepIsFinished(t *testing.T) {
@@ -503,15 +512,40 @@ func TestOnlyAdministratorsMaintainTheStorage(t *testing.T) {
 	c.get("/storage/").want(http.StatusNotFound)
 	c.do(http.MethodPost, "/storage/compact?revision=later", nil).want(http.StatusBadRequest)
 	c.do(http.MethodPost, "/storage/compact?revision=999999", nil).want(http.StatusBadRequest)
-	if out, err := tryVerb(t, "compact", "--data-dir", data, "--revision", "999999"); exitCode(err) != 2 || !strings.Contains(out, "has not been reached: 999999") {
+	if out, err := tryVerb(
+		t,
+		"compact",
+		"--data-dir",
+		data,
+		"--revision",
+		"999999",
+	); exitCode(err) != 2 ||
+		!strings.Contains(out, "has not been reached: 999999") {
 		t.Errorf("compact ahead: %v %s", err, out)
 	}
-	if out, err := tryVerb(t, "restore", "--from", filepath.Join(data, "kubeconfig"), "--data-dir", data); exitCode(err) != 2 || !strings.Contains(out, "unusable backup") {
+	if out, err := tryVerb(
+		t,
+		"restore",
+		"--from",
+		filepath.Join(data, "kubeconfig"),
+		"--data-dir",
+		data,
+	); exitCode(err) != 2 ||
+		!strings.Contains(out, "unusable backup") {
 		t.Errorf("restore of a kubeconfig: %v %s", err, out)
 	}
 	backup := filepath.Join(t.TempDir(), "backup")
 	verb(t, "backup", "--data-dir", data, "--to", backup)
-	if out, err := tryVerb(t, "restore", "--from", backup, "--replace", "--data-dir", data); exitCode(err) != 2 || !strings.Contains(out, "stop the server first") {
+	if out, err := tryVerb(
+		t,
+		"restore",
+		"--from",
+		backup,
+		"--replace",
+		"--data-dir",
+		data,
+	); exitCode(err) != 2 ||
+		!strings.Contains(out, "stop the server first") {
 		t.Errorf("restore under a server: %v %s", err, out)
 	}
 	if err := p.stop(); err != nil {

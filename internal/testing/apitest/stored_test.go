@@ -36,13 +36,25 @@ func TestAServerNamesTheObjectsWhoseFieldsHaveAnotherTypeNow(t *testing.T) {
 	options := annex.Options{DataDir: t.TempDir()}
 	_, stop := run(t, shop(), options)
 	stop()
-	putStored(t, options, "/shop.example.com/widgets/default/old", `{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":"old","namespace":"default"},"spec":{"size":{"small":true}}}`)
+	putStored(
+		t,
+		options,
+		"/shop.example.com/widgets/default/old",
+		`{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":"old","namespace":"default"},"spec":{"size":{"small":true}}}`,
+	)
 	_, err := annex.New(t.Context(), shop(), options)
-	if err == nil || !strings.Contains(err.Error(), "1 widgets.shop.example.com as v1, application/json, of which /shop.example.com/widgets/default/old: ") ||
-		!strings.Contains(err.Error(), "give fields the types again that they were stored with; Options.ServeDespiteUndecodable serves the others") {
+	if err == nil || !strings.Contains(err.Error(), "1 widgets.shop.example.com as v1, application/json, of which "+
+		"/shop.example.com/widgets/default/old: ") ||
+		!strings.Contains(err.Error(), "give fields the types again that they were stored with; Options.ServeDespiteUndecodable serves "+
+			"the others") {
 		t.Errorf("a server whose objects cannot be decoded: %v", err)
 	}
-	if out, err := storageVerb(t, options, "stats"); err != nil || !strings.Contains(out, "(cannot be decoded: /shop.example.com/widgets/default/old: ") {
+	if out, err := storageVerb(
+		t,
+		options,
+		"stats",
+	); err != nil ||
+		!strings.Contains(out, "(cannot be decoded: /shop.example.com/widgets/default/old: ") {
 		t.Errorf("storage stats: %v\n%s", err, out)
 	}
 	options.ServeDespiteUndecodable = true

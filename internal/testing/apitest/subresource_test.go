@@ -28,7 +28,7 @@ func (o *badOptions) DeepCopyObject() runtime.Object { return &badOptions{small:
 
 // TailOptions are registered by no package.
 type TailOptions struct {
-	metav1.TypeMeta `json:",inline"`
+	metav1.TypeMeta `      json:",inline"`
 	Lines           int64 `json:"lines,omitempty"`
 }
 
@@ -36,7 +36,7 @@ func (o *TailOptions) DeepCopyObject() runtime.Object { copied := *o; return &co
 
 // pathOptions have what follows the subresource.
 type pathOptions struct {
-	metav1.TypeMeta `json:",inline"`
+	metav1.TypeMeta `       json:",inline"`
 	Path            string `json:"path,omitempty"`
 }
 
@@ -60,10 +60,13 @@ func TestNewNamesEveryMistakeOfASubresource(t *testing.T) {
 		subresources []annex.SubresourceOf[v1.Widget]
 		want         []string
 	}{
-		"nil":              {[]annex.SubresourceOf[v1.Widget]{nil}, []string{"kind Widget (widgets.shop.example.com): subresource 0 is nil"}},
-		"twice":            {[]annex.SubresourceOf[v1.Widget]{taking("check"), connecting("check")}, []string{`subresource "check": declared twice`}},
-		"status and scale": {[]annex.SubresourceOf[v1.Widget]{taking("status"), connecting("scale")}, []string{`subresource "status": the name is taken`, `subresource "scale": the name is taken`}},
-		"bad names":        {[]annex.SubresourceOf[v1.Widget]{taking(""), taking("Check"), taking("a/b")}, []string{`subresource "": a DNS-1035 label`, `subresource "Check": a DNS-1035 label`, `subresource "a/b": a DNS-1035 label`}},
+		"nil": {[]annex.SubresourceOf[v1.Widget]{nil}, []string{"kind Widget (widgets.shop.example.com): subresource 0 is nil"}},
+		"twice": {[]annex.SubresourceOf[v1.Widget]{taking("check"), connecting("check")}, []string{`subresource "check": ` +
+			`declared twice`}},
+		"status and scale": {[]annex.SubresourceOf[v1.Widget]{taking("status"), connecting("scale")}, []string{`subresource "status": the ` +
+			`name is taken`, `subresource "scale": the name is taken`}},
+		"bad names": {[]annex.SubresourceOf[v1.Widget]{taking(""), taking("Check"), taking("a/b")}, []string{`subresource "": a ` +
+			`DNS-1035 label`, `subresource "Check": a DNS-1035 label`, `subresource "a/b": a DNS-1035 label`}},
 		"no functions": {
 			[]annex.SubresourceOf[v1.Widget]{annex.Action[v1.Widget, v1.Inspection, v1.Inspection]("check", nil), none("log")},
 			[]string{`subresource "check": no function given`, `subresource "log": no function given`},
@@ -83,23 +86,29 @@ func TestNewNamesEveryMistakeOfASubresource(t *testing.T) {
 			},
 		},
 		"bad operations": {
-			[]annex.SubresourceOf[v1.Widget]{taking("a").On(), taking("b").On(annex.Delete), taking("c").On(annex.Create, annex.Create), taking("d").On(annex.Update)},
+			[]annex.SubresourceOf[v1.Widget]{taking("a").On(), taking("b").On(annex.Delete), taking("c").On(annex.Create, annex.Create),
+				taking("d").On(annex.Update)},
 			[]string{
 				`subresource "a": On: name at least one operation`, `subresource "b": On: a request can be Create or Update, not "DELETE"`,
-				`subresource "c": On: CREATE is named twice`, `subresource "d": On: an Update names what it changes, and Go type v1.Inspection has no name: embed metav1.ObjectMeta, or use Create`,
+				`subresource "c": On: CREATE is named twice`, `subresource "d": On: an Update names what it changes, and Go type v1.Inspection has ` +
+					`no name: embed metav1.ObjectMeta, or use Create`,
 			},
 		},
 		"bad methods": {
-			[]annex.SubresourceOf[v1.Widget]{connecting("a").Methods(), connecting("b").Methods("get"), connecting("c").Methods("GET", "GET"), connecting("d").Methods("CONNECT")},
-			[]string{`subresource "a": Methods: name at least one`, `subresource "b": Methods: "get" is none of GET`, `subresource "c": Methods: GET is named twice`, `subresource "d": Methods: "CONNECT" is none of`},
+			[]annex.SubresourceOf[v1.Widget]{connecting("a").Methods(), connecting("b").Methods("get"), connecting("c").Methods("GET", "GET"),
+				connecting("d").Methods("CONNECT")},
+			[]string{`subresource "a": Methods: name at least one`, `subresource "b": Methods: "get" is none of GET`, `subresource "c": ` +
+				`Methods: GET is named twice`, `subresource "d": Methods: "CONNECT" is none of`},
 		},
 		"types that no version has": {
 			[]annex.SubresourceOf[v1.Widget]{
-				annex.Action("check", func(context.Context, *annex.ActionRequest[v1.Widget, metav1.PartialObjectMetadata]) (*metav1.PartialObjectMetadata, error) {
+				annex.Action("check", func(context.Context,
+					*annex.ActionRequest[v1.Widget, metav1.PartialObjectMetadata]) (*metav1.PartialObjectMetadata, error) {
 					return nil, nil
 				}),
 			},
-			[]string{`subresource "check": Go type v1.PartialObjectMetadata is registered by no version's package: declare it in one, with the comment +k8s:deepcopy-gen:interfaces=`},
+			[]string{`subresource "check": Go type v1.PartialObjectMetadata is registered by no version's package: declare it in one, with the ` +
+				`comment +k8s:deepcopy-gen:interfaces=`},
 		},
 		"a type with another's name": {
 			[]annex.SubresourceOf[v1.Widget]{
@@ -115,24 +124,32 @@ func TestNewNamesEveryMistakeOfASubresource(t *testing.T) {
 				type TailOptions struct{ pathOptions }
 				return []annex.SubresourceOf[v1.Widget]{first, annex.Connect("other", connectedNowhere[TailOptions])}
 			}(),
-			[]string{`subresource "other": Go type github.com/annexapi/annex/internal/apitest_test.TailOptions and Go type github.com/annexapi/annex/internal/apitest_test.TailOptions of another subresource have one name in version v1`},
+			[]string{`subresource "other": Go type github.com/annexapi/annex/internal/apitest_test.TailOptions and Go type ` +
+				`github.com/annexapi/annex/internal/apitest_test.TailOptions of another subresource have one name in version v1`},
 		},
 		"paths without an option": {
 			[]annex.SubresourceOf[v1.Widget]{connecting("log").Subpaths(), annex.Connect("none", connectedNowhere[annex.NoOptions]).Subpaths()},
-			[]string{`subresource "log": Subpaths: the options have no field for the path`, `subresource "none": Subpaths: the options have no field for the path`},
+			[]string{`subresource "log": Subpaths: the options have no field for the path`, `subresource "none": Subpaths: the options have no ` +
+				`field for the path`},
 		},
 		"options that no query can say": {
-			[]annex.SubresourceOf[v1.Widget]{annex.Connect("log", func(context.Context, *annex.ConnectRequest[v1.Widget, badOptions]) (http.Handler, error) {
-				return nil, nil
-			})},
-			[]string{"option Unnamed of Go type apitest_test.badOptions has no name: give it a json tag", "option Nested of Go type apitest_test.badOptions cannot be written in a query"},
+			[]annex.SubresourceOf[v1.Widget]{annex.Connect("log",
+				func(context.Context, *annex.ConnectRequest[v1.Widget, badOptions]) (http.Handler, error) {
+					return nil, nil
+				})},
+			[]string{"option Unnamed of Go type apitest_test.badOptions has no name: give it a json tag", "option Nested of Go type " +
+				"apitest_test.badOptions cannot be written in a query"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kind := annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).
 				Versions(annex.Version(v1beta1.API, v1beta1.WidgetToHub, v1beta1.WidgetFromHub)).
 				Subresources(test.subresources...)
-			_, err := annex.New(t.Context(), annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}}, annex.Options{Storage: memory.Storage()})
+			_, err := annex.New(
+				t.Context(),
+				annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}},
+				annex.Options{Storage: memory.Storage()},
+			)
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -153,8 +170,16 @@ func TestAStorageOfOnesOwnHasItsOwnSubresources(t *testing.T) {
 	kind := annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).
 		CustomStorage(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) { return base, nil }).
 		Subresources(annex.Action("inspection", inspect))
-	_, err := annex.New(t.Context(), annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}}, annex.Options{Storage: memory.Storage()})
-	if err == nil || !strings.Contains(err.Error(), `subresource "inspection": has no effect: the custom storage has its own subresources, see Subresourcer`) {
+	_, err := annex.New(
+		t.Context(),
+		annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}},
+		annex.Options{Storage: memory.Storage()},
+	)
+	if err == nil ||
+		!strings.Contains(
+			err.Error(),
+			`subresource "inspection": has no effect: the custom storage has its own subresources, see Subresourcer`,
+		) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -163,12 +188,18 @@ func TestNewNamesEveryMistakeOfAHookOfConnections(t *testing.T) {
 	t.Parallel()
 	allowed := func(context.Context, annex.Connection[v1.Widget]) error { return nil }
 	for want, kind := range map[string]*annex.KindBuilder[v1.Widget]{
-		"AdmitConnect: the function is nil":                       annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Subresources(annex.Connect("log", widgetLog)).AdmitConnect(nil),
-		"AdmitConnect: the kind has no subresource that connects": annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Subresources(annex.Action("inspection", inspect)).AdmitConnect(allowed),
+		"AdmitConnect: the function is nil": annex.KindOf[v1.Widget, v1.WidgetList]("widgets",
+			v1.API).Subresources(annex.Connect("log", widgetLog)).AdmitConnect(nil),
+		"AdmitConnect: the kind has no subresource that connects": annex.KindOf[v1.Widget, v1.WidgetList]("widgets",
+			v1.API).Subresources(annex.Action("inspection", inspect)).AdmitConnect(allowed),
 		"AdmitConnectWith made no hook": annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Subresources(annex.Connect("log", widgetLog)).
 			AdmitConnectWith(func(*annex.Env) (annex.AdmitConnectFunc[v1.Widget], error) { return nil, nil }),
 	} {
-		_, err := annex.New(t.Context(), annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}}, annex.Options{Storage: memory.Storage()})
+		_, err := annex.New(
+			t.Context(),
+			annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}},
+			annex.Options{Storage: memory.Storage()},
+		)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("got %v, want %q", err, want)
 		}

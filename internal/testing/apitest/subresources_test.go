@@ -66,7 +66,11 @@ func inspect(ctx context.Context, r *annex.ActionRequest[v1.Widget, v1.Inspectio
 	}
 	w, err := r.UpdateStatus(ctx, func(w *v1.Widget) error {
 		if w.Status.Phase == "Final" {
-			return apierrors.NewConflict(schema.GroupResource{Group: "shop.example.com", Resource: "widgets"}, w.Name, errors.New("its phase is final"))
+			return apierrors.NewConflict(
+				schema.GroupResource{Group: "shop.example.com", Resource: "widgets"},
+				w.Name,
+				errors.New("its phase is final"),
+			)
 		}
 		w.Status.Phase = r.Object.Phase
 		w.Spec.Size = "ignored"
@@ -76,7 +80,15 @@ func inspect(ctx context.Context, r *annex.ActionRequest[v1.Widget, v1.Inspectio
 		return nil, fmt.Errorf("write the verdict: %w", err)
 	}
 	answer := r.Object.DeepCopy()
-	answer.Verdict = fmt.Sprintf("%s was %q, is %q, says %s by %s, dry run %v", r.Name, r.Parent.Status.Phase, w.Status.Phase, r.Object.Inspector, r.User.GetName(), r.DryRun)
+	answer.Verdict = fmt.Sprintf(
+		"%s was %q, is %q, says %s by %s, dry run %v",
+		r.Name,
+		r.Parent.Status.Phase,
+		w.Status.Phase,
+		r.Object.Inspector,
+		r.User.GetName(),
+		r.DryRun,
+	)
 	return answer, nil
 }
 
@@ -106,7 +118,17 @@ func summarize(ctx context.Context, r *annex.ViewRequest[v1.Widget, v1.LogOption
 	}
 	_, deadline := ctx.Deadline()
 	options, _ := json.Marshal(r.Options)
-	return &v1.Inspection{Verdict: fmt.Sprintf("%s/%s in %s for %s, deadline %v: %s", r.Namespace, r.Parent.Name, r.Resource.Version, r.User.GetName(), deadline, options)}, nil
+	return &v1.Inspection{
+		Verdict: fmt.Sprintf(
+			"%s/%s in %s for %s, deadline %v: %s",
+			r.Namespace,
+			r.Parent.Name,
+			r.Resource.Version,
+			r.User.GetName(),
+			deadline,
+			options,
+		),
+	}, nil
 }
 
 func twin(_ context.Context, r *annex.ViewRequest[v1.Widget, annex.NoOptions]) (*v1.Widget, error) {
@@ -162,7 +184,8 @@ func TestASubresourceTakesRequestsInAllVersions(t *testing.T) {
 			inspector = "joe"
 		}
 		verdict := fmt.Sprintf("w was %q, is %q, says %s by annex-admin, dry run false", phase, test.next, inspector)
-		if a.str("apiVersion") != "shop.example.com/"+test.version || a.str("kind") != "Inspection" || a.str("phase") != test.next || a.str("verdict") != verdict {
+		if a.str("apiVersion") != "shop.example.com/"+test.version || a.str("kind") != "Inspection" || a.str("phase") != test.next ||
+			a.str("verdict") != verdict {
 			t.Errorf("%s: %s, want %s", test.body, a.raw, verdict)
 		}
 		phase = test.next
@@ -180,11 +203,15 @@ func TestASubresourceAnswersWithItsParentInTheVersionAskedFor(t *testing.T) {
 	if w := a.widget(); w.Spec.Size != "small" || w.Generation != 2 || w.Status.Phase != "" || w.APIVersion != "shop.example.com/v1" {
 		t.Errorf("%s", a.raw)
 	}
-	a = c.put(widgetsBetaPath+"/w/resizing", fields{"apiVersion": "shop.example.com/v1beta1", "kind": "Resizing", "metadata": fields{"name": "w", "uid": uid}, "size": "large"}).want(200)
-	if a.str("apiVersion") != "shop.example.com/v1beta1" || a.str("kind") != "Widget" || a.str("spec", "size") != "large" || a.str("metadata", "generation") != "3" {
+	a = c.put(widgetsBetaPath+"/w/resizing", fields{"apiVersion": "shop.example.com/v1beta1", "kind": "Resizing",
+		"metadata": fields{"name": "w", "uid": uid}, "size": "large"}).
+		want(200)
+	if a.str("apiVersion") != "shop.example.com/v1beta1" || a.str("kind") != "Widget" || a.str("spec", "size") != "large" ||
+		a.str("metadata", "generation") != "3" {
 		t.Errorf("%s", a.raw)
 	}
-	if got := a.warnings(); len(got) != 2 || !strings.Contains(got[0]+got[1], "large widgets are hard to carry") || !strings.Contains(got[0]+got[1], "deprecated") {
+	if got := a.warnings(); len(got) != 2 || !strings.Contains(got[0]+got[1], "large widgets are hard to carry") ||
+		!strings.Contains(got[0]+got[1], "deprecated") {
 		t.Errorf("warnings %q", got)
 	}
 	a = c.post(widgetsBetaPath+"/w/ping", `{}`).want(201)
@@ -210,36 +237,51 @@ func TestASubresourceRefuses(t *testing.T) {
 	inspection, resizing := widgetsPath+"/w/inspection", widgetsPath+"/w/resizing"
 
 	// The hook's own errors.
-	c.post(inspection, `{}`).refused(422, metav1.StatusReasonInvalid, `Inspection.shop.example.com "w" is invalid: phase: Required value: say what shall become of it`)
-	c.post(inspection, `{"phase":"x","remark":"more than twelve"}`).refused(422, metav1.StatusReasonInvalid, `Inspection.shop.example.com "w" is invalid: remark: Too long: may not be more than 12`)
+	c.post(inspection, `{}`).
+		refused(422, metav1.StatusReasonInvalid, `Inspection.shop.example.com "w" is invalid: phase: Required value: say what shall become of it`)
+	c.post(inspection, `{"phase":"x","remark":"more than twelve"}`).
+		refused(422, metav1.StatusReasonInvalid, `Inspection.shop.example.com "w" is invalid: remark: Too long: may not be more than 12`)
 	c.post(inspection, `{"phase":"Broken"}`).refused(500, metav1.StatusReasonInternalError, "the inspector is ill")
-	if a := c.post(inspection, `{"phase":"Wrapped"}`); a.refused(429, metav1.StatusReasonTooManyRequests, "not now: busy").Details.RetryAfterSeconds != 7 || a.header.Get("Retry-After") != "7" {
+	if a := c.post(
+		inspection,
+		`{"phase":"Wrapped"}`,
+	); a.refused(429, metav1.StatusReasonTooManyRequests, "not now: busy").Details.RetryAfterSeconds != 7 ||
+		a.header.Get("Retry-After") != "7" {
 		t.Errorf("%s", a.raw)
 	}
 	c.post(inspection, `{"phase":"Panic"}`).want(500)
 	c.post(inspection, `{"phase":"Nothing"}`).refused(500, metav1.StatusReasonInternalError, "answered with nothing")
-	c.post(widgetsPath+"/final/inspection", `{"phase":"Other"}`).refused(409, metav1.StatusReasonConflict, "write the verdict: ", "its phase is final")
+	c.post(widgetsPath+"/final/inspection", `{"phase":"Other"}`).
+		refused(409, metav1.StatusReasonConflict, "write the verdict: ", "its phase is final")
 
 	// What the kind's own functions and hooks say of the parent's change.
-	c.post(inspection, `{"phase":"Impossible"}`).refused(422, metav1.StatusReasonInvalid, `Widget.shop.example.com "w" is invalid: status.phase`)
+	c.post(inspection, `{"phase":"Impossible"}`).
+		refused(422, metav1.StatusReasonInvalid, `Widget.shop.example.com "w" is invalid: status.phase`)
 	c.post(resizing, `{"size":"huge"}`).refused(422, metav1.StatusReasonInvalid, `Widget.shop.example.com "w" is invalid: spec.size`)
 	c.post(resizing, `{"size":"forbidden"}`).refused(403, metav1.StatusReasonForbidden, `hook: UPDATE widgets/resizing, old size "medium"`)
 
 	// Names.
-	c.post(widgetsPath+"/missing/inspection", `{"phase":"x"}`).refused(404, metav1.StatusReasonNotFound, `widgets.shop.example.com "missing" not found`)
-	c.put(widgetsPath+"/missing/resizing", fields{"metadata": fields{"name": "missing"}}).refused(404, metav1.StatusReasonNotFound, `widgets.shop.example.com "missing" not found`)
+	c.post(widgetsPath+"/missing/inspection", `{"phase":"x"}`).
+		refused(404, metav1.StatusReasonNotFound, `widgets.shop.example.com "missing" not found`)
+	c.put(widgetsPath+"/missing/resizing", fields{"metadata": fields{"name": "missing"}}).
+		refused(404, metav1.StatusReasonNotFound, `widgets.shop.example.com "missing" not found`)
 	other := strings.Replace(inspection, "/default/", "/elsewhere/", 1)
 	c.post(other, `{"phase":"x"}`).refused(404, metav1.StatusReasonNotFound, "elsewhere")
-	c.post(resizing, fields{"metadata": fields{"name": "other"}}).refused(400, metav1.StatusReasonBadRequest, "the name of the object (other) does not match the name on the URL (w)")
-	c.put(resizing, fields{"metadata": fields{"name": "other"}}).refused(400, metav1.StatusReasonBadRequest, "the name of the object (other) does not match the name on the URL (w)")
+	c.post(resizing, fields{"metadata": fields{"name": "other"}}).
+		refused(400, metav1.StatusReasonBadRequest, "the name of the object (other) does not match the name on the URL (w)")
+	c.put(resizing, fields{"metadata": fields{"name": "other"}}).
+		refused(400, metav1.StatusReasonBadRequest, "the name of the object (other) does not match the name on the URL (w)")
 	c.post(resizing, fields{"metadata": fields{"namespace": "other"}}).refused(400, metav1.StatusReasonBadRequest, "namespace")
-	c.put(resizing, fields{"metadata": fields{"name": "w", "uid": "other"}, "size": "small"}).refused(409, metav1.StatusReasonConflict, "UID in precondition: other")
-	c.put(resizing, fields{"metadata": fields{"name": "w", "resourceVersion": "1"}, "size": "small"}).refused(409, metav1.StatusReasonConflict, "the object has been modified")
+	c.put(resizing, fields{"metadata": fields{"name": "w", "uid": "other"}, "size": "small"}).
+		refused(409, metav1.StatusReasonConflict, "UID in precondition: other")
+	c.put(resizing, fields{"metadata": fields{"name": "w", "resourceVersion": "1"}, "size": "small"}).
+		refused(409, metav1.StatusReasonConflict, "the object has been modified")
 	c.post(widgetsPath+"/w/nothing", `{}`).refused(404, metav1.StatusReasonNotFound)
 	c.post(shelvesPath+"/s/inspection", `{}`).refused(404, metav1.StatusReasonNotFound)
 
 	// Methods, media types and bodies.
-	for method, path := range map[string]string{http.MethodGet: inspection, http.MethodPut: inspection, http.MethodDelete: inspection, http.MethodPatch: resizing} {
+	for method, path := range map[string]string{http.MethodGet: inspection, http.MethodPut: inspection, http.MethodDelete: inspection,
+		http.MethodPatch: resizing} {
 		c.do(method, path, `{}`).want(405)
 	}
 	c.post(inspection, `phase`, "Content-Type", "text/plain").refused(415, metav1.StatusReasonUnsupportedMediaType)
@@ -247,8 +289,10 @@ func TestASubresourceRefuses(t *testing.T) {
 	c.post(inspection, `{`).refused(400, metav1.StatusReasonBadRequest)
 	c.post(inspection, `{"phase":7}`).refused(400, metav1.StatusReasonBadRequest)
 	c.post(inspection, `{"kind":"Widget","apiVersion":"shop.example.com/v1"}`).refused(400, metav1.StatusReasonBadRequest, "Widget")
-	c.post(inspection, `{"kind":"Inspection","apiVersion":"shop.example.com/v1beta1","phase":"x"}`).refused(400, metav1.StatusReasonBadRequest, "does not match the expected API version")
-	c.post(inspection+"?fieldValidation=Strict", `{"phase":"x","colour":"red"}`).refused(400, metav1.StatusReasonBadRequest, `unknown field "colour"`)
+	c.post(inspection, `{"kind":"Inspection","apiVersion":"shop.example.com/v1beta1","phase":"x"}`).
+		refused(400, metav1.StatusReasonBadRequest, "does not match the expected API version")
+	c.post(inspection+"?fieldValidation=Strict", `{"phase":"x","colour":"red"}`).
+		refused(400, metav1.StatusReasonBadRequest, `unknown field "colour"`)
 	c.post(inspection+"?dryRun=some", `{"phase":"x"}`).refused(422, metav1.StatusReasonInvalid, "dryRun")
 
 	if after := c.widget("w"); after.ResourceVersion != before {
@@ -264,7 +308,11 @@ func TestASubresourceHasDryRuns(t *testing.T) {
 	if !strings.Contains(a.str("verdict"), `is "Tested"`) || !strings.Contains(a.str("verdict"), "dry run true") {
 		t.Errorf("%s", a.raw)
 	}
-	if a := c.put(widgetsPath+"/w/resizing?dryRun=All", fields{"metadata": fields{"name": "w"}, "size": "small"}).want(200); a.str("spec", "size") != "small" {
+	if a := c.put(widgetsPath+"/w/resizing?dryRun=All", fields{"metadata": fields{"name": "w"}, "size": "small"}).
+		want(200); a.str(
+		"spec",
+		"size",
+	) != "small" {
 		t.Errorf("%s", a.raw)
 	}
 	if after := c.widget("w"); after.ResourceVersion != before || after.Status.Phase != "" || after.Spec.Size != "medium" {
@@ -275,9 +323,10 @@ func TestASubresourceHasDryRuns(t *testing.T) {
 func TestASubresourceChangesItsParentOptimistically(t *testing.T) {
 	t.Parallel()
 	c := start(t, annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
-		widgets().Subresources(annex.Action("inspection", func(ctx context.Context, r *annex.ActionRequest[v1.Widget, v1.Inspection]) (*v1.Widget, error) {
-			return r.UpdateStatus(ctx, func(w *v1.Widget) error { w.Status.Replicas++; return nil })
-		})),
+		widgets().Subresources(annex.Action("inspection",
+			func(ctx context.Context, r *annex.ActionRequest[v1.Widget, v1.Inspection]) (*v1.Widget, error) {
+				return r.UpdateStatus(ctx, func(w *v1.Widget) error { w.Status.Replicas++; return nil })
+			})),
 	}}}})
 	c.create("w")
 	const each, writers = 10, 8
@@ -312,13 +361,20 @@ func TestWhatASubresourceChangesIsManaged(t *testing.T) {
 	if got := managers()["inspector Update status shop.example.com/v1"]; got != `{"f:status":{"f:phase":{}}}` {
 		t.Errorf("UpdateStatus: %q of %v", got, managers())
 	}
-	c.do(http.MethodPut, widgetsPath+"/w/resizing", `{"metadata":{"name":"w"},"size":"small"}`, "User-Agent", "resizer/v1.2 (linux)").want(200)
+	c.do(http.MethodPut, widgetsPath+"/w/resizing", `{"metadata":{"name":"w"},"size":"small"}`, "User-Agent", "resizer/v1.2 (linux)").
+		want(200)
 	if got := managers()["resizer Update  shop.example.com/v1"]; got != `{"f:spec":{"f:size":{}}}` {
 		t.Errorf("Update: %q of %v", got, managers())
 	}
 
-	status := fields{"apiVersion": "shop.example.com/v1", "kind": "Widget", "metadata": fields{"name": "w"}, "status": fields{"phase": "Applied"}}
-	c.apply(widgetsPath+"/w/status", "applier", status).refused(409, metav1.StatusReasonConflict, `conflict with "inspector" with subresource "status"`, ".status.phase")
+	status := fields{
+		"apiVersion": "shop.example.com/v1",
+		"kind":       "Widget",
+		"metadata":   fields{"name": "w"},
+		"status":     fields{"phase": "Applied"},
+	}
+	c.apply(widgetsPath+"/w/status", "applier", status).
+		refused(409, metav1.StatusReasonConflict, `conflict with "inspector" with subresource "status"`, ".status.phase")
 	size := fields{"apiVersion": "shop.example.com/v1", "kind": "Widget", "metadata": fields{"name": "w"}, "spec": fields{"size": "large"}}
 	c.apply(widgetsPath+"/w", "applier", size).refused(409, metav1.StatusReasonConflict, `conflict with "resizer"`, ".spec.size")
 
@@ -333,12 +389,13 @@ func TestASubresourceDoesNotTakeAnotherObjectForItsParent(t *testing.T) {
 	t.Parallel()
 	var c *client
 	c = start(t, annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
-		widgets().Subresources(annex.Action("inspection", func(ctx context.Context, r *annex.ActionRequest[v1.Widget, v1.Inspection]) (*v1.Widget, error) {
-			// Another client replaces the widget meanwhile.
-			c.delete(widgetsPath+"/w", nil).want(200)
-			c.create("w")
-			return r.UpdateStatus(ctx, func(w *v1.Widget) error { w.Status.Phase = "Inspected"; return nil })
-		})),
+		widgets().Subresources(annex.Action("inspection",
+			func(ctx context.Context, r *annex.ActionRequest[v1.Widget, v1.Inspection]) (*v1.Widget, error) {
+				// Another client replaces the widget meanwhile.
+				c.delete(widgetsPath+"/w", nil).want(200)
+				c.create("w")
+				return r.UpdateStatus(ctx, func(w *v1.Widget) error { w.Status.Phase = "Inspected"; return nil })
+			})),
 	}}}})
 	c.create("w")
 	c.post(widgetsPath+"/w/inspection", `{}`).refused(409, metav1.StatusReasonConflict, "UID")
@@ -367,7 +424,9 @@ func TestAConnectionHasTypedOptions(t *testing.T) {
 	if a := c.get(widgetsBetaPath + "/w/log").want(200); !strings.HasPrefix(string(a.raw), "log of w in v1beta1,") {
 		t.Errorf("%s", a.raw)
 	}
-	if a := c.get(widgetsBetaPath + "/w/log?prefix=object").want(200); a.str("apiVersion") != "shop.example.com/v1beta1" || a.str("kind") != "Widget" {
+	if a := c.get(widgetsBetaPath + "/w/log?prefix=object").
+		want(200); a.str("apiVersion") != "shop.example.com/v1beta1" ||
+		a.str("kind") != "Widget" {
 		t.Errorf("%s", a.raw)
 	}
 	c.get(path+"?tailLines=many").refused(400, metav1.StatusReasonBadRequest, `parameter tailLines: "many" is no integer of 64 bits`)
@@ -400,26 +459,36 @@ func TestAViewIsReadWithOptionsInAllVersions(t *testing.T) {
 		"?other=text&pretty=0&follow=no": `deadline true: {"follow":true,"prefix":"log","since":null}`,
 	} {
 		a := c.get(path + query).want(200)
-		if got := a.str("verdict"); !strings.HasPrefix(got, "default/w in v1 for ") || !strings.HasSuffix(got, want) || a.str("kind") != "Inspection" || a.str("apiVersion") != "shop.example.com/v1" {
+		if got := a.str(
+			"verdict",
+		); !strings.HasPrefix(got, "default/w in v1 for ") || !strings.HasSuffix(got, want) || a.str("kind") != "Inspection" ||
+			a.str("apiVersion") != "shop.example.com/v1" {
 			t.Errorf("%s: %s, want %s", query, a.raw, want)
 		}
 	}
-	if a := c.get(widgetsBetaPath + "/w/summary").want(200); !strings.HasPrefix(a.str("verdict"), "default/w in v1beta1 ") || a.str("apiVersion") != "shop.example.com/v1beta1" {
+	if a := c.get(widgetsBetaPath + "/w/summary").
+		want(200); !strings.HasPrefix(a.str("verdict"), "default/w in v1beta1 ") ||
+		a.str("apiVersion") != "shop.example.com/v1beta1" {
 		t.Errorf("%s", a.raw)
 	}
 	if a := c.get(path, "Accept", "application/yaml").want(200); !strings.Contains(string(a.raw), "\nverdict: ") {
 		t.Errorf("%s", a.raw)
 	}
-	if a := c.get(widgetsBetaPath + "/w/twin").want(200); a.str("metadata", "name") != "w-twin" || a.str("apiVersion") != "shop.example.com/v1beta1" {
+	if a := c.get(widgetsBetaPath + "/w/twin").
+		want(200); a.str("metadata", "name") != "w-twin" ||
+		a.str("apiVersion") != "shop.example.com/v1beta1" {
 		t.Errorf("%s", a.raw)
 	}
-	if a := c.get(widgetsPath+"/w/twin?anything=ignored", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").want(200); a.str("kind") != "Table" || !strings.Contains(string(a.raw), "w-twin") {
+	if a := c.get(widgetsPath+"/w/twin?anything=ignored", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").
+		want(200); a.str("kind") != "Table" ||
+		!strings.Contains(string(a.raw), "w-twin") {
 		t.Errorf("%s", a.raw)
 	}
 	c.get(path+"?tailLines=many").refused(400, metav1.StatusReasonBadRequest, `parameter tailLines: "many" is no integer of 64 bits`)
 	c.get(path+"?prefix=refused").refused(410, metav1.StatusReasonExpired, "no summary: it has been thrown away")
 	c.get(path+"?prefix=failed").refused(500, metav1.StatusReasonInternalError, "the summary is ill")
-	c.get(path+"?prefix=none").refused(500, metav1.StatusReasonInternalError, "view summary of widgets.shop.example.com answered with nothing")
+	c.get(path+"?prefix=none").
+		refused(500, metav1.StatusReasonInternalError, "view summary of widgets.shop.example.com answered with nothing")
 	c.get(widgetsPath+"/missing/summary").refused(404, metav1.StatusReasonNotFound, `widgets.shop.example.com "missing" not found`)
 	c.get(path, "Accept", "image/png").refused(406, metav1.StatusReasonNotAcceptable, "application/json")
 	c.get(path, "Accept", "application/vnd.kubernetes.protobuf").want(406)
@@ -469,7 +538,9 @@ func TestSubresourcesNeedPermissionsOfTheirOwn(t *testing.T) {
 		{http.MethodPost, "attach", "create"},
 	} {
 		jane.do(test.method, widgetsPath+"/w/"+test.sub, `{}`).refused(403, metav1.StatusReasonForbidden,
-			fmt.Sprintf(`User "jane" cannot %s resource "widgets/%s" in API group "shop.example.com" in the namespace "default"`, test.verb, test.sub))
+			fmt.Sprintf(`User "jane" cannot %s resource "widgets/%s" in API group "shop.example.com" in the namespace "default"`, test.verb,
+				test.sub),
+		)
 	}
 	c.stranger("").post(widgetsPath+"/w/inspection", `{}`).refused(401, metav1.StatusReasonUnauthorized)
 }
@@ -513,12 +584,16 @@ func TestSubresourcesAreInOpenAPI(t *testing.T) {
 		prefix := "/apis/shop.example.com/" + version + "/namespaces/{namespace}/widgets/{name}/"
 		for path, wants := range map[string][]string{
 			"inspection post": {"createShopExampleCom" + title + "NamespacedWidgetInspection", "com.example.shop.v1.Inspection", `"dryRun"`},
-			"resizing put":    {"replaceShopExampleCom" + title + "NamespacedWidgetResizing", "com.example.shop.v1.Resizing", "com.example.shop." + version + ".Widget"},
-			"ping post":       {"createShopExampleCom" + title + "NamespacedWidgetPing", "meta.v1.Status"},
-			"summary get":     {"readShopExampleCom" + title + "NamespacedWidgetSummary", `"tailLines"`, `"follow"`, "com.example.shop.v1.Inspection"},
-			"twin get":        {"readShopExampleCom" + title + "NamespacedWidgetTwin", "com.example.shop." + version + ".Widget"},
-			"log get":         {"connectShopExampleCom" + title + "GetNamespacedWidgetLog", `"tailLines"`, `"follow"`, `"content":{"*/*":{"schema":{"type":"string"}}}`},
-			"attach post":     {"connectShopExampleCom" + title + "PostNamespacedWidgetAttach", `"content":{"*/*":{"schema":{"$ref":"#/components/schemas/com.example.shop.v1.Inspection"}}}`},
+			"resizing put": {"replaceShopExampleCom" + title + "NamespacedWidgetResizing", "com.example.shop.v1.Resizing",
+				"com.example.shop." + version + ".Widget"},
+			"ping post": {"createShopExampleCom" + title + "NamespacedWidgetPing", "meta.v1.Status"},
+			"summary get": {"readShopExampleCom" + title + "NamespacedWidgetSummary", `"tailLines"`, `"follow"`,
+				"com.example.shop.v1.Inspection"},
+			"twin get": {"readShopExampleCom" + title + "NamespacedWidgetTwin", "com.example.shop." + version + ".Widget"},
+			"log get": {"connectShopExampleCom" + title + "GetNamespacedWidgetLog", `"tailLines"`, `"follow"`,
+				`"content":{"*/*":{"schema":{"type":"string"}}}`},
+			"attach post": {"connectShopExampleCom" + title + "PostNamespacedWidgetAttach",
+				`"content":{"*/*":{"schema":{"$ref":"#/components/schemas/com.example.shop.v1.Inspection"}}}`},
 		} {
 			sub, method, _ := strings.Cut(path, " ")
 			operation, err := json.Marshal(doc.Paths[prefix+sub])
@@ -555,7 +630,8 @@ func TestAllGroupsOfAKindHaveItsSubresources(t *testing.T) {
 	if a := c.get(gizmos + "/w/log?tailLines=1").want(200); !strings.HasPrefix(string(a.raw), "log of w in v1,") {
 		t.Errorf("%s", a.raw)
 	}
-	c.post(gizmos+"/missing/inspection", `{"phase":"x"}`).refused(404, metav1.StatusReasonNotFound, `gizmos.legacy.example.com "missing" not found`)
+	c.post(gizmos+"/missing/inspection", `{"phase":"x"}`).
+		refused(404, metav1.StatusReasonNotFound, `gizmos.legacy.example.com "missing" not found`)
 }
 
 func TestClusterScopedAndVirtualKindsHaveSubresources(t *testing.T) {
@@ -677,7 +753,8 @@ func TestHooksOfConnectionsDecideAboutTheObjectBeforeAnythingIsUpgraded(t *testi
 		}
 		response.Body.Close()
 	}
-	c.get(widgetsPath+"/shut/exec").refused(403, metav1.StatusReasonForbidden, `widgets.shop.example.com "shut" is forbidden: default/shut is not for `)
+	c.get(widgetsPath+"/shut/exec").
+		refused(403, metav1.StatusReasonForbidden, `widgets.shop.example.com "shut" is forbidden: default/shut is not for `)
 	c.get(widgetsPath+"/shut/log?follow=true").refused(403, metav1.StatusReasonForbidden, "log of v1 is not followed")
 	c.get(widgetsPath + "/shut/log").want(200)
 	c.get(widgetsPath+"/shut/tail?lines=4").refused(429, metav1.StatusReasonTooManyRequests, "at most three lines")
@@ -701,7 +778,11 @@ func TestOptionsNeedNotBeRegistered(t *testing.T) {
 			t.Errorf("%s: %s", version, a.raw)
 		}
 		c.get(path+"?lines=many").refused(400, metav1.StatusReasonBadRequest, `parameter lines: "many" is no integer of 64 bits`)
-		if a := c.get("/openapi/v3/apis/shop.example.com/" + version).want(200); !strings.Contains(string(a.raw), `{"name":"lines","in":"query"`) {
+		if a := c.get("/openapi/v3/apis/shop.example.com/" + version).
+			want(200); !strings.Contains(
+			string(a.raw),
+			`{"name":"lines","in":"query"`,
+		) {
 			t.Errorf("%s: the option is not in OpenAPI", version)
 		}
 	}
@@ -710,9 +791,10 @@ func TestOptionsNeedNotBeRegistered(t *testing.T) {
 func TestASubresourceHasWhatIsBelowItsPath(t *testing.T) {
 	t.Parallel()
 	s := shop()
-	s.Groups[0].Kinds[0] = widgets().Subresources(annex.Connect("site", func(_ context.Context, r *annex.ConnectRequest[v1.Widget, pathOptions]) (http.Handler, error) {
-		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { fmt.Fprintf(w, "%s %q", req.Method, r.Options.Path) }), nil
-	}).Methods("GET", "POST").Subpaths())
+	s.Groups[0].Kinds[0] = widgets().Subresources(annex.Connect("site",
+		func(_ context.Context, r *annex.ConnectRequest[v1.Widget, pathOptions]) (http.Handler, error) {
+			return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { fmt.Fprintf(w, "%s %q", req.Method, r.Options.Path) }), nil
+		}).Methods("GET", "POST").Subpaths())
 	c := start(t, s)
 	c.create("w")
 	for path, want := range map[string]string{"": "", "/": "/", "/a/b": "/a/b", "/a/": "/a/", "?path=/evil": ""} {

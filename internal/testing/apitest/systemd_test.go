@@ -30,7 +30,11 @@ func TestASocketHasTheSameAuthenticationAndAuthorization(t *testing.T) {
 	t.Parallel()
 	log := newAccessLog(t)
 	path := filepath.Join(shortDir(t), "api")
-	instance, stop := run(t, shop(), annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t), ListenUnix: path, AccessLog: log.json()})
+	instance, stop := run(
+		t,
+		shop(),
+		annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t), ListenUnix: path, AccessLog: log.json()},
+	)
 	if instance.Socket() != path {
 		t.Errorf("it is at %s", instance.Socket())
 	}

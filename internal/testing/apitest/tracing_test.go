@@ -99,7 +99,10 @@ func TestSpansOfRequestsAreSentToTheCollector(t *testing.T) {
 	if fmt.Sprintf("%x", create.GetTraceId()) != id || fmt.Sprintf("%x", create.GetParentSpanId()) != parent {
 		t.Errorf("the administrator's span is of the trace %x", create.GetTraceId())
 	}
-	if !slices.ContainsFunc(received.all, func(s *trace.Span) bool { return s.GetName() == "Create" && fmt.Sprintf("%x", s.GetTraceId()) == id }) {
+	if !slices.ContainsFunc(
+		received.all,
+		func(s *trace.Span) bool { return s.GetName() == "Create" && fmt.Sprintf("%x", s.GetTraceId()) == id },
+	) {
 		t.Error("what the API does is not in the trace")
 	}
 	// A stranger's trace is only linked to: it could not be told from others otherwise.

@@ -99,7 +99,20 @@ func TestAdmitUpdateSeesAllOthersAndNothingElse(t *testing.T) {
 	t.Parallel()
 	var asked questions
 	c := startKind(t, widgets().AdmitUpdate(func(_ context.Context, r annex.Request[v1.Widget], others []*v1.Widget) error {
-		asked.add(r, fmt.Sprintf("%s %s %q %s/%s from %s to %s", r.Operation, r.Resource.Version, r.Subresource, r.Namespace, r.Name, r.Old.Spec.Size, r.Object.Spec.Size), others)
+		asked.add(
+			r,
+			fmt.Sprintf(
+				"%s %s %q %s/%s from %s to %s",
+				r.Operation,
+				r.Resource.Version,
+				r.Subresource,
+				r.Namespace,
+				r.Name,
+				r.Old.Spec.Size,
+				r.Object.Spec.Size,
+			),
+			others,
+		)
 		if r.Object.Spec.Size == "large" {
 			return errors.New("too large")
 		}

@@ -101,8 +101,15 @@ func newAuthority(t *testing.T) authority {
 		t.Fatal(err)
 	}
 	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "annex-ca"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(
+			1,
+		),
+		Subject:               pkix.Name{CommonName: "annex-ca"},
+		NotBefore:             time.Now().Add(-time.Hour),
+		NotAfter:              time.Now().Add(time.Hour),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
 	if err != nil {
@@ -164,7 +171,10 @@ func TestRevokedCertificatesAreRefusedByAServerThatRuns(t *testing.T) {
 		t.Errorf("revoke said %q", said)
 	}
 	var reused bool
-	trace := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused }})
+	trace := httptrace.WithClientTrace(
+		t.Context(),
+		&httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused }},
+	)
 	testwait.Until(t, "root is refused", func() bool {
 		response := root.send(trace, http.MethodGet, widgetsPath, nil)
 		defer response.Body.Close()

@@ -37,19 +37,30 @@ func TestOneObjectInTwoVersions(t *testing.T) {
 		t.Run("stored as "+stored, func(t *testing.T) {
 			t.Parallel()
 			c := startKind(t, widgets().StoredAs(stored))
-			created := c.post(widgetsBetaPath, widgetBeta("w", spec(fields{"replicas": 2, "parts": []string{"leg=4", "top=1"}, "options": fields{"a": "1"}}), metadata(fields{"labels": fields{"x": "y"}}))).want(201)
+			created := c.post(widgetsBetaPath,
+				widgetBeta("w", spec(fields{"replicas": 2, "parts": []string{"leg=4", "top=1"}, "options": fields{"a": "1"}}),
+					metadata(fields{"labels": fields{"x": "y"}}))).
+				want(201)
 			if got := created.str("apiVersion") + " " + created.str("spec", "parts"); got != "shop.example.com/v1beta1 [leg=4 top=1]" {
 				t.Errorf("created: %s", got)
 			}
 			w := c.widget("w")
-			if fmt.Sprint(w.Spec.Parts) != "[{leg 4} {top 1}]" || *w.Spec.Replicas != 2 || w.Spec.Options["a"] != "1" || w.Labels["x"] != "y" || w.UID == "" || w.Generation != 1 {
+			if fmt.Sprint(w.Spec.Parts) != "[{leg 4} {top 1}]" || *w.Spec.Replicas != 2 || w.Spec.Options["a"] != "1" || w.Labels["x"] != "y" ||
+				w.UID == "" ||
+				w.Generation != 1 {
 				t.Errorf("in v1: %+v", w)
 			}
 			if string(c.get(widgetsBetaPath+"/w").raw) != string(created.raw) {
 				t.Error("the object read is not the object created")
 			}
-			updated := c.put(widgetsPath+"/w", widget("w", metadata(fields{"resourceVersion": w.ResourceVersion}), spec(fields{"size": "large"}))).want(200).widget()
-			if beta := c.get(widgetsBetaPath + "/w"); beta.str("metadata", "resourceVersion") != updated.ResourceVersion || beta.str("spec", "size") != "large" || beta.str("spec", "parts") != "" || beta.str("metadata", "generation") != "2" {
+			updated := c.put(widgetsPath+"/w", widget("w", metadata(fields{"resourceVersion": w.ResourceVersion}), spec(fields{"size": "large"}))).
+				want(200).
+				widget()
+			if beta := c.get(
+				widgetsBetaPath + "/w",
+			); beta.str("metadata", "resourceVersion") != updated.ResourceVersion || beta.str("spec", "size") != "large" ||
+				beta.str("spec", "parts") != "" ||
+				beta.str("metadata", "generation") != "2" {
 				t.Errorf("in v1beta1: %s", beta.raw)
 			}
 			noop := c.patch(mergePatch, widgetsBetaPath+"/w", `{"spec":{"size":"large"}}`).want(200)
@@ -120,34 +131,45 @@ func TestTheHubValidatesWritesInAnyVersion(t *testing.T) {
 	c.post(widgetsBetaPath, widgetBeta("w", bad)).refused(422, metav1.StatusReasonInvalid, reason)
 	c.apply(widgetsBetaPath+"/w", "m", widgetBeta("w", bad)).refused(422, metav1.StatusReasonInvalid, reason)
 	w := c.create("w", spec(fields{"options": fields{"frozen": "a"}}))
-	c.put(widgetsBetaPath+"/w", widgetBeta("w", bad, metadata(fields{"resourceVersion": w.ResourceVersion}))).refused(422, metav1.StatusReasonInvalid, "spec.replicas", "spec.options[frozen]: Forbidden: cannot be changed")
+	c.put(widgetsBetaPath+"/w", widgetBeta("w", bad, metadata(fields{"resourceVersion": w.ResourceVersion}))).
+		refused(422, metav1.StatusReasonInvalid, "spec.replicas", "spec.options[frozen]: Forbidden: cannot be changed")
 	for _, mediaType := range []string{mergePatch, strategicType} {
 		c.patch(mediaType, widgetsBetaPath+"/w", bad).refused(422, metav1.StatusReasonInvalid, reason)
 	}
-	c.patch(jsonPatch, widgetsBetaPath+"/w", `[{"op":"add","path":"/spec/replicas","value":101}]`).refused(422, metav1.StatusReasonInvalid, reason)
+	c.patch(jsonPatch, widgetsBetaPath+"/w", `[{"op":"add","path":"/spec/replicas","value":101}]`).
+		refused(422, metav1.StatusReasonInvalid, reason)
 	c.patch(mergePatch, widgetsBetaPath+"/w/scale", bad).refused(422, metav1.StatusReasonInvalid, reason)
-	c.patch(mergePatch, widgetsBetaPath+"/w", `{"spec":{"options":{"frozen":"b"}}}`).refused(422, metav1.StatusReasonInvalid, "spec.options[frozen]: Forbidden: cannot be changed")
-	c.patch(mergePatch, widgetsBetaPath+"/w/status", `{"status":{"phase":"Impossible"}}`).refused(422, metav1.StatusReasonInvalid, "status.phase")
-	s := c.post(widgetsPath, widget("two", spec(fields{"replicas": 101, "size": "huge"}))).refused(422, metav1.StatusReasonInvalid, "[spec.size: ", "spec.replicas: ")
+	c.patch(mergePatch, widgetsBetaPath+"/w", `{"spec":{"options":{"frozen":"b"}}}`).
+		refused(422, metav1.StatusReasonInvalid, "spec.options[frozen]: Forbidden: cannot be changed")
+	c.patch(mergePatch, widgetsBetaPath+"/w/status", `{"status":{"phase":"Impossible"}}`).
+		refused(422, metav1.StatusReasonInvalid, "status.phase")
+	s := c.post(widgetsPath, widget("two", spec(fields{"replicas": 101, "size": "huge"}))).
+		refused(422, metav1.StatusReasonInvalid, "[spec.size: ", "spec.replicas: ")
 	var causes []string
 	for _, cause := range s.Details.Causes {
 		causes = append(causes, string(cause.Type)+" "+cause.Field)
 	}
-	if !slices.Equal(causes, []string{"FieldValueNotSupported spec.size", "FieldValueInvalid spec.replicas"}) || s.Details.Name != "two" || s.Details.Kind != "Widget" || s.Details.Group != "shop.example.com" {
+	if !slices.Equal(causes, []string{"FieldValueNotSupported spec.size", "FieldValueInvalid spec.replicas"}) || s.Details.Name != "two" ||
+		s.Details.Kind != "Widget" ||
+		s.Details.Group != "shop.example.com" {
 		t.Errorf("details: %+v", s.Details)
 	}
 }
 
 func TestAVersionValidatesWhatIsWrittenInIt(t *testing.T) {
 	t.Parallel()
-	c := startKind(t, annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Versions(strictBeta()).Scale(".spec.replicas", ".status.replicas", ""))
+	c := startKind(
+		t,
+		annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Versions(strictBeta()).Scale(".spec.replicas", ".status.replicas", ""),
+	)
 	const reason = `spec.parts[1]: Invalid value: "bad=2": of default/w must not be bad`
 	bad := spec(fields{"parts": []string{"good=1", "bad=2"}})
 	c.post(widgetsBetaPath, widgetBeta("w", bad)).refused(422, metav1.StatusReasonInvalid, reason)
 	c.post(widgetsPath, widget("w", spec(fields{"parts": []fields{{"name": "good"}, {"name": "bad", "count": 2}}}))).want(201)
 	c.patch(mergePatch, widgetsBetaPath+"/w", `{"spec":{"replicas":1}}`).refused(422, metav1.StatusReasonInvalid, reason)
 	c.patch(mergePatch, widgetsBetaPath+"/w/scale", `{"spec":{"replicas":1}}`).refused(422, metav1.StatusReasonInvalid, reason)
-	c.apply(widgetsBetaPath+"/w", "m", widgetBeta("w", spec(fields{"size": "large"})), "force=true").refused(422, metav1.StatusReasonInvalid, reason)
+	c.apply(widgetsBetaPath+"/w", "m", widgetBeta("w", spec(fields{"size": "large"})), "force=true").
+		refused(422, metav1.StatusReasonInvalid, reason)
 	c.patch(mergePatch, widgetsPath+"/w", `{"spec":{"replicas":1}}`).want(200)
 	c.patch(mergePatch, widgetsPath+"/w/scale", `{"spec":{"replicas":2}}`).want(200)
 	c.patch(mergePatch, widgetsBetaPath+"/w/status", `{"status":{"phase":"Fine"}}`).want(200)
@@ -162,7 +184,8 @@ func TestWhatCannotBeConvertedIsABadRequest(t *testing.T) {
 	const reason = `cannot be converted to version "v1": part "leg": want name=count`
 	bad := spec(fields{"parts": []string{"leg"}})
 	c.post(widgetsBetaPath, widgetBeta("new", bad)).refused(400, metav1.StatusReasonBadRequest, reason)
-	c.put(path, widgetBeta("w", bad, metadata(fields{"resourceVersion": w.ResourceVersion}))).refused(400, metav1.StatusReasonBadRequest, reason)
+	c.put(path, widgetBeta("w", bad, metadata(fields{"resourceVersion": w.ResourceVersion}))).
+		refused(400, metav1.StatusReasonBadRequest, reason)
 	c.patch(mergePatch, path, bad).refused(422, metav1.StatusReasonInvalid, reason)
 	c.patch(jsonPatch, path, `[{"op":"add","path":"/spec/parts","value":["leg"]}]`).refused(422, metav1.StatusReasonInvalid, reason)
 	c.patch(strategicType, path, bad).refused(400, metav1.StatusReasonBadRequest, reason)
@@ -212,7 +235,9 @@ func TestUnservedVersionIsOnlyRead(t *testing.T) {
 	t.Run("the old server", func(t *testing.T) {
 		c := startWith(t, kind(hub().Versions(beta()).StoredAs("v1beta1")), options)
 		c.post(widgetsBetaPath+"?fieldManager=m", widgetBeta("w", spec(fields{"parts": []string{"leg=4"}}))).want(201)
-		rv = c.apply(widgetsBetaPath+"/applied", "m", widgetBeta("applied", spec(fields{"parts": []string{"leg=4"}}))).want(201).str("metadata", "resourceVersion")
+		rv = c.apply(widgetsBetaPath+"/applied", "m", widgetBeta("applied", spec(fields{"parts": []string{"leg=4"}}))).
+			want(201).
+			str("metadata", "resourceVersion")
 	})
 	t.Run("the new server", func(t *testing.T) {
 		c := startWith(t, kind(hub().Versions(beta().Unserved())), options)
@@ -262,7 +287,10 @@ func TestConversionsOfMetadataShowInTablesAndMetadata(t *testing.T) {
 	for _, stored := range []string{"v1", "v1beta1"} {
 		t.Run("stored as "+stored, func(t *testing.T) {
 			t.Parallel()
-			c := startKind(t, annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).StoredAs(stored).Versions(annex.Version(v1beta1.API, toHub, fromHub)))
+			c := startKind(
+				t,
+				annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).StoredAs(stored).Versions(annex.Version(v1beta1.API, toHub, fromHub)),
+			)
 			c.post(widgetsPath, widget("w", spec(fields{"options": fields{"color": "red"}}))).want(201)
 			if got := c.get(widgetsBetaPath + "/w").want(200); !strings.Contains(string(got.raw), stash) {
 				t.Fatalf("the conversion does nothing: %s", got.raw)
@@ -270,7 +298,9 @@ func TestConversionsOfMetadataShowInTablesAndMetadata(t *testing.T) {
 			for _, path := range []string{widgetsPath, widgetsBetaPath} {
 				for _, form := range []string{metadataType, tableType} {
 					for _, accept := range []string{form, form + ";answered=upstream", form} {
-						if got := c.get(path, "Accept", accept).want(200); strings.Contains(string(got.raw), stash) || !strings.Contains(string(got.raw), `"name":"w"`) {
+						if got := c.get(path, "Accept", accept).
+							want(200); strings.Contains(string(got.raw), stash) ||
+							!strings.Contains(string(got.raw), `"name":"w"`) {
 							t.Errorf("%s as %s: %s", path, accept, got.raw)
 						}
 					}

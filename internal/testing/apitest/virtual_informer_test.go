@@ -190,9 +190,19 @@ func disturb(t *testing.T, s *system, client dynamic.Interface, writes int) {
 				case 4:
 					_, err = widgets.Get(t.Context(), name, metav1.GetOptions{})
 				case 5:
-					_, err = widgets.Patch(t.Context(), name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"options":{"inside":"%d %d"}}}`, worker, i), metav1.PatchOptions{})
+					_, err = widgets.Patch(
+						t.Context(),
+						name,
+						types.MergePatchType,
+						fmt.Appendf(nil, `{"spec":{"options":{"inside":"%d %d"}}}`, worker, i),
+						metav1.PatchOptions{},
+					)
 				default:
-					_, err = widgets.Create(t.Context(), &unstructured.Unstructured{Object: widget(name, spec(fields{"size": "large"}))}, metav1.CreateOptions{})
+					_, err = widgets.Create(
+						t.Context(),
+						&unstructured.Unstructured{Object: widget(name, spec(fields{"size": "large"}))},
+						metav1.CreateOptions{},
+					)
 				}
 				if err != nil && !slices.ContainsFunc([]string{
 					"not found", "already exists", "has been modified",

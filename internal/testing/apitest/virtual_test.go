@@ -292,7 +292,11 @@ func TestAVirtualKindIsWritten(t *testing.T) {
 	s := newSystem()
 	c := startKind(t, virtualWidgets(s.source()))
 
-	created := c.create("w", spec(fields{"size": "small", "options": fields{"prepared": "please"}}), metadata(fields{"labels": fields{"a": "b"}}))
+	created := c.create(
+		"w",
+		spec(fields{"size": "small", "options": fields{"prepared": "please"}}),
+		metadata(fields{"labels": fields{"a": "b"}}),
+	)
 	if created.Spec.Options["prepared"] != "create" || created.Labels["a"] != "b" || created.ResourceVersion == "" {
 		t.Errorf("created: %+v", created)
 	}
@@ -302,16 +306,21 @@ func TestAVirtualKindIsWritten(t *testing.T) {
 	c.post(widgetsPath, widget("w")).refused(409, metav1.StatusReasonAlreadyExists, `widgets.shop.example.com "w" already exists`)
 	c.post(widgetsPath, widget("x", spec(fields{"size": "huge"}))).refused(422, metav1.StatusReasonInvalid, "spec.size")
 	c.post(widgetsPath, widget("x", metadata(fields{"finalizers": []string{"example.com/f"}}))).
-		refused(422, metav1.StatusReasonInvalid, "metadata.finalizers: Forbidden: the system that widgets.shop.example.com are in does not keep finalizers")
-	c.post(widgetsPath+"?fieldValidation=Strict", widget("x", spec(fields{"colour": "red"}))).refused(400, metav1.StatusReasonBadRequest, `unknown field "spec.colour"`)
-	c.post(strings.Replace(widgetsPath, "default", "nowhere", 1), widget("x")).refused(404, metav1.StatusReasonNotFound, `namespaces "nowhere" not found`)
+		refused(422, metav1.StatusReasonInvalid, "metadata.finalizers: Forbidden: the system that widgets.shop.example.com are in does not "+
+			"keep finalizers")
+	c.post(widgetsPath+"?fieldValidation=Strict", widget("x", spec(fields{"colour": "red"}))).
+		refused(400, metav1.StatusReasonBadRequest, `unknown field "spec.colour"`)
+	c.post(strings.Replace(widgetsPath, "default", "nowhere", 1), widget("x")).
+		refused(404, metav1.StatusReasonNotFound, `namespaces "nowhere" not found`)
 
 	patched := c.patch(mergePatch, widgetsPath+"/w", `{"spec":{"size":"medium"}}`).want(200).widget()
 	if patched.Spec.Size != "medium" || patched.ResourceVersion == created.ResourceVersion {
 		t.Errorf("patched: %+v", patched)
 	}
 	calls := s.called("update")
-	if again := c.patch(mergePatch, widgetsPath+"/w", `{"spec":{"size":"medium"}}`).want(200).widget(); again.ResourceVersion != patched.ResourceVersion {
+	if again := c.patch(mergePatch, widgetsPath+"/w", `{"spec":{"size":"medium"}}`).
+		want(200).
+		widget(); again.ResourceVersion != patched.ResourceVersion {
 		t.Errorf("a patch that changes nothing made another resource version")
 	}
 	if s.called("update") != calls {
@@ -323,7 +332,10 @@ func TestAVirtualKindIsWritten(t *testing.T) {
 	if put := c.put(widgetsPath+"/w", patched).want(200).widget(); put.Spec.Size != "large" {
 		t.Errorf("put: %+v", put)
 	}
-	if st := c.patch(mergePatch, widgetsPath+"/w/status", `{"status":{"phase":"Ready"},"spec":{"size":"small"}}`).want(200).widget(); st.Status.Phase != "Ready" || st.Spec.Size != "large" {
+	if st := c.patch(mergePatch, widgetsPath+"/w/status", `{"status":{"phase":"Ready"},"spec":{"size":"small"}}`).
+		want(200).
+		widget(); st.Status.Phase != "Ready" ||
+		st.Spec.Size != "large" {
 		t.Errorf("status: %+v", st)
 	}
 	c.patch(mergePatch, widgetsPath+"/w/scale", `{"spec":{"replicas":5}}`).want(200)
@@ -335,7 +347,8 @@ func TestAVirtualKindIsWritten(t *testing.T) {
 			t.Errorf("generated %q", w.Name)
 		}
 	}
-	c.delete(widgetsPath+"/w", fields{"preconditions": fields{"uid": "other"}}).refused(409, metav1.StatusReasonConflict, "the UID in the precondition (other) does not match")
+	c.delete(widgetsPath+"/w", fields{"preconditions": fields{"uid": "other"}}).
+		refused(409, metav1.StatusReasonConflict, "the UID in the precondition (other) does not match")
 	c.delete(widgetsPath+"/w", nil).want(200)
 	c.delete(widgetsPath+"/w", nil).refused(404, metav1.StatusReasonNotFound)
 	c.delete(widgetsPath, nil).want(200)
@@ -412,7 +425,14 @@ func TestWhatASourceCannotDoIsNotAllowed(t *testing.T) {
 			if !can("create") && can("patch") {
 				c.apply(widgetsPath+"/new", "me", widget("new")).refused(405, metav1.StatusReasonMethodNotAllowed)
 			}
-			if openapi := string(c.get("/openapi/v3/apis/shop.example.com/v1").want(200).raw); strings.Contains(openapi, "createShopExampleComV1NamespacedWidget") != can("create") {
+			if openapi := string(
+				c.get("/openapi/v3/apis/shop.example.com/v1").want(200).raw,
+			); strings.Contains(
+				openapi,
+				"createShopExampleComV1NamespacedWidget",
+			) != can(
+				"create",
+			) {
 				t.Errorf("OpenAPI: create is there: %v", !can("create"))
 			}
 		})
@@ -463,7 +483,8 @@ func TestApplyToASourceThatKeepsMetadata(t *testing.T) {
 	if w := c.widget("w"); w.Spec.Size != "large" || len(w.Spec.Options) > 0 {
 		t.Errorf("what is no longer applied stays: %+v", w.Spec)
 	}
-	c.apply(widgetsPath+"/w", "you", widget("w", spec(fields{"size": "small"}))).refused(409, metav1.StatusReasonConflict, `conflict with "me"`)
+	c.apply(widgetsPath+"/w", "you", widget("w", spec(fields{"size": "small"}))).
+		refused(409, metav1.StatusReasonConflict, `conflict with "me"`)
 
 	// Finalizers and owners work as with stored objects.
 	uid := c.widget("w").UID
@@ -626,21 +647,33 @@ func TestASourceThatBreaksItsPromises(t *testing.T) {
 		s := newSystem("w")
 		source := s.source()
 		source.Get = func(ctx context.Context, namespace, _ string) (*v1.Widget, error) { return s.get(ctx, namespace, "w") }
-		startKind(t, virtualWidgets(source)).get(widgetsPath+"/x").refused(500, metav1.StatusReasonInternalError, "default/x returned", "default/w")
+		startKind(
+			t,
+			virtualWidgets(source),
+		).get(widgetsPath+"/x").
+			refused(500, metav1.StatusReasonInternalError, "default/x returned", "default/w")
 	})
 	t.Run("get of nothing", func(t *testing.T) {
 		t.Parallel()
 		s := newSystem()
 		source := s.source()
 		source.Get = func(context.Context, string, string) (*v1.Widget, error) { return nil, nil }
-		startKind(t, virtualWidgets(source)).get(widgetsPath+"/x").refused(500, metav1.StatusReasonInternalError, "neither an object nor an error")
+		startKind(
+			t,
+			virtualWidgets(source),
+		).get(widgetsPath+"/x").
+			refused(500, metav1.StatusReasonInternalError, "neither an object nor an error")
 	})
 	t.Run("create that does nothing", func(t *testing.T) {
 		t.Parallel()
 		s := newSystem()
 		source := s.source()
 		source.Create = func(context.Context, *v1.Widget) error { return nil }
-		startKind(t, virtualWidgets(source)).post(widgetsPath, widget("x")).refused(500, metav1.StatusReasonInternalError, "is not there after it was written")
+		startKind(
+			t,
+			virtualWidgets(source),
+		).post(widgetsPath, widget("x")).
+			refused(500, metav1.StatusReasonInternalError, "is not there after it was written")
 	})
 }
 
@@ -786,12 +819,17 @@ func TestVirtualRefuses(t *testing.T) {
 		"a grace period":    {bare(s.source()).GracePeriod(time.Second), "GracePeriod: the objects of a virtual kind are deleted at once"},
 		"a storage":         {bare(reads).StoredIn(memory.Storage()), `StoredIn(memory): the objects of a virtual kind are not stored`},
 		"a stored version":  {bare(reads).StoredAs("v1"), `StoredAs("v1"): the objects of a virtual kind are not stored`},
-		"a place":           {bare(reads).StoredUnder("old.example.com", "widgets"), `StoredUnder("old.example.com", "widgets"): the objects of a virtual kind are not stored`},
-		"a scale":           {bare(reads).Scale(".spec.replicas", ".status.replicas", ""), "Scale: the source has no Update"},
-		"a hook":            {bare(reads).Validate(validateWidget), "Validate never runs: the source has no Create or Update"},
+		"a place": {bare(reads).StoredUnder("old.example.com", "widgets"), `StoredUnder("old.example.com", "widgets"): the objects ` +
+			`of a virtual kind are not stored`},
+		"a scale": {bare(reads).Scale(".spec.replicas", ".status.replicas", ""), "Scale: the source has no Update"},
+		"a hook":  {bare(reads).Validate(validateWidget), "Validate never runs: the source has no Create or Update"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := annex.New(t.Context(), annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{test.kind}}}}, annex.Options{Storage: memory.Storage()})
+			_, err := annex.New(
+				t.Context(),
+				annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{test.kind}}}},
+				annex.Options{Storage: memory.Storage()},
+			)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}

@@ -69,12 +69,17 @@ func TestWatchRefuses(t *testing.T) {
 		reason metav1.StatusReason
 		part   string
 	}{
-		"a match without initial events": {[]string{"resourceVersionMatch", "NotOlderThan"}, 422, metav1.StatusReasonInvalid, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"},
-		"initial events without a match": {[]string{"sendInitialEvents", "true"}, 422, metav1.StatusReasonInvalid, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"},
-		"initial events at exactly":      {[]string{"sendInitialEvents", "true", "resourceVersion", "1", "resourceVersionMatch", "Exact"}, 422, metav1.StatusReasonInvalid, "NotOlderThan"},
-		"a revision that is none":        {[]string{"resourceVersion", "nonsense"}, 400, metav1.StatusReasonBadRequest, `resourceVersion: Invalid value: "nonsense"`},
-		"a time that is none":            {[]string{"timeoutSeconds", "soon"}, 400, metav1.StatusReasonBadRequest, ""},
-		"initial events of the future":   {[]string{"sendInitialEvents", "true", "resourceVersion", "9000000000000000", "resourceVersionMatch", "NotOlderThan"}, 0, "", "Too large resource version: 9000000000000000"},
+		"a match without initial events": {[]string{"resourceVersionMatch", "NotOlderThan"}, 422, metav1.StatusReasonInvalid,
+			"resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"},
+		"initial events without a match": {[]string{"sendInitialEvents", "true"}, 422, metav1.StatusReasonInvalid, "sendInitialEvents " +
+			"requires setting resourceVersionMatch to NotOlderThan"},
+		"initial events at exactly": {[]string{"sendInitialEvents", "true", "resourceVersion", "1", "resourceVersionMatch", "Exact"}, 422,
+			metav1.StatusReasonInvalid, "NotOlderThan"},
+		"a revision that is none": {[]string{"resourceVersion", "nonsense"}, 400, metav1.StatusReasonBadRequest, `resourceVersion: ` +
+			`Invalid value: "nonsense"`},
+		"a time that is none": {[]string{"timeoutSeconds", "soon"}, 400, metav1.StatusReasonBadRequest, ""},
+		"initial events of the future": {[]string{"sendInitialEvents", "true", "resourceVersion", "9000000000000000", "resourceVersionMatch",
+			"NotOlderThan"}, 0, "", "Too large resource version: 9000000000000000"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &client{t, c.config, c.http}
@@ -155,7 +160,13 @@ func TestWatchList(t *testing.T) {
 	w.want("ADDED a", "ADDED b")
 	bookmark := w.next()
 	end(bookmark, "Widget", "shop.example.com/v1")
-	if got, want := text(bookmark.Object, "metadata", "resourceVersion"), c.get(widgetsPath).str("metadata", "resourceVersion"); got != want && !shared() { // others write there
+	if got, want := text(
+		bookmark.Object,
+		"metadata",
+		"resourceVersion",
+	), c.get(widgetsPath).
+		str("metadata", "resourceVersion"); got != want &&
+		!shared() { // others write there
 		t.Errorf("the bookmark is of revision %s, the list %s", got, want)
 	}
 	resumed := c.watch(widgetsPath + "?watch=1&resourceVersion=" + text(bookmark.Object, "metadata", "resourceVersion"))
@@ -204,7 +215,17 @@ func TestWatchConverts(t *testing.T) {
 	w := c.watch(widgetsBetaPath + "?watch=1")
 	c.create("w", spec(fields{"parts": []fields{{"name": "leg", "count": 4}}}))
 	e := w.want("ADDED w")
-	if got := text(e.Object, "apiVersion") + text(e.Object, "kind") + text(e.Object, "spec", "parts"); got != "shop.example.com/v1beta1Widget[leg=4]" {
+	if got := text(
+		e.Object,
+		"apiVersion",
+	) + text(
+		e.Object,
+		"kind",
+	) + text(
+		e.Object,
+		"spec",
+		"parts",
+	); got != "shop.example.com/v1beta1Widget[leg=4]" {
 		t.Errorf("got %s", got)
 	}
 	c.patch(mergePatch, widgetsBetaPath+"/w", `{"spec":{"parts":["top=1"]}}`).want(200)
@@ -278,7 +299,8 @@ func TestWatchOverWebSocket(t *testing.T) {
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintf(conn, "GET %s?watch=1 HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nOrigin: %s\r\n\r\n", widgetsPath, address, c.config.Host)
+	fmt.Fprintf(conn, "GET %s?watch=1 HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: "+
+		"13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nOrigin: %s\r\n\r\n", widgetsPath, address, c.config.Host)
 	reader := bufio.NewReader(conn)
 	response, err := http.ReadResponse(reader, nil)
 	if err != nil || response.StatusCode != http.StatusSwitchingProtocols {

@@ -29,7 +29,11 @@ func TestWatchesAreCountedAsUpstreams(t *testing.T) {
 			switch family {
 			case "apiserver_watch_events_total", "apiserver_watch_events_sizes_sum":
 				return !strings.Contains(name, `resource="widgets"`)
-			case "apiserver_request_total", "apiserver_response_sizes_sum", "apiserver_response_sizes_count", "apiserver_request_duration_seconds_count", "apiserver_longrunning_requests":
+			case "apiserver_request_total",
+				"apiserver_response_sizes_sum",
+				"apiserver_response_sizes_count",
+				"apiserver_request_duration_seconds_count",
+				"apiserver_longrunning_requests":
 				return !strings.Contains(name, `resource="widgets"`) || !strings.Contains(name, `verb="WATCH"`)
 			}
 			return true
@@ -64,7 +68,8 @@ func TestWatchesAreCountedAsUpstreams(t *testing.T) {
 			cancel()
 			testwait.Until(t, "the watch has been counted", func() bool {
 				after = grown(before, counted())
-				return len(only("apiserver_response_sizes_count", maps.Clone(after))) > 0 && len(only("apiserver_longrunning_requests", maps.Clone(after))) == 0
+				return len(only("apiserver_response_sizes_count", maps.Clone(after))) > 0 &&
+					len(only("apiserver_longrunning_requests", maps.Clone(after))) == 0
 			})
 			return while, after
 		}

@@ -42,7 +42,10 @@ func readWatch(response *http.Response, last string) (got watched) {
 			return got
 		}
 	}
-	reader, protobuf := bufio.NewReader(from), strings.Contains(got.header.Get("Content-Type"), "stream=watch") && strings.Contains(got.header.Get("Content-Type"), "protobuf")
+	reader, protobuf := bufio.NewReader(
+		from,
+	), strings.Contains(got.header.Get("Content-Type"), "stream=watch") &&
+		strings.Contains(got.header.Get("Content-Type"), "protobuf")
 	for {
 		var frame []byte
 		if !protobuf {
@@ -85,7 +88,11 @@ func TestWatchesWriteWhatUpstreamDoes(t *testing.T) {
 		if env != "" {
 			labels = fields{"env": env, "html": "a-b"}
 		}
-		return c.create(name, spec(fields{"size": size, "options": fields{"html": "<&>\u2028"}}), metadata(fields{"labels": labels})).ResourceVersion
+		return c.create(
+			name,
+			spec(fields{"size": size, "options": fields{"html": "<&>\u2028"}}),
+			metadata(fields{"labels": labels}),
+		).ResourceVersion
 	}
 	versions := []string{put("w00", "dev", "small")}
 	for i := range 20 {
@@ -94,18 +101,44 @@ func TestWatchesWriteWhatUpstreamDoes(t *testing.T) {
 	}
 	expired := versions[0]
 	for i := 0; c.get(widgetsPath+query("resourceVersion", expired, "resourceVersionMatch", "Exact")).code != 410; i++ {
-		versions = append(versions, c.patch(mergePatch, widgetsPath+"/w00", fields{"metadata": fields{"annotations": fields{"n": fmt.Sprint(i)}}}).want(200).str("metadata", "resourceVersion"))
+		versions = append(
+			versions,
+			c.patch(mergePatch, widgetsPath+"/w00", fields{"metadata": fields{"annotations": fields{"n": fmt.Sprint(i)}}}).
+				want(200).
+				str("metadata", "resourceVersion"),
+		)
 		if i == 10000 {
 			t.Fatal("nothing was compacted")
 		}
 	}
 	// The selectors, and which of the objects that are deleted last each of them sees last.
 	selectors := []struct{ key, value, last string }{
-		{"", "", "w01"}, {"", "", "w01"}, {"", "", "w01"},
-		{"labelSelector", "env=dev", "m-dev"}, {"labelSelector", "env in (dev,prod),html", "w01"}, {"labelSelector", "!env", "m-none"}, {"labelSelector", "html!=a-b", "m-none"},
+		{"", "", "w01"},
+		{"", "", "w01"},
+		{"", "", "w01"},
+		{
+			"labelSelector",
+			"env=dev",
+			"m-dev",
+		},
+		{"labelSelector", "env in (dev,prod),html", "w01"},
+		{"labelSelector", "!env", "m-none"},
+		{"labelSelector", "html!=a-b", "m-none"},
 		{"labelSelector", "env=,", "w01"},
-		{"fieldSelector", "spec.size=small", "m-dev"}, {"fieldSelector", "spec.size!=small", "w01"}, {"fieldSelector", "metadata.name=w01", "w01"},
-		{"fieldSelector", "metadata.name=missing", "missing"}, {"fieldSelector", "metadata.namespace=default", "w01"}, {"fieldSelector", "spec.nothing=1", "w01"},
+		{
+			"fieldSelector",
+			"spec.size=small",
+			"m-dev",
+		},
+		{"fieldSelector", "spec.size!=small", "w01"},
+		{"fieldSelector", "metadata.name=w01", "w01"},
+		{
+			"fieldSelector",
+			"metadata.name=missing",
+			"missing",
+		},
+		{"fieldSelector", "metadata.namespace=default", "w01"},
+		{"fieldSelector", "spec.nothing=1", "w01"},
 	}
 	kinds := map[string]int{}
 	for round := range 8 {
@@ -124,7 +157,16 @@ func TestWatchesWriteWhatUpstreamDoes(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		for range 30 {
 			q, selector := url.Values{}, selectors[random.IntN(len(selectors))]
-			path := one(widgetsPath, widgetsPath, widgetsBetaPath, "/apis/shop.example.com/v1/widgets", "/apis/shop.example.com/v1/watch/namespaces/default/widgets", "/apis/shop.example.com/v1/watch/namespaces/default/widgets/w01", stacksPath, stacksBetaPath)
+			path := one(
+				widgetsPath,
+				widgetsPath,
+				widgetsBetaPath,
+				"/apis/shop.example.com/v1/widgets",
+				"/apis/shop.example.com/v1/watch/namespaces/default/widgets",
+				"/apis/shop.example.com/v1/watch/namespaces/default/widgets/w01",
+				stacksPath,
+				stacksBetaPath,
+			)
 			if strings.HasSuffix(path, "/w01") || path == stacksPath || path == stacksBetaPath {
 				selector = selectors[0]
 			}
@@ -152,7 +194,17 @@ func TestWatchesWriteWhatUpstreamDoes(t *testing.T) {
 				q.Set("timeoutSeconds", "600")
 			}
 			headers := []string{"User-Agent", one("annex-test", "curl/8"), "Accept-Encoding", one("gzip", "identity")}
-			form := one(jsonType, jsonType, "*/*", jsonType+", */*", jsonType+";stream=watch", "", protobufType+","+jsonType, protobufType, jsonType+";as=PartialObjectMetadata;v=v1;g=meta.k8s.io")
+			form := one(
+				jsonType,
+				jsonType,
+				"*/*",
+				jsonType+", */*",
+				jsonType+";stream=watch",
+				"",
+				protobufType+","+jsonType,
+				protobufType,
+				jsonType+";as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+			)
 			twin := form
 			switch form {
 			case jsonType, "*/*", "", jsonType + ", */*":
@@ -186,11 +238,23 @@ func TestWatchesWriteWhatUpstreamDoes(t *testing.T) {
 					versions = append(versions, put(name, one("dev", "prod", ""), one("small", "large")))
 				}
 			case 1:
-				c.do(http.MethodPatch, widgetsPath+"/"+name, fields{"metadata": fields{"labels": fields{"env": one("dev", "prod")}}}, "Content-Type", mergePatch)
+				c.do(
+					http.MethodPatch,
+					widgetsPath+"/"+name,
+					fields{"metadata": fields{"labels": fields{"env": one("dev", "prod")}}},
+					"Content-Type",
+					mergePatch,
+				)
 			case 2:
 				c.do(http.MethodPatch, widgetsPath+"/"+name, fields{"spec": fields{"size": one("small", "large")}}, "Content-Type", mergePatch)
 			default:
-				c.do(http.MethodPatch, stacksPath+"/"+name, fields{"metadata": fields{"annotations": fields{"n": fmt.Sprint(round, i)}}}, "Content-Type", mergePatch)
+				c.do(
+					http.MethodPatch,
+					stacksPath+"/"+name,
+					fields{"metadata": fields{"annotations": fields{"n": fmt.Sprint(round, i)}}},
+					"Content-Type",
+					mergePatch,
+				)
 			}
 		}
 		versions = append(versions, put("missing", "", "small"))
@@ -204,8 +268,18 @@ func TestWatchesWriteWhatUpstreamDoes(t *testing.T) {
 			if p.got.err != nil || p.want.err != nil {
 				t.Fatalf("%s: %v; upstream: %v", p.asked, p.got.err, p.want.err)
 			}
-			if p.got.code != p.want.code || !maps.EqualFunc(p.got.header, p.want.header, slices.Equal) || !slices.EqualFunc(p.got.frames, p.want.frames, bytes.Equal) {
-				t.Fatalf("%s: got %d %v\n%.3000s\nupstream: %d %v\n%.3000s", p.asked, p.got.code, p.got.header, p.got.frames, p.want.code, p.want.header, p.want.frames)
+			if p.got.code != p.want.code || !maps.EqualFunc(p.got.header, p.want.header, slices.Equal) ||
+				!slices.EqualFunc(p.got.frames, p.want.frames, bytes.Equal) {
+				t.Fatalf(
+					"%s: got %d %v\n%.3000s\nupstream: %d %v\n%.3000s",
+					p.asked,
+					p.got.code,
+					p.got.header,
+					p.got.frames,
+					p.want.code,
+					p.want.header,
+					p.want.frames,
+				)
 			}
 			kinds[fmt.Sprint(p.got.code)]++
 			if len(p.got.frames) > 1 {

@@ -132,7 +132,10 @@ func command(path string) func(context.Context, *client) (func() error, error) {
 }
 
 // forwarding is a session of forwarded ports.
-func forwarding(path string, dialer func(c *client, to *url.URL) (httpstream.Dialer, error)) func(context.Context, *client) (func() error, error) {
+func forwarding(
+	path string,
+	dialer func(c *client, to *url.URL) (httpstream.Dialer, error),
+) func(context.Context, *client) (func() error, error) {
 	return func(ctx context.Context, c *client) (func() error, error) {
 		to, err := url.Parse(c.config.Host + path)
 		if err != nil {
@@ -245,7 +248,8 @@ func TestStreams_endWithTheirCallers(t *testing.T) {
 		fields{"verbs": []string{"*"}, "apiGroups": []string{"*"}, "resources": []string{"*"}},
 		fields{"verbs": []string{"*"}, "nonResourceURLs": []string{"*"}},
 	))).want(201)
-	admin.post(clusterBindings, bind("ClusterRoleBinding", "staff", "ClusterRole/all", "@staff", "@robots", "@system:serviceaccounts")).want(201)
+	admin.post(clusterBindings, bind("ClusterRoleBinding", "staff", "ClusterRole/all", "@staff", "@robots", "@system:serviceaccounts")).
+		want(201)
 	admin.post(clusterBindings, bind("ClusterRoleBinding", "joe", "ClusterRole/all", "joe")).want(201)
 	jane, joe := admin.stranger("jane-token"), admin.stranger("joe-token")
 	for _, c := range []*client{jane, joe} {

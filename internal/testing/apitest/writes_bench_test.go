@@ -28,7 +28,11 @@ var writes = []struct {
 		return fmt.Sprintf(`[{"op":"replace","path":"/metadata/annotations/example.com~1sequence","value":"%08d"}]`, i)
 	}},
 	{"apply", http.MethodPatch, "application/apply-patch+yaml", "?fieldManager=applier&force=true", func(i int) string {
-		return fmt.Sprintf(`{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"annotations":{"example.com/sequence":"%08d"}},"spec":{"size":"large"}}`, i)
+		return fmt.Sprintf(
+			`{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"annotations":{"example.com/sequence":"%08d"}},`+
+				`"spec":{"size":"large"}}`,
+			i,
+		)
 	}},
 }
 
@@ -37,9 +41,15 @@ const sequence = `"example.com/sequence":"`
 var longNote = strings.Repeat("image replicas template container port env value limit request ", 6)
 
 func widgetOfAKilobyte(name string, i int) string {
-	return fmt.Sprintf(`{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":%q,"labels":{"app":"web","tier":"front","group":"group-%02d"},`+
-		`"annotations":{"example.com/sequence":"%08d","example.com/note":%q}},"spec":{"replicas":3,"parts":[{"name":"wheel","count":4},{"name":"door","count":2}],"options":{"color":"red"}}}`,
-		name, i%100, i, longNote)
+	return fmt.Sprintf(
+		`{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":%q,"labels":{"app":"web","tier":"front","group":"group-%02d"},`+
+			`"annotations":{"example.com/sequence":"%08d","example.com/note":%q}},"spec":{"replicas":3,`+
+			`"parts":[{"name":"wheel","count":4},{"name":"door","count":2}],"options":{"color":"red"}}}`,
+		name,
+		i%100,
+		i,
+		longNote,
+	)
 }
 
 // BenchmarkWrites is the processor time of requests that write one object and have no network and no disk below them: the
@@ -82,8 +92,17 @@ func BenchmarkWrites(b *testing.B) {
 				send(http.MethodPost, widgetsPath, jsonType, widgetOfAKilobyte(fmt.Sprintf("w-%d", i+1), i), 201)
 			}
 			writeWith(b, clients, func(_ int, i int) {
-				configuration := fmt.Sprintf(`{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"annotations":{"example.com/sequence":"%08d"}}}`, i)
-				send(http.MethodPatch, fmt.Sprintf("%s/w-%d?fieldManager=applier&force=true", widgetsPath, i), "application/apply-patch+yaml", configuration, 200)
+				configuration := fmt.Sprintf(
+					`{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"annotations":{"example.com/sequence":"%08d"}}}`,
+					i,
+				)
+				send(
+					http.MethodPatch,
+					fmt.Sprintf("%s/w-%d?fieldManager=applier&force=true", widgetsPath, i),
+					"application/apply-patch+yaml",
+					configuration,
+					200,
+				)
 			})
 		})
 		b.Run(fmt.Sprintf("delete/%d", clients), func(b *testing.B) {

@@ -216,7 +216,9 @@ func TestWritesAreUpstreams(t *testing.T) {
 					return r
 				}
 				name := path.Base(r.object)
-				body := oneOf(dice, []string{string(envelope(t, "zoo.example.com/v1", "Lease", lease(name, "me"))), string(envelope(t, "zoo.example.com/v1beta1", "Lease", lease(name, "me"))), string(envelope(t, "zoo.example.com/v1", "Lease", lease("b", "you"))), "k8s\x00nonsense", "nonsense"})
+				body := oneOf(dice, []string{string(envelope(t, "zoo.example.com/v1", "Lease", lease(name, "me"))),
+					string(envelope(t, "zoo.example.com/v1beta1", "Lease", lease(name, "me"))),
+					string(envelope(t, "zoo.example.com/v1", "Lease", lease("b", "you"))), "k8s\x00nonsense", "nonsense"})
 				r.body, r.headers = body, append(r.headers, "Content-Type", protobufType)
 				return r
 			}},
@@ -272,27 +274,59 @@ var widgetWrites = kindWrites{
 	path: widgetsPath, apiVersion: "shop.example.com/v1", kind: "Widget",
 	fields: []string{
 		`"spec":{"replicas":3,"parts":[{"name":"wheel","count":4},{"name":"door"}],"options":{"color":"red"}}`,
-		`"spec":{"size":"large","parts":[{"name":"door","count":2}]}`, `"spec":{}`, `"spec":{"size":"huge"}`, `"spec":null`,
-		`"spec":{"parts":[{"name":"a"},{"name":"a"}]}`, `"spec":{"replicas":"three"}`, `"spec":{"unknown":1}`, `"spec":{"size":"small","size":"large"}`,
-		`"status":{"phase":"Mine"},"spec":{"options":{"prepared":"please","frozen":"a"}}`, `"spec":{"options":{"frozen":"b"}}`, `"spec":{"replicas":3.0}`,
+		`"spec":{"size":"large","parts":[{"name":"door","count":2}]}`,
+		`"spec":{}`,
+		`"spec":{"size":"huge"}`,
+		`"spec":null`,
+		`"spec":{"parts":[{"name":"a"},{"name":"a"}]}`,
+		`"spec":{"replicas":"three"}`,
+		`"spec":{"unknown":1}`,
+		`"spec":{"size":"small","size":"large"}`,
+		`"status":{"phase":"Mine"},"spec":{"options":{"prepared":"please","frozen":"a"}}`,
+		`"spec":{"options":{"frozen":"b"}}`,
+		`"spec":{"replicas":3.0}`,
 	},
 	merges: []string{
-		`{"spec":{"size":"large"}}`, `{"spec":{"size":null,"replicas":null}}`, `{"spec":{"parts":[{"name":"roof"}]}}`, `{"spec":{"options":{"color":null,"a":"b"}}}`,
-		`{"spec":{"unknown":1}}`, `{"spec":{"replicas":"x"}}`, `{"spec":null}`, `{"status":{"phase":"Mine"}}`,
+		`{"spec":{"size":"large"}}`,
+		`{"spec":{"size":null,"replicas":null}}`,
+		`{"spec":{"parts":[{"name":"roof"}]}}`,
+		`{"spec":{"options":{"color":null,"a":"b"}}}`,
+		`{"spec":{"unknown":1}}`,
+		`{"spec":{"replicas":"x"}}`,
+		`{"spec":null}`,
+		`{"status":{"phase":"Mine"}}`,
 	},
 	operations: []string{
-		`{"op":"replace","path":"/spec/size","value":"small"}`, `{"op":"add","path":"/spec/parts/-","value":{"name":"roof"}}`, `{"op":"remove","path":"/spec/parts/0"}`,
-		`{"op":"test","path":"/spec/size","value":"small"}`, `{"op":"add","path":"/spec/unknown","value":1}`, `{"op":"copy","from":"/spec/size","path":"/spec/options/size"}`,
+		`{"op":"replace","path":"/spec/size","value":"small"}`,
+		`{"op":"add","path":"/spec/parts/-","value":{"name":"roof"}}`,
+		`{"op":"remove","path":"/spec/parts/0"}`,
+		`{"op":"test","path":"/spec/size","value":"small"}`,
+		`{"op":"add","path":"/spec/unknown","value":1}`,
+		`{"op":"copy","from":"/spec/size","path":"/spec/options/size"}`,
 	},
 	applied: []string{
-		`"spec":{"size":"large"}`, `"spec":{"parts":[{"name":"wheel","count":1}]}`, `"spec":{"parts":[{"name":"wheel","count":9},{"name":"door","count":9}],"options":{"color":"blue"}}`,
-		`"spec":{"replicas":2}`, `"spec":{}`, `"spec":{"replicas":2.5}`, `"spec":{"unknown":1}`, `"spec":{"parts":[{"name":"a"},{"name":"a"}]}`, `"spec":{"size":null}`, `"spec":{"size":"\u0061"}`,
+		`"spec":{"size":"large"}`,
+		`"spec":{"parts":[{"name":"wheel","count":1}]}`,
+		`"spec":{"parts":[{"name":"wheel","count":9},{"name":"door","count":9}],"options":{"color":"blue"}}`,
+		`"spec":{"replicas":2}`,
+		`"spec":{}`,
+		`"spec":{"replicas":2.5}`,
+		`"spec":{"unknown":1}`,
+		`"spec":{"parts":[{"name":"a"},{"name":"a"}]}`,
+		`"spec":{"size":null}`,
+		`"spec":{"size":"\u0061"}`,
 	},
 }
 
 var betaWrites = kindWrites{
-	path: widgetsBetaPath, apiVersion: "shop.example.com/v1beta1", kind: "Widget",
-	fields:     []string{`"spec":{"replicas":3,"parts":["wheel","door"],"options":{"color":"red"}}`, `"spec":{"size":"large","parts":["door"]}`, `"spec":{"parts":[{"name":"a"}]}`},
+	path:       widgetsBetaPath,
+	apiVersion: "shop.example.com/v1beta1",
+	kind:       "Widget",
+	fields: []string{
+		`"spec":{"replicas":3,"parts":["wheel","door"],"options":{"color":"red"}}`,
+		`"spec":{"size":"large","parts":["door"]}`,
+		`"spec":{"parts":[{"name":"a"}]}`,
+	},
 	merges:     []string{`{"spec":{"size":"large"}}`, `{"spec":{"parts":["roof"]}}`, `{"spec":{"parts":null}}`},
 	operations: []string{`{"op":"replace","path":"/spec/size","value":"small"}`, `{"op":"add","path":"/spec/parts/-","value":"roof"}`},
 	applied:    []string{`"spec":{"size":"large"}`, `"spec":{"parts":["wheel"]}`, `"spec":{"options":{"color":"blue"}}`},
@@ -307,35 +341,91 @@ var shelfWrites = kindWrites{
 }
 
 var leaseWrites = kindWrites{
-	path: leasesPath, apiVersion: "zoo.example.com/v1", kind: "Lease",
-	fields:     []string{`"spec":{"holderIdentity":"me","leaseDurationSeconds":10,"renewTime":"2030-01-01T00:00:00.000000Z"}`, `"spec":{}`, `"spec":{"leaseDurationSeconds":"x"}`, `"spec":{"renewTime":"now"}`, `"spec":{"other":1}`},
-	merges:     []string{`{"spec":{"holderIdentity":"you"}}`, `{"spec":{"leaseDurationSeconds":null}}`, `{"spec":{"renewTime":"2030-01-01T00:00:01.5Z"}}`, `{"spec":{"leaseTransitions":1.0}}`},
+	path:       leasesPath,
+	apiVersion: "zoo.example.com/v1",
+	kind:       "Lease",
+	fields: []string{
+		`"spec":{"holderIdentity":"me","leaseDurationSeconds":10,"renewTime":"2030-01-01T00:00:00.000000Z"}`,
+		`"spec":{}`,
+		`"spec":{"leaseDurationSeconds":"x"}`,
+		`"spec":{"renewTime":"now"}`,
+		`"spec":{"other":1}`,
+	},
+	merges: []string{
+		`{"spec":{"holderIdentity":"you"}}`,
+		`{"spec":{"leaseDurationSeconds":null}}`,
+		`{"spec":{"renewTime":"2030-01-01T00:00:01.5Z"}}`,
+		`{"spec":{"leaseTransitions":1.0}}`,
+	},
 	operations: []string{`{"op":"add","path":"/spec/leaseTransitions","value":3}`, `{"op":"remove","path":"/spec/holderIdentity"}`},
-	applied:    []string{`"spec":{"holderIdentity":"applied"}`, `"spec":{"leaseDurationSeconds":5}`, `"spec":{"renewTime":"2031-01-01T00:00:00.000000Z"}`},
+	applied: []string{
+		`"spec":{"holderIdentity":"applied"}`,
+		`"spec":{"leaseDurationSeconds":5}`,
+		`"spec":{"renewTime":"2031-01-01T00:00:00.000000Z"}`,
+	},
 }
 
 var crateWrites = kindWrites{
-	path: markedPath, apiVersion: "marked.shop.example.com/v1", kind: "Crate",
+	path:       markedPath,
+	apiVersion: "marked.shop.example.com/v1",
+	kind:       "Crate",
 	fields: []string{
-		`"spec":{"owner":"me","goods":[{"name":"tea"},{"name":"salt","count":0}],"tags":["a","b"]}`, `"spec":{"owner":"","size":"large","boxes":0}`, `"spec":{"owner":"me","boxes":4,"weight":"5kg"}`,
-		`"spec":{"owner":"me","weight":7,"extra":{"any":[1,{"thing":true}]}}`, `"spec":{"owner":"me","size":"huge"}`, `"spec":{}`, `"spec":{"owner":"me","unknown":1}`, `"spec":{"owner":"me","until":null}`,
-		`"spec":{"owner":"me","until":"2030-01-01T00:00:00Z","label":"ab"}`, `"spec":{"owner":"me","tags":["a","a"]}`, `"spec":{"owner":"me","boxes":"x"}`,
+		`"spec":{"owner":"me","goods":[{"name":"tea"},{"name":"salt","count":0}],"tags":["a","b"]}`,
+		`"spec":{"owner":"","size":"large","boxes":0}`,
+		`"spec":{"owner":"me","boxes":4,"weight":"5kg"}`,
+		`"spec":{"owner":"me","weight":7,"extra":{"any":[1,{"thing":true}]}}`,
+		`"spec":{"owner":"me","size":"huge"}`,
+		`"spec":{}`,
+		`"spec":{"owner":"me","unknown":1}`,
+		`"spec":{"owner":"me","until":null}`,
+		`"spec":{"owner":"me","until":"2030-01-01T00:00:00Z","label":"ab"}`,
+		`"spec":{"owner":"me","tags":["a","a"]}`,
+		`"spec":{"owner":"me","boxes":"x"}`,
 	},
 	merges: []string{
-		`{"spec":{"size":"large"}}`, `{"spec":{"size":null,"boxes":null}}`, `{"spec":{"goods":[{"name":"oil","count":0}]}}`, `{"spec":{"owner":"you"}}`, `{"spec":{"boxes":99}}`,
-		`{"spec":{"extra":{"more":1}}}`, `{"spec":{"unknown":1}}`, `{"spec":{"tags":["c"]}}`,
+		`{"spec":{"size":"large"}}`,
+		`{"spec":{"size":null,"boxes":null}}`,
+		`{"spec":{"goods":[{"name":"oil","count":0}]}}`,
+		`{"spec":{"owner":"you"}}`,
+		`{"spec":{"boxes":99}}`,
+		`{"spec":{"extra":{"more":1}}}`,
+		`{"spec":{"unknown":1}}`,
+		`{"spec":{"tags":["c"]}}`,
 	},
-	operations: []string{`{"op":"replace","path":"/spec/size","value":"small"}`, `{"op":"add","path":"/spec/goods","value":[{"name":"oil"}]}`, `{"op":"remove","path":"/spec/boxes"}`},
-	applied:    []string{`"spec":{"owner":"me","size":"large"}`, `"spec":{"owner":"me","goods":[{"name":"tea","count":2}]}`, `"spec":{"owner":"me","tags":["b"]}`, `"spec":{"owner":"me","boxes":0}`, `"spec":{"extra":{"x":1}}`},
+	operations: []string{
+		`{"op":"replace","path":"/spec/size","value":"small"}`,
+		`{"op":"add","path":"/spec/goods","value":[{"name":"oil"}]}`,
+		`{"op":"remove","path":"/spec/boxes"}`,
+	},
+	applied: []string{
+		`"spec":{"owner":"me","size":"large"}`,
+		`"spec":{"owner":"me","goods":[{"name":"tea","count":2}]}`,
+		`"spec":{"owner":"me","tags":["b"]}`,
+		`"spec":{"owner":"me","boxes":0}`,
+		`"spec":{"extra":{"x":1}}`,
+	},
 }
 
 // metadataWrites are metadata that any kind may have, well or not.
 var metadataWrites = []string{
-	`"labels":{"app":"web"}`, `"labels":{"app":"web","tier":"front"},"annotations":{"a":"1","b":"2"}`, `"annotations":{"a":"2"}`, `"finalizers":["example.com/hold"]`,
-	`"managedFields":[]`, `"managedFields":[{}]`, `"managedFields":null`, `"managedFields":[{"manager":"old","operation":"Update","apiVersion":"shop.example.com/v1","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:labels":{"f:app":{}}}}}]`,
+	`"labels":{"app":"web"}`,
+	`"labels":{"app":"web","tier":"front"},"annotations":{"a":"1","b":"2"}`,
+	`"annotations":{"a":"2"}`,
+	`"finalizers":["example.com/hold"]`,
+	`"managedFields":[]`,
+	`"managedFields":[{}]`,
+	`"managedFields":null`,
+	`"managedFields":[{"manager":"old","operation":"Update","apiVersion":"shop.example.com/v1",` +
+		`"fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:labels":{"f:app":{}}}}}]`,
 	`"managedFields":[{"manager":"old","operation":"Replace","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{}}]`,
 	`"ownerReferences":[{"apiVersion":"v1","kind":"A","name":"a","uid":"1"},{"apiVersion":"v1","kind":"A","name":"a","uid":"1"}]`,
-	`"uid":"11111111-1111-1111-1111-111111111111"`, `"namespace":"elsewhere"`, `"generation":7,"creationTimestamp":"2001-01-01T00:00:00Z"`, `"labels":{"app":"not a label!"}`, `"unknown":true`, `"labels":{"a":1}`, `"annotations":{}`,
+	`"uid":"11111111-1111-1111-1111-111111111111"`,
+	`"namespace":"elsewhere"`,
+	`"generation":7,"creationTimestamp":"2001-01-01T00:00:00Z"`,
+	`"labels":{"app":"not a label!"}`,
+	`"unknown":true`,
+	`"labels":{"a":1}`,
+	`"annotations":{}`,
 }
 
 func oneOf(dice *rand.Rand, of []string) string { return of[dice.IntN(len(of))] }
@@ -372,7 +462,10 @@ func randomWrite(dice *rand.Rand, k kindWrites) writeRequest {
 		query = append(query, "fieldValidation="+oneOf(dice, []string{"Strict", "Warn", "Ignore", "Other"}))
 	}
 	if dice.IntN(15) == 0 {
-		query = append(query, oneOf(dice, []string{"dryRun=All", "pretty=true", "other=1", "force=true", "fieldManager=a&fieldManager=b", "timeout=5s"}))
+		query = append(
+			query,
+			oneOf(dice, []string{"dryRun=All", "pretty=true", "other=1", "force=true", "fieldManager=a&fieldManager=b", "timeout=5s"}),
+		)
 	}
 	r.accept = oneOf(dice, []string{"", "", "", "*/*", jsonType + ", */*"})
 	switch dice.IntN(12) {
@@ -395,11 +488,34 @@ func randomWrite(dice *rand.Rand, k kindWrites) writeRequest {
 		r.body = whole(oneOf(dice, k.fields))
 	case 5, 6:
 		r.method, r.headers = http.MethodPatch, []string{"Content-Type", "application/merge-patch+json"}
-		r.body = oneOf(dice, append([]string{`{"metadata":{"labels":{"a":"b"}}}`, `{"metadata":{"annotations":{"a":null,"z":"1"}}}`, `{}`, `[]`, `nonsense`, `null`, `{"metadata":{"name":"other"}}`,
-			`{"metadata":{"resourceVersion":"1"}}`, `{"metadata":{"managedFields":[{}]}}`, `{"metadata":{"finalizers":null}}`, `{"a":1,"a":2}`, `{"kind":"Other"}`}, append(k.merges, k.merges...)...))
+		r.body = oneOf(
+			dice,
+			append([]string{
+				`{"metadata":{"labels":{"a":"b"}}}`,
+				`{"metadata":{"annotations":{"a":null,"z":"1"}}}`,
+				`{}`,
+				`[]`,
+				`nonsense`,
+				`null`,
+				`{"metadata":{"name":"other"}}`,
+				`{"metadata":{"resourceVersion":"1"}}`,
+				`{"metadata":{"managedFields":[{}]}}`,
+				`{"metadata":{"finalizers":null}}`,
+				`{"a":1,"a":2}`,
+				`{"kind":"Other"}`,
+			}, append(k.merges, k.merges...)...),
+		)
 	case 7:
 		r.method, r.headers = http.MethodPatch, []string{"Content-Type", "application/json-patch+json"}
-		all := append([]string{`{"op":"add","path":"/metadata/labels","value":{"x":"y"}}`, `{"op":"remove","path":"/metadata/none"}`, `{"op":"bad"}`, `{"op":"replace","path":"/metadata/name","value":"other"}`, `{"op":"add","path":"/metadata/annotations/q","value":"1","more":1}`}, append(k.operations, k.operations...)...)
+		all := append(
+			[]string{
+				`{"op":"add","path":"/metadata/labels","value":{"x":"y"}}`,
+				`{"op":"remove","path":"/metadata/none"}`,
+				`{"op":"bad"}`,
+				`{"op":"replace","path":"/metadata/name","value":"other"}`,
+				`{"op":"add","path":"/metadata/annotations/q","value":"1","more":1}`,
+			},
+			append(k.operations, k.operations...)...)
 		r.body = "[" + oneOf(dice, all) + "," + oneOf(dice, all) + "]"
 		if dice.IntN(10) == 0 {
 			r.body = oneOf(dice, []string{"[]", "{}", "nonsense"})
@@ -423,15 +539,56 @@ func randomWrite(dice *rand.Rand, k kindWrites) writeRequest {
 		}
 	default:
 		r.method = http.MethodDelete
-		r.body = oneOf(dice, []string{"", "", `{}`, `{"propagationPolicy":"Background"}`, `{"preconditions":{"uid":"other"}}`, `{"propagationPolicy":"Foreground"}`, `{"orphanDependents":false}`, `{"dryRun":["All"]}`, `nonsense`,
-			`{"gracePeriodSeconds":0}`, `{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":5}`, `{"kind":"DeleteOptions","apiVersion":"shop.example.com/v1"}`,
-			`{"gracePeriodSeconds":-1}`, `{"gracePeriodSeconds":"1"}`, `{"propagationPolicy":"Orphan"}`, `{"propagationPolicy":"Other"}`, `{"orphanDependents":true}`, `{"orphanDependents":true,"propagationPolicy":"Background"}`,
-			`{"preconditions":{}}`, `{"unknown":1}`, `{"propagationPolicy":"Background","propagationPolicy":"Orphan"}`, `{"dryRun":["Some"]}`, `null`, `[]`, ` `})
+		r.body = oneOf(
+			dice,
+			[]string{
+				"",
+				"",
+				`{}`,
+				`{"propagationPolicy":"Background"}`,
+				`{"preconditions":{"uid":"other"}}`,
+				`{"propagationPolicy":"Foreground"}`,
+				`{"orphanDependents":false}`,
+				`{"dryRun":["All"]}`,
+				`nonsense`,
+				`{"gracePeriodSeconds":0}`,
+				`{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":5}`,
+				`{"kind":"DeleteOptions","apiVersion":"shop.example.com/v1"}`,
+				`{"gracePeriodSeconds":-1}`,
+				`{"gracePeriodSeconds":"1"}`,
+				`{"propagationPolicy":"Orphan"}`,
+				`{"propagationPolicy":"Other"}`,
+				`{"orphanDependents":true}`,
+				`{"orphanDependents":true,"propagationPolicy":"Background"}`,
+				`{"preconditions":{}}`,
+				`{"unknown":1}`,
+				`{"propagationPolicy":"Background","propagationPolicy":"Orphan"}`,
+				`{"dryRun":["Some"]}`,
+				`null`,
+				`[]`,
+				` `,
+			},
+		)
 		switch dice.IntN(4) {
 		case 0, 1:
 			query = nil
 		case 2:
-			query = []string{oneOf(dice, []string{"propagationPolicy=Foreground", "propagationPolicy=Background", "propagationPolicy=Other", "gracePeriodSeconds=0", "gracePeriodSeconds=x", "dryRun=All", "dryRun=Some", "orphanDependents=false", "unknown=1"})}
+			query = []string{
+				oneOf(
+					dice,
+					[]string{
+						"propagationPolicy=Foreground",
+						"propagationPolicy=Background",
+						"propagationPolicy=Other",
+						"gracePeriodSeconds=0",
+						"gracePeriodSeconds=x",
+						"dryRun=All",
+						"dryRun=Some",
+						"orphanDependents=false",
+						"unknown=1",
+					},
+				),
+			}
 		}
 	}
 	switch dice.IntN(40) {
@@ -440,11 +597,31 @@ func randomWrite(dice *rand.Rand, k kindWrites) writeRequest {
 			r.accept = ""
 		}
 	case 5:
-		r.headers = append(r.headers, "Content-Type", oneOf(dice, []string{jsonType + "; charset=utf-8", "text/plain", "application/yaml", "application/json;", "", "application/cbor"}))
+		r.headers = append(
+			r.headers,
+			"Content-Type",
+			oneOf(dice, []string{jsonType + "; charset=utf-8", "text/plain", "application/yaml", "application/json;", "", "application/cbor"}),
+		)
 	case 6, 7:
-		r.headers = append(r.headers, "User-Agent", oneOf(dice, []string{"curl/8", "Mozilla/5.0", "other/1", "größe/1", strings.Repeat("é", 70)}))
+		r.headers = append(
+			r.headers,
+			"User-Agent",
+			oneOf(dice, []string{"curl/8", "Mozilla/5.0", "other/1", "größe/1", strings.Repeat("é", 70)}),
+		)
 	case 8:
-		r.path = oneOf(dice, []string{k.path, r.object, r.object + "/", r.object + "/status", r.object + "/none", strings.Replace(r.path, "default", "elsewhere", 1), k.path + "/%61", k.path + "/."})
+		r.path = oneOf(
+			dice,
+			[]string{
+				k.path,
+				r.object,
+				r.object + "/",
+				r.object + "/status",
+				r.object + "/none",
+				strings.Replace(r.path, "default", "elsewhere", 1),
+				k.path + "/%61",
+				k.path + "/.",
+			},
+		)
 	case 9:
 		// It is compressed on the way back, if that is asked for.
 		r.headers = append(r.headers, "Accept-Encoding", oneOf(dice, []string{"gzip", "identity"}))

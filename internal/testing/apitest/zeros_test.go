@@ -67,7 +67,12 @@ func zeroSpecs() map[string]fields {
 		"empty":      {"roof": fields{}},
 		"in a part":  {"base": fields{"depth": 0, "material": "sand"}},
 		"a part":     {"base": fields{"material": "sand"}},
-		"all":        {"copies": 0, "layers": []fields{{"name": "a", "height": 0}}, "rooms": fields{"a": fields{"doors": 0}}, "roof": fields{"doors": 0}},
+		"all": {
+			"copies": 0,
+			"layers": []fields{{"name": "a", "height": 0}},
+			"rooms":  fields{"a": fields{"doors": 0}},
+			"roof":   fields{"doors": 0},
+		},
 	}
 }
 
@@ -105,9 +110,18 @@ func TestExplicitZerosAreKeptAsByAServerOfCustomResourceDefinitions(t *testing.T
 					check("get", c.get(stacksPath+"/"+written))
 					doc["metadata"].(map[string]any)["resourceVersion"] = c.get(stacksPath+"/"+written).str("metadata", "resourceVersion")
 					check("put", c.put(stacksPath+"/"+written, doc).want(200))
-					check("an unrelated patch", c.patch(mergePatch, stacksPath+"/"+written, fields{"metadata": fields{"labels": fields{"a": "b"}}}).want(200))
-					check("an unrelated JSON patch", c.patch(jsonPatch, stacksPath+"/"+written, []fields{{"op": "add", "path": "/metadata/labels/c", "value": "d"}}).want(200))
-					check("an unrelated strategic patch", c.patch(strategicType, stacksPath+"/"+written, fields{"metadata": fields{"labels": fields{"e": "f"}}}).want(200))
+					check(
+						"an unrelated patch",
+						c.patch(mergePatch, stacksPath+"/"+written, fields{"metadata": fields{"labels": fields{"a": "b"}}}).want(200),
+					)
+					check(
+						"an unrelated JSON patch",
+						c.patch(jsonPatch, stacksPath+"/"+written, []fields{{"op": "add", "path": "/metadata/labels/c", "value": "d"}}).want(200),
+					)
+					check(
+						"an unrelated strategic patch",
+						c.patch(strategicType, stacksPath+"/"+written, fields{"metadata": fields{"labels": fields{"e": "f"}}}).want(200),
+					)
 					check("an unrelated apply", c.apply(stacksPath+"/"+written, "other", stack(written, fields{"weight": 0})).want(200))
 					check("a status", c.patch(mergePatch, stacksPath+"/"+written+"/status", fields{"status": fields{"copies": 3}}).want(200))
 					check("pretty", c.get(stacksPath+"/"+written+"?pretty=true"))
@@ -220,7 +234,9 @@ func TestExplicitZerosInWatchesTablesAndYAML(t *testing.T) {
 	t.Parallel()
 	c := start(t, stackServer(stacks()))
 	w := c.watch(stacksPath + "?watch=1")
-	c.post(stacksPath, "apiVersion: marked.shop.example.com/v1\nkind: Stack\nmetadata: {name: a}\nspec: {copies: 0}\n", "Content-Type", yamlType).want(201)
+	c.post(stacksPath, "apiVersion: marked.shop.example.com/v1\nkind: Stack\nmetadata: {name: a}\nspec: {copies: 0}\n", "Content-Type",
+		yamlType).
+		want(201)
 	if event := w.next(); plainSpec(t, event.Object)["copies"] != 0.0 {
 		t.Errorf("watched: %v", event.Object)
 	}

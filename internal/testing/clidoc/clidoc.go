@@ -35,7 +35,9 @@ type Reference struct {
 	Group string
 }
 
-var table = regexp.MustCompile(`(?s)(<!-- (verbs|flags) of ([A-Za-z -]+?)(?:: ([^>]+?))?(?:, besides those of ([A-Za-z -]+?))? -->\n)(.*?)(<!-- end -->)`)
+var table = regexp.MustCompile(
+	`(?s)(<!-- (verbs|flags) of ([A-Za-z -]+?)(?:: ([^>]+?))?(?:, besides those of ([A-Za-z -]+?))? -->\n)(.*?)(<!-- end -->)`,
+)
 
 // Check fails the test if a table in the pages is not what the commands below root say, or
 // if a verb or a flag is in none. With the environment variable UPDATE, the tables are written
@@ -59,7 +61,12 @@ func (r Reference) Check(t *testing.T, root *cobra.Command) {
 				t.Fatal(err)
 			}
 		default:
-			t.Errorf("%s: the tables of flags and verbs are not what the commands say (%s writes them):\n%s", page, r.By, diff.Diff(page, text, "the commands", []byte(now)))
+			t.Errorf(
+				"%s: the tables of flags and verbs are not what the commands say (%s writes them):\n%s",
+				page,
+				r.By,
+				diff.Diff(page, text, "the commands", []byte(now)),
+			)
 		}
 	}
 	for _, missing := range unsaid(root, said) {

@@ -87,11 +87,28 @@ func TestTablesAreWhatTheCommandsSay(t *testing.T) {
 func TestWhatIsMissingOrWrongIsNamed(t *testing.T) {
 	t.Parallel()
 	said := map[string]bool{}
-	_, mistakes := Reference{Group: "group"}.tables(program(), strings.NewReplacer("SERVER look", "SERVER gone", ": Times", ": Nothing").Replace(page), said)
+	_, mistakes := Reference{
+		Group: "group",
+	}.tables(
+		program(),
+		strings.NewReplacer("SERVER look", "SERVER gone", ": Times", ": Nothing").Replace(page),
+		said,
+	)
 	if want := []string{"<!-- flags of SERVER serve: Nothing --> has no flags", "SERVER gone is no command"}; !slices.Equal(mistakes, want) {
 		t.Errorf("mistakes %q, want %q", mistakes, want)
 	}
-	if missing, want := unsaid(program(), said), []string{"SERVER look --data-dir", "SERVER look --name", "SERVER look --wait", "SERVER serve --wait"}; !slices.Equal(missing, want) {
+	if missing, want := unsaid(
+		program(),
+		said,
+	), []string{
+		"SERVER look --data-dir",
+		"SERVER look --name",
+		"SERVER look --wait",
+		"SERVER serve --wait",
+	}; !slices.Equal(
+		missing,
+		want,
+	) {
 		t.Errorf("missing %q, want %q", missing, want)
 	}
 }

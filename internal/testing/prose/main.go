@@ -224,7 +224,12 @@ func main() {
 	}
 	fmt.Printf("%-50s %s\n", "clauses, speech, pronouns; wide lines: all", &total)
 	if *check && total.over() {
-		fmt.Fprintf(os.Stderr, "more than %v in 1,000 words, or %v wide lines in 1,000: go run ./internal/testing/prose -v shows them\n", perThousandWords, perThousandLines)
+		fmt.Fprintf(
+			os.Stderr,
+			"more than %v in 1,000 words, or %v wide lines in 1,000: go run ./internal/testing/prose -v shows them\n",
+			perThousandWords,
+			perThousandLines,
+		)
 		os.Exit(1)
 	}
 }

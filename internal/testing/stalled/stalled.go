@@ -54,7 +54,9 @@ func (c *Client) Send(method, path string, body []byte, more bool, headers ...st
 	}
 	stream := c.next
 	c.next += 2
-	if err := c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: body == nil}); err != nil {
+	if err := c.framer.WriteHeaders(
+		http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: body == nil},
+	); err != nil {
 		return fmt.Errorf("send headers: %w", err)
 	}
 	if body == nil {

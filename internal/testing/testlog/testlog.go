@@ -69,7 +69,12 @@ func (t *tail) print(out io.Writer) {
 	if len(t.lines) == 0 {
 		return
 	}
-	fmt.Fprintf(out, "\nThe end of the log, of all tests; %d lines before it are left out, which ANNEX_TEST_LOG=1 prints.\n%s", t.lost, strings.Join(t.lines, ""))
+	fmt.Fprintf(
+		out,
+		"\nThe end of the log, of all tests; %d lines before it are left out, which ANNEX_TEST_LOG=1 prints.\n%s",
+		t.lost,
+		strings.Join(t.lines, ""),
+	)
 }
 
 var _ Tests = (*testing.M)(nil)

@@ -23,7 +23,8 @@ func TestReplayPrintsWhatCommandsPrint(t *testing.T) {
 		},
 		"what is this run's own is a word": {
 			"$ pwd; echo $SERVER 2b4a6d3c-0000-4000-8000-00000000000a 2026-01-02T03:04:05Z resourceVersion: 7 secret\n",
-			"$ pwd; echo $SERVER 2b4a6d3c-0000-4000-8000-00000000000a 2026-01-02T03:04:05Z resourceVersion: 7 secret\n  <dir>\n  https://<server> <uid> <time> resourceVersion: <rv> <its own>\n",
+			"$ pwd; echo $SERVER 2b4a6d3c-0000-4000-8000-00000000000a 2026-01-02T03:04:05Z resourceVersion: 7 secret\n  <dir>\n  " +
+				"https://<server> <uid> <time> resourceVersion: <rv> <its own>\n",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

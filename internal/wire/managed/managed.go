@@ -75,7 +75,8 @@ func New(c Config) (*Manager, error) {
 		fieldpath.MakePathOrDie("kind"),
 		fieldpath.MakePathOrDie("metadata"),
 	)
-	for _, field := range []string{"name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields", "resourceVersion"} {
+	for _, field := range []string{"name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation",
+		"managedFields", "resourceVersion"} {
 		m.never.Insert(fieldpath.MakePathOrDie("metadata", field))
 	}
 	empty, err := c.Creater.New(c.Kind)
@@ -139,8 +140,10 @@ type unvalidated struct {
 
 // ObjectToTyped implements managedfields.TypeConverter.
 func (u *unvalidated) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
-	if u.Manager == nil || len(options) != 1 || options[0] != typed.AllowDuplicates || reflect.TypeOf(obj) != reflect.PointerTo(u.tree.goType) ||
-		obj.GetObjectKind().GroupVersionKind() != u.Kind || u.Documents != nil && u.Documents(obj) {
+	if u.Manager == nil || len(options) != 1 || options[0] != typed.AllowDuplicates ||
+		reflect.TypeOf(obj) != reflect.PointerTo(u.tree.goType) ||
+		obj.GetObjectKind().GroupVersionKind() != u.Kind ||
+		u.Documents != nil && u.Documents(obj) {
 		return u.TypeConverter.ObjectToTyped(obj, options...)
 	}
 	m, err := meta.Accessor(obj)

@@ -129,7 +129,12 @@ func newPair(t testing.TB, sample runtime.Object, reset map[fieldpath.APIVersion
 	return newPairWith(t, sample, reset, noDefaults{})
 }
 
-func newPairWith(t testing.TB, sample runtime.Object, reset map[fieldpath.APIVersion]fieldpath.Filter, defaulter runtime.ObjectDefaulter) pair {
+func newPairWith(
+	t testing.TB,
+	sample runtime.Object,
+	reset map[fieldpath.APIVersion]fieldpath.Filter,
+	defaulter runtime.ObjectDefaulter,
+) pair {
 	t.Helper()
 	known, _, err := scheme.Scheme.ObjectKinds(sample)
 	if err != nil {
@@ -186,7 +191,9 @@ func TestManagedFieldsAreUpstreams(t *testing.T) {
 				}
 				if filtered {
 					reset = map[fieldpath.APIVersion]fieldpath.Filter{
-						fieldpath.APIVersion(known[0].GroupVersion().String()): fieldpath.NewExcludeSetFilter(fieldpath.NewSet(fieldpath.MakePathOrDie("status"), fieldpath.MakePathOrDie("metadata", "labels"))),
+						fieldpath.APIVersion(known[0].GroupVersion().String()): fieldpath.NewExcludeSetFilter(
+							fieldpath.NewSet(fieldpath.MakePathOrDie("status"), fieldpath.MakePathOrDie("metadata", "labels")),
+						),
 					}
 				}
 				p := newPair(t, sample, reset)
@@ -242,7 +249,10 @@ func (p pair) follow(t *testing.T, sample runtime.Object, seed int64) {
 			m.SetManagedFields([]metav1.ManagedFieldsEntry{{}})
 		case 2:
 			if fields := m.GetManagedFields(); len(fields) > 0 {
-				fields[0].FieldsV1 = metav1.NewFieldsV1([]string{`{}`, `{"f:spec":{}}`, `{"f:metadata":{"f:managedFields":{}},"f:spec":{".":{},"f:replicas":{}}}`, `["nonsense"]`}[dice.IntN(4)])
+				fields[0].FieldsV1 = metav1.NewFieldsV1(
+					[]string{`{}`, `{"f:spec":{}}`, `{"f:metadata":{"f:managedFields":{}},"f:spec":{".":{},"f:replicas":{}}}`,
+						`["nonsense"]`}[dice.IntN(4)],
+				)
 			}
 		}
 		if dice.IntN(3) == 0 {
@@ -357,8 +367,19 @@ func some(document map[string]any, dice *rand.Rand, depth int) {
 // BenchmarkUpdate is what an update of one annotation of an object of a kilobyte costs, and its create.
 func BenchmarkUpdate(b *testing.B) {
 	p := newPair(b, &corev1.Service{}, nil)
-	object := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "uid", Labels: map[string]string{"app": "web", "tier": "front"}, Annotations: map[string]string{"sequence": "1", "note": strings.Repeat("note ", 60)}}}
-	object.Spec = corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}, {Name: "https", Port: 443}}, Selector: map[string]string{"app": "web"}}
+	object := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        "web",
+			Namespace:   "default",
+			UID:         "uid",
+			Labels:      map[string]string{"app": "web", "tier": "front"},
+			Annotations: map[string]string{"sequence": "1", "note": strings.Repeat("note ", 60)},
+		},
+	}
+	object.Spec = corev1.ServiceSpec{
+		Ports:    []corev1.ServicePort{{Name: "http", Port: 80}, {Name: "https", Port: 443}},
+		Selector: map[string]string{"app": "web"},
+	}
 	live := p.Upstream().UpdateNoErrors(&corev1.Service{}, object.DeepCopy(), "kubectl")
 	changed := live.DeepCopyObject().(*corev1.Service)
 	changed.Annotations["sequence"] = "2"
@@ -394,7 +415,9 @@ func TestWhatIsCreatedAlikeIsOwnedAlike(t *testing.T) {
 			gv := func(p pair) fieldpath.APIVersion { return fieldpath.APIVersion(p.kind.GroupVersion().String()) }
 			plain := newPair(t, sample, nil)
 			filtered := newPair(t, sample, map[fieldpath.APIVersion]fieldpath.Filter{
-				gv(plain): fieldpath.NewExcludeSetFilter(fieldpath.NewSet(fieldpath.MakePathOrDie("status"), fieldpath.MakePathOrDie("metadata", "labels"))),
+				gv(plain): fieldpath.NewExcludeSetFilter(
+					fieldpath.NewSet(fieldpath.MakePathOrDie("status"), fieldpath.MakePathOrDie("metadata", "labels")),
+				),
 			})
 			for seed := range int64(60) {
 				fill := random(seed)
@@ -473,7 +496,9 @@ func TestWhatIsAppliedAgainIsUpstreams(t *testing.T) {
 			t.Parallel()
 			plain := newPair(t, sample, nil)
 			filtered := newPair(t, sample, map[fieldpath.APIVersion]fieldpath.Filter{
-				fieldpath.APIVersion(plain.kind.GroupVersion().String()): fieldpath.NewExcludeSetFilter(fieldpath.NewSet(fieldpath.MakePathOrDie("status"), fieldpath.MakePathOrDie("metadata", "labels"))),
+				fieldpath.APIVersion(plain.kind.GroupVersion().String()): fieldpath.NewExcludeSetFilter(
+					fieldpath.NewSet(fieldpath.MakePathOrDie("status"), fieldpath.MakePathOrDie("metadata", "labels")),
+				),
 			})
 			var count merged
 			for seed := range int64(15) {
@@ -551,7 +576,16 @@ func (p pair) reapplications(t *testing.T, sample runtime.Object, seed int64, co
 			continue
 		}
 		if a, b := withoutTimes(t, theirs), withoutTimes(t, ours); a != b {
-			t.Errorf("seed %d, step %d, apply by %s of\n%v\nto\n%s\nupstream's\n%s\nours\n%s", seed, step, manager, applied, withoutTimes(t, live), a, b)
+			t.Errorf(
+				"seed %d, step %d, apply by %s of\n%v\nto\n%s\nupstream's\n%s\nours\n%s",
+				seed,
+				step,
+				manager,
+				applied,
+				withoutTimes(t, live),
+				a,
+				b,
+			)
 			return
 		}
 		if !reflect.DeepEqual(before, live) {

@@ -67,9 +67,16 @@ func (m *Manager) merge(live, applied runtime.Object, manager string, force bool
 			return nil, errUpstreams
 		}
 		m.Defaulter.Default(obj)
-		if obj, err = m.Convertor.ConvertToVersion(obj, schema.GroupVersion{Group: m.Kind.Group, Version: runtime.APIVersionInternal}); err != nil {
+		if obj, err = m.Convertor.ConvertToVersion(
+			obj,
+			schema.GroupVersion{Group: m.Kind.Group, Version: runtime.APIVersionInternal},
+		); err != nil {
 			return nil, errUpstreams
 		}
 	}
-	return m.applied(obj, entries, application{comparison: c, manager: manager, own: own, configured: &owned{set: set}, unchanged: unchanged, force: force})
+	return m.applied(
+		obj,
+		entries,
+		application{comparison: c, manager: manager, own: own, configured: &owned{set: set}, unchanged: unchanged, force: force},
+	)
 }

@@ -37,7 +37,8 @@ func TestTheNameOfAManagerIsGivenOrTheBeginningOfTheUserAgent(t *testing.T) {
 }
 
 func TestANameOfAManagerIsPrintableAndShort(t *testing.T) {
-	for _, name := range []string{"", "a", "a/b", "größe", strings.Repeat("x", 128), strings.Repeat("x", 129), strings.Repeat("é", 64), strings.Repeat("é", 65), "a\n", "\x7f", "a\u00a0", "a\xff"} {
+	for _, name := range []string{"", "a", "a/b", "größe", strings.Repeat("x", 128), strings.Repeat("x", 129), strings.Repeat("é", 64),
+		strings.Repeat("é", 65), "a\n", "\x7f", "a\u00a0", "a\xff"} {
 		if got, errs := IsName(name), validation.ValidateFieldManager(name, nil); got != (len(errs) == 0) {
 			t.Errorf("%q: %t; upstream's validation says %v", name, got, errs)
 		}

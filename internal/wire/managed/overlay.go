@@ -55,7 +55,11 @@ func (m *Manager) overlay(live, applied runtime.Object, manager string, force bo
 	if unchanged {
 		obj = live.DeepCopyObject()
 	}
-	return m.applied(obj, entries, application{manager: manager, own: own, configured: configured, comparison: c, unchanged: unchanged, force: force})
+	return m.applied(
+		obj,
+		entries,
+		application{manager: manager, own: own, configured: configured, comparison: c, unchanged: unchanged, force: force},
+	)
 }
 
 // errUpstreams says that only upstream's manager can apply a configuration, or say what is wrong.
@@ -161,7 +165,12 @@ func (m *Manager) valid(v reflect.Value) bool {
 }
 
 // laidOver returns a copy of a live object with what a configuration says in it, and collects what that changes, if anything.
-func (m *Manager) laidOver(c *comparison, live runtime.Object, old reflect.Value, configuration map[string]any) (obj runtime.Object, unchanged bool, err error) {
+func (m *Manager) laidOver(
+	c *comparison,
+	live runtime.Object,
+	old reflect.Value,
+	configuration map[string]any,
+) (obj runtime.Object, unchanged bool, err error) {
 	changed, err := m.versioned(live.DeepCopyObject())
 	if err != nil {
 		return nil, false, err
@@ -541,7 +550,10 @@ func (n *tree) layPart(f *treeField, field reflect.Value, absent bool, said any)
 		return false, errUnknown
 	}
 	holder := reflect.New(n.goType)
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{f.key(): merged.AsValue().Unstructured()}, holder.Interface()); err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(
+		map[string]any{f.key(): merged.AsValue().Unstructured()},
+		holder.Interface(),
+	); err != nil {
 		return false, errUnknown
 	}
 	read := holder.Elem().FieldByIndex(f.index)

@@ -48,7 +48,12 @@ func TestWhatIsLaidOverIsUpstreams(t *testing.T) {
 				defaulted := newPairWith(t, sample, nil, someDefaults{})
 				filtered := newPair(t, sample, map[fieldpath.APIVersion]fieldpath.Filter{
 					fieldpath.APIVersion(plain.kind.GroupVersion().String()): fieldpath.NewExcludeSetFilter(fieldpath.NewSet(
-						fieldpath.MakePathOrDie("status"), fieldpath.MakePathOrDie("metadata", "labels"), fieldpath.MakePathOrDie("metadata", "annotations", "a"))),
+						fieldpath.MakePathOrDie(
+							"status",
+						),
+						fieldpath.MakePathOrDie("metadata", "labels"),
+						fieldpath.MakePathOrDie("metadata", "annotations", "a"),
+					)),
 				})
 				for seed := range int64(8) {
 					for _, p := range []pair{plain, filtered, defaulted} {
@@ -60,7 +65,14 @@ func TestWhatIsLaidOverIsUpstreams(t *testing.T) {
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				total = overlaid{total.first + count.first, total.again + count.again, total.lists + count.lists, total.taken + count.taken, total.unchanged + count.unchanged, total.refused + count.refused}
+				total = overlaid{
+					total.first + count.first,
+					total.again + count.again,
+					total.lists + count.lists,
+					total.taken + count.taken,
+					total.unchanged + count.unchanged,
+					total.refused + count.refused,
+				}
 			})
 		}
 	})
@@ -117,14 +129,28 @@ func (p pair) lay(t *testing.T, sample runtime.Object, seed int64, count *overla
 		}
 		if dice.IntN(6) == 0 { // a last one for kubectl
 			m, _ := meta.Accessor(live)
-			m.SetAnnotations(map[string]string{"a": "x", "kubectl.kubernetes.io/last-applied-configuration": []string{"", `{"apiVersion":"v1"}`, "nonsense"}[dice.IntN(3)]})
+			m.SetAnnotations(
+				map[string]string{
+					"a": "x",
+					"kubectl.kubernetes.io/last-applied-configuration": []string{"", `{"apiVersion":"v1"}`, "nonsense"}[dice.IntN(3)],
+				},
+			)
 		}
 		force := dice.IntN(3) > 0
 		theirs, theirErr := p.Upstream().Apply(live.DeepCopyObject(), applied.DeepCopyObject(), manager, force)
 		before, configuration := live.DeepCopyObject(), applied.DeepCopy()
 		ours, ourErr := p.Apply(before, configuration, manager, force)
 		if lines(theirErr) != lines(ourErr) {
-			t.Errorf("seed %d, step %d, apply by %s of\n%v\nto\n%s\nupstream's error\n%v\nours\n%v", seed, step, manager, applied, withoutTimes(t, live), theirErr, ourErr)
+			t.Errorf(
+				"seed %d, step %d, apply by %s of\n%v\nto\n%s\nupstream's error\n%v\nours\n%v",
+				seed,
+				step,
+				manager,
+				applied,
+				withoutTimes(t, live),
+				theirErr,
+				ourErr,
+			)
 			return
 		}
 		lays := p.Overlays(live.DeepCopyObject(), applied.DeepCopyObject(), manager, force)
@@ -138,7 +164,16 @@ func (p pair) lay(t *testing.T, sample runtime.Object, seed int64, count *overla
 			continue
 		}
 		if a, b := withoutTimes(t, theirs), withoutTimes(t, ours); a != b {
-			t.Errorf("seed %d, step %d, apply by %s of\n%v\nto\n%s\nupstream's\n%s\nours\n%s", seed, step, manager, applied, withoutTimes(t, live), a, b)
+			t.Errorf(
+				"seed %d, step %d, apply by %s of\n%v\nto\n%s\nupstream's\n%s\nours\n%s",
+				seed,
+				step,
+				manager,
+				applied,
+				withoutTimes(t, live),
+				a,
+				b,
+			)
 			return
 		}
 		if !reflect.DeepEqual(before, live) || !reflect.DeepEqual(configuration, applied) {
@@ -277,7 +312,10 @@ func plain(document map[string]any, dice *rand.Rand, share int, lists bool) {
 func TestWhatCannotBeLaidOver(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, &corev1.Service{}, nil)
-	created := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "uid", Annotations: map[string]string{"a": "1"}}, Spec: corev1.ServiceSpec{ExternalName: "x"}}
+	created := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "uid", Annotations: map[string]string{"a": "1"}},
+		Spec:       corev1.ServiceSpec{ExternalName: "x"},
+	}
 	live := p.UpdateNoErrors(&corev1.Service{}, created, "creator")
 	for _, c := range []struct {
 		name, manager string
@@ -289,30 +327,40 @@ func TestWhatCannotBeLaidOver(t *testing.T) {
 		{"the same annotation", "a", false, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"a": "1"}}}, true},
 		{"kubectl", "kubectl", true, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"a": "2"}}}, true},
 		{"a first label", "a", false, map[string]any{"metadata": map[string]any{"labels": map[string]any{"a": "2"}}}, true},
-		{"scalars", "a", false, map[string]any{"spec": map[string]any{"clusterIP": "1.2.3.4", "healthCheckNodePort": int64(4), "publishNotReadyAddresses": true, "allocateLoadBalancerNodePorts": false}}, true},
+		{"scalars", "a", false, map[string]any{"spec": map[string]any{"clusterIP": "1.2.3.4", "healthCheckNodePort": int64(4),
+			"publishNotReadyAddresses": true, "allocateLoadBalancerNodePorts": false}}, true},
 		{"a conflict", "a", false, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"a": "2"}}}, false},
-		{"kubectl's annotation", "kubectl", true, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"kubectl.kubernetes.io/last-applied-configuration": "{}"}}}, false},
+		{"kubectl's annotation", "kubectl", true,
+			map[string]any{"metadata": map[string]any{"annotations": map[string]any{"kubectl.kubernetes.io/last-applied-configuration": "{}"}}},
+			false},
 		{"no manager", "", true, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"a": "2"}}}, false},
 		{"a manager that is no text", "\xff", true, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"a": "2"}}}, false},
 		{"nothing", "a", true, map[string]any{}, false},
 		{"no annotations", "a", true, map[string]any{"metadata": map[string]any{"annotations": map[string]any{}}}, false},
 		{"null", "a", true, map[string]any{"metadata": map[string]any{"annotations": nil}}, false},
 		{"an annotation that is null", "a", true, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"a": nil}}}, false},
-		{"an annotation that is a number", "a", true, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"a": int64(1)}}}, false},
+		{"an annotation that is a number", "a", true,
+			map[string]any{"metadata": map[string]any{"annotations": map[string]any{"a": int64(1)}}}, false},
 		{"an unknown field", "a", true, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"a": "2"}}, "more": "x"}, false},
 		{"a field of another type", "a", true, map[string]any{"spec": map[string]any{"clusterIP": int64(1)}}, false},
 		{"a number that is too large", "a", true, map[string]any{"spec": map[string]any{"healthCheckNodePort": int64(1) << 40}}, false},
 		{"a zero that is not written", "a", true, map[string]any{"spec": map[string]any{"clusterIP": ""}}, false},
 		{"a list", "a", true, map[string]any{"spec": map[string]any{"externalIPs": []any{"1.2.3.4"}}}, true},
-		{"an item", "a", true, map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": int64(80), "targetPort": "http"}}}}, true},
+		{"an item", "a", true, map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": int64(80),
+			"targetPort": "http"}}}}, true},
 		{"an empty list", "a", true, map[string]any{"spec": map[string]any{"externalIPs": []any{}}}, false},
 		{"a list with null", "a", true, map[string]any{"spec": map[string]any{"externalIPs": []any{nil}}}, false},
-		{"an item with null", "a", true, map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": int64(80), "name": nil}}}}, false},
-		{"an item with a zero that is not written", "a", true, map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": int64(80), "name": ""}}}}, false},
+		{"an item with null", "a", true,
+			map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": int64(80), "name": nil}}}}, false},
+		{"an item with a zero that is not written", "a", true,
+			map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": int64(80), "name": ""}}}}, false},
 		{"an item without a key", "a", true, map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"name": "x"}}}}, false},
-		{"an item with an unknown field", "a", true, map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": int64(80), "more": "x"}}}}, false},
-		{"an item with a field of another type", "a", true, map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": "80"}}}}, false},
-		{"two items that are the same", "a", true, map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": int64(80)}, map[string]any{"port": int64(80)}}}}, false},
+		{"an item with an unknown field", "a", true,
+			map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": int64(80), "more": "x"}}}}, false},
+		{"an item with a field of another type", "a", true,
+			map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": "80"}}}}, false},
+		{"two items that are the same", "a", true,
+			map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": int64(80)}, map[string]any{"port": int64(80)}}}}, false},
 		{"a list that is none", "a", true, map[string]any{"spec": map[string]any{"ports": "80"}}, false},
 		{"managed fields", "a", true, map[string]any{"metadata": map[string]any{"managedFields": []any{}}}, false},
 		{"what no manager owns", "a", true, map[string]any{"metadata": map[string]any{"name": "web"}}, false},
@@ -340,13 +388,19 @@ func TestWhatIsResetIsNobodys(t *testing.T) {
 	filtered := newPair(t, &corev1.Service{}, map[fieldpath.APIVersion]fieldpath.Filter{
 		"v1": fieldpath.NewExcludeSetFilter(fieldpath.NewSet(fieldpath.MakePathOrDie("metadata", "labels"))),
 	})
-	created := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "uid", Labels: map[string]string{"a": "1"}}, Spec: corev1.ServiceSpec{ExternalName: "x"}}
+	created := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "uid", Labels: map[string]string{"a": "1"}},
+		Spec:       corev1.ServiceSpec{ExternalName: "x"},
+	}
 	live := plain.UpdateNoErrors(&corev1.Service{}, created, "creator")
 	age(t, live)
 	for _, force := range []bool{false, true} {
-		configuration := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"labels": map[string]any{"a": "2"}}, "spec": map[string]any{"externalName": "x"}}}
+		configuration := &unstructured.Unstructured{
+			Object: map[string]any{"metadata": map[string]any{"labels": map[string]any{"a": "2"}}, "spec": map[string]any{"externalName": "x"}},
+		}
 		configuration.SetGroupVersionKind(plain.kind)
-		if !filtered.Overlays(live.DeepCopyObject(), configuration.DeepCopy(), "a", force) || !filtered.Merges(live.DeepCopyObject(), configuration.DeepCopy(), "a", force) {
+		if !filtered.Overlays(live.DeepCopyObject(), configuration.DeepCopy(), "a", force) ||
+			!filtered.Merges(live.DeepCopyObject(), configuration.DeepCopy(), "a", force) {
 			t.Errorf("forced %v: upstream has to apply it", force)
 		}
 		theirs, err := filtered.Upstream().Apply(live.DeepCopyObject(), configuration.DeepCopy(), "a", force)
@@ -365,7 +419,13 @@ func TestItemsInAnotherOrder(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, &corev1.Service{}, nil)
 	created := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "uid"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{
-		{Name: "a", Port: 80, Protocol: "TCP", TargetPort: intstr.FromInt32(1)}, {Name: "b", Port: 443, Protocol: "TCP", TargetPort: intstr.FromInt32(2)},
+		{
+			Name:       "a",
+			Port:       80,
+			Protocol:   "TCP",
+			TargetPort: intstr.FromInt32(1),
+		},
+		{Name: "b", Port: 443, Protocol: "TCP", TargetPort: intstr.FromInt32(2)},
 	}}}
 	live := p.UpdateNoErrors(&corev1.Service{}, created, "creator")
 	age(t, live)
@@ -395,11 +455,18 @@ func TestAnItemOfDefaultsAlone(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, &corev1.Pod{}, nil)
 	claims := []corev1.ResourceClaim{{Name: "a"}, {Name: "b"}}
-	created := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod", UID: "uid"}, Spec: corev1.PodSpec{Resources: &corev1.ResourceRequirements{Claims: claims}}}
+	created := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "pod", UID: "uid"},
+		Spec:       corev1.PodSpec{Resources: &corev1.ResourceRequirements{Claims: claims}},
+	}
 	live := p.UpdateNoErrors(&corev1.Pod{}, created, "creator")
 	for _, host := range []string{"x", "x", "y", "y", "z"} {
 		age(t, live)
-		configuration := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"hostname": host, "resources": map[string]any{"claims": []any{map[string]any{}, map[string]any{"name": "a"}}}}}}
+		configuration := &unstructured.Unstructured{
+			Object: map[string]any{
+				"spec": map[string]any{"hostname": host, "resources": map[string]any{"claims": []any{map[string]any{}, map[string]any{"name": "a"}}}},
+			},
+		}
 		configuration.SetGroupVersionKind(p.kind)
 		theirs, theirErr := p.Upstream().Apply(live.DeepCopyObject(), configuration.DeepCopy(), "a", true)
 		ours, ourErr := p.Apply(live.DeepCopyObject(), configuration.DeepCopy(), "a", true)
@@ -414,9 +481,15 @@ func TestAnItemOfDefaultsAlone(t *testing.T) {
 func TestANewStructWritesMore(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, &corev1.Node{}, nil)
-	live := p.UpdateNoErrors(&corev1.Node{}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", UID: "uid"}, Spec: corev1.NodeSpec{ProviderID: "x"}}, "creator")
+	live := p.UpdateNoErrors(
+		&corev1.Node{},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", UID: "uid"}, Spec: corev1.NodeSpec{ProviderID: "x"}},
+		"creator",
+	)
 	age(t, live)
-	configuration := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"configSource": map[string]any{"configMap": map[string]any{"namespace": "default"}}}}}
+	configuration := &unstructured.Unstructured{
+		Object: map[string]any{"spec": map[string]any{"configSource": map[string]any{"configMap": map[string]any{"namespace": "default"}}}},
+	}
 	configuration.SetGroupVersionKind(p.kind)
 	if p.Overlays(live.DeepCopyObject(), configuration.DeepCopy(), "a", true) {
 		t.Error("it is laid over the object")
@@ -450,10 +523,12 @@ func TestConfigurationsAreToldApart(t *testing.T) {
 		live          runtime.Object
 		configuration map[string]any
 	}{
-		{services, owned, of("metadata", "annotations", map[string]any{"a": "1"})}, {services, owned, of("metadata", "annotations", map[string]any{"b": "1"})},
+		{services, owned, of("metadata", "annotations", map[string]any{"a": "1"})},
+		{services, owned, of("metadata", "annotations", map[string]any{"b": "1"})},
 		{services, owned, of("metadata", "labels", map[string]any{"b": "1"})},
 		{services, owned, of("metadata", "finalizers", []any{"a.com/a"})}, {services, owned, of("metadata", "finalizers", []any{"b.com/b"})},
-		{services, owned, of("spec", "ports", []any{map[string]any{"port": int64(1)}})}, {services, owned, of("spec", "ports", []any{map[string]any{"port": int64(2)}})},
+		{services, owned, of("spec", "ports", []any{map[string]any{"port": int64(1)}})},
+		{services, owned, of("spec", "ports", []any{map[string]any{"port": int64(2)}})},
 		{services, service, of("metadata", "annotations", map[string]any{"a": "1"})},
 		{deployments, ofADeployment, of("metadata", "annotations", map[string]any{"a": "1"})},
 	} {
@@ -499,15 +574,20 @@ func TestReadAlike(t *testing.T) {
 		value        any
 		alike, known bool
 	}{
-		{corev1.Pod{}, true, true}, {&corev1.Service{}, true, true}, {metav1.Time{}, true, true}, {&metav1.Time{}, false, true}, {&metav1.Time{Time: time.Time{}.Local()}, false, true}, {&metav1.MicroTime{Time: time.Time{}.In(time.FixedZone("a", 1))}, false, true}, {&metav1.Time{Time: time.Unix(1, 0)}, true, true},
+		{corev1.Pod{}, true, true}, {&corev1.Service{}, true, true}, {metav1.Time{}, true, true}, {&metav1.Time{}, false, true},
+		{&metav1.Time{Time: time.Time{}.Local()}, false, true}, {&metav1.MicroTime{Time: time.Time{}.In(time.FixedZone("a", 1))}, false,
+			true}, {&metav1.Time{Time: time.Unix(1, 0)}, true, true},
 		{corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}}}, false, true},
 		{corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{}}}, false, true},
 		{corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Env: []corev1.EnvVar{}}}}}, false, true},
 		{corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Env: []corev1.EnvVar{{Name: "a"}}}}}}, true, true},
-		{node{Next: &node{}, Some: []string{}}, true, true}, {node{Next: &node{All: []string{}}}, false, true}, {map[string][]*node{"a": {{All: []string{}}}}, false, true},
-		{appsv1.ControllerRevision{}, true, true}, {appsv1.ControllerRevision{Data: runtime.RawExtension{Raw: []byte(`{"b":1,"a":2}`)}}, false, true},
+		{node{Next: &node{}, Some: []string{}}, true, true}, {node{Next: &node{All: []string{}}}, false, true},
+		{map[string][]*node{"a": {{All: []string{}}}}, false, true},
+		{appsv1.ControllerRevision{}, true, true}, {appsv1.ControllerRevision{Data: runtime.RawExtension{Raw: []byte(`{"b":1,"a":2}`)}},
+			false, true},
 		{new(runtime.RawExtension), false, true}, {struct{ Number *[]int }{}, false, false},
-		{hidden{}, false, false}, {private{}, false, false}, {[]any{}, false, false}, {embedded{}, false, false}, {map[int]string{}, false, false}, {struct{ Text lenient }{}, false, false},
+		{hidden{}, false, false}, {private{}, false, false}, {[]any{}, false, false}, {embedded{}, false, false},
+		{map[int]string{}, false, false}, {struct{ Text lenient }{}, false, false},
 	} {
 		if alike, known := managed.ReadAlike(c.value); alike != c.alike || known != c.known {
 			t.Errorf("%T %+v: alike %v, known %v", c.value, c.value, alike, known)
@@ -519,11 +599,24 @@ func TestReadAlike(t *testing.T) {
 // the first of their manager, which takes over what they change, and another one with the same fields.
 func BenchmarkApply(b *testing.B) {
 	p := newPair(b, &corev1.Service{}, nil)
-	object := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "uid", Labels: map[string]string{"app": "web", "tier": "front"}, Annotations: map[string]string{"sequence": "1", "note": strings.Repeat("note ", 60)}}}
-	object.Spec = corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}, {Name: "https", Port: 443}}, Selector: map[string]string{"app": "web"}}
+	object := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        "web",
+			Namespace:   "default",
+			UID:         "uid",
+			Labels:      map[string]string{"app": "web", "tier": "front"},
+			Annotations: map[string]string{"sequence": "1", "note": strings.Repeat("note ", 60)},
+		},
+	}
+	object.Spec = corev1.ServiceSpec{
+		Ports:    []corev1.ServicePort{{Name: "http", Port: 80}, {Name: "https", Port: 443}},
+		Selector: map[string]string{"app": "web"},
+	}
 	created := p.Upstream().UpdateNoErrors(&corev1.Service{}, object, "client")
 	annotation := func(i int) *unstructured.Unstructured {
-		u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"annotations": map[string]any{"sequence": fmt.Sprint(i)}}}}
+		u := &unstructured.Unstructured{
+			Object: map[string]any{"metadata": map[string]any{"annotations": map[string]any{"sequence": fmt.Sprint(i)}}},
+		}
 		u.SetGroupVersionKind(p.kind)
 		return u
 	}
@@ -543,7 +636,8 @@ func BenchmarkApply(b *testing.B) {
 		name string
 		runtime.Object
 		configuration func(i int) *unstructured.Unstructured
-	}{{"first", created, annotation}, {"again", after(annotation), annotation}, {"list/first", created, withList}, {"list/again", after(withList), withList}} {
+	}{{"first", created, annotation}, {"again", after(annotation), annotation}, {"list/first", created, withList},
+		{"list/again", after(withList), withList}} {
 		for _, m := range []struct {
 			name  string
 			apply func(live, applied runtime.Object, manager string, force bool) (runtime.Object, error)

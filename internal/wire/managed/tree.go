@@ -131,7 +131,9 @@ func anything(a smd.Atom) bool {
 // writesScalar says whether a type that writes its own JSON always writes a scalar of a kind.
 func writesScalar(t reflect.Type, s smd.Scalar) bool {
 	switch t.PkgPath() + "." + t.Name() {
-	case "k8s.io/apimachinery/pkg/apis/meta/v1.Time", "k8s.io/apimachinery/pkg/apis/meta/v1.MicroTime", "k8s.io/apimachinery/pkg/apis/meta/v1.Duration":
+	case "k8s.io/apimachinery/pkg/apis/meta/v1.Time",
+		"k8s.io/apimachinery/pkg/apis/meta/v1.MicroTime",
+		"k8s.io/apimachinery/pkg/apis/meta/v1.Duration":
 		return s == smd.String || s == smd.Untyped
 	case "k8s.io/apimachinery/pkg/api/resource.Quantity", "k8s.io/apimachinery/pkg/util/intstr.IntOrString":
 		return s == smd.Untyped || s == smd.String && t.Name() == "Quantity"
@@ -238,7 +240,16 @@ func (p *planter) plantMap(n *tree, m *smd.Map) error {
 			if entry.CanOmit(zero) {
 				written = reflect.Value{}
 			}
-			n.fields = append(n.fields, treeField{zero: written, name: fieldpath.FieldNameElement(entry.JsonName), entry: entry, tree: child, index: indexOf(n.goType, entry.JsonName, zero.Type())})
+			n.fields = append(
+				n.fields,
+				treeField{
+					zero:  written,
+					name:  fieldpath.FieldNameElement(entry.JsonName),
+					entry: entry,
+					tree:  child,
+					index: indexOf(n.goType, entry.JsonName, zero.Type()),
+				},
+			)
 		}
 	case reflect.Map:
 		n.kind = dictionary

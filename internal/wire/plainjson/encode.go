@@ -115,7 +115,8 @@ func (e *encoder) record(n *node, v reflect.Value) error {
 	for i := range n.fields {
 		f := &n.fields[i]
 		inner := fieldOf(v, f.index)
-		if f.omitEmpty && isEmpty(inner) || f.omitZero && (f.node.kind == moment && timeOf(inner).IsZero() || f.node.kind != moment && inner.IsZero()) {
+		if f.omitEmpty && isEmpty(inner) ||
+			f.omitZero && (f.node.kind == moment && timeOf(inner).IsZero() || f.node.kind != moment && inner.IsZero()) {
 			continue
 		}
 		if len(e.to) > begin {

@@ -72,7 +72,11 @@ func (d objectDecoder) Identifier() runtime.Identifier {
 }
 
 // Decode implements runtime.Decoder.
-func (d objectDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (d objectDecoder) Decode(
+	data []byte,
+	defaults *schema.GroupVersionKind,
+	into runtime.Object,
+) (runtime.Object, *schema.GroupVersionKind, error) {
 	if obj, kind, ok := d.decode(data, into); ok {
 		return obj, &kind, nil
 	}

@@ -164,11 +164,16 @@ func TestWhatIsNotPlainIsLeftToTheLibraries(t *testing.T) {
 	plans := plainjson.New()
 	for _, data := range []string{
 		``, ` `, `nul`, `[]`, `"x"`, `{`, `{}x`, `{} {}`, `{"kind":"a"`, `{"kind":"a",}`, `{,}`, `{"kind" "a"}`, `{"kind":}`, `{kind:"a"}`,
-		`{"kind":"a","kind":"a"}`, `{"unknown":1}`, `{"Kind":"a"}`, `{"kin\u0064":"a"}`, `{"kind":1}`, `{"kind":"a` + "\n" + `"}`, `{"kind":"\x"}`, `{"kind":"\u12g4"}`, `{"kind":"a`,
-		`{"bool":"true"}`, `{"bool":tru}`, `{"bool":truex}`, `{"int8":128}`, `{"int8":1.0}`, `{"int8":1e2}`, `{"int8":01}`, `{"int8":-}`, `{"int8":+1}`, `{"int8":"1"}`, `{"uint16":-1}`, `{"uint16":65536}`,
-		`{"int64":9223372036854775808}`, `{"float":.5}`, `{"float":1.}`, `{"float":1e}`, `{"float":1e999}`, `{"strings":{}}`, `{"strings":["a",]}`, `{"strings":["a"}`, `{"strings":[1]}`, `{"strings":["a" "b"]}`,
-		`{"map":{"a":1}}`, `{"map":{"a":"b","a":"b"}}`, `{"map":{"a":"b",}}`, `{"map":[]}`, `{"typed":{"a":"b","a":"c"}}`, `{"inner":{"nam":"x"}}`, `{"inner":[]}`, `{"any":{"a":1,"a":2}}`, `{"any":{"a":1]}`,
-		`{"time":"yesterday"}`, `{"time":5}`, `{"quantity":"much"}`, `{"fields":{"a":}}`, `{"fields":{"a":1,}}`, `{"fields":null}`, `{"any":null}`, `{"bytes":"*"}`, `{"array":"x"}`, `{"raw":{"a":tru}}`,
+		`{"kind":"a","kind":"a"}`, `{"unknown":1}`, `{"Kind":"a"}`, `{"kin\u0064":"a"}`, `{"kind":1}`, `{"kind":"a` + "\n" + `"}`,
+		`{"kind":"\x"}`, `{"kind":"\u12g4"}`, `{"kind":"a`,
+		`{"bool":"true"}`, `{"bool":tru}`, `{"bool":truex}`, `{"int8":128}`, `{"int8":1.0}`, `{"int8":1e2}`, `{"int8":01}`, `{"int8":-}`,
+		`{"int8":+1}`, `{"int8":"1"}`, `{"uint16":-1}`, `{"uint16":65536}`,
+		`{"int64":9223372036854775808}`, `{"float":.5}`, `{"float":1.}`, `{"float":1e}`, `{"float":1e999}`, `{"strings":{}}`,
+		`{"strings":["a",]}`, `{"strings":["a"}`, `{"strings":[1]}`, `{"strings":["a" "b"]}`,
+		`{"map":{"a":1}}`, `{"map":{"a":"b","a":"b"}}`, `{"map":{"a":"b",}}`, `{"map":[]}`, `{"typed":{"a":"b","a":"c"}}`,
+		`{"inner":{"nam":"x"}}`, `{"inner":[]}`, `{"any":{"a":1,"a":2}}`, `{"any":{"a":1]}`,
+		`{"time":"yesterday"}`, `{"time":5}`, `{"quantity":"much"}`, `{"fields":{"a":}}`, `{"fields":{"a":1,}}`, `{"fields":null}`,
+		`{"any":null}`, `{"bytes":"*"}`, `{"array":"x"}`, `{"raw":{"a":tru}}`,
 		`{"any":` + strings.Repeat("[", 300) + strings.Repeat("]", 300) + `}`,
 		`{"inner":` + strings.Repeat(`{"next":`, 300) + `null` + strings.Repeat("}", 301),
 	} {
@@ -188,7 +193,8 @@ func TestWhatIsNotPlainIsLeftToTheLibraries(t *testing.T) {
 	if checkEncode(t, plans, circle) {
 		t.Error("what contains itself is encoded")
 	}
-	for _, value := range []any{&everything{Number: "x"}, &everything{Raw: json.RawMessage("{")}, &everything{Any: func() {}}, everything{}, (*everything)(nil), nil} {
+	for _, value := range []any{&everything{Number: "x"}, &everything{Raw: json.RawMessage("{")}, &everything{Any: func() {}},
+		everything{}, (*everything)(nil), nil} {
 		if checkEncode(t, plans, value) {
 			t.Errorf("%+v is encoded", value)
 		}
@@ -204,7 +210,7 @@ func TestAmbiguousTypesHaveNoPlan(t *testing.T) {
 		B
 	}
 	type hidden struct {
-		metav1.TypeMeta `json:",inline"`
+		metav1.TypeMeta `       json:",inline"`
 		Kind            string `json:"kind"`
 	}
 	type behind struct{ *metav1.TypeMeta }
@@ -216,7 +222,8 @@ func TestAmbiguousTypesHaveNoPlan(t *testing.T) {
 	}
 	plans := plainjson.New()
 	for _, empty := range []func() any{
-		func() any { return &both{} }, func() any { return &hidden{} }, func() any { return &behind{} }, func() any { return &quoted{} }, func() any { return &odd{} },
+		func() any { return &both{} }, func() any { return &hidden{} }, func() any { return &behind{} }, func() any { return &quoted{} },
+		func() any { return &odd{} },
 		func() any { return &metav1.Time{} },
 	} {
 		if checkDecode(t, plans, []byte(`{}`), empty) || checkEncode(t, plans, empty()) {
@@ -227,7 +234,8 @@ func TestAmbiguousTypesHaveNoPlan(t *testing.T) {
 		Quoted quoted `json:"quoted"`
 		Time   metav1.Time
 	}
-	if !checkDecode(t, plans, []byte(`{"quoted":{"n":"5"}}`), func() any { return &holds{} }) || !checkEncode(t, plans, &holds{Quoted: quoted{N: 5}}) {
+	if !checkDecode(t, plans, []byte(`{"quoted":{"n":"5"}}`), func() any { return &holds{} }) ||
+		!checkEncode(t, plans, &holds{Quoted: quoted{N: 5}}) {
 		t.Error("a struct inside of which the libraries are needed has no plan")
 	}
 }
@@ -287,15 +295,24 @@ func FuzzDecode(f *testing.F) {
 
 // small is what most objects are: metadata with the fields of managers, and a few fields of their own.
 type small struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.TypeMeta   `      json:",inline"`
+	metav1.ObjectMeta `      json:"metadata,omitempty"`
 	Spec              inner `json:"spec,omitempty"`
 }
 
-var object = []byte(`{"kind":"Small","apiVersion":"example.com/v1","metadata":{"name":"web-0001","namespace":"default","uid":"3f1b5d56-0d6b-4a28-9f5c-0f0f3b8f4b11","creationTimestamp":"2026-01-02T03:04:05Z",` +
-	`"labels":{"app":"web","group":"group-07","tier":"front"},"annotations":{"example.com/note":"` + strings.Repeat("image replicas template container port env value limit request ", 4) + `","example.com/sequence":"00000042"},` +
-	`"managedFields":[{"manager":"kubectl","operation":"Update","apiVersion":"example.com/v1","time":"2026-01-02T03:04:05Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:annotations":{".":{},"f:example.com/note":{},"f:example.com/sequence":{}},"f:labels":{".":{},"f:app":{},"f:group":{},"f:tier":{}}},"f:spec":{"f:count":{},"f:name":{}}}}]},` +
-	`"spec":{"name":"n","count":3}}`)
+var object = []byte(
+	`{"kind":"Small","apiVersion":"example.com/v1","metadata":{"name":"web-0001",` +
+		`"namespace":"default","uid":"3f1b5d56-0d6b-4a28-9f5c-0f0f3b8f4b11","creationTimestamp":"2026-01-02T03:04:05Z",` +
+		`"labels":{"app":"web","group":"group-07","tier":"front"},"annotations":{"example.com/note":"` + strings.Repeat(
+		"image replicas template container port env value limit request ",
+		4,
+	) + `","example.com/sequence":"00000042"},` +
+		`"managedFields":[{"manager":"kubectl","operation":"Update","apiVersion":"example.com/v1",` +
+		`"time":"2026-01-02T03:04:05Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:annotations":{".":{},` +
+		`"f:example.com/note":{},"f:example.com/sequence":{}},"f:labels":{".":{},"f:app":{},` +
+		`"f:group":{},"f:tier":{}}},"f:spec":{"f:count":{},"f:name":{}}}}]},` +
+		`"spec":{"name":"n","count":3}}`,
+)
 
 func BenchmarkObject(b *testing.B) {
 	plans := plainjson.New()

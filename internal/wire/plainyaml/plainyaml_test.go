@@ -34,15 +34,151 @@ func compareWithLibrary(t *testing.T, w *Writer, item []byte) {
 
 func texts() []string {
 	return []string{
-		"", " ", "a", "a b", " a", "a ", "a:", "a: b", "a:b", "a #b", "a#b", "#a", "-", "-a", "- a", "---", "--- a", "...", ".", ".5", ".a", "?", "? a", "?a", ":", ":a", ": a",
-		"'", "it's", `"`, `a"b`, `\`, "`", "@a", "%a", "&a", "*a", "!a", "|", ">", "[", "]", "{}", ",", "<<", "<", "=", "~", "~a", "y", "Y", "yes", "no", "on", "off", "true", "True", "false", "null", "Null", "nil",
-		"0", "1", "-1", "+1", "1.5", "1e3", "1E+5", "1_000", "0x1f", "0o17", "017", "0b101", "-0b1", "08", "1.", "1.2.3", "1-2", "12:30:45", "1:2", "190:20:30.15", "10.0.0.1:8080", "1a", "3f2a-4b", "9e5", "1e", ".inf", "-.INF", ".nan",
-		"2026-11-26", "2026-11-26T14:30:54Z", "2026-11-26 14:30:54", "2026-1-2", "2026-13-45", "2026-", "2026-11-26t14:30:54.5+01:00",
-		"a\nb", "a\n", "\n", "\n\n", "a\n\n", "\na", " a\nb", "a \nb", "a\n b", "a\n\nb\n", "a\nb ", "a\tb", "\t", "a\t", "a\rb", "a\r\nb",
-		"é", "naïve ☃ text", "日本語: テキスト", "😀", "a\u0085b", "a\u2028b", "\ufeff", "\u00a0", "\ufffd", "\ufffe", "a\x00b", "a\x1bb", "a\x7fb", "\u200b",
-		strings.Repeat("word ", 40) + "end", strings.Repeat("word  ", 40) + "end", "'" + strings.Repeat(" it's", 40), strings.Repeat("wörd ", 40) + "é", strings.Repeat("x", 300), strings.Repeat("x", 100) + " y", "1: " + strings.Repeat("a b ", 50) + "z",
-		"true " + strings.Repeat("\"quoted\" ", 30) + "\t end", strings.Repeat("a\t b  ", 40) + "x", `{"kind":"Widget","apiVersion":"v1"}` + "\n", `{"a":"` + strings.Repeat("b c", 60) + `"}`,
-		"<html>&amp;</html>", "a\nb\n" + strings.Repeat("long line ", 30),
+		"",
+		" ",
+		"a",
+		"a b",
+		" a",
+		"a ",
+		"a:",
+		"a: b",
+		"a:b",
+		"a #b",
+		"a#b",
+		"#a",
+		"-",
+		"-a",
+		"- a",
+		"---",
+		"--- a",
+		"...",
+		".",
+		".5",
+		".a",
+		"?",
+		"? a",
+		"?a",
+		":",
+		":a",
+		": a",
+		"'",
+		"it's",
+		`"`,
+		`a"b`,
+		`\`,
+		"`",
+		"@a",
+		"%a",
+		"&a",
+		"*a",
+		"!a",
+		"|",
+		">",
+		"[",
+		"]",
+		"{}",
+		",",
+		"<<",
+		"<",
+		"=",
+		"~",
+		"~a",
+		"y",
+		"Y",
+		"yes",
+		"no",
+		"on",
+		"off",
+		"true",
+		"True",
+		"false",
+		"null",
+		"Null",
+		"nil",
+		"0",
+		"1",
+		"-1",
+		"+1",
+		"1.5",
+		"1e3",
+		"1E+5",
+		"1_000",
+		"0x1f",
+		"0o17",
+		"017",
+		"0b101",
+		"-0b1",
+		"08",
+		"1.",
+		"1.2.3",
+		"1-2",
+		"12:30:45",
+		"1:2",
+		"190:20:30.15",
+		"10.0.0.1:8080",
+		"1a",
+		"3f2a-4b",
+		"9e5",
+		"1e",
+		".inf",
+		"-.INF",
+		".nan",
+		"2026-11-26",
+		"2026-11-26T14:30:54Z",
+		"2026-11-26 14:30:54",
+		"2026-1-2",
+		"2026-13-45",
+		"2026-",
+		"2026-11-26t14:30:54.5+01:00",
+		"a\nb",
+		"a\n",
+		"\n",
+		"\n\n",
+		"a\n\n",
+		"\na",
+		" a\nb",
+		"a \nb",
+		"a\n b",
+		"a\n\nb\n",
+		"a\nb ",
+		"a\tb",
+		"\t",
+		"a\t",
+		"a\rb",
+		"a\r\nb",
+		"é",
+		"naïve ☃ text",
+		"日本語: テキスト",
+		"😀",
+		"a\u0085b",
+		"a\u2028b",
+		"\ufeff",
+		"\u00a0",
+		"\ufffd",
+		"\ufffe",
+		"a\x00b",
+		"a\x1bb",
+		"a\x7fb",
+		"\u200b",
+		strings.Repeat(
+			"word ",
+			40,
+		) + "end",
+		strings.Repeat("word  ", 40) + "end",
+		"'" + strings.Repeat(" it's", 40),
+		strings.Repeat("wörd ", 40) + "é",
+		strings.Repeat("x", 300),
+		strings.Repeat("x", 100) + " y",
+		"1: " + strings.Repeat("a b ", 50) + "z",
+		"true " + strings.Repeat(
+			"\"quoted\" ",
+			30,
+		) + "\t end",
+		strings.Repeat("a\t b  ", 40) + "x",
+		`{"kind":"Widget","apiVersion":"v1"}` + "\n",
+		`{"a":"` + strings.Repeat("b c", 60) + `"}`,
+		"<html>&amp;</html>",
+		"a\nb\n" + strings.Repeat("long line ", 30),
 	}
 }
 
@@ -53,7 +189,8 @@ func TestAppendItem_text(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, form := range []string{`%s`, `{"a":%s}`, `{"a":{"b":{"c":%s}}}`, `[%s]`, `[[%s],[]]`, `{"a":[%s,{"b":%[1]s,"z":1}]}`, `{%s:1}`, `{"a":%s,"b":%[1]s}`} {
+		for _, form := range []string{`%s`, `{"a":%s}`, `{"a":{"b":{"c":%s}}}`, `[%s]`, `[[%s],[]]`, `{"a":[%s,{"b":%[1]s,"z":1}]}`, `{%s:1}`,
+			`{"a":%s,"b":%[1]s}`} {
 			compareWithLibrary(t, &w, fmt.Appendf(nil, form, quoted))
 		}
 	}
@@ -62,12 +199,18 @@ func TestAppendItem_text(t *testing.T) {
 func TestAppendItem_value(t *testing.T) {
 	var w Writer
 	for _, item := range []string{
-		`{}`, `[]`, `null`, `true`, `false`, `{"a":{}}`, `{"a":[]}`, `{"a":null,"b":true}`, `[{}]`, `[[]]`, `[[[]]]`, `[[1,[2,3]],4]`, `{"a":[[1],[2]]}`, `[{"a":[{"b":1}]}]`,
-		`0`, `-0`, `1`, `-1`, `1.0`, `1.5`, `-0.5`, `1e5`, `1E+21`, `1e21`, `1e-7`, `123456789012345678`, `1234567890123456789`, `9223372036854775807`, `9223372036854775808`, `18446744073709551615`, `18446744073709551616`, `-9223372036854775808`, `-9223372036854775809`, `0.1`, `100000000000000000000000`, `1e400`, `3.141592653589793`,
-		`{"b":1,"a":2}`, `{"a10":1,"a9":2,"a1":3,"a":4}`, `{"B":1,"a":2,"A":3,"_":4,"1":5,"-":6}`, `{"a01":1,"a1":2,"a001":3}`, `{"a.b":1,"a-b":2,"ab":3,"a/b":4}`, `{"f:a":{},".":{},"k:{\"a\":1}":{}}`, `{"é":1,"e":2,"z":3}`, `{"10":1,"9":2,"010":3}`,
-		`{"a":1,"a":2}`, `{"<<":{"a":1},"b":2}`, `{"` + strings.Repeat("k", 128) + `":1}`, `{"` + strings.Repeat("k", 129) + `":1}`, `{"a\nb":1}`, `{"a\tb":1}`, `{"a b":1}`, `{"":1}`, `{"yes":1,"1":2,"null":3}`,
+		`{}`, `[]`, `null`, `true`, `false`, `{"a":{}}`, `{"a":[]}`, `{"a":null,"b":true}`, `[{}]`, `[[]]`, `[[[]]]`, `[[1,[2,3]],4]`,
+		`{"a":[[1],[2]]}`, `[{"a":[{"b":1}]}]`,
+		`0`, `-0`, `1`, `-1`, `1.0`, `1.5`, `-0.5`, `1e5`, `1E+21`, `1e21`, `1e-7`, `123456789012345678`, `1234567890123456789`,
+		`9223372036854775807`, `9223372036854775808`, `18446744073709551615`, `18446744073709551616`, `-9223372036854775808`,
+		`-9223372036854775809`, `0.1`, `100000000000000000000000`, `1e400`, `3.141592653589793`,
+		`{"b":1,"a":2}`, `{"a10":1,"a9":2,"a1":3,"a":4}`, `{"B":1,"a":2,"A":3,"_":4,"1":5,"-":6}`, `{"a01":1,"a1":2,"a001":3}`,
+		`{"a.b":1,"a-b":2,"ab":3,"a/b":4}`, `{"f:a":{},".":{},"k:{\"a\":1}":{}}`, `{"é":1,"e":2,"z":3}`, `{"10":1,"9":2,"010":3}`,
+		`{"a":1,"a":2}`, `{"<<":{"a":1},"b":2}`, `{"` + strings.Repeat("k", 128) + `":1}`, `{"` + strings.Repeat("k", 129) + `":1}`,
+		`{"a\nb":1}`, `{"a\tb":1}`, `{"a b":1}`, `{"":1}`, `{"yes":1,"1":2,"null":3}`,
 		` { "a" : [ 1 , 2 ] , "b" : { } } `, "{\n\t\"a\": 1\n}", `"\u003ca\u003e \u0026 \/"`, `"\ud83d\ude00"`, `"\b\f\r"`,
-		strings.Repeat("[", 150) + strings.Repeat("]", 150), strings.Repeat(`{"a":`, 60) + `"` + strings.Repeat("deep ", 40) + `x"` + strings.Repeat("}", 60), strings.Repeat("[", 300) + strings.Repeat("]", 300),
+		strings.Repeat("[", 150) + strings.Repeat("]", 150), strings.Repeat(`{"a":`, 60) + `"` + strings.Repeat("deep ", 40) + `x"` +
+			strings.Repeat("}", 60), strings.Repeat("[", 300) + strings.Repeat("]", 300),
 	} {
 		compareWithLibrary(t, &w, []byte(item))
 	}
@@ -185,9 +328,19 @@ func FuzzAppendItem(f *testing.F) {
 	})
 }
 
-var benchmarked = []byte(`{"metadata":{"name":"listed-000001","namespace":"default","uid":"3f2a4b5c-1111-2222-3333-444455556666","resourceVersion":"123456","creationTimestamp":"2026-11-26T14:30:54Z","labels":{"app":"web","tier":"front","group":"group-07"},` +
-	`"annotations":{"example.com/sequence":"00000001","example.com/note":"` + strings.Repeat("image replicas template container port env value limit request ", 20) + `"},` +
-	`"managedFields":[{"manager":"lists","operation":"Update","apiVersion":"wardle.example.com/v1alpha1","time":"2026-11-26T14:30:54Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:annotations":{".":{},"f:example.com/note":{},"f:example.com/sequence":{}},"f:labels":{".":{},"f:app":{},"f:group":{},"f:tier":{}}},"f:spec":{"f:reference":{},"f:referenceType":{}}}}]},"spec":{"reference":"another-flunder","referenceType":"Flunder"},"status":{}}`)
+var benchmarked = []byte(
+	`{"metadata":{"name":"listed-000001","namespace":"default","uid":"3f2a4b5c-1111-2222-3333-444455556666",` +
+		`"resourceVersion":"123456","creationTimestamp":"2026-11-26T14:30:54Z","labels":{"app":"web","tier":"front","group":"group-07"},` +
+		`"annotations":{"example.com/sequence":"00000001","example.com/note":"` + strings.Repeat(
+		"image replicas template container port env value limit request ",
+		20,
+	) + `"},` +
+		`"managedFields":[{"manager":"lists","operation":"Update","apiVersion":"wardle.example.com/v1alpha1",` +
+		`"time":"2026-11-26T14:30:54Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:annotations":{".":{},` +
+		`"f:example.com/note":{},"f:example.com/sequence":{}},"f:labels":{".":{},"f:app":{},` +
+		`"f:group":{},"f:tier":{}}},"f:spec":{"f:reference":{},"f:referenceType":{}}}}]},` +
+		`"spec":{"reference":"another-flunder","referenceType":"Flunder"},"status":{}}`,
+)
 
 func BenchmarkAppendItem(b *testing.B) {
 	var w Writer

@@ -33,7 +33,12 @@ type Form struct {
 //
 // encode returns a whole object, with a line break at its end, and must not change it. item returns one whose stored
 // bytes are of no use as the item of a list; whole is what encode made of it, nil if that was not called.
-func NewForm(begin []byte, skip int, encode func(runtime.Object) ([]byte, error), item func(object runtime.Object, whole []byte) ([]byte, error)) *Form {
+func NewForm(
+	begin []byte,
+	skip int,
+	encode func(runtime.Object) ([]byte, error),
+	item func(object runtime.Object, whole []byte) ([]byte, error),
+) *Form {
 	return &Form{begin: begin, skip: skip, encode: encode, item: item, fits: map[int]*Fit{}}
 }
 
@@ -164,7 +169,8 @@ func (f *Form) Look(object runtime.Object, stored []byte, revision uint64) (fit 
 	}
 	version := appendVersion(nil, revision)
 	at := bytes.Index(whole, version)
-	if at <= f.skip || len(whole) != len(stored)+len(version) || !bytes.Equal(whole[:at], stored[:at]) || !bytes.Equal(whole[at+len(version):], stored[at:]) {
+	if at <= f.skip || len(whole) != len(stored)+len(version) || !bytes.Equal(whole[:at], stored[:at]) ||
+		!bytes.Equal(whole[at+len(version):], stored[at:]) {
 		at = 0
 	}
 	return f.fit(at), whole, nil
@@ -213,7 +219,8 @@ func (w *Written) SetBefore(piece Piece) { w.before = piece }
 
 // Before returns the object that is changed as clients get it; nil if that is not known.
 func (w *Written) Before(object runtime.Object) []byte {
-	if m, ok := object.(metav1.Object); !ok || w.before.IsZero() || w.before.revision == 0 || m.GetResourceVersion() != strconv.FormatUint(w.before.revision, 10) {
+	if m, ok := object.(metav1.Object); !ok || w.before.IsZero() || w.before.revision == 0 ||
+		m.GetResourceVersion() != strconv.FormatUint(w.before.revision, 10) {
 		return nil
 	}
 	return w.before.Whole()

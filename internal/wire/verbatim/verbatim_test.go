@@ -31,10 +31,13 @@ func formOf(encoded string, skip int) *verbatim.Form {
 func TestWhatFits(t *testing.T) {
 	object := &metav1.PartialObjectMetadata{}
 	for _, c := range []struct{ name, stored, encoded, item string }{
-		{"the version in the middle", head + `"metadata":{"name":"a","uid":"u","generation":1}}` + "\n", head + `"metadata":{"name":"a","uid":"u","resourceVersion":"7","generation":1}}` + "\n",
+		{"the version in the middle", head + `"metadata":{"name":"a","uid":"u","generation":1}}` + "\n", head +
+			`"metadata":{"name":"a","uid":"u","resourceVersion":"7","generation":1}}` + "\n",
 			`{"metadata":{"name":"a","uid":"u","resourceVersion":"9","generation":1}}`},
-		{"without a line break", head + `"metadata":{"uid":"u"}}`, head + `"metadata":{"resourceVersion":"7","uid":"u"}}`, `{"metadata":{"resourceVersion":"9","uid":"u"}}`},
-		{"the same text in a label before", head + `"metadata":{"annotations":{"a":"\"resourceVersion\":\"7\","},"uid":"u"}}`, head + `"metadata":{"annotations":{"a":"\"resourceVersion\":\"7\","},"resourceVersion":"7","uid":"u"}}`,
+		{"without a line break", head + `"metadata":{"uid":"u"}}`, head + `"metadata":{"resourceVersion":"7","uid":"u"}}`,
+			`{"metadata":{"resourceVersion":"9","uid":"u"}}`},
+		{"the same text in a label before", head + `"metadata":{"annotations":{"a":"\"resourceVersion\":\"7\","},"uid":"u"}}`, head +
+			`"metadata":{"annotations":{"a":"\"resourceVersion\":\"7\","},"resourceVersion":"7","uid":"u"}}`,
 			`{"metadata":{"annotations":{"a":"\"resourceVersion\":\"7\","},"resourceVersion":"9","uid":"u"}}`},
 		{"the version last", head + `"metadata":{"uid":"u"}}`, head + `"metadata":{"uid":"u","resourceVersion":"7"}}`, ""},
 		{"a field more", head + `"metadata":{"uid":"u"}}`, head + `"metadata":{"resourceVersion":"7","uid":"u"},"spec":{}}`, ""},
@@ -63,7 +66,11 @@ func TestWhatFits(t *testing.T) {
 			if c.item == "" {
 				item, err := form.Item(object, whole)
 				piece := verbatim.Encoded(item)
-				if want := fmt.Sprintf("item of %d", len(c.encoded)); err != nil || string(piece.Append(nil)) != want || piece.Len() != len(want) || piece.IsZero() {
+				if want := fmt.Sprintf(
+					"item of %d",
+					len(c.encoded),
+				); err != nil || string(piece.Append(nil)) != want || piece.Len() != len(want) ||
+					piece.IsZero() {
 					t.Errorf("item %q: %v", item, err)
 				}
 				return
@@ -83,7 +90,10 @@ func TestWhatFits(t *testing.T) {
 // Where items have their kind, they are objects without the line break.
 func TestItemsMayBeWholeObjects(t *testing.T) {
 	stored := head + `"metadata":{"uid":"u"}}` + "\n"
-	fit, _, err := formOf(head+`"metadata":{"resourceVersion":"7","uid":"u"}}`+"\n", 0).Look(&metav1.PartialObjectMetadata{}, []byte(stored), 7)
+	fit, _, err := formOf(
+		head+`"metadata":{"resourceVersion":"7","uid":"u"}}`+"\n",
+		0,
+	).Look(&metav1.PartialObjectMetadata{}, []byte(stored), 7)
 	if err != nil || !fit.Fits() {
 		t.Fatal("it does not fit", err)
 	}

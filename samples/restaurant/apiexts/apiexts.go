@@ -42,11 +42,13 @@ func New(prefix string, packages map[string]Register) *Extensions {
 func (e *Extensions) AddFlags(root *cobra.Command) {
 	secret := fmt.Sprintf("file with what the server and the process that serves %s know each other by; the first of them makes it", e.prefix)
 	if serve, _, err := root.Find([]string{"serve"}); err == nil {
-		serve.Flags().Var(&e.url, "apiext-url", fmt.Sprintf("URL of the process of controllers that serves %s, https or of this machine (default: the server itself)", e.prefix))
+		serve.Flags().Var(&e.url, "apiext-url", fmt.Sprintf("URL of the process of controllers that serves %s, https or of this machine "+
+			"(default: the server itself)", e.prefix))
 		serve.Flags().StringVar(&e.secretFile, "apiext-secret-file", "", secret)
 	}
 	if controllers, _, err := root.Find([]string{"controllers"}); err == nil {
-		controllers.Flags().StringVar(&e.bindAddress, "apiext-bind-address", "", fmt.Sprintf("loopback address and port at which %s is served for a server with --apiext-url (default: not here)", e.prefix))
+		controllers.Flags().StringVar(&e.bindAddress, "apiext-bind-address", "", fmt.Sprintf("loopback address and port at which %s is "+
+			"served for a server with --apiext-url (default: not here)", e.prefix))
 		controllers.Flags().StringVar(&e.secretFile, "apiext-secret-file", "", secret)
 	}
 }

@@ -125,7 +125,12 @@ func behindProxy(next http.Handler, secret string) http.Handler {
 			answer(w, apierrors.NewUnauthorized("only the server may ask"))
 			return
 		}
-		caller := &user.DefaultInfo{Name: r.Header.Get(userHeader), UID: r.Header.Get(uidHeader), Groups: r.Header.Values(groupHeader), Extra: map[string][]string{}}
+		caller := &user.DefaultInfo{
+			Name:   r.Header.Get(userHeader),
+			UID:    r.Header.Get(uidHeader),
+			Groups: r.Header.Values(groupHeader),
+			Extra:  map[string][]string{},
+		}
 		for key, values := range r.Header {
 			if escaped, is := strings.CutPrefix(key, extraPrefix); is {
 				if key, err := url.PathUnescape(escaped); err == nil {
@@ -155,7 +160,11 @@ func serve(ctx context.Context, address string, handler http.Handler) error {
 		return fmt.Errorf("serve extensions: %w", err)
 	}
 	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: time.Minute, IdleTimeout: 90 * time.Second,
+		Handler:           handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       time.Minute,
+		WriteTimeout:      time.Minute,
+		IdleTimeout:       90 * time.Second,
 	}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

@@ -71,7 +71,11 @@ type menu struct{ pizzas client.Client }
 
 func (m menu) show(c *echo.Context) error {
 	list := &v1beta1.PizzaList{}
-	if err := m.pizzas.List(c.Request().Context(), list, client.InNamespace(c.QueryParamOr("namespace", metav1.NamespaceDefault))); err != nil {
+	if err := m.pizzas.List(
+		c.Request().Context(),
+		list,
+		client.InNamespace(c.QueryParamOr("namespace", metav1.NamespaceDefault)),
+	); err != nil {
 		return err
 	}
 	items := []Item{}

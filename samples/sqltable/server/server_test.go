@@ -97,7 +97,8 @@ func TestRowsAreObjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if field(got, "spec", "quantity") != "3" || field(got, "status", "state") != "New" || got.GetUID() == "" || got.GetCreationTimestamp().Year() != 2020 {
+	if field(got, "spec", "quantity") != "3" || field(got, "status", "state") != "New" || got.GetUID() == "" ||
+		got.GetCreationTimestamp().Year() != 2020 {
 		t.Errorf("got %v", got)
 	}
 
@@ -106,11 +107,20 @@ func TestRowsAreObjects(t *testing.T) {
 	if _, err := orders.Create(t.Context(), made, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := orders.Patch(t.Context(), "by-api", types.MergePatchType, []byte(`{"status":{"state":"Sent"}}`), metav1.PatchOptions{}, "status"); err != nil {
+	if _, err := orders.Patch(
+		t.Context(),
+		"by-api",
+		types.MergePatchType,
+		[]byte(`{"status":{"state":"Sent"}}`),
+		metav1.PatchOptions{},
+		"status",
+	); err != nil {
 		t.Fatal(err)
 	}
 	var customer, state string
-	if err := db.QueryRow("SELECT customer, state FROM orders WHERE name = 'by-api'").Scan(&customer, &state); err != nil || customer != "bob" || state != "Sent" {
+	if err := db.QueryRow("SELECT customer, state FROM orders WHERE name = 'by-api'").
+		Scan(&customer, &state); err != nil || customer != "bob" ||
+		state != "Sent" {
 		t.Errorf("row: %s, %s, %v", customer, state, err)
 	}
 	if err := orders.Delete(t.Context(), "by-sql", metav1.DeleteOptions{}); err != nil {
@@ -123,7 +133,12 @@ func TestRowsAreObjects(t *testing.T) {
 	if _, err := orders.Create(t.Context(), order("by-api", "eve", 1), metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := orders.Create(t.Context(), order("none", "eve", 0), metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "spec.quantity: Invalid value: 0: must be at least 1") {
+	if _, err := orders.Create(
+		t.Context(),
+		order("none", "eve", 0),
+		metav1.CreateOptions{},
+	); !apierrors.IsInvalid(err) ||
+		!strings.Contains(err.Error(), "spec.quantity: Invalid value: 0: must be at least 1") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -158,7 +173,9 @@ func TestSelectorsAndPages(t *testing.T) {
 	if err != nil || names(rest) != "o3 o4 o5 o6" || rest.GetResourceVersion() != page.GetResourceVersion() {
 		t.Errorf("the second page shows another revision: %v, %v", rest, err)
 	}
-	if list, err := client.Resource(ordersResource).List(t.Context(), metav1.ListOptions{FieldSelector: "spec.customer=ada"}); err != nil || names(list) != "o0 o2 o4 o6 o9" {
+	if list, err := client.Resource(ordersResource).
+		List(t.Context(), metav1.ListOptions{FieldSelector: "spec.customer=ada"}); err != nil ||
+		names(list) != "o0 o2 o4 o6 o9" {
 		t.Errorf("all namespaces: %v, %v", list, err)
 	}
 }
@@ -222,7 +239,13 @@ func TestApplyAndFinalizersOnRows(t *testing.T) {
 	if _, err := orders.Apply(t.Context(), "o", applied, mine); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := orders.Apply(t.Context(), "o", order("o", "eve", 1), metav1.ApplyOptions{FieldManager: "you"}); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), `conflict with "me"`) {
+	if _, err := orders.Apply(
+		t.Context(),
+		"o",
+		order("o", "eve", 1),
+		metav1.ApplyOptions{FieldManager: "you"},
+	); !apierrors.IsConflict(err) ||
+		!strings.Contains(err.Error(), `conflict with "me"`) {
 		t.Errorf("got %v", err)
 	}
 	again := order("o", "ada", 5)

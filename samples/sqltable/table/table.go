@@ -111,8 +111,18 @@ func (o orders) create(ctx context.Context, order *v1.Order) error {
 		state = "New"
 	}
 	// Another writer may have been faster than the server's look.
-	done, err := o.db.ExecContext(ctx, "INSERT INTO orders (namespace, name, customer, quantity, state, created, metadata) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-		order.Namespace, order.Name, order.Spec.Customer, order.Spec.Quantity, state, order.CreationTimestamp.UTC().Format(time.RFC3339), metadata)
+	done, err := o.db.ExecContext(
+		ctx,
+		"INSERT INTO orders (namespace, name, customer, quantity, state, created, metadata) VALUES (?, ?, "+
+			"?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+		order.Namespace,
+		order.Name,
+		order.Spec.Customer,
+		order.Spec.Quantity,
+		state,
+		order.CreationTimestamp.UTC().Format(time.RFC3339),
+		metadata,
+	)
 	return changedOne(done, err, annex.ErrAlreadyExists)
 }
 
@@ -121,13 +131,20 @@ func (o orders) update(ctx context.Context, order, old *v1.Order) error {
 	if err != nil {
 		return err
 	}
-	done, err := o.db.ExecContext(ctx, "UPDATE orders SET customer = ?, quantity = ?, state = ?, metadata = ? WHERE namespace = ? AND name = ? AND version = ?",
+	done, err := o.db.ExecContext(ctx, "UPDATE orders SET customer = ?, quantity = ?, state = ?, metadata = ? WHERE namespace = ? AND "+
+		"name = ? AND version = ?",
 		order.Spec.Customer, order.Spec.Quantity, order.Status.State, metadata, old.Namespace, old.Name, old.ResourceVersion)
 	return changedOne(done, err, annex.ErrConflict)
 }
 
 func (o orders) delete(ctx context.Context, old *v1.Order) error {
-	done, err := o.db.ExecContext(ctx, "DELETE FROM orders WHERE namespace = ? AND name = ? AND version = ?", old.Namespace, old.Name, old.ResourceVersion)
+	done, err := o.db.ExecContext(
+		ctx,
+		"DELETE FROM orders WHERE namespace = ? AND name = ? AND version = ?",
+		old.Namespace,
+		old.Name,
+		old.ResourceVersion,
+	)
 	return changedOne(done, err, annex.ErrConflict)
 }
 

@@ -52,7 +52,9 @@ func TestOneFlunderInTwoVersions(t *testing.T) {
 	client := dynamic.NewForConfigOrDie(annextest.Start(t, server.New()))
 	ctx := t.Context()
 
-	if _, err := client.Resource(alpha).Namespace("default").Create(ctx, flunder(alpha, "f", map[string]any{"reference": "x"}), metav1.CreateOptions{}); err != nil {
+	if _, err := client.Resource(alpha).
+		Namespace("default").
+		Create(ctx, flunder(alpha, "f", map[string]any{"reference": "x"}), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := client.Resource(beta).Namespace("default").Get(ctx, "f", metav1.GetOptions{})

@@ -46,7 +46,10 @@ func asBearer(t *testing.T, config *rest.Config, token string) (string, error) {
 	t.Helper()
 	bearer := rest.AnonymousClientConfig(config)
 	bearer.BearerToken, bearer.Dial = token, config.Dial
-	who, err := kubernetes.NewForConfigOrDie(bearer).AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	who, err := kubernetes.NewForConfigOrDie(bearer).
+		AuthenticationV1().
+		SelfSubjectReviews().
+		Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
 		return "", err
 	}
@@ -68,7 +71,9 @@ func TestReplicasAgreeOnServiceAccounts(t *testing.T) {
 	ctx := t.Context()
 	issue := func(at *rest.Config, name string) string {
 		t.Helper()
-		answer, err := clients[at].CoreV1().ServiceAccounts("default").CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+		answer, err := clients[at].CoreV1().
+			ServiceAccounts("default").
+			CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +93,9 @@ func TestReplicasAgreeOnServiceAccounts(t *testing.T) {
 	}
 	for i := range 20 {
 		name := fmt.Sprintf("robot-%d", i)
-		if _, err := clients[one].CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		if _, err := clients[one].CoreV1().
+			ServiceAccounts("default").
+			Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		token := issue(one, name)
@@ -102,7 +109,9 @@ func TestReplicasAgreeOnServiceAccounts(t *testing.T) {
 		}
 		refused(other, token) // at once
 		refused(one, token)
-		if _, err := clients[other].CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		if _, err := clients[other].CoreV1().
+			ServiceAccounts("default").
+			Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		refused(one, token)

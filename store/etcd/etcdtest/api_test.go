@@ -50,7 +50,17 @@ func runAPI(t *testing.T, name string, endpoints []string, notRun map[string]str
 		t.Errorf("%s has of the tests %s only %s", apiTests, skipped, there)
 	}
 	// The programs of TestCommandLine choose their storages themselves.
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-json", "-timeout=25m", "-skip", exactly(append(skipped, "TestCommandLine")), apiTests)
+	cmd := exec.CommandContext(
+		t.Context(),
+		"go",
+		"test",
+		"-count=1",
+		"-json",
+		"-timeout=25m",
+		"-skip",
+		exactly(append(skipped, "TestCommandLine")),
+		apiTests,
+	)
 	cmd.Dir = checkout
 	cmd.Env = append(os.Environ(), "ANNEX_TEST_STORAGE=etcd", "ANNEX_TEST_ETCD="+strings.Join(endpoints, ","))
 	out, err := cmd.StdoutPipe()
@@ -60,7 +70,13 @@ func runAPI(t *testing.T, name string, endpoints []string, notRun map[string]str
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	r := apiReport{ran: map[string]bool{}, running: map[string]bool{}, failed: map[string]string{}, excluded: maps.Clone(notRun), log: map[string]string{}}
+	r := apiReport{
+		ran:      map[string]bool{},
+		running:  map[string]bool{},
+		failed:   map[string]string{},
+		excluded: maps.Clone(notRun),
+		log:      map[string]string{},
+	}
 	if r.excluded == nil {
 		r.excluded = map[string]string{}
 	}

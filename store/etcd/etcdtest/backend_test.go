@@ -404,7 +404,8 @@ func leftover() error {
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
 	for _, stack := range strings.Split(string(stacks), "\n\n") {
-		for _, owner := range []string{"annex/store/etcd.", "apiserver/pkg/storage/cacher", "apiserver/pkg/storage/etcd3.", "etcd/client/v3.", "google.golang.org/grpc.(*ClientConn)"} {
+		for _, owner := range []string{"annex/store/etcd.", "apiserver/pkg/storage/cacher", "apiserver/pkg/storage/etcd3.", "etcd/client/v3.",
+			"google.golang.org/grpc.(*ClientConn)"} {
 			if strings.Contains(stack, owner) && !strings.Contains(stack, "leftover") {
 				return errors.New(stack)
 			}

@@ -51,7 +51,8 @@ func TestTheLoadFindsWhatIsWrong(t *testing.T) {
 		"a deleted object":  {func(l *load) { l.remove("b"); list(l, widget("a", 7), widget("b", 6)) }, "b was deleted"},
 		"a revision falls":  {func(l *load) { l.store(widget("a", 6)) }, "version 6 after 7"},
 		"all events": {func(l *load) {
-			watched(l, watch.Event{Type: added, Object: widget("a", 5)}, watch.Event{Type: added, Object: widget("b", 6)}, watch.Event{Type: modified, Object: widget("a", 7)})
+			watched(l, watch.Event{Type: added, Object: widget("a", 5)}, watch.Event{Type: added, Object: widget("b", 6)},
+				watch.Event{Type: modified, Object: widget("a", 7)})
 		}, ""},
 		"an event is missed": {func(l *load) {
 			watched(l, watch.Event{Type: added, Object: widget("a", 5)}, watch.Event{Type: modified, Object: widget("a", 7)})
@@ -59,11 +60,13 @@ func TestTheLoadFindsWhatIsWrong(t *testing.T) {
 		"an event comes twice": {func(l *load) {
 			watched(l, watch.Event{Type: added, Object: widget("a", 5)}, watch.Event{Type: added, Object: widget("a", 5)})
 		}, "got version 5 of a after 5"},
-		"an event of the wrong type":  {func(l *load) { watched(l, watch.Event{Type: modified, Object: widget("a", 5)}) }, "got MODIFIED a, which did exist: false"},
+		"an event of the wrong type": {func(l *load) { watched(l, watch.Event{Type: modified, Object: widget("a", 5)}) }, "got MODIFIED a, " +
+			"which did exist: false"},
 		"an error to try again after": {func(l *load) { l.retryable("get", apierrors.NewConflict(widgets.GroupResource(), "a", nil)) }, ""},
 		"an object not found":         {func(l *load) { l.retryable("get", apierrors.NewNotFound(widgets.GroupResource(), "a")) }, "not found"},
-		"no right to":                 {func(l *load) { l.retryable("get", apierrors.NewForbidden(widgets.GroupResource(), "a", nil)) }, "forbidden"},
-		"an error of no kind":         {func(l *load) { l.retryable("get", fmt.Errorf("no idea")) }, "no idea"},
+		"no right to": {func(l *load) { l.retryable("get", apierrors.NewForbidden(widgets.GroupResource(), "a", nil)) },
+			"forbidden"},
+		"an error of no kind": {func(l *load) { l.retryable("get", fmt.Errorf("no idea")) }, "no idea"},
 		"a history that is old": {func(l *load) {
 			l.retryable("list", &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusGone, Message: "gone"}})
 		}, "gone"},

@@ -135,16 +135,24 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		waits   bool
 	}{
 		{"no server listens", etcd.Options{Endpoints: []string{unreachable}}, []string{unreachable, "connection refused", "gave up after"}, true},
-		{"no server listens at several", etcd.Options{Endpoints: []string{unreachable, other("http", web.URL)}}, []string{unreachable, "connection refused", web.URL, "etcd's protocol"}, true},
-		{"no TLS there", etcd.Options{Endpoints: []string{other("https", plain)}}, []string{other("https", plain), "is it an http:// endpoint"}, true},
+		{"no server listens at several", etcd.Options{Endpoints: []string{unreachable, other("http", web.URL)}},
+			[]string{unreachable, "connection refused", web.URL, "etcd's protocol"}, true},
+		{"no TLS there", etcd.Options{Endpoints: []string{other("https", plain)}},
+			[]string{other("https", plain), "is it an http:// endpoint"}, true},
 		{"a web server", etcd.Options{Endpoints: []string{web.URL}}, []string{web.URL, "does not speak etcd's protocol"}, false},
-		{"an authority that we do not know", etcd.Options{Endpoints: []string{secured}, CertFile: certFile, KeyFile: keyFile}, []string{secured, "unknown authority", "CA file"}, false},
-		{"another authority", etcd.Options{Endpoints: []string{secured}, CAFile: stranger.file, CertFile: certFile, KeyFile: keyFile}, []string{secured, "unknown authority", "CA file"}, false},
-		{"another host", etcd.Options{Endpoints: []string{strings.Replace(secured, "127.0.0.1", "localhost", 1)}, CAFile: a.file, CertFile: certFile, KeyFile: keyFile}, []string{"localhost", "not valid for any names"}, false},
+		{"an authority that we do not know", etcd.Options{Endpoints: []string{secured}, CertFile: certFile, KeyFile: keyFile},
+			[]string{secured, "unknown authority", "CA file"}, false},
+		{"another authority", etcd.Options{Endpoints: []string{secured}, CAFile: stranger.file, CertFile: certFile, KeyFile: keyFile},
+			[]string{secured, "unknown authority", "CA file"}, false},
+		{"another host", etcd.Options{Endpoints: []string{strings.Replace(secured, "127.0.0.1", "localhost", 1)}, CAFile: a.file,
+			CertFile: certFile, KeyFile: keyFile}, []string{"localhost", "not valid for any names"}, false},
 		{"no client certificate", etcd.Options{Endpoints: []string{secured}, CAFile: a.file}, []string{secured, "client certificate"}, false},
-		{"a stranger's client certificate", etcd.Options{Endpoints: []string{secured}, CAFile: a.file, CertFile: strangeCert, KeyFile: strangeKey}, []string{secured, "client certificate"}, false},
-		{"TLS there", etcd.Options{Endpoints: []string{other("http", secured)}}, []string{other("http", secured), "is it an https:// endpoint"}, true},
-		{"a web server with TLS expected", etcd.Options{Endpoints: []string{other("https", web.URL)}}, []string{web.Listener.Addr().String(), "does not speak TLS"}, false},
+		{"a stranger's client certificate", etcd.Options{Endpoints: []string{secured}, CAFile: a.file, CertFile: strangeCert,
+			KeyFile: strangeKey}, []string{secured, "client certificate"}, false},
+		{"TLS there", etcd.Options{Endpoints: []string{other("http", secured)}},
+			[]string{other("http", secured), "is it an https:// endpoint"}, true},
+		{"a web server with TLS expected", etcd.Options{Endpoints: []string{other("https", web.URL)}},
+			[]string{web.Listener.Addr().String(), "does not speak TLS"}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.options.HealthcheckTimeout = 500 * time.Millisecond

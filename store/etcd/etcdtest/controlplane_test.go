@@ -52,7 +52,11 @@ func TestOneReplicaOfAControlPlaneRunsItsControllers(t *testing.T) {
 				return nil
 			},
 		}}}
-		config, ready, stop := runServer(t, server, annex.Options{Storage: etcd.Cluster(etcd.Options{Endpoints: endpoints(members)}), DataDir: t.TempDir()})
+		config, ready, stop := runServer(
+			t,
+			server,
+			annex.Options{Storage: etcd.Cluster(etcd.Options{Endpoints: endpoints(members)}), DataDir: t.TempDir()},
+		)
 		<-ready
 		replicas[i] = replica{kubernetes.NewForConfigOrDie(config), stop}
 	}
@@ -99,7 +103,8 @@ func TestOneReplicaOfAControlPlaneRunsItsControllers(t *testing.T) {
 		t.Errorf("replica %d runs the controllers, and has ended", next)
 	}
 	collects(replicas[follower].client, "after")
-	if after := held(); *after.Spec.HolderIdentity == *before.Spec.HolderIdentity || *after.Spec.LeaseTransitions != *before.Spec.LeaseTransitions+1 {
+	if after := held(); *after.Spec.HolderIdentity == *before.Spec.HolderIdentity ||
+		*after.Spec.LeaseTransitions != *before.Spec.LeaseTransitions+1 {
 		t.Errorf("the Lease was %+v and is %+v", before.Spec, after.Spec)
 	}
 }
@@ -109,18 +114,26 @@ func TestOneReplicaOfAControlPlaneRunsItsControllers(t *testing.T) {
 func TestCustomResourcesAreFoundByTheirSelectableFields(t *testing.T) {
 	members, ctx := startCluster(t, 1, nil), t.Context()
 	server := annex.Server{Name: "cluster", ControlPlane: controlplane.New(controlplane.Options{})}
-	config, ready, _ := runServer(t, server, annex.Options{Storage: etcd.Cluster(etcd.Options{Endpoints: endpoints(members)}), DataDir: t.TempDir()})
+	config, ready, _ := runServer(
+		t,
+		server,
+		annex.Options{Storage: etcd.Cluster(etcd.Options{Endpoints: endpoints(members)}), DataDir: t.TempDir()},
+	)
 	<-ready
 	all := dynamic.NewForConfigOrDie(config)
 	widgets := all.Resource(schema.GroupVersionResource{Group: "stable.example.com", Version: "v1", Resource: "widgets"}).Namespace("default")
 	definition := &unstructured.Unstructured{}
-	if err := definition.UnmarshalJSON([]byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.stable.example.com"},
+	if err := definition.UnmarshalJSON(
+		[]byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.stable.example.com"},
 		"spec":{"group":"stable.example.com","scope":"Namespaced","names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v1","served":true,"storage":true,
 		"selectableFields":[{"jsonPath":".spec.color"},{"jsonPath":".spec.size"}],"schema":{"openAPIV3Schema":{"type":"object","properties":{
-		"spec":{"type":"object","properties":{"color":{"type":"string"},"size":{"type":"integer"}}}}}}}]}}`)); err != nil {
+		"spec":{"type":"object","properties":{"color":{"type":"string"},"size":{"type":"integer"}}}}}}}]}}`),
+	); err != nil {
 		t.Fatal(err)
 	}
-	definitions := all.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	definitions := all.Resource(
+		schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
+	)
 	if _, err := definitions.Create(ctx, definition, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +162,13 @@ func TestCustomResourcesAreFoundByTheirSelectableFields(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := widgets.Patch(ctx, "w02", types.MergePatchType, []byte(`{"spec":{"color":"red","size":1}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := widgets.Patch(
+		ctx,
+		"w02",
+		types.MergePatchType,
+		[]byte(`{"spec":{"color":"red","size":1}}`),
+		metav1.PatchOptions{},
+	); err != nil {
 		t.Fatal(err)
 	}
 	for selector, want := range map[string][]string{
@@ -174,7 +193,8 @@ func TestCustomResourcesAreFoundByTheirSelectableFields(t *testing.T) {
 		}
 	}
 	for selector, want := range map[string][]string{
-		"spec.color=blue": {"ADDED w02", "ADDED w05", "ADDED w08", "DELETED w02"}, "spec.size=2": {"ADDED w02", "ADDED w06", "ADDED w10", "DELETED w02"},
+		"spec.color=blue": {"ADDED w02", "ADDED w05", "ADDED w08", "DELETED w02"},
+		"spec.size=2":     {"ADDED w02", "ADDED w06", "ADDED w10", "DELETED w02"},
 	} {
 		for _, want := range want {
 			select {

@@ -269,7 +269,10 @@ func TestAdmitCreateWhenAReplicaIsKilled(t *testing.T) {
 		}
 		// What the victim had sent to etcd may still come, and takes its place then.
 		for i := 0; i < 2*most && there() < most; i++ {
-			if _, err := objects(survivor).Create(ctx, newWidget(fmt.Sprintf("f%d-%d", round, i)), metav1.CreateOptions{}); err != nil && !isFull(err) {
+			if _, err := objects(
+				survivor,
+			).Create(ctx, newWidget(fmt.Sprintf("f%d-%d", round, i)), metav1.CreateOptions{}); err != nil &&
+				!isFull(err) {
 				t.Error(err)
 			}
 		}

@@ -35,7 +35,10 @@ func TestAServerThatFindsUnreadableObjectsLateEnds(t *testing.T) {
 	}
 	config, ready, stop := run(t, options)
 	<-ready
-	if _, err := dynamic.NewForConfigOrDie(config).Resource(widgets).Namespace("default").Create(t.Context(), newWidget("w"), metav1.CreateOptions{}); err != nil {
+	if _, err := dynamic.NewForConfigOrDie(config).
+		Resource(widgets).
+		Namespace("default").
+		Create(t.Context(), newWidget("w"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := stop(); err != nil {
@@ -56,7 +59,8 @@ func TestAServerThatFindsUnreadableObjectsLateEnds(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("it goes on")
 	}
-	if err == nil || !strings.Contains(err.Error(), "widgets.shop.example.com: /shop.example.com/widgets/default/w is stored with provider secretbox and key \"key1\", and what the file has of that name does not decrypt it") {
+	if err == nil || !strings.Contains(err.Error(), "widgets.shop.example.com: /shop.example.com/widgets/default/w is stored with "+
+		"provider secretbox and key \"key1\", and what the file has of that name does not decrypt it") {
 		t.Errorf("got %v", err)
 	}
 }

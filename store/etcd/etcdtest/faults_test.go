@@ -93,11 +93,31 @@ func underFaults(t *testing.T, name string, members int, replicas []*server, rou
 			wantAnswer(t, r.config(), "/readyz", 200)
 		}
 		run.progress(t, faultWrites)
-		t.Logf("%s: %d writes during %v, over after %v", f.name, f.writes, during.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+		t.Logf(
+			"%s: %d writes during %v, over after %v",
+			f.name,
+			f.writes,
+			during.Round(time.Millisecond),
+			time.Since(began).Round(time.Millisecond),
+		)
 	}
 	r := run.finish(t)
-	fmt.Printf("%s faults: %d replicas, %d members, %d faults, %d acknowledged writes, %d lost, %d increments, %d lost, %d lists, %d watch events, %d missed; clients saw %s\n",
-		name, len(replicas), members, rounds, r.writes, r.lost, l.increments.Load(), r.lostIncrements, l.lists.Load(), r.events, r.missed, l.refused())
+	fmt.Printf(
+		"%s faults: %d replicas, %d members, %d faults, %d acknowledged writes, %d lost, %d increments, %d lost, %d lists, %d "+
+			"watch events, %d missed; clients saw %s\n",
+		name,
+		len(replicas),
+		members,
+		rounds,
+		r.writes,
+		r.lost,
+		l.increments.Load(),
+		r.lostIncrements,
+		l.lists.Load(),
+		r.events,
+		r.missed,
+		l.refused(),
+	)
 }
 
 func newFault(round int, etcd *cluster, replicas []*server) fault {

@@ -41,7 +41,9 @@ func TestFormsOfWhatIsInEtcd(t *testing.T) {
 	t.Run("as JSON unless told otherwise", func(t *testing.T) {
 		c := dynamic.NewForConfigOrDie(annextest.StartWith(t, before, options))
 		for i := range 2 {
-			if _, err := c.Resource(widgets).Namespace("default").Create(t.Context(), newWidget(fmt.Sprint("w", i)), metav1.CreateOptions{}); err != nil {
+			if _, err := c.Resource(widgets).
+				Namespace("default").
+				Create(t.Context(), newWidget(fmt.Sprint("w", i)), metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -58,7 +60,9 @@ func TestFormsOfWhatIsInEtcd(t *testing.T) {
 		other := options
 		other.StorageMediaTypeOf = map[schema.GroupResource]string{{Resource: "namespaces"}: "application/vnd.kubernetes.protobuf"}
 		c := dynamic.NewForConfigOrDie(annextest.StartWith(t, before, other))
-		namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "binary"}}}
+		namespace := &unstructured.Unstructured{
+			Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "binary"}},
+		}
 		if _, err := c.Resource(namespaces).Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -83,10 +87,12 @@ func TestFormsOfWhatIsInEtcd(t *testing.T) {
 		defer cancel()
 		err = instance.Run(ctx, func() { t.Error("it is ready"); cancel() })
 	}
-	if err == nil || !strings.Contains(err.Error(), "objects are stored that this server cannot decode: 2 widgets.shop.example.com as v1beta1, application/json; declare what is missing again") {
+	if err == nil || !strings.Contains(err.Error(), "objects are stored that this server cannot decode: 2 widgets.shop.example.com as "+
+		"v1beta1, application/json; declare what is missing again") {
 		t.Errorf("a server without v1beta1: %v", err)
 	}
-	if out := mustVerb(t, append([]string{"rewrite", "--resource", "namespaces"}, flags...)...); !strings.Contains(out, "namespaces: 2 looked at, 1 rewritten, 1 already current; stored now: 2 with identity; as 2 v1, application/json\n") {
+	if out := mustVerb(t, append([]string{"rewrite", "--resource", "namespaces"}, flags...)...); !strings.Contains(out, "namespaces: 2 "+
+		"looked at, 1 rewritten, 1 already current; stored now: 2 with identity; as 2 v1, application/json\n") {
 		t.Errorf("rewrite: %s", out)
 	}
 	if value := rawValue(t, raw, "/registry/namespaces/binary"); !bytes.HasPrefix(value, []byte(`{"kind":"Namespace","apiVersion":"v1"`)) {

@@ -42,7 +42,9 @@ func TestAKindInEtcdBesideNamespacesElsewhere(t *testing.T) {
 	}))
 	ctx := t.Context()
 	for _, name := range []string{"one", "two", "three"} {
-		namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}
+		namespace := &unstructured.Unstructured{
+			Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}},
+		}
 		if _, err := client.Resource(namespaces).Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +85,9 @@ func TestAKindInEtcdBesideNamespacesElsewhere(t *testing.T) {
 func TestServersOfBeforeAndAfterAMoveShareEtcd(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	client := func(server annex.Server) dynamic.Interface {
-		return dynamic.NewForConfigOrDie(annextest.StartWith(t, server, annex.Options{Storage: etcd.Cluster(etcd.Options{Endpoints: endpoints(members)})}))
+		return dynamic.NewForConfigOrDie(
+			annextest.StartWith(t, server, annex.Options{Storage: etcd.Cluster(etcd.Options{Endpoints: endpoints(members)})}),
+		)
 	}
 	before := client(annex.Server{Name: "shop", Groups: []annex.Group{{
 		Name:  "legacy.example.com",
@@ -123,7 +127,13 @@ func TestServersOfBeforeAndAfterAMoveShareEtcd(t *testing.T) {
 	}
 	seen(watch.Added, made.GetResourceVersion())
 	for _, objects := range []dynamic.ResourceInterface{asWidgets, before, asGizmos, before} {
-		patched, err := objects.Patch(ctx, "a", types.MergePatchType, []byte(`{"metadata":{"labels":{"n":"`+made.GetResourceVersion()+`"}}}`), metav1.PatchOptions{})
+		patched, err := objects.Patch(
+			ctx,
+			"a",
+			types.MergePatchType,
+			[]byte(`{"metadata":{"labels":{"n":"`+made.GetResourceVersion()+`"}}}`),
+			metav1.PatchOptions{},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}

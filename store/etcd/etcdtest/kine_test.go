@@ -159,7 +159,18 @@ func startPostgres(t *testing.T) database {
 		cmd.Dir, cmd.SysProcAttr = dir, &syscall.SysProcAttr{Credential: as}
 		return cmd
 	}
-	if out, err := command("initdb", "-D", data, "-U", "postgres", "-A", "scram-sha-256", "--pwfile", secret, "--no-sync").CombinedOutput(); err != nil {
+	if out, err := command(
+		"initdb",
+		"-D",
+		data,
+		"-U",
+		"postgres",
+		"-A",
+		"scram-sha-256",
+		"--pwfile",
+		secret,
+		"--no-sync",
+	).CombinedOutput(); err != nil {
 		t.Fatalf("initdb: %v\n%s", err, out)
 	}
 	host, port, _ := strings.Cut(freePorts(t, 1)[0], ":")
@@ -212,7 +223,10 @@ func TestStorageOnKine(t *testing.T) {
 	onDatabases(t, func(t *testing.T, name string, empty database) {
 		open := func(t testing.TB, needs storetest.Needs) storetest.Backend {
 			k := startKine(t, empty(t), "http://"+freePorts(t, 1)[0], keepNothing...)
-			backend, err := etcd.Open(t.Context(), etcd.Options{Endpoints: []string{k.endpoint}, Prefix: "/", NoWatchCache: true, StartTimeout: patience})
+			backend, err := etcd.Open(
+				t.Context(),
+				etcd.Options{Endpoints: []string{k.endpoint}, Prefix: "/", NoWatchCache: true, StartTimeout: patience},
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -293,7 +307,10 @@ func TestWatchesOfKine(t *testing.T) {
 	measure := func(t *testing.T, name, write, watch string, times int) {
 		t.Helper()
 		open := func(endpoint string) storage.Interface {
-			backend, err := etcd.Open(t.Context(), etcd.Options{Endpoints: []string{endpoint}, Prefix: "/" + strings.ReplaceAll(name, " ", "-"), StartTimeout: patience})
+			backend, err := etcd.Open(
+				t.Context(),
+				etcd.Options{Endpoints: []string{endpoint}, Prefix: "/" + strings.ReplaceAll(name, " ", "-"), StartTimeout: patience},
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -313,8 +330,14 @@ func TestWatchesOfKine(t *testing.T) {
 		}
 		slices.Sort(writes)
 		slices.Sort(events)
-		fmt.Printf("watches: %s: a create takes %v (median of %d), its event %v more (at most %v)\n",
-			name, writes[times/2].Round(100*time.Microsecond), times, events[times/2].Round(100*time.Microsecond), events[times-1].Round(time.Millisecond))
+		fmt.Printf(
+			"watches: %s: a create takes %v (median of %d), its event %v more (at most %v)\n",
+			name,
+			writes[times/2].Round(100*time.Microsecond),
+			times,
+			events[times/2].Round(100*time.Microsecond),
+			events[times-1].Round(time.Millisecond),
+		)
 	}
 	onDatabases(t, func(t *testing.T, name string, empty database) {
 		database := empty(t)

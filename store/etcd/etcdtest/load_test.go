@@ -105,7 +105,11 @@ func (l *load) retryable(what string, err error) bool {
 func errorKind(err error) string {
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 		switch code := status.Status().Code; code {
-		case http.StatusConflict, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		case http.StatusConflict,
+			http.StatusTooManyRequests,
+			http.StatusInternalServerError,
+			http.StatusServiceUnavailable,
+			http.StatusGatewayTimeout:
 			return strconv.Itoa(int(code))
 		}
 		return ""

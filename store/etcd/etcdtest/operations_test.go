@@ -52,7 +52,9 @@ func TestAReplicaTakesTheOperationsOfAKilledOneOver(t *testing.T) {
 	}
 	begin := func(action string) string {
 		t.Helper()
-		request := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "shop.example.com/v1", "kind": "Inspection", "metadata": map[string]any{"name": "w"}}}
+		request := &unstructured.Unstructured{
+			Object: map[string]any{"apiVersion": "shop.example.com/v1", "kind": "Inspection", "metadata": map[string]any{"name": "w"}},
+		}
 		op, err := clients[0].Resource(widgets).Namespace("default").Create(ctx, request, metav1.CreateOptions{}, action)
 		if err != nil {
 			t.Fatal(err)
@@ -104,7 +106,8 @@ func TestAReplicaTakesTheOperationsOfAKilledOneOver(t *testing.T) {
 		now = status(clients[1-holder], lost)
 		return now["phase"] == "Failed"
 	})
-	if message, _ := now["message"].(string); !strings.Contains(message, "ended while it was running; how far it came is not known") || now["attempts"] != int64(1) {
+	if message, _ := now["message"].(string); !strings.Contains(message, "ended while it was running; how far it came is not known") ||
+		now["attempts"] != int64(1) {
 		t.Errorf("%v", now)
 	}
 }

@@ -20,7 +20,11 @@ import (
 // panickyCodec panics when it decodes a pod whose name says so.
 type panickyCodec struct{ runtime.Codec }
 
-func (c panickyCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (c panickyCodec) Decode(
+	data []byte,
+	defaults *schema.GroupVersionKind,
+	into runtime.Object,
+) (runtime.Object, *schema.GroupVersionKind, error) {
 	object, kind, err := c.Codec.Decode(data, defaults, into)
 	if pod, ok := object.(*example.Pod); ok && pod.Name == "panics" {
 		panic("a mistake in a conversion")
@@ -46,7 +50,15 @@ func TestAPanicInAConversionSparesTheProcess(t *testing.T) {
 		return nil
 	})
 	// It can be seen and taken away where the conversion is not at fault.
-	if err := direct.Delete(t.Context(), key("panics"), &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}); err != nil {
+	if err := direct.Delete(
+		t.Context(),
+		key("panics"),
+		&example.Pod{},
+		nil,
+		storage.ValidateAllObjectFunc,
+		nil,
+		storage.DeleteOptions{},
+	); err != nil {
 		t.Fatal(err)
 	}
 	testwait.NoError(t, "the storage works again", func(ctx context.Context) error {

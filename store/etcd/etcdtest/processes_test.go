@@ -40,7 +40,12 @@ func startProcesses(t *testing.T, size int) *cluster {
 	var names []string
 	for i := range size {
 		client, peer := ports[2*i], ports[2*i+1]
-		m := &clusterMember{name: fmt.Sprintf("member-%d", i), client: startProxy(t, client), peer: startProxy(t, peer), direct: "http://" + client}
+		m := &clusterMember{
+			name:   fmt.Sprintf("member-%d", i),
+			client: startProxy(t, client),
+			peer:   startProxy(t, peer),
+			direct: "http://" + client,
+		}
 		c.members = append(c.members, m)
 		roles = append(roles, memberRole{
 			Name: m.name, Dir: filepath.Join(t.TempDir(), m.name), Client: client, Peer: peer,

@@ -119,7 +119,8 @@ func TestAServerIsAliveButNotReadyUntilEtcdAnswers(t *testing.T) {
 	wantAnswer(t, config, "/livez", http.StatusOK)
 	for range 5 { // the answer does not change with time
 		code, header, text := answer(t, config, path)
-		if code != http.StatusServiceUnavailable || header.Get("Retry-After") == "" || !strings.Contains(text, "widgets.shop.example.com are stored in etcd, which has not answered") {
+		if code != http.StatusServiceUnavailable || header.Get("Retry-After") == "" ||
+			!strings.Contains(text, "widgets.shop.example.com are stored in etcd, which has not answered") {
 			t.Errorf("%d %v %s", code, header, text)
 		}
 	}
@@ -176,7 +177,8 @@ func TestAServerToldToGiveUpDoes(t *testing.T) {
 	_, err := annex.New(t.Context(), shop(), annex.Options{Storage: etcd.Cluster(etcd.Options{
 		Endpoints: []string{unreachable}, StartTimeout: 100 * time.Millisecond,
 	})})
-	if err == nil || !strings.Contains(err.Error(), unreachable) || !strings.Contains(err.Error(), "gave up after") || strings.Contains(err.Error(), "\n") {
+	if err == nil || !strings.Contains(err.Error(), unreachable) || !strings.Contains(err.Error(), "gave up after") ||
+		strings.Contains(err.Error(), "\n") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -194,7 +196,8 @@ func TestASlowEtcdIsNotHealthy(t *testing.T) {
 		if err := unhealthy(backend, proxy.address()); err != nil {
 			return err
 		}
-		if err := backend.Health(); !strings.Contains(err.Error(), "did not answer in 200ms") && !strings.Contains(err.Error(), "does not answer in time") {
+		if err := backend.Health(); !strings.Contains(err.Error(), "did not answer in 200ms") &&
+			!strings.Contains(err.Error(), "does not answer in time") {
 			return fmt.Errorf("not the reason: %w", err)
 		}
 		return nil

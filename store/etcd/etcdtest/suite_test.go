@@ -79,8 +79,10 @@ func direct() storetest.Traits {
 	return storetest.Traits{
 		NoBookmarks: true, NoSizes: true, CompactionRaises: true,
 		NotRun: map[string]string{
-			"RunTestOptionalWatchBookmarksWithCorrectResourceVersion": "only the watch cache sends bookmarks with objects' versions; upstream runs it on the cache only",
-			"RunTestGetListWithErrorAggregation":                      "upstream runs it beneath the transformer that its factory adds, which calls every error a corrupt object",
+			"RunTestOptionalWatchBookmarksWithCorrectResourceVersion": "only the watch cache sends bookmarks with objects' versions; upstream " +
+				"runs it on the cache only",
+			"RunTestGetListWithErrorAggregation": "upstream runs it beneath the transformer that its factory adds, which " +
+				"calls every error a corrupt object",
 		},
 	}
 }
@@ -104,9 +106,10 @@ func TestStorageWithWatchCache(t *testing.T) {
 			"RunTestWatchWithUnsafeDelete":          behind,
 			"RunWatchErrorIsBlockingFurtherEvents":  behind,
 			"RunTestList":                           "it counts requests to etcd, through a client that the factory does not accept from outside",
-			"RunTestListInconsistentContinuation":   "it begins with a page at resource version 0, for which the cache ignores the limit; upstream does not run it on the cache",
-			"RunTestWatchFromZero":                  "the cache keeps history that etcd has compacted; upstream empties it from within",
-			"RunOptionalTestProgressNotify":         "it is what etcd tells a cache; upstream does not run it on the cache",
+			"RunTestListInconsistentContinuation": "it begins with a page at resource version 0, for which the cache ignores the limit; " +
+				"upstream does not run it on the cache",
+			"RunTestWatchFromZero":          "the cache keeps history that etcd has compacted; upstream empties it from within",
+			"RunOptionalTestProgressNotify": "it is what etcd tells a cache; upstream does not run it on the cache",
 		},
 	})
 }

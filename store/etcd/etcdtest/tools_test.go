@@ -83,7 +83,14 @@ func identities(t *testing.T, config *rest.Config) (all map[string]string, lowes
 			lowest = version
 		}
 		highest = max(highest, version)
-		all[item.GetName()] = fmt.Sprint(item.GetUID(), item.GetCreationTimestamp(), item.GetFinalizers(), item.GetGeneration(), item.GetManagedFields(), item.Object["spec"])
+		all[item.GetName()] = fmt.Sprint(
+			item.GetUID(),
+			item.GetCreationTimestamp(),
+			item.GetFinalizers(),
+			item.GetGeneration(),
+			item.GetManagedFields(),
+			item.Object["spec"],
+		)
 	}
 	if version, err := strconv.ParseUint(list.GetResourceVersion(), 10, 64); err == nil {
 		highest = max(highest, version)
@@ -212,7 +219,9 @@ func TestMigrateByWayOfASnapshotAndBack(t *testing.T) {
 // checkExpired checks that a watch from a revision is told that it has expired.
 func checkExpired(t *testing.T, config *rest.Config, revision uint64) {
 	t.Helper()
-	w, err := dynamic.NewForConfigOrDie(config).Resource(widgets).Watch(t.Context(), metav1.ListOptions{ResourceVersion: strconv.FormatUint(revision, 10)})
+	w, err := dynamic.NewForConfigOrDie(config).
+		Resource(widgets).
+		Watch(t.Context(), metav1.ListOptions{ResourceVersion: strconv.FormatUint(revision, 10)})
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return
 	}
@@ -237,7 +246,9 @@ func TestMigrateIntoALiveEtcd(t *testing.T) {
 	servers := strings.Join(endpoints(members), ",")
 	args := []string{"migrate", "--from=embedded", "--data-dir", data, "--to=etcd", "--to-etcd-servers", servers}
 	out, code := verb(t, args...)
-	if code != 2 || !strings.Contains(out, fmt.Sprintf("etcd is at revision 1, embedded in %s at %d", filepath.Join(data, "storage"), highest)) || !strings.Contains(out, "--to etcd-snapshot=FILE") {
+	if code != 2 ||
+		!strings.Contains(out, fmt.Sprintf("etcd is at revision 1, embedded in %s at %d", filepath.Join(data, "storage"), highest)) ||
+		!strings.Contains(out, "--to etcd-snapshot=FILE") {
 		t.Fatalf("behind: exit %d: %s", code, out)
 	}
 	c := client(t, members)
@@ -251,7 +262,13 @@ func TestMigrateIntoALiveEtcd(t *testing.T) {
 	}
 	out = mustVerb(t, args...)
 	var objects, written int
-	if _, err := fmt.Sscanf(out, "etcd: %d objects, %d written", &objects, &written); err != nil || objects <= 30 || written != objects { // the namespace and the roles, too
+	if _, err := fmt.Sscanf(
+		out,
+		"etcd: %d objects, %d written",
+		&objects,
+		&written,
+	); err != nil || objects <= 30 ||
+		written != objects { // the namespace and the roles, too
 		t.Errorf("got %s, %v", out, err)
 	}
 	if out = mustVerb(t, args...); !strings.Contains(out, " 0 written") {
@@ -355,7 +372,9 @@ func startInformed(t *testing.T, config *rest.Config) *informed {
 	i := &informed{}
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return asking{next, i} })
-	i.SharedIndexInformer = dynamicinformer.NewDynamicSharedInformerFactory(dynamic.NewForConfigOrDie(config), 0).ForResource(widgets).Informer()
+	i.SharedIndexInformer = dynamicinformer.NewDynamicSharedInformerFactory(dynamic.NewForConfigOrDie(config), 0).
+		ForResource(widgets).
+		Informer()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); i.RunWithContext(ctx) }()
@@ -416,7 +435,10 @@ resources:
 	data := filepath.Join(t.TempDir(), "data")
 	options := annex.Options{DataDir: data, EncryptionConfigFile: config}
 	client, stop := serveReady(t, options)
-	if _, err := dynamic.NewForConfigOrDie(client).Resource(widgets).Namespace("default").Create(t.Context(), newWidget("secret"), metav1.CreateOptions{}); err != nil {
+	if _, err := dynamic.NewForConfigOrDie(client).
+		Resource(widgets).
+		Namespace("default").
+		Create(t.Context(), newWidget("secret"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	want, _, _ := identities(t, client)
@@ -424,7 +446,8 @@ resources:
 	file := filepath.Join(t.TempDir(), "new.db")
 	args := []string{"migrate", "--from=embedded", "--data-dir", data, "--to", "etcd-snapshot=" + file}
 	out, code := verb(t, args...)
-	if code != 2 || !strings.Contains(out, "encrypted, and no encryption configuration is given") || !strings.Contains(out, "name the --encryption-provider-config") {
+	if code != 2 || !strings.Contains(out, "encrypted, and no encryption configuration is given") ||
+		!strings.Contains(out, "name the --encryption-provider-config") {
 		t.Errorf("without the keys: exit %d: %s", code, out)
 	}
 	if _, err := os.Stat(file); err == nil {

@@ -50,7 +50,13 @@ func TestAdmitUpdateIsExactAcrossReplicas(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 50 {
 		all.Go(func() {
-			_, err := replicas[i%2].Patch(t.Context(), fmt.Sprint("w", i), types.MergePatchType, []byte(`{"spec":{"replicas":1}}`), metav1.PatchOptions{})
+			_, err := replicas[i%2].Patch(
+				t.Context(),
+				fmt.Sprint("w", i),
+				types.MergePatchType,
+				[]byte(`{"spec":{"replicas":1}}`),
+				metav1.PatchOptions{},
+			)
 			switch {
 			case err == nil:
 				granted.Add(1)

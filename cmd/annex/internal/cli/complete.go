@@ -71,7 +71,9 @@ func completeKind(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.She
 }
 
 func completeCommit(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	out, err := exec.CommandContext(cmd.Context(), "git", "for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/tags", "refs/remotes").Output()
+	out, err := exec.CommandContext(cmd.Context(), "git", "for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/tags",
+		"refs/remotes").
+		Output()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -127,7 +127,11 @@ own with the server's verb controllers.`,
 }
 
 // hookCommand completes a verb that adds something to a kind and asks no more than which.
-func hookCommand(module Module, work func(context.Context, scaffold.HookOptions) (*scaffold.Result, error), cmd *cobra.Command) *cobra.Command {
+func hookCommand(
+	module Module,
+	work func(context.Context, scaffold.HookOptions) (*scaffold.Result, error),
+	cmd *cobra.Command,
+) *cobra.Command {
 	var o scaffold.HookOptions
 	s := scaffolding{verb: "create " + cmd.Use, module: module}
 	cmd.Args = cobra.NoArgs
@@ -166,7 +170,8 @@ or does hardly anything yet; those of the first three have a test.`,
 		},
 	}
 	kindFlags(cmd, &o.Group, &o.Kind)
-	cmd.Flags().StringVar(&o.Name, "name", "", "name of the subresource, such as feed: lower-case letters and digits (default: the form, if that is not action)")
+	cmd.Flags().StringVar(&o.Name, "name", "", "name of the subresource, such as feed: lower-case letters and digits (default: the form, "+
+		"if that is not action)")
 	cmd.Flags().StringVar(&o.Form, "form", "action", "what it does: "+strings.Join(scaffold.Forms(), ", "))
 	s.flags(cmd)
 	return cmd

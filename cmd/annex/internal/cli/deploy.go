@@ -32,7 +32,8 @@ func (f *clusterFlags) add(cmd *cobra.Command) {
 func (f *clusterFlags) config() (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = f.kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context}).ClientConfig()
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context}).
+		ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
 		return nil, usageError{errors.New("no cluster: give --kubeconfig, or set KUBECONFIG")}
 	}
@@ -58,7 +59,8 @@ func (f *deployFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.name, "name", "", "what the server is called in the cluster (default: its own name)")
 	cmd.Flags().StringVar(&f.namespace, "namespace", "", "namespace to run it in (default: its name)")
 	cmd.Flags().BoolVar(&f.force, "force-conflicts", false, "take over fields that another field manager has set")
-	cmd.Flags().DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long to wait for the cluster to serve the APIs, with exit code 1 if it does not; 0 does not wait")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long to wait for the cluster to serve the APIs, with exit code 1 "+
+		"if it does not; 0 does not wait")
 }
 
 func newDeploy() *cobra.Command {

@@ -61,10 +61,17 @@ The exit code is 1 if something is broken or the cluster cannot be asked.`,
 	flags.StringVar(&options.Kubeconfig, "kubeconfig", "", "kubeconfig of the cluster (default: $KUBECONFIG, or ~/.kube/config)")
 	flags.StringVar(&options.Context, "context", "", "context in the kubeconfig (default: its current one)")
 	flags.BoolVar(&options.All, "all", false, "go on after the first broken link")
-	flags.DurationVar(&options.Slow, "slow", 100*time.Millisecond, "what the list of resources may take, without the way to the cluster: the median of five")
+	flags.DurationVar(
+		&options.Slow,
+		"slow",
+		100*time.Millisecond,
+		"what the list of resources may take, without the way to the cluster: the median of five",
+	)
 	flags.DurationVar(&options.Patience, "timeout", 10*time.Second, "bound of each request, and of the wait for the end of a list")
-	flags.StringVar(&options.ServiceAccount, "service-account", "", "NAMESPACE/NAME that the server asks the cluster as, for one that runs elsewhere (default: that of the Service's pods)")
-	flags.BoolVar(&fix.on, "fix", false, "create the bindings to auth-reader and auth-delegator that are missing, after asking; then examine again")
+	flags.StringVar(&options.ServiceAccount, "service-account", "", "NAMESPACE/NAME that the server asks the cluster as, for one that "+
+		"runs elsewhere (default: that of the Service's pods)")
+	flags.BoolVar(&fix.on, "fix", false, "create the bindings to auth-reader and auth-delegator that are missing, after asking; then "+
+		"examine again")
 	flags.BoolVar(&fix.yes, "yes", false, "with --fix: do not ask")
 	flags.BoolVar(&fix.dryRun, "dry-run", false, "with --fix: print what would be created, and have the cluster check it")
 	flags.StringVarP(&output, "output", "o", "text", "format of the result: text or json")

@@ -18,7 +18,12 @@ func ward(t *testing.T) *httptest.Server {
 		case r.URL.Path == "/version":
 			_, _ = w.Write([]byte(`{"gitVersion":"v1.37.1"}`))
 		case r.URL.Path == "/apis/apiregistration.k8s.io/v1/apiservices":
-			_, _ = w.Write([]byte(`{"items":[{"metadata":{"name":"v1alpha1.wardle.example.com"},"spec":{"group":"wardle.example.com","version":"v1alpha1","service":{"namespace":"wardle","name":"api"}}}]}`))
+			_, _ = w.Write(
+				[]byte(
+					`{"items":[{"metadata":{"name":"v1alpha1.wardle.example.com"},"spec":{"group":"wardle.example.com",` +
+						`"version":"v1alpha1","service":{"namespace":"wardle","name":"api"}}}]}`,
+				),
+			)
 		case r.Method == http.MethodPost:
 			var o map[string]any
 			_ = json.NewDecoder(r.Body).Decode(&o)
@@ -37,7 +42,8 @@ func ward(t *testing.T) *httptest.Server {
 // aggregator is a kube-apiserver as far as discovery goes.
 func aggregator(t *testing.T) *httptest.Server {
 	answers := map[string]string{
-		"/apis": `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"apiregistration.k8s.io","versions":[{"groupVersion":"apiregistration.k8s.io/v1","version":"v1"}]}]}`,
+		"/apis": `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"apiregistration.k8s.io",` +
+			`"versions":[{"groupVersion":"apiregistration.k8s.io/v1","version":"v1"}]}]}`,
 		"/apis/apiregistration.k8s.io/v1": `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"apiregistration.k8s.io/v1",` +
 			`"resources":[{"name":"apiservices","singularName":"apiservice","namespaced":false,"kind":"APIService","verbs":["get"]}]}`,
 	}
@@ -55,6 +61,7 @@ func aggregator(t *testing.T) *httptest.Server {
 
 // writeKubeconfig leads to a server.
 func writeKubeconfig(dir, name, server string) error {
-	text := "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: '" + server + "'}}]\ncontexts: [{name: c, context: {cluster: c}}]\n"
+	text := "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: '" + server + "'}}]\ncontexts: " +
+		"[{name: c, context: {cluster: c}}]\n"
 	return os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)
 }

@@ -132,7 +132,8 @@ func exportCRDs(stderr io.Writer, patterns []string) ([]apiextensionsv1.CustomRe
 		fmt.Fprintln(stderr, "note: "+shortProblem(p))
 	}
 	if len(definitions) == 0 {
-		return nil, fmt.Errorf("no kinds in %v: mark a package by a comment // +groupName=GROUP above its package clause, and embed metav1.TypeMeta and metav1.ObjectMeta in the kinds", patterns)
+		return nil, fmt.Errorf("no kinds in %v: mark a package by a comment // +groupName=GROUP above its package clause, and embed "+
+			"metav1.TypeMeta and metav1.ObjectMeta in the kinds", patterns)
 	}
 	return definitions, nil
 }

@@ -53,7 +53,8 @@ so is what annex lint api finds.`,
 				return fmt.Errorf("generate: %w", err)
 			}
 			if clients != "" && forPackage != "" {
-				return usageError{errors.New("--clients: clients are made of API packages, and --for names one that is not: make them in a run without --for")}
+				return usageError{errors.New("--clients: clients are made of API packages, and --for names one that is not: make them in a run " +
+					"without --for")}
 			}
 			if cmd.Flags().Changed("clients") && clients == "" {
 				return usageError{errors.New("--clients: name the folder that gets the clients, such as client")}
@@ -81,8 +82,10 @@ so is what annex lint api finds.`,
 	cmd.Flags().BoolVar(&check, "check", false, "write nothing; fail and name the files that are not up to date")
 	cmd.Flags().StringVar(&forPackage, "for", "", "import path of a package that cannot be edited, whose facts are written into DIR")
 	cmd.Flags().StringVar(&as, "as", "", "group and version that the types of --for are served as, such as apps/v1, or v1 for the core group")
-	cmd.Flags().StringVar(&clients, "clients", "", "folder that gets typed clients of all kinds: a clientset, listers, informers and apply configurations")
-	cmd.Flags().StringVar(&header, "header-file", "", "comments that generated Go files begin with, such as a licence (default: what each begins with now)")
+	cmd.Flags().StringVar(&clients, "clients", "", "folder that gets typed clients of all kinds: a clientset, listers, informers and "+
+		"apply configurations")
+	cmd.Flags().StringVar(&header, "header-file", "", "comments that generated Go files begin with, such as a licence (default: what each "+
+		"begins with now)")
 	cmd.Flags().BoolVar(&anew, "no-cache", false, "generate even if nothing has changed since the last run")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "format of the result: text or json")
 	return cmd

@@ -23,8 +23,11 @@ type imageFlags struct {
 
 func (f *imageFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.ref, "image", "", "where the image goes, REGISTRY/NAME:TAG; must be given")
-	cmd.Flags().StringVar(&f.platform, "platform", "", "platforms, separated by commas; several make an index (default: linux/ and this machine's architecture)")
-	cmd.Flags().StringVar(&f.base, "base", image.Scratch, "image to put the server on, such as gcr.io/distroless/static:nonroot; "+image.Scratch+" is none")
+	cmd.Flags().StringVar(&f.platform, "platform", "", "platforms, separated by commas; several make an index (default: linux/ and this "+
+		"machine's architecture)")
+	cmd.Flags().
+		StringVar(&f.base, "base", image.Scratch, "image to put the server on, such as gcr.io/distroless/static:nonroot; "+image.Scratch+
+			" is none")
 }
 
 // project finds the server's package, and checks the flags.
@@ -107,7 +110,8 @@ printed is the image with its digest.`,
 	}
 	flags.add(cmd)
 	cmd.Flags().BoolVar(&push, "push", false, "push it to its registry, with the credentials that docker login keeps")
-	cmd.Flags().StringVar(&layoutDir, "layout", "", "folder of an OCI image layout to put it into, in the place of one with the same reference")
+	cmd.Flags().
+		StringVar(&layoutDir, "layout", "", "folder of an OCI image layout to put it into, in the place of one with the same reference")
 	cmd.Flags().StringVar(&tarball, "tarball", "", "file to write it into, for docker load, podman load, kind load image-archive")
 	cmd.Flags().BoolVar(&force, "force", false, "replace the file of --tarball")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "make it, print its digest, and put it nowhere")

@@ -114,7 +114,12 @@ error, and then nothing is written.`,
 
 // registerKinds adds the kinds of the definitions to the project's server, and generates
 // what that needs. Without a project, the result says how to go on.
-func (s *scaffolding) registerKinds(ctx context.Context, dir string, definitions []*apiextensionsv1.CustomResourceDefinition, files []gotypes.File) (*scaffold.Result, error) {
+func (s *scaffolding) registerKinds(
+	ctx context.Context,
+	dir string,
+	definitions []*apiextensionsv1.CustomResourceDefinition,
+	files []gotypes.File,
+) (*scaffold.Result, error) {
 	folders := map[string]string{} // of groups
 	for _, f := range files {
 		folders[f.Group] = filepath.Join(dir, filepath.FromSlash(path.Dir(path.Dir(f.Path))))
@@ -233,7 +238,14 @@ type importedFile struct {
 	Written bool `json:"written"`
 }
 
-func reportImport(stdout, stderr io.Writer, dir string, files []gotypes.File, notes []gotypes.Note, made *scaffold.Result, dryRun, asJSON bool) error {
+func reportImport(
+	stdout, stderr io.Writer,
+	dir string,
+	files []gotypes.File,
+	notes []gotypes.Note,
+	made *scaffold.Result,
+	dryRun, asJSON bool,
+) error {
 	result := imported{Files: []importedFile{}, Notes: notes, Server: made.Files, Next: made.Next}
 	for _, f := range files {
 		result.Files = append(result.Files, importedFile{filepath.Join(dir, filepath.FromSlash(f.Path)), !f.Exists && !dryRun})

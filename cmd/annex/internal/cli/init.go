@@ -46,7 +46,8 @@ relative if the checkout is beside the project, and so it is for colleagues.`,
 	cmd.Flags().StringVar(&o.Domain, "domain", "example.com", "what the names of API groups end with")
 	cmd.Flags().StringVar(&o.Repo, "repo", "", "path of the Go module (default: that of go.mod, or example.com/FOLDER)")
 	cmd.Flags().StringVar(&o.Name, "name", "", "name of the server, a DNS label (default: the last part of the module's path)")
-	cmd.Flags().StringVar(&o.Replace, "replace", "", "folder of a checkout of Annex that go.mod points to (default: the one this tool was built from)")
+	cmd.Flags().
+		StringVar(&o.Replace, "replace", "", "folder of a checkout of Annex that go.mod points to (default: the one this tool was built from)")
 	s.flags(cmd)
 	return cmd
 }

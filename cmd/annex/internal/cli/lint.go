@@ -108,7 +108,12 @@ func reportHooks(stdout, stderr io.Writer, findings []lint.Finding, output strin
 			fmt.Fprintln(stdout, f)
 		}
 		if faults > 0 {
-			fmt.Fprintf(stderr, "%d of %d plain errors are answered as faults of the server: return errors of package annex\n", faults, len(findings))
+			fmt.Fprintf(
+				stderr,
+				"%d of %d plain errors are answered as faults of the server: return errors of package annex\n",
+				faults,
+				len(findings),
+			)
 		}
 	}
 	if faults > 0 {

@@ -29,7 +29,8 @@ the go command adds what Annex requires in turn.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&o.Replace, "replace", "", "folder of a checkout of Annex that go.mod points to (default: the one this tool was built from)")
+	cmd.Flags().
+		StringVar(&o.Replace, "replace", "", "folder of a checkout of Annex that go.mod points to (default: the one this tool was built from)")
 	s.flags(cmd)
 	return cmd
 }

@@ -171,7 +171,11 @@ func findServed(ctx context.Context, args []string) (served, error) {
 		return served{}, errors.New("no go.mod here or above: change into a project, or begin one with annex init")
 	}
 	if found.Name != "main" {
-		return served{}, fmt.Errorf("%s is not a main package, but package %s: name the one of the server, such as ./cmd/server", found.Path, found.Name)
+		return served{}, fmt.Errorf(
+			"%s is not a main package, but package %s: name the one of the server, such as ./cmd/server",
+			found.Path,
+			found.Name,
+		)
 	}
 	return served{found.Module, found.Path}, nil
 }

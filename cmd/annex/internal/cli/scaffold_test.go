@@ -170,7 +170,8 @@ func TestTheTreesOfAProject(t *testing.T) {
 				continue
 			}
 			text := after[file]
-			if file == "go.sum" || file == "go.mod" || file == image.ProfileName || filepath.Base(file) == generate.FileName || filepath.Ext(file) == ".proto" {
+			if file == "go.sum" || file == "go.mod" || file == image.ProfileName || filepath.Base(file) == generate.FileName ||
+				filepath.Ext(file) == ".proto" {
 				text = summary(file, text)
 			}
 			archive.Files = append(archive.Files, txtar.File{Name: file, Data: []byte(text)})
@@ -189,7 +190,12 @@ func TestTheTreesOfAProject(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(want, text) {
-			t.Errorf("annex %s writes something else than %s; UPDATE=1 rewrites it\n%s", step.command, golden, diff.Diff("golden", want, "written now", text))
+			t.Errorf(
+				"annex %s writes something else than %s; UPDATE=1 rewrites it\n%s",
+				step.command,
+				golden,
+				diff.Diff("golden", want, "written now", text),
+			)
 		}
 	}
 }

@@ -60,7 +60,8 @@ func New(config *rest.Config, say func(format string, args ...any)) (*Cluster, e
 func (c *Cluster) Ask() error {
 	_, err := c.mapper.RESTMapping(schema.GroupKind{Group: apiServices.Group, Kind: "APIService"}, apiServices.Version)
 	if meta.IsNoMatchError(err) {
-		return fmt.Errorf("deploy: %s serves no APIServices, by which a cluster finds an aggregated API server: name a cluster's kube-apiserver with --kubeconfig or --context", c.host)
+		return fmt.Errorf("deploy: %s serves no APIServices, by which a cluster finds an aggregated API server: name a cluster's "+
+			"kube-apiserver with --kubeconfig or --context", c.host)
 	}
 	if err != nil {
 		return fmt.Errorf("deploy: ask %s what it serves: %w", c.host, err)
@@ -73,7 +74,10 @@ func (c *Cluster) resource(o *unstructured.Unstructured) (dynamic.ResourceInterf
 	kind := o.GroupVersionKind()
 	mapping, err := c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if meta.IsNoMatchError(err) {
-		return nil, fmt.Errorf("the cluster does not serve %s: install what does, or choose other flags for manifests", kind.GroupVersion().WithKind(kind.Kind))
+		return nil, fmt.Errorf(
+			"the cluster does not serve %s: install what does, or choose other flags for manifests",
+			kind.GroupVersion().WithKind(kind.Kind),
+		)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ask %s what it serves: %w", c.host, err)
@@ -218,7 +222,11 @@ func (c *Cluster) Uninstall(ctx context.Context, name, namespace string, deleteD
 				continue
 			}
 			uid := o.GetUID()
-			err := client.Delete(ctx, o.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: new(metav1.DeletePropagationBackground)})
+			err := client.Delete(
+				ctx,
+				o.GetName(),
+				metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: new(metav1.DeletePropagationBackground)},
+			)
 			if err != nil && !apierrors.IsNotFound(err) {
 				return nil, fmt.Errorf("uninstall: delete %s: %w", label(o), err)
 			}

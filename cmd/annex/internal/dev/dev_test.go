@@ -115,13 +115,14 @@ func begin(t *testing.T, files ...string) *project {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- Run(ctx, Options{Dir: p.dir, Package: ".", Args: []string{"--port=0"}, Stdout: p.out, Stderr: p.out, Generate: func(_ context.Context, dirs []string) error {
-			p.generated <- dirs
-			if err := p.fail.Load(); err != nil {
-				return *err
-			}
-			return nil
-		}})
+		done <- Run(ctx, Options{Dir: p.dir, Package: ".", Args: []string{"--port=0"}, Stdout: p.out, Stderr: p.out,
+			Generate: func(_ context.Context, dirs []string) error {
+				p.generated <- dirs
+				if err := p.fail.Load(); err != nil {
+					return *err
+				}
+				return nil
+			}})
 	}()
 	p.end = sync.OnceValue(func() error { cancel(); return <-done })
 	t.Cleanup(func() { _ = p.end() })
@@ -236,7 +237,8 @@ func TestWhatIsSource(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	for name, want := range map[string]bool{"apis": true, ".git": false, "testdata": false, "_old": false, "node_modules": false, "data": false, "vendor": true} {
+	for name, want := range map[string]bool{"apis": true, ".git": false, "testdata": false, "_old": false, "node_modules": false,
+		"data": false, "vendor": true} {
 		sub := filepath.Join(dir, name)
 		if err := os.MkdirAll(sub, 0o755); err != nil {
 			t.Fatal(err)

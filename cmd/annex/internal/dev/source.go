@@ -33,7 +33,11 @@ func isSource(path string) bool {
 	switch {
 	case name == "go.mod", name == "go.sum", name == "go.work":
 		return true
-	case filepath.Ext(name) != ".go", name == generate.FileName, strings.HasSuffix(name, "_test.go"), strings.HasPrefix(name, "."), strings.HasPrefix(name, "_"):
+	case filepath.Ext(name) != ".go",
+		name == generate.FileName,
+		strings.HasSuffix(name, "_test.go"),
+		strings.HasPrefix(name, "."),
+		strings.HasPrefix(name, "_"):
 		return false
 	}
 	return true

@@ -113,7 +113,8 @@ func (h *host) apiServices(ctx context.Context) ([]apiService, error) {
 // CheckName says what is wrong with a name that a user gives for APIServices.
 func CheckName(name string) error {
 	first, version, both := strings.Cut(name, "/")
-	if name == "" || first == "" || both && (version == "" || strings.Contains(version, "/")) || strings.ContainsAny(name, " ,_:") || name != strings.ToLower(name) {
+	if name == "" || first == "" || both && (version == "" || strings.Contains(version, "/")) || strings.ContainsAny(name, " ,_:") ||
+		name != strings.ToLower(name) {
 		return fmt.Errorf("%q names no APIService: use VERSION.GROUP, GROUP/VERSION or GROUP, such as v1alpha1.wardle.example.com", name)
 	}
 	return nil
@@ -244,7 +245,13 @@ func checkPriorities(ctx context.Context, p *patient) Finding {
 				repairedBy(patch(newer.Name, fmt.Sprintf(`{"spec":{"versionPriority":%d}}`, older.Spec.VersionPriority+1)))
 		}
 	}
-	return ok("no other API claims the group; groupPriorityMinimum %d, versionPriority %d%s%s", p.groupPriority(), p.api.Spec.VersionPriority, hidden, more)
+	return ok(
+		"no other API claims the group; groupPriorityMinimum %d, versionPriority %d%s%s",
+		p.groupPriority(),
+		p.api.Spec.VersionPriority,
+		hidden,
+		more,
+	)
 }
 
 // siblings are the versions of the group, itself among them, the preferred one first.
@@ -277,7 +284,12 @@ func groupPriority(all []apiService, group string) int32 {
 }
 
 func (p *patient) claimedTwice(siblings []*apiService) Finding {
-	f := wrong(Broken, ReasonGroupClaimedTwice, "versions of %s are served by different servers: which one clients ask depends on versionPriority", p.api.Spec.Group)
+	f := wrong(
+		Broken,
+		ReasonGroupClaimedTwice,
+		"versions of %s are served by different servers: which one clients ask depends on versionPriority",
+		p.api.Spec.Group,
+	)
 	for _, s := range siblings {
 		f.Evidence = append(f.Evidence, fmt.Sprintf("%s (groupPriorityMinimum %d, versionPriority %d) is served by %s",
 			s.Name, s.Spec.GroupPriorityMinimum, s.Spec.VersionPriority, s.owner()))
@@ -300,14 +312,20 @@ func (p *patient) customResourceClash(ctx context.Context) (clash Finding, hidde
 	for _, crd := range all {
 		for _, v := range crd.Spec.Versions {
 			if crd.Spec.Group == p.api.Spec.Group && v.Name == p.api.Spec.Version && v.Served {
-				return wrong(Broken, ReasonCustomResourceClash, "the CustomResourceDefinition %s has the same group and version: its objects are out of reach", crd.Name).
-					seenIn("requests for "+p.api.path()+" go to "+p.api.owner()).
-					repairedBy(
-						"# To have the custom resources back, take the APIService away:",
-						"kubectl delete apiservice "+p.name,
-						"# To keep the server, move the objects first: with the APIService gone,",
-						"kubectl get "+crd.Name+" -A -o yaml > objects.yaml",
-						"# then delete the definition, which deletes them, and apply the APIService and objects.yaml."), ""
+				return wrong(
+						Broken,
+						ReasonCustomResourceClash,
+						"the CustomResourceDefinition %s has the same group and version: its objects are out of reach",
+						crd.Name,
+					).
+						seenIn("requests for "+p.api.path()+" go to "+p.api.owner()).
+						repairedBy(
+							"# To have the custom resources back, take the APIService away:",
+							"kubectl delete apiservice "+p.name,
+							"# To keep the server, move the objects first: with the APIService gone,",
+							"kubectl get "+crd.Name+" -A -o yaml > objects.yaml",
+							"# then delete the definition, which deletes them, and apply the APIService and objects.yaml."),
+					""
 			}
 		}
 	}
@@ -392,12 +410,22 @@ func (p *patient) clash(group, name string) Finding {
 	if group == "" {
 		of, suffix = "the core group", ""
 	}
-	f := wrong(Broken, ReasonPriorityClash, "%s has resources named %s, too: with groupPriorityMinimum %d of both, which one kubectl means changes with their versions", of, name, ours)
+	f := wrong(Broken, ReasonPriorityClash, "%s has resources named %s, too: with groupPriorityMinimum %d of both, which one kubectl "+
+		"means changes with their versions", of, name, ours)
 	switch owner := p.ownerOf(group); {
 	case theirs < ours && owner != nil && !owner.builtIn():
-		f = wrong(Doubtful, ReasonPriorityClash, "%s has resources named %s, too: kubectl means yours, of groupPriorityMinimum %d above %d", of, name, ours, theirs)
+		f = wrong(
+			Doubtful,
+			ReasonPriorityClash,
+			"%s has resources named %s, too: kubectl means yours, of groupPriorityMinimum %d above %d",
+			of,
+			name,
+			ours,
+			theirs,
+		)
 	case theirs < ours:
-		f = wrong(Broken, ReasonPriorityClash, "%s is named as a resource of %s, which is built in: by groupPriorityMinimum %d above %d, kubectl means yours", name, of, ours, theirs)
+		f = wrong(Broken, ReasonPriorityClash, "%s is named as a resource of %s, which is built in: by groupPriorityMinimum %d above %d, "+
+			"kubectl means yours", name, of, ours, theirs)
 	}
 	repair := []string{"# Let the other group go first, or call the resource otherwise:"}
 	for _, s := range p.siblings() {
@@ -481,7 +509,8 @@ func (p *patient) ask(ctx context.Context) *answered {
 // accepts tells whether the API server takes what answers for the server, whatever it
 // answers.
 func (a *answered) accepts() bool {
-	return a.problem == "" || strings.Contains(a.problem, "bad status from ") || !a.stale && a.status != 0 && a.status != http.StatusServiceUnavailable
+	return a.problem == "" || strings.Contains(a.problem, "bad status from ") ||
+		!a.stale && a.status != 0 && a.status != http.StatusServiceUnavailable
 }
 
 // patch is the command that changes an APIService.

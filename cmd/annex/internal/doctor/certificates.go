@@ -68,8 +68,15 @@ func (p *patient) notHere() string {
 // another is the finding about a certificate that is wrong from here, while the API
 // server takes what it sees: they may be two servers.
 func (p *patient) another(reason string, err error) Finding {
-	return wrong(Doubtful, reason, "the API server accepts the certificate, but what %s presents to this machine is another: %v", p.leaf.address, err).
-		seenIn("either that address leads elsewhere from this machine, or connections are kept that were made before the certificate was replaced")
+	return wrong(
+		Doubtful,
+		reason,
+		"the API server accepts the certificate, but what %s presents to this machine is another: %v",
+		p.leaf.address,
+		err,
+	).
+		seenIn("either that address leads elsewhere from this machine, or connections are kept that were made before the certificate was " +
+			"replaced")
 }
 
 func namesOf(c *x509.Certificate) []string {
@@ -128,7 +135,8 @@ func checkAuthority(ctx context.Context, p *patient) Finding {
 		return f
 	}
 	if p.api.Spec.InsecureSkipTLSVerify {
-		return wrong(Doubtful, ReasonNotVerified, "insecureSkipTLSVerify: any server that answers at the Service's address is trusted, and is sent what users send").
+		return wrong(Doubtful, ReasonNotVerified, "insecureSkipTLSVerify: any server that answers at the Service's address is trusted, and "+
+			"is sent what users send").
 			repairedBy("# With the authority of the server's certificate in ca.crt:",
 				patch(p.name, `{"spec":{"insecureSkipTLSVerify":false,"caBundle":"'$(base64 -w0 ca.crt)'"}}`))
 	}
@@ -155,7 +163,8 @@ func checkAuthority(ctx context.Context, p *patient) Finding {
 	case p.ask(ctx).accepts():
 		return p.another(ReasonUnknownAuthority, err)
 	}
-	return p.unknownAuthority(ReasonUnknownAuthority, bundle).seenIn(fmt.Sprintf("from this machine, at %s: %v", seen.address, err), p.api.writer("caBundle"))
+	return p.unknownAuthority(ReasonUnknownAuthority, bundle).
+		seenIn(fmt.Sprintf("from this machine, at %s: %v", seen.address, err), p.api.writer("caBundle"))
 }
 
 func trusted(bundle []*x509.Certificate) string {
@@ -247,9 +256,16 @@ func checkExpiry(ctx context.Context, p *patient) Finding {
 	_, said, yes := p.objects(ctx, linkExpiry)
 	seen := p.look(ctx)
 	if len(dead) > 0 && (len(dead) == len(bundle) || yes && len(seen.chain) > 0 && valid(seen.chain[0], now)) {
-		f := wrong(Broken, ReasonAuthorityExpired, "the authority of the certificate has expired: caBundle has %d, of which %d are not valid any more", len(bundle), len(dead))
+		f := wrong(
+			Broken,
+			ReasonAuthorityExpired,
+			"the authority of the certificate has expired: caBundle has %d, of which %d are not valid any more",
+			len(bundle),
+			len(dead),
+		)
 		return f.seenIn("caBundle has "+describe(dead[0]), p.host.clock()).
-			repairedBy(append([]string{"# Make a new authority and a certificate of it, and give the server the certificate. Then:"}, p.repairAuthority()...)...)
+			repairedBy(append([]string{"# Make a new authority and a certificate of it, and give the server the certificate. Then:"},
+				p.repairAuthority()...)...)
 	}
 	if yes {
 		return p.expired(ctx, now, said)
@@ -265,7 +281,12 @@ func checkExpiry(ctx context.Context, p *patient) Finding {
 		return p.expired(ctx, now, fmt.Sprintf("what %s presents is valid %s", seen.address, span(leaf)))
 	}
 	if left := leaf.NotAfter.Sub(now); left < leaf.NotAfter.Sub(leaf.NotBefore)/10 {
-		return wrong(Doubtful, ReasonExpiresSoon, "the certificate expires in %s: less than a tenth of its time is left, and nothing has renewed it", left.Round(time.Second)).
+		return wrong(
+			Doubtful,
+			ReasonExpiresSoon,
+			"the certificate expires in %s: less than a tenth of its time is left, and nothing has renewed it",
+			left.Round(time.Second),
+		).
 			seenIn(fmt.Sprintf("what %s presents is valid %s", seen.address, span(leaf)), p.host.clock()).
 			repairedBy(p.repairExpiry(ctx)...)
 	}
@@ -304,7 +325,8 @@ func (p *patient) expired(ctx context.Context, now time.Time, said string) Findi
 	seen := p.look(ctx)
 	early := strings.Contains(said, " is before ") || len(seen.chain) > 0 && now.Before(seen.chain[0].NotBefore)
 	if early {
-		f = wrong(Broken, ReasonCertificateNotYet, "the server's certificate is not valid yet: the clock of one who made it, or of the API server, is wrong")
+		f = wrong(Broken, ReasonCertificateNotYet, "the server's certificate is not valid yet: the clock of one who made it, or of the API "+
+			"server, is wrong")
 	}
 	f = f.seenIn(said)
 	if len(seen.chain) > 0 && !strings.Contains(said, seen.address+" presents") {
@@ -316,15 +338,26 @@ func (p *patient) expired(ctx context.Context, now time.Time, said string) Findi
 func (p *patient) repairExpiry(ctx context.Context) []string {
 	at := p.api.Spec.Service
 	name := at.dnsName()
-	lines := []string{"# Renew the certificate, and let the server take it. With cert-manager:", fmt.Sprintf("cmctl -n %s renew CERTIFICATE", at.Namespace)}
+	lines := []string{
+		"# Renew the certificate, and let the server take it. With cert-manager:",
+		fmt.Sprintf("cmctl -n %s renew CERTIFICATE", at.Namespace),
+	}
 	if p.service != nil && len(p.service.Spec.Selector) > 0 {
 		for _, w := range p.workloads(ctx) {
-			lines = append(lines, fmt.Sprintf("kubectl -n %s rollout restart %s   # if the server does not read it again by itself", at.Namespace, w.name))
+			lines = append(
+				lines,
+				fmt.Sprintf("kubectl -n %s rollout restart %s   # if the server does not read it again by itself", at.Namespace, w.name),
+			)
 		}
 	}
-	return append(lines,
+	return append(
+		lines,
 		"# By hand, with the authority that caBundle holds:",
 		"openssl req -newkey rsa:2048 -nodes -keyout tls.key -subj /CN="+name+" -addext subjectAltName=DNS:"+name+" |",
 		"  openssl x509 -req -CA ca.crt -CAkey ca.key -CAcreateserial -days 90 -copy_extensions copy -out tls.crt",
-		fmt.Sprintf("kubectl -n %s create secret tls SECRET --cert tls.crt --key tls.key --dry-run=client -o yaml | kubectl apply -f -", at.Namespace))
+		fmt.Sprintf(
+			"kubectl -n %s create secret tls SECRET --cert tls.crt --key tls.key --dry-run=client -o yaml | kubectl apply -f -",
+			at.Namespace,
+		),
+	)
 }

@@ -100,7 +100,8 @@ func checkConnection(ctx context.Context, p *patient) Finding {
 	if seen.err != nil && seen.address != "" {
 		f = f.seenIn("from this machine: " + seen.err.Error())
 	} else if seen.err == nil {
-		f = f.seenIn("from this machine, " + seen.address + " takes connections: it is the server that does not answer, or something between it and the API server")
+		f = f.seenIn("from this machine, " + seen.address + " takes connections: it is the server that does not answer, or something between " +
+			"it and the API server")
 	}
 	return f.repairedBy(p.repairConnection(reason)...)
 }
@@ -133,7 +134,12 @@ func (p *patient) repairConnection(reason string) []string {
 		"# and on all addresses of the pod, not 127.0.0.1 alone).",
 		fmt.Sprintf("kubectl -n %s get service %s -o jsonpath='{.spec.ports}'", ns, name),
 		fmt.Sprintf("kubectl -n %s get pods -l %s -o jsonpath='{.items[*].spec.containers[*].args}'", ns, p.selector()),
-		fmt.Sprintf(`kubectl -n %s patch service %s --type=merge -p '{"spec":{"ports":[{"port":%d,"targetPort":PORT}]}}'`, ns, name, p.api.Spec.Service.Port),
+		fmt.Sprintf(
+			`kubectl -n %s patch service %s --type=merge -p '{"spec":{"ports":[{"port":%d,"targetPort":PORT}]}}'`,
+			ns,
+			name,
+			p.api.Spec.Service.Port,
+		),
 	}
 }
 

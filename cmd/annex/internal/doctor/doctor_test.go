@@ -79,9 +79,11 @@ func TestEachFaultIsNamed(t *testing.T) {
 		},
 		"another server has a version of the group": {
 			func(t *testing.T, w *world) {
-				w.others(w.apiService("v2.shop.example.com", object{"group": "shop.example.com", "version": "v2", "service": object{"namespace": "other", "name": "api"}}))
+				w.others(w.apiService("v2.shop.example.com", object{"group": "shop.example.com", "version": "v2",
+					"service": object{"namespace": "other", "name": "api"}}))
 			},
-			linkPriorities, Broken, ReasonGroupClaimedTwice, []string{"v2.shop.example.com", "the Service other/api", "kubectl delete apiservice v2.shop.example.com"},
+			linkPriorities, Broken, ReasonGroupClaimedTwice, []string{"v2.shop.example.com", "the Service other/api", "kubectl delete " +
+				"apiservice v2.shop.example.com"},
 		},
 		"the API server has a version of the group": {
 			func(t *testing.T, w *world) {
@@ -92,7 +94,8 @@ func TestEachFaultIsNamed(t *testing.T) {
 		"a CustomResourceDefinition of the same version": {
 			func(t *testing.T, w *world) {
 				w.answers["/apis/apiextensions.k8s.io/v1/customresourcedefinitions"] = items(object{
-					"metadata": object{"name": "dogs.shop.example.com"}, "spec": object{"group": "shop.example.com", "versions": []object{{"name": "v1", "served": true}}},
+					"metadata": object{"name": "dogs.shop.example.com"}, "spec": object{"group": "shop.example.com",
+						"versions": []object{{"name": "v1", "served": true}}},
 				})
 			},
 			linkPriorities, Broken, ReasonCustomResourceClash, []string{"dogs.shop.example.com", "kubectl delete apiservice " + name},
@@ -102,7 +105,8 @@ func TestEachFaultIsNamed(t *testing.T) {
 				w.others(w.apiService("v1.zoo.example.com", object{"group": "zoo.example.com", "version": "v1", "groupPriorityMinimum": 1000}))
 				w.answers["/apis"] = discovery(group("zoo.example.com", "cats"), group("shop.example.com", "cats"))
 			},
-			linkPriorities, Broken, ReasonPriorityClash, []string{"zoo.example.com has resources named cats", `{"spec":{"groupPriorityMinimum":999}}`},
+			linkPriorities, Broken, ReasonPriorityClash, []string{"zoo.example.com has resources named cats",
+				`{"spec":{"groupPriorityMinimum":999}}`},
 		},
 		"a built-in resource loses its name": {
 			func(t *testing.T, w *world) {
@@ -131,26 +135,32 @@ func TestEachFaultIsNamed(t *testing.T) {
 		},
 		"an alpha version is preferred": {
 			func(t *testing.T, w *world) {
-				w.others(w.apiService("v1alpha1.shop.example.com", object{"group": "shop.example.com", "version": "v1alpha1", "groupPriorityMinimum": 1000, "versionPriority": 20, "service": w.spec["service"]}))
+				w.others(w.apiService("v1alpha1.shop.example.com", object{"group": "shop.example.com", "version": "v1alpha1",
+					"groupPriorityMinimum": 1000, "versionPriority": 20, "service": w.spec["service"]}))
 			},
 			linkPriorities, Doubtful, ReasonPriorityClash, []string{"prefer v1alpha1", `{"spec":{"versionPriority":21}}`},
 		},
 		"priorities of the group that differ": {
 			func(t *testing.T, w *world) {
-				w.others(w.apiService("v1alpha1.shop.example.com", object{"group": "shop.example.com", "version": "v1alpha1", "groupPriorityMinimum": 2000, "versionPriority": 1, "service": w.spec["service"]}))
+				w.others(w.apiService("v1alpha1.shop.example.com", object{"group": "shop.example.com", "version": "v1alpha1",
+					"groupPriorityMinimum": 2000, "versionPriority": 1, "service": w.spec["service"]}))
 			},
 			linkPriorities, Doubtful, ReasonPriorityClash, []string{"the highest counts", `{"spec":{"groupPriorityMinimum":2000}}`},
 		},
 		"no Service": {
 			func(t *testing.T, w *world) {
-				w.answers["/api/v1/namespaces/shop/services/api"] = http.HandlerFunc(func(response http.ResponseWriter, _ *http.Request) { failure(response, http.StatusNotFound, "gone") })
+				w.answers["/api/v1/namespaces/shop/services/api"] = http.HandlerFunc(func(response http.ResponseWriter, _ *http.Request) {
+					failure(response, http.StatusNotFound, "gone")
+				})
 				w.answers["/api/v1/namespaces/shop/services"] = items(object{"metadata": object{"name": "apis"}})
 			},
 			linkService, Broken, ReasonServiceNotFound, []string{"the Services there: apis", `"name":"SERVICE"`},
 		},
 		"no namespace": {
 			func(t *testing.T, w *world) {
-				w.answers["/api/v1/namespaces/shop/services/api"] = http.HandlerFunc(func(response http.ResponseWriter, _ *http.Request) { failure(response, http.StatusNotFound, "gone") })
+				w.answers["/api/v1/namespaces/shop/services/api"] = http.HandlerFunc(func(response http.ResponseWriter, _ *http.Request) {
+					failure(response, http.StatusNotFound, "gone")
+				})
 				delete(w.answers, "/api/v1/namespaces/shop")
 			},
 			linkService, Broken, ReasonServiceNotFound, []string{"there is no namespace shop"},
@@ -161,8 +171,10 @@ func TestEachFaultIsNamed(t *testing.T) {
 		},
 		"a headless Service": {
 			func(t *testing.T, w *world) {
-				w.answers["/api/v1/namespaces/shop/services/api"] = object{"metadata": object{"name": "api", "namespace": "shop"}, "spec": object{"type": "ClusterIP", "clusterIP": "None", "ports": []object{{"port": 443}}}}
-				w.condition = object{"type": "Available", "status": "False", "reason": "FailedDiscoveryCheck", "message": `cannot route to service with ClusterIP "None"`}
+				w.answers["/api/v1/namespaces/shop/services/api"] = object{"metadata": object{"name": "api", "namespace": "shop"},
+					"spec": object{"type": "ClusterIP", "clusterIP": "None", "ports": []object{{"port": 443}}}}
+				w.condition = object{"type": "Available", "status": "False", "reason": "FailedDiscoveryCheck", "message": `cannot route to service ` +
+					`with ClusterIP "None"`}
 			},
 			linkService, Broken, ReasonServiceUnroutable, []string{"headless"},
 		},
@@ -178,14 +190,17 @@ func TestEachFaultIsNamed(t *testing.T) {
 				w.answers["/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices"] = items()
 				w.answers["/api/v1/namespaces/shop/pods"] = items()
 				w.answers["/apis/apps/v1/namespaces/shop/deployments"] = items(object{
-					"metadata": object{"name": "api"}, "spec": object{"replicas": 0, "template": object{"metadata": object{"labels": object{"app": "shop", "x": "y"}}, "spec": object{"serviceAccountName": "api"}}},
+					"metadata": object{"name": "api"},
+					"spec": object{"replicas": 0, "template": object{"metadata": object{"labels": object{"app": "shop", "x": "y"}},
+						"spec": object{"serviceAccountName": "api"}}},
 				})
 			},
 			linkEndpoints, Broken, ReasonNoEndpoints, []string{"deployment/api wants 0 replicas", "scale deployment/api --replicas=1"},
 		},
 		"a Service without a selector": {
 			func(t *testing.T, w *world) {
-				w.answers["/api/v1/namespaces/shop/services/api"] = object{"metadata": object{"name": "api", "namespace": "shop"}, "spec": object{"type": "ClusterIP", "clusterIP": "127.0.0.1", "ports": []object{{"port": 443}}}}
+				w.answers["/api/v1/namespaces/shop/services/api"] = object{"metadata": object{"name": "api", "namespace": "shop"},
+					"spec": object{"type": "ClusterIP", "clusterIP": "127.0.0.1", "ports": []object{{"port": 443}}}}
 				w.spec["service"].(object)["port"] = 443
 				w.answers["/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices"] = items()
 			},
@@ -202,12 +217,14 @@ func TestEachFaultIsNamed(t *testing.T) {
 					}}},
 				})
 			},
-			linkEndpoints, Broken, ReasonEndpointsNotReady, []string{"container api waits: CrashLoopBackOff back-off  ended with exit code 3 (Error) no such flag", "logs -l app=shop"},
+			linkEndpoints, Broken, ReasonEndpointsNotReady, []string{"container api waits: CrashLoopBackOff back-off  ended with exit code 3 " +
+				"(Error) no such flag", "logs -l app=shop"},
 		},
 		"a pod that says why it is not ready": {
 			func(t *testing.T, w *world) {
 				w.answers["/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices"] = items(slice(1, false))
-				w.answers["/api/v1/namespaces/shop/pods/https:api-0:8443/proxy/readyz"] = http.HandlerFunc(func(response http.ResponseWriter, _ *http.Request) {
+				w.answers["/api/v1/namespaces/shop/pods/https:api-0:8443/proxy/readyz"] = http.HandlerFunc(func(response http.ResponseWriter,
+					_ *http.Request) {
 					http.Error(response, "[+]ping ok\n[-]storage failed: disk full\nreadyz check failed", http.StatusInternalServerError)
 				})
 			},
@@ -223,36 +240,42 @@ func TestEachFaultIsNamed(t *testing.T) {
 		},
 		"nothing listens": {
 			func(t *testing.T, w *world) { w.down = true },
-			linkConnection, Broken, ReasonPortClosed, []string{"nothing listens at 127.0.0.1", "connection refused", "from this machine", "targetPort"},
+			linkConnection, Broken, ReasonPortClosed, []string{"nothing listens at 127.0.0.1", "connection refused", "from this machine",
+				"targetPort"},
 		},
 		"packets are dropped": {
 			func(t *testing.T, w *world) {
-				w.condition = object{"type": "Available", "status": "False", "reason": "FailedDiscoveryCheck", "message": "failing or missing response from https://10.0.0.1: dial tcp 10.0.0.1:443: i/o timeout"}
+				w.condition = object{"type": "Available", "status": "False", "reason": "FailedDiscoveryCheck", "message": "failing or missing " +
+					"response from https://10.0.0.1: dial tcp 10.0.0.1:443: i/o timeout"}
 			},
 			linkConnection, Broken, ReasonUnreachable, []string{"does not reach", "takes connections", "networkpolicies"},
 		},
 		"the server does not answer": {
 			func(t *testing.T, w *world) {
-				w.condition = object{"type": "Available", "status": "False", "reason": "FailedDiscoveryCheck", "message": "failing or missing response from https://10.0.0.1: context deadline exceeded (Client.Timeout exceeded while awaiting headers)"}
+				w.condition = object{"type": "Available", "status": "False", "reason": "FailedDiscoveryCheck", "message": "failing or missing " +
+					"response from https://10.0.0.1: context deadline exceeded (Client.Timeout exceeded while awaiting headers)"}
 			},
 			linkConnection, Broken, ReasonNoAnswer, []string{"has no answer", "logs -l app=shop"},
 		},
 		"nothing answers, and nothing is there": {
 			func(t *testing.T, w *world) {
 				w.down = true
-				w.condition = object{"type": "Available", "status": "False", "reason": "FailedDiscoveryCheck", "message": "timed out waiting for https://10.0.0.1"}
+				w.condition = object{"type": "Available", "status": "False", "reason": "FailedDiscoveryCheck", "message": "timed out waiting for " +
+					"https://10.0.0.1"}
 			},
 			linkConnection, Broken, ReasonUnreachable, []string{"does not reach", "connection refused"},
 		},
 		"the server speaks plain HTTP": {
 			func(t *testing.T, w *world) {
-				w.condition = object{"type": "Available", "status": "False", "reason": "FailedDiscoveryCheck", "message": "http: server gave HTTP response to HTTPS client"}
+				w.condition = object{"type": "Available", "status": "False", "reason": "FailedDiscoveryCheck", "message": "http: server gave HTTP " +
+					"response to HTTPS client"}
 			},
 			linkConnection, Broken, ReasonNotTLS, []string{"does not speak TLS"},
 		},
 		"another name in the certificate": {
 			func(t *testing.T, w *world) { w.certificate = w.signs.server(t, past, future, "localhost") },
-			linkName, Broken, ReasonNameNotInCertificate, []string{"does not name api.shop.svc", "presents names localhost", "subjectAltName=DNS:api.shop.svc"},
+			linkName, Broken, ReasonNameNotInCertificate, []string{"does not name api.shop.svc", "presents names localhost",
+				"subjectAltName=DNS:api.shop.svc"},
 		},
 		"no name in the certificate": {
 			func(t *testing.T, w *world) { w.certificate = w.signs.server(t, past, future) },
@@ -324,7 +347,8 @@ func TestEachFaultIsNamed(t *testing.T) {
 		},
 		"no front proxy": {
 			func(t *testing.T, w *world) {
-				delete(w.answers["/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"].(object)["data"].(object), "requestheader-client-ca-file")
+				delete(w.answers["/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"].(object)["data"].(object),
+					"requestheader-client-ca-file")
 			},
 			linkFrontProxy, Broken, ReasonFrontProxyUnset, []string{"--requestheader-client-ca-file="},
 		},
@@ -354,7 +378,8 @@ func TestEachFaultIsNamed(t *testing.T) {
 		"no auth-reader": {
 			func(t *testing.T, w *world) { w.lacks["get configmaps"] = true },
 			linkAuthReader, Broken, ReasonAuthReaderMissing, []string{"it may not get configmaps/extension-apiserver-authentication in kube-system",
-				"kubectl -n kube-system create rolebinding api.shop:extension-apiserver-authentication-reader --role=extension-apiserver-authentication-reader --serviceaccount=shop:api"},
+				"kubectl -n kube-system create rolebinding api.shop:extension-apiserver-authentication-reader " +
+					"--role=extension-apiserver-authentication-reader --serviceaccount=shop:api"},
 		},
 		"no auth-delegator": {
 			func(t *testing.T, w *world) { w.lacks["create tokenreviews"] = true },
@@ -363,7 +388,8 @@ func TestEachFaultIsNamed(t *testing.T) {
 		},
 		"no permission to read policies": {
 			func(t *testing.T, w *world) { w.lacks["watch validatingadmissionpolicies"] = true },
-			linkAdmission, Doubtful, ReasonAdmissionMissing, []string{"it may not watch validatingadmissionpolicies.admissionregistration.k8s.io", "kind: ClusterRole"},
+			linkAdmission, Doubtful, ReasonAdmissionMissing,
+			[]string{"it may not watch validatingadmissionpolicies.admissionregistration.k8s.io", "kind: ClusterRole"},
 		},
 		"no permission to read policies of a server that is not available": {
 			func(t *testing.T, w *world) {
@@ -396,7 +422,8 @@ func TestEachFaultIsNamed(t *testing.T) {
 		},
 		"a server out of reach that answers something else": {
 			func(t *testing.T, w *world) {
-				w.answers["/api/v1/namespaces/shop/services/api"] = object{"metadata": object{"name": "api", "namespace": "shop"}, "spec": object{"type": "ExternalName", "externalName": "nowhere.invalid"}}
+				w.answers["/api/v1/namespaces/shop/services/api"] = object{"metadata": object{"name": "api", "namespace": "shop"},
+					"spec": object{"type": "ExternalName", "externalName": "nowhere.invalid"}}
 				delete(w.server, apis)
 			},
 			linkName, OK, "", []string{"the API server accepts it as that of api.shop.svc"},
@@ -578,21 +605,26 @@ func TestWhatCannotBeSeenIsSaid(t *testing.T) {
 		link   string
 		says   string
 	}{
-		"Services may not be read":  {func(w *world) { w.refused["/api/v1/namespaces/shop/services/api"] = true }, linkService, "the user of the kubeconfig may not get services in shop"},
-		"endpoints may not be read": {func(w *world) { w.refused["/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices"] = true }, linkEndpoints, "may not list endpointslices"},
+		"Services may not be read": {func(w *world) { w.refused["/api/v1/namespaces/shop/services/api"] = true }, linkService, "the user of " +
+			"the kubeconfig may not get services in shop"},
+		"endpoints may not be read": {func(w *world) { w.refused["/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices"] = true },
+			linkEndpoints, "may not list endpointslices"},
 		"the ConfigMap may not": {func(w *world) {
 			w.refused["/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"] = true
 		}, linkFrontProxy, "may not get the ConfigMap"},
-		"pods may not be read":         {func(w *world) { w.refused["/api/v1/namespaces/shop/pods"] = true }, linkAccount, "--service-account"},
-		"reviews may not be created":   {func(w *world) { w.refused["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = true }, linkAuthReader, "may not create subjectaccessreviews"},
+		"pods may not be read": {func(w *world) { w.refused["/api/v1/namespaces/shop/pods"] = true }, linkAccount, "--service-account"},
+		"reviews may not be created": {func(w *world) { w.refused["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = true },
+			linkAuthReader, "may not create subjectaccessreviews"},
 		"resources may not be watched": {func(w *world) { w.refused[apis+"/cats"] = true }, linkWatchList, "may not list and watch cats"},
 		"OpenAPI may not be read":      {func(w *world) { w.refused["/openapi/v3"] = true }, linkOpenAPI, "may not get /openapi/v3"},
 		"discovery may not be read":    {func(w *world) { w.refused[apis] = true }, linkDiscovery, "may not get " + apis},
 		"an ExternalName has no endpoints": {func(w *world) {
-			w.answers["/api/v1/namespaces/shop/services/api"] = object{"metadata": object{"name": "api", "namespace": "shop"}, "spec": object{"type": "ExternalName", "externalName": "localhost"}}
+			w.answers["/api/v1/namespaces/shop/services/api"] = object{"metadata": object{"name": "api", "namespace": "shop"},
+				"spec": object{"type": "ExternalName", "externalName": "localhost"}}
 		}, linkEndpoints, "the type ExternalName has none"},
 		"an address that leads elsewhere": {func(w *world) {
-			w.answers["/api/v1/namespaces/shop/services/api"] = object{"metadata": object{"name": "api", "namespace": "shop"}, "spec": object{"type": "ExternalName", "externalName": "nowhere.invalid"}}
+			w.answers["/api/v1/namespaces/shop/services/api"] = object{"metadata": object{"name": "api", "namespace": "shop"},
+				"spec": object{"type": "ExternalName", "externalName": "nowhere.invalid"}}
 		}, linkExpiry, "how long it is valid cannot be seen"},
 	} {
 		t.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
@@ -672,7 +704,10 @@ func TestWhatIsLeftOutOfPrioritiesIsSaid(t *testing.T) {
 	w := newWorld(t)
 	w.refused["/apis/apiextensions.k8s.io/v1/customresourcedefinitions"], w.refused["/apis"] = true, true
 	d := examined(t, w, Options{})
-	if f := d.link(linkPriorities); f.State != OK || !strings.Contains(f.Message, "CustomResourceDefinitions cannot be looked at; resources of other groups cannot be looked at") {
+	if f := d.link(
+		linkPriorities,
+	); f.State != OK ||
+		!strings.Contains(f.Message, "CustomResourceDefinitions cannot be looked at; resources of other groups cannot be looked at") {
 		t.Errorf("%+v", f)
 	}
 }
@@ -701,7 +736,10 @@ func TestAClusterMayHaveAPath(t *testing.T) {
 }
 
 func TestAServerCannotWriteOnTheTerminal(t *testing.T) {
-	d := Diagnosis{APIService: name, Findings: []Finding{{Link: linkAvailable, State: Broken, Message: "a\nb", Evidence: []string{"\x1b[2J" + strings.Repeat("c", 2000)}}}}
+	d := Diagnosis{
+		APIService: name,
+		Findings:   []Finding{{Link: linkAvailable, State: Broken, Message: "a\nb", Evidence: []string{"\x1b[2J" + strings.Repeat("c", 2000)}}},
+	}
 	if text := d.text(false); strings.ContainsRune(text, 0x1b) || !strings.Contains(text, "a b\n") || len(text) > 1500 {
 		t.Errorf("%q", text)
 	}
@@ -754,7 +792,8 @@ func TestFindingsAreJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"apiService":"v1.shop.example.com"`, `"link":"connection","state":"broken","reason":"PortClosed","message":"nothing listens`, `"repair":"`} {
+	for _, want := range []string{`"apiService":"v1.shop.example.com"`, `"link":"connection",` +
+		`"state":"broken","reason":"PortClosed","message":"nothing listens`, `"repair":"`} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("without %s: %s", want, text)
 		}

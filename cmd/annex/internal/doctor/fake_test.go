@@ -149,7 +149,12 @@ func newWorld(t *testing.T) *world {
 			group("apps", "deployments"), group("shop.example.com", "cats")),
 		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions": items(),
 		"/apis/admissionregistration.k8s.io/v1": object{"resources": []object{
-			{"name": "validatingwebhookconfigurations"}, {"name": "mutatingwebhookconfigurations"}, {"name": "validatingadmissionpolicies"}, {"name": "validatingadmissionpolicybindings"},
+			{
+				"name": "validatingwebhookconfigurations",
+			},
+			{"name": "mutatingwebhookconfigurations"},
+			{"name": "validatingadmissionpolicies"},
+			{"name": "validatingadmissionpolicybindings"},
 		}},
 		"/api/v1/namespaces/shop": object{"metadata": object{"name": "shop"}},
 		"/api/v1/namespaces/shop/pods": items(object{
@@ -161,9 +166,14 @@ func newWorld(t *testing.T) *world {
 		}),
 		"/api/v1/namespaces/shop/serviceaccounts/api": object{"metadata": object{"name": "api"}},
 		"/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication": object{"data": object{
-			"client-ca-file": string(newAuthority(t, "clients", time.Now().Add(time.Hour)).pem()), "requestheader-client-ca-file": string(newAuthority(t, "front-proxy-ca", time.Now().Add(time.Hour)).pem()),
-			"requestheader-username-headers": `["X-Remote-User"]`, "requestheader-group-headers": `["X-Remote-Group"]`, "requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`,
-			"requestheader-allowed-names": `["front-proxy-client"]`,
+			"client-ca-file": string(
+				newAuthority(t, "clients", time.Now().Add(time.Hour)).pem(),
+			),
+			"requestheader-client-ca-file":       string(newAuthority(t, "front-proxy-ca", time.Now().Add(time.Hour)).pem()),
+			"requestheader-username-headers":     `["X-Remote-User"]`,
+			"requestheader-group-headers":        `["X-Remote-Group"]`,
+			"requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`,
+			"requestheader-allowed-names":        `["front-proxy-client"]`,
 		}},
 		"/openapi/v3":        object{"paths": object{"apis/shop.example.com/v1": object{"serverRelativeURL": "/openapi/v3" + apis + "?hash=1"}}},
 		"/openapi/v3" + apis: object{"paths": object{apis: object{}}},
@@ -226,7 +236,9 @@ func (w *world) start() *rest.Config {
 	port, _ := strconv.Atoi(at.Port())
 	w.reach(port)
 	proxy := w.aggregate(at, quiet)
-	host := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) { w.serve(response, request, proxy) }))
+	host := httptest.NewServer(
+		http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) { w.serve(response, request, proxy) }),
+	)
 	w.t.Cleanup(host.Close)
 	return &rest.Config{Host: host.URL}
 }
@@ -243,7 +255,12 @@ func (w *world) reach(port int) {
 	}
 	set("/api/v1/namespaces/shop/services/api", object{
 		"metadata": object{"name": "api", "namespace": "shop"},
-		"spec":     object{"type": "ClusterIP", "clusterIP": "127.0.0.1", "selector": object{"app": "shop"}, "ports": []object{{"name": "https", "port": port, "targetPort": 8443}}},
+		"spec": object{
+			"type":      "ClusterIP",
+			"clusterIP": "127.0.0.1",
+			"selector":  object{"app": "shop"},
+			"ports":     []object{{"name": "https", "port": port, "targetPort": 8443}},
+		},
 	})
 	set("/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices", items(slice(port, true)))
 }
@@ -286,7 +303,12 @@ func (w *world) aggregate(at *url.URL, quiet *log.Logger) http.Handler {
 		}
 	}
 	if err != nil {
-		w.condition = object{"type": "Available", "status": "False", "reason": "FailedDiscoveryCheck", "message": "failing or missing response from " + at.String() + ": " + err.Error()}
+		w.condition = object{
+			"type":    "Available",
+			"status":  "False",
+			"reason":  "FailedDiscoveryCheck",
+			"message": "failing or missing response from " + at.String() + ": " + err.Error(),
+		}
 	}
 	return proxy
 }
@@ -299,7 +321,14 @@ func failure(response http.ResponseWriter, code int, message string) {
 		reason = metav1.StatusReasonAlreadyExists
 	}
 	_ = json.NewEncoder(response).Encode(metav1.Status{
-		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: int32(code), Message: message, Reason: reason,
+		TypeMeta: metav1.TypeMeta{
+			Kind:       "Status",
+			APIVersion: "v1",
+		},
+		Status:  metav1.StatusFailure,
+		Code:    int32(code),
+		Message: message,
+		Reason:  reason,
 	})
 }
 

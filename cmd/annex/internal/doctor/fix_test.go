@@ -51,8 +51,11 @@ func TestMissingBindingsAreRepairedAndNothingElse(t *testing.T) {
 		}
 	}
 	for i, want := range []string{
-		"kind: RoleBinding\nmetadata:\n  name: api.shop:extension-apiserver-authentication-reader\n  namespace: kube-system\nroleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: Role\n  name: extension-apiserver-authentication-reader\nsubjects:\n- kind: ServiceAccount\n  name: api\n  namespace: shop\n",
-		"kind: ClusterRoleBinding\nmetadata:\n  name: api.shop:system:auth-delegator\nroleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: ClusterRole\n  name: system:auth-delegator\nsubjects:\n- kind: ServiceAccount\n  name: api\n  namespace: shop\n",
+		"kind: RoleBinding\nmetadata:\n  name: api.shop:extension-apiserver-authentication-reader\n  namespace: kube-system\nroleRef:\n  " +
+			"apiGroup: rbac.authorization.k8s.io\n  kind: Role\n  name: extension-apiserver-authentication-reader\nsubjects:\n- kind: " +
+			"ServiceAccount\n  name: api\n  namespace: shop\n",
+		"kind: ClusterRoleBinding\nmetadata:\n  name: api.shop:system:auth-delegator\nroleRef:\n  apiGroup: rbac.authorization.k8s.io\n  " +
+			"kind: ClusterRole\n  name: system:auth-delegator\nsubjects:\n- kind: ServiceAccount\n  name: api\n  namespace: shop\n",
 	} {
 		if got := repairs[i].YAML(); got != "apiVersion: rbac.authorization.k8s.io/v1\n"+want {
 			t.Error(got)
@@ -89,7 +92,11 @@ func TestWhoIsNotKnownIsTold(t *testing.T) {
 	w := newWorld(t)
 	options := kubeconfig(t, w)
 	w.stranger = true
-	if _, err := Examine(t.Context(), options); err == nil || !strings.Contains(err.Error(), "does not know the user of the kubeconfig (401)") {
+	if _, err := Examine(
+		t.Context(),
+		options,
+	); err == nil ||
+		!strings.Contains(err.Error(), "does not know the user of the kubeconfig (401)") {
 		t.Error(err)
 	}
 	w.stranger, w.refused["/apis/apiregistration.k8s.io/v1/apiservices"] = false, true
@@ -98,13 +105,21 @@ func TestWhoIsNotKnownIsTold(t *testing.T) {
 	}
 	w.refused = map[string]bool{}
 	w.standalone = true
-	if _, err := Examine(t.Context(), options); err == nil || !strings.Contains(err.Error(), "has no APIServices: it is not the API server of a cluster") {
+	if _, err := Examine(
+		t.Context(),
+		options,
+	); err == nil ||
+		!strings.Contains(err.Error(), "has no APIServices: it is not the API server of a cluster") {
 		t.Error(err)
 	}
 	if err := os.WriteFile(options.Kubeconfig, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Examine(t.Context(), options); err == nil || !strings.Contains(err.Error(), "kubeconfig "+options.Kubeconfig) && !strings.Contains(err.Error(), options.Kubeconfig) {
+	if _, err := Examine(
+		t.Context(),
+		options,
+	); err == nil ||
+		!strings.Contains(err.Error(), "kubeconfig "+options.Kubeconfig) && !strings.Contains(err.Error(), options.Kubeconfig) {
 		t.Error(err)
 	}
 }

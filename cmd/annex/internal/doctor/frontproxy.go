@@ -26,7 +26,12 @@ func checkFrontProxy(ctx context.Context, p *patient) Finding {
 		return mayNot("get the ConfigMap "+configMap+" in kube-system", err)
 	}
 	if err != nil || found.Data["requestheader-client-ca-file"] == "" {
-		f := wrong(Broken, ReasonFrontProxyUnset, "the API server has no front proxy: the ConfigMap kube-system/%s does not say its authority", configMap)
+		f := wrong(
+			Broken,
+			ReasonFrontProxyUnset,
+			"the API server has no front proxy: the ConfigMap kube-system/%s does not say its authority",
+			configMap,
+		)
 		return f.repairedBy(flagsOfFrontProxy()...)
 	}
 	for _, key := range []string{"requestheader-username-headers", "requestheader-group-headers", "requestheader-extra-headers-prefix"} {
@@ -41,17 +46,25 @@ func checkFrontProxy(ctx context.Context, p *patient) Finding {
 	valid := slices.DeleteFunc(slices.Clone(authorities), func(c *x509.Certificate) bool { return now.After(c.NotAfter) })
 	switch {
 	case len(authorities) == 0:
-		return wrong(Broken, ReasonFrontProxyUnset, "requestheader-client-ca-file of the ConfigMap kube-system/%s has no certificate in it", configMap).
+		return wrong(
+			Broken,
+			ReasonFrontProxyUnset,
+			"requestheader-client-ca-file of the ConfigMap kube-system/%s has no certificate in it",
+			configMap,
+		).
 			repairedBy(flagsOfFrontProxy()...)
 	case len(valid) == 0:
 		return wrong(Broken, ReasonFrontProxyExpired, "the front proxy's authority has expired").
 			seenIn(describe(authorities[0]), p.host.clock()).
-			repairedBy("# With kubeadm, on each node of the control plane:", "kubeadm certs renew front-proxy-client", "# which does not renew the authority, front-proxy-ca: make that anew and restart kube-apiserver.")
+			repairedBy("# With kubeadm, on each node of the control plane:", "kubeadm certs renew front-proxy-client", "# which does not renew "+
+				"the authority, front-proxy-ca: make that anew and restart kube-apiserver.")
 	}
 	var names []string
 	_ = json.Unmarshal([]byte(found.Data["requestheader-allowed-names"]), &names)
-	if len(names) == 0 && found.Data["client-ca-file"] != "" && sameCertificates(authorities, parseCertificates(found.Data["client-ca-file"])) {
-		return wrong(Doubtful, ReasonFrontProxyUnset, "every client of the cluster is taken for the front proxy: it has the clients' authority, and no allowed names").
+	if len(names) == 0 && found.Data["client-ca-file"] != "" &&
+		sameCertificates(authorities, parseCertificates(found.Data["client-ca-file"])) {
+		return wrong(Doubtful, ReasonFrontProxyUnset, "every client of the cluster is taken for the front proxy: it has the clients' "+
+			"authority, and no allowed names").
 			repairedBy(flagsOfFrontProxy()...)
 	}
 	allowed := "any name"

@@ -54,7 +54,8 @@ func connect(ctx context.Context, options Options) (*host, error) {
 func readConfig(options Options) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath, rules.WarnIfAllMissing = options.Kubeconfig, false
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: options.Context}).ClientConfig()
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: options.Context}).
+		ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err):
 		return nil, fmt.Errorf("there is no kubeconfig at %s: name one by --kubeconfig or KUBECONFIG", rules.GetDefaultFilename())

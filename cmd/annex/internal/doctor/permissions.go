@@ -36,7 +36,13 @@ func checkAccount(ctx context.Context, p *patient) Finding {
 			repairedBy(fmt.Sprintf("kubectl -n %s create serviceaccount %s", a.namespace, a.name))
 	}
 	if a.name == "default" {
-		return wrong(Doubtful, ReasonDefaultAccount, "%s/default, %s: what it may, all pods of the namespace may that name no account", a.namespace, a.from).
+		return wrong(
+			Doubtful,
+			ReasonDefaultAccount,
+			"%s/default, %s: what it may, all pods of the namespace may that name no account",
+			a.namespace,
+			a.from,
+		).
 			repairedBy(fmt.Sprintf("kubectl -n %s create serviceaccount NAME   # and set serviceAccountName of the pods", a.namespace))
 	}
 	return ok("%s/%s, %s", a.namespace, a.name, a.from)
@@ -175,9 +181,16 @@ func checkAuthReader(ctx context.Context, p *patient) Finding {
 		return f
 	}
 	a, name := p.account, p.bindingName(requirements.Reader.Name)
-	f = wrong(Broken, ReasonAuthReaderMissing, "%s may not read by what to know the front proxy: it has no binding to the role %s in kube-system", a.user(), requirements.Reader.Name).
+	f = wrong(
+		Broken,
+		ReasonAuthReaderMissing,
+		"%s may not read by what to know the front proxy: it has no binding to the role %s in kube-system",
+		a.user(),
+		requirements.Reader.Name,
+	).
 		seenIn(said(missing)...).
-		repairedBy(fmt.Sprintf("kubectl -n kube-system create rolebinding %s --role=%s --serviceaccount=%s:%s", name, requirements.Reader.Name, a.namespace, a.name))
+		repairedBy(fmt.Sprintf("kubectl -n kube-system create rolebinding %s --role=%s --serviceaccount=%s:%s", name,
+			requirements.Reader.Name, a.namespace, a.name))
 	f.fix = &rbacv1.RoleBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceSystem},
@@ -193,9 +206,11 @@ func checkDelegator(ctx context.Context, p *patient) Finding {
 		return f
 	}
 	a, name := p.account, p.bindingName(requirements.Delegator.Name)
-	f = wrong(Broken, ReasonDelegatorMissing, "%s may not ask the cluster who a user is and what they may: it has no binding to the ClusterRole %s", a.user(), requirements.Delegator.Name).
+	f = wrong(Broken, ReasonDelegatorMissing, "%s may not ask the cluster who a user is and what they may: it has no binding to the "+
+		"ClusterRole %s", a.user(), requirements.Delegator.Name).
 		seenIn(said(missing)...).
-		repairedBy(fmt.Sprintf("kubectl create clusterrolebinding %s --clusterrole=%s --serviceaccount=%s:%s", name, requirements.Delegator.Name, a.namespace, a.name))
+		repairedBy(fmt.Sprintf("kubectl create clusterrolebinding %s --clusterrole=%s --serviceaccount=%s:%s", name,
+			requirements.Delegator.Name, a.namespace, a.name))
 	f.fix = &rbacv1.ClusterRoleBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -227,11 +242,14 @@ func checkAdmission(ctx context.Context, p *patient) Finding {
 	case known && !writes:
 		return ok("the server takes no writes, to which webhooks and policies could apply")
 	case status == "True":
-		f = wrong(Doubtful, ReasonAdmissionMissing, "the cluster's webhooks and policies do not apply to what the server stores, if it was made to do without")
+		f = wrong(Doubtful, ReasonAdmissionMissing, "the cluster's webhooks and policies do not apply to what the server stores, if it was "+
+			"made to do without")
 	case !known:
-		f = wrong(Doubtful, ReasonAdmissionMissing, "%s may not read the cluster's webhooks and policies: a server that takes writes is not ready so, unless it was made to do without", p.account.user())
+		f = wrong(Doubtful, ReasonAdmissionMissing, "%s may not read the cluster's webhooks and policies: a server that takes writes is not "+
+			"ready so, unless it was made to do without", p.account.user())
 	default:
-		f = wrong(Broken, ReasonAdmissionMissing, "%s may not read the cluster's webhooks and policies, without which a server is not ready unless it was made to do without", p.account.user())
+		f = wrong(Broken, ReasonAdmissionMissing, "%s may not read the cluster's webhooks and policies, without which a server is not ready "+
+			"unless it was made to do without", p.account.user())
 	}
 	return f.seenIn(said(missing)...).repairedBy(p.grant("admission", missing)...)
 }
@@ -276,7 +294,8 @@ func checkFlowControl(ctx context.Context, p *patient) Finding {
 	if f.State != "" {
 		return f
 	}
-	return wrong(Doubtful, ReasonFlowControlMissing, "the cluster's flow control does not apply: the server bounds requests by numbers of its own, if at all").
+	return wrong(Doubtful, ReasonFlowControlMissing, "the cluster's flow control does not apply: the server bounds requests by numbers of "+
+		"its own, if at all").
 		seenIn(said(missing)...).repairedBy(p.grant("flow-control", missing)...)
 }
 
@@ -298,7 +317,16 @@ func (p *patient) grant(what string, missing []requirements.Requirement) []strin
 			"  resources: ["+m.Resource+"]",
 			"  verbs: ["+strings.Join(m.Verbs, ", ")+"]")
 	}
-	lines = append(lines, "EOF",
-		fmt.Sprintf("kubectl create clusterrolebinding %s --clusterrole=%s --serviceaccount=%s:%s", name, name, p.account.namespace, p.account.name))
+	lines = append(
+		lines,
+		"EOF",
+		fmt.Sprintf(
+			"kubectl create clusterrolebinding %s --clusterrole=%s --serviceaccount=%s:%s",
+			name,
+			name,
+			p.account.namespace,
+			p.account.name,
+		),
+	)
 	return lines
 }

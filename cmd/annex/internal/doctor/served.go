@@ -40,9 +40,21 @@ func checkDiscovery(ctx context.Context, p *patient) Finding {
 	}
 	p.reader = readable(list)
 	own := max(took-way, 0)
-	timing := fmt.Sprintf("%s answers in %s, and /version of the API server itself in %s: medians of %d", p.api.path(), short(took), short(way), tries)
+	timing := fmt.Sprintf(
+		"%s answers in %s, and /version of the API server itself in %s: medians of %d",
+		p.api.path(),
+		short(took),
+		short(way),
+		tries,
+	)
 	if own > p.options.Slow {
-		return wrong(Broken, ReasonSlowDiscovery, "it takes %s, more than %s: each client of the cluster waits for it, kubectl with every command", short(own), p.options.Slow).
+		return wrong(
+			Broken,
+			ReasonSlowDiscovery,
+			"it takes %s, more than %s: each client of the cluster waits for it, kubectl with every command",
+			short(own),
+			p.options.Slow,
+		).
 			seenIn(timing).
 			repairedBy("# The list of resources is fixed: it must not wait for storage or for other servers.",
 				fmt.Sprintf("kubectl -n %s top pods                          # has it enough CPU?", p.api.Spec.Service.Namespace),
@@ -90,7 +102,8 @@ func (p *patient) freshness(ctx context.Context) Finding {
 	for _, g := range groups {
 		for _, v := range g.Versions {
 			if g.Name == p.api.Spec.Group && v.Version == p.api.Spec.Version && v.Freshness == apidiscovery.DiscoveryFreshnessStale {
-				return wrong(Broken, ReasonStaleDiscovery, "the API server has not been able to read the server's resources: its list of all groups says Stale").
+				return wrong(Broken, ReasonStaleDiscovery, "the API server has not been able to read the server's resources: its list of all "+
+					"groups says Stale").
 					repairedBy("# The server has to answer /apis, and the API server asks again each minute.",
 						"kubectl get --raw /apis/"+p.api.Spec.Group)
 			}
@@ -131,12 +144,25 @@ func checkWatchList(ctx context.Context, p *patient) Finding {
 	case apierrors.IsForbidden(err):
 		return unseen("the user of the kubeconfig may not list and watch " + p.reader.name + " of all namespaces")
 	case errors.Is(err, errStillComing):
-		return unseen(fmt.Sprintf("%s: after %d objects in %s, the list still goes on: give it a longer --timeout", p.reader.name, events, short(took)))
+		return unseen(
+			fmt.Sprintf("%s: after %d objects in %s, the list still goes on: give it a longer --timeout", p.reader.name, events, short(took)),
+		)
 	case errors.As(err, &status):
-		return wrong(Doubtful, ReasonNoWatchList, "%s cannot be listed by a watch: informers fall back to lists, which cost more memory", p.reader.name).
+		return wrong(
+			Doubtful,
+			ReasonNoWatchList,
+			"%s cannot be listed by a watch: informers fall back to lists, which cost more memory",
+			p.reader.name,
+		).
 			seenIn(err.Error())
 	case err != nil:
-		return wrong(Broken, ReasonNoEndOfList, "a watch of %s sends no bookmark with %s: informers wait for it and never have their first list", p.reader.name, endOfList).
+		return wrong(
+			Broken,
+			ReasonNoEndOfList,
+			"a watch of %s sends no bookmark with %s: informers wait for it and never have their first list",
+			p.reader.name,
+			endOfList,
+		).
 			seenIn(fmt.Sprintf("%d events within %s, then: %v", events, short(took), err)).
 			repairedBy("# A server that accepts sendInitialEvents=true has to send the bookmark; see it with:",
 				fmt.Sprintf("kubectl get --raw '%s?%s'", path, watchListQuery),
@@ -225,8 +251,13 @@ func checkOpenAPI(ctx context.Context, p *patient) Finding {
 	}
 	entry, found := index.Paths[strings.TrimPrefix(p.api.path(), "/")]
 	if !found {
-		return wrong(Broken, ReasonOpenAPIMissing, "the API server has no OpenAPI v3 of it: kubectl explain and kubectl apply do not know its fields").
-			seenIn("/openapi/v3 does not name " + strings.TrimPrefix(p.api.path(), "/")).repairedBy(repair...)
+		return wrong(
+			Broken,
+			ReasonOpenAPIMissing,
+			"the API server has no OpenAPI v3 of it: kubectl explain and kubectl apply do not know its fields",
+		).
+			seenIn("/openapi/v3 does not name " + strings.TrimPrefix(p.api.path(), "/")).
+			repairedBy(repair...)
 	}
 	var document struct {
 		Paths      map[string]json.RawMessage

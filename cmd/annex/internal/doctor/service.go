@@ -29,7 +29,11 @@ func checkService(ctx context.Context, p *patient) Finding {
 	}
 	p.service = service
 	if service.Spec.Type == corev1.ServiceTypeExternalName {
-		return ok("it is of the type ExternalName and leads to %s:%d; an API server with --enable-aggregator-routing refuses such", service.Spec.ExternalName, at.Port)
+		return ok(
+			"it is of the type ExternalName and leads to %s:%d; an API server with --enable-aggregator-routing refuses such",
+			service.Spec.ExternalName,
+			at.Port,
+		)
 	}
 	if _, _, message := p.api.available(); service.Spec.ClusterIP == corev1.ClusterIPNone && strings.Contains(message, `ClusterIP "None"`) {
 		return wrong(Broken, ReasonServiceUnroutable, "it is headless, and this API server goes by the address of a Service").
@@ -79,7 +83,13 @@ func (p *patient) portMissing() Finding {
 	for _, port := range p.service.Spec.Ports {
 		has = append(has, fmt.Sprint(port.Port))
 	}
-	f := wrong(Broken, ReasonServicePortMissing, "the APIService names the port %d, which the Service does not have: %s", at.Port, orNone(has))
+	f := wrong(
+		Broken,
+		ReasonServicePortMissing,
+		"the APIService names the port %d, which the Service does not have: %s",
+		at.Port,
+		orNone(has),
+	)
 	if len(has) == 0 {
 		has = []string{"PORT"}
 	}
@@ -121,7 +131,9 @@ func checkEndpoints(ctx context.Context, p *patient) Finding {
 	if p.service.Spec.Type == corev1.ServiceTypeExternalName {
 		return unseen("a Service of the type ExternalName has none: the API server goes to " + p.service.Spec.ExternalName)
 	}
-	list, err := p.host.core.DiscoveryV1().EndpointSlices(p.service.Namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + p.service.Name})
+	list, err := p.host.core.DiscoveryV1().
+		EndpointSlices(p.service.Namespace).
+		List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + p.service.Name})
 	if err != nil {
 		return mayNot("list endpointslices in "+p.service.Namespace, err)
 	}
@@ -135,7 +147,8 @@ func checkEndpoints(ctx context.Context, p *patient) Finding {
 	case len(p.targets()) == 0:
 		return wrong(Broken, ReasonEndpointPortMissing, "no endpoint has the port %s", portText(p.port())).
 			seenIn("the Service's targetPort names a port that no container of its pods has").
-			repairedBy(fmt.Sprintf("kubectl -n %s get pods -l %s -o jsonpath='{.items[*].spec.containers[*].ports}'", p.service.Namespace, p.selector()),
+			repairedBy(fmt.Sprintf("kubectl -n %s get pods -l %s -o jsonpath='{.items[*].spec.containers[*].ports}'", p.service.Namespace,
+				p.selector()),
 				fmt.Sprintf("kubectl -n %s edit service %s   # set targetPort to one of them", p.service.Namespace, p.service.Name))
 	case len(ready) < len(all):
 		return ok("%d of %d are ready: %s", len(ready), len(all), strings.Join(p.targets(), ", "))
@@ -312,7 +325,9 @@ func podState(pod *corev1.Pod) string {
 			continue
 		}
 		if w := c.State.Waiting; w != nil {
-			return strings.TrimSpace(fmt.Sprintf("container %s waits: %s %s %s", c.Name, w.Reason, w.Message, ended(c.LastTerminationState.Terminated)))
+			return strings.TrimSpace(
+				fmt.Sprintf("container %s waits: %s %s %s", c.Name, w.Reason, w.Message, ended(c.LastTerminationState.Terminated)),
+			)
 		}
 		if t := c.State.Terminated; t != nil && (t.ExitCode != 0 || c.RestartCount > 0) {
 			return fmt.Sprintf("container %s%s", c.Name, ended(t))

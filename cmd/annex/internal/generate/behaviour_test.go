@@ -126,10 +126,13 @@ func TestAddToSchemeRegistersEveryObjectAndCanBeRepeated(t *testing.T) {
 		gv      schema.GroupVersion
 		objects []runtime.Object
 	}{
-		{shopv1.API(), schema.GroupVersion{Group: "shop.example.com", Version: "v1"}, []runtime.Object{&shopv1.Order{}, &shopv1.OrderList{}, &shopv1.Refund{}}},
+		{shopv1.API(), schema.GroupVersion{Group: "shop.example.com", Version: "v1"},
+			[]runtime.Object{&shopv1.Order{}, &shopv1.OrderList{}, &shopv1.Refund{}}},
 		{shopv2.API(), schema.GroupVersion{Group: "shop.example.com", Version: "v2beta1"}, []runtime.Object{&shopv2.Order{}}},
-		{byhandv1.API(), schema.GroupVersion{Group: "byhand.example.com", Version: "v1"}, []runtime.Object{&byhandv1.Tool{}, &byhandv1.ToolList{}}},
-		{kubebuilderv1.API(), schema.GroupVersion{Group: "kb.example.com", Version: "v1"}, []runtime.Object{&kubebuilderv1.Job{}, &kubebuilderv1.JobList{}}},
+		{byhandv1.API(), schema.GroupVersion{Group: "byhand.example.com", Version: "v1"},
+			[]runtime.Object{&byhandv1.Tool{}, &byhandv1.ToolList{}}},
+		{kubebuilderv1.API(), schema.GroupVersion{Group: "kb.example.com", Version: "v1"},
+			[]runtime.Object{&kubebuilderv1.Job{}, &kubebuilderv1.JobList{}}},
 	} {
 		t.Run(c.gv.String(), func(t *testing.T) {
 			if c.facts.GroupVersion != c.gv {
@@ -166,7 +169,8 @@ func TestDefaultsReachEveryDepthOfObjectsAndLists(t *testing.T) {
 	scheme.Default(list)
 
 	got := list.Items[0].Spec
-	if got.Delivery != "standard" || got.Attempts == nil || *got.Attempts != 3 || got.Address.Country != "NZ" || got.Size != shopv1.SizeSmall {
+	if got.Delivery != "standard" || got.Attempts == nil || *got.Attempts != 3 || got.Address.Country != "NZ" ||
+		got.Size != shopv1.SizeSmall {
 		t.Errorf("tags and functions gave %+v", got)
 	}
 	if got.BoxSize != shopv1.SizeLarge || got.Origin != shared.DefaultCountry || got.Bonus == nil || !got.Bonus.Wrapped {
@@ -254,7 +258,10 @@ func TestDefinitionsSayWhatTagsAndCommentsSay(t *testing.T) {
 	if quantity.Maximum == nil || *quantity.Maximum != 100 || fmt.Sprint(quantity.Default) != "1" {
 		t.Errorf("quantity: maximum %v, default %v", quantity.Maximum, quantity.Default)
 	}
-	if got := definitions["io.k8s.api.core.v1.LocalObjectReference"].Schema.Description; !strings.HasPrefix(got, "LocalObjectReference contains") {
+	if got := definitions["io.k8s.api.core.v1.LocalObjectReference"].Schema.Description; !strings.HasPrefix(
+		got,
+		"LocalObjectReference contains",
+	) {
 		t.Errorf("a type of another package is described as %q", got)
 	}
 	if got := definitions["com.example.shop.v1.OrderSpec"].Schema.Required; !slices.Equal(got, []string{"size"}) {

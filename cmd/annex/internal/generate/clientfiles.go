@@ -32,7 +32,14 @@ func compareClients(into, dir string, made []clientFile) ([]ClientFile, error) {
 			return nil, fmt.Errorf("generate clients: %w", err)
 		}
 		if _, ours := headerOf(string(before)); err == nil && !ours {
-			problems = append(problems, Problem{File: shorten(file, dir), Line: 1, Message: "this file was not written by annex generate and would be overwritten: rename or remove it"})
+			problems = append(
+				problems,
+				Problem{
+					File:    shorten(file, dir),
+					Line:    1,
+					Message: "this file was not written by annex generate and would be overwritten: rename or remove it",
+				},
+			)
 		}
 		all = append(all, ClientFile{File: shorten(file, dir), Changed: err != nil || string(before) != f.Source})
 	}

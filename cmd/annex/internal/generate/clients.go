@@ -244,7 +244,8 @@ func (l *loaded) clientSources(dir string, marked *schema.Packages) ([]*source, 
 			if other != nil && (other.group != s.group || path.Dir(other.path) != path.Dir(s.path)) {
 				at := s.position()
 				problems = append(problems, Problem{File: at.Filename, Line: at.Line, Message: fmt.Sprintf(
-					"group %s in %s would have the same clients as group %s in %s: give the folders different names, with all versions of a group in one, and one of the groups another Go name by +groupGoName=NAME",
+					"group %s in %s would have the same clients as group %s in %s: give the folders different names, with all versions of a group in "+
+						"one, and one of the groups another Go name by +groupGoName=NAME",
 					s.group, path.Dir(s.path), other.group, path.Dir(other.path))})
 			}
 			groups[key] = s
@@ -260,7 +261,8 @@ func (l *loaded) clientSources(dir string, marked *schema.Packages) ([]*source, 
 	case len(problems) > 0:
 		return nil, problems
 	case len(sources) == 0:
-		return nil, Problem{File: dir, Message: "there are no kinds to make clients of: a kind is an exported struct of an API package that embeds metav1.TypeMeta and metav1.ObjectMeta"}
+		return nil, Problem{File: dir, Message: "there are no kinds to make clients of: a kind is an exported struct of an API package that " +
+			"embeds metav1.TypeMeta and metav1.ObjectMeta"}
 	}
 	return sources, nil
 }
@@ -275,7 +277,9 @@ func (s *source) clientFolder() error {
 	}
 	if group, _, _ := strings.Cut(path.Base(path.Dir(s.path)), "."); !token.IsIdentifier(group) {
 		return Problem{File: at.Filename, Line: at.Line, Message: fmt.Sprintf(
-			"the clients of a group are named after its folder, and %q cannot be the name of a package: rename the folder", path.Base(path.Dir(s.path)))}
+			"the clients of a group are named after its folder, and %q cannot be the name of a package: rename the folder",
+			path.Base(path.Dir(s.path)),
+		)}
 	}
 	return nil
 }

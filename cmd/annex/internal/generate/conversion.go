@@ -228,7 +228,11 @@ func conversionStub(name, signature string, in, out typeRef, fields [][2]string)
 
 // reason says in the words of a person why the generator does not convert to t.
 func (t typeRef) reason(text string) string {
-	return strings.ReplaceAll(fullPath.ReplaceAllString(text, "$1"), "does not exist in peer-type", fmt.Sprintf("%s.%s has no such field", path.Base(t.pkg), t.name))
+	return strings.ReplaceAll(
+		fullPath.ReplaceAllString(text, "$1"),
+		"does not exist in peer-type",
+		fmt.Sprintf("%s.%s has no such field", path.Base(t.pkg), t.name),
+	)
 }
 
 // mistaken finds the fields of in whose values the generator would convert by Go's
@@ -358,8 +362,11 @@ func (l *loaded) misnamedConversions(s *source) Problems {
 			continue
 		}
 		signature := functions[name].Underlying.Signature
-		if len(signature.Parameters) != 3 || signature.Parameters[0].Type.Kind != types.Pointer || signature.Parameters[1].Type.Kind != types.Pointer ||
-			signature.Parameters[2].Type.Name != (types.Name{Package: conversionPackage, Name: "Scope"}) || len(signature.Results) != 1 || signature.Results[0].Type.Name.Name != "error" {
+		if len(signature.Parameters) != 3 || signature.Parameters[0].Type.Kind != types.Pointer ||
+			signature.Parameters[1].Type.Kind != types.Pointer ||
+			signature.Parameters[2].Type.Name != (types.Name{Package: conversionPackage, Name: "Scope"}) ||
+			len(signature.Results) != 1 ||
+			signature.Results[0].Type.Name.Name != "error" {
 			problems = append(problems, Problem{File: pos.Filename, Line: pos.Line, Message: fmt.Sprintf(
 				"%s is no conversion: write it as func(in *A, out *B, s conversion.Scope) error, or give it another name", name)})
 			continue

@@ -50,7 +50,9 @@ func foreignRequest(dir string, o Options) (moduleRequest, error) {
 	if !ok && versionElement.MatchString(o.As) { // of the core group
 		group, version = "", o.As
 	} else if o.As != "" && (!groupPattern.MatchString(group) || !versionPattern.MatchString(version)) {
-		return moduleRequest{}, Problem{Message: fmt.Sprintf("--as %q: want a group and a version, such as apps.example.com/v1, or v1 for the core group", o.As)}
+		return moduleRequest{}, Problem{
+			Message: fmt.Sprintf("--as %q: want a group and a version, such as apps.example.com/v1, or v1 for the core group", o.As),
+		}
 	}
 	root, ok := moduleRoot(into)
 	if !ok {
@@ -82,7 +84,10 @@ func generateForeign(ctx context.Context, f foreign) ([]output, []string, error)
 		return nil, nil, err
 	}
 	if len(matched) != 1 || len(matched[0].GoFiles) == 0 {
-		return nil, nil, cmp.Or(outsideWorkspace(ctx), error(Problem{Message: fmt.Sprintf("--for %s: no such package in the module's dependencies: run go get %[1]s", f.For)}))
+		return nil, nil, cmp.Or(
+			outsideWorkspace(ctx),
+			error(Problem{Message: fmt.Sprintf("--for %s: no such package in the module's dependencies: run go get %[1]s", f.For)}),
+		)
 	}
 	l := &loaded{fset: token.NewFileSet(), listed: map[string]*packages.Package{}}
 	packages.Visit(append(slices.Clone(matched), support...), nil, func(p *packages.Package) { l.listed[p.PkgPath] = p })
@@ -99,10 +104,19 @@ func generateForeign(ctx context.Context, f foreign) ([]output, []string, error)
 	case f.Version != "":
 		s.group, s.version = f.Group, f.Version
 	case !identified:
-		return nil, nil, Problem{Message: fmt.Sprintf("--for %s: the package does not say its group: say which it shall have, as in --as %s/%s", f.For, path.Base(path.Dir(f.For)), s.name)}
+		return nil, nil, Problem{
+			Message: fmt.Sprintf(
+				"--for %s: the package does not say its group: say which it shall have, as in --as %s/%s",
+				f.For,
+				path.Base(path.Dir(f.For)),
+				s.name,
+			),
+		}
 	}
 	if _, named, _ := s.lookup("versionName"); f.Version == "" && !named && !versionElement.MatchString(s.version) {
-		return nil, nil, Problem{Message: fmt.Sprintf("--for %s: the package does not say its version: say which it shall have, as in --as %s/v1", f.For, s.group)}
+		return nil, nil, Problem{
+			Message: fmt.Sprintf("--for %s: the package does not say its version: say which it shall have, as in --as %s/v1", f.For, s.group),
+		}
 	}
 	l.sources = []*source{s}
 	if err := l.parse(); err != nil {
@@ -116,7 +130,8 @@ func generateForeign(ctx context.Context, f foreign) ([]output, []string, error)
 }
 
 func noKinds(path string) Problem {
-	return Problem{Message: fmt.Sprintf("--for %s: the package has no kinds: a kind is an exported struct that embeds metav1.TypeMeta and metav1.ObjectMeta", path)}
+	return Problem{Message: fmt.Sprintf("--for %s: the package has no kinds: a kind is an exported struct that embeds metav1.TypeMeta and "+
+		"metav1.ObjectMeta", path)}
 }
 
 // target returns the package that gets the facts, and its files.
@@ -138,7 +153,11 @@ func (f foreign) target() (*source, []string, error) {
 	}
 	file := filepath.Join(f.Dir, FileName)
 	if ours, err := generated(file); err != nil || !ours {
-		return nil, nil, Problem{File: file, Line: 1, Message: "this file was not written by annex generate and would be overwritten: rename or remove it"}
+		return nil, nil, Problem{
+			File:    file,
+			Line:    1,
+			Message: "this file was not written by annex generate and would be overwritten: rename or remove it",
+		}
 	}
 	names, err := filepath.Glob(filepath.Join(f.Dir, "*.go"))
 	if err != nil {
@@ -160,7 +179,11 @@ func (f foreign) target() (*source, []string, error) {
 	}
 	for _, name := range append([]string{"AddToScheme"}, reserved...) {
 		if at, ok := t.declared[name]; ok {
-			return nil, nil, Problem{File: at.Filename, Line: at.Line, Message: fmt.Sprintf("%s is the name of a function that is generated: rename this one", name)}
+			return nil, nil, Problem{
+				File:    at.Filename,
+				Line:    at.Line,
+				Message: fmt.Sprintf("%s is the name of a function that is generated: rename this one", name),
+			}
 		}
 	}
 	if !token.IsIdentifier(t.name) {
@@ -223,7 +246,10 @@ func (l *loaded) foreignFacts(s, target *source, own bool) (output, error) {
 	for _, t := range slices.Concat(objects.kinds, objects.lists) {
 		if t.Methods["DeepCopyObject"] == nil {
 			return output{}, Problem{Message: fmt.Sprintf(
-				"--for %s: type %s has no method DeepCopyObject, and another package cannot add one: copy the type, or embed it in one of yours", s.path, t.Name.Name)}
+				"--for %s: type %s has no method DeepCopyObject, and another package cannot add one: copy the type, or embed it in one of yours",
+				s.path,
+				t.Name.Name,
+			)}
 		}
 	}
 	if len(objects.kinds) == 0 {

@@ -250,7 +250,8 @@ func requestsByModule(dir string, args []string) ([]moduleRequest, error) {
 			abs = filepath.Join(dir, folder)
 		}
 		info, err := os.Stat(abs)
-		explicitPath := filepath.IsAbs(folder) || folder == "." || folder == ".." || strings.HasPrefix(folder, "./") || strings.HasPrefix(folder, "../")
+		explicitPath := filepath.IsAbs(folder) || folder == "." || folder == ".." || strings.HasPrefix(folder, "./") ||
+			strings.HasPrefix(folder, "../")
 		switch {
 		case err == nil && info.IsDir():
 		case err == nil:

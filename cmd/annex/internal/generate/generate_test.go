@@ -43,7 +43,12 @@ func testModule(t testing.TB) Module {
 }
 
 var goldenPackages = []string{
-	"testdata/byhand/v1", "testdata/kubebuilder/v1", "testdata/protobuf/shapes", "testdata/shop/shared", "testdata/shop/v1", "testdata/shop/v2",
+	"testdata/byhand/v1",
+	"testdata/kubebuilder/v1",
+	"testdata/protobuf/shapes",
+	"testdata/shop/shared",
+	"testdata/shop/v1",
+	"testdata/shop/v2",
 }
 
 // The generated files below testdata are what reviewers see of a change to the

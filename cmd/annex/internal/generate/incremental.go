@@ -55,7 +55,21 @@ func recordOf(ctx context.Context, r moduleRequest) (path, work string) {
 	if err != nil {
 		return "", ""
 	}
-	cmd := exec.CommandContext(ctx, "go", "env", "GOWORK", "GOVERSION", "GOROOT", "GOFLAGS", "GOOS", "GOARCH", "CGO_ENABLED", "GOEXPERIMENT", "GOMODCACHE", "GOPATH")
+	cmd := exec.CommandContext(
+		ctx,
+		"go",
+		"env",
+		"GOWORK",
+		"GOVERSION",
+		"GOROOT",
+		"GOFLAGS",
+		"GOOS",
+		"GOARCH",
+		"CGO_ENABLED",
+		"GOEXPERIMENT",
+		"GOMODCACHE",
+		"GOPATH",
+	)
 	cmd.Dir = r.dir
 	cmd.Env = append(os.Environ(), "PWD="+r.dir)
 	env, err := cmd.Output()
@@ -106,7 +120,10 @@ func remember(path, work string, r moduleRequest, resp response, start time.Time
 	}
 	rec := record{Files: map[string]string{}, Packages: resp.Packages, Clients: resp.Clients}
 	for _, out := range resp.Packages {
-		if before, err := os.ReadFile(filepath.Join(out.Dir, protobuf.FileName)); out.Proto != "" && (err != nil || string(before) != out.Proto) {
+		if before, err := os.ReadFile(
+			filepath.Join(out.Dir, protobuf.FileName),
+		); out.Proto != "" &&
+			(err != nil || string(before) != out.Proto) {
 			return nil // the next run reads other numbers than this one
 		}
 	}
@@ -215,7 +232,8 @@ func namesOf(folders []string, written []output, clients string) (map[string][]s
 			if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
 				continue
 			}
-			own := clients != "" && isBelow(dir, clients) || name == FileName && slices.ContainsFunc(written, func(o output) bool { return o.Dir == dir })
+			own := clients != "" && isBelow(dir, clients) ||
+				name == FileName && slices.ContainsFunc(written, func(o output) bool { return o.Dir == dir })
 			if own {
 				if ours, err := generated(filepath.Join(dir, name)); err != nil || ours {
 					continue

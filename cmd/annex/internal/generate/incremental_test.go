@@ -25,12 +25,14 @@ func TestAnotherRunGeneratesOnlyIfSomethingChanged(t *testing.T) {
 	mod = bytes.ReplaceAll(mod, []byte("=> ../.."), []byte("=> "+library))
 	mod = append(mod, "\nrequire example.com/other v0.0.0\nreplace example.com/other => ../other\n"...)
 	for name, text := range map[string]string{
-		"m/go.mod":           string(mod),
-		"m/go.sum":           string(module.Sum),
-		"m/shared/shared.go": "package shared\n\ntype Shared struct {\n\tA string `json:\"a\"`\n}\n\nfunc (in *Shared) DeepCopyInto(out *Shared) { *out = *in }\n",
-		"m/unrelated/x.go":   "package unrelated\n",
-		"other/go.mod":       "module example.com/other\n\ngo 1.26.0\n",
-		"other/other.go":     "package other\n\ntype Other struct {\n\tA string `json:\"a\"`\n}\n\nfunc (in *Other) DeepCopyInto(out *Other) { *out = *in }\n",
+		"m/go.mod": string(mod),
+		"m/go.sum": string(module.Sum),
+		"m/shared/shared.go": "package shared\n\ntype Shared struct {\n\tA string `json:\"a\"`\n}\n\nfunc (in *Shared) DeepCopyInto(out " +
+			"*Shared) { *out = *in }\n",
+		"m/unrelated/x.go": "package unrelated\n",
+		"other/go.mod":     "module example.com/other\n\ngo 1.26.0\n",
+		"other/other.go": "package other\n\ntype Other struct {\n\tA string `json:\"a\"`\n}\n\nfunc (in *Other) DeepCopyInto(out *Other) " +
+			"{ *out = *in }\n",
 		"m/v1/types.go": `// +groupName=a.example.com
 package v1
 

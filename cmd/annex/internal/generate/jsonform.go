@@ -100,7 +100,8 @@ func jsonName(m types.Member, mendable bool) (name, wrong string) {
 		return "-", "it is not exported, and no object with such a field can be applied: export it, or remove it"
 	}
 	if mendable && !wellFormedTag.MatchString(m.Tags) {
-		return "-", fmt.Sprintf("the tag `%s` is not well-formed, so that Go overlooks it: write `json:\"name\"`, without a space after the colon", m.Tags)
+		return "-", fmt.Sprintf("the tag `%s` is not well-formed, so that Go overlooks it: write `json:\"name\"`, without a space after "+
+			"the colon", m.Tags)
 	}
 	tag, tagged := reflect.StructTag(m.Tags).Lookup("json")
 	if tag == "-" {
@@ -117,7 +118,11 @@ func jsonName(m types.Member, mendable bool) (name, wrong string) {
 	case m.Embedded:
 		return "", ""
 	case options != "":
-		return "-", fmt.Sprintf(`json:"%s" gives it no name: write json:"%s"`, tag, strings.Replace(strings.ToLower(m.Name[:1])+m.Name[1:]+","+options, ",inline", "", 1))
+		return "-", fmt.Sprintf(
+			`json:"%s" gives it no name: write json:"%s"`,
+			tag,
+			strings.Replace(strings.ToLower(m.Name[:1])+m.Name[1:]+","+options, ",inline", "", 1),
+		)
 	}
 	return m.Name, ""
 }

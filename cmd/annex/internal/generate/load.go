@@ -44,8 +44,22 @@ const (
 )
 
 var supportPackages = []string{
-	apiPackage, metaPackage, runtimePackage, schemaPackage, commonPackage, specPackage, pointersPackage,
-	fieldPackage, operationPackage, safePackage, validatePackage, "context", "k8s.io/apimachinery/pkg/api/equality", "fmt", "unsafe", conversionPackage,
+	apiPackage,
+	metaPackage,
+	runtimePackage,
+	schemaPackage,
+	commonPackage,
+	specPackage,
+	pointersPackage,
+	fieldPackage,
+	operationPackage,
+	safePackage,
+	validatePackage,
+	"context",
+	"k8s.io/apimachinery/pkg/api/equality",
+	"fmt",
+	"unsafe",
+	conversionPackage,
 	protobuf.WirePackage,
 }
 
@@ -149,7 +163,13 @@ func missingSupport(packages []string) Problem {
 	if slices.Contains(packages, apiPackage) {
 		return Problem{Message: fmt.Sprintf("the module does not require %s, which generated code imports: run %s", module, addModule(module))}
 	}
-	return Problem{Message: fmt.Sprintf("the module does not provide %s, which generated code imports: run %s, then go mod tidy", packages[0], addModule(module))}
+	return Problem{
+		Message: fmt.Sprintf(
+			"the module does not provide %s, which generated code imports: run %s, then go mod tidy",
+			packages[0],
+			addModule(module),
+		),
+	}
 }
 
 // load lists, scans and parses what patterns match. explicit patterns must be
@@ -187,7 +207,9 @@ func load(ctx context.Context, req request) (*loaded, error) {
 	}
 	if len(l.sources) == 0 {
 		return nil, Problem{Message: fmt.Sprintf(
-			"no API packages in %s: mark a package of types by a comment // +groupName=GROUP above its package clause", strings.Join(req.Patterns, " "))}
+			"no API packages in %s: mark a package of types by a comment // +groupName=GROUP above its package clause",
+			strings.Join(req.Patterns, " "),
+		)}
 	}
 	slices.SortFunc(l.sources, func(a, b *source) int { return strings.Compare(a.path, b.path) })
 	if err := l.listPeers(ctx); err != nil {
@@ -300,7 +322,12 @@ func (l *loaded) candidate(p *packages.Package, req request) (*source, error) {
 	}
 	file := filepath.Join(s.dir, FileName)
 	if ours, err := generated(file); err != nil || !ours {
-		return nil, cmp.Or(err, error(Problem{File: file, Line: 1, Message: "this file was not written by annex generate and would be overwritten: rename or remove it"}))
+		return nil, cmp.Or(
+			err,
+			error(
+				Problem{File: file, Line: 1, Message: "this file was not written by annex generate and would be overwritten: rename or remove it"},
+			),
+		)
 	}
 	var broken Problems
 	for _, e := range p.Errors {

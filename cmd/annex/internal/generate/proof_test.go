@@ -187,7 +187,8 @@ func pairs(t *testing.T, original string, packages []string) []byte {
 		for _, d := range f.Decls {
 			if fn, ok := d.(*ast.FuncDecl); ok && fn.Name.Name == "Unmarshal" {
 				name := receiver(fn)
-				fmt.Fprintf(&list, "{%q, func() message { return new(theirs%d.%s) }, func(m message) message { return (*ours%d.%s)(unsafe.Pointer(m.(*theirs%d.%s))) }},\n",
+				fmt.Fprintf(&list, "{%q, func() message { return new(theirs%d.%s) }, func(m message) message { return "+
+					"(*ours%d.%s)(unsafe.Pointer(m.(*theirs%d.%s))) }},\n",
 					p+"."+name, i, name, i, name, i, name)
 			}
 		}

@@ -178,7 +178,10 @@ func (l *loaded) stub(s *source) string {
 			if kind := deref(t).Kind; kind == types.Slice || kind == types.Map {
 				value = name
 			}
-			declare("Validate_"+name, "(annexstubcontext.Context, annexstuboperation.Operation, *annexstubfield.Path, "+value+", "+value+") annexstubfield.ErrorList")
+			declare(
+				"Validate_"+name,
+				"(annexstubcontext.Context, annexstuboperation.Operation, *annexstubfield.Path, "+value+", "+value+") annexstubfield.ErrorList",
+			)
 		}
 		recv := "*" + name
 		switch deref(t).Kind {

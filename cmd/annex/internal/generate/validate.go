@@ -51,7 +51,8 @@ func (l *loaded) validate(s *source) Problems {
 		}
 	}
 	for _, t := range exportedTypes(l.universe[s.path]) {
-		if t.Kind != types.Struct || hasTag(t, "k8s:deepcopy-gen", "false") || hasTag(t, "kubebuilder:object:generate", "false") || s.methods[t.Name.Name]["DeepCopyInto"] {
+		if t.Kind != types.Struct || hasTag(t, "k8s:deepcopy-gen", "false") || hasTag(t, "kubebuilder:object:generate", "false") ||
+			s.methods[t.Name.Name]["DeepCopyInto"] {
 			continue
 		}
 		for _, m := range t.Members {
@@ -66,7 +67,12 @@ func (l *loaded) validate(s *source) Problems {
 		for _, t := range exportedTypes(l.universe[s.path]) {
 			for _, m := range t.Members {
 				if defined[t] && nameless(m) {
-					at(s.field(t.Name.Name, m.Name), "field %s.%s: a struct without a name has no OpenAPI definition: declare it as a type", t.Name.Name, m.Name)
+					at(
+						s.field(t.Name.Name, m.Name),
+						"field %s.%s: a struct without a name has no OpenAPI definition: declare it as a type",
+						t.Name.Name,
+						m.Name,
+					)
 				}
 			}
 		}
@@ -97,7 +103,12 @@ func (l *loaded) methodless(s *source) Problems {
 		}
 		for _, m := range t.Members {
 			if slices.Contains([]string{"DeepCopy", "DeepCopyInto", "DeepCopyObject", "OpenAPIModelName"}, m.Name) {
-				at(s.field(t.Name.Name, m.Name), "field %s.%s has the name of a method that is generated: rename it, its name in JSON may stay", t.Name.Name, m.Name)
+				at(
+					s.field(t.Name.Name, m.Name),
+					"field %s.%s has the name of a method that is generated: rename it, its name in JSON may stay",
+					t.Name.Name,
+					m.Name,
+				)
 			}
 		}
 	}

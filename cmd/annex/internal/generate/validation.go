@@ -307,7 +307,17 @@ func (s *source) badTags() Problems {
 
 // plainTags are tags without a family that this package and the generators read, beside
 // those that controller-tools does.
-var plainTags = []string{"default", "enum", "groupName", "versionName", "groupGoName", "patchStrategy", "patchMergeKey", "genclient", "protobuf"}
+var plainTags = []string{
+	"default",
+	"enum",
+	"groupName",
+	"versionName",
+	"groupGoName",
+	"patchStrategy",
+	"patchMergeKey",
+	"genclient",
+	"protobuf",
+}
 
 // tagNames are the names of all tags that have an effect.
 func tagNames() ([]string, error) {
@@ -315,7 +325,10 @@ func tagNames() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(slices.Concat(names, plainTags, otherTags, validationTagNames()), func(name string) bool { return name == "" }), nil
+	return slices.DeleteFunc(
+		slices.Concat(names, plainTags, otherTags, validationTagNames()),
+		func(name string) bool { return name == "" },
+	), nil
 }
 
 var anyTag = regexp.MustCompile(`^\+([A-Za-z0-9][\w:-]*)(?:$|[=(])`)
@@ -334,7 +347,10 @@ func misspelt(line string, names []string) (name, meant string) {
 	case slices.Contains(names, name), inFamily && (family == "kubebuilder" || family == "k8s"):
 		return name, ""
 	case slices.Contains(names, family):
-		return name, typo.Nearest(name, slices.DeleteFunc(slices.Clone(names), func(known string) bool { return !strings.HasPrefix(known, family+":") }))
+		return name, typo.Nearest(
+			name,
+			slices.DeleteFunc(slices.Clone(names), func(known string) bool { return !strings.HasPrefix(known, family+":") }),
+		)
 	}
 	if near := typo.Nearest(name, names); near != "" {
 		return name, near

@@ -125,7 +125,18 @@ func Build(ctx context.Context, o Options) (*Image, error) {
 }
 
 func compile(ctx context.Context, o Options, p v1.Platform, binary string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w -buildid=", "-buildvcs=false", "-pgo="+profile(ctx, o), "-o", binary, o.Package)
+	cmd := exec.CommandContext(
+		ctx,
+		"go",
+		"build",
+		"-trimpath",
+		"-ldflags=-s -w -buildid=",
+		"-buildvcs=false",
+		"-pgo="+profile(ctx, o),
+		"-o",
+		binary,
+		o.Package,
+	)
 	cmd.Dir = o.Dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.OS, "GOARCH="+p.Architecture)
 	if variant, ok := strings.CutPrefix(p.Variant, "v"); ok && p.Architecture == "arm" {
@@ -172,11 +183,17 @@ func assemble(ctx context.Context, o Options, p v1.Platform, binary string) (v1.
 	if err != nil {
 		return nil, fmt.Errorf("image: %w", err)
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil }, tarball.WithMediaType(types.OCILayer))
+	layer, err := tarball.LayerFromOpener(
+		func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil },
+		tarball.WithMediaType(types.OCILayer),
+	)
 	if err != nil {
 		return nil, fmt.Errorf("image: %w", err)
 	}
-	image, err := mutate.Append(base, mutate.Addendum{Layer: layer, History: v1.History{CreatedBy: "annex image", Created: v1.Time{Time: time.Unix(0, 0).UTC()}}})
+	image, err := mutate.Append(
+		base,
+		mutate.Addendum{Layer: layer, History: v1.History{CreatedBy: "annex image", Created: v1.Time{Time: time.Unix(0, 0).UTC()}}},
+	)
 	if err != nil {
 		return nil, fmt.Errorf("image: %w", err)
 	}
@@ -218,7 +235,16 @@ func archive(o Options, program []byte) ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
 	add := func(name string, mode int64, owner int, content []byte) error {
-		header := &tar.Header{Name: strings.TrimPrefix(name, "/"), Mode: mode, Uid: owner, Gid: owner, Typeflag: tar.TypeReg, Size: int64(len(content)), ModTime: time.Unix(0, 0), Format: tar.FormatPAX}
+		header := &tar.Header{
+			Name:     strings.TrimPrefix(name, "/"),
+			Mode:     mode,
+			Uid:      owner,
+			Gid:      owner,
+			Typeflag: tar.TypeReg,
+			Size:     int64(len(content)),
+			ModTime:  time.Unix(0, 0),
+			Format:   tar.FormatPAX,
+		}
 		if content == nil {
 			header.Typeflag, header.Name = tar.TypeDir, header.Name+"/"
 		}
@@ -232,7 +258,12 @@ func archive(o Options, program []byte) ([]byte, error) {
 	if o.Base == Scratch {
 		err = errors.Join(
 			add("/etc", 0o755, 0, nil),
-			add("/etc/passwd", 0o644, 0, fmt.Appendf(nil, "root:x:0:0:root:/:/sbin/nologin\nnonroot:x:%[1]d:%[1]d:nonroot:%[2]s:/sbin/nologin\n", nonRoot, home)),
+			add(
+				"/etc/passwd",
+				0o644,
+				0,
+				fmt.Appendf(nil, "root:x:0:0:root:/:/sbin/nologin\nnonroot:x:%[1]d:%[1]d:nonroot:%[2]s:/sbin/nologin\n", nonRoot, home),
+			),
 			add("/etc/group", 0o644, 0, fmt.Appendf(nil, "root:x:0:\nnonroot:x:%d:\n", nonRoot)),
 			add("/tmp", 0o1777, 0, nil),
 			add("/home", 0o755, 0, nil),

@@ -28,7 +28,8 @@ func project(t *testing.T, platforms string) Options {
 	t.Helper()
 	t.Setenv("GOWORK", "off")
 	dir := t.TempDir()
-	for file, text := range map[string]string{"go.mod": "module example.com/demo\n\ngo 1.26\n", "main.go": "package main\n\nfunc main() { println(\"demo\") }\n"} {
+	for file, text := range map[string]string{"go.mod": "module example.com/demo\n\ngo 1.26\n", "main.go": "package main\n\nfunc main() { " +
+		"println(\"demo\") }\n"} {
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +91,9 @@ func TestAnImageHoldsTheProgramAndRunsWithoutRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := config.Config; c.User != "65532:65532" || !slices.Equal(c.Entrypoint, []string{"/demo"}) || c.WorkingDir != home || config.Architecture != "amd64" || config.OS != "linux" {
+	if c := config.Config; c.User != "65532:65532" || !slices.Equal(c.Entrypoint, []string{"/demo"}) || c.WorkingDir != home ||
+		config.Architecture != "amd64" ||
+		config.OS != "linux" {
 		t.Errorf("config %+v of %s/%s", c, config.OS, config.Architecture)
 	}
 	all := files(t, made.image)
@@ -146,7 +149,11 @@ func TestAnImageIsPushedAndCanBeABase(t *testing.T) {
 		t.Errorf("on a base there are %v", all)
 	}
 	above.Base = at + "/shop/demo:v2"
-	if _, err := Build(t.Context(), above); err == nil || !strings.Contains(err.Error(), "read the base "+above.Base+" for linux/arm64 (--base scratch needs none)") {
+	if _, err := Build(
+		t.Context(),
+		above,
+	); err == nil ||
+		!strings.Contains(err.Error(), "read the base "+above.Base+" for linux/arm64 (--base scratch needs none)") {
 		t.Errorf("a base that is not there: %v", err)
 	}
 }
@@ -177,7 +184,11 @@ func TestALayoutHoldsOneImageOfEachReference(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(other, "mine"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := one.WriteLayout(other, ref(t, "demo:v1")); err == nil || !strings.Contains(err.Error(), "holds something that is no OCI image layout") {
+	if err := one.WriteLayout(
+		other,
+		ref(t, "demo:v1"),
+	); err == nil ||
+		!strings.Contains(err.Error(), "holds something that is no OCI image layout") {
 		t.Errorf("a folder that is not a layout: %v", err)
 	}
 }
@@ -212,7 +223,11 @@ func TestAProgramThatDoesNotCompileMakesNoImage(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(o.Dir, "main.go"), []byte("package main\n\nfunc main() { nothing() }\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Build(t.Context(), o); err == nil || !strings.Contains(err.Error(), "the project does not build for linux/amd64:") || !strings.Contains(err.Error(), "main.go:3:15: undefined: nothing") {
+	if _, err := Build(
+		t.Context(),
+		o,
+	); err == nil || !strings.Contains(err.Error(), "the project does not build for linux/amd64:") ||
+		!strings.Contains(err.Error(), "main.go:3:15: undefined: nothing") {
 		t.Errorf("%v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

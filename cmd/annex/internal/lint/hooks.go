@@ -29,10 +29,16 @@ type hookPlace struct {
 }
 
 var (
-	refusal   = hookPlace{answer: "403 Forbidden", refuses: true}
-	fault     = hookPlace{answer: "500 InternalError"}
-	unread    = hookPlace{answer: "503 ServiceUnavailable"}
-	methods   = map[string]hookPlace{"Admit": refusal, "Mutate": refusal, "AdmitCreate": refusal, "AdmitUpdate": refusal, "AdmitConnect": refusal}
+	refusal = hookPlace{answer: "403 Forbidden", refuses: true}
+	fault   = hookPlace{answer: "500 InternalError"}
+	unread  = hookPlace{answer: "503 ServiceUnavailable"}
+	methods = map[string]hookPlace{
+		"Admit":        refusal,
+		"Mutate":       refusal,
+		"AdmitCreate":  refusal,
+		"AdmitUpdate":  refusal,
+		"AdmitConnect": refusal,
+	}
 	sources   = map[string]hookPlace{"Get": unread, "List": unread, "Create": fault, "Update": fault, "Delete": fault}
 	functions = map[string]map[string]hookPlace{
 		libraryPath:   {"Action": fault, "View": fault, "Connect": fault, "Validating": refusal, "Mutating": refusal},

@@ -123,7 +123,8 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		result.Findings, result.Stale = append(result.Findings, c.findings...), append(result.Stale, stale...)
 	}
 	if empty {
-		return Result{}, fmt.Errorf("no API packages in %s, neither now nor at %.12s: mark a package of types by a comment // +groupName=GROUP above its package clause", cmp.Or(strings.Join(o.Patterns, " "), "./..."), commit)
+		return Result{}, fmt.Errorf("no API packages in %s, neither now nor at %.12s: mark a package of types by a comment // "+
+			"+groupName=GROUP above its package clause", cmp.Or(strings.Join(o.Patterns, " "), "./..."), commit)
 	}
 	for i := range result.Findings {
 		f := &result.Findings[i]
@@ -244,7 +245,8 @@ func (c *comparison) versions() {
 				continue
 			}
 			c.find(at.Filename, 0, "version-removed", "",
-				"the version is gone: its clients get 404, and objects that are stored in it cannot be read; see with SERVER storage stats whether there are any, and keep it, Unserved, until there are none")
+				"the version is gone: its clients get 404, and objects that are stored in it cannot be read; see with SERVER storage stats whether "+
+					"there are any, and keep it, Unserved, until there are none")
 			continue
 		}
 		for _, kind := range old.kinds {
@@ -252,7 +254,8 @@ func (c *comparison) versions() {
 			if !slices.Contains(now.kinds, kind) {
 				file := c.is.position(now.pkg.Syntax[0].Package)
 				c.find(file.Filename, file.Line, "kind-removed", "",
-					"the kind is gone: its clients get 404, and objects that are stored as it cannot be read; see with SERVER storage stats whether there are any, and keep it, Unserved, until there are none%s", renamed(old, now))
+					"the kind is gone: its clients get 404, and objects that are stored as it cannot be read; see with SERVER storage stats whether "+
+						"there are any, and keep it, Unserved, until there are none%s", renamed(old, now))
 				continue
 			}
 			c.kinds(old, now, kind)
@@ -282,16 +285,29 @@ func (c *comparison) kinds(old, now *version, kind string) {
 		c.markedNames(at, was.marks, is.marks, kind)
 	}
 	if is.marks.has("kubebuilder:unservedversion") && !was.marks.has("kubebuilder:unservedversion") {
-		c.find(at.Filename, at.Line, "version-unserved", "", "the version is no longer served: its clients get 404; deprecate it first, and wait")
+		c.find(
+			at.Filename,
+			at.Line,
+			"version-unserved",
+			"",
+			"the version is no longer served: its clients get 404; deprecate it first, and wait",
+		)
 	}
 	if wasServed == nil || c.was.served[wasKey] == wasServed {
 		// What a server builds is said once, in the hub.
 		c.definitions(wasServed, isServed, was.marks, is.marks)
 		if wasServed == nil || isServed != nil {
-			c.lostSubresources(at, c.was.subresources(old, was, wasServed), c.is.subresources(now, is, isServed), isServed != nil && isServed.opaque)
+			c.lostSubresources(
+				at,
+				c.was.subresources(old, was, wasServed),
+				c.is.subresources(now, is, isServed),
+				isServed != nil && isServed.opaque,
+			)
 		}
 		if wasServed != nil && isServed == nil && !c.is.named[isKey] {
-			c.find(at.Filename, at.Line, "kind-unserved", "", "no server passes it to KindOf any more, as the one at %s did: its clients get 404, and objects that are stored as it are found by nothing; serve it, or remove them with the last server that does", wasServed.pos.Filename)
+			c.find(at.Filename, at.Line, "kind-unserved", "", "no server passes it to KindOf any more, as the one at %s did: its clients get "+
+				"404, and objects that are stored as it are found by nothing; serve it, or remove them with the last server that does",
+				wasServed.pos.Filename)
 		}
 	}
 	oldType, ok := was.object.Type().(*types.Named)
@@ -312,7 +328,8 @@ func (c *comparison) markedNames(at token.Position, was, is marks, kind string) 
 		}
 		before, after = cmp.Or(before, ordinary), cmp.Or(after, ordinary)
 		if before != after {
-			c.find(at.Filename, at.Line, name+"-changed", "", "+kubebuilder:resource:%s was %q and is %q: no client finds the objects any more; change it back, or make a new kind", name, before, after)
+			c.find(at.Filename, at.Line, name+"-changed", "", "+kubebuilder:resource:%s was %q and is %q: no client finds the objects any more; "+
+				"change it back, or make a new kind", name, before, after)
 		}
 	}
 }
@@ -326,7 +343,9 @@ func (s *source) subresources(v *version, d *declared, served *served) map[strin
 	}
 	all := map[string]string{}
 	status := served == nil || !served.withoutStatus
-	if v.marked && (d.marks.has("kubebuilder:subresource:status", "kubebuilder:subresource:scale") || slices.Contains(d.marks["kubebuilder:object:root"], "true")) {
+	if v.marked &&
+		(d.marks.has("kubebuilder:subresource:status", "kubebuilder:subresource:scale") ||
+			slices.Contains(d.marks["kubebuilder:object:root"], "true")) {
 		status = d.marks.has("kubebuilder:subresource:status")
 	}
 	if named, ok := d.object.Type().(*types.Named); ok && status {
@@ -374,16 +393,19 @@ func (c *comparison) definitions(was, is *served, wasMarks, isMarks marks) {
 		return
 	}
 	if was.resource != is.resource {
-		c.find(is.pos.Filename, is.pos.Line, "path-changed", "", "the resource was %q and is %q: no client finds the objects any more, nor does the server those that are stored; change it back", was.resource, is.resource)
+		c.find(is.pos.Filename, is.pos.Line, "path-changed", "", "the resource was %q and is %q: no client finds the objects any more, nor "+
+			"does the server those that are stored; change it back", was.resource, is.resource)
 	}
 	cluster := func(k *served, m marks) bool { return k.clusterScoped || resourceArgument(m, "scope") == "Cluster" }
 	if cluster(was, wasMarks) != cluster(is, isMarks) {
-		c.find(is.pos.Filename, is.pos.Line, "scope-changed", "", "the scope has changed: no client finds the objects any more, nor does the server those that are stored; change it back, or make a new kind")
+		c.find(is.pos.Filename, is.pos.Line, "scope-changed", "", "the scope has changed: no client finds the objects any more, nor does the "+
+			"server those that are stored; change it back, or make a new kind")
 	}
 	for _, path := range slices.Sorted(maps.Keys(was.versions)) {
 		if !is.versions[path] && c.is.packages[path] != nil {
 			c.find(is.pos.Filename, is.pos.Line, "version-unserved", c.is.packages[path].Name,
-				"the version is no longer served: its clients get 404; deprecate it first. Objects that are stored in it, which SERVER storage stats counts, need it declared, with Unserved")
+				"the version is no longer served: its clients get 404; deprecate it first. Objects that are stored in it, which SERVER storage "+
+					"stats counts, need it declared, with Unserved")
 		}
 	}
 }
@@ -406,10 +428,12 @@ func (c *comparison) structs(path string, was, is *types.Named) {
 			continue
 		}
 		if other, ok := sameGoName(old, before, after); ok {
-			c.find(other.pos.Filename, other.pos.Line, "field-renamed", path+"."+name, "is called %s now: what clients write there and what is stored is lost; keep the name, or keep both fields", other.name)
+			c.find(other.pos.Filename, other.pos.Line, "field-renamed", path+"."+name, "is called %s now: what clients write there and what is "+
+				"stored is lost; keep the name, or keep both fields", other.name)
 			continue
 		}
-		c.find(at.file, at.line, "field-removed", path+"."+name, "what clients write there and what is stored is lost; keep the field, deprecated, or make a new version")
+		c.find(at.file, at.line, "field-removed", path+"."+name, "what clients write there and what is stored is lost; keep the field, "+
+			"deprecated, or make a new version")
 	}
 	for _, name := range slices.Sorted(maps.Keys(after)) {
 		now := after[name]
@@ -418,11 +442,13 @@ func (c *comparison) structs(path string, was, is *types.Named) {
 		}
 		_, defaulted := now.marks.defaultOf()
 		if now.required && !defaulted {
-			c.find(now.pos.Filename, now.pos.Line, "field-required", path+"."+name, "is new and required: what clients write, and what is stored, has not got it; make it optional, or give it a default")
+			c.find(now.pos.Filename, now.pos.Line, "field-required", path+"."+name, "is new and required: what clients write, and what is "+
+				"stored, has not got it; make it optional, or give it a default")
 		}
 		for _, old := range before {
 			if _, kept := after[old.name]; old.number != "" && old.number == now.number && (!kept || after[old.name].number != old.number) {
-				c.find(now.pos.Filename, now.pos.Line, "proto-number", path+"."+name, "has the protobuf number %s, which was that of %s: objects that are stored as protobuf are read wrongly; give it a new one", now.number, old.name)
+				c.find(now.pos.Filename, now.pos.Line, "proto-number", path+"."+name, "has the protobuf number %s, which was that of %s: objects "+
+					"that are stored as protobuf are read wrongly; give it a new one", now.number, old.name)
 			}
 		}
 	}
@@ -451,24 +477,41 @@ func sameGoName(old field, before, after map[string]field) (field, bool) {
 func (c *comparison) field(path string, was, is field) {
 	at := is.pos
 	if is.required && !was.required {
-		c.find(at.Filename, at.Line, "field-required", path, "was optional: objects without it are refused; make it optional again, or give it a default")
+		c.find(
+			at.Filename,
+			at.Line,
+			"field-required",
+			path,
+			"was optional: objects without it are refused; make it optional again, or give it a default",
+		)
 	}
 	if was.number != "" && is.number != was.number {
-		c.find(at.Filename, at.Line, "proto-number", path, "had the protobuf number %s and has %q: objects that are stored as protobuf are read wrongly; change it back", was.number, is.number)
+		c.find(at.Filename, at.Line, "proto-number", path, "had the protobuf number %s and has %q: objects that are stored as protobuf are "+
+			"read wrongly; change it back", was.number, is.number)
 	}
 	oldMarks, newMarks := c.was.allMarks(was), c.is.allMarks(is)
 	before, had := oldMarks.defaultOf()
 	after, has := newMarks.defaultOf()
 	switch {
 	case had && !has:
-		c.find(at.Filename, at.Line, "default-changed", path, "the default was %s and there is none: objects without the field mean something else; keep it", before)
+		c.find(
+			at.Filename,
+			at.Line,
+			"default-changed",
+			path,
+			"the default was %s and there is none: objects without the field mean something else; keep it",
+			before,
+		)
 	case has && !had && !was.required:
-		c.find(at.Filename, at.Line, "default-changed", path, "has the default %s, and had none: objects without the field mean something else; make a new field, or a new version", after)
+		c.find(at.Filename, at.Line, "default-changed", path, "has the default %s, and had none: objects without the field mean something "+
+			"else; make a new field, or a new version", after)
 	case before != after && had:
-		c.find(at.Filename, at.Line, "default-changed", path, "the default was %s and is %s: objects without the field mean something else; keep it, or make a new version", before, after)
+		c.find(at.Filename, at.Line, "default-changed", path, "the default was %s and is %s: objects without the field mean something else; "+
+			"keep it, or make a new version", before, after)
 	}
 	if before, after := oldMarks.listType(), newMarks.listType(); before != after {
-		c.find(at.Filename, at.Line, "list-type-changed", path, "the list type was %q and is %q: patches and server-side apply merge it in another way, and owners of its items are lost; keep it", before, after)
+		c.find(at.Filename, at.Line, "list-type-changed", path, "the list type was %q and is %q: patches and server-side apply merge it in "+
+			"another way, and owners of its items are lost; keep it", before, after)
 	}
 	c.tighten(at.Filename, at.Line, path, oldMarks, newMarks)
 	c.types(path, at.Filename, at.Line, was.typ, is.typ)
@@ -486,7 +529,8 @@ func (s *source) allMarks(f field) marks {
 
 func (c *comparison) tighten(file string, line int, path string, was, is marks) {
 	for _, what := range tightened(was, is) {
-		c.find(file, line, "validation-tightened", strings.TrimSpace(path+" ("+what+")"), "values that were accepted are refused, in new objects and where clients change them; ask for no more than before, or make a new version")
+		c.find(file, line, "validation-tightened", strings.TrimSpace(path+" ("+what+")"), "values that were accepted are refused, in new "+
+			"objects and where clients change them; ask for no more than before, or make a new version")
 	}
 	if values, ok := is.enumOf(); ok {
 		old, had := was.enumOf()
@@ -496,12 +540,25 @@ func (c *comparison) tighten(file string, line int, path string, was, is marks) 
 
 func (c *comparison) enum(file string, line int, path string, old, now []string, had bool) {
 	if !had {
-		c.find(file, line, "validation-tightened", path+" (enum)", "took any value and takes %s now: objects with others are refused; make a new version", strings.Join(now, ", "))
+		c.find(
+			file,
+			line,
+			"validation-tightened",
+			path+" (enum)",
+			"took any value and takes %s now: objects with others are refused; make a new version",
+			strings.Join(now, ", "),
+		)
 		return
 	}
 	for _, value := range old {
 		if !slices.Contains(now, value) {
-			c.find(file, line, "enum-value-removed", fmt.Sprintf("%s %q", path, value), "the value was accepted: objects with it are refused; keep it")
+			c.find(
+				file,
+				line,
+				"enum-value-removed",
+				fmt.Sprintf("%s %q", path, value),
+				"the value was accepted: objects with it are refused; keep it",
+			)
 		}
 	}
 }
@@ -542,7 +599,8 @@ func (c *comparison) types(path, file string, line int, was, is types.Type) {
 }
 
 func (c *comparison) retyped(path, file string, line int, was, is types.Type) {
-	c.find(file, line, "field-retyped", path, "was %s and is %s: what clients write and what is stored cannot be read; keep the type, or make a new field", show(was), show(is))
+	c.find(file, line, "field-retyped", path, "was %s and is %s: what clients write and what is stored cannot be read; keep the type, or "+
+		"make a new field", show(was), show(is))
 }
 
 func underlying(t types.Type) types.Type {
@@ -600,11 +658,13 @@ func (c *comparison) protos(old, now *version) {
 		for _, name := range slices.Sorted(maps.Keys(old.proto[message])) {
 			number := old.proto[message][name]
 			if is, ok := fields[name]; ok && is != number {
-				c.find(file, 0, "proto-number", message+"."+name, "had the number %d and has %d: objects that are stored as protobuf are read wrongly; change it back", number, is)
+				c.find(file, 0, "proto-number", message+"."+name, "had the number %d and has %d: objects that are stored as protobuf are read "+
+					"wrongly; change it back", number, is)
 			}
 			for other, is := range fields {
 				if _, had := old.proto[message][other]; !had && is == number {
-					c.find(file, 0, "proto-number", message+"."+other, "has the number %d, which was that of %s: objects that are stored as protobuf are read wrongly; give it a new one", is, name)
+					c.find(file, 0, "proto-number", message+"."+other, "has the number %d, which was that of %s: objects that are stored as protobuf "+
+						"are read wrongly; give it a new one", is, name)
 				}
 			}
 		}

@@ -83,7 +83,15 @@ const mode = packages.NeedName | packages.NeedFiles | packages.NeedSyntax | pack
 // read loads what the patterns match, in a folder of a tree: the types of API packages, and
 // of others only what they say to annex.KindOf, for those may have much to compile.
 func read(ctx context.Context, root, dir string, patterns []string) (*source, error) {
-	s := &source{root: root, fset: token.NewFileSet(), versions: map[string]*version{}, packages: map[string]*packages.Package{}, types: map[string]*declared{}, served: map[string]*served{}, named: map[string]bool{}}
+	s := &source{
+		root:     root,
+		fset:     token.NewFileSet(),
+		versions: map[string]*version{},
+		packages: map[string]*packages.Package{},
+		types:    map[string]*declared{},
+		served:   map[string]*served{},
+		named:    map[string]bool{},
+	}
 	if _, err := os.Stat(dir); err != nil {
 		return s, nil // the folder did not exist
 	}
@@ -209,7 +217,10 @@ func apiPackages(all []parsed) []string {
 
 // nothingThere is what the go command says of a pattern that matches nothing, or of code
 // that it can list but not compile.
-var nothingThere = regexp.MustCompile(`directory not found|no such file or directory|matched no packages|[nN]o (non-test )?Go files|no required module provides|is not in std|does not contain package|build constraints exclude|^# `)
+var nothingThere = regexp.MustCompile(
+	`directory not found|no such file or directory|matched no packages|[nN]o (non-test )?Go files|no required module provides|is not in ` +
+		`std|does not contain package|build constraints exclude|^# `,
+)
 
 // place is a position as it is printed: relative to the root, empty if it is unknown.
 func (s *source) place(position string) string {
@@ -266,7 +277,12 @@ func (s *source) declare(p *packages.Package) {
 				if doc == nil {
 					doc = general.Doc
 				}
-				s.types[p.PkgPath+"."+t.Name.Name] = &declared{pkg: p, spec: t, marks: marksOf(floating(f, doc, t.Pos()), doc), object: p.Types.Scope().Lookup(t.Name.Name)}
+				s.types[p.PkgPath+"."+t.Name.Name] = &declared{
+					pkg:    p,
+					spec:   t,
+					marks:  marksOf(floating(f, doc, t.Pos()), doc),
+					object: p.Types.Scope().Lookup(t.Name.Name),
+				}
 			}
 		}
 	}
@@ -306,7 +322,8 @@ func isKind(object types.Object) bool {
 	embedded := map[string]bool{}
 	for i := range structure.NumFields() {
 		f := structure.Field(i)
-		if named, ok := types.Unalias(f.Type()).(*types.Named); ok && f.Embedded() && named.Obj().Pkg() != nil && named.Obj().Pkg().Path() == metaPath {
+		if named, ok := types.Unalias(f.Type()).(*types.Named); ok && f.Embedded() && named.Obj().Pkg() != nil &&
+			named.Obj().Pkg().Path() == metaPath {
 			embedded[f.Name()] = true
 		}
 	}

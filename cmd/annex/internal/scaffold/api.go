@@ -257,7 +257,8 @@ func (p *project) refuseTaken(packages map[string]*apiPackage, d kindData) error
 		case version == d.Version:
 			return p.problem(s, t.Pos(), "kind %s exists already: choose another name", d.Kind)
 		default:
-			return p.problem(s, t.Pos(), "kind %s exists already, in %s: add a version to it with annex create version --group %s --kind %s --version %s", d.Kind, version, d.Group, d.Kind, d.Version)
+			return p.problem(s, t.Pos(), "kind %s exists already, in %s: add a version to it with annex create version --group %s --kind %s "+
+				"--version %s", d.Kind, version, d.Group, d.Kind, d.Version)
 		}
 	}
 	if pkg := packages[d.Version]; pkg != nil {
@@ -273,7 +274,13 @@ func (p *project) refuseTaken(packages map[string]*apiPackage, d kindData) error
 	}
 	for _, k := range kinds {
 		if k.resource == d.Resource {
-			return p.problem(p.server, k.element.Pos(), "the resource %s exists already in %s: choose another name with --resource", d.Resource, d.Group)
+			return p.problem(
+				p.server,
+				k.element.Pos(),
+				"the resource %s exists already in %s: choose another name with --resource",
+				d.Resource,
+				d.Group,
+			)
 		}
 	}
 	return nil
@@ -287,7 +294,8 @@ func (p *project) groups() (*ast.CompositeLit, error) {
 	}
 	lit, ok := value.(*ast.CompositeLit)
 	if !ok {
-		return nil, p.problem(p.server, value.Pos(), "Groups is not written out as []annex.Group{...}, so that nothing can be added to it: write it out in the literal of annex.Server")
+		return nil, p.problem(p.server, value.Pos(), "Groups is not written out as []annex.Group{...}, so that nothing can be added to it: "+
+			"write it out in the literal of annex.Server")
 	}
 	return lit, nil
 }
@@ -339,7 +347,8 @@ func (p *project) kindsOf(group *ast.CompositeLit) (*ast.CompositeLit, error) {
 	}
 	lit, ok := value.(*ast.CompositeLit)
 	if !ok {
-		return nil, p.problem(p.server, value.Pos(), "Kinds is not written out as []annex.Kind{...}, so that nothing can be added to it: write it out in the literal of the group")
+		return nil, p.problem(p.server, value.Pos(), "Kinds is not written out as []annex.Kind{...}, so that nothing can be added to it: "+
+			"write it out in the literal of the group")
 	}
 	return lit, nil
 }

@@ -77,5 +77,6 @@ func findCheckout(named string) (string, error) {
 	if dir, ok := builtFrom(); ok {
 		return dir, nil
 	}
-	return "", misuse("Annex has no release yet, and the checkout that this tool was built from cannot be found (it was moved, or the tool built with -trimpath): name one with --replace DIR, or $" + checkoutVariable)
+	return "", misuse("Annex has no release yet, and the checkout that this tool was built from cannot be found (it was moved, or the " +
+		"tool built with -trimpath): name one with --replace DIR, or $" + checkoutVariable)
 }

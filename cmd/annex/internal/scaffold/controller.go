@@ -35,7 +35,8 @@ func Controller(ctx context.Context, o HookOptions) (*Result, error) {
 		}
 	}
 	if s, t := k.hub.typeNamed(o.Kind + "Status"); s == nil || !hasField(t, "Conditions") {
-		return nil, p.problem(p.server, k.element.Pos(), "kind %s has no conditions in its status, by which a controller tells how far it has come: add Conditions []metav1.Condition to %sStatus", o.Kind, o.Kind)
+		return nil, p.problem(p.server, k.element.Pos(), "kind %s has no conditions in its status, by which a controller tells how far it "+
+			"has come: add Conditions []metav1.Condition to %sStatus", o.Kind, o.Kind)
 	}
 	d.Define = definedBy(p.server.file, p.definition)
 	d.ControllerName = strings.ToLower(d.Exported)
@@ -57,7 +58,15 @@ func Controller(ctx context.Context, o HookOptions) (*Result, error) {
 			return nil, err
 		}
 	}
-	files, err := k.addHook(w, o.Options, controllerRuntime, "github.com/prometheus/client_golang", "k8s.io/api", "k8s.io/client-go", "k8s.io/klog/v2")
+	files, err := k.addHook(
+		w,
+		o.Options,
+		controllerRuntime,
+		"github.com/prometheus/client_golang",
+		"k8s.io/api",
+		"k8s.io/client-go",
+		"k8s.io/klog/v2",
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +107,8 @@ func (k *projectKind) manage(w *plan, d hookData, setup string) error {
 			p.server.appendTo(p.definition, "Metrics: managerMetrics")
 		}
 	default:
-		return p.problem(p.server, value.Pos(), "Controllers is not written out as []annex.Controller{...}, so that nothing can be added to it: write it out in the literal of annex.Server")
+		return p.problem(p.server, value.Pos(), "Controllers is not written out as []annex.Controller{...}, so that nothing can be added to "+
+			"it: write it out in the literal of annex.Server")
 	}
 	return w.render(path.Join(path.Dir(p.server.path), "manager.go"), "controller/manager.go", d)
 }

@@ -160,7 +160,13 @@ func realPath(path string) string {
 
 // unreached are the modules, of those that are not of projects, that nothing in the graph of
 // a project requires at the version that the library has.
-var unreached = []string{"github.com/armon/go-socks5", "github.com/moby/spdystream", "github.com/mxk/go-flowrate", "golang.org/x/tools", "k8s.io/kube-aggregator"}
+var unreached = []string{
+	"github.com/armon/go-socks5",
+	"github.com/moby/spdystream",
+	"github.com/mxk/go-flowrate",
+	"golang.org/x/tools",
+	"k8s.io/kube-aggregator",
+}
 
 // withoutUnreached returns the library's sums without those that go mod tidy would take
 // out of a project.

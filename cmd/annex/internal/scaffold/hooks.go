@@ -198,7 +198,8 @@ func Subresource(o SubresourceOptions) (*Result, error) {
 	case !subresourcePattern.MatchString(o.Name) || len(o.Name) > 63:
 		return nil, misuse("--name %q: the name of a subresource is lower-case letters and digits, such as feed", o.Name)
 	case o.Name == "status" || o.Name == "scale":
-		return nil, misuse("--name %q: that is a subresource of its own kind: a field Status serves /status, and Scale(...) in the definition /scale", o.Name)
+		return nil, misuse("--name %q: that is a subresource of its own kind: a field Status serves /status, and Scale(...) in the "+
+			"definition /scale", o.Name)
 	}
 	k, err := findKind(o.Dir, o.Group, o.Kind)
 	if err != nil {
@@ -212,7 +213,12 @@ func Subresource(o SubresourceOptions) (*Result, error) {
 		return nil, p.problem(p.server, at, "kind %s has a subresource %s already: choose another name", o.Kind, o.Name)
 	}
 	if s, t := k.hub.typeNamed(d.Request); s != nil && !streams {
-		return nil, p.problem(s, t.Pos(), "%s is declared already, which would be the request's type: choose another name, or rename it", d.Request)
+		return nil, p.problem(
+			s,
+			t.Pos(),
+			"%s is declared already, which would be the request's type: choose another name, or rename it",
+			d.Request,
+		)
 	}
 	if err := k.refuseDeclared(d.Handler); err != nil {
 		return nil, err

@@ -22,7 +22,8 @@ func (k *projectKind) convert(spoke, hub kindData, former string) error {
 	if pkg := k.packages[hub.Version]; pkg != nil {
 		for _, s := range pkg.sources {
 			if at := s.mentions(spoke.Import); at.IsValid() {
-				return k.project.problem(s, at, "%s depends on %s already, for another kind, so that it cannot be what that is converted to: give both kinds the same hub", pkg.dir, spoke.Import)
+				return k.project.problem(s, at, "%s depends on %s already, for another kind, so that it cannot be what that is converted to: give "+
+					"both kinds the same hub", pkg.dir, spoke.Import)
 			}
 		}
 	}
@@ -47,7 +48,13 @@ func (k *projectKind) convert(spoke, hub kindData, former string) error {
 			return nil
 		}
 	}
-	return k.project.problem(pkg.sources[0], pkg.sources[0].file.Package, "the package has no "+groupTag+": write // %s%s below that", conversionTag, hub.Import)
+	return k.project.problem(
+		pkg.sources[0],
+		pkg.sources[0].file.Package,
+		"the package has no "+groupTag+": write // %s%s below that",
+		conversionTag,
+		hub.Import,
+	)
 }
 
 // tags are the values of a tag in the file's comments.
@@ -172,7 +179,8 @@ func (k *projectKind) requestTypes(hub string) ([]string, error) {
 				continue
 			}
 			ast.Inspect(f.Type, func(n ast.Node) bool {
-				if sel, ok := n.(*ast.SelectorExpr); ok && isSelector(sel, pkg, sel.Sel.Name) && sel.Sel.Name != k.kind && !slices.Contains(names, sel.Sel.Name) {
+				if sel, ok := n.(*ast.SelectorExpr); ok && isSelector(sel, pkg, sel.Sel.Name) && sel.Sel.Name != k.kind &&
+					!slices.Contains(names, sel.Sel.Name) {
 					names = append(names, sel.Sel.Name)
 				}
 				return true
@@ -228,7 +236,8 @@ func (s *source) moveClients(k *projectKind, old, added kindData) (folder string
 	group, _, _ := strings.Cut(k.group, ".")
 	title := func(name string) string { return strings.ToUpper(name[:1]) + name[1:] }
 	ofKind := func(name string) bool {
-		return strings.EqualFold(name, k.resource) || strings.EqualFold(name, k.kind) || strings.HasPrefix(name, k.kind+"Apply") || strings.HasPrefix(name, k.kind+"Lister")
+		return strings.EqualFold(name, k.resource) || strings.EqualFold(name, k.kind) || strings.HasPrefix(name, k.kind+"Apply") ||
+			strings.HasPrefix(name, k.kind+"Lister")
 	}
 	ast.Inspect(s.file, func(n ast.Node) bool {
 		kind, ok := n.(*ast.SelectorExpr)
@@ -264,7 +273,11 @@ func (s *source) moveClients(k *projectKind, old, added kindData) (folder string
 				continue
 			}
 			folder = strings.TrimPrefix(dir, "/")
-			if path.Base(rest) != old.Version || slices.ContainsFunc(s.selectors(importPath, nil), func(sel *ast.SelectorExpr) bool { return !ofKind(strings.TrimPrefix(sel.Sel.Name, "New")) }) {
+			if path.Base(rest) != old.Version ||
+				slices.ContainsFunc(
+					s.selectors(importPath, nil),
+					func(sel *ast.SelectorExpr) bool { return !ofKind(strings.TrimPrefix(sel.Sel.Name, "New")) },
+				) {
 				continue
 			}
 			s.replace(spec.Pos(), spec.End(), fmt.Sprintf("%s %q", s.importName(importPath), path.Join(path.Dir(importPath), added.Version)))
@@ -547,7 +560,8 @@ func (k *projectKind) moveHooks(old, added kindData, names map[string]bool) ([]s
 			facts, rest := s.facts(old.Import, names)
 			mine = append(mine, facts...)
 			if rest != nil {
-				next = append(next, fmt.Sprintf("edit %s:%d   # %s is that of %s, the former hub, and other kinds are used here, too: if it is for %s, take that of %s",
+				next = append(next, fmt.Sprintf("edit %s:%d   # %s is that of %s, the former hub, and other kinds are used here, too: if it is for "+
+					"%s, take that of %s",
 					p.show(s.path), s.fset.Position(rest.Pos()).Line, rest.Sel.Name, old.Version, k.kind, added.Version))
 			}
 			s.rename(old.GroupVersion, added.GroupVersion)

@@ -128,14 +128,22 @@ func Init(ctx context.Context, o InitOptions) (*Result, error) {
 	if slices.ContainsFunc(files, func(f File) bool { return f.Path == "go.mod" && f.State == Unchanged }) {
 		notes = nil // they have been read before
 	}
-	result := &Result{Files: files, Notes: notes, Next: []string{"annex create api --group GROUP --version v1alpha1 --kind KIND   # adds a kind to the server"}}
+	result := &Result{
+		Files: files,
+		Notes: notes,
+		Next:  []string{"annex create api --group GROUP --version v1alpha1 --kind KIND   # adds a kind to the server"},
+	}
 	if data["Replaced"] == false && !o.DryRun {
 		if err := tidy(ctx, dir); err != nil {
 			return result, err
 		}
 	}
 	if work, out := outsideWorkspace(dir); out {
-		result.Next = append([]string{"go work use " + shorten(dir, filepath.Dir(work)) + "   # in " + filepath.Dir(work) + ", whose go.work does not know this module"}, result.Next...)
+		result.Next = append(
+			[]string{
+				"go work use " + shorten(dir, filepath.Dir(work)) + "   # in " + filepath.Dir(work) + ", whose go.work does not know this module",
+			},
+			result.Next...)
 	}
 	return result, nil
 }
@@ -214,7 +222,13 @@ func tidy(ctx context.Context, dir string) error {
 	cmd := exec.CommandContext(ctx, "go", "mod", "tidy")
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return generate.Problem{File: "go.mod", Message: fmt.Sprintf("go mod tidy failed: %s: run it again when the module proxy can be reached", strings.Join(strings.Fields(string(out)), " "))}
+		return generate.Problem{
+			File: "go.mod",
+			Message: fmt.Sprintf(
+				"go mod tidy failed: %s: run it again when the module proxy can be reached",
+				strings.Join(strings.Fields(string(out)), " "),
+			),
+		}
 	}
 	return nil
 }

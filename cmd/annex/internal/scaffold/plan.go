@@ -121,7 +121,10 @@ func (p *plan) carryOut(o Options) ([]File, error) {
 		case bytes.Equal(before, f.text):
 			file.State = Unchanged
 		case !f.edit && !o.Force:
-			inTheWay = append(inTheWay, generate.Problem{File: shown, Message: "is there already and says something else: move it away, or let --force replace it"})
+			inTheWay = append(
+				inTheWay,
+				generate.Problem{File: shown, Message: "is there already and says something else: move it away, or let --force replace it"},
+			)
 		}
 		if o.DryRun && file.State != Unchanged {
 			old, now := "a/"+f.path, "b/"+f.path

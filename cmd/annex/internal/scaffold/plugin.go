@@ -43,7 +43,8 @@ func Plugin(ctx context.Context, o PluginOptions) (*Result, error) {
 	case o.Name == "":
 		return nil, misuse("--name is missing, and the server's own is not written out: name the plugin, such as --name zoo")
 	case !pluginPattern.MatchString(o.Name):
-		return nil, misuse("--name %q: the name of a plugin is lower-case letters and digits, such as zoo: for kubectl, a dash begins another word", o.Name)
+		return nil, misuse("--name %q: the name of a plugin is lower-case letters and digits, such as zoo: for kubectl, a dash begins "+
+			"another word", o.Name)
 	}
 	names, err := p.groupNames()
 	if err != nil {
@@ -119,7 +120,11 @@ func (p *project) needsPlugin(ctx context.Context) error {
 		version = "@v0.0.0-00010101000000-000000000000" // of a folder; without one, the proxy is asked for newer ones
 		to := f.Replace[i].New
 		if to.Version != "" {
-			return generate.Problem{File: p.show("go.mod"), Line: f.Replace[i].Syntax.Start.Line, Message: fmt.Sprintf("%s is replaced by another module, %s: replace %s as well, and require it", library, to, pluginModule)}
+			return generate.Problem{
+				File:    p.show("go.mod"),
+				Line:    f.Replace[i].Syntax.Start.Line,
+				Message: fmt.Sprintf("%s is replaced by another module, %s: replace %s as well, and require it", library, to, pluginModule),
+			}
 		}
 		if err := f.AddReplace(pluginModule, "", strings.TrimSuffix(to.Path, "/")+"/"+pluginFolder, ""); err != nil {
 			return fmt.Errorf("write go.mod: %w", err)
@@ -135,8 +140,11 @@ func (p *project) needsPlugin(ctx context.Context) error {
 	}
 	if err := goGet(ctx, p.root, pluginModule+version); err != nil {
 		// Half a requirement would fail every other command of the go command's.
-		return errors.Join(generate.Problem{File: p.show("go.mod"), Message: err.Error() + ": run this again when the module proxy can be reached"},
-			write(filepath.Join(p.root, "go.mod"), before.mod), write(filepath.Join(p.root, "go.sum"), before.sum))
+		return errors.Join(
+			generate.Problem{File: p.show("go.mod"), Message: err.Error() + ": run this again when the module proxy can be reached"},
+			write(filepath.Join(p.root, "go.mod"), before.mod),
+			write(filepath.Join(p.root, "go.sum"), before.sum),
+		)
 	}
 	return nil
 }

@@ -65,7 +65,15 @@ func findProject(dir string) (*project, error) {
 		p.root = up
 	}
 	if work, out := outsideWorkspace(p.root); out {
-		return nil, generate.Problem{File: p.show("go.mod"), Line: 1, Message: fmt.Sprintf("%s does not know this module, and the go command works on no other: go work use %s", shorten(work, p.from), shorten(p.root, p.from))}
+		return nil, generate.Problem{
+			File: p.show("go.mod"),
+			Line: 1,
+			Message: fmt.Sprintf(
+				"%s does not know this module, and the go command works on no other: go work use %s",
+				shorten(work, p.from),
+				shorten(p.root, p.from),
+			),
+		}
 	}
 	return p, p.findServer()
 }
@@ -105,9 +113,17 @@ func (p *project) findServer() error {
 	case err != nil:
 		return err
 	case len(found) == 0:
-		return generate.Problem{File: p.show("go.mod"), Line: 1, Message: fmt.Sprintf("module %s defines no annex.Server: run annex init, or write one as in its main.go", p.module)}
+		return generate.Problem{
+			File:    p.show("go.mod"),
+			Line:    1,
+			Message: fmt.Sprintf("module %s defines no annex.Server: run annex init, or write one as in its main.go", p.module),
+		}
 	case len(found) > 1:
-		return generate.Problem{File: found[1].File, Line: found[1].Line, Message: fmt.Sprintf("defines a second annex.Server beside that of %s:%d: keep one in a module", found[0].File, found[0].Line)}
+		return generate.Problem{
+			File:    found[1].File,
+			Line:    found[1].Line,
+			Message: fmt.Sprintf("defines a second annex.Server beside that of %s:%d: keep one in a module", found[0].File, found[0].Line),
+		}
 	}
 	return nil
 }
@@ -149,7 +165,8 @@ func (p *project) wholeGroup(group string) (string, error) {
 		return group, nil
 	}
 	if p.domain == "" {
-		return "", p.problem(p.server, p.server.file.Package, "no domain is noted: write // +annex:domain=DOMAIN above the package clause, or name the whole group, as in --group %s.example.com", group)
+		return "", p.problem(p.server, p.server.file.Package, "no domain is noted: write // +annex:domain=DOMAIN above the package clause, "+
+			"or name the whole group, as in --group %s.example.com", group)
 	}
 	return group + "." + p.domain, nil
 }

@@ -90,7 +90,20 @@ func Register(o Options, kinds []ImportedKind) (*Result, error) {
 			var versions strings.Builder
 			for _, version := range k.Versions {
 				other := pkg(version)
-				fmt.Fprintf(&versions, "\n%s.Version(%s.API, asJSON[%s.%s, %s.%s], asJSON[%s.%s, %s.%s]),", annex, other, other, k.Kind, hub, k.Kind, hub, k.Kind, other, k.Kind)
+				fmt.Fprintf(
+					&versions,
+					"\n%s.Version(%s.API, asJSON[%s.%s, %s.%s], asJSON[%s.%s, %s.%s]),",
+					annex,
+					other,
+					other,
+					k.Kind,
+					hub,
+					k.Kind,
+					hub,
+					k.Kind,
+					other,
+					k.Kind,
+				)
 			}
 			line += ".\nVersions(" + versions.String() + "\n)"
 		}

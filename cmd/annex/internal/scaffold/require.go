@@ -35,7 +35,15 @@ func Require(ctx context.Context, o RequireOptions) (*Result, error) {
 	}
 	mod := shorten(filepath.Join(root, "go.mod"), from)
 	if work, out := outsideWorkspace(root); out {
-		return nil, generate.Problem{File: mod, Line: 1, Message: fmt.Sprintf("%s does not know this module, and the go command works on no other: go work use %s", shorten(work, from), shorten(root, from))}
+		return nil, generate.Problem{
+			File: mod,
+			Line: 1,
+			Message: fmt.Sprintf(
+				"%s does not know this module, and the go command works on no other: go work use %s",
+				shorten(work, from),
+				shorten(root, from),
+			),
+		}
 	}
 	before, err := readModule(root)
 	if err != nil {
@@ -46,7 +54,11 @@ func Require(ctx context.Context, o RequireOptions) (*Result, error) {
 		return nil, err
 	}
 	if f.Module == nil || f.Module.Mod.Path == library {
-		return nil, generate.Problem{File: mod, Line: 1, Message: "is that of " + library + " itself, or of no module: run this in the module that is to have a server"}
+		return nil, generate.Problem{
+			File:    mod,
+			Line:    1,
+			Message: "is that of " + library + " itself, or of no module: run this in the module that is to have a server",
+		}
 	}
 	result := &Result{Next: []string{"annex generate ./...   # the code that a server needs of the API packages"}}
 	what := library
@@ -114,7 +126,10 @@ func moduleFolder(dir string) (string, error) {
 		case !errors.Is(err, fs.ErrNotExist):
 			return "", fmt.Errorf("find go.mod: %w", err)
 		case at == filepath.Dir(at):
-			return "", generate.Problem{File: filepath.Base(from), Message: "is in no Go module: run go mod init, or begin a project with annex init"}
+			return "", generate.Problem{
+				File:    filepath.Base(from),
+				Message: "is in no Go module: run go mod init, or begin a project with annex init",
+			}
 		}
 	}
 }
@@ -139,5 +154,6 @@ func replaceNote(to string) string {
 	if modfile.IsDirectoryPath(to) && !filepath.IsAbs(filepath.FromSlash(to)) {
 		return note + ", where others need a checkout, too"
 	}
-	return note + ", a path that others do not have: keep the checkout beside the project, and go.mod gets a relative one; or have each run annex require, with $" + checkoutVariable + " or --replace saying where theirs is"
+	return note + ", a path that others do not have: keep the checkout beside the project, and go.mod gets a relative one; or have each " +
+		"run annex require, with $" + checkoutVariable + " or --replace saying where theirs is"
 }

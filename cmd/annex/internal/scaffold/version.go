@@ -46,7 +46,14 @@ func Version(o VersionOptions) (*Result, error) {
 		}
 	}
 	if hubSource, _ := k.hub.typeNamed(o.Kind); hubSource == nil {
-		return nil, p.problem(p.server, k.element.Pos(), "the type %s.%s is not declared in %s: write the version by hand", k.pkg, o.Kind, k.hub.dir)
+		return nil, p.problem(
+			p.server,
+			k.element.Pos(),
+			"the type %s.%s is not declared in %s: write the version by hand",
+			k.pkg,
+			o.Kind,
+			k.hub.dir,
+		)
 	}
 	if o.Hub {
 		if k.requests, err = k.requestTypes(path.Join(p.module, k.hub.dir)); err != nil {
@@ -229,7 +236,13 @@ func findKind(dir, group, kind string) (*projectKind, error) {
 	case len(found) == 0 && len(known) == 0:
 		return nil, p.problem(p.server, p.definition.Pos(), "no kind %s is written out here, and no other: add it with annex create api", kind)
 	case len(found) == 0:
-		return nil, p.problem(p.server, p.definition.Pos(), "no kind %s is written out here, only %s: add it with annex create api", kind, strings.Join(known, ", "))
+		return nil, p.problem(
+			p.server,
+			p.definition.Pos(),
+			"no kind %s is written out here, only %s: add it with annex create api",
+			kind,
+			strings.Join(known, ", "),
+		)
 	case len(found) > 1:
 		return nil, misuse("kind %s is in the groups %s and %s: say which with --group", kind, found[0].group, found[1].group)
 	}
@@ -244,7 +257,14 @@ func findKind(dir, group, kind string) (*projectKind, error) {
 		}
 	}
 	if k.hub == nil {
-		return nil, p.problem(p.server, k.element.Pos(), "the package %s of kind %s is not in %s: move it there, or do this by hand", k.pkg, kind, groupFolder(k.group))
+		return nil, p.problem(
+			p.server,
+			k.element.Pos(),
+			"the package %s of kind %s is not in %s: move it there, or do this by hand",
+			k.pkg,
+			kind,
+			groupFolder(k.group),
+		)
 	}
 	return k, nil
 }

@@ -47,8 +47,14 @@ func (a *Authority) Issue(t testing.TB, name string, groups ...string) tls.Certi
 	t.Helper()
 	key := newKey(t)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name, Organization: groups}, NotBefore: a.now.Add(-time.Minute), NotAfter: a.now.Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		SerialNumber: big.NewInt(
+			2,
+		),
+		Subject:     pkix.Name{CommonName: name, Organization: groups},
+		NotBefore:   a.now.Add(-time.Minute),
+		NotAfter:    a.now.Add(time.Hour),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	if ip := net.ParseIP(name); ip != nil {
 		template.IPAddresses = []net.IP{ip}

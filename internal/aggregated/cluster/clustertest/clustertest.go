@@ -100,7 +100,12 @@ func StartAt(t testing.TB, now time.Time) *Cluster {
 		date:            func() time.Time { return time.Now().Add(ahead) },
 	}
 	h.serving = h.own.Issue(t, "127.0.0.1")
-	h.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", UID: "1"}, Status: corev1.NamespaceStatus{Phase: corev1.NamespaceActive}})
+	h.Put(
+		&corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: "default", UID: "1"},
+			Status:     corev1.NamespaceStatus{Phase: corev1.NamespaceActive},
+		},
+	)
 	h.Configure(nil)
 	h.Up()
 	t.Cleanup(h.Down)
@@ -288,7 +293,13 @@ func (h *Cluster) record(kind watch.EventType, object runtime.Object) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	e := event{revision: int64(len(h.log) + 1), kind: kind, resource: resource.GroupResource(), namespace: m.GetNamespace(), name: m.GetName()}
+	e := event{
+		revision:  int64(len(h.log) + 1),
+		kind:      kind,
+		resource:  resource.GroupResource(),
+		namespace: m.GetNamespace(),
+		name:      m.GetName(),
+	}
 	m.SetResourceVersion(strconv.FormatInt(e.revision, 10))
 	if e.object, err = json.Marshal(object); err != nil {
 		h.t.Fatal(err)
@@ -394,7 +405,9 @@ func (h *Cluster) reviewToken(w http.ResponseWriter, r *http.Request) {
 
 func (h *Cluster) reviewAccess(w http.ResponseWriter, r *http.Request) {
 	review := authorizationv1.SubjectAccessReview{}
-	if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Spec.ResourceAttributes == nil && review.Spec.NonResourceAttributes == nil {
+	if err := json.NewDecoder(r.Body).
+		Decode(&review); err != nil ||
+		review.Spec.ResourceAttributes == nil && review.Spec.NonResourceAttributes == nil {
 		refuse(w, apierrors.NewInvalid(schema.GroupKind{Kind: "SubjectAccessReview"}, "", nil))
 		return
 	}

@@ -48,7 +48,15 @@ func NewIssuer(t testing.TB) *Issuer {
 	i.Rotate()
 	mux := http.NewServeMux()
 	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, map[string]any{"issuer": i.URL, "jwks_uri": i.URL + "/keys", "authorization_endpoint": i.URL + "/authorize", "token_endpoint": i.URL + "/token"})
+		answer(
+			w,
+			map[string]any{
+				"issuer":                 i.URL,
+				"jwks_uri":               i.URL + "/keys",
+				"authorization_endpoint": i.URL + "/authorize",
+				"token_endpoint":         i.URL + "/token",
+			},
+		)
 	})
 	mux.HandleFunc("POST /token", func(w http.ResponseWriter, r *http.Request) {
 		client, secret, _ := r.BasicAuth()

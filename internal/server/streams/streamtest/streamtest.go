@@ -79,7 +79,10 @@ func (s sizes) Next() *remotecommand.TerminalSize {
 func (target Target) Terminal(t *testing.T) {
 	const script = `until [ "$(stty size)" = "25 80" ]; do sleep 0.1; done; echo resized`
 	for _, d := range dialects() {
-		executor, err := d.executor(target.Config, target.url(t, "exec", url.Values{"command": {"sh", "-c", script}, "stdout": {"true"}, "tty": {"true"}}))
+		executor, err := d.executor(
+			target.Config,
+			target.url(t, "exec", url.Values{"command": {"sh", "-c", script}, "stdout": {"true"}, "tty": {"true"}}),
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +143,14 @@ func (target Target) url(t *testing.T, subresource string, query url.Values) *ur
 // run runs a command, and returns its exit code.
 func (target Target) run(t *testing.T, d dialect, subresource string, stdin io.Reader, words ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	executor, err := d.executor(target.Config, target.url(t, subresource, url.Values{"command": words, "stdin": {strconv.FormatBool(stdin != nil)}, "stdout": {"true"}, "stderr": {"true"}}))
+	executor, err := d.executor(
+		target.Config,
+		target.url(
+			t,
+			subresource,
+			url.Values{"command": words, "stdin": {strconv.FormatBool(stdin != nil)}, "stdout": {"true"}, "stderr": {"true"}},
+		),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +164,16 @@ func (target Target) run(t *testing.T, d dialect, subresource string, stdin io.R
 }
 
 func (target Target) commands(t *testing.T, d dialect, size int) {
-	if out, errs, code := target.run(t, d, "exec", nil, "sh", "-c", "echo out; echo err >&2; exit 7"); out != "out\n" || errs != "err\n" || code != 7 {
+	if out, errs, code := target.run(
+		t,
+		d,
+		"exec",
+		nil,
+		"sh",
+		"-c",
+		"echo out; echo err >&2; exit 7",
+	); out != "out\n" || errs != "err\n" ||
+		code != 7 {
 		t.Errorf("it printed %q and %q with the exit code %d", out, errs, code)
 	}
 	sent := make([]byte, size)
@@ -169,7 +188,13 @@ func (target Target) commands(t *testing.T, d dialect, size int) {
 }
 
 func (target Target) attached(t *testing.T) {
-	if out, errs, _ := target.run(t, dialects()[0], "attach", strings.NewReader("hello")); out != "hello" || !strings.HasPrefix(errs, "attached") {
+	if out, errs, _ := target.run(
+		t,
+		dialects()[0],
+		"attach",
+		strings.NewReader("hello"),
+	); out != "hello" ||
+		!strings.HasPrefix(errs, "attached") {
 		t.Errorf("attached: %q, %q", out, errs)
 	}
 }
@@ -232,7 +257,15 @@ func (target Target) ports(t *testing.T, dialer func(*rest.Config, *url.URL) (ht
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ready, ended := make(chan struct{}), make(chan error, 1)
-	forward, err := portforward.NewOnAddressesForStreamingWithContext(ctx, dial, []string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", echo.Addr().(*net.TCPAddr).Port)}, ready, io.Discard, io.Discard)
+	forward, err := portforward.NewOnAddressesForStreamingWithContext(
+		ctx,
+		dial,
+		[]string{"127.0.0.1"},
+		[]string{fmt.Sprintf("0:%d", echo.Addr().(*net.TCPAddr).Port)},
+		ready,
+		io.Discard,
+		io.Discard,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -107,14 +107,20 @@ func named(t *testing.T, front *rest.Config, name string) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "127.0.0.1"},
 	}
-	if _, err := kubernetes.NewForConfigOrDie(front).CoreV1().Services("default").Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
+	if _, err := kubernetes.NewForConfigOrDie(front).
+		CoreV1().
+		Services("default").
+		Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func registerAt(t *testing.T, front *rest.Config, port int, v schema.GroupVersion) {
 	t.Helper()
-	if _, err := aggregator.NewForConfigOrDie(front).ApiregistrationV1().APIServices().Create(t.Context(), remoteService(v, port), metav1.CreateOptions{}); err != nil {
+	if _, err := aggregator.NewForConfigOrDie(front).
+		ApiregistrationV1().
+		APIServices().
+		Create(t.Context(), remoteService(v, port), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -169,14 +175,20 @@ func reached(t *testing.T, front *rest.Config, name string) {
 func look(t *testing.T, front *rest.Config, name string) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{"example.com/looked":%q}}}`, rand.Text())
-	if _, err := aggregator.NewForConfigOrDie(front).ApiregistrationV1().APIServices().Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+	if _, err := aggregator.NewForConfigOrDie(front).
+		ApiregistrationV1().
+		APIServices().
+		Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // crateServer has a kind, and nothing of a control plane.
 func crateServer() annex.Server {
-	return annex.Server{Name: "crates", Groups: []annex.Group{{Name: typedGroup, Kinds: []annex.Kind{annex.KindOf[markedv1.Crate, markedv1.CrateList]("crates", markedv1.API)}}}}
+	return annex.Server{
+		Name:   "crates",
+		Groups: []annex.Group{{Name: typedGroup, Kinds: []annex.Kind{annex.KindOf[markedv1.Crate, markedv1.CrateList]("crates", markedv1.API)}}},
+	}
 }
 
 var (
@@ -200,7 +212,12 @@ func TestServersBehindLearnHowToAuthenticate(t *testing.T) {
 		var m *corev1.ConfigMap
 		testwait.NoError(t, name, func(ctx context.Context) error {
 			var err error
-			if m, err = configMaps.Get(ctx, name, metav1.GetOptions{}); err == nil && !strings.Contains(m.Data["requestheader-client-ca-file"], "CERTIFICATE") {
+			if m, err = configMaps.Get(
+				ctx,
+				name,
+				metav1.GetOptions{},
+			); err == nil &&
+				!strings.Contains(m.Data["requestheader-client-ca-file"], "CERTIFICATE") {
 				err = fmt.Errorf("%v", m.Data)
 			}
 			return err
@@ -209,7 +226,8 @@ func TestServersBehindLearnHowToAuthenticate(t *testing.T) {
 	}
 	first := published()
 	for key, want := range map[string]string{
-		"requestheader-allowed-names": `["front-proxy-client"]`, "requestheader-username-headers": `["X-Remote-User"]`, "requestheader-uid-headers": `["X-Remote-Uid"]`,
+		"requestheader-allowed-names": `["front-proxy-client"]`, "requestheader-username-headers": `["X-Remote-User"]`,
+		"requestheader-uid-headers":   `["X-Remote-Uid"]`,
 		"requestheader-group-headers": `["X-Remote-Group"]`, "requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`,
 	} {
 		if first.Data[key] != want {
@@ -225,7 +243,8 @@ func TestServersBehindLearnHowToAuthenticate(t *testing.T) {
 		t.Fatal(err)
 	}
 	repaired := published()
-	if repaired.Data["requestheader-client-ca-file"] != first.Data["requestheader-client-ca-file"] || repaired.Data["requestheader-allowed-names"] != `["front-proxy-client","other"]` {
+	if repaired.Data["requestheader-client-ca-file"] != first.Data["requestheader-client-ca-file"] ||
+		repaired.Data["requestheader-allowed-names"] != `["front-proxy-client","other"]` {
 		t.Errorf("%v", repaired.Data)
 	}
 	role, err := client.RbacV1().Roles(metav1.NamespaceSystem).Get(t.Context(), name+"-reader", metav1.GetOptions{})
@@ -273,7 +292,14 @@ func TestRequestsForTheGroupOfAnotherServerGoThere(t *testing.T) {
 	// The server dies, and comes back.
 	b.stop()
 	look(t, front, "v1."+typedGroup)
-	condition(t, front, "v1."+typedGroup, apiregistrationv1.ConditionFalse, "FailedDiscoveryCheck", "failing or missing response from https://127.0.0.1:"+strconv.Itoa(b.port)+"/apis/"+crateVersion.String())
+	condition(
+		t,
+		front,
+		"v1."+typedGroup,
+		apiregistrationv1.ConditionFalse,
+		"FailedDiscoveryCheck",
+		"failing or missing response from https://127.0.0.1:"+strconv.Itoa(b.port)+"/apis/"+crateVersion.String(),
+	)
 	if _, err := crates.List(t.Context(), metav1.ListOptions{}); !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("of a server that is dead: %v", err)
 	}
@@ -287,7 +313,10 @@ func TestOneServerTellsOfAllGroups(t *testing.T) {
 	b := serveBehind(t, front, crateServer(), 0)
 	register(t, front, b.port, crateVersion)
 	const dead = "v1.dead.example.com"
-	if _, err := aggregator.NewForConfigOrDie(front).ApiregistrationV1().APIServices().Create(t.Context(), remoteService(schema.GroupVersion{Group: "dead.example.com", Version: "v1"}, 1), metav1.CreateOptions{}); err != nil {
+	if _, err := aggregator.NewForConfigOrDie(front).
+		ApiregistrationV1().
+		APIServices().
+		Create(t.Context(), remoteService(schema.GroupVersion{Group: "dead.example.com", Version: "v1"}, 1), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	condition(t, front, dead, apiregistrationv1.ConditionFalse, "FailedDiscoveryCheck", "connection refused")
@@ -314,7 +343,10 @@ func TestOneServerTellsOfAllGroups(t *testing.T) {
 		}
 		return string(body)
 	}
-	if list := get("/apis"); !strings.Contains(list, `"name":"`+typedGroup+`"`) || !strings.Contains(list, `"name":"rbac.authorization.k8s.io"`) {
+	if list := get(
+		"/apis",
+	); !strings.Contains(list, `"name":"`+typedGroup+`"`) ||
+		!strings.Contains(list, `"name":"rbac.authorization.k8s.io"`) {
 		t.Errorf("the list is %s", list)
 	}
 	if group := get("/apis/" + typedGroup); !strings.Contains(group, `"preferredVersion":{"groupVersion":"`+crateVersion.String()) {
@@ -359,10 +391,14 @@ func TestObjectsOfOtherServersGoWithTheirNamespacesAndOwners(t *testing.T) {
 	register(t, front, b.port, crateVersion)
 	condition(t, front, "v1."+typedGroup, apiregistrationv1.ConditionTrue, "Passed", "")
 	client, crates := kubernetes.NewForConfigOrDie(front), dynamic.NewForConfigOrDie(front).Resource(crateResource)
-	if _, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := client.CoreV1().
+		Namespaces().
+		Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	owner, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
+	owner, err := client.CoreV1().
+		ConfigMaps("default").
+		Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,11 @@ import (
 const automanaged = "kube-aggregator.kubernetes.io/automanaged"
 
 // listed waits until the names and the availability of the APIServices are as they are to be.
-func listed(t *testing.T, services v1.APIServiceInterface, done func(all []apiregistrationv1.APIService) error) []apiregistrationv1.APIService {
+func listed(
+	t *testing.T,
+	services v1.APIServiceInterface,
+	done func(all []apiregistrationv1.APIService) error,
+) []apiregistrationv1.APIService {
 	t.Helper()
 	var all []apiregistrationv1.APIService
 	testwait.NoError(t, "APIServices", func(ctx context.Context) error {
@@ -64,10 +68,12 @@ func TestEachOwnVersionHasALocalAPIService(t *testing.T) {
 	}
 	for _, s := range listed(t, services, has(names...)) {
 		priorities, ok := want[s.Name]
-		if !ok || priorities != [2]int32{s.Spec.GroupPriorityMinimum, s.Spec.VersionPriority} || s.Spec.Service != nil || s.Labels[automanaged] != "onstart" {
+		if !ok || priorities != [2]int32{s.Spec.GroupPriorityMinimum, s.Spec.VersionPriority} || s.Spec.Service != nil ||
+			s.Labels[automanaged] != "onstart" {
 			t.Errorf("%s: %v, labels %v", s.Name, s.Spec, s.Labels)
 		}
-		if len(s.Status.Conditions) != 1 || s.Status.Conditions[0].Reason != "Local" || s.Status.Conditions[0].Status != apiregistrationv1.ConditionTrue {
+		if len(s.Status.Conditions) != 1 || s.Status.Conditions[0].Reason != "Local" ||
+			s.Status.Conditions[0].Status != apiregistrationv1.ConditionTrue {
 			t.Errorf("%s: %v", s.Name, s.Status)
 		}
 	}
@@ -93,7 +99,9 @@ func TestTheAPIServiceOfACustomResourceFollowsItsDefinition(t *testing.T) {
 		}
 		return nil
 	})
-	if err := c.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), definition.Name, metav1.DeleteOptions{}); err != nil {
+	if err := c.definitions.ApiextensionsV1().
+		CustomResourceDefinitions().
+		Delete(t.Context(), definition.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	listed(t, services, func(all []apiregistrationv1.APIService) error {
@@ -120,7 +128,13 @@ func TestAnAPIServiceOfAnotherClientStays(t *testing.T) {
 	}
 	condition(t, config, remote.Name, apiregistrationv1.ConditionFalse, "ServiceNotFound", `service/shop in "default" is not present`)
 	// One that is local becomes available.
-	if _, err := services.Patch(t.Context(), remote.Name, types.MergePatchType, []byte(`{"spec":{"service":null}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := services.Patch(
+		t.Context(),
+		remote.Name,
+		types.MergePatchType,
+		[]byte(`{"spec":{"service":null}}`),
+		metav1.PatchOptions{},
+	); err != nil {
 		t.Fatal(err)
 	}
 	listed(t, services, func(all []apiregistrationv1.APIService) error {
@@ -131,7 +145,12 @@ func TestAnAPIServiceOfAnotherClientStays(t *testing.T) {
 		return nil
 	})
 	remote.Name = "shop"
-	if _, err := services.Create(t.Context(), remote, metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "must be `spec.version+\".\"+spec.group`: \"v1.shop.example.com\"") {
+	if _, err := services.Create(
+		t.Context(),
+		remote,
+		metav1.CreateOptions{},
+	); !apierrors.IsInvalid(err) ||
+		!strings.Contains(err.Error(), "must be `spec.version+\".\"+spec.group`: \"v1.shop.example.com\"") {
 		t.Errorf("of another name: %v", err)
 	}
 }
@@ -147,8 +166,18 @@ func TestGroupsAreListedByTheirPriorities(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"apiregistration.k8s.io", "first.example.com", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "rbac.authorization.k8s.io",
-		"admissionregistration.k8s.io", "apiextensions.k8s.io", "coordination.k8s.io", "flowcontrol.apiserver.k8s.io", "storagemigration.k8s.io", "stable.example.com",
+		"apiregistration.k8s.io",
+		"first.example.com",
+		"events.k8s.io",
+		"authentication.k8s.io",
+		"authorization.k8s.io",
+		"rbac.authorization.k8s.io",
+		"admissionregistration.k8s.io",
+		"apiextensions.k8s.io",
+		"coordination.k8s.io",
+		"flowcontrol.apiserver.k8s.io",
+		"storagemigration.k8s.io",
+		"stable.example.com",
 	}
 	client := kubernetes.NewForConfigOrDie(config).Discovery().RESTClient()
 	testwait.NoError(t, "the list", func(ctx context.Context) error {
@@ -172,7 +201,10 @@ func TestGroupsAreListedByTheirPriorities(t *testing.T) {
 }
 
 func TestWithoutAPIServicesThereAreNone(t *testing.T) {
-	config := annextest.Start(t, annex.Server{Name: "cluster", ControlPlane: controlplane.New(controlplane.Options{Without: []string{"apiregistration.k8s.io"}})})
+	config := annextest.Start(
+		t,
+		annex.Server{Name: "cluster", ControlPlane: controlplane.New(controlplane.Options{Without: []string{"apiregistration.k8s.io"}})},
+	)
 	if _, err := v1.NewForConfigOrDie(config).APIServices().List(t.Context(), metav1.ListOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("%v", err)
 	}

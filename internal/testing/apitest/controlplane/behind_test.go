@@ -213,7 +213,10 @@ func TestWatchListsComeFromServersBehind(t *testing.T) {
 	if one := next(watch.Added); one.GetName() != "one" {
 		t.Errorf("%v", one)
 	}
-	if bookmark := next(watch.Bookmark); bookmark.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" || bookmark.GetResourceVersion() == "" {
+	if bookmark := next(
+		watch.Bookmark,
+	); bookmark.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" ||
+		bookmark.GetResourceVersion() == "" {
 		t.Errorf("%v", bookmark)
 	}
 	createCrate(t, crates, "two")
@@ -320,7 +323,8 @@ func TestConnectionsAreTakenOverThroughTheServerInFront(t *testing.T) {
 	}
 	if again, holder, err := websocketclient.RoundTripperFor(front); err != nil {
 		t.Fatal(err)
-	} else if _, err := websocketclient.Negotiate(again, holder, refused, "channel.k8s.io"); err == nil || !strings.Contains(err.Error(), `"none" not found`) {
+	} else if _, err := websocketclient.Negotiate(again, holder, refused, "channel.k8s.io"); err == nil ||
+		!strings.Contains(err.Error(), `"none" not found`) {
 		t.Errorf("of a crate that is not there: %v", err)
 	}
 
@@ -406,7 +410,9 @@ func TestDeadServersBehindSlowNothing(t *testing.T) {
 		registerAt(t, front, port, v)
 	}
 	kubernetesClient := kubernetes.NewForConfigOrDie(front)
-	if _, err := kubernetesClient.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "doomed"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := kubernetesClient.CoreV1().
+		Namespaces().
+		Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "doomed"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 
@@ -449,7 +455,14 @@ func TestDeadServersBehindSlowNothing(t *testing.T) {
 	}
 	createCrate(t, dynamic.NewForConfigOrDie(hurried).Resource(crateResource).Namespace("doomed"), "a")
 
-	condition(t, front, "v1.silent.example.com", apiregistrationv1.ConditionFalse, "FailedDiscoveryCheck", "https://127.0.0.1:"+strconv.Itoa(dead[schema.GroupVersion{Group: "silent.example.com", Version: "v1"}])+"/apis/silent.example.com/v1")
+	condition(
+		t,
+		front,
+		"v1.silent.example.com",
+		apiregistrationv1.ConditionFalse,
+		"FailedDiscoveryCheck",
+		"https://127.0.0.1:"+strconv.Itoa(dead[schema.GroupVersion{Group: "silent.example.com", Version: "v1"}])+"/apis/silent.example.com/v1",
+	)
 	condition(t, front, "v1.refused.example.com", apiregistrationv1.ConditionFalse, "FailedDiscoveryCheck", "connection refused")
 
 	// What tells can be deleted is; the namespace stays for what does not tell.
@@ -457,15 +470,20 @@ func TestDeadServersBehindSlowNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	const says = "Discovery failed for some groups, 2 failing: unable to retrieve the complete list of server APIs: " +
-		"refused.example.com/v1: stale GroupVersion discovery: refused.example.com/v1, silent.example.com/v1: stale GroupVersion discovery: silent.example.com/v1"
+		"refused.example.com/v1: stale GroupVersion discovery: refused.example.com/v1, silent.example.com/v1: stale GroupVersion discovery: " +
+		"silent.example.com/v1"
 	crates := dynamic.NewForConfigOrDie(front).Resource(crateResource)
 	testwait.NoError(t, "the conditions of the namespace", func(ctx context.Context) error {
 		ns, err := client.CoreV1().Namespaces().Get(ctx, "doomed", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		i := slices.IndexFunc(ns.Status.Conditions, func(c corev1.NamespaceCondition) bool { return c.Type == corev1.NamespaceDeletionDiscoveryFailure })
-		if i < 0 || ns.Status.Conditions[i].Status != corev1.ConditionTrue || ns.Status.Conditions[i].Reason != "DiscoveryFailed" || ns.Status.Conditions[i].Message != says {
+		i := slices.IndexFunc(
+			ns.Status.Conditions,
+			func(c corev1.NamespaceCondition) bool { return c.Type == corev1.NamespaceDeletionDiscoveryFailure },
+		)
+		if i < 0 || ns.Status.Conditions[i].Status != corev1.ConditionTrue || ns.Status.Conditions[i].Reason != "DiscoveryFailed" ||
+			ns.Status.Conditions[i].Message != says {
 			return fmt.Errorf("%+v", ns.Status.Conditions)
 		}
 		if left, err := crates.Namespace("doomed").List(ctx, metav1.ListOptions{}); err != nil || len(left.Items) > 0 {
@@ -474,7 +492,10 @@ func TestDeadServersBehindSlowNothing(t *testing.T) {
 		return nil
 	})
 	for v := range dead {
-		if err := aggregator.NewForConfigOrDie(front).ApiregistrationV1().APIServices().Delete(t.Context(), v.Version+"."+v.Group, metav1.DeleteOptions{}); err != nil {
+		if err := aggregator.NewForConfigOrDie(front).
+			ApiregistrationV1().
+			APIServices().
+			Delete(t.Context(), v.Version+"."+v.Group, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -510,7 +531,10 @@ func TestMetricsTellWhichServersBehindAreAway(t *testing.T) {
 	look(t, front, name)
 	tell(gauge+name+`"} 1`, "")
 	tell(total+name+`",reason="FailedDiscoveryCheck"} 1`, "")
-	if err := aggregator.NewForConfigOrDie(front).ApiregistrationV1().APIServices().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+	if err := aggregator.NewForConfigOrDie(front).
+		ApiregistrationV1().
+		APIServices().
+		Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	tell(gauge+`v1.coordination.k8s.io"} 0`, gauge+name)
@@ -555,7 +579,10 @@ func TestAServerBehindThatIsSlowHasADeadline(t *testing.T) {
 	named(t, front, "behind")
 	s := remoteService(v, port)
 	s.Spec.InsecureSkipTLSVerify, s.Spec.CABundle = false, bundle
-	if _, err := aggregator.NewForConfigOrDie(front).ApiregistrationV1().APIServices().Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
+	if _, err := aggregator.NewForConfigOrDie(front).
+		ApiregistrationV1().
+		APIServices().
+		Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	condition(t, front, s.Name, apiregistrationv1.ConditionTrue, "Passed", "")
@@ -585,7 +612,10 @@ func TestServersBehindNeitherSeeNorSetTheCookiesOfPages(t *testing.T) {
 	named(t, front, "behind")
 	s := remoteService(v, port)
 	s.Spec.InsecureSkipTLSVerify, s.Spec.CABundle = false, bundle
-	if _, err := aggregator.NewForConfigOrDie(front).ApiregistrationV1().APIServices().Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
+	if _, err := aggregator.NewForConfigOrDie(front).
+		ApiregistrationV1().
+		APIServices().
+		Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	condition(t, front, s.Name, apiregistrationv1.ConditionTrue, "Passed", "")
@@ -673,7 +703,8 @@ func TestOpenAPIV2IsThatOfAllServersAndAskedForWhenItIsWanted(t *testing.T) {
 		t.Errorf("it was asked %d times, and then %d", n, again)
 	}
 	text, err := client.RESTClient().Get().AbsPath("/openapi/v2").SetHeader("Accept", "application/json").DoRaw(t.Context())
-	if err != nil || !strings.Contains(string(text), `"/apis/`+crateVersion.String()+`/namespaces/{namespace}/crates"`) || !strings.Contains(string(text), `"/api/v1/namespaces/{namespace}/configmaps"`) {
+	if err != nil || !strings.Contains(string(text), `"/apis/`+crateVersion.String()+`/namespaces/{namespace}/crates"`) ||
+		!strings.Contains(string(text), `"/api/v1/namespaces/{namespace}/configmaps"`) {
 		t.Errorf("the document in JSON, %d bytes: %v", len(text), err)
 	}
 	if err := services.Delete(t.Context(), s.Name, metav1.DeleteOptions{}); err != nil {
@@ -701,13 +732,23 @@ func TestWebhooksAreFoundByTheirServices(t *testing.T) {
 	client, none := kubernetes.NewForConfigOrDie(front), admissionregistrationv1.SideEffectClassNone
 	hook := &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "never"},
-		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name: "never.example.com", SideEffects: &none, AdmissionReviewVersions: []string{"v1"}, Rules: []admissionregistrationv1.RuleWithOperations{configMaps},
-			ClientConfig: admissionregistrationv1.WebhookClientConfig{
-				Service:  &admissionregistrationv1.ServiceReference{Namespace: "default", Name: "hooks", Path: new("/review"), Port: new(int32(port))},
-				CABundle: bundle,
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{
+			{
+				Name:                    "never.example.com",
+				SideEffects:             &none,
+				AdmissionReviewVersions: []string{"v1"},
+				Rules:                   []admissionregistrationv1.RuleWithOperations{configMaps},
+				ClientConfig: admissionregistrationv1.WebhookClientConfig{
+					Service: &admissionregistrationv1.ServiceReference{
+						Namespace: "default",
+						Name:      "hooks",
+						Path:      new("/review"),
+						Port:      new(int32(port)),
+					},
+					CABundle: bundle,
+				},
 			},
-		}},
+		},
 	}
 	hook, err := client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), hook, metav1.CreateOptions{})
 	if err != nil {
@@ -731,10 +772,16 @@ func TestWebhooksAreFoundByTheirServices(t *testing.T) {
 	}
 	other, bundle := tlsServer(t, "hooks", review("never"))
 	hook.Webhooks[0].ClientConfig.Service.Port, hook.Webhooks[0].ClientConfig.CABundle = new(int32(other)), bundle
-	if _, err := client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Update(t.Context(), hook, metav1.UpdateOptions{}); err != nil {
+	if _, err := client.AdmissionregistrationV1().
+		ValidatingWebhookConfigurations().
+		Update(t.Context(), hook, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	refused(`failed calling webhook "never.example.com": failed to call webhook: Post "https://hooks.default.svc:` + strconv.Itoa(other) + `/review?timeout=10s": service "hooks" not found`)
+	refused(
+		`failed calling webhook "never.example.com": failed to call webhook: Post "https://hooks.default.svc:` + strconv.Itoa(
+			other,
+		) + `/review?timeout=10s": service "hooks" not found`,
+	)
 	named(t, front, "hooks")
 	refused("denied the request: never at /review")
 }
@@ -755,7 +802,10 @@ func TestConversionWebhooksAreFoundByTheirServices(t *testing.T) {
 	first := all.Resource(schema.GroupVersionResource{Group: "stable.example.com", Version: "v1", Resource: "widgets"}).Namespace("default")
 	second := all.Resource(schema.GroupVersionResource{Group: "stable.example.com", Version: "v2", Resource: "widgets"}).Namespace("default")
 	made := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "stable.example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "w"}, "spec": map[string]any{"size": int64(3)},
+		"apiVersion": "stable.example.com/v1",
+		"kind":       "Widget",
+		"metadata":   map[string]any{"name": "w"},
+		"spec":       map[string]any{"size": int64(3)},
 	}}
 	testwait.NoError(t, "a widget of v1", func(ctx context.Context) error {
 		_, err := first.Create(ctx, made, metav1.CreateOptions{})

@@ -157,7 +157,14 @@ func (w *written) lost(there map[string]int64) error {
 }
 
 // write creates and updates widgets, in v2 where that is asked for, until the server is killed.
-func (w *written) write(ctx context.Context, all dynamic.Interface, writer string, random *rand.Rand, second *atomic.Bool, killed *atomic.Bool) error {
+func (w *written) write(
+	ctx context.Context,
+	all dynamic.Interface,
+	writer string,
+	random *rand.Rand,
+	second *atomic.Bool,
+	killed *atomic.Bool,
+) error {
 	for i := 0; !killed.Load(); i++ {
 		name, size := fmt.Sprint(writer, "-", i/2), int64(i)
 		resource, spec := widgetsResource, map[string]any{"size": size}
@@ -245,7 +252,12 @@ func TestDefinitionsGetAConversionThroughKills(t *testing.T) {
 		v.everythingIsThere(t, done, "v1", "spec", "size")
 		v.kill(t)
 	}
-	fmt.Printf("crash (a definition gets a conversion): %d kills, %d of them after the change, %d acknowledged writes, 0 lost\n", kills, changed, writes)
+	fmt.Printf(
+		"crash (a definition gets a conversion): %d kills, %d of them after the change, %d acknowledged writes, 0 lost\n",
+		kills,
+		changed,
+		writes,
+	)
 }
 
 func (v *victim) everythingIsThere(t *testing.T, done *written, version string, path ...string) {
@@ -271,7 +283,12 @@ func (v *victim) secondVersion(t *testing.T, webhook *converter) {
 			return err
 		}
 		convertedBy(webhook, d)
-		if d, err = definitions.Update(ctx, d, metav1.UpdateOptions{}); err == nil && !slices.Equal(d.Status.StoredVersions, []string{"v1", "v2"}) {
+		if d, err = definitions.Update(
+			ctx,
+			d,
+			metav1.UpdateOptions{},
+		); err == nil &&
+			!slices.Equal(d.Status.StoredVersions, []string{"v1", "v2"}) {
 			t.Errorf("status.storedVersions are %v", d.Status.StoredVersions)
 		}
 		return err
@@ -361,17 +378,25 @@ func TestConversionWebhooksThatLieAreRefused(t *testing.T) {
 		{"twice", webhookOf + "returned 2 objects, expected 1", func(r *apiextensionsv1.ConversionResponse) {
 			r.ConvertedObjects = append(r.ConvertedObjects, r.ConvertedObjects...)
 		}},
-		{"another uid of the review", webhookOf + `failed: expected response.uid="`, func(r *apiextensionsv1.ConversionResponse) { r.UID = "other" }},
+		{"another uid of the review", webhookOf + `failed: expected response.uid="`,
+			func(r *apiextensionsv1.ConversionResponse) { r.UID = "other" }},
 		{"a failure", webhookOf + "failed: no way", func(r *apiextensionsv1.ConversionResponse) {
 			r.Result = metav1.Status{Status: metav1.StatusFailure, Message: "no way"}
 		}},
-		{"a wrong version", webhookOf + "returned invalid object at index 0: invalid groupVersion (expected stable.example.com/v2, received stable.example.com/v3)", object(func(w *unstructured.Unstructured) { w.SetAPIVersion("stable.example.com/v3") })},
-		{"a wrong kind", webhookOf + "returned invalid object at index 0: invalid kind (expected Widget, received Gadget)", object(func(w *unstructured.Unstructured) { w.SetKind("Gadget") })},
-		{"another name", webhookOf + "returned invalid object: must have the same name: b != c", object(func(w *unstructured.Unstructured) { w.SetName("c") })},
-		{"another namespace", webhookOf + "returned invalid object: must have the same namespace: default != other", object(func(w *unstructured.Unstructured) { w.SetNamespace("other") })},
-		{"another uid", webhookOf + "returned invalid object: must have the same UID: ", object(func(w *unstructured.Unstructured) { w.SetUID("other") })},
-		{"no metadata", webhookOf + "returned invalid object: must have the same name: b != ", object(func(w *unstructured.Unstructured) { delete(w.Object, "metadata") })},
-		{"a wrong label", webhookOf + "returned invalid metadata: metadata.labels: Invalid value: \"-\"", object(func(w *unstructured.Unstructured) { w.SetLabels(map[string]string{"-": "x"}) })},
+		{"a wrong version", webhookOf + "returned invalid object at index 0: invalid groupVersion (expected stable.example.com/v2, received " +
+			"stable.example.com/v3)", object(func(w *unstructured.Unstructured) { w.SetAPIVersion("stable.example.com/v3") })},
+		{"a wrong kind", webhookOf + "returned invalid object at index 0: invalid kind (expected Widget, received Gadget)",
+			object(func(w *unstructured.Unstructured) { w.SetKind("Gadget") })},
+		{"another name", webhookOf + "returned invalid object: must have the same name: b != c",
+			object(func(w *unstructured.Unstructured) { w.SetName("c") })},
+		{"another namespace", webhookOf + "returned invalid object: must have the same namespace: default != other",
+			object(func(w *unstructured.Unstructured) { w.SetNamespace("other") })},
+		{"another uid", webhookOf + "returned invalid object: must have the same UID: ",
+			object(func(w *unstructured.Unstructured) { w.SetUID("other") })},
+		{"no metadata", webhookOf + "returned invalid object: must have the same name: b != ",
+			object(func(w *unstructured.Unstructured) { delete(w.Object, "metadata") })},
+		{"a wrong label", webhookOf + "returned invalid metadata: metadata.labels: Invalid value: \"-\"",
+			object(func(w *unstructured.Unstructured) { w.SetLabels(map[string]string{"-": "x"}) })},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			webhook.lie.Store(&test.lie)

@@ -36,7 +36,8 @@ func BenchmarkCustomResources(b *testing.B) {
 	send := crates(b)
 	sized := func(group, name, label, size string) string {
 		return fmt.Sprintf(`{"apiVersion":"%s/v1","kind":"Crate","metadata":{"name":%q,"labels":{"app":"web","tier":"front"}},`+
-			`"spec":{"size":%q,"boxes":5,"owner":"jane","label":%q,"code":"abcdef","goods":[{"name":"a","kind":"x"},{"name":"b","kind":"y","count":4}],"tags":["one","two"]}}`, group, name, size, label)
+			`"spec":{"size":%q,"boxes":5,"owner":"jane","label":%q,"code":"abcdef","goods":[{"name":"a",`+
+			`"kind":"x"},{"name":"b","kind":"y","count":4}],"tags":["one","two"]}}`, group, name, size, label)
 	}
 	crate := func(group, name, label string) string { return sized(group, name, label, "large") }
 	in := func(namespace, group string) string {
@@ -69,7 +70,8 @@ func BenchmarkCustomResources(b *testing.B) {
 			send(http.MethodGet, in("crowd", group)+"?fieldSelector=spec.size%3Dsmall", "", http.StatusOK)
 		},
 		"initial events of 1000": func(group string, _ int) {
-			send(http.MethodGet, in("many", group)+"?watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan", "", http.StatusOK)
+			send(http.MethodGet, in("many", group)+
+				"?watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan", "", http.StatusOK)
 		},
 		"create and delete": func(group string, _ int) {
 			send(http.MethodPost, path(group), crate(group, "one-more", "label"), http.StatusCreated)
@@ -141,13 +143,21 @@ func crates(b *testing.B) func(method, path, body string, code int) {
 	b.Helper()
 	server := cluster()
 	server.ControlPlane = controlplane.New(controlplane.Options{})
-	server.Groups = []annex.Group{{Name: typedGroup, Kinds: []annex.Kind{annex.KindOf[markedv1.Crate, markedv1.CrateList]("crates", markedv1.API).IndexFields("spec.size")}}}
+	server.Groups = []annex.Group{
+		{
+			Name:  typedGroup,
+			Kinds: []annex.Kind{annex.KindOf[markedv1.Crate, markedv1.CrateList]("crates", markedv1.API).IndexFields("spec.size")},
+		},
+	}
 	tokens := filepath.Join(b.TempDir(), "tokens.csv")
 	if err := os.WriteFile(tokens, []byte("secret,root,1,system:masters\n"), 0o600); err != nil {
 		b.Fatal(err)
 	}
 	instance, err := annex.New(b.Context(), server, annex.Options{
-		Storage: memory.Storage(), Listen: "127.0.0.1:0", TokenAuthFile: tokens, AuthorizationModes: []annex.AuthorizationMode{annex.AuthorizationAlwaysAllow},
+		Storage:            memory.Storage(),
+		Listen:             "127.0.0.1:0",
+		TokenAuthFile:      tokens,
+		AuthorizationModes: []annex.AuthorizationMode{annex.AuthorizationAlwaysAllow},
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -97,7 +97,13 @@ func (v *victim) make(t *testing.T, namespace, name string, owners ...metav1.Own
 	if err != nil {
 		t.Fatal(err)
 	}
-	return metav1.OwnerReference{APIVersion: made.GetAPIVersion(), Kind: made.GetKind(), Name: name, UID: made.GetUID(), BlockOwnerDeletion: new(true)}
+	return metav1.OwnerReference{
+		APIVersion:         made.GetAPIVersion(),
+		Kind:               made.GetKind(),
+		Name:               name,
+		UID:                made.GetUID(),
+		BlockOwnerDeletion: new(true),
+	}
 }
 
 // Cascades of every policy and the deletion of a namespace are in progress when the server is
@@ -173,18 +179,26 @@ func (v *victim) delete(t *testing.T, round int) {
 		"foreground": metav1.DeletePropagationForeground,
 		"orphan":     metav1.DeletePropagationOrphan,
 	} {
-		if err := v.widgets.Delete(t.Context(), fmt.Sprint("r", round, "-", name), metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
+		if err := v.widgets.Delete(
+			t.Context(),
+			fmt.Sprint("r", round, "-", name),
+			metav1.DeleteOptions{PropagationPolicy: &policy},
+		); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := v.all.Resource(namespacesResource).Delete(t.Context(), fmt.Sprint("r", round, "-namespace"), metav1.DeleteOptions{}); err != nil {
+	if err := v.all.Resource(namespacesResource).
+		Delete(t.Context(), fmt.Sprint("r", round, "-namespace"), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // finished is nil when of a round's objects are left those that should, as they should be.
 func (v *victim) finished(ctx context.Context, round int) error {
-	if _, err := v.all.Resource(namespacesResource).Get(ctx, fmt.Sprint("r", round, "-namespace"), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := v.all.Resource(namespacesResource).
+		Get(ctx, fmt.Sprint("r", round, "-namespace"), metav1.GetOptions{}); !apierrors.IsNotFound(
+		err,
+	) {
 		return fmt.Errorf("the namespace: %v", err)
 	}
 	list, err := v.all.Resource(widgetsResource).List(ctx, metav1.ListOptions{})
@@ -200,7 +214,8 @@ func (v *victim) finished(ctx context.Context, round int) error {
 		if !mine {
 			continue
 		}
-		if len(w.GetOwnerReferences()) > 1 || w.GetDeletionTimestamp() != nil || slices.Contains(w.GetFinalizers(), metav1.FinalizerDeleteDependents) {
+		if len(w.GetOwnerReferences()) > 1 || w.GetDeletionTimestamp() != nil ||
+			slices.Contains(w.GetFinalizers(), metav1.FinalizerDeleteDependents) {
 			return fmt.Errorf("%s is not finished: %v", name, w.GetOwnerReferences())
 		}
 		left[strings.TrimRight(name, "0123456789")]++

@@ -78,7 +78,9 @@ func clientsOf(config *rest.Config) clients {
 	return clients{
 		definitions: clientset.NewForConfigOrDie(config),
 		discovery:   discovery.NewDiscoveryClientForConfigOrDie(config),
-		widgets:     dynamic.NewForConfigOrDie(config).Resource(schema.GroupVersionResource{Group: "stable.example.com", Version: "v1", Resource: "widgets"}).Namespace("default"),
+		widgets: dynamic.NewForConfigOrDie(config).
+			Resource(schema.GroupVersionResource{Group: "stable.example.com", Version: "v1", Resource: "widgets"}).
+			Namespace("default"),
 	}
 }
 
@@ -124,7 +126,11 @@ func TestACustomResourceIsServedWhenItIsDefined(t *testing.T) {
 	c := clientsOf(annextest.Start(t, cluster()))
 	c.define(t, widgets(sizeAndColor))
 	for name, color := range map[string]string{"a": "red", "b": "blue"} {
-		made, err := c.widgets.Create(t.Context(), widget(name, map[string]any{"size": int64(3), "color": color, "unknown": "x"}), metav1.CreateOptions{})
+		made, err := c.widgets.Create(
+			t.Context(),
+			widget(name, map[string]any{"size": int64(3), "color": color, "unknown": "x"}),
+			metav1.CreateOptions{},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +138,12 @@ func TestACustomResourceIsServedWhenItIsDefined(t *testing.T) {
 			t.Errorf("created with %v, which is not pruned", spec)
 		}
 	}
-	if _, err := c.widgets.Create(t.Context(), widget("c", map[string]any{"size": "large"}), metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), `spec.size: Invalid value: "string": spec.size in body must be of type integer`) {
+	if _, err := c.widgets.Create(
+		t.Context(),
+		widget("c", map[string]any{"size": "large"}),
+		metav1.CreateOptions{},
+	); !apierrors.IsInvalid(err) ||
+		!strings.Contains(err.Error(), `spec.size: Invalid value: "string": spec.size in body must be of type integer`) {
 		t.Errorf("a size that is no number: %v", err)
 	}
 	red, err := c.widgets.List(t.Context(), metav1.ListOptions{FieldSelector: "spec.color=red"})
@@ -144,7 +155,13 @@ func TestACustomResourceIsServedWhenItIsDefined(t *testing.T) {
 	if a, err = c.widgets.UpdateStatus(t.Context(), a, metav1.UpdateOptions{}); err != nil || a.GetGeneration() != 1 {
 		t.Errorf("status: %v, %v", a, err)
 	}
-	if _, err = c.widgets.Patch(t.Context(), "b", "application/merge-patch+json", []byte(`{"spec":{"size":4}}`), metav1.PatchOptions{}); err != nil {
+	if _, err = c.widgets.Patch(
+		t.Context(),
+		"b",
+		"application/merge-patch+json",
+		[]byte(`{"spec":{"size":4}}`),
+		metav1.PatchOptions{},
+	); err != nil {
 		t.Error(err)
 	}
 	_, err = c.widgets.Apply(t.Context(), "d", widget("d", map[string]any{"size": int64(1)}), metav1.ApplyOptions{FieldManager: "test"})
@@ -203,7 +220,10 @@ func TestAWatchEndsWhenItsDefinitionChanges(t *testing.T) {
 		t.Fatalf("%v", event)
 	}
 	c.redefine(t, definition.Name, func(d *apiextensionsv1.CustomResourceDefinition) {
-		d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties["color"] = schemaOf{Type: "string", Default: &apiextensionsv1.JSON{Raw: []byte(`"green"`)}}
+		d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties["color"] = schemaOf{
+			Type:    "string",
+			Default: &apiextensionsv1.JSON{Raw: []byte(`"green"`)},
+		}
 	})
 	select {
 	case event, more := <-w.ResultChan():
@@ -226,11 +246,17 @@ func TestADefinitionThatIsDeletedTakesItsResourcesAlong(t *testing.T) {
 	if _, err := c.widgets.Create(t.Context(), widget("a", map[string]any{}), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), definition.Name, metav1.DeleteOptions{}); err != nil {
+	if err := c.definitions.ApiextensionsV1().
+		CustomResourceDefinitions().
+		Delete(t.Context(), definition.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	testwait.NoError(t, "all is gone", func(ctx context.Context) error {
-		if _, err := c.definitions.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, definition.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		if _, err := c.definitions.ApiextensionsV1().
+			CustomResourceDefinitions().
+			Get(ctx, definition.Name, metav1.GetOptions{}); !apierrors.IsNotFound(
+			err,
+		) {
 			return fmt.Errorf("the definition: %w", err)
 		}
 		if _, err := c.widgets.List(ctx, metav1.ListOptions{}); !apierrors.IsNotFound(err) {
@@ -274,16 +300,25 @@ func TestWhatCannotBeDefinedOrCreatedIsRefused(t *testing.T) {
 	own.Name, own.Spec.Group = "widgets.rbac.authorization.k8s.io", "rbac.authorization.k8s.io"
 	own.Annotations = map[string]string{apiextensionsv1.KubeAPIApprovedAnnotation: "unapproved, a test"}
 	_, err := c.definitions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), own, metav1.CreateOptions{})
-	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "spec.group: this server has the group rbac.authorization.k8s.io itself") {
+	if !apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(), "spec.group: this server has the group rbac.authorization.k8s.io itself") {
 		t.Errorf("a group of the server: %v", err)
 	}
 	c.define(t, widgets(sizeAndColor))
-	nowhere := dynamic.NewForConfigOrDie(config).Resource(schema.GroupVersionResource{Group: "stable.example.com", Version: "v1", Resource: "widgets"}).Namespace("nowhere")
-	if _, err := nowhere.Create(t.Context(), widget("a", nil), metav1.CreateOptions{}); !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), `namespaces "nowhere" not found`) {
+	nowhere := dynamic.NewForConfigOrDie(config).
+		Resource(schema.GroupVersionResource{Group: "stable.example.com", Version: "v1", Resource: "widgets"}).
+		Namespace("nowhere")
+	if _, err := nowhere.Create(
+		t.Context(),
+		widget("a", nil),
+		metav1.CreateOptions{},
+	); !apierrors.IsNotFound(err) ||
+		!strings.Contains(err.Error(), `namespaces "nowhere" not found`) {
 		t.Errorf("a namespace that is not there: %v", err)
 	}
 	_, err = annex.New(t.Context(), cluster(), annex.Options{Aggregated: true, Storage: memory.Storage()})
-	if err == nil || !strings.Contains(err.Error(), "Options.Aggregated is for a server behind a cluster's API, but Server.ControlPlane makes this one such an API itself") {
+	if err == nil || !strings.Contains(err.Error(), "Options.Aggregated is for a server behind a cluster's API, but Server.ControlPlane "+
+		"makes this one such an API itself") {
 		t.Errorf("aggregated: %v", err)
 	}
 }

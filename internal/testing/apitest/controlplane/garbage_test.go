@@ -16,7 +16,8 @@ import (
 )
 
 func TestCustomResourcesAreCollectedWithTheirOwners(t *testing.T) {
-	for name, policy := range map[string]metav1.DeletionPropagation{"background": metav1.DeletePropagationBackground, "foreground": metav1.DeletePropagationForeground, "orphan": metav1.DeletePropagationOrphan} {
+	for name, policy := range map[string]metav1.DeletionPropagation{"background": metav1.DeletePropagationBackground,
+		"foreground": metav1.DeletePropagationForeground, "orphan": metav1.DeletePropagationOrphan} {
 		t.Run(name, func(t *testing.T) {
 			c := clientsOf(annextest.Start(t, cluster()))
 			c.define(t, widgets(sizeAndColor))
@@ -25,7 +26,9 @@ func TestCustomResourcesAreCollectedWithTheirOwners(t *testing.T) {
 				t.Fatal(err)
 			}
 			dependent := widget("dependent", nil)
-			dependent.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "stable.example.com/v1", Kind: "Widget", Name: "owner", UID: owner.GetUID()}})
+			dependent.SetOwnerReferences(
+				[]metav1.OwnerReference{{APIVersion: "stable.example.com/v1", Kind: "Widget", Name: "owner", UID: owner.GetUID()}},
+			)
 			if _, err := c.widgets.Create(t.Context(), dependent, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -86,7 +89,13 @@ func TestCustomResourcesGoWithTheirNamespace(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := inLab.Patch(t.Context(), "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := inLab.Patch(
+		t.Context(),
+		"held",
+		types.MergePatchType,
+		[]byte(`{"metadata":{"finalizers":null}}`),
+		metav1.PatchOptions{},
+	); err != nil {
 		t.Fatal(err)
 	}
 	testwait.NoError(t, "the namespace goes", func(ctx context.Context) error {

@@ -75,22 +75,31 @@ func TestControllersWorkAsTheirAccounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := core.ResourceQuotas("lab").Create(ctx, &corev1.ResourceQuota{
-		ObjectMeta: metav1.ObjectMeta{Name: "limits"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"configmaps": resource.MustParse("20")}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "limits",
+		},
+		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"configmaps": resource.MustParse("20")}},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Create(ctx, &admissionregistrationv1.ValidatingAdmissionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: "checked"},
-		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: configMaps}}},
-			Validations:      []admissionregistrationv1.Validation{{Expression: "true"}},
-		},
-	}, metav1.CreateOptions{}); err != nil {
+	if _, err := client.AdmissionregistrationV1().
+		ValidatingAdmissionPolicies().
+		Create(ctx, &admissionregistrationv1.ValidatingAdmissionPolicy{
+			ObjectMeta: metav1.ObjectMeta{Name: "checked"},
+			Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+				MatchConstraints: &admissionregistrationv1.MatchResources{
+					ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: configMaps}},
+				},
+				Validations: []admissionregistrationv1.Validation{{Expression: "true"}},
+			},
+		}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := client.StoragemigrationV1().StorageVersionMigrations().Create(ctx, &storagemigrationv1.StorageVersionMigration{
 		ObjectMeta: metav1.ObjectMeta{Name: "roles"},
-		Spec:       storagemigrationv1.StorageVersionMigrationSpec{Resource: metav1.GroupResource{Group: "rbac.authorization.k8s.io", Resource: "clusterroles"}},
+		Spec: storagemigrationv1.StorageVersionMigrationSpec{
+			Resource: metav1.GroupResource{Group: "rbac.authorization.k8s.io", Resource: "clusterroles"},
+		},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +156,9 @@ func TestAControllerWithoutItsRoleWorksAgainWhenItHasIt(t *testing.T) {
 	}
 	last := ""
 	testwait.NoError(t, "it is refused", func(ctx context.Context) error {
-		made, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "lab-"}}, metav1.CreateOptions{})
+		made, err := client.CoreV1().
+			Namespaces().
+			Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "lab-"}}, metav1.CreateOptions{})
 		if err != nil {
 			return err
 		}

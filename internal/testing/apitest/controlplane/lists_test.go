@@ -124,17 +124,57 @@ func (a answers) same(t *testing.T, what, path, accept string, header map[string
 }
 
 var listQueries = []string{
-	"", "?limit=2", "?limit=100", "?limit=-1", "?limit=many", "?labelSelector=tier=front", "?labelSelector=tier!=front&limit=1", "?labelSelector=,,",
-	"?fieldSelector=spec.color=red", "?fieldSelector=metadata.name=w1", "?fieldSelector=metadata.name=none", "?fieldSelector=spec.size=1", "?fieldSelector=nothing",
-	"?resourceVersion=0", "?resourceVersion=1", "?resourceVersion=1&resourceVersionMatch=Exact", "?resourceVersion=x", "?resourceVersionMatch=Exact",
-	"?continue=bogus", "?watch=false", "?pretty=true", "?pretty=false", "?timeoutSeconds=1", "?sendInitialEvents=true", "?fieldValidation=Strict", "?dryRun=All",
+	"",
+	"?limit=2",
+	"?limit=100",
+	"?limit=-1",
+	"?limit=many",
+	"?labelSelector=tier=front",
+	"?labelSelector=tier!=front&limit=1",
+	"?labelSelector=,,",
+	"?fieldSelector=spec.color=red",
+	"?fieldSelector=metadata.name=w1",
+	"?fieldSelector=metadata.name=none",
+	"?fieldSelector=spec.size=1",
+	"?fieldSelector=nothing",
+	"?resourceVersion=0",
+	"?resourceVersion=1",
+	"?resourceVersion=1&resourceVersionMatch=Exact",
+	"?resourceVersion=x",
+	"?resourceVersionMatch=Exact",
+	"?continue=bogus",
+	"?watch=false",
+	"?pretty=true",
+	"?pretty=false",
+	"?timeoutSeconds=1",
+	"?sendInitialEvents=true",
+	"?fieldValidation=Strict",
+	"?dryRun=All",
 }
 
 var listAccepts = []string{
-	"", "*/*", "application/*", "application/json", "application/json;q=0.5,application/yaml", "application/yaml", "application/json;pretty=1", "text/plain", "text/plain,application/json",
-	"application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json", "application/cbor", "application/cbor,application/json", "application/json;stream=watch",
-	"application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", "application/json;as=Nothing;v=v1;g=meta.k8s.io,application/json",
-	"application/json;as=Nothing;v=v1;g=meta.k8s.io", "application/json;sv=v1", "application/json;export=1", "application/json;profile=x", "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json",
+	"",
+	"*/*",
+	"application/*",
+	"application/json",
+	"application/json;q=0.5,application/yaml",
+	"application/yaml",
+	"application/json;pretty=1",
+	"text/plain",
+	"text/plain,application/json",
+	"application/vnd.kubernetes.protobuf",
+	"application/vnd.kubernetes.protobuf,application/json",
+	"application/cbor",
+	"application/cbor,application/json",
+	"application/json;stream=watch",
+	"application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+	"application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+	"application/json;as=Nothing;v=v1;g=meta.k8s.io,application/json",
+	"application/json;as=Nothing;v=v1;g=meta.k8s.io",
+	"application/json;sv=v1",
+	"application/json;export=1",
+	"application/json;profile=x",
+	"application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json",
 }
 
 // What a client gets of a list, or of the initial events of a watch, is what upstream's handler
@@ -165,7 +205,9 @@ func TestListsOfCustomResourcesAreAnsweredAsUpstreamDoes(t *testing.T) {
 				}
 				a.same(t, what, path, "application/json", map[string]string{"User-Agent": "curl/8"})
 				const initial = "?watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan"
-				for _, accept := range []string{"application/json", "application/json", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"} {
+				for _, accept := range []string{"application/json", "application/json",
+					"application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+					"application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"} {
 					a.same(t, what, path+initial, accept, nil)
 				}
 				a.same(t, what, path+initial+"&labelSelector=tier=front", "application/json", nil)
@@ -178,8 +220,18 @@ func TestListsOfCustomResourcesAreAnsweredAsUpstreamDoes(t *testing.T) {
 
 	for i := range 5 {
 		w := widget(fmt.Sprint("w", i), map[string]any{
-			"size": int64(i), "color": []any{"red", "blue"}[i%2], "ratio": 0.1 + float64(i), "note": nil, "unknown": "x",
-			"any": map[string]any{"html": "<a href=\"x\">&</a>\u2028é\x01", "big": int64(1 << 60), "float": 1e21, "whole": 2.0, "list": []any{nil, true, map[string]any{}}},
+			"size":    int64(i),
+			"color":   []any{"red", "blue"}[i%2],
+			"ratio":   0.1 + float64(i),
+			"note":    nil,
+			"unknown": "x",
+			"any": map[string]any{
+				"html":  "<a href=\"x\">&</a>\u2028é\x01",
+				"big":   int64(1 << 60),
+				"float": 1e21,
+				"whole": 2.0,
+				"list":  []any{nil, true, map[string]any{}},
+			},
 		})
 		w.SetLabels(map[string]string{"tier": []string{"front", "back"}[i%2]})
 		made, err := c.widgets.Create(t.Context(), w, metav1.CreateOptions{})
@@ -238,7 +290,9 @@ func TestListsOfCustomResourcesAreAnsweredAsUpstreamDoes(t *testing.T) {
 	if _, err := c.widgets.Update(t.Context(), held, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), definition.Name, metav1.DeleteOptions{}); err != nil {
+	if err := c.definitions.ApiextensionsV1().
+		CustomResourceDefinitions().
+		Delete(t.Context(), definition.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	testwait.Until(t, "one object is left", func() bool {
@@ -246,7 +300,13 @@ func TestListsOfCustomResourcesAreAnsweredAsUpstreamDoes(t *testing.T) {
 		return err == nil && len(list.Items) == 1 && list.Items[0].GetDeletionTimestamp() != nil
 	})
 	everywhere("being deleted")
-	if _, err := c.widgets.Patch(t.Context(), "w0", "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := c.widgets.Patch(
+		t.Context(),
+		"w0",
+		"application/merge-patch+json",
+		[]byte(`{"metadata":{"finalizers":null}}`),
+		metav1.PatchOptions{},
+	); err != nil {
 		t.Fatal(err)
 	}
 	testwait.Until(t, "the definition is gone", func() bool {
@@ -263,7 +323,11 @@ func TestLongListsOfCustomResourcesAreCompressed(t *testing.T) {
 	const path = "/apis/stable.example.com/v1/namespaces/default/widgets"
 	make := func(name string, length int) {
 		t.Helper()
-		if _, err := c.widgets.Create(t.Context(), widget(name, map[string]any{"color": strings.Repeat("x", length)}), metav1.CreateOptions{}); err != nil {
+		if _, err := c.widgets.Create(
+			t.Context(),
+			widget(name, map[string]any{"color": strings.Repeat("x", length)}),
+			metav1.CreateOptions{},
+		); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -295,7 +359,9 @@ func TestLongListsOfCustomResourcesAreCompressed(t *testing.T) {
 func (a answers) bytesOfLists(t *testing.T) int {
 	t.Helper()
 	for line := range strings.Lines(a.get(t, "/metrics", "", nil).Body) {
-		if strings.HasPrefix(line, "apiserver_response_sizes_sum{") && strings.Contains(line, `resource="widgets"`) && strings.Contains(line, `verb="LIST"`) && strings.Contains(line, `scope="namespace"`) {
+		if strings.HasPrefix(line, "apiserver_response_sizes_sum{") && strings.Contains(line, `resource="widgets"`) &&
+			strings.Contains(line, `verb="LIST"`) &&
+			strings.Contains(line, `scope="namespace"`) {
 			sum, err := strconv.ParseFloat(strings.Fields(line)[1], 64)
 			if err != nil {
 				t.Fatal(err)
@@ -361,7 +427,8 @@ func list(instance *annex.Instance, accept string) *httptest.ResponseRecorder {
 func TestTheAuditHasTheItemsOfLists(t *testing.T) {
 	dir := t.TempDir()
 	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
-	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: RequestResponse\n  resources: [{group: stable.example.com}]\n- level: None\n"), 0o600); err != nil {
+	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: RequestResponse\n  resources: "+
+		"[{group: stable.example.com}]\n- level: None\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	options := annex.Options{}
@@ -395,7 +462,11 @@ func TestListsOfCustomResourcesAreRemembered(t *testing.T) {
 	c.define(t, widgets(sizeAndColor))
 	const objects = 200
 	for i := range objects {
-		if _, err := c.widgets.Create(t.Context(), widget(fmt.Sprint("w", i), map[string]any{"size": int64(i)}), metav1.CreateOptions{}); err != nil {
+		if _, err := c.widgets.Create(
+			t.Context(),
+			widget(fmt.Sprint("w", i), map[string]any{"size": int64(i)}),
+			metav1.CreateOptions{},
+		); err != nil {
 			t.Fatal(err)
 		}
 	}

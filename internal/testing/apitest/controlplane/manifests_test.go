@@ -66,16 +66,32 @@ func defined(dirs ...string) annex.Server {
 }
 
 func TestDefinitionsOfFilesAreServedWhenTheServerIsReady(t *testing.T) {
-	dir := folderOf(t, map[string]string{"both.yaml": widgetsFile + "---\n" + gadgetsFile, "README.md": "no definition", ".hidden.yaml": "none either"})
-	more := folderOf(t, map[string]string{"more.json": `{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "mores.stable.example.com"},
+	dir := folderOf(
+		t,
+		map[string]string{"both.yaml": widgetsFile + "---\n" + gadgetsFile, "README.md": "no definition", ".hidden.yaml": "none either"},
+	)
+	more := folderOf(
+		t,
+		map[string]string{
+			"more.json": `{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "mores.stable.example.com"},
 		"spec": {"group": "stable.example.com", "scope": "Cluster", "names": {"plural": "mores", "kind": "More"},
-		"versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]}}`})
-	c := clientsOf(annextest.StartWith(t, defined(dir), annex.Options{Storage: memory.Storage(), ControlPlane: annex.ControlPlaneOptions{CRDs: []string{more}}}))
+		"versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]}}`,
+		},
+	)
+	c := clientsOf(
+		annextest.StartWith(
+			t,
+			defined(dir),
+			annex.Options{Storage: memory.Storage(), ControlPlane: annex.ControlPlaneOptions{CRDs: []string{more}}},
+		),
+	)
 	if _, err := c.widgets.Create(t.Context(), widget("one", nil), metav1.CreateOptions{}); err != nil {
 		t.Error(err)
 	}
 	for _, name := range []string{"widgets", "gadgets", "mores"} {
-		definition, err := c.definitions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), name+".stable.example.com", metav1.GetOptions{})
+		definition, err := c.definitions.ApiextensionsV1().
+			CustomResourceDefinitions().
+			Get(t.Context(), name+".stable.example.com", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,10 +103,15 @@ func TestDefinitionsOfFilesAreServedWhenTheServerIsReady(t *testing.T) {
 
 func TestDefinitionsThatTheProgramBringsAreServed(t *testing.T) {
 	bringing := func(more ...string) annex.Server {
-		brought := fstest.MapFS{"widgets.yaml": {Data: []byte(widgetsFile)}, "deeper/more.yaml": {Data: []byte("not read")}, "embed.go": {Data: []byte("package crds")}}
+		brought := fstest.MapFS{
+			"widgets.yaml":     {Data: []byte(widgetsFile)},
+			"deeper/more.yaml": {Data: []byte("not read")},
+			"embed.go":         {Data: []byte("package crds")},
+		}
 		return annex.Server{Name: "cluster", ControlPlane: controlplane.New(controlplane.Options{CRDFiles: brought, CRDs: more})}
 	}
-	for name, dirs := range map[string][]string{"alone": nil, "beside a folder": {folderOf(t, map[string]string{"gadgets.yaml": gadgetsFile})}} {
+	for name, dirs := range map[string][]string{"alone": nil,
+		"beside a folder": {folderOf(t, map[string]string{"gadgets.yaml": gadgetsFile})}} {
 		t.Run(name, func(t *testing.T) {
 			c := clientsOf(annextest.Start(t, bringing(dirs...)))
 			if _, err := c.widgets.Create(t.Context(), widget("one", nil), metav1.CreateOptions{}); err != nil {
@@ -99,11 +120,24 @@ func TestDefinitionsThatTheProgramBringsAreServed(t *testing.T) {
 		})
 	}
 	twice := bringing(folderOf(t, map[string]string{"w.yaml": widgetsFile}))
-	if _, err := annex.New(t.Context(), twice, annex.Options{Storage: memory.Storage()}); err == nil || !strings.Contains(err.Error(), "widgets.stable.example.com is defined by widgets.yaml, document 2, too") {
+	if _, err := annex.New(
+		t.Context(),
+		twice,
+		annex.Options{Storage: memory.Storage()},
+	); err == nil ||
+		!strings.Contains(err.Error(), "widgets.stable.example.com is defined by widgets.yaml, document 2, too") {
 		t.Errorf("defined twice: %v", err)
 	}
-	broken := annex.Server{Name: "cluster", ControlPlane: controlplane.New(controlplane.Options{CRDFiles: fstest.MapFS{"a.yaml": {Data: []byte("kind: Pod")}}})}
-	if _, err := annex.New(t.Context(), broken, annex.Options{Storage: memory.Storage()}); err == nil || !strings.Contains(err.Error(), `a.yaml: apiVersion "", kind "Pod"`) {
+	broken := annex.Server{
+		Name:         "cluster",
+		ControlPlane: controlplane.New(controlplane.Options{CRDFiles: fstest.MapFS{"a.yaml": {Data: []byte("kind: Pod")}}}),
+	}
+	if _, err := annex.New(
+		t.Context(),
+		broken,
+		annex.Options{Storage: memory.Storage()},
+	); err == nil ||
+		!strings.Contains(err.Error(), `a.yaml: apiVersion "", kind "Pod"`) {
 		t.Errorf("no definition: %v", err)
 	}
 }
@@ -112,7 +146,9 @@ func TestDefinitionsFollowTheirFiles(t *testing.T) {
 	dir := folderOf(t, map[string]string{"widgets.yaml": widgetsFile})
 	c := clientsOf(annextest.Start(t, defined(dir)))
 	typeOfSize := func(ctx context.Context) (string, error) {
-		definition, err := c.definitions.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, "widgets.stable.example.com", metav1.GetOptions{})
+		definition, err := c.definitions.ApiextensionsV1().
+			CustomResourceDefinitions().
+			Get(ctx, "widgets.stable.example.com", metav1.GetOptions{})
 		if err != nil {
 			return "", err
 		}
@@ -146,7 +182,9 @@ func TestDefinitionsFollowTheirFiles(t *testing.T) {
 	}
 	replace(t, filepath.Join(dir, "gadgets.yaml"), strings.Replace(gadgetsFile, "integer", "string", 1))
 	testwait.NoError(t, "the other definition follows its file", func(ctx context.Context) error {
-		definition, err := c.definitions.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, "gadgets.stable.example.com", metav1.GetOptions{})
+		definition, err := c.definitions.ApiextensionsV1().
+			CustomResourceDefinitions().
+			Get(ctx, "gadgets.stable.example.com", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -163,22 +201,36 @@ func TestFilesThatAreNoDefinitionsAreRefused(t *testing.T) {
 		"bad.yaml: yaml: line 2: ":          {"bad.yaml": "a: b\n  c: d\n"},
 		"bad.yaml, document 3: apiVersion ": {"bad.yaml": widgetsFile + "---\n{apiVersion: v1, kind: Secret, metadata: {name: a}}\n"},
 		`"apiextensions.k8s.io/v1beta1", kind "CustomResourceDefinition": want apiextensions.k8s.io/v1 and CustomResourceDefinition`: {"old.yml": strings.Replace(widgetsFile, "k8s.io/v1", "k8s.io/v1beta1", 1)},
-		"metadata.name is empty: want PLURAL.GROUP":                     {"nameless.json": `{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}`},
+		"metadata.name is empty: want PLURAL.GROUP": {"nameless.json": `{"apiVersion": "apiextensions.k8s.io/v1", ` +
+			`"kind": "CustomResourceDefinition"}`},
 		`key "kind" already set in map`:                                 {"twice.yaml": "kind: A\nkind: B\n"},
 		"b.yaml, document 2: widgets.stable.example.com is defined by ": {"a.yaml": widgetsFile, "b.yaml": widgetsFile},
 	} {
-		if _, err := annex.New(t.Context(), defined(folderOf(t, files)), annex.Options{Storage: memory.Storage()}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := annex.New(
+			t.Context(),
+			defined(folderOf(t, files)),
+			annex.Options{Storage: memory.Storage()},
+		); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("want %s, got %v", want, err)
 		}
 	}
-	if _, err := annex.New(t.Context(), defined(filepath.Join(t.TempDir(), "none")), annex.Options{Storage: memory.Storage()}); err == nil || !strings.Contains(err.Error(), "folder of CustomResourceDefinitions: open ") {
+	if _, err := annex.New(
+		t.Context(),
+		defined(filepath.Join(t.TempDir(), "none")),
+		annex.Options{Storage: memory.Storage()},
+	); err == nil ||
+		!strings.Contains(err.Error(), "folder of CustomResourceDefinitions: open ") {
 		t.Error(err)
 	}
 }
 
 // A definition that the server refuses leaves the server unready, which says why, until the file is mended.
 func TestAServerIsNotReadyWithoutItsDefinitions(t *testing.T) {
-	dir := folderOf(t, map[string]string{"widgets.yaml": strings.Replace(widgetsFile, "type: integer", "type: size", 1), "gadgets.yaml": gadgetsFile})
+	dir := folderOf(
+		t,
+		map[string]string{"widgets.yaml": strings.Replace(widgetsFile, "type: integer", "type: size", 1), "gadgets.yaml": gadgetsFile},
+	)
 	server, err := annex.New(t.Context(), defined(dir), annex.Options{Storage: memory.Storage()})
 	if err != nil {
 		t.Fatal(err)
@@ -195,7 +247,9 @@ func TestAServerIsNotReadyWithoutItsDefinitions(t *testing.T) {
 	testwait.NoError(t, "the server says why it is not ready", func(context.Context) error {
 		recorder := httptest.NewRecorder()
 		server.Handler().ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/readyz", nil))
-		if text := recorder.Body.String(); !strings.Contains(text, "control-plane failed") || !strings.Contains(text, "widgets.yaml, document 2: ") || !strings.Contains(text, "Unsupported value: \"size\"") {
+		if text := recorder.Body.String(); !strings.Contains(text, "control-plane failed") ||
+			!strings.Contains(text, "widgets.yaml, document 2: ") ||
+			!strings.Contains(text, "Unsupported value: \"size\"") {
 			return fmt.Errorf("%d %s", recorder.Code, text)
 		}
 		return nil

@@ -43,7 +43,11 @@ func conditions(m *storagemigrationv1.StorageVersionMigration) string {
 }
 
 // says waits until a migration has these conditions, and returns it.
-func says(t *testing.T, all storagemigrationclient.StorageVersionMigrationInterface, name, want string) *storagemigrationv1.StorageVersionMigration {
+func says(
+	t *testing.T,
+	all storagemigrationclient.StorageVersionMigrationInterface,
+	name, want string,
+) *storagemigrationv1.StorageVersionMigration {
 	t.Helper()
 	var m *storagemigrationv1.StorageVersionMigration
 	testwait.NoError(t, "the migration says "+want, func(ctx context.Context) error {
@@ -56,7 +60,8 @@ func says(t *testing.T, all storagemigrationclient.StorageVersionMigrationInterf
 	return m
 }
 
-const hasSucceeded = "Running False MigrationCompleted: Migration completed\nSucceeded True StorageVersionMigrationSucceeded: Migration completed"
+const hasSucceeded = "Running False MigrationCompleted: Migration completed\nSucceeded True StorageVersionMigrationSucceeded: " +
+	"Migration completed"
 
 // storeAsV2 has widgets served in two versions, and stored in the second.
 func (c clients) storeAsV2(t *testing.T) {
@@ -97,7 +102,11 @@ func TestMigrationsStoreCustomResourcesAnew(t *testing.T) {
 	c, all := clientsOf(config), storagemigrationclient.NewForConfigOrDie(config).StorageVersionMigrations()
 	c.define(t, widgets(sizeAndColor))
 	for i := range 30 {
-		if _, err := c.widgets.Create(t.Context(), widget(fmt.Sprint("w", i), map[string]any{"size": int64(i)}), metav1.CreateOptions{}); err != nil {
+		if _, err := c.widgets.Create(
+			t.Context(),
+			widget(fmt.Sprint("w", i), map[string]any{"size": int64(i)}),
+			metav1.CreateOptions{},
+		); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -119,12 +128,19 @@ func TestMigrationsStoreCustomResourcesAnew(t *testing.T) {
 			t.Errorf("%s was not written", name)
 		}
 	}
-	if got, err := c.widgets.Get(t.Context(), "w7", metav1.GetOptions{}); err != nil || fmt.Sprint(got.Object["spec"]) != "map[size:7]" || len(got.GetManagedFields()) != 1 {
+	if got, err := c.widgets.Get(
+		t.Context(),
+		"w7",
+		metav1.GetOptions{},
+	); err != nil || fmt.Sprint(got.Object["spec"]) != "map[size:7]" ||
+		len(got.GetManagedFields()) != 1 {
 		t.Errorf("a widget is %v, %v", got, err)
 	}
 	// The old version may go now, and objects stay readable.
 	patch := []byte(`{"status":{"storedVersions":["v2"]}}`)
-	if _, err := c.definitions.ApiextensionsV1().CustomResourceDefinitions().Patch(t.Context(), "widgets.stable.example.com", types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+	if _, err := c.definitions.ApiextensionsV1().
+		CustomResourceDefinitions().
+		Patch(t.Context(), "widgets.stable.example.com", types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
 		t.Error(err)
 	}
 }

@@ -63,7 +63,15 @@ func TestADeletedNamespaceTellsTheCollectorOfItsDependents(t *testing.T) {
 				t.Fatal(err)
 			}
 			var deleted corev1.Namespace
-			if err := client.CoreV1().RESTClient().Delete().Resource("namespaces").Name(name).Body([]byte(c.options)).SetHeader("Content-Type", "application/json").Do(t.Context()).Into(&deleted); err != nil {
+			if err := client.CoreV1().
+				RESTClient().
+				Delete().
+				Resource("namespaces").
+				Name(name).
+				Body([]byte(c.options)).
+				SetHeader("Content-Type", "application/json").
+				Do(t.Context()).
+				Into(&deleted); err != nil {
 				t.Fatal(err)
 			}
 			if !slices.Equal(deleted.Finalizers, c.want) {
@@ -84,7 +92,11 @@ func TestADeletedNamespaceTellsTheCollectorOfItsDependents(t *testing.T) {
 func BenchmarkNamespaceDeletion(b *testing.B) {
 	config := annextest.Start(b, cluster())
 	config.QPS = -1
-	client, definitions := kubernetes.NewForConfigOrDie(config), clientset.NewForConfigOrDie(config).ApiextensionsV1().CustomResourceDefinitions()
+	client, definitions := kubernetes.NewForConfigOrDie(
+		config,
+	), clientset.NewForConfigOrDie(config).
+		ApiextensionsV1().
+		CustomResourceDefinitions()
 	objects := dynamic.NewForConfigOrDie(config)
 	kinds := map[schema.GroupVersionResource]string{
 		corev1.SchemeGroupVersion.WithResource("configmaps"):      "ConfigMap",
@@ -110,7 +122,9 @@ func BenchmarkNamespaceDeletion(b *testing.B) {
 	for n := 0; b.Loop(); n++ {
 		b.StopTimer()
 		name := fmt.Sprint("ns-", n)
-		if _, err := client.CoreV1().Namespaces().Create(b.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		if _, err := client.CoreV1().
+			Namespaces().
+			Create(b.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 			b.Fatal(err)
 		}
 		for resource, kind := range kinds {

@@ -22,21 +22,27 @@ import (
 // An operation goes with the object that it works on, and its action ends.
 func TestOperationsAreCollectedWithTheirObjects(t *testing.T) {
 	ended := make(chan error, 1)
-	server := annex.Server{Name: "shop", ControlPlane: controlplane.New(controlplane.Options{}), Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
-		annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Subresources(
-			operation.Action("repair", func(ctx context.Context, _ *operation.Run[v1.Widget, v1.Inspection]) (*string, error) {
-				<-ctx.Done()
-				ended <- context.Cause(ctx)
-				return nil, ctx.Err()
-			})),
-		operation.Kind(v1.API, operation.Options{}),
-	}}}}
+	server := annex.Server{
+		Name:         "shop",
+		ControlPlane: controlplane.New(controlplane.Options{}),
+		Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
+			annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Subresources(
+				operation.Action("repair", func(ctx context.Context, _ *operation.Run[v1.Widget, v1.Inspection]) (*string, error) {
+					<-ctx.Done()
+					ended <- context.Cause(ctx)
+					return nil, ctx.Err()
+				})),
+			operation.Kind(v1.API, operation.Options{}),
+		}}},
+	}
 	all := dynamic.NewForConfigOrDie(annextest.Start(t, server))
 	version := schema.GroupVersion{Group: "shop.example.com", Version: "v1"}
 	widgets := all.Resource(version.WithResource("widgets")).Namespace("default")
 	operations := all.Resource(version.WithResource("operations")).Namespace("default")
 	object := func(kind string) *unstructured.Unstructured {
-		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": version.String(), "kind": kind, "metadata": map[string]any{"name": "w"}}}
+		return &unstructured.Unstructured{
+			Object: map[string]any{"apiVersion": version.String(), "kind": kind, "metadata": map[string]any{"name": "w"}},
+		}
 	}
 	if _, err := widgets.Create(t.Context(), object("Widget"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

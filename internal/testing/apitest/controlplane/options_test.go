@@ -21,7 +21,9 @@ import (
 
 // What the operator turns off is not served, and with it go the controllers and plugins of it.
 func TestRuntimeConfigLeavesKindsOut(t *testing.T) {
-	off := annex.ControlPlaneOptions{RuntimeConfig: map[string]bool{"api/v1": false, "api/v1/secrets": true, "admissionregistration.k8s.io/v1": false}}
+	off := annex.ControlPlaneOptions{
+		RuntimeConfig: map[string]bool{"api/v1": false, "api/v1/secrets": true, "admissionregistration.k8s.io/v1": false},
+	}
 	client := kubernetes.NewForConfigOrDie(annextest.StartWith(t, cluster(), annex.Options{Storage: memory.Storage(), ControlPlane: off}))
 	if _, err := client.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("config maps: %v", err)
@@ -42,7 +44,8 @@ func TestOptionsOfControlPlanesAreRefused(t *testing.T) {
 		"Options.ControlPlane.EventTTL 1.5s: want whole seconds":                                                                        {cluster(), annex.ControlPlaneOptions{EventTTL: 1500 * time.Millisecond}},
 		"Options.ControlPlane.RuntimeConfig: apps/v1: the control plane has no such API to turn on or off; there are api/all, api/ga, ": {cluster(), annex.ControlPlaneOptions{RuntimeConfig: map[string]bool{"apps/v1": false}}},
 		"there is no controller \"resourcequota-controller\"": {
-			annex.Server{Name: "cluster", ControlPlane: controlplane.New(controlplane.Options{Without: []string{"resourcequotas"}})}, annex.ControlPlaneOptions{},
+			annex.Server{Name: "cluster", ControlPlane: controlplane.New(controlplane.Options{Without: []string{"resourcequotas"}})},
+			annex.ControlPlaneOptions{},
 		},
 	} {
 		options := annex.Options{Storage: memory.Storage(), ControlPlane: c.options, Controllers: []string{"*", "-resourcequota-controller"}}

@@ -20,8 +20,13 @@ func TestPoliciesAndBindingsNeedTheRightToReadTheirParameters(t *testing.T) {
 	root, ctx := kubernetes.NewForConfigOrDie(config), t.Context()
 	as := func(name string, rules ...rbacv1.PolicyRule) *kubernetes.Clientset {
 		t.Helper()
-		rules = append(rules, rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{admissionregistrationv1.GroupName}, Resources: []string{"*"}})
-		if _, err := root.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{}); err != nil {
+		rules = append(
+			rules,
+			rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{admissionregistrationv1.GroupName}, Resources: []string{"*"}},
+		)
+		if _, err := root.RbacV1().
+			ClusterRoles().
+			Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := root.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
@@ -39,9 +44,11 @@ func TestPoliciesAndBindingsNeedTheRightToReadTheirParameters(t *testing.T) {
 		return &admissionregistrationv1.ValidatingAdmissionPolicy{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-				MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: configMaps}}},
-				ParamKind:        kind,
-				Validations:      []admissionregistrationv1.Validation{{Expression: "true"}},
+				MatchConstraints: &admissionregistrationv1.MatchResources{
+					ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: configMaps}},
+				},
+				ParamKind:   kind,
+				Validations: []admissionregistrationv1.Validation{{Expression: "true"}},
 			},
 		}
 	}
@@ -79,14 +86,19 @@ func TestPoliciesAndBindingsNeedTheRightToReadTheirParameters(t *testing.T) {
 		refuse string // nothing if it is allowed
 	}{
 		{"a policy of its own", policies(writer, policy("plain", nil)), ""},
-		{"a policy with secrets", policies(writer, policy("peek", secrets)), `spec.paramKind: Forbidden: user &{writer  [system:authenticated] map[]} must have "get" permission on all objects of the referenced paramKind (kind=Secret, apiVersion=v1)`},
+		{"a policy with secrets", policies(writer, policy("peek", secrets)), `spec.paramKind: Forbidden: user &{writer  ` +
+			`[system:authenticated] map[]} must have "get" permission on all objects of the referenced paramKind (kind=Secret, apiVersion=v1)`},
 		{"by one who reads them", policies(reader, policy("secrets", secrets)), ""},
 		{"a policy with a kind that is not there", policies(reader, policy("unknown", unknown)), `(kind=Secret, apiVersion=shop.example.com/v1)`},
 		{"by an administrator", policies(root, policy("unknown", unknown)), ""},
-		{"a binding to a secret", bindings(writer, binding("peek", "secrets", "s")), `spec.paramRef: Forbidden: user &{writer  [system:authenticated] map[]} does not have "get" permission on the object referenced by paramRef`},
+		{"a binding to a secret", bindings(writer, binding("peek", "secrets", "s")), `spec.paramRef: Forbidden: user &{writer  ` +
+			`[system:authenticated] map[]} does not have "get" permission on the object referenced by paramRef`},
 		{"to one that may be read", bindings(reader, binding("named", "secrets", "s")), ""},
-		{"to those that a selector matches", bindings(reader, binding("selected", "secrets", "")), `does not have "list" permission on the object`},
-		{"of a policy that is not there", bindings(reader, binding("early", "later", "s")), `unable to get policy later to determine minimum required permissions and user &{reader  [system:authenticated] map[]} does not have "get" permission for all groups, versions and resources`},
+		{"to those that a selector matches", bindings(reader, binding("selected", "secrets", "")), `does not have "list" permission on ` +
+			`the object`},
+		{"of a policy that is not there", bindings(reader, binding("early", "later", "s")), `unable to get policy later to determine minimum ` +
+			`required permissions and user &{reader  [system:authenticated] map[]} does not have "get" permission for all groups, versions and ` +
+			`resources`},
 		{"of a kind that is not there", bindings(reader, binding("strange", "unknown", "s")), "unable to resolve paramKind"},
 		{"by an administrator", bindings(root, binding("early", "later", "s")), ""},
 	} {
@@ -107,7 +119,11 @@ func TestPoliciesAndBindingsNeedTheRightToReadTheirParameters(t *testing.T) {
 		t.Fatal(err)
 	}
 	theirs.Spec.ParamKind = unknown
-	if _, err = writer.AdmissionregistrationV1().ValidatingAdmissionPolicies().Update(ctx, theirs, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) {
+	if _, err = writer.AdmissionregistrationV1().
+		ValidatingAdmissionPolicies().
+		Update(ctx, theirs, metav1.UpdateOptions{}); !apierrors.IsInvalid(
+		err,
+	) {
 		t.Errorf("other parameters: %v", err)
 	}
 }

@@ -50,10 +50,14 @@ func TestAPolicyDecidesWhatMayBeWritten(t *testing.T) {
 	_, err := policies.Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "short-names"},
 		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: configMaps}}},
-			ParamKind:        &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"},
-			Variables:        []admissionregistrationv1.Variable{{Name: "longest", Expression: "int(params.data.longest)"}},
-			Validations:      []admissionregistrationv1.Validation{{Expression: "size(object.metadata.name) <= variables.longest", Message: "the name is too long"}},
+			MatchConstraints: &admissionregistrationv1.MatchResources{
+				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: configMaps}},
+			},
+			ParamKind: &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"},
+			Variables: []admissionregistrationv1.Variable{{Name: "longest", Expression: "int(params.data.longest)"}},
+			Validations: []admissionregistrationv1.Validation{
+				{Expression: "size(object.metadata.name) <= variables.longest", Message: "the name is too long"},
+			},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -65,20 +69,23 @@ func TestAPolicyDecidesWhatMayBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	deny := admissionregistrationv1.DenyAction
-	_, err = client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "short-names"},
-		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName:        "short-names",
-			ParamRef:          &admissionregistrationv1.ParamRef{Name: "params", Namespace: "default", ParameterNotFoundAction: &deny},
-			ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
-		},
-	}, metav1.CreateOptions{})
+	_, err = client.AdmissionregistrationV1().
+		ValidatingAdmissionPolicyBindings().
+		Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "short-names"},
+			Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+				PolicyName:        "short-names",
+				ParamRef:          &admissionregistrationv1.ParamRef{Name: "params", Namespace: "default", ParameterNotFoundAction: &deny},
+				ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+			},
+		}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	testwait.NoError(t, "the policy is in force", func(ctx context.Context) error {
 		_, err := client.CoreV1().ConfigMaps("default").Create(ctx, configMap("much-too-long"), metav1.CreateOptions{DryRun: []string{"All"}})
-		if err == nil || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'short-names' with binding 'short-names' denied request: the name is too long") {
+		if err == nil || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'short-names' with binding 'short-names' denied request: "+
+			"the name is too long") {
 			return fmt.Errorf("%w", errors.Join(errors.New("not refused"), err))
 		}
 		return nil
@@ -101,8 +108,10 @@ func TestTypesThatCannotBeRightAreInThePolicysStatus(t *testing.T) {
 	_, err := policies.Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "wrong"},
 		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: configMaps}}},
-			Validations:      []admissionregistrationv1.Validation{{Expression: "object.dato.size() > 0"}},
+			MatchConstraints: &admissionregistrationv1.MatchResources{
+				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: configMaps}},
+			},
+			Validations: []admissionregistrationv1.Validation{{Expression: "object.dato.size() > 0"}},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -123,24 +132,34 @@ func TestTypesThatCannotBeRightAreInThePolicysStatus(t *testing.T) {
 
 func TestAPolicyChangesWhatIsWritten(t *testing.T) {
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
-	_, err := client.AdmissionregistrationV1().MutatingAdmissionPolicies().Create(t.Context(), &admissionregistrationv1.MutatingAdmissionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: "labels"},
-		Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
-			MatchConstraints:   &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: configMaps}}},
-			ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
-			Mutations: []admissionregistrationv1.Mutation{{
-				PatchType:          admissionregistrationv1.PatchTypeApplyConfiguration,
-				ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: `Object{metadata: Object.metadata{labels: {"seen": "yes"}}}`},
-			}},
-		},
-	}, metav1.CreateOptions{})
+	_, err := client.AdmissionregistrationV1().
+		MutatingAdmissionPolicies().
+		Create(t.Context(), &admissionregistrationv1.MutatingAdmissionPolicy{
+			ObjectMeta: metav1.ObjectMeta{Name: "labels"},
+			Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
+				MatchConstraints: &admissionregistrationv1.MatchResources{
+					ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: configMaps}},
+				},
+				ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
+				Mutations: []admissionregistrationv1.Mutation{
+					{
+						PatchType: admissionregistrationv1.PatchTypeApplyConfiguration,
+						ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{
+							Expression: `Object{metadata: Object.metadata{labels: {"seen": "yes"}}}`,
+						},
+					},
+				},
+			},
+		}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings().Create(t.Context(), &admissionregistrationv1.MutatingAdmissionPolicyBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "labels"},
-		Spec:       admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: "labels"},
-	}, metav1.CreateOptions{})
+	_, err = client.AdmissionregistrationV1().
+		MutatingAdmissionPolicyBindings().
+		Create(t.Context(), &admissionregistrationv1.MutatingAdmissionPolicyBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "labels"},
+			Spec:       admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: "labels"},
+		}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +173,10 @@ func TestAPolicyChangesWhatIsWritten(t *testing.T) {
 }
 
 // webhook answers reviews over TLS, and says how clients find it.
-func webhook(t *testing.T, review func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) admissionregistrationv1.WebhookClientConfig {
+func webhook(
+	t *testing.T,
+	review func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse,
+) admissionregistrationv1.WebhookClientConfig {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { reviewed(w, r, review) }))
 	server.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
@@ -180,31 +202,39 @@ func reviewed(w http.ResponseWriter, r *http.Request, review func(*admissionv1.A
 func TestWebhooksDecideAndChange(t *testing.T) {
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	none := admissionregistrationv1.SideEffectClassNone
-	_, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(), &admissionregistrationv1.MutatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "labels"},
-		Webhooks: []admissionregistrationv1.MutatingWebhook{{
-			Name: "labels.example.com", SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
-			Rules: []admissionregistrationv1.RuleWithOperations{configMaps},
-			ClientConfig: webhook(t, func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-				json := admissionv1.PatchTypeJSONPatch
-				return &admissionv1.AdmissionResponse{Allowed: true, PatchType: &json, Patch: []byte(`[{"op":"add","path":"/metadata/labels","value":{"seen":"yes"}}]`)}
-			}),
-		}},
-	}, metav1.CreateOptions{})
+	_, err := client.AdmissionregistrationV1().
+		MutatingWebhookConfigurations().
+		Create(t.Context(), &admissionregistrationv1.MutatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "labels"},
+			Webhooks: []admissionregistrationv1.MutatingWebhook{{
+				Name: "labels.example.com", SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
+				Rules: []admissionregistrationv1.RuleWithOperations{configMaps},
+				ClientConfig: webhook(t, func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+					json := admissionv1.PatchTypeJSONPatch
+					return &admissionv1.AdmissionResponse{
+						Allowed:   true,
+						PatchType: &json,
+						Patch:     []byte(`[{"op":"add","path":"/metadata/labels","value":{"seen":"yes"}}]`),
+					}
+				}),
+			}},
+		}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "only-a"},
-		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name: "only-a.example.com", SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
-			Rules:           []admissionregistrationv1.RuleWithOperations{configMaps},
-			MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "not-b", Expression: "object.metadata.name != 'b'"}},
-			ClientConfig: webhook(t, func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-				return &admissionv1.AdmissionResponse{Allowed: r.Name == "a", Result: &metav1.Status{Message: "only a"}}
-			}),
-		}},
-	}, metav1.CreateOptions{})
+	_, err = client.AdmissionregistrationV1().
+		ValidatingWebhookConfigurations().
+		Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "only-a"},
+			Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+				Name: "only-a.example.com", SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
+				Rules:           []admissionregistrationv1.RuleWithOperations{configMaps},
+				MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "not-b", Expression: "object.metadata.name != 'b'"}},
+				ClientConfig: webhook(t, func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+					return &admissionv1.AdmissionResponse{Allowed: r.Name == "a", Result: &metav1.Status{Message: "only a"}}
+				}),
+			}},
+		}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +249,11 @@ func TestWebhooksDecideAndChange(t *testing.T) {
 		if a.Labels["seen"] != "yes" {
 			return fmt.Errorf("labels %v", a.Labels)
 		}
-		if _, err = create(ctx, "c"); !apierrors.IsForbidden(err) && (err == nil || !strings.Contains(err.Error(), `admission webhook "only-a.example.com" denied the request: only a`)) {
+		if _, err = create(
+			ctx,
+			"c",
+		); !apierrors.IsForbidden(err) &&
+			(err == nil || !strings.Contains(err.Error(), `admission webhook "only-a.example.com" denied the request: only a`)) {
 			return fmt.Errorf("c: %w", errors.Join(errors.New("not refused"), err))
 		}
 		return nil
@@ -275,33 +309,46 @@ func TestWebhooksMayBeHandlersOfTheServer(t *testing.T) {
 	second := definition.Spec.Versions[0].DeepCopy()
 	second.Name, second.Storage = "v2", false
 	definition.Spec.Versions = append(definition.Spec.Versions, *second)
-	definition.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter, Webhook: &apiextensionsv1.WebhookConversion{
-		ConversionReviewVersions: []string{"v1"},
-		ClientConfig: &apiextensionsv1.WebhookClientConfig{
-			CABundle: unknownAuthority(t),
-			Service:  &apiextensionsv1.ServiceReference{Namespace: "default", Name: "kubernetes", Path: new("/hooks/convert")},
+	definition.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{
+		Strategy: apiextensionsv1.WebhookConverter,
+		Webhook: &apiextensionsv1.WebhookConversion{
+			ConversionReviewVersions: []string{"v1"},
+			ClientConfig: &apiextensionsv1.WebhookClientConfig{
+				CABundle: unknownAuthority(t),
+				Service:  &apiextensionsv1.ServiceReference{Namespace: "default", Name: "kubernetes", Path: new("/hooks/convert")},
+			},
 		},
-	}}
+	}
 	c.define(t, definition)
 	if _, err := c.widgets.Create(t.Context(), widget("w", nil), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	converted, err := dynamic.NewForConfigOrDie(config).Resource(schema.GroupVersionResource{Group: "stable.example.com", Version: "v2", Resource: "widgets"}).Namespace("default").Get(t.Context(), "w", metav1.GetOptions{})
+	converted, err := dynamic.NewForConfigOrDie(config).
+		Resource(schema.GroupVersionResource{Group: "stable.example.com", Version: "v2", Resource: "widgets"}).
+		Namespace("default").
+		Get(t.Context(), "w", metav1.GetOptions{})
 	if err != nil || converted.GetLabels()["converted"] != "yes" {
 		t.Errorf("converted to %v, %v", converted, err)
 	}
 
 	none := admissionregistrationv1.SideEffectClassNone
-	if _, err := client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "own"},
-		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name: "own.example.com", SideEffects: &none, AdmissionReviewVersions: []string{"v1"}, Rules: []admissionregistrationv1.RuleWithOperations{configMaps},
-			ClientConfig: admissionregistrationv1.WebhookClientConfig{
-				CABundle: unknownAuthority(t),
-				Service:  &admissionregistrationv1.ServiceReference{Namespace: "default", Name: "kubernetes", Path: new("/hooks/refuse")},
+	if _, err := client.AdmissionregistrationV1().
+		ValidatingWebhookConfigurations().
+		Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "own"},
+			Webhooks: []admissionregistrationv1.ValidatingWebhook{
+				{
+					Name:                    "own.example.com",
+					SideEffects:             &none,
+					AdmissionReviewVersions: []string{"v1"},
+					Rules:                   []admissionregistrationv1.RuleWithOperations{configMaps},
+					ClientConfig: admissionregistrationv1.WebhookClientConfig{
+						CABundle: unknownAuthority(t),
+						Service:  &admissionregistrationv1.ServiceReference{Namespace: "default", Name: "kubernetes", Path: new("/hooks/refuse")},
+					},
+				},
 			},
-		}},
-	}, metav1.CreateOptions{}); err != nil {
+		}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	testwait.NoError(t, "the webhook is in force", func(ctx context.Context) error {
@@ -332,13 +379,23 @@ func TestAdmissionPluginsOfAControlPlaneAreDisabledByName(t *testing.T) {
 	options.Admission.DisablePlugins = []string{"ValidatingAdmissionWebhook"}
 	client := kubernetes.NewForConfigOrDie(annextest.StartWith(t, cluster(), options))
 	none, fail, nowhere := admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Fail, "https://127.0.0.1:1/"
-	_, err := client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "away"},
-		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name: "away.example.com", SideEffects: &none, AdmissionReviewVersions: []string{"v1"}, FailurePolicy: &fail,
-			Rules: []admissionregistrationv1.RuleWithOperations{configMaps}, ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: &nowhere},
-		}},
-	}, metav1.CreateOptions{})
+	_, err := client.AdmissionregistrationV1().
+		ValidatingWebhookConfigurations().
+		Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "away"},
+			Webhooks: []admissionregistrationv1.ValidatingWebhook{
+				{
+					Name:                    "away.example.com",
+					SideEffects:             &none,
+					AdmissionReviewVersions: []string{"v1"},
+					FailurePolicy:           &fail,
+					Rules: []admissionregistrationv1.RuleWithOperations{
+						configMaps,
+					},
+					ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: &nowhere},
+				},
+			},
+		}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,13 +404,21 @@ func TestAdmissionPluginsOfAControlPlaneAreDisabledByName(t *testing.T) {
 	}
 	options.Admission.DisablePlugins = []string{"ResourceQuotas"}
 	_, err = annex.New(t.Context(), cluster(), options)
-	if err == nil || !strings.Contains(err.Error(), `there is no plugin "ResourceQuotas"; there are MutatingAdmissionPolicy, MutatingAdmissionWebhook, ValidatingAdmissionPolicy, ValidatingAdmissionWebhook`) {
+	if err == nil ||
+		!strings.Contains(
+			err.Error(),
+			`there is no plugin "ResourceQuotas"; there are MutatingAdmissionPolicy, MutatingAdmissionWebhook, ValidatingAdmissionPolicy, `+
+				`ValidatingAdmissionWebhook`,
+		) {
 		t.Errorf("a plugin that is not there: %v", err)
 	}
 }
 
 func TestKindsOfAControlPlaneAreLeftOutByName(t *testing.T) {
-	server := annex.Server{Name: "cluster", ControlPlane: controlplane.New(controlplane.Options{Without: []string{"admissionregistration.k8s.io", "secrets"}})}
+	server := annex.Server{
+		Name:         "cluster",
+		ControlPlane: controlplane.New(controlplane.Options{Without: []string{"admissionregistration.k8s.io", "secrets"}}),
+	}
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, server))
 	if _, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("a"), metav1.CreateOptions{}); err != nil {
 		t.Error(err)
@@ -361,7 +426,11 @@ func TestKindsOfAControlPlaneAreLeftOutByName(t *testing.T) {
 	if _, err := client.CoreV1().Secrets("default").List(t.Context(), metav1.ListOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("secrets: %v", err)
 	}
-	if _, err := client.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(t.Context(), metav1.ListOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := client.AdmissionregistrationV1().
+		ValidatingAdmissionPolicies().
+		List(t.Context(), metav1.ListOptions{}); !apierrors.IsNotFound(
+		err,
+	) {
 		t.Errorf("policies: %v", err)
 	}
 	server.ControlPlane = controlplane.New(controlplane.Options{Without: []string{"pods"}})

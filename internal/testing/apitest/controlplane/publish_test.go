@@ -36,7 +36,8 @@ func published(client kubernetes.Interface, namespace string) func(context.Conte
 		if err != nil {
 			return err
 		}
-		if !x509.NewCertPool().AppendCertsFromPEM([]byte(ca.Data["ca.crt"])) || len(ca.Data) != 1 || ca.Annotations["kubernetes.io/description"] == "" {
+		if !x509.NewCertPool().AppendCertsFromPEM([]byte(ca.Data["ca.crt"])) || len(ca.Data) != 1 ||
+			ca.Annotations["kubernetes.io/description"] == "" {
 			return fmt.Errorf("the ConfigMap is %v %v", ca.Annotations, ca.Data)
 		}
 		return nil
@@ -59,11 +60,13 @@ func TestEveryNamespaceHasAnAccountAndTheAuthorities(t *testing.T) {
 			return core.ConfigMaps("lab").Delete(t.Context(), rootCA, metav1.DeleteOptions{})
 		},
 		"the ConfigMap is changed": func() error {
-			_, err := core.ConfigMaps("lab").Patch(t.Context(), rootCA, types.MergePatchType, []byte(`{"data":{"ca.crt":"none","more":"x"}}`), metav1.PatchOptions{})
+			_, err := core.ConfigMaps("lab").Patch(t.Context(), rootCA, types.MergePatchType, []byte(`{"data":{"ca.crt":"none","more":"x"}}`),
+				metav1.PatchOptions{})
 			return err
 		},
 		"its annotation is taken away": func() error {
-			_, err := core.ConfigMaps("lab").Patch(t.Context(), rootCA, types.MergePatchType, []byte(`{"metadata":{"annotations":null}}`), metav1.PatchOptions{})
+			_, err := core.ConfigMaps("lab").Patch(t.Context(), rootCA, types.MergePatchType, []byte(`{"metadata":{"annotations":null}}`),
+				metav1.PatchOptions{})
 			return err
 		},
 	} {
@@ -101,11 +104,19 @@ func TestWhatEveryNamespaceHasGoesWithIt(t *testing.T) {
 // The accounts are a controller's of its own, which needs no config maps.
 func TestControllersOfNamespacesAreLeftOutByName(t *testing.T) {
 	plane := controlplane.New(controlplane.Options{Without: []string{"configmaps"}})
-	_, err := annex.New(t.Context(), annex.Server{Name: "cluster", ControlPlane: plane}, annex.Options{Storage: memory.Storage(), Controllers: []string{"root-ca-certificate-publisher-controller"}})
+	_, err := annex.New(
+		t.Context(),
+		annex.Server{Name: "cluster", ControlPlane: plane},
+		annex.Options{Storage: memory.Storage(), Controllers: []string{"root-ca-certificate-publisher-controller"}},
+	)
 	if err == nil || !strings.Contains(err.Error(), `there is no controller "root-ca-certificate-publisher-controller"`) {
 		t.Errorf("without config maps the controller of them is %v", err)
 	}
-	config := annextest.StartWith(t, cluster(), annex.Options{Storage: memory.Storage(), Controllers: []string{"*", "-serviceaccount-controller"}})
+	config := annextest.StartWith(
+		t,
+		cluster(),
+		annex.Options{Storage: memory.Storage(), Controllers: []string{"*", "-serviceaccount-controller"}},
+	)
 	core := kubernetes.NewForConfigOrDie(config).CoreV1()
 	testwait.NoError(t, "the ConfigMap is there", func(ctx context.Context) error {
 		_, err := core.ConfigMaps("default").Get(ctx, rootCA, metav1.GetOptions{})

@@ -180,7 +180,8 @@ func TestQuotasAreEnforced(t *testing.T) {
 		t.Error(err)
 	}
 	// What is there may be changed, and what goes makes room.
-	if _, err := core.ConfigMaps("lab").Patch(t.Context(), "c0", types.MergePatchType, []byte(`{"data":{"a":"b"}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := core.ConfigMaps("lab").
+		Patch(t.Context(), "c0", types.MergePatchType, []byte(`{"data":{"a":"b"}}`), metav1.PatchOptions{}); err != nil {
 		t.Error(err)
 	}
 	if err := core.ConfigMaps("lab").Delete(t.Context(), "c0", metav1.DeleteOptions{}); err != nil {
@@ -203,12 +204,15 @@ func TestQuotasBelowUseRefuseWhatIsNew(t *testing.T) {
 	limit(t, core, quotaOf(map[string]string{"secrets": "10"}))
 	enforced(t, client, "lab")
 	uses(t, core, "secrets=4")
-	if _, err := core.ResourceQuotas("lab").Patch(t.Context(), "limits", types.MergePatchType, []byte(`{"spec":{"hard":{"secrets":"2","serviceaccounts":null,"count/serviceaccounts":"9"}}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := core.ResourceQuotas("lab").
+		Patch(t.Context(), "limits", types.MergePatchType, []byte(`{"spec":{"hard":{"secrets":"2",`+
+			`"serviceaccounts":null,"count/serviceaccounts":"9"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	uses(t, core, "count/serviceaccounts=1 secrets=4")
 	err := admitted(t, secretIn(core, "lab", "new"))
-	if want := `secrets "new" is forbidden: exceeded quota: limits, requested: secrets=1, used: secrets=4, limited: secrets=2`; err == nil || err.Error() != want {
+	if want := `secrets "new" is forbidden: exceeded quota: limits, requested: secrets=1, used: secrets=4, limited: secrets=2`; err == nil ||
+		err.Error() != want {
 		t.Errorf("above the quota: %v\nwant %s", err, want)
 	}
 }
@@ -218,7 +222,21 @@ func TestQuotasSayNothingIsUsedOfWhatThereIsNot(t *testing.T) {
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	core := client.CoreV1()
 	lab(t, client)
-	limit(t, core, quotaOf(map[string]string{"pods": "5", "requests.cpu": "1", "services.nodeports": "1", "count/nothings.example.com": "3", "count/events": "3", "resourcequotas": "2", "count/leases.coordination.k8s.io": "0"}))
+	limit(
+		t,
+		core,
+		quotaOf(
+			map[string]string{
+				"pods":                             "5",
+				"requests.cpu":                     "1",
+				"services.nodeports":               "1",
+				"count/nothings.example.com":       "3",
+				"count/events":                     "3",
+				"resourcequotas":                   "2",
+				"count/leases.coordination.k8s.io": "0",
+			},
+		),
+	)
 	forbidden(t, client, "lab", "limits")
 	uses(t, core, "count/leases.coordination.k8s.io=0 pods=0 requests.cpu=0 resourcequotas=1 services.nodeports=0")
 	scoped := quotaOf(map[string]string{"pods": "5"})
@@ -329,7 +347,11 @@ func TestQuotasHoldUnderConcurrentCreates(t *testing.T) {
 }
 
 func TestQuotasAreLeftOutByName(t *testing.T) {
-	config := annextest.StartWith(t, cluster(), annex.Options{Storage: memory.Storage(), Admission: annex.AdmissionOptions{DisablePlugins: []string{"ResourceQuota"}}})
+	config := annextest.StartWith(
+		t,
+		cluster(),
+		annex.Options{Storage: memory.Storage(), Admission: annex.AdmissionOptions{DisablePlugins: []string{"ResourceQuota"}}},
+	)
 	client := kubernetes.NewForConfigOrDie(config)
 	core := client.CoreV1()
 	lab(t, client)

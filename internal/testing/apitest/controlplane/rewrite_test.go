@@ -19,7 +19,11 @@ import (
 // runStored runs a control plane over a directory until it is stopped.
 func runStored(t *testing.T, dir, encryption string) (c clients, stop func()) {
 	t.Helper()
-	instance, err := annex.New(t.Context(), cluster(), annex.Options{Storage: embedded.Dir(""), DataDir: dir, Listen: "127.0.0.1:0", EncryptionConfigFile: encryption})
+	instance, err := annex.New(
+		t.Context(),
+		cluster(),
+		annex.Options{Storage: embedded.Dir(""), DataDir: dir, Listen: "127.0.0.1:0", EncryptionConfigFile: encryption},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +74,8 @@ func keyed(t *testing.T, keys ...string) string {
 			"one": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=", "two": "YWJjZGVmZ2hpamFiY2RlZmdoaWphYmNkZWZnaGlqYWI=",
 		}[key]))
 	}
-	text := fmt.Sprintf("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- {resources: ['*.*'], providers: [%s]}\n", strings.Join(providers, ", "))
+	text := fmt.Sprintf("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- {resources: ['*.*'], "+
+		"providers: [%s]}\n", strings.Join(providers, ", "))
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +92,11 @@ func TestStorageRewriteStoresCustomResourcesAnew(t *testing.T) {
 			c, stop := runStored(t, dir, keyed(t, "one"))
 			c.define(t, widgets(sizeAndColor))
 			for i := range objects {
-				if _, err := c.widgets.Create(t.Context(), widget(fmt.Sprint("w", i), map[string]any{"size": int64(i)}), metav1.CreateOptions{}); err != nil {
+				if _, err := c.widgets.Create(
+					t.Context(),
+					widget(fmt.Sprint("w", i), map[string]any{"size": int64(i)}),
+					metav1.CreateOptions{},
+				); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -101,19 +110,36 @@ func TestStorageRewriteStoresCustomResourcesAnew(t *testing.T) {
 			if how == "while it runs" {
 				_, stop = runStored(t, dir, both)
 			}
-			if out, code := storageVerb(t, dir, both, "rewrite", "--resource", "gadgets.stable.example.com"); code == 0 || !strings.Contains(out, "this server stores no gadgets.stable.example.com") {
+			if out, code := storageVerb(
+				t,
+				dir,
+				both,
+				"rewrite",
+				"--resource",
+				"gadgets.stable.example.com",
+			); code == 0 ||
+				!strings.Contains(out, "this server stores no gadgets.stable.example.com") {
 				t.Errorf("of a resource that is not there: %d %s", code, out)
 			}
 			out, code := storageVerb(t, dir, both, "rewrite")
 			for _, want := range []string{
-				"widgets.stable.example.com: 20 looked at, 20 rewritten, 0 already current; stored now: 20 with secretbox two; as 20 v2, application/json\n",
+				"widgets.stable.example.com: 20 looked at, 20 rewritten, 0 already current; stored now: 20 with secretbox two; as 20 v2, " +
+					"application/json\n",
 				"customresourcedefinitions.apiextensions.k8s.io: 1 looked at, 1 rewritten, 0 already current; stored now: 1 with secretbox two\n",
 			} {
 				if code != 0 || !strings.Contains(out, want) {
 					t.Errorf("code %d, without %q:\n%s", code, want, out)
 				}
 			}
-			if out, code := storageVerb(t, dir, both, "rewrite", "--resource", "widgets.stable.example.com"); code != 0 || !strings.HasPrefix(out, "widgets.stable.example.com: 20 looked at, 0 rewritten, 20 already current;") {
+			if out, code := storageVerb(
+				t,
+				dir,
+				both,
+				"rewrite",
+				"--resource",
+				"widgets.stable.example.com",
+			); code != 0 ||
+				!strings.HasPrefix(out, "widgets.stable.example.com: 20 looked at, 0 rewritten, 20 already current;") {
 				t.Errorf("the second time: %d %s", code, out)
 			}
 			stop()

@@ -179,16 +179,18 @@ func TestMistakesInTheCertificateForServersBehindAreTold(t *testing.T) {
 	}
 	file := func(name string) string { return filepath.Join(dir, name) }
 	for want, c := range map[string]struct{ cert, key, ca, name string }{
-		"ProxyClientCertFile is given without Options.ControlPlane.ProxyClientKeyFile":       {cert: "client.crt", ca: "ca.crt"},
-		"ProxyClientKeyFile is given without Options.ControlPlane.ProxyClientCertFile":       {key: "client.key", ca: "ca.crt"},
-		"ProxyClientCertFile is given without Options.RequestHeader.ClientCAFile":            {cert: "client.crt", key: "client.key"},
-		"give a client certificate that an authority in Options.RequestHeader.ClientCAFile ": {cert: "client.crt", key: "client.key", ca: "other.crt"},
+		"ProxyClientCertFile is given without Options.ControlPlane.ProxyClientKeyFile": {cert: "client.crt", ca: "ca.crt"},
+		"ProxyClientKeyFile is given without Options.ControlPlane.ProxyClientCertFile": {key: "client.key", ca: "ca.crt"},
+		"ProxyClientCertFile is given without Options.RequestHeader.ClientCAFile":      {cert: "client.crt", key: "client.key"},
+		"give a client certificate that an authority in Options.RequestHeader.ClientCAFile ": {cert: "client.crt", key: "client.key",
+			ca: "other.crt"},
 		"missing.crt: no such file":                              {cert: "missing.crt", key: "client.key", ca: "ca.crt"},
 		`is of "front-proxy-client", which servers behind would`: {cert: "client.crt", key: "client.key", ca: "ca.crt", name: "gateway"},
 	} {
 		options := annex.Options{Storage: memory.Storage(), DataDir: filepath.Join(dir, "data")}
 		for to, name := range map[*string]string{
-			&options.ControlPlane.ProxyClientCertFile: c.cert, &options.ControlPlane.ProxyClientKeyFile: c.key, &options.RequestHeader.ClientCAFile: c.ca,
+			&options.ControlPlane.ProxyClientCertFile: c.cert, &options.ControlPlane.ProxyClientKeyFile: c.key,
+			&options.RequestHeader.ClientCAFile: c.ca,
 		} {
 			if name != "" {
 				*to = file(name)
@@ -204,7 +206,12 @@ func TestMistakesInTheCertificateForServersBehindAreTold(t *testing.T) {
 	options := annex.Options{Storage: memory.Storage(), DataDir: filepath.Join(dir, "data")}
 	options.ControlPlane.ProxyClientCertFile, options.ControlPlane.ProxyClientKeyFile = file("client.crt"), file("client.key")
 	options.RequestHeader.ClientCAFile = file("ca.crt")
-	if _, err := annex.New(t.Context(), crateServer(), options); err == nil || !strings.Contains(err.Error(), "is for a server with a control plane") {
+	if _, err := annex.New(
+		t.Context(),
+		crateServer(),
+		options,
+	); err == nil ||
+		!strings.Contains(err.Error(), "is for a server with a control plane") {
 		t.Errorf("of a server without: %v", err)
 	}
 }

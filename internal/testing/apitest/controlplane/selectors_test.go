@@ -101,7 +101,8 @@ func (s *selections) compare(f field, value string, opts metav1.ListOptions) {
 		opts.ResourceVersion, opts.ResourceVersionMatch = "", ""
 		s.change()
 	}
-	all, err := s.widgets(f.version).List(s.t.Context(), metav1.ListOptions{ResourceVersion: revision, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+	all, err := s.widgets(f.version).
+		List(s.t.Context(), metav1.ListOptions{ResourceVersion: revision, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -220,7 +221,12 @@ func TestFieldSelectorsOfCustomResourcesThroughChangesOfTheirDefinition(t *testi
 	definition := widgets(sizeAndColor)
 	definition.Spec.Versions[0].SelectableFields = []apiextensionsv1.SelectableField{{JSONPath: ".spec.size"}}
 	c.define(t, definition)
-	s := &selections{t: t, random: storetest.Seeded(t), all: dynamic.NewForConfigOrDie(config), write: map[string]func(int64) map[string]any{}}
+	s := &selections{
+		t:      t,
+		random: storetest.Seeded(t),
+		all:    dynamic.NewForConfigOrDie(config),
+		write:  map[string]func(int64) map[string]any{},
+	}
 	spec := func(value int64) map[string]any {
 		if value == 0 {
 			return map[string]any{"size": value, "color": nil}
@@ -232,7 +238,10 @@ func TestFieldSelectorsOfCustomResourcesThroughChangesOfTheirDefinition(t *testi
 	s.through("with one field", map[field][]string{size: someSizes})
 
 	c.redefine(t, definition.Name, func(d *apiextensionsv1.CustomResourceDefinition) {
-		d.Spec.Versions[0].SelectableFields = append(d.Spec.Versions[0].SelectableFields, apiextensionsv1.SelectableField{JSONPath: ".spec.color"})
+		d.Spec.Versions[0].SelectableFields = append(
+			d.Spec.Versions[0].SelectableFields,
+			apiextensionsv1.SelectableField{JSONPath: ".spec.color"},
+		)
 	})
 	s.selectable(color, true)
 	s.through("with another field", map[field][]string{size: someSizes, color: someColors})

@@ -76,7 +76,10 @@ func TestPoliciesOfFilesDecideFromTheFirstRequestOnAndFollowTheirFiles(t *testin
 	if _, err := dryRun(t.Context(), client, "four"); err != nil {
 		t.Error(err)
 	}
-	if all, err := client.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(t.Context(), metav1.ListOptions{}); err != nil || len(all.Items) != 0 {
+	if all, err := client.AdmissionregistrationV1().
+		ValidatingAdmissionPolicies().
+		List(t.Context(), metav1.ListOptions{}); err != nil ||
+		len(all.Items) != 0 {
 		t.Errorf("what is in a file is an object, too: %v, %v", all, err)
 	}
 
@@ -89,7 +92,8 @@ func TestPoliciesOfFilesDecideFromTheFirstRequestOnAndFollowTheirFiles(t *testin
 
 	failures := func(ctx context.Context) (string, error) {
 		text, err := client.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
-		const of = `(?m)^apiserver_manifest_admission_config_controller_automatic_reloads_total\{apiserver_id_hash="sha256:[0-9a-f]+",plugin="ValidatingAdmissionPolicy",status="%s"\} (\d+)`
+		const of = `(?m)^apiserver_manifest_admission_config_controller_automatic_reloads_total\{apiserver_id_hash="sha256:[0-9a-f]+",` +
+			`plugin="ValidatingAdmissionPolicy",status="%s"\} (\d+)`
 		if regexp.MustCompile(fmt.Sprintf(of, "success")).FindSubmatch(text) == nil {
 			return "", errors.New("no success is counted")
 		}
@@ -146,12 +150,15 @@ func TestPoliciesOfFilesProtectPoliciesThatAreObjects(t *testing.T) {
 			"validations": [{"expression": "oldObject == null || oldObject.metadata.name != 'kept'", "message": "it is kept"}]}},
 		{"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "keep.static.k8s.io"},
 			"spec": {"policyName": "keep.static.k8s.io", "validationActions": ["Deny"]}}]}`})
-	client := kubernetes.NewForConfigOrDie(annextest.StartWith(t, cluster(), withFolder(t, "ValidatingAdmissionPolicy", dir))).AdmissionregistrationV1()
+	client := kubernetes.NewForConfigOrDie(annextest.StartWith(t, cluster(), withFolder(t, "ValidatingAdmissionPolicy", dir))).
+		AdmissionregistrationV1()
 	kept := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}
 	if _, err := client.ValidatingWebhookConfigurations().Create(t.Context(), kept, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := client.ValidatingWebhookConfigurations().Delete(t.Context(), "kept", metav1.DeleteOptions{}); err == nil || !strings.Contains(err.Error(), "it is kept") {
+	if err := client.ValidatingWebhookConfigurations().
+		Delete(t.Context(), "kept", metav1.DeleteOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "it is kept") {
 		t.Error(err)
 	}
 }
@@ -192,13 +199,22 @@ func TestWebhooksOfFilesAreCalled(t *testing.T) {
 		dir := write(t, admissionregistrationv1.MutatingWebhookConfiguration{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingWebhookConfiguration"},
 			ObjectMeta: metav1.ObjectMeta{Name: "labels.static.k8s.io"},
-			Webhooks: []admissionregistrationv1.MutatingWebhook{{
-				Name: "labels.example.com", SideEffects: &none, AdmissionReviewVersions: []string{"v1"}, Rules: []admissionregistrationv1.RuleWithOperations{configMaps},
-				ClientConfig: webhook(t, func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-					json := admissionv1.PatchTypeJSONPatch
-					return &admissionv1.AdmissionResponse{Allowed: true, PatchType: &json, Patch: []byte(`[{"op":"add","path":"/metadata/labels","value":{"seen":"yes"}}]`)}
-				}),
-			}},
+			Webhooks: []admissionregistrationv1.MutatingWebhook{
+				{
+					Name:                    "labels.example.com",
+					SideEffects:             &none,
+					AdmissionReviewVersions: []string{"v1"},
+					Rules:                   []admissionregistrationv1.RuleWithOperations{configMaps},
+					ClientConfig: webhook(t, func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+						json := admissionv1.PatchTypeJSONPatch
+						return &admissionv1.AdmissionResponse{
+							Allowed:   true,
+							PatchType: &json,
+							Patch:     []byte(`[{"op":"add","path":"/metadata/labels","value":{"seen":"yes"}}]`),
+						}
+					}),
+				},
+			},
 		})
 		client := kubernetes.NewForConfigOrDie(annextest.StartWith(t, cluster(), withFolder(t, "MutatingAdmissionWebhook", dir)))
 		if made, err := dryRun(t.Context(), client, "a"); err != nil || made.Labels["seen"] != "yes" {
@@ -209,16 +225,28 @@ func TestWebhooksOfFilesAreCalled(t *testing.T) {
 		dir := write(t, admissionregistrationv1.ValidatingWebhookConfiguration{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingWebhookConfiguration"},
 			ObjectMeta: metav1.ObjectMeta{Name: "only-a.static.k8s.io"},
-			Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-				Name: "only-a.example.com", SideEffects: &none, AdmissionReviewVersions: []string{"v1"}, Rules: []admissionregistrationv1.RuleWithOperations{configMaps},
-				MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "not-authorities", Expression: "object.metadata.name != 'kube-root-ca.crt'"}},
-				ClientConfig: webhook(t, func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-					return &admissionv1.AdmissionResponse{Allowed: r.Name == "a", Result: &metav1.Status{Message: "only a"}}
-				}),
-			}},
+			Webhooks: []admissionregistrationv1.ValidatingWebhook{
+				{
+					Name:                    "only-a.example.com",
+					SideEffects:             &none,
+					AdmissionReviewVersions: []string{"v1"},
+					Rules:                   []admissionregistrationv1.RuleWithOperations{configMaps},
+					MatchConditions: []admissionregistrationv1.MatchCondition{
+						{Name: "not-authorities", Expression: "object.metadata.name != 'kube-root-ca.crt'"},
+					},
+					ClientConfig: webhook(t, func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+						return &admissionv1.AdmissionResponse{Allowed: r.Name == "a", Result: &metav1.Status{Message: "only a"}}
+					}),
+				},
+			},
 		})
 		client := kubernetes.NewForConfigOrDie(annextest.StartWith(t, cluster(), withFolder(t, "ValidatingAdmissionWebhook", dir)))
-		if _, err := dryRun(t.Context(), client, "b"); err == nil || !strings.Contains(err.Error(), `admission webhook "only-a.example.com" denied the request: only a`) {
+		if _, err := dryRun(
+			t.Context(),
+			client,
+			"b",
+		); err == nil ||
+			!strings.Contains(err.Error(), `admission webhook "only-a.example.com" denied the request: only a`) {
 			t.Errorf("the first request: %v", err)
 		}
 		if _, err := dryRun(t.Context(), client, "a"); err != nil {
@@ -242,32 +270,50 @@ webhooks: [{name: a.example.com, sideEffects: None, admissionReviewVersions: [v1
 `
 	edit := func(text string, pairs ...string) string { return strings.NewReplacer(pairs...).Replace(text) }
 	for _, test := range []struct{ what, plugin, text, want string }{
-		{"no YAML", "ValidatingAdmissionPolicy", "a: b\n  c: d\n", "a.yaml: error converting YAML to JSON: yaml: line 2: mapping values are not allowed in this context"},
-		{"a field that is not there", "ValidatingAdmissionPolicy", edit(shorter(5), "validations:", "validation:"), `a.yaml: strict decoding error: unknown field "spec.validation"`},
+		{"no YAML", "ValidatingAdmissionPolicy", "a: b\n  c: d\n", "a.yaml: error converting YAML to JSON: yaml: line 2: mapping values are " +
+			"not allowed in this context"},
+		{"a field that is not there", "ValidatingAdmissionPolicy", edit(shorter(5), "validations:", "validation:"), `a.yaml: strict decoding ` +
+			`error: unknown field "spec.validation"`},
 		{"another kind", "ValidatingAdmissionPolicy", "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}",
-			`a.yaml: apiVersion "v1", kind "ConfigMap": want ValidatingAdmissionPolicy or ValidatingAdmissionPolicyBinding of admissionregistration.k8s.io/v1`},
-		{"a kind of another plugin", "MutatingAdmissionPolicy", shorter(5), `kind "ValidatingAdmissionPolicy": want MutatingAdmissionPolicy or MutatingAdmissionPolicyBinding of`},
-		{"an old version", "ValidatingAdmissionPolicy", edit(shorter(5), "k8s.io/v1", "k8s.io/v1beta1"), `apiVersion "admissionregistration.k8s.io/v1beta1", kind "ValidatingAdmissionPolicy": want`},
+			`a.yaml: apiVersion "v1", kind "ConfigMap": want ValidatingAdmissionPolicy or ValidatingAdmissionPolicyBinding of ` +
+				`admissionregistration.k8s.io/v1`},
+		{"a kind of another plugin", "MutatingAdmissionPolicy", shorter(5), `kind "ValidatingAdmissionPolicy": want MutatingAdmissionPolicy ` +
+			`or MutatingAdmissionPolicyBinding of`},
+		{"an old version", "ValidatingAdmissionPolicy", edit(shorter(5), "k8s.io/v1", "k8s.io/v1beta1"),
+			`apiVersion "admissionregistration.k8s.io/v1beta1", kind "ValidatingAdmissionPolicy": want`},
 		{"comments alone", "ValidatingAdmissionPolicy", "# later\n", "a.yaml: a document has no apiVersion or no kind"},
 		{"a name of objects", "ValidatingAdmissionPolicy", edit(shorter(5), ".static.k8s.io", ""), `"names" in file "`},
-		{"the ending of names", "ValidatingAdmissionPolicy", edit(shorter(5), ".static.k8s.io", ""), `must have a name ending with ".static.k8s.io"`},
-		{"no name", "ValidatingAdmissionPolicy", edit(shorter(5), "metadata: {name: names.static.k8s.io}", ""), `ValidatingAdmissionPolicy "": metadata.name: Required value`},
+		{"the ending of names", "ValidatingAdmissionPolicy", edit(shorter(5), ".static.k8s.io", ""), `must have a name ending with ` +
+			`".static.k8s.io"`},
+		{"no name", "ValidatingAdmissionPolicy", edit(shorter(5), "metadata: {name: names.static.k8s.io}", ""), `ValidatingAdmissionPolicy ` +
+			`"": metadata.name: Required value`},
 		{"a name twice", "ValidatingAdmissionPolicy", shorter(5) + "---\n" + shorter(6), `duplicate name "names.static.k8s.io" found in file "`},
-		{"what the API refuses", "ValidatingAdmissionPolicy", edit(shorter(5), "validationActions: [Deny]", "validationActions: [Deny, Warn]"), `ValidatingAdmissionPolicyBinding "names.static.k8s.io": spec.validationActions: Invalid value: `},
-		{"an expression", "ValidatingAdmissionPolicy", fmt.Sprintf(shortNames, "object.metadata.name <"), `ValidatingAdmissionPolicy "names.static.k8s.io": spec.validations[0].expression: Invalid value: `},
-		{"a kind of parameters", "ValidatingAdmissionPolicy", edit(shorter(5), "  validations:", "  paramKind: {apiVersion: v1, kind: ConfigMap}\n  validations:"),
+		{"what the API refuses", "ValidatingAdmissionPolicy", edit(shorter(5), "validationActions: [Deny]",
+			"validationActions: [Deny, Warn]"), `ValidatingAdmissionPolicyBinding "names.static.k8s.io": spec.validationActions: Invalid value: `},
+		{"an expression", "ValidatingAdmissionPolicy", fmt.Sprintf(shortNames, "object.metadata.name <"), `ValidatingAdmissionPolicy ` +
+			`"names.static.k8s.io": spec.validations[0].expression: Invalid value: `},
+		{"a kind of parameters", "ValidatingAdmissionPolicy", edit(shorter(5), "  validations:", "  paramKind: {apiVersion: v1, kind: "+
+			"ConfigMap}\n  validations:"),
 			`ValidatingAdmissionPolicy "names.static.k8s.io": spec.paramKind is not supported for static manifests`},
-		{"parameters", "ValidatingAdmissionPolicy", edit(shorter(5), "validationActions:", "paramRef: {name: a, namespace: b, parameterNotFoundAction: Deny}, validationActions:"),
+		{"parameters", "ValidatingAdmissionPolicy", edit(shorter(5), "validationActions:", "paramRef: {name: a, namespace: b, "+
+			"parameterNotFoundAction: Deny}, validationActions:"),
 			`binding "names.static.k8s.io": spec.paramRef is not supported for static manifests`},
-		{"a policy that is an object", "ValidatingAdmissionPolicy", edit(shorter(5), "policyName: names.static.k8s.io", "policyName: names"), `binding "names.static.k8s.io": spec.policyName "names" must end with ".static.k8s.io"`},
-		{"a policy that is not there", "ValidatingAdmissionPolicy", edit(shorter(5), "policyName: names", "policyName: others"), `binding "names.static.k8s.io" references policy "others.static.k8s.io" which does not exist in the manifest directory`},
-		{"a service", "ValidatingAdmissionWebhook", edit(hooks, `url: "https://127.0.0.1:1/"`, "service: {name: a, namespace: b}"), "clientConfig.service is not supported for static manifests; use clientConfig.url instead"},
-		{"no side effects", "ValidatingAdmissionWebhook", edit(hooks, "sideEffects: None, ", ""), `ValidatingWebhookConfiguration "a.static.k8s.io": webhooks[0].sideEffects: Required value`},
-		{"a webhook of the other kind", "MutatingAdmissionWebhook", hooks, `kind "ValidatingWebhookConfiguration": want MutatingWebhookConfiguration of`},
+		{"a policy that is an object", "ValidatingAdmissionPolicy", edit(shorter(5), "policyName: names.static.k8s.io", "policyName: names"),
+			`binding "names.static.k8s.io": spec.policyName "names" must end with ".static.k8s.io"`},
+		{"a policy that is not there", "ValidatingAdmissionPolicy", edit(shorter(5), "policyName: names", "policyName: others"),
+			`binding "names.static.k8s.io" references policy "others.static.k8s.io" which does not exist in the manifest directory`},
+		{"a service", "ValidatingAdmissionWebhook", edit(hooks, `url: "https://127.0.0.1:1/"`, "service: {name: a, namespace: b}"),
+			"clientConfig.service is not supported for static manifests; use clientConfig.url instead"},
+		{"no side effects", "ValidatingAdmissionWebhook", edit(hooks, "sideEffects: None, ", ""), `ValidatingWebhookConfiguration ` +
+			`"a.static.k8s.io": webhooks[0].sideEffects: Required value`},
+		{"a webhook of the other kind", "MutatingAdmissionWebhook", hooks, `kind "ValidatingWebhookConfiguration": want ` +
+			`MutatingWebhookConfiguration of`},
 	} {
 		dir := folderOf(t, map[string]string{"a.yaml": test.text})
 		_, err := annex.New(t.Context(), cluster(), withFolder(t, test.plugin, dir))
-		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), test.plugin) || !strings.Contains(err.Error(), dir) || strings.Contains(err.Error(), "\n") {
+		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), test.plugin) ||
+			!strings.Contains(err.Error(), dir) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: want %s\ngot %v", test.what, test.want, err)
 		}
 	}
@@ -275,7 +321,12 @@ webhooks: [{name: a.example.com, sideEffects: None, admissionReviewVersions: [v1
 		"policies":                         `staticManifestsDir: Invalid value: "policies": must be an absolute file path`,
 		filepath.Join(t.TempDir(), "none"): "no such file or directory",
 	} {
-		if _, err := annex.New(t.Context(), cluster(), withFolder(t, "ValidatingAdmissionPolicy", dir)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := annex.New(
+			t.Context(),
+			cluster(),
+			withFolder(t, "ValidatingAdmissionPolicy", dir),
+		); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("want %s, got %v", want, err)
 		}
 	}
@@ -284,11 +335,13 @@ webhooks: [{name: a.example.com, sideEffects: None, admissionReviewVersions: [v1
 func TestNamesOfFilesAreNotForObjects(t *testing.T) {
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster())).AdmissionregistrationV1()
 	named := metav1.ObjectMeta{Name: "a.static.k8s.io"}
-	_, hooks := client.ValidatingWebhookConfigurations().Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: named}, metav1.CreateOptions{})
+	_, hooks := client.ValidatingWebhookConfigurations().
+		Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: named}, metav1.CreateOptions{})
 	_, binding := client.MutatingAdmissionPolicyBindings().Create(t.Context(), &admissionregistrationv1.MutatingAdmissionPolicyBinding{
 		ObjectMeta: named, Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: "a"}}, metav1.CreateOptions{})
 	for _, err := range []error{hooks, binding} {
-		const want = `metadata.name: Invalid value: "a.static.k8s.io": names ending with ".static.k8s.io" are reserved for static manifest-based configurations and cannot be managed via the API`
+		const want = `metadata.name: Invalid value: "a.static.k8s.io": names ending with ".static.k8s.io" are reserved for static ` +
+			`manifest-based configurations and cannot be managed via the API`
 		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
 			t.Error(err)
 		}

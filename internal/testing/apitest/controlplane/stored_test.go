@@ -31,16 +31,27 @@ func TestKindsOfKubernetesAreKeptAsAClusterKeepsThem(t *testing.T) {
 				{http.MethodPost, roles + "?dryRun=All", "application/json", role(""), `"rules":null`},
 				{http.MethodPost, roles, "application/json", role(""), `"rules":null`},
 				{http.MethodGet, roles + "/a", "", "", `"rules":null`},
-				{http.MethodPatch, roles + "/a", "application/merge-patch+json", `{"rules":[{"verbs":["get"],"apiGroups":[""],"resources":["pods"],"resourceNames":[]}]}`, `"resources":["pods"]}]`},
+				{http.MethodPatch, roles + "/a", "application/merge-patch+json", `{"rules":[{"verbs":["get"],` +
+					`"apiGroups":[""],"resources":["pods"],"resourceNames":[]}]}`, `"resources":["pods"]}]`},
 				{http.MethodPut, roles + "/a?dryRun=All", "application/json", role(""), `"rules":null`},
 				{http.MethodPut, roles + "/a", "application/json", role(`,"labels":{"a":"b"}`), `"rules":null`},
-				{http.MethodPatch, roles + "/b?fieldManager=test", "application/apply-patch+yaml", strings.Replace(role(""), `"a"`, `"b"`, 1), `"rules":null`},
+				{http.MethodPatch, roles + "/b?fieldManager=test", "application/apply-patch+yaml", strings.Replace(role(""), `"a"`, `"b"`, 1),
+					`"rules":null`},
 				{http.MethodGet, roles, "", "", `"rules":null`},
 				{http.MethodPost, limits + "?dryRun=All", "application/json", limitRange, `"limits":null`},
 				{http.MethodPost, limits, "application/json", limitRange, `"limits":null`},
-				{http.MethodPost, "/api/v1/namespaces/default/secrets", "application/json", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"},"data":{"key":null}}`, `"data":{"key":""}`},
+				{http.MethodPost, "/api/v1/namespaces/default/secrets", "application/json",
+					`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"},"data":{"key":null}}`, `"data":{"key":""}`},
 			} {
-				if got := raw(t, client, step.verb, step.path, step.contentType, step.body); !strings.Contains(got, step.want) || strings.Contains(got, "[]") {
+				if got := raw(
+					t,
+					client,
+					step.verb,
+					step.path,
+					step.contentType,
+					step.body,
+				); !strings.Contains(got, step.want) ||
+					strings.Contains(got, "[]") {
 					t.Errorf("%s %s %s: %s has not %s, or an empty list", step.verb, step.path, step.body, got, step.want)
 				}
 			}

@@ -29,13 +29,18 @@ func TestPodTemplatesAreFilledInAndWarnedOf(t *testing.T) {
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	templates := kubernetes.NewForConfigOrDie(config).CoreV1().PodTemplates(metav1.NamespaceDefault)
 	twice := []corev1.LocalObjectReference{{Name: "registry"}, {Name: "registry"}}
-	template, err := templates.Create(t.Context(), &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Template: corev1.PodTemplateSpec{
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web:v1"}}, ImagePullSecrets: twice},
-	}}, metav1.CreateOptions{})
+	template, err := templates.Create(
+		t.Context(),
+		&corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Template: corev1.PodTemplateSpec{
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web:v1"}}, ImagePullSecrets: twice},
+		}},
+		metav1.CreateOptions{},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if spec := template.Template.Spec; spec.RestartPolicy != corev1.RestartPolicyAlways || spec.Containers[0].ImagePullPolicy != corev1.PullIfNotPresent {
+	if spec := template.Template.Spec; spec.RestartPolicy != corev1.RestartPolicyAlways ||
+		spec.Containers[0].ImagePullPolicy != corev1.PullIfNotPresent {
 		t.Errorf("it is filled in as %+v", spec)
 	}
 	expect := func(what string, generation int64, want ...string) {
@@ -60,7 +65,12 @@ func TestPodTemplatesAreFilledInAndWarnedOf(t *testing.T) {
 	update()
 	expect("changed", 2, duplicate)
 	template.Template.Spec.Containers = nil
-	if _, err := templates.Update(t.Context(), template, metav1.UpdateOptions{}); err == nil || !strings.Contains(err.Error(), `template.spec.containers: Required value`) {
+	if _, err := templates.Update(
+		t.Context(),
+		template,
+		metav1.UpdateOptions{},
+	); err == nil ||
+		!strings.Contains(err.Error(), `template.spec.containers: Required value`) {
 		t.Errorf("without containers: %v", err)
 	}
 }

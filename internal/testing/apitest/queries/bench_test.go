@@ -67,7 +67,11 @@ func crowded(b *testing.B) (c *client, quiet func()) {
 	c = start(b, shop(), annex.Options{})
 	name := func(i int) string { return fmt.Sprintf("widget-%06d", i) }
 	spec := func() object {
-		return object{"size": "small", "replicas": rand.IntN(1 << 30), "options": object{"note": "some text that makes it as long as objects usually are"}}
+		return object{
+			"size":     "small",
+			"replicas": rand.IntN(1 << 30),
+			"options":  object{"note": "some text that makes it as long as objects usually are"},
+		}
 	}
 	var next atomic.Int64
 	var creating sync.WaitGroup

@@ -18,7 +18,12 @@ import (
 // definition is of gadgets, in two versions with columns and a selectable field.
 func definition() object {
 	schema := object{"openAPIV3Schema": object{"type": "object", "properties": object{"spec": object{"type": "object", "properties": object{
-		"cost": object{"type": "number"}, "color": object{"type": "string"}, "since": object{"type": "string", "format": "date-time"}, "ready": object{"type": "boolean"},
+		"cost": object{
+			"type": "number",
+		},
+		"color": object{"type": "string"},
+		"since": object{"type": "string", "format": "date-time"},
+		"ready": object{"type": "boolean"},
 	}}}}}
 	version := func(name string, stored bool) object {
 		return object{
@@ -54,7 +59,8 @@ func TestCustomResourcesAreQueriedByTheirColumns(t *testing.T) {
 		return code == http.StatusOK
 	})
 	for i, spec := range []object{
-		{"cost": 9.5, "color": "red", "ready": true, "since": "2026-01-02T00:00:00Z"}, {"cost": 10, "color": "blue"}, {"cost": -1, "color": "red", "since": "2025-01-01T00:00:00+02:00"}, {"color": "green", "ready": false},
+		{"cost": 9.5, "color": "red", "ready": true, "since": "2026-01-02T00:00:00Z"}, {"cost": 10, "color": "blue"},
+		{"cost": -1, "color": "red", "since": "2025-01-01T00:00:00+02:00"}, {"color": "green", "ready": false},
 	} {
 		c.must(http.MethodPost, "/apis/stable.example.com/v1/namespaces/default/gadgets", object{
 			"apiVersion": "stable.example.com/v1", "kind": "Gadget", "metadata": object{"name": fmt.Sprint("g", i)}, "spec": spec,
@@ -71,7 +77,8 @@ func TestCustomResourcesAreQueriedByTheirColumns(t *testing.T) {
 		c.same(gadgets+"?fieldSelector=spec.color%3Dred", "g0", "g2")
 		c.same(gadgets+"?q=GRE", "g3")
 		_, p := c.query(gadgets + "?limit=1&facets=spec.color")
-		if fmt.Sprint(p.counts("spec.color")) != "[red=2 blue=1 green=1]" || p.Items[0]["apiVersion"] != "stable.example.com/"+version || p.Items[0]["kind"] != "Gadget" {
+		if fmt.Sprint(p.counts("spec.color")) != "[red=2 blue=1 green=1]" || p.Items[0]["apiVersion"] != "stable.example.com/"+version ||
+			p.Items[0]["kind"] != "Gadget" {
 			t.Errorf("%s: %+v", version, p)
 		}
 		c.refused(http.StatusBadRequest, gadgets+"?sortBy=metadata.creationTimestamp", "spec.cost, spec.since, spec.ready, spec.color")
@@ -106,7 +113,8 @@ func TestCustomResourcesAreQueriedByTheirColumns(t *testing.T) {
 	}
 	get := document.Paths.Paths["/query/stable.example.com/v2/gadgets"].Get
 	item := get.Responses.StatusCodeResponses[200].Content["application/json"].Schema.Properties["items"].Items.Schema.Ref.String()
-	if s := document.Components.Schemas[strings.TrimPrefix(item, "#/components/schemas/")]; s == nil || s.Properties["spec"].Properties["cost"].Type[0] != "number" {
+	if s := document.Components.Schemas[strings.TrimPrefix(item, "#/components/schemas/")]; s == nil ||
+		s.Properties["spec"].Properties["cost"].Type[0] != "number" {
 		t.Errorf("items are %s, which is %+v", item, s)
 	}
 	if !slices.ContainsFunc(get.Parameters, func(p *spec3.Parameter) bool { return p.Name == "spec.cost[gte]" }) {

@@ -65,9 +65,17 @@ func TestFieldsOfQueriesAreChecked(t *testing.T) {
 		`"spec.replicas" is declared twice`: annex.Sortable("spec.replicas", size),
 	} {
 		server := annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
-			annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Query(annex.Sortable("spec.replicas", func(w *v1.Widget) *int32 { return w.Spec.Replicas }), field),
+			annex.KindOf[v1.Widget, v1.WidgetList](
+				"widgets",
+				v1.API,
+			).Query(annex.Sortable("spec.replicas", func(w *v1.Widget) *int32 { return w.Spec.Replicas }), field),
 		}}}}
-		if _, err := annex.New(t.Context(), server, annex.Options{Storage: memory.Storage()}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := annex.New(
+			t.Context(),
+			server,
+			annex.Options{Storage: memory.Storage()},
+		); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
@@ -79,7 +87,8 @@ func TestQueriesAreOfTheirResourceForMetrics(t *testing.T) {
 	c := stocked(t)
 	c.names(widgets + "?sortBy=spec.replicas")
 	metrics := string(c.must(http.MethodGet, "/metrics", nil))
-	want := `apiserver_request_total{code="200",component="apiserver",dry_run="",group="shop.example.com",resource="widgets",scope="cluster",subresource="",verb="LIST",version="v1"}`
+	want := `apiserver_request_total{code="200",component="apiserver",dry_run="",` +
+		`group="shop.example.com",resource="widgets",scope="cluster",subresource="",verb="LIST",version="v1"}`
 	if !strings.Contains(metrics, want) {
 		t.Error(fmt.Sprint("there is no ", want))
 	}

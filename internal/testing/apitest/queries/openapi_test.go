@@ -39,14 +39,18 @@ func TestQueriesAreInOpenAPIWithTypedAnswers(t *testing.T) {
 			ref := answer.Properties["items"].Items.Schema.Ref
 			name := ref.String()[len("#/components/schemas/"):]
 			schema := document.Components.Schemas[name]
-			if schema == nil || schema.Properties["spec"].Description == "" && len(schema.Properties["spec"].AllOf) == 0 && schema.Properties["metadata"].Description == "" && len(schema.Properties) < 3 {
+			if schema == nil ||
+				schema.Properties["spec"].Description == "" && len(schema.Properties["spec"].AllOf) == 0 &&
+					schema.Properties["metadata"].Description == "" &&
+					len(schema.Properties) < 3 {
 				t.Errorf("%s of %s: items are %s, which is %v", path, version, name, schema)
 			}
 			var names []string
 			for _, p := range described.Get.Parameters {
 				names = append(names, p.Name)
 			}
-			if !slices.Contains(names, "sortBy") || !slices.Contains(names, "creationTimestamp[gte]") || path != "shelves" && !slices.Contains(names, "spec.replicas[lt]") {
+			if !slices.Contains(names, "sortBy") || !slices.Contains(names, "creationTimestamp[gte]") ||
+				path != "shelves" && !slices.Contains(names, "spec.replicas[lt]") {
 				t.Errorf("%s of %s has the parameters %q", path, version, names)
 			}
 		}
@@ -59,7 +63,8 @@ func TestDocumentsCanBeAskedForAtTheSameTime(t *testing.T) {
 	for range 4 {
 		c := start(t, shop(), annex.Options{})
 		var asked sync.WaitGroup
-		for _, path := range []string{"v2", "v3", "v3/apis/shop.example.com/v1", "v3/apis/shop.example.com/v1beta1", "v3/query/shop.example.com/v1", "v3/query/shop.example.com/v1beta1", "v3/version"} {
+		for _, path := range []string{"v2", "v3", "v3/apis/shop.example.com/v1", "v3/apis/shop.example.com/v1beta1",
+			"v3/query/shop.example.com/v1", "v3/query/shop.example.com/v1beta1", "v3/version"} {
 			asked.Go(func() {
 				status, body := c.do(http.MethodGet, "/openapi/"+path, nil)
 				if status != http.StatusOK || !json.Valid(body) {

@@ -73,8 +73,13 @@ func TestAQuerySortsFiltersAndCounts(t *testing.T) {
 			t.Errorf("%s: %q, want %q", in, got, want)
 		}
 	}
-	if _, p := c.query(widgets + "?limit=0&facets=spec.size,spec.replicas&name=w"); p.TotalItems != 6 || len(p.Items) != 0 || p.Cursor != "" ||
-		fmt.Sprint(p.counts("spec.size")) != "[small=3 large=2 medium=1]" || fmt.Sprint(p.counts("spec.replicas")) != "[9=2 null=1 -1=1 10=1 100=1]" {
+	if _, p := c.query(
+		widgets + "?limit=0&facets=spec.size,spec.replicas&name=w",
+	); p.TotalItems != 6 || len(p.Items) != 0 || p.Cursor != "" ||
+		fmt.Sprint(
+			p.counts("spec.size"),
+		) != "[small=3 large=2 medium=1]" ||
+		fmt.Sprint(p.counts("spec.replicas")) != "[9=2 null=1 -1=1 10=1 100=1]" {
 		t.Errorf("counts: %+v", p)
 	}
 	_, p := c.query(widgets + "?sortBy=spec.replicas&spec.replicas[gt]=5&limit=1")
@@ -125,7 +130,8 @@ func TestItemsAreWhatAListHolds(t *testing.T) {
 	}
 	_, p := c.query(widgets + "?fields=spec.size,metadata.labels&limit=1")
 	m := p.Items[0]["metadata"].(object)
-	if fmt.Sprint(p.Items[0]["spec"]) != "map[size:small]" || m["uid"] == nil || m["labels"] == nil || m["creationTimestamp"] != nil || p.Items[0]["kind"] != "Widget" {
+	if fmt.Sprint(p.Items[0]["spec"]) != "map[size:small]" || m["uid"] == nil || m["labels"] == nil || m["creationTimestamp"] != nil ||
+		p.Items[0]["kind"] != "Widget" {
 		t.Errorf("a projection: %v", p.Items[0])
 	}
 }
@@ -157,7 +163,8 @@ func TestManagedFieldsAreLeftOutUnlessAskedFor(t *testing.T) {
 func TestCursorsWalkThroughAllPages(t *testing.T) {
 	t.Parallel()
 	c := stocked(t)
-	for _, query := range []string{"?limit=1", "?limit=4&sortBy=spec.replicas&ascending=false", "?limit=2&spec.size=small&q=red", "?limit=1&sortBy=spec.size&fields=spec"} {
+	for _, query := range []string{"?limit=1", "?limit=4&sortBy=spec.replicas&ascending=false", "?limit=2&spec.size=small&q=red",
+		"?limit=1&sortBy=spec.size&fields=spec"} {
 		_, rest, _ := strings.Cut(query, "&")
 		want := c.names(widgets + "?limit=50&" + rest)
 		var got []string
@@ -291,7 +298,8 @@ func TestFieldsAreDescribed(t *testing.T) {
 	for _, r := range all.Resources {
 		paths = append(paths, r.Path)
 	}
-	for _, want := range []string{widgets, "/query/shop.example.com/v1beta1/widgets", "/query/core/v1/namespaces", "/query/rbac.authorization.k8s.io/v1/roles"} {
+	for _, want := range []string{widgets, "/query/shop.example.com/v1beta1/widgets", "/query/core/v1/namespaces",
+		"/query/rbac.authorization.k8s.io/v1/roles"} {
 		if !slices.Contains(paths, want) {
 			t.Errorf("%q lack %s", paths, want)
 		}
@@ -332,16 +340,31 @@ func TestQueriesMoveAndGo(t *testing.T) {
 	}
 	beside := shop()
 	beside.Handlers = []annex.Handler{{Path: "/query/widgets", Handler: http.NotFoundHandler()}}
-	if _, err := annex.New(t.Context(), beside, annex.Options{Storage: memory.Storage()}); err == nil || !strings.Contains(err.Error(), "end it in a slash") {
+	if _, err := annex.New(
+		t.Context(),
+		beside,
+		annex.Options{Storage: memory.Storage()},
+	); err == nil ||
+		!strings.Contains(err.Error(), "end it in a slash") {
 		t.Errorf("a handler at what may be a query's path: %v", err)
 	}
 	for _, prefix := range []string{"query", "/", "/apis/x", "/q/", "/a b"} {
-		if _, err := annex.New(t.Context(), server, annex.Options{Storage: memory.Storage(), QueryPrefix: &prefix}); err == nil || !strings.Contains(err.Error(), "Options.QueryPrefix") {
+		if _, err := annex.New(
+			t.Context(),
+			server,
+			annex.Options{Storage: memory.Storage(), QueryPrefix: &prefix},
+		); err == nil ||
+			!strings.Contains(err.Error(), "Options.QueryPrefix") {
 			t.Errorf("%q: %v", prefix, err)
 		}
 		moved := shop()
 		moved.Query.Prefix = prefix
-		if _, err := annex.New(t.Context(), moved, annex.Options{Storage: memory.Storage()}); err == nil || !strings.Contains(err.Error(), "Server.Query") {
+		if _, err := annex.New(
+			t.Context(),
+			moved,
+			annex.Options{Storage: memory.Storage()},
+		); err == nil ||
+			!strings.Contains(err.Error(), "Server.Query") {
 			t.Errorf("%q: %v", prefix, err)
 		}
 	}
@@ -358,7 +381,13 @@ func TestHandlersAnswerBesideQueries(t *testing.T) {
 		Path:    below,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "%s %s", r.Method, r.URL.Path) }),
 		Resource: func(r *http.Request) *authorizationv1.ResourceAttributes {
-			return &authorizationv1.ResourceAttributes{Verb: "get", Group: "shop.example.com", Version: "v1", Resource: "widgets", Subresource: "made-by-hand"}
+			return &authorizationv1.ResourceAttributes{
+				Verb:        "get",
+				Group:       "shop.example.com",
+				Version:     "v1",
+				Resource:    "widgets",
+				Subresource: "made-by-hand",
+			}
 		},
 	}}
 	c := start(t, server, annex.Options{})

@@ -105,7 +105,10 @@ func TestOnlyCallersWhoAreKnownSeeWhatTheyMayList(t *testing.T) {
 			t.Errorf("%s: %d", path, code)
 		}
 	}
-	if got := string(jane.must(http.MethodGet, "/query", nil)); strings.Count(got, `"path"`) != 2 || !strings.Contains(got, `"/query/shop.example.com/v1beta1/widgets"`) {
+	if got := string(
+		jane.must(http.MethodGet, "/query", nil),
+	); strings.Count(got, `"path"`) != 2 ||
+		!strings.Contains(got, `"/query/shop.example.com/v1beta1/widgets"`) {
 		t.Errorf("jane sees %s", got)
 	}
 	if got := string(jane.must(http.MethodGet, "/query/rbac.authorization.k8s.io/v1", nil)); got != `{"resources":[]}`+"\n" {

@@ -126,7 +126,8 @@ func TestATailTellsWhatIsThereAndWhatBecomesOfIt(t *testing.T) {
 		}
 	}
 	e := s.next()
-	if fmt.Sprint(e.object["metadata"].(object)["annotations"]) != "map[k8s.io/initial-events-end:true]" || e.id == "none" || e.kind != "BOOKMARK" {
+	if fmt.Sprint(e.object["metadata"].(object)["annotations"]) != "map[k8s.io/initial-events-end:true]" || e.id == "none" ||
+		e.kind != "BOOKMARK" {
 		t.Fatalf("got %s %s %v, want the end of what is there", e, e.id, e.object)
 	}
 	c.update("w1", widget("w1", object{"size": "small", "replicas": 3}))
@@ -198,7 +199,12 @@ func TestATailOverAWebSocket(t *testing.T) {
 	if got := next(); got != "DELETED w4" {
 		t.Errorf("got %s", got)
 	}
-	if _, response, err := dialer.DialContext(t.Context(), at+"&sortBy=name", header); err == nil || response == nil || response.StatusCode != http.StatusBadRequest {
+	if _, response, err := dialer.DialContext(
+		t.Context(),
+		at+"&sortBy=name",
+		header,
+	); err == nil || response == nil ||
+		response.StatusCode != http.StatusBadRequest {
 		t.Errorf("a bad request: %v", err)
 	}
 }
@@ -321,7 +327,13 @@ func TestATailOfTheUnionTellsOfItsNamespacesOnly(t *testing.T) {
 	change := func(name string, spec object) {
 		for i := range 5 {
 			path := fmt.Sprintf(api, fmt.Sprint("ns", i)) + "/" + name
-			if code, raw := c.do(http.MethodPatch, path, object{"spec": spec}, "Content-Type", "application/merge-patch+json"); code != http.StatusOK {
+			if code, raw := c.do(
+				http.MethodPatch,
+				path,
+				object{"spec": spec},
+				"Content-Type",
+				"application/merge-patch+json",
+			); code != http.StatusOK {
 				t.Fatalf("%s: %d %s", path, code, raw)
 			}
 		}

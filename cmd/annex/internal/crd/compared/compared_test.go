@@ -373,7 +373,10 @@ func program(t *testing.T, apis string, files []string, without map[string]bool)
 			v := storedVersion(d)
 			name := packages[d.Spec.Group+"/"+v.Name]
 			used[name] = true
-			kinds[d.Spec.Group] = append(kinds[d.Spec.Group], fmt.Sprintf("annex.KindOf[%[1]s.%[2]s, %[1]s.%[2]sList](%[3]q, %[1]s.API)", name, d.Spec.Names.Kind, d.Spec.Names.Plural))
+			kinds[d.Spec.Group] = append(
+				kinds[d.Spec.Group],
+				fmt.Sprintf("annex.KindOf[%[1]s.%[2]s, %[1]s.%[2]sList](%[3]q, %[1]s.API)", name, d.Spec.Names.Kind, d.Spec.Names.Plural),
+			)
 		}
 	}
 	for _, group := range slices.Sorted(maps.Keys(kinds)) {
@@ -384,7 +387,8 @@ func program(t *testing.T, apis string, files []string, without map[string]bool)
 			imports = *bytes.NewBuffer(bytes.ReplaceAll(imports.Bytes(), []byte("\t"+name+" "), []byte("\t_ ")))
 		}
 	}
-	return fmt.Appendf(nil, "package main\n\nimport (\n\t\"github.com/annexapi/annex\"\n\n%s)\n\nfunc main() {\n\tannex.Main(annex.Server{Name: \"imported\", Groups: []annex.Group{\n%s\t}})\n}\n", &imports, &groups)
+	return fmt.Appendf(nil, "package main\n\nimport (\n\t\"github.com/annexapi/annex\"\n\n%s)\n\nfunc main() "+
+		"{\n\tannex.Main(annex.Server{Name: \"imported\", Groups: []annex.Group{\n%s\t}})\n}\n", &imports, &groups)
 }
 
 // comparison counts the cases of a project, and why answers differ.
@@ -406,7 +410,12 @@ func (c *comparison) compare(what string, s *schema, want, got answer) bool {
 	case want.code != got.code:
 		difference = fmt.Sprintf("answers %d %v, not %d %v", got.code, got.causes, want.code, want.causes)
 	case !slices.Equal(want.causes, got.causes):
-		difference = fmt.Sprintf("%d: answers\n    %s\n  not\n    %s", got.code, strings.Join(got.causes, "\n    "), strings.Join(want.causes, "\n    "))
+		difference = fmt.Sprintf(
+			"%d: answers\n    %s\n  not\n    %s",
+			got.code,
+			strings.Join(got.causes, "\n    "),
+			strings.Join(want.causes, "\n    "),
+		)
 	case !equal(content(want.object), content(got.object)):
 		difference = fmt.Sprintf("stores\n    %s\n  not\n    %s", inJSON(content(got.object)), inJSON(content(want.object)))
 	}
@@ -461,8 +470,11 @@ const (
 
 func reasonOf(what string, want, got answer, s *schema) string {
 	causes := strings.Join(got.causes, " ")
-	doesNotFit := slices.ContainsFunc([]string{"quantities must match", "unable to parse quantity", "IntOrString", "cannot unmarshal", "cannot convert", "parsing time",
-		"value out of range", "which cannot hold it"}, func(part string) bool { return strings.Contains(causes, part) })
+	doesNotFit := slices.ContainsFunc(
+		[]string{"quantities must match", "unable to parse quantity", "IntOrString", "cannot unmarshal", "cannot convert", "parsing time",
+			"value out of range", "which cannot hold it"},
+		func(part string) bool { return strings.Contains(causes, part) },
+	)
 	switch {
 	case strings.Contains(what, ", applied") && want.code >= http.StatusBadRequest && got.code >= http.StatusBadRequest:
 		return merged
@@ -650,7 +662,15 @@ func (p *pair) object(t *testing.T, what string, doc map[string]any) (created bo
 		p.drop(t, one(name))
 	}
 	applied := p.named(doc, "a"+strconv.Itoa(p.n))
-	if _, _, ok := p.both(t, what+", applied", http.MethodPatch, one("a"+strconv.Itoa(p.n))+"?fieldManager=test", applyType, applied, applied); ok {
+	if _, _, ok := p.both(
+		t,
+		what+", applied",
+		http.MethodPatch,
+		one("a"+strconv.Itoa(p.n))+"?fieldManager=test",
+		applyType,
+		applied,
+		applied,
+	); ok {
 		p.drop(t, one("a"+strconv.Itoa(p.n)))
 	}
 	want, err := p.want.ask(t.Context(), http.MethodGet, one("base"), jsonType, nil)
@@ -677,7 +697,14 @@ func (p *pair) renew(t *testing.T) {
 	path := resourcePath(p.definition, p.version, "base")
 	p.drop(t, path)
 	for _, s := range []server{p.want, p.got} {
-		if a, err := s.ask(t.Context(), http.MethodPost, resourcePath(p.definition, p.version, ""), jsonType, p.base); err != nil || a.code != http.StatusCreated {
+		if a, err := s.ask(
+			t.Context(),
+			http.MethodPost,
+			resourcePath(p.definition, p.version, ""),
+			jsonType,
+			p.base,
+		); err != nil ||
+			a.code != http.StatusCreated {
 			t.Errorf("create %s anew: %d %v %v", path, a.code, a.causes, err)
 		}
 	}
@@ -737,7 +764,12 @@ func (p *pair) scale(t *testing.T) {
 	path := resourcePath(p.definition, p.version, "base")
 	p.both(t, "scale, read", http.MethodGet, path+"/scale", jsonType, nil, nil)
 	for _, n := range []int64{3, 0, -1} {
-		body := map[string]any{"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": map[string]any{"name": "base"}, "spec": map[string]any{"replicas": n}}
+		body := map[string]any{
+			"apiVersion": "autoscaling/v1",
+			"kind":       "Scale",
+			"metadata":   map[string]any{"name": "base"},
+			"spec":       map[string]any{"replicas": n},
+		}
 		if p.definition.Spec.Scope == apiextensionsv1.NamespaceScoped {
 			body["metadata"].(map[string]any)["namespace"] = "default"
 		}

@@ -10,7 +10,11 @@ var projects = []project{
 	{"istio", "istio.io/api@v1.32.0", []string{"kubernetes/customresourcedefinitions.gen.yaml"}},
 	{"keda", "github.com/kedacore/keda/v2@v2.21.0", []string{"config/crd/bases/*.yaml"}},
 	{"velero", "github.com/vmware-tanzu/velero@v1.18.3", []string{"config/crd/v1/bases/*.yaml", "config/crd/v2alpha1/bases/*.yaml"}},
-	{"prometheus-operator", "github.com/prometheus-operator/prometheus-operator@v0.85.0", []string{"example/prometheus-operator-crd-full/*.yaml"}},
+	{
+		"prometheus-operator",
+		"github.com/prometheus-operator/prometheus-operator@v0.85.0",
+		[]string{"example/prometheus-operator-crd-full/*.yaml"},
+	},
 	{"kyverno", "github.com/kyverno/kyverno@v1.19.1", []string{"config/crds/kyverno/*.yaml", "config/crds/policies.kyverno.io/*.yaml"}},
 	{"knative-serving", "knative.dev/serving@v0.51.0", []string{"config/core/300-resources/*.yaml"}},
 	{"external-snapshotter", "github.com/kubernetes-csi/external-snapshotter/client/v8@v8.7.0", []string{"config/crd/*.yaml"}},

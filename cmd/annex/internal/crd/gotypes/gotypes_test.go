@@ -38,7 +38,10 @@ func read(t *testing.T, files ...string) []*apiextensionsv1.CustomResourceDefini
 
 // roundTrip writes types into a folder of this module, which has the libraries that
 // they need, and returns the definitions that controller-tools makes of them.
-func roundTrip(t *testing.T, definitions []*apiextensionsv1.CustomResourceDefinition) (map[string]*apiextensionsv1.CustomResourceDefinition, []Note) {
+func roundTrip(
+	t *testing.T,
+	definitions []*apiextensionsv1.CustomResourceDefinition,
+) (map[string]*apiextensionsv1.CustomResourceDefinition, []Note) {
 	t.Helper()
 	dir, err := os.MkdirTemp(".", "tmp")
 	if err != nil {
@@ -302,11 +305,12 @@ func TestBadInputIsSaidInOneLine(t *testing.T) {
 		return crd("{group: a.b, scope: Namespaced, names: {kind: Cat, plural: cats}, versions: [" + v + "]}")
 	}
 	for name, c := range map[string]struct{ text, want string }{
-		"nothing":         {"# only a comment\n---\n", "f.yaml: is empty: give a CustomResourceDefinition"},
-		"no YAML":         {"a: [b", "f.yaml: document 1 is no YAML: "},
-		"a list":          {"- a\n- b\n", "f.yaml: document 1 is no YAML: "},
-		"another kind":    {"apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n", "f.yaml: holds no CustomResourceDefinition, only: Pod p"},
-		"v1beta1":         {"apiVersion: apiextensions.k8s.io/v1beta1\nkind: CustomResourceDefinition\nmetadata: {name: cats.a.b}\n", "f.yaml: CustomResourceDefinition cats.a.b: is in apiextensions.k8s.io/v1beta1, which clusters have not served since 1.22"},
+		"nothing":      {"# only a comment\n---\n", "f.yaml: is empty: give a CustomResourceDefinition"},
+		"no YAML":      {"a: [b", "f.yaml: document 1 is no YAML: "},
+		"a list":       {"- a\n- b\n", "f.yaml: document 1 is no YAML: "},
+		"another kind": {"apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n", "f.yaml: holds no CustomResourceDefinition, only: Pod p"},
+		"v1beta1": {"apiVersion: apiextensions.k8s.io/v1beta1\nkind: CustomResourceDefinition\nmetadata: {name: cats.a.b}\n",
+			"f.yaml: CustomResourceDefinition cats.a.b: is in apiextensions.k8s.io/v1beta1, which clusters have not served since 1.22"},
 		"another version": {"apiVersion: example.com/v1\nkind: CustomResourceDefinition\n", `has apiVersion "example.com/v1"`},
 		"a typo":          {crd("{gruop: a.b}"), `unknown field "gruop"`},
 		"no group":        {crd("{names: {kind: Cat, plural: cats}}"), `spec.group "" is no DNS name`},
@@ -316,12 +320,14 @@ func TestBadInputIsSaidInOneLine(t *testing.T) {
 		"a version's name": {versions("{name: v1-beta, served: true, storage: true}"),
 			`version "v1-beta" is no name for a Go package`},
 		"no schema": {versions("{name: v1, served: true, storage: true}"), "version v1 has no schema"},
-		"not structural": {versions("{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {spec: {properties: {a: {type: string}}}}}}}"),
+		"not structural": {versions("{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {spec: " +
+			"{properties: {a: {type: string}}}}}}}"),
 			"version v1: the schema is not structural: properties[spec].type: Required value"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := Read("f.yaml", strings.NewReader(c.text))
-			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "f.yaml: ") || strings.Contains(err.Error(), "\n") {
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "f.yaml: ") ||
+				strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v, want %s", err, c.want)
 			}
 		})
@@ -331,8 +337,9 @@ func TestBadInputIsSaidInOneLine(t *testing.T) {
 func TestNothingIsOverwritten(t *testing.T) {
 	definitions := read(t, "testdata/everything.yaml")
 	for name, c := range map[string]struct{ file, text, want string }{
-		"a file that differs":    {"craft/v1/workshop_types.go", "package v1\n", "workshop_types.go exists and says something else"},
-		"another group":          {"craft/v1/doc.go", "// +groupName=other.example.com\npackage v1\n", "the folder holds group other.example.com, not craft.example.com"},
+		"a file that differs": {"craft/v1/workshop_types.go", "package v1\n", "workshop_types.go exists and says something else"},
+		"another group": {"craft/v1/doc.go", "// +groupName=other.example.com\npackage v1\n", "the folder holds group " +
+			"other.example.com, not craft.example.com"},
 		"another package":        {"craft/v1/x.go", "package craft\n", "the folder holds package craft, not v1"},
 		"a type of the name":     {"craft/v1/x.go", "package v1\n\ntype WorkshopList struct{}\n", "x.go has a type WorkshopList already"},
 		"code that is none":      {"craft/v1/x.go", "package v1\n\ntype struct\n", "the folder holds Go code that cannot be read"},
@@ -382,7 +389,10 @@ func TestOptionalString_empty(t *testing.T) {
 		if err := json.Unmarshal([]byte(schema), &property); err != nil {
 			t.Fatal(err)
 		}
-		version.Schema.OpenAPIV3Schema = &apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"word": property}}
+		version.Schema.OpenAPIV3Schema = &apiextensionsv1.JSONSchemaProps{
+			Type:       "object",
+			Properties: map[string]apiextensionsv1.JSONSchemaProps{"word": property},
+		}
 		files, _, err := Write(t.TempDir(), definitions)
 		if err != nil {
 			t.Fatal(err)

@@ -249,7 +249,12 @@ func kindMarkers(d *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1
 		all = append(all, text)
 	}
 	for _, column := range v.AdditionalPrinterColumns {
-		text := fmt.Sprintf("kubebuilder:printcolumn:name=%s,type=%s,JSONPath=%s", quote(column.Name), quote(column.Type), quote(column.JSONPath))
+		text := fmt.Sprintf(
+			"kubebuilder:printcolumn:name=%s,type=%s,JSONPath=%s",
+			quote(column.Name),
+			quote(column.Type),
+			quote(column.JSONPath),
+		)
 		if column.Description != "" {
 			text += ",description=" + quote(column.Description)
 		}

@@ -179,7 +179,8 @@ func ownSchema(expression string, s *apiextensionsv1.JSONSchemaProps) patch {
 // the keywords said among it.
 func opaque(expression string, s *apiextensionsv1.JSONSchemaProps, marks []string, said ...string) goType {
 	rest := ownSchema(expression, s)
-	for _, key := range slices.Concat(said, ofFields, []string{"format", "enum", "x-kubernetes-validations", "x-kubernetes-embedded-resource"}) {
+	for _, key := range slices.Concat(said, ofFields, []string{"format", "enum", "x-kubernetes-validations",
+		"x-kubernetes-embedded-resource"}) {
 		delete(rest, key)
 	}
 	return goType{expression: expression, marks: marks, patch: rest, opaque: true}

@@ -96,7 +96,8 @@ func decode(apiVersion string, document []byte) (*apiextensionsv1.CustomResource
 	switch apiVersion {
 	case "apiextensions.k8s.io/v1":
 	case "apiextensions.k8s.io/v1beta1":
-		return nil, errors.New("is in apiextensions.k8s.io/v1beta1, which clusters have not served since 1.22: get it in v1, from its project or by kubectl convert")
+		return nil, errors.New("is in apiextensions.k8s.io/v1beta1, which clusters have not served since 1.22: get it in v1, from its " +
+			"project or by kubectl convert")
 	default:
 		return nil, fmt.Errorf("has apiVersion %q: only apiextensions.k8s.io/v1 is known", apiVersion)
 	}
@@ -114,7 +115,10 @@ func check(d *apiextensionsv1.CustomResourceDefinition) error {
 	case len(validation.IsDNS1123Subdomain(s.Group)) > 0:
 		return fmt.Errorf("spec.group %q is no DNS name", s.Group)
 	case !isExported(s.Names.Kind):
-		return fmt.Errorf("spec.names.kind %q is no name for a Go type: it must begin with a capital letter and hold only letters and digits", s.Names.Kind)
+		return fmt.Errorf(
+			"spec.names.kind %q is no name for a Go type: it must begin with a capital letter and hold only letters and digits",
+			s.Names.Kind,
+		)
 	case s.Names.Plural == "":
 		return errors.New("spec.names.plural is empty")
 	case len(s.Versions) == 0:

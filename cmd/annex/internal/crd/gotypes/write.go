@@ -87,7 +87,10 @@ func Write(dir string, definitions []*apiextensionsv1.CustomResourceDefinition) 
 		case bytes.Equal(text, f.Text):
 			w.files[i].Exists = true
 		default:
-			return nil, nil, fmt.Errorf("%s exists and says something else: move it away, or choose another folder with --output-dir", filepath.Join(dir, f.Path))
+			return nil, nil, fmt.Errorf(
+				"%s exists and says something else: move it away, or choose another folder with --output-dir",
+				filepath.Join(dir, f.Path),
+			)
 		}
 	}
 	return w.files, w.notes, nil
@@ -120,7 +123,8 @@ func conversionNote(d *apiextensionsv1.CustomResourceDefinition) string {
 	case c != nil && c.Strategy == apiextensionsv1.WebhookConverter:
 		return "a webhook converts between the versions: write the conversions in Go, for annex.Version"
 	case len(d.Spec.Versions) > 1:
-		return "the versions are not converted but renamed: what a version has no field for is lost to its clients, unless you write conversions for annex.Version"
+		return "the versions are not converted but renamed: what a version has no field for is lost to its clients, unless you write " +
+			"conversions for annex.Version"
 	}
 	return ""
 }
@@ -157,7 +161,13 @@ func (w *writer) reserve(d *apiextensionsv1.CustomResourceDefinition, version st
 	kind := d.Spec.Names.Kind
 	for _, name := range []string{kind, kind + "List"} {
 		if in, ok := p.types[name]; ok && in != file {
-			return fmt.Errorf("%s version %s: %s has a type %s already: choose another folder with --output-dir", d.Name, version, filepath.Join(w.dir, folder, in), name)
+			return fmt.Errorf(
+				"%s version %s: %s has a type %s already: choose another folder with --output-dir",
+				d.Name,
+				version,
+				filepath.Join(w.dir, folder, in),
+				name,
+			)
 		}
 		p.types[name], p.taken[name] = file, true
 	}
@@ -211,7 +221,12 @@ func (w *writer) goPackage(folder, group, version string) (*goPackage, error) {
 			return nil, fmt.Errorf("the folder holds Go code that cannot be read: %w", err)
 		}
 		if parsed.Name.Name != version && !strings.HasSuffix(file, "_test.go") {
-			return nil, fmt.Errorf("%s: the folder holds package %s, not %s: choose another folder with --output-dir", file, parsed.Name.Name, version)
+			return nil, fmt.Errorf(
+				"%s: the folder holds package %s, not %s: choose another folder with --output-dir",
+				file,
+				parsed.Name.Name,
+				version,
+			)
 		}
 		if w.own[path.Join(folder, filepath.Base(file))] {
 			continue
@@ -376,7 +391,8 @@ func (k *kindFile) root(kind string, s *apiextensionsv1.JSONSchemaProps) {
 		k.field(kind, "."+name, name, &property, slices.Contains(s.Required, name), true, taken)
 	}
 	k.endStruct(kind, s, known)
-	fmt.Fprintf(&k.body, "\n// %[1]sList is a list of objects of the kind %[1]s.\n// +kubebuilder:object:root=true\ntype %[1]sList struct {\n\tmetav1.TypeMeta `json:\",inline\"`\n\tmetav1.ListMeta `json:\"metadata,omitempty\"`\n\n\tItems []%[1]s `json:\"items\"`\n}\n", kind)
+	fmt.Fprintf(&k.body, "\n// %[1]sList is a list of objects of the kind %[1]s.\n// +kubebuilder:object:root=true\ntype %[1]sList struct "+
+		"{\n\tmetav1.TypeMeta `json:\",inline\"`\n\tmetav1.ListMeta `json:\"metadata,omitempty\"`\n\n\tItems []%[1]s `json:\"items\"`\n}\n", kind)
 }
 
 // field writes a field of the struct type parent.

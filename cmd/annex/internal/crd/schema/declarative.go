@@ -76,7 +76,11 @@ func storeNewest(d *apiextensionsv1.CustomResourceDefinition) []Problem {
 		return nil
 	}
 	newest.Storage = true
-	return []Problem{{Message: fmt.Sprintf("%s: no version is marked +kubebuilder:storageversion: %s, the newest, is written as stored", d.Name, newest.Name)}}
+	return []Problem{
+		{
+			Message: fmt.Sprintf("%s: no version is marked +kubebuilder:storageversion: %s, the newest, is written as stored", d.Name, newest.Name),
+		},
+	}
 }
 
 func (p *Packages) registerDeclarative() error {
@@ -120,7 +124,8 @@ func (p *Packages) unsaid(root *loader.Package) []Problem {
 				}
 				at := p.fset.Position(line.Pos())
 				problems = append(problems, Problem{File: at.Filename, Line: at.Line, Column: at.Column,
-					Message: "+" + tag[0] + " is left out: there is no word for it in a CustomResourceDefinition; say it as a CEL rule, +kubebuilder:validation:XValidation"})
+					Message: "+" + tag[0] + " is left out: there is no word for it in a CustomResourceDefinition; say it as a CEL rule, " +
+						"+kubebuilder:validation:XValidation"})
 			}
 		}
 	}

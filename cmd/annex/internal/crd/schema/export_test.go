@@ -148,7 +148,8 @@ const (
 	}
 	want := `{"type":"object","required":["name"],"properties":{"colour":{"type":"string","enum":["black","red"]},` +
 		`"friends":{"type":"array","maxItems":5,"items":{"type":"string"},"x-kubernetes-list-type":"set"},` +
-		`"lives":{"type":"integer","format":"int32","minimum":1},"name":{"type":"string","format":"k8s-short-name","maxLength":63,"minLength":1}}}`
+		`"lives":{"type":"integer","format":"int32","minimum":1},"name":{"type":"string",` +
+		`"format":"k8s-short-name","maxLength":63,"minLength":1}}}`
 	if string(spec) != want {
 		t.Errorf("got\n%s\nwant\n%s", spec, want)
 	}
@@ -238,7 +239,11 @@ func TestExport_everyTag(t *testing.T) {
 }
 
 func TestTheNewestVersionIsStoredIfNoneIsMarked(t *testing.T) {
-	loaded, err := schema.Load("", "github.com/annexapi/annex/internal/testing/shop/v1", "github.com/annexapi/annex/internal/testing/shop/v1beta1")
+	loaded, err := schema.Load(
+		"",
+		"github.com/annexapi/annex/internal/testing/shop/v1",
+		"github.com/annexapi/annex/internal/testing/shop/v1beta1",
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

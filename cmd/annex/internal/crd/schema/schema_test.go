@@ -75,7 +75,8 @@ type CatSpec struct {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"group":"zoo.example.com","names":{"plural":"cats","singular":"cat","shortNames":["ct"],"kind":"Cat","listKind":"CatList"},"scope":"Cluster",` +
+	want := `{"group":"zoo.example.com","names":{"plural":"cats","singular":"cat",` +
+		`"shortNames":["ct"],"kind":"Cat","listKind":"CatList"},"scope":"Cluster",` +
 		`"versions":[{"name":"v1","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object","required":["spec"],` +
 		`"properties":{"apiVersion":{"type":"string"},"kind":{"type":"string"},"metadata":{"type":"object"},` +
 		`"spec":{"type":"object","required":["name"],"properties":{"lives":{"type":"integer","format":"int32","default":9,"minimum":1},` +
@@ -111,7 +112,10 @@ func TestOnlyMarkersOfTheKindSpeakOfItsSubresources(t *testing.T) {
 }
 
 func TestAPackageWithoutMarkersHasNoDefinitions(t *testing.T) {
-	packages, path := load(t, header+"// +kubebuilder:object:root=true\n// +kubebuilder:rbac:groups=a,verbs=get"+object+"\n\ntype CatSpec struct{}\n")
+	packages, path := load(
+		t,
+		header+"// +kubebuilder:object:root=true\n// +kubebuilder:rbac:groups=a,verbs=get"+object+"\n\ntype CatSpec struct{}\n",
+	)
 	definitions, err := packages.Version(path)
 	if err != nil || len(definitions) > 0 {
 		t.Errorf("got %v, %v", definitions, err)
@@ -152,8 +156,10 @@ func TestAMarkerThatWouldBeOverlookedIsAProblem(t *testing.T) {
 			"unknown marker +kubebuilder:rbca:groups: did you mean +kubebuilder:rbac:groups?", 19,
 		},
 		"a type that is made of itself": {
-			"// +kubebuilder:validation:MaxItems=3\n\tNodes []Node `json:\"nodes,omitempty\"`\n}\n\ntype Node struct {\n\t// +optional\n\tNext *Node `json:\"next,omitempty\"`",
-			"spec.nodes[].next: the Go type Node is made of itself, which no schema can say: put +kubebuilder:pruning:PreserveUnknownFields and +kubebuilder:validation:Schemaless above the field", 25,
+			"// +kubebuilder:validation:MaxItems=3\n\tNodes []Node `json:\"nodes,omitempty\"`\n}\n\ntype Node struct {\n\t// +optional\n\tNext " +
+				"*Node `json:\"next,omitempty\"`",
+			"spec.nodes[].next: the Go type Node is made of itself, which no schema can say: put +kubebuilder:pruning:PreserveUnknownFields and " +
+				"+kubebuilder:validation:Schemaless above the field", 25,
 		},
 		"a type's marker at a field": {
 			"// +kubebuilder:subresource:status\n\tLives int32 `json:\"lives\"`",
@@ -230,7 +236,8 @@ func TestSchemaPatch_problems(t *testing.T) {
 		packages, path := load(t, header+"// +kubebuilder:subresource:status"+object+
 			"\n\ntype CatSpec struct {\n\t// +annex:schema="+value+"\n\tName string `json:\"name\"`\n}\n")
 		_, err := packages.Version(path)
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "types.go:19:") && !strings.Contains(err.Error(), "types.go:2") {
+		if err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "types.go:19:") && !strings.Contains(err.Error(), "types.go:2") {
 			t.Errorf("%s: got %v, want %s", value, err, want)
 		}
 	}

@@ -19,11 +19,22 @@ import (
 
 // judged are the parts of a definition that markers say. The rest is a server's own: an
 // aggregated API may have a group that a CustomResourceDefinition may not.
-var judged = []string{"spec.validation", "spec.subresources", "spec.additionalPrinterColumns", "spec.selectableFields", "spec.names", "spec.versions[0].deprecationWarning"}
+var judged = []string{
+	"spec.validation",
+	"spec.subresources",
+	"spec.additionalPrinterColumns",
+	"spec.selectableFields",
+	"spec.names",
+	"spec.versions[0].deprecationWarning",
+}
 
 // invalid finds what a cluster would refuse in the definition of one version of a kind,
 // and fields that are to keep what their Go types cannot hold.
-func (p *Packages) invalid(parser *crd.Parser, kind crd.TypeIdent, definition apiextensionsv1.CustomResourceDefinition) ([]Problem, error) {
+func (p *Packages) invalid(
+	parser *crd.Parser,
+	kind crd.TypeIdent,
+	definition apiextensionsv1.CustomResourceDefinition,
+) ([]Problem, error) {
 	problems, err := p.refused(parser, kind, definition)
 	if err != nil || len(problems) > 0 {
 		return problems, err
@@ -56,12 +67,20 @@ func (p *Packages) refusedVersions(parser *crd.Parser, definition apiextensionsv
 }
 
 // refused finds what a cluster would refuse in the definition of one version of a kind.
-func (p *Packages) refused(parser *crd.Parser, kind crd.TypeIdent, definition apiextensionsv1.CustomResourceDefinition) ([]Problem, error) {
+func (p *Packages) refused(
+	parser *crd.Parser,
+	kind crd.TypeIdent,
+	definition apiextensionsv1.CustomResourceDefinition,
+) ([]Problem, error) {
 	definition = *definition.DeepCopy()
 	definition.Spec.Versions[0].Storage, definition.Spec.Versions[0].Served = true, true
 	apiextensionsv1.SetDefaults_CustomResourceDefinition(&definition)
 	internal := &apiextensions.CustomResourceDefinition{}
-	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(&definition, internal, nil); err != nil {
+	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(
+		&definition,
+		internal,
+		nil,
+	); err != nil {
 		return nil, fmt.Errorf("read the definition of %s: %w", kind.Name, err)
 	}
 	finder := &finder{packages: p, parser: parser, kind: kind}
@@ -166,7 +185,12 @@ func (f *finder) ofKind(e *field.Error) Problem {
 	if marker != "" {
 		what = "+" + marker + " of " + what
 	}
-	return Problem{File: at.Filename, Line: at.Line, Column: at.Column, Message: what + ": " + inMarkers(strings.TrimPrefix(e.Field, "spec.")+": "+e.ErrorBody())}
+	return Problem{
+		File:    at.Filename,
+		Line:    at.Line,
+		Column:  at.Column,
+		Message: what + ": " + inMarkers(strings.TrimPrefix(e.Field, "spec.")+": "+e.ErrorBody()),
+	}
 }
 
 var (
@@ -283,7 +307,9 @@ func (f *finder) unpreserved(s *apiextensionsv1.JSONSchemaProps, steps []step) [
 		problems = append(problems, f.unpreserved(s.Items.Schema, append(slices.Clip(steps), step{name: "items"}))...)
 	}
 	if s.AdditionalProperties != nil {
-		problems = append(problems, f.unpreserved(s.AdditionalProperties.Schema, append(slices.Clip(steps), step{name: "additionalProperties"}))...)
+		problems = append(
+			problems,
+			f.unpreserved(s.AdditionalProperties.Schema, append(slices.Clip(steps), step{name: "additionalProperties"}))...)
 	}
 	return problems
 }

@@ -165,7 +165,10 @@ func schemaOf(t testing.TB) protoreflect.FileDescriptor {
 			return nil, os.ErrNotExist
 		},
 	}}
-	files, err := compiler.Compile(t.Context(), "github.com/annexapi/annex/cmd/annex/internal/generate/testdata/protobuf/shapes/"+protobuf.FileName)
+	files, err := compiler.Compile(
+		t.Context(),
+		"github.com/annexapi/annex/cmd/annex/internal/generate/testdata/protobuf/shapes/"+protobuf.FileName,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

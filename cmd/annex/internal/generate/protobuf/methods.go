@@ -110,7 +110,8 @@ func (c *coder) message(m *message) {
 	c.p("}\n")
 	if !m.hidden["Marshal"] {
 		c.p("// Marshal returns m in protobuf.")
-		c.p("func (m %s) Marshal() ([]byte, error) {\ndata := make([]byte, m.%s())\nn, err := m.%s(data)\nif err != nil {\nreturn nil, err\n}\nreturn data[len(data)-n:], nil\n}\n",
+		c.p("func (m %s) Marshal() ([]byte, error) {\ndata := make([]byte, m.%s())\nn, err := m.%s(data)\nif err != nil {\nreturn nil, "+
+			"err\n}\nreturn data[len(data)-n:], nil\n}\n",
 			reader, name("Size"), name("MarshalToSizedBuffer"))
 	}
 	if !m.hidden["MarshalTo"] {
@@ -272,7 +273,13 @@ func (c *coder) marshalField(f *field, x string) {
 		if f.key.kind == boolean {
 			c.p("for _, k := range []%s{true, false} {\nv, ok := %s[k]\nif !ok {\ncontinue\n}", c.goType(f.key.goType), x)
 		} else {
-			c.p("keys := make([]%s, 0, len(%s))\nfor k := range %s {\nkeys = append(keys, k)\n}\n%s.Sort(keys)", c.goType(f.key.goType), x, x, c.pkg("slices"))
+			c.p(
+				"keys := make([]%s, 0, len(%s))\nfor k := range %s {\nkeys = append(keys, k)\n}\n%s.Sort(keys)",
+				c.goType(f.key.goType),
+				x,
+				x,
+				c.pkg("slices"),
+			)
 			c.p("for j := len(keys) - 1; j >= 0; j-- {\nk := keys[j]\nv := %s[k]", x)
 		}
 		c.p("end := i")
@@ -292,7 +299,11 @@ func (c *coder) marshalField(f *field, x string) {
 	case repeated:
 		c.p("for j := len(%s) - 1; j >= 0; j-- {", x)
 		if v.kind == embedded && v.pointer {
-			c.p("n = 0\nif v := %s[j]; v != nil {\nif n, err = v.%s(data[:i]); err != nil {\nreturn 0, err\n}\n}", x, c.method(v, "MarshalToSizedBuffer"))
+			c.p(
+				"n = 0\nif v := %s[j]; v != nil {\nif n, err = v.%s(data[:i]); err != nil {\nreturn 0, err\n}\n}",
+				x,
+				c.method(v, "MarshalToSizedBuffer"),
+			)
 			c.p("i = protobufVarint(data, i-n, uint64(n))")
 		} else {
 			c.marshalValue(v, x+"[j]")
@@ -351,7 +362,11 @@ func (c *coder) marshalValue(v value, x string) {
 		if !v.pointer && x == "v" && v.goType.Kind == types.Struct {
 			x = "(&v)"
 		}
-		c.p("if n, err = %s.%s(data[:i]); err != nil {\nreturn 0, err\n}\ni = protobufVarint(data, i-n, uint64(n))", x, c.method(v, "MarshalToSizedBuffer"))
+		c.p(
+			"if n, err = %s.%s(data[:i]); err != nil {\nreturn 0, err\n}\ni = protobufVarint(data, i-n, uint64(n))",
+			x,
+			c.method(v, "MarshalToSizedBuffer"),
+		)
 	}
 }
 
@@ -367,8 +382,11 @@ func (c *coder) unmarshal(m *message, fields []*field) {
 		cases.unmarshalField(f, f.of(whole), m.recursive)
 		numbers = append(numbers, strconv.Itoa(f.number))
 	}
-	c.p("for len(data) > 0 {\nkey, %s, %s, n := protobufNext(data)", blankUnless("v", slices.ContainsFunc(fields, func(f *field) bool { return f.wire() != 2 })),
-		blankUnless("b", slices.ContainsFunc(fields, func(f *field) bool { return f.wire() == 2 || f.label == repeated })))
+	c.p(
+		"for len(data) > 0 {\nkey, %s, %s, n := protobufNext(data)",
+		blankUnless("v", slices.ContainsFunc(fields, func(f *field) bool { return f.wire() != 2 })),
+		blankUnless("b", slices.ContainsFunc(fields, func(f *field) bool { return f.wire() == 2 || f.label == repeated })),
+	)
 	c.p("if n < 0 {\nreturn %s.ParseError(n)\n}\ndata = data[n:]", c.wire())
 	if len(fields) == 0 {
 		c.p("_ = key\n}\nreturn nil")
@@ -418,7 +436,11 @@ func (c *coder) unmarshalField(f *field, x string, recursive bool) {
 		default:
 			cases.p("value = %s", c.decode(v, "v", "e"))
 		}
-		c.p("for len(b) > 0 {\nk, %s, %s, n := protobufNext(b)", blankUnless("v", wireTypes[f.key.kind] != 2 || wireTypes[v.kind] != 2), blankUnless("e", f.key.kind == text || wireTypes[v.kind] == 2))
+		c.p(
+			"for len(b) > 0 {\nk, %s, %s, n := protobufNext(b)",
+			blankUnless("v", wireTypes[f.key.kind] != 2 || wireTypes[v.kind] != 2),
+			blankUnless("e", f.key.kind == text || wireTypes[v.kind] == 2),
+		)
 		c.p("if n < 0 {\nreturn %s.ParseError(n)\n}\nb = b[n:]\nswitch k {", c.wire())
 		c.WriteString(cases.String())
 		c.p("default:\nswitch k >> 3 {\ncase 1, 2:\nreturn protobufWireType(%q, k)\n}\n}\n}", f.name)
@@ -457,7 +479,15 @@ func (c *coder) packed(f *field, x string) {
 	if f.elem.kind == fixed32 {
 		decoded = strings.Replace(decoded, "uint32(v)", "v", 1)
 	}
-	c.p("v, n := %s.%s(b)\nif n < 0 {\nreturn %s.ParseError(n)\n}\nb = b[n:]\n%s = append(%s, %s)\n}", c.wire(), consume, c.wire(), x, x, decoded)
+	c.p(
+		"v, n := %s.%s(b)\nif n < 0 {\nreturn %s.ParseError(n)\n}\nb = b[n:]\n%s = append(%s, %s)\n}",
+		c.wire(),
+		consume,
+		c.wire(),
+		x,
+		x,
+		decoded,
+	)
 }
 
 // decode returns the expression that makes a value of v's Go type of number, or

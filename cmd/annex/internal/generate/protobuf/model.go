@@ -110,8 +110,14 @@ func (g *generation) messages() []*message {
 		switch {
 		case isList(t):
 			items := types.Member{
-				Name: "Items", Type: t.Underlying,
-				CommentLines: []string{fmt.Sprintf("items, if empty, will result in an empty %s", map[bool]string{true: "map", false: "slice"}[t.Underlying.Kind == types.Map])},
+				Name: "Items",
+				Type: t.Underlying,
+				CommentLines: []string{
+					fmt.Sprintf(
+						"items, if empty, will result in an empty %s",
+						map[bool]string{true: "map", false: "slice"}[t.Underlying.Kind == types.Map],
+					),
+				},
 			}
 			m := &message{name: name, list: true}
 			g.describe(m, t, []types.Member{items})
@@ -146,7 +152,13 @@ func (g *generation) describe(m *message, t *types.Type, members []types.Member)
 	m.hidden = Hidden(t)
 	for _, name := range needed {
 		if m.hidden[name] && slices.ContainsFunc(t.Members, func(m types.Member) bool { return m.Embedded && m.Type.Name == typeMeta }) {
-			g.problem(m.name, name, "field %s.%s: an object with protobuf has a method of that name: rename the field, its name in JSON may stay", m.name, name)
+			g.problem(
+				m.name,
+				name,
+				"field %s.%s: an object with protobuf has a method of that name: rename the field, its name in JSON may stay",
+				m.name,
+				name,
+			)
 		}
 	}
 	as, embed := "", ""
@@ -169,7 +181,13 @@ func (g *generation) describe(m *message, t *types.Type, members []types.Member)
 	slices.Sort(m.options)
 	switch {
 	case (as != "" || embed != "") && !m.byHand:
-		g.problem(m.name, "", "+protobuf.as and +protobuf.embed on type %s: add +protobuf.options.marshal=false and write the methods %s by hand", m.name, strings.Join(Methods, ", "))
+		g.problem(
+			m.name,
+			"",
+			"+protobuf.as and +protobuf.embed on type %s: add +protobuf.options.marshal=false and write the methods %s by hand",
+			m.name,
+			strings.Join(Methods, ", "),
+		)
 		return
 	case m.byHand:
 		for _, method := range Methods[1:] {
@@ -198,7 +216,14 @@ func (g *generation) describe(m *message, t *types.Type, members []types.Member)
 			continue
 		}
 		if seen[f.name] {
-			g.problem(m.name, member.Name, "field %s.%s: another field is named %s too: name one of them in its tag, protobuf:\"...,name=other\"", m.name, member.Name, f.name)
+			g.problem(
+				m.name,
+				member.Name,
+				"field %s.%s: another field is named %s too: name one of them in its tag, protobuf:\"...,name=other\"",
+				m.name,
+				member.Name,
+				f.name,
+			)
 		}
 		seen[f.name] = true
 		m.fields = append(m.fields, f)
@@ -331,9 +356,11 @@ func (g *generation) value(t *types.Type) (value, error) {
 		if isBytes(u) {
 			return value{proto: "bytes", kind: octets, goType: t}, nil
 		}
-		return value{}, fmt.Errorf("%s cannot be in a list or map, or behind a pointer, in protobuf: declare a type for it that says +protobuf.nullable=true%s", goString(t), wayOut)
+		return value{}, fmt.Errorf("%s cannot be in a list or map, or behind a pointer, in protobuf: declare a type for it that says "+
+			"+protobuf.nullable=true%s", goString(t), wayOut)
 	case types.Map:
-		return value{}, fmt.Errorf("%s cannot be in a list or map, or behind a pointer, in protobuf: declare a type for it that says +protobuf.nullable=true%s", goString(t), wayOut)
+		return value{}, fmt.Errorf("%s cannot be in a list or map, or behind a pointer, in protobuf: declare a type for it that says "+
+			"+protobuf.nullable=true%s", goString(t), wayOut)
 	case types.Interface:
 		return value{}, fmt.Errorf("an interface has no form in protobuf: for content of any kind use runtime.RawExtension%s", wayOut)
 	case types.Array:
@@ -360,7 +387,8 @@ func (g *generation) embedded(t *types.Type) (value, error) {
 		return v, nil
 	}
 	if len(Hidden(t)) > 0 && g.Elsewhere(t.Name.Package) {
-		return value{}, fmt.Errorf("type %s has a field of the name of a method, and so no methods for other packages: rename its field (%s), or declare the type in this package%s", goString(t), strings.Join(Methods, ", "), wayOut)
+		return value{}, fmt.Errorf("type %s has a field of the name of a method, and so no methods for other packages: rename its field "+
+			"(%s), or declare the type in this package%s", goString(t), strings.Join(Methods, ", "), wayOut)
 	}
 	v.proto, v.from = "."+protoPackage(t.Name.Package)+"."+t.Name.Name, t.Name.Package
 	has := func(method string) bool { return t.Methods[method] != nil }

@@ -53,7 +53,9 @@ func readRecord(text []byte, file, pkg string) (record, Problems) {
 		return r, nil
 	}
 	if !slices.ContainsFunc(writers, func(line string) bool { return bytes.Contains(text, []byte(line)) }) {
-		return r, Problems{{token.Position{Filename: file, Line: 1}, "this file was not written by annex generate and would be overwritten: rename or remove it"}}
+		return r, Problems{
+			{token.Position{Filename: file, Line: 1}, "this file was not written by annex generate and would be overwritten: rename or remove it"},
+		}
 	}
 	tree, err := parser.Parse(file, bytes.NewReader(text), reporter.NewHandler(nil))
 	if err == nil {
@@ -91,7 +93,10 @@ func readMessage(m *ast.MessageNode, pkg string) *recorded {
 			}
 			r.fields = append(r.fields, recordedField{d.Name.Val, int(d.Tag.Val), label + local(d.FldType)})
 		case *ast.MapFieldNode:
-			r.fields = append(r.fields, recordedField{d.Name.Val, int(d.Tag.Val), "map<" + d.MapType.KeyType.Val + ", " + local(d.MapType.ValueType) + ">"})
+			r.fields = append(
+				r.fields,
+				recordedField{d.Name.Val, int(d.Tag.Val), "map<" + d.MapType.KeyType.Val + ", " + local(d.MapType.ValueType) + ">"},
+			)
 		case *ast.ReservedNode:
 			for _, n := range d.Ranges {
 				first, _ := n.StartValueAsInt32(minNumber, maxNumber)
@@ -138,7 +143,15 @@ func (g *generation) number(m *message, before *recorded) {
 	}
 	for _, f := range m.fields {
 		if other := taken[f.number]; other != nil && other != f {
-			g.problem(m.name, f.goName, "field %s.%s: number %d is that of %s too: give one of them another number", m.name, f.goName, f.number, other.goName)
+			g.problem(
+				m.name,
+				f.goName,
+				"field %s.%s: number %d is that of %s too: give one of them another number",
+				m.name,
+				f.goName,
+				f.number,
+				other.goName,
+			)
 			continue
 		}
 		if what := before.contradicts(f, byName, byNumber); what != "" {
@@ -150,7 +163,14 @@ func (g *generation) number(m *message, before *recorded) {
 				highest = lastTheirs + 1
 			}
 			if highest > maxNumber {
-				g.problem(m.name, f.goName, "field %s.%s: no number is left: give it one by a tag, such as protobuf:\"bytes,3,opt,name=%s\"", m.name, f.goName, f.name)
+				g.problem(
+					m.name,
+					f.goName,
+					"field %s.%s: no number is left: give it one by a tag, such as protobuf:\"bytes,3,opt,name=%s\"",
+					m.name,
+					f.goName,
+					f.name,
+				)
 			}
 			f.number = highest
 		}
@@ -172,15 +192,24 @@ func (r *recorded) contradicts(f *field, byName map[string]recordedField, byNumb
 	owner, used := byNumber[f.number]
 	switch {
 	case known && old.number != f.number:
-		return fmt.Sprintf("its number is %d in %s, so it cannot become %d: what is stored would be misread. Use %d, or give the field another name", old.number, FileName, f.number, old.number)
+		return fmt.Sprintf("its number is %d in %s, so it cannot become %d: what is stored would be misread. Use %d, or give the field "+
+			"another name", old.number, FileName, f.number, old.number)
 	case known && old.typ != f.declaration():
-		return fmt.Sprintf("it is %s in %s, so it cannot become %s: give the new field another name and number, or, if the type has only been renamed, rename it in %s too", old.typ, FileName, f.declaration(), FileName)
+		return fmt.Sprintf("it is %s in %s, so it cannot become %s: give the new field another name and number, or, if the type has only "+
+			"been renamed, rename it in %s too", old.typ, FileName, f.declaration(), FileName)
 	case f.number != 0 && r.holds(f.number):
 		return fmt.Sprintf("number %d is reserved in %s, for a field that has been removed: use another number", f.number, FileName)
 	case slices.Contains(r.names, f.name):
-		return fmt.Sprintf("the name %s is reserved in %s, for a field that has been removed: use another name, or restore %s from version control to have the field back as it was", f.name, FileName, FileName)
+		return fmt.Sprintf("the name %s is reserved in %s, for a field that has been removed: use another name, or restore %s from version "+
+			"control to have the field back as it was", f.name, FileName, FileName)
 	case f.number != 0 && used && owner != f.name:
-		return fmt.Sprintf("number %d is that of %s in %s: use another number, or, if the field has only been renamed, rename it in %s too", f.number, owner, FileName, FileName)
+		return fmt.Sprintf(
+			"number %d is that of %s in %s: use another number, or, if the field has only been renamed, rename it in %s too",
+			f.number,
+			owner,
+			FileName,
+			FileName,
+		)
 	}
 	return ""
 }

@@ -42,7 +42,10 @@ func PipelineToHub(in *Pipeline, out *v1alpha3.Pipeline) error {
 		Type: typeToHub(in.Spec.Type), Description: in.Spec.Description, Branches: in.Spec.Branches,
 	}
 	for _, p := range in.Spec.Parameters {
-		out.Spec.Parameters = append(out.Spec.Parameters, v1alpha3.ParameterDefinition{Name: p.Name, Default: p.Value, Description: more.Parameters[p.Name]})
+		out.Spec.Parameters = append(
+			out.Spec.Parameters,
+			v1alpha3.ParameterDefinition{Name: p.Name, Default: p.Value, Description: more.Parameters[p.Name]},
+		)
 	}
 	for _, s := range in.Spec.Stages {
 		kept := more.Steps[s.Name]

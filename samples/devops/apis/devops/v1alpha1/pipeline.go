@@ -17,7 +17,8 @@ type Pipeline struct {
 
 // PipelineSpec says what a run does.
 //
-// +kubebuilder:validation:XValidation:rule="self.type == 'multi-branch-pipeline' || !has(self.branches)",message="branches are those of the type multi-branch-pipeline",fieldPath=".branches"
+// +kubebuilder:validation:XValidation:rule="self.type == 'multi-branch-pipeline' || !has(self.branches)",message="branches are
+// those of the type multi-branch-pipeline",fieldPath=".branches"
 type PipelineSpec struct {
 	// type is pipeline, or multi-branch-pipeline, whose runs are of a branch each.
 	// +kubebuilder:default=pipeline

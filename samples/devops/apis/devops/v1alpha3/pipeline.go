@@ -22,7 +22,8 @@ type Pipeline struct {
 
 // PipelineSpec says what a run does.
 //
-// +kubebuilder:validation:XValidation:rule="self.type == 'MultiBranch' || !has(self.branches)",message="branches are those of the type MultiBranch",fieldPath=".branches"
+// +kubebuilder:validation:XValidation:rule="self.type == 'MultiBranch' || !has(self.branches)",message="branches are those of the
+// type MultiBranch",fieldPath=".branches"
 type PipelineSpec struct {
 	// type is Pipeline, or MultiBranch, whose runs are of a branch each.
 	// +kubebuilder:default=Pipeline

@@ -163,7 +163,8 @@ func TestStoredBytesAreThoseOfTheUpstreamSample(t *testing.T) {
 		},
 		"flunder": {
 			flunder(),
-			`{"kind":"Flunder","apiVersion":"wardle.example.com/v1alpha1","metadata":{"name":"f","namespace":"default"},"spec":{"reference":"other","referenceType":"Flunder"},"status":{}}`,
+			`{"kind":"Flunder","apiVersion":"wardle.example.com/v1alpha1","metadata":{"name":"f",` +
+				`"namespace":"default"},"spec":{"reference":"other","referenceType":"Flunder"},"status":{}}`,
 		},
 		"fischer": {
 			fischer("bad", "worse"),
@@ -250,10 +251,12 @@ func FuzzHubRoundTripIsExactOrRefused(f *testing.F) {
 
 func TestDefaultReferenceTypeIsFlunder(t *testing.T) {
 	for name, c := range map[string]struct{ in, want v1alpha1.FlunderSpec }{
-		"nothing":        {},
-		"no type":        {v1alpha1.FlunderSpec{Reference: "a"}, v1alpha1.FlunderSpec{Reference: "a", ReferenceType: typed("Flunder")}},
-		"empty type":     {v1alpha1.FlunderSpec{Reference: "a", ReferenceType: typed("")}, v1alpha1.FlunderSpec{Reference: "a", ReferenceType: typed("Flunder")}},
-		"fischer stands": {v1alpha1.FlunderSpec{Reference: "a", ReferenceType: typed("Fischer")}, v1alpha1.FlunderSpec{Reference: "a", ReferenceType: typed("Fischer")}},
+		"nothing": {},
+		"no type": {v1alpha1.FlunderSpec{Reference: "a"}, v1alpha1.FlunderSpec{Reference: "a", ReferenceType: typed("Flunder")}},
+		"empty type": {v1alpha1.FlunderSpec{Reference: "a", ReferenceType: typed("")},
+			v1alpha1.FlunderSpec{Reference: "a", ReferenceType: typed("Flunder")}},
+		"fischer stands": {v1alpha1.FlunderSpec{Reference: "a", ReferenceType: typed("Fischer")},
+			v1alpha1.FlunderSpec{Reference: "a", ReferenceType: typed("Fischer")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			list := &v1alpha1.FlunderList{Items: []v1alpha1.Flunder{{Spec: c.in}}}
