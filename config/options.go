@@ -189,6 +189,11 @@ type Options struct {
 	// overwrite whatever is stored. It is meant for debugging.
 	UnrestrictedUpdate bool
 
+	// DisableFastPath leaves all requests to upstream's handlers. The answers are the same, but take several times the
+	// processor time and memory. It is meant for operators who suspect the fast path of a mistake. The metric
+	// annex_fast_path_declined_total counts the requests that the fast path leaves to upstream by itself.
+	DisableFastPath bool
+
 	// Aggregated makes the server a part of a cluster, whose kube-apiserver sends it the
 	// requests for its groups. The cluster is asked who callers are and
 	// what they may do, which namespaces there are, and which webhooks and policies writes

@@ -86,7 +86,7 @@ func (c Config) build(config server.Config) (*upstream.Delegate, error) {
 	handler := behind.GenericAPIServer.Handler
 	handler.Director = reads.Lists(handler.Director, func(*request.RequestInfo) *reads.Listed {
 		return &reads.Listed{Serializer: apiserver.Codecs}
-	}, nil)
+	})
 	definitions := behind.Informers.Apiextensions().V1().CustomResourceDefinitions()
 	// The watch ends with the server, which is no failure.
 	if err := definitions.Informer().SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {

@@ -22,25 +22,12 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/klog/v2"
 
-	"github.com/annexapi/annex/internal/fastpath/direct"
+	"github.com/annexapi/annex/internal/fastpath"
 	"github.com/annexapi/annex/internal/model/convert"
 	"github.com/annexapi/annex/internal/storage/registry"
 	"github.com/annexapi/annex/internal/wire/push"
 	"github.com/annexapi/annex/internal/wire/verbatim"
 )
-
-// Lists lets the next handler, which is upstream's, answer lists of the resources without their items, which cost
-// it two copies and an encoding each, and puts these in its answer one by one: as the storage remembers them, or as they are made
-// of one object after the other. So a list takes hardly any memory, however long it is. That holds for JSON, also if it is
-// indented, YAML and protobuf, in all versions, and for tables and lists of metadata of resources that say how they are printed.
-// The initial events of watches as JSON are remembered as a whole. Answers in other forms, and those that the audit records, are
-// upstream's alone.
-//
-// items says how a resource is listed. One for which it returns nothing is upstream's alone, too. Lists that got their
-// items so are counted in answers, unless that is nil.
-func Lists(next http.Handler, items func(*request.RequestInfo) *Listed, answers *direct.Answers) http.Handler {
-	return lists(next, items, answers, newRooms())
-}
 
 // newRooms returns rooms, *[]byte, to put pieces of lists together in.
 func newRooms() *sync.Pool {
@@ -50,49 +37,88 @@ func newRooms() *sync.Pool {
 	}}
 }
 
-func lists(next http.Handler, items func(*request.RequestInfo) *Listed, answers *direct.Answers, rooms *sync.Pool) http.Handler {
+// Lists lets the next handler, which is upstream's, answer lists of resources without their items, as Kind.Answer does on the
+// route Items, and share the encoded events of watches as JSON. listed returns how a resource is listed; nil leaves its lists and
+// watches to upstream.
+func Lists(next http.Handler, listed func(*request.RequestInfo) *Listed) http.Handler {
+	rooms := newRooms()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
-		if !ok || !info.IsResourceRequest || info.Subresource != "" || info.Verb != "list" && info.Verb != "watch" {
+		if !ok || !info.IsResourceRequest || info.Subresource != "" {
 			next.ServeHTTP(w, r)
 			return
 		}
-		listed := items(info)
-		if listed == nil || info.Verb == "list" && direct.RecordsAnswers(r.Context()) {
-			next.ServeHTTP(w, r)
-			return
-		}
-		as, format, ok := wanted(r, listed.Serializer)
-		if !ok {
-			next.ServeHTTP(w, r)
-			return
-		}
-		if info.Verb == "watch" {
-			if as == nil && format == plainJSON {
+		l := listed(info)
+		switch {
+		case l == nil:
+		case info.Verb == "watch":
+			if as, format, ok := wanted(r, l.Serializer); ok && as == nil && format == plainJSON {
 				r = r.WithContext(registry.WithRememberedEvents(r.Context()))
 			}
-			next.ServeHTTP(w, r)
-			return
+		case info.Verb == "list" && !fastpath.RecordsAnswers(r.Context()):
+			if fill(w, r, info, next, l, rooms, func() {}) == "" {
+				return
+			}
 		}
-		given := listed.itemsAs(r, as, format)
-		if given == nil {
-			next.ServeHTTP(w, r)
-			return
-		}
-		defer func() { verbatim.Close(given.Items) }()
-		list := &listWriter{
-			ResponseWriter: w,
-			req:            r,
-			serializer:     listed.Serializer,
-			info:           info,
-			items:          given,
-			answers:        answers,
-			rooms:          rooms,
-			format:         format,
-		}
-		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(list), r.WithContext(registry.WithEncodedItems(r.Context(), given)))
-		list.end()
+		next.ServeHTTP(w, r)
 	})
+}
+
+// fill lets upstream's handler answer a list on the route Items.
+func (r *Kind) fill(w http.ResponseWriter, req *http.Request, d *fastpath.Decision, next http.Handler) fastpath.Reason {
+	listed := r.listed()
+	if listed == nil {
+		return fastpath.OddList
+	}
+	filled := false
+	reason := fill(w, req, d.Info, next, listed, r.rooms, func() {
+		filled = true
+		d.Answered()
+	})
+	if reason == "" && !filled {
+		d.Decline(fastpath.NoAnswer)
+	}
+	return reason
+}
+
+// fill lets the next handler, which is upstream's, answer a list without its items, which cost it two copies and an encoding each, and
+// puts these in its answer one by one: as the storage remembers them, or as they are made
+// of one object after the other. So a list takes hardly any memory, however long it is. That holds for JSON, also if it is
+// indented, YAML and protobuf, in all versions, and for tables and lists of metadata of resources with a table
+// convertor. A list in another form is declined.
+//
+// filling is called before the items are written; it is not called if the answer is none with items, an error for instance.
+func fill(
+	w http.ResponseWriter,
+	r *http.Request,
+	info *request.RequestInfo,
+	next http.Handler,
+	listed *Listed,
+	rooms *sync.Pool,
+	filling func(),
+) fastpath.Reason {
+	as, format, ok := wanted(r, listed.Serializer)
+	if !ok {
+		return fastpath.OddMedia
+	}
+	given := listed.itemsAs(r, as, format)
+	if given == nil {
+		return fastpath.OddMedia
+	}
+	defer func() { verbatim.Close(given.Items) }()
+	list := &listWriter{
+		ResponseWriter: w,
+		req:            r,
+		serializer:     listed.Serializer,
+		info:           info,
+		items:          given,
+		filling:        filling,
+		rooms:          rooms,
+		format:         format,
+	}
+	next.ServeHTTP(responsewriter.WrapForHTTP1Or2(list), r.WithContext(registry.WithEncodedItems(r.Context(), given)))
+	list.end()
+	return ""
 }
 
 // Listed is how the objects of a resource are listed.
@@ -232,7 +258,7 @@ type listWriter struct {
 	info       *request.RequestInfo
 	serializer runtime.NegotiatedSerializer
 	items      *registry.EncodedItems
-	answers    *direct.Answers
+	filling    func()     // called before the items are written
 	rooms      *sync.Pool // newRooms
 	format     format
 	held       bool   // the answer is a list that lacks its items
@@ -272,7 +298,7 @@ func (w *listWriter) Write(p []byte) (int, error) {
 		}
 	}
 	w.held = false
-	w.answers.Count("list")
+	w.filling()
 	list.write()
 	return list.counted.written, nil
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,16 +18,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server/httplog"
 	"k8s.io/apiserver/pkg/storage"
 	compbasemetrics "k8s.io/component-base/metrics"
-	"k8s.io/streaming/pkg/httpstream/wsstream"
 
-	"github.com/annexapi/annex/internal/fastpath/direct"
+	"github.com/annexapi/annex/internal/fastpath"
 	"github.com/annexapi/annex/internal/wire/push"
 	"github.com/annexapi/annex/internal/wire/stacks"
 	"github.com/annexapi/annex/internal/wire/verbatim"
@@ -99,43 +96,18 @@ func (f *eventForm) write(kind watch.EventType, object runtime.Object, w io.Writ
 	return err
 }
 
-// events returns how a watch writes its events, if that is not upstream's affair alone: as tables, metadata, YAML, to
-// WebSockets, and where spans tell what happens.
-func (d *Direct) events(r *http.Request, read *resource) *eventForm {
-	accept := r.Header.Get("Accept")
-	if d.Traced || wsstream.IsWebSocketRequest(r) || strings.Contains(accept, "cbor") { // which needs a feature gate
-		return nil
-	}
-	wanted, ok := negotiation.NegotiateMediaTypeOptions(accept, read.serializer.SupportedMediaTypes(), anything{})
-	if !ok || wanted.Convert != nil || wanted.Stream != "" && wanted.Stream != "watch" || wanted.UseServerVersion != "" ||
-		wanted.Profile != "" ||
-		wanted.Export ||
-		len(wanted.Unrecognized) > 0 {
-		return nil
-	}
-	switch wanted.Accepted.MediaType {
-	case runtime.ContentTypeJSON:
-		return read.json.events
-	case runtime.ContentTypeProtobuf:
-		if read.protobuf != nil {
-			return read.protobuf.events
-		}
-	}
-	return nil
-}
-
-func (d *Direct) newOutput(w http.ResponseWriter, flusher http.Flusher, r *http.Request, read *resource, form *eventForm) *output {
+func (r *Kind) newOutput(w http.ResponseWriter, flusher http.Flusher, req *http.Request, d *fastpath.Decision, form *eventForm) *output {
 	out := &output{
 		form:       form,
-		answers:    d.Answers,
+		decision:   d,
 		w:          w,
 		flusher:    flusher,
-		req:        r,
-		read:       read,
-		pools:      d.pools,
-		connection: push.ConnectionOf(r),
+		req:        req,
+		read:       r,
+		pools:      r.pools,
+		connection: push.ConnectionOf(req),
 	}
-	if signal := request.ServerShutdownSignalFrom(r.Context()); signal != nil {
+	if signal := request.ServerShutdownSignalFrom(req.Context()); signal != nil {
 		out.stopping = signal.ShuttingDown()
 	}
 	return out
@@ -149,12 +121,12 @@ type output struct {
 	connection push.Connection
 	stopping   <-chan struct{}
 	req        *http.Request
-	read       *resource
+	read       *Kind
 	pools      *pools
 	// stacks are for what needs a large one; nil if the watch's goroutine has that.
-	stacks  *stacks.Pool
-	written int // bytes
-	answers *direct.Answers
+	stacks   *stacks.Pool
+	written  int // bytes
+	decision *fastpath.Decision
 
 	begun, compressed bool
 	count             compbasemetrics.CounterMetric
@@ -197,7 +169,7 @@ func (o *output) Release() {
 // begin finds out what upstream's handler has decided.
 func (o *output) begin() {
 	o.begun = true
-	o.answers.Count("watch")
+	o.decision.Answered()
 	o.compressed = o.w.Header().Get("Content-Encoding") == "gzip"
 	// Without the context, in which exemplars look for a span that is not there.
 	o.count = metrics.WatchEvents.WithLabelValues(o.read.Group, o.read.Version, o.read.Resource)

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/audit"
 	requestmetrics "k8s.io/apiserver/pkg/endpoints/handlers/metrics"
-	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/annexapi/annex/internal/base/objects"
@@ -46,7 +45,7 @@ func (c *call) delete() bool {
 		return obj, err
 	})
 	if err != nil {
-		return c.finish(request.MethodDelete, 0, nil, err)
+		return c.finish(0, nil, err)
 	}
 	code := http.StatusOK
 	//lint:ignore SA1019 clients of long ago still say so
@@ -60,7 +59,7 @@ func (c *call) delete() bool {
 			Details: &metav1.StatusDetails{Name: c.info.Name, Kind: c.Scope.Kind.Kind},
 		}
 	}
-	return c.finish(request.MethodDelete, code, result, nil)
+	return c.finish(code, result, nil)
 }
 
 // validDelete has a deletion admitted, as rest.AdmissionToValidateObjectDeleteFunc does. The object is copied when a

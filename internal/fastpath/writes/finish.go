@@ -26,9 +26,9 @@ const late = 5 * time.Minute
 
 // run runs an operation until it ends or the context does, which the operation may outlive: then its request is answered with a
 // timeout. A panic is the caller's.
-func (a *resource) run(ctx context.Context, operation func() (runtime.Object, error)) (runtime.Object, error) {
+func (k *Kind) run(ctx context.Context, operation func() (runtime.Object, error)) (runtime.Object, error) {
 	ended := make(chan outcome, 1)
-	a.stacks.Go(func() {
+	k.stacks.Go(func() {
 		var o outcome
 		defer func() {
 			if o.panic = recover(); o.panic != nil && o.panic != http.ErrAbortHandler {

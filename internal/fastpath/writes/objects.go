@@ -37,7 +37,7 @@ import (
 // upstream says so.
 func (c *call) decode(into runtime.Object) runtime.Object {
 	decoder, kind := c.decoder, c.Scope.Kind
-	if c.options.fieldValidation != metav1.FieldValidationIgnore {
+	if c.options.FieldValidation != metav1.FieldValidationIgnore {
 		decoder = c.strict
 	}
 	obj, gvk, err := decoder.Decode(c.body, &kind, into)
@@ -119,7 +119,7 @@ func (c *call) create() bool {
 	audit.LogRequestObject(c.r.Context(), obj, c.Scope.Kind.GroupVersion(), c.Scope.Resource, "", c.Scope.Serializer)
 	m, err := meta.Accessor(obj)
 	if err != nil {
-		return c.finish(request.MethodPost, 0, nil, err)
+		return c.finish(0, nil, err)
 	}
 	name := m.GetName()
 	rest.WipeObjectMetaSystemFields(m)
@@ -127,12 +127,12 @@ func (c *call) create() bool {
 		rest.ExpectedNamespaceForResource(c.info.Namespace, c.Scope.Resource),
 		m,
 	); err != nil {
-		return c.finish(request.MethodPost, 0, nil, err)
+		return c.finish(0, nil, err)
 	}
 	options := &metav1.CreateOptions{
 		TypeMeta:        typeOf("CreateOptions"),
-		FieldManager:    c.options.fieldManager,
-		FieldValidation: c.options.fieldValidation,
+		FieldManager:    c.options.FieldManager,
+		FieldValidation: c.options.FieldValidation,
 	}
 	admit := c.admission()
 	attributes := c.attributes(ctx, obj, nil, name, admission.Create, options)
@@ -157,7 +157,7 @@ func (c *call) create() bool {
 		}
 		return result, err
 	})
-	return c.finish(request.MethodPost, http.StatusCreated, result, err)
+	return c.finish(http.StatusCreated, result, err)
 }
 
 func (c *call) update() bool {
@@ -171,10 +171,10 @@ func (c *call) update() bool {
 	audit.LogRequestObject(c.r.Context(), obj, c.Scope.Kind.GroupVersion(), c.Scope.Resource, "", c.Scope.Serializer)
 	m, err := meta.Accessor(obj)
 	if err != nil {
-		return c.finish(request.MethodPut, 0, nil, err)
+		return c.finish(0, nil, err)
 	}
 	if err := c.belongs(m); err != nil {
-		return c.finish(request.MethodPut, 0, nil, err)
+		return c.finish(0, nil, err)
 	}
 	withoutDuplicates(c.r.Context(), m, handlers.DuplicateOwnerReferencesWarningFormat)
 	result, created, err := c.change(
@@ -190,7 +190,7 @@ func (c *call) update() bool {
 	if created {
 		code = http.StatusCreated
 	}
-	return c.finish(request.MethodPut, code, result, err)
+	return c.finish(code, result, err)
 }
 
 // source is the object that an update begins with. It is changed by each try to update, hence made anew by those that follow
@@ -276,13 +276,13 @@ func (c *call) change(
 ) (result runtime.Object, created bool, err error) {
 	updating := &metav1.UpdateOptions{
 		TypeMeta:        typeOf("UpdateOptions"),
-		FieldManager:    c.options.fieldManager,
-		FieldValidation: c.options.fieldValidation,
+		FieldManager:    c.options.FieldManager,
+		FieldValidation: c.options.FieldValidation,
 	}
 	creating := &metav1.CreateOptions{
 		TypeMeta:        typeOf("CreateOptions"),
-		FieldManager:    c.options.fieldManager,
-		FieldValidation: c.options.fieldValidation,
+		FieldManager:    c.options.FieldManager,
+		FieldValidation: c.options.FieldValidation,
 	}
 	admit := c.admission()
 	admitted := func(ctx context.Context, changed, live runtime.Object) (runtime.Object, error) {
@@ -416,4 +416,4 @@ func withoutDuplicates(ctx context.Context, m metav1.Object, format string) {
 }
 
 // manager is the name that changes are recorded under.
-func (c *call) manager() string { return managed.NameOf(c.options.fieldManager, c.r.UserAgent()) }
+func (c *call) manager() string { return managed.NameOf(c.options.FieldManager, c.r.UserAgent()) }

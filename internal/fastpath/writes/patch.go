@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/audit"
 	requestmetrics "k8s.io/apiserver/pkg/endpoints/handlers/metrics"
-	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/warning"
 	kjson "sigs.k8s.io/json"
 )
@@ -31,11 +30,7 @@ const mostOperations = 10_000
 type patcher func(ctx context.Context, current runtime.Object) (runtime.Object, error)
 
 // patch answers a patch that has nothing in it to warn of.
-func (c *call) patch(media string) bool {
-	kind := types.PatchType(media)
-	if !c.mayPatch(kind) || !c.read() {
-		return false
-	}
+func (c *call) patch(kind types.PatchType) bool {
 	var apply patcher
 	recorded := c.body
 	switch kind {
@@ -66,18 +61,7 @@ func (c *call) patch(media string) bool {
 	if created {
 		code = http.StatusCreated
 	}
-	return c.finish(request.MethodPatch, code, result, err)
-}
-
-// mayPatch says whether a patch of a kind may have the options of the call.
-func (c *call) mayPatch(kind types.PatchType) bool {
-	switch kind {
-	case types.MergePatchType, types.JSONPatchType:
-		return c.options.force == nil
-	case types.ApplyYAMLPatchType:
-		return c.options.fieldManager != ""
-	}
-	return false
+	return c.finish(code, result, err)
 }
 
 // patched is the object that a patch makes.
@@ -133,7 +117,7 @@ func (c *call) mergePatch() patcher {
 		if err != nil {
 			return nil, err
 		}
-		if c.options.fieldValidation != metav1.FieldValidationIgnore { // there may be members of the same name
+		if c.options.FieldValidation != metav1.FieldValidationIgnore { // there may be members of the same name
 			if merged := merged(document, c.body); merged != nil {
 				obj := c.patcher.New()
 				if err := runtime.DecodeInto(c.strict, merged, obj); err == nil {
@@ -187,7 +171,7 @@ func (c *call) fine(form any) bool {
 	if !json.Valid(c.body) {
 		return false
 	}
-	if c.options.fieldValidation == metav1.FieldValidationIgnore {
+	if c.options.FieldValidation == metav1.FieldValidationIgnore {
 		return true
 	}
 	strict, err := kjson.UnmarshalStrict(c.body, form)
@@ -205,7 +189,7 @@ func (c *call) document(current runtime.Object) ([]byte, error) {
 // patchJSON has a patch change the document of an object.
 func (c *call) patchJSON(current runtime.Object, document []byte, patch func(document []byte) ([]byte, error)) (runtime.Object, error) {
 	decoder := c.strict
-	if c.options.fieldValidation == metav1.FieldValidationIgnore {
+	if c.options.FieldValidation == metav1.FieldValidationIgnore {
 		decoder = c.decoder
 	}
 	patched, err := patch(document)
@@ -218,7 +202,7 @@ func (c *call) patchJSON(current runtime.Object, document []byte, patch func(doc
 		switch {
 		case !isStrict:
 			return nil, invalidPatch(string(patched), err)
-		case c.options.fieldValidation != metav1.FieldValidationStrict:
+		case c.options.FieldValidation != metav1.FieldValidationStrict:
 			warn(c.r.Context(), strict.Errors())
 		default:
 			return nil, invalidPatch(string(patched), runtime.NewStrictDecodingError(strict.Errors()))
@@ -242,10 +226,10 @@ func (c *call) apply() (patcher, []byte) {
 	if err != nil || len(strict) > 0 || configuration == nil || !readAlike(configuration) {
 		return nil, nil
 	}
-	force := c.options.force != nil && *c.options.force
+	force := c.options.Force != nil && *c.options.Force
 	return func(_ context.Context, current runtime.Object) (runtime.Object, error) {
 		applied := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(configuration)}
-		return c.Manager.Apply(current, applied, c.options.fieldManager, force)
+		return c.Manager.Apply(current, applied, c.options.FieldManager, force)
 	}, c.body
 }
 

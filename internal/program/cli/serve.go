@@ -225,7 +225,7 @@ All flags may be in a file instead, named by --config.`,
 			// A server outlives the process that reads what it prints.
 			signal.Ignore(syscall.SIGPIPE)
 			logTo(cmd.ErrOrStderr(), log.format, log.verbosity)
-			if err := setFeatures(utilfeature.DefaultMutableFeatureGate, gates); err != nil {
+			if err := setFeatures(utilfeature.DefaultMutableFeatureGate, gates, &options); err != nil {
 				return usage(err)
 			}
 			p, err := storage.resolve(definition, options)
@@ -308,7 +308,7 @@ All flags may be in a file instead, named by --config.`,
 		"file that says of how many requests spans are sent, and to which collector (TracingConfiguration)",
 	)
 	flags.Var(cliflag.NewMapStringBool(&gates), "feature-gates", "features of the machinery, for the whole process, as in "+
-		"WatchListCompression=false; the values of others are the machinery's")
+		"WatchListCompression=false; the values of others are the machinery's. FastPath=false leaves all requests to upstream's handlers")
 	log.declare(flags)
 	flags.IntVar(&log.verbosity, "v", 0, "")
 	_ = flags.MarkHidden("v") // it is there: upstream writes it with two dashes

@@ -238,6 +238,7 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 		RequestTimeout: s.plan.Options.RequestTimeout,
 		Stopping:       s.stopping,
 		CheckPeriod:    standing.PeriodFrom(ctx),
+		NoFastPath:     s.plan.Options.DisableFastPath,
 	}
 	if config.Handlers, err = s.handlers(); err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/annexapi/annex/internal/base/pagecookie"
+	"github.com/annexapi/annex/internal/fastpath"
 	"github.com/annexapi/annex/internal/identity/standing"
 	"github.com/annexapi/annex/internal/model/define"
 	"github.com/annexapi/annex/internal/model/structural"
@@ -30,7 +31,7 @@ import (
 // that upstream's timeout filter spends.
 func chain(
 	config Config,
-	direct directly,
+	gate *fastpath.Gate,
 	text noProtobuf,
 	connections *connectionMetrics,
 	queries *query.API,
@@ -38,7 +39,7 @@ func chain(
 	standing *standing.Checker,
 ) func(http.Handler, *server.Config) http.Handler {
 	return func(handler http.Handler, c *server.Config) http.Handler {
-		handler = direct.writes.Wrap(direct.reads.Wrap(withinStream(handler)))
+		handler = gate.Wrap(withinStream(handler))
 		if len(text) > 0 {
 			handler = text.filter(handler, c)
 		}
@@ -62,7 +63,7 @@ func chain(
 		if refused := config.Serving.RefusedUserAgents; len(refused) > 0 {
 			handler = withUserAgentsRefused(handler, refused, c)
 		}
-		handler = (&streams{handler, config, direct.reads, queries, routes, c}).filter()
+		handler = (&streams{handler, config, gate, queries, routes, c}).filter()
 		if config.Cluster == nil {
 			handler = withSteps(handler, c, refuseForeign)
 		}

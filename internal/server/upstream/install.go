@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
@@ -22,9 +23,11 @@ import (
 
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"github.com/annexapi/annex/internal/fastpath"
 	"github.com/annexapi/annex/internal/fastpath/reads"
 	"github.com/annexapi/annex/internal/fastpath/writes"
 	"github.com/annexapi/annex/internal/model/convert"
+	"github.com/annexapi/annex/internal/model/define"
 	"github.com/annexapi/annex/internal/storage/registry"
 	"github.com/annexapi/annex/internal/wire/managed"
 )
@@ -43,7 +46,7 @@ func installGroups(
 	config server.CompletedConfig,
 	groups []installed,
 	admit admission.Interface,
-	direct directly,
+	to fastPath,
 ) error {
 	// Groups that share objects know the managers of each other.
 	models, err := typeConverter(config, groups)
@@ -51,7 +54,7 @@ func installGroups(
 		return fmt.Errorf("models: %w", err)
 	}
 	for _, g := range groups {
-		if err := g.install(generic, config, g.machinery.TypeConverter(models), admit, direct); err != nil {
+		if err := g.install(generic, config, g.machinery.TypeConverter(models), admit, to); err != nil {
 			return fmt.Errorf("install the group %s: %w", g.info.PrioritizedVersions[0].Group, err)
 		}
 	}
@@ -63,7 +66,7 @@ func (g installed) install(
 	config server.CompletedConfig,
 	models managedfields.TypeConverter,
 	admit admission.Interface,
-	direct directly,
+	to fastPath,
 ) error {
 	info := &g.info
 	for _, k := range g.kinds {
@@ -108,7 +111,7 @@ func (g installed) install(
 		if err != nil {
 			return fmt.Errorf("install %s: %w", gv, err)
 		}
-		if err := g.writeDirectly(version, direct); err != nil {
+		if err := g.register(version, to); err != nil {
 			return err
 		}
 		aggregated.AddGroupVersion(gv.Group, apidiscoveryv2.APIVersionDiscovery{
@@ -142,51 +145,68 @@ func (g installed) install(
 	return nil
 }
 
-// directly are the handlers that answer requests for single objects without routing them.
-type directly struct {
-	reads  *reads.Direct
-	writes *writes.Direct
+// fastPath is the gate of a server and what answers behind it.
+type fastPath struct {
+	gate   *fastpath.Gate
+	reader *reads.Reader
+	writer *writes.Writer
 }
 
-// writeDirectly has the kinds of a version, if this server stores their objects, written directly.
-func (g installed) writeDirectly(version *genericapi.APIGroupVersion, direct directly) error {
+// register lets requests for the kinds of a version through the gate.
+func (g installed) register(version *genericapi.APIGroupVersion, to fastPath) error {
 	for _, k := range g.kinds {
-		if primary := k.Definition.Primary(); primary.Source != nil || primary.CustomStorage != nil {
+		of := func(v *define.Version) bool { return v.GroupVersion == version.GroupVersion && !v.Unserved }
+		i := slices.IndexFunc(k.Definition.Versions, of)
+		if i < 0 || !k.Definition.IsStored() {
 			continue
 		}
-		storage, ok := version.Storage[k.Definition.Resource]
-		if !ok {
-			continue
+		v, storage := k.Definition.Versions[i], version.Storage[k.Definition.Resource]
+		var reader, writer fastpath.Answerer
+		if r := to.reader.Kind(k.Definition, v, storage, version.Serializer, g.machinery); r != nil {
+			reader = r
 		}
-		kind := version.GroupVersion.WithKind(k.Definition.Name)
-		reset, ok := storage.(rest.ResetFieldsStrategy)
-		if !ok {
-			continue
-		}
-		manager, err := managed.New(managed.Config{
-			Types: version.TypeConverter, Convertor: version.UnsafeConvertor, Defaulter: version.Defaulter, Creater: version.Creater,
-			Kind: kind, Reset: fieldpath.NewExcludeFilterSetMap(reset.GetResetFields()), Documents: g.machinery.HasZeros,
-		})
+		endpoint, err := g.endpoint(version, k, storage)
 		if err != nil {
 			return err
 		}
-		resource := version.GroupVersion.WithResource(k.Definition.Resource)
-		scope := endpoints.RequestScope{
-			Serializer: version.Serializer, ParameterCodec: version.ParameterCodec, Creater: version.Creater, Convertor: version.Convertor,
-			Defaulter: version.Defaulter, Typer: version.Typer, UnsafeConvertor: version.UnsafeConvertor, Authorizer: version.Authorizer,
-			EquivalentResourceMapper: version.EquivalentResourceRegistry, Resource: resource, Kind: kind,
-			HubGroupVersion:  schema.GroupVersion{Group: kind.Group, Version: runtime.APIVersionInternal},
-			MetaGroupVersion: metav1.SchemeGroupVersion, MaxRequestBodyBytes: version.MaxRequestBodyBytes,
+		if endpoint != nil {
+			endpoint.Form = to.reader.Form(endpoint.Scope.Resource)
+			if w := to.writer.Kind(*endpoint); w != nil {
+				writer = w
+			}
 		}
-		if version.MetaGroupVersion != nil {
-			scope.MetaGroupVersion = *version.MetaGroupVersion
-		}
-		direct.writes.Add(writes.Resource{
-			Scope: scope, Namespaced: !k.Definition.ClusterScoped, Storage: storage, Admission: version.Admit, Manager: manager,
-			Form: direct.reads.Form(resource),
-		})
+		to.gate.Add(k.Definition, v, storage, reader, writer)
 	}
 	return nil
+}
+
+// endpoint returns the main endpoint of a kind as writes need it; nil if its storage does not reset fields, so that upstream has to manage them.
+func (g installed) endpoint(version *genericapi.APIGroupVersion, k *registry.Kind, storage rest.Storage) (*writes.Resource, error) {
+	reset, ok := storage.(rest.ResetFieldsStrategy)
+	if !ok {
+		return nil, nil
+	}
+	kind := version.GroupVersion.WithKind(k.Definition.Name)
+	manager, err := managed.New(managed.Config{
+		Types: version.TypeConverter, Convertor: version.UnsafeConvertor, Defaulter: version.Defaulter, Creater: version.Creater,
+		Kind: kind, Reset: fieldpath.NewExcludeFilterSetMap(reset.GetResetFields()), Documents: g.machinery.HasZeros,
+	})
+	if err != nil {
+		return nil, err
+	}
+	scope := endpoints.RequestScope{
+		Serializer: version.Serializer, ParameterCodec: version.ParameterCodec, Creater: version.Creater, Convertor: version.Convertor,
+		Defaulter: version.Defaulter, Typer: version.Typer, UnsafeConvertor: version.UnsafeConvertor, Authorizer: version.Authorizer,
+		EquivalentResourceMapper: version.EquivalentResourceRegistry,
+		Resource:                 version.GroupVersion.WithResource(k.Definition.Resource),
+		Kind:                     kind,
+		HubGroupVersion:          schema.GroupVersion{Group: kind.Group, Version: runtime.APIVersionInternal},
+		MetaGroupVersion:         metav1.SchemeGroupVersion, MaxRequestBodyBytes: version.MaxRequestBodyBytes,
+	}
+	if version.MetaGroupVersion != nil {
+		scope.MetaGroupVersion = *version.MetaGroupVersion
+	}
+	return &writes.Resource{Scope: scope, Storage: storage, Admission: version.Admit, Manager: manager}, nil
 }
 
 func discoveryOf(gv schema.GroupVersion) metav1.GroupVersionForDiscovery {

@@ -163,7 +163,7 @@ type readAlready struct {
 	whole []byte
 }
 
-// Whole implements direct.Body.
+// Whole implements fastpath.Body.
 func (b *readAlready) Whole() []byte { return b.whole }
 
 // The memory that a body takes while it is decoded, defaulted, converted, compared and encoded again:

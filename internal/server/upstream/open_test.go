@@ -21,8 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server"
 
-	"github.com/annexapi/annex/internal/fastpath/reads"
-	"github.com/annexapi/annex/internal/fastpath/writes"
+	"github.com/annexapi/annex/internal/fastpath"
 	"github.com/annexapi/annex/internal/model/define"
 )
 
@@ -84,7 +83,7 @@ func openChain(t *testing.T, page http.HandlerFunc, cluster Cluster, limit int) 
 	}
 	return chain(
 		config,
-		directly{reads: &reads.Direct{}, writes: &writes.Direct{}},
+		fastpath.New(fastpath.Config{}),
 		nil,
 		newConnectionMetrics(),
 		nil,

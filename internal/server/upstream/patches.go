@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/annexapi/annex/internal/fastpath/direct"
+	"github.com/annexapi/annex/internal/fastpath"
 )
 
 // Bounds of patches, of which upstream has one: 10,000 operations of a JSON patch. What upstream's libraries do with a patch grows
@@ -32,7 +32,7 @@ func refuseCostlyPatches(r *http.Request, info *request.RequestInfo) (*http.Requ
 	if r.Method != http.MethodPatch || !info.IsResourceRequest {
 		return r, nil
 	}
-	body, ok := r.Body.(direct.Body)
+	body, ok := r.Body.(fastpath.Body)
 	if !ok {
 		return r, nil
 	}

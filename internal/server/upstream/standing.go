@@ -16,7 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/streaming/pkg/httpstream"
 
-	"github.com/annexapi/annex/internal/fastpath/reads"
+	"github.com/annexapi/annex/internal/fastpath"
 	"github.com/annexapi/annex/internal/identity/standing"
 	"github.com/annexapi/annex/internal/server/query"
 	"github.com/annexapi/annex/internal/wire/push"
@@ -47,7 +47,7 @@ func withStreamsBegun(handler http.Handler, checker *standing.Checker, longRunni
 type streams struct {
 	next    http.Handler
 	config  Config
-	reads   *reads.Direct
+	gate    *fastpath.Gate
 	queries *query.API // nil without queries
 	routes  connectRoutes
 	server  *server.Config
@@ -75,7 +75,7 @@ func (s *streams) filter() http.Handler {
 			cut = nil // its session ends it
 		}
 		ctx, end := r.Context(), context.CancelFunc(func() {})
-		if s.queries != nil && s.queries.Answers(r) || !s.reads.Watches(r) {
+		if s.queries != nil && s.queries.Answers(r) || s.gate.Decide(r).Route != fastpath.Watch {
 			ctx, end = stream.Within(ctx)
 			r = r.WithContext(ctx)
 		} // else the watch ends itself, which takes less memory than a context

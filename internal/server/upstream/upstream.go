@@ -32,7 +32,7 @@ import (
 
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/base/budget"
-	"github.com/annexapi/annex/internal/fastpath/direct"
+	"github.com/annexapi/annex/internal/fastpath"
 	"github.com/annexapi/annex/internal/fastpath/reads"
 	"github.com/annexapi/annex/internal/fastpath/writes"
 	"github.com/annexapi/annex/internal/identity/standing"
@@ -103,6 +103,8 @@ type Config struct {
 	Memory *budget.Budget
 	// Stopping is closed when the server drains and watches have to end.
 	Stopping <-chan struct{}
+	// NoFastPath leaves all requests to upstream's handlers.
+	NoFastPath bool
 	// CheckPeriod is how often it is checked, of requests that take long, whether their callers may go on; 0 is
 	// standing.DefaultPeriod.
 	CheckPeriod time.Duration
@@ -185,13 +187,10 @@ func New(c Config) (*Server, error) {
 		connections = newConnectionMetrics()
 		c.Metrics = append(slices.Clone(c.Metrics), connections.open, connections.ended)
 	}
-	answers := direct.NewAnswers()
-	c.Metrics = append(slices.Clone(c.Metrics), answers.Collector())
-	direct := directly{
-		reads: &reads.Direct{Recorded: c.AuditSink != nil, Traced: c.Tracing != nil, Pretty: isPretty, Answers: answers,
-			MinWatchTime: time.Duration(config.MinRequestTimeout) * time.Second},
-		writes: &writes.Direct{Recorded: c.AuditSink != nil, Traced: c.Tracing != nil, Pretty: isPretty, Answers: answers},
-	}
+	gate := fastpath.New(fastpath.Config{
+		Off: c.NoFastPath, Audited: c.AuditSink != nil, Traced: c.Tracing != nil, Pretty: isPretty,
+	})
+	c.Metrics = append(slices.Clone(c.Metrics), gate.Collectors()...)
 	config.LongRunningFunc = longRunning(config.LongRunningFunc, c)
 	if len(c.Handlers) > 0 {
 		config.RequestInfoResolver = mappedResources{resolver(config), c.Handlers}
@@ -217,14 +216,14 @@ func New(c Config) (*Server, error) {
 		config.RequestInfoResolver = queriedResources{resolver(config), queries}
 	}
 	standing := newStanding(c)
-	config.BuildHandlerChainFunc = chain(c, direct, text, connections, queries, documents, standing)
+	config.BuildHandlerChainFunc = chain(c, gate, text, connections, queries, documents, standing)
 	completed := config.Complete(nil)
 	completed.SkipOpenAPIInstallation = true // join installs the documents
 	generic, err := completed.New(c.Definition.Name, delegate.target())
 	if err != nil {
 		return nil, fmt.Errorf("build API server: %w", err)
 	}
-	if err := install(generic, completed, c, direct); err != nil {
+	if err := install(generic, completed, c, gate); err != nil {
 		return nil, err
 	}
 	if err := installMetrics(generic.Handler.NonGoRestfulMux, c.Metrics, c.Gathered, c.Definition.Metrics); err != nil {
@@ -274,7 +273,7 @@ func bearerTokens() (*spec.SecurityDefinitions, spec3.SecuritySchemes) {
 		spec3.SecuritySchemes{"BearerToken": {SecuritySchemeProps: v3}}
 }
 
-func install(generic *server.GenericAPIServer, config server.CompletedConfig, c Config, direct directly) error {
+func install(generic *server.GenericAPIServer, config server.CompletedConfig, c Config, gate *fastpath.Gate) error {
 	if err := installBuiltIn(generic, c); err != nil {
 		return err
 	}
@@ -307,16 +306,19 @@ func install(generic *server.GenericAPIServer, config server.CompletedConfig, c 
 				if v.Unserved {
 					continue
 				}
-				storage := k.StorageIn(v)
-				add(info.VersionedResourcesStorageMap, v.GroupVersion, storage)
-				direct.reads.Add(k.Definition, v, storage[k.Definition.Resource], info.NegotiatedSerializer, machinery)
+				add(info.VersionedResourcesStorageMap, v.GroupVersion, k.StorageIn(v))
 			}
 		}
 		if len(info.PrioritizedVersions) > 0 {
 			groups = append(groups, installed{info, machinery, kinds})
 		}
 	}
-	return installGroups(generic, config, groups, c.Admission, direct)
+	to := fastPath{
+		gate:   gate,
+		reader: reads.New(time.Duration(config.MinRequestTimeout) * time.Second),
+		writer: writes.New(),
+	}
+	return installGroups(generic, config, groups, c.Admission, to)
 }
 
 // installBuiltIn installs versions beside the definition's, whose groups have no others.

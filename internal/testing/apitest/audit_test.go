@@ -413,7 +413,8 @@ func TestTheAuditOfWritesIsUpstreams(t *testing.T) {
 					Storage: memory.Storage(),
 					Audit:   annex.AuditOptions{PolicyFile: policy, Log: annex.AuditLogOptions{Path: log.path, Mode: "blocking"}},
 				}
-				return &askedTwice{startWith(t, shop(), options), upstream, map[string]string{}}
+				options.DisableFastPath = upstream
+				return &askedTwice{startWith(t, shop(), options), map[string]string{}}
 			}
 			theirs, ours := ask(true), ask(false)
 			dice := rand.New(rand.NewPCG(11, uint64(len(level))))

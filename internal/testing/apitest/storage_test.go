@@ -18,12 +18,15 @@ import (
 // instead of the one that each test would choose: any value of Options.Storage. With
 // etcd, testEtcd are its endpoints, separated by commas.
 //
+// testFastPath is false for servers without the fast path. Tests that count its answers are skipped then.
+//
 // testEncryption is a file by which whatever the tests' servers store is encrypted,
 // unless a test has one of its own.
 const (
 	testStorage    = "ANNEX_TEST_STORAGE"
 	testEtcd       = "ANNEX_TEST_ETCD"
 	testEncryption = "ANNEX_TEST_ENCRYPTION"
+	testFastPath   = "ANNEX_TEST_FAST_PATH"
 )
 
 // anyPort listens on a free port.
@@ -34,6 +37,7 @@ const anyPort = "127.0.0.1:0"
 // objects in any storage, one after the other.
 func placed(t *testing.T, options annex.Options) annex.Options {
 	t.Helper()
+	options.DisableFastPath = options.DisableFastPath || slow()
 	if options.EncryptionConfigFile == "" && (options.Storage == nil || options.Storage.Name() != files.Name) { // tests of files read them
 		options.EncryptionConfigFile = os.Getenv(testEncryption)
 	}
@@ -85,6 +89,9 @@ func etcdOf(options annex.Options) (endpoints, prefix string) {
 
 // shared says whether others write to the storage, too, and raise its revision.
 func shared() bool { return os.Getenv(testStorage) == etcd.Name }
+
+// slow reports whether the tests' servers have no fast path.
+func slow() bool { return os.Getenv(testFastPath) == "false" }
 
 // largest is how many bytes an object may well have.
 func largest() int {

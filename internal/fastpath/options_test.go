@@ -1,8 +1,6 @@
-package writes
+package fastpath
 
 import (
-	"encoding/json"
-	"net/http"
 	"net/url"
 	"reflect"
 	"slices"
@@ -11,15 +9,10 @@ import (
 
 	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
-	"k8s.io/client-go/kubernetes/scheme"
-	kjson "sigs.k8s.io/json"
 )
 
 // upstreamOptions are those of a query as upstream's handlers read them; false if they refuse it.
@@ -50,7 +43,7 @@ func compareOptions(t *testing.T, query string) {
 	for _, patch := range []types.PatchType{"", types.MergePatchType, types.JSONPatchType, types.ApplyYAMLPatchType} {
 		ours, ok := optionsOf(query, patch != "")
 		if ok && patch != "" {
-			ok = (&call{options: ours}).mayPatch(patch)
+			ok = ours.suit(patch)
 		}
 		if !ok {
 			if isUsual(query, patch) {
@@ -69,8 +62,8 @@ func compareOptions(t *testing.T, query string) {
 			add(update, ok)
 			want = append(
 				want,
-				&metav1.CreateOptions{FieldManager: ours.fieldManager, FieldValidation: ours.fieldValidation},
-				&metav1.UpdateOptions{FieldManager: ours.fieldManager, FieldValidation: ours.fieldValidation},
+				&metav1.CreateOptions{FieldManager: ours.FieldManager, FieldValidation: ours.FieldValidation},
+				&metav1.UpdateOptions{FieldManager: ours.FieldManager, FieldValidation: ours.FieldValidation},
 			)
 		} else {
 			o, ok := upstreamOptions(
@@ -79,7 +72,7 @@ func compareOptions(t *testing.T, query string) {
 				func(o *metav1.PatchOptions) field.ErrorList { return validation.ValidatePatchOptions(o, patch) },
 			)
 			add(o, ok)
-			want = append(want, &metav1.PatchOptions{FieldManager: ours.fieldManager, FieldValidation: ours.fieldValidation, Force: ours.force})
+			want = append(want, &metav1.PatchOptions{FieldManager: ours.FieldManager, FieldValidation: ours.FieldValidation, Force: ours.Force})
 		}
 		if !accepted || !reflect.DeepEqual(upstreams, want) {
 			t.Errorf("%q of %q: upstream has %+v, accepted: %t; ours are %+v", query, patch, upstreams, accepted, want)
@@ -105,78 +98,4 @@ func isUsual(query string, patch types.PatchType) bool {
 		}
 	}
 	return true
-}
-
-// FuzzApply reads configurations to apply as upstream does, who takes them for YAML.
-func FuzzApply(f *testing.F) {
-	for _, body := range []string{
-		`{"apiVersion":"v1","kind":"A","metadata":{"name":"a"}}`, `{"a":1,"b":-1,"c":9223372036854775807,` +
-			`"d":9223372036854775808,"e":1e3,"f":1.0,"g":-0}`, `{"a":null,"b":true,"c":[],"d":{}}`, `{"a":[1,"b",{"c":[[]]}]}`,
-		` { "a" : "b" } `, "{\n\"a\":\n\"b\"}", "{\r\n\"a\":1}", "{\"a\":\t1}", `{"a":"x y: z # no"}`,
-		`{"a":"'","b":"\"","c":"\\","d":"\n\r\b\f\t"}`, `{"a":"\u0041","b":"\/"}`, `{"a":"é"}`, `{"<<":{"a":1}}`,
-		`{"a":"*x","b":"&x","c":"!!int 3"}`,
-		`{"":1}`, `{"a":1,"a":2}`, `{"a":{"b":1,"b":1}}`, `{"A":1,"a":2}`, `[]`, `null`, `"a"`, `1`, ``, `{`, `{}{}`, `{} `,
-		"{\"a\":1}\n---\n{\"b\":2}", `{"yes":"no","1":"2","true":"false","null":"null","~":"~"}`, `{"a":"` + strings.Repeat("x", 1100) + `"}`,
-		`{"` + strings.Repeat("x", 1010) + `":1}`,
-		"{\"a\":\"b\x7f\"}", "\ufeff{\"a\":1}", `{"a":0001}`, `{"a":"2001-01-01","b":"0x10","c":"1_000","d":".inf"}`, `{"? a":1}`,
-		`{"a":"%"}`, `{"-":"-","- ":"- a","|":">"}`,
-	} {
-		f.Add(body)
-	}
-	f.Fuzz(compareApply)
-}
-
-func compareApply(t *testing.T, body string) {
-	c := &call{body: []byte(body)}
-	if apply, _ := c.apply(); apply == nil {
-		return
-	}
-	var ours map[string]any
-	if _, err := kjson.UnmarshalStrict(c.body, &ours); err != nil {
-		t.Fatal(err)
-	}
-	theirs := &unstructured.Unstructured{Object: map[string]any{}}
-	if err := yaml.Unmarshal(c.body, &theirs.Object); err != nil {
-		t.Fatalf("%q: upstream says %v", body, err)
-	}
-	if err := yaml.UnmarshalStrict(c.body, &map[string]any{}); err != nil {
-		t.Fatalf("%q: upstream warns of %v", body, err)
-	}
-	if !reflect.DeepEqual(ours, theirs.Object) {
-		t.Fatalf("%q: upstream reads %#v, we %#v", body, theirs.Object, ours)
-	}
-	if recorded, err := yaml.ToJSON(c.body); err != nil || string(recorded) != body {
-		t.Fatalf("%q: upstream records %q, %v", body, recorded, err)
-	}
-}
-
-// FuzzKind reads the kind of an object as upstream does.
-func FuzzKind(f *testing.F) {
-	for _, body := range kinds {
-		f.Add(body)
-	}
-	f.Fuzz(func(t *testing.T, body string) {
-		if json.Valid([]byte(body)) { // or it is refused later on
-			compareKind(t, body)
-		}
-	})
-}
-
-// FuzzAccept takes for JSON what upstream negotiates as that, alone and without options.
-func FuzzAccept(f *testing.F) {
-	for _, accept := range []string{"", "*/*", "application/json", "application/json, */*", "application/json;pretty=1",
-		"application/yaml", ",", "application/json,application/yaml", "APPLICATION/JSON"} {
-		f.Add(accept)
-	}
-	f.Fuzz(func(t *testing.T, accept string) {
-		r := &http.Request{Header: http.Header{"Accept": {accept}}, URL: &url.URL{}}
-		if !acceptsJSON(r) {
-			return
-		}
-		wanted, info, err := negotiation.NegotiateOutputMediaType(r, scheme.Codecs, negotiation.DefaultEndpointRestrictions)
-		if err != nil || info.MediaType != runtime.ContentTypeJSON || info.Serializer != wanted.Accepted.Serializer || wanted.Convert != nil ||
-			len(wanted.Unrecognized) > 0 {
-			t.Errorf("%q is not plain JSON to upstream: %+v, %v", accept, wanted, err)
-		}
-	})
 }

@@ -1,4 +1,4 @@
-package direct
+package fastpath
 
 import (
 	"net/http"
@@ -49,7 +49,7 @@ func FuzzPath(f *testing.F) {
 				spelled = append(spelled, info.Name)
 			}
 			want := strings.Join(spelled, "/") == path && namespaced == (info.Namespace != "") && (info.APIPrefix == "api") == (gv.Group == "")
-			if got := PathOf(gv, namespaced).Of(info); got != want {
+			if got := PathOf(gv, namespaced).Matches(info); got != want {
 				t.Errorf("%s %q, namespaced %t, as %+v: %t, want %t", method, path, namespaced, info, got, want)
 			}
 		}

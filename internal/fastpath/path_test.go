@@ -1,4 +1,4 @@
-package direct
+package fastpath
 
 import (
 	"testing"
@@ -25,7 +25,7 @@ func TestOnlyTheUsualSpellingIsThePathOfAResource(t *testing.T) {
 		{PathOf(core, false), "/api/v1/namespaces/default/nodes/n", "default", "n", "nodes", false},
 	} {
 		info := &request.RequestInfo{Path: c.spelled, Namespace: c.namespace, Resource: c.resource, Name: c.named}
-		if got := c.path.Of(info); got != c.want {
+		if got := c.path.Matches(info); got != c.want {
 			t.Errorf("%s: %v, want %v", c.spelled, got, c.want)
 		}
 	}
