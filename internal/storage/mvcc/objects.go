@@ -273,8 +273,7 @@ func (s *resourceStore) valueOf(v *version) *stored {
 
 // fitOf determines whether the value of a version can be served verbatim in a form. object is the version's decoded
 // object. fit is nil if there is no value. whole is the encoding of the object, if this check needed it, else nil. The
-// result is kept with the version, unless the value can never fit because of a transformer or the format of its first
-// bytes.
+// result is kept with the version, unless the value is transformed or stored in another version than the form's.
 func (s *resourceStore) fitOf(
 	form *verbatim.Form,
 	v *version,
