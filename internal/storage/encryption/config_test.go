@@ -45,7 +45,7 @@ func block(provider string) string { return "{" + provider + "}" }
 
 const plain = "{identity: {}}"
 
-func TestAMistakeInTheFileIsToldInOneLine(t *testing.T) {
+func TestOpen_mistake_isOneLine(t *testing.T) {
 	good := block(keys("aescbc", "key1", secret1))
 	for name, test := range map[string]struct{ content, want string }{
 		"empty":   {"\n", "it is empty"},
@@ -96,7 +96,7 @@ func TestAMistakeInTheFileIsToldInOneLine(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsMissingOrOpenToOthersIsRefused(t *testing.T) {
+func TestOpen_fileMissingOrReadable(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing.yaml")
 	if _, err := Open(
 		t.Context(),
@@ -131,7 +131,7 @@ func TestAFileThatIsMissingOrOpenToOthersIsRefused(t *testing.T) {
 	e.Close()
 }
 
-func TestAPluginThatDoesNotAnswerIsNamed(t *testing.T) {
+func TestOpen_unreachablePlugin_isNamed(t *testing.T) {
 	t.Parallel() // k8s.io/apiserver takes three seconds
 	file := write(
 		t,
@@ -152,7 +152,7 @@ func TestAPluginThatDoesNotAnswerIsNamed(t *testing.T) {
 	}
 }
 
-func TestReloadingNeedsAFile(t *testing.T) {
+func TestOpen_reloadWithoutFile(t *testing.T) {
 	if _, err := Open(t.Context(), Options{Reload: true}); err == nil {
 		t.Error("it was accepted")
 	}

@@ -46,7 +46,7 @@ func staleness(t *testing.T, e *Encryption, v store.Value) bool {
 	return stale
 }
 
-func TestAPluginMayRotateItsKey(t *testing.T) {
+func TestPlugin_rotatesKey(t *testing.T) {
 	plugin, e, health := withPlugin(t, "rotating")
 	stored := &fakeStored{}
 	stored.add(t, e, widgets, "a")
@@ -71,7 +71,7 @@ func TestAPluginMayRotateItsKey(t *testing.T) {
 	}
 }
 
-func TestAPluginMayStopAndComeBack(t *testing.T) {
+func TestPlugin_stopsAndRestarts(t *testing.T) {
 	plugin, e, health := withPlugin(t, "stopping")
 	stored := &fakeStored{}
 	stored.add(t, e, widgets, "a")

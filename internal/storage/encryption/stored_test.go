@@ -99,7 +99,7 @@ func providers(t testing.TB) map[string]struct{ one, other, both string } {
 	return all
 }
 
-func TestWhatIsStoredMustBeReadable(t *testing.T) {
+func TestCheck_storedValues(t *testing.T) {
 	for name, provider := range providers(t) {
 		t.Run(name, func(t *testing.T) {
 			encrypted, inPlainText := &fakeStored{}, &fakeStored{}
@@ -163,7 +163,7 @@ func TestWhatIsStoredMustBeReadable(t *testing.T) {
 
 // A CBC provider decrypts some values with a wrong key: it checks only the padding, which one in 256 values has by
 // chance.
-func TestAWrongKeyIsNoticedWithoutAuthentication(t *testing.T) {
+func TestCheck_wrongKey_withoutAuthentication(t *testing.T) {
 	e := open(t, encrypting("widgets.example.com", block(keys("aescbc", "key1", secret1))))
 	other := open(t, encrypting("widgets.example.com", block(keys("aescbc", "key1", secret2))))
 	accepted := 0
@@ -183,7 +183,7 @@ func TestAWrongKeyIsNoticedWithoutAuthentication(t *testing.T) {
 	}
 }
 
-func TestOneDamagedValueDoesNotStopAServer(t *testing.T) {
+func TestCheck_oneDamagedValue_passes(t *testing.T) {
 	e := open(t, encrypting("widgets.example.com", block(keys("secretbox", "key1", secret1))))
 	stored := &fakeStored{}
 	stored.add(t, e, widgets, "a", "b")
@@ -195,7 +195,7 @@ func TestOneDamagedValueDoesNotStopAServer(t *testing.T) {
 	}
 }
 
-func TestKeyIsWhatValuesAreWrittenWith(t *testing.T) {
+func TestKey_firstProvider(t *testing.T) {
 	e := open(t, encrypting("widgets.example.com", block(keys("aescbc", "key2", secret2, "key1", secret1)), plain))
 	if got := e.Key(widgets); got != (Key{"aescbc", "key2"}) {
 		t.Errorf("got %v", got)
@@ -220,7 +220,7 @@ func replace(t testing.TB, file, content string) {
 	}
 }
 
-func TestTheFileIsReadAgainWhenItChanges(t *testing.T) {
+func TestRun_changedFile_isReloaded(t *testing.T) {
 	old := encrypting("widgets.example.com", block(keys("aescbc", "key1", secret1)))
 	both := encrypting("widgets.example.com", block(keys("aescbc", "key2", secret2, "key1", secret1)))
 	file := write(t, old)
@@ -247,7 +247,7 @@ func TestTheFileIsReadAgainWhenItChanges(t *testing.T) {
 	})
 }
 
-func TestAFileThatCannotBeUsedIsNotReadAgain(t *testing.T) {
+func TestReload_unusableFile_changesNothing(t *testing.T) {
 	t.Parallel() // with a plugin, k8s.io/apiserver takes three seconds
 	good := encrypting("widgets.example.com", block(keys("aescbc", "key1", secret1)))
 	for name, content := range map[string]string{
