@@ -19,7 +19,7 @@ const healthInterval = 10 * time.Second
 
 // Run logs changes of the key management plugins' health and, if Options.Reload is set, reads the file again when it
 // changes, until ctx is done. The current configuration stays in effect, and the reason is logged, if the new file is
-// invalid, if its plugins do not answer, or if it cannot decrypt all stored objects.
+// invalid, if its plugins do not answer, or if it fails Check for the stored objects.
 func (e *Encryption) Run(ctx context.Context) {
 	if e == nil {
 		return

@@ -50,7 +50,8 @@ type Options struct {
 	// minute.
 	BookmarkInterval time.Duration
 
-	// Idle keeps the store as it is: nothing expires, and the history is compacted only by calls of Compact.
+	// Idle disables all background work: nothing expires, the history is compacted only by calls of Compact or
+	// CompactHistory, and a failed journal is not recovered.
 	Idle bool
 
 	// Clock stamps records and drives expiry, compaction and bookmarks. Default is the system clock.
@@ -63,8 +64,8 @@ const DefaultLabelEntries = 1_000_000
 // largeValuesPart is the divisor of ValueBytes that yields the budget of all large values.
 const largeValuesPart = 16
 
-// History is the rule for compaction: an event stays if it is younger than MinAge or among the last MinRevisions, but
-// values that only the history needs never exceed MaxBytes.
+// History is the rule for compaction. An event stays if it is younger than MinAge or among the last MinRevisions.
+// Events are compacted earlier if the values that only the history needs exceed MaxBytes.
 type History struct {
 	MinAge       time.Duration // default 5 minutes
 	MinRevisions int64         // default 10,000

@@ -63,7 +63,7 @@ type watcher struct {
 	sent       bool   // there is output to flush
 	start      uint64 // events up to this revision are not delivered
 	position   uint64 // of the next event in the log
-	done       uint64 // every event up to this revision has been delivered
+	done       uint64 // no event up to this revision is still to be delivered
 
 	signal chan struct{} // signals that there may be work
 	// Guarded by the waiting mutex of the resource's log, while the watch waits for the next event.
@@ -700,7 +700,7 @@ func (w *watcher) eventObject(v *version, kind watch.EventType) (runtime.Object,
 	})
 }
 
-// sendProgress delivers a bookmark: every event up to its revision has been delivered.
+// sendProgress delivers a bookmark: no event up to its revision is still to be delivered.
 func (w *watcher) sendProgress() error {
 	c := w.store.core
 	c.mu.RLock()

@@ -16,8 +16,8 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// Validator runs generated validation. In the API machinery it is the scheme, which validates only one version; here it
-// is called for the hub and for the request's version.
+// Validator runs generated validation, like the scheme in the API machinery. The API machinery calls it for the
+// request's version only; here it is called for the hub and for the request's version.
 type Validator interface {
 	Validate(ctx context.Context, options map[string]bool, obj runtime.Object, subresources ...string) field.ErrorList
 	ValidateUpdate(ctx context.Context, options map[string]bool, obj, old runtime.Object, subresources ...string) field.ErrorList

@@ -1,7 +1,8 @@
 // Package plainjson encodes and decodes Go values as JSON by plans that are made once for each type. Its results are
-// those of encoding/json and sigs.k8s.io/json, byte for byte and field for field, in a third of their time. A plan does
-// not cover everything, for example members that the type does not have. In such a case the functions return false, and
-// the caller must use the libraries.
+// those of encoding/json and sigs.k8s.io/json, byte for byte and field for field, in a third of their time.
+//
+// A plan does not cover everything, for example members that the type does not have. In such a case Append and Decode
+// return false, and the caller must use the libraries. Encoder and Decoder fall back to the libraries themselves.
 package plainjson
 
 import (
