@@ -6,6 +6,6 @@
 //
 // It must not hold a kind, a storage or a route: every package works on any type, and imports only packages of base.
 //
-// The body of a request enters through plainjson and managed. A response leaves through verbatim, plainjson or
-// plainyaml, a watch event through push.
+// A request enters plainjson and managed as a body. A response leaves through verbatim, plainjson or plainyaml, a watch
+// event through push.
 package wire

@@ -2,8 +2,9 @@
 // log of events to the connection, and by which output that is due at the same time on a connection is written
 // together.
 //
-// It holds interfaces and their context keys only. Handlers implement Output, listeners implement Connection, and
-// storages call both.
+// It holds the interfaces Output and Connection, the type Rest for the remaining work of a request, and their context
+// keys. It does not implement the interfaces: handlers of watches implement Output, which storages call, and listeners
+// implement Connection, which handlers call.
 package push
 
 import (
@@ -27,7 +28,8 @@ type Output interface {
 	SendStored(object verbatim.Piece) (full bool, err error)
 	// Flush writes the sent events to the connection. It waits for a slow client.
 	Flush() error
-	// Deeply calls f on a goroutine with a larger stack than a waiting watch needs, and returns when f has returned.
+	// Deeply calls f and returns when f has returned. It is for functions that need a larger stack than a watch that
+	// waits for events; f may run on another goroutine.
 	Deeply(f func())
 	// Hold buffers writes to the connection until Release has been called as often as Hold, or for a short while.
 	Hold()

@@ -246,7 +246,7 @@ type Items interface {
 	Len() int
 	// Size returns the approximate number of bytes that Append appends. It is exact if a Maker with a Sizing was used.
 	Size(i int) int
-	// Append appends an item, which may be encoded only now.
+	// Append appends an item. It may have to encode the item first.
 	Append(to []byte, i int) ([]byte, error)
 }
 
