@@ -87,14 +87,8 @@ func withLimits(handler http.Handler, controlled func() bool, c *server.Config) 
 	}
 	estimate := flowcontrolrequest.NewWorkEstimator(c.StorageObjectCountTracker.Get, c.FlowControl.GetInterestedWatchCount,
 		flowcontrolrequest.DefaultWorkEstimatorConfig(), c.FlowControl.GetMaxSeats)
-	// It does not count a watch any more when the handlers have returned.
-	served := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if push.RestFrom(r.Context()) != nil {
-			r = r.WithContext(push.WithoutRest(r.Context()))
-		}
-		handler.ServeHTTP(w, r)
-	})
-	queued := withSeatsGivenUp(served, func(handler http.Handler) http.Handler {
+	// Priority and fairness stops counting a watch when its handlers return.
+	queued := withSeatsGivenUp(push.Within(handler), func(handler http.Handler) http.Handler {
 		return serverfilters.WithPriorityAndFairness(handler, c.LongRunningFunc, c.FlowControl, estimate, c.RequestTimeout/4)
 	})
 	if controlled == nil {

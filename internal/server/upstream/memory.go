@@ -47,12 +47,7 @@ func withBody(
 		if d := departingFrom(r.Context()); d != nil {
 			d.account = account
 		}
-		rest := push.RestFrom(r.Context())
-		defer func() {
-			if !rest.Around(func(serve func()) { defer account.Close(); serve() }) {
-				account.Close()
-			}
-		}()
+		defer push.After(r.Context(), account.Close)
 		r = r.WithContext(budget.NewContext(r.Context(), account))
 		if mutates(info.Verb) {
 			if err := takeBody(r, account, limit); err != nil {

@@ -81,18 +81,10 @@ func openChain(t *testing.T, page http.HandlerFunc, cluster Cluster, limit int) 
 			{Handler: guarded, Definition: &define.Handler{Path: "/menu"}},
 		},
 	}
-	return chain(
-		config,
-		fastpath.New(fastpath.Config{}),
-		nil,
-		newConnectionMetrics(),
-		nil,
-		nil,
-		newStanding(config),
-	)(
-		guarded,
-		c,
-	), audited
+	filters := &chain{
+		config: config, gate: fastpath.New(fastpath.Config{}), connections: newConnectionMetrics(), standing: newStanding(config),
+	}
+	return filters.build(guarded, c), audited
 }
 
 func ask(handler http.Handler, method, path string, headers ...string) *httptest.ResponseRecorder {

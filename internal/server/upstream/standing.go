@@ -80,19 +80,10 @@ func (s *streams) filter() http.Handler {
 			r = r.WithContext(ctx)
 		} // else the watch ends itself, which takes less memory than a context
 		stream.Join(asked, cut)
-		over := func() {
+		defer push.After(ctx, func() {
 			stream.Leave()
 			end()
-		}
-		defer func() {
-			around := func(serve func()) {
-				defer over()
-				serve()
-			}
-			if !push.RestFrom(ctx).Around(around) {
-				over()
-			}
-		}()
+		})
 		s.next.ServeHTTP(w, r)
 	})
 }

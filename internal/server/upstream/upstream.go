@@ -140,14 +140,7 @@ type Server struct {
 
 // Embedded is Handler for callers other than a listener of the server. A watch is answered when it returns: the handler of
 // another server may call it, which ends the request's context then.
-func (s *Server) Embedded() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if push.RestFrom(r.Context()) != nil {
-			r = r.WithContext(push.WithoutRest(r.Context()))
-		}
-		s.Handler.ServeHTTP(w, r)
-	})
-}
+func (s *Server) Embedded() http.Handler { return push.Within(s.Handler) }
 
 // New builds the server. All API groups are installed when it returns.
 func New(c Config) (*Server, error) {
@@ -216,7 +209,10 @@ func New(c Config) (*Server, error) {
 		config.RequestInfoResolver = queriedResources{resolver(config), queries}
 	}
 	standing := newStanding(c)
-	config.BuildHandlerChainFunc = chain(c, gate, text, connections, queries, documents, standing)
+	handlers := &chain{
+		config: c, gate: gate, text: text, connections: connections, queries: queries, documents: documents, standing: standing,
+	}
+	config.BuildHandlerChainFunc = handlers.build
 	completed := config.Complete(nil)
 	completed.SkipOpenAPIInstallation = true // join installs the documents
 	generic, err := completed.New(c.Definition.Name, delegate.target())

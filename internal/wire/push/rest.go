@@ -1,6 +1,9 @@
 package push
 
-import "context"
+import (
+	"context"
+	"net/http"
+)
 
 // Rest is the remaining work of a request after its handlers have returned. A watch uses it to wait for events without
 // the frames of the handlers on its stack, which are most of the memory of an idle watch. It must not be used
@@ -67,4 +70,26 @@ func (r *Rest) Do() {
 	if r.serve != nil {
 		r.serve()
 	}
+}
+
+// After calls f when a request is over: when the rest of the request is done if its handlers have left one, else now. A filter whose
+// work ends with the request defers it: defer push.After(r.Context(), f).
+func After(ctx context.Context, f func()) {
+	around := func(serve func()) {
+		defer f()
+		serve()
+	}
+	if !RestFrom(ctx).Around(around) {
+		f()
+	}
+}
+
+// Within returns a handler whose requests are over when it returns. It is for filters that end a request by themselves.
+func Within(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if RestFrom(r.Context()) != nil {
+			r = r.WithContext(WithoutRest(r.Context()))
+		}
+		handler.ServeHTTP(w, r)
+	})
 }
