@@ -44,7 +44,7 @@ func (s *instances) runJenkinsServiceController(ctx context.Context, env *annex.
 	if err := autobusiv1alpha.AddToScheme(scheme); err != nil {
 		return err
 	}
-	// What the library logs without a manager.
+	// The library also logs without a manager.
 	ctrl.SetLogger(klog.FromContext(ctx))
 	// A name is for metrics, which all servers of a process share.
 	shared := true

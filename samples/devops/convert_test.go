@@ -20,7 +20,7 @@ import (
 
 // What one version says, the other holds, both ways: random objects are converted there and back, as the
 // webhook does.
-func TestVersionsRoundTrip(t *testing.T) {
+func TestVersions_roundTrip(t *testing.T) {
 	t.Run("Pipeline", func(t *testing.T) {
 		thereAndBack[v1alpha3.Pipeline](t, "v1alpha3", "v1alpha1")
 		thereAndBack[v1alpha1.Pipeline](t, "v1alpha1", "v1alpha3")

@@ -23,14 +23,14 @@ func TestMain(m *testing.M) {
 }
 
 // What one version says, the others can hold, and to the letter.
-func TestVersionsRoundTrip(t *testing.T) {
+func TestVersions_roundTrip(t *testing.T) {
 	annextest.RoundTrip(t, server(), valid)
 }
 
-// stored holds objects as the server has stored them; make golden begins to keep them.
+// stored is the folder of stored objects, which make golden creates.
 const stored = "testdata/stored"
 
-func TestStoredObjectsStayReadable(t *testing.T) {
+func TestStoredObjects_stayReadable(t *testing.T) {
 	if _, err := os.Stat(stored); err != nil {
 		t.Skip("no objects are kept yet: make golden")
 	}

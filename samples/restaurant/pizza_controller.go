@@ -97,7 +97,7 @@ func (c *pizzaController) Reconcile(ctx context.Context, request ctrl.Request) (
 	pizza.Status.Cost = cost
 	err = c.Status().Update(ctx, pizza)
 	if apierrors.IsConflict(err) {
-		return ctrl.Result{}, nil // the newer object is an event, and comes by itself
+		return ctrl.Result{}, nil // the newer object causes another call
 	}
 	if err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)

@@ -14,7 +14,7 @@ type JenkinsService struct {
 	Status JenkinsServiceStatus `json:"status,omitempty"`
 }
 
-// JenkinsServiceSpec is what a JenkinsService shall be. Users write it.
+// JenkinsServiceSpec is the desired state of a JenkinsService. Users write it.
 type JenkinsServiceSpec struct {
 	// instanceamount is how many instances there shall be.
 	// +k8s:required

@@ -2,7 +2,7 @@ package v1alpha
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// JenkinsServiceApproval is what clients send to the subresource approval of a JenkinsService.
+// JenkinsServiceApproval is a request to the subresource approval of a JenkinsService.
 //
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type JenkinsServiceApproval struct {
