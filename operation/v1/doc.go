@@ -3,6 +3,7 @@
 //
 // Each server serves the kind in a group version of its own, so that several servers behind one cluster can each have
 // theirs: see package operation. No server serves the group named here.
+//
 // +groupName=operation.annexapi.example
 package v1
 

@@ -8,6 +8,7 @@ import (
 
 // Operation is an action on an object that runs on after its request has been answered. The server creates it when an
 // action is requested, and deletes it some time after it has finished.
+//
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type Operation struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -161,6 +162,7 @@ type OperationProgress struct {
 }
 
 // OperationCancellation asks for the end of an operation. Clients send it to the operation's subresource cancel.
+//
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type OperationCancellation struct {
 	metav1.TypeMeta `json:",inline"`
@@ -168,6 +170,7 @@ type OperationCancellation struct {
 
 // OperationRetry asks for another attempt of an operation that has failed or was cancelled. Clients send it to the
 // operation's subresource retry.
+//
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type OperationRetry struct {
 	metav1.TypeMeta `json:",inline"`

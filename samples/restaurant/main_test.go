@@ -11,7 +11,7 @@ import (
 	restaurantv1beta1 "example.com/restaurant/apis/restaurant/v1beta1"
 )
 
-// asProgram makes the test binary the program itself, to be killed.
+// asProgram makes the test binary run as the program itself, so that tests can kill it.
 const asProgram = "RESTAURANT_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// What one version says, the others can hold, and to the letter.
+// Each version can represent the values of the other exactly.
 func TestVersions_roundTrip(t *testing.T) {
 	annextest.RoundTrip(t, server(), valid)
 }
@@ -37,7 +37,7 @@ func TestStoredObjects_stayReadable(t *testing.T) {
 	annextest.GoldenObjects(t, server(), stored, valid)
 }
 
-// valid are specs with names that are unique and quantities from 1 to 100.
+// valid generates specs with unique names and quantities from 1 to 100.
 var valid = annextest.Fuzz(func(spec *restaurantv1beta1.PizzaSpec, r *rand.Rand) {
 	spec.Toppings = nil
 	for i := range 1 + r.Intn(20) {

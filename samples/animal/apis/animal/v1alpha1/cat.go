@@ -18,7 +18,7 @@ type Cat struct {
 
 // CatSpec is the desired state of a Cat. Users write it.
 type CatSpec struct {
-	// name is what the cat listens to.
+	// name is the name to which the cat listens.
 	Name string `json:"name"`
 }
 
