@@ -18,7 +18,7 @@ import (
 type Backend struct {
 	// URL has the scheme http or https, and a host.
 	URL *url.URL
-	// TLS holds the authorities that have to vouch for an https backend, and the client certificate for it. Nil means
+	// TLS configures connections to an https backend: the authorities to trust, and the client certificate. Nil means
 	// the system's authorities and no client certificate.
 	TLS *tls.Config
 	// BearerToken is sent to the backend if it is not empty.
