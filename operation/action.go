@@ -112,7 +112,7 @@ type ActionBuilder[T, R any] struct {
 
 // Action describes a custom subresource whose requests are carried out by operations. Clients create an R at
 // NAME/name, as with annex.Action, and get an Operation at once. With the parameter wait=30s they get it when it has
-// ended or when that time is over; the wait ends a second before the timeout of the request. Callers need only the
+// ended or when that time is over, at the latest a second before the timeout of the request. Callers need only the
 // verb create on the resource with the subresource. The server must have a Kind.
 //
 // T and R are those of annex.Action. A request of more than 768 KiB as JSON is answered with 413. A is any Go type
