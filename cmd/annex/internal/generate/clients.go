@@ -49,7 +49,7 @@ type clientFile struct {
 	Source string
 }
 
-// clientsDir returns the folder of o.Clients. All requests must be for one module, and the folder must be in it.
+// clientsDir returns the folder of o.Clients. There may be only one request, and the folder must be in its module.
 func clientsDir(dir string, o Options, requests []moduleRequest) (string, error) {
 	into := o.Clients
 	if !filepath.IsAbs(into) {
