@@ -105,7 +105,8 @@ func (p OperationPhase) Finished() bool {
 
 // OperationStatus is the state of an operation.
 type OperationStatus struct {
-	// phase is Pending, Running, Succeeded, Failed or Cancelled. The last three are final.
+	// phase is Pending, Running, Succeeded, Failed or Cancelled. The last three are final, except that a failed or
+	// cancelled operation may be retried.
 	// +optional
 	Phase OperationPhase `json:"phase,omitempty"`
 	// progress is how much of the work is done, if the action reports it.

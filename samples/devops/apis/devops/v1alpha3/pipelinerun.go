@@ -113,7 +113,7 @@ const Stop Action = "Stop"
 
 // PipelineRunStatus is the observed state of a run. The controller writes it.
 type PipelineRunStatus struct {
-	// phase is where the run is. Succeeded, Failed, Cancelled and Unknown are final.
+	// phase is the state of the run. Succeeded, Failed, Cancelled and Unknown are final.
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 
@@ -131,7 +131,7 @@ type PipelineRunStatus struct {
 	// +optional
 	Steps []StepStatus `json:"steps,omitempty"`
 
-	// conditions: Succeeded is Unknown until the run has ended.
+	// conditions has the condition Succeeded, which is Unknown until the run has ended.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
