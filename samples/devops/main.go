@@ -1,5 +1,5 @@
-// Command devops serves pipelines and their runs: as custom resources in two versions, and as a REST
-// API for front ends. Its controller runs them as processes of its own machine.
+// Command devops serves pipelines and their runs, as custom resources in two versions, and as a REST API for front
+// ends. Its controller runs them as processes on its own machine.
 package main
 
 import (
@@ -25,7 +25,7 @@ func main() {
 	annex.Main(server(runs))
 }
 
-// crds is the folder of the CustomResourceDefinitions.
+// crds returns the folder of the CustomResourceDefinitions.
 func crds() fs.FS {
 	folder, err := fs.Sub(definitions, "config/crd")
 	if err != nil {
@@ -34,7 +34,7 @@ func crds() fs.FS {
 	return folder
 }
 
-// server is the definition of the server, for the program and its tests.
+// server returns the definition of the server, for the program and its tests.
 func server(runs *runs) annex.Server {
 	return annex.Server{
 		Name:         "devops",

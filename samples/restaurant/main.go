@@ -21,8 +21,8 @@ func main() {
 	annex.Main(server())
 }
 
-// server is the definition of the server, for the program and its tests. annex create
-// api adds a line to it for each kind.
+// server returns the definition of the server, for the program and its tests. annex create
+// api adds a line for each kind.
 func server() annex.Server {
 	extensions := apiexts.New("/wukong/", map[string]apiexts.Register{
 		"menu": menu.Register,

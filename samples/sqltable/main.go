@@ -1,5 +1,5 @@
-// Command sqltable serves the rows of a table as Kubernetes objects. The table is in
-// the SQLite file that SQLTABLE names, by default orders.db in this folder.
+// Command sqltable serves the rows of a table as Kubernetes objects. The table is in the SQLite file in the
+// environment variable SQLTABLE, by default orders.db in this folder.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command wardle serves the API that the Kubernetes documentation builds its
-// sample API server around: flunders, and fischers that ban some of them.
+// Command wardle serves the API of the sample API server in the Kubernetes documentation: flunders, and fischers that
+// ban some of them.
 package main
 
 import (

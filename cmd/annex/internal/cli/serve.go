@@ -7,8 +7,8 @@ import (
 	"github.com/annexapi/annex/controlplane"
 )
 
-// newServer returns the verbs of a server with a control plane and no Go of the user's own. They
-// read their flags themselves, as those of every server do.
+// newServer returns the verbs of a server with a control plane and no Go code of the user's. They parse their flags
+// themselves, as every server's verbs do.
 func newServer() []*cobra.Command {
 	server := library.Server{Name: "annex", Title: "Annex", ControlPlane: controlplane.New(controlplane.Options{})}
 	var verbs []*cobra.Command
