@@ -18,7 +18,7 @@ type Cat struct {
 
 // CatSpec is the desired state of a Cat. Users write it.
 type CatSpec struct {
-	// name is the name to which the cat listens.
+	// name is what the cat listens to.
 	Name string `json:"name"`
 }
 

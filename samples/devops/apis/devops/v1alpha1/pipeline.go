@@ -17,8 +17,7 @@ type Pipeline struct {
 
 // PipelineSpec defines the work of a run.
 //
-// +kubebuilder:validation:XValidation:rule="self.type == 'multi-branch-pipeline' || !has(self.branches)",message="branches are
-// those of the type multi-branch-pipeline",fieldPath=".branches"
+// +kubebuilder:validation:XValidation:rule="self.type == 'multi-branch-pipeline' || !has(self.branches)",message="branches are those of the type multi-branch-pipeline",fieldPath=".branches"
 type PipelineSpec struct {
 	// type is pipeline, or multi-branch-pipeline, in which each run is for one branch.
 	// +kubebuilder:default=pipeline

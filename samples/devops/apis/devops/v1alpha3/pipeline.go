@@ -22,8 +22,7 @@ type Pipeline struct {
 
 // PipelineSpec defines the work of a run.
 //
-// +kubebuilder:validation:XValidation:rule="self.type == 'MultiBranch' || !has(self.branches)",message="branches are those of the
-// type MultiBranch",fieldPath=".branches"
+// +kubebuilder:validation:XValidation:rule="self.type == 'MultiBranch' || !has(self.branches)",message="branches are those of the type MultiBranch",fieldPath=".branches"
 type PipelineSpec struct {
 	// type is Pipeline, or MultiBranch, in which each run is for one branch.
 	// +kubebuilder:default=Pipeline

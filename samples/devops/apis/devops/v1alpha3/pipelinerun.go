@@ -37,11 +37,8 @@ type PipelineRun struct {
 
 // PipelineRunSpec selects the pipeline and its parameters. Only action can be changed.
 //
-// +kubebuilder:validation:XValidation:rule="self.pipelineRef == oldSelf.pipelineRef && has(self.scm) == has(oldSelf.scm) &&
-// (!has(self.scm) || self.scm == oldSelf.scm) && has(self.parameters) == has(oldSelf.parameters) && (!has(self.parameters) ||
-// self.parameters == oldSelf.parameters)",message="only action can be changed: create another run"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.action) || has(self.action)",message="a run that was stopped stays so:
-// create another run",fieldPath=".action"
+// +kubebuilder:validation:XValidation:rule="self.pipelineRef == oldSelf.pipelineRef && has(self.scm) == has(oldSelf.scm) && (!has(self.scm) || self.scm == oldSelf.scm) && has(self.parameters) == has(oldSelf.parameters) && (!has(self.parameters) || self.parameters == oldSelf.parameters)",message="only action can be changed: create another run"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.action) || has(self.action)",message="a run that was stopped stays so: create another run",fieldPath=".action"
 type PipelineRunSpec struct {
 	// pipelineRef names the pipeline, in the same namespace.
 	PipelineRef PipelineReference `json:"pipelineRef"`
