@@ -116,7 +116,7 @@ func TestRestart(t *testing.T) {
 		name                        string
 		after                       time.Duration
 		hosts                       []string
-		wantCA, wantServer, wantAdm bool // replaced
+		wantCA, wantServer, wantAdm bool // certificates to be replaced
 	}{
 		{name: "the next day keeps everything", after: 24 * time.Hour},
 		{name: "two thirds into the leaves' life keeps everything", after: year*2/3 - time.Hour},
@@ -156,7 +156,7 @@ func TestRestart(t *testing.T) {
 				}
 			}
 
-			// Certificates of before and after verify under either authority.
+			// Old and new certificates verify under both authorities.
 			for _, root := range []*pair{first.authority, second.authority} {
 				pool := x509.NewCertPool()
 				pool.AddCert(root.cert)
@@ -206,7 +206,7 @@ func TestInterruptedFirstStartIsCompleted(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// A write that was interrupted.
+			// The remains of an interrupted write.
 			if err := os.WriteFile(filepath.Join(dir, "."+lost[0]+".1"), []byte("half"), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -228,7 +228,7 @@ func TestDamageIsReportedAndNothingOverwritten(t *testing.T) {
 	tests := []struct {
 		name   string
 		file   string
-		data   []byte // nil removes
+		data   []byte // nil removes the file
 		expect []string
 	}{
 		{"certificate is garbage", "server.crt", []byte("garbage"), []string{"server.crt", "remove"}},
@@ -365,8 +365,8 @@ func TestUnusableOptions(t *testing.T) {
 	}
 }
 
-// serve answers with the common name of the client's verified certificate, and
-// takes the certificates from c for every connection.
+// serve responds with the common name of the client's verified certificate, and reads the certificates from c for
+// every connection.
 func serve(t *testing.T, c *Certs) (address *net.TCPAddr) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -481,7 +481,7 @@ func write(t *testing.T, path string, data []byte) {
 	}
 }
 
-// listener counts nothing: it wakes the test, which looks itself.
+// listener wakes the test, which then inspects the state itself.
 type listener chan struct{}
 
 func (l listener) Enqueue() {
@@ -517,8 +517,7 @@ func TestRenewalWhileRunning(t *testing.T) {
 	woken := make(listener, 1)
 	c.Serving().AddListener(woken)
 	run(t, c)
-	// Run sets its timer before it looks at the certificates: whenever this step
-	// falls, Run sees the time after it.
+	// Run sets its timer before it checks the certificates, so it observes this step at any moment.
 	fake.Step(year * 7 / 10)
 	<-woken
 
@@ -566,7 +565,7 @@ func TestFilesOfTheUserAreReadAgain(t *testing.T) {
 	}
 }
 
-// verifiedBy says whether a certificate for servers behind is by one of a bundle's authorities.
+// verifiedBy returns an error unless an authority of bundle verifies the client certificate.
 func verifiedBy(certPEM, bundle []byte, now time.Time) error {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)
@@ -579,7 +578,7 @@ func verifiedBy(certPEM, bundle []byte, now time.Time) error {
 	return err
 }
 
-// Servers behind may have the old authority, or the new one, at any time of a renewal.
+// During a renewal, servers behind this one may have the old or the new authority.
 func TestTheFrontProxyIsRenewedAndBelievedThroughout(t *testing.T) {
 	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	fake := clocktesting.NewFakeClock(start)
@@ -660,7 +659,7 @@ func TestKubeconfig(t *testing.T) {
 		t.Errorf("client certificate %v, %v", cert.Subject, err)
 	}
 
-	// What a user does to it with kubectl config.
+	// Changes that a user makes with kubectl config.
 	config.Contexts["wardle"].Namespace = "lab"
 	config.Contexts["other"] = config.Contexts["wardle"].DeepCopy()
 	config.Contexts["other"].Cluster = "elsewhere"

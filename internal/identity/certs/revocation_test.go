@@ -49,13 +49,13 @@ func TestRevokedCertificatesAreListedAndStaySo(t *testing.T) {
 	first, second := create(t, u, NewUser{Name: "alice"}), create(t, u, NewUser{Name: "alice"})
 	bob := create(t, u, NewUser{Name: "bob"})
 
-	// One of two, as openssl writes its number.
+	// Revoke one of two certificates, with the number in openssl's spelling.
 	serial := strings.ToUpper(first.Serial()[:2] + ":" + first.Serial()[2:])
 	got := revoke(t, usersAt(dir, start.Add(time.Minute)), Revocation{Name: "alice", Serial: serial})
 	if len(got) != 1 || got[0].Serial != first.Serial() || !got[0].Revoked.Equal(start.Add(time.Minute)) {
 		t.Errorf("revoked: %+v", got)
 	}
-	// The rest. What is revoked keeps its time.
+	// Revoke the others. The first one keeps its time.
 	revoke(t, usersAt(dir, start.Add(time.Hour)), Revocation{Name: "alice"})
 	again := revoke(t, usersAt(dir, start.Add(2*time.Hour)), Revocation{Name: "alice"})
 	if n := readList(t, dir).Number.Int64(); n != 2 {
@@ -127,7 +127,7 @@ func TestRevocationsThatAreRefused(t *testing.T) {
 	}
 }
 
-// Authorities may have the same name, and certificates of theirs the same number.
+// Authorities may have the same name, and their certificates the same number.
 func TestOnlyCertificatesOfTheOwnAuthorityCanBeRevoked(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	alice := create(t, OpenUsers(dir, nil), NewUser{Name: "alice"})
@@ -203,7 +203,7 @@ func TestARevocationListThatIsBrokenIsRefusedAtStart(t *testing.T) {
 		if _, err := OpenUsers(dir, nil).Revoke(t.Context(), Revocation{Name: "alice"}); err == nil {
 			t.Errorf("%s: it is overwritten", name)
 		}
-		// No list is made for a cluster's callers.
+		// A server in a cluster has no revocation list.
 		if _, err := Open(t.Context(), Options{Dir: dir, ServingOnly: true}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -246,7 +246,7 @@ func TestWhatIsInForceStaysWhenTheListBreaks(t *testing.T) {
 	revoke(t, u, Revocation{Name: "bob"})
 	testwait.Until(t, "bob is revoked", func() bool { return server.Revoked(bob.cert) })
 
-	// An older list is put back.
+	// Restore an older list.
 	_, before := server.Revocations()
 	if err := os.WriteFile(path, first, 0o600); err != nil {
 		t.Fatal(err)

@@ -183,7 +183,7 @@ func TestAKubeconfigHoldsATokenInPlaceOfTheKey(t *testing.T) {
 	if second == first {
 		t.Error("a third is left, and the token is not renewed")
 	}
-	// What is in the file may be of another server, or longer-lived than is asked for now.
+	// The token in the file may be for another server, or have a longer lifetime than now requested.
 	c.tokenLifetime = time.Hour
 	if token() == second {
 		t.Error("a token that lives longer than is asked for stays")
@@ -209,7 +209,7 @@ func TestCredentialsThatCannotSignTokens(t *testing.T) {
 		!strings.Contains(err.Error(), "there is no authority in") {
 		t.Error(err)
 	}
-	create(t, usersAt(dir, start), NewUser{Name: "alice"}) // makes an authority, and no administrator
+	create(t, usersAt(dir, start), NewUser{Name: "alice"}) // creates an authority but no administrator
 	if _, err := OpenUsers(
 		dir,
 		nil,

@@ -20,7 +20,7 @@ import (
 	"software.sslmate.com/src/go-pkcs12"
 )
 
-// usersAt returns the users of a folder at a time of whole seconds, as certificates have.
+// usersAt returns the users of a folder at a given time, in whole seconds as in certificates.
 func usersAt(dir string, now time.Time) *Users {
 	return OpenUsers(dir, clocktesting.NewFakePassiveClock(now))
 }
@@ -127,7 +127,7 @@ func TestUsersAreListed(t *testing.T) {
 		t.Errorf("listed: %+v\nnot    %+v", got, want)
 	}
 
-	// The authority is lost, and made again.
+	// The authority is lost and created again.
 	for _, name := range []string{"ca.crt", "ca.key", "server.crt", "server.key", "admin.crt", "admin.key"} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
@@ -185,7 +185,7 @@ func TestUsersThatAreRefused(t *testing.T) {
 	create(t, usersAt(dir, now), NewUser{Name: strings.Repeat("é", 64), Groups: []string{AdminGroup}, Lifetime: authorityLife})
 }
 
-// Processes that begin at once agree on one authority, and the server's is the same.
+// Processes that start at the same time agree on one authority, which the server uses as well.
 func TestUsersMayBeCreatedAtOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cert")
 	issued := make([]*Credentials, 16)
@@ -269,8 +269,7 @@ func TestServerOf(t *testing.T) {
 	}
 }
 
-// A server with a certificate that its authority has not issued is verified as the
-// administrator's kubeconfig says.
+// If the server has a certificate of a foreign authority, users verify it as the administrator's kubeconfig does.
 func TestKubeconfigsOfUsersReachTheServer(t *testing.T) {
 	for _, foreign := range []bool{false, true} {
 		options := Options{Dir: filepath.Join(t.TempDir(), "cert")}

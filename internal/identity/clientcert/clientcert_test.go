@@ -17,7 +17,7 @@ import (
 	"github.com/annexapi/annex/internal/aggregated/cluster/clustertest"
 )
 
-// request is one over a connection with a certificate.
+// request returns a request over a connection with a client certificate.
 func request(t *testing.T, pair tls.Certificate) *http.Request {
 	t.Helper()
 	leaf, err := x509.ParseCertificate(pair.Certificate[0])
@@ -32,7 +32,7 @@ func request(t *testing.T, pair tls.Certificate) *http.Request {
 	return r
 }
 
-// verified is a Verified whose authorities and clock a test changes.
+// verified is a Verified whose authorities and clock a test modifies.
 type verified struct {
 	*Verified
 	roots *x509.CertPool
@@ -149,7 +149,7 @@ func TestProxiesNeedTheirName(t *testing.T) {
 		t.Errorf("the proxy of now says %q", got)
 	}
 	names = nil
-	proxy.Header.Set("X-Remote-User", "jane") // it is taken off
+	proxy.Header.Set("X-Remote-User", "jane") // the first request has removed the header
 	if got := name(t, proxies, proxy); got != "jane" {
 		t.Errorf("without names: %q", got)
 	}

@@ -60,7 +60,7 @@ func TestWhatIsSignedIsVerifiedByItsKeyAlone(t *testing.T) {
 		"ES512": ecdsaSigner(t, elliptic.P521()),
 	}
 	for algorithm, s := range all {
-		for range 20 { // coordinates that begin with zeros, too
+		for range 20 { // includes coordinates with leading zeros
 			token, err := s.Sign([]byte(`{"a":1}`), []byte("certificate"))
 			if err != nil {
 				t.Fatal(err)
@@ -96,8 +96,7 @@ func TestWhatIsSignedIsVerifiedByItsKeyAlone(t *testing.T) {
 	}
 }
 
-// The attacks that libraries fell for: no signature, and the public key as the secret of an
-// HMAC.
+// Known attacks: no signature, and the public key as an HMAC secret.
 func TestTheAlgorithmIsTheKeys(t *testing.T) {
 	t.Parallel()
 	for _, s := range []*Signer{rsaSigner(t), ecdsaSigner(t, elliptic.P256())} {
