@@ -1,4 +1,4 @@
-// Package identity groups the packages that determine who a caller is and whether it may do what it requests.
+// Package identity groups the packages that authenticate and authorize callers.
 //
 // It contains certificates and tokens (certs, clientcert, jws, accounts), sign-in of people (login), the chain of
 // authenticators and authorizers (auth), roles and bindings (rights, rbac), the review APIs (reviews), the record of

@@ -42,7 +42,7 @@ func openAt(t *testing.T, dir string, now time.Time, hosts ...string) *Certs {
 	return open(t, Options{Dir: dir, Hosts: hosts, Clock: clocktesting.NewFakeClock(now)})
 }
 
-func TestFirstStartMakesPrivateFiles(t *testing.T) {
+func TestOpen_firstStart_makesPrivateFiles(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data", "cert")
 	open(t, Options{Dir: dir})
 	want := map[string]fs.FileMode{
@@ -73,7 +73,7 @@ func TestFirstStartMakesPrivateFiles(t *testing.T) {
 	}
 }
 
-func TestTheFrontProxyHasAnAuthorityOfItsOwn(t *testing.T) {
+func TestFrontProxy_ownAuthority(t *testing.T) {
 	options := Options{Dir: filepath.Join(t.TempDir(), "cert"), FrontProxy: true}
 	c := open(t, options)
 	certPEM, keyPEM := c.FrontProxy().Client()
@@ -110,7 +110,7 @@ func TestTheFrontProxyHasAnAuthorityOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestRestart(t *testing.T) {
+func TestOpen_restart(t *testing.T) {
 	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	tests := []struct {
 		name                        string
@@ -176,7 +176,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-func TestServingCertificateCoversWhatIsAsked(t *testing.T) {
+func TestServing_coversHosts(t *testing.T) {
 	c := open(t, Options{Hosts: []string{"10.1.2.3", "2001:db8::1", "Annex.Example.com", "*.example.org", "0.0.0.0"}})
 	for _, host := range []string{"127.0.0.1", "::1", "localhost", "10.1.2.3", "2001:db8::1", "annex.example.com", "x.example.org"} {
 		if err := c.server.cert.VerifyHostname(host); err != nil {
@@ -190,7 +190,7 @@ func TestServingCertificateCoversWhatIsAsked(t *testing.T) {
 	}
 }
 
-func TestInterruptedFirstStartIsCompleted(t *testing.T) {
+func TestOpen_interruptedFirstStart_isCompleted(t *testing.T) {
 	for _, lost := range [][]string{
 		{"ca.crt", "server.key", "server.crt", "admin.key", "admin.crt"},
 		{"server.key", "server.crt"},
@@ -215,7 +215,7 @@ func TestInterruptedFirstStartIsCompleted(t *testing.T) {
 	}
 }
 
-func TestDamageIsReportedAndNothingOverwritten(t *testing.T) {
+func TestOpen_damagedFile_isNotOverwritten(t *testing.T) {
 	otherDir := t.TempDir()
 	open(t, Options{Dir: otherDir})
 	other := func(name string) []byte {
@@ -302,7 +302,7 @@ func snapshot(t *testing.T, dir string) string {
 	return all.String()
 }
 
-func TestUnusableOptions(t *testing.T) {
+func TestOpen_invalidOptions(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, []byte("garbage"), 0o600); err != nil {
@@ -425,7 +425,7 @@ func roundTrip(t *testing.T, c *Certs) {
 	}
 }
 
-func TestClientConfigReachesTheServer(t *testing.T) {
+func TestClientConfig_reachesServer(t *testing.T) {
 	t.Run("in memory", func(t *testing.T) { roundTrip(t, open(t, Options{})) })
 	t.Run("on disk", func(t *testing.T) { roundTrip(t, open(t, Options{Dir: t.TempDir()})) })
 
@@ -498,7 +498,7 @@ func run(t *testing.T, c *Certs) {
 	t.Cleanup(func() { cancel(); <-done })
 }
 
-func TestRenewalWhileRunning(t *testing.T) {
+func TestRun_renewal(t *testing.T) {
 	// Both the old and the new certificates are valid by the system's clock.
 	fake := clocktesting.NewFakeClock(time.Now().Add(-year * 7 / 10))
 	dir := t.TempDir()
@@ -540,7 +540,7 @@ func TestRenewalWhileRunning(t *testing.T) {
 	})
 }
 
-func TestFilesOfTheUserAreReadAgain(t *testing.T) {
+func TestRun_userFiles_areReloaded(t *testing.T) {
 	one, two := t.TempDir(), t.TempDir()
 	open(t, Options{Dir: one})
 	second := open(t, Options{Dir: two})
@@ -579,7 +579,7 @@ func verifiedBy(certPEM, bundle []byte, now time.Time) error {
 }
 
 // During a renewal, servers behind this one may have the old or the new authority.
-func TestTheFrontProxyIsRenewedAndBelievedThroughout(t *testing.T) {
+func TestFrontProxy_renewal_staysAccepted(t *testing.T) {
 	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	fake := clocktesting.NewFakeClock(start)
 	c := open(t, Options{Dir: t.TempDir(), Clock: fake, FrontProxy: true})
@@ -608,7 +608,7 @@ func TestTheFrontProxyIsRenewedAndBelievedThroughout(t *testing.T) {
 	}
 }
 
-func TestTheFrontProxyOfTheUserIsReadAgain(t *testing.T) {
+func TestFrontProxy_userFiles_areReloaded(t *testing.T) {
 	one, two := t.TempDir(), t.TempDir()
 	open(t, Options{Dir: one, FrontProxy: true})
 	second := open(t, Options{Dir: two, FrontProxy: true})
@@ -637,7 +637,7 @@ func TestTheFrontProxyOfTheUserIsReadAgain(t *testing.T) {
 	<-woken
 }
 
-func TestKubeconfig(t *testing.T) {
+func TestWriteKubeconfig(t *testing.T) {
 	c := open(t, Options{})
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := c.WriteKubeconfig(path, "wardle", "https://127.0.0.1:8443"); err != nil {

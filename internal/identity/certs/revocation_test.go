@@ -43,7 +43,7 @@ func readList(t *testing.T, dir string) *revocationList {
 	return list
 }
 
-func TestRevokedCertificatesAreListedAndStaySo(t *testing.T) {
+func TestRevoke_staysListed(t *testing.T) {
 	dir, start := t.TempDir(), now()
 	u := usersAt(dir, start)
 	first, second := create(t, u, NewUser{Name: "alice"}), create(t, u, NewUser{Name: "alice"})
@@ -95,7 +95,7 @@ func TestRevokedCertificatesAreListedAndStaySo(t *testing.T) {
 	}
 }
 
-func TestRevocationsThatAreRefused(t *testing.T) {
+func TestRevoke_invalidRequest(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := OpenUsers(dir, nil).Revoke(t.Context(), Revocation{Name: "alice"}); !errors.As(err, new(Refusal)) {
 		t.Errorf("without an authority: %v", err)
@@ -128,7 +128,7 @@ func TestRevocationsThatAreRefused(t *testing.T) {
 }
 
 // Authorities may have the same name, and their certificates the same number.
-func TestOnlyCertificatesOfTheOwnAuthorityCanBeRevoked(t *testing.T) {
+func TestRevoked_otherAuthority_isNotAffected(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	alice := create(t, OpenUsers(dir, nil), NewUser{Name: "alice"})
 	authority := open(t, Options{Dir: other}).authority
@@ -150,7 +150,7 @@ func TestOnlyCertificatesOfTheOwnAuthorityCanBeRevoked(t *testing.T) {
 	}
 }
 
-func TestARevocationListThatIsBrokenIsRefusedAtStart(t *testing.T) {
+func TestOpen_brokenRevocationList_isRefused(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	for _, d := range []string{dir, other} {
 		create(t, OpenUsers(d, nil), NewUser{Name: "alice"})
@@ -210,7 +210,7 @@ func TestARevocationListThatIsBrokenIsRefusedAtStart(t *testing.T) {
 	}
 }
 
-func TestWhatIsInForceStaysWhenTheListBreaks(t *testing.T) {
+func TestRevoked_brokenList_keepsPrevious(t *testing.T) {
 	dir := t.TempDir()
 	server := open(t, Options{Dir: dir})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -257,7 +257,7 @@ func TestWhatIsInForceStaysWhenTheListBreaks(t *testing.T) {
 	}
 }
 
-func TestRevocationsAtOnceAreAllKept(t *testing.T) {
+func TestRevoke_concurrent(t *testing.T) {
 	dir := t.TempDir()
 	names := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
 	for _, name := range names {

@@ -35,7 +35,7 @@ func administrator(t *testing.T, dir string) *Credentials {
 	return c
 }
 
-func TestATokenIsItsUsersUntilItExpires(t *testing.T) {
+func TestTokens_authenticateUntilExpiry(t *testing.T) {
 	t.Parallel()
 	dir, clock := t.TempDir(), clocktesting.NewFakeClock(now())
 	server := open(t, Options{Dir: dir, Clock: clock})
@@ -74,7 +74,7 @@ func TestATokenIsItsUsersUntilItExpires(t *testing.T) {
 	}
 }
 
-func TestATokenEndsWithItsCertificate(t *testing.T) {
+func TestTokens_endWithCertificate(t *testing.T) {
 	t.Parallel()
 	dir, start := t.TempDir(), now()
 	server := openAt(t, dir, start)
@@ -103,7 +103,7 @@ func TestATokenEndsWithItsCertificate(t *testing.T) {
 	}
 }
 
-func TestTokensOfOtherKeysAreRefused(t *testing.T) {
+func TestTokens_otherKey_isRefused(t *testing.T) {
 	t.Parallel()
 	dir, start := t.TempDir(), now()
 	server := openAt(t, dir, start)
@@ -151,7 +151,7 @@ func TestTokensOfOtherKeysAreRefused(t *testing.T) {
 	}
 }
 
-func TestAKubeconfigHoldsATokenInPlaceOfTheKey(t *testing.T) {
+func TestWriteKubeconfig_token(t *testing.T) {
 	t.Parallel()
 	dir, path, clock := t.TempDir(), filepath.Join(t.TempDir(), "kubeconfig"), clocktesting.NewFakeClock(now())
 	c := open(t, Options{Dir: dir, Clock: clock, TokenLifetime: 3 * time.Hour})
@@ -198,7 +198,7 @@ func TestAKubeconfigHoldsATokenInPlaceOfTheKey(t *testing.T) {
 	}
 }
 
-func TestCredentialsThatCannotSignTokens(t *testing.T) {
+func TestIssued_invalidCredentials(t *testing.T) {
 	t.Parallel()
 	dir, other, start := t.TempDir(), t.TempDir(), now()
 	openAt(t, other, start)

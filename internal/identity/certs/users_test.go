@@ -45,7 +45,7 @@ func list(t *testing.T, u *Users) []Certificate {
 
 func now() time.Time { return time.Now().UTC().Truncate(time.Second) }
 
-func TestAUserIsIssuedACertificateThatTheServerKnows(t *testing.T) {
+func TestCreate_serverAcceptsCertificate(t *testing.T) {
 	for name, first := range map[string]bool{"before the first start": true, "of a server that runs": false} {
 		t.Run(name, func(t *testing.T) {
 			dir, now := filepath.Join(t.TempDir(), "cert"), now()
@@ -86,7 +86,7 @@ func TestAUserIsIssuedACertificateThatTheServerKnows(t *testing.T) {
 	}
 }
 
-func TestUsersAreListed(t *testing.T) {
+func TestList(t *testing.T) {
 	dir, start := t.TempDir(), now()
 	openAt(t, dir, start)
 	short := create(
@@ -151,7 +151,7 @@ func TestUsersAreListed(t *testing.T) {
 	}
 }
 
-func TestUsersThatAreRefused(t *testing.T) {
+func TestCreate_invalidUser(t *testing.T) {
 	dir, now := filepath.Join(t.TempDir(), "cert"), now()
 	for name, test := range map[string]struct {
 		user NewUser
@@ -186,7 +186,7 @@ func TestUsersThatAreRefused(t *testing.T) {
 }
 
 // Processes that start at the same time agree on one authority, which the server uses as well.
-func TestUsersMayBeCreatedAtOnce(t *testing.T) {
+func TestCreate_concurrent(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cert")
 	issued := make([]*Credentials, 16)
 	var wg sync.WaitGroup
@@ -270,7 +270,7 @@ func TestServerOf(t *testing.T) {
 }
 
 // If the server has a certificate of a foreign authority, users verify it as the administrator's kubeconfig does.
-func TestKubeconfigsOfUsersReachTheServer(t *testing.T) {
+func TestCredentials_kubeconfigReachesServer(t *testing.T) {
 	for _, foreign := range []bool{false, true} {
 		options := Options{Dir: filepath.Join(t.TempDir(), "cert")}
 		if foreign {
@@ -337,7 +337,7 @@ func TestPKCS12(t *testing.T) {
 	}
 }
 
-func TestPEMHoldsCertificateAndKey(t *testing.T) {
+func TestPEM(t *testing.T) {
 	issued := create(t, OpenUsers(t.TempDir(), nil), NewUser{Name: "alice"})
 	both, err := parsePair("one", "other", issued.PEM(), issued.PEM())
 	if err != nil {

@@ -70,7 +70,7 @@ func name(t *testing.T, a authenticator.Request, r *http.Request) string {
 	return who.User.GetName()
 }
 
-func TestCertificatesAreKnownAsLongAsTheyAreGood(t *testing.T) {
+func TestVerified_cachesValidCertificates(t *testing.T) {
 	ours, theirs := clustertest.NewAuthority(t, "ours", time.Now()), clustertest.NewAuthority(t, "theirs", time.Now())
 	v := newVerified(ours)
 	users := v.Users()
@@ -111,7 +111,7 @@ func TestCertificatesAreKnownAsLongAsTheyAreGood(t *testing.T) {
 	}
 }
 
-func TestCertificatesAreForgottenWhenTheyExpire(t *testing.T) {
+func TestVerified_expired_isForgotten(t *testing.T) {
 	authority := clustertest.NewAuthority(t, "ours", time.Now())
 	v := newVerified(authority)
 	jane := request(t, authority.Issue(t, "jane"))
@@ -126,7 +126,7 @@ func TestCertificatesAreForgottenWhenTheyExpire(t *testing.T) {
 	}
 }
 
-func TestProxiesNeedTheirName(t *testing.T) {
+func TestProxies_needAllowedName(t *testing.T) {
 	authority := clustertest.NewAuthority(t, "ours", time.Now())
 	headers, err := headerrequest.New([]string{"X-Remote-User"}, nil, nil, nil)
 	if err != nil {
@@ -155,7 +155,7 @@ func TestProxiesNeedTheirName(t *testing.T) {
 	}
 }
 
-func TestMemoryIsBounded(t *testing.T) {
+func TestVerified_boundedMemory(t *testing.T) {
 	authority := clustertest.NewAuthority(t, "ours", time.Now())
 	v := newVerified(authority)
 	pair := authority.Issue(t, "jane")
@@ -169,7 +169,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-func TestTheOwnerIsWhoUpstreamSays(t *testing.T) {
+func TestUsers_likeUpstream(t *testing.T) {
 	authority := clustertest.NewAuthority(t, "ours", time.Now())
 	v := newVerified(authority)
 	for _, owner := range [][]string{{"jane"}, {"jane", "kitchen", "bar"}, {"jane", "system:authenticated"},
