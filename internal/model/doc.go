@@ -1,12 +1,12 @@
 // Package model groups the packages of kinds: the user's declarations, and everything that is derived from them
 // without a request.
 //
-// It contains the declaration without type parameters and its validation (define), schemes, codecs and conversions
+// It holds the declaration without type parameters and its validation (define), schemes, codecs and conversions
 // (convert), kubebuilder markers as schemas (structural), hooks as admission plugins (admit), the caches that hooks
 // read (informer), and generated facts about kinds of k8s.io/api (facts).
 //
-// It must not contain requests, storages or options of a running server.
+// It must not hold requests, storages or options of a running server.
 //
-// The bytes of a request enter convert and leave it as an object of the hub version, with defaults; responses go the
+// A request enters convert as bytes and leaves it as an object of the hub version, with defaults; responses go the
 // opposite way. Objects pass structural and admit on their way through storage/registry.
 package model
