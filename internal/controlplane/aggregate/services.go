@@ -48,7 +48,7 @@ func (e *emptyInformer) AddEventHandler(cache.ResourceEventHandler) (cache.Resou
 	return told{}, nil
 }
 
-// told is a handler registration that has always synced.
+// A handler registration that has always synced.
 type told struct {
 	cache.ResourceEventHandlerRegistration // nil, never used
 }

@@ -55,7 +55,7 @@ func TestValidate_samples(t *testing.T) {
 	}
 }
 
-// said compares messages in any order and without duplicates, since clients receive each message once.
+// Compares messages in any order and without duplicates, since clients receive each message once.
 func said(t *testing.T, what string, got, want []string) {
 	t.Helper()
 	for _, list := range [][]string{got, want} {
