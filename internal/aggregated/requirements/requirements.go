@@ -1,6 +1,6 @@
 // Package requirements is the single list of the resources that an aggregated server reads from its cluster and of
 // the reviews that it requests, and therefore of its permissions there. Serving, describe, the manifests and the
-// doctor use it. It does not depend on other packages of a server.
+// doctor use it. It links no part of a running server.
 package requirements
 
 import (

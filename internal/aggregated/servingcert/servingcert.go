@@ -419,8 +419,8 @@ func (k *Keeper) goesBack(ctx context.Context, found *apiService) (bool, error) 
 // leaveAttempts is the number of attempts to update an APIService that others write at the same time.
 const leaveAttempts = 5
 
-// Leave removes the server from its APIServices if it is no longer supposed to run. It has to be called before the
-// server stops. Run need not have returned: of two writes, the one with the older state is a conflict.
+// Leave removes the server from its APIServices if it is no longer supposed to run. It is for a server that is about to
+// stop. Run need not have returned: of two writes, the one with the older state is a conflict.
 func (k *Keeper) Leave(ctx context.Context) error {
 	unwanted, err := k.host.unwanted(ctx)
 	if err != nil {

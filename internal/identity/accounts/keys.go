@@ -32,7 +32,7 @@ import (
 // KeyOptions configure OpenKeys.
 type KeyOptions struct {
 	// SigningFile contains the private signing key (PEM), followed by retired public keys, as written by Rotate.
-	// Empty creates a key in memory.
+	// Empty creates a key that lives as long as Keys.
 	SigningFile string
 	// MakeSigning creates the SigningFile if it is missing.
 	MakeSigning bool

@@ -238,8 +238,8 @@ func (s *sessions) get(ctx context.Context, name string) (*Session, error) {
 // errReused reports that a ticket has an earlier secret of the session.
 var errReused = errors.New("the secret has been used before")
 
-// use returns the session of a ticket and extends it by idle. If rotate is set, the session gets a new secret. A
-// ticket with an earlier secret ends the session, because either that ticket or its successor has been stolen.
+// use returns the session of a ticket and extends it by idle. If rotate is set, the session gets a new secret. A ticket
+// with any secret but the current one ends the session, because either that ticket or its successor has been stolen.
 func (s *sessions) use(
 	ctx context.Context,
 	t ticket,

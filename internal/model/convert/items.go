@@ -80,7 +80,7 @@ func (r *Items) Bytes() (used, limit int64) {
 	return r.bytes, r.budget
 }
 
-// Bound sets the maximum size of the cache in bytes.
+// Bound sets the maximum size of the cache, of all lists together, in bytes. It evicts items that exceed it.
 func (r *Items) Bound(bytes int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -408,7 +408,7 @@ func (t *Attempt) Name() string { return t.a.key.Name }
 // Number returns the number of the attempt, which is 1 for the first one.
 func (t *Attempt) Number() int { return int(t.a.number) }
 
-// say modifies the status that keep writes next.
+// The modified status is written by keep.
 func (t *Attempt) say(change func(*operationv1.OperationStatus)) {
 	t.a.mu.Lock()
 	change(&t.a.said)

@@ -47,9 +47,9 @@ var errUnion = &apierrors.StatusError{ErrStatus: metav1.Status{
 	Message: "the namespaces in which you may watch this have changed: begin anew",
 }}
 
-// StillMay returns a function that checks whether the caller of attributes may continue a tail, by its current rights
-// in the namespaces in which the tail began, and these namespaces. The function is nil if the request is not a tail,
-// or if it is authorized like all other requests.
+// StillMay returns a function that checks whether the caller of attributes may continue a tail, by its current rights in
+// the namespaces in which the tail began, and these namespaces. The function is nil unless the request is a query over
+// all namespaces of a namespaced resource: all other requests are authorized in the usual way.
 func (a *API) StillMay(r *http.Request) (check func(ctx context.Context, attributes authorizer.Attributes) error, namespaces []string) {
 	p, ours := a.placeOf(r)
 	if !ours || !p.isResource() || p.namespace != "" {

@@ -178,7 +178,7 @@ type about struct {
 	} `json:"metadata"`
 }
 
-// tell forwards an event of the watch to the client.
+// Events of the watch are forwarded to the client without its framing.
 func (t *tail) tell(line []byte) error {
 	var e event
 	var object about
@@ -310,7 +310,7 @@ func (t *tail) refused(err error) error {
 	return nil
 }
 
-// say writes an error event. The caller holds mu, and the tail has begun.
+// The caller holds mu, and the tail has begun.
 func (t *tail) say(err error) error {
 	status := statusOf(err)
 	version := ""
