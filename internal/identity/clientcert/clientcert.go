@@ -98,8 +98,8 @@ func (v *Verified) outcome(r *http.Request) outcome {
 	return o
 }
 
-// userOf computes once what upstream computes for each request with a certificate: its user, including the digest of
-// the certificate, and the group of authenticated users.
+// userOf authenticates a certificate once, where upstream does so for each request: it returns the user, including the
+// digest of the certificate and the group of authenticated users.
 func userOf(r *http.Request, chain []*x509.Certificate) *authenticator.Response {
 	conversion := authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
 		return x509request.CommonNameUserConversion.User(chain)

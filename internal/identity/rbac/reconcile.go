@@ -19,7 +19,7 @@ const (
 	Recreate                  // the object has to be deleted first, because the difference is in an immutable field
 )
 
-// An object whose annotation has the value "false" belongs to the operator.
+// isProtected reports whether an object belongs to the operator, because its annotation has the value "false".
 func isProtected(m *metav1.ObjectMeta) bool {
 	return m.Annotations[rbacv1.AutoUpdateAnnotationKey] == "false"
 }

@@ -178,7 +178,7 @@ type about struct {
 	} `json:"metadata"`
 }
 
-// Events of the watch are forwarded to the client without its framing.
+// The event is forwarded to the client, with the requested parts of its object. An error event is the last one.
 func (t *tail) tell(line []byte) error {
 	var e event
 	var object about
