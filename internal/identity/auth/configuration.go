@@ -74,9 +74,9 @@ type issuer struct {
 
 var _ authenticator.Token = (*Configuration)(nil)
 
-// OpenConfiguration reads the file. It does not contact issuers before Run is called; their tokens are rejected until
-// then. An error is a single line with the file and, for a mistake in it, line and field. Close ends the background
-// work.
+// OpenConfiguration reads the file. It does not contact issuers before Run is called; the tokens of an issuer are
+// rejected until the issuer has responded. An error is a single line with the file and, for a mistake in it, line and
+// field. Close ends the background work.
 func OpenConfiguration(ctx context.Context, options ConfigurationOptions) (*Configuration, error) {
 	c := &Configuration{options: options, running: make(chan struct{})}
 	c.life, c.end = context.WithCancel(context.WithoutCancel(ctx))
