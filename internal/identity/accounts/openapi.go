@@ -9,8 +9,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// openAPI returns the definitions of service accounts and what they refer to. The staging
-// modules do not ship them; the descriptions are those of k8s.io/api.
+// openAPI returns the definitions of service accounts and of the types that they reference. The staging modules do
+// not include them; the descriptions are those of k8s.io/api.
 func openAPI(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	var (
 		account = corev1.ServiceAccount{}
@@ -70,7 +70,7 @@ func openAPI(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	}
 }
 
-// structOf makes the definition of a struct whose documentation is doc.
+// structOf returns the definition of a struct whose documentation is doc.
 func structOf(doc map[string]string, properties map[string]spec.Schema, dependencies ...string) common.OpenAPIDefinition {
 	for name, property := range properties {
 		if property.Description == "" {

@@ -10,17 +10,16 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// The providers below do not implement dynamiccertificates.ControllerRunner:
-// Certs.Run owns the work behind them, and a server that would run them as well
-// must not.
+// The providers below do not implement dynamiccertificates.ControllerRunner, because a server runs all providers that
+// do. Certs.Run owns their background work.
 var (
 	_ dynamiccertificates.CertKeyContentProvider = (*servingContent)(nil)
 	_ dynamiccertificates.CAContentProvider      = (*clientCAs)(nil)
 	_ dynamiccertificates.Listener               = (*Certs)(nil)
 )
 
-// listeners passes a change on to all registered listeners. Unlike upstream's
-// providers it takes listeners at any time.
+// listeners notifies all registered listeners of a change. Unlike upstream's providers, it accepts new listeners at
+// any time.
 type listeners struct {
 	mu   sync.Mutex
 	list []dynamiccertificates.Listener
@@ -40,7 +39,7 @@ func (l *listeners) Enqueue() {
 	}
 }
 
-// servingContent is the serving certificate of the moment.
+// servingContent is the current serving certificate.
 type servingContent struct {
 	listeners
 	name    string
@@ -73,9 +72,8 @@ func (c *clientCAs) VerifyOptions() (x509.VerifyOptions, bool) {
 	}, true
 }
 
-// Enqueue implements dynamiccertificates.Listener. The provider that loaded the content
-// has checked it; if it does not parse all the same, what was valid before
-// stays in use.
+// Enqueue implements dynamiccertificates.Listener. The provider has checked the new content. If it cannot be parsed
+// nevertheless, the previous authorities stay in use.
 func (c *clientCAs) Enqueue() {
 	if c.refresh() == nil {
 		c.listeners.Enqueue()

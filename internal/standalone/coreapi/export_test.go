@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// RunDeletionWithoutRetry is RunDeletion that relies on watches alone.
+// RunDeletionWithoutRetry is like RunDeletion, relying on watches alone.
 func (n *Namespaces) RunDeletionWithoutRetry(ctx context.Context, client *rest.Config, content Content) error {
 	d, err := n.newDeletion(client, content, workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour))
 	if err != nil {

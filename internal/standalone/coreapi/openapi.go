@@ -7,9 +7,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// OpenAPI returns the definitions of the group's types. The staging modules do not
-// ship them. The descriptions are those of k8s.io/api. The meta types that they
-// refer to are not included.
+// OpenAPI returns the definitions of the group's types, which the staging modules do not include. The descriptions
+// are those of k8s.io/api. The referenced meta types are not included.
 func OpenAPI(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	var (
 		namespace = corev1.Namespace{}
@@ -68,7 +67,7 @@ func OpenAPI(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	}
 }
 
-// define makes the definition of a struct whose documentation is doc.
+// define returns the definition of a struct whose documentation is doc.
 func define(doc map[string]string, properties map[string]spec.Schema, required []string, dependencies ...string) common.OpenAPIDefinition {
 	for name, property := range properties {
 		if property.Description == "" {
