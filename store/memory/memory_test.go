@@ -21,7 +21,7 @@ func TestEncryptedStorage(t *testing.T) {
 
 func TestJournal(t *testing.T) { storetest.RunJournal(t, open, false) }
 
-func TestAMemoryBeginsAfterARevision(t *testing.T) {
+func TestNewAfter_firstRevision(t *testing.T) {
 	const later = 1_800_000_000_000_000
 	j := memory.NewAfter(later)
 	compacted, err := j.Replay(t.Context(), func(r journal.Record) error {
