@@ -29,13 +29,13 @@ func TestEncryptedStorage(t *testing.T) {
 		storetest.Encrypted(storetest.AboveJournal(openAt), storetest.Ciphers(t)["aesgcm"]), storetest.Traits{NotRun: storetest.WithoutSizes})
 }
 
-func TestAKilledProcessLosesNothing(t *testing.T) {
+func TestKilledProcess_losesNothing(t *testing.T) {
 	storetest.RunCrash(t, "embedded", func(_ testing.TB, dir string) (journal.Journal, error) {
 		return embedded.Open(dir, embedded.Options{MemTableSize: 1 << 20})
 	})
 }
 
-// The crashes are power cuts: of what was not synced, a random part is lost.
+// A crash is a power cut: a random part of the unsynced data is lost.
 func TestLinearizable(t *testing.T) {
 	files := crashfs.New()
 	rng := rand.New(rand.NewPCG(1, 1))
