@@ -24,7 +24,7 @@ func TestStorage(t *testing.T) {
 	storetest.RunStorage(t, "embedded", storetest.AboveJournal(openAt))
 }
 
-func TestEncryptedStorage(t *testing.T) {
+func TestStorage_encrypted(t *testing.T) {
 	storetest.RunStorageWith(t, "embedded with aesgcm",
 		storetest.Encrypted(storetest.AboveJournal(openAt), storetest.Ciphers(t)["aesgcm"]), storetest.Traits{NotRun: storetest.WithoutSizes})
 }
@@ -49,6 +49,6 @@ func TestLinearizable(t *testing.T) {
 	})
 }
 
-func TestLinearizableWhenKilled(t *testing.T) {
+func TestLinearizable_whenKilled(t *testing.T) {
 	storetest.RunLinearizableKilled(t, "embedded, kills", openAt)
 }

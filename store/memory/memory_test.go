@@ -14,7 +14,7 @@ var backend = storetest.AboveJournal(open)
 
 func TestStorage(t *testing.T) { storetest.RunStorage(t, "memory", backend) }
 
-func TestEncryptedStorage(t *testing.T) {
+func TestStorage_encrypted(t *testing.T) {
 	storetest.RunStorageWith(t, "memory with aescbc",
 		storetest.Encrypted(backend, storetest.Ciphers(t)["aescbc"]), storetest.Traits{NotRun: storetest.WithoutSizes})
 }
