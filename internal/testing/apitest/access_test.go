@@ -16,8 +16,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// stranger returns a client without the administrator's certificate, and with a
-// token unless it is empty.
+// stranger returns a client without the administrator's certificate, and with a token unless it is empty.
 func (c *client) stranger(token string) *client {
 	c.t.Helper()
 	config := rest.AnonymousClientConfig(c.config)
@@ -83,7 +82,7 @@ func TestWithoutCredentialsOnlyHealthAndVersionAreOpen(t *testing.T) {
 		wrong.get(widgetsPath).refused(401, metav1.StatusReasonUnauthorized)
 		wrong.get("/version").refused(401, metav1.StatusReasonUnauthorized)
 	}
-	// Names that one gives oneself count for nothing.
+	// Names that callers claim for themselves have no effect.
 	anonymous.get(widgetsPath, "X-Remote-User", "admin", "X-Remote-Group", "system:masters").refused(401, metav1.StatusReasonUnauthorized)
 	anonymous.get(widgetsPath, "Impersonate-User", "admin", "Impersonate-Group", "system:masters").
 		refused(401, metav1.StatusReasonUnauthorized)
@@ -116,7 +115,7 @@ func TestWithoutARoleOnlyDiscoveryIsOpen(t *testing.T) {
 	}
 	for _, path := range closedPaths {
 		want := 403
-		switch path { // every caller that is known may discover
+		switch path { // every authenticated caller may discover
 		case "/api", "/api/v1", "/apis", "/apis/shop.example.com/v1", "/openapi/v2", "/openapi/v3":
 			want = 200
 		}
@@ -166,7 +165,7 @@ func TestCertificatesOfOthersAreRefused(t *testing.T) {
 	config.CertFile, config.KeyFile = other.config.CertFile, other.config.KeyFile
 	connect(t, config).get(widgetsPath).refused(401, metav1.StatusReasonUnauthorized)
 
-	// Nor does the client believe any server.
+	// Nor does the client trust any server.
 	config = rest.CopyConfig(one.config)
 	config.CAData, config.CAFile = other.config.CAData, other.config.CAFile
 	wrong := connect(t, config)

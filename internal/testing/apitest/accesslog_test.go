@@ -22,7 +22,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// accessLog is the file that a server writes a line to for each request.
+// accessLog is the file to which a server writes a line for each request.
 type accessLog struct {
 	t    *testing.T
 	path string
@@ -66,7 +66,7 @@ func (l accessLog) lines() []accessLine {
 	return all
 }
 
-// of waits for the line of the request with this answer.
+// of waits for the line of the request with this response.
 func (l accessLog) of(header http.Header) accessLine {
 	l.t.Helper()
 	var found accessLine

@@ -22,7 +22,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// hookLog is what hooks were asked.
+// hookLog records the calls of hooks.
 type hookLog struct {
 	mu      sync.Mutex
 	entries []string
@@ -260,7 +260,7 @@ func TestHooksUseTheirServer(t *testing.T) {
 				if _, err := client.Resource(v1.API().GroupVersion.WithResource("shelves")).Get(ctx, name, metav1.GetOptions{}); err != nil {
 					return err
 				}
-				// The cache is a moment behind.
+				// The cache may be slightly behind.
 				all, err := shelves.List(ctx, "", labels.Everything())
 				if err != nil {
 					return err
@@ -307,7 +307,7 @@ func TestListersReadWhatIsStored(t *testing.T) {
 	)
 	on := func(shelf string) map[string]any { return spec(fields{"options": fields{"shelf": shelf}}) }
 	c.post(widgetsPath, widget("w", on("missing"))).refused(404, metav1.StatusReasonNotFound, `shelves.shop.example.com "missing" not found`)
-	// What was answered is seen, however often.
+	// Acknowledged writes are seen, however often.
 	for i := range 20 {
 		name := fmt.Sprint("s", i)
 		c.post(shelvesPath, shelf(name)).want(201)

@@ -157,7 +157,7 @@ func TestGracefulDeletion(t *testing.T) {
 	events.want("MODIFIED s", "DELETED s")
 	c.get(path).want(404)
 
-	// At once from the start, by any way of saying so.
+	// Immediately from the start, in any notation.
 	c.post(shelvesPath, shelf("now")).want(201)
 	c.do(http.MethodDelete, shelvesPath+"/now?gracePeriodSeconds=0", nil).want(200)
 	c.get(shelvesPath + "/now").want(404)
@@ -288,8 +288,8 @@ func TestDeleteCollection(t *testing.T) {
 	c.delete("/apis/shop.example.com/v1/widgets", nil).want(405)
 }
 
-// Plugins get a copy of what is deleted, the same one in both phases, and may change it: upstream's handlers and ours alike, for
-// objects that have just been written and for those that nothing has decoded.
+// Plugins get a copy of the deleted object, the same one in both phases, and may change it. That holds for upstream's
+// handlers and direct ones, for objects that have just been written and for those that nothing has decoded.
 func TestPluginsOfDeletionsHaveTheirOwnCopy(t *testing.T) {
 	t.Parallel()
 	for name, accept := range map[string]string{"directly": jsonType, "by upstream": askedOfUpstream} {

@@ -14,7 +14,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// query builds a query of names and values in turn.
+// query builds a query from alternating names and values.
 func query(pairs ...string) string {
 	values := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -138,7 +138,7 @@ func TestListInPages(t *testing.T) {
 	}
 	rv := page.str("metadata", "resourceVersion")
 
-	// What happens in between does not show: all pages are of one moment.
+	// Writes in between do not show: all pages are of one revision.
 	c.create("w1a")
 	c.create("w5a")
 	c.delete(widgetsPath+"/w4", nil).want(200)
@@ -154,14 +154,14 @@ func TestListInPages(t *testing.T) {
 		t.Errorf("last page: %s", last.raw)
 	}
 
-	// A list of any version is one page, as in kube-apiserver's cache.
+	// A list at any version is one page, as in kube-apiserver's cache.
 	if any := c.get(widgetsPath + query("limit", "3", "resourceVersion", "0")).
 		want(200); len(any.names()) != 8 ||
 		any.str("metadata", "continue") != "" {
 		t.Errorf("a list of any version: %s", any.raw)
 	}
 
-	// A selector makes the rest unknown.
+	// With a selector, the number of remaining items is unknown.
 	selected := c.get(widgetsPath + query("limit", "2", "labelSelector", "odd=1")).want(200)
 	if got := selected.names(); fmt.Sprint(got) != "[w1 w3]" || selected.str("metadata", "remainingItemCount") != "" ||
 		selected.str("metadata", "continue") == "" {
@@ -243,7 +243,7 @@ func TestListAtAResourceVersion(t *testing.T) {
 		{first, "", "", "[b]"},
 		{first, "NotOlderThan", "", "[b]"},
 		{first, "Exact", "", "[a]"},
-		{first, "", "1", "[a]"}, // as it was before the parameter resourceVersionMatch
+		{first, "", "1", "[a]"}, // the behaviour before the parameter resourceVersionMatch
 		{first, "NotOlderThan", "1", "[b]"},
 		{now, "Exact", "", "[b]"},
 		{"0", "NotOlderThan", "", "[b]"},

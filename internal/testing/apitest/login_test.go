@@ -26,8 +26,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// userFile has alice, whose password is wonderland, and the client ci, whose secret is the same, with
-// hashes that cost little.
+// userFile has alice, whose password is wonderland, and the client ci, whose secret is the same, with cheap hashes.
 func userFile(t *testing.T) string {
 	t.Helper()
 	const hash = "$2a$04$KlnGLEPDGu7WN7aKk7dAyeMMUMg.Hwo/eCg2pKRtAacqPD6G6rXiG"
@@ -42,13 +41,13 @@ clients:
 	return file
 }
 
-// granted is the answer to a grant.
+// granted is the response to a grant.
 type granted struct {
 	Access  string `json:"access_token"`
 	Refresh string `json:"refresh_token"`
 }
 
-// grant asks for tokens: names and values of parameters in turn.
+// grant requests tokens: pairs are alternating names and values of parameters.
 func (c *client) grant(pairs ...string) *answer {
 	c.t.Helper()
 	values := url.Values{}
@@ -136,7 +135,7 @@ func TestPeopleSignInAndAreCallers(t *testing.T) {
 	c.stranger("old").signIn()
 	c.stranger(token + "x").get("/apis").want(401)
 
-	// The user file is watched: who is disabled is refused soon.
+	// The user file is watched: a disabled user is soon rejected.
 	old, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +185,7 @@ func TestWithoutAUserFileThereIsNoSigningIn(t *testing.T) {
 	}
 }
 
-// The first user needs no restart: until there is one, there is nothing to sign in at.
+// The first user needs no restart: until there is one, signing in is not possible.
 func TestTheFirstUserSignsInWhileTheServerRuns(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -287,7 +286,7 @@ func TestCookiesAreNoCredentialsOfTheAPI(t *testing.T) {
 			}
 		}
 	}
-	// Nor does a handler see it, which may be a proxy.
+	// Neither does a handler see it, because the handler may be a proxy.
 	if a := c.do("GET", "/cookies", nil, "Cookie", "a=b; "+cookie); string(a.raw) != `["a=b"]` {
 		t.Errorf("a handler sees %d %s", a.code, a.raw)
 	}
@@ -295,14 +294,13 @@ func TestCookiesAreNoCredentialsOfTheAPI(t *testing.T) {
 	c.stranger(got.Access).get("/apis").want(401)
 }
 
-// corp is a server whose users sign in at an issuer as well, and a browser that does not follow
-// redirects.
+// corp is a server whose users sign in at an issuer as well, and a browser that does not follow redirects.
 type corp struct {
 	*client
 	issuer  *authtest.Issuer
 	browser *client
 	base    string
-	// code is one of the issuer for a request.
+	// code returns a code of the issuer for a request.
 	code func(request url.Values) string
 }
 
@@ -351,14 +349,14 @@ func withCorp(t *testing.T, change func(claims map[string]any)) *corp {
 		asked.Store(code, request)
 		return code
 	}
-	// Its keys are known a moment after the start.
+	// Its keys are known shortly after the start.
 	c.stranger(c.issuer.Token(map[string]any{"sub": "x"})).until(200, func() *answer {
 		return c.stranger(c.issuer.Token(map[string]any{"sub": "x"})).get("/apis")
 	})
 	return c
 }
 
-// leave begins to sign in, and returns what the issuer is asked and the cookie.
+// leave begins to sign in, and returns the request to the issuer and the cookie.
 func (c *corp) leave(path string) (url.Values, string) {
 	c.t.Helper()
 	a := c.browser.get(path).want(303)
@@ -411,7 +409,7 @@ func TestPeopleSignInAtAnIssuer(t *testing.T) {
 		!slices.Equal(who.Groups, []string{"corp:readers", "system:authenticated"}) {
 		t.Errorf("jane is %+v", who)
 	}
-	// What has been used once is of no use.
+	// A used code is worthless.
 	c.back(cookie, "code", "code of "+request.Get("state"), "state", request.Get("state")).want(403)
 }
 

@@ -28,13 +28,13 @@ import (
 
 const operationsPath = "/apis/shop.example.com/v1/namespaces/default/operations"
 
-// repair is what the operations of the tests return.
+// repair is the result of the tests' operations.
 type repair struct {
 	Verdict string `json:"verdict"`
 	Attempt int    `json:"attempt"`
 }
 
-// repairs is the shop with actions that take their time. Their requests say how: by phase.
+// repairs is the shop with long actions. The phase of a request selects the behaviour.
 func repairs(options operation.Options) annex.Server {
 	c := options.Clock
 	if c == nil {
@@ -161,7 +161,7 @@ func TestALongActionIsAnsweredWithAnOperationThatCarriesItOut(t *testing.T) {
 	if w := c.widget("w"); w.Status.Phase != "Repaired" {
 		t.Errorf("%+v", w.Status)
 	}
-	// In another version of the parent, operations are what they are.
+	// Operations are the same in another version of the parent.
 	if a := c.post(widgetsBetaPath+"/w/repair", `{"apiVersion":"shop.example.com/v1beta1","kind":"Inspection","phase":"Quick"}`).
 		want(201); a.str("apiVersion") != "shop.example.com/v1" ||
 		a.str("spec", "target", "apiVersion") != "shop.example.com/v1beta1" {
@@ -194,7 +194,7 @@ func TestALongActionIsAnsweredWithAnOperationThatCarriesItOut(t *testing.T) {
 	}
 }
 
-// create2 creates an object that is in no namespace.
+// create2 creates an object without a namespace.
 func (c *client) create2(object map[string]any) {
 	c.t.Helper()
 	c.post("/apis/shop.example.com/v1/shelves", object).want(201)
@@ -218,7 +218,7 @@ func TestAnOperationIsFollowedCancelledRetriedAndDeletedAfterItsTime(t *testing.
 		op = &operationv1.Operation{}
 		decode(t, raw, op)
 	}
-	// The clock moves when what it was moved to before has been seen.
+	// The clock moves when the effect of its last move has been seen.
 	for percent := int32(0); percent < 50; next() {
 		if p := op; p != nil && p.Status.Progress != nil && p.Status.Progress.Percent > percent {
 			percent = p.Status.Progress.Percent
@@ -317,7 +317,7 @@ func TestAnOperationTellsWhyItFailed(t *testing.T) {
 			t.Errorf("%s: %+v %+v", phase, op.Status, op.Status.Error)
 		}
 	}
-	// Another object by the name is not the one that the action was requested for.
+	// Another object of the same name is not the target of the action.
 	path := c.begin(widgetsPath+"/w/repair", "Broken")
 	c.becomes(path, operationv1.OperationFailed)
 	c.delete(widgetsPath+"/w", nil).want(200)
@@ -401,7 +401,7 @@ func TestOperationsAreTheServersToWrite(t *testing.T) {
 		a.refused(422, metav1.StatusReasonInvalid, "a cancellation cannot be taken back")
 	}
 
-	// What jane may do is recorded, and done in her name, without rights on operations.
+	// The caller's rights are recorded, and the action runs in jane's name, without rights on operations.
 	c.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", fields{
 		"apiVersion": "rbac.authorization.k8s.io/v1",
 		"kind":       "ClusterRole",
@@ -433,7 +433,7 @@ func TestOperationsAreTheServersToWrite(t *testing.T) {
 	jane.get(operationsPath+"/"+op.Name).refused(403, metav1.StatusReasonForbidden)
 }
 
-// A server that is stopped, and one that is killed, tell what has become of what they did.
+// A server that is stopped, and one that is killed, report the outcome of their operations.
 func TestOperationsAreToldTruthfullyAfterARestart(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*process) error{

@@ -29,7 +29,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// deployments are choices between which everything that can be written is written.
+// deployments are choices that together cover everything that can be written.
 var deployments = map[string]manifests.Config{
 	"embedded": {Storage: storedIn(embedded.Dir(""))},
 	"memory":   {Storage: storedIn(memory.Storage()), UserRoles: true, ServiceMonitor: true},
@@ -62,7 +62,7 @@ var deployments = map[string]manifests.Config{
 	},
 }
 
-// storedIn is a driver that has no servers.
+// storedIn returns a driver that has no servers.
 func storedIn(d driver.Driver) func([]string) (driver.Driver, []driver.Driver, error) {
 	return func([]string) (driver.Driver, []driver.Driver, error) { return d, nil, nil }
 }
@@ -109,8 +109,7 @@ func objectsOf(t *testing.T, c *manifests.Config) []*unstructured.Unstructured {
 	return objects
 }
 
-// What is not of Kubernetes' own API has no Go types here; e2e/cluster gives it to a real
-// kube-apiserver.
+// Objects of other APIs than Kubernetes' own have no Go types here; e2e/cluster sends them to a real kube-apiserver.
 func TestManifestsHaveNoFieldThatKubernetesDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	strict := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
@@ -252,7 +251,7 @@ func TestCachesInAPodAreBoundedUnlessEverythingIsElsewhere(t *testing.T) {
 	}
 }
 
-// helmFunctions are Helm's functions of these names, as far as charts of ours use them.
+// helmFunctions are the Helm functions that the charts use.
 var helmFunctions = template.FuncMap{
 	"toYaml": func(v any) (string, error) {
 		text, err := yaml.Marshal(v)

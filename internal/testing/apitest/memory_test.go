@@ -12,7 +12,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// aliases is YAML that is a gigabyte when its aliases are replaced.
+// aliases is the number of aliases in a YAML document that expands to a gigabyte.
 const aliases = 5000
 
 func aliased(head string) string {
@@ -67,7 +67,7 @@ func TestYAMLWithAliasesIsRead(t *testing.T) {
 	c.post(widgetsPath, "a: &a [\n\t- *a", "Content-Type", yamlType).refused(400, metav1.StatusReasonBadRequest, "yaml")
 }
 
-// Lists that are larger than the memory for all of them come one after the other, whole.
+// Lists that do not fit into the budget together are answered one after the other, whole.
 func TestListsLargerThanTheBudgetAreAnswered(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), MemoryBudget: 1})

@@ -202,7 +202,7 @@ func TestUnrestrictedUpdateNeedsNoResourceVersion(t *testing.T) {
 	c.put(widgetsPath+"/w", widget("w", metadata(fields{"resourceVersion": "1"}))).refused(409, metav1.StatusReasonConflict)
 }
 
-// An update that needs no resource version is tried again when another one came first, with what its client has sent.
+// An update that needs no resource version is retried after a concurrent update, beginning with the client's object.
 func TestAnUpdateThatIsTriedAgainBeginsAnew(t *testing.T) {
 	t.Parallel()
 	entered, leave := make(chan struct{}), make(chan struct{})

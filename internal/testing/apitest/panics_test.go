@@ -51,8 +51,8 @@ func TestPanicsInAWatchEndItAlone(t *testing.T) {
 	}
 }
 
-// A column is a function of the user's. A table that has begun is cut off where it panics, so that no client takes it for a whole
-// one; a shorter one is an error, as those of upstream's handlers are.
+// A column is a function of the user's. A table that has begun is cut off at a panic, so that no client takes it for
+// a whole one; a shorter one is an error, as upstream's are.
 func TestPanicsInAColumnAreSeenByClients(t *testing.T) {
 	t.Parallel()
 	notOn(t, "tables are upstream's there", etcd.Name)

@@ -104,7 +104,7 @@ func TestAPluginMutatesBeforeHooksOfKinds(t *testing.T) {
 	}
 }
 
-// refusing refuses all widgets.
+// refusing rejects all widgets.
 func refusing(name string, disabled bool) annex.AdmissionPlugin {
 	return annex.AdmissionPlugin{
 		Name:     name,
@@ -124,7 +124,7 @@ func TestAdmissionPluginsRunAsEnabledAndDisabled(t *testing.T) {
 	server.AdmissionPlugins = []annex.AdmissionPlugin{refusing("Always", false), refusing("Sometimes", true)}
 	for name, test := range map[string]struct {
 		options annex.AdmissionOptions
-		want    string // who refuses
+		want    string // the plugin that rejects
 	}{
 		"by default":     {annex.AdmissionOptions{}, "Always"},
 		"disabled":       {annex.AdmissionOptions{DisablePlugins: []string{"Always"}}, ""},

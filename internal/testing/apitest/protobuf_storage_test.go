@@ -26,7 +26,7 @@ const leaseResource = "leases.zoo.example.com"
 
 var asProtobuf = map[schema.GroupResource]string{schema.ParseGroupResource(leaseResource): protobufType}
 
-// zooVerb runs a verb of the program zoo, and returns what it printed.
+// zooVerb runs a verb of the program zoo, and returns its output.
 func zooVerb(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	p := prepareProgram(t, "zoo")
@@ -64,7 +64,7 @@ func dumped(t *testing.T, args ...string) map[string]maintenance.Line {
 	return all
 }
 
-// serveZoo calls work with a server that runs meanwhile.
+// serveZoo calls work while a server runs.
 func serveZoo(t *testing.T, name string, server annex.Server, options annex.Options, work func(c *client)) {
 	t.Helper()
 	if !t.Run(name, func(t *testing.T) { work(connect(t, annextest.StartWith(t, server, options))) }) {
@@ -83,7 +83,7 @@ func TestObjectsAreStoredAsJSONUnlessProtobufIsAskedFor(t *testing.T) {
 		name    string
 		kind    *annex.KindBuilder[coordinationv1.Lease]
 		options annex.Options
-		want    string // the media type that a dump names
+		want    string // the media type in a dump
 	}{
 		{"embedded", leases(), annex.Options{}, ""},
 		{"memory", leases(), annex.Options{Storage: memory.Storage()}, ""},
@@ -164,7 +164,7 @@ func TestBadMediaTypesOfStoredObjects(t *testing.T) {
 			}
 		})
 	}
-	// What comes to files by another way becomes YAML.
+	// Objects that come to files in another way become YAML.
 	data, to := t.TempDir(), t.TempDir()
 	serveZoo(t, "serve", zoo(), annex.Options{DataDir: data, StorageMediaTypeOf: asProtobuf}, func(c *client) { c.createLease("a") })
 	mustZoo(t, "storage", "migrate", "--from", "embedded", "--data-dir", data, "--to", "files", "--to-data-dir", to)
@@ -177,7 +177,7 @@ func TestBadMediaTypesOfStoredObjects(t *testing.T) {
 			t.Errorf("got %s", got.raw)
 		}
 	})
-	// And back again, where it is protobuf when it is next written, if that is asked for.
+	// And back again, where they become protobuf when they are next written, if that is configured.
 	back := t.TempDir()
 	mustZoo(t, "storage", "migrate", "--from", "files", "--data-dir", to, "--to", "embedded", "--to-data-dir", back)
 	if out := mustZoo(
@@ -296,7 +296,7 @@ func TestAMediaTypeIsChanged(t *testing.T) {
 	}
 }
 
-// TestAStoredVersionIsNotLost is what keeps a version from being removed too early.
+// TestStoredVersion_stillInUse_cannotBeRemoved keeps a version from being removed too early.
 func TestAStoredVersionIsNotLost(t *testing.T) {
 	t.Parallel()
 	only := func() *annex.KindBuilder[coordinationv1.Lease] {

@@ -41,7 +41,7 @@ type message interface {
 	Unmarshal([]byte) error
 }
 
-// envelope is what clients send and get: the prefix, and runtime.Unknown.
+// envelope returns the encoding that clients send and get: the prefix, and runtime.Unknown.
 func envelope(t *testing.T, apiVersion, kind string, object message) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -52,7 +52,7 @@ func envelope(t *testing.T, apiVersion, kind string, object message) []byte {
 	return b.Bytes()
 }
 
-// open returns what is in an envelope.
+// open decodes the content of an envelope.
 func open(t *testing.T, data []byte, into message) *runtime.Unknown {
 	t.Helper()
 	raw, ok := bytes.CutPrefix(data, []byte("k8s\x00"))
@@ -205,7 +205,7 @@ func TestWatchesOfProtobufGetWhatOthersGet(t *testing.T) {
 	}
 }
 
-// mediaTypes records the content types of answers.
+// mediaTypes records the content types of responses.
 type mediaTypes struct {
 	next http.RoundTripper
 	mu   sync.Mutex

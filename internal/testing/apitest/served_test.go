@@ -25,7 +25,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// greeter is a storage of one's own that gets and lists what it makes up.
+// greeter is a custom storage that makes up the objects that it returns.
 type greeter struct {
 	annex.RESTBase
 	destroyed atomic.Int32
@@ -114,7 +114,7 @@ func customStorage(make func(env *annex.Env, base annex.RESTBase) (rest.Storage,
 	return k.CustomStorage(make)
 }
 
-// widgetsWithoutHooks are widgets with nothing that a storage of its own does itself.
+// widgetsWithoutHooks are widgets with nothing that a custom storage does itself.
 func widgetsWithoutHooks() *annex.KindBuilder[v1.Widget] {
 	return annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).
 		ShortNames("wd").
@@ -364,7 +364,7 @@ func other() annex.Server {
 	}}}
 }
 
-// foldered has a kind in files, beside one with a storage of its own.
+// foldered has a kind in files, beside one with a custom storage.
 func foldered() annex.Server {
 	return only(
 		customStorage(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) { return &greeter{RESTBase: base}, nil }),

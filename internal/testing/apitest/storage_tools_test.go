@@ -36,9 +36,8 @@ import (
 
 var widgetResource = schema.GroupVersionResource{Group: "shop.example.com", Version: "v1", Resource: "widgets"}
 
-// verb runs a verb of shop storage and returns what it prints. It must succeed.
-// verb runs shop storage, and returns its standard output: what it warns of, of a disk
-// that is nearly full say, depends on the machine.
+// verb runs a verb of shop storage, which must succeed, and returns its standard output. Warnings are left out: those
+// of a nearly full disk, say, depend on the machine.
 func verb(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := verbCommand(t, args...)
@@ -50,7 +49,7 @@ func verb(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// tryVerb runs shop storage, and returns all that it prints.
+// tryVerb runs shop storage, and returns all of its output.
 func tryVerb(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	cmd := verbCommand(t, args...)
@@ -66,13 +65,13 @@ func verbCommand(t *testing.T, args ...string) *exec.Cmd {
 	return exec.CommandContext(t.Context(), p.Path, append([]string{"storage"}, args...)...)
 }
 
-// atPort runs shop serve at a port that another one had before.
+// atPort runs shop serve at a port that another process had before.
 func atPort(t *testing.T, data, port string) *process {
 	t.Helper()
 	return program(t, "--data-dir", data, "--secure-port", port)
 }
 
-// portOf is the port of a program.
+// portOf returns the port of a program.
 func portOf(t *testing.T, p *process) string {
 	t.Helper()
 	_, address, _ := strings.Cut(p.lines[0], " listens on ")
@@ -83,8 +82,8 @@ func portOf(t *testing.T, p *process) string {
 	return u.Port()
 }
 
-// pair is two widgets of which the second is written after the first, with the same
-// number: at any one revision it is as high, or one behind.
+// pair is two widgets, of which the second is written after the first, with the same number. At any one revision its
+// number is equal to the first one's, or one behind.
 type pair struct {
 	client *client
 	name   string
@@ -159,7 +158,7 @@ func numberIn(t *testing.T, stored string) int {
 	return n
 }
 
-// What flags would say of the storages of a server elsewhere is not known, and not needed.
+// The storages of a server elsewhere are unknown here, and flags for them are not needed.
 func TestAServerElsewhereIsAskedWhicheverStoragesItsKindsName(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
@@ -233,7 +232,7 @@ func TestABackupUnderWritersIsAtOneRevision(t *testing.T) {
 	all.Wait()
 	t.Logf("a backup between the two writes of a pair: %v", moved)
 
-	// At rest, backup and dump say the same, online and offline.
+	// At rest, backup and dump are equal, online and offline.
 	online := filepath.Join(t.TempDir(), "online")
 	verb(t, "backup", "--data-dir", data, "--to", online)
 	_, want := contentsOf(t, online)
@@ -270,7 +269,7 @@ func TestABackupUnderWritersIsAtOneRevision(t *testing.T) {
 		}
 	}
 
-	// What is restored is what was backed up, but for the resource versions.
+	// A restore reproduces the backup, except for the resource versions.
 	restored := filepath.Join(t.TempDir(), "restored")
 	verb(t, "restore", "--from", online, "--data-dir", restored)
 	again := filepath.Join(t.TempDir(), "again")
@@ -320,7 +319,7 @@ func TestInformersListAgainAfterARestore(t *testing.T) {
 		before[u.GetName()] = string(u.GetUID()) + u.GetCreationTimestamp().String()
 	}
 
-	// What happens after the backup is undone.
+	// Writes after the backup are undone.
 	c.do(http.MethodPatch, widgetsPath+"/changed", widgetBody("changed", 2), "Content-Type", mergePatch).want(http.StatusOK)
 	c.do(http.MethodPatch, widgetsPath+"/deleted", map[string]any{"metadata": map[string]any{"finalizers": nil}}, "Content-Type", mergePatch).
 		want(http.StatusOK)
@@ -560,7 +559,7 @@ func exitCode(err error) int {
 	return 0
 }
 
-// TestVerbsSayWhoElseIsThere lets a verb find the data directory in use.
+// TestVerbs_dataDirectoryInUse_namesUser lets a verb find the data directory in use.
 func TestVerbsSayWhoElseIsThere(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)

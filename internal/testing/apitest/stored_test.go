@@ -62,8 +62,8 @@ func TestAServerNamesTheObjectsWhoseFieldsHaveAnotherTypeNow(t *testing.T) {
 	clientOf(t, instance).create("new")
 }
 
-// What was stored as plain text is nowhere on the disk any more when it has been
-// encrypted, while the server goes on.
+// After objects stored in plain text have been encrypted, while the server runs, their plain text is nowhere on the
+// disk any more.
 func TestPlainTextIsGoneFromTheDiskAfterARewrite(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)

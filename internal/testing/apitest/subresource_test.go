@@ -34,7 +34,7 @@ type TailOptions struct {
 
 func (o *TailOptions) DeepCopyObject() runtime.Object { copied := *o; return &copied }
 
-// pathOptions have what follows the subresource.
+// pathOptions hold the path after the subresource.
 type pathOptions struct {
 	metav1.TypeMeta `       json:",inline"`
 	Path            string `json:"path,omitempty"`

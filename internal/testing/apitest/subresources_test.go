@@ -254,7 +254,7 @@ func TestASubresourceRefuses(t *testing.T) {
 	c.post(widgetsPath+"/final/inspection", `{"phase":"Other"}`).
 		refused(409, metav1.StatusReasonConflict, "write the verdict: ", "its phase is final")
 
-	// What the kind's own functions and hooks say of the parent's change.
+	// Errors of the kind's own functions and hooks about the parent's change.
 	c.post(inspection, `{"phase":"Impossible"}`).
 		refused(422, metav1.StatusReasonInvalid, `Widget.shop.example.com "w" is invalid: status.phase`)
 	c.post(resizing, `{"size":"huge"}`).refused(422, metav1.StatusReasonInvalid, `Widget.shop.example.com "w" is invalid: spec.size`)
@@ -667,7 +667,7 @@ func TestClusterScopedAndVirtualKindsHaveSubresources(t *testing.T) {
 	c.post(shelvesPath+"/s/repainting", `{}`).refused(500, metav1.StatusReasonInternalError, "has no /status to update")
 }
 
-// echo takes the connection over and gives back what it gets until the context ends.
+// echo takes the connection over and returns its input until the context ends.
 func echo(ctx context.Context, _ *annex.ConnectRequest[v1.Widget, annex.NoOptions]) (http.Handler, error) {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, buffered, err := http.NewResponseController(w).Hijack()

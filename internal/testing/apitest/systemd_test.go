@@ -15,7 +15,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// shortDir is a directory whose files have paths that are short enough for sockets.
+// shortDir returns a directory whose files have paths short enough for sockets.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "s")

@@ -251,7 +251,7 @@ func TestUnservedVersionIsOnlyRead(t *testing.T) {
 		}
 		wantOwners(t, w, `m Apply v1beta1 {"f:spec":{"f:parts":{"v:\"leg=4\"":{}}}}`)
 		got := c.apply(widgetsPath+"/applied", "m", widget("applied", spec(fields{"parts": []fields{{"name": "top"}}}))).want(200).widget()
-		// Of what was applied in a version that is gone nothing is pruned.
+		// Nothing is pruned of fields that were applied in a removed version.
 		if fmt.Sprint(got.Spec.Parts) != "[{leg 4} {top 0}]" {
 			t.Errorf("applied in v1: %+v", got.Spec)
 		}
@@ -268,7 +268,8 @@ func TestUnservedVersionIsOnlyRead(t *testing.T) {
 	})
 }
 
-// Upstream makes tables and lists of metadata of the objects of the hub, whatever version they are stored and asked for in.
+// Upstream makes tables and lists of metadata from objects of the hub version, whatever version is stored or
+// requested.
 func TestConversionsOfMetadataShowInTablesAndMetadata(t *testing.T) {
 	t.Parallel()
 	const stash = "shop.example.com/color"

@@ -22,8 +22,8 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// system is another system that has widgets: it numbers their versions, and keeps
-// of their metadata nothing but the labels, or all.
+// system is another system that has widgets: it numbers their versions, and keeps either only the labels of their
+// metadata, or all of it.
 type system struct {
 	keepsMetadata bool
 
@@ -33,7 +33,7 @@ type system struct {
 	fails    error
 	calls    map[string]int
 	changed  func(namespace, name string)
-	extra    []v1.Widget   // that List returns besides
+	extra    []v1.Widget   // additional results of List
 	meantime func()        // runs before a write is compared
 	hold     chan struct{} // a List waits for it before it returns
 }
@@ -46,7 +46,7 @@ func newSystem(names ...string) *system {
 	return s
 }
 
-// set changes or makes a widget behind the server's back.
+// set changes or creates a widget behind the server's back.
 func (s *system) set(name string, change func(*v1.Widget)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,7 +184,7 @@ func (s *system) compare(function string, old *v1.Widget) error {
 	return nil
 }
 
-// source is everything but a way to watch.
+// source has everything but a way to watch.
 func (s *system) source() annex.Source[v1.Widget] {
 	return annex.Source[v1.Widget]{
 		Get: s.get, List: s.list, Create: s.create, Update: s.update, Delete: s.delete,
@@ -192,14 +192,14 @@ func (s *system) source() annex.Source[v1.Widget] {
 	}
 }
 
-// polled is everything, polled often.
+// polled has everything, with frequent polls.
 func (s *system) polled() annex.Source[v1.Widget] {
 	source := s.source()
 	source.Poll = 5 * time.Millisecond
 	return source
 }
 
-// fed is everything, with a change feed.
+// fed has everything, with a change feed.
 func (s *system) fed() annex.Source[v1.Widget] {
 	source := s.source()
 	source.Changes = func(ctx context.Context, changed func(namespace, name string)) error {
@@ -239,8 +239,8 @@ func TestAVirtualKindIsReadFromItsSource(t *testing.T) {
 		t.Errorf("a get does not show what changed outside: %+v", changed)
 	}
 	s.drop("c")
-	// In this order: there is no watch, so the mirror knows of the deletion when a list
-	// has asked the source for all.
+	// In this order: there is no watch, so the mirror learns of the deletion when a list reads all objects from the
+	// source.
 	for _, list := range []struct{ query, want string }{
 		{"?resourceVersion=0", "[a b c]"},
 		{"?fieldSelector=metadata.name%3Da", "[a]"},
@@ -439,7 +439,7 @@ func TestWhatASourceCannotDoIsNotAllowed(t *testing.T) {
 	}
 }
 
-// discovered returns the verbs of a resource in discovery, nil if it is not there.
+// discovered returns the verbs of a resource in discovery, nil if it does not exist.
 func discovered(c *client, resource string) []string {
 	c.t.Helper()
 	var list metav1.APIResourceList
@@ -709,7 +709,7 @@ func TestWatchesOfAVirtualKind(t *testing.T) {
 			w.want("DELETED b")
 			resumed := c.watch(widgetsPath + "?watch=1&resourceVersion=" + text(last.Object, "metadata", "resourceVersion"))
 			resumed.want("DELETED a", "DELETED b")
-			// A watch list: what is there, then a bookmark that says that this was it.
+			// A watch list: the existing objects, then a bookmark that marks their end.
 			list := c.watch(widgetsPath + "?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan")
 			list.want("ADDED c")
 			if e := list.next(); e.Type != "BOOKMARK" || text(e.Object, "metadata", "annotations") != "map[k8s.io/initial-events-end:true]" {
@@ -759,7 +759,7 @@ func TestNobodyPollsForNobody(t *testing.T) {
 	testwait.Until(t, "a watch polls", func() bool { return s.called("list") >= before+5 })
 	cancel()
 	response.Body.Close()
-	// The feed's end is the last that happens.
+	// The end of the feed is the last event.
 	testwait.Until(t, "the feed ends with the watch", func() bool { return !s.feeding() })
 	polls := s.called("list")
 	c.widget("a")
@@ -909,8 +909,7 @@ func TestAVirtualKindInTwoGroups(t *testing.T) {
 	c.delete(other+"/w", nil).refused(405, metav1.StatusReasonMethodNotAllowed)
 }
 
-// A conversion that panics for one object is the problem of who asks for that object in
-// that version.
+// A conversion that panics for one object only affects requests for that object in that version.
 func TestAConversionThatPanicsIsOneObjectsProblem(t *testing.T) {
 	t.Parallel()
 	s := newSystem("bad", "good")

@@ -88,7 +88,7 @@ func TestWatchRefuses(t *testing.T) {
 				c.get(path).refused(test.code, test.reason, test.part)
 				return
 			}
-			// Told by the watch itself.
+			// The watch itself reports the error.
 			if e := c.watch(path).next(); e.Type != "ERROR" || text(e.Object, "code") != "504" {
 				t.Errorf("got %v", e)
 			}
@@ -97,8 +97,8 @@ func TestWatchRefuses(t *testing.T) {
 	c.get("/apis/shop.example.com/v1/watch/namespaces/default/widgets/a?sendInitialEvents=false").refused(422, metav1.StatusReasonInvalid)
 }
 
-// A client that comes with a revision that was never shown knows another store: an older copy
-// of the directory was put back, say. It has to read everything anew.
+// A client with a revision that was never shown knows another store, for example because an older copy of the
+// directory was restored. It has to read everything anew.
 func TestWatchOfTheFutureIsExpired(t *testing.T) {
 	t.Parallel()
 	notOn(t, "the watch cache waits for it", etcd.Name)
@@ -148,7 +148,7 @@ func TestWatchList(t *testing.T) {
 			t.Errorf("got %v, want the bookmark that ends the list", e)
 		}
 	}
-	// Of nothing.
+	// An empty list.
 	w := c.watch(widgetsPath + list)
 	end(w.next(), "Widget", "shop.example.com/v1")
 	c.create("a")
@@ -177,7 +177,7 @@ func TestWatchList(t *testing.T) {
 	w = c.watch(widgetsBetaPath + list + "&resourceVersion=0&labelSelector=none")
 	end(w.next(), "Widget", "shop.example.com/v1beta1")
 
-	// Without bookmarks, nothing tells the end.
+	// Without bookmarks, nothing marks the end.
 	w = c.watch(widgetsPath + "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
 	w.want("ADDED a", "ADDED b", "ADDED c")
 	c.create("d")
@@ -306,7 +306,7 @@ func TestWatchOverWebSocket(t *testing.T) {
 	if err != nil || response.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("got %v, %v", response, err)
 	}
-	// A frame: its kind, its length in two bytes behind the mark 126, and the event.
+	// A frame: its kind, its length in two bytes after the mark 126, and the event.
 	for _, want := range []string{"ADDED a", "ADDED b"} {
 		head := make([]byte, 4)
 		if _, err := io.ReadFull(reader, head); err != nil {
