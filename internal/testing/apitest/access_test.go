@@ -58,7 +58,7 @@ var (
 	}
 )
 
-func TestWithoutCredentialsOnlyHealthAndVersionAreOpen(t *testing.T) {
+func TestAccess_noCredentials_onlyHealthAndVersion(t *testing.T) {
 	t.Parallel()
 	c := withTokens(t)
 	c.create("w")
@@ -89,7 +89,7 @@ func TestWithoutCredentialsOnlyHealthAndVersionAreOpen(t *testing.T) {
 	anonymous.get(widgetsPath, "Authorization", "Basic YWRtaW46YWRtaW4=").refused(401, metav1.StatusReasonUnauthorized)
 }
 
-func TestWithoutARoleOnlyDiscoveryIsOpen(t *testing.T) {
+func TestAccess_noRole_onlyDiscovery(t *testing.T) {
 	t.Parallel()
 	c := withTokens(t)
 	c.create("w")
@@ -156,7 +156,7 @@ func TestImpersonation(t *testing.T) {
 	}
 }
 
-func TestCertificatesOfOthersAreRefused(t *testing.T) {
+func TestClientCertificate_foreignAuthority_isRejected(t *testing.T) {
 	t.Parallel()
 	one, other := start(t, shop()), start(t, shop())
 	// The other server's administrator.
@@ -187,7 +187,7 @@ func TestCertificatesOfOthersAreRefused(t *testing.T) {
 	}
 }
 
-func TestPlainHTTPPassesTheFullChain(t *testing.T) {
+func TestListenInsecure_passesFullChain(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens.csv")
 	if err := os.WriteFile(file, []byte("root,joe,43,system:masters\n"), 0o600); err != nil {

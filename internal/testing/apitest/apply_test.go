@@ -35,7 +35,7 @@ func wantOwners(t *testing.T, w *v1.Widget, want ...string) {
 	}
 }
 
-func TestApplyCreatesAndPrunes(t *testing.T) {
+func TestApply_createsAndPrunes(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	path := widgetsPath + "/w"
@@ -90,7 +90,7 @@ func TestApplyCreatesAndPrunes(t *testing.T) {
 	}
 }
 
-func TestApplyConflicts(t *testing.T) {
+func TestApply_conflicts(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	path := widgetsPath + "/w"
@@ -134,7 +134,7 @@ func TestApplyConflicts(t *testing.T) {
 	)
 }
 
-func TestApplyRefuses(t *testing.T) {
+func TestApply_rejections(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	path := widgetsPath + "/w"
@@ -165,7 +165,7 @@ func TestApplyRefuses(t *testing.T) {
 	c.apply(widgetsPath+"/W", "m", widget("W")).refused(422, metav1.StatusReasonInvalid, "metadata.name")
 }
 
-func TestApplyDoesNotOwnWhatAnEndpointIgnores(t *testing.T) {
+func TestApply_ignoredFields_areNotOwned(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	path := widgetsPath + "/w"
@@ -227,7 +227,7 @@ func TestApplyDoesNotOwnWhatAnEndpointIgnores(t *testing.T) {
 	)
 }
 
-func TestManagedFieldsNameTheVersionOfTheirManager(t *testing.T) {
+func TestManagedFields_versions(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	path, beta := widgetsPath+"/w", widgetsBetaPath+"/w"
@@ -283,7 +283,7 @@ func TestManagedFieldsNameTheVersionOfTheirManager(t *testing.T) {
 	}
 }
 
-func TestManagedFieldsOfUpdates(t *testing.T) {
+func TestManagedFields_updates(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	path := widgetsPath + "/w"
@@ -317,7 +317,7 @@ func TestManagedFieldsOfUpdates(t *testing.T) {
 	wantOwners(t, now, owners(w)...)
 }
 
-func TestClientSideApplyUpgradesToServerSide(t *testing.T) {
+func TestApply_upgradeFromClientSide(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	path := widgetsPath + "/w"

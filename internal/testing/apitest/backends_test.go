@@ -152,7 +152,7 @@ func hears(t *testing.T, heard <-chan string, want ...string) {
 	}
 }
 
-func TestAnInformerOutlivesAMemoryThatWasLost(t *testing.T) {
+func TestInformer_lostMemory_recovers(t *testing.T) {
 	t.Parallel()
 	about(t, memory.Name)
 	at := newPlace(t)
@@ -201,7 +201,7 @@ func apart() annex.Server {
 	)
 }
 
-func TestKindsHaveStoragesOfTheirOwn(t *testing.T) {
+func TestStoredIn_storagePerKind(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
 	at := newPlace(t)
@@ -236,7 +236,7 @@ func TestKindsHaveStoragesOfTheirOwn(t *testing.T) {
 	hears(t, shelves, "added new")
 }
 
-func TestTheOperatorHasTheLastWordOnStorages(t *testing.T) {
+func TestStoredIn_operatorOverrides(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
 	options := annex.Options{DataDir: t.TempDir(), StorageOf: map[schema.GroupResource]annex.Storage{
@@ -254,7 +254,7 @@ func TestTheOperatorHasTheLastWordOnStorages(t *testing.T) {
 	c.get(shelvesPath + "/lost").want(http.StatusNotFound)
 }
 
-func TestAStorageThatFailsIsNamedAndOthersGoOn(t *testing.T) {
+func TestStoredIn_failingStorage_othersContinue(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
 	options := annex.Options{DataDir: t.TempDir()}
@@ -269,7 +269,7 @@ func TestAStorageThatFailsIsNamedAndOthersGoOn(t *testing.T) {
 	c.get("/readyz?verbose").contains("[-]storage-embedded failed: read-only, its directory was removed", "[+]storage-memory ok")
 }
 
-func TestStoragesThatCannotBe(t *testing.T) {
+func TestStoredIn_invalidStorages(t *testing.T) {
 	t.Parallel()
 	shelves := func() *annex.KindBuilder[v1.Shelf] {
 		return annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped()
@@ -323,7 +323,7 @@ func TestStoragesThatCannotBe(t *testing.T) {
 }
 
 // The namespaces are in another storage than their objects.
-func TestNothingIsLeftInANamespaceDeletedInAnotherStorage(t *testing.T) {
+func TestNamespaces_deletion_otherStorage(t *testing.T) {
 	t.Parallel()
 	instance, _ := run(t, apart(), annex.Options{DataDir: t.TempDir()})
 	c := clientOf(t, instance)
@@ -348,7 +348,7 @@ func TestNothingIsLeftInANamespaceDeletedInAnotherStorage(t *testing.T) {
 	}
 }
 
-func TestFilesOfOneKindBesideAnotherStorage(t *testing.T) {
+func TestFiles_oneKindBesideAnotherStorage(t *testing.T) {
 	inPlainText(t)
 	t.Parallel()
 	about(t, embedded.Name)
@@ -390,7 +390,7 @@ func TestFilesOfOneKindBesideAnotherStorage(t *testing.T) {
 	})
 }
 
-func TestHooksReadKindsOfOtherStorages(t *testing.T) {
+func TestHooks_readKindsOfOtherStorages(t *testing.T) {
 	t.Parallel()
 	instance, _ := run(t, only(
 		widgets().StoredIn(memory.Storage()).AdmitWith(func(env *annex.Env) (annex.AdmitFunc[v1.Widget], error) {

@@ -253,7 +253,7 @@ func clientFrom(t *testing.T, kubeconfig string) *client {
 	return connect(t, config)
 }
 
-func TestServeTellsWhereItListensAndEndsInOrder(t *testing.T) {
+func TestServe_printsAddressesAndEndsOrderly(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ dir, word string }{
 		"a plain name":    {"data", "data"},
@@ -296,7 +296,7 @@ func TestServeTellsWhereItListensAndEndsInOrder(t *testing.T) {
 	}
 }
 
-func TestASecondSignalEndsAtOnce(t *testing.T) {
+func TestServe_secondSignal_endsAtOnce(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	p := program(t, "--data-dir", data, "--shutdown-timeout=1h")
@@ -316,7 +316,7 @@ func TestASecondSignalEndsAtOnce(t *testing.T) {
 	}
 }
 
-func TestServeOutlivesWhoReadsItsOutput(t *testing.T) {
+func TestServe_closedOutput_continues(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	p := prepare(t, "--data-dir", data, "-v=2")
@@ -340,7 +340,7 @@ func TestServeOutlivesWhoReadsItsOutput(t *testing.T) {
 	}
 }
 
-func TestLogsHoldNoSecrets(t *testing.T) {
+func TestLog_holdsNoSecrets(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	p := program(t, "--data-dir", data, "--token-auth-file", tokenFile(t), "-v=10")

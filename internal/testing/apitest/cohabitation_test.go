@@ -69,7 +69,7 @@ func same(t *testing.T, a, b *answer) {
 	}
 }
 
-func TestAKindMovesToAnotherGroupAndBack(t *testing.T) {
+func TestAlsoServedAs_moveAndBack(t *testing.T) {
 	t.Parallel()
 	for name, storedAs := range map[string]string{"stored as before": "legacy.example.com/v1", "stored as it is now": "v1"} {
 		t.Run(name, func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestAKindMovesToAnotherGroupAndBack(t *testing.T) {
 	}
 }
 
-func TestBothGroupsServeTheSameObjects(t *testing.T) {
+func TestAlsoServedAs_sameObjects(t *testing.T) {
 	t.Parallel()
 	c := start(t, moved())
 	asWidgets, asBeta, asGizmos := c.watch(widgetsPath+"?watch=1"), c.watch(widgetsBetaPath+"?watch=1"), c.watch(gizmosPath+"?watch=1")
@@ -220,7 +220,7 @@ func TestBothGroupsServeTheSameObjects(t *testing.T) {
 	}
 }
 
-func TestEverySideOfAKindIsServedInBothGroups(t *testing.T) {
+func TestAlsoServedAs_allEndpoints(t *testing.T) {
 	t.Parallel()
 	c := start(t, moved())
 	c.post(gizmosPath, gizmo("a", spec(fields{"replicas": 1, "size": "small"}), status(fields{"phase": "Early"}))).want(http.StatusCreated)
@@ -292,7 +292,7 @@ func TestEverySideOfAKindIsServedInBothGroups(t *testing.T) {
 	}
 }
 
-func TestManagersOfBothGroupsKnowEachOther(t *testing.T) {
+func TestAlsoServedAs_fieldManagers(t *testing.T) {
 	t.Parallel()
 	c := start(t, moved())
 	c.apply(gizmosPath+"/a", "g", gizmo("a", spec(fields{"replicas": 1, "pieces": []string{"leg=4"}, "options": fields{"g": "1"}}))).
@@ -343,7 +343,7 @@ func TestManagersOfBothGroupsKnowEachOther(t *testing.T) {
 	}
 }
 
-func TestHooksSeeWritesOfBothGroups(t *testing.T) {
+func TestAlsoServedAs_hooks(t *testing.T) {
 	t.Parallel()
 	made := 0
 	c := start(t, only(movedWidgets().
@@ -388,7 +388,7 @@ func TestHooksSeeWritesOfBothGroups(t *testing.T) {
 		refused(http.StatusForbidden, metav1.StatusReasonForbidden, `widgets.shop.example.com "c" is forbidden: there are enough`)
 }
 
-func TestDiscoveryOfBothGroups(t *testing.T) {
+func TestAlsoServedAs_discovery(t *testing.T) {
 	t.Parallel()
 	c := start(t, moved())
 	resources := func(gv string) map[string]metav1.APIResource {
@@ -420,7 +420,7 @@ func TestDiscoveryOfBothGroups(t *testing.T) {
 	c.get("/openapi/v2").want(200).contains(`"com.example.legacy.v1.GizmoList"`, `"com.example.shop.v1.WidgetList"`)
 }
 
-func TestANamespaceWithSharedObjectsIsEmptiedOnce(t *testing.T) {
+func TestAlsoServedAs_namespaceDeletion(t *testing.T) {
 	t.Parallel()
 	c := start(t, moved())
 	c.namespace("n")
@@ -447,7 +447,7 @@ func oldWidgets() *annex.KindBuilder[v1.Widget] {
 		StoredAs("old.example.com/v1")
 }
 
-func TestTheSameGoTypeInTwoGroups(t *testing.T) {
+func TestAlsoServedAs_sameGoType(t *testing.T) {
 	t.Parallel()
 	// The old group comes first, with another kind in it.
 	server := annex.Server{Name: "shop", Groups: []annex.Group{
@@ -510,7 +510,7 @@ func TestTheSameGoTypeInTwoGroups(t *testing.T) {
 	c.get(widgetsPath + "/a").want(200)
 }
 
-func TestAGroupThatIsNotServedAnyMoreIsReadFromStorage(t *testing.T) {
+func TestStoredUnder_formerGroup_isReadable(t *testing.T) {
 	t.Parallel()
 	options := annex.Options{DataDir: t.TempDir()}
 	instance, stop := run(t, legacy(), options)
@@ -536,7 +536,7 @@ func TestAGroupThatIsNotServedAnyMoreIsReadFromStorage(t *testing.T) {
 	}
 }
 
-func TestSharedObjectsGoWhenTheirGraceIsOver(t *testing.T) {
+func TestAlsoServedAs_gracePeriod(t *testing.T) {
 	t.Parallel()
 	c := start(t, only(movedWidgets().GracePeriod(time.Hour).DeleteAfterGracePeriod()))
 	c.post(gizmosPath, gizmo("a")).want(http.StatusCreated)
@@ -554,7 +554,7 @@ func TestSharedObjectsGoWhenTheirGraceIsOver(t *testing.T) {
 	}
 }
 
-func TestSharedObjectsStayEncryptedOrTheServerDoesNotStart(t *testing.T) {
+func TestAlsoServedAs_encryption(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
 	rule := func(resources string) string {
@@ -585,7 +585,7 @@ func TestSharedObjectsStayEncryptedOrTheServerDoesNotStart(t *testing.T) {
 	}
 }
 
-func TestVirtualObjectsInTwoGroups(t *testing.T) {
+func TestAlsoServedAs_virtualKind(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	rows := map[string]v1.Widget{}
@@ -635,7 +635,7 @@ func TestVirtualObjectsInTwoGroups(t *testing.T) {
 	}
 }
 
-func TestStorageToolsKnowSharedObjectsByAllTheirNames(t *testing.T) {
+func TestAlsoServedAs_storageTools(t *testing.T) {
 	inPlainText(t)
 	t.Parallel()
 	about(t, embedded.Name)
@@ -679,7 +679,7 @@ func TestStorageToolsKnowSharedObjectsByAllTheirNames(t *testing.T) {
 	}
 }
 
-func TestAKindIsNotMovedWithoutItsObjects(t *testing.T) {
+func TestStoredUnder_objectsLeftBehind_isRejected(t *testing.T) {
 	t.Parallel()
 	options := placed(t, annex.Options{DataDir: t.TempDir()})
 	notOn(t, "files that are no kind's are strangers there", files.Name)
@@ -706,7 +706,7 @@ func TestAKindIsNotMovedWithoutItsObjects(t *testing.T) {
 	clientOf(t, instance).widget("a")
 }
 
-func TestNewNamesEveryMistakeOfSharedObjects(t *testing.T) {
+func TestNew_sharedObjects_mistakes(t *testing.T) {
 	gizmos := func() *annex.VersionBuilder[legacyv1.Gizmo, v1.Widget] {
 		return annex.Version(legacyv1.API, legacyv1.GizmoToHub, legacyv1.GizmoFromHub)
 	}

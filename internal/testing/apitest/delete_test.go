@@ -75,7 +75,7 @@ func TestDeleteOptions(t *testing.T) {
 	c.get(path).want(404)
 }
 
-func TestFinalizersHoldAnObject(t *testing.T) {
+func TestDelete_finalizers(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	w := c.create("w", metadata(fields{"finalizers": []string{"shop.example.com/a", "shop.example.com/b"}}))
@@ -113,7 +113,7 @@ func TestFinalizersHoldAnObject(t *testing.T) {
 	c.get(path).want(404)
 }
 
-func TestGracefulDeletion(t *testing.T) {
+func TestDelete_gracePeriod(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop()) // shelves have 30 seconds
 	grace := func(seconds int) fields {
@@ -188,7 +188,7 @@ func TestGracefulDeletion(t *testing.T) {
 	c.get(shelvesPath + "/g").want(404)
 }
 
-func TestServerDeletesAtTheEndOfTheGracePeriod(t *testing.T) {
+func TestDeleteAfterGracePeriod(t *testing.T) {
 	t.Parallel()
 	timed := func() annex.Server {
 		return annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
@@ -290,7 +290,7 @@ func TestDeleteCollection(t *testing.T) {
 
 // Plugins get a copy of the deleted object, the same one in both phases, and may change it. That holds for upstream's
 // handlers and direct ones, for objects that have just been written and for those that nothing has decoded.
-func TestPluginsOfDeletionsHaveTheirOwnCopy(t *testing.T) {
+func TestDelete_pluginsGetTheirOwnCopy(t *testing.T) {
 	t.Parallel()
 	for name, accept := range map[string]string{"directly": jsonType, "by upstream": askedOfUpstream} {
 		t.Run(name, func(t *testing.T) {
@@ -346,7 +346,7 @@ func TestPluginsOfDeletionsHaveTheirOwnCopy(t *testing.T) {
 	}
 }
 
-func TestHooksAreAskedAboutTheirOperations(t *testing.T) {
+func TestHooks_operations(t *testing.T) {
 	t.Parallel()
 	notOn(t, againOnEtcd, etcd.Name)
 	var j hookLog

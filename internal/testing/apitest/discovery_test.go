@@ -109,7 +109,7 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-func TestOpenAPINamesTheProgramAndHowCallersAreAuthenticated(t *testing.T) {
+func TestOpenAPI_infoAndSecurity(t *testing.T) {
 	t.Parallel()
 	declared := shop()
 	declared.Title, declared.Version = "Tools and Toys", "v1.2.0+b 3"

@@ -127,7 +127,7 @@ func inFiles(t *testing.T, dir, text string) bool {
 	return found
 }
 
-func TestEveryProviderEncryptsWhatIsStored(t *testing.T) {
+func TestEncryption_allProviders(t *testing.T) {
 	plugin := kmstest.New(t, "one")
 	plugin.Start(t)
 	for name, provider := range map[string]string{
@@ -200,7 +200,7 @@ func checkLife(t *testing.T, c *client) {
 	c.get(widgetsPath+"/gone").refused(http.StatusNotFound, metav1.StatusReasonNotFound)
 }
 
-func TestAServerRefusesWhatDoesNotFitItsObjects(t *testing.T) {
+func TestEncryption_unreadableObjects_serverDoesNotStart(t *testing.T) {
 	inPlainText(t)
 	options := annex.Options{
 		DataDir:              t.TempDir(),
@@ -248,7 +248,7 @@ func TestAServerRefusesWhatDoesNotFitItsObjects(t *testing.T) {
 }
 
 // A value without its key is useless, but it must be possible to delete it.
-func TestUnreadableObjectsCanBeDeleted(t *testing.T) {
+func TestEncryption_unreadableObjects_canBeDeleted(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "encryption.yaml")
 	writeFile(t, file, encryptionRule("widgets.shop.example.com", keyed("aesgcm", "lost", secret1)))
 	options := annex.Options{DataDir: t.TempDir(), Storage: embedded.Dir(""), EncryptionConfigFile: file}
@@ -302,7 +302,7 @@ func storageVerb(t *testing.T, options annex.Options, args ...string) (string, e
 	return string(out), err
 }
 
-func TestAKeyIsRotated(t *testing.T) {
+func TestEncryption_keyRotation(t *testing.T) {
 	const count = 20
 	first, second := keyed("aescbc", "key1", secret1), keyed("aesgcm", "key2", secret2)
 	for _, how := range []string{"with the server stopped", "while it runs", "by automatic reload"} {
@@ -423,7 +423,7 @@ func untilEncryptedWith(t *testing.T, c *client, key string) {
 }
 
 // An update without a change rewrites an object that is stored with an old key.
-func TestAnUpdateThatChangesNothingTakesUpANewKey(t *testing.T) {
+func TestEncryption_noopUpdate_usesNewKey(t *testing.T) {
 	first, second := keyed("secretbox", "key1", secret1), keyed("secretbox", "key2", secret2)
 	file := encryptionConfig(t, first)
 	options := annex.Options{DataDir: t.TempDir(), Storage: embedded.Dir(""), EncryptionConfigFile: file}
@@ -445,7 +445,7 @@ func TestAnUpdateThatChangesNothingTakesUpANewKey(t *testing.T) {
 	}
 }
 
-func TestObjectsAreRewrittenInANewStoredVersion(t *testing.T) {
+func TestRewrite_newStoredVersion(t *testing.T) {
 	inPlainText(t)
 	stored := func(version string) annex.Server {
 		return annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
@@ -494,7 +494,7 @@ func TestObjectsAreRewrittenInANewStoredVersion(t *testing.T) {
 	}
 }
 
-func TestAPluginsKeyIsRotated(t *testing.T) {
+func TestEncryption_kmsKeyRotation(t *testing.T) {
 	plugin := kmstest.New(t, "one")
 	plugin.Start(t)
 	options := annex.Options{

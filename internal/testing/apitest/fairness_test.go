@@ -23,7 +23,7 @@ const (
 	priorityLevelDump  = "/debug/api_priority_and_fairness/dump_priority_levels"
 )
 
-func TestPriorityLevelsAreServedOnlyIfAskedFor(t *testing.T) {
+func TestPriorityAndFairness_disabled_isNotServed(t *testing.T) {
 	t.Parallel()
 	without := start(t, shop())
 	without.get(flowSchemasPath).want(404)
@@ -37,7 +37,7 @@ func TestPriorityLevelsAreServedOnlyIfAskedFor(t *testing.T) {
 	}
 }
 
-func TestOptionsOfPriorityAndFairnessThatAreMistakes(t *testing.T) {
+func TestPriorityAndFairness_invalidOptions(t *testing.T) {
 	t.Parallel()
 	options := annex.Options{Storage: memory.Storage(), DataDir: t.TempDir(), PriorityAndFairness: new(true)}
 	options.Serving.MaxRequestsInFlight, options.Serving.MaxMutatingRequestsInFlight = -1, -1
@@ -115,7 +115,7 @@ func (s *turns) waiting(level string) int {
 
 // A caller that sends many concurrent requests takes turns with another that sends one: the latter does not wait for
 // all earlier requests.
-func TestALoudCallerDoesNotStarveAQuietOne(t *testing.T) {
+func TestPriorityAndFairness_loudCaller_doesNotStarveOthers(t *testing.T) {
 	t.Parallel()
 	const many = 30
 	s := startTurns(t, true)
@@ -207,7 +207,7 @@ func TestRequestsInFlight_withoutPriorityAndFairness_waitForAPlace(t *testing.T)
 
 // The objects are stored like all others: permitted changes stay, others are reverted, and they still exist after a
 // server without priority and fairness, which does not serve them.
-func TestPriorityLevelsOutliveTheServer(t *testing.T) {
+func TestPriorityAndFairness_objectsOutliveServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	serving := func(fair bool, work func(c *client)) {

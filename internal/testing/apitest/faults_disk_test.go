@@ -28,7 +28,7 @@ import (
 
 // TestFullDisk_informersAndWriters_recover fills the disk under clients of client-go and makes space again. Meanwhile
 // writes fail, and writers retry by themselves; the informer sees every object without listing again.
-func TestInformersAndWritersOutliveAFullDisk(t *testing.T) {
+func TestFullDisk_informersAndWriters_recover(t *testing.T) {
 	for _, storage := range []annex.Storage{embedded.Dir(""), files.Dir("")} {
 		t.Run(storage.Name(), func(t *testing.T) {
 			t.Parallel()

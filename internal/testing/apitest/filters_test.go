@@ -55,7 +55,7 @@ func grown(before, after map[string]float64) map[string]float64 {
 
 // Every filter of the chain treats requests that are answered directly like those that upstream's handlers answer:
 // responses, all stages in the audit and the access log, and counts are the same.
-func TestFiltersTreatDirectAnswersAsUpstreams(t *testing.T) {
+func TestFilters_directAnswers_likeUpstream(t *testing.T) {
 	audit, access := newAuditLog(t), newAccessLog(t)
 	server := shop()
 	server.Groups[0].Kinds[0] = widgets().Admit(func(ctx context.Context, r annex.Request[v1.Widget]) error {
@@ -293,7 +293,7 @@ func told(log auditLog, id string) string {
 }
 
 // A watch with a write loop of its own is a long-running request, with the stages of one, until its client leaves.
-func TestFiltersTreatDirectWatchesAsUpstreams(t *testing.T) {
+func TestFilters_directWatches_likeUpstream(t *testing.T) {
 	audit, access := newAuditLog(t), newAccessLog(t)
 	c := startWith(t, shop(), annex.Options{
 		Storage:   memory.Storage(),

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestBadInputIsAnsweredWithAStatus(t *testing.T) {
+func TestBadInput_isAnsweredWithStatus(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	before := c.create("w", spec(fields{"replicas": 1}))

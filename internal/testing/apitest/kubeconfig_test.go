@@ -39,7 +39,7 @@ func (p *process) kubeconfig(t *testing.T, env string, args ...string) []byte {
 	return out
 }
 
-func TestAKubeconfigWithAShortLivedToken(t *testing.T) {
+func TestKubeconfig_shortLivedToken(t *testing.T) {
 	t.Parallel()
 	data, dir := filepath.Join(t.TempDir(), "data"), t.TempDir()
 	p := program(t, "--data-dir", data, "--ephemeral-token", "--ephemeral-token-duration", "10m")
@@ -119,7 +119,7 @@ func TestAKubeconfigWithAShortLivedToken(t *testing.T) {
 	clientFrom(t, own).get(widgetsPath).want(200)
 }
 
-func TestClientsAskForTokensThemselves(t *testing.T) {
+func TestKubeconfig_execPlugin(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	p := program(t, "--data-dir", data)
@@ -166,7 +166,7 @@ func TestClientsAskForTokensThemselves(t *testing.T) {
 	admin.stranger(credential.Status.Token[:len(credential.Status.Token)-2]).get("/version").want(401)
 }
 
-func TestMistakesInOptionsOfKubeconfigs(t *testing.T) {
+func TestKubeconfig_invalidOptions(t *testing.T) {
 	t.Parallel()
 	for want, o := range map[string]annex.Options{
 		"Options.Kubeconfig.EphemeralTokenDuration is for Options.Kubeconfig.EphemeralToken": {Kubeconfig: annex.KubeconfigOptions{EphemeralTokenDuration: time.Hour}},
@@ -188,7 +188,7 @@ func TestMistakesInOptionsOfKubeconfigs(t *testing.T) {
 	}
 }
 
-func TestNoKubeconfigAndACertificateForBrowsers(t *testing.T) {
+func TestKubeconfig_noneAndBrowserCertificate(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	options := annex.Options{

@@ -23,7 +23,7 @@ func query(pairs ...string) string {
 	return "?" + values.Encode()
 }
 
-func TestListIsSortedAndComplete(t *testing.T) {
+func TestList_isSortedAndComplete(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	empty := c.get(widgetsPath).want(200)
@@ -126,7 +126,7 @@ func TestSelectors(t *testing.T) {
 	c.get(widgetsPath + "/a" + query("fieldSelector", "metadata.name=a")).want(200)
 }
 
-func TestListInPages(t *testing.T) {
+func TestList_pages(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	for i := range 7 {
@@ -181,7 +181,7 @@ func TestListInPages(t *testing.T) {
 	}
 }
 
-func TestContinueAfterCompaction(t *testing.T) {
+func TestList_continueAfterCompaction(t *testing.T) {
 	t.Parallel()
 	notOn(t, notCompacted, etcd.Name)
 	// A history of two revisions.
@@ -223,7 +223,7 @@ func TestContinueAfterCompaction(t *testing.T) {
 	w.ends()
 }
 
-func TestListAtAResourceVersion(t *testing.T) {
+func TestList_resourceVersions(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	first := c.create("a").ResourceVersion

@@ -71,7 +71,7 @@ func (c *client) signIn() granted {
 	return c.grant("grant_type", "password", "username", "alice", "password", "wonderland").granted()
 }
 
-func TestPeopleSignInAndAreCallers(t *testing.T) {
+func TestLogin_users(t *testing.T) {
 	t.Parallel()
 	log, access := newAuditLog(t), newAccessLog(t)
 	file := userFile(t)
@@ -147,7 +147,7 @@ func TestPeopleSignInAndAreCallers(t *testing.T) {
 	stranger.grant("grant_type", "password", "username", "alice", "password", "wonderland").want(400)
 }
 
-func TestSessionsOutliveTheServer(t *testing.T) {
+func TestLogin_sessionsOutliveServer(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string]annex.Options{
 		"embedded": {Storage: embedded.Dir("")},
@@ -175,7 +175,7 @@ func TestSessionsOutliveTheServer(t *testing.T) {
 	}
 }
 
-func TestWithoutAUserFileThereIsNoSigningIn(t *testing.T) {
+func TestLogin_noUserFile(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, shop(), annex.Options{Storage: memory.Storage()})
 	for _, path := range []string{"/oauth/token", "/oauth/session", "/oauth/authorize", "/oauth/jwks",
@@ -186,7 +186,7 @@ func TestWithoutAUserFileThereIsNoSigningIn(t *testing.T) {
 }
 
 // The first user needs no restart: until there is one, signing in is not possible.
-func TestTheFirstUserSignsInWhileTheServerRuns(t *testing.T) {
+func TestLogin_firstUserWhileRunning(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	instance, stop := run(t, shop(), annex.Options{DataDir: dir, Storage: memory.Storage(), Console: new(true)})
@@ -221,7 +221,7 @@ func TestTheFirstUserSignsInWhileTheServerRuns(t *testing.T) {
 	clientOf(t, instance).stranger("").get("/oauth/jwks").want(401)
 }
 
-func TestMistakesInHowPeopleSignIn(t *testing.T) {
+func TestLogin_invalidOptions(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		change func(*annex.Options)
@@ -257,7 +257,7 @@ func TestMistakesInHowPeopleSignIn(t *testing.T) {
 	}
 }
 
-func TestCookiesAreNoCredentialsOfTheAPI(t *testing.T) {
+func TestLogin_cookies_areNoCredentials(t *testing.T) {
 	t.Parallel()
 	server := withMenu()
 	server.Handlers = append(
@@ -380,7 +380,7 @@ func (c *corp) back(cookie string, pairs ...string) *answer {
 	return c.browser.get("/oauth/callback?"+values.Encode(), "Cookie", cookie)
 }
 
-func TestPeopleSignInAtAnIssuer(t *testing.T) {
+func TestLogin_issuer(t *testing.T) {
 	t.Parallel()
 	c := withCorp(t, func(map[string]any) {})
 	request, cookie := c.leave("/oauth/login?provider=corp&return=/console/")
@@ -413,7 +413,7 @@ func TestPeopleSignInAtAnIssuer(t *testing.T) {
 	c.back(cookie, "code", "code of "+request.Get("state"), "state", request.Get("state")).want(403)
 }
 
-func TestMistakesInSigningInAtAnIssuer(t *testing.T) {
+func TestLogin_issuer_rejections(t *testing.T) {
 	t.Parallel()
 	var change atomic.Pointer[func(map[string]any)]
 	good := func(map[string]any) {}
@@ -472,7 +472,7 @@ func TestMistakesInSigningInAtAnIssuer(t *testing.T) {
 	}
 }
 
-func TestProvidersNeedAnIssuerWhoseTokensAreKnown(t *testing.T) {
+func TestLogin_providerWithoutIssuer_isRejected(t *testing.T) {
 	t.Parallel()
 	file := userFile(t)
 	if err := os.WriteFile(

@@ -130,7 +130,7 @@ func (c *client) becomes(path string, phase operationv1.OperationPhase) *operati
 	return op
 }
 
-func TestALongActionIsAnsweredWithAnOperationThatCarriesItOut(t *testing.T) {
+func TestOperations_longAction(t *testing.T) {
 	t.Parallel()
 	c := start(t, repairs(operation.Options{}))
 	w := c.create("w")
@@ -201,7 +201,7 @@ func (c *client) create2(object map[string]any) {
 }
 
 // An operation takes ten minutes of a clock that the test moves.
-func TestAnOperationIsFollowedCancelledRetriedAndDeletedAfterItsTime(t *testing.T) {
+func TestOperations_lifecycle(t *testing.T) {
 	t.Parallel()
 	c := clocktesting.NewFakeClock(time.Now().Truncate(time.Second))
 	a := start(t, repairs(operation.Options{Clock: c, LeaseDuration: time.Hour}))
@@ -273,7 +273,7 @@ func TestAnOperationIsFollowedCancelledRetriedAndDeletedAfterItsTime(t *testing.
 }
 
 // A request may wait for as long as requests may take, and is answered in time.
-func TestAWaitForAnOperationEndsBeforeTheRequestDoes(t *testing.T) {
+func TestOperations_waitEndsBeforeRequestTimeout(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, repairs(operation.Options{}), annex.Options{Storage: memory.Storage(), RequestTimeout: 2 * time.Second})
 	c.create("w")
@@ -284,7 +284,7 @@ func TestAWaitForAnOperationEndsBeforeTheRequestDoes(t *testing.T) {
 	}
 }
 
-func TestAggregatedServersCarryOperationsOut(t *testing.T) {
+func TestAggregated_operations(t *testing.T) {
 	t.Parallel()
 	j := join(t, clustertest.Start(t), repairs(operation.Options{}), annex.Options{}).ready()
 	j.admin().post(widgetsPath, `{"metadata":{"name":"w"}}`).want(201)
@@ -297,7 +297,7 @@ func TestAggregatedServersCarryOperationsOut(t *testing.T) {
 		refused(403, metav1.StatusReasonForbidden, "operations are created by actions")
 }
 
-func TestAnOperationTellsWhyItFailed(t *testing.T) {
+func TestOperations_failureReasons(t *testing.T) {
 	t.Parallel()
 	c := start(t, repairs(operation.Options{}))
 	c.create("w")
@@ -354,7 +354,7 @@ func TestAnOperationTellsWhyItFailed(t *testing.T) {
 	})
 }
 
-func TestOperationsAreTheServersToWrite(t *testing.T) {
+func TestOperations_clientWrites_areRejected(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens.csv")
 	if err := os.WriteFile(file, []byte("secret,jane,42,staff\n"), 0o600); err != nil {
@@ -434,7 +434,7 @@ func TestOperationsAreTheServersToWrite(t *testing.T) {
 }
 
 // A server that is stopped, and one that is killed, report the outcome of their operations.
-func TestOperationsAreToldTruthfullyAfterARestart(t *testing.T) {
+func TestOperations_restart_reportsOutcome(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*process) error{
 		"stopped": (*process).stop,
@@ -505,7 +505,7 @@ func TestOperationsAreToldTruthfullyAfterARestart(t *testing.T) {
 	}
 }
 
-func TestNewNamesEveryMistakeOfOperations(t *testing.T) {
+func TestNew_operations_mistakes(t *testing.T) {
 	quick := func(context.Context, *operation.Run[v1.Widget, v1.Inspection]) (*repair, error) { return nil, nil }
 	kind := func() *annex.KindBuilder[operationv1.Operation] { return operation.Kind(v1.API, operation.Options{}) }
 	for name, test := range map[string]struct {
@@ -558,7 +558,7 @@ func TestNewNamesEveryMistakeOfOperations(t *testing.T) {
 	}
 }
 
-func TestLongActionsAreDescribedAndInOpenAPI(t *testing.T) {
+func TestOperations_describeAndOpenAPI(t *testing.T) {
 	t.Parallel()
 	c := start(t, repairs(operation.Options{}))
 	var list metav1.APIResourceList

@@ -7,7 +7,7 @@ import (
 
 // The recorded manager of a request without a field manager is the beginning of its user agent, whichever handler
 // answers: a direct one, one of upstream's, or an action.
-func TestUserAgentsAreManagersAlikeEverywhere(t *testing.T) {
+func TestManagedFields_managerFromUserAgent(t *testing.T) {
 	t.Parallel()
 	c := start(t, workshop())
 	x := strings.Repeat("x", 126)

@@ -110,7 +110,7 @@ func objectsOf(t *testing.T, c *manifests.Config) []*unstructured.Unstructured {
 }
 
 // Objects of other APIs than Kubernetes' own have no Go types here; e2e/cluster sends them to a real kube-apiserver.
-func TestManifestsHaveNoFieldThatKubernetesDoesNotKnow(t *testing.T) {
+func TestManifests_knownFieldsOnly(t *testing.T) {
 	t.Parallel()
 	strict := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
 	for name := range deployments {
@@ -139,7 +139,7 @@ func TestManifestsHaveNoFieldThatKubernetesDoesNotKnow(t *testing.T) {
 	}
 }
 
-func TestManifestsGrantWhatTheServerNeedsAndNoMore(t *testing.T) {
+func TestManifests_permissions(t *testing.T) {
 	t.Parallel()
 	rule := func(group, resources, names, verbs string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{
@@ -218,7 +218,7 @@ func TestManifestsGrantWhatTheServerNeedsAndNoMore(t *testing.T) {
 	}
 }
 
-func TestCachesInAPodAreBoundedUnlessEverythingIsElsewhere(t *testing.T) {
+func TestManifests_cacheLimits(t *testing.T) {
 	t.Parallel()
 	shelves := func() *annex.KindBuilder[v1.Shelf] {
 		return annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped()
@@ -320,7 +320,7 @@ func texts(t *testing.T, objects []*unstructured.Unstructured, but string) []str
 	return all
 }
 
-func TestTheChartRendersToThePlainManifests(t *testing.T) {
+func TestManifests_chart_equalsPlain(t *testing.T) {
 	t.Parallel()
 	for name := range deployments {
 		c := deployment(t, name)
@@ -335,7 +335,7 @@ func TestTheChartRendersToThePlainManifests(t *testing.T) {
 	}
 }
 
-func TestTheChartTakesNamesAndValuesOfItsUser(t *testing.T) {
+func TestManifests_chart_values(t *testing.T) {
 	t.Parallel()
 	c := deployment(t, "own etcd")
 	chart, err := c.Helm()
@@ -373,7 +373,7 @@ func TestTheChartTakesNamesAndValuesOfItsUser(t *testing.T) {
 	}
 }
 
-func TestTheKustomizationNamesEveryObject(t *testing.T) {
+func TestManifests_kustomization_namesEveryObject(t *testing.T) {
 	t.Parallel()
 	for name := range deployments {
 		c := deployment(t, name)
@@ -402,7 +402,7 @@ func TestTheKustomizationNamesEveryObject(t *testing.T) {
 	}
 }
 
-func TestAFolderOfManifestsIsWrittenAnewAndNothingElseInIt(t *testing.T) {
+func TestManifests_folder_isRewritten(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -453,7 +453,7 @@ func TestAFolderOfManifestsIsWrittenAnewAndNothingElseInIt(t *testing.T) {
 	}
 }
 
-func TestSeparateControllersHaveRightsOfTheirOwn(t *testing.T) {
+func TestManifests_separateControllers(t *testing.T) {
 	t.Parallel()
 	definition := definitionOf(t, factory())
 	accounts := func(separate bool) (server, leases string) {

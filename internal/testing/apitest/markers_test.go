@@ -152,7 +152,7 @@ func inOrder(s metav1.Status) []string {
 	return all
 }
 
-func TestMarkersRefuseWhatAServerOfCustomResourceDefinitionsRefuses(t *testing.T) {
+func TestMarkers_rejections_likeCRDs(t *testing.T) {
 	t.Parallel()
 	c := startMarked(t, markedCrates())
 	server := newReference(t, markedv1.API().CustomResources()["Crate"])
@@ -208,7 +208,7 @@ func TestMarkersRefuseWhatAServerOfCustomResourceDefinitionsRefuses(t *testing.T
 	}
 }
 
-func TestMarkersFillDefaultsInAndAcceptWhatIsEmpty(t *testing.T) {
+func TestMarkers_defaults(t *testing.T) {
 	t.Parallel()
 	c := startMarked(t, markedCrates())
 	got := c.post(markedPath, markedCrate("a", fields{"owner": "", "goods": []fields{{"name": "x", "kind": "k"}}})).want(201)
@@ -227,7 +227,7 @@ func TestMarkersFillDefaultsInAndAcceptWhatIsEmpty(t *testing.T) {
 	}
 }
 
-func TestMarkersOnUpdates(t *testing.T) {
+func TestMarkers_updates(t *testing.T) {
 	t.Parallel()
 	c := startMarked(t, markedCrates())
 	c.post(markedPath, markedCrate("a", fields{"owner": "me"})).want(201)
@@ -271,7 +271,7 @@ func TestMarkersOnUpdates(t *testing.T) {
 	c.patch("application/merge-patch+json", markedPath+"/a/scale", spec(fields{"replicas": 10})).refused(422, metav1.StatusReasonInvalid)
 }
 
-func TestAValueOfAnotherTypeHidesNoUnknownField(t *testing.T) {
+func TestMarkers_wrongType_unknownFieldsStayReported(t *testing.T) {
 	t.Parallel()
 	c := startMarked(t, markedCrates())
 	crate := markedCrate("a", fields{"owner": "me", "boxes": 1.5, "colour": "red"})
@@ -291,7 +291,7 @@ func TestAValueOfAnotherTypeHidesNoUnknownField(t *testing.T) {
 	c.post(markedPath+"?fieldValidation=Ignore", crate).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
 }
 
-func TestMarkersOfAnotherVersion(t *testing.T) {
+func TestMarkers_otherVersion(t *testing.T) {
 	t.Parallel()
 	c := startMarked(t, markedCrates())
 	beta := func(f fields) map[string]any {
@@ -316,7 +316,7 @@ func TestMarkersOfAnotherVersion(t *testing.T) {
 	}
 }
 
-func TestMarkersDecideWhatIsServed(t *testing.T) {
+func TestMarkers_servedEndpoints(t *testing.T) {
 	t.Parallel()
 	c := startMarked(t, markedCrates())
 	c.post(markedPath, markedCrate("a", fields{"owner": "me", "size": "large"})).want(201)
@@ -361,7 +361,7 @@ func TestMarkersDecideWhatIsServed(t *testing.T) {
 	}
 }
 
-func TestOpenAPIHasWhatMarkersSay(t *testing.T) {
+func TestMarkers_openAPI(t *testing.T) {
 	t.Parallel()
 	c := startMarked(t, markedCrates())
 	v3 := c.get("/openapi/v3/apis/marked.shop.example.com/v1").want(200).object()["components"].(map[string]any)
@@ -401,7 +401,7 @@ func TestOpenAPIHasWhatMarkersSay(t *testing.T) {
 	}
 }
 
-func TestADeclarationThatContradictsItsMarkersIsRefused(t *testing.T) {
+func TestMarkers_contradictingDeclaration_isRejected(t *testing.T) {
 	t.Parallel()
 	skipped := func() api.Facts {
 		facts := markedv1beta1.API()

@@ -77,7 +77,7 @@ func (c *client) createLease(name string) {
 	c.post(leasesPath, envelope(c.t, "zoo.example.com/v1", "Lease", lease(name, "me")), "Content-Type", protobufType).want(201)
 }
 
-func TestObjectsAreStoredAsJSONUnlessProtobufIsAskedFor(t *testing.T) {
+func TestStorageMediaType_default(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name    string
@@ -116,7 +116,7 @@ func TestObjectsAreStoredAsJSONUnlessProtobufIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestBadMediaTypesOfStoredObjects(t *testing.T) {
+func TestStorageMediaType_invalid(t *testing.T) {
 	t.Parallel()
 	of := func(resource, mediaType string) annex.Options {
 		return annex.Options{
@@ -198,7 +198,7 @@ func TestBadMediaTypesOfStoredObjects(t *testing.T) {
 	}
 }
 
-func TestAMediaTypeIsChanged(t *testing.T) {
+func TestStorageMediaType_change(t *testing.T) {
 	t.Parallel()
 	for name, encrypt := range map[string]bool{"in plain text": false, "encrypted": true} {
 		t.Run(name, func(t *testing.T) {
@@ -297,7 +297,7 @@ func TestAMediaTypeIsChanged(t *testing.T) {
 }
 
 // TestStoredVersion_stillInUse_cannotBeRemoved keeps a version from being removed too early.
-func TestAStoredVersionIsNotLost(t *testing.T) {
+func TestStoredVersion_stillInUse_cannotBeRemoved(t *testing.T) {
 	t.Parallel()
 	only := func() *annex.KindBuilder[coordinationv1.Lease] {
 		return annex.KindOf[coordinationv1.Lease, coordinationv1.LeaseList]("leases", zooV1)

@@ -29,7 +29,7 @@ var withoutRevision = regexp.MustCompile(`, current: \d+|resourceVersion"?: ?"\d
 
 // Reads are answered with cached encodings. Each is also sent to upstream's handlers of the same server: status,
 // headers and bytes are the same.
-func TestRememberedReadsAreThoseOfUpstream(t *testing.T) {
+func TestCachedReads_likeUpstream(t *testing.T) {
 	t.Parallel()
 	server := shop()
 	server.Groups = append(server.Groups, stackServer(stacks()).Groups...)
@@ -266,7 +266,7 @@ func TestRememberedReadsAreThoseOfUpstream(t *testing.T) {
 }
 
 // A get sees every write that was acknowledged before it, and an object that was recreated under the same name.
-func TestRememberedObjectsAreTheLatest(t *testing.T) {
+func TestCachedReads_seeLatestWrite(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	for i := range 50 {
@@ -287,7 +287,7 @@ func TestRememberedObjectsAreTheLatest(t *testing.T) {
 }
 
 // The counts of reads at /metrics do not depend on the handler.
-func TestRememberedReadsAreCounted(t *testing.T) {
+func TestCachedReads_metrics(t *testing.T) {
 	c := start(t, shop())
 	c.create("w", spec(fields{"size": "small"}))
 	counted := func(verb string) map[string]float64 {
@@ -330,7 +330,7 @@ func TestRememberedReadsAreCounted(t *testing.T) {
 }
 
 // An object stored by a program without a default for a field gets the default for clients of a program that has one.
-func TestWhatAnotherProgramHasStoredGetsItsDefaults(t *testing.T) {
+func TestCachedReads_defaultsOfOlderObjects(t *testing.T) {
 	t.Parallel()
 	options := annex.Options{DataDir: t.TempDir()}
 	plain := func(kind *annex.KindBuilder[v1.Widget]) annex.Server {

@@ -102,7 +102,7 @@ func TestScale(t *testing.T) {
 	}
 }
 
-func TestScaleKeepsTheBooksOfOwnership(t *testing.T) {
+func TestScale_managedFields(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	path := widgetsPath + "/w"

@@ -122,7 +122,7 @@ func widgetsWithoutHooks() *annex.KindBuilder[v1.Widget] {
 		Columns(annex.Column[v1.Widget]{Name: "Hello", Value: func(w *v1.Widget) any { return w.Spec.Options["hello"] }})
 }
 
-func TestAKindWithACustomStorage(t *testing.T) {
+func TestCustomStorage_reads(t *testing.T) {
 	t.Parallel()
 	g := &greeter{}
 	c := startKind(t, customStorage(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) {
@@ -161,7 +161,7 @@ func TestAKindWithACustomStorage(t *testing.T) {
 	}
 }
 
-func TestAStorageOfItsOwnIsWritten(t *testing.T) {
+func TestCustomStorage_writes(t *testing.T) {
 	t.Parallel()
 	w := &writer{}
 	c := startKind(t, customStorage(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) {
@@ -214,7 +214,7 @@ func TestAStorageOfItsOwnIsWritten(t *testing.T) {
 	c.delete(widgetsPath+"/x", nil).refused(405, metav1.StatusReasonMethodNotAllowed)
 }
 
-func TestAStorageOfItsOwnIsDestroyed(t *testing.T) {
+func TestCustomStorage_destroy(t *testing.T) {
 	t.Parallel()
 	g := &greeter{}
 	kind := customStorage(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) {
@@ -267,7 +267,7 @@ func (linked) NewConnectOptions() (runtime.Object, bool, string) { return nil, f
 func (linked) ConnectMethods() []string                          { return nil }
 func (badSub) Subresources() map[string]rest.Storage             { return map[string]rest.Storage{"log": nil} }
 
-func TestCustomStorageRefuses(t *testing.T) {
+func TestCustomStorage_mistakes(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		make func(base annex.RESTBase) (rest.Storage, error)

@@ -159,7 +159,7 @@ func numberIn(t *testing.T, stored string) int {
 }
 
 // The storages of a server elsewhere are unknown here, and flags for them are not needed.
-func TestAServerElsewhereIsAskedWhicheverStoragesItsKindsName(t *testing.T) {
+func TestStorageVerbs_remoteServer(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	p := prepareProgram(t, "foldered", "--data-dir", data)
@@ -181,7 +181,7 @@ func TestAServerElsewhereIsAskedWhicheverStoragesItsKindsName(t *testing.T) {
 	}
 }
 
-func TestABackupUnderWritersIsAtOneRevision(t *testing.T) {
+func TestBackup_concurrentWrites_oneRevision(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	p := program(t, "--data-dir", data)
@@ -288,7 +288,7 @@ func TestABackupUnderWritersIsAtOneRevision(t *testing.T) {
 	}
 }
 
-func TestInformersListAgainAfterARestore(t *testing.T) {
+func TestRestore_informersListAgain(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	p := program(t, "--data-dir", data)
@@ -402,7 +402,7 @@ func versionOf(object metav1.Object) uint64 {
 	return version
 }
 
-func TestAKilledRestoreLeavesWhatWasThere(t *testing.T) {
+func TestRestore_killed_keepsOldData(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	full, old := filepath.Join(dir, "full"), filepath.Join(dir, "old")
@@ -480,7 +480,7 @@ func shelfRecord(revision uint64, name string) journal.Record {
 	}
 }
 
-func TestARestoreInterruptedAtTheLastStepIsFinished(t *testing.T) {
+func TestRestore_interruptedAtLastStep_isFinished(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	if err := storeRecords(filepath.Join(data, "storage.restored"), shelfRecord(2, "s")); err != nil {
@@ -493,7 +493,7 @@ func TestARestoreInterruptedAtTheLastStepIsFinished(t *testing.T) {
 	}
 }
 
-func TestOnlyAdministratorsMaintainTheStorage(t *testing.T) {
+func TestStorageVerbs_administratorsOnly(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	p := program(t, "--data-dir", data, "--token-auth-file", tokenFile(t))
@@ -560,7 +560,7 @@ func exitCode(err error) int {
 }
 
 // TestVerbs_dataDirectoryInUse_namesUser lets a verb find the data directory in use.
-func TestVerbsSayWhoElseIsThere(t *testing.T) {
+func TestVerbs_dataDirectoryInUse_namesUser(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
 	options := annex.Options{DataDir: t.TempDir(), Storage: embedded.Dir("")}

@@ -26,7 +26,7 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-func TestASocketHasTheSameAuthenticationAndAuthorization(t *testing.T) {
+func TestSocket_authenticationAndAuthorization(t *testing.T) {
 	t.Parallel()
 	log := newAccessLog(t)
 	path := filepath.Join(shortDir(t), "api")
@@ -82,7 +82,7 @@ func TestASocketHasTheSameAuthenticationAndAuthorization(t *testing.T) {
 	}
 }
 
-func TestTheServiceManagerIsTold(t *testing.T) {
+func TestSystemd_notifications(t *testing.T) {
 	t.Parallel()
 	dir := shortDir(t)
 	told, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"})

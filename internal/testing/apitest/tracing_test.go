@@ -73,7 +73,7 @@ func tracingFile(t *testing.T, text string) string {
 	return file
 }
 
-func TestSpansOfRequestsAreSentToTheCollector(t *testing.T) {
+func TestTracing_sendsSpans(t *testing.T) {
 	t.Parallel()
 	received, address := collect(t)
 	instance, stop := run(t, shop(), annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t),
@@ -115,7 +115,7 @@ func TestSpansOfRequestsAreSentToTheCollector(t *testing.T) {
 	}
 }
 
-func TestACollectorThatIsAwayDelaysNoRequestAndTheEndByItsTimeoutOnly(t *testing.T) {
+func TestTracing_unreachableCollector_delaysNoRequest(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and never answers
 	if err != nil {

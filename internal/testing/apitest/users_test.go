@@ -52,7 +52,7 @@ func (p *process) newUser(t *testing.T, data, name string, args ...string) *clie
 	return clientFrom(t, kubeconfig)
 }
 
-func TestUsersAreKnownToAServerThatRuns(t *testing.T) {
+func TestUsers_createdWhileRunning(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	p := prepare(t, "--data-dir", data)
@@ -148,7 +148,7 @@ func (a authority) sameAs(t *testing.T, c *client) *client {
 	return connect(t, config)
 }
 
-func TestRevokedCertificatesAreRefusedByAServerThatRuns(t *testing.T) {
+func TestUsers_revokedCertificates(t *testing.T) {
 	t.Parallel()
 	data, other := filepath.Join(t.TempDir(), "data"), newAuthority(t)
 	tokens := filepath.Join(t.TempDir(), "tokens.csv")

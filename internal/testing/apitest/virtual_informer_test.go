@@ -98,7 +98,7 @@ func runServer(t *testing.T, server annex.Server) (config *rest.Config, stop fun
 
 // An informer sees the writes of clients and of the system, in an order, and ends with the system's state; also when
 // the server is restarted, which loses its mirror.
-func TestInformersOnVirtualKinds(t *testing.T) {
+func TestVirtual_informers(t *testing.T) {
 	t.Parallel()
 	for name, source := range map[string]func(*system) annex.Source[v1.Widget]{
 		"polled": (*system).polled,

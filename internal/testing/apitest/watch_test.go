@@ -19,7 +19,7 @@ import (
 	"github.com/annexapi/annex/store/etcd"
 )
 
-func TestWatchStartsWhereItIsTold(t *testing.T) {
+func TestWatch_start(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	a := c.create("a")
@@ -60,7 +60,7 @@ func TestWatchStartsWhereItIsTold(t *testing.T) {
 	}
 }
 
-func TestWatchRefuses(t *testing.T) {
+func TestWatch_rejections(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	for name, test := range map[string]struct {
@@ -99,7 +99,7 @@ func TestWatchRefuses(t *testing.T) {
 
 // A client with a revision that was never shown knows another store, for example because an older copy of the
 // directory was restored. It has to read everything anew.
-func TestWatchOfTheFutureIsExpired(t *testing.T) {
+func TestWatch_futureRevision_isExpired(t *testing.T) {
 	t.Parallel()
 	notOn(t, "the watch cache waits for it", etcd.Name)
 	c := startWith(t, shop(), annex.Options{DataDir: t.TempDir()})
@@ -111,7 +111,7 @@ func TestWatchOfTheFutureIsExpired(t *testing.T) {
 	}
 }
 
-func TestWatchShowsWhatEntersAndLeavesASelection(t *testing.T) {
+func TestWatch_selection_enterAndLeave(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	rv := c.create("w", spec(fields{"size": "small"})).ResourceVersion
@@ -191,7 +191,7 @@ func TestWatchList(t *testing.T) {
 	end(w.next(), "PartialObjectMetadata", "meta.k8s.io/v1")
 }
 
-func TestWatchEndsAtItsTimeout(t *testing.T) {
+func TestWatch_timeout(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	c.create("a")
@@ -209,7 +209,7 @@ func TestWatchEndsAtItsTimeout(t *testing.T) {
 	w.ends()
 }
 
-func TestWatchConverts(t *testing.T) {
+func TestWatch_conversion(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	w := c.watch(widgetsBetaPath + "?watch=1")
@@ -243,7 +243,7 @@ func TestWatchConverts(t *testing.T) {
 	hub.want("DELETED w")
 }
 
-func TestManyWatchersSeeTheSame(t *testing.T) {
+func TestWatch_manyWatchers(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	const watchers, writes = 20, 20
@@ -330,7 +330,7 @@ func TestWatchOverWebSocket(t *testing.T) {
 	}
 }
 
-func TestRequestsThatNoStorageCanAnswerAreTheClientsMistake(t *testing.T) {
+func TestRequests_invalidNamespaceOrRevision_areBadRequests(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	c.get(widgetsPath+query("watch", "1", "resourceVersion", "abc")).refused(400, metav1.StatusReasonBadRequest, "resourceVersion")
@@ -342,7 +342,7 @@ func TestRequestsThatNoStorageCanAnswerAreTheClientsMistake(t *testing.T) {
 	}
 }
 
-func TestWebSocketsOfOtherSitesAreRefused(t *testing.T) {
+func TestWatch_webSocketOfOtherOrigin_isRejected(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	a := c.http1().get(widgetsPath+"?watch=1", "Connection", "Upgrade", "Upgrade", "websocket", "Origin", "https://elsewhere.example.com",

@@ -194,7 +194,7 @@ func (w *askedTwice) ask(r writeRequest) *answer {
 
 // TestWrites_likeUpstream sends the same requests to two servers: one answers as many as it can directly, the other
 // leaves all to upstream's handlers. Status, headers, bodies and stored objects are the same.
-func TestWritesAreUpstreams(t *testing.T) {
+func TestWrites_likeUpstream(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	all, answered := 0, map[int]int{}
