@@ -37,7 +37,7 @@ type counter struct {
 	next    http.RoundTripper
 }
 
-// RoundTrip counts all requests except those whose connections were refused.
+// RoundTrip counts all requests except for refused connections.
 func (c counter) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := c.next.RoundTrip(r)
 	if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/"+c.traffic.resource) && !utilnet.IsConnectionRefused(err) {

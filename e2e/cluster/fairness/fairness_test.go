@@ -186,8 +186,8 @@ func TestFairness_invalidConditions(t *testing.T) {
 	}
 }
 
-// The objects that every server has are those that kube-apiserver begins with, status and managed fields included,
-// and their tables are the same.
+// Every server begins with the same objects as kube-apiserver, status and managed fields included, and their tables
+// are the same.
 func TestFairness_mandatoryObjects(t *testing.T) {
 	ours := serve(t)
 	testwait.NoError(t, "all schemas have a status", func(ctx context.Context) error {

@@ -42,7 +42,8 @@ const (
 	administrators = "system:masters"
 )
 
-// Cluster is a running cluster. Its methods may be called concurrently, except those that start and stop processes.
+// Cluster is a running cluster. Its methods may be called concurrently, except for methods that start and stop
+// processes.
 type Cluster struct {
 	// Etcd, APIServer and ControllerManager are its processes, which a test may stop and start again.
 	// ControllerManager is nil if there are no controllers.

@@ -289,7 +289,7 @@ func TestDeleteCollection(t *testing.T) {
 }
 
 // Plugins get a copy of the deleted object, the same one in both phases, and may change it. That holds for upstream's
-// handlers and direct ones, for objects that have just been written and for those that nothing has decoded.
+// handlers and direct ones, for newly written objects and for objects that nothing has decoded.
 func TestDelete_pluginsGetTheirOwnCopy(t *testing.T) {
 	t.Parallel()
 	for name, accept := range map[string]string{"directly": jsonType, "by upstream": askedOfUpstream} {

@@ -53,8 +53,8 @@ func grown(before, after map[string]float64) map[string]float64 {
 	return by
 }
 
-// Every filter of the chain treats requests that are answered directly like those that upstream's handlers answer:
-// responses, all stages in the audit and the access log, and counts are the same.
+// Every filter of the chain treats direct answers like the answers of upstream's handlers: responses, all stages in
+// the audit and the access log, and counts are the same.
 func TestFilters_directAnswers_likeUpstream(t *testing.T) {
 	audit, access := newAuditLog(t), newAccessLog(t)
 	server := shop()
@@ -264,8 +264,8 @@ func (l accessLog) comparable(header http.Header) accessLine {
 	return line
 }
 
-// told returns the events of a request, from its first stage to its last, without the parts that differ between
-// requests.
+// The function told returns the events of a request, from its first stage to its last, without the parts that differ
+// between requests.
 func told(log auditLog, id string) string {
 	log.t.Helper()
 	var of []auditv1.Event

@@ -433,7 +433,7 @@ func TestOperations_clientWrites_areRejected(t *testing.T) {
 	jane.get(operationsPath+"/"+op.Name).refused(403, metav1.StatusReasonForbidden)
 }
 
-// A server that is stopped, and one that is killed, report the outcome of their operations.
+// A stopped server and a killed one report the outcome of their operations.
 func TestOperations_restart_reportsOutcome(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*process) error{

@@ -70,8 +70,8 @@ func (c *client) createStreaming() {
 	c.post(gizmosPath, `{"apiVersion":"legacy.example.com/v1","kind":"Gizmo","metadata":{"name":"w"}}`).want(201)
 }
 
-// presented is a browser's way of authenticating: with credentials that the browser adds, and with those that the
-// page knows.
+// presented is a browser's way of authenticating: with the credentials that the browser adds, and with the page's
+// own.
 type presented struct {
 	name        string
 	certificate bool

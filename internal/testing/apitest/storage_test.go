@@ -14,7 +14,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// testStorage names the storage of the tests' servers, instead of the one that each test would choose: any value of
+// testStorage names the storage of the tests' servers, instead of each test's own choice: any value of
 // Options.Storage. With etcd, testEtcd are its endpoints, separated by commas.
 //
 // testEncryption is a configuration file by which the tests' servers encrypt all objects, unless a test has one of

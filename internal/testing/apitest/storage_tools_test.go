@@ -36,8 +36,8 @@ import (
 
 var widgetResource = schema.GroupVersionResource{Group: "shop.example.com", Version: "v1", Resource: "widgets"}
 
-// verb runs a verb of shop storage, which must succeed, and returns its standard output. Warnings are left out: those
-// of a nearly full disk, say, depend on the machine.
+// verb runs a verb of shop storage, which must succeed, and returns its standard output. It drops warnings, because
+// they depend on the machine: on a nearly full disk, for example.
 func verb(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := verbCommand(t, args...)
