@@ -142,7 +142,7 @@ func injecting(files vfs.FS, fail func(errorfs.Op) error) vfs.FS {
 	return injectingFS{errorfs.Wrap(files, errorfs.InjectorFunc(fail)), fail}
 }
 
-// injectingFS makes up for errorfs forgetting about files that are reused.
+// injectingFS also injects errors into reused files, which errorfs does not.
 type injectingFS struct {
 	*errorfs.FS
 	fail func(errorfs.Op) error
@@ -159,8 +159,8 @@ func (i injectingFS) ReuseForWrite(oldName, newName string, category vfs.DiskWri
 	})), nil
 }
 
-// brokenFS lets files whose name contains part misbehave in ways that errorfs has
-// not: breaks makes a file to which that happens once on is set.
+// brokenFS makes files whose names contain part fail in ways that errorfs does not support: breaks wraps such a file
+// so that it fails once on is set.
 type brokenFS struct {
 	vfs.FS
 	part   string
@@ -198,7 +198,7 @@ func (f shortFile) Write(p []byte) (int, error) {
 	return f.File.Write(p[:len(p)/2])
 }
 
-// stickyFile reports an error when it is closed.
+// stickyFile returns an error from Close while on is set.
 type stickyFile struct {
 	vfs.File
 	on *atomic.Bool
@@ -212,7 +212,7 @@ func (f stickyFile) Close() error {
 	return err
 }
 
-// blindFile cannot be asked for its size.
+// blindFile returns an error from Stat while on is set.
 type blindFile struct {
 	vfs.File
 	on *atomic.Bool
@@ -225,8 +225,7 @@ func (f blindFile) Stat() (vfs.FileInfo, error) {
 	return f.File.Stat()
 }
 
-// mustFail drives j, which is on a file system that has begun to fail, until it
-// has noticed, and checks what callers get to see.
+// mustFail drives j, whose file system has begun to fail, until j notices, and checks the errors that callers get.
 func mustFail(t *testing.T, j *embedded.Journal, l *load, want error) {
 	t.Helper()
 	const writers = 16
@@ -245,7 +244,7 @@ func mustFail(t *testing.T, j *embedded.Journal, l *load, want error) {
 	if err := j.Trim(1, nil); !errors.Is(err, want) {
 		t.Errorf("trim of the failed journal: %v", err)
 	}
-	// Reading goes on.
+	// Reads still succeed.
 	for revision := uint64(1); revision <= l.acknowledged.Load(); revision += 7 {
 		if _, dropped := l.dropped.Load(revision); dropped {
 			continue
