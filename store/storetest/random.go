@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Trials is the number of trials of a random test: fallback, unless the
-// environment says otherwise.
+// Trials returns the number of trials of a random test: the value of the environment variable, or fallback if it is
+// not set.
 func Trials(t testing.TB, variable string, fallback int) int {
 	t.Helper()
 	text := os.Getenv(variable)
@@ -23,7 +23,7 @@ func Trials(t testing.TB, variable string, fallback int) int {
 	return n
 }
 
-// Seeded returns a random source that the log tells how to repeat: set ANNEX_SEED.
+// Seeded returns a random source and logs its seed. Set ANNEX_SEED to that seed to repeat a run.
 func Seeded(t testing.TB) *rand.Rand {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())

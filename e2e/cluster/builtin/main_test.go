@@ -1,5 +1,5 @@
-// Package builtin compares the kinds of a control plane with those of a real kube-apiserver: what is refused and in which
-// words, what becomes of what is accepted, and the tables that kubectl prints.
+// Package builtin compares the kinds of a control plane with those of a real kube-apiserver: rejections and their
+// messages, the stored form of accepted objects, and the tables that kubectl prints.
 package builtin
 
 import (
@@ -23,9 +23,9 @@ var host *kube.Cluster
 
 func TestMain(m *testing.M) {
 	os.Exit(kube.Main(m, kube.Options{Controllers: []string{}, APIServerArgs: []string{
-		// They are about other objects than those that are compared, in the same namespace.
+		// They concern other objects than the compared ones, in the same namespace.
 		"--disable-admission-plugins", "LimitRanger,ResourceQuota",
-		// Every cluster that is installed has it, and so has a control plane.
+		// Every installed cluster has it, and so does a control plane.
 		"--allow-privileged",
 		"--runtime-config", "coordination.k8s.io/v1beta1=true",
 	}}, func(c *kube.Cluster) error {

@@ -1,4 +1,4 @@
-// Package filelock lets one process at a time change files that several use.
+// Package filelock serializes the changes of files that several processes share.
 package filelock
 
 import (
@@ -12,13 +12,13 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// patience is how long a process waits for others, whose changes take milliseconds.
+// patience is the time that a process waits for others, whose changes take milliseconds.
 const patience = 10 * time.Second
 
-// Lock waits until no other process holds the lock file at path, which is made if missing, for
-// ten seconds at most, and holds it until it is closed. The process's end releases it as well.
-// An error that is no *fs.PathError says that others, which are named by what they do, do not
-// let go.
+// Lock takes the lock file at path, and creates the file if it is missing. It waits at most ten seconds for other
+// processes to release it. The caller holds the lock until it closes the result; the end of the process releases it
+// as well. An error that is no *fs.PathError means that another process holds the lock; others names these processes
+// in the error.
 func Lock(ctx context.Context, path, others string) (io.Closer, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -54,7 +54,7 @@ func newPlace(t *testing.T) *place {
 	return p
 }
 
-// run runs a server at the place until the function returned is called.
+// run runs a server at the place until the returned function is called.
 func (p *place) run(t *testing.T, server annex.Server, options annex.Options) (stop func()) {
 	t.Helper()
 	options.TokenAuthFile = tokenFile(t)
@@ -82,12 +82,12 @@ func (p *place) run(t *testing.T, server annex.Server, options annex.Options) (s
 	}
 }
 
-// config is joe's, who may all.
+// config returns the config of joe, who may do anything.
 func (p *place) config() *rest.Config {
 	return &rest.Config{Host: p.url, BearerToken: "root", QPS: -1}
 }
 
-// informer is a running one that tells what it learns.
+// informer runs an informer that reports its events.
 func (p *place) informer(t *testing.T, resource schema.GroupVersionResource) <-chan string {
 	t.Helper()
 	client, err := dynamic.NewForConfig(p.config())
@@ -124,7 +124,7 @@ func (p *place) informer(t *testing.T, resource schema.GroupVersionResource) <-c
 	return heard
 }
 
-// contains fails the test unless all parts are in the answer.
+// contains fails the test unless all parts are in the response.
 func (a *answer) contains(parts ...string) {
 	a.t.Helper()
 	for _, part := range parts {
@@ -134,7 +134,7 @@ func (a *answer) contains(parts ...string) {
 	}
 }
 
-// hears fails the test unless exactly this is heard next, in any order.
+// hears fails the test unless exactly these events come next, in any order.
 func hears(t *testing.T, heard <-chan string, want ...string) {
 	t.Helper()
 	timeout := time.After(patience)
@@ -152,7 +152,7 @@ func hears(t *testing.T, heard <-chan string, want ...string) {
 	}
 }
 
-func TestAnInformerOutlivesAMemoryThatWasLost(t *testing.T) {
+func TestInformer_lostMemory_recovers(t *testing.T) {
 	t.Parallel()
 	about(t, memory.Name)
 	at := newPlace(t)
@@ -163,7 +163,7 @@ func TestAnInformerOutlivesAMemoryThatWasLost(t *testing.T) {
 	heard := at.informer(t, v1.API().GroupVersion.WithResource("widgets"))
 	hears(t, heard, "added default/a", "added default/b")
 
-	// The next server knows nothing of the first one's objects, and writes less.
+	// The next server does not have the first one's objects, and writes less.
 	stop()
 	stop = at.run(t, shop(), annex.Options{Storage: memory.Storage()})
 	defer func() { stop() }()
@@ -201,7 +201,7 @@ func apart() annex.Server {
 	)
 }
 
-func TestKindsHaveStoragesOfTheirOwn(t *testing.T) {
+func TestStoredIn_storagePerKind(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
 	at := newPlace(t)
@@ -236,7 +236,7 @@ func TestKindsHaveStoragesOfTheirOwn(t *testing.T) {
 	hears(t, shelves, "added new")
 }
 
-func TestTheOperatorHasTheLastWordOnStorages(t *testing.T) {
+func TestStoredIn_operatorOverrides(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
 	options := annex.Options{DataDir: t.TempDir(), StorageOf: map[schema.GroupResource]annex.Storage{
@@ -254,7 +254,7 @@ func TestTheOperatorHasTheLastWordOnStorages(t *testing.T) {
 	c.get(shelvesPath + "/lost").want(http.StatusNotFound)
 }
 
-func TestAStorageThatFailsIsNamedAndOthersGoOn(t *testing.T) {
+func TestStoredIn_failingStorage_othersContinue(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
 	options := annex.Options{DataDir: t.TempDir()}
@@ -269,7 +269,7 @@ func TestAStorageThatFailsIsNamedAndOthersGoOn(t *testing.T) {
 	c.get("/readyz?verbose").contains("[-]storage-embedded failed: read-only, its directory was removed", "[+]storage-memory ok")
 }
 
-func TestStoragesThatCannotBe(t *testing.T) {
+func TestStoredIn_invalidStorages(t *testing.T) {
 	t.Parallel()
 	shelves := func() *annex.KindBuilder[v1.Shelf] {
 		return annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped()
@@ -322,8 +322,8 @@ func TestStoragesThatCannotBe(t *testing.T) {
 	}
 }
 
-// The namespaces are in another storage than what is created in them.
-func TestNothingIsLeftInANamespaceDeletedInAnotherStorage(t *testing.T) {
+// The namespaces are in another storage than their objects.
+func TestNamespaces_deletion_otherStorage(t *testing.T) {
 	t.Parallel()
 	instance, _ := run(t, apart(), annex.Options{DataDir: t.TempDir()})
 	c := clientOf(t, instance)
@@ -348,7 +348,7 @@ func TestNothingIsLeftInANamespaceDeletedInAnotherStorage(t *testing.T) {
 	}
 }
 
-func TestFilesOfOneKindBesideAnotherStorage(t *testing.T) {
+func TestFiles_oneKindBesideAnotherStorage(t *testing.T) {
 	inPlainText(t)
 	t.Parallel()
 	about(t, embedded.Name)
@@ -357,8 +357,8 @@ func TestFilesOfOneKindBesideAnotherStorage(t *testing.T) {
 	instance, stop := run(t, server(), options)
 	c := clientOf(t, instance)
 	made := c.create("a")
-	// The files of objects that have moved are where they were; what people write
-	// there may be of either group, in a namespace that is in the other storage.
+	// The files of objects that have moved are in their old place; people may write files of either group there, in a
+	// namespace that is in the other storage.
 	dir := filepath.Join(options.DataDir, "objects", "legacy.example.com", "gizmos")
 	testwait.Until(t, "the file of a", func() bool { _, err := os.Stat(filepath.Join(dir, "default", "a.yaml")); return err == nil })
 	for name, content := range map[string]string{
@@ -390,7 +390,7 @@ func TestFilesOfOneKindBesideAnotherStorage(t *testing.T) {
 	})
 }
 
-func TestHooksReadKindsOfOtherStorages(t *testing.T) {
+func TestHooks_readKindsOfOtherStorages(t *testing.T) {
 	t.Parallel()
 	instance, _ := run(t, only(
 		widgets().StoredIn(memory.Storage()).AdmitWith(func(env *annex.Env) (annex.AdmitFunc[v1.Widget], error) {
@@ -408,7 +408,7 @@ func TestHooksReadKindsOfOtherStorages(t *testing.T) {
 	testwait.Until(t, "the hook to see the shelf", func() bool { return c.post(widgetsPath, widget("w")).code == http.StatusCreated })
 }
 
-// tape is a driver that says what it is, and no more.
+// tape is a driver that describes itself, and implements nothing more.
 type tape struct{}
 
 func (tape) Name() string           { return "tape" }

@@ -80,8 +80,8 @@ func TestCommandLine(t *testing.T) {
 				ts.Check(err)
 				ts.Defer(func() { ts.Check(j.Close()) })
 			},
-			// stored DIR makes a storage with a namespace and a shelf, differing DIR one with
-			// another shelf of the same name.
+			// stored DIR creates a storage with a namespace and a shelf, differing DIR one with another shelf of the
+			// same name.
 			"stored": func(ts *testscript.TestScript, _ bool, args []string) {
 				ts.Check(storeRecords(
 					ts.MkAbs(args[0]),
@@ -113,8 +113,8 @@ func TestCommandLine(t *testing.T) {
 					},
 				))
 			},
-			// cut FROM TO copies a file without its last byte, newer FROM TO a backup with
-			// the next version of the format.
+			// cut FROM TO copies a file without its last byte, newer FROM TO a backup with the next version of the
+			// format.
 			"cut": func(ts *testscript.TestScript, _ bool, args []string) {
 				data := ts.ReadFile(args[0])
 				ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(data[:len(data)-1]), 0o600))
@@ -124,7 +124,7 @@ func TestCommandLine(t *testing.T) {
 				data[len("AnnexBkp")+3]++
 				ts.Check(os.WriteFile(ts.MkAbs(args[1]), data, 0o600))
 			},
-			// damage DIR makes a storage with one record and flips a bit of it.
+			// damage DIR creates a storage with one record and flips a bit of it.
 			"damage": func(ts *testscript.TestScript, _ bool, args []string) {
 				dir := ts.MkAbs(args[0])
 				const value = "the value that is going to be damaged"
@@ -157,7 +157,7 @@ func TestCommandLine(t *testing.T) {
 	})
 }
 
-// storeRecords makes an embedded storage of records.
+// storeRecords creates an embedded storage with records.
 func storeRecords(dir string, records ...journal.Record) error {
 	j, err := embedded.Open(dir, embedded.Options{})
 	if err != nil {
@@ -181,7 +181,7 @@ func storeRecords(dir string, records ...journal.Record) error {
 // process is a program that serves.
 type process struct {
 	*exec.Cmd
-	lines []string // that it printed
+	lines []string // of its output
 	log   bytes.Buffer
 }
 
@@ -193,7 +193,7 @@ func program(t *testing.T, args ...string) *process {
 	return p
 }
 
-// launch starts the program and reads what it says of itself.
+// launch starts the program and reads its first lines.
 func (p *process) launch(t *testing.T) {
 	t.Helper()
 	out, err := p.StdoutPipe()
@@ -253,7 +253,7 @@ func clientFrom(t *testing.T, kubeconfig string) *client {
 	return connect(t, config)
 }
 
-func TestServeTellsWhereItListensAndEndsInOrder(t *testing.T) {
+func TestServe_printsAddressesAndEndsOrderly(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ dir, word string }{
 		"a plain name":    {"data", "data"},
@@ -296,7 +296,7 @@ func TestServeTellsWhereItListensAndEndsInOrder(t *testing.T) {
 	}
 }
 
-func TestASecondSignalEndsAtOnce(t *testing.T) {
+func TestServe_secondSignal_endsAtOnce(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	p := program(t, "--data-dir", data, "--shutdown-timeout=1h")
@@ -316,7 +316,7 @@ func TestASecondSignalEndsAtOnce(t *testing.T) {
 	}
 }
 
-func TestServeOutlivesWhoReadsItsOutput(t *testing.T) {
+func TestServe_closedOutput_continues(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	p := prepare(t, "--data-dir", data, "-v=2")
@@ -340,7 +340,7 @@ func TestServeOutlivesWhoReadsItsOutput(t *testing.T) {
 	}
 }
 
-func TestLogsHoldNoSecrets(t *testing.T) {
+func TestLog_holdsNoSecrets(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	p := program(t, "--data-dir", data, "--token-auth-file", tokenFile(t), "-v=10")
@@ -375,7 +375,7 @@ func TestLogsHoldNoSecrets(t *testing.T) {
 	}
 }
 
-// By default the log holds warnings and errors, of which a life without trouble has none.
+// By default the log holds warnings and errors, of which a run without trouble has none.
 func TestLog_healthy(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{"embedded": nil, "files": {"--storage=files"}} {

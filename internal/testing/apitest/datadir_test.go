@@ -24,7 +24,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// record is the record of a data directory as its format page has it.
+// record is the record of a data directory, with the fields of its format page.
 type record struct {
 	Format                     int
 	Server, Storage, CreatedBy string
@@ -45,7 +45,7 @@ func readRecord(t *testing.T, dir string) record {
 	return r
 }
 
-// snapshotOf is everything below a directory: modes, times and contents.
+// snapshotOf returns everything below a directory: modes, times and contents.
 func snapshotOf(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -223,7 +223,7 @@ func TestDataDir_accepted(t *testing.T) {
 	}
 }
 
-// A directory that was open to others, and of an earlier build, is closed to them and kept out of repositories.
+// A directory of an earlier build that others could read is closed to them and kept out of repositories.
 func TestDataDir_open(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {

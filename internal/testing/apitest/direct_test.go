@@ -118,14 +118,14 @@ func TestFastPath_disabled_declinesAll(t *testing.T) {
 	}
 }
 
-// What needs no handler of upstream's is answered by none, and the metric tells: answers are the same either way, so that
-// nothing else would show that all requests had become slow.
-func TestWhatIsPlainIsAnsweredDirectly(t *testing.T) {
+// Requests that need none of upstream's handlers are answered directly, as the metric shows. Responses are the same
+// either way, so nothing else would reveal that all requests had become slow.
+func TestDirectAnswers_plainRequests(t *testing.T) {
 	t.Parallel()
 	c := start(t, differentialServer())
 	const body = `{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":"w"},"spec":{"size":"small"}}`
 	type request struct {
-		name, verb string // empty if it is answered by upstream
+		name, verb string // empty if upstream answers
 		method     string
 		path       string
 		body       string
@@ -218,7 +218,7 @@ func TestWhatIsPlainIsAnsweredDirectly(t *testing.T) {
 		c.do(r.method, r.path, body, append([]string{"Accept", jsonType, "User-Agent", "annex-test"}, r.headers...)...).want(r.code)
 		for _, verb := range verbs {
 			want := 0
-			if verb == r.verb && (verb != "list" || !shared()) { // whose watch cache is upstream's
+			if verb == r.verb && (verb != "list" || !shared()) { // their watch cache is upstream's
 				want = 1
 			}
 			if got := c.directly(verb) - before[verb]; got != want {
@@ -228,7 +228,7 @@ func TestWhatIsPlainIsAnsweredDirectly(t *testing.T) {
 	}
 }
 
-func TestWatchesThatWriteByThemselvesAreCounted(t *testing.T) {
+func TestDirectAnswers_watches_areCounted(t *testing.T) {
 	t.Parallel()
 	c := start(t, differentialServer())
 	c.create("w")
@@ -255,8 +255,8 @@ func TestWatchesThatWriteByThemselvesAreCounted(t *testing.T) {
 	}
 }
 
-// An audit has answers from upstream's handlers.
-func TestWhatIsRecordedIsNotAnsweredDirectly(t *testing.T) {
+// An audit gets responses from upstream's handlers.
+func TestDirectAnswers_recordedResponses_areNot(t *testing.T) {
 	t.Parallel()
 	policy := policyFile(t, "rules:\n- level: RequestResponse\n")
 	recorded := startWith(

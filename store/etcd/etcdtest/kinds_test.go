@@ -30,8 +30,8 @@ func newGizmo(name string) *unstructured.Unstructured {
 	}}
 }
 
-// Namespaces are in the data directory, what is in them is in etcd.
-func TestAKindInEtcdBesideNamespacesElsewhere(t *testing.T) {
+// Namespaces are in the data directory, their objects are in etcd.
+func TestStoredIn_kindInEtcd_namespacesElsewhere(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	server := annex.Server{Name: "shop", Groups: []annex.Group{{
 		Name:  "shop.example.com",
@@ -80,9 +80,8 @@ func TestAKindInEtcdBesideNamespacesElsewhere(t *testing.T) {
 	}
 }
 
-// While replicas are replaced one by one, servers of before and after the move of a
-// kind work on the same objects.
-func TestServersOfBeforeAndAfterAMoveShareEtcd(t *testing.T) {
+// While replicas are replaced one by one, servers from before and after the move of a kind work on the same objects.
+func TestStoredIn_rollingMove_sharesEtcd(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	client := func(server annex.Server) dynamic.Interface {
 		return dynamic.NewForConfigOrDie(
