@@ -8,12 +8,15 @@ import (
 	"time"
 )
 
-// Trials is the number of trials of a random test: fallback, unless the
-// environment says otherwise.
+// Trials is the number of trials of a random test: fallback, unless the environment variable holds
+// another number. With -short it is a twentieth of fallback, and at least one.
 func Trials(t testing.TB, variable string, fallback int) int {
 	t.Helper()
 	text := os.Getenv(variable)
 	if text == "" {
+		if testing.Short() {
+			return max(1, fallback/20)
+		}
 		return fallback
 	}
 	n, err := strconv.Atoi(text)

@@ -179,6 +179,9 @@ func verified(k *Keeper, bundle []byte, at time.Time) (until time.Time, err erro
 // certificates that live for 30 seconds, no replica has ever served one that any of the
 // kube-apiservers did not believe.
 func TestEveryHostBelievesEveryReplicaAtAnyTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("two hours of certificates that live for 30 seconds")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		const lifetime = 30 * time.Second
 		random := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano()))) // the same each time

@@ -691,6 +691,9 @@ func TestOthersCannotLockAUserOutOfWhereItSignsIn(t *testing.T) {
 // A client has a network of IPv6, and forgets nothing for the server by naming many names.
 func TestLimitsAreNotForgotten(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("tries hundreds of passwords")
+	}
 	f := newFixture(t)
 	tried := 0
 	for i := range 200 {

@@ -470,6 +470,9 @@ func (e *nilError) Error() string { return e.text }
 // What actions return is theirs, too: it may panic, or be larger than what can be stored.
 func TestWhatActionsReturnHarmsNothing(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("stores causes and results of megabytes")
+	}
 	s, clock := newStore(), fakeClock()
 	var causes field.ErrorList
 	for i := range 10000 {
