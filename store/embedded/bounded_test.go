@@ -25,6 +25,9 @@ import (
 // short history, and expects that files stop growing. ANNEX_UPDATES makes it long, on
 // a disk and with the sizes of a server.
 func TestSteadyUpdatesKeepTheDiskBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("writes until compactions have run")
+	}
 	keys, updates, history := 1_000, 30_000, int64(1_000)
 	options := embedded.Options{FS: vfs.NewMem(), MemTableSize: 1 << 20}
 	if text := os.Getenv("ANNEX_UPDATES"); text != "" {

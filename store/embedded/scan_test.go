@@ -104,6 +104,9 @@ func contentsOfDir(t *testing.T, dir string) string {
 // TestScanNamesFlippedBits flips bits anywhere in the tables, one or several at a
 // time. Whatever is not read must be named, and nothing wrong may be read.
 func TestScanNamesFlippedBits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("scans a journal once for each flipped bit")
+	}
 	original := scanSample(t)
 	tables, err := filepath.Glob(filepath.Join(original, "*.sst"))
 	if err != nil || len(tables) != 1 {

@@ -48,6 +48,9 @@ func staleness(t *testing.T, e *Encryption, v store.Value) bool {
 }
 
 func TestAPluginMayRotateItsKey(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits until a key is rotated")
+	}
 	plugin, e, health := withPlugin(t, "rotating")
 	stored := &fakeStored{}
 	stored.add(t, e, widgets, "a")
@@ -73,6 +76,9 @@ func TestAPluginMayRotateItsKey(t *testing.T) {
 }
 
 func TestAPluginMayStopAndComeBack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits until a plugin counts as stopped")
+	}
 	plugin, e, health := withPlugin(t, "stopping")
 	stored := &fakeStored{}
 	stored.add(t, e, widgets, "a")

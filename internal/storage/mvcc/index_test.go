@@ -60,6 +60,9 @@ func openAs(t testing.TB, core *mvcc.Core, resource store.Resource) storage.Inte
 // same objects the same, of which one has indexes. It repeats a failure with
 // ANNEX_SEED.
 func TestIndexedListsAreWhatAScanFinds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compares thousands of lists")
+	}
 	var looked, scanned int
 	first, runs := uint64(time.Now().UnixNano()), 30
 	if text := os.Getenv("ANNEX_SEED"); text != "" {

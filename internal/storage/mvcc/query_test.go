@@ -146,6 +146,9 @@ func describePage(p *ordered.Page) string {
 // TestQueriesAreWhatAListFinds makes random histories and compares queries with lists that are
 // sorted. It repeats a failure with ANNEX_SEED.
 func TestQueriesAreWhatAListFinds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compares thousands of queries")
+	}
 	first, runs := uint64(time.Now().UnixNano()), 30
 	if text := os.Getenv("ANNEX_SEED"); text != "" {
 		first, runs = parse(t, text), 1

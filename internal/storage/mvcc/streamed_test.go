@@ -56,6 +56,9 @@ func wholePod(t *testing.T) verbatim.Row {
 
 // Items are the same whether they are made early, or later, of values in memory, in the journal, or encrypted.
 func TestListEncoded_itemsOfALongList(t *testing.T) {
+	if testing.Short() {
+		t.Skip("encodes lists of thousands of objects")
+	}
 	for name, options := range map[string]mvcc.Options{
 		"from memory":      {ObjectCacheBytes: -1},
 		"from the journal": {ObjectCacheBytes: -1, ValueBytes: -1},

@@ -180,6 +180,9 @@ func withoutTimes(t *testing.T, obj runtime.Object) string {
 // configurations of several clients, and compares what each makes of it, byte for byte.
 func TestManagedFieldsAreUpstreams(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("compares thousands of random objects")
+	}
 	for name, sample := range kinds {
 		for _, filtered := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/%v", name, filtered), func(t *testing.T) {
@@ -491,6 +494,9 @@ func revalue(v reflect.Value) {
 // values, some fewer or more, null or empty ones, while others own some of the fields, and compares with upstream's manager.
 func TestWhatIsAppliedAgainIsUpstreams(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("compares thousands of random objects")
+	}
 	for name, sample := range kinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -37,6 +37,9 @@ type overlaid struct {
 // their manager, in which they take over what others own, forced or not, and compares with upstream's manager.
 func TestWhatIsLaidOverIsUpstreams(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("compares thousands of random objects")
+	}
 	var mu sync.Mutex
 	var total overlaid
 	t.Run("kinds", func(t *testing.T) {
