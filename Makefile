@@ -34,9 +34,10 @@ run: $(filter bin/%,$(KUBECTL)) ## serve the wardle sample from ./data until int
 	@echo "building, which takes some minutes the first time"
 	go run ./samples/wardle serve $(SERVE)
 
+# Packages whose tests start whole servers or run commands are no part of it.
 .PHONY: quick
 quick: ## vet, the house tests and the unit tests of every district, within a minute: no server, no program
-	@go vet ./... && go test -vet=off -short -timeout 5m $$(go list ./... | grep -v /internal/testing/apitest)
+	@go vet ./... && go test -vet=off -short -timeout 5m $$(go list ./... | grep -vE '/(internal/testing/apitest|annextest|stream|docs)(/|$$)')
 
 # Packages whose long tests have turns of their own (.ci/turns): the others are run in full.
 SHORTENED := . ./cmd/annex/internal/cli ./cmd/annex/internal/crd/compared ./cmd/annex/internal/generate/... ./store/... ./internal/storage/... ./internal/testing/apitest

@@ -59,6 +59,10 @@ var crashWatches = []string{"/pods/", "/pods/", "/pods/ns3/"}
 // same there: nothing before RunCrash but what is cheap, and nothing that needs to
 // be undone.
 func RunCrash(t *testing.T, name string, open OpenJournal) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("kills processes")
+	}
 	if dir := os.Getenv(crashDirEnv); dir != "" {
 		if err := runVictim(t, open, dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)

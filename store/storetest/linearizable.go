@@ -527,6 +527,10 @@ type part struct {
 // random moment, as often as ANNEX_HISTORY_KILLS says. The test that calls it is run
 // again in those processes, as with RunCrash.
 func RunLinearizableKilled(t *testing.T, name string, open OpenJournal) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("kills processes")
+	}
 	if dir := os.Getenv(historyDirEnv); dir != "" {
 		if err := makePart(t, open, dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -119,6 +119,9 @@ func TestAHostThatDoesNotAnswerIsMissedAfterAWhile(t *testing.T) {
 }
 
 func TestProblemsAreLoggedOnce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits until a problem would be logged again")
+	}
 	cluster := clustertest.Start(t)
 	h := open(t, Options{Kubeconfig: cluster.Kubeconfig()})
 	cluster.Down()

@@ -41,6 +41,9 @@ func TestNothingDecodedIsKeptOfObjectsThatAreGone(t *testing.T) {
 // The versions of what is gone stay only as long as the history does, whatever the
 // budget of the cache.
 func TestChurnLeavesNoMemoryBehind(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures memory for seconds")
+	}
 	core, pods := open(t, memory.New(), mvcc.Options{Clock: newClock(), History: mvcc.History{MinAge: -1, MinRevisions: -1}})
 	heap := func() uint64 {
 		if err := core.CompactHistory(t.Context()); err != nil {

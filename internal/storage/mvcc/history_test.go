@@ -172,6 +172,9 @@ func TestCompactionInManySteps(t *testing.T) {
 // machine lets the core: what is left must not depend on how much there was between
 // two compactions.
 func TestMemoryDoesNotGrowWithWrites(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures memory for seconds")
+	}
 	core, pods := open(t, memory.New(), mvcc.Options{
 		Clock:            newClock(),
 		History:          mvcc.History{MinAge: -1, MinRevisions: 100},

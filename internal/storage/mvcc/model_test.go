@@ -108,6 +108,9 @@ var (
 // TestRandomHistoriesMatchTheModel repeats a failure with ANNEX_SEED, and runs
 // for longer with ANNEX_RUNS.
 func TestRandomHistoriesMatchTheModel(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compares thousands of histories")
+	}
 	seed, runs := uint64(time.Now().UnixNano()), 40
 	if text := os.Getenv("ANNEX_SEED"); text != "" {
 		seed, runs = parse(t, text), 1

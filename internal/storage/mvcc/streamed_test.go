@@ -105,6 +105,9 @@ var errNotMade = errors.New("not made")
 
 // One that cannot be made fails the list while it is short, and its writing else.
 func TestListEncoded_itemThatCannotBeMade(t *testing.T) {
+	if testing.Short() {
+		t.Skip("encodes lists of megabytes")
+	}
 	_, pods := open(t, memory.New(), mvcc.Options{Idle: true})
 	largePods(t, pods, bigPods)
 	for bad := range bigPods {
@@ -132,6 +135,9 @@ func TestListEncoded_itemThatCannotBeMade(t *testing.T) {
 
 // Sizes are remembered with the objects, for one sizing at a time, so that the next list makes each item once.
 func TestListEncoded_sizesAreRemembered(t *testing.T) {
+	if testing.Short() {
+		t.Skip("encodes lists of megabytes")
+	}
 	for name, options := range map[string]mvcc.Options{"from memory": {ObjectCacheBytes: -1},
 		"from the journal": {ObjectCacheBytes: -1, ValueBytes: -1}} {
 		t.Run(name, func(t *testing.T) {
@@ -187,6 +193,9 @@ func TestListEncoded_sizesAreRemembered(t *testing.T) {
 
 // What a list still reads stays in the journal until it is closed, or a compaction is asked for.
 func TestListEncoded_compaction(t *testing.T) {
+	if testing.Short() {
+		t.Skip("encodes lists of megabytes")
+	}
 	core, pods := open(
 		t,
 		newLedger(),
@@ -257,6 +266,9 @@ func TestListEncoded_compaction(t *testing.T) {
 
 // A list that is written object by object holds what one of them takes, not what all of them do.
 func TestListEncoded_memory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures memory for seconds")
+	}
 	_, pods := open(t, memory.New(), mvcc.Options{})
 	largePods(t, pods, 4*bigPods)
 	for name, maker := range map[string]*verbatim.Maker{"as they are": nil, "made": {Row: podRow},

@@ -48,6 +48,9 @@ func (d deletion) comparable(t *testing.T, uid types.UID) string {
 
 // TestDeletesAreUpstreams deletes the same by a main endpoint and by upstream's store.
 func TestDeletesAreUpstreams(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compares all deletions with upstream")
+	}
 	for name, test := range map[string]struct {
 		kind    func() *define.Kind
 		garbage bool
