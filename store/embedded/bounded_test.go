@@ -24,6 +24,9 @@ import (
 // TestDiskUsage_steadyUpdates_isBounded updates the same objects again and again with a short history, and expects
 // that files stop growing. ANNEX_UPDATES makes it long, on a disk and with the sizes of a server.
 func TestDiskUsage_steadyUpdates_isBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("writes until compactions have run")
+	}
 	keys, updates, history := 1_000, 30_000, int64(1_000)
 	options := embedded.Options{FS: vfs.NewMem(), MemTableSize: 1 << 20}
 	if text := os.Getenv("ANNEX_UPDATES"); text != "" {

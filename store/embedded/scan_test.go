@@ -104,6 +104,9 @@ func contentsOfDir(t *testing.T, dir string) string {
 // TestScan_flippedBits_areNamed flips bits anywhere in the tables, one or several at a time. Every unread record must
 // be named, and no wrong record may be read.
 func TestScan_flippedBits_areNamed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("scans a journal once for each flipped bit")
+	}
 	original := scanSample(t)
 	tables, err := filepath.Glob(filepath.Join(original, "*.sst"))
 	if err != nil || len(tables) != 1 {

@@ -247,6 +247,9 @@ func TestEdits_whileNotServed(t *testing.T) {
 
 func TestEdits_thousandAtOnce(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("edits a thousand files")
+	}
 	const edits = 1000
 	root := t.TempDir()
 	s := serve(t, root, files.Options{})

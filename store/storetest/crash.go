@@ -55,6 +55,10 @@ var crashWatches = []string{"/pods/", "/pods/", "/pods/ns3/"}
 // The calling test is run again in a process of its own and must behave the same there: nothing expensive may come
 // before RunCrash, and nothing that needs to be undone.
 func RunCrash(t *testing.T, name string, open OpenJournal) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("kills processes")
+	}
 	if dir := os.Getenv(crashDirEnv); dir != "" {
 		if err := runVictim(t, open, dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)

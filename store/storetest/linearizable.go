@@ -520,6 +520,10 @@ type part struct {
 // RunLinearizableKilled is RunLinearizable with processes that are killed, ANNEX_HISTORY_KILLS times, each at a
 // random moment. The calling test is run again in those processes, as with RunCrash.
 func RunLinearizableKilled(t *testing.T, name string, open OpenJournal) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("kills processes")
+	}
 	if dir := os.Getenv(historyDirEnv); dir != "" {
 		if err := makePart(t, open, dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)

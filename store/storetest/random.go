@@ -9,11 +9,14 @@ import (
 )
 
 // Trials returns the number of trials of a random test: the value of the environment variable, or fallback if it is
-// not set.
+// not set. With -short it is a twentieth of fallback, and at least one.
 func Trials(t testing.TB, variable string, fallback int) int {
 	t.Helper()
 	text := os.Getenv(variable)
 	if text == "" {
+		if testing.Short() {
+			return max(1, fallback/20)
+		}
 		return fallback
 	}
 	n, err := strconv.Atoi(text)

@@ -175,8 +175,12 @@ func RunStorage(t *testing.T, name string, open OpenBackend) {
 	RunStorageWith(t, name, open, Traits{})
 }
 
-// RunStorageWith is RunStorage on a backend with traits of its own.
+// RunStorageWith is RunStorage on a backend with traits of its own. It is skipped with -short.
 func RunStorageWith(t *testing.T, name string, open OpenBackend, traits Traits) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("runs the API machinery's whole suite of storages")
+	}
 	t.Run("ConditionalWrites", func(t *testing.T) { runConditionalWrites(t, open, traits) })
 	if !traits.OneView {
 		t.Run("Views", func(t *testing.T) { runViews(t, open) })

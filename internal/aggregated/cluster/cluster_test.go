@@ -119,6 +119,9 @@ func TestContact_patience(t *testing.T) {
 }
 
 func TestReport_logsOnce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits until a problem would be logged again")
+	}
 	cluster := clustertest.Start(t)
 	h := open(t, Options{Kubeconfig: cluster.Kubeconfig()})
 	cluster.Down()

@@ -178,6 +178,9 @@ func verified(k *Keeper, bundle []byte, at time.Time) (until time.Time, err erro
 // with different delays. In two hours with certificates that live for 30 seconds, every kube-apiserver must accept
 // every certificate that a replica serves.
 func TestKeeper_everyHostTrustsEveryReplica(t *testing.T) {
+	if testing.Short() {
+		t.Skip("two hours of certificates that live for 30 seconds")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		const lifetime = 30 * time.Second
 		random := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano()))) // synctest's clock makes it deterministic

@@ -42,9 +42,13 @@ func TestModel(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64()
 	}
-	t.Logf("go test ./internal/controlplane/garbage -run Model -steps %d -seed %d", *steps, *seed)
+	count := *steps
+	if testing.Short() {
+		count = min(count, 10_000)
+	}
+	t.Logf("go test ./internal/controlplane/garbage -run Model -steps %d -seed %d", count, *seed)
 	w := newWorld(t, *seed)
-	for i := range *steps {
+	for i := range count {
 		w.step()
 		if i%2000 == 1999 {
 			w.settle()

@@ -86,6 +86,9 @@ func hasTwice(text string) bool {
 
 func TestRandomMerges(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("merges 20,000 random documents")
+	}
 	dice := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {
 		compareMerge(t, randomObject(dice, 3), randomObject(dice, 3))
@@ -112,6 +115,9 @@ func randomObject(dice *rand.Rand, depth int) string {
 
 // Comparing each member of the document with each of the patch would take longer than tests may.
 func TestManyMembersAreMergedInTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("merges documents of 200,000 members")
+	}
 	const many = 200_000
 	object := func(value string, from int) string {
 		var text strings.Builder

@@ -335,6 +335,9 @@ func TestConfiguration_beforeRun_asksNoIssuer(t *testing.T) {
 
 func TestConfiguration_manyWrongTokens(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("tries 10,000 tokens")
+	}
 	i := authtest.NewIssuer(t)
 	c := newConfigurationFile(t, authenticationHead+"jwt:\n"+entry(i, "")).open(t.Context(), ConfigurationOptions{})
 	becomes(t, c, i.Token(map[string]any{"sub": "jane"}), "jane")

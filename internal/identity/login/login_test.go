@@ -691,6 +691,9 @@ func TestGuard_familiarAddress_notLockedOut(t *testing.T) {
 // A client controls a whole IPv6 network. Trying many names must not make the server forget a limit.
 func TestGuard_manyNames_keepLimits(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("tries hundreds of passwords")
+	}
 	f := newFixture(t)
 	tried := 0
 	for i := range 200 {

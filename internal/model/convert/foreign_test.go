@@ -84,7 +84,7 @@ func TestNamer_foreignType_hasKind(t *testing.T) {
 		t.Fatal(err)
 	}
 	definitions := Definitions(server)
-	const model = "com.github.annexapi.annex.internal.convert.Gadget"
+	const model = "com.github.annexapi.annex.internal.model.convert.Gadget"
 	want := []any{map[string]any{"group": gv.Group, "version": "v1", "kind": "Gadget"}}
 
 	namer := m.Namer()

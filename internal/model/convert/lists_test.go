@@ -82,6 +82,9 @@ func (w *writes) Write(p []byte) (int, error) {
 }
 
 func TestListEncoder_likeUpstream(t *testing.T) {
+	if testing.Short() {
+		t.Skip("encodes lists of 1,000 objects in all forms")
+	}
 	m := lists(t)
 	ours := m.Serializer()
 	for _, gv := range []schema.GroupVersion{hubVersion, betaVersion} {

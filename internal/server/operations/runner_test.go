@@ -470,6 +470,9 @@ func (e *nilError) Error() string { return e.text }
 // The methods of an action's result and error may panic, and either may exceed the size that can be stored.
 func TestAttempt_act_hostileResults(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("stores causes and results of megabytes")
+	}
 	s, clock := newStore(), fakeClock()
 	var causes field.ErrorList
 	for i := range 10000 {

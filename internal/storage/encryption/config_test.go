@@ -132,6 +132,9 @@ func TestOpen_fileMissingOrReadable(t *testing.T) {
 }
 
 func TestOpen_unreachablePlugin_isNamed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for a plugin that does not answer")
+	}
 	t.Parallel() // k8s.io/apiserver takes three seconds
 	file := write(
 		t,

@@ -47,6 +47,9 @@ func staleness(t *testing.T, e *Encryption, v store.Value) bool {
 }
 
 func TestPlugin_rotatesKey(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits until a key is rotated")
+	}
 	plugin, e, health := withPlugin(t, "rotating")
 	stored := &fakeStored{}
 	stored.add(t, e, widgets, "a")
@@ -72,6 +75,9 @@ func TestPlugin_rotatesKey(t *testing.T) {
 }
 
 func TestPlugin_stopsAndRestarts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits until a plugin counts as stopped")
+	}
 	plugin, e, health := withPlugin(t, "stopping")
 	stored := &fakeStored{}
 	stored.add(t, e, widgets, "a")

@@ -40,6 +40,9 @@ func TestObjectCache_deletedObjects_areDetached(t *testing.T) {
 
 // The versions of deleted objects stay only as long as the history, whatever the budget of the cache is.
 func TestChurn_memory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures memory for seconds")
+	}
 	core, pods := open(t, memory.New(), mvcc.Options{Clock: newClock(), History: mvcc.History{MinAge: -1, MinRevisions: -1}})
 	heap := func() uint64 {
 		if err := core.CompactHistory(t.Context()); err != nil {

@@ -171,6 +171,9 @@ func TestCompact_manySteps(t *testing.T) {
 // TestCompact_memory compacts explicitly and not when the core does: the remaining memory must not depend on the number
 // of writes between two compactions.
 func TestCompact_memory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures memory for seconds")
+	}
 	core, pods := open(t, memory.New(), mvcc.Options{
 		Clock:            newClock(),
 		History:          mvcc.History{MinAge: -1, MinRevisions: 100},

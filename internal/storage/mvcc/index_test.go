@@ -59,6 +59,9 @@ func openAs(t testing.TB, core *mvcc.Core, resource store.Resource) storage.Inte
 // TestIndexes_matchScan makes random histories and compares two stores of the same objects, one of which has indexes.
 // Set ANNEX_SEED to repeat a failure.
 func TestIndexes_matchScan(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compares thousands of lists")
+	}
 	var looked, scanned int
 	first, runs := uint64(time.Now().UnixNano()), 30
 	if text := os.Getenv("ANNEX_SEED"); text != "" {

@@ -107,6 +107,9 @@ var (
 
 // TestModel_randomHistories repeats a failure with ANNEX_SEED, and runs more histories with ANNEX_RUNS.
 func TestModel_randomHistories(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compares thousands of histories")
+	}
 	seed, runs := uint64(time.Now().UnixNano()), 40
 	if text := os.Getenv("ANNEX_SEED"); text != "" {
 		seed, runs = parse(t, text), 1

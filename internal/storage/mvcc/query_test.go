@@ -146,6 +146,9 @@ func describePage(p *ordered.Page) string {
 // TestQuery_matchesList makes random histories and compares queries with sorted lists. Set ANNEX_SEED to repeat a
 // failure.
 func TestQuery_matchesList(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compares thousands of queries")
+	}
 	first, runs := uint64(time.Now().UnixNano()), 30
 	if text := os.Getenv("ANNEX_SEED"); text != "" {
 		first, runs = parse(t, text), 1

@@ -56,6 +56,9 @@ func wholePod(t *testing.T) verbatim.Row {
 
 // Items are the same whether they are made early or late, from values in memory, in the journal, or encrypted.
 func TestListEncoded_itemsOfALongList(t *testing.T) {
+	if testing.Short() {
+		t.Skip("encodes lists of thousands of objects")
+	}
 	for name, options := range map[string]mvcc.Options{
 		"from memory":      {ObjectCacheBytes: -1},
 		"from the journal": {ObjectCacheBytes: -1, ValueBytes: -1},
@@ -103,6 +106,9 @@ var errNotMade = errors.New("not made")
 // An item that cannot be made fails the request while the list is short, and otherwise ends the list while it is
 // written.
 func TestListEncoded_itemThatCannotBeMade(t *testing.T) {
+	if testing.Short() {
+		t.Skip("encodes lists of megabytes")
+	}
 	_, pods := open(t, memory.New(), mvcc.Options{Idle: true})
 	largePods(t, pods, bigPods)
 	for bad := range bigPods {
@@ -130,6 +136,9 @@ func TestListEncoded_itemThatCannotBeMade(t *testing.T) {
 
 // Sizes are remembered with the objects, for one sizing at a time, so that the next list makes each item once.
 func TestListEncoded_sizesAreRemembered(t *testing.T) {
+	if testing.Short() {
+		t.Skip("encodes lists of megabytes")
+	}
 	for name, options := range map[string]mvcc.Options{"from memory": {ObjectCacheBytes: -1},
 		"from the journal": {ObjectCacheBytes: -1, ValueBytes: -1}} {
 		t.Run(name, func(t *testing.T) {
@@ -185,6 +194,9 @@ func TestListEncoded_sizesAreRemembered(t *testing.T) {
 
 // The values of a list stay in the journal until the list is closed, or a compaction is requested.
 func TestListEncoded_compaction(t *testing.T) {
+	if testing.Short() {
+		t.Skip("encodes lists of megabytes")
+	}
 	core, pods := open(
 		t,
 		newLedger(),
@@ -255,6 +267,9 @@ func TestListEncoded_compaction(t *testing.T) {
 
 // A list that is written object by object holds the memory of one object, not of all of them.
 func TestListEncoded_memory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures memory for seconds")
+	}
 	_, pods := open(t, memory.New(), mvcc.Options{})
 	largePods(t, pods, 4*bigPods)
 	for name, maker := range map[string]*verbatim.Maker{"as they are": nil, "made": {Row: podRow},

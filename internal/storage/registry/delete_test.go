@@ -48,6 +48,9 @@ func (d deletion) comparable(t *testing.T, uid types.UID) string {
 
 // TestDelete_matchesGenericRegistry makes the same deletions through a main endpoint and through genericregistry.Store.
 func TestDelete_matchesGenericRegistry(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compares all deletions with upstream")
+	}
 	for name, test := range map[string]struct {
 		kind    func() *define.Kind
 		garbage bool

@@ -180,6 +180,9 @@ func withoutTimes(t *testing.T, obj runtime.Object) string {
 // and compares the objects byte for byte.
 func TestManager_matchesUpstream(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("compares thousands of random objects")
+	}
 	for name, sample := range kinds {
 		for _, filtered := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/%v", name, filtered), func(t *testing.T) {
@@ -493,6 +496,9 @@ func revalue(v reflect.Value) {
 // apimachinery.
 func TestReapply_matchesUpstream(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("compares thousands of random objects")
+	}
 	for name, sample := range kinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -37,6 +37,9 @@ type overlaid struct {
 // their manager and take fields over from other owners, forced or not. It compares with the manager of apimachinery.
 func TestOverlay_matchesUpstream(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("compares thousands of random objects")
+	}
 	var mu sync.Mutex
 	var total overlaid
 	t.Run("kinds", func(t *testing.T) {
