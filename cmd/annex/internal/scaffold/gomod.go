@@ -29,6 +29,7 @@ var notOfProjects = []string{
 	"golang.org/x/tools",
 	"gopkg.in/natefinch/lumberjack.v2", // of upstream's flags, which ours are compared with
 	"gopkg.in/yaml.v3",
+	"k8s.io/component-helpers",   // with which roles are compared
 	"github.com/moby/spdystream", // of control planes, as those below
 	"github.com/mxk/go-flowrate",
 	"k8s.io/kube-aggregator",
