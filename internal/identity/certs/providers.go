@@ -3,11 +3,12 @@ package certs
 import (
 	"crypto/x509"
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/util/cert"
+
+	"github.com/annexapi/annex/internal/identity/clientcert"
 )
 
 // The providers below do not implement dynamiccertificates.ControllerRunner:
@@ -19,30 +20,9 @@ var (
 	_ dynamiccertificates.Listener               = (*Certs)(nil)
 )
 
-// listeners passes a change on to all registered listeners. Unlike upstream's
-// providers it takes listeners at any time.
-type listeners struct {
-	mu   sync.Mutex
-	list []dynamiccertificates.Listener
-}
-
-func (l *listeners) AddListener(listener dynamiccertificates.Listener) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.list = append(l.list, listener)
-}
-
-func (l *listeners) Enqueue() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, listener := range l.list {
-		listener.Enqueue()
-	}
-}
-
 // servingContent is the serving certificate of the moment.
 type servingContent struct {
-	listeners
+	clientcert.Listeners
 	name    string
 	content func() (cert, key []byte)
 }
@@ -52,7 +32,7 @@ func (s *servingContent) CurrentCertKeyContent() (cert, key []byte) { return s.c
 
 // clientCAs are the authorities of client certificates, parsed once per change.
 type clientCAs struct {
-	listeners
+	clientcert.Listeners
 	name    string
 	content func() []byte
 	current atomic.Pointer[clientCABundle]
@@ -78,7 +58,7 @@ func (c *clientCAs) VerifyOptions() (x509.VerifyOptions, bool) {
 // stays in use.
 func (c *clientCAs) Enqueue() {
 	if c.refresh() == nil {
-		c.listeners.Enqueue()
+		c.Listeners.Enqueue()
 	}
 }
 
