@@ -61,21 +61,15 @@ func validatingPolicies() *define.Kind {
 }
 
 func validatingPolicyBindings() *define.Kind {
-	k := kind[validatingPolicyBinding, admissionregistrationv1.ValidatingAdmissionPolicyBindingList](
+	return bindings[validatingPolicyBinding, admissionregistrationv1.ValidatingAdmissionPolicyBindingList](
 		"validatingadmissionpolicybindings",
-		facts.API,
-		rules[validatingPolicyBinding]{
-			fill: func(b *validatingPolicyBinding) { fillMatch(b.Spec.MatchResources) },
-			validate: func(b *validatingPolicyBinding) field.ErrorList {
-				errs := validateBinding(b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)
-				return append(errs, validateActions(b.Spec.ValidationActions, field.NewPath("spec", "validationActions"))...)
-			},
+		func(b *validatingPolicyBinding) binding {
+			return binding{b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources}
 		},
-		bindingColumns(func(b *validatingPolicyBinding) (string, *admissionregistrationv1.ParamRef) {
-			return b.Spec.PolicyName, b.Spec.ParamRef
-		})...)
-	k.ClusterScoped, k.Categories = true, []string{apiExtensions}
-	return k
+		func(b *validatingPolicyBinding) field.ErrorList {
+			return validateActions(b.Spec.ValidationActions, field.NewPath("spec", "validationActions"))
+		},
+	)
 }
 
 func mutatingPolicies() *define.Kind {
@@ -110,18 +104,39 @@ func mutatingPolicies() *define.Kind {
 }
 
 func mutatingPolicyBindings() *define.Kind {
-	k := kind[mutatingPolicyBinding, admissionregistrationv1.MutatingAdmissionPolicyBindingList](
+	return bindings[mutatingPolicyBinding, admissionregistrationv1.MutatingAdmissionPolicyBindingList](
 		"mutatingadmissionpolicybindings",
+		func(b *mutatingPolicyBinding) binding {
+			return binding{b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources}
+		},
+		func(b *mutatingPolicyBinding) field.ErrorList {
+			return validateMutatingOperations(b.Spec.MatchResources, field.NewPath("spec", "matchResources"))
+		},
+	)
+}
+
+// binding has the fields that bindings of both kinds have.
+type binding struct {
+	policy string
+	params *admissionregistrationv1.ParamRef
+	match  *admissionregistrationv1.MatchResources
+}
+
+// bindings returns a kind with objects T and lists L. Validate adds to the mistakes in the common fields.
+func bindings[T, L any](plural string, of func(*T) binding, validate func(*T) field.ErrorList) *define.Kind {
+	k := kind[T, L](
+		plural,
 		facts.API,
-		rules[mutatingPolicyBinding]{
-			fill: func(b *mutatingPolicyBinding) { fillMatch(b.Spec.MatchResources) },
-			validate: func(b *mutatingPolicyBinding) field.ErrorList {
-				errs := validateBinding(b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)
-				return append(errs, validateMutatingOperations(b.Spec.MatchResources, field.NewPath("spec", "matchResources"))...)
+		rules[T]{
+			fill: func(b *T) { fillMatch(of(b).match) },
+			validate: func(b *T) field.ErrorList {
+				common := of(b)
+				return append(validateBinding(common.policy, common.params, common.match), validate(b)...)
 			},
 		},
-		bindingColumns(func(b *mutatingPolicyBinding) (string, *admissionregistrationv1.ParamRef) {
-			return b.Spec.PolicyName, b.Spec.ParamRef
+		bindingColumns(func(b *T) (string, *admissionregistrationv1.ParamRef) {
+			common := of(b)
+			return common.policy, common.params
 		})...)
 	k.ClusterScoped, k.Categories = true, []string{apiExtensions}
 	return k
