@@ -254,26 +254,18 @@ func (s source) parsed(path string) declarations {
 
 // nameOf returns the name of a function, that of a method behind its type.
 func nameOf(f *ast.FuncDecl) string {
+	name := f.Name.Name
 	if f.Recv == nil {
-		return f.Name.Name
+		return name
 	}
-	receiver := f.Recv.List[0].Type
-	for {
-		switch t := receiver.(type) {
-		case *ast.StarExpr:
-			receiver = t.X
-		case *ast.IndexExpr:
-			receiver = t.X
-		case *ast.IndexListExpr:
-			receiver = t.X
-		case *ast.ParenExpr:
-			receiver = t.X
-		case *ast.Ident:
-			return t.Name + "." + f.Name.Name
-		default:
-			return f.Name.Name
+	receiver := ""
+	ast.Inspect(f.Recv.List[0].Type, func(n ast.Node) bool {
+		if id, is := n.(*ast.Ident); is && receiver == "" { // type parameters come later
+			receiver = id.Name
 		}
-	}
+		return receiver == ""
+	})
+	return receiver + "." + name
 }
 
 var blank = regexp.MustCompile(`\n\s*\n`)
