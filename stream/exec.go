@@ -63,9 +63,7 @@ type ExecRequest[T any] struct {
 // ExecBuilder describes a subresource of a T that runs commands.
 type ExecBuilder[T any] struct {
 	annex.SubresourceOf[T]
-	containers containers[T]
-	check      func(ctx context.Context, r *ExecRequest[T]) error
-	limits     limits
+	commands commands[T, ExecRequest[T]]
 }
 
 // Exec describes a subresource that runs commands, as exec of a pod does. run runs one and returns
@@ -88,17 +86,7 @@ func ExecAt[T any, PT object[T]](name string, locate func(ctx context.Context, r
 	if locate == nil {
 		return execBuilder[T, PT](name, nil)
 	}
-	return execBuilder[T, PT](name, func(ctx context.Context, r *ExecRequest[T]) (streams.Run, error) {
-		backend, err := locate(ctx, r)
-		if err != nil {
-			return nil, err
-		}
-		agent, err := backend.agent(r.Options.query())
-		if err != nil {
-			return nil, err
-		}
-		return streams.Remote(agent, r.Options.wanted()), nil
-	})
+	return execBuilder[T, PT](name, commandAt(locate, func(r *ExecRequest[T]) commandOptions { return &r.Options }))
 }
 
 func execBuilder[T any, PT object[T]](
@@ -114,27 +102,18 @@ func execBuilder[T any, PT object[T]](
 		name,
 		func(ctx context.Context, c *annex.ConnectRequest[T, ExecOptions]) (http.Handler, error) {
 			r := &ExecRequest[T]{requestOf(c), *c.Options}
-			r.Options.Stderr = r.Options.Stderr && !r.Options.TTY
-			var err error
-			if r.Options.Container, err = b.containers.choose(&r.Request, r.Options.Container); err != nil {
-				return nil, checked(ctx, err)
-			}
-			if b.check != nil {
-				if err := b.check(ctx, r); err != nil {
-					return nil, checked(ctx, err)
-				}
-			}
-			run, err := command(ctx, r)
-			if err != nil {
-				return nil, checked(ctx, err)
-			}
-			return serveCommand(c, r.Options.wanted(), r.Options.mistake(), b.limits, run), nil
+			return b.commands.serve(ctx, c.Responder.Error, r, &r.Request, &r.Options, command)
 		},
 	).Methods(upgradeable...)
 	return b
 }
 
-// query is what an agent is asked. All is said: its defaults may be others.
+func (o *ExecOptions) complete(choose func(string) (string, error)) (err error) {
+	o.Stderr = o.Stderr && !o.TTY
+	o.Container, err = choose(o.Container)
+	return err
+}
+
 func (o *ExecOptions) query() url.Values {
 	query := streams.Query(o.wanted())
 	query["command"] = o.Command
@@ -144,7 +123,6 @@ func (o *ExecOptions) query() url.Values {
 	return query
 }
 
-// mistake is an error unless there is a command.
 func (o *ExecOptions) mistake() error {
 	if len(o.Command) == 0 || o.Command[0] == "" {
 		return apierrors.NewBadRequest("you must specify a command, one parameter command for each of its words")
@@ -159,26 +137,26 @@ func (o *ExecOptions) wanted() streams.Wanted {
 // Containers says which containers an object has. Requests that name none get the first, and those
 // that name another are refused with 400, as are all when there are none. Without Containers, any name is handed on.
 func (b *ExecBuilder[T]) Containers(of func(obj *T) []string) *ExecBuilder[T] {
-	b.containers = of
+	b.commands.containers = of
 	return b
 }
 
 // Check looks at a request before it is upgraded. Its error is the answer, as that of Connect's
 // function is: a command of an object that is stopped, say, is a conflict.
 func (b *ExecBuilder[T]) Check(check func(ctx context.Context, r *ExecRequest[T]) error) *ExecBuilder[T] {
-	b.check = check
+	b.commands.check = check
 	return b
 }
 
 // Idle ends sessions in which nothing is sent for so long. The default, and zero, is four hours;
 // negative is no limit.
 func (b *ExecBuilder[T]) Idle(d time.Duration) *ExecBuilder[T] {
-	b.limits.idle = d
+	b.commands.limits.idle = d
 	return b
 }
 
 // Total ends sessions that take so long. The default is no limit, and so is what is not positive.
 func (b *ExecBuilder[T]) Total(d time.Duration) *ExecBuilder[T] {
-	b.limits.total = d
+	b.commands.limits.total = d
 	return b
 }
