@@ -42,20 +42,12 @@ func validatingPolicies() *define.Kind {
 			validate:       validateValidatingPolicy,
 			validateStatus: func(p, _ *validatingPolicy) field.ErrorList { return validatePolicyStatus(&p.Status) },
 		},
-		integer(
-			column(
-				"Validations",
-				"Validations indicates the number of validation rules defined in this configuration",
-				func(p *validatingPolicy) any { return len(p.Spec.Validations) },
-			),
-		),
-		column(
-			"ParamKind",
-			"ParamKind specifies the kind of resources used to parameterize this policy",
-			func(p *validatingPolicy) any { return printedKind(p.Spec.ParamKind) },
-		),
-		age(),
-	)
+		policyColumns(
+			column("Validations", "Validations indicates the number of validation rules defined in this configuration", func(p *validatingPolicy) any {
+				return len(p.Spec.Validations)
+			}),
+			func(p *validatingPolicy) *admissionregistrationv1.ParamKind { return p.Spec.ParamKind },
+		)...)
 	k.ClusterScoped, k.Status, k.Categories = true, true, []string{apiExtensions}
 	return k
 }
@@ -85,20 +77,12 @@ func mutatingPolicies() *define.Kind {
 			},
 			validate: validateMutatingPolicy,
 		},
-		integer(
-			column(
-				"Mutations",
-				"Mutation indicates the number of mutations rules defined in this configuration",
-				func(p *mutatingPolicy) any { return len(p.Spec.Mutations) },
-			),
-		),
-		column(
-			"ParamKind",
-			"ParamKind specifies the kind of resources used to parameterize this policy",
-			func(p *mutatingPolicy) any { return printedKind(p.Spec.ParamKind) },
-		),
-		age(),
-	)
+		policyColumns(
+			column("Mutations", "Mutation indicates the number of mutations rules defined in this configuration", func(p *mutatingPolicy) any {
+				return len(p.Spec.Mutations)
+			}),
+			func(p *mutatingPolicy) *admissionregistrationv1.ParamKind { return p.Spec.ParamKind },
+		)...)
 	k.ClusterScoped, k.Categories = true, []string{apiExtensions}
 	return k
 }
@@ -149,6 +133,16 @@ func printedKind(k *admissionregistrationv1.ParamKind) string {
 		return unset
 	}
 	return k.APIVersion + "/" + k.Kind
+}
+
+func policyColumns[T any](number define.Column, params func(*T) *admissionregistrationv1.ParamKind) []define.Column {
+	return []define.Column{
+		integer(number),
+		column("ParamKind", "ParamKind specifies the kind of resources used to parameterize this policy", func(p *T) any {
+			return printedKind(params(p))
+		}),
+		age(),
+	}
 }
 
 func bindingColumns[T any](of func(*T) (string, *admissionregistrationv1.ParamRef)) []define.Column {
