@@ -33,12 +33,7 @@ func validatingPolicies() *define.Kind {
 		"validatingadmissionpolicies",
 		facts.API,
 		rules[validatingPolicy]{
-			fill: func(p *validatingPolicy) {
-				if p.Spec.FailurePolicy == nil {
-					p.Spec.FailurePolicy = new(admissionregistrationv1.Fail)
-				}
-				fillMatch(p.Spec.MatchConstraints)
-			},
+			fill:           func(p *validatingPolicy) { fillPolicy(&p.Spec.FailurePolicy, p.Spec.MatchConstraints) },
 			validate:       validateValidatingPolicy,
 			validateStatus: func(p, _ *validatingPolicy) field.ErrorList { return validatePolicyStatus(&p.Status) },
 		},
@@ -69,12 +64,7 @@ func mutatingPolicies() *define.Kind {
 		"mutatingadmissionpolicies",
 		facts.API,
 		rules[mutatingPolicy]{
-			fill: func(p *mutatingPolicy) {
-				if p.Spec.FailurePolicy == nil {
-					p.Spec.FailurePolicy = new(admissionregistrationv1.Fail)
-				}
-				fillMatch(p.Spec.MatchConstraints)
-			},
+			fill:     func(p *mutatingPolicy) { fillPolicy(&p.Spec.FailurePolicy, p.Spec.MatchConstraints) },
 			validate: validateMutatingPolicy,
 		},
 		policyColumns(
@@ -133,6 +123,13 @@ func printedKind(k *admissionregistrationv1.ParamKind) string {
 		return unset
 	}
 	return k.APIVersion + "/" + k.Kind
+}
+
+func fillPolicy(failure **admissionregistrationv1.FailurePolicyType, match *admissionregistrationv1.MatchResources) {
+	if *failure == nil {
+		*failure = new(admissionregistrationv1.Fail)
+	}
+	fillMatch(match)
 }
 
 func policyColumns[T any](number define.Column, params func(*T) *admissionregistrationv1.ParamKind) []define.Column {

@@ -12,16 +12,10 @@ import (
 // openAPI returns the definitions of service accounts and what they refer to. The staging
 // modules do not ship them; the descriptions are those of k8s.io/api.
 func openAPI(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
-	var (
-		account = corev1.ServiceAccount{}
-		list    = corev1.ServiceAccountList{}
-		object  = corev1.ObjectReference{}
-		local   = corev1.LocalObjectReference{}
-
-		objectMeta = metav1.ObjectMeta{}.OpenAPIModelName()
-		listMeta   = metav1.ListMeta{}.OpenAPIModelName()
-		text       = *spec.StringProperty()
-	)
+	account, list := corev1.ServiceAccount{}, corev1.ServiceAccountList{}
+	object, local := corev1.ObjectReference{}, corev1.LocalObjectReference{}
+	objectMeta, listMeta := metav1.ObjectMeta{}.OpenAPIModelName(), metav1.ListMeta{}.OpenAPIModelName()
+	text := *spec.StringProperty()
 	to := func(name string) spec.Schema { return spec.Schema{SchemaProps: spec.SchemaProps{Ref: ref(name)}} }
 	each := func(name string) spec.Schema {
 		of := to(name)
