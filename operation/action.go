@@ -82,23 +82,12 @@ func (r *Run[T, R]) Restore(checkpoint any) (bool, error) { return r.attempt.Res
 
 // Update changes the parent on behalf of User, as Update of annex.ActionRequest does.
 func (r *Run[T, R]) Update(ctx context.Context, change func(obj *T) error) (*T, error) {
-	return changed[T](r.call.Update(ctx, untyped(change)))
+	return define.Change(ctx, r.call.Update, change)
 }
 
 // UpdateStatus changes the parent's status on behalf of User, as UpdateStatus of annex.ActionRequest does.
 func (r *Run[T, R]) UpdateStatus(ctx context.Context, change func(obj *T) error) (*T, error) {
-	return changed[T](r.call.UpdateStatus(ctx, untyped(change)))
-}
-
-func untyped[T any](change func(obj *T) error) func(runtime.Object) error {
-	return func(obj runtime.Object) error { return change(any(obj).(*T)) }
-}
-
-func changed[T any](obj runtime.Object, err error) (*T, error) {
-	if err != nil {
-		return nil, err
-	}
-	return any(obj).(*T), nil
+	return define.Change(ctx, r.call.UpdateStatus, change)
 }
 
 // subresourceOf is unexported, so that the documentation of builders lists their own methods only.

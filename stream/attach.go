@@ -57,9 +57,7 @@ type AttachRequest[T any] struct {
 // AttachBuilder describes a subresource of a T that attaches clients to a running process.
 type AttachBuilder[T any] struct {
 	annex.SubresourceOf[T]
-	containers containers[T]
-	check      func(ctx context.Context, r *AttachRequest[T]) error
-	limits     limits
+	commands commands[T, AttachRequest[T]]
 }
 
 // Attach describes a subresource that attaches clients to a process that already runs, as a pod's attach does. attach
@@ -84,17 +82,7 @@ func AttachAt[T any, PT object[T]](
 	if locate == nil {
 		return attachBuilder[T, PT](name, nil)
 	}
-	return attachBuilder[T, PT](name, func(ctx context.Context, r *AttachRequest[T]) (streams.Run, error) {
-		backend, err := locate(ctx, r)
-		if err != nil {
-			return nil, err
-		}
-		agent, err := backend.agent(r.Options.query())
-		if err != nil {
-			return nil, err
-		}
-		return streams.Remote(agent, r.Options.wanted()), nil
-	})
+	return attachBuilder[T, PT](name, commandAt(locate, func(r *AttachRequest[T]) commandOptions { return &r.Options }))
 }
 
 func attachBuilder[T any, PT object[T]](
@@ -110,27 +98,18 @@ func attachBuilder[T any, PT object[T]](
 		name,
 		func(ctx context.Context, c *annex.ConnectRequest[T, AttachOptions]) (http.Handler, error) {
 			r := &AttachRequest[T]{requestOf(c), *c.Options}
-			r.Options.Stderr = r.Options.Stderr && !r.Options.TTY
-			var err error
-			if r.Options.Container, err = b.containers.choose(&r.Request, r.Options.Container); err != nil {
-				return nil, checked(ctx, err)
-			}
-			if b.check != nil {
-				if err := b.check(ctx, r); err != nil {
-					return nil, checked(ctx, err)
-				}
-			}
-			run, err := command(ctx, r)
-			if err != nil {
-				return nil, checked(ctx, err)
-			}
-			return serveCommand(c, r.Options.wanted(), nil, b.limits, run), nil
+			return b.commands.serve(ctx, c.Responder.Error, r, &r.Request, &r.Options, command)
 		},
 	).Methods(upgradeable...)
 	return b
 }
 
-// query returns the query for an agent. It includes every option, since the agent's defaults may differ.
+func (o *AttachOptions) complete(choose func(string) (string, error)) (err error) {
+	o.Stderr = o.Stderr && !o.TTY
+	o.Container, err = choose(o.Container)
+	return err
+}
+
 func (o *AttachOptions) query() url.Values {
 	query := streams.Query(o.wanted())
 	if o.Container != "" {
@@ -138,6 +117,8 @@ func (o *AttachOptions) query() url.Values {
 	}
 	return query
 }
+
+func (*AttachOptions) mistake() error { return nil }
 
 func (o *AttachOptions) wanted() streams.Wanted {
 	return streams.Wanted{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}
@@ -147,25 +128,25 @@ func (o *AttachOptions) wanted() streams.Wanted {
 // A request for an unknown container is refused with 400, and so is every request if the list is empty. Without
 // Containers, any name is passed on.
 func (b *AttachBuilder[T]) Containers(of func(obj *T) []string) *AttachBuilder[T] {
-	b.containers = of
+	b.commands.containers = of
 	return b
 }
 
 // Check sets a function that runs before a request is upgraded. Its error is the answer to the request, as an error
 // of Connect's function is.
 func (b *AttachBuilder[T]) Check(check func(ctx context.Context, r *AttachRequest[T]) error) *AttachBuilder[T] {
-	b.check = check
+	b.commands.check = check
 	return b
 }
 
 // Idle ends a session after d without traffic. Zero is the default, four hours; a negative d sets no limit.
 func (b *AttachBuilder[T]) Idle(d time.Duration) *AttachBuilder[T] {
-	b.limits.idle = d
+	b.commands.limits.idle = d
 	return b
 }
 
 // Total bounds the duration of a session. The default, zero, and a negative d set no limit.
 func (b *AttachBuilder[T]) Total(d time.Duration) *AttachBuilder[T] {
-	b.limits.total = d
+	b.commands.limits.total = d
 	return b
 }

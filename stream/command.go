@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 
 	"k8s.io/client-go/tools/remotecommand"
 
-	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/server/streams"
 )
 
@@ -45,18 +45,65 @@ func (e ExitError) Error() string { return fmt.Sprintf("exit status %d", e.Code)
 // ExitCode returns the code.
 func (e ExitError) ExitCode() int { return e.Code }
 
-// serveCommand connects the client of a request with a command. A mistake in the request's options, if not nil, is
-// reported instead.
-func serveCommand[T, O any](
-	r *annex.ConnectRequest[T, O],
-	wanted streams.Wanted,
-	mistake error,
-	limits limits,
-	run streams.Run,
-) http.Handler {
+// commandOptions are those of Exec or Attach.
+type commandOptions interface {
+	// complete chooses the container, and leaves out Stderr if there is a TTY.
+	complete(choose func(asked string) (string, error)) error
+	// mistake returns an error if no session can begin with the options.
+	mistake() error
+	wanted() streams.Wanted
+	// query asks an agent for the same. It has all options: the agent's defaults may differ.
+	query() url.Values
+}
+
+// commands are the common settings of Exec and Attach. R is the request that functions get.
+type commands[T, R any] struct {
+	containers containers[T]
+	check      func(ctx context.Context, r *R) error
+	limits     limits
+}
+
+// serve returns the handler of a session. request and options are parts of r.
+func (c *commands[T, R]) serve(
+	ctx context.Context,
+	refuse streams.Refuse,
+	r *R,
+	request *Request[T],
+	options commandOptions,
+	command func(ctx context.Context, r *R) (streams.Run, error),
+) (http.Handler, error) {
+	err := options.complete(func(asked string) (string, error) { return c.containers.choose(request, asked) })
+	if err == nil && c.check != nil {
+		err = c.check(ctx, r)
+	}
+	if err != nil {
+		return nil, checked(ctx, err)
+	}
+	run, err := command(ctx, r)
+	if err != nil {
+		return nil, checked(ctx, err)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		streams.ServeCommand(w, req, r.Responder.Error, wanted, mistake, limits.effective(), run)
-	})
+		streams.ServeCommand(w, req, refuse, options.wanted(), options.mistake(), c.limits.effective(), run)
+	}), nil
+}
+
+// commandAt returns a function that starts sessions at an agent.
+func commandAt[R any](
+	locate func(ctx context.Context, r *R) (*Backend, error),
+	options func(*R) commandOptions,
+) func(ctx context.Context, r *R) (streams.Run, error) {
+	return func(ctx context.Context, r *R) (streams.Run, error) {
+		backend, err := locate(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		agent, err := backend.agent(options(r).query())
+		if err != nil {
+			return nil, err
+		}
+		return streams.Remote(agent, options(r).wanted()), nil
+	}
 }
 
 // inProcess returns a command that runs a function of the user's.

@@ -63,9 +63,7 @@ type ExecRequest[T any] struct {
 // ExecBuilder describes a subresource of a T that runs commands.
 type ExecBuilder[T any] struct {
 	annex.SubresourceOf[T]
-	containers containers[T]
-	check      func(ctx context.Context, r *ExecRequest[T]) error
-	limits     limits
+	commands commands[T, ExecRequest[T]]
 }
 
 // Exec describes a subresource that runs commands, as a pod's exec does. run runs one command and returns when it has
@@ -88,17 +86,7 @@ func ExecAt[T any, PT object[T]](name string, locate func(ctx context.Context, r
 	if locate == nil {
 		return execBuilder[T, PT](name, nil)
 	}
-	return execBuilder[T, PT](name, func(ctx context.Context, r *ExecRequest[T]) (streams.Run, error) {
-		backend, err := locate(ctx, r)
-		if err != nil {
-			return nil, err
-		}
-		agent, err := backend.agent(r.Options.query())
-		if err != nil {
-			return nil, err
-		}
-		return streams.Remote(agent, r.Options.wanted()), nil
-	})
+	return execBuilder[T, PT](name, commandAt(locate, func(r *ExecRequest[T]) commandOptions { return &r.Options }))
 }
 
 func execBuilder[T any, PT object[T]](
@@ -114,27 +102,18 @@ func execBuilder[T any, PT object[T]](
 		name,
 		func(ctx context.Context, c *annex.ConnectRequest[T, ExecOptions]) (http.Handler, error) {
 			r := &ExecRequest[T]{requestOf(c), *c.Options}
-			r.Options.Stderr = r.Options.Stderr && !r.Options.TTY
-			var err error
-			if r.Options.Container, err = b.containers.choose(&r.Request, r.Options.Container); err != nil {
-				return nil, checked(ctx, err)
-			}
-			if b.check != nil {
-				if err := b.check(ctx, r); err != nil {
-					return nil, checked(ctx, err)
-				}
-			}
-			run, err := command(ctx, r)
-			if err != nil {
-				return nil, checked(ctx, err)
-			}
-			return serveCommand(c, r.Options.wanted(), r.Options.mistake(), b.limits, run), nil
+			return b.commands.serve(ctx, c.Responder.Error, r, &r.Request, &r.Options, command)
 		},
 	).Methods(upgradeable...)
 	return b
 }
 
-// query returns the query for an agent. It includes every option, since the agent's defaults may differ.
+func (o *ExecOptions) complete(choose func(string) (string, error)) (err error) {
+	o.Stderr = o.Stderr && !o.TTY
+	o.Container, err = choose(o.Container)
+	return err
+}
+
 func (o *ExecOptions) query() url.Values {
 	query := streams.Query(o.wanted())
 	query["command"] = o.Command
@@ -144,7 +123,6 @@ func (o *ExecOptions) query() url.Values {
 	return query
 }
 
-// mistake returns an error if there is no command.
 func (o *ExecOptions) mistake() error {
 	if len(o.Command) == 0 || o.Command[0] == "" {
 		return apierrors.NewBadRequest("you must specify a command, one parameter command for each of its words")
@@ -160,25 +138,25 @@ func (o *ExecOptions) wanted() streams.Wanted {
 // A request for an unknown container is refused with 400, and so is every request if the list is empty. Without
 // Containers, any name is passed on.
 func (b *ExecBuilder[T]) Containers(of func(obj *T) []string) *ExecBuilder[T] {
-	b.containers = of
+	b.commands.containers = of
 	return b
 }
 
 // Check sets a function that runs before a request is upgraded. Its error is the answer to the request, as an error
 // of Connect's function is: it may, for example, answer a command for a stopped object with a conflict.
 func (b *ExecBuilder[T]) Check(check func(ctx context.Context, r *ExecRequest[T]) error) *ExecBuilder[T] {
-	b.check = check
+	b.commands.check = check
 	return b
 }
 
 // Idle ends a session after d without traffic. Zero is the default, four hours; a negative d sets no limit.
 func (b *ExecBuilder[T]) Idle(d time.Duration) *ExecBuilder[T] {
-	b.limits.idle = d
+	b.commands.limits.idle = d
 	return b
 }
 
 // Total bounds the duration of a session. The default, zero, and a negative d set no limit.
 func (b *ExecBuilder[T]) Total(d time.Duration) *ExecBuilder[T] {
-	b.limits.total = d
+	b.commands.limits.total = d
 	return b
 }

@@ -106,13 +106,7 @@ func (manyWatches) Run(ctx context.Context, t *target, r *report) error {
 						r.answer(0)
 						return err
 					}
-					select {
-					case code := <-one.code:
-						r.answer(code)
-					case <-one.ended:
-						r.answer(0)
-					case <-ctx.Done():
-					}
+					one.counted(ctx, r)
 					select {
 					case <-one.ended:
 						pause(ctx, 50*time.Millisecond)

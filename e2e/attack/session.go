@@ -46,6 +46,17 @@ type stream struct {
 	ended chan struct{}
 }
 
+// counted waits for the answer's status, the end of the stream or of the context, and counts the first two.
+func (s *stream) counted(ctx context.Context, r *report) {
+	select {
+	case code := <-s.code:
+		r.answer(code)
+	case <-s.ended:
+		r.answer(0)
+	case <-ctx.Done():
+	}
+}
+
 // session connects to the server with settings. The connection ends with the context.
 func (t *target) session(ctx context.Context, c credential, settings ...http2.Setting) (*session, error) {
 	conn, err := t.dial(ctx, c, "h2")

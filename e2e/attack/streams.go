@@ -163,13 +163,7 @@ func (slowStreams) Run(ctx context.Context, t *target, r *report) error {
 						r.answer(0)
 						return err
 					}
-					select {
-					case code := <-one.code:
-						r.answer(code)
-					case <-one.ended:
-						r.answer(0)
-					case <-ctx.Done():
-					}
+					one.counted(ctx, r)
 					for open := true; open && pause(ctx, time.Second); {
 						select {
 						case <-one.ended:
@@ -426,13 +420,7 @@ func (packedHeaders) Run(ctx context.Context, t *target, r *report) error {
 					r.answer(0)
 					return err
 				}
-				select {
-				case code := <-one.code:
-					r.answer(code)
-				case <-one.ended:
-					r.answer(0)
-				case <-ctx.Done():
-				}
+				one.counted(ctx, r)
 			}
 			return nil
 		})

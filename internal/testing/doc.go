@@ -2,7 +2,8 @@
 //
 // It holds the tests of the server as a whole (apitest), the API that they serve (shop), and tools of tests: a file system that
 // loses power (crashfs), logs (testlog), waiting (testwait), recorded terminals (transcript), a client that does not read
-// (stalled), and the comparison of command lines with pages (clidoc).
+// (stalled), the comparison of command lines with pages (clidoc), and of upstream declarations with upstream.lock
+// (upstreamlock).
 //
 // It must not hold code that a server links; packages beside their owner, such as clustertest, serve the tests of one
 // package.

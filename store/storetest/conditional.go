@@ -48,6 +48,18 @@ func runConditionalWrites(t *testing.T, open OpenBackend, traits Traits) {
 	t.Run("AtMostTen", func(t *testing.T) { atMostTen(t, openPods(t, open, Needs{})) })
 }
 
+// label updates a pod of the namespace ns in the ordinary way.
+func (s *pods) label(t *testing.T, name, changed string) {
+	t.Helper()
+	update := storage.SimpleUpdate(func(pod runtime.Object) (runtime.Object, error) {
+		pod.(*example.Pod).Labels = map[string]string{"changed": changed}
+		return pod, nil
+	})
+	if err := s.Interface.GuaranteedUpdate(t.Context(), podKey("ns", name), &example.Pod{}, false, nil, update, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func createAlone(t *testing.T, s *pods) {
 	ctx := t.Context()
 	conditional := s.Interface.(store.ConditionalWriter)
@@ -84,20 +96,7 @@ func createAlone(t *testing.T, s *pods) {
 	// Writes of other resources do not count, nor do updates or deletions.
 	since := s.listed(t)
 	s.increaseRevision(ctx, t)
-	if err := conditional.GuaranteedUpdate(
-		ctx,
-		podKey("ns", "a"),
-		got,
-		false,
-		nil,
-		storage.SimpleUpdate(func(pod runtime.Object) (runtime.Object, error) {
-			pod.(*example.Pod).Labels = map[string]string{"changed": "yes"}
-			return pod, nil
-		}),
-		nil,
-	); err != nil {
-		t.Fatal(err)
-	}
+	s.label(t, "a", "yes")
 	if _, err := create("b", since); err != nil {
 		t.Errorf("a create after an update: %v", err)
 	}
@@ -198,20 +197,7 @@ func updateAlone(t *testing.T, s *pods) {
 		t.Errorf("an update after a create: %v, want ErrConcurrentWrite", err)
 	}
 	since = s.listed(t)
-	if err := conditional.GuaranteedUpdate(
-		ctx,
-		podKey("ns", "c"),
-		got,
-		false,
-		nil,
-		storage.SimpleUpdate(func(pod runtime.Object) (runtime.Object, error) {
-			pod.(*example.Pod).Labels = map[string]string{"changed": "3"}
-			return pod, nil
-		}),
-		nil,
-	); err != nil {
-		t.Fatal(err)
-	}
+	s.label(t, "c", "3")
 	if _, err := update("b", "2", since); !errors.Is(err, store.ErrConcurrentWrite) {
 		t.Errorf("an update after an ordinary one: %v, want ErrConcurrentWrite", err)
 	}

@@ -33,49 +33,30 @@ func validatingPolicies() *define.Kind {
 		"validatingadmissionpolicies",
 		facts.API,
 		rules[validatingPolicy]{
-			fill: func(p *validatingPolicy) {
-				if p.Spec.FailurePolicy == nil {
-					p.Spec.FailurePolicy = new(admissionregistrationv1.Fail)
-				}
-				fillMatch(p.Spec.MatchConstraints)
-			},
+			fill:           func(p *validatingPolicy) { fillPolicy(&p.Spec.FailurePolicy, p.Spec.MatchConstraints) },
 			validate:       validateValidatingPolicy,
 			validateStatus: func(p, _ *validatingPolicy) field.ErrorList { return validatePolicyStatus(&p.Status) },
 		},
-		integer(
-			column(
-				"Validations",
-				"Validations indicates the number of validation rules defined in this configuration",
-				func(p *validatingPolicy) any { return len(p.Spec.Validations) },
-			),
-		),
-		column(
-			"ParamKind",
-			"ParamKind specifies the kind of resources used to parameterize this policy",
-			func(p *validatingPolicy) any { return printedKind(p.Spec.ParamKind) },
-		),
-		age(),
-	)
+		policyColumns(
+			column("Validations", "Validations indicates the number of validation rules defined in this configuration", func(p *validatingPolicy) any {
+				return len(p.Spec.Validations)
+			}),
+			func(p *validatingPolicy) *admissionregistrationv1.ParamKind { return p.Spec.ParamKind },
+		)...)
 	k.ClusterScoped, k.Status, k.Categories = true, true, []string{apiExtensions}
 	return k
 }
 
 func validatingPolicyBindings() *define.Kind {
-	k := kind[validatingPolicyBinding, admissionregistrationv1.ValidatingAdmissionPolicyBindingList](
+	return bindings[validatingPolicyBinding, admissionregistrationv1.ValidatingAdmissionPolicyBindingList](
 		"validatingadmissionpolicybindings",
-		facts.API,
-		rules[validatingPolicyBinding]{
-			fill: func(b *validatingPolicyBinding) { fillMatch(b.Spec.MatchResources) },
-			validate: func(b *validatingPolicyBinding) field.ErrorList {
-				errs := validateBinding(b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)
-				return append(errs, validateActions(b.Spec.ValidationActions, field.NewPath("spec", "validationActions"))...)
-			},
+		func(b *validatingPolicyBinding) binding {
+			return binding{b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources}
 		},
-		bindingColumns(func(b *validatingPolicyBinding) (string, *admissionregistrationv1.ParamRef) {
-			return b.Spec.PolicyName, b.Spec.ParamRef
-		})...)
-	k.ClusterScoped, k.Categories = true, []string{apiExtensions}
-	return k
+		func(b *validatingPolicyBinding) field.ErrorList {
+			return validateActions(b.Spec.ValidationActions, field.NewPath("spec", "validationActions"))
+		},
+	)
 }
 
 func mutatingPolicies() *define.Kind {
@@ -83,45 +64,53 @@ func mutatingPolicies() *define.Kind {
 		"mutatingadmissionpolicies",
 		facts.API,
 		rules[mutatingPolicy]{
-			fill: func(p *mutatingPolicy) {
-				if p.Spec.FailurePolicy == nil {
-					p.Spec.FailurePolicy = new(admissionregistrationv1.Fail)
-				}
-				fillMatch(p.Spec.MatchConstraints)
-			},
+			fill:     func(p *mutatingPolicy) { fillPolicy(&p.Spec.FailurePolicy, p.Spec.MatchConstraints) },
 			validate: validateMutatingPolicy,
 		},
-		integer(
-			column(
-				"Mutations",
-				"Mutation indicates the number of mutations rules defined in this configuration",
-				func(p *mutatingPolicy) any { return len(p.Spec.Mutations) },
-			),
-		),
-		column(
-			"ParamKind",
-			"ParamKind specifies the kind of resources used to parameterize this policy",
-			func(p *mutatingPolicy) any { return printedKind(p.Spec.ParamKind) },
-		),
-		age(),
-	)
+		policyColumns(
+			column("Mutations", "Mutation indicates the number of mutations rules defined in this configuration", func(p *mutatingPolicy) any {
+				return len(p.Spec.Mutations)
+			}),
+			func(p *mutatingPolicy) *admissionregistrationv1.ParamKind { return p.Spec.ParamKind },
+		)...)
 	k.ClusterScoped, k.Categories = true, []string{apiExtensions}
 	return k
 }
 
 func mutatingPolicyBindings() *define.Kind {
-	k := kind[mutatingPolicyBinding, admissionregistrationv1.MutatingAdmissionPolicyBindingList](
+	return bindings[mutatingPolicyBinding, admissionregistrationv1.MutatingAdmissionPolicyBindingList](
 		"mutatingadmissionpolicybindings",
+		func(b *mutatingPolicyBinding) binding {
+			return binding{b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources}
+		},
+		func(b *mutatingPolicyBinding) field.ErrorList {
+			return validateMutatingOperations(b.Spec.MatchResources, field.NewPath("spec", "matchResources"))
+		},
+	)
+}
+
+// binding has the fields that bindings of both kinds have.
+type binding struct {
+	policy string
+	params *admissionregistrationv1.ParamRef
+	match  *admissionregistrationv1.MatchResources
+}
+
+// bindings returns a kind with objects T and lists L. Validate adds to the mistakes in the common fields.
+func bindings[T, L any](plural string, of func(*T) binding, validate func(*T) field.ErrorList) *define.Kind {
+	k := kind[T, L](
+		plural,
 		facts.API,
-		rules[mutatingPolicyBinding]{
-			fill: func(b *mutatingPolicyBinding) { fillMatch(b.Spec.MatchResources) },
-			validate: func(b *mutatingPolicyBinding) field.ErrorList {
-				errs := validateBinding(b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)
-				return append(errs, validateMutatingOperations(b.Spec.MatchResources, field.NewPath("spec", "matchResources"))...)
+		rules[T]{
+			fill: func(b *T) { fillMatch(of(b).match) },
+			validate: func(b *T) field.ErrorList {
+				common := of(b)
+				return append(validateBinding(common.policy, common.params, common.match), validate(b)...)
 			},
 		},
-		bindingColumns(func(b *mutatingPolicyBinding) (string, *admissionregistrationv1.ParamRef) {
-			return b.Spec.PolicyName, b.Spec.ParamRef
+		bindingColumns(func(b *T) (string, *admissionregistrationv1.ParamRef) {
+			common := of(b)
+			return common.policy, common.params
 		})...)
 	k.ClusterScoped, k.Categories = true, []string{apiExtensions}
 	return k
@@ -134,6 +123,23 @@ func printedKind(k *admissionregistrationv1.ParamKind) string {
 		return unset
 	}
 	return k.APIVersion + "/" + k.Kind
+}
+
+func fillPolicy(failure **admissionregistrationv1.FailurePolicyType, match *admissionregistrationv1.MatchResources) {
+	if *failure == nil {
+		*failure = new(admissionregistrationv1.Fail)
+	}
+	fillMatch(match)
+}
+
+func policyColumns[T any](number define.Column, params func(*T) *admissionregistrationv1.ParamKind) []define.Column {
+	return []define.Column{
+		integer(number),
+		column("ParamKind", "ParamKind specifies the kind of resources used to parameterize this policy", func(p *T) any {
+			return printedKind(params(p))
+		}),
+		age(),
+	}
 }
 
 func bindingColumns[T any](of func(*T) (string, *admissionregistrationv1.ParamRef)) []define.Column {

@@ -20,51 +20,37 @@ const apiExtensions = "api-extensions"
 
 func validatingWebhooks() *define.Kind {
 	type configuration = admissionregistrationv1.ValidatingWebhookConfiguration
-	hooks := func(c *configuration) []hook {
-		var all []hook
-		for i := range c.Webhooks {
-			all = append(all, ofValidating(&c.Webhooks[i]))
-		}
-		return all
-	}
-	k := kind[configuration, admissionregistrationv1.ValidatingWebhookConfigurationList](
-		"validatingwebhookconfigurations",
-		facts.API,
-		configurationRules(
-			hooks,
-			func(c *configuration) any { return c.Webhooks },
-		),
-		webhookColumns(func(c *configuration) any { return len(c.Webhooks) })...)
-	k.ClusterScoped, k.WithoutGeneration, k.Categories = true, true, []string{apiExtensions}
-	return k
+	return configurations[configuration, admissionregistrationv1.ValidatingWebhookConfigurationList]("validatingwebhookconfigurations",
+		func(c *configuration) []admissionregistrationv1.ValidatingWebhook { return c.Webhooks }, ofValidating)
 }
 
 func mutatingWebhooks() *define.Kind {
 	type configuration = admissionregistrationv1.MutatingWebhookConfiguration
-	hooks := func(c *configuration) []hook {
-		var all []hook
-		for i := range c.Webhooks {
-			all = append(all, ofMutating(&c.Webhooks[i]))
-		}
-		return all
-	}
-	k := kind[configuration, admissionregistrationv1.MutatingWebhookConfigurationList](
-		"mutatingwebhookconfigurations",
-		facts.API,
-		configurationRules(
-			hooks,
-			func(c *configuration) any { return c.Webhooks },
-		),
-		webhookColumns(func(c *configuration) any { return len(c.Webhooks) })...)
-	k.ClusterScoped, k.WithoutGeneration, k.Categories = true, true, []string{apiExtensions}
-	return k
+	return configurations[configuration, admissionregistrationv1.MutatingWebhookConfigurationList]("mutatingwebhookconfigurations",
+		func(c *configuration) []admissionregistrationv1.MutatingWebhook { return c.Webhooks }, ofMutating)
 }
 
-func webhookColumns[T any](number func(*T) any) []define.Column {
-	return []define.Column{
-		integer(column("Webhooks", "Webhooks indicates the number of webhooks registered in this configuration", number)),
-		age(),
+// configurations returns a kind with objects T and lists L, whose objects hold webhooks W.
+func configurations[T, L, W any](plural string, webhooks func(*T) []W, of func(*W) hook) *define.Kind {
+	hooks := func(c *T) []hook {
+		all := webhooks(c)
+		made := make([]hook, len(all))
+		for i := range all {
+			made[i] = of(&all[i])
+		}
+		return made
 	}
+	k := kind[T, L](
+		plural,
+		facts.API,
+		configurationRules(hooks, func(c *T) any { return webhooks(c) }),
+		integer(column("Webhooks", "Webhooks indicates the number of webhooks registered in this configuration", func(c *T) any {
+			return len(webhooks(c))
+		})),
+		age(),
+	)
+	k.ClusterScoped, k.WithoutGeneration, k.Categories = true, true, []string{apiExtensions}
+	return k
 }
 
 // hook contains the common fields of webhooks of both kinds.

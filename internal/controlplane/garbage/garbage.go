@@ -21,9 +21,9 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
+	"github.com/annexapi/annex/internal/base/worker"
 	"github.com/annexapi/annex/internal/standalone/resources"
 )
 
@@ -65,7 +65,7 @@ type Collector struct {
 	client         metadata.Interface
 	events         corev1client.EventsGetter // nil if no events are wanted
 	graph          *graph
-	queue          workqueue.TypedRateLimitingInterface[id]
+	queue          worker.Queue[id]
 
 	// defined signals that an object that defines kinds has changed.
 	defined chan struct{}
@@ -96,14 +96,13 @@ func New(client *rest.Config, options Options) (*Collector, error) {
 	if options.Workers == 0 {
 		options.Workers = defaultWorkers
 	}
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[id](firstRetry, lastRetry))
-	c := newCollector(all, queue)
+	c := newCollector(all, worker.NewQueue[id](firstRetry, lastRetry))
 	c.events = core
 	c.options, c.ask, c.askForAll = options, discovery.Ask, discovery.AskForAll
 	return c, nil
 }
 
-func newCollector(client metadata.Interface, queue workqueue.TypedRateLimitingInterface[id]) *Collector {
+func newCollector(client metadata.Interface, queue worker.Queue[id]) *Collector {
 	return &Collector{
 		client:  client,
 		graph:   newGraph(),
@@ -121,13 +120,7 @@ func (c *Collector) Run(ctx context.Context) error {
 	c.askForKinds(ctx)
 	c.running.Go(func() { c.followKinds(ctx) })
 	c.waitForSources(ctx)
-	for range c.options.Workers {
-		c.running.Go(func() {
-			for c.next(ctx) {
-			}
-		})
-	}
-	<-ctx.Done()
+	worker.Run(ctx, c.queue, c.options.Workers, c.process)
 	return nil
 }
 
@@ -248,14 +241,4 @@ func (c *Collector) observed(resource schema.GroupResource, all []id) {
 	for _, i := range all {
 		c.queue.Add(i)
 	}
-}
-
-func (c *Collector) next(ctx context.Context) bool {
-	i, shutdown := c.queue.Get()
-	if shutdown || ctx.Err() != nil {
-		return false
-	}
-	defer c.queue.Done(i)
-	c.process(ctx, i)
-	return true
 }

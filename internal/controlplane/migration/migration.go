@@ -29,9 +29,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/pager"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
+	"github.com/annexapi/annex/internal/base/worker"
 	"github.com/annexapi/annex/internal/standalone/resources"
 )
 
@@ -66,7 +66,7 @@ type Controller struct {
 	all        metadata.Interface
 	kinds      *resources.Client
 	migrations cache.SharedIndexInformer
-	queue      workqueue.TypedRateLimitingInterface[string]
+	queue      worker.Queue[string]
 }
 
 // NewController returns a controller. The client needs the rights to list and patch all objects. It should have no
@@ -88,7 +88,7 @@ func NewController(config *rest.Config) (*Controller, error) {
 	c := &Controller{
 		client: client, all: all, kinds: kinds,
 		migrations: cache.NewSharedIndexInformer(listed, &storagemigrationv1.StorageVersionMigration{}, 0, cache.Indexers{}),
-		queue:      workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)),
+		queue:      worker.NewQueue[string](firstRetry, lastRetry),
 	}
 	enqueue := func(obj any) { c.queue.Add(obj.(*storagemigrationv1.StorageVersionMigration).Name) }
 	if _, err := c.migrations.AddEventHandler(
@@ -105,30 +105,13 @@ func (c *Controller) Run(ctx context.Context) error {
 	var following sync.WaitGroup
 	defer following.Wait()
 	following.Go(func() { c.migrations.RunWithContext(ctx) })
-	defer context.AfterFunc(ctx, c.queue.ShutDown)()
-	for c.next(ctx) {
-	}
+	worker.Run(ctx, c.queue, 1, worker.Retrying(c.queue, c.migrate, func(ctx context.Context, name string, err error) {
+		klog.FromContext(ctx).Error(err, "A storage migration is not finished, trying again", "migration", name)
+	}))
 	return nil
 }
 
-func (c *Controller) next(ctx context.Context) bool {
-	name, shutDown := c.queue.Get()
-	if shutDown || ctx.Err() != nil {
-		return false
-	}
-	defer c.queue.Done(name)
-	if err := c.migrate(ctx, name); err != nil && ctx.Err() == nil {
-		if !apierrors.IsConflict(err) { // the informer is stale
-			klog.FromContext(ctx).Error(err, "A storage migration is not finished, trying again", "migration", name)
-		}
-		c.queue.AddRateLimited(name)
-		return true
-	}
-	c.queue.Forget(name)
-	return true
-}
-
-// migrate carries out one migration, starting from its status.
+// migrate carries out one migration, from where its status says that it is.
 func (c *Controller) migrate(ctx context.Context, name string) error {
 	obj, exists, err := c.migrations.GetStore().GetByKey(name)
 	if err != nil || !exists {

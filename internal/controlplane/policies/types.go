@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
+
+	"github.com/annexapi/annex/internal/base/worker"
 )
 
 // typeChecker is the field manager of the results of the checks.
@@ -30,7 +32,7 @@ type types struct {
 	client   kubernetes.Interface
 	policies listers.ValidatingAdmissionPolicyLister
 	checker  *validating.TypeChecker
-	queue    workqueue.TypedRateLimitingInterface[string]
+	queue    worker.Queue[string]
 }
 
 // RunTypeChecks checks the types of policies until the context ends. The client has all rights. It returns an error
@@ -62,25 +64,10 @@ func RunTypeChecks(ctx context.Context, config *rest.Config) error {
 	}
 	factory.StartWithContext(ctx)
 	defer factory.Shutdown()
-	defer context.AfterFunc(ctx, t.queue.ShutDown)()
-	for t.next(ctx) {
-	}
-	return nil
-}
-
-func (t *types) next(ctx context.Context) bool {
-	name, shutDown := t.queue.Get()
-	if shutDown {
-		return false
-	}
-	defer t.queue.Done(name)
-	if err := t.check(ctx, name); err != nil && ctx.Err() == nil {
+	worker.Run(ctx, t.queue, 1, worker.Retrying(t.queue, t.check, func(ctx context.Context, name string, err error) {
 		klog.FromContext(ctx).Error(err, "The types of a policy were not checked, trying again", "policy", name)
-		t.queue.AddRateLimited(name)
-		return true
-	}
-	t.queue.Forget(name)
-	return true
+	}))
+	return nil
 }
 
 func (t *types) check(ctx context.Context, name string) error {

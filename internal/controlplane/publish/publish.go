@@ -19,8 +19,9 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
+
+	"github.com/annexapi/annex/internal/base/worker"
 )
 
 const (
@@ -110,7 +111,7 @@ type object struct {
 type publisher struct {
 	object
 	namespaces, published cache.SharedIndexInformer
-	queue                 workqueue.TypedRateLimitingInterface[string] // of namespaces
+	queue                 worker.Queue[string] // of namespaces
 }
 
 func run(ctx context.Context, core *corev1client.CoreV1Client, o object) error {
@@ -130,7 +131,7 @@ func run(ctx context.Context, core *corev1client.CoreV1Client, o object) error {
 		object:     o,
 		namespaces: informer("namespaces", namespaces, &corev1.Namespace{}),
 		published:  informer(o.resource, fields.OneTermEqualSelector(metav1.ObjectNameField, o.name), o.empty),
-		queue:      workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)),
+		queue:      worker.NewQueue[string](firstRetry, lastRetry),
 	}
 	if err := p.follow(); err != nil {
 		return fmt.Errorf("informer of %s: %w", o.resource, err)
@@ -143,12 +144,12 @@ func run(ctx context.Context, core *corev1client.CoreV1Client, o object) error {
 	if !cache.WaitFor(ctx, "", p.namespaces.HasSyncedChecker(), p.published.HasSyncedChecker()) {
 		return nil
 	}
-	for range workers {
-		all.Go(func() {
-			for p.next(ctx) {
-			}
-		})
-	}
+	all.Go(func() {
+		worker.Run(ctx, p.queue, workers, worker.Retrying(p.queue, p.publish, func(ctx context.Context, namespace string, err error) {
+			klog.FromContext(ctx).Error(err, "What every namespace has was not published, trying again",
+				"resource", p.resource, "name", p.name, "namespace", namespace)
+		}))
+	})
 	for {
 		select {
 		case <-o.changed:
@@ -175,22 +176,6 @@ func (p *publisher) follow() error {
 		AddFunc: changed, UpdateFunc: func(_, obj any) { changed(obj) }, DeleteFunc: changed,
 	})
 	return err
-}
-
-func (p *publisher) next(ctx context.Context) bool {
-	namespace, shutDown := p.queue.Get()
-	if shutDown || ctx.Err() != nil {
-		return false
-	}
-	defer p.queue.Done(namespace)
-	if err := p.publish(ctx, namespace); err != nil && ctx.Err() == nil {
-		klog.FromContext(ctx).
-			Error(err, "What every namespace has was not published, trying again", "resource", p.resource, "name", p.name, "namespace", namespace)
-		p.queue.AddRateLimited(namespace)
-		return true
-	}
-	p.queue.Forget(namespace)
-	return true
 }
 
 func (p *publisher) publish(ctx context.Context, namespace string) error {

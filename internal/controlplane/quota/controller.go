@@ -20,10 +20,10 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	"github.com/annexapi/annex/internal/base/await"
+	"github.com/annexapi/annex/internal/base/worker"
 	"github.com/annexapi/annex/internal/standalone/resources"
 )
 
@@ -49,9 +49,9 @@ type Controller struct {
 	all    metadata.Interface
 	kinds  *resources.Client
 	quotas cache.SharedIndexInformer
-	queue  workqueue.TypedRateLimitingInterface[item]
-	// creates are recorded by the admission of the same server. The creates of other replicas are not known; counts
-	// that wait until a quota is settled cover them.
+	queue  worker.Queue[item]
+	// creates are those of the admission of the same server. Other replicas' are not known: of them, counts that
+	// wait until a quota is settled take account.
 	creates *Creates
 	// named signals that quotas name other kinds than before.
 	named chan struct{}
@@ -85,7 +85,7 @@ func NewController(config *rest.Config, creates *Creates) (*Controller, error) {
 	}
 	c := &Controller{
 		core: core, all: all, kinds: kinds, quotas: informerOf(core, resync), creates: creates,
-		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[item](firstRetry, lastRetry)),
+		queue:   worker.NewQueue[item](firstRetry, lastRetry),
 		named:   make(chan struct{}, 1),
 		touched: map[cache.ObjectName]time.Time{},
 		sources: map[schema.GroupResource]*source{},
@@ -107,12 +107,11 @@ func (c *Controller) Run(ctx context.Context) error {
 	if !cache.WaitFor(ctx, "", c.quotas.HasSyncedChecker()) {
 		return nil
 	}
-	for range workers {
-		c.running.Go(func() {
-			for c.next(ctx) {
-			}
-		})
-	}
+	c.running.Go(func() {
+		worker.Run(ctx, c.queue, workers, worker.Retrying(c.queue, c.handle, func(ctx context.Context, i item, err error) {
+			klog.FromContext(ctx).Error(err, "The status of a quota is not up to date, trying again", "quota", i.ObjectName)
+		}))
+	})
 	c.followKinds(ctx)
 	return nil
 }
@@ -169,25 +168,11 @@ func (c *Controller) changed(kind schema.GroupResource, namespace string) {
 	}
 }
 
-func (c *Controller) next(ctx context.Context) bool {
-	i, shutDown := c.queue.Get()
-	if shutDown || ctx.Err() != nil {
-		return false
-	}
-	defer c.queue.Done(i)
+func (c *Controller) handle(ctx context.Context, i item) error {
 	if left := c.unsettled(i); left > 0 {
-		c.queue.AddAfter(i, left)
-		return true
+		return worker.After(left)
 	}
-	if err := c.sync(ctx, i.ObjectName); err != nil && ctx.Err() == nil {
-		if !apierrors.IsConflict(err) { // the informer is stale
-			klog.FromContext(ctx).Error(err, "The status of a quota is not up to date, trying again", "quota", i.ObjectName)
-		}
-		c.queue.AddRateLimited(i)
-		return true
-	}
-	c.queue.Forget(i)
-	return true
+	return c.sync(ctx, i.ObjectName)
 }
 
 func (c *Controller) unsettled(i item) time.Duration {

@@ -1,27 +1,21 @@
 package accounts
 
 import (
-	"maps"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/annexapi/annex/internal/model/schemas"
 )
 
 // openAPI returns the definitions of service accounts and of the types that they reference. The staging modules do
 // not include them; the descriptions are those of k8s.io/api.
 func openAPI(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
-	var (
-		account = corev1.ServiceAccount{}
-		list    = corev1.ServiceAccountList{}
-		object  = corev1.ObjectReference{}
-		local   = corev1.LocalObjectReference{}
-
-		objectMeta = metav1.ObjectMeta{}.OpenAPIModelName()
-		listMeta   = metav1.ListMeta{}.OpenAPIModelName()
-		text       = *spec.StringProperty()
-	)
+	account, list := corev1.ServiceAccount{}, corev1.ServiceAccountList{}
+	object, local := corev1.ObjectReference{}, corev1.LocalObjectReference{}
+	objectMeta, listMeta := metav1.ObjectMeta{}.OpenAPIModelName(), metav1.ListMeta{}.OpenAPIModelName()
+	text := *spec.StringProperty()
 	to := func(name string) spec.Schema { return spec.Schema{SchemaProps: spec.SchemaProps{Ref: ref(name)}} }
 	each := func(name string) spec.Schema {
 		of := to(name)
@@ -39,55 +33,25 @@ func openAPI(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	name := text
 	name.Default = ""
 
-	typed := func(properties map[string]spec.Schema) map[string]spec.Schema {
-		maps.Copy(properties, map[string]spec.Schema{
-			"kind":       described(text, metav1.TypeMeta{}.SwaggerDoc()["kind"]),
-			"apiVersion": described(text, metav1.TypeMeta{}.SwaggerDoc()["apiVersion"]),
-		})
-		return properties
-	}
-	objectReference := structOf(object.SwaggerDoc(), map[string]spec.Schema{
+	objectReference := schemas.Struct(object.SwaggerDoc(), map[string]spec.Schema{
 		"kind": text, "namespace": text, "name": text, "uid": text, "apiVersion": text, "resourceVersion": text, "fieldPath": text,
 	})
 	objectReference.Schema.AddExtension("x-kubernetes-map-type", "atomic")
-	localReference := structOf(local.SwaggerDoc(), map[string]spec.Schema{"name": name})
+	localReference := schemas.Struct(local.SwaggerDoc(), map[string]spec.Schema{"name": name})
 	localReference.Schema.AddExtension("x-kubernetes-map-type", "atomic")
-	listed := structOf(list.SwaggerDoc(), typed(map[string]spec.Schema{
+	listed := schemas.Required(schemas.Object(list.SwaggerDoc(), map[string]spec.Schema{
 		"metadata": to(listMeta),
 		"items":    each(account.OpenAPIModelName()),
-	}), listMeta, account.OpenAPIModelName())
-	listed.Schema.Required = []string{"items"}
+	}, listMeta, account.OpenAPIModelName()), "items")
 	return map[string]common.OpenAPIDefinition{
-		account.OpenAPIModelName(): structOf(account.SwaggerDoc(), typed(map[string]spec.Schema{
+		account.OpenAPIModelName(): schemas.Object(account.SwaggerDoc(), map[string]spec.Schema{
 			"metadata":                     to(objectMeta),
 			"secrets":                      secrets,
 			"imagePullSecrets":             pullSecrets,
 			"automountServiceAccountToken": *spec.BooleanProperty(),
-		}), objectMeta, object.OpenAPIModelName(), local.OpenAPIModelName()),
+		}, objectMeta, object.OpenAPIModelName(), local.OpenAPIModelName()),
 		list.OpenAPIModelName():   listed,
 		object.OpenAPIModelName(): objectReference,
 		local.OpenAPIModelName():  localReference,
 	}
-}
-
-// structOf returns the definition of a struct whose documentation is doc.
-func structOf(doc map[string]string, properties map[string]spec.Schema, dependencies ...string) common.OpenAPIDefinition {
-	for name, property := range properties {
-		if property.Description == "" {
-			properties[name] = described(property, doc[name])
-		}
-	}
-	return common.OpenAPIDefinition{
-		Schema: spec.Schema{SchemaProps: spec.SchemaProps{
-			Description: doc[""],
-			Type:        []string{"object"},
-			Properties:  properties,
-		}},
-		Dependencies: dependencies,
-	}
-}
-
-func described(s spec.Schema, description string) spec.Schema {
-	s.Description = description
-	return s
 }

@@ -331,7 +331,7 @@ func (c *Certs) openServing(ctx context.Context, certFile, keyFile string) error
 		return fmt.Errorf("serving certificate %s with key %s: %w", certFile, keyFile, err)
 	}
 	c.serving = &servingContent{name: fromFiles.Name(), content: fromFiles.CurrentCertKeyContent}
-	c.follow(fromFiles, &c.serving.listeners)
+	c.follow(fromFiles, &c.serving.Listeners)
 	return nil
 }
 

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
+
+	"github.com/annexapi/annex/internal/identity/clientcert"
 )
 
 // FrontProxyFiles are files of the user, instead of a generated authority and certificate, for forwarded requests.
@@ -26,7 +28,7 @@ type FrontProxyFiles struct {
 
 // FrontProxy is the identity of this server towards the servers behind it. Its methods may be called concurrently.
 type FrontProxy struct {
-	listeners
+	clientcert.Listeners
 	client func() (certPEM, keyPEM []byte)
 	ca     func() []byte
 	names  func() []string
@@ -85,13 +87,13 @@ func (c *Certs) openFrontProxyFiles(ctx context.Context, files *FrontProxyFiles)
 		return fmt.Errorf("Options.ControlPlane.ProxyClientCertFile %s with key %s: %w", files.CertFile, files.KeyFile, err)
 	}
 	c.front = &FrontProxy{client: client.CurrentCertKeyContent}
-	c.follow(client, &c.front.listeners)
+	c.follow(client, &c.front.Listeners)
 	ca, err := dynamiccertificates.NewDynamicCAContentFromFile("proxy-client-ca", files.CAFile)
 	if err != nil {
 		return fmt.Errorf("Options.RequestHeader.ClientCAFile %s: %w", files.CAFile, err)
 	}
 	c.front.ca = ca.CurrentCABundleContent
-	c.follow(ca, &c.front.listeners)
+	c.follow(ca, &c.front.Listeners)
 	c.front.names = func() []string {
 		if len(files.Names) > 0 {
 			return files.Names

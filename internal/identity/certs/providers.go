@@ -3,11 +3,12 @@ package certs
 import (
 	"crypto/x509"
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/util/cert"
+
+	"github.com/annexapi/annex/internal/identity/clientcert"
 )
 
 // The providers below do not implement dynamiccertificates.ControllerRunner, because a server runs all providers that
@@ -18,30 +19,9 @@ var (
 	_ dynamiccertificates.Listener               = (*Certs)(nil)
 )
 
-// listeners notifies all registered listeners of a change. Unlike upstream's providers, it accepts new listeners at
-// any time.
-type listeners struct {
-	mu   sync.Mutex
-	list []dynamiccertificates.Listener
-}
-
-func (l *listeners) AddListener(listener dynamiccertificates.Listener) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.list = append(l.list, listener)
-}
-
-func (l *listeners) Enqueue() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, listener := range l.list {
-		listener.Enqueue()
-	}
-}
-
-// servingContent is the current serving certificate.
+// servingContent is the serving certificate of the moment.
 type servingContent struct {
-	listeners
+	clientcert.Listeners
 	name    string
 	content func() (cert, key []byte)
 }
@@ -51,7 +31,7 @@ func (s *servingContent) CurrentCertKeyContent() (cert, key []byte) { return s.c
 
 // clientCAs are the authorities of client certificates, parsed once per change.
 type clientCAs struct {
-	listeners
+	clientcert.Listeners
 	name    string
 	content func() []byte
 	current atomic.Pointer[clientCABundle]
@@ -76,7 +56,7 @@ func (c *clientCAs) VerifyOptions() (x509.VerifyOptions, bool) {
 // nevertheless, the previous authorities stay in use.
 func (c *clientCAs) Enqueue() {
 	if c.refresh() == nil {
-		c.listeners.Enqueue()
+		c.Listeners.Enqueue()
 	}
 }
 

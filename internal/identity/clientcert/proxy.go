@@ -60,23 +60,31 @@ func Union(authorities ...dynamiccertificates.CAContentProvider) dynamiccertific
 
 type union struct {
 	dynamiccertificates.CAContentProvider
-
-	mu        sync.Mutex
-	listeners []dynamiccertificates.Listener
+	Listeners
 }
 
 // AddListener implements dynamiccertificates.Notifier.
-func (u *union) AddListener(l dynamiccertificates.Listener) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.listeners = append(u.listeners, l)
+func (u *union) AddListener(l dynamiccertificates.Listener) { u.Listeners.AddListener(l) }
+
+// Listeners passes a change on to all registered listeners. Unlike upstream's providers it takes listeners at any time.
+// Its methods may be called concurrently.
+type Listeners struct {
+	mu   sync.Mutex
+	list []dynamiccertificates.Listener
+}
+
+// AddListener implements dynamiccertificates.Notifier.
+func (l *Listeners) AddListener(listener dynamiccertificates.Listener) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = append(l.list, listener)
 }
 
 // Enqueue implements dynamiccertificates.Listener.
-func (u *union) Enqueue() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for _, l := range u.listeners {
-		l.Enqueue()
+func (l *Listeners) Enqueue() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, listener := range l.list {
+		listener.Enqueue()
 	}
 }

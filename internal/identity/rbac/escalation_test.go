@@ -3,7 +3,9 @@ package rbac
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -120,6 +122,18 @@ func TestCovers_namespace(t *testing.T) {
 	cancel()
 	if err := p.Covers(ctx, ann, "z", rules); !errors.Is(err, context.Canceled) {
 		t.Errorf("with a context that has ended: %v", err)
+	}
+}
+
+func TestCovers_countlessCombinations(t *testing.T) {
+	var many []string
+	for i := range 1000 {
+		many = append(many, fmt.Sprintf("x%d", i))
+	}
+	rules := []rbacv1.PolicyRule{resourceRule(many, many, many)}
+	err := NewPolicy().Covers(t.Context(), &user.DefaultInfo{Name: "ann"}, "", rules)
+	if message := text(err); len(message) > 2*mostMissing || !strings.HasSuffix(message, "\nand more") {
+		t.Errorf("%d bytes, which end with %q", len(message), message[max(0, len(message)-100):])
 	}
 }
 

@@ -93,6 +93,19 @@ type Call struct {
 	Update, UpdateStatus func(ctx context.Context, change func(obj runtime.Object) error) (runtime.Object, error)
 }
 
+// Change calls the Update or UpdateStatus of a Call with a function that changes a T, and returns the stored object.
+func Change[T any](
+	ctx context.Context,
+	update func(ctx context.Context, change func(obj runtime.Object) error) (runtime.Object, error),
+	change func(obj *T) error,
+) (*T, error) {
+	stored, err := update(ctx, func(obj runtime.Object) error { return change(any(obj).(*T)) })
+	if err != nil {
+		return nil, err
+	}
+	return any(stored).(*T), nil
+}
+
 // View is a request for a view.
 type View struct {
 	Resource        schema.GroupVersionResource

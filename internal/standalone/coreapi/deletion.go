@@ -1,6 +1,7 @@
 package coreapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,8 +19,9 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
+
+	"github.com/annexapi/annex/internal/base/worker"
 )
 
 const (
@@ -40,7 +42,7 @@ const (
 // The client has all rights. RunDeletion returns an error only if the client cannot be created; all other errors are
 // logged and retried.
 func (n *Namespaces) RunDeletion(ctx context.Context, client *rest.Config, content Content) error {
-	d, err := n.newDeletion(client, content, workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry))
+	d, err := n.newDeletion(client, content, firstRetry, lastRetry)
 	if err != nil {
 		return err
 	}
@@ -51,7 +53,7 @@ func (n *Namespaces) RunDeletion(ctx context.Context, client *rest.Config, conte
 // incomplete, and no namespace is removed.
 type Content func(ctx context.Context) ([]schema.GroupVersionResource, error)
 
-func (n *Namespaces) newDeletion(client *rest.Config, content Content, retry workqueue.TypedRateLimiter[string]) (*deletion, error) {
+func (n *Namespaces) newDeletion(client *rest.Config, content Content, firstRetry, lastRetry time.Duration) (*deletion, error) {
 	core, err := corev1client.NewForConfig(client)
 	if err != nil {
 		return nil, fmt.Errorf("client for namespaces: %w", err)
@@ -65,7 +67,7 @@ func (n *Namespaces) newDeletion(client *rest.Config, content Content, retry wor
 		objects:    objects,
 		content:    content,
 		drain:      n.inFlight.drain,
-		queue:      workqueue.NewTypedRateLimitingQueue(retry),
+		queue:      worker.NewQueue[string](firstRetry, lastRetry),
 		waits:      map[string]context.CancelFunc{},
 	}, nil
 }
@@ -76,7 +78,7 @@ type deletion struct {
 	content    Content
 	// drain waits for the creates in a namespace that began before it became Terminating.
 	drain func(ctx context.Context, namespace string) error
-	queue workqueue.TypedRateLimitingInterface[string]
+	queue worker.Queue[string]
 
 	running sync.WaitGroup
 	mu      sync.Mutex
@@ -97,14 +99,9 @@ func (d *deletion) run(ctx context.Context) error {
 		return fmt.Errorf("observe namespaces: %w", err)
 	}
 	d.running.Go(func() { informer.RunWithContext(ctx) })
-	for range deletionWorkers {
-		d.running.Go(func() {
-			for d.next(ctx) {
-			}
-		})
-	}
-	<-ctx.Done()
-	d.queue.ShutDown()
+	worker.Run(ctx, d.queue, deletionWorkers, worker.Retrying(d.queue, d.sync, func(ctx context.Context, name string, err error) {
+		klog.FromContext(ctx).Error(err, "The namespace is not deleted yet", "namespace", name)
+	}))
 	d.running.Wait()
 	return nil
 }
@@ -115,58 +112,41 @@ func (d *deletion) observe(obj any) {
 	}
 }
 
-func (d *deletion) next(ctx context.Context) bool {
-	name, shutdown := d.queue.Get()
-	if shutdown {
-		return false
-	}
-	defer d.queue.Done(name)
-	done, err := d.sync(ctx, name)
-	if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) {
-		klog.FromContext(ctx).Error(err, "The namespace is not deleted yet", "namespace", name)
-	}
-	if done {
-		d.queue.Forget(name)
-	} else {
-		d.queue.AddRateLimited(name)
-	}
-	return true
-}
-
-// sync advances the deletion of a namespace. It reports whether the deletion is complete.
-func (d *deletion) sync(ctx context.Context, name string) (done bool, err error) {
+// sync deletes the content of a namespace, and its finalizer when nothing is left. Its error is worker.ErrAgain if objects
+// are left that were deleted without a failure.
+func (d *deletion) sync(ctx context.Context, name string) error {
 	d.stopWaiting(name)
 	ns, err := d.namespaces.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return true, nil
+		return nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("get the namespace: %w", err)
+		return fmt.Errorf("get the namespace: %w", err)
 	}
 	if !isTerminating(ns) || !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
-		return true, nil
+		return nil
 	}
 	if err := d.drain(ctx, name); err != nil {
-		return false, fmt.Errorf("wait for creates in progress: %w", err)
+		return fmt.Errorf("wait for creates in progress: %w", err)
 	}
 	left := d.deleteContent(ctx, name)
 	if ctx.Err() != nil {
-		return false, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 	if left.nothing() {
 		ns.Spec.Finalizers = slices.DeleteFunc(ns.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
 		if _, err := d.namespaces.Finalize(ctx, ns, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			return false, fmt.Errorf("finalize the namespace: %w", err)
+			return fmt.Errorf("finalize the namespace: %w", err)
 		}
-		return true, nil
+		return nil
 	}
 	if setConditions(&ns.Status, left.conditions(), metav1.Now()) {
 		if _, err := d.namespaces.UpdateStatus(ctx, ns, metav1.UpdateOptions{}); err != nil {
-			return false, fmt.Errorf("update the namespace's conditions: %w", err)
+			return fmt.Errorf("update the namespace's conditions: %w", err)
 		}
 	}
 	d.wait(ctx, name, left)
-	return false, errors.Join(append(left.failures, left.discovery)...)
+	return cmp.Or(errors.Join(append(left.failures, left.discovery)...), worker.ErrAgain)
 }
 
 // deleteContent deletes the objects of the namespace and returns the remaining ones. It deletes pods first, and keeps

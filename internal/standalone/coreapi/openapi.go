@@ -5,6 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/annexapi/annex/internal/model/schemas"
 )
 
 // OpenAPI returns the definitions of the group's types, which the staging modules do not include. The descriptions
@@ -32,62 +34,34 @@ func OpenAPI(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	conditions.AddExtension("x-kubernetes-patch-strategy", "merge")
 	conditions.AddExtension("x-kubernetes-patch-merge-key", "type")
 
-	object := func(properties map[string]spec.Schema) map[string]spec.Schema {
-		properties["kind"] = described(*text(), metav1.TypeMeta{}.SwaggerDoc()["kind"])
-		properties["apiVersion"] = described(*text(), metav1.TypeMeta{}.SwaggerDoc()["apiVersion"])
-		return properties
-	}
 	return map[string]common.OpenAPIDefinition{
-		namespace.OpenAPIModelName(): define(namespace.SwaggerDoc(), object(map[string]spec.Schema{
+		namespace.OpenAPIModelName(): schemas.Object(namespace.SwaggerDoc(), map[string]spec.Schema{
 			"metadata": *reference(ref, objectMeta),
 			"spec":     *reference(ref, nsSpec.OpenAPIModelName()),
 			"status":   *reference(ref, status.OpenAPIModelName()),
-		}), nil, objectMeta, nsSpec.OpenAPIModelName(), status.OpenAPIModelName()),
-		list.OpenAPIModelName(): define(list.SwaggerDoc(), object(map[string]spec.Schema{
+		}, objectMeta, nsSpec.OpenAPIModelName(), status.OpenAPIModelName()),
+		list.OpenAPIModelName(): schemas.Required(schemas.Object(list.SwaggerDoc(), map[string]spec.Schema{
 			"metadata": *reference(ref, listMeta),
 			"items":    *spec.ArrayProperty(reference(ref, namespace.OpenAPIModelName())),
-		}), []string{"items"}, listMeta, namespace.OpenAPIModelName()),
-		nsSpec.OpenAPIModelName(): define(nsSpec.SwaggerDoc(), map[string]spec.Schema{
+		}, listMeta, namespace.OpenAPIModelName()), "items"),
+		nsSpec.OpenAPIModelName(): schemas.Struct(nsSpec.SwaggerDoc(), map[string]spec.Schema{
 			"finalizers": finalizers,
-		}, nil),
-		status.OpenAPIModelName(): define(status.SwaggerDoc(), map[string]spec.Schema{
+		}),
+		status.OpenAPIModelName(): schemas.Struct(status.SwaggerDoc(), map[string]spec.Schema{
 			"phase": *text().WithEnum(
 				string(corev1.NamespaceActive),
 				string(corev1.NamespaceTerminating),
 			),
 			"conditions": conditions,
-		}, nil, condition.OpenAPIModelName()),
-		condition.OpenAPIModelName(): define(condition.SwaggerDoc(), map[string]spec.Schema{
+		}, condition.OpenAPIModelName()),
+		condition.OpenAPIModelName(): schemas.Required(schemas.Struct(condition.SwaggerDoc(), map[string]spec.Schema{
 			"type":               *withDefault(text(), ""),
 			"status":             *withDefault(text(), ""),
 			"lastTransitionTime": *reference(ref, time),
 			"reason":             *text(),
 			"message":            *text(),
-		}, []string{"type", "status"}, time),
+		}, time), "type", "status"),
 	}
-}
-
-// define returns the definition of a struct whose documentation is doc.
-func define(doc map[string]string, properties map[string]spec.Schema, required []string, dependencies ...string) common.OpenAPIDefinition {
-	for name, property := range properties {
-		if property.Description == "" {
-			properties[name] = described(property, doc[name])
-		}
-	}
-	return common.OpenAPIDefinition{
-		Schema: spec.Schema{SchemaProps: spec.SchemaProps{
-			Description: doc[""],
-			Type:        []string{"object"},
-			Properties:  properties,
-			Required:    required,
-		}},
-		Dependencies: dependencies,
-	}
-}
-
-func described(s spec.Schema, description string) spec.Schema {
-	s.Description = description
-	return s
 }
 
 func reference(ref common.ReferenceCallback, name string) *spec.Schema {

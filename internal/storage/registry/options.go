@@ -18,12 +18,12 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/apiserver/pkg/storage/value"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/annexapi/annex/internal/base/ordered"
 	"github.com/annexapi/annex/internal/model/admit"
 	"github.com/annexapi/annex/internal/model/convert"
 	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/storage/decorator"
 	"github.com/annexapi/annex/store"
 )
 
@@ -92,7 +92,7 @@ func NewStores(
 func (s *Stores) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
 	options := generic.RESTOptions{
 		ResourcePrefix:          s.prefix(resource),
-		Decorator:               s.open,
+		Decorator:               decorator.New(s.open),
 		DeleteCollectionWorkers: 1,
 		CountMetricPollPeriod:   time.Minute,
 	}
@@ -129,7 +129,7 @@ func (c custom) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) 
 	return generic.RESTOptions{
 		StorageConfig:           config.ForResource(resource),
 		ResourcePrefix:          KeyPrefix(resource),
-		Decorator:               c.stores.openCustom,
+		Decorator:               decorator.New(c.stores.openCustom),
 		EnableGarbageCollection: true,
 		DeleteCollectionWorkers: 1,
 		CountMetricPollPeriod:   time.Minute,
@@ -208,25 +208,16 @@ func (s *Stores) Misplaced(ctx context.Context, k *define.Kind) (places []schema
 	return places, empty, err
 }
 
-func (s *Stores) open(
-	config *storagebackend.ConfigForResource,
-	prefix string,
-	keyFunc func(obj runtime.Object) (string, error),
-	newFunc func() runtime.Object,
-	newListFunc func() runtime.Object,
-	attributes storage.AttrFunc,
-	triggers storage.IndexerFuncs,
-	indexers *cache.Indexers,
-) (storage.Interface, factory.DestroyFunc, error) {
-	opened, err := s.view(config, prefix, keyFunc, newFunc, newListFunc, attributes, triggers, indexers)
+func (s *Stores) open(resource store.Resource) (storage.Interface, factory.DestroyFunc, error) {
+	opened, err := s.view(resource)
 	if err != nil {
 		return nil, nil, err
 	}
-	s.opened[config.GroupResource] = opened
+	s.opened[resource.Resource] = opened
 	below := opened
-	if k, ok := s.ruled[config.GroupResource]; ok {
+	if k, ok := s.ruled[resource.Resource]; ok {
 		creates, updates := s.Hooks.Beside(k.GroupResource())
-		if opened, err = newConditionalStorage(opened, rules{k, prefix, creates, updates}); err != nil {
+		if opened, err = newConditionalStorage(opened, rules{k, resource.Prefix, creates, updates}); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -234,56 +225,26 @@ func (s *Stores) open(
 	return ordered.Answering(wholeLists{withTypedReads(opened, below, s.machinery.Items())}, below), func() {}, nil
 }
 
-func (s *Stores) openCustom(
-	config *storagebackend.ConfigForResource,
-	prefix string,
-	keyFunc func(obj runtime.Object) (string, error),
-	newFunc func() runtime.Object,
-	newListFunc func() runtime.Object,
-	attributes storage.AttrFunc,
-	_ storage.IndexerFuncs,
-	_ *cache.Indexers,
-) (storage.Interface, factory.DestroyFunc, error) {
-	x := indexesOf(newFunc(), attributes) // the apiextensions server declares none
-	opened, err := s.view(config, prefix, keyFunc, newFunc, newListFunc, attributes, x.triggers, x.indexers)
+func (s *Stores) openCustom(resource store.Resource) (storage.Interface, factory.DestroyFunc, error) {
+	x := indexesOf(resource.New(), resource.Attributes) // upstream declares none
+	resource.Triggers, resource.Indexers = x.triggers, x.indexers
+	opened, err := s.view(resource)
 	if err != nil {
 		return nil, nil, err
 	}
 	view, ok := opened.(store.Closer)
 	if !ok {
-		return nil, nil, fmt.Errorf("open storage of %s: %T cannot be closed alone", config.GroupResource, opened)
+		return nil, nil, fmt.Errorf("open storage of %s: %T cannot be closed alone", resource.Resource, opened)
 	}
 	inner := opened
-	opened = encodedLists(opened, newFunc().GetObjectKind().GroupVersionKind(), s.machinery.Items())
+	opened = encodedLists(opened, resource.New().GetObjectKind().GroupVersionKind(), s.machinery.Items())
 	return ordered.Answering(wholeLists{indexedSelectors{opened, x.fields}}, inner), view.Close, nil
 }
 
-func (s *Stores) view(
-	config *storagebackend.ConfigForResource,
-	prefix string,
-	keyFunc func(obj runtime.Object) (string, error),
-	newFunc func() runtime.Object,
-	newListFunc func() runtime.Object,
-	attributes storage.AttrFunc,
-	triggers storage.IndexerFuncs,
-	indexers *cache.Indexers,
-) (storage.Interface, error) {
-	_, unstructured := newFunc().(runtime.Unstructured)
-	opened, err := s.backend(config.GroupResource).Open(store.Resource{
-		Resource:     config.GroupResource,
-		Prefix:       prefix,
-		Codec:        config.Codec,
-		Transformer:  config.Transformer,
-		New:          newFunc,
-		NewList:      newListFunc,
-		KeyFunc:      keyFunc,
-		Attributes:   attributes,
-		Triggers:     triggers,
-		Indexers:     indexers,
-		Unstructured: unstructured,
-	})
+func (s *Stores) view(resource store.Resource) (storage.Interface, error) {
+	opened, err := s.backend(resource.Resource).Open(resource)
 	if err != nil {
-		return nil, fmt.Errorf("open storage of %s: %w", config.GroupResource, err)
+		return nil, fmt.Errorf("open storage of %s: %w", resource.Resource, err)
 	}
 	return opened, nil
 }

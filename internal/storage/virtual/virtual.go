@@ -12,12 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/annexapi/annex/internal/base/ordered"
 	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/storage/decorator"
 	"github.com/annexapi/annex/internal/storage/mvcc"
 	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/memory"
@@ -106,34 +105,15 @@ type mirrored struct {
 func (g mirrored) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
 	options, err := g.getter.GetRESTOptions(resource, example)
 	if err == nil && resource == g.mirror.kind.GroupResource() {
-		options.Decorator = g.mirror.open
+		options.Decorator = decorator.New(g.mirror.open)
 	}
 	return options, err
 }
 
-// open opens the mirror's storage. It may be called once.
-func (m *Mirror) open(
-	config *storagebackend.ConfigForResource,
-	prefix string,
-	keyFunc func(obj runtime.Object) (string, error),
-	newFunc func() runtime.Object,
-	newListFunc func() runtime.Object,
-	attributes storage.AttrFunc,
-	triggers storage.IndexerFuncs,
-	indexers *cache.Indexers,
-) (storage.Interface, factory.DestroyFunc, error) {
-	// No Transformer, because data that is only in memory is not encrypted.
-	err := m.openResource(store.Resource{
-		Resource:   config.GroupResource,
-		Prefix:     prefix,
-		Codec:      config.Codec,
-		New:        newFunc,
-		NewList:    newListFunc,
-		KeyFunc:    keyFunc,
-		Attributes: attributes,
-		Triggers:   triggers,
-		Indexers:   indexers,
-	})
+// open opens the mirror's storage, once.
+func (m *Mirror) open(resource store.Resource) (storage.Interface, factory.DestroyFunc, error) {
+	resource.Transformer = nil // the mirror is in memory only, and needs no encryption
+	err := m.openResource(resource)
 	return ordered.Answering(m, m), func() {}, err
 }
 

@@ -29,6 +29,7 @@ var notOfProjects = []string{
 	"golang.org/x/tools",
 	"gopkg.in/natefinch/lumberjack.v2", // upstream's flags, which tests compare with the library's
 	"gopkg.in/yaml.v3",
+	"k8s.io/component-helpers",   // with which roles are compared
 	"github.com/moby/spdystream", // used by control planes, as are those below
 	"github.com/mxk/go-flowrate",
 	"k8s.io/kube-aggregator",

@@ -1,0 +1,88 @@
+// Package worker runs the work queues of controllers: it takes keys from a queue, handles each by one goroutine at a time,
+// and tries failed keys again with a backoff.
+//
+// It has no informers: a controller adds keys to the queue itself.
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// Queue is a work queue. A key that is added while it is handled is handled once more.
+type Queue[K comparable] = workqueue.TypedRateLimitingInterface[K]
+
+// NewQueue returns a queue whose backoff of a key begins with first and doubles up to last. It has goroutines until it is
+// shut down, by Run or its ShutDown.
+func NewQueue[K comparable](first, last time.Duration) Queue[K] {
+	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[K](first, last))
+}
+
+// Run calls handle with the keys of a queue, from so many goroutines, until ctx is done. It then shuts the queue down and
+// returns when all calls have returned. Whether a key is handled again is up to handle.
+func Run[K comparable](ctx context.Context, queue Queue[K], workers int, handle func(context.Context, K)) {
+	defer context.AfterFunc(ctx, queue.ShutDown)()
+	var running sync.WaitGroup
+	defer running.Wait()
+	for range workers {
+		running.Go(func() {
+			for one(ctx, queue, handle) {
+			}
+		})
+	}
+}
+
+func one[K comparable](ctx context.Context, queue Queue[K], handle func(context.Context, K)) bool {
+	key, shutDown := queue.Get()
+	if shutDown {
+		return false
+	}
+	defer queue.Done(key)
+	if ctx.Err() != nil {
+		return false
+	}
+	handle(ctx, key)
+	return true
+}
+
+// ErrAgain is returned for a key that is to be handled again with a backoff, without a report.
+var ErrAgain = errors.New("the key is handled again")
+
+// After returns an error for a key that is to be handled again after d, without a report and without a backoff.
+func After(d time.Duration) error { return after(d) }
+
+type after time.Duration
+
+func (a after) Error() string {
+	return fmt.Sprintf("the key is handled again after %s", time.Duration(a))
+}
+
+// Retrying returns a function for Run that calls do, and has a key for which do fails handled again with a backoff. Report
+// gets the error, unless it is a conflict of a write, by which an informer that is behind shows itself, or ctx is done.
+func Retrying[K comparable](
+	queue Queue[K],
+	do func(context.Context, K) error,
+	report func(ctx context.Context, key K, err error),
+) func(context.Context, K) {
+	return func(ctx context.Context, key K) {
+		err := do(ctx, key)
+		if err == nil {
+			queue.Forget(key)
+			return
+		}
+		if d, is := errors.AsType[after](err); is {
+			queue.AddAfter(key, time.Duration(d))
+			return
+		}
+		if ctx.Err() == nil && !errors.Is(err, ErrAgain) && !apierrors.IsConflict(err) {
+			report(ctx, key, err)
+		}
+		queue.AddRateLimited(key)
+	}
+}
