@@ -21,7 +21,7 @@ type Options struct {
 	// no kubeconfig is written. One server at a time uses a data directory.
 	DataDir string
 	// Storage keeps the objects: embedded.Dir, files.Dir, memory.Storage, etcd.Cluster, or
-	// a driver of one's own. Nil is embedded.Dir("").
+	// a driver of one's own. annex.New refuses nil; programs of package program use embedded.Dir("") then.
 	Storage driver.Driver
 	// StorageOf says of single resources, namespaces too, that another storage keeps
 	// them. It wins over what a kind says with StoredIn. Objects are not moved from one

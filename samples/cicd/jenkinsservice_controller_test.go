@@ -138,14 +138,14 @@ func TestTheControllerInAProcessOfItsOwn(t *testing.T) {
 	story(t, newAPI(t, config))
 }
 
-// program is the sample as a process.
-type program struct {
+// process is the sample as a process.
+type process struct {
 	t   *testing.T
 	cmd *exec.Cmd
 }
 
 // startProgram starts it and waits for its first line.
-func startProgram(t *testing.T, args ...string) *program {
+func startProgram(t *testing.T, args ...string) *process {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
 	// One that is killed leaves the folder of its instances.
@@ -159,7 +159,7 @@ func startProgram(t *testing.T, args ...string) *program {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p := &program{t, cmd}
+	p := &process{t, cmd}
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		p.kill()
 		t.Fatalf("%v ended: %v\n%s", args, err, log)
@@ -168,7 +168,7 @@ func startProgram(t *testing.T, args ...string) *program {
 }
 
 // kill ends it as kill -9 does.
-func (p *program) kill() {
+func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	_ = p.cmd.Wait()
 }

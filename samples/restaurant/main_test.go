@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 
 // What one version says, the others can hold, and to the letter.
 func TestVersionsRoundTrip(t *testing.T) {
-	annextest.RoundTrip(t, server(), valid)
+	annextest.RoundTrip(t, server(newExtensions()), valid)
 }
 
 // stored holds objects as the server has stored them; make golden begins to keep them.
@@ -34,7 +34,7 @@ func TestStoredObjectsStayReadable(t *testing.T) {
 	if _, err := os.Stat(stored); err != nil {
 		t.Skip("no objects are kept yet: make golden")
 	}
-	annextest.GoldenObjects(t, server(), stored, valid)
+	annextest.GoldenObjects(t, server(newExtensions()), stored, valid)
 }
 
 // valid are specs with names that are unique and quantities from 1 to 100.

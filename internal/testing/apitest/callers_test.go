@@ -498,7 +498,7 @@ func TestAWebhookDecidesBesideRoles(t *testing.T) {
 func TestWrongTokensDoNotFloodTheLog(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	p := program(t, "--data-dir", data)
+	p := shopProgram(t, "--data-dir", data)
 	c := clientFrom(t, filepath.Join(data, "kubeconfig"))
 	for i := range 300 {
 		c.stranger("").get("/apis", "Authorization", fmt.Sprintf("Bearer wrong-%d", i)).want(http.StatusUnauthorized)

@@ -312,7 +312,7 @@ func TestAServerLivesOnce(t *testing.T) {
 		"run without a chance": {run},
 	} {
 		t.Run(name, func(t *testing.T) {
-			options := annex.Options{DataDir: filepath.Join(t.TempDir(), "data")}
+			options := annex.Options{Storage: embedded.Dir(""), DataDir: filepath.Join(t.TempDir(), "data")}
 			instance, err := annex.New(t.Context(), shop(), options)
 			if err != nil {
 				t.Fatal(err)
@@ -378,7 +378,7 @@ func TestAFailedNewLeavesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	options := annex.Options{DataDir: filepath.Join(dir, "data"), Listen: anyPort}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: filepath.Join(dir, "data"), Listen: anyPort}
 	first, err := annex.New(t.Context(), shop(), options)
 	if err != nil {
 		t.Fatal(err)
@@ -592,7 +592,7 @@ func readOnly(t *testing.T, c *client, reason string) {
 func TestAServerWhoseStorageIsRemovedIsReadOnly(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
-	options := annex.Options{DataDir: filepath.Join(t.TempDir(), "data")}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: filepath.Join(t.TempDir(), "data")}
 	instance, _ := run(t, shop(), options)
 	c := clientOf(t, instance)
 	c.create("first")
@@ -618,7 +618,7 @@ func TestAServerWhoseStorageIsRemovedIsReadOnly(t *testing.T) {
 func TestAServerWhoseLockFilesAreRemovedIsReadOnly(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
-	options := annex.Options{DataDir: filepath.Join(t.TempDir(), "data")}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: filepath.Join(t.TempDir(), "data")}
 	instance, _ := run(t, shop(), options)
 	c := clientOf(t, instance)
 	c.create("first")
@@ -638,7 +638,7 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
 	disk := smallDisk(t, 16<<20)
-	options := annex.Options{DataDir: filepath.Join(disk, "data")}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: filepath.Join(disk, "data")}
 	full := filepath.Join(disk, "full")
 
 	// At the first start.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/testing/shop/v1"
+	"github.com/annexapi/annex/store/embedded"
 )
 
 // unremembered is a media type that upstream takes for JSON, and that is answered by nothing but upstream's handlers.
@@ -332,7 +333,7 @@ func TestRememberedReadsAreCounted(t *testing.T) {
 // What a program stored that had no default for a field is not what clients of one that has get.
 func TestWhatAnotherProgramHasStoredGetsItsDefaults(t *testing.T) {
 	t.Parallel()
-	options := annex.Options{DataDir: t.TempDir()}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()}
 	plain := func(kind *annex.KindBuilder[v1.Widget]) annex.Server {
 		return annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}}
 	}

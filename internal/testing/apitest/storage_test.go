@@ -34,7 +34,10 @@ const anyPort = "127.0.0.1:0"
 // objects in any storage, one after the other.
 func placed(t *testing.T, options annex.Options) annex.Options {
 	t.Helper()
-	if options.EncryptionConfigFile == "" && (options.Storage == nil || options.Storage.Name() != files.Name) { // tests of files read them
+	if options.Storage == nil {
+		options.Storage = embedded.Dir("")
+	}
+	if options.EncryptionConfigFile == "" && options.Storage.Name() != files.Name { // tests of files read them
 		options.EncryptionConfigFile = os.Getenv(testEncryption)
 	}
 	name := os.Getenv(testStorage)
@@ -42,7 +45,7 @@ func placed(t *testing.T, options annex.Options) annex.Options {
 		return options
 	}
 	switch {
-	case options.Storage != nil && options.Storage.Name() == name: // perhaps in a directory of the test's own
+	case options.Storage.Name() == name: // perhaps in a directory of the test's own
 	case name == etcd.Name:
 		directory := options.DataDir
 		if directory == "" {

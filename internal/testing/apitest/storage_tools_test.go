@@ -69,7 +69,7 @@ func verbCommand(t *testing.T, args ...string) *exec.Cmd {
 // atPort runs shop serve at a port that another one had before.
 func atPort(t *testing.T, data, port string) *process {
 	t.Helper()
-	return program(t, "--data-dir", data, "--secure-port", port)
+	return shopProgram(t, "--data-dir", data, "--secure-port", port)
 }
 
 // portOf is the port of a program.
@@ -185,7 +185,7 @@ func TestAServerElsewhereIsAskedWhicheverStoragesItsKindsName(t *testing.T) {
 func TestABackupUnderWritersIsAtOneRevision(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	p := program(t, "--data-dir", data)
+	p := shopProgram(t, "--data-dir", data)
 	c := clientFrom(t, filepath.Join(data, "kubeconfig"))
 	const writers = 16
 	writing, stop := context.WithCancel(t.Context())
@@ -292,7 +292,7 @@ func TestABackupUnderWritersIsAtOneRevision(t *testing.T) {
 func TestInformersListAgainAfterARestore(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	p := program(t, "--data-dir", data)
+	p := shopProgram(t, "--data-dir", data)
 	port := portOf(t, p)
 	c := clientFrom(t, filepath.Join(data, "kubeconfig"))
 	for _, name := range []string{"kept", "changed", "deleted"} {
@@ -487,7 +487,7 @@ func TestARestoreInterruptedAtTheLastStepIsFinished(t *testing.T) {
 	if err := storeRecords(filepath.Join(data, "storage.restored"), shelfRecord(2, "s")); err != nil {
 		t.Fatal(err)
 	}
-	p := program(t, "--data-dir", data)
+	p := shopProgram(t, "--data-dir", data)
 	clientFrom(t, filepath.Join(data, "kubeconfig")).get(shelvesPath + "/s").want(http.StatusOK)
 	if err := p.stop(); err != nil {
 		t.Error(err)
@@ -497,7 +497,7 @@ func TestARestoreInterruptedAtTheLastStepIsFinished(t *testing.T) {
 func TestOnlyAdministratorsMaintainTheStorage(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	p := program(t, "--data-dir", data, "--token-auth-file", tokenFile(t))
+	p := shopProgram(t, "--data-dir", data, "--token-auth-file", tokenFile(t))
 	c := clientFrom(t, filepath.Join(data, "kubeconfig"))
 	for token, code := range map[string]int{"secret": http.StatusForbidden, "root": http.StatusOK, "mistyped": http.StatusUnauthorized} {
 		for _, path := range []string{"/storage/backup", "/storage/stats", "/storage/verify"} {
