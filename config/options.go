@@ -19,8 +19,8 @@ type Options struct {
 	// of their own. A missing directory is created. Without a DataDir, which storages in memory and in etcd allow,
 	// certificates stay in memory and no kubeconfig is written. One server at a time uses a data directory.
 	DataDir string
-	// Storage keeps the objects: embedded.Dir, files.Dir, memory.Storage, etcd.Cluster, or another driver. Nil means
-	// embedded.Dir("").
+	// Storage keeps the objects: embedded.Dir, files.Dir, memory.Storage, etcd.Cluster, or another driver. annex.New
+	// refuses nil; programs of package program use embedded.Dir("") then.
 	Storage driver.Driver
 	// StorageOf overrides the storage of single resources, including namespaces. It takes precedence over a kind's
 	// StoredIn. Existing objects are not moved from one storage to another.

@@ -164,6 +164,7 @@ import (
 	"os"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/program"
 {{range .Packages}}
 	{{.Name}} "{{.Import}}"
 	{{.Name}}facts "github.com/annexapi/annex/e2e/everykind/testdata/{{.Name}}"
@@ -185,7 +186,7 @@ func main() {
 		}},
 {{- end}}
 	}
-	annex.Main(servers[os.Getenv("LAYER")])
+	program.Main(servers[os.Getenv("LAYER")])
 }
 `))
 

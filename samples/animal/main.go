@@ -5,12 +5,13 @@ package main
 
 import (
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/program"
 
 	animalv1alpha1 "example.com/animal/apis/animal/v1alpha1"
 )
 
 func main() {
-	annex.Main(server())
+	program.Main(server())
 }
 
 // server returns the definition of the server, for the program and its tests. annex create

@@ -237,7 +237,7 @@ func TestInstances_serverStops_restartWithNext(t *testing.T) {
 	needsProc(t)
 	data := filepath.Join(t.TempDir(), "data")
 	name := fmt.Sprint("restart-", os.Getpid())
-	serve := func() (*program, *api) {
+	serve := func() (*process, *api) {
 		p := startProgram(t, "serve", "--data-dir", data, "--secure-port", "0")
 		config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(data, "kubeconfig"))
 		if err != nil {

@@ -170,7 +170,7 @@ func TestQuota_concurrentDeletes(t *testing.T) {
 func TestQuota_killedServer(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	serve := func() (*program, *api) {
+	serve := func() (*process, *api) {
 		p := startProgram(t, "serve", "--data-dir", data, "--secure-port", "0", "--controllers=")
 		config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(data, "kubeconfig"))
 		if err != nil {

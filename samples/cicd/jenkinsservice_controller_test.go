@@ -138,14 +138,14 @@ func TestController_ownProcess(t *testing.T) {
 	story(t, newAPI(t, config))
 }
 
-// program is a process of the sample.
-type program struct {
+// process is the sample as a process.
+type process struct {
 	t   *testing.T
 	cmd *exec.Cmd
 }
 
-// startProgram starts the program and waits for its first line.
-func startProgram(t *testing.T, args ...string) *program {
+// startProgram starts it and waits for its first line.
+func startProgram(t *testing.T, args ...string) *process {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
 	// A killed program leaves the folder of its instances.
@@ -159,7 +159,7 @@ func startProgram(t *testing.T, args ...string) *program {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p := &program{t, cmd}
+	p := &process{t, cmd}
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		p.kill()
 		t.Fatalf("%v ended: %v\n%s", args, err, log)
@@ -167,8 +167,8 @@ func startProgram(t *testing.T, args ...string) *program {
 	return p
 }
 
-// kill sends SIGKILL.
-func (p *program) kill() {
+// kill ends it as kill -9 does.
+func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	_ = p.cmd.Wait()
 }

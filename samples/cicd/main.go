@@ -8,6 +8,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/program"
 	"github.com/annexapi/annex/stream"
 
 	autobusiv1alpha "example.com/cicd/apis/autobusi/v1alpha"
@@ -15,7 +16,7 @@ import (
 
 func main() {
 	ctrl.SetLogger(klog.Background())
-	annex.Main(server())
+	program.Main(server())
 }
 
 // server returns the definition of the server, for the program and its tests. annex create

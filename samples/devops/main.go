@@ -11,6 +11,7 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/controlplane"
+	"github.com/annexapi/annex/program"
 )
 
 //go:embed config/crd/devops.devops.io_*.yaml
@@ -22,7 +23,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "devops:", err)
 		os.Exit(2)
 	}
-	annex.Main(server(runs))
+	program.Main(server(runs))
 }
 
 // crds returns the folder of the CustomResourceDefinitions.

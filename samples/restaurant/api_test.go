@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/program"
 )
 
 // running is a running program, with its objects in a folder of its own.
@@ -49,8 +49,8 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// program starts the program and returns when it has printed a line.
-func program(t *testing.T, args ...string) (*running, string) {
+// start starts the program and returns when it prints a line.
+func start(t *testing.T, args ...string) (*running, string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = append(os.Environ(), asProgram+"=1")
@@ -91,7 +91,7 @@ func serving(t *testing.T, flags ...string) *running {
 	data := filepath.Join(t.TempDir(), "data")
 	insecure := free(t)
 	_, port, _ := net.SplitHostPort(insecure)
-	p, _ := program(
+	p, _ := start(
 		t,
 		append([]string{"serve", "--data-dir", data, "--secure-port", "0", "--insecure-port", port, "--authn-allow-localhost"}, flags...)...)
 	p.data, p.url = data, "http://"+insecure
@@ -331,14 +331,14 @@ func TestControllers_leaderKilled_anotherLeads(t *testing.T) {
 		"controllers", "--kubeconfig", filepath.Join(p.data, "kubeconfig"),
 		"--leader-elect-lease-duration", "2s", "--leader-elect-renew-deadline", "1500ms", "--leader-elect-retry-period", "200ms",
 	}
-	first, line := program(t, controllers...)
+	first, line := start(t, controllers...)
 	if !strings.Contains(line, "runs controllers") {
 		t.Fatalf("it says %q", line)
 	}
 	p.becomes(pizzas+"/p", `"cost":1`)
 	next := make(chan *running, 1)
 	go func() {
-		second, _ := program(t, controllers...) // it prints a line when it leads
+		second, _ := start(t, controllers...) // it prints when it leads
 		next <- second
 	}()
 	const lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/restaurant-controllers"
@@ -420,7 +420,7 @@ func TestMenu_otherProcess(t *testing.T) {
 	address, secret := free(t), filepath.Join(t.TempDir(), "secret")
 	p := serving(t, "--storage=memory", "--controllers=", "--apiext-url", "http://"+address, "--apiext-secret-file", secret)
 	p.want(503, "does not answer", "GET", "/wukong/menu", nil)
-	program(
+	start(
 		t,
 		"controllers",
 		"--kubeconfig",
@@ -539,7 +539,9 @@ func TestFlags_invalid_areRefused(t *testing.T) {
 			var out, errOut bytes.Buffer
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			if code := annex.Run(ctx, server(), args, &out, &errOut); code != 2 || !strings.Contains(errOut.String(), test.want) {
+			extensions := newExtensions()
+			code := program.Run(ctx, server(extensions), args, &out, &errOut, addAliases, extensions.AddFlags)
+			if code != 2 || !strings.Contains(errOut.String(), test.want) {
 				t.Errorf("it ends with %d and says %q, want %q", code, &errOut, test.want)
 			}
 		})

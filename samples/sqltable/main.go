@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/program"
 
 	"example.com/sqltable/server"
 	"example.com/sqltable/table"
@@ -19,5 +19,5 @@ func main() {
 		fmt.Fprintln(os.Stderr, "sqltable:", err)
 		os.Exit(1)
 	}
-	annex.Main(server.New(db))
+	program.Main(server.New(db))
 }

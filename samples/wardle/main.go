@@ -4,9 +4,9 @@ package main
 
 import (
 	"example.com/wardle/server"
-	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/program"
 )
 
 func main() {
-	annex.Main(server.New())
+	program.Main(server.New())
 }

@@ -41,12 +41,12 @@ func start(t *testing.T) *rest.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := plan.Resolve(definition, config.Options{Storage: memory.Storage(), Listen: "127.0.0.1:0"})
+	p, err := plan.Resolve(definition, config.Options{Storage: memory.Storage(), Listen: "127.0.0.1:0"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	server, err := serve.New(ctx, p, func(*rest.Config, *informer.Set, func() []byte) any { return nil })
+	server, err := serve.New(ctx, p, func(*define.Server, *rest.Config, *informer.Set, func() []byte) any { return nil })
 	if err != nil {
 		cancel()
 		t.Fatal(err)

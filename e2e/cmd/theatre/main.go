@@ -14,11 +14,12 @@ import (
 	v1 "github.com/annexapi/annex/e2e/apis/theatre/v1"
 	"github.com/annexapi/annex/e2e/shell"
 	"github.com/annexapi/annex/operation"
+	"github.com/annexapi/annex/program"
 	"github.com/annexapi/annex/stream"
 )
 
 func main() {
-	annex.Main(annex.Server{
+	program.Main(annex.Server{
 		Name: "theatre",
 		Groups: []annex.Group{{
 			Name: "theatre.example.com",

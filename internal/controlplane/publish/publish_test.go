@@ -97,14 +97,6 @@ func TestPublish(t *testing.T) {
 			if (err != nil) != test.fails || strings.Join(did, ", ") != test.want {
 				t.Errorf("did %q, want %q; error %v", did, test.want, err)
 			}
-			// A failure is tried again after a moment, and nothing else is.
-			p.queue.Add("lab")
-			if !p.next(t.Context()) {
-				t.Fatal("the queue has ended")
-			}
-			if n := p.queue.NumRequeues("lab"); (n > 0) != test.fails {
-				t.Errorf("it is tried again %d times", n)
-			}
 		})
 	}
 }

@@ -229,8 +229,9 @@ func TestQuota_deletedObject_frees(t *testing.T) {
 	if n := c.queue.Len(); n != 1 {
 		t.Fatalf("%d quotas are to be counted, want 1", n)
 	}
-	if !c.next(t.Context()) {
-		t.Fatal("the queue has ended")
+	i, _ := c.queue.Get()
+	if err := c.handle(t.Context(), i); err != nil {
+		t.Fatal(err)
 	}
 	if got, writes := h.used(); writes != 2 || got["secrets"] != "1" {
 		t.Errorf("%d statuses, the last with %v; want 1", writes, got)

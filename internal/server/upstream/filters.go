@@ -161,7 +161,7 @@ var filterTable = []filter{
 		wrap: func(next http.Handler, c *chain) http.Handler {
 			return withConnectionsCounted(next, c.routes, c.connections)
 		}},
-	{name: "memory",
+	{name: "memory of requests",
 		wrap: func(next http.Handler, c *chain) http.Handler { return withMemory(next, newTurns(), c.server) }},
 	{name: "reasons of readyz",
 		wrap: func(next http.Handler, c *chain) http.Handler { return withReasons(next, c.config.Ready) }},

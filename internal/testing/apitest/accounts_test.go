@@ -326,7 +326,7 @@ func TestServiceAccounts_keyRotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := []string{"--data-dir", data, "-v", "9", "--audit-policy-file", policy, "--audit-log-path", events, "--access-log", access}
-	p := program(t, args...)
+	p := shopProgram(t, args...)
 	c := clientFrom(t, filepath.Join(data, "kubeconfig"))
 	c.post(accountsPath, account("robot")).want(201)
 	first := c.tokenFor("robot").want(201).str("status", "token")
@@ -366,7 +366,7 @@ func TestServiceAccounts_keyRotation(t *testing.T) {
 	if err := p.stop(); err != nil {
 		t.Fatal(err)
 	}
-	p = program(t, args...)
+	p = shopProgram(t, args...)
 	c = clientFrom(t, filepath.Join(data, "kubeconfig"))
 	c.post(tokenReviewsPath, review("TokenReview", spec(fields{"token": second}))).want(201)
 	c.stranger(first).known("robot")

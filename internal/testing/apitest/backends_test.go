@@ -205,7 +205,7 @@ func TestStoredIn_storagePerKind(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
 	at := newPlace(t)
-	options := annex.Options{DataDir: t.TempDir()}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()}
 	stop := at.run(t, apart(), options)
 	c := connect(t, at.config())
 	c.namespace("other")
@@ -239,7 +239,7 @@ func TestStoredIn_storagePerKind(t *testing.T) {
 func TestStoredIn_operatorOverrides(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
-	options := annex.Options{DataDir: t.TempDir(), StorageOf: map[schema.GroupResource]annex.Storage{
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir(), StorageOf: map[schema.GroupResource]annex.Storage{
 		{Group: "shop.example.com", Resource: "widgets"}: embedded.Dir(""),
 		{Group: "shop.example.com", Resource: "shelves"}: memory.Storage(),
 	}}
@@ -257,7 +257,7 @@ func TestStoredIn_operatorOverrides(t *testing.T) {
 func TestStoredIn_failingStorage_othersContinue(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
-	options := annex.Options{DataDir: t.TempDir()}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()}
 	instance, _ := run(t, apart(), options)
 	c := clientOf(t, instance)
 	if err := os.Rename(filepath.Join(options.DataDir, "storage"), filepath.Join(options.DataDir, "moved")); err != nil {
@@ -280,11 +280,11 @@ func TestStoredIn_invalidStorages(t *testing.T) {
 		want    string
 	}{
 		"one that cannot be opened": {
-			only(widgets().StoredIn(tape{})), annex.Options{DataDir: t.TempDir()},
+			only(widgets().StoredIn(tape{})), annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()},
 			`storage tape: apitest_test.tape cannot be opened: it is neither a driver of a backend nor one of a journal`,
 		},
 		"two of a name": {
-			only(widgets()), annex.Options{DataDir: t.TempDir(),
+			only(widgets()), annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir(),
 				StorageOf: map[schema.GroupResource]annex.Storage{{Group: "shop.example.com", Resource: "widgets"}: embedded.Dir("elsewhere")}},
 			"Options.StorageOf widgets.shop.example.com=embedded: there is another storage embedded, at ",
 		},
@@ -300,7 +300,7 @@ func TestStoredIn_invalidStorages(t *testing.T) {
 			"StoredIn of kind Shelf: storage embedded needs a data directory",
 		},
 		"without etcd": {
-			only(widgets().StoredIn(etcd.Cluster(etcd.Options{}))), annex.Options{DataDir: t.TempDir()},
+			only(widgets().StoredIn(etcd.Cluster(etcd.Options{}))), annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()},
 			"StoredIn of kind Widget: no etcd endpoints: name the members' URLs",
 		},
 		"objects that outlive their namespaces": {
@@ -325,7 +325,7 @@ func TestStoredIn_invalidStorages(t *testing.T) {
 // The namespaces are in another storage than their objects.
 func TestNamespaces_deletion_otherStorage(t *testing.T) {
 	t.Parallel()
-	instance, _ := run(t, apart(), annex.Options{DataDir: t.TempDir()})
+	instance, _ := run(t, apart(), annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()})
 	c := clientOf(t, instance)
 	for i := range 10 {
 		namespace := fmt.Sprint("n", i)
@@ -352,7 +352,7 @@ func TestFiles_oneKindBesideAnotherStorage(t *testing.T) {
 	inPlainText(t)
 	t.Parallel()
 	about(t, embedded.Name)
-	options := annex.Options{DataDir: t.TempDir()}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()}
 	server := func() annex.Server { return only(movedWidgets().StoredIn(files.Dir(""))) }
 	instance, stop := run(t, server(), options)
 	c := clientOf(t, instance)
@@ -401,7 +401,7 @@ func TestHooks_readKindsOfOtherStorages(t *testing.T) {
 			}, err
 		}),
 		annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped(),
-	), annex.Options{DataDir: t.TempDir()})
+	), annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()})
 	c := clientOf(t, instance)
 	c.post(widgetsPath, widget("w")).want(http.StatusNotFound)
 	c.post(shelvesPath, shelf("s")).want(http.StatusCreated)

@@ -497,7 +497,7 @@ func TestAuthorizationWebhook_besideRoles(t *testing.T) {
 func TestLog_wrongTokens_areLimited(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	p := program(t, "--data-dir", data)
+	p := shopProgram(t, "--data-dir", data)
 	c := clientFrom(t, filepath.Join(data, "kubeconfig"))
 	for i := range 300 {
 		c.stranger("").get("/apis", "Authorization", fmt.Sprintf("Bearer wrong-%d", i)).want(http.StatusUnauthorized)

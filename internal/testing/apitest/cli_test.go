@@ -24,6 +24,7 @@ import (
 	"github.com/annexapi/annex/internal/testing/testlog"
 	"github.com/annexapi/annex/internal/testing/testwait"
 	"github.com/annexapi/annex/operation"
+	"github.com/annexapi/annex/program"
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/etcd"
 	"github.com/annexapi/annex/store/journal"
@@ -33,29 +34,29 @@ import (
 // TestMain lets the test binary be the program shop as well.
 func TestMain(m *testing.M) {
 	testscript.Main(testlog.Quiet(m), map[string]func(){
-		"shop":     func() { annex.Main(shop()) },
-		"marked":   func() { annex.Main(markedShop()) },
-		"other":    func() { annex.Main(other()) },
-		"moved":    func() { annex.Main(moved()) },
-		"factory":  func() { annex.Main(factory()) },
-		"workshop": func() { annex.Main(workshop()) },
-		"repairs":  func() { annex.Main(repairs(operation.Options{})) },
-		"zoo":      func() { annex.Main(zoo()) },
+		"shop":     func() { program.Main(shop()) },
+		"marked":   func() { program.Main(markedShop()) },
+		"other":    func() { program.Main(other()) },
+		"moved":    func() { program.Main(moved()) },
+		"factory":  func() { program.Main(factory()) },
+		"workshop": func() { program.Main(workshop()) },
+		"repairs":  func() { program.Main(repairs(operation.Options{})) },
+		"zoo":      func() { program.Main(zoo()) },
 		"chosen": func() {
-			annex.Main(
+			program.Main(
 				only(
 					widgets().StoredIn(memory.Storage()).StoredMediaType(jsonType),
 					annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped(),
 				),
 			)
 		},
-		"foldered": func() { annex.Main(foldered()) },
+		"foldered": func() { program.Main(foldered()) },
 		"partly": func() {
-			annex.Main(
+			program.Main(
 				only(widgets(), annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped().StoredIn(etcd.Cluster(etcd.Options{}))),
 			)
 		},
-		"broken": func() { annex.Main(annex.Server{Name: "broken", Groups: []annex.Group{{Name: "Bad"}}}) },
+		"broken": func() { program.Main(annex.Server{Name: "broken", Groups: []annex.Group{{Name: "Bad"}}}) },
 	})
 }
 
@@ -185,8 +186,8 @@ type process struct {
 	log   bytes.Buffer
 }
 
-// program runs shop serve and reads its first lines.
-func program(t *testing.T, args ...string) *process {
+// shopProgram runs shop serve and reads its first lines.
+func shopProgram(t *testing.T, args ...string) *process {
 	t.Helper()
 	p := prepare(t, args...)
 	p.launch(t)
@@ -262,7 +263,7 @@ func TestServe_printsAddressesAndEndsOrderly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			parent := t.TempDir()
 			data := filepath.Join(parent, test.dir)
-			p := program(t, "--data-dir", data)
+			p := shopProgram(t, "--data-dir", data)
 
 			kubeconfig := filepath.Join(data, "kubeconfig")
 			if want := "shop listens on https://127.0.0.1:"; !strings.HasPrefix(p.lines[0], want) {
@@ -299,7 +300,7 @@ func TestServe_printsAddressesAndEndsOrderly(t *testing.T) {
 func TestServe_secondSignal_endsAtOnce(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	p := program(t, "--data-dir", data, "--shutdown-timeout=1h")
+	p := shopProgram(t, "--data-dir", data, "--shutdown-timeout=1h")
 	c := clientFrom(t, filepath.Join(data, "kubeconfig"))
 	c.raw(unfinished, widgetsPath) // is in progress until it ends
 	if err := p.Process.Signal(os.Interrupt); err != nil {
@@ -343,7 +344,7 @@ func TestServe_closedOutput_continues(t *testing.T) {
 func TestLog_holdsNoSecrets(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	p := program(t, "--data-dir", data, "--token-auth-file", tokenFile(t), "-v=10")
+	p := shopProgram(t, "--data-dir", data, "--token-auth-file", tokenFile(t), "-v=10")
 	kubeconfig := filepath.Join(data, "kubeconfig")
 	c := clientFrom(t, kubeconfig)
 	c.create("w")
@@ -383,7 +384,7 @@ func TestLog_healthy(t *testing.T) {
 			t.Parallel()
 			data := filepath.Join(t.TempDir(), "data")
 			for _, life := range []string{"the first start", "a restart"} {
-				p := program(t, append([]string{"--data-dir", data}, args...)...)
+				p := shopProgram(t, append([]string{"--data-dir", data}, args...)...)
 				c := clientFrom(t, filepath.Join(data, "kubeconfig"))
 				c.watch(widgetsPath + "?watch=1")
 				if life == "a restart" {

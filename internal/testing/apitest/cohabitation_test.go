@@ -74,7 +74,7 @@ func TestAlsoServedAs_moveAndBack(t *testing.T) {
 	for name, storedAs := range map[string]string{"stored as before": "legacy.example.com/v1", "stored as it is now": "v1"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			options := annex.Options{DataDir: t.TempDir()}
+			options := annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()}
 			instance, stop := run(t, legacy(), options)
 			c := clientOf(t, instance)
 			before := c.post(gizmosPath, gizmo("old", spec(fields{"pieces": []string{"leg=4"}, "replicas": 2}),
@@ -512,7 +512,7 @@ func TestAlsoServedAs_sameGoType(t *testing.T) {
 
 func TestStoredUnder_formerGroup_isReadable(t *testing.T) {
 	t.Parallel()
-	options := annex.Options{DataDir: t.TempDir()}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()}
 	instance, stop := run(t, legacy(), options)
 	clientOf(t, instance).post(gizmosPath, gizmo("a", spec(fields{"pieces": []string{"leg=4"}}))).want(http.StatusCreated)
 	stop()
@@ -562,7 +562,7 @@ func TestAlsoServedAs_encryption(t *testing.T) {
 		writeFile(t, file, strings.Replace(encryptionRule(resources, keyed("aescbc", "key1", secret1)), "'", "", 2))
 		return file
 	}
-	options := annex.Options{DataDir: t.TempDir(), EncryptionConfigFile: rule("gizmos.legacy.example.com")}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir(), EncryptionConfigFile: rule("gizmos.legacy.example.com")}
 	instance, stop := run(t, legacy(), options)
 	clientOf(t, instance).post(gizmosPath, gizmo("a")).want(http.StatusCreated)
 	stop()
@@ -639,7 +639,7 @@ func TestAlsoServedAs_storageTools(t *testing.T) {
 	inPlainText(t)
 	t.Parallel()
 	about(t, embedded.Name)
-	options := annex.Options{DataDir: t.TempDir()}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()}
 	instance, stop := run(t, only(movedWidgets().StoredAs("v1")), options)
 	clientOf(t, instance).create("a", spec(fields{"parts": []fields{{"name": "leg", "count": 4}}}))
 	stop()
@@ -681,7 +681,7 @@ func TestAlsoServedAs_storageTools(t *testing.T) {
 
 func TestStoredUnder_objectsLeftBehind_isRejected(t *testing.T) {
 	t.Parallel()
-	options := placed(t, annex.Options{DataDir: t.TempDir()})
+	options := placed(t, annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()})
 	notOn(t, "files that are no kind's are strangers there", files.Name)
 	notOn(t, "it is empty", memory.Name)
 	instance, stop := run(t, legacy(), options)

@@ -140,6 +140,9 @@ func TestDataDir_refused(t *testing.T) {
 				test := test // its options get the directory of this subtest
 				for _, o := range []*annex.Options{&test.first, &test.second} {
 					o.DataDir, o.Listen = dir, anyPort
+					if o.Storage == nil {
+						o.Storage = embedded.Dir("")
+					}
 					if d, ok := o.Storage.(driver.Directory); ok && d.Name() == files.Name {
 						o.Storage = files.Dir(strings.ReplaceAll(d.Location(""), "DIR", dir))
 					}
@@ -173,7 +176,7 @@ func TestDataDir_refused(t *testing.T) {
 
 				instance, _ = run(t, named("shop"), test.first)
 				c := clientOf(t, instance)
-				if test.first.Storage == nil || test.first.Storage.Name() != memory.Name {
+				if test.first.Storage.Name() != memory.Name {
 					c.get(widgetsPath + "/kept").want(http.StatusOK)
 				}
 				if r := readRecord(t, dir); r.Format != 1 || r.Server != "shop" || r.CreatedBy == "" {
@@ -233,7 +236,7 @@ func TestDataDir_open(t *testing.T) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	run(t, shop(), annex.Options{DataDir: dir})
+	run(t, shop(), annex.Options{Storage: embedded.Dir(""), DataDir: dir})
 	info, err := os.Stat(dir)
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/etcd"
 	"github.com/annexapi/annex/store/memory"
 )
@@ -499,7 +500,7 @@ func TestDifferential_reads_likeUpstream(t *testing.T) {
 	t.Parallel()
 	dice, requests := seeded(t), size(t, 1600)
 	d := &comparison{dice: dice, answered: map[string]int{}}
-	options := annex.Options{DataDir: t.TempDir(), HistoryAge: -1, HistoryRevisions: 150}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir(), HistoryAge: -1, HistoryRevisions: 150}
 	serveZoo(t, "at first", differentialServer(), options, func(c *client) {
 		d.client = c
 		d.fill()

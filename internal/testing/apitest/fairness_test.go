@@ -14,6 +14,7 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/testing/testwait"
+	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/memory"
 )
 
@@ -212,7 +213,7 @@ func TestPriorityAndFairness_objectsOutliveServer(t *testing.T) {
 	dir := t.TempDir()
 	serving := func(fair bool, work func(c *client)) {
 		t.Helper()
-		instance, stop := run(t, shop(), annex.Options{DataDir: dir, PriorityAndFairness: &fair})
+		instance, stop := run(t, shop(), annex.Options{Storage: embedded.Dir(""), DataDir: dir, PriorityAndFairness: &fair})
 		work(clientFrom(t, instance.Kubeconfig()))
 		if err := stop(); err != nil {
 			t.Fatal(err)

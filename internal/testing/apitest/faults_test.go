@@ -310,7 +310,7 @@ func TestInstance_lifecycle(t *testing.T) {
 		"run without a chance": {run},
 	} {
 		t.Run(name, func(t *testing.T) {
-			options := annex.Options{DataDir: filepath.Join(t.TempDir(), "data")}
+			options := annex.Options{Storage: embedded.Dir(""), DataDir: filepath.Join(t.TempDir(), "data")}
 			instance, err := annex.New(t.Context(), shop(), options)
 			if err != nil {
 				t.Fatal(err)
@@ -376,7 +376,7 @@ func TestNew_failure_leavesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	options := annex.Options{DataDir: filepath.Join(dir, "data"), Listen: anyPort}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: filepath.Join(dir, "data"), Listen: anyPort}
 	first, err := annex.New(t.Context(), shop(), options)
 	if err != nil {
 		t.Fatal(err)
@@ -590,7 +590,7 @@ func readOnly(t *testing.T, c *client, reason string) {
 func TestReadOnly_removedStorage(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
-	options := annex.Options{DataDir: filepath.Join(t.TempDir(), "data")}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: filepath.Join(t.TempDir(), "data")}
 	instance, _ := run(t, shop(), options)
 	c := clientOf(t, instance)
 	c.create("first")
@@ -616,7 +616,7 @@ func TestReadOnly_removedStorage(t *testing.T) {
 func TestReadOnly_removedLockFiles(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
-	options := annex.Options{DataDir: filepath.Join(t.TempDir(), "data")}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: filepath.Join(t.TempDir(), "data")}
 	instance, _ := run(t, shop(), options)
 	c := clientOf(t, instance)
 	c.create("first")
@@ -635,7 +635,7 @@ func TestFullDisk_losesNothing(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
 	disk := smallDisk(t, 16<<20)
-	options := annex.Options{DataDir: filepath.Join(disk, "data")}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: filepath.Join(disk, "data")}
 	full := filepath.Join(disk, "full")
 
 	// At the first start.

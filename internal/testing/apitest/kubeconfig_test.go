@@ -42,7 +42,7 @@ func (p *process) kubeconfig(t *testing.T, env string, args ...string) []byte {
 func TestKubeconfig_shortLivedToken(t *testing.T) {
 	t.Parallel()
 	data, dir := filepath.Join(t.TempDir(), "data"), t.TempDir()
-	p := program(t, "--data-dir", data, "--ephemeral-token", "--ephemeral-token-duration", "10m")
+	p := shopProgram(t, "--data-dir", data, "--ephemeral-token", "--ephemeral-token-duration", "10m")
 	own := filepath.Join(data, "kubeconfig")
 	text, err := os.ReadFile(own)
 	if err != nil {
@@ -102,7 +102,7 @@ func TestKubeconfig_shortLivedToken(t *testing.T) {
 		t.Error("the token is in the log")
 	}
 	// A restart knows the token, and leaves it in place while it lasts.
-	p = program(t, "--data-dir", data, "--ephemeral-token", "--ephemeral-token-duration", "10m")
+	p = shopProgram(t, "--data-dir", data, "--ephemeral-token", "--ephemeral-token-duration", "10m")
 	again, err := clientcmd.LoadFromFile(own)
 	if err != nil || again.AuthInfos["shop-admin"].Token != token {
 		t.Errorf("another token: %v", err)
@@ -112,7 +112,7 @@ func TestKubeconfig_shortLivedToken(t *testing.T) {
 	if err := p.stop(); err != nil {
 		t.Fatal(err)
 	}
-	program(t, "--data-dir", data)
+	shopProgram(t, "--data-dir", data)
 	if again, err = clientcmd.LoadFromFile(own); err != nil || again.AuthInfos["shop-admin"].Token != "" {
 		t.Errorf("the token stays: %v", err)
 	}
@@ -122,7 +122,7 @@ func TestKubeconfig_shortLivedToken(t *testing.T) {
 func TestKubeconfig_execPlugin(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	p := program(t, "--data-dir", data)
+	p := shopProgram(t, "--data-dir", data)
 	path := filepath.Join(t.TempDir(), "exec")
 	p.kubeconfig(t, "", "--data-dir", data, "--exec", "--to", path)
 	text, err := os.ReadFile(path)

@@ -85,17 +85,17 @@ func TestStorageMediaType_default(t *testing.T) {
 		options annex.Options
 		want    string // the media type in a dump
 	}{
-		{"embedded", leases(), annex.Options{}, ""},
+		{"embedded", leases(), annex.Options{Storage: embedded.Dir("")}, ""},
 		{"memory", leases(), annex.Options{Storage: memory.Storage()}, ""},
 		{"a developer's protobuf in memory", leases().StoredMediaType(protobufType), annex.Options{Storage: memory.Storage()}, protobufType},
 		{"files", leases(), annex.Options{Storage: files.Dir("")}, ""},
-		{"a developer's protobuf", leases().StoredMediaType(protobufType), annex.Options{}, protobufType},
+		{"a developer's protobuf", leases().StoredMediaType(protobufType), annex.Options{Storage: embedded.Dir("")}, protobufType},
 		{"an operator's choice", leases().StoredMediaType(protobufType),
-			annex.Options{StorageMediaTypeOf: map[schema.GroupResource]string{schema.ParseGroupResource(leaseResource): jsonType}}, ""},
+			annex.Options{Storage: embedded.Dir(""), StorageMediaTypeOf: map[schema.GroupResource]string{schema.ParseGroupResource(leaseResource): jsonType}}, ""},
 		{"an operator's other choice", leases().StoredMediaType(jsonType),
-			annex.Options{StorageMediaTypeOf: map[schema.GroupResource]string{schema.ParseGroupResource(leaseResource): protobufType}},
+			annex.Options{Storage: embedded.Dir(""), StorageMediaTypeOf: map[schema.GroupResource]string{schema.ParseGroupResource(leaseResource): protobufType}},
 			protobufType},
-		{"a version without protobuf", leases().StoredAs("v1alpha1"), annex.Options{}, ""},
+		{"a version without protobuf", leases().StoredAs("v1alpha1"), annex.Options{Storage: embedded.Dir("")}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -166,7 +166,7 @@ func TestStorageMediaType_invalid(t *testing.T) {
 	}
 	// Objects that come to files in another way become YAML.
 	data, to := t.TempDir(), t.TempDir()
-	serveZoo(t, "serve", zoo(), annex.Options{DataDir: data, StorageMediaTypeOf: asProtobuf}, func(c *client) { c.createLease("a") })
+	serveZoo(t, "serve", zoo(), annex.Options{Storage: embedded.Dir(""), DataDir: data, StorageMediaTypeOf: asProtobuf}, func(c *client) { c.createLease("a") })
 	mustZoo(t, "storage", "migrate", "--from", "embedded", "--data-dir", data, "--to", "files", "--to-data-dir", to)
 	serveZoo(t, "serve files", zoo(), annex.Options{DataDir: to, Storage: files.Dir("")}, func(c *client) {
 		testwait.Until(t, "the object has its file", func() bool {
@@ -207,6 +207,7 @@ func TestStorageMediaType_change(t *testing.T) {
 			data, key := t.TempDir(), "identity"
 			flags := []string{"--data-dir", data}
 			options := annex.Options{
+				Storage:            embedded.Dir(""),
 				DataDir:            data,
 				StorageMediaTypeOf: map[schema.GroupResource]string{schema.ParseGroupResource(leaseResource): jsonType},
 			}

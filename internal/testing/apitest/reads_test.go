@@ -17,6 +17,7 @@ import (
 
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/testing/shop/v1"
+	"github.com/annexapi/annex/store/embedded"
 )
 
 // unremembered is a media type that upstream takes for JSON, and that only upstream's handlers answer.
@@ -332,7 +333,7 @@ func TestCachedReads_metrics(t *testing.T) {
 // An object stored by a program without a default for a field gets the default for clients of a program that has one.
 func TestCachedReads_defaultsOfOlderObjects(t *testing.T) {
 	t.Parallel()
-	options := annex.Options{DataDir: t.TempDir()}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()}
 	plain := func(kind *annex.KindBuilder[v1.Widget]) annex.Server {
 		return annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}}
 	}

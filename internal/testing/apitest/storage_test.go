@@ -36,7 +36,10 @@ const anyPort = "127.0.0.1:0"
 func placed(t *testing.T, options annex.Options) annex.Options {
 	t.Helper()
 	options.DisableFastPath = options.DisableFastPath || slow()
-	if options.EncryptionConfigFile == "" && (options.Storage == nil || options.Storage.Name() != files.Name) { // tests of files read them
+	if options.Storage == nil {
+		options.Storage = embedded.Dir("")
+	}
+	if options.EncryptionConfigFile == "" && options.Storage.Name() != files.Name { // tests of files read them
 		options.EncryptionConfigFile = os.Getenv(testEncryption)
 	}
 	name := os.Getenv(testStorage)
@@ -44,7 +47,7 @@ func placed(t *testing.T, options annex.Options) annex.Options {
 		return options
 	}
 	switch {
-	case options.Storage != nil && options.Storage.Name() == name: // perhaps in a directory of the test's own
+	case options.Storage.Name() == name: // perhaps in a directory of the test's own
 	case name == etcd.Name:
 		directory := options.DataDir
 		if directory == "" {

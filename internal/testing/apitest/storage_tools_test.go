@@ -68,7 +68,7 @@ func verbCommand(t *testing.T, args ...string) *exec.Cmd {
 // atPort runs shop serve at a port that another process had before.
 func atPort(t *testing.T, data, port string) *process {
 	t.Helper()
-	return program(t, "--data-dir", data, "--secure-port", port)
+	return shopProgram(t, "--data-dir", data, "--secure-port", port)
 }
 
 // portOf returns the port of a program.
@@ -184,7 +184,7 @@ func TestStorageVerbs_remoteServer(t *testing.T) {
 func TestBackup_concurrentWrites_oneRevision(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	p := program(t, "--data-dir", data)
+	p := shopProgram(t, "--data-dir", data)
 	c := clientFrom(t, filepath.Join(data, "kubeconfig"))
 	const writers = 16
 	writing, stop := context.WithCancel(t.Context())
@@ -291,7 +291,7 @@ func TestBackup_concurrentWrites_oneRevision(t *testing.T) {
 func TestRestore_informersListAgain(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	p := program(t, "--data-dir", data)
+	p := shopProgram(t, "--data-dir", data)
 	port := portOf(t, p)
 	c := clientFrom(t, filepath.Join(data, "kubeconfig"))
 	for _, name := range []string{"kept", "changed", "deleted"} {
@@ -486,7 +486,7 @@ func TestRestore_interruptedAtLastStep_isFinished(t *testing.T) {
 	if err := storeRecords(filepath.Join(data, "storage.restored"), shelfRecord(2, "s")); err != nil {
 		t.Fatal(err)
 	}
-	p := program(t, "--data-dir", data)
+	p := shopProgram(t, "--data-dir", data)
 	clientFrom(t, filepath.Join(data, "kubeconfig")).get(shelvesPath + "/s").want(http.StatusOK)
 	if err := p.stop(); err != nil {
 		t.Error(err)
@@ -496,7 +496,7 @@ func TestRestore_interruptedAtLastStep_isFinished(t *testing.T) {
 func TestStorageVerbs_administratorsOnly(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	p := program(t, "--data-dir", data, "--token-auth-file", tokenFile(t))
+	p := shopProgram(t, "--data-dir", data, "--token-auth-file", tokenFile(t))
 	c := clientFrom(t, filepath.Join(data, "kubeconfig"))
 	for token, code := range map[string]int{"secret": http.StatusForbidden, "root": http.StatusOK, "mistyped": http.StatusUnauthorized} {
 		for _, path := range []string{"/storage/backup", "/storage/stats", "/storage/verify"} {

@@ -33,7 +33,7 @@ func putStored(t *testing.T, options annex.Options, key, data string) {
 func TestStart_changedFieldTypes_namesObjects(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
-	options := annex.Options{DataDir: t.TempDir()}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()}
 	_, stop := run(t, shop(), options)
 	stop()
 	putStored(
@@ -68,7 +68,7 @@ func TestRewrite_encrypted_plainTextIsGone(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
 	const secret = "plain-text-on-the-disk"
-	options := annex.Options{DataDir: t.TempDir()}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()}
 	instance, stop := run(t, shop(), options)
 	c := clientOf(t, instance)
 	for i := range 50 {

@@ -155,7 +155,7 @@ func TestUsers_revokedCertificates(t *testing.T) {
 	if err := os.WriteFile(tokens, []byte("secret,joe,1,system:masters\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := program(t, "--data-dir", data, "--client-ca-file", other.file, "--token-auth-file", tokens)
+	p := shopProgram(t, "--data-dir", data, "--client-ca-file", other.file, "--token-auth-file", tokens)
 	root := p.newUser(t, data, "root", "--group", "system:masters")
 	second := p.newUser(t, data, "root", "--group", "system:masters")
 	bob := p.newUser(t, data, "bob", "--group", "system:masters")
@@ -206,7 +206,7 @@ func TestUsers_revokedCertificates(t *testing.T) {
 	if listed := p.user(t, data, "list"); strings.Count(listed, " revoked 20") != 2 {
 		t.Errorf("listed:\n%s", listed)
 	}
-	again := program(t, "--data-dir", data, "--client-ca-file", other.file)
+	again := shopProgram(t, "--data-dir", data, "--client-ca-file", other.file)
 	defer func() {
 		if err := again.stop(); err != nil {
 			t.Error(err)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/etcd"
 )
 
@@ -102,7 +103,7 @@ func TestWatch_rejections(t *testing.T) {
 func TestWatch_futureRevision_isExpired(t *testing.T) {
 	t.Parallel()
 	notOn(t, "the watch cache waits for it", etcd.Name)
-	c := startWith(t, shop(), annex.Options{DataDir: t.TempDir()})
+	c := startWith(t, shop(), annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()})
 	var n int
 	fmt.Sscan(c.create("a").ResourceVersion, &n)
 	first := c.watch(widgetsPath + query("watch", "1", "resourceVersion", fmt.Sprint(n+2))).next()

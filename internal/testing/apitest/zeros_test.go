@@ -17,6 +17,7 @@ import (
 	"github.com/annexapi/annex/annextest"
 	markedv1 "github.com/annexapi/annex/internal/testing/shop/marked/v1"
 	markedv1beta1 "github.com/annexapi/annex/internal/testing/shop/marked/v1beta1"
+	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/files"
 	"github.com/annexapi/annex/store/memory"
 )
@@ -87,7 +88,7 @@ func TestExplicitZeros_likeCRDs(t *testing.T) {
 	server := newReference(t, markedv1.API().CustomResources()["Stack"])
 	for name, options := range map[string]annex.Options{
 		"memory":   {Storage: memory.Storage()},
-		"embedded": {},
+		"embedded": {Storage: embedded.Dir("")},
 		"files":    {Storage: files.Dir("")},
 	} {
 		t.Run(name, func(t *testing.T) {

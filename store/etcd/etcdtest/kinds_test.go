@@ -16,6 +16,7 @@ import (
 	legacyv1 "github.com/annexapi/annex/internal/testing/shop/legacy/v1"
 	v1 "github.com/annexapi/annex/internal/testing/shop/v1"
 	"github.com/annexapi/annex/internal/testing/testwait"
+	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/etcd"
 )
 
@@ -38,6 +39,7 @@ func TestStoredIn_kindInEtcd_namespacesElsewhere(t *testing.T) {
 		Kinds: []annex.Kind{annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).StoredIn(etcd.Cluster(etcd.Options{}))},
 	}}}
 	client := dynamic.NewForConfigOrDie(annextest.StartWith(t, server, annex.Options{
+		Storage: embedded.Dir(""),
 		DataDir: t.TempDir(), Drivers: []annex.Storage{etcd.Cluster(etcd.Options{Endpoints: endpoints(members)})},
 	}))
 	ctx := t.Context()

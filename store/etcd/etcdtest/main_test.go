@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/program"
 )
 
 // roleVariable makes the test binary another program: a server, or the etcd member whose JSON it holds.
@@ -36,13 +36,13 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case roleServer:
 		endWithTheTest()
-		annex.Main(shop())
+		program.Main(shop())
 	case roleLimited:
 		endWithTheTest()
-		annex.Main(limitedShop(nil))
+		program.Main(limitedShop(nil))
 	case roleRepairs:
 		endWithTheTest()
-		annex.Main(repairShop())
+		program.Main(repairShop())
 	default:
 		endWithTheTest()
 		if err := runMember(role); err != nil {

@@ -31,6 +31,7 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/testing/testwait"
+	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/etcd"
 )
 
@@ -135,7 +136,7 @@ func onEtcd(members []*member) annex.Options {
 func stocked(t *testing.T, count int) (data string, want map[string]string, highest uint64) {
 	t.Helper()
 	data = filepath.Join(t.TempDir(), "data")
-	config, stop := serveReady(t, annex.Options{DataDir: data})
+	config, stop := serveReady(t, annex.Options{Storage: embedded.Dir(""), DataDir: data})
 	client := dynamic.NewForConfigOrDie(config).Resource(widgets).Namespace("default")
 	for i := range count {
 		widget := newWidget(fmt.Sprintf("w-%03d", i))
@@ -206,7 +207,7 @@ func TestMigrate_viaSnapshotAndBack(t *testing.T) {
 	if again := mustVerb(t, args...); !strings.Contains(again, " 0 written") {
 		t.Errorf("again: %s", again)
 	}
-	config, stop = serveReady(t, annex.Options{DataDir: back})
+	config, stop = serveReady(t, annex.Options{Storage: embedded.Dir(""), DataDir: back})
 	defer stop()
 	got, lowest, _ = identities(t, config)
 	checkSame(t, got, want)
@@ -305,7 +306,7 @@ func TestMigrate_lowerRevisions_informers(t *testing.T) {
 	data, _, _ := stocked(t, 5)
 	high := filepath.Join(t.TempDir(), "high")
 	mustVerb(t, "migrate", "--from=embedded", "--data-dir", data, "--to=embedded", "--to-data-dir", high)
-	config, stop := serveReady(t, annex.Options{DataDir: high})
+	config, stop := serveReady(t, annex.Options{Storage: embedded.Dir(""), DataDir: high})
 	u, err := url.Parse(config.Host)
 	if err != nil {
 		t.Fatal(err)
@@ -431,7 +432,7 @@ resources:
   providers: [{aesgcm: {keys: [{name: one, secret: MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=}]}}]
 `))
 	data := filepath.Join(t.TempDir(), "data")
-	options := annex.Options{DataDir: data, EncryptionConfigFile: config}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: data, EncryptionConfigFile: config}
 	client, stop := serveReady(t, options)
 	if _, err := dynamic.NewForConfigOrDie(client).
 		Resource(widgets).
@@ -471,7 +472,7 @@ resources:
 	backup, again := filepath.Join(t.TempDir(), "backup"), filepath.Join(t.TempDir(), "again")
 	mustVerb(t, "backup", "--data-dir", data, "--to", backup)
 	mustVerb(t, "restore", "--from", backup, "--data-dir", again)
-	client, stop = serveReady(t, annex.Options{DataDir: again, EncryptionConfigFile: config})
+	client, stop = serveReady(t, annex.Options{Storage: embedded.Dir(""), DataDir: again, EncryptionConfigFile: config})
 	got, _, _ = identities(t, client)
 	checkSame(t, got, want)
 	stop()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/testing/testwait"
+	"github.com/annexapi/annex/program"
 	"github.com/annexapi/annex/store/embedded"
 )
 
@@ -57,7 +58,7 @@ func storageVerb(t *testing.T, dir, encryption string, args ...string) (string, 
 	t.Helper()
 	var out, errOut bytes.Buffer
 	args = append(append([]string{"storage"}, args...), "--data-dir", dir, "--encryption-provider-config", encryption)
-	code := annex.Run(t.Context(), cluster(), args, &out, &errOut)
+	code := program.Run(t.Context(), cluster(), args, &out, &errOut)
 	if code != 0 {
 		return errOut.String(), code
 	}

@@ -386,8 +386,8 @@ func program(t *testing.T, apis string, files []string, without map[string]bool)
 			imports = *bytes.NewBuffer(bytes.ReplaceAll(imports.Bytes(), []byte("\t"+name+" "), []byte("\t_ ")))
 		}
 	}
-	return fmt.Appendf(nil, "package main\n\nimport (\n\t\"github.com/annexapi/annex\"\n\n%s)\n\nfunc main() "+
-		"{\n\tannex.Main(annex.Server{Name: \"imported\", Groups: []annex.Group{\n%s\t}})\n}\n", &imports, &groups)
+	return fmt.Appendf(nil, "package main\n\nimport (\n\t\"github.com/annexapi/annex\"\n\t\"github.com/annexapi/annex/program\"\n\n%s)\n\nfunc main() "+
+		"{\n\tprogram.Main(annex.Server{Name: \"imported\", Groups: []annex.Group{\n%s\t}})\n}\n", &imports, &groups)
 }
 
 // comparison counts the cases of a project, and the reasons for differences.
