@@ -48,7 +48,7 @@ func (c *call) delete() bool {
 		return c.finish(0, nil, err)
 	}
 	code := http.StatusOK
-	//lint:ignore SA1019 old clients still send it
+	//lint:ignore SA1019 clients of long ago still say so
 	if orphan := options.OrphanDependents; !deleted && orphan != nil && !*orphan {
 		code = http.StatusAccepted
 	}
