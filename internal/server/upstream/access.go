@@ -131,8 +131,7 @@ func maskedURI(u *url.URL) string {
 	return masked.RequestURI()
 }
 
-// isSecret reports whether a query parameter holds a credential. A name that cannot be unescaped counts as one that
-// does.
+// isSecret reports whether a query parameter holds a credential. It reports true for a name that cannot be unescaped.
 func isSecret(escaped string) bool {
 	name, err := url.QueryUnescape(escaped)
 	if err != nil {

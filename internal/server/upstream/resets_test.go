@@ -35,13 +35,13 @@ func TestResets_wait(t *testing.T) {
 	}
 }
 
-// sending is a connection whose client always has something to read.
+// sending is a connection whose client always has bytes to read.
 type sending struct{ net.Conn }
 
 func (sending) Read(p []byte) (int, error) { return len(p), nil }
 func (sending) Close() error               { return nil }
 
-// sent is a request over HTTP/2 on a connection.
+// sent returns an HTTP/2 request on a connection.
 func sent(conn *connection) (r *http.Request, reset context.CancelFunc) {
 	r = asked(conn)
 	r.ProtoMajor, r.ProtoMinor = 2, 0

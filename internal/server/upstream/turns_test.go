@@ -18,7 +18,7 @@ import (
 	"github.com/annexapi/annex/internal/base/budget"
 )
 
-// largeRequest creates something with a body of many elements, as a user over a connection.
+// largeRequest returns a create request with a body of many elements, by a user over a connection.
 func largeRequest(name, connection string) *http.Request {
 	body := `{"a":[` + strings.Repeat(`"bbbbbbbbbbbbbbbbbbbb",`, manyElements) + `""]}`
 	r := httptest.NewRequest(http.MethodPost, "/apis/shop.example.com/v1/widgets", strings.NewReader(body))
@@ -71,7 +71,7 @@ func TestTurns_ofUsersAlternate(t *testing.T) {
 	})
 }
 
-// A webhook, for which a request waits, keeps nobody else waiting for longer than a turn.
+// A request that waits for a webhook delays other requests no longer than a turn.
 func TestTurns_ofRequestsThatGoOnEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var began atomic.Int32
