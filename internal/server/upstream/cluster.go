@@ -85,8 +85,7 @@ func withLimits(handler http.Handler, controlled func() bool, c *server.Config) 
 	}
 	estimate := flowcontrolrequest.NewWorkEstimator(c.StorageObjectCountTracker.Get, c.FlowControl.GetInterestedWatchCount,
 		flowcontrolrequest.DefaultWorkEstimatorConfig(), c.FlowControl.GetMaxSeats)
-	// Flow control counts a watch only until its handler returns. So the handler must not leave the watch to run
-	// afterwards.
+	// It does not count a watch any more when the handlers have returned.
 	served := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if push.RestFrom(r.Context()) != nil {
 			r = r.WithContext(push.WithoutRest(r.Context()))

@@ -53,7 +53,7 @@ func TestCallerOf_class(t *testing.T) {
 
 // A user that has used its share of the places waits, and is refused if too many of its requests wait. Other users
 // and administrators are not.
-func TestFairPlaces_oneUser_leavesPlacesForOthers(t *testing.T) {
+func TestWithFairPlaces_oneUser_leavesPlacesForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := memoryConfig()
 		c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight = 0, 8
@@ -127,7 +127,7 @@ func http2Server(t *testing.T, handler http.Handler) net.Listener {
 }
 
 // Responses that clients do not read hold only their bytes, and only the share of their own user.
-func TestDeparture_clientsThatDoNotRead_holdTheirBytesOnly(t *testing.T) {
+func TestDeparture_unreadResponses_holdOnlyTheirBytes(t *testing.T) {
 	b := budget.New(budget.Minimum)
 	c := memoryConfig()
 	answer := strings.Repeat("x", 9<<10)
@@ -210,7 +210,7 @@ func onDeparture(t *testing.T, verb string, handler http.HandlerFunc) (took time
 	return took
 }
 
-func TestDeparture_clientThatDoesNotRead_losesItsAnswerInTime(t *testing.T) {
+func TestDeparture_unreadResponse_isGivenUp(t *testing.T) {
 	for name, test := range map[string]struct {
 		verb string
 		size int
@@ -243,7 +243,7 @@ func TestDeparture_clientThatDoesNotRead_losesItsAnswerInTime(t *testing.T) {
 }
 
 // The timer of a piece does not run between two writes of a slow handler.
-func TestDeparture_slowHandler_isNotTakenForASlowClient(t *testing.T) {
+func TestDeparture_slowHandler_keepsResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -264,7 +264,7 @@ func TestDeparture_slowHandler_isNotTakenForASlowClient(t *testing.T) {
 }
 
 // A handler's calls have the same effect on a response, whether it is kept or not.
-func TestDeparture_answers_areThoseOfTheHandler(t *testing.T) {
+func TestDeparture_responses_equalHandlers(t *testing.T) {
 	for name, handler := range map[string]http.HandlerFunc{
 		"nothing": func(http.ResponseWriter, *http.Request) {},
 		"a code":  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) },
@@ -382,7 +382,7 @@ func seats(handler http.Handler) http.Handler {
 }
 
 // A long list that its client does not read gives up its seat.
-func TestSeats_listThatIsNotRead_givesItUp(t *testing.T) {
+func TestSeats_unreadList_isGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		handler := withDeparture(withSeatsGivenUp(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			for range 10 {

@@ -96,7 +96,7 @@ func TestResetCounter_connections(t *testing.T) {
 	}
 }
 
-func TestConnection_closedWhileItIsNotRead(t *testing.T) {
+func TestConnection_closedInPause_endsRead(t *testing.T) {
 	for name, end := range map[string]func(*connection){
 		"closed":  func(c *connection) { _ = c.Close() },
 		"cut off": func(c *connection) { c.of.open[c] = struct{}{}; c.of.cut() },
