@@ -111,7 +111,7 @@ func randomObject(dice *rand.Rand, depth int) string {
 }
 
 // Comparing each member of the document with each member of the patch would exceed the time limit of the tests.
-func TestMerged_manyMembers_takesLinearTime(t *testing.T) {
+func TestManyMembersAreMergedInTime(t *testing.T) {
 	const many = 200_000
 	object := func(value string, from int) string {
 		var text strings.Builder
