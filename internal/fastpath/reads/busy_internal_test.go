@@ -20,7 +20,7 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// busyStorage has no memory for anything.
+// busyStorage refuses every call for lack of memory.
 type busyStorage struct{ asked *int }
 
 func (busyStorage) New() runtime.Object { return &corev1.Pod{} }
@@ -38,7 +38,7 @@ func (s busyStorage) Watch(context.Context, *internalversion.ListOptions) (watch
 	return nil, apierrors.NewTooManyRequests("busy", 7)
 }
 
-// A watch that has waited for memory in vain is refused: it does not wait for it once more.
+// A watch that has waited for memory in vain is refused: it must not wait once more in upstream's handler.
 func TestWatch_withoutMemory_isRefusedOnce(t *testing.T) {
 	t.Parallel()
 	gv := corev1.SchemeGroupVersion

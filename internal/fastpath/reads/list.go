@@ -17,8 +17,8 @@ import (
 	"github.com/annexapi/annex/internal/wire/verbatim"
 )
 
-// list answers a list as plain JSON. Nothing has been written if it declines: for an option that is wrong, or for a storage that does not
-// give its objects as clients get them.
+// list answers a list as plain JSON. It declines before it writes anything: if an option is invalid, or if the
+// storage cannot give its objects in the form that is served.
 func (r *Kind) list(w http.ResponseWriter, req *http.Request, d *fastpath.Decision) fastpath.Reason {
 	listed := r.listed()
 	if r.lister == nil || listed == nil {
@@ -59,13 +59,13 @@ func (r *Kind) list(w http.ResponseWriter, req *http.Request, d *fastpath.Decisi
 	return ""
 }
 
-// What is around the items of a list as JSON.
+// The texts around the items of a list as JSON.
 const (
 	beginOfItems = `,"items":[`
 	endOfLists   = "]}\n"
 )
 
-// appendHead appends the metadata of a list and what else comes before its items.
+// appendHead appends the metadata of a list and the beginning of its items.
 func appendHead(to []byte, list runtime.Object) ([]byte, error) {
 	of, err := meta.ListAccessor(list)
 	if err != nil {
@@ -79,8 +79,8 @@ func appendHead(to []byte, list runtime.Object) ([]byte, error) {
 	return append(append(to, metadata...), beginOfItems...), err
 }
 
-// beginOfLists returns what comes before the metadata of lists of a type in a version; nil if they are not encoded with that and
-// their items at the end.
+// beginOfLists returns the bytes before the metadata of lists of a type in a version. It returns nil if such a list
+// is not encoded with its metadata and its items at the end.
 func beginOfLists(list runtime.Object, serializer runtime.NegotiatedSerializer, gv schema.GroupVersion) []byte {
 	info, ok := runtime.SerializerInfoForMediaType(serializer.SupportedMediaTypes(), runtime.ContentTypeJSON)
 	of, err := meta.ListAccessor(list)

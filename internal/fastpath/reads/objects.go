@@ -21,7 +21,7 @@ import (
 	"github.com/annexapi/annex/internal/wire/verbatim"
 )
 
-// Reader holds what the kinds of a server share when they answer reads.
+// Reader holds the state that all kinds of a server share for answering reads.
 type Reader struct {
 	minWatchTime time.Duration
 	kinds        map[schema.GroupVersionResource]*Kind
@@ -31,8 +31,8 @@ type Reader struct {
 	ends         *endings
 }
 
-// New returns a reader for the kinds of a server. A watch whose client sets no timeout lasts minWatchTime at least, and up to twice as
-// long.
+// New returns a reader for the kinds of a server. If the client sets no timeout, a watch lasts at least minWatchTime and at
+// most twice as long.
 func New(minWatchTime time.Duration) *Reader {
 	return &Reader{
 		minWatchTime: minWatchTime,
@@ -50,8 +50,8 @@ type Kind struct {
 	schema.GroupVersionResource
 	storage   rest.Getter
 	encoded   registry.EncodedGetter // nil if objects have to be encoded
-	lister    registry.EncodedLister // nil if lists are upstream's
-	listBegin func() []byte          // lists as JSON up to their metadata; nil if they begin otherwise
+	lister    registry.EncodedLister // nil if upstream answers lists
+	listBegin func() []byte          // lists as JSON up to their metadata; nil if they are laid out differently
 	// listsMessages reports whether lists are encoded as protobuf with their items at the end.
 	listsMessages func() bool
 	serializer    runtime.NegotiatedSerializer
@@ -65,21 +65,21 @@ type Kind struct {
 	table     rest.TableConvertor
 	kind      schema.GroupVersionKind
 	labels    runtime.ObjectConvertor
-	// messageSizing and partialSizing are for Listed.
+	// messageSizing and partialSizing are the fields of Listed.
 	messageSizing, partialSizing verbatim.Sizing
 }
 
 var _ fastpath.Answerer = (*Kind)(nil)
 
-// form is how an object is written in a media type.
+// form is how an object is encoded in a media type.
 type form struct {
 	mediaType string
 	*convert.ObjectEncoder
-	events *eventForm // nil if watches are upstream's
+	events *eventForm // nil if upstream answers watches
 }
 
-// Kind returns the answerer for a kind in a version; nil if the storage has no objects to get. It must not be called once the server
-// answers.
+// Kind returns the answerer for a kind in a version. It returns nil if the storage is no rest.Getter. It must not be
+// called once the server answers requests.
 func (d *Reader) Kind(
 	k *define.Kind,
 	v *define.Version,
@@ -127,7 +127,8 @@ func (d *Reader) Kind(
 	return r
 }
 
-// Form returns the form in which objects of a resource are read as JSON without being encoded; nil if they never are.
+// Form returns the form in which stored objects of a resource are served as JSON without being encoded. It returns
+// nil if they always have to be encoded.
 func (d *Reader) Form(resource schema.GroupVersionResource) *verbatim.Form {
 	if r := d.kinds[resource]; r != nil && r.json != nil {
 		return r.json.Form()
@@ -159,7 +160,7 @@ func (r *Kind) as(media fastpath.Media) *form {
 	return r.json
 }
 
-// listed returns how the objects are listed; nil if their lists are upstream's.
+// listed returns how the objects are listed. It returns nil if upstream answers the lists.
 func (r *Kind) listed() *Listed {
 	if r.json.Form() == nil {
 		return nil
@@ -174,7 +175,7 @@ func (r *Kind) listed() *Listed {
 		MessageSizing: r.messageSizing,
 		PartialSizing: r.partialSizing,
 	}
-	if listed.RowForm == nil { // the version is not served
+	if listed.RowForm == nil { // the stored version is not served
 		listed.RowForm = listed.Form
 	}
 	if r.protobuf != nil && r.listsMessages() {
@@ -183,14 +184,14 @@ func (r *Kind) listed() *Listed {
 	return listed
 }
 
-// get answers a request for an object. Nothing has been written if it declines.
+// get answers a get of one object. It declines before it writes anything.
 func (r *Kind) get(w http.ResponseWriter, req *http.Request, d *fastpath.Decision) fastpath.Reason {
 	form := r.as(d.Media)
 	ctx := request.WithNamespace(req.Context(), d.Info.Namespace)
 	if stored := r.asStored(ctx, d.Info.Name, form); !stored.IsZero() {
 		buffer := r.pools.buffer()
 		*buffer = stored.AppendWhole(*buffer)
-		// A connection that has failed may still be writing the buffer.
+		// If the write failed, the connection may still read the buffer.
 		if form.write(w, req, d, *buffer) == nil {
 			r.pools.giveBack(buffer)
 		}
@@ -203,12 +204,13 @@ func (r *Kind) get(w http.ResponseWriter, req *http.Request, d *fastpath.Decisio
 	case len(body) > fastpath.CompressedSize && strings.Contains(req.Header.Get("Accept-Encoding"), "gzip"):
 		return fastpath.Compressed
 	}
-	// A client that has gone is no error of the server's, and there is no way left to report one.
+	// A failed write means that the client has gone: that is no error of the server, and there is no way left to
+	// report one.
 	_ = form.write(w, req, d, body)
 	return ""
 }
 
-// write answers a request for an object.
+// write writes the response to a get.
 func (f *form) write(w http.ResponseWriter, r *http.Request, d *fastpath.Decision, body []byte) error {
 	d.Answered()
 	w.Header().Set("Content-Type", f.mediaType)
@@ -218,7 +220,8 @@ func (f *form) write(w http.ResponseWriter, r *http.Request, d *fastpath.Decisio
 	return err
 }
 
-// asStored returns an object that is stored as it is served, and small; nothing if it has to be encoded.
+// asStored returns the bytes of an object that is small and stored exactly as it is served. It returns a zero Piece
+// if the object has to be encoded.
 func (r *Kind) asStored(ctx context.Context, name string, form *form) verbatim.Piece {
 	as := form.Form()
 	if as == nil || r.encoded == nil {
@@ -227,7 +230,7 @@ func (r *Kind) asStored(ctx context.Context, name string, form *form) verbatim.P
 	return r.encoded.GetEncoded(ctx, name, as)
 }
 
-// body returns an encoded object; nil if there is none, or there is anything else to say about it.
+// body returns the encoded object. It returns nil for any error, which upstream reports.
 func (r *Kind) body(ctx context.Context, name string, form *form) []byte {
 	object, err := r.storage.Get(ctx, name, &metav1.GetOptions{})
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// stored has an object of every name but missing; the object large is large.
+// stored returns an object for every name except "missing"; the object "large" is large.
 type stored struct{}
 
 func (stored) New() runtime.Object { return &corev1.ConfigMap{} }

@@ -28,8 +28,9 @@ import (
 	"github.com/annexapi/annex/internal/wire/push"
 )
 
-// watch answers a watch, or leaves that to when all handlers have returned. Nothing has been written if it declines: for an option that is
-// wrong, or for an error that upstream's handler finds the words for.
+// watch answers a watch, or leaves the rest of it to run once all handlers have returned. It declines before it
+// writes anything: if an option is invalid, or if the storage returns an error that upstream's handler has to put
+// into words.
 func (r *Kind) watch(w http.ResponseWriter, req *http.Request, d *fastpath.Decision) fastpath.Reason {
 	watcher, watched := r.storage.(rest.Watcher)
 	flusher, flushes := w.(http.Flusher)
@@ -57,14 +58,14 @@ func (r *Kind) watch(w http.ResponseWriter, req *http.Request, d *fastpath.Decis
 		if !apierrors.IsTooManyRequests(err) {
 			return fastpath.NoAnswer
 		}
-		// The watch has waited for memory for as long as a request may, and would wait once more.
+		// The watch has already waited for memory as long as a request may. Upstream's handler would wait once more.
 		r.refuse(w, req, d, err)
 		return ""
 	}
 	initial := options.SendInitialEvents != nil && *options.SendInitialEvents && options.AllowWatchBookmarks
 	compressed := initial && responsewriters.ContentEncodingSupported(req, features.WatchListCompression) == "gzip"
 	if stream := standing.From(req.Context()); stream != nil {
-		stream.OnEnd(cancel) // else the context of the request ends
+		stream.OnEnd(cancel) // without a stream, the context of the request ends
 	}
 	serve := func() {
 		defer cancel()
@@ -86,12 +87,12 @@ func (r *Kind) watch(w http.ResponseWriter, req *http.Request, d *fastpath.Decis
 	return ""
 }
 
-// endings are the watches that end when the server stops. One goroutine waits for that, while there are any, instead of each
-// of them. They may be used concurrently.
+// endings ends watches when the server stops. A single goroutine waits for the stop while there are watches, instead
+// of one per watch. The methods may be called concurrently.
 type endings struct {
 	mu  sync.Mutex
 	all map[*output]context.CancelFunc
-	// none is closed when there are none any more.
+	// none is closed once no watch remains.
 	none chan struct{}
 }
 
@@ -107,7 +108,7 @@ func (e *endings) add(o *output, end context.CancelFunc) {
 	}
 	e.all[o] = end
 	select {
-	case <-o.stopping: // it may be too late for wait
+	case <-o.stopping: // wait may have ended the others already
 		end()
 	default:
 	}
@@ -145,7 +146,8 @@ func (r *Kind) refuse(w http.ResponseWriter, req *http.Request, d *fastpath.Deci
 	d.Monitor(req, code, counted.written)
 }
 
-// listOptions returns what upstream makes of the options of a list or a watch; nil if there is an error to say.
+// listOptions decodes, defaults and validates the options of a list or watch as upstream does. It returns nil if
+// upstream would answer with an error.
 func (r *Kind) listOptions(req *http.Request, info *request.RequestInfo) *internalversion.ListOptions {
 	options := &internalversion.ListOptions{}
 	if internalversionscheme.ParameterCodec.DecodeParameters(req.URL.Query(), metav1.SchemeGroupVersion, options) != nil {
@@ -176,7 +178,7 @@ func (r *Kind) listOptions(req *http.Request, info *request.RequestInfo) *intern
 	return options
 }
 
-// writeHeader begins the answer, as upstream does.
+// writeHeader begins the response with the headers that upstream sets.
 func (o *output) writeHeader(compressed bool) {
 	header := o.w.Header()
 	header.Set("Content-Type", o.form.contentType)
@@ -189,12 +191,14 @@ func (o *output) writeHeader(compressed bool) {
 	o.flusher.Flush()
 }
 
-// monitor counts the request. It is no part of the function that waits for events, whose stack it would enlarge.
+// monitor counts the request. It is a function of its own because it would enlarge the stack of the function that
+// waits for events.
 //
 //go:noinline
 func (o *output) monitor() { o.decision.Monitor(o.req, http.StatusOK, o.written) }
 
-// follow writes events until there are no more. A storage that writes to the output itself has none.
+// follow writes events until the channel or the context ends. The channel stays empty if the storage writes to the
+// output itself.
 func (o *output) follow(ctx context.Context, all <-chan watch.Event) {
 	for {
 		select {
@@ -209,7 +213,7 @@ func (o *output) follow(ctx context.Context, all <-chan watch.Event) {
 				err = o.Flush()
 			}
 			if err != nil {
-				return // the client has gone, or gets no more
+				return // the client has gone, or the watch has to end
 			}
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// FuzzApply reads configurations to apply as upstream does, who takes them for YAML.
+// FuzzApply compares our reading of configurations as JSON with upstream's, which reads them as YAML.
 func FuzzApply(f *testing.F) {
 	for _, body := range []string{
 		`{"apiVersion":"v1","kind":"A","metadata":{"name":"a"}}`, `{"a":1,"b":-1,"c":9223372036854775807,` +
@@ -54,13 +54,13 @@ func compareApply(t *testing.T, body string) {
 	}
 }
 
-// FuzzKind reads the kind of an object as upstream does.
+// FuzzKind compares our reading of the kind of a body with upstream's.
 func FuzzKind(f *testing.F) {
 	for _, body := range kinds {
 		f.Add(body)
 	}
 	f.Fuzz(func(t *testing.T, body string) {
-		if json.Valid([]byte(body)) { // or it is refused later on
+		if json.Valid([]byte(body)) { // the decoder refuses any other body later
 			compareKind(t, body)
 		}
 	})

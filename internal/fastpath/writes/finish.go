@@ -14,18 +14,18 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 )
 
-// outcome is what became of an operation.
+// outcome is the result of an operation.
 type outcome struct {
 	object runtime.Object
 	err    error
-	panic  any // with its stack, but for the one that ends a connection
+	panic  any // with its stack, except for http.ErrAbortHandler
 }
 
-// late is how long the outcome of an operation is waited for whose request has had to be answered before.
+// late is the time for which the end of an operation is awaited after its request has been answered.
 const late = 5 * time.Minute
 
-// run runs an operation until it ends or the context does, which the operation may outlive: then its request is answered with a
-// timeout. A panic is the caller's.
+// run runs an operation and returns its result. If the context ends first, run returns a timeout error and the
+// operation continues. A panic of the operation becomes a panic of the caller.
 func (k *Kind) run(ctx context.Context, operation func() (runtime.Object, error)) (runtime.Object, error) {
 	ended := make(chan outcome, 1)
 	k.stacks.Go(func() {
@@ -57,7 +57,7 @@ func (k *Kind) run(ctx context.Context, operation func() (runtime.Object, error)
 	}
 }
 
-// report says what became of an operation after its request was answered.
+// report logs and counts the outcome of an operation whose request has already been answered with a timeout.
 func report(ended <-chan outcome, since time.Time) {
 	wait := time.NewTimer(late)
 	defer wait.Stop()

@@ -1,6 +1,10 @@
-// Package writes answers requests that write one object, in the plain form of nearly all of them, without routing them:
-// their bodies are decoded once, what they change is recorded by package managed, and the answer is what was stored.
-// Whatever is more than that is upstream's, and the answer is the same either way, byte for byte.
+// Package writes answers requests that create, update, patch or delete one object without routing them through
+// upstream's handlers.
+//
+// A body is decoded once, package managed records the changed fields, and the response is made of the stored bytes
+// where possible. The package handles the plain form of nearly all writes. It declines every other request before
+// anything is stored; upstream's handlers then answer it, and the response is the same byte for byte either way.
+// Package fastpath selects the requests by their headers and query.
 package writes
 
 import (
@@ -27,10 +31,10 @@ import (
 	"github.com/annexapi/annex/internal/wire/verbatim"
 )
 
-// longest bounds a write, as upstream does.
+// longest is upstream's time limit of a write.
 const longest = 34 * time.Second
 
-// Writer holds what the kinds of a server share when they answer writes.
+// Writer holds the state that all kinds of a server share for answering writes.
 type Writer struct {
 	stacks *stacks.Pool
 	plans  *plainjson.Plans
@@ -41,12 +45,12 @@ func New() *Writer { return &Writer{stacks: stacks.New(), plans: plainjson.New()
 
 // Resource is the main endpoint of a kind in a version.
 type Resource struct {
-	// Scope is the scope of upstream's handlers. It needs no field manager.
+	// Scope is the scope of upstream's handlers. Its field manager is not used and may be nil.
 	Scope     handlers.RequestScope
 	Storage   rest.Storage
 	Admission admission.Interface
 	Manager   *managed.Manager
-	// Form is the form of objects that are answered as they are stored; nil if none are.
+	// Form is the form in which stored objects are served without being encoded again. Nil means that they never are.
 	Form *verbatim.Form
 }
 
@@ -68,7 +72,7 @@ type Kind struct {
 
 var _ fastpath.Answerer = (*Kind)(nil)
 
-// Kind returns the answerer of an endpoint; nil if the endpoint has no strict decoder for JSON.
+// Kind returns the answerer for an endpoint. It returns nil if the endpoint has no strict decoder for JSON.
 func (w *Writer) Kind(r Resource) *Kind {
 	media, ok := runtime.SerializerInfoForMediaType(r.Scope.Serializer.SupportedMediaTypes(), runtime.ContentTypeJSON)
 	if !ok || media.StrictSerializer == nil {
@@ -93,7 +97,7 @@ func (w *Writer) Kind(r Resource) *Kind {
 	return k
 }
 
-// call is one request.
+// call is the state of one request.
 type call struct {
 	*Kind
 	w        http.ResponseWriter
@@ -105,8 +109,8 @@ type call struct {
 	written  verbatim.Written
 }
 
-// Answer implements fastpath.Answerer. All that is wrong with a body, and all that upstream warns of in it, is found before anything is
-// stored, and declined.
+// Answer implements fastpath.Answerer. It finds every error of a body and every reason for a warning before anything
+// is stored, and declines the request.
 func (k *Kind) Answer(w http.ResponseWriter, r *http.Request, d *fastpath.Decision, _ http.Handler) fastpath.Reason {
 	c := &call{Kind: k, w: w, r: r, decision: d, info: d.Info, options: d.Options}
 	if !c.read() {
@@ -129,7 +133,8 @@ func (k *Kind) Answer(w http.ResponseWriter, r *http.Request, d *fastpath.Decisi
 	return ""
 }
 
-// read reads the body, and leaves it to be read once more.
+// read reads the body and restores it for upstream's handlers. It returns false if the body is too large or cannot be
+// read.
 func (c *call) read() bool {
 	if c.r.Body == nil || c.r.Body == http.NoBody {
 		return true
@@ -157,13 +162,13 @@ func (c *call) read() bool {
 	return true
 }
 
-// again is a body that is read once more.
+// again is a body that has been restored after reading.
 type again struct {
 	io.Reader
 	io.Closer
 }
 
-// finish answers with what an operation results in.
+// finish writes the response for the result of an operation. It always returns true.
 func (c *call) finish(code int, result runtime.Object, err error) bool {
 	c.decision.Answered()
 	n := 0
@@ -176,10 +181,11 @@ func (c *call) finish(code int, result runtime.Object, err error) bool {
 	return true
 }
 
-// statusSize is as long as most statuses of deletions are.
+// statusSize is the initial capacity for the encoded status of a deletion; most are shorter.
 const statusSize = 256
 
-// write writes an object, if possible as it is stored.
+// write writes the response, of the stored bytes if possible, and returns its size. It returns 0 if upstream's writer
+// has written the response.
 func (c *call) write(code int, result runtime.Object) int {
 	body := c.written.Of(result)
 	if status, ok := result.(*metav1.Status); ok {
@@ -197,11 +203,12 @@ func (c *call) write(code int, result runtime.Object) int {
 		responsewriters.WriteObjectNegotiated(c.Scope.Serializer, &c.Scope, c.Scope.Kind.GroupVersion(), c.w, c.r, code, result, false)
 		return 0
 	}
-	// A status that says what was deleted is in the audit even where answers are not.
+	// The audit records the status of a deletion even if its policy records no response bodies.
 	audit.LogResponseObject(c.r.Context(), result, c.Scope.Kind.GroupVersion(), c.Scope.Serializer)
 	c.w.Header().Set("Content-Type", c.media.MediaType)
 	c.w.WriteHeader(code)
-	// A client that has gone is no error of the server's, and there is no way left to report one.
+	// A failed write means that the client has gone: that is no error of the server, and there is no way left to
+	// report one.
 	n, _ := c.w.Write(body)
 	return n
 }

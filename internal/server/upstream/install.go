@@ -32,15 +32,15 @@ import (
 	"github.com/annexapi/annex/internal/wire/managed"
 )
 
-// installed is a group that is to be served.
+// installed is a group to be served.
 type installed struct {
 	info      server.APIGroupInfo
 	machinery *convert.Machinery
 	kinds     []*registry.Kind
 }
 
-// installGroups is server.InstallAPIGroups with other convertors for server-side apply and
-// for tables: those of the machinery, which keep zeros, instead of upstream's.
+// installGroups replaces server.InstallAPIGroups. It uses the machinery's convertors for server-side apply and for
+// tables, which keep zero values, instead of upstream's.
 func installGroups(
 	generic *server.GenericAPIServer,
 	config server.CompletedConfig,
@@ -48,7 +48,7 @@ func installGroups(
 	admit admission.Interface,
 	to fastPath,
 ) error {
-	// Groups that share objects know the managers of each other.
+	// Groups that share objects must know each other's field managers.
 	models, err := typeConverter(config, groups)
 	if err != nil {
 		return fmt.Errorf("models: %w", err)
@@ -145,7 +145,7 @@ func (g installed) install(
 	return nil
 }
 
-// fastPath is the gate of a server and what answers behind it.
+// fastPath holds the gate of a server and the answerers behind it.
 type fastPath struct {
 	gate   *fastpath.Gate
 	reader *reads.Reader
@@ -180,7 +180,8 @@ func (g installed) register(version *genericapi.APIGroupVersion, to fastPath) er
 	return nil
 }
 
-// endpoint returns the main endpoint of a kind as writes need it; nil if its storage does not reset fields, so that upstream has to manage them.
+// endpoint returns the main endpoint of a kind for package writes. It returns nil if the storage has no
+// rest.ResetFieldsStrategy, so that upstream has to manage the fields.
 func (g installed) endpoint(version *genericapi.APIGroupVersion, k *registry.Kind, storage rest.Storage) (*writes.Resource, error) {
 	reset, ok := storage.(rest.ResetFieldsStrategy)
 	if !ok {
@@ -213,7 +214,7 @@ func discoveryOf(gv schema.GroupVersion) metav1.GroupVersionForDiscovery {
 	return metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version}
 }
 
-// typeConverter is made of the OpenAPI definitions of what the groups serve.
+// typeConverter builds a type converter from the OpenAPI definitions of the types that the groups serve.
 func typeConverter(config server.CompletedConfig, groups []installed) (managedfields.TypeConverter, error) {
 	var names []string
 	for _, g := range groups {
@@ -238,7 +239,7 @@ func typeConverter(config server.CompletedConfig, groups []installed) (managedfi
 	return managedfields.NewTypeConverter(models, false)
 }
 
-// servedVersions are the versions that each resource of a group is served in.
+// servedVersions returns the served versions of each resource of a group.
 func servedVersions(info *server.APIGroupInfo) map[string][]string {
 	served := map[string][]string{}
 	for _, gv := range info.PrioritizedVersions {
