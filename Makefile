@@ -226,8 +226,9 @@ foreign: $(CLUSTER) ## 1,000 random sequences of requests, and what other projec
 	ANNEX_SEQUENCES=$(or $(ANNEX_SEQUENCES),1000) ANNEX_SEQUENCES_SEED=$(SEED) GOWORK=off go -C e2e/cluster test -vet=off -count=1 -v -p 1 -timeout 90m ./sequences ./foreign | grep -aE '^(ok|FAIL|panic|logs,)|^ *--- |_test\.go:'
 
 .PHONY: differential
-differential: ## ask the fast paths and upstream's handlers of one server the same at random: reads, lists, watches, writes, filters, audit (ANNEX_REQUESTS=3000; ANNEX_SEED=1 for the same again)
-	ANNEX_REQUESTS=$(or $(ANNEX_REQUESTS),3000) go test -vet=off -count=1 -v -timeout 60m -run 'Upstream' ./internal/testing/apitest ./internal/testing/apitest/controlplane | grep -aE '^(ok|FAIL|panic)|^ *--- |_test\.go:'
+differential: ## ask the fast path and upstream's handlers the same at random, with the gate on and off: reads, lists, watches, writes, filters, audit (ANNEX_REQUESTS=3000; ANNEX_SEED=1 for the same again)
+	for fast in true false; do echo "fast path: $$fast"; ANNEX_TEST_FAST_PATH=$$fast ANNEX_REQUESTS=$(or $(ANNEX_REQUESTS),3000) \
+		go test -vet=off -count=1 -v -timeout 60m -run 'Upstream' ./internal/testing/apitest ./internal/testing/apitest/controlplane || exit 1; done | grep -aE '^(ok|FAIL|panic)|^ *--- |_test\.go:'
 
 .PHONY: clients
 clients: ## run commands in pods of a server with kubectl, and with the client in JavaScript, which npm installs (not in CI)

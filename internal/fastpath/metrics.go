@@ -42,7 +42,7 @@ func (d *Decision) Decline(reason Reason) {
 	}
 	verb := d.Info.Verb
 	if d.verb == Upstream && verb != "deletecollection" {
-		verb = "other" // HEAD, say, whose info has the verb get
+		verb = "other" // for example HEAD, whose request info has the verb get
 	}
 	d.gate.counts.declines.WithLabelValues(verb, string(reason)).Inc()
 }

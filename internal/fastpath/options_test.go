@@ -80,7 +80,7 @@ func compareOptions(t *testing.T, query string) {
 	}
 }
 
-// isUsual says whether a query has nothing but what is to be answered directly.
+// isUsual reports whether a query has only options that the fast path must honour.
 func isUsual(query string, patch types.PatchType) bool {
 	values, err := url.ParseQuery(query)
 	if err != nil || patch == types.ApplyYAMLPatchType && values.Get("fieldManager") == "" {

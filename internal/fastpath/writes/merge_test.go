@@ -114,7 +114,7 @@ func randomObject(dice *rand.Rand, depth int) string {
 }
 
 // Comparing each member of the document with each member of the patch would exceed the time limit of the tests.
-func TestManyMembersAreMergedInTime(t *testing.T) {
+func TestMerged_manyMembers_takesLinearTime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("merges documents of 200,000 members")
 	}

@@ -21,7 +21,8 @@ import (
 	"github.com/annexapi/annex/internal/wire/push"
 )
 
-// withAuditedInside has requests that are audited end with their handlers: that they are complete is recorded then.
+// withAuditedInside ends audited requests with their handlers, because upstream's audit filter records the stage ResponseComplete when they
+// return.
 func withAuditedInside(handler http.Handler) http.Handler {
 	within := push.Within(handler)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -33,15 +34,15 @@ func withAuditedInside(handler http.Handler) http.Handler {
 	})
 }
 
-// withPageCookiesHidden keeps what signs people in at the server's own pages from all that is behind: it may
-// be sent on to another server.
+// withPageCookiesHidden removes the cookies of the server's own pages from requests: handlers further in may send a request on to
+// another server.
 func withPageCookiesHidden(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler.ServeHTTP(w, pagecookie.Hidden(r))
 	})
 }
 
-// steps are those that a server needs, in their order.
+// steps returns the checks of a server in their order.
 func steps(config Config) []step {
 	var all []step
 	if config.Serving.Profiling || config.FlowControl != nil {
@@ -57,8 +58,7 @@ func steps(config Config) []step {
 	return all
 }
 
-// longRunning adds connections, the server's own handlers and those beside the API to the
-// requests that take their time.
+// longRunning extends check to connections, the server's own handlers and the handlers beside the API.
 func longRunning(check request.LongRunningRequestCheck, config Config) request.LongRunningRequestCheck {
 	routes, beside := connectRoutesOf(config.Definition), handlers(config.Handlers)
 	return func(r *http.Request, info *request.RequestInfo) bool {
@@ -73,13 +73,13 @@ func longRunning(check request.LongRunningRequestCheck, config Config) request.L
 	}
 }
 
-// stopping is closed when the server drains: watches end then.
+// stopping is closed when the server drains, which ends watches.
 type stopping <-chan struct{}
 
 func (s stopping) ShuttingDown() <-chan struct{} { return s }
 
-// withWatchesEnding is upstream's filter that ends watches when the server stops, and has the server wait for them. What is
-// left of a watch when its handlers have returned is waited for, too.
+// withWatchesEnding ends watches when the server stops, as upstream's filter does, and makes the server wait for them. It waits for
+// the rest of a watch whose handlers have returned, too.
 func withWatchesEnding(handler http.Handler, group watchGroup) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.Verb != "watch" {
@@ -91,7 +91,7 @@ func withWatchesEnding(handler http.Handler, group watchGroup) http.Handler {
 	})
 }
 
-// watchOf is a watch's part of the group.
+// watchOf is one watch in the group.
 type watchOf struct {
 	watchGroup
 	ctx context.Context
@@ -99,10 +99,9 @@ type watchOf struct {
 
 func (w watchOf) Done() { push.After(w.ctx, w.watchGroup.Done) }
 
-// watchGroup refuses watches from the moment on that those in progress are told to
-// end. Upstream's group refuses them only once Wait has been called; a watch that
-// begins in between ends at once and empty, which clients take for a fault and
-// list everything anew.
+// watchGroup refuses watches as soon as the server ends the watches in progress. Upstream's group refuses watches only after
+// Wait was called: a watch that begins before ends at once and without events, which clients take for a fault and
+// list all objects again.
 type watchGroup struct {
 	serverfilters.RequestWaitGroup
 	stopping <-chan struct{}
@@ -117,7 +116,7 @@ func (g watchGroup) Add(delta int) error {
 	}
 }
 
-// markedRequests are those whose bodies have kubebuilder markers, and those whose options have.
+// markedRequests returns the endpoints whose bodies have kubebuilder markers, and the endpoints whose options have markers.
 func markedRequests(s *define.Server) (bodies, queries map[captured]bool) {
 	bodies, queries = map[captured]bool{}, map[captured]bool{}
 	for _, k := range s.Kinds() {
@@ -140,14 +139,14 @@ func markedRequests(s *define.Server) (bodies, queries map[captured]bool) {
 	return bodies, queries
 }
 
-// captured is a subresource, or a resource's main endpoint, whose requests are validated as clients sent them.
+// captured is an endpoint whose requests are validated as clients sent them. The subresource is empty for the main endpoint.
 type captured struct {
 	resource    schema.GroupVersionResource
 	subresource string
 }
 
-// captureMarked captures the bodies and the queries of requests with kubebuilder markers, which are
-// validated as the client sent them.
+// captureMarked keeps the bodies and the queries of requests for endpoints with kubebuilder markers: the markers validate the request as
+// the client sent it, without defaults.
 func captureMarked(bodies, queries map[captured]bool) step {
 	return func(r *http.Request, info *request.RequestInfo) (*http.Request, error) {
 		if !info.IsResourceRequest {
@@ -165,8 +164,7 @@ func captureMarked(bodies, queries map[captured]bool) step {
 	}
 }
 
-// addUserAgent tells custom subresources which program sends a request, and how long it waits
-// for what takes longer.
+// addUserAgent passes the user agent of a request, and the time for which its client waits, to custom subresources.
 func addUserAgent(r *http.Request, info *request.RequestInfo) (*http.Request, error) {
 	if info.Subresource != "" && (info.Verb == "create" || info.Verb == "update") {
 		ctx := registry.WithUserAgent(r.Context(), r.UserAgent())
@@ -178,7 +176,7 @@ func addUserAgent(r *http.Request, info *request.RequestInfo) (*http.Request, er
 	return r, nil
 }
 
-// withImpersonation bypasses the impersonation filter for requests without its headers.
+// withImpersonation lets requests without headers of impersonation bypass upstream's filter.
 func withImpersonation(handler http.Handler, config Config, c *server.Config) http.Handler {
 	impersonated := handler
 	if config.AccessLog != nil {
@@ -208,7 +206,7 @@ func deprecations(s *define.Server) map[schema.GroupVersionResource]string {
 	return warnings
 }
 
-// warnOfDeprecation warns callers that use a deprecated version.
+// warnOfDeprecation adds a warning to responses for deprecated versions.
 func warnOfDeprecation(warnings map[schema.GroupVersionResource]string) step {
 	return func(r *http.Request, info *request.RequestInfo) (*http.Request, error) {
 		if info.IsResourceRequest {

@@ -34,7 +34,7 @@ type Traits struct {
 
 func standsAlone(t Traits) bool { return !t.Cluster }
 
-// chain is what the filters of a server are made of.
+// chain has the parts of a server that its filters need.
 type chain struct {
 	config      Config
 	server      *server.Config

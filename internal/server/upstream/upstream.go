@@ -137,8 +137,8 @@ type Server struct {
 	standing *standing.Checker
 }
 
-// Embedded is Handler for callers other than a listener of the server. A watch is answered when it returns: the handler of
-// another server may call it, which ends the request's context then.
+// Embedded returns Handler for callers other than the server's own listeners. Its ServeHTTP returns only when a watch has
+// ended: the caller may be the handler of another server, which cancels the request's context when it returns.
 func (s *Server) Embedded() http.Handler { return push.Within(s.Handler) }
 
 // New builds the server. All API groups are installed when it returns.
