@@ -52,9 +52,13 @@ test: ## run all tests but the long ones, which have turns
 test-house: ## the house tests that list the packages of all modules and link a program
 	@$(call tested,.,-count=1 -vet=off -timeout 30m)
 
-.PHONY: test-tool
-test-tool: ## the tool's scripts, and the projects that it makes, built and tested
-	@$(call tested,./cmd/annex/internal/cli,-count=1 -vet=off -timeout 60m)
+.PHONY: test-scripts
+test-scripts: ## the tool's command line, as scripts
+	@$(call tested,./cmd/annex/internal/cli,-count=1 -vet=off -timeout 60m -run '^TestScripts$$')
+
+.PHONY: test-projects
+test-projects: ## the projects that the tool makes, built and tested
+	@$(call tested,./cmd/annex/internal/cli,-count=1 -vet=off -timeout 60m -skip '^TestScripts$$')
 
 .PHONY: test-generate
 test-generate: ## what the tool generates, compared with upstream's generators

@@ -217,6 +217,9 @@ func summary(file, text string) string {
 // What the verbs write compiles, passes vet, and its tests pass, before anybody has
 // edited anything.
 func TestAProjectOfAllVerbsWorks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds a project and its tests")
+	}
 	project(t, "animal")
 	for _, line := range []string{
 		"init --domain demo.io",
@@ -235,6 +238,9 @@ func TestAProjectOfAllVerbsWorks(t *testing.T) {
 
 // Their functions compile as they are written, and do what their tests say.
 func TestSubresourcesOfAllFormsWork(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds a project and its tests")
+	}
 	project(t, "animal")
 	annex(t, "init --domain demo.io")
 	for _, line := range []string{"--kind Cat", "--kind Zoo --namespaced=false"} {
@@ -270,6 +276,9 @@ func works(t *testing.T, commands ...string) {
 // A project has to build with what is in the module cache, and be as the go command
 // itself would leave it.
 func TestModuleFilesOfAProjectAreTidy(t *testing.T) {
+	if testing.Short() {
+		t.Skip("loads all packages of a project")
+	}
 	project(t, "animal")
 	annex(t, "init --domain demo.io")
 	annex(t, "create api --group animal --version v1alpha1 --kind Cat")
