@@ -34,11 +34,14 @@ func seeded(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 1))
 }
 
-// size is how many requests a test asks, which ANNEX_REQUESTS may say.
+// size is how many requests a test asks, which ANNEX_REQUESTS may say; with -short it is a quarter.
 func size(t *testing.T, usual int) int {
 	t.Helper()
 	text := os.Getenv("ANNEX_REQUESTS")
 	if text == "" {
+		if testing.Short() {
+			return usual / 4
+		}
 		return usual
 	}
 	n, err := strconv.Atoi(text)

@@ -40,6 +40,9 @@ func living() uint64 {
 
 // A list holds a small part of what it has, however it is written. It does not run beside other tests, whose memory it would count.
 func TestLists_liveMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures lists of 10,000 objects")
+	}
 	const objects, size = 10_000, 5 << 10
 	instance := measuredServer(t, zoo(leases()), annex.Options{ObjectCacheSize: -1})
 	send := func(w http.ResponseWriter, method, path, accept, encoding, body string) {
