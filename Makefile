@@ -102,7 +102,7 @@ race-all: ## run all tests under the race detector: half an hour and more
 
 .PHONY: lint
 lint: ## gofmt on all files, vet and staticcheck on the modules of the workspace
-	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "run gofmt -w on the files above"; exit 1; }
+	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "$$unformatted"; echo "run gofmt -w on the files above"; exit 1; }
 	@echo "lint the modules of the workspace" && go vet $(call packages,$(MODULES)) && go run $(STATICCHECK) $(call packages,$(MODULES))
 
 # These modules compile k8s.io/kubernetes and its dependencies, which takes minutes.
