@@ -129,7 +129,8 @@ func TestLayers_runEveryShortenedPackage(t *testing.T) {
 	for _, shortened := range variable(t, "SHORTENED") {
 		if !slices.ContainsFunc(targets(t), func(target target) bool {
 			call, _, _ := strings.Cut(target.recipe, "-count=1")
-			return in[target.name] && !strings.Contains(target.recipe, "-short") && slices.Contains(regexp.MustCompile(`[ ,]`).Split(call, -1), shortened)
+			return in[target.name] && !strings.Contains(target.recipe, "-short") &&
+				slices.Contains(regexp.MustCompile(`[ ,]`).Split(call, -1), shortened)
 		}) {
 			t.Errorf("make test shortens %s, and no target of .ci/turns that has turns runs it in full", shortened)
 		}

@@ -21,17 +21,20 @@ func definitionOf(schema, more string) string {
 func TestNew_definitionsThatCannotBe(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ definition, want string }{
-		"no JSON":              {"{", "read the definition: "},
-		"no versions":          {`{"spec":{}}`, "the definition is not of version v1 alone"},
-		"another version":      {strings.Replace(definitionOf(`{"type":"object"}`, ""), `"name":"v1"`, `"name":"v2"`, 1), "the definition is not of version v1 alone"},
+		"no JSON":     {"{", "read the definition: "},
+		"no versions": {`{"spec":{}}`, "the definition is not of version v1 alone"},
+		"another version": {strings.Replace(definitionOf(`{"type":"object"}`, ""), `"name":"v1"`, `"name":"v2"`, 1),
+			"the definition is not of version v1 alone"},
 		"no schema":            {`{"spec":{"versions":[{"name":"v1"}]}}`, "the definition has no schema"},
 		"no structural schema": {definitionOf(`{"type":"object","properties":{"a":{"$ref":"#/definitions/a"}}}`, ""), "schema: "},
 	} {
-		if _, err := structural.New(crateKind, reflect.TypeFor[crate](), test.definition, false); err == nil || !strings.HasPrefix(err.Error(), test.want) {
+		if _, err := structural.New(crateKind, reflect.TypeFor[crate](), test.definition, false); err == nil ||
+			!strings.HasPrefix(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %s", name, err, test.want)
 		}
 	}
-	if _, err := structural.NewMessage(crateKind, reflect.TypeFor[crate](), "{"); err == nil || !strings.HasPrefix(err.Error(), "read the schema: ") {
+	if _, err := structural.NewMessage(crateKind, reflect.TypeFor[crate](), "{"); err == nil ||
+		!strings.HasPrefix(err.Error(), "read the schema: ") {
 		t.Errorf("a message whose schema is no JSON: %v", err)
 	}
 }
@@ -43,12 +46,13 @@ func TestNew_subresources(t *testing.T) {
 		status         bool
 		served, scaled bool
 	}{
-		"nothing is said":             {"", false, false, false},
-		"nothing is said, but it is":  {"", true, true, false},
-		"none":                        {`,"subresources":{}`, true, false, false},
-		"a status":                    {`,"subresources":{"status":{}}`, false, true, false},
-		"a scale, which is no status": {`,"subresources":{"scale":{"specReplicasPath":".spec.a","statusReplicasPath":".status.a"}}`, true, false, true},
-		"a deprecated version":        {`,"deprecated":true,"deprecationWarning":"use v2"`, false, false, false},
+		"nothing is said":            {"", false, false, false},
+		"nothing is said, but it is": {"", true, true, false},
+		"none":                       {`,"subresources":{}`, true, false, false},
+		"a status":                   {`,"subresources":{"status":{}}`, false, true, false},
+		"a scale, which is no status": {`,"subresources":{"scale":{"specReplicasPath":".spec.a","statusReplicasPath":".status.a"}}`,
+			true, false, true},
+		"a deprecated version": {`,"deprecated":true,"deprecationWarning":"use v2"`, false, false, false},
 	} {
 		v, err := structural.New(crateKind, reflect.TypeFor[crate](), definitionOf(`{"type":"object"}`, test.more), test.status)
 		if err != nil {
@@ -87,10 +91,12 @@ func TestValidate_documents(t *testing.T) {
 	}{
 		"valid":            {doc(map[string]any{"a": int64(1)}), ""},
 		"a required field": {doc(nil), "sizes: Required value"},
-		"a bound":          {doc(map[string]any{"a": int64(0)}), "sizes.a: Invalid value: 0: sizes.a in body should be greater than or equal to 1"},
-		"a number of them": {doc(map[string]any{"a": int64(1), "b": int64(1), "c": int64(1)}), "sizes: Too many: 3: must have at most 2 items"},
-		"a type":           {doc(map[string]any{"a": "x"}), `sizes.a: Invalid value: "string": sizes.a in body must be of type integer`},
-		"a rule":           {doc(map[string]any{"z": int64(1)}), "z is taken"},
+		"a bound": {doc(map[string]any{"a": int64(0)}),
+			"sizes.a: Invalid value: 0: sizes.a in body should be greater than or equal to 1"},
+		"a number of them": {doc(map[string]any{"a": int64(1), "b": int64(1), "c": int64(1)}),
+			"sizes: Too many: 3: must have at most 2 items"},
+		"a type": {doc(map[string]any{"a": "x"}), `sizes.a: Invalid value: "string": sizes.a in body must be of type integer`},
+		"a rule": {doc(map[string]any{"z": int64(1)}), "z is taken"},
 		"a name in a place": {func() map[string]any {
 			d := doc(map[string]any{"a": int64(1)})
 			d["metadata"] = map[string]any{"name": "A", "namespace": "lab"}
@@ -107,7 +113,8 @@ func TestValidate_documents(t *testing.T) {
 		return doc
 	}
 	old := update(doc(map[string]any{"a": int64(1), "b": int64(1)}))
-	if errs := v.ValidateUpdate(t.Context(), update(doc(map[string]any{"a": int64(1)})), old); len(errs) != 1 || !strings.Contains(errs[0].Error(), "sizes stay") {
+	if errs := v.ValidateUpdate(t.Context(), update(doc(map[string]any{"a": int64(1)})), old); len(errs) != 1 ||
+		!strings.Contains(errs[0].Error(), "sizes stay") {
 		t.Errorf("an update that a rule of changes refuses: %v", errs)
 	}
 	// What an object had before a rule may stay.
@@ -121,7 +128,12 @@ func TestWithKind_sharesRules(t *testing.T) {
 	t.Parallel()
 	v := newCrate(t)
 	other := v.WithKind(schema.GroupVersionKind{Group: "b.example.com", Version: "v1", Kind: "Box"})
-	doc := map[string]any{"apiVersion": "b.example.com/v1", "kind": "Box", "metadata": map[string]any{"name": "a", "namespace": "lab"}, "sizes": int64(1)}
+	doc := map[string]any{
+		"apiVersion": "b.example.com/v1",
+		"kind":       "Box",
+		"metadata":   map[string]any{"name": "a", "namespace": "lab"},
+		"sizes":      int64(1),
+	}
 	if errs := other.Validate(t.Context(), doc); len(errs) != 1 || errs[0].Field != "sizes" {
 		t.Errorf("errors are %v", errs)
 	}

@@ -102,11 +102,12 @@ func TestStatusOf(t *testing.T) {
 		reason metav1.StatusReason
 		code   string // of the exit
 	}{
-		"success":            {nil, metav1.StatusSuccess, "", ""},
-		"exit code 0":        {exited(0), metav1.StatusSuccess, "", ""},
-		"exit code 3":        {exited(3), metav1.StatusFailure, "NonZeroExitCode", "3"},
-		"a wrapped code":     {fmt.Errorf("run: %w", exited(4)), metav1.StatusFailure, "NonZeroExitCode", "4"},
-		"a status":           {apierrors.NewConflict(schema.GroupResource{}, "x", errors.New("y")), metav1.StatusFailure, metav1.StatusReasonConflict, ""},
+		"success":        {nil, metav1.StatusSuccess, "", ""},
+		"exit code 0":    {exited(0), metav1.StatusSuccess, "", ""},
+		"exit code 3":    {exited(3), metav1.StatusFailure, "NonZeroExitCode", "3"},
+		"a wrapped code": {fmt.Errorf("run: %w", exited(4)), metav1.StatusFailure, "NonZeroExitCode", "4"},
+		"a status": {apierrors.NewConflict(schema.GroupResource{}, "x", errors.New("y")), metav1.StatusFailure,
+			metav1.StatusReasonConflict, ""},
 		"any other error":    {errors.New("no"), metav1.StatusFailure, metav1.StatusReasonInternalError, ""},
 		"a panic, from here": {guardedPanic(t), metav1.StatusFailure, metav1.StatusReasonInternalError, ""},
 	} {
