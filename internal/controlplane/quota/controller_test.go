@@ -55,7 +55,8 @@ func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		v := apidiscovery.APIVersionDiscovery{Version: name, Freshness: apidiscovery.DiscoveryFreshnessCurrent}
 		for _, r := range resources {
 			v.Resources = append(v.Resources, apidiscovery.APIResourceDiscovery{
-				Resource: r, ResponseKind: &metav1.GroupVersionKind{Kind: strings.ToUpper(r)}, Scope: apidiscovery.ScopeNamespace, Verbs: []string{"list", "watch"},
+				Resource: r, ResponseKind: &metav1.GroupVersionKind{Kind: strings.ToUpper(r)},
+				Scope: apidiscovery.ScopeNamespace, Verbs: []string{"list", "watch"},
 			})
 		}
 		return apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: group}, Versions: []apidiscovery.APIVersionDiscovery{v}}

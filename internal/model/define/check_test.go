@@ -289,7 +289,8 @@ func TestGranted_defaultRoles(t *testing.T) {
 		verbs[g.Role+"/"+g.Subresource] = strings.Join(g.Verbs, " ")
 	}
 	want := map[string]string{
-		"view/": "get list watch", "edit/": "create delete deletecollection patch update", "admin/": "create delete deletecollection patch update",
+		"view/": "get list watch", "edit/": "create delete deletecollection patch update",
+		"admin/":      "create delete deletecollection patch update",
 		"view/status": "get", "view/scale": "get", "edit/scale": "patch update", "admin/scale": "patch update", "painter/": "get",
 	}
 	if !reflect.DeepEqual(verbs, want) {

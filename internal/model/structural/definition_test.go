@@ -14,7 +14,8 @@ var crateKind = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kin
 
 // definitionOf is the definition of crates with a schema and what is behind it.
 func definitionOf(schema, more string) string {
-	return `{"metadata":{"name":"crates.example.com"},"spec":{"group":"example.com","names":{"plural":"crates","kind":"Crate"},"scope":"Namespaced",
+	return `{"metadata":{"name":"crates.example.com"},"spec":{"group":"example.com","names":{"plural":"crates","kind":"Crate"},
+		"scope":"Namespaced",
 		"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":` + schema + `}` + more + `}]}}`
 }
 
