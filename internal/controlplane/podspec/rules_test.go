@@ -52,8 +52,11 @@ func TestValidate_groupsOfRules(t *testing.T) {
 			"template.spec.securityContext.sysctls[0].name: Invalid value"},
 		"scheduling, toleration": {"", "tolerations: [{key: a, operator: Exists, value: x}]",
 			"template.spec.tolerations[0].operator: Invalid value"},
-		"scheduling, weight":          {"", "affinity: {podAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 0, podAffinityTerm: {topologyKey: a, labelSelector: {}}}]}}", "template.spec.affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight: Invalid value"},
-		"scheduling, spread":          {"", "topologySpreadConstraints: [{maxSkew: 0, topologyKey: a, whenUnsatisfiable: DoNotSchedule}]", "template.spec.topologySpreadConstraints[0].maxSkew: Invalid value"},
+		"scheduling, weight": {"", "affinity: {podAffinity: {" +
+			"preferredDuringSchedulingIgnoredDuringExecution: [{weight: 0, podAffinityTerm: {topologyKey: a, labelSelector: {}}}]}}",
+			"template.spec.affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight: Invalid value"},
+		"scheduling, spread": {"", "topologySpreadConstraints: [{maxSkew: 0, topologyKey: a, whenUnsatisfiable: DoNotSchedule}]",
+			"template.spec.topologySpreadConstraints[0].maxSkew: Invalid value"},
 		"names, of the node":          {"", "nodeName: A_", "template.spec.nodeName: Invalid value"},
 		"DNS, none without its names": {"", "dnsPolicy: None", "template.spec.dnsConfig: Required value"},
 		"host aliases, address":       {"", "hostAliases: [{ip: a}]", "template.spec.hostAliases[0].ip: Invalid value"},
