@@ -52,9 +52,13 @@ test: ## run all tests but the long ones, which have turns
 test-house: ## the house tests that list the packages of all modules and link a program
 	@$(call tested,.,-count=1 -vet=off -timeout 30m)
 
-.PHONY: test-tool
-test-tool: ## the tool's scripts, and the projects that it makes, built and tested
-	@$(call tested,./cmd/annex/internal/cli,-count=1 -vet=off -timeout 60m)
+.PHONY: test-scripts
+test-scripts: ## the tool's command line, as scripts
+	@$(call tested,./cmd/annex/internal/cli,-count=1 -vet=off -timeout 60m -run '^TestScripts$$')
+
+.PHONY: test-projects
+test-projects: ## the projects that the tool makes, built and tested
+	@$(call tested,./cmd/annex/internal/cli,-count=1 -vet=off -timeout 60m -skip '^TestScripts$$')
 
 .PHONY: test-generate
 test-generate: ## what the tool generates, compared with upstream's generators
@@ -98,7 +102,7 @@ race-all: ## run all tests under the race detector: half an hour and more
 
 .PHONY: lint
 lint: ## gofmt on all files, vet and staticcheck on the modules of the workspace
-	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "run gofmt -w on the files above"; exit 1; }
+	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "$$unformatted"; echo "run gofmt -w on the files above"; exit 1; }
 	@echo "lint the modules of the workspace" && go vet $(call packages,$(MODULES)) && go run $(STATICCHECK) $(call packages,$(MODULES))
 
 # These modules compile k8s.io/kubernetes and its dependencies, which takes minutes.

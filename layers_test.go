@@ -1,6 +1,7 @@
 package annex_test
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -128,10 +129,45 @@ func TestLayers_runEveryShortenedPackage(t *testing.T) {
 	for _, shortened := range variable(t, "SHORTENED") {
 		if !slices.ContainsFunc(targets(t), func(target target) bool {
 			call, _, _ := strings.Cut(target.recipe, "-count=1")
-			return in[target.name] && !strings.Contains(target.recipe, "-short") && slices.Contains(regexp.MustCompile(`[ ,]`).Split(call, -1), shortened)
+			return in[target.name] && !strings.Contains(target.recipe, "-short") &&
+				slices.Contains(regexp.MustCompile(`[ ,]`).Split(call, -1), shortened)
 		}) {
 			t.Errorf("make test shortens %s, and no target of .ci/turns that has turns runs it in full", shortened)
 		}
+	}
+}
+
+// A pattern of the Makefile that names a whole test selects nothing once the test has another name.
+func TestLayers_nameTestsThatExist(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := map[string]bool{}
+	for _, match := range regexp.MustCompile(`'\^(Test\w+)\$\$'`).FindAllStringSubmatch(string(text), -1) {
+		wanted[match[1]] = true
+	}
+	if len(wanted) == 0 {
+		t.Fatal("the Makefile names no test: the pattern of this test is wrong")
+	}
+	err = filepath.WalkDir("cmd/annex/internal/cli", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for name := range wanted {
+			if strings.Contains(string(text), "\nfunc "+name+"(") {
+				delete(wanted, name)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range wanted {
+		t.Errorf("the Makefile runs %s, which does not exist", name)
 	}
 }
 

@@ -57,16 +57,28 @@ func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			403: metav1.StatusReasonForbidden, 404: metav1.StatusReasonNotFound, 409: metav1.StatusReasonConflict, 422: metav1.StatusReasonInvalid,
 		}[code]
 		answer("application/json", code, metav1.Status{
-			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Failure", Code: int32(code), Reason: reason, Message: "refused",
+			TypeMeta: metav1.TypeMeta{
+				APIVersion: "v1",
+				Kind:       "Status",
+			}, Status: "Failure", Code: int32(code), Reason: reason, Message: "refused",
 		})
 	}
 	const aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 	const widgets = "/apis/stable.example.com/v1/widgets"
 	switch path := r.URL.Path; {
 	case path == "/apis":
-		v := apidiscovery.APIVersionDiscovery{Version: "v1", Freshness: apidiscovery.DiscoveryFreshnessCurrent, Resources: []apidiscovery.APIResourceDiscovery{
-			{Resource: "widgets", ResponseKind: &metav1.GroupVersionKind{Kind: "Widget"}, Scope: apidiscovery.ScopeNamespace, Verbs: h.verbs},
-		}}
+		v := apidiscovery.APIVersionDiscovery{
+			Version:   "v1",
+			Freshness: apidiscovery.DiscoveryFreshnessCurrent,
+			Resources: []apidiscovery.APIResourceDiscovery{
+				{
+					Resource:     "widgets",
+					ResponseKind: &metav1.GroupVersionKind{Kind: "Widget"},
+					Scope:        apidiscovery.ScopeNamespace,
+					Verbs:        h.verbs,
+				},
+			},
+		}
 		if h.stale {
 			v.Freshness, v.Resources = apidiscovery.DiscoveryFreshnessStale, nil
 		}
@@ -93,7 +105,11 @@ func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			refuse(code)
 			return
 		}
-		answer("application/json", 200, metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}})
+		answer(
+			"application/json",
+			200,
+			metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}},
+		)
 	case r.Method == http.MethodPut && strings.HasSuffix(path, "/status"):
 		var m storagemigrationv1.StorageVersionMigration
 		if err := json.NewDecoder(r.Body).Decode(&m); err != nil {
@@ -125,7 +141,9 @@ func (h *host) conditions() (conditions, message string) {
 }
 
 func migrationOf(resource string, age time.Duration) *storagemigrationv1.StorageVersionMigration {
-	m := &storagemigrationv1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "m", CreationTimestamp: metav1.NewTime(time.Now().Add(-age))}}
+	m := &storagemigrationv1.StorageVersionMigration{
+		ObjectMeta: metav1.ObjectMeta{Name: "m", CreationTimestamp: metav1.NewTime(time.Now().Add(-age))},
+	}
 	m.Spec.Resource = metav1.GroupResource{Group: "stable.example.com", Resource: resource}
 	return m
 }
@@ -150,7 +168,11 @@ func TestMigrate_oldObjects_areWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	slices.Sort(h.patched)
-	if want := []string{`a {"metadata":{"resourceVersion":"5","uid":"u"}}`, `b {"metadata":{"resourceVersion":"10","uid":"u"}}`}; !slices.Equal(h.patched, want) {
+	if want := []string{`a {"metadata":{"resourceVersion":"5","uid":"u"}}`,
+		`b {"metadata":{"resourceVersion":"10","uid":"u"}}`}; !slices.Equal(
+		h.patched,
+		want,
+	) {
 		t.Errorf("patched are %q, want %q", h.patched, want)
 	}
 	if got, message := h.conditions(); got != "Running=False Succeeded=True" || message != endedMessage {
@@ -173,16 +195,26 @@ func TestMigrate_ends(t *testing.T) {
 		conditions string
 		message    string // of the end, or of the error of one that is tried again
 	}{
-		"an object that is gone":       {prepare: func(h *host) { h.codes["a"] = 404 }, conditions: "Running=False Succeeded=True", message: endedMessage},
-		"an object that has changed":   {prepare: func(h *host) { h.codes["a"] = 409 }, conditions: "Running=False Succeeded=True", message: endedMessage},
-		"an object that is invalid":    {prepare: func(h *host) { h.codes["a"] = 422 }, conditions: "Failed=True Running=False", message: "widgets.stable.example.com lab/a is refused as it is: "},
-		"an object that is forbidden":  {prepare: func(h *host) { h.codes["b"] = 403 }, conditions: "Failed=True Running=False", message: "widgets.stable.example.com lab/b is refused as it is: "},
-		"a server that fails":          {prepare: func(h *host) { h.codes["a"] = 501 }, conditions: "Running=True", message: "write widgets.stable.example.com lab/a: "},
-		"a list that fails":            {prepare: func(h *host) { h.listing = 501 }, conditions: "Running=True", message: "list widgets.stable.example.com: "},
-		"a resource that may come":     {resource: "gadgets", conditions: "Running=True", message: "resource gadgets.stable.example.com does not exist yet"},
-		"a resource that does not":     {resource: "gadgets", age: patience + time.Second, conditions: "Failed=True Running=False", message: "resource gadgets.stable.example.com does not exist"},
-		"a server that does not tell":  {age: time.Hour, prepare: func(h *host) { h.stale = true }, conditions: "Running=True", message: "whether there is widgets.stable.example.com is not known: "},
-		"a resource that is only read": {prepare: func(h *host) { h.verbs = []string{"list"} }, conditions: "Failed=True Running=False", message: "does not support discovery operations: [update patch]"},
+		"an object that is gone": {prepare: func(h *host) { h.codes["a"] = 404 }, conditions: "Running=False Succeeded=True",
+			message: endedMessage},
+		"an object that has changed": {prepare: func(h *host) { h.codes["a"] = 409 }, conditions: "Running=False Succeeded=True",
+			message: endedMessage},
+		"an object that is invalid": {prepare: func(h *host) { h.codes["a"] = 422 }, conditions: "Failed=True Running=False",
+			message: "widgets.stable.example.com lab/a is refused as it is: "},
+		"an object that is forbidden": {prepare: func(h *host) { h.codes["b"] = 403 }, conditions: "Failed=True Running=False",
+			message: "widgets.stable.example.com lab/b is refused as it is: "},
+		"a server that fails": {prepare: func(h *host) { h.codes["a"] = 501 }, conditions: "Running=True",
+			message: "write widgets.stable.example.com lab/a: "},
+		"a list that fails": {prepare: func(h *host) { h.listing = 501 }, conditions: "Running=True",
+			message: "list widgets.stable.example.com: "},
+		"a resource that may come": {resource: "gadgets", conditions: "Running=True",
+			message: "resource gadgets.stable.example.com does not exist yet"},
+		"a resource that does not": {resource: "gadgets", age: patience + time.Second, conditions: "Failed=True Running=False",
+			message: "resource gadgets.stable.example.com does not exist"},
+		"a server that does not tell": {age: time.Hour, prepare: func(h *host) { h.stale = true }, conditions: "Running=True",
+			message: "whether there is widgets.stable.example.com is not known: "},
+		"a resource that is only read": {prepare: func(h *host) { h.verbs = []string{"list"} },
+			conditions: "Failed=True Running=False", message: "does not support discovery operations: [update patch]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -198,7 +230,8 @@ func TestMigrate_ends(t *testing.T) {
 			if err != nil {
 				message = err.Error()
 			}
-			if again := test.conditions == "Running=True"; (err != nil) != again || got != test.conditions || !strings.Contains(message, test.message) {
+			if again := test.conditions == "Running=True"; (err != nil) != again || got != test.conditions ||
+				!strings.Contains(message, test.message) {
 				t.Errorf("ended as %s, %q, error %v; want %s, %q", got, message, err, test.conditions, test.message)
 			}
 		})
@@ -219,7 +252,8 @@ func TestMigrate_begun_keepsItsVersion(t *testing.T) {
 }
 
 func TestMigrate_ended_isLeftAlone(t *testing.T) {
-	for _, condition := range []storagemigrationv1.MigrationConditionType{storagemigrationv1.MigrationSucceeded, storagemigrationv1.MigrationFailed} {
+	for _, condition := range []storagemigrationv1.MigrationConditionType{storagemigrationv1.MigrationSucceeded,
+		storagemigrationv1.MigrationFailed} {
 		h, m := newHost(t), migrationOf("widgets", time.Hour)
 		set(m, condition, metav1.ConditionTrue, succeededReason, endedMessage)
 		if err := migrate(t, h, m); err != nil || len(h.patched)+len(h.written) > 0 {

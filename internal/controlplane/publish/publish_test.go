@@ -78,16 +78,20 @@ func TestPublish(t *testing.T) {
 		want    string
 		fails   bool
 	}{
-		"a namespace without":           {objects: []runtime.Object{namespace(false)}, want: "create in lab"},
-		"a namespace that has it":       {objects: []runtime.Object{namespace(false), published("lab")}, want: "repair in lab"},
-		"another that has it":           {objects: []runtime.Object{namespace(false), published("other")}, want: "create in lab"},
-		"no namespace":                  {objects: []runtime.Object{published("lab")}},
-		"a namespace that ends":         {objects: []runtime.Object{namespace(true)}},
-		"made meanwhile by another":     {objects: []runtime.Object{namespace(false)}, want: "create in lab", err: apierrors.NewAlreadyExists(corev1.Resource("configmaps"), ConfigMapName)},
-		"a namespace that is gone":      {objects: []runtime.Object{namespace(false)}, want: "create in lab", err: apierrors.NewNotFound(corev1.Resource("namespaces"), "lab")},
-		"a namespace that ends by now":  {objects: []runtime.Object{namespace(false)}, want: "create in lab", err: terminating},
-		"a server that fails":           {objects: []runtime.Object{namespace(false)}, want: "create in lab", err: apierrors.NewInternalError(errors.New("x")), fails: true},
-		"a repair that fails, as a 404": {objects: []runtime.Object{namespace(false), published("lab")}, want: "repair in lab", err: apierrors.NewNotFound(corev1.Resource("configmaps"), ConfigMapName), fails: true},
+		"a namespace without":     {objects: []runtime.Object{namespace(false)}, want: "create in lab"},
+		"a namespace that has it": {objects: []runtime.Object{namespace(false), published("lab")}, want: "repair in lab"},
+		"another that has it":     {objects: []runtime.Object{namespace(false), published("other")}, want: "create in lab"},
+		"no namespace":            {objects: []runtime.Object{published("lab")}},
+		"a namespace that ends":   {objects: []runtime.Object{namespace(true)}},
+		"made meanwhile by another": {objects: []runtime.Object{namespace(false)}, want: "create in lab",
+			err: apierrors.NewAlreadyExists(corev1.Resource("configmaps"), ConfigMapName)},
+		"a namespace that is gone": {objects: []runtime.Object{namespace(false)}, want: "create in lab",
+			err: apierrors.NewNotFound(corev1.Resource("namespaces"), "lab")},
+		"a namespace that ends by now": {objects: []runtime.Object{namespace(false)}, want: "create in lab", err: terminating},
+		"a server that fails": {objects: []runtime.Object{namespace(false)}, want: "create in lab",
+			err: apierrors.NewInternalError(errors.New("x")), fails: true},
+		"a repair that fails, as a 404": {objects: []runtime.Object{namespace(false), published("lab")}, want: "repair in lab",
+			err: apierrors.NewNotFound(corev1.Resource("configmaps"), ConfigMapName), fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -114,10 +118,10 @@ func TestFollow_only(t *testing.T) {
 		p.only = only
 		ended := make(chan struct{})
 		p.published = cache.NewSharedIndexInformer(listThenWatch{&cache.ListWatch{
-			ListFunc: func(metav1.ListOptions) (runtime.Object, error) {
+			ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 				return &corev1.ConfigMapList{Items: []corev1.ConfigMap{*published("lab"), *published(metav1.NamespaceSystem)}}, nil
 			},
-			WatchFunc: func(metav1.ListOptions) (watch.Interface, error) { return watch.NewFake(), nil },
+			WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return watch.NewFake(), nil },
 		}}, &corev1.ConfigMap{}, 0, cache.Indexers{})
 		if err := p.follow(); err != nil {
 			t.Fatal(err)

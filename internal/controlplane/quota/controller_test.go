@@ -55,7 +55,8 @@ func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		v := apidiscovery.APIVersionDiscovery{Version: name, Freshness: apidiscovery.DiscoveryFreshnessCurrent}
 		for _, r := range resources {
 			v.Resources = append(v.Resources, apidiscovery.APIResourceDiscovery{
-				Resource: r, ResponseKind: &metav1.GroupVersionKind{Kind: strings.ToUpper(r)}, Scope: apidiscovery.ScopeNamespace, Verbs: []string{"list", "watch"},
+				Resource: r, ResponseKind: &metav1.GroupVersionKind{Kind: strings.ToUpper(r)},
+				Scope: apidiscovery.ScopeNamespace, Verbs: []string{"list", "watch"},
 			})
 		}
 		return apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: group}, Versions: []apidiscovery.APIVersionDiscovery{v}}
@@ -63,9 +64,17 @@ func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	const aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 	switch path := r.URL.Path; {
 	case path == "/api":
-		answer(aggregated, 200, apidiscovery.APIGroupDiscoveryList{Items: []apidiscovery.APIGroupDiscovery{version("", "v1", "secrets", "configmaps")}})
+		answer(
+			aggregated,
+			200,
+			apidiscovery.APIGroupDiscoveryList{Items: []apidiscovery.APIGroupDiscovery{version("", "v1", "secrets", "configmaps")}},
+		)
 	case path == "/apis":
-		answer(aggregated, 200, apidiscovery.APIGroupDiscoveryList{Items: []apidiscovery.APIGroupDiscovery{version("stable.example.com", "v1", "widgets")}})
+		answer(
+			aggregated,
+			200,
+			apidiscovery.APIGroupDiscoveryList{Items: []apidiscovery.APIGroupDiscovery{version("stable.example.com", "v1", "widgets")}},
+		)
 	case r.Method == http.MethodPut && strings.HasSuffix(path, "/status"):
 		var q corev1.ResourceQuota
 		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
@@ -78,7 +87,11 @@ func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodGet && strings.Contains(path, "/namespaces/lab/"):
 		name := path[strings.LastIndex(path, "/")+1:]
 		if code := h.broken[name]; code != 0 {
-			answer("application/json", code, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Code: int32(code), Status: "Failure"})
+			answer(
+				"application/json",
+				code,
+				metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Code: int32(code), Status: "Failure"},
+			)
 			return
 		}
 		list := metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"}}
@@ -86,7 +99,10 @@ func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		only, exact := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
 		for _, object := range h.objects[name] {
 			if !exact || object == only {
-				list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: object, UID: uidOf(object)}})
+				list.Items = append(
+					list.Items,
+					metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: object, UID: uidOf(object)}},
+				)
 			}
 		}
 		if left := int64(len(list.Items) - 1); h.remains && left > 0 {
@@ -103,7 +119,10 @@ func uidOf(name string) types.UID { return types.UID("uid-of-" + name) }
 // controllerOf makes a controller whose informer has synced with the quota.
 func controllerOf(t *testing.T, h *host, creates *Creates, q *corev1.ResourceQuota) *Controller {
 	t.Helper()
-	c, err := NewController(&rest.Config{Host: h.url, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}, creates)
+	c, err := NewController(
+		&rest.Config{Host: h.url, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}},
+		creates,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,9 +164,10 @@ func TestSync_figures(t *testing.T) {
 		want    map[string]string
 		fails   bool
 	}{
-		"by its bare name":         {hard: map[string]string{"secrets": "9"}, want: map[string]string{"secrets": "3"}},
-		"by any name":              {hard: map[string]string{"count/secrets": "9"}, want: map[string]string{"count/secrets": "3"}},
-		"a custom resource":        {hard: map[string]string{"count/widgets.stable.example.com": "9"}, want: map[string]string{"count/widgets.stable.example.com": "1"}},
+		"by its bare name": {hard: map[string]string{"secrets": "9"}, want: map[string]string{"secrets": "3"}},
+		"by any name":      {hard: map[string]string{"count/secrets": "9"}, want: map[string]string{"count/secrets": "3"}},
+		"a custom resource": {hard: map[string]string{"count/widgets.stable.example.com": "9"},
+			want: map[string]string{"count/widgets.stable.example.com": "1"}},
 		"a kind of which is none":  {hard: map[string]string{"configmaps": "9"}, want: map[string]string{"configmaps": "0"}},
 		"no kind of the server":    {hard: map[string]string{"count/pods.example.com": "9"}, want: map[string]string{}},
 		"a bare name, not served":  {hard: map[string]string{"services": "9"}, want: map[string]string{"services": "0"}},
@@ -254,7 +274,8 @@ func TestSource_observedObject_isNotPending(t *testing.T) {
 	}
 	observed := &source{controller: c, resource: secrets}
 	for _, uid := range []types.UID{"of another", uidOf("a")} {
-		if err := observed.Add(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "a", UID: uid}}); err != nil {
+		if err := observed.Add(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "a",
+			UID: uid}}); err != nil {
 			t.Error(err)
 		}
 		if n := pending(); (n == 0) != (uid == uidOf("a")) {
@@ -324,7 +345,7 @@ func TestCreates_endedRequest_isForgotten(t *testing.T) {
 		if n := pending(); n != 1 {
 			t.Errorf("%d are pending a moment after the request has ended, want 1", n)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if n := pending(); n != 0 {
 			t.Errorf("%d are pending still", n)

@@ -21,7 +21,13 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-var podsGroup, otherGroup = schema.GroupResource{Group: "a.example.com", Resource: "pods"}, schema.GroupResource{Group: "b.example.com", Resource: "capsules"}
+var podsGroup, otherGroup = schema.GroupResource{
+	Group:    "a.example.com",
+	Resource: "pods",
+}, schema.GroupResource{
+	Group:    "b.example.com",
+	Resource: "capsules",
+}
 
 // hooks is a constructor of a hook that notes its name, and fails with an error.
 func hook(log *[]string, name string, mutating bool, err error, on ...admission.Operation) define.AdmissionConstructor {
@@ -34,7 +40,12 @@ func hook(log *[]string, name string, mutating bool, err error, on ...admission.
 }
 
 func podKind() *define.Kind {
-	k := &define.Kind{Group: podsGroup.Group, Resource: podsGroup.Resource, Name: "Pod", Versions: []*define.Version{{Type: reflect.TypeFor[corev1.Pod]()}}}
+	k := &define.Kind{
+		Group:    podsGroup.Group,
+		Resource: podsGroup.Resource,
+		Name:     "Pod",
+		Versions: []*define.Version{{Type: reflect.TypeFor[corev1.Pod]()}},
+	}
 	also := &define.Kind{Group: otherGroup.Group, Resource: otherGroup.Resource, Name: "Capsule", AliasOf: k}
 	k.Aliases = []*define.Kind{also}
 	return k
@@ -149,7 +160,8 @@ func TestHooks_connections(t *testing.T) {
 	if h.Handles(admission.Connect) || !h.Handles(admission.Create) {
 		t.Error("connections are no writes, and creates are")
 	}
-	if err := h.Connect(t.Context(), attributes(podsGroup, "Pod", admission.Connect, "exec")); !apierrors.IsForbidden(err) || len(log) != 1 {
+	if err := h.Connect(t.Context(), attributes(podsGroup, "Pod", admission.Connect, "exec")); !apierrors.IsForbidden(err) ||
+		len(log) != 1 {
 		t.Errorf("%v after %v", err, log)
 	}
 }
@@ -191,11 +203,12 @@ const configuration = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionCo
 
 func TestReadConfiguration(t *testing.T) {
 	for name, test := range map[string]struct{ text, a, mistake string }{
-		"in the file":   {configuration + "plugins: [{name: A, configuration: {x: 1}}]\n", `{"x":1}`, ""},
-		"another file":  {configuration + "plugins: [{name: A, path: a.yaml}]\n", "of a file\n", ""},
-		"neither":       {configuration + "plugins: [{name: A}]\n", "", ""},
-		"nothing":       {configuration, "", ""},
-		"both":          {configuration + "plugins: [{name: A, path: a.yaml, configuration: {}}]\n", "", "plugins[0].path: there is a configuration as well"},
+		"in the file":  {configuration + "plugins: [{name: A, configuration: {x: 1}}]\n", `{"x":1}`, ""},
+		"another file": {configuration + "plugins: [{name: A, path: a.yaml}]\n", "of a file\n", ""},
+		"neither":      {configuration + "plugins: [{name: A}]\n", "", ""},
+		"nothing":      {configuration, "", ""},
+		"both": {configuration + "plugins: [{name: A, path: a.yaml, configuration: {}}]\n", "",
+			"plugins[0].path: there is a configuration as well"},
 		"no name":       {configuration + "plugins: [{path: a.yaml}]\n", "", "plugins[0].name: it is missing"},
 		"unknown":       {configuration + "plugins: [{name: A}, {name: C}]\n", "", `plugins[1].name: there is no plugin "C"; there are A, B`},
 		"twice":         {configuration + "plugins: [{name: A}, {name: A}]\n", "", `plugins[1].name: "A" is configured already`},
@@ -294,7 +307,12 @@ func TestDeclared_plugins(t *testing.T) {
 func TestChain_mutatesBeforeItValidates(t *testing.T) {
 	var log []string
 	handler := admission.NewHandler(admission.Create)
-	chain, err := Chain(nil, []Plugin{Made("A", labelled{handler, &log, nil}), Made("B", labelled{handler, &log, nil})}, configurations{}, admission.PluginInitializers{})
+	chain, err := Chain(
+		nil,
+		[]Plugin{Made("A", labelled{handler, &log, nil}), Made("B", labelled{handler, &log, nil})},
+		configurations{},
+		admission.PluginInitializers{},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,7 +326,8 @@ func TestChain_mutatesBeforeItValidates(t *testing.T) {
 	if want := "admit admit validate validate"; strings.Join(log, " ") != want {
 		t.Errorf("called were %q, want %s", log, want)
 	}
-	if _, err := Chain(nil, []Plugin{{Name: "Unknown"}}, configurations{}, admission.PluginInitializers{}); err == nil || !strings.HasPrefix(err.Error(), "admission: ") {
+	if _, err := Chain(nil, []Plugin{{Name: "Unknown"}}, configurations{}, admission.PluginInitializers{}); err == nil ||
+		!strings.HasPrefix(err.Error(), "admission: ") {
 		t.Errorf("a plugin that is not known: %v", err)
 	}
 }

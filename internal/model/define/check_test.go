@@ -77,7 +77,8 @@ func TestCheck_definitionWithoutMistakes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if k.Name != "Gadget" || k.Group != "tools.example.com" || k.Singular != "gadget" || k.StoredAs != "v1" || k.StoredUnder != k.GroupResource() {
+	if k.Name != "Gadget" || k.Group != "tools.example.com" || k.Singular != "gadget" || k.StoredAs != "v1" ||
+		k.StoredUnder != k.GroupResource() {
 		t.Errorf("not completed: %+v", k)
 	}
 	if gv := k.Hub().GroupVersion.String(); gv != "tools.example.com/v1" {
@@ -104,10 +105,14 @@ func TestCheck_mistakes(t *testing.T) {
 		"controller, no function": {func(s *Server, _ *Kind) { s.Controllers = []Controller{{Name: "a"}} }, `controller "a": no Run`},
 		"plugin, name": {func(s *Server, _ *Kind) { s.AdmissionPlugins = []AdmissionPlugin{{Name: "lower", New: plugin}} },
 			`admission plugin "lower": name: letters and digits`},
-		"plugin, name of the server's": {func(s *Server, _ *Kind) { s.AdmissionPlugins = []AdmissionPlugin{{Name: HooksPlugin, New: plugin}} },
+		"plugin, name of the server's": {func(s *Server, _ *Kind) {
+			s.AdmissionPlugins = []AdmissionPlugin{{Name: HooksPlugin,
+				New: plugin}}
+		},
 			`admission plugin "Hooks": name: `},
-		"plugin, no function": {func(s *Server, _ *Kind) { s.AdmissionPlugins = []AdmissionPlugin{{Name: "A"}} }, `admission plugin "A": set Plugin or New`},
-		"handler, no path":    {func(s *Server, _ *Kind) { s.Handlers = []Handler{{New: handler}} }, "handler 0: path: "},
+		"plugin, no function": {func(s *Server, _ *Kind) { s.AdmissionPlugins = []AdmissionPlugin{{Name: "A"}} },
+			`admission plugin "A": set Plugin or New`},
+		"handler, no path": {func(s *Server, _ *Kind) { s.Handlers = []Handler{{New: handler}} }, "handler 0: path: "},
 		"handler, unclean path": {func(s *Server, _ *Kind) { s.Handlers = []Handler{{Path: "/a//b", New: handler}} },
 			`handler "/a//b": path: one such as /menu`},
 		"handler, path of the server's": {func(s *Server, _ *Kind) { s.Handlers = []Handler{{Path: "/apis/x", New: handler}} },
@@ -148,7 +153,8 @@ func TestCheck_mistakes(t *testing.T) {
 		"column, type": {func(_ *Server, k *Kind) {
 			k.Columns = []Column{{Name: "Color", Type: "text", Value: func(runtime.Object) any { return nil }}}
 		}, `column "Color": type "text" is none of`},
-		"column, no value": {func(_ *Server, k *Kind) { k.Columns = []Column{{Name: "Color", Type: "string"}} }, `column "Color" has no Value`},
+		"column, no value": {func(_ *Server, k *Kind) { k.Columns = []Column{{Name: "Color", Type: "string"}} },
+			`column "Color" has no Value`},
 		"selectable field, unknown": {func(_ *Server, k *Kind) { k.Selectable = []SelectableField{{Path: "spec.colour", Value: value}} },
 			`selectable field "spec.colour" does not exist in version v1`},
 		"selectable field, built in": {func(_ *Server, k *Kind) { k.Selectable = []SelectableField{{Path: "metadata.name", Value: value}} },
@@ -167,8 +173,9 @@ func TestCheck_mistakes(t *testing.T) {
 			k.Grants = []Grant{{Role: "painter", Subresource: "paint", Verbs: []string{"create"}}}
 		},
 			`Role("painter", "paint"): the kind has no such subresource`},
-		"stored, version":    {func(_ *Server, k *Kind) { k.StoredAs = "v2" }, `StoredAs("v2"): no such version; declared are v1`},
-		"stored, media type": {func(_ *Server, k *Kind) { k.StoredMediaType = "text/plain" }, `StoredMediaType("text/plain"): choose application/json`},
+		"stored, version": {func(_ *Server, k *Kind) { k.StoredAs = "v2" }, `StoredAs("v2"): no such version; declared are v1`},
+		"stored, media type": {func(_ *Server, k *Kind) { k.StoredMediaType = "text/plain" },
+			`StoredMediaType("text/plain"): choose application/json`},
 		"stored as protobuf without methods": {func(_ *Server, k *Kind) { k.StoredMediaType = runtime.ContentTypeProtobuf },
 			"has no protobuf methods"},
 		"stored, place": {func(_ *Server, k *Kind) { k.StoredUnder = schema.GroupResource{Resource: "Pods"} }, `StoredUnder("", "Pods"): `},
@@ -190,12 +197,15 @@ func TestCheck_mistakes(t *testing.T) {
 			v.Unserved, v.Validate = true, valid
 			k.Versions = append(k.Versions, v)
 		}, "Validate on an unserved version never runs"},
-		"Go type, no object":      {func(_ *Server, k *Kind) { k.Versions[0].Type = reflect.TypeFor[Bare]() }, "does not embed metav1.ObjectMeta"},
+		"Go type, no object": {func(_ *Server, k *Kind) { k.Versions[0].Type = reflect.TypeFor[Bare]() },
+			"does not embed metav1.ObjectMeta"},
 		"Go type, not registered": {func(_ *Server, k *Kind) { k.Versions[0].Type = reflect.TypeFor[Bare]() }, "does not register Bare"},
-		"Go type, another's list": {func(_ *Server, k *Kind) { k.Versions[0].ListType = reflect.TypeFor[Bare]() }, "wrong list type: define.Bare is not the list"},
+		"Go type, another's list": {func(_ *Server, k *Kind) { k.Versions[0].ListType = reflect.TypeFor[Bare]() },
+			"wrong list type: define.Bare is not the list"},
 
 		"source, functions": {func(_ *Server, k *Kind) { k.Source = &Source{} }, "Virtual: a Source needs Get and List"},
-		"source, stored":    {func(_ *Server, k *Kind) { k.Source, k.StoredAs = &Source{}, "v1" }, `StoredAs("v1"): the objects of a virtual kind are not stored`},
+		"source, stored": {func(_ *Server, k *Kind) { k.Source, k.StoredAs = &Source{}, "v1" },
+			`StoredAs("v1"): the objects of a virtual kind are not stored`},
 		"source, hook that never runs": {func(_ *Server, k *Kind) { k.Source, k.Validate = &Source{}, valid },
 			"Validate never runs: the source has no Create or Update"},
 		"operations, cluster-scoped": {func(_ *Server, k *Kind) { k.Operations, k.ClusterScoped = &OperationsKind{}, true },
@@ -261,7 +271,8 @@ func TestWith_builtInKinds(t *testing.T) {
 	if err := Check(own); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := own.With(builtIn(false)); err == nil || !strings.Contains(err.Error(), "the server has gadgets.tools.example.com by itself") {
+	if _, err := own.With(builtIn(false)); err == nil ||
+		!strings.Contains(err.Error(), "the server has gadgets.tools.example.com by itself") {
 		t.Errorf("the user's kind of the same name: %v", err)
 	}
 	if with, err := own.With(builtIn(true)); err != nil || with != own {
@@ -278,7 +289,8 @@ func TestGranted_defaultRoles(t *testing.T) {
 		verbs[g.Role+"/"+g.Subresource] = strings.Join(g.Verbs, " ")
 	}
 	want := map[string]string{
-		"view/": "get list watch", "edit/": "create delete deletecollection patch update", "admin/": "create delete deletecollection patch update",
+		"view/": "get list watch", "edit/": "create delete deletecollection patch update",
+		"admin/":      "create delete deletecollection patch update",
 		"view/status": "get", "view/scale": "get", "edit/scale": "patch update", "admin/scale": "patch update", "painter/": "get",
 	}
 	if !reflect.DeepEqual(verbs, want) {

@@ -27,7 +27,8 @@ func shop(t *testing.T) *define.Server {
 		Name:        "shop",
 		Controllers: []define.Controller{{Name: "baker", Run: func(context.Context, any) error { return nil }}},
 		Groups: []define.Group{{Name: "shop.example.com", Kinds: []*define.Kind{{
-			Resource: "widgets", Versions: []*define.Version{{Facts: v1.API, Type: reflect.TypeFor[v1.Widget](), ListType: reflect.TypeFor[v1.WidgetList]()}},
+			Resource: "widgets", Versions: []*define.Version{{Facts: v1.API, Type: reflect.TypeFor[v1.Widget](),
+				ListType: reflect.TypeFor[v1.WidgetList]()}},
 		}}}},
 	}
 	if err := define.Check(s); err != nil {

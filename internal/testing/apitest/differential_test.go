@@ -35,11 +35,14 @@ func seeded(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 1))
 }
 
-// size returns the number of requests of a test, which ANNEX_REQUESTS can set.
+// size returns the number of requests of a test, which ANNEX_REQUESTS can set; with -short it is a quarter.
 func size(t *testing.T, usual int) int {
 	t.Helper()
 	text := os.Getenv("ANNEX_REQUESTS")
 	if text == "" {
+		if testing.Short() {
+			return usual / 4
+		}
 		return usual
 	}
 	n, err := strconv.Atoi(text)

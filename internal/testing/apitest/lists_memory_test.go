@@ -41,6 +41,9 @@ func living() uint64 {
 // A list only holds a small part of its data, in every encoding. It does not run in parallel with other tests, whose
 // memory it would count.
 func TestLists_liveMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures lists of 10,000 objects")
+	}
 	const objects, size = 10_000, 5 << 10
 	instance := measuredServer(t, zoo(leases()), annex.Options{ObjectCacheSize: -1})
 	send := func(w http.ResponseWriter, method, path, accept, encoding, body string) {

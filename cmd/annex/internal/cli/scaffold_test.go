@@ -215,6 +215,9 @@ func summary(file, text string) string {
 
 // The output of the verbs compiles, passes vet, and passes its tests without any edits.
 func TestScaffold_everyVerb_works(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds a project and its tests")
+	}
 	project(t, "animal")
 	for _, line := range []string{
 		"init --domain demo.io",
@@ -233,6 +236,9 @@ func TestScaffold_everyVerb_works(t *testing.T) {
 
 // The functions compile without edits, and pass their tests.
 func TestCreateSubresource_everyForm_works(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds a project and its tests")
+	}
 	project(t, "animal")
 	annex(t, "init --domain demo.io")
 	for _, line := range []string{"--kind Cat", "--kind Zoo --namespaced=false"} {
@@ -267,6 +273,9 @@ func works(t *testing.T, commands ...string) {
 
 // A project has to build with the modules in the module cache, and go mod tidy must not change it.
 func TestInit_moduleFiles_areTidy(t *testing.T) {
+	if testing.Short() {
+		t.Skip("loads all packages of a project")
+	}
 	project(t, "animal")
 	annex(t, "init --domain demo.io")
 	annex(t, "create api --group animal --version v1alpha1 --kind Cat")
