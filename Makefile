@@ -23,25 +23,59 @@ KUBECTL_VERSION := -s -w -X k8s.io/component-base/version.gitVersion=v1.37.2 -X 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-# Tests as go test prints them. Up to three that fail are run once more, each alone: those that pass then are defects too, and
-# are named at the end. A data race is never tried again.
-tested = reruns=$$(mktemp) && trap 'rm -f "$$reruns"' EXIT && go run $(GOTESTSUM) --format standard-quiet --hide-summary=skipped \
+# Tests as go test prints them. Up to three that fail are run once more, each alone: those that pass then are defects too
+# (docs/maintaining/flaky.md), are named at the end, and written to the file FLAKY if that is set. A data race is never tried again.
+tested = ( reruns=$$(mktemp) && trap 'rm -f "$$reruns"' EXIT && go run $(GOTESTSUM) --format standard-quiet --hide-summary=skipped \
 	--rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-abort-on-data-race --rerun-fails-report "$$reruns" \
-	--packages '$(1)' -- $(2) && { [ ! -s "$$reruns" ] || { echo "These tests failed, and passed when run once more, alone:"; cat "$$reruns"; }; }
+	--packages "$(1)" -- $(2) && { [ ! -s "$$reruns" ] || { echo "These tests failed, and passed when run once more, alone:"; tee -a "$${FLAKY:-/dev/null}" < "$$reruns"; }; } )
 
 .PHONY: run
 run: $(filter bin/%,$(KUBECTL)) ## serve the wardle sample from ./data until interrupted
 	@echo "building, which takes some minutes the first time"
 	go run ./samples/wardle serve $(SERVE)
 
+# Packages whose tests start whole servers or run commands are no part of it.
+.PHONY: quick
+quick: ## vet, the house tests and the unit tests of every district, within a minute: no server, no program
+	@go vet ./... && go test -vet=off -short -timeout 5m $$(go list ./... | grep -vE '/(internal/testing/apitest|annextest|stream|docs)(/|$$)')
+
+# Packages whose long tests have turns of their own (.ci/turns): the others are run in full.
+SHORTENED := . ./cmd/annex/internal/cli ./cmd/annex/internal/crd/compared ./cmd/annex/internal/generate/... ./store/... ./internal/storage/... ./internal/testing/apitest
+
 .PHONY: test
-test: ## run all tests but the long ones
-	@$(call tested,$(call packages,$(TESTED)),-vet=off -timeout 30m) # make lint vets
+test: ## run all tests but the long ones, which have turns
+	@failed=; $(call tested,$$(comm -23 <(go list $(call packages,$(TESTED)) | sort) <(go list $(SHORTENED) | sort)),-vet=off -timeout 30m) || failed=1; \
+	$(call tested,$(SHORTENED),-short -vet=off -timeout 30m) || failed=1; [ -z "$$failed" ] # make lint vets
+
+# The targets that CI runs in turn, as .ci/turns says: each is some minutes.
+.PHONY: test-house
+test-house: ## the house tests that list the packages of all modules and link a program
+	@$(call tested,.,-count=1 -vet=off -timeout 30m)
+
+.PHONY: test-tool
+test-tool: ## the tool's scripts, and the projects that it makes, built and tested
+	@$(call tested,./cmd/annex/internal/cli,-count=1 -vet=off -timeout 60m)
+
+.PHONY: test-generate
+test-generate: ## what the tool generates, compared with upstream's generators
+	@$(call tested,./cmd/annex/internal/generate/...,-count=1 -vet=off -timeout 30m)
+
+.PHONY: test-imported
+test-imported: ## types that the tool imports, served and compared with a CRD server
+	@$(call tested,./cmd/annex/internal/crd/compared,-count=1 -vet=off -timeout 30m)
+
+.PHONY: test-storage
+test-storage: ## the suites of every storage with their faults, kills and histories
+	@$(call tested,./store/... ./internal/storage/...,-count=1 -vet=off -timeout 30m)
+
+.PHONY: test-server
+test-server: ## the whole server with its random requests, full disks, memory and time limits
+	@$(call tested,./internal/testing/apitest,-count=1 -vet=off -timeout 30m)
 
 .PHONY: docs
 docs: ## run the commands of all pages, and check their links
 	go test ./docs
-	go -C e2e test -count=1 -timeout 30m -run 'TestPages|TestEveryCommandIsRun|TestVerbsInPages|TestTheTutorial' .
+	go -C e2e test -count=1 -timeout 30m -run 'TestPages|TestTutorial' .
 
 # Those that are concurrent and quick. Others are raced every night.
 RACED := ./internal/storage/mvcc/... ./internal/base/budget/... ./internal/identity/standing/... ./internal/storage/virtual/... ./store/... ./internal/identity/certs/... ./internal/identity/clientcert/... ./internal/model/convert/... ./internal/identity/rbac/... \
@@ -50,8 +84,12 @@ RACED := ./internal/storage/mvcc/... ./internal/base/budget/... ./internal/ident
 	./internal/server/operations/... ./internal/controlplane/aggregate/... ./stream/... ./operation/...
 
 .PHONY: race
-race: ## run the tests of concurrent packages under the race detector
-	@$(call tested,$(RACED),-race -timeout 30m)
+race: ## run the tests of concurrent packages under the race detector, but for the long ones
+	@$(call tested,$(RACED),-race -short -vet=off -timeout 30m)
+
+.PHONY: race-long
+race-long: ## run all tests of these packages under the race detector
+	@$(call tested,$(RACED),-race -vet=off -timeout 60m)
 
 .PHONY: race-all
 race-all: ## run all tests under the race detector: half an hour and more
@@ -117,7 +155,7 @@ browser: bin/kubectl ## use the console in a headless Chromium, if there is one 
 
 .PHONY: protobuf-proof
 protobuf-proof: ## all of k8s.io/api with generated protobuf methods, compared with gogo's; its decoders fuzzed for 60 s
-	ANNEX_PROTOBUF_PROOF=all go -C cmd/annex test -count=1 -v -timeout 60m -run 'TestProtobufIsThatOfGogo|TestNumbersCome' ./internal/generate
+	ANNEX_PROTOBUF_PROOF=all go -C cmd/annex test -count=1 -v -timeout 60m -run 'TestProtobuf_' ./internal/generate
 	go -C cmd/annex test -count=1 -run '^$$' -fuzz FuzzUnmarshal -fuzztime 60s -fuzzminimizetime 20x ./internal/generate/protobuf
 
 SUMMARY := grep -aE '^(ok|FAIL|--- FAIL|panic)|(storage|restart) suite|api suite|^(etcd|kine on [A-Za-z]*) faults:|^watches:|--- SKIP: .*Kine|is not installed|^(crash|faults|linearizability) \('
@@ -135,7 +173,7 @@ crash: ## kill -9 under 64 writers, 500 times over each durable journal
 
 .PHONY: etcd-faults
 etcd-faults: ## three replicas over three etcd members, one of which is lost, 60 times
-	ANNEX_ETCD_FAULTS=$(or $(ANNEX_ETCD_FAULTS),60) go -C store/etcd/etcdtest test -count=1 -v -run OverACluster -timeout 60m . | $(SUMMARY)
+	ANNEX_ETCD_FAULTS=$(or $(ANNEX_ETCD_FAULTS),60) go -C store/etcd/etcdtest test -count=1 -v -run Cluster_ -timeout 60m . | $(SUMMARY)
 
 .PHONY: kine
 kine: bin/kine ## the etcd tests on kine over SQLite and PostgreSQL (Debian: apt-get install postgresql)
@@ -151,7 +189,7 @@ faults: ## thousands of injected faults, histories and recoveries over each jour
 	ANNEX_POWER_CUTS=$(or $(ANNEX_POWER_CUTS),1000) ANNEX_BIT_FLIPS=$(or $(ANNEX_BIT_FLIPS),5000) \
 	ANNEX_DISK_ERRORS=$(or $(ANNEX_DISK_ERRORS),3000) ANNEX_RECOVERIES=$(or $(ANNEX_RECOVERIES),500) \
 	ANNEX_HISTORIES=$(or $(ANNEX_HISTORIES),1000) ANNEX_HISTORY_KILLS=$(or $(ANNEX_HISTORY_KILLS),200) \
-	go test -p 1 ./store/... -run 'Fault|Linearizable|Error|PowerCut|FlippedBit|Handles' -count=1 -v -timeout 120m | $(SUMMARY)
+	go test -p 1 ./store/... -run 'Fault|Linearizable|Error|[Pp]owerCut|[Ff]lippedBit|Handles' -count=1 -v -timeout 120m | $(SUMMARY)
 
 .PHONY: e2e
 e2e: cluster bin/kine ## kubectl, controller-runtime and informers against the samples, alone and in a real cluster

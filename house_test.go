@@ -46,12 +46,10 @@ var public = map[string][]string{
 		"api",
 		"config",
 		"internal/base/apierr",
-		"internal/base/budget",
 		"internal/base/ordered",
 		"internal/model/admit",
 		"internal/model/define",
 		"internal/model/informer",
-		"internal/program/cli",
 		"internal/program/plan",
 		"internal/program/serve",
 		"store/driver",
@@ -75,6 +73,7 @@ var public = map[string][]string{
 		"internal/server/loopback",
 	},
 	"docs":           {}, // tests of the pages
+	"program":        {"", "internal/base/budget", "internal/program/cli", "internal/program/serve"},
 	"operation":      {"", "api", "internal/model/define", "internal/server/operations", "operation/v1"},
 	"operation/v1":   {"api"}, // clients link it
 	"store":          {"store/driver"},
@@ -272,6 +271,37 @@ func TestImports_pointDown(t *testing.T) {
 	}
 }
 
+// unlinked are packages that the root package must not link, and annextest with it, with the reason.
+var unlinked = map[string]string{
+	"github.com/cockroachdb/pebble":   "the storages embedded and files are imported by those who use them",
+	module + "/store/embedded":        "an embedder imports the storage that it uses",
+	module + "/store/files":           "an embedder imports the storage that it uses",
+	module + "/store/etcd":            "an embedder imports the storage that it uses",
+	module + "/program":               "an embedder has a command line of its own",
+	module + "/internal/program/cli":  "an embedder has a command line of its own",
+	module + "/internal/controlplane": "only servers whose programs import controlplane link it",
+}
+
+// k8s.io/apiserver itself links cobra (in component-base/cli/flag) and the client of etcd (in its generic registry).
+// None of our packages that the root links may import them as well.
+func TestImports_rootLinksNoStorageAndNoCommandLine(t *testing.T) {
+	for _, p := range goList(t, "-deps", ".", "./annextest") {
+		for prefix, why := range unlinked {
+			if within(p.ImportPath, prefix) {
+				t.Errorf("the root or annextest links %s: %s", p.ImportPath, why)
+			}
+		}
+		if _, is := ours(p.ImportPath); !is {
+			continue
+		}
+		for _, path := range p.Imports {
+			if within(path, "github.com/spf13") || within(path, "go.etcd.io") {
+				t.Errorf("%s imports %s, and the root or annextest links it", p.ImportPath, path)
+			}
+		}
+	}
+}
+
 // A district's doc.go is its sign: what it holds, what it must not hold, and where a request enters it and leaves it.
 func TestDistricts_haveASign(t *testing.T) {
 	t.Parallel()
@@ -395,8 +425,10 @@ func TestOnlyTheCommandLineNamesFlags(t *testing.T) {
 
 // otherNames are literals that are called as a storage is, with what they name.
 var otherNames = map[string]string{
-	"internal/program/manifests/etcd.go: etcd": "the program",
-	"internal/base/budget/limit.go: memory":    "a controller of cgroups",
+	"internal/program/datadir/unrecorded.go: embedded": "what a data directory without a record holds",
+	"internal/program/datadir/unrecorded.go: files":    "what a data directory without a record holds",
+	"internal/program/manifests/etcd.go: etcd":         "the program",
+	"internal/base/budget/limit.go: memory":            "a controller of cgroups",
 }
 
 // What is to be known of a storage, its driver's traits and methods say.

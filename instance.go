@@ -24,15 +24,16 @@ type Instance struct {
 // definition or the options is a *ConfigError. Nothing is answered before Run. An
 // instance that is not run must be closed. The context bounds New only.
 func New(ctx context.Context, server Server, options Options) (*Instance, error) {
-	definition, err := server.define()
+	defined, err := Define(server)
 	if err != nil {
 		return nil, err
 	}
-	p, err := plan.Resolve(definition, options)
+	definition := serve.DefinitionOf(defined)
+	p, err := plan.Resolve(definition.Server, options, nil)
 	if err != nil {
 		return nil, config.Mistake(err)
 	}
-	s, err := serve.New(ctx, p, newEnv(definition))
+	s, err := serve.New(ctx, p, definition.NewEnv)
 	if err != nil {
 		return nil, config.Mistake(err)
 	}
@@ -89,9 +90,7 @@ func (i *Instance) Kubeconfig() string { return i.server.Kubeconfig() }
 // aggregated and has no administrator.
 func (i *Instance) ClientConfig() (*rest.Config, error) { return i.server.ClientConfig() }
 
-// newEnv makes the environments of servers of a definition.
-func newEnv(definition *define.Server) serve.EnvFunc {
-	return func(client *rest.Config, informers *informer.Set, roots func() []byte) any {
-		return &Env{definition: definition, informers: informers, client: client, roots: roots}
-	}
+// newEnv implements serve.EnvFunc.
+func newEnv(definition *define.Server, client *rest.Config, informers *informer.Set, roots func() []byte) any {
+	return &Env{definition: definition, informers: informers, client: client, roots: roots}
 }

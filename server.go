@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/spf13/cobra"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/annexapi/annex/config"
@@ -50,11 +49,6 @@ type Server struct {
 	// library that controllers are made with, say. A metric of a name that the server has itself, or
 	// that came before, is left out.
 	Metrics []prometheus.Gatherer
-	// CommandLine changes the command line of Main and Run before it is read: it adds flags to
-	// verbs, such as serve and controllers, or verbs to the root command. It is called once by each.
-	// A flag that is another name for one that there is sets that one in its pflag.Value. Nil
-	// changes nothing.
-	CommandLine func(root *cobra.Command)
 	// ControlPlane makes a server that stands alone all that a cluster's API is, see package
 	// controlplane; nil has no more than Groups and what callers, rights and namespaces need.
 	ControlPlane ControlPlane
@@ -78,6 +72,21 @@ type Group struct {
 // Kind is a kind in all its versions, as KindOf builds it.
 type Kind interface {
 	kind() *define.Kind
+}
+
+// Definition is a server whose definition has been compiled and checked.
+type Definition struct{ compiled }
+
+type compiled = serve.Compiled
+
+// Define compiles and checks the definition of a server, as New and package program do, and opens
+// nothing. The error is a *ConfigError that lists every mistake.
+func Define(server Server) (*Definition, error) {
+	definition, err := server.define()
+	if err != nil {
+		return nil, err
+	}
+	return &Definition{serve.Compile(serve.Definition{Server: definition, NewEnv: newEnv})}, nil
 }
 
 // define compiles and checks the definition. The error names every mistake.

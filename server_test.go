@@ -138,3 +138,32 @@ func TestNewNamesEveryMistakeOfADefinition(t *testing.T) {
 		})
 	}
 }
+
+func TestNew_noStorage_isRefused(t *testing.T) {
+	t.Parallel()
+	_, err := annex.New(t.Context(), shopServer(), annex.Options{DataDir: t.TempDir()})
+	if mistake := (*annex.ConfigError)(nil); !errors.As(err, &mistake) {
+		t.Fatalf("no *ConfigError: %v", err)
+	}
+	for _, part := range []string{"Options.Storage is missing", "embedded.Dir", "store/embedded", "memory.Storage()", "store/memory"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%v: want %s in it", err, part)
+		}
+	}
+}
+
+func TestDefine(t *testing.T) {
+	t.Parallel()
+	if _, err := annex.Define(annex.Server{Name: "Shop"}); !errors.As(err, new(*annex.ConfigError)) {
+		t.Errorf("a wrong definition: %v", err)
+	}
+	if definition, err := annex.Define(shopServer()); err != nil || definition == nil {
+		t.Errorf("%v, %v", definition, err)
+	}
+}
+
+func shopServer() annex.Server {
+	return annex.Server{Name: "shop", Groups: []annex.Group{{
+		Name: "shop.example.com", Kinds: []annex.Kind{annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API)},
+	}}}
+}

@@ -1,6 +1,7 @@
-// Package annextest runs a server inside a test: the real one, on a free port of
-// this machine, with its objects in memory. It is ready within milliseconds, and
-// tests may run as many at once as they like.
+// Package annextest runs a server inside a test: the real server, on a free port of this machine, with its objects in
+// memory. It is ready within milliseconds, and tests may run any number of servers concurrently. The package also
+// tests that versions of a kind convert without loss (RoundTrip), and that stored objects stay readable
+// (GoldenObjects).
 package annextest
 
 import (
@@ -15,17 +16,15 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// Start runs the server until the test and its subtests are done, and returns the
-// administrator's client configuration. It fails the test if the server does not
-// start or does not end in order.
+// Start runs the server until the test and its subtests are done, and returns the administrator's client
+// configuration. It fails the test if the server does not start, or does not stop without an error.
 func Start(t testing.TB, server annex.Server) *rest.Config {
 	t.Helper()
 	return StartWith(t, server, annex.Options{Storage: memory.Storage()})
 }
 
-// StartWith is Start with options of one's own: a data directory, say, to start a
-// server on again in the same test. Without an address to listen on, it is a free port of
-// this machine.
+// StartWith is Start with the caller's options, for example a data directory on which the same test later starts
+// another server. Without an address in Listen, it listens on a free port of this machine.
 func StartWith(t testing.TB, server annex.Server, options annex.Options) *rest.Config {
 	t.Helper()
 	if options.Listen == "" {
@@ -63,8 +62,8 @@ func StartWith(t testing.TB, server annex.Server, options annex.Options) *rest.C
 	return config
 }
 
-// dialer keeps the connections that a test's clients leave open, so that the
-// server need not wait for them to become idle.
+// dialer keeps track of the connections that a test's clients leave open, and closes them, so that the server need
+// not wait for them to become idle.
 type dialer struct {
 	mu    sync.Mutex
 	conns []net.Conn

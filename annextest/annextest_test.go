@@ -20,7 +20,7 @@ func shop() annex.Server {
 	}
 }
 
-func TestServersRunBesideEachOther(t *testing.T) {
+func TestStart_concurrentServers(t *testing.T) {
 	for range 8 {
 		t.Run("", func(t *testing.T) {
 			t.Parallel()
@@ -36,7 +36,7 @@ func TestServersRunBesideEachOther(t *testing.T) {
 	}
 }
 
-// BenchmarkStart measures from nothing to ready, with all earlier servers still running.
+// BenchmarkStart measures the start of a server until it is ready, while all earlier servers still run.
 func BenchmarkStart(b *testing.B) {
 	for b.Loop() {
 		annextest.Start(b, shop())

@@ -23,16 +23,14 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
-// patience is how long Apply tries what the server refuses for want of another object.
+// patience is how long Apply retries an object that may need another object.
 const patience = 2 * time.Second
 
-// Apply applies the objects in YAML files, in their order, as kubectl apply
-// --server-side does, and returns what the server made of them. Objects without a
-// namespace go into the namespace default. Names of files may be patterns of
-// filepath.Glob. An object that the server forbids or does not find a place for is applied
-// again behind the others, for 2 seconds: it may need one of them. It fails the test if a
-// pattern matches nothing, if a file holds something else, or if the server refuses an
-// object or warns of it.
+// Apply applies the objects in YAML files, in their order, as kubectl apply --server-side does, and returns the
+// applied objects as the server returned them. Objects without a namespace go into the namespace default. The names
+// of files may be patterns of filepath.Glob. If the server answers that an object is forbidden or not found, Apply
+// retries it behind the others, for 2 seconds, since it may need another object. Apply fails the test if a pattern
+// matches no file, if a file does not hold objects, or if the server refuses an object or warns about it.
 func Apply(t testing.TB, config *rest.Config, files ...string) []*unstructured.Unstructured {
 	t.Helper()
 	warnings := &warnings{}
@@ -87,7 +85,7 @@ func Apply(t testing.TB, config *rest.Config, files ...string) []*unstructured.U
 	return applied
 }
 
-// application is one object to apply: what the server made of it, or why it did not.
+// application is an object to apply, with the server's object or error.
 type application struct {
 	file     string
 	resource dynamic.ResourceInterface
@@ -95,7 +93,7 @@ type application struct {
 	err      error
 }
 
-// applyRest applies what has not been applied, and reports whether nothing is left to try.
+// applyRest applies the objects that have not been applied yet, and reports whether none is left to retry.
 func applyRest(t testing.TB, all []*application, warnings *warnings) bool {
 	t.Helper()
 	done := true
@@ -120,7 +118,7 @@ func applyRest(t testing.TB, all []*application, warnings *warnings) bool {
 	return done
 }
 
-// warnings keeps what a server warns of.
+// warnings keeps the server's warnings.
 type warnings struct{ texts []string }
 
 func (w *warnings) HandleWarningHeader(_ int, _, text string) { w.texts = append(w.texts, text) }

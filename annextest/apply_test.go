@@ -16,7 +16,7 @@ import (
 	v1 "github.com/annexapi/annex/internal/testing/shop/v1"
 )
 
-// failing is a test that keeps what it is failed for.
+// failing is a test that records its failures.
 type failing struct {
 	testing.TB
 	said string
@@ -28,7 +28,7 @@ func (f *failing) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-func TestApplyAppliesTheObjectsInFiles(t *testing.T) {
+func TestApply(t *testing.T) {
 	config := annextest.Start(t, annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
 		annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Warn(func(_ context.Context, w *v1.Widget) []string {
 			if w.Spec.Size == "large" {
@@ -86,8 +86,8 @@ func TestApplyAppliesTheObjectsInFiles(t *testing.T) {
 	}
 }
 
-// Files are applied in the order of their names, and admission of a kind may want an object of another one.
-func TestApply_needsAnother(t *testing.T) {
+// Files are applied in the order of their names, but admission of a kind may require an object of another kind.
+func TestApply_objectNeedsAnother(t *testing.T) {
 	var shelf atomic.Bool
 	kinds := []annex.Kind{
 		annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Admit(func(_ context.Context, r annex.Request[v1.Widget]) error {

@@ -12,15 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// difference is a field that two objects of one Go type do not agree on.
+// difference is a field in which two objects of one Go type differ.
 type difference struct {
-	// field is its path with [*] for elements, path the one of this example.
+	// field is the path with [*] for elements; path has the index of the element.
 	field, path string
 	was, is     string
 }
 
-// differences compares two objects of one Go type, field by field. What is the same
-// on the wire is the same: a list that is empty and none, an instant in two zones.
+// differences compares two objects of one Go type, field by field. Values that encode to the same JSON are equal: an
+// empty list and no list, or one instant in two time zones.
 func differences(was, is any) []difference {
 	var all []difference
 	compare("", reflect.ValueOf(was), reflect.ValueOf(is), func(path string, was, is reflect.Value) {
@@ -61,14 +61,14 @@ func compare(path string, a, b reflect.Value, differ func(path string, a, b refl
 	}
 }
 
-// encodesItself says whether a type's fields are not those of its JSON.
+// encodesItself reports whether a type has a JSON encoding of its own, instead of that of its fields.
 func encodesItself(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
 	return p.Implements(reflect.TypeFor[json.Marshaler]()) || p.Implements(reflect.TypeFor[encoding.TextMarshaler]())
 }
 
-// fieldName is a field's JSON name, empty if its fields are its parent's, and whether
-// it is in the JSON at all.
+// fieldName returns a field's JSON name, which is empty for an inlined field, and whether the field is in the JSON at
+// all.
 func fieldName(f reflect.StructField) (string, bool) {
 	tag := f.Tag.Get("json")
 	name, _, _ := strings.Cut(tag, ",")
@@ -98,7 +98,7 @@ func sortedKeys(m reflect.Value) []reflect.Value {
 	})
 }
 
-// general names the field of a path whatever the element: spec.parts[*].count.
+// general replaces the indexes of a path by [*], as in spec.parts[*].count.
 func general(path string) string {
 	var b strings.Builder
 	for {
@@ -116,7 +116,7 @@ func general(path string) string {
 	}
 }
 
-// show prints a value as its JSON, cut off where it gets long.
+// show formats a value as JSON and truncates long values.
 func show(v reflect.Value) string {
 	const most = 120
 	encoded, err := json.Marshal(v.Interface())
@@ -129,7 +129,7 @@ func show(v reflect.Value) string {
 	return string(encoded)
 }
 
-// fieldsOf are the fields that an object says something in.
+// fieldsOf returns the paths of the fields that are set in an object.
 func fieldsOf(obj any) map[string]bool {
 	fields := map[string]bool{}
 	v := reflect.ValueOf(obj)

@@ -23,7 +23,7 @@ var fakeCluster = annex.Server{Name: "fake", Groups: []annex.Group{{
 	},
 }}}
 
-// A test of a client gets nodes without a cluster.
+// A test of a client uses nodes without a cluster.
 func ExampleStart_fakeCluster() {
 	test := func(t *testing.T) {
 		client, err := kubernetes.NewForConfig(annextest.Start(t, fakeCluster))

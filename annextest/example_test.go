@@ -15,7 +15,7 @@ var exampleShop = annex.Server{Name: "shop", Groups: []annex.Group{{
 	Kinds: []annex.Kind{annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API)},
 }}}
 
-// A test of a client or a controller gets a server of its own, which ends with the test.
+// A test of a client or a controller starts a server of its own, which stops with the test.
 func ExampleStart() {
 	test := func(t *testing.T) {
 		config := annextest.Start(t, exampleShop)

@@ -20,11 +20,11 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// maxDepth ends objects whose types hold themselves.
+// maxDepth bounds objects of recursive types.
 const maxDepth = 24
 
-// filler fills objects of the kind's versions at random, from the seed only: with
-// values that survive JSON, with the values of enums, and as the fuzzers change them.
+// filler returns a source of random objects of the kind's versions. The objects depend on the seed alone. Their
+// values survive JSON, fields of enum types have values of the enum, and the user's fuzzers have changed them.
 func filler(k *define.Kind, o *options) *randfill.Filler {
 	g := &graph{functions: map[reflect.Type]reflect.Value{}}
 	for _, f := range standard {
@@ -45,7 +45,7 @@ func filler(k *define.Kind, o *options) *randfill.Filler {
 	return f
 }
 
-// standard are the functions for types that do not survive JSON with any value.
+// standard are fuzz functions for types whose random values would not survive JSON.
 var standard = []any{
 	func(s *string, c randfill.Continue) { *s = word(c.Rand) },
 	func(m *metav1.TypeMeta, _ randfill.Continue) { *m = metav1.TypeMeta{} },
@@ -74,7 +74,7 @@ var standard = []any{
 	func(e *runtime.RawExtension, c randfill.Continue) { e.Raw = anyJSON(c.Rand) },
 }
 
-// word is a DNS label, so that it is welcome in most strings.
+// word returns a random DNS label, which is valid in most fields.
 func word(r *rand.Rand) string {
 	return fmt.Sprintf("w%x", r.Uint32()>>8)
 }
@@ -83,7 +83,7 @@ func anyJSON(r *rand.Rand) []byte {
 	return fmt.Appendf(nil, `{%q:%d}`, word(r), r.Intn(1000))
 }
 
-// graph finds functions for the types within an object.
+// graph collects fuzz functions for the types within an object.
 type graph struct {
 	functions map[reflect.Type]reflect.Value
 }
@@ -122,7 +122,7 @@ func (g *graph) walk(t reflect.Type, definitions map[string]common.OpenAPIDefini
 	}
 }
 
-// enum fills the values of an enum's Go type.
+// enum adds a function that chooses among the values of an enum's Go type.
 func (g *graph) enum(t reflect.Type, property spec.Schema) {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -146,7 +146,7 @@ func (g *graph) add(t reflect.Type, fill func(value reflect.Value, r *rand.Rand)
 	})
 }
 
-// rawJSON finds the bytes in a type that holds any JSON, as apiextensions' does.
+// rawJSON finds the bytes in a type that holds any JSON, such as JSON of apiextensions.
 func rawJSON(t reflect.Type) ([]int, bool) {
 	f, ok := t.FieldByName("Raw")
 	return f.Index, ok && f.Type == reflect.TypeFor[[]byte]() && reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())

@@ -21,22 +21,19 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// GoldenObjects fails the test if the server no longer reads what an earlier one has
-// stored. It keeps a stored object for each kind and version in a directory, which is
-// meant to be committed:
+// GoldenObjects fails the test if the server no longer reads objects that an earlier version of it stored. It keeps a
+// stored object for each kind and version in a directory, which should be committed:
 //
-//	DIR/GROUP/VERSION/RESOURCE.json      the object as it is stored in that version
-//	DIR/GROUP/VERSION/RESOURCE.pb        the same as protobuf, where the types have its methods
-//	DIR/GROUP/VERSION/RESOURCE.hub.json  what the server reads it as, in the hub version
+//	DIR/GROUP/VERSION/RESOURCE.json      the object as stored in that version
+//	DIR/GROUP/VERSION/RESOURCE.pb        the same as protobuf, if the types have its methods
+//	DIR/GROUP/VERSION/RESOURCE.hub.json  the object as the server reads it, in the hub version
 //
-// Each object says something in every field. With UPDATE=1 in the environment the
-// files that are missing are written, and fields that are new are added to those that
-// are there. What they say already is never changed, but for what the server reads
-// objects as: review that as a diff. To drop an object or a field of which nothing is
-// stored any more, delete the file or the lines.
+// Each object sets every field. With UPDATE=1 in the environment, missing files are written, and new fields are added
+// to existing files. Values in existing files never change, except in RESOURCE.hub.json: review its changes as a
+// diff. To drop an object or a field of which no stored data is left, delete the file or the lines.
 //
-// Of the options, only Fuzz and Seed matter. Virtual kinds and those with a storage
-// of their own are left out: their objects are not stored by the server.
+// Of the options, only Fuzz and Seed have an effect. Virtual kinds and kinds with a storage of their own are skipped,
+// since the server does not store their objects.
 func GoldenObjects(t *testing.T, server annex.Server, dir string, opts ...Option) {
 	t.Helper()
 	definition, scheme, err := compiled(server)
@@ -56,12 +53,12 @@ func GoldenObjects(t *testing.T, server annex.Server, dir string, opts ...Option
 	}
 }
 
-// golden is the stored object of a kind in a version.
+// golden is the stored object of a kind in one version.
 type golden struct {
 	kind    *define.Kind
 	version *define.Version
 	name    string
-	path    string // without the ending
+	path    string // without the extension
 	scheme  *runtime.Scheme
 	options *options
 }
@@ -96,7 +93,7 @@ const (
 	readAs         = ".hub.json"
 )
 
-// check reads the golden object and, if it may update, completes it before.
+// check reads the golden object. If update is set, it first writes missing files and fields.
 func (g *golden) check(update bool) error {
 	old, err := os.ReadFile(g.path + storedJSON)
 	missing := errors.Is(err, fs.ErrNotExist)
@@ -135,7 +132,7 @@ func (g *golden) check(update bool) error {
 	return g.checkHub(update)
 }
 
-// full is a new object that says something in every field.
+// full returns a new object that sets every field.
 func (g *golden) full() runtime.Object {
 	obj := g.version.New()
 	source := filler(g.kind, g.options).NilChance(0).NumElements(1, 1).MaxDepth(goldenDepth)
@@ -145,12 +142,11 @@ func (g *golden) full() runtime.Object {
 	return obj
 }
 
-// goldenDepth bounds the nesting of objects of recursive types. It is less than maxDepth:
-// people read golden files.
+// goldenDepth bounds the nesting of objects of recursive types. It is less than maxDepth, because people read golden
+// files.
 const goldenDepth = 16
 
-// decode reads an object that is stored as JSON, and finds what today's type has no
-// field for.
+// decode reads an object that is stored as JSON, and reports fields that the current type does not have.
 func (g *golden) decode(data []byte) (runtime.Object, error) {
 	obj := g.version.New()
 	decoder := json.NewDecoder(bytes.NewReader(data))
@@ -162,8 +158,7 @@ func (g *golden) decode(data []byte) (runtime.Object, error) {
 	return obj, nil
 }
 
-// checkProtobuf compares the object that is stored as protobuf with the one that is
-// stored as JSON.
+// checkProtobuf compares the objects stored as protobuf and as JSON.
 func (g *golden) checkProtobuf(obj runtime.Object, update bool) error {
 	data, err := os.ReadFile(g.path + storedProtobuf)
 	switch {
@@ -197,7 +192,7 @@ func (g *golden) checkProtobuf(obj runtime.Object, update bool) error {
 	return nil
 }
 
-// write stores an object.
+// write writes a golden object.
 func (g *golden) write(obj runtime.Object) error {
 	obj.GetObjectKind().SetGroupVersionKind(g.version.GroupVersion.WithKind(g.kind.Name))
 	data, err := json.MarshalIndent(obj, "", "  ")
@@ -213,7 +208,7 @@ func (g *golden) write(obj runtime.Object) error {
 	if !hasProtobuf(g.version) {
 		return nil
 	}
-	// Its kind and version stand around an object that is stored as protobuf.
+	// In storage, the envelope around the protobuf object holds its kind and version.
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	encoded, err := obj.(protobufObject).Marshal()
 	if err != nil {
@@ -222,8 +217,7 @@ func (g *golden) write(obj runtime.Object) error {
 	return os.WriteFile(g.path+storedProtobuf, encoded, 0o644)
 }
 
-// complete fills in, from an object that says something in every field, where another
-// says nothing.
+// complete copies the fields that are unset in obj from full.
 func complete(obj, full reflect.Value) {
 	switch kind := obj.Kind(); {
 	case !full.IsValid():
@@ -252,7 +246,7 @@ func complete(obj, full reflect.Value) {
 	}
 }
 
-// checkHub compares what the stored object is read as with what it has been read as.
+// checkHub compares the hub object, decoded from the stored object, with the recorded one.
 func (g *golden) checkHub(update bool) error {
 	data, err := os.ReadFile(g.path + storedJSON)
 	if err != nil {
@@ -306,7 +300,7 @@ func (g *golden) checkHub(update bool) error {
 	return nil
 }
 
-// strayGoldens finds stored objects that nothing reads any more.
+// strayGoldens reports golden files that belong to no kind and version any more.
 func strayGoldens(dir string, goldens []*golden) error {
 	var problems []error
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {

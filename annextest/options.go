@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/randfill"
 )
 
-// Option changes what RoundTrip and GoldenObjects do.
+// Option changes RoundTrip and GoldenObjects.
 type Option func(*options)
 
 type options struct {
@@ -17,18 +17,18 @@ type options struct {
 	seed       int64
 	fuzzes     []fuzz
 	losses     []*loss
-	// settled has every value fuzzed as if it were the first, so that a field more
-	// or less elsewhere does not change how.
+	// settled restarts the random source for each fuzzed value, so that a new or removed field does not change the
+	// values of other fields.
 	settled bool
 }
 
-// fuzz is a function for the values of one Go type.
+// fuzz is a fuzz function for the values of one Go type.
 type fuzz struct {
 	of   reflect.Type
 	call func(value reflect.Value, r *rand.Rand)
 }
 
-// loss is a field that a version is known not to keep.
+// loss is a field that a version is declared to lose.
 type loss struct {
 	version, path, reason string
 	seen                  bool
@@ -42,22 +42,19 @@ func compile(opts []Option) *options {
 	return o
 }
 
-// Iterations is the number of random objects for each version and direction. The
-// default is 300.
+// Iterations sets the number of random objects for each version and direction. The default is 300.
 func Iterations(n int) Option {
 	return func(o *options) { o.iterations = n }
 }
 
-// Seed chooses other random objects. The default is 1, always the same, so that a
-// test that passes goes on to pass.
+// Seed sets the seed of the random objects. The default is always 1, so that a test that passes keeps passing.
 func Seed(seed int64) Option {
 	return func(o *options) { o.seed = seed }
 }
 
-// Fuzz is the fuzzer of a Go type: it changes every random T, wherever in an object it is,
-// into one that a client could have written: where a string must have a form, say, or one field excludes
-// another. It is called when all of the value is filled in. Without it, strings are
-// words, and those of an enum are its values.
+// Fuzz sets a function that turns every random T, at any depth of an object, into a value that a client could have
+// written: for example, a string of a required form, or fields that do not exclude each other. It is called when the
+// whole value is filled in. Without it, strings are random words, or values of their enum.
 func Fuzz[T any](change func(value *T, r *rand.Rand)) Option {
 	return func(o *options) {
 		o.fuzzes = append(o.fuzzes, fuzz{reflect.TypeFor[T](), func(value reflect.Value, r *rand.Rand) {
@@ -66,18 +63,17 @@ func Fuzz[T any](change func(value *T, r *rand.Rand)) Option {
 	}
 }
 
-// KnownLoss declares that the value of the field at path is lost or changed on a way
-// through version, which is written as in flunders.wardle.example.com/v1alpha1. The path is one
-// that RoundTrip prints, such as spec.parts[*].count; what is in the field goes with
-// it. Reason says why clients can live with that. A declared loss that does not happen
-// fails the test, too.
+// KnownLoss declares that the field at path, with all its content, is lost or changed by the conversion through
+// version, which is written as in flunders.wardle.example.com/v1alpha1. Use the path that RoundTrip prints, such as
+// spec.parts[*].count. The reason explains why clients can live without the value. A declared loss that does not
+// occur also fails the test.
 func KnownLoss(version, path, reason string) Option {
 	return func(o *options) {
 		o.losses = append(o.losses, &loss{version: version, path: path, reason: reason})
 	}
 }
 
-// lost says whether the loss of a field is declared.
+// lost reports whether the loss of a field is declared.
 func (o *options) lost(version, path string) bool {
 	for _, l := range o.losses {
 		if l.version != version {
@@ -91,7 +87,7 @@ func (o *options) lost(version, path string) bool {
 	return false
 }
 
-// mistakes are the declared losses that are none.
+// mistakes returns errors about declared losses that have no reason or did not occur.
 func (o *options) mistakes() []string {
 	var all []string
 	for _, l := range o.losses {
@@ -108,7 +104,7 @@ func (o *options) mistakes() []string {
 	return all
 }
 
-// function returns the function as randfill wants it: func(*T, Continue).
+// function adapts the fuzz function to randfill's form, func(*T, Continue).
 func (f fuzz) function(before reflect.Value, o *options) reflect.Value {
 	signature := reflect.FuncOf([]reflect.Type{reflect.PointerTo(f.of), reflect.TypeFor[randfill.Continue]()}, nil, false)
 	return reflect.MakeFunc(signature, func(args []reflect.Value) []reflect.Value {

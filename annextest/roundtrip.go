@@ -18,18 +18,17 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// RoundTrip fails the test if a version of a kind cannot hold what another says. It
-// fills objects of each version at random and sends them the ways that a server does:
+// RoundTrip fails the test if a version of a kind cannot represent a value of another version. It fills objects of
+// each version at random and converts them in the same ways as a server:
 //
-//   - as JSON, and as protobuf where the types have its methods, and back;
-//   - from each version to the hub and back, as what a client writes and reads;
-//   - from the hub to each version and back, as what is stored in that version.
+//   - to JSON, and to protobuf if the types have its methods, and back;
+//   - from each version to the hub and back, as an object that a client writes and reads;
+//   - from the hub to each version and back, as an object that is stored in that version.
 //
-// Defaults are filled in wherever a server does so. A failure names the field, with
-// what it was and what it is. A conversion may refuse an object, with an error: toHub
-// any, fromHub one that validation refuses: the kind's, the tags' or the markers' in its types. But a field that was set in no
-// object that was converted fails, too: it has not been tested; see Fuzz. What a
-// version is meant to lose is declared with KnownLoss.
+// Defaults are filled in wherever a server does so. A failure names the field with its old and new value. A
+// conversion may refuse objects with an error: toHub may refuse any object, fromHub only objects that are invalid by
+// the kind's validation or by the tags or markers of its types. But if all objects that set a field were refused,
+// RoundTrip fails, since the field is untested; see Fuzz. Declare losses that a version accepts with KnownLoss.
 func RoundTrip(t *testing.T, server annex.Server, opts ...Option) {
 	t.Helper()
 	o := compile(opts)
@@ -57,7 +56,7 @@ func waysOf(server annex.Server, o *options) ([]*way, error) {
 	var ways []*way
 	for _, k := range definition.Kinds() {
 		for _, v := range k.Versions {
-			if !v.SameType { // else the Go type is another version's
+			if !v.SameType { // otherwise the Go type is another version's
 				ways = append(ways, &way{kind: k, version: v, name: versionName(k, v), scheme: scheme, options: o})
 			}
 		}
@@ -65,7 +64,7 @@ func waysOf(server annex.Server, o *options) ([]*way, error) {
 	return ways, nil
 }
 
-// compiled returns the definition and the scheme that converts its objects.
+// compiled returns the server's definition, and the scheme that converts its objects.
 func compiled(server annex.Server) (*define.Server, *runtime.Scheme, error) {
 	definition := &define.Server{Name: server.Name}
 	for _, g := range server.Groups {
@@ -85,7 +84,7 @@ func versionName(k *define.Kind, v *define.Version) string {
 	return k.GroupResource().String() + "/" + v.GroupVersion.Version
 }
 
-// way is a version of a kind, whose objects go there and back.
+// way is the test of one version of a kind.
 type way struct {
 	kind    *define.Kind
 	version *define.Version
@@ -95,7 +94,7 @@ type way struct {
 	found   []string
 }
 
-// problems sends random objects all ways of the version.
+// problems converts random objects in all ways of the version and returns the errors.
 func (w *way) problems() []string {
 	w.encoded()
 	if w.version != w.kind.Hub() {
@@ -109,7 +108,7 @@ func (w *way) errorf(format string, args ...any) {
 	w.found = append(w.found, fmt.Sprintf(format, args...))
 }
 
-// trip is what happened to the random objects of one way and direction.
+// trip holds the results of the random objects of one way and direction.
 type trip struct {
 	name             string
 	filled, accepted map[string]bool
@@ -121,8 +120,7 @@ func newTrip(name string) *trip {
 	return &trip{name: name, filled: map[string]bool{}, accepted: map[string]bool{}, reported: map[string]bool{}}
 }
 
-// each calls do with random objects of a version, defaulted. An error of do is a
-// refusal of the object.
+// each calls do with random, defaulted objects of a version. An error of do means that it refuses the object.
 func (w *way) each(name string, v *define.Version, do func(trip *trip, obj runtime.Object) error) {
 	trip := newTrip(name)
 	source := filler(w.kind, w.options).NilChance(0.3).NumElements(1, 3)
@@ -147,13 +145,13 @@ func (w *way) each(name string, v *define.Version, do func(trip *trip, obj runti
 	}
 }
 
-// fill makes a random object without TypeMeta.
+// fill fills an object at random and clears its TypeMeta.
 func fill(source *randfill.Filler, obj runtime.Object) {
 	source.Fill(obj)
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 }
 
-// report fails the test for each field that came back as another, once.
+// report fails the test for each field that has changed, once for each field.
 func (w *way) report(trip *trip, was, is runtime.Object) {
 	for _, d := range differences(was, is) {
 		if trip.reported[d.field] || w.options.lost(w.name, d.field) {
@@ -164,7 +162,7 @@ func (w *way) report(trip *trip, was, is runtime.Object) {
 	}
 }
 
-// encoded sends objects of the version through the encodings that it has.
+// encoded converts objects of the version to each of its encodings and back.
 func (w *way) encoded() {
 	w.each("as JSON", w.version, func(trip *trip, obj runtime.Object) error {
 		data, err := json.Marshal(obj)
@@ -195,7 +193,7 @@ func (w *way) encoded() {
 	})
 }
 
-// protobufObject is what makes an object fit for protobuf.
+// protobufObject is an object with the methods of protobuf.
 type protobufObject interface {
 	Marshal() ([]byte, error)
 	Unmarshal([]byte) error
@@ -222,7 +220,7 @@ func (w *way) throughHub() {
 	})
 }
 
-// throughVersion is the way of an object that is stored in the version.
+// throughVersion tests an object that is stored in the version: from the hub to the version and back.
 func (w *way) throughVersion() {
 	hub := w.kind.Hub()
 	name := fmt.Sprintf("from %s and back", hub.GroupVersion.Version)
@@ -249,8 +247,8 @@ func (w *way) throughVersion() {
 	})
 }
 
-// unreadable fails the test for an object of the hub that is valid, so that it could
-// be stored, and cannot be read in the version.
+// unreadable fails the test if a hub object that does not convert to the version is valid, since it could be stored,
+// and then not be read in the version.
 func (w *way) unreadable(trip *trip, hub runtime.Object, err error) error {
 	invalid := w.scheme.Validate(context.Background(), nil, hub)
 	if rules := w.kind.Hub().Structural; rules != nil {

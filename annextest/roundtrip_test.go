@@ -33,7 +33,7 @@ func widgetServer(to toHub, from fromHub, change ...func(*annex.KindBuilder[v1.W
 	return annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}}
 }
 
-// numbered makes parts that v1beta1 can read.
+// numbered sets parts that v1beta1 can represent.
 var numbered = Fuzz(func(spec *v1beta1.WidgetSpec, r *rand.Rand) {
 	for i := range spec.Parts {
 		spec.Parts[i] = fmt.Sprintf("%s=%d", spec.Parts[i], r.Int31())
@@ -56,7 +56,7 @@ func problems(t *testing.T, server annex.Server, opts ...Option) []string {
 	return append(all, o.mistakes()...)
 }
 
-func TestALossIsReportedWithItsField(t *testing.T) {
+func TestRoundTrip_loss_namesField(t *testing.T) {
 	small := func(k *annex.KindBuilder[v1.Widget]) {
 		k.Validate(func(_ context.Context, w *v1.Widget) field.ErrorList {
 			if w.Spec.Size == "refused" {
@@ -174,7 +174,7 @@ func TestALossIsReportedWithItsField(t *testing.T) {
 	}
 }
 
-func TestTheSameSeedFindsTheSame(t *testing.T) {
+func TestRoundTrip_sameSeed_findsSame(t *testing.T) {
 	lossy := widgetServer(v1beta1.WidgetToHub, func(hub *v1.Widget, out *v1beta1.Widget) error { return nil })
 	once, again := problems(t, lossy, numbered, Seed(7)), problems(t, lossy, numbered, Seed(7))
 	if len(once) == 0 || strings.Join(once, "\n") != strings.Join(again, "\n") {
@@ -182,15 +182,15 @@ func TestTheSameSeedFindsTheSame(t *testing.T) {
 	}
 }
 
-func TestRoundTripPassesForTheShop(t *testing.T) {
+func TestRoundTrip_shop(t *testing.T) {
 	RoundTrip(t, widgetServer(v1beta1.WidgetToHub, v1beta1.WidgetFromHub), numbered)
 }
 
-func TestGoldenObjectsOfTheShop(t *testing.T) {
+func TestGoldenObjects_shop(t *testing.T) {
 	GoldenObjects(t, widgetServer(v1beta1.WidgetToHub, v1beta1.WidgetFromHub), "testdata/objects", numbered)
 }
 
-// goldenProblems returns what GoldenObjects finds.
+// goldenProblems returns the errors of GoldenObjects.
 func goldenProblems(t *testing.T, server annex.Server, dir string, update bool) []string {
 	t.Helper()
 	definition, scheme, err := compiled(server)
@@ -210,7 +210,7 @@ func goldenProblems(t *testing.T, server annex.Server, dir string, update bool) 
 	return all
 }
 
-func TestGoldenObjectsFindWhatIsNoLongerRead(t *testing.T) {
+func TestGoldenObjects_unreadable(t *testing.T) {
 	server := widgetServer(v1beta1.WidgetToHub, v1beta1.WidgetFromHub)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "shop.example.com/v1beta1/widgets.json")
@@ -285,7 +285,7 @@ func TestGoldenObjectsFindWhatIsNoLongerRead(t *testing.T) {
 	}
 }
 
-// drop removes the lines of fields.
+// drop removes the lines of the given fields.
 func drop(t *testing.T, file string, fields ...string) {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -303,7 +303,7 @@ func drop(t *testing.T, file string, fields ...string) {
 	}
 }
 
-func TestPathsAreTheSameForAllElements(t *testing.T) {
+func TestGeneral(t *testing.T) {
 	for path, want := range map[string]string{
 		"":                                   "",
 		"spec":                               "spec",
@@ -316,8 +316,8 @@ func TestPathsAreTheSameForAllElements(t *testing.T) {
 	}
 }
 
-// A version need not say what the markers of the hub do not allow.
-func TestMarkersAreValidation(t *testing.T) {
+// A version need not represent values that the hub's markers do not allow.
+func TestRoundTrip_markers_areValidation(t *testing.T) {
 	refuse := func(hub *markedv1.Crate, out *markedv1beta1.Crate) error {
 		if hub.Spec.Boxes != nil && (*hub.Spec.Boxes < 1 || *hub.Spec.Boxes > 9) {
 			return errors.New("too many")

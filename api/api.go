@@ -1,8 +1,7 @@
-// Package api holds what generated code tells a server about one API package:
-// one group version and the types in it.
+// Package api holds the facts that generated code passes to a server about one API package, that is, about one group
+// version and its types.
 //
-// It is apart from package annex so that a program that only uses the types, a
-// client say, links no server.
+// It is apart from package annex so that a program that only uses the types, such as a client, links no server.
 package api
 
 import (
@@ -11,30 +10,25 @@ import (
 	"k8s.io/kube-openapi/pkg/common"
 )
 
-// Facts are the generated facts about one API package. The generator writes a
-// function named API into the package that returns them; the server asks for
-// them once, and nothing is registered behind its back.
+// Facts are the generated facts about one API package. The generator writes a function named API that returns them
+// into the package. The server calls it once; generated code registers nothing in global state.
 type Facts struct {
-	// GroupVersion is the package's group and version, such as
-	// restaurant.wukong.com/v1beta1.
+	// GroupVersion is the package's group and version, such as restaurant.wukong.com/v1beta1.
 	GroupVersion schema.GroupVersion
 
-	// AddToScheme registers the package's types under GroupVersion, and the meta
-	// types that clients need with them. Calling it again with the same scheme is
-	// harmless.
+	// AddToScheme registers the package's types under GroupVersion, and with them the meta types that clients need.
+	// It may be called again with the same scheme.
 	AddToScheme func(*runtime.Scheme) error
 
-	// AddDefaults registers the package's defaulting functions. Nil means that
-	// the package has none.
+	// AddDefaults registers the package's defaulting functions. Nil means that the package has none.
 	AddDefaults func(*runtime.Scheme) error
 
-	// AddConversions registers the generated conversions between the package's types
-	// and those of the hub's package, and those that were written by hand instead. Nil
-	// means that the package has none.
+	// AddConversions registers the conversions between the package's types and those of the hub's package: generated
+	// conversions, and hand-written ones in their place. Nil means that the package has none.
 	AddConversions func(*runtime.Scheme) error
 
-	// AddValidations registers the package's declarative validation, of the k8s tags
-	// in its types. Nil means that the package has none.
+	// AddValidations registers the package's declarative validation, from the k8s tags in its types. Nil means that
+	// the package has none.
 	AddValidations func(*runtime.Scheme) error
 
 	// ValidationOptions are the options that those tags name, in +k8s:ifEnabled and
@@ -42,23 +36,19 @@ type Facts struct {
 	// that the tags name none.
 	ValidationOptions []string
 
-	// OpenAPI returns the definitions of the package's types and of all types
-	// they refer to, by OpenAPI model name, but for those of apimachinery, which
-	// the server has.
+	// OpenAPI returns, by OpenAPI model name, the definitions of the package's types and of all types that these
+	// refer to, except for types of apimachinery, which the server has.
 	OpenAPI common.GetOpenAPIDefinitions
 
-	// CustomResources returns, by kind, the CustomResourceDefinition in JSON that the
-	// package's kubebuilder markers make: with this version alone, and without
-	// descriptions. The version has storage set if the kind is marked
+	// CustomResources returns, by kind, the CustomResourceDefinition in JSON that the package's kubebuilder markers
+	// define, with this version alone and without descriptions. The version has storage set if the kind is marked
 	// +kubebuilder:storageversion, and subresources, if only empty ones, if the kind's own
-	// markers speak of them: otherwise the Go type decides about /status. Its scope is empty
-	// if the kind's own markers do not decide about the resource. The text is empty for a kind that is not to be served in
-	// this version, by +kubebuilder:skipversion or +kubebuilder:skip. Nil means that the
-	// package has no markers of kubebuilder's.
+	// markers define them; otherwise the Go type decides about /status. The scope is empty if the kind's own markers
+	// do not define the resource. The text is empty for a kind that this version does not serve, by
+	// the marker +kubebuilder:skipversion or +kubebuilder:skip. Nil means that the package has no kubebuilder markers.
 	CustomResources func() map[string]string
 
-	// Messages returns, by Go type, the OpenAPI v3 schema in JSON that the package's
-	// kubebuilder markers make of its objects that are no kinds: the requests and options
-	// of subresources. Nil means that there are none.
+	// Messages returns, by Go type, the OpenAPI v3 schemas in JSON that the package's kubebuilder markers define for
+	// its other objects: the requests and options of subresources. Nil means that there are none.
 	Messages func() map[string]string
 }

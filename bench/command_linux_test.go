@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestTheCommandRefuses(t *testing.T) {
+func TestCommandLine_mistakes(t *testing.T) {
 	for _, test := range []struct {
 		args []string
 		want string
@@ -35,7 +35,7 @@ BenchmarkCreate/backend=etcd/size=1KB/writers=64-2 1 240.0 cpu-us/write 4000 wri
 BenchmarkUpstreamStoreStats/backend=embedded-2 1000 63.5 ns/op
 `
 
-func TestTablesShowMediansAndFactors(t *testing.T) {
+func TestWrite_mediansAndFactors(t *testing.T) {
 	found, err := parse(strings.NewReader(someResults))
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func TestTablesShowMediansAndFactors(t *testing.T) {
 	}
 }
 
-func TestEveryCellOfThePlanIsABenchmark(t *testing.T) {
+func TestPlan_everyCellIsABenchmark(t *testing.T) {
 	sources, err := os.ReadDir(".")
 	if err != nil {
 		t.Fatal(err)

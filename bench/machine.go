@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// machine is what figures depend on.
+// machine describes the machine that the figures depend on.
 type machine struct {
 	processor  string
 	processors int
@@ -42,7 +42,7 @@ func valueIn(path, key string) string {
 	return "unknown"
 }
 
-// fileSystemOf returns the type of the file system that a directory is on.
+// fileSystemOf returns the type of a directory's file system.
 func fileSystemOf(dir string) (string, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {

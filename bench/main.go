@@ -26,7 +26,7 @@ func main() {
 	}
 }
 
-// settings are what the command line says.
+// settings are the settings of the command line.
 type settings struct {
 	out    string
 	dir    string
@@ -110,8 +110,7 @@ type cell struct {
 	fresh     bool   // the kept store is emptied first
 }
 
-// group is what is measured together, its cells one after the other, some number of
-// times.
+// group is a set of cells that are measured one after the other, in several rounds.
 type group struct {
 	cells  []cell
 	rounds int
@@ -184,7 +183,7 @@ func (s settings) plan() []group {
 	return plan
 }
 
-// measure runs the plan and returns what the benchmarks printed.
+// measure runs the plan and returns the output of the benchmarks.
 func (s settings) measure(ctx context.Context, work string, progress io.Writer) ([]byte, error) {
 	program := filepath.Join(work, "bench.test")
 	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", program, ".")
@@ -207,7 +206,7 @@ func (s settings) measure(ctx context.Context, work string, progress io.Writer) 
 	return raw.Bytes(), nil
 }
 
-// cellTimeout bounds what one process may take.
+// cellTimeout bounds the time of one process.
 const cellTimeout = 20 * time.Minute
 
 func (s settings) run(ctx context.Context, program, work string, c cell, raw *bytes.Buffer, progress io.Writer) error {
@@ -238,7 +237,7 @@ func (s settings) run(ctx context.Context, program, work string, c cell, raw *by
 	)
 	cmd.Dir = work
 	cmd.Env = append(os.Environ(), "TMPDIR="+work, "ANNEX_BENCH_STORE="+kept, fmt.Sprintf("ANNEX_BENCH_OBJECTS=%d", c.objects))
-	// Interrupted, it stops its etcd server, too, whose standard input ends.
+	// Interrupted, it also stops its etcd server, whose standard input ends.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	var out bytes.Buffer

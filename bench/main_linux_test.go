@@ -28,9 +28,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serveEtcd runs one member with stock settings but for its quota, which a million
-// objects exceed, and its log. It prints its address, and stops when standard input
-// ends, so that it does not outlive the benchmark.
+// serveEtcd runs one member with stock settings, except for its log and its quota, which a million objects exceed. It
+// prints its address, and stops when standard input ends, so that it does not outlive the benchmark.
 func serveEtcd(dir string) error {
 	config := embed.NewConfig()
 	config.Dir = dir

@@ -27,8 +27,7 @@ import (
 
 const prefix = "/pods"
 
-// groups is how many values the labels and fields that select have: one value
-// selects 1 %.
+// groups is the number of values of the labels and fields for selections: one value selects 1 %.
 const groups = 100
 
 func newScheme() *runtime.Scheme {
@@ -38,8 +37,7 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// pods describes the resource, without indexes, stored as JSON. The codec is that of
-// our servers for every backend.
+// pods describes the resource, without indexes, stored as JSON. Every backend uses the codec of our servers.
 func pods() store.Resource { return podsAs(runtime.ContentTypeJSON) }
 
 // podsAs is pods stored in another media type.
@@ -83,9 +81,8 @@ func attributes(object runtime.Object) (labels.Set, fields.Set, error) {
 
 func key(namespace, name string) string { return prefix + "/" + namespace + "/" + name }
 
-// newPod returns the i-th pod, whose JSON has about the given size: a kilobyte of
-// metadata as every object has it, and beyond that what makes objects large in
-// practice, more managers and a last applied configuration.
+// newPod returns the i-th pod, whose JSON has about the given size: a kilobyte of typical metadata, and beyond that
+// the content that makes objects large in practice, more managers and a last applied configuration.
 func newPod(i, size int) *example.Pod {
 	random := rand.New(rand.NewPCG(uint64(i), 1))
 	pod := &example.Pod{
@@ -139,7 +136,7 @@ func encoded(pod *example.Pod) []byte {
 	return data
 }
 
-// text is words with some numbers, which compress like configuration does.
+// text returns words with some numbers, which compress like configuration does.
 func text(random *rand.Rand, length int) string {
 	words := strings.Fields("image replicas template container port env value limit request memory cpu volume mount probe path secret " +
 		"config name")
@@ -150,8 +147,8 @@ func text(random *rand.Rand, length int) string {
 	return b.String()[:length]
 }
 
-// create stores the pods from first on, from a number of writers at once. They are
-// made beforehand in pieces, so that only storing them is measured.
+// create stores the pods from first on, by a number of concurrent writers. The pods are made beforehand in pieces, so
+// that only storing them is measured.
 func create(b *testing.B, s storage.Interface, first, count, size, writers int, paused func(prepare func())) {
 	const piece = 20_000
 	for done := 0; done < count; done += piece {
@@ -181,12 +178,12 @@ func create(b *testing.B, s storage.Interface, first, count, size, writers int, 
 	}
 }
 
-// load is create with nothing measured.
+// load is create without any measurement.
 func load(b *testing.B, s storage.Interface, count, size int) {
 	create(b, s, 0, count, size, 64, func(prepare func()) { prepare() })
 }
 
-// pause leaves what prepare takes out of the measurement.
+// pause excludes the time of prepare from the measurement.
 func (m *meter) pause(prepare func()) {
 	start, cpu := time.Now(), m.system.cpuTime(m.b)
 	prepare()
@@ -194,7 +191,7 @@ func (m *meter) pause(prepare func()) {
 	m.cpu += m.system.cpuTime(m.b) - cpu
 }
 
-// scaled is a number of operations, a tenth with -short.
+// scaled returns a number of operations, a tenth with -short.
 func scaled(n int) int {
 	if testing.Short() {
 		return max(1, n/10)

@@ -42,14 +42,14 @@ func BenchmarkRead(b *testing.B) {
 	})
 }
 
-// everything are the options of a consistent list, in pages of limit if that is not 0.
+// everything returns the options of a consistent list, in pages of limit if that is not 0.
 func everything(limit int64) storage.ListOptions {
 	predicate := storage.Everything
 	predicate.GetAttrs, predicate.Limit = attributes, limit
 	return storage.ListOptions{Recursive: true, Predicate: predicate}
 }
 
-// list reads all pages of a list and checks how many objects there are.
+// list reads all pages of a list and checks the number of objects.
 func list(b *testing.B, s storage.Interface, opts storage.ListOptions, want int) {
 	b.Helper()
 	found := 0

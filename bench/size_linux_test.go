@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// storeEnv is a directory that keeps stores from one process to the next:
-	// BenchmarkLoad fills it, BenchmarkRestart and BenchmarkSelect read it.
+	// storeEnv is a directory that keeps stores from one process to the next: BenchmarkLoad fills it,
+	// BenchmarkRestart and BenchmarkSelect read it.
 	storeEnv = "ANNEX_BENCH_STORE"
-	// objectsEnv is how many objects are in it.
+	// objectsEnv is the number of objects in it.
 	objectsEnv = "ANNEX_BENCH_OBJECTS"
 )
 
-// kept is the directory of a kept store, and how many objects it is to hold. etcd's is
-// the same with and without a watch cache.
+// kept returns the directory of a kept store, and the number of objects for it. etcd's is the same with and without a
+// watch cache.
 func kept(b *testing.B, name string) (dir string, objects int) {
 	dir = os.Getenv(storeEnv)
 	objects, err := strconv.Atoi(os.Getenv(objectsEnv))
@@ -43,8 +43,7 @@ func forEachKept(b *testing.B, run func(b *testing.B, name, dir string, objects 
 	}
 }
 
-// BenchmarkLoad creates objects of 1 KB from 64 writers and reports what is in memory
-// and on disk afterwards.
+// BenchmarkLoad creates objects of 1 KB from 64 writers and reports the memory and the disk space in use afterwards.
 func BenchmarkLoad(b *testing.B) {
 	forEachKept(b, func(b *testing.B, name, dir string, objects int) {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -82,9 +81,8 @@ func sizeMB(b *testing.B, dir string) float64 {
 	return float64(bytes) / (1 << 20)
 }
 
-// BenchmarkRestart opens a store that was filled before, and reports how long after
-// its start the first object is read, the first page of 500, and the last of all
-// pages. With etcd, the start is that of its server.
+// BenchmarkRestart opens a filled store, and reports the time from its start until the first object, the first page
+// of 500, and the last of all pages have been read. With etcd, it is the start of etcd's server.
 func BenchmarkRestart(b *testing.B) {
 	forEachKept(b, func(b *testing.B, name, dir string, objects int) {
 		start := time.Now()
@@ -112,8 +110,8 @@ func BenchmarkRestart(b *testing.B) {
 	})
 }
 
-// BenchmarkSelect lists the objects with one of a hundred values of a label, with and
-// without an index of it. Upstream's bare store knows no indexes.
+// BenchmarkSelect lists the objects with one of a hundred values of a label, with and without an index of it.
+// Upstream's bare store has no indexes.
 func BenchmarkSelect(b *testing.B) {
 	forEachKept(b, func(b *testing.B, name, dir string, objects int) {
 		s, err := openSystem(b, name, dir)

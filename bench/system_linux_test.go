@@ -21,7 +21,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// backends are what is compared. All are reached through storage.Interface.
+// The compared backends. All are reached through storage.Interface.
 const (
 	memoryBackend   = "memory"
 	embeddedBackend = "embedded"
@@ -31,7 +31,7 @@ const (
 
 var durable = []string{embeddedBackend, etcdBackend, cachedBackend}
 
-// system is an open backend and the process that is part of it.
+// system is an open backend with its process, if it has one.
 type system struct {
 	store.Backend
 	server *exec.Cmd // of etcd, else nil

@@ -49,7 +49,7 @@ func parse(raw io.Reader) (results, error) {
 	return found, reader.Err()
 }
 
-// median is NaN if nothing was measured.
+// median returns NaN if nothing was measured.
 func (r results) median(benchmark, backend, unit string) float64 {
 	values := slices.Sorted(slices.Values(r[point{benchmark, backend, unit}]))
 	switch n := len(values); {
@@ -69,7 +69,7 @@ type line struct {
 	label     string
 	benchmark string
 	unit      string
-	// more says that more is better.
+	// more means that more is better.
 	more bool
 }
 
@@ -89,7 +89,7 @@ func (r results) table(w io.Writer, lines []line) {
 	fmt.Fprintln(w)
 }
 
-// better is how many times better embedded is than another backend.
+// better returns the factor by which embedded is better than another backend.
 func (r results) better(l line, than string) float64 {
 	ours, theirs := r.median(l.benchmark, "embedded", l.unit), r.median(l.benchmark, than, l.unit)
 	if l.more {
@@ -158,7 +158,7 @@ a million: 1). Factors above 1 are in favour of embedded.
 	return nil
 }
 
-// aims is the table of what is to be reached.
+// aims writes the table of targets.
 func (r results) aims(w io.Writer, s settings) {
 	objects := "100000"
 	if s.short {

@@ -6,12 +6,11 @@ import (
 	suite "k8s.io/apiserver/pkg/storage/testing"
 )
 
-// upstreamPods is how many pods upstream's benchmarks work on here; upstream's own
-// runs take 150,000.
+// upstreamPods is the number of pods for upstream's benchmarks here; upstream's own runs use 150,000.
 const upstreamPods = 5_000
 
-// The benchmarks of upstream's package k8s.io/apiserver/pkg/storage/testing, on nodes
-// and namespaces that are indexed where the backend has indexes.
+// The benchmarks of upstream's package k8s.io/apiserver/pkg/storage/testing, on nodes and namespaces that are indexed
+// where the backend has indexes.
 
 func BenchmarkUpstreamWriteThroughput(b *testing.B) {
 	forEach(b, durable, func(b *testing.B, s *system) {

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// cpuTime is the processor time that this process and the backend's etcd server, if
-// there is one, have used.
+// cpuTime returns the processor time that this process and the backend's etcd server, if there is one, have used.
 func (s *system) cpuTime(b *testing.B) time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
@@ -46,7 +45,7 @@ func processTime(b *testing.B, pid int) time.Duration {
 	return time.Duration(ticks) * clockTick
 }
 
-// reportMemory reports what is resident now, and what was at most.
+// reportMemory reports the current and the highest resident memory.
 func (s *system) reportMemory(b *testing.B) {
 	b.ReportMetric(residentMB(b, "self", "VmRSS"), "RSS-MB")
 	b.ReportMetric(residentMB(b, "self", "VmHWM"), "peak-RSS-MB")
@@ -73,7 +72,7 @@ func residentMB(b *testing.B, pid, name string) float64 {
 	return 0
 }
 
-// meter measures what a number of operations takes.
+// meter measures the cost of a number of operations.
 type meter struct {
 	system *system
 	b      *testing.B
@@ -85,8 +84,8 @@ func (s *system) measure(b *testing.B) *meter {
 	return &meter{system: s, b: b, start: time.Now(), cpu: s.cpuTime(b)}
 }
 
-// done reports the rate of operations and the processor time of each. The time of one
-// benchmark iteration, which is all of them, says nothing.
+// done reports the rate of operations and the processor time of each. The time of one benchmark iteration, which
+// covers all of them, is meaningless.
 func (m *meter) done(operation string, count int) {
 	elapsed, used := time.Since(m.start), m.system.cpuTime(m.b)-m.cpu
 	m.b.ReportMetric(float64(count)/elapsed.Seconds(), operation+"s/s")

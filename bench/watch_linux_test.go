@@ -20,15 +20,15 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// lap is how many updates the writer may be ahead of the slowest watcher, about. A
-// watch cache ends watchers that are much slower than that.
+// lap is the approximate number of updates that the writer may be ahead of the slowest watcher. A watch cache ends
+// much slower watchers.
 const lap = 8
 
-// BenchmarkWatch updates one object and has upstream's watch handler encode every
-// event as JSON for every watcher and write it to a connection that takes all. The
-// processor time of the updates themselves is part of an event's.
+// BenchmarkWatch updates one object and makes upstream's watch handler encode every event as JSON for every watcher
+// and write it to a connection that accepts everything. The processor time of the updates themselves is part of an
+// event's.
 func BenchmarkWatch(b *testing.B) {
-	// Bare, every watcher is a watch on etcd, which is not how a server is run.
+	// Without a watch cache, every watcher is a watch on etcd, which is not how a server is run.
 	forEach(b, []string{memoryBackend, embeddedBackend, cachedBackend}, func(b *testing.B, s *system) {
 		opened := s.pods(b, pods())
 		for _, watchers := range []int{1, 100, 1000} {
@@ -86,9 +86,8 @@ func fanOut(b *testing.B, s *system, opened storage.Interface, watchers, updates
 	m.done("event", updates*watchers)
 }
 
-// BenchmarkWatchOne has a thousand watches, each of the objects of one node as a
-// kubelet has it, of which an update concerns one. The field is indexed: the watch
-// cache finds the watch by it.
+// BenchmarkWatchOne has a thousand watches, each of the objects of one node, like a kubelet's. An update concerns one
+// of them. The field is indexed: the watch cache finds the watch by it.
 func BenchmarkWatchOne(b *testing.B) {
 	const watchers = 1000
 	forEach(b, []string{memoryBackend, embeddedBackend, cachedBackend}, func(b *testing.B, s *system) {
@@ -164,7 +163,7 @@ func (noTimeout) TimeoutCh() (<-chan time.Time, func() bool) {
 	return nil, func() bool { return false }
 }
 
-// client takes the events of one watch, one in each call of Write.
+// client receives the events of one watch, one in each call of Write.
 type client struct {
 	header http.Header
 	laps   []sync.WaitGroup
@@ -191,8 +190,8 @@ func (c *client) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// leave counts the events that a client whose watch has ended early will not get, so that
-// the benchmark does not wait for them.
+// leave counts the events that a client whose watch has ended early will not get, so that the benchmark does not wait
+// for them.
 func (c *client) leave() {
 	for ; c.events < len(c.laps)*lap; c.events++ {
 		if (c.events+1)%lap == 0 {

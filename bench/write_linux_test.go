@@ -7,12 +7,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// BenchmarkCreate creates objects from a number of writers at once, each waiting until
-// its object is durable. The answer is decoded, as the API needs it.
+// BenchmarkCreate creates objects from a number of concurrent writers, each waiting until its object is durable. The
+// response is decoded, as the API needs it.
 func BenchmarkCreate(b *testing.B) { benchmarkCreate(b, runtime.ContentTypeJSON) }
 
-// BenchmarkCreateProtobuf is BenchmarkCreate with the objects stored as protobuf, by
-// every backend.
+// BenchmarkCreateProtobuf is BenchmarkCreate with the objects stored as protobuf, by every backend.
 func BenchmarkCreateProtobuf(b *testing.B) { benchmarkCreate(b, runtime.ContentTypeProtobuf) }
 
 func benchmarkCreate(b *testing.B, mediaType string) {

@@ -1,9 +1,8 @@
 //go:build compat
 
-// Package compat serves API packages of other projects, unmodified, and compares what is
-// refused, and what objects become, with what a server of their CustomResourceDefinitions
-// does. Their facts are what annex generate --for writes; make compat does, and sets the tag
-// of this file.
+// Package compat serves API packages of other projects, unmodified, and compares rejections and stored objects with
+// those of a server of their CustomResourceDefinitions. annex generate --for writes their facts; make compat runs it,
+// and sets the tag of this file.
 package compat
 
 import (
@@ -54,10 +53,10 @@ type project struct {
 	definition string
 	gv         schema.GroupVersion
 	kind       string
-	facts      func() api.Facts // that annex generate --for made
+	facts      func() api.Facts // made by annex generate --for
 	serve      func(resource string, facts func() api.Facts) annex.Kind
-	// same says that the module ships what controller-gen makes of the package. gateway-api
-	// has a generator and markers of its own beside it.
+	// same means that the module ships controller-gen's output for the package. gateway-api has a generator and
+	// markers of its own beside it.
 	same bool
 	// strict are fields whose Go types accept less than the schema: durations.
 	strict []string
@@ -106,7 +105,7 @@ var projects = map[string]project{
 	},
 }
 
-func TestForeignTypesAreServedAsACRDServerServesThem(t *testing.T) {
+func TestForeignTypes_likeCRDs(t *testing.T) {
 	for name, p := range projects {
 		t.Run(name, func(t *testing.T) {
 			dir := moduleDir(t, p.module)
@@ -180,9 +179,8 @@ func TestForeignTypesAreServedAsACRDServerServesThem(t *testing.T) {
 	}
 }
 
-// spec is that of an object, as JSON, without what a Go type leaves out, zeros of fields
-// that have no default, and with nothing for a struct that it writes although it is empty.
-// Durations are as their Go type writes them.
+// spec returns the spec of an object, as JSON, without the fields that a Go type omits, zeros of fields that have no
+// default, and empty structs that a Go type writes. Durations are in the form of their Go type.
 func (p project) spec(t *testing.T, object map[string]any, s *structuralschema.Structural) string {
 	t.Helper()
 	content := map[string]any{"spec": runtime.DeepCopyJSONValue(object["spec"])}
@@ -252,7 +250,7 @@ func moduleDir(t *testing.T, module string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// generated is the definition that annex generate put into the package's facts.
+// generated returns the definition that annex generate put into the package's facts.
 func (p project) generated(t *testing.T) apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	var crd apiextensionsv1.CustomResourceDefinition
@@ -326,7 +324,7 @@ type example struct {
 	doc  map[string]any
 }
 
-// examples are the objects of the kind in the YAML files of a module.
+// examples returns the objects of the kind in the YAML files of a module.
 func (p project) examples(t *testing.T, dir string) []example {
 	t.Helper()
 	var all []example
@@ -376,7 +374,7 @@ func (p project) start(t *testing.T, resource string) served {
 	return served{client, config.Host + "/apis/" + p.gv.String() + "/namespaces/default/" + resource + "?dryRun=All"}
 }
 
-// create asks for an object and returns why it was refused, or else the object.
+// create sends an object and returns the causes of its rejection, or else the object.
 func (s served) create(t *testing.T, doc map[string]any) (causes []string, object map[string]any) {
 	t.Helper()
 	data, err := json.Marshal(doc)
@@ -448,7 +446,7 @@ func newReference(t *testing.T, crd apiextensionsv1.CustomResourceDefinition) re
 	}}
 }
 
-// create returns why a document is refused, and the object that it becomes.
+// create returns the causes of a document's rejection, and the stored object.
 func (r reference) create(t *testing.T, doc map[string]any) (causes []string, object map[string]any) {
 	t.Helper()
 	data, err := json.Marshal(doc)
@@ -469,8 +467,8 @@ func (r reference) create(t *testing.T, doc map[string]any) (causes []string, ob
 	return causes, u.Object
 }
 
-// mutants are documents that differ from one in a single value, which breaks a rule of
-// its schema more often than not.
+// mutants returns documents that differ from one in a single value, which breaks a rule of its schema more often than
+// not.
 func mutants(doc map[string]any, s *apiextensionsv1.JSONSchemaProps) map[string]map[string]any {
 	all := map[string]map[string]any{}
 	var visit func(value any, s *apiextensionsv1.JSONSchemaProps, path string, set func(root map[string]any, with any))
@@ -555,7 +553,7 @@ func mutants(doc map[string]any, s *apiextensionsv1.JSONSchemaProps) map[string]
 	return all
 }
 
-// normal has numbers as Kubernetes has them.
+// normal converts numbers to Kubernetes' types.
 func normal(doc map[string]any) map[string]any {
 	var u unstructured.Unstructured
 	data, err := json.Marshal(doc)

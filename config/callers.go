@@ -2,30 +2,29 @@ package config
 
 import "time"
 
-// TokenWebhookOptions have a server that stands alone ask a webhook whose bearer tokens are that
-// nothing else knows. The zero value asks none. They are kube-apiserver's.
+// TokenWebhookOptions configure a webhook that authenticates bearer tokens which no other authenticator of a server
+// that stands alone accepts, as kube-apiserver's flags do. The zero value asks none.
 type TokenWebhookOptions struct {
-	// ConfigFile is a kubeconfig, whose server is sent TokenReviews. One that does not answer
-	// within 10 seconds leaves callers unknown.
+	// ConfigFile is a kubeconfig of the server that gets TokenReviews. If it does not answer within 10 seconds, the
+	// token is not accepted.
 	ConfigFile string
-	// Version is that of the TokenReviews: v1 or v1beta1, which it is if empty.
+	// Version is the version of the TokenReviews: v1 or v1beta1. Empty means v1beta1.
 	Version string
-	// CacheTTL is how long an answer is used again; 2 minutes if 0, not at all if negative.
+	// CacheTTL is how long an answer is cached; 0 means 2 minutes, a negative value disables the cache.
 	CacheTTL time.Duration
 }
 
-// RequestHeaderOptions say which proxy may send requests on behalf of callers, whom it names in
-// headers. The zero value is none for a server that stands alone, and what the cluster says for
-// an aggregated one. Headers of other clients count for nothing, and reach no handler.
+// RequestHeaderOptions identify the proxy that may send requests on behalf of callers, whom it names in headers. The
+// zero value trusts no proxy on a server that stands alone, and the cluster's proxy on an aggregated server. Such
+// headers from other clients are ignored, and reach no handler.
 type RequestHeaderOptions struct {
-	// ClientCAFile holds the authorities of the proxy's client certificate (PEM), and is read
-	// again when it changes. It replaces what a cluster says about request headers.
+	// ClientCAFile is a PEM file with the authorities of the proxy's client certificate. It is read again when it
+	// changes. It replaces the cluster's configuration of request headers.
 	ClientCAFile string
-	// AllowedNames are the common names that the certificate may have; any if there are none.
-	// A server that stands alone needs them if one of the authorities also issues certificates
-	// of callers.
+	// AllowedNames are the accepted common names of the certificate; empty accepts any. A server that stands alone
+	// needs them if one of the authorities also issues certificates to callers.
 	AllowedNames []string
-	// The headers are X-Remote-User, X-Remote-Group and X-Remote-Extra- if not given. UIDs are
-	// believed only of headers that are given.
+	// The header names default to X-Remote-User, X-Remote-Group and X-Remote-Extra-. UIDHeaders have no default: UIDs
+	// are taken only from headers that are configured.
 	UsernameHeaders, UIDHeaders, GroupHeaders, ExtraHeadersPrefix []string
 }

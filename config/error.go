@@ -1,12 +1,12 @@
 package config
 
-// Error is a mistake in what a server was to be: its definition, its options, or a file that
-// they name; not a failure in doing it. It is one line unless it lists several mistakes.
+// Error is a mistake in the configuration of a server: in its definition, its options, or a file that these name. It
+// is not a failure while the server starts or runs. Its text is one line unless it lists several mistakes.
 type Error struct {
 	err error
 }
 
-// Mistake returns err as an Error; nil if it is nil.
+// Mistake returns err as an Error, and nil if err is nil.
 func Mistake(err error) error {
 	if err == nil {
 		return nil

@@ -2,21 +2,19 @@ package config
 
 import "time"
 
-// KubeconfigOptions say how the administrator's kubeconfig in the data directory proves who the
-// administrator is: by a key that lives a year, unless EphemeralToken says otherwise.
+// KubeconfigOptions configure the administrator's kubeconfig in the data directory. Its credential is a client key
+// and a certificate that is valid for a year, unless EphemeralToken is set.
 type KubeconfigOptions struct {
-	// EphemeralToken has it hold a short-lived bearer token in the place of the key, so that
-	// copies of it end by themselves. While the server runs, it renews the one in the data
-	// directory when a third of its life is left.
+	// EphemeralToken replaces the key by a short-lived bearer token, so that copies of the kubeconfig expire. A
+	// running server renews the token in the data directory when a third of its lifetime is left.
 	EphemeralToken bool
-	// EphemeralTokenDuration is how long the token is valid: 12 hours if 0, a minute at least.
+	// EphemeralTokenDuration is the lifetime of the token: 0 means 12 hours; the minimum is a minute.
 	EphemeralTokenDuration time.Duration
-	// None writes no kubeconfig, and takes away none that is there. The storage verbs do not find
-	// a server that runs without one.
+	// None writes no kubeconfig, and does not remove an existing one. The storage verbs cannot find a running server
+	// without a kubeconfig.
 	None bool
-	// PKCS12Password has the administrator's certificate and its key written as PKCS #12, too, for
-	// browsers and curl: as client.p12 beside the certificates (0600), encrypted with this password.
-	// It is written again when the certificate is renewed. It needs a directory of certificates.
-	// Empty writes none.
+	// PKCS12Password also writes the administrator's certificate and key as PKCS #12, for browsers and curl: to
+	// client.p12 beside the certificates (mode 0600), encrypted with this password. The file is written again when
+	// the certificate is renewed. It needs a directory for certificates. Empty writes none.
 	PKCS12Password string
 }

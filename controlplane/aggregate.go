@@ -25,21 +25,20 @@ import (
 	"github.com/annexapi/annex/internal/program/serve"
 )
 
-// follower is what is told of custom resources.
+// follower is notified of custom resources.
 type follower interface {
 	crds.Follower
 	Run(ctx context.Context)
 }
 
-// addAPIServices keeps an APIService for each version that the server has, and sends requests for
-// those of other servers to these, unless the kinds are left out. What it returns is nil without
-// APIServices.
+// addAPIServices keeps an APIService for each of the server's own versions, and sends requests for the groups of
+// other servers to them. It returns nil if the kind APIService is left out.
 func addAPIServices(opened *serve.OpenedPlane, p serve.Plane, services *services) (follower, error) {
 	if !slices.Contains(p.Versions, apiregistrationv1.SchemeGroupVersion) {
 		return nil, nil
 	}
 	own := slices.DeleteFunc(append(p.Versions, apiextensionsv1.SchemeGroupVersion), func(v schema.GroupVersion) bool {
-		return v.Group == apiregistrationv1.GroupName // as a kube-apiserver has none
+		return v.Group == apiregistrationv1.GroupName // a kube-apiserver has no APIService for it, either
 	})
 	local, err := aggregate.NewLocal(p.Client, own)
 	if err != nil {
@@ -68,14 +67,14 @@ func addAPIServices(opened *serve.OpenedPlane, p serve.Plane, services *services
 	return local, nil
 }
 
-// services are those of a server, by which it finds others.
+// services are a server's Services, through which it finds other servers.
 type services struct {
 	informer coreinformers.ServiceInformer // nil if the kind is left out
 	resolver webhook.ServiceResolver
 	run      func(context.Context)
 }
 
-// followServices finds other servers by what Services say, or by their names in DNS if the kind is left out.
+// followServices finds other servers by the server's Services, or by their DNS names if the kind is left out.
 func followServices(config *rest.Config, serves func(schema.GroupResource) bool) (*services, error) {
 	if !serves(corev1.Resource("services")) {
 		return &services{resolver: webhook.NewDefaultServiceResolver(), run: func(context.Context) {}}, nil
@@ -92,8 +91,8 @@ func followServices(config *rest.Config, serves func(schema.GroupResource) bool)
 	}}, nil
 }
 
-// webhooks finds the servers of webhooks. That of the Service kubernetes is this one, whose address does not matter: see
-// loopback.AsService.
+// webhooks finds the servers of webhooks. The Service kubernetes stands for this server itself, whose address does
+// not matter: see loopback.AsService.
 type webhooks struct{ webhook.ServiceResolver }
 
 // ResolveEndpoint implements webhook.ServiceResolver.
@@ -104,8 +103,8 @@ func (w webhooks) ResolveEndpoint(namespace, name string, port int32) (*url.URL,
 	return w.ServiceResolver.ResolveEndpoint(namespace, name, port)
 }
 
-// addAuthentication tells servers behind this one how to know it and its callers, once for each
-// replica: they have certificates of their own.
+// addAuthentication publishes how the servers behind this one authenticate it and its callers, once for each replica,
+// since each replica has certificates of its own.
 func addAuthentication(opened *serve.OpenedPlane, p serve.Plane) {
 	changed := make(notified, 1)
 	p.Front.Proxy.AddListener(changed)
@@ -123,7 +122,7 @@ func addAuthentication(opened *serve.OpenedPlane, p serve.Plane) {
 	})
 }
 
-// notified is woken when certificates change.
+// notified wakes its reader when certificates change.
 type notified chan struct{}
 
 var _ dynamiccertificates.Listener = notified(nil)

@@ -22,18 +22,18 @@ import (
 	"github.com/annexapi/annex/internal/server/loopback"
 )
 
-// controller is one of the control plane's.
+// controller is a controller of the control plane.
 type controller struct {
 	name, account string
-	// shares says that there the role lets the account write only: what it reads is in informers, which
-	// kube-controller-manager shares among all.
+	// shares is set if the account's role there permits only the controller's writes: the controller reads from
+	// informers, which kube-controller-manager shares among all controllers.
 	shares bool
 	kind   schema.GroupResource
 	run    func(context.Context, *rest.Config, *annex.Env) error
 }
 
-// controllers have the names of kube-controller-manager, and work as its accounts. Each is there if its kind is; one without
-// a kind always is.
+// controllers have the names of kube-controller-manager, and act as its accounts. A controller runs if its kind is
+// served; a controller without a kind always runs.
 func (p plane) controllers() []controller {
 	return []controller{
 		{
@@ -135,7 +135,7 @@ func (p plane) AdmissionPlugins() []string {
 	return names
 }
 
-// served tells of kinds whether they are not left out.
+// served returns a function that reports whether a kind is served, that is, not left out.
 func (p plane) served() func(kind schema.GroupResource) bool {
 	var all []schema.GroupResource
 	for _, g := range p.Groups() {
@@ -146,8 +146,8 @@ func (p plane) served() func(kind schema.GroupResource) bool {
 	return func(kind schema.GroupResource) bool { return slices.Contains(all, kind) }
 }
 
-// addQuotas adds the plugin that enforces quotas, if it is enabled. It is the last, so that it
-// counts what all others have let through.
+// addQuotas adds the plugin that enforces quotas, if it is enabled. It comes last, so that it counts only the objects
+// that all other plugins admit.
 func addQuotas(opened *serve.OpenedPlane, p serve.Plane, creates *creates) error {
 	if !slices.Contains(p.Admission, quota.PluginName) {
 		return nil
@@ -164,8 +164,8 @@ func addQuotas(opened *serve.OpenedPlane, p serve.Plane, creates *creates) error
 	return nil
 }
 
-// creates are what admission and the controller of quotas share, for each server of a control plane. The bearer token of
-// a server's loopback identifies it to both.
+// creates holds the state that admission and the controller of quotas share, for each server of a control plane. Both
+// identify a server by the bearer token of its loopback.
 type creates struct {
 	mu      sync.Mutex
 	servers map[string]*quota.Creates
@@ -186,7 +186,7 @@ func (c *creates) drop(loopback *rest.Config) {
 	delete(c.servers, loopback.BearerToken)
 }
 
-// alongside lets the control plane run what ends with its context.
+// alongside runs a function beside the control plane; the function returns when its context ends.
 func alongside(opened *serve.OpenedPlane, more func(context.Context)) {
 	run := opened.Run
 	opened.Run = func(ctx context.Context) error {

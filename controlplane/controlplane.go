@@ -1,6 +1,6 @@
-// Package controlplane makes a server that stands alone a whole cluster's API, without nodes and
-// workloads: with CustomResourceDefinitions that are served as they are applied, the kinds that
-// every cluster has, garbage collection, and admission by webhooks and policies.
+// Package controlplane makes a server that stands alone a whole cluster's API, without nodes and workloads. It serves
+// CustomResourceDefinitions and the custom resources that they define, and the kinds that every cluster has. It runs
+// garbage collection, and admission by webhooks and policies.
 //
 // It is a package of its own because it links much: servers that do not import it stay small.
 package controlplane
@@ -22,29 +22,28 @@ import (
 	"github.com/annexapi/annex/internal/server/loopback"
 )
 
-// Options say what a control plane has.
+// Options configure a control plane.
 type Options struct {
-	// Without are the names of kinds and groups that are left out: those of resources, such as
-	// configmaps and leases.coordination.k8s.io, and those of groups, such as
-	// admissionregistration.k8s.io. What is left out of kinds is not admitted by, either.
+	// Without names kinds and groups to leave out: kinds by their resources, such as configmaps and
+	// leases.coordination.k8s.io, and groups by their names, such as admissionregistration.k8s.io. Webhooks, policies
+	// and quotas whose kinds are left out are not enforced.
 	Without []string
-	// EventTTL is how long an event is kept after it was last written, in whole seconds; 0 is
-	// an hour, and negative is for ever.
+	// EventTTL is how long an event is kept after its last write, in whole seconds. 0 means an hour, and a negative
+	// value keeps events for ever.
 	EventTTL time.Duration
-	// CRDs are folders whose files, in YAML or JSON and called *.yaml, *.yml or *.json, hold
-	// CustomResourceDefinitions. They are applied by server-side apply, forced, when the server
-	// starts, which is not ready until their objects are served, and again when the files
-	// change. A file that is wrong at the start is an error of annex.New; later, it is logged
-	// and changes nothing. What is in no file any more stays. Paths are relative to the
-	// working directory.
+	// CRDs are directories whose files *.yaml, *.yml and *.json hold CustomResourceDefinitions. The server applies
+	// them at start, by forced server-side apply, and again when the files change. It is not ready until their
+	// objects are served. A file that is invalid at start is an error of annex.New; later, the error is logged and
+	// nothing changes. Removing a definition from a file does not delete it. Paths are relative to the working
+	// directory.
 	CRDs []string
-	// CRDFiles is a folder of such files that the program brings along, an embed.FS say; nil is none.
-	// They are read by annex.New, and those of folders within are not.
+	// CRDFiles is a directory of such files that comes with the program, for example an embed.FS; nil means none.
+	// annex.New reads the files, but not those of nested directories.
 	CRDFiles fs.FS
 }
 
-// New returns the control plane for annex.Server. It may be given to any number of servers. A
-// mistake in the options is told by annex.New.
+// New returns the control plane for annex.Server. Any number of servers may share it. annex.New reports mistakes in
+// the options.
 func New(options Options) annex.ControlPlane {
 	return plane{
 		kinds: builtin.Options{Without: options.Without, EventTTL: options.EventTTL}, crds: options.CRDs, brought: options.CRDFiles,
@@ -54,8 +53,8 @@ func New(options Options) annex.ControlPlane {
 
 type plane struct {
 	kinds   builtin.Options
-	crds    []string // folders
-	brought fs.FS    // another one; nil is none
+	crds    []string // directories
+	brought fs.FS    // a further directory; nil means none
 	creates *creates
 }
 
@@ -72,7 +71,7 @@ func (p plane) Check() error {
 
 // Groups implements define.ControlPlane.
 func (p plane) Groups() []define.Group {
-	groups, _ := p.kinds.Groups() // Check has found no mistake
+	groups, _ := p.kinds.Groups() // Check has reported its errors
 	return groups
 }
 

@@ -25,6 +25,8 @@ import (
 	"github.com/annexapi/annex/annextest"
 	v1 "github.com/annexapi/annex/internal/testing/shop/v1"
 	"github.com/annexapi/annex/internal/testing/shop/v1beta1"
+	"github.com/annexapi/annex/program"
+	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/files"
 	"github.com/annexapi/annex/store/memory"
 )
@@ -33,7 +35,7 @@ import (
 // this file. What they call is below them.
 
 func Example_main() {
-	annex.Main(annex.Server{
+	program.Main(annex.Server{
 		Name: "shop",
 		Groups: []annex.Group{{
 			Name:  "shop.example.com",
@@ -100,7 +102,7 @@ func Example_withOptionsFns() {
 
 func Example_withServerFns() {
 	ctx := context.Background()
-	instance, err := annex.New(ctx, server, annex.Options{DataDir: "data"})
+	instance, err := annex.New(ctx, server, annex.Options{Storage: embedded.Dir(""), DataDir: "data"})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -14,7 +14,7 @@ func TestTheGuideNamesEveryMetric(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	named := regexp.MustCompile(`"(annex_[a-z_]+[a-z])"|newMetric\("([a-z_]+)"`)
+	named := regexp.MustCompile(`"(annex_[a-z_]+[a-z])"|newMetric\(\s*"([a-z_]+)"`)
 	metrics := map[string]bool{}
 	treeFiles(t, ".go", func(path, text string) {
 		if strings.HasSuffix(path, "_test.go") || !strings.Contains(text, "prometheus.New") {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/testing/shop/v1"
+	"github.com/annexapi/annex/program"
 )
 
 // The examples of the README, which TestPagesShowTheirExamples compares with this file.
@@ -28,7 +29,7 @@ func Example_handlers() {
 			}
 		},
 	}
-	annex.Main(annex.Server{
+	program.Main(annex.Server{
 		Name: "shop",
 		Groups: []annex.Group{{
 			Name: "shop.example.com",

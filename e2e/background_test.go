@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// background runs a function beside the test until the context or the test ends,
-// and fails the test if it returns an error.
+// background runs a function beside the test until the context or the test ends, and fails the test if it returns an
+// error.
 func background(ctx context.Context, t *testing.T, run func(context.Context) error) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)

@@ -11,9 +11,8 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// The clients of a small API compile in a module of their own, and its test uses them
-// with a server in its process.
-func TestGeneratedClientsWorkWithAServer(t *testing.T) {
+// The clients of a small API compile in a module of their own, and its test uses them with a server in its process.
+func TestGeneratedClients(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "shop")
 	archive, err := txtar.ParseFile("testdata/clients.txtar")
 	if err != nil {
@@ -66,7 +65,7 @@ func TestGeneratedClientsWorkWithAServer(t *testing.T) {
 	succeeds("go", "vet", "./...")
 	succeeds("go", "test", "-count=1", "./...")
 
-	// A second run writes nothing, a third is made of the record of the second.
+	// A second run writes nothing, and a third relies on the record of the second.
 	for _, flag := range []string{"--no-cache", "--check", "--check"} {
 		if out := succeeds(
 			annex,
@@ -80,8 +79,7 @@ func TestGeneratedClientsWorkWithAServer(t *testing.T) {
 		}
 	}
 
-	// What an earlier run left is found and removed, also when the rest is remembered;
-	// what others wrote stays.
+	// Files of an earlier run are found and removed, even if the rest is cached; files of others stay.
 	lister, old := filepath.Join(dir, "client/listers/shop/v1/order.go"), filepath.Join(dir, "client/listers/shop/v0/order.go")
 	made := readFile(t, lister)
 	if err := os.MkdirAll(filepath.Dir(old), 0o755); err != nil {
@@ -117,8 +115,8 @@ func TestGeneratedClientsWorkWithAServer(t *testing.T) {
 	succeeds("go", "build", "./...")
 }
 
-// moduleLikeOurs returns go.mod and go.sum of a module with the dependencies of this
-// one, so that nothing need be downloaded.
+// moduleLikeOurs returns go.mod and go.sum of a module with the dependencies of this one, so that nothing is
+// downloaded.
 func moduleLikeOurs(t *testing.T, path string) []txtar.File {
 	t.Helper()
 	mod, sum := readFile(t, "go.mod"), readFile(t, "go.sum")

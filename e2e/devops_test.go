@@ -18,9 +18,9 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// What is recorded of runs is true after the server was killed: the one that ran is lost, with what it had
-// started, and the ones that waited had not begun and run.
-func TestPipelineRunsAreTruthfulAfterAKill(t *testing.T) {
+// The recorded states of runs are correct after the server was killed: the running one is lost, with the processes
+// that it had started, and the waiting ones had not begun and run later.
+func TestPipelineRuns_killedServer_reportOutcome(t *testing.T) {
 	t.Parallel()
 	s := startServerOn(t, "devops", restartPort(t))
 	dir := t.TempDir()
@@ -59,7 +59,7 @@ func TestPipelineRunsAreTruthfulAfterAKill(t *testing.T) {
 		t.Helper()
 		testwait.NoError(t, name+" is "+want, func(ctx context.Context) error { return phase(ctx, name, want) })
 	}
-	const ran = 2 // at once
+	const ran = 2 // concurrently
 	for i := range ran + 1 {
 		create(runs, "PipelineRun", fmt.Sprint("r", i), map[string]any{"pipelineRef": map[string]any{"name": "p"}})
 	}

@@ -10,9 +10,8 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// Kubernetes' own types are served under another group, by generated facts beside them
-// (testdata/foreign).
-func TestTypesOfAnotherModuleAreServed(t *testing.T) {
+// Kubernetes' own types are served under another group, by generated facts beside them (testdata/foreign).
+func TestForeignTypes(t *testing.T) {
 	client, err := dynamic.NewForConfig(startServer(t, "foreign").config(t))
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +32,7 @@ func TestTypesOfAnotherModuleAreServed(t *testing.T) {
 	if _, err := deployments.Apply(t.Context(), "web", object, metav1.ApplyOptions{FieldManager: "kubectl"}); err != nil {
 		t.Fatal(err)
 	}
-	// Lists merge by the keys that the definitions say.
+	// Lists merge by the keys in the definitions.
 	patch := `{"spec":{"template":{"spec":{"containers":[{"name":"side","image":"envoy:1"}]}}}}`
 	got, err := deployments.Patch(t.Context(), "web", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
 	if err != nil {

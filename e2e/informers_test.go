@@ -27,7 +27,7 @@ type clients struct {
 	observers []*observer
 	traffic   []*traffic
 	manager   *manager
-	// inProtobuf are what the informers of protobuf were sent.
+	// inProtobuf are the media types that the informers of protobuf received.
 	inProtobuf []*media
 }
 
@@ -91,8 +91,7 @@ func (c *clients) awaitVersion(ctx context.Context, t *testing.T, want int64) {
 	}
 }
 
-// check fails the test unless all clients saw everything once and ended with what
-// the server has.
+// check fails the test unless all clients saw everything once and ended with the server's objects.
 func (c *clients) check(ctx context.Context, t *testing.T, config *rest.Config, l *ledger) {
 	t.Helper()
 	list, err := dynamic.NewForConfigOrDie(config).Resource(flundersBeta).List(ctx, metav1.ListOptions{})
@@ -122,7 +121,7 @@ func (c *clients) check(ctx context.Context, t *testing.T, config *rest.Config, 
 	}
 }
 
-func TestInformersAndControllersSeeEveryWriteOnce(t *testing.T) {
+func TestInformers_seeEveryWriteOnce(t *testing.T) {
 	s := startServer(t, "wardle")
 	config := s.config(t)
 	l := newLedger()
@@ -149,7 +148,7 @@ func TestInformersAndControllersSeeEveryWriteOnce(t *testing.T) {
 	t.Logf("%s in %s: %s", l, took.Round(time.Millisecond), c.manager)
 }
 
-func TestInformersResumeAfterARestart(t *testing.T) {
+func TestInformers_resumeAfterRestart(t *testing.T) {
 	for name, end := range map[string]func(*server, *testing.T){
 		"terminated": (*server).stop,
 		"killed":     (*server).kill,
@@ -171,7 +170,7 @@ func TestInformersResumeAfterARestart(t *testing.T) {
 					t.Fatal(err)
 				}
 				s.start(t)
-				// Written while most clients still wait before they try again.
+				// Written while most clients still wait for their next attempt.
 				mark(ctx, t, config, l)
 			}
 			c.awaitVersion(ctx, t, mark(ctx, t, config, l))

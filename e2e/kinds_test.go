@@ -21,7 +21,7 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// examples are what objects of a resource have beside a name, where the server makes none itself.
+// examples are the fields that objects of a resource need beside a name, if the server sets none itself.
 var examples = map[string]map[string]any{
 	"events":      {"involvedObject": map[string]any{"namespace": "default"}},
 	"limitranges": {"spec": map[string]any{"limits": []any{}}},
@@ -67,9 +67,9 @@ var examples = map[string]map[string]any{
 	"mutatingadmissionpolicybindings": {"spec": map[string]any{"policyName": "one"}},
 }
 
-// Informers of everything that a control plane has, definitions' kinds among it, sync, see changes, and resume
-// after a restart without being given all objects again.
-func TestInformersOfFortyKindsResumeAfterAKill(t *testing.T) {
+// Informers of all kinds of a control plane, including kinds of definitions, sync, see changes, and resume after a
+// restart without getting all objects again.
+func TestInformers_fortyKinds_resumeAfterKill(t *testing.T) {
 	t.Parallel()
 	s := startServerOn(t, "annex", restartPort(t))
 	config := s.config(t)
@@ -99,7 +99,7 @@ func TestInformersOfFortyKindsResumeAfterAKill(t *testing.T) {
 	}
 }
 
-// define makes a kind whose objects may have anything in them, and waits until it is served.
+// define creates a kind whose objects may have any content, and waits until it is served.
 func define(ctx context.Context, t *testing.T, client dynamic.Interface, group, kind string) {
 	t.Helper()
 	definitions := client.Resource(
@@ -136,7 +136,7 @@ func define(ctx context.Context, t *testing.T, client dynamic.Interface, group, 
 	})
 }
 
-// kindsOf are all that can be watched, in their preferred versions.
+// kindsOf returns all watchable resources, in their preferred versions.
 func kindsOf(t *testing.T, config *rest.Config) []metav1.APIResource {
 	t.Helper()
 	lists, err := discovery.NewDiscoveryClientForConfigOrDie(config).ServerPreferredResources()
@@ -157,7 +157,7 @@ func kindsOf(t *testing.T, config *rest.Config) []metav1.APIResource {
 	return all
 }
 
-// watched is an informer of one kind, and the object that it is shown changes of.
+// watched is an informer of one kind, with the object that the test changes.
 type watched struct {
 	kind     metav1.APIResource
 	resource schema.GroupVersionResource
@@ -185,7 +185,7 @@ func (w *watched) sync(ctx context.Context, t *testing.T) {
 	}
 }
 
-// change annotates an object, which is made if there is none, and waits until the informer has it.
+// change annotates an object, creating it if there is none, and waits until the informer has it.
 func (w *watched) change(ctx context.Context, t *testing.T, client dynamic.Interface, value string) {
 	t.Helper()
 	const annotation = "e2e.example.com/changed"

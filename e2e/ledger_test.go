@@ -15,16 +15,16 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// ledger is what writers know to be stored.
+// ledger records the stored state that writers know of.
 type ledger struct {
 	mu sync.Mutex
-	// stored are the resource versions that creates and updates gave.
+	// stored are the resource versions that creates and updates returned.
 	stored map[int64]bool
-	// deleted are the objects that were deleted.
+	// deleted are the deleted objects.
 	deleted map[types.UID]bool
-	// unknown counts the writes that were not answered.
+	// unknown counts the unanswered writes.
 	unknown int
-	// writers counts those that have begun, none of whom writes another's objects.
+	// writers counts the writers that have begun. Each writes only its own objects.
 	writers int
 }
 
@@ -66,13 +66,13 @@ func (l *ledger) String() string {
 func version(obj metav1.Object) int64 {
 	n, err := strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
 	if err != nil {
-		// Nothing that compares versions can go on.
+		// No comparison of versions can continue.
 		panic(err)
 	}
 	return n
 }
 
-// observer is what an informer tells its handlers.
+// observer records an informer's events.
 type observer struct {
 	name  string
 	store cache.Store
@@ -90,12 +90,12 @@ type event struct {
 	version int64
 }
 
-// informer is what informers of all libraries have.
+// informer is the common interface of all libraries' informers.
 type informer interface {
 	AddEventHandler(cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error)
 }
 
-// observe begins to note an informer's events.
+// observe begins to record an informer's events.
 func observe(t *testing.T, name string, i informer) *observer {
 	t.Helper()
 	o := &observer{name: name, changed: make(chan struct{})}
@@ -125,7 +125,7 @@ func (o *observer) add(what string, obj any, initial bool) {
 	o.changed = make(chan struct{})
 }
 
-// await returns when done says so, asking after every event.
+// await returns when done returns true, which it calls after every event.
 func (o *observer) await(ctx context.Context, done func(events []event) bool) error {
 	for {
 		o.mu.Lock()
@@ -142,7 +142,7 @@ func (o *observer) await(ctx context.Context, done func(events []event) bool) er
 	}
 }
 
-// awaitVersion returns when the informer has seen what was written last.
+// awaitVersion returns when the informer has seen a version, that of the last write.
 func (o *observer) awaitVersion(ctx context.Context, want int64) error {
 	err := o.await(ctx, func(events []event) bool {
 		return slices.ContainsFunc(events, func(e event) bool { return e.version >= want })
@@ -159,8 +159,7 @@ func (o *observer) all() []event {
 	return slices.Clone(o.events)
 }
 
-// check fails the test unless the informer saw everything that was written, once
-// and in order. Writes that were not answered may be among it or not.
+// check fails the test unless the informer saw every write once and in order. Unanswered writes are optional.
 func (o *observer) check(t *testing.T, l *ledger) {
 	t.Helper()
 	if err := o.compare(l); err != nil {

@@ -1,5 +1,4 @@
-// Package e2e drives real servers with the programs and libraries that users
-// drive them with: kubectl, controller-runtime, informers.
+// Package e2e tests real servers with the programs and libraries of users: kubectl, controller-runtime, informers.
 package e2e
 
 import (
@@ -18,12 +17,11 @@ var (
 	soak    = flag.Duration("soak", 5*time.Second, "how long writers write while informers and controllers watch")
 )
 
-// bin is the directory of the programs under test, first in the PATH of
-// transcripts.
+// bin is the directory of the programs under test, first in the PATH of transcripts.
 var bin string
 
-// The version of kubectl is what a release of it is linked with. Without it
-// kubectl can neither name itself nor compare itself with the server.
+// kubectlFlags set the version that a release of kubectl is linked with. Without it kubectl can neither name its own
+// version nor compare it with the server's.
 const kubectlFlags = "-s -w" +
 	" -X k8s.io/component-base/version.gitVersion=v1.37.2" +
 	" -X k8s.io/client-go/pkg/version.gitVersion=v1.37.2" +
@@ -39,9 +37,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// build leaves the programs in the repository's bin, where the next run finds
-// them up to date. The facts that foreign and pods import are not committed: they are thousands of
-// lines that say nothing new, and so the tool's output is what the tests see.
+// build leaves the programs in the repository's bin, where the next run finds them up to date. The facts that foreign
+// and pods import are not committed, because they are thousands of redundant lines; so the tests see the tool's
+// current output.
 func build() error {
 	var err error
 	if bin, err = filepath.Abs("../bin"); err != nil {

@@ -23,8 +23,8 @@ import (
 // answer is the annotation in which the controller repeats the writers' sequence.
 const answer = "example.com/answer"
 
-// manager is a controller-runtime manager with a controller that answers every
-// write of a flunder with one of its own.
+// manager is a controller-runtime manager with a controller that answers every write of a flunder with a write of its
+// own.
 type manager struct {
 	ctrl.Manager
 	// ledger is nil if the controller only reads.

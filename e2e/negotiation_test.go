@@ -42,10 +42,9 @@ const (
 	protobufType = "application/vnd.kubernetes.protobuf"
 )
 
-// media are the types of the bodies that a client sent and got, in order and
-// without repetitions.
+// media are the types of the bodies that a client sent and got, in order and without repetitions.
 type media struct {
-	// resource is the one whose requests count, or "" for all.
+	// resource is the resource whose requests count, or "" for all.
 	resource string
 
 	mu        sync.Mutex
@@ -113,7 +112,7 @@ func flunderClient(t *testing.T, config *rest.Config, accept, contentType string
 	return typedClient(t, config, v1beta1.API(), accept, contentType)
 }
 
-// flunders makes a request one of the flunders of the namespace default.
+// flunders directs a request to the flunders of the namespace default.
 func flunders(r *rest.Request) *rest.Request { return r.Namespace("default").Resource("flunders") }
 
 func typedClient(t *testing.T, config *rest.Config, of api.Facts, accept, contentType string) rest.Interface {
@@ -135,8 +134,8 @@ func typedClient(t *testing.T, config *rest.Config, of api.Facts, accept, conten
 	return c
 }
 
-// All that a typed client and an informer do, in generated protobuf alone.
-func TestKindsWithGeneratedProtobufAreServedAsProtobuf(t *testing.T) {
+// Everything that a typed client and an informer do, in generated protobuf alone.
+func TestNegotiation_generatedProtobuf(t *testing.T) {
 	t.Parallel()
 	config, media := withMedia(startServer(t, "wardle").config(t))
 	ctx := bounded(t)
@@ -208,7 +207,7 @@ func TestKindsWithGeneratedProtobufAreServedAsProtobuf(t *testing.T) {
 		t.Errorf("a body that is cut short: %v, want 400", err)
 	}
 	media.check(t, protobufType, protobufType)
-	// Another version of the same object is converted as ever.
+	// Another version of the same object is converted as usual.
 	alpha := typedClient(t, config, v1alpha1.API(), protobufType, protobufType)
 	older := &v1alpha1.Flunder{}
 	if err := flunders(alpha.Get()).Name("a").Do(ctx).Into(older); err != nil || older.Spec.Reference != "c" {
@@ -216,7 +215,7 @@ func TestKindsWithGeneratedProtobufAreServedAsProtobuf(t *testing.T) {
 	}
 }
 
-func TestAClientThatPrefersProtobufGetsJSONOfKindsThatHaveNoProtobuf(t *testing.T) {
+func TestNegotiation_noProtobuf_fallsBackToJSON(t *testing.T) {
 	t.Parallel()
 	config, media := withMedia(startServer(t, "theatre").config(t))
 	ctx := bounded(t)
@@ -252,7 +251,7 @@ func TestAClientThatPrefersProtobufGetsJSONOfKindsThatHaveNoProtobuf(t *testing.
 	media.check(t, jsonType, jsonType)
 }
 
-func TestAClientOfProtobufAloneIsRefusedWithAStatus(t *testing.T) {
+func TestNegotiation_protobufOnly_isRejected(t *testing.T) {
 	t.Parallel()
 	config := startServer(t, "theatre").config(t)
 	ctx := bounded(t)
@@ -292,7 +291,7 @@ func TestAClientOfProtobufAloneIsRefusedWithAStatus(t *testing.T) {
 	}
 }
 
-func TestBuiltInKindsAreServedAsProtobuf(t *testing.T) {
+func TestNegotiation_builtInKinds(t *testing.T) {
 	t.Parallel()
 	config, media := withMedia(startServer(t, "wardle").config(t))
 	config.ContentType = protobufType
@@ -318,7 +317,7 @@ func TestBuiltInKindsAreServedAsProtobuf(t *testing.T) {
 		t.Errorf("missing: %v", err)
 	}
 	media.check(t, protobufType, protobufType)
-	// A patch is JSON, its answer is not.
+	// A patch is JSON, its response is not.
 	if _, err := namespaces.Patch(
 		ctx,
 		"shop",
@@ -331,7 +330,7 @@ func TestBuiltInKindsAreServedAsProtobuf(t *testing.T) {
 	media.check(t, protobufType+","+string(types.MergePatchType), protobufType)
 }
 
-func TestMetadataOfAnyKindIsServed(t *testing.T) {
+func TestNegotiation_metadata(t *testing.T) {
 	t.Parallel()
 	config, media := withMedia(startServer(t, "wardle").config(t))
 	ctx := bounded(t)
@@ -377,7 +376,7 @@ func TestMetadataOfAnyKindIsServed(t *testing.T) {
 	}
 }
 
-func TestControllerRuntimesClientSpeaksToBothKindsOfKinds(t *testing.T) {
+func TestNegotiation_controllerRuntime(t *testing.T) {
 	t.Parallel()
 	config, media := withMedia(startServer(t, "wardle").config(t))
 	ctx := bounded(t)
@@ -423,7 +422,7 @@ func TestControllerRuntimesClientSpeaksToBothKindsOfKinds(t *testing.T) {
 	}
 }
 
-func TestDiscoveryAndOpenAPIClients(t *testing.T) {
+func TestNegotiation_discoveryAndOpenAPI(t *testing.T) {
 	t.Parallel()
 	c := discovery.NewDiscoveryClientForConfigOrDie(startServer(t, "wardle").config(t))
 	groups, resources, err := c.ServerGroupsAndResources()

@@ -21,26 +21,26 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The pages of the project hold commands, and TestPages runs them, in their order and to
-// the letter, in a shell and an empty folder for each page:
+// The pages of the project contain commands, and TestPages runs them, in their order and unchanged, in a shell and an
+// empty folder for each page:
 //
-//   - A block of console has commands behind "$ ", with what they print; "..." stands for
-//     anything, as a line for any number of lines. With -update, what is printed otherwise
-//     replaces what the page shows.
-//   - A block of sh is commands only. Each has to end with 0.
+//   - A block of console has commands after "$ ", with their output; "..." stands for
+//     any text, and as a line for any number of lines. With -update, the actual output
+//     replaces different output in the page.
+//   - A block of sh has commands only. Each has to end with 0.
 //   - A block of diff is applied to the files that it names.
 //
-// A comment before a block, or alone, says what a reader is spared or does elsewhere:
+// A comment before a block, or alone, describes steps that the page omits or that the reader does elsewhere:
 //
 //	<!-- run: COMMANDS -->       runs commands that the page does not show
-//	<!-- background: TEXT -->    the block's command goes on running; it has begun when it prints TEXT
+//	<!-- background: TEXT -->    the block's command keeps running; it has begun when it prints TEXT
 //	<!-- not run: REASON -->     the block is not run
 //	<!-- needs: PROGRAM ... -->  the page is only run where these programs are, in bin or PATH
 //	<!-- file: PATH -->          the block is the file at that path
 //	<!-- project -->             the page begins in a project that annex init and create api made
 //
-// What is done otherwise than the page says: servers listen on free ports, and make
-// works in the checkout while its server keeps its data in the page's folder.
+// Differences from the page: servers listen on free ports, and make works in the checkout while its server keeps its
+// data in the page's folder.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	for _, path := range pages(t) {
@@ -66,8 +66,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestEveryCommandIsRun finds commands that TestPages would not see.
-func TestEveryCommandIsRun(t *testing.T) {
+// TestPages_everyCommandIsRun finds commands that TestPages would not see.
+func TestPages_everyCommandIsRun(t *testing.T) {
 	t.Parallel()
 	command := regexp.MustCompile(`^(\$ |(annex|wardle|kubectl|SERVER|go|make) [^[\n]*\n)`) // with brackets it is a synopsis
 	tests := testNames(t)
@@ -85,7 +85,7 @@ func TestEveryCommandIsRun(t *testing.T) {
 	}
 }
 
-// testNames are the names of all tests of the repository.
+// testNames returns the names of all tests of the repository.
 func testNames(t *testing.T) map[string]bool {
 	t.Helper()
 	out, err := exec.Command("git", "-C", "..", "grep", "-hoE", `^func Test\w+`, "--", "*_test.go").Output()
@@ -99,9 +99,8 @@ func testNames(t *testing.T) map[string]bool {
 	return names
 }
 
-// TestTheTutorialBeginsWithFiveCommands keeps the first section short: from an empty
-// folder to kubectl get.
-func TestTheTutorialBeginsWithFiveCommands(t *testing.T) {
+// TestTutorial_beginsWithFiveCommands keeps the first section short: from an empty folder to kubectl get.
+func TestTutorial_beginsWithFiveCommands(t *testing.T) {
 	t.Parallel()
 	_, section, _ := strings.Cut(readFile(t, "../docs/tutorial.md"), "\n## 1.")
 	section, _, _ = strings.Cut(section, "\n## 2.")
@@ -110,8 +109,8 @@ func TestTheTutorialBeginsWithFiveCommands(t *testing.T) {
 	}
 }
 
-// TestVerbsInPagesExist asks the programs for every verb and flag that the pages name.
-func TestVerbsInPagesExist(t *testing.T) {
+// TestPages_verbsExist runs the programs' help for every verb and flag that the pages name.
+func TestPages_verbsExist(t *testing.T) {
 	t.Parallel()
 	span := regexp.MustCompile("`(annex|SERVER|wardle|shop) ([a-z][^`\n]*)`")
 	help := map[string]string{}
@@ -134,7 +133,7 @@ func TestVerbsInPagesExist(t *testing.T) {
 				continue
 			}
 			text, known := "", false
-			for n := min(len(verbs), 2); n > 0 && text == ""; n-- { // what is behind a verb may be an argument
+			for n := min(len(verbs), 2); n > 0 && text == ""; n-- { // the text after a verb may be an argument
 				key := program + " " + strings.Join(verbs[:n], " ")
 				if text, known = help[key]; !known {
 					out, err := exec.Command(filepath.Join(bin, program), append(verbs[:n:n], "--help")...).CombinedOutput()
@@ -158,7 +157,7 @@ func TestVerbsInPagesExist(t *testing.T) {
 	}
 }
 
-// pages are those of people who use Annex or work on it.
+// pages returns the pages for people who use Annex or work on it.
 func pages(t *testing.T) []string {
 	t.Helper()
 	var found []string
@@ -255,7 +254,7 @@ func parsePage(t *testing.T, path, text string) []block {
 	return append(blocks, block{text: true, body: prose.String()})
 }
 
-// runPage runs a page's blocks and returns the page with what they print now.
+// runPage runs a page's blocks and returns the page with their current output.
 func runPage(t *testing.T, path string, p []block) string {
 	home := t.TempDir()
 	r := &reader{t: t, page: path, home: home, ports: map[string]string{}}
@@ -311,7 +310,7 @@ func runPage(t *testing.T, path string, p []block) string {
 	return out.String()
 }
 
-// reader types what a page says into a shell.
+// reader types the commands of a page into a shell.
 type reader struct {
 	t     *testing.T
 	page  string
@@ -322,8 +321,8 @@ type reader struct {
 	out   *bufio.Reader
 }
 
-// start begins a shell with job control, so that the server it starts in the background
-// is a job that can be ended with all its processes.
+// start begins a shell with job control, so that a server started in the background is a job that can be ended with
+// all its processes.
 func (r *reader) start() {
 	r.t.Helper()
 	known, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE", "GOPATH").Output()
@@ -331,7 +330,7 @@ func (r *reader) start() {
 		r.t.Fatal(err)
 	}
 	caches := strings.Split(string(known), "\n")
-	// The checkout is beside what the page makes, by a symbolic link.
+	// The checkout is beside the files of the page, by a symbolic link.
 	checkout := filepath.Join(r.home, "annex")
 	if err := os.Symlink(filepath.Dir(bin), checkout); err != nil {
 		r.t.Fatal(err)
@@ -375,7 +374,7 @@ func (r *reader) start() {
 	fmt.Fprintln(r.in, "set -m")
 }
 
-// end ends the shell and what it has started, which is all in one session.
+// end ends the shell and all processes that it has started, which are in one session.
 func (r *reader) end() {
 	if all, err := exec.Command("ps", "-o", "pid=", "-s", fmt.Sprint(r.shell.Process.Pid)).Output(); err == nil {
 		for _, field := range strings.Fields(string(all)) {
@@ -402,13 +401,13 @@ func (r *reader) sh(body, background string) {
 		r.run("{ {\n"+body+"}; echo '"+ended+"'; } &", func(line string) bool { return strings.Contains(line, background) })
 		return
 	}
-	// The failure of any command is that of the block; what is in it stays: folders, variables.
+	// The failure of any command is the failure of the block. The block's effects stay: folders, variables.
 	if out, code := r.run("set -E; trap 'failed=$?' ERR; failed=0\n"+body+"\ntrap - ERR; (exit $failed)", nil); code != 0 {
 		r.t.Fatalf("%s: exit code %d of\n%s\n%s", r.page, code, body, out)
 	}
 }
 
-// console types the commands of a block and returns it with what is printed now.
+// console runs the commands of a block and returns it with their current output.
 func (r *reader) console(body string) string {
 	r.t.Helper()
 	var out strings.Builder
@@ -447,7 +446,7 @@ func (r *reader) console(body string) string {
 	return out.String()
 }
 
-// stands is what matches the text that a page shows.
+// stands returns a pattern for the output in a page.
 func stands(shown string) *regexp.Regexp {
 	var pattern strings.Builder
 	pattern.WriteString(`\A`)
@@ -462,24 +461,23 @@ func stands(shown string) *regexp.Regexp {
 }
 
 const (
-	done  = "--this command is done--"   // ends what a command prints
-	ended = "--this program has ended--" // what should go on in the background
+	done  = "--this command is done--"   // ends the output of a command
+	ended = "--this program has ended--" // a program that should keep running in the background
 )
 
-// run types commands and returns what they print, and with which code the last of them
-// ends. One that goes on in the background is given until, which tells from its lines
-// when it has begun.
+// run types commands and returns their output, and the exit code of the last command. For a command that keeps
+// running in the background, until reports from its lines whether it has begun.
 func (r *reader) run(command string, until func(line string) bool) (string, int) {
 	r.t.Helper()
 	began := time.Now()
-	// What hangs must not hang the test: without the shell there is nothing to read.
+	// A hanging command must not hang the test: without the shell there is nothing to read.
 	hung := time.AfterFunc(10*time.Minute, r.end)
 	defer hung.Stop()
 	end := "\nprintf '\\n%s%d\\n' '" + done + "' $?\n"
 	if until != nil {
 		end = "\n"
 	}
-	// The shell's own input is no command's: one that asks would take what is typed next.
+	// Commands do not share the shell's input: a command that reads would take the next input.
 	fmt.Fprint(r.in, "{\n"+r.typed(strings.TrimSuffix(command, "\n"))+"\n} </dev/null"+end)
 	var out strings.Builder
 	code := 0
@@ -496,7 +494,7 @@ func (r *reader) run(command string, until func(line string) bool) (string, int)
 			if until != nil {
 				r.t.Fatalf("%s: %s: it ended, and printed\n%s", r.page, command, out.String())
 			}
-			continue // it was told to
+			continue // it was requested
 		}
 		out.WriteString(line)
 		if until != nil && until(line) {
@@ -517,7 +515,7 @@ var (
 	makes     = regexp.MustCompile(`(?m)^make run\b`)
 )
 
-// typed is a command with ports that are free.
+// typed returns a command with free ports.
 func (r *reader) typed(command string) string {
 	command = makes.ReplaceAllLiteralString(
 		command,
@@ -538,7 +536,7 @@ func (r *reader) typed(command string) string {
 	})
 }
 
-// freePort is a port below those that the system gives to sockets that ask for any.
+// freePort returns a port below the range that the system uses for ephemeral ports.
 func freePort(t *testing.T) string {
 	t.Helper()
 	for range 100 {
@@ -562,7 +560,7 @@ var differs = []struct {
 	{regexp.MustCompile(`(creationTimestamp|uid|resourceVersion): .*`), "$1: ..."},
 }
 
-// normalize replaces what differs from run to run by what a page can show.
+// normalize replaces text that differs from run to run by text that a page can show.
 func (r *reader) normalize(text string) string {
 	text = strings.ReplaceAll(text, r.home, "/home/ada")
 	for port, free := range r.ports {
@@ -574,7 +572,7 @@ func (r *reader) normalize(text string) string {
 	return text
 }
 
-// apply changes files as a diff of the page says.
+// apply changes files by a diff of the page.
 func (r *reader) apply(diff string) {
 	r.t.Helper()
 	r.hidden("git apply - <<'END OF DIFF'\n" + diff + "END OF DIFF")

@@ -20,8 +20,7 @@ import (
 	"time"
 )
 
-// startPods runs the server of pods with the pod p, and returns what runs kubectl as its
-// administrator.
+// startPods runs the server of pods with the pod p, and returns a function that runs kubectl as its administrator.
 func startPods(t *testing.T) (*server, func(ctx context.Context, args ...string) *exec.Cmd) {
 	t.Helper()
 	s := startServer(t, "pods")
@@ -39,8 +38,8 @@ func startPods(t *testing.T) (*server, func(ctx context.Context, args ...string)
 	return s, kubectl
 }
 
-// kubectl's verbs for pods take a pod of this server for a cluster's.
-func TestKubectlRunsCommandsInPods(t *testing.T) {
+// kubectl's verbs for pods take a pod of this server for a pod of a cluster.
+func TestPods_kubectlExec(t *testing.T) {
 	t.Parallel()
 	_, kubectl := startPods(t)
 	for _, test := range []struct {
@@ -81,7 +80,7 @@ func TestKubectlRunsCommandsInPods(t *testing.T) {
 	}
 }
 
-func TestKubectlCopiesFilesToAndFromPods(t *testing.T) {
+func TestPods_kubectlCp(t *testing.T) {
 	t.Parallel()
 	_, kubectl := startPods(t)
 	dir := t.TempDir()
@@ -105,7 +104,7 @@ func TestKubectlCopiesFilesToAndFromPods(t *testing.T) {
 
 var forwarding = regexp.MustCompile(`Forwarding from (127\.0\.0\.1:\d+)`)
 
-func TestKubectlForwardsPortsOfPods(t *testing.T) {
+func TestPods_kubectlPortForward(t *testing.T) {
 	t.Parallel()
 	_, kubectl := startPods(t)
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "hello %s", r.URL.Path) }))
@@ -139,9 +138,9 @@ func TestKubectlForwardsPortsOfPods(t *testing.T) {
 	}
 }
 
-// The JavaScript client of Kubernetes is the one of several tools for desktops and editors. npm
-// installs it, so the test runs only if it is asked to.
-func TestAnotherLanguageRunsCommandsInPods(t *testing.T) {
+// Several tools for desktops and editors use Kubernetes' JavaScript client. npm installs it, so the test only runs on
+// request.
+func TestPods_exec_javaScriptClient(t *testing.T) {
 	t.Parallel()
 	if !*foreign {
 		t.Skip("run make clients: it installs a client with npm")

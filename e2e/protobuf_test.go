@@ -28,10 +28,10 @@ import (
 	"example.com/wardle/apis/wardle/v1beta1"
 )
 
-// asJSON is what a client of JSON gets of an object that a client of protobuf got.
+// asJSON returns an object as a client of JSON gets it, for comparison with protobuf.
 func asJSON(ctx context.Context, t *testing.T, config *rest.Config, name string) *v1beta1.Flunder {
 	t.Helper()
-	// The dynamic client asks for JSON whatever the configuration says.
+	// The dynamic client accepts JSON only, whatever its configuration.
 	object, err := dynamic.NewForConfigOrDie(config).Resource(flundersBeta).Namespace("default").Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func asJSON(ctx context.Context, t *testing.T, config *rest.Config, name string)
 	return flunder
 }
 
-func TestPatchesAndAppliesAreAnsweredInProtobuf(t *testing.T) {
+func TestProtobuf_patchAndApply(t *testing.T) {
 	t.Parallel()
 	config := startServer(t, "wardle").config(t)
 	ctx := bounded(t)
@@ -118,7 +118,7 @@ func TestPatchesAndAppliesAreAnsweredInProtobuf(t *testing.T) {
 		got.Spec.FlunderReference != "d" {
 		t.Errorf("status: %+v, %v", got, err)
 	}
-	// Deleting it answers with the object that still has a finalizer, and with a status when it is gone.
+	// A delete answers with the object while a finalizer remains, and with a status when the object is gone.
 	options := &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions("other")}
 	if err := flunders(c.Delete()).Name("a").Body(options).Do(ctx).Error(); !apierrors.IsConflict(err) {
 		t.Errorf("delete of another: %v, want a conflict", err)
@@ -136,7 +136,7 @@ func TestPatchesAndAppliesAreAnsweredInProtobuf(t *testing.T) {
 	media.check(t, strings.Join(append([]string{protobufType}, sent...), ","), protobufType)
 }
 
-func TestEventsOfWatchesAreSentInProtobuf(t *testing.T) {
+func TestProtobuf_watch(t *testing.T) {
 	t.Parallel()
 	config, media := withMedia(startServer(t, "wardle").config(t))
 	ctx := bounded(t)
@@ -220,7 +220,7 @@ func TestEventsOfWatchesAreSentInProtobuf(t *testing.T) {
 	media.check(t, protobufType+","+string(types.MergePatchType), protobufType)
 }
 
-func TestControllerRuntimesClientSpeaksProtobufIfItsConfigurationSaysSo(t *testing.T) {
+func TestProtobuf_controllerRuntime_byConfiguration(t *testing.T) {
 	t.Parallel()
 	config := startServer(t, "wardle").config(t)
 	config.ContentType, config.AcceptContentTypes = protobufType, protobufType
@@ -297,8 +297,8 @@ func TestControllerRuntimesClientSpeaksProtobufIfItsConfigurationSaysSo(t *testi
 	media.check(t, "", jsonType)
 }
 
-// The types are added for the whole process: v1alpha1, which no other test gives to controller-runtime.
-func TestControllerRuntimesClientSpeaksProtobufOfTheTypesItIsTold(t *testing.T) {
+// The types are added for the whole process: v1alpha1, which no other test passes to controller-runtime.
+func TestProtobuf_controllerRuntime_registeredTypes(t *testing.T) {
 	t.Parallel()
 	if err := apiutil.AddToProtobufScheme(v1alpha1.API().AddToScheme); err != nil {
 		t.Fatal(err)
@@ -329,7 +329,7 @@ func TestControllerRuntimesClientSpeaksProtobufOfTheTypesItIsTold(t *testing.T) 
 	}
 }
 
-func TestAManagerAndItsCacheSpeakProtobuf(t *testing.T) {
+func TestProtobuf_managerAndCache(t *testing.T) {
 	t.Parallel()
 	config := startServer(t, "wardle").config(t)
 	config.ContentType = protobufType
@@ -365,10 +365,10 @@ func TestAManagerAndItsCacheSpeakProtobuf(t *testing.T) {
 	}
 }
 
-// kubectl asks for flunders as JSON: it has no Go types of them, and tables, which are all that it prints
-// without -o, have no protobuf on any server. No flag of it, and not --raw, says another type. So what it
-// prints must not tell in which form objects were sent and stored.
-func TestKubectlAndClientsOfProtobufShareObjects(t *testing.T) {
+// kubectl requests flunders as JSON: it has no Go types for them, and tables, which are all that it prints without
+// -o, have no protobuf on any server. No flag, and not --raw, selects another type. So its output must not depend on
+// the form in which objects were sent and stored.
+func TestProtobuf_kubectlSharesObjects(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "wardle")
 	config := s.config(t)
@@ -472,9 +472,9 @@ EOF`, "flunder.wardle.example.com/b configured\n"},
 	}
 }
 
-// kubectl has Go types of the built-in kinds, and speaks protobuf where it uses them: not for tables, nor
-// where it looks up what its arguments name, which may be of any kind.
-func TestKubectlSpeaksProtobufOfBuiltInKinds(t *testing.T) {
+// kubectl has Go types of the built-in kinds, and accepts protobuf where it uses them: not for tables, nor where it
+// looks up its arguments, which may be of any kind.
+func TestProtobuf_kubectl_builtInKinds(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "wardle")
 	config := s.config(t)
@@ -494,8 +494,8 @@ func TestKubectlSpeaksProtobufOfBuiltInKinds(t *testing.T) {
 	}
 }
 
-// proxyTo is the address of a proxy that asks the server with a configuration's transport, which may
-// record what passes.
+// proxyTo returns the address of a proxy that sends requests to the server with a configuration's transport, which
+// may record the traffic.
 func proxyTo(t *testing.T, config *rest.Config) string {
 	t.Helper()
 	transport, err := rest.TransportFor(config)

@@ -20,8 +20,7 @@ import (
 	"github.com/annexapi/annex/internal/testing/testlog"
 )
 
-// server is a server's process and what outlives it: its data directory and, once
-// it has run, its port.
+// server is a server's process and the state that outlives it: its data directory and, once it has run, its port.
 type server struct {
 	program string
 	dir     string
@@ -53,14 +52,13 @@ func startServerOn(t *testing.T, program string, port int, flags ...string) *ser
 	return s
 }
 
-// start starts the process and returns when it says that it listens: on the same
-// port as before, if it ran before.
+// start starts the process and returns when it has printed that it listens. If it ran before, it uses the same port.
 func (s *server) start(t *testing.T) {
 	t.Helper()
 	s.cmd = exec.Command(
 		filepath.Join(bin, s.program),
 		append([]string{"serve", "--data-dir", s.dir, "--secure-port", fmt.Sprint(s.port)}, s.flags...)...)
-	s.cmd.Dir = filepath.Dir(s.dir) // what a sample keeps beside its data
+	s.cmd.Dir = filepath.Dir(s.dir) // samples keep files beside their data
 	if s.stderr == nil {
 		s.stderr = &testlog.Buffer{}
 	}
@@ -72,7 +70,7 @@ func (s *server) start(t *testing.T) {
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// A server that hangs must not hang the test: without it there is no line.
+	// A hanging server must not hang the test: without this timer there would be no line.
 	hung := time.AfterFunc(time.Minute, func() { s.cmd.Process.Kill() })
 	defer hung.Stop()
 	line, err := bufio.NewReader(stdout).ReadString('\n')
@@ -82,7 +80,7 @@ func (s *server) start(t *testing.T) {
 		t.Fatalf("%s ended before it listened: %v\n%s", s.program, err, s.stderr)
 	}
 	_, address, _ := strings.Cut(strings.TrimSpace(line), "https://")
-	address, _, _ = strings.Cut(address, " and ") // that of plain HTTP
+	address, _, _ = strings.Cut(address, " and ") // the address of plain HTTP
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		t.Fatalf("%s says %q, which names no address: %v", s.program, line, err)
@@ -92,10 +90,10 @@ func (s *server) start(t *testing.T) {
 	}
 }
 
-// panicked is what is said of a panic, by the runtime and by logs; some lines say that there was none.
+// panicked matches messages about a panic, of the runtime and in logs. Some lines mention that there was none.
 var panicked = regexp.MustCompile(`panic: |panicked: true|request panicked|(?i)observed a panic`)
 
-// stop asks the process to end and fails the test unless it does so in order.
+// stop asks the process to end and fails the test unless it does so in an orderly way.
 func (s *server) stop(t *testing.T) {
 	t.Helper()
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -126,7 +124,7 @@ func (s *server) kubeconfig() string { return filepath.Join(s.dir, "kubeconfig")
 
 func (s *server) url() string { return fmt.Sprintf("https://127.0.0.1:%d", s.port) }
 
-// config is the administrator's, without limits of the client's own.
+// config returns the administrator's config, without client-side rate limits.
 func (s *server) config(t *testing.T) *rest.Config {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
@@ -137,8 +135,8 @@ func (s *server) config(t *testing.T) *rest.Config {
 	return config
 }
 
-// restartPort is a free port that stays free while no process listens on it: it is
-// outside of the range from which the kernel chooses ephemeral ports.
+// restartPort returns a free port that stays free while no process listens on it: it is outside of the range from
+// which the kernel chooses ephemeral ports.
 func restartPort(t *testing.T) int {
 	t.Helper()
 	for range 100 {

@@ -16,8 +16,8 @@ import (
 
 var halls = schema.GroupVersionResource{Group: "theatre.example.com", Version: "v1", Resource: "halls"}
 
-// What clients are connected with is the same on every storage.
-func TestClientsAreConnectedWithObjectsOfEveryStorage(t *testing.T) {
+// Sessions are the same on every storage.
+func TestStreams_everyStorage(t *testing.T) {
 	t.Parallel()
 	for _, storage := range []string{"embedded", "files", "memory"} {
 		t.Run(storage, func(t *testing.T) {

@@ -12,9 +12,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// traffic is what a client asks of one collection: "list", "watchlist" for a watch
-// that begins with all objects, or "watch" with the resource version that it
-// begins at.
+// traffic records a client's requests to one collection: "list", "watchlist" for a watch that begins with all
+// objects, or "watch" with the resource version that it begins at.
 type traffic struct {
 	resource string
 
@@ -22,10 +21,9 @@ type traffic struct {
 	requests []string
 }
 
-// countingTraffic returns a configuration whose clients' requests are counted. They
-// have connections of their own. Clients of one configuration share a connection,
-// and if that breaks while one of them writes, Go's HTTP/2 may end the watches of
-// the others with an error that client-go takes for the server's, and lists anew.
+// countingTraffic returns a configuration whose clients' requests are counted. They have connections of their own.
+// Clients of one configuration share a connection, and if that breaks while one of them writes, Go's HTTP/2 may end
+// the watches of the others with an error that client-go attributes to the server, and lists anew.
 func countingTraffic(config *rest.Config, resource string) (*rest.Config, *traffic) {
 	t := &traffic{resource: resource}
 	config = rest.CopyConfig(config)
@@ -39,7 +37,7 @@ type counter struct {
 	next    http.RoundTripper
 }
 
-// RoundTrip counts all requests but those whose connections were refused.
+// RoundTrip counts all requests except for refused connections.
 func (c counter) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := c.next.RoundTrip(r)
 	if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/"+c.traffic.resource) && !utilnet.IsConnectionRefused(err) {
@@ -73,8 +71,7 @@ func (t *traffic) all() []string {
 	return slices.Clone(t.requests)
 }
 
-// checkOneStart fails the test unless the client was given all objects exactly
-// once, at its start.
+// checkOneStart fails the test unless the client got all objects exactly once, at its start.
 func (t *traffic) checkOneStart(tb testing.TB, client string) {
 	tb.Helper()
 	for i, request := range t.all() {

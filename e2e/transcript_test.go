@@ -11,12 +11,12 @@ import (
 	"github.com/annexapi/annex/internal/testing/transcript"
 )
 
-// servedWith is a line of a transcript with the flags of its server.
+// servedWith matches the line of a transcript with the flags of its server.
 var servedWith = regexp.MustCompile(`(?m)^Served with (--.*)\n`)
 
-// TestTranscripts replays what is in testdata/PROGRAM/*.txt on a server of each transcript's own, which
-// has the flags that the transcript says. The ports 8443 and 6080 and the folder <data> in its commands are those of
-// the server. With -update the outputs are rewritten, to be reviewed as a diff.
+// TestTranscripts replays testdata/PROGRAM/*.txt, each transcript on a server of its own with the flags that the
+// transcript names. The ports 8443 and 6080 and the folder <data> in its commands stand for those of the server. With
+// -update the outputs are rewritten, to be reviewed as a diff.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*/*.txt")
 	if err != nil || len(files) == 0 {
@@ -50,7 +50,7 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// terminal has the server's administrator at it.
+// terminal returns a terminal of the server's administrator.
 func terminal(t *testing.T, s *server) *transcript.Terminal {
 	return &transcript.Terminal{
 		Dir: t.TempDir(), Bin: bin, Kubeconfig: s.kubeconfig(), Server: s.url(),

@@ -24,11 +24,10 @@ var (
 	flundersBeta  = schema.GroupVersionResource{Group: "wardle.example.com", Version: "v1beta1", Resource: "flunders"}
 )
 
-// sequence is the annotation that a writer numbers its writes with.
+// sequence is the annotation in which a writer numbers its writes.
 const sequence = "example.com/sequence"
 
-// writer writes flunders of its own, some of them in each version, and notes in
-// the ledger what the server answered.
+// writer writes flunders of its own, some of them in each version, and records the server's responses in the ledger.
 type writer struct {
 	id      int
 	client  dynamic.Interface
@@ -38,9 +37,8 @@ type writer struct {
 	n       int
 }
 
-// startWriters starts writers that write until the context ends or the server is
-// gone. wait returns their errors; conflicts are none if there are other writers of
-// the same objects.
+// startWriters starts writers that write until the context ends or the server is gone. wait returns their errors;
+// conflicts are no errors if there are other writers of the same objects.
 func startWriters(ctx context.Context, t *testing.T, config *rest.Config, l *ledger, count int, contended bool) (wait func() error) {
 	t.Helper()
 	client := dynamic.NewForConfigOrDie(config)
@@ -69,15 +67,14 @@ func startWriters(ctx context.Context, t *testing.T, config *rest.Config, l *led
 	return group.Wait
 }
 
-// begin makes a new writer of it, which knows of no objects yet.
+// begin turns it into a new writer, which knows no objects yet.
 func (w *writer) begin() {
 	w.id = w.ledger.newWriter()
 	w.random = rand.New(rand.NewPCG(1, uint64(w.id)))
 	w.objects = map[string]*unstructured.Unstructured{}
 }
 
-// step is one write. Writes are not cut off by a context, so that their outcome is
-// known.
+// step makes one write. Writes are not cut off by a context, so that their outcome is known.
 func (w *writer) step() error {
 	w.n++
 	name := fmt.Sprintf("w%d-%d", w.id, w.random.IntN(5))
@@ -125,8 +122,8 @@ func (w *writer) stored(obj *unstructured.Unstructured, err error) error {
 	return nil
 }
 
-// mark writes an object of its own and returns its version: a watch that has delivered
-// it has delivered all that was written before.
+// mark writes an object of its own and returns its version: a watch that has delivered it has delivered all earlier
+// writes.
 func mark(ctx context.Context, t *testing.T, config *rest.Config, l *ledger) int64 {
 	t.Helper()
 	obj := &unstructured.Unstructured{}

@@ -1,10 +1,10 @@
-// Package operation declares actions that take longer than a request may: seconds to hours. Such
-// an action is answered at once with an Operation, an object by which clients follow it, cancel
-// it and try it again, and which holds its progress, its log and its result. It survives
-// restarts of the server, and of several replicas exactly one carries it out.
+// Package operation declares actions that take longer than a request may: seconds to hours. Such an action is
+// answered at once with an Operation. Clients follow this object, cancel it and retry it; it holds the action's
+// progress, log and result. An operation survives restarts of the server, and exactly one of several replicas carries
+// it out.
 //
-// A server that has such an action serves the kind Operation in a group version of its own, by
-// one line among the kinds of a group:
+// A server with such an action serves the kind Operation in a group version of its own, declared by one line among
+// the kinds of a group:
 //
 //	annex.Group{Name: "shop.example.com", Kinds: []annex.Kind{
 //		annex.KindOf[v1.Report, v1.ReportList]("reports", v1.API).

@@ -15,13 +15,13 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// Report is what the action of the example returns.
+// Report is the result of the example's action.
 type Report struct {
 	Parts int `json:"parts"`
 }
 
-// The client waits for the end of the operation. Without wait, or when that time is over, it
-// gets the operation as it is, and follows it with a watch.
+// The client waits for the end of the operation. Without wait, or when the waiting time is over, it gets the
+// operation in its current state, and follows it with a watch.
 func ExampleAction() {
 	inspect := func(ctx context.Context, run *operation.Run[v1.Widget, v1.Inspection]) (*Report, error) {
 		const parts = 3

@@ -26,30 +26,30 @@ import (
 	operationv1 "github.com/annexapi/annex/operation/v1"
 )
 
-// Options say how a server carries operations out. The zero value is good for most.
+// Options set how a server carries out operations. The zero value suits most servers.
 type Options struct {
-	// LeaseDuration is after which time a replica takes the operations over of one that does
-	// not write any more; default 15 s, at least 3 s. What a replica cannot write for two thirds of it
-	// it stops doing. Servers whose storage is theirs alone do not wait for it.
+	// LeaseDuration is the time after which a replica takes over the operations of a replica that writes no more. 0
+	// means 15 seconds; the minimum is 3 seconds. A replica stops an operation that it could not write for two thirds
+	// of this time. Servers with a storage for themselves do not wait for it.
 	LeaseDuration time.Duration
-	// DrainTimeout is how long actions may take to end when the server stops; default 5 s. A
-	// negative one does not wait.
+	// DrainTimeout is the time that actions have to end when the server stops. 0 means 5 seconds; a negative value
+	// does not wait.
 	DrainTimeout time.Duration
-	// MaxRunning is how many operations a process carries out at a time; others wait, or are
-	// taken by other replicas. Default 100; a negative number is no limit.
+	// MaxRunning bounds the operations that a process carries out at a time; further ones wait, or run in other
+	// replicas. 0 means 100; a negative number sets no limit.
 	MaxRunning int
-	// Clock is for tests, which pass one of k8s.io/utils/clock/testing; default the machine's.
+	// Clock is for tests, which pass a clock of k8s.io/utils/clock/testing. Nil is the machine's clock.
 	Clock clock.WithTicker
 }
 
-// Kind declares the kind Operation, served as operations in the group version of an API
-// package, whose facts are the function API that annex generate wrote. A server has one, for
-// the actions of all its groups. It must not be made virtual, nor cluster-scoped.
+// Kind declares the kind Operation, served as operations in the group version of an API package; facts is the
+// function API that annex generate wrote into that package. A server has one Kind, for the actions of all its groups.
+// It must be neither virtual nor cluster-scoped.
 //
-// Only the server creates operations, and only cancel and ttlSecondsAfterFinished of what it has
-// created change. The subresources cancel and retry take an empty OperationCancellation and
-// OperationRetry, for which callers need create on operations/cancel and operations/retry.
-// Callers who may read operations read the requests and the results of all others.
+// Only the server creates operations. Callers may change only the fields cancel and ttlSecondsAfterFinished of an
+// existing operation. The subresources cancel and retry take an empty OperationCancellation and OperationRetry, for
+// which callers need the verb create on operations/cancel and operations/retry. Callers who may read operations can
+// read the requests and results of all other callers.
 func Kind(facts func() api.Facts, options Options) *annex.KindBuilder[operationv1.Operation] {
 	var rebased func() api.Facts
 	if facts != nil {
@@ -86,8 +86,7 @@ func Kind(facts func() api.Facts, options Options) *annex.KindBuilder[operationv
 	return kind
 }
 
-// factsIn are the facts about the types, in another group version than the one that they were
-// generated for.
+// factsIn returns the facts about the types in another group version than their generated one.
 func factsIn(gv schema.GroupVersion) api.Facts {
 	facts := operationv1.API()
 	generated := facts.GroupVersion
@@ -120,7 +119,7 @@ func (o Options) check() error {
 	return nil
 }
 
-// open makes the runner of one server.
+// open creates the runner of one server.
 func open(facts func() api.Facts, o Options, env define.OperationsEnv) (define.Operations, error) {
 	if o.LeaseDuration == 0 {
 		o.LeaseDuration = 15 * time.Second
@@ -197,7 +196,7 @@ func validateUpdate(_ context.Context, op, old *operationv1.Operation) field.Err
 	return errs
 }
 
-// admitCreate leaves the creation of operations to the server.
+// admitCreate lets only the server create operations.
 func admitCreate(_ context.Context, r annex.Request[operationv1.Operation]) error {
 	server := r.User != nil && r.User.GetName() == user.APIServerUser && slices.Contains(r.User.GetGroups(), user.SystemPrivilegedGroup)
 	if r.Operation == annex.Create && !server {
@@ -229,7 +228,7 @@ func retry(
 		}
 		return nil
 	}
-	// First, since an operation that waits must not be found cancelled.
+	// The spec changes first, so that a pending operation is never found cancelled.
 	if _, err := r.Update(ctx, func(op *operationv1.Operation) error {
 		op.Spec.Cancel = false
 		return retriable(op)

@@ -1,13 +1,13 @@
-// Command release tags the modules that users import or install, and makes a file proxy
-// of a release, so that it can be tried before it is pushed.
+// Command release tags the modules that users import or install, and creates a file proxy of a release, so that it
+// can be tried before it is pushed.
 //
 //	release tag VERSION            tag the checkout's HEAD
-//	release proxy VERSION FOLDER   write what a module proxy would serve of these tags
+//	release proxy VERSION FOLDER   write the module proxy's files for these tags
 //
-// A module is released by a tag, and `go install MODULE@VERSION` refuses a go.mod with
-// replace lines. Those of the tool and the kubectl plugin have one, because they are developed
-// beside the library. So their tags stand on a commit above HEAD, which is on no branch: there
-// they require the library's release, and their go.sum has that release's hash.
+// A module is released by a tag, and `go install MODULE@VERSION` rejects a go.mod with replace lines. The modules of
+// the tool and of the kubectl plugin have one, because they are developed beside the library. So their tags stand on
+// a commit above HEAD, which is on no branch: there they require the library's release, and their go.sum has that
+// release's hash.
 package main
 
 import (
@@ -95,7 +95,7 @@ func tag(top, version string) (err error) {
 		err = errors.Join(err, removed)
 	}()
 
-	// The hash in their go.sum is that of the library's archive, which this makes.
+	// Create the library's archive: the hash in their go.sum is the archive's.
 	if err := serve(top, "HEAD", "", library, version, files); err != nil {
 		return err
 	}
@@ -136,13 +136,13 @@ func tag(top, version string) (err error) {
 	return nil
 }
 
-// tags are those of the library, of the tool and of the plugin.
+// tags returns the tags of the library, of the tool and of the plugin.
 func tags(version string) []string {
 	return []string{version, tool + "/" + version, plugin + "/" + version}
 }
 
-// require has the module in dir require the library's release, whose archive is in the
-// proxy files, instead of the folder beside it.
+// require makes the module in dir require the library's release, whose archive is in the proxy files, instead of the
+// folder beside it.
 func require(dir, version, files string) error {
 	path := filepath.Join(dir, "go.mod")
 	text, err := os.ReadFile(path)
@@ -207,8 +207,7 @@ func proxy(top, version, folder string) error {
 	return nil
 }
 
-// serve writes a module, which is in dir of the repository's revision, into folder: as a
-// proxy serves it.
+// serve writes a module, which is in dir of the repository's revision, into folder, in the layout of a proxy.
 func serve(top, revision, dir, path, version, folder string) error {
 	escaped, err := module.EscapePath(path)
 	if err != nil {

@@ -13,11 +13,10 @@ var try = flag.Bool("try", false, "install a release of this checkout's HEAD fro
 
 const version = "v0.1.0-try"
 
-// TestAReleaseCanBeInstalled releases HEAD in a clone, serves it from a file proxy, and
-// does what users do: with an empty module cache and no checkout, they install the tool,
-// and use it in a project. Modules of others come out of this machine's module cache, or
-// over the network.
-func TestAReleaseCanBeInstalled(t *testing.T) {
+// TestRelease_install releases HEAD in a clone, serves it from a file proxy, and does what users do: with an empty
+// module cache and no checkout, they install the tool, and use it in a project. Modules of others come from this
+// machine's module cache, or over the network.
+func TestRelease_install(t *testing.T) {
 	if !*try {
 		t.Skip("slow: make release-try runs it")
 	}
@@ -35,7 +34,7 @@ func TestAReleaseCanBeInstalled(t *testing.T) {
 	t.Run("types of cert-manager, gateway-api and cluster-api", u.servesTypesOfOthers)
 }
 
-// beginsAProject makes a project with the tool, and builds that.
+// beginsAProject creates a project with the tool, and builds it.
 func (u user) beginsAProject(t *testing.T) {
 	project := filepath.Join(u.home, "demo")
 	if err := os.Mkdir(project, 0o755); err != nil {
@@ -50,9 +49,8 @@ func (u user) beginsAProject(t *testing.T) {
 	}
 }
 
-// servesAKubebuilderProject does what the page docs/howto/kubebuilder.md says, in a project
-// for which controller-gen has made methods and a definition. The project's own test
-// compares what is served with the definition.
+// servesAKubebuilderProject follows the page docs/howto/kubebuilder.md, in a project for which controller-gen has
+// generated methods and a definition. The project's own test compares the served objects with the definition.
 func (u user) servesAKubebuilderProject(t *testing.T) {
 	project := filepath.Join(u.home, "guestbook")
 	if err := os.CopyFS(project, os.DirFS("testdata/guestbook")); err != nil {
@@ -102,8 +100,7 @@ func (u user) servesAKubebuilderProject(t *testing.T) {
 	t.Log(u.do(t, project, "go", "test", "-count=1", "./..."))
 }
 
-// servesTypesOfOthers drops Annex into the module that compares foreign types with their
-// definitions.
+// servesTypesOfOthers drops Annex into the module that compares foreign types with their definitions.
 func (u user) servesTypesOfOthers(t *testing.T) {
 	project := filepath.Join(u.home, "compat")
 	if err := os.MkdirAll(project, 0o755); err != nil {
@@ -178,7 +175,7 @@ func newUser(t *testing.T) user {
 		"HOME=" + home, "GOBIN=" + bin, "GOWORK=off", "GOCACHE=" + settings[2],
 		"GOMODCACHE=" + filepath.Join(home, "modules"), "GOFLAGS=-modcacherw",
 		"GOPROXY=file://" + files + ",file://" + filepath.Join(settings[0], "cache", "download") + "," + settings[1],
-		"GONOSUMDB=" + library + ",*", // what is published nowhere has no place in the checksum database
+		"GONOSUMDB=" + library + ",*", // unpublished modules are not in the checksum database
 		"PATH=" + bin + string(filepath.ListSeparator) + os.Getenv("PATH"),
 	}}
 }
@@ -192,7 +189,7 @@ func (u user) do(t *testing.T, dir, name string, args ...string) string {
 	return do(t, dir, u.env, name, args...)
 }
 
-// do runs a command, which must succeed, and returns what it prints, trimmed.
+// do runs a command, which must succeed, and returns its output, trimmed.
 func do(t *testing.T, dir string, env []string, name string, args ...string) string {
 	t.Helper()
 	cmd := command(dir, env, name, args...)

@@ -13,22 +13,22 @@ import (
 	"github.com/annexapi/annex/internal/server/streams"
 )
 
-// AttachOptions say what clients are attached to, by the names that those of pods have.
+// AttachOptions are the options of an attach request. Their names in the query are those of a pod's attach.
 type AttachOptions struct {
 	metav1.TypeMeta `json:",inline"`
-	// Stdin says that the client sends input; the default is false.
+	// Stdin asks for an input stream from the client; the default is false.
 	Stdin bool `json:"stdin,omitempty"`
-	// Stdout and Stderr say that the client wants output; the default is true. With a TTY all
-	// of it is Stdout.
+	// Stdout and Stderr ask for output streams to the client; the default is true. With a TTY all output goes to
+	// Stdout.
 	Stdout bool `json:"stdout,omitempty"`
 	Stderr bool `json:"stderr,omitempty"`
-	// TTY says that the client is a terminal and wants one; the default is false.
+	// TTY asks for a terminal, which the client has, too; the default is false.
 	TTY bool `json:"tty,omitempty"`
-	// Container is what clients are attached to.
+	// Container names the container to attach to.
 	Container string `json:"container,omitempty"`
 }
 
-// SetDefaults asks for output.
+// SetDefaults turns both output streams on.
 func (o *AttachOptions) SetDefaults() { o.Stdout, o.Stderr = true, true }
 
 // DeepCopyObject returns a copy.
@@ -54,15 +54,15 @@ type AttachRequest[T any] struct {
 	Options AttachOptions
 }
 
-// AttachBuilder describes a subresource of a T that attaches clients to what runs.
+// AttachBuilder describes a subresource of a T that attaches clients to a running process.
 type AttachBuilder[T any] struct {
 	annex.SubresourceOf[T]
 	commands commands[T, AttachRequest[T]]
 }
 
-// Attach describes a subresource that attaches clients to what runs already, as attach of a pod
-// does. attach returns when that has ended, with an ExitError as Exec's function does, or when the
-// context does; it runs concurrently for different sessions, of which one object may have several.
+// Attach describes a subresource that attaches clients to a process that already runs, as a pod's attach does. attach
+// returns when the process has ended, with an ExitError as Exec's function does, or when its context ends. It is
+// called concurrently for different sessions; one object may have several.
 func Attach[T any, PT object[T]](name string, attach func(ctx context.Context, r *AttachRequest[T], s Streams) error) *AttachBuilder[T] {
 	if attach == nil {
 		return attachBuilder[T, PT](name, nil)
@@ -72,9 +72,9 @@ func Attach[T any, PT object[T]](name string, attach func(ctx context.Context, r
 	})
 }
 
-// AttachAt is Attach by a remote agent that speaks SPDY as a kubelet does. locate says where it
-// is for a request; its error is the answer to the request. A URL without a query gets the
-// options as one, by the names that those of pods have; a kubelet wants other names.
+// AttachAt is Attach served by a remote agent that speaks SPDY as a kubelet does. locate returns the agent of a
+// request; an error of locate is the answer to the request. A URL without a query gets the options as its query,
+// under the names of a pod's options; a kubelet expects other names.
 func AttachAt[T any, PT object[T]](
 	name string,
 	locate func(ctx context.Context, r *AttachRequest[T]) (*Backend, error),
@@ -124,28 +124,28 @@ func (o *AttachOptions) wanted() streams.Wanted {
 	return streams.Wanted{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}
 }
 
-// Containers says which containers an object has. Requests that name none get the first, and those
-// that name another are refused with 400, as are all when there are none. Without Containers, any name is handed on.
+// Containers sets the function that lists the containers of an object. A request without a container gets the first.
+// A request for an unknown container is refused with 400, and so is every request if the list is empty. Without
+// Containers, any name is passed on.
 func (b *AttachBuilder[T]) Containers(of func(obj *T) []string) *AttachBuilder[T] {
 	b.commands.containers = of
 	return b
 }
 
-// Check looks at a request before it is upgraded. Its error is the answer, as that of Connect's
-// function is.
+// Check sets a function that runs before a request is upgraded. Its error is the answer to the request, as an error
+// of Connect's function is.
 func (b *AttachBuilder[T]) Check(check func(ctx context.Context, r *AttachRequest[T]) error) *AttachBuilder[T] {
 	b.commands.check = check
 	return b
 }
 
-// Idle ends sessions in which nothing is sent for so long. The default, and zero, is four hours;
-// negative is no limit.
+// Idle ends a session after d without traffic. Zero is the default, four hours; a negative d sets no limit.
 func (b *AttachBuilder[T]) Idle(d time.Duration) *AttachBuilder[T] {
 	b.commands.limits.idle = d
 	return b
 }
 
-// Total ends sessions that take so long. The default is no limit, and so is what is not positive.
+// Total bounds the duration of a session. The default, zero, and a negative d set no limit.
 func (b *AttachBuilder[T]) Total(d time.Duration) *AttachBuilder[T] {
 	b.commands.limits.total = d
 	return b

@@ -13,23 +13,23 @@ import (
 	"github.com/annexapi/annex/internal/server/streams"
 )
 
-// Backend is where a request is handed on to: an agent, or an HTTP server. It gets none of the
-// caller's credentials, and no header that says who the caller is.
+// Backend is the agent or HTTP server to which a request is forwarded. It gets none of the caller's credentials, and
+// no header that identifies the caller.
 type Backend struct {
-	// URL is http or https.
+	// URL has the scheme http or https, and a host.
 	URL *url.URL
-	// TLS are the authorities that a backend of https is trusted by, and the client certificate; nil
-	// is the system's authorities and none.
+	// TLS configures connections to an https backend: the authorities to trust, and the client certificate. Nil means
+	// the system's authorities and no client certificate.
 	TLS *tls.Config
 	// BearerToken is sent to the backend if it is not empty.
 	BearerToken string
-	// Header is sent to the backend instead of what the client sends by the same names.
+	// Header is sent to the backend. Each of its headers replaces the client's header of the same name.
 	Header http.Header
-	// Dial connects with the backend; nil is a connection over TCP, within 30 seconds.
+	// Dial connects to the backend; nil connects over TCP, within 30 seconds.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// checked returns the backend, or an error about what is missing.
+// checked returns the backend with its credentials in the header, or an error if it has no usable URL.
 func (b *Backend) checked() (streams.Backend, error) {
 	if b == nil || b.URL == nil || b.URL.Scheme != "http" && b.URL.Scheme != "https" || b.URL.Host == "" {
 		return streams.Backend{}, apierrors.NewInternalError(errors.New("the backend has no URL of http or https"))
@@ -44,7 +44,7 @@ func (b *Backend) checked() (streams.Backend, error) {
 	return streams.Backend{URL: b.URL, TLS: b.TLS, Dial: b.Dial, Header: header}, nil
 }
 
-// agent is the backend with options in its query, unless it has one.
+// agent returns the backend with the options as its query, unless its URL already has a query.
 func (b *Backend) agent(options url.Values) (streams.Backend, error) {
 	agent, err := b.checked()
 	if err != nil || agent.URL.RawQuery != "" {

@@ -14,17 +14,17 @@ import (
 
 var codecs = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
 
-// plain is a connection that is copied without the kernel's pipes, which Go keeps for later copies: until a garbage
-// collection they would be among the descriptors that are counted.
+// plain is a connection that io.Copy copies without the kernel's pipes. Go keeps such pipes for later copies, and
+// until a garbage collection they would count as descriptors.
 type plain struct{ io.ReadWriter }
 
-// killable stands between clients and a server, so that clients can be killed.
+// killable is a proxy between clients and a server that can kill clients.
 type killable struct {
 	mu    sync.Mutex
 	conns []net.Conn
 }
 
-// between returns the configuration of a client that kill kills.
+// between returns a configuration whose connections kill closes.
 func (k *killable) between(t *testing.T, config *rest.Config) *rest.Config {
 	t.Helper()
 	server := strings.TrimPrefix(config.Host, "https://")
@@ -62,7 +62,7 @@ func (k *killable) between(t *testing.T, config *rest.Config) *rest.Config {
 	return config
 }
 
-// kill closes all connections, as the kernel does those of a process.
+// kill closes all connections, as the kernel closes those of a killed process.
 func (k *killable) kill() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -12,37 +12,37 @@ import (
 	"github.com/annexapi/annex/internal/server/streams"
 )
 
-// Streams are the client's side of a command. None of them is nil: what the client does not want is
-// at its end or thrown away. They may be used concurrently with each other, and not after the
-// function has returned.
+// Streams are the client's side of a command. No stream is nil: an input that the client did not ask for is at its
+// end, and an output that it did not ask for is discarded. Different streams may be used concurrently, and none after
+// the function has returned.
 type Streams struct {
-	// Stdin is at its end (io.EOF) when the client has closed it, which clients of the WebSocket
-	// protocols before v5 cannot. When the session ends first, the error is the reason; of a client
-	// that has gone it wraps io.ErrUnexpectedEOF. Reading may block until then: as Cmd.Stdin of
-	// os/exec it would keep a command from ending before its input does, see Run.
+	// Stdin returns io.EOF when the client has closed it, which WebSocket protocols before v5 cannot express. If the
+	// session ends first, reads return the reason as their error; if the client is gone, that error wraps
+	// io.ErrUnexpectedEOF. A read may block until then. As Cmd.Stdin of os/exec, Stdin would therefore keep a command
+	// from ending before its input does; see Run.
 	Stdin io.Reader
-	// Stdout and Stderr send what is written before Write returns, and block while the client does
-	// not read. With a TTY all is Stdout.
+	// Stdout and Stderr have sent the data when Write returns, and block while the client does not read. With a TTY
+	// all output goes to Stdout.
 	Stdout, Stderr io.Writer
-	// TTY says that the client is a terminal and wants one.
+	// TTY reports whether the client is a terminal and asked for one.
 	TTY bool
-	// Resize has the newest size of the client's terminal, and is closed when there will be no
-	// more: at the end of the session, and at once without a TTY.
+	// Resize delivers the newest size of the client's terminal. It is closed when no more sizes can come: at the end
+	// of the session, and at once without a TTY.
 	Resize <-chan Size
 }
 
-// Size is that of a terminal, in characters.
+// Size is the size of a terminal, in characters.
 type Size = remotecommand.TerminalSize
 
-// ExitError is a command that ended with an exit code. The client gets the code: kubectl, say, exits
-// with it. The code 0 is success. Errors of os/exec have codes of their own, which clients get as
-// well, and of a process that a signal ended the code is 128 and the signal's number.
+// ExitError reports that a command ended with an exit code. The client gets the code; kubectl, for example, exits
+// with it. The code 0 is success. An error of os/exec has an exit code, which the client gets as well; a process that
+// was killed by a signal has the code 128 plus the signal's number.
 type ExitError struct{ Code int }
 
 // Error implements error.
 func (e ExitError) Error() string { return fmt.Sprintf("exit status %d", e.Code) }
 
-// ExitCode is the code.
+// ExitCode returns the code.
 func (e ExitError) ExitCode() int { return e.Code }
 
 // commandOptions are those of Exec or Attach.
@@ -106,7 +106,7 @@ func commandAt[R any](
 	}
 }
 
-// inProcess is a command that a function of the user's runs.
+// inProcess returns a command that runs a function of the user's.
 func inProcess(tty bool, run func(ctx context.Context, s Streams) error) streams.Run {
 	return func(ctx context.Context, c streams.Command) error {
 		return run(ctx, Streams{Stdin: c.Stdin, Stdout: c.Stdout, Stderr: c.Stderr, TTY: tty, Resize: c.Resize})

@@ -21,7 +21,7 @@ import (
 	"github.com/annexapi/annex/stream"
 )
 
-// served runs a server with the widget w while use does.
+// served runs a server with the widget w while use runs.
 func served(use func(config *rest.Config) error, subresources ...annex.SubresourceOf[v1.Widget]) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -14,25 +14,25 @@ import (
 	"github.com/annexapi/annex/internal/server/streams"
 )
 
-// ExecOptions say which command is run, by the names that those of pods have.
+// ExecOptions are the options of an exec request. Their names in the query are those of a pod's exec.
 type ExecOptions struct {
 	metav1.TypeMeta `json:",inline"`
-	// Stdin says that the client sends input; the default is false.
+	// Stdin asks for an input stream from the client; the default is false.
 	Stdin bool `json:"stdin,omitempty"`
-	// Stdout and Stderr say that the client wants output; the default is true. With a TTY all
-	// of it is Stdout.
+	// Stdout and Stderr ask for output streams to the client; the default is true. With a TTY all output goes to
+	// Stdout.
 	Stdout bool `json:"stdout,omitempty"`
 	Stderr bool `json:"stderr,omitempty"`
-	// TTY says that the client is a terminal and wants one; the default is false.
+	// TTY asks for a terminal, which the client has, too; the default is false.
 	TTY bool `json:"tty,omitempty"`
-	// Container is where the command is run.
+	// Container names the container in which the command runs.
 	Container string `json:"container,omitempty"`
-	// Command is the command and its arguments, not in a shell. A session has one: without it a
-	// request is refused with 400.
+	// Command holds the command and its arguments. It is not run in a shell. A session without a command is refused
+	// with 400.
 	Command []string `json:"command,omitempty"`
 }
 
-// SetDefaults asks for output.
+// SetDefaults turns both output streams on.
 func (o *ExecOptions) SetDefaults() { o.Stdout, o.Stderr = true, true }
 
 // DeepCopyObject returns a copy.
@@ -66,10 +66,10 @@ type ExecBuilder[T any] struct {
 	commands commands[T, ExecRequest[T]]
 }
 
-// Exec describes a subresource that runs commands, as exec of a pod does. run runs one and returns
-// when it has ended; it runs concurrently for different sessions. An ExitError tells the client the
-// command's exit code. An error that is or wraps an API status reaches the client as that status, any other as an internal error.
-// By then the session has begun: what refuses a request with an answer is Check.
+// Exec describes a subresource that runs commands, as a pod's exec does. run runs one command and returns when it has
+// ended; it is called concurrently for different sessions. An ExitError gives the client the command's exit code. An
+// error that is or wraps an API status reaches the client as that status, any other as an internal error. The session
+// has begun by the time that run is called, so only Check can refuse a request with an ordinary answer.
 func Exec[T any, PT object[T]](name string, run func(ctx context.Context, r *ExecRequest[T], s Streams) error) *ExecBuilder[T] {
 	if run == nil {
 		return execBuilder[T, PT](name, nil)
@@ -79,9 +79,9 @@ func Exec[T any, PT object[T]](name string, run func(ctx context.Context, r *Exe
 	})
 }
 
-// ExecAt is Exec by a remote agent that speaks SPDY as a kubelet does. locate says where it runs
-// the command of a request; its error is the answer to the request. A URL without a query gets the
-// options as one, by the names that those of pods have; a kubelet wants other names.
+// ExecAt is Exec served by a remote agent that speaks SPDY as a kubelet does. locate returns the agent that runs the
+// command of a request; an error of locate is the answer to the request. A URL without a query gets the options as
+// its query, under the names of a pod's options; a kubelet expects other names.
 func ExecAt[T any, PT object[T]](name string, locate func(ctx context.Context, r *ExecRequest[T]) (*Backend, error)) *ExecBuilder[T] {
 	if locate == nil {
 		return execBuilder[T, PT](name, nil)
@@ -134,28 +134,28 @@ func (o *ExecOptions) wanted() streams.Wanted {
 	return streams.Wanted{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}
 }
 
-// Containers says which containers an object has. Requests that name none get the first, and those
-// that name another are refused with 400, as are all when there are none. Without Containers, any name is handed on.
+// Containers sets the function that lists the containers of an object. A request without a container gets the first.
+// A request for an unknown container is refused with 400, and so is every request if the list is empty. Without
+// Containers, any name is passed on.
 func (b *ExecBuilder[T]) Containers(of func(obj *T) []string) *ExecBuilder[T] {
 	b.commands.containers = of
 	return b
 }
 
-// Check looks at a request before it is upgraded. Its error is the answer, as that of Connect's
-// function is: a command of an object that is stopped, say, is a conflict.
+// Check sets a function that runs before a request is upgraded. Its error is the answer to the request, as an error
+// of Connect's function is: it may, for example, answer a command for a stopped object with a conflict.
 func (b *ExecBuilder[T]) Check(check func(ctx context.Context, r *ExecRequest[T]) error) *ExecBuilder[T] {
 	b.commands.check = check
 	return b
 }
 
-// Idle ends sessions in which nothing is sent for so long. The default, and zero, is four hours;
-// negative is no limit.
+// Idle ends a session after d without traffic. Zero is the default, four hours; a negative d sets no limit.
 func (b *ExecBuilder[T]) Idle(d time.Duration) *ExecBuilder[T] {
 	b.commands.limits.idle = d
 	return b
 }
 
-// Total ends sessions that take so long. The default is no limit, and so is what is not positive.
+// Total bounds the duration of a session. The default, zero, and a negative d set no limit.
 func (b *ExecBuilder[T]) Total(d time.Duration) *ExecBuilder[T] {
 	b.commands.limits.total = d
 	return b

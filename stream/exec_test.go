@@ -36,7 +36,7 @@ import (
 
 const widgetsPath = "/apis/shop.example.com/v1/namespaces/default/widgets"
 
-// patience is how long tests wait for what takes a moment.
+// patience bounds how long tests wait for an event.
 const patience = 30 * time.Second
 
 func shop(kind *annex.KindBuilder[v1.Widget]) annex.Server {
@@ -85,7 +85,7 @@ func get(t testing.TB, config *rest.Config, path string) string {
 	return string(raw)
 }
 
-// urlOf is where a subresource of a widget is, with options.
+// urlOf returns the URL of a widget's subresource, with options.
 func urlOf(t testing.TB, config *rest.Config, path string, query url.Values) *url.URL {
 	t.Helper()
 	u, err := url.Parse(config.Host + widgetsPath + "/" + path)
@@ -98,11 +98,11 @@ func urlOf(t testing.TB, config *rest.Config, path string, query url.Values) *ur
 	return u
 }
 
-// dialect is one of the protocols that clients speak.
+// dialect is a protocol of clients.
 type dialect struct {
 	name      string
-	halfClose bool // the client can say that its input is at its end
-	codes     bool // exit codes are told
+	halfClose bool // the client can close its input
+	codes     bool // the client gets exit codes
 	resizes   bool
 	executor  func(config *rest.Config, u *url.URL) (remotecommand.Executor, error)
 }
@@ -132,7 +132,7 @@ func dialects() []dialect {
 	}
 }
 
-// eachDialect runs a test over those that clients of today speak, and with all also over old ones.
+// eachDialect runs a test with the protocols of current clients, and, if all is set, with the old ones as well.
 func eachDialect(t *testing.T, all bool, test func(t *testing.T, d dialect)) {
 	for _, d := range dialects() {
 		if all || d.codes {
@@ -141,7 +141,7 @@ func eachDialect(t *testing.T, all bool, test func(t *testing.T, d dialect)) {
 	}
 }
 
-// command is what the tests' clients do. A nil input is none.
+// command is a command that the tests' clients run. A nil input means no input.
 type command struct {
 	words  []string
 	input  io.Reader
@@ -153,7 +153,7 @@ type command struct {
 
 func (d dialect) run(t testing.TB, ctx context.Context, config *rest.Config, c command) (stdout, stderr string, err error) {
 	t.Helper()
-	var out, errs lockedBuffer // clients that are cancelled may still write
+	var out, errs lockedBuffer // cancelled clients may still write
 	err = d.stream(t, ctx, config, c, &out, &errs)
 	return out.String(), errs.String(), err
 }
@@ -178,7 +178,7 @@ func (d dialect) stream(t testing.TB, ctx context.Context, config *rest.Config, 
 	return executor.StreamWithContext(ctx, options)
 }
 
-// toy is a command that the tests run. What began and ended tells of sessions that wait.
+// toy is the command that the tests run. Sessions that wait send to began and ended.
 type toy struct {
 	began, ended chan error
 }
@@ -200,7 +200,7 @@ func (toy *toy) run(ctx context.Context, r *stream.ExecRequest[v1.Widget], s str
 		n, _ := strconv.ParseInt(word(1), 10, 64)
 		_, err := io.CopyN(s.Stdout, s.Stdin, n)
 		return err
-	case "sum": // reads to the end and tells what it read
+	case "sum": // reads to the end and prints its sum
 		h := sha256.New()
 		n, err := io.Copy(h, s.Stdin)
 		fmt.Fprintf(s.Stdout, "%d %s", n, hex.EncodeToString(h.Sum(nil)))
@@ -227,7 +227,7 @@ func (toy *toy) run(ctx context.Context, r *stream.ExecRequest[v1.Widget], s str
 		<-ctx.Done()
 		toy.ended <- context.Cause(ctx)
 		return ctx.Err()
-	case "taste": // waits with input that it does not read
+	case "taste": // waits without reading its input
 		if _, err := io.ReadFull(s.Stdin, make([]byte, 1)); err != nil {
 			return err
 		}
@@ -262,7 +262,7 @@ func (toy *toy) run(ctx context.Context, r *stream.ExecRequest[v1.Widget], s str
 
 func execs(toy *toy) *stream.ExecBuilder[v1.Widget] { return stream.Exec("exec", toy.run) }
 
-func TestCommandsRunOverEveryProtocol(t *testing.T) {
+func TestExec_everyProtocol(t *testing.T) {
 	t.Parallel()
 	config := startWidgets(t, widgets(execs(newToy())))
 	eachDialect(t, true, func(t *testing.T, d dialect) {
@@ -296,7 +296,7 @@ func TestCommandsRunOverEveryProtocol(t *testing.T) {
 	})
 }
 
-func TestExitCodesAndErrorsReachTheClient(t *testing.T) { // alone: it counts goroutines
+func TestExec_exitCodesAndErrors_reachClient(t *testing.T) { // alone: it counts goroutines
 	config := startWidgets(t, widgets(execs(newToy())))
 	leavesNothing(t, func(t *testing.T) { commandsEnd(t, config) })
 }
@@ -326,7 +326,7 @@ func commandsEnd(t *testing.T, config *rest.Config) {
 	})
 }
 
-// sizeQueue is a client's terminal that has sizes.
+// sizeQueue is a client's terminal with a list of sizes.
 type sizeQueue struct{ left []remotecommand.TerminalSize }
 
 func (q *sizeQueue) Next() *remotecommand.TerminalSize {
@@ -338,7 +338,7 @@ func (q *sizeQueue) Next() *remotecommand.TerminalSize {
 	return &size
 }
 
-func TestTerminalsAreResized(t *testing.T) {
+func TestExec_terminalResize(t *testing.T) {
 	t.Parallel()
 	config := startWidgets(t, widgets(execs(newToy())))
 	eachDialect(t, true, func(t *testing.T, d dialect) {
@@ -368,7 +368,7 @@ func TestTerminalsAreResized(t *testing.T) {
 	})
 }
 
-// megabytes are how many go through commands: 100 in full, by ANNEX_STREAM_MB.
+// megabytes returns the amount of data to send through commands: ANNEX_STREAM_MB, which is 100 for a full run.
 func megabytes(t testing.TB) int {
 	n := 8
 	if env := os.Getenv("ANNEX_STREAM_MB"); env != "" {
@@ -380,7 +380,7 @@ func megabytes(t testing.TB) int {
 	return n
 }
 
-func TestWhatGoesThroughACommandComesOutUnchanged(t *testing.T) {
+func TestExec_largeInput_isUnchanged(t *testing.T) {
 	t.Parallel()
 	config := startWidgets(t, widgets(execs(newToy())))
 	size := int64(megabytes(t)) << 20
@@ -400,7 +400,7 @@ func TestWhatGoesThroughACommandComesOutUnchanged(t *testing.T) {
 	})
 }
 
-// begun waits for a session to have begun.
+// begun waits until a session has begun.
 func (toy *toy) begun(t testing.TB) {
 	t.Helper()
 	select {
@@ -410,7 +410,7 @@ func (toy *toy) begun(t testing.TB) {
 	}
 }
 
-// over waits for a session to have ended, and returns why and after how long.
+// over waits until a session has ended, and returns the time it took and the reason.
 func (toy *toy) over(t testing.TB) (time.Duration, error) {
 	t.Helper()
 	since := time.Now()
@@ -423,12 +423,12 @@ func (toy *toy) over(t testing.TB) (time.Duration, error) {
 	}
 }
 
-// waiting is input that does not come.
+// waiting is an input that never delivers.
 type waiting struct{ ctx context.Context }
 
 func (w waiting) Read([]byte) (int, error) { <-w.ctx.Done(); return 0, io.EOF }
 
-func TestASessionEndsWhenItsClientGoes(t *testing.T) { // alone: it counts goroutines
+func TestExec_clientGone_endsSession(t *testing.T) { // alone: it counts goroutines
 	toy := newToy()
 	config := startWidgets(t, widgets(execs(toy)))
 	leavesNothing(t, func(t *testing.T) { clientsGo(t, toy, config) })
@@ -469,8 +469,8 @@ func clientsGo(t *testing.T, toy *toy, config *rest.Config) {
 	})
 }
 
-// leavesNothing wants sessions to leave no goroutine, and no more descriptors the second time than the
-// first: clients keep connections.
+// leavesNothing runs sessions twice and fails if a goroutine is left, or if the second run leaves more descriptors
+// than the first: clients keep connections.
 func leavesNothing(t *testing.T, sessions func(t *testing.T)) {
 	t.Helper()
 	t.Run("once", sessions)
@@ -492,7 +492,7 @@ func nothingIsLeft(t testing.TB) {
 	})
 }
 
-func TestSessionsEndInOrderWhenTheServerStops(t *testing.T) {
+func TestExec_serverStops_endsSession(t *testing.T) {
 	t.Parallel()
 	for _, d := range dialects() {
 		if !d.codes {
@@ -531,7 +531,7 @@ func TestSessionsEndInOrderWhenTheServerStops(t *testing.T) {
 	}
 }
 
-func TestSessionsHaveLimits(t *testing.T) { // alone: it counts goroutines
+func TestExec_idleAndTotal(t *testing.T) { // alone: it counts goroutines
 	toy := newToy()
 	config := startWidgets(t, widgets(
 		stream.Exec("idle", toy.run).Idle(200*time.Millisecond),
@@ -569,7 +569,7 @@ func limitsEnd(t *testing.T, config *rest.Config) {
 	}
 }
 
-func TestManySessionsAtOnce(t *testing.T) {
+func TestExec_concurrentSessions(t *testing.T) {
 	t.Parallel()
 	config := startWidgets(t, widgets(execs(newToy())))
 	for _, d := range dialects()[:3] {
@@ -587,7 +587,7 @@ func TestManySessionsAtOnce(t *testing.T) {
 	}
 }
 
-func TestSessionsAreCounted(t *testing.T) {
+func TestExec_metrics(t *testing.T) {
 	t.Parallel()
 	toy := newToy()
 	config := startWidgets(t, widgets(execs(toy).Check(func(_ context.Context, r *stream.ExecRequest[v1.Widget]) error {

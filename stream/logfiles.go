@@ -16,52 +16,53 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// LogFilesOptions bound what LogFiles keep. The zero value is the defaults.
+// LogFilesOptions bound the size of LogFiles. The zero value of a field means its default; a negative value is an
+// error of OpenLogFiles.
 type LogFilesOptions struct {
-	// MaxFileBytes is how large a file becomes before the next is begun, but for one line.
-	// 0 is 10 MiB.
+	// MaxFileBytes is the size, in bytes, at which a file is complete and the next one begins. A file may exceed it
+	// by one line. 0 means 10 MiB.
 	MaxFileBytes int64
-	// MaxFiles is how many files there are of a run at most. 0 is 5.
+	// MaxFiles bounds the number of files of one run. 0 means 5.
 	MaxFiles int
-	// MaxLineBytes is how long a line is at most; longer ones are split. 0 is 64 KiB.
+	// MaxLineBytes bounds the length of a line in bytes; longer lines are split. 0 means 64 KiB.
 	MaxLineBytes int
 }
 
-// LogFiles are the logs of a process and of the one before it: what each run writes is cut
-// into lines, each with its time, and kept in files of a folder, which readers tail and
-// follow. One LogFiles has the folder to itself; its methods may be used concurrently.
+// LogFiles are the logs of a process and of the run before it. The output of each run is cut into lines, each with
+// its time, and kept in files of a directory; readers tail and follow them. A LogFiles needs the directory for
+// itself. Its methods may be called concurrently.
 //
-// Nothing is synced: a crash of the machine can take back lines. What it leaves of half a
-// line is taken away by OpenLogFiles.
+// Nothing is synced: a crash of the machine may lose lines. OpenLogFiles removes a partial last line that a crash
+// left.
 type LogFiles struct {
 	dir     string
 	options LogFilesOptions
 
 	mu   sync.Mutex
-	runs []*logRun // the one before and this one
+	runs []*logRun // the previous run and the current one
 }
 
-// logRun is what one process has logged.
+// logRun is the log of one process.
 type logRun struct {
 	number int
-	// The mutex of the LogFiles is held for these.
-	files  []logPart // the oldest first
-	newest int       // the number of the last file, also when it has been removed
+	// The mutex of the LogFiles guards the fields below.
+	files  []logPart // oldest first
+	newest int       // number of the last file, even after that file has been removed
 	ended  bool
-	wake   chan struct{} // closed when there is more; nil if no reader waits
+	wake   chan struct{} // closed when there is more to read; nil if no reader waits
 }
 
-// logPart is a file, with how much of it has been written.
+// logPart is a file and the number of bytes written to it.
 type logPart struct {
 	number int
 	size   int64
 }
 
-// stampLayout is RFC 3339 in a fixed width.
+// stampLayout is RFC 3339 with a fixed width.
 const stampLayout = "2006-01-02T15:04:05.000000000Z"
 
-// OpenLogFiles opens the logs in a folder, which is made if need be, for its owner alone.
-// The runs in it have ended. Other files in it stay as they are.
+// OpenLogFiles opens the logs in a directory. It creates a missing directory with access for its owner only. All runs
+// found there count as ended. Other files in the directory are left alone.
 func OpenLogFiles(dir string, o LogFilesOptions) (*LogFiles, error) {
 	if o.MaxFileBytes < 0 || o.MaxFiles < 0 || o.MaxLineBytes < 0 {
 		return nil, fmt.Errorf("open logs in %s: a limit is negative: %+v", dir, o)
@@ -85,7 +86,7 @@ func (l *LogFiles) load() error {
 	if err := os.MkdirAll(l.dir, 0o700); err != nil {
 		return err
 	}
-	entries, err := os.ReadDir(l.dir) // in the order of runs and files
+	entries, err := os.ReadDir(l.dir) // sorted by run and file
 	if err != nil {
 		return err
 	}
@@ -107,7 +108,7 @@ func (l *LogFiles) load() error {
 	return l.tidy()
 }
 
-// add adds a file. The caller holds the mutex of the logs.
+// add appends a file. The caller holds the mutex of the logs.
 func (r *logRun) add(part logPart) {
 	r.files, r.newest = append(r.files, part), part.number
 }
@@ -118,7 +119,8 @@ func (l *LogFiles) path(r *logRun, number int) string {
 	return filepath.Join(l.dir, partName(r.number, number))
 }
 
-// repair takes away what a crash has left behind the last line break, and returns the size.
+// repair truncates the file behind its last line break, since a crash may have left a partial line there. It returns
+// the new size.
 func repair(path string) (int64, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -147,7 +149,7 @@ func repair(path string) (int64, error) {
 	return 0, f.Truncate(0)
 }
 
-// tidy removes files that are too many. The caller holds mu, or has the LogFiles to itself.
+// tidy removes excess files. The caller holds mu, or nothing else uses the LogFiles yet.
 func (l *LogFiles) tidy() error {
 	var errs []error
 	remove := func(r *logRun, number int) {
@@ -171,12 +173,11 @@ func (l *LogFiles) tidy() error {
 	return errors.Join(errs...)
 }
 
-// Begin begins a run: what was written before is the previous log, and the one before that is
-// removed. The run before ends, if it has not, and its writer fails. The writer takes what
-// the process prints, in any pieces; its Write returns when that is in the file, except what
-// is behind the last line break. A Write that fails has lost lines, and the next may
-// succeed. Close ends the run. The writer may be used concurrently, by which pieces of lines
-// may be mixed.
+// Begin begins a run: the log of the last run becomes the previous log, and the previous log is removed. If the last
+// run has not ended, it ends now and its writer fails from then on. The returned writer takes the output of the
+// process in pieces of any size. Write returns when all complete lines are in the file; text behind the last line
+// break stays in memory until the line is complete. A failed Write has lost lines; the next may succeed. Close ends
+// the run. The writer may be used concurrently, but then pieces of lines may be mixed.
 func (l *LogFiles) Begin() (io.WriteCloser, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -199,7 +200,7 @@ func (l *LogFiles) Begin() (io.WriteCloser, error) {
 	return w, nil
 }
 
-// end tells readers that there will be nothing more. The caller holds mu.
+// end wakes readers, for which the log now has an end. The caller holds mu.
 func (r *logRun) end() {
 	r.ended = true
 	r.notify()
@@ -228,17 +229,17 @@ type logWriter struct {
 	closed  bool
 }
 
-// writeBytes are written at once.
+// writeBytes is the size from which pending lines are written to the file.
 const writeBytes = 64 << 10
 
-// Write adds to the log.
+// Write appends to the log.
 func (w *logWriter) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
 		return 0, fmt.Errorf("write a log: %w", fs.ErrClosed)
 	}
-	// A clock that is set back must not put lines out of order, by which since finds them.
+	// Readers find a time by bisection, so a clock that is set back must not put times out of order.
 	if now := time.Now().UTC(); now.After(w.last) {
 		w.last = now
 	}
@@ -273,30 +274,30 @@ func (w *logWriter) line(end []byte) {
 	w.partial = w.partial[:0]
 }
 
-// full says whether the file is, with the lines that are not written yet.
+// full reports whether the file, with its pending lines, has reached its maximum size.
 func (w *logWriter) full() bool {
 	return w.size+int64(len(w.lines)) >= w.logs.options.MaxFileBytes
 }
 
-// flush writes the lines, and begins the next file when this one is full.
+// flush writes the pending lines, and begins the next file if this one is full.
 func (w *logWriter) flush() error {
 	if len(w.lines) == 0 {
 		return nil
 	}
 	lines := w.lines
 	if w.lines = w.lines[:0]; cap(lines) > 4*writeBytes {
-		w.lines = nil // of long lines
+		w.lines = nil // grown by long lines: do not keep it
 	}
 	if w.ended() {
 		return fs.ErrClosed
 	}
-	if w.size >= w.logs.options.MaxFileBytes { // as the next one could not be begun
+	if w.size >= w.logs.options.MaxFileBytes { // the next file could not be begun
 		if err := w.rotate(); err != nil {
 			return err
 		}
 	}
 	if _, err := w.file.WriteAt(lines, w.size); err != nil {
-		_ = w.file.Truncate(w.size) // best effort: the next lines are written over it
+		_ = w.file.Truncate(w.size) // best effort: the next lines overwrite it
 		return err
 	}
 	w.size += int64(len(lines))
@@ -309,14 +310,14 @@ func (w *logWriter) flush() error {
 	return nil
 }
 
-// ended says whether another run has begun.
+// ended reports whether another run has begun.
 func (w *logWriter) ended() bool {
 	w.logs.mu.Lock()
 	defer w.logs.mu.Unlock()
 	return w.run.ended
 }
 
-// publish shows readers what has been written.
+// publish makes the written lines visible to readers.
 func (w *logWriter) publish() error {
 	w.logs.mu.Lock()
 	defer w.logs.mu.Unlock()
@@ -342,7 +343,7 @@ func (w *logWriter) rotate() error {
 	return errors.Join(full.Close(), w.logs.tidy())
 }
 
-// nextFile begins a file. The caller holds the mutex of the logs.
+// nextFile begins the next file. The caller holds the mutex of the logs.
 func (w *logWriter) nextFile() error {
 	f, err := os.OpenFile(w.logs.path(w.run, w.number+1), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -353,7 +354,7 @@ func (w *logWriter) nextFile() error {
 	return nil
 }
 
-// Close ends the run. What is behind the last line break becomes a line.
+// Close ends the run. Text behind the last line break becomes a line.
 func (w *logWriter) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -372,15 +373,13 @@ func (w *logWriter) Close() error {
 	return errors.Join(err, w.file.Close())
 }
 
-// Open returns what a client wants to read of the current run or, with Previous, of the one
-// before it. It does all of the options but Container and LimitBytes, and clears what it
-// does; lines are found by their times, and from the end, without reading the others. With
-// Follow, what is returned is a Waiter, and ends with the run. Without, it ends where the
+// Open returns a reader of the current run or, with Previous, of the run before it. It handles all options but
+// Container and LimitBytes, and clears the options that it handles. It finds the lines for SinceTime and TailLines without
+// reading the others. With Follow, the reader is a Waiter and ends with the run; without Follow, it ends where the
 // log ended when Open was called.
 //
-// The error is a BadRequest if there is no such run. A reader fails that is so slow that
-// the files that it has yet to read have been removed. It costs a file handle
-// until it is closed, and must not be used concurrently.
+// The error is a BadRequest if there is no such run. A reader fails if it is so slow that its next files have been
+// removed. It holds a file handle until it is closed, and must not be used concurrently.
 func (l *LogFiles) Open(o *LogOptions) (io.ReadCloser, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -408,7 +407,7 @@ func (l *LogFiles) Open(o *LogOptions) (io.ReadCloser, error) {
 	return &strippedLog{stampedLines{from: r, strip: true, followed: r.follow}, r}, nil
 }
 
-// strippedLog is a log without the times.
+// strippedLog is a log without its times.
 type strippedLog struct {
 	stampedLines
 	io.Closer
@@ -416,7 +415,7 @@ type strippedLog struct {
 
 var _ Waiter = (*strippedLog)(nil)
 
-// position is where a line begins.
+// position is the beginning of a line.
 type position struct {
 	file   int
 	offset int64
@@ -426,23 +425,23 @@ func (p position) before(o position) bool {
 	return p.file < o.file || p.file == o.file && p.offset < o.offset
 }
 
-// logReader reads the lines of a run with their times.
+// logReader reads the lines of a run, including their times.
 type logReader struct {
 	logs   *LogFiles
 	run    *logRun
 	follow bool
-	end    position // of what is read without follow
+	end    position // where it stops without follow
 	at     position
-	file   *os.File // that of at; nil if it is not open
+	file   *os.File // open file, which at is in; nil if none is open
 }
 
 var _ Waiter = (*logReader)(nil)
 
-// errRemoved is what a reader gets that is too slow.
+// errRemoved is the error of a reader that was too slow.
 var errRemoved = errors.New("the lines that come next have been removed: they were written faster than they were read")
 
-// start finds the first line that is wanted. The caller holds the mutex of the logs, so that
-// files stay.
+// start moves to the first line that the options select. The caller holds the mutex of the logs, so that no file is
+// removed meanwhile.
 func (r *logReader) start(o *LogOptions) error {
 	files := r.run.files
 	r.at = position{file: files[0].number}
@@ -467,7 +466,7 @@ func (r *logReader) start(o *LogOptions) error {
 	if since == nil {
 		return nil
 	}
-	// In the last file that begins before that time is the first line that does not.
+	// The last file that begins before that time holds the first line that is not older.
 	for i := len(files) - 1; i >= 0; i-- {
 		if err := r.open(files[i].number); err != nil {
 			return err
@@ -491,10 +490,10 @@ func (r *logReader) readAt(p []byte, offset int64) error {
 	return err
 }
 
-// firstSince finds the first line of the open file that is not older, by bisection, as times
-// never fall in a run; size if there is none.
+// firstSince finds the first line of the open file that is not older than since, or size if there is none. It bisects
+// the file: times never decrease within a run.
 func (r *logReader) firstSince(size int64, since time.Time) (int64, error) {
-	low, high := int64(0), size // lines that begin before low are older, none from high on is
+	low, high := int64(0), size // lines that begin before low are older; no line from high on is
 	for low < high {
 		middle := low + (high-low)/2
 		begin, err := r.lineFrom(middle, size)
@@ -519,7 +518,7 @@ func (r *logReader) firstSince(size int64, since time.Time) (int64, error) {
 	return r.lineFrom(low, size)
 }
 
-// lineFrom returns where the first line begins at an offset or behind it; size if none does.
+// lineFrom returns the start of the first line that begins at or behind an offset, or size if there is none.
 func (r *logReader) lineFrom(offset, size int64) (int64, error) {
 	if offset == 0 {
 		return 0, nil
@@ -538,7 +537,7 @@ func (r *logReader) lineFrom(offset, size int64) (int64, error) {
 	return size, nil
 }
 
-// open opens a file in place of the one that is open.
+// open opens a file in place of the currently open file.
 func (r *logReader) open(number int) error {
 	if err := r.Close(); err != nil {
 		return err
@@ -561,7 +560,7 @@ func (r *logReader) Close() error {
 	return f.Close()
 }
 
-// Read reads lines that are there.
+// Read reads lines that have been written, and does not wait for more.
 func (r *logReader) Read(p []byte) (int, error) {
 	for {
 		size, more, err := r.written()
@@ -585,8 +584,7 @@ func (r *logReader) Read(p []byte) (int, error) {
 	}
 }
 
-// written returns how much there is of the file that is read, and whether there is one
-// behind it.
+// written returns the number of bytes written to the current file, and whether another file follows it.
 func (r *logReader) written() (size int64, more bool, err error) {
 	r.logs.mu.Lock()
 	defer r.logs.mu.Unlock()
@@ -599,7 +597,7 @@ func (r *logReader) writtenLocked() (size int64, more bool, err error) {
 	case i >= 0:
 		size, more = r.run.files[i].size, i < len(r.run.files)-1
 	case r.file != nil && filepath.Base(r.file.Name()) == partName(r.run.number, r.at.file):
-		info, err := r.file.Stat() // it was removed when it was complete
+		info, err := r.file.Stat() // it was removed, but only after it was complete
 		if err != nil {
 			return 0, false, err
 		}

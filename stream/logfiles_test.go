@@ -42,7 +42,7 @@ func put(t testing.TB, w io.Writer, text string) {
 	}
 }
 
-// read returns what the options show.
+// read returns the text that the options select.
 func read(t testing.TB, l *LogFiles, o LogOptions) string {
 	t.Helper()
 	r, err := l.Open(&o)
@@ -67,7 +67,7 @@ func numbered(from, to int) string {
 	return all.String()
 }
 
-func TestLinesComeBackWithoutTheirTimesOrWithThem(t *testing.T) {
+func TestLogFiles_timestamps(t *testing.T) {
 	t.Parallel()
 	l := openFiles(t, t.TempDir(), LogFilesOptions{MaxLineBytes: 10})
 	w := begin(t, l)
@@ -91,7 +91,7 @@ func TestLinesComeBackWithoutTheirTimesOrWithThem(t *testing.T) {
 	}
 }
 
-func TestTheTailIsFoundInAllFiles(t *testing.T) {
+func TestLogFiles_tailLines(t *testing.T) {
 	t.Parallel()
 	l := openFiles(t, t.TempDir(), LogFilesOptions{MaxFileBytes: 1000, MaxFiles: 1000})
 	w := begin(t, l)
@@ -110,7 +110,7 @@ func TestTheTailIsFoundInAllFiles(t *testing.T) {
 	}
 }
 
-func TestLinesAreFoundByTime(t *testing.T) {
+func TestLogFiles_sinceTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := openFiles(t, t.TempDir(), LogFilesOptions{MaxFileBytes: 500, MaxFiles: 1000})
@@ -142,7 +142,7 @@ func TestLinesAreFoundByTime(t *testing.T) {
 	})
 }
 
-func TestAClockThatIsSetBackPutsNoLineOutOfOrder(t *testing.T) {
+func TestLogFiles_clockSetBack_keepsOrder(t *testing.T) {
 	t.Parallel()
 	l := openFiles(t, t.TempDir(), LogFilesOptions{})
 	w := begin(t, l).(*logWriter)
@@ -155,7 +155,7 @@ func TestAClockThatIsSetBackPutsNoLineOutOfOrder(t *testing.T) {
 	}
 }
 
-func TestThePreviousRunIsKeptAndNoMore(t *testing.T) {
+func TestLogFiles_previousRun(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l := openFiles(t, dir, LogFilesOptions{})
@@ -192,7 +192,7 @@ func TestThePreviousRunIsKeptAndNoMore(t *testing.T) {
 	}
 }
 
-func TestFilesAreBounded(t *testing.T) {
+func TestLogFiles_maxFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "notes.log"), []byte("mine"), 0o600); err != nil {
@@ -218,7 +218,7 @@ func TestFilesAreBounded(t *testing.T) {
 	}
 }
 
-func TestHalfALineOfACrashIsTakenAway(t *testing.T) {
+func TestLogFiles_partialLineOfCrash_isRemoved(t *testing.T) {
 	t.Parallel()
 	const whole = "2026-11-23T10:00:00.000000000Z whole\n"
 	for name, text := range map[string]string{
@@ -249,7 +249,7 @@ func TestHalfALineOfACrashIsTakenAway(t *testing.T) {
 	}
 }
 
-func TestAFollowerGetsAllLinesInOrderAndEndsWithTheRun(t *testing.T) {
+func TestLogFiles_follow(t *testing.T) {
 	t.Parallel()
 	l := openFiles(t, t.TempDir(), LogFilesOptions{MaxFileBytes: 4000, MaxFiles: 10_000})
 	w := begin(t, l)
@@ -261,7 +261,7 @@ func TestAFollowerGetsAllLinesInOrderAndEndsWithTheRun(t *testing.T) {
 	defer r.Close()
 	go func() {
 		for i := 11; i <= 5000; i++ {
-			_, _ = io.WriteString(w, numbered(i, i)) // the reader says what is missing
+			_, _ = io.WriteString(w, numbered(i, i)) // the reader reports missing lines
 		}
 		_ = w.Close()
 	}()
@@ -271,7 +271,7 @@ func TestAFollowerGetsAllLinesInOrderAndEndsWithTheRun(t *testing.T) {
 	}
 }
 
-func TestAFollowerEndsWithItsContext(t *testing.T) {
+func TestLogFiles_followContextDone(t *testing.T) {
 	t.Parallel()
 	l := openFiles(t, t.TempDir(), LogFilesOptions{})
 	begin(t, l)
@@ -289,7 +289,7 @@ func TestAFollowerEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestAReaderIsToldThatLinesHaveBeenRemoved(t *testing.T) {
+func TestLogFiles_slowReader_getsError(t *testing.T) {
 	t.Parallel()
 	l := openFiles(t, t.TempDir(), LogFilesOptions{MaxFileBytes: 1000, MaxFiles: 2})
 	w := begin(t, l)
@@ -315,7 +315,7 @@ func TestAReaderIsToldThatLinesHaveBeenRemoved(t *testing.T) {
 	}
 }
 
-func TestAWriteThatFailsLeavesNoHalfLine(t *testing.T) {
+func TestLogFiles_failedWrite_leavesNoPartialLine(t *testing.T) {
 	t.Parallel()
 	l := openFiles(t, t.TempDir(), LogFilesOptions{})
 	w := begin(t, l).(*logWriter)

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// maxStamp is how long a time and the space behind it can be.
+// maxStamp is the maximum length of a time and the space behind it.
 const maxStamp = len("2006-01-02T15:04:05.000000000+07:00 ")
 
-// stampOf returns the length of the time with its space that a line begins with; 0 if it
-// begins with none, and -1 if more of the line is needed to say.
+// stampOf returns the length of the time at the beginning of a line, including its space. It returns 0 if the line
+// does not begin with a time, and -1 if it needs more of the line to decide.
 func stampOf(line []byte) int {
 	const seconds = len("2006-01-02T15:04:05")
 	if end := bytes.IndexByte(line[:min(len(line), maxStamp)], '\n'); end >= 0 {
@@ -33,7 +33,7 @@ func stampOf(line []byte) int {
 	return 1 + bytes.IndexByte(line[:min(len(line), maxStamp)], ' ')
 }
 
-// stampTime is the time of a stamp of that length; false if it is none.
+// stampTime returns the time of a stamp that has this length, and false if it is not a valid time.
 func stampTime(line []byte, length int) (t time.Time, ok bool) {
 	if length <= 0 {
 		return t, false
@@ -41,23 +41,22 @@ func stampTime(line []byte, length int) (t time.Time, ok bool) {
 	return t, t.UnmarshalText(line[:length-1]) == nil
 }
 
-// stampedLines reads lines that begin with times, and leaves out the times, or the lines
-// that are too old, or both.
+// stampedLines reads lines that begin with times, and drops the times, the lines that are too old, or both.
 type stampedLines struct {
 	from     io.Reader
 	strip    bool
-	since    time.Time // zero is all
+	since    time.Time // zero selects all lines
 	followed bool      // io.EOF is not the end
 
-	within  bool // what comes next continues a line
-	dropped bool // of which nothing is wanted
+	within  bool // the next bytes continue a line
+	dropped bool // the current line is dropped
 	held    []byte
 	ended   bool
-	small   []byte // what did not fit
+	small   []byte // output that did not fit
 	err     error
 }
 
-// Read fills in what is wanted of the lines that are there.
+// Read fills p with the selected output. It needs a buffer of its own if p is too small for read.
 func (s *stampedLines) Read(p []byte) (int, error) {
 	if len(s.small) > 0 {
 		n := copy(p, s.small)
@@ -75,7 +74,7 @@ func (s *stampedLines) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// read needs room for two times.
+// read needs room for two times in p.
 func (s *stampedLines) read(p []byte) (int, error) {
 	for {
 		if s.err != nil {
@@ -98,8 +97,8 @@ func (s *stampedLines) read(p []byte) (int, error) {
 	}
 }
 
-// filter moves what is wanted to the front, and says how much that is. What it cannot decide
-// about yet it holds.
+// filter moves the selected output to the front of p and returns its length. It holds bytes about which it cannot
+// decide yet.
 func (s *stampedLines) filter(p []byte, end bool) int {
 	out := 0
 	for in := 0; in < len(p); {
@@ -131,21 +130,21 @@ func (s *stampedLines) filter(p []byte, end bool) int {
 	return out
 }
 
-// Wait waits as the reader does.
+// Wait waits for the underlying reader.
 func (s *stampedLines) Wait(ctx context.Context) error {
 	err := s.from.(Waiter).Wait(ctx)
 	if errors.Is(err, io.EOF) && len(s.held) > 0 && !s.ended {
 		s.ended = true
-		return nil // for what is held
+		return nil // the held bytes are still to be read
 	}
 	return err
 }
 
-// maxTail is what is kept in memory of lines at the end of a reader that cannot seek.
+// maxTail bounds the memory for the last lines of a reader that cannot seek.
 const maxTail = 4 << 20
 
-// lastLines returns a reader of the last lines that there are, and of those that come
-// later, and says whether there are fewer than could be, because they are too large.
+// lastLines returns a reader of the last n lines and of all lines that come later. It reports whether the reader has
+// fewer lines than exist, because n lines are too large for the memory.
 func lastLines(from io.Reader, n int64) (tail io.Reader, fewer bool, err error) {
 	if seeker, ok := from.(io.ReadSeeker); ok {
 		start, err := seeker.Seek(0, io.SeekCurrent)
@@ -168,7 +167,7 @@ func lastLines(from io.Reader, n int64) (tail io.Reader, fewer bool, err error) 
 	return &behind{lines.kept(), from}, lines.fewer, nil
 }
 
-// seekTail moves to where the last lines behind start begin.
+// seekTail moves to the beginning of the last n lines behind start.
 func seekTail(from io.ReadSeeker, start, n int64) error {
 	end, err := from.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -188,8 +187,8 @@ func seekTail(from io.ReadSeeker, start, n int64) error {
 	return err
 }
 
-// tailStart returns where the last n lines between start and end begin, and how many lines
-// there are from there on. What is behind the last line break is a line as well.
+// tailStart returns the offset of the last n lines between start and end, and the number of lines from there on. Text
+// behind the last line break counts as a line.
 func tailStart(readAt func(p []byte, offset int64) error, start, end, n int64) (at, lines int64, err error) {
 	if n <= 0 || start >= end {
 		return end, 0, nil
@@ -202,7 +201,7 @@ func tailStart(readAt func(p []byte, offset int64) error, start, end, n int64) (
 			return 0, 0, err
 		}
 		if to+int64(len(block)) == end && block[len(block)-1] == '\n' {
-			block = block[:len(block)-1] // it ends the last line
+			block = block[:len(block)-1] // the final line break ends the last line
 		}
 		for i := bytes.LastIndexByte(block, '\n'); i >= 0; i = bytes.LastIndexByte(block[:i], '\n') {
 			if lines++; lines == n {
@@ -213,11 +212,11 @@ func tailStart(readAt func(p []byte, offset int64) error, start, end, n int64) (
 	return start, lines + 1, nil
 }
 
-// tailBuffer keeps the last lines of what is added.
+// tailBuffer keeps the last lines of its input.
 type tailBuffer struct {
 	bytes []byte
-	from  int   // where what is kept begins
-	lines int64 // that are complete
+	from  int   // offset of the kept bytes
+	lines int64 // complete lines
 	fewer bool
 }
 
@@ -236,7 +235,7 @@ func (t *tailBuffer) add(p []byte, n int64) {
 			break
 		}
 		i := bytes.IndexByte(t.bytes[t.from:], '\n')
-		if i < 0 { // one line that is too large: its end is kept
+		if i < 0 { // a single line that is too large: keep its end
 			t.from, t.fewer = len(t.bytes)-maxTail, true
 			break
 		}
@@ -251,7 +250,7 @@ func (t *tailBuffer) add(p []byte, n int64) {
 
 func (t *tailBuffer) kept() []byte { return t.bytes[t.from:] }
 
-// behind reads bytes, and then from a reader.
+// behind reads bytes first, and then from a reader.
 type behind struct {
 	first []byte
 	then  io.Reader
@@ -267,5 +266,5 @@ func (b *behind) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Wait waits as the reader does.
+// Wait waits for the reader.
 func (b *behind) Wait(ctx context.Context) error { return b.then.(Waiter).Wait(ctx) }

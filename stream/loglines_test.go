@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-func TestTimesAreTakenOffHoweverLinesAreCut(t *testing.T) {
+func TestStampedLines_anyChunks(t *testing.T) {
 	t.Parallel()
 	const log = "2026-11-23T10:00:00Z first\n" +
 		"2026-11-23T10:00:01.5+07:00 east of it\n" +
@@ -45,10 +45,10 @@ func TestTimesAreTakenOffHoweverLinesAreCut(t *testing.T) {
 	}
 }
 
-// onlyReader hides what else a reader can do.
+// onlyReader hides all methods of a reader but Read.
 type onlyReader struct{ io.Reader }
 
-func TestTheLastLinesAreFoundInReadersOfAllSorts(t *testing.T) {
+func TestLastLines_everyReader(t *testing.T) {
 	t.Parallel()
 	for _, log := range []string{"", "\n", "a", "a\nb", "a\nb\n", "\n\n\n", numbered(1, 30_000)} {
 		path := filepath.Join(t.TempDir(), "log")
@@ -80,7 +80,7 @@ func TestTheLastLinesAreFoundInReadersOfAllSorts(t *testing.T) {
 	}
 }
 
-func TestTheTailOfAReaderThatCannotSeekIsBounded(t *testing.T) {
+func TestLastLines_noSeeker_isBounded(t *testing.T) {
 	t.Parallel()
 	line := strings.Repeat("x", 999) + "\n"
 	for name, log := range map[string]string{"lines": strings.Repeat(line, 20_000), "a line": strings.Repeat("y", 20_000_000)} {
@@ -98,7 +98,7 @@ func TestTheTailOfAReaderThatCannotSeekIsBounded(t *testing.T) {
 	}
 }
 
-func BenchmarkTimesTakenOff(b *testing.B) {
+func BenchmarkStampedLines(b *testing.B) {
 	var log strings.Builder
 	for i := range 100_000 {
 		fmt.Fprintf(&log, "2026-11-23T10:00:04.000000001Z this is line %d of a log that is followed\n", i)

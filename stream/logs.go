@@ -29,28 +29,26 @@ import (
 	"github.com/annexapi/annex/internal/server/streams"
 )
 
-// LogOptions are what a client wants of a log. In the query they are called as those of a
-// pod's log are.
+// LogOptions are the options of a request for a log. Their names in the query are those of a pod's log.
 type LogOptions struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// Container is which log of the object it is. With LogsBuilder.Containers it is always
-	// one of those; without, it is what the client says.
+	// Container selects one of the object's logs. With LogsBuilder.Containers it is always one of the names listed
+	// there; without, it is the client's parameter as it came.
 	Container string `json:"container,omitempty"`
-	// Follow is to go on with what will be logged.
+	// Follow continues with lines that are logged later.
 	Follow bool `json:"follow,omitempty"`
-	// Previous is the log of the run before this one.
+	// Previous selects the log of the run before the current one.
 	Previous bool `json:"previous,omitempty"`
-	// SinceSeconds is as SinceTime, relative to now. Functions see SinceTime instead.
+	// SinceSeconds is SinceTime relative to now. Functions see SinceTime instead.
 	SinceSeconds *int64 `json:"sinceSeconds,omitempty"`
-	// SinceTime is when the first line that is wanted was logged; nil is the first of all.
+	// SinceTime selects lines from this time on; nil selects all.
 	SinceTime *metav1.Time `json:"sinceTime,omitempty"`
-	// Timestamps has lines begin with their times.
+	// Timestamps begins each line with its time.
 	Timestamps bool `json:"timestamps,omitempty"`
-	// TailLines is how many lines at the end are wanted of those that there are; nil is all.
+	// TailLines selects the last so many of the existing lines; nil selects all.
 	TailLines *int64 `json:"tailLines,omitempty"`
-	// LimitBytes is how many bytes are answered at most, in the middle of a line as well; nil
-	// is no limit.
+	// LimitBytes bounds the answer in bytes, even in the middle of a line; nil sets no limit.
 	LimitBytes *int64 `json:"limitBytes,omitempty"`
 }
 
@@ -87,13 +85,12 @@ func (LogOptions) SwaggerDoc() map[string]string {
 // LogRequest is a request for the log of a T.
 type LogRequest[T any] struct {
 	Request[T]
-	// Options are what the client wants. A function may do a part of it itself, and better, by
-	// reading from the right place say; it then clears that option here, and what is
-	// left, the builder does. See Logs.
+	// Options are the client's options. A function may handle an option itself, for example by reading from the right
+	// place, and then clears it here; the builder handles the rest. See Logs.
 	Options LogOptions
 }
 
-// LogsBuilder describes a subresource that is the log of a T.
+// LogsBuilder describes a subresource that serves a log of a T.
 type LogsBuilder[T any] struct {
 	annex.SubresourceOf[T]
 	log *logOf[T]
@@ -106,37 +103,33 @@ type logOf[T any] struct {
 	timestamped bool
 }
 
-// Logs describes a subresource that is a log, as that of a pod: a GET of NAME/name answers
-// with lines of text. T is the kind's hub. open returns what is read for one
-// request; it is called before anything is answered, so that its error is a Status to the
-// client, an internal error unless it is or wraps an API status. ctx is the request's. The
-// reader need know nothing of the options but these:
+// Logs describes a subresource that serves a log, as a pod's log does: a GET of NAME/name answers with lines of text.
+// T is the kind's hub. open returns the reader for one request. It is called before any part of the answer is sent,
+// so that its error reaches the client as a Status: the API status that the error is or wraps, else an internal
+// error. ctx is the request's context. The reader has to handle only these options:
 //
-//   - With Follow, it goes on with what is logged later. If its Read waits for that, Close
-//     is called while it does, when the client goes or the server stops, and Read has to
-//     return. If it is a Waiter, Read does not wait.
-//   - Previous, and Container if Containers is not given, say which log is wanted. A
-//     function that knows them clears them; what is not cleared is answered with 400.
+//   - With Follow, it continues with later lines. If its Read waits for them, Close is called during Read when the
+//     client goes or the server stops, and Read has to return. If the reader is a Waiter, Read does not wait.
+//   - Previous selects the log, and so does Container if Containers is not set. A function that supports them clears
+//     them; a request with an option that is not cleared is answered with 400.
 //
-// The rest is done here: TailLines, by seeking if the reader can, or else in some 4 MiB of
-// memory, beyond which the client gets fewer lines and a warning; LimitBytes; and if the log
-// is Timestamped, SinceTime and Timestamps, which are else answered with 400. TailLines with
-// Follow needs a reader that seeks or is a Waiter, because with others it is not known
-// where the lines end that there are. A function that does one of these itself clears it.
-// Options that kube-apiserver would refuse are answered with 422; parameters that are no
-// options are ignored, with a warning.
+// The builder handles the rest: TailLines, by seeking if the reader can seek, else in some 4 MiB of memory, beyond
+// which the client gets fewer lines and a warning; LimitBytes; and, if the log is Timestamped, SinceTime and
+// Timestamps. If the log is not Timestamped, SinceTime and Timestamps are answered with 400. TailLines with Follow
+// needs a reader that seeks or is a Waiter, because the end of the existing lines is unknown with any other. A
+// function that handles one of these options itself clears it. Options that kube-apiserver would refuse are answered
+// with 422; unknown parameters are ignored, with a warning.
 //
-// Callers need the verb get on the resource with the subresource. Requests are long-running, as
-// those for the log of a pod are, be they following or not: they have no deadline, and their
-// context ends with the client or when the server stops. Lines
-// are sent at once when nothing more can be read without waiting, and in pieces of 32 KiB
-// before; a client that reads slowly slows down the reader, and costs no more memory. An
-// answer that cannot be completed is cut off, so that it is not taken for a whole one.
+// Callers need the verb get on the resource with the subresource. All requests, following or not, are long-running,
+// as requests for a pod's log are: they have no deadline, and their context ends with the client or when the server
+// stops. Lines are sent in pieces of 32 KiB, and at once when no more can be read without waiting. A slow client
+// slows the reader down, and costs no more memory. An answer that cannot be completed is cut off, so that the client
+// does not take it for a whole one.
 func Logs[T any, PT object[T]](name string, open func(ctx context.Context, r *LogRequest[T]) (io.ReadCloser, error)) *LogsBuilder[T] {
 	log := &logOf[T]{name: name, open: open}
 	connect := log.connect
 	if open == nil {
-		connect = nil // a mistake, which annex.New reports
+		connect = nil // annex.New reports the mistake
 	}
 	return &LogsBuilder[T]{
 		annex.Connect[T, LogOptions, PT](name, connect),
@@ -144,10 +137,10 @@ func Logs[T any, PT object[T]](name string, open func(ctx context.Context, r *Lo
 	}
 }
 
-// LogsAt is Logs by a remote agent, which answers a GET with the log, as a kubelet does. locate says
-// where; its error is the answer to the request. A URL without a query gets the options as one, by the
-// names that those of pods have, and the agent does all that they say, but for LimitBytes, which is
-// held to here as well. What the agent refuses is refused; one that cannot be reached is answered with 503.
+// LogsAt is Logs served by a remote agent, which answers a GET with the log, as a kubelet does. locate returns the
+// agent; an error of locate is the answer to the request. A URL without a query gets the options as its query, under
+// the names of a pod's options. The agent handles all options; the server enforces LimitBytes as well. An error
+// answer of the agent is passed on; an agent that cannot be reached is answered with 503.
 func LogsAt[T any, PT object[T]](name string, locate func(ctx context.Context, r *LogRequest[T]) (*Backend, error)) *LogsBuilder[T] {
 	if locate == nil {
 		return Logs[T, PT](name, nil)
@@ -171,7 +164,7 @@ func LogsAt[T any, PT object[T]](name string, locate func(ctx context.Context, r
 	})
 }
 
-// query is what an agent is asked.
+// query returns the query for an agent.
 func (o *LogOptions) query() url.Values {
 	query := url.Values{}
 	for name, said := range map[string]bool{"follow": o.Follow, "previous": o.Previous, "timestamps": o.Timestamps} {
@@ -193,25 +186,24 @@ func (o *LogOptions) query() url.Values {
 	return query
 }
 
-// Containers says which logs an object has. The first is the default, and others than these
-// are answered with 400; so is every request if there is none.
+// Containers sets the function that lists the logs of an object. The first is the default. A request for an unknown
+// log is refused with 400, and so is every request if the list is empty.
 func (b *LogsBuilder[T]) Containers(containers func(obj *T) []string) *LogsBuilder[T] {
 	b.log.containers = containers
 	return b
 }
 
-// Timestamped says that each line begins with its time as RFC 3339 has it, with fractions of a second or
-// without, and a space. It is answered only to clients that want timestamps. A line without a time is of
-// the time of that before it.
+// Timestamped declares that each line begins with its time in RFC 3339, with or without fractions of a second, and a
+// space. The times are sent only to clients that ask for them. A line without a time has the time of the line before
+// it.
 func (b *LogsBuilder[T]) Timestamped() *LogsBuilder[T] {
 	b.log.timestamped = true
 	return b
 }
 
-// Waiter is implemented by readers of logs that are followed without a goroutine that waits in
-// Read: Read returns io.EOF when there is nothing more yet, and is called again when Wait
-// has returned nil. Wait returns io.EOF when there will be nothing more, and the context's error
-// when that ends. Neither is called while Close, or the other, is.
+// Waiter is implemented by readers that follow a log without a goroutine blocked in Read. Read returns io.EOF when
+// there is nothing more yet, and is called again after Wait has returned nil. Wait returns io.EOF when nothing more
+// will come, and the context's error when the context ends. Read, Wait and Close are not called concurrently.
 type Waiter interface {
 	io.Reader
 	Wait(ctx context.Context) error
@@ -240,7 +232,7 @@ func (l *logOf[T]) connect(ctx context.Context, c *annex.ConnectRequest[T, LogOp
 		return nil, apierrors.NewInternalError(fmt.Errorf("%s of %s %q has nothing to read from", l.name, c.Resource.Resource, c.Name))
 	}
 	if err := l.checkLeft(c, &request.Options, from); err != nil {
-		_ = from.Close() // what was asked for is the error
+		_ = from.Close() // the first error is the one to report
 		return nil, err
 	}
 	return &logAnswer{
@@ -252,14 +244,14 @@ func (l *logOf[T]) connect(ctx context.Context, c *annex.ConnectRequest[T, LogOp
 	}, nil
 }
 
-// sinceSeconds is the time so many seconds ago.
+// sinceSeconds returns the time n seconds ago.
 func sinceSeconds(n int64) *metav1.Time {
-	const most = int64(math.MaxInt64) / int64(time.Second) // that a time.Duration holds
+	const most = int64(math.MaxInt64) / int64(time.Second) // of a time.Duration
 	t := metav1.NewTime(time.Now().Add(-time.Duration(min(n, most)) * time.Second))
 	return &t
 }
 
-// validateLog refuses what kube-apiserver refuses of a pod's log, in its words.
+// validateLog refuses the options that kube-apiserver refuses for a pod's log, with the same messages.
 func validateLog(o *LogOptions) field.ErrorList {
 	var errs field.ErrorList
 	if o.TailLines != nil && *o.TailLines < 0 {
@@ -277,7 +269,7 @@ func validateLog(o *LogOptions) field.ErrorList {
 	return errs
 }
 
-// checkLeft refuses what neither the function nor the builder can do.
+// checkLeft refuses options that neither the function nor the builder can handle.
 func (l *logOf[T]) checkLeft(c *annex.ConnectRequest[T, LogOptions], o *LogOptions, from io.Reader) error {
 	object := c.Resource.Resource + " " + c.Name
 	_, waits := from.(Waiter)
@@ -298,7 +290,7 @@ func (l *logOf[T]) checkLeft(c *annex.ConnectRequest[T, LogOptions], o *LogOptio
 	return nil
 }
 
-// canSeek says whether a reader really does: a pipe is an os.File, too.
+// canSeek reports whether the reader can seek. The type does not decide: a pipe is an os.File, too.
 func canSeek(from io.Reader) bool {
 	seeker, ok := from.(io.Seeker)
 	if !ok {
@@ -317,7 +309,7 @@ type logAnswer struct {
 	respond     func(err error)
 }
 
-// logBuffer is what is read at once.
+// logBuffer is the number of bytes read at once.
 const logBuffer = 32 << 10
 
 func (a *logAnswer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -334,7 +326,7 @@ func (a *logAnswer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	controller := http.NewResponseController(w)
 	if a.follow {
-		// A client that does not read must not hold up a server that stops.
+		// A client that does not read must not block a server that stops.
 		bounded := make(chan struct{})
 		leave := context.AfterFunc(ctx, func() {
 			defer close(bounded)
@@ -342,7 +334,7 @@ func (a *logAnswer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		})
 		defer func() {
 			if !leave() {
-				<-bounded // the connection is another request's when this has returned
+				<-bounded // after return, the connection belongs to another request
 			}
 		}()
 	}
@@ -363,7 +355,7 @@ func (a *logAnswer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	flush := func() {
 		begin()
-		_ = controller.Flush() // the next write reports a client that is gone
+		_ = controller.Flush() // the next write reports an error if the client is gone
 	}
 	if a.follow {
 		lines.idle = flush
@@ -374,7 +366,7 @@ func (a *logAnswer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if n > 0 {
 			begin()
 			if _, err := w.Write(buffer[:n]); err != nil {
-				return // the client has gone
+				return // the client is gone
 			}
 			if a.follow && lines.waiter == nil {
 				flush()
@@ -406,7 +398,7 @@ func unread(err error) error {
 	return apierrors.NewInternalError(err)
 }
 
-// lines are what the client wants of the reader.
+// lines returns a reader of the lines that the options select.
 func (a *logAnswer) lines(ctx context.Context) (*waiting, error) {
 	var from io.Reader = a.from
 	_, waits := from.(Waiter)
@@ -430,7 +422,7 @@ func (a *logAnswer) lines(ctx context.Context) (*waiting, error) {
 	}
 	var waiter Waiter
 	if waits {
-		waiter = from.(Waiter) // what is above a Waiter is one
+		waiter = from.(Waiter) // every wrapper of a Waiter is a Waiter
 	}
 	limit := int64(-1)
 	if a.options.LimitBytes != nil {
@@ -439,13 +431,13 @@ func (a *logAnswer) lines(ctx context.Context) (*waiting, error) {
 	return &waiting{ctx: ctx, from: from, waiter: waiter, idle: func() {}, limit: limit}, nil
 }
 
-// waiting reads up to a limit, and waits where a Waiter does not.
+// waiting reads up to a limit, and waits if the reader is a Waiter.
 type waiting struct {
 	ctx    context.Context
 	from   io.Reader
-	waiter Waiter // nil if from waits by itself
-	idle   func() // is called before it waits
-	limit  int64  // negative is none
+	waiter Waiter // nil if Read of from waits by itself
+	idle   func() // called before it waits
+	limit  int64  // negative: no limit
 }
 
 func (w *waiting) Read(p []byte) (int, error) {
@@ -458,7 +450,7 @@ func (w *waiting) Read(p []byte) (int, error) {
 	for {
 		if w.waiter == nil {
 			w.idle()
-			w.idle = func() {} // once: the caller knows what has been read since
+			w.idle = func() {} // only once: the caller knows that something has been read since
 		}
 		n, err := w.from.Read(p)
 		if w.limit > 0 {
@@ -466,7 +458,7 @@ func (w *waiting) Read(p []byte) (int, error) {
 		}
 		if w.waiter == nil || n > 0 || !errors.Is(err, io.EOF) {
 			if n > 0 && errors.Is(err, io.EOF) {
-				err = nil // and is said again
+				err = nil // the next Read returns it again
 			}
 			return n, err
 		}
@@ -477,11 +469,11 @@ func (w *waiting) Read(p []byte) (int, error) {
 	}
 }
 
-// commonParameters are what clients send along with any request.
+// commonParameters are parameters that clients send with any request.
 var commonParameters = []string{"pretty", "timeout", "timeoutSeconds", "dryRun"}
 
-// warnOfUnknown tells a client of parameters that change nothing: kube-apiserver ignores
-// them, too, but a misspelled tailLines should not go unseen.
+// warnOfUnknown warns the client of unknown parameters. They are ignored, as by kube-apiserver, but a misspelled
+// tailLines should not go unnoticed.
 func warnOfUnknown(r *http.Request) {
 	known := LogOptions{}.SwaggerDoc()
 	for _, name := range slices.Sorted(maps.Keys(r.URL.Query())) {

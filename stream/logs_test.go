@@ -34,7 +34,7 @@ import (
 
 const gizmosPath = "/apis/legacy.example.com/v1/namespaces/default/gizmos"
 
-// logged is a server whose gizmos have a log.
+// logged returns a server whose gizmos have a log.
 func logged(logs *stream.LogsBuilder[v1.Gizmo]) annex.Server {
 	return annex.Server{Name: "shop", Groups: []annex.Group{{Name: "legacy.example.com", Kinds: []annex.Kind{
 		annex.KindOf[v1.Gizmo, v1.GizmoList]("gizmos", v1.API).Subresources(logs),
@@ -117,7 +117,7 @@ func (c *client) refused(query string, code int, message string) {
 	}
 }
 
-// text is a log of which the kit does everything.
+// text returns an open function whose log leaves all options to the builder.
 func text(log string) func(context.Context, *stream.LogRequest[v1.Gizmo]) (io.ReadCloser, error) {
 	return func(context.Context, *stream.LogRequest[v1.Gizmo]) (io.ReadCloser, error) {
 		return io.NopCloser(strings.NewReader(log)), nil
@@ -126,7 +126,7 @@ func text(log string) func(context.Context, *stream.LogRequest[v1.Gizmo]) (io.Re
 
 const stampedText = "2026-11-23T10:00:00.5Z one\n2026-11-23T10:00:01Z two\nno time\n2026-11-23T10:00:02Z three\n"
 
-func TestOptionsOfALogDoWhatThoseOfAPodDo(t *testing.T) {
+func TestLogs_options_areThoseOfPods(t *testing.T) {
 	t.Parallel()
 	c := start(t, stream.Logs("logs", text(stampedText)).Timestamped())
 	for query, want := range map[string]string{
@@ -156,7 +156,7 @@ func TestOptionsOfALogDoWhatThoseOfAPodDo(t *testing.T) {
 	}
 }
 
-func TestMistakesInOptionsOfALogAreSaid(t *testing.T) {
+func TestLogs_invalidOptions(t *testing.T) {
 	t.Parallel()
 	c := start(t, stream.Logs("logs", text("line\n")))
 	for _, test := range []struct {
@@ -208,7 +208,7 @@ func TestMistakesInOptionsOfALogAreSaid(t *testing.T) {
 	}
 }
 
-func TestAnObjectSaysWhichLogsItHas(t *testing.T) {
+func TestLogs_containers(t *testing.T) {
 	t.Parallel()
 	var has []string
 	c := start(t, stream.Logs("logs", func(_ context.Context, r *stream.LogRequest[v1.Gizmo]) (io.ReadCloser, error) {
@@ -226,7 +226,7 @@ func TestAnObjectSaysWhichLogsItHas(t *testing.T) {
 	c.refused("container=c", 400, "container c is not valid for gizmos w")
 }
 
-func TestErrorsOfALogAreStatuses(t *testing.T) {
+func TestLogs_errors_areStatuses(t *testing.T) {
 	t.Parallel()
 	var open func() (io.ReadCloser, error)
 	c := start(t, stream.Logs("logs", func(context.Context, *stream.LogRequest[v1.Gizmo]) (io.ReadCloser, error) { return open() }))
@@ -247,7 +247,7 @@ func TestErrorsOfALogAreStatuses(t *testing.T) {
 	open = func() (io.ReadCloser, error) {
 		return io.NopCloser(io.MultiReader(strings.NewReader("line\n"), failing{})), nil
 	}
-	response, err := c.http.Get(c.config.Host + gizmosPath + "/w/logs") // it may fail before its answer is read
+	response, err := c.http.Get(c.config.Host + gizmosPath + "/w/logs") // it may fail before it has read the answer
 	if err == nil {
 		defer response.Body.Close()
 		_, err = io.ReadAll(response.Body)
@@ -263,7 +263,7 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errors.New("the line is broken") }
 
-func TestMistakesInADefinitionAreReported(t *testing.T) {
+func TestLogs_invalidDefinition(t *testing.T) {
 	t.Parallel()
 	s := logged(stream.Logs[v1.Gizmo]("logs", nil))
 	if _, err := annex.New(
@@ -276,7 +276,7 @@ func TestMistakesInADefinitionAreReported(t *testing.T) {
 	}
 }
 
-// files is a log that a process writes while it is read.
+// files returns a log that a process writes while it is read.
 func files(t testing.TB, o stream.LogFilesOptions) (io.WriteCloser, *stream.LogFiles, *stream.LogsBuilder[v1.Gizmo]) {
 	t.Helper()
 	logs, err := stream.OpenLogFiles(t.TempDir(), o)
@@ -293,10 +293,10 @@ func files(t testing.TB, o stream.LogFilesOptions) (io.WriteCloser, *stream.LogF
 	})
 }
 
-// protocols have the client speak HTTP/2 or HTTP/1.1.
+// protocols make the client use HTTP/2 or HTTP/1.1.
 var protocols = map[string][]string{"HTTP/2.0": nil, "HTTP/1.1": {"http/1.1"}}
 
-func TestALogHasNoDeadline(t *testing.T) {
+func TestLogs_follow_hasNoDeadline(t *testing.T) {
 	t.Parallel()
 	c := start(t, stream.Logs("logs", func(ctx context.Context, _ *stream.LogRequest[v1.Gizmo]) (io.ReadCloser, error) {
 		_, bounded := ctx.Deadline()
@@ -312,7 +312,7 @@ func TestALogHasNoDeadline(t *testing.T) {
 	}
 }
 
-func TestAFollowedLogIsSentAsItGrows(t *testing.T) {
+func TestLogs_follow_sendsAtOnce(t *testing.T) {
 	t.Parallel()
 	for protocol, offered := range protocols {
 		t.Run(protocol, func(t *testing.T) {
@@ -322,7 +322,7 @@ func TestAFollowedLogIsSentAsItGrows(t *testing.T) {
 			c := connect(t, config)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			response := c.send(ctx, "follow=true", "Accept-Encoding", "gzip") // it is there before the first line is
+			response := c.send(ctx, "follow=true", "Accept-Encoding", "gzip") // the response headers come before the first line
 			if response.Proto != protocol || response.Header.Get("Content-Encoding") != "" || response.Header.Get("Content-Type") != "text/plain" {
 				t.Errorf("%s, %v", response.Proto, response.Header)
 			}
@@ -353,7 +353,7 @@ func TestAFollowedLogIsSentAsItGrows(t *testing.T) {
 	}
 }
 
-// blocking is a reader that waits in Read.
+// blocking is a reader whose Read waits.
 type blocking struct {
 	*io.PipeReader
 	closed chan struct{}
@@ -364,7 +364,7 @@ func (b *blocking) Close() error {
 	return b.PipeReader.Close()
 }
 
-func TestAReaderThatWaitsIsClosedWhenTheClientGoes(t *testing.T) {
+func TestLogs_clientGone_closesReader(t *testing.T) {
 	t.Parallel()
 	for protocol, offered := range protocols {
 		t.Run(protocol, func(t *testing.T) {
@@ -391,7 +391,7 @@ func TestAReaderThatWaitsIsClosedWhenTheClientGoes(t *testing.T) {
 	}
 }
 
-func TestAFollowedLogEndsWithTheServer(t *testing.T) {
+func TestLogs_serverStops_endsFollow(t *testing.T) {
 	t.Parallel()
 	w, _, logs := files(t, stream.LogFilesOptions{})
 	instance, err := annex.New(
@@ -449,7 +449,7 @@ func (e *endless) Read(p []byte) (int, error) {
 
 func (e *endless) Close() error { return nil }
 
-func TestAClientThatReadsSlowlyCostsNoMemory(t *testing.T) {
+func TestLogs_slowClient_isBounded(t *testing.T) {
 	for protocol, offered := range protocols {
 		t.Run(protocol, func(t *testing.T) {
 			const clients = 50
@@ -493,7 +493,7 @@ func TestAClientThatReadsSlowlyCostsNoMemory(t *testing.T) {
 	}
 }
 
-// narrow is a client that holds little of what it does not read.
+// narrow returns a client with small receive buffers.
 func narrow(t *testing.T, config *rest.Config, offered []string) *http.Client {
 	t.Helper()
 	config = rest.CopyConfig(config)
@@ -523,7 +523,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-func TestALogOfAnAgentIsHandedOn(t *testing.T) {
+func TestLogsAt(t *testing.T) {
 	t.Parallel()
 	const token = "Bearer secret"
 	asked := make(chan *http.Request, 100)
@@ -598,7 +598,7 @@ func TestALogOfAnAgentIsHandedOn(t *testing.T) {
 	}
 }
 
-func TestALogNeedsTheVerbGet(t *testing.T) {
+func TestLogs_needGetPermission(t *testing.T) {
 	t.Parallel()
 	tokens := filepath.Join(t.TempDir(), "tokens.csv")
 	if err := os.WriteFile(tokens, []byte("secret,jane,42,staff\n"), 0o600); err != nil {
@@ -620,7 +620,7 @@ func TestALogNeedsTheVerbGet(t *testing.T) {
 	c.refused("", 403, `User "jane" cannot get resource "gizmos/logs" in API group "legacy.example.com" in the namespace "default"`)
 }
 
-func TestALogIsDescribed(t *testing.T) {
+func TestLogs_discoveryAndOpenAPI(t *testing.T) {
 	t.Parallel()
 	c := start(t, stream.Logs("logs", text("line\n")))
 	for path, want := range map[string]string{
@@ -640,7 +640,7 @@ func TestALogIsDescribed(t *testing.T) {
 	}
 }
 
-// BenchmarkFollow follows a log of a million lines as it is written, and checks that all come in order.
+// BenchmarkFollow follows a log of a million lines as it is written, and checks that all lines arrive in order.
 func BenchmarkFollow(b *testing.B) {
 	const lines = 1_000_000
 	for protocol, offered := range protocols {
@@ -655,7 +655,7 @@ func BenchmarkFollow(b *testing.B) {
 					var all []byte
 					for i := range lines {
 						if all = fmt.Appendf(all, "this is line %07d of a log that is followed at full speed\n", i); len(all) > 30<<10 {
-							_, _ = w.Write(all) // what is lost the reader misses
+							_, _ = w.Write(all) // the reader reports missing lines
 							all = all[:0]
 						}
 					}
@@ -680,7 +680,7 @@ func BenchmarkFollow(b *testing.B) {
 	}
 }
 
-// processorTime is what this process has used: server, writer and client.
+// processorTime returns the processor time of this process: server, writer and client.
 func processorTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -689,7 +689,7 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// An object's log is what a function returns; the rest is done for it.
+// The function opens an object's log; the builder does the rest.
 func ExampleLogs() {
 	logs := stream.Logs("logs", func(_ context.Context, r *stream.LogRequest[v1.Gizmo]) (io.ReadCloser, error) {
 		if r.Object.Spec.Size == "" {

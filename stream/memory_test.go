@@ -16,8 +16,7 @@ import (
 	"github.com/annexapi/annex/stream"
 )
 
-// BenchmarkSessions prints what 200 sessions at a time need, with their clients, which are in the
-// same process.
+// BenchmarkSessions prints the memory of 200 concurrent sessions and their clients, which run in the same process.
 func BenchmarkSessions(b *testing.B) {
 	const sessions = 200
 	for _, d := range dialects()[:3] {
@@ -50,9 +49,9 @@ func BenchmarkSessions(b *testing.B) {
 	}
 }
 
-// What a client does not read is not written for it: the command waits, and the session costs hardly more than one in
-// which nothing is written.
-func TestAClientThatDoesNotReadCostsNoMemory(t *testing.T) { // alone: it measures memory
+// The server does not buffer output that the client does not read: the command waits, and the session costs hardly
+// more than an idle one.
+func TestExec_clientDoesNotRead_isBounded(t *testing.T) { // alone: it measures memory
 	const clients = 50
 	type flood struct {
 		begun, written atomic.Int64
@@ -107,7 +106,7 @@ func TestAClientThatDoesNotReadCostsNoMemory(t *testing.T) { // alone: it measur
 	}
 }
 
-// stuckWriter takes nothing until the context ends. It counts writers that wait.
+// stuckWriter writes nothing until its context ends. It counts the writers that wait.
 type stuckWriter struct {
 	ctx   context.Context
 	stuck *atomic.Int64
@@ -119,7 +118,7 @@ func (w stuckWriter) Write([]byte) (int, error) {
 	return 0, w.ctx.Err()
 }
 
-// inUse is what the process holds in its heap and stacks.
+// inUse returns the bytes in use in the heap and the stacks.
 func inUse() int64 {
 	runtime.GC()
 	runtime.GC()

@@ -17,10 +17,11 @@ import (
 	"github.com/annexapi/annex/internal/server/streams"
 )
 
-// PortForwardOptions say which ports are forwarded, by the name that those of pods have.
+// PortForwardOptions are the options of a port-forward request. Their name in the query is that of a pod's
+// portforward.
 type PortForwardOptions struct {
 	metav1.TypeMeta `json:",inline"`
-	// Ports are those that the client may connect with; empty is all. kubectl names none.
+	// Ports lists the ports that the client may connect to; empty allows all. kubectl sends none.
 	Ports []int32 `json:"ports,omitempty"`
 }
 
@@ -57,14 +58,13 @@ type PortForwardBuilder[T any] struct {
 	limits limits
 }
 
-// PortForward describes a subresource that forwards ports, as portforward of a pod does. dial
-// connects with one of them, from 1 to 65535, and is called for each connection, also concurrently
-// for one request, which it must not change. It may be in process: one end of a net.Pipe. The
-// connection is closed by the caller, and told that the client sends no more by its method
-// CloseWrite if it has one. An error of dial ends the client's one connection, and is told to the
-// client; the others live on. At most 1024 connections of one client are forwarded at a time.
+// PortForward describes a subresource that forwards ports, as a pod's portforward does. dial connects to a port, from
+// 1 to 65535. It is called for each connection, also concurrently for one request, and must not change the request.
+// The connection may be in process, for example one end of a net.Pipe. The caller closes it, and calls its method
+// CloseWrite, if it has one, when the client sends no more. An error of dial ends that connection and is reported to
+// the client; other connections stay open. A client may have at most 1024 open connections.
 //
-// One that does not read holds up the others of its client: SPDY has no flow control here.
+// A connection that does not read blocks the other connections of its client: SPDY has no flow control here.
 func PortForward[T any, PT object[T]](
 	name string,
 	dial func(ctx context.Context, r *PortForwardRequest[T], port int32) (net.Conn, error),
@@ -84,9 +84,8 @@ func PortForward[T any, PT object[T]](
 	})
 }
 
-// PortForwardAt is PortForward by a remote agent that speaks SPDY as a kubelet does. locate says
-// where it is for a request; its error is the answer to the request. A URL without a query gets
-// the options as one.
+// PortForwardAt is PortForward served by a remote agent that speaks SPDY as a kubelet does. locate returns the agent
+// of a request; an error of locate is the answer to the request. A URL without a query gets the options as its query.
 func PortForwardAt[T any, PT object[T]](
 	name string,
 	locate func(ctx context.Context, r *PortForwardRequest[T]) (*Backend, error),
@@ -141,21 +140,21 @@ func forwardBuilder[T any, PT object[T]](
 	return b
 }
 
-// Check looks at a request before it is upgraded. Its error is the answer, as that of Connect's
-// function is.
+// Check sets a function that runs before a request is upgraded. Its error is the answer to the request, as an error
+// of Connect's function is.
 func (b *PortForwardBuilder[T]) Check(check func(ctx context.Context, r *PortForwardRequest[T]) error) *PortForwardBuilder[T] {
 	b.check = check
 	return b
 }
 
-// Idle ends sessions in which nothing is sent for so long. The default, and zero, is four hours;
-// negative is no limit. Of PortForwardAt, pings of the client and the agent count.
+// Idle ends a session after d without traffic. Zero is the default, four hours; a negative d sets no limit. With
+// PortForwardAt, pings of the client and of the agent count as traffic.
 func (b *PortForwardBuilder[T]) Idle(d time.Duration) *PortForwardBuilder[T] {
 	b.limits.idle = d
 	return b
 }
 
-// Total ends sessions that take so long. The default is no limit, and so is what is not positive.
+// Total bounds the duration of a session. The default, zero, and a negative d set no limit.
 func (b *PortForwardBuilder[T]) Total(d time.Duration) *PortForwardBuilder[T] {
 	b.limits.total = d
 	return b

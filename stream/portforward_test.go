@@ -25,7 +25,7 @@ import (
 	"github.com/annexapi/annex/stream"
 )
 
-// forwards are the ways in which clients forward ports.
+// forwards are the protocols in which clients forward ports.
 var forwards = map[string]func(config *rest.Config, u *url.URL) (httpstream.Dialer, error){
 	"SPDY": func(config *rest.Config, u *url.URL) (httpstream.Dialer, error) {
 		transport, upgrader, err := spdy.RoundTripperFor(config)
@@ -39,7 +39,7 @@ var forwards = map[string]func(config *rest.Config, u *url.URL) (httpstream.Dial
 	},
 }
 
-// forwarded returns the address of a local port of a client that forwards it to another.
+// forwarded starts a client that forwards a local port to another, and returns the address of the local port.
 func forwarded(t *testing.T, config *rest.Config, way, path string, port int) (address string, lost func() string) {
 	t.Helper()
 	dialer, err := forwards[way](config, urlOf(t, config, path, nil))
@@ -94,7 +94,7 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// echo gives back what each connection sends, when it has sent all.
+// echo returns a listener that sends the input of each connection back when the client has closed its side.
 func echo(t *testing.T) net.Listener {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -123,7 +123,7 @@ func dialLocal(ctx context.Context, _ *stream.PortForwardRequest[v1.Widget], por
 	return (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
 }
 
-func TestPortsAreForwarded(t *testing.T) {
+func TestPortForward(t *testing.T) {
 	t.Parallel()
 	config := startWidgets(t, widgets(stream.PortForward("portforward", dialLocal)))
 	website := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "page ", r.URL.Path) }))
@@ -162,7 +162,7 @@ func TestPortsAreForwarded(t *testing.T) {
 	}
 }
 
-// exchange sends a text to the end and reads what comes back.
+// exchange sends a text, closes its side, and returns the answer.
 func exchange(address, text string) (string, error) {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -178,7 +178,7 @@ func exchange(address, text string) (string, error) {
 	return string(got), errors.Join(err, <-sent)
 }
 
-// refusal is what a client is told over the stream of errors of one connection.
+// refusal returns the text of one connection's error stream.
 func refusal(t *testing.T, dialer httpstream.Dialer, port int) string {
 	t.Helper()
 	conn, protocol, err := dialer.Dial(portforward.PortForwardProtocolV1Name)
@@ -206,7 +206,7 @@ func refusal(t *testing.T, dialer httpstream.Dialer, port int) string {
 	return string(text)
 }
 
-func TestWhatCannotBeForwardedIsSaid(t *testing.T) { // alone: it counts goroutines
+func TestPortForward_refusedPort_getsError(t *testing.T) { // alone: it counts goroutines
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -253,7 +253,7 @@ func refusedPorts(t *testing.T, config *rest.Config, closed int) {
 	}
 }
 
-func TestForwardedPortsEndWithTheirClient(t *testing.T) { // alone: it counts goroutines
+func TestPortForward_clientGone_closesConnections(t *testing.T) { // alone: it counts goroutines
 	closed := make(chan struct{}, 10)
 	config := startWidgets(
 		t,
@@ -285,7 +285,7 @@ func TestForwardedPortsEndWithTheirClient(t *testing.T) { // alone: it counts go
 	})
 }
 
-// unwell is a connection in process that panics when it is used.
+// unwell is an in-process connection that panics when it is used.
 type unwell struct {
 	net.Conn
 	reading bool
@@ -300,7 +300,7 @@ func (c unwell) Read(p []byte) (int, error) {
 
 func (c unwell) Write([]byte) (int, error) { panic("as the test wants") }
 
-func TestAPortThatPanicsTakesNothingWithIt(t *testing.T) { // alone: it counts goroutines
+func TestPortForward_panic_endsOneConnection(t *testing.T) { // alone: it counts goroutines
 	config := startWidgets(
 		t,
 		widgets(

@@ -12,10 +12,10 @@ import (
 	"github.com/annexapi/annex/internal/server/streams"
 )
 
-// ProxyOptions say what of a backend is asked for.
+// ProxyOptions are the options of a proxy request.
 type ProxyOptions struct {
 	metav1.TypeMeta `json:",inline"`
-	// Path is what follows the subresource in the path of the request.
+	// Path is the path of the request behind the subresource.
 	Path string `json:"path,omitempty"`
 }
 
@@ -30,35 +30,33 @@ func (ProxyOptions) SwaggerDoc() map[string]string {
 	return map[string]string{"path": "The path of the request at the backend."}
 }
 
-// ProxyRequest is a request that is to be handed on.
+// ProxyRequest is a request to forward to a backend.
 type ProxyRequest[T any] struct {
 	Request[T]
-	// Path is what follows the subresource in the path of the request: empty, or something that
-	// begins with a slash.
+	// Path is the path of the request behind the subresource. It is empty or begins with a slash.
 	Path string
 }
 
-// ProxyBuilder describes a subresource of a T that hands requests on.
+// ProxyBuilder describes a subresource of a T that forwards requests to an HTTP server.
 type ProxyBuilder[T any] struct {
 	annex.SubresourceOf[T]
 	check  func(ctx context.Context, r *ProxyRequest[T]) error
 	limits limits
 }
 
-// Proxy describes a subresource that hands requests on to an HTTP server, as proxy of a pod does:
-// those to NAME/name and below it, by all methods, and with their query, bodies and upgrades.
-// backend says which server that is for a request; its error is the answer to the request. It is
-// called concurrently. Of its URL the path goes before that of the request, which cannot leave it.
+// Proxy describes a subresource that forwards requests to an HTTP server, as a pod's proxy does: requests to
+// NAME/name and below, with any method, and with their query, bodies and upgrades. backend returns the server for a
+// request; its error is the answer to the request. It is called concurrently. The path of the backend's URL is put in
+// front of the request's path, and the request cannot leave it.
 //
-// Callers need the verb of the method on the resource with the subresource, and for an upgrade
-// create as well.
+// Callers need the verb of the method on the resource with the subresource, and the verb create as well for an
+// upgrade.
 //
-// The backend gets no header that says who the caller is (Authorization, those of impersonation and of
-// authenticating proxies) or that is about a connection, and X-Forwarded-For, -Host, -Proto and -Uri.
-// Cookies pass in both directions, so that backends of one server share them in a browser. Redirects within the backend and links
-// in its HTML are
-// rewritten to what is below the subresource, and its CORS headers are taken away. A backend that cannot be reached is
-// answered with 503. No connection with a backend is kept for another request.
+// The backend gets X-Forwarded-For, -Host, -Proto and -Uri. It gets no header that identifies the caller
+// (Authorization, headers of impersonation and of authenticating proxies) or that is about a connection. Cookies pass
+// in both directions, so backends of one server share cookies in a browser. Redirects within the backend and links in
+// its HTML are rewritten to paths below the subresource, and its CORS headers are removed. A backend that cannot be
+// reached is answered with 503. No connection to a backend is reused for another request.
 func Proxy[T any, PT object[T]](name string, backend func(ctx context.Context, r *ProxyRequest[T]) (*Backend, error)) *ProxyBuilder[T] {
 	b := new(ProxyBuilder[T])
 	methods := []string{
@@ -100,22 +98,21 @@ func Proxy[T any, PT object[T]](name string, backend func(ctx context.Context, r
 	return b
 }
 
-// Check looks at a request before the backend is asked for. Its error is the answer, as that of
+// Check sets a function that runs before backend is called. Its error is the answer to the request, as an error of
 // Connect's function is.
 func (b *ProxyBuilder[T]) Check(check func(ctx context.Context, r *ProxyRequest[T]) error) *ProxyBuilder[T] {
 	b.check = check
 	return b
 }
 
-// Idle ends upgraded connections over which nothing is sent for so long. The default, and zero, is
-// four hours; negative is no limit. Other requests have no such limit.
+// Idle ends an upgraded connection after d without traffic. Zero is the default, four hours; a negative d sets no
+// limit. Requests that are not upgraded have no such limit.
 func (b *ProxyBuilder[T]) Idle(d time.Duration) *ProxyBuilder[T] {
 	b.limits.idle = d
 	return b
 }
 
-// Total ends requests and connections that take so long. The default is no limit, and so is what is
-// not positive.
+// Total bounds the duration of requests and connections. The default, zero, and a negative d set no limit.
 func (b *ProxyBuilder[T]) Total(d time.Duration) *ProxyBuilder[T] {
 	b.limits.total = d
 	return b

@@ -22,7 +22,7 @@ import (
 	"github.com/annexapi/annex/stream"
 )
 
-// site is a backend that says what it gets.
+// site returns a backend that answers with the requests it gets.
 func site(t *testing.T) *url.URL {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -84,7 +84,7 @@ func proxyTo(u *url.URL) *stream.ProxyBuilder[v1.Widget] {
 	})
 }
 
-// ask sends a request without following redirects.
+// ask sends a request and does not follow redirects.
 func ask(t *testing.T, config *rest.Config, method, path string, body io.Reader, header http.Header) (*http.Response, string) {
 	t.Helper()
 	config = rest.CopyConfig(config)
@@ -118,7 +118,7 @@ func ask(t *testing.T, config *rest.Config, method, path string, body io.Reader,
 	return response, string(raw)
 }
 
-func TestRequestsAreHandedOn(t *testing.T) {
+func TestProxy_requests(t *testing.T) {
 	t.Parallel()
 	config := startWidgets(t, widgets(proxyTo(site(t))))
 	for _, test := range []struct{ method, path, body, want string }{
@@ -145,7 +145,7 @@ func TestRequestsAreHandedOn(t *testing.T) {
 	}
 }
 
-func TestBackendsGetNoCredentialsOfCallers(t *testing.T) {
+func TestProxy_credentials_areRemoved(t *testing.T) {
 	t.Parallel()
 	config := startWidgets(t, widgets(proxyTo(site(t))))
 	_, got := ask(t, config, http.MethodGet, "w/proxy/headers", nil, http.Header{
@@ -166,7 +166,7 @@ func TestBackendsGetNoCredentialsOfCallers(t *testing.T) {
 	}
 }
 
-func TestAnswersOfBackendsAreForTheirClients(t *testing.T) {
+func TestProxy_responses(t *testing.T) {
 	t.Parallel()
 	config := startWidgets(t, widgets(proxyTo(site(t))))
 	if response, _ := ask(
@@ -186,7 +186,7 @@ func TestAnswersOfBackendsAreForTheirClients(t *testing.T) {
 	}
 }
 
-func TestConnectionsAreUpgradedByBackends(t *testing.T) { // alone: it counts goroutines
+func TestProxy_upgrade(t *testing.T) { // alone: it counts goroutines
 	config := startWidgets(t, widgets(proxyTo(site(t))))
 	response, got := ask(t, config, http.MethodGet, "w/proxy/upgrade?x=1", nil, http.Header{"Connection": {"Upgrade"}, "Upgrade": {"echo"}})
 	if response.StatusCode != http.StatusSwitchingProtocols || response.Header.Get("X-Query") != "x=1" ||
@@ -217,7 +217,7 @@ func TestConnectionsAreUpgradedByBackends(t *testing.T) { // alone: it counts go
 	nothingIsLeft(t)
 }
 
-func TestBackendsThatAreNotThereAreUnavailable(t *testing.T) {
+func TestProxy_unreachableBackend_is503(t *testing.T) {
 	t.Parallel()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -2,5 +2,5 @@
 
 package stream_test
 
-// costs is how many times as much memory the race detector takes as there is without it.
+// costs is the factor by which the race detector increases memory.
 const costs = 2

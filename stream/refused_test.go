@@ -27,7 +27,7 @@ func with(header http.Header, name, value string) http.Header {
 	return header
 }
 
-func TestWhatIsNoSessionIsRefused(t *testing.T) { // alone: it counts goroutines
+func TestSessions_invalidRequest_isRefused(t *testing.T) { // alone: it counts goroutines
 	toy := newToy()
 	stopped := apierrors.NewConflict(schema.GroupResource{Group: "shop.example.com", Resource: "widgets"}, "w", errors.New("it is stopped"))
 	config := startWidgets(t, widgets(
@@ -94,7 +94,7 @@ func refusals(t *testing.T, config *rest.Config) {
 		{"GET", "w/proxy/x", nil, 409, "it is stopped"},
 		{"GET", "none/exec", asWebSocket, 404, `widgets.shop.example.com \"none\" not found`},
 		{"PUT", "w/exec", nil, 405, "the server does not allow this method on the requested resource"},
-		{"GET", "w/exec?command=exit&command=0&unknown=1&stdin=maybe", asWebSocket, 101, ""}, // as of pods: ignored, and true
+		{"GET", "w/exec?command=exit&command=0&unknown=1&stdin=maybe", asWebSocket, 101, ""}, // as for pods: unknown is ignored, maybe is true
 	} {
 		response, text := ask(t, config, test.method, test.path, nil, test.header)
 		if response.StatusCode == 101 {
@@ -149,7 +149,7 @@ func dial(t *testing.T, config *rest.Config, path string, protocols ...string) *
 	return conn
 }
 
-func TestBrowsersSpeakTextAndBytes(t *testing.T) {
+func TestExec_browserProtocols(t *testing.T) {
 	t.Parallel()
 	config := startWidgets(t, widgets(execs(newToy())))
 	for _, test := range []struct {
@@ -173,7 +173,7 @@ func TestBrowsersSpeakTextAndBytes(t *testing.T) {
 		if got := conn.Subprotocol(); got != test.protocol {
 			t.Errorf("%s: protocol %q", test.protocol, got)
 		}
-		// What no stream takes is thrown away: empty messages, channels that are none, bad sizes.
+		// Messages without a stream are discarded: empty messages, unknown channels, invalid sizes.
 		for _, odd := range []string{"", test.sent[:1], "\x09x", "9x", "\x04{", "4???", "\xff", "\xff\x07"} {
 			if err := conn.WriteMessage(test.kind, []byte(odd)); err != nil {
 				t.Fatal(err)
@@ -193,7 +193,7 @@ func TestBrowsersSpeakTextAndBytes(t *testing.T) {
 	}
 }
 
-func TestASessionThatPanicsTakesNothingWithIt(t *testing.T) { // alone: it counts goroutines
+func TestExec_panic_endsOneSession(t *testing.T) { // alone: it counts goroutines
 	config := startWidgets(t, widgets(execs(newToy())))
 	leavesNothing(t, func(t *testing.T) {
 		for _, d := range dialects()[:3] {
@@ -215,7 +215,7 @@ func TestASessionThatPanicsTakesNothingWithIt(t *testing.T) { // alone: it count
 	})
 }
 
-// descriptors counts those that the process has open, where that can be told.
+// descriptors returns the number of open file descriptors of the process, where the system can list them.
 func descriptors(t testing.TB) int {
 	t.Helper()
 	open, err := os.ReadDir("/proc/self/fd")
@@ -225,7 +225,7 @@ func descriptors(t testing.TB) int {
 	return len(open)
 }
 
-func TestNewNamesSessionsWithoutAFunction(t *testing.T) {
+func TestNew_sessionWithoutFunction(t *testing.T) {
 	t.Parallel()
 	_, err := annex.New(t.Context(), shop(widgets(
 		stream.Exec[v1.Widget](

@@ -21,7 +21,7 @@ import (
 	"github.com/annexapi/annex/stream"
 )
 
-// agent is a server to whose widgets another hands sessions on.
+// agent returns a server that serves the sessions which another server forwards.
 func agent(t *testing.T, toy *toy) func(sub, token string) *stream.Backend {
 	t.Helper()
 	tokens := filepath.Join(t.TempDir(), "tokens.csv")
@@ -45,7 +45,7 @@ func agent(t *testing.T, toy *toy) func(sub, token string) *stream.Backend {
 	}
 }
 
-func TestAgentsServeSessions(t *testing.T) { // alone: it counts goroutines
+func TestAgent_servesSessions(t *testing.T) { // alone: it counts goroutines
 	toy := newToy()
 	behind := agent(t, toy)
 	config := startWidgets(t, widgets(
@@ -139,7 +139,7 @@ func agentsServe(t *testing.T, toy *toy, config *rest.Config) {
 	}
 }
 
-func TestAgentsThatRefuseOrAreNotThere(t *testing.T) {
+func TestAgent_refusesOrIsUnreachable(t *testing.T) {
 	t.Parallel()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

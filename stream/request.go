@@ -19,14 +19,14 @@ import (
 	"github.com/annexapi/annex/internal/server/streams"
 )
 
-// Request is what every function of this package gets: who asks to be connected with which object.
+// Request is the part of a request that all functions of this package get: the caller, and the object to connect to.
 type Request[T any] struct {
-	// Resource is the resource that the client speaks of, in its version.
+	// Resource is the requested resource, in the version of the request.
 	Resource        schema.GroupVersionResource
 	Namespace, Name string
-	// Object is the object as it was when the request came. It is the function's own.
+	// Object is the object as read when the request came. The function owns it.
 	Object *T
-	// User is who asks.
+	// User is the caller.
 	User user.Info
 }
 
@@ -41,11 +41,11 @@ func requestOf[T, O any](r *annex.ConnectRequest[T, O]) Request[T] {
 	return Request[T]{Resource: r.Resource, Namespace: r.Namespace, Name: r.Name, Object: r.Parent, User: r.User}
 }
 
-// containers are the parts of an object that clients choose from, as the containers of a pod.
+// containers lists the named parts of an object that clients choose from, as the containers of a pod.
 type containers[T any] func(obj *T) []string
 
-// choose returns the container of a request, in which none means the first. Without a function, all
-// names are taken as they are.
+// choose returns the container of a request; an empty name selects the first. Without a function, it accepts any
+// name.
 func (c containers[T]) choose(r *Request[T], asked string) (string, error) {
 	if c == nil {
 		return asked, nil
@@ -64,10 +64,10 @@ func (c containers[T]) choose(r *Request[T], asked string) (string, error) {
 	return asked, nil
 }
 
-// idleDefault is that of a kubelet.
+// idleDefault is the idle timeout of a kubelet.
 const idleDefault = 4 * time.Hour
 
-// limits are those of sessions, as builders set them.
+// limits are the limits of a session, as builders set them.
 type limits struct{ idle, total time.Duration }
 
 func (l limits) effective() streams.Limits {
@@ -77,7 +77,7 @@ func (l limits) effective() streams.Limits {
 	return streams.Limits{Idle: l.idle, Total: l.total}
 }
 
-// checked is an error before anything has been upgraded, which is the answer to the request.
+// checked marks a request as refused before its upgrade, and returns err, the answer to the request.
 func checked(ctx context.Context, err error) error {
 	if err != nil {
 		outcome.Set(ctx, outcome.Refused)
@@ -85,5 +85,5 @@ func checked(ctx context.Context, err error) error {
 	return err
 }
 
-// upgradeable are the methods of sessions: a WebSocket begins with a GET.
+// upgradeable are the methods of a session; a WebSocket begins with a GET.
 var upgradeable = []string{http.MethodGet, http.MethodPost}

@@ -31,7 +31,7 @@ import (
 	"github.com/annexapi/annex/stream"
 )
 
-// everything are all sessions of a widget.
+// everything returns widgets with every kind of session.
 func everything(t *testing.T, toy *toy) *annex.KindBuilder[v1.Widget] {
 	behind := site(t)
 	return widgets(
@@ -48,7 +48,7 @@ func everything(t *testing.T, toy *toy) *annex.KindBuilder[v1.Widget] {
 	)
 }
 
-// answer is what a request is answered with: 101 if it is upgraded.
+// answer returns the status code of a request, 101 if it is upgraded, and the body.
 func answer(t *testing.T, config *rest.Config, method, path string, header http.Header) (int, string) {
 	t.Helper()
 	response, text := ask(t, config, method, path, nil, header)
@@ -58,7 +58,7 @@ func answer(t *testing.T, config *rest.Config, method, path string, header http.
 	return response.StatusCode, text
 }
 
-// The ways to ask for a session.
+// The ways to request a session.
 var (
 	asWebSocket = http.Header{
 		"Connection":             {"Upgrade"},
@@ -79,7 +79,7 @@ var (
 	asEcho    = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"echo"}}
 )
 
-func TestSessionsNeedThePermissionOfAPost(t *testing.T) {
+func TestSessions_needCreatePermission(t *testing.T) {
 	t.Parallel()
 	tokens := filepath.Join(t.TempDir(), "tokens.csv")
 	if err := os.WriteFile(tokens, []byte("g-token,getter,1\nc-token,creator,2\nb-token,both,3\nn-token,none,4\n"), 0o600); err != nil {
@@ -125,7 +125,7 @@ func TestSessionsNeedThePermissionOfAPost(t *testing.T) {
 	for _, test := range []struct {
 		method, path string
 		header       http.Header
-		// what getter, creator and both get; none and anonymous callers never more than 403 and 401
+		// codes for getter, creator and both; none gets at most 403 and an anonymous caller 401
 		getter, creator, both int
 	}{
 		{"GET", "w/exec?command=true", asWebSocket, 403, 403, 101},
@@ -144,7 +144,7 @@ func TestSessionsNeedThePermissionOfAPost(t *testing.T) {
 		{"HEAD", "w/proxy/upgrade", asEcho, 403, 403, 101},
 		{"OPTIONS", "w/proxy/upgrade", asEcho, 403, 403, 403},
 		{"GET", "w/remoteforward", asForward, 403, 403, 101},
-		// What names an upgrade without asking for it is none, here and for backends.
+		// A request that names an upgrade without asking for it is not upgraded, neither here nor by backends.
 		{"GET", "w/proxy/upgrade", http.Header{"Upgrade": {"echo"}}, 503, 403, 503},
 		{"GET", "w/proxy/upgrade", http.Header{"Connection": {"close"}, "Upgrade": {"echo"}}, 503, 403, 503},
 		{"GET", "w/proxy/nameless", nil, 503, 403, 503},
@@ -162,7 +162,7 @@ func TestSessionsNeedThePermissionOfAPost(t *testing.T) {
 	}
 }
 
-func TestHooksDecideAboutSessions(t *testing.T) {
+func TestSessions_admitConnect(t *testing.T) {
 	t.Parallel()
 	kind := everything(t, newToy()).AdmitConnect(func(_ context.Context, c annex.Connection[v1.Widget]) error {
 		if o, ok := c.Options.(*stream.ExecOptions); ok && c.Name == "shut" {
@@ -191,7 +191,7 @@ func TestHooksDecideAboutSessions(t *testing.T) {
 	}
 }
 
-func TestPoliciesSeeTheOptionsOfSessions(t *testing.T) {
+func TestSessions_policiesSeeOptions(t *testing.T) {
 	t.Parallel()
 	server := shop(everything(t, newToy()))
 	server.ControlPlane = controlplane.New(controlplane.Options{})
@@ -246,8 +246,8 @@ func TestPoliciesSeeTheOptionsOfSessions(t *testing.T) {
 	}
 }
 
-// A webhook is sent the options of a session, and a refusal of its is the answer.
-func TestWebhooksSeeTheOptionsOfSessions(t *testing.T) {
+// A webhook gets the options of a session, and its refusal is the answer to the request.
+func TestSessions_webhooksSeeOptions(t *testing.T) {
 	t.Parallel()
 	reviews := make(chan *admissionv1.AdmissionRequest, 100)
 	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -350,7 +350,7 @@ func TestWebhooksSeeTheOptionsOfSessions(t *testing.T) {
 	})
 }
 
-func TestSessionsAreDiscovered(t *testing.T) {
+func TestSessions_discovery(t *testing.T) {
 	t.Parallel()
 	config := startWidgets(t, everything(t, newToy()))
 	list, err := kubernetes.NewForConfigOrDie(config).Discovery().ServerResourcesForGroupVersion("shop.example.com/v1")

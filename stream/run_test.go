@@ -22,7 +22,7 @@ func runs(ctx context.Context, r *stream.ExecRequest[v1.Widget], s stream.Stream
 	return s.Run(cmd)
 }
 
-func TestProcessesRunWithTheStreamsOfTheClient(t *testing.T) {
+func TestRun_clientStreams(t *testing.T) {
 	t.Parallel()
 	config := startWidgets(t, widgets(stream.Exec("exec", runs)))
 	eachDialect(t, false, func(t *testing.T, d dialect) {
@@ -72,7 +72,7 @@ func TestProcessesRunWithTheStreamsOfTheClient(t *testing.T) {
 	})
 }
 
-func TestProcessesAreKilledWhenTheirClientGoes(t *testing.T) {
+func TestRun_clientGone_killsProcess(t *testing.T) {
 	t.Parallel()
 	ended := make(chan error, 1)
 	config := startWidgets(

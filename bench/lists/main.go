@@ -1,12 +1,12 @@
-// Command lists measures lists of very many objects: how far a server's resident memory rises while a list is answered in
-// each of its forms, once and several times at once, and the processor time of that. The server is a process of its own, the
-// project's sample. Clients throw away the answers.
+// Command lists measures lists of very many objects: the increase of a server's resident memory while a list is
+// answered in each of its forms, once and several times concurrently, and the processor time. The server is a process
+// of its own, the project's sample. Clients discard the responses.
 //
 //	go -C samples/wardle build -o /tmp/wardle .
 //	go run ./lists -server /tmp/wardle
 //	go run ./lists -server /tmp/wardle -storage memory -objects 20000 -only yaml,protobuf
 //
-// It needs Linux, whose /proc reports what the server uses. Memory is in MB, processor time in seconds.
+// It needs Linux, whose /proc has the server's resource usage. Memory is in MB, processor time in seconds.
 package main
 
 import (
@@ -31,7 +31,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// form is a way to ask for a list.
+// form is a way to request a list.
 type form struct {
 	name, version, accept, query string
 	compressed                   bool
@@ -150,7 +150,7 @@ func run(s settings) error {
 	return nil
 }
 
-// server is the process that is measured.
+// server is the measured process.
 type server struct {
 	settings
 	dir     string
@@ -253,7 +253,7 @@ func (s *server) fill() error {
 	return errors.Join(failed...)
 }
 
-// rest waits until the server has given back what it does not need.
+// rest waits until the server has released unneeded memory.
 func (s *server) rest() error {
 	for last, equal := 0.0, 0; equal < 3; {
 		time.Sleep(3 * time.Second)
@@ -354,7 +354,7 @@ func (s *server) measure(f form, lists int) error {
 	return nil
 }
 
-// list asks for a list on a connection of its own.
+// list requests a list on a connection of its own.
 func (s *server) list(ctx context.Context, f form) (int64, error) {
 	transport := &http.Transport{TLSClientConfig: s.config.Clone(), ForceAttemptHTTP2: true, DisableCompression: true}
 	defer transport.CloseIdleConnections()
@@ -382,7 +382,7 @@ func (s *server) list(ctx context.Context, f form) (int64, error) {
 	return io.Copy(io.Discard, answer.Body)
 }
 
-// untilBookmark reads a watch until it has had all initial events.
+// untilBookmark reads a watch until the end of the initial events.
 func untilBookmark(from io.Reader) (int64, error) {
 	const end = `k8s.io/initial-events-end`
 	buffer, kept, read := make([]byte, 64<<10), 0, int64(0)

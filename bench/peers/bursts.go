@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// burstClients send updates for burstTime after the servers have rested for burstRest. Connections stay open meanwhile:
-	// servers close them after 90 s.
+	// burstClients send updates for burstTime after the servers have rested for burstRest. Connections stay open
+	// meanwhile: servers close them after 90 s.
 	burstClients = 64
 	burstTime    = 2 * time.Second
 	burstRest    = time.Minute
@@ -16,7 +16,8 @@ const (
 	warmBursts = 4
 )
 
-// bursts measures updates right after a minute's rest against updates of a warm server. All peers rest at the same time.
+// bursts measures updates right after a minute's rest against updates of a warm server. All peers rest at the same
+// time.
 func (b *bench) bursts(round int) error {
 	peers := turns(b.fleet.requested(), round)
 	clients := map[string][]*client{}
@@ -73,7 +74,7 @@ func (b *bench) bursts(round int) error {
 	return nil
 }
 
-// writeBursts writes how much a burst after a rest costs.
+// writeBursts writes the cost of a burst after a rest.
 func (b *bench) writeBursts(w io.Writer) {
 	if !b.settings.has(partBursts) {
 		return

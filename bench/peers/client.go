@@ -17,15 +17,14 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// window is how much of answers may be under way: more than there ever is.
+// window is the flow control window of responses: more than is ever in flight.
 const window = 1 << 30
 
 // patience bounds every wait for a server.
 const patience = time.Minute
 
-// conn is an HTTP/2 connection. It knows just enough of the protocol to ask an API
-// server, and so takes little of the machine that the servers are measured on. It is
-// for one goroutine.
+// conn is an HTTP/2 connection. It implements just enough of the protocol for requests to an API server, and so takes
+// little of the machine that the servers are measured on. It is for one goroutine.
 type conn struct {
 	net    net.Conn
 	writer *bufio.Writer
@@ -35,11 +34,11 @@ type conn struct {
 	host   string
 
 	accept  string // media types, if it is not JSON
-	discard bool   // answers are not kept, but for their beginning
+	discard bool   // responses are not kept, apart from their beginning
 
 	next     uint32 // stream
-	consumed uint32 // bytes of answers that the server has not been told of
-	body     []byte // of the last answer
+	consumed uint32 // bytes of responses whose receipt the server does not know yet
+	body     []byte // of the last response
 }
 
 func dial(address string, config *tls.Config) (*conn, error) {
@@ -101,15 +100,15 @@ func (c *conn) send(method, path, contentType string, body []byte) (uint32, erro
 	return stream, errors.Join(err, c.writer.Flush())
 }
 
-// part is what a server has sent of an answer.
+// part is a received part of a response.
 type part struct {
 	stream uint32
-	status int    // if the answer begins
+	status int    // if the response begins
 	data   []byte // valid until the next part is read
 	end    bool
 }
 
-// receive returns the next part of any answer.
+// receive returns the next part of any response.
 func (c *conn) receive() (part, error) {
 	for {
 		frame, err := c.framer.ReadFrame()
@@ -152,8 +151,8 @@ func (c *conn) receive() (part, error) {
 	}
 }
 
-// do makes a request and returns its answer, which is valid until the next one. An
-// answer that is not of the class 2xx is an error.
+// do makes a request and returns its response, which is valid until the next one. A response outside of the class 2xx
+// is an error.
 func (c *conn) do(method, path, contentType string, body []byte) ([]byte, error) {
 	if err := c.net.SetDeadline(time.Now().Add(patience)); err != nil {
 		return nil, err
@@ -190,8 +189,8 @@ func (c *conn) do(method, path, contentType string, body []byte) ([]byte, error)
 
 func (c *conn) get(path string) ([]byte, error) { return c.do(http.MethodGet, path, "", nil) }
 
-// watches are many watches on one connection. Each takes part in the order of its
-// stream's events; a watch that the server ends is resumed where it ended.
+// watches are many watches on one connection. Each takes part in the order of its stream's events; a watch that the
+// server ends is resumed where it ended.
 type watches struct {
 	conn    *conn
 	path    string
@@ -206,8 +205,8 @@ type watchState struct {
 	version string // of the last event
 }
 
-// openWatches starts watches from a resource version on and returns when the server
-// has answered all of them. Events go to on, which may not keep them.
+// openWatches starts watches from a resource version on and returns when the server has answered all of them. Events
+// go to on, which must not keep them.
 func openWatches(
 	address string,
 	config *tls.Config,
@@ -307,7 +306,7 @@ func (w *watches) take(p part) error {
 	return nil
 }
 
-// text is what follows a mark, up to the next quotation mark.
+// text returns the text after a mark, up to the next quotation mark.
 func text(data []byte, mark string) []byte {
 	_, after, _ := bytes.Cut(data, []byte(mark))
 	value, _, _ := bytes.Cut(after, []byte{'"'})

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// deafWatches are those whose clients never read, deafUpdates what happens meanwhile.
+// deafWatches is the number of watches whose clients never read, deafUpdates the number of changes meanwhile.
 const (
 	deafWatches = 2000
 	deafUpdates = 500
 	deafCell    = "watch=deaf"
 )
 
-// deaf measures what watches hold whose clients never read, and how long a write takes meanwhile.
+// deaf measures the memory of watches whose clients never read, and the time of a write meanwhile.
 func (b *bench) deaf(int) error {
 	return b.each("watches that never read on", b.deafOf)
 }

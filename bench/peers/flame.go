@@ -17,15 +17,15 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// profileTime is for how long a profile is taken.
+// profileTime is the duration of a profile.
 const profileTime = 8 * time.Second
 
 // drawn are the operations that have a flame graph.
 var drawn = []string{"create", "get", "merge patch"}
 
-// profiles takes profiles of Annex's processor time while 64 clients make requests, and while 1,000 watches follow a burst of changes. It
-// draws some of them as flame graphs, if there is a directory for these, and writes the sum of all for the compiler, if there is
-// a file for it.
+// profiles takes profiles of Annex's processor time while 64 clients make requests, and while 1,000 watches follow a
+// burst of changes. It draws some of them as flame graphs, if there is a directory for these, and writes the sum of
+// all for the compiler, if there is a file for it.
 func (b *bench) profiles(int) error {
 	for _, p := range b.fleet.peers {
 		if p.name != embedded {
@@ -83,7 +83,7 @@ func (b *bench) profiles(int) error {
 		if _, err := p.drive(clients, (*client).delete, patience); err != nil {
 			return err
 		}
-		// As many changes as take about the time.
+		// Enough changes for about this time.
 		if err := take(
 			"watch",
 			true,
@@ -99,7 +99,7 @@ func (b *bench) profiles(int) error {
 	return nil
 }
 
-// profile is what a server's processors do during some work.
+// profile returns a profile of a server's processor time during some work.
 func (p *peer) profile(work func() error) (*profile.Profile, error) {
 	worked := make(chan error, 1)
 	go func() { worked <- work() }()
@@ -115,7 +115,7 @@ func (p *peer) profile(work func() error) (*profile.Profile, error) {
 	return profile.Parse(bytes.NewReader(answer))
 }
 
-// call is a function in a stack, with the time of it and of what it calls.
+// call is a function in a stack, with its time and that of its calls.
 type call struct {
 	time  int64
 	calls map[string]*call
@@ -128,7 +128,7 @@ func (c *call) to(name string) *call {
 	return c.calls[name]
 }
 
-// Flame graphs are so wide and high, in pixels, and what is narrower is left out.
+// The width and the height of flame graphs, in pixels. Narrower calls are left out.
 const (
 	flameWidth    = 1200.0
 	flameRow      = 16
@@ -137,7 +137,7 @@ const (
 	flameMaxDepth = 120
 )
 
-// flameGraph draws a profile of processor time: callers below what they call, as wide as the time that they take.
+// flameGraph draws a profile of processor time: callers below their calls, with widths proportional to their time.
 func flameGraph(title string, p *profile.Profile) ([]byte, error) {
 	value := slices.IndexFunc(p.SampleType, func(t *profile.ValueType) bool { return t.Type == "cpu" })
 	if value < 0 {
@@ -194,7 +194,7 @@ func flameGraph(title string, p *profile.Profile) ([]byte, error) {
 	return svg.Bytes(), nil
 }
 
-// colours are those of parts of the names of functions, the first that fits.
+// colours map parts of the names of functions to colours; the first match counts.
 var colours = []struct{ part, colour string }{
 	{
 		"annexapi/annex",
@@ -224,7 +224,7 @@ func drawBox(to *bytes.Buffer, name string, percent, x, width float64, level int
 	}
 	y := -(level + 1) * flameRow
 	to.WriteString("<g><title>")
-	_ = xml.EscapeText(to, []byte(name)) // a buffer takes everything
+	_ = xml.EscapeText(to, []byte(name)) // a buffer accepts everything
 	fmt.Fprintf(
 		to,
 		`, %.1f %%</title><rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s" stroke="#fff" stroke-width="0.5"/>`,

@@ -10,7 +10,7 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-func TestAFlameGraphShowsWhoCallsWhomAndForHowLong(t *testing.T) {
+func TestFlameGraph(t *testing.T) {
 	function := func(id uint64, name string) *profile.Location {
 		f := &profile.Function{ID: id, Name: name}
 		return &profile.Location{ID: id, Line: []profile.Line{{Function: f}}}

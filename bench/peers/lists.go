@@ -14,7 +14,7 @@ import (
 // loaders create the listed objects.
 const loaders = 32
 
-// load creates those of the objects that are listed, and that restarts are measured with, that are not there yet.
+// load creates the missing ones of the objects for lists and restarts.
 func (b *bench) load(from, to int) error {
 	for _, p := range b.fleet.peers {
 		err := p.load(from, to, func(i int) []byte { return flunder(listNamespace, fmt.Sprintf("listed-%06d", i), i) })
@@ -25,7 +25,7 @@ func (b *bench) load(from, to int) error {
 	return nil
 }
 
-// load creates objects with some numbers in the namespace of lists.
+// load creates objects with a range of numbers in the namespace of lists.
 func (p *peer) load(from, to int, object func(i int) []byte) error {
 	var next atomic.Int64
 	next.Store(int64(from))
@@ -51,7 +51,7 @@ func (p *peer) load(from, to int, object func(i int) []byte) error {
 	return errors.Join(failed...)
 }
 
-// lists measures a client that lists all objects, and one that lists 1 % of them.
+// lists measures a client that lists all objects, and a client that lists 1 % of them.
 func (b *bench) lists(round int) error {
 	cells := []struct {
 		cell, query string
@@ -59,7 +59,7 @@ func (b *bench) lists(round int) error {
 	}{{"list=all", "", b.settings.objects}, {"list=selector", "?labelSelector=group%3Dgroup-07", b.settings.objects / groups}}
 	for _, cell := range cells {
 		for _, p := range b.turns(round) {
-			if p.name == bare && cell.query != "" { // it selects nothing
+			if p.name == bare && cell.query != "" { // it has no selectors
 				continue
 			}
 			if err := b.ctx.Err(); err != nil {
@@ -73,7 +73,7 @@ func (b *bench) lists(round int) error {
 	return nil
 }
 
-// manyLists measures a client that lists more objects than a cache may remember, at once and in pages.
+// manyLists measures a client that lists more objects than a cache may hold, at once and in pages.
 func (b *bench) manyLists(round int) error {
 	for _, p := range b.turns(round) {
 		if p.name == bare { // its list has another length
@@ -151,8 +151,8 @@ func (b *bench) list(p *peer, cell, query string, want int) error {
 	return nil
 }
 
-// restarts measures how long servers that were killed take from exec until they are
-// ready and have answered a list. The store of those that have one beside them stays up.
+// restarts measures the time that killed servers take from exec until they are ready and have answered a list. A
+// separate store stays up.
 func (b *bench) restarts(round, objects int) error {
 	cell := fmt.Sprintf("restart/objects=%d", objects)
 	for _, p := range b.turns(round) {
@@ -186,8 +186,7 @@ func (b *bench) restarts(round, objects int) error {
 	return nil
 }
 
-// firstList counts what the first list that is answered holds. A server may say that it
-// is ready and yet ask clients to come again.
+// firstList counts the objects in the first answered list. A ready server may still ask clients to retry.
 func (p *peer) firstList(ctx context.Context) (int, error) {
 	c, err := p.dial()
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// machine is what figures depend on.
+// machine describes the machine that the figures depend on.
 type machine struct {
 	processor  string
 	processors int
@@ -32,7 +32,7 @@ func describeMachine(dir string) (machine, error) {
 	return m, err
 }
 
-// fileSystemOf returns the type of the file system that a directory is on.
+// fileSystemOf returns the type of a directory's file system.
 func fileSystemOf(dir string) (string, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {

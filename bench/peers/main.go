@@ -26,7 +26,7 @@ func main() {
 	}
 }
 
-// settings are what the command line says.
+// settings are the settings of the command line.
 type settings struct {
 	out      string
 	bin      string
@@ -36,7 +36,7 @@ type settings struct {
 	rounds   int
 	duration time.Duration
 	objects  int
-	// many are the objects of longer lists, all those that the memory of Annex is measured with.
+	// many is the number of objects of longer lists, all the number that the memory of Annex is measured with.
 	many, all int
 	churn     time.Duration
 	idle      int // watches
@@ -150,7 +150,7 @@ func (s settings) has(part string) bool {
 	return slices.Contains(strings.Split(s.only, ","), part)
 }
 
-// measures tells whether a server is measured. The older build is only if it is given.
+// measures reports whether a server is measured. The older build is measured only if it is given.
 func (s settings) measures(peer string) bool {
 	if s.before == "" && (peer == embeddedBefore || peer == annexedBefore) {
 		return false
@@ -213,8 +213,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return b.report(stdout)
 }
 
-// build leaves the project's sample, built in the workspace, which this module is not a part
-// of, and the bare server in the directory of programs.
+// build leaves the project's sample and the bare server in the directory of programs. The sample is built in the
+// workspace, which this module does not belong to.
 func build(ctx context.Context, bin string, progress io.Writer) error {
 	for _, program := range []struct{ name, dir, workspace, profile string }{
 		{"wardle", filepath.Join("..", "..", "samples", "wardle"), "", "server.pgo"}, // as make build has it in a project
@@ -250,7 +250,7 @@ type bench struct {
 	failures              []string
 }
 
-// turns are the peers in the order of a round.
+// turns returns the peers in the order of a round.
 func (b *bench) turns(round int) []*peer { return turns(b.fleet.peers, round) }
 
 // turns puts peers in the order of a round: each is the first one in turn.
@@ -259,8 +259,7 @@ func turns(peers []*peer, round int) []*peer {
 	return slices.Concat(peers[n:], peers[:n])
 }
 
-// measure runs all parts. What fails is reported, and does not end the run, lest many
-// minutes be lost.
+// measure runs all parts. A failure is reported, but does not end the run, which would lose many minutes.
 func (b *bench) measure() error {
 	if err := b.fleet.namespaces(); err != nil {
 		return err
@@ -309,7 +308,7 @@ func (b *bench) measure() error {
 		b.rounds("load many", 1, func(int) error { return b.load(loaded, s.many) })
 		b.rounds("lists of many", few, b.manyLists)
 	}
-	// What follows is of Annex alone, in processes of its own.
+	// The remaining parts concern Annex alone, in processes of its own.
 	b.fleet.close()
 	for _, part := range []string{partLarge, partMillion} {
 		if s.has(part) && s.measures(embedded) {
@@ -333,7 +332,7 @@ func (b *bench) rounds(name string, rounds int, measure func(round int) error) {
 	}
 }
 
-// report writes what was measured. It fails if something could not be.
+// report writes the results. It fails if a measurement failed.
 func (b *bench) report(stdout io.Writer) error {
 	var page bytes.Buffer
 	b.write(&page)

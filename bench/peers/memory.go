@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// memory measures what servers and stores hold now.
+// memory measures the memory of servers and stores now.
 func (b *bench) memory(when string) error {
 	for _, p := range b.fleet.peers {
 		if p.name == bare {
@@ -38,12 +38,12 @@ func (b *bench) memory(when string) error {
 	return nil
 }
 
-// idleWatches measures what watches hold of which nothing comes.
+// idleWatches measures the memory of watches without events.
 func (b *bench) idleWatches(int) error {
 	return b.each("idle watches on", b.idle)
 }
 
-// each measures one peer after the other; what says what was measured on one that fails.
+// each measures one peer after the other; what names the measurement in an error.
 func (b *bench) each(what string, measure func(*peer) error) error {
 	for _, p := range b.fleet.peers {
 		if err := b.ctx.Err(); err != nil {
@@ -94,15 +94,15 @@ func (b *bench) idle(p *peer) error {
 
 const (
 	churnClients = 16
-	// churnRate is how many objects are created, changed and deleted in a second, on each peer: less than any of them can do, so
-	// that all do the same.
+	// churnRate is the number of objects that are created, changed and deleted in a second, on each peer: less than
+	// the capacity of any of them, so that all do the same.
 	churnRate = 80
-	// churnAlive is how many objects of a client are alive.
+	// churnAlive is the number of a client's live objects.
 	churnAlive = 6
 )
 
-// churn creates, changes and deletes objects on all peers at the same time, few of which are alive at any time, and measures what is
-// held after it.
+// churn creates, changes and deletes objects on all peers at the same time, with few live objects at any time, and
+// measures the memory afterwards.
 func (b *bench) churn() error {
 	failed := make([]error, len(b.fleet.peers))
 	var peers sync.WaitGroup
@@ -169,7 +169,7 @@ func (c *client) live(n, i int) error {
 	return err
 }
 
-// million is how many objects the largest server has.
+// million is the number of objects of the largest server.
 const million = 1_000_000
 
 // alone measures Annex with very many objects, in a process of its own.
@@ -192,7 +192,7 @@ func (b *bench) alone(part string) error {
 	return b.large(one.peers[0])
 }
 
-// restTime is how long a server has to give back what it does not need.
+// restTime is the time for a server to release unneeded memory.
 const restTime = 15 * time.Second
 
 func (b *bench) rest() error {
@@ -204,7 +204,7 @@ func (b *bench) rest() error {
 	}
 }
 
-// empty measures what servers hold that have started and have no requests.
+// empty measures the memory of servers that have started and have no requests.
 func (b *bench) empty() error {
 	if err := b.rest(); err != nil {
 		return err
@@ -212,13 +212,13 @@ func (b *bench) empty() error {
 	return b.memory("empty")
 }
 
-// largeObject is an object of 2 KB, as it is answered.
+// largeObject returns an object of 2 KB, in the form of a response.
 func largeObject(i int) []byte {
 	object := flunder(listNamespace, fmt.Sprintf("large-%07d", i), i)
 	return bytes.Replace(object, []byte(note), []byte(note+strings.Repeat("0123456789", 100)), 1)
 }
 
-// large measures what the memory of a server with many objects is, and how much more there is at most while lists of all of them are
+// large measures the memory of a server with many objects, and its highest increase while lists of all of them are
 // answered.
 func (b *bench) large(p *peer) error {
 	if err := p.load(0, b.settings.all, largeObject); err != nil {
@@ -258,7 +258,8 @@ func (b *bench) large(p *peer) error {
 	return nil
 }
 
-// peak is how much more memory a server has at most while clients ask for a list at once, which it may have them ask again for.
+// peak returns the highest increase of a server's memory while clients concurrently request a list. The server may
+// make them retry.
 func (p *peer) peak(count int, path, accept string) (more float64, took time.Duration, err error) {
 	if err := resetPeak(p.server.PID()); err != nil {
 		return 0, 0, err
@@ -283,7 +284,7 @@ func (p *peer) peak(count int, path, accept string) (more float64, took time.Dur
 				if failed[i] == nil || !strings.Contains(failed[i].Error(), ": 429 ") || time.Since(began) > 10*patience {
 					return
 				}
-				time.Sleep(time.Second) // as Retry-After says
+				time.Sleep(time.Second) // as Retry-After requires
 			}
 		})
 	}
@@ -295,8 +296,8 @@ func (p *peer) peak(count int, path, accept string) (more float64, took time.Dur
 	return after - before, time.Since(began), err
 }
 
-// ofAMillion measures whether a server is as fast with a million objects as with ten thousand, how long it takes to start with them,
-// and what it holds then.
+// ofAMillion measures whether a server is as fast with a million objects as with ten thousand, the time to start with
+// them, and the memory then.
 func (b *bench) ofAMillion(p *peer) error {
 	few := b.settings.objects
 	rate := func(from, to int) (float64, error) {

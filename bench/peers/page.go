@@ -74,7 +74,7 @@ favour of Annex.
 	b.writeLarge(w)
 }
 
-// compared says what the measured servers are.
+// compared describes the measured servers.
 func (b *bench) compared() string {
 	var list strings.Builder
 	for _, p := range []struct{ peer, text string }{
@@ -96,7 +96,8 @@ func (b *bench) compared() string {
 	return list.String()
 }
 
-// aim is a figure of Annex on its embedded storage: so many times as good as upstream's sample, or at most so much.
+// aim is a target for a figure of Annex on its embedded storage: a factor relative to upstream's sample, or a
+// maximum.
 type aim struct {
 	label string
 	line  line
@@ -104,8 +105,8 @@ type aim struct {
 	most  float64 // if it is not 0
 }
 
-// wantedOf is how many times as good each kind of request is to be: its rate and its processor time with 64 clients, and the time of one
-// client's.
+// wantedOf are the target factors of each kind of request: its rate and its processor time with 64 clients, and the
+// time of a single client's request.
 var wantedOf = map[string]struct{ rate, cost, alone float64 }{
 	"create":      {3.5, 4.5, 5},
 	"get":         {5, 8, 6},
@@ -317,7 +318,7 @@ func (b *bench) writeProcesses(w io.Writer) {
 	b.results.table(w, lines)
 }
 
-// writeLarge writes what Annex alone was measured with.
+// writeLarge writes the measurements of Annex alone.
 func (b *bench) writeLarge(w io.Writer) {
 	s := b.settings
 	if s.has(partLarge) {

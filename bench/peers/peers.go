@@ -18,20 +18,20 @@ import (
 	"github.com/annexapi/annex/e2e/cluster/kube"
 )
 
-// The names of what is compared.
+// The names of the compared servers.
 const (
 	embedded = "embedded" // the project's sample on its own storage
 	annexed  = "etcd"     // the project's sample on etcd
 	sample   = "sample"   // upstream's sample API server on etcd
 	crd      = "crd"      // a CustomResourceDefinition of kube-apiserver on etcd
-	bare     = "bare"     // a bare Go server, which does nothing that a client could do without
-	synced   = "synced"   // the same, which appends what is written to a file and syncs that; only its requests are measured
+	bare     = "bare"     // a bare Go server, which does only the indispensable
+	synced   = "synced"   // the same, which also appends writes to a file and syncs it; only its requests are measured
 	// An older build of the project's sample, if there is one to measure.
 	embeddedBefore = "embedded-before"
 	annexedBefore  = "etcd-before"
 )
 
-// peer is a server that is measured, with the etcd that belongs to it alone.
+// peer is a measured server, with the etcd that belongs to it alone.
 type peer struct {
 	name    string
 	address string
@@ -40,7 +40,7 @@ type peer struct {
 	etcd    *kube.Etcd // nil if it has none
 }
 
-// pids are those of the server and its store.
+// pids returns the processes of the server and its store.
 func (p *peer) pids() []int {
 	if p.etcd == nil {
 		return []int{p.server.PID()}
@@ -50,18 +50,18 @@ func (p *peer) pids() []int {
 
 func (p *peer) dial() (*conn, error) { return dial(p.address, p.tls) }
 
-// fleet is all that runs.
+// fleet is the set of all running peers.
 type fleet struct {
 	peers []*peer
-	// synced is the one of which only requests are measured; nil if it is not.
+	// synced is the server of which only requests are measured; nil if it is not.
 	synced *peer
-	// host is the cluster of upstream's sample, which serves no other client. That of the
-	// CustomResourceDefinition is another one.
+	// host is the cluster of upstream's sample, which serves no other client. The CustomResourceDefinition has
+	// another cluster.
 	host *kube.Cluster
 	stop []func()
 }
 
-// startFleet starts what is measured. What it returns is to be closed also if it fails.
+// startFleet starts the measured servers. The caller closes the returned fleet, even after an error.
 func startFleet(ctx context.Context, s settings, dir string) (*fleet, error) {
 	f := &fleet{}
 	wardle := filepath.Join(s.bin, "wardle")
@@ -88,8 +88,7 @@ func startFleet(ctx context.Context, s settings, dir string) (*fleet, error) {
 	return f, nil
 }
 
-// startCluster starts a kube-apiserver and its etcd. No controllers: nothing that they
-// do is measured.
+// startCluster starts a kube-apiserver and its etcd. It starts no controllers, because their work is not measured.
 func (f *fleet) startCluster(ctx context.Context, bin, dir string) (*kube.Cluster, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
@@ -102,7 +101,7 @@ func (f *fleet) startCluster(ctx context.Context, bin, dir string) (*kube.Cluste
 	return cluster, nil
 }
 
-// close ends all that has been started, which may be nothing any more. What they store is not read again.
+// close ends all started processes, if there are any left. Their data is not read again.
 func (f *fleet) close() {
 	for i := range f.stop {
 		f.stop[len(f.stop)-1-i]()
@@ -110,7 +109,7 @@ func (f *fleet) close() {
 	f.stop, f.peers, f.synced = nil, nil, nil
 }
 
-// requested are those whose requests are measured.
+// requested returns the peers whose requests are measured.
 func (f *fleet) requested() []*peer {
 	if f.synced == nil {
 		return f.peers
@@ -127,11 +126,11 @@ func (f *fleet) startEtcd(ctx context.Context, bin, dir, name string) (*kube.Etc
 	return etcd, nil
 }
 
-// startAnnex starts the project's sample alone; its administrator asks it.
+// startAnnex starts the project's sample alone; its administrator sends the requests.
 func (f *fleet) startAnnex(ctx context.Context, bin, program, dir, name string, onEtcd bool) error {
 	p := &peer{name: name}
 	data := filepath.Join(dir, "annex-"+name)
-	args := []string{"serve", "--data-dir", data, "--profiling"} // which costs nothing unless it is asked for
+	args := []string{"serve", "--data-dir", data, "--profiling"} // costs nothing unless it is used
 	if onEtcd {
 		etcd, err := f.startEtcd(ctx, bin, dir, "etcd-of-"+name)
 		if err != nil {
@@ -140,7 +139,7 @@ func (f *fleet) startAnnex(ctx context.Context, bin, program, dir, name string, 
 		p.etcd = etcd
 		args = append(args, "--storage", "etcd", "--etcd-servers", etcd.Endpoint())
 	}
-	// The administrator's certificate is there once the server is.
+	// The administrator's certificate exists once the server is ready.
 	config := func() (*rest.Config, error) {
 		return clientcmd.BuildConfigFromFlags("", filepath.Join(data, "kubeconfig"))
 	}
@@ -150,8 +149,8 @@ func (f *fleet) startAnnex(ctx context.Context, bin, program, dir, name string, 
 	}, config)
 }
 
-// startSample starts upstream's sample API server and its cluster, which it asks who callers
-// are. A member of system:masters it knows by the certificate alone.
+// startSample starts upstream's sample API server and its cluster, which it asks to authenticate callers. It knows a
+// member of system:masters by the certificate alone.
 func (f *fleet) startSample(ctx context.Context, bin, dir string) error {
 	var err error
 	if f.host, err = f.startCluster(ctx, bin, filepath.Join(dir, "host")); err != nil {
@@ -245,8 +244,8 @@ func (f *fleet) start(ctx context.Context, dir string, p *peer, program kube.Pro
 	return nil
 }
 
-// ready asks often, so that the time of a start is known to a millisecond, for as long
-// as the harness would have waited otherwise.
+// ready polls often, so that the time of a start is known to a millisecond, for as long as the harness would have
+// waited otherwise.
 func (p *peer) ready(ctx context.Context) error {
 	var err error
 	for range 20 {
@@ -272,8 +271,7 @@ func (p *peer) readyNow() error {
 	return err
 }
 
-// definition is the kind as a CustomResourceDefinition: the same fields, the same rules
-// for them, and no more.
+// definition is the kind as a CustomResourceDefinition: the same fields, the same rules for them, and no more.
 const definition = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"flunders.wardle.example.com"},
 "spec":{"group":"wardle.example.com","scope":"Namespaced","names":{"plural":"flunders","singular":"flunder","kind":"Flunder","listKind":"FlunderList"},
 "versions":[{"name":"v1alpha1","served":true,"storage":true,"subresources":{"status":{}},"schema":{"openAPIV3Schema":{"type":"object","properties":{
@@ -319,7 +317,7 @@ func (f *fleet) startResource(ctx context.Context, bin, dir string) error {
 	return nil
 }
 
-// namespaces makes those that objects are put in, where they are not the host's.
+// namespaces creates the namespaces of objects, unless they belong to the host.
 func (f *fleet) namespaces() error {
 	for _, p := range f.peers {
 		c, err := p.dial()
@@ -345,7 +343,7 @@ func (f *fleet) namespaces() error {
 	return nil
 }
 
-// versions says what the programs are that run.
+// versions returns the versions of the running programs.
 func (f *fleet) versions(ctx context.Context, s settings) (map[string]string, error) {
 	found, bin := map[string]string{}, s.bin
 	for _, program := range []struct {
@@ -362,7 +360,7 @@ func (f *fleet) versions(ctx context.Context, s settings) (map[string]string, er
 		line, _, _ := bytes.Cut(out, []byte{'\n'})
 		found[program.name] = string(line)
 	}
-	// What a Go program was built from, it says itself.
+	// A Go program contains the versions of its modules.
 	for name, module := range map[string]string{"sample-apiserver": "k8s.io/sample-apiserver", "wardle": "k8s.io/apiserver"} {
 		if name == "sample-apiserver" && !s.measures(sample) {
 			continue

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// server serves HTTP/2 and returns its address and how to dial it.
+// server serves HTTP/2 and returns its address and its client configuration.
 func server(t *testing.T, handler http.HandlerFunc) (string, *tls.Config) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(handler)
@@ -24,7 +24,7 @@ func server(t *testing.T, handler http.HandlerFunc) (string, *tls.Config) {
 	return s.Listener.Addr().String(), s.Client().Transport.(*http.Transport).TLSClientConfig
 }
 
-func TestClientReadsWholeAnswers(t *testing.T) {
+func TestConn_readsWholeResponses(t *testing.T) {
 	large := bytes.Repeat([]byte("0123456789abcdef"), 1<<18) // 4 MiB, more than stock windows
 	address, config := server(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -57,7 +57,7 @@ func TestClientReadsWholeAnswers(t *testing.T) {
 	}
 }
 
-func TestWatchesGoOnWhereTheyEnded(t *testing.T) {
+func TestWatches_resume(t *testing.T) {
 	address, config := server(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		var from int
@@ -98,7 +98,7 @@ func TestWatchesGoOnWhereTheyEnded(t *testing.T) {
 	}
 }
 
-func TestWatcherFindsWhatIsWrong(t *testing.T) {
+func TestWatcher_detectsViolations(t *testing.T) {
 	event := func(version, number int) []byte {
 		return fmt.Appendf(nil, `{"metadata":{"resourceVersion":"%d","annotations":{%s%08d"}}}`, version, sequence, number)
 	}
@@ -176,7 +176,7 @@ func TestProcessorTimeAndMemory(t *testing.T) {
 	}
 }
 
-func TestMistakesOnTheCommandLine(t *testing.T) {
+func TestCommandLine_mistakes(t *testing.T) {
 	for _, test := range []struct {
 		args []string
 		want string

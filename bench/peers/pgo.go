@@ -12,18 +12,20 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// callSite is what the compiler knows a call by: the functions, and the line in the caller, as an offset to its first one.
+// callSite identifies a call for the compiler: the functions, and the line in the caller, as an offset to its first
+// one.
 type callSite struct {
 	caller, callee string
 	offset         int64
 }
 
-// kept is the part of all calls in a profile for the compiler, the most frequent first. The compiler looks at 99 % of them
-// (pgoinlinecdfthreshold of cmd/compile).
+// kept is the part of all calls that a profile for the compiler keeps, the most frequent first. The compiler looks at
+// 99 % of them (pgoinlinecdfthreshold of cmd/compile).
 const kept = 0.995
 
-// writeProfile writes the sum of profiles to a file that go build takes as a default.pgo. Of the stacks only what the compiler uses is
-// left, which is how often each line called which function: no addresses, and no files of this machine.
+// writeProfile writes the sum of profiles to a file that go build accepts as a default.pgo. Of the stacks it keeps
+// only the part that the compiler uses, the number of calls of each function by each line: no addresses, and no files
+// of this machine.
 func writeProfile(path string, profiles []*profile.Profile) error {
 	calls := map[callSite]int64{}
 	var total int64
@@ -84,8 +86,9 @@ func writeProfile(path string, profiles []*profile.Profile) error {
 	return os.WriteFile(path, file.Bytes(), 0o644)
 }
 
-// countCalls counts how often each call is the innermost one in the stacks of a profile, with what was inlined in it: as the compiler does,
-// for that of a function further out is one call, however often it is seen.
+// countCalls counts how often each call is the innermost one in the stacks of a profile, together with the functions
+// inlined in it. It counts like the compiler, for which a call of an outer function is one call, however often it is
+// seen.
 func countCalls(p *profile.Profile) (map[callSite]int64, error) {
 	index := slices.IndexFunc(p.SampleType, func(t *profile.ValueType) bool { return t.Type == "samples" })
 	if index < 0 {

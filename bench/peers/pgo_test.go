@@ -10,12 +10,12 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// function is one that begins at line 10.
+// function returns a function that begins at line 10.
 func function(name string) *profile.Function {
 	return &profile.Function{Name: name, Filename: "/home/user/" + name, StartLine: 10}
 }
 
-// processor is a profile of stacks, the innermost function first. Functions that are inlined share a location.
+// processor returns a profile of stacks, the innermost function first. Inlined functions share a location.
 func processor(samples ...*profile.Sample) *profile.Profile {
 	return &profile.Profile{
 		SampleType: []*profile.ValueType{{Type: "samples", Unit: "count"}, {Type: "cpu", Unit: "nanoseconds"}},
@@ -27,7 +27,7 @@ func seen(times int64, stack ...*profile.Location) *profile.Sample {
 	return &profile.Sample{Location: stack, Value: []int64{times, times * 1e7}}
 }
 
-func TestProfilesForTheCompilerHaveTheInnermostCalls(t *testing.T) {
+func TestWriteProfile_innermostCalls(t *testing.T) {
 	hash, encode, serve := function("hash"), function("encode"), function("serve")
 	inlined := &profile.Location{Line: []profile.Line{{Function: hash, Line: 11}, {Function: encode, Line: 15}}} // hash in encode
 	within := &profile.Location{Line: []profile.Line{{Function: encode, Line: 12}}}
@@ -53,7 +53,7 @@ func TestProfilesForTheCompilerHaveTheInnermostCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The one call from encode to serve is among the least frequent, which are left out.
+	// The single call from encode to serve is among the least frequent, which are left out.
 	if want := (map[callSite]int64{{"serve", "encode", 20}: 1000, {"encode", "hash", 5}: 600}); !maps.Equal(calls, want) {
 		t.Errorf("calls are %v, want %v", calls, want)
 	}
@@ -62,7 +62,7 @@ func TestProfilesForTheCompilerHaveTheInnermostCalls(t *testing.T) {
 	}
 }
 
-func TestProfilesWithoutCallsAreNotWritten(t *testing.T) {
+func TestWriteProfile_noCalls(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "server.pgo")
 	if err := writeProfile(path, []*profile.Profile{processor()}); err == nil || !strings.Contains(err.Error(), "no calls were seen") {
 		t.Errorf("error %v", err)

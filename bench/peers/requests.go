@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Objects are in namespaces by what is measured with them.
+// Each measurement has a namespace of its own.
 const (
 	requestsNamespace = "requests"
 	watchNamespace    = "watched"
@@ -24,13 +24,12 @@ func flunders(namespace string) string {
 	return "/apis/wardle.example.com/v1alpha1/namespaces/" + namespace + "/flunders"
 }
 
-// groups is how many values the label group has: one selects 1 %.
+// groups is the number of values of the label group: one selects 1 %.
 const groups = 100
 
 const sequence = `"example.com/sequence":"`
 
-// note makes objects as large as they are in practice, about a kilobyte with what the
-// server adds.
+// note gives objects a realistic size, about a kilobyte with the fields set by the server.
 var note = strings.Repeat("image replicas template container port env value limit request ", 4)
 
 func flunder(namespace, name string, i int) []byte {
@@ -39,12 +38,12 @@ func flunder(namespace, name string, i int) []byte {
 		`"spec":{"reference":"another-flunder","referenceType":"Flunder"}}`, namespace, name, i%groups, sequence, i, note)
 }
 
-// change is a merge patch.
+// change returns a merge patch.
 func change(i int) []byte {
 	return fmt.Appendf(nil, `{"metadata":{"annotations":{%s%08d"}}}`, sequence, i)
 }
 
-// client is one who makes requests, one after the other, to objects of its own.
+// client makes requests, one after the other, to objects of its own.
 type client struct {
 	conn    *conn
 	number  int
@@ -58,7 +57,7 @@ type operation func(c *client, i int) error
 
 var errDone = errors.New("nothing left to do")
 
-// operations are what is measured, in this order.
+// operations are the measured operations, in this order.
 var operations = []struct {
 	name string
 	do   operation
@@ -83,7 +82,7 @@ func (c *client) create(i int) error {
 	return nil
 }
 
-// one is the next of the client's objects.
+// one returns the next of the client's objects.
 func (c *client) one() (int, string) {
 	c.turn = (c.turn + 1) % len(c.names)
 	return c.turn, flunders(requestsNamespace) + "/" + c.names[c.turn]
@@ -95,14 +94,13 @@ func (c *client) getOne(int) error {
 	return err
 }
 
-// page lists what there is, 500 at once.
+// page lists the objects, 500 at once.
 func (c *client) page(int) error {
 	_, err := c.conn.get(flunders(requestsNamespace) + "?limit=500")
 	return err
 }
 
-// update sends the object as the server sent it, with one thing changed, as controllers
-// do.
+// update sends the object from the server's last response, with one change, as controllers do.
 func (c *client) update(i int) error {
 	n, path := c.one()
 	object := c.objects[n]
@@ -154,7 +152,7 @@ func (c *client) delete(int) error {
 	return err
 }
 
-// clients are as many as are measured at most, with a connection each.
+// clients returns the largest measured number of clients, with a connection each.
 func (p *peer) clients(count int) ([]*client, error) {
 	var all []*client
 	for i := range count {
@@ -170,7 +168,7 @@ func (p *peer) clients(count int) ([]*client, error) {
 	return all, nil
 }
 
-// measured is what a number of clients did together.
+// measured is the result of a number of clients together.
 type measured struct {
 	count     int
 	took      time.Duration
@@ -178,7 +176,7 @@ type measured struct {
 	latencies []time.Duration // sorted
 }
 
-// drive has clients repeat an operation for some time.
+// drive makes clients repeat an operation for some time.
 func (p *peer) drive(clients []*client, do operation, duration time.Duration) (measured, error) {
 	var m measured
 	before, err := processorTime(p.pids())
@@ -233,7 +231,7 @@ func requestsCell(operation string, clients int) string {
 	return fmt.Sprintf("op=%s/clients=%d", strings.ReplaceAll(operation, " ", "-"), clients)
 }
 
-// requests measures single requests. The peers take turns at each operation.
+// requests measures single requests. The peers alternate at each operation.
 func (b *bench) requests(round int) error {
 	for _, count := range clientCounts {
 		if err := b.requestsOf(count, round); err != nil {
@@ -243,8 +241,8 @@ func (b *bench) requests(round int) error {
 	return nil
 }
 
-// requestsOf measures those of a number of clients. Each number has connections of its own: servers close those that are not used for
-// 90 s, which is less than the smaller numbers take.
+// requestsOf measures requests of a number of clients. Each number has connections of its own, because servers close
+// connections that are unused for 90 s, which is less than the measurements of the smaller numbers take.
 func (b *bench) requestsOf(count, round int) error {
 	clients := map[string][]*client{}
 	defer func() {
@@ -275,7 +273,7 @@ func (b *bench) requestsOf(count, round int) error {
 			if op.name == "create" && b.objectSize == 0 {
 				b.objectSize = len(clients[p.name][0].objects[0])
 			}
-			if op.name == "delete" { // what is left is not measured
+			if op.name == "delete" { // the remaining objects are not measured
 				if _, err := p.drive(clients[p.name], op.do, patience); err != nil {
 					return fmt.Errorf("clean up on %s: %w", p.name, err)
 				}

@@ -20,7 +20,7 @@ type value struct {
 	value float64
 }
 
-// add keeps what one round has measured, and writes it as a Go benchmark would.
+// add records the values of one round, and writes them as a Go benchmark would.
 func (r results) add(raw io.Writer, measurement, peer string, count int, took time.Duration, values ...value) {
 	fmt.Fprintf(raw, "BenchmarkPeers/%s/peer=%s %d %d ns/op", measurement, peer, max(1, count), took.Nanoseconds()/int64(max(1, count)))
 	for _, v := range values {
@@ -31,7 +31,7 @@ func (r results) add(raw io.Writer, measurement, peer string, count int, took ti
 	fmt.Fprintln(raw)
 }
 
-// median is NaN if nothing was measured.
+// median returns NaN if nothing was measured.
 func (r results) median(measurement, peer, unit string) float64 {
 	values := slices.Sorted(slices.Values(r[point{measurement, peer, unit}]))
 	switch n := len(values); {
@@ -44,7 +44,7 @@ func (r results) median(measurement, peer, unit string) float64 {
 	}
 }
 
-// better is how many times better one peer is than another.
+// better returns the factor by which one peer is better than another.
 func (r results) better(l line, peer, than string) float64 {
 	ours, theirs := r.median(l.measurement, peer, l.unit), r.median(l.measurement, than, l.unit)
 	if l.more {
@@ -91,14 +91,13 @@ type line struct {
 	label       string
 	measurement string
 	unit        string
-	// more says that more is better.
+	// more means that more is better.
 	more bool
 }
 
 type column struct{ peer, head string }
 
-// columns are the peers of a table, and what is compared, in their order. Those of peers
-// that were not measured are left out.
+// columns are the peers of a table, and of comparisons, in their order. Unmeasured peers are left out.
 var (
 	columns = []column{
 		{embedded, "Annex, embedded"}, {embeddedBefore, "before, embedded"}, {annexed, "Annex, etcd"}, {annexedBefore, "before, etcd"},

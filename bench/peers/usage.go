@@ -11,7 +11,7 @@ import (
 // clockTick is the unit of /proc/pid/stat; Linux shows programs no other.
 const clockTick = time.Second / 100
 
-// processorTime is what processes have used since they began.
+// processorTime returns the processor time that processes have used since they began.
 func processorTime(pids []int) (time.Duration, error) {
 	var used time.Duration
 	for _, pid := range pids {
@@ -36,11 +36,11 @@ func processorTime(pids []int) (time.Duration, error) {
 	return used, nil
 }
 
-// resident is the memory that a process has now, in MB.
+// resident returns the current memory of a process, in MB.
 func resident(pid int) (float64, error) { return memoryOf(pid, "VmRSS") }
 
-// memoryOf is a figure of a process's memory by its name in /proc/PID/status, in MB: RssAnon is what it has made, RssFile what it
-// reads of its program, VmHWM the most that has been resident.
+// memoryOf returns a figure of a process's memory by its name in /proc/PID/status, in MB: RssAnon is allocated
+// memory, RssFile the resident part of its program, VmHWM the highest resident memory.
 func memoryOf(pid int, name string) (float64, error) {
 	value := valueIn(fmt.Sprintf("/proc/%d/status", pid), name)
 	kilobytes, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(value, "kB")), 64)
@@ -50,7 +50,7 @@ func memoryOf(pid int, name string) (float64, error) {
 	return kilobytes / 1024, nil
 }
 
-// resetPeak has VmHWM begin anew.
+// resetPeak makes VmHWM begin anew.
 func resetPeak(pid int) error {
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil {
 		return fmt.Errorf("reset the peak of memory: %w", err)
@@ -69,7 +69,7 @@ func valueIn(path, key string) string {
 	return "unknown"
 }
 
-// load is the machine's load average of a minute.
+// load returns the machine's load average of a minute.
 func load() string {
 	data, _ := os.ReadFile("/proc/loadavg")
 	first, _, _ := strings.Cut(string(data), " ")

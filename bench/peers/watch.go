@@ -13,20 +13,19 @@ import (
 )
 
 const (
-	// watchesPerConnection are those of one client process; servers allow no more than
-	// 100 by default.
+	// watchesPerConnection is the number of watches of one client process; servers allow at most 100 by default.
 	watchesPerConnection = 100
-	// burstWriters write at once in a burst, each to an object of its own.
+	// burstWriters is the number of concurrent writers in a burst, each with an object of its own.
 	burstWriters = 16
 )
 
-// fanOut is one way of writing to what is watched.
+// fanOut is one way of writing to watched objects.
 type fanOut struct {
 	watchers int
 	burst    bool
 	updates  int
 	interval time.Duration // between the updates, if they are no burst
-	// unmeasured ones are for what is looked at meanwhile.
+	// unmeasured fan-outs are the background of other measurements.
 	unmeasured bool
 }
 
@@ -56,8 +55,7 @@ func (s settings) fanOuts() []fanOut {
 	return all
 }
 
-// watcher is what one watch has received. It belongs to the goroutine that reads its
-// connection.
+// watcher is the state of one watch. It belongs to the goroutine that reads its connection.
 type watcher struct {
 	seen      []bool
 	missing   int
@@ -66,8 +64,7 @@ type watcher struct {
 	err       error
 }
 
-// events measures how changes reach watchers. Each watcher must see every change once
-// and in order.
+// events measures the time in which changes reach watchers. Each watcher must see every change once and in order.
 func (b *bench) events(round int) error {
 	for _, f := range b.settings.fanOuts() {
 		for _, p := range b.turns(round) {
@@ -94,7 +91,7 @@ func (b *bench) fanOut(p *peer, f fanOut) error {
 		}
 		defer c.close()
 		writers[i] = c
-		// It is there from the second time on.
+		// It exists from the second time on.
 		path := flunders(watchNamespace)
 		if _, err := c.get(path + "/" + watched(i)); err != nil {
 			if _, err := c.do(http.MethodPost, path, "application/json", flunder(watchNamespace, watched(i), 0)); err != nil {
@@ -107,7 +104,7 @@ func (b *bench) fanOut(p *peer, f fanOut) error {
 		return err
 	}
 
-	// Numbers never come again, lest a patch change nothing.
+	// Numbers are never reused, because a patch must change something.
 	b.written += f.updates
 	first := b.written
 	sent := make([]atomic.Int64, f.updates) // nanoseconds since start
@@ -203,7 +200,7 @@ func (b *bench) fanOut(p *peer, f fanOut) error {
 	return nil
 }
 
-// take checks an event and keeps how old it is. The numbers of changes begin with first.
+// take checks an event and records its age. The numbers of changes begin with first.
 func (w *watcher) take(event []byte, first int, age func(i int) time.Duration) {
 	i, err := strconv.Atoi(string(text(event, sequence)))
 	i -= first
@@ -225,7 +222,7 @@ func (w *watcher) take(event []byte, first int, age func(i int) time.Duration) {
 	}
 }
 
-// write makes the updates, whose numbers begin with first. It tells of each right before it is sent.
+// write makes the updates, whose numbers begin with first. It calls sending right before each update.
 func (f fanOut) write(writers []*conn, first int, sending func(i int)) error {
 	one := func(writer, i int) error {
 		sending(i)
@@ -274,7 +271,7 @@ func indexes(n int) []int {
 	return all
 }
 
-// latest is the resource version of what is watched.
+// latest returns the resource version of the watched collection.
 func latest(c *conn) (string, error) {
 	answer, err := c.get(flunders(watchNamespace))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command annex is the tool beside the library: it writes the code that a
-// server made from Go types needs. See docs/reference/generate.md.
+// Command annex is the tool beside the library: it generates the code for servers made from Go types. See
+// docs/reference/generate.md.
 package main
 
 import (

@@ -1,6 +1,5 @@
-// Command kubectl-annex is the kubectl plugin for API servers made with Annex: kubectl annex
-// shows what the server of the current context offers beside its objects, and uses it. A plugin of a
-// server's own is a main of the same form.
+// Command kubectl-annex is the kubectl plugin for API servers made with Annex: kubectl annex lists and calls the
+// subresources of the server in the current context. A server's own plugin is a main function of the same form.
 package main
 
 import "github.com/annexapi/annex/cmd/kubectl-annex/plugin"

@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// attack is a way to harm a server. Run goes on until the context ends, or until it has sent all that it has, and counts in the
-// report what it did. It returns an error if it could not be tried.
+// attack is a way to harm a server. Run continues until the context ends, or until it has nothing more to send, and
+// counts its actions in the report. It returns an error if the attack could not be tried.
 type attack interface {
 	Name() string
 	Run(ctx context.Context, t *target, r *report) error
 }
 
-// attacks are all there are, in the order of a run.
+// attacks returns all attacks, in the order of a run.
 func attacks() []attack {
 	return []attack{
 		stalledReviews{}, stalledReviews{large: true},
@@ -36,20 +36,20 @@ func attacks() []attack {
 	}
 }
 
-// report is what an attack did. Its methods may be called concurrently.
+// report counts the actions of an attack. Its methods may be called concurrently.
 type report struct {
 	mu     sync.Mutex
 	sent   int64
 	bytes  int64
 	codes  map[int]int64
-	broken int64 // requests without an answer
+	broken int64 // requests without a response
 	notes  []string
-	holes  []string // doors that were open
+	holes  []string // security holes
 }
 
 func newReport() *report { return &report{codes: map[int]int64{}} }
 
-// count counts something that was sent.
+// count counts sent requests or frames.
 func (r *report) count(n, bytes int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,7 +57,7 @@ func (r *report) count(n, bytes int) {
 	r.bytes += int64(bytes)
 }
 
-// answer counts an answer; 0 is none.
+// answer counts a response; 0 means none.
 func (r *report) answer(code int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -68,7 +68,7 @@ func (r *report) answer(code int) {
 	}
 }
 
-// note adds what a reader of the table should know, once.
+// note adds a note for the reader of the table, once.
 func (r *report) note(format string, values ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,14 +77,14 @@ func (r *report) note(format string, values ...any) {
 	}
 }
 
-// hole adds a door that was open, which fails the attack's verdict.
+// hole adds a security hole, which fails the attack's verdict.
 func (r *report) hole(format string, values ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.holes = append(r.holes, fmt.Sprintf(format, values...))
 }
 
-// String is what was sent, and what was answered.
+// String lists the sent requests with their responses.
 func (r *report) String() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,10 +132,11 @@ type shot struct {
 	header http.Header
 }
 
-// shotPatience is how long an attacker waits for one answer.
+// shotPatience is the time that an attacker waits for one response.
 const shotPatience = 40 * time.Second
 
-// fire sends requests again and again, one after the other by each worker with a connection of its own, until the context ends.
+// fire sends requests repeatedly, one after the other by each worker with a connection of its own, until the context
+// ends.
 func fire(ctx context.Context, t *target, r *report, workers int, shots ...shot) error {
 	return spread(workers, func(worker int) error {
 		client := t.client(credential{}, 1)
@@ -147,14 +148,15 @@ func fire(ctx context.Context, t *target, r *report, workers int, shots ...shot)
 			}
 			if r.answer(code); err != nil {
 				r.note("%s", reason(err))
-				pause(ctx, 50*time.Millisecond) // a server that ends connections is not asked for new ones in a loop
+				pause(ctx, 50*time.Millisecond) // do not ask a server that ends connections for new ones in a loop
 			}
 		}
 		return nil
 	})
 }
 
-// fireOne sends a request, and returns the status of its answer, 0 if there is none. It reads the answer to its end.
+// fireOne sends a request, and returns the status of its response, 0 if there is none. It reads the response to its
+// end.
 func fireOne(ctx context.Context, t *target, client *http.Client, r *report, s shot) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, shotPatience)
 	defer cancel()
@@ -178,7 +180,7 @@ func fireOne(ctx context.Context, t *target, client *http.Client, r *report, s s
 	return answer.StatusCode, err
 }
 
-// reason is the innermost message of an error, which has no addresses and paths.
+// reason returns the innermost message of an error, which has no addresses and paths.
 func reason(err error) string {
 	for {
 		inner := errors.Unwrap(err)

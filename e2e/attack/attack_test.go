@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// The short form: the attacks that a server has to hold first of all, for a second each. Machines that run tests are busy, so that
-// latencies decide nothing here; no request of a well-behaved caller may fail, the memory has its bound, and no acknowledged write is
-// lost.
+// The short form: the most important attacks, for a second each. Machines that run tests are busy, so latencies
+// decide nothing here; but no request of a well-behaved caller may fail, the memory is bounded, and no acknowledged
+// write is lost.
 func TestAnnexServe_underAttack(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds annex")
@@ -55,12 +55,12 @@ func TestAnnexServe_underAttack(t *testing.T) {
 	if rs.History != "" {
 		t.Error(rs.History)
 	}
-	for _, line := range lines { // which is seen when a test fails, and with -v
+	for _, line := range lines { // visible when a test fails, and with -v
 		t.Log(line)
 	}
 }
 
-// short are the attacks of TestAnnexServe_underAttack. Each that is added has failed against some server.
+// short returns the attacks of TestAnnexServe_underAttack. Each added attack has failed against some server.
 func short() []attack {
 	return []attack{
 		stalledReviews{},

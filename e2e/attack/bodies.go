@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// largestBody is just below what servers of Kubernetes take in a body.
+// largestBody is just below the body limit of Kubernetes servers.
 const largestBody = 3<<20 - 1024
 
 const (
@@ -24,13 +24,13 @@ const (
 	applyPatch     = "application/apply-patch+yaml"
 )
 
-// review is a shot of the account without rights.
+// review returns a request of the account without rights.
 func (t *target) review(media string, body []byte) shot {
 	return shot{as: t.weak, method: http.MethodPost, path: accessReviews, media: media, body: body}
 }
 
-// whitespaceBodies sends bodies of 3 MB that are white space but for a small object. The defence: white space costs what it takes,
-// and is decoded in time that grows with its length.
+// whitespaceBodies sends bodies of 3 MB of white space with a small object. The defence: white space needs only its
+// own memory, and is decoded in time proportional to its length.
 type whitespaceBodies struct{}
 
 func (whitespaceBodies) Name() string { return "whitespace-bodies" }
@@ -42,8 +42,8 @@ func (whitespaceBodies) Run(ctx context.Context, t *target, r *report) error {
 	return fire(ctx, t, r, 8, t.review("", behind), t.review("", before))
 }
 
-// readsWithBodies sends bodies of 3 MB with gets, lists and 164 watches, which have none. The defence: the body of a request that has
-// none is not read.
+// readsWithBodies sends bodies of 3 MB with gets, lists and 164 watches, which take none. The defence: the body of
+// such a request is not read.
 type readsWithBodies struct{}
 
 func (readsWithBodies) Name() string { return "reads-with-bodies" }
@@ -63,7 +63,7 @@ func (readsWithBodies) Run(ctx context.Context, t *target, r *report) error {
 					one, err := s.open(t.tenant, http.MethodGet, watch, false, header{"content-type", "application/json"})
 					r.count(1, len(body))
 					if err == nil {
-						err = s.body(one, body) // which a server that does not read it holds up until it ends the stream
+						err = s.body(one, body) // a server that does not read it delays this until it ends the stream
 					}
 					if err != nil {
 						if ctx.Err() == nil {
@@ -88,7 +88,8 @@ func (readsWithBodies) Run(ctx context.Context, t *target, r *report) error {
 	})
 }
 
-// gzipBodies sends a megabyte that unpacks to a gigabyte. The defence: bodies are not unpacked, or no further than a body may be.
+// gzipBodies sends a megabyte that unpacks to a gigabyte. The defence: bodies are not unpacked, or only up to the
+// limit of a body.
 type gzipBodies struct{}
 
 func (gzipBodies) Name() string { return "gzip-bodies" }
@@ -102,13 +103,13 @@ func (gzipBodies) Run(ctx context.Context, t *target, r *report) error {
 	if err := w.Close(); err != nil {
 		return err
 	}
-	one := t.review("", bytes.Repeat(packed.Bytes(), 1<<10)) // members one after the other are one stream
+	one := t.review("", bytes.Repeat(packed.Bytes(), 1<<10)) // concatenated members are one stream
 	one.header = http.Header{"Content-Encoding": {"gzip"}}
 	return fire(ctx, t, r, 4, one)
 }
 
-// deepJSON sends arrays and objects within each other, as deep as a body is long, and as deep as decoders allow. The defence: depth
-// is bounded, and a refused body costs no more than an accepted one.
+// deepJSON sends nested arrays and objects, as deep as the length of a body permits, and as deep as decoders allow.
+// The defence: depth is bounded, and a rejected body costs no more than an accepted one.
 type deepJSON struct{}
 
 func (deepJSON) Name() string { return "deep-json" }
@@ -132,8 +133,8 @@ func (deepJSON) Run(ctx context.Context, t *target, r *report) error {
 		t.review("", in(wide)))
 }
 
-// nestedProtobuf sends messages within each other, and lengths that are not there. The defence is that of deepJSON; nothing is made
-// room for before it has come.
+// nestedProtobuf sends nested messages, and lengths beyond the end of the body. The defence is that of deepJSON; no
+// memory is allocated before the data has arrived.
 type nestedProtobuf struct{}
 
 func (nestedProtobuf) Name() string { return "nested-protobuf" }
@@ -163,7 +164,7 @@ func (nestedProtobuf) Run(ctx context.Context, t *target, r *report) error {
 		t.review(mediaProtobuf, append([]byte("k8s\x00"), 0x12, 0xff, 0xff, 0xff, 0xff, 0x07)))
 }
 
-// deepYAML sends flows and indents within each other. The defence is that of deepJSON.
+// deepYAML sends nested flows and indents. The defence is that of deepJSON.
 type deepYAML struct{}
 
 func (deepYAML) Name() string { return "deep-yaml" }
@@ -183,7 +184,8 @@ func (deepYAML) Run(ctx context.Context, t *target, r *report) error {
 		t.review(mediaYAML, []byte(indented.String())))
 }
 
-// yamlAliases sends YAML of 1 kB whose aliases stand for a gigabyte. The defence: the size is known before anything is replaced.
+// yamlAliases sends YAML of 1 kB whose aliases expand to a gigabyte. The defence: the size is computed before any
+// alias is replaced.
 type yamlAliases struct{}
 
 func (yamlAliases) Name() string { return "yaml-aliases" }
@@ -204,13 +206,14 @@ func (yamlAliases) Run(ctx context.Context, t *target, r *report) error {
 	return fire(ctx, t, r, 4, t.review(mediaYAML, []byte(b.String())), t.review(mediaYAML, []byte(wide)))
 }
 
-// patch is a shot of the tenant at an object of its own.
+// patch returns a request of the tenant for an object of its own.
 func (t *target) patch(media, path string, body []byte) shot {
 	return shot{as: t.tenant, method: http.MethodPatch, path: path, media: media, body: body}
 }
 
-// deepMergePatch sends merge patches as deep as decoders allow, with a null at the bottom, to a kind that holds any JSON and to one
-// that does not. The defence: a patch costs time that grows with its length, or its depth is bounded.
+// deepMergePatch sends merge patches as deep as decoders allow, with a null at the bottom, to a kind that holds any
+// JSON and to a kind that does not. The defence: a patch takes time proportional to its length, or its depth is
+// bounded.
 type deepMergePatch struct{}
 
 func (deepMergePatch) Name() string { return "deep-merge-patch" }
@@ -245,8 +248,8 @@ func (deepMergePatch) Run(ctx context.Context, t *target, r *report) error {
 	return fire(ctx, t, r, 4, shots...)
 }
 
-// jsonPatchCopies sends JSON patches that copy a value into itself, which doubles it each time. The defence: what a patch copies is
-// bounded.
+// jsonPatchCopies sends JSON patches that copy a value into itself, which doubles it each time. The defence: the
+// copies of a patch are bounded.
 type jsonPatchCopies struct{}
 
 func (jsonPatchCopies) Name() string { return "json-patch-copies" }
@@ -274,8 +277,8 @@ func (t *target) jsonPatches(ctx context.Context, r *report, operations []object
 	return fire(ctx, t, r, 4, shots...)
 }
 
-// jsonPatchMoves adds a list of 100,000 elements and moves the last of them to its beginning 9,000 times. The defence: the number of
-// operations is bounded, and so is what they cost together.
+// jsonPatchMoves adds a list of 100,000 elements and moves the last of them to its beginning 9,000 times. The
+// defence: the number of operations and their total cost are bounded.
 type jsonPatchMoves struct{}
 
 func (jsonPatchMoves) Name() string { return "json-patch-moves" }
@@ -292,8 +295,8 @@ func (jsonPatchMoves) Run(ctx context.Context, t *target, r *report) error {
 	return t.jsonPatches(ctx, r, operations)
 }
 
-// strategicLists sends a strategic merge patch with a list of 25,000 elements that are merged by a key. The defence: the time that a
-// patch takes is bounded.
+// strategicLists sends a strategic merge patch with a list of 25,000 elements that are merged by a key. The defence:
+// the time of a patch is bounded.
 type strategicLists struct{}
 
 func (strategicLists) Name() string { return "strategic-lists" }
@@ -334,9 +337,9 @@ func (largeApply) Run(ctx context.Context, t *target, r *report) error {
 	return fire(ctx, t, r, 2, t.patch(applyPatch, t.kind.path(tenantNamespace, "large-0")+"?fieldManager=attack&force=true&dryRun=All", body))
 }
 
-// deepObjects creates objects that are as deep as decoders allow, and reads, lists, changes and deletes them. What a server stores of
-// an object may be deeper than the object: who owns which field is nested likewise. The defence: what is taken can be read again, and
-// one object never keeps others from being listed.
+// deepObjects creates objects that are as deep as decoders allow, and reads, lists, changes and deletes them. The
+// stored form of an object may be deeper than the object, because its managed fields are nested likewise. The
+// defence: every accepted object can be read again, and one object never keeps others from being listed.
 type deepObjects struct{}
 
 func (deepObjects) Name() string { return "deep-objects" }

@@ -32,12 +32,12 @@ type operation struct {
 	action    action
 	key       string
 	before    string // the value that an update replaces
-	value     string // that was read, or written
+	value     string // the value read or written
 	outcome   outcome
 	call, end int64
 }
 
-// history is what the well-behaved callers did. Its methods may be called concurrently.
+// history records the operations of the well-behaved callers. Its methods may be called concurrently.
 type history struct {
 	begun time.Time
 
@@ -58,11 +58,11 @@ func (h *history) end(op operation) {
 	h.all[op.key] = append(h.all[op.key], op)
 }
 
-// checkPatience is how long the check of one object's history may take.
+// checkPatience is the time that the check of one object's history may take.
 const checkPatience = 20 * time.Second
 
-// check returns how many operations there were, and an error if those on some object have no order that explains their outcomes: then
-// a write that was acknowledged is lost, or a read went back.
+// check returns the number of operations, and an error if no order of the operations on some object explains their
+// outcomes: then an acknowledged write is lost, or a read went back in time.
 func (h *history) check() (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -97,8 +97,8 @@ func (h *history) check() (int, error) {
 	return n, nil
 }
 
-// step returns the values that an object may have after an operation, none if the outcome cannot be. There is no object if the value
-// is empty.
+// step returns the possible values of an object after an operation, none if the outcome is impossible. An empty value
+// means that there is no object.
 func (op operation) step(value string) []any {
 	var possible bool
 	next := value

@@ -28,7 +28,7 @@ func main() {
 // errHarmed is the error of a run in which an attack did harm.
 var errHarmed = errors.New("criteria failed: see the verdicts")
 
-// settings are those of the command line.
+// settings are the settings of the command line.
 type settings struct {
 	kubeconfig, weakToken, only, output, peer, annex, bin, page, resource, serverArgs string
 	duration, long                                                                    time.Duration
@@ -148,7 +148,7 @@ func run(ctx context.Context, arguments []string, stdout, stderr io.Writer) erro
 	return nil
 }
 
-// server returns the server to attack, and a function that ends it or what was created there.
+// server returns the server to attack, and a function that ends it, or deletes the objects created there.
 func (s settings) server(ctx context.Context, dir string) (*target, func() error, error) {
 	switch {
 	case s.kubeconfig != "":

@@ -35,7 +35,7 @@ func (r *results) writeTable(w io.Writer) {
 	}
 }
 
-// String is a latency in milliseconds.
+// String returns a latency in milliseconds.
 func (l latency) String() string {
 	text := fmt.Sprintf("%s / %s / %s ms", milliseconds(l.P50), milliseconds(l.P99), milliseconds(l.Max))
 	if l.Failed > 0 {
@@ -61,7 +61,7 @@ func marks(server string) (begin, end string) {
 	return "<!-- attack: " + server + " -->", "<!-- /attack: " + server + " -->"
 }
 
-// writePage puts the results into a page, between the marks of their server.
+// writePage writes the results into a page, between the marks of their server.
 func (r *results) writePage(path string) error {
 	page, err := os.ReadFile(path)
 	if err != nil {
@@ -81,7 +81,7 @@ func (r *results) writePage(path string) error {
 	return os.WriteFile(path, []byte(b.String()), 0o644)
 }
 
-// machine describes what figures depend on.
+// machine describes the machine that the figures depend on.
 func machine() string {
 	value := func(file, name string) string {
 		data, err := os.ReadFile(file)

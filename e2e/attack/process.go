@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// ticks is how many of the kernel's clock ticks there are in a second, which is the same on all systems that Go runs on.
+// ticks is the number of the kernel's clock ticks in a second, which is the same on all systems that Go runs on.
 const ticks = 100
 
-// resetPeak has the kernel count the peak of a process's memory anew.
+// resetPeak makes the kernel count the peak of a process's memory anew.
 func resetPeak(pid int) error {
 	if pid == 0 {
 		return nil
@@ -23,10 +23,10 @@ func resetPeak(pid int) error {
 	return nil
 }
 
-// peak returns the most memory that a process has had resident since resetPeak, in bytes; 0 without a process.
+// peak returns the most resident memory of a process since resetPeak, in bytes; 0 without a process.
 func peak(pid int) (int64, error) { return statusOf(pid, "VmHWM:") }
 
-// resident returns the memory that a process has resident, in bytes; 0 without a process.
+// resident returns the resident memory of a process, in bytes; 0 without a process.
 func resident(pid int) (int64, error) { return statusOf(pid, "VmRSS:") }
 
 func statusOf(pid int, name string) (int64, error) {
@@ -55,7 +55,7 @@ func processorTime(pid int) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read the processor time of the server: %w", err)
 	}
-	// Behind the name, which may hold spaces.
+	// The fields after the name, which may contain spaces.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) < 13 {
 		return 0, fmt.Errorf("read the processor time of the server: %q", stat)

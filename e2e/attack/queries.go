@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// longSelectors lists by labels and fields with 10,000 terms, as callers with and without rights. The defence: a selector costs what
-// its length is, once for a request and not for each object.
+// longSelectors lists by labels and fields with 10,000 terms, as callers with and without rights. The defence: the
+// cost of a selector is proportional to its length, once for a request and not for each object.
 type longSelectors struct{}
 
 func (longSelectors) Name() string { return "long-selectors" }
@@ -41,7 +41,7 @@ func (longSelectors) Run(ctx context.Context, t *target, r *report) error {
 	return fire(ctx, t, r, 4, shots...)
 }
 
-// hugeContinue lists with tokens for the next page of 500 kB. The defence: they are refused without much work.
+// hugeContinue lists with continue tokens of 500 kB. The defence: they are rejected without much work.
 type hugeContinue struct{}
 
 func (hugeContinue) Name() string { return "huge-continue" }
@@ -61,8 +61,8 @@ func (hugeContinue) Run(ctx context.Context, t *target, r *report) error {
 	return fire(ctx, t, r, 4, shots...)
 }
 
-// longQueries sends 100,000 parameters, long names of managers and paths of a hundred thousand segments. The defence: they are
-// bounded by what a header may be, and read in time that grows with their length.
+// longQueries sends 100,000 parameters, long names of managers and paths of a hundred thousand segments. The defence:
+// they are bounded by the size of a header, and read in time proportional to their length.
 type longQueries struct{}
 
 func (longQueries) Name() string { return "long-queries" }
@@ -88,8 +88,8 @@ func (longQueries) Run(ctx context.Context, t *target, r *report) error {
 	)
 }
 
-// manyWatches opens 1,000 watches with initial events of objects of 200 kB, and reads none of their events. The defence: a watch
-// holds what has not been sent once for all of them, and little of its own.
+// manyWatches opens 1,000 watches with initial events of objects of 200 kB, and reads none of their events. The
+// defence: unsent events are held once for all watches, and a watch has little memory of its own.
 type manyWatches struct{}
 
 func (manyWatches) Name() string { return "many-watches" }
@@ -119,7 +119,7 @@ func (manyWatches) Run(ctx context.Context, t *target, r *report) error {
 	})
 }
 
-// hasDefinitions reports whether the server takes definitions; an attack that needs them notes that it does not.
+// hasDefinitions reports whether the server accepts definitions; if not, it adds a note.
 func (t *target) hasDefinitions(r *report) bool {
 	if t.deep.resource == "" {
 		r.note("the server takes no definitions")
@@ -127,8 +127,8 @@ func (t *target) hasDefinitions(r *report) bool {
 	return t.deep.resource != ""
 }
 
-// largeExpressions creates definitions and policies with expressions that are long, nested or expensive. The defence: length, depth
-// and cost are bounded before anything is compiled or run.
+// largeExpressions creates definitions and policies with expressions that are long, nested or expensive. The defence:
+// length, depth and cost are bounded before anything is compiled or run.
 type largeExpressions struct{}
 
 func (largeExpressions) Name() string { return "large-expressions" }
@@ -189,8 +189,8 @@ func (largeExpressions) Run(ctx context.Context, t *target, r *report) error {
 	return fire(ctx, t, r, 2, shots...)
 }
 
-// largeDefinitions creates definitions whose schemas are deep, wide, of many versions, or have patterns that are expensive, and
-// deletes them. The defence: what a definition costs grows with its length, also where its documentation is made.
+// largeDefinitions creates definitions whose schemas are deep, wide, of many versions, or have expensive patterns,
+// and deletes them. The defence: the cost of a definition is proportional to its length, including its documentation.
 type largeDefinitions struct{}
 
 func (largeDefinitions) Name() string { return "large-definitions" }
@@ -228,7 +228,7 @@ func (largeDefinitions) Run(ctx context.Context, t *target, r *report) error {
 			return err
 		}
 		path := definitions + "/" + strings.ToLower(name) + "s.attack.example.com"
-		// What is created is deleted, also after the attack.
+		// Created objects are deleted, also after the attack.
 		defer func() {
 			clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), shotPatience)
 			defer cancel()
@@ -252,10 +252,10 @@ func (largeDefinitions) Run(ctx context.Context, t *target, r *report) error {
 	})
 }
 
-// loopbackWebhooks creates a webhook for objects of one namespace that asks the server itself, and one that asks a listener on this
-// machine, which never answers; then it creates objects there. The defence: calls have a deadline, the callers that wait for them do
-// not hold up others, and what a webhook asks proves no identity of the server's. Whether services on the server's own machine are
-// reached is noted.
+// loopbackWebhooks creates a webhook for objects of one namespace that calls the server itself, and a second webhook
+// that calls a listener on this machine, which never answers; then it creates objects there. The defence: calls have
+// a deadline, waiting callers do not delay others, and a webhook's requests carry no identity of the server. A note
+// records whether services on the server's own machine are reachable.
 type loopbackWebhooks struct{}
 
 func (loopbackWebhooks) Name() string { return "loopback-webhooks" }
@@ -334,8 +334,9 @@ func (loopbackWebhooks) Run(ctx context.Context, t *target, r *report) error {
 	)
 }
 
-// foreignWebSocket opens a watch over a WebSocket as a page of another origin does in the browser of an administrator: with the
-// browser's certificate, and with a token that is none as a subprotocol. The defence: 403, or whatever is no 101.
+// foreignWebSocket opens a watch over a WebSocket as a page of another origin does in the browser of an
+// administrator: with the browser's certificate, and with an invalid token as a subprotocol. The defence: 403, or any
+// code other than 101.
 type foreignWebSocket struct{}
 
 func (foreignWebSocket) Name() string { return "foreign-websocket" }
@@ -353,7 +354,7 @@ func (foreignWebSocket) Run(ctx context.Context, t *target, r *report) error {
 				return err
 			}
 			key := make([]byte, 16)
-			_, _ = rand.Read(key) // which never fails
+			_, _ = rand.Read(key) // never fails
 			text := fmt.Sprintf("GET %s?watch=true HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: "+
 				"13\r\nSec-WebSocket-Key: %s\r\nOrigin: %s\r\n",
 				t.kind.path(victimNamespace, ""), t.url.Host, base64.StdEncoding.EncodeToString(key), origin)
@@ -385,13 +386,13 @@ func (foreignWebSocket) Run(ctx context.Context, t *target, r *report) error {
 	return nil
 }
 
-// revokedWatch opens watches over HTTP/2 and HTTP/1.1, and a tail of Server-Sent Events if the server has them, as an account, and
-// deletes the account. The defence: they end within ten seconds.
+// revokedWatch opens watches over HTTP/2 and HTTP/1.1, and a tail of Server-Sent Events if the server has them, as an
+// account, and deletes the account. The defence: they end within ten seconds.
 type revokedWatch struct{}
 
 func (revokedWatch) Name() string { return "revoked-watch" }
 
-// revokedPatience is how long a watch may go on without its account.
+// revokedPatience is the time that a watch may continue without its account.
 const revokedPatience = 10 * time.Second
 
 func (revokedWatch) Run(ctx context.Context, t *target, r *report) error {
@@ -480,7 +481,7 @@ func (revokedWatch) Run(ctx context.Context, t *target, r *report) error {
 	return nil
 }
 
-// begin sends a request that is answered with a stream, again until the server knows the rights of its caller.
+// begin sends a request whose response is a stream, repeatedly until the server knows the rights of its caller.
 func (t *target) begin(ctx context.Context, client *http.Client, as credential, path, accept string, r *report) (*http.Response, error) {
 	for known := time.Now().Add(5 * time.Second); ; {
 		request, err := t.request(ctx, as, http.MethodGet, path, nil)

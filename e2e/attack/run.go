@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// What an attack may do to the well-behaved callers: their 99th percentile stays below mostLatency, or below mostFactor times the
-// quiet one.
+// The limits of an attack's effect on the well-behaved callers: their 99th percentile stays below mostLatency, or
+// below mostFactor times the quiet one.
 const (
 	mostLatency = 250 * time.Millisecond
 	mostFactor  = 5
-	// mostBusy is how long a server may go on working for requests whose clients have gone.
+	// mostBusy is the time that a server may keep working for requests whose clients have gone.
 	mostBusy = 10 * time.Second
 )
 
-// settlePatience is how long a server may take after an attack to answer as before.
+// settlePatience is the time after an attack in which a server has to answer as before.
 const settlePatience = time.Minute
 
 // result is one line of the table.
@@ -29,12 +29,13 @@ type result struct {
 	Admin     latency       `json:"administrator"`
 	Peak      int64         `json:"peakBytes"`     // resident
 	Processor time.Duration `json:"processorTime"` // of the server, during the attack
-	// Busy is how long the server went on working after the attack, for requests that were over; settlePatience at most.
+	// Busy is the time that the server kept working after the attack, for requests that were over; settlePatience at
+	// most.
 	Busy   time.Duration `json:"busyAfter"`
-	Failed []string      `json:"failed"` // why; none if the attack did no harm
+	Failed []string      `json:"failed"` // the failed criteria; none if the attack did no harm
 }
 
-// results are those of a run.
+// results are the results of a run.
 type results struct {
 	Server   string        `json:"server"`
 	Duration time.Duration `json:"duration"` // of each attack
@@ -42,9 +43,9 @@ type results struct {
 	Results  []result      `json:"results"` // the first is of the quiet time
 	// Checked is the number of operations of the well-behaved callers in the history.
 	Checked int    `json:"checkedOperations"`
-	History string `json:"history"` // the mistake in it; empty if it is linearizable
-	Stopped string `json:"stopped"` // why attacks were left out; empty if none were
-	Ended   string `json:"ended"`   // what was wrong when the server ended; empty if nothing was, or if it is not the program's
+	History string `json:"history"` // the violation in it; empty if it is linearizable
+	Stopped string `json:"stopped"` // the reason why attacks were left out; empty if none were
+	Ended   string `json:"ended"`   // the error of the server's end; empty if there was none, or if the program did not start the server
 }
 
 // failed reports whether a criterion has failed.
@@ -62,17 +63,17 @@ type bench struct {
 	t        *target
 	duration time.Duration
 	long     time.Duration // of the stalled reviews; 0 for that of the others
-	// budget is what the server grants requests in memory. During an attack it may have twice as much beside what it had before: as much
-	// again is for garbage.
+	// budget is the server's memory budget for requests, in bytes. During an attack the server may use twice as much
+	// beside its memory before: as much again is for garbage.
 	budget int64
 	most   int64   // resident bytes of the server beyond which no further attack is tried; 0 for no limit
-	timing bool    // whether latencies decide, and how long the server is busy
+	timing bool    // whether latencies and the time that the server is busy decide
 	idle   float64 // the part of a processor that the quiet server uses
 	done   func(result)
 }
 
-// run measures the quiet server and then each attack, and checks the history. The error is that of the program: what an attack does
-// is in the results.
+// run measures the quiet server and then each attack, and checks the history. The error is an error of the program;
+// the effects of attacks are in the results.
 func (b *bench) run(ctx context.Context, all []attack) (*results, error) {
 	h := newHistory()
 	user, admin := newCaller(b.t, b.t.user, h), newCaller(b.t, b.t.admin, h)
@@ -83,7 +84,7 @@ func (b *bench) run(ctx context.Context, all []attack) (*results, error) {
 	}
 	defer callers.Wait()
 	defer stop()
-	pause(ctx, min(time.Second, b.duration)) // connections and caches
+	pause(ctx, min(time.Second, b.duration)) // for connections and caches
 	rs := &results{Duration: b.duration}
 	quiet, err := b.measure(ctx, nil, user, admin)
 	if err != nil {
@@ -120,7 +121,7 @@ func (b *bench) run(ctx context.Context, all []attack) (*results, error) {
 	return rs, ctx.Err()
 }
 
-// last reads once more what the callers changed together, for the history.
+// last reads once more the objects that both callers changed, for the history.
 func (b *bench) last(ctx context.Context, h *history) {
 	reader := newCaller(b.t, b.t.admin, h)
 	defer reader.client.CloseIdleConnections()
@@ -129,7 +130,8 @@ func (b *bench) last(ctx context.Context, h *history) {
 	}
 }
 
-// measure runs an attack, or nothing, and returns what it did to the callers. It returns when the server serves them again.
+// measure runs an attack, or nothing, and returns its effect on the callers. It returns when the server serves them
+// again.
 func (b *bench) measure(ctx context.Context, a attack, user, admin *caller) (result, error) {
 	one := result{Attack: "quiet", Sent: "-"}
 	duration := b.duration
@@ -164,7 +166,7 @@ func (b *bench) measure(ctx context.Context, a attack, user, admin *caller) (res
 		one.Sent = r.String()
 	}
 	if _, revoked := a.(revokedWatch); !revoked {
-		<-attacking.Done() // attacks that have sent all are measured for as long as the others
+		<-attacking.Done() // attacks that have sent everything are measured for as long as the others
 	}
 	cancel()
 	ended := time.Now()
@@ -195,11 +197,12 @@ func (b *bench) measure(ctx context.Context, a attack, user, admin *caller) (res
 	return one, ctx.Err()
 }
 
-// restless is how much more of a processor than at rest a server uses that goes on working. It is little, for other processes may
-// leave the server little.
+// restless is the part of a processor, beyond that at rest, by which a server counts as still working. It is small,
+// because other processes may leave the server little.
 const restless = 0.12
 
-// rest waits until the server works no more than it does for the well-behaved callers, and returns how long that took.
+// rest waits until the server works no more than it does for the well-behaved callers, and returns the time until
+// then.
 func (b *bench) rest(ctx context.Context) (time.Duration, error) {
 	begun := time.Now()
 	for b.t.pid != 0 && time.Since(begun) < settlePatience {
@@ -223,14 +226,14 @@ func (b *bench) rest(ctx context.Context) (time.Duration, error) {
 	return time.Since(begun), nil
 }
 
-// errMemory is the error of a server that has so much memory resident that the machine is in danger.
+// errMemory is the error of a server whose resident memory endangers the machine.
 var errMemory = errors.New("the server's memory endangers this machine (--most-memory)")
 
 // errHangs is the error of an attack that does not end.
 var errHangs = errors.New("it does not end")
 
-// hurried runs an attack, and returns errHangs if it goes on for long when its context has ended: the program ends then, and the
-// attack with it.
+// hurried runs an attack, and returns errHangs if it continues long after its context has ended: then the program
+// ends, and the attack with it.
 func hurried(ctx context.Context, attack func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- attack() }()
@@ -249,7 +252,7 @@ func hurried(ctx context.Context, attack func() error) error {
 	}
 }
 
-// gone is the error of a server that is no more.
+// gone returns the error of a server that has ended.
 func (b *bench) gone(attack string, err error) error {
 	return fmt.Errorf("the server ended during the attack %s: %w", attack, err)
 }

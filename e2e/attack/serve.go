@@ -24,10 +24,11 @@ import (
 	"time"
 )
 
-// startPatience is how long a server may take to start, and to end.
+// startPatience is the time that a server has to start, and to end.
 const startPatience = 2 * time.Minute
 
-// serveAnnex starts `annex serve` on the embedded storage, in a directory, and returns it with a function that ends it.
+// serveAnnex starts `annex serve` on the embedded storage, in a directory, and returns it with a function that ends
+// it.
 func serveAnnex(ctx context.Context, program, dir string, arguments []string) (*target, func() error, error) {
 	data := filepath.Join(dir, "data")
 	cmd := exec.Command(
@@ -57,7 +58,7 @@ func serveAnnex(ctx context.Context, program, dir string, arguments []string) (*
 	return t, stop, nil
 }
 
-// tail keeps the end of what a process prints. It may be used concurrently.
+// tail keeps the end of a process's output. It may be used concurrently.
 type tail struct {
 	mu   sync.Mutex
 	kept []byte
@@ -92,7 +93,7 @@ func (t *tail) String() string {
 	return string(t.kept[max(0, len(t.kept)-2000):])
 }
 
-// end has a process end, and returns an error if it has not done so in order.
+// end asks a process to end, and returns an error unless it does so in an orderly way.
 func end(cmd *exec.Cmd, log *tail) error {
 	_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	hung := time.AfterFunc(startPatience, func() { _ = cmd.Process.Kill() })
@@ -106,8 +107,8 @@ func end(cmd *exec.Cmd, log *tail) error {
 	return nil
 }
 
-// administratorToken is that of the administrator of a kube-apiserver, which listens on a loopback address for as long as the program
-// runs.
+// administratorToken returns the token of a kube-apiserver's administrator. The server listens on a loopback address,
+// as long as the program runs.
 func administratorToken() (string, error) {
 	secret := make([]byte, 16)
 	if _, err := rand.Read(secret); err != nil {
@@ -140,7 +141,7 @@ func serveKubernetes(ctx context.Context, bin, dir string, arguments []string) (
 			return nil, fmt.Errorf("start %s (make bin/%s builds it): %w", program, program, err)
 		}
 		stops = append(stops, func() error {
-			_ = cmd.Process.Kill() // what it stores is not read again
+			_ = cmd.Process.Kill() // its data is not read again
 			_ = cmd.Wait()
 			if panicked := log.panics(); panicked != "" {
 				return fmt.Errorf("%s panicked: %s", program, panicked)
@@ -219,7 +220,7 @@ func serveKubernetes(ctx context.Context, bin, dir string, arguments []string) (
 	}
 }
 
-// ready returns nil when the server serves, with a certificate in a file, which is trusted from then on.
+// ready returns nil when the server serves, with the certificate in a file, which is trusted from then on.
 func (t *target) ready(ctx context.Context, certificate string) error {
 	data, err := os.ReadFile(certificate)
 	if err != nil {

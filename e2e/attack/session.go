@@ -15,8 +15,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// session is an HTTP/2 connection whose frames are made by hand. It answers SETTINGS and PING, and honours the server's flow control.
-// Its methods may be called concurrently.
+// session is an HTTP/2 connection with hand-made frames. It answers SETTINGS and PING, and obeys the server's flow
+// control. Its methods may be called concurrently.
 type session struct {
 	t      *target
 	conn   net.Conn
@@ -32,7 +32,7 @@ type session struct {
 	changed *sync.Cond // when a window, a stream or err changes
 	window  int64
 	initial int64 // window of a new stream
-	frame   int   // the longest that the server takes
+	frame   int   // the longest that the server accepts
 	streams map[uint32]*stream
 	err     error // of the connection's end
 }
@@ -41,7 +41,7 @@ type session struct {
 type stream struct {
 	id     uint32
 	window int64 // guarded by the session's mu
-	// code is sent the status of the answer. ended is closed with the stream.
+	// code receives the status of the response. ended is closed with the stream.
 	code  chan int
 	ended chan struct{}
 }
@@ -89,7 +89,7 @@ func (t *target) session(ctx context.Context, c credential, settings ...http2.Se
 
 func (s *session) close() { s.conn.Close() }
 
-// read handles what the server sends.
+// read handles the frames of the server.
 func (s *session) read() {
 	for {
 		frame, err := s.framer.ReadFrame()
@@ -185,7 +185,8 @@ func (s *session) answered(id uint32, status string, ended bool) {
 	}
 }
 
-// writePatience is how long a write to the connection may take: a server that reads nothing any more must not hold an attack up.
+// writePatience is the time that a write to the connection may take: a server that has stopped reading must not delay
+// an attack.
 const writePatience = 5 * time.Second
 
 // send writes frames.
@@ -208,13 +209,13 @@ func (s *session) block(c credential, method, path string, more ...header) []byt
 		all = append(all, header{"authorization", "Bearer " + c.token})
 	}
 	for _, h := range append(all, more...) {
-		// A buffer takes all that is written.
+		// A buffer accepts every write.
 		_ = s.encoder.WriteField(hpack.HeaderField{Name: h.name, Value: h.value})
 	}
 	return s.headers.Bytes()
 }
 
-// open begins a request, which has no body if it is at its end.
+// open begins a request, without a body if end is set.
 func (s *session) open(c credential, method, path string, end bool, more ...header) (*stream, error) {
 	one := &stream{code: make(chan int, 1), ended: make(chan struct{})}
 	err := s.send(func() error {
@@ -236,7 +237,7 @@ func (s *session) open(c credential, method, path string, end bool, more ...head
 	return one, err
 }
 
-// body sends the whole body of a request, as fast as the server takes it.
+// body sends the whole body of a request, as fast as the server accepts it.
 func (s *session) body(of *stream, content []byte) error {
 	for {
 		s.mu.Lock()
@@ -246,7 +247,7 @@ func (s *session) body(of *stream, content []byte) error {
 		if s.err != nil || s.streams[of.id] != of {
 			err := s.err
 			s.mu.Unlock()
-			return err // an answer may come before the end of the body
+			return err // a response may come before the end of the body
 		}
 		n := int(min(s.window, of.window, int64(s.frame), int64(len(content))))
 		s.window -= int64(n)

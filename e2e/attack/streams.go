@@ -13,12 +13,12 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// noWindow lets a server send the headers of answers, and no byte of their bodies.
+// noWindow lets a server send the headers of responses, and no byte of their bodies.
 var noWindow = http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}
 
-// stalledReviews sends reviews whose answers are not read, and whose bodies look as if they needed much memory: a long name, and
-// thousands of newlines. It renews those that are refused or end. The defence: memory is held while something is computed, never
-// while a client takes its answer, and no caller can have so much of it that nothing is left to others.
+// stalledReviews sends reviews whose responses are not read, and whose bodies seem to need much memory: a long name,
+// and thousands of newlines. It renews rejected and ended requests. The defence: memory is held during a computation,
+// never while a client takes its response, and no caller can hold so much of it that nothing is left for others.
 type stalledReviews struct{ large bool }
 
 func (a stalledReviews) Name() string {
@@ -57,7 +57,7 @@ func (a stalledReviews) Run(ctx context.Context, t *target, r *report) error {
 							}
 							continue
 						}
-						_ = s.reset(one) // the connection's end is seen by the next
+						_ = s.reset(one) // the next one sees the connection's end
 						pause(ctx, 20*time.Millisecond)
 					case <-one.ended:
 						r.answer(0)
@@ -88,8 +88,8 @@ func renewing(ctx context.Context, t *target, c credential, run func(*session) e
 	return nil
 }
 
-// slowReads asks for lists of many megabytes and for objects over HTTP/1.1, and takes a byte of the answers each second. The defence:
-// what waits to be sent is bounded, and a client that takes nothing is cut off.
+// slowReads requests lists of many megabytes and objects over HTTP/1.1, and reads one byte of the responses each
+// second. The defence: unsent data is bounded, and a client that reads nothing is cut off.
 type slowReads struct{}
 
 func (slowReads) Name() string { return "slow-reads" }
@@ -142,7 +142,8 @@ func statusIn(line string) int {
 	return code
 }
 
-// slowStreams asks for lists and objects over HTTP/2 and opens the window by a byte each second. The defence is that of slowReads.
+// slowStreams requests lists and objects over HTTP/2 and opens the window by a byte each second. The defence is that
+// of slowReads.
 type slowStreams struct{}
 
 func (slowStreams) Name() string { return "slow-streams" }
@@ -180,8 +181,8 @@ func (slowStreams) Run(ctx context.Context, t *target, r *report) error {
 	})
 }
 
-// slowBodies sends bodies of a megabyte over HTTP/1.1, a byte each second. The defence: a body has a deadline, and nothing is held
-// for what has not come.
+// slowBodies sends bodies of a megabyte over HTTP/1.1, a byte each second. The defence: a body has a deadline, and no
+// memory is held for missing bytes.
 type slowBodies struct{}
 
 func (slowBodies) Name() string { return "slow-bodies" }
@@ -247,8 +248,8 @@ func (slowFrames) Run(ctx context.Context, t *target, r *report) error {
 	})
 }
 
-// rapidReset begins requests and takes them back at once. The defence: the number of requests of a connection is bounded, those that
-// were taken back included.
+// rapidReset begins requests and cancels them at once. The defence: the number of requests of a connection is
+// bounded, canceled ones included.
 type rapidReset struct{}
 
 func (rapidReset) Name() string { return "rapid-reset" }
@@ -299,8 +300,8 @@ func (continuationFlood) Run(ctx context.Context, t *target, r *report) error {
 	})
 }
 
-// controlFrames sends PING, SETTINGS and empty DATA, each of which the server has to answer or handle, and reads no answers. The
-// defence: answers that wait are bounded, and the connection ends beyond.
+// controlFrames sends PING, SETTINGS and empty DATA, each of which the server has to answer or handle, and reads no
+// responses. The defence: waiting responses are bounded, and the connection ends beyond.
 type controlFrames struct{}
 
 func (controlFrames) Name() string { return "control-frames" }
@@ -335,7 +336,8 @@ func (controlFrames) Run(ctx context.Context, t *target, r *report) error {
 	})
 }
 
-// largeHeaders sends headers of a megabyte, over HTTP/2 and HTTP/1.1. The defence: they are refused before they are kept.
+// largeHeaders sends headers of a megabyte, over HTTP/2 and HTTP/1.1. The defence: they are rejected before they are
+// stored.
 type largeHeaders struct{}
 
 func (largeHeaders) Name() string { return "large-headers" }
@@ -388,8 +390,8 @@ func headersOfBothVersions(ctx context.Context, t *target, r *report, headers ht
 	})
 }
 
-// packedHeaders names an entry of 4 kB of the compression's table 16,000 times, by a byte each: 64 MB of headers in 16 kB. The
-// defence: headers are bounded by their size when they are unpacked.
+// packedHeaders refers 16,000 times to a 4 kB entry of the compression table, by a byte each: 64 MB of headers in 16
+// kB. The defence: headers are bounded by their unpacked size.
 type packedHeaders struct{}
 
 func (packedHeaders) Name() string { return "packed-headers" }
@@ -425,8 +427,8 @@ func (packedHeaders) Run(ctx context.Context, t *target, r *report) error {
 	})
 }
 
-// idleConnections opens 1,000 connections that send nothing, or the beginning of HTTP/2. The defence: connections without a request
-// are bounded and ended, and cost little.
+// idleConnections opens 1,000 connections that send nothing, or the beginning of HTTP/2. The defence: connections
+// without a request are bounded and ended, and cost little.
 type idleConnections struct{}
 
 func (idleConnections) Name() string { return "idle-connections" }

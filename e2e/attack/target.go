@@ -22,15 +22,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The namespaces that the program creates: of the well-behaved callers, of the attacker with rights on one, and of the attacker that
-// may create definitions.
+// The namespaces that the program creates: of the well-behaved callers, of the attacker with rights on one, and of
+// the attacker with the right to create definitions.
 const (
 	victimNamespace  = "attack-victim"
 	tenantNamespace  = "attack-tenant"
 	definerNamespace = "attack-definer"
 )
 
-// credential is how a caller proves its identity. One without a token uses the certificate, if there is one.
+// credential proves the identity of a caller. Without a token it uses the certificate, if there is one.
 type credential struct {
 	name  string
 	token string
@@ -61,7 +61,7 @@ func (k kind) group() string {
 	return ""
 }
 
-// target is the server under attack, and the accounts there. It does not change once prepare has returned.
+// target is the server under attack, with its accounts. It does not change once prepare has returned.
 type target struct {
 	url   *url.URL
 	roots *x509.CertPool // nil for those of the system
@@ -69,10 +69,10 @@ type target struct {
 	kind  kind
 
 	admin credential
-	// user may do all with objects of victimNamespace, tenant with those of tenantNamespace. weak has no rights, and definer may create
-	// definitions, policies and webhooks.
+	// user has all rights on objects of victimNamespace, tenant on those of tenantNamespace. weak has no rights, and
+	// definer may create definitions, policies and webhooks.
 	user, weak, tenant, definer credential
-	// deep is a kind whose objects hold any JSON; its resource is empty if the server takes no definitions.
+	// deep is a kind whose objects hold any JSON; its resource is empty if the server accepts no definitions.
 	deep kind
 }
 
@@ -191,7 +191,7 @@ func (t *target) dial(ctx context.Context, c credential, protocols ...string) (n
 	return conn, nil
 }
 
-// client returns a client of a credential with so many connections at most.
+// client returns a client of a credential with at most so many connections.
 func (t *target) client(c credential, connections int) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
@@ -226,7 +226,7 @@ func (t *target) request(ctx context.Context, c credential, method, path string,
 	return r, nil
 }
 
-// statusError is an answer that was not wanted.
+// statusError is an unexpected response.
 type statusError struct {
 	code    int
 	message string
@@ -234,7 +234,7 @@ type statusError struct {
 
 func (e *statusError) Error() string { return fmt.Sprintf("status %d: %s", e.code, e.message) }
 
-// codeOf returns the status code in an error, 0 if there was no answer.
+// codeOf returns the status code in an error, 0 if there was no response.
 func codeOf(err error) int {
 	var status *statusError
 	if errors.As(err, &status) {
@@ -243,7 +243,8 @@ func codeOf(err error) int {
 	return 0
 }
 
-// do sends a request with JSON in its body and decodes the answer, unless into is nil. An answer that is no success is a statusError.
+// do sends a request with JSON in its body and decodes the response, unless into is nil. An unsuccessful response is
+// a statusError.
 func (t *target) do(ctx context.Context, client *http.Client, c credential, method, path string, body, into any) error {
 	var encoded []byte
 	if body != nil {
@@ -286,14 +287,15 @@ func cut(text string, length int) string {
 
 type object = map[string]any
 
-// rule is a rule of a role.
+// rule returns a rule of a role.
 func rule(group string, resources ...string) object {
 	return object{"apiGroups": []string{group}, "resources": resources, "verbs": []string{"*"}}
 }
 
 const rbac = "rbac.authorization.k8s.io/v1"
 
-// prepare creates the accounts of the attackers and of the well-behaved user, their namespaces and the objects in these.
+// prepare creates the accounts of the attackers and of the well-behaved user, their namespaces and the objects in
+// these.
 func (t *target) prepare(ctx context.Context, weakToken string) error {
 	client := t.client(t.admin, 1)
 	defer client.CloseIdleConnections()
@@ -380,7 +382,8 @@ func (t *target) prepare(ctx context.Context, weakToken string) error {
 	return t.defineDeep(ctx, client)
 }
 
-// How many objects the namespaces of the well-behaved callers and of the tenant hold. Those of the tenant are of 200 kB each.
+// The numbers of objects in the namespaces of the well-behaved callers and of the tenant. Each of the tenant's has
+// 200 kB.
 const (
 	listed = 100
 	large  = 40
@@ -408,7 +411,7 @@ func (t *target) object(namespace, name, value string) object {
 // valueKey is the annotation that holds an object's value.
 const valueKey = "attack.example.com/value"
 
-// defineDeep creates a definition whose objects hold any JSON, if the server takes definitions.
+// defineDeep creates a definition whose objects hold any JSON, if the server accepts definitions.
 func (t *target) defineDeep(ctx context.Context, client *http.Client) error {
 	definition := definitionOf("Deep", object{"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 	err := t.do(ctx, client, t.admin, http.MethodPost, definitions, definition, nil)
@@ -448,7 +451,7 @@ func definitionOf(name string, schema object) object {
 			"versions": []object{{"name": "v1", "served": true, "storage": true, "schema": object{"openAPIV3Schema": schema}}}}}
 }
 
-// clean deletes what the program created on a server that is not its own.
+// clean deletes the program's objects on a server that it did not start.
 func (t *target) clean(ctx context.Context) error {
 	client := t.client(t.admin, 1)
 	defer client.CloseIdleConnections()
@@ -465,7 +468,7 @@ func (t *target) clean(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// pause waits, and reports whether the context lasts.
+// pause waits, and reports whether the context still lasts.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

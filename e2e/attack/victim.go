@@ -9,12 +9,13 @@ import (
 	"time"
 )
 
-// The pace of a well-behaved caller: a round of six requests each interval. A request that takes longer than mostPatience has failed.
+// The pace of a well-behaved caller: a round of six requests each interval. A request that takes longer than
+// mostPatience has failed.
 const (
 	interval     = 120 * time.Millisecond
 	mostPatience = 10 * time.Second
-	// Both callers change so many objects with names that begin alike. They hold a table: bodies with many separators are those that
-	// servers expect to need much memory.
+	// Both callers change this number of objects, whose names begin alike. They hold a table, because servers expect
+	// bodies with many separators to need much memory.
 	shared     = 4
 	sharedName = "shared-"
 )
@@ -23,7 +24,7 @@ const (
 type sample struct {
 	begun  time.Time
 	took   time.Duration
-	failed string // why; empty if it has not
+	failed string // the reason; empty if it has not
 }
 
 // caller is a well-behaved caller. One goroutine runs it.
@@ -36,7 +37,7 @@ type caller struct {
 
 	mu      sync.Mutex
 	samples []sample
-	// seen is when the last request that has been answered was begun.
+	// seen is the beginning of the latest answered request.
 	seen time.Time
 }
 
@@ -58,7 +59,7 @@ func (c *caller) run(ctx context.Context) {
 	}
 }
 
-// once creates, reads, changes, lists and deletes an object, and reads or changes one that others change, too.
+// once creates, reads, changes, lists and deletes an object, and reads or changes a shared object.
 func (c *caller) once(ctx context.Context) {
 	c.round++
 	name := fmt.Sprintf("%s-%d", c.as.name, c.round)
@@ -76,7 +77,7 @@ func (c *caller) once(ctx context.Context) {
 	c.share(ctx, fmt.Sprint(sharedName, c.round%shared))
 }
 
-// share changes an object that others change, or creates it.
+// share changes a shared object, or creates it.
 func (c *caller) share(ctx context.Context, name string) {
 	value, version, found := c.read(ctx, name)
 	switch {
@@ -87,7 +88,7 @@ func (c *caller) share(ctx context.Context, name string) {
 	}
 }
 
-// read returns the value of an object and its resource version; an empty one if the request has failed.
+// read returns the value of an object and its resource version; an empty version if the request has failed.
 func (c *caller) read(ctx context.Context, name string) (value, version string, found bool) {
 	var got struct {
 		Metadata struct {
@@ -103,7 +104,7 @@ func (c *caller) read(ctx context.Context, name string) (value, version string, 
 	case codeOf(err) == http.StatusNotFound:
 		op.outcome = missing
 	default:
-		return "", "", true // a read that has failed shows no value
+		return "", "", true // a failed read shows no value
 	}
 	c.history.end(op)
 	return op.value, got.Metadata.ResourceVersion, op.outcome == done
@@ -157,7 +158,7 @@ func (c *caller) list(ctx context.Context) {
 	}
 }
 
-// request sends a request and records it. Answers with the codes given are in order.
+// request sends a request and records it. Responses with the given codes are successful, too.
 func (c *caller) request(ctx context.Context, method, path string, body, into any, fine ...int) error {
 	begun := time.Now()
 	one, cancel := context.WithTimeout(ctx, mostPatience)
@@ -186,7 +187,7 @@ func (c *caller) record(s sample) {
 	c.seen = s.begun
 }
 
-// after waits until a request has been answered that was begun after a moment, or the context ends.
+// after waits until a request that was begun after a moment has been answered, or the context ends.
 func (c *caller) after(ctx context.Context, moment time.Time) {
 	for {
 		c.mu.Lock()
@@ -198,14 +199,14 @@ func (c *caller) after(ctx context.Context, moment time.Time) {
 	}
 }
 
-// latency is how a caller was served in a period.
+// latency describes the service of a caller in a period.
 type latency struct {
 	Requests int           `json:"requests"`
 	P50      time.Duration `json:"p50"`
 	P99      time.Duration `json:"p99"`
 	Max      time.Duration `json:"max"`
 	Failed   int           `json:"failed"`
-	Reason   string        `json:"reason,omitempty"` // of the first that failed
+	Reason   string        `json:"reason,omitempty"` // of the first failed request
 }
 
 // between returns the latency of the requests that were begun in a period.

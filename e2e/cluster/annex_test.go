@@ -12,12 +12,11 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-func TestAnnexOnEtcd(t *testing.T) { behave(t, startAnnex, "annex-etcd", startEtcd(t)) }
+func TestAnnex_onEtcd(t *testing.T) { behave(t, startAnnex, "annex-etcd", startEtcd(t)) }
 
-func TestAnnexEmbedded(t *testing.T) { behave(t, startAnnex, "annex-embedded", nil) }
+func TestAnnex_embedded(t *testing.T) { behave(t, startAnnex, "annex-embedded", nil) }
 
-// startAnnex starts the wardle sample of this repository, with the keys and values in
-// etcd that upstream's has.
+// startAnnex starts the wardle sample of this repository, with the same keys and values in etcd as upstream's.
 func startAnnex(t *testing.T, name string, etcd *kube.Etcd) *wardle {
 	t.Helper()
 	data := filepath.Join(run, name)
@@ -30,9 +29,9 @@ func startAnnex(t *testing.T, name string, etcd *kube.Etcd) *wardle {
 	})
 }
 
-// A server that is started without its cluster lives, says what it waits for, and goes on by
+// A server that is started without its cluster stays alive, reports that it waits for the cluster, and continues by
 // itself.
-func TestAnnexWaitsForItsHost(t *testing.T) {
+func TestAnnex_waitsForHost(t *testing.T) {
 	kubeconfig := filepath.Join(run, "hostless.kubeconfig")
 	if err := kube.WriteKubeconfig(kubeconfig, identity(t)); err != nil {
 		t.Fatal(err)

@@ -6,8 +6,8 @@ import (
 	"github.com/annexapi/annex/e2e/cluster/kube"
 )
 
-// behaviours are what a server of wardle.example.com that has joined a cluster does,
-// upstream's and ours alike.
+// behaviours are the tests of a server of wardle.example.com that has joined a cluster, for upstream's server and
+// ours alike.
 var behaviours = []struct {
 	name string
 	test func(*testing.T, *wardle)
@@ -35,7 +35,7 @@ var behaviours = []struct {
 	{"InformersGoOnAfterTheHostsRestart", hostRestarts},
 }
 
-// Upstream's own server first: it shows that the cluster and the tests are right.
+// Upstream's own server first: it shows that the cluster and the tests are correct.
 func TestSampleAPIServer(t *testing.T) {
 	behave(t, startSample, "sample-apiserver", startEtcd(t))
 }

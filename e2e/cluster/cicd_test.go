@@ -30,12 +30,11 @@ const cicdGroup = "autobusi.group.cicd"
 
 var jenkinsservices = schema.GroupVersionResource{Group: cicdGroup, Version: "v1alpha", Resource: "jenkinsservices"}
 
-// TestCICD has two replicas of the sample above one etcd, one of them registered, with the
-// permissions that its manifests give it. Its controller is in processes of its own at
-// first.
+// TestCICD runs two replicas of the sample above one etcd, one of them registered, with the permissions of its
+// manifests. At first its controller is in processes of its own.
 func TestCICD(t *testing.T) {
 	admin := newKubectl(t, host.Admin())
-	// The controllers are apart, at first, and then one of the replicas runs them.
+	// At first the controllers are separate; later one of the replicas runs them.
 	admin.given(permissions(t, "cicd", "--separate-controllers"), "apply", "-f", "-")
 	admin.given(permissions(t, "cicd"), "apply", "-f", "-")
 	account, err := host.ServiceAccount(ending(t), "cicd", "cicd")
@@ -61,8 +60,8 @@ func TestCICD(t *testing.T) {
 	})
 }
 
-// Instances are processes of the server, which the cluster connects with.
-func TestCommandsRunInInstancesThroughTheCluster(t *testing.T) {
+// Instances are processes of the server, and the cluster connects clients with them.
+func TestCICD_exec_throughCluster(t *testing.T) {
 	admin := newKubectl(t, host.Admin())
 	admin.given(permissions(t, "cicd"), "apply", "-f", "-")
 	account, err := host.ServiceAccount(ending(t), "cicd", "cicd")
@@ -101,7 +100,7 @@ func TestCommandsRunInInstancesThroughTheCluster(t *testing.T) {
 		if !lines.Scan() || !strings.Contains(lines.Text(), "instance 1 of ci starts") {
 			t.Fatalf("%s: the log begins with %q, %v", response.Status, lines.Text(), lines.Err())
 		}
-		// One a second: those after the first few are written while the log is read.
+		// One line a second: all lines after the first few are written while the log is read.
 		for n := 1; n <= 5; n++ {
 			if want := fmt.Sprintf("build %d is done", n); !lines.Scan() || lines.Text() != want {
 				t.Fatalf("got %q, %v; want %q", lines.Text(), lines.Err(), want)
@@ -123,7 +122,7 @@ func TestCommandsRunInInstancesThroughTheCluster(t *testing.T) {
 	})
 }
 
-// permissions are the parts of a program's manifests that give it permissions.
+// permissions returns the parts of a program's manifests that grant permissions.
 func permissions(t *testing.T, program string, flags ...string) string {
 	t.Helper()
 	var parts []string
@@ -141,7 +140,7 @@ func permissions(t *testing.T, program string, flags ...string) string {
 	return strings.Join(parts, "\n---\n")
 }
 
-// joined is a server that has joined the cluster, in the namespace by its name.
+// joined is a server that has joined the cluster, in the namespace of its name.
 type joined struct {
 	*kube.Process
 	program string
@@ -233,7 +232,7 @@ func ready(ctx context.Context, config *rest.Config) error {
 	return nil
 }
 
-// register leads a group of the cluster to the server, until the test is over.
+// register directs a group of the cluster to the server, until the test is over.
 func (c *joined) register(t *testing.T, gv schema.GroupVersion) {
 	t.Helper()
 	port, name := int32(c.Port(0)), gv.Version+"."+gv.Group
@@ -274,7 +273,7 @@ func approvalPath(ns string) string {
 	return "/apis/" + cicdGroup + "/v1alpha/namespaces/" + ns + "/jenkinsservices/ci/approval"
 }
 
-// approvals needs roles: one may ask, another may approve, and neither may do both.
+// approvals needs roles: one user may ask, another may approve, and neither may do both.
 func approvals(t *testing.T, ns string) {
 	admin := newKubectl(t, host.Admin())
 	const resource = "jenkinsservices." + cicdGroup
@@ -351,8 +350,8 @@ func approvals(t *testing.T, ns string) {
 	asker.prints("Approved", "-n", ns, "get", "js")
 }
 
-// leaders starts two controllers. When the first, which leads, is killed, the second goes
-// on once the Lease has ended.
+// leaders starts two controllers. When the first, which leads, is killed, the second takes over once the Lease has
+// expired.
 func leaders(t *testing.T, ns string, account *rest.Config) {
 	admin := newKubectl(t, host.Admin())
 	first := startControllers(t, "cicd-controllers-1", account)
@@ -390,8 +389,7 @@ func running(t *testing.T, ns, instances string) {
 	})
 }
 
-// startControllers runs the controller as the service account does in a pod. It ends with
-// the test that called it.
+// startControllers runs the controller as the service account does in a pod. It ends with the calling test.
 func startControllers(t *testing.T, name string, account *rest.Config) *kube.Process {
 	t.Helper()
 	kubeconfig := filepath.Join(run, name+".kubeconfig")
@@ -445,14 +443,14 @@ func tenServices(t *testing.T, ns string, other *joined) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(list.Items) != 10 || made.Load() != 9 { // one is there already
+		if len(list.Items) != 10 || made.Load() != 9 { // one exists already
 			t.Errorf("%d exist, %d were made; want 10 and 9", len(list.Items), made.Load())
 		}
 	}
 }
 
-// drained deletes a namespace in which instances run. The controller is in a replica now, which
-// starts those anew that ended with the controller before.
+// drained deletes a namespace in which instances run. The controller is in a replica now, which restarts the
+// instances that ended with the controller before.
 func drained(t *testing.T, ns string) {
 	running(t, ns, "5/5")
 	newKubectl(t, host.Admin()).must("delete", "namespace", ns, "--timeout=90s")

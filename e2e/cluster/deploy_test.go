@@ -29,9 +29,8 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// deployed is a server that the cluster knows by what its verb manifests prints, and
-// by nothing else. Its pods are processes of this machine: with the arguments of the pod,
-// the rights of its service account, and the ports that are free here.
+// deployed is a server that the cluster knows only by the output of its verb manifests. Its pods are processes of
+// this machine, with the arguments of the pod, the rights of its service account, and free ports.
 type deployed struct {
 	t               *testing.T
 	namespace, name string
@@ -46,7 +45,7 @@ const deployedGroup = "wardle.example.com"
 
 var deployedServices = []string{"v1beta1." + deployedGroup, "v1alpha1." + deployedGroup}
 
-// deploy applies the manifests for a namespace. All is taken away after the test.
+// deploy applies the manifests for a namespace, and deletes them after the test.
 func deploy(t *testing.T, namespace string, flags ...string) *deployed {
 	t.Helper()
 	d := &deployed{
@@ -87,8 +86,8 @@ func deploy(t *testing.T, namespace string, flags ...string) *deployed {
 	return d
 }
 
-// home leads the server's Service to this machine, for there is nothing that leads to
-// addresses of services, and makes the pods' credentials.
+// home directs the server's Service to this machine, because no proxy serves the addresses of services, and creates
+// the pods' credentials.
 func (d *deployed) home() {
 	d.t.Helper()
 	d.admin.must(
@@ -107,8 +106,7 @@ func (d *deployed) home() {
 	}
 }
 
-// pod starts a server as the pod would, but for what is different on this machine. The
-// cluster is led to it.
+// pod starts a server as the pod would, apart from differences of this machine, and directs the cluster to it.
 func (d *deployed) pod(name string, more ...string) *kube.Process {
 	d.t.Helper()
 	kubeconfig := filepath.Join(run, d.namespace+".kubeconfig")
@@ -134,7 +132,7 @@ func (d *deployed) pod(name string, more ...string) *kube.Process {
 			}
 			return slices.Concat(args, []string{"--kubeconfig", kubeconfig}, more)
 		},
-		// A kubelet does not look at the certificate either.
+		// A kubelet does not verify the certificate either.
 		Ready: func(ctx context.Context, ports []int) error {
 			return ready(
 				ctx,
@@ -155,7 +153,7 @@ func (d *deployed) pod(name string, more ...string) *kube.Process {
 	return process
 }
 
-// lead has the cluster's requests go to a process, and waits until they do.
+// lead directs the cluster's requests to a process, and waits until they arrive.
 func (d *deployed) lead(process *kube.Process) {
 	d.t.Helper()
 	for _, name := range d.services {
@@ -194,9 +192,8 @@ func flunder(namespace, name string) *unstructured.Unstructured {
 	}}
 }
 
-// The manifests and the program are all that is needed. The roles among them are all the
-// rights that the server has.
-func TestManifestsAloneDeployAServer(t *testing.T) {
+// The manifests and the program are sufficient. The server has only the rights of the roles in the manifests.
+func TestManifests_deployServer(t *testing.T) {
 	d := deploy(t, "deployed")
 	process := d.pod("0")
 	d.lead(process)
@@ -280,7 +277,7 @@ func TestManifestsAloneDeployAServer(t *testing.T) {
 		d.available(apiregistrationv1.ConditionTrue) // an APIService without a service needs no answer
 		d.admin.must("create", "namespace", "free")
 		d.admin.must("delete", "namespace", "free", "--timeout=60s") // waits
-		d.admin.refused("", "the server ", "get", "flunders")        // does not have it; says it in words of its discovery's age
+		d.admin.refused("", "the server ", "get", "flunders")        // does not have it; the message depends on the age of kubectl's discovery
 
 		d.admin.must("--namespace", d.namespace, "scale", "statefulset", "wardle", "--replicas=1")
 		if err := process.Start(ending(t)); err != nil {
@@ -315,8 +312,8 @@ func TestManifestsAloneDeployAServer(t *testing.T) {
 	})
 }
 
-// certificatesLive is how long the test of short-lived certificates takes, a minute
-// unless ANNEX_CERTIFICATES says otherwise.
+// certificatesLive returns the duration of the test of short-lived certificates: a minute, unless ANNEX_CERTIFICATES
+// sets another one.
 func certificatesLive(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv("ANNEX_CERTIFICATES")
@@ -330,9 +327,9 @@ func certificatesLive(t *testing.T) time.Duration {
 	return d
 }
 
-// Two replicas, whose certificates live for half a minute, under load through the cluster:
-// connections that last and new ones for every request. None of them fails.
-func TestCertificatesAreRenewedUnderLoad(t *testing.T) {
+// Two replicas, whose certificates live for half a minute, are under load through the cluster, over long-lived
+// connections and new ones for every request. No request fails.
+func TestServingCertificate_renewalUnderLoad(t *testing.T) {
 	etcd := startEtcd(t)
 	d := deploy(t, "renewed", "--storage", "etcd", "--etcd-servers", "https://etcd.example.com:2379")
 	for i, arg := range d.args {
@@ -373,7 +370,7 @@ func TestCertificatesAreRenewedUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	// What a cluster does that connects anew: the bundle of this moment verifies each replica.
+	// As a cluster does when it connects anew: the current bundle verifies each replica.
 	serials := map[string]bool{}
 	bundles := map[string]bool{}
 	load.Go(func() {

@@ -31,7 +31,7 @@ import (
 // ward is the namespace of the servers with faults.
 const ward = "ward"
 
-// TestDoctor seeds faults and has the verb name them: each, and nothing but it.
+// TestDoctor causes faults, and checks that the verb names each of them, and nothing else.
 func TestDoctor(t *testing.T) {
 	d := newDoctor(t)
 	d.k.must("create", "namespace", ward)
@@ -195,8 +195,8 @@ spec:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
 `
 
-// missingAuthReader starts upstream's server as a service account that may not read by
-// what to know the front proxy. It ends at once, so that first nothing listens.
+// missingAuthReader starts upstream's server with a service account that may not read the config of the front proxy.
+// The server ends at once, so that at first nothing listens.
 func missingAuthReader(t *testing.T, d *doctor) {
 	account(t, d.k, "no-reader", false, true)
 	port, _ := startAs(t, "no-reader", "sample-apiserver", "--etcd-servers", host.Etcd.Endpoint())
@@ -216,8 +216,8 @@ func missingAuthReader(t *testing.T, d *doctor) {
 	}
 }
 
-// missingDelegator starts upstream's server as a service account that may not create
-// TokenReviews and SubjectAccessReviews. It serves administrators only.
+// missingDelegator starts upstream's server with a service account that may not create TokenReviews and
+// SubjectAccessReviews. It only serves administrators.
 func missingDelegator(t *testing.T, d *doctor) {
 	account(t, d.k, "no-delegator", true, false)
 	port, authority := startAs(t, "no-delegator", "sample-apiserver", "--etcd-servers", host.Etcd.Endpoint())
@@ -230,8 +230,7 @@ func missingDelegator(t *testing.T, d *doctor) {
 		t.Fatal(err)
 	}
 	account := []string{"--service-account", ward + "/no-delegator"}
-	// The cluster may read the lists of resources, but not OpenAPI, for which it is an
-	// ordinary user.
+	// The cluster may read the lists of resources, but not OpenAPI, for which it is an ordinary user.
 	d.finds(t, name, []string{"AuthDelegatorMissing", "OpenAPIMissing"}, account...)
 	if first := d.first(t, name, account...); first != "AuthDelegatorMissing" {
 		t.Errorf("without --all: %q", first)
@@ -251,7 +250,7 @@ func missingDelegator(t *testing.T, d *doctor) {
 	}
 }
 
-// annexMissingAuthReader starts our server so. It does not end, but is not ready and
+// annexMissingAuthReader starts our server with the same fault. The server does not end, but is not ready and
 // authenticates no caller.
 func annexMissingAuthReader(t *testing.T, d *doctor) {
 	account(t, d.k, "annex-no-reader", false, true)
@@ -282,8 +281,8 @@ func annexMissingAuthReader(t *testing.T, d *doctor) {
 	}
 }
 
-// startAs starts a server as a service account, and returns its port. The authority is
-// nil if the server did not listen and has ended.
+// startAs starts a server as a service account, and returns its port. The authority is nil if the server did not
+// listen and has ended.
 func startAs(t *testing.T, account, program string, args ...string) (int, *kube.Authority) {
 	t.Helper()
 	authority, err := kube.NewAuthority(account)
@@ -331,8 +330,7 @@ func startAs(t *testing.T, account, program string, args ...string) (int, *kube.
 	return port, authority
 }
 
-// account makes a service account in the ward with what a server needs, but for what is
-// left out.
+// account creates a service account in the ward with the permissions of a server, except for those left out.
 func account(t *testing.T, k *kubectl, name string, reader, delegator bool) {
 	t.Helper()
 	k.must("create", "serviceaccount", name, "-n", ward)
@@ -359,7 +357,7 @@ func account(t *testing.T, k *kubectl, name string, reader, delegator bool) {
 	bind("clusterrolebinding", "ward-"+name, "--clusterrole=ward-"+name)
 }
 
-// external makes a Service that leads to this machine.
+// external creates a Service that leads to this machine.
 func external(k *kubectl, name string) {
 	k.t.Helper()
 	k.given(
@@ -375,7 +373,7 @@ func register(t *testing.T, group, service string, port int, caBundle []byte) st
 	return registerVersion(t, group, "v1", service, port, caBundle)
 }
 
-// registerVersion makes an APIService, until the test is over, and returns its name.
+// registerVersion creates an APIService, until the test is over, and returns its name.
 func registerVersion(t *testing.T, group, version, service string, port int, caBundle []byte) string {
 	t.Helper()
 	client, err := aggregator.NewForConfig(host.Admin())
@@ -404,19 +402,19 @@ func registerVersion(t *testing.T, group, version, service string, port int, caB
 	return s.Name
 }
 
-// fault is what is wrong with a server of these tests. The zero value is a healthy one.
+// fault is the fault of a server of these tests. The zero value is a healthy server.
 type fault struct {
 	version    string // v1 if empty
 	authority  *kube.Authority
-	caBundle   []byte        // another one than of who signed the certificate
-	names      []string      // of the certificate, other than the right ones
+	caBundle   []byte        // differs from that of the certificate's authority
+	names      []string      // of the certificate, instead of the right ones
 	end        time.Time     // of the certificate
 	delay      time.Duration // of the list of resources
 	noBookmark bool
 }
 
-// serve starts a server of one resource, registers it and waits until the cluster has an
-// opinion of it. It returns the name of the APIService.
+// serve starts a server of one resource, registers it and waits until the cluster has set its condition. It returns
+// the name of the APIService.
 func serve(t *testing.T, d *doctor, group string, f fault) string {
 	t.Helper()
 	if f.version == "" {
@@ -483,8 +481,7 @@ func serve(t *testing.T, d *doctor, group string, f fault) string {
 	return name
 }
 
-// handler answers as an API server with a resource named by the group, of which there is
-// nothing.
+// handler answers as an API server with a resource named by the group, which has no objects.
 func (f fault) handler(group string) http.Handler {
 	plural, _, _ := strings.Cut(group, ".")
 	plural += "es"
@@ -579,7 +576,7 @@ func newDoctor(t *testing.T) *doctor {
 	return d
 }
 
-// run returns what the verb printed, and its exit code.
+// run returns the output of the verb, and its exit code.
 func (d *doctor) run(t *testing.T, args ...string) (string, int) {
 	t.Helper()
 	stdout, stderr, code := d.output(t, args...)
@@ -614,8 +611,8 @@ func (d *doctor) findings(t *testing.T, args ...string) ([]finding, int) {
 	return result.APIServices[0].Findings, code
 }
 
-// finds has the verb name what is broken, and nothing else. The cluster collects lists
-// of resources and OpenAPI when it gets to it; then it has to.
+// finds waits until the verb names exactly these broken links. The cluster collects lists of resources and OpenAPI at
+// times of its own.
 func (d *doctor) finds(t *testing.T, name string, reasons []string, args ...string) {
 	t.Helper()
 	testwait.NoError(t, "annex doctor finds "+strings.Join(reasons, ", "), func(context.Context) error {
@@ -632,7 +629,7 @@ func (d *doctor) finds(t *testing.T, name string, reasons []string, args ...stri
 		return nil
 	})
 	if len(reasons) > 0 && len(args) == 0 {
-		if first := d.first(t, name); first != reasons[len(reasons)-1] { // what is broken by it comes before
+		if first := d.first(t, name); first != reasons[len(reasons)-1] { // its consequences come before
 			t.Errorf("without --all: %q", first)
 		}
 	}
@@ -641,8 +638,8 @@ func (d *doctor) finds(t *testing.T, name string, reasons []string, args ...stri
 	}
 }
 
-// repair types what the verb says about the link to repair first: the lines that begin
-// so, in a folder with the given file.
+// repair runs the verb's commands for the link to repair first: the lines with the given beginning, in a folder with
+// the given file.
 func (d *doctor) repair(t *testing.T, name, lines, file string, content []byte) {
 	t.Helper()
 	found, _ := d.findings(t, name)
@@ -663,7 +660,7 @@ func (d *doctor) repair(t *testing.T, name, lines, file string, content []byte) 
 	}
 }
 
-// first is the reason of the link to repair first.
+// first returns the reason of the link to repair first.
 func (d *doctor) first(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	found, _ := d.findings(t, append(args, name)...)

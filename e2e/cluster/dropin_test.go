@@ -19,15 +19,14 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// The APIService of upstream's manifests is led from upstream's server to ours and
-// back, while an informer and a writer go on. Each time the other server is ended, so
-// that no client can still be connected to it.
-func TestClientsDoNotNoticeThatTheServerIsReplaced(t *testing.T) {
+// The APIService of upstream's manifests is moved from upstream's server to ours and back, while an informer and a
+// writer run. Each time the other server is ended, so that no client can still be connected to it.
+func TestDropIn_replacement_isSeamless(t *testing.T) {
 	etcd := startEtcd(t)
 	upstream := startSample(t, "replaced-sample", etcd)
 	ours := startAnnex(t, "replaced-annex", etcd)
 	k := newKubectl(t, host.Admin())
-	if err := host.Register(ending(t), upstream.apiService("v1alpha1", 15)); err != nil { // makes the service
+	if err := host.Register(ending(t), upstream.apiService("v1alpha1", 15)); err != nil { // creates the service
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -39,12 +38,12 @@ func TestClientsDoNotNoticeThatTheServerIsReplaced(t *testing.T) {
 	stock := filepath.Join(stockManifests(t), "apiservice.yaml")
 	lead := func(to *wardle) {
 		t.Helper()
-		// As an operator would: upstream's file, with what our way to the server needs.
+		// As an operator would: upstream's file, with the address of our server.
 		k.must("replace", "-f", stock)
 		k.must("patch", "apiservice", "v1alpha1."+group, "--type=merge", "-p", fmt.Sprintf(`{"spec":{"service":{"port":%d}}}`, to.Port(0)))
 		testwait.NoError(t, "the cluster asks "+to.name, func(context.Context) error {
 			header := responseHeader(t, "/apis/"+group+"/v1alpha1/namespaces/"+ns+"/flunders")
-			if got := header.Get("Warning") != ""; got != to.upstream { // it says that v1alpha1 is old
+			if got := header.Get("Warning") != ""; got != to.upstream { // it warns that v1alpha1 is old
 				return fmt.Errorf("answered with %v", header)
 			}
 			return nil
@@ -60,7 +59,7 @@ func TestClientsDoNotNoticeThatTheServerIsReplaced(t *testing.T) {
 		way.from.Kill()
 		write(t, client, fmt.Sprintf("round-%d", i), 10)
 		f.catchesUp(t)
-		// What one server has written the other changes.
+		// Objects written by one server are changed by the other.
 		if _, err := client.Patch(
 			t.Context(),
 			"first-0",
@@ -88,10 +87,9 @@ func responseHeader(t *testing.T, path string) http.Header {
 	return response.Header
 }
 
-// What the two servers write for the same requests is the same in etcd, byte for byte
-// but for names, times and UIDs that differ by nature; and each answers the same bytes
-// about what the other has written.
-func TestObjectsInEtcdAreThoseOfUpstream(t *testing.T) {
+// For the same requests the two servers write the same bytes to etcd, apart from names, times and UIDs that differ by
+// nature; and each serves the other's objects with the same bytes.
+func TestDropIn_objectsInEtcd(t *testing.T) {
 	etcd := startEtcd(t)
 	servers := []*wardle{startSample(t, "bytes-sample", etcd), startAnnex(t, "bytes-annex", etcd)}
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{etcd.Endpoint()}, Logger: zap.NewNop()})
@@ -136,7 +134,7 @@ func TestObjectsInEtcdAreThoseOfUpstream(t *testing.T) {
 		}
 	}
 
-	// What one has created the other changes, and leaves what it did not change as it was.
+	// Objects created by one server are changed by the other, and their other fields stay unchanged.
 	for i, by := range []*wardle{servers[1], servers[0]} {
 		key := "/registry/" + group + "/" + group + "/flunders/" + namespaces[i] + "/fischer"
 		value := func() string {
@@ -199,7 +197,7 @@ var storedObjects = []string{
 const appliedObject = "{apiVersion: wardle.example.com/v1alpha1, kind: Flunder, metadata: {name: applied, namespace: NS, labels: " +
 	"{tier: back}}, spec: {reference: other}}"
 
-// replacer takes out what differs from object to object by nature.
+// replacer replaces text that differs from object to object by nature.
 type replacer []struct {
 	pattern *regexp.Regexp
 	word    string
@@ -217,9 +215,9 @@ var natural = replacer{
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "TIME"},
 }
 
-// What upstream's README says of a server without an aggregator: authorities by openssl,
-// and a command that shows that it serves.
-func TestTheKnownCommandWorks(t *testing.T) {
+// The commands in upstream's README for a server without an aggregator: authorities by openssl, and a command that
+// shows that it serves.
+func TestDropIn_documentedCommand(t *testing.T) {
 	etcd := startEtcd(t)
 	dir := t.TempDir()
 	shell := func(script string) string {

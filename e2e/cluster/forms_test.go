@@ -49,7 +49,7 @@ func serverSideApply(t *testing.T, w *wardle) {
 		t.Errorf("a conflict with the new owner: %v: %s", err, out)
 	}
 
-	// The other way of kubectl, which compares with what it applied last.
+	// kubectl's other way of applying, which compares with the last applied configuration.
 	flunder := fmt.Sprintf(alphaFlunder, "b")
 	for _, want := range []string{"created", "unchanged"} {
 		if out := k.given(flunder, "-n", ns, "apply", "-f", "-"); !strings.Contains(out, want) {
@@ -87,7 +87,7 @@ func discovered(t *testing.T, w *wardle) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Aggregated discovery and OpenAPI are collected by the aggregator, when it gets to it.
+	// The aggregator collects aggregated discovery and OpenAPI at times of its own.
 	testwait.NoError(t, "discovery has the group", func(context.Context) error {
 		groups, resources, failed, err := client.GroupsAndMaybeResources()
 		if err != nil || len(failed) > 0 {

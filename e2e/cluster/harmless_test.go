@@ -14,11 +14,11 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// atOnce is how long a client may wait for what every client of the cluster asks, of all
-// servers that joined it, before anything else.
+// atOnce is the time that a client may wait for the requests that every client of the cluster sends first, to all
+// servers that joined it.
 const atOnce = 100 * time.Millisecond
 
-// everybodys are paths that clients ask which want nothing of the server itself.
+// everybodys are paths that every client requests and that do not concern the server itself.
 var everybodys = []string{
 	"/livez",
 	"/apis",
@@ -28,9 +28,9 @@ var everybodys = []string{
 	"/openapi/v3/apis/wardle.example.com/v1beta1",
 }
 
-// A storage that hangs makes the server unready, and those wait who want its objects.
-// Discovery and health answer as ever: no other client of the cluster waits.
-func TestAStorageThatHangsHoldsUpNobodyElse(t *testing.T) {
+// A hanging storage makes the server unready, and delays requests for its objects. Discovery and health answer as
+// before: no other client of the cluster waits.
+func TestHangingStorage_delaysNoOtherClient(t *testing.T) {
 	etcd := startEtcd(t)
 	w := startAnnex(t, "hanging", etcd)
 	w.register(t)
@@ -71,7 +71,7 @@ func TestAStorageThatHangsHoldsUpNobodyElse(t *testing.T) {
 	admin.prints("before-2", "get", "flunders", "--all-namespaces")
 }
 
-// latencies are the medians of the requests that every client of a cluster makes.
+// latencies returns the medians of the requests that every client of a cluster makes.
 func latencies(t *testing.T, config *rest.Config) map[string]time.Duration {
 	t.Helper()
 	client, err := rest.HTTPClientFor(config)

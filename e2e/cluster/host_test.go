@@ -34,9 +34,9 @@ func kubernetesClient(t *testing.T) kubernetes.Interface {
 }
 
 func namespaceDeletion(t *testing.T, w *wardle) {
-	// The namespace controller asks for the answer to a deletion of all in protobuf, which
-	// upstream's server answers with 406 after it has deleted. The controller tries again
-	// until it finds nothing to delete; meanwhile the namespace says less.
+	// The namespace controller requests the deletion of all objects in protobuf, which upstream's server answers with
+	// 406 after it has deleted. The controller retries until it finds nothing to delete; meanwhile the namespace's
+	// conditions have less detail.
 	says := corev1.NamespaceFinalizersRemaining
 	if w.upstream {
 		says = corev1.NamespaceDeletionContentFailure
@@ -189,9 +189,8 @@ func garbageCollection(t *testing.T, w *wardle) {
 	}
 }
 
-// The host counts objects of aggregated API servers, but the count is not enforced:
-// that is done by an admission plugin of kube-apiserver, which these requests do not
-// pass, and which upstream's sample does not have.
+// The host counts objects of aggregated API servers, but does not enforce the count: an admission plugin of
+// kube-apiserver does that, which these requests do not pass, and which upstream's sample does not have.
 func quota(t *testing.T, w *wardle) {
 	ns := namespace(t)
 	client, core := flunders(t, host.Admin(), ns), kubernetesClient(t).CoreV1().ResourceQuotas(ns)
@@ -221,7 +220,7 @@ func quota(t *testing.T, w *wardle) {
 			t.Errorf("flunder %d of a quota of two: %v", i, err)
 		}
 	}
-	// The host counts anew when something is deleted, and every few minutes.
+	// The host counts anew after a deletion, and every few minutes.
 	if err := client.Delete(t.Context(), "f-0", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -277,8 +276,7 @@ func webhookServer(
 	return admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: authority.PEM()}
 }
 
-// flunderRules match the creation of flunders of one version: that of other versions is
-// converted to it.
+// flunderRules match the creation of flunders of one version: requests in other versions are converted to it.
 func flunderRules() []admissionregistrationv1.RuleWithOperations {
 	return []admissionregistrationv1.RuleWithOperations{{
 		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
@@ -351,7 +349,7 @@ func webhooks(t *testing.T, w *wardle) {
 		}
 		return nil
 	})
-	// The webhook is sent v1alpha1, and what it changes there is changed in v1beta1.
+	// The webhook gets v1alpha1, and its changes there take effect in v1beta1.
 	beta := strings.NewReplacer("Fischer", "Flunder", "fischer", "flunder").Replace(fmt.Sprintf(betaFlunder, "beta"))
 	if out := k.given(beta, "-n", ns, "create", "-f", "-"); !strings.Contains(out, "Warning: the webhook was here") {
 		t.Errorf("create: %s", out)
@@ -414,7 +412,7 @@ func validatingPolicy(t *testing.T, w *wardle) {
 		return nil
 	})
 	k.given(strings.Replace(fmt.Sprintf(alphaFlunder, "x"), "other", "good-one", 1), "-n", ns, "create", "-f", "-")
-	// Another version is converted to what the policy matches.
+	// Another version is converted to the version that the policy matches.
 	beta := strings.NewReplacer("Fischer", "Flunder", "fischer", "flunder").Replace(fmt.Sprintf(betaFlunder, "beta"))
 	k.refused(beta, "begins with good-", "-n", ns, "create", "-f", "-")
 }

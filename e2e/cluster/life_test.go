@@ -12,7 +12,7 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// The host says whether the server can be asked, and clients go on where they were.
+// The host reports whether the server is available, and clients resume where they were.
 func restarts(t *testing.T, w *wardle) {
 	ns := namespace(t)
 	client := flunders(t, host.Admin(), ns)
@@ -24,9 +24,9 @@ func restarts(t *testing.T, w *wardle) {
 			t.Fatal(err)
 		}
 		awaitAvailable(t, apiregistrationv1.ConditionTrue)
-		// For a moment after the cluster says that the server is available, its proxy may not know it, and
-		// for a moment after upstream's server says that it is ready, it does not know the authority of
-		// the front proxy, and takes all whom it names for anonymous.
+		// For a moment after the cluster reports the server as available, its proxy may not know it, and for a moment
+		// after upstream's server reports that it is ready, it does not know the authority of the front proxy, and
+		// takes all callers for anonymous.
 		testwait.NoError(t, "the way to the server is open", func(ctx context.Context) error {
 			_, err := client.List(ctx, metav1.ListOptions{})
 			if err != nil && !w.upstream && !apierrors.IsServiceUnavailable(err) {
@@ -52,7 +52,7 @@ func restarts(t *testing.T, w *wardle) {
 	f.toldOnce(t)
 }
 
-// awaitAvailable waits for what the cluster says of both versions.
+// awaitAvailable waits for the cluster's condition of both versions.
 func awaitAvailable(t *testing.T, status apiregistrationv1.ConditionStatus) {
 	t.Helper()
 	for _, version := range []string{"v1alpha1.", "v1beta1."} {
@@ -74,8 +74,8 @@ func hostRestarts(t *testing.T, w *wardle) {
 	f := follow(t, host.Admin(), alphaFlunders, ns)
 	direct := follow(t, w.direct(user(t, "admin", "system:masters")), alphaFlunders, ns)
 	host.APIServer.Kill()
-	// The server has no cluster to ask, but its watches go on and it serves callers who need
-	// no permission of the cluster.
+	// The server has no cluster to ask, but its watches continue and it serves callers who need no permission of the
+	// cluster.
 	write(t, flunders(t, w.direct(user(t, "admin", "system:masters")), ns), "meanwhile", 10)
 	direct.catchesUp(t)
 	if err := host.APIServer.Start(ending(t)); err != nil {

@@ -1,5 +1,5 @@
-// Package cluster drives servers that have joined a Kubernetes cluster: kubectl and
-// client-go talk to a real kube-apiserver, which asks them.
+// Package cluster tests servers that have joined a Kubernetes cluster: kubectl and client-go send requests to a real
+// kube-apiserver, which forwards them.
 package cluster
 
 import (
@@ -15,15 +15,15 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// patience bounds every wait. It is only reached by a failure: the controllers of
-// kube-controller-manager look for new resources every half minute.
+// patience bounds every wait. Only a failure reaches it: the controllers of kube-controller-manager look for new
+// resources every half minute.
 const patience = testwait.Patience
 
 var (
 	// host is the cluster of all tests.
 	host *kube.Cluster
-	// bin is the directory of the programs under test, and run that of everything that
-	// they write. It is kept if a test fails.
+	// bin is the directory of the programs under test, and run the directory of all their output. It is kept if a
+	// test fails.
 	bin, run string
 )
 
@@ -70,8 +70,8 @@ func runTests(m *testing.M) (int, error) {
 	return code, host.Stop()
 }
 
-// build leaves a program in the repository's bin, built as the e2e module does:
-// in the workspace, which this module is not a part of.
+// build leaves a program in the repository's bin, built as the e2e module does: in the workspace, which this module
+// does not belong to.
 func build(program, dir string) error {
 	cmd := exec.Command("go", "build", "-o", filepath.Join(bin, program), ".")
 	cmd.Dir = dir

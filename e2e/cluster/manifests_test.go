@@ -14,8 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// deployments are flags of the verb manifests, between which everything that it can
-// write is written.
+// deployments are flags of the verb manifests that together cover all of its output.
 var deployments = map[string][]string{
 	"embedded": nil,
 	"files":    {"--storage", "files", "--storage-class", "fast", "--user-roles"},
@@ -31,8 +30,8 @@ func manifestsOf(t *testing.T, flags ...string) string {
 	return runs(t, filepath.Join(bin, "wardle"), append([]string{"manifests", "--image", "registry.example.com/wardle:v1"}, flags...)...)
 }
 
-// A dry run leaves no namespace for the next object to be in, so that is made before.
-func TestTheHostAcceptsTheManifests(t *testing.T) {
+// A dry run creates no namespace for the next object, so the namespace is created before.
+func TestManifests_acceptedByHost(t *testing.T) {
 	admin := newKubectl(t, host.Admin())
 	for name, flags := range deployments {
 		t.Run(name, func(t *testing.T) {
@@ -55,7 +54,7 @@ func TestTheHostAcceptsTheManifests(t *testing.T) {
 	}
 }
 
-// documents are the objects of a stream, each as text in one form.
+// documents returns the objects of a stream, each as text in one form.
 func documents(t *testing.T, text, but string) []string {
 	t.Helper()
 	var all []string
@@ -77,7 +76,7 @@ func documents(t *testing.T, text, but string) []string {
 	return all
 }
 
-func TestKustomizeBuildsThePlainManifests(t *testing.T) {
+func TestManifests_kustomize(t *testing.T) {
 	admin := newKubectl(t, host.Admin())
 	for name, flags := range deployments {
 		base := filepath.Join(t.TempDir(), "base")
@@ -102,7 +101,7 @@ func TestKustomizeBuildsThePlainManifests(t *testing.T) {
 	}
 }
 
-func TestHelmRendersThePlainManifests(t *testing.T) {
+func TestManifests_helm(t *testing.T) {
 	for name, flags := range deployments {
 		dir := filepath.Join(t.TempDir(), "chart")
 		manifestsOf(t, append(flags, "--format", "helm", "--output-dir", dir, "--namespace", "place")...)
@@ -140,7 +139,7 @@ func TestHelmRendersThePlainManifests(t *testing.T) {
 	}
 }
 
-// runs returns what a program prints, which must succeed.
+// runs returns the output of a program, which must succeed.
 func runs(t *testing.T, program string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(ending(t), program, args...)

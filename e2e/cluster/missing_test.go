@@ -18,9 +18,9 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// A server that has been given nothing says what it lacks, and becomes ready, without a
-// restart, by the bindings that its verb manifests prints, one after another.
-func TestMissingBindingsAreNamedUntilTheyAreThere(t *testing.T) {
+// A server without any permissions names the missing ones, and becomes ready, without a restart, by the bindings from
+// its verb manifests, one after another.
+func TestMissingBindings_areNamed(t *testing.T) {
 	admin := newKubectl(t, host.Admin())
 	admin.must("create", "namespace", "bare")
 	how := bindings(t)
@@ -117,7 +117,7 @@ func TestMissingBindingsAreNamedUntilTheyAreThere(t *testing.T) {
 	flunder := `{"apiVersion":"wardle.example.com/v1alpha1","kind":"Flunder","metadata":{"name":"f"}}`
 	flunders := url + "/apis/wardle.example.com/v1alpha1/namespaces/bare/flunders"
 
-	// Asked who comes and what they may do, it can let read, but not yet write.
+	// With authentication and authorization, it can permit reads, but not yet writes.
 	admin.given(delegator, "apply", "-f", "-")
 	says(http.StatusInternalServerError, "missing: a binding to the role extension-apiserver-authentication-reader in kube-system, get, "+
 		"list and watch on namespaces", policies)
@@ -161,8 +161,8 @@ rules: [{apiGroups: [wardle.example.com], resources: [flunders], verbs: ["*"]}]
 	}
 }
 
-// bindings are those of the server's manifests that are about its cluster: of the reader, of
-// the delegator, and the role for what it reads with its binding.
+// bindings returns the manifests of the server that concern its cluster: the bindings of the reader and of the
+// delegator, and the role for reading with its binding.
 func bindings(t *testing.T) []string {
 	t.Helper()
 	var all []string
@@ -192,8 +192,8 @@ func bindings(t *testing.T) []string {
 	return all
 }
 
-// ask sends a request to a server whose certificate is not looked at, by hand so that
-// no client waits for a server that is not ready.
+// ask sends a request to a server without verifying its certificate, and without a client library, which would wait
+// for a server that is not ready.
 func ask(ctx context.Context, method, url, token, body string) (code int, text string) {
 	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {

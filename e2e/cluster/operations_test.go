@@ -22,7 +22,7 @@ var (
 	operations = plays.GroupVersion().WithResource("operations")
 )
 
-// stage is a play whose actions take long, and how clients of the cluster see them.
+// stage is a play with long actions, as clients of the cluster see it.
 type stage struct {
 	*testing.T
 	ns         string
@@ -30,7 +30,7 @@ type stage struct {
 	operations dynamic.ResourceInterface
 }
 
-// begin requests an action of the play, and returns the operation as it was answered.
+// begin requests an action of the play, and returns the operation in the response.
 func (s stage) begin(action string, acts int, query string) *unstructured.Unstructured {
 	s.Helper()
 	return s.post(
@@ -87,9 +87,9 @@ func hasPlayed(acts int64) func(map[string]any) bool {
 	}
 }
 
-// What takes longer than a request is begun, followed, cancelled and tried again through the
-// cluster, and survives the end of the process that carries it out.
-func TestOperationsThroughTheCluster(t *testing.T) {
+// Operations that take longer than a request are started, followed, cancelled and retried through the cluster, and
+// survive the end of the process that carries them out.
+func TestOperations_throughCluster(t *testing.T) {
 	admin := newKubectl(t, host.Admin())
 	admin.given(permissions(t, "theatre"), "apply", "-f", "-")
 	account, err := host.ServiceAccount(ending(t), "theatre", "theatre")
@@ -119,13 +119,13 @@ func TestOperationsThroughTheCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// It is waited for.
+	// Wait for its end.
 	short := s.begin("perform", 3, "?wait=30s")
 	if acts, _, _ := unstructured.NestedNumberAsFloat64(short.Object, "status", "result", "acts"); acts != 3 {
 		t.Errorf("a performance that was waited for: %v", short.Object["status"])
 	}
 
-	// It is followed, cancelled and tried again.
+	// Follow it, cancel it and retry it.
 	const long = 1000000
 	rehearsal := s.begin("rehearse", long, "").GetName()
 	s.until(rehearsal, "playing", hasPlayed(2))
@@ -136,7 +136,7 @@ func TestOperationsThroughTheCluster(t *testing.T) {
 	s.until(rehearsal, "playing again", hasPlayed(2))
 	s.until(performance, "playing", hasPlayed(2))
 
-	// The process is killed: what can be resumed is, and the other has failed.
+	// The process is killed: the resumable operation resumes, and the other has failed.
 	one.Kill()
 	if err := one.Start(ending(t)); err != nil {
 		t.Fatal(err)
@@ -154,7 +154,7 @@ func TestOperationsThroughTheCluster(t *testing.T) {
 		func(status map[string]any) bool { return status["attempts"] == int64(2) && hasPlayed(3)(status) },
 	)
 
-	// Another replica takes over from one that is killed.
+	// Another replica takes over from a killed one.
 	other := startJoined(t, "theatre", "theatre-2", account, stored...)
 	other.register(t, plays.GroupVersion())
 	one.Kill()

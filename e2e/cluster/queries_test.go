@@ -17,9 +17,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Queries are asked of the server itself, for the cluster leads to what is below /apis only. Who asks, and what it may see, the
-// cluster says: one who may list in two of three namespaces sees these two, in pages, totals and facets.
-func TestTheClusterSaysWhatQueriesShow(t *testing.T) {
+// Queries go to the server itself, because the cluster only forwards paths below /apis. The cluster authenticates the
+// caller and decides its rights: a caller who may list in two of three namespaces sees these two, in pages, totals
+// and facets.
+func TestQueries_rightsOfCluster(t *testing.T) {
 	admin := newKubectl(t, host.Admin())
 	admin.given(permissions(t, "theatre"), "apply", "-f", "-")
 	account, err := host.ServiceAccount(ending(t), "theatre", "theatre")
@@ -127,7 +128,7 @@ func (q queried) names() (names []string) {
 	return names
 }
 
-// query asks the server at its own address, as the caller of a configuration of the cluster.
+// query sends a query to the server at its own address, as the caller of a configuration of the cluster.
 func (c *joined) query(t *testing.T, caller *rest.Config, path string) (int, queried) {
 	t.Helper()
 	config := rest.CopyConfig(caller)

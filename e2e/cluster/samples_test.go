@@ -10,8 +10,8 @@ import (
 	"github.com/annexapi/annex/e2e/cluster/kube"
 )
 
-// TestRestaurant has the sample joined to the cluster, with the permissions that its manifests give it: versions,
-// admission and prices are those of the server that stands alone.
+// TestRestaurant joins the sample to the cluster, with the permissions of its manifests: versions, admission and
+// prices are those of a server that stands alone.
 func TestRestaurant(t *testing.T) {
 	const sample, group = "../../samples/restaurant/", "restaurant.wukong.com"
 	admin := newKubectl(t, host.Admin())
@@ -36,7 +36,7 @@ func TestRestaurant(t *testing.T) {
 	admin.refused("", `there is no topping "pineapple"`, "create", "-f", sample+"pineapple.yaml")
 }
 
-// TestDevops has the sample's definitions served by the cluster, and its controller beside it.
+// TestDevops lets the cluster serve the sample's definitions, with its controller beside it.
 func TestDevops(t *testing.T) {
 	const sample = "../../samples/devops/"
 	admin := newKubectl(t, host.Admin())

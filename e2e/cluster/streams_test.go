@@ -15,8 +15,8 @@ import (
 
 var halls = schema.GroupVersionResource{Group: "theatre.example.com", Version: "v1", Resource: "halls"}
 
-// Upgrades pass the aggregator, and the server decides what the caller may, by the cluster's roles.
-func TestClientsAreConnectedThroughTheCluster(t *testing.T) {
+// Upgrades pass the aggregator, and the server authorizes the caller by the cluster's roles.
+func TestStreams_throughCluster(t *testing.T) {
 	admin := newKubectl(t, host.Admin())
 	admin.given(permissions(t, "theatre"), "apply", "-f", "-")
 	account, err := host.ServiceAccount(ending(t), "theatre", "theatre")
@@ -50,8 +50,8 @@ func TestClientsAreConnectedThroughTheCluster(t *testing.T) {
 	}
 	target.Test(t, 8<<20)
 
-	// One who may only get is refused over every protocol: a POST by the cluster already, and the GET
-	// of a WebSocket, which the cluster lets through, by the server.
+	// A caller with the verb get alone is rejected over every protocol: a POST by the cluster, and the GET of a
+	// WebSocket, which the cluster permits, by the server.
 	reader := user(t, "reader")
 	admin.must("create", "clusterrole", "read-halls", "--verb=get", "--resource=halls.theatre.example.com,halls.theatre.example.com/exec")
 	admin.must("create", "clusterrolebinding", "read-halls", "--clusterrole=read-halls", "--user=reader")

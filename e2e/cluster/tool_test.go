@@ -29,7 +29,7 @@ import (
 // tool runs annex for a project, as an administrator of the cluster.
 func tool(t *testing.T, k *kubectl, verb string, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
-	program := newDoctor(t).program // which builds it
+	program := newDoctor(t).program // builds it
 	cmd := exec.CommandContext(t.Context(), program, append([]string{verb, "--kubeconfig", k.kubeconfig}, args...)...)
 	cmd.Dir = "../../samples/animal"
 	cmd.Env = append(os.Environ(), "GOWORK=", "PWD=")
@@ -38,9 +38,9 @@ func tool(t *testing.T, k *kubectl, verb string, args ...string) (*exec.Cmd, *by
 	return cmd, &out
 }
 
-// A project gets into the cluster by one command, and out of it by another. The test is
-// the node: it pulls the image, and runs the program that is in it.
-func TestDeployRunsAProjectAndUninstallTakesItAway(t *testing.T) {
+// One command deploys a project to the cluster, and another removes it. The test acts as the node: it pulls the
+// image, and runs the program in it.
+func TestDeployAndUninstall(t *testing.T) {
 	images := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer images.Close()
 	image := strings.TrimPrefix(images.URL, "http://") + "/animal:v1"

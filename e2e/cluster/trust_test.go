@@ -57,7 +57,7 @@ func forgedHeaders(t *testing.T, w *wardle) {
 	}
 }
 
-// The front proxy says who asks, and the cluster's roles decide.
+// The front proxy names the caller, and the cluster's roles decide.
 func serviceAccounts(t *testing.T, w *wardle) {
 	ns := namespace(t)
 	admin := newKubectl(t, host.Admin())
@@ -104,8 +104,7 @@ func serviceAccounts(t *testing.T, w *wardle) {
 	}
 }
 
-// The host sends requests to no server whose certificate the APIService's caBundle does
-// not verify.
+// The host sends no requests to a server whose certificate the APIService's caBundle does not verify.
 func wrongAuthority(t *testing.T, w *wardle) {
 	stranger, err := kube.NewAuthority("stranger")
 	if err != nil {

@@ -34,7 +34,7 @@ spec:
 `
 )
 
-// namespace makes a namespace, which is deleted after the test.
+// namespace creates a namespace, which is deleted after the test.
 func namespace(t *testing.T) string {
 	t.Helper()
 	name := "test-" + rand.String(8)
@@ -49,7 +49,7 @@ func namespace(t *testing.T) string {
 	return name
 }
 
-// user is a client with a certificate of the cluster for this name.
+// user returns a client with a certificate of the cluster for this name.
 func user(t *testing.T, name string, groups ...string) *rest.Config {
 	t.Helper()
 	config, err := host.User(name, groups...)
@@ -192,7 +192,7 @@ func nobodyIsRefused(t *testing.T, w *wardle) {
 	}
 }
 
-// get returns the status and the body of an answer.
+// get returns the status and the body of a response.
 func get(t *testing.T, config *rest.Config, path string, header http.Header) (int, string) {
 	t.Helper()
 	response := do(t, config, path, header)

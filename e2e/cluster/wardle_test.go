@@ -25,8 +25,7 @@ var (
 	betaFlunders  = schema.GroupVersionResource{Group: group, Version: "v1beta1", Resource: "flunders"}
 )
 
-// wardle is a server of wardle.example.com that has joined the cluster: upstream's
-// sample API server, or ours.
+// wardle is a server of wardle.example.com that has joined the cluster: upstream's sample API server, or ours.
 type wardle struct {
 	*kube.Process
 	name string
@@ -37,7 +36,7 @@ type wardle struct {
 	serving *kube.Authority
 }
 
-// kinds of servers, by how they are started.
+// startWardle starts a kind of server.
 type startWardle func(t *testing.T, name string, etcd *kube.Etcd) *wardle
 
 // startSample starts upstream's sample API server.
@@ -48,8 +47,7 @@ func startSample(t *testing.T, name string, etcd *kube.Etcd) *wardle {
 	})
 }
 
-// newWardle starts a server with the flags that upstream's and ours have in common. It
-// ends with the test.
+// newWardle starts a server with the flags that upstream's and ours have in common. It ends with the test.
 func newWardle(t *testing.T, name, program string, etcd *kube.Etcd, args func(common []string) []string) *wardle {
 	t.Helper()
 	w := &wardle{name: name, upstream: program == "sample-apiserver", etcd: etcd}
@@ -101,7 +99,7 @@ func newWardle(t *testing.T, name, program string, etcd *kube.Etcd, args func(co
 	return w
 }
 
-// register leads the cluster's wardle.example.com to the server, until the test is over.
+// register directs the cluster's wardle.example.com to the server, until the test is over.
 func (w *wardle) register(t *testing.T) {
 	t.Helper()
 	if err := host.Register(ending(t), w.apiService("v1alpha1", 15), w.apiService("v1beta1", 20)); err != nil {
@@ -126,7 +124,7 @@ func (w *wardle) apiService(version string, priority int32) *apiregistrationv1.A
 	}
 }
 
-// direct is a client's configuration for the server itself, without the cluster between.
+// direct returns a client's configuration for the server itself, bypassing the cluster.
 func (w *wardle) direct(config *rest.Config) *rest.Config {
 	direct := rest.CopyConfig(config)
 	direct.Host = fmt.Sprintf("https://127.0.0.1:%d", w.Port(0))
@@ -134,8 +132,8 @@ func (w *wardle) direct(config *rest.Config) *rest.Config {
 	return direct
 }
 
-// identity is what the servers are in the cluster: the service account of upstream's
-// manifests, with the permissions that these give it.
+// identity returns the servers' identity in the cluster: the service account of upstream's manifests, with the
+// permissions that these grant.
 func identity(t *testing.T) *rest.Config {
 	t.Helper()
 	stock := stockManifests(t)
@@ -151,8 +149,7 @@ func identity(t *testing.T) *rest.Config {
 	return config
 }
 
-// stockManifests is the folder of upstream's manifests, in the module that its server is
-// built from.
+// stockManifests returns the folder of upstream's manifests, in the module that its server is built from.
 func stockManifests(t *testing.T) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/sample-apiserver")
@@ -182,10 +179,10 @@ func newKubectl(t *testing.T, config *rest.Config) *kubectl {
 	return k
 }
 
-// path is that of a file in kubectl's own directory.
+// path returns the path of a file in kubectl's own directory.
 func (k *kubectl) path(name string) string { return filepath.Join(k.dir, name) }
 
-// file writes one there.
+// file writes a file there.
 func (k *kubectl) file(name, content string) string {
 	k.t.Helper()
 	if err := os.WriteFile(k.path(name), []byte(content), 0o600); err != nil {
@@ -201,7 +198,7 @@ func (k *kubectl) command(ctx context.Context, stdin string, args ...string) *ex
 	return cmd
 }
 
-// run returns what kubectl printed on both its outputs, and whether it failed.
+// run returns kubectl's standard output and error, and an error if it failed.
 func (k *kubectl) run(stdin string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(k.t.Context(), patience)
 	defer cancel()
@@ -228,7 +225,7 @@ func (k *kubectl) given(stdin string, args ...string) string {
 	return out
 }
 
-// prints runs a command that has to succeed and to print something.
+// prints runs a command that has to succeed and whose output has to contain a text.
 func (k *kubectl) prints(want string, args ...string) {
 	k.t.Helper()
 	if out := k.must(args...); !strings.Contains(out, want) {
@@ -236,7 +233,7 @@ func (k *kubectl) prints(want string, args ...string) {
 	}
 }
 
-// refused runs a command that has to fail and to say why.
+// refused runs a command that has to fail with a reason.
 func (k *kubectl) refused(stdin, why string, args ...string) {
 	k.t.Helper()
 	out, err := k.run(stdin, args...)
@@ -245,7 +242,7 @@ func (k *kubectl) refused(stdin, why string, args ...string) {
 	}
 }
 
-// ending is a context that ends with the test, and before its patience does.
+// ending returns a context that ends with the test, and before its patience does.
 func ending(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)

@@ -23,15 +23,15 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// follower is an informer on the flunders of a namespace, and what it asked for.
+// follower is an informer on the flunders of a namespace, with a record of its requests.
 type follower struct {
 	informer cache.SharedIndexInformer
-	client   dynamic.ResourceInterface // another one than the informer's
+	client   dynamic.ResourceInterface // not the informer's
 
 	mu       sync.Mutex
 	asked    []string // the queries of its requests
-	failed   []string // what went wrong with them
-	versions []string // of all that it was told, NAME:RESOURCEVERSION; a deletion has a minus
+	failed   []string // their failures
+	versions []string // of all its events, NAME:RESOURCEVERSION; a deletion has a minus
 }
 
 // follow returns when the informer has synced. It ends with the test.
@@ -96,21 +96,21 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// queries are what it has asked so far.
+// queries returns the queries of its requests so far.
 func (f *follower) queries() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]string(nil), f.asked...)
 }
 
-// failures are the requests that were not answered as they should be.
+// failures returns the requests with unexpected responses.
 func (f *follower) failures() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]string(nil), f.failed...)
 }
 
-// catchesUp waits until the informer has what the server has.
+// catchesUp waits until the informer has the server's objects.
 func (f *follower) catchesUp(t *testing.T) {
 	t.Helper()
 	testwait.NoError(t, "the informer has what the server has", func(ctx context.Context) error {
@@ -133,7 +133,7 @@ func (f *follower) catchesUp(t *testing.T) {
 	})
 }
 
-// toldOnce fails the test if it was told a version of an object twice.
+// toldOnce fails the test if the informer got a version of an object twice.
 func (f *follower) toldOnce(t *testing.T) {
 	t.Helper()
 	f.mu.Lock()
@@ -232,7 +232,7 @@ func kubectlWatches(t *testing.T, w *wardle) {
 	}
 }
 
-// A list that kube-apiserver passes on in one piece, and in pages.
+// A list that kube-apiserver forwards in one piece, and in pages.
 func longLists(t *testing.T, w *wardle) {
 	ns := namespace(t)
 	client := flunders(t, host.Admin(), ns)

@@ -24,7 +24,7 @@ import (
 	"github.com/annexapi/annex/e2e/cluster/kube"
 )
 
-// suiteVariable has a suite for a process that shall run it instead of the tests.
+// suiteVariable holds the suite that a process has to run instead of the tests.
 const suiteVariable = "ANNEX_CONFORMANCE_SUITE"
 
 var (
@@ -49,15 +49,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// endWithParent ends a process for a suite when the one that started it has ended, in whichever way: it holds the other end
-// of the standard input.
+// endWithParent ends a process for a suite when its parent has ended, for whatever reason: the parent holds the other
+// end of the standard input.
 func endWithParent() {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	os.Exit(1)
 }
 
-// Every pattern of the table is of tests that upstream has.
-func TestTheTableIsOfUpstreamsTests(t *testing.T) {
+// Every pattern of the table matches tests that upstream has.
+func TestNotRun_matchesUpstreamTests(t *testing.T) {
 	all := runSuite(t, t.TempDir(), suite{Kubeconfig: "none", List: true})
 	if len(all) < 150 {
 		t.Errorf("%d tests, which are not all", len(all))
@@ -135,8 +135,8 @@ func TestAnnex(t *testing.T) {
 	conform(t, dir, kubeconfig)
 }
 
-// heartbeats renews a Lease, as nodes and controllers of a cluster do: tests wait until a revision is compacted, and where
-// nothing is written, the last ones never are.
+// heartbeats renews a Lease, as nodes and controllers of a cluster do: tests wait until a revision is compacted, and
+// without writes, the last ones never are.
 func heartbeats(t *testing.T, kubeconfig string) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -188,7 +188,7 @@ func programs(t *testing.T) string {
 	return bin
 }
 
-// directory is for what a server writes. No other user may read it.
+// directory returns the directory for a server's files. No other user may read it.
 func directory(t *testing.T, name string) string {
 	t.Helper()
 	if *report == "" {
@@ -201,7 +201,7 @@ func directory(t *testing.T, name string) string {
 	return dir
 }
 
-// conform runs all tests that are not in the table against a server, and prints what became of each.
+// conform runs all tests that are not in the table against a server, and prints their outcomes.
 func conform(t *testing.T, dir, kubeconfig string) {
 	t.Helper()
 	s := suite{Kubeconfig: kubeconfig, Kubectl: filepath.Join(programs(t), "kubectl"), Only: *only}
@@ -251,7 +251,7 @@ func reasonNotToRun(test string) (string, bool) {
 	return "", false
 }
 
-// runSuite runs a suite in a process of its own. It says what became of each of upstream's tests.
+// runSuite runs a suite in a process of its own. It returns the outcome of each of upstream's tests.
 func runSuite(t *testing.T, dir string, s suite) []outcome {
 	t.Helper()
 	self, err := os.Executable()

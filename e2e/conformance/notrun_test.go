@@ -1,7 +1,7 @@
 package conformance
 
-// notRun are the tests that run against neither server, by regular expressions on their names. Each has its reason; the
-// first that matches is the one that is told.
+// notRun are the tests that run against neither server, by regular expressions for their names. Each has its reason;
+// the first matching entry counts.
 var notRun = []struct{ reason, pattern string }{
 	{"needs pods that run: the webhook of the test is one", `AdmissionWebhook|CustomResourceConversionWebhook|CustomResourceFieldSelectors`},
 	{

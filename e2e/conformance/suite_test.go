@@ -17,36 +17,36 @@ import (
 	"k8s.io/kubernetes/test/e2e/framework"
 )
 
-// suite says how a process runs upstream's tests. It is what a test gives to a program of its own, because the framework has
-// one configuration and one run for each process.
+// suite configures the run of upstream's tests in a process. A test passes it to a program of its own, because the
+// framework has one configuration and one run for each process.
 type suite struct {
 	Kubeconfig string
 	Kubectl    string
-	Only       string   // a regular expression on what follows owner in the names of tests; empty is all
-	Skip       []string // regular expressions on the names of tests
+	Only       string   // a regular expression for the rest of the names of tests, after owner; empty is all
+	Skip       []string // regular expressions for the names of tests
 	List       bool     // list the tests, and run none
 	Report     string   // the file for the outcomes
 }
 
-// owner begins the names of the tests that are run. The package of upstream's tests imports those of others.
+// owner begins the names of the tests that are run. The package of upstream's tests imports tests of other owners.
 const owner = "[sig-api-machinery] "
 
-// outcome is what became of a test.
+// outcome is the outcome of a test.
 type outcome struct {
 	Name    string
-	State   string // as ginkgo calls it
-	Message string // why it failed, or why upstream's code skipped it
+	State   string // in ginkgo's terms
+	Message string // the reason why it failed, or why upstream's code skipped it
 	Seconds float64
-	Log     string // of a test that failed
+	Log     string // of a failed test
 }
 
-// failed is not of one that was skipped, or that was not asked for.
+// failed reports whether the test failed; a skipped or unselected test did not.
 func (o outcome) failed() bool {
 	var state types.SpecState
 	return state.UnmarshalJSON(fmt.Appendf(nil, "%q", o.State)) != nil || state.Is(types.SpecStateFailureStates)
 }
 
-// runner is what ginkgo tells that the suite failed, which the outcomes say as well.
+// runner receives ginkgo's overall result, which the outcomes contain as well.
 type runner struct{ failed bool }
 
 func (r *runner) Fail() { r.failed = true }

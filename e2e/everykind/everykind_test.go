@@ -38,14 +38,14 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// packages are those of k8s.io/api whose kinds TestEveryKindOfKubernetes serves. All of them take minutes to generate and to
-// build, so that make kinds asks for them, and CI for three.
+// packages are the packages of k8s.io/api whose kinds TestEveryKind serves. Generating and building all of them takes
+// minutes, so make kinds selects them all, and CI three.
 var packages = flag.String("kinds", "networking/v1,node/v1,policy/v1", "packages of k8s.io/api whose kinds are served and written, or all")
 
-// ownGroups are those that a server serves by itself. Their types are served in another group.
+// ownGroups are the groups that a server serves by itself. Their types are served in another group.
 var ownGroups = []string{"authentication.k8s.io", "authorization.k8s.io", "rbac.authorization.k8s.io"}
 
-// ownCore are the kinds of the core group that a server serves by itself. One server has one of them.
+// ownCore are the kinds of the core group that a server serves by itself. A server can only have one of each.
 var ownCore = []string{"Namespace", "ServiceAccount"}
 
 // apiKind is a kind of k8s.io/api that is stored.
@@ -55,9 +55,10 @@ type apiKind struct {
 	Cluster, status                 bool
 }
 
-// Every kind that Kubernetes stores is served by generated facts alone, and keeps all that its Go type can hold: of each, an
-// object with nothing but a name, and the one with all fields that Kubernetes' own tests of compatibility have.
-func TestEveryKindOfKubernetes(t *testing.T) {
+// Every kind that Kubernetes stores is served by generated facts alone, and keeps all content of its Go type: for
+// each kind, an object with nothing but a name, and the object with all fields from Kubernetes' own tests of
+// compatibility.
+func TestEveryKind(t *testing.T) {
 	api := moduleDir(t, "k8s.io/api")
 	layers := layersOf(t, api)
 	program := writeProgram(t, layers)
@@ -82,8 +83,8 @@ func moduleDir(t *testing.T, module string) string {
 
 var clusterScopedTag = regexp.MustCompile(`\+genclient:nonNamespaced[\s\S]*?\ntype (\w+) struct`)
 
-// layersOf returns the kinds in layers, each of which has one version of a group: a server serves a kind in several versions
-// only with conversions between them.
+// layersOf returns the kinds in layers, each of which has one version of a group: a server serves a kind in several
+// versions only with conversions between them.
 func layersOf(t *testing.T, api string) [][]apiKind {
 	t.Helper()
 	var layers [][]apiKind
@@ -163,6 +164,7 @@ import (
 	"os"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/program"
 {{range .Packages}}
 	{{.Name}} "{{.Import}}"
 	{{.Name}}facts "github.com/annexapi/annex/e2e/everykind/testdata/{{.Name}}"
@@ -184,7 +186,7 @@ func main() {
 		}},
 {{- end}}
 	}
-	annex.Main(servers[os.Getenv("LAYER")])
+	program.Main(servers[os.Getenv("LAYER")])
 }
 `))
 
@@ -236,7 +238,7 @@ func writeProgram(t *testing.T, layers [][]apiKind) string {
 	return bin + "/everykind"
 }
 
-// start runs the program until the test is over, and returns how its administrator reaches it.
+// start runs the program until the test is over, and returns its administrator's config.
 func start(t *testing.T, program string, layer int) *rest.Config {
 	t.Helper()
 	data := filepath.Join(t.TempDir(), "data")
@@ -383,7 +385,7 @@ func (c *kindsClient) encode(t *testing.T, k apiKind, mediaType string, obj runt
 	return raw
 }
 
-// full is the object with all fields.
+// full returns the object with all fields.
 func (c *kindsClient) full(t *testing.T, api string, k apiKind, name string) runtime.Object {
 	t.Helper()
 	group := k.GV.Group
@@ -405,8 +407,8 @@ func (c *kindsClient) full(t *testing.T, api string, k apiKind, name string) run
 	meta := reflect.ValueOf(obj).Elem().FieldByName("ObjectMeta")
 	meta.SetZero()
 	if k.Package == "extensions/v1beta1" {
-		// A field of this package has a marker of kubebuilder's, so that its kinds obey the schema that controller-gen makes:
-		// that drops the metadata of templates.
+		// A field of this package has a kubebuilder marker, so its kinds obey the schema that controller-gen
+		// generates, which drops the metadata of templates.
 		dropMetadata(reflect.ValueOf(obj).Elem())
 	}
 	m.SetName(name)
@@ -414,7 +416,7 @@ func (c *kindsClient) full(t *testing.T, api string, k apiKind, name string) run
 	return obj
 }
 
-// dropMetadata takes the metadata of an object and of all templates within it away.
+// dropMetadata removes the metadata of an object and of all templates within it.
 func dropMetadata(v reflect.Value) {
 	switch {
 	case v.Type() == reflect.TypeFor[metav1.ObjectMeta]():
@@ -434,7 +436,7 @@ func dropMetadata(v reflect.Value) {
 	}
 }
 
-// same compares objects without their metadata, and without status if it is not written with the rest.
+// same compares objects without their metadata, and without status if it is written separately.
 func same(t *testing.T, k apiKind, what string, got, want runtime.Object, status bool) {
 	t.Helper()
 	got, want = got.DeepCopyObject(), want.DeepCopyObject()
@@ -453,13 +455,13 @@ func same(t *testing.T, k apiKind, what string, got, want runtime.Object, status
 	}
 }
 
-// required are the fields that objects of a kind have to have by its markers.
+// required are the fields that a kind's markers require.
 var required = map[string]map[string]any{
 	"Event":     {"involvedObject": map[string]any{}},
 	"IPAddress": {"spec": map[string]any{"parentRef": map[string]any{"resource": "services", "name": "one"}}},
 }
 
-// minimal is an object with what it has to have.
+// minimal returns an object with only its required fields.
 func (k apiKind) minimal(name string) []byte {
 	obj := map[string]any{"apiVersion": k.as.String(), "kind": k.Kind, "metadata": map[string]any{"name": name}}
 	if k.Kind != "Event" || k.GV.Group == "" {
@@ -499,7 +501,7 @@ func (c *kindsClient) check(t *testing.T, api string, k apiKind) {
 			same(t, k, "status as "+mediaType, c.decode(t, k, mediaType, raw), full, true)
 		}
 	}
-	// Everything that the object holds is applied to one that has none of it, and to one that has all of it.
+	// All fields of the object are applied to an object that has none of them, and to one with all of them.
 	for _, name := range []string{"applied", "full0"} {
 		full := c.full(t, api, k, name)
 		path := c.path(k, name+"?fieldManager=m&force=true")

@@ -1,5 +1,5 @@
-// Package shell has what the subresources of the project's own servers do when programs are run
-// for objects: they run beside the server.
+// Package shell implements the subresources of the project's own test servers that run programs for objects. The
+// programs run beside the server.
 package shell
 
 import (
@@ -18,14 +18,14 @@ func Exec[T any](ctx context.Context, r *stream.ExecRequest[T], s stream.Streams
 	return s.Run(exec.CommandContext(ctx, r.Options.Command[0], r.Options.Command[1:]...))
 }
 
-// Attach gives back what it gets.
+// Attach returns its input.
 func Attach[T any](_ context.Context, r *stream.AttachRequest[T], s stream.Streams) error {
 	fmt.Fprintf(s.Stderr, "attached to %s\n", r.Options.Container)
 	_, err := io.Copy(s.Stdout, s.Stdin)
 	return err
 }
 
-// Log has ten lines.
+// Log returns ten lines.
 func Log[T any](_ context.Context, r *stream.LogRequest[T]) (io.ReadCloser, error) {
 	var lines strings.Builder
 	for i := range 10 {
@@ -34,7 +34,7 @@ func Log[T any](_ context.Context, r *stream.LogRequest[T]) (io.ReadCloser, erro
 	return io.NopCloser(strings.NewReader(lines.String())), nil
 }
 
-// Dial connects with a port of this machine.
+// Dial connects to a port of this machine.
 func Dial[T any](ctx context.Context, _ *stream.PortForwardRequest[T], port int32) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", fmt.Sprint(port)))
 }

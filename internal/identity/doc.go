@@ -1,11 +1,11 @@
-// Package identity is the district of callers: who they are and what they may do.
+// Package identity groups the packages that authenticate and authorize callers.
 //
-// It holds certificates and tokens (certs, clientcert, jws, accounts), sign-in of people (login), the chain of authenticators
-// and authorizers (auth), roles and bindings (rights, rbac), the review APIs (reviews), the credential that identified a
-// caller (credential), and the repeated check of requests that take long (standing).
+// It holds certificates and tokens (certs, clientcert, jws, accounts), sign-in of people (login), the chain of
+// authenticators and authorizers (auth), roles and bindings (rights, rbac), the review APIs (reviews), the record of
+// the credential that identified a caller (credential), and the repeated check of long-running requests (standing).
 //
-// It must not hold what a request does once it is allowed.
+// It must not hold code that handles a request after authorization.
 //
-// A request enters auth with its headers and connection and leaves with a user, or with 401; it enters auth again with
-// its attributes and leaves allowed, or with 403.
+// A request passes auth twice: authentication turns its headers and connection into a user or a 401, and
+// authorization turns its attributes into permission or a 403.
 package identity

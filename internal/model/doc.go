@@ -1,4 +1,5 @@
-// Package model is the district of kinds: what a user declared, and what follows from it without any request.
+// Package model groups the packages of kinds: the user's declarations, and everything that is derived from them
+// without a request.
 //
 // It holds the declaration without type parameters and its mistakes (define), schemes, codecs and conversions
 // (convert), kubebuilder markers as schemas (structural), hooks as admission plugins (admit), the caches that hooks read
@@ -6,6 +7,6 @@
 //
 // It must not hold requests, storages or options of a running server.
 //
-// A request enters convert as bytes and leaves as an object of the hub version, with defaults; answers go the other way. It
-// enters structural and admit on its way through storage/registry.
+// A request enters convert as bytes and leaves it as an object of the hub version, with defaults; responses go the
+// opposite way. Objects pass structural and admit on their way through storage/registry.
 package model

@@ -1,8 +1,8 @@
-// Package v1 holds the Go types of Operation, the kind by which clients follow actions that
-// take longer than a request may. It links no server: clients import it alone.
+// Package v1 holds the Go types of Operation, the kind through which clients follow actions that take longer than a
+// request may. It links no server, so clients can import it alone.
 //
-// A server serves the kind in a group version of its own, so that several servers behind one
-// cluster have one each: see package operation. The group named here is none that is served.
+// Each server serves the kind in a group version of its own, so that several servers behind one cluster can each have
+// theirs: see package operation. No server serves the group named here.
 //
 // +groupName=operation.annexapi.example
 package v1

@@ -333,7 +333,7 @@ func schema_Operation(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Operation is an action on an object that is carried out after its request has been answered. The server makes it when an action is requested, and deletes it some time after it has finished.",
+				Description: "Operation is an action on an object that runs on after its request has been answered. The server creates it when an action is requested, and deletes it some time after it has finished.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -358,14 +358,14 @@ func schema_Operation(ref common.ReferenceCallback) common.OpenAPIDefinition {
 					},
 					"spec": {
 						SchemaProps: spec.SchemaProps{
-							Description: "spec is what was requested.",
+							Description: "spec holds the request.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(OperationSpec{}.OpenAPIModelName()),
 						},
 					},
 					"status": {
 						SchemaProps: spec.SchemaProps{
-							Description: "status is what has become of it. Only the server writes it.",
+							Description: "status holds the progress and the result. Only the server writes it.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(OperationStatus{}.OpenAPIModelName()),
 						},
@@ -382,7 +382,7 @@ func schema_OperationCancellation(ref common.ReferenceCallback) common.OpenAPIDe
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "OperationCancellation asks for the end of an operation. It is what clients send to the subresource cancel of one.",
+				Description: "OperationCancellation asks for the end of an operation. Clients send it to the operation's subresource cancel.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -462,7 +462,7 @@ func schema_OperationProgress(ref common.ReferenceCallback) common.OpenAPIDefini
 				Properties: map[string]spec.Schema{
 					"percent": {
 						SchemaProps: spec.SchemaProps{
-							Description: "percent is how much is done of the total, 0 to 100; 0 if there is no total.",
+							Description: "percent is the share of the total that is done, 0 to 100; 0 if there is no total.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int32",
@@ -470,7 +470,7 @@ func schema_OperationProgress(ref common.ReferenceCallback) common.OpenAPIDefini
 					},
 					"done": {
 						SchemaProps: spec.SchemaProps{
-							Description: "done is how many units are done.",
+							Description: "done is the number of units that are done.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -478,14 +478,14 @@ func schema_OperationProgress(ref common.ReferenceCallback) common.OpenAPIDefini
 					},
 					"total": {
 						SchemaProps: spec.SchemaProps{
-							Description: "total is how many units there are, 0 if that is not known.",
+							Description: "total is the number of units, 0 if unknown.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
 					},
 					"unit": {
 						SchemaProps: spec.SchemaProps{
-							Description: "unit is what is counted, such as rows.",
+							Description: "unit is the unit that done and total count, such as rows.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -501,7 +501,7 @@ func schema_OperationRetry(ref common.ReferenceCallback) common.OpenAPIDefinitio
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "OperationRetry asks for another attempt of an operation that has failed or was cancelled. It is what clients send to the subresource retry of one.",
+				Description: "OperationRetry asks for another attempt of an operation that has failed or was cancelled. Clients send it to the operation's subresource retry.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -528,46 +528,46 @@ func schema_OperationSpec(ref common.ReferenceCallback) common.OpenAPIDefinition
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "OperationSpec is what was requested. All of it but cancel and ttlSecondsAfterFinished is the server's, and does not change.",
+				Description: "OperationSpec is the request of an operation. The server sets all fields; only cancel and ttlSecondsAfterFinished may change later.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"action": {
 						SchemaProps: spec.SchemaProps{
-							Description: "action is the subresource that was requested.",
+							Description: "action is the requested subresource.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"target": {
 						SchemaProps: spec.SchemaProps{
-							Description: "target is the object that the action is on.",
+							Description: "target is the object on which the action runs.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(OperationTarget{}.OpenAPIModelName()),
 						},
 					},
 					"user": {
 						SchemaProps: spec.SchemaProps{
-							Description: "user is who requested it.",
+							Description: "user is the caller who requested the action.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(OperationUser{}.OpenAPIModelName()),
 						},
 					},
 					"request": {
 						SchemaProps: spec.SchemaProps{
-							Description: "request is the object that was sent, with defaults filled in.",
+							Description: "request is the request body, with defaults filled in.",
 							Ref:         ref(runtime.RawExtension{}.OpenAPIModelName()),
 						},
 					},
 					"cancel": {
 						SchemaProps: spec.SchemaProps{
-							Description: "cancel asks the server to end the operation. It does not become false again but by a retry.",
+							Description: "cancel asks the server to end the operation. Only a retry sets it back to false.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
 					},
 					"ttlSecondsAfterFinished": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ttlSecondsAfterFinished is how long the operation is kept after it has finished. 0 is not at all, and without it the operation is kept until it is deleted.",
+							Description: "ttlSecondsAfterFinished is how long the operation is kept after it has finished. 0 deletes it at once; without a value, it is kept until it is deleted.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
@@ -584,64 +584,64 @@ func schema_OperationStatus(ref common.ReferenceCallback) common.OpenAPIDefiniti
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "OperationStatus is what has become of an operation.",
+				Description: "OperationStatus is the state of an operation.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"phase": {
 						SchemaProps: spec.SchemaProps{
-							Description: "phase is Pending, Running, Succeeded, Failed or Cancelled. The last three are final.",
+							Description: "phase is Pending, Running, Succeeded, Failed or Cancelled. The last three are final, except that a failed or cancelled operation may be retried.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"progress": {
 						SchemaProps: spec.SchemaProps{
-							Description: "progress is how much of the work is done, if the action says so.",
+							Description: "progress is how much of the work is done, if the action reports it.",
 							Ref:         ref(OperationProgress{}.OpenAPIModelName()),
 						},
 					},
 					"message": {
 						SchemaProps: spec.SchemaProps{
-							Description: "message is what the operation is doing, or why it ended, for people.",
+							Description: "message is the current step, or the reason for the end, for people.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"log": {
 						SchemaProps: spec.SchemaProps{
-							Description: "log is the end of what the action has logged, in all its attempts: 16 KiB at most.",
+							Description: "log is the end of the action's log, over all attempts: 16 KiB at most.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"result": {
 						SchemaProps: spec.SchemaProps{
-							Description: "result is what the action returned, of an operation that succeeded.",
+							Description: "result is the result of the action, if the operation succeeded.",
 							Ref:         ref(runtime.RawExtension{}.OpenAPIModelName()),
 						},
 					},
 					"error": {
 						SchemaProps: spec.SchemaProps{
-							Description: "error is why an operation failed.",
+							Description: "error is the reason why an operation failed.",
 							Ref:         ref(metav1.Status{}.OpenAPIModelName()),
 						},
 					},
 					"checkpoint": {
 						SchemaProps: spec.SchemaProps{
-							Description: "checkpoint is what the action has saved to continue from in another attempt.",
+							Description: "checkpoint is saved by the action, and the next attempt continues from it.",
 							Ref:         ref(runtime.RawExtension{}.OpenAPIModelName()),
 						},
 					},
 					"attempts": {
 						SchemaProps: spec.SchemaProps{
-							Description: "attempts is how often the operation has begun to run.",
+							Description: "attempts counts how often the operation has begun to run.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
 					},
 					"interruptions": {
 						SchemaProps: spec.SchemaProps{
-							Description: "interruptions is how many processes in a row have ended, or could not hold the operation any longer, while they ran it, since it saved a new checkpoint.",
+							Description: "interruptions counts the processes in a row that ended, or lost the operation, while they ran it, since the action saved its last new checkpoint.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
@@ -660,14 +660,14 @@ func schema_OperationStatus(ref common.ReferenceCallback) common.OpenAPIDefiniti
 					},
 					"holder": {
 						SchemaProps: spec.SchemaProps{
-							Description: "holder is the process that carries the operation out.",
+							Description: "holder is the process that carries out the operation.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"renewTime": {
 						SchemaProps: spec.SchemaProps{
-							Description: "renewTime is when the holder last said that it does, by its own clock.",
+							Description: "renewTime is when the holder last confirmed that it carries out the operation, by its own clock.",
 							Ref:         ref(metav1.MicroTime{}.OpenAPIModelName()),
 						},
 					},
@@ -683,12 +683,12 @@ func schema_OperationTarget(ref common.ReferenceCallback) common.OpenAPIDefiniti
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "OperationTarget is the object that an action is on.",
+				Description: "OperationTarget is the object on which an action runs.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"apiVersion": {
 						SchemaProps: spec.SchemaProps{
-							Description: "apiVersion is the version that was spoken in the request.",
+							Description: "apiVersion is the group version of the request.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -702,14 +702,14 @@ func schema_OperationTarget(ref common.ReferenceCallback) common.OpenAPIDefiniti
 					},
 					"resource": {
 						SchemaProps: spec.SchemaProps{
-							Description: "resource is the object's resource.",
+							Description: "resource is the name of the object's resource.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"namespace": {
 						SchemaProps: spec.SchemaProps{
-							Description: "namespace is empty for objects that are in none.",
+							Description: "namespace is empty for objects without a namespace.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -723,7 +723,7 @@ func schema_OperationTarget(ref common.ReferenceCallback) common.OpenAPIDefiniti
 					},
 					"uid": {
 						SchemaProps: spec.SchemaProps{
-							Description: "uid tells the object from later ones of the same name.",
+							Description: "uid distinguishes the object from later objects of the same name.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -738,7 +738,7 @@ func schema_OperationUser(ref common.ReferenceCallback) common.OpenAPIDefinition
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "OperationUser is who requested an operation.",
+				Description: "OperationUser is the caller who requested an operation.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"username": {
@@ -750,7 +750,7 @@ func schema_OperationUser(ref common.ReferenceCallback) common.OpenAPIDefinition
 					},
 					"uid": {
 						SchemaProps: spec.SchemaProps{
-							Description: "uid is the caller's, if there is one.",
+							Description: "uid is the caller's UID, if there is one.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -762,7 +762,7 @@ func schema_OperationUser(ref common.ReferenceCallback) common.OpenAPIDefinition
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "groups are those that the caller was in.",
+							Description: "groups are the caller's groups at the time of the request.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{

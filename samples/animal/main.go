@@ -5,16 +5,17 @@ package main
 
 import (
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/program"
 
 	animalv1alpha1 "example.com/animal/apis/animal/v1alpha1"
 )
 
 func main() {
-	annex.Main(server())
+	program.Main(server())
 }
 
-// server is the definition of the server, for the program and its tests. annex create
-// api adds a line to it for each kind.
+// server returns the definition of the server, for the program and its tests. annex create
+// api adds a line for each kind.
 func server() annex.Server {
 	return annex.Server{
 		Name: "animal",

@@ -7,27 +7,27 @@ import (
 	"github.com/annexapi/annex/annextest"
 )
 
-// The log of the server is printed if a test fails.
+// TestMain prints the log of the server if a test fails.
 func TestMain(m *testing.M) {
 	os.Exit(annextest.Main(m))
 }
 
-// The server runs in this process, on a port of its own, with its objects in memory.
-func TestTheSamplesAreAccepted(t *testing.T) {
+// The server runs in this process, on a free port, with its objects in memory.
+func TestSamples_areAccepted(t *testing.T) {
 	skipWithoutKinds(t)
 	annextest.Apply(t, annextest.Start(t, server()), "config/samples/*.yaml")
 }
 
-// What one version says, the others can hold.
-func TestVersionsRoundTrip(t *testing.T) {
+// Each version can represent the values of all others.
+func TestVersions_roundTrip(t *testing.T) {
 	skipWithoutKinds(t)
 	annextest.RoundTrip(t, server())
 }
 
-// stored holds objects as the server has stored them; make golden begins to keep them.
+// stored is the folder of stored objects, which make golden creates.
 const stored = "testdata/stored"
 
-func TestStoredObjectsStayReadable(t *testing.T) {
+func TestStoredObjects_stayReadable(t *testing.T) {
 	if _, err := os.Stat(stored); err != nil {
 		t.Skip("no objects are kept yet: make golden")
 	}

@@ -22,7 +22,7 @@ import (
 	autobusiv1alpha "example.com/cicd/apis/autobusi/v1alpha"
 )
 
-// asProgram makes the test binary the program itself, to be killed.
+// asProgram makes the test binary run as the program itself, so that tests can kill it.
 const asProgram = "CICD_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -57,7 +57,7 @@ func newAPI(t *testing.T, config *rest.Config) *api {
 	return &api{client, "default"}
 }
 
-// start runs a server without the controller, which would change what a test looks at.
+// start runs a server without its controller, which would change objects under test.
 func start(t *testing.T) *api {
 	t.Helper()
 	return newAPI(t, annextest.StartWith(t, server(), annex.Options{Storage: memory.Storage(), Controllers: []string{}}))
@@ -86,7 +86,7 @@ func (a *api) get(ctx context.Context, name string) (*autobusiv1alpha.JenkinsSer
 	return result(ctx, a.namespaced(a.Get()).Name(name))
 }
 
-// patch changes an object, or a subresource of it, by a merge patch.
+// patch changes an object, or one of its subresources, by a merge patch.
 func (a *api) patch(ctx context.Context, name, patch string, subresource ...string) (*autobusiv1alpha.JenkinsService, error) {
 	return result(ctx, a.namespaced(a.Patch(types.MergePatchType)).Name(name).SubResource(subresource...).Body([]byte(patch)))
 }
@@ -123,7 +123,7 @@ func result(ctx context.Context, request *rest.Request) (*autobusiv1alpha.Jenkin
 	return j, request.Do(ctx).Into(j)
 }
 
-// must returns what a request that must succeed has returned.
+// must returns the result of a request, and fails the test on an error.
 func must[T any](value T, err error) func(t *testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()
@@ -137,7 +137,7 @@ func must[T any](value T, err error) func(t *testing.T) T {
 // small is a valid spec.
 var small = autobusiv1alpha.JenkinsServiceSpec{InstanceAmount: 1, InstanceCPU: 1}
 
-func TestSpecsOutOfBoundsAreInvalid(t *testing.T) {
+func TestSpec_outOfBounds_isInvalid(t *testing.T) {
 	t.Parallel()
 	a := start(t)
 	ctx := t.Context()
@@ -167,7 +167,7 @@ func wantInvalid(t *testing.T, what string, err error, want string) {
 	}
 }
 
-func TestTheStatusIsWrittenAtItsEndpointAndNothingElseIs(t *testing.T) {
+func TestStatus_onlyAtItsEndpoint(t *testing.T) {
 	t.Parallel()
 	a := start(t)
 	ctx := t.Context()
@@ -209,7 +209,7 @@ func TestTheStatusIsWrittenAtItsEndpointAndNothingElseIs(t *testing.T) {
 	}
 }
 
-func TestKubectlShowsColumns(t *testing.T) {
+func TestColumns(t *testing.T) {
 	t.Parallel()
 	a := start(t)
 	ctx := t.Context()

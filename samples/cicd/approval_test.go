@@ -10,14 +10,14 @@ import (
 	autobusiv1alpha "example.com/cicd/apis/autobusi/v1alpha"
 )
 
-func TestApprovalDecides(t *testing.T) {
+func TestApproval_decisions(t *testing.T) {
 	t.Parallel()
 	a := start(t)
 	ctx := t.Context()
 	must(a.create(ctx, "j", small))(t)
 	for _, step := range []struct {
 		body, patch string
-		code        int // of an error; 0 is none
+		code        int // of the error; 0 for none
 		want        string
 	}{
 		{body: `{}`, code: 422, want: "decision: Required value"},
@@ -66,7 +66,7 @@ func TestApprovalDecides(t *testing.T) {
 	}
 }
 
-func TestADryRunApprovesNothing(t *testing.T) {
+func TestApproval_dryRun(t *testing.T) {
 	t.Parallel()
 	a := start(t)
 	ctx := t.Context()
@@ -81,9 +81,8 @@ func TestADryRunApprovesNothing(t *testing.T) {
 	}
 }
 
-// The subresource is the only way to a decision: neither may who writes the object
-// decide, nor who writes its status.
-func TestNothingElseApproves(t *testing.T) {
+// Only the subresource can decide: neither a writer of the object nor a writer of its status can.
+func TestApproval_onlyBySubresource(t *testing.T) {
 	t.Parallel()
 	a := start(t)
 	ctx := t.Context()

@@ -27,7 +27,7 @@ import (
 	autobusiv1alpha "example.com/cicd/apis/autobusi/v1alpha"
 )
 
-// startExec runs a server, with its controller, that is reached over TCP: upgrades need it.
+// startExec runs a server, with its controller, on a TCP address, which upgrades need.
 func startExec(t *testing.T, options annex.Options) (*api, *rest.Config) {
 	t.Helper()
 	options.Storage, options.Listen = memory.Storage(), "127.0.0.1:0"
@@ -35,7 +35,7 @@ func startExec(t *testing.T, options annex.Options) (*api, *rest.Config) {
 	return newAPI(t, config), config
 }
 
-// commands are clients of exec, by their protocols.
+// commands are clients of exec, by protocol.
 var commands = map[string]func(config *rest.Config, location *url.URL) (remotecommand.Executor, error){
 	"WebSocket": func(config *rest.Config, location *url.URL) (remotecommand.Executor, error) {
 		return remotecommand.NewWebSocketExecutor(config, http.MethodGet, location.String())
@@ -55,7 +55,7 @@ func (a *api) execURL(name string, query url.Values) *url.URL {
 	return r.URL()
 }
 
-// exec runs a command, and returns what it printed.
+// exec runs a command and returns its output.
 func (a *api) exec(
 	ctx context.Context,
 	t *testing.T,
@@ -81,7 +81,7 @@ func (a *api) exec(
 	return out.String(), errs.String(), err
 }
 
-func TestCommandsRunBesideAnInstance(t *testing.T) {
+func TestExec_besideInstance(t *testing.T) {
 	t.Parallel()
 	a, config := startExec(t, annex.Options{})
 	a.running(t, "j", 2)
@@ -132,7 +132,7 @@ func TestCommandsRunBesideAnInstance(t *testing.T) {
 	}
 }
 
-// sizes are those that a terminal takes.
+// sizes are the sizes of a client's terminal.
 type sizes chan remotecommand.TerminalSize
 
 func (s sizes) Next() *remotecommand.TerminalSize {
@@ -142,7 +142,7 @@ func (s sizes) Next() *remotecommand.TerminalSize {
 	return nil
 }
 
-func TestACommandMayHaveATerminal(t *testing.T) {
+func TestExec_terminal(t *testing.T) {
 	t.Parallel()
 	a, config := startExec(t, annex.Options{})
 	a.running(t, "j", 1)
@@ -165,10 +165,10 @@ func TestACommandMayHaveATerminal(t *testing.T) {
 				out.Close()
 			}()
 			var all strings.Builder
-			// The size comes by a stream of its own, and so it is asked for until it is there.
+			// The size comes over a stream of its own, so the command asks until it has arrived.
 			ask := func(want string) {
 				go func() {
-					// If it cannot be typed, the session ends, which is an error below.
+					// If this fails, the session has ended, which is an error below.
 					_, _ = fmt.Fprintf(typed, "until [ \"$(stty size)\" = \"%s\" ]; do :; done; echo \"is $(stty size)\"\n", want)
 				}()
 				buffer := make([]byte, 4<<10)
@@ -194,7 +194,7 @@ func TestACommandMayHaveATerminal(t *testing.T) {
 	}
 }
 
-func TestACommandEndsWithItsClientAndWithTheInstance(t *testing.T) {
+func TestExec_clientOrInstanceGone_ends(t *testing.T) {
 	t.Parallel()
 	needsProc(t)
 	a, config := startExec(t, annex.Options{})
@@ -258,8 +258,8 @@ func TestACommandEndsWithItsClientAndWithTheInstance(t *testing.T) {
 	}
 }
 
-// between stands between a client and the server, so that the client can go as one does whose
-// process is killed. A client-go that is told to end keeps its connection over SPDY.
+// between is a proxy between a client and the server. leave closes the client's connections, as when its process is
+// killed: a cancelled client-go keeps its SPDY connection.
 func between(t *testing.T, config *rest.Config) (client *rest.Config, leave func()) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -300,7 +300,7 @@ func between(t *testing.T, config *rest.Config) (client *rest.Config, leave func
 	return client, leave
 }
 
-// marked are the processes with an environment that has a mark.
+// marked returns the processes with a mark in their environment.
 func marked(t *testing.T, mark string) []string {
 	t.Helper()
 	var pids []string
@@ -316,7 +316,7 @@ func marked(t *testing.T, mark string) []string {
 	return pids
 }
 
-func TestCommandsThatCannotRunAreRefused(t *testing.T) {
+func TestExec_invalid_isRefused(t *testing.T) {
 	t.Parallel()
 	a, config := startExec(t, annex.Options{})
 	a.running(t, "j", 1)
@@ -340,8 +340,8 @@ func TestCommandsThatCannotRunAreRefused(t *testing.T) {
 	}
 }
 
-// One who may read logs may not run commands, by whatever protocol.
-func TestCommandsNeedTheVerbCreate(t *testing.T) {
+// A user who may read logs may not run commands, over any protocol.
+func TestExec_needsCreatePermission(t *testing.T) {
 	t.Parallel()
 	tokens := filepath.Join(t.TempDir(), "tokens.csv")
 	if err := os.WriteFile(tokens, []byte("secret,jane,42,staff\n"), 0o600); err != nil {

@@ -20,8 +20,7 @@ import (
 )
 
 const (
-	// instanceScript is what an instance runs: it logs what it does, and ends when it is
-	// told to.
+	// instanceScript is the program of an instance: it logs its work, and exits on SIGTERM.
 	instanceScript = `trap 'echo "instance $INSTANCE of $NAME ends"; exit 0' TERM
 echo "instance $INSTANCE of $NAME starts, with $CPU processors"
 n=0
@@ -30,35 +29,35 @@ while :; do
   sleep 1 & wait $!
 done`
 
-	// instanceGrace is how long an instance may take to end before it is killed.
+	// instanceGrace bounds the time from SIGTERM to SIGKILL.
 	instanceGrace = 5 * time.Second
 
-	// podVolume is all that a pod may write to, by what the verb manifests writes.
+	// podVolume is the only writable directory of a pod with the workload that the verb manifests writes.
 	podVolume = "/var/lib/annex"
 
-	// An instance that ends by itself is started again after firstBackoff, and twice as
-	// late each time. One that has run for longer than maxBackoff begins anew.
+	// An instance that exits by itself is restarted after firstBackoff, which doubles with each failure. A run longer
+	// than maxBackoff resets the backoff.
 	firstBackoff = time.Second
 	maxBackoff   = time.Minute
 )
 
-// instances are the processes of all JenkinsServices, which are children of the program
-// whose controller works: the server, as a rule. They end with the controller.
+// instances are the processes of all JenkinsServices. They are children of the process with the running controller,
+// usually the server, and end with the controller.
 type instances struct {
 	mu  sync.Mutex
-	dir string // of their folders; empty while no controller works in this process
+	dir string // of their folders; empty while no controller runs in this process
 	all map[instanceKey]*instance
-	// changed is told of a JenkinsService whose instances have changed by themselves.
+	// changed is called for a JenkinsService whose instances have changed by themselves.
 	changed func(service types.NamespacedName)
 }
 
-// instanceKey names an instance. A JenkinsService that is created anew has others.
+// instanceKey identifies an instance. A JenkinsService that is created again has other instances.
 type instanceKey struct {
 	service types.UID
 	number  int
 }
 
-// instance is one instance, which may be a process at the moment.
+// instance is an instance, with its process if it runs.
 type instance struct {
 	service types.NamespacedName
 	number  int
@@ -66,16 +65,16 @@ type instance struct {
 	env     []string
 	logs    *stream.LogFiles
 
-	// The mutex of the instances is held for these.
+	// The mutex of instances guards the fields below.
 	process  *os.Process // nil if it does not run
 	started  time.Time
-	stopping bool          // ended because it is to
-	ended    chan struct{} // closed when the process has
+	stopping bool          // it is being stopped
+	ended    chan struct{} // closed when the process has ended
 	failures int           // in a row
 	notUntil time.Time
 }
 
-// open lets instances be started. Their folders, with their logs, are temporary.
+// open permits instances to start. Their folders and logs are temporary.
 func (s *instances) open(changed func(types.NamespacedName)) error {
 	const pattern = "cicd-instances-"
 	dir, err := os.MkdirTemp("", pattern)
@@ -90,7 +89,7 @@ func (s *instances) open(changed func(types.NamespacedName)) error {
 	return nil
 }
 
-// close ends all instances, and removes their folders.
+// close stops all instances, and removes their folders.
 func (s *instances) close() error {
 	s.mu.Lock()
 	var ended []<-chan struct{}
@@ -106,7 +105,7 @@ func (s *instances) close() error {
 	return os.RemoveAll(dir)
 }
 
-// runs says whether an instance does.
+// runs reports whether an instance runs.
 func (s *instances) runs(service types.UID, number int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,8 +113,7 @@ func (s *instances) runs(service types.UID, number int) bool {
 	return i != nil && i.process != nil
 }
 
-// start starts an instance, unless it has failed a moment ago: then it says how long to
-// wait.
+// start starts an instance. If the instance has failed recently, start returns the time to wait instead.
 func (s *instances) start(j *autobusiv1alpha.JenkinsService, number int) (wait time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,8 +149,7 @@ func (s *instances) start(j *autobusiv1alpha.JenkinsService, number int) (wait t
 	return 0, s.run(i)
 }
 
-// run starts the process of an instance, and a goroutine that waits for it. The caller
-// holds the mutex.
+// run starts the process of an instance, and a goroutine that waits for its end. The caller holds the mutex.
 func (s *instances) run(i *instance) error {
 	log, err := i.logs.Begin()
 	if err != nil {
@@ -188,7 +185,7 @@ func (s *instances) run(i *instance) error {
 	return nil
 }
 
-// failed puts off the next start. The caller holds the mutex.
+// failed sets the backoff of the next start. The caller holds the mutex.
 func (s *instances) failed(i *instance, err error) {
 	if time.Since(i.started) > maxBackoff {
 		i.failures = 0
@@ -199,7 +196,7 @@ func (s *instances) failed(i *instance, err error) {
 	klog.Background().Info("An instance has ended by itself", "service", i.service, "instance", i.number, "reason", err, "backoff", backoff)
 }
 
-// stop ends an instance, and does not wait for that.
+// stop stops an instance, and does not wait for its end.
 func (s *instances) stop(service types.UID, number int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,8 +205,8 @@ func (s *instances) stop(service types.UID, number int) {
 	}
 }
 
-// end ends the process of an instance, by force if it takes too long, and returns what is
-// closed then. The caller holds the mutex.
+// end stops the process of an instance, by SIGKILL after instanceGrace, and returns a channel that is closed at its
+// end. The caller holds the mutex.
 func (s *instances) end(i *instance) <-chan struct{} {
 	if i.process == nil {
 		ended := make(chan struct{})
@@ -232,7 +229,7 @@ func (s *instances) end(i *instance) <-chan struct{} {
 	return i.ended
 }
 
-// forget removes the folders of instances from a number on, which do not run any more.
+// forget removes the folders of stopped instances from a number on.
 func (s *instances) forget(service types.UID, from int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -246,9 +243,9 @@ func (s *instances) forget(service types.UID, from int) {
 	}
 }
 
-// startCopying starts a command, and returns what waits until all that it has printed is
-// written; without stderr all is stdout. That a writer fails ends nothing but what it gets: a full disk is no reason for
-// an instance to end.
+// startCopying starts a command and returns a function that waits until its whole output is written. Without stderr,
+// all output goes to stdout. If a writer fails, the rest of its output is discarded: a full disk must not end an
+// instance.
 func startCopying(cmd *exec.Cmd, stdout, stderr io.Writer) (wait func(), err error) {
 	var copies sync.WaitGroup
 	var opened []*os.File
@@ -289,12 +286,12 @@ func startCopying(cmd *exec.Cmd, stdout, stderr io.Writer) (wait func(), err err
 	}
 	copyOut()
 	copyErrs()
-	_ = out.Close() // the command has its own
+	_ = out.Close() // the command has its own copy
 	_ = errs.Close()
 	return copies.Wait, nil
 }
 
-// killGroup ends all that a process has started.
+// killGroup kills a process and all processes in its group.
 func killGroup(pid int) {
 	_ = syscall.Kill(-pid, syscall.SIGKILL) // there may be none left
 }

@@ -27,7 +27,7 @@ import (
 	autobusiv1alpha "example.com/cicd/apis/autobusi/v1alpha"
 )
 
-// until waits for what a JenkinsService becomes.
+// until waits until a condition holds for a JenkinsService.
 func (a *api) until(t *testing.T, name, what string, holds func(*autobusiv1alpha.JenkinsService) bool) *autobusiv1alpha.JenkinsService {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -46,7 +46,7 @@ func (a *api) until(t *testing.T, name, what string, holds func(*autobusiv1alpha
 	}
 }
 
-// running creates an approved JenkinsService, and waits for its instances.
+// running creates an approved JenkinsService, and waits until its instances run.
 func (a *api) running(t *testing.T, name string, amount int32) {
 	t.Helper()
 	must(a.create(t.Context(), name, autobusiv1alpha.JenkinsServiceSpec{InstanceAmount: amount, InstanceCPU: 2}))(t)
@@ -62,7 +62,7 @@ func (a *api) logs(name string, params ...string) *rest.Request {
 	return r
 }
 
-// log returns a log. DoRaw would not have the message of an error.
+// log returns a log. It does not use DoRaw, which would drop the message of an error.
 func (a *api) log(ctx context.Context, name string, params ...string) (string, error) {
 	stream, err := a.logs(name, params...).Stream(ctx)
 	if err != nil {
@@ -73,7 +73,7 @@ func (a *api) log(ctx context.Context, name string, params ...string) (string, e
 	return string(text), err
 }
 
-// follow returns the lines of a log as they come, and what the answer ended with.
+// follow returns a reader of a log that is followed.
 func (a *api) follow(t *testing.T, name string, params ...string) *bufio.Reader {
 	t.Helper()
 	stream, err := a.logs(name, append(params, "follow", "true")...).Stream(t.Context())
@@ -91,7 +91,7 @@ func wantLine(t *testing.T, from *bufio.Reader, want string) {
 	}
 }
 
-func TestInstancesAreProcessesWithLogs(t *testing.T) {
+func TestInstances_processesAndLogs(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, annextest.Start(t, server()))
 	a.running(t, "j", 2)
@@ -126,7 +126,7 @@ func TestInstancesAreProcessesWithLogs(t *testing.T) {
 		wantStatus(t, err, test.code, test.want)
 	}
 
-	// A log that is followed while its instance is drained ends with its last line.
+	// A followed log ends with its last line when its instance is drained.
 	must(a.patch(t.Context(), "j", `{"spec":{"instanceamount":1}}`))(t)
 	must(a.approve(t.Context(), "j", `{"decision":"Approved"}`))(t)
 	rest, err := io.ReadAll(one)
@@ -151,7 +151,7 @@ func wantStatus(t *testing.T, err error, code int, want string) {
 	}
 }
 
-func TestLogsOfAJenkinsServiceThatIsDrainedAreRefused(t *testing.T) {
+func TestLogs_drained_areRefused(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, annextest.Start(t, server()))
 	a.running(t, "j", 1)
@@ -165,7 +165,7 @@ func TestLogsOfAJenkinsServiceThatIsDrainedAreRefused(t *testing.T) {
 	must(a.patch(t.Context(), "j", `{"metadata":{"finalizers":null}}`))(t)
 }
 
-// pidsOf are the processes of the instances of a JenkinsService.
+// pidsOf returns the processes of a JenkinsService's instances.
 func pidsOf(t *testing.T, service string) []int {
 	t.Helper()
 	var pids []int
@@ -194,7 +194,7 @@ func needsProc(t *testing.T) {
 	}
 }
 
-func TestAnInstanceThatEndsIsStartedAgain(t *testing.T) {
+func TestInstances_exited_isRestarted(t *testing.T) {
 	t.Parallel()
 	needsProc(t)
 	a := newAPI(t, annextest.Start(t, server()))
@@ -208,7 +208,7 @@ func TestAnInstanceThatEndsIsStartedAgain(t *testing.T) {
 	}
 	defer w.Stop()
 	for _, pid := range pidsOf(t, name) {
-		_ = syscall.Kill(pid, syscall.SIGKILL) // the shell, and what it runs
+		_ = syscall.Kill(pid, syscall.SIGKILL) // the shell and its children
 	}
 	if rest, err := io.ReadAll(log); err != nil || !strings.HasSuffix(string(rest), "the process has ended: signal: killed\n") {
 		t.Errorf("%v: %q", err, rest)
@@ -232,12 +232,12 @@ func TestAnInstanceThatEndsIsStartedAgain(t *testing.T) {
 	wantLine(t, a.follow(t, name), "instance 0 of "+name+" starts, with 2 processors")
 }
 
-func TestInstancesEndWithTheServerAndStartWithTheNext(t *testing.T) {
+func TestInstances_serverStops_restartWithNext(t *testing.T) {
 	t.Parallel()
 	needsProc(t)
 	data := filepath.Join(t.TempDir(), "data")
 	name := fmt.Sprint("restart-", os.Getpid())
-	serve := func() (*program, *api) {
+	serve := func() (*process, *api) {
 		p := startProgram(t, "serve", "--data-dir", data, "--secure-port", "0")
 		config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(data, "kubeconfig"))
 		if err != nil {
@@ -287,7 +287,7 @@ func TestInstancesEndWithTheServerAndStartWithTheNext(t *testing.T) {
 	}
 }
 
-func TestLogsOfInstancesOfAnotherProcessAreNotHere(t *testing.T) {
+func TestLogs_otherProcess_areUnavailable(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, annextest.StartWith(t, server(), annex.Options{Storage: memory.Storage(), Controllers: []string{}}))
 	must(a.create(t.Context(), "j", small))(t)
@@ -298,7 +298,7 @@ func TestLogsOfInstancesOfAnotherProcessAreNotHere(t *testing.T) {
 	wantStatus(t, err, 409, "instance 1 has not started")
 }
 
-func TestAnInstanceThatDoesNotEndIsKilled(t *testing.T) {
+func TestInstances_stubborn_isKilled(t *testing.T) {
 	t.Parallel()
 	s := new(instances)
 	ended := make(chan struct{})

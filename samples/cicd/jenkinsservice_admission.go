@@ -10,11 +10,11 @@ import (
 	autobusiv1alpha "example.com/cicd/apis/autobusi/v1alpha"
 )
 
-// maxJenkinsServices is how many JenkinsServices there may be in the whole server.
+// maxJenkinsServices bounds the JenkinsServices in the whole server.
 const maxJenkinsServices = 10
 
-// admitJenkinsServiceCreate keeps the quota. It and the write are one step, also across
-// replicas: existing is exact, which an informer's cache would not be.
+// admitJenkinsServiceCreate enforces the quota. The check and the write are one step, even across replicas: existing
+// is exact, unlike an informer's cache.
 func admitJenkinsServiceCreate(
 	_ context.Context,
 	_ annex.Request[autobusiv1alpha.JenkinsService],
@@ -26,8 +26,8 @@ func admitJenkinsServiceCreate(
 	return nil
 }
 
-// admitJenkinsService refuses approvals through /status: a writer of /status, such as the
-// controller, may not decide.
+// admitJenkinsService refuses approvals through /status, so that a writer of /status, such as the controller, cannot
+// decide.
 func admitJenkinsService(_ context.Context, r annex.Request[autobusiv1alpha.JenkinsService]) error {
 	if r.Operation == annex.Update && r.Subresource == "status" && r.Object.Status.ApprovalStatus != r.Old.Status.ApprovalStatus {
 		return errors.New("status.approvalstatus is decided at the subresource approval")

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// isOverQuota says whether a create was refused for the quota.
+// isOverQuota reports whether the quota refused a create.
 func isOverQuota(err error) bool {
 	return apierrors.IsForbidden(err) &&
 		strings.Contains(err.Error(), "at most 10 JenkinsServices may exist in the whole server, and there are 10")
@@ -28,7 +28,7 @@ func count(t *testing.T, a *api) int {
 	return len(must(a.list(context.Background()))(t).Items)
 }
 
-func TestTheQuotaHoldsUnderFiftyConcurrentCreates(t *testing.T) {
+func TestQuota_concurrentCreates(t *testing.T) {
 	t.Parallel()
 	a := start(t)
 	other := &api{a.RESTClient, "other"}
@@ -62,7 +62,7 @@ func TestTheQuotaHoldsUnderFiftyConcurrentCreates(t *testing.T) {
 	}
 }
 
-func TestTheQuotaOnTheOtherWaysToCreate(t *testing.T) {
+func TestQuota_applyAndUpdate(t *testing.T) {
 	t.Parallel()
 	a := start(t)
 	ctx := t.Context()
@@ -96,7 +96,7 @@ func TestTheQuotaOnTheOtherWaysToCreate(t *testing.T) {
 	if err := apply("eleventh"); !isOverQuota(err) {
 		t.Errorf("apply: %v", err)
 	}
-	// What is there may be written.
+	// Existing objects may still be written.
 	if err := apply("tenth"); err != nil {
 		t.Errorf("apply of what is there: %v", err)
 	}
@@ -104,7 +104,7 @@ func TestTheQuotaOnTheOtherWaysToCreate(t *testing.T) {
 	if _, err := a.create(ctx, "j0", small); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("create of what is there: %v", err)
 	}
-	// One that has to be drained takes its place until it is gone.
+	// A JenkinsService that is being drained counts until it is gone.
 	must(a.patch(ctx, "j0", `{"metadata":{"finalizers":["example.com/stay"]}}`))(t)
 	if err := a.delete(ctx, "j0"); err != nil {
 		t.Fatal(err)
@@ -116,8 +116,8 @@ func TestTheQuotaOnTheOtherWaysToCreate(t *testing.T) {
 	must(a.create(ctx, "eleventh", small))(t)
 }
 
-// Every writer gets a place in the end, and there are never more than ten at a time.
-func TestTheQuotaWhileOthersDelete(t *testing.T) {
+// Every writer succeeds eventually, and at most ten objects exist at any time.
+func TestQuota_concurrentDeletes(t *testing.T) {
 	t.Parallel()
 	const writers, rounds = 14, 5
 	a := start(t)
@@ -165,12 +165,12 @@ func TestTheQuotaWhileOthersDelete(t *testing.T) {
 	}
 }
 
-// A server that is killed while it creates leaves whole objects or nothing, and neither
-// too many nor places without an object that has them.
-func TestTheQuotaSurvivesKill(t *testing.T) {
+// A server that is killed during creates leaves only whole objects. It leaves neither too many objects nor places
+// without an object.
+func TestQuota_killedServer(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	serve := func() (*program, *api) {
+	serve := func() (*process, *api) {
 		p := startProgram(t, "serve", "--data-dir", data, "--secure-port", "0", "--controllers=")
 		config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(data, "kubeconfig"))
 		if err != nil {
@@ -183,7 +183,7 @@ func TestTheQuotaSurvivesKill(t *testing.T) {
 		p, a := serve()
 		ctx, end := context.WithTimeout(t.Context(), 30*time.Second)
 		var all sync.WaitGroup
-		after := int32(rand.IntN(8)) // creates, then it is killed
+		after := int32(rand.IntN(8)) // creates before the kill
 		var made atomic.Int32
 		for i := range 30 {
 			all.Go(func() {

@@ -25,28 +25,26 @@ import (
 	autobusiv1alpha "example.com/cicd/apis/autobusi/v1alpha"
 )
 
-// instancesFinalizer holds a JenkinsService until its instances are gone.
+// instancesFinalizer keeps a JenkinsService until its instances are gone.
 const instancesFinalizer = "autobusi.group.cicd/instances"
 
-// jenkinsServiceController gives each JenkinsService the instances that were approved,
-// and takes them from those that are rejected or deleted. It runs inside the server, or
-// in a process of its own with the verb controllers, which elects a leader: the manager
-// here need not. The instances are children of the process in which it runs.
+// jenkinsServiceController starts the approved instances of each JenkinsService, and stops them when it is rejected or
+// deleted. It runs inside the server, or in a process of its own with the verb controllers; Annex elects a
+// leader, so the manager here does not. The instances are children of the process in which the controller runs.
 type jenkinsServiceController struct {
 	client.Client
 	instances *instances
 }
 
-// runJenkinsServiceController works until ctx ends. Then it ends the instances, and says so
-// in their status.
+// runJenkinsServiceController runs until ctx ends. Then it stops the instances and records that in their status.
 func (s *instances) runJenkinsServiceController(ctx context.Context, env *annex.Env) (err error) {
 	scheme := runtime.NewScheme()
 	if err := autobusiv1alpha.AddToScheme(scheme); err != nil {
 		return err
 	}
-	// What the library logs without a manager.
+	// The library also logs without a manager.
 	ctrl.SetLogger(klog.FromContext(ctx))
-	// A name is for metrics, which all servers of a process share.
+	// The name is used for metrics, which all servers of a process share.
 	shared := true
 	manager, err := ctrl.NewManager(env.ClientConfig(), ctrl.Options{
 		Scheme:     scheme,
@@ -80,8 +78,7 @@ func (s *instances) runJenkinsServiceController(ctx context.Context, env *annex.
 	return manager.Start(ctx)
 }
 
-// noneRuns says of all instances that they do not run any more. If it fails, the next
-// controller does it.
+// noneRuns records in all statuses that no instance runs. If it fails, the next controller does so.
 func (c *jenkinsServiceController) noneRuns(ctx context.Context, config *rest.Config, scheme *runtime.Scheme) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), instanceGrace)
 	defer cancel()
@@ -103,9 +100,8 @@ func (c *jenkinsServiceController) noneRuns(ctx context.Context, config *rest.Co
 	return errors.Join(errs...)
 }
 
-// Reconcile takes one step towards what a JenkinsService asks for. Each is a write, or a
-// process that starts or ends, whose event is the reason for the next; so instances start,
-// and stop, one after another.
+// Reconcile takes one step towards the desired state of a JenkinsService. A step is a write, or the start or end of a
+// process, and its event triggers the next step. So instances start and stop one after another.
 func (c *jenkinsServiceController) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	j := &autobusiv1alpha.JenkinsService{}
 	if err := c.Get(ctx, request.NamespacedName, j); err != nil {
@@ -113,7 +109,7 @@ func (c *jenkinsServiceController) Reconcile(ctx context.Context, request ctrl.R
 	}
 	wait, err := c.step(ctx, j)
 	if apierrors.IsConflict(err) {
-		err = nil // the newer object comes by itself
+		err = nil // the newer object causes another call
 	}
 	return ctrl.Result{RequeueAfter: wait}, client.IgnoreNotFound(err)
 }
@@ -133,7 +129,7 @@ func (c *jenkinsServiceController) step(ctx context.Context, j *autobusiv1alpha.
 			return 0, c.Status().Update(ctx, j)
 		case stopInstance:
 			c.instances.stop(j.UID, number)
-			return 0, nil // its end is the reason for the next step
+			return 0, nil // its end triggers the next step
 		case startInstance:
 			backoff, err := c.instances.start(j, number)
 			if err != nil {
@@ -159,7 +155,7 @@ func (c *jenkinsServiceController) step(ctx context.Context, j *autobusiv1alpha.
 	return wait, nil
 }
 
-// observe has the status say which instances run, and says whether it did not.
+// observe updates the status with the running instances, and reports whether it has changed.
 func (c *jenkinsServiceController) observe(j *autobusiv1alpha.JenkinsService) bool {
 	changed := false
 	for i := range j.Status.Instances {
@@ -170,7 +166,7 @@ func (c *jenkinsServiceController) observe(j *autobusiv1alpha.JenkinsService) bo
 	return changed
 }
 
-// step is what is to be done next.
+// step is the next step of the controller.
 type step string
 
 const (
@@ -180,11 +176,11 @@ const (
 	startInstance step = "start"
 )
 
-// nextStep says what is to be done next for what there shall be, and for which instance. So
-// many that could be started are passed over, because they have failed a moment ago.
+// nextStep returns the next step towards the desired state, and the number of its instance. It skips the first
+// skipped instances that could be started, since they have failed recently.
 func nextStep(j *autobusiv1alpha.JenkinsService, skipped int) (step, int) {
 	instances := j.Status.Instances
-	want, cpu := len(instances), int32(0) // what was approved before stays until there is a decision
+	want, cpu := len(instances), int32(0) // the approved instances stay until there is a new decision
 	switch {
 	case j.DeletionTimestamp != nil || j.Status.ApprovalStatus == autobusiv1alpha.Rejected:
 		want = 0

@@ -19,7 +19,7 @@ import (
 	autobusiv1alpha "example.com/cicd/apis/autobusi/v1alpha"
 )
 
-// picture draws instances: 2+ has two processors and runs, 2- does not.
+// picture formats instances: 2+ has two processors and runs, 2- does not run.
 func picture(j *autobusiv1alpha.JenkinsService) string {
 	var all []string
 	for _, i := range j.Status.Instances {
@@ -32,13 +32,13 @@ func picture(j *autobusiv1alpha.JenkinsService) string {
 	return strings.Join(all, " ")
 }
 
-func TestInstancesChangeOneAfterAnother(t *testing.T) {
+func TestNextStep_oneAfterAnother(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		approval  autobusiv1alpha.ApprovalStatus
 		deleted   bool
 		instances string
-		steps     []string // what becomes of them, if there shall be two with 2 processors each
+		steps     []string // their course, for two desired instances with 2 processors each
 	}{
 		"pending":                {approval: autobusiv1alpha.Pending},
 		"pending, once approved": {approval: autobusiv1alpha.Pending, instances: "1+ 1-", steps: []string{"1+ 1+"}},
@@ -89,8 +89,8 @@ func TestInstancesChangeOneAfterAnother(t *testing.T) {
 	}
 }
 
-// story follows an approved JenkinsService, from its creation to its end, and fails the
-// test unless its instances start and stop one after another.
+// story follows an approved JenkinsService from its creation to its end, and fails the test unless its instances
+// start and stop one after another.
 func story(t *testing.T, a *api) {
 	t.Helper()
 	ctx := t.Context()
@@ -124,12 +124,12 @@ func story(t *testing.T, a *api) {
 	}
 }
 
-func TestTheControllerInTheServer(t *testing.T) {
+func TestController_inServer(t *testing.T) {
 	t.Parallel()
 	story(t, newAPI(t, annextest.Start(t, server())))
 }
 
-func TestTheControllerInAProcessOfItsOwn(t *testing.T) {
+func TestController_ownProcess(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	config := annextest.StartWith(t, server(), annex.Options{Storage: memory.Storage(), DataDir: dir, Controllers: []string{}})
@@ -138,17 +138,17 @@ func TestTheControllerInAProcessOfItsOwn(t *testing.T) {
 	story(t, newAPI(t, config))
 }
 
-// program is the sample as a process.
-type program struct {
+// process is the sample as a process.
+type process struct {
 	t   *testing.T
 	cmd *exec.Cmd
 }
 
 // startProgram starts it and waits for its first line.
-func startProgram(t *testing.T, args ...string) *program {
+func startProgram(t *testing.T, args ...string) *process {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
-	// One that is killed leaves the folder of its instances.
+	// A killed program leaves the folder of its instances.
 	cmd.Env = append(os.Environ(), asProgram+"=1", "TMPDIR="+t.TempDir())
 	log := &strings.Builder{}
 	cmd.Stderr = log
@@ -159,7 +159,7 @@ func startProgram(t *testing.T, args ...string) *program {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p := &program{t, cmd}
+	p := &process{t, cmd}
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		p.kill()
 		t.Fatalf("%v ended: %v\n%s", args, err, log)
@@ -168,7 +168,7 @@ func startProgram(t *testing.T, args ...string) *program {
 }
 
 // kill ends it as kill -9 does.
-func (p *program) kill() {
+func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	_ = p.cmd.Wait()
 }

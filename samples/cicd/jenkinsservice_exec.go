@@ -19,14 +19,14 @@ import (
 
 type jenkinsServiceExec = stream.ExecRequest[autobusiv1alpha.JenkinsService]
 
-// checkExecJenkinsService refuses what cannot be run before a connection is upgraded.
+// checkExecJenkinsService refuses invalid commands before the connection is upgraded.
 func (s *instances) checkExecJenkinsService(_ context.Context, r *jenkinsServiceExec) error {
 	_, _, _, err := s.place(r)
 	return err
 }
 
-// place returns the instance that a command runs in, what is closed when that ends, and its
-// environment, which is not to be changed.
+// place returns the instance for a command, a channel that is closed when the instance ends, and its environment,
+// which must not be changed.
 func (s *instances) place(r *jenkinsServiceExec) (i *instance, ended <-chan struct{}, env []string, err error) {
 	i, err = s.find(&r.Request, r.Options.Container)
 	if err != nil {
@@ -40,9 +40,8 @@ func (s *instances) place(r *jenkinsServiceExec) (i *instance, ended <-chan stru
 	return i, i.ended, i.env, nil
 }
 
-// execJenkinsService runs a command beside an instance: in its folder, with its
-// environment. All that the command has started ends with it, and it ends with the client
-// and with the instance.
+// execJenkinsService runs a command beside an instance, in its folder and with its environment. The command ends with
+// the client and with the instance, and all processes that it has started end with it.
 func (s *instances) execJenkinsService(ctx context.Context, r *jenkinsServiceExec, client stream.Streams) error {
 	i, ended, env, err := s.place(r)
 	if err != nil {
@@ -65,13 +64,13 @@ func (s *instances) execJenkinsService(ctx context.Context, r *jenkinsServiceExe
 	return runInPipes(ctx, cmd, client)
 }
 
-// notStarted says as a shell does that there is no such command.
+// notStarted reports, as a shell does, that the command does not exist.
 func notStarted(err error, to io.Writer) error {
 	code := 126
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
 		code = 127
 	}
-	fmt.Fprintln(to, err) // best effort: the code says it, too
+	fmt.Fprintln(to, err) // best effort: the code reports it, too
 	return stream.ExitError{Code: code}
 }
 
@@ -88,7 +87,7 @@ func runInPipes(ctx context.Context, cmd *exec.Cmd, client stream.Streams) error
 		return notStarted(err, client.Stderr)
 	}
 	go func() {
-		_, _ = io.Copy(stdin, client.Stdin) // ends with the session, or the command
+		_, _ = io.Copy(stdin, client.Stdin) // ends with the session or the command
 		_ = stdin.Close()
 	}()
 	defer context.AfterFunc(ctx, func() { killGroup(cmd.Process.Pid) })()
@@ -109,7 +108,7 @@ func runInTerminal(ctx context.Context, cmd *exec.Cmd, client stream.Streams) er
 	defer terminal.Close()
 	resized := make(chan struct{})
 	over, end := context.WithCancel(ctx)
-	defer func() { end(); <-resized }() // its descriptor may be another file's once it is closed
+	defer func() { end(); <-resized }() // after the close, the descriptor's number may belong to another file
 	go func() {
 		defer close(resized)
 		for {
@@ -126,13 +125,13 @@ func runInTerminal(ctx context.Context, cmd *exec.Cmd, client stream.Streams) er
 	}()
 	go func() {
 		if _, err := io.Copy(terminal, client.Stdin); err == nil {
-			_, _ = terminal.Write([]byte{4}) // the end of input, to a terminal
+			_, _ = terminal.Write([]byte{4}) // end of input on a terminal
 		}
 	}()
 	copied := make(chan struct{})
 	go func() {
 		defer close(copied)
-		_, _ = io.Copy(client.Stdout, terminal) // ends with an error, when no process has the terminal
+		_, _ = io.Copy(client.Stdout, terminal) // ends with an error when no process has the terminal open
 	}()
 	defer context.AfterFunc(ctx, func() { killSession(cmd.Process.Pid) })()
 	err = cmd.Wait()

@@ -13,8 +13,8 @@ import (
 	autobusiv1alpha "example.com/cicd/apis/autobusi/v1alpha"
 )
 
-// logsJenkinsService answers a GET of the subresource logs with what an instance prints. An
-// instance that has failed has a log, one that was drained has none.
+// logsJenkinsService answers a GET of the subresource logs with the output of an instance. A failed instance has a
+// log, a drained one has none.
 func (s *instances) logsJenkinsService(_ context.Context, r *stream.LogRequest[autobusiv1alpha.JenkinsService]) (io.ReadCloser, error) {
 	i, err := s.find(&r.Request, r.Options.Container)
 	if err != nil {
@@ -24,7 +24,7 @@ func (s *instances) logsJenkinsService(_ context.Context, r *stream.LogRequest[a
 	return i.logs.Open(&r.Options)
 }
 
-// find returns the instance that a client means: the number, 0 if it names none.
+// find returns the instance that a client selects by its number; the default is 0.
 func (s *instances) find(r *stream.Request[autobusiv1alpha.JenkinsService], container string) (*instance, error) {
 	there := r.Object.Status.Instances
 	if len(there) == 0 {
@@ -55,7 +55,7 @@ func (s *instances) find(r *stream.Request[autobusiv1alpha.JenkinsService], cont
 	return i, nil
 }
 
-// state says why a JenkinsService has no instances.
+// state returns the reason why a JenkinsService has no instances.
 func state(j *autobusiv1alpha.JenkinsService) string {
 	switch {
 	case j.DeletionTimestamp != nil:

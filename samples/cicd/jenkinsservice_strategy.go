@@ -9,21 +9,20 @@ import (
 	autobusiv1alpha "example.com/cicd/apis/autobusi/v1alpha"
 )
 
-// prepareJenkinsServiceForCreate runs after the status that a client may have sent has
-// been dropped.
+// prepareJenkinsServiceForCreate runs after a client's status has been dropped.
 func prepareJenkinsServiceForCreate(_ context.Context, j *autobusiv1alpha.JenkinsService) {
 	j.Status.ApprovalStatus = autobusiv1alpha.Pending
 }
 
-// prepareJenkinsServiceForUpdate has another spec approved anew: else a user who may
-// update a JenkinsService would have one instance approved, and then ask for ten.
+// prepareJenkinsServiceForUpdate requires another approval for a changed spec. Otherwise a user who may update a
+// JenkinsService could have one instance approved, and then ask for ten.
 func prepareJenkinsServiceForUpdate(_ context.Context, j, old *autobusiv1alpha.JenkinsService) {
 	if j.Spec != old.Spec {
 		j.Status.ApprovalStatus = autobusiv1alpha.Pending
 	}
 }
 
-// jenkinsServiceColumns are what kubectl get prints between the name and the age.
+// jenkinsServiceColumns are the columns of kubectl get between the name and the age.
 var jenkinsServiceColumns = []annex.Column[autobusiv1alpha.JenkinsService]{
 	{Name: "Approval", Value: func(j *autobusiv1alpha.JenkinsService) any { return string(j.Status.ApprovalStatus) }},
 	{Name: "Running", Description: "instances that run, of those wanted", Value: func(j *autobusiv1alpha.JenkinsService) any {

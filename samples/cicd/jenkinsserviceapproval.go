@@ -11,9 +11,9 @@ import (
 	autobusiv1alpha "example.com/cicd/apis/autobusi/v1alpha"
 )
 
-// approvalJenkinsService answers a POST to the subresource approval of a JenkinsService, for which a caller
-// needs the verb create on jenkinsservices/approval and no other. A decision stands until
-// the spec changes: to repeat it changes nothing, to decide otherwise is a conflict.
+// approvalJenkinsService handles a POST to the subresource approval of a JenkinsService. Callers need only the verb
+// create on jenkinsservices/approval. A decision stands until the spec changes: repeating it changes nothing, and
+// another decision is a conflict.
 func approvalJenkinsService(
 	ctx context.Context,
 	r *annex.ActionRequest[autobusiv1alpha.JenkinsService, autobusiv1alpha.JenkinsServiceApproval],

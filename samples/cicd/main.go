@@ -8,6 +8,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/program"
 	"github.com/annexapi/annex/stream"
 
 	autobusiv1alpha "example.com/cicd/apis/autobusi/v1alpha"
@@ -15,11 +16,11 @@ import (
 
 func main() {
 	ctrl.SetLogger(klog.Background())
-	annex.Main(server())
+	program.Main(server())
 }
 
-// server is the definition of the server, for the program and its tests. annex create
-// api adds a line to it for each kind.
+// server returns the definition of the server, for the program and its tests. annex create
+// api adds a line for each kind.
 func server() annex.Server {
 	processes := new(instances)
 	return annex.Server{

@@ -9,16 +9,16 @@ import (
 	"syscall"
 )
 
-// child has a process end if this program is killed.
+// child makes the kernel kill a process if this program is killed.
 func child() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// killSession ends all that a process has started which is the first of a session: a shell
-// in a terminal makes a group of each command.
+// killSession kills all processes of a session, given its first process: a shell on a terminal creates a group for
+// each command.
 func killSession(pid int) {
 	killGroup(pid)
-	for again := true; again; { // one that is about to start another may be faster
+	for again := true; again; { // a process that is about to fork may be faster
 		again = false
 		files, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is valid
 		for _, file := range files {
@@ -26,7 +26,7 @@ func killSession(pid int) {
 			if err != nil {
 				continue // it has ended
 			}
-			// Behind the name, which may hold anything: state, parent, group, session.
+			// Behind the name, which may contain any character, are state, parent, group and session.
 			fields := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
 			if len(fields) < 4 || string(fields[3]) != fmt.Sprint(pid) || string(fields[0]) == "Z" {
 				continue

@@ -4,9 +4,9 @@ package main
 
 import "syscall"
 
-// child says nothing of a process: only Linux can have it end if this program is killed.
+// child sets nothing: only Linux can kill a process when its parent dies.
 func child() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
 
-// killSession ends the group of the first process of a session. The others get a SIGHUP when
-// their terminal is closed.
+// killSession kills the group of the first process of a session. The other processes get SIGHUP when their terminal
+// is closed.
 func killSession(pid int) { killGroup(pid) }

@@ -29,12 +29,12 @@ import (
 	listers "example.com/devops/client/listers/devops/v1alpha3"
 )
 
-// lastWrites is how long the controller may take to record the ends of its runs when it ends itself.
+// lastWrites bounds the time in which a stopping controller records the ends of its runs.
 const lastWrites = 5 * time.Second
 
-// controller runs what PipelineRuns ask for. One works at a time: the server's own, or that of the
-// verb controllers which leads. Runs are taken one by one from the queue, so that of those that wait the
-// oldest starts first, and no two take the same slot.
+// controller carries out PipelineRuns. One controller is active at a time: the server's own, or the leader among the
+// processes of the verb controllers. It takes runs from the queue one at a time, so that the oldest waiting run
+// starts first, and no two runs take the same slot.
 type controller struct {
 	client    clientset.Interface
 	pipelines listers.PipelineLister
@@ -43,7 +43,7 @@ type controller struct {
 	local     *runs
 }
 
-// control works until ctx ends. Then it ends what runs, and records it.
+// control runs until ctx ends. Then it stops the active runs and records their ends.
 func (r *runs) control(ctx context.Context, env *annex.Env) error {
 	client, err := clientset.NewForConfig(env.ClientConfig())
 	if err != nil {
@@ -64,7 +64,7 @@ func (r *runs) control(ctx context.Context, env *annex.Env) error {
 	if err := os.MkdirAll(r.dir, 0o700); err != nil {
 		return fmt.Errorf("folder of the runs: %w; DEVOPS_RUNS names another", err)
 	}
-	v1.Pipelines().Informer() // to be started as well
+	v1.Pipelines().Informer() // also starts the informer
 	factory.StartWithContext(ctx)
 	defer factory.Shutdown()
 	for kind, synced := range factory.WaitForCacheSyncWithContext(ctx).Synced {
@@ -90,7 +90,7 @@ func nameOf(run *v1alpha3.PipelineRun) types.NamespacedName {
 	return types.NamespacedName{Namespace: run.Namespace, Name: run.Name}
 }
 
-// next looks at one run. It returns false when the controller ends.
+// next reconciles one run. It returns false when the controller stops.
 func (c *controller) next(ctx context.Context) bool {
 	name, shutdown := c.queue.Get()
 	if shutdown {
@@ -102,7 +102,7 @@ func (c *controller) next(ctx context.Context) bool {
 	case err == nil || apierrors.IsNotFound(err):
 		c.queue.Forget(name)
 	default:
-		if !apierrors.IsConflict(err) { // then the newer object comes by itself
+		if !apierrors.IsConflict(err) { // the newer object causes another call
 			klog.FromContext(ctx).Error(err, "A run is looked at again later", "run", name)
 		}
 		c.queue.AddRateLimited(name)
@@ -110,7 +110,7 @@ func (c *controller) next(ctx context.Context) bool {
 	return true
 }
 
-// end ends what runs, and records it. What cannot be recorded, the next controller finds lost.
+// end stops the active runs and records their ends. Runs whose ends it cannot record are lost to the next controller.
 func (c *controller) end(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWrites)
 	defer cancel()
@@ -130,8 +130,8 @@ func (c *controller) end(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// reconcile takes one step towards what a run asks for. Each is a write, or a process that starts or
-// ends, of which the queue is told.
+// reconcile takes one step towards the desired state of a run. A step is a write, or the start or end of a process;
+// both queue the run again.
 func (c *controller) reconcile(ctx context.Context, name types.NamespacedName) error {
 	run, err := c.runs.PipelineRuns(name.Namespace).Get(name.Name)
 	if err != nil {
@@ -141,7 +141,7 @@ func (c *controller) reconcile(ctx context.Context, name types.NamespacedName) e
 	switch {
 	case run.DeletionTimestamp != nil && active != nil && !active.over():
 		active.cancel(errDeleted)
-		return nil // its end is the reason for the next step
+		return nil // its end triggers the next step
 	case run.DeletionTimestamp != nil:
 		return c.remove(ctx, run)
 	case active != nil:
@@ -155,7 +155,7 @@ func (c *controller) reconcile(ctx context.Context, name types.NamespacedName) e
 	return c.begin(ctx, run)
 }
 
-// over says whether nothing of a run is left.
+// over reports whether all processes of a run have ended.
 func (e *execution) over() bool {
 	select {
 	case <-e.ended:
@@ -165,7 +165,7 @@ func (e *execution) over() bool {
 	}
 }
 
-// follow records how far a run is.
+// follow records the progress of a run.
 func (c *controller) follow(ctx context.Context, run *v1alpha3.PipelineRun, e *execution) error {
 	if run.Spec.Action == v1alpha3.Stop {
 		e.cancel(errStopped)
@@ -181,7 +181,7 @@ func (c *controller) follow(ctx context.Context, run *v1alpha3.PipelineRun, e *e
 	return nil
 }
 
-// remove lets a run go that is deleted, with its processes and its log.
+// remove releases a deleted run after removing its processes and its log.
 func (c *controller) remove(ctx context.Context, run *v1alpha3.PipelineRun) error {
 	i := slices.Index(run.Finalizers, v1alpha3.RunFinalizer)
 	if i < 0 {
@@ -201,7 +201,7 @@ func (c *controller) remove(ctx context.Context, run *v1alpha3.PipelineRun) erro
 	return nil
 }
 
-// lose ends a run that another controller began, which is gone. How far it came is not known.
+// lose ends a run of another controller, which is gone. The progress of the run is unknown.
 func (c *controller) lose(ctx context.Context, run *v1alpha3.PipelineRun) error {
 	const message = "the controller that ran it is gone, and its processes are ended"
 	killMarked(mark(run.UID))
@@ -212,13 +212,13 @@ func (c *controller) lose(ctx context.Context, run *v1alpha3.PipelineRun) error 
 		}
 	}
 	conclude(status, v1alpha3.PhaseFailed, "Lost", message)
-	if _, err := c.write(ctx, run, status); err != nil { // a conflict says that it was not lost
+	if _, err := c.write(ctx, run, status); err != nil { // on a conflict it was not lost
 		return err
 	}
 	return concludeLog(folderOf(c.local.dir, run.UID), message)
 }
 
-// begin starts a run, or has it wait.
+// begin starts a run, or leaves it waiting.
 func (c *controller) begin(ctx context.Context, run *v1alpha3.PipelineRun) error {
 	refuse := func(phase v1alpha3.Phase, reason, message string) error {
 		status := run.Status.DeepCopy()
@@ -256,7 +256,7 @@ func (c *controller) begin(ctx context.Context, run *v1alpha3.PipelineRun) error
 		status.Steps = append(status.Steps, v1alpha3.StepStatus{Name: step.Name, Phase: v1alpha3.PhasePending})
 	}
 	condition(status, metav1.ConditionUnknown, "Running", "the steps are run")
-	// It is written before anything runs: what is Pending has never begun.
+	// The status is written before any process starts: a Pending run has never begun.
 	written, err := c.write(ctx, run, status)
 	if err != nil {
 		return err
@@ -278,7 +278,8 @@ func (c *controller) pipeline(ctx context.Context, run *v1alpha3.PipelineRun) (*
 	return pipeline, err
 }
 
-// adopt has a run deleted with its pipeline, and held until it has ended.
+// adopt makes the pipeline the owner of a run, so that the run is deleted with it, and adds the finalizer, which
+// keeps the run until it has ended.
 func (c *controller) adopt(ctx context.Context, run *v1alpha3.PipelineRun, pipeline *v1alpha3.Pipeline) error {
 	changed := run.DeepCopy()
 	changed.Finalizers = append(changed.Finalizers, v1alpha3.RunFinalizer)
@@ -290,7 +291,7 @@ func (c *controller) adopt(ctx context.Context, run *v1alpha3.PipelineRun, pipel
 	return err
 }
 
-// checkRun says what is wrong with a run of a pipeline.
+// checkRun returns the mistake in a run of a pipeline, if any.
 func checkRun(pipeline *v1alpha3.Pipeline, run *v1alpha3.PipelineRunSpec) error {
 	for _, p := range run.Parameters {
 		if !slices.ContainsFunc(pipeline.Spec.Parameters, func(d v1alpha3.ParameterDefinition) bool { return d.Name == p.Name }) {
@@ -322,12 +323,11 @@ func checkRun(pipeline *v1alpha3.Pipeline, run *v1alpha3.PipelineRunSpec) error 
 	return nil
 }
 
-// oldest is the run that starts next; nil if none waits. The one that was created first has waited
-// longest.
+// oldest returns the run that starts next, which is the oldest waiting run, or nil if none waits.
 func (c *controller) oldest() *v1alpha3.PipelineRun {
 	all, err := c.runs.List(labels.Everything())
 	if err != nil {
-		return nil // a lister of a cache has none
+		return nil // a lister of a cache returns no errors
 	}
 	var first *v1alpha3.PipelineRun
 	for _, run := range all {
@@ -344,7 +344,7 @@ func older(a, b *v1alpha3.PipelineRun) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// wake has the run looked at that starts next, if one can.
+// wake queues the run that starts next, if a slot is free.
 func (c *controller) wake() {
 	if c.local.full() {
 		return
@@ -354,7 +354,7 @@ func (c *controller) wake() {
 	}
 }
 
-// discard deletes the oldest runs of a pipeline that keeps so many of those that have ended.
+// discard deletes the oldest finished runs of a pipeline with a discarder.
 func (c *controller) discard(ctx context.Context, run *v1alpha3.PipelineRun) error {
 	pipeline, err := c.pipelines.Pipelines(run.Namespace).Get(run.Spec.PipelineRef.Name)
 	if err != nil || pipeline.Spec.Discarder == nil {
@@ -379,7 +379,7 @@ func (c *controller) discard(ctx context.Context, run *v1alpha3.PipelineRun) err
 	return errors.Join(errs...)
 }
 
-// ifThere is nil for what has been deleted.
+// ifThere returns nil for a deleted object's error.
 func ifThere(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -387,7 +387,7 @@ func ifThere(err error) error {
 	return err
 }
 
-// write records a status, unless it is recorded.
+// write writes a status if it differs from the recorded one.
 func (c *controller) write(
 	ctx context.Context,
 	run *v1alpha3.PipelineRun,
@@ -401,7 +401,7 @@ func (c *controller) write(
 	return c.client.DevopsV1alpha3().PipelineRuns(run.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
 }
 
-// condition says why a run is where it is.
+// condition sets the condition with the reason for a run's state.
 func condition(s *v1alpha3.PipelineRunStatus, status metav1.ConditionStatus, reason, message string) {
 	const longest = 1024
 	if len(message) > longest {

@@ -18,7 +18,7 @@ import (
 	"example.com/devops/apis/devops/v1alpha3"
 )
 
-func TestSettingsThatAreWrongAreTold(t *testing.T) {
+func TestRunsOf_invalidSettings(t *testing.T) {
 	for _, n := range []string{"0", "-1", "1001", "two"} {
 		if _, err := runsOf(
 			func(name string) string { return map[string]string{"DEVOPS_MAX_RUNS": n}[name] },
@@ -29,7 +29,7 @@ func TestSettingsThatAreWrongAreTold(t *testing.T) {
 	}
 }
 
-func TestARunRunsItsSteps(t *testing.T) {
+func TestRun_steps(t *testing.T) {
 	h := start(t, "")
 	t.Setenv("SECRET", "of the server")
 	p := &v1alpha3.Pipeline{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha3.PipelineSpec{
@@ -68,7 +68,7 @@ func TestARunRunsItsSteps(t *testing.T) {
 	}
 }
 
-func TestRunsThatCannotSucceedSayWhy(t *testing.T) {
+func TestRun_failures_haveReasons(t *testing.T) {
 	h := start(t, "")
 	h.pipeline("fails", "echo before; false; echo never", "echo never")
 	h.pipeline("dies", "kill -9 $$")
@@ -120,18 +120,18 @@ func TestRunsThatCannotSucceedSayWhy(t *testing.T) {
 	}
 }
 
-// stubborn is a script that does not end when it is told to, with a child that leaves its group and
-// both their numbers in a file of the folder.
+// stubborn returns a script that ignores SIGTERM, with a child that leaves its process group. It writes the numbers
+// of both to a file in the folder.
 func stubborn(file string) string {
 	return "trap '' TERM; setsid sleep 1000 & echo $$ $! > " + file + "; while :; do sleep 1000; done"
 }
 
-// pids are those that a script has written.
+// pids returns the process numbers that a script has written.
 func pids(t *testing.T, h *host, file string) []int {
 	t.Helper()
 	var all []int
 	h.until("r", "writing its numbers", func(*v1alpha3.PipelineRun) bool {
-		text, _ := os.ReadFile(file) // it may not be there yet
+		text, _ := os.ReadFile(file) // it may not exist yet
 		all = nil
 		for _, field := range strings.Fields(string(text)) {
 			if n, err := strconv.Atoi(field); err == nil {
@@ -143,13 +143,13 @@ func pids(t *testing.T, h *host, file string) []int {
 	return all
 }
 
-// lives says whether a process does, and is no zombie.
+// lives reports whether a process exists and is not a zombie.
 func lives(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return syscall.Kill(pid, 0) == nil && (err != nil || !strings.Contains(string(stat), ") Z "))
 }
 
-func TestAStoppedRunEndsWithinASecondWithAllThatItHasStarted(t *testing.T) {
+func TestRun_stopped_killsAllProcesses(t *testing.T) {
 	for name, stop := range map[string]func(*host) error{
 		"by the REST API": func(h *host) error {
 			h.ask(202, "POST", "pipelines/p/pipelineruns/r/stop", "")
@@ -199,7 +199,7 @@ func TestAStoppedRunEndsWithinASecondWithAllThatItHasStarted(t *testing.T) {
 	}
 }
 
-func TestRunsWaitForEachOtherInTheirOrder(t *testing.T) {
+func TestRun_slots_keepOrder(t *testing.T) {
 	h := start(t, "1")
 	order := filepath.Join(t.TempDir(), "order")
 	h.pipeline("p", "echo $RUN >> "+order+"; while [ ! -e "+order+".$RUN ]; do sleep 0.05; done")
@@ -211,7 +211,7 @@ func TestRunsWaitForEachOtherInTheirOrder(t *testing.T) {
 			t.Errorf("%s: %+v", name, r.Status.Conditions)
 		}
 	}
-	// One that is stopped while it waits never begins.
+	// A run that is stopped while it waits never begins.
 	h.ask(202, "POST", "pipelines/p/pipelineruns/c/stop", "")
 	if r := h.reaches("c", v1alpha3.PhaseCancelled); r.Status.StartTime != nil {
 		t.Errorf("c: %+v", r.Status)
@@ -229,7 +229,7 @@ func TestRunsWaitForEachOtherInTheirOrder(t *testing.T) {
 	}
 }
 
-func TestTheDiscarderKeepsTheNewestRuns(t *testing.T) {
+func TestDiscard_keepsNewest(t *testing.T) {
 	h := start(t, "")
 	p := h.pipeline("p", "true")
 	p.Spec.Discarder = &v1alpha3.Discarder{NumToKeep: 2}
@@ -257,9 +257,8 @@ func TestTheDiscarderKeepsTheNewestRuns(t *testing.T) {
 	}
 }
 
-// What a server that was killed leaves behind: a run in its status, a log that is not complete, and
-// processes.
-func TestARunWhoseControllerIsGoneIsLost(t *testing.T) {
+// A killed server leaves a run in progress in its status, an incomplete log, and processes.
+func TestRun_controllerGone_isLost(t *testing.T) {
 	h := start(t, "")
 	h.pipeline("p", "true", "true")
 	begun := h.run("p", "r", func(s *v1alpha3.PipelineRunSpec) { s.Action = v1alpha3.Stop }) // so that it does not begin

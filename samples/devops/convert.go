@@ -17,8 +17,8 @@ import (
 
 const group = "devops.devops.io"
 
-// answerConversion is the conversion webhook of the definitions. The server itself asks it, and so does
-// who may post to its path.
+// answerConversion is the conversion webhook of the definitions. It serves the server itself, and callers who may
+// post to its path.
 func answerConversion(w http.ResponseWriter, r *http.Request) {
 	review := &apiextensionsv1.ConversionReview{}
 	if err := json.NewDecoder(r.Body).Decode(review); err != nil || review.Request == nil {
@@ -37,10 +37,10 @@ func answerConversion(w http.ResponseWriter, r *http.Request) {
 	}
 	review.Request, review.Response = nil, response
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(review) // the server complains that there is no answer
+	_ = json.NewEncoder(w).Encode(review) // on an error the server reports that there is no answer
 }
 
-// convert returns an object in another version of the group.
+// convert converts an object to another version of the group.
 func convert(raw []byte, to string) ([]byte, error) {
 	var from metav1.TypeMeta
 	if err := json.Unmarshal(raw, &from); err != nil {
@@ -66,7 +66,7 @@ func convert(raw []byte, to string) ([]byte, error) {
 	return nil, fmt.Errorf("convert %s %s to %s: there is no such kind or version", from.APIVersion, from.Kind, to)
 }
 
-// object is what all kinds of the group are.
+// object is any kind of the group.
 type object interface {
 	runtime.Object
 	metav1.ObjectMetaAccessor

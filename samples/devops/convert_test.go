@@ -18,9 +18,8 @@ import (
 	"example.com/devops/apis/devops/v1alpha3"
 )
 
-// What one version says, the other holds, both ways: random objects are converted there and back, as the
-// webhook does.
-func TestVersionsRoundTrip(t *testing.T) {
+// Each version can represent the values of the other: random objects are converted there and back, as by the webhook.
+func TestVersions_roundTrip(t *testing.T) {
 	t.Run("Pipeline", func(t *testing.T) {
 		thereAndBack[v1alpha3.Pipeline](t, "v1alpha3", "v1alpha1")
 		thereAndBack[v1alpha1.Pipeline](t, "v1alpha1", "v1alpha3")
@@ -57,7 +56,7 @@ func thereAndBack[T any](t *testing.T, version, other string) {
 		oneOf(v1alpha3.Branch, v1alpha3.Tag, v1alpha3.PullRequest), oneOf("", v1alpha3.Stop),
 		func(s *v1alpha3.SCM, c randfill.Continue) {
 			c.FillNoCustom(s)
-			s.RefName += "x" // is not empty
+			s.RefName += "x" // not empty
 		},
 		func(s *v1alpha3.PipelineSpec, c randfill.Continue) {
 			c.FillNoCustom(s)
@@ -94,19 +93,19 @@ func thereAndBack[T any](t *testing.T, version, other string) {
 	}
 }
 
-// oneOf fills in one of the values.
+// oneOf sets a value to one of the given ones.
 func oneOf[T any](values ...T) func(*T, randfill.Continue) {
 	return func(v *T, c randfill.Continue) { *v = values[c.Intn(len(values))] }
 }
 
-// unique has each of a list say another name.
+// unique makes the names in a list unique.
 func unique[T any](all []T, name func(*T) *string) {
 	for i := range all {
 		*name(&all[i]) += strings.Repeat("x", i+1)
 	}
 }
 
-func TestAnEditOfTheOlderVersionKeepsWhatItDoesNotKnow(t *testing.T) {
+func TestConvert_editInOlderVersion_keepsNewerFields(t *testing.T) {
 	timeout := int32(7)
 	hub := &v1alpha3.Pipeline{
 		Spec: v1alpha3.PipelineSpec{Steps: []v1alpha3.Step{{Name: "a", Script: "true"}, {Name: "b", Script: "false", TimeoutSeconds: &timeout}}},
@@ -133,7 +132,7 @@ func TestAnEditOfTheOlderVersionKeepsWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-func TestTheWebhookSaysWhatItCannotConvert(t *testing.T) {
+func TestConvert_errors(t *testing.T) {
 	for name, test := range map[string]struct{ object, to, want string }{
 		"another group":    {`{"apiVersion":"v1","kind":"Pod"}`, "devops.devops.io/v1alpha3", "not both of the group"},
 		"to another group": {`{"apiVersion":"devops.devops.io/v1alpha3","kind":"Pipeline"}`, "v1", "not both of the group"},

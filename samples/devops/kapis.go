@@ -26,15 +26,15 @@ import (
 )
 
 const (
-	// queries is where the server answers pages and tails of all its resources, by itself.
+	// queries is the path of the query API, at which the server itself answers pages and tails of all its resources.
 	queries   = "/kapis"
 	kapisPath = queries + "/devops.devops.io/v1alpha3/"
-	// maxBody is how long a body may be.
+	// maxBody bounds the size of a body.
 	maxBody = 1 << 20
 )
 
-// kapis is the REST API for front ends: what the query API does not do. It does all as the caller, who may do what
-// the API lets it.
+// kapis is the REST API for front ends, beyond the query API. It calls the API as the caller, with the caller's
+// rights.
 type kapis struct {
 	client clientset.Interface
 	dir    string // of runs
@@ -75,7 +75,7 @@ const (
 	pipelineRunPath  = pipelineRunsPath + "/{run}"
 )
 
-// statusErrors answers what has no route as the API does.
+// statusErrors answers requests without a route as the API does.
 type statusErrors struct{ mux *http.ServeMux }
 
 func (s statusErrors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -83,7 +83,7 @@ func (s statusErrors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.mux.ServeHTTP(w, r)
 		return
 	}
-	// The mux knows which methods there are.
+	// The mux knows the methods of a path.
 	answer := &refusal{header: http.Header{}}
 	s.mux.ServeHTTP(answer, r)
 	if allow := answer.header.Get("Allow"); allow != "" {
@@ -94,14 +94,14 @@ func (s statusErrors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answerError(w, notFound("there is no such path: "+r.URL.Path))
 }
 
-// notFound is an error of something that is no object.
+// notFound returns a NotFound error for something that is not an object.
 func notFound(message string) error {
 	return &apierrors.StatusError{
 		ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: message},
 	}
 }
 
-// refusal keeps the header of an answer.
+// refusal keeps the header of a response.
 type refusal struct{ header http.Header }
 
 func (r *refusal) Header() http.Header         { return r.header }
@@ -112,8 +112,8 @@ var kapisParts = regexp.MustCompile(
 	`^` + regexp.QuoteMeta(kapisPath) + `namespaces/([^/]+)/pipelines(?:/([^/]+)(?:/(pipelineruns)(?:/([^/]+)(?:/(stop|log))?)?)?)?$`,
 )
 
-// resourceOf says as what a request is authorized: as that for the objects which it is about. What
-// has no route is a path, for which roles have nonResourceURLs.
+// resourceOf returns the attributes by which a request is authorized: those of a request for the objects behind it. A
+// request without a route is authorized by its path, through the nonResourceURLs of roles.
 func resourceOf(r *http.Request) *authorizationv1.ResourceAttributes {
 	part := kapisParts.FindStringSubmatch(r.URL.Path)
 	if part == nil {
@@ -144,7 +144,7 @@ func resourceOf(r *http.Request) *authorizationv1.ResourceAttributes {
 	return as
 }
 
-// longRunning is what may take as long as the run does.
+// longRunning reports whether a request may take as long as its run.
 func longRunning(r *http.Request) bool {
 	part := kapisParts.FindStringSubmatch(r.URL.Path)
 	return part != nil && r.Method == http.MethodGet && part[5] == "log"
@@ -185,10 +185,10 @@ func (k *kapis) deletePipeline(w http.ResponseWriter, r *http.Request) error {
 	return k.pass(w, r, k.rest().Delete().Name(r.PathValue("pipeline")), http.StatusOK)
 }
 
-// rest makes requests as the caller, for what the API answers as it is to be answered here.
+// rest returns a client for requests as the caller, whose answers can be passed on.
 func (k *kapis) rest() rest.Interface { return k.client.DevopsV1alpha3().RESTClient() }
 
-// pass answers what the API does.
+// pass sends a request to the API and passes its answer on.
 func (k *kapis) pass(w http.ResponseWriter, r *http.Request, request *rest.Request, code int) error {
 	answer, err := request.Namespace(r.PathValue("namespace")).
 		Resource("pipelines").
@@ -202,7 +202,7 @@ func (k *kapis) pass(w http.ResponseWriter, r *http.Request, request *rest.Reque
 	return nil
 }
 
-// detailed is the API's own error, which has more to say than the client's.
+// detailed returns the API's own error, which has more details than the client's.
 func detailed(answer []byte, err error) error {
 	status := &apierrors.StatusError{}
 	if json.Unmarshal(answer, &status.ErrStatus) == nil && status.ErrStatus.Kind == "Status" {
@@ -211,7 +211,7 @@ func detailed(answer []byte, err error) error {
 	return err
 }
 
-// pipelineIn is the pipeline in a body, which need not say its kind.
+// pipelineIn returns the pipeline in a body, which need not contain its kind.
 func pipelineIn(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if err := noQuery(r); err != nil {
 		return nil, err
@@ -266,7 +266,7 @@ func (k *kapis) createRun(w http.ResponseWriter, r *http.Request) error {
 	return answerJSON(w, http.StatusCreated, named(created))
 }
 
-// run returns the run of a request, which is of the pipeline in the path.
+// run returns the run of a request, if it belongs to the pipeline in the path.
 func (k *kapis) run(r *http.Request) (*v1alpha3.PipelineRun, error) {
 	run, err := k.client.DevopsV1alpha3().PipelineRuns(r.PathValue("namespace")).Get(r.Context(), r.PathValue("run"), metav1.GetOptions{})
 	if err != nil {
@@ -278,7 +278,7 @@ func (k *kapis) run(r *http.Request) (*v1alpha3.PipelineRun, error) {
 	return named(run), nil
 }
 
-// named has an object say its kind, which clients leave out, and not who manages its fields.
+// named sets the kind of an object, which clients omit, and removes its managed fields.
 func named(run *v1alpha3.PipelineRun) *v1alpha3.PipelineRun {
 	run.APIVersion, run.Kind, run.ManagedFields = group+"/v1alpha3", "PipelineRun", nil
 	return run
@@ -368,7 +368,7 @@ func (k *kapis) readLog(w http.ResponseWriter, r *http.Request) error {
 			return
 		}
 		out.begin()
-		_ = http.NewResponseController(w).Flush() // the next write says that the client has gone
+		_ = http.NewResponseController(w).Flush() // the next write reports an error if the client is gone
 	}
 	err = copyLog(r.Context(), out, flush, folderOf(k.dir, run.UID), follow, func() (bool, error) {
 		current, err := k.run(r)
@@ -380,7 +380,7 @@ func (k *kapis) readLog(w http.ResponseWriter, r *http.Request) error {
 	case err != nil && !out.begun:
 		return err
 	case err != nil:
-		panic(http.ErrAbortHandler) // the client is not to take half a log for a whole one
+		panic(http.ErrAbortHandler) // so that the client does not take half a log for a whole one
 	}
 	out.begin()
 	return nil
@@ -409,9 +409,9 @@ func (l *lazyHeader) Write(p []byte) (int, error) {
 	return l.ResponseWriter.Write(p)
 }
 
-// decodeBody reads a JSON object, whose fields are all known.
+// decodeBody decodes a JSON object without unknown fields.
 func decodeBody(w http.ResponseWriter, r *http.Request, into any) error {
-	// Pages of other sites may send forms for a browser with a certificate, but no JSON.
+	// A page of another site can make a browser with a client certificate send forms, but not JSON.
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
@@ -442,7 +442,7 @@ func decodeBody(w http.ResponseWriter, r *http.Request, into any) error {
 
 func noQuery(r *http.Request) error { return nothingElse(r.URL.Query()) }
 
-// nothingElse refuses parameters that there are not.
+// nothingElse refuses unknown parameters.
 func nothingElse(query url.Values, known ...string) error {
 	for name := range query {
 		there := "there are none"
@@ -454,7 +454,7 @@ func nothingElse(query url.Values, known ...string) error {
 	return nil
 }
 
-// boolean is a parameter that is true or false.
+// boolean returns a parameter that is true or false.
 func boolean(query url.Values, name string, otherwise bool) (bool, error) {
 	text := query.Get(name)
 	if text == "" {
@@ -480,10 +480,10 @@ func writeJSON(w http.ResponseWriter, code int, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_, _ = w.Write(append(body, '\n')) // the client has gone
+	_, _ = w.Write(append(body, '\n')) // the client is gone
 }
 
-// answerError answers as the API does.
+// answerError answers with an error as the API does.
 func answerError(w http.ResponseWriter, err error) {
 	var known apierrors.APIStatus
 	status := metav1.Status{

@@ -20,7 +20,7 @@ import (
 	"example.com/devops/apis/devops/v1alpha3"
 )
 
-// names are those of the items of a page.
+// names returns the names of the items on a page.
 func (h *host) names(query string) (names []string, total int) {
 	h.t.Helper()
 	var answer struct {
@@ -39,7 +39,7 @@ func (h *host) names(query string) (names []string, total int) {
 	return names, answer.TotalItems
 }
 
-func TestRunsAreListedInPages(t *testing.T) {
+func TestListRuns_pages(t *testing.T) {
 	h := start(t, "")
 	h.pipeline("p", "true")
 	h.pipeline("other", "true")
@@ -97,7 +97,7 @@ func TestRunsAreListedInPages(t *testing.T) {
 	}
 }
 
-func TestPipelinesAreWrittenByTheRESTAPI(t *testing.T) {
+func TestKapis_writesPipelines(t *testing.T) {
 	h := start(t, "")
 	made := h.ask(
 		201,
@@ -151,8 +151,8 @@ func TestPipelinesAreWrittenByTheRESTAPI(t *testing.T) {
 	h.refused(404, `pipelines.devops.devops.io "p" not found`, "GET", "pipelines/p", "")
 }
 
-// Who follows a run sees it reach its end, by the query API's own tail.
-func TestARunIsFollowedToItsEnd(t *testing.T) {
+// A client that follows a run by the query API's tail sees it reach its end.
+func TestKapis_watchRun(t *testing.T) {
 	h := start(t, "")
 	h.pipeline("p", "true", "true", "true")
 	h.run("p", "r")
@@ -183,7 +183,7 @@ func TestARunIsFollowedToItsEnd(t *testing.T) {
 	}
 }
 
-func TestALogIsFollowedFromBeforeTheRunBegins(t *testing.T) {
+func TestLog_followWaitingRun(t *testing.T) {
 	h := start(t, "1")
 	h.pipeline("p", "echo first; while [ ! -e go ] && [ -z \"$(ls ..| grep -x go)\" ]; do sleep 0.05; done; echo last")
 	h.run("p", "before")
@@ -205,7 +205,7 @@ func TestALogIsFollowedFromBeforeTheRunBegins(t *testing.T) {
 	}
 }
 
-func TestMistakesAreTold(t *testing.T) {
+func TestKapis_invalidRequests(t *testing.T) {
 	h := start(t, "")
 	h.pipeline("p", "true")
 	h.pipeline("q", "true")
@@ -265,11 +265,11 @@ func TestMistakesAreTold(t *testing.T) {
 		h.refused(test.code, test.want, test.method, test.path, test.body)
 	}
 	h.refused(415, `the body is of type "text/plain": send application/json`, "POST", runs, "{}", "Content-Type", "text/plain")
-	h.ask(200, "GET", runs+"/r", "") // it is still there
+	h.ask(200, "GET", runs+"/r", "") // it still exists
 }
 
-// The REST API lets callers do what the API does, and no more.
-func TestTheRESTAPIHasTheRightsOfTheAPI(t *testing.T) {
+// The REST API gives callers the same rights as the API, and no more.
+func TestKapis_authorization(t *testing.T) {
 	h := start(t, "")
 	h.pipeline("p", "true")
 	h.run("p", "r")
@@ -300,7 +300,7 @@ func TestTheRESTAPIHasTheRightsOfTheAPI(t *testing.T) {
 		}
 	}
 	runs := "pipelines/p/pipelineruns"
-	// Rights are in force soon after they are written.
+	// Rights take effect soon after they are written.
 	for user, path := range map[string]string{"reader": runs, "runner": "pipelines/p"} {
 		if err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, patience, true, func(context.Context) (bool, error) {
 			response := h.send("GET", path, "", "Impersonate-User", user)
@@ -318,7 +318,7 @@ func TestTheRESTAPIHasTheRightsOfTheAPI(t *testing.T) {
 		"POST " + runs:              "runner",
 		"GET " + runs + "/r":        "reader runner",
 		"GET " + runs + "/r/events": "",
-		"GET " + runs + "/r/log":    "", // who may get the log may not get the run
+		"GET " + runs + "/r/log":    "", // the permission for the log does not include the run
 		"POST " + runs + "/r/stop":  "",
 		"DELETE " + runs + "/r":     "",
 		"PATCH " + runs + "/r":      "",
@@ -343,7 +343,7 @@ func TestTheRESTAPIHasTheRightsOfTheAPI(t *testing.T) {
 	}
 }
 
-func TestTheDocumentOfTheRESTAPIHasItsPaths(t *testing.T) {
+func TestKapisDocument_hasAllPaths(t *testing.T) {
 	h := start(t, "")
 	response, err := h.http.Get(h.config.Host + "/openapi/v3/kapis/devops.devops.io/v1alpha3")
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// maxLog is how long the log of a run is at most.
+	// maxLog bounds the log of a run.
 	maxLog = 64 << 20
-	// followInterval is how often a log that is followed is looked at: another process may write it.
+	// followInterval is the interval at which a followed log is read: another process may write it.
 	followInterval = 200 * time.Millisecond
 
 	// A log has the first name while it is written, and the second when it is complete.
@@ -25,7 +25,7 @@ const (
 	completeLog = "log"
 )
 
-// folderOf is the folder of a run, which holds its log.
+// folderOf returns the folder of a run, which holds its log.
 func folderOf(dir string, uid types.UID) string {
 	return filepath.Join(dir, filepath.Base(string(uid)))
 }
@@ -38,7 +38,7 @@ type runLog struct {
 	err  error
 }
 
-// beginLog begins the log in the folder of a run.
+// beginLog creates the log in the folder of a run.
 func beginLog(folder string) (*runLog, error) {
 	file, err := os.OpenFile(filepath.Join(folder, growingLog), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -47,8 +47,7 @@ func beginLog(folder string) (*runLog, error) {
 	return &runLog{file: file, left: maxLog}, nil
 }
 
-// Write never fails, for a full disk is no reason for a script to end: what cannot be kept is
-// left out, from there on.
+// Write never fails, since a full disk must not end a script: it drops the output from the first error on.
 func (l *runLog) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,7 +62,7 @@ func (l *runLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// say writes a line of the controller's own, also to a log that is full.
+// say writes a line of the controller, even to a log that is full.
 func (l *runLog) say(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,16 +78,16 @@ func (l *runLog) close(folder string) error {
 	return errors.Join(l.err, l.file.Close(), completeTheLog(folder))
 }
 
-// completeTheLog says that nothing will be added, of which readers that follow know.
+// completeTheLog marks the log as complete, for readers that follow it.
 func completeTheLog(folder string) error {
 	err := os.Rename(filepath.Join(folder, growingLog), filepath.Join(folder, completeLog))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it was complete, or there never was one
+		return nil // it was complete, or never existed
 	}
 	return err
 }
 
-// concludeLog completes a log that another controller has begun, with a last line.
+// concludeLog completes the log of another controller, with a last line.
 func concludeLog(folder, line string) error {
 	file, err := os.OpenFile(filepath.Join(folder, growingLog), os.O_APPEND|os.O_WRONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -101,7 +100,7 @@ func concludeLog(folder, line string) error {
 	return errors.Join(err, file.Close(), completeTheLog(folder))
 }
 
-// openLog opens the log of a run, and says whether it is complete.
+// openLog opens the log of a run, and reports whether it is complete.
 func openLog(folder string) (file *os.File, complete bool, err error) {
 	for _, name := range []string{growingLog, completeLog, growingLog} { // it may be completed in between
 		if file, err = os.Open(filepath.Join(folder, name)); !errors.Is(err, fs.ErrNotExist) {
@@ -111,8 +110,8 @@ func openLog(folder string) (file *os.File, complete bool, err error) {
 	return nil, false, err
 }
 
-// copyLog writes a log, from its beginning; with follow, until it is complete, which ended says of a
-// run that will never have one. flush is called before it waits.
+// copyLog writes a log from its beginning. With follow, it continues until the log is complete. ended reports whether
+// a run will never have a log. copyLog calls flush before it waits.
 func copyLog(ctx context.Context, w io.Writer, flush func(), folder string, follow bool, ended func() (bool, error)) error {
 	look := time.NewTicker(followInterval)
 	defer look.Stop()
@@ -148,7 +147,7 @@ func copyLog(ctx context.Context, w io.Writer, flush func(), folder string, foll
 		if err := wait(); err != nil {
 			return err
 		}
-		// Once more after it is complete, for what was written before.
+		// Read once more after the log is complete, since it may have grown before.
 		_, err := os.Stat(filepath.Join(folder, growingLog))
 		complete = errors.Is(err, fs.ErrNotExist)
 	}

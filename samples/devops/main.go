@@ -1,5 +1,5 @@
-// Command devops serves pipelines and their runs: as custom resources in two versions, and as a REST
-// API for front ends. Its controller runs them as processes of its own machine.
+// Command devops serves pipelines and their runs, as custom resources in two versions, and as a REST API for front
+// ends. Its controller runs them as processes on its own machine.
 package main
 
 import (
@@ -11,6 +11,7 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/controlplane"
+	"github.com/annexapi/annex/program"
 )
 
 //go:embed config/crd/devops.devops.io_*.yaml
@@ -22,10 +23,10 @@ func main() {
 		fmt.Fprintln(os.Stderr, "devops:", err)
 		os.Exit(2)
 	}
-	annex.Main(server(runs))
+	program.Main(server(runs))
 }
 
-// crds is the folder of the CustomResourceDefinitions.
+// crds returns the folder of the CustomResourceDefinitions.
 func crds() fs.FS {
 	folder, err := fs.Sub(definitions, "config/crd")
 	if err != nil {
@@ -34,7 +35,7 @@ func crds() fs.FS {
 	return folder
 }
 
-// server is the definition of the server, for the program and its tests.
+// server returns the definition of the server, for the program and its tests.
 func server(runs *runs) annex.Server {
 	return annex.Server{
 		Name:         "devops",

@@ -24,7 +24,7 @@ import (
 
 const patience = time.Minute
 
-// host is a server for a test, and its administrator.
+// host is a server for a test, with its administrator.
 type host struct {
 	t      *testing.T
 	dir    string // of runs
@@ -60,7 +60,7 @@ func (h *host) runs() typed.PipelineRunInterface {
 	return h.client.DevopsV1alpha3().PipelineRuns("default")
 }
 
-// pipeline makes a pipeline of scripts.
+// pipeline creates a pipeline of scripts.
 func (h *host) pipeline(name string, scripts ...string) *v1alpha3.Pipeline {
 	h.t.Helper()
 	p := &v1alpha3.Pipeline{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -74,7 +74,7 @@ func (h *host) pipeline(name string, scripts ...string) *v1alpha3.Pipeline {
 	return created
 }
 
-// run makes a run of a pipeline.
+// run creates a run of a pipeline.
 func (h *host) run(pipeline, name string, change ...func(*v1alpha3.PipelineRunSpec)) *v1alpha3.PipelineRun {
 	h.t.Helper()
 	r := &v1alpha3.PipelineRun{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -89,7 +89,7 @@ func (h *host) run(pipeline, name string, change ...func(*v1alpha3.PipelineRunSp
 	return created
 }
 
-// until waits until a run is as is wanted.
+// until waits until a condition holds for a run.
 func (h *host) until(name, what string, is func(*v1alpha3.PipelineRun) bool) *v1alpha3.PipelineRun {
 	h.t.Helper()
 	var last *v1alpha3.PipelineRun
@@ -109,7 +109,7 @@ func (h *host) reaches(name string, phase v1alpha3.Phase) *v1alpha3.PipelineRun 
 	return h.until(name, string(phase), func(r *v1alpha3.PipelineRun) bool { return r.Status.Phase == phase })
 }
 
-// send sends a request below the namespace, as the caller that the headers say.
+// send sends a request below the namespace, as the caller in the headers.
 func (h *host) send(method, path, body string, headers ...string) *http.Response {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), patience)
@@ -132,7 +132,7 @@ func (h *host) send(method, path, body string, headers ...string) *http.Response
 	return response
 }
 
-// ask sends a request, and returns the body of an answer that has the code.
+// ask sends a request, expects a status code, and returns the body.
 func (h *host) ask(code int, method, path, body string, headers ...string) []byte {
 	h.t.Helper()
 	response := h.send(method, path, body, headers...)
@@ -146,7 +146,7 @@ func (h *host) ask(code int, method, path, body string, headers ...string) []byt
 	return text
 }
 
-// refused sends a request that is refused, with a Status that says why.
+// refused sends a request and expects a refusal, by a Status with a text.
 func (h *host) refused(code int, want, method, path, body string, headers ...string) {
 	h.t.Helper()
 	var status metav1.Status

@@ -13,13 +13,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// operation is what the document says of a path and a method.
+// operation is the documentation of a path and a method.
 type operation struct {
 	method, path, id, description string
 	query                         []string // name, type, description of each
-	body, answer                  string   // of components; an empty answer is an object without schema
+	body, answer                  string   // names of components; an empty answer is an object without schema
 	code                          int
-	media                         string // JSON if it is not said
+	media                         string // empty for JSON
 }
 
 var (
@@ -147,7 +147,7 @@ var (
 	}
 )
 
-// kapisDocument is the document of OpenAPI v3 of the REST API.
+// kapisDocument returns the OpenAPI v3 document of the REST API.
 func kapisDocument() *spec3.OpenAPI {
 	document := &spec3.OpenAPI{
 		Paths:      &spec3.Paths{Paths: map[string]*spec3.Path{}},
@@ -224,7 +224,7 @@ func typeOf(name string) *spec.Schema {
 	return &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{name}}}
 }
 
-// schemas are those that no definition has, in JSON.
+// schemas are schemas that no definition has, in JSON.
 var schemas = map[string]string{
 	"Status": `{"type":"object","description":"As the API answers: what was wrong, or that it is ` +
 		`done.","properties":{"status":{"type":"string"},"message":{"type":"string"},` +
@@ -247,7 +247,7 @@ var schemas = map[string]string{
 		`{"$ref":"#/components/schemas/PipelineRun"}]}},"totalItems":{"type":"integer"}}}`,
 }
 
-// schemasOfDefinitions are those of the kinds, as their CustomResourceDefinitions say them in v1alpha3.
+// schemasOfDefinitions returns the schemas of the kinds, from their CustomResourceDefinitions in v1alpha3.
 func schemasOfDefinitions() map[string]*spec.Schema {
 	all := map[string]*spec.Schema{}
 	folder := crds()
@@ -276,7 +276,7 @@ func schemaOf(text []byte) *spec.Schema {
 	return schema
 }
 
-// must is for what is part of the program.
+// must panics if a part of the program itself is invalid.
 func must(err error) {
 	if err != nil {
 		panic(fmt.Sprintf("the program's own files are damaged: %v", err))

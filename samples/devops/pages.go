@@ -12,7 +12,7 @@ import (
 	"example.com/devops/apis/devops/v1alpha3"
 )
 
-// page is a page of runs: PipelineRuns as the query API has them, or runSummaries.
+// page is a page of runs: PipelineRuns as in the query API, or runSummaries.
 type page struct {
 	Items           []any  `json:"items"`
 	TotalItems      int    `json:"totalItems"`
@@ -22,7 +22,7 @@ type page struct {
 	Facets json.RawMessage `json:"facets,omitempty"`
 }
 
-// runSummary is the older form of a run, in the words of v1alpha1.
+// runSummary is the older form of a run, in the terms of v1alpha1.
 type runSummary struct {
 	Name                 string         `json:"name"`
 	Namespace            string         `json:"namespace"`
@@ -36,8 +36,8 @@ type runSummary struct {
 	DurationMilliseconds int64          `json:"durationMilliseconds,omitempty"`
 }
 
-// listRuns answers with a page of a pipeline's runs: what the query API says of runs, in the words of the front
-// ends. Pipelines need no such thing: their pages are the query API's own.
+// listRuns answers with a page of a pipeline's runs: the answer of the query API, in the terms of the front ends.
+// Pipelines use the pages of the query API itself.
 func (k *kapis) listRuns(w http.ResponseWriter, r *http.Request) error {
 	asked := r.URL.Query()
 	backward, err := boolean(asked, "backward", true)
@@ -76,8 +76,8 @@ func (k *kapis) listRuns(w http.ResponseWriter, r *http.Request) error {
 	return answerJSON(w, http.StatusOK, shown)
 }
 
-// queryOf is what the query API is asked for a page of a pipeline's runs. What it has no other name for here, it
-// is asked for as it is, and refuses what it does not know.
+// queryOf returns the query API's parameters for a page of a pipeline's runs. Parameters without another name here
+// are passed on; the query API refuses unknown ones.
 func queryOf(asked url.Values, pipeline string) (url.Values, error) {
 	query := url.Values{"limit": {"10"}, "sortBy": {"creationTimestamp"}, "ascending": {"false"}}
 	for name, values := range asked {

@@ -12,27 +12,24 @@ import (
 )
 
 const (
-	// stopGrace is how long a script may take to end when it is told to. A run that is stopped has
-	// ended within a second.
+	// stopGrace bounds the time from SIGTERM to SIGKILL. A stopped run has ended within a second.
 	stopGrace = 500 * time.Millisecond
-	// copyGrace is how long the log may take to be complete when all processes have ended: one that has
-	// got away may hold it open.
+	// copyGrace bounds the time to complete the log after all processes have ended: an escaped process may hold it
+	// open.
 	copyGrace = time.Second
 )
 
-// script is a shell script, and where it runs.
+// script is a shell script, with its folder and environment.
 type script struct {
 	text, dir string
 	env       []string
-	// mark is a variable of env that all processes of the run have, by which those are found that leave
-	// their group.
+	// mark is a variable in env. It identifies all processes of the run, including processes that leave their group.
 	mark string
 	log  io.Writer
 }
 
-// run runs the script until it ends by itself or ctx does, and everything that it has started
-// with it. The exit code is 128 and the signal if a signal ended the shell. An error says that it
-// could not be started.
+// run runs the script until it ends or ctx does, and then kills all processes that it has started. The exit code is
+// 128 plus the signal's number if a signal ended the shell. An error means that the script could not be started.
 func (s *script) run(ctx context.Context) (exitCode int32, err error) {
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -49,12 +46,12 @@ func (s *script) run(ctx context.Context) (exitCode int32, err error) {
 	copied := make(chan struct{})
 	go func() {
 		defer close(copied)
-		_, _ = io.Copy(s.log, out) // the log says itself what it lacks
+		_, _ = io.Copy(s.log, out) // the log itself reports missing output
 	}()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = cmd.Wait() // the state says how it ended
+		_ = cmd.Wait() // the state has the result
 	}()
 	select {
 	case <-ended:
@@ -72,7 +69,7 @@ func (s *script) run(ctx context.Context) (exitCode int32, err error) {
 	return int32(cmd.ProcessState.ExitCode()), nil
 }
 
-// end tells a process and its group to end, and kills them if that takes too long.
+// end sends SIGTERM to a process and its group, and SIGKILL after stopGrace.
 func end(pid int, mark string, ended <-chan struct{}) {
 	_ = syscall.Kill(-pid, syscall.SIGTERM) // it may have ended
 	grace := time.NewTimer(stopGrace)
@@ -85,7 +82,7 @@ func end(pid int, mark string, ended <-chan struct{}) {
 	}
 }
 
-// killGroup ends all that is left in the group of a process.
+// killGroup kills all processes in the group of a process.
 func killGroup(pid int) {
 	_ = syscall.Kill(-pid, syscall.SIGKILL) // there may be none
 }

@@ -8,15 +8,15 @@ import (
 	"syscall"
 )
 
-// child has a process end if this program is killed.
+// child makes the kernel kill a process if this program is killed.
 func child() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// killMarked ends all processes that have a variable in their environment, which children inherit:
-// those of a run whose controller was killed, and those that have left their group.
+// killMarked kills all processes with a variable in their environment, which children inherit: those of a run whose
+// controller was killed, and processes that have left their group.
 func killMarked(mark string) {
-	for again := true; again; { // one that is about to start another may be faster
+	for again := true; again; { // a process that is about to fork may be faster
 		again = false
 		files, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is valid
 		for _, file := range files {
@@ -24,7 +24,7 @@ func killMarked(mark string) {
 			if err != nil || pid == os.Getpid() {
 				continue
 			}
-			process, err := os.FindProcess(pid) // a handle, which another process of the number does not get
+			process, err := os.FindProcess(pid) // a handle, so that no other process with the same number is killed
 			if err != nil {
 				continue
 			}
@@ -36,11 +36,11 @@ func killMarked(mark string) {
 	}
 }
 
-// marked says whether a process has the variable. One that has ended has none.
+// marked reports whether the process has the variable. A process that has ended has none.
 func marked(file, mark string) bool {
 	environ, err := os.ReadFile(file)
 	if err != nil {
-		return false // it has ended, or is another user's
+		return false // it has ended, or belongs to another user
 	}
 	return bytes.Contains(append([]byte{0}, environ...), []byte("\x00"+mark+"\x00"))
 }

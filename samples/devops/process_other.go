@@ -4,9 +4,9 @@ package main
 
 import "syscall"
 
-// child says nothing of a process: only Linux can have it end if this program is killed.
+// child sets nothing: only Linux can kill a process when its parent dies.
 func child() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
 
-// killMarked does nothing: only Linux tells the environments of processes. Those that leave their
-// group, or whose controller is killed, live on.
+// killMarked does nothing: only Linux exposes the environments of processes. Processes that leave their group, or
+// whose controller is killed, live on.
 func killMarked(string) {}

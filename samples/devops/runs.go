@@ -19,7 +19,7 @@ import (
 
 const defaultTimeout = time.Hour // of a step
 
-// Why a run ends before its steps have.
+// Reasons why a run ends before its steps have ended.
 var (
 	errStopped  = errors.New("the run was stopped")
 	errDeleted  = errors.New("the run was deleted")
@@ -27,14 +27,14 @@ var (
 	errTimeout  = errors.New("the step took too long")
 )
 
-// runs are the PipelineRuns that this process runs: the one whose controller works.
+// runs are the PipelineRuns of this process, whose controller is active.
 type runs struct {
-	dir   string // a folder of each run, by its UID
-	slots int    // how many run at once
+	dir   string // has a folder for each run, by its UID
+	slots int    // maximum number of concurrent runs
 
 	mu      sync.Mutex
 	active  map[types.UID]*execution
-	changed func(types.NamespacedName) // is told of progress
+	changed func(types.NamespacedName) // is called on progress
 }
 
 // runsOf reads the settings from the environment.
@@ -53,7 +53,7 @@ func runsOf(getenv func(string) string) (*runs, error) {
 	return r, nil
 }
 
-// execution is one run in progress. Its mutex is held for the status.
+// execution is a run in progress. Its mutex guards the status.
 type execution struct {
 	name   types.NamespacedName
 	folder string
@@ -64,31 +64,31 @@ type execution struct {
 	status v1alpha3.PipelineRunStatus
 }
 
-// full says whether no run can start.
+// full reports whether all slots are taken.
 func (r *runs) full() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.active) >= r.slots
 }
 
-// find returns a run in progress, or one whose end has not been forgotten yet; nil if there is none.
+// find returns a run in progress, or an ended run that has not been forgotten yet, or nil.
 func (r *runs) find(uid types.UID) *execution {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.active[uid]
 }
 
-// forget makes room for others, when the end of a run is recorded.
+// forget frees the slot of a run, after its end has been recorded.
 func (r *runs) forget(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.active, uid)
 }
 
-// mark is the variable that all processes of a run have.
+// mark returns the variable in the environment of all processes of a run.
 func mark(uid types.UID) string { return "DEVOPS_RUN_UID=" + string(uid) }
 
-// start starts a run that has steps in its status, as those of the pipeline.
+// start starts a run whose status has the pipeline's steps.
 func (r *runs) start(run *v1alpha3.PipelineRun, pipeline *v1alpha3.Pipeline) error {
 	e := &execution{
 		name:   types.NamespacedName{Namespace: run.Namespace, Name: run.Name},
@@ -107,14 +107,14 @@ func (r *runs) start(run *v1alpha3.PipelineRun, pipeline *v1alpha3.Pipeline) err
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(context.Background()) // stop, and close, end it
+	ctx, cancel := context.WithCancelCause(context.Background()) // stop and close cancel it
 	e.cancel = cancel
 	r.mu.Lock()
 	r.active[run.UID] = e
 	changed := r.changed
 	r.mu.Unlock()
 	go func() {
-		defer changed(e.name) // behind the end, or the controller might look before it, and never again
+		defer changed(e.name) // after the end, or the controller might reconcile before the end, and never again
 		defer close(e.ended)
 		defer cancel(nil)
 		e.run(ctx, run, pipeline, workspace, log, func() { changed(e.name) })
@@ -170,8 +170,7 @@ func (e *execution) run(
 	})
 }
 
-// runStep runs a step. The error says why it was ended, or could not start; then there may be no exit
-// code.
+// runStep runs a step. The error is the reason why it was ended or could not start; the exit code may then be nil.
 func runStep(
 	ctx context.Context,
 	run *v1alpha3.PipelineRun,
@@ -197,7 +196,7 @@ func runStep(
 	return &code, nil
 }
 
-// environment is all that a step has in its environment: nothing of the server's but PATH.
+// environment returns the whole environment of a step; of the server's environment, it has only PATH.
 func environment(run *v1alpha3.PipelineRun, pipeline *v1alpha3.Pipeline, step *v1alpha3.Step, workspace string) []string {
 	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + workspace}
 	given := map[string]string{}
@@ -218,7 +217,7 @@ func environment(run *v1alpha3.PipelineRun, pipeline *v1alpha3.Pipeline, step *v
 	if run.Spec.SCM != nil {
 		branch = run.Spec.SCM.RefName
 	}
-	// The last of a name is the one that holds.
+	// For duplicate names, the last one counts.
 	return append(
 		env,
 		"PIPELINE="+pipeline.Name,
@@ -236,7 +235,7 @@ func (e *execution) change(how func(*v1alpha3.PipelineRunStatus)) {
 	how(&e.status)
 }
 
-// now is the status as it should be recorded. It is final only when nothing of the run is left.
+// now returns the status to record. It is final only when no process of the run is left.
 func (e *execution) now() *v1alpha3.PipelineRunStatus {
 	select {
 	case <-e.ended:
@@ -255,14 +254,14 @@ func (e *execution) now() *v1alpha3.PipelineRunStatus {
 	return e.status.DeepCopy()
 }
 
-// open begins to tell of progress.
+// open sets the function to call on progress.
 func (r *runs) open(changed func(types.NamespacedName)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changed = changed
 }
 
-// close ends all runs, and returns their names.
+// close stops all runs, and returns their names.
 func (r *runs) close() []types.NamespacedName {
 	r.mu.Lock()
 	var names []types.NamespacedName
@@ -278,7 +277,7 @@ func (r *runs) close() []types.NamespacedName {
 	return names
 }
 
-// conclude says how a run has ended. Steps that were not reached are Cancelled.
+// conclude sets the result of a run. Steps that were not reached are Cancelled.
 func conclude(s *v1alpha3.PipelineRunStatus, phase v1alpha3.Phase, reason, message string) {
 	now := metav1.Now()
 	s.Phase, s.CompletionTime = phase, &now
@@ -294,7 +293,7 @@ func conclude(s *v1alpha3.PipelineRunStatus, phase v1alpha3.Phase, reason, messa
 	condition(s, status, reason, message)
 }
 
-// phaseAfter is the phase of what an error has ended; nil is none.
+// phaseAfter returns the phase for an end with an error, or nil for none.
 func phaseAfter(err error) v1alpha3.Phase {
 	switch {
 	case err == nil:
@@ -305,7 +304,7 @@ func phaseAfter(err error) v1alpha3.Phase {
 	return v1alpha3.PhaseFailed
 }
 
-// reasonOf is a word for conditions.
+// reasonOf returns the reason for conditions.
 func reasonOf(err error) string {
 	switch {
 	case errors.Is(err, errStopped):

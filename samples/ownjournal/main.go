@@ -1,4 +1,4 @@
-// Command ownjournal serves notes from a storage of its own: see the package logfile.
+// Command ownjournal serves notes from a custom storage: see package logfile.
 package main
 
 import (
@@ -33,7 +33,7 @@ func run(ctx context.Context) error {
 	})
 }
 
-// server is the definition of the server, for the program and its tests.
+// server returns the definition of the server, for the program and its tests.
 func server() annex.Server {
 	return annex.Server{
 		Name: "ownjournal",
@@ -47,7 +47,7 @@ func server() annex.Server {
 	}
 }
 
-// options say that everything is in the log in a data directory.
+// options keep all data in the log in a data directory.
 func options(dataDir string) annex.Options {
 	return annex.Options{
 		DataDir: dataDir,

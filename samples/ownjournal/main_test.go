@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-func TestNotesOutliveTheServer(t *testing.T) {
+func TestServer_restart_keepsNotes(t *testing.T) {
 	dir := t.TempDir()
 	notes := schema.GroupVersionResource{Group: "notes.example.com", Version: "v1", Resource: "notes"}
 	var made *unstructured.Unstructured
@@ -41,7 +41,7 @@ func TestNotesOutliveTheServer(t *testing.T) {
 	})
 }
 
-// client is one of a server that ends with the test.
+// client returns a client of a server that stops with the test.
 func client(t *testing.T, dataDir string) dynamic.Interface {
 	t.Helper()
 	o := options(dataDir)

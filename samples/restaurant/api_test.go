@@ -18,10 +18,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/program"
 )
 
-// running is the program, with its objects in a folder of its own.
+// running is a running program, with its objects in a folder of its own.
 type running struct {
 	t       *testing.T
 	data    string
@@ -31,7 +31,7 @@ type running struct {
 	stopped bool
 }
 
-// output is what a program says, which is read while it does.
+// output collects a program's output, and may be read concurrently.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -49,8 +49,8 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// program starts the program and returns when it prints a line.
-func program(t *testing.T, args ...string) (*running, string) {
+// start starts the program and returns when it prints a line.
+func start(t *testing.T, args ...string) (*running, string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = append(os.Environ(), asProgram+"=1")
@@ -72,11 +72,11 @@ func program(t *testing.T, args ...string) (*running, string) {
 		p.kill()
 		t.Fatalf("%v ended: %s", args, p.said)
 	}
-	go func() { _, _ = io.Copy(io.Discard, reader) }() // it ends with the program
+	go func() { _, _ = io.Copy(io.Discard, reader) }() // ends with the program
 	return p, line
 }
 
-// kill ends it at once.
+// kill kills the program.
 func (p *running) kill() {
 	if !p.stopped {
 		p.stopped = true
@@ -85,20 +85,20 @@ func (p *running) kill() {
 	}
 }
 
-// serving is a server with flags, to whom this test is the administrator.
+// serving starts a server with flags, with this test as its administrator.
 func serving(t *testing.T, flags ...string) *running {
 	t.Helper()
 	data := filepath.Join(t.TempDir(), "data")
 	insecure := free(t)
 	_, port, _ := net.SplitHostPort(insecure)
-	p, _ := program(
+	p, _ := start(
 		t,
 		append([]string{"serve", "--data-dir", data, "--secure-port", "0", "--insecure-port", port, "--authn-allow-localhost"}, flags...)...)
 	p.data, p.url = data, "http://"+insecure
 	return p
 }
 
-// free is an address at which nothing listens now.
+// free returns an address on which nothing listens now.
 func free(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -141,7 +141,7 @@ func (p *running) do(method, path string, body any, headers ...string) (int, map
 	return response.StatusCode, answer
 }
 
-// want sends a request that is answered with a code, and with a text somewhere.
+// want sends a request, and expects a code and a text in the answer.
 func (p *running) want(code int, text, method, path string, body any, headers ...string) map[string]any {
 	p.t.Helper()
 	got, answer := p.do(method, path, body, headers...)
@@ -174,7 +174,7 @@ func portion(name string, quantity int) map[string]any {
 	return map[string]any{"name": name, "quantity": quantity}
 }
 
-// becomes waits until a request is answered with a text somewhere.
+// becomes waits until the answer to a request contains a text.
 func (p *running) becomes(path, text string) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), 2*time.Minute)
@@ -191,7 +191,7 @@ func (p *running) becomes(path, text string) {
 	p.t.Fatalf("%s never had %s: %v", path, text, answer)
 }
 
-func TestPizzasInTheirVersions(t *testing.T) {
+func TestPizza_versions(t *testing.T) {
 	t.Parallel()
 	p := serving(t, "--storage=memory")
 	for _, name := range []string{"salami", "mozzarella", "tomato"} {
@@ -201,7 +201,7 @@ func TestPizzasInTheirVersions(t *testing.T) {
 	old["apiVersion"], old["spec"] = "restaurant.wukong.com/v1alpha1", map[string]any{"toppings": []string{"tomato", "salami", "tomato"}}
 	p.want(201, `"toppings":["tomato","tomato","salami"]`, "POST", group+"v1alpha1/namespaces/default/pizzas", old)
 	p.want(200, `"toppings":[{"name":"tomato","quantity":2},{"name":"salami","quantity":1}]`, "GET", pizzas+"/old", nil)
-	// What nothing is said of is there.
+	// Missing toppings are defaulted.
 	p.want(
 		201,
 		`"toppings":[{"name":"salami","quantity":1},{"name":"mozzarella","quantity":1},{"name":"tomato","quantity":1}]`,
@@ -241,7 +241,7 @@ func TestPizzasInTheirVersions(t *testing.T) {
 	})
 }
 
-func TestAPriceRipplesToAllPizzas(t *testing.T) {
+func TestPizzaController_priceChanges(t *testing.T) {
 	t.Parallel()
 	p := serving(t, "--storage=memory")
 	p.topping("tomato", 0.5)
@@ -266,13 +266,13 @@ func TestAPriceRipplesToAllPizzas(t *testing.T) {
 	}
 	p.becomes(pizzas+"/other", `"cost":6`)
 	p.becomes("/apis/events.k8s.io/v1/namespaces/default/events", `"note":"it costs 60"`)
-	// A topping that is gone leaves the last price, and says so.
+	// If a topping is removed, the pizza keeps its last price, and its condition reports the missing topping.
 	p.want(200, "", "DELETE", group+"v1beta1/toppings/tomato", nil)
 	p.becomes(pizzas+"/p0", `"reason":"ToppingMissing"`)
 	p.becomes(pizzas+"/p0", `"cost":3`)
 }
 
-func TestAnEditedFileIsAWrite(t *testing.T) {
+func TestFiles_editedFile_isWrite(t *testing.T) {
 	t.Parallel()
 	p := serving(t, "--backend=file")
 	p.topping("tomato", 0.5)
@@ -321,8 +321,8 @@ func until(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// Another process leads when the one that leads is killed, and both follow prices.
-func TestLeadershipMoves(t *testing.T) {
+// When the leading process is killed, another one takes the lead, and prices are updated under both.
+func TestControllers_leaderKilled_anotherLeads(t *testing.T) {
 	t.Parallel()
 	p := serving(t, "--storage=memory", "--controllers=")
 	p.topping("tomato", 1)
@@ -331,14 +331,14 @@ func TestLeadershipMoves(t *testing.T) {
 		"controllers", "--kubeconfig", filepath.Join(p.data, "kubeconfig"),
 		"--leader-elect-lease-duration", "2s", "--leader-elect-renew-deadline", "1500ms", "--leader-elect-retry-period", "200ms",
 	}
-	first, line := program(t, controllers...)
+	first, line := start(t, controllers...)
 	if !strings.Contains(line, "runs controllers") {
 		t.Fatalf("it says %q", line)
 	}
 	p.becomes(pizzas+"/p", `"cost":1`)
 	next := make(chan *running, 1)
 	go func() {
-		second, _ := program(t, controllers...) // it prints when it leads
+		second, _ := start(t, controllers...) // it prints when it leads
 		next <- second
 	}()
 	const lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/restaurant-controllers"
@@ -365,7 +365,7 @@ func TestLeadershipMoves(t *testing.T) {
 	p.becomes(pizzas+"/p", `"cost":7`)
 }
 
-func TestTheMenu(t *testing.T) {
+func TestMenu(t *testing.T) {
 	t.Parallel()
 	p := serving(t, "--storage=memory")
 	askMenu(t, p)
@@ -387,7 +387,7 @@ func askMenu(t *testing.T, p *running) {
 	p.want(403, `there is no topping \"pineapple\"`, "POST", "/wukong/menu/order", map[string]any{"toppings": []string{"pineapple"}})
 	p.want(400, "want JSON", "POST", "/wukong/menu/order", []int{1})
 	p.want(404, "", "GET", "/wukong/menu/nothing", nil)
-	// The paths are behind the authorization of the API, and what is done is done by the caller.
+	// The paths have the authorization of the API, and act as the caller.
 	p.want(403, `cannot get path \"/wukong/menu\"`, "GET", "/wukong/menu", nil, "Impersonate-User", "guest")
 	for _, object := range []map[string]any{
 		{"kind": "ClusterRole", "rules": []any{map[string]any{"nonResourceURLs": []string{"/wukong/*"}, "verbs": []string{"get", "post"}}}},
@@ -410,17 +410,17 @@ func askMenu(t *testing.T, p *running) {
 		"Impersonate-User",
 		"guest",
 	)
-	// A proxy's headers are no administrator's, and no caller's.
+	// The headers of a proxy name neither an administrator nor another caller.
 	p.want(401, "Unauthorized", "GET", "/wukong/menu", nil, "X-Remote-User", "admin", "X-Remote-Group", "system:masters")
 }
 
 // The same paths, served by the process of the controllers.
-func TestTheMenuOfAnotherProcess(t *testing.T) {
+func TestMenu_otherProcess(t *testing.T) {
 	t.Parallel()
 	address, secret := free(t), filepath.Join(t.TempDir(), "secret")
 	p := serving(t, "--storage=memory", "--controllers=", "--apiext-url", "http://"+address, "--apiext-secret-file", secret)
 	p.want(503, "does not answer", "GET", "/wukong/menu", nil)
-	program(
+	start(
 		t,
 		"controllers",
 		"--kubeconfig",
@@ -457,7 +457,7 @@ func TestTheMenuOfAnotherProcess(t *testing.T) {
 	}
 }
 
-func TestFlagsOfTheServerThatIsReplaced(t *testing.T) {
+func TestFlags_aliases(t *testing.T) {
 	t.Parallel()
 	p := serving(
 		t,
@@ -473,7 +473,7 @@ func TestFlagsOfTheServerThatIsReplaced(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), "token: ") || strings.Contains(string(text), "client-key-data") {
 		t.Errorf("the kubeconfig holds no token: %v", err)
 	}
-	// Without a resource version, what others have written is overwritten.
+	// Without a resource version, an update overwrites other writes.
 	p.want(200, `"cost":9`, "PUT", group+"v1beta1/toppings/tomato", map[string]any{
 		"apiVersion": "restaurant.wukong.com/v1beta1",
 		"kind":       "Topping",
@@ -510,7 +510,7 @@ func TestFlagsOfTheServerThatIsReplaced(t *testing.T) {
 	p.want(401, "Unauthorized", "GET", pizzas, nil, "Origin", "http://evil.example.com")
 }
 
-func TestWrongFlagsAreRefused(t *testing.T) {
+func TestFlags_invalid_areRefused(t *testing.T) {
 	t.Parallel()
 	open := filepath.Join(t.TempDir(), "open")
 	if err := os.WriteFile(open, bytes.Repeat([]byte("x"), 64), 0o644); err != nil {
@@ -539,7 +539,9 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 			var out, errOut bytes.Buffer
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			if code := annex.Run(ctx, server(), args, &out, &errOut); code != 2 || !strings.Contains(errOut.String(), test.want) {
+			extensions := newExtensions()
+			code := program.Run(ctx, server(extensions), args, &out, &errOut, addAliases, extensions.AddFlags)
+			if code != 2 || !strings.Contains(errOut.String(), test.want) {
 				t.Errorf("it ends with %d and says %q, want %q", code, &errOut, test.want)
 			}
 		})

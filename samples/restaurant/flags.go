@@ -10,13 +10,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// addAliases lets serve take the flags of the server that this one replaces, which Annex has by
-// other names. --etcd-servers, --request-timeout, --token-auth-file, --unrestricted-update and
-// --authn-allow-localhost are called so here, too.
+// addAliases adds to serve the flags of the server that this one replaces, if Annex has them under other names. The
+// flags --etcd-servers, --request-timeout, --token-auth-file, --unrestricted-update and --authn-allow-localhost have
+// the same names in Annex.
 func addAliases(root *cobra.Command) {
 	serve, _, err := root.Find([]string{"serve"})
 	if err != nil {
-		panic(err) // it is a verb of every server
+		panic(err) // every server has this verb
 	}
 	flags := serve.Flags()
 	flags.Var(&alias{flags, "string", map[string][]setting{
@@ -34,23 +34,23 @@ func addAliases(root *cobra.Command) {
 		[]setting{{"ephemeral-token", "true"}})
 }
 
-// boolean is a flag that may be given without a value. False is the default, and changes nothing.
+// boolean adds a flag that may be given without a value. False is the default, and sets nothing.
 func boolean(flags *pflag.FlagSet, name, usage string, settings []setting) {
 	flags.Var(&alias{flags, "bool", map[string][]setting{"true": settings, "false": nil}}, name, usage)
 	flags.Lookup(name).NoOptDefVal = "true"
 }
 
-// setting is a value of another flag; empty is the value that is given.
+// setting is a value for another flag; empty means the given value.
 type setting struct{ flag, value string }
 
-// alias is a flag that is another one by its values; the empty one stands for all.
+// alias is a flag whose values set other flags; the empty value stands for all values.
 type alias struct {
 	flags  *pflag.FlagSet
 	kind   string
 	values map[string][]setting
 }
 
-// String implements pflag.Value: an alias has no default of its own.
+// String implements pflag.Value. An alias has no default of its own.
 func (a *alias) String() string { return "" }
 
 // Type implements pflag.Value.

@@ -4,11 +4,11 @@
 package main
 
 import (
-	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/program"
 
 	"example.com/restaurant/apiexts"
 	restaurantv1alpha1 "example.com/restaurant/apis/restaurant/v1alpha1"
@@ -18,15 +18,19 @@ import (
 
 func main() {
 	ctrl.SetLogger(klog.Background())
-	annex.Main(server())
+	extensions := newExtensions()
+	program.Main(server(extensions), addAliases, extensions.AddFlags)
+}
+
+func newExtensions() *apiexts.Extensions {
+	return apiexts.New("/wukong/", map[string]apiexts.Register{
+		"menu": menu.Register,
+	})
 }
 
 // server is the definition of the server, for the program and its tests. annex create
 // api adds a line to it for each kind.
-func server() annex.Server {
-	extensions := apiexts.New("/wukong/", map[string]apiexts.Register{
-		"menu": menu.Register,
-	})
+func server(extensions *apiexts.Extensions) annex.Server {
 	return annex.Server{
 		Name: "restaurant",
 		Groups: []annex.Group{
@@ -55,9 +59,5 @@ func server() annex.Server {
 		},
 		Metrics:  managerMetrics,
 		Handlers: []annex.Handler{extensions.Handler()},
-		CommandLine: func(root *cobra.Command) {
-			addAliases(root)
-			extensions.AddFlags(root)
-		},
 	}
 }

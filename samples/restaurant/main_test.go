@@ -11,7 +11,7 @@ import (
 	restaurantv1beta1 "example.com/restaurant/apis/restaurant/v1beta1"
 )
 
-// asProgram makes the test binary the program itself, to be killed.
+// asProgram makes the test binary run as the program itself, so that tests can kill it.
 const asProgram = "RESTAURANT_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -24,20 +24,20 @@ func TestMain(m *testing.M) {
 
 // What one version says, the others can hold, and to the letter.
 func TestVersionsRoundTrip(t *testing.T) {
-	annextest.RoundTrip(t, server(), valid)
+	annextest.RoundTrip(t, server(newExtensions()), valid)
 }
 
-// stored holds objects as the server has stored them; make golden begins to keep them.
+// stored is the folder of stored objects, which make golden creates.
 const stored = "testdata/stored"
 
-func TestStoredObjectsStayReadable(t *testing.T) {
+func TestStoredObjects_stayReadable(t *testing.T) {
 	if _, err := os.Stat(stored); err != nil {
 		t.Skip("no objects are kept yet: make golden")
 	}
-	annextest.GoldenObjects(t, server(), stored, valid)
+	annextest.GoldenObjects(t, server(newExtensions()), stored, valid)
 }
 
-// valid are specs with names that are unique and quantities from 1 to 100.
+// valid generates specs with unique names and quantities from 1 to 100.
 var valid = annextest.Fuzz(func(spec *restaurantv1beta1.PizzaSpec, r *rand.Rand) {
 	spec.Toppings = nil
 	for i := range 1 + r.Intn(20) {

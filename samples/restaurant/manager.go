@@ -16,21 +16,21 @@ import (
 	"github.com/annexapi/annex"
 )
 
-// managerMetrics are those of controllers: how long their queues are, how often they fail.
+// managerMetrics are the controllers' metrics, such as queue lengths and failures.
 var managerMetrics = []prometheus.Gatherer{metrics.Registry}
 
-// manage runs controllers in one manager, whose cache they share, inside the server or in a
-// process of its own with the verb controllers. That elects a leader, tells of its health and
-// shows metrics: the manager need not.
+// manage runs controllers in one manager, whose cache they share: inside the server, or in a
+// process of its own with the verb controllers. Both elect a leader, and serve health checks
+// and metrics, so the manager does not.
 func manage(setups ...func(ctrl.Manager) error) func(context.Context, *annex.Env) error {
 	return func(ctx context.Context, env *annex.Env) error {
 		scheme := runtime.NewScheme()
 		if err := clientgoscheme.AddToScheme(scheme); err != nil {
 			return err
 		}
-		// What the library logs without a manager.
+		// The library also logs without a manager.
 		ctrl.SetLogger(klog.FromContext(ctx))
-		shared := true // a controller that is run again, and one of another server, has the same name
+		shared := true // a restarted controller, and that of another server, has the same name
 		manager, err := ctrl.NewManager(env.ClientConfig(), ctrl.Options{
 			Scheme:     scheme,
 			Logger:     klog.FromContext(ctx),

@@ -14,8 +14,8 @@ import (
 	restaurantv1beta1 "example.com/restaurant/apis/restaurant/v1beta1"
 )
 
-// admitPizza refuses pizzas with toppings that the restaurant does not have. A topping that is
-// taken off the menu later refuses no write that leaves the pizza as it is.
+// admitPizza refuses pizzas with unknown toppings. If a topping is removed later, writes that do not change the spec
+// of its pizzas still pass.
 func admitPizza(env *annex.Env) (annex.AdmitFunc[restaurantv1beta1.Pizza], error) {
 	toppings, err := annex.ListerFor[restaurantv1beta1.Topping](env)
 	if err != nil {
@@ -27,7 +27,7 @@ func admitPizza(env *annex.Env) (annex.AdmitFunc[restaurantv1beta1.Pizza], error
 		}
 		for _, wanted := range r.Object.Spec.Toppings {
 			_, err := toppings.Get(ctx, "", wanted.Name)
-			if apierrors.IsNotFound(err) { // the cache may be behind
+			if apierrors.IsNotFound(err) { // the cache may be stale
 				_, err = toppings.GetLatest(ctx, "", wanted.Name)
 			}
 			if apierrors.IsNotFound(err) {
@@ -41,7 +41,7 @@ func admitPizza(env *annex.Env) (annex.AdmitFunc[restaurantv1beta1.Pizza], error
 	}, nil
 }
 
-// orders tells whether a request says something new of what is on a pizza.
+// orders reports whether a request changes the toppings of a pizza.
 func orders(r annex.Request[restaurantv1beta1.Pizza]) bool {
 	switch r.Operation {
 	case annex.Create:
@@ -52,7 +52,7 @@ func orders(r annex.Request[restaurantv1beta1.Pizza]) bool {
 	return false
 }
 
-// validateTopping refuses prices below 0, and those that no JSON can say.
+// validateTopping refuses prices below 0, and prices that JSON cannot represent.
 func validateTopping(_ context.Context, t *restaurantv1beta1.Topping) field.ErrorList {
 	if cost := t.Spec.Cost; !(cost >= 0) || math.IsInf(cost, 0) {
 		return field.ErrorList{field.Invalid(field.NewPath("spec", "cost"), cost, "must be greater than or equal to 0")}

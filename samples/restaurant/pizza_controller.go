@@ -20,10 +20,10 @@ import (
 	restaurantv1beta1 "example.com/restaurant/apis/restaurant/v1beta1"
 )
 
-// byTopping is the index of pizzas by the names of what is on them.
+// byTopping is the index of pizzas by the names of their toppings.
 const byTopping = "spec.toppings.name"
 
-// pizzaController says what each Pizza costs, also when prices change. Its client reads the
+// pizzaController keeps the price of each Pizza current, also when prices of toppings change. Its client reads the
 // manager's cache.
 type pizzaController struct {
 	client.Client
@@ -53,7 +53,7 @@ func setupPizzaController(manager ctrl.Manager) error {
 		Complete(c)
 }
 
-// pizzasWith are those whose price a topping changes.
+// pizzasWith returns the pizzas whose price depends on a topping.
 func (c *pizzaController) pizzasWith(ctx context.Context, topping client.Object) []reconcile.Request {
 	pizzas := &restaurantv1beta1.PizzaList{}
 	if err := c.List(ctx, pizzas, client.MatchingFields{byTopping: topping.GetName()}); err != nil {
@@ -86,7 +86,7 @@ func (c *pizzaController) Reconcile(ctx context.Context, request ctrl.Request) (
 		Message: fmt.Sprintf("it costs %g", cost), ObservedGeneration: pizza.Generation,
 	}
 	if len(missing) > 0 {
-		// What it cost last is still the best that is known.
+		// The last price is the best known one.
 		cost, condition.Status, condition.Reason = before, metav1.ConditionFalse, "ToppingMissing"
 		condition.Message = "there is no topping " + strings.Join(missing, ", ")
 	}
@@ -97,7 +97,7 @@ func (c *pizzaController) Reconcile(ctx context.Context, request ctrl.Request) (
 	pizza.Status.Cost = cost
 	err = c.Status().Update(ctx, pizza)
 	if apierrors.IsConflict(err) {
-		return ctrl.Result{}, nil // the newer object is an event, and comes by itself
+		return ctrl.Result{}, nil // the newer object causes another call
 	}
 	if err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -110,7 +110,7 @@ func (c *pizzaController) Reconcile(ctx context.Context, request ctrl.Request) (
 	return ctrl.Result{}, nil
 }
 
-// cost is that of all toppings together, or else which of them there are not.
+// cost returns the price of all toppings together, or the names of missing toppings.
 func (c *pizzaController) cost(ctx context.Context, pizza *restaurantv1beta1.Pizza) (cost float64, missing []string, err error) {
 	for _, wanted := range pizza.Spec.Toppings {
 		topping := &restaurantv1beta1.Topping{}
@@ -126,7 +126,7 @@ func (c *pizzaController) cost(ctx context.Context, pizza *restaurantv1beta1.Piz
 	return cost, missing, nil
 }
 
-// pizzaColumns are those that kubectl get shows.
+// pizzaColumns are the columns of kubectl get.
 var pizzaColumns = []annex.Column[restaurantv1beta1.Pizza]{
 	{Name: "Toppings", Value: func(p *restaurantv1beta1.Pizza) any {
 		var all []string

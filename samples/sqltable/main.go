@@ -1,5 +1,5 @@
-// Command sqltable serves the rows of a table as Kubernetes objects. The table is in
-// the SQLite file that SQLTABLE names, by default orders.db in this folder.
+// Command sqltable serves the rows of a table as Kubernetes objects. The table is in the SQLite file in the
+// environment variable SQLTABLE, by default orders.db in this folder.
 package main
 
 import (
@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/program"
 
 	"example.com/sqltable/server"
 	"example.com/sqltable/table"
@@ -19,5 +19,5 @@ func main() {
 		fmt.Fprintln(os.Stderr, "sqltable:", err)
 		os.Exit(1)
 	}
-	annex.Main(server.New(db))
+	program.Main(server.New(db))
 }

@@ -1,12 +1,12 @@
-// Command wardle serves the API that the Kubernetes documentation builds its
-// sample API server around: flunders, and fischers that ban some of them.
+// Command wardle serves the API of the sample API server in the Kubernetes documentation: flunders, and fischers that
+// ban some of them.
 package main
 
 import (
 	"example.com/wardle/server"
-	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/program"
 )
 
 func main() {
-	annex.Main(server.New())
+	program.Main(server.New())
 }

@@ -26,11 +26,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
 
-// rounds is how often each start is measured; the median is reported.
+// rounds is the number of measurements of each start; the median is reported.
 const rounds = 9
 
-// BenchmarkStart measures the time from exec to the first 200 of /readyz, with an
-// empty data directory and with 100,000 flunders stored durably.
+// BenchmarkStart measures the time from exec to the first 200 of /readyz, with an empty data directory and with
+// 100,000 flunders stored durably.
 func BenchmarkStart(b *testing.B) {
 	binary := filepath.Join(b.TempDir(), "wardle")
 	if out, err := exec.Command("go", "build", "-ldflags", "-s -w", "-o", binary, ".").CombinedOutput(); err != nil {
@@ -65,7 +65,7 @@ type process struct {
 	ready time.Duration
 }
 
-// start runs the program and asks /readyz until it answers 200.
+// start runs the program and polls /readyz until it answers 200.
 func start(b *testing.B, binary, data string) *process {
 	b.Helper()
 	cmd := exec.Command(binary, "serve", "--secure-port=0", "--data-dir", data)

@@ -1,11 +1,10 @@
-// Package driver is the contract between a server and the storages that it can keep its
-// objects in. A driver is a value: which storage it is, where it keeps what, and how it is
-// opened. It says so in a few methods, so that nothing outside a driver has to know it by
-// its name. It knows no Kubernetes.
+// Package driver is the contract between a server and the storages that it can keep its objects in. A driver is a
+// value that names a storage, locates it and opens it. Its methods describe the storage, so that no code outside a
+// driver depends on a particular name. The package knows no Kubernetes.
 //
-// A driver of a journal implements [Journal], or [Directory] if it keeps its records in a
-// directory that tools can work on. A driver of a backend with revisions of its own
-// implements the interface Driver of the package store.
+// A driver of a journal implements [Journal], or [Directory] if the journal keeps its records in a directory that
+// tools can work on. A driver of a backend that numbers revisions itself implements the interface Driver of package
+// store.
 package driver
 
 import (
@@ -15,83 +14,80 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// Driver describes a storage. All methods may be called concurrently, before anything is
-// opened, and have no side effects. A value that is only a Driver cannot be opened: see the
-// package documentation for what else it implements.
+// Driver describes a storage. All methods may be called concurrently, before anything is opened, and have no side
+// effects. A value that is only a Driver cannot be opened: the package documentation lists the interfaces that open
+// one.
 type Driver interface {
-	// Name is a DNS label. It says in messages, metrics and on the command line which
-	// storage is meant. A server has one storage of a name: kinds whose drivers have the
-	// same name share it.
+	// Name returns a DNS label. It names the storage in messages, in metrics and on the command line. A server has
+	// one storage of each name: kinds whose drivers have the same name share it.
 	Name() string
-	// Traits say what a server has to take into account. They do not change.
+	// Traits returns the properties of the storage that matter to a server. They do not change.
 	Traits() Traits
-	// Validate returns the first mistake in what the driver was made with. The data
-	// directory is the server's, empty if it has none.
+	// Validate returns the first mistake in the driver's configuration. dataDir is the server's data directory, empty
+	// if it has none.
 	Validate(dataDir string) error
-	// Location says where the objects are: the path of a directory, or what else tells the
-	// storage from others of the same name. It holds no secret. Two drivers with the same
-	// name and location are the same storage.
+	// Location returns the place of the objects: the path of a directory, or any other text that distinguishes the
+	// storage from others of the same name. It holds no secret. Two drivers with the same name and location are the
+	// same storage.
 	Location(dataDir string) string
 }
 
-// Traits are what a server has to know of a storage. The zero value keeps what is stored on
-// this machine, for one process at a time.
+// Traits are the properties of a storage that matter to a server. The zero value is a durable storage on this
+// machine, used by one process at a time.
 type Traits struct {
-	// Ephemeral storages forget everything when they are closed.
+	// Ephemeral storages lose everything when they are closed.
 	Ephemeral bool
-	// Remote storages are reached over a network and shared by replicas of the server. A
-	// server starts, unready, although one cannot be reached.
+	// Remote storages are reached over a network and shared by replicas of the server. A server starts, unready, even
+	// if its remote storage cannot be reached.
 	Remote bool
-	// TextOnly storages show what they store to people, and so store JSON only.
+	// TextOnly storages show their contents to people, and therefore store JSON only.
 	TextOnly bool
 }
 
-// Env is what a storage gets of the server that opens it.
+// Env is the environment in which a server opens a storage.
 type Env struct {
 	// DataDir is the server's data directory, empty if it has none.
 	DataDir string
-	// Logger receives what the storage has to say while it is open. It is never nil.
+	// Logger receives the messages of the open storage. It is never nil.
 	Logger *slog.Logger
-	// Resources are those whose objects are kept in the storage.
+	// Resources are the resources whose objects are kept in the storage.
 	Resources []Resource
-	// Idle storages are opened by a tool: nothing happens in them by itself, and opening
-	// one that cannot be reached fails after a while.
+	// Idle is set by tools. An idle storage starts no background work, and opening an unreachable one fails after a
+	// while.
 	Idle bool
 }
 
 // Resource is a resource whose objects are kept in a storage.
 type Resource struct {
-	// Group and Resource name it; the core group is "core".
+	// Group and Resource name the resource; the core group is "core".
 	Group, Resource string
-	// Prefix is what the keys of its objects begin with. A slash follows, then the
-	// namespace and a slash if it is Namespaced, then the name.
+	// Prefix is the beginning of its objects' keys. A slash follows, then the namespace and a slash if the resource
+	// is Namespaced, then the name.
 	Prefix     string
 	Namespaced bool
-	// Status says that clients write the status apart from the rest.
+	// Status reports that clients write the status separately, as a subresource.
 	Status bool
 }
 
-// Journal is a driver whose revisions are kept by a journal, below the project's own
-// revisioned core.
+// Journal is a driver of a journal, which the project's revisioned core writes to.
 type Journal interface {
 	Driver
-	// OpenJournal opens the journal, and makes it if it is missing. The context bounds the
-	// opening only. The caller closes the journal. An error that matches
-	// journal.ErrLocked says that another process has it open.
+	// OpenJournal opens the journal, and creates it if it is missing. The context bounds only the opening. The caller
+	// closes the journal. The error matches journal.ErrLocked if another process has the journal open.
 	OpenJournal(ctx context.Context, env Env) (journal.Journal, error)
 }
 
-// Directory is a journal in a directory, which Location names.
+// Directory is a driver of a journal in a directory, which Location returns.
 type Directory interface {
 	Journal
-	// OpenIn opens the journal of another directory as OpenJournal does, which is how a
-	// restore builds one beside the one that is in use.
+	// OpenIn opens the journal of another directory as OpenJournal does. A restore builds a new journal with it
+	// beside the one in use.
 	OpenIn(ctx context.Context, dir string, env Env) (journal.Journal, error)
 	// Present returns an error matching fs.ErrNotExist if the directory holds no journal.
 	Present(dir string) error
-	// Scan reads the records of a journal that is not open, as journal.Journal's Replay
-	// does, and reports damage instead of ending at it.
+	// Scan reads the records of a closed journal, as Replay of journal.Journal does, but reports damage and continues
+	// behind it.
 	Scan(ctx context.Context, dir string, yield func(journal.Record) error, damaged func(*journal.Damage)) (compacted uint64, err error)
-	// LastRevision reads the newest revision of a journal that is not open.
+	// LastRevision reads the newest revision of a closed journal.
 	LastRevision(ctx context.Context, dir string) (uint64, error)
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/annexapi/annex/store/storetest"
 )
 
-// BenchmarkAppend is durable appends of 1 KB to the disk of the test's directory.
+// BenchmarkAppend measures durable appends of 1 KB on the disk of the test's directory.
 func BenchmarkAppend(b *testing.B) {
 	value := bigRecord(1).Value
 	for _, writers := range []int{1, 16, 64} {
@@ -59,7 +59,7 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// BenchmarkOpenAndReplay is what a restart with 100,000 records of 1 KB takes.
+// BenchmarkOpenAndReplay measures a restart with 100,000 records of 1 KB.
 func BenchmarkOpenAndReplay(b *testing.B) {
 	const records = 100_000
 	for _, kept := range []bool{true, false} {
@@ -104,8 +104,8 @@ func BenchmarkOpenAndReplay(b *testing.B) {
 	}
 }
 
-// BenchmarkOpenCore is what a server with 100,000 objects of 1 KB takes to have its
-// store ready, and the first list of them all after that.
+// BenchmarkOpenCore measures the time until the store of a server with 100,000 objects of 1 KB is ready, and the
+// first list of them all after that.
 func BenchmarkOpenCore(b *testing.B) {
 	const objects = 100_000
 	for _, listed := range []bool{true, false} {
@@ -165,8 +165,8 @@ func BenchmarkOpenCore(b *testing.B) {
 	}
 }
 
-// BenchmarkChurn is what stays in memory of 50,000 objects of 2 KB that were created,
-// updated and deleted by 16 writers. None is left. Run it with -benchtime 1x.
+// BenchmarkChurn measures the memory in use after 16 writers have created, updated and deleted 50,000 objects of 2
+// KB. No object is left. Run it with -benchtime 1x.
 func BenchmarkChurn(b *testing.B) {
 	const objects, writers = 50_000, 16
 	for b.Loop() {
@@ -222,7 +222,7 @@ func BenchmarkChurn(b *testing.B) {
 		}
 		group.Wait()
 		goruntime.GC()
-		goruntime.GC() // pools let go only now
+		goruntime.GC() // pools release their memory only now
 		var stats goruntime.MemStats
 		goruntime.ReadMemStats(&stats)
 		b.ReportMetric(float64(stats.HeapAlloc)/(1<<20), "live-MiB")

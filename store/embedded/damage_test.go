@@ -65,7 +65,7 @@ func (i image) restore(t testing.TB) *vfs.MemFS {
 	return files
 }
 
-// changedFiles names the files that differ, but for the lock.
+// changedFiles returns the names of the files that differ, except the lock.
 func changedFiles(before, after image) (names []string) {
 	all := maps.Clone(before)
 	maps.Copy(all, after)
@@ -110,8 +110,8 @@ func bigRecord(revision uint64) journal.Record {
 	return r
 }
 
-// images returns two journals with the same records in several tables and in the
-// log: one that was closed, and one whose process was killed.
+// images returns two journals with the same records in several tables and in the log: a closed journal, and the
+// journal of a killed process.
 func images(t testing.TB) (closed, killed image, want []journal.Record) {
 	t.Helper()
 	files := crashfs.New()
@@ -159,8 +159,7 @@ func images(t testing.TB) (closed, killed image, want []journal.Record) {
 	return closed, killed, want
 }
 
-// flippedBits flips one random bit of a random file
-// per trial. ANNEX_BIT_FLIPS sets the number of trials.
+// flippedBits flips one random bit of a random file per trial. ANNEX_BIT_FLIPS sets the number of trials.
 func flippedBits(t *testing.T, faults *storetest.Faults) {
 	rng := storetest.Seeded(t)
 	closed, killed, want := images(t)
@@ -171,7 +170,7 @@ func flippedBits(t *testing.T, faults *storetest.Faults) {
 		if rng.IntN(2) == 0 {
 			state, original = "killed", killed
 		}
-		// The kind first: there are few bytes of MANIFEST beside those of tables.
+		// Choose the kind of file first: the MANIFEST has few bytes compared with the tables.
 		kinds := map[string][]string{}
 		for name, data := range original {
 			if len(data) > 0 {
@@ -203,7 +202,7 @@ func flippedBits(t *testing.T, faults *storetest.Faults) {
 			if strings.Contains(err.Error(), "\n") {
 				t.Errorf("%s: error of several lines: %v", where, err)
 			}
-			// Damage of a table may be met by a compaction first, which is after all checks.
+			// A compaction, which runs after all checks, may be the first to meet the damage of a table.
 			if changed := changedFiles(flipped, takeImage(t, files)); kind != "table" && len(changed) > 0 {
 				t.Errorf("%s: the refused journal was changed: %v", where, changed)
 			}
@@ -269,7 +268,7 @@ func damagedRecords(t *testing.T, faults *storetest.Faults) {
 		change    func(db *pebble.DB) error
 		openFails bool
 		want      string
-		readable  bool // the damaged revision is not one that Read can tell from a trimmed one
+		readable  bool // Read cannot distinguish the damaged revision from a trimmed one
 	}{
 		{name: "other bytes", want: "revision 4:", change: set(keyOf(4), []byte("garbage, long enough to be a record of some kind"))},
 		{name: "too short", want: "revision 4:", change: set(keyOf(4), []byte("x"))},
@@ -316,7 +315,7 @@ func damagedRecords(t *testing.T, faults *storetest.Faults) {
 				}
 			})
 
-			// Twice: reporting it must not repair or forget it.
+			// Twice: reporting the damage must not repair or forget it.
 			for range 2 {
 				j, err := embedded.Open(imageDir, embedded.Options{FS: files})
 				if c.openFails {
@@ -352,7 +351,7 @@ func damagedRecords(t *testing.T, faults *storetest.Faults) {
 	}
 }
 
-func TestANewerFormatIsRefusedAndLeftAlone(t *testing.T) {
+func TestOpen_newerFormat_isRejectedUnchanged(t *testing.T) {
 	files := vfs.NewMem()
 	j := mustOpen(t, imageDir, embedded.Options{FS: files})
 	appendRecords(t, j, 1, 3)
@@ -377,8 +376,7 @@ func TestANewerFormatIsRefusedAndLeftAlone(t *testing.T) {
 	}
 }
 
-// The two cases that Pebble takes for a power cut, and that only the watermark
-// tells apart.
+// lostEnds covers the two cases that Pebble takes for a power cut, and that only the watermark distinguishes.
 func lostEnds(t *testing.T, faults *storetest.Faults) {
 	_, killed, _ := images(t)
 	newest := func(kind string) string {
@@ -418,7 +416,7 @@ func lostEnds(t *testing.T, faults *storetest.Faults) {
 	}
 }
 
-func TestWithoutAWitnessAJournalStillOpens(t *testing.T) {
+func TestOpen_missingWatermark_succeeds(t *testing.T) {
 	closed, killed, want := images(t)
 	for name, taken := range map[string]image{"closed": closed, "killed": killed} {
 		delete(taken, "WITNESS")
@@ -437,7 +435,7 @@ func TestWithoutAWitnessAJournalStillOpens(t *testing.T) {
 	}
 }
 
-func TestADamagedOptionsFileIsNamedAndNotNeeded(t *testing.T) {
+func TestOpen_damagedOptionsFile_isNamedAndNotNeeded(t *testing.T) {
 	dir := t.TempDir()
 	j := mustOpen(t, dir, embedded.Options{})
 	if err := errors.Join(appendRecord(j, 1), j.Close()); err != nil {

@@ -17,18 +17,18 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// dirLock is a journal's directory, locked against other processes. While a journal
-// is recovered there are two databases in it, the failed one and its successor, of
-// which only the latter changes anything; the last one to leave unlocks it.
+// dirLock is the directory of a journal, locked against other processes. While a journal is recovered, the directory
+// holds two databases, the failed one and its successor. Only the successor changes anything. The last user to leave
+// unlocks the directory.
 //
-// A lock holds as long as its file is in the directory. If the file is removed,
-// another process makes and locks one of its own, and two databases write over each
-// other. So verify compares the file that is locked with the one in the directory
+// A lock holds as long as its file stays in the directory. If the file is removed, another process creates and locks
+// a new one, and two databases overwrite each other. So verify compares the locked file with the file in the
+// directory
 //
 //   - before a revision is acknowledged and after it was synced, so that the next process
-//     to lock the directory finds it (see watermark);
+//     to lock the directory finds the revision (see watermark);
 //   - before a file is created, renamed or removed (see disk);
-//   - every now and then, for the health of an idle journal (see watchdog).
+//   - at intervals, for the health of an idle journal (see watchdog).
 type dirLock struct {
 	dir     string
 	files   vfs.FS
@@ -39,7 +39,7 @@ type dirLock struct {
 	health io.Closer
 	users  atomic.Int32
 
-	// What was locked, and where to look whether it is still there.
+	// The locked file and directory, and the functions that look at the current ones.
 	path string
 	file fs.FileInfo
 	root fs.FileInfo
@@ -47,14 +47,14 @@ type dirLock struct {
 	same func(a, b fs.FileInfo) bool
 }
 
-// enter makes and locks the directory for one user.
+// enter creates and locks the directory for one user.
 func enter(dir string, options Options) (_ *dirLock, err error) {
 	p := &dirLock{dir: dir, files: options.FS, options: options, logger: options.Logger, health: nopCloser{}}
 	if p.logger == nil {
 		p.logger = slog.New(slog.DiscardHandler)
 	}
 	if p.files == nil {
-		// The lock tells openers in this process apart by the name of the directory.
+		// The lock distinguishes openers in this process by the name of the directory.
 		if p.dir, err = filepath.Abs(dir); err != nil {
 			return nil, err
 		}
@@ -86,7 +86,7 @@ func enter(dir string, options Options) (_ *dirLock, err error) {
 	if err := p.identify(); err != nil {
 		return nil, err
 	}
-	// Left behind by a process that was killed.
+	// A killed process leaves the probe file behind.
 	if err := p.files.Remove(p.files.PathJoin(p.dir, probeFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		p.logger.Warn("journal: a file stays that is not needed", "err", err)
 	}
@@ -94,12 +94,12 @@ func enter(dir string, options Options) (_ *dirLock, err error) {
 	return p, nil
 }
 
-// identify notes which file has been locked.
+// identify records the identity of the locked file and its directory.
 func (p *dirLock) identify() (err error) {
 	p.path = p.files.PathJoin(p.dir, lockFile)
 	p.stat, p.same = os.Stat, os.SameFile
 	if p.options.FS != nil {
-		// A file system of the caller's need not know file numbers.
+		// A file system of the caller may not know file numbers.
 		p.stat = func(path string) (fs.FileInfo, error) { return p.files.Stat(path) }
 		p.same = func(a, b fs.FileInfo) bool { return os.SameFile(a, b) || a.ModTime().Equal(b.ModTime()) }
 	}
@@ -110,9 +110,9 @@ func (p *dirLock) identify() (err error) {
 	return err
 }
 
-// verify tells whether the directory is still the one that was locked, by this lock.
-// A directory that is not there may come back, as it was: its lock went with it. If
-// the lock has gone from it, another process may have changed it since.
+// verify returns an error unless the directory is still locked by this lock. A missing directory is a transient
+// error: it may return unchanged, because its lock went with it. If only the lock file is missing, another process
+// may have changed the directory since.
 func (p *dirLock) verify() error {
 	file, err := p.stat(p.path)
 	if err == nil && p.same(file, p.file) {
@@ -135,7 +135,7 @@ func isAbsent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// leave is called once by every user.
+// leave ends one use of the directory. Every user calls it once.
 func (p *dirLock) leave() error {
 	if p.users.Add(-1) > 0 {
 		return nil
@@ -143,13 +143,13 @@ func (p *dirLock) leave() error {
 	return errors.Join(p.lock.Close(), p.health.Close())
 }
 
-// databaseLock returns what a database takes for the lock of the directory. It
-// wants one of its own, and dirLock holds the only one there is.
+// databaseLock returns a lock for Pebble, which insists on locking the directory itself. It locks nothing, because
+// dirLock holds the real lock.
 func (p *dirLock) databaseLock() (*pebble.Lock, error) {
 	return pebble.LockDirectory(p.dir, unlocked{p.files})
 }
 
-// lockFile is what Pebble calls the file that it locks a directory by.
+// lockFile is Pebble's name for the lock file of a directory.
 const lockFile = "LOCK"
 
 type unlocked struct{ vfs.FS }
@@ -182,7 +182,7 @@ func lockDir(files vfs.FS, dir string) (*pebble.Lock, error) {
 	if err == nil {
 		return lock, nil
 	}
-	// A lock file that cannot be created is not a lock that another process holds.
+	// An error of creating the lock file does not mean that another process holds the lock.
 	var path *fs.PathError
 	if errors.As(err, &path) {
 		return nil, err

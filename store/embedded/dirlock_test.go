@@ -16,8 +16,8 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// otherProcess is the operating system's file system as another process sees it: a
-// lock that this one holds on a file of the same name does not concern it.
+// otherProcess is the operating system's file system as another process sees it: locks of this process on files of
+// the same name do not affect it.
 type otherProcess struct{ vfs.FS }
 
 func (otherProcess) Lock(name string) (io.Closer, error) { return os.Create(name) }
@@ -47,7 +47,7 @@ func within(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-func TestAJournalWhoseLockIsTakenAcknowledgesNothingMore(t *testing.T) {
+func TestAppend_lockTaken_isNotAcknowledged(t *testing.T) {
 	dir := t.TempDir()
 	first := mustOpen(t, dir, embedded.Options{CheckInterval: never})
 	for revision := uint64(1); revision <= 3; revision++ {
@@ -82,7 +82,7 @@ func TestAJournalWhoseLockIsTakenAcknowledgesNothingMore(t *testing.T) {
 	if _, err := first.Recover(); !errors.Is(err, journal.ErrLockLost) {
 		t.Errorf("Recover gave %v, want ErrLockLost", err)
 	}
-	_ = first.Close() // reports the failure, and leaves the directory alone
+	_ = first.Close() // returns the failure, and leaves the directory alone
 	if err := appendRecord(second, 5); err != nil {
 		t.Fatal(err)
 	}
@@ -97,9 +97,9 @@ func TestAJournalWhoseLockIsTakenAcknowledgesNothingMore(t *testing.T) {
 	}
 }
 
-// A compaction in the background must not touch the files of the process that has
-// taken the directory over, though nothing is written any more.
-func TestAJournalWhoseLockIsTakenChangesNoNames(t *testing.T) {
+// A compaction in the background must not touch the files of the process that has taken the directory over, even
+// though no record is written any more.
+func TestDirLock_taken_namesStayUnchanged(t *testing.T) {
 	dir := t.TempDir()
 	j := mustOpen(t, dir, embedded.Options{CheckInterval: never, MemTableSize: 256 << 10})
 	for revision := uint64(1); revision <= 20; revision++ {
@@ -111,7 +111,7 @@ func TestAJournalWhoseLockIsTakenChangesNoNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := names(t, dir)
-	_ = j.Close() // which flushes
+	_ = j.Close() // flushes
 	if after := names(t, dir); after != before {
 		t.Errorf("the directory had %s, and has %s", before, after)
 	}
@@ -130,7 +130,7 @@ func names(t *testing.T, dir string) string {
 	return strings.Join(all, " ")
 }
 
-func TestAnIdleJournalNoticesThatItsLockIsGone(t *testing.T) {
+func TestErr_idleJournal_reportsLostLock(t *testing.T) {
 	dir := t.TempDir()
 	j := mustOpen(t, dir, embedded.Options{CheckInterval: time.Millisecond})
 	defer j.Close()
@@ -140,7 +140,7 @@ func TestAnIdleJournalNoticesThatItsLockIsGone(t *testing.T) {
 	within(t, "Err matches ErrLockLost", func() bool { return errors.Is(j.Err(), journal.ErrLockLost) })
 }
 
-func TestAJournalGoesOnWhenItsDirectoryIsPutBack(t *testing.T) {
+func TestRecover_directoryPutBack(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "journal")
 	j := mustOpen(t, dir, embedded.Options{CheckInterval: time.Millisecond})
 	if err := appendRecord(j, 1); err != nil {
@@ -195,7 +195,7 @@ func (h *hanging) Stat(name string) (vfs.FileInfo, error) {
 	return h.FS.Stat(name)
 }
 
-func TestAJournalTellsThatItsFileSystemHangs(t *testing.T) {
+func TestErr_hangingFileSystem_isUnresponsive(t *testing.T) {
 	files := &hanging{FS: vfs.NewMem()}
 	j := mustOpen(t, "/journal", embedded.Options{FS: files, CheckInterval: time.Millisecond})
 	if err := appendRecord(j, 1); err != nil {
@@ -218,13 +218,13 @@ func TestAJournalTellsThatItsFileSystemHangs(t *testing.T) {
 	}
 }
 
-func TestAJournalIsClosedWhileItsFileSystemHangs(t *testing.T) {
+func TestClose_hangingFileSystem_returns(t *testing.T) {
 	files := &hanging{FS: vfs.NewMem()}
 	j := mustOpen(t, "/journal", embedded.Options{FS: files, CheckInterval: time.Millisecond})
 	answers := make(chan struct{})
 	files.until.Store(&answers)
 	within(t, "Err matches ErrUnresponsive", func() bool { return errors.Is(j.Err(), journal.ErrUnresponsive) })
-	files.until.Store(nil) // but the check goes on to hang
+	files.until.Store(nil) // but the check still hangs
 	defer close(answers)
 	if err := j.Close(); err != nil {
 		t.Error(err)

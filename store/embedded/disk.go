@@ -18,48 +18,43 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// disk is the file system as Pebble sees it. Until the first failure it is the
-// one beneath, and tells the watermark what happens to the MANIFEST.
+// disk is the file system that Pebble uses. Until the first failure it passes every operation to the file system
+// beneath, and reports changes of the MANIFEST to the watermark.
 //
-// With the first error of a change to the journal's directory the disk fails, for
-// good: nothing reaches the directory any more, which is left as a power cut at
-// that moment would leave it, and error says why. Pebble must not see that error
-// where it could not live with it. It answers errors of its log, of its MANIFEST
-// and of directory syncs by ending the process (a panic with a lock half
-// released, or Logger.Fatalf and an undefined state), and it retries a failed
-// flush for ever while writers wait for it. So a failed disk goes on in memory:
-// the log and the MANIFEST seem to be written, a flush finds room, and Pebble
-// stays consistent with itself, can be read, and can be closed. No writer is misled,
-// as the journal asks for the error before it confirms anything.
+// With the first error of a change to the journal's directory the disk fails, for good: no later change reaches the
+// directory, which stays as a power cut at that moment would leave it, and the method error returns the reason.
+// Pebble must not see that error where it cannot handle it. Pebble ends the process on errors of its log, of its
+// MANIFEST and of directory syncs (a panic with a lock half released, or Logger.Fatalf and an undefined state), and
+// it retries a failed flush for ever while writers wait. So a failed disk continues in memory: writes to the log and
+// the MANIFEST seem to succeed, a flush finds room, and Pebble stays consistent, readable and closable. No writer is
+// misled, because the journal checks for the error before it confirms anything.
 //
-// What is not needed for that gets the error: a table that was half written
-// (Pebble writes it again, in memory) and compactions. Those wait until the journal
-// is closed, because they would be retried without a pause; only not while it is
-// being opened, when Pebble waits for them and retries none.
+// Operations that Pebble can do without get the error: a half written table (Pebble writes it again, in memory) and
+// compactions. Compactions wait until the journal is closed, because Pebble would retry them without a pause. They do
+// not wait while the journal is being opened, when Pebble waits for them and retries none.
 //
-// A failure is transient if it is a refusal that changed nothing and left nothing
-// half done that opening does not put right, as after a kill. That is never so for
-// a sync, whatever its error: the pages may be marked clean since, and would be
-// read, and taken for durable, though the disk never got them. Nor for closing, by
-// which some file systems mean the same.
+// A failure is transient if the operating system refused an operation, changed nothing, and left nothing half done
+// that opening cannot repair as it does after a kill. An error of a sync is never transient: the pages may be marked
+// clean although the disk never got them, and a later read would take them for durable. Neither is an error of
+// closing a file, which some file systems use to report a failed sync.
 type disk struct {
 	vfs.FS
 	dir       string
 	watermark *watermark
-	verify    func() error // whether the directory is the journal's own
+	verify    func() error // returns an error unless the directory still belongs to the journal
 	onFail    func(error)
 
 	failure atomic.Pointer[error]
 	using   sync.RWMutex // held for reading by every operation that changes the directory
 	memory  *vfs.MemFS
 	opening atomic.Bool
-	purges  atomic.Int32 // that go on
+	purges  atomic.Int32 // the number of purges in progress
 	closing chan struct{}
 }
 
 func newDisk(files vfs.FS, dir string, watermark *watermark, verify func() error, onFail func(error)) *disk {
 	memory := vfs.NewMem()
-	// A directory that cannot be made here shows when the first file is created.
+	// If the directory cannot be created here, creating its first file fails.
 	_ = memory.MkdirAll(dir, 0o700)
 	d := &disk{FS: files, dir: dir, watermark: watermark, verify: verify, onFail: onFail, memory: memory, closing: make(chan struct{})}
 	d.opening.Store(true)
@@ -74,8 +69,8 @@ func (d *disk) error() error {
 	return nil
 }
 
-// fail records what Pebble or the journal met with, if it is the first failure;
-// later ones follow from that.
+// fail records an error of Pebble or the journal if it is the first failure. Later errors are consequences of the
+// first.
 func (d *disk) fail(err error) {
 	err = journal.Refused(err)
 	if d.failure.CompareAndSwap(nil, &err) {
@@ -83,8 +78,8 @@ func (d *disk) fail(err error) {
 	}
 }
 
-// failed fails the disk if an operation had an error, and reports whether it has
-// failed, now or before. Of several at once, one that is not transient counts.
+// failed fails the disk if err is not nil, and reports whether the disk has failed, now or before. Of several
+// concurrent failures, a lasting one takes precedence over a transient one.
 func (d *disk) failed(operation, path string, err error) bool {
 	if err != nil {
 		if !namesPath(err) {
@@ -101,7 +96,7 @@ func (d *disk) failed(operation, path string, err error) bool {
 	return d.failure.Load() != nil
 }
 
-// namesPath tells whether an error says by itself what failed, and where.
+// namesPath reports whether the text of an error names the failed operation and its path.
 func namesPath(err error) bool {
 	switch err.(type) {
 	case *fs.PathError, *os.LinkError:
@@ -110,7 +105,7 @@ func namesPath(err error) bool {
 	return false
 }
 
-// failLastingly makes a transient failure one that is not.
+// failLastingly replaces a transient failure by a lasting one, and reports whether it did.
 func (d *disk) failLastingly(err error) bool {
 	if errors.Is(err, journal.ErrTransient) {
 		return false
@@ -119,8 +114,8 @@ func (d *disk) failLastingly(err error) bool {
 	return before != nil && errors.Is(*before, journal.ErrTransient) && d.failure.CompareAndSwap(before, &err)
 }
 
-// enter begins an operation that changes the directory, to be ended with leave;
-// false if the disk has failed.
+// enter begins an operation that changes the directory, and returns false if the disk has failed. The operation ends
+// with leave.
 func (d *disk) enter() bool {
 	d.using.RLock()
 	if d.error() != nil {
@@ -130,8 +125,8 @@ func (d *disk) enter() bool {
 	return true
 }
 
-// enterToName is enter for operations that change which names the directory has:
-// they would do so to files of another process that has taken it over.
+// enterToName is enter for operations that create, rename or remove names in the directory. It verifies the lock
+// first, because such an operation could hit files of another process that has taken the directory over.
 func (d *disk) enterToName(operation, path string) bool {
 	if !d.enter() {
 		return false
@@ -145,21 +140,20 @@ func (d *disk) enterToName(operation, path string) bool {
 
 func (d *disk) leave() { d.using.RUnlock() }
 
-// quiesce waits until nothing reaches the directory of a failed disk any more.
+// quiesce waits for the last operations on the directory of a failed disk to end.
 func (d *disk) quiesce() {
 	d.using.Lock()
 	defer d.using.Unlock()
 }
 
-// opened ends the opening.
+// opened marks the end of opening.
 func (d *disk) opened() { d.opening.Store(false) }
 
-// release lets compactions that wait on a failed disk go. It is called once,
-// when the journal is being closed.
+// release ends the wait of compactions on a failed disk. It is called once, when the journal is being closed.
 func (d *disk) release() { close(d.closing) }
 
-// owns reports whether path is in the journal's directory. Elsewhere (a copy made
-// for a backup) errors are the caller's own.
+// owns reports whether path is in the journal's directory. Errors elsewhere, as in a copy for a backup, are the
+// caller's.
 func (d *disk) owns(path string) bool { return d.FS.PathDir(path) == d.dir }
 
 func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
@@ -210,8 +204,7 @@ func (d *disk) ReuseForWrite(oldName, newName string, category vfs.DiskWriteCate
 	return d.wrap(newName, file), nil
 }
 
-// reuse makes a file of one that is not needed any more: while the journal is purged,
-// without what that holds.
+// reuse turns an obsolete file into a new one. During a purge it does not reuse the file's content.
 func (d *disk) reuse(oldName, newName string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if d.purges.Load() == 0 {
 		return d.FS.ReuseForWrite(oldName, newName, category)
@@ -289,7 +282,7 @@ func (d *disk) wrap(name string, file vfs.File) vfs.File {
 	if strings.HasSuffix(base, ".log") {
 		f.log = &logSpace{}
 		if info, err := file.Stat(); err == nil {
-			f.log.filled = info.Size() // of one that is reused
+			f.log.filled = info.Size() // a reused log has its former size
 		}
 	}
 	f.manifest.number, f.isManifest = manifestNumber(base)
@@ -315,29 +308,29 @@ type diskFile struct {
 	table bool
 
 	isManifest bool
-	manifest   manifestState // what has been written so far
+	manifest   manifestState // the part written so far
 
-	log *logSpace // nil if it is no log
+	log *logSpace // nil for files other than logs
 }
 
-// logSpace is how far a log has been written, and how far there is something to write over.
+// logSpace holds the end of the written part of a log, and the end of the part whose blocks are allocated.
 type logSpace struct {
 	end, filled int64
 	zeroes      []byte
 }
 
-// logAhead is how far a log is filled ahead of what is written to it: by some two hundred records of a kilobyte. Syncing
-// that takes as long as a few of them.
+// logAhead is how far, in bytes, a log is filled ahead of its last record: room for some two hundred records of a
+// kilobyte. Syncing the filling takes as long as syncing a few of them.
 const logAhead = 256 << 10
 
-// logZeroes is how many zeroes are kept for that, which are written as often as it takes.
+// logZeroes is the size of the buffer of zeroes, which is written repeatedly to fill a log.
 const logZeroes = 32 << 10
 
-// fillAhead keeps the log longer than what has been written to it, by zeroes. To sync what lengthens a file, or is written
-// to a block of it for the first time, the file system has to write down that as well, which takes half as long again.
-// Pebble takes zeroes for the end of the log, as it does what a log that is reused has held before.
+// fillAhead keeps the log longer than its written part, by zeroes. A sync of data that lengthens a file, or allocates
+// a block, also writes metadata of the file system, which takes half as long again. Pebble takes zeroes for the end
+// of the log, just as it ignores the former content of a reused log.
 //
-// It is a hint, as Preallocate is: what cannot be filled is written to all the same.
+// Filling is a hint, as Preallocate is: a log that cannot be filled is written all the same.
 func (f *diskFile) fillAhead(written int) {
 	f.log.end += int64(written)
 	if f.log.end <= f.log.filled {
@@ -347,15 +340,15 @@ func (f *diskFile) fillAhead(written int) {
 		f.log.zeroes = make([]byte, logZeroes)
 	}
 	for f.log.filled = f.log.end; f.log.filled < f.log.end+logAhead; {
-		clear(f.log.zeroes) // the file may change the bytes it is given to write
+		clear(f.log.zeroes) // the file may have changed its argument
 		n, err := f.File.WriteAt(f.log.zeroes, f.log.filled)
 		if f.log.filled += int64(n); err != nil {
-			f.log.filled = math.MaxInt64 // is not tried again
+			f.log.filled = math.MaxInt64 // do not try again
 		}
 	}
 }
 
-// answer is what Pebble gets to see of a failure.
+// answer returns the error that Pebble sees of a failure.
 func (f *diskFile) answer() error {
 	if f.table {
 		return f.disk.error()
@@ -366,7 +359,7 @@ func (f *diskFile) answer() error {
 func (f *diskFile) Write(p []byte) (int, error) {
 	if f.disk.enter() {
 		defer f.disk.leave()
-		// The file may change the bytes it is given to write.
+		// The file may change its argument.
 		if f.isManifest {
 			f.manifest.checksum = crc32.Update(f.manifest.checksum, castagnoli, p)
 			f.manifest.length += uint64(len(p))
@@ -388,7 +381,7 @@ func (f *diskFile) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// WriteAt is not used by Pebble on files it creates.
+// WriteAt fails: Pebble does not use it on files that it creates.
 func (f *diskFile) WriteAt(p []byte, offset int64) (int, error) {
 	return 0, fmt.Errorf("write %s at %d: %w", f.name, offset, errors.ErrUnsupported)
 }
@@ -421,8 +414,8 @@ func (f *diskFile) SyncTo(length int64) (fullSync bool, err error) {
 	return false, f.answer()
 }
 
-// Preallocate is a hint: a file system that cannot do it still stores the data,
-// and a full one says so again at the write.
+// Preallocate is a hint: a file system that does not support it still stores the data, and a full one fails again at
+// the write.
 func (f *diskFile) Preallocate(offset, length int64) error {
 	if f.disk.enter() {
 		defer f.disk.leave()
@@ -438,7 +431,7 @@ func (f *diskFile) Close() error {
 	return nil
 }
 
-// Stat is asked of a log that is being reused, where an error would be fatal.
+// Stat is called for a reused log, where an error would be fatal.
 func (f *diskFile) Stat() (vfs.FileInfo, error) {
 	info, err := f.File.Stat()
 	if err != nil && f.disk.failed("stat", f.name, err) {

@@ -10,17 +10,17 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// Name is that of the storage.
+// Name is the name of the storage.
 const Name = "embedded"
 
-// directory is the storage in a directory; the zero value is the one in the data directory.
+// directory is the storage in a directory; the zero value is the storage in the data directory.
 type directory struct{ path string }
 
 var _ driver.Directory = directory{}
 
-// Dir keeps objects durably in a directory of this machine, which one process uses at a
-// time and which is made if missing. If path is empty, it is the folder storage of the
-// server's data directory.
+// Dir returns a driver that keeps objects durably in a directory of this machine. The directory is created if it is
+// missing, and one process uses it at a time. If path is empty, it is the folder storage of the server's data
+// directory.
 func Dir(path string) driver.Directory { return directory{path} }
 
 func (d directory) Name() string { return Name }

@@ -1,12 +1,10 @@
-// Package embedded is the journal that the server uses unless told otherwise: a
-// Pebble database in a directory of its own, one entry per revision.
+// Package embedded is the default journal of a server: a Pebble database in a directory of its own, with one entry
+// per revision.
 //
-// Pebble brings group commit, checksums on every block, and recovery. This
-// package adds what a journal promises beyond that: a record that cannot be read
-// back exactly is reported, also where Pebble takes damage for the end of a torn
-// log (see watermark), and an I/O error makes the journal read-only instead of
-// ending the process (see disk). The files are described in
-// docs/formats/embedded.md.
+// Pebble brings group commit, checksums on every block, and recovery. This package adds the guarantees of a journal
+// that Pebble does not give. A record that cannot be read back exactly is reported, even where Pebble takes damage
+// for the end of a torn log (see watermark). An I/O error makes the journal read-only instead of ending the process
+// (see disk). The files are described in docs/formats/embedded.md.
 package embedded
 
 import (
@@ -29,20 +27,18 @@ import (
 
 // Options tune a journal. The zero value is right for a server.
 type Options struct {
-	// CacheSize is the memory for blocks read from disk, in bytes. Only records
-	// that the core no longer holds are read. 0 means 16 MiB.
+	// CacheSize is the memory for blocks read from disk, in bytes. The journal reads only records that the core no
+	// longer holds. 0 means 16 MiB.
 	CacheSize int64
-	// MemTableSize is how many bytes of records are collected in memory before
-	// they are written out in order. As much again is kept for those that come next.
-	// While the disk does not keep up, sixteen times as much may be in use, and at
-	// most that is read back from the log after a crash. 0 means 8 MiB.
+	// MemTableSize is the number of bytes of records that are collected in memory before they are written out in
+	// order. As much again is kept for the next records. While the disk does not keep up, sixteen times as much may
+	// be in use, which is also the most that is read back from the log after a crash. 0 means 8 MiB.
 	MemTableSize int
-	// CheckInterval is how often the journal looks whether its directory is still
-	// there, is still locked by it, and answers at all. If it has not answered for
-	// ten times as long, Err says so until it does. 0 means a second.
+	// CheckInterval is the interval at which the journal checks that its directory exists, is still locked by it, and
+	// answers. If a check takes more than ten intervals, Err reports it until the check returns. 0 means a second.
 	CheckInterval time.Duration
-	// Logger receives what the database has to say: failures and slow disks as
-	// errors and warnings, the rest as debug messages. Nil is silent.
+	// Logger receives the messages of the database: failures and slow disks as errors and warnings, the rest as debug
+	// messages. Nil is silent.
 	Logger *slog.Logger
 	// FS is the file system. Nil is the operating system's.
 	FS vfs.FS
@@ -56,8 +52,8 @@ type Journal struct {
 	disk     *disk
 	watchdog *watchdog
 
-	// last is the revision that the next record has to follow: of the last record
-	// accepted, or what a Trim has raised it to. 0 if there was neither.
+	// last is the revision that the next record has to follow: the revision of the last accepted record, or the
+	// higher one set by a Trim. 0 if there was neither.
 	last   atomic.Uint64
 	closed atomic.Bool
 
@@ -67,17 +63,15 @@ type Journal struct {
 
 var _ journal.Recoverer = (*Journal)(nil)
 
-// slowDisk is how long one operation may take before it is reported.
+// slowDisk is the duration after which an operation is reported as slow.
 const slowDisk = 5 * time.Second
 
-// Open opens the journal in dir, and creates both if they do not exist; a
-// directory that it creates is accessible to its owner only.
+// Open opens the journal in dir, and creates both if they do not exist. Only the owner has access to a directory that
+// Open creates.
 //
-// The error matches journal.ErrLocked if the journal is open already, in this
-// process or another, and journal.ErrDamaged if something is missing or broken. A
-// journal written in a newer format is refused. This is checked, as far as it
-// shows without reading every record, before anything is changed; Replay checks
-// the rest.
+// The error matches journal.ErrLocked if the journal is open already, in this process or another, and
+// journal.ErrDamaged if data is missing or broken. A journal in a newer format is rejected. These checks, as far as
+// they are possible without reading every record, come before any change; Replay checks the rest.
 func Open(dir string, options Options) (*Journal, error) {
 	j, err := open(dir, options)
 	if err != nil {
@@ -91,12 +85,12 @@ func open(dir string, options Options) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Only the first error says why the journal cannot be opened.
+	// Only the first error explains why the journal cannot be opened.
 	defer func() { _ = p.leave() }()
 	return p.open()
 }
 
-// open opens the journal in a locked directory, of which it is then one more user.
+// open opens the journal in a locked directory, and becomes one more user of it.
 func (p *dirLock) open() (_ *Journal, err error) {
 	watermark, found, err := openWatermark(p.files, p.dir, p.verify)
 	if err != nil {
@@ -133,7 +127,7 @@ func (p *dirLock) open() (_ *Journal, err error) {
 	if err != nil {
 		j.disk.release()
 		if failure := j.disk.error(); failure != nil {
-			// What Pebble says of a disk that has failed follows from that.
+			// Pebble's error is a consequence of the failure of the disk.
 			return nil, failure
 		}
 		return nil, journal.Refused(describe(err))
@@ -166,21 +160,20 @@ func (j *Journal) begin(state contents) error {
 	return j.disk.error()
 }
 
-// Pebble reports a disk of which less than a tenth is available. Of a large one that is
-// more than a journal, its compactions and a backup need.
+// Pebble reports a disk with less than a tenth of its space available. On a large disk, a tenth is more than a
+// journal, its compactions and a backup need.
 const nearlyFull = 8 << 30
 
 func databaseOptions(options Options, disk *disk, lock *pebble.Lock, logger *slog.Logger) *pebble.Options {
 	o := &pebble.Options{
 		FS:   disk,
 		Lock: lock,
-		// Left at its default, this is the oldest format, whose log cannot tell a
-		// torn end from damage.
+		// The default is the oldest format, whose log does not distinguish a torn end from damage.
 		FormatMajorVersion: pebble.FormatNewest,
 		CacheSize:          16 << 20,
 		MemTableSize:       8 << 20,
-		// Writers must not wait for a compaction: that of a failed disk never
-		// comes, and nothing reads from the files often enough to care.
+		// Writers must not wait for a compaction: on a failed disk it never ends, and reads from the files are too
+		// rare for their order to matter.
 		L0StopWritesThreshold:       1 << 20,
 		MemTableStopWritesThreshold: 16,
 		Logger:                      databaseLogger{logger: logger, fail: disk.fail},
@@ -206,16 +199,14 @@ func databaseOptions(options Options, disk *disk, lock *pebble.Lock, logger *slo
 	return o
 }
 
-// Identity names this journal: it is made up once, when the journal is created,
-// and stays the same wherever the directory is moved.
+// Identity returns the random identity of this journal. It is chosen when the journal is created, and stays the same
+// if the directory is moved.
 func (j *Journal) Identity() string { return hex.EncodeToString(j.identity[:]) }
 
-// DiskUsage returns the bytes that the journal's files take on disk, those that
-// are about to be removed included.
+// DiskUsage returns the size of the journal's files on disk in bytes, including files that are about to be removed.
 func (j *Journal) DiskUsage() uint64 { return j.db.Metrics().DiskSpaceUsage() }
 
-// Err implements journal.Journal. While the directory does not answer, the error
-// matches journal.ErrUnresponsive.
+// Err implements journal.Journal. While the directory does not answer, the error matches journal.ErrUnresponsive.
 func (j *Journal) Err() error {
 	if err := j.failed(); err != nil {
 		return err
@@ -223,8 +214,7 @@ func (j *Journal) Err() error {
 	return j.watchdog.err()
 }
 
-// failed is the reason why the journal accepts no more records, for good or until it
-// is recovered.
+// failed returns the reason why the journal accepts no more records, for good or until it is recovered.
 func (j *Journal) failed() error {
 	if j.closed.Load() {
 		return journal.ErrClosed
@@ -327,14 +317,13 @@ func (j *Journal) Append(record journal.Record) (wait func() error, err error) {
 	return sync.OnceValue(func() error { return j.wait(batch, record.Revision) }), nil
 }
 
-// wait returns nil once batch, and all before it, are on disk. The log is synced
-// in the order of the batches, and a disk that failed at any of them, or in
-// between, says so from before the moment that Pebble learns of it.
+// wait returns nil once batch, and all batches before it, are on disk. Pebble syncs the log in the order of the
+// batches, and a disk that fails at any of them records the failure before Pebble learns of it.
 func (j *Journal) wait(batch *pebble.Batch, revision uint64) error {
 	if err := batch.SyncWait(); err != nil {
 		j.disk.fail(err)
 	}
-	_ = batch.Close() // only ever says that it was closed before
+	_ = batch.Close() // the only possible error is a second close
 	if j.disk.error() == nil {
 		if err := j.disk.watermark.recordRevision(revision); err != nil {
 			j.disk.fail(err)
@@ -384,7 +373,7 @@ func (j *Journal) Trim(compacted uint64, drop []uint64) error {
 	last := j.last.Load()
 	raises := compacted > last
 	if raises {
-		// As if the records in between had been there and were gone.
+		// The records in between count as dropped.
 		next.dropped = compacted
 	}
 	for _, revision := range drop {
@@ -421,15 +410,14 @@ func (j *Journal) Trim(compacted uint64, drop []uint64) error {
 	return nil
 }
 
-// Close implements journal.Journal. It returns the failure that made the journal
-// read-only, if there was one.
+// Close implements journal.Journal. It returns the failure that made the journal read-only, if any.
 func (j *Journal) Close() error {
 	if j.closed.Swap(true) {
 		return nil
 	}
 	j.watchdog.close()
 	if j.disk.error() == nil {
-		// Nothing is left to be read back from the log when it is opened again.
+		// With an empty log, the next opening has no records to read back.
 		if err := j.db.Flush(); err != nil {
 			j.disk.fail(err)
 		}
@@ -445,23 +433,22 @@ func (j *Journal) closeDatabase() error {
 	err := describe(j.db.Close())
 	failure := j.disk.error()
 	if failure != nil {
-		// What Pebble says of a disk that has failed follows from that.
+		// Pebble's error is a consequence of the failure of the disk.
 		err = failure
 	}
 	return errors.Join(err, j.disk.watermark.close(failure == nil))
 }
 
-// contents is what a look at a journal tells before it is opened.
+// contents is the state of a journal before it is opened.
 type contents struct {
 	exists        bool
 	manifestKnown bool   // to the watermark
-	format        format // of version 0 if the journal is new
+	format        format // has version 0 if the journal is new
 	bounds        bounds
 	last          uint64
 }
 
-// inspect reads the journal in dir without changing it, and reports what stands
-// against opening it.
+// inspect reads the journal in dir without changing it, and returns an error if it must not be opened.
 func inspect(files vfs.FS, dir string, lock *pebble.Lock, watermark *watermark) (contents, error) {
 	desc, err := pebble.Peek(dir, files)
 	if err != nil {
@@ -480,7 +467,7 @@ func inspect(files vfs.FS, dir string, lock *pebble.Lock, watermark *watermark) 
 		FS:       files,
 		Lock:     lock,
 		ReadOnly: true,
-		// Whatever is wrong with what is read here is also returned.
+		// The damage reported here is also returned as an error.
 		Logger:        databaseLogger{logger: slog.New(slog.DiscardHandler), fail: func(error) {}},
 		EventListener: &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}},
 	})
@@ -498,8 +485,8 @@ func inspect(files vfs.FS, dir string, lock *pebble.Lock, watermark *watermark) 
 	return found, watermark.checkRevision(found.last)
 }
 
-// checkOptions names the file of Pebble's options, if that is what stands against
-// opening the database: Pebble does not, and can do without it.
+// checkOptions names the file with Pebble's options in the error if that file prevents the database from opening.
+// Pebble does not name it, and does not need it.
 func checkOptions(files vfs.FS, dir, path string) error {
 	if path == "" {
 		return nil
@@ -586,7 +573,7 @@ func get(db *pebble.DB, key []byte) ([]byte, error) {
 	return data, closer.Close()
 }
 
-// describe marks errors of Pebble that speak of damage.
+// describe marks Pebble's corruption errors as damage.
 func describe(err error) error {
 	switch {
 	case err == nil:

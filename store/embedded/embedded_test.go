@@ -34,7 +34,7 @@ func mustOpen(t testing.TB, dir string, options embedded.Options) *embedded.Jour
 	return j
 }
 
-// record makes up the record of a revision; all of its content follows from that.
+// record makes up the record of a revision; its content is a function of the revision.
 func record(revision uint64) journal.Record {
 	return journal.Record{
 		Revision:  revision,
@@ -62,7 +62,7 @@ func appendRecords(t testing.TB, j journal.Journal, from, to uint64) {
 
 func replay(j journal.Journal) (records []journal.Record, compacted uint64, err error) {
 	compacted, err = j.Replay(context.Background(), func(r journal.Record) error {
-		r.Value = bytes.Clone(r.Value) // the journal's
+		r.Value = bytes.Clone(r.Value) // Replay's buffer belongs to the journal
 		records = append(records, r)
 		return nil
 	})
@@ -87,7 +87,7 @@ func mustHold(t testing.TB, j journal.Journal, compacted uint64, revisions ...ui
 	}
 }
 
-func TestRecordsAndCompactedRevisionOutliveTheProcess(t *testing.T) {
+func TestOpen_again_keepsRecordsAndCompactedRevision(t *testing.T) {
 	dir := t.TempDir()
 	j := mustOpen(t, dir, embedded.Options{})
 	appendRecords(t, j, 1, 10)
@@ -117,14 +117,14 @@ func TestRecordsAndCompactedRevisionOutliveTheProcess(t *testing.T) {
 	}
 }
 
-func TestTwoJournalsHaveDifferentIdentities(t *testing.T) {
+func TestIdentity_twoJournals_differ(t *testing.T) {
 	a, b := mustOpen(t, t.TempDir(), embedded.Options{}), mustOpen(t, t.TempDir(), embedded.Options{})
 	if a.Identity() == b.Identity() {
 		t.Errorf("both are %s", a.Identity())
 	}
 }
 
-func TestAnEmptiedJournalGoesOnWhereItWas(t *testing.T) {
+func TestAppend_emptiedJournal_continuesNumbering(t *testing.T) {
 	dir := t.TempDir()
 	j := mustOpen(t, dir, embedded.Options{})
 	appendRecords(t, j, 5, 6)
@@ -139,7 +139,7 @@ func TestAnEmptiedJournalGoesOnWhereItWas(t *testing.T) {
 	appendRecords(t, j, 7, 7)
 }
 
-func TestARevisionOutOfOrderIsRefusedAndHarmless(t *testing.T) {
+func TestAppend_revisionOutOfOrder_isRejected(t *testing.T) {
 	j := mustOpen(t, t.TempDir(), embedded.Options{})
 	appendRecords(t, j, 1, 3)
 	for _, revision := range []uint64{0, 1, 3, 5} {
@@ -154,7 +154,7 @@ func TestARevisionOutOfOrderIsRefusedAndHarmless(t *testing.T) {
 	mustHold(t, j, 0, 1, 2, 3, 4)
 }
 
-func TestDroppingRecordsThatDoNotExistIsHarmless(t *testing.T) {
+func TestTrim_missingRecords_isHarmless(t *testing.T) {
 	dir := t.TempDir()
 	j := mustOpen(t, dir, embedded.Options{})
 	appendRecords(t, j, 1, 4)
@@ -172,7 +172,7 @@ func TestDroppingRecordsThatDoNotExistIsHarmless(t *testing.T) {
 	appendRecords(t, j, 5, 5)
 }
 
-func TestAnOpenJournalIsLocked(t *testing.T) {
+func TestOpen_openJournal_isLocked(t *testing.T) {
 	dir := t.TempDir()
 	mustOpen(t, dir, embedded.Options{})
 	link := filepath.Join(t.TempDir(), "link")
@@ -190,7 +190,7 @@ func TestAnOpenJournalIsLocked(t *testing.T) {
 
 const lockedDirEnv = "ANNEX_TEST_LOCKED_DIR"
 
-func TestAJournalOpenInAnotherProcessIsLocked(t *testing.T) {
+func TestOpen_openInAnotherProcess_isLocked(t *testing.T) {
 	if dir := os.Getenv(lockedDirEnv); dir != "" {
 		_, err := embedded.Open(dir, embedded.Options{})
 		fmt.Printf("locked=%v %v\n", errors.Is(err, journal.ErrLocked), err)
@@ -206,7 +206,7 @@ func TestAJournalOpenInAnotherProcessIsLocked(t *testing.T) {
 	}
 }
 
-func TestTheDirectoryIsTheOwnersOnly(t *testing.T) {
+func TestOpen_newDirectory_isPrivate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data", "journal")
 	mustOpen(t, dir, embedded.Options{})
 	info, err := os.Stat(dir)
@@ -218,7 +218,7 @@ func TestTheDirectoryIsTheOwnersOnly(t *testing.T) {
 	}
 }
 
-func TestADirectoryThatCannotBeUsedIsOneClearLine(t *testing.T) {
+func TestOpen_unusableDirectory_errorIsOneLine(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -254,7 +254,7 @@ func TestADirectoryThatCannotBeUsedIsOneClearLine(t *testing.T) {
 	}
 }
 
-func TestACallAfterCloseSaysSo(t *testing.T) {
+func TestClose_laterCalls_returnErrClosed(t *testing.T) {
 	j := mustOpen(t, t.TempDir(), embedded.Options{})
 	appendRecords(t, j, 1, 1)
 	for range 2 {
@@ -274,7 +274,7 @@ func TestACallAfterCloseSaysSo(t *testing.T) {
 	}
 }
 
-func TestReplayEndsWithTheErrorOfItsReaderAndOfItsContext(t *testing.T) {
+func TestReplay_endsWithErrorOfYieldOrContext(t *testing.T) {
 	j := mustOpen(t, t.TempDir(), embedded.Options{})
 	appendRecords(t, j, 1, 5)
 	enough := errors.New("enough")
@@ -290,7 +290,7 @@ func TestReplayEndsWithTheErrorOfItsReaderAndOfItsContext(t *testing.T) {
 	}
 }
 
-func TestAWaitMayBeAskedTwiceAndByMany(t *testing.T) {
+func TestAppend_wait_mayBeCalledRepeatedlyAndConcurrently(t *testing.T) {
 	j := mustOpen(t, t.TempDir(), embedded.Options{})
 	wait, err := j.Append(record(1))
 	if err != nil {
@@ -307,7 +307,7 @@ func TestAWaitMayBeAskedTwiceAndByMany(t *testing.T) {
 	}
 }
 
-func TestAnythingElseInTheDirectoryIsLeftAlone(t *testing.T) {
+func TestOpen_otherFiles_areLeftAlone(t *testing.T) {
 	dir := t.TempDir()
 	other := filepath.Join(dir, "notes.txt")
 	if err := os.WriteFile(other, []byte("mine"), 0o600); err != nil {
@@ -323,7 +323,7 @@ func TestAnythingElseInTheDirectoryIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestDiskUsageCountsTheRecords(t *testing.T) {
+func TestDiskUsage_countsRecords(t *testing.T) {
 	files := vfs.NewMem()
 	j := mustOpen(t, "journal", embedded.Options{FS: files})
 	before := j.DiskUsage()
@@ -337,7 +337,7 @@ func TestDiskUsageCountsTheRecords(t *testing.T) {
 	}
 }
 
-func TestAMissingDirectoryWithAWitnessIsNotAnEmptyJournal(t *testing.T) {
+func TestOpen_onlyWatermarkLeft_isDamaged(t *testing.T) {
 	dir := t.TempDir()
 	j := mustOpen(t, dir, embedded.Options{})
 	appendRecords(t, j, 1, 3)

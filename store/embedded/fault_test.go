@@ -21,21 +21,19 @@ import (
 	"github.com/annexapi/annex/store/storetest"
 )
 
-// load is a number of writers that append records of 1 KB, and a trimmer beside
-// them.
+// load is a number of writers that append records of 1 KB, and a concurrent trimmer.
 type load struct {
 	journal journal.Journal
-	faults  *storetest.Faults // that are injected; may be nil
+	faults  *storetest.Faults // the injected faults; may be nil
 
 	mu   sync.Mutex // orders the appends
 	last uint64
 
-	acknowledged atomic.Uint64 // all revisions up to here were
+	acknowledged atomic.Uint64 // the highest revision up to which all are acknowledged
 	dropped      sync.Map      // revisions that a Trim may have dropped
 }
 
-// run appends n records for each writer, who stops at an error. It returns the
-// errors.
+// run appends n records for each writer. A writer stops at an error. run returns the errors.
 func (l *load) run(writers, n int) (failures []error) {
 	var left atomic.Int64
 	left.Store(int64(writers * n))
@@ -93,8 +91,8 @@ func (l *load) trim(revision uint64) error {
 	return l.journal.Trim(revision-100, drop)
 }
 
-// mustBeWhole checks that j holds every record acknowledged, and nothing but an
-// unbroken sequence of what was appended. It returns the last revision.
+// mustBeWhole checks that j holds every acknowledged record, and nothing but an unbroken sequence of appended
+// records. It returns the last revision.
 func (l *load) mustBeWhole(t testing.TB, j journal.Journal) uint64 {
 	t.Helper()
 	records, _, err := replay(j)
@@ -139,12 +137,12 @@ func TestOpen_fullDisk_promisesNoRecovery(t *testing.T) {
 	}
 }
 
-// injecting returns a file system that asks fail before each operation.
+// injecting returns a file system that calls fail before each operation.
 func injecting(files vfs.FS, fail func(errorfs.Op) error) vfs.FS {
 	return injectingFS{errorfs.Wrap(files, errorfs.InjectorFunc(fail)), fail}
 }
 
-// injectingFS makes up for errorfs forgetting about files that are reused.
+// injectingFS also injects errors into reused files, which errorfs does not.
 type injectingFS struct {
 	*errorfs.FS
 	fail func(errorfs.Op) error
@@ -161,8 +159,8 @@ func (i injectingFS) ReuseForWrite(oldName, newName string, category vfs.DiskWri
 	})), nil
 }
 
-// brokenFS lets files whose name contains part misbehave in ways that errorfs has
-// not: breaks makes a file to which that happens once on is set.
+// brokenFS makes files whose names contain part fail in ways that errorfs does not support: breaks wraps such a file
+// so that it fails once on is set.
 type brokenFS struct {
 	vfs.FS
 	part   string
@@ -187,7 +185,7 @@ func (b brokenFS) wrap(name string, file vfs.File, err error) (vfs.File, error) 
 	return b.breaks(file, b.on), nil
 }
 
-// shortFile writes half of what it is given and reports no error.
+// shortFile writes half of its argument and reports no error.
 type shortFile struct {
 	vfs.File
 	on *atomic.Bool
@@ -200,7 +198,7 @@ func (f shortFile) Write(p []byte) (int, error) {
 	return f.File.Write(p[:len(p)/2])
 }
 
-// stickyFile reports an error when it is closed.
+// stickyFile returns an error from Close while on is set.
 type stickyFile struct {
 	vfs.File
 	on *atomic.Bool
@@ -214,7 +212,7 @@ func (f stickyFile) Close() error {
 	return err
 }
 
-// blindFile cannot be asked for its size.
+// blindFile returns an error from Stat while on is set.
 type blindFile struct {
 	vfs.File
 	on *atomic.Bool
@@ -227,8 +225,7 @@ func (f blindFile) Stat() (vfs.FileInfo, error) {
 	return f.File.Stat()
 }
 
-// mustFail drives j, which is on a file system that has begun to fail, until it
-// has noticed, and checks what callers get to see.
+// mustFail drives j, whose file system has begun to fail, until j notices, and checks the errors that callers get.
 func mustFail(t *testing.T, j *embedded.Journal, l *load, want error) {
 	t.Helper()
 	const writers = 16
@@ -247,7 +244,7 @@ func mustFail(t *testing.T, j *embedded.Journal, l *load, want error) {
 	if err := j.Trim(1, nil); !errors.Is(err, want) {
 		t.Errorf("trim of the failed journal: %v", err)
 	}
-	// Reading goes on.
+	// Reads still succeed.
 	for revision := uint64(1); revision <= l.acknowledged.Load(); revision += 7 {
 		if _, dropped := l.dropped.Load(revision); dropped {
 			continue
@@ -321,8 +318,8 @@ func errorsOfTheDisk(t *testing.T, faults *storetest.Faults) {
 				on.Store(true)
 				faults.Injected()
 				if c.path == ".sst" && c.kinds[0] == errorfs.OpFileReadAt {
-					// One unreadable table is no reason to refuse reading others, so this
-					// takes a way of its own.
+					// One unreadable table is no reason to refuse reads of the others, so this case has a check of
+					// its own.
 					mustReportUnreadable(t, j, l, c.err)
 					on.Store(false)
 				} else {
@@ -344,7 +341,7 @@ func mustReportUnreadable(t *testing.T, j *embedded.Journal, l *load, want error
 			t.Fatalf("read %d: %v", revision, err)
 		}
 	}
-	// A single error may have met Pebble's background work instead.
+	// Pebble's background work may have met the only error instead.
 	if err := j.Err(); !found && !errors.Is(err, want) {
 		t.Errorf("no read failed, and the journal has %v", err)
 	}
@@ -386,9 +383,8 @@ func filesThatMisbehave(t *testing.T, faults *storetest.Faults) {
 	}
 }
 
-// tearingFS tears renames, once it is told to: nothing has happened, or everything,
-// or there are two names, and the caller is told of an error; or everything has, and
-// a power cut takes it back.
+// tearingFS tears renames while on is set: it does nothing, or everything, or leaves two names, and returns an error;
+// or it does everything, and a power cut undoes it.
 type tearingFS struct {
 	vfs.FS
 	on   *atomic.Bool
@@ -412,14 +408,14 @@ func (r tearingFS) ReuseForWrite(oldName, newName string, category vfs.DiskWrite
 	return r.FS.ReuseForWrite(oldName, newName, category)
 }
 
-// tornRenames tears the renames of a journal that recycles its logs, while it runs
-// and while it is opened (which renames its options).
+// tornRenames tears the renames of a journal that recycles its logs, while it runs and while it is opened (which
+// renames its options).
 func tornRenames(t *testing.T, faults *storetest.Faults) {
 	rename := func(files vfs.FS, oldName, newName string) error { return files.Rename(oldName, newName) }
 	for _, c := range []struct {
 		name string
 		tear func(files vfs.FS, oldName, newName string) error
-		cut  bool // the power, afterwards
+		cut  bool // of the power, afterwards
 	}{
 		{"nothing has happened", func(vfs.FS, string, string) error { return syscall.EIO }, false},
 		{"everything has happened", func(files vfs.FS, oldName, newName string) error {
@@ -473,12 +469,11 @@ func tornRenames(t *testing.T, faults *storetest.Faults) {
 	}
 }
 
-// errorsAtAnyOperation lets a random operation on the disk fail,
-// from opening to closing, and all after it or only that one. ANNEX_DISK_ERRORS
-// sets the number of trials.
+// errorsAtAnyOperation lets a random operation on the disk fail, from opening to closing, and either only that one or
+// all later ones too. ANNEX_DISK_ERRORS sets the number of trials.
 func errorsAtAnyOperation(t *testing.T, faults *storetest.Faults) {
 	rng := storetest.Seeded(t)
-	const operations = 6000 // about what the load below takes
+	const operations = 6000 // about the number that the load below takes
 	var refused, failed, unnoticed int
 	for range storetest.Trials(t, "ANNEX_DISK_ERRORS", 60) {
 		at, once := rng.Int64N(operations), rng.IntN(2) == 0
@@ -524,9 +519,8 @@ func errorsAtAnyOperation(t *testing.T, faults *storetest.Faults) {
 	t.Logf("%d refused to open, %d failed while running, %d not before closing", refused, failed, unnoticed)
 }
 
-// powerCuts takes images of the disk as power cuts
-// would leave it: what was synced, and a random part of the rest. ANNEX_POWER_CUTS
-// sets their number.
+// powerCuts takes images of the disk as power cuts would leave it: the synced data, and a random part of the rest.
+// ANNEX_POWER_CUTS sets their number.
 func powerCuts(t *testing.T, faults *storetest.Faults) {
 	rng := storetest.Seeded(t)
 	cuts := storetest.Trials(t, "ANNEX_POWER_CUTS", 30)
@@ -534,7 +528,8 @@ func powerCuts(t *testing.T, faults *storetest.Faults) {
 	var l *load
 	var checked, beyond uint64
 	for cut := range cuts {
-		// Each cut looks at all records of its journal, so that one journal for all would take a time that grows with the square.
+		// Each cut looks at all records of its journal, so the time for a single journal would grow with the square
+		// of the number of cuts.
 		if cut%50 == 0 {
 			files = crashfs.New()
 			l = &load{journal: mustOpen(t, imageDir, embedded.Options{FS: files, MemTableSize: 256 << 10}), faults: faults}
@@ -545,7 +540,7 @@ func powerCuts(t *testing.T, faults *storetest.Faults) {
 		for l.acknowledged.Load() < target && l.journal.Err() == nil {
 			runtime.Gosched()
 		}
-		// What was acknowledged before the cut must be there after it.
+		// Records acknowledged before the cut must exist after it.
 		before := load{faults: faults}
 		before.acknowledged.Store(l.acknowledged.Load())
 		percent := rng.IntN(101)
@@ -559,7 +554,7 @@ func powerCuts(t *testing.T, faults *storetest.Faults) {
 			return true
 		})
 		t.Run(fmt.Sprintf("cut %d with %d%% of the unsynced data", cut, percent), func(t *testing.T) {
-			// A second cut during recovery, every third time.
+			// Every third time there is a second cut, during recovery.
 			if cut%3 == 0 {
 				recovering, err := embedded.Open(imageDir, embedded.Options{FS: crashed})
 				if err != nil {

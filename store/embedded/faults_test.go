@@ -6,7 +6,7 @@ import (
 	"github.com/annexapi/annex/store/storetest"
 )
 
-// TestFaults does to a journal what disks do, and counts what that does to it.
+// TestFaults injects the faults of disks below a journal, and counts the outcomes.
 func TestFaults(t *testing.T) {
 	faults := storetest.CountFaults(t, "embedded")
 	for _, test := range []struct {

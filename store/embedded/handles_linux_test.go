@@ -25,9 +25,8 @@ import (
 
 const handlesEnv = "ANNEX_TEST_HANDLES"
 
-// TestAProcessWithoutFileHandlesRecovers runs itself again in a process that may
-// open few files.
-func TestAProcessWithoutFileHandlesRecovers(t *testing.T) {
+// TestRecover_noFileHandles runs itself again in a process that may open few files.
+func TestRecover_noFileHandles(t *testing.T) {
 	if os.Getenv(handlesEnv) == "" {
 		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
 		child.Env = append(os.Environ(), handlesEnv+"=1")
@@ -93,7 +92,7 @@ func TestAProcessWithoutFileHandlesRecovers(t *testing.T) {
 		clock.Step(time.Second)
 		return core.Health()
 	})
-	// The write that failed may turn out to be durable.
+	// The failed write may turn out to be durable.
 	if err := create(); storage.IsExist(err) {
 		acknowledged++
 	} else if err != nil {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// databaseLogger is Pebble's logger. What Pebble considers fatal it hands to
-// fail and returns: Pebble then goes on, or returns an error of its own.
+// databaseLogger is Pebble's logger. It passes an error that Pebble considers fatal to fail, and returns: Pebble then
+// continues, or returns an error of its own.
 type databaseLogger struct {
 	logger *slog.Logger
 	fail   func(error)
@@ -30,8 +30,7 @@ type nopCloser struct{}
 
 func (nopCloser) Close() error { return nil }
 
-// oneLine is an error of Pebble's, without the details that it appends on further
-// lines.
+// oneLine is an error of Pebble without the details on its further lines.
 type oneLine struct{ error }
 
 func (e oneLine) Error() string {

@@ -16,11 +16,11 @@ import (
 	"github.com/annexapi/annex/store/embedded"
 )
 
-// logSizes records the sizes of logs whenever one is synced.
+// logSizes records the sizes of logs at each sync.
 type logSizes struct {
 	vfs.FS
 	mu    sync.Mutex
-	sizes map[string][]int64 // by name, each once
+	sizes map[string][]int64 // by name, each size once
 }
 
 func (s *logSizes) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
@@ -74,7 +74,7 @@ func appendSynced(t *testing.T, j *embedded.Journal, from, to uint64) {
 	}
 }
 
-func TestALogIsLongerThanWhatIsSynced(t *testing.T) {
+func TestLog_isLongerThanSyncedPart(t *testing.T) {
 	t.Parallel()
 	files := &logSizes{FS: crashfs.New(), sizes: map[string][]int64{}}
 	j, err := embedded.Open(imageDir, embedded.Options{FS: files, MemTableSize: 1 << 20})
@@ -92,7 +92,7 @@ func TestALogIsLongerThanWhatIsSynced(t *testing.T) {
 		if strings.HasSuffix(name, " reused") {
 			reused++
 		}
-		// Records of 1 KB lengthened it with each sync.
+		// Without filling, records of 1 KB would lengthen the log with each sync.
 		if len(sizes) > 8 {
 			t.Errorf("%s had %d sizes: %v", filepath.Base(name), len(sizes), sizes)
 		}
@@ -102,15 +102,15 @@ func TestALogIsLongerThanWhatIsSynced(t *testing.T) {
 	}
 }
 
-// What follows the last record in the log is no record, however much of it a power cut leaves.
-func TestZeroesAtTheEndOfALogAreNoRecords(t *testing.T) {
+// The filling after the last record of a log is not taken for a record, however much of it a power cut leaves.
+func TestLog_zeroesAtEnd_areNoRecords(t *testing.T) {
 	t.Parallel()
 	files := crashfs.New()
 	j, err := embedded.Open(imageDir, embedded.Options{FS: files})
 	if err != nil {
 		t.Fatal(err)
 	}
-	const records = 300 // a little more than is filled at once
+	const records = 300 // a little more than the first filling holds
 	appendSynced(t, j, 1, records)
 	for percent := 0; percent <= 100; percent += 25 {
 		after := files.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(uint64(percent), 1))})
@@ -139,8 +139,8 @@ func TestZeroesAtTheEndOfALogAreNoRecords(t *testing.T) {
 	}
 }
 
-// Without room to fill a log, it is written as far as it goes.
-func TestALogThatCannotBeFilledIsWritten(t *testing.T) {
+// A log that cannot be filled for lack of room is still written.
+func TestLog_fillingFails_isWritten(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	refused := map[string]int{}

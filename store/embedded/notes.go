@@ -8,11 +8,11 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// Note is a value that the owner of a journal keeps beside the records: what follows
-// from them elsewhere, say. The core never sees it.
+// Note is a named value that the owner of a journal keeps beside the records, for example state derived from them.
+// The core never sees it.
 type Note struct {
 	Name string
-	// Value is not changed by either side once it has been passed.
+	// Value must not be changed by either side once it has been passed.
 	Value []byte
 }
 
@@ -25,10 +25,9 @@ func noteKey(name string) []byte {
 	return append(append(make([]byte, 0, len(notePrefix)+len(name)), notePrefix...), name...)
 }
 
-// SetNotes replaces notes, all of them or none; one without a value is removed. They
-// are durable on return, and so is everything appended before. It may be called
-// beside everything but Close. An error means that the journal has failed: Err says
-// the same.
+// SetNotes replaces notes atomically; a note without a value is removed. The notes, and everything appended before,
+// are durable on return. It may be called concurrently with everything but Close. An error means that the journal has
+// failed, and Err returns the same error.
 func (j *Journal) SetNotes(notes []Note) error {
 	if err := j.Err(); err != nil {
 		return err
@@ -52,8 +51,7 @@ func (j *Journal) SetNotes(notes []Note) error {
 	return j.Err()
 }
 
-// Note returns the value of one note, nil if there is none. It may be called beside
-// everything but Close.
+// Note returns the value of a note, nil if there is none. It may be called concurrently with everything but Close.
 func (j *Journal) Note(name string) ([]byte, error) {
 	if j.closed.Load() {
 		return nil, journal.ErrClosed
@@ -65,8 +63,8 @@ func (j *Journal) Note(name string) ([]byte, error) {
 	return value, nil
 }
 
-// Notes calls yield for every note whose name begins with prefix, by name. An error
-// of yield ends it and is returned.
+// Notes calls yield for every note whose name begins with prefix, in the order of names. It stops at an error of
+// yield and returns that error.
 func (j *Journal) Notes(prefix string, yield func(Note) error) (err error) {
 	if j.closed.Load() {
 		return journal.ErrClosed

@@ -9,7 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-func TestADiskIsReportedNearlyFullOnceAJournalMayFillIt(t *testing.T) {
+func TestLowDiskSpace_reportedOnlyBelowNearlyFull(t *testing.T) {
 	var log bytes.Buffer
 	event := databaseOptions(Options{}, nil, nil, slog.New(slog.NewTextHandler(&log, nil))).EventListener.LowDiskSpace
 	event(pebble.LowDiskSpaceInfo{AvailBytes: 90 << 30, TotalBytes: 1 << 40, PercentThreshold: 10})

@@ -16,11 +16,11 @@ import (
 
 var _ journal.Purger = (*Journal)(nil)
 
-// purgePoll is how often a purge looks whether it still makes sense to wait.
+// purgePoll is the interval at which a purge checks whether it can go on or has to give up.
 const purgePoll = 20 * time.Millisecond
 
-// Purge implements journal.Purger. It writes all records anew that are kept, without
-// those that were dropped, and waits until the files that had them are gone.
+// Purge implements journal.Purger. It rewrites all kept records without the dropped ones, and waits for the removal
+// of the old files.
 func (j *Journal) Purge(ctx context.Context) error {
 	if err := j.purge(ctx); err != nil {
 		return fmt.Errorf("purge journal %s: %w", j.dir, err)
@@ -34,7 +34,7 @@ func (j *Journal) purge(ctx context.Context) error {
 	}
 	j.disk.purges.Add(1)
 	defer j.disk.purges.Add(-1)
-	// What is in these logs is in tables when the flush has ended.
+	// The content of these logs is in tables once the flush has ended.
 	logs, err := j.namesWith(".log")
 	if err != nil {
 		return err
@@ -51,8 +51,8 @@ func (j *Journal) purge(ctx context.Context) error {
 	return j.awaitRemoval(ctx)
 }
 
-// compact compacts all records and notes. A compaction of a disk that has failed ends only when
-// the journal is closed, so that is not waited for.
+// compact compacts all records and notes. It does not wait for a compaction of a failed disk, which ends only when
+// the journal is closed.
 func (j *Journal) compact(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -75,7 +75,7 @@ func (j *Journal) compact(ctx context.Context) error {
 	}
 }
 
-// awaitRemoval waits until the tables are gone that are not in use now.
+// awaitRemoval waits for the removal of the tables that are obsolete now.
 func (j *Journal) awaitRemoval(ctx context.Context) error {
 	tables, err := j.namesWith(".sst")
 	if err != nil {
@@ -140,10 +140,9 @@ func (j *Journal) namesWith(extension string) ([]string, error) {
 	return some, nil
 }
 
-// empty truncates logs whose records are in tables. Pebble keeps such logs to write
-// over them, and with them what they say.
+// empty truncates logs whose records are in tables. Pebble keeps such logs, with their content, for reuse.
 func (d *disk) empty(logs []string) error {
-	// Nothing is renamed to become a log in use, or removed, meanwhile.
+	// Meanwhile no log is renamed for reuse, or removed.
 	d.using.Lock()
 	defer d.using.Unlock()
 	if err := d.error(); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// holding returns the files of a directory that hold a text.
+// holding returns the files of a directory that contain a text.
 func holding(t *testing.T, dir, text string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -37,8 +37,7 @@ func holding(t *testing.T, dir, text string) (names []string) {
 	return names
 }
 
-// writeSecrets appends records until revision last; every other one is superseded and
-// says so.
+// writeSecrets appends records until revision last. Every other record contains the secret and is dropped.
 func writeSecrets(t *testing.T, j journal.Journal, first, last uint64, secret string) {
 	t.Helper()
 	var wait func() error
@@ -62,13 +61,12 @@ func writeSecrets(t *testing.T, j journal.Journal, first, last uint64, secret st
 	}
 }
 
-func TestAPurgeLeavesNothingOfWhatWasDropped(t *testing.T) {
+func TestPurge_droppedRecords_areGone(t *testing.T) {
 	const secret = "plain-text-secret"
 	dir := t.TempDir()
 	j := mustOpen(t, dir, embedded.Options{MemTableSize: 256 << 10})
 	defer j.Close()
-	// Some of it in the log alone, some in tables, and some in logs that are kept to be
-	// written over.
+	// Some of the secrets are only in the log, some in tables, and some in logs that are kept for reuse.
 	writeSecrets(t, j, 1, 2000, secret)
 	if len(holding(t, dir, secret)) == 0 {
 		t.Fatal("the secret is nowhere: the test tests nothing")
@@ -94,7 +92,7 @@ func TestAPurgeLeavesNothingOfWhatWasDropped(t *testing.T) {
 	}
 }
 
-func TestAPurgeRunsBesideWriters(t *testing.T) {
+func TestPurge_besideWriters(t *testing.T) {
 	dir := t.TempDir()
 	j := mustOpen(t, dir, embedded.Options{MemTableSize: 256 << 10})
 	l := &load{journal: j}
@@ -120,9 +118,8 @@ func TestAPurgeRunsBesideWriters(t *testing.T) {
 	l.mustBeWhole(t, again)
 }
 
-// The compaction of a disk that has failed waits until the journal is closed. The
-// purge must not.
-func TestAPurgeEndsWithTheDisk(t *testing.T) {
+// The compaction of a failed disk waits until the journal is closed. The purge must not wait with it.
+func TestPurge_failedDisk_returns(t *testing.T) {
 	var broken atomic.Bool
 	files := injecting(vfs.NewMem(), func(op errorfs.Op) error {
 		if broken.Load() && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {

@@ -8,9 +8,8 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// The encodings below are drawn in docs/formats/embedded.md. A change to any of
-// them needs a new version byte, and a new formatVersion if old programs would
-// misread the journal as a whole.
+// The encodings below are drawn in docs/formats/embedded.md. A change to any of them needs a new version byte, and a
+// new formatVersion if old programs would misread the journal as a whole.
 
 const (
 	recordVersion = 1
@@ -38,7 +37,7 @@ func recordKey(revision uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(make([]byte, 0, recordKeyLength), recordPrefix...), revision)
 }
 
-// revisionOf is the inverse of recordKey; ok is false for anything else.
+// revisionOf is the inverse of recordKey; ok is false for any other key.
 func revisionOf(key []byte) (revision uint64, ok bool) {
 	if len(key) != recordKeyLength {
 		return 0, false
@@ -46,8 +45,7 @@ func revisionOf(key []byte) (revision uint64, ok bool) {
 	return binary.BigEndian.Uint64(key[len(recordPrefix):]), true
 }
 
-// checksum covers the revision as well as the bytes, so that a sound record
-// under another record's key is found out.
+// checksum covers the revision as well as the bytes, so that a sound record under the wrong key is detected.
 func checksum(revision uint64, data []byte) uint32 {
 	var seed [8]byte
 	binary.BigEndian.PutUint64(seed[:], revision)
@@ -81,9 +79,8 @@ func encodeRecord(buf []byte, r journal.Record) {
 	binary.BigEndian.PutUint32(buf[n:], checksum(r.Revision, buf[:n]))
 }
 
-// decodeRecord returns a record that shares nothing with data. Each value has an
-// allocation of its own: the core lets go of values one by one, and a shared
-// chunk would stay for as long as any of them.
+// decodeRecord returns a record that shares nothing with data. Each value has an allocation of its own, because the
+// core releases values one by one, and any one of them would keep a shared buffer alive.
 func decodeRecord(revision uint64, data []byte) (journal.Record, error) {
 	r, err := recordIn(revision, data)
 	if r.Value != nil {
@@ -92,7 +89,7 @@ func decodeRecord(revision uint64, data []byte) (journal.Record, error) {
 	return r, err
 }
 
-// recordIn is decodeRecord, but for the value, which is a part of data.
+// recordIn is decodeRecord without the copy: the value of the record is a part of data.
 func recordIn(revision uint64, data []byte) (journal.Record, error) {
 	if len(data) < recordHeader+checksumLength {
 		return journal.Record{}, journal.Damaged(revision, "%d bytes are too short for a record", len(data))
@@ -128,13 +125,12 @@ func recordIn(revision uint64, data []byte) (journal.Record, error) {
 	return r, nil
 }
 
-// formatVersion is the version of the journal as a whole: its keys and what they
-// mean together.
+// formatVersion is the version of the journal as a whole: its keys and their meaning together.
 const formatVersion = 1
 
 var formatKey = []byte("m/format")
 
-// format says what the database is and which one it is.
+// format identifies the version of the database, and the database itself.
 type format struct {
 	version  uint32
 	identity [16]byte
@@ -148,8 +144,7 @@ func (f format) encode() []byte {
 	return binary.BigEndian.AppendUint32(buf, crc32.Checksum(buf, castagnoli))
 }
 
-// decodeFormat accepts longer encodings of later versions, so that those can be
-// refused by their number.
+// decodeFormat accepts the longer encodings of later versions, so that these can be rejected by their number.
 func decodeFormat(data []byte) (format, error) {
 	if len(data) < formatLength {
 		return format{}, journal.Damaged(0, "journal format of %d bytes", len(data))
@@ -165,8 +160,8 @@ const boundsVersion = 1
 
 var boundsKey = []byte("m/bounds")
 
-// bounds says which records have to be there: all from first on, but for those
-// that were dropped, none of which is above dropped.
+// bounds define the records that must exist: all from first on, except for dropped ones, none of which is above
+// dropped.
 type bounds struct {
 	first     uint64 // revision of the first record ever appended, 0 if none or jumped to
 	compacted uint64 // as last given to Trim
@@ -198,7 +193,7 @@ func decodeBounds(data []byte) (bounds, error) {
 	}, nil
 }
 
-// contiguousFrom is the lowest revision from which on none may be missing.
+// contiguousFrom returns the lowest revision from which on no record may be missing.
 func (b bounds) contiguousFrom() uint64 {
 	return max(b.first, b.dropped+1)
 }

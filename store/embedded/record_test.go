@@ -17,7 +17,7 @@ func encoded(r journal.Record) []byte {
 	return buf
 }
 
-func TestRecordsComeBackAsTheyWere(t *testing.T) {
+func TestDecodeRecord_roundTrip(t *testing.T) {
 	committed := time.Date(2026, 3, 4, 5, 6, 7, 891_000, time.UTC)
 	for name, record := range map[string]journal.Record{
 		"plain":         {Revision: 7, Previous: 3, Key: "/pizzas/default/a", Value: []byte("x"), Committed: committed},
@@ -41,7 +41,7 @@ func TestRecordsComeBackAsTheyWere(t *testing.T) {
 	}
 }
 
-func TestADecodedRecordSharesNothing(t *testing.T) {
+func TestDecodeRecord_sharesNoMemory(t *testing.T) {
 	data := encoded(journal.Record{Revision: 7, Key: "/k", Value: []byte("value")})
 	got, err := decodeRecord(7, data)
 	if err != nil {
@@ -53,7 +53,7 @@ func TestADecodedRecordSharesNothing(t *testing.T) {
 	}
 }
 
-func TestAnyFlippedBitOfARecordIsFound(t *testing.T) {
+func TestDecodeRecord_anyFlippedBit_isDetected(t *testing.T) {
 	data := encoded(journal.Record{Revision: 7, Key: "/k", Value: []byte("value")})
 	for bit := range len(data) * 8 {
 		data[bit/8] ^= 1 << (bit % 8)
@@ -64,7 +64,7 @@ func TestAnyFlippedBitOfARecordIsFound(t *testing.T) {
 	}
 }
 
-func TestDamagedRecordsAreRefused(t *testing.T) {
+func TestDecodeRecord_damaged(t *testing.T) {
 	record := journal.Record{Revision: 7, Key: "/k", Value: []byte("value")}
 	sealed := func(revision uint64, change func(body []byte)) []byte {
 		data := encoded(record)
@@ -94,7 +94,7 @@ func TestDamagedRecordsAreRefused(t *testing.T) {
 	}
 }
 
-func TestRecordKeysSortByRevision(t *testing.T) {
+func TestRecordKey_sortsByRevision(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 1000 {
 		a, b := rng.Uint64()>>rng.UintN(64), rng.Uint64()>>rng.UintN(64)
@@ -107,7 +107,7 @@ func TestRecordKeysSortByRevision(t *testing.T) {
 	}
 }
 
-func TestMetadataComesBackAndDamageIsFound(t *testing.T) {
+func TestFormatAndBounds_roundTripAndDamage(t *testing.T) {
 	f := format{version: 3, identity: [16]byte{1, 2, 3}}
 	if got, err := decodeFormat(f.encode()); err != nil || got != f {
 		t.Errorf("format %+v, error %v", got, err)

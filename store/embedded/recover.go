@@ -14,12 +14,11 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// Recover implements journal.Recoverer: it opens the directory as the next process
-// would, which reads the log that the failed database has left and syncs what is
-// in it into new files.
+// Recover implements journal.Recoverer. It opens the directory as the next process would: that reads the log of the
+// failed database and syncs its content into new files.
 //
-// The failed database is only read from meanwhile, and cannot write: its disk has
-// failed, and whatever was on its way there has ended.
+// Meanwhile the failed database is only read. It cannot write, because its disk has failed and the operations in
+// progress have ended.
 func (j *Journal) Recover() (journal.Journal, error) {
 	next, err := j.reopen()
 	if err != nil {
@@ -59,7 +58,7 @@ func (j *Journal) reopen() (*Journal, error) {
 	return next, err
 }
 
-// listing is what a directory holds before it is opened.
+// listing is the content of a directory before it is opened.
 type listing struct {
 	names    []string
 	manifest string // the current one
@@ -77,10 +76,9 @@ func (p *dirLock) listing() (listing, error) {
 	return listing{names: names, manifest: desc.ManifestFilename}, nil
 }
 
-// sweep removes what an opening that failed has left behind, which the next one
-// would do only if it found room beside it.
+// sweep removes the files of a failed opening. The next opening would do so only if it found room beside them.
 //
-// Whatever is new is in use only through a new MANIFEST.
+// New files are in use only if the MANIFEST is new, too.
 func (p *dirLock) sweep(before listing) {
 	after, err := p.listing()
 	if err != nil || after.manifest != before.manifest {
@@ -88,24 +86,23 @@ func (p *dirLock) sweep(before listing) {
 	}
 	for _, name := range after.names {
 		if !slices.Contains(before.names, name) && name != watermarkFile {
-			// What stays costs room, no more.
+			// A file that stays only takes up space.
 			_ = p.files.Remove(p.files.PathJoin(p.dir, name))
 		}
 	}
 }
 
 const (
-	// probeFile is written to learn whether there is room.
+	// probeFile is written to find out whether there is room.
 	probeFile = "PROBE"
-	// probeRoom is what has to be free beside room for the newest log, which is
-	// always written out again.
+	// probeRoom is the free space in bytes that opening needs, beside room for the newest log, which is always
+	// written out again.
 	probeRoom int64 = 1 << 20
-	// probeHandles is how many files have to be openable; it takes fewer.
+	// probeHandles is the number of files that must be openable; opening takes fewer.
 	probeHandles = 32
 )
 
-// probe finds out whether it is worth trying to open the journal: each try reads
-// the whole log.
+// probe checks whether an attempt to open the journal can succeed. An attempt is expensive: it reads the whole log.
 func (p *dirLock) probe(l listing) (err error) {
 	path := p.files.PathJoin(p.dir, probeFile)
 	defer func() {
@@ -129,13 +126,13 @@ func (p *dirLock) probe(l listing) (err error) {
 		}
 		defer handle.Close()
 	}
-	// A quota does not show in what is free. Zeroes may take no room.
+	// The free space does not reflect a quota. Zeroes may take no space.
 	chunk := make([]byte, 1<<20)
 	for i := range chunk {
 		chunk[i] = byte(rand.Uint32())
 	}
 	for ; room > 0; room -= int64(len(chunk)) {
-		// The file may change the bytes it is given to write.
+		// The file may change its argument.
 		if _, err := file.Write(slices.Clone(chunk[:min(room, int64(len(chunk)))])); err != nil {
 			return err
 		}

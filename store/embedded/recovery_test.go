@@ -16,8 +16,8 @@ import (
 	"github.com/annexapi/annex/store/storetest"
 )
 
-// refusingDisk refuses operations of some kinds with an error. Of those that are
-// rare, fewer succeed before.
+// refusingDisk refuses operations of some kinds with an error. The higher the rarity of the operations, the fewer
+// succeed before the first refusal.
 func refusingDisk(err error, rarity int, kinds ...errorfs.OpKind) storetest.Disk {
 	healthy := vfs.NewMem()
 	const never = int64(1) << 62
@@ -58,8 +58,8 @@ func recoveries(t *testing.T, faults *storetest.Faults) {
 	}
 }
 
-// failedSyncs are not recovered from: what one was to write may be marked clean, and look durable to a
-// reader.
+// failedSyncs checks that a failed sync is not recovered from: the unsynced data may be marked clean, and look
+// durable to a reader.
 func failedSyncs(t *testing.T, faults *storetest.Faults) {
 	syncs := []errorfs.OpKind{errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo}
 	for _, c := range []struct {
@@ -147,7 +147,7 @@ func failedRecoveries(t *testing.T, faults *storetest.Faults) {
 				names = append(names, name)
 			}
 		}
-		// Once a new MANIFEST is in use, so is what it names.
+		// Once a new MANIFEST is in use, so are the files that it names.
 		inUse := slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "marker.manifest") })
 		if len(names) > 0 && !inUse {
 			t.Errorf("after %d changes: %v are left", n, names)

@@ -15,12 +15,10 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// Scan reads the journal in dir, which must exist, without changing it. It gives
-// every sound record to yield, in rising revision order, and every part that
-// cannot be read, or is missing, to damaged, and goes on behind it. It returns the
-// compacted revision. An error says that no more can be read; it matches
-// journal.ErrLocked if the journal is open, and journal.ErrDamaged if it is so
-// broken that no record can be reached.
+// Scan reads the journal in dir, which must exist, without changing it. It passes every sound record to yield, in
+// rising revision order, and every unreadable or missing part to damaged, and continues behind it. It returns the
+// compacted revision. An error means that Scan cannot continue; it matches journal.ErrLocked if the journal is open,
+// and journal.ErrDamaged if the journal is so broken that no record can be reached.
 func Scan(
 	ctx context.Context,
 	dir string,
@@ -96,8 +94,8 @@ type scanner struct {
 	damaged func(*journal.Damage)
 
 	bounds bounds
-	next   uint64   // none below was missed
-	starts []uint64 // where tables begin
+	next   uint64   // no lower revision is missing without having been reported
+	starts []uint64 // the first revisions of tables
 }
 
 func (s *scanner) run(ctx context.Context, watermark *watermark) (uint64, error) {
@@ -128,14 +126,14 @@ func (s *scanner) run(ctx context.Context, watermark *watermark) (uint64, error)
 		}
 		from = resume
 	}
-	// What follows the last entry may have been promised, too.
+	// Revisions after the last entry may have been acknowledged, too.
 	if last := max(watermark.written.revision, s.bounds.dropped); s.next <= last && s.next >= s.bounds.contiguousFrom() {
 		s.missing(last)
 	}
 	return s.bounds.compacted, nil
 }
 
-// metadata reads what says which records have to be there.
+// metadata reads the format and the bounds, which define the records that must exist.
 func (s *scanner) metadata() error {
 	data, err := get(s.db, formatKey)
 	switch {
@@ -183,14 +181,13 @@ func (s *scanner) iterate() (*pebble.Iterator, error) {
 	return iter, describe(err)
 }
 
-// read yields the records from a revision on. It stops at an entry that cannot be
-// reached, which it returns.
+// read yields the records from a revision on. It stops at an unreachable entry, which it returns as damage.
 func (s *scanner) read(ctx context.Context, from uint64) (*journal.Damage, error) {
 	iter, err := s.iterate()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = iter.Close() }() // it repeats an error of the iterator
+	defer func() { _ = iter.Close() }() // its error repeats an error of the iterator
 	at := from
 	for valid := iter.SeekGE(recordKey(from)); valid; valid = iter.Next() {
 		if err := ctx.Err(); err != nil {
@@ -234,10 +231,8 @@ func (s *scanner) missing(last uint64) {
 	s.next = last + 1
 }
 
-// behind returns the lowest revision from which on there is something to read
-// again, when there is not from a revision on. It looks further and further ahead,
-// and where another table begins; a readable part in the midst of an unreadable one
-// may be taken for unreadable, too.
+// behind returns the lowest readable revision above one at which nothing can be read. It looks further and further
+// ahead, and at the beginnings of tables. A readable part in the midst of an unreadable one may be missed.
 func (s *scanner) behind(revision uint64) (uint64, bool) {
 	bad, good, found := revision, uint64(0), false
 	for step := uint64(1); step < 1<<40; step *= 2 {
@@ -268,7 +263,7 @@ func (s *scanner) behind(revision uint64) (uint64, bool) {
 	return good, true
 }
 
-// readable says whether there is an entry to read from a revision on.
+// readable reports whether any entry can be read from a revision on.
 func (s *scanner) readable(revision uint64) bool {
 	iter, err := s.iterate()
 	if err != nil {
@@ -278,9 +273,8 @@ func (s *scanner) readable(revision uint64) bool {
 	return iter.Close() == nil && valid
 }
 
-// LastRevision returns the highest revision that was ever acknowledged by the journal
-// in dir, as far as that can still be told. It reads the whole journal, damaged as it
-// may be; an error says that nothing can be told.
+// LastRevision returns the highest revision that the journal in dir ever acknowledged, as far as it can be
+// determined. It reads the whole journal, even if it is damaged; an error means that no revision could be determined.
 func LastRevision(ctx context.Context, dir string) (uint64, error) {
 	last := uint64(0)
 	compacted, err := Scan(ctx, dir, Options{}, func(r journal.Record) error {

@@ -16,7 +16,7 @@ import (
 
 const scanned = 2000
 
-// scanSample makes a journal of records in tables, which values do not repeat.
+// scanSample makes a journal whose records are in tables and have incompressible values.
 func scanSample(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -46,7 +46,7 @@ func scanSample(t *testing.T) string {
 	return dir
 }
 
-// scanAll returns the revisions that were read and the damages that were found.
+// scanAll returns the revisions read and the damages found.
 func scanAll(t *testing.T, dir string) (read map[uint64]bool, damages []*journal.Damage, err error) {
 	t.Helper()
 	read = map[uint64]bool{}
@@ -69,7 +69,7 @@ func copyDir(t *testing.T, from string) string {
 	return to
 }
 
-func TestScanReadsASoundJournalWithoutChangingIt(t *testing.T) {
+func TestScan_soundJournal_isReadUnchanged(t *testing.T) {
 	dir := scanSample(t)
 	before := contentsOfDir(t, dir)
 	read, damages, err := scanAll(t, dir)
@@ -101,9 +101,12 @@ func contentsOfDir(t *testing.T, dir string) string {
 	return all.String()
 }
 
-// TestScanNamesFlippedBits flips bits anywhere in the tables, one or several at a
-// time. Whatever is not read must be named, and nothing wrong may be read.
-func TestScanNamesFlippedBits(t *testing.T) {
+// TestScan_flippedBits_areNamed flips bits anywhere in the tables, one or several at a time. Every unread record must
+// be named, and no wrong record may be read.
+func TestScan_flippedBits_areNamed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("scans a journal once for each flipped bit")
+	}
 	original := scanSample(t)
 	tables, err := filepath.Glob(filepath.Join(original, "*.sst"))
 	if err != nil || len(tables) != 1 {
@@ -161,7 +164,7 @@ func mustRead(t *testing.T, path string) []byte {
 	return data
 }
 
-func TestScanNamesARecordWhoseOwnChecksumIsWrong(t *testing.T) {
+func TestScan_wrongRecordChecksum_isNamed(t *testing.T) {
 	dir := t.TempDir()
 	j, err := Open(dir, Options{})
 	if err != nil {
@@ -191,13 +194,13 @@ func TestScanNamesARecordWhoseOwnChecksumIsWrong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// 5 holds the record of 2, whose checksum says so.
+	// Key 5 holds the record of 2, as its checksum reveals.
 	if got, want := strings.Join(found, ", "), "read 2, damaged 3-3, damaged 4-4, damaged 5-5"; got != want {
 		t.Errorf("found %s, want %s", got, want)
 	}
 }
 
-func TestScanRefusesAnOpenJournal(t *testing.T) {
+func TestScan_openJournal_isLocked(t *testing.T) {
 	dir := t.TempDir()
 	j, err := Open(dir, Options{})
 	if err != nil {

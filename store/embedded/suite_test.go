@@ -24,18 +24,18 @@ func TestStorage(t *testing.T) {
 	storetest.RunStorage(t, "embedded", storetest.AboveJournal(openAt))
 }
 
-func TestEncryptedStorage(t *testing.T) {
+func TestStorage_encrypted(t *testing.T) {
 	storetest.RunStorageWith(t, "embedded with aesgcm",
 		storetest.Encrypted(storetest.AboveJournal(openAt), storetest.Ciphers(t)["aesgcm"]), storetest.Traits{NotRun: storetest.WithoutSizes})
 }
 
-func TestAKilledProcessLosesNothing(t *testing.T) {
+func TestKilledProcess_losesNothing(t *testing.T) {
 	storetest.RunCrash(t, "embedded", func(_ testing.TB, dir string) (journal.Journal, error) {
 		return embedded.Open(dir, embedded.Options{MemTableSize: 1 << 20})
 	})
 }
 
-// The crashes are power cuts: of what was not synced, a random part is lost.
+// A crash is a power cut: a random part of the unsynced data is lost.
 func TestLinearizable(t *testing.T) {
 	files := crashfs.New()
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -49,6 +49,6 @@ func TestLinearizable(t *testing.T) {
 	})
 }
 
-func TestLinearizableWhenKilled(t *testing.T) {
+func TestLinearizable_whenKilled(t *testing.T) {
 	storetest.RunLinearizableKilled(t, "embedded, kills", openAt)
 }

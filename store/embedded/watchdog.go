@@ -8,22 +8,21 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// watchdog looks at a journal's directory every now and then, so that a journal on
-// which nothing is written notices too that its directory is gone, locked by another
-// process, or on a mount that does not answer. Only its own goroutine ever waits for
-// the file system; what it has seen is read without waiting.
+// watchdog checks a journal's directory at intervals. So even an idle journal notices that its directory is gone,
+// locked by another process, or on a mount that does not answer. Only the watchdog's goroutine ever waits for the
+// file system; its findings are read without waiting.
 type watchdog struct {
 	dir      string
 	interval time.Duration
-	began    atomic.Int64 // the check that goes on, in Unix nanoseconds; 0 if none does
+	began    atomic.Int64 // the start of the check in progress, in Unix nanoseconds; 0 if there is none
 	stop     chan struct{}
 	ended    chan struct{}
 }
 
 const (
-	// checkInterval is how often a directory is looked at unless options say otherwise.
+	// checkInterval is the default interval between checks.
 	checkInterval = time.Second
-	// unanswered is how many intervals a check may take.
+	// unanswered is the number of intervals that a check may take.
 	unanswered = 10
 )
 
@@ -55,8 +54,8 @@ func watch(dir string, interval time.Duration, verify func() error, failed func(
 	return w
 }
 
-// err says that the directory does not answer. It may again, which the journal then
-// goes on with as if nothing had been.
+// err returns an error while the directory does not answer. The directory may answer again, and the journal then
+// continues as before.
 func (w *watchdog) err() error {
 	began := w.began.Load()
 	if began == 0 {
@@ -68,8 +67,7 @@ func (w *watchdog) err() error {
 	return nil
 }
 
-// close ends the checks. It does not wait for one that hangs, which ends by itself
-// when the file system answers.
+// close ends the checks. It does not wait for a hanging check, which ends by itself when the file system answers.
 func (w *watchdog) close() {
 	close(w.stop)
 	select {

@@ -15,31 +15,27 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// watermark is how far the journal is durable, kept beside the database: the highest
-// revision acknowledged, and the state of the list of the database's files (its
-// MANIFEST) when that was last synced.
+// watermark records how far the journal is durable, in a file beside the database: the highest acknowledged revision,
+// and the state of the list of the database's files (its MANIFEST) at its last sync.
 //
-// Pebble takes the first unreadable chunk of its newest log, and of its MANIFEST,
-// for the point where the power was cut, unless a later chunk proves otherwise.
-// Often none does (the offsets in the chunks lag behind what was synced, the last
-// block is never vouched for, and a MANIFEST has no such offsets at all,
-// cockroachdb/pebble#4617): a bad bit there would silently take everything after
-// it. What is below the watermark must still be there, so the cases can be told apart.
+// Pebble takes the first unreadable chunk of its newest log, and of its MANIFEST, for the point of a power cut,
+// unless a later chunk proves otherwise. Often no chunk does: the offsets in the chunks lag behind the synced part,
+// the last block is never vouched for, and a MANIFEST has no such offsets at all (cockroachdb/pebble#4617). So a
+// flipped bit there would silently remove everything after it. Everything below the watermark must still exist, so
+// the two cases can be distinguished.
 //
-// The file is overwritten in place, without a sync of its own. That is enough: it
-// is written after the syncs it speaks of, so any version of it that survives is
-// true, and a process that dies takes nothing with it. The two slots are written
-// alternately; a torn one is ignored.
+// The file is overwritten in place, without a sync of its own. That is enough: it is written after the syncs that it
+// records, so every surviving version of it is true, and the death of the process loses nothing. The two slots are
+// written alternately; a torn one is ignored.
 //
-// A promise is made only while the directory is the journal's own (see dirLock): by
-// then what it speaks of has been synced, so that a process that takes the directory
-// over afterwards reads it.
+// A revision is recorded only while the directory belongs to the journal (see dirLock). By then the recorded data has
+// been synced, so a process that takes the directory over later reads it.
 type watermark struct {
 	files  vfs.FS
 	path   string
-	verify func() error // nil for one that is only read
+	verify func() error // nil if the watermark is only read
 
-	// acknowledged is the highest revision that may be promised next.
+	// acknowledged is the highest revision that may be recorded next.
 	acknowledged atomic.Uint64
 
 	mu       sync.Mutex
@@ -54,7 +50,7 @@ type slot struct {
 	manifest manifestState
 }
 
-// manifestState is a prefix of the MANIFEST with this number that was synced.
+// manifestState is the synced prefix of the MANIFEST with this number.
 type manifestState struct {
 	number   uint64
 	length   uint64
@@ -69,9 +65,8 @@ const (
 	watermarkLength = slotDistance + slotLength
 )
 
-// openWatermark reads the watermark in dir. found is false if there is none, or none
-// that can be read: it then has nothing to say. Nothing is written before the
-// first promise.
+// openWatermark reads the watermark in dir. found is false if there is no readable watermark; it then claims nothing.
+// The file is not written before the first revision is recorded.
 func openWatermark(files vfs.FS, dir string, verify func() error) (w *watermark, found bool, err error) {
 	w = &watermark{files: files, path: files.PathJoin(dir, watermarkFile), verify: verify}
 	file, err := files.Open(w.path)
@@ -120,13 +115,13 @@ func decodeSlot(data []byte) (sequence uint64, t slot, ok bool) {
 	}, true
 }
 
-// knows reports whether the watermark has seen the MANIFEST at path.
+// knows reports whether the watermark has a synced state of the MANIFEST at path.
 func (w *watermark) knows(path string) bool {
 	number, ok := manifestNumber(w.files.PathBase(path))
 	return ok && number == w.written.manifest.number && w.written.manifest.length > 0
 }
 
-// checkManifest compares the MANIFEST at path with what was synced of it.
+// checkManifest compares the MANIFEST at path with its recorded state.
 func (w *watermark) checkManifest(path string) error {
 	if !w.knows(path) {
 		return nil
@@ -151,7 +146,7 @@ func (w *watermark) checkManifest(path string) error {
 	return nil
 }
 
-// checkRevision compares the last revision found with what was acknowledged.
+// checkRevision compares the last revision found with the highest acknowledged one.
 func (w *watermark) checkRevision(last uint64) error {
 	if last < w.written.revision {
 		return journal.Damaged(last+1, "record is missing, and so are all up to revision %d, which was acknowledged", w.written.revision)
@@ -159,7 +154,7 @@ func (w *watermark) checkRevision(last uint64) error {
 	return nil
 }
 
-// recordRevision notes that all records up to revision are durable.
+// recordRevision records that all records up to revision are durable.
 func (w *watermark) recordRevision(revision uint64) error {
 	for {
 		highest := w.acknowledged.Load()
@@ -172,13 +167,13 @@ func (w *watermark) recordRevision(revision uint64) error {
 	if revision <= w.written.revision {
 		return nil
 	}
-	// One write speaks for all who wait at the lock.
+	// One write serves all callers that wait for the lock.
 	next := w.written
 	next.revision = w.acknowledged.Load()
 	return w.writeLocked(next)
 }
 
-// recordManifest notes a synced state of a MANIFEST.
+// recordManifest records a synced state of a MANIFEST.
 func (w *watermark) recordManifest(state manifestState) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -206,9 +201,8 @@ func (w *watermark) writeLocked(next slot) error {
 	return nil
 }
 
-// dropManifest takes back, durably, what was said of a MANIFEST that is not the
-// current one: the number of a MANIFEST that a power cut took away is given out
-// again.
+// dropManifest removes, durably, the recorded state of a MANIFEST that is not the current one. If a power cut removes
+// a MANIFEST, its number is used again.
 func (w *watermark) dropManifest() error {
 	if err := w.recordManifest(manifestState{}); err != nil {
 		return journal.Refused(err)
@@ -216,7 +210,7 @@ func (w *watermark) dropManifest() error {
 	return w.file.Sync()
 }
 
-// close makes the last promise durable if sync is set.
+// close makes the last recorded state durable if sync is set.
 func (w *watermark) close(sync bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

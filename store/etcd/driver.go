@@ -14,16 +14,16 @@ import (
 	"github.com/annexapi/annex/store/driver"
 )
 
-// Name is that of the storage.
+// Name is the name of the storage.
 const Name = "etcd"
 
 type cluster struct{ options Options }
 
 var _ store.SnapshotWriter = cluster{}
 
-// Cluster keeps objects in an etcd cluster, which replicas of the server share, or in
-// another server that speaks etcd's protocol. Its Logger is the server's. If StartTimeout is
-// 0, tools that only read or copy give up after 20 seconds.
+// Cluster returns a driver that keeps objects in an etcd cluster, which replicas of the server share, or in another
+// server with etcd's protocol. The Logger is the server's. If StartTimeout is 0, tools that only read or copy give up
+// after 20 seconds.
 func Cluster(options Options) store.SnapshotWriter { return cluster{options} }
 
 func (c cluster) Name() string { return Name }
@@ -59,7 +59,7 @@ var (
 	_ store.Metered   = (*Backend)(nil)
 )
 
-// Collectors implements store.Metered with what the last probe said.
+// Collectors implements store.Metered with the results of the last probe.
 func (b *Backend) Collectors(labels prometheus.Labels) []prometheus.Collector {
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, value)

@@ -1,14 +1,12 @@
-// Package etcd stores objects in an etcd cluster, or in anything that speaks its
-// protocol, with upstream's own store and watch cache. It is the way out of one
-// machine: any number of replicas of a server can share one etcd.
+// Package etcd stores objects in an etcd cluster, or in any server with etcd's protocol, with upstream's own store
+// and watch cache. It lets any number of replicas of a server share one storage.
 //
-// The cluster must be etcd 3.5.13 or newer for watches that begin with the current
-// state and for consistent lists out of the watch cache; with an older one clients
-// fall back to listing, and lists read from etcd.
+// The cluster must be etcd 3.5.13 or newer for watches that begin with the current state and for consistent lists
+// from the watch cache; with an older one clients fall back to listing, and lists read from etcd.
 //
-// Upstream keeps some state per process: one compactor for each set of endpoints,
-// and what is known about the abilities of the etcds that the process talks to,
-// which counts as the weakest of them. Two backends in one process share it.
+// Upstream keeps some state per process: one compactor for each set of endpoints, and the detected features of the
+// etcds that the process talks to, which are those of the weakest of them. Two backends in one process share that
+// state.
 package etcd
 
 import (
@@ -32,22 +30,21 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// ErrClosed is returned by what needs a backend that has been closed.
+// ErrClosed is returned by calls after Close.
 var ErrClosed = errors.New("the storage is closed")
 
-// closeGrace is how long Close lets writes in progress finish.
+// closeGrace is the time that Close gives writes in progress to finish.
 const closeGrace = 5 * time.Second
 
 // Backend implements store.Backend.
 type Backend struct {
 	options Options
 	config  storagebackend.Config
-	client  *clientv3.Client // of the probes and of reads of single keys; each resource has its own
+	client  *clientv3.Client // for probes and for reads of single keys; each resource has its own
 	gets    *gets
-	// askFeatures finds out, once, what etcd is able to.
+	// askFeatures detects, once, the features of etcd.
 	askFeatures func()
-	// running ends when the backend is closed, and what runs beside the requests
-	// with it.
+	// running ends when the backend is closed, and background work ends with it.
 	running    context.Context
 	stop       context.CancelFunc
 	background sync.WaitGroup
@@ -57,27 +54,25 @@ type Backend struct {
 
 	// revision is the newest revision seen.
 	revision atomic.Uint64
-	// size is what etcd's database takes, in bytes.
+	// size is the size of etcd's database in bytes.
 	size atomic.Int64
 
 	mu     sync.RWMutex
 	health error
 	closed bool
-	// opened releases what was opened and is not closed yet, in any order.
+	// opened holds the open storages, to be closed in any order.
 	opened map[*opened]struct{}
-	// writes are those in progress. It is added to with mu held and closed false.
+	// writes counts the writes in progress. It grows only with mu held and closed false.
 	writes sync.WaitGroup
 }
 
 var _ store.Backend = (*Backend)(nil)
 
-// Open connects to etcd. It waits for an answer for Options.StartTimeout at most and
-// not longer than ctx lives; it gives up at once where waiting cannot help, as with
-// a certificate that is not to be trusted. Errors take one line, name the endpoints
-// and say what is wrong with each.
+// Open connects to etcd. It waits for an answer until Options.StartTimeout has passed or ctx ends. It gives up at
+// once if waiting cannot help, as with an untrusted certificate. An error takes one line, and names the endpoints and
+// the problem of each.
 //
-// If StartTimeout is 0, Open tries once, and then returns a backend that goes
-// on trying: see Connected and Health.
+// If StartTimeout is 0, Open tries once, and then returns a backend that keeps trying: see Connected and Health.
 //
 // The backend does not need ctx any more once it is open.
 func Open(ctx context.Context, options Options) (store.Backend, error) {
@@ -95,8 +90,8 @@ func Open(ctx context.Context, options Options) (store.Backend, error) {
 		_ = b.client.Close()
 		return nil, err
 	}
-	// Upstream's stores ask, too, but only the first client to ask is made use of,
-	// and this one lives longest. Who opens no resource need not know.
+	// Upstream's stores ask, too, but only the first client to ask is used, and this client lives longest. A backend
+	// without open resources does not need the answer.
 	b.askFeatures = sync.OnceFunc(func() {
 		etcdfeature.DefaultFeatureSupportChecker.CheckClient(b.client.Ctx(), b.client, storage.RequestWatchProgress)
 	})
@@ -119,12 +114,10 @@ func newClient(options Options) (*clientv3.Client, error) {
 	return clientv3.New(config)
 }
 
-// Open implements store.Backend. Each call connects to etcd, and has a watch cache
-// of its own in memory if the resource has a KeyFunc and Attributes and
-// Options.NoWatchCache is not set. A storage with a watch cache is ready once it
-// has read all objects, which happens in the background; see its ReadinessCheck.
-// A storage that is opened before etcd has answered refuses requests with 503 until
-// it has.
+// Open implements store.Backend. Each call connects to etcd. The storage has a watch cache of its own in memory if
+// the resource has a KeyFunc and Attributes and Options.NoWatchCache is not set. A storage with a watch cache is
+// ready once it has read all objects in the background; see its ReadinessCheck. A storage opened before etcd has
+// answered rejects requests with 503 until etcd answers.
 func (b *Backend) Open(resource store.Resource) (storage.Interface, error) {
 	if err := b.open(); err != nil {
 		return nil, err
@@ -150,7 +143,7 @@ func (b *Backend) Open(resource store.Resource) (storage.Interface, error) {
 	return view, nil
 }
 
-// opened is a storage, and how it is closed, once.
+// opened is a storage with the function that closes it, once.
 type opened struct {
 	storage.Interface
 	close func()
@@ -218,7 +211,7 @@ func (b *Backend) openNow(resource store.Resource) (*opened, error) {
 func (b *Backend) newStorage(resource store.Resource) (storage.Interface, factory.DestroyFunc, error) {
 	config := b.config.ForResource(resource.Resource)
 	config.Codec, config.Transformer = resource.Codec, resource.Transformer
-	// The slash refuses keys of a resource whose prefix only begins with the same letters.
+	// The slash excludes keys of a resource whose prefix merely begins with the same letters.
 	prefix := resource.Prefix + "/"
 	direct, destroy, err := factory.Create(*config, resource.New, resource.NewList, prefix)
 	if err != nil || b.options.NoWatchCache || resource.KeyFunc == nil || resource.Attributes == nil {
@@ -251,27 +244,24 @@ func (b *Backend) newStorage(resource store.Resource) (storage.Interface, factor
 	}, nil
 }
 
-// Revision implements store.Backend. etcd counts all writes to it, also those of
-// others and to other prefixes. This is the newest revision that this process
-// knows of, from its own writes and from its probes of etcd's health: it trails
-// behind writes of others by about half of Options.HealthcheckTimeout, and stands
-// still while etcd does not answer. It never falls while the backend is open, and
-// across restarts only if etcd itself is put back to an older state.
+// Revision implements store.Backend. etcd counts all writes, including those of other processes and to other
+// prefixes. Revision returns the newest revision that this process has learned of, from its own writes and from its
+// probes of etcd's health. It trails the writes of others by about half of Options.HealthcheckTimeout, and stands
+// still while etcd does not answer. It never falls while the backend is open, and across restarts only if etcd itself
+// is reset to an older state.
 func (b *Backend) Revision() uint64 { return b.revision.Load() }
 
-// Connected is closed once etcd has answered for the first time, which it has when
-// Open returns unless Options.StartTimeout is 0.
+// Connected returns a channel that is closed once etcd has answered for the first time. It is closed when Open
+// returns, unless Options.StartTimeout is 0.
 func (b *Backend) Connected() <-chan struct{} { return b.connected }
 
-// DatabaseSize is how many bytes the database of the member takes that was probed
-// last, history and free pages included; 0 if that is not known. etcd takes no writes
-// when it reaches its quota.
+// DatabaseSize returns the size in bytes of the database of the member that was probed last, history and free pages
+// included; 0 if it is unknown. etcd accepts no writes when its database reaches its quota.
 func (b *Backend) DatabaseSize() int64 { return b.size.Load() }
 
-// Health implements store.Backend. It is what the last probe found, and does not
-// wait for one: a read that a majority of the members must agree to must succeed,
-// and no alarm may keep etcd from writing. The error takes one line and names the
-// endpoints that cannot be reached.
+// Health implements store.Backend. It returns the result of the last probe, and does not wait for one: a read that
+// needs a majority of the members must succeed, and no alarm may keep etcd from writing. The error takes one line and
+// names the unreachable endpoints.
 func (b *Backend) Health() error {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -281,9 +271,8 @@ func (b *Backend) Health() error {
 	return b.health
 }
 
-// Close implements store.Backend. Writes in progress have five seconds to finish;
-// after that their connections are closed, and whether they have happened is as
-// uncertain as after any loss of a connection. Closing again does nothing.
+// Close implements store.Backend. Writes in progress have five seconds to finish; after that their connections are
+// closed, and their outcome is as uncertain as after any loss of a connection. A second call does nothing.
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	if b.closed {
@@ -348,5 +337,5 @@ func (b *Backend) seen(revision uint64) {
 	}
 }
 
-// endpoints names them in errors.
+// endpoints returns the endpoints, for errors.
 func (b *Backend) endpoints() string { return strings.Join(b.options.Endpoints, ", ") }

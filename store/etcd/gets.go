@@ -21,20 +21,21 @@ import (
 )
 
 const (
-	// getsInFlight is how many requests for keys are in flight, beyond which reads wait for each other.
+	// getsInFlight is the number of requests for keys in flight beyond which reads are batched.
 	getsInFlight = 4
-	// getsTogether is how many keys a request has at most: etcd allows 128 by default, and their values are in memory at once.
+	// getsTogether is the largest number of keys in a request: etcd allows 128 by default, and all their values are
+	// in memory at once.
 	getsTogether = 32
-	// getsTime bounds a request of several reads, none of whose contexts may end it.
+	// getsTime bounds a request for several reads, because the context of a single read must not end it.
 	getsTime = 30 * time.Second
 )
 
-// gets reads single keys, linearizably. Reads that come while enough requests are in flight go together in the next one, as a
-// transaction, which costs etcd and its client little more than one of them. A read is never answered by a request that was sent before
-// it came. The methods may be called concurrently.
+// gets reads single keys, linearizably. Reads that arrive while enough requests are in flight share the next request,
+// as a transaction, which costs etcd and its client little more than a single read. A read is never answered by a
+// request that was sent before the read arrived. The methods may be called concurrently.
 type gets struct {
 	kv clientv3.KV
-	// apart says that each read is a request of its own: what is used as etcd has no transactions of reads.
+	// apart makes each read a request of its own, because the server does not support transactions of reads.
 	apart atomic.Bool
 
 	mu       sync.Mutex
@@ -42,14 +43,14 @@ type gets struct {
 	waiting  []*get
 }
 
-// get is a read that waits for others. What was read is there when done is closed.
+// get is a waiting read. Its result is set when done is closed.
 type get struct {
 	key  string
 	done chan struct{}
 	gotten
 }
 
-// gotten is what a key has; value is nil if it has nothing.
+// gotten is the result of reading a key; value is nil if the key does not exist.
 type gotten struct {
 	value *mvccpb.KeyValue
 	err   error
@@ -80,8 +81,8 @@ func (g *gets) get(ctx context.Context, key string) (*mvccpb.KeyValue, error) {
 	}
 }
 
-// giveUp takes a read out of those that wait: as long as etcd does not answer, they would become ever more, and be before
-// the reads that are still wanted.
+// giveUp removes a read from the waiting ones. Otherwise abandoned reads would pile up while etcd does not answer,
+// ahead of the reads that are still wanted.
 func (g *gets) giveUp(waits *get) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -90,7 +91,7 @@ func (g *gets) giveUp(waits *get) {
 	}
 }
 
-// next is called when a request is no longer in flight, and sends one for those that wait.
+// next is called when a request has ended, and sends the next one for the waiting reads.
 func (g *gets) next() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -132,7 +133,7 @@ func (g *gets) several(reads []*get) {
 		if unsupported(err) {
 			g.apart.Store(true)
 		}
-		// It may be about the size of all of it.
+		// The response may be too large as a whole.
 		for _, read := range reads {
 			read.gotten = g.one(ctx, read.key)
 			close(read.done)
@@ -147,7 +148,7 @@ func (g *gets) several(reads []*get) {
 	}
 }
 
-// reader turns what is stored into objects as upstream's store does.
+// reader decodes stored values as upstream's store does.
 type reader struct {
 	transformer value.Transformer
 	decoder     etcd3.Decoder
@@ -161,7 +162,7 @@ func newReader(resource store.Resource) reader {
 	return r
 }
 
-// Get implements storage.Interface. Reads of the latest state go together; others are upstream's.
+// Get implements storage.Interface. Reads of the latest state are batched; others are upstream's.
 func (r *resourceStorage) Get(ctx context.Context, key string, options storage.GetOptions, out runtime.Object) error {
 	if options.ResourceVersion != "" {
 		return r.Interface.Get(ctx, key, options, out)
@@ -185,7 +186,7 @@ func (r *resourceStorage) Get(ctx context.Context, key string, options storage.G
 	if err == nil {
 		err = r.reader.decoder.Decode(data, out, found.ModRevision)
 	}
-	if err != nil { // upstream says what is wrong with it
+	if err != nil { // upstream describes the error
 		return r.Interface.Get(ctx, key, options, out)
 	}
 	return nil

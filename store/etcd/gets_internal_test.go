@@ -13,8 +13,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// keys is an etcd in which every key has the number of the requests that had been sent before. Its requests take until they are let
-// go.
+// keys is an etcd in which the value of every key is the number of requests sent before. Its requests wait until
+// letGo releases them.
 type keys struct {
 	clientv3.KV
 	letGo chan struct{}
@@ -22,7 +22,7 @@ type keys struct {
 
 	mu           sync.Mutex
 	sent         int
-	transactions []int // how many keys each has read
+	transactions []int // the number of keys that each has read
 }
 
 func (k *keys) send(ctx context.Context) (int, error) {
@@ -87,7 +87,7 @@ func (t *transaction) Commit() (*clientv3.TxnResponse, error) {
 	return (*clientv3.TxnResponse)(response), nil
 }
 
-func TestReadsThatWaitGoTogether(t *testing.T) {
+func TestGets_waitingReads_shareRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &keys{letGo: make(chan struct{})}
 		g := &gets{kv: k}
@@ -134,7 +134,7 @@ func TestReadsThatWaitGoTogether(t *testing.T) {
 	})
 }
 
-func TestAReadThatIsGivenUpHoldsNoOtherUp(t *testing.T) {
+func TestGets_canceledRead_delaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &keys{letGo: make(chan struct{})}
 		g := &gets{kv: k}
@@ -161,7 +161,7 @@ func TestAReadThatIsGivenUpHoldsNoOtherUp(t *testing.T) {
 	})
 }
 
-func TestReadsThatAreGivenUpDoNotPileUpWhileEtcdDoesNotAnswer(t *testing.T) {
+func TestGets_canceledReads_doNotPileUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &keys{letGo: make(chan struct{})}
 		g := &gets{kv: k}
@@ -201,7 +201,7 @@ func TestReadsThatAreGivenUpDoNotPileUpWhileEtcdDoesNotAnswer(t *testing.T) {
 	})
 }
 
-func TestReadsAreApartWhereTransactionsFail(t *testing.T) {
+func TestGets_failingTransactions_readsAreSeparate(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails error
 		apart bool

@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// sizes is the average size of what a codec has decoded, as encoded without encryption. It
-// may be used concurrently.
+// sizes computes the average size of decoded objects, in their encoded form without encryption. It may be used
+// concurrently.
 type sizes struct{ objects, bytes atomic.Int64 }
 
 func (s *sizes) add(bytes int) {
@@ -24,13 +24,13 @@ func (s *sizes) add(bytes int) {
 	s.bytes.Add(int64(bytes))
 }
 
-// of is what so many objects weigh.
+// of returns the estimated size of a number of objects, in bytes.
 func (s *sizes) of(objects int64) int64 {
 	return objects * s.bytes.Load() / max(s.objects.Load(), 1)
 }
 
-// guardedCodec makes errors of panics in conversions and defaults. Upstream's store
-// runs them in goroutines of its own, where a panic ends the process.
+// guardedCodec turns panics in conversions and defaults into errors. Upstream's store runs them in goroutines of its
+// own, where a panic ends the process.
 type guardedCodec struct {
 	runtime.Codec
 	decoded *sizes
@@ -61,9 +61,8 @@ func (c guardedCodec) Encode(object runtime.Object, w io.Writer) (err error) {
 	return c.Codec.Encode(object, w)
 }
 
-// guardedAttributes gives an object whose selectable fields cannot be told its labels
-// and names only. The watch cache would end the process at a panic, and leave the
-// object out at an error.
+// guardedAttributes returns only the labels and names of an object whose selectable fields fail. The watch cache
+// would end the process at a panic, and omit the object at an error.
 func guardedAttributes(attributes storage.AttrFunc, logger *slog.Logger) storage.AttrFunc {
 	return func(object runtime.Object) (label labels.Set, field fields.Set, err error) {
 		defer func() {
@@ -85,8 +84,8 @@ func guardedAttributes(attributes storage.AttrFunc, logger *slog.Logger) storage
 	}
 }
 
-// guardedIndexers leave an object out of an index if its values cannot be told, as
-// guardedAttributes do. The watch cache would end the process even at an error.
+// guardedIndexers omit an object from an index if its values fail, as guardedAttributes do. The watch cache would end
+// the process even at an error.
 func guardedIndexers(indexers *cache.Indexers) *cache.Indexers {
 	if indexers == nil {
 		return nil
@@ -105,7 +104,7 @@ func guardedIndexers(indexers *cache.Indexers) *cache.Indexers {
 	return &guarded
 }
 
-// guardedTriggers give an object whose value cannot be told an empty one.
+// guardedTriggers return an empty value for an object whose value fails.
 func guardedTriggers(triggers storage.IndexerFuncs) storage.IndexerFuncs {
 	if triggers == nil {
 		return nil

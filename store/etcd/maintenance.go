@@ -21,11 +21,11 @@ import (
 
 var _ store.Maintenance = (*Backend)(nil)
 
-// root is what all keys begin with, without a slash at the end.
+// root returns the common beginning of all keys, without a slash at the end.
 func (b *Backend) root() string { return root(b.options.Prefix) }
 
-// compactRevKey is where upstream's compactor keeps what it has compacted to. It is
-// beside the prefix, unless that is empty.
+// compactRevKey is the key of the revision that upstream's compactor has compacted to. It is outside of the prefix,
+// unless that is empty.
 const compactRevKey = "compact_rev_key"
 
 // snapshot reads etcd at one revision, page after page.
@@ -34,8 +34,8 @@ type snapshot struct {
 	first   *clientv3.GetResponse
 }
 
-// Snapshot implements store.Maintenance. Nothing keeps etcd from being compacted
-// meanwhile: a snapshot that takes longer to read than history is kept fails.
+// Snapshot implements store.Maintenance. It does not keep etcd from being compacted: reading a snapshot fails if it
+// takes longer than history is kept.
 func (b *Backend) Snapshot(ctx context.Context) (store.Snapshot, error) {
 	if err := b.open(); err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (s *snapshot) Values(ctx context.Context) iter.Seq2[store.Value, error] {
 			for _, kv := range page.Kvs {
 				from = string(kv.Key) + "\x00"
 				if string(kv.Key) == s.backend.options.healthKey() {
-					continue // kine keeps something there
+					continue // kine keeps a value there
 				}
 				v, err := s.backend.stored(ctx, kv, leases)
 				if !yield(v, err) || err != nil {
@@ -99,7 +99,7 @@ func (s *snapshot) Values(ctx context.Context) iter.Seq2[store.Value, error] {
 // Close implements store.Snapshot.
 func (s *snapshot) Close() {}
 
-// stored is what lies in etcd; leases are when those that were asked for end.
+// stored returns a key and its value in etcd; leases caches the ends of known leases.
 func (b *Backend) stored(ctx context.Context, kv *mvccpb.KeyValue, leases map[int64]time.Time) (store.Value, error) {
 	v := store.Value{
 		Key:      strings.TrimPrefix(string(kv.Key), b.root()),
@@ -140,7 +140,7 @@ func (b *Backend) Put(ctx context.Context, v store.Value, seen uint64) (uint64, 
 		}
 		options = append(options, clientv3.WithLease(lease.ID))
 		unused = func() {
-			// If it cannot be revoked, it ends by itself.
+			// If the lease cannot be revoked, it ends by itself.
 			_, _ = b.client.Revoke(context.WithoutCancel(ctx), lease.ID)
 		}
 	}
@@ -164,8 +164,8 @@ func (b *Backend) ValueContext(key string) value.DefaultContext {
 	return value.DefaultContext(b.root() + key)
 }
 
-// Compact implements store.Maintenance. It compacts the whole of etcd, and returns
-// when the space is free for use by etcd; its file does not shrink.
+// Compact implements store.Maintenance. It compacts the whole of etcd, and returns when etcd can reuse the space; the
+// database file does not shrink.
 func (b *Backend) Compact(ctx context.Context, revision uint64) error {
 	if err := b.open(); err != nil {
 		return err
@@ -177,8 +177,8 @@ func (b *Backend) Compact(ctx context.Context, revision uint64) error {
 	return nil
 }
 
-// Status implements store.Maintenance. DiskBytes are those of the member that
-// answers, Compacted is what the servers' compactor has noted.
+// Status implements store.Maintenance. DiskBytes is the size of the answering member's database, Compacted the
+// revision recorded by the servers' compactor.
 func (b *Backend) Status(ctx context.Context) (store.Status, error) {
 	if err := b.open(); err != nil {
 		return store.Status{}, err
@@ -189,23 +189,23 @@ func (b *Backend) Status(ctx context.Context) (store.Status, error) {
 	}
 	status := store.Status{Revision: uint64(noted.Header.Revision)}
 	for _, kv := range noted.Kvs {
-		// What is no number was not noted by a compactor.
+		// A value that is no number does not come from a compactor.
 		status.Compacted, _ = strconv.ParseUint(string(kv.Value), 10, 64)
 	}
 	member, err := etcdserverpb.NewMaintenanceClient(b.client.ActiveConnection()).Status(ctx, &etcdserverpb.StatusRequest{})
-	if err == nil { // not everything that speaks etcd's protocol has a status
+	if err == nil { // not every server with etcd's protocol has a status
 		status.DiskBytes = uint64(member.DbSize)
 	}
 	return status, nil
 }
 
-// ValueContext is the Context of a value that is stored at a key of an etcd that is
-// used with a prefix, as in Options.
+// ValueContext returns the encryption context of the value at a key of an etcd that is used with a prefix, as in
+// Options.
 func ValueContext(prefix, key string) value.DefaultContext {
 	return value.DefaultContext(root(prefix) + key)
 }
 
-// root is what the keys of a prefix begin with, without a slash at the end.
+// root returns the common beginning of the keys with a prefix, without a slash at the end.
 func root(prefix string) string {
 	if prefix == "" {
 		prefix = DefaultPrefix

@@ -15,7 +15,7 @@ import (
 	"github.com/annexapi/annex/internal/base/budget"
 )
 
-// lister lists so many pods, from memory.
+// lister lists the given number of pods, from memory.
 type lister struct {
 	storage.Interface
 	pods int
@@ -26,14 +26,14 @@ func (l lister) GetList(_ context.Context, _ string, _ storage.ListOptions, list
 	return nil
 }
 
-// anyBytes decodes everything.
+// anyBytes decodes everything into an empty pod.
 type anyBytes struct{ runtime.Codec }
 
 func (anyBytes) Decode([]byte, *schema.GroupVersionKind, runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	return &example.Pod{}, nil, nil
 }
 
-func TestListsHoldWhatTheirAnswerNeeds(t *testing.T) {
+func TestGetList_holdsMemoryForResponse(t *testing.T) {
 	decoded := &sizes{}
 	codec := guardedCodec{anyBytes{}, decoded}
 	for _, size := range []int{1 << 20, 3 << 20} {

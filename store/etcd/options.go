@@ -17,55 +17,49 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 )
 
-// DefaultPrefix is the part of etcd's keys that kube-apiserver, too, begins with.
+// DefaultPrefix is the default prefix of keys in etcd, the same as kube-apiserver's.
 const DefaultPrefix = "/registry"
 
-// Options say which etcd is used and how. Where kube-apiserver has a flag for the
-// same thing, it is named.
+// Options configure the connection to etcd and its use. The comments name the kube-apiserver flag for the same
+// setting, if there is one.
 type Options struct {
-	// Endpoints are the URLs of the cluster's members, with a port, all with the
-	// same scheme: https://, or http:// for loopback addresses, or unix:// with the
-	// path of a socket. There is at least one.
+	// Endpoints are the URLs of the cluster's members, with a port, all with the same scheme: https://, or http://
+	// for loopback addresses, or unix:// with the path of a socket. There is at least one.
 	Endpoints []string
-	// Prefix begins all keys. Servers that share an etcd and are not replicas of
-	// each other need different ones. "" means DefaultPrefix, "/" is none
-	// (--etcd-prefix).
+	// Prefix begins all keys. Servers that share an etcd but are not replicas of each other need different prefixes.
+	// "" means DefaultPrefix, "/" means none (--etcd-prefix).
 	Prefix string
-	// CAFile holds the certificates, in PEM, that the members' certificates must
-	// be signed by. "" means the operating system's roots.
+	// CAFile is a file with the certificates, in PEM, of the authorities that sign the members' certificates. ""
+	// means the operating system's roots.
 	CAFile string
-	// CertFile and KeyFile are the certificate and the key, in PEM, with which this
-	// server identifies itself; both or none. They are read anew for each
-	// connection (--etcd-certfile, --etcd-keyfile).
+	// CertFile and KeyFile are the files of the certificate and the key, in PEM, with which this server identifies
+	// itself; both or none. They are read anew for each connection (--etcd-certfile, --etcd-keyfile).
 	CertFile, KeyFile string
-	// Plaintext permits http:// for other than loopback addresses: everyone on the
-	// way reads and changes everything.
+	// Plaintext permits http:// for addresses other than loopback. Everyone on the network path can then read and
+	// change everything.
 	Plaintext bool
-	// CompactionInterval is the time between two compactions of etcd's history, and
-	// how much of it is kept at least. It applies to the whole of etcd, not only to
-	// keys with Prefix; replicas share the work. 0 means 5 minutes; negative leaves
-	// compaction to etcd or another program (--etcd-compaction-interval, where 0 does).
+	// CompactionInterval is the time between two compactions of etcd's history, and the minimum age of the history
+	// kept. It applies to the whole of etcd, not only to keys with Prefix; replicas share the work. 0 means 5
+	// minutes; a negative value leaves compaction to etcd or another program (--etcd-compaction-interval, where 0
+	// does that).
 	CompactionInterval time.Duration
-	// HealthcheckTimeout is how long etcd may take to answer a probe of its health;
-	// one is sent twice in this time. 0 means 2 seconds (--etcd-healthcheck-timeout).
+	// HealthcheckTimeout is the time that etcd has to answer a health probe; two probes are sent in this time. 0
+	// means 2 seconds (--etcd-healthcheck-timeout).
 	HealthcheckTimeout time.Duration
-	// LeaseReuse is how long objects with a lifetime may share one lease, which is
-	// how late they may expire at most. It is rounded to seconds. 0 means one minute
-	// (--lease-reuse-duration-seconds).
+	// LeaseReuse is the time for which objects with a lifetime may share one lease, and so the longest delay of an
+	// expiry. It is rounded to seconds. 0 means one minute (--lease-reuse-duration-seconds).
 	LeaseReuse time.Duration
-	// NoWatchCache reads and watches etcd directly for every request
-	// (--watch-cache=false).
+	// NoWatchCache reads and watches etcd directly for every request (--watch-cache=false).
 	NoWatchCache bool
-	// StartTimeout is how long Open waits for etcd. 0 does not wait and never gives up: a
-	// server is alive, but not ready, until etcd can be reached.
+	// StartTimeout is the time that Open waits for etcd. With 0, Open does not wait and never gives up: a server is
+	// alive, but not ready, until etcd can be reached.
 	StartTimeout time.Duration
-	// Logger is told when etcd does not answer, again every now and then, and when
-	// it answers again. Nil is silent.
+	// Logger receives a message when etcd stops answering, repeats it at intervals, and receives another when etcd
+	// answers again. Nil is silent.
 	Logger *slog.Logger
 }
 
-// Validate says what is wrong with the options before anything is connected to. It
-// reads the certificate files, but does not talk to etcd.
+// Validate returns the first mistake in the options. It reads the certificate files, but does not connect to etcd.
 func (o Options) Validate() error {
 	if len(o.Endpoints) == 0 {
 		return errors.New("no etcd endpoints: name the members' URLs with etcd.Options.Endpoints, as in https://etcd-1:2379")
@@ -188,7 +182,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// config is what upstream's store is made of, but for the resource.
+// config returns the configuration of upstream's store, without the resource.
 func (o Options) config() storagebackend.Config {
 	config := storagebackend.NewDefaultConfig(o.Prefix, nil)
 	config.Transport.ServerList = o.Endpoints
@@ -203,5 +197,5 @@ func (o Options) config() storagebackend.Config {
 	return *config
 }
 
-// healthKey is a key that no object is stored at.
+// healthKey returns a key at which no object is stored.
 func (o Options) healthKey() string { return path.Join("/", o.Prefix, "health") }

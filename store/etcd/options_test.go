@@ -10,7 +10,7 @@ import (
 	"github.com/annexapi/annex/store/etcd"
 )
 
-func TestValidateAcceptsEndpoints(t *testing.T) {
+func TestValidate_validOptions(t *testing.T) {
 	for name, options := range map[string]etcd.Options{
 		"https":              {Endpoints: []string{"https://etcd-1:2379"}},
 		"several":            {Endpoints: []string{"https://etcd-1:2379", "https://10.0.0.2:2379/"}},
@@ -27,7 +27,7 @@ func TestValidateAcceptsEndpoints(t *testing.T) {
 	}
 }
 
-func TestValidateSaysWhatIsWrong(t *testing.T) {
+func TestValidate_invalidOptions(t *testing.T) {
 	noPEM := filepath.Join(t.TempDir(), "no.pem")
 	if err := os.WriteFile(noPEM, []byte("no certificate"), 0o600); err != nil {
 		t.Fatal(err)

@@ -15,21 +15,20 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// pending is the storage of a resource that was opened before etcd has answered for
-// the first time. Until then it refuses everything with a 503 that clients try again
-// after a second.
+// pending is the storage of a resource that was opened before etcd has answered for the first time. Until then it
+// rejects every request with a 503 that clients retry after a second.
 type pending struct {
 	resource store.Resource
 
 	mu     sync.RWMutex
-	opened *opened          // nil as long as etcd has not answered
-	keys   storage.KeysFunc // to be told to opened
+	opened *opened          // nil until etcd has answered
+	keys   storage.KeysFunc // to be passed to opened
 	closed bool
 }
 
 var _ storage.Interface = (*pending)(nil)
 
-// settle hands over to the storage proper.
+// settle switches to the real storage.
 func (p *pending) settle(opened *opened) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

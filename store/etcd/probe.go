@@ -16,8 +16,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// connect waits until etcd answers. One that can only be read will do: the server
-// starts, and is not ready.
+// connect waits until etcd answers. A read-only etcd is sufficient: the server starts, and is not ready.
 func (b *Backend) connect(ctx context.Context) error {
 	if b.options.StartTimeout > 0 {
 		var cancel context.CancelFunc
@@ -64,7 +63,7 @@ func (b *Backend) probeUntil(ctx context.Context) {
 		}
 	})
 	log := outage{logger: b.options.Logger}
-	if b.health != nil { // this goroutine is its only writer
+	if b.health != nil { // this goroutine is the only writer of health
 		log.goesOn(b.health)
 	}
 	ticker := time.NewTicker(b.options.HealthcheckTimeout / 2)
@@ -94,18 +93,17 @@ func (b *Backend) probeUntil(ctx context.Context) {
 	}
 }
 
-// The time between two lines of the log about the same outage: at least, if there is
-// a new reason, and at most.
+// The time between two log lines about the same outage is at least outageNews, if there is a new reason, and at most
+// outageRepeat.
 const (
 	outageNews   = 5 * time.Second
 	outageRepeat = 30 * time.Second
 )
 
-// outage tells a log that etcd does not do its work: at once, when the reason
-// changes, and every now and then as long as it lasts.
+// outage logs that etcd does not work: at once, when the reason changes, and at intervals as long as it lasts.
 type outage struct {
 	logger *slog.Logger
-	began  time.Time // zero if etcd does its work
+	began  time.Time // zero while etcd works
 	logged time.Time
 	reason string
 }
@@ -134,8 +132,8 @@ func (o *outage) ends() {
 	*o = outage{logger: o.logger}
 }
 
-// read reads a key, as upstream's health check does, and looks for the reason if
-// that fails. It takes HealthcheckTimeout for each at most.
+// read reads a key, as upstream's health check does, and determines the reason if that fails. Each of the two takes
+// at most HealthcheckTimeout.
 func (b *Backend) read(ctx context.Context) error {
 	reading, cancel := context.WithTimeout(ctx, b.options.HealthcheckTimeout)
 	defer cancel()
@@ -170,14 +168,13 @@ func (b *Backend) read(ctx context.Context) error {
 	return err
 }
 
-// alarms says why etcd takes no writes although it can be read. It takes
-// HealthcheckTimeout at most.
+// alarms returns the reason why etcd accepts no writes although it can be read. It takes at most HealthcheckTimeout.
 func (b *Backend) alarms(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, b.options.HealthcheckTimeout)
 	defer cancel()
 	status, err := etcdserverpb.NewMaintenanceClient(b.client.ActiveConnection()).Status(ctx, &etcdserverpb.StatusRequest{})
 	if err != nil {
-		return nil // not everything that speaks etcd's protocol has a status
+		return nil // not every server with etcd's protocol has a status
 	}
 	b.size.Store(status.DbSize)
 	for _, reported := range status.Errors {
@@ -194,19 +191,18 @@ func (b *Backend) alarms(ctx context.Context) error {
 	return nil
 }
 
-// finalError is one that waiting does not help against.
+// finalError is an error that waiting does not cure.
 type finalError struct{ error }
 
 func (e *finalError) Unwrap() error { return e.error }
 
-// brokenEndpoint is an endpoint that could not be talked to.
+// brokenEndpoint is an endpoint that could not be reached, or did not answer properly.
 type brokenEndpoint struct {
 	endpoint string
 	err      error
 }
 
-// dialAll connects to every endpoint on its own. The client does so too, but keeps
-// what it learns to itself.
+// dialAll connects to every endpoint separately. The client does so too, but does not reveal the errors.
 func (b *Backend) dialAll(ctx context.Context) []brokenEndpoint {
 	errs := make([]error, len(b.options.Endpoints))
 	var dials sync.WaitGroup
@@ -268,8 +264,7 @@ func (b *Backend) dial(ctx context.Context, endpoint string) error {
 	return greet(connection)
 }
 
-// greet begins to speak HTTP/2. Only then a server has said whether it accepts the
-// client's certificate.
+// greet begins to speak HTTP/2. Only by its answer does the server show whether it accepts the client's certificate.
 func greet(connection net.Conn) error {
 	if _, err := connection.Write(http2Preface); err != nil {
 		return err
@@ -288,7 +283,7 @@ func greet(connection net.Conn) error {
 	return err
 }
 
-// advice says what can be done about an error of a connection.
+// advice returns a remedy for an error of a connection.
 func advice(err error) string {
 	var (
 		header    tls.RecordHeaderError
@@ -315,7 +310,7 @@ func advice(err error) string {
 	return text
 }
 
-// hopeless says whether the same connection will fail again.
+// hopeless reports whether the same connection will fail again.
 func hopeless(err error) bool {
 	var (
 		header tls.RecordHeaderError
@@ -325,7 +320,7 @@ func hopeless(err error) bool {
 		errors.Is(err, errWantsTLS) || errors.Is(err, errNoEtcd)
 }
 
-// refused says whether the other side has ended the handshake with an alert.
+// refused reports whether the other side has ended the handshake with an alert.
 func refused(err error) bool {
 	operation := (*net.OpError)(nil)
 	return errors.As(err, &operation) && operation.Op == "remote error"

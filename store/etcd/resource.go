@@ -17,8 +17,8 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// resourceStorage lets the backend know of writes: it waits for them when it is
-// closed, and learns the newest revision from them.
+// resourceStorage reports writes to the backend, which waits for them when it is closed, and learns the newest
+// revision from them.
 type resourceStorage struct {
 	storage.Interface
 	backend  *Backend
@@ -33,7 +33,7 @@ var (
 	_ store.Closer            = (*resourceStorage)(nil)
 )
 
-// Close implements store.Closer: its watch cache is gone.
+// Close implements store.Closer. It ends the watch cache of the view.
 func (r *resourceStorage) Close() { r.close() }
 
 // Create implements storage.Interface.
@@ -41,13 +41,13 @@ func (r *resourceStorage) Create(ctx context.Context, key string, obj, out runti
 	return r.write(out, func() error { return r.Interface.Create(ctx, key, obj, out, ttl) })
 }
 
-// CreateIf implements store.ConditionalWriter. It is a transaction of etcd, which looks
-// at the revisions of all keys of the resource.
+// CreateIf implements store.ConditionalWriter by an etcd transaction that compares the revisions of all keys of the
+// resource.
 func (r *resourceStorage) CreateIf(ctx context.Context, key string, obj, out runtime.Object, condition store.Unchanged) error {
 	return r.write(out, func() error { return r.createIf(ctx, key, obj, out, condition) })
 }
 
-// UpdateIf implements store.ConditionalWriter, in the same way.
+// UpdateIf implements store.ConditionalWriter in the same way.
 func (r *resourceStorage) UpdateIf(
 	ctx context.Context,
 	key string,
@@ -58,8 +58,8 @@ func (r *resourceStorage) UpdateIf(
 	return r.write(out, func() error { return r.updateIf(ctx, key, out, preconditions, update) })
 }
 
-// GetList implements storage.Interface. What the answer needs is held when it is known how
-// many objects there are: those of the watch cache are in memory anyway.
+// GetList implements storage.Interface. It reserves memory for the response once the number of objects is known: the
+// objects of the watch cache are in memory anyway.
 func (r *resourceStorage) GetList(ctx context.Context, key string, options storage.ListOptions, list runtime.Object) error {
 	if err := r.Interface.GetList(ctx, key, options, list); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (r *resourceStorage) GetList(ctx context.Context, key string, options stora
 	return apierr.NoMemory(account.Hold(ctx, account.Answer().Of(objects, r.decoded.of(objects))))
 }
 
-// prepared returns a key as it is below the root. It is an error if etcd has not answered yet.
+// prepared returns a key relative to the root. It returns an error if etcd has not answered yet.
 func (r *resourceStorage) prepared(key string) (string, error) {
 	if p, ok := r.Interface.(*pending); ok {
 		if _, err := p.storage(); err != nil {
@@ -82,7 +82,7 @@ func (r *resourceStorage) prepared(key string) (string, error) {
 	return storage.PrepareKey(r.resource.Prefix+"/", key, false)
 }
 
-// encoded returns an object as the codec writes it and as it is stored.
+// encoded returns the output of the codec for an object, and its stored form.
 func (r *resourceStorage) encoded(ctx context.Context, key string, obj runtime.Object) (data, stored []byte, err error) {
 	if err := r.Versioner().PrepareObjectForStorage(obj); err != nil {
 		return nil, nil, fmt.Errorf("prepare object for storage: %w", err)
@@ -99,7 +99,8 @@ func (r *resourceStorage) encoded(ctx context.Context, key string, obj runtime.O
 	return data, stored, nil
 }
 
-// holds is a condition in a transaction. One on a range is met if each key in it meets it.
+// holds returns the comparison of a transaction for a condition. A comparison of a range holds if it holds for each
+// key.
 func (r *resourceStorage) holds(condition store.Unchanged) clientv3.Cmp {
 	revision := clientv3.CreateRevision
 	if condition.Updates {
@@ -108,7 +109,7 @@ func (r *resourceStorage) holds(condition store.Unchanged) clientv3.Cmp {
 	return clientv3.Compare(revision(r.backend.root()+r.resource.Prefix+"/"), "<", int64(condition.Since)+1).WithPrefix()
 }
 
-// conditional names the cause of a transaction's failure.
+// conditional adds the cause to the error of a transaction.
 func conditional(verb, key string, err error) error {
 	if unsupported(err) {
 		return fmt.Errorf(
@@ -121,7 +122,8 @@ func conditional(verb, key string, err error) error {
 	return fmt.Errorf("%s %s beside others: %w", verb, key, err)
 }
 
-// unsupported says whether what is used as etcd has no such transactions, as kine has only those of Kubernetes.
+// unsupported reports whether the server does not support such transactions, as kine supports only those of
+// Kubernetes.
 func unsupported(err error) bool {
 	return strings.Contains(err.Error(), "unsupported operations in txn request")
 }
@@ -261,7 +263,7 @@ func (r *resourceStorage) write(out runtime.Object, write func() error) error {
 	if err := write(); err != nil || out == nil {
 		return err
 	}
-	// An object without a version tells nothing; that is no reason to fail a write.
+	// An object without a resource version is no reason to fail a write.
 	if revision, err := r.Versioner().ObjectResourceVersion(out); err == nil {
 		r.backend.seen(revision)
 	}

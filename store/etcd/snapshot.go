@@ -19,13 +19,12 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// snapshotBatch is how many bytes are written in one transaction, which is in memory.
+// snapshotBatch is the number of bytes written in one transaction, which is in memory.
 const snapshotBatch = 16 << 20
 
-// WriteSnapshot writes values into a new file as etcd's own snapshots are, to be
-// restored with etcdutl snapshot restore, and returns the revision that etcd is at
-// then. The objects are created at the revisions above base, and the history before
-// the last one is compacted. prefix is that of Options. The Data of values must have
+// WriteSnapshot writes values into a new file in the format of etcd's own snapshots, for etcdutl snapshot restore,
+// and returns the revision that the restored etcd has. The objects are created at the revisions above base, and the
+// history before the last revision is compacted. prefix is the Prefix of Options. The Data of the values must have
 // been transformed for the keys with the prefix.
 func WriteSnapshot(ctx context.Context, file, prefix string, base uint64, values iter.Seq2[store.Value, error]) (last uint64, err error) {
 	if last, err = writeDatabase(ctx, file, prefix, base, values); err != nil {
@@ -67,8 +66,7 @@ func writeDatabase(ctx context.Context, file, prefix string, base uint64, values
 	return w.last, w.finish()
 }
 
-// snapshotWriter writes what etcd's storage consists of. Of its buckets, those are
-// written that say something here; etcd makes the others.
+// snapshotWriter writes etcd's database. It writes only the buckets with content; etcd creates the others.
 type snapshotWriter struct {
 	db    *bolt.DB
 	tx    *bolt.Tx
@@ -93,7 +91,7 @@ func (w *snapshotWriter) begin() (err error) {
 
 func (w *snapshotWriter) rollback() {
 	if w.tx != nil {
-		_ = w.tx.Rollback() // of what has been given up
+		_ = w.tx.Rollback() // of a batch that was given up
 	}
 }
 
@@ -137,7 +135,7 @@ func (w *snapshotWriter) put(root string, v store.Value) error {
 	return nil
 }
 
-// finish says that everything up to the last revision has been compacted.
+// finish records that everything up to the last revision has been compacted.
 func (w *snapshotWriter) finish() error {
 	meta := w.tx.Bucket([]byte("meta"))
 	for _, name := range []string{"scheduledCompactRev", "finishedCompactRev"} {
@@ -148,15 +146,15 @@ func (w *snapshotWriter) finish() error {
 	return w.commit()
 }
 
-// encodeRevision is a revision as etcd has it in keys: its number, and that of the
-// change within its transaction.
+// encodeRevision returns a revision as in etcd's keys: its number, and the number of the change within its
+// transaction.
 func encodeRevision(revision uint64) []byte {
 	b := binary.BigEndian.AppendUint64(make([]byte, 0, 17), revision)
 	return binary.BigEndian.AppendUint64(append(b, '_'), 0)
 }
 
-// encodeLease is etcd's leasepb.Lease, whose package is the server's: ID, TTL and
-// RemainingTTL, in seconds.
+// encodeLease encodes etcd's leasepb.Lease, whose package belongs to the server: ID, TTL and RemainingTTL, in
+// seconds.
 func encodeLease(id, ttl int64) []byte {
 	var b []byte
 	for field, n := range []int64{id, ttl, ttl} {

@@ -17,8 +17,8 @@ import (
 	"github.com/annexapi/annex/store/etcd"
 )
 
-// More than fits into one transaction.
-func TestASnapshotOfLargeObjects(t *testing.T) {
+// The objects do not fit into one transaction.
+func TestWriteSnapshot_largeObjects(t *testing.T) {
 	const count, base = 40, 1000
 	file := filepath.Join(t.TempDir(), "snapshot.db")
 	large := bytes.Repeat([]byte("x"), 1<<20)

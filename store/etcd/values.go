@@ -14,11 +14,10 @@ import (
 
 var _ store.ValueReader = (*Backend)(nil)
 
-// valuesPage is how many values are asked for at once.
+// valuesPage is the number of values per request.
 const valuesPage = 500
 
-// Values implements store.ValueReader. It reads page after page, each as etcd has
-// it then.
+// Values implements store.ValueReader. It reads page after page, each at the revision that etcd has then.
 func (b *Backend) Values(ctx context.Context, prefix string) iter.Seq2[store.Value, error] {
 	root := b.root()
 	from := root + prefix + "/"

@@ -29,8 +29,7 @@ func podOf(i uint64) journal.Record {
 	}
 }
 
-// BenchmarkCreate is durable creates of objects of 1 KB, with the files that follow, on
-// the disk of the test's directory.
+// BenchmarkCreate measures durable creates of objects of 1 KB, with their files, on the disk of the test's directory.
 func BenchmarkCreate(b *testing.B) {
 	for _, writers := range []int{1, 16, 64} {
 		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) {
@@ -75,8 +74,8 @@ func BenchmarkCreate(b *testing.B) {
 	}
 }
 
-// BenchmarkOpen is what a restart with 10,000 objects of 1 KB takes: until the store
-// can be read, and until all object files have been looked at.
+// BenchmarkOpen measures a restart with 10,000 objects of 1 KB: until the store can be read, and until all object
+// files have been looked at.
 func BenchmarkOpen(b *testing.B) {
 	const objects = 10_000
 	dir := b.TempDir()

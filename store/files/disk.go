@@ -11,33 +11,31 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// FS is what a journal needs of a file system. Names are relative to the root and
-// have slashes. Missing files are reported as fs.ErrNotExist.
+// FS is the file system of a journal. Names are relative to the root and use slashes. Errors for missing files match
+// fs.ErrNotExist.
 type FS interface {
-	// Create makes a file that only its owner can read. What had the name is gone.
+	// Create creates a file that only its owner can read. It replaces any file with that name.
 	Create(name string) (File, error)
 	Open(name string) (io.ReadCloser, error)
-	// Rename replaces what has the new name.
+	// Rename replaces any file with the new name.
 	Rename(oldName, newName string) error
-	// RenameNew is Rename if nothing has the new name: else the error matches
-	// fs.ErrExist. It matches errors.ErrUnsupported if that cannot be told at once.
+	// RenameNew is Rename, but never replaces a file: if the new name exists, the error matches fs.ErrExist. The
+	// error matches errors.ErrUnsupported if the system cannot check that atomically.
 	RenameNew(oldName, newName string) error
-	// Exchange swaps what two names stand for, at once. The error matches
-	// errors.ErrUnsupported if that cannot be done, and fs.ErrNotExist if one of them
-	// stands for nothing.
+	// Exchange swaps the files of two names atomically. The error matches errors.ErrUnsupported if the system cannot
+	// do that, and fs.ErrNotExist if one of the names does not exist.
 	Exchange(oldName, newName string) error
 	Remove(name string) error
-	// Mkdir makes a directory that only its owner can enter. It is no error if there
-	// is one.
+	// Mkdir creates a directory that only its owner can enter. An existing directory is no error.
 	Mkdir(name string) error
-	// List returns what is in a directory, in no certain order.
+	// List returns the entries of a directory, in no particular order.
 	List(name string) ([]fs.DirEntry, error)
 	// Stat does not follow symbolic links.
 	Stat(name string) (fs.FileInfo, error)
 	// SyncDir makes the names in a directory durable.
 	SyncDir(name string) error
-	// Lock keeps other processes, and other openers in this one, away until it is
-	// closed; journal.ErrLocked if another has it.
+	// Lock excludes other processes, and other openers in this process, until the result is closed. The error matches
+	// journal.ErrLocked if another opener holds the lock.
 	Lock(name string) (io.Closer, error)
 }
 
@@ -79,7 +77,7 @@ func (d disk) Lock(name string) (io.Closer, error)     { return lockFile(d.path(
 func (d disk) Mkdir(name string) error {
 	err := os.Mkdir(d.path(name), 0o700)
 	if errors.Is(err, fs.ErrExist) {
-		// A link to a directory elsewhere is none of ours.
+		// A link to a directory elsewhere is not accepted.
 		if info, statErr := os.Lstat(d.path(name)); statErr == nil && info.IsDir() {
 			return nil
 		}
@@ -95,7 +93,7 @@ func (d disk) SyncDir(name string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// makeRoot makes the root and what it is in.
+// makeRoot creates the root and its parents.
 func makeRoot(root string) error {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return err
@@ -103,11 +101,11 @@ func makeRoot(root string) error {
 	return disk{filepath.Dir(root)}.SyncDir(".")
 }
 
-// stamp tells, without reading it, whether a file may have changed.
+// stamp is a cheap fingerprint of a file: a different stamp means that the file may have changed.
 type stamp struct {
 	size     int64
 	modified time.Time
-	number   uint64 // of the inode, 0 if there are none
+	number   uint64 // of the inode, 0 if the system has none
 }
 
 func stampOf(info fs.FileInfo) stamp {
@@ -118,11 +116,11 @@ func (s stamp) same(other stamp) bool {
 	return s.size == other.size && s.number == other.number && s.modified.Equal(other.modified)
 }
 
-// racy reports whether a file may have been written again since the stamp was
-// taken without showing it: clocks of file systems tick in milliseconds.
+// racy reports whether the file may have been written again after the stamp was taken without changing the stamp:
+// clocks of file systems tick in milliseconds.
 func (s stamp) racy(now time.Time) bool { return now.Sub(s.modified) < 50*time.Millisecond }
 
-// locked turns the error of a lock that another one holds into the contract's.
+// locked replaces the error of a lock held by another opener by journal.ErrLocked.
 func locked(err error, held bool) error {
 	if held {
 		return journal.ErrLocked

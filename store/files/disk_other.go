@@ -11,8 +11,8 @@ import (
 
 func inode(fs.FileInfo) uint64 { return 0 }
 
-// lockFile takes a lock by making a file, and removes it again. A process that was
-// killed leaves it behind, for people to remove.
+// lockFile takes a lock by creating a file, and releases it by removing the file. A killed process leaves the file
+// behind, and a person has to remove it.
 func lockFile(path string) (io.Closer, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestTheDiskMovesFilesWithoutOverwriting(t *testing.T) {
+func TestDisk_renameNewAndExchange(t *testing.T) {
 	d := disk{t.TempDir()}
 	put := func(name, content string) {
 		t.Helper()

@@ -19,8 +19,7 @@ func inode(info fs.FileInfo) uint64 {
 	return 0
 }
 
-// lockFile takes a lock that belongs to the open file, and so excludes other
-// openers in this process as well.
+// lockFile takes a lock that belongs to the open file. So it excludes other openers in this process as well.
 func lockFile(path string) (io.Closer, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -32,8 +31,8 @@ func lockFile(path string) (io.Closer, error) {
 	return unlocking{file}, nil
 }
 
-// unlocking releases a lock before it closes the file, which a child that is just being started may have open for
-// a moment, too.
+// unlocking releases the lock before it closes the file, because a child process that is just being started may
+// briefly have the file open, too.
 type unlocking struct{ *os.File }
 
 func (f unlocking) Close() error {

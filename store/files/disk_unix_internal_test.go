@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A child that is being started has the files of its parent open for a moment.
-func TestALockIsReleasedThoughAChildHasItsFile(t *testing.T) {
+// A child that is being started briefly has the files of its parent open.
+func TestLockFile_openInChild_isReleased(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "LOCK")
 	lock, err := lockFile(path)
 	if err != nil {

@@ -16,14 +16,13 @@ import (
 	"github.com/annexapi/annex/internal/base/yamlsize"
 )
 
-// metadataFields are what people write of an object's metadata, in their order.
-// Everything else there is bookkeeping.
+// metadataFields are the metadata fields that people write, in their order. All other metadata is bookkeeping.
 var metadataFields = []string{"name", "namespace", "labels", "annotations", "ownerReferences", "finalizers"}
 
 // firstFields come first in a file, in this order.
 var firstFields = []string{"apiVersion", "kind", "metadata"}
 
-// member is one member of a JSON object whose order counts.
+// member is one member of a JSON object whose order matters.
 type member struct {
 	name  string
 	value json.RawMessage
@@ -53,8 +52,8 @@ func members(data []byte) (list []member, ok bool) {
 	return list, err == io.EOF
 }
 
-// visible returns what people see of an object, in the order in which they would
-// write it, and whether the object says more than that.
+// visible returns the part of an object that people see, in the order in which they would write it. more reports
+// whether the object has other content.
 func visible(data []byte, hideStatus bool) (shown []member, more, ok bool) {
 	all, ok := members(data)
 	if !ok {
@@ -83,7 +82,7 @@ func visible(data []byte, hideStatus bool) (shown []member, more, ok bool) {
 	return shown, more, true
 }
 
-// sortBy puts the members with the names given first.
+// sortBy moves the members with the given names to the front.
 func sortBy(list []member, names []string) {
 	rank := func(m member) int {
 		if i := slices.Index(names, m.name); i >= 0 {
@@ -103,7 +102,7 @@ func jsonObject(list []member) json.RawMessage {
 		}
 		name, err := json.Marshal(m.name)
 		if err != nil {
-			panic(err) // a string can be marshalled
+			panic(err) // a string can always be marshalled
 		}
 		b.Write(name)
 		b.WriteByte(':')
@@ -113,7 +112,7 @@ func jsonObject(list []member) json.RawMessage {
 	return b.Bytes()
 }
 
-// encodeYAML returns the object file of what people see.
+// encodeYAML returns the object file for the visible part of an object.
 func encodeYAML(shown []member) ([]byte, error) {
 	node, err := yamlOf(shown)
 	if err != nil {
@@ -153,7 +152,7 @@ func nodeOf(decoder *json.Decoder) (*yamlv3.Node, error) {
 			node = &yamlv3.Node{Kind: yamlv3.MappingNode, Tag: "!!map"}
 		}
 		for decoder.More() {
-			// The name of a member is a value, too, for this purpose.
+			// The decoder returns the names of members as values, too.
 			child, err := nodeOf(decoder)
 			if err != nil {
 				return nil, err
@@ -176,8 +175,8 @@ func nodeOf(decoder *json.Decoder) (*yamlv3.Node, error) {
 	}
 }
 
-// stringNode writes a string so that every reader of YAML takes it for one: what
-// YAML 1.1 takes for a boolean, a number or a date is quoted.
+// stringNode writes a string so that every YAML reader takes it for a string: text that YAML 1.1 takes for a boolean,
+// a number or a date is quoted.
 func stringNode(s string) *yamlv3.Node {
 	node := &yamlv3.Node{Kind: yamlv3.ScalarNode, Tag: "!!str", Value: s}
 	switch {
@@ -189,7 +188,7 @@ func stringNode(s string) *yamlv3.Node {
 	return node
 }
 
-// literal reports whether a text of several lines can stand as it is.
+// literal reports whether a text of several lines can be written in literal style.
 func literal(s string) bool {
 	for line := range strings.Lines(s) {
 		line = strings.TrimSuffix(line, "\n")
@@ -202,11 +201,10 @@ func literal(s string) bool {
 	}) < 0
 }
 
-// words are what YAML 1.1 does not take for strings, in lower case.
+// words are the words that YAML 1.1 takes for other types than strings, in lower case.
 var words = []string{"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 
-// plain reports whether a string is one without quotes: it begins with a letter,
-// and the rest is harmless.
+// plain reports whether a string needs no quotes: it begins with a letter, and the rest is harmless.
 func plain(s string) bool {
 	if s == "" || !isLetter(s[0]) && s[0] != '/' && s[0] != '_' || slices.Contains(words, strings.ToLower(s)) {
 		return false
@@ -225,8 +223,7 @@ func plain(s string) bool {
 
 func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 
-// maxFile is how large an object file may be, in bytes. The API takes no larger
-// objects either.
+// maxFile is the largest size of an object file, in bytes. The API accepts no larger objects either.
 const maxFile = 3 << 20
 
 // parse reads an object file as JSON. The error is for the person who wrote it.
@@ -253,7 +250,7 @@ func parse(data []byte) ([]byte, error) {
 	return out, nil
 }
 
-// checkDocuments wants one document.
+// checkDocuments returns an error unless data holds exactly one document.
 func checkDocuments(data []byte) error {
 	decoder := yamlv3.NewDecoder(bytes.NewReader(data))
 	for n := 0; ; {
@@ -281,7 +278,7 @@ var errEmpty = errors.New("empty")
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
-// identity is what a document says it is.
+// identity is the identity that a document claims.
 type identity struct {
 	Metadata struct {
 		Name      string `json:"name"`
@@ -289,8 +286,8 @@ type identity struct {
 	} `json:"metadata"`
 }
 
-// identify checks that a document is that of the file it is in, and returns its
-// key and the document with the namespace that goes without saying.
+// identify checks that a document belongs to its file. It returns the key, and the document completed by the
+// namespace that the directory implies.
 func identify(document []byte, r *resource, dir, stem string) (key string, complete []byte, err error) {
 	var id identity
 	if err := json.Unmarshal(document, &id); err != nil {
@@ -310,7 +307,7 @@ func identify(document []byte, r *resource, dir, stem string) (key string, compl
 		return r.key("", name), document, nil
 	}
 	if namespace == "" {
-		// The names of namespaces are such that directories have the same.
+		// A namespace's name is always its directory's name.
 		namespace = dir
 		if document, err = withNamespace(document, namespace); err != nil {
 			return "", nil, err

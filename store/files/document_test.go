@@ -20,8 +20,7 @@ import (
 
 var thing = &resource{Group: "core", Resource: "things", Prefix: "/things", Namespaced: true, Status: true}
 
-// awkward are strings that readers of YAML take for something else, or that are hard
-// to write.
+// awkward are strings that YAML readers take for other types, or that are hard to write.
 var awkward = []string{
 	"",
 	" ",
@@ -139,7 +138,7 @@ func stored(t testing.TB, spec any) []byte {
 	return value
 }
 
-// readers read YAML as this package does, and as others do.
+// readers read YAML as this package and other parsers do.
 var readers = map[string]func([]byte) (any, error){
 	"this package": func(data []byte) (value any, err error) {
 		document, err := parse(data)
@@ -162,7 +161,7 @@ var readers = map[string]func([]byte) (any, error){
 	},
 }
 
-// mustReadBack checks that a file, read by any YAML parser, holds what was stored.
+// mustReadBack checks that a file, read by any YAML parser, holds the stored object.
 func mustReadBack(t *testing.T, value []byte) {
 	t.Helper()
 	content, ok := render(value, thing)
@@ -187,7 +186,7 @@ func mustReadBack(t *testing.T, value []byte) {
 	}
 }
 
-func TestEveryStringIsReadBack(t *testing.T) {
+func TestEncodeYAML_awkwardStrings_roundTrip(t *testing.T) {
 	t.Parallel()
 	for _, s := range awkward {
 		mustReadBack(t, stored(t, s))
@@ -198,7 +197,7 @@ func TestEveryStringIsReadBack(t *testing.T) {
 	}
 }
 
-func TestEveryObjectIsReadBack(t *testing.T) {
+func TestEncodeYAML_randomObjects_roundTrip(t *testing.T) {
 	t.Parallel()
 	rng := storetest.Seeded(t)
 	var value func(depth int) any
@@ -249,7 +248,7 @@ func FuzzRender(f *testing.F) {
 	})
 }
 
-func TestAFileIsInTheOrderOfAPerson(t *testing.T) {
+func TestEncodeYAML_orderOfFields(t *testing.T) {
 	t.Parallel()
 	content, ok := render(
 		[]byte(`{"kind":"Thing","spec":{"zebra":1,"apple":[]},"metadata":{"uid":"u","finalizers":["f"],"annotations":{"b":"2"},"labels":{},`+
@@ -269,7 +268,7 @@ func TestAFileIsInTheOrderOfAPerson(t *testing.T) {
 	}
 }
 
-func TestDocumentsThatAreNotTaken(t *testing.T) {
+func TestParse_rejectedDocuments(t *testing.T) {
 	t.Parallel()
 	bomb := "a: &a [x, x, x, x, x, x, x, x, x]\n"
 	for c := 'b'; c < 'l'; c++ {
@@ -285,7 +284,7 @@ func TestDocumentsThatAreNotTaken(t *testing.T) {
 		"a: [\n":            "not YAML",
 		"a: \"\xff\"\n":     "not UTF-8",
 		bomb:                "larger than 3 MiB when its aliases are replaced",
-		// 204 KB of which the reader made 2.5 GB.
+		// 204 KB that the reader expanded to 2.5 GB.
 		"a: &a " + strings.Repeat("x", 200_000) + "\nb: [" + strings.Repeat("*a, ", 1000) + "*a]\n": "larger than 3 MiB when its aliases are " +
 			"replaced",
 		"a: &a\n  b: *a\n":          "not YAML",
@@ -303,7 +302,7 @@ func TestDocumentsThatAreNotTaken(t *testing.T) {
 	}
 }
 
-func TestNamesOfFiles(t *testing.T) {
+func TestFileName(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("a", 253)
 	for name, want := range map[string]string{
@@ -357,7 +356,7 @@ func TestNamesOfFiles(t *testing.T) {
 	}
 }
 
-func TestPlacesOfKeys(t *testing.T) {
+func TestLayout_placesOfKeys(t *testing.T) {
 	t.Parallel()
 	l, err := newLayout([]driver.Resource{
 		{Group: "g", Resource: "things", Prefix: "/g/things", Namespaced: true},
@@ -403,7 +402,7 @@ func TestPlacesOfKeys(t *testing.T) {
 	}
 }
 
-func TestANewerFormatIsRefused(t *testing.T) {
+func TestOpen_newerFormat_isRejected(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	j := &Journal{root: root, files: disk{root}}
@@ -434,8 +433,7 @@ func TestANewerFormatIsRefused(t *testing.T) {
 	}
 }
 
-// render returns the object file for a stored value. ok is false if the value is none
-// that people can read.
+// render returns the object file for a stored value. ok is false if people cannot read the value.
 func render(value []byte, r *resource) ([]byte, bool) {
 	shown, _, ok := visible(value, r.Status)
 	if !ok {

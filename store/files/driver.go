@@ -11,18 +11,18 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// Name is that of the storage.
+// Name is the name of the storage.
 const Name = "files"
 
-// directory is the storage in a directory; the zero value is the one in the data directory.
+// directory is the storage in a directory; the zero value is the storage in the data directory.
 type directory struct{ path string }
 
 var _ driver.Directory = directory{}
 
-// Dir keeps each object in a YAML file below a directory, for people to read, edit and put
-// under version control, and takes edits of the files as ordinary writes. The directory is
-// made if missing, and may have files in it already; one process uses it at a time. If path
-// is empty, it is the folder objects of the server's data directory.
+// Dir returns a driver that keeps each object in a YAML file below a directory, for people to read, edit and put
+// under version control. Edits of the files become ordinary writes. The directory is created if it is missing, and
+// may hold files already; one process uses it at a time. If path is empty, it is the folder objects of the server's
+// data directory.
 func Dir(path string) driver.Directory { return directory{path} }
 
 func (d directory) Name() string { return Name }

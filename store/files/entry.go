@@ -8,8 +8,8 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// entry is what is known of a key that has, or had, an object file. Run's goroutine
-// changes it with mu held, but for newest and deleted.
+// entry is the state of a key that has, or had, an object file. Run's goroutine changes it with mu held, except
+// newest and deleted.
 type entry struct {
 	key   string
 	place place
@@ -18,57 +18,55 @@ type entry struct {
 	deleted bool   // by that record
 
 	known known
-	// stamp is that of the object file when it was last known to be as known says.
+	// stamp is the stamp of the object file when it last agreed with known.
 	stamp stamp
-	// base is what the file said before an edit that is waiting, if its record may be
-	// compacted away meanwhile.
+	// base is the content of the file before a pending edit, if its record may be compacted meanwhile.
 	base []byte
-	// tries counts how often the file could not be written, in a row.
+	// tries counts failed writes of the file in a row.
 	tries int
 }
 
-// name is that of the object file.
+// name returns the name of the object file.
 func (e *entry) name() string { return e.place.stem + yamlSuffix }
 
-// note is what the journal keeps of what is known.
+// note returns the note that makes known durable.
 func (e *entry) note(k known) embedded.Note {
 	return embedded.Note{Name: knownNotes + e.key, Value: k.encode()}
 }
 
-// exists says whether there is an object.
+// exists reports whether there is an object.
 func (e *entry) exists() bool { return e.newest != 0 && !e.deleted }
 
-// known is what the note of an entry says of its object file.
+// known is the state of an object file that its note makes durable.
 type known struct {
-	// revision is that of the record that the file shows, or a later one that looks
-	// the same.
+	// revision is the revision of the record that the file shows, or a later one with the same visible content.
 	revision uint64
-	// file is the hash of the file as the server, or a person whose edit was taken,
-	// left it; zero if there should be none.
+	// file is the hash of the file as the server, or a person whose edit was accepted, left it; zero if there should
+	// be no file.
 	file digest
-	// next is the hash of the file that is about to take its place, zero if none is.
+	// next is the hash of the file that is about to replace it, zero if there is none.
 	next digest
-	// says is the hash of what the server would have written for that record. It is
-	// zero if the file says something else.
+	// The hash of the file that the server would have written for that record. It is zero if the content of the file
+	// differs from that.
 	says digest
-	// written says that there is a note of the document, which a person wrote.
+	// written reports that there is a note with the document, because a person wrote it.
 	written bool
 }
 
-// has says whether a file with a hash is none that a person has touched.
+// has reports whether a file with this hash is untouched by people.
 func (k known) has(hash digest) bool {
 	return hash != (digest{}) && (hash == k.file || hash == k.next)
 }
 
-// A note is named after the key, and one letter before it: of the known, or of the
-// document that a person wrote, for as long as it is in the file. That is what the
-// next edit is compared with: it need not say what the server would have written.
+// A note is named after the key, with one letter before it. The letter stands for known, or for the document that a
+// person wrote, which is kept as long as it is in the file. The next edit is compared with that document, because it
+// may differ from the file that the server would have written.
 const (
 	knownNotes    = "k"
 	documentNotes = "d"
 )
 
-// noteVersion is the first byte of a known's note.
+// noteVersion is the first byte of the note of known.
 const noteVersion = 1
 
 // knownLength is version, flags, revision and three hashes.
@@ -99,7 +97,7 @@ func decodeKnown(data []byte) (k known, err error) {
 	return k, nil
 }
 
-// readNotes reads what is known of all object files.
+// readNotes reads the notes of all object files.
 func (j *Journal) readNotes() error {
 	return j.records.Load().Notes(knownNotes, func(n embedded.Note) error {
 		key := n.Name[len(knownNotes):]

@@ -1,4 +1,4 @@
 package files
 
-// Disk is the file system that a journal uses by itself, below a directory.
+// Disk returns the default file system of a journal, below a directory.
 func Disk(root string) FS { return disk{root} }

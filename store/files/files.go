@@ -1,36 +1,34 @@
-// Package files shows objects to people: it keeps a YAML file for each one, written
-// as a person would write it, and reads it again when a person changes it.
+// Package files shows objects to people: it keeps a YAML file for each object, written as a person would write it,
+// and reads the file again when a person changes it.
 //
 //	<root>/<group>/<resource>/<namespace>/<name>.yaml
 //	<root>/<group>/<resource>/_cluster/<name>.yaml
 //	<root>/.annex/
 //
-// # The truth and its projection
+// # The records and their projection
 //
-// The records are in an embedded journal below .annex. It alone decides what is
-// durable and what is true after a restart. The YAML files follow from it: Run writes
-// them when records have become durable, and what cannot be written (a full disk, a
-// directory without permission) delays no record and is tried again.
+// The records are in an embedded journal below .annex. The journal alone decides which writes are durable and which
+// objects exist after a restart. The YAML files are a projection of it: Run writes them when records have become
+// durable. A file that cannot be written (a full disk, a directory without permission) delays no record and is tried
+// again.
 //
-// For each file, the journal has a note with the hash of what the server left there
-// and, while a file is being replaced, the hash of what comes next. So a file that a
-// crash kept from being written can be told from one that a person edited, and a file
-// without edits is replaced without asking.
+// For each file, the journal has a note with the hash of the file that the server left there and, while the file is
+// being replaced, the hash of its replacement. So a file that a crash kept from being written can be distinguished
+// from an edited file, and an unedited file is replaced without a question.
 //
 // # Edits
 //
-// Run also watches the tree. A file that is neither as the note says nor about to be
-// becomes a driver.Edit: this package knows neither kinds nor validation. What decides on
-// it writes the object through the core, as any client does. If the object has changed
-// since the file was written, only what the person changed is carried out on it (see
-// its Onto). A file that was refused is left alone until it changes; the object
-// can be changed meanwhile, and its file follows once it is mended or removed.
+// Run also watches the tree. A file with neither of the noted hashes becomes a driver.Edit: this package knows
+// neither kinds nor validation. The decider writes the object through the core, as any client does. If the object has
+// changed since the file was written, only the person's changes are applied to it (see Onto of driver.Edit). A
+// rejected file is left alone until it changes; meanwhile the object can be changed, and its file follows once it is
+// repaired or removed.
 //
-// A file is never overwritten blindly: where the system can swap files, what comes out
-// of its place is looked at once more, and put back if it is an edit.
+// A file is never overwritten blindly: where the system can swap files, the replaced file is checked once more, and
+// put back if it is an edit.
 //
-// Nothing here runs under a lock of the core: Append and the functions that it returns
-// touch memory and the journal only.
+// Nothing here runs under a lock of the core: Append and the functions that it returns only touch memory and the
+// journal.
 //
 // The files are described in docs/formats/files.md.
 package files
@@ -54,51 +52,49 @@ import (
 
 // Options tune a journal.
 type Options struct {
-	// Resources are those whose objects have files: Group/Resource below the root is the
-	// directory of one, and no other may be in it. Records of other keys are kept, but have
-	// no file.
+	// Resources are the resources whose objects have files. The files of a resource are in the directory
+	// Group/Resource below the root, and no other files may be in it. Records of other keys are kept, but have no
+	// files.
 	Resources []driver.Resource
-	// Rescan is how often Run looks through the whole tree for edits that it was not
-	// told of. 0 means 10 seconds. A large tree is looked through less often, and one
-	// that cannot be watched twice a second.
+	// Rescan is the interval at which Run walks through the whole tree for unreported edits. 0 means 10 seconds. The
+	// interval is longer for a large tree, and half a second for a tree that cannot be watched.
 	Rescan time.Duration
-	// Logger receives what is wrong with files, a line when it becomes so, and what the
-	// embedded journal has to say. Nil is silent.
+	// Logger receives problems with files, one line when each begins, and the messages of the embedded journal. Nil
+	// is silent.
 	Logger *slog.Logger
-	// FS is the file system of the tree. Nil is the operating system's; only that can
-	// be watched.
+	// FS is the file system of the tree. Nil is the operating system's; only that can be watched.
 	FS FS
-	// Embedded tunes the journal below .annex. Its Logger is ours.
+	// Embedded tunes the journal below .annex. Its Logger is replaced by Logger.
 	Embedded embedded.Options
 }
 
-// Journal implements journal.Recoverer. It stays the same when it is recovered.
+// Journal implements journal.Recoverer. It stays the same value when it is recovered.
 type Journal struct {
 	root     string
 	files    FS
 	layout   *layout
 	rescan   time.Duration
-	watched  bool // the file system can tell of changes
+	watched  bool // the file system can report changes
 	logger   *slog.Logger
 	lock     io.Closer
-	locked   fs.FileInfo // of the lock: another file there is another tree
+	locked   fs.FileInfo // of the lock: a different file there means a different tree
 	dirs     dirs
 	records  atomic.Pointer[embedded.Journal]
-	reading  sync.RWMutex // held for reading while records are read, for writing when failed ones are closed
+	reading  sync.RWMutex // held for reading while records are read, for writing while failed ones are closed
 	replayed atomic.Bool
 	closed   atomic.Bool
 
 	observed chan struct{} // closed when Run has looked at all files once
 	observe  sync.Once
-	wake     chan struct{} // there is something in dirty
+	wake     chan struct{} // dirty is not empty
 
 	mu       sync.Mutex
 	entries  map[string]*entry // by key
 	stems    map[string]*entry // by the path of the object file without suffix
-	dirty    map[*entry]bool   // whose files are to be compared with the records
+	dirty    map[*entry]bool   // entries whose files have to be compared with their records
 	problems map[string]*problem
-	overdue  map[*entry]string // files that could not be written, and why
-	late     bool              // the log says that there are some
+	overdue  map[*entry]string // files that could not be written, with the reasons
+	late     bool              // the log has reported overdue files
 }
 
 var (
@@ -114,13 +110,11 @@ const (
 	recordsDir = private + "/journal"
 )
 
-// Open opens the tree in the directory root and the journal in it, and makes what does
-// not exist. Object files are neither read nor written before Run. A tree that a
-// program of the first format has written is taken over.
+// Open opens the tree in the directory root and the journal in it, and creates both if they do not exist. Object
+// files are neither read nor written before Run. A tree in the first format is converted.
 //
-// The error matches journal.ErrLocked if the tree is open already, and
-// journal.ErrDamaged if what is below .annex is broken. Nothing that people wrote is
-// changed.
+// The error matches journal.ErrLocked if the tree is open already, and journal.ErrDamaged if the content of .annex is
+// broken. Open changes no file that people wrote.
 func Open(root string, options Options) (*Journal, error) {
 	j, err := open(root, options)
 	if err != nil {
@@ -189,8 +183,7 @@ func open(root string, options Options) (_ *Journal, err error) {
 	return j, nil
 }
 
-// openRecords opens the journal, or makes it: of nothing, or of what a program of the
-// first format has left.
+// openRecords opens the journal, or creates it: empty, or from the records of the first format.
 func (j *Journal) openRecords(options embedded.Options) (*embedded.Journal, error) {
 	dir := j.path(recordsDir)
 	format, err := j.format()
@@ -231,14 +224,14 @@ func (j *Journal) openRecords(options embedded.Options) (*embedded.Journal, erro
 	return records, nil
 }
 
-// Identity names this journal: it is made up once, when the journal is created, and
-// stays the same wherever the directory is moved.
+// Identity returns the random identity of this journal. It is chosen when the journal is created, and stays the same
+// if the directory is moved.
 func (j *Journal) Identity() string { return j.records.Load().Identity() }
 
-// DiskUsage returns the bytes that the records take on disk. Object files do not count.
+// DiskUsage returns the size of the records on disk in bytes. Object files do not count.
 func (j *Journal) DiskUsage() uint64 { return j.records.Load().DiskUsage() }
 
-// path is how the operating system and people call a file.
+// path returns the operating system's path of a file.
 func (j *Journal) path(name string) string { return filepath.Join(j.root, filepath.FromSlash(name)) }
 
 // Replay implements journal.Journal.
@@ -259,7 +252,7 @@ func (j *Journal) Append(record journal.Record) (wait func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// The value would stay as long as the function.
+	// The function must not keep the value alive.
 	key, revision, deleted := record.Key, record.Revision, record.Deleted
 	return func() error {
 		if err := durable(); err != nil {
@@ -285,8 +278,7 @@ func (j *Journal) Trim(compacted uint64, drop []uint64) error {
 // Purge implements journal.Purger.
 func (j *Journal) Purge(ctx context.Context) error { return j.records.Load().Purge(ctx) }
 
-// Err implements journal.Journal. Files that cannot be written are no reason; see
-// Overdue.
+// Err implements journal.Journal. Files that cannot be written are not an error here; see Overdue.
 func (j *Journal) Err() error { return j.records.Load().Err() }
 
 // Recover implements journal.Recoverer.
@@ -299,7 +291,7 @@ func (j *Journal) Recover() (journal.Journal, error) {
 	j.records.Store(next.(*embedded.Journal))
 	j.reading.Lock()
 	defer j.reading.Unlock()
-	_ = failed.Close() // that it has failed is known
+	_ = failed.Close() // its failure is known
 	return j, nil
 }
 
@@ -316,8 +308,8 @@ func (j *Journal) Close() error {
 	return nil
 }
 
-// note takes in that a record is durable: its object file is to follow. It is memory
-// only, for writers wait for it.
+// note records that a record is durable, so that its object file follows. It only touches memory, because writers
+// wait for it.
 func (j *Journal) note(key string, revision uint64, deleted bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -337,7 +329,7 @@ func (j *Journal) note(key string, revision uint64, deleted bool) {
 	j.soil(e)
 }
 
-// soil has the file of an entry compared with its record. It needs mu.
+// soil marks the file of an entry for comparison with its record. It needs mu.
 func (j *Journal) soil(e *entry) {
 	j.dirty[e] = true
 	select {

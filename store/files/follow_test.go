@@ -18,8 +18,7 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// followed is a journal whose files are written from when it is replayed to when it is
-// closed.
+// followed is a journal whose files are written from Replay until it is closed.
 type followed struct {
 	*files.Journal
 	decide driver.Decide
@@ -66,8 +65,7 @@ func (f *followed) Close() error {
 	return f.Journal.Close()
 }
 
-// server is as much of a server as the tree sees: it writes objects to the journal, and
-// carries edits out.
+// server is the part of a server that the tree needs: it writes objects to the journal, and carries edits out.
 type server struct {
 	*followed
 	t testing.TB
@@ -89,7 +87,7 @@ func serve(t testing.TB, root string, options files.Options) *server {
 	s.followed.decide = s.decide
 	t.Cleanup(func() { _ = s.Close() })
 	compacted, err := s.Replay(t.Context(), func(r journal.Record) error {
-		r.Value = bytes.Clone(r.Value) // the journal's
+		r.Value = bytes.Clone(r.Value) // the value belongs to the journal
 		s.last, s.current[r.Key] = r.Revision, r
 		return nil
 	})
@@ -202,7 +200,7 @@ func writeFile(t testing.TB, path, content string) {
 	}
 }
 
-// awaitFile waits until a file contains something.
+// awaitFile waits until a file contains a text.
 func awaitFile(t testing.TB, path, part string) {
 	t.Helper()
 	testwait.Until(t, fmt.Sprintf("%s contains %q", path, part), func() bool { return strings.Contains(contentOf(t, path), part) })
@@ -213,7 +211,7 @@ func awaitGone(t testing.TB, path string) {
 	testwait.Until(t, path+" is gone", func() bool { _, err := os.Lstat(path); return os.IsNotExist(err) })
 }
 
-// specOf is the spec of a stored object.
+// specOf returns the spec of a stored object.
 func specOf(t testing.TB, value string) map[string]any {
 	t.Helper()
 	var object struct {

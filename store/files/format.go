@@ -12,15 +12,14 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// formatVersion is that of the directory .annex. Programs that know only an older one
-// refuse the tree.
+// formatVersion is the version of the directory .annex. Programs that know only an older version reject the tree.
 const formatVersion = 2
 
 const stateMagic = "annex-state"
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// digest is the SHA-256 of a file's content; the zero digest is that of no file.
+// digest is the SHA-256 of a file's content; the zero digest stands for a missing file.
 type digest [sha256.Size]byte
 
 func digestOf(data []byte) digest { return sha256.Sum256(data) }
@@ -38,7 +37,7 @@ func (d *digest) UnmarshalText(text []byte) error {
 	return err
 }
 
-// format returns that of the tree, 0 if it is new.
+// format returns the format version of the tree, 0 if it is new.
 func (j *Journal) format() (int, error) {
 	data, err := j.read(statePath, 1<<16)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -60,7 +59,7 @@ func (j *Journal) format() (int, error) {
 	return version, nil
 }
 
-// setFormat says that the tree is of the present format.
+// setFormat sets the format of the tree to the current version.
 func (j *Journal) setFormat() error {
 	const temp = tempDir + "/state"
 	if _, err := j.write(temp, seal(stateMagic, formatVersion, nil)); err != nil {
@@ -72,14 +71,13 @@ func (j *Journal) setFormat() error {
 	return j.files.SyncDir(private)
 }
 
-// seal puts a line with the format and the checksum of all that follows it before
-// a body.
+// seal puts a line with the format and the checksum of the body before the body.
 func seal(magic string, version int, body []byte) []byte {
 	line := fmt.Sprintf("%s %d %d %08x\n", magic, version, len(body), crc32.Checksum(body, castagnoli))
 	return append([]byte(line), body...)
 }
 
-// unseal is the reverse of seal. The body of a newer format is not checked.
+// unseal is the reverse of seal. It does not check the body of a newer format.
 func unseal(magic string, data []byte) (version int, body []byte, err error) {
 	mistaken := errors.New("the first line is none that was written here")
 	first, content, found := bytes.Cut(data, []byte("\n"))
@@ -99,7 +97,7 @@ func unseal(magic string, data []byte) (version int, body []byte, err error) {
 	if got := crc32.Checksum(content, castagnoli); len(content) != length || got != sum {
 		return 0, nil, fmt.Errorf("%d bytes with checksum %08x, want %d with %08x", len(content), got, length, sum)
 	}
-	// Nothing in the line may be read in two ways.
+	// Different spellings of the same values are not accepted.
 	if line != fmt.Sprintf("%s %d %d %08x", magic, version, length, sum) {
 		return 0, nil, mistaken
 	}

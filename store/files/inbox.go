@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// An editor is given so long to finish a file: since the last change to it, and,
-	// if it seems to be gone or broken, since it first seemed so.
+	// quiet and patience are the time that an editor has to finish a file: since its last change, and, if it seems to
+	// be gone or broken, since it first seemed so.
 	quiet    = 50 * time.Millisecond
 	patience = 300 * time.Millisecond
-	// Files are looked at in steps of so long, all that are due at once.
+	// Looks at files are rounded up to steps of this duration, so that all due files are looked at together.
 	step = 10 * time.Millisecond
-	// Without anybody to tell of changes, the tree is looked through so often.
+	// blindRescan is the interval between walks through a tree whose changes are not reported.
 	blindRescan = 500 * time.Millisecond
 
 	proposalLimit = 64
@@ -34,7 +34,7 @@ const (
 type problem struct {
 	reason string
 	stamp  stamp
-	// final says that nothing will be tried before the file changes.
+	// final reports that nothing is tried before the file changes.
 	final bool
 }
 
@@ -84,7 +84,7 @@ func (j *Journal) Run(ctx context.Context, decide driver.Decide) error {
 		if !r.Namespaced {
 			dir = r.dirOf("")
 		}
-		// People should find where to write.
+		// The directory shows people where to write.
 		if err := j.mkdir(dir); err != nil && !obstructed(err) {
 			j.logger.Warn("files: a directory cannot be made", "dir", j.path(dir), "err", err)
 		}
@@ -104,7 +104,7 @@ func (j *Journal) Run(ctx context.Context, decide driver.Decide) error {
 	return nil
 }
 
-// watcher is the state of Run, which is one goroutine's.
+// watcher is the state of Run. Only Run's goroutine uses it.
 type watcher struct {
 	journal  *Journal
 	decide   driver.Decide
@@ -113,31 +113,30 @@ type watcher struct {
 	pending   map[*entry]time.Time // files to write, and when
 	projectAt time.Time            // zero if there is none
 	pause     time.Time            // no file is written before
-	failures  int                  // projections that came to nothing, in a row
+	failures  int                  // failed projections in a row
 	unsaved   []embedded.Note
 	saveAt    time.Time // zero if there is nothing to save
 
 	looks    map[string]*look // files to look at
 	lookNext time.Time        // when the first is due
-	busy     map[string]*look // files whose proposal is being decided on
+	busy     map[string]*look // files whose proposal is being decided
 	waiting  []*proposal
 	results  chan result
 	swept    chan sweep
 
 	sweeping bool
-	first    bool // the first sweep has been taken in
-	initial  int  // its files that have not been dealt with
+	first    bool // the first sweep has been processed
+	initial  int  // its files that are not dealt with yet
 	blind    bool // some directory cannot be watched
 }
 
-// look is a file that has to be looked at.
+// look is a scheduled look at a file.
 type look struct {
 	at time.Time
-	// seems is a state in which an editor may leave a file for a moment, and since
-	// when it is in it.
+	// seems is a state in which an editor may briefly leave a file, and since is the beginning of that state.
 	seems string
 	since time.Time
-	// tries counts proposals that came to nothing.
+	// tries counts failed proposals.
 	tries   int
 	initial bool
 }
@@ -189,7 +188,7 @@ func (w *watcher) run(ctx context.Context, events <-chan fsnotify.Event, failure
 	}
 }
 
-// work does what is due.
+// work does all due work.
 func (w *watcher) work(ctx context.Context, now time.Time) {
 	if !w.lookNext.IsZero() && !w.lookNext.After(now) {
 		w.lookAt(ctx, now)
@@ -202,7 +201,7 @@ func (w *watcher) work(ctx context.Context, now time.Time) {
 	}
 }
 
-// end waits for the decisions in progress, and writes what they have made.
+// end waits for the decisions in progress, and writes their results.
 func (w *watcher) end() {
 	for _, p := range w.waiting {
 		delete(w.busy, p.name)
@@ -221,7 +220,7 @@ func (w *watcher) end() {
 	w.flush()
 }
 
-// untilNext is how long there is nothing to do.
+// untilNext returns the time until the next work is due.
 func (w *watcher) untilNext(now, nextSweep time.Time) time.Duration {
 	next := nextSweep
 	if w.sweeping {
@@ -235,7 +234,7 @@ func (w *watcher) untilNext(now, nextSweep time.Time) time.Duration {
 	return max(next.Sub(now), 0)
 }
 
-// note takes in that something has happened to a file or directory.
+// note processes an event of a file or directory.
 func (w *watcher) note(event fsnotify.Event) {
 	relative, err := filepath.Rel(w.journal.root, event.Name)
 	if err != nil {
@@ -251,7 +250,7 @@ func (w *watcher) note(event fsnotify.Event) {
 		return
 	}
 	if event.Op&(fsnotify.Write) != 0 {
-		// The stamp may not show it.
+		// The stamp may not show the change.
 		w.journal.doubt(name)
 	}
 	if w.isDir(name) && w.journal.layout.resourceAt(path.Dir(name)) == nil {
@@ -264,7 +263,7 @@ func (w *watcher) note(event fsnotify.Event) {
 	}
 }
 
-// below returns the object files below what may have been a directory.
+// below returns the object files below a name that may have been a directory.
 func (j *Journal) below(dir string) []string {
 	if strings.HasSuffix(dir, yamlSuffix) {
 		return nil
@@ -300,13 +299,13 @@ func (j *Journal) entryAt(name string) *entry {
 	return nil
 }
 
-// isDir reports whether objects' files can be below this.
+// isDir reports whether name is a directory, which may hold object files.
 func (w *watcher) isDir(name string) bool {
 	info, err := w.journal.files.Stat(name)
 	return err == nil && info.IsDir()
 }
 
-// lookInto looks at a directory that has appeared.
+// lookInto looks at a new directory.
 func (w *watcher) lookInto(dir string) {
 	var s sweep
 	w.journal.sweepDir(dir, &s, w.notifier)
@@ -315,7 +314,7 @@ func (w *watcher) lookInto(dir string) {
 	}
 }
 
-// lookSoon has a file looked at when it has not changed for a while.
+// lookSoon schedules a look at a file, after a time without changes.
 func (w *watcher) lookSoon(name string, after time.Duration) *look {
 	l := w.looks[name]
 	if l == nil {
@@ -332,7 +331,7 @@ func (w *watcher) lookSoon(name string, after time.Duration) *look {
 	return l
 }
 
-// lookAt looks at all files whose time has come.
+// lookAt looks at all files that are due.
 func (w *watcher) lookAt(ctx context.Context, now time.Time) {
 	w.lookNext = time.Time{}
 	for name, l := range w.looks {
@@ -368,7 +367,7 @@ func (w *watcher) lookNow(name string, l *look) {
 	}
 }
 
-// next starts decisions, if there are not too many under way.
+// next starts decisions, up to the limit of concurrent ones.
 func (w *watcher) next(ctx context.Context) {
 	for len(w.waiting) > 0 && len(w.busy)-len(w.waiting) < proposalLimit {
 		p := w.waiting[0]
@@ -380,7 +379,7 @@ func (w *watcher) next(ctx context.Context) {
 	}
 }
 
-// take takes in what has become of a proposal.
+// take processes the result of a proposal.
 func (w *watcher) take(ctx context.Context, r result) {
 	name := r.proposal.name
 	l := w.busy[name]
@@ -397,7 +396,7 @@ func (w *watcher) take(ctx context.Context, r result) {
 	if errors.Is(r.err, driver.ErrBroken) {
 		w.journal.broken(name, problem{reason: oneLine(r.err), stamp: r.proposal.stamp, final: true})
 	} else {
-		// A conflict with another write is gone the next time.
+		// A conflict with another write is over at the next attempt.
 		if l.tries++; l.tries > 2 {
 			w.journal.broken(name, problem{reason: oneLine(r.err), stamp: r.proposal.stamp})
 		}
@@ -408,8 +407,8 @@ func (w *watcher) take(ctx context.Context, r result) {
 	w.dealtWith(l)
 }
 
-// accept makes the file of a proposal what is known of its object, and has it compared
-// with that.
+// accept makes the file of a proposal the known state of its object, and schedules a comparison with the object's
+// record.
 func (w *watcher) accept(p *proposal, says []byte) {
 	j := w.journal
 	j.mended(p.name)
@@ -424,7 +423,7 @@ func (w *watcher) accept(p *proposal, says []byte) {
 	now := known{file: p.hash}
 	if !p.Deleted() {
 		now.says = w.saidBy(p, says)
-		// What people cannot read is nothing that may be kept for them.
+		// An object that people cannot read must not be kept in their words.
 		shown, err := j.shown(&newest)
 		now.written = err == nil && shown != nil
 	}
@@ -443,8 +442,8 @@ func (w *watcher) accept(p *proposal, says []byte) {
 	j.soil(e)
 }
 
-// saidBy is the hash of what the server would have written instead of a person's file;
-// zero if the two do not say the same.
+// saidBy returns the hash of the file that the server would have written instead of a person's; zero if the two are
+// not equivalent.
 func (w *watcher) saidBy(p *proposal, says []byte) digest {
 	if p.more || says == nil {
 		return digest{}
@@ -470,7 +469,7 @@ func (w *watcher) dealtWith(l *look) {
 	}
 }
 
-// broken notes that a file is not served, and says so once.
+// broken records that a file is not served, and logs each reason once.
 func (j *Journal) broken(name string, p problem) {
 	j.mu.Lock()
 	before := j.problems[name]
@@ -491,10 +490,9 @@ func (j *Journal) mended(name string) {
 	}
 }
 
-// examine looks at one file: it returns the proposal that it is, or how long to wait
-// before looking again.
+// examine looks at one file: it returns the proposal that it makes, or the time to wait before the next look.
 func (j *Journal) examine(name string, l *look) (p *proposal, wait time.Duration) {
-	// The patience with an editor: seems returns whether it is to be exercised.
+	// seems reports whether to wait for an editor that may not have finished.
 	seems := func(what string) bool {
 		if l.initial {
 			return false
@@ -565,17 +563,17 @@ func (j *Journal) examine(name string, l *look) (p *proposal, wait time.Duration
 	return j.examineEdited(r, e, name, wrong)
 }
 
-// verdict is how a file compares with what is known.
+// verdict is the result of comparing a file with its known state.
 type verdict int
 
 const (
-	absent  verdict = iota // it is not there and should not be
+	absent  verdict = iota // it does not exist and should not
 	asKnown                // it is as the server, or an accepted edit, left it
-	removed                // it should be there and is not
-	edited                 // it is something else
+	removed                // it should exist and does not
+	edited                 // it is any other file
 )
 
-// compare looks at the file of an entry, which is nil if there is none.
+// compare compares the file of an entry with its known state. e is nil if there is no entry.
 func (j *Journal) compare(e *entry, name string) (verdict, error) {
 	var k known
 	var s stamp
@@ -609,7 +607,7 @@ func (j *Journal) compare(e *entry, name string) (verdict, error) {
 
 type complaint = func(s stamp, format string, args ...any) (*proposal, time.Duration)
 
-// examineRemoved looks at a file that should be there.
+// examineRemoved looks at a missing file that should exist.
 func (j *Journal) examineRemoved(e *entry, name string, seems func(string) bool, wrong complaint) (*proposal, time.Duration) {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		if info, err := j.files.Stat(dir); err == nil && !info.IsDir() {
@@ -622,7 +620,7 @@ func (j *Journal) examineRemoved(e *entry, name string, seems func(string) bool,
 	return &proposal{Edit: driver.Edit{Key: e.key, Path: j.path(name)}, name: name}, 0
 }
 
-// examineEdited looks at a file that is new, or not as it was.
+// examineEdited looks at a new or changed file.
 func (j *Journal) examineEdited(r *resource, e *entry, name string, wrong complaint) (*proposal, time.Duration) {
 	info, err := j.files.Stat(name)
 	if err != nil {
@@ -656,21 +654,21 @@ func (j *Journal) examineEdited(r *resource, e *entry, name string, wrong compla
 	return p, 0
 }
 
-// isHere reports whether the root is still the directory that was opened. One that
-// was moved or unmounted says nothing about the objects.
+// isHere reports whether the root is still the directory that was opened. If it was moved or unmounted, missing files
+// mean nothing.
 func (j *Journal) isHere() bool {
 	info, err := j.files.Stat(lockPath)
 	return err == nil && (os.SameFile(info, j.locked) || inode(info) == 0)
 }
 
-// ignored reports names that programs use for their own ends.
+// ignored reports whether programs use files of this name for their own purposes.
 func ignored(base string) bool {
 	return strings.HasPrefix(base, ".") || strings.HasPrefix(base, "#") || strings.HasSuffix(base, "~") || base == "4913" ||
 		slices.Contains([]string{".swp", ".swx", ".tmp", ".bak", ".orig", ".rej"}, path.Ext(base))
 }
 
-// unfit says what is wrong with something in a directory of objects before it is
-// read; empty if nothing is.
+// unfit returns the reason why an entry of a directory of objects cannot be an object file, without reading it; empty
+// if there is none.
 func unfit(name string, info fs.FileInfo) string {
 	base := path.Base(name)
 	switch {
@@ -688,8 +686,8 @@ func unfit(name string, info fs.FileInfo) string {
 	return "not a file of an object: keep it elsewhere"
 }
 
-// misplaced says what is wrong with something that is in no directory of objects;
-// empty if it does no harm there.
+// misplaced returns the reason why an entry outside of the directories of objects is a problem; empty if it is
+// harmless.
 func (j *Journal) misplaced(name string, info fs.FileInfo) string {
 	if info.IsDir() {
 		return ""

@@ -11,22 +11,21 @@ import (
 	"github.com/annexapi/annex/store/driver"
 )
 
-// resource knows where the object files of one resource are. A status that clients write
-// apart from the rest people do not write at all: it is not in the object file.
+// resource locates the object files of one resource. A status that clients write separately is not in the object
+// file, because people do not write it at all.
 type resource driver.Resource
 
 const (
-	// private is the directory of what is not for people.
+	// private is the directory of the files that are not for people.
 	private = ".annex"
 
-	// clusterDir is the directory of objects that are in no namespace. No namespace
-	// has that name.
+	// clusterDir is the directory of objects without a namespace. No namespace has that name.
 	clusterDir = "_cluster"
 
 	yamlSuffix = ".yaml"
 )
 
-// place is where the object file of a key is.
+// place is the location of the object file of a key.
 type place struct {
 	resource  *resource
 	namespace string
@@ -63,8 +62,7 @@ func newLayout(resources []driver.Resource) (*layout, error) {
 
 func within(inner, outer string) bool { return inner == outer || strings.HasPrefix(inner, outer+"/") }
 
-// place tells where the object of a key is for people to see. Not every key is of
-// an object.
+// place returns the place of the object file of a key. ok is false if the key is not an object's key.
 func (l *layout) place(key string) (place, bool) {
 	for i := range l.resources {
 		r := &l.resources[i]
@@ -86,15 +84,15 @@ func (l *layout) place(key string) (place, bool) {
 	return place{}, false
 }
 
-// dir is the directory of the resource below the root, with slashes.
+// dir returns the directory of the resource below the root, with slashes.
 func (r *resource) dir() string { return path.Join(r.Group, r.Resource) }
 
-// at is the place of an object of the resource.
+// at returns the place of an object of the resource.
 func (r *resource) at(namespace, name string) place {
 	return place{r, namespace, name, path.Join(r.dirOf(namespace), fileName(name))}
 }
 
-// dirOf is the directory of a namespace's objects.
+// dirOf returns the directory of a namespace's objects.
 func (r *resource) dirOf(namespace string) string {
 	if !r.Namespaced {
 		return path.Join(r.dir(), clusterDir)
@@ -109,7 +107,7 @@ func (r *resource) key(namespace, name string) string {
 	return r.Prefix + "/" + namespace + "/" + name
 }
 
-// resourceAt returns the resource whose directory holds a directory of objects.
+// resourceAt returns the resource whose objects are in this directory, nil if there is none.
 func (l *layout) resourceAt(dir string) *resource {
 	parent := path.Dir(dir)
 	for i := range l.resources {
@@ -120,7 +118,7 @@ func (l *layout) resourceAt(dir string) *resource {
 	return nil
 }
 
-// holds reports whether a directory of this name can have objects in it.
+// holds reports whether a directory of this name can hold objects of the resource.
 func (r *resource) holds(name string) bool {
 	if !r.Namespaced {
 		return name == clusterDir
@@ -128,26 +126,25 @@ func (r *resource) holds(name string) bool {
 	return name == fileName(name)
 }
 
-// Windows does not tell these from devices, whatever follows the first dot.
+// Windows takes these names for devices, whatever follows the first dot.
 var devices = []string{"con", "prn", "aux", "nul"}
 
-// maxStem is how long a file's name may be, in bytes, without its suffix.
+// maxStem is the largest length of a file's name, in bytes, without its suffix.
 const maxStem = 200
 
-// fileName turns the name of an object into that of a file which every file
-// system takes, and tells from all others: bytes that are not lower-case letters,
-// digits or one of "-._" become %XX. What is too long is cut, and ends in %~ and a
-// hash of the whole. Most names stay as they are.
+// fileName turns the name of an object into a file name that every file system accepts and distinguishes from all
+// others. Bytes other than lower-case letters, digits and "-._" become %XX. A name that is too long is cut, and ends
+// in %~ and a hash of the whole name. Most names stay the same.
 func fileName(name string) string {
 	stem, _, _ := strings.Cut(name, ".")
 	device := slices.Contains(devices, stem) ||
 		len(stem) == 4 && (strings.HasPrefix(stem, "com") || strings.HasPrefix(stem, "lpt")) && stem[3] >= '0' && stem[3] <= '9'
-	suffixed := strings.HasSuffix(name, recordSuffix) // the first format told records from directories by it
+	suffixed := strings.HasSuffix(name, recordSuffix) // the first format distinguished records from directories by it
 	var b strings.Builder
 	for i := range len(name) {
 		c := name[i]
 		switch {
-		case i == 0 && (device || c == '.' || c == '_'), // hidden, or ours
+		case i == 0 && (device || c == '.' || c == '_'), // hidden, or reserved here
 			i == len(name)-1 && c == '.',
 			suffixed && i == len(name)-len(recordSuffix):
 		case c >= 'a' && c <= 'z', c >= '0' && c <= '9', c == '-', c == '.', c == '_':
@@ -164,7 +161,7 @@ func fileName(name string) string {
 	return encoded[:maxStem-34] + "%~" + hex.EncodeToString(sum[:16])
 }
 
-// checkName refuses names that objects of no kind can have.
+// checkName rejects names that no kind allows.
 func checkName(what, name string) error {
 	switch {
 	case name == "":

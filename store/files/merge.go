@@ -9,9 +9,8 @@ import (
 	yamlv3 "go.yaml.in/yaml/v3"
 )
 
-// mergeEdit carries the difference between base and edit out on current. All three are
-// JSON objects; ok is false if they are not of one apiVersion, and so cannot be
-// compared.
+// mergeEdit applies the difference between base and edit to current. All three are JSON objects; ok is false if their
+// apiVersions differ, because such objects cannot be compared.
 func mergeEdit(base, edit, current []byte) (merged []byte, ok bool) {
 	var objects [3]map[string]any
 	for i, data := range [][]byte{base, edit, current} {
@@ -43,7 +42,7 @@ func mergeValue(base, edit, current any) any {
 		case stays:
 			merged[name] = mergeValue(was, wanted, now)
 		case !before:
-			merged[name] = now // it came after the person had looked
+			merged[name] = now // it was added after the person had read the file
 		}
 	}
 	for name, wanted := range e {
@@ -57,9 +56,8 @@ func mergeValue(base, edit, current any) any {
 	return merged
 }
 
-// mergeYAML changes what a person wrote so that it says what is shown, and keeps the
-// order of fields, comments and ways of writing as far as they have a place still. If
-// that does not work, it returns plain, which is what the server writes by itself.
+// mergeYAML changes a person's file to the content of shown, and keeps the order of fields, comments and ways of
+// writing as far as possible. If that fails, it returns plain, the file that the server would write by itself.
 func mergeYAML(file []byte, shown []member, plain []byte) []byte {
 	var document yamlv3.Node
 	if yamlv3.Unmarshal(file, &document) != nil || document.Kind != yamlv3.DocumentNode || hasAliases(&document) {
@@ -77,7 +75,7 @@ func mergeYAML(file []byte, shown []member, plain []byte) []byte {
 	return merged
 }
 
-// sayTheSame checks that a file is read as what is shown.
+// sayTheSame reports whether a file has the content of shown.
 func sayTheSame(file []byte, shown []member) bool {
 	document, err := parse(file)
 	if err != nil {
@@ -102,7 +100,7 @@ func hasAliases(node *yamlv3.Node) bool {
 	return false
 }
 
-// mergeNode returns a node that says what want says, in the way of old.
+// mergeNode returns a node with the content of want, written in the way of old.
 func mergeNode(old, want *yamlv3.Node) *yamlv3.Node {
 	switch {
 	case old.Kind != want.Kind || len(old.Content) == 0 || len(want.Content) == 0:
@@ -119,8 +117,7 @@ func mergeNode(old, want *yamlv3.Node) *yamlv3.Node {
 	return old
 }
 
-// mergeMapping keeps the order of the fields that stay. A new one comes behind the one
-// that it would follow.
+// mergeMapping keeps the order of the remaining fields. A new field follows the field that precedes it in want.
 func mergeMapping(old, want *yamlv3.Node) {
 	fields := map[string]int{}
 	for i := 0; i < len(want.Content); i += 2 {
@@ -150,8 +147,8 @@ func mergeMapping(old, want *yamlv3.Node) {
 	}
 }
 
-// mergeSequence finds for each item the one that it was: the same, that of the same name,
-// or the one that was at its place.
+// mergeSequence matches each item with an old one: an equal item, an item of the same name, or the item at the same
+// index.
 func mergeSequence(old, want *yamlv3.Node) {
 	same, named := map[string][]int{}, map[string]int{}
 	for i, item := range old.Content {
@@ -184,7 +181,7 @@ func mergeSequence(old, want *yamlv3.Node) {
 	old.Content = items
 }
 
-// nameOf is what an item of a list is known by, empty if by its place only.
+// nameOf returns the name that identifies an item of a list, empty if it has none.
 func nameOf(item *yamlv3.Node) string {
 	if item.Kind != yamlv3.MappingNode {
 		return ""
@@ -197,7 +194,7 @@ func nameOf(item *yamlv3.Node) string {
 	return ""
 }
 
-// canonical is the same for nodes that say the same in the same order.
+// canonical returns the same text for nodes with equal content in equal order.
 func canonical(node *yamlv3.Node) string {
 	var b strings.Builder
 	writeCanonical(&b, node)
@@ -208,7 +205,7 @@ func writeCanonical(b *strings.Builder, node *yamlv3.Node) {
 	b.WriteString(node.ShortTag())
 	b.WriteByte(' ')
 	if node.Kind == yamlv3.ScalarNode {
-		text, _ := json.Marshal(node.Value) // a string can be marshalled
+		text, _ := json.Marshal(node.Value) // a string can always be marshalled
 		b.Write(text)
 		return
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestAWriteKeepsWhatAPersonWrote(t *testing.T) {
+func TestMergeYAML_keepsCommentsAndStyle(t *testing.T) {
 	t.Parallel()
 	const file = `# What it is for.
 kind: Thing # of ours
@@ -81,7 +81,7 @@ spec:
 	}
 }
 
-// Whatever a person has written, the file then says what is stored.
+// The merged file always has the content of the stored object, whatever file a person has written.
 func FuzzMergedFilesSayWhatIsStored(f *testing.F) {
 	for _, file := range []string{"a: 1\n", "spec: {x: [1, {name: y}]}\n", "# c\nspec:\n- a\n- b # d\n", "kind: |\n  text\n", "? a\n: b\n",
 		"spec: !!str 1\n"} {
@@ -104,7 +104,7 @@ func FuzzMergedFilesSayWhatIsStored(f *testing.F) {
 	})
 }
 
-func TestAnEditIsWhatAPersonChanged(t *testing.T) {
+func TestMergeEdit(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ base, edit, current, want string }{
 		"another field":         {`{"a":1,"b":1}`, `{"a":2,"b":1}`, `{"a":1,"b":3}`, `{"a":2,"b":3}`},

@@ -19,8 +19,7 @@ import (
 	"github.com/annexapi/annex/store/storetest"
 )
 
-// memory is a file system in memory as a tree takes it, with the tree in /root. It can
-// swap no files.
+// memory is a file system in memory for a tree in /root. It does not support swapping files.
 type memory struct{ vfs.FS }
 
 func (m memory) path(name string) string { return m.PathJoin("/", "root", name) }
@@ -74,7 +73,7 @@ type memoryFile struct{ vfs.File }
 
 func (f memoryFile) Stat() (fs.FileInfo, error) { return f.File.Stat() }
 
-// differ says how the files of a tree in memory differ from objects; nil if they do not.
+// differ returns the difference between the files of a tree in memory and objects; nil if there is none.
 func (m memory) differ(objects map[string]string) error {
 	for n := range 3 {
 		namespace := fmt.Sprintf("ns%d", n)
@@ -106,10 +105,10 @@ func (m memory) differ(objects map[string]string) error {
 	return nil
 }
 
-// TestFilesEqualTheStoreAfterPowerCuts cuts the power under a server that writes objects
-// and files, as often as ANNEX_POWER_CUTS says: of what was not synced, a random part is
-// lost. The next server must take nothing that it finds for an edit.
-func TestFilesEqualTheStoreAfterPowerCuts(t *testing.T) {
+// TestFiles_afterPowerCuts_equalRecords cuts the power under a server that writes objects and files, ANNEX_POWER_CUTS
+// times: a random part of the unsynced data is lost. The next server must take none of the remaining files for an
+// edit.
+func TestFiles_afterPowerCuts_equalRecords(t *testing.T) {
 	rng := storetest.Seeded(t)
 	disk := crashfs.New()
 	if err := disk.MkdirAll("/root", 0o700); err != nil {
@@ -120,7 +119,7 @@ func TestFilesEqualTheStoreAfterPowerCuts(t *testing.T) {
 	}
 	cuts := storetest.Trials(t, "ANNEX_POWER_CUTS", 10)
 	for i := range cuts {
-		// Each is a test of its own, so that what it leaves behind is not kept until all are done.
+		// Each cut is a test of its own, so that its temporary data is not kept until all are done.
 		ok := t.Run(fmt.Sprintf("cut %d", i+1), func(t *testing.T) { disk = cutPower(t, rng, disk) })
 		if !ok {
 			return

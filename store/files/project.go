@@ -14,18 +14,16 @@ import (
 )
 
 const (
-	// debounce is how long a file waits for more changes of its object before it is
-	// written.
+	// debounce is the time that a file waits for more changes of its object before it is written.
 	debounce = 20 * time.Millisecond
-	// batchLimit is how many files are written between two syncs of their notes.
+	// batchLimit is the number of files written between two syncs of their notes.
 	batchLimit = 512
-	// saveDelay is how long notes wait for others that are saved together.
+	// saveDelay is the time that notes wait for others, to be saved together.
 	saveDelay = 500 * time.Millisecond
-	// Files that cannot be written are tried again after so long, and then after twice
-	// as long each time.
+	// A failed file is tried again after firstBackoff, which doubles each time up to lastBackoff.
 	firstBackoff = 200 * time.Millisecond
 	lastBackoff  = 10 * time.Second
-	// flushTime is how long the last files may take when Run ends.
+	// flushTime is the time for the last files when Run ends.
 	flushTime = 5 * time.Second
 )
 
@@ -35,28 +33,27 @@ type operation struct {
 	revision uint64
 	deleted  bool
 
-	was  known // what is known of the file now
-	now  known // what will be if it works
+	was  known // the known state of the file before
+	now  known // the known state after success
 	what what
-	// replaces is the hash of the file that goes, zero if there is none.
+	// replaces is the hash of the file to be replaced or removed, zero if there is none.
 	replaces digest
 	temp     string
-	stamp    stamp  // of the file that comes
-	base     []byte // what a file said before it was touched
+	stamp    stamp  // of the new file
+	base     []byte // the content of the file before a person touched it
 	err      error
 }
 
 type what int
 
 const (
-	keep    what = iota // the file is as it should be
-	write               // the temporary file gets its place
-	remove              // the file goes
-	examine             // a person has touched it, and what that means comes first
+	keep    what = iota // the file is up to date
+	write               // the temporary file takes its place
+	remove              // the file is removed
+	examine             // a person has touched it, and the edit is decided first
 )
 
-// plan finds out what is to be done, and writes the temporary file. It changes nothing
-// else.
+// plan determines the operation, and writes the temporary file. It changes nothing else.
 func (j *Journal) plan(o *operation) error {
 	shown, err := j.shown(o)
 	if err != nil {
@@ -120,7 +117,7 @@ func (j *Journal) plan(o *operation) error {
 	return nil
 }
 
-// shown is what people see of the object, nil if there is none or people cannot read it.
+// shown returns the visible part of the object, nil if there is no object or people cannot read it.
 func (j *Journal) shown(o *operation) ([]member, error) {
 	if o.deleted {
 		return nil, nil
@@ -139,16 +136,16 @@ func (j *Journal) shown(o *operation) ([]member, error) {
 	return shown, nil
 }
 
-// errOvertaken says that there is a newer record, which follows.
+// errOvertaken means that a newer record exists, whose file follows.
 var errOvertaken = errors.New("the record has been superseded")
 
-// carryOut does what operations have planned: their notes first, then the files.
+// carryOut performs planned operations: their notes first, then the files.
 func (j *Journal) carryOut(batch []*operation, notes []embedded.Note) error {
 	for _, o := range batch {
 		if o.err != nil {
 			continue
 		}
-		// From here until it has happened, the file may be either.
+		// From here until the operation is done, the file may be in either state.
 		switch o.what {
 		case write:
 			o.was.file, o.was.next = o.replaces, o.now.file
@@ -190,7 +187,7 @@ func (j *Journal) carryOut(batch []*operation, notes []embedded.Note) error {
 	return nil
 }
 
-// discard removes a temporary file, if it is there.
+// discard removes a temporary file, if it exists.
 func (j *Journal) discard(temp string) error {
 	if temp == "" {
 		return nil
@@ -221,8 +218,7 @@ func (j *Journal) syncDirs(batch []*operation) {
 	})
 }
 
-// base is what the file of an entry said when it was known last, as a JSON document; nil
-// if that cannot be told any more.
+// base returns the last known content of an entry's file, as a JSON document; nil if it can no longer be determined.
 func (j *Journal) base(e *entry, k known) []byte {
 	if k.written {
 		if document, err := j.records.Load().Note(documentNotes + e.key); err == nil && document != nil {
@@ -243,8 +239,7 @@ func (j *Journal) base(e *entry, k known) []byte {
 	return jsonObject(shown)
 }
 
-// project writes the object files that are due, at most batchLimit. It tells whether it
-// has got any further.
+// project writes the due object files, at most batchLimit. It reports whether it has made progress.
 func (w *watcher) project(now time.Time) bool {
 	j := w.journal
 	if !j.isHere() {
@@ -273,7 +268,7 @@ func (w *watcher) project(now time.Time) bool {
 	if w.failures++; further {
 		w.failures, w.pause = 0, time.Time{}
 	} else {
-		// It is not one file that cannot be written, but the disk.
+		// The disk is at fault, not a single file.
 		w.pause = time.Now().Add(backoff(w.failures))
 	}
 	w.projectAt = w.nextProjection()
@@ -287,7 +282,7 @@ func backoff(failures int) time.Duration {
 	return min(firstBackoff<<min(max(failures-1, 0), 10), lastBackoff)
 }
 
-// due takes what is to be written now.
+// due removes the due entries from pending and returns their operations.
 func (w *watcher) due(now time.Time) (batch []*operation) {
 	j := w.journal
 	j.mu.Lock()
@@ -310,7 +305,7 @@ func (w *watcher) due(now time.Time) (batch []*operation) {
 	return batch
 }
 
-// projectSoon has files written that have become dirty.
+// projectSoon schedules the writing of dirty files.
 func (w *watcher) projectSoon() {
 	at := time.Now().Add(debounce)
 	if at.Before(w.pause) {
@@ -321,8 +316,8 @@ func (w *watcher) projectSoon() {
 	}
 }
 
-// nextProjection is when one is due again, zero for not. What is being decided on comes
-// back by itself.
+// nextProjection returns the time of the next projection, zero if there is none. Files with a decision in progress
+// are scheduled again by its result.
 func (w *watcher) nextProjection() time.Time {
 	next := time.Time{}
 	for e, at := range w.pending {
@@ -336,7 +331,7 @@ func (w *watcher) nextProjection() time.Time {
 	return next
 }
 
-// finish takes over what has become of an operation, and tells whether it was any use.
+// finish processes the result of an operation, and reports whether it made progress.
 func (w *watcher) finish(o *operation) bool {
 	j, e := w.journal, o.entry
 	j.mu.Lock()
@@ -385,7 +380,7 @@ func (w *watcher) finish(o *operation) bool {
 	return true
 }
 
-// save makes notes durable that only say what has happened.
+// save makes the notes durable that only record past events.
 func (w *watcher) save() {
 	w.saveAt = time.Time{}
 	if len(w.unsaved) > 0 && w.journal.records.Load().SetNotes(w.unsaved) == nil {
@@ -393,7 +388,7 @@ func (w *watcher) save() {
 	}
 }
 
-// flush writes what is left when Run ends.
+// flush writes the remaining files when Run ends.
 func (w *watcher) flush() {
 	deadline := time.Now().Add(flushTime)
 	for now := time.Now(); now.Before(deadline); now = time.Now() {
@@ -418,7 +413,7 @@ func (j *Journal) Overdue() []driver.Problem {
 	return sorted(list)
 }
 
-// reportOverdue logs when files cannot be written any more, and when they can be again.
+// reportOverdue logs when files can no longer be written, and when they can be written again.
 func (j *Journal) reportOverdue() {
 	j.mu.Lock()
 	defer j.mu.Unlock()

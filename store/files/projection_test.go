@@ -28,7 +28,7 @@ import (
 	"github.com/annexapi/annex/store/storetest"
 )
 
-func TestFilesFollowTheRecords(t *testing.T) {
+func TestFiles_followRecords(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	s := serve(t, root, files.Options{})
@@ -42,7 +42,7 @@ func TestFilesFollowTheRecords(t *testing.T) {
 	awaitGone(t, podFile(root, "a", "x"))
 	s.put(podKey("a", "x"), pod("a", "x", `{"size":"again"}`))
 	awaitFile(t, podFile(root, "a", "x"), "size: again\n")
-	// What is not JSON is not for people; nor is the file that it had before.
+	// An object that is not JSON is not for people, and its previous file is removed.
 	s.put(podKey("a", "x"), []byte("k8s:enc:aescbc:v1:key1:secret"))
 	awaitGone(t, podFile(root, "a", "x"))
 	if s.edits != 0 {
@@ -50,7 +50,7 @@ func TestFilesFollowTheRecords(t *testing.T) {
 	}
 }
 
-// sayTheSame tells whether the files are those of the objects, and of nothing else.
+// sayTheSame returns an error unless the files are exactly those of the objects.
 func sayTheSame(t testing.TB, root string, objects map[string]string) error {
 	t.Helper()
 	left := map[string]bool{}
@@ -84,7 +84,7 @@ func sayTheSame(t testing.TB, root string, objects map[string]string) error {
 	return nil
 }
 
-// objects are those that a server has.
+// objects returns the objects that a server has.
 func (s *server) objects() map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,9 +111,9 @@ func (s *server) awaitSame(root string) {
 	})
 }
 
-// TestFilesEqualTheStoreAfterADeathInBetween writes records without anything that writes
-// files, as a process does that dies between the two.
-func TestFilesEqualTheStoreAfterADeathInBetween(t *testing.T) {
+// TestFiles_afterDeathBeforeProjection_equalRecords writes records without writing files, as a process does that dies
+// between the two.
+func TestFiles_afterDeathBeforeProjection_equalRecords(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	s := serve(t, root, files.Options{})
@@ -129,7 +129,7 @@ func TestFilesEqualTheStoreAfterADeathInBetween(t *testing.T) {
 	}
 	dying := &server{followed: &followed{Journal: j}, t: t, current: map[string]journal.Record{}}
 	if _, err := j.Replay(t.Context(), func(r journal.Record) error {
-		r.Value = bytes.Clone(r.Value) // the journal's
+		r.Value = bytes.Clone(r.Value) // the value belongs to the journal
 		dying.last, dying.current[r.Key] = r.Revision, r
 		return nil
 	}); err != nil {
@@ -150,8 +150,8 @@ func TestFilesEqualTheStoreAfterADeathInBetween(t *testing.T) {
 
 const victimEnv = "ANNEX_TEST_FILES_VICTIM"
 
-// TestFilesEqualTheStoreAfterKills kills a process that writes objects, and so files, as
-// often as ANNEX_CRASH_KILLS says. What the next one finds must be no edits.
+// TestFilesEqualTheStoreAfterKills kills a process that writes objects, and so files, ANNEX_CRASH_KILLS times. The
+// next process must not take any file for an edit.
 func TestFilesEqualTheStoreAfterKills(t *testing.T) {
 	if root := os.Getenv(victimEnv); root != "" {
 		s := serve(t, root, files.Options{})
@@ -205,7 +205,7 @@ func randomChange(rng *rand.Rand, content string) (key string, value []byte) {
 	return podKey(namespace, name), value
 }
 
-func TestEditsOfATreeThatIsNotServed(t *testing.T) {
+func TestEdits_whileNotServed(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	s := serve(t, root, files.Options{})
@@ -245,8 +245,11 @@ func TestEditsOfATreeThatIsNotServed(t *testing.T) {
 	}
 }
 
-func TestAThousandEditsAtOnce(t *testing.T) {
+func TestEdits_thousandAtOnce(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("edits a thousand files")
+	}
 	const edits = 1000
 	root := t.TempDir()
 	s := serve(t, root, files.Options{})
@@ -262,7 +265,7 @@ func TestAThousandEditsAtOnce(t *testing.T) {
 			writeFile(t, podFile(root, "a", name), fmt.Sprintf("# mine\napiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {v: 2}\n", name))
 		}
 	})
-	// A client changes another field of all of them meanwhile.
+	// Meanwhile a client changes another field of each of them.
 	for i := range edits {
 		key := podKey("a", fmt.Sprintf("pod-%d", i))
 		s.mu.Lock()
@@ -290,7 +293,7 @@ func TestAThousandEditsAtOnce(t *testing.T) {
 	}
 }
 
-func TestHowEditorsSave(t *testing.T) {
+func TestEdits_waysOfSaving(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	s := serve(t, root, files.Options{})
@@ -338,7 +341,7 @@ func TestHowEditorsSave(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsRemovedDeletesItsObject(t *testing.T) {
+func TestEdits_removedFile_deletesObject(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	s := serve(t, root, files.Options{})
@@ -367,8 +370,8 @@ func (u unwritable) Create(name string) (files.File, error) {
 	return u.FS.Create(name)
 }
 
-// TestFilesThatCannotBeWrittenDelayNoRecord: the files are late, and nothing else.
-func TestFilesThatCannotBeWrittenDelayNoRecord(t *testing.T) {
+// TestRun_unwritableFiles_delayNoRecord checks that only the files are late.
+func TestRun_unwritableFiles_delayNoRecord(t *testing.T) {
 	t.Parallel()
 	for _, cause := range []error{syscall.ENOSPC, syscall.EROFS, syscall.EACCES, syscall.EIO} {
 		t.Run(cause.Error(), func(t *testing.T) {
@@ -403,8 +406,7 @@ func TestFilesThatCannotBeWrittenDelayNoRecord(t *testing.T) {
 	}
 }
 
-// moment is a file system on which a person does something at the last moment before a
-// file is given its content, or taken away.
+// moment is a file system on which a person acts at the last moment before a file gets its content, or is removed.
 type moment struct {
 	files.FS
 	name  string
@@ -436,7 +438,7 @@ func (m moment) Exchange(oldName, newName string) error {
 	return m.FS.Exchange(oldName, newName)
 }
 
-func TestAnEditAtTheLastMomentIsNotLost(t *testing.T) {
+func TestEdits_duringReplacement_areKept(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/proc/self"); err != nil {
 		t.Skip("files are swapped on Linux only")
@@ -485,7 +487,7 @@ func TestAnEditAtTheLastMomentIsNotLost(t *testing.T) {
 	})
 }
 
-func TestARefusedEditIsReportedAndStays(t *testing.T) {
+func TestEdits_rejected_isReportedAndKept(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	s := serve(t, root, files.Options{})
@@ -500,8 +502,7 @@ func TestARefusedEditIsReportedAndStays(t *testing.T) {
 	if got := contentOf(t, path); got != "apiVersion: [" {
 		t.Errorf("the file is\n%s", got)
 	}
-	// When it is mended, what the client wrote meanwhile stays where the person has not
-	// changed it.
+	// Once the file is repaired, the client's changes stay where the person has not changed the same field.
 	writeFile(t, path, "apiVersion: v1\nkind: Pod\nmetadata:\n  name: x\nspec:\n  v: 1\n  w: 5\n")
 	testwait.Until(t, "it is served", func() bool {
 		spec := specOf(t, s.value(podKey("a", "x")))
@@ -511,8 +512,8 @@ func TestARefusedEditIsReportedAndStays(t *testing.T) {
 	testwait.Until(t, "it is not reported any more", func() bool { return len(s.Problems()) == 0 })
 }
 
-// A directory of no kind is watched, too: else a file that comes later than it would be found when all files are looked at next.
-func TestAFileInADirectoryOfNoKindIsReported(t *testing.T) {
+// A directory of no kind is watched, too: otherwise a later file in it would be found only by the next sweep.
+func TestProblems_fileInDirectoryOfNoKind(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	s := serve(t, root, files.Options{Rescan: time.Hour})
@@ -526,7 +527,7 @@ func TestAFileInADirectoryOfNoKindIsReported(t *testing.T) {
 	testwait.Until(t, "it is reported", func() bool { return len(s.Problems()) == 1 })
 }
 
-func TestRunWantsTheRecordsFirst(t *testing.T) {
+func TestRun_beforeReplay_fails(t *testing.T) {
 	t.Parallel()
 	j, err := files.Open(t.TempDir(), files.Options{})
 	if err != nil {

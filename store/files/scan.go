@@ -11,11 +11,11 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// StateFile is the file below the root without which there is no tree.
+// StateFile is the file below the root that every tree has.
 const StateFile = statePath
 
-// Scan reads the records in the tree in root, which must exist, without changing
-// anything. It is embedded.Scan on them; object files are not read.
+// Scan reads the records of the tree in root, which must exist, without changing anything. It calls embedded.Scan for
+// them, and does not read object files.
 func Scan(
 	ctx context.Context,
 	root string,
@@ -34,8 +34,7 @@ func Scan(
 	return embedded.Scan(ctx, j.path(recordsDir), options, yield, damaged)
 }
 
-// LastRevision returns a revision that none in the tree in root is above. The tree must
-// not be open.
+// LastRevision returns an upper bound of the revisions in the tree in root. The tree must not be open.
 func LastRevision(ctx context.Context, root string) (uint64, error) {
 	j := &Journal{root: root, files: disk{root}}
 	switch version, err := j.format(); {

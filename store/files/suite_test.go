@@ -10,7 +10,7 @@ import (
 	"github.com/annexapi/annex/store/storetest"
 )
 
-// layout shows the suites' objects to people.
+// layout is the layout of the suites' objects.
 var layout = []driver.Resource{
 	{Group: "core", Resource: "pods", Prefix: "/pods", Namespaced: true, Status: true},
 	{Group: "core", Resource: "elsewhere", Prefix: "/elsewhere"},
@@ -33,7 +33,7 @@ func TestStorage(t *testing.T) {
 	storetest.RunStorage(t, "files", storetest.AboveJournal(openFollowed))
 }
 
-func TestEncryptedStorage(t *testing.T) {
+func TestStorage_encrypted(t *testing.T) {
 	storetest.RunStorageWith(
 		t,
 		"files with aesgcm",
@@ -49,7 +49,7 @@ func TestJournal(t *testing.T) { storetest.RunJournal(t, openFollowed, true) }
 
 func TestRestart(t *testing.T) { storetest.RunRestart(t, openFollowed) }
 
-func TestAKilledProcessLosesNothing(t *testing.T) { storetest.RunCrash(t, "files", openFollowed) }
+func TestKilledProcess_losesNothing(t *testing.T) { storetest.RunCrash(t, "files", openFollowed) }
 
 func TestLinearizable(t *testing.T) {
 	storetest.RunLinearizable(t, "files", storetest.Subject{
@@ -58,6 +58,6 @@ func TestLinearizable(t *testing.T) {
 	})
 }
 
-func TestLinearizableWhenKilled(t *testing.T) {
+func TestLinearizable_whenKilled(t *testing.T) {
 	storetest.RunLinearizableKilled(t, "files, kills", openFollowed)
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// sweep is what a walk through the whole tree has found.
+// sweep is the result of a walk through the whole tree.
 type sweep struct {
-	// found are files that differ from what is known of them.
+	// found are the files that differ from their known state.
 	found map[string]bool
 	// seen are all files.
 	seen      map[string]bool
@@ -20,7 +20,7 @@ type sweep struct {
 	unwatched bool // a directory cannot be watched
 }
 
-// startSweep walks through the tree beside everything else.
+// startSweep starts a walk through the tree in the background.
 func (w *watcher) startSweep(ctx context.Context) {
 	w.sweeping = true
 	go func() {
@@ -50,8 +50,7 @@ func (w *watcher) takeSweep(s sweep) {
 	w.dealtWith(&look{})
 }
 
-// sweep walks through the tree, watches its directories, and finds what is to be
-// looked at.
+// sweep walks through the tree, watches its directories, and finds the files to look at.
 func (j *Journal) sweep(ctx context.Context, notifier *fsnotify.Watcher) sweep {
 	s := sweep{found: map[string]bool{}, seen: map[string]bool{}}
 	if !j.isHere() {
@@ -113,7 +112,7 @@ func (j *Journal) sweepDir(dir string, s *sweep, notifier *fsnotify.Watcher) {
 	}
 }
 
-// watch has the changes of a directory reported from now on.
+// watch requests events for a directory.
 func (j *Journal) watch(dir string, s *sweep, notifier *fsnotify.Watcher) {
 	if notifier == nil {
 		return
@@ -123,8 +122,7 @@ func (j *Journal) watch(dir string, s *sweep, notifier *fsnotify.Watcher) {
 	}
 }
 
-// sweepForeign watches a directory in which no objects can be, and looks through it for those that
-// people think are.
+// sweepForeign watches a directory that cannot hold objects, and looks for files that people take for objects.
 func (j *Journal) sweepForeign(dir string, s *sweep, notifier *fsnotify.Watcher) {
 	j.watch(dir, s, notifier)
 	list, err := j.files.List(dir)
@@ -143,8 +141,7 @@ func (j *Journal) sweepForeign(dir string, s *sweep, notifier *fsnotify.Watcher)
 	}
 }
 
-// leadsToObjects reports whether directories of objects can be in a directory, or
-// whether it is one.
+// leadsToObjects reports whether a directory is, or can contain, a directory of objects.
 func (j *Journal) leadsToObjects(dir string) bool {
 	if j.layout.resourceAt(dir) != nil {
 		return true
@@ -157,11 +154,11 @@ func (j *Journal) leadsToObjects(dir string) bool {
 	return false
 }
 
-// looksKnown reports whether a file's stamp says that it is as it was.
+// looksKnown reports whether a file's stamp is unchanged.
 func (j *Journal) looksKnown(name string, item fs.DirEntry) bool {
 	info, err := item.Info()
 	if err != nil {
-		return errors.Is(err, fs.ErrNotExist) // it is not seen either
+		return errors.Is(err, fs.ErrNotExist) // a missing file is not seen either
 	}
 	s := stampOf(info)
 	j.mu.Lock()

@@ -12,32 +12,29 @@ import (
 	"syscall"
 )
 
-// What is in the place of an object file may be changed between the last look at it
-// and its replacement. So it is not overwritten, but taken out of its place into
-// tempDir, and looked at there once more: there it goes, or from there it comes back.
+// An object file may change between the last look at it and its replacement. So it is not overwritten, but moved into
+// tempDir and checked there once more: then it is removed, or moved back.
 
 const (
-	// A file has the first suffix while it is being written, and the second from when it
-	// is complete and about to change places.
+	// A file has the first suffix while it is being written, and the second once it is complete and about to be
+	// swapped.
 	unfinished = ".new"
 	swapped    = ".swap"
-	// syncLimit is how many files are written at once.
+	// syncLimit is the number of files written concurrently.
 	syncLimit = 64
 )
 
-// tempName is where the content of an object file is until it gets its place, and where
-// what it displaces is after that.
+// tempName returns the path of an object file's content before it is installed, and of the displaced file afterwards.
 func tempName(name, suffix string) string {
 	sum := digestOf([]byte(name))
 	return path.Join(tempDir, hex.EncodeToString(sum[:16])+suffix)
 }
 
-// errTouched says that a file is not what it was thought to be, and was left alone.
+// errTouched means that a file was not in the expected state, and was left alone.
 var errTouched = errors.New("it was changed meanwhile")
 
-// install gives a complete temporary file with the hash put its place, in which there is
-// a file with the hash was, or none if that is zero. If there is anything else, the
-// error matches errTouched.
+// install moves a complete temporary file, with the hash put, to its place. The hash of the file there is was, or
+// zero if there should be none. If there is any other file, the error matches errTouched.
 func (j *Journal) install(temp, name string, was, put digest) error {
 	if was == (digest{}) {
 		err := j.moveNew(temp, name)
@@ -46,7 +43,7 @@ func (j *Journal) install(temp, name string, was, put digest) error {
 		}
 		return err
 	}
-	// A name that says that the content is complete, and whose place it has.
+	// This name marks the content as complete, and identifies its place.
 	swap := tempName(name, swapped)
 	if err := j.files.Rename(temp, swap); err != nil {
 		return err
@@ -62,19 +59,18 @@ func (j *Journal) install(temp, name string, was, put digest) error {
 	if hash, err := j.hash(swap); err == nil && hash == was {
 		return j.files.Remove(swap)
 	}
-	// An edit: it goes back.
+	// An edit: move it back.
 	if err := j.files.Exchange(swap, name); err != nil {
 		return errors.Join(errTouched, j.restore(swap, name, known{file: put}))
 	}
 	if hash, err := j.hash(swap); err == nil && hash == put {
 		return errors.Join(errTouched, j.files.Remove(swap))
 	}
-	// Of two edits in a row, the first has the place again.
+	// There were two edits in a row: the first one is back in the place.
 	return errors.Join(errTouched, j.keepBeside(swap, name))
 }
 
-// takeAway removes a file with the hash was. If it is another one, it stays, and the
-// error matches errTouched.
+// takeAway removes a file with the hash was. Any other file stays, and the error matches errTouched.
 func (j *Journal) takeAway(name string, was digest) error {
 	swap := tempName(name, swapped)
 	if err := j.files.Rename(name, swap); err != nil {
@@ -86,9 +82,8 @@ func (j *Journal) takeAway(name string, was digest) error {
 	return errors.Join(errTouched, j.restore(swap, name, known{}))
 }
 
-// restore puts an edit back in its place. If there is another file by then which is
-// not as known says, it is kept beside that. A file that is as known says is no edit:
-// it goes.
+// restore moves an edit back to its place. If there is another file by then, and known does not have it, the edit is
+// kept beside it. A file that known has is no edit, and is removed.
 func (j *Journal) restore(temp, name string, k known) error {
 	if hash, err := j.hash(temp); err == nil && k.has(hash) {
 		return j.files.Remove(temp)
@@ -112,9 +107,9 @@ func (j *Journal) restore(temp, name string, k known) error {
 	return j.files.SyncDir(path.Dir(name))
 }
 
-// keepBeside gives an edit that has lost its place a name that is no object's.
+// keepBeside moves an edit that has lost its place to a name beside it, which is no object's.
 func (j *Journal) keepBeside(temp, name string) error {
-	hash, _ := j.hash(temp) // or it is none that can be read
+	hash, _ := j.hash(temp) // an unreadable file has no hash
 	beside := fmt.Sprintf("%s.%s.orig", name, hex.EncodeToString(hash[:4]))
 	if err := j.move(temp, beside, j.files.Rename); err != nil {
 		return err
@@ -129,14 +124,13 @@ func (j *Journal) keepBeside(temp, name string) error {
 	return j.files.SyncDir(path.Dir(name))
 }
 
-// clean removes what a crash left behind, and puts edits back that it caught outside of
-// their places.
+// clean removes the temporary files of a crash, and moves edits back that were out of their places.
 func (j *Journal) clean() error {
 	list, err := j.files.List(tempDir)
 	if err != nil {
 		return err
 	}
-	var names map[string]*entry // by what they displace
+	var names map[string]*entry // by the displaced file's temporary name
 	for _, item := range list {
 		temp := path.Join(tempDir, item.Name())
 		if !strings.HasSuffix(temp, swapped) {
@@ -163,8 +157,7 @@ func (j *Journal) clean() error {
 	return nil
 }
 
-// obstructed reports errors that are due to what people made of the tree, not to a
-// disk that fails.
+// obstructed reports whether an error is due to changes of the tree by people, instead of a failing disk.
 func obstructed(err error) bool {
 	for _, cause := range []error{fs.ErrNotExist, fs.ErrExist, syscall.ENOTDIR, syscall.EISDIR, syscall.ENOTEMPTY, syscall.ELOOP,
 		syscall.EXDEV} {
@@ -175,8 +168,8 @@ func obstructed(err error) bool {
 	return false
 }
 
-// moveNew moves a file into a directory, which is made if need be. If there is one
-// already, the error matches fs.ErrExist.
+// moveNew moves a file into a directory, which is created if necessary. If the name exists, the error matches
+// fs.ErrExist.
 func (j *Journal) moveNew(from, to string) error {
 	return j.move(from, to, func(from, to string) error {
 		err := j.files.RenameNew(from, to)
@@ -207,7 +200,7 @@ func (j *Journal) move(from, to string, rename func(from, to string) error) erro
 	return err
 }
 
-// dirs are the directories that exist.
+// dirs remembers the existing directories.
 type dirs struct {
 	mu   sync.Mutex
 	made map[string]bool
@@ -219,7 +212,7 @@ func (d *dirs) forget() {
 	clear(d.made)
 }
 
-// mkdir makes a directory and those that it is in, durably.
+// mkdir creates a directory and its parents, durably.
 func (j *Journal) mkdir(dir string) error {
 	j.dirs.mu.Lock()
 	defer j.dirs.mu.Unlock()
@@ -272,7 +265,7 @@ func (j *Journal) write(name string, data []byte) (info fs.FileInfo, err error) 
 	return info, err
 }
 
-// read reads a file of at most so many bytes.
+// read reads a file of at most limit bytes.
 func (j *Journal) read(name string, limit int64) ([]byte, error) {
 	file, err := j.files.Open(name)
 	if err != nil {
@@ -288,7 +281,7 @@ func (j *Journal) read(name string, limit int64) ([]byte, error) {
 
 var errTooLarge = errors.New("too large")
 
-// content is what an object file is at one moment.
+// content is the content of an object file at one moment.
 type content struct {
 	data  []byte
 	hash  digest
@@ -305,7 +298,7 @@ func (j *Journal) load(name string) (c content, err error) {
 		return content{}, fmt.Errorf("%s is no ordinary file: %w", name, syscall.EISDIR)
 	}
 	c.stamp = stampOf(info)
-	// One that the server wrote may be larger than one that it takes.
+	// The server may write larger files than it accepts.
 	if c.data, err = j.read(name, 64<<20); err != nil {
 		return content{}, err
 	}
@@ -313,7 +306,7 @@ func (j *Journal) load(name string) (c content, err error) {
 	return c, nil
 }
 
-// hash is load for those who want to know the hash only.
+// hash is load for callers that need only the hash.
 func (j *Journal) hash(name string) (digest, error) {
 	c, err := j.load(name)
 	return c.hash, err

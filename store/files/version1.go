@@ -19,20 +19,20 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// The first format had no journal, but a file for each record. Opening such a tree
-// makes a journal of them, in a directory beside that gets its name when it is
-// complete; only then are they removed. A process that dies in between begins again.
+// The first format had no journal, but a file for each record. Opening such a tree builds a journal from the files,
+// in a temporary directory that is renamed when it is complete; only then are the files removed. If the process dies
+// in between, the conversion begins again.
 
 const (
 	recordsV1    = private + "/records"
 	recordMagic  = "annex-record"
 	recordSuffix = ".record"
-	// binarySuffix was that of the object files that people could not read.
+	// binarySuffix was the suffix of object files that people could not read.
 	binarySuffix = ".bin"
 	displacedV1  = ".displaced"
 )
 
-// recordV1 is a record of the first format and what it told of the object file.
+// recordV1 is a record of the first format with its description of the object file.
 type recordV1 struct {
 	journal.Record
 	file fileV1
@@ -48,14 +48,14 @@ type fileV1 struct {
 // stateV1 is the body of the state in the first format.
 type stateV1 struct {
 	Identity string `json:"identity"`
-	// Ceiling is a revision that none given out is above.
+	// Ceiling is an upper bound of all revisions in use.
 	Ceiling uint64 `json:"ceiling"`
 	// Finished is a revision up to which all object files had been written.
 	Finished uint64 `json:"finished"`
 	Closed   bool   `json:"closed"`
 }
 
-// takeOver makes the journal in dir out of what is there in the first format.
+// takeOver builds the journal in dir from the files of the first format.
 func (j *Journal) takeOver(dir string, options embedded.Options) error {
 	state, err := j.stateV1()
 	if err != nil {
@@ -87,8 +87,7 @@ func (j *Journal) takeOver(dir string, options embedded.Options) error {
 	return j.files.SyncDir(private)
 }
 
-// fillFrom writes records into a new journal. They get revisions above the ceiling, for
-// a journal has no gaps.
+// fillFrom writes records into a new journal. They get revisions above the ceiling, because a journal has no gaps.
 func (j *Journal) fillFrom(state stateV1, records []recordV1, dir string, options embedded.Options) (err error) {
 	to, err := embedded.Open(dir, options)
 	if err != nil {
@@ -131,8 +130,8 @@ func (j *Journal) fillFrom(state stateV1, records []recordV1, dir string, option
 	return to.SetNotes(notes)
 }
 
-// known is what a record tells of the object file. Unless that is finished, it may
-// still be the one that it was to replace.
+// known returns the state of the object file according to a record. Unless the record is finished, the file may still
+// be the replaced one.
 func (r recordV1) known(revision uint64, finished bool) known {
 	switch {
 	case r.Deleted || r.file.Suffix == binarySuffix:
@@ -182,7 +181,7 @@ func (j *Journal) recordsV1() ([]recordV1, error) {
 	return records, nil
 }
 
-// namesV1 lists the files of records below a directory, which need not be there.
+// namesV1 lists the files of records below a directory, which may be missing.
 func (j *Journal) namesV1(dir string, found []string) ([]string, error) {
 	list, err := j.files.List(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -241,8 +240,8 @@ func strict(data []byte, into any) error {
 	return decoder.Decode(into)
 }
 
-// restoreV1 puts edits back in their places that were taken out when a process died.
-// All else in the directory of temporary files goes with clean.
+// restoreV1 moves edits back that were out of their places when a process died. clean removes all other temporary
+// files.
 func (j *Journal) restoreV1(records []recordV1) error {
 	list, err := j.files.List(tempDir)
 	if err != nil {
@@ -273,8 +272,8 @@ func (j *Journal) restoreV1(records []recordV1) error {
 	return nil
 }
 
-// removeFormat1 removes what a tree of the first format has, once there is a journal:
-// the records, and the object files that people could not read.
+// removeFormat1 removes the files of the first format once the journal exists: the records, and the object files that
+// people could not read.
 func (j *Journal) removeFormat1() error {
 	names, err := j.namesV1(recordsV1, nil)
 	if err != nil {
@@ -302,7 +301,7 @@ func (j *Journal) removeFormat1() error {
 	return j.removeAll(recordsV1)
 }
 
-// removeAll removes a directory and all that is in it, if there is one.
+// removeAll removes a directory with its content, if it exists.
 func (j *Journal) removeAll(dir string) error {
 	list, err := j.files.List(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -40,7 +40,7 @@ func (f *treeV1) state(ceiling, finished uint64) {
 	)
 }
 
-// record writes the record of a key; file are hashes by the names of their fields.
+// record writes the record of a key; file maps the names of the file's hash fields to hashes.
 func (f *treeV1) record(revision uint64, key string, value []byte, file map[string]string) {
 	f.t.Helper()
 	head, err := json.Marshal(
@@ -90,8 +90,8 @@ func renderedV1(t *testing.T, value []byte) string {
 	return string(content)
 }
 
-// TestATreeOfTheFirstFormatIsTakenOver opens one as a crash may have left it.
-func TestATreeOfTheFirstFormatIsTakenOver(t *testing.T) {
+// TestOpen_firstFormat_isConverted opens a tree in a state that a crash may leave.
+func TestOpen_firstFormat_isConverted(t *testing.T) {
 	t.Parallel()
 	f := &treeV1{t, t.TempDir()}
 	f.state(5000, 20)
@@ -151,7 +151,7 @@ func TestATreeOfTheFirstFormatIsTakenOver(t *testing.T) {
 	f.put("core/things/ns/secret.bin", []byte("k8s:enc:x"))
 	f.record(16, "/elsewhere", []byte("no file"), nil)
 
-	// An edit that was taken out of its place when the process died.
+	// An edit that was out of its place when the process died.
 	displaced := thingOf("displaced", "2")
 	f.record(
 		32,
@@ -193,7 +193,7 @@ func TestATreeOfTheFirstFormatIsTakenOver(t *testing.T) {
 		if len(held) > 0 {
 			t.Errorf("there is more: %v", held)
 		}
-		// Files are as they were before Run, but for what people cannot read.
+		// Before Run, files are unchanged, except for unreadable ones.
 		for name, want := range map[string]string{
 			file("kept"): renderedV1(t, kept), file("mine"): mine, file("behind"): old, file("displaced"): "an edit",
 			"core/things/ns/secret.bin": "",
@@ -207,7 +207,7 @@ func TestATreeOfTheFirstFormatIsTakenOver(t *testing.T) {
 		done := make(chan error, 1)
 		go func() {
 			done <- j.Run(ctx, func(_ context.Context, p *driver.Edit) ([]byte, error) {
-				proposed[p.Key] = string(p.Document) // one at a time: there is one
+				proposed[p.Key] = string(p.Document) // one at a time, because there is only one
 				return nil, driver.Broken(errors.New("not now"))
 			})
 		}()
@@ -236,7 +236,7 @@ func TestATreeOfTheFirstFormatIsTakenOver(t *testing.T) {
 	}
 }
 
-func TestADamagedTreeOfTheFirstFormatIsNotTakenOver(t *testing.T) {
+func TestOpen_damagedFirstFormat_isRejected(t *testing.T) {
 	t.Parallel()
 	f := &treeV1{t, t.TempDir()}
 	f.state(100, 100)

@@ -8,14 +8,14 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// Name is that of the storage.
+// Name is the name of the storage.
 const Name = "memory"
 
 type storage struct{}
 
 var _ driver.Journal = storage{}
 
-// Storage keeps objects as long as the server lives.
+// Storage returns a driver that keeps objects in memory, as long as the server runs.
 func Storage() driver.Journal { return storage{} }
 
 func (storage) Name() string { return Name }
@@ -26,9 +26,9 @@ func (storage) Validate(string) error { return nil }
 
 func (storage) Location(string) string { return "" }
 
-// OpenJournal begins at the time in microseconds, a revision that no earlier journal can
-// have reached: that took more than a million writes in every second that it lived, or a
-// clock that was set back. So clients that resume a watch are told that it has expired.
+// OpenJournal begins at the current time in microseconds. No earlier journal can have reached that revision unless it
+// took more than a million writes in every second of its life, or the clock was set back. So clients that resume a
+// watch get an expired error.
 func (storage) OpenJournal(context.Context, driver.Env) (journal.Journal, error) {
 	return NewAfter(uint64(time.Now().UnixMicro())), nil
 }

@@ -1,6 +1,5 @@
-// Package memory is a journal that keeps its records in memory and loses them
-// when it is closed. Everything else is as with a durable one, so that a test
-// against it says something about those.
+// Package memory is a journal that keeps its records in memory and loses them when it is closed. In all else it
+// behaves like a durable journal, so that a test against it is meaningful for durable journals too.
 package memory
 
 import (
@@ -13,18 +12,15 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// New returns an empty journal. Its records are as durable as they will ever be
-// when Append returns.
+// New returns an empty journal. Its records are as durable as they will ever be when Append returns.
 func New() journal.Journal {
 	return NewAfter(0)
 }
 
-// NewAfter returns an empty journal whose compacted revision is given, so that its
-// first record follows that one. A store that forgets everything when it ends needs
-// to begin above all revisions that it had before: clients that come back with one
-// of those are then told that it has expired, and read everything anew. If the
-// store began at the same revisions again, they would wait for events that have
-// been, or be given the wrong ones.
+// NewAfter returns an empty journal with the given compacted revision, so that the first record follows that
+// revision. A store that loses everything at its end has to begin above all of its earlier revisions. Clients that
+// return with an earlier revision then get an expired error, and read everything anew. If the store began at the same
+// revisions again, these clients would wait for past events, or get the wrong ones.
 func NewAfter(revision uint64) journal.Journal {
 	return &memory{records: map[uint64]journal.Record{}, last: revision, compacted: revision}
 }
@@ -32,8 +28,8 @@ func NewAfter(revision uint64) journal.Journal {
 type memory struct {
 	mu        sync.RWMutex
 	records   map[uint64]journal.Record // nil once closed
-	most      int                       // records ever, since the map was made
-	last      uint64                    // that the next record has to follow, 0 if it may be any
+	most      int                       // the largest number of records since the map was made
+	last      uint64                    // the revision that the next record has to follow; 0 allows any
 	compacted uint64
 }
 
@@ -96,7 +92,7 @@ func (m *memory) Trim(compacted uint64, drop []uint64) error {
 	for _, revision := range drop {
 		delete(m.records, revision)
 	}
-	// A map keeps the room of all that was ever in it, and so would its clone.
+	// A map keeps the memory of its largest size, and so would its clone.
 	if m.most > 1024 && len(m.records) < m.most/4 {
 		smaller := make(map[uint64]journal.Record, len(m.records))
 		maps.Copy(smaller, m.records)

@@ -14,14 +14,14 @@ var backend = storetest.AboveJournal(open)
 
 func TestStorage(t *testing.T) { storetest.RunStorage(t, "memory", backend) }
 
-func TestEncryptedStorage(t *testing.T) {
+func TestStorage_encrypted(t *testing.T) {
 	storetest.RunStorageWith(t, "memory with aescbc",
 		storetest.Encrypted(backend, storetest.Ciphers(t)["aescbc"]), storetest.Traits{NotRun: storetest.WithoutSizes})
 }
 
 func TestJournal(t *testing.T) { storetest.RunJournal(t, open, false) }
 
-func TestAMemoryBeginsAfterARevision(t *testing.T) {
+func TestNewAfter_firstRevision(t *testing.T) {
 	const later = 1_800_000_000_000_000
 	j := memory.NewAfter(later)
 	compacted, err := j.Replay(t.Context(), func(r journal.Record) error {

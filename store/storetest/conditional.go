@@ -17,7 +17,7 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// runConditionalWrites checks what a backend promises of writes that depend on others.
+// runConditionalWrites checks a backend's guarantees for conditional writes.
 func runConditionalWrites(t *testing.T, open OpenBackend, traits Traits) {
 	if traits.NotConditional {
 		if _, ok := openPods(t, open, Needs{}).Interface.(store.ConditionalWriter); ok {
@@ -93,7 +93,7 @@ func createAlone(t *testing.T, s *pods) {
 		t.Errorf("what was refused is there: %v", err)
 	}
 
-	// Neither writes of other resources count, nor updates, nor deletes.
+	// Writes of other resources do not count, nor do updates or deletions.
 	since := s.listed(t)
 	s.increaseRevision(ctx, t)
 	s.label(t, "a", "yes")
@@ -271,7 +271,7 @@ func updateAlone(t *testing.T, s *pods) {
 	}
 }
 
-// updateKeepsTimeToLive updates an object that goes by itself.
+// updateKeepsTimeToLive updates an object with a time to live.
 func updateKeepsTimeToLive(t *testing.T, s *pods) {
 	conditional := s.Interface.(store.ConditionalWriter)
 	key, pod := ithPod(0)
@@ -305,8 +305,7 @@ func updateKeepsTimeToLive(t *testing.T, s *pods) {
 	}
 }
 
-// tenInAll is what the promise of updates is for: of fifty pods, each of which wants a
-// label, ten get it.
+// tenInAll tests the purpose of conditional updates: fifty writers each want to label a pod, and ten succeed.
 func tenInAll(t *testing.T, s *pods) {
 	conditional := s.Interface.(store.ConditionalWriter)
 	for i := range 50 {
@@ -336,7 +335,7 @@ func tenInAll(t *testing.T, s *pods) {
 	})
 }
 
-// atMostTen is what the promise of creates is for: of fifty pods ten are made.
+// atMostTen tests the purpose of conditional creates: fifty writers each want to create a pod, and ten succeed.
 func atMostTen(t *testing.T, s *pods) {
 	conditional := s.Interface.(store.ConditionalWriter)
 	made := func(list *example.PodList) int { return len(list.Items) }
@@ -346,15 +345,15 @@ func atMostTen(t *testing.T, s *pods) {
 	})
 }
 
-// ithPod is the pod that the i-th of fifty writers wants, and its key.
+// ithPod returns the pod of the i-th of fifty writers, and its key.
 func ithPod(i int) (key string, pod *example.Pod) {
 	pod = &example.Pod{}
 	pod.Namespace, pod.Name = "ns", fmt.Sprint(i)
 	return podKey("ns", pod.Name), pod
 }
 
-// tenOfFifty has fifty writers count what is listed and write on the condition that the
-// list still holds, until there are ten; the others give up.
+// tenOfFifty lets fifty writers count the listed objects and write on the condition that the list is still current,
+// until there are ten; the others give up.
 func tenOfFifty(t *testing.T, s storage.Interface, count func(*example.PodList) int, write func(i int, since uint64) error) {
 	counted := func() (n int, since uint64, err error) {
 		list := &example.PodList{}

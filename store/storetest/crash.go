@@ -30,10 +30,9 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// The crash test runs itself again in the process that is killed. That gets its
-// directory and from where to resume its watches in the environment, and tells
-// what it did over pipes, one for the acknowledgements and one for each watch, a
-// line for each.
+// The crash test runs itself again in a process that is killed. That process gets its directory and the revisions at
+// which to resume its watches in the environment. It reports its actions over pipes, one for the acknowledgements and
+// one for each watch, with a line for each action.
 const (
 	crashDirEnv    = "ANNEX_TEST_CRASH_DIR"
 	crashResumeEnv = "ANNEX_TEST_CRASH_RESUME"
@@ -41,29 +40,30 @@ const (
 
 	crashWriters    = 64
 	crashNamespaces = 8
-	// Compaction runs all the time, and no watch is ever further behind than half
-	// of what it leaves.
+	// Compaction runs all the time, and no watch is ever further behind than half of the remaining history.
 	crashHistory = 4000
 	crashLag     = crashHistory / 2
 )
 
-// crashWatches are the keys that are watched; the first sees everything.
+// crashWatches are the watched keys; the first watch sees everything.
 var crashWatches = []string{"/pods/", "/pods/", "/pods/ns3/"}
 
-// RunCrash kills a process that writes and watches, as often as ANNEX_CRASH_KILLS
-// says, each time at a random moment, and checks what the next one finds: no write
-// that was acknowledged is lost, no revision is two, and watches go on where they
-// were. It prints a line with what it counted, under the name of the journal.
+// RunCrash kills a process that writes and watches, ANNEX_CRASH_KILLS times, each time at a random moment, and checks
+// the state that the next process finds: no acknowledged write is lost, no revision has two contents, and watches
+// resume without a gap. It prints a line with its counts, under the name of the journal.
 //
-// The test that calls it is run again in a process of its own, so it must do the
-// same there: nothing before RunCrash but what is cheap, and nothing that needs to
-// be undone.
+// The calling test is run again in a process of its own and must behave the same there: nothing expensive may come
+// before RunCrash, and nothing that needs to be undone.
 func RunCrash(t *testing.T, name string, open OpenJournal) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("kills processes")
+	}
 	if dir := os.Getenv(crashDirEnv); dir != "" {
 		if err := runVictim(t, open, dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
-		os.Exit(1) // a victim does not end of itself
+		os.Exit(1) // a victim does not end by itself
 	}
 	rng := Seeded(t)
 	c := &crashes{open: open, told: map[uint64]fact{}, seen: slices.Repeat([]uint64{1}, len(crashWatches))}
@@ -145,7 +145,7 @@ func runVictim(t *testing.T, open OpenJournal, dir string) error {
 	return <-failed
 }
 
-// report tells of the events of a watch.
+// report writes the events of a watch to a pipe.
 func (v *victim) report(w watch.Interface, to io.Writer, paces bool) error {
 	var lines []byte
 	for event := range w.ResultChan() {
@@ -189,7 +189,7 @@ func (v *victim) report(w watch.Interface, to io.Writer, paces bool) error {
 	return errors.New("a watch has ended")
 }
 
-// write changes random objects and tells what was acknowledged.
+// write changes random objects and reports the acknowledged writes.
 func (v *victim) write(writer int, rng *rand.Rand) error {
 	ctx := context.Background()
 	for n := 0; ; n++ {
@@ -242,7 +242,7 @@ func keyOfPod(pod *example.Pod) string { return "/pods/" + pod.Namespace + "/" +
 
 func contentOf(pod *example.Pod) string { return pod.Annotations["content"] }
 
-// fact is what one revision did, as a client was answered.
+// fact is the effect of one revision, as a client learned it.
 type fact struct{ key, content string }
 
 func parseFact(line string) (revision uint64, f fact, err error) {
@@ -263,8 +263,7 @@ func factOf(r journal.Record) fact {
 	return fact{r.Key, string(r.Value[start : end+2])}
 }
 
-// crashes is the parent's side: everything that anybody was told, over all
-// generations of the victim.
+// crashes is the state of the parent: all acknowledgements and events, over all generations of the victim.
 type crashes struct {
 	open OpenJournal
 	told map[uint64]fact
@@ -274,8 +273,7 @@ type crashes struct {
 	lost, reused, doubled, skipped int
 }
 
-// generation starts a victim, kills it at a random moment, and takes in what it
-// told.
+// generation starts a victim, kills it at a random moment, and processes its reports.
 func (c *crashes) generation(t *testing.T, dir string, rng *rand.Rand) {
 	t.Helper()
 	var resume []string
@@ -306,7 +304,7 @@ func (c *crashes) generation(t *testing.T, dir string, rng *rand.Rand) {
 		_ = w.Close()
 	}
 
-	// One time in ten it dies while it is opening its journal or soon after.
+	// One time in ten the victim dies while it is opening its journal or soon after.
 	killAfter := int64(rng.IntN(3000))
 	if rng.IntN(10) == 0 {
 		killAfter = int64(rng.IntN(3))
@@ -351,7 +349,7 @@ func (c *crashes) generation(t *testing.T, dir string, rng *rand.Rand) {
 	}
 }
 
-// onlyThis is the pattern that runs this test and no other.
+// onlyThis returns the -run pattern that selects only this test.
 func onlyThis(t *testing.T) string {
 	parts := strings.Split(t.Name(), "/")
 	for i, part := range parts {
@@ -360,7 +358,7 @@ func onlyThis(t *testing.T) string {
 	return strings.Join(parts, "/")
 }
 
-// note takes in a fact. A revision must never be two.
+// note records a fact. A revision must never have two contents.
 func (c *crashes) note(t *testing.T, how string, revision uint64, f fact) {
 	t.Helper()
 	before, known := c.told[revision]
@@ -371,7 +369,7 @@ func (c *crashes) note(t *testing.T, how string, revision uint64, f fact) {
 	c.told[revision] = f
 }
 
-// verify opens the journal that a victim left, and looks for everything told.
+// verify opens the journal that a victim left, and looks for all reported facts.
 func (c *crashes) verify(t *testing.T, dir string) {
 	t.Helper()
 	j, err := c.open(t, dir)
@@ -391,7 +389,7 @@ func (c *crashes) verify(t *testing.T, dir string) {
 	superseded := map[string]uint64{}
 	for _, revision := range slices.Backward(slices.Sorted(maps.Keys(c.told))) {
 		f := c.told[revision]
-		// Compaction takes deletions, and what was superseded at or before it.
+		// Compaction removes deletions, and records superseded at or before its revision.
 		next, exists := superseded[f.key]
 		gone := exists && next <= compacted || f.content == deletedContent && revision <= compacted
 		if !held[revision] && !gone {
@@ -406,7 +404,7 @@ func (c *crashes) verify(t *testing.T, dir string) {
 	}
 }
 
-// follow checks that the events of a watch go on exactly where it was.
+// follow checks that the events of a watch resume exactly where they ended.
 func (c *crashes) follow(t *testing.T, i int, lines []string) {
 	t.Helper()
 	for _, line := range lines {
@@ -431,8 +429,7 @@ func (c *crashes) follow(t *testing.T, i int, lines []string) {
 	}
 }
 
-// verifyState compares what the core serves in the end with what was told last of
-// each object.
+// verifyState compares the final state of the core with the last reported fact of each object.
 func (c *crashes) verifyState(t *testing.T, dir string) {
 	t.Helper()
 	j, err := c.open(t, dir)

@@ -15,7 +15,7 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// Ciphers are upstream's ways to encrypt what is stored, each with a new key.
+// Ciphers returns upstream's encryption transformers, each with a new key.
 func Ciphers(t testing.TB) map[string]value.Transformer {
 	t.Helper()
 	var key [32]byte
@@ -35,13 +35,12 @@ func Ciphers(t testing.TB) map[string]value.Transformer {
 	}
 }
 
-// Encrypted returns backends that encrypt whatever else is done to values.
+// Encrypted returns backends that encrypt values in addition to the resource's own transformer.
 func Encrypted(open OpenBackend, cipher value.Transformer) OpenBackend {
 	return func(t testing.TB, needs Needs) Backend { return encrypted{open(t, needs), cipher} }
 }
 
-// WithoutSizes says which functions of the suite do not apply to backends that
-// encrypt.
+// WithoutSizes lists the functions of the suite that do not apply to encrypting backends.
 var WithoutSizes = map[string]string{
 	"RunTestStats": "it reckons the bytes that are stored, and does not know of those that encryption adds",
 }
@@ -57,7 +56,7 @@ func (e encrypted) Open(resource store.Resource) (storage.Interface, error) {
 	return e.Backend.Open(resource)
 }
 
-// chained is two transformers, of which the outer sees what is stored.
+// chained is two transformers in a row, of which the outer one sees the stored data.
 type chained struct{ inner, outer value.Transformer }
 
 func (c *chained) TransformFromStorage(ctx context.Context, data []byte, of value.Context) ([]byte, bool, error) {

@@ -6,12 +6,12 @@ import (
 	"testing"
 )
 
-// Faults counts the cases of a fault suite and what they did to a store. It may be
-// used by any number of tests at once.
+// Faults counts the cases of a fault suite and their effects on a store. It may be used by any number of tests
+// concurrently.
 type Faults struct{ cases, lost, corrupted atomic.Int64 }
 
-// CountFaults returns a count that is printed, under the name of the store, when
-// the test and its subtests have ended.
+// CountFaults returns a count that is printed, under the name of the store, when the test and its subtests have
+// ended.
 func CountFaults(t testing.TB, name string) *Faults {
 	f := &Faults{}
 	t.Cleanup(func() {
@@ -21,18 +21,17 @@ func CountFaults(t testing.TB, name string) *Faults {
 	return f
 }
 
-// Injected counts one case: something was made to fail, or was damaged.
+// Injected counts one case: an operation was made to fail, or data was damaged.
 func (f *Faults) Injected() { f.cases.Add(1) }
 
-// Lost fails the test because so many acknowledged writes are not there any more.
+// Lost fails the test because this number of acknowledged writes is missing.
 func (f *Faults) Lost(t testing.TB, writes int, format string, args ...any) {
 	t.Helper()
 	f.lost.Add(int64(writes))
 	t.Errorf(format, args...)
 }
 
-// Corrupted fails the test because something was read that no client wrote, and no
-// error said so.
+// Corrupted fails the test because data was read that no client wrote, without an error.
 func (f *Faults) Corrupted(t testing.TB, format string, args ...any) {
 	t.Helper()
 	f.corrupted.Add(1)

@@ -9,38 +9,36 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// A history is what clients asked of a store and were told, in the order in which
-// that began and ended, and what watches delivered. It is checked against a store
-// that does one thing after the other.
+// A history holds the requests of clients and their responses, in the order in which they began and ended, and the
+// events of watches. It is checked against a store that performs one operation after the other.
 
-// historyKeys is how many objects there are in a history.
+// historyKeys is the number of objects in a history.
 const historyKeys = 4
 
-// operation is what a client asks for.
+// operation is a request of a client.
 type operation struct {
 	Kind string `json:"kind"` // create, update, delete, get, list, revision
 	Key  int    `json:"key,omitempty"`
-	// Content marks what a create or an update writes. No two are the same.
+	// Content identifies a create or an update. No two contents are the same.
 	Content string `json:"content,omitempty"`
 	// Expected is the revision that a change insists on, 0 for any.
 	Expected uint64 `json:"expected,omitempty"`
-	// Upsert lets an update make the object.
+	// Upsert lets an update create the object.
 	Upsert bool `json:"upsert,omitempty"`
 	// Stale lets a read be answered from a cache.
 	Stale bool `json:"stale,omitempty"`
 }
 
-// outcome is what a client is told.
+// outcome is the response to a request.
 type outcome struct {
-	// Error is empty, notFound, exists, conflict or refused. If it is unknown, the
-	// operation may have happened, at any time since it began.
+	// Error is empty, notFound, exists, conflict, refused or unknown. With unknown, the operation may have happened
+	// at any time since it began.
 	Error string `json:"error,omitempty"`
-	// Revision is that of a change, an object, a list or the store.
+	// Revision is the revision of the change, the object, the list or the store.
 	Revision uint64 `json:"revision,omitempty"`
-	// Saw is the content of the object read or deleted, or that an update replaced;
-	// empty if there was none.
+	// Saw is the content of the object that was read, deleted or replaced; empty if there was none.
 	Saw string `json:"saw,omitempty"`
-	// Objects are those of a list.
+	// Objects are the objects of a list.
 	Objects [historyKeys]object `json:"objects,omitzero"`
 }
 
@@ -50,8 +48,7 @@ type object struct {
 	Revision uint64 `json:"revision,omitempty"`
 }
 
-// entry is one line of a history: the call of an operation, its return, or an event
-// of a watch.
+// entry is one line of a history: the call of an operation, its return, or an event of a watch.
 type entry struct {
 	Client int        `json:"client"`
 	ID     int        `json:"id"`
@@ -62,7 +59,7 @@ type entry struct {
 	Watch int `json:"watch,omitempty"`
 }
 
-// change is what a revision did: it wrote, or deleted, an object with a content.
+// change is the effect of a revision: it wrote, or deleted, an object with a content.
 type change struct {
 	Revision uint64 `json:"revision"`
 	Key      int    `json:"key"`
@@ -70,19 +67,19 @@ type change struct {
 	Deleted  bool   `json:"deleted,omitempty"`
 }
 
-// result is an operation with what became of it. Times are places in the history.
+// result is an operation with its outcome. Times are places in the history.
 type result struct {
 	operation
 	outcome
 	client    int
 	call, end int64
-	// guessed says that the outcome is known by the events alone.
+	// guessed reports that only the events reveal the outcome.
 	guessed bool
 	// after is the revision of the change before this one, 0 if it is the first.
 	after uint64
 }
 
-// results pairs calls with returns. What has not returned is unknown.
+// results pairs calls with returns. An operation without a return has an unknown outcome.
 func results(history []entry) []result {
 	var all []result
 	open := map[[2]int]int{}
@@ -101,7 +98,7 @@ func results(history []entry) []result {
 	return all
 }
 
-// watched returns what each watch saw.
+// watched returns the events of each watch.
 func watched(history []entry) (seen [][]change) {
 	for _, e := range history {
 		if e.Event == nil {
@@ -115,8 +112,8 @@ func watched(history []entry) (seen [][]change) {
 	return seen
 }
 
-// checkHistory returns what is wrong with a history. Its watches must have seen all
-// of it. cached allows that stale reads are late.
+// checkHistory returns the first violation in a history. Its watches must have seen all of it. cached allows stale
+// reads to be late.
 func checkHistory(history []entry, cached bool) error {
 	seen := watched(history)
 	if len(seen) == 0 {
@@ -146,9 +143,8 @@ func checkHistory(history []entry, cached bool) error {
 	return checkOrder(all)
 }
 
-// resolve finds out, by the events, what became of operations of unknown outcome,
-// and that all others became what was told. Those that have not happened are left
-// out.
+// resolve determines from the events the outcomes of operations with unknown outcome, and checks that all others had
+// the reported outcome. It omits operations that did not happen.
 func resolve(all []result, events []change) ([]result, error) {
 	byRevision, told := map[uint64]change{}, map[uint64]bool{}
 	for _, e := range events {
@@ -179,8 +175,8 @@ func resolve(all []result, events []change) ([]result, error) {
 			if told[e.Revision] || e != (result{operation: r.operation, outcome: outcome{Revision: e.Revision, Saw: e.Content}}).expects() {
 				continue
 			}
-			// Of several deletions of the same object, it cannot be told which one it was:
-			// this stands for them all.
+			// Of several deletions of the same object, the events do not reveal which one succeeded: this one stands
+			// for them all.
 			told[e.Revision] = true
 			r.outcome = outcome{Revision: e.Revision, Saw: r.Saw}
 			if r.Kind == "delete" {
@@ -215,7 +211,7 @@ func (r result) changes() bool {
 	return r.Kind == "create" || r.Kind == "update" || r.Kind == "delete"
 }
 
-// expects is the event of a change that has happened.
+// expects returns the event of a change that has happened.
 func (r result) expects() change {
 	if r.Kind == "delete" {
 		return change{Revision: r.Revision, Key: r.Key, Content: r.Saw, Deleted: true}
@@ -223,8 +219,8 @@ func (r result) expects() change {
 	return change{Revision: r.Revision, Key: r.Key, Content: r.Content}
 }
 
-// checkReads compares what was read at a revision with what the events make of it.
-// That holds for stale reads, too, and those of one client must not go back.
+// checkReads compares reads at a revision with the state that results from the events. That applies to stale reads,
+// too, and the stale reads of one client must not go back in time.
 func checkReads(all []result, events []change) error {
 	states := map[uint64][historyKeys]object{}
 	var state [historyKeys]object
@@ -267,14 +263,13 @@ func (r result) String() string {
 // world is the sequential model of the store that histories are checked against.
 type world struct {
 	objects [historyKeys]object
-	// last is the highest revision that anything has been told of, written that of the
-	// last change. The revisions of changes are known, so no change can be left for later:
-	// without that, the search would follow each one whose end is not known to where an
-	// object is missing.
+	// last is the highest revision that any response has revealed, written the revision of the last change. The
+	// revisions of changes are known, so no change can be postponed: without that rule, the search would follow each
+	// change without a known end up to the point where an object is missing.
 	last, written uint64
 }
 
-// step tells whether an operation can have had its outcome, and what it leaves.
+// step reports whether an operation can have had its outcome, and returns the resulting state.
 func (w world) step(r result) (bool, world) {
 	is := &w.objects[r.Key]
 	exists := is.Content != ""
@@ -322,11 +317,11 @@ func (w world) step(r result) (bool, world) {
 	return true, w
 }
 
-// historyPatience bounds the search for an order. It is exponential at worst.
+// historyPatience bounds the search for an order, which is exponential in the worst case.
 const historyPatience = time.Minute
 
-// checkOrder looks for an order of all operations in which each has the outcome
-// that was told, and none comes before one that had ended when it began.
+// checkOrder looks for an order of all operations in which each has its reported outcome, and none comes before an
+// operation that had ended when it began.
 func checkOrder(all []result) error {
 	model := porcupine.Model{
 		Init: func() any { return world{} },

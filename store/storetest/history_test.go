@@ -17,16 +17,16 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// broken is a store with one thing wrong, now and then.
+// broken is a store with one occasional fault.
 type broken struct {
 	storage.Interface
 	count atomic.Int64
 }
 
-// now tells whether it is time to be wrong.
+// now reports whether it is time for the fault.
 func (b *broken) now() bool { return b.count.Add(1)%10 == 0 }
 
-// staleReads answers gets with what was there before.
+// staleReads answers gets with the previous state.
 type staleReads struct {
 	broken
 	before [historyKeys]atomic.Pointer[example.Pod]
@@ -45,7 +45,7 @@ func (s *staleReads) Get(ctx context.Context, key string, opts storage.GetOption
 	return err
 }
 
-// lostUpdates decides upon an object and writes it over another.
+// lostUpdates decides by one state of an object and overwrites a later one.
 type lostUpdates struct{ broken }
 
 func (s *lostUpdates) GuaranteedUpdate(
@@ -109,7 +109,7 @@ func (s *emptyDeletes) Delete(
 	return s.Interface.Delete(ctx, key, out, preconditions, validate, suggestion, opts)
 }
 
-// badWatches leave out an event, or deliver it twice.
+// badWatches omits an event, or delivers it twice.
 type badWatches struct {
 	broken
 	twice bool
@@ -133,8 +133,8 @@ func (s *badWatches) Watch(ctx context.Context, key string, opts storage.ListOpt
 	}), nil
 }
 
-// TestTheCheckerFindsWhatIsWrong gives it stores that are.
-func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
+// TestCheckHistory_brokenStores_areDetected runs the checker on faulty stores.
+func TestCheckHistory_brokenStores_areDetected(t *testing.T) {
 	start := StartAboveJournal(func(testing.TB, string) (journal.Journal, error) { return memory.New(), nil })
 	for _, c := range []struct {
 		name string
@@ -175,8 +175,8 @@ func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestHistories checks histories written down by hand.
-func TestHistories(t *testing.T) {
+// TestCheckHistory checks hand-written histories.
+func TestCheckHistory(t *testing.T) {
 	call := func(client int, op operation) entry { return entry{Client: client, Call: &op} }
 	told := func(client int, was outcome) entry { return entry{Client: client, Return: &was} }
 	saw := func(e change) entry { return entry{Event: &e} }

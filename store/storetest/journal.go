@@ -14,11 +14,11 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// OpenJournal opens the journal in a directory, making it if need be.
+// OpenJournal opens the journal in a directory, and creates it if it is missing.
 type OpenJournal func(t testing.TB, dir string) (journal.Journal, error)
 
-// RunJournal checks a journal against its contract. One that is not durable
-// starts empty whenever it is opened, and is spared what needs a second opening.
+// RunJournal checks a journal against its contract. A journal that is not durable starts empty whenever it is opened,
+// and skips the tests that open it twice.
 func RunJournal(t *testing.T, open OpenJournal, durable bool) {
 	tests := []struct {
 		name    string
@@ -73,7 +73,7 @@ func (j *journalUnderTest) start(t testing.TB) {
 	j.Journal = opened
 }
 
-// reopen closes the journal, opens it again and returns what it replays.
+// reopen closes the journal, opens it again and returns the replayed records.
 func (j *journalUnderTest) reopen(t testing.TB) ([]journal.Record, uint64) {
 	t.Helper()
 	if err := j.Close(); err != nil {
@@ -87,7 +87,7 @@ func (j *journalUnderTest) replay(t testing.TB) ([]journal.Record, uint64) {
 	t.Helper()
 	var records []journal.Record
 	compacted, err := j.Replay(t.Context(), func(r journal.Record) error {
-		r.Value = bytes.Clone(r.Value) // the journal's
+		r.Value = bytes.Clone(r.Value) // the value belongs to the journal
 		records = append(records, r)
 		return nil
 	})
@@ -138,7 +138,7 @@ func (j *journalUnderTest) checkNotFound(t testing.TB, revision uint64) {
 	}
 }
 
-// checkReplay compares what was replayed with what was appended and not dropped.
+// checkReplay compares the replayed records with those appended and not dropped.
 func checkReplay(t testing.TB, got []journal.Record, compacted uint64, want []journal.Record, wantCompacted uint64) {
 	t.Helper()
 	if compacted != wantCompacted {
@@ -183,7 +183,7 @@ func describe(r journal.Record) string {
 		r.Revision, r.Previous, r.Deleted, r.Key, value, r.Committed, r.Expires)
 }
 
-// sampleRecords are the first records of a journal, one of each kind.
+// sampleRecords returns the first records of a journal, one of each kind.
 func sampleRecords() []journal.Record {
 	at := time.Date(2026, 2, 28, 23, 59, 59, 123456000, time.UTC)
 	big := make([]byte, 5<<20)
@@ -272,7 +272,7 @@ func refusesGaps(t *testing.T, j *journalUnderTest) {
 	j.checkFollows(t, 3)
 }
 
-// checkFollows checks that a record has to follow a revision.
+// checkFollows checks that the next record has to follow the revision last.
 func (j *journalUnderTest) checkFollows(t *testing.T, last uint64) {
 	t.Helper()
 	for _, revision := range []uint64{last - 1, last, last + 2} {
@@ -436,7 +436,7 @@ func replaysTrimmed(t *testing.T, j *journalUnderTest) {
 	if err := j.Trim(8, []uint64{2, 6, 7}); err != nil {
 		t.Fatal(err)
 	}
-	// A durable record after it makes a Trim durable.
+	// A durable record makes an earlier Trim durable.
 	j.append(t, record(11))
 	got, compacted := j.reopen(t)
 	want := append(append(append([]journal.Record{}, all[1:4]...), all[6:]...), record(11))

@@ -32,16 +32,16 @@ import (
 type Subject struct {
 	// Start opens the storage of pods under the prefix /pods; stop closes it.
 	Start func(t testing.TB) (pods storage.Interface, stop func())
-	// Crash cuts the power while requests are in progress: the next Start finds
-	// what a disk would hold. Nil if there is nothing to survive.
+	// Crash cuts the power while requests are in progress: the next Start finds the content that a disk would have.
+	// Nil if the store survives no crash.
 	Crash func(t testing.TB)
-	// Cached says that reads at revision "0" may be late.
+	// Cached reports that reads at revision "0" may be late.
 	Cached bool
-	// Histories is how many are made unless the environment says. Default 100.
+	// Histories is the number of histories if the environment does not set it. The default is 100.
 	Histories int
 }
 
-// StartAboveJournal starts the revisioned core above a journal, each time in the same
+// StartAboveJournal returns a Start function for the revisioned core above a journal, each time in the same
 // directory.
 func StartAboveJournal(open OpenJournal) func(t testing.TB) (pods storage.Interface, stop func()) {
 	var dir string
@@ -76,12 +76,10 @@ const (
 	historyOperations = 25 // of each client between two crashes
 )
 
-// RunLinearizable lets clients create, update, delete, get and list a few objects
-// at once, with crashes in between where the subject can crash, and checks that what
-// they were told is what a store would have said that does one thing after the
-// other: that no read is stale, no update is lost, no list is torn, revisions rise
-// in the order of things, and that every watch saw every change once. It makes as
-// many histories as ANNEX_HISTORIES says, and prints a line with what it counted,
+// RunLinearizable lets clients create, update, delete, get and list a few objects concurrently, with crashes in
+// between if the subject can crash. It checks that the responses are those of a store that performs one operation
+// after the other: no read is stale, no update is lost, no list is torn, revisions rise in the order of operations,
+// and every watch sees every change once. It makes ANNEX_HISTORIES histories, and prints a line with its counts,
 // under the name of the store.
 func RunLinearizable(t *testing.T, name string, subject Subject) {
 	rng := Seeded(t)
@@ -110,7 +108,7 @@ func RunLinearizable(t *testing.T, name string, subject Subject) {
 				for range rng.IntN(100) {
 					runtime.Gosched()
 				}
-				// What is told from here on may not survive.
+				// Writes acknowledged from here on may not survive.
 				h.stop()
 				subject.Crash(t)
 				h.end()
@@ -130,7 +128,7 @@ func RunLinearizable(t *testing.T, name string, subject Subject) {
 	}
 }
 
-// linearizability counts what has been checked.
+// linearizability counts checked histories.
 type linearizability struct{ histories, operations, crashes, violations int }
 
 func (l *linearizability) check(t testing.TB, history []entry, cached bool) {
@@ -152,7 +150,7 @@ func (l *linearizability) print(name string) {
 		name, l.histories, l.operations, l.crashes, l.violations)
 }
 
-// transcript is a history for people.
+// transcript returns a history in readable form.
 func transcript(history []entry) string {
 	var lines bytes.Buffer
 	for _, e := range history {
@@ -165,11 +163,11 @@ func transcript(history []entry) string {
 	return lines.String()
 }
 
-// recorder writes down a history. Once it is stopped, no outcome is written down any
-// more until it is resumed. What is begun meanwhile may still happen, until it has ended.
+// recorder records a history. Between stop and resume it records no outcomes. An operation begun meanwhile may still
+// take effect, until end.
 type recorder struct {
 	namespace string
-	// to gets every entry, too, before record returns; nil discards them.
+	// to also receives every entry, before record returns; nil discards them.
 	to io.Writer
 
 	mu      sync.Mutex
@@ -215,7 +213,7 @@ func (h *recorder) stop() {
 	h.stopped = true
 }
 
-// end ends a segment: what is called from here on has no effect on the next one.
+// end ends a segment: calls from here on have no effect on the next segment.
 func (h *recorder) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -237,7 +235,7 @@ type clients struct {
 	cached  bool
 
 	done  atomic.Int64 // operations
-	after int64        // how many of them to tell of
+	after int64        // the number of operations after which run closes the channel
 	told  chan struct{}
 	over  atomic.Bool
 }
@@ -246,8 +244,7 @@ func (c *clients) key(i int) string { return fmt.Sprintf("/pods/%s/pod-%d", c.na
 
 const lastPod = "the-end"
 
-// finish lets every client do its operations, and waits until the watches have seen
-// all of it.
+// finish lets every client do its operations, and waits until the watches have seen all of their effects.
 func (c *clients) finish() error {
 	watching, err := c.watch(context.Background())
 	if err != nil {
@@ -261,8 +258,7 @@ func (c *clients) finish() error {
 	return watching()
 }
 
-// crash lets the clients go on until crashed has been called, which is after so many
-// operations.
+// crash calls crashed after the given number of operations, and lets the clients continue until it returns.
 func (c *clients) crash(crashed func(), after int) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -286,10 +282,10 @@ func (c *clients) crash(crashed func(), after int) error {
 	return nil
 }
 
-// mostOperations bounds what a client does while a crash takes its time.
+// mostOperations bounds the operations of a client while a crash takes its time.
 const mostOperations = 3 * historyOperations
 
-// run lets every client do n operations, or fewer if it is over before.
+// run lets every client do n operations, or fewer if over is set before.
 func (c *clients) run(n int) {
 	var running sync.WaitGroup
 	for i := range historyClients {
@@ -308,8 +304,7 @@ func (c *clients) run(n int) {
 
 var errWatchEnded = errors.New("a watch has ended")
 
-// watch begins the watches where they were. The function returned waits until they
-// have seen the last object, or have ended.
+// watch resumes the watches. The returned function waits until they have seen the last object, or have ended.
 func (c *clients) watch(ctx context.Context) (wait func() error, err error) {
 	errs := make(chan error, historyWatches)
 	for i := range historyWatches {
@@ -361,7 +356,7 @@ type client struct {
 	*clients
 	number int
 	rng    *rand.Rand
-	known  [historyKeys]*example.Pod // as it saw them last
+	known  [historyKeys]*example.Pod // as this client saw them last
 }
 
 // act does one random operation.
@@ -439,7 +434,7 @@ func (c *client) call(op operation, was *outcome, out *example.Pod) error {
 		expected := strconv.FormatUint(op.Expected, 10)
 		preconditions = &storage.Preconditions{ResourceVersion: &expected}
 	}
-	// What a client believes to be current may be handed in.
+	// A client may pass an object that it believes to be current.
 	var suggestion apiruntime.Object
 	if known := c.known[op.Key]; known != nil && c.rng.IntN(2) == 0 {
 		suggestion = known.DeepCopy()
@@ -507,26 +502,28 @@ func (c *client) list(ctx context.Context, stale string, was *outcome) error {
 	return err
 }
 
-// The process that is killed gets what it needs in the environment, and tells the
-// history through a pipe.
+// The process to be killed gets its part in the environment, and reports the history through a pipe.
 const (
 	historyDirEnv  = "ANNEX_TEST_HISTORY_DIR"
 	historyPartEnv = "ANNEX_TEST_HISTORY_PART"
 )
 
-// part says which part of which history a process makes.
+// part identifies the part of a history that a process makes.
 type part struct {
 	Namespace string
 	Segment   int
 	Seed      uint64
-	Reached   [historyWatches]uint64 // 0 for where the store is
+	Reached   [historyWatches]uint64 // 0 stands for the current revision of the store
 	Last      bool                   // it is not killed
 }
 
-// RunLinearizableKilled is RunLinearizable with processes that are killed, each at a
-// random moment, as often as ANNEX_HISTORY_KILLS says. The test that calls it is run
-// again in those processes, as with RunCrash.
+// RunLinearizableKilled is RunLinearizable with processes that are killed, ANNEX_HISTORY_KILLS times, each at a
+// random moment. The calling test is run again in those processes, as with RunCrash.
 func RunLinearizableKilled(t *testing.T, name string, open OpenJournal) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("kills processes")
+	}
 	if dir := os.Getenv(historyDirEnv); dir != "" {
 		if err := makePart(t, open, dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -560,7 +557,7 @@ func RunLinearizableKilled(t *testing.T, name string, open OpenJournal) {
 	}
 }
 
-// run makes a part in a process and returns what that told.
+// run makes a part in a process and returns the entries that the process reported.
 func (p *part) run(t *testing.T, dir string, rng *rand.Rand) (told []entry) {
 	t.Helper()
 	encoded, err := json.Marshal(p)
@@ -590,12 +587,12 @@ func (p *part) run(t *testing.T, dir string, rng *rand.Rand) (told []entry) {
 		var e entry
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			if killed {
-				break // a line that was cut off
+				break // an incomplete line
 			}
 			t.Fatalf("%s: %v", lines.Text(), err)
 		}
 		if e.Call == nil && e.Return == nil && e.Event == nil {
-			// Where the watches begin.
+			// The revisions at which the watches begin.
 			for i := range p.Reached {
 				p.Reached[i] = uint64(e.ID)
 			}

@@ -14,8 +14,7 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// RunMaintenance checks what the storage tools need of a backend. open returns an
-// empty one, which open also closes when t ends.
+// RunMaintenance checks a backend's store.Maintenance. open returns an empty backend, and closes it when t ends.
 func RunMaintenance(t *testing.T, open func(t *testing.T) store.Maintenance) {
 	for _, test := range []struct {
 		name string
@@ -54,7 +53,7 @@ func takeSnapshot(t testing.TB, m store.Maintenance) store.Snapshot {
 	return s
 }
 
-// contents are the values of a snapshot by key; they must come in order.
+// contents returns the values of a snapshot by key; they must come in order.
 func contents(t testing.TB, s store.Snapshot) map[string]store.Value {
 	t.Helper()
 	all := map[string]store.Value{}
@@ -133,7 +132,7 @@ func snapshotsUnderWriters(t *testing.T, m store.Maintenance) {
 	began.Add(writers)
 	for w := range writers {
 		writing.Go(func() {
-			// Two objects in turns: the second is never ahead of the first.
+			// Write two objects in turns: the second is never ahead of the first.
 			seen := [2]uint64{}
 			for n := 0; ctx.Err() == nil; n++ {
 				for half := range seen {

@@ -8,12 +8,15 @@ import (
 	"time"
 )
 
-// Trials is the number of trials of a random test: fallback, unless the
-// environment says otherwise.
+// Trials returns the number of trials of a random test: the value of the environment variable, or fallback if it is
+// not set. With -short it is a twentieth of fallback, and at least one.
 func Trials(t testing.TB, variable string, fallback int) int {
 	t.Helper()
 	text := os.Getenv(variable)
 	if text == "" {
+		if testing.Short() {
+			return max(1, fallback/20)
+		}
 		return fallback
 	}
 	n, err := strconv.Atoi(text)
@@ -23,7 +26,7 @@ func Trials(t testing.TB, variable string, fallback int) int {
 	return n
 }
 
-// Seeded returns a random source that the log tells how to repeat: set ANNEX_SEED.
+// Seeded returns a random source and logs its seed. Set ANNEX_SEED to that seed to repeat a run.
 func Seeded(t testing.TB) *rand.Rand {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())

@@ -27,8 +27,8 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// Disk is one that a test can let fail, with a journal on it. Its functions may be
-// called at any time, by one goroutine.
+// Disk is a disk that a test can let fail, with a journal on it. Its functions may be called at any time, by one
+// goroutine.
 type Disk struct {
 	// Open opens the journal, which is not open.
 	Open func() (journal.Journal, error)
@@ -43,10 +43,9 @@ const (
 	recoveryHistory  = 5000
 )
 
-// RunRecovery lets the disk of a journal fail at random moments under writers and
-// watchers, as often as ANNEX_RECOVERIES says, and become well again. The store must
-// go on without being opened again: no write that was acknowledged is lost, none
-// that was refused is seen, and every watch goes on with the next revision.
+// RunRecovery lets the disk of a journal fail at random moments under writers and watchers, ANNEX_RECOVERIES times,
+// and heals it. The store must continue without being opened again: no acknowledged write is lost, no rejected write
+// is seen, and every watch continues with the next revision.
 func RunRecovery(t *testing.T, disk Disk, faults *Faults) {
 	r := &recoveries{
 		faults:  faults,
@@ -71,7 +70,7 @@ func RunRecovery(t *testing.T, disk Disk, faults *Faults) {
 		r.core.Stats().Recoveries, r.core.Revision(), len(r.acked), len(r.refused), r.unknown)
 }
 
-// recoveries is a store whose disk fails, and all that anybody was told of it.
+// recoveries is a store whose disk fails, with all responses and events that clients received.
 type recoveries struct {
 	faults *Faults
 	clock  *clocktesting.FakeClock
@@ -195,7 +194,7 @@ func (r *recoveries) await(t *testing.T, what string, holds func() bool) {
 	})
 }
 
-// readOn checks that reads go on, be it in the past.
+// readOn checks that reads still succeed, including reads of past revisions.
 func (r *recoveries) readOn(t *testing.T) {
 	t.Helper()
 	current := r.core.Revision()
@@ -211,8 +210,7 @@ func (r *recoveries) readOn(t *testing.T) {
 	}
 }
 
-// write changes random objects. After a write that failed it waits for the next
-// trial.
+// write changes random objects. After a failed write it waits for the next trial.
 func (r *recoveries) write(t *testing.T, writer int, rng *rand.Rand) {
 	for n := 0; ; n++ {
 		r.mu.Lock()
@@ -244,7 +242,7 @@ func (r *recoveries) write(t *testing.T, writer int, rng *rand.Rand) {
 			t.Errorf("write %s: %v", key, err)
 			r.stopped = true
 		}
-		// A journal may refuse without having failed.
+		// A journal may reject a write without having failed.
 		waits := err != nil && (!apierrors.IsServiceUnavailable(err) || r.core.Health() != nil)
 		for waits && !r.stopped && r.trials == trial {
 			r.changed.Wait()
@@ -279,7 +277,7 @@ func (r *recoveries) change(key, content string, rng *rand.Rand) (revision uint6
 	return revision, deleted, err
 }
 
-// follow takes in the events of a watch, which must be one for each revision.
+// follow processes the events of a watch, which must be one for each revision.
 func (r *recoveries) follow(t *testing.T, i int, w watch.Interface) {
 	for event := range w.ResultChan() {
 		pod, ok := podOf(event)
@@ -314,8 +312,8 @@ func podOf(event watch.Event) (*example.Pod, bool) {
 	return pod, ok
 }
 
-// verify compares what all clients were answered, with each other and with what the
-// journal holds in the end. It needs a closed core.
+// verify compares the responses of all clients with each other and with the final content of the journal. It needs a
+// closed core.
 func (r *recoveries) verify(t *testing.T, disk Disk) {
 	t.Helper()
 	for i, events := range r.events {
@@ -362,7 +360,7 @@ func (r *recoveries) verify(t *testing.T, disk Disk) {
 			r.faults.Lost(t, 1, "revision %d, %v, is not stored", revision, f)
 		}
 	}
-	// What is stored is what the first watch saw, to the end.
+	// The stored objects are the result of the first watch's events.
 	told := map[string]string{}
 	for _, revision := range slices.Sorted(maps.Keys(r.events[0])) {
 		f := r.events[0][revision]

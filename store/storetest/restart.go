@@ -22,8 +22,7 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// RunRestart checks what the revisioned core promises across a restart above a
-// durable journal.
+// RunRestart checks the guarantees of the revisioned core across a restart above a durable journal.
 func RunRestart(t *testing.T, open OpenJournal) {
 	tests := []struct {
 		name string
@@ -165,7 +164,7 @@ func (s *restartable) listAt(t testing.TB, resourceVersion string) []example.Pod
 	return list.Items
 }
 
-// watchFrom watches the pods that a selector selects.
+// watchFrom watches the pods that match a selector.
 func (s *restartable) watchFrom(t testing.TB, resourceVersion, selector string) watch.Interface {
 	t.Helper()
 	parsed, err := labels.Parse(selector)
@@ -184,7 +183,7 @@ func (s *restartable) watchFrom(t testing.TB, resourceVersion, selector string) 
 	return w
 }
 
-// receiveTimeout bounds how long a test waits for an event before it fails.
+// receiveTimeout bounds the time that a test waits for an event before it fails.
 const receiveTimeout = 30 * time.Second
 
 func receive(t testing.TB, w watch.Interface) watch.Event {
@@ -211,7 +210,7 @@ func expect(t testing.TB, w watch.Interface, kind watch.EventType, pod *example.
 	}
 }
 
-// at returns a pod as a watch delivers it with the revision of another one.
+// at returns a pod in the form in which a watch delivers it with the revision of another one.
 func at(pod, revision *example.Pod) *example.Pod {
 	pod = pod.DeepCopy()
 	pod.ResourceVersion = revision.ResourceVersion
@@ -351,7 +350,7 @@ func neverReusesCompactedRevision(t *testing.T, s *restartable) {
 	}
 }
 
-// continuesAfterJump is what a restore and a migration do to a journal.
+// continuesAfterJump makes a journal jump to a higher revision, as a restore and a migration do.
 func continuesAfterJump(t *testing.T, s *restartable) {
 	const base = 1_000_000_000
 	before := s.create(t, "a", 0, nil)
@@ -389,8 +388,7 @@ func continuesAfterJump(t *testing.T, s *restartable) {
 	}
 }
 
-// keepsPrevious is the case that a journal which forgets whatever is older than
-// the window gets wrong.
+// keepsPrevious covers a case that fails in a journal which drops every record older than the window.
 func keepsPrevious(t *testing.T, s *restartable) {
 	a := s.create(t, "a", 0, labels.Set{"tier": "front"})
 	b := s.create(t, "b", 0, labels.Set{"tier": "front"})

@@ -33,19 +33,18 @@ import (
 type storageTest struct {
 	function string
 	needs    Needs
-	// unsafeDeletionOff switches the feature AllowUnsafeMalformedObjectDeletion
-	// off: with it, corrupt objects are reported in another way than the function
-	// expects.
+	// unsafeDeletionOff switches off the feature AllowUnsafeMalformedObjectDeletion: with it, corrupt objects are
+	// reported in another way than the function expects.
 	unsafeDeletionOff bool
 	run               func(ctx context.Context, t *testing.T, s *pods)
 }
 
-// simple is a function that wants nothing but a storage.
+// simple returns a test that needs nothing but a storage.
 func simple(function string, run func(context.Context, *testing.T, storage.Interface)) storageTest {
 	return storageTest{function: function, run: func(ctx context.Context, t *testing.T, s *pods) { run(ctx, t, s) }}
 }
 
-// undecoded is a function that changes the transformer or the codec under way.
+// undecoded returns a test that changes the transformer or the codec while it runs.
 func undecoded(function string, run func(context.Context, *testing.T, *pods)) storageTest {
 	return storageTest{function: function, needs: Needs{NothingDecoded: true}, run: run}
 }
@@ -169,16 +168,19 @@ var storageTests = []storageTest{
 	}),
 }
 
-// RunStorage runs the API machinery's storage suite on the revisioned core, with what
-// store.ConditionalWriter promises besides, and prints a line that says how much of the suite
-// passed. It needs the sources of that
-// package, which it checks for tests that are neither run nor excluded here.
+// RunStorage runs the API machinery's storage suite on the revisioned core, checks the guarantees of
+// store.ConditionalWriter, and prints a line with the number of passed functions of the suite. It needs the sources
+// of that package, which it checks for tests that are neither run nor excluded here.
 func RunStorage(t *testing.T, name string, open OpenBackend) {
 	RunStorageWith(t, name, open, Traits{})
 }
 
-// RunStorageWith is RunStorage on a backend with traits of its own.
+// RunStorageWith is RunStorage on a backend with traits of its own. It is skipped with -short.
 func RunStorageWith(t *testing.T, name string, open OpenBackend, traits Traits) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("runs the API machinery's whole suite of storages")
+	}
 	t.Run("ConditionalWrites", func(t *testing.T) { runConditionalWrites(t, open, traits) })
 	if !traits.OneView {
 		t.Run("Views", func(t *testing.T) { runViews(t, open) })
@@ -242,7 +244,7 @@ func suiteFunctions(t *testing.T) []string {
 	return functions
 }
 
-// pods is the storage that the suite works on, and what it wants beside it.
+// pods is the storage under test, with the helpers that the suite needs.
 type pods struct {
 	storage.Interface
 	backend     Backend
@@ -284,7 +286,7 @@ func openPods(t testing.TB, open OpenBackend, needs Needs) *pods {
 	return s
 }
 
-// increaseRevision is a write that no test looks at.
+// increaseRevision makes a write that no test looks at.
 func (s *pods) increaseRevision(ctx context.Context, t *testing.T) int64 {
 	pod := &example.Pod{}
 	if err := s.elsewhere.Create(ctx, fmt.Sprintf("/elsewhere/%d", s.backend.Revision()), &example.Pod{}, pod, 0); err != nil {
@@ -297,8 +299,7 @@ func (s *pods) increaseRevision(ctx context.Context, t *testing.T) int64 {
 	return revision
 }
 
-// compact raises the revision by one, as the suite knows it from etcd, where the
-// compacted revision is stored as a key.
+// compact raises the revision by one, as the suite expects of etcd, where the compacted revision is stored as a key.
 func (s *pods) compact(ctx context.Context, t *testing.T, resourceVersion string) {
 	revision, err := strconv.ParseUint(resourceVersion, 10, 64)
 	if err != nil {
@@ -312,7 +313,7 @@ func (s *pods) compact(ctx context.Context, t *testing.T, resourceVersion string
 	}
 }
 
-// checkStored checks that what belongs to the store is not stored in the object.
+// checkStored checks that the fields owned by the store are not stored in the object.
 func (s *pods) checkStored(_ context.Context, t *testing.T, key string) {
 	s.transformer.mu.Lock()
 	data, ok := s.transformer.written[key]
@@ -329,8 +330,8 @@ func (s *pods) checkStored(_ context.Context, t *testing.T, key string) {
 	}
 }
 
-// checkReads checks that a list reads no more objects than it has to. One out of a
-// watch cache reads none, or a number that cannot be foreseen.
+// checkReads checks that a list reads no more objects than it has to. A list from a watch cache reads none, or an
+// unpredictable number.
 func (s *pods) checkReads(t *testing.T, _, objects uint64) {
 	if s.traits.Cached {
 		return
@@ -355,11 +356,10 @@ func (s *pods) UpdateTransformer(modify suite.TransformerModifier) func() {
 	return func() { s.transformer.set(before) }
 }
 
-// errCorrupt is what the suite makes the transformer say of a corrupt object.
+// errCorrupt is the error that the suite makes the transformer return for a corrupt object.
 var errCorrupt = errors.New("bits have flipped")
 
-// transient turns errors other than errCorrupt into ones that tell nothing about
-// the object.
+// transient turns errors other than errCorrupt into errors that reveal nothing about the object.
 type transient struct{ value.Transformer }
 
 func (x transient) TransformFromStorage(ctx context.Context, data []byte, c value.Context) ([]byte, bool, error) {
@@ -370,7 +370,7 @@ func (x transient) TransformFromStorage(ctx context.Context, data []byte, c valu
 	return data, stale, err
 }
 
-// transformer is one that can be replaced, made to fail, and asked what it wrote.
+// transformer can be replaced and made to fail, and records the written data.
 type transformer struct {
 	failing atomic.Bool
 	mu      sync.Mutex
@@ -426,9 +426,8 @@ func (c *failingCodec) Decode(
 
 var storageBenchmarks = []string{"RunBenchmarkWriteThroughput", "RunBenchmarkStoreList", "RunBenchmarkStoreStats"}
 
-// BenchmarkStorage runs the benchmarks of the API machinery's storage suite on
-// the given number of pods. They load far more than the memory of a small machine
-// at their full size of 150,000.
+// BenchmarkStorage runs the benchmarks of the API machinery's storage suite on the given number of pods. At their
+// full size of 150,000 pods they need far more than the memory of a small machine.
 func BenchmarkStorage(b *testing.B, open OpenBackend, podCount int) {
 	const namespaces = 50
 	data := suite.PrepareBenchmarkData(namespaces, max(1, podCount/namespaces), max(1, podCount/30))

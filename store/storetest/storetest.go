@@ -1,20 +1,18 @@
-// Package storetest holds the suites that every storage backend and every
-// journal runs. For a journal they need one function, an [OpenJournal]:
+// Package storetest holds the suites that every storage backend and every journal runs. For a journal they need one
+// function, an [OpenJournal]:
 //
-//   - RunJournal is the contract of a journal, on its own.
-//   - RunStorage and BenchmarkStorage, with AboveJournal, are the API machinery's own
+//   - RunJournal checks the contract of a journal, on its own.
+//   - RunStorage and BenchmarkStorage, with AboveJournal, run the API machinery's own
 //     storage suite.
-//   - RunLinearizable, with StartAboveJournal, compares what concurrent clients were told
-//     with a store that does one thing after the other; also across crashes.
-//   - RunRestart is what the revisioned core promises across a restart above a
-//     durable journal. RunCrash and RunLinearizableKilled are that for processes that are
-//     killed.
-//   - RunRecovery is what it promises above a journal.Recoverer when a disk fails and
-//     becomes well again.
+//   - RunLinearizable, with StartAboveJournal, compares the responses to concurrent clients
+//     with a store that performs one operation after the other; also across crashes.
+//   - RunRestart checks the guarantees of the revisioned core across a restart above a
+//     durable journal. RunCrash and RunLinearizableKilled do so for killed processes.
+//   - RunRecovery checks its guarantees above a journal.Recoverer when a disk fails and
+//     heals.
 //
-// A backend with revisions of its own runs RunStorageWith and RunLinearizable, and
-// RunMaintenance and CheckValues if it can. CountFaults counts what fault tests inject and
-// find.
+// A backend with revisions of its own runs RunStorageWith and RunLinearizable, and, if it supports them,
+// RunMaintenance and CheckValues. CountFaults counts the faults that tests inject, and their effects.
 package storetest
 
 import (
@@ -37,51 +35,48 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// Backend is what the storage suite runs against.
+// Backend is the subject of the storage suite.
 type Backend interface {
 	store.Backend
 	// Compact makes everything before a revision unreadable.
 	Compact(ctx context.Context, revision uint64) error
 }
 
-// Needs is what one test wants of its backend.
+// Needs are the requirements of one test for its backend.
 type Needs struct {
-	// NothingDecoded keeps the backend from remembering decoded objects, because
-	// the test makes stored data unreadable behind its back.
+	// NothingDecoded keeps the backend from caching decoded objects, because the test makes stored data unreadable
+	// behind its back.
 	NothingDecoded bool
 	// BookmarkInterval is the time between two bookmarks.
 	BookmarkInterval time.Duration
-	// clusterScoped says that keys have no namespace.
+	// clusterScoped means that keys have no namespace.
 	clusterScoped bool
 }
 
-// Traits are what the suite has to know of a backend that is not the revisioned
-// core.
+// Traits describe a backend that is not the revisioned core to the suite.
 type Traits struct {
-	// NotRun names functions of the suite that do not apply, each with the reason.
+	// NotRun maps the functions of the suite that do not apply to the reasons.
 	NotRun map[string]string
-	// Cached says that lists and watches come from a watch cache.
+	// Cached means that lists and watches come from a watch cache.
 	Cached bool
-	// NoBookmarks says that watches get none but the one that ends the initial
-	// events.
+	// NoBookmarks means that watches get no bookmark except the one at the end of the initial events.
 	NoBookmarks bool
-	// NoSizes says that Stats does not know how large objects are.
+	// NoSizes means that Stats does not know the sizes of objects.
 	NoSizes bool
-	// NoConditionalWrites says that CreateIf and UpdateIf fail, and write nothing.
+	// NoConditionalWrites means that CreateIf and UpdateIf fail, and write nothing.
 	NoConditionalWrites bool
-	// NotConditional says that the storage is no store.ConditionalWriter.
+	// NotConditional means that the storage is no store.ConditionalWriter.
 	NotConditional bool
-	// OneView says that a resource is opened once, and so its view cannot be closed alone.
+	// OneView means that a resource is opened once, so that its view cannot be closed alone.
 	OneView bool
-	// CompactionRaises says that Compact raises the revision by one.
+	// CompactionRaises means that Compact raises the revision by one.
 	CompactionRaises bool
 }
 
 // OpenBackend returns an empty backend, which the suite closes.
 type OpenBackend func(t testing.TB, needs Needs) Backend
 
-// AboveJournal returns backends that are the revisioned core above journals, each in a
-// directory of its own.
+// AboveJournal returns backends that are the revisioned core above journals, each in a directory of its own.
 func AboveJournal(open OpenJournal) OpenBackend {
 	return func(t testing.TB, needs Needs) Backend {
 		options := mvcc.Options{BookmarkInterval: needs.BookmarkInterval}

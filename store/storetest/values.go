@@ -18,8 +18,8 @@ import (
 // manyValues is more than a backend is likely to read at once.
 const manyValues = 1203
 
-// CheckValues checks a backend's Values on an empty storage of pods, as Pods
-// describes them with the prefix /pods. It leaves objects there.
+// CheckValues checks a backend's Values on an empty storage of pods, as Pods describes them with the prefix /pods. It
+// leaves objects there.
 func CheckValues(t *testing.T, backend store.Backend, pods storage.Interface) {
 	t.Helper()
 	reader, ok := backend.(store.ValueReader)
@@ -33,7 +33,7 @@ func CheckValues(t *testing.T, backend store.Backend, pods storage.Interface) {
 		if err := pods.Create(t.Context(), podKey("ns", pod.Name), pod, created, 0); err != nil {
 			t.Fatal(err)
 		}
-		if i%400 == 7 { // neither updates nor deletions leave traces
+		if i%400 == 7 { // updates and deletions leave no traces
 			if created = touch(t, pods, pod.Name); i > 700 {
 				err := pods.Delete(
 					t.Context(),

@@ -7,11 +7,11 @@ import (
 	"syscall"
 )
 
-// logSize is how long a log is, from the beginning: syncing what is written over something takes a disk the least time. At its
-// end it begins anew: the log is not read.
+// logSize is the size of a log from the beginning, because syncing overwritten blocks takes a disk the least time. At
+// its end the log begins anew: it is not read.
 const logSize = 64 << 20
 
-// syncedLog is a file that records are appended to. Those that come during a sync share the next one.
+// syncedLog is a file that records are appended to. Records that arrive during a sync share the next one.
 type syncedLog struct {
 	file *os.File
 
@@ -22,7 +22,7 @@ type syncedLog struct {
 	at      int64
 }
 
-// group is what is synced together.
+// group is a set of records that are synced together.
 type group struct {
 	records []byte
 	synced  bool

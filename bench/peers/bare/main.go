@@ -1,10 +1,10 @@
-// Command bare is a bare Go server beside those that are measured. It speaks TLS and HTTP/2 as an API server does, and
-// does nothing else that a client could not do without: it answers reads with bytes that are there, decodes the
-// body of a write and encodes an answer, and sends a change to all watches. It authenticates no caller, keeps nothing
-// and looks nothing up. It is how far a server in Go over this HTTP/2 gets that does nothing to its answers.
+// Command bare is a bare Go server for comparison with the measured ones. It speaks TLS and HTTP/2 as an API server
+// does, and does only the indispensable: it answers reads with prepared bytes, decodes the body of a write and
+// encodes a response, and sends a change to all watches. It authenticates no caller, keeps nothing and looks nothing
+// up. It shows the limit for a Go server over this HTTP/2 that does no work for its responses.
 //
-// With -log it also appends the objects of writes to a file, and syncs that before it answers: what a disk costs that does no
-// more than it must.
+// With -log it also appends the objects of writes to a file, and syncs that before it answers: the minimum cost of a
+// disk.
 package main
 
 import (
@@ -77,7 +77,7 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// flunder is the kind that is asked for.
+// flunder is the requested kind.
 type flunder struct {
 	Kind       string `json:"kind,omitempty"`
 	APIVersion string `json:"apiVersion,omitempty"`
@@ -114,13 +114,13 @@ type server struct {
 	log  *syncedLog // nil if nothing is kept
 
 	mu      sync.Mutex
-	object  []byte // the last that was written, which every get is answered with
+	object  []byte // the last written object, the response to every get
 	version int
 	events  [][]byte      // the newest, the last of which has the number version
 	next    chan struct{} // closed by the next event
 }
 
-// most is how many events a watch may be behind.
+// most is the number of events that a watch may be behind.
 const most = 4096
 
 func newServer(objects int) *server {
@@ -138,7 +138,7 @@ func newServer(objects int) *server {
 	return &server{list: append(list, "]}\n"...), object: item, next: make(chan struct{})}
 }
 
-// sample is an object of the size of those that are asked for.
+// sample returns an object of the size of the requested ones.
 func sample() *flunder {
 	o := &flunder{Kind: "Flunder", APIVersion: "wardle.example.com/v1alpha1"}
 	m := &o.Metadata
@@ -169,7 +169,7 @@ func sample() *flunder {
 func encode(o *flunder) []byte {
 	text, err := json.Marshal(o)
 	if err != nil {
-		panic(fmt.Sprintf("encode a flunder: %v", err)) // it has nothing that could not be
+		panic(fmt.Sprintf("encode a flunder: %v", err)) // every field can be encoded
 	}
 	return text
 }
@@ -195,7 +195,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// keep makes something durable, if the server keeps anything. If it fails, it answers so.
+// keep makes a record durable, if the server keeps any. If that fails, it sends the response.
 func (s *server) keep(w http.ResponseWriter, record []byte) bool {
 	if s.log == nil {
 		return true
@@ -207,7 +207,7 @@ func (s *server) keep(w http.ResponseWriter, record []byte) bool {
 	return err == nil
 }
 
-// write decodes the body, encodes an object with what is in it, and tells the watches.
+// write decodes the body, encodes an object with its content, and notifies the watches.
 func (s *server) write(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	o := sample()
@@ -241,7 +241,7 @@ func (s *server) write(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(object)
 }
 
-// patch takes over what any of the patches that are measured says.
+// patch applies any of the measured patches.
 func patch(body []byte, o *flunder) error {
 	if !bytes.HasPrefix(body, []byte("[")) {
 		return json.Unmarshal(body, o)
@@ -256,7 +256,7 @@ func patch(body []byte, o *flunder) error {
 	return nil
 }
 
-// watch sends the events from now on, those that are due together at once.
+// watch sends the events from now on, due ones together.
 func (s *server) watch(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	seen := s.version

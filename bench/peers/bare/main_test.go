@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-func TestTheServerAnswersAsTheMeasuredOnesDo(t *testing.T) {
+func TestServer_responses(t *testing.T) {
 	s := httptest.NewServer(newServer(3))
 	t.Cleanup(s.Close)
 	send := func(method, path, body string) (int, string) {
@@ -61,7 +61,7 @@ func TestTheServerAnswersAsTheMeasuredOnesDo(t *testing.T) {
 	}
 }
 
-func TestAWatchGetsEveryChangeInOrder(t *testing.T) {
+func TestWatch_everyChangeInOrder(t *testing.T) {
 	s := httptest.NewServer(newServer(0))
 	t.Cleanup(s.Close)
 	watch, err := s.Client().Get(s.URL + "/flunders?watch=1")
@@ -90,7 +90,7 @@ func TestAWatchGetsEveryChangeInOrder(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrittenIsInTheLogBeforeItIsAnswered(t *testing.T) {
+func TestLog_writtenBeforeResponse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	log, err := openLog(path)
 	if err != nil {
@@ -153,13 +153,13 @@ func TestWhatIsWrittenIsInTheLogBeforeItIsAnswered(t *testing.T) {
 	}
 }
 
-func TestALogThatCannotBeCreated(t *testing.T) {
+func TestOpenLog_failure(t *testing.T) {
 	if _, err := openLog(filepath.Join(t.TempDir(), "missing", "log")); err == nil || !strings.Contains(err.Error(), "create the log") {
 		t.Error(err)
 	}
 }
 
-func TestACertificateThatIsMissing(t *testing.T) {
+func TestRun_missingCertificate(t *testing.T) {
 	if err := run(
 		t.Context(),
 		[]string{"-cert", "no-such-file", "-key", "no-such-file"},

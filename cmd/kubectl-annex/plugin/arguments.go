@@ -14,8 +14,8 @@ import (
 // errUnknown is a word that names no kind.
 var errUnknown = errors.New("no kind of the server")
 
-// find returns the resource that the word names and for which has is true. If another is named
-// likewise, the group must be said. why says what has asks for, as in "logs".
+// find returns the resource that the word names and has accepts. If it names several, the user has to add the group.
+// why names the requirement of has, as in "logs".
 func (p *plugin) find(word, why string, has func(resource) bool) (resource, error) {
 	found, err := p.match(word, has)
 	if err != nil {
@@ -61,7 +61,7 @@ func (p *plugin) match(word string, has func(resource) bool) ([]resource, error)
 	return found, nil
 }
 
-// instead is the end of a message about a word that names no kind.
+// instead returns the end of a message about an unknown kind: a suggestion, or the known kinds.
 func (p *plugin) instead(word string, all []resource) string {
 	var names []string
 	for _, r := range all {
@@ -84,7 +84,7 @@ func fullNames(all []resource) []string {
 	return names
 }
 
-// those says which resources have what is missing.
+// those lists the resources that do meet the requirement.
 func those(all []resource, why string, has func(resource) bool) string {
 	var found []resource
 	for _, r := range all {
@@ -98,8 +98,8 @@ func those(all []resource, why string, has func(resource) bool) string {
 	return strings.Join(fullNames(found), ", ") + " have"
 }
 
-// object is the one that the words name: as KIND/NAME, as KIND NAME or, if there is only one kind for
-// which has is true, as NAME.
+// object returns the object that the words name: as KIND/NAME, as KIND NAME or, if has accepts only one kind, as
+// NAME.
 func (p *plugin) object(words []string, why string, has func(resource) bool) (object, error) {
 	var kind, name string
 	switch {
@@ -146,17 +146,17 @@ func (p *plugin) object(words []string, why string, has func(resource) bool) (ob
 	return object{r, namespace, name}, nil
 }
 
-// hasRole is true for resources with a subresource of that role.
+// hasRole accepts resources with a subresource of that role.
 func hasRole(wanted role) func(resource) bool {
 	return func(r resource) bool { return r.with(wanted) != nil }
 }
 
-// hasName is true for resources with an action or a view of that name.
+// hasName accepts resources with an action or a view of that name.
 func hasName(name string) func(resource) bool {
 	return func(r resource) bool { return r.named(name) != nil }
 }
 
-// watchable are the kinds that wait can wait for.
+// watchable reports whether wait can wait for a kind.
 func watchable(r resource) bool {
 	return slices.Contains(r.verbs, "watch") && slices.Contains(r.verbs, "list")
 }

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// callFlags are those of all actions and views.
+// callFlags are the flags of all actions and views.
 type callFlags struct {
 	file, dryRun string
 	wait         bool
@@ -62,7 +62,7 @@ if it succeeded.`,
 			}
 			return nil
 		},
-		// With the name of an action, a command of its own takes this one's place.
+		// If the name of an action is given, a command for the action replaces this one.
 		RunE: func(_ *cobra.Command, words []string) error { return p.unknownCall(words[0]) },
 	}
 	new(callFlags).add(cmd, true)
@@ -77,7 +77,7 @@ func (p *plugin) unknownCall(name string) error {
 	return misuse("%q is no action and no view of a kind%s", name, nearestOf(name, callNames(all)))
 }
 
-// callNames are the names of all actions and views.
+// callNames returns the names of all actions and views.
 func callNames(all []resource) []string {
 	var names []string
 	for _, r := range all {
@@ -91,7 +91,7 @@ func callNames(all []resource) []string {
 	return slices.Compact(names)
 }
 
-// newCallOf is the verb of an action or a view of one resource.
+// newCallOf returns the verb for an action or a view of one resource.
 func (p *plugin) newCallOf(r resource, sub subresource) *cobra.Command {
 	var given callFlags
 	fields, unknown := p.server.fields(r, sub)
@@ -139,7 +139,7 @@ func (p *plugin) newCallOf(r resource, sub subresource) *cobra.Command {
 		if f.kind == "boolean" {
 			values = []string{"true", "false"}
 		}
-		// It fails for a flag that is not there.
+		// The call fails for a missing flag.
 		_ = cmd.RegisterFlagCompletionFunc(f.flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	return cmd
@@ -151,7 +151,7 @@ func (p *plugin) globalFlag(name string) bool {
 	return flags.Lookup(name) != nil
 }
 
-// view reads a view, and prints it.
+// view reads a view and prints it.
 func (p *plugin) view(ctx context.Context, o object, sub subresource, f fields, given callFlags) error {
 	printer, err := p.printer(given.print)
 	if err != nil {
@@ -174,7 +174,7 @@ func (p *plugin) view(ctx context.Context, o object, sub subresource, f fields, 
 	return p.send(ctx, request, printer, fmt.Sprintf("%s %s", o, sub.name))
 }
 
-// act sends an action, and prints its answer.
+// act sends an action and prints its answer.
 func (p *plugin) act(ctx context.Context, o object, sub subresource, f fields, given callFlags) error {
 	printer, err := p.printer(given.print)
 	if err != nil {
@@ -227,7 +227,7 @@ func (p *plugin) act(ctx context.Context, o object, sub subresource, f fields, g
 	return printer.print(nil, summary)
 }
 
-// body is what a file says, if there is one, and the fields that are flags.
+// body returns the content of the file, if there is one, with the fields that were given as flags.
 func (p *plugin) body(o object, sub subresource, f fields, file string) ([]byte, error) {
 	body := map[string]any{}
 	if file != "" {
@@ -285,7 +285,7 @@ func (p *plugin) send(ctx context.Context, request *rest.Request, printer printe
 	return printer.print(answer, summary)
 }
 
-// printer prints answers in the form that --output says.
+// printer prints answers in the format of --output.
 type printer struct {
 	flags *genericclioptions.PrintFlags
 	out   io.Writer
@@ -300,12 +300,12 @@ func (p *plugin) printer(flags *genericclioptions.PrintFlags) (printer, error) {
 	return printer{flags, p.Out}, nil
 }
 
-// print prints an answer. Without --output, that is what the answer says, without what every object
-// has; or, if it says no more, the summary.
+// print prints an answer. Without --output, it prints the answer's own fields, without metadata, or, if there are
+// none, the summary.
 func (p printer) print(answer []byte, summary string) error {
 	parsed := new(unstructured.Unstructured)
 	if len(bytes.TrimSpace(answer)) > 0 && json.Unmarshal(answer, &parsed.Object) != nil {
-		_, err := p.out.Write(answer) // text, as views may answer
+		_, err := p.out.Write(answer) // text, which a view may answer with
 		return err
 	}
 	template := p.flags.TemplatePrinterFlags.TemplateArgument
@@ -327,8 +327,8 @@ func (p printer) print(answer []byte, summary string) error {
 	return err
 }
 
-// short is what an answer says in its own fields. An object says that it is there by its name: what
-// else is in it is read with get.
+// short returns the answer's own fields as YAML. For an object with a name it returns nothing: the name is in the
+// summary, and get reads the rest.
 func short(answer *unstructured.Unstructured) (string, error) {
 	if answer.GetName() != "" {
 		return "", nil

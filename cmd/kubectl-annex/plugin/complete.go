@@ -11,8 +11,8 @@ import (
 
 const silent = cobra.ShellCompDirectiveNoFileComp
 
-// completeVerb completes the first word: an action or a view, or a kind, beside the verbs that cobra
-// offers; and the verb behind a kind.
+// completeVerb completes the first word: an action, a view or a kind, in addition to cobra's verbs. It also completes
+// the verb behind a kind.
 func (p *plugin) completeVerb(_ *cobra.Command, words []string, typed string) ([]string, cobra.ShellCompDirective) {
 	all, err := p.server.resources()
 	if err != nil {
@@ -47,7 +47,7 @@ func (p *plugin) completeVerb(_ *cobra.Command, words []string, typed string) ([
 	return offers, silent
 }
 
-// completeObjects completes the kinds for which has is true, and the names of their objects.
+// completeObjects completes the kinds that has accepts, and the names of their objects.
 func (p *plugin) completeObjects(has func(resource) bool) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, words []string, typed string) ([]string, cobra.ShellCompDirective) {
 		kind, name, slash := strings.Cut(typed, "/")
@@ -73,7 +73,7 @@ func (p *plugin) completeObjects(has func(resource) bool) cobra.CompletionFunc {
 	}
 }
 
-// names are the names of the objects of a kind that begin as typed, each behind the prefix.
+// names returns the names of a kind's objects that begin with typed, each with the prefix in front.
 func (p *plugin) names(cmd *cobra.Command, has func(resource) bool, kind, prefix, typed string) []string {
 	found, err := p.match(kind, has)
 	if err != nil || len(found) != 1 {
@@ -106,8 +106,8 @@ func (p *plugin) names(cmd *cobra.Command, has func(resource) bool, kind, prefix
 	return offers
 }
 
-// completeFlags completes the values of flags of a command and of those below it, by their names, which mean
-// the same in all verbs; and has their usage printed.
+// completeFlags registers completions for the flags of a command and its subcommands, by the flags' names, which mean
+// the same in all verbs. It also sets their usage templates.
 func (p *plugin) completeFlags(cmd *cobra.Command) {
 	for name, values := range map[string]cobra.CompletionFunc{
 		"namespace": p.completeNamespace,
@@ -117,7 +117,7 @@ func (p *plugin) completeFlags(cmd *cobra.Command) {
 		"selector":  cobra.NoFileCompletions,
 		"address":   cobra.FixedCompletions([]string{"localhost", "0.0.0.0"}, silent),
 	} {
-		// It fails for a flag that is not there.
+		// The call fails for a missing flag.
 		_ = cmd.RegisterFlagCompletionFunc(name, values)
 	}
 	formats := []string{"json", "yaml", "name"}
@@ -134,7 +134,7 @@ func (p *plugin) completeFlags(cmd *cobra.Command) {
 }
 
 func (p *plugin) completeNamespace(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-	// Namespaces are none of the groups that the plugin may be confined to.
+	// Namespaces do not belong to the groups that the plugin may be limited to.
 	known := *p.server
 	known.groups, known.known = nil, nil
 	other := *p

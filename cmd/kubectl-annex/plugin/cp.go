@@ -64,10 +64,10 @@ Symbolic links of the object's are left out, and so is, both ways, what is neith
 	return cmd
 }
 
-// place is one end of a copy.
+// place is the source or the destination of a copy.
 type place struct{ object, path string }
 
-// cutRemote splits KIND/NAME:PATH. What begins as paths do is one, colons or not.
+// cutRemote splits KIND/NAME:PATH. A word that begins like a path is a local path, even with colons.
 func cutRemote(word string) (place, bool) {
 	object, path, ok := strings.Cut(word, ":")
 	if !ok || object == "" || strings.HasPrefix(object, ".") || strings.HasPrefix(object, "/") || strings.Contains(object, `\`) {
@@ -92,7 +92,7 @@ func (p *plugin) completeCopy(cmd *cobra.Command, words []string, typed string) 
 	return offers, directive | cobra.ShellCompDirectiveNoSpace
 }
 
-// upload copies what is at from here to the path there.
+// upload copies the local path from to the path to in the object.
 func (p *plugin) upload(ctx context.Context, o object, from, to string, given copyFlags) error {
 	local, err := filepath.EvalSymlinks(from)
 	if err != nil {
@@ -140,7 +140,7 @@ func (p *plugin) upload(ctx context.Context, o object, from, to string, given co
 	return err
 }
 
-// absolute is the path from the root, so that its last name is not a dot.
+// absolute returns the absolute path, so that its last element is not a dot.
 func absolute(local string) string {
 	if whole, err := filepath.Abs(local); err == nil {
 		return whole
@@ -152,8 +152,8 @@ func (p *plugin) warnLeftOut(at string) {
 	fmt.Fprintf(p.ErrOut, "warning: %s is left out: it is neither a file nor a folder\n", printable(at))
 }
 
-// pack writes a tar of what is at the local path, which is no link, by another name. It returns what it left out, by
-// the path below.
+// pack writes a tar of a local path, which is not a link, under another name. It returns the omitted files, by their
+// paths below it.
 func pack(to io.Writer, local, name string) (leftOut []string, err error) {
 	archive := tar.NewWriter(to)
 	err = filepath.WalkDir(local, func(at string, entry fs.DirEntry, err error) error {
@@ -195,19 +195,19 @@ func pack(to io.Writer, local, name string) (leftOut []string, err error) {
 			return err
 		}
 		defer file.Close()
-		_, err = io.CopyN(archive, file, header.Size) // a file that grows, such as a log, is copied as long as it was
+		_, err = io.CopyN(archive, file, header.Size) // a growing file, such as a log, is copied up to its size at the start
 		if errors.Is(err, io.EOF) {
 			err = fmt.Errorf("%s became shorter while it was copied", at)
 		}
 		return err
 	})
-	if err == nil { // an archive that is not whole must not look so
+	if err == nil { // an incomplete archive must not look complete
 		err = archive.Close()
 	}
 	return leftOut, err
 }
 
-// download copies what is at the path there to a path here.
+// download copies the path from in the object to a local path.
 func (p *plugin) download(ctx context.Context, o object, from, to string, given copyFlags) error {
 	if err := p.isThere(ctx, o); err != nil {
 		return err
@@ -223,11 +223,11 @@ func (p *plugin) download(ctx context.Context, o object, from, to string, given 
 		to = filepath.Join(to, name)
 	}
 	if linked, err := filepath.EvalSymlinks(to); err == nil {
-		to = linked // the user named it
+		to = linked // the user named the link
 	}
 	asked := name
 	if strings.HasPrefix(name, "-") {
-		asked = "./" + name // which is no flag
+		asked = "./" + name // must not look like a flag
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -239,7 +239,7 @@ func (p *plugin) download(ctx context.Context, o object, from, to string, given 
 	}()
 	err := p.unpack(reader, name, absolute(to))
 	if err == nil || errors.Is(err, errNothing) {
-		// The end of a tar is padded; and why there is none, the exit code says.
+		// The end of a tar is padded. If the end is missing, the exit code has the reason.
 		_, unread := io.Copy(io.Discard, reader)
 		err = errors.Join(err, unread)
 	} else {
@@ -261,14 +261,14 @@ func (p *plugin) download(ctx context.Context, o object, from, to string, given 
 
 var errNothing = errors.New("the other side sent nothing")
 
-// errOutside refuses a tar that would write elsewhere.
+// errOutside refuses a tar with paths outside the destination.
 var errOutside = errors.New("the other side sent a path outside of what was asked for: nothing more is copied")
 
 // errLink refuses to write through a link, which may lead anywhere.
 var errLink = errors.New("on this machine it is a link, or no file: nothing is written there")
 
-// unpack writes the files of a tar, which all are name or below it, to the path to. Nothing is written
-// through links, whatever their names in the tar or on disk are; the path to itself is none.
+// unpack writes the files of a tar to the path to; all entries must be name or below it. It never writes through
+// links, whether from the tar or on disk; to itself is not a link.
 func (p *plugin) unpack(from io.Reader, name, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
@@ -303,7 +303,7 @@ func (p *plugin) unpack(from io.Reader, name, to string) error {
 			err = root.MkdirAll(at, 0o755)
 		case tar.TypeReg:
 			err = writeFile(root, at, header.FileInfo().Mode().Perm(), archive)
-		case tar.TypeLink: // another name of a file that was sent
+		case tar.TypeLink: // a further name of a file in the archive
 			below, ok := belowName(header.Linkname, name)
 			if !ok {
 				return fmt.Errorf("%w: %q", errOutside, header.Linkname)
@@ -318,7 +318,7 @@ func (p *plugin) unpack(from io.Reader, name, to string) error {
 	}
 }
 
-// overwritable refuses a path on which is, or at whose end is, a link or something that is neither a file nor a folder.
+// overwritable refuses a path if it, or a part of it, is a link, or neither a file nor a folder.
 func overwritable(root *os.Root, at string) error {
 	for part := at; part != "."; part = filepath.Dir(part) {
 		info, err := root.Lstat(part)
@@ -329,7 +329,7 @@ func overwritable(root *os.Root, at string) error {
 	return nil
 }
 
-// belowName is the rest of an entry's path below name.
+// belowName returns the part of an entry's path below name.
 func belowName(entry, name string) (string, bool) {
 	for _, part := range strings.Split(entry, "/") {
 		if part == ".." {
@@ -357,7 +357,7 @@ func writeFile(root *os.Root, at string, mode fs.FileMode, from io.Reader) error
 	return errors.Join(err, file.Close())
 }
 
-// linkFile makes another name of a file.
+// linkFile creates a hard link to a file.
 func linkFile(root *os.Root, file, at string) error {
 	if err := overwritable(root, file); err != nil {
 		return err

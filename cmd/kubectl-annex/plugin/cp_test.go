@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-func TestACopyStaysBelowItsDestination(t *testing.T) {
+func TestUnpack_outside_isRefused(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		asked   string
@@ -75,8 +75,8 @@ func TestACopyStaysBelowItsDestination(t *testing.T) {
 	}
 }
 
-// What is there before, such as a link, is no way out either, and is not written to.
-func TestACopyIsWrittenToFilesAndFoldersOnly(t *testing.T) {
+// Existing files, such as links, must not lead outside either, and are not written through.
+func TestUnpack_existingLink_isRefused(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		entry tar.Header
@@ -148,7 +148,7 @@ func TestACopyIsWrittenToFilesAndFoldersOnly(t *testing.T) {
 	}
 }
 
-// growing appends to a file with each write to it.
+// growing appends to a file with each write to itself.
 type growing struct {
 	file string
 	to   bytes.Buffer
@@ -166,8 +166,8 @@ func (g *growing) Write(p []byte) (int, error) {
 	return g.to.Write(p)
 }
 
-// A log that is written to meanwhile is copied as long as it was.
-func TestAFileThatGrowsIsCopied(t *testing.T) {
+// A log that grows meanwhile is copied up to its size at the start.
+func TestPack_growingFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "log")
 	if err := os.WriteFile(file, []byte("first"), 0o644); err != nil {

@@ -1,14 +1,12 @@
-// Package plugin is a kubectl plugin for the subresources of any API server: it finds in discovery
-// what kinds have besides their objects, and makes verbs of it. A program of a few lines gives a
-// server a plugin of its own:
+// Package plugin is a kubectl plugin for the subresources of any API server. It reads the server's discovery and
+// makes verbs of the subresources. A program of a few lines gives a server a plugin of its own:
 //
 //	func main() {
 //		plugin.Main(plugin.Options{Name: "wardle", Groups: []string{"wardle.example.com"}})
 //	}
 //
-// What a subresource is for, discovery says by the kind of its options: ExecOptions, AttachOptions,
-// LogOptions and PortForwardOptions (those of pods as well) are for the verbs exec, cp, attach, logs
-// and port-forward, whatever the subresource is called. One that takes a POST of another kind is an
-// action, and one that is only read is a view; both are verbs by their own names, whose flags are made
-// of the server's OpenAPI v3 document.
+// The kind of a subresource's options in discovery determines its verb: ExecOptions, AttachOptions, LogOptions and
+// PortForwardOptions (also those of pods) stand for the verbs exec, cp, attach, logs and port-forward, whatever the
+// name of the subresource. A subresource that takes a POST of another kind is an action, and a read-only subresource
+// is a view. Both are verbs by their own names, with flags from the server's OpenAPI v3 document.
 package plugin

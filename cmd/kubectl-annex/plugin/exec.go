@@ -76,7 +76,7 @@ func (p *plugin) newAttach() *cobra.Command {
 	return cmd
 }
 
-// stream connects the plugin's streams with those of an object's subresource.
+// stream connects the plugin's streams to an object's subresource.
 func (p *plugin) stream(ctx context.Context, o object, wanted role, command []string, given execFlags) error {
 	if given.tty && !given.stdin {
 		return misuse("--tty needs --stdin: a terminal that nothing is typed in is none")
@@ -91,7 +91,7 @@ func (p *plugin) stream(ctx context.Context, o object, wanted role, command []st
 		if queue := terminal.MonitorSize(terminal.GetSize()); queue != nil {
 			sizes = terminalSizes{queue}
 		}
-		streams.ErrOut = nil // all comes over standard output then
+		streams.ErrOut = nil // all output comes over standard output then
 		if wanted == roleAttach && !given.quiet {
 			fmt.Fprintln(p.ErrOut, "If you don't see a command prompt, try pressing enter.")
 		}
@@ -101,7 +101,7 @@ func (p *plugin) stream(ctx context.Context, o object, wanted role, command []st
 	})
 }
 
-// execute runs a command in an object, or attaches to it, with these streams, each of which may be nil.
+// execute runs a command in an object, or attaches to it, with these streams, which may be nil.
 func (p *plugin) execute(
 	ctx context.Context,
 	o object,
@@ -122,7 +122,7 @@ func (p *plugin) execute(
 		return err
 	}
 	request := client.Post().AbsPath(o.path(o.with(wanted).name)...)
-	// All four are said: that there is output may be the default.
+	// All four parameters are sent, since output may be on by default.
 	for name, is := range map[string]bool{"stdin": in != nil, "stdout": out != nil, "stderr": errOut != nil, "tty": tty} {
 		request.Param(name, strconv.FormatBool(is))
 	}
@@ -136,7 +136,7 @@ func (p *plugin) execute(
 	return explain(executor.ExecuteWithContext(ctx, request.URL(), config, in, out, errOut, tty, sizes), o, request.URL())
 }
 
-// isThere refuses an object that there is not. One that the user may not read may be there.
+// isThere returns an error if an object does not exist. An object that the user may not read may exist.
 func (p *plugin) isThere(ctx context.Context, o object) error {
 	if _, err := p.server.get(ctx, o); err != nil && !apierrors.IsForbidden(err) {
 		return err
@@ -144,7 +144,7 @@ func (p *plugin) isThere(ctx context.Context, o object) error {
 	return nil
 }
 
-// explain says of which object a failed connection was, if the error is not the server's own.
+// explain adds the object to the error of a failed connection, unless the error is the server's own.
 func explain(err error, o object, at *url.URL) error {
 	var status apierrors.APIStatus
 	if err == nil || errors.As(err, &status) || !strings.Contains(err.Error(), "upgrade") {
@@ -153,7 +153,7 @@ func explain(err error, o object, at *url.URL) error {
 	return fmt.Errorf("connect to %s at %s: %w", o, at.Path, err)
 }
 
-// terminalSizes are those of kubectl's terminal for client-go's executor.
+// terminalSizes adapts the sizes of kubectl's terminal to client-go's executor.
 type terminalSizes struct{ queue term.TerminalSizeQueue }
 
 func (s terminalSizes) Next() *remotecommand.TerminalSize {

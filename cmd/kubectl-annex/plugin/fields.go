@@ -13,17 +13,17 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// fields are what an action takes in its body, or a view in its query.
+// fields are the fields in an action's body or a view's query.
 type fields struct {
 	all []*field
-	// hasMetadata says that the body has the name and namespace of the object.
+	// hasMetadata is set if the body holds the name and namespace of the object.
 	hasMetadata bool
 }
 
-// field is one that is a flag.
+// field is a field with a flag.
 type field struct {
 	name, flag  string
-	kind        string // string, integer, number, boolean; of the items if many or keyed
+	kind        string // string, integer, number or boolean; the type of the items if many or keyed is set
 	many, keyed bool
 	enum        []string
 	description string
@@ -83,7 +83,7 @@ func ofQuery(path *spec3.Path) fields {
 			before := len(f.all)
 			f.add(parameter.Name, *parameter.Schema, parameter.Description, parameter.Required, nil)
 			for _, it := range f.all[before:] {
-				// Upstream writes a list of strings as one string, which a query may repeat.
+				// Upstream documents a list of strings as one string, which may be repeated in a query.
 				it.many = it.many || it.kind == "string"
 			}
 		}
@@ -116,8 +116,7 @@ func ofBody(path *spec3.Path, components *spec3.Components) fields {
 	return f
 }
 
-// resolve follows references, also those that are the only one of allOf, as schemas with
-// defaults have them.
+// resolve follows references, including a single reference in allOf, the form that schemas with defaults have.
 func resolve(schema spec.Schema, components *spec3.Components) spec.Schema {
 	for range 8 {
 		reference := schema.Ref.String()
@@ -136,7 +135,7 @@ func resolve(schema spec.Schema, components *spec3.Components) spec.Schema {
 	return schema
 }
 
-// add adds a field if its type can be written as a flag.
+// add adds a field if a flag can express its type.
 func (f *fields) add(name string, schema spec.Schema, description string, required bool, components *spec3.Components) {
 	schema = resolve(schema, components)
 	if description == "" {
@@ -163,7 +162,7 @@ func (f *fields) add(name string, schema spec.Schema, description string, requir
 	f.all = append(f.all, it)
 }
 
-// flagName is the name of a field as flags are written: maxRetries is --max-retries, podIP --pod-ip.
+// flagName returns the flag for a field: --max-retries for maxRetries, --pod-ip for podIP.
 func flagName(name string) string {
 	var flag strings.Builder
 	letters := []rune(name)
@@ -183,7 +182,7 @@ func flagName(name string) string {
 	return flag.String()
 }
 
-// flags are those of the fields, but for the names that are taken: these have the prefix field-.
+// flags returns the flags of the fields. A flag whose name is taken gets the prefix field-.
 func (f *fields) flags(taken func(string) bool) *pflag.FlagSet {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	for _, it := range f.all {
@@ -205,7 +204,7 @@ func (f *fields) flags(taken func(string) bool) *pflag.FlagSet {
 	return flags
 }
 
-// values are those of the fields that were given.
+// values returns the values of the fields that were given.
 func (f fields) values() map[string]any {
 	values := map[string]any{}
 	for _, it := range f.all {

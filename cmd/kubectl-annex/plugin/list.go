@@ -10,7 +10,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// offered is what list prints of a kind.
+// offered is the output of list for a kind.
 type offered struct {
 	Group      string     `json:"group"`
 	Version    string     `json:"version"`
@@ -25,14 +25,14 @@ type offered struct {
 type offering struct {
 	Verb        string `json:"verb"`
 	Subresource string `json:"subresource"`
-	// Type is action or view, or the verb itself of those that all servers' kinds may have.
+	// Type is action or view, or the verb itself for built-in verbs.
 	Type string `json:"type"`
-	// Kind is that of the body or the options, APIVersion is its version.
+	// Kind is the kind of the body or of the options, APIVersion its version.
 	Kind       string `json:"kind"`
 	APIVersion string `json:"apiVersion"`
 }
 
-// newList is what the plugin does without a verb.
+// newList returns the command that runs without a verb.
 func (p *plugin) newList() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
@@ -60,7 +60,7 @@ a verb may stand before or behind them.`,
 }
 
 func (p *plugin) list(words []string, output string) error {
-	p.server.refresh() // what there is now, and not when it was asked for last
+	p.server.refresh() // the current state, not the cached one
 	all, err := p.server.resources()
 	if err != nil {
 		return err
@@ -111,7 +111,7 @@ func (p *plugin) list(words []string, output string) error {
 	return table.Flush()
 }
 
-// offers is what list prints of the resource.
+// offers returns the output of list for the resource.
 func (r resource) offers() offered {
 	k := offered{Group: r.Group, Version: r.Version, Kind: r.kind, Resource: r.Resource, ShortNames: r.shortNames, Namespaced: r.namespaced}
 	for _, verb := range r.can() {

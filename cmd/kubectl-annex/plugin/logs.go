@@ -66,7 +66,7 @@ func (p *plugin) newLogs() *cobra.Command {
 	return cmd
 }
 
-// parameters are the options of the request.
+// parameters returns the query parameters of the request.
 func (f *logsFlags) parameters(cmd *cobra.Command) (map[string]string, error) {
 	parameters := map[string]string{}
 	set := func(name string, is bool, value string) {
@@ -106,7 +106,7 @@ func (f *logsFlags) parameters(cmd *cobra.Command) (map[string]string, error) {
 	return parameters, nil
 }
 
-// selectedLogs prints the logs of all objects that the selector selects.
+// selectedLogs prints the logs of all objects that match the selector.
 func (p *plugin) selectedLogs(cmd *cobra.Command, words []string, given logsFlags, parameters map[string]string) error {
 	if len(words) != 1 {
 		return misuse("with a selector, name the kind, and no object")
@@ -184,7 +184,7 @@ func (p *plugin) selectedLogs(cmd *cobra.Command, words []string, given logsFlag
 	return cmd.Context().Err()
 }
 
-// log requests a log, and has write copy it.
+// log requests a log, and passes it to write.
 func (p *plugin) log(ctx context.Context, o object, parameters map[string]string, write func(io.Reader) error) error {
 	client, err := p.server.client()
 	if err != nil {
@@ -205,7 +205,7 @@ func (p *plugin) log(ctx context.Context, o object, parameters map[string]string
 	return nil
 }
 
-// lines returns what copies a log to standard output.
+// lines returns a function that copies a log to standard output.
 func (p *plugin) lines(o object, prefix bool) func(io.Reader) error {
 	if !prefix {
 		return func(log io.Reader) error {
@@ -221,7 +221,7 @@ func (p *plugin) lines(o object, prefix bool) func(io.Reader) error {
 	}
 }
 
-// eachLine calls do with each line, which ends in a newline, whatever its length is.
+// eachLine calls do with each line of any length, including its newline.
 func eachLine(log io.Reader, do func([]byte) error) error {
 	for reader := bufio.NewReader(log); ; {
 		line, err := reader.ReadBytes('\n')

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// The scripts are the command line as a user types it, against a server with a subresource of each form.
+// The scripts test the command line as a user types it, with a server that has a subresource of each form.
 func TestScripts(t *testing.T) {
 	_, dir := openShop(t)
 	kubeconfig, err := os.ReadFile(filepath.Join(dir, "kubeconfig"))
@@ -56,7 +56,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// The flags of the page are those of the plugin.
+// The page lists the flags of the plugin.
 func TestReference(t *testing.T) {
 	t.Parallel()
 	reference := clidoc.Reference{

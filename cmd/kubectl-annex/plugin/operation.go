@@ -21,7 +21,7 @@ import (
 
 const operationKind = "Operation"
 
-// operationOf is the object that an operation is.
+// operationOf returns the object of a started operation.
 func (p *plugin) operationOf(started *unstructured.Unstructured) (object, error) {
 	all, err := p.server.resources()
 	if err != nil {
@@ -39,13 +39,13 @@ func (p *plugin) operationOf(started *unstructured.Unstructured) (object, error)
 	return object{}, fmt.Errorf("the operation %s was started, but %s has no resource for it that could be followed", started.GetName(), gv)
 }
 
-// phase is how far an operation is.
+// phase returns the phase of an operation.
 func phase(operation *unstructured.Unstructured) string {
 	phase, _, _ := unstructured.NestedString(operation.Object, "status", "phase")
 	return phase
 }
 
-// isOver tells whether an operation has ended, however.
+// isOver reports whether an operation has ended, successfully or not.
 func isOver(operation *unstructured.Unstructured) bool {
 	switch phase(operation) {
 	case "Succeeded", "Failed", "Cancelled":
@@ -54,15 +54,14 @@ func isOver(operation *unstructured.Unstructured) bool {
 	return false
 }
 
-// isCancelled tells whether the end of an operation was asked for: to ask for it is done when that
-// is noted.
+// isCancelled reports whether cancellation of an operation has been requested. The command cancel is done then.
 func isCancelled(operation *unstructured.Unstructured) bool {
 	cancel, _, _ := unstructured.NestedBool(operation.Object, "spec", "cancel")
 	return cancel
 }
 
-// follow shows the progress of an operation until it has ended, and returns it as it is then. now is how
-// it was just seen. timeout 0 is none.
+// follow shows the progress of an operation until it has ended, and returns its final state. now is its current
+// state. A timeout of 0 means none.
 func (p *plugin) follow(
 	ctx context.Context,
 	o object,
@@ -109,8 +108,8 @@ func (p *plugin) inNamespace(o object) string {
 	return " -n " + o.namespace
 }
 
-// untilOver returns the operation when it is over. now is how it was just seen. A watch that ends, or a server
-// that is away for a while, is no reason to stop.
+// untilOver returns the operation when it has ended. now is its current state. It continues when a watch ends, or
+// while the server is temporarily unavailable.
 func untilOver(
 	ctx context.Context,
 	client dynamic.ResourceInterface,
@@ -142,13 +141,13 @@ func untilOver(
 	}
 }
 
-// isTemporary tells whether what a server refuses it may do later.
+// isTemporary reports whether a request may succeed later, although it failed with err.
 func isTemporary(err error) bool {
 	return apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) ||
 		apierrors.IsTimeout(err) || apierrors.IsInternalError(err)
 }
 
-// pause is between two attempts.
+// pause waits between two attempts.
 func pause(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -158,8 +157,8 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// watched follows a watch of the operation until it is over or the watch ends, and returns it as it was seen
-// last.
+// watched follows a watch of the operation until the operation has ended or the watch ends, and returns its last
+// state.
 func watched(
 	ctx context.Context,
 	client dynamic.ResourceInterface,
@@ -205,7 +204,7 @@ func watched(
 	}
 }
 
-// outcome is nil if the operation succeeded. Else it tells why not.
+// outcome returns nil if the operation succeeded, and otherwise the reason for its end.
 func outcome(out io.Writer, o object, ended *unstructured.Unstructured) error {
 	message, _, _ := unstructured.NestedString(ended.Object, "status", "error", "message")
 	if message == "" {
@@ -229,7 +228,7 @@ func outcome(out io.Writer, o object, ended *unstructured.Unstructured) error {
 	return errReported
 }
 
-// resultOf is what the action of an operation returned, as JSON.
+// resultOf returns the result of an operation's action, as JSON.
 func resultOf(ended *unstructured.Unstructured) ([]byte, bool) {
 	result, ok, _ := unstructured.NestedFieldNoCopy(ended.Object, "status", "result")
 	if !ok || result == nil {
@@ -239,7 +238,7 @@ func resultOf(ended *unstructured.Unstructured) ([]byte, bool) {
 	return text, err == nil
 }
 
-// progress shows how far an operation is: on a terminal as a bar in one line, else a line for each
+// progress shows the progress of an operation: on a terminal as a bar on one line, otherwise as a line for each
 // change.
 type progress struct {
 	out      io.Writer
@@ -279,7 +278,7 @@ func (p *progress) show(operation *unstructured.Unstructured) {
 	p.drawn = true
 }
 
-// end leaves the bar as it is, and the cursor below.
+// end leaves the bar, and moves the cursor below it.
 func (p *progress) end() {
 	if p.drawn {
 		fmt.Fprintln(p.out)
@@ -287,7 +286,7 @@ func (p *progress) end() {
 	}
 }
 
-// barWidth is that of the bar between its brackets.
+// barWidth is the width of the bar between its brackets.
 const barWidth = 24
 
 func (p *progress) line(operation *unstructured.Unstructured) string {
@@ -303,7 +302,7 @@ func (p *progress) line(operation *unstructured.Unstructured) string {
 	case !known && hasTotal && total > 0:
 		percent, known = 100*done/total, true
 	case total <= 0 && percent == 0:
-		known = false // 0 is what there is to say without a total
+		known = false // without a total, the percentage is always 0
 	}
 	if known {
 		percent = min(max(percent, 0), 100)
@@ -332,7 +331,7 @@ func (p *progress) line(operation *unstructured.Unstructured) string {
 	return printable(strings.Join(words, " "))
 }
 
-// printable is a text without what a terminal would take for a command.
+// printable replaces the characters in a text that a terminal would interpret.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' && r != '\t' {

@@ -15,13 +15,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// factory is a server whose action build is answered with an operation, which takes the given
-// statuses one after the other. It answers as far as discovery and the plugin ask.
+// factory is a server whose action build is answered with an operation that passes through the given statuses. It
+// implements only the requests of discovery and of the plugin.
 type factory struct {
 	mu       sync.Mutex
 	statuses []string
 	seen     int
-	away     int // how often the operation cannot be read, for the server is away
+	away     int // how often reading the operation fails, as while the server is unavailable
 }
 
 func (f *factory) operation(status string) string {
@@ -72,7 +72,7 @@ func (f *factory) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			f.seen++
 			fmt.Fprintf(w, `{"type":"MODIFIED","object":%s}`+"\n", f.operation(f.statuses[f.seen]))
 			if f.seen%2 == 1 {
-				return // a watch that ends is begun again
+				return // the plugin restarts a watch that has ended
 			}
 		}
 		w.(http.Flusher).Flush()
@@ -114,7 +114,7 @@ const (
 	failed  = `{"phase":"Failed","error":{"message":"no space"},"log":"one\ntwo\n"}`
 )
 
-func TestAnActionIsFollowedToTheEndOfItsOperation(t *testing.T) {
+func TestCall_operation_isFollowed(t *testing.T) {
 	t.Parallel()
 	kubeconfig := openFactory(t, pending, half, most, done)
 	got := run(t, kubeconfig, "", "build", "plant/x")
@@ -128,8 +128,8 @@ operation.works.example.com/build-x Succeeded
 	}
 }
 
-// A server that is away between two watches has the plugin watch anew from what it has seen.
-func TestAnOperationDoesNotGoBackWhileItsServerIsAway(t *testing.T) {
+// If the server is unavailable between two watches, the plugin continues from the last state that it has seen.
+func TestFollow_serverUnavailable_continues(t *testing.T) {
 	t.Parallel()
 	kubeconfig := open(t, &factory{statuses: []string{pending, half, done}, away: 1})
 	got := run(t, kubeconfig, "", "build", "plant/x")
@@ -142,14 +142,14 @@ operation.works.example.com/build-x Succeeded
 	}
 }
 
-func TestTheOutcomeOfAnOperationIsTheExitCode(t *testing.T) {
+func TestOutcome_exitCode(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		line     string
 		statuses []string
 		code     int
 		out      string
-		errOut   string // at its end
+		errOut   string // the end of it
 	}{
 		"a failed action": {"build plant/x", []string{pending, failed}, 1, "", "error: operation.works.example.com/build-x failed: no " +
 			"space\nThe end of its log:\n  one\n  two\n"},
@@ -192,7 +192,7 @@ error: operation.works.example.com/build-x has not ended after 50ms
 	}
 }
 
-func TestAnInterruptTellsHowToGoOn(t *testing.T) {
+func TestFollow_interrupt_printsNextStep(t *testing.T) {
 	t.Parallel()
 	kubeconfig := openFactory(t, half)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -210,7 +210,7 @@ func TestAnInterruptTellsHowToGoOn(t *testing.T) {
 	}
 }
 
-// interrupting cancels when it is written to.
+// interrupting calls cancel when at is written to it.
 type interrupting struct {
 	strings.Builder
 	at     string
@@ -224,7 +224,7 @@ func (i *interrupting) Write(p []byte) (int, error) {
 	return i.Builder.Write(p)
 }
 
-func TestProgressIsWhatIsKnown(t *testing.T) {
+func TestProgress_line(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[string]string{
 		`{}`: "operation/x Pending",
@@ -246,7 +246,7 @@ func TestProgressIsWhatIsKnown(t *testing.T) {
 	}
 }
 
-func TestABarIsDrawnOnATerminal(t *testing.T) {
+func TestProgress_terminal_drawsBar(t *testing.T) {
 	t.Parallel()
 	var operation map[string]any
 	if err := json.Unmarshal([]byte(`{"status":`+half+`}`), &operation); err != nil {
@@ -260,7 +260,7 @@ func TestABarIsDrawnOnATerminal(t *testing.T) {
 		p := &progress{out: &out, of: object{resource: resource{singular: "operation"}, name: "x"}, terminal: true, width: width}
 		now := &unstructured.Unstructured{Object: operation}
 		p.show(now)
-		p.show(now) // draws nothing that is there
+		p.show(now) // must not draw an unchanged state again
 		if out.String() != want {
 			t.Errorf("%d columns: %q, want %q", width, out.String(), want)
 		}

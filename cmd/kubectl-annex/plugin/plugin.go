@@ -21,30 +21,30 @@ import (
 	"github.com/annexapi/annex/internal/base/typo"
 )
 
-// Exit codes. A command that exec runs may end with these, too.
+// Exit codes. A command that exec runs may end with the same codes.
 const (
 	exitFailure     = 1
 	exitUsage       = 2
 	exitInterrupted = 130 // as of a shell's command after Ctrl-C
 )
 
-// Options say what a plugin is called, and of which server it speaks.
+// Options configure a plugin.
 type Options struct {
-	// Name is what follows kubectl: "wardle" is for the program kubectl-wardle. The default is annex.
+	// Name is the plugin's name after kubectl: "wardle" for the program kubectl-wardle. The default is annex.
 	Name string
-	// Groups are the API groups whose kinds the plugin knows; *.example.com is all below that
-	// domain. The default is all that the server has.
+	// Groups are the API groups that the plugin uses; *.example.com stands for all groups below that domain. The
+	// default is all groups of the server.
 	Groups []string
 }
 
-// IOStreams are what a plugin reads and writes.
+// IOStreams are the input and outputs of a plugin.
 type IOStreams = genericiooptions.IOStreams
 
-// Main runs the command line of the process and exits: with 0, 1 for a failure, 2 for a mistake in the
-// command line itself, 130 after an interrupt, or the exit code of the command that exec ran.
+// Main runs the command line of the process and exits: with 0, with 1 for a failure, 2 for a mistake in the command
+// line itself, 130 after an interrupt, or the exit code of the command that exec ran.
 //
-// Called by the name kubectl_complete-NAME, of a link to the program, it completes the words
-// that follow, as kubectl asks its plugins to.
+// If the program is called kubectl_complete-NAME, for example by a link to it, Main completes the words that follow,
+// which is how kubectl completes plugins.
 func Main(o Options) {
 	args := os.Args[1:]
 	if strings.HasPrefix(filepath.Base(os.Args[0]), "kubectl_complete-") {
@@ -56,8 +56,8 @@ func Main(o Options) {
 	os.Exit(code)
 }
 
-// Run runs one command line, and returns the exit code that Main would exit with. When ctx ends, the
-// command does. A command that has the terminal in raw mode handles signals itself.
+// Run runs one command line, and returns the exit code that Main would exit with. The command ends when ctx ends.
+// While a command has the terminal in raw mode, it handles signals itself.
 func Run(ctx context.Context, o Options, args []string, streams IOStreams) int {
 	p := newPlugin(o, streams)
 	root := p.root()
@@ -92,10 +92,10 @@ func Run(ctx context.Context, o Options, args []string, streams IOStreams) int {
 	return exitFailure
 }
 
-// errReported is a failure that the verb has told already.
+// errReported is a failure that the verb has already reported.
 var errReported = errors.New("reported")
 
-// errServer is a failure to ask the server for what the command line needs.
+// errServer is a failure to read the server's discovery.
 var errServer = errors.New("the server cannot be asked what it offers")
 
 // usageError is a mistake in the command line.
@@ -131,7 +131,7 @@ func (p *plugin) newConfig() *genericclioptions.ConfigFlags {
 	return config
 }
 
-// program is the name of the program, called is how users call it.
+// program returns the name of the program, called the command that users type.
 func (p *plugin) program() string { return "kubectl-" + p.Name }
 func (p *plugin) called() string  { return "kubectl " + p.Name }
 
@@ -160,7 +160,7 @@ func (p *plugin) root() *cobra.Command {
 	return root
 }
 
-// explainFlag adds what was probably meant to the error of a flag that there is not.
+// explainFlag adds a suggestion to the error about an unknown flag.
 func explainFlag(cmd *cobra.Command, err error) error {
 	var missing *pflag.NotExistError
 	if !errors.As(err, &missing) {

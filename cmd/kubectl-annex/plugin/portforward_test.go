@@ -15,7 +15,7 @@ import (
 // forwarding is a running port-forward.
 type forwarding struct {
 	interrupt func()
-	ports     map[string]string // of this machine, by those of the object
+	ports     map[string]string // local ports, by the object's ports
 	ended     chan int
 	errOut    *strings.Builder
 }
@@ -50,7 +50,7 @@ func forward(t *testing.T, ports ...string) forwarding {
 	return f
 }
 
-func TestPortsAreForwarded(t *testing.T) {
+func TestPortForward(t *testing.T) {
 	f := forward(t, ":80", ":82")
 	for _, port := range []string{"80", "82", "80"} {
 		connection, err := net.Dial("tcp", "127.0.0.1:"+f.ports[port])
@@ -72,8 +72,8 @@ func TestPortsAreForwarded(t *testing.T) {
 	}
 }
 
-// As with kubectl, what a port refuses ends all.
-func TestAClosedPortEndsTheForwarding(t *testing.T) {
+// As with kubectl, a refused port ends the whole command.
+func TestPortForward_closedPort_ends(t *testing.T) {
 	f := forward(t, ":81")
 	closed, err := net.Dial("tcp", "127.0.0.1:"+f.ports["81"])
 	if err != nil {

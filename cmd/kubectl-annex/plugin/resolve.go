@@ -12,9 +12,8 @@ import (
 	"github.com/annexapi/annex/internal/base/typo"
 )
 
-// resolve finds out what the words of the command line mean that are no verb of every server:
-// an action or a view, for which a command is added to root, or a kind before its verb, with which it
-// changes places. The arguments that it returns are for root.
+// resolve interprets words of the command line that are not built-in verbs. For an action or a view it adds a command
+// to root; if a kind comes before its verb, it swaps them. It returns the arguments for root.
 func (p *plugin) resolve(_ context.Context, root *cobra.Command, args []string) ([]string, error) {
 	completing := len(args) > 0 && (args[0] == cobra.ShellCompRequestCmd || args[0] == cobra.ShellCompNoDescRequestCmd)
 	args = slices.Clone(args)
@@ -23,7 +22,7 @@ func (p *plugin) resolve(_ context.Context, root *cobra.Command, args []string) 
 		if len(args) < 3 {
 			return args, nil
 		}
-		words = args[1 : len(args)-1] // the last is being typed
+		words = args[1 : len(args)-1] // the last word is being typed
 	}
 	flags, _ := p.someFlags()
 	flags.SetInterspersed(false)
@@ -42,10 +41,10 @@ func (p *plugin) resolve(_ context.Context, root *cobra.Command, args []string) 
 	second := next(flags, words, verb+1)
 	whole, config := p.someFlags()
 	if err := whole.Parse(words); err != nil {
-		return args, nil // root says so, too
+		return args, nil // root reports the error, too
 	}
 	before := p.server
-	p.server = &server{config: config, groups: p.Groups} // by the flags, which root has not seen yet
+	p.server = &server{config: config, groups: p.Groups} // from the flags, which root has not parsed yet
 	defer func() {
 		before.known, before.fresh, before.missing = p.server.known, p.server.fresh, p.server.missing
 		p.server = before
@@ -78,7 +77,7 @@ func (p *plugin) resolve(_ context.Context, root *cobra.Command, args []string) 
 	}
 	if under == root && !slices.ContainsFunc(all, hasName(words[verb])) && is(words[verb]) {
 		if second < 0 {
-			return args, nil // root lists what the kind has
+			return args, nil // root lists the kind's verbs
 		}
 		isVerb := func(word string) bool { return own(word) != nil || slices.ContainsFunc(all, hasName(word)) }
 		third := next(flags, words, second+1)
@@ -87,7 +86,7 @@ func (p *plugin) resolve(_ context.Context, root *cobra.Command, args []string) 
 		}
 		words[verb], words[second] = words[second], words[verb]
 		if own(words[verb]) != nil && words[verb] != "call" {
-			// One of its own by that name has the longer form.
+			// The longer form reaches a subresource that has the name of a built-in verb.
 			return args, nil
 		}
 	}
@@ -113,7 +112,7 @@ func (p *plugin) resolve(_ context.Context, root *cobra.Command, args []string) 
 	return args, nil
 }
 
-// someFlags parses the flags of all verbs, and lets others pass.
+// someFlags parses the flags of all verbs, and ignores others.
 func (p *plugin) someFlags() (*pflag.FlagSet, *genericclioptions.ConfigFlags) {
 	flags, config := pflag.NewFlagSet("", pflag.ContinueOnError), p.newConfig()
 	config.AddFlags(flags)
@@ -122,8 +121,8 @@ func (p *plugin) someFlags() (*pflag.FlagSet, *genericclioptions.ConfigFlags) {
 	return flags, config
 }
 
-// next returns the index of the first word from i on that is no flag and no flag's value; -1 if there
-// is none. The value of a flag that is not known may be taken for a word.
+// next returns the index of the first word from i on that is neither a flag nor a flag's value, or -1. The value of
+// an unknown flag may be mistaken for a word.
 func next(flags *pflag.FlagSet, words []string, i int) int {
 	if i >= len(words) || slices.Contains(words[:i], "--") {
 		return -1
@@ -138,8 +137,8 @@ func next(flags *pflag.FlagSet, words []string, i int) int {
 	return at
 }
 
-// ofWords is the resource, of those with that action or view, that one of the words names; or the only
-// one.
+// ofWords returns the resource that one of the words names, among those with that action or view, or the only one of
+// these.
 func (p *plugin) ofWords(all []resource, name string, words []string) (resource, error) {
 	var having, named []resource
 	for _, r := range all {
@@ -156,7 +155,7 @@ func (p *plugin) ofWords(all []resource, name string, words []string) (resource,
 	}
 	switch {
 	case len(named) > 0:
-		// If there are several, the command says so, of the word that is the kind.
+		// If there are several, the command reports it, once the word for the kind is known.
 		return named[0], nil
 	case len(having) == 1:
 		return having[0], nil
@@ -164,7 +163,7 @@ func (p *plugin) ofWords(all []resource, name string, words []string) (resource,
 	return resource{}, misuse("say of which kind: %s have %s", strings.Join(fullNames(having), ", "), name)
 }
 
-// noSuchCall is the mistake of a verb that the kind has not.
+// noSuchCall returns the error for a verb that the kind does not have.
 func (p *plugin) noSuchCall(all []resource, words []string, verb, second int) error {
 	name := words[verb]
 	if second >= 0 {
@@ -182,7 +181,7 @@ func (p *plugin) noSuchCall(all []resource, words []string, verb, second int) er
 	return p.unknownCall(name)
 }
 
-// vocabulary are the words that may come first.
+// vocabulary returns the words that may come first.
 func (p *plugin) vocabulary(root *cobra.Command, all []resource) []string {
 	names := callNames(all)
 	for _, c := range root.Commands() {
@@ -194,7 +193,7 @@ func (p *plugin) vocabulary(root *cobra.Command, all []resource) []string {
 	return names
 }
 
-// nearestOf is the end of a message about a word that is none of the known ones.
+// nearestOf returns the end of a message about an unknown word: a suggestion, or nothing.
 func nearestOf(word string, known []string) string {
 	if nearest := typo.Nearest(word, known); nearest != "" {
 		return ": did you mean " + nearest + "?"

@@ -15,20 +15,19 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// server is what discovery says of the server that the kubeconfig names. It is used by one
-// goroutine at a time.
+// server is the discovery of the server in the kubeconfig. It must not be used concurrently.
 type server struct {
 	config *genericclioptions.ConfigFlags
 	groups []string
 
 	known []resource
-	// fresh is whether known came from the server itself, and not from the cache on disk.
+	// fresh is set if known came from the server itself, and not from the cache on disk.
 	fresh bool
-	// missing is why some groups are not in known.
+	// missing is the reason why some groups are not in known.
 	missing error
 }
 
-// resource is a resource in the version that the server prefers.
+// resource is a resource in the server's preferred version.
 type resource struct {
 	schema.GroupVersionResource
 	kind, singular string
@@ -38,16 +37,16 @@ type resource struct {
 	subresources   []subresource
 }
 
-// subresource is what a resource has beside its objects.
+// subresource is a subresource of a resource.
 type subresource struct {
 	name string
-	// kind is that of the options or, of an action, of the body.
+	// kind is the kind of the options or, for an action, of the body.
 	kind  schema.GroupVersionKind
 	verbs []string
 	role  role
 }
 
-// role is what a subresource is for. The roles before action are verbs by these names.
+// role is the purpose of a subresource. The roles before action are the names of verbs.
 type role string
 
 const (
@@ -60,7 +59,7 @@ const (
 	roleNone        role = ""
 )
 
-// options are the kinds of options that tell roles, with those of pods, whose names end so.
+// options maps suffixes of the kinds of options to roles, which includes the options of pods.
 var options = map[string]role{
 	"ExecOptions":        roleExec,
 	"AttachOptions":      roleAttach,
@@ -69,7 +68,7 @@ var options = map[string]role{
 	"ProxyOptions":       roleNone,
 }
 
-// roleOf says what a subresource is for, of a resource of that kind.
+// roleOf returns the role of a subresource of the kind parent.
 func roleOf(s metav1.APIResource, name, parent string) role {
 	for kind, role := range options {
 		if strings.HasSuffix(s.Kind, kind) {
@@ -77,7 +76,7 @@ func roleOf(s metav1.APIResource, name, parent string) role {
 		}
 	}
 	switch {
-	case name == "log" && s.Kind == "Pod": // whose options kube-apiserver does not name
+	case name == "log" && s.Kind == "Pod": // kube-apiserver does not name its options
 		return roleLogs
 	case slices.Contains(s.Verbs, "create") && !slices.Contains(s.Verbs, "get") && s.Kind != parent:
 		return roleAction
@@ -87,7 +86,7 @@ func roleOf(s metav1.APIResource, name, parent string) role {
 	return roleNone
 }
 
-// resources are those of the groups that the plugin knows, in the server's order.
+// resources returns the resources of the plugin's groups, in the server's order.
 func (s *server) resources() ([]resource, error) {
 	if s.known != nil {
 		return s.known, nil
@@ -109,7 +108,7 @@ func (s *server) resources() ([]resource, error) {
 	return s.known, nil
 }
 
-// refresh forgets what the cache says. It returns whether there is something new to learn.
+// refresh drops the cached discovery. It reports whether the server may return anything new.
 func (s *server) refresh() bool {
 	if s.fresh {
 		return false
@@ -123,8 +122,8 @@ func (s *server) refresh() bool {
 	return true
 }
 
-// preferred are the resources of the groups, of all if there are none, each in the first version
-// that has it, of which the preferred one is the first.
+// preferred returns the resources of the groups in only, or of all groups if it is empty. Each resource is in the
+// first version that has it; the preferred version comes first.
 func preferred(groups []*metav1.APIGroup, lists []*metav1.APIResourceList, only []string) []resource {
 	byVersion := map[string]*metav1.APIResourceList{}
 	for _, list := range lists {
@@ -151,7 +150,7 @@ func preferred(groups []*metav1.APIGroup, lists []*metav1.APIResourceList, only 
 	return all
 }
 
-// isGroup tells whether a group is the one that is named, or below the domain behind *.
+// isGroup reports whether group equals named, or is below the domain behind *.
 func isGroup(named, group string) bool {
 	domain, below := strings.CutPrefix(named, "*")
 	return named == group || below && strings.HasPrefix(domain, ".") && strings.HasSuffix(group, domain)
@@ -194,8 +193,8 @@ func ofVersion(list *metav1.APIResourceList, seen map[string]bool) []resource {
 	return all
 }
 
-// isCalled tells whether a word names the resource: in the plural, in the singular, by its kind
-// or a short name, each with the group behind a dot or without.
+// isCalled reports whether a word names the resource: by its plural, singular, kind or a short name, each with or
+// without the group behind a dot.
 func (r resource) isCalled(word string) bool {
 	word = strings.ToLower(word)
 	for _, name := range append([]string{r.Resource, r.singular, strings.ToLower(r.kind)}, r.shortNames...) {
@@ -209,10 +208,10 @@ func (r resource) isCalled(word string) bool {
 	return false
 }
 
-// full is the name of the resource with its group.
+// full returns the name of the resource with its group.
 func (r resource) full() string { return r.GroupResource().String() }
 
-// with returns the subresource of a role, nil if there is none.
+// with returns the subresource with a role, or nil.
 func (r resource) with(wanted role) *subresource {
 	for i := range r.subresources {
 		if r.subresources[i].role == wanted {
@@ -222,7 +221,7 @@ func (r resource) with(wanted role) *subresource {
 	return nil
 }
 
-// named returns the action or view of that name, nil if there is none.
+// named returns the action or view with that name, or nil.
 func (r resource) named(name string) *subresource {
 	for i, s := range r.subresources {
 		if s.name == name && (s.role == roleAction || s.role == roleView) {
@@ -232,7 +231,7 @@ func (r resource) named(name string) *subresource {
 	return nil
 }
 
-// can are the verbs of the plugin that the resource has.
+// can returns the verbs of the plugin that the resource supports.
 func (r resource) can() []string {
 	var verbs []string
 	for _, wanted := range []role{roleLogs, roleExec, roleAttach, rolePortForward} {
@@ -251,7 +250,7 @@ func (r resource) can() []string {
 	return verbs
 }
 
-// client sends requests for any path, and returns the API status in what it refuses.
+// client returns a client for any path, whose errors are API statuses.
 func (s *server) client() (*rest.RESTClient, error) {
 	config, err := s.config.ToRESTConfig()
 	if err != nil {
@@ -262,7 +261,7 @@ func (s *server) client() (*rest.RESTClient, error) {
 	return rest.UnversionedRESTClientFor(config)
 }
 
-// object is an object that the command line names.
+// object is an object in the command line.
 type object struct {
 	resource
 	namespace, name string
@@ -279,7 +278,7 @@ func (o object) String() string {
 	return singular + "/" + o.name
 }
 
-// path is the path of the object, or of what of it the words name.
+// path returns the path of the object, with the words appended.
 func (o object) path(words ...string) []string {
 	path := []string{"/apis", o.Group, o.Version}
 	if o.Group == "" {
@@ -295,7 +294,7 @@ func (o object) path(words ...string) []string {
 	return append(path, words...)
 }
 
-// get reads the object, as JSON.
+// get reads the object as JSON.
 func (s *server) get(ctx context.Context, o object) ([]byte, error) {
 	client, err := s.client()
 	if err != nil {
@@ -304,10 +303,10 @@ func (s *server) get(ctx context.Context, o object) ([]byte, error) {
 	return do(ctx, client.Get().AbsPath(o.path()...).SetHeader("Accept", "application/json"))
 }
 
-// do sends a request, and returns the body of the answer, or what the server refuses it with.
+// do sends a request, and returns the body of the answer, or the server's error.
 func do(ctx context.Context, request *rest.Request) ([]byte, error) {
 	result := request.Do(ctx)
-	if err := result.Error(); err != nil { // Raw does not read the status in a body with a code of 500
+	if err := result.Error(); err != nil { // Raw does not parse the status in a body with code 500
 		return nil, err
 	}
 	return result.Raw()

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestSubresourcesAreKnownByTheirKinds(t *testing.T) {
+func TestRoleOf(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, kind string
@@ -36,7 +36,7 @@ func TestSubresourcesAreKnownByTheirKinds(t *testing.T) {
 	}
 }
 
-// ofSeveralGroups are two kinds by the same name, one of which is in two versions.
+// ofSeveralGroups returns two kinds with the same name, one of them in two versions.
 func ofSeveralGroups(only ...string) []resource {
 	version := func(gv string) metav1.GroupVersionForDiscovery {
 		return metav1.GroupVersionForDiscovery{GroupVersion: gv, Version: gv[strings.Index(gv, "/")+1:]}
@@ -71,7 +71,7 @@ func ofSeveralGroups(only ...string) []resource {
 	return preferred(groups, lists, only)
 }
 
-func TestResourcesAreThoseOfPreferredVersions(t *testing.T) {
+func TestPreferred(t *testing.T) {
 	t.Parallel()
 	for only, want := range map[string]string{
 		"":                            "things.v1.a.example.com others.v2.a.example.com things.v1.b.example.com parts.v1.c.example.org",
@@ -93,7 +93,7 @@ func TestResourcesAreThoseOfPreferredVersions(t *testing.T) {
 	}
 }
 
-func TestKindsAreNamedAsWithKubectl(t *testing.T) {
+func TestIsCalled_asKubectl(t *testing.T) {
 	t.Parallel()
 	p := newPlugin(Options{}, IOStreams{})
 	p.server.known, p.server.fresh = ofSeveralGroups(), true
@@ -119,7 +119,7 @@ func TestKindsAreNamedAsWithKubectl(t *testing.T) {
 	}
 }
 
-func TestFlagsAreNamedAfterFields(t *testing.T) {
+func TestFlagName(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{"decision": "decision", "maxRetries": "max-retries", "podIP": "pod-ip",
 		"HTTPPort": "http-port", "a_b.c": "a-b-c", "with-dash": "with-dash", "dryRun": "dry-run"} {

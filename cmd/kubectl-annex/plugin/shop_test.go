@@ -29,11 +29,11 @@ import (
 	"github.com/annexapi/annex/stream"
 )
 
-// shop serves widgets with a subresource of each form, and shelves with none. What runs in a widget
-// runs in a folder of its own.
+// shop serves widgets with a subresource of each form, and shelves without subresources. Each widget's commands run
+// in a folder of their own.
 type shop struct{ folders string }
 
-// SummaryOptions are those of a view.
+// SummaryOptions are the options of a view.
 type SummaryOptions struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -83,7 +83,7 @@ func (shop) summary(_ context.Context, r *annex.ViewRequest[v1.Widget, SummaryOp
 	return &v1.Inspection{Verdict: fmt.Sprintf("%s, %d lines, of %v", r.Options.Style, r.Options.MaxLines, r.Options.Parts)}, nil
 }
 
-// polish takes three steps; or fails, or goes on until it is cancelled, as its phase says.
+// polish takes three steps, or fails, or runs until it is cancelled, depending on the phase.
 func (shop) polish(ctx context.Context, run *operation.Run[v1.Widget, v1.Inspection]) (*v1.Inspection, error) {
 	run.Unit("sides")
 	for i := range int64(3) {
@@ -109,7 +109,7 @@ func (shop) log(_ context.Context, r *annex.ConnectRequest[v1.Widget, v1.LogOpti
 	}), nil
 }
 
-// exec runs a command of this machine.
+// exec runs a command on this machine.
 func (s shop) exec(ctx context.Context, r *stream.ExecRequest[v1.Widget], streams stream.Streams) error {
 	command := r.Options.Command
 	if r.Options.Container == "gone" {
@@ -143,7 +143,7 @@ func (s shop) exec(ctx context.Context, r *stream.ExecRequest[v1.Widget], stream
 	}
 }
 
-// attach answers what comes in.
+// attach sends its input back.
 func (shop) attach(_ context.Context, r *stream.AttachRequest[v1.Widget], streams stream.Streams) error {
 	fmt.Fprintf(streams.Stdout, "attached to %s\n", r.Name)
 	if !r.Options.Stdin {
@@ -153,7 +153,7 @@ func (shop) attach(_ context.Context, r *stream.AttachRequest[v1.Widget], stream
 	return err
 }
 
-// dial connects with something that greets, and answers with what comes in; port 81 is closed.
+// dial connects to an echo server that greets first; port 81 is closed.
 func (shop) dial(_ context.Context, r *stream.PortForwardRequest[v1.Widget], port int32) (net.Conn, error) {
 	if port == 81 {
 		return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
@@ -167,8 +167,7 @@ func (shop) dial(_ context.Context, r *stream.PortForwardRequest[v1.Widget], por
 	return here, nil
 }
 
-// openShop starts the server with two widgets, and returns its client configuration and the folder in
-// which its kubeconfig is.
+// openShop starts the server with two widgets, and returns its client configuration and the folder of its kubeconfig.
 func openShop(t *testing.T) (*rest.Config, string) {
 	t.Helper()
 	config := annextest.Start(t, shop{t.TempDir()}.definition())
@@ -206,13 +205,13 @@ func writeKubeconfig(t *testing.T, config *rest.Config, file string) {
 	}
 }
 
-// ran is what a command line did.
+// ran is the result of a command line.
 type ran struct {
 	code        int
 	out, errOut string
 }
 
-// run runs a command line of the plugin in this process, with a cache of its own.
+// run runs a command line of the plugin in this process, with a discovery cache of its own.
 func run(t *testing.T, kubeconfig, in string, words ...string) ran {
 	t.Helper()
 	var out, errOut strings.Builder

@@ -20,8 +20,8 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// On a terminal, the other side gets its size, and each key as it is typed; and the exit code comes back.
-func TestExecPassesTheTerminalOn(t *testing.T) {
+// On a terminal, the remote side gets the terminal's size and each key as it is typed, and the exit code is returned.
+func TestExec_terminal(t *testing.T) {
 	_, dir := openShop(t)
 	cmd := exec.CommandContext(t.Context(), "kubectl-annex", "exec", "-it", "wd/a", "--", "size")
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(dir, "kubeconfig"), "HOME="+dir)
@@ -40,7 +40,7 @@ func TestExecPassesTheTerminalOn(t *testing.T) {
 				t.Fatal(err)
 			}
 		case strings.Contains(lines.Text(), "120 columns, 50 lines"):
-			if _, err := terminal.WriteString("x\x03\r"); err != nil { // Ctrl-C is the other side's
+			if _, err := terminal.WriteString("x\x03\r"); err != nil { // Ctrl-C goes to the remote side
 				t.Fatal(err)
 			}
 		}
@@ -57,8 +57,8 @@ func TestExecPassesTheTerminalOn(t *testing.T) {
 	}
 }
 
-// When the terminal goes away, the command there ends with the plugin.
-func TestExecEndsWithItsTerminal(t *testing.T) {
+// When the terminal goes away, the plugin and the remote command end.
+func TestExec_terminalCloses_ends(t *testing.T) {
 	_, dir := openShop(t)
 	cmd := exec.CommandContext(t.Context(), "kubectl-annex", "exec", "-it", "wd/a", "--", "sh", "-c", "echo process $$; exec sleep 600")
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(dir, "kubeconfig"), "HOME="+dir)

@@ -1,14 +1,13 @@
 package plugin
 
-// Annotations of a command that is made of a subresource: its own flags, those of the
-// fields, and what these are of.
+// Annotations of a command for a subresource: its own flags, the flags of the fields, and a title for these.
 const (
 	flagsOf     = "flags"
 	fieldsOf    = "fields"
 	fieldsTitle = "title"
 )
 
-// usageOfRoot shows the flags of all verbs.
+// usageOfRoot includes the flags of all verbs.
 const usageOfRoot = `Usage:
   {{.CommandPath}} [VERB] [KIND/NAME] [flags]{{if .HasExample}}
 
@@ -22,7 +21,7 @@ Flags:
 {{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}
 `
 
-// usageOfVerb leaves the flags of all verbs to the root's.
+// usageOfVerb omits the flags of all verbs, which the root shows.
 const usageOfVerb = `Usage:
   {{.UseLine}}{{if .HasExample}}
 

@@ -69,7 +69,7 @@ func (p *plugin) waitForEnd(cmd *cobra.Command, words []string, timeout time.Dur
 	return outcome(p.ErrOut, o, ended)
 }
 
-// isOperation tells whether a word names a kind of operations.
+// isOperation reports whether a word names a kind of operations.
 func isOperation(word string, all []resource, is func(resource) bool) bool {
 	kind, _, _ := strings.Cut(word, "/")
 	return slices.ContainsFunc(all, func(r resource) bool { return is(r) && r.isCalled(kind) })

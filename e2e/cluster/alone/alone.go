@@ -1,5 +1,4 @@
-// Package alone runs a server of ours that stands alone, for tests that compare it with a real
-// kube-apiserver.
+// Package alone runs one of our servers standing alone, for tests that compare it with a real kube-apiserver.
 package alone
 
 import (
@@ -15,15 +14,15 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Serve runs the sample wardle, standing alone, until the test is done, and returns its
-// administrator's configuration. The test is in a folder of e2e/cluster.
+// Serve runs the sample wardle, standing alone, until the test is done, and returns its administrator's
+// configuration. The test is in a folder of e2e/cluster.
 func Serve(t *testing.T, flags ...string) *rest.Config {
 	t.Helper()
 	return serve(t, "samples/wardle", flags)
 }
 
-// ServeControlPlane is Serve with `annex serve` in place of the sample: the kinds of a
-// control plane, and those of definitions.
+// ServeControlPlane is Serve with `annex serve` in place of the sample: the kinds of a control plane, and the kinds
+// of definitions.
 func ServeControlPlane(t *testing.T, flags ...string) *rest.Config {
 	t.Helper()
 	return serve(t, "cmd/annex", flags)

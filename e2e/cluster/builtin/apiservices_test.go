@@ -5,9 +5,8 @@ import (
 	"testing"
 )
 
-// A kube-apiserver says by itself whether the servers of APIServices are there, which is why these are
-// only tried.
-func TestAPIServicesAreRefusedAlike(t *testing.T) {
+// A kube-apiserver itself sets the conditions of APIServices, so the requests are dry runs.
+func TestAPIServices_rejections(t *testing.T) {
 	b := &both{t: t, theirs: connect(t, host.Admin()), ours: connect(t, start(t))}
 	spec := func(changes map[string]any) map[string]any {
 		all := map[string]any{"group": "example.com", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 10}

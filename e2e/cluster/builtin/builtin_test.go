@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// resources are where the objects of the files in testdata are served.
+// resources are the paths of the objects in testdata.
 var resources = map[string]string{
 	"configmaps":                        "/api/v1/namespaces/default/configmaps",
 	"secrets":                           "/api/v1/namespaces/default/secrets",
@@ -78,9 +78,9 @@ func nameOf(doc map[string]any) string {
 
 const asJSON = "application/json"
 
-// Whatever is sent, both servers answer alike: what they refuse, in which words, and what becomes of what they accept. The
+// Both servers answer every request alike: rejections, their messages, and the stored form of accepted objects. The
 // objects of testdata are valid, and are changed at random.
-func TestAnswersAreThoseOfKubeAPIServer(t *testing.T) {
+func TestBuiltin_randomRequests(t *testing.T) {
 	seed, rounds := number(t, "ANNEX_BUILTIN_SEED", rand.Uint64()), number(t, "ANNEX_BUILTIN_ROUNDS", 60)
 	t.Logf("seed: ANNEX_BUILTIN_SEED=%d", seed)
 	theirs, ours := connect(t, host.Admin()), connect(t, start(t))
@@ -118,14 +118,14 @@ func (b *both) lives(name, path string, all []map[string]any) {
 	}
 }
 
-// tables compares what kubectl get prints; wide columns are in a table anyway.
+// tables compares the tables that kubectl get prints; wide columns are always in a table.
 func (b *both) tables(path string) {
 	b.same("table", http.MethodGet, path, table, nil)
 	b.same("selected by name", http.MethodGet, path+"?fieldSelector=metadata.name%3Da", asJSON, nil)
 	b.same("selected by an unknown field", http.MethodGet, path+"?fieldSelector=spec.nowhere%3Da", asJSON, nil)
 }
 
-// changes sends changed samples as creates, updates and patches, dry and for real.
+// changes sends changed samples as creates, updates and patches, with and without dry run.
 func (b *both) changes(r random, path string, all []map[string]any, rounds uint64) {
 	codes, differ := map[int]int{}, 0
 	for i := range rounds {
@@ -161,7 +161,7 @@ func (b *both) changes(r random, path string, all []map[string]any, rounds uint6
 	b.t.Logf("%s: %d answers, by code %v, %d differ", strings.TrimPrefix(path, "/"), total(codes), codes, differ)
 }
 
-func TestWhatIsTooLargeIsRefusedAlike(t *testing.T) {
+func TestBuiltin_tooLarge(t *testing.T) {
 	b := &both{t: t, theirs: connect(t, host.Admin()), ours: connect(t, start(t))}
 	data := map[string]any{"a": strings.Repeat("x", 1<<20), "b": "y"}
 	for kind, object := range map[string]map[string]any{"ConfigMap": {"data": data}, "Secret": {"stringData": data}} {

@@ -37,7 +37,7 @@ func connect(t *testing.T, config *rest.Config) *server {
 
 const table = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
-// answer is what a server said.
+// answer is a response of a server.
 type answer struct {
 	code     int
 	warnings []string
@@ -78,8 +78,8 @@ func (s *server) ask(t *testing.T, method, path, contentType string, body any) a
 	return a
 }
 
-// plain is an answer in lines that can be compared: without what differs between any two servers, and with the causes of a
-// refusal in an order of their own.
+// plain returns a response as comparable lines: without the differences between any two servers, and with the causes
+// of a rejection sorted.
 func (a answer) plain() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d\n", a.code)
@@ -99,7 +99,7 @@ func (a answer) plain() string {
 	return b.String()
 }
 
-// patched is the object that a patch made, in which names and times are each server's own.
+// patched matches the object of a patch in a message. Its names and times belong to each server.
 var patched = regexp.MustCompile(`^Invalid value: "\{.*": `)
 
 func refusal(body map[string]any) string {
@@ -115,7 +115,7 @@ func refusal(body map[string]any) string {
 	fmt.Fprintln(&b, status.Reason)
 	if d := status.Details; d != nil {
 		if d.Kind == "Event" {
-			d.Group = "" // of a mistake in an event, kube-apiserver says that it is of the core group, whatever was asked for
+			d.Group = "" // for an error in an event, kube-apiserver always names the core group
 		}
 		fmt.Fprintf(&b, "%s %s %q\n", d.Kind, d.Group, d.Name)
 		var causes []string
@@ -128,14 +128,14 @@ func refusal(body map[string]any) string {
 		slices.Sort(causes)
 		b.WriteString(strings.Join(causes, ""))
 		if len(causes) > 0 {
-			return b.String() // the message is made of them
+			return b.String() // the message consists of them
 		}
 	}
 	fmt.Fprintln(&b, status.Message)
 	return b.String()
 }
 
-// scrub takes out what is each server's own.
+// scrub removes the fields that belong to each server.
 func scrub(value any) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -158,10 +158,11 @@ func scrub(value any) {
 	}
 }
 
-// age is a cell of a table that tells how old an object is.
+// age matches a cell of a table with the age of an object.
 var age = regexp.MustCompile(`^\d+s$`)
 
-// same sends a request to both servers, and reports a difference. It returns the code and what the real one answered.
+// same sends a request to both servers, and reports a difference. It returns the code and the response of the real
+// one.
 func (b *both) same(what, method, path, contentType string, body any) (int, bool) {
 	b.t.Helper()
 	theirs := b.theirs.ask(b.t, method, path, contentType, body)
@@ -178,7 +179,7 @@ func (b *both) same(what, method, path, contentType string, body any) (int, bool
 	return theirs.code, false
 }
 
-// difference shows the lines that only one of them has.
+// difference returns the lines that only one of them has.
 func difference(theirs, ours string) string {
 	var b strings.Builder
 	x, y := strings.Split(theirs, "\n"), strings.Split(ours, "\n")

@@ -1,5 +1,5 @@
-// Package builtin compares the kinds of a control plane with those of a real kube-apiserver: what is refused and in which
-// words, what becomes of what is accepted, and the tables that kubectl prints.
+// Package builtin compares the kinds of a control plane with those of a real kube-apiserver: rejections and their
+// messages, the stored form of accepted objects, and the tables that kubectl prints.
 package builtin
 
 import (
@@ -23,9 +23,9 @@ var host *kube.Cluster
 
 func TestMain(m *testing.M) {
 	os.Exit(kube.Main(m, kube.Options{Controllers: []string{}, APIServerArgs: []string{
-		// They are about other objects than those that are compared, in the same namespace.
+		// They concern other objects than the compared ones, in the same namespace.
 		"--disable-admission-plugins", "LimitRanger,ResourceQuota",
-		// Every cluster that is installed has it, and so has a control plane.
+		// Every installed cluster has it, and so does a control plane.
 		"--allow-privileged",
 		"--runtime-config", "coordination.k8s.io/v1beta1=true",
 	}}, func(c *kube.Cluster) error {
@@ -41,12 +41,12 @@ func start(t *testing.T) *rest.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := plan.Resolve(definition, config.Options{Storage: memory.Storage(), Listen: "127.0.0.1:0"})
+	p, err := plan.Resolve(definition, config.Options{Storage: memory.Storage(), Listen: "127.0.0.1:0"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	server, err := serve.New(ctx, p, func(*rest.Config, *informer.Set, func() []byte) any { return nil })
+	server, err := serve.New(ctx, p, func(*define.Server, *rest.Config, *informer.Set, func() []byte) any { return nil })
 	if err != nil {
 		cancel()
 		t.Fatal(err)

@@ -12,7 +12,7 @@ type random struct{ *rand.Rand }
 
 func one[T any](r random, values []T) T { return values[r.IntN(len(values))] }
 
-// place is a value in a document, which set replaces, and drop takes out.
+// place is a value in a document. set replaces it, and drop removes it.
 type place struct {
 	path  string
 	value any
@@ -20,7 +20,7 @@ type place struct {
 	drop  func()
 }
 
-// places finds all values but those of what names the object.
+// places returns all values except the name and type of the object.
 func places(doc map[string]any) []place {
 	var all []place
 	var in func(path string, value any, set func(any), drop func())
@@ -139,8 +139,7 @@ var (
 	others = []any{nil, true, false, 0, -1, 1, 100, 1.5, []any{}, map[string]any{}, []any{"a"}, map[string]any{"a": "b"}}
 )
 
-// mutate changes a copy of a document in one to three places. others are valid objects of the same kind, from which parts may
-// be taken.
+// mutate changes a copy of a document in one to three places. Other valid objects of the same kind may supply parts.
 func (r random) mutate(doc map[string]any, same []map[string]any) map[string]any {
 	changed := clone(doc)
 	for range 1 + r.IntN(3) {
@@ -171,7 +170,7 @@ func (r random) mutate(doc map[string]any, same []map[string]any) map[string]any
 	return changed
 }
 
-// like replaces a value by one of its own type.
+// like replaces a value by another one of its type.
 func (r random) like(p place) {
 	switch p.value.(type) {
 	case string:
@@ -187,7 +186,7 @@ func (r random) like(p place) {
 	}
 }
 
-// splice takes what is in the same place of another object.
+// splice copies the value at the same place of another object.
 func (r random) splice(p place, other map[string]any) {
 	var found []any
 	for _, q := range places(clone(other)) {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Services that lead outside are those that a control plane has.
-func TestServicesOutsideAreAnsweredAlike(t *testing.T) {
+// A control plane only has Services that lead outside.
+func TestServices_externalName(t *testing.T) {
 	b := &both{t: t, theirs: connect(t, host.Admin()), ours: connect(t, start(t))}
 	const path = "/api/v1/namespaces/default/services"
 	type object = map[string]any
@@ -101,7 +101,7 @@ func TestServicesOutsideAreAnsweredAlike(t *testing.T) {
 		}
 	}
 
-	// What is written is answered alike as well, and found by its fields, and as a table.
+	// Writes are answered alike as well, and the object is found by its fields, and as a table.
 	sent := object{
 		"apiVersion": "v1",
 		"kind":       "Service",
@@ -126,7 +126,8 @@ func TestServicesOutsideAreAnsweredAlike(t *testing.T) {
 	)
 	b.same("a balancer's status", http.MethodPatch, path+"/outside/status?fieldManager=test", "application/merge-patch+json",
 		object{"status": object{"loadBalancer": object{"ingress": []any{object{"ip": "192.0.2.1"}}}}})
-	// kube-apiserver keeps internalTrafficPolicy, and shows it in answers for /status alone, which is why there are none after this.
+	// kube-apiserver keeps internalTrafficPolicy, and shows it only in responses for /status, so there are none after
+	// this.
 	b.same(
 		"an update",
 		http.MethodPatch,

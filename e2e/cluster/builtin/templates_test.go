@@ -8,8 +8,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// What internal/controlplane/podspec says of the templates of its tests, and what is filled in, is what a kube-apiserver does.
-func TestTemplatesOfPodsAreTakenAlike(t *testing.T) {
+// The errors and defaults of internal/controlplane/podspec for the templates of its tests are those of a
+// kube-apiserver.
+func TestPodTemplates(t *testing.T) {
 	text, err := os.ReadFile("../../../internal/controlplane/podspec/testdata/templates.yaml")
 	if err != nil {
 		t.Fatal(err)

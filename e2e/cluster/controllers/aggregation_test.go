@@ -33,8 +33,8 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// fronts returns the real server and one with a control plane, by name. Ours collects no garbage: the collector would watch
-// what servers behind have, at once, and the stock one does not end while it is watched.
+// fronts returns the real server and a server with a control plane, by name. Ours collects no garbage: the collector
+// would at once watch the resources of servers behind it, and the stock server does not end while it is watched.
 func fronts(t *testing.T) map[string]*rest.Config {
 	t.Helper()
 	options := annex.Options{Storage: memory.Storage(), Controllers: []string{"*", "-garbage-collector-controller"}}
@@ -44,7 +44,7 @@ func fronts(t *testing.T) map[string]*rest.Config {
 	}
 }
 
-// outside makes a namespace with a Service that leads to this machine.
+// outside creates a namespace with a Service that leads to this machine.
 func outside(t *testing.T, front *rest.Config, namespace string) {
 	t.Helper()
 	client := kubernetes.NewForConfigOrDie(front).CoreV1()
@@ -61,7 +61,7 @@ func outside(t *testing.T, front *rest.Config, namespace string) {
 	}
 }
 
-// registered makes an APIService, and returns its condition once it is of that status.
+// registered creates an APIService, and returns its condition once it has that status.
 func registered(
 	t *testing.T,
 	front *rest.Config,
@@ -102,7 +102,7 @@ func registered(
 	return found
 }
 
-func TestAPIServicesThatLeadNowhereSayTheSame(t *testing.T) {
+func TestAPIServices_unreachable_sameConditions(t *testing.T) {
 	const namespace = "nowhere"
 	all := fronts(t)
 	for _, front := range all {
@@ -136,7 +136,7 @@ func TestAPIServicesThatLeadNowhereSayTheSame(t *testing.T) {
 			for at, front := range all {
 				c := registered(t, front, spec, apiregistrationv1.ConditionFalse)
 				said[at] = c.Reason + ": " + ports.ReplaceAllString(c.Message, "127.0.0.1:PORT")
-				// The group is there, and of no use.
+				// The group is listed, but not usable.
 				err := kubernetes.NewForConfigOrDie(front).
 					Discovery().
 					RESTClient().
@@ -153,8 +153,8 @@ func TestAPIServicesThatLeadNowhereSayTheSame(t *testing.T) {
 	}
 }
 
-// kube-apiserver has groups that a control plane has not.
-func TestGroupsAreListedInTheSameOrder(t *testing.T) {
+// kube-apiserver has groups that a control plane lacks.
+func TestGroups_order(t *testing.T) {
 	listed := map[string][]string{}
 	for at, front := range fronts(t) {
 		remote := apiregistrationv1.APIServiceSpec{
@@ -190,7 +190,7 @@ func TestGroupsAreListedInTheSameOrder(t *testing.T) {
 	}
 }
 
-func TestTheStockSampleServerStandsBehindBoth(t *testing.T) {
+func TestAggregation_stockSampleServer(t *testing.T) {
 	const namespace = "stock"
 	version := schema.GroupVersion{Group: "wardle.example.com", Version: "v1alpha1"}
 	explained := map[string]map[string]string{}
@@ -262,7 +262,7 @@ func TestTheStockSampleServerStandsBehindBoth(t *testing.T) {
 	}
 }
 
-// explain returns what kubectl prints of a kind by each version of OpenAPI, once it knows it.
+// explain returns kubectl's explanation of a kind from each version of OpenAPI, once kubectl knows the kind.
 func explain(t *testing.T, kubeconfig string, field string, arguments ...string) map[string]string {
 	t.Helper()
 	printed := map[string]string{}

@@ -1,5 +1,5 @@
-// Package controllers compares what the controllers and the admission of a control plane do with what kube-controller-manager
-// and kube-apiserver do.
+// Package controllers compares the controllers and the admission of a control plane with those of
+// kube-controller-manager and kube-apiserver.
 package controllers
 
 import (
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// both returns clients of the real server and of one with a control plane, by name.
+// both returns clients of the real server and of a server with a control plane, by name.
 func both(t *testing.T) map[string]kubernetes.Interface {
 	t.Helper()
 	own := annextest.Start(t, annex.Server{Name: "plane", ControlPlane: controlplane.New(controlplane.Options{})})

@@ -13,15 +13,16 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// migrations are of resources that kube-controller-manager begins with soon. Of others it learns after half a minute.
+// migrations are for resources that kube-controller-manager begins with soon. It learns of others after half a
+// minute.
 var migrations = map[string]metav1.GroupResource{
 	"leases":     {Group: "coordination.k8s.io", Resource: "leases"},
 	"namespaces": {Resource: "namespaces"},
 	"reviews":    {Group: "authentication.k8s.io", Resource: "tokenreviews"},
 }
 
-// A migration ends in the same state, which is told in the same words.
-func TestStatusOfMigrations(t *testing.T) {
+// A migration ends in the same state, with the same messages.
+func TestMigration_status(t *testing.T) {
 	servers := both(t)
 	for name, resource := range migrations {
 		for _, client := range servers {

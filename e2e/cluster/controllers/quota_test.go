@@ -25,7 +25,7 @@ func configMap(name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// furnish makes a namespace that has two config maps, a secret and an account.
+// furnish creates a namespace with two config maps, a secret and an account.
 func furnish(t *testing.T, client kubernetes.Interface, namespace string) {
 	t.Helper()
 	core := client.CoreV1()
@@ -106,7 +106,7 @@ func amounts(names ...corev1.ResourceName) corev1.ResourceList {
 	return list
 }
 
-func TestStatusOfQuotas(t *testing.T) {
+func TestQuota_status(t *testing.T) {
 	servers := both(t)
 	number := 0
 	for name, spec := range quotas {
@@ -117,8 +117,8 @@ func TestStatusOfQuotas(t *testing.T) {
 				furnish(t, client, namespace)
 			}
 			said := statusOf(t, servers["annex"], namespace, spec)
-			// The one of kube-controller-manager counts by informers, once; what they have not heard of by then
-			// it counts minutes later. So it is asked by another quota until they have.
+			// kube-controller-manager counts by informers, once; objects that they have not seen by then are counted
+			// minutes later. So the test uses further quotas until they have.
 			testwait.NoError(t, "both say the same", func(ctx context.Context) error {
 				if kube := statusOf(t, servers["kube"], namespace, spec); kube != said {
 					return fmt.Errorf("kube says  %s\nannex says %s", kube, said)
@@ -129,7 +129,7 @@ func TestStatusOfQuotas(t *testing.T) {
 	}
 }
 
-// statusOf makes a quota, and says what its status becomes.
+// statusOf creates a quota, and returns its status once it is computed.
 func statusOf(t *testing.T, client kubernetes.Interface, namespace string, spec corev1.ResourceQuotaSpec) string {
 	t.Helper()
 	quotas := client.CoreV1().ResourceQuotas(namespace)
@@ -141,7 +141,7 @@ func statusOf(t *testing.T, client kubernetes.Interface, namespace string, spec 
 		t.Fatal(err)
 	}
 	if len(spec.Hard) == 0 {
-		return "" // nothing ever tells that its status is known
+		return "" // nothing reveals that its status is computed
 	}
 	said := ""
 	testwait.NoError(t, "the status is known", func(ctx context.Context) error {
@@ -160,8 +160,8 @@ func statusOf(t *testing.T, client kubernetes.Interface, namespace string, spec 
 	return said
 }
 
-// Whatever is refused by a quota is refused in the same words.
-func TestRefusalsOfQuotas(t *testing.T) {
+// Both servers reject the same requests by quota, with the same messages.
+func TestQuota_rejections(t *testing.T) {
 	said := map[string][]string{}
 	for server, client := range both(t) {
 		core := client.CoreV1()
@@ -179,7 +179,7 @@ func TestRefusalsOfQuotas(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// A write that nothing stores tells when admission knows the quotas.
+		// A dry-run write reveals when admission knows the quotas.
 		testwait.NoError(t, server+" enforces quotas", func(ctx context.Context) error {
 			_, err := core.ConfigMaps("refused").Create(ctx, configMap("new"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			if err == nil {
@@ -205,7 +205,7 @@ func TestRefusalsOfQuotas(t *testing.T) {
 	}
 }
 
-func TestWhatEveryNamespaceHas(t *testing.T) {
+func TestNamespace_defaultObjects(t *testing.T) {
 	said := map[string]string{}
 	for server, client := range both(t) {
 		furnish(t, client, "furnished")

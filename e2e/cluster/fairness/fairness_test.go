@@ -31,7 +31,7 @@ const (
 
 var resources = map[string]string{"FlowSchema": "flowschemas", "PriorityLevelConfiguration": "prioritylevelconfigurations"}
 
-// written is an object of which a server says what is wrong with it, or what it becomes.
+// written is an object with a server's errors about it, or its stored form.
 type written struct {
 	Name   string         `json:"name"`
 	Kind   string         `json:"kind"`
@@ -40,7 +40,7 @@ type written struct {
 	Errors []string       `json:"errors,omitempty"`
 }
 
-// write sends an object, and returns the answer.
+// write sends an object, and returns the response.
 func write(
 	ctx context.Context,
 	client rest.Interface,
@@ -70,8 +70,7 @@ func write(
 	return answer, answer.UnmarshalJSON(raw)
 }
 
-// ask writes the object, leaving nothing behind, and returns what would be stored and what is
-// wrong.
+// ask writes the object, leaving nothing behind, and returns the stored form and the errors.
 func (w written) ask(ctx context.Context, client rest.Interface) (spec any, mistakes []string, err error) {
 	path, object := apis+"/"+resources[w.Kind], w.Object
 	verb := "POST"
@@ -83,7 +82,7 @@ func (w written) ask(ctx context.Context, client rest.Interface) (spec any, mist
 		verb, path = "PUT", path+"/"+old.GetName()
 		object = maps.Clone(object)
 		metadata := maps.Clone(object["metadata"].(map[string]any))
-		metadata["resourceVersion"] = old.GetResourceVersion() // which kube-apiserver can do without
+		metadata["resourceVersion"] = old.GetResourceVersion() // kube-apiserver does not need it
 		object["metadata"] = metadata
 		defer func() { err = errors.Join(err, client.Delete().AbsPath(path).Do(ctx).Error()) }()
 	}
@@ -102,7 +101,7 @@ func (w written) ask(ctx context.Context, client rest.Interface) (spec any, mist
 	}
 	status := apierrors.APIStatus(nil)
 	switch {
-	case apierrors.IsAlreadyExists(err): // it has passed all else
+	case apierrors.IsAlreadyExists(err): // it has passed all other checks
 		return "exists", nil, nil
 	case !errors.As(err, &status) || status.Status().Details == nil || status.Status().Reason != metav1.StatusReasonInvalid:
 		return nil, nil, err
@@ -114,10 +113,9 @@ func (w written) ask(ctx context.Context, client rest.Interface) (spec any, mist
 	return nil, mistakes, nil
 }
 
-// A server refuses the objects that kube-apiserver refuses, with the same causes, and stores the
-// others with the same defaults. The file has what kube-apiserver says, which the tests of the
-// package read; UPDATE=1 writes it.
-func TestObjectsAreRefusedAsByKubeAPIServer(t *testing.T) {
+// A server rejects the same objects as kube-apiserver, with the same causes, and stores the others with the same
+// defaults. The file has kube-apiserver's results, for the tests of the package; UPDATE=1 writes it.
+func TestFairness_invalidObjects(t *testing.T) {
 	text, err := os.ReadFile(invalidFile)
 	if err != nil {
 		t.Fatal(err)
@@ -160,13 +158,13 @@ func TestObjectsAreRefusedAsByKubeAPIServer(t *testing.T) {
 	}
 }
 
-func TestConditionsAreRefusedAsByKubeAPIServer(t *testing.T) {
+func TestFairness_invalidConditions(t *testing.T) {
 	ours := serve(t)
 	for path, body := range map[string]string{
 		"flowschemas/probes": `{"status":{"conditions":[{"type":"A",` +
 			`"status":"Maybe"},{"type":"A","status":"False"},{"type":"","status":""},{"type":"B"}]}}`,
 		"prioritylevelconfigurations/system": `{"status":{"conditions":[{"type":"A"},{"type":"A"},{"status":"True"}]}}`,
-		// What kube-apiserver has fixed, and what people may say of it.
+		// Fixed conditions of kube-apiserver, and conditions that people may set.
 		"flowschemas/catch-all":              `{"status":{"conditions":[{"type":"A","status":"True"}]}}`,
 		"prioritylevelconfigurations/exempt": `{"status":{"conditions":[]}}`,
 	} {
@@ -188,9 +186,9 @@ func TestConditionsAreRefusedAsByKubeAPIServer(t *testing.T) {
 	}
 }
 
-// What every server has is what kube-apiserver begins with, status and managed fields included, and
-// tables of it are the same.
-func TestObjectsThatEveryServerHasAreThoseOfKubeAPIServer(t *testing.T) {
+// Every server begins with the same objects as kube-apiserver, status and managed fields included, and their tables
+// are the same.
+func TestFairness_mandatoryObjects(t *testing.T) {
 	ours := serve(t)
 	testwait.NoError(t, "all schemas have a status", func(ctx context.Context) error {
 		for _, client := range []*kubernetes.Clientset{admin, ours} {
@@ -259,7 +257,7 @@ func TestObjectsThatEveryServerHasAreThoseOfKubeAPIServer(t *testing.T) {
 	}
 }
 
-// plain leaves out of an object what no two servers have alike.
+// plain removes the fields of an object that differ between any two servers.
 func plain(o *unstructured.Unstructured) {
 	o.SetUID("")
 	o.SetResourceVersion("")

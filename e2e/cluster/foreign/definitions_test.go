@@ -27,7 +27,7 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// projects are those whose definitions are served. Samples are all objects of their kinds in the module.
+// projects are the projects whose definitions are served. Samples are all objects of their kinds in the module.
 var projects = []struct {
 	module      string
 	definitions []string // patterns of files
@@ -73,7 +73,7 @@ func connect(t *testing.T, name string, config *rest.Config) *server {
 	return &server{name, config.Host, client}
 }
 
-// ask returns the code and what was answered, without what is the server's own.
+// ask returns the code and the response, without the parts that belong to the server.
 func (s *server) ask(t *testing.T, method, path string, body any) (int, string, []byte) {
 	t.Helper()
 	raw, err := json.Marshal(body)
@@ -109,7 +109,7 @@ func (s *server) ask(t *testing.T, method, path string, body any) (int, string, 
 	return response.StatusCode, strings.Join(append(warnings, string(plain)), "\n"), answer
 }
 
-// serves tells whether there is something at a path. Where there is not yet, both servers answer with a text.
+// serves reports whether a path is served. Until it is, both servers answer with a text.
 func (s *server) serves(t *testing.T, path string) bool {
 	t.Helper()
 	response, err := s.client.Get(s.host + path)
@@ -123,7 +123,7 @@ func (s *server) serves(t *testing.T, path string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// scrub takes out what is each server's own. Causes are sorted, and the message that is made of several is left out.
+// scrub removes the parts that belong to each server. It sorts causes, and omits messages composed of several.
 func scrub(value any) {
 	switch v := value.(type) {
 	case object:
@@ -181,14 +181,14 @@ func definitionsIn(t *testing.T, dir string, patterns []string) []*apiextensions
 
 const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-// establishForTest is establish, and takes the definitions away again after the test.
+// establishForTest is establish, and removes the definitions after the test.
 func (s *server) establishForTest(t *testing.T, all []*apiextensionsv1.CustomResourceDefinition) {
 	t.Helper()
 	t.Cleanup(func() { s.remove(t, all) })
 	s.establish(t, all)
 }
 
-// establish makes definitions and waits until they are served.
+// establish creates definitions and waits until they are served.
 func (s *server) establish(t *testing.T, all []*apiextensionsv1.CustomResourceDefinition) {
 	t.Helper()
 	for _, d := range all {
@@ -231,13 +231,13 @@ func (s *server) remove(t *testing.T, all []*apiextensionsv1.CustomResourceDefin
 	}
 }
 
-// sample is an object that a module has, and where it is served.
+// sample is an object of a module, with the path at which it is served.
 type sample struct {
 	file, path string
 	object     object
 }
 
-// samplesIn finds the objects of the defined kinds in a module, in all YAML that can be read: files, and blocks of pages.
+// samplesIn finds the objects of the defined kinds in a module, in all readable YAML: files, and blocks of pages.
 func samplesIn(t *testing.T, dir string, all []*apiextensionsv1.CustomResourceDefinition) []sample {
 	t.Helper()
 	paths := map[string]string{}
@@ -286,7 +286,7 @@ func samplesIn(t *testing.T, dir string, all []*apiextensionsv1.CustomResourceDe
 	return found
 }
 
-// blocks are those of YAML in a page, as documents of one file.
+// blocks returns the YAML blocks of a page, as documents of one file.
 func blocks(path string, text []byte) []byte {
 	if filepath.Ext(path) != ".md" {
 		return text
@@ -300,9 +300,9 @@ func blocks(path string, text []byte) []byte {
 	return bytes.Join(all, []byte("\n---\n"))
 }
 
-// What other projects define is Established, and their samples, and samples that are made wrong, are accepted and refused as by
-// kube-apiserver.
-func TestDefinitionsOfOthersAreServedAlike(t *testing.T) {
+// The definitions of other projects become Established, and both servers accept and reject their samples, and invalid
+// variants of them, alike.
+func TestForeignDefinitions(t *testing.T) {
 	theirs, ours := connect(t, "kube-apiserver", host.Admin()), connect(t, "annex", alone.ServeControlPlane(t))
 	for _, project := range projects {
 		t.Run(project.module, func(t *testing.T) {
@@ -341,7 +341,7 @@ func TestDefinitionsOfOthersAreServedAlike(t *testing.T) {
 	}
 }
 
-// wrongs are an object with each field of its spec left out, and of another type.
+// wrongs returns variants of an object with each field of its spec left out, and of another type.
 func wrongs(o object) map[string]object {
 	all := map[string]object{}
 	spec, ok := o["spec"].(object)
@@ -371,7 +371,7 @@ func text(value any) string {
 	return string(raw)
 }
 
-// difference shows the lines that only one of them has.
+// difference returns the lines that only one of them has.
 func difference(theirs, ours string) string {
 	x, y := strings.Split(theirs, "\n"), strings.Split(ours, "\n")
 	for len(x) > 0 && len(y) > 0 && x[0] == y[0] {

@@ -18,15 +18,14 @@ import (
 	"github.com/annexapi/annex/e2e/cluster/kube"
 )
 
-// refusedByBoth are cases of gateway-api's own that fail on the version of kube-apiserver that it is
-// compared with: it says more of the object than the case expects.
+// refusedByBoth are cases of gateway-api's own tests that fail on the compared version of kube-apiserver: its message
+// has more about the object than the case expects.
 var refusedByBoth = []string{
 	"TestHTTPRouteTimeouts/invalid_timeout_request_200ms_less_than_backendRequest_1s",
 }
 
-// Gateway-api's tests of the rules of its definitions, as it ships them, say the same of both servers,
-// and pass.
-func TestTheRulesOfGatewayAPIHoldAlike(t *testing.T) {
+// Gateway-api's own tests of the rules in its definitions have the same results on both servers, and pass.
+func TestGatewayAPI_validationRules(t *testing.T) {
 	dir := gomod.Dir(t, "sigs.k8s.io/gateway-api@v1.4.0")
 	for channel, least := range map[string]int{"standard": 130, "experimental": 216} {
 		t.Run(channel, func(t *testing.T) {
@@ -69,8 +68,8 @@ func TestTheRulesOfGatewayAPIHoldAlike(t *testing.T) {
 	}
 }
 
-// passes runs tests that know their server by KUBECONFIG, and says of each case, which has no cases of its
-// own, whether it passed.
+// passes runs tests that find their server by KUBECONFIG, and returns for each case without subcases whether it
+// passed.
 func passes(t *testing.T, program string, config *rest.Config) map[string]bool {
 	t.Helper()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")

@@ -20,8 +20,8 @@ import (
 	"github.com/annexapi/annex/e2e/cluster/kube"
 )
 
-// Helm installs, upgrades, rolls back and uninstalls a chart with a definition, roles, config maps and hooks, and each server has
-// afterwards what it should, as Helm's own records say.
+// Helm installs, upgrades, rolls back and uninstalls a chart with a definition, roles, config maps and hooks, and
+// afterwards each server has the objects that Helm's own records list.
 func TestHelm(t *testing.T) {
 	for name, config := range map[string]*rest.Config{"kube-apiserver": host.Admin(), "annex": alone.ServeControlPlane(t)} {
 		t.Run(name, func(t *testing.T) {

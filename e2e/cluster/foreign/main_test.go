@@ -1,5 +1,5 @@
-// Package foreign runs what other projects ship against `annex serve`: their definitions and samples, as a real kube-apiserver takes
-// them, their own tests, Helm, and controllers.
+// Package foreign runs the deliverables of other projects against `annex serve`: their definitions and samples,
+// compared with a real kube-apiserver, their own tests, Helm, and controllers.
 package foreign
 
 import (

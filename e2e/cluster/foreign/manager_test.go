@@ -29,7 +29,7 @@ const finalizer = "managers.example.com/tidy"
 
 var shelf = schema.GroupVersionKind{Group: "managers.example.com", Version: "v1", Kind: "Shelf"}
 
-// keeper makes a config map for each shelf, says so in the shelf's status and in an event, and takes its time with deletion.
+// keeper creates a config map for each shelf, reports it in the shelf's status and in an event, and delays deletion.
 type keeper struct {
 	client.Client
 	events events.EventRecorder
@@ -76,9 +76,9 @@ func newShelf() *unstructured.Unstructured {
 	return s
 }
 
-// A manager of controller-runtime leads by a lease, works with a kind of its own, with owners, finalizers, status and events, and
-// tells its metrics; a second one takes over when it ends.
-func TestManagerOfControllerRuntime(t *testing.T) {
+// A manager of controller-runtime leads by a lease, works with a kind of its own, with owners, finalizers, status and
+// events, and exports its metrics; a second one takes over when it ends.
+func TestControllerRuntime_manager(t *testing.T) {
 	config := alone.ServeControlPlane(t)
 	connect(t, "annex", config).establish(t, []*apiextensionsv1.CustomResourceDefinition{definitionOf(shelf, "shelves")})
 	ctrl.SetLogger(log.Log.WithName("manager"))
@@ -142,7 +142,7 @@ func TestManagerOfControllerRuntime(t *testing.T) {
 	}
 	filled(one, "5")
 
-	// What is owned comes back, and goes with its owner.
+	// An owned object is recreated, and is deleted with its owner.
 	contents := &corev1.ConfigMap{}
 	contents.Name, contents.Namespace = "one", "default"
 	if err := c.Delete(t.Context(), contents); err != nil {
@@ -211,7 +211,7 @@ func definitionOf(kind schema.GroupVersionKind, plural string) *apiextensionsv1.
 	return d
 }
 
-// await waits until there is no error any more.
+// await waits until try returns no error.
 func await(t *testing.T, try func(context.Context) error) {
 	t.Helper()
 	var last error

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Dir is where the files of a module are, given as path@version. It is downloaded, and verified
-// by the checksum that is known everywhere, but no module comes to depend on it.
+// Dir returns the directory of a module's files, given as path@version. The module is downloaded, and verified by the
+// public checksum database, but becomes no dependency of any module.
 func Dir(t *testing.T, module string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", module)

@@ -20,16 +20,15 @@ func (c *Cluster) config(port int, client Pair) *rest.Config {
 	return config
 }
 
-// anonymous has no limits of the client's own.
+// anonymous returns a config without client-side rate limits.
 func (c *Cluster) anonymous(port int) *rest.Config {
 	return &rest.Config{Host: host(port), QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: c.servers.PEM()}}
 }
 
-// Admin is how an administrator talks to the cluster, who may do everything. The caller
-// owns it.
+// Admin returns the config of an administrator with all rights. The caller owns it.
 func (c *Cluster) Admin() *rest.Config { return rest.CopyConfig(c.admin) }
 
-// User is how a user talks to the cluster who identifies by a client certificate.
+// User returns the config of a user with a client certificate.
 func (c *Cluster) User(name string, groups ...string) (*rest.Config, error) {
 	client, err := c.clients.Client(name, groups...)
 	if err != nil {
@@ -38,8 +37,8 @@ func (c *Cluster) User(name string, groups ...string) (*rest.Config, error) {
 	return c.config(c.APIServer.Port(0), client), nil
 }
 
-// ServiceAccount is how a service account talks to the cluster, by a token that is
-// valid for a day. The account exists.
+// ServiceAccount returns the config of a service account, with a token that is valid for a day. The account must
+// exist.
 func (c *Cluster) ServiceAccount(ctx context.Context, namespace, name string) (*rest.Config, error) {
 	client, err := kubernetes.NewForConfig(c.admin)
 	if err != nil {
@@ -56,20 +55,18 @@ func (c *Cluster) ServiceAccount(ctx context.Context, namespace, name string) (*
 	return config, nil
 }
 
-// ClientAuthority signs those whom the cluster takes for users.
+// ClientAuthority returns the authority whose client certificates the cluster accepts for users.
 func (c *Cluster) ClientAuthority() *Authority { return c.clients }
 
-// FrontProxyAuthority signs those whom aggregated API servers believe who asks, if
-// their name is allowed.
+// FrontProxyAuthority returns the authority whose client certificates identify the front proxy to aggregated API
+// servers, if the name is allowed.
 func (c *Cluster) FrontProxyAuthority() *Authority { return c.frontProxy }
 
-// FrontProxyClient makes a certificate of the front proxy's authority. Only the name
-// front-proxy-client is allowed.
+// FrontProxyClient creates a certificate of the front proxy's authority. Only the name front-proxy-client is allowed.
 func (c *Cluster) FrontProxyClient(name string) (Pair, error) { return c.frontProxy.Client(name) }
 
-// WriteKubeconfig writes a file from which kubectl and other programs read how to talk
-// to a server: its address, the authority of its certificate, and the client's
-// certificate or token. No other user may read it.
+// WriteKubeconfig writes a kubeconfig for kubectl and other programs: a server's address, the authority of its
+// certificate, and the client's certificate or token. No other user may read it.
 func WriteKubeconfig(path string, config *rest.Config) error {
 	const name = "cluster"
 	file := clientcmdapi.NewConfig()

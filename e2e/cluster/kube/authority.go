@@ -16,8 +16,7 @@ import (
 	"time"
 )
 
-// Authority signs certificates. Its own and those it signs are valid for a day, if not
-// said otherwise.
+// Authority signs certificates. Its own and the signed ones are valid for a day, unless a method takes another end.
 type Authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
@@ -26,7 +25,7 @@ type Authority struct {
 // Pair is a certificate and its key, in PEM.
 type Pair struct{ Certificate, Key []byte }
 
-// NewAuthority makes an authority of its own key.
+// NewAuthority creates an authority with a new key.
 func NewAuthority(name string) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -47,11 +46,10 @@ func NewAuthority(name string) (*Authority, error) {
 	return a, nil
 }
 
-// PEM is the authority's certificate.
+// PEM returns the authority's certificate.
 func (a *Authority) PEM() []byte { return encode("CERTIFICATE", a.certificate.Raw) }
 
-// Client makes the certificate of a client: a user and the user's groups, as
-// Kubernetes reads them.
+// Client creates the certificate of a client: a user and the user's groups, as Kubernetes reads them.
 func (a *Authority) Client(user string, groups ...string) (Pair, error) {
 	return a.issue(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: user, Organization: groups},
@@ -59,7 +57,7 @@ func (a *Authority) Client(user string, groups ...string) (Pair, error) {
 	})
 }
 
-// Server makes the certificate of a server with these names and addresses.
+// Server creates the certificate of a server with these names and addresses.
 func (a *Authority) Server(names ...string) (Pair, error) {
 	return a.ServerUntil(time.Now().Add(24*time.Hour), names...)
 }
@@ -113,10 +111,10 @@ func (a *Authority) sign(template *x509.Certificate, public *ecdsa.PublicKey) ([
 	return x509.CreateCertificate(rand.Reader, template, a.certificate, public, a.key)
 }
 
-// TLS is the pair as a certificate of crypto/tls.
+// TLS returns the pair as a certificate of crypto/tls.
 func (p Pair) TLS() (tls.Certificate, error) { return tls.X509KeyPair(p.Certificate, p.Key) }
 
-// Write leaves the pair in NAME.crt and NAME.key of a directory and returns their paths.
+// Write writes the pair to NAME.crt and NAME.key of a directory and returns their paths.
 func (p Pair) Write(dir, name string) (certFile, keyFile string, err error) {
 	certFile, keyFile = filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
 	if err := os.WriteFile(certFile, p.Certificate, 0o600); err != nil {
@@ -126,7 +124,7 @@ func (p Pair) Write(dir, name string) (certFile, keyFile string, err error) {
 }
 
 func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
-	der, err := x509.MarshalECPrivateKey(key) // kube-apiserver takes the public half out of this form alone
+	der, err := x509.MarshalECPrivateKey(key) // kube-apiserver takes the public half only out of this form
 	return encode("EC PRIVATE KEY", der), err
 }
 

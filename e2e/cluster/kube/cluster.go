@@ -15,47 +15,43 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Options say what a cluster is made of.
+// Options are the parts of a cluster.
 type Options struct {
-	// Bin is the directory of the programs etcd, kube-apiserver and
-	// kube-controller-manager.
+	// Bin is the directory of the programs etcd, kube-apiserver and kube-controller-manager.
 	Bin string
-	// Dir keeps all that the cluster writes: data, keys and logs. It exists and is
-	// empty, and no other user may read it.
+	// Dir keeps all files of the cluster: data, keys and logs. It exists and is empty, and no other user may read it.
 	Dir string
-	// Controllers are those of kube-controller-manager that run, by the names of its
-	// flag --controllers. Nil means Controllers(); an empty slice does not start the
-	// program.
+	// Controllers are the controllers of kube-controller-manager to run, by the names of its flag --controllers. Nil
+	// means Controllers(); an empty slice does not start the program.
 	Controllers []string
-	// Durable has etcd sync what it writes, which costs time and which tests do not need.
+	// Durable makes etcd sync its writes, which costs time and which tests do not need.
 	Durable bool
-	// APIServerArgs come after the flags of kube-apiserver that the cluster needs, and
-	// ControllerManagerArgs after those of kube-controller-manager.
+	// APIServerArgs come after the flags of kube-apiserver that the cluster needs, and ControllerManagerArgs after
+	// those of kube-controller-manager.
 	APIServerArgs, ControllerManagerArgs []string
 }
 
-// Controllers are those that have to do with objects of aggregated API servers.
+// Controllers returns the controllers that affect objects of aggregated API servers.
 func Controllers() []string {
 	return []string{"namespace-controller", "garbage-collector-controller", "resourcequota-controller"}
 }
 
-// The front proxy of a cluster: what kube-apiserver says to aggregated API servers of
-// who asks.
+// The front proxy of a cluster, by which kube-apiserver names the caller to aggregated API servers.
 const (
 	frontProxyName = "front-proxy-client"
 	administrators = "system:masters"
 )
 
-// Cluster is a cluster that runs. Its methods may be called concurrently, but for those
-// that start and stop processes.
+// Cluster is a running cluster. Its methods may be called concurrently, except for methods that start and stop
+// processes.
 type Cluster struct {
-	// Etcd, APIServer and ControllerManager are its processes, which a test may stop
-	// and start again. ControllerManager is nil if no controllers were asked for.
+	// Etcd, APIServer and ControllerManager are its processes, which a test may stop and start again.
+	// ControllerManager is nil if there are no controllers.
 	Etcd                         *Etcd
 	APIServer, ControllerManager *Process
 
 	options    Options
-	clients    *Authority // of all who use the cluster
+	clients    *Authority // of all users of the cluster
 	servers    *Authority // of kube-apiserver
 	frontProxy *Authority
 	admin      *rest.Config
@@ -114,7 +110,7 @@ func (c *Cluster) startAPIServer(ctx context.Context) error {
 		"--service-cluster-ip-range", "10.0.0.0/24",
 		"--service-account-issuer", "https://kubernetes.default.svc",
 		"--authorization-mode", "RBAC",
-		"--disable-admission-plugins", "ServiceAccount", // no controller makes default accounts
+		"--disable-admission-plugins", "ServiceAccount", // no controller creates default accounts
 		"--requestheader-allowed-names", frontProxyName,
 		"--requestheader-username-headers", "X-Remote-User",
 		"--requestheader-uid-headers", "X-Remote-Uid",
@@ -143,8 +139,7 @@ func (c *Cluster) startAPIServer(ctx context.Context) error {
 	return err
 }
 
-// apiServerFiles writes the files that kube-apiserver reads, and returns the flags that
-// name them.
+// apiServerFiles writes the files that kube-apiserver reads, and returns the flags that name them.
 func (c *Cluster) apiServerFiles() ([]string, error) {
 	dir := c.options.Dir
 	serving, err := c.servers.Server("127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.0.0.1")
@@ -210,12 +205,11 @@ func (c *Cluster) startControllerManager(ctx context.Context) error {
 	return err
 }
 
-// Stop ends all processes of the cluster. Its errors are of those that did not end in
-// order.
+// Stop ends all processes of the cluster. It returns the errors of processes that did not end in an orderly way.
 func (c *Cluster) Stop() error {
 	var failed []error
 	if c.ControllerManager != nil {
-		c.ControllerManager.Kill() // it ends with an exit code that says nothing
+		c.ControllerManager.Kill() // its exit code is meaningless
 	}
 	if c.APIServer != nil {
 		failed = append(failed, c.APIServer.Stop())

@@ -11,14 +11,13 @@ import (
 // Etcd is one etcd server.
 type Etcd struct{ *Process }
 
-// StartEtcd starts the program etcd of a directory. Its data and its log are in dir,
-// under its name. It does not sync what it writes.
+// StartEtcd starts the program etcd of a directory. Its data and its log are in dir, under its name. It does not sync
+// its writes.
 func StartEtcd(ctx context.Context, bin, dir, name string) (*Etcd, error) {
 	return startEtcd(ctx, bin, dir, name, "--unsafe-no-fsync")
 }
 
-// StartDurableEtcd is StartEtcd with every write synced before it is acknowledged, as
-// etcd does by default.
+// StartDurableEtcd is StartEtcd with every write synced before it is acknowledged, as etcd does by default.
 func StartDurableEtcd(ctx context.Context, bin, dir, name string) (*Etcd, error) {
 	return startEtcd(ctx, bin, dir, name)
 }
@@ -48,10 +47,10 @@ func startEtcd(ctx context.Context, bin, dir, name string, args ...string) (*Etc
 	return &Etcd{p}, nil
 }
 
-// Endpoint is the URL for its clients.
+// Endpoint returns the URL for its clients.
 func (e *Etcd) Endpoint() string { return fmt.Sprintf("http://127.0.0.1:%d", e.Port(0)) }
 
-// ok says why a URL does not answer 200.
+// ok returns an error unless a URL answers 200.
 func ok(ctx context.Context, client *http.Client, url string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -35,7 +35,7 @@ func script(text string) Program {
 	return Program{Name: "script", Path: "/bin/sh", Args: func([]int) []string { return []string{"-c", text} }}
 }
 
-// listener is a script that is given a port.
+// listener returns a script that gets a port.
 func listener(text string, ready func(context.Context, []int) error) Program {
 	p := script(text)
 	p.Ports, p.Ready = 1, ready
@@ -48,7 +48,7 @@ func testContext(t *testing.T) context.Context {
 	return ctx
 }
 
-func TestAProcessEndsWhenItsStarterIsKilled(t *testing.T) {
+func TestProcess_starterKilled_ends(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childVariable+"="+t.TempDir())
 	out, err := cmd.StdoutPipe()
@@ -73,7 +73,7 @@ func TestAProcessEndsWhenItsStarterIsKilled(t *testing.T) {
 	ctx := testContext(t)
 	for syscall.Kill(pid, 0) == nil {
 		if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && strings.Contains(string(stat), ") Z ") {
-			break // dead, and its new parent has not asked for it
+			break // dead, and its new parent has not reaped it
 		}
 		if ctx.Err() != nil {
 			_ = syscall.Kill(-pid, syscall.SIGKILL)
@@ -82,7 +82,7 @@ func TestAProcessEndsWhenItsStarterIsKilled(t *testing.T) {
 	}
 }
 
-func TestAProcessEndsWithAllItStarted(t *testing.T) {
+func TestStop_endsChildren(t *testing.T) {
 	p, err := Run(testContext(t), t.TempDir(), script("sleep 600 & wait"))
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestAProcessEndsWithAllItStarted(t *testing.T) {
 	t.Error("its group outlives it")
 }
 
-func TestAPortThatSomebodyTookIsReplaced(t *testing.T) {
+func TestRun_takenPort_isReplaced(t *testing.T) {
 	first := 0
 	ready := func(_ context.Context, ports []int) error {
 		if first == 0 {
@@ -127,7 +127,7 @@ func TestAPortThatSomebodyTookIsReplaced(t *testing.T) {
 	}
 }
 
-func TestAStartThatFailsSaysWhatWasLogged(t *testing.T) {
+func TestRun_failure_includesLog(t *testing.T) {
 	never := func(context.Context, []int) error { return errors.New("it is asleep") }
 	if _, err := Run(testContext(t), t.TempDir(), listener("echo no such flag; exit 2", never)); err == nil ||
 		!strings.Contains(err.Error(), "exit status 2") || !strings.Contains(err.Error(), "no such flag") {

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// patience is how long a cluster may take to start.
+// patience is the time that a cluster has to start.
 const patience = 2 * time.Minute
 
-// Main runs the tests of a package in a folder of e2e/cluster beside a cluster, and returns the
-// exit code. It sets Bin and Dir of the options: the programs are those of the repository's bin,
-// and what they write is kept if a test fails. started is given the cluster before the tests.
+// Main runs the tests of a package in a folder of e2e/cluster beside a cluster, and returns the exit code. It sets
+// Bin and Dir of the options: the programs are those of the repository's bin, and their output is kept if a test
+// fails. started is called with the cluster before the tests.
 func Main(m *testing.M, options Options, started func(*Cluster) error) int {
 	dir, err := os.MkdirTemp("", "annex-cluster-")
 	code := 1

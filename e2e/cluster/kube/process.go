@@ -15,25 +15,25 @@ import (
 	"time"
 )
 
-// Program is how to run a program that listens.
+// Program describes how to run a program that listens.
 type Program struct {
-	// Name is that of its log.
+	// Name is the name of its log.
 	Name string
 	Path string
-	// Ports is how many ports it listens on. They are chosen when it is first started
-	// and stay its own when it is started again.
+	// Ports is the number of ports that it listens on. They are chosen at the first start and stay the same at later
+	// ones.
 	Ports int
-	// Args are its arguments, given its ports.
+	// Args returns its arguments, given its ports.
 	Args func(ports []int) []string
 	// Env is added to the environment.
 	Env []string
-	// Ready says why the program does not serve yet. It is asked until it returns nil;
-	// nil is taken for a program that is ready at once.
+	// Ready returns the reason why the program does not serve yet. It is called until it returns nil; a nil function
+	// means that the program is ready at once.
 	Ready func(ctx context.Context, ports []int) error
 }
 
-// Process is a program that runs, or ran and can be started again. Its methods are for
-// one goroutine at a time, but for Done and Tail.
+// Process is a program that runs, or ran and can be started again. Its methods are for one goroutine at a time,
+// except Done and Tail.
 type Process struct {
 	program Program
 	log     string
@@ -50,16 +50,15 @@ type run struct {
 }
 
 const (
-	// startAttempts is how often ports are chosen: another process may take one between
-	// our look and the program's.
+	// startAttempts is the number of times that ports are chosen: another process may take a port between our check
+	// and the program's start.
 	startAttempts = 5
 	retryInterval = 20 * time.Millisecond
-	// ending is how long a process may take to end by itself.
+	// ending is the time that a process has to end by itself.
 	ending = 30 * time.Second
 )
 
-// Run starts a program and returns when it is ready, the program has ended, or ctx has.
-// Its log is NAME.log in dir.
+// Run starts a program and returns when it is ready, the program has ended, or ctx has. Its log is NAME.log in dir.
 func Run(ctx context.Context, dir string, program Program) (*Process, error) {
 	p := &Process{program: program, log: filepath.Join(dir, program.Name+".log")}
 	for range startAttempts {
@@ -80,8 +79,8 @@ func Run(ctx context.Context, dir string, program Program) (*Process, error) {
 	return nil, fmt.Errorf("start %s: %d times another process took its ports", program.Name, startAttempts)
 }
 
-// Start starts a process that has ended anew, with the same ports, and returns when it
-// is ready. If it fails otherwise than by the program's end, the program still runs.
+// Start restarts a process that has ended, with the same ports, and returns when it is ready. If it fails otherwise
+// than by the program's end, the program still runs.
 func (p *Process) Start(ctx context.Context) error {
 	if p.Running() {
 		return fmt.Errorf("start %s: it runs", p.program.Name)
@@ -101,8 +100,8 @@ func (p *Process) Start(ctx context.Context) error {
 	return p.awaitReady(ctx)
 }
 
-// start starts a command from a thread that lives as long as the process: the kernel
-// counts the thread that started a process as its parent, and ends the process with it.
+// start starts a command from a thread that lives as long as the process: the kernel counts the thread that started a
+// process as its parent, and ends the process with it.
 func start(cmd *exec.Cmd) (*run, error) {
 	r := &run{done: make(chan struct{})}
 	started := make(chan error)
@@ -152,17 +151,16 @@ func endOf(r *run) error {
 	return r.err
 }
 
-// Port is the i-th of its ports.
+// Port returns the i-th of its ports.
 func (p *Process) Port(i int) int { return p.ports[i] }
 
-// PID is that of the process in the operating system, or of its last life.
+// PID returns the ID of the process in the operating system, or of its last life.
 func (p *Process) PID() int { return p.run.pid }
 
-// Done is closed when the process has ended. A process that is started again has
-// another one.
+// Done returns a channel that is closed when the process has ended. A restarted process has another one.
 func (p *Process) Done() <-chan struct{} { return p.run.done }
 
-// Running tells whether the process has been started and has not ended.
+// Running reports whether the process has been started and has not ended.
 func (p *Process) Running() bool {
 	if p.run == nil {
 		return false
@@ -175,8 +173,8 @@ func (p *Process) Running() bool {
 	}
 }
 
-// Stop asks the process to end and waits until it has. It fails if the process did not
-// end in order within half a minute, and then kills it.
+// Stop asks the process to end and waits until it has. It fails if the process did not end in an orderly way within
+// half a minute, and then kills it.
 func (p *Process) Stop() error {
 	if !p.Running() {
 		return nil
@@ -203,7 +201,7 @@ func (p *Process) Kill() {
 	<-p.run.done
 }
 
-// Tail is the end of its log.
+// Tail returns the end of its log.
 func (p *Process) Tail() string {
 	log, err := os.ReadFile(p.log)
 	if err != nil {
@@ -212,12 +210,11 @@ func (p *Process) Tail() string {
 	return string(log[max(0, len(log)-4000):])
 }
 
-// LogFile holds everything that the process wrote in all its lives.
+// LogFile returns the file with the output of the process in all its lives.
 func (p *Process) LogFile() string { return p.log }
 
-// freePorts finds ports of the loopback address that no process listens on. They are
-// outside of the range from which the kernel chooses ephemeral ports, so that a program
-// has its port again when it is started anew.
+// freePorts returns ports of the loopback address that no process listens on. They are outside of the range from
+// which the kernel chooses ephemeral ports, so that a program gets its port again at a restart.
 func freePorts(count int) ([]int, error) {
 	var ports []int
 	for range 1000 {

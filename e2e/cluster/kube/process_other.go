@@ -4,8 +4,8 @@ package kube
 
 import "syscall"
 
-// attributes give a process a group of its own. Without Linux nothing ends it when
-// the program that started it is killed.
+// attributes give a process a group of its own. Outside of Linux, the process survives when the program that started
+// it is killed.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

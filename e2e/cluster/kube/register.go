@@ -17,10 +17,9 @@ import (
 	aggregator "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 )
 
-// Register makes the cluster ask a server on this machine for API versions, and returns
-// when it says that all of them are available. The port of each APIService's service is
-// the server's own; the namespace and the service are made if they are not there. What
-// was registered under the same names is replaced.
+// Register makes the cluster forward API versions to a server on this machine, and returns when all of them are
+// available. The port of each APIService's service is the server's own; the namespace and the service are created if
+// they do not exist. APIServices of the same names are replaced.
 func (c *Cluster) Register(ctx context.Context, services ...*apiregistrationv1.APIService) error {
 	core, err := kubernetes.NewForConfig(c.admin)
 	if err != nil {
@@ -109,8 +108,8 @@ func (c *Cluster) AwaitAvailable(ctx context.Context, name string, status apireg
 	return nil
 }
 
-// CheckAgain makes the cluster look at once whether an APIService is available. By
-// itself it looks when the APIService changes, and every half minute.
+// CheckAgain makes the cluster check at once whether an APIService is available. By itself it checks when the
+// APIService changes, and every half minute.
 func (c *Cluster) CheckAgain(ctx context.Context, name string) error {
 	client, err := aggregator.NewForConfig(c.admin)
 	if err != nil {
@@ -121,7 +120,7 @@ func (c *Cluster) CheckAgain(ctx context.Context, name string) error {
 	return err
 }
 
-// Unregister removes APIServices. Those that are not there are no mistake.
+// Unregister removes APIServices. A missing one is no error.
 func (c *Cluster) Unregister(ctx context.Context, names ...string) error {
 	client, err := aggregator.NewForConfig(c.admin)
 	if err != nil {

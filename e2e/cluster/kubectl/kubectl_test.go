@@ -15,9 +15,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the transcripts in testdata from what kubectl prints of kube-apiserver now")
 
-// What kubectl prints of kube-apiserver, it prints of `annex serve`. Transcripts share the servers, and each
-// has a namespace of its own.
-func TestKubectlPrintsTheSame(t *testing.T) {
+// kubectl prints the same for kube-apiserver and for `annex serve`. Transcripts share the servers, and each has a
+// namespace of its own.
+func TestKubectl_transcripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no transcripts: %v", err)

@@ -1,4 +1,4 @@
-// Package kubectl replays what kubectl prints of a cluster on a real kube-apiserver and on `annex serve`.
+// Package kubectl replays kubectl's output for a cluster on a real kube-apiserver and on `annex serve`.
 package kubectl
 
 import (

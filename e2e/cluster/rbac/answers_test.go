@@ -28,7 +28,7 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// writers may write roles and bindings, as far as they hold what these give.
+// writers may write roles and bindings, but only grant rights that they have.
 const writers = "rbac-writers"
 
 var (
@@ -93,7 +93,7 @@ func (r random) binding(name, namespace string) rbacv1.RoleBinding {
 	return b
 }
 
-// fill makes the same random roles and bindings in several servers, of which some refer to roles that do not exist.
+// fill creates the same random roles and bindings in several servers. Some refer to roles that do not exist.
 func fill(t *testing.T, r random, clients ...*kubernetes.Clientset) {
 	t.Helper()
 	ctx := t.Context()
@@ -159,7 +159,7 @@ func fill(t *testing.T, r random, clients ...*kubernetes.Clientset) {
 	})
 }
 
-// load is the policy of all objects in the cluster, and the rules of its roles by namespace/name.
+// load returns the policy of all objects in the cluster, and the rules of its roles by namespace/name.
 func load(t *testing.T) (*rbac.Policy, map[string][]rbacv1.PolicyRule) {
 	t.Helper()
 	ctx, client, p, rules := t.Context(), admin.RbacV1(), rbac.NewPolicy(), map[string][]rbacv1.PolicyRule{}
@@ -196,12 +196,12 @@ func load(t *testing.T) (*rbac.Policy, map[string][]rbacv1.PolicyRule) {
 	return p, rules
 }
 
-// authenticated is the caller as an impersonation makes it.
+// authenticated returns the caller after an impersonation.
 func authenticated(u *user.DefaultInfo) *user.DefaultInfo {
 	return &user.DefaultInfo{Name: u.Name, Groups: append(slices.Clone(u.Groups), user.AllAuthenticated)}
 }
 
-// as is the client of a caller whom the administrator with the configuration impersonates.
+// as returns the client of a caller whom the administrator with the configuration impersonates.
 func as(t *testing.T, config *rest.Config, u *user.DefaultInfo) *kubernetes.Clientset {
 	t.Helper()
 	config = rest.CopyConfig(config)
@@ -213,9 +213,10 @@ func as(t *testing.T, config *rest.Config, u *user.DefaultInfo) *kubernetes.Clie
 	return client
 }
 
-// Whatever the roles and bindings, a server decides, explains and refuses as kube-apiserver does, in the same words. Of what
-// kube-apiserver makes at its start, all is there: the server has a part of it by itself, and is given the rest.
-func TestAnswersAreThoseOfKubeAPIServer(t *testing.T) {
+// Whatever the roles and bindings, a server decides, explains and rejects like kube-apiserver, with the same
+// messages. All objects that kube-apiserver creates at its start exist: the server creates some of them, and the test
+// the rest.
+func TestRBAC_randomPolicies(t *testing.T) {
 	seed := rand.Uint64()
 	if fixed := os.Getenv("ANNEX_RBAC_SEED"); fixed != "" {
 		var err error
@@ -281,7 +282,7 @@ func review(
 	return &answer.Status, nil
 }
 
-// sameAnswer asks both servers, and says whether they allow it, with the very same reason.
+// sameAnswer asks both servers, and returns whether they allow the request, and whether their reasons are identical.
 func sameAnswer(t *testing.T, own *kubernetes.Clientset, a authorizer.AttributesRecord) (allowed, sameReason bool) {
 	t.Helper()
 	theirs, err := review(t.Context(), admin, a)
@@ -296,9 +297,9 @@ func sameAnswer(t *testing.T, own *kubernetes.Clientset, a authorizer.Attributes
 		t.Fatalf("%+v of %+v: %+v\nkube-apiserver: %+v", a, a.User, ours, theirs)
 	}
 	for _, status := range []*authorizationv1.SubjectAccessReviewStatus{ours, theirs} {
-		status.Reason = strings.TrimPrefix(status.Reason, "rbac: ") // what its configuration calls the authorizer
+		status.Reason = strings.TrimPrefix(status.Reason, "rbac: ") // its configuration names the authorizer
 	}
-	// Health and the version are open before roles are asked.
+	// Health and the version are open before roles are evaluated.
 	opened := ours.Reason == "" && ours.Allowed && openPath.MatchString(a.Path)
 	if plainReason(ours.Reason) != plainReason(theirs.Reason) && !opened {
 		t.Errorf("%+v of %+v: the reason is %s\nkube-apiserver's: %s", a, a.User, ours.Reason, theirs.Reason)
@@ -334,8 +335,8 @@ func sameDecisions(t *testing.T, r random, own *kubernetes.Clientset) {
 	}
 }
 
-// plainReason is a reason without what depends on the order of bindings, of which kube-apiserver has none: which of them
-// allows, and which role that is missing comes first.
+// plainReason returns a reason without the parts that depend on the order of bindings, which kube-apiserver does not
+// define: the allowing binding, and the order of missing roles.
 func plainReason(reason string) string {
 	if missing, refused := strings.CutPrefix(reason, "RBAC: ["); refused {
 		roles := strings.Split(strings.TrimSuffix(missing, "]"), ", ")
@@ -349,7 +350,7 @@ var bindingName = regexp.MustCompile(
 	`allowed by (Cluster)?RoleBinding "[^"]+" of (Cluster)?Role "[^"]+" to (User|Group|ServiceAccount) "[^"]+"$`,
 )
 
-// sameRules compares what callers are told that they may do.
+// sameRules compares the rules that callers get about themselves.
 func sameRules(t *testing.T, config *rest.Config, all []*user.DefaultInfo) {
 	told := 0
 	for _, u := range all {
@@ -390,7 +391,7 @@ func rulesOf(status *authorizationv1.SubjectRulesReviewStatus) []string {
 	var all []string
 	for _, rule := range status.ResourceRules {
 		if slices.Equal(rule.APIGroups, []string{wardleGroup}) {
-			continue // of the server's own kinds, of which kube-apiserver knows nothing
+			continue // of the server's own kinds, which kube-apiserver does not have
 		}
 		all = append(all, fmt.Sprintf("%q", [][]string{rule.Verbs, rule.APIGroups, rule.Resources, rule.ResourceNames}))
 	}
@@ -480,10 +481,11 @@ func message(err error) string {
 	return err.Error()
 }
 
-// missingRole is what kube-apiserver calls after the resource of the request here, and we after the role's.
+// missingRole matches the name of a missing role, for which kube-apiserver uses the resource of the request, and we
+// the role's.
 var missingRole = regexp.MustCompile(`(cluster)?role(binding)?s?\.rbac\.authorization\.k8s\.io ("[^"]*") not found`)
 
-// plainRefusal is a refusal with names of roles that are missing in order, for kube-apiserver has none.
+// plainRefusal returns a rejection with the names of missing roles sorted, because kube-apiserver defines no order.
 func plainRefusal(refusal string) string {
 	text, errs, _ := strings.Cut(missingRole.ReplaceAllString(refusal, "role $3 not found"), "; resolution errors: [")
 	missing := strings.Split(strings.Trim(errs, "[]"), ", ")

@@ -24,7 +24,7 @@ import (
 	"github.com/annexapi/annex/e2e/cluster/gomod"
 )
 
-// projects are those whose manifests of roles and bindings are applied, as Go modules.
+// projects are the projects whose manifests of roles and bindings are applied, as Go modules.
 var projects = []struct {
 	module    string
 	chart     string   // or
@@ -44,9 +44,9 @@ var projects = []struct {
 	}},
 }
 
-// What others ship for a cluster gives the same rights here: kubectl applies it as it is, and the service accounts are told
-// the same rules as by kube-apiserver.
-func TestManifestsOfOthersGiveTheSameRights(t *testing.T) {
+// The manifests of other projects grant the same rights on both servers: kubectl applies them unchanged, and the
+// service accounts get the same rules about themselves.
+func TestForeignManifests_rights(t *testing.T) {
 	settled(t)
 	config := alone.Serve(t)
 	own, err := kubernetes.NewForConfig(config)
@@ -78,7 +78,7 @@ func TestManifestsOfOthersGiveTheSameRights(t *testing.T) {
 			objects, accounts, spaces := rightsIn(t, texts)
 			for _, to := range []*rest.Config{host.Admin(), config} {
 				for _, space := range spaces {
-					_, _ = kubectl(t, to, "", "create", "namespace", space) // it may be there
+					_, _ = kubectl(t, to, "", "create", "namespace", space) // it may exist
 				}
 				out, err := kubectl(t, to, strings.Join(objects, "\n---\n"), "apply", "--validate=strict", "-f", "-")
 				if made := strings.Count(
@@ -121,8 +121,8 @@ func render(t *testing.T, dir string, values map[string]any) []string {
 	return slices.Collect(maps.Values(rendered))
 }
 
-// rightsIn are the roles, bindings and service accounts of manifests, those service accounts as callers, and the namespaces
-// that the objects are in.
+// rightsIn returns the roles, bindings and service accounts of manifests, the service accounts as callers, and the
+// namespaces of the objects.
 func rightsIn(t *testing.T, texts []string) (objects []string, accounts []*user.DefaultInfo, spaces []string) {
 	t.Helper()
 	var rest []string
@@ -159,7 +159,7 @@ func rightsIn(t *testing.T, texts []string) (objects []string, accounts []*user.
 	return append(objects, rest...), accounts, spaces
 }
 
-// kubectl runs it as the administrator of a configuration, and returns all that it prints.
+// kubectl runs kubectl as the administrator of a configuration, and returns all output.
 func kubectl(t *testing.T, to *rest.Config, stdin string, args ...string) (string, error) {
 	t.Helper()
 	program, err := filepath.Abs("../../../bin/kubectl")

@@ -1,4 +1,4 @@
-// Package rbac compares the rights that a server decides by with those of a real kube-apiserver.
+// Package rbac compares a server's authorization with that of a real kube-apiserver.
 package rbac
 
 import (

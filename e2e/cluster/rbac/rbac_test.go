@@ -28,8 +28,8 @@ const (
 
 var bootstrapped = metav1.ListOptions{LabelSelector: "kubernetes.io/bootstrapping=rbac-defaults"}
 
-// The file has what a kube-apiserver makes. UPDATE=1 writes it.
-func TestBootstrapObjectsAreThoseOfKubeAPIServer(t *testing.T) {
+// The file has the objects that a kube-apiserver creates. UPDATE=1 writes it.
+func TestBootstrapObjects(t *testing.T) {
 	ctx := t.Context()
 	settled(t)
 	there := rbac.BootstrapObjects{}
@@ -41,7 +41,7 @@ func TestBootstrapObjectsAreThoseOfKubeAPIServer(t *testing.T) {
 	for _, o := range clusterRoles.Items {
 		role := rbacv1.ClusterRole{ObjectMeta: plain(o.ObjectMeta), Rules: o.Rules, AggregationRule: o.AggregationRule}
 		if role.AggregationRule != nil {
-			role.Rules = nil // of the controller; kube-apiserver makes it without
+			role.Rules = nil // the controller's; kube-apiserver creates it without rules
 		}
 		there.ClusterRoles = append(there.ClusterRoles, role)
 	}
@@ -79,7 +79,7 @@ func TestBootstrapObjectsAreThoseOfKubeAPIServer(t *testing.T) {
 	compare(t, bootstrapFile, want)
 }
 
-// plain is what kube-apiserver said of an object, not what it found out.
+// plain returns the metadata that kube-apiserver sets, without computed fields.
 func plain(m metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: m.Name, Namespace: m.Namespace, Labels: m.Labels, Annotations: m.Annotations}
 }
@@ -107,7 +107,7 @@ func compare(t *testing.T, file string, want []byte) {
 	}
 }
 
-// settled waits until the aggregated roles are what AggregateAll says that they will be.
+// settled waits until the aggregated roles have the rules that AggregateAll computes.
 func settled(t *testing.T) {
 	t.Helper()
 	testwait.NoError(t, "aggregated roles are settled", func(ctx context.Context) error {
@@ -135,8 +135,8 @@ func settled(t *testing.T) {
 	})
 }
 
-// What the controller makes of roles is what AggregateAll says, in the same order.
-func TestAggregationIsThatOfTheController(t *testing.T) {
+// The controller aggregates roles like AggregateAll, in the same order.
+func TestAggregateAll(t *testing.T) {
 	rule := func(resource string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{"example.com"}, Resources: []string{resource}}
 	}
@@ -170,14 +170,14 @@ func TestAggregationIsThatOfTheController(t *testing.T) {
 	if err != nil || len(top.Rules) != 4 {
 		t.Errorf("%+v, %v", top.Rules, err)
 	}
-	// Rules that are gone below are gone above.
+	// A rule removed below is removed above.
 	if err := admin.RbacV1().ClusterRoles().Delete(t.Context(), "test:c", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	settled(t)
 }
 
-// invalid is an object of which kube-apiserver says what is wrong.
+// invalid is an object with the errors that kube-apiserver reports.
 type invalid struct {
 	Name   string         `json:"name"`
 	Kind   string         `json:"kind"`
@@ -186,8 +186,8 @@ type invalid struct {
 	Errors []string       `json:"errors,omitempty"`
 }
 
-// The file has what kube-apiserver says is wrong with objects, which the tests of the package read. UPDATE=1 writes it.
-func TestInvalidObjectsAreThoseOfKubeAPIServer(t *testing.T) {
+// The file has kube-apiserver's errors for objects, for the tests of the package. UPDATE=1 writes it.
+func TestInvalidObjects(t *testing.T) {
 	text, err := os.ReadFile(invalidFile)
 	if err != nil {
 		t.Fatal(err)

@@ -19,10 +19,11 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// wardleGroup is the group of the kinds that the server has and kube-apiserver has not.
+// wardleGroup is the group of the server's own kinds, which kube-apiserver does not have.
 const wardleGroup = "wardle.example.com"
 
-// complete gives the server the objects that kube-apiserver makes at its start and the server does not, and says how many.
+// complete copies to the server the objects that kube-apiserver creates at its start and the server does not, and
+// returns their number.
 func complete(t *testing.T, own *kubernetes.Clientset) int {
 	t.Helper()
 	ctx, from, to, n := t.Context(), admin.RbacV1(), own.RbacV1(), 0
@@ -53,7 +54,7 @@ func complete(t *testing.T, own *kubernetes.Clientset) int {
 	return n
 }
 
-// bindAll gives each bootstrap ClusterRole to a user of its own, in all servers.
+// bindAll binds each bootstrap ClusterRole to a user of its own, in all servers.
 func bindAll(t *testing.T, clients ...*kubernetes.Clientset) map[*user.DefaultInfo]rbacv1.ClusterRole {
 	t.Helper()
 	roles, err := admin.RbacV1().ClusterRoles().List(t.Context(), bootstrapped)
@@ -78,7 +79,7 @@ func bindAll(t *testing.T, clients ...*kubernetes.Clientset) map[*user.DefaultIn
 	return bound
 }
 
-// aggregatedAlike waits until both servers have gathered the same rules.
+// aggregatedAlike waits until both servers have aggregated the same rules.
 func aggregatedAlike(t *testing.T, own *kubernetes.Clientset) {
 	t.Helper()
 	rules := func(ctx context.Context, client *kubernetes.Clientset, name string) ([]rbacv1.PolicyRule, error) {
@@ -106,7 +107,7 @@ func aggregatedAlike(t *testing.T, own *kubernetes.Clientset) {
 	}
 }
 
-// sameBootstrapRoles asks what each bootstrap ClusterRole allows, rule by rule, and things beside.
+// sameBootstrapRoles compares the rights of each bootstrap ClusterRole, rule by rule, and some beyond them.
 func sameBootstrapRoles(t *testing.T, r random, own *kubernetes.Clientset, bound map[*user.DefaultInfo]rbacv1.ClusterRole) {
 	asked, allowed := 0, 0
 	ask := func(a authorizer.AttributesRecord) {

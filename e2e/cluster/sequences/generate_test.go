@@ -9,12 +9,13 @@ import (
 	"strings"
 )
 
-// step is one request. In its path, query and body, what a server has said before stands in braces, see (*server).expand.
+// step is one request. In its path, query and body, values from earlier responses of the server stand in braces, see
+// (*server).expand.
 type step struct {
 	method, path, query string
 	contentType, accept string
 	body                string
-	// watch is until when the answer is read as a stream: the name of the object whose creation is the last event, or
+	// watch makes the response a stream, and ends it: the name of the object whose creation is the last event, or
 	// initial for the bookmark after the initial events, or untilItEnds.
 	watch string
 }
@@ -38,7 +39,7 @@ func (s step) String() string {
 	return text
 }
 
-// kind is what sequences are made of.
+// kind is a kind that sequences use.
 type kind struct {
 	resource, apiVersion, kind, path string
 	object                           func(random) map[string]any
@@ -189,7 +190,7 @@ func (r random) status() object {
 	return r.some(object{"phase": one(r, "New", "Ready", "Ready", "Lost"), "replicas": one(r, 1, 2), "selector": "app=x", "unknown": 1})
 }
 
-// some has some of the entries, and mostly almost all.
+// some keeps some of the entries, and mostly almost all.
 func (r random) some(o object) object   { return r.keep(o, 50) }
 func (r random) mostly(o object) object { return r.keep(o, 90) }
 
@@ -202,7 +203,7 @@ func (r random) keep(o object, percent int) object {
 	return o
 }
 
-// full is an object with its metadata.
+// full returns an object with its metadata.
 func (r random) full(k kind, name string, focus []kind) object {
 	o := k.object(r)
 	metadata := object{"name": name}
@@ -262,7 +263,7 @@ func text(value any) string {
 	return string(raw)
 }
 
-// sequence makes the steps of one sequence. It is told which by its random numbers alone.
+// sequence returns the steps of one sequence. Its random numbers alone determine it.
 func (r random) sequence() []step {
 	focus := slices.Clone(kinds)
 	r.Shuffle(len(focus), func(i, j int) { focus[i], focus[j] = focus[j], focus[i] })
@@ -278,7 +279,7 @@ func (r random) sequence() []step {
 		steps = append(steps, r.step(i, focus))
 	}
 	for _, k := range focus {
-		last := object{} // is valid of all other kinds, for the watch ends with it
+		last := object{} // is valid of all other kinds, because the watch ends with it
 		if k.resource == "widgets" {
 			last = object{"spec": object{"color": "red"}}
 		}
@@ -299,7 +300,7 @@ func (r random) sequence() []step {
 	return steps
 }
 
-// weighted are the ways of making a step, each as often as its weight says.
+// weighted are the ways of making a step, each as frequent as its weight.
 var weighted = []struct {
 	weight int
 	make   func(r random, i int, k kind, focus []kind) step
@@ -328,7 +329,7 @@ func (r random) step(i int, focus []kind) step {
 	panic("the weights are larger than their sum")
 }
 
-// writing are the query parameters of writes.
+// writing returns the query parameters of writes.
 func (r random) writing() string {
 	var query []string
 	if r.chance(50) {
@@ -642,7 +643,7 @@ func (r random) subresource(i int, k kind, focus []kind) step {
 	)
 }
 
-// wrong is a request that makes no sense.
+// wrong returns an invalid request.
 func (r random) wrong(_ int, k kind, focus []kind) step {
 	name := r.name()
 	at, o := k.path+"/"+name, text(r.full(k, name, focus))
@@ -763,7 +764,7 @@ func (r random) wrong(_ int, k kind, focus []kind) step {
 	)
 }
 
-// namespace works on a namespace beside that of the sequence.
+// namespace works on a second namespace of the sequence.
 func (r random) namespace(_ int, _ kind, _ []kind) step {
 	const all, at = "/api/v1/namespaces", "/api/v1/namespaces/{ns}-a"
 	o := object{

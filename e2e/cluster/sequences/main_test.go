@@ -1,5 +1,5 @@
-// Package sequences sends the same random sequences of requests to `annex serve` and to a real kube-apiserver, and compares what
-// both answer and what both tell watchers.
+// Package sequences sends the same random sequences of requests to `annex serve` and to a real kube-apiserver, and
+// compares their responses and the events of watches.
 package sequences
 
 import (

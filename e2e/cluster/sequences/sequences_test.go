@@ -39,16 +39,16 @@ func number(t *testing.T, variable string, usual uint64) uint64 {
 type both struct{ theirs, ours *connection }
 
 const (
-	// workers is how many sequences run at once.
+	// workers is the number of concurrent sequences.
 	workers = 8
-	// shown is how many failing sequences are shrunk and printed.
+	// shown is the number of failing sequences that are shrunk and printed.
 	shown = 8
-	// attempts is how often a sequence is run anew to shrink it.
+	// attempts is the number of runs to shrink a sequence.
 	attempts = 40
 )
 
-// Both servers answer every request of every sequence alike, and tell watchers the same.
-func TestSequencesAreAnsweredAlike(t *testing.T) {
+// Both servers answer every request of every sequence alike, and send the same events to watches.
+func TestSequences(t *testing.T) {
 	seed, count := number(t, "ANNEX_SEQUENCES_SEED", rand.Uint64()), number(t, "ANNEX_SEQUENCES", 60)
 	from := number(t, "ANNEX_SEQUENCES_FROM", 0)
 	t.Logf("ANNEX_SEQUENCES_SEED=%d ANNEX_SEQUENCES=%d", seed, count)
@@ -84,7 +84,7 @@ func TestSequencesAreAnsweredAlike(t *testing.T) {
 	t.Logf("%d sequences of %d requests, answered with %s; %d sequences differ", count, steps.Load(), codes, failed.Load())
 }
 
-// counts are how often there was something.
+// counts counts occurrences.
 type counts struct{ sync.Map }
 
 func (c *counts) add(what string) {
@@ -102,7 +102,7 @@ func (c *counts) String() string {
 	return strings.Join(all, ", ")
 }
 
-// explained are the differences that docs/kubectl.md tells of.
+// explained are the differences that docs/kubectl.md documents.
 var explained = []struct {
 	what string
 	is   func(s step, theirs, ours string) bool
@@ -133,7 +133,7 @@ var convertedTo = regexp.MustCompile(`\bto \(\w+\.(\w+)\)`)
 
 var bareFinalizer = regexp.MustCompile(`(?m)^Warning: .*prefer a domain-qualified finalizer name.*\n`)
 
-// explanation returns what docs/kubectl.md calls a difference, if it does.
+// explanation returns the name of a difference in docs/kubectl.md, if it has one.
 func explanation(s step, theirs, ours string) string {
 	for _, e := range explained {
 		if e.is(s, theirs, ours) {
@@ -143,7 +143,7 @@ func explanation(s step, theirs, ours string) string {
 	return ""
 }
 
-// define makes the kind of the sequences on both servers, and waits until their controllers know it.
+// define creates the kind of the sequences on both servers, and waits until their controllers know it.
 func (b both) define(t *testing.T) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/widgets.yaml")
@@ -214,7 +214,7 @@ func (f *finding) String() string {
 	return b.String() + f.difference
 }
 
-// run sends the steps to both servers, in a new namespace, until their answers differ.
+// run sends the steps to both servers, in a new namespace, until their responses differ.
 func (b both) run(ctx context.Context, namespace string, steps []step, codes *counts) *finding {
 	theirs, ours := b.theirs.in(namespace), b.ours.in(namespace)
 	steps = append([]step{{method: "POST", path: "/api/v1/namespaces", contentType: asJSON, body: `{"metadata":{"name":"{ns}"}}`}}, steps...)
@@ -249,7 +249,7 @@ func (b both) run(ctx context.Context, namespace string, steps []step, codes *co
 	return nil
 }
 
-// shrink looks for fewer steps that show a difference in the end.
+// shrink looks for fewer steps that show a difference at the end.
 func (b both) shrink(ctx context.Context, namespace string, f *finding) *finding {
 	codes := &counts{}
 	for tried, i := 0, len(f.steps)-2; i >= 0 && tried < attempts; i, tried = i-1, tried+1 {
@@ -261,7 +261,7 @@ func (b both) shrink(ctx context.Context, namespace string, f *finding) *finding
 	return f
 }
 
-// difference shows the lines that only one of them has.
+// difference returns the lines that only one of them has.
 func difference(theirs, ours string) string {
 	x, y := strings.Split(theirs, "\n"), strings.Split(ours, "\n")
 	for len(x) > 0 && len(y) > 0 && x[0] == y[0] {

@@ -33,12 +33,12 @@ func connect(t *testing.T, config *rest.Config) *connection {
 	return &connection{config.Host, client}
 }
 
-// server is one of the two in one sequence, with what it has said so far that is its own.
+// server is one of the two in one sequence, with the values from its responses so far.
 type server struct {
 	*connection
 	namespace string
 	uids      map[string]string   // by resource/name
-	names     map[string]string   // of UIDs: the resource/name, and how often there was one of this name before
+	names     map[string]string   // of UIDs: the resource/name, and the number of earlier objects of this name
 	versions  map[string][]string // by resource/name, in the order in which they were seen
 	lists     map[string][]string // by resource
 	continues map[string]string   // by resource
@@ -50,8 +50,8 @@ func (c *connection) in(namespace string) *server {
 
 var placeholder = regexp.MustCompile(`\{(ns|uid|rv|old|first|list|continue)(?::([a-z/0-9]+))?\}`)
 
-// expand puts in what the server has said: the namespace, an object's UID, its last and its oldest version, the first and the
-// last version of a list, and the token by which a list goes on.
+// expand inserts values from the server's responses: the namespace, an object's UID, its last and its oldest version,
+// the first and the last version of a list, and the continue token of a list.
 func (s *server) expand(text string) string {
 	return placeholder.ReplaceAllStringFunc(text, func(found string) string {
 		parts := placeholder.FindStringSubmatch(found)
@@ -74,7 +74,7 @@ func (s *server) expand(text string) string {
 	})
 }
 
-// listed is a version that the server knows, for an object that there was not.
+// listed returns a version that the server knows, for an object that did not exist.
 func (s *server) listed(key string) string {
 	resource, _, _ := strings.Cut(key, "/")
 	return cmp.Or(last(s.lists[resource]), "1")
@@ -87,10 +87,10 @@ func last(versions []string) string {
 	return versions[len(versions)-1]
 }
 
-// patience is how long a watch, or what a controller does, may take.
+// patience is the time for a watch, or for the effect of a controller.
 const patience = 20 * time.Second
 
-// do sends a step and returns the answer without what is the server's own, in lines.
+// do sends a step and returns the response without the parts that belong to the server, in lines.
 func (s *server) do(ctx context.Context, step step) (string, int, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -155,7 +155,7 @@ func resourceOf(path string) string {
 	return ""
 }
 
-// note keeps what later steps may mean.
+// note keeps values that later steps may use.
 func (s *server) note(resource string, body any) {
 	o, _ := body.(object)
 	metadata, _ := o["metadata"].(object)
@@ -202,7 +202,7 @@ var (
 	ages      = regexp.MustCompile(`^\d+[smhd](\d+[smhd])?$`)
 )
 
-// own replaces what is the server's own in a text.
+// own replaces the parts of a text that belong to the server.
 func (s *server) own(text string) string {
 	text = generated.ReplaceAllString(text, "$1?")
 	text = versions.ReplaceAllString(text, "${1}N")
@@ -213,7 +213,7 @@ func (s *server) own(text string) string {
 	return uuids.ReplaceAllStringFunc(text, func(uid string) string { return cmp.Or(s.names[uid], uid) })
 }
 
-// plain is a body in lines.
+// plain returns a body in lines.
 func (s *server) plain(resource string, body any) string {
 	raw, err := json.MarshalIndent(s.scrub(resource, body), "", " ")
 	if err != nil {
@@ -238,7 +238,7 @@ func (s *server) scrub(resource string, value any) any {
 		if cells, is := v["cells"].([]any); is {
 			for i, cell := range cells {
 				if said, is := cell.(string); is && made.MatchString(said) {
-					cells[i] = "its own" // when a role was made
+					cells[i] = "its own" // the time when a role was created
 				}
 			}
 		}
@@ -259,7 +259,7 @@ func (s *server) scrub(resource string, value any) any {
 	return value
 }
 
-// metadata scrubs that of an object, or of a list. A version becomes its number among those of the object.
+// metadata scrubs the metadata of an object, or of a list. A version becomes its number among those of the object.
 func (s *server) metadata(resource string, m object) {
 	name, _ := m["name"].(string)
 	if version, ok := m["resourceVersion"].(string); ok {
@@ -287,7 +287,7 @@ func (s *server) metadata(resource string, m object) {
 	slices.SortFunc(fields, func(a, b any) int { return strings.Compare(text(a), text(b)) })
 }
 
-// status scrubs a refusal, and sorts its causes; of several, the message is made in any order.
+// status scrubs a rejection, and sorts its causes; a message composed of several causes has any order.
 func (s *server) status(v object) any {
 	delete(v, "metadata")
 	details, _ := v["details"].(object)
@@ -313,8 +313,8 @@ func (s *server) status(v object) any {
 	return v
 }
 
-// events reads a watch, and says for each object what happened to it, in this order. What happened to two objects at once may be
-// told in either order.
+// events reads a watch, and returns the events of each object, in their order. Concurrent changes of two objects may
+// arrive in either order.
 func (s *server) events(body io.Reader, resource, until string) (string, error) {
 	of := map[string]*strings.Builder{}
 	var names []string
@@ -360,7 +360,8 @@ func (s *server) events(body io.Reader, resource, until string) (string, error) 
 	return b.String(), err
 }
 
-// versionless takes the versions out of an event: those between answers, made by controllers, have no number.
+// versionless removes the versions from an event: versions of writes by controllers, between responses, have no
+// number.
 func (s *server) versionless(value any) {
 	switch v := value.(type) {
 	case object:

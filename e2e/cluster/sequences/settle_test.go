@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// settle waits until the controllers have nothing more to do in the namespace, nor with the one beside it.
+// settle waits until the controllers have nothing more to do in the sequence's two namespaces.
 func (s *server) settle(ctx context.Context) error {
 	var why string
 	err := wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
@@ -26,7 +26,7 @@ func (s *server) settle(ctx context.Context) error {
 	return nil
 }
 
-// unsettled says what is still to do.
+// unsettled returns the first outstanding task.
 func (s *server) unsettled(ctx context.Context) (string, error) {
 	var all []metav1.PartialObjectMetadata
 	for _, k := range kinds {
@@ -56,7 +56,7 @@ func (s *server) unsettled(ctx context.Context) (string, error) {
 	return "the namespace is being deleted", nil
 }
 
-// waits says what a garbage collector still has to do with an object.
+// waits returns the garbage collector's outstanding task for an object.
 func waits(o metav1.PartialObjectMetadata, all []metav1.PartialObjectMetadata) string {
 	if o.DeletionTimestamp == nil {
 		for _, owner := range o.OwnerReferences {

@@ -1,4 +1,4 @@
-// Command kubectl is kubectl as its Go module gives it, for machines without one.
+// Command kubectl is kubectl built from its Go module, for machines without kubectl.
 package main
 
 import (
@@ -9,7 +9,7 @@ import (
 	"k8s.io/kubectl/pkg/cmd"
 	"k8s.io/kubectl/pkg/cmd/util"
 
-	// The credential plugins that a released kubectl has.
+	// The credential plugins of a released kubectl.
 	_ "k8s.io/client-go/plugin/pkg/client/auth"
 )
 

@@ -1,5 +1,5 @@
-// Command resigned reads a token of a service account, and prints it as the server would have signed
-// it with another end, so that tests need not wait ten minutes until one has expired.
+// Command resigned reads a service account token and prints it with another expiry time, signed as the server would
+// sign it. So tests need not wait ten minutes for a token to expire.
 //
 //	resigned DURATION KEY < TOKEN
 package main
@@ -70,7 +70,7 @@ func readKey(file string) (*ecdsa.PrivateKey, error) {
 	return private, nil
 }
 
-// resign has the token expire when so much time has passed.
+// resign changes the token's expiry time to so much time from now.
 func resign(token string, left time.Duration, key *ecdsa.PrivateKey) (string, error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

@@ -1,4 +1,4 @@
-// Command theatre is a server with kinds that use what the samples do not.
+// Command theatre is a server with kinds that cover features missing from the samples.
 package main
 
 import (
@@ -14,11 +14,12 @@ import (
 	v1 "github.com/annexapi/annex/e2e/apis/theatre/v1"
 	"github.com/annexapi/annex/e2e/shell"
 	"github.com/annexapi/annex/operation"
+	"github.com/annexapi/annex/program"
 	"github.com/annexapi/annex/stream"
 )
 
 func main() {
-	annex.Main(annex.Server{
+	program.Main(annex.Server{
 		Name: "theatre",
 		Groups: []annex.Group{{
 			Name: "theatre.example.com",
@@ -74,12 +75,12 @@ func notWhileClosed(_ context.Context, c annex.Connection[v1.Hall]) error {
 	return nil
 }
 
-// Applause is what a performance ends with.
+// Applause is the result of a performance.
 type Applause struct {
 	Acts int64 `json:"acts"`
 }
 
-// perform plays one act after the other, from the one that has not been played.
+// perform plays one act after the other, from the first unplayed one.
 func perform(ctx context.Context, run *operation.Run[v1.Play, v1.Performance]) (*Applause, error) {
 	var act int64
 	if _, err := run.Restore(&act); err != nil {

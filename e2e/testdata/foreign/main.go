@@ -7,10 +7,11 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/e2e/testdata/foreign/apps"
+	"github.com/annexapi/annex/program"
 )
 
 func main() {
-	annex.Main(annex.Server{Name: "foreign", Groups: []annex.Group{{
+	program.Main(annex.Server{Name: "foreign", Groups: []annex.Group{{
 		Name:  "apps.example.com",
 		Kinds: []annex.Kind{annex.KindOf[appsv1.Deployment, appsv1.DeploymentList]("deployments", apps.API)},
 	}}})

@@ -11,11 +11,12 @@ import (
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/e2e/shell"
 	"github.com/annexapi/annex/e2e/testdata/pods/core"
+	"github.com/annexapi/annex/program"
 	"github.com/annexapi/annex/stream"
 )
 
 func main() {
-	annex.Main(annex.Server{Name: "pods", Groups: []annex.Group{{Kinds: []annex.Kind{
+	program.Main(annex.Server{Name: "pods", Groups: []annex.Group{{Kinds: []annex.Kind{
 		annex.KindOf[corev1.Pod, corev1.PodList]("pods", core.API).
 			ShortNames("po").
 			PrepareForCreate(run).

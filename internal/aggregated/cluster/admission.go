@@ -25,12 +25,12 @@ import (
 	"github.com/annexapi/annex/internal/model/admit"
 )
 
-// gateName is the name in metrics of what refuses writes while the cluster is away.
+// gateName is the name, in metrics, of the plugin that rejects writes while the cluster is unavailable.
 const gateName = "Cluster"
 
-// Admission returns the whole admission of a server: nothing passes while the cluster does
-// not give what the server needs; then come the cluster's plugins, and last the server's own,
-// which so see what is going to be stored. It is called once, before Run.
+// Admission returns the complete admission of a server. The first plugin rejects all writes while the cluster does
+// not provide the server's requirements. It is followed by the cluster's plugins. The server's own plugins are last,
+// so that they receive the final object. Admission must be called once, before Run.
 func (h *Cluster) Admission(own []admit.Plugin, configuration admission.ConfigProvider) (admission.Interface, error) {
 	upstream := admission.NewPlugins()
 	lifecycle.Register(upstream)
@@ -63,14 +63,14 @@ func (h *Cluster) Admission(own []admit.Plugin, configuration admission.ConfigPr
 	return admissionmetrics.WithStepMetrics(chain), nil
 }
 
-// gate refuses all writes while the checks of the cluster cannot be made.
+// gate rejects all writes while the checks of the cluster cannot be made.
 type gate struct{ cluster *Cluster }
 
 var _ admission.MutationInterface = gate{}
 
 func (gate) Handles(admission.Operation) bool { return true }
 
-// Admit changes nothing. It is in the mutating phase because that comes first.
+// Admit modifies nothing. It is in the mutating phase because that comes first.
 func (g gate) Admit(context.Context, admission.Attributes, admission.ObjectInterfaces) error {
 	if err := g.cluster.Problem(); err != nil {
 		return apierrors.NewServiceUnavailable(err.Error())
@@ -78,8 +78,8 @@ func (g gate) Admit(context.Context, admission.Attributes, admission.ObjectInter
 	return nil
 }
 
-// Namespaces returns the names of the cluster's namespaces, as they were known last; none if they
-// are not looked after.
+// Namespaces returns the names of the cluster's namespaces, as last observed. It returns none if the plugin
+// NamespaceLifecycle is disabled.
 func (h *Cluster) Namespaces(context.Context) ([]string, error) {
 	if in, _ := requirements.Enabled(h.config.Admission); !slices.Contains(in, lifecycle.PluginName) {
 		return nil, nil
@@ -98,8 +98,8 @@ func (h *Cluster) Namespaces(context.Context) ([]string, error) {
 	return names, nil
 }
 
-// HasNamespace returns nil if the cluster has the namespace and does not delete it, for
-// objects that come in beside requests. If namespaces are not looked after, all exist.
+// HasNamespace returns nil if the namespace exists in the cluster and is not being deleted. It is for objects that do
+// not come from requests. If the plugin NamespaceLifecycle is disabled, every namespace counts as existing.
 func (h *Cluster) HasNamespace(ctx context.Context, name string) error {
 	if in, _ := requirements.Enabled(h.config.Admission); !slices.Contains(in, lifecycle.PluginName) {
 		return nil

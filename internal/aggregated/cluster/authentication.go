@@ -28,14 +28,14 @@ import (
 // reviewTimeout bounds one TokenReview or SubjectAccessReview.
 const reviewTimeout = 10 * time.Second
 
-// reviewBackoff is how often reviews are tried, upstream's figures.
+// reviewBackoff returns the backoff of reviews, with upstream's values.
 func reviewBackoff() *wait.Backoff {
 	return &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 }
 
-// openAuthentication makes the authenticator: request headers of the cluster, which proxies
-// for its callers; client certificates; tokens that the cluster knows; or anonymous. What
-// each of them may do, the cluster decides.
+// openAuthentication creates the authenticator. A caller has request headers of the cluster, which proxies for its
+// callers, a client certificate, a token that the cluster accepts, or is anonymous. The cluster authorizes each of
+// them.
 func (h *Cluster) openAuthentication() error {
 	clientCA, err := h.authorities("client-ca", "Options.ClientCAFile", h.config.ClientCAFile, "client-ca-file")
 	if err != nil {
@@ -61,8 +61,7 @@ func (h *Cluster) openAuthentication() error {
 	if h.config.Own != nil {
 		tokens = tokenunion.New(h.config.Own, tokens)
 	}
-	// Callers whose certificates were verified a moment ago are found in a cache, before
-	// upstream's authenticators are asked.
+	// Callers with recently verified certificates are found in a cache, before upstream's authenticators are called.
 	var known, upstream []authenticator.Request
 	if c := h.requestHeaders; c != nil {
 		byHeaders, verified := clientcert.FrontProxy(c)
@@ -85,8 +84,8 @@ func (h *Cluster) openAuthentication() error {
 	return nil
 }
 
-// authorities returns those in a file, or else those that the cluster names; nil if it is
-// not to be asked.
+// authorities returns the authorities in a file, or else the published ones of the cluster; nil if the lookup is
+// disabled.
 func (h *Cluster) authorities(purpose, field, file, key string) (dynamiccertificates.CAContentProvider, error) {
 	if file != "" {
 		provider, err := dynamiccertificates.NewDynamicCAContentFromFile(purpose, file)
@@ -113,8 +112,7 @@ func (h *Cluster) authorities(purpose, field, file, key string) (dynamiccertific
 	return provider, nil
 }
 
-// openRequestHeaders makes the settings by which the cluster's request headers are trusted;
-// nil if none are.
+// openRequestHeaders returns the configuration for trusting the cluster's request headers; nil if none are trusted.
 func (h *Cluster) openRequestHeaders() (*authenticatorfactory.RequestHeaderConfig, error) {
 	o := h.config.RequestHeader
 	authorities, err := h.authorities("request-header", "Options.RequestHeader.ClientCAFile", o.ClientCAFile, requestHeaderCAKey)
@@ -145,14 +143,13 @@ func (h *Cluster) openRequestHeaders() (*authenticatorfactory.RequestHeaderConfi
 	}, nil
 }
 
-// requestHeaderCAKey is where the cluster says whose certificate its own requests carry.
+// requestHeaderCAKey is the key of the authorities that issue the cluster's own client certificate.
 const requestHeaderCAKey = "requestheader-client-ca-file"
 
-// usernameHeadersKey is where the cluster says in which headers callers' names are.
+// usernameHeadersKey is the key of the headers with callers' names.
 const usernameHeadersKey = "requestheader-username-headers"
 
-// headersProblem is the error that the cluster's own requests could not be authenticated,
-// nil if they can.
+// headersProblem returns an error if the cluster's own requests could not be authenticated.
 func (h *Cluster) headersProblem() error {
 	if h.requestHeaders == nil || h.config.Options.TolerateLookupFailure {
 		return nil
@@ -175,21 +172,21 @@ func (h *Cluster) headersProblem() error {
 	}
 }
 
-// named says whether there is a header with a name. An empty one matches none.
+// named reports whether any header has a name. An empty name matches no header.
 func named(headers []string) bool {
 	return slices.ContainsFunc(headers, func(name string) bool { return strings.TrimSpace(name) != "" })
 }
 
-// AuthenticateRequest tells who sends a request. AuthenticationUnavailable tells whether an
-// error is about that.
+// AuthenticateRequest authenticates the caller of a request. AuthenticationUnavailable distinguishes errors about the
+// caller from failures to ask the cluster.
 func (h *Cluster) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
 	return h.authenticator.AuthenticateRequest(r)
 }
 
-// RequestHeaders are the headers by which the cluster says on whose behalf it sends a
-// request, nil if there are none. They stay current while Run runs.
+// RequestHeaders returns the configuration of the headers with which the cluster names callers; nil if there are
+// none. It stays current while Run runs.
 func (h *Cluster) RequestHeaders() *authenticatorfactory.RequestHeaderConfig { return h.requestHeaders }
 
-// ClientCA are the authorities of all client certificates, nil if none are believed. It
-// stays current while Run runs.
+// ClientCA returns the authorities of all client certificates; nil if none are accepted. It stays current while Run
+// runs.
 func (h *Cluster) ClientCA() dynamiccertificates.CAContentProvider { return h.clientCA }

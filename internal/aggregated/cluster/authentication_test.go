@@ -2,7 +2,7 @@ package cluster
 
 import "testing"
 
-func TestHeadersWithoutANameAreNone(t *testing.T) {
+func TestNamed(t *testing.T) {
 	t.Parallel()
 	for _, headers := range [][]string{nil, {}, {""}, {" ", "\t"}} {
 		if named(headers) {

@@ -12,14 +12,14 @@ import (
 	"github.com/annexapi/annex/internal/identity/credential"
 )
 
-// OpenPaths are those that anonymous requests may read unless options say otherwise:
-// health, with a path for each check, and the version.
+// OpenPaths returns the paths that anonymous requests may read by default: health, including the paths of single
+// checks, and the version.
 func OpenPaths() []string {
 	return []string{"/healthz", "/healthz/*", "/livez", "/livez/*", "/readyz", "/readyz/*", "/version"}
 }
 
-// openAuthorization makes the authorizer: members of system:masters may do everything, all
-// callers may read the open paths, and about all else the cluster is asked.
+// openAuthorization creates the authorizer. Members of system:masters may do everything, and all callers may read the
+// open paths. The cluster decides about other requests.
 func (h *Cluster) openAuthorization() error {
 	o := h.config.Options
 	paths := o.AlwaysAllowPaths
@@ -62,8 +62,8 @@ func (h *Cluster) openAuthorization() error {
 	return nil
 }
 
-// Authorizer tells what callers may do.
+// Authorizer returns the authorizer.
 func (h *Cluster) Authorizer() authorizer.Authorizer { return h.all }
 
-// Open tells what callers may do without the cluster being asked.
+// Open returns the part of the authorizer that does not ask the cluster.
 func (h *Cluster) Open() authorizer.Authorizer { return h.open }

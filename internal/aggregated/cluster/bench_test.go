@@ -10,8 +10,8 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// BenchmarkAuthentication is of a request that the cluster sends on, and of one by a client
-// certificate of the cluster.
+// BenchmarkAuthentication authenticates a request that the cluster forwards, and one with a client certificate of the
+// cluster.
 func BenchmarkAuthentication(b *testing.B) {
 	cluster := clustertest.Start(b)
 	h, err := Open(Config{Options: Options{Kubeconfig: cluster.Kubeconfig()}, Server: "shop", InFlight: 10})

@@ -31,9 +31,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// clientset has the clients of those groups that upstream's parts ask for, of the dozens
-// that client-go's own set has: linking them all makes a server a fifth larger. To ask for
-// another is a nil dereference.
+// clientset contains only the clients that upstream's components use, of the dozens in client-go's set. Linking all
+// of them makes a server a fifth larger. Any other method is a nil dereference.
 type clientset struct {
 	kubernetes.Interface
 
@@ -45,7 +44,7 @@ type clientset struct {
 	authorization  *authorizationclient.AuthorizationV1Client
 }
 
-// newClientset makes clients that share connections.
+// newClientset creates clients that share connections.
 func newClientset(config *rest.Config, h *http.Client) (c *clientset, err error) {
 	c = &clientset{}
 	if c.discovery, err = discovery.NewDiscoveryClientForConfigAndClient(config, h); err != nil {
@@ -82,8 +81,8 @@ func (c *clientset) AuthorizationV1() authorizationclient.AuthorizationV1Interfa
 	return c.authorization
 }
 
-// factory makes the informers of those groups, each once, as client-go's own does. It
-// knows no others: what policies take parameters from is watched without types.
+// factory creates the informers of these groups, each once, like client-go's factory. It supports no others: the
+// parameters of policies are watched without types.
 type factory struct {
 	informers.SharedInformerFactory
 
@@ -97,7 +96,7 @@ func newFactory(client kubernetes.Interface) *factory {
 	return &factory{client: client, made: map[reflect.Type]cache.SharedIndexInformer{}}
 }
 
-// InformerFor returns the informer of a type, made by newFunc when it is first asked for.
+// InformerFor returns the informer of a type. newFunc creates it at the first call.
 func (f *factory) InformerFor(obj runtime.Object, newFunc internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -108,15 +107,15 @@ func (f *factory) InformerFor(obj runtime.Object, newFunc internalinterfaces.New
 	return f.made[t]
 }
 
-// InformerName is for metrics, of which there are none.
+// InformerName returns nil: the informers have no metrics.
 func (f *factory) InformerName() *cache.InformerName { return nil }
 
-// ForResource has policies watch their parameters themselves.
+// ForResource always returns an error, which makes policies watch their parameters themselves.
 func (f *factory) ForResource(resource schema.GroupVersionResource) (informers.GenericInformer, error) {
 	return nil, fmt.Errorf("no typed informer of %s", resource)
 }
 
-// run runs all informers asked for until the context ends.
+// run runs all created informers until the context ends.
 func (f *factory) run(ctx context.Context) {
 	f.mu.Lock()
 	defer f.running.Wait()
@@ -126,7 +125,7 @@ func (f *factory) run(ctx context.Context) {
 	}
 }
 
-// synced says whether all objects of a resource have been read.
+// synced returns a function that reports whether all objects of a resource have been read.
 func (f *factory) synced(resource schema.GroupVersionResource) func() bool {
 	registered, flow := f.Admissionregistration().V1(), f.Flowcontrol().V1()
 	switch resource.Resource {

@@ -1,16 +1,14 @@
-// Package cluster is what an aggregated server reads from the kube-apiserver in front of
-// it, its cluster, and asks of it: who sends a request, what the sender may do, whether
-// namespaces live, which webhooks and policies a write has to pass, and how requests
-// share the server.
+// Package cluster contains the connections of an aggregated server to the kube-apiserver in front of it, its cluster.
+// The cluster authenticates and authorizes callers, and determines which namespaces exist, which webhooks and
+// policies apply to a write, and how requests share the server.
 //
-// The parts are upstream's. What is ours is that they tolerate a cluster that is
-// unavailable: the server starts when the cluster cannot be reached or does not permit something, and finds
-// out by the answers. Until all that it needs is there, it is not ready and refuses
-// writes, and says which permission is missing; no check is ever skipped, and nothing has
-// to be restarted when the permission comes.
+// The components are upstream's. This package makes them tolerate an unavailable cluster. The server starts even if
+// the cluster is unreachable or denies a permission, and learns that from the responses. Until all requirements are
+// met, the server is not ready, rejects writes, and names the missing permission. No check is ever skipped, and no
+// restart is needed when the permission is granted.
 //
-// Reads are repeated below client-go, in the transport (observer): the caches wait
-// instead of failing, and what is wrong is logged once instead of by each of them.
+// Reads are retried below client-go, in the transport (observer): caches wait instead of failing, and a failure is
+// logged once instead of by each of them.
 package cluster
 
 import (
@@ -46,29 +44,28 @@ import (
 	"github.com/annexapi/annex/internal/base/await"
 )
 
-// Config is what a Cluster is made of.
+// Config configures a Cluster.
 type Config struct {
 	Options Options
-	// Server names the server in what it says: "NAME manifests" prints bindings.
+	// Server is the name of the server for messages: "NAME manifests" prints bindings.
 	Server string
-	// Admission says which of the plugins run that take the cluster's objects.
+	// Admission enables and disables the plugins that use objects of the cluster.
 	Admission config.AdmissionOptions
-	// ClientCAFile holds authorities of client certificates. It replaces the cluster's.
+	// ClientCAFile contains authorities of client certificates. It replaces the cluster's.
 	ClientCAFile string
-	// RequestHeader replaces, if it names authorities, what the cluster says about the headers
-	// in which it names callers.
+	// RequestHeader configures the headers with callers' names. If it contains authorities, it replaces the
+	// configuration that the cluster publishes.
 	RequestHeader config.RequestHeaderOptions
-	// Version is the Kubernetes version that admission plugins see.
+	// Version is the Kubernetes version for admission plugins.
 	Version compatibility.EffectiveVersion
-	// Own knows the tokens of the server's own clients, which the cluster does not. Nil is
-	// none.
+	// Own authenticates the tokens of the server's own clients, which the cluster does not know. Nil means none.
 	Own authenticator.Token
-	// InFlight is how many requests the server handles at once, that are queued by the cluster's
-	// priority levels; none are queued if it is 0.
+	// InFlight is the number of requests that the server handles concurrently, queued by the cluster's priority
+	// levels; 0 disables queueing.
 	InFlight int
 }
 
-// Cluster is a server's cluster. Its methods may be called concurrently.
+// Cluster is the cluster of a server. Its methods may be called concurrently.
 type Cluster struct {
 	config   Config
 	url      string
@@ -89,11 +86,11 @@ type Cluster struct {
 
 	// runners read certificates and request headers.
 	runners []runner
-	// stopped ends what plugins do in the background.
+	// stopped ends the background work of plugins.
 	stopped   chan struct{}
 	stopOnce  sync.Once
-	failures  atomic.Int64 // counts what may change Problem
-	wellSince atomic.Int64 // one more than failures when there was none
+	failures  atomic.Int64 // number of events that may change the result of Problem
+	wellSince atomic.Int64 // the value of failures when Problem last returned nil
 	wake      chan struct{}
 	ran       atomic.Bool
 }
@@ -102,8 +99,8 @@ type runner interface {
 	Run(ctx context.Context, workers int)
 }
 
-// Open reads the kubeconfigs and files, and asks the cluster nothing yet. Close must be
-// called, after Run if that was called.
+// Open reads the kubeconfigs and files, and sends no requests. Close must be called; if Run is called, after Run has
+// returned.
 func Open(c Config) (*Cluster, error) {
 	ways, err := loadConfigs(c.Options)
 	if err != nil {
@@ -119,7 +116,7 @@ func Open(c Config) (*Cluster, error) {
 		RequestHeader: c.RequestHeader, PriorityAndFairness: new(c.InFlight > 0)}) {
 		h.contacts = append(h.contacts, &contact{need: need, changed: h.change, failed: make(chan struct{}, 1)})
 	}
-	h.failures.Add(1) // nothing has been asked
+	h.failures.Add(1) // nothing has been requested yet
 	if err := h.connect(ways); err != nil {
 		return nil, err
 	}
@@ -143,8 +140,7 @@ func Open(c Config) (*Cluster, error) {
 	return h, nil
 }
 
-// connect makes the clients. They do not limit themselves: the server answers no faster
-// than its cluster does.
+// connect creates the clients. They have no rate limit, since it would make the server slower than its cluster.
 func (h *Cluster) connect(ways configs) error {
 	ways.authorization.Timeout = reviewTimeout
 	for _, client := range []struct {
@@ -156,8 +152,8 @@ func (h *Cluster) connect(ways configs) error {
 		if err != nil {
 			return fmt.Errorf("client for the cluster %s: %w", client.way.Host, err)
 		}
-		// The observer is above what adds credentials, so that a read that it repeats for
-		// hours does not come with those of hours ago.
+		// The observer wraps the transport that adds credentials, so that a read which is retried for hours always
+		// has current credentials.
 		observed := *known
 		observed.Transport = observer{known.Transport, h}
 		if *client.to, err = newClientset(client.way, &observed); err != nil {
@@ -173,32 +169,30 @@ func (h *Cluster) connect(ways configs) error {
 	return nil
 }
 
-// Close ends what Open started.
+// Close ends the background work of Open.
 func (h *Cluster) Close() {
 	h.stopOnce.Do(func() { close(h.stopped) })
 	if h.ran.Load() {
 		return
 	}
-	// Upstream's controllers hold queues from the beginning, and release them at the
-	// end of their run.
+	// Upstream's controllers create their queues in the constructor and release them only at the end of Run.
 	ended, end := context.WithCancel(klog.NewContext(context.Background(), logr.Discard()))
 	end()
 	for _, r := range h.runners {
 		r.Run(ended, 1)
 	}
 	if h.flowControl != nil {
-		// The server that it was for runs it, if that has run.
-		_ = h.flowControl.Run(h.stopped) // it says that it has stopped
+		// If the server has run, it has also run the flow control.
+		_ = h.flowControl.Run(h.stopped) // always returns an error when it has stopped
 	}
 }
 
-// Run keeps what was read of the cluster current until the context ends.
+// Run keeps the state of the cluster current until the context ends.
 func (h *Cluster) Run(ctx context.Context) {
 	h.ran.Store(true)
 	var all sync.WaitGroup
 	defer all.Wait()
-	// Upstream's controllers report an error if they are stopped before the cluster has
-	// answered.
+	// Upstream's controllers log an error if they are stopped before the cluster has responded.
 	silent := klog.NewContext(ctx, logr.Discard())
 	for _, r := range h.runners {
 		all.Go(func() { r.Run(silent, 1) })
@@ -207,7 +201,7 @@ func (h *Cluster) Run(ctx context.Context) {
 	for _, c := range h.contacts {
 		switch c.need.GroupVersionResource {
 		case requirements.TokenReviews:
-			// It has no token: that it is refused as invalid proves the permission.
+			// The review has no token: its rejection as invalid proves the permission.
 			all.Go(func() {
 				c.ask(ctx, func(ctx context.Context) {
 					_, _ = h.authentication.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{}, metav1.CreateOptions{})
@@ -229,7 +223,7 @@ func (h *Cluster) Run(ctx context.Context) {
 	h.report(ctx)
 }
 
-// ask repeats a review until the cluster answers, and again whenever it did not.
+// ask repeats a review until the cluster responds, and again after each failure.
 func (c *contact) ask(ctx context.Context, review func(context.Context)) {
 	retry := retries()
 	for {
@@ -250,18 +244,18 @@ func (c *contact) ask(ctx context.Context, review func(context.Context)) {
 	}
 }
 
-// retries returns the delays before requests are repeated, one after the other.
+// retries returns a function that returns the successive delays between retries.
 func retries() func() time.Duration {
 	return wait.Backoff{Duration: firstRetry, Factor: 2, Cap: lastRetry, Steps: math.MaxInt}.DelayFunc()
 }
 
-// change notes that Problem may have another answer.
+// change records that the result of Problem may change.
 func (h *Cluster) change() {
 	h.failures.Add(1)
 	await.Notify(h.wake)
 }
 
-// report logs what is wrong, once for each thing, and when all is well again.
+// report logs each problem once, and the end of all problems.
 func (h *Cluster) report(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	last, flow := "", true
@@ -271,7 +265,7 @@ func (h *Cluster) report(ctx context.Context) {
 			return
 		case <-h.wake:
 		}
-		// Several answers come together.
+		// Several responses arrive together.
 		if !await.Sleep(ctx, clocks.RealClock{}, time.Second) {
 			return
 		}
@@ -298,12 +292,12 @@ func (h *Cluster) report(ctx context.Context) {
 			}
 		}
 		if errors.As(problem, new(*unwell)) {
-			h.change() // reading ends without a request
+			h.change() // the end of reading causes no request
 		}
 	}
 }
 
-// kindOf is the problem without what differs from one try to the next.
+// kindOf returns the problem without the parts that vary between attempts.
 func kindOf(problem error) string {
 	if u := (*unreachable)(nil); errors.As(problem, &u) {
 		return "unreachable " + u.cluster
@@ -314,8 +308,8 @@ func kindOf(problem error) string {
 	return problem.Error()
 }
 
-// Problem is nil if the server has all that it needs of its cluster. If not, it may not
-// write, and the error says what is missing, in words that anonymous callers may see.
+// Problem returns nil if all requirements of the server are met. Otherwise the server must not write, and the error
+// names the missing requirements. Anonymous callers may see it.
 func (h *Cluster) Problem() error {
 	at := h.failures.Load()
 	if h.wellSince.Load() == at {
@@ -352,7 +346,7 @@ func (h *Cluster) Problem() error {
 	return nil
 }
 
-// forbiddenError names the permissions that are missing, and what gives them.
+// forbiddenError returns an error that names the missing permissions and the roles that grant them.
 func (h *Cluster) forbiddenError(needs []requirements.Requirement) error {
 	var given, others []string
 	for _, n := range needs {
@@ -375,8 +369,8 @@ func (h *Cluster) forbiddenError(needs []requirements.Requirement) error {
 	)
 }
 
-// AuthorizationUnavailable is nil if the cluster can be asked what callers may do. If not, only what
-// Open allows may pass.
+// AuthorizationUnavailable returns nil if the cluster can authorize callers. Otherwise only requests that Open allows
+// may pass.
 func (h *Cluster) AuthorizationUnavailable() error {
 	for _, c := range h.contacts {
 		if c.need.GroupVersionResource != requirements.AccessReviews {
@@ -391,13 +385,13 @@ func (h *Cluster) AuthorizationUnavailable() error {
 	return nil
 }
 
-// ClockSkew is by how much the cluster's clock is ahead of this one, by the answers, or 0 if
-// the difference is within the accuracy of the measurement.
+// ClockSkew returns by how much the cluster's clock is ahead of this machine's, measured from responses; 0 if the
+// difference is within the accuracy of the measurement.
 func (h *Cluster) ClockSkew() time.Duration { return h.clock.current() }
 
-// ClientConfig returns a configuration for other clients of the cluster, whose requests are
-// not retried. Each call returns a copy.
+// ClientConfig returns a configuration for other clients of the cluster, whose requests are not retried. Each call
+// returns a copy.
 func (h *Cluster) ClientConfig() *rest.Config { return rest.CopyConfig(h.way) }
 
-// URL is where the cluster is.
+// URL returns the URL of the cluster.
 func (h *Cluster) URL() string { return h.url }

@@ -51,7 +51,7 @@ func openConfig(t *testing.T, c Config) *Cluster {
 	return h
 }
 
-// run runs a cluster until the test is done.
+// run runs a cluster until the test ends or stop is called.
 func run(t testing.TB, ctx context.Context, h *Cluster) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
@@ -67,7 +67,7 @@ type hooks struct{}
 
 func (hooks) Handles(admission.Operation) bool { return true }
 
-func TestAHostThatDoesNotAnswerIsMissedAfterAWhile(t *testing.T) {
+func TestContact_patience(t *testing.T) {
 	c := &contact{
 		need:    requirements.Requirement{GroupVersionResource: requirements.Namespaces, Verbs: []string{"list", "watch"}},
 		changed: func() {},
@@ -118,7 +118,10 @@ func TestAHostThatDoesNotAnswerIsMissedAfterAWhile(t *testing.T) {
 	}
 }
 
-func TestProblemsAreLoggedOnce(t *testing.T) {
+func TestReport_logsOnce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits until a problem would be logged again")
+	}
 	cluster := clustertest.Start(t)
 	h := open(t, Options{Kubeconfig: cluster.Kubeconfig()})
 	cluster.Down()
@@ -146,13 +149,13 @@ func TestProblemsAreLoggedOnce(t *testing.T) {
 			t.Errorf("%q was said %d times:\n%s", said, n, text)
 		}
 	}
-	// What is missing is found out one by one.
+	// Missing permissions are found one by one.
 	if n := strings.Count(text, "\n"); n > 10 {
 		t.Errorf("%d lines:\n%s", n, text)
 	}
 }
 
-func TestNothingIsLeftRunning(t *testing.T) {
+func TestClose_leavesNothingRunning(t *testing.T) {
 	cluster := clustertest.Start(t)
 	kubeconfig := cluster.Kubeconfig()
 	cycle := func(running bool) {
@@ -175,9 +178,9 @@ func TestNothingIsLeftRunning(t *testing.T) {
 			stop()
 		}
 		h.Close()
-		h.Close() // does no harm
+		h.Close() // has no effect
 	}
-	cycle(true) // what is made once
+	cycle(true) // creates resources that are shared by all cycles
 	cluster.Down()
 	cluster.Up()
 	runtime.GC()
@@ -186,7 +189,7 @@ func TestNothingIsLeftRunning(t *testing.T) {
 		cycle(true)
 		cycle(false)
 	}
-	cluster.Down() // with the connections
+	cluster.Down() // including its connections
 	testwait.NoError(t, "goroutines", func(context.Context) error {
 		if now := runtime.NumGoroutine(); now > before+3 {
 			stacks := make([]byte, 1<<20)
@@ -196,9 +199,8 @@ func TestNothingIsLeftRunning(t *testing.T) {
 	})
 }
 
-// A read that is repeated must not come with the credentials of the first try: tokens of
-// pods are replaced every hour.
-func TestRepeatedReadsComeWithFreshCredentials(t *testing.T) {
+// A repeated read must not use the credentials of the first attempt: the tokens of pods are replaced every hour.
+func TestObserver_retry_freshCredentials(t *testing.T) {
 	cluster := clustertest.Start(t)
 	credential := func(token string) []byte {
 		return []byte(`{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"` + token + `"}}`)
@@ -222,7 +224,7 @@ func TestRepeatedReadsComeWithFreshCredentials(t *testing.T) {
 	testwait.Until(t, "fresh credentials are sent", func() bool { return h.Problem() == nil })
 }
 
-func TestAnswersAreUsedAgainAsLongAsTheOptionsSay(t *testing.T) {
+func TestOptions_cacheTTL(t *testing.T) {
 	for name, test := range map[string]struct {
 		ttl   time.Duration
 		asked int
@@ -246,7 +248,7 @@ func TestAnswersAreUsedAgainAsLongAsTheOptionsSay(t *testing.T) {
 	}
 }
 
-func TestAnswersAboutTokensAreToldFromTheirWant(t *testing.T) {
+func TestAuthenticationUnavailable(t *testing.T) {
 	cluster := clustertest.Start(t)
 	cluster.Know("good", authenticationv1.UserInfo{Username: "jane"})
 	cluster.Reject("expired", "the token has expired")
@@ -294,8 +296,8 @@ func TestAnswersAboutTokensAreToldFromTheirWant(t *testing.T) {
 		}
 	}
 
-	// Last, and while no answer can come: a review that is in flight outlives the request
-	// that began it, and the next request with its token shares it.
+	// This is the last step, while no response can arrive: a review in flight outlasts the request that began it, and
+	// the next request with its token would share it.
 	ended, end := context.WithCancel(t.Context())
 	end()
 	release := cluster.Hold()
@@ -307,7 +309,7 @@ func TestAnswersAboutTokensAreToldFromTheirWant(t *testing.T) {
 	}
 }
 
-func TestThePluginsAreUpstreams(t *testing.T) {
+func TestPlugins_likeUpstream(t *testing.T) {
 	t.Parallel()
 	upstream := []string{
 		lifecycle.PluginName,
@@ -321,7 +323,7 @@ func TestThePluginsAreUpstreams(t *testing.T) {
 	}
 }
 
-func TestAHostThatDoesNotAggregateIsNoHost(t *testing.T) {
+func TestHeadersProblem_missingHeaders(t *testing.T) {
 	cluster := clustertest.Start(t)
 	cluster.Configure(func(data map[string]string) { delete(data, "requestheader-client-ca-file") })
 	h := open(t, Options{Kubeconfig: cluster.Kubeconfig()})
@@ -334,7 +336,7 @@ func TestAHostThatDoesNotAggregateIsNoHost(t *testing.T) {
 	testwait.Until(t, "it is well", func() bool { return h.Problem() == nil })
 }
 
-func TestNamespacesOfFilesAreTheHosts(t *testing.T) {
+func TestHasNamespace(t *testing.T) {
 	cluster := clustertest.Start(t)
 	h := open(t, Options{Kubeconfig: cluster.Kubeconfig()})
 	if err := h.HasNamespace(t.Context(), metav1.NamespaceDefault); err == nil {
@@ -360,7 +362,7 @@ func TestNamespacesOfFilesAreTheHosts(t *testing.T) {
 	}
 }
 
-func TestPodsAreKnownByTheirServiceAccount(t *testing.T) {
+func TestInPod(t *testing.T) {
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, nil, 0o600); err != nil {
 		t.Fatal(err)

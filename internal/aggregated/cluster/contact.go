@@ -19,21 +19,20 @@ import (
 )
 
 const (
-	// patience is how long a cluster that has answered before may fail to, before the
-	// server says so: kube-apiservers are restarted one after another, and what was read
-	// from them stays true meanwhile.
+	// patience is how long a cluster may fail to respond, after it has responded before, until the server reports it.
+	// kube-apiservers are restarted one after another, and cached objects remain valid meanwhile.
 	patience = time.Minute
-	// settling is the grace period in which a 403 of a cluster that comes back is ignored: a
-	// kube-apiserver that has just started answers 403 until it has read its roles.
+	// settling is how long a 403 is ignored after a cluster becomes reachable again: a kube-apiserver answers 403
+	// after its start until it has read its roles.
 	settling = 10 * time.Second
-	// The exponential backoff of requests that fail goes from firstRetry to lastRetry.
+	// firstRetry and lastRetry are the bounds of the exponential backoff of failed requests.
 	firstRetry, lastRetry = 250 * time.Millisecond, 5 * time.Second
 )
 
-// contact is how asking the cluster for one need goes.
+// contact is the state of the requests for one requirement.
 type contact struct {
 	need requirements.Requirement
-	// synced is whether all of it has been read, set before use; nil is yes.
+	// synced reports whether all objects have been read. It is set before use; nil means always true.
 	synced func() bool
 	// changed is called with every failure and every change.
 	changed func()
@@ -41,13 +40,13 @@ type contact struct {
 	failed chan struct{}
 
 	mu       sync.Mutex
-	answered bool // it has been well at some time
+	answered bool // a request has succeeded before
 	problem  error
 	since    time.Time
-	refused  time.Time // when it first refused after it had not answered; zero otherwise
+	refused  time.Time // time of the first 403 after a failure to respond; else zero
 }
 
-// forbiddenError is the problem that a permission is missing.
+// forbiddenError is the problem of a missing permission.
 type forbiddenError struct{ need requirements.Requirement }
 
 func (e *forbiddenError) Error() string { return e.need.String() }
@@ -57,7 +56,7 @@ func isForbidden(problem error) bool {
 	return ok
 }
 
-// unreachable is the problem that the cluster does not answer.
+// unreachable is the problem of a cluster that does not respond.
 type unreachable struct {
 	cluster string
 	err     error
@@ -68,7 +67,7 @@ func (e *unreachable) Error() string {
 }
 func (e *unreachable) Unwrap() error { return e.err }
 
-// unwell is the problem that the cluster answers, but not as it should.
+// unwell is the problem of a cluster that responds incorrectly.
 type unwell struct{ text string }
 
 func (e *unwell) Error() string { return e.text }
@@ -100,8 +99,8 @@ func (c *contact) set(problem error) {
 	}
 }
 
-// err is what keeps the server from relying on the cluster: nothing if all is well, and
-// nothing for a while if a cluster that was well does not answer.
+// err returns the error because of which the server cannot rely on the cluster. It returns nil for a limited time if
+// a cluster that has responded before does not respond.
 func (c *contact) err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,22 +120,22 @@ func (c *contact) err() error {
 	return c.problem
 }
 
-// last is the problem of the last answer, nil if there was none.
+// last returns the problem of the last response, or nil.
 func (c *contact) last() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.problem
 }
 
-// well says whether the last answer was.
+// well reports whether the last response was successful.
 func (c *contact) well() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.answered && c.problem == nil
 }
 
-// observer is a transport to the cluster that observes the outcome of requests, and retries
-// reads until they succeed, so that the callers need neither retry nor log.
+// observer is a transport to the cluster that observes the outcome of requests, and retries reads until they succeed,
+// so that the callers need neither retry nor log.
 type observer struct {
 	http.RoundTripper
 	of *Cluster
@@ -162,7 +161,7 @@ func (o observer) RoundTrip(r *http.Request) (*http.Response, error) {
 			_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 1<<16))
 			_ = response.Body.Close()
 		}
-		// Jitter: many servers, and many reads of each, do not retry at the same moment.
+		// Jitter: many servers, and many reads of each, must not retry at the same moment.
 		delay := retry()
 		if !await.Sleep(r.Context(), clocks.RealClock{}, delay/2+rand.N(delay/2)) {
 			return nil, context.Cause(r.Context())
@@ -170,19 +169,19 @@ func (o observer) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// problem is what an answer says of the cluster; known is false if it says nothing.
+// problem returns the problem that a response reveals; known is false if it reveals nothing.
 func (o observer) problem(r *http.Request, c *contact, response *http.Response, err error) (problem error, known bool) {
 	cluster := r.URL.Scheme + "://" + r.URL.Host
 	switch {
 	case err != nil && errors.Is(r.Context().Err(), context.Canceled):
-		return nil, false // the client went
+		return nil, false // the caller has canceled
 	case err != nil:
 		var inner *url.Error
 		if errors.As(err, &inner) {
 			err = inner.Err
 		}
 		return &unreachable{cluster, err}, true
-	case c == nil: // schemas
+	case c == nil: // a schema
 		return nil, false
 	case response.StatusCode == http.StatusForbidden:
 		return &forbiddenError{c.need}, true
@@ -197,14 +196,14 @@ func (o observer) problem(r *http.Request, c *contact, response *http.Response, 
 	case response.StatusCode == http.StatusTooManyRequests,
 		response.StatusCode == http.StatusInternalServerError, response.StatusCode == http.StatusBadGateway,
 		response.StatusCode == http.StatusServiceUnavailable:
-		// Not 504, by which a read learns that its revision is from the future.
+		// Except 504, with which a read learns that its resource version is in the future.
 		return &unwell{fmt.Sprintf("the cluster %s answers %d to %s", cluster, response.StatusCode, r.URL.Path)}, true
 	}
 	return nil, true
 }
 
-// contactOf returns the contact of a request, nil if it is not tracked: the read of a single
-// namespace, made when a cache may be behind, says nothing about lists.
+// contactOf returns the contact of a request; nil if the request is not tracked. The read of a single namespace,
+// which is made when a cache may be stale, is not tracked, because its result does not apply to lists.
 func (h *Cluster) contactOf(r *http.Request) *contact {
 	for _, c := range h.contacts {
 		if c.need.Watched() == (r.Method == http.MethodGet) && isCollection(r, c.need) &&
@@ -219,12 +218,12 @@ func isCollection(r *http.Request, n requirements.Requirement) bool {
 	return strings.HasSuffix(r.URL.Path, n.Path())
 }
 
-// isSchema is for the reads of MutatingAdmissionPolicy, which come every few seconds.
+// isSchema reports whether a request is one of MutatingAdmissionPolicy for schemas, which it sends every few seconds.
 func isSchema(r *http.Request) bool {
 	return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/openapi/v3")
 }
 
-// clock compares the cluster's clock with this machine's: certificates are valid by both.
+// clock compares the cluster's clock with this machine's, because both determine whether certificates are valid.
 type clock struct {
 	mu   sync.Mutex
 	skew time.Duration
@@ -232,7 +231,7 @@ type clock struct {
 	tell func(skew time.Duration)
 }
 
-// tolerance is how far clocks may be apart before it is worth a line.
+// tolerance is the difference of the clocks above which it is reported.
 const tolerance = time.Minute
 
 func (c *clock) observe(date string, sent, received time.Time) {
@@ -240,7 +239,7 @@ func (c *clock) observe(date string, sent, received time.Time) {
 	if err != nil {
 		return
 	}
-	// The header has whole seconds, and was written between the two.
+	// The header has a resolution of seconds, and was written between sent and received.
 	skew := time.Duration(0)
 	switch {
 	case cluster.Before(sent.Add(-time.Second)):

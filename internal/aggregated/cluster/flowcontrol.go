@@ -6,12 +6,11 @@ import (
 	"github.com/annexapi/annex/internal/aggregated/requirements"
 )
 
-// FlowControl queues requests by the cluster's flow schemas and priority levels, nil if that
-// is off.
+// FlowControl returns the flow control by the cluster's flow schemas and priority levels; nil if it is off.
 func (h *Cluster) FlowControl() utilflowcontrol.Interface { return h.flowControl }
 
-// FlowControlled says whether the cluster's flow schemas and priority levels are known. As
-// long as they are not, requests are only counted.
+// FlowControlled reports whether the cluster's flow schemas and priority levels are known. Until then, requests are
+// only counted.
 func (h *Cluster) FlowControlled() bool {
 	if h.flowControl == nil {
 		return false
@@ -25,7 +24,7 @@ func (h *Cluster) FlowControlled() bool {
 	return true
 }
 
-// flowTroubled says whether the cluster refuses them.
+// flowTroubled reports whether the cluster forbids reading flow schemas or priority levels.
 func (h *Cluster) flowTroubled() bool {
 	for _, c := range h.contacts {
 		if c.need.GroupVersionResource != requirements.FlowSchemas && c.need.GroupVersionResource != requirements.PriorityLevels {

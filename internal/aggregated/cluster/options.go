@@ -13,10 +13,10 @@ import (
 	"github.com/annexapi/annex/config"
 )
 
-// Options are those of the configuration, where they are documented.
+// Options are the options of the configuration, where they are documented.
 type Options = config.ClusterOptions
 
-// lifetime is how long an answer is cached.
+// lifetime returns how long a response is cached.
 func lifetime(ttl time.Duration) time.Duration {
 	if ttl == 0 {
 		return 10 * time.Second // upstream's default
@@ -24,12 +24,12 @@ func lifetime(ttl time.Duration) time.Duration {
 	return max(ttl, 0)
 }
 
-// InPod says whether this process runs in a pod that may talk to its cluster.
+// InPod reports whether this process runs in a pod that may access its cluster.
 func InPod() bool {
 	return inPod(os.Getenv, "/var/run/secrets/kubernetes.io/serviceaccount/token")
 }
 
-// PodNamespace is the namespace of the pod that this process runs in, empty elsewhere.
+// PodNamespace returns the namespace of the pod that this process runs in; empty outside of a pod.
 func PodNamespace() string {
 	namespace, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 	if err != nil {
@@ -46,20 +46,20 @@ func inPod(env func(string) string, token string) bool {
 	return err == nil && !info.IsDir()
 }
 
-// The fields that name kubeconfigs.
+// The fields that contain kubeconfigs.
 const (
 	kubeconfigField     = "Options.Cluster.Kubeconfig"
 	authenticationField = "Options.Cluster.AuthenticationKubeconfig"
 	authorizationField  = "Options.Cluster.AuthorizationKubeconfig"
 )
 
-// configs are the ways to the cluster, by what they are used for.
+// configs are the client configurations, by purpose.
 type configs struct {
 	core, authentication, authorization *rest.Config
 }
 
-// loadConfigs reads the kubeconfigs. Where there is none for authentication or
-// authorization, the general one is taken, and where there is none at all, what a pod has.
+// loadConfigs reads the kubeconfigs. Without one for authentication or authorization, the general one is used, and
+// without any, the in-cluster configuration of the pod.
 func loadConfigs(o Options) (configs, error) {
 	var c configs
 	for _, way := range []struct {

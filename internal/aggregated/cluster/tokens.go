@@ -15,12 +15,11 @@ import (
 	"github.com/annexapi/annex/internal/identity/credential"
 )
 
-// errNotReviewed is that no answer about a token could be had, in contrast to the answer
-// that the token is not valid.
+// errNotReviewed means that a token could not be reviewed, in contrast to a review that rejects the token.
 var errNotReviewed = errors.New("the token could not be reviewed")
 
-// openTokens returns what asks the cluster whose a token is. An error that matches
-// errNotReviewed says nothing about the token.
+// openTokens returns an authenticator that reviews tokens with the cluster. An error that matches errNotReviewed is
+// independent of the token.
 func (h *Cluster) openTokens() (authenticator.Token, error) {
 	authenticatorfactory.RegisterMetrics()
 	ttl := lifetime(h.config.Options.TokenCacheTTL)
@@ -46,11 +45,11 @@ func (h *Cluster) openTokens() (authenticator.Token, error) {
 	return waited{credential.Uncached(cache.New(direct, false, ttl, ttl), direct)}, nil
 }
 
-// lastCode is the key in a context of where the status of the last answer is noted: of an
-// error, upstream does not say whether it is the cluster's answer.
+// lastCode is the context key under which the status of the last response is recorded. Upstream's errors do not
+// indicate whether the cluster has responded.
 type lastCode struct{}
 
-// reviewed tells answers about tokens from their want.
+// reviewed distinguishes rejected tokens from failed reviews.
 type reviewed struct{ authenticator.Token }
 
 func (t reviewed) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
@@ -62,7 +61,7 @@ func (t reviewed) AuthenticateToken(ctx context.Context, token string) (*authent
 	return response, ok, err
 }
 
-// waited are tokens whose review may outlast the request.
+// waited marks reviews that outlast their request as failed.
 type waited struct{ authenticator.Token }
 
 func (t waited) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
@@ -73,8 +72,8 @@ func (t waited) AuthenticateToken(ctx context.Context, token string) (*authentic
 	return response, ok, err
 }
 
-// AuthenticationUnavailable is nil if an error of AuthenticateRequest is about the caller.
-// If not, it says why the cluster could not be asked.
+// AuthenticationUnavailable returns nil if an error of AuthenticateRequest is about the caller. Otherwise it returns
+// the reason why the cluster could not be asked.
 func (h *Cluster) AuthenticationUnavailable(err error) error {
 	if !errors.Is(err, errNotReviewed) {
 		return nil
@@ -84,7 +83,7 @@ func (h *Cluster) AuthenticationUnavailable(err error) error {
 			continue
 		}
 		switch problem := c.last().(type) {
-		case nil: // the cluster answers others
+		case nil: // the cluster responds to other reviews
 		case *forbiddenError:
 			return h.forbiddenError([]requirements.Requirement{problem.need})
 		default:

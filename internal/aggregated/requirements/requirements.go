@@ -1,6 +1,6 @@
-// Package requirements is the one list of what an aggregated server reads from its cluster and
-// asks of it, and so of what it has to be permitted there. Serving, describe, the manifests and
-// the doctor read it. It links nothing of a server.
+// Package requirements is the single list of the resources that an aggregated server reads from its cluster and of
+// the reviews that it requests, and therefore of its permissions there. Serving, describe, the manifests and the
+// doctor use it. It links no part of a running server.
 package requirements
 
 import (
@@ -12,26 +12,26 @@ import (
 	"github.com/annexapi/annex/config"
 )
 
-// Requirement is something that a server reads from its cluster or asks of it.
+// Requirement is a resource that a server reads from its cluster, or a review that it requests.
 type Requirement struct {
 	schema.GroupVersionResource
-	// Namespace and Name are those of the one object, if it is one.
+	// Namespace and Name are those of a single object; empty otherwise.
 	Namespace, Name string
 	Verbs           []string
-	// For says what it is good for, such as "webhooks".
+	// For is the purpose, such as "webhooks".
 	For string
-	// Binding is the role that Kubernetes has ready that allows it, zero if there is none.
+	// Binding is the predefined role of Kubernetes that grants the permission; zero if there is none.
 	Binding Role
-	// Optional is what the server does without, if it must.
+	// Optional means that the server can work without it.
 	Optional bool
 }
 
-// Role is one that every cluster has: a ClusterRole, or a Role of a namespace.
+// Role is a role that every cluster has: a ClusterRole, or a Role of a namespace.
 type Role struct {
 	Namespace, Name string
 }
 
-// Kind is the role's, empty for the zero Role.
+// Kind returns the kind of the role; empty for the zero Role.
 func (r Role) Kind() string {
 	switch {
 	case r.Name == "":
@@ -42,7 +42,7 @@ func (r Role) Kind() string {
 	return "Role"
 }
 
-// String is a role as people say it: role NAME in NAMESPACE.
+// String formats a role for messages: role NAME in NAMESPACE.
 func (r Role) String() string {
 	switch r.Kind() {
 	case "":
@@ -54,13 +54,13 @@ func (r Role) String() string {
 }
 
 var (
-	// Reader is the role that may read how the cluster authenticates.
+	// Reader is the role that may read the authentication configuration of the cluster.
 	Reader = Role{"kube-system", "extension-apiserver-authentication-reader"}
-	// Delegator is the role that may ask who callers are and what they may do.
+	// Delegator is the role that may create token reviews and subject access reviews.
 	Delegator = Role{"", "system:auth-delegator"}
 )
 
-// What is required.
+// The required resources.
 var (
 	ConfigMaps     = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	TokenReviews   = schema.GroupVersionResource{Group: "authentication.k8s.io", Version: "v1", Resource: "tokenreviews"}
@@ -77,17 +77,17 @@ var (
 	APIServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
 )
 
-// Where the cluster says how it authenticates.
+// The ConfigMap with the authentication configuration of the cluster.
 const (
 	AuthenticationNamespace = "kube-system"
 	AuthenticationConfigMap = "extension-apiserver-authentication"
 )
 
-// AdmissionGroup is that of the policies and webhooks.
+// AdmissionGroup is the group of policies and webhooks.
 const AdmissionGroup = "admissionregistration.k8s.io"
 
-// plugins are the admission plugins that take the cluster's objects, in the order in which
-// upstream's aggregated servers run them, with what they read beside namespaces.
+// plugins are the admission plugins that use objects of the cluster, in the order of upstream's aggregated servers,
+// with the resources that they read in addition to namespaces.
 var plugins = []struct {
 	name  string
 	reads []string
@@ -99,8 +99,7 @@ var plugins = []struct {
 	{"ValidatingAdmissionWebhook", []string{"validatingwebhookconfigurations"}},
 }
 
-// Plugins are the names of the admission plugins that take the cluster's objects, in the order
-// in which they run.
+// Plugins returns the names of the admission plugins that use objects of the cluster, in the order in which they run.
 func Plugins() []string {
 	var names []string
 	for _, p := range plugins {
@@ -109,8 +108,8 @@ func Plugins() []string {
 	return names
 }
 
-// Enabled returns the plugins that the options leave in, in order, and those that they
-// leave out. As upstream has it, one that is enabled by name is not left out.
+// Enabled returns the enabled and the disabled plugins, in order. As in upstream, a plugin that is both enabled and
+// disabled by name is enabled.
 func Enabled(o config.AdmissionOptions) (in, out []string) {
 	for _, name := range Plugins() {
 		if slices.Contains(o.DisablePlugins, name) && !slices.Contains(o.EnablePlugins, name) {
@@ -122,7 +121,7 @@ func Enabled(o config.AdmissionOptions) (in, out []string) {
 	return in, out
 }
 
-// Of returns what an aggregated server with these options requires of its cluster to serve.
+// Of returns the requirements for serving of an aggregated server with these options.
 func Of(options config.Options) []Requirement {
 	var all []Requirement
 	o := options.Cluster
@@ -163,7 +162,7 @@ func Of(options config.Options) []Requirement {
 	return all
 }
 
-// String is a permission as people say it: list and watch on flowschemas.GROUP.
+// String formats a permission for messages: list and watch on flowschemas.GROUP.
 func (n Requirement) String() string {
 	verbs := n.Verbs[len(n.Verbs)-1]
 	if rest := n.Verbs[:len(n.Verbs)-1]; len(rest) > 0 {
@@ -179,15 +178,14 @@ func (n Requirement) String() string {
 	return text
 }
 
-// ServingSecret names the Secret, and the Lease, that keep the serving certificate of a
-// service.
+// ServingSecret returns the name of the Secret and the Lease for the serving certificate of a service.
 func ServingSecret(service string) string { return service + "-serving" }
 
-// ControllersLease names the Lease by which a server's controllers elect a leader.
+// ControllersLease returns the name of the Lease for the leader election of a server's controllers.
 func ControllersLease(server string) string { return server + "-controllers" }
 
-// OfServing returns what a server that makes its serving certificate requires besides, to keep
-// it and the named APIServices.
+// OfServing returns the additional requirements of a server that issues its serving certificate, for storing it and
+// updating the named APIServices.
 func OfServing(self config.SelfCertifyOptions, apiServices []string) []Requirement {
 	const purpose = "serving certificate"
 	secret := ServingSecret(self.ServiceName)
@@ -213,8 +211,7 @@ func OfServing(self config.SelfCertifyOptions, apiServices []string) []Requireme
 	return all
 }
 
-// OfControllers returns what the controllers of a server require besides, to elect a leader in
-// a namespace.
+// OfControllers returns the additional requirement of a server's controllers, for leader election in a namespace.
 func OfControllers(server, namespace string) Requirement {
 	return Requirement{
 		GroupVersionResource: Leases,
@@ -225,7 +222,7 @@ func OfControllers(server, namespace string) Requirement {
 	}
 }
 
-// Path is the URL path of the collection, or where reviews are created.
+// Path returns the URL path of the collection, or the path at which reviews are created.
 func (n Requirement) Path() string {
 	path := "/apis/" + n.Group + "/" + n.Version
 	if n.Group == "" {
@@ -237,5 +234,5 @@ func (n Requirement) Path() string {
 	return path + "/" + n.Resource
 }
 
-// Watched is what is read and watched, in contrast to reviews.
+// Watched reports whether the resource is read and watched, in contrast to reviews.
 func (n Requirement) Watched() bool { return slices.Contains(n.Verbs, "watch") }

@@ -32,14 +32,13 @@ const (
 	retryPeriod   = 2 * time.Second
 )
 
-// Place is where a Keeper keeps things in its host: a Secret and a Lease of that
-// name, which exist, for the permission to make them cannot be bound to a name. Workload
-// is what runs the server there, as in deployments/shop; without it the server never
-// leaves its APIServices.
+// Place contains the names of a Keeper's objects in its cluster. The Secret and the Lease have to exist, because the
+// permission to create objects cannot be restricted to a name. Workload runs the server there, as in
+// deployments/shop; without it, the server never leaves its APIServices.
 type Place struct{ Namespace, Secret, Lease, Workload string }
 
-// New returns a keeper of a certificate, which serves a temporary one, of no authority that
-// a client trusts, until Run has read the Secret. It asks nothing of the cluster yet.
+// New returns a keeper of a certificate. Until Run has read the Secret, it serves a temporary certificate that no
+// client trusts. New sends no requests.
 func New(config *rest.Config, place Place, options Options) (*Keeper, error) {
 	client, err := corev1client.NewForConfig(config)
 	if err != nil {
@@ -82,7 +81,7 @@ func (c *cluster) run(ctx context.Context, k *Keeper) error {
 		},
 	})
 	running.Go(func() { informer.RunWithContext(ctx) })
-	// The elector starts goroutines that it does not wait for; they only hand over the lead.
+	// The elector does not wait for its goroutines, so they only pass on the lead.
 	leads := make(chan context.Context)
 	running.Go(func() {
 		for {
@@ -94,8 +93,7 @@ func (c *cluster) run(ctx context.Context, k *Keeper) error {
 			}
 		}
 	})
-	// The elector would log every other second that the cluster is unreachable; Check
-	// reports it once.
+	// The elector would log every other second that the cluster is unreachable, which Check reports once.
 	quiet := klog.NewContext(ctx, logr.Discard())
 	for ctx.Err() == nil {
 		elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
@@ -108,8 +106,8 @@ func (c *cluster) run(ctx context.Context, k *Keeper) error {
 					case <-lead.Done():
 					}
 				},
-				// Another may lead while this one still writes: a write that is based on an
-				// older state than the other's is a conflict, and does nothing.
+				// Another replica may lead while this one still writes. A write that is based on an older state is a
+				// conflict, and has no effect.
 				OnStoppedLeading: func() {},
 			},
 		})
@@ -140,8 +138,8 @@ const fieldManager = "annex-serving-certificate"
 
 const apiServicesPath = "/apis/apiregistration.k8s.io/v1/apiservices"
 
-// leftAnnotation of an APIService is the service that it pointed to when the server left,
-// as NAMESPACE/NAME:PORT.
+// leftAnnotation is the annotation of an APIService with the service, as NAMESPACE/NAME:PORT, that it pointed to
+// before the server left.
 const leftAnnotation = "annex/left-service"
 
 func (c *cluster) get(ctx context.Context, into any, path ...string) error {
@@ -192,7 +190,7 @@ func parseService(text string) (service, error) {
 }
 
 func (c *cluster) updateAPIService(ctx context.Context, s *apiService) error {
-	// An APIService without a service has no bundle, and one with a bundle is not insecure.
+	// An APIService without a service has no bundle, and insecureSkipTLSVerify excludes a bundle.
 	spec := map[string]any{"service": nil, "caBundle": nil, "insecureSkipTLSVerify": nil}
 	var left any
 	if s.service != (service{}) {
@@ -214,8 +212,8 @@ func (c *cluster) updateAPIService(ctx context.Context, s *apiService) error {
 		SetHeader("Accept", "application/json").Body(patch).Do(ctx).Error()
 }
 
-// unwanted asks for the workload, and, if that is not to be seen any more, for the
-// namespace: of one that ends, the permissions may be gone already.
+// unwanted reads the workload and, if that is missing or cannot be read, the namespace: the permissions in a
+// namespace that is being deleted may already be gone.
 func (c *cluster) unwanted(ctx context.Context) (bool, error) {
 	if c.place.Workload == "" {
 		return false, nil

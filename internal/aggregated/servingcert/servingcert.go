@@ -1,32 +1,29 @@
-// Package servingcert keeps the serving certificate of an aggregated server. Its host
-// verifies that by the authorities in the APIServices, and both are made here, renewed in
-// time, and never by hand.
+// Package servingcert maintains the serving certificate of an aggregated server. The host, which is the
+// kube-apiserver in front, verifies it by the authorities in the APIServices. This package issues both, renews them
+// in time, and needs no manual steps.
 //
-// # What is kept where
+// # Storage
 //
-// A Secret of the server's namespace holds what all replicas use: tls.crt and tls.key,
-// the serving certificate; ca.crt, the authorities that the cluster is to trust, newest
-// first; and ca.key, the key of the newest. All replicas follow the Secret. The one that
-// holds a Lease also renews what is in it, and keeps the APIServices' caBundle equal to
-// ca.crt, undoing other writers' changes.
+// A Secret in the server's namespace contains the data that all replicas share: tls.crt and tls.key, the serving
+// certificate; ca.crt, the authorities that the cluster has to trust, newest first; and ca.key, the key of the
+// newest. All replicas follow the Secret. The replica that holds a Lease also renews its content, and keeps the
+// caBundle of the APIServices equal to ca.crt, reverting changes of other writers.
 //
-// # How an authority is replaced
+// # Replacement of an authority
 //
-// The next one is made when a third of the life of the last is left, with a key of its
-// own. First it only stands in ca.crt, and so in the APIServices, beside the one before.
-// When it stands in all of them, the Secret says since when (ca.published), and when the
-// clusters have had time to notice, it signs the next serving certificate. The one before
-// stays until it ends. So whatever certificate a
-// replica still serves, and whatever bundle a host still uses, the one verifies the other.
+// The next authority is created, with a new key, when a third of the lifetime of the last one is left. At first it is
+// only added to ca.crt, and so to the APIServices, beside the previous one. When all APIServices contain it, the time
+// is recorded in the Secret (ca.published). When the hosts have had time to notice, it signs the next serving
+// certificate. The previous authority stays until it expires. So any serving certificate that a replica still uses is
+// verified by any bundle that a host still uses.
 //
-// # How a server leaves
+// # Leaving the APIServices
 //
-// As long as an APIService points to a server that does not answer, its host finishes no
-// deletion of a namespace, for it cannot tell what is still in it. That is right while
-// the server restarts. It is wrong when the server is not meant to run any more: when its
-// workload was scaled to zero or deleted, or its namespace is. A server that stops then takes
-// itself out of the APIServices, which stay, without a service, and say whose they were.
-// The next one that starts puts itself in again.
+// While an APIService points to a server that does not respond, its host completes no deletion of a namespace,
+// because it cannot determine the remaining content. That is correct while the server restarts, but wrong when the
+// server is no longer supposed to run: when its workload was scaled to zero or deleted, or its namespace was deleted.
+// In this case, a stopping server removes itself from the APIServices. They stay, without a service, and with an
+// annotation that names the server. The next server that starts adds itself again.
 package servingcert
 
 import (
@@ -63,62 +60,60 @@ const (
 )
 
 const (
-	// authorityLives is how much longer an authority lives than what it signs.
+	// authorityLives is the ratio of an authority's lifetime to that of its certificates.
 	authorityLives = 4
-	// maxNotice bounds the time that hosts get to notice an authority.
+	// maxNotice bounds the time in which hosts notice an authority.
 	maxNotice = time.Minute
-	// checkInterval is how late another writer's change of the APIServices is noticed:
-	// the permission to watch them is not asked for.
+	// checkInterval is the maximum delay until another writer's change of the APIServices is noticed. The server does
+	// not require the permission to watch them.
 	checkInterval = 10 * time.Second
-	// missingInterval is how late one is noticed that did not exist before.
+	// missingInterval is the maximum delay until a new APIService is noticed.
 	missingInterval = time.Second
 )
 
-// Options say which certificate is kept.
+// Options configure a Keeper.
 type Options struct {
-	// DNSNames are what it is for, SERVICE.NAMESPACE.svc first.
+	// DNSNames are the names in the certificate, SERVICE.NAMESPACE.svc first.
 	DNSNames []string
-	// APIServices are the names of those whose caBundle is kept, and ServiceName and
-	// ServiceNamespace what they point to. One that points elsewhere is left alone.
+	// APIServices are the APIServices whose caBundle is maintained, if they point to the service ServiceName in
+	// ServiceNamespace. An APIService that points elsewhere is not modified.
 	APIServices                   []string
 	ServiceName, ServiceNamespace string
-	// Ready says why the server does not answer yet; nil is a server that does. One that
-	// left its APIServices goes back there only then.
+	// Ready returns an error while the server is not ready; nil means that it always is. A server that has left its
+	// APIServices returns to them only when it is ready.
 	Ready func() error
-	// Lifetime is that of a serving certificate. It is renewed when a third is left.
+	// Lifetime is the lifetime of a serving certificate. The certificate is renewed when a third is left.
 	Lifetime time.Duration
-	// Clock is the real one if nil.
+	// Clock is the clock; nil means the real clock.
 	Clock clock.Clock
 }
 
-// host is where all of it is kept. Errors are the API's.
+// host stores the Secret, the Lease and the APIServices. Errors are API statuses.
 type host interface {
-	// secret and updateSecret work on the one Secret. An update that is based on an
-	// older one than is stored is a conflict.
+	// secret and updateSecret read and write the Secret. An update that is based on an older version is a conflict.
 	secret(ctx context.Context) (*corev1.Secret, error)
 	updateSecret(ctx context.Context, secret *corev1.Secret) (*corev1.Secret, error)
-	// apiService and updateAPIService work on an APIService. Updating one that has
-	// changed since is a conflict.
+	// apiService and updateAPIService read and write an APIService. An update that is based on an older version is a
+	// conflict.
 	apiService(ctx context.Context, name string) (*apiService, error)
 	updateAPIService(ctx context.Context, service *apiService) error
-	// unwanted says that the server is not meant to run any more: its workload is scaled
-	// to zero or deleted, or its namespace is.
+	// unwanted reports whether the server is no longer supposed to run: its workload is scaled to zero or deleted, or
+	// its namespace is deleted.
 	unwanted(ctx context.Context) (bool, error)
-	// run calls follow with the Secret whenever it has changed, and lead while this
-	// replica holds the Lease.
+	// run calls follow whenever the Secret has changed, and lead while this replica holds the Lease.
 	run(ctx context.Context, k *Keeper) error
 }
 
-// apiService is what matters of one.
+// apiService contains the relevant fields of an APIService.
 type apiService struct {
 	name, resourceVersion string
-	// service is empty if the APIService points nowhere; left is what it pointed to then.
+	// service is empty if the APIService points nowhere; left is then the service that it pointed to before.
 	service, left service
 	insecure      bool
 	bundle        []byte
 }
 
-// service is what an APIService points to.
+// service is the service of an APIService.
 type service struct {
 	Namespace, Name string
 	Port            int32
@@ -126,13 +121,12 @@ type service struct {
 
 func (s service) String() string { return fmt.Sprintf("%s/%s:%d", s.Namespace, s.Name, s.Port) }
 
-// is says whether that is the service of the server; ports may differ.
+// is reports whether s is the server's service, with any port.
 func (s service) is(o Options) bool {
 	return s.Namespace == o.ServiceNamespace && s.Name == o.ServiceName
 }
 
-// Keeper is the serving certificate of one replica. Its methods may be called
-// concurrently.
+// Keeper maintains the serving certificate of one replica. Its methods may be called concurrently.
 type Keeper struct {
 	options Options
 	host    host
@@ -141,13 +135,13 @@ type Keeper struct {
 
 	mu        sync.Mutex
 	listeners []dynamiccertificates.Listener
-	// status is why the certificate is not the Secret's; nil if it is. refused is what the
-	// host does not let the leader do.
+	// status is the reason why the certificate differs from the Secret's; nil if it does not. refused is the error of
+	// a leader's write that the host forbids.
 	status, refused error
-	// said holds what was said last about each APIService, so as not to repeat it.
+	// The last logged failure of each APIService, to log it once.
 	said map[string]string
 
-	// known is what the leader has seen last of the Secret. Only lead uses it.
+	// known is the leader's last state of the Secret. Only lead uses it.
 	known state
 }
 
@@ -159,8 +153,8 @@ var _ dynamiccertificates.CertKeyContentProvider = (*Keeper)(nil)
 // errNotRead is the status before the Secret has been read for the first time.
 var errNotRead = errors.New("the serving certificate has not been read from the cluster yet")
 
-// newKeeper returns a keeper that serves a temporary certificate until it has read the
-// Secret: no client trusts it, but a kubelet's probes do not verify.
+// newKeeper returns a keeper that serves a temporary certificate until it has read the Secret. No client trusts it,
+// but kubelet's probes work, since they do not verify.
 func newKeeper(options Options, host host) (*Keeper, error) {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
@@ -190,7 +184,7 @@ func (k *Keeper) AddListener(listener dynamiccertificates.Listener) {
 	k.listeners = append(k.listeners, listener)
 }
 
-// Check returns why the cluster does not trust this replica's certificate; nil if it does.
+// Check returns the reason why the cluster does not trust this replica's certificate; nil if it does.
 func (k *Keeper) Check() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -200,12 +194,12 @@ func (k *Keeper) Check() error {
 	return k.refused
 }
 
-// follow takes over what is in the Secret.
+// follow loads the content of the Secret.
 func (k *Keeper) follow(secret *corev1.Secret) {
 	await.Notify(k.changed)
 	cert, key := secret.Data[servingCert], secret.Data[servingKey]
 	if len(cert) == 0 && len(key) == 0 {
-		return // just made
+		return // newly created
 	}
 	if _, err := tls.X509KeyPair(cert, key); err != nil {
 		k.become(fmt.Errorf("the Secret %s holds no serving certificate: %w", secret.Name, err))
@@ -232,7 +226,7 @@ func (k *Keeper) become(status error) {
 	k.status = status
 }
 
-// refuse sets why the cluster refuses this replica's writes; nil if it does not.
+// refuse sets the error of forbidden writes of this replica; nil if there is none.
 func (k *Keeper) refuse(reason error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -271,7 +265,8 @@ func (k *Keeper) lead(ctx context.Context) {
 	}
 }
 
-// say logs what is wrong about something, once, and that it is right again.
+// Each failure of an APIService, or of another part, is logged once, and so is its end. An empty text in wrong is no
+// failure.
 func (k *Keeper) say(ctx context.Context, about, wrong string) {
 	k.mu.Lock()
 	before := k.said[about]
@@ -286,7 +281,7 @@ func (k *Keeper) say(ctx context.Context, about, wrong string) {
 	}
 }
 
-// renew does one step, and says when to look again at the latest.
+// renew performs one step, and returns the maximum time until the next one.
 func (k *Keeper) renew(ctx context.Context) (time.Duration, error) {
 	wait := min(checkInterval, k.notice())
 	secret, err := k.host.secret(ctx)
@@ -296,8 +291,7 @@ func (k *Keeper) renew(ctx context.Context) (time.Duration, error) {
 	now := k.options.Clock.Now()
 	state, err := read(secret)
 	if err != nil {
-		// What cannot be parsed is made anew. The authorities that can be parsed stay in the
-		// caBundle.
+		// Invalid parts are replaced. The valid authorities stay in the caBundle.
 		k.say(ctx, secret.Name, err.Error())
 	}
 	spoilt := state.remember(now, &k.known) || err != nil
@@ -319,8 +313,8 @@ func (k *Keeper) renew(ctx context.Context) (time.Duration, error) {
 		wait = min(wait, missingInterval)
 	}
 	now = k.options.Clock.Now()
-	// Not the making counts but the publishing: that may have been refused for long, or
-	// have been left to the next leader.
+	// The waiting time begins with the publication, not with the creation: the publication may have been refused for
+	// long, or left to the next leader.
 	fresh := all && !state.isPublished(now)
 	if fresh {
 		state.published = now
@@ -346,7 +340,7 @@ func (k *Keeper) renew(ctx context.Context) (time.Duration, error) {
 
 func (k *Keeper) authorityLife() time.Duration { return authorityLives * k.options.Lifetime }
 
-// notice is the time that hosts get to notice an authority.
+// notice is the time in which hosts notice an authority.
 func (k *Keeper) notice() time.Duration { return min(maxNotice, k.options.Lifetime/10) }
 
 func (k *Keeper) store(ctx context.Context, secret *corev1.Secret, state *state) (*corev1.Secret, error) {
@@ -363,8 +357,8 @@ func (k *Keeper) store(ctx context.Context, secret *corev1.Secret, state *state)
 	return stored, nil
 }
 
-// publish writes the authorities into the caBundle of all APIServices of this server, and
-// says whether all of them have it. One that does not exist yet does not count.
+// publish writes the authorities into the caBundle of all APIServices of this server, and reports whether all of them
+// have it. An APIService that does not exist yet is not counted.
 func (k *Keeper) publish(ctx context.Context, state *state) (all, missing bool, err error) {
 	bundle := state.bundle()
 	all = true
@@ -413,7 +407,7 @@ func (k *Keeper) publish(ctx context.Context, state *state) (all, missing bool, 
 	return all, missing, err
 }
 
-// goesBack says whether an APIService that the server left is to point to it again.
+// goesBack reports whether an APIService that the server has left should point to it again.
 func (k *Keeper) goesBack(ctx context.Context, found *apiService) (bool, error) {
 	if found.service != (service{}) || !found.left.is(k.options) || k.options.Ready != nil && k.options.Ready() != nil {
 		return false, nil
@@ -422,12 +416,11 @@ func (k *Keeper) goesBack(ctx context.Context, found *apiService) (bool, error) 
 	return !unwanted, err
 }
 
-// leaveAttempts is how often an APIService that others write meanwhile is tried.
+// leaveAttempts is the number of attempts to update an APIService that others write at the same time.
 const leaveAttempts = 5
 
-// Leave takes the server out of its APIServices if it is not meant to run any more. It is
-// for a server that is about to stop. Run may not have returned yet: of two writes, the one
-// that is based on an older state is a conflict.
+// Leave removes the server from its APIServices if it is no longer supposed to run. It is for a server that is about to
+// stop. Run need not have returned: of two writes, the one with the older state is a conflict.
 func (k *Keeper) Leave(ctx context.Context) error {
 	unwanted, err := k.host.unwanted(ctx)
 	if err != nil {
@@ -460,9 +453,9 @@ func (k *Keeper) leave(ctx context.Context, name string) error {
 	return nil
 }
 
-// state is what the Secret holds.
+// state is the content of the Secret.
 type state struct {
-	// authorities are the newest first, and key is that of the first.
+	// authorities are sorted, the newest first. key belongs to the first one.
 	authorities []*x509.Certificate
 	key         []byte
 	// published is when all APIServices had an authority; see isPublished.
@@ -471,7 +464,7 @@ type state struct {
 	content   content
 }
 
-// read returns what can be read, and an error about what cannot.
+// read returns the valid parts of the Secret, and an error about the others.
 func read(secret *corev1.Secret) (*state, error) {
 	s := &state{}
 	var problems []error
@@ -493,7 +486,7 @@ func read(secret *corev1.Secret) (*state, error) {
 			s.key = secret.Data[authorityKey]
 		}
 	}
-	// What is no time is as good as none: the authority is published once more.
+	// An invalid time counts as missing: the authority is then published again.
 	s.published, _ = time.Parse(time.RFC3339Nano, string(secret.Data[publishedAt]))
 	if cert, key := secret.Data[servingCert], secret.Data[servingKey]; len(cert) > 0 || len(key) > 0 {
 		if pair, err := tls.X509KeyPair(cert, key); err != nil {
@@ -505,9 +498,9 @@ func read(secret *corev1.Secret) (*state, error) {
 	return s, errors.Join(problems...)
 }
 
-// remember adds what the Secret does not hold any more, because another writer has
-// emptied or spoilt it: the certificates in use stay in use until their replacements are
-// trusted. The authority's key is not restored.
+// remember restores parts that another writer has removed from the Secret or made invalid: certificates stay in use
+// until their replacements are trusted. The authority's key is not restored. It reports whether it has restored a
+// part.
 func (s *state) remember(now time.Time, known *state) (added bool) {
 	if len(s.authorities) == 0 && len(known.authorities) > 0 {
 		s.authorities, added = slices.Clone(known.authorities), true
@@ -530,13 +523,13 @@ func (s *state) write(data map[string][]byte) {
 
 func (s *state) newest() *x509.Certificate { return s.authorities[0] }
 
-// isPublished says whether the time is the newest authority's: not that of the one before,
-// nor of a clock that was wrong.
+// isPublished reports whether the published time belongs to the newest authority, and not to the previous one or to a
+// wrong clock.
 func (s *state) isPublished(now time.Time) bool {
 	return !s.published.Before(madeAt(s.newest())) && !s.published.After(now)
 }
 
-// bundle holds the authorities that the cluster is to trust, in PEM.
+// bundle returns the authorities that the cluster has to trust, in PEM.
 func (s *state) bundle() []byte {
 	var all []byte
 	for _, authority := range s.authorities {
@@ -545,7 +538,7 @@ func (s *state) bundle() []byte {
 	return all
 }
 
-// knows says whether a bundle holds nothing but what was ours.
+// knows reports whether a bundle contains only authorities of this server.
 func (s *state) knows(bundle []byte) bool {
 	for rest := bundle; ; {
 		var block *pem.Block
@@ -564,7 +557,7 @@ func (s *state) renewAuthority(now time.Time, life time.Duration) bool {
 	return len(s.authorities) == 0 || s.key == nil || certs.Due(s.newest(), now, life)
 }
 
-// newAuthority puts one before the others, and lets go of those that have ended.
+// newAuthority adds a new authority before the others, and drops expired ones.
 func (s *state) newAuthority(now time.Time, name string, life time.Duration) error {
 	cert, key, err := certs.NewAuthority(now, name, life)
 	if err != nil {
@@ -580,9 +573,8 @@ func (s *state) newAuthority(now time.Time, name string, life time.Duration) err
 	return nil
 }
 
-// renewServing says whether the serving certificate is to be made anew. An authority that
-// is not ripe, which the hosts may not know yet, signs only if there is no usable
-// certificate at all.
+// renewServing reports whether a new serving certificate is needed. The newest authority is ripe when hosts have had
+// time to notice it. Before that, it signs only if there is no usable certificate at all.
 func (s *state) renewServing(now time.Time, options Options, ripe bool) bool {
 	switch {
 	case s.serving == nil || now.After(s.serving.NotAfter):
@@ -613,7 +605,7 @@ func (s *state) newServing(now time.Time, options Options) error {
 	return nil
 }
 
-// madeAt is the second in which a certificate was made.
+// madeAt returns the second in which a certificate was issued.
 func madeAt(cert *x509.Certificate) time.Time { return cert.NotBefore.Add(certs.Backdate) }
 
 func encode(cert *x509.Certificate) []byte {

@@ -22,17 +22,17 @@ import (
 	"github.com/annexapi/annex/internal/identity/certs"
 )
 
-// fakeHost keeps what a host keeps. It refuses what is based on an older state.
+// fakeHost is a host in memory. It rejects writes that are based on an older state.
 type fakeHost struct {
 	mu       sync.Mutex
 	version  int
 	stored   *corev1.Secret
 	services map[string]*apiService
-	// refuse is the error of each call whose name it has.
+	// refuse contains the error of each call, by name.
 	refuse map[string]error
-	// idle is a workload without replicas.
+	// idle means that the workload has no replicas.
 	idle bool
-	// changed is called with each Secret that is stored.
+	// changed is called with each stored Secret.
 	changed func(*corev1.Secret)
 }
 
@@ -114,7 +114,7 @@ func (h *fakeHost) bundle(name string) []byte {
 	return h.services[name].bundle
 }
 
-// edit changes what is stored, as another writer.
+// edit modifies the stored objects as another writer.
 func (h *fakeHost) edit(change func(secret *corev1.Secret, services map[string]*apiService)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -146,13 +146,13 @@ func keeper(t *testing.T, host host, o Options) *Keeper {
 	return k
 }
 
-// verify is what a kube-apiserver does with a bundle.
+// verify verifies the certificate with a bundle, as a kube-apiserver does.
 func verify(k *Keeper, bundle []byte, at time.Time) error {
 	_, err := verified(k, bundle, at)
 	return err
 }
 
-// verified also returns until when the answer is the same.
+// verified also returns until when the result is the same.
 func verified(k *Keeper, bundle []byte, at time.Time) (until time.Time, err error) {
 	cert, key := k.CurrentCertKeyContent()
 	pair, err := tls.X509KeyPair(cert, key)
@@ -174,14 +174,16 @@ func verified(k *Keeper, bundle []byte, at time.Time) (until time.Time, err erro
 	return until, nil
 }
 
-// Three replicas, of which now the one and now the other leads, if any does; and three
-// kube-apiservers. Each learns of a change later than the others. After two hours of
-// certificates that live for 30 seconds, no replica has ever served one that any of the
-// kube-apiservers did not believe.
-func TestEveryHostBelievesEveryReplicaAtAnyTime(t *testing.T) {
+// There are three replicas, of which a changing one leads, or none; and three kube-apiservers, which notice changes
+// with different delays. In two hours with certificates that live for 30 seconds, every kube-apiserver must accept
+// every certificate that a replica serves.
+func TestKeeper_everyHostTrustsEveryReplica(t *testing.T) {
+	if testing.Short() {
+		t.Skip("two hours of certificates that live for 30 seconds")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		const lifetime = 30 * time.Second
-		random := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano()))) // the same each time
+		random := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano()))) // synctest's clock makes it deterministic
 		var drawing sync.Mutex
 		below := func(n int) int {
 			drawing.Lock()
@@ -206,7 +208,7 @@ func TestEveryHostBelievesEveryReplicaAtAnyTime(t *testing.T) {
 			secrets = append(secrets, s)
 		}
 		for _, k := range replicas {
-			running.Go(func() { // a watch that is late
+			running.Go(func() { // a delayed watch
 				for at := 0; ctx.Err() == nil; {
 					seen.Lock()
 					all := secrets
@@ -229,7 +231,7 @@ func TestEveryHostBelievesEveryReplicaAtAnyTime(t *testing.T) {
 			}
 		})
 
-		// The hosts' bundles, by host and service. Notice takes a tenth of the life at most.
+		// The hosts' bundles, by host and service. Noticing takes at most a tenth of the lifetime.
 		type at struct{ host, service int }
 		bundles := map[at][]byte{}
 		authorities, certificates := map[string]bool{}, map[string]bool{}
@@ -242,7 +244,7 @@ func TestEveryHostBelievesEveryReplicaAtAnyTime(t *testing.T) {
 						bundles[at{h, s}] = host.bundle(name)
 					}
 					if step < 4*30 {
-						continue // every host gets to know the first one
+						continue // until every host has the first authority
 					}
 					for i, k := range replicas {
 						cert, _ := k.CurrentCertKeyContent()
@@ -275,7 +277,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// step does what a leader does, and expects no error.
+// step performs one step of a leader, and expects no error.
 func step(t *testing.T, k *Keeper) {
 	t.Helper()
 	if _, err := k.renew(t.Context()); err != nil {
@@ -283,16 +285,15 @@ func step(t *testing.T, k *Keeper) {
 	}
 }
 
-// However late an authority is published, and by whichever leader: the hosts get their
-// time before it signs.
-func TestAnAuthorityThatIsPublishedLateSignsNothingAtOnce(t *testing.T) {
+// However late an authority is published, and by whichever leader, hosts must have time to notice it before it signs.
+func TestRenew_latePublication_waits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lifetime = time.Hour
 		host := newHost(services...)
 		first, second := keeper(t, host, options(lifetime)), keeper(t, host, options(lifetime))
-		time.Sleep(999 * time.Millisecond) // a certificate's times are whole seconds
+		time.Sleep(999 * time.Millisecond) // the times in a certificate are whole seconds
 		step(t, first)
-		for range 15 { // until almost a third of the authority's life is left
+		for range 15 { // until almost a third of the authority's lifetime is left
 			time.Sleep(10 * time.Minute)
 			step(t, first)
 		}
@@ -327,7 +328,7 @@ func TestAnAuthorityThatIsPublishedLateSignsNothingAtOnce(t *testing.T) {
 	})
 }
 
-func TestAPublicationThatIsNoTimeCountsFromNow(t *testing.T) {
+func TestRenew_invalidPublicationTime(t *testing.T) {
 	for name, spoilt := range map[string]func() string{
 		"empty":         func() string { return "" },
 		"no time":       func() string { return "yesterday" },
@@ -352,7 +353,7 @@ func TestAPublicationThatIsNoTimeCountsFromNow(t *testing.T) {
 	}
 }
 
-func TestNothingIsWrittenThatIsRight(t *testing.T) {
+func TestRenew_upToDate_writesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newHost(services...)
 		k := keeper(t, host, options(time.Hour))
@@ -377,7 +378,7 @@ func TestNothingIsWrittenThatIsRight(t *testing.T) {
 	})
 }
 
-func TestABundleThatSomebodyChangedIsPutRight(t *testing.T) {
+func TestPublish_changedBundle_isRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newHost(services...)
 		k := keeper(t, host, options(time.Hour))
@@ -402,7 +403,7 @@ func TestABundleThatSomebodyChangedIsPutRight(t *testing.T) {
 	})
 }
 
-func TestAnAPIServiceOfAnotherServerIsLeftAlone(t *testing.T) {
+func TestPublish_otherServer_isNotModified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newHost(services...)
 		host.services[services[1]].service.Name = "rival"
@@ -414,7 +415,7 @@ func TestAnAPIServiceOfAnotherServerIsLeftAlone(t *testing.T) {
 		if !strings.Contains(k.said[services[1]], "points to the service shops/rival:443 and not to shops/shop") {
 			t.Errorf("said %q", k.said)
 		}
-		// It is ours again.
+		// It points to this server again.
 		host.edit(func(_ *corev1.Secret, all map[string]*apiService) { all[services[1]].service.Name = "shop" })
 		step(t, k)
 		if host.bundle(services[1]) == nil || k.said[services[1]] != "" {
@@ -423,7 +424,7 @@ func TestAnAPIServiceOfAnotherServerIsLeftAlone(t *testing.T) {
 	})
 }
 
-func TestAnAPIServiceThatComesLaterGetsItsBundleSoon(t *testing.T) {
+func TestPublish_newAPIService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newHost()
 		k := keeper(t, host, options(time.Hour))
@@ -447,9 +448,9 @@ func TestAnAPIServiceThatComesLaterGetsItsBundleSoon(t *testing.T) {
 	})
 }
 
-// A Secret that is emptied, spoilt, or made anew costs no request: what is served stays
-// until another authority is believed.
-func TestASecretThatIsLostIsMadeAnew(t *testing.T) {
+// If the Secret is emptied, made invalid or recreated, no request may fail: the certificate stays in use until
+// another authority is trusted.
+func TestRenew_lostSecret_isRestored(t *testing.T) {
 	for name, spoil := range map[string]func(*corev1.Secret){
 		"emptied":         func(s *corev1.Secret) { s.Data = nil },
 		"without a key":   func(s *corev1.Secret) { delete(s.Data, authorityKey) },
@@ -486,7 +487,7 @@ func TestASecretThatIsLostIsMadeAnew(t *testing.T) {
 	}
 }
 
-func TestANameThatIsMissingIsAdded(t *testing.T) {
+func TestRenew_missingDNSName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newHost(services...)
 		step(t, keeper(t, host, options(time.Hour)))
@@ -506,7 +507,7 @@ func TestANameThatIsMissingIsAdded(t *testing.T) {
 	})
 }
 
-func TestWhatTheHostRefusesIsSaid(t *testing.T) {
+func TestLead_forbiddenWrite_isReported(t *testing.T) {
 	forbidden := apierrors.NewForbidden(
 		schema.GroupResource{Group: "apiregistration.k8s.io", Resource: "apiservices"},
 		services[0],
@@ -526,7 +527,7 @@ func TestWhatTheHostRefusesIsSaid(t *testing.T) {
 			var leading sync.WaitGroup
 			leading.Go(func() { k.lead(ctx) })
 			synctest.Wait()
-			k.become(nil) // the Secret can be read by others
+			k.become(nil) // other replicas can read the Secret
 			if err := k.Check(); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v", call, err)
 			}
@@ -544,8 +545,8 @@ func TestWhatTheHostRefusesIsSaid(t *testing.T) {
 	}
 }
 
-// Two that both believe to lead, as for a moment they may.
-func TestOfTwoLeadersOneLoses(t *testing.T) {
+// For a moment, two replicas may both act as leader.
+func TestRenew_twoLeaders_conflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newHost(services...)
 		a, b := keeper(t, host, options(time.Hour)), keeper(t, host, options(time.Hour))
@@ -564,7 +565,7 @@ func TestOfTwoLeadersOneLoses(t *testing.T) {
 		step(t, b)
 		cert, _ := a.CurrentCertKeyContent()
 		if other, _ := b.CurrentCertKeyContent(); !bytes.Equal(cert, other) {
-			// b follows by its watch, which this test does not have.
+			// b would follow by its watch, which this test does not have.
 			b.follow(host.stored)
 			if other, _ := b.CurrentCertKeyContent(); !bytes.Equal(cert, other) {
 				t.Error("the two serve different certificates")
@@ -577,7 +578,7 @@ type heard struct{ n int }
 
 func (h *heard) Enqueue() { h.n++ }
 
-func TestListenersHearOfEachCertificateOnce(t *testing.T) {
+func TestAddListener_notifiesOncePerCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newHost(services...)
 		k := keeper(t, host, options(time.Hour))
@@ -600,7 +601,7 @@ func TestListenersHearOfEachCertificateOnce(t *testing.T) {
 	})
 }
 
-func TestAServerLeavesItsAPIServicesOnlyWhenNobodyWantsIt(t *testing.T) {
+func TestLeave_onlyWhenUnwanted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newHost(services...)
 		host.services[services[1]].service.Name = "rival"
@@ -630,8 +631,7 @@ func TestAServerLeavesItsAPIServicesOnlyWhenNobodyWantsIt(t *testing.T) {
 		if got := host.services[services[1]]; got.service.Name != "rival" {
 			t.Errorf("another server's: %+v", got)
 		}
-		// A replica that still runs does not bring it back, nor does one that starts again
-		// before it answers.
+		// A replica that still runs does not add the server again, nor does a new one before it is ready.
 		step(t, k)
 		host.idle = false
 		step(t, k)
@@ -652,7 +652,7 @@ func TestAServerLeavesItsAPIServicesOnlyWhenNobodyWantsIt(t *testing.T) {
 	})
 }
 
-func TestServicesAreReadAsTheyAreWritten(t *testing.T) {
+func TestParseService(t *testing.T) {
 	for text, want := range map[string]service{"": {}, ours.String(): ours, "shop:443": {}, "a/b": {}, "a/b:x": {}, "a/b:65536": {}} {
 		got, err := parseService(text)
 		if got != want || (err == nil) != (want != service{} || text == "") {

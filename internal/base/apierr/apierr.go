@@ -1,4 +1,4 @@
-// Package apierr makes API statuses of errors.
+// Package apierr turns errors into API statuses.
 package apierr
 
 import (
@@ -8,9 +8,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Status returns the API status that an error is or wraps, with the message of the whole error,
-// and false if there is none. Upstream's handlers look no deeper than the error that they
-// get: a wrapped status would be answered as an internal error.
+// Status returns the API status that an error is or wraps, with the message of the whole error, and false if there is
+// none. Upstream's handlers only look at the outermost error: they would answer a wrapped status with an internal
+// error.
 func Status(err error) (error, bool) {
 	if _, is := err.(apierrors.APIStatus); is {
 		return err, true
@@ -24,7 +24,7 @@ func Status(err error) (error, bool) {
 	return &apierrors.StatusError{ErrStatus: status}, true
 }
 
-// Outermost returns the API status that an error is or wraps, as Status does, and any other error as it is.
+// Outermost returns the API status that an error is or wraps, as Status does, and any other error unchanged.
 func Outermost(err error) error {
 	if status, ok := Status(err); ok {
 		return status
@@ -32,9 +32,8 @@ func Outermost(err error) error {
 	return err
 }
 
-// NoMemory is the answer to a request that was not given the memory that it needs, for the
-// reason err: 429 if that says when to try again, or 504 if the request's time was over. It is
-// nil if err is.
+// NoMemory returns the response to a request that did not get its memory, for the reason err: 429 if err has a time
+// for a retry, or 504 if the request's time was over. It returns nil for a nil err.
 func NoMemory(err error) error {
 	if err == nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/annexapi/annex/internal/base/apierr"
 )
 
-func TestStatusIsFoundBelowOtherErrors(t *testing.T) {
+func TestStatus_wrapped(t *testing.T) {
 	missing := apierrors.NewNotFound(schema.GroupResource{Resource: "widgets"}, "a")
 	if got, ok := apierr.Status(missing); !ok || got != error(missing) {
 		t.Errorf("a status: %v, %t, want itself", got, ok)

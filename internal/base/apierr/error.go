@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Error is an error that is an API status. Upstream's NewConflict and its siblings want the resource and the name of an
-// object, and their results wrap nothing. It is immutable, and so safe for concurrent use.
+// Error is an error that is an API status. Upstream's NewConflict and similar functions require the resource and the
+// name of an object, and their results wrap nothing. It is immutable, and so safe for concurrent use.
 type Error struct {
 	status metav1.Status
 	err    error
@@ -30,8 +30,8 @@ func New(code int32, reason metav1.StatusReason, format string, args ...any) *Er
 	return e
 }
 
-// RetryAfter returns the same error for clients that may try again after some time, which is rounded up to whole
-// seconds. Without a positive time it is the error itself.
+// RetryAfter returns the same error for clients that may retry after some time, which is rounded up to whole seconds.
+// Without a positive time it returns the error itself.
 func (e *Error) RetryAfter(after time.Duration) *Error {
 	if after <= 0 {
 		return e

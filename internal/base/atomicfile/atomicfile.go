@@ -1,4 +1,4 @@
-// Package atomicfile writes files that are there as a whole and durably, or not at all.
+// Package atomicfile writes files that appear whole and durable, or not at all.
 package atomicfile
 
 import (
@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 )
 
-// Write replaces path by data. After a crash there is either the old file or the new one,
-// whole and with the right mode.
+// Write replaces path by data. After a crash there is either the old file or the new one, whole and with the right
+// mode.
 func Write(path string, data []byte, mode fs.FileMode) error {
 	f, err := Create(path, mode)
 	if err != nil {
@@ -24,18 +24,18 @@ func Write(path string, data []byte, mode fs.FileMode) error {
 	return f.Replace()
 }
 
-// File is a file that has no name yet. Exactly one of Replace and Place gives it its name;
-// Discard must be called in any case.
+// File is a file that does not have its name yet. Exactly one of Replace and Place gives it its name; Discard must be
+// called in any case.
 type File struct {
 	*os.File
 	path string
 }
 
-// Create makes a file beside path, whose name it gets when it is complete; the umask narrows
-// the mode. The name of what a crash leaves of it begins with a dot and the file's name.
+// Create creates a file beside path, under a temporary name until it is complete; the umask narrows the mode. The
+// temporary name, which a crash leaves behind, begins with a dot and the file's name.
 func Create(path string, mode fs.FileMode) (*File, error) {
 	for tries := 0; ; tries++ {
-		// os.CreateTemp knows one mode only, and a mode set later would pass over the umask.
+		// os.CreateTemp has a fixed mode, and setting the mode later would ignore the umask.
 		name := fmt.Sprintf(".%s.%d", filepath.Base(path), rand.Uint32())
 		temporary, err := os.OpenFile(filepath.Join(filepath.Dir(path), name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 		switch {
@@ -47,7 +47,7 @@ func Create(path string, mode fs.FileMode) (*File, error) {
 	}
 }
 
-// Replace gives the file its name, durably, in place of what has it.
+// Replace gives the file its name, durably, and replaces any file with that name.
 func (f *File) Replace() error {
 	if err := f.finish(); err != nil {
 		return err
@@ -58,8 +58,7 @@ func (f *File) Replace() error {
 	return SyncDir(filepath.Dir(f.path))
 }
 
-// Place gives the file its name, durably. If something has the name by now, the error
-// matches fs.ErrExist.
+// Place gives the file its name, durably. If the name exists by now, the error matches fs.ErrExist.
 func (f *File) Place() error {
 	if err := f.finish(); err != nil {
 		return err
@@ -71,16 +70,16 @@ func (f *File) finish() error { return errors.Join(f.Sync(), f.Close()) }
 
 // Discard removes the file unless it has its name.
 func (f *File) Discard() {
-	_ = f.Close() // it is closed already, or of no use
+	_ = f.Close() // it is closed already, or useless
 	_ = os.Remove(f.Name())
 }
 
-// Place renames a file, durably, within its file system. If path exists, the error matches
-// fs.ErrExist, and the file stays where it is.
+// Place renames a file, durably, within its file system. If path exists, the error matches fs.ErrExist, and the file
+// stays where it is.
 func Place(file, path string) error {
 	err := os.Link(file, path)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
-		// Not every file system has links. The process that makes the file owns the name.
+		// Not every file system has links. The process that creates the file owns the name.
 		var reserved *os.File
 		if reserved, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600); err == nil {
 			if err := errors.Join(reserved.Close(), os.Rename(file, path)); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/annexapi/annex/internal/base/atomicfile"
 )
 
-// onlyFile fails unless a directory has just one file, with this content and mode.
+// onlyFile fails the test unless a directory has just one file, with this content and mode.
 func onlyFile(t *testing.T, path, content string, mode fs.FileMode) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(path))
@@ -26,7 +26,7 @@ func onlyFile(t *testing.T, path, content string, mode fs.FileMode) {
 	}
 }
 
-func TestWriteReplacesTheFileAndItsMode(t *testing.T) {
+func TestWrite_replacesContentAndMode(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	for _, write := range []struct {
 		content string
@@ -39,7 +39,7 @@ func TestWriteReplacesTheFileAndItsMode(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeWrittenLeavesWhatWasThere(t *testing.T) {
+func TestWrite_failure_keepsOldFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "folder")
 	if err := os.MkdirAll(filepath.Join(path, "full"), 0o700); err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func TestWhatCannotBeWrittenLeavesWhatWasThere(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsDiscardedLeavesNothing(t *testing.T) {
+func TestDiscard_leavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	f, err := atomicfile.Create(filepath.Join(dir, "backup"), 0o600)
 	if err != nil {
@@ -70,7 +70,7 @@ func TestAFileThatIsDiscardedLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestPlaceOverwritesNothing(t *testing.T) {
+func TestPlace_existingFile_isKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "backup")
 	place := func(content string) error {
 		f, err := atomicfile.Create(path, 0o600)

@@ -8,7 +8,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Sleep waits for d, and returns false as soon as ctx is done.
+// Sleep waits for d and returns true, or returns false as soon as ctx is done.
 func Sleep(ctx context.Context, c clock.Clock, d time.Duration) bool {
 	if ctx.Err() != nil {
 		return false
@@ -23,8 +23,7 @@ func Sleep(ctx context.Context, c clock.Clock, d time.Duration) bool {
 	}
 }
 
-// Notify sends on a channel of capacity one unless a signal is pending there already. It
-// never blocks.
+// Notify sends on a channel of capacity one unless a signal is pending there already. It never blocks.
 func Notify(signal chan<- struct{}) {
 	select {
 	case signal <- struct{}{}:

@@ -11,7 +11,7 @@ import (
 	"github.com/annexapi/annex/internal/base/await"
 )
 
-func TestSleepEndsWithTheTimeOrTheContext(t *testing.T) {
+func TestSleep_endsWithTimeOrContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		start := time.Now()
@@ -29,7 +29,7 @@ func TestSleepEndsWithTheTimeOrTheContext(t *testing.T) {
 	})
 }
 
-func TestNotifyKeepsOneSignal(t *testing.T) {
+func TestNotify_keepsOneSignal(t *testing.T) {
 	signal := make(chan struct{}, 1)
 	await.Notify(signal)
 	await.Notify(signal)

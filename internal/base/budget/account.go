@@ -5,20 +5,20 @@ import (
 	"sync"
 )
 
-// Price is what an answer needs while it is made, beside what is stored: so many bytes
-// for each object, and so many for each byte of its encoding.
+// Price is the memory needed to make a response, beside the stored objects: bytes for each object, and bytes for each
+// byte of its encoding.
 type Price struct {
 	Object int64
 	Byte   float64
 }
 
-// Of returns what an answer with so many objects and encoded bytes needs.
+// Of returns the memory that a response with so many objects and encoded bytes needs, in bytes.
 func (p Price) Of(objects, bytes int64) int64 {
 	return objects*p.Object + int64(float64(bytes)*p.Byte)
 }
 
-// Account is what one request holds of a budget. A nil account holds nothing and needs
-// nothing. Its methods may be called concurrently.
+// Account is the memory that one request holds of a budget. A nil account holds nothing and needs nothing. Its
+// methods may be called concurrently.
 type Account struct {
 	budget *Budget
 	caller Caller
@@ -28,13 +28,13 @@ type Account struct {
 	in   int
 	as   Caller // of the share: see Budget.lane
 	held int64  // as it counts in the lane
-	need int64  // as it was asked for
-	// often is what CollectOften has begun; nil for nothing.
+	need int64  // as requested
+	// often is set by CollectOften; nil otherwise.
 	often *collections
 }
 
-// Account returns an account for a caller's request whose answer has a price, which is asked for
-// when it is needed. Close must be called. It is nil for a nil budget.
+// Account returns an account for a caller's request. answer returns the price of its response, and is called when the
+// price is needed. Close must be called. The account of a nil budget is nil.
 func (b *Budget) Account(caller Caller, answer func() Price) *Account {
 	if b == nil {
 		return nil
@@ -42,7 +42,7 @@ func (b *Budget) Account(caller Caller, answer func() Price) *Account {
 	return &Account{budget: b, caller: caller, answer: answer}
 }
 
-// Answer is the price of the request's answer.
+// Answer returns the price of the request's response.
 func (a *Account) Answer() Price {
 	if a == nil {
 		return Price{}
@@ -50,10 +50,9 @@ func (a *Account) Answer() Price {
 	return a.answer()
 }
 
-// Hold makes sure that the account holds so many bytes for work, and waits for them if need be.
-// It gives nothing back but bytes on the wire: of steps that follow each other, the largest need counts.
-// On an error the account holds nothing: a *BusyError if the request is
-// refused, else the cause of the context's end.
+// Hold makes sure that the account holds so many bytes for work, and waits for them if necessary. It releases only
+// bytes on the wire: of consecutive steps, the largest need counts. On an error the account holds nothing. The error
+// is a *BusyError if the request is rejected, else the cause of the context's end.
 func (a *Account) Hold(ctx context.Context, bytes int64) error {
 	if a == nil {
 		return nil
@@ -67,7 +66,7 @@ func (a *Account) Hold(ctx context.Context, bytes int64) error {
 		return nil
 	}
 	in, as, share := b.lane(a.caller, bytes)
-	if a.in != wire { // bytes on the wire are there while the request waits
+	if a.in != wire { // bytes on the wire exist while the request waits
 		a.release()
 	}
 	err := b.await(ctx, in, as, share)
@@ -78,8 +77,9 @@ func (a *Account) Hold(ctx context.Context, bytes int64) error {
 	return err
 }
 
-// Wire makes the account hold so many bytes on the wire and nothing else, because a client has to send or to read them
-// now. It waits for them if need be; meanwhile the account holds nothing. On an error it holds nothing: errors are those of Hold.
+// Wire makes the account hold exactly so many bytes, on the wire, because a client now has to send or read them. It
+// waits for them if necessary; meanwhile the account holds nothing. On an error it holds nothing: errors are those of
+// Hold.
 func (a *Account) Wire(ctx context.Context, bytes int64) error {
 	if a == nil {
 		return nil
@@ -100,11 +100,11 @@ func (a *Account) Wire(ctx context.Context, bytes int64) error {
 	return nil
 }
 
-// leastSent is how much an answer holds at least that is written piece by piece: its buffers.
+// leastSent is the minimum that a response written piece by piece holds, in bytes: its buffers.
 const leastSent = 512 << 10
 
-// Send moves the work of an answer that is written piece by piece to the wire, where a client that reads slowly holds up its
-// own user alone. An account that holds more than a small part of the wire stays where it is. Errors are those of Wire.
+// Send moves a response that is written piece by piece to the wire, where a slow client delays only its own user. An
+// account that holds more than a small part of the wire stays where it is. Errors are those of Wire.
 func (a *Account) Send(ctx context.Context) error {
 	if a == nil {
 		return nil
@@ -115,8 +115,7 @@ func (a *Account) Send(ctx context.Context) error {
 	return nil
 }
 
-// TryHold is Hold without waiting: it changes nothing and is false if the bytes are not
-// to be had now.
+// TryHold is Hold without waiting: it changes nothing and returns false if the bytes are not available now.
 func (a *Account) TryHold(bytes int64) bool {
 	if a == nil {
 		return true
@@ -128,7 +127,7 @@ func (a *Account) TryHold(bytes int64) bool {
 	return a.grow(bytes)
 }
 
-// grow is TryHold with the budget's mu.
+// grow is TryHold with the budget's mu held.
 func (a *Account) grow(bytes int64) bool {
 	if a.in != wire && bytes <= a.need {
 		return true
@@ -149,18 +148,18 @@ func (a *Account) grow(bytes int64) bool {
 	return true
 }
 
-// set notes the account's share, which has been taken. It needs the budget's mu.
+// set records the account's share, which has been taken. It needs the budget's mu.
 func (a *Account) set(in int, as Caller, share, need int64) {
 	a.in, a.as, a.held, a.need = in, as, share, need
 }
 
-// release gives back what the account holds. It needs the budget's mu.
+// release returns the account's share. It needs the budget's mu.
 func (a *Account) release() {
 	a.budget.lanes[a.in].give(a.as, a.held)
 	a.set(small, Caller{}, 0, 0)
 }
 
-// Held is how many bytes the account holds, on the wire or for work.
+// Held returns the number of bytes that the account holds, on the wire or for work.
 func (a *Account) Held() int64 {
 	if a == nil {
 		return 0
@@ -170,8 +169,8 @@ func (a *Account) Held() int64 {
 	return a.held
 }
 
-// CollectOften has garbage collected often until the account is closed, in a process that SpareCollections decides for: the request
-// makes much of it beside what it holds.
+// CollectOften makes garbage collections frequent until the account is closed, in a process with SpareCollections:
+// the request produces much garbage beside the memory that it holds.
 func (a *Account) CollectOften() {
 	c := ofProcess.Load()
 	if a == nil || c == nil {
@@ -185,8 +184,7 @@ func (a *Account) CollectOften() {
 	}
 }
 
-// Close gives back what the account holds. Closing twice is a no-op, and an account that
-// is closed can hold again.
+// Close releases the account's share. A second call does nothing, and a closed account can hold again.
 func (a *Account) Close() {
 	if a == nil {
 		return
@@ -200,7 +198,7 @@ func (a *Account) Close() {
 	a.giveBack()
 }
 
-// GiveBack gives back what the account holds, and has garbage collected often for as long as before.
+// GiveBack releases the account's share, but leaves CollectOften in effect.
 func (a *Account) GiveBack() {
 	if a == nil {
 		return
@@ -228,8 +226,7 @@ func NewContext(ctx context.Context, a *Account) context.Context {
 	return context.WithValue(ctx, accountKey{}, a)
 }
 
-// From returns the account of the request that a context is of, nil if it has none: then
-// it is the server itself that works.
+// From returns the account of the request of a context, nil if it has none: then the server itself is working.
 func From(ctx context.Context) *Account {
 	a, _ := ctx.Value(accountKey{}).(*Account)
 	return a

@@ -1,33 +1,29 @@
-// Package budget is the one accountant of a process's memory. Caches bound themselves;
-// requests come and go, and a few large lists at once can need many times
-// what the caches hold. So a request asks for its memory before it takes it,
-// and if that does not fit beside what others hold, it waits, and is refused if it has
+// Package budget accounts for the memory of a process's requests. Caches bound themselves, but requests come and go,
+// and a few large lists at once can need many times the memory of the caches. So a request asks for its memory before
+// it takes it. If that does not fit beside the shares of other requests, it waits, and it is rejected if it has
 // waited too long or too many wait already.
 //
-// The need of a request follows from bytes that are counted anyway: the length of its
-// body, or the encoded size of what it lists, times what decoding and encoding make of
-// it. These are estimates from above, by measurement.
+// The need of a request is estimated from known sizes: the length of its body, or the encoded size of the listed
+// objects, times a measured factor for decoding and encoding. The estimates are upper bounds.
 //
 // # Work, and bytes on the wire
 //
-// Memory is held for work: to decode, validate, store, encode. A processor always gets on with work, so that a share of
-// the lanes of work comes back soon, whatever clients do. Bytes that a client has to send or to read first are in a lane of
-// their own, the wire: a client that is slow fills that lane alone, and only its own part of it.
+// Memory is held for work: decoding, validating, storing, encoding. Work always makes progress, so a share of the
+// lanes for work is released soon, whatever clients do. Bytes that a client first has to send or read are in a lane
+// of their own, the wire: a slow client fills only that lane, and only its user's part of it.
 //
 // # No caller fills it for others
 //
-// Each lane is shared by users: see lane. Users take turns in its queue, and so do the connections of one user; one user
-// fills half of the queue at most. An eighth of each lane is reserved: see Class.
+// Each lane is shared by users: see lane. Users take turns in its queue, and so do the connections of one user; one
+// user fills at most half of the queue. An eighth of each lane is reserved: see Class.
 //
 // # No deadlock, no starvation
 //
-// A request's Account holds one share, which never has to wait for another of the same
-// request: an account that has to grow and cannot gives its share back, and waits
-// for a share of the new size.
+// A request's Account holds one share, and never waits for a second one: an account that cannot grow releases its
+// share, and waits for a share of the new size.
 //
-// A need larger than everything there is counts as everything there is: that request is
-// served alone. So that it does not hold up all other requests meanwhile, small needs have a
-// lane of their own, an eighth of the budget.
+// A need larger than the whole lane counts as the whole lane: that request runs exclusively. So that it does not
+// block all other requests meanwhile, small needs have a lane of their own, an eighth of the budget.
 package budget
 
 import (
@@ -38,14 +34,14 @@ import (
 )
 
 const (
-	// smallLane is the part of a budget that only small needs share.
+	// smallLane is the divisor of a budget for the part that only small needs share.
 	smallLane = 8
-	// wireLane is the part for bytes that clients have to send or to read.
+	// wireLane is the divisor for the part of bytes that clients have to send or read.
 	wireLane = 4
-	// smallNeed is the part of a budget up to which a need is small.
+	// smallNeed is the divisor of a budget for the largest small need.
 	smallNeed = 256
-	// mostWaiting is how many requests wait in a lane. Fewer than are handled at once:
-	// those that need nothing to speak of are answered meanwhile.
+	// mostWaiting is the number of requests that may wait in a lane. It is lower than the number of requests in
+	// flight, so that requests with negligible needs are answered meanwhile.
 	mostWaiting = 100
 	// longestWait is well within the time that a request has.
 	longestWait = 15 * time.Second
@@ -54,8 +50,8 @@ const (
 // Minimum is the smallest budget, in bytes: one request with the largest body fits.
 const Minimum = 64 << 20
 
-// Budget is what the requests of a process share. A nil budget has no bounds. Its methods
-// may be called concurrently.
+// Budget is the memory that the requests of a process share. A nil budget has no bounds. Its methods may be called
+// concurrently.
 type Budget struct {
 	bytes int64
 
@@ -71,7 +67,7 @@ const (
 	wire
 )
 
-// New returns a budget of so many bytes, the Minimum if they are fewer.
+// New returns a budget of so many bytes, and at least of Minimum bytes.
 func New(bytes int64) *Budget {
 	bytes = max(bytes, Minimum)
 	b := &Budget{bytes: bytes}
@@ -83,11 +79,11 @@ func New(bytes int64) *Budget {
 
 // Stats are figures about a budget.
 type Stats struct {
-	Bytes   int64  // of the whole
+	Bytes   int64  // of the whole budget
 	Used    int64  // held by requests
-	Wire    int64  // of those, bytes that clients have to send or to read
+	Wire    int64  // the part of Used that clients have to send or read
 	Waiting int    // requests in the queues
-	Refused uint64 // requests so far
+	Refused uint64 // rejected requests so far
 }
 
 // Stats returns the current figures.
@@ -105,14 +101,13 @@ func (b *Budget) Stats() Stats {
 	return s
 }
 
-// BusyError refuses a request. Nothing has been done for it, and it may be
-// sent again.
+// BusyError rejects a request. Nothing has been done for the request, and it may be sent again.
 type BusyError struct {
 	after time.Duration
 	bytes int64
 }
 
-// RetryAfter is when sending it again makes sense at the earliest.
+// RetryAfter returns the time after which a retry makes sense.
 func (e *BusyError) RetryAfter() time.Duration { return e.after }
 
 func (e *BusyError) Error() string {
@@ -120,7 +115,8 @@ func (e *BusyError) Error() string {
 		"try again, or ask for less at once (a limit, a selector); the operator may raise the memory budget of the server", (e.bytes+1<<20-1)>>20)
 }
 
-// lane returns the lane of a need, and what it counts as there. An urgent request with a large need is an ordinary one.
+// lane returns the lane of a need, and the caller and size that count there. An urgent request with a large need is
+// an ordinary one.
 func (b *Budget) lane(c Caller, bytes int64) (int, Caller, int64) {
 	if bytes <= b.bytes/smallNeed {
 		return small, c, bytes
@@ -131,7 +127,7 @@ func (b *Budget) lane(c Caller, bytes int64) (int, Caller, int64) {
 	return large, c, min(bytes, b.lanes[large].limit(c.Class))
 }
 
-// await waits for a share. It needs mu, and returns with it.
+// await waits for a share. It needs mu, releases it while it waits, and returns with it held.
 func (b *Budget) await(ctx context.Context, in int, c Caller, bytes int64) error {
 	err := b.lanes[in].await(ctx, &b.mu, longestWait, c, bytes)
 	switch err {

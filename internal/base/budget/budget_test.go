@@ -54,7 +54,7 @@ func wantUsed(t *testing.T, b *Budget, used int64, waiting int) {
 	}
 }
 
-func TestWhatDoesNotFitWaitsInItsOrder(t *testing.T) {
+func TestAccount_Hold_waitsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(total)
 		one := accounts(b)
@@ -79,7 +79,7 @@ func TestWhatDoesNotFitWaitsInItsOrder(t *testing.T) {
 	})
 }
 
-func TestMoreThanThereIsIsServedAlone(t *testing.T) {
+func TestAccount_Hold_largerThanBudget_runsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(total)
 		one := accounts(b)
@@ -104,7 +104,7 @@ func TestMoreThanThereIsIsServedAlone(t *testing.T) {
 	})
 }
 
-func TestSmallNeedsDoNotWaitForLargeOnes(t *testing.T) {
+func TestAccount_Hold_smallNeeds_haveTheirOwnLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(total)
 		another := accounts(b)
@@ -119,7 +119,7 @@ func TestSmallNeedsDoNotWaitForLargeOnes(t *testing.T) {
 	})
 }
 
-func TestWaitingEndsWithTheRequestOrAtItsBound(t *testing.T) {
+func TestAccount_Hold_waitEndsWithContextOrBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(total)
 		another := accounts(b)
@@ -150,7 +150,7 @@ func TestWaitingEndsWithTheRequestOrAtItsBound(t *testing.T) {
 	})
 }
 
-func TestTheQueueIsBounded(t *testing.T) {
+func TestAccount_Hold_queueIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(total)
 		another := accounts(b)
@@ -176,7 +176,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 	})
 }
 
-func TestWhoLeavesTheQueueDoesNotHoldUpTheNext(t *testing.T) {
+func TestAccount_Hold_canceledWait_unblocksNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(total)
 		another := accounts(b)
@@ -195,7 +195,7 @@ func TestWhoLeavesTheQueueDoesNotHoldUpTheNext(t *testing.T) {
 	})
 }
 
-func TestAnAccountGrowsAndGivesBackWhenItCannot(t *testing.T) {
+func TestAccount_Hold_grows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(total)
 		another := accounts(b)
@@ -210,8 +210,7 @@ func TestAnAccountGrowsAndGivesBackWhenItCannot(t *testing.T) {
 			t.Error("there is no room for that")
 		}
 		wantUsed(t, b, 130<<20, 0)
-		// Two that want what the other has do not wait for each other for ever: one gives
-		// its share back.
+		// Two accounts that each need the other's share do not wait for each other for ever: one releases its share.
 		first, second := held(t.Context(), one, 120<<20), held(t.Context(), other, 120<<20)
 		if !isDone(first) {
 			first, second, one, other = second, first, other, one
@@ -234,7 +233,7 @@ func TestAnAccountGrowsAndGivesBackWhenItCannot(t *testing.T) {
 	})
 }
 
-func TestNoBudgetHasNoBounds(t *testing.T) {
+func TestBudget_nil_hasNoBounds(t *testing.T) {
 	var b *Budget
 	a := b.Account(Caller{}, nil)
 	hold(t, a, math.MaxInt64)
@@ -247,8 +246,8 @@ func TestNoBudgetHasNoBounds(t *testing.T) {
 	}
 }
 
-// Whatever requests do, the books balance and all of them end.
-func TestManyRequestsAtOnce(t *testing.T) {
+// Whatever requests do, the accounts balance and all requests end.
+func TestBudget_concurrentRequests_balance(t *testing.T) {
 	b := New(Minimum)
 	var requests sync.WaitGroup
 	for i := range 64 {
@@ -324,7 +323,7 @@ func TestContainerLimit(t *testing.T) {
 	}
 }
 
-func TestTheDefaultIsAShareOfWhatThereIs(t *testing.T) {
+func TestDefault(t *testing.T) {
 	if d := Default(); d <= 0 || d > mostByDefault {
 		t.Errorf("%d bytes", d)
 	}

@@ -11,48 +11,51 @@ import (
 )
 
 const (
-	// usualPercent is how much garbage there may be before it is collected, of what lives. It is Go's default, and the most for a
-	// process that is not busy.
+	// usualPercent is the allowed garbage before a collection, in percent of the live heap. It is Go's default, and
+	// the maximum for a process that is not busy.
 	usualPercent = 100
-	// A process that starts has garbage collected often as long as it holds little, less than smallStart: what it makes then mostly
-	// stays, and lies the closer together the sooner the garbage in between is used again. A collection of so little takes a
-	// few milliseconds.
+	// A starting process collects often while its live heap is smaller than smallStart. Most of its allocations stay,
+	// and are packed the closer the sooner the garbage in between is reused. A collection of so little takes a few
+	// milliseconds.
 	smallStartPercent, smallStart = 25, 12 << 20
-	// Beyond, startPercent is how much there may be at most, and startGarbage with startPart if it holds much.
+	// Above smallStart, startPercent is the maximum; with a large live heap, the maximum is startGarbage plus the
+	// live heap divided by startPart.
 	startPercent, startPart, startGarbage = 300, 2, 64 << 20
-	// spareGarbage and a part of what lives is how much garbage there may be in a process that holds much and is not busy: what is
-	// stored are bytes that a collection does not look into, so that one costs little beside what it holds.
+	// spareGarbage plus a part of the live heap is the allowed garbage in a process that holds much and is not busy.
+	// Stored objects are bytes that a collection does not scan, so a collection costs little compared to their size.
 	spareGarbage = 16 << 20
 	sparePart    = 4
-	// A process that is busy may have twice as much as lives: not less than the least, nor, unless as much lives, more than
-	// the most.
+	// A busy process may have garbage of twice the live heap: at least leastBusyGarbage, and at most mostBusyGarbage
+	// unless the live heap is that large.
 	leastBusyGarbage, mostBusyGarbage = 128 << 20, 256 << 20
-	// listGarbage and a part of what lives is how much garbage there may be at most while long lists are made: these make a great
-	// deal of it, which lives for the time of an object, and would take as much memory as it may.
+	// listGarbage plus a part of the live heap is the allowed garbage while long lists are made. They produce a great
+	// deal of garbage, which lives for the time of an object, and would fill all allowed memory.
 	listGarbage = 12 << 20
 	listPart    = 64
-	// busyGap is how soon one collection follows another in a process that is busy: each costs about as much as what
-	// lives, whether there was little garbage or much.
+	// A process is busy if, with usualPercent, it would collect again within busyGap. A collection costs about as
+	// much as the live heap, whether there was little garbage or much.
 	busyGap = 500 * time.Millisecond
-	// calmGap is how soon at most one collection follows another in a process that has less garbage than is usual.
+	// A process gets less than usualPercent only if its collections are then at least calmGap apart.
 	calmGap = 2 * time.Second
-	// busyDelay is how long a process has to start, which makes garbage that it would keep the room for.
+	// busyDelay is the time for a start, whose garbage would otherwise enlarge the process for good.
 	busyDelay = 5 * time.Second
-	// restPeriod is how long a process has to make less than restGarbage before it counts as resting, and before it gives back
-	// the memory that its start took. After work, it keeps its memory for longRest such periods: a burst that follows a minute's
-	// rest costs up to twice the processor time if the kernel has to find and clear the memory again.
+	// restPeriod is the period in which a process has to allocate less than restGarbage to count as resting, and
+	// after which it releases the memory of its start. After work, it keeps its memory for longRest such periods: a
+	// burst after a minute's rest costs up to twice the processor time if the kernel has to find and clear the memory
+	// again.
 	restPeriod  = 5 * time.Second
 	restGarbage = 8 << 20
 	longRest    = 36
-	// worthGivingBack is what there has to be for that, and a part of what lives.
+	// worthGivingBack is the minimum amount to release, beside a part of the live heap.
 	worthGivingBack = 8 << 20
 )
 
-// Start has Go collect garbage as it suits a start, until the function returned is called. A process that holds little is collected
-// more often than usual: a server without objects is ready with 2 MB less, and holds them less for as long as it runs, for some 20 ms
-// of processor time. What a larger one makes mostly stays, and to look through it again and again is a third of its start's work: there
-// may be three times as much garbage as lives, and 64 MiB and half of that if it holds much, since what a start took stays resident until
-// the process rests. It changes nothing if the percentage has been set, by GOGC or by the program. Only a main function may call it.
+// Start tunes garbage collection for a start, until the returned function is called. A process that holds little
+// collects more often than usual: a server without objects is ready with 2 MB less, and holds them less for as long
+// as it runs, for some 20 ms of processor time. Most allocations of a larger process stay, and scanning them again
+// and again is a third of the work of its start. So it may have garbage of three times the live heap, or, if it holds
+// much, 64 MiB and half of the live heap, because the memory of a start stays resident until the process rests. Start
+// changes nothing if the percentage has been set by GOGC or by the program. Only a main function may call it.
 func Start() (started func()) {
 	if before := debug.SetGCPercent(smallStartPercent); before != usualPercent || os.Getenv("GOGC") != "" {
 		debug.SetGCPercent(before)
@@ -82,7 +85,7 @@ func start(set func(percent int)) (started func()) {
 	}
 }
 
-// percentAtStart is how much garbage there may be, of what lives, in a process that starts.
+// percentAtStart returns the allowed garbage of a starting process, in percent of the live heap.
 func percentAtStart(live int64) int {
 	if live < smallStart {
 		return smallStartPercent
@@ -90,15 +93,16 @@ func percentAtStart(live int64) int {
 	return int(min(startPercent, 100*(startGarbage+live/startPart)/live))
 }
 
-// SpareCollections lets a process that is busy have twice as much garbage as it holds before it is collected, instead of as much:
-// 128 MiB at least, and 256 MiB, or an eighth of its container's limit, at most, unless it holds that much. A server that holds 20 MB
-// spends a sixth of its processor time on collections else, and one that holds 100 MB an eighth. One that holds more than 21 MiB
-// has 16 MiB and a quarter of that, unless
-// it is so busy that it would be collected more than once in two seconds then. A process that does hardly anything gives the
-// operating system what it does not need, and what its start has left behind, pages of the program among it. What
-// the environment says (GOGC) stands. While requests with Account.CollectOften are handled, there may be 12 MiB and a 64th of
-// what lives. It is the process's own decision: only its main function may call it, and the function
-// returned ends it.
+// SpareCollections lets a busy process have garbage of twice the live heap, instead of as much as the live heap: at
+// least 128 MiB, and at most 256 MiB or an eighth of its container's limit, unless the live heap is that large.
+// Otherwise a server that holds 20 MB spends a sixth of its processor time on collections, and one with 100 MB an
+// eighth. A process that holds more than 21 MiB may have 16 MiB of garbage and a quarter of the live heap, unless it
+// is so busy that this would cause more than one collection in two seconds. An idle process releases unneeded memory
+// to the operating system, including the rest of its start and pages of the program. GOGC in the environment takes
+// precedence. While requests with Account.CollectOften are handled, there may be 12 MiB of garbage and a 64th of the
+// live heap.
+//
+// Only the process's main function may call it, because it affects the whole process. The returned function ends it.
 func SpareCollections() (end func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}
@@ -128,10 +132,10 @@ func spareCollections(garbage int64, from time.Time, set func(percent int)) (end
 	}
 }
 
-// ofProcess decides for the process, which has one collector, whatever budgets it has; nil if nothing does.
+// ofProcess tunes the collector of the process, however many budgets it has; nil if nothing does.
 var ofProcess atomic.Pointer[collections]
 
-// collections decides after each collection how much garbage there may be before the next.
+// collections decides after each collection how much garbage is allowed before the next.
 type collections struct {
 	garbage int64
 	set     func(percent int)
@@ -140,10 +144,10 @@ type collections struct {
 	mu      sync.Mutex
 	last    time.Time
 	percent int
-	lists   int // long ones that are being made
+	lists   int // long lists being made
 }
 
-// begin has garbage collected often until end is called, as it suits a long list.
+// begin makes collections frequent until end is called, for a long list.
 func (c *collections) begin(live int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,14 +158,14 @@ func (c *collections) begin(live int64) {
 	}
 }
 
-// end ends what begin began. The next collection decides anew.
+// end ends the effect of begin. The next collection decides anew.
 func (c *collections) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lists--
 }
 
-// percentOfLists is how much garbage there may be at most, of what lives, while long lists are made.
+// percentOfLists returns the allowed garbage while long lists are made, in percent of the live heap.
 func percentOfLists(live int64) int {
 	live = max(live, 1<<20)
 	return max(1, int(100*(listGarbage+live/listPart)/live))
@@ -181,10 +185,10 @@ func (c *collections) watch() {
 	})
 }
 
-// cycle is garbage as soon as it is made, so that its finalizer runs after the next collection.
+// cycle is garbage as soon as it is created, so that its finalizer runs after the next collection.
 type cycle struct{ do func() (more bool) }
 
-// afterEach calls a function after each collection for as long as that wants more.
+// afterEach calls a function after each collection until it returns false.
 func afterEach(do func() (more bool)) {
 	runtime.SetFinalizer(&cycle{do}, func(c *cycle) {
 		if c.do() {
@@ -203,7 +207,7 @@ func liveBytes() int64 {
 func (c *collections) collected(now time.Time, live int64) {
 	live = max(live, 1<<20)
 	percent := int(min(usualPercent, 100*(spareGarbage+live/sparePart)/live))
-	// How soon it would have come with some garbage.
+	// The time after which the next collection would have come with a percentage of garbage.
 	gap := now.Sub(c.last)
 	after := func(percent int) time.Duration { return gap * time.Duration(percent) / time.Duration(c.percent) }
 	switch {
@@ -220,7 +224,7 @@ func (c *collections) collected(now time.Time, live int64) {
 	if now.After(c.last) {
 		c.last = now
 	}
-	// Setting it stops the world for a moment.
+	// Setting the percentage briefly stops the world.
 	if percent != usualPercent && percent > c.percent*9/10 && percent < c.percent*11/10 {
 		return
 	}
@@ -230,7 +234,7 @@ func (c *collections) collected(now time.Time, live int64) {
 	}
 }
 
-// heap is what the runtime says of a process's memory, in bytes.
+// heap holds the runtime's figures about a process's memory, in bytes.
 type heap struct {
 	made int64 // since the process began
 	live int64 // at the last collection
@@ -247,9 +251,9 @@ func readHeap() heap {
 	return heap{made: value(0), live: value(1), idle: value(2) - value(1) + value(3) + value(4)}
 }
 
-// giveBack looks at each tick whether the process is at rest. The first time, it gives back the memory that its start has left
-// behind, however little; after that, once after each time of work, if it is worth it and the process has rested for
-// longRest ticks. The function returned ends it.
+// giveBack checks at each tick whether the process is at rest. The first time, it releases the memory of the start,
+// however little; after that, it releases memory once after each period of work, if that is worth it and the process
+// has rested for longRest ticks. The returned function ends it.
 func giveBack(ticks <-chan time.Time, read func() heap, free func()) (end func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {

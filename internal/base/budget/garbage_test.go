@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestGarbageIsSparedWhileTheProcessIsBusy(t *testing.T) {
+func TestCollections_busyProcess(t *testing.T) {
 	const mib = 1 << 20
 	start := time.Unix(1000, 0)
 	for _, c := range []struct {
@@ -48,8 +48,9 @@ func TestGarbageIsSparedWhileTheProcessIsBusy(t *testing.T) {
 	}
 }
 
-// While long lists are made, there is little garbage, however busy the process is; after them, it is as before.
-func TestGarbageIsCollectedOftenWhileLongListsAreMade(t *testing.T) {
+// While long lists are made, there is little garbage, however busy the process is; after them, the amount is as
+// before.
+func TestCollectOften_longLists(t *testing.T) {
 	const mib = 1 << 20
 	start := time.Unix(1000, 0)
 	for live, want := range map[int64]int{8 * mib: 100, 20 * mib: 61, 64 * mib: 20, 128 * mib: 10, 512 * mib: 3, 8192 * mib: 1} {
@@ -88,7 +89,7 @@ func TestGarbageIsCollectedOftenWhileLongListsAreMade(t *testing.T) {
 	}
 }
 
-func TestAStartMayMakeGarbage(t *testing.T) {
+func TestPercentAtStart(t *testing.T) {
 	const mib = 1 << 20
 	for live, want := range map[int64]int{0: 25, 11 * mib: 25, 12 * mib: 300, 25 * mib: 300, 64 * mib: 150, 128 * mib: 100, 1024 * mib: 56} {
 		if got := percentAtStart(live); got != want {
@@ -97,8 +98,8 @@ func TestAStartMayMakeGarbage(t *testing.T) {
 	}
 }
 
-// What a process that has started is told stands, whatever collection comes.
-func TestAStartEndsOnce(t *testing.T) {
+// The setting at the end of the start stands, whatever collection follows.
+func TestStart_endsOnce(t *testing.T) {
 	told := make(chan int, 100)
 	started := start(func(percent int) {
 		select {
@@ -122,8 +123,8 @@ func TestAStartEndsOnce(t *testing.T) {
 	}
 }
 
-// The runtime is told, and what it was told is taken back at the end.
-func TestCollectionsAreWatched(t *testing.T) {
+// The runtime gets the setting, and the former setting is restored at the end.
+func TestSpareCollections_setsAndRestoresPercent(t *testing.T) {
 	told := make(chan int, 100)
 	end := spareCollections(256<<20, time.Now().Add(-time.Hour), func(percent int) {
 		select {
@@ -152,10 +153,10 @@ func TestCollectionsAreWatched(t *testing.T) {
 
 var garbage []byte
 
-func TestAProcessAtRestGivesBackWhatItDoesNotNeed(t *testing.T) {
+func TestGiveBack_processAtRest(t *testing.T) {
 	const mib = 1 << 20
 	type step struct {
-		made, live, idle int64 // made is more than in the step before
+		made, live, idle int64 // made is the increase since the step before
 		ticks            int   // of this kind; 1 if 0
 		freed            int   // in all, after the step
 	}
@@ -187,7 +188,7 @@ func TestAProcessAtRestGivesBackWhatItDoesNotNeed(t *testing.T) {
 				for range max(1, s.ticks) {
 					made += s.made
 					looked <- heap{made, s.live, s.idle}
-					ticks <- time.Time{} // by which the step is done
+					ticks <- time.Time{} // when it is received, the step is done
 				}
 				if freed != s.freed {
 					t.Errorf("step %d: given back %d times, want %d", i, freed, s.freed)
@@ -199,7 +200,7 @@ func TestAProcessAtRestGivesBackWhatItDoesNotNeed(t *testing.T) {
 	}
 }
 
-func TestWhatTheRuntimeSaysOfTheHeapIsPlausible(t *testing.T) {
+func TestReadHeap_isPlausible(t *testing.T) {
 	garbage = make([]byte, 1<<20)
 	if h := readHeap(); h.made < 1<<20 || h.live < 0 || h.idle < 0 || h.idle > 1<<40 {
 		t.Errorf("%+v", h)

@@ -15,13 +15,14 @@ type Class uint8
 const (
 	// Ordinary requests leave the reserve of each lane alone.
 	Ordinary Class = iota
-	// Urgent requests may take the reserve for small needs: leases, which controllers lose when they cannot renew them.
+	// Urgent requests may take the reserve for small needs: leases, which controllers lose when they cannot renew
+	// them.
 	Urgent
 	// Privileged requests may take the reserve of each lane: administrators and the server's own clients.
 	Privileged
 )
 
-// Caller is who a request is accounted to.
+// Caller identifies the user and connection that a request is accounted to.
 type Caller struct {
 	// User shares a lane with other users. Requests of the same user compete with each other.
 	User string
@@ -30,26 +31,26 @@ type Caller struct {
 	Class      Class
 }
 
-// reserve is the part of a lane that ordinary requests leave alone.
+// reserve is the divisor of a lane for the part that ordinary requests leave alone.
 const reserve = 8
 
 // lane is a part of a budget with a queue of its own. Its owner's mutex guards it.
 //
-// A user that holds something may take more only while it holds no more than stays free: alone, it gets half of the
-// lane, beside another one that does so a quarter, and a third user always finds room. A user that holds nothing may
-// take whatever fits.
+// A user that holds a share may take more only while it holds no more than stays free. So a single user gets half of
+// the lane, a second one beside it a quarter, and a third user always finds room. A user that holds nothing may take
+// whatever fits.
 type lane struct {
 	bytes, used int64
-	users       map[string]*user // those that hold or wait
+	users       map[string]*user // users that hold or wait
 	waiting     int
 	mostWaiting int
 	turn        uint64 // of the user that was admitted last
 }
 
-// user is what one user holds of a lane and waits for there.
+// user is a user's share of a lane, with its waiting requests.
 type user struct {
 	held int64
-	// turn orders the users that wait. It grows with each request that is admitted from the queue.
+	// turn orders the waiting users. It grows with each request that is admitted from the queue.
 	turn  uint64
 	queue []*waiting
 	tag   uint64 // of the request that was admitted last
@@ -59,7 +60,7 @@ type user struct {
 type waiting struct {
 	caller Caller
 	bytes  int64
-	tag    uint64 // orders the requests of a user; those of one connection have different ones
+	tag    uint64 // orders the requests of a user; requests of one connection have different tags
 	ready  chan struct{}
 }
 
@@ -67,7 +68,7 @@ func newLane(bytes int64, mostWaiting int) lane {
 	return lane{bytes: bytes, users: map[string]*user{}, mostWaiting: mostWaiting}
 }
 
-// limit is how much of the lane a class may take.
+// limit returns the part of the lane that a class may take.
 func (l *lane) limit(class Class) int64 {
 	if class == Ordinary {
 		return l.bytes - l.bytes/reserve
@@ -98,7 +99,7 @@ func (l *lane) fair(u *user, class Class, bytes int64) bool {
 	return u == nil || u.held == 0 || u.held+bytes <= l.limit(class)-l.used-bytes
 }
 
-// take takes a share if it may be had now, without overtaking requests that wait.
+// take takes a share if it is available now, without overtaking waiting requests.
 func (l *lane) take(c Caller, bytes int64) bool {
 	if l.waiting > 0 || !l.fits(c.Class, bytes) || !l.fair(l.users[c.User], c.Class, bytes) {
 		return false
@@ -115,7 +116,7 @@ func (l *lane) add(c Caller, bytes int64) {
 	l.user(c.User).held += bytes
 }
 
-// give returns a share, and admits requests that waited for it.
+// give returns a share, and admits waiting requests.
 func (l *lane) give(c Caller, bytes int64) {
 	if bytes == 0 {
 		return
@@ -127,7 +128,8 @@ func (l *lane) give(c Caller, bytes int64) {
 	l.admit()
 }
 
-// enqueue lets a request wait for its turn; false if its user, or all together, fill the queue. One user fills half of it.
+// enqueue adds a request to the queue, and returns false if its user, or all users together, fill the queue. One user
+// may fill half of it.
 func (l *lane) enqueue(w *waiting) bool {
 	u, most := l.user(w.caller.User), l.mostWaiting
 	if w.caller.Class != Ordinary {
@@ -157,13 +159,13 @@ var (
 	errPatience  = errors.New("the request has waited for too long")
 )
 
-// await waits for a share. It needs the owner's mutex, and returns with it.
+// await waits for a share. It needs the owner's mutex, releases it while it waits, and returns with it held.
 func (l *lane) await(ctx context.Context, owner *sync.Mutex, patience time.Duration, c Caller, bytes int64) error {
 	w := &waiting{caller: c, bytes: bytes, ready: make(chan struct{})}
 	if !l.enqueue(w) {
 		return errQueueFull
 	}
-	l.admit() // requests that wait may all be held up by the parts of their users
+	l.admit() // the waiting requests may all be blocked by the parts of their users
 	owner.Unlock()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -182,7 +184,7 @@ func (l *lane) await(ctx context.Context, owner *sync.Mutex, patience time.Durat
 	return err
 }
 
-// leave takes a request out of the queue; false if it has been admitted.
+// leave removes a request from the queue, and returns false if it has been admitted.
 func (l *lane) leave(w *waiting) bool {
 	u := l.users[w.caller.User]
 	if u == nil {
@@ -204,7 +206,7 @@ func (l *lane) unqueue(u *user, i int) {
 	l.waiting--
 }
 
-// next returns the index of a user's request whose turn it is: connections take turns.
+// next returns the index of the user's next request: connections take turns.
 func (u *user) next() int {
 	first := 0
 	for i, w := range u.queue {
@@ -215,8 +217,8 @@ func (u *user) next() int {
 	return first
 }
 
-// admit admits requests in their turn. A request that does not fit holds up those behind it, which would else take
-// the room for which it waits; a request whose user holds its part already does not.
+// admit admits requests in their turn. A request that does not fit blocks the requests behind it, because they would
+// take the room that it waits for. A request whose user has its full part does not block others.
 func (l *lane) admit() {
 	for l.waiting > 0 {
 		admitted := false
@@ -244,7 +246,7 @@ func (l *lane) admit() {
 	}
 }
 
-// inTurn returns the users that wait: those with a privileged request first, then by turn.
+// inTurn returns the waiting users: users with a privileged request first, then by turn.
 func (l *lane) inTurn() []*user {
 	users := make([]*user, 0, len(l.users))
 	for _, u := range l.users {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// fill takes shares of a size for new accounts of a caller until there is none.
+// fill takes shares of a size for new accounts of a caller until none is left.
 func fill(b *Budget, c Caller, bytes int64) (taken []*Account) {
 	for {
 		a := b.Account(c, nil)
@@ -46,7 +46,7 @@ func TestLane_reserve_isForPrivilegedAndUrgentRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := New(total)
-			for i := range 100 { // so many users that nothing is left
+			for i := range 100 { // enough users to leave nothing
 				fill(b, Caller{User: fmt.Sprint(i)}, total/smallNeed)
 				b.Account(Caller{User: fmt.Sprint(i)}, nil).TryHold(math.MaxInt64)
 			}
@@ -60,7 +60,7 @@ func TestLane_reserve_isForPrivilegedAndUrgentRequests(t *testing.T) {
 	}
 }
 
-// A user that has filled its part of the lane and of the queue does not delay another one.
+// A user that has filled its part of the lane and of the queue does not delay another user.
 func TestLane_fullQueueOfOneUser_delaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(total)
@@ -82,7 +82,7 @@ func TestLane_fullQueueOfOneUser_delaysNoOther(t *testing.T) {
 		if other := held(t.Context(), b.Account(Caller{User: "other"}, nil), total/smallNeed); !isDone(other) {
 			t.Error("another user waits behind the first")
 		}
-		time.Sleep(longestWait) // of the bubble's clock: the requests that wait end
+		time.Sleep(longestWait) // of the bubble's clock: the waiting requests end
 		synctest.Wait()
 	})
 }
@@ -119,7 +119,7 @@ func TestLane_queue_usersAndConnectionsTakeTurns(t *testing.T) {
 	})
 }
 
-// Bytes that clients have to send or to read take nothing from work.
+// Bytes that clients have to send or read take nothing from the lanes of work.
 func TestAccount_Wire_leavesTheLanesOfWork(t *testing.T) {
 	b := New(total)
 	a := b.Account(Caller{User: "slow"}, nil)

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forgetProgram has the kernel take the pages of the program's file out of the process, where nothing was changed in them. They stay in
-// the kernel's cache, from where those that are needed again come back, 64 KiB or more at once.
+// forgetProgram makes the kernel drop the unchanged pages of the program's file from the process. They stay in the
+// kernel's cache, from which needed pages return, 64 KiB or more at once.
 //
-// A start touches most of a program, and the kernel maps more than is touched: 65 to 90 MB, of which a server needs 7 while
-// nothing happens, and 45 under load. To take pages out would make those look used that were touched before, and the kernel give up
-// others first, so it is told before that they are cold.
+// A start touches most of a program, and the kernel maps more than is touched: 65 to 90 MB, of which a server needs 7
+// while it is idle, and 45 under load. Dropping pages alone would mark the pages touched before as used, and the
+// kernel would evict other pages first, so the pages are marked cold before.
 func forgetProgram() {
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -28,7 +28,7 @@ func forgetProgram() {
 	defer func() { _ = maps.Close() }()
 	for _, m := range unchangedMappings(maps, program) {
 		for _, advice := range []uintptr{unix.MADV_COLD, unix.MADV_DONTNEED} {
-			// It is advice: a kernel that does not know it leaves things as they are.
+			// It is advice: a kernel that does not support it does nothing.
 			_, _, _ = unix.Syscall(unix.SYS_MADVISE, m.start, m.end-m.start, advice)
 		}
 	}
@@ -37,8 +37,9 @@ func forgetProgram() {
 // mapping is a part of the address space.
 type mapping struct{ start, end uintptr }
 
-// unchangedMappings returns those of a file that cannot be written to and in which nothing was changed: the kernel would forget
-// that as well, be it what the dynamic linker has relocated or a debugger's breakpoint. It reads what the kernel says in smaps.
+// unchangedMappings returns the mappings of a file that are not writable and in which nothing was changed: the kernel
+// would drop changes as well, such as relocations of the dynamic linker or a debugger's breakpoint. It parses the
+// kernel's smaps.
 func unchangedMappings(smaps io.Reader, file string) []mapping {
 	var found []mapping
 	var current mapping
@@ -73,7 +74,7 @@ func unchangedMappings(smaps io.Reader, file string) []mapping {
 		case fields[0] == "Anonymous:" && !changed && current.end > current.start:
 			found = append(found, current)
 		case fields[0] == "Swap:" && changed && len(found) > 0 && found[len(found)-1] == current:
-			found = found[:len(found)-1] // what was changed is not in memory
+			found = found[:len(found)-1] // it has changed pages in memory
 		}
 	}
 	if lines.Err() != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What the kernel says of a program that the dynamic linker has relocated, and that a debugger stops at.
+// smaps is the kernel's output for a program with relocations of the dynamic linker, and a breakpoint of a debugger.
 const smaps = `00400000-00402000 r--p 00000000 fe:00 10020498                           /opt/a b/server
 Rss:                   8 kB
 Anonymous:             0 kB
@@ -42,7 +42,7 @@ Anonymous:             0 kB
 Anonymous:             0 kB
 `
 
-func TestOnlyWhatIsUnchangedOfAProgramIsForgotten(t *testing.T) {
+func TestUnchangedMappings(t *testing.T) {
 	got := unchangedMappings(strings.NewReader(smaps), "/opt/a b/server")
 	want := []mapping{{0x400000, 0x402000}, {0x402000, 0x2bfe000}, {0x2bff000, 0x5a7d000}, {0x5bf0000, 0x5c00000}}
 	if !slices.Equal(got, want) {
@@ -56,8 +56,8 @@ func TestOnlyWhatIsUnchangedOfAProgramIsForgotten(t *testing.T) {
 	}
 }
 
-// The program goes on, with less of its file in memory.
-func TestAProgramGoesOnWithoutItsPages(t *testing.T) {
+// The program continues, with less of its file in memory.
+func TestForgetProgram_programContinues(t *testing.T) {
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {
 		t.Skipf("no proc file system: %v", err)
@@ -70,5 +70,5 @@ func TestAProgramGoesOnWithoutItsPages(t *testing.T) {
 		t.Fatalf("nothing of %s is to be forgotten in:\n%s", program, said)
 	}
 	forgetProgram()
-	TestOnlyWhatIsUnchangedOfAProgramIsForgotten(t)
+	TestUnchangedMappings(t)
 }

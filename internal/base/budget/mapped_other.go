@@ -2,5 +2,5 @@
 
 package budget
 
-// forgetProgram does nothing where it is not known how.
+// forgetProgram does nothing on other systems.
 func forgetProgram() {}

@@ -2,7 +2,7 @@ package budget
 
 import "golang.org/x/sys/unix"
 
-// machineMemory is the machine's memory in bytes, 0 if it cannot be told.
+// machineMemory returns the machine's memory in bytes, 0 if it is unknown.
 func machineMemory() int64 {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {

@@ -2,5 +2,5 @@
 
 package budget
 
-// machineMemory is the machine's memory in bytes, 0 if it cannot be told.
+// machineMemory returns the machine's memory in bytes, 0 if it is unknown.
 func machineMemory() int64 { return 0 }

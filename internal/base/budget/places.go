@@ -5,18 +5,18 @@ import (
 	"sync"
 )
 
-// Places are what so many requests take at once, shared by users as a lane of memory is: a user alone takes half of the
-// places that ordinary requests may have. Its methods may be called concurrently.
+// Places bound the number of concurrent requests. Users share them as a lane of memory: a single user gets half of
+// the places for ordinary requests. Its methods may be called concurrently.
 type Places struct {
 	mu   sync.Mutex
 	lane lane
 }
 
-// NewPlaces returns so many places, all of which are free, for which so many requests wait at most.
+// NewPlaces returns a number of free places, for which at most waiting requests wait.
 func NewPlaces(number, waiting int) *Places { return &Places{lane: newLane(int64(number), waiting)} }
 
-// Enter takes a place for a caller's request, and waits for it up to 15 seconds. It is false if there is none in that time, if the
-// context ends, or if too many requests wait already. If it is true, Leave must be called.
+// Enter takes a place for a caller's request, and waits up to 15 seconds for it. It returns false if there is none in
+// that time, if the context ends, or if too many requests wait already. After true, Leave must be called.
 func (p *Places) Enter(ctx context.Context, c Caller) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -30,7 +30,7 @@ func (p *Places) TryEnter(c Caller) bool {
 	return p.lane.take(c, 1)
 }
 
-// Leave gives back a place of a caller.
+// Leave returns a place of a caller.
 func (p *Places) Leave(c Caller) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

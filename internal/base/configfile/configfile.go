@@ -1,6 +1,6 @@
-// Package configfile reads the operator's configuration files of upstream's kinds. It refuses
-// what it does not know, says in one line where a mistake is and why it is one, and keeps what
-// was read before while a changed file is wrong.
+// Package configfile reads the operator's configuration files of upstream's kinds. It rejects unknown fields and
+// kinds, reports each mistake in one line with its place and reason, and keeps the last valid content while a changed
+// file is invalid.
 package configfile
 
 import (
@@ -21,11 +21,11 @@ import (
 	apiserverv1beta1 "k8s.io/apiserver/pkg/apis/apiserver/v1beta1"
 )
 
-// versions are those of apiserver.config.k8s.io that a file may have.
+// versions are the accepted versions of apiserver.config.k8s.io.
 var versions = []schema.GroupVersion{apiserverv1.SchemeGroupVersion, apiserverv1beta1.ConfigSchemeGroupVersion}
 
-// Decode returns the object of a kind of apiserver.config.k8s.io that a file holds, with its
-// defaults. T is the kind's internal type.
+// Decode returns the object in a file, which must have the given kind of apiserver.config.k8s.io, with its defaults.
+// T is the kind's internal type.
 func Decode[T any](data []byte, kind string) (*T, error) {
 	root, err := parse(data)
 	if err != nil {
@@ -57,7 +57,7 @@ func Decode[T any](data []byte, kind string) (*T, error) {
 	return parsed, nil
 }
 
-// parse returns the one document of a file.
+// parse returns the only document of a file.
 func parse(data []byte) (*yaml.Node, error) {
 	documents := yaml.NewDecoder(bytes.NewReader(data))
 	var document, second yaml.Node
@@ -73,7 +73,7 @@ func parse(data []byte) (*yaml.Node, error) {
 	return document.Content[0], nil
 }
 
-// value is that of a field of a document, empty if it has none.
+// value returns the value of a field of a document, empty if it has none.
 func value(root *yaml.Node, name string) string {
 	if _, node := child(root, name); node != nil {
 		return node.Value
@@ -81,8 +81,8 @@ func value(root *yaml.Node, name string) string {
 	return ""
 }
 
-// Mistakes is the error of what validation says of a file, nil if that is nothing. It is one
-// line, in which each mistake has the line of its field.
+// Mistakes returns the validation errors of a file as one error, nil if there are none. The error is one line, and
+// gives the line of the field for each mistake.
 func Mistakes(data []byte, mistakes field.ErrorList) error {
 	if len(mistakes) == 0 {
 		return nil
@@ -98,7 +98,7 @@ func Mistakes(data []byte, mistakes field.ErrorList) error {
 	return errors.New(strings.Join(all, "; "))
 }
 
-// Mistake is the error of one field of a file, with its line.
+// Mistake returns the error of one field of a file, with its line.
 func Mistake(data []byte, path string, err error) error {
 	root, parsing := parse(data)
 	if parsing != nil {

@@ -19,7 +19,7 @@ const (
 	authorization  = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\n"
 )
 
-func TestAFileThatCannotBeDecodedIsRefusedWithItsPlace(t *testing.T) {
+func TestDecode_invalidFile_errorHasPlace(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, data, want string }{
 		{"empty", "", "it is empty"},
@@ -59,7 +59,7 @@ func TestAFileThatCannotBeDecodedIsRefusedWithItsPlace(t *testing.T) {
 	}
 }
 
-func TestAFileIsDecodedWithItsDefaults(t *testing.T) {
+func TestDecode_defaults(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"v1", "v1beta1"} {
 		data := "apiVersion: apiserver.config.k8s.io/" + version + "\nkind: AuthorizationConfiguration\nauthorizers:\n- {type: Webhook, " +
@@ -74,7 +74,7 @@ func TestAFileIsDecodedWithItsDefaults(t *testing.T) {
 	}
 }
 
-func TestMistakesHaveTheLineOfTheInnermostFieldThatIsThere(t *testing.T) {
+func TestMistakes_lineOfInnermostField(t *testing.T) {
 	t.Parallel()
 	data := []byte("jwt:\n- issuer:\n    url: http://a\n- issuer:\n    url: https://b\n  claimMappings:\n    username: {}\n")
 	root := field.NewPath("jwt")
@@ -103,7 +103,7 @@ func TestMistakesHaveTheLineOfTheInnermostFieldThatIsThere(t *testing.T) {
 	}
 }
 
-func TestAFileIsUsedAgainWhenItChangesAndCountedOnce(t *testing.T) {
+func TestFile_Run_appliesChangesOnce(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	replace := func(text string) {
@@ -147,7 +147,7 @@ func TestAFileIsUsedAgainWhenItChangesAndCountedOnce(t *testing.T) {
 		{"bad", true, 1, "one"},
 		{"two", false, 1, "one two"},
 		{"bad", true, 2, "one two"},
-		{"two", false, 2, "one two"}, // as it is in force
+		{"two", false, 2, "one two"}, // the content in force is unchanged
 		{"bad", true, 3, "one two"},
 	} {
 		replace(step.content)

@@ -9,21 +9,19 @@ import (
 	"github.com/annexapi/annex/internal/base/filewatch"
 )
 
-// File is a configuration file that is read again when it changes. Its methods are called by
-// one goroutine at a time.
+// File is a configuration file that is read again when it changes. Its methods are called by one goroutine at a time.
 type File struct {
 	// What names the file in the log, as the beginning of a sentence.
 	What string
 	Path string
-	// Use brings content into force, or returns an error and leaves what is in force.
+	// Use applies the content, or returns an error and keeps the content in force.
 	Use func(ctx context.Context, data []byte) error
-	// Reloaded is called after each change that came into force, Refused once for each
-	// content that did not.
+	// Reloaded is called after each change that was applied, Refused once for each content that was rejected.
 	Reloaded func(data string)
 	Refused  func()
 
-	read    string // what is in force
-	refused string // why what was read last is not
+	read    string // the content in force
+	refused string // the error of the last content read, if it was rejected
 }
 
 // Open reads the file for the first time, and returns its content.
@@ -66,7 +64,7 @@ func (f *File) reload(ctx context.Context) error {
 	return nil
 }
 
-// load returns the content. Errors are without the path, which callers add themselves.
+// load returns the content. Its errors omit the path, which callers add themselves.
 func (f *File) load() ([]byte, error) {
 	data, err := os.ReadFile(f.Path)
 	if path := (*fs.PathError)(nil); errors.As(err, &path) {

@@ -18,7 +18,7 @@ var (
 	quoted       = regexp.MustCompile(`"([^"]*)"`)
 )
 
-// located is a decoder's error in one line, with the places that can be found of it.
+// located returns a decoder's error in one line, with the places of its fields as far as they can be found.
 func located(root *yaml.Node, err error) error {
 	if strict, ok := runtime.AsStrictDecodingError(err); ok {
 		var all []string
@@ -29,7 +29,7 @@ func located(root *yaml.Node, err error) error {
 			}
 			all = append(all, text)
 		}
-		slices.Sort(all) // upstream's order differs from time to time
+		slices.Sort(all) // upstream's order is not stable
 		return oneLine(errors.New(strings.Join(all, "; ")))
 	}
 	text := err.Error()
@@ -42,7 +42,7 @@ func located(root *yaml.Node, err error) error {
 		}
 		return errors.New(reason)
 	}
-	// What a type of its own says of its text has no field: durations.
+	// The error of a type's own text format names no field: durations.
 	if match := quoted.FindStringSubmatch(text); match != nil {
 		if path, node := holder(root, "", match[1]); node != nil {
 			return oneLine(fmt.Errorf("line %d: %s: %w", node.Line, path, err))
@@ -51,8 +51,7 @@ func located(root *yaml.Node, err error) error {
 	return oneLine(err)
 }
 
-// at is a text with the line of a field before it: of the innermost part of the path that
-// is there.
+// at returns a text prefixed with the line of a field, or of the innermost part of its path that exists.
 func at(root *yaml.Node, path, text string) string {
 	line, node := root.Line, root
 	for _, step := range steps(path) {
@@ -65,12 +64,12 @@ func at(root *yaml.Node, path, text string) string {
 	return fmt.Sprintf("line %d: %s", line, strings.Join(strings.Fields(text), " "))
 }
 
-// steps are the parts of a path such as jwt[0].issuer.
+// steps returns the parts of a path such as jwt[0].issuer.
 func steps(path string) []string {
 	return strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' })
 }
 
-// child is a part of a node, and where it begins; nil if it is not there.
+// child returns a part of a node, and the node at which it begins; nil if it does not exist.
 func child(node *yaml.Node, step string) (key, value *yaml.Node) {
 	switch node.Kind {
 	case yaml.MappingNode:
@@ -87,7 +86,7 @@ func child(node *yaml.Node, step string) (key, value *yaml.Node) {
 	return nil, nil
 }
 
-// all are the nodes of a path without the indexes of lists.
+// all returns the nodes of a path without the indexes of lists.
 func all(node *yaml.Node, steps []string) []*yaml.Node {
 	if node.Kind == yaml.SequenceNode && len(steps) > 0 {
 		var found []*yaml.Node
@@ -105,7 +104,7 @@ func all(node *yaml.Node, steps []string) []*yaml.Node {
 	return nil
 }
 
-// isOf tells whether a node is of a type of JSON.
+// isOf reports whether a node has a type of JSON.
 func isOf(node *yaml.Node, kind string) bool {
 	switch kind {
 	case "object":
@@ -121,7 +120,7 @@ func isOf(node *yaml.Node, kind string) bool {
 	}
 }
 
-// holder is the path of the first node that has a text, and that node; nil if there is none.
+// holder returns the path of the first node with a text, and that node; nil if there is none.
 func holder(node *yaml.Node, path, text string) (string, *yaml.Node) {
 	switch node.Kind {
 	case yaml.ScalarNode:

@@ -1,4 +1,4 @@
-// Package filewatch reads a file of the operator's, or a folder, again when it changes.
+// Package filewatch reads a file or folder of the operator again when it changes.
 package filewatch
 
 import (
@@ -11,26 +11,24 @@ import (
 )
 
 const (
-	// pollInterval is how often the file is read again without a sign of a change: some
-	// network file systems do not tell, and a file that was refused may be good by now for
-	// another reason.
+	// pollInterval is the time between reads without a sign of a change: some network file systems do not report
+	// changes, and a rejected file may have become valid for another reason.
 	pollInterval = time.Minute
-	// debounce is how long changes are gathered before the file is read: an editor makes
-	// several events, and a file that is written in place is incomplete at first.
+	// debounce is the time for which changes are collected before the file is read: an editor causes several events,
+	// and a file that is written in place is incomplete at first.
 	debounce = 50 * time.Millisecond
 )
 
-// Run calls load once, then after each change of the file and every minute, until ctx is
-// done. It does not return while load runs. Load must keep what it has when it fails; its
-// error is logged, once until it is another. What names the file in the log, as the
-// beginning of a sentence: "Token file".
+// Run calls load once, then after each change of the file and every minute, until ctx is done. It does not return
+// while load runs. Load must keep its current content when it fails; its error is logged, once until the error
+// changes. What names the file in the log, as the beginning of a sentence: "Token file".
 func Run(ctx context.Context, what, path string, load func(context.Context) error) {
 	name := filepath.Base(path)
-	// The folder is watched, because editors and mounted secrets replace files.
+	// Watch the folder, because editors and mounted secrets replace files.
 	follow(ctx, what, path, filepath.Dir(path), func(event fsnotify.Event) bool { return concerns(event, name) }, load)
 }
 
-// RunDir is Run for all files of a folder, but not of those in it.
+// RunDir is Run for all files of a folder, without its subfolders.
 func RunDir(ctx context.Context, what, dir string, load func(context.Context) error) {
 	follow(ctx, what, dir, dir, func(fsnotify.Event) bool { return true }, load)
 }
@@ -89,8 +87,8 @@ func run(ctx context.Context, concerns func(fsnotify.Event) bool, events <-chan 
 	}
 }
 
-// concerns reports whether an event in the file's folder may have changed the file.
-// A mounted secret is a link through one called ..data, which is what is replaced.
+// concerns reports whether an event in the file's folder may have changed the file. A mounted secret is a link
+// through a link called ..data, which is replaced.
 func concerns(event fsnotify.Event, name string) bool {
 	base := filepath.Base(event.Name)
 	return base == name || base == "..data"

@@ -19,7 +19,7 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-func TestChangesThatComeTogetherAreOneRead(t *testing.T) {
+func TestRun_burstOfChanges_isOneRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		events, failures := make(chan fsnotify.Event), make(chan error)
 		loads := 0
@@ -59,7 +59,7 @@ func TestChangesThatComeTogetherAreOneRead(t *testing.T) {
 		time.Sleep(pollInterval)
 		expect("after a minute", 5)
 
-		// A file that changes all the time is read all the same.
+		// A file that changes all the time is read nevertheless.
 		for range 100 {
 			events <- fsnotify.Event{Name: "/etc/tokens.csv", Op: fsnotify.Write}
 			time.Sleep(debounce / 5)
@@ -72,7 +72,7 @@ func TestChangesThatComeTogetherAreOneRead(t *testing.T) {
 	})
 }
 
-func TestAFileThatIsReplacedOrWrittenIsReadAgain(t *testing.T) {
+func TestRun_replacedOrWrittenFile_isReadAgain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	write := func(path, content string) {
 		t.Helper()

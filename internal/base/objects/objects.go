@@ -1,4 +1,5 @@
-// Package objects has what every package that handles API objects of any type needs.
+// Package objects has helpers for packages that handle API objects of any type: their metadata, nil values,
+// finalizers, and objects that are read on demand.
 package objects
 
 import (
@@ -12,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Meta returns the metadata of an object of a declared kind. It panics if the object has
-// none, which the check of the definition excludes: kinds embed ObjectMeta.
+// Meta returns the metadata of an object of a declared kind. It panics if the object has none, which the check of the
+// definition excludes: kinds embed ObjectMeta.
 func Meta(object runtime.Object) metav1.Object {
 	m, err := meta.Accessor(object)
 	if err != nil {
@@ -31,11 +32,11 @@ func IsNil(v any) bool {
 	return r.Kind() == reflect.Pointer && r.IsNil()
 }
 
-// standardFinalizers are those of Kubernetes that have no domain.
+// standardFinalizers are the finalizers of Kubernetes that have no domain.
 var standardFinalizers = []string{"kubernetes", metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
 
-// ValidateFinalizers refuses names without a domain, as kube-apiserver does for kinds of its core group only. That they are
-// qualified names is checked for all kinds alike.
+// ValidateFinalizers rejects names without a domain, as kube-apiserver does only for kinds of its core group. Another
+// check ensures that the names are qualified names, for all kinds alike.
 func ValidateFinalizers(finalizers []string) field.ErrorList {
 	var errs field.ErrorList
 	for i, name := range finalizers {

@@ -9,7 +9,7 @@ import (
 	"github.com/annexapi/annex/internal/base/objects"
 )
 
-func TestNilPointersInInterfacesAreNil(t *testing.T) {
+func TestIsNil(t *testing.T) {
 	var missing *metav1.PartialObjectMetadata
 	var object runtime.Object = missing
 	if !objects.IsNil(nil) || !objects.IsNil(object) {

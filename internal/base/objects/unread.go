@@ -16,30 +16,30 @@ type (
 	validatesUnreadKey struct{}
 )
 
-// WithDeletedUnread returns a context in which a caller of storage.Interface's Delete does not look at what Delete sets
-// to the deleted object, and whose validation may be shown an *Unread in place of it. A storage that keeps objects as
-// they are need then neither decode nor copy any, and may leave what it would set as it is.
+// WithDeletedUnread returns a context for Delete of storage.Interface whose caller does not look at the deleted
+// object that Delete sets, and whose validation accepts an *Unread in place of it. A storage that keeps encoded
+// objects then need not decode or copy any, and may leave the output object unchanged.
 func WithDeletedUnread(ctx context.Context) context.Context {
 	return context.WithValue(ctx, unreadKey{}, true)
 }
 
-// DeletedUnread says whether a context is of WithDeletedUnread.
+// DeletedUnread reports whether a context comes from WithDeletedUnread.
 func DeletedUnread(ctx context.Context) bool { return ctx.Value(unreadKey{}) != nil }
 
-// WithUnreadValidated returns a context in which the validation that an endpoint's Delete is given takes an *Unread.
+// WithUnreadValidated returns a context in which the validation passed to an endpoint's Delete accepts an *Unread.
 func WithUnreadValidated(ctx context.Context) context.Context {
 	return context.WithValue(ctx, validatesUnreadKey{}, true)
 }
 
-// ValidatesUnread says whether a context is of WithUnreadValidated.
+// ValidatesUnread reports whether a context comes from WithUnreadValidated.
 func ValidatesUnread(ctx context.Context) bool { return ctx.Value(validatesUnreadKey{}) != nil }
 
-// Unread is a stored object of which no more is known than an answer to its deletion needs, until something asks for all
-// of it. Its methods may be called concurrently.
+// Unread is a stored object that is read only when more of it is needed than the response to its deletion. Its
+// methods may be called concurrently.
 type Unread struct {
 	Name string
 	UID  types.UID
-	// Held says that the object has finalizers.
+	// Held reports that the object has finalizers.
 	Held bool
 
 	once   sync.Once
@@ -54,13 +54,13 @@ var (
 	_ metav1.ObjectMetaAccessor = (*Unread)(nil)
 )
 
-// NewUnread returns an object that is read when it is asked for, if it is. empty makes an object of its type.
+// NewUnread returns an object that read returns on demand. empty returns an empty object of its type.
 func NewUnread(name string, uid types.UID, held bool, read func() (runtime.Object, error), empty func() runtime.Object) *Unread {
 	return &Unread{Name: name, UID: uid, Held: held, read: read, empty: empty}
 }
 
-// Object returns the object, which is shared and must not be changed. What is returned if it cannot be read is an empty
-// one, and Err says why.
+// Object returns the object, which is shared and must not be changed. If the object cannot be read, Object returns an
+// empty one, and Err returns the reason.
 func (u *Unread) Object() runtime.Object {
 	u.once.Do(func() {
 		var err error
@@ -72,7 +72,8 @@ func (u *Unread) Object() runtime.Object {
 	return u.object
 }
 
-// Err says why the object could not be read; nil if that has not been tried. Nothing that was decided about it holds then.
+// Err returns the error of reading the object; nil if there was none or the object was not read. After an error, no
+// decision about the object is valid.
 func (u *Unread) Err() error {
 	if err := u.failed.Load(); err != nil {
 		return *err

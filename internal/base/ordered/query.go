@@ -1,6 +1,5 @@
-// Package ordered is what queries and storages agree on: values whose bytes sort as what they
-// stand for, fields of objects that have such values, and pages of objects in the order of a
-// field. It knows no storage and no requests.
+// Package ordered is shared by queries and storages: values whose bytes sort in their natural order, fields of
+// objects with such values, and pages of objects in the order of a field. It knows no storage and no requests.
 package ordered
 
 import (
@@ -22,29 +21,29 @@ const (
 	Time    = "time"
 )
 
-// Field is a value that objects of a resource have.
+// Field is a field of a resource's objects with an ordered value.
 type Field struct {
 	// Name is the path of the field in the objects, such as spec.cost.
 	Name        string
 	Type        string
 	Description string
-	// Sortable fields have an order that a storage may keep, and Text is searched for words.
+	// Sortable fields have an order that a storage may keep. Text fields are searched for words.
 	Sortable, Text bool
-	// Get returns the value of an object, a string, boolean, int64, float64 or time.Time, and nil if
-	// it has none. It must not change the object, and is called by many goroutines at once.
+	// Get returns the value of an object, a string, boolean, int64, float64 or time.Time, and nil if it has none. It
+	// must not change the object, and is called concurrently.
 	Get func(runtime.Object) any
 }
 
-// reserved are names that say something else to a query, or are of fields that all objects have.
+// reserved are names with another meaning in a query, and names of fields that all objects have.
 var reserved = []string{
 	"page", "limit", "cursor", "sortBy", "ascending", "facets", "name", "q", "labelSelector", "fieldSelector", "fields", "showManagedFields",
 	"watch", "resourceVersion", "namespace", "creationTimestamp",
 }
 
-// Reserved tells whether no kind can declare a field of a name.
+// Reserved reports whether kinds must not declare a field with this name.
 func Reserved(name string) bool { return slices.Contains(reserved, name) }
 
-// Value is the value of an object. A function that panics has told none.
+// Value returns the value of an object. If Get panics, the value is missing.
 func (f *Field) Value(object runtime.Object) (v Value) {
 	defer func() {
 		if recover() != nil {
@@ -54,7 +53,7 @@ func (f *Field) Value(object runtime.Object) (v Value) {
 	return Encode(f.Get(object))
 }
 
-// Position is a place in an order: that of an object, which need not be there any more.
+// Position is the place of an object in an order. The object need not exist any more.
 type Position struct {
 	Value           Value
 	Namespace, Name string
@@ -64,7 +63,7 @@ func (p Position) compare(q Position) int {
 	return cmp.Or(compare(p.Value, q.Value), cmp.Compare(p.Namespace+"/"+p.Name, q.Namespace+"/"+q.Name))
 }
 
-// Condition is that the value of a field is in a set.
+// Condition is the condition that the value of a field is in a set.
 type Condition struct {
 	Field Field
 	Set   Set
@@ -72,27 +71,25 @@ type Condition struct {
 
 // Query asks for a page of a resource's objects.
 type Query struct {
-	// Namespaces are those of the objects, sorted; nil is wherever the request looks.
+	// Namespaces are the namespaces of the objects, sorted; nil stands for the scope of the request.
 	Namespaces []string
-	// By is what the objects are ordered by, and then as lists are, by namespace and name.
-	// Descending is the reverse of both.
+	// By is the field that the objects are ordered by; objects with equal values are ordered by namespace and name,
+	// as in lists. Descending reverses both.
 	By         Field
 	Descending bool
-	// Where are conditions, and Matches is one more, nil for none. It may be called by many
-	// goroutines at once.
+	// Where are conditions, and Matches is a further one, nil for none. Matches may be called concurrently.
 	Where   []Condition
 	Matches func(runtime.Object) bool
-	// After is where the page begins, if it is not nil: behind that place. Else it begins behind
-	// as many objects as Offset says.
+	// After is the position before the page, if it is not nil. Otherwise the page begins after Offset objects.
 	After  *Position
 	Offset int
-	// Limit is how many objects are in a page at most. With 0, there is only what is counted.
+	// Limit is the maximum number of objects in a page. With 0, the page only has counts.
 	Limit int
 	// Counted are fields whose values are counted.
 	Counted []Field
 }
 
-// Selects tells whether an object fulfils the conditions, but for its namespace.
+// Selects reports whether an object fulfils the conditions, apart from its namespace.
 func (q *Query) Selects(object runtime.Object) bool {
 	for i := range q.Where {
 		if c := &q.Where[i]; !c.Set.Has(c.Field.Value(object)) {
@@ -102,31 +99,30 @@ func (q *Query) Selects(object runtime.Object) bool {
 	return q.Matches == nil || q.Matches(object)
 }
 
-// Page is the answer to a query: what is so at one revision.
+// Page is the response to a query, at one revision.
 type Page struct {
 	// Objects are shared and must not be changed.
 	Objects []runtime.Object
-	// Last is the place of the last of them, and More tells whether there are objects behind it.
+	// Last is the position of the last object, and More reports whether objects follow it.
 	Last Position
 	More bool
-	// Total is how many objects the conditions select.
+	// Total is the number of objects that fulfil the conditions.
 	Total int
-	// Counts are, for each of the fields that are counted, how many of these have a value.
+	// Counts has, for each counted field, the number of objects with each value.
 	Counts   []map[Value]int
 	Revision uint64
 
-	different int // how many values there are in Counts
+	different int // the number of values in Counts
 }
 
 // Querier is a storage that answers queries by itself.
 type Querier interface {
-	// Query returns a page of the objects whose keys begin with a key, which is that of the
-	// resource or of one of its namespaces. If the query names namespaces, they are in both.
+	// Query returns a page of the objects whose keys begin with a key, which belongs to the resource or to one of its
+	// namespaces. The namespaces of the query are a further restriction.
 	Query(ctx context.Context, key string, q *Query) (*Page, error)
 }
 
-// PageOf answers a query from a list of all objects, at the cost of looking at each. An error is one of
-// Count.
+// PageOf answers a query from a list of all objects, and looks at each of them. Its error is an error of Count.
 func PageOf(objects []runtime.Object, q *Query) (*Page, error) {
 	type placed struct {
 		Position
@@ -170,7 +166,7 @@ func PageOf(objects []runtime.Object, q *Query) (*Page, error) {
 	return page, nil
 }
 
-// NewCounts returns the counts of a page that has none yet.
+// NewCounts returns the counts of an empty page.
 func NewCounts(q *Query) []map[Value]int {
 	counts := make([]map[Value]int, len(q.Counted))
 	for i := range counts {
@@ -179,11 +175,10 @@ func NewCounts(q *Query) []map[Value]int {
 	return counts
 }
 
-// MostValues is how many different values one query counts, in all its fields.
+// MostValues is the maximum number of different values that one query counts, in all its fields.
 const MostValues = 100_000
 
-// Count adds an object to the counts of the page. An error is the caller's: there are too many different
-// values.
+// Count adds an object to the counts of the page. The error is a bad request: there are too many different values.
 func (p *Page) Count(q *Query, object runtime.Object) error {
 	for i := range q.Counted {
 		v := q.Counted[i].Value(object)
@@ -198,5 +193,5 @@ func (p *Page) Count(q *Query, object runtime.Object) error {
 	return nil
 }
 
-// CountedBytes is about how much memory the counts take.
+// CountedBytes returns the approximate memory of the counts, in bytes.
 func (p *Page) CountedBytes() int64 { return int64(p.different) * (LongestString/2 + 64) }

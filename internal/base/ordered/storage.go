@@ -14,12 +14,11 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// Request is a query on its way through the handlers of lists and watches to a storage: a list
-// that is made with it has no items, and leaves them in Page; a watch tells of the objects that
-// the query selects.
+// Request is a query on its way through the handlers of lists and watches to a storage. A list with a query returns
+// no items, but leaves them in Page; a watch sends events of the objects that the query selects.
 type Request struct {
 	Query
-	// Page is the answer to a list; nil as long as no storage has given it.
+	// Page is the response to a list; nil until a storage has set it.
 	Page *Page
 }
 
@@ -30,7 +29,7 @@ func NewContext(ctx context.Context, r *Request) context.Context {
 	return context.WithValue(ctx, requestKey{}, r)
 }
 
-// IsQuery tells whether a list or a watch in a context is a query.
+// IsQuery reports whether a list or a watch in a context is a query.
 func IsQuery(ctx context.Context) bool { return requestOf(ctx) != nil }
 
 func requestOf(ctx context.Context) *Request {
@@ -38,8 +37,8 @@ func requestOf(ctx context.Context) *Request {
 	return r
 }
 
-// Answering returns outer with lists and watches answered that are queries: by the Querier that
-// inner is, or else from lists of all objects.
+// Answering wraps outer, and answers lists and watches that are queries: by inner's Querier, or else from lists of
+// all objects.
 func Answering(outer, inner storage.Interface) storage.Interface {
 	querier, _ := inner.(Querier)
 	return answering{outer, inner, querier}
@@ -47,7 +46,7 @@ func Answering(outer, inner storage.Interface) storage.Interface {
 
 type answering struct {
 	storage.Interface
-	inner   storage.Interface // has all items in its lists, whatever a context says
+	inner   storage.Interface // has all items in its lists, whatever the context holds
 	querier Querier           // nil if there is none
 }
 
@@ -95,7 +94,7 @@ func (a answering) GetList(ctx context.Context, key string, opts storage.ListOpt
 	return meta.SetList(list, nil)
 }
 
-// selectedField is in the fields of an object if a query selects it.
+// selectedField is a field of objects that a query selects.
 const selectedField = "annex.query/selected"
 
 // Watch implements storage.Interface.
@@ -139,7 +138,7 @@ func (r *Request) selectsAll() bool {
 	return r.Namespaces == nil && len(r.Where) == 0 && r.Matches == nil
 }
 
-// isIn tells whether an object is in one of the namespaces.
+// isIn reports whether an object is in one of the namespaces.
 func (r *Request) isIn(o runtime.Object) bool {
 	m, err := meta.Accessor(o)
 	if err != nil {
@@ -149,14 +148,14 @@ func (r *Request) isIn(o runtime.Object) bool {
 	return in || r.Namespaces == nil
 }
 
-// filter is for events that do not tell what an object was before: of one that is not selected any more,
-// it tells as of one that is deleted, and of one that is now as of one that is added. It knows which
-// were, if it has told of what there was. Else it takes them for such, but for those in other
-// namespaces, of which it never tells: there the caller may see nothing.
+// filter translates events without the previous state of an object: an object that stops matching becomes DELETED,
+// and a newly matching object becomes ADDED. After initial events, the filter knows which objects matched. Otherwise
+// it assumes that an object matched before, except in other namespaces, of which it sends no events: the caller may
+// not be allowed to see them.
 type filter struct {
 	isIn func(runtime.Object) bool
 	sees func(runtime.Object) bool
-	told map[types.UID]struct{} // nil if it has not
+	told map[types.UID]struct{} // nil without initial events
 }
 
 func (f filter) event(e watch.Event) (watch.Event, bool) {

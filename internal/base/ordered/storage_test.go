@@ -55,7 +55,7 @@ func pod(namespace, name, node string) *example.Pod {
 	}
 }
 
-func TestAStorageWithoutOrdersIsListedAndSorted(t *testing.T) {
+func TestAnswering_list_storageWithoutOrders(t *testing.T) {
 	p := &plain{pods: []*example.Pod{pod("a", "1", "x"), pod("a", "2", "z"), pod("b", "1", "y"), pod("c", "1", "x")}}
 	s := ordered.Answering(p, p)
 	r := &ordered.Request{
@@ -80,7 +80,7 @@ func TestAStorageWithoutOrdersIsListedAndSorted(t *testing.T) {
 	}
 }
 
-func TestAWatchWithoutOldObjectsTellsOfThoseThatAreSelected(t *testing.T) {
+func TestAnswering_watch_eventsWithoutOldObjects(t *testing.T) {
 	for _, test := range []struct {
 		initial bool
 		want    []string
@@ -125,7 +125,7 @@ func TestAWatchWithoutOldObjectsTellsOfThoseThatAreSelected(t *testing.T) {
 	}
 }
 
-func TestOnlySoManyDifferentValuesAreCounted(t *testing.T) {
+func TestCount_mostValues(t *testing.T) {
 	pods := make([]runtime.Object, ordered.MostValues+1)
 	for i := range pods {
 		pods[i] = pod("a", fmt.Sprint(i), fmt.Sprint(i))

@@ -9,12 +9,12 @@ import (
 	"unicode/utf8"
 )
 
-// LongestString is how many bytes of a string decide about its place. Values that differ
-// only after them count as equal in an order.
+// LongestString is the number of bytes of a string that determine its place. Values that differ only after them count
+// as equal in an order.
 const LongestString = 512
 
-// What a value begins with. Values of different types sort by it, and a missing one, which is
-// empty, comes before all others.
+// The first byte of a value. Values of different types sort by it. A missing value is empty and sorts before all
+// others.
 const (
 	tagBoolean = '\x01' + iota
 	tagNumber
@@ -22,11 +22,11 @@ const (
 	tagString
 )
 
-// Value is a value as bytes that sort as what they stand for. The zero Value stands for none.
+// Value is a value encoded as bytes that sort in its natural order. The zero Value stands for a missing one.
 type Value string
 
-// Encode returns the value of a string, a boolean, an int64, a float64 or a time.Time. All
-// else, and a number that is none, is no value.
+// Encode returns the value of a string, a boolean, an int64, a float64 or a time.Time. Any other type, and NaN,
+// becomes the missing value.
 func Encode(v any) Value {
 	switch v := v.(type) {
 	case string:
@@ -38,7 +38,7 @@ func Encode(v any) Value {
 		return Value([]byte{tagBoolean, 0})
 	case int64:
 		float := float64(v)
-		// What the float leaves of it. The largest ones round to what is no int64.
+		// The remainder of the integer. The largest ones round to a float that is no int64.
 		if float >= math.MaxInt64 {
 			return number(float, v-math.MaxInt64-1)
 		}
@@ -58,9 +58,9 @@ func Encode(v any) Value {
 	return ""
 }
 
-// number sorts by a float, and integers that are the same float by what they are more than it.
+// number sorts by a float, and integers with the same float by their remainders.
 func number(float float64, rest int64) Value {
-	bits := math.Float64bits(float + 0) // there is one zero
+	bits := math.Float64bits(float + 0) // there is only one zero
 	if bits>>63 == 0 {
 		bits |= 1 << 63
 	} else {
@@ -70,8 +70,8 @@ func number(float float64, rest int64) Value {
 	return Value(binary.BigEndian.AppendUint16(b, uint16(rest)^1<<15))
 }
 
-// Text returns the value as people write it; empty if there is none. Of a string it is as much as
-// decides about its place.
+// Text returns the value as people write it; empty if it is missing. A string is cut to the part that determines its
+// place.
 func (v Value) Text() string {
 	if v == "" {
 		return ""
@@ -104,7 +104,7 @@ func (v Value) Text() string {
 	return ""
 }
 
-// whole leaves out the beginning of a character that was cut.
+// whole removes an incomplete character from the end.
 func whole(b []byte) []byte {
 	for range utf8.UTFMax - 1 {
 		if r, size := utf8.DecodeLastRune(b); r != utf8.RuneError || size != 1 {
@@ -115,34 +115,34 @@ func whole(b []byte) []byte {
 	return b
 }
 
-// Interval is the values from one on and below another; an empty To has no end.
+// Interval is the range of values from From, inclusive, to To, exclusive; an empty To has no end.
 type Interval struct{ From, To Value }
 
-// Exactly holds one value.
+// Exactly contains one value.
 func Exactly(v Value) Interval { return Interval{v, v + "\x00"} }
 
-// After holds the values of v's type that are above it; From, those that are not below it.
+// After contains the values of v's type above v.
 func After(v Value) Interval { return Interval{v + "\x00", Value([]byte{v[0] + 1})} }
 
-// From holds the values of v's type that are not below it.
+// From contains the values of v's type that are v or above.
 func From(v Value) Interval { return Interval{v, Value([]byte{v[0] + 1})} }
 
-// Below holds the values of v's type that are below it.
+// Below contains the values of v's type below v.
 func Below(v Value) Interval { return Interval{v[:1], v} }
 
-// UpTo holds the values of v's type that are not above it.
+// UpTo contains the values of v's type that are v or below.
 func UpTo(v Value) Interval { return Interval{v[:1], v + "\x00"} }
 
-// Not holds all other values than v, none among them.
+// Not contains all values other than v, including the missing value.
 func Not(v Value) Set { return Set{{"", v}, {v + "\x00", ""}} }
 
-// Set is values, as intervals in order that do not meet. Nil holds none.
+// Set is a set of values, as sorted intervals that do not touch. Nil is the empty set.
 type Set []Interval
 
-// All is all values, none among them.
+// All contains all values, including the missing value.
 func All() Set { return Set{{}} }
 
-// Union returns the values that are in one of some intervals.
+// Union returns the values that are in any of the intervals.
 func Union(intervals ...Interval) Set {
 	intervals = slices.DeleteFunc(slices.Clone(intervals), func(i Interval) bool { return i.To != "" && i.To <= i.From })
 	slices.SortFunc(intervals, func(a, b Interval) int { return compare(a.From, b.From) })
@@ -174,7 +174,7 @@ func (s Set) And(other Set) Set {
 	return Union(both...)
 }
 
-// Has tells whether a value is in the set.
+// Has reports whether a value is in the set.
 func (s Set) Has(v Value) bool {
 	return slices.ContainsFunc(s, func(i Interval) bool { return i.From <= v && (i.To == "" || v < i.To) })
 }

@@ -14,7 +14,7 @@ import (
 
 func sign(a, b ordered.Value) int { return cmp.Compare(a, b) }
 
-func TestValuesSortAsWhatTheyStandFor(t *testing.T) {
+func TestEncode_order(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 	for _, sorted := range [][]any{
 		{math.Inf(-1), -math.MaxFloat64, int64(math.MinInt64), int64(math.MinInt64 + 1), -1e10, int64(-2), -1.5, int64(-1),
@@ -23,7 +23,7 @@ func TestValuesSortAsWhatTheyStandFor(t *testing.T) {
 		{"", "\x00", "a", "a\x00", "ab", "b", "ä", "日本"},
 		{false, true},
 		{time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC), time.Unix(0, 0), now, now.Add(time.Nanosecond), now.Add(time.Second)},
-		{nil, false, int64(0), now, ""}, // types, after none
+		{nil, false, int64(0), now, ""}, // types, after the missing value
 	} {
 		for i, a := range sorted {
 			for j, b := range sorted {
@@ -45,7 +45,7 @@ func TestValuesSortAsWhatTheyStandFor(t *testing.T) {
 	}
 }
 
-func TestNumbersSortAsNumbers(t *testing.T) {
+func TestEncode_randomNumbers_order(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 20000 {
 		a, b := int64(random.Uint64()), int64(random.Uint64())
@@ -65,7 +65,7 @@ func TestNumbersSortAsNumbers(t *testing.T) {
 	}
 }
 
-func TestValuesAreToldAsPeopleWriteThem(t *testing.T) {
+func TestValue_Text(t *testing.T) {
 	for want, v := range map[string]any{
 		"": nil, "true": true, "false": false, "-5": int64(-5), "9223372036854775807": int64(math.MaxInt64),
 		"-9223372036854775808": int64(math.MinInt64), "9007199254740993": int64(1<<53 + 1),
@@ -83,8 +83,8 @@ func TestValuesAreToldAsPeopleWriteThem(t *testing.T) {
 	}
 }
 
-// TestSetsAreSets compares sets of intervals with what they hold, value by value.
-func TestSetsAreSets(t *testing.T) {
+// TestSet compares sets of intervals with their members, value by value.
+func TestSet(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	universe := []ordered.Value{""}
 	for i := range int64(9) {

@@ -1,5 +1,5 @@
-// Package pagecookie knows the cookies by which a server's own pages keep who is signed in. Browsers
-// send them to all paths of the server, and nothing behind it may see them, or set them.
+// Package pagecookie knows the cookies of a server's own pages, which keep the signed-in user. Browsers send them to
+// all paths of the server, but no handler or server behind these pages may see them, or set them.
 package pagecookie
 
 import (
@@ -10,22 +10,22 @@ import (
 
 // The names of the cookies. Over TLS they have the prefix Host.
 const (
-	// Session is good for tokens, Form is repeated by the form of the login page, and Provider
-	// says what was asked of a provider.
+	// Session is exchanged for tokens, Form is repeated by the form of the login page, and Provider holds the state
+	// of a request to an identity provider.
 	Session, Form, Provider = "annex-session", "annex-authorize", "annex-provider"
 
 	Host = "__Host-"
 )
 
-// isOwn tells whether a cookie, as it stands in a header, is one of the server's pages.
+// isOwn reports whether a cookie, in the form of a header, belongs to the server's pages.
 func isOwn(cookie string) bool {
 	name, _, _ := strings.Cut(cookie, "=")
 	name = strings.TrimPrefix(strings.TrimSpace(name), Host)
 	return name == Session || name == Form || name == Provider
 }
 
-// Hidden returns a request without these cookies, which is the same if there are none. All others stay
-// as they are.
+// Hidden returns a request without these cookies, which is r itself if there are none. All other cookies stay
+// unchanged.
 func Hidden(r *http.Request) *http.Request {
 	sent := r.Header["Cookie"]
 	if !slices.ContainsFunc(sent, func(line string) bool { return slices.ContainsFunc(strings.Split(line, ";"), isOwn) }) {
@@ -46,7 +46,7 @@ func Hidden(r *http.Request) *http.Request {
 	return r
 }
 
-// Refuse takes what would set these cookies out of the header of an answer of another server.
+// Refuse removes settings of these cookies from the header of another server's response.
 func Refuse(h http.Header) {
 	others := slices.DeleteFunc(h["Set-Cookie"], isOwn)
 	if len(others) == 0 {

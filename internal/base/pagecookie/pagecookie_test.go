@@ -8,7 +8,7 @@ import (
 	"github.com/annexapi/annex/internal/base/pagecookie"
 )
 
-func TestOthersCookiesStayAsTheyAre(t *testing.T) {
+func TestHidden_keepsOtherCookies(t *testing.T) {
 	for _, test := range []struct{ sent, want []string }{
 		{nil, nil},
 		{[]string{"a=b;  c=d"}, []string{"a=b;  c=d"}},
@@ -17,7 +17,7 @@ func TestOthersCookiesStayAsTheyAre(t *testing.T) {
 		{[]string{"annex-session=x;a=b"}, []string{"a=b"}},
 		{[]string{"annex-session", "annex-authorize=1; __Host-annex-provider=2 ;", "b=1"}, []string{"b=1"}},
 		{[]string{" annex-session =x; my-annex-session=1"}, []string{"my-annex-session=1"}},
-		{[]string{"ANNEX-SESSION=x"}, []string{"ANNEX-SESSION=x"}}, // names are told apart by case
+		{[]string{"ANNEX-SESSION=x"}, []string{"ANNEX-SESSION=x"}}, // names are case-sensitive
 	} {
 		r := &http.Request{Header: http.Header{"Accept": {"x"}}}
 		if test.sent != nil {
@@ -33,7 +33,7 @@ func TestOthersCookiesStayAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestAnswersOfOthersDoNotSetThem(t *testing.T) {
+func TestRefuse_removesOwnCookies(t *testing.T) {
 	h := http.Header{"Set-Cookie": {"__Host-annex-session=x; Path=/; Secure", "a=annex-session", " annex-session=x"}}
 	pagecookie.Refuse(h)
 	if got := h["Set-Cookie"]; !slices.Equal(got, []string{"a=annex-session"}) {

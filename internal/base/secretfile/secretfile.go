@@ -1,4 +1,4 @@
-// Package secretfile refuses files with secrets that every user of the machine may read.
+// Package secretfile rejects files with secrets that every user of the machine may read.
 package secretfile
 
 import (
@@ -7,9 +7,8 @@ import (
 	"runtime"
 )
 
-// Check refuses a file that users other than its owner and group may read or write. The group
-// may, for that is how clusters mount secrets for programs that do not run as root. Holds
-// says what is in it: "tokens".
+// Check rejects a file that users other than its owner and group may read or write. The group may, because clusters
+// mount secrets in this way for programs that do not run as root. Holds names the secrets in the error: "tokens".
 func Check(info fs.FileInfo, holds string) error {
 	if runtime.GOOS == "windows" { // there are no modes
 		return nil

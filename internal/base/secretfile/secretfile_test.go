@@ -11,7 +11,7 @@ import (
 	"github.com/annexapi/annex/internal/base/secretfile"
 )
 
-func TestFilesThatEveryUserMayReadAreRefused(t *testing.T) {
+func TestCheck_modes(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("there are no modes")
 	}

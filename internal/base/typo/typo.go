@@ -1,4 +1,4 @@
-// Package typo measures how far a name is from the one that was probably meant.
+// Package typo measures the distance between a mistyped name and the names that it may stand for.
 package typo
 
 import (
@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Nearest returns the one of the known names that name is a typing mistake of, or nothing:
-// two letters off, in names of fewer than twelve one, or two that changed places. The case
-// of letters does not count.
+// Nearest returns the known name that name is probably a mistyped form of, or an empty string: the two differ by at
+// most two letters, or, in names of fewer than twelve letters, by one letter or two swapped ones. The case of letters
+// does not count.
 func Nearest(name string, known []string) string {
 	best, least := "", 3
 	lower := strings.ToLower(name)
@@ -31,7 +31,7 @@ func letters(name string) []byte {
 	return sorted
 }
 
-// Distance is the number of bytes to insert, remove or replace to make b of a.
+// Distance returns the number of bytes to insert, remove or replace to turn a into b.
 func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

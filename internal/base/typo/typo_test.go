@@ -6,7 +6,7 @@ import (
 	"github.com/annexapi/annex/internal/base/typo"
 )
 
-func TestDistanceCountsLettersToInsertRemoveOrReplace(t *testing.T) {
+func TestDistance(t *testing.T) {
 	for _, test := range []struct {
 		a, b string
 		want int

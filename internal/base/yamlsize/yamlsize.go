@@ -1,7 +1,6 @@
-// Package yamlsize bounds what a YAML document becomes when its aliases are replaced by
-// what they stand for. Libraries replace them while they decode: 200 KB that name one
-// long string 5,000 times are a gigabyte of JSON, and several in memory. The package
-// reads the document without replacing anything, and so can say so before.
+// Package yamlsize bounds the size of a YAML document after its aliases are replaced by the aliased values. Libraries
+// replace them while they decode: 200 KB that name one long string 5,000 times become a gigabyte of JSON, and several
+// in memory. The package reads the document without replacing any alias, and so reports the size in advance.
 package yamlsize
 
 import (
@@ -12,8 +11,7 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 )
 
-// TooLargeError says that a document is larger than its limit once its aliases are
-// replaced.
+// TooLargeError means that a document is larger than its limit once its aliases are replaced.
 type TooLargeError struct {
 	Limit int // in bytes
 }
@@ -23,8 +21,8 @@ func (e *TooLargeError) Error() string {
 		"send it in parts", e.Limit)
 }
 
-// Check returns a *TooLargeError if the first document in data is larger than limit bytes
-// once its aliases are replaced, by the rules of Of, and Of's error if it has one.
+// Check returns a *TooLargeError if the first document in data, with its aliases replaced, is larger than limit bytes
+// by the rules of Of. It returns Of's error if there is one.
 func Check(data []byte, limit int) error {
 	size, err := Of(data)
 	if err == nil && size > max(limit, len(data)) {
@@ -33,14 +31,13 @@ func Check(data []byte, limit int) error {
 	return err
 }
 
-// Of returns how large the first document in data, which is the one that readers of a
-// single document read, is once its aliases, those of merge keys too, are replaced: the
-// length of data if that has none. A value counts its own bytes and one more for what
-// separates it from the next, so that a document costs its reader no more than one of the
-// same size without aliases does. math.MaxInt is anything above.
+// Of returns the size in bytes of the first document in data after all aliases, including those of merge keys, are
+// replaced: the length of data if it has none. Readers of a single document read the first one. A value counts its
+// own bytes and one more for the separator, so that a document costs its reader no more than a document of the same
+// size without aliases. math.MaxInt stands for any larger size.
 //
-// An error says that data with aliases is no YAML; data without aliases is not parsed.
-// Memory and time are those of a text of the length of data.
+// An error means that data with aliases is no YAML; data without aliases is not parsed. Of needs the memory and time
+// for a text of the length of data.
 func Of(data []byte) (int, error) {
 	// An alias needs both characters, in every encoding of YAML.
 	if bytes.IndexByte(data, '&') < 0 || bytes.IndexByte(data, '*') < 0 {

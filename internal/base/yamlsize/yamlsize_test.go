@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// doubling is a document in which every line is so many aliases of the one before.
+// doubling returns a document in which every line consists of aliases of the line before.
 func doubling(lines, aliases int) string {
 	text := "a0: &a0 [x]\n"
 	for i := 1; i < lines; i++ {
@@ -22,7 +22,7 @@ func repeated(size, aliases int) string {
 	return "a: &a " + strings.Repeat("x", size) + "\nb:\n" + strings.Repeat("- *a\n", aliases)
 }
 
-func TestDocumentsThatExpandBeyondTheLimitAreRefused(t *testing.T) {
+func TestCheck_expansionBeyondLimit(t *testing.T) {
 	const limit = 10_000
 	for name, text := range map[string]string{
 		"a long string":       repeated(1000, 10),
@@ -46,7 +46,7 @@ func TestDocumentsThatExpandBeyondTheLimitAreRefused(t *testing.T) {
 	}
 }
 
-func TestDocumentsWithinTheLimitPass(t *testing.T) {
+func TestCheck_expansionWithinLimit(t *testing.T) {
 	for name, text := range map[string]string{
 		"nothing":              "",
 		"no aliases":           strings.Repeat("- a & b * c\n", 900),
@@ -65,7 +65,7 @@ func TestDocumentsWithinTheLimitPass(t *testing.T) {
 	}
 }
 
-func TestTheLimitIsExact(t *testing.T) {
+func TestCheck_limitIsExact(t *testing.T) {
 	// The document, a mapping, a, 10 bytes, b, a list, and two aliases of 10 bytes.
 	const text = "a: &a 0123456789\nb: [*a, *a]"
 	const size = 1 + 1 + 2 + 11 + 2 + 1 + 11 + 11
@@ -77,7 +77,7 @@ func TestTheLimitIsExact(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoYAMLIsAnError(t *testing.T) {
+func TestOf_invalidYAML(t *testing.T) {
 	for name, text := range map[string]string{
 		"broken":               "a: &a [*a\n\t- b",
 		"an anchor in itself":  "a: &a [*a]",
@@ -93,9 +93,8 @@ func TestWhatIsNoYAMLIsAnError(t *testing.T) {
 	}
 }
 
-// What passes may be expanded: the conversion that the API machinery does is the oracle.
-// Its JSON is longer than YAML by quotes, escapes and words for what YAML leaves out,
-// but not by aliases.
+// A document that passes may be expanded: the API machinery's conversion is the oracle. Its JSON is longer than the
+// YAML by quotes, escapes and words that YAML omits, but not by aliases.
 func FuzzWhatPassesStaysSmall(f *testing.F) {
 	for _, text := range []string{
 		"", "a: b", repeated(100, 3), repeated(1000, 1000), doubling(4, 3), doubling(10, 9), "a: &a {k: v}\nb: {<<: *a}\nc: {<<: [*a, *a]}",

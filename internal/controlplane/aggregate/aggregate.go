@@ -33,34 +33,34 @@ import (
 )
 
 const (
-	// checkers is how many servers are asked at the same time whether they are available.
+	// checkers is the number of servers whose availability is checked concurrently.
 	checkers = 5
-	// prefix is that of all groups but the core group.
+	// prefix is the path of all groups except the core group.
 	prefix = "/apis"
 )
 
-// Config is what the aggregation of other servers needs of the one in front.
+// Config is the interface of the server in front for the aggregation of other servers.
 type Config struct {
 	// Services is an informer that the caller starts.
 	Services coreinformers.ServiceInformer
-	// Resolver finds the servers that these name.
+	// Resolver finds the servers that APIServices name.
 	Resolver apiserver.ServiceResolver
-	// Own are the groups that the server has itself.
+	// Own are the groups of the server itself.
 	Own []string
-	// Client returns the certificate, with its key, that the server shows to others.
+	// Client returns the client certificate and key for requests to other servers.
 	Client func() (cert, key []byte)
-	// Stopped is closed when no more requests come.
+	// Stopped is closed when no more requests arrive.
 	Stopped <-chan struct{}
 }
 
-// Aggregation sends requests for the groups of other servers to these, as APIServices that name a
-// service say. Upstream's controllers do what is exported of them.
+// Aggregation forwards requests for groups of other servers, according to the APIServices that name a service. Its
+// exported methods are mostly called by upstream's controllers.
 type Aggregation struct {
 	config    Config
 	services  informers.APIServiceInformer
 	register  *apiserver.APIServiceRegistrationController
 	available *remotestatus.AvailableConditionController
-	// registered is closed when all APIServices of the start are in known.
+	// registered is closed when all APIServices that exist at the start are in known.
 	registered chan struct{}
 	known      atomic.Pointer[servers]
 	documents  atomic.Pointer[documents]
@@ -68,21 +68,21 @@ type Aggregation struct {
 	// changed is notified when known has changed.
 	changed chan struct{}
 
-	// These are there after Join.
+	// The fields below are set by Join.
 	groups     discovery.GroupManager
 	serializer runtime.NegotiatedSerializer
 	merged     aggregated.ResourceManager
 	discovery  apiserver.DiscoveryAggregationController
 }
 
-// servers are the other servers of one time. It never changes.
+// servers is a snapshot of the other servers. It is immutable.
 type servers struct {
 	versions map[schema.GroupVersion]*remote
-	// groups are those that any of the versions is of, with all of their versions.
+	// groups are the groups of these versions, with all versions of each group.
 	groups map[string]metav1.APIGroup
 }
 
-// Aggregate returns the aggregation of other servers, over the same informer of APIServices. It is called before
+// Aggregate returns the aggregation of other servers, over the same informer of APIServices. It must be called before
 // Run.
 func (l *Local) Aggregate(c Config) (*Aggregation, error) {
 	services := l.informers.Apiregistration().V1().APIServices()
@@ -114,7 +114,7 @@ func (a *Aggregation) Join(groups discovery.GroupManager, merged aggregated.Reso
 	a.discovery = apiserver.NewDiscoveryManager(a.merged)
 }
 
-// Run follows the APIServices until the context ends. It is called once, after Join.
+// Run follows the APIServices until the context ends. It must be called once, after Join.
 func (a *Aggregation) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -131,13 +131,13 @@ func (a *Aggregation) Run(ctx context.Context) {
 
 var _ dynamiccertificates.Listener = (*Aggregation)(nil)
 
-// Enqueue implements dynamiccertificates.Listener: the certificate of Config.Client is another one, with
-// which connections to other servers are made anew.
+// Enqueue implements dynamiccertificates.Listener: the certificate of Config.Client has changed, so connections to
+// other servers are recreated.
 func (a *Aggregation) Enqueue() { a.register.Enqueue() }
 
 var _ apiserver.APIHandlerManager = (*Aggregation)(nil)
 
-// AddAPIService implements apiserver.APIHandlerManager. Its methods are not called at the same time.
+// AddAPIService implements apiserver.APIHandlerManager. Its methods are not called concurrently.
 func (a *Aggregation) AddAPIService(s *apiregistrationv1.APIService) error {
 	v := schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
 	if s.Spec.Service == nil || a.always(v.Group) {
@@ -146,7 +146,7 @@ func (a *Aggregation) AddAPIService(s *apiregistrationv1.APIService) error {
 	}
 	r := newRemote(s, &a.config)
 	if a.known.Load().versions[v] == nil {
-		// Until it has told what it has, its group is not to look like one that is gone.
+		// Until its discovery is known, its group must not look removed.
 		a.merged.AddGroupVersion(v.Group, apidiscovery.APIVersionDiscovery{Version: v.Version, Freshness: apidiscovery.DiscoveryFreshnessStale})
 		a.merged.SetGroupVersionPriority(metav1.GroupVersion(v), int(s.Spec.GroupPriorityMinimum), int(s.Spec.VersionPriority))
 	}
@@ -164,16 +164,17 @@ func (a *Aggregation) RemoveAPIService(name string) {
 		a.discovery.RemoveAPIService(name)
 	}
 	if err := a.change(v, nil); err != nil {
-		return // a cache has no errors
+		return // a cache returns no errors
 	}
 }
 
-// always says of which groups requests never leave the server: APIServices could not be repaired.
+// always reports whether requests for a group never leave the server. Otherwise a wrong APIService could not be
+// repaired.
 func (a *Aggregation) always(group string) bool {
 	return group == "" || group == apiregistrationv1.GroupName
 }
 
-// change puts a server in the place of the one of a version, nil for none, and brings the group up to date.
+// change replaces the server of a version, or removes it if r is nil, and updates the group.
 func (a *Aggregation) change(v schema.GroupVersion, r *remote) error {
 	all, err := a.services.Lister().List(labels.Everything())
 	if err != nil {
@@ -181,7 +182,7 @@ func (a *Aggregation) change(v schema.GroupVersion, r *remote) error {
 	}
 	now := a.known.Load()
 	if _, any := now.groups[v.Group]; r == nil && !any {
-		return nil // it is all the server's own
+		return nil // all versions are the server's own
 	}
 	next := &servers{versions: maps.Clone(now.versions), groups: maps.Clone(now.groups)}
 	if next.versions == nil {
@@ -233,7 +234,7 @@ func groupOf(name string, all []*apiregistrationv1.APIService) metav1.APIGroup {
 // Wrap implements upstream.Aggregation.
 func (a *Aggregation) Wrap(next http.Handler) http.Handler {
 	v2 := newSwagger(next, a.askings)
-	// A client that wants the merged document is answered by next; the list has no place in it.
+	// Requests for the merged discovery document are served by next, and all others by the list.
 	list := aggregated.WrapAggregatedDiscoveryToHandler(http.HandlerFunc(a.listGroups), next, next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -253,7 +254,7 @@ func (a *Aggregation) Wrap(next http.Handler) http.Handler {
 			return
 		}
 		if !slices.Contains(a.config.Own, v.Group) || v.Group == "" {
-			// Without the others, the group or the list of all would look as if they were gone.
+			// Before that, the group or the list would lack other servers' groups, which would look removed.
 			select {
 			case <-a.registered:
 			case <-a.config.Stopped:
@@ -273,8 +274,8 @@ func (a *Aggregation) Wrap(next http.Handler) http.Handler {
 	})
 }
 
-// listGroups answers with the groups in the order of their priorities, as clients look for kinds in them.
-// Those without an APIService come last.
+// listGroups answers with the groups in the order of their priorities, in which clients search them for kinds. Groups
+// without an APIService come last.
 func (a *Aggregation) listGroups(w http.ResponseWriter, r *http.Request) {
 	groups, err := a.groups.Groups(r.Context(), r)
 	if err != nil {
@@ -286,7 +287,7 @@ func (a *Aggregation) listGroups(w http.ResponseWriter, r *http.Request) {
 		fail(w, r, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	places := map[string]int{apiregistrationv1.GroupName: -1} // it has no APIService, and is the first, as in a cluster
+	places := map[string]int{apiregistrationv1.GroupName: -1} // has no APIService, and comes first as in a cluster
 	for i, services := range helper.SortedByGroupAndVersion(all) {
 		places[services[0].Spec.Group] = i
 	}
@@ -312,7 +313,7 @@ func (a *Aggregation) listGroups(w http.ResponseWriter, r *http.Request) {
 	)
 }
 
-// versionOf returns the group and the version of a path at or below /apis, as far as it has them.
+// versionOf returns the group and the version in a path at or below /apis; either may be missing.
 func versionOf(path string) (schema.GroupVersion, bool) {
 	rest, ok := strings.CutPrefix(path, prefix)
 	if !ok || rest != "" && rest[0] != '/' {
@@ -326,7 +327,7 @@ func versionOf(path string) (schema.GroupVersion, bool) {
 	return v, true
 }
 
-// connections are the subresources that kube-apiserver takes for connections.
+// connections are the subresources that kube-apiserver treats as connections.
 var connections = []string{"attach", "exec", "log", "portforward", "proxy"}
 
 // Elsewhere implements upstream.Aggregation.

@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// documentsPath lists the documents of OpenAPI v3, and is the beginning of their paths.
+	// documentsPath lists the OpenAPI v3 documents, and is the prefix of their paths.
 	documentsPath = "/openapi/v3"
 	// documentsInterval is how often other servers are asked for their lists.
 	documentsInterval = time.Minute
 	documentsTimeout  = 5 * time.Second
 )
 
-// documents are where the OpenAPI v3 documents of other servers are, by their keys in the list. They
-// are kept from one asking to the next, also of a server that does not answer.
+// documents are the locations of other servers' OpenAPI v3 documents, by their keys in the list. If a server does not
+// respond, its previous entries are kept.
 type documents map[string]handler3.OpenAPIV3DiscoveryGroupVersion
 
 func documentOf(v schema.GroupVersion) string { return "apis/" + v.String() }
@@ -46,7 +46,7 @@ func (a *Aggregation) followDocuments(ctx context.Context) {
 	}
 }
 
-// askDocuments asks all servers that are available, at the same time.
+// askDocuments asks all available servers concurrently.
 func (a *Aggregation) askDocuments(ctx context.Context) {
 	now, before := a.known.Load().versions, *a.documents.Load()
 	var mu sync.Mutex
@@ -105,7 +105,7 @@ func listedIn(code int, body []byte) (documents, error) {
 	return list.Paths, nil
 }
 
-// listDocuments answers with the documents of next, and those of other servers.
+// listDocuments answers with the documents of next and of other servers.
 func (a *Aggregation) listDocuments(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	others := *a.documents.Load()
 	if len(others) == 0 {
@@ -119,7 +119,7 @@ func (a *Aggregation) listDocuments(w http.ResponseWriter, r *http.Request, next
 	own := responsewriter.NewInMemoryResponseWriter()
 	next.ServeHTTP(own, whole)
 	list, err := listedIn(own.RespCode(), own.Data())
-	if err != nil { // of HEAD, and of errors
+	if err != nil { // for HEAD requests and errors
 		next.ServeHTTP(w, r)
 		return
 	}
@@ -132,10 +132,10 @@ func (a *Aggregation) listDocuments(w http.ResponseWriter, r *http.Request, next
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(body) // the client may be gone
+	_, _ = w.Write(body) // the client may have disconnected
 }
 
-// versionOfDocument returns the version whose document a path is of.
+// versionOfDocument returns the version in the path of a document.
 func versionOfDocument(path string) (schema.GroupVersion, bool) {
 	rest, ok := strings.CutPrefix(path, documentsPath)
 	if !ok {

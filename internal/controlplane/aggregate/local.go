@@ -1,6 +1,6 @@
-// Package aggregate keeps the APIServices of a control plane: those that say which versions of
-// groups the server has itself, and those of other servers, to which it sends the requests for
-// their groups. Upstream's controllers of kube-aggregator do most of the work.
+// Package aggregate maintains the APIServices of a control plane. It writes those of the server's own versions, and
+// forwards requests for groups of other servers according to theirs. Upstream's controllers of kube-aggregator do
+// most of the work.
 package aggregate
 
 import (
@@ -25,14 +25,14 @@ import (
 )
 
 const (
-	// workers is how many APIServices are written at the same time.
+	// workers is the number of APIServices that are written concurrently.
 	workers = 2
-	// refresh is how often all APIServices are looked at anew. Upstream looks at those of other
-	// servers each half minute, if the informer's own period is not zero.
+	// refresh is the resync period of APIServices. Upstream checks those of other servers every half minute, unless
+	// the informer's period is zero.
 	refresh = 5 * time.Minute
 )
 
-// Local keeps the APIServices of the versions that a server has itself.
+// Local maintains the APIServices of a server's own versions.
 type Local struct {
 	client    clientset.Interface
 	informers informers.SharedInformerFactory
@@ -43,7 +43,7 @@ type Local struct {
 		Run(workers int, stop <-chan struct{})
 	}
 
-	// versions are those of custom resources, by group.
+	// versions are the versions of custom resources, by group.
 	versions map[string][]string
 	start    cache.DoneChecker
 }
@@ -53,9 +53,8 @@ type registration interface {
 	Run(workers int, stop <-chan struct{})
 }
 
-// NewLocal returns what keeps the APIServices of a server's own versions, in which the preferred one
-// of a group comes first, and of those that Serve is told of. The client needs all rights for
-// APIServices.
+// NewLocal returns a Local for a server's own versions, in which the preferred version of a group comes first.
+// Further versions are added by Serve. The client needs all rights on APIServices.
 func NewLocal(config *rest.Config, own []schema.GroupVersion) (*Local, error) {
 	client, err := clientset.NewForConfig(config)
 	if err != nil {
@@ -86,14 +85,14 @@ func NewLocal(config *rest.Config, own []schema.GroupVersion) (*Local, error) {
 	return l, nil
 }
 
-// Metrics are kube-apiserver's figures of APIServices, those of this server alone.
+// Metrics returns kube-apiserver's metrics of APIServices, for this server alone.
 func (l *Local) Metrics() prometheus.Gatherer { return l.measured }
 
-// Follow says when Serve has been told of all that is there at the start: until then, no APIService is
-// taken for one of a group that is gone.
+// Follow sets start, which is done when Serve has been called for all existing groups. Until then, no APIService is
+// removed as that of a removed group.
 func (l *Local) Follow(start cache.DoneChecker) { l.start = start }
 
-// Serve says which versions of a group there are as custom resources.
+// Serve sets the served versions of a group of custom resources.
 func (l *Local) Serve(group string, versions []string) {
 	for _, v := range l.versions[group] {
 		if !slices.Contains(versions, v) {
@@ -108,7 +107,7 @@ func (l *Local) Serve(group string, versions []string) {
 	l.versions[group] = slices.Clone(versions)
 }
 
-// Run keeps them until the context ends.
+// Run maintains the APIServices until the context ends.
 func (l *Local) Run(ctx context.Context) {
 	l.informers.StartWithContext(ctx)
 	defer l.informers.Shutdown()

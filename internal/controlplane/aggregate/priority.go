@@ -5,11 +5,11 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// priority orders groups among each other, and versions in their group, the highest first.
+// priority orders groups, and versions within a group, the highest first.
 type priority struct{ group, version int32 }
 
-// customPriority is that of all custom resources, as in a cluster: versions of the same priority are
-// ordered by their names.
+// customPriority is the priority of all custom resources, as in a cluster. Versions with the same priority are
+// ordered by name.
 var customPriority = priority{1000, 100}
 
 // clusterGroups are the priorities of a cluster's groups.
@@ -25,15 +25,14 @@ var clusterGroups = map[string]int32{
 	"storagemigration.k8s.io":      15800,
 }
 
-// firstVersion is the priority of the preferred version of each of the cluster's groups that has not one
-// of its own.
+// firstVersion is the priority of the preferred version of a cluster's group, unless the version has its own.
 const firstVersion = 15
 
-// ownGroup is the priority of groups that a cluster does not have: before those of custom resources, and
-// behind the cluster's.
+// ownGroup is the priority of groups that a cluster does not have: above custom resources, and below the cluster's
+// groups.
 const ownGroup = 2000
 
-// ownServices are the APIServices of versions, of which the preferred one of each group comes first.
+// ownServices returns the APIServices of versions, in which the preferred version of each group comes first.
 func ownServices(versions []schema.GroupVersion) []*apiregistrationv1.APIService {
 	var services []*apiregistrationv1.APIService
 	before := map[string]int32{}
@@ -44,7 +43,8 @@ func ownServices(versions []schema.GroupVersion) []*apiregistrationv1.APIService
 	return services
 }
 
-// ownPriority is that of a version that so many of its group are preferred to.
+// ownPriority returns the priority of a version; before is the number of versions of its group that are preferred to
+// it.
 func ownPriority(v schema.GroupVersion, before int32) priority {
 	p, first := priority{group: ownGroup}, customPriority.version
 	if group, ok := clusterGroups[v.Group]; ok {

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-func TestVersionsAreInTheOrderOfTheServer(t *testing.T) {
+func TestOwnServices_priorities(t *testing.T) {
 	t.Parallel()
 	want := map[string]priority{
 		"v1.":                             {18000, 1},

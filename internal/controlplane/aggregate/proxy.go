@@ -28,15 +28,15 @@ import (
 	"github.com/annexapi/annex/internal/base/pagecookie"
 )
 
-// remote is the server of an APIService. It never changes. It answers as that of kube-apiserver
-// does, to the text of its errors.
+// remote forwards requests to the server of an APIService. It is immutable. Its responses equal those of
+// kube-apiserver, including the text of errors.
 type remote struct {
 	service   *apiregistrationv1.APIService
 	available bool
 	resolver  apiserver.ServiceResolver
 	stopped   <-chan struct{}
 	transport http.RoundTripper
-	err       error // of transport
+	err       error // of creating the transport
 }
 
 func newRemote(s *apiregistrationv1.APIService, c *Config) *remote {
@@ -51,7 +51,7 @@ func newRemote(s *apiregistrationv1.APIService, c *Config) *remote {
 	return r
 }
 
-// anyway is the same server, asked even if it is not known to be available.
+// anyway returns a copy that forwards requests even if the server is not known to be available.
 func (r *remote) anyway() *remote {
 	copied := *r
 	copied.available = true
@@ -60,7 +60,7 @@ func (r *remote) anyway() *remote {
 
 var _ http.Handler = (*remote)(nil)
 
-// ServeHTTP sends the request on, in the name of its caller.
+// ServeHTTP forwards the request on behalf of its caller.
 func (r *remote) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	caller, known := request.UserFrom(req.Context())
 	switch {
@@ -92,7 +92,7 @@ func (r *remote) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	sent, cancel := apiserverproxy.NewRequestForProxy(location, req)
 	defer cancel()
 	upgrade := httpstream.IsUpgradeRequest(req)
-	if upgrade { // its connection is made beside the transport
+	if upgrade { // its connection bypasses the transport
 		transport.SetAuthProxyHeaders(sent, caller.GetName(), caller.GetUID(), caller.GetGroups(), caller.GetExtra())
 	}
 	through := transport.NewAuthProxyRoundTripper(caller.GetName(), caller.GetUID(), caller.GetGroups(), caller.GetExtra(), r.transport)
@@ -112,17 +112,17 @@ func fail(w http.ResponseWriter, req *http.Request, text string, code int) {
 	}
 }
 
-// answers says what has gone wrong on the way to another server.
+// answers responds to errors on the way to another server.
 type answers struct {
 	w     http.ResponseWriter
-	asked context.Context // of the request, before it was sent on
+	asked context.Context // of the request, before it was forwarded
 }
 
 var _ proxy.ErrorResponder = answers{}
 
 func (a answers) Object(code int, obj runtime.Object) { responsewriters.WriteRawJSON(code, obj, a.w) }
 
-// Error says of a request that took too long what kube-apiserver says of any.
+// Error answers a request that timed out like kube-apiserver does for any request.
 func (a answers) Error(_ http.ResponseWriter, _ *http.Request, err error) {
 	if errors.Is(a.asked.Err(), context.DeadlineExceeded) {
 		late := apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
@@ -132,7 +132,7 @@ func (a answers) Error(_ http.ResponseWriter, _ *http.Request, err error) {
 	http.Error(a.w, err.Error(), http.StatusServiceUnavailable)
 }
 
-// endingWith returns a context that ends when the server stops, too.
+// endingWith returns a context that also ends when the server stops.
 func endingWith(ctx context.Context, stopped <-chan struct{}) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithCancel(ctx)
 	go func() {
@@ -145,8 +145,7 @@ func endingWith(ctx context.Context, stopped <-chan struct{}) (context.Context, 
 	return ctx, end
 }
 
-// untilStopped closes a connection that is taken over when the context ends: the proxy looks at no
-// context then.
+// untilStopped closes a hijacked connection when the context ends, because the proxy then no longer uses the context.
 type untilStopped struct {
 	http.ResponseWriter
 	ctx context.Context
@@ -164,7 +163,7 @@ func (u untilStopped) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, buffered, err
 }
 
-// others keeps the answers of another server from setting the cookies of this server's own pages.
+// others prevents responses of other servers from setting the cookies of this server's own pages.
 type others struct{ http.RoundTripper }
 
 func (o others) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -175,8 +174,7 @@ func (o others) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// watches lets a watch that the server ends, since it stops, end in order: clients take a connection
-// that breaks for a fault.
+// watches ends watches in order when the server stops. Clients would treat a broken connection as a failure.
 type watches struct {
 	http.RoundTripper
 	stopped <-chan struct{}

@@ -9,25 +9,24 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Resolver finds the servers that Services name, as kube-apiserver does.
+// Resolver finds the servers of Services, as kube-apiserver does.
 type Resolver struct{ services coreinformers.ServiceInformer }
 
-// NewResolver looks at the Services of an informer, which the caller starts.
+// NewResolver returns a Resolver over an informer, which the caller starts.
 func NewResolver(services coreinformers.ServiceInformer) *Resolver {
-	services.Informer() // so that it is started
+	services.Informer() // makes the factory start it
 	return &Resolver{services}
 }
 
-// ResolveEndpoint returns the https URL of a Service's server. It is an error if the Service is not
-// there.
+// ResolveEndpoint returns the https URL of a Service's server. It reports an error if the Service does not exist.
 func (r *Resolver) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
 	return proxy.ResolveCluster(r.services.Lister(), namespace, name, port)
 }
 
-// noSlices are the EndpointSlices of a server without the kind, which upstream's controller looks at
-// for Services in the network of a cluster.
+// noSlices is an empty informer of EndpointSlices, for a server without the kind. Upstream's controller reads them
+// for Services in a cluster network.
 type noSlices struct {
-	discoveryinformers.EndpointSliceInformer // nil, and never asked
+	discoveryinformers.EndpointSliceInformer // nil, never used
 	informer                                 *emptyInformer
 }
 
@@ -37,9 +36,9 @@ func newNoSlices() noSlices {
 
 func (n noSlices) Informer() cache.SharedIndexInformer { return n.informer }
 
-// emptyInformer has nothing to tell, at any time.
+// emptyInformer never has an object.
 type emptyInformer struct {
-	cache.SharedIndexInformer // nil, and never asked
+	cache.SharedIndexInformer // nil, never used
 	indexer                   cache.Indexer
 }
 
@@ -49,9 +48,9 @@ func (e *emptyInformer) AddEventHandler(cache.ResourceEventHandler) (cache.Resou
 	return told{}, nil
 }
 
-// told is a handler that was told of everything.
+// A handler registration that has always synced.
 type told struct {
-	cache.ResourceEventHandlerRegistration // nil, and never asked
+	cache.ResourceEventHandlerRegistration // nil, never used
 }
 
 func (told) HasSynced() bool { return true }

@@ -22,19 +22,19 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// swaggerPath has the document of OpenAPI v2.
+// swaggerPath is the path of the OpenAPI v2 document.
 const swaggerPath = "/openapi/v2"
 
-// longestPause bounds how long a server that fails is not asked again: the pause begins with
-// documentsInterval and doubles.
+// longestPause is the maximum pause before a failed server is asked again. The pause begins with documentsInterval
+// and doubles.
 const longestPause = 16 * documentsInterval
 
-// swagger answers with one document of OpenAPI v2 for all servers. It asks them when it is asked itself,
-// since few clients do, each one at most every documentsInterval, and keeps what one has said that
-// does not answer any more. A request waits for those that have answered when they were last asked, or
-// never were asked; a server that has failed is asked again beside the requests.
+// swagger serves one OpenAPI v2 document for all servers. Few clients request it, so it asks the other servers only
+// when it is requested itself, each one at most every documentsInterval, and keeps the last document of a server that
+// no longer responds. A request waits for servers that responded last time or were never asked. A failed server is
+// asked again in the background.
 type swagger struct {
-	next       http.Handler // answers with the document of the server itself
+	next       http.Handler // serves the document of the server itself
 	own        openapi.CacheableDownloader
 	downloader openapi.Downloader
 	service    *handler.OpenAPIService
@@ -44,23 +44,23 @@ type swagger struct {
 
 	mu      sync.Mutex
 	sources map[schema.GroupVersion]*source
-	told    []schema.GroupVersion // those that merged is made of
+	told    []schema.GroupVersion // the versions in merged
 }
 
-// source is the part of another server. Changing it needs the mu of swagger, but for what only
-// the asking in flight uses.
+// source is the document of another server. Its fields are guarded by mu of swagger, except the ones of the fetch in
+// flight.
 type source struct {
 	asked    *remote
 	due      time.Time     // when it is asked again
-	inFlight chan struct{} // closed when the asking in flight is over; nil for none
-	failed   int           // how often in a row
-	said     *spec.Swagger // nil until it has answered
+	inFlight chan struct{} // closed at the end of the fetch in flight; nil if there is none
+	failed   int           // consecutive failures
+	said     *spec.Swagger // nil before the first response
 	document cached.Atomic[*spec.Swagger]
 
-	downloader openapi.CacheableDownloader // of the asking in flight
+	downloader openapi.CacheableDownloader // used by the fetch in flight
 }
 
-// askings are those of other servers that are in flight.
+// askings are the fetches in flight.
 type askings struct {
 	running context.Context
 	stop    context.CancelFunc
@@ -76,7 +76,7 @@ func newAskings() *askings {
 	return a
 }
 
-// begin asks in a goroutine; false if they have ended. The context ends with them.
+// begin runs ask in a goroutine. It returns false after end. The context ends with end.
 func (a *askings) begin(ask func(context.Context)) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -87,7 +87,7 @@ func (a *askings) begin(ask func(context.Context)) bool {
 	return true
 }
 
-// end waits for those in flight, and lets no more begin.
+// end cancels the fetches in flight, waits for them, and prevents further ones.
 func (a *askings) end() {
 	a.mu.Lock()
 	a.ended = true
@@ -129,8 +129,8 @@ func (s *swagger) serve(w http.ResponseWriter, r *http.Request, now *servers) {
 	s.merged.ServeHTTP(w, r)
 }
 
-// ask asks the servers that are due, and returns what is closed when those have answered that are
-// worth waiting for.
+// ask starts fetches from the servers that are due, and returns channels that are closed at the end of the fetches
+// that the request should wait for.
 func (s *swagger) ask(now *servers) (wait []<-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,7 +154,7 @@ func (s *swagger) ask(now *servers) (wait []<-chan struct{}) {
 	return wait
 }
 
-// fetch gets the document of a server, unless that has not changed.
+// fetch fetches the document of a server, unless that has not changed.
 func (s *swagger) fetch(ctx context.Context, from *source, v schema.GroupVersion, r *remote) {
 	from.downloader.UpdateHandler(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		bounded, cancel := context.WithTimeout(req.Context(), documentsTimeout)
@@ -187,7 +187,7 @@ func (s *swagger) fetch(ctx context.Context, from *source, v schema.GroupVersion
 	}
 }
 
-// join makes one document of what all have said, and says whether others have said anything.
+// join updates the merged document, and reports whether it includes documents of other servers.
 func (s *swagger) join() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,13 +204,13 @@ func (s *swagger) join() bool {
 	return len(told) > 0
 }
 
-// merge puts the documents of others into that of the server itself, which is the first.
+// merge merges the documents of other servers into the first one, which is the server's own.
 func merge(parts []cached.Result[*spec.Swagger]) (*spec.Swagger, string, error) {
 	if err := parts[0].Err; err != nil {
 		return nil, "", fmt.Errorf("OpenAPI v2: %w", err)
 	}
 	whole := *parts[0].Value
-	whole.Paths, whole.Definitions, whole.Parameters = nil, nil, nil // those of the parts are not to be changed
+	whole.Paths, whole.Definitions, whole.Parameters = nil, nil, nil // the parts must not be modified
 	tags := sha256.New()
 	for _, part := range parts {
 		fmt.Fprintf(tags, "%q", part.Etag)

@@ -20,7 +20,7 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// serverBehind is asked by what it is sent, and answers what it is told.
+// serverBehind signals each request on asked, and responds with the errors from answers.
 type serverBehind struct {
 	asked   chan struct{}
 	answers chan error
@@ -48,7 +48,7 @@ func (b *serverBehind) ResolveEndpoint(string, string, int32) (*url.URL, error) 
 	return url.Parse("https://behind.example.com")
 }
 
-// behind returns a server in the place of a version.
+// behind returns a server for a version.
 func behind(v schema.GroupVersion) (*serverBehind, *remote) {
 	b := &serverBehind{asked: make(chan struct{}), answers: make(chan error), path: prefix + "/" + v.String() + "/things"}
 	s := &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: v.Version + "." + v.Group}}
@@ -56,7 +56,7 @@ func behind(v schema.GroupVersion) (*serverBehind, *remote) {
 	return b, &remote{service: s, available: true, resolver: b, transport: b}
 }
 
-func TestNoRequestWaitsForAServerThatHasFailedToTellItsOpenAPIV2(t *testing.T) {
+func TestSwagger_failedServer_blocksNoRequest(t *testing.T) {
 	hangs, lives := schema.GroupVersion{
 		Group:   "hangs.example.com",
 		Version: "v1",
@@ -97,7 +97,7 @@ func TestNoRequestWaitsForAServerThatHasFailedToTellItsOpenAPIV2(t *testing.T) {
 	}
 
 	var requests sync.WaitGroup
-	for range 3 { // which ask each server once
+	for range 3 { // together they ask each server once
 		requests.Go(func() { document(living.path, hanging.path) })
 	}
 	<-hanging.asked
@@ -105,7 +105,7 @@ func TestNoRequestWaitsForAServerThatHasFailedToTellItsOpenAPIV2(t *testing.T) {
 	living.answers <- nil
 	hanging.answers <- errors.New("no answer")
 	requests.Wait()
-	document(living.path, hanging.path) // and none now
+	document(living.path, hanging.path) // does not wait
 
 	clock.Step(documentsInterval)
 	go func() {
@@ -113,7 +113,7 @@ func TestNoRequestWaitsForAServerThatHasFailedToTellItsOpenAPIV2(t *testing.T) {
 		living.answers <- nil
 	}()
 	document(living.path, hanging.path)
-	<-hanging.asked // which hangs, beside more requests
+	<-hanging.asked // hangs while further requests are served
 	document(living.path, hanging.path)
 	hanging.answers <- errors.New("no answer")
 	settled()
@@ -123,7 +123,7 @@ func TestNoRequestWaitsForAServerThatHasFailedToTellItsOpenAPIV2(t *testing.T) {
 		<-living.asked
 		living.answers <- errors.New("no answer")
 	}()
-	document(living.path, hanging.path) // as it was told before; the other one is not yet due
+	document(living.path, hanging.path) // the previous document; the other server is not due yet
 	clock.Step(documentsInterval)
 	document(living.path, hanging.path)
 	<-hanging.asked
@@ -135,11 +135,11 @@ func TestNoRequestWaitsForAServerThatHasFailedToTellItsOpenAPIV2(t *testing.T) {
 	document(hanging.path, "")
 
 	clock.Step(documentsInterval)
-	requests.Go(func() { document(hanging.path, "") }) // waits again for servers that answer
+	requests.Go(func() { document(hanging.path, "") }) // waits again for servers that respond
 	<-living.asked
 	<-hanging.asked
 	askings.end()
 	requests.Wait()
 	clock.Step(longestPause)
-	document(hanging.path, "") // asks no more
+	document(hanging.path, "") // asks no more servers
 }

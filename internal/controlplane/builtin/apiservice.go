@@ -17,8 +17,8 @@ import (
 
 type apiService = apiregistrationv1.APIService
 
-// apiServices say which versions of groups there are. Those of the server's own are written by
-// package aggregate.
+// apiServices is the kind that registers versions of groups. Package aggregate writes the objects of the server's own
+// versions.
 func apiServices() *define.Kind {
 	k := kind[apiService, apiregistrationv1.APIServiceList]("apiservices", apiregistration.API,
 		rules[apiService]{
@@ -58,7 +58,7 @@ func fillAPIService(s *apiService) {
 	}
 }
 
-// createAPIService says of what the server has itself that it is there.
+// createAPIService sets the status of a local APIService to available.
 func createAPIService(s *apiService) {
 	if s.Spec.Service == nil {
 		s.Status.Conditions = []apiregistrationv1.APIServiceCondition{{
@@ -129,9 +129,9 @@ func validateRemoteAPIService(s *apiService, spec *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateAPIServiceUpdate names what is wrong with the metadata as often as kube-apiserver does.
+// validateAPIServiceUpdate repeats the errors of the metadata as kube-apiserver does.
 func validateAPIServiceUpdate(s, old *apiService) field.ErrorList {
-	named := func(string, bool) []string { return nil } // validateAPIService has looked at it
+	named := func(string, bool) []string { return nil } // validateAPIService has validated it
 	at := field.NewPath("metadata")
 	return append(
 		apivalidation.ValidateObjectMetaUpdate(&s.ObjectMeta, &old.ObjectMeta, at),

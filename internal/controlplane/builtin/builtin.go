@@ -1,8 +1,7 @@
-// Package builtin holds the kinds that a control plane serves by itself, as a kube-apiserver
-// does: config maps, secrets, events, quotas, limit ranges, pod templates and services of the core group,
-// leases, webhooks and policies of admission, storage migrations, and API services. They are kinds as a user's
-// are, with the defaults, the validation and the columns of kube-apiserver. Whether these are the
-// same is known from a test beside a real one.
+// Package builtin contains the kinds that a control plane serves by itself, like a kube-apiserver: config maps,
+// secrets, events, quotas, limit ranges, pod templates and services of the core group, leases, admission webhooks and
+// policies, storage migrations, and API services. They are defined like a user's kinds, with the defaults, validation
+// and columns of kube-apiserver. A test beside a real kube-apiserver verifies that these are the same.
 package builtin
 
 import (
@@ -22,19 +21,18 @@ import (
 	"github.com/annexapi/annex/internal/standalone/leading"
 )
 
-// EventTTL is how long events are kept unless Options say otherwise.
+// EventTTL is how long events are kept unless Options set another time.
 const EventTTL = leading.EventTTL
 
-// Options say which kinds there are.
+// Options select the built-in kinds.
 type Options struct {
-	// EventTTL is how long an event is kept after it was last written, in whole seconds; 0 is
-	// EventTTL, and negative is for ever.
+	// EventTTL is how long an event is kept after its last write, in whole seconds. 0 means the constant EventTTL,
+	// and a negative value means forever.
 	EventTTL time.Duration
-	// Without are the names of kinds and groups that are left out: those of resources, such as
-	// configmaps and leases.coordination.k8s.io, and those of groups, such as
-	// admissionregistration.k8s.io. Without events, events.k8s.io has none either.
+	// Without are kinds and groups to leave out: resources, such as configmaps and leases.coordination.k8s.io, or
+	// groups, such as admissionregistration.k8s.io. Leaving out events also leaves out those of events.k8s.io.
 	Without []string
-	// RuntimeConfig turns kinds of those that are left on and off, by the names of upstream's option.
+	// RuntimeConfig turns some of the remaining kinds on and off, with the keys of upstream's option.
 	RuntimeConfig map[string]bool
 }
 
@@ -43,7 +41,7 @@ func Groups() []define.Group {
 	return all(EventTTL)
 }
 
-// Names are those of all kinds, for messages and completion.
+// Names returns the names of all kinds, for messages and completion.
 func Names() []string {
 	var names []string
 	for _, g := range Groups() {
@@ -56,7 +54,7 @@ func Names() []string {
 	return names
 }
 
-// Groups returns the groups without what is left out. It is an error if that is not there.
+// Groups returns the selected groups. It reports an error for an unknown name.
 func (o Options) Groups() ([]define.Group, error) {
 	ttl := o.EventTTL
 	switch {
@@ -79,8 +77,7 @@ func (o Options) Groups() ([]define.Group, error) {
 	return slices.DeleteFunc(groups, func(g define.Group) bool { return len(g.Kinds) == 0 }), nil
 }
 
-// leaveOut takes a kind, with its aliases, or all kinds of a group out of the groups, and says
-// whether there were any.
+// leaveOut removes a kind with its aliases, or all kinds of a group, and reports whether there were any.
 func leaveOut(groups []define.Group, without string) bool {
 	found := false
 	for i := range groups {
@@ -94,12 +91,12 @@ func leaveOut(groups []define.Group, without string) bool {
 	return found
 }
 
-// name is that of the kind's resource, with its group.
+// name returns the kind's resource with its group.
 func name(g define.Group, k *define.Kind) string {
 	return strings.TrimSuffix(k.Resource+"."+g.Name, ".")
 }
 
-// all makes the groups. The first is the core group.
+// all returns the groups. The first is the core group.
 func all(eventTTL time.Duration) []define.Group {
 	event, alias := leading.Events(eventTTL)
 	return []define.Group{
@@ -112,7 +109,7 @@ func all(eventTTL time.Duration) []define.Group {
 	}
 }
 
-// rules are what a kind with the Go type T says of its objects, each nil for nothing.
+// rules are the hooks of a kind with the Go type T. Each may be nil.
 type rules[T any] struct {
 	fill           func(*T)
 	create         func(*T)
@@ -123,7 +120,7 @@ type rules[T any] struct {
 	warn           func(*T) []string
 }
 
-// kind makes a kind with the Go type T, which has the list type L.
+// kind returns a kind with the Go type T and the list type L.
 func kind[T, L any](resource string, facts func() api.Facts, say rules[T], columns ...define.Column) *define.Kind {
 	k := &define.Kind{
 		Resource: resource,
@@ -156,7 +153,7 @@ func kind[T, L any](resource string, facts func() api.Facts, say rules[T], colum
 	return k
 }
 
-// column is a column of strings, unless its type is said to be another one.
+// column returns a column of strings.
 func column[T any](name, description string, value func(*T) any) define.Column {
 	return define.Column{
 		Name:        name,
@@ -182,14 +179,14 @@ func selectable[T any](path string, value func(*T) string) define.SelectableFiel
 
 var described = metav1.ObjectMeta{}.SwaggerDoc()
 
-// age is the age as most of kube-apiserver's tables have it.
+// age returns the age column of most of kube-apiserver's tables.
 func age() define.Column {
 	return define.Column{Name: "Age", Type: "string", Description: described["creationTimestamp"], Value: func(obj runtime.Object) any {
 		return obj.(metav1.Object).GetCreationTimestamp()
 	}}
 }
 
-// createdAt is what kube-apiserver prints of kinds without columns of their own.
+// createdAt returns the column that kube-apiserver prints for kinds without columns of their own.
 func createdAt() define.Column {
 	return define.Column{Name: "Created At", Type: "date", Description: described["creationTimestamp"], Value: func(obj runtime.Object) any {
 		return obj.(metav1.Object).GetCreationTimestamp().UTC().Format(time.RFC3339)

@@ -16,7 +16,7 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// find returns the kind of that name, as Names has it, or the alias of a kind.
+// find returns the kind or alias with a name of Names.
 func find(t *testing.T, wanted string) *define.Kind {
 	t.Helper()
 	server, err := (&define.Server{Name: "test"}).With(Groups()...)
@@ -34,7 +34,7 @@ func find(t *testing.T, wanted string) *define.Kind {
 	return nil
 }
 
-// read makes the hub's object of YAML, with defaults.
+// read decodes YAML into an object of the hub, with defaults.
 func read(t *testing.T, k *define.Kind, text string) runtime.Object {
 	t.Helper()
 	v := k.Versions[0]
@@ -73,8 +73,8 @@ func refused(t *testing.T, errs field.ErrorList, want []string) {
 	}
 }
 
-// What is refused, and how, is that of a kube-apiserver: e2e/cluster/builtin compares much more.
-func TestNewObjectsAreRefused(t *testing.T) {
+// The expected errors are those of a kube-apiserver: e2e/cluster/builtin compares many more.
+func TestValidate_create(t *testing.T) {
 	t.Parallel()
 	rule := `{apiGroups: [example.com], apiVersions: [v1], operations: [CREATE], resources: [foos]}`
 	for name, test := range map[string]struct {
@@ -261,7 +261,7 @@ func TestNewObjectsAreRefused(t *testing.T) {
 	}
 }
 
-func TestChangesAreRefused(t *testing.T) {
+func TestValidate_update(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		kind, old, object string
@@ -291,7 +291,7 @@ func TestChangesAreRefused(t *testing.T) {
 	}
 }
 
-func TestStatusesOfPoliciesAreRefused(t *testing.T) {
+func TestValidate_policyStatus(t *testing.T) {
 	t.Parallel()
 	k := find(t, "validatingadmissionpolicies.admissionregistration.k8s.io")
 	policy := read(
@@ -307,7 +307,7 @@ func TestStatusesOfPoliciesAreRefused(t *testing.T) {
 	})
 }
 
-func TestWritersAreWarned(t *testing.T) {
+func TestWarn(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		kind, object string
@@ -337,7 +337,7 @@ func TestWritersAreWarned(t *testing.T) {
 	}
 }
 
-func TestKindsAreLeftOutByName(t *testing.T) {
+func TestOptions_without(t *testing.T) {
 	t.Parallel()
 	if names := strings.Join(
 		Names(),
@@ -369,7 +369,7 @@ func TestKindsAreLeftOutByName(t *testing.T) {
 	}
 }
 
-func TestEventsEnd(t *testing.T) {
+func TestOptions_eventTTL(t *testing.T) {
 	t.Parallel()
 	for ttl, want := range map[time.Duration]time.Duration{0: EventTTL, -1: 0, time.Minute: time.Minute} {
 		groups, err := Options{EventTTL: ttl}.Groups()
@@ -385,7 +385,7 @@ func TestEventsEnd(t *testing.T) {
 	}
 }
 
-func TestRuntimeConfigTurnsKindsOnAndOff(t *testing.T) {
+func TestOptions_runtimeConfig(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		config  map[string]bool
@@ -428,7 +428,7 @@ func TestRuntimeConfigTurnsKindsOnAndOff(t *testing.T) {
 	}
 }
 
-func TestRuntimeConfigRefusesWhatThereIsNot(t *testing.T) {
+func TestOptions_runtimeConfig_unknownKey(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name    string

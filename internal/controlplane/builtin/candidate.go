@@ -15,8 +15,8 @@ import (
 	facts "github.com/annexapi/annex/internal/model/facts/coordinationv1beta1"
 )
 
-// leaseCandidates are for coordinated leader election, which is others' work here: a kube-apiserver
-// serves them, and does it, only if it is told to. The descriptions of the columns are those of its tables.
+// leaseCandidates are for coordinated leader election, which other programs carry out. A kube-apiserver serves them,
+// and carries out the election, only if configured to. The column descriptions are those of its tables.
 func leaseCandidates() *define.Kind {
 	k := kind[coordinationv1beta1.LeaseCandidate, coordinationv1beta1.LeaseCandidateList](
 		"leasecandidates",
@@ -69,13 +69,13 @@ func validateCandidateUpdate(c, old *coordinationv1beta1.LeaseCandidate) field.E
 
 var zero = version.MustParseSemantic("0.0.0")
 
-// semantic reads a version, and is zero of what is none.
+// semantic parses a version. It returns zero for an invalid one.
 func semantic(errs field.ErrorList, at *field.Path, text string) (*version.Version, field.ErrorList) {
 	if text == "" {
 		return zero, errs
 	}
 	parsed, err := version.ParseSemantic(text)
-	if err != nil || text[0] < '0' || text[0] > '9' { // the library bears with spaces and a "v" before it
+	if err != nil || text[0] < '0' || text[0] > '9' { // the library accepts leading spaces and a leading "v"
 		return zero, append(errs, field.Invalid(at, text, "must be a valid semantic version"))
 	}
 	return parsed, errs
@@ -83,7 +83,7 @@ func semantic(errs field.ErrorList, at *field.Path, text string) (*version.Versi
 
 var strategies = []coordinationv1.CoordinatedLeaseStrategy{coordinationv1.OldestEmulationVersion}
 
-// validateStrategy lets anything with a domain pass as a strategy of others.
+// validateStrategy accepts any qualified name as a custom strategy.
 func validateStrategy(at *field.Path, strategy coordinationv1.CoordinatedLeaseStrategy) field.ErrorList {
 	var errs field.ErrorList
 	if !strings.Contains(string(strategy), "/") {

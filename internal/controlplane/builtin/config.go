@@ -87,7 +87,7 @@ func secrets() *define.Kind {
 	return k
 }
 
-// fillSecret also takes over stringData, which is never read back.
+// fillSecret also moves stringData, which is write-only, into data.
 func fillSecret(s *corev1.Secret) {
 	if s.Type == "" {
 		s.Type = corev1.SecretTypeOpaque
@@ -114,7 +114,7 @@ func validateSecret(s *corev1.Secret) field.ErrorList {
 	return append(errs, validateTypeOf(s)...)
 }
 
-// validateTypeOf checks that the secret has what its type is about.
+// validateTypeOf checks that the secret contains the data that its type requires.
 func validateTypeOf(s *corev1.Secret) field.ErrorList {
 	var errs field.ErrorList
 	data := field.NewPath("data")
@@ -173,7 +173,7 @@ func validateSecretUpdate(s, old *corev1.Secret) field.ErrorList {
 	return errs
 }
 
-// warnOfSecret says what is wrong with a certificate, which is accepted nevertheless.
+// warnOfSecret returns the error of a certificate, which is accepted nevertheless.
 func warnOfSecret(s *corev1.Secret) []string {
 	if s.Type != corev1.SecretTypeTLS {
 		return nil

@@ -15,13 +15,13 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// baseEnv is what expressions are compiled in. Making it takes milliseconds, and it never changes.
+// baseEnv is the environment in which expressions are compiled. Creating it takes milliseconds, and it never changes.
 var baseEnv = sync.OnceValue(func() *environment.EnvSet {
 	return environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
 })
 
-// compiler compiles expressions as they are compiled when they are used, with what the release
-// before has, too, so that a downgrade does not break them.
+// compiler compiles expressions in the same environment as at run time. New expressions may only use features that the
+// previous release supports as well, so that a downgrade does not break them.
 type compiler struct {
 	plugincel.Compiler
 	variables *plugincel.CompositedCompiler // nil outside of policies
@@ -44,7 +44,7 @@ func policyCompiler(declared plugincel.OptionalVariableDeclarations, variables b
 	return &compiler{Compiler: composited, variables: composited, declared: declared}
 }
 
-// check says what is wrong with an expression.
+// check returns the errors of an expression.
 func (c *compiler) check(expression plugincel.ExpressionAccessor, at *field.Path) field.ErrorList {
 	return c.checkWith(expression, c.declared, at)
 }
@@ -61,7 +61,7 @@ func (c *compiler) checkWith(
 	return mistakeOf(result.Error, expression.GetExpression(), at)
 }
 
-// add checks a variable and makes it known to those that are checked after it.
+// add validates a variable and makes it available to later expressions.
 func (c *compiler) add(variable plugincel.NamedExpressionAccessor, at *field.Path) field.ErrorList {
 	if c.err != nil {
 		return field.ErrorList{field.InternalError(at, c.err)}
@@ -84,7 +84,7 @@ func mistakeOf(err *apiservercel.Error, expression string, at *field.Path) field
 
 const maxMatchConditions = 64
 
-// validateMatchConditions checks the conditions of a webhook or a policy.
+// validateMatchConditions validates the conditions of a webhook or a policy.
 func validateMatchConditions(conditions []admissionregistrationv1.MatchCondition, c *compiler, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(conditions) > maxMatchConditions {
@@ -138,7 +138,7 @@ func validateVariables(variables []admissionregistrationv1.Variable, c *compiler
 	return errs
 }
 
-// oneOf checks a value of an enumeration. A nil pointer is a mistake if it is required.
+// oneOf validates a value of an enumeration. A nil pointer is an error if the value is required.
 func oneOf[T ~string](value *T, required bool, at *field.Path, supported ...T) field.ErrorList {
 	switch {
 	case required && value == nil:
@@ -149,7 +149,7 @@ func oneOf[T ~string](value *T, required bool, at *field.Path, supported ...T) f
 	return field.ErrorList{field.NotSupported(at, *value, supported)}
 }
 
-// given is a value that is none if it is empty.
+// given returns nil for an empty value.
 func given[T ~string](value *T) *T {
 	if value != nil && *value == "" {
 		return nil

@@ -22,8 +22,8 @@ func limitRanges() *define.Kind {
 	return k
 }
 
-// fillLimits gives containers without a default the maximum, and requests without one the
-// default, or else the minimum.
+// fillLimits sets the default of a container's resource to its maximum, and the default request to the default, or
+// else the minimum.
 func fillLimits(l *corev1.LimitRange) {
 	for i := range l.Spec.Limits {
 		item := &l.Spec.Limits[i]
@@ -114,8 +114,8 @@ func validateLimit(item *corev1.LimitRangeItem, at *field.Path) field.ErrorList 
 	return errs
 }
 
-// validateOrder checks that what is said of a resource is possible: a minimum is not above the
-// maximum, and a default between them.
+// validateOrder checks that the bounds of a resource are consistent: the minimum is not above the maximum, and the
+// defaults are between them.
 func validateOrder(item *corev1.LimitRangeItem, name corev1.ResourceName, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	type bound struct {
@@ -154,7 +154,7 @@ func validateOrder(item *corev1.LimitRangeItem, name corev1.ResourceName, at *fi
 	order(at.Child("defaultRequest"), request, least, request, "default request")
 	order(at.Child("defaultRequest"), request, request, most, "max")
 	order(at.Child("defaultRequest"), request, request, usual, "default limit")
-	// Of a default, kube-apiserver shows what it does not fit.
+	// For a default, kube-apiserver shows the value that it conflicts with.
 	order(at.Child("default"), least, least, usual, "default")
 	order(at.Child("default"), most, usual, most, "max")
 	errs = append(errs, validateRatio(item, name, at)...)
@@ -195,7 +195,7 @@ func validateRatio(item *corev1.LimitRangeItem, name corev1.ResourceName, at *fi
 	return errs
 }
 
-// overcommitted resources may be asked for below their limit.
+// overcommitted reports whether a request for a resource may be lower than its limit.
 func overcommitted(name corev1.ResourceName) bool {
 	domain, _, qualified := strings.Cut(string(name), "/")
 	native := !qualified || strings.Contains(domain, "kubernetes.io")

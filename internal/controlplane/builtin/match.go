@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// identifier is what CEL calls a variable by, but for its reservedWords.
+// identifier matches CEL identifiers, except for reservedWords.
 var (
 	identifier    = regexp.MustCompile(`^[_a-zA-Z][_a-zA-Z0-9]*$`)
 	reservedWords = []string{
@@ -55,7 +55,7 @@ func fillRule(r *admissionregistrationv1.Rule) {
 	}
 }
 
-// validateRules checks which requests a webhook is called for.
+// validateRules validates the rules that select the requests of a webhook.
 func validateRules(rules []admissionregistrationv1.RuleWithOperations, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range rules {
@@ -111,8 +111,8 @@ func validateRule(r *admissionregistrationv1.RuleWithOperations, at *field.Path)
 	return errs
 }
 
-// validateResources refuses resources that others have said already: */* says all of them, */x
-// the subresource x of all, and x/* all of x.
+// validateResources rejects resources that other entries include: */* includes all of them, */x the subresource x of
+// all resources, and x/* all subresources of x.
 func validateResources(resources []string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	allOf, ofAll := map[string]bool{}, map[string]bool{}
@@ -124,7 +124,7 @@ func validateResources(resources []string, at *field.Path) field.ErrorList {
 		}
 		resource, sub, ok := strings.Cut(r, "/")
 		if !ok {
-			plain = r != "*" // of the last one, as in kube-apiserver
+			plain = r != "*" // that of the last entry, as in kube-apiserver
 			continue
 		}
 		if allOf[resource] {
@@ -174,7 +174,7 @@ func fillMatch(m *admissionregistrationv1.MatchResources) {
 	}
 }
 
-// validateMatch checks what a policy or a binding is about.
+// validateMatch validates the selection of a policy or a binding.
 func validateMatch(m *admissionregistrationv1.MatchResources, at *field.Path) field.ErrorList {
 	if m == nil {
 		return nil

@@ -17,7 +17,7 @@ import (
 
 type migration = storagemigrationv1.StorageVersionMigration
 
-// storageMigrations are carried out by a controller, in package migration.
+// storageMigrations are carried out by a controller in package migration.
 func storageMigrations() *define.Kind {
 	k := kind[migration, storagemigrationv1.StorageVersionMigrationList](
 		"storageversionmigrations",
@@ -62,7 +62,7 @@ func validateMigration(m *migration) field.ErrorList {
 	return errs
 }
 
-// joined says in one error all that is wrong with a value.
+// joined returns all errors of a value as one.
 func joined(at *field.Path, value string, check func(string) []string) field.ErrorList {
 	if wrong := check(value); len(wrong) > 0 {
 		return field.ErrorList{field.Invalid(at, value, strings.Join(wrong, ","))}

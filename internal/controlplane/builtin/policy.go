@@ -190,7 +190,7 @@ func validateValidatingPolicy(p *validatingPolicy) field.ErrorList {
 	return append(errs, validateAnnotations(p.Name, spec.AuditAnnotations, c, at.Child("auditAnnotations"))...)
 }
 
-// validatePolicy checks what policies of both kinds have.
+// validatePolicy validates the fields that policies of both kinds have.
 func validatePolicy(
 	failure *admissionregistrationv1.FailurePolicyType,
 	params *admissionregistrationv1.ParamKind,
@@ -305,7 +305,7 @@ func validateAnnotations(
 }
 
 func validateAnnotationKey(policy, key string, seen []string, at *field.Path) field.ErrorList {
-	// The audit has it under the policy's name.
+	// The audit prefixes it with the policy's name.
 	errs := validateQualified(policy+"/"+key, at)
 	if slices.Contains(seen, key) {
 		errs = append(errs, field.Duplicate(at, key))
@@ -404,7 +404,7 @@ func validateActions(actions []admissionregistrationv1.ValidationAction, at *fie
 	return errs
 }
 
-// mutatingOperations are those that have an object to change.
+// mutatingOperations are the operations with an object to mutate.
 var mutatingOperations = []admissionregistrationv1.OperationType{
 	admissionregistrationv1.OperationAll,
 	admissionregistrationv1.Connect,

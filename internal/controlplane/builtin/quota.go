@@ -55,7 +55,7 @@ func resourceQuotas() *define.Kind {
 	return k
 }
 
-// roundUp leaves thousandths, which are the least that can be asked for.
+// roundUp rounds up to thousandths, the smallest amounts that can be requested.
 func roundUp(list corev1.ResourceList) {
 	for name, quantity := range list {
 		quantity.RoundUp(resource.Milli)
@@ -65,8 +65,8 @@ func roundUp(list corev1.ResourceList) {
 
 const memory = string(corev1.ResourceMemory)
 
-// The resources and scopes of Kubernetes that need no domain. All but cpu, memory and the like
-// are counted in whole numbers.
+// The resources and scopes of Kubernetes that need no domain. Except for cpu, memory and similar ones, they are
+// counted in whole numbers.
 var (
 	computeResources = []string{
 		"cpu",
@@ -132,14 +132,14 @@ func validateAmount(name string, quantity resource.Quantity, at *field.Path) fie
 	return errs
 }
 
-// extended resources are those of others than Kubernetes.
+// extended reports whether a resource belongs to another project than Kubernetes.
 func extended(name string) bool {
 	domain, _, qualified := strings.Cut(name, "/")
 	return qualified && !strings.Contains(domain, "kubernetes.io") && !strings.HasPrefix(name, "requests.") &&
 		len(validation.IsQualifiedName("requests."+name)) == 0
 }
 
-// validateQualified checks the form of a resource's name.
+// validateQualified validates the form of a resource name.
 func validateQualified(name string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, msg := range validation.IsQualifiedName(name) {
@@ -260,7 +260,7 @@ func validateScopeSelector(spec *corev1.ResourceQuotaSpec, at *field.Path) field
 	return errs
 }
 
-// printedScopes is a selector as kube-apiserver prints it in mistakes.
+// printedScopes returns a selector in the form that kube-apiserver prints in errors.
 func printedScopes(s *corev1.ScopeSelector) any {
 	type requirement struct {
 		ScopeName corev1.ResourceQuotaScope
@@ -289,11 +289,10 @@ func validateQuotaStatus(status *corev1.ResourceQuotaStatus) field.ErrorList {
 	return append(validateAmounts(status.Hard, at.Child("hard")), validateAmounts(status.Used, at.Child("used"))...)
 }
 
-// warnOfQuota names requests that are above the limits of the same resource, so that these are
-// never reached.
+// warnOfQuota warns of requests that exceed the limits of the same resource, and therefore can never be used up.
 func warnOfQuota(q *corev1.ResourceQuota) []string {
 	if q.ResourceVersion != "" {
-		return nil // as kube-apiserver, which says it of new ones
+		return nil // like kube-apiserver, which only warns about new quotas
 	}
 	var warnings []string
 	for _, names := range [][2]corev1.ResourceName{{"cpu", "limits.cpu"}, {corev1.ResourceMemory, "limits.memory"},

@@ -9,11 +9,11 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// wideNames are the names of many kinds.
+// wideNames are the keys that apply to many kinds.
 var wideNames = []string{"api/all", "api/ga", "api/beta", "api/alpha"}
 
-// turnOnAndOff takes the kinds out of the groups that a runtime configuration turns off, and those that
-// it does not turn on: kinds of versions that are not generally available.
+// turnOnAndOff removes the kinds that a runtime configuration turns off. It also removes kinds of beta and alpha
+// versions unless the configuration turns them on.
 func turnOnAndOff(groups []define.Group, config map[string]bool) error {
 	known, versions := map[string]bool{}, map[string]bool{}
 	off := map[*define.Kind]bool{}
@@ -44,7 +44,7 @@ func turnOnAndOff(groups []define.Group, config map[string]bool) error {
 	return nil
 }
 
-// stabilityOf is the wide name of the version of a kind.
+// stabilityOf returns the wide name of the version of a kind.
 func stabilityOf(k *define.Kind) string {
 	switch version := k.Versions[0].Facts().GroupVersion.Version; {
 	case strings.Contains(version, "beta"):
@@ -55,7 +55,7 @@ func stabilityOf(k *define.Kind) string {
 	return "api/ga"
 }
 
-// configNames are what a kind is called in a runtime configuration, the longest last.
+// configNames returns the keys of a kind in a runtime configuration, the longest last.
 func configNames(g define.Group, k *define.Kind) []string {
 	version := k.Versions[0].Facts().GroupVersion.Version
 	if g.Name == "" {

@@ -26,8 +26,8 @@ const (
 	maxAffinity = 86400
 )
 
-// services name servers outside, for API services and webhooks. There is no network of a cluster
-// that other types could be of.
+// services are names of external servers, for API services and webhooks. Other types of services need a cluster
+// network, which does not exist.
 func services() *define.Kind {
 	doc := corev1.ServiceSpec{}.SwaggerDoc()
 	k := kind[corev1.Service, corev1.ServiceList]("services", core.API,
@@ -93,8 +93,8 @@ func fillService(s *corev1.Service) {
 	}
 }
 
-// prepareService takes out what kube-apiserver shows of no service outside. What it refuses stays, to be
-// refused.
+// prepareService drops the fields that kube-apiserver drops from services of type ExternalName. Invalid values stay,
+// so that validation rejects them.
 func prepareService(s *corev1.Service) {
 	if p := s.Spec.InternalTrafficPolicy; s.Spec.Type == corev1.ServiceTypeExternalName && p != nil && slices.Contains(internalPolicies, *p) {
 		s.Spec.InternalTrafficPolicy = nil
@@ -174,7 +174,7 @@ func validateServiceAnnotations(s *corev1.Service) field.ErrorList {
 	return errs
 }
 
-// validateTraffic validates what says how requests reach the servers of a service.
+// validateTraffic validates the fields that determine how requests reach the servers of a service.
 func validateTraffic(spec *corev1.ServiceSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, ip := range spec.ExternalIPs {
@@ -229,7 +229,7 @@ func validateServiceStatus(s, _ *corev1.Service) field.ErrorList {
 	}
 }
 
-// warnOfService says what is of no use in a service outside.
+// warnOfService warns of fields without effect in a service of type ExternalName.
 func warnOfService(s *corev1.Service) []string {
 	var warnings []string
 	at, spec := field.NewPath("spec"), &s.Spec
@@ -272,7 +272,7 @@ func validateExternalName(spec *corev1.ServiceSpec, at *field.Path) field.ErrorL
 	forbid("clusterIPs", len(spec.ClusterIPs) > 0 || spec.ClusterIP != "", external)
 	forbid("ipFamilies", len(spec.IPFamilies) > 0, external)
 	forbid("ipFamilyPolicy", spec.IPFamilyPolicy != nil, external)
-	ranges := at.Child("LoadBalancerSourceRanges") // as kube-apiserver calls the field
+	ranges := at.Child("LoadBalancerSourceRanges") // the name that kube-apiserver uses
 	forbid("LoadBalancerSourceRanges", len(spec.LoadBalancerSourceRanges) > 0, balanced)
 	for i, cidr := range spec.LoadBalancerSourceRanges {
 		errs = append(errs, validation.IsValidCIDRForLegacyField(ranges.Index(i), strings.TrimSpace(cidr), true, nil)...)
@@ -282,7 +282,7 @@ func validateExternalName(spec *corev1.ServiceSpec, at *field.Path) field.ErrorL
 	if spec.ExternalTrafficPolicy != "" {
 		errs = append(errs, field.Invalid(at.Child("externalTrafficPolicy"), spec.ExternalTrafficPolicy, accessible))
 	}
-	// It may end with a dot, as a name that is whole.
+	// A trailing dot is allowed, as in a fully qualified name.
 	name := strings.TrimSuffix(spec.ExternalName, ".")
 	if name == "" {
 		return append(errs, field.Required(at.Child("externalName"), ""))
@@ -300,7 +300,7 @@ func validatePorts(ports []corev1.ServicePort, at *field.Path) field.ErrorList {
 			errs = append(errs, field.Invalid(at, value, msg))
 		}
 	}
-	// numbered is what kube-apiserver prints of ports that are given twice, field by field.
+	// numbered contains the fields that kube-apiserver prints for duplicate ports.
 	type numbered struct {
 		Name        string
 		Protocol    corev1.Protocol

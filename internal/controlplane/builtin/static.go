@@ -17,7 +17,7 @@ import (
 )
 
 // Complete fills in the defaults of an object of admissionregistration.k8s.io/v1 that was not sent to a server, and
-// validates it as one that is created. It is an error if the group has no such kind.
+// validates it like a new object. It reports an error if the group has no such kind.
 func Complete(obj runtime.Object) error {
 	for _, k := range admissionKinds() {
 		v := k.Versions[0]
@@ -35,8 +35,8 @@ func Complete(obj runtime.Object) error {
 	return fmt.Errorf("%T is no kind of admission", obj)
 }
 
-// admissionKinds are those of admissionregistration.k8s.io. Names of static configurations are not for their objects: what is in
-// a file could not be told from what is stored.
+// admissionKinds returns the kinds of admissionregistration.k8s.io. Their objects must not have the names of static
+// configurations, because stored objects could not be distinguished from objects in files.
 func admissionKinds() []*define.Kind {
 	kinds := []*define.Kind{
 		validatingWebhooks(), mutatingWebhooks(), validatingPolicies(), validatingPolicyBindings(), mutatingPolicies(), mutatingPolicyBindings(),

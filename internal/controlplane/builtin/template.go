@@ -13,7 +13,7 @@ import (
 	"github.com/annexapi/annex/internal/model/facts/core"
 )
 
-// podTemplates are what pods can be made of. There are none here, but a template is of use without.
+// podTemplates are templates of pods. The server has no pods, but clients may store templates.
 func podTemplates() *define.Kind {
 	each := func(of func(*corev1.Container) string) func(*corev1.PodTemplate) any {
 		return func(t *corev1.PodTemplate) any {

@@ -53,12 +53,12 @@ func configurations[T, L, W any](plural string, webhooks func(*T) []W, of func(*
 	return k
 }
 
-// hook is what webhooks of both kinds have.
+// hook contains the common fields of webhooks of both kinds.
 type hook struct {
 	validating *admissionregistrationv1.ValidatingWebhook
-	// reinvocation is nil for validating webhooks, which have none.
+	// reinvocation is nil for validating webhooks, which have no such field.
 	reinvocation **admissionregistrationv1.ReinvocationPolicyType
-	// defaults changes the webhook that was given; validating may be a copy.
+	// defaults sets the defaults of the original webhook; validating may be a copy.
 	defaults func()
 }
 
@@ -102,8 +102,8 @@ func fillHook(w *admissionregistrationv1.ValidatingWebhook) {
 	}
 }
 
-// configurationRules count generations as kube-apiserver does: a list that becomes empty in another
-// way is a change.
+// configurationRules increments generations like kube-apiserver: a list that changes between nil and empty counts as
+// a change.
 func configurationRules[T any](hooks func(*T) []hook, list func(*T) any) rules[T] {
 	object := func(c *T) metav1.Object { return any(c).(metav1.Object) }
 	return rules[T]{
@@ -122,7 +122,7 @@ func configurationRules[T any](hooks func(*T) []hook, list func(*T) any) rules[T
 	}
 }
 
-// reviewVersions are those of admission.k8s.io that webhooks are called in.
+// reviewVersions are the versions of admission.k8s.io with which webhooks are called.
 var reviewVersions = []string{"v1", "v1beta1"}
 
 func validateHooks(hooks []hook) field.ErrorList {

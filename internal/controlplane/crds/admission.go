@@ -9,8 +9,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// Admission refuses definitions of the groups that the server has itself: nothing would ever
-// reach their custom resources.
+// Admission rejects definitions of the server's own groups, since no request would reach their custom resources.
 func Admission(own []string) admission.Interface {
 	return &ownGroups{admission.NewHandler(admission.Create, admission.Update), own}
 }

@@ -1,6 +1,6 @@
-// Package crds serves custom resources: the kind CustomResourceDefinition, and what objects of it
-// define while the server runs. It is upstream's apiextensions server, behind the server's own
-// groups and over the server's own storage.
+// Package crds serves custom resources: the kind CustomResourceDefinition, and the resources that its objects define
+// while the server runs. It is upstream's apiextensions server, behind the server's own groups and over the server's
+// own storage.
 package crds
 
 import (
@@ -26,38 +26,35 @@ import (
 	"github.com/annexapi/annex/internal/server/upstream"
 )
 
-// Resource names the definitions in storage and in errors.
+// Resource is the resource of definitions in storage and in errors.
 var Resource = schema.GroupResource{Group: apiextensionsv1.GroupName, Resource: "customresourcedefinitions"}
 
-// Config is what custom resources need of their server.
+// Config is the interface of the server for custom resources.
 type Config struct {
-	// Storage opens the storage of resources that are stored in the form that a codec writes.
+	// Storage opens the storage of resources that are encoded by a codec.
 	Storage func(codec runtime.Codec) generic.RESTOptionsGetter
 	// Client has all rights.
 	Client *rest.Config
-	// Self is how a conversion webhook that names the Service kubernetes of the namespace default is
-	// asked: it is a handler of this server.
+	// Self is the client of conversion webhooks that name the Service kubernetes of the namespace default. They are
+	// handlers of this server.
 	Self *rest.Config
-	// Shared says that other servers may serve the same custom resources.
+	// Shared means that other servers may serve the same custom resources.
 	Shared bool
-	// Follower is told which custom resources there are; nil for none.
+	// Follower is notified of the existing custom resources; nil for none.
 	Follower Follower
 	// Resolver finds the servers of conversion webhooks that name a Service.
 	Resolver webhook.ServiceResolver
 }
 
-// Follower follows what definitions bring. Its methods do not block, and are not called at the same
-// time.
+// Follower follows the resources of definitions. Its methods do not block, and are not called concurrently.
 type Follower interface {
-	// Serve is told the versions that are served of a group, the preferred one first; none if the
-	// group is gone.
+	// Serve receives the served versions of a group, the preferred one first; none if the group is gone.
 	Serve(group string, versions []string)
-	// Follow is called before Serve, with what is done when Serve was told of all definitions that
-	// are there at the start.
+	// Follow is called before Serve. start is done when Serve has been called for all existing definitions.
 	Follow(start cache.DoneChecker)
 }
 
-// Delegation returns what answers for custom resources and their definitions.
+// Delegation returns the server of custom resources and their definitions.
 func Delegation(c Config) *upstream.Delegation {
 	return &upstream.Delegation{
 		Scheme: apiserver.Scheme,
@@ -86,9 +83,9 @@ func (c Config) build(config server.Config) (*upstream.Delegate, error) {
 	handler := behind.GenericAPIServer.Handler
 	handler.Director = reads.Lists(handler.Director, func(*request.RequestInfo) *reads.Listed {
 		return &reads.Listed{Serializer: apiserver.Codecs}
-	}, nil)
+	})
 	definitions := behind.Informers.Apiextensions().V1().CustomResourceDefinitions()
-	// The watch ends with the server, which is no failure.
+	// The watch fails when the server ends, which is not an error.
 	if err := definitions.Informer().SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		if ctx.Err() == nil {
 			cache.DefaultWatchErrorHandler(ctx, r, err)
@@ -109,7 +106,7 @@ func (c Config) build(config server.Config) (*upstream.Delegate, error) {
 		},
 		Queried: (&queried{definitions: definitions.Lister()}).resources,
 		Join: func(front *server.GenericAPIServer) error {
-			// Upstream's controllers bring these up to date.
+			// Upstream's controllers update these.
 			behind.GenericAPIServer.StaticOpenAPISpec = front.StaticOpenAPISpec
 			behind.GenericAPIServer.OpenAPIVersionedService = front.OpenAPIVersionedService
 			behind.GenericAPIServer.OpenAPIV3VersionedService = front.OpenAPIV3VersionedService
@@ -126,13 +123,12 @@ func (c Config) build(config server.Config) (*upstream.Delegate, error) {
 	}, nil
 }
 
-// settled is how long upstream lets creates of custom resources wait after their definition is
-// established: other replicas of kube-apiserver may not know of it yet.
+// settled is how long upstream delays creates of custom resources after their definition is established, because
+// other replicas of kube-apiserver may not know it yet.
 const settled = 2 * time.Second
 
-// established lets a definition that is just established look as if it were for long, since this
-// server, which says so, knows it: else the first objects would wait for two seconds, in which
-// nothing happens.
+// established backdates the condition of a definition that has just been established. Only this server establishes
+// definitions, so it knows the definition, and the first objects need not wait for two seconds.
 func established(obj any) (any, error) {
 	definition, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
 	if !ok {

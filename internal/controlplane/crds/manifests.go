@@ -39,16 +39,16 @@ const (
 	firstRetry = 10 * time.Millisecond
 	lastRetry  = time.Second
 
-	// patience is how long a definition may take until its objects are served. One that takes
-	// longer is reported, and looked at again with the next change.
+	// patience is how long a definition may take until its objects are served. If it takes longer, that is reported,
+	// and the definition is checked again with the next change.
 	patience = 30 * time.Second
 )
 
-// Manifests applies the definitions in the files of folders: all of them when the server starts, and
-// those that change whenever files do. What is in no file any more stays, with its objects.
+// Manifests applies the definitions in the files of folders: all of them when the server starts, and changed ones
+// whenever files change. A definition whose file was removed stays, with its objects.
 type Manifests struct {
 	dirs    []string
-	brought []manifest // of the program
+	brought []manifest // from the program
 	client  *client.ApiextensionsV1Client
 
 	loading sync.Mutex        // held while files are read and applied
@@ -58,8 +58,8 @@ type Manifests struct {
 	ready error
 }
 
-// NewManifests reads the files of folders, and of one that the program brings unless it is nil. Nothing is applied before
-// Run. An error names the file that is not a definition in YAML or JSON, or the folder that is not there.
+// NewManifests reads the files of folders, and of the program's file system unless that is nil. It does not apply
+// them before Run. An error names the missing folder, or the file that is not a definition in YAML or JSON.
 func NewManifests(dirs []string, program fs.FS, config *rest.Config) (*Manifests, error) {
 	var brought []manifest
 	if program != nil {
@@ -84,7 +84,8 @@ func NewManifests(dirs []string, program fs.FS, config *rest.Config) (*Manifests
 	}, nil
 }
 
-// Run applies the definitions until the context ends. What is wrong is logged, once, and leaves what was applied before.
+// Run applies the definitions until the context ends. Errors are logged, once, and leave earlier definitions in
+// place.
 func (m *Manifests) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -96,15 +97,15 @@ func (m *Manifests) Run(ctx context.Context) {
 	}
 }
 
-// Ready returns nil as soon as all definitions have been applied and their objects served, and else what is missing. It stays
-// nil if files are broken later.
+// Ready returns nil as soon as all definitions have been applied and their objects are served; before that, an error
+// names the missing ones. It stays nil if files become invalid later.
 func (m *Manifests) Ready() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.ready
 }
 
-// loadOnce applies what no file changes.
+// loadOnce applies definitions that do not change.
 func (m *Manifests) loadOnce(ctx context.Context) {
 	for reported := ""; ; {
 		err := m.load(ctx)
@@ -136,7 +137,7 @@ func (m *Manifests) load(ctx context.Context) error {
 	return err
 }
 
-// apply applies what has changed. One definition that is refused does not keep the others.
+// apply applies changed definitions. One rejected definition does not affect the others.
 func (m *Manifests) apply(ctx context.Context, all []manifest) error {
 	var errs []error
 	gone := maps.Clone(m.applied)
@@ -177,7 +178,8 @@ func (m *Manifests) applyOne(ctx context.Context, d manifest) error {
 	})
 }
 
-// served says whether the objects of a definition are served, which is final if not for its names.
+// served reports whether the state of a definition is final. The error is nil if its objects are served; a conflict
+// of names is a final error.
 func (m *Manifests) served(ctx context.Context, d *apiextensionsv1.CustomResourceDefinition) (bool, error) {
 	if c := apihelpers.FindCRDCondition(d, apiextensionsv1.NamesAccepted); c != nil && c.Status == apiextensionsv1.ConditionFalse {
 		return true, fmt.Errorf("the names of %s are not accepted: %s", d.Name, c.Message)
@@ -197,7 +199,7 @@ func (m *Manifests) served(ctx context.Context, d *apiextensionsv1.CustomResourc
 	return true, nil
 }
 
-// refused tells errors that come again with the same file.
+// refused reports whether an error recurs with the same file.
 func refused(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code >= http.StatusBadRequest &&
@@ -205,7 +207,7 @@ func refused(err error) bool {
 		status.Status().Code != http.StatusTooManyRequests
 }
 
-// retry calls try, which says whether its error is final, until it has none.
+// retry calls try until it returns no error, or a final one.
 func retry(ctx context.Context, try func() (final bool, err error)) error {
 	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
 		if final, err := try(); final || err == nil || !await.Sleep(ctx, clock.RealClock{}, pause) {
@@ -216,12 +218,12 @@ func retry(ctx context.Context, try func() (final bool, err error)) error {
 
 // manifest is a definition in a file.
 type manifest struct {
-	source string // the file, and which of its documents
+	source string // the file, with the number of the document
 	name   string
 	json   []byte
 }
 
-// readManifests reads the definitions of all folders, beside those that are there.
+// readManifests reads the definitions of all folders, in addition to brought.
 func readManifests(brought []manifest, dirs []string) ([]manifest, error) {
 	all := slices.Clone(brought)
 	for _, dir := range dirs {
@@ -241,7 +243,7 @@ func readManifests(brought []manifest, dirs []string) ([]manifest, error) {
 	return all, nil
 }
 
-// readFolder reads the files of a folder, in the order of their names, which errors begin with the path of.
+// readFolder reads the files of a folder, in the order of their names. Errors begin with path.
 func readFolder(dir fs.FS, path string) ([]manifest, error) {
 	entries, err := fs.ReadDir(dir, ".")
 	if err != nil {
@@ -265,7 +267,7 @@ func readFolder(dir fs.FS, path string) ([]manifest, error) {
 	return all, nil
 }
 
-// in has an error of a folder name the file by its whole path.
+// in makes an error of a folder contain the complete path of the file.
 func in(path string, err error) error {
 	var of *fs.PathError
 	if errors.As(err, &of) {
@@ -303,7 +305,7 @@ func readManifest(file string, text []byte) ([]manifest, error) {
 	}
 }
 
-// parseManifest returns nil for a document of comments alone.
+// parseManifest returns nil for a document with nothing but comments.
 func parseManifest(document []byte) (*manifest, error) {
 	text, err := yaml.YAMLToJSONStrict(document)
 	if err != nil {

@@ -18,11 +18,11 @@ const (
 	gadgetsManifest = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: gadgets.example.com}}`
 )
 
-// definitions is a server that establishes what is applied at once.
+// definitions is a server that establishes applied definitions at once.
 type definitions struct {
 	applied []string          // in this order
 	refused map[string]string // messages by name
-	away    int               // how many requests fail before others are answered
+	away    int               // number of requests that fail before others succeed
 }
 
 func (d *definitions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -45,17 +45,17 @@ func (d *definitions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodPatch:
 		d.applied = append(d.applied, name)
 	}
-	_ = json.NewEncoder(w).Encode(answer) // the client says what is missing
+	_ = json.NewEncoder(w).Encode(answer) // a failed write appears as an error of the client
 }
 
-// asked returns what has been applied since it was called before.
+// asked returns the definitions that were applied since the last call.
 func (d *definitions) asked() []string {
 	names := d.applied
 	d.applied = nil
 	return names
 }
 
-func TestManifestsApplyWhatChanged(t *testing.T) {
+func TestManifests_applyChanges(t *testing.T) {
 	server := &definitions{refused: map[string]string{}}
 	host := httptest.NewServer(server)
 	defer host.Close()

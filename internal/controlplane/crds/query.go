@@ -22,8 +22,8 @@ import (
 	"github.com/annexapi/annex/internal/server/query"
 )
 
-// queried are the custom resources, and their definitions, as queries see them: what is made of a
-// definition is kept as long as it does not change.
+// queried provides the custom resources and their definitions to queries. The resources of a definition are cached
+// until the definition changes.
 type queried struct {
 	definitions listers.CustomResourceDefinitionLister
 
@@ -36,7 +36,7 @@ type made struct {
 	resources []*query.Resource
 }
 
-// itself is the resource of the definitions. They are few, and upstream's own.
+// itself is the resource of the definitions. They are few, and served by upstream.
 var itself = &query.Resource{
 	GroupVersionResource: apiextensionsv1.SchemeGroupVersion.WithResource(Resource.Resource),
 	Kind:                 "CustomResourceDefinition",
@@ -88,7 +88,7 @@ func resourcesOf(d *apiextensionsv1.CustomResourceDefinition) []*query.Resource 
 	return all
 }
 
-// schemasOf are those of the document of OpenAPI v3 of a version, and the name of that of its objects.
+// schemasOf returns the schemas of the OpenAPI v3 document of a version, and the name of the schema of its objects.
 func schemasOf(d *apiextensionsv1.CustomResourceDefinition, version string) (map[string]*spec.Schema, string, error) {
 	document, err := builder.BuildOpenAPIV3(d, version, builder.Options{})
 	if err != nil {
@@ -105,7 +105,7 @@ func schemasOf(d *apiextensionsv1.CustomResourceDefinition, version string) (map
 	return nil, "", fmt.Errorf("the definition %s has no schema of its kind", d.Name)
 }
 
-// fieldsOf are the selectable fields of a version, and its columns whose paths lead to one value.
+// fieldsOf returns the selectable fields of a version, and its columns whose path leads to a single value.
 func fieldsOf(v *apiextensionsv1.CustomResourceDefinitionVersion) []ordered.Field {
 	var all []ordered.Field
 	add := func(path, kind, description string) {
@@ -116,7 +116,7 @@ func fieldsOf(v *apiextensionsv1.CustomResourceDefinitionVersion) []ordered.Fiel
 			return
 		}
 		if len(parts) == 2 && parts[0] == "metadata" && ordered.Reserved(parts[1]) {
-			return // it is a field of every resource
+			return // a field of every resource
 		}
 		f := ordered.Field{Name: name, Description: description, Sortable: true}
 		switch kind {
@@ -141,7 +141,7 @@ func fieldsOf(v *apiextensionsv1.CustomResourceDefinitionVersion) []ordered.Fiel
 	return all
 }
 
-// typeAt is the type that a version's schema gives what is at a path; a string if it gives none.
+// typeAt returns the type of the value at a path in a version's schema; string if there is none.
 func typeAt(v *apiextensionsv1.CustomResourceDefinitionVersion, path string) string {
 	if v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
 		return "string"
@@ -153,7 +153,7 @@ func typeAt(v *apiextensionsv1.CustomResourceDefinitionVersion, path string) str
 	return at.Type
 }
 
-// valueAt is the value of a field of a custom resource; nil if it has none of the type.
+// valueAt returns the value of a field of a custom resource; nil if it has no value of the type.
 func valueAt(o runtime.Object, path []string, kind string) any {
 	object, ok := o.(*unstructured.Unstructured)
 	if !ok {
@@ -195,7 +195,7 @@ func valueAt(o runtime.Object, path []string, kind string) any {
 	return nil
 }
 
-// encode returns custom resources as they are.
+// encode encodes custom resources without conversion.
 func encode(objects []runtime.Object) ([][]byte, error) {
 	items := make([][]byte, len(objects))
 	for i, o := range objects {

@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// root keeps the groups of established definitions in the list at /apis. Clients that ask for the
-// aggregated document do not need it.
+// root maintains the groups of established definitions in the list at /apis. Clients of the aggregated document do
+// not need it.
 type root struct {
 	groups      discovery.GroupManager
 	definitions listers.CustomResourceDefinitionLister
@@ -33,7 +33,7 @@ func (r *root) OnDelete(obj any) {
 	r.follow(obj)
 }
 
-// follow brings the group of a definition up to date. Handlers are called one after the other.
+// follow updates the group of a definition. Handlers are called sequentially.
 func (r *root) follow(obj any) {
 	definition, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
 	if !ok {
@@ -50,11 +50,11 @@ func (r *root) follow(obj any) {
 	}
 }
 
-// served are the versions of a group, the preferred one first.
+// served returns the served versions of a group, the preferred one first.
 func (r *root) served(group string) []string {
 	all, err := r.definitions.List(labels.Everything())
 	if err != nil {
-		return nil // a cache has no errors
+		return nil // a cache returns no errors
 	}
 	var served []string
 	for _, d := range all {

@@ -19,24 +19,23 @@ import (
 
 const (
 	pageSize = 500
-	// orphanTries is how often the dependents of an owner are looked for before those kinds
-	// that cannot be listed are given up: half a minute, by the backoff.
+	// orphanTries is the number of attempts to find the dependents of an owner before kinds that cannot be listed are
+	// ignored. With the backoff, this takes half a minute.
 	orphanTries = 12
 )
 
 var (
-	// errUnresolved says that it is not known where an object, or its owner, would be.
+	// errUnresolved means that the location of an object or its owner is unknown.
 	errUnresolved = errors.New("the kind is not served")
-	// errUnobserved says that an owner is there, but that the graph would not see it go yet.
+	// errUnobserved means that an owner exists, but that the graph would not observe its deletion yet.
 	errUnobserved = errors.New("the owner has not been observed yet")
-	// errScope says that an object of the cluster has an owner in a namespace, which is no
-	// way to own it.
+	// errScope means that a cluster-scoped object has a namespaced owner, which is not allowed.
 	errScope = errors.New("objects without a namespace cannot have owners in one")
-	// errChanged says that an object is not what it was a moment ago.
+	// errChanged means that an object has changed since it was read.
 	errChanged = errors.New("the object has changed meanwhile")
 )
 
-// process looks at an object, and has it looked at again if that is not all.
+// process handles an object, and queues it again unless that is complete.
 func (c *Collector) process(ctx context.Context, i id) {
 	kinds := c.graph.currentKinds()
 	err := c.look(ctx, kinds, i)
@@ -44,7 +43,7 @@ func (c *Collector) process(ctx context.Context, i id) {
 	case err == nil:
 		c.queue.Forget(i)
 	case errors.Is(err, errScope):
-		c.queue.Forget(i) // it is reported, and left alone
+		c.queue.Forget(i) // it is reported, and otherwise ignored
 	case errors.Is(err, errUnresolved):
 		c.queue.Forget(i)
 		if !c.graph.resolveLater(i, kinds) {
@@ -73,8 +72,7 @@ func (c *Collector) look(ctx context.Context, kinds *resources.Set, i id) error 
 	return c.collect(ctx, kinds, n)
 }
 
-// collect deletes an object that no owner holds any more, and takes those references from
-// others that hold nothing.
+// collect deletes an object without existing owners. If some owners exist, it removes the references to absent ones.
 func (c *Collector) collect(ctx context.Context, kinds *resources.Set, n *node) error {
 	objects, err := c.objects(kinds, n)
 	if err != nil {
@@ -118,13 +116,12 @@ func (c *Collector) collect(ctx context.Context, kinds *resources.Set, n *node) 
 	return ignoreAbsence(err, live.Name)
 }
 
-// owners are those of an object, as they are now.
+// owners is the current state of an object's owners.
 type owners struct {
-	// holding are the UIDs of those that are there, but for those that wait for the object to
-	// go.
+	// holding are the UIDs of the existing owners that do not wait for the deletion of the object.
 	holding []types.UID
 	waiting bool
-	// unobserved says that the graph does not know one of those that hold.
+	// unobserved is set if one of the holding owners is not in the graph.
 	unobserved bool
 }
 
@@ -146,7 +143,7 @@ func (c *Collector) classify(ctx context.Context, kinds *resources.Set, n *node,
 	return all, nil
 }
 
-// owner asks for what a reference names, nil if that does not exist.
+// owner reads the owner that a reference names. It returns nil if the owner does not exist.
 func (c *Collector) owner(
 	ctx context.Context,
 	kinds *resources.Set,
@@ -174,7 +171,7 @@ func (c *Collector) owner(
 	return live, err
 }
 
-// awaitDependents lets an owner in foreground deletion go once nothing blocks it.
+// awaitDependents finishes the foreground deletion of an owner once no dependent blocks it.
 func (c *Collector) awaitDependents(ctx context.Context, kinds *resources.Set, n *node) error {
 	blockers := c.graph.blockers(n)
 	if len(blockers) == 0 {
@@ -189,7 +186,7 @@ func (c *Collector) awaitDependents(ctx context.Context, kinds *resources.Set, n
 	if len(circular) == 0 {
 		return nil
 	}
-	// All would wait for each other for ever. This one does not let its owners wait for it.
+	// All objects of the cycle would wait for each other forever, so this one stops blocking its owners.
 	objects, err := c.objects(kinds, n)
 	if err != nil {
 		return err
@@ -207,9 +204,9 @@ func (c *Collector) awaitDependents(ctx context.Context, kinds *resources.Set, n
 	return patch(ctx, objects, live, "ownerReferences", references)
 }
 
-// orphanDependents takes the references to an owner from all that has one, and then lets the
-// owner go. The graph would not do to know the dependents: one that it has not observed yet
-// would be found without its owner later, and deleted.
+// orphanDependents removes the references to an owner from all its dependents, and then finishes its deletion. It
+// lists the dependents instead of using the graph: a dependent that the graph has not observed yet would later be
+// found without its owner, and be deleted.
 func (c *Collector) orphanDependents(ctx context.Context, kinds *resources.Set, n *node) error {
 	now, err := c.askForAll(ctx)
 	if err != nil {
@@ -234,7 +231,7 @@ func (c *Collector) orphanDependents(ctx context.Context, kinds *resources.Set, 
 	return c.finish(ctx, kinds, n, metav1.FinalizerOrphanDependents)
 }
 
-// orphan takes the references to an owner from the objects of a resource.
+// orphan removes the references to an owner from the objects of a resource.
 func (c *Collector) orphan(ctx context.Context, resource resources.Resource, owner *node) error {
 	refers := func(reference metav1.OwnerReference) bool { return reference.UID == owner.uid }
 	all := c.client.Resource(resource.GroupVersionResource)
@@ -261,7 +258,7 @@ func (c *Collector) orphan(ctx context.Context, resource resources.Resource, own
 	}
 }
 
-// finish takes a finalizer of the collector from an object.
+// finish removes a finalizer of the collector from an object.
 func (c *Collector) finish(ctx context.Context, kinds *resources.Set, n *node, finalizer string) error {
 	objects, err := c.objects(kinds, n)
 	if err != nil {
@@ -278,7 +275,7 @@ func (c *Collector) finish(ctx context.Context, kinds *resources.Set, n *node, f
 	return patch(ctx, objects, live, "finalizers", rest)
 }
 
-// objects is where an object of the graph is.
+// objects returns the client for an object of the graph.
 func (c *Collector) objects(kinds *resources.Set, n *node) (metadata.ResourceInterface, error) {
 	resource, ok := kinds.Get(n.resource)
 	if !ok {
@@ -287,7 +284,7 @@ func (c *Collector) objects(kinds *resources.Set, n *node) (metadata.ResourceInt
 	return c.client.Resource(resource.GroupVersionResource).Namespace(n.namespace), nil
 }
 
-// get asks for an object. It returns nil if there is none by that name and UID.
+// get reads an object. It returns nil if no object with that name and UID exists.
 func get(ctx context.Context, objects metadata.ResourceInterface, n *node) (*metav1.PartialObjectMetadata, error) {
 	live, err := objects.Get(ctx, n.name, metav1.GetOptions{})
 	if err != nil {
@@ -299,7 +296,7 @@ func get(ctx context.Context, objects metadata.ResourceInterface, n *node) (*met
 	return live, nil
 }
 
-// patch replaces a list in an object's metadata if the object has not changed since.
+// patch replaces a list in an object's metadata, on the condition that the object has not changed.
 func patch(ctx context.Context, objects metadata.ResourceInterface, live *metav1.PartialObjectMetadata, field string, list any) error {
 	body, err := json.Marshal(
 		map[string]any{"metadata": map[string]any{"uid": live.UID, "resourceVersion": live.ResourceVersion, field: list}},
@@ -311,8 +308,8 @@ func patch(ctx context.Context, objects metadata.ResourceInterface, live *metav1
 	return ignoreAbsence(err, live.Name)
 }
 
-// ignoreAbsence returns nil if the server says of the object itself that it does not exist. A
-// path that is not served is not found, too, but says nothing about objects.
+// ignoreAbsence returns nil if the error reports that the object itself does not exist. A path that is not served is
+// also answered with not found, but that means nothing for the object.
 func ignoreAbsence(err error, name string) error {
 	status := apierrors.APIStatus(nil)
 	switch {

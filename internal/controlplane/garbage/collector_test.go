@@ -48,23 +48,23 @@ import (
 
 var (
 	widgets = schema.GroupVersionResource{Group: "shop.example.com", Version: "v1", Resource: "widgets"}
-	shelves = schema.GroupVersionResource{Group: "shop.example.com", Version: "v1", Resource: "shelves"} // of the cluster
+	shelves = schema.GroupVersionResource{Group: "shop.example.com", Version: "v1", Resource: "shelves"} // cluster-scoped
 	gizmos  = schema.GroupVersionResource{Group: "legacy.example.com", Version: "v1", Resource: "gizmos"}
 	names   = map[schema.GroupVersionResource]string{widgets: "Widget", shelves: "Shelf", gizmos: "Gizmo"}
 )
 
-// server is an API server whose kinds come and go.
+// server is an API server whose set of kinds changes.
 type server struct {
 	config   *rest.Config
 	objects  dynamic.Interface
 	loopback *loopback.Loopback
 	backend  store.Backend
 	handler  atomic.Pointer[http.Handler]
-	// refused is a path that is answered with 500 instead, of any method.
+	// refused is a path that is answered with 500, for all methods.
 	refused atomic.Pointer[string]
-	// events are those that were created. The server has no events of its own.
+	// events receives created events. The server itself has no events.
 	events chan corev1.Event
-	// asked counts requests, but for those of discovery.
+	// asked counts requests, except for discovery.
 	asked   atomic.Int64
 	changed chan struct{}
 }
@@ -118,7 +118,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// serve has the server serve these kinds, and no others, from now on.
+// serve replaces the kinds that the server serves.
 func (s *server) serve(t testing.TB, kinds ...schema.GroupVersionResource) {
 	t.Helper()
 	definition := &define.Server{Name: "shop"}
@@ -210,7 +210,7 @@ func kindOf(resource schema.GroupVersionResource) *define.Kind {
 	}
 }
 
-// collect runs a collector until the test, or what is returned, ends it.
+// collect runs a collector until the test ends or stop is called.
 func (s *server) collect(t testing.TB) (stop func()) {
 	t.Helper()
 	collector, err := garbage.New(s.config, garbage.Options{Changed: s.changed})
@@ -234,7 +234,7 @@ func object(apiVersion, kind, name string) *unstructured.Unstructured {
 	}
 }
 
-// owned is how an object is made.
+// owned describes an object to create.
 type owned struct {
 	namespace, name string
 	owners          []metav1.OwnerReference
@@ -245,7 +245,7 @@ func (s *server) in(resource schema.GroupVersionResource, namespace string) dyna
 	return s.objects.Resource(resource).Namespace(namespace)
 }
 
-// create makes an object and returns a reference to it.
+// create creates an object and returns a reference to it.
 func (s *server) create(t testing.TB, resource schema.GroupVersionResource, o owned) metav1.OwnerReference {
 	t.Helper()
 	made := object(resource.GroupVersion().String(), names[resource], o.name)
@@ -280,7 +280,7 @@ func (s *server) awaitGone(t testing.TB, resource schema.GroupVersionResource, n
 	testwait.Until(t, name+" goes", func() bool { return s.get(t, resource, namespace, name) == nil })
 }
 
-// awaitProbe returns when the collector has dealt with an owner that is made now.
+// awaitProbe returns when the collector has handled an owner that is created now.
 func (s *server) awaitProbe(t testing.TB) {
 	t.Helper()
 	probe := s.create(t, widgets, owned{namespace: "blue", name: "probe"})
@@ -289,7 +289,7 @@ func (s *server) awaitProbe(t testing.TB) {
 	s.awaitGone(t, widgets, "blue", "probed")
 }
 
-// release takes the finalizers of clients from an object.
+// release removes the finalizers of clients from an object.
 func (s *server) release(t testing.TB, resource schema.GroupVersionResource, namespace, name string) {
 	t.Helper()
 	obj := s.get(t, resource, namespace, name)
@@ -305,7 +305,7 @@ func blocking(reference metav1.OwnerReference) metav1.OwnerReference {
 	return reference
 }
 
-func TestWhatAnOwnerLeavesIsCollected(t *testing.T) {
+func TestCollector_deletesDependents(t *testing.T) {
 	for policy, wants := range map[metav1.DeletionPropagation]bool{
 		"":                                 true,
 		metav1.DeletePropagationBackground: true,
@@ -337,8 +337,8 @@ func TestWhatAnOwnerLeavesIsCollected(t *testing.T) {
 	}
 }
 
-// Only by their owners objects come to an end.
-func TestReferences(t *testing.T) {
+// An object is only deleted because of its owners.
+func TestCollector_references(t *testing.T) {
 	type reference = metav1.OwnerReference
 	for name, test := range map[string]struct {
 		change    func(owner reference) []reference
@@ -392,7 +392,7 @@ func TestReferences(t *testing.T) {
 	}
 }
 
-func TestOwnersInOtherNamespacesAreReported(t *testing.T) {
+func TestCollector_ownerInOtherNamespace_isReported(t *testing.T) {
 	s := start(t)
 	s.collect(t)
 	owner := s.create(t, widgets, owned{}.named("owner"))
@@ -421,7 +421,7 @@ func TestOwnersInOtherNamespacesAreReported(t *testing.T) {
 	}
 }
 
-func TestReferencesToTheDeadGo(t *testing.T) {
+func TestCollector_removesDeadReferences(t *testing.T) {
 	s := start(t)
 	s.collect(t)
 	first := s.create(t, widgets, owned{namespace: "red", name: "first"})
@@ -436,7 +436,7 @@ func TestReferencesToTheDeadGo(t *testing.T) {
 	s.awaitGone(t, gizmos, "red", "owned")
 }
 
-func TestForegroundDeletionWaitsForWhatBlocksIt(t *testing.T) {
+func TestForegroundDeletion_waitsForBlockers(t *testing.T) {
 	s := start(t)
 	s.collect(t)
 	root := s.create(t, widgets, owned{namespace: "red", name: "root"})
@@ -465,8 +465,8 @@ func TestForegroundDeletionWaitsForWhatBlocksIt(t *testing.T) {
 	}
 }
 
-// A dependent that gets another owner stays, and holds up nothing.
-func TestForegroundDeletionLeavesWhatOthersOwn(t *testing.T) {
+// A dependent with another owner stays, and does not block the deletion.
+func TestForegroundDeletion_sharedDependent_stays(t *testing.T) {
 	s := start(t)
 	s.collect(t)
 	root := s.create(t, widgets, owned{namespace: "red", name: "root"})
@@ -480,7 +480,7 @@ func TestForegroundDeletionLeavesWhatOthersOwn(t *testing.T) {
 	}
 }
 
-func TestCyclesEnd(t *testing.T) {
+func TestForegroundDeletion_cycle(t *testing.T) {
 	for _, size := range []int{1, 2, 5} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			s := start(t)
@@ -509,7 +509,7 @@ func TestCyclesEnd(t *testing.T) {
 	}
 }
 
-func TestKindsComeAndGo(t *testing.T) {
+func TestCollector_changingKinds(t *testing.T) {
 	s := start(t)
 	s.serve(t, widgets)
 	s.collect(t)
@@ -520,7 +520,7 @@ func TestKindsComeAndGo(t *testing.T) {
 	s.delete(t, shelves, "", "shelf", "")
 	s.awaitGone(t, gizmos, "red", "collected")
 
-	// Nothing is known of owners whose kind is not served.
+	// The state of owners is unknown while their kind is not served.
 	shelf = s.create(t, shelves, owned{name: "shelf"})
 	s.create(t, gizmos, owned{}.named("waits", shelf))
 	s.create(t, widgets, owned{}.named("stays", shelf))
@@ -549,13 +549,13 @@ func TestKindsComeAndGo(t *testing.T) {
 	s.awaitGone(t, widgets, "red", "stays")
 }
 
-// named is an object in the namespace red.
+// named returns an object in the namespace red.
 func (o owned) named(name string, owners ...metav1.OwnerReference) owned {
 	o.namespace, o.name, o.owners = "red", name, owners
 	return o
 }
 
-func TestAKindThatFailsHoldsUpNoOther(t *testing.T) {
+func TestCollector_failingKind_blocksNoOther(t *testing.T) {
 	s := start(t)
 	owner := s.create(t, widgets, owned{}.named("owner"))
 	s.create(t, gizmos, owned{}.named("failing", owner))
@@ -571,7 +571,7 @@ func TestAKindThatFailsHoldsUpNoOther(t *testing.T) {
 	s.awaitGone(t, gizmos, "red", "failing")
 }
 
-func TestRequestsThatFailAreRepeated(t *testing.T) {
+func TestCollector_failedRequests_areRetried(t *testing.T) {
 	s := start(t)
 	s.collect(t)
 	owner := s.create(t, widgets, owned{}.named("owner"))
@@ -586,8 +586,8 @@ func TestRequestsThatFailAreRepeated(t *testing.T) {
 	s.awaitGone(t, gizmos, "red", "owned")
 }
 
-// What was made, deleted or left half done while no collector ran is found by the next one.
-func TestACollectorGoesOnWhereAnotherEnded(t *testing.T) {
+// A new collector finds objects that were created, deleted or left incomplete while no collector ran.
+func TestCollector_restart(t *testing.T) {
 	s := start(t)
 	owner := s.create(t, widgets, owned{}.named("owner"))
 	waits := s.create(t, widgets, owned{}.named("waits"))
@@ -614,8 +614,8 @@ func TestACollectorGoesOnWhereAnotherEnded(t *testing.T) {
 	s.awaitGone(t, gizmos, "red", "collected")
 }
 
-// An object that is written all the time is deleted all the same.
-func TestBusyObjectsAreCollected(t *testing.T) {
+// A constantly modified object is deleted nevertheless.
+func TestCollector_busyObject(t *testing.T) {
 	s := start(t)
 	s.collect(t)
 	owner := s.create(t, widgets, owned{}.named("owner"))
@@ -639,8 +639,8 @@ func TestBusyObjectsAreCollected(t *testing.T) {
 	<-done
 }
 
-// While nothing happens, kinds are asked for, and nothing else.
-func TestNothingIsDoneAtRest(t *testing.T) {
+// While nothing changes, only discovery requests are sent.
+func TestCollector_atRest_sendsNothing(t *testing.T) {
 	s := start(t)
 	owner := s.create(t, shelves, owned{name: "owner"})
 	for i := range 100 {
@@ -650,14 +650,14 @@ func TestNothingIsDoneAtRest(t *testing.T) {
 	s.awaitProbe(t)
 	before := s.asked.Load()
 	for range 5 {
-		s.changed <- struct{}{} // the last has been taken, and so asked for
+		s.changed <- struct{}{} // sent when the previous one has been received
 	}
-	if asked := s.asked.Load() - before; asked > 3 { // the end of the probe
+	if asked := s.asked.Load() - before; asked > 3 { // requests for the end of the probe
 		t.Errorf("%d requests at rest", asked)
 	}
 }
 
-// At rest, a collector costs what asking for kinds costs.
+// At rest, a collector costs only its discovery requests.
 func BenchmarkAtRest(b *testing.B) {
 	s := start(b)
 	owner := s.create(b, shelves, owned{name: "owner"})
@@ -674,7 +674,7 @@ func BenchmarkAtRest(b *testing.B) {
 	b.ReportMetric(100*float64(used(b)-before)/float64(b.Elapsed()), "%cpu")
 }
 
-// used is the processor time of the process.
+// used returns the processor time of the process.
 func used(t testing.TB) time.Duration {
 	var usage syscall.Rusage
 	check(t, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))

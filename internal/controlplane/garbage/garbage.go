@@ -1,17 +1,14 @@
-// Package garbage collects garbage by owner references, as Kubernetes documents it: an object
-// whose owners have all gone is deleted; one that is deleted in the foreground stays until its
-// dependents have gone; and the dependents of one that is deleted as an orphan maker lose their
-// reference to it.
+// Package garbage implements garbage collection by owner references as Kubernetes documents it. An object whose
+// owners have all gone is deleted. An object in foreground deletion stays until its dependents have gone. The
+// dependents of an object that is deleted with the policy Orphan lose their reference to it.
 //
-// The collector follows the metadata of all kinds, which come and go, in a graph. The graph is
-// always a little behind, so it only says which objects are worth looking at. Whether one goes
-// is decided by what the server answers then, and carried out on the condition that the object
-// has not changed since: an object with an owner that is alive is never deleted. An owner is
-// absent only if the server says so of the object itself; if its kind is not served, or does not
-// answer, what depends on it stays.
+// The collector follows the metadata of all kinds, whose set changes, in a graph. The graph lags behind the server,
+// so it only determines which objects to check. Whether an object is deleted is decided by current reads, and the
+// deletion is conditional on the object not having changed since: an object with an existing owner is never deleted.
+// An owner is absent only if the server reports that for the object itself. While its kind is not served, or does not
+// respond, dependents stay.
 //
-// All state is in the objects, so that a collector goes on where another one ended, however it
-// ended.
+// All state is in the objects, so a new collector continues where another one ended, for whatever reason that ended.
 package garbage
 
 import (
@@ -32,45 +29,45 @@ import (
 
 const (
 	defaultWorkers = 4
-	// defaultInterval is between two questions for kinds that nothing gave cause for. They cost
-	// next to nothing while the kinds stay the same.
+	// defaultInterval is the interval of discovery without a cause. It costs next to nothing while the kinds stay the
+	// same.
 	defaultInterval = 10 * time.Second
-	// firstQuestion is how soon after a cause kinds are asked for again. Discovery is a little
-	// behind what defines kinds; intervals double from there.
+	// firstQuestion is the first interval of discovery after a cause. Discovery lags slightly behind the objects that
+	// define kinds; the interval doubles each time.
 	firstQuestion = 20 * time.Millisecond
-	// listPatience is how long the collector waits at its start for lists that do not end,
-	// before it begins without them. It does not wait for those that fail.
+	// listPatience is how long the collector waits at its start for lists that do not complete. It does not wait for
+	// failed lists.
 	listPatience = 30 * time.Second
-	// lingering is how long a kind that is not served any more is followed, so that the last
-	// events of a custom resource's objects, which go with it, are not missed.
+	// lingering is how long a kind that is no longer served is followed. When a custom resource is removed, its
+	// objects are removed as well, and their last events must not be missed.
 	lingering = 30 * time.Second
 
 	firstRetry = 10 * time.Millisecond
 	lastRetry  = time.Minute
 )
 
-// Options are what a collector may be told. The zero value is ready to use.
+// Options configure a collector. The zero value is ready to use.
 type Options struct {
-	// Changed says that the server's kinds may have changed. It is not needed for what is
-	// defined by objects, CustomResourceDefinitions and APIServices. Nil is never.
+	// Changed signals that the server's kinds may have changed. It is not needed for kinds that objects define, which
+	// are CustomResourceDefinitions and APIServices. Nil means no signals.
 	Changed <-chan struct{}
-	// Interval is the longest time between two questions for kinds; 0 is ten seconds.
+	// Interval is the maximum time between two discoveries; 0 means ten seconds.
 	Interval time.Duration
-	// Workers is how many objects are dealt with at a time; 0 is four.
+	// Workers is the number of objects that are handled concurrently; 0 means four.
 	Workers int
 }
 
 // Collector collects the garbage of one server.
 type Collector struct {
 	options Options
-	// ask asks for kinds, and askForAll misses none.
+	// ask discovers kinds. askForAll is complete: its result also names kinds that discovery does not show yet.
 	ask, askForAll func(context.Context) (*resources.Set, error)
 	client         metadata.Interface
-	events         corev1client.EventsGetter // nil if none are wanted
+	events         corev1client.EventsGetter // nil if no events are wanted
 	graph          *graph
 	queue          worker.Queue[id]
 
-	// defined says that an object that defines kinds has changed.
+	// defined signals that an object that defines kinds has changed.
 	defined chan struct{}
 
 	mu      sync.Mutex
@@ -78,8 +75,8 @@ type Collector struct {
 	running sync.WaitGroup
 }
 
-// New makes a collector of the garbage of a server. The client may read, patch and delete all
-// that is there; it has no rate limit of its own, or collecting is slow.
+// New returns a collector for a server. The client needs the rights to read, patch and delete all objects. It should
+// have no rate limit, which would slow the collector down.
 func New(client *rest.Config, options Options) (*Collector, error) {
 	discovery, err := resources.NewClient(client)
 	if err != nil {
@@ -115,8 +112,8 @@ func newCollector(client metadata.Interface, queue worker.Queue[id]) *Collector 
 	}
 }
 
-// Run collects garbage until ctx is done, and then returns nil. Errors are logged and tried
-// again. It is called once.
+// Run collects garbage until ctx is done, and then returns nil. Errors are logged and retried. It must be called
+// once.
 func (c *Collector) Run(ctx context.Context) error {
 	defer c.running.Wait()
 	defer c.queue.ShutDown()
@@ -150,7 +147,7 @@ func (c *Collector) followKinds(ctx context.Context) {
 	}
 }
 
-// definesKinds tells whether objects of a resource make the server serve others.
+// definesKinds reports whether objects of a resource define other kinds.
 func definesKinds(resource schema.GroupResource) bool {
 	switch resource {
 	case schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"},
@@ -171,7 +168,7 @@ func (c *Collector) askForKinds(ctx context.Context) {
 	}
 }
 
-// setKinds takes over what discovery says. It tells whether that is new.
+// setKinds sets the discovered kinds, and reports whether they have changed.
 func (c *Collector) setKinds(kinds *resources.Set) bool {
 	if c.graph.currentKinds() == kinds {
 		return false
@@ -182,8 +179,7 @@ func (c *Collector) setKinds(kinds *resources.Set) bool {
 	return true
 }
 
-// follow begins to observe the kinds that are new, and ends with those that are gone. Those of
-// which discovery cannot tell stay.
+// follow starts to observe new kinds, and stops to observe removed ones. Kinds whose discovery failed are kept.
 func (c *Collector) follow(ctx context.Context, kinds *resources.Set) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -210,13 +206,13 @@ func (c *Collector) follow(ctx context.Context, kinds *resources.Set) {
 	}
 }
 
-// collects tells whether objects of the resource are owners or owned. Events are neither: there
-// are many, and they end by themselves.
+// collects reports whether objects of the resource can be owners or dependents. Events are excluded: they are many,
+// and expire by themselves.
 func collects(r resources.Resource) bool {
 	return r.Can("delete", "list", "watch") && (r.Resource != "events" || r.Group != "" && r.Group != "events.k8s.io")
 }
 
-// waitForSources waits until the graph is as complete as it can be for now.
+// waitForSources waits until the graph is as complete as currently possible.
 func (c *Collector) waitForSources(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, listPatience)
 	defer cancel()
@@ -234,12 +230,12 @@ func (c *Collector) waitForSources(ctx context.Context) {
 	}
 }
 
-// observed takes over what is to be looked at because of an event of a resource.
+// observed queues the objects that an event of a resource affects.
 func (c *Collector) observed(resource schema.GroupResource, all []id) {
 	if definesKinds(resource) {
 		select {
 		case c.defined <- struct{}{}:
-		default: // it is said already
+		default: // a signal is already pending
 		}
 	}
 	for _, i := range all {

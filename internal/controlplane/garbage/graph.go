@@ -13,20 +13,19 @@ import (
 	"github.com/annexapi/annex/internal/standalone/resources"
 )
 
-// id is what the graph knows an object by. A UID alone would not do: two groups may serve the
-// same objects.
+// id identifies an object in the graph. A UID alone is not sufficient: two groups may serve the same objects.
 type id struct {
 	resource schema.GroupResource
 	uid      types.UID
 }
 
-// node is what the collector knows of an object, as it was observed last. It never changes.
+// node is the last observed state of an object. It is immutable.
 type node struct {
 	id
 	namespace, name string
 	owners          []metav1.OwnerReference
-	// deleting says that the object goes as soon as it has no finalizers; foreground and
-	// orphan, which of the collector's finalizers it has.
+	// deleting means that the object will be removed as soon as it has no finalizers. foreground and orphan are set
+	// if it has the respective finalizer of the collector.
 	deleting, foreground, orphan bool
 }
 
@@ -42,14 +41,14 @@ func nodeOf(resource schema.GroupResource, m *metav1.PartialObjectMetadata) *nod
 	}
 }
 
-// waits tells whether the object stays until its dependents have gone.
+// waits reports whether the object stays until its dependents have gone.
 func (n *node) waits() bool { return n.deleting && n.foreground }
 
-// graph is what has been observed, which may be behind the server. It only says what is worth
-// looking at: nothing is changed without asking the server.
+// graph contains the observed objects. It may lag behind the server, so it only determines which objects to check: no
+// object is modified without reading it first.
 //
-// An owner need not be in it. What depends on it is found by its UID, which is all that is sure
-// of a reference: all else in it may be wrong.
+// An owner need not be in the graph. Its dependents are found by its UID, which is the only reliable part of a
+// reference.
 type graph struct {
 	mu         sync.Mutex
 	kinds      *resources.Set
@@ -57,10 +56,10 @@ type graph struct {
 	dependents map[types.UID]map[id]struct{}
 	// waiting are the objects in foreground deletion.
 	waiting map[types.UID]map[id]struct{}
-	// unresolved are objects of which nothing can be said with these kinds.
+	// unresolved are objects that cannot be handled with the current kinds.
 	unresolved map[id]struct{}
-	// gone are UIDs that have dependents and were observed to go. It is all that is left to
-	// know of owners whose kind has gone with them.
+	// gone are UIDs that have dependents and whose deletion was observed. For owners whose kind was removed with
+	// them, there is no other information.
 	gone map[types.UID]bool
 }
 
@@ -75,8 +74,7 @@ func newGraph() *graph {
 	}
 }
 
-// setKinds says by what references are understood from now on, and returns what is to be looked
-// at because of it.
+// setKinds sets the kinds by which references are resolved, and returns the affected objects.
 func (g *graph) setKinds(kinds *resources.Set) []id {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -92,8 +90,8 @@ func (g *graph) currentKinds() *resources.Set {
 	return g.kinds
 }
 
-// resolveLater has an object looked at when there are other kinds than these. It tells whether
-// that is not now.
+// resolveLater registers an object to be checked when the kinds differ from these. It returns false if they already
+// do.
 func (g *graph) resolveLater(i id, kinds *resources.Set) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -112,15 +110,15 @@ func (g *graph) get(i id) *node {
 	return g.nodes[i]
 }
 
-// isGone tells whether an object was observed to go.
+// isGone reports whether the deletion of an object was observed.
 func (g *graph) isGone(uid types.UID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.gone[uid]
 }
 
-// settled tells whether an object may stay for all that has been observed: it has no owners,
-// or all of them are there and do not wait for it to go.
+// settled reports whether the observed state allows an object to stay: it has no owners, or all of them exist and do
+// not wait for its deletion.
 func (g *graph) settled(n *node) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -136,15 +134,15 @@ func (g *graph) settledLocked(n *node) bool {
 	return true
 }
 
-// observed tells whether the owner that a reference names is in the graph.
+// observed reports whether the owner in a reference is in the graph.
 func (g *graph) observed(n *node, reference metav1.OwnerReference) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.owner(n, reference) != nil
 }
 
-// owner is the observed owner of an object by a reference, nil if nothing like that is known:
-// another name, kind or namespace than the UID's own is no reference to it.
+// owner returns the observed owner in a reference, or nil. Name, kind and namespace of the reference have to match
+// the owner with the UID, else it is not a reference to that owner.
 func (g *graph) owner(n *node, reference metav1.OwnerReference) *node {
 	resource, ok := g.kinds.Of(schema.FromAPIVersionAndKind(reference.APIVersion, reference.Kind))
 	if !ok {
@@ -157,13 +155,13 @@ func (g *graph) owner(n *node, reference metav1.OwnerReference) *node {
 	return owner
 }
 
-// put observes an object, and returns what is to be looked at because of it.
+// put records an object, and returns the objects to check because of it.
 func (g *graph) put(n *node) []id {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	old := g.nodes[n.id]
 	g.nodes[n.id] = n
-	delete(g.gone, n.uid) // systems that are mirrored may use a UID again
+	delete(g.gone, n.uid) // mirrored systems may reuse a UID
 	referred := old == nil || !sameOwners(old.owners, n.owners)
 	if referred {
 		g.unlink(old)
@@ -181,18 +179,18 @@ func (g *graph) put(n *node) []id {
 	case n.waits() && (old == nil || !old.waits() || referred):
 		affected = append(g.dependentsOf(n.uid), n.id)
 	case n.waits() || n.deleting && n.orphan:
-		// Between two lists the finalizer may have been taken and given again.
+		// Between two lists the finalizer may have been removed and added again.
 		affected = append(affected, n.id)
 	case !n.deleting && referred && !g.settledLocked(n):
 		affected = append(affected, n.id)
 	}
 	if old != nil && referred {
-		affected = append(affected, g.waitingOwners(old)...) // they may not be blocked any more
+		affected = append(affected, g.waitingOwners(old)...) // they may no longer be blocked
 	}
 	return affected
 }
 
-// remove observes that an object has gone, and returns what is to be looked at because of it.
+// remove records the deletion of an object, and returns the objects to check because of it.
 func (g *graph) remove(i id) []id {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -215,7 +213,7 @@ func (g *graph) removeLocked(i id) []id {
 	return append(affected, g.waitingOwners(n)...)
 }
 
-// retain observes a whole resource: what is not in keep has gone.
+// retain records a complete list of a resource: objects that are not in keep have gone.
 func (g *graph) retain(resource schema.GroupResource, keep map[types.UID]bool) []id {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -233,7 +231,7 @@ func (g *graph) retain(resource schema.GroupResource, keep map[types.UID]bool) [
 	return affected
 }
 
-// blockers are the objects that an owner in foreground deletion waits for.
+// blockers returns the objects that an owner in foreground deletion waits for.
 func (g *graph) blockers(owner *node) []*node {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -253,8 +251,8 @@ func (g *graph) blockersLocked(owner *node) []*node {
 	return all
 }
 
-// cycle returns the owners of an object that wait for it while it waits for them: the UIDs of
-// those among its blocking owners that it is blocked by, directly or by others.
+// cycle returns the UIDs of the owners that wait for an object while it waits for them: its blocking owners that also
+// block it, directly or through others.
 func (g *graph) cycle(n *node) map[types.UID]bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -279,7 +277,7 @@ func (g *graph) cycle(n *node) map[types.UID]bool {
 	return uids
 }
 
-// hasDependents tells whether objects are known that name this one as an owner.
+// hasDependents reports whether any known object has this one as an owner.
 func (g *graph) hasDependents(uid types.UID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -290,8 +288,8 @@ func (g *graph) dependentsOf(uid types.UID) []id {
 	return slices.SortedFunc(maps.Keys(g.dependents[uid]), compareIDs)
 }
 
-// waitingOwners are the owners of an object that are in foreground deletion. They are found
-// by their UIDs alone: whether the rest of a reference is right may not be known at this time.
+// waitingOwners returns the owners of an object that are in foreground deletion. They are found by UID alone, because
+// it may not be possible yet to verify the rest of a reference.
 func (g *graph) waitingOwners(n *node) []id {
 	var all []id
 	for _, reference := range n.owners {
@@ -301,7 +299,7 @@ func (g *graph) waitingOwners(n *node) []id {
 	return all
 }
 
-// unlink takes an object out of its owners' dependents.
+// unlink removes an object from the dependents of its owners.
 func (g *graph) unlink(n *node) {
 	if n == nil {
 		return

@@ -34,17 +34,21 @@ var (
 	seed  = flag.Uint64("seed", 0, "seed of the model test; 0 is a random one")
 )
 
-// The collector runs beside clients that do anything at all, in one goroutine: which event
-// arrives, which object is looked at, and what clients do between two requests of the collector
-// is drawn by lot. What it deletes must have no owner that is alive, and once everything has
-// been seen, nothing is left whose owners are gone.
-func TestModelOfAllThatCanHappen(t *testing.T) {
+// The collector runs in one goroutine together with clients that do anything. Which event arrives, which object is
+// checked, and what clients do between two requests of the collector is random. An object that the collector deletes
+// must not have an existing owner. When all events have been observed, no object may remain whose owners are all
+// gone.
+func TestModel(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64()
 	}
-	t.Logf("go test ./internal/controlplane/garbage -run Model -steps %d -seed %d", *steps, *seed)
+	count := *steps
+	if testing.Short() {
+		count = min(count, 10_000)
+	}
+	t.Logf("go test ./internal/controlplane/garbage -run Model -steps %d -seed %d", count, *seed)
 	w := newWorld(t, *seed)
-	for i := range *steps {
+	for i := range count {
 		w.step()
 		if i%2000 == 1999 {
 			w.settle()
@@ -59,23 +63,23 @@ func TestModelOfAllThatCanHappen(t *testing.T) {
 	}
 }
 
-// kindsOf the world. Alphas are served in two versions.
+// The kinds of the world. Alphas are served in two versions.
 var (
 	alphas  = schema.GroupResource{Group: "a.example.com", Resource: "alphas"}
 	betas   = schema.GroupResource{Group: "b.example.com", Resource: "betas"}
 	gammas  = schema.GroupResource{Resource: "gammas"}
-	spheres = schema.GroupResource{Group: "a.example.com", Resource: "spheres"} // of the cluster
+	spheres = schema.GroupResource{Group: "a.example.com", Resource: "spheres"} // cluster-scoped
 	names   = map[schema.GroupResource]string{alphas: "Alpha", betas: "Beta", gammas: "Gamma", spheres: "Sphere"}
 	all     = []schema.GroupResource{alphas, betas, gammas, spheres}
 )
 
-// availability is how a kind is there.
+// availability is the state of a kind.
 type availability int
 
 const (
 	served   availability = iota
-	vanished              // not in discovery, its paths are not found
-	stale                 // its server does not answer
+	vanished              // missing in discovery; its paths return not found
+	stale                 // its server does not respond
 )
 
 type place struct {
@@ -88,7 +92,7 @@ type event struct {
 	object  *metav1.PartialObjectMetadata
 }
 
-// world is an API server in memory, its clients and the collector.
+// world is an in-memory API server with its clients and the collector.
 type world struct {
 	t      *testing.T
 	random *rand.Rand
@@ -98,26 +102,26 @@ type world struct {
 	objects  map[place]*metav1.PartialObjectMetadata
 	events   map[schema.GroupResource][]event
 	state    map[schema.GroupResource]availability
-	// orphans are dependents, by UID, of owners that were deleted so that they would stay.
+	// orphans are the dependents, by UID, of owners that were deleted with the policy Orphan.
 	orphans map[types.UID]map[types.UID]bool
-	// changing are owners that were deleted by a policy of the collector. Clients may delete
-	// them again by another one when it has already begun.
+	// changing are owners that were deleted with a policy of the collector. Clients may delete them again with
+	// another policy after the collector has begun.
 	changing map[types.UID]bool
 
 	collector *Collector
 	queue     *lottery
-	kinds     *resources.Set // as discovery told the collector last
+	kinds     *resources.Set // as last discovered by the collector
 	watches   map[schema.GroupResource]*watched
-	calm      bool // nothing fails, and clients do nothing
+	calm      bool // no failures, and no actions of clients
 	inside    bool // a client acts between two requests of the collector
 
 	created, deletedByClients, collected, patched, restarts, failed int
 }
 
-// watched is how far the collector follows a resource.
+// watched is the collector's position in a resource.
 type watched struct {
-	list   bool // to be listed first
-	next   int  // event
+	list   bool // a list comes first
+	next   int  // index of the next event
 	leaves bool
 }
 
@@ -177,7 +181,7 @@ func (w *world) step() {
 	}
 }
 
-// restart begins with a collector that knows nothing.
+// restart replaces the collector by a new one without state.
 func (w *world) restart() {
 	w.tell("RESTART")
 	w.restarts++
@@ -198,7 +202,7 @@ func (w *world) change(resource schema.GroupResource) {
 	} else if w.chance(40) {
 		w.state[resource] = vanished
 		if w.chance(30) {
-			// The resource is deleted, and all of its objects before it.
+			// The resource is removed after all of its objects.
 			for _, at := range w.places() {
 				if at.resource == resource {
 					w.remove(at)
@@ -213,7 +217,7 @@ func (w *world) change(resource schema.GroupResource) {
 	w.forgetOrphans(resource)
 }
 
-// forgetOrphans: what is to be an orphan may be missed in a kind that cannot be listed.
+// forgetOrphans drops the expectations for a kind: dependents in a kind that cannot be listed may be missed.
 func (w *world) forgetOrphans(resource schema.GroupResource) {
 	for at, m := range w.objects {
 		if at.resource == resource {
@@ -254,7 +258,7 @@ func (w *world) discovery() *resources.Set {
 		case alphas:
 			versions = []string{"v2", "v1"}
 		case spheres:
-			versions = []string{"v3"} // a version may be stale by itself
+			versions = []string{"v3"} // a single version may be stale
 		}
 		for _, version := range versions {
 			group.Versions = append(
@@ -270,7 +274,7 @@ func (w *world) discovery() *resources.Set {
 	return resources.NewSet(groups)
 }
 
-// deliver lets the collector observe the next event of a resource, or a list.
+// deliver makes the collector observe the next event of a resource, or a list.
 func (w *world) deliver(resource schema.GroupResource) bool {
 	watch := w.watches[resource]
 	source := newSource(w.collector, resource.WithVersion("v1"))
@@ -308,7 +312,7 @@ func (w *world) check(err error) {
 	}
 }
 
-// work lets the collector look at an object. It begins only when all has been listed that can be.
+// work makes the collector handle an object. It begins only when all available kinds have been listed.
 func (w *world) work() bool {
 	for _, resource := range all {
 		if w.watches[resource].list && w.state[resource] == served {
@@ -323,7 +327,7 @@ func (w *world) work() bool {
 	return true
 }
 
-// settle ends all disturbances, lets the collector finish, and looks at what is left.
+// settle ends all disturbances, lets the collector finish, and inspects the result.
 func (w *world) settle() {
 	w.calm = true
 	clear(w.state)
@@ -347,7 +351,7 @@ func (w *world) settle() {
 	w.calm = false
 }
 
-// free takes the finalizers of clients away.
+// free removes the finalizers of clients.
 func (w *world) free() {
 	for _, at := range w.places() {
 		m := w.objects[at].DeepCopy()
@@ -362,7 +366,7 @@ func (w *world) places() []place {
 	})
 }
 
-// The owners of an object, as everything is known.
+// The true state of an owner.
 
 type standing int
 
@@ -370,7 +374,7 @@ const (
 	absent standing = iota
 	holding
 	waiting
-	unknown // nothing can be said of it
+	unknown // cannot be determined
 )
 
 func (w *world) standing(at place, reference metav1.OwnerReference) standing {
@@ -405,7 +409,7 @@ func (w *world) standings(at place) map[standing]int {
 	return count
 }
 
-// inspect looks at a world in which nothing more will happen by itself.
+// inspect checks a world in which nothing more will happen by itself.
 func (w *world) inspect() {
 	stuck := map[types.UID]bool{}
 	for more := true; more; {
@@ -457,7 +461,7 @@ func (w *world) inspect() {
 	}
 }
 
-// twice tells whether there are several references to one UID.
+// twice reports whether there are several references to one UID.
 func twice(references []metav1.OwnerReference) bool {
 	uids := map[types.UID]bool{}
 	for _, reference := range references {
@@ -538,8 +542,7 @@ func (w *world) create(resource schema.GroupResource) {
 	w.write(at, m)
 }
 
-// reference names an owner: mostly one that is there, as a client would, and now and then one
-// that has never been.
+// reference names an owner: usually an existing object, as a client would, and sometimes an object that never existed.
 func (w *world) reference(from place) metav1.OwnerReference {
 	places := slices.DeleteFunc(
 		w.places(),
@@ -549,7 +552,7 @@ func (w *world) reference(from place) metav1.OwnerReference {
 	if at.name == "" || w.chance(4) {
 		return metav1.OwnerReference{APIVersion: "a.example.com/v1", Kind: "Alpha", Name: "never", UID: "never"}
 	}
-	version := pick(w, []string{"v1", "v1", "v2", "v0"}) // v0 is not served any more
+	version := pick(w, []string{"v1", "v1", "v2", "v0"}) // v0 is no longer served
 	reference := metav1.OwnerReference{
 		APIVersion: schema.GroupVersion{Group: at.resource.Group, Version: version}.String(),
 		Kind:       names[at.resource],
@@ -642,9 +645,9 @@ func (w *world) delete(at place, policy *metav1.DeletionPropagation) {
 	w.write(at, m)
 }
 
-// What the collector asks of it.
+// The requests of the collector.
 
-// request is on the way from the collector: meanwhile clients may act, and it may fail.
+// request simulates a request of the collector, during which clients may act. It may fail.
 func (w *world) request(resource schema.GroupResource) error {
 	if !w.calm && !w.inside && w.chance(20) {
 		w.inside = true
@@ -679,7 +682,7 @@ func (w *world) Resource(resource schema.GroupVersionResource) metadata.Getter {
 	return client{world: w, resource: resource.GroupResource()}
 }
 
-// client is one of the collector. It implements what that uses of a metadata client.
+// client is the collector's client. It implements the methods of a metadata client that the collector uses.
 type client struct {
 	metadata.ResourceInterface
 	world     *world
@@ -782,7 +785,7 @@ func (c client) Patch(
 	return m, c.world.mayFail()
 }
 
-// holds tells whether the collector must not go on as if an owner were gone.
+// holds reports whether the collector must not act as if an owner were gone.
 func (w *world) holds(at place, reference metav1.OwnerReference) bool {
 	if w.changing[reference.UID] {
 		return false
@@ -799,7 +802,7 @@ func (w *world) holds(at place, reference metav1.OwnerReference) bool {
 	return false
 }
 
-// taken looks at the references that the collector takes: they must hold nothing.
+// taken checks the references that the collector removes, which must not be to existing owners.
 func (c client) taken(at place, old, m *metav1.PartialObjectMetadata) {
 	for _, reference := range old.OwnerReferences {
 		keeps := slices.ContainsFunc(m.OwnerReferences, func(other metav1.OwnerReference) bool {
@@ -811,12 +814,12 @@ func (c client) taken(at place, old, m *metav1.PartialObjectMetadata) {
 	}
 }
 
-// lottery is a queue from which objects are drawn.
+// lottery is a queue that returns objects in random order.
 type lottery struct {
 	workqueue.TypedRateLimitingInterface[id]
 	random       *rand.Rand
 	ready, later []id
-	tries        int // of each
+	tries        int // of each object
 }
 
 func (l *lottery) Add(i id) {
@@ -845,7 +848,7 @@ func (l *lottery) draw() (id, bool) {
 	return drawn, true
 }
 
-// time passes, until all is to be tried again. It tells whether there is something.
+// time advances the time until all delayed objects are due, and reports whether there are any.
 func (l *lottery) time() bool {
 	later := l.later
 	l.later = nil
@@ -855,8 +858,8 @@ func (l *lottery) time() bool {
 	return len(later) > 0
 }
 
-// A kind that goes takes its objects with it, and nothing can be asked about them afterwards.
-func TestOwnersThatGoWithTheirKind(t *testing.T) {
+// A removed kind takes its objects with it, and afterwards they cannot be read.
+func TestGraph_ownerGoesWithKind(t *testing.T) {
 	for name, seen := range map[string]bool{"seen to go": true, "not seen to go": false} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, 1)
@@ -890,8 +893,8 @@ func TestOwnersThatGoWithTheirKind(t *testing.T) {
 	}
 }
 
-// Two groups may serve the same objects, and systems that are mirrored use UIDs again.
-func TestAUIDThatIsThereAgainIsNotGone(t *testing.T) {
+// Two groups may serve the same objects, and mirrored systems reuse UIDs.
+func TestGraph_reusedUID_isNotGone(t *testing.T) {
 	g := newGraph()
 	g.put(&node{id: id{betas, "owned"}, owners: []metav1.OwnerReference{{UID: "owner"}}})
 	owner := &node{id: id{alphas, "owner"}}
@@ -908,7 +911,7 @@ func bare(at place, uid types.UID) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: at.namespace, Name: at.name, UID: uid}}
 }
 
-// quietWorld has an owner and what it owns, of which the collector has seen nothing yet.
+// quietWorld has an owner and a dependent, which the collector has not observed yet.
 func quietWorld(t *testing.T) (w *world, owner, owned place) {
 	w = newWorld(t, 1)
 	w.calm = true
@@ -925,8 +928,8 @@ func quietWorld(t *testing.T) (w *world, owner, owned place) {
 	return w, owner, owned
 }
 
-// An owner that goes before it is observed is never seen to go.
-func TestOwnersThatAreNotObservedAreLookedAtAgain(t *testing.T) {
+// The deletion of an owner that was never observed cannot be observed either.
+func TestCollect_unobservedOwner_isRetried(t *testing.T) {
 	w, owner, owned := quietWorld(t)
 	w.deliver(betas)
 	for w.work() {
@@ -941,8 +944,8 @@ func TestOwnersThatAreNotObservedAreLookedAtAgain(t *testing.T) {
 	}
 }
 
-// A policy that is taken back and given again between two lists is as new.
-func TestPoliciesThatChangeBetweenListsAreFollowed(t *testing.T) {
+// A policy that is withdrawn and set again between two lists counts as new.
+func TestGraph_policyChangeBetweenLists(t *testing.T) {
 	w, owner, owned := quietWorld(t)
 	held := w.objects[owner].DeepCopy()
 	held.Finalizers = []string{"example.com/hold"}
@@ -964,8 +967,8 @@ func TestPoliciesThatChangeBetweenListsAreFollowed(t *testing.T) {
 	}
 }
 
-// A kind that cannot be listed may have what is to be an orphan: its owner waits, but not for ever.
-func TestOrphansAreWaitedForAWhile(t *testing.T) {
+// A kind that cannot be listed may contain dependents to orphan: their owner waits, but not forever.
+func TestOrphan_unlistableKind_isGivenUp(t *testing.T) {
 	w, owner, _ := quietWorld(t)
 	w.state[betas] = stale
 	w.delete(owner, new(metav1.DeletePropagationOrphan))

@@ -13,8 +13,8 @@ import (
 
 const component = "garbage-collector-controller"
 
-// reportNamespace says that an owner is not in the namespace where a reference has it, in the
-// log and, best effort, as an event in the words of kube-controller-manager.
+// reportNamespace reports an owner that is not in the namespace of a reference: in the log and, best effort, as an
+// event with kube-controller-manager's message.
 func (c *Collector) reportNamespace(ctx context.Context, kinds *resources.Set, n *node, reference metav1.OwnerReference) {
 	message := fmt.Sprintf("ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist in namespace %q",
 		reference.APIVersion, reference.Kind, n.namespace, reference.Name, reference.UID, n.namespace)
@@ -28,7 +28,7 @@ func (c *Collector) reportNamespace(ctx context.Context, kinds *resources.Set, n
 	if namespace == "" {
 		namespace = metav1.NamespaceDefault
 	}
-	// A server without events has no place for it.
+	// Best effort: the server may have no events.
 	_, _ = c.events.Events(namespace).Create(ctx, &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: n.name + ".", Namespace: namespace},
 		InvolvedObject: corev1.ObjectReference{

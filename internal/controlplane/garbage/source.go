@@ -15,16 +15,16 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// source observes one resource: it is the store of a reflector, but keeps no objects. A resource
-// that cannot be listed is tried again with a backoff of its own, and holds up no other.
+// source observes one resource. It is the store of a reflector, but stores no objects. A resource that cannot be
+// listed has its own backoff and does not delay others.
 type source struct {
 	collector *Collector
 	resource  schema.GroupVersionResource
-	tried     chan struct{} // closed after the first list, whether it succeeded or not
+	tried     chan struct{} // closed after the first list, successful or not
 	try       sync.Once
 
 	cancel context.CancelFunc
-	// leaving says that the resource is not served any more.
+	// leaving means that the resource is no longer served.
 	leaving atomic.Bool
 }
 
@@ -62,8 +62,8 @@ func (c *Collector) observe(ctx context.Context, resource schema.GroupVersionRes
 	return s
 }
 
-// leave lets the watch that is open end by itself, but begins no other. Objects of a custom
-// resource that goes are deleted right before it, and these events may be on their way.
+// leave lets the open watch end by itself, but prevents further ones. The objects of a removed custom resource are
+// deleted directly before it, and their events may still arrive.
 func (s *source) leave() {
 	if !s.leaving.Swap(true) {
 		time.AfterFunc(lingering, s.cancel)

@@ -1,9 +1,9 @@
-// Package migration carries out storage migrations: it has every object of a resource stored
-// anew, in the version, the media type and the encryption that it would be written in now.
+// Package migration carries out storage migrations: it rewrites every object of a resource, in the version, media
+// type and encryption with which it would be written now.
 //
-// An object is patched with nothing but the version that it was seen in. The storage writes it
-// only if that makes a difference, and a conflict says that another client has just written it. All
-// state is in the migration's status, so that a controller goes on where another one ended.
+// An object is patched with nothing but its observed resource version. The storage writes it only if the bytes
+// differ, and a conflict means that another client has just written it. All state is in the migration's status, so a
+// new controller continues where another one ended.
 package migration
 
 import (
@@ -35,10 +35,10 @@ import (
 	"github.com/annexapi/annex/internal/standalone/resources"
 )
 
-// Resource names the migrations in storage and in errors.
+// Resource is the resource of migrations in storage and in errors.
 var Resource = storagemigrationv1.Resource("storageversionmigrations")
 
-// The words of conditions are kube-controller-manager's.
+// The conditions have kube-controller-manager's reasons and messages.
 const (
 	runningReason   = "MigrationRunning"
 	runningMessage  = "The migration is running"
@@ -50,11 +50,10 @@ const (
 )
 
 const (
-	// patience is how long a migration waits for a resource that is not there, as that of a
-	// definition which is applied at the same time.
+	// patience is how long a migration waits for a missing resource, whose definition may be applied at the same time.
 	patience = time.Minute
 
-	// writers is how many objects are written at once, for them to share syncs.
+	// writers is the number of objects that are written concurrently, so that they share syncs.
 	writers = 16
 
 	firstRetry = 100 * time.Millisecond
@@ -70,8 +69,8 @@ type Controller struct {
 	queue      worker.Queue[string]
 }
 
-// NewController makes a controller. The client may list and patch all that is there; it has no
-// rate limit of its own, or migrations are slow.
+// NewController returns a controller. The client needs the rights to list and patch all objects. It should have no
+// rate limit, which would slow migrations down.
 func NewController(config *rest.Config) (*Controller, error) {
 	client, err := storagemigrationclient.NewForConfig(config)
 	if err != nil {
@@ -100,8 +99,8 @@ func NewController(config *rest.Config) (*Controller, error) {
 	return c, nil
 }
 
-// Run carries out migrations until the context ends, and then returns nil. Errors are logged and
-// tried again. It is called once.
+// Run carries out migrations until the context ends, and then returns nil. Errors are logged and retried. It must be
+// called once.
 func (c *Controller) Run(ctx context.Context) error {
 	var following sync.WaitGroup
 	defer following.Wait()
@@ -141,7 +140,7 @@ func is(m *storagemigrationv1.StorageVersionMigration, condition storagemigratio
 	return meta.IsStatusConditionTrue(m.Status.Conditions, string(condition))
 }
 
-// hopeless is why a migration cannot be carried out, now or later.
+// hopeless is the error of a migration that can never be carried out.
 type hopeless struct{ error }
 
 func (h hopeless) Unwrap() error { return h.error }
@@ -167,7 +166,7 @@ func (c *Controller) resourceOf(ctx context.Context, m *storagemigrationv1.Stora
 	return r.GroupVersionResource, nil
 }
 
-// begin notes the version up to which objects have to be written.
+// begin records the resource version up to which objects have to be rewritten.
 func (c *Controller) begin(
 	ctx context.Context,
 	m *storagemigrationv1.StorageVersionMigration,
@@ -181,7 +180,7 @@ func (c *Controller) begin(
 	return c.updateStatus(ctx, m)
 }
 
-// end says in the status how a migration has ended. An error that may pass is returned as it is.
+// end writes the outcome of a migration to its status. It returns a temporary error unchanged.
 func (c *Controller) end(ctx context.Context, m *storagemigrationv1.StorageVersionMigration, err error) error {
 	ended, reason, message := storagemigrationv1.MigrationSucceeded, succeededReason, endedMessage
 	if err != nil {
@@ -227,7 +226,7 @@ func (c *Controller) updateStatus(
 	return updated, nil
 }
 
-// rewrite has each object stored anew that is not younger than the version.
+// rewrite rewrites each object that is not newer than version.
 func (c *Controller) rewrite(ctx context.Context, resource schema.GroupVersionResource, version string) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -283,7 +282,7 @@ func (c *Controller) write(ctx context.Context, resource schema.GroupVersionReso
 	return fmt.Errorf("write %s %s: %w", resource.GroupResource(), cache.NewObjectName(m.Namespace, m.Name), err)
 }
 
-// ignoreNotFound is for migrations that are deleted.
+// ignoreNotFound ignores errors of deleted migrations.
 func ignoreNotFound(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// The annotations that were there before fields were, which go on being checked.
+// Annotations that preceded the corresponding fields and are still validated.
 const (
 	ofContainerSeccomp  = corev1.SeccompContainerAnnotationKeyPrefix
 	ofContainerAppArmor = corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix
@@ -44,7 +44,7 @@ func (c *check) annotations(at *field.Path, annotations map[string]string) {
 	}
 }
 
-// toleration is one as kube-apiserver reads it of the annotation: by the names of its fields in Go, which its messages have.
+// toleration decodes the annotation like kube-apiserver, by Go field names, which its messages contain.
 type toleration struct {
 	Key               string
 	Operator          corev1.TolerationOperator
@@ -66,7 +66,7 @@ func (c *check) annotatedTolerations(at *field.Path, text string) {
 	}
 }
 
-// number reports whether the text is a number of 32 bits without a sign or zeros in front, but a minus.
+// number reports whether the text is a 32-bit integer without leading zeros, with an optional minus sign.
 func number(text string) bool {
 	if text == "" || text[0] == '+' || text[0] == '0' && text != "0" {
 		return false
@@ -97,7 +97,7 @@ func (c *check) annotatedAppArmor(at *field.Path, container, profile string) {
 	}
 }
 
-// seccompAnnotations must say what the fields say, where there are both.
+// seccompAnnotations checks that annotations equal the fields, where both are set.
 func (c *check) seccompAnnotations(at *field.Path, annotations map[string]string) {
 	match := func(at *field.Path, p *corev1.SeccompProfile, key string) {
 		annotation, ok := annotations[key]
@@ -125,7 +125,7 @@ func (c *check) seccompAnnotations(at *field.Path, annotations map[string]string
 	}
 }
 
-// sameProfile reports whether the annotation is of a profile on the host, and says what is wrong if it is of another one.
+// sameProfile reports whether the annotation names a profile on the host. It adds an error if the profile differs.
 func (c *check) sameProfile(at *field.Path, annotation string, profile *string, of string) bool {
 	name, local := strings.CutPrefix(annotation, localhost)
 	if local && !is(profile, name) {

@@ -17,14 +17,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// check collects what is wrong with one template. Its methods have the names of the mistakes, or of what they look at.
+// check collects the errors of one template. Its methods are named after the errors, or after the parts that they
+// validate.
 type check struct {
 	spec *corev1.PodSpec
-	// podContext is what is said of the pod's security, empty if nothing is.
+	// podContext is the pod's security context; empty if there is none.
 	podContext *corev1.PodSecurityContext
-	// volumes are the valid ones, which containers may name.
+	// volumes are the valid volumes, which containers may refer to.
 	volumes map[string]*corev1.VolumeSource
-	// claims are the names of the pod's claims of devices, sorted.
+	// claims are the names of the pod's resource claims, sorted.
 	claims []string
 	errs   field.ErrorList
 }
@@ -35,7 +36,7 @@ func (c *check) invalid(at *field.Path, value any, detail string) {
 	c.add(field.Invalid(at, value, detail))
 }
 
-// each is one mistake for each detail.
+// each adds an error for each detail.
 func (c *check) each(at *field.Path, value any, details []string) {
 	for _, detail := range details {
 		c.invalid(at, value, detail)
@@ -46,7 +47,7 @@ func (c *check) required(at *field.Path, detail string) { c.add(field.Required(a
 
 func (c *check) forbidden(at *field.Path, detail string) { c.add(field.Forbidden(at, detail)) }
 
-// filled requires a text that must only not be empty, and reports whether it is there.
+// filled requires a non-empty text, and reports whether it is present.
 func (c *check) filled(at *field.Path, text string) bool {
 	if text == "" {
 		c.required(at, "")
@@ -54,7 +55,7 @@ func (c *check) filled(at *field.Path, text string) bool {
 	return text != ""
 }
 
-// label requires a label of DNS.
+// label requires a DNS label.
 func (c *check) label(at *field.Path, text string) {
 	if c.filled(at, text) {
 		c.each(at, text, validation.IsDNS1123Label(text))
@@ -72,21 +73,21 @@ func oneOf[T ~string](c *check, at *field.Path, value T, values ...T) {
 	}
 }
 
-// chosen requires one of the values, and says that one is missing if there is none.
+// chosen requires one of the values, and reports an empty one as missing.
 func chosen[T ~string](c *check, at *field.Path, value T, values ...T) {
 	if c.filled(at, string(value)) {
 		oneOf(c, at, value, values...)
 	}
 }
 
-// between requires a number in a range, both ends included.
+// between requires a number in a range, including both ends.
 func between[T int32 | int64](c *check, at *field.Path, value, least, most T) {
 	if value < least || value > most {
 		c.invalid(at, value, validation.InclusiveRangeError(int(least), int(most)))
 	}
 }
 
-// mode requires permissions of a file, if there are any.
+// mode requires valid file permissions, if there are any.
 func (c *check) mode(at *field.Path, mode *int32) {
 	if mode != nil && (*mode < 0 || *mode > 0o777) {
 		c.invalid(at, *mode, "must be a number between 0 and 0777 (octal), both inclusive")
@@ -122,7 +123,7 @@ func (c *check) descending(at *field.Path, path string) {
 	c.noBacksteps(at, path)
 }
 
-// file requires a path below a directory whose first element is not one that mounted directories keep for themselves.
+// file requires a path below a directory whose first element is not reserved by mounted directories.
 func (c *check) file(at *field.Path, path string) {
 	c.descending(at, path)
 	if strings.HasPrefix(path, "..") && !strings.HasPrefix(path, "../") {
@@ -130,7 +131,7 @@ func (c *check) file(at *field.Path, path string) {
 	}
 }
 
-// only forbids the fields of a struct that are set, but for those that are allowed.
+// only forbids the non-zero fields of a struct, except for the allowed ones.
 func (c *check) only(at *field.Path, of any, detail string, allowed ...string) {
 	v := reflect.ValueOf(of)
 	for i := range v.NumField() {
@@ -143,8 +144,7 @@ func (c *check) only(at *field.Path, of any, detail string, allowed ...string) {
 	}
 }
 
-// internal is a value as kube-apiserver shows it in messages: as one of its own types, whose fields have their names in Go,
-// and all of them.
+// internal formats a value as in kube-apiserver's messages: with all fields of its internal type, by their Go names.
 type internal struct{ value any }
 
 func (i internal) MarshalJSON() ([]byte, error) {
@@ -169,5 +169,5 @@ func goJSON(v reflect.Value) string {
 	return "{" + strings.Join(fields, ",") + "}"
 }
 
-// sorted are a map's entries in the order of their keys, so that messages have one.
+// sorted returns the keys of a map in order, so that messages have a stable order.
 func sorted[K ~string, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

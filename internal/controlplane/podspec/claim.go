@@ -10,14 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// initiators are the formats of names in iSCSI, by how they begin.
+// initiators are the formats of iSCSI names, by prefix.
 var initiators = map[string]*regexp.Regexp{
 	"iqn": regexp.MustCompile(`iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)$`),
 	"eui": regexp.MustCompile(`^eui.[[:alnum:]]{16}$`),
 	"naa": regexp.MustCompile(`^naa.[[:alnum:]]{32}$`),
 }
 
-// claimTemplate is what the claim of a volume is made of that lives as long as its pod.
+// claimTemplate validates the template of the claim of an ephemeral volume.
 func (c *check) claimTemplate(at *field.Path, t *corev1.PersistentVolumeClaimTemplate) {
 	if t == nil {
 		c.required(at, "")

@@ -49,7 +49,7 @@ func (c *check) initContainers(at *field.Path) {
 		} else if container.Name != "" {
 			names = append(names, container.Name)
 		}
-		c.hostPorts(at, c.spec.InitContainers[i:i+1]) // they run one by one
+		c.hostPorts(at, c.spec.InitContainers[i:i+1]) // init containers run one by one
 		if sidecar(container) {
 			c.running(path, container)
 		} else {
@@ -58,7 +58,7 @@ func (c *check) initContainers(at *field.Path) {
 	}
 }
 
-// running are what only containers that go on running have.
+// running validates the fields that only long-running containers have.
 func (c *check) running(at *field.Path, container *corev1.Container) {
 	if l := container.Lifecycle; l != nil {
 		at := at.Child("lifecycle")
@@ -117,7 +117,7 @@ func (c *check) notRunning(at *field.Path, container *corev1.Container) {
 
 const ruleNeedsPolicy = "must specify restartPolicy when restart rules are used"
 
-// restarts are when a container is started again, apart from what its pod says.
+// restarts validates the restart policy of a container, which is independent of its pod's.
 func (c *check) restarts(at *field.Path, container *corev1.Container) {
 	policy, rules := container.RestartPolicy, container.RestartPolicyRules
 	switch {
@@ -164,7 +164,8 @@ func (c *check) atMost(at *field.Path, n, most int) {
 	}
 }
 
-// ephemeralContainers are not for templates, which is said of all of them. What is wrong with each is said nevertheless.
+// ephemeralContainers validates ephemeral containers. They are not allowed in templates, which is reported
+// separately.
 func (c *check) ephemeralContainers(at *field.Path) {
 	var others []string
 	for _, list := range [][]corev1.Container{c.spec.Containers, c.spec.InitContainers} {
@@ -202,7 +203,7 @@ func (c *check) ephemeralContainers(at *field.Path) {
 	}
 }
 
-// container is what containers of all kinds have.
+// container validates the fields that containers of all kinds have.
 func (c *check) container(at *field.Path, container *corev1.Container) {
 	c.label(at.Child("name"), container.Name)
 	c.filled(at.Child("image"), container.Image)
@@ -249,7 +250,7 @@ func (c *check) ports(at *field.Path, ports []corev1.ContainerPort) {
 	}
 }
 
-// hostPorts can be had once.
+// hostPorts requires distinct host ports.
 func (c *check) hostPorts(at *field.Path, containers []corev1.Container) {
 	var taken []string
 	for i := range containers {
@@ -288,7 +289,7 @@ func (c *check) lifecycleHandler(at *field.Path, h *corev1.LifecycleHandler) {
 	}
 }
 
-// handler is what a probe or a hook does: one of these.
+// handler is the action of a probe or a hook: exactly one of these.
 type handler struct {
 	exec  *corev1.ExecAction
 	get   *corev1.HTTPGetAction

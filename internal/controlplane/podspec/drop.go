@@ -4,7 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Drop takes out the fields of features that are off by default, and annotations that mean nothing any more.
+// Drop removes the fields of features that are off by default, and obsolete annotations.
 func Drop(t *corev1.PodTemplateSpec) {
 	spec := &t.Spec
 	spec.SchedulingGroup = nil
@@ -49,7 +49,8 @@ func dropFromContainer(c *corev1.Container) {
 	}
 }
 
-// dropFromVolume takes out who owns files. Of a volume of several types, which is refused later, it is the first that loses them.
+// dropFromVolume removes the owners of files. Of a volume with several types, which is rejected later, it changes
+// only the first one.
 func dropFromVolume(v *corev1.VolumeSource) {
 	if v.EmptyDir != nil {
 		v.EmptyDir.Mode = nil

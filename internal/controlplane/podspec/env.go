@@ -54,7 +54,7 @@ func (c *check) valueFrom(at *field.Path, v *corev1.EnvVar) {
 	}
 }
 
-// keyRef names a key of a config map or secret.
+// keyRef validates a reference to a key of a config map or secret.
 func (c *check) keyRef(at *field.Path, name, key string) {
 	c.each(at.Child("name"), name, subdomain(name))
 	if c.filled(at.Child("key"), key) {
@@ -72,7 +72,8 @@ func (c *check) fileKeyRef(at *field.Path, ref *corev1.FileKeySelector) {
 	}
 }
 
-// What a variable, and a file, can be of the pod itself. Others of podFields are known, but not there.
+// The fields of a pod that are available in variables and in files. podFields contains further fields, which are
+// known but not available there.
 var (
 	envFields = []string{"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
 		"status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"}
@@ -108,7 +109,7 @@ func (c *check) fieldRef(at *field.Path, ref *corev1.ObjectFieldSelector, allowe
 	}
 }
 
-// subscript takes metadata.labels['key'] apart.
+// subscript splits metadata.labels['key'] into its parts.
 func subscript(path string) (of, key string, ok bool) {
 	inner, ok := strings.CutSuffix(path, "']")
 	if !ok {
@@ -121,7 +122,7 @@ func subscript(path string) (of, key string, ok bool) {
 	return of, key, true
 }
 
-// What there is of a container's resources, with the amounts that they can be counted in.
+// The available resource fields of a container, and the divisors of their amounts.
 var (
 	resourceFields = []string{
 		"limits.cpu",
@@ -135,7 +136,8 @@ var (
 	cpuDivisors  = []string{"1m", "1"}
 )
 
-// resourceRef is of the container itself in a variable, and names one in a file.
+// resourceRef validates a reference to a resource: of the container itself in a variable, or of a named container in
+// a file.
 func (c *check) resourceRef(at *field.Path, ref *corev1.ResourceFieldSelector, named bool) {
 	hugePages := strings.HasPrefix(ref.Resource, "requests.hugepages-") || strings.HasPrefix(ref.Resource, "limits.hugepages-")
 	switch {

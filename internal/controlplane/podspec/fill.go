@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Fill gives what the template leaves open its default. Calling it again changes nothing.
+// Fill sets the defaults of fields that the template omits. It is idempotent.
 func Fill(t *corev1.PodTemplateSpec) {
 	spec := &t.Spec
 	orElse(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
@@ -42,7 +42,7 @@ func pointTo[T any](p **T, usual T) {
 	}
 }
 
-// roundUp makes amounts multiples of a thousandth, the finest that is kept.
+// roundUp rounds amounts up to multiples of a thousandth, the finest resolution that is stored.
 func roundUp(list corev1.ResourceList) {
 	for name, quantity := range list {
 		quantity.RoundUp(-3)
@@ -147,7 +147,7 @@ func fillVolume(v *corev1.VolumeSource) {
 	fillForeignVolume(v)
 }
 
-// fillForeignVolume fills in the volumes of particular storage systems.
+// fillForeignVolume sets the defaults of volumes of particular storage systems.
 func fillForeignVolume(v *corev1.VolumeSource) {
 	if v.ISCSI != nil {
 		orElse(&v.ISCSI.ISCSIInterface, "default")

@@ -7,7 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// pullPolicy is how an image is pulled if the template does not say: what is called latest, or nothing, may have changed.
+// pullPolicy returns the default pull policy of an image. An image with the tag latest, or without a tag, may change,
+// so it is always pulled.
 func pullPolicy(image string) corev1.PullPolicy {
 	if latest(image) {
 		return corev1.PullAlways
@@ -31,8 +32,8 @@ const (
 	maxImagePath = 255
 )
 
-// latest reports whether an image is that with the tag latest, which is that without a tag or digest too. What is
-// no reference to an image is not.
+// latest reports whether an image has the tag latest, or neither a tag nor a digest. It returns false for an invalid
+// reference.
 func latest(image string) bool {
 	if identifier.MatchString(image) {
 		return false
@@ -52,7 +53,8 @@ func latest(image string) bool {
 	return tag == "latest" || tag == "" && digest == ""
 }
 
-// splitDomain takes off the host that an image comes from. Without one it is Docker's, where images without an owner are in library.
+// splitDomain splits off the host of an image. The default host is Docker's, where images without an owner are in
+// library.
 func splitDomain(image string) (domain, path string) {
 	const hub, library = "docker.io", "library/"
 	first, rest, found := strings.Cut(image, "/")

@@ -1,13 +1,13 @@
-// Package podspec says what kube-apiserver makes of a pod template: which defaults it fills in,
-// which fields it takes out, what it refuses and in which words, and what it warns of. It is that of
-// release 1.37 with the features that are on by default, of clusters that allow privileged containers.
+// Package podspec contains kube-apiserver's defaulting, field dropping, validation and warnings for pod templates,
+// with the same messages. It corresponds to release 1.37 with the features that are on by default, in clusters that
+// allow privileged containers.
 //
-// Templates are those of k8s.io/api/core/v1, in the order Fill, Drop, Validate, Warnings. What is not
-// filled in is a mistake, and only a valid template is warned of. An update is treated as a new template. Where kube-apiserver
-// goes on accepting
-// what an older release had stored, there is nothing to go on with: here it was never accepted.
+// Templates have the types of k8s.io/api/core/v1. The functions must be called in the order Fill, Drop, Validate,
+// Warnings: a missing default is an error in Validate, and Warnings requires a valid template. An update is validated
+// like a new template. kube-apiserver still accepts some fields that an older release has stored; here those were
+// never accepted.
 //
-// The package knows no storage and no requests.
+// The package is independent of storage and requests.
 package podspec
 
 import (
@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// containers are all of them, of each kind, and where they are. What is done to one is done to the pod's.
+// containers yields all containers of each kind, with their paths. Modifying a container modifies the pod's.
 func containers(spec *corev1.PodSpec, at *field.Path) iter.Seq2[*field.Path, *corev1.Container] {
 	return func(yield func(*field.Path, *corev1.Container) bool) {
 		for i := range spec.InitContainers {
@@ -38,7 +38,7 @@ func containers(spec *corev1.PodSpec, at *field.Path) iter.Seq2[*field.Path, *co
 	}
 }
 
-// common is an ephemeral container as one of the others.
+// common returns an ephemeral container as a Container.
 func common(c *corev1.EphemeralContainer) *corev1.Container {
 	return (*corev1.Container)(&c.EphemeralContainerCommon)
 }

@@ -34,8 +34,8 @@ func samples(t *testing.T) []sample {
 	return all
 }
 
-// The words are those of a kube-apiserver: e2e/cluster/builtin has one say them.
-func TestTemplatesAreRefusedOrWarnedOf(t *testing.T) {
+// The messages are those of a kube-apiserver: e2e/cluster/builtin compares them with one.
+func TestValidate_samples(t *testing.T) {
 	t.Parallel()
 	for _, s := range samples(t) {
 		t.Run(s.Name, func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestTemplatesAreRefusedOrWarnedOf(t *testing.T) {
 	}
 }
 
-// said compares messages in any order. Clients are told each once.
+// Compares messages in any order and without duplicates, since clients receive each message once.
 func said(t *testing.T, what string, got, want []string) {
 	t.Helper()
 	for _, list := range [][]string{got, want} {
@@ -75,7 +75,7 @@ func read(t *testing.T, text string) *corev1.PodTemplateSpec {
 	return &template
 }
 
-func TestWhatIsLeftOpenIsFilledIn(t *testing.T) {
+func TestFill(t *testing.T) {
 	t.Parallel()
 	got := read(t, `{spec: {
 		serviceAccount: robot, hostNetwork: true, overhead: {cpu: 1.0001},
@@ -119,8 +119,8 @@ func text(t *testing.T, of any) string {
 	return string(raw)
 }
 
-// A hook may take out what was filled in.
-func TestWhatIsNotFilledInIsAMistake(t *testing.T) {
+// A hook may remove a default.
+func TestValidate_missingDefaults(t *testing.T) {
 	t.Parallel()
 	template := read(
 		t,
@@ -149,7 +149,7 @@ func TestWhatIsNotFilledInIsAMistake(t *testing.T) {
 	})
 }
 
-func TestFieldsOfFeaturesThatAreOffAreTakenOut(t *testing.T) {
+func TestDrop(t *testing.T) {
 	t.Parallel()
 	got := read(t, `{metadata: {annotations: {pod.beta.kubernetes.io/init-containers: "[]", note: x}}, spec: {
 		schedulingGroup: {podGroupName: g}, evictionResponders: [{name: a.b/c}],
@@ -171,7 +171,7 @@ func TestFieldsOfFeaturesThatAreOffAreTakenOut(t *testing.T) {
 	}
 }
 
-func TestImagesThatMayChangeArePulledAlways(t *testing.T) {
+func TestPullPolicy(t *testing.T) {
 	t.Parallel()
 	sha := "sha256:" + strings.Repeat("a", 64)
 	for image, want := range map[string]bool{

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// projection is a volume of files from several sources, each of which has paths of its own.
+// projection is a volume with files from several sources, each with its own paths.
 type projection struct {
 	*check
 	at    *field.Path
@@ -27,7 +27,7 @@ func (c *check) projected(at *field.Path, v *corev1.ProjectedVolumeSource) {
 	}
 }
 
-// take refuses a path that another source has. What is blamed is the source, or the path itself.
+// take adds a path. It reports an error, about the value blamed, if another source has the path.
 func (p *projection) take(path, blamed string) {
 	if slices.Contains(p.paths, path) {
 		p.invalid(p.at, blamed, "conflicting duplicate paths")
@@ -92,7 +92,7 @@ func (p *projection) token(at *field.Path, t *corev1.ServiceAccountTokenProjecti
 	case *seconds > 1<<32:
 		p.invalid(at.Child("expirationSeconds"), *seconds, "may not specify a duration larger than 2^32 seconds")
 	}
-	if path := p.at.Child("path"); p.filled(path, t.Path) { // of the volume, not of the source
+	if path := p.at.Child("path"); p.filled(path, t.Path) { // the path of the volume, not of the source
 		p.file(path, t.Path)
 	}
 	p.user(at.Child("user"), t.User)
@@ -127,7 +127,8 @@ func (p *projection) trustBundle(at *field.Path, b *corev1.ClusterTrustBundlePro
 	p.take(b.Path, b.Path)
 }
 
-// bundleName says what is wrong with the name of a trust bundle, of which those of a signer begin with its name.
+// bundleName returns the errors of the name of a trust bundle. The name of a signer's bundle begins with the signer's
+// name.
 func bundleName(name string) []string {
 	i := strings.LastIndex(name, ":")
 	switch {
@@ -147,7 +148,7 @@ func bundleName(name string) []string {
 
 const (
 	day = 24 * 60 * 60
-	// maxLifetime is how long a certificate may be valid, in seconds.
+	// maxLifetime is the maximum validity of a certificate, in seconds.
 	maxLifetime = 91 * day
 )
 
@@ -215,7 +216,7 @@ func (c *check) signer(at *field.Path, name string) {
 	}
 }
 
-// firstWrong says what is wrong with the first part, between dots, that is not right.
+// firstWrong reports the errors of the first invalid part between dots.
 func (c *check) firstWrong(at *field.Path, text string, validate func(string) []string) {
 	for part := range strings.SplitSeq(text, ".") {
 		if wrong := validate(part); len(wrong) > 0 {

@@ -38,21 +38,21 @@ func hugePages(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// native resources are Kubernetes' own.
+// native reports whether a resource is Kubernetes' own.
 func native(name corev1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
 
-// extended resources are those of others.
+// extended reports whether a resource belongs to another project.
 func extended(name corev1.ResourceName) bool {
 	return !native(name) && !strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) &&
 		len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+string(name))) == 0
 }
 
-// overcommitted resources may be requested to a smaller amount than they are limited to.
+// overcommitted reports whether a request for a resource may be lower than its limit.
 func overcommitted(name corev1.ResourceName) bool { return native(name) && !hugePages(name) }
 
-// resourceName checks the form of a name, and reports whether it is right.
+// resourceName validates the form of a name, and reports whether it is valid.
 func (c *check) resourceName(at *field.Path, name corev1.ResourceName) bool {
 	if wrong := validation.IsQualifiedName(string(name)); len(wrong) > 0 {
 		c.each(at, name, wrong)
@@ -84,7 +84,7 @@ func (c *check) podResource(at *field.Path, name corev1.ResourceName) {
 	}
 }
 
-// amount checks how much there is of a resource.
+// amount validates the amount of a resource.
 func (c *check) amount(at *field.Path, name corev1.ResourceName, quantity resource.Quantity) {
 	if quantity.Sign() < 0 {
 		c.invalid(at, quantity.String(), apivalidation.IsNegativeErrorMsg)
@@ -94,7 +94,7 @@ func (c *check) amount(at *field.Path, name corev1.ResourceName, quantity resour
 	}
 }
 
-// resources are requests and limits. Of what cannot be shared, both must be the same.
+// resources validates requests and limits, which must be equal for a resource that cannot be shared.
 func (c *check) resources(at *field.Path, r *corev1.ResourceRequirements, validateName func(*field.Path, corev1.ResourceName)) {
 	computes, pages := false, false
 	list := func(at *field.Path, amounts corev1.ResourceList) {
@@ -138,7 +138,7 @@ func (c *check) wholePages(at *field.Path, name corev1.ResourceName, quantity re
 	}
 }
 
-// claimed are the pod's claims that a container uses, as a whole or one request of each.
+// claimed validates the resource claims that a container uses, either a whole claim or single requests of it.
 func (c *check) claimed(at *field.Path, claims []corev1.ResourceClaim) {
 	var used []string
 	for i, claim := range claims {
@@ -176,7 +176,7 @@ func (c *check) claimed(at *field.Path, claims []corev1.ResourceClaim) {
 	}
 }
 
-// resourceClaims are the pod's claims of devices.
+// resourceClaims validates the pod's resource claims.
 func (c *check) resourceClaims(at *field.Path) {
 	for i, claim := range c.spec.ResourceClaims {
 		at := at.Index(i)
@@ -206,7 +206,7 @@ func (c *check) resourceClaims(at *field.Path) {
 	slices.Sort(c.claims)
 }
 
-// podResources are what all containers have together, and share.
+// podResources validates the resources that all containers share.
 func (c *check) podResources(at *field.Path) {
 	r := c.spec.Resources
 	if r == nil {
@@ -248,8 +248,8 @@ func (c *check) podResources(at *field.Path) {
 	}
 }
 
-// aggregate is the most that containers need at once: all regular ones and sidecars, or an init container and the sidecars
-// that run already.
+// aggregate returns the largest amount that containers need at the same time: all regular containers and sidecars, or
+// an init container and the sidecars that are already running.
 func aggregate(spec *corev1.PodSpec, of func(*corev1.Container) corev1.ResourceList) corev1.ResourceList {
 	total, beside, most := corev1.ResourceList{}, corev1.ResourceList{}, corev1.ResourceList{}
 	for i := range spec.Containers {

@@ -54,7 +54,7 @@ func (c *check) nodeTerms(at *field.Path, terms []corev1.NodeSelectorTerm) {
 	}
 }
 
-// nodeTerm is what a node must be, or is preferred to be. Of what is preferred, any value is accepted.
+// nodeTerm validates a required or preferred property of nodes. A preferred one may have any value.
 func (c *check) nodeTerm(at *field.Path, term *corev1.NodeSelectorTerm, preferred bool) {
 	for i := range term.MatchExpressions {
 		c.nodeExpression(at.Child("matchExpressions").Index(i), &term.MatchExpressions[i], preferred)
@@ -138,7 +138,7 @@ func (c *check) podTerm(at *field.Path, term *corev1.PodAffinityTerm) {
 	c.labelName(at.Child("topologyKey"), term.TopologyKey)
 }
 
-// matchedKeys are labels whose values are those of the pod itself, which become part of the selector.
+// matchedKeys validates label keys whose values are taken from the pod itself and become part of the selector.
 func (c *check) matchedKeys(at *field.Path, match, mismatch []string, selector *metav1.LabelSelector) {
 	c.labelKeys(at.Child("matchLabelKeys"), match, selector)
 	c.labelKeys(at.Child("mismatchLabelKeys"), mismatch, selector)
@@ -244,7 +244,7 @@ func (c *check) toleration(at *field.Path, t *corev1.Toleration) {
 			c.invalid(operator, t.Value, "value must be empty when `operator` is 'Exists'")
 		}
 	case corev1.TolerationOpLt, corev1.TolerationOpGt:
-		// They are a feature that is off, which the message names nevertheless.
+		// These operators belong to a feature that is off, but the message lists them.
 		c.add(field.NotSupported(operator, t.Operator, []corev1.TolerationOperator{
 			corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt,
 		}))

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// securityOf is what a template says of the pod's security, empty if it says nothing.
+// securityOf returns the pod's security context; empty if there is none.
 func securityOf(spec *corev1.PodSpec) *corev1.PodSecurityContext {
 	if spec.SecurityContext == nil {
 		return &corev1.PodSecurityContext{}
@@ -84,12 +84,12 @@ func (c *check) sysctls(at *field.Path, all []corev1.Sysctl) {
 	}
 }
 
-// interprocess are the settings of the kernel that are of how processes speak with each other.
+// interprocess are the kernel parameters of interprocess communication.
 var interprocess = []string{"kernel.sem", "kernel.shmall", "kernel.shmmax", "kernel.shmmni", "kernel.shm_rmid_forced", "kernel.shm",
 	"kernel.msgmax", "kernel.msgmnb", "kernel.msgmni", "kernel.msg"}
 
-// namespace says whether a setting of the kernel is of the network, or of how processes speak with each other. Others
-// are of no importance here.
+// namespace reports whether a kernel parameter belongs to the network, or to interprocess communication. Other
+// parameters are irrelevant here.
 func namespace(name string) (network, processes bool) {
 	if i := strings.IndexAny(name, "./"); i >= 0 && name[i] == '/' {
 		name = strings.NewReplacer(".", "/", "/", ".").Replace(name)
@@ -154,7 +154,7 @@ func (c *check) seccomp(at *field.Path, p *corev1.SeccompProfile) {
 	}
 }
 
-// maxAppArmor is how long the name of a profile may be: a path, but for the byte at its end.
+// maxAppArmor is the maximum length of a profile name, which is that of a path without the terminating byte.
 const maxAppArmor = 4095
 
 func (c *check) appArmor(at *field.Path, p *corev1.AppArmorProfile) {
@@ -196,7 +196,7 @@ func (c *check) appArmor(at *field.Path, p *corev1.AppArmorProfile) {
 	}
 }
 
-// What Windows allows in the name of a user, and of the domain before it.
+// The syntax of Windows user names and of the domains before them.
 var (
 	control     = regexp.MustCompile(`[[:cntrl:]]+`)
 	netBIOS     = regexp.MustCompile(`^[^\\/:\*\?"<>|\.][^\\/:\*\?"<>|]{0,14}$`)
@@ -232,7 +232,7 @@ func (c *check) windows(at *field.Path, o *corev1.WindowsSecurityContextOptions)
 	}
 }
 
-// windowsUser requires the name of a user, with a domain before it or without.
+// windowsUser requires a user name, with an optional domain.
 func (c *check) windowsUser(at *field.Path, name *string) {
 	wrong := func(format string, args ...any) { c.invalid(at, name, "runAsUserName"+fmt.Sprintf(format, args...)) }
 	switch {
@@ -270,7 +270,7 @@ func (c *check) windowsUser(at *field.Path, name *string) {
 	}
 }
 
-// hostProcesses are containers of Windows that run as processes of their host, which all of a pod do, or none.
+// hostProcesses validates Windows containers that run as host processes: either all containers of a pod do, or none.
 func (c *check) hostProcesses(at *field.Path) {
 	var ofPod *bool
 	if o := c.podContext.WindowsOptions; o != nil {
@@ -302,7 +302,7 @@ func (c *check) hostProcesses(at *field.Path) {
 	}
 }
 
-// forLinux forbids what only Windows has.
+// forLinux forbids the fields that only Windows supports.
 func (c *check) forLinux(at *field.Path) {
 	const detail = "windows options cannot be set for a linux pod"
 	if c.podContext.WindowsOptions != nil {
@@ -315,7 +315,7 @@ func (c *check) forLinux(at *field.Path) {
 	}
 }
 
-// forWindows forbids what only Linux has.
+// forWindows forbids the fields that only Linux supports.
 func (c *check) forWindows(at *field.Path) {
 	type use struct {
 		field string

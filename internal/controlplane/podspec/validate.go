@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Validate says what is wrong with the template that is at that path.
+// Validate returns the errors of the template at a path.
 func Validate(t *corev1.PodTemplateSpec, at *field.Path) field.ErrorList {
 	c := &check{spec: &t.Spec, podContext: securityOf(&t.Spec)}
 	c.add(metav1validation.ValidateLabels(t.Labels, at.Child("labels"))...)
@@ -88,7 +88,7 @@ func (c *check) podSpec(at *field.Path) {
 	c.fileKeys(at)
 }
 
-// names are the fields that name other objects, or the pod in the network.
+// names validates the fields with names of other objects, and with the network names of the pod.
 func (c *check) names(at *field.Path) {
 	s := c.spec
 	for _, n := range []struct {
@@ -119,14 +119,14 @@ func (c *check) names(at *field.Path) {
 
 func subdomain(name string) []string { return apivalidation.NameIsDNSSubdomain(name, false) }
 
-// prefixOfSubdomain accepts a dash at the end, too.
+// prefixOfSubdomain also accepts a trailing dash.
 func prefixOfSubdomain(name string) []string { return apivalidation.NameIsDNSSubdomain(name, true) }
 
 func (c *check) qualified(at *field.Path, name string) {
 	c.each(at, name, validation.IsQualifiedName(name))
 }
 
-// hostNetworkPorts are those of containers, if they are named at all.
+// hostNetworkPorts requires that host ports, if set, equal the container ports.
 func (c *check) hostNetworkPorts(at *field.Path) {
 	if !c.spec.HostNetwork {
 		return
@@ -231,7 +231,7 @@ func (c *check) hostnameOverride(at *field.Path) {
 	c.each(at, *name, validation.IsDNS1123Subdomain(*name))
 }
 
-// hostUsers are the rules of pods whose users are not those of their host.
+// hostUsers validates pods with a user namespace of their own.
 func (c *check) hostUsers(at *field.Path) {
 	if !is(c.spec.HostUsers, false) {
 		return
@@ -253,7 +253,7 @@ func (c *check) hostUsers(at *field.Path) {
 	}
 }
 
-// fileKeys are variables that are read from files, which can be in directories of the pod only.
+// fileKeys validates variables that are read from files, which must be in emptyDir volumes of the pod.
 func (c *check) fileKeys(at *field.Path) {
 	for at, container := range containers(c.spec, at) {
 		for i, env := range container.Env {
@@ -277,7 +277,7 @@ func (c *check) fileKeys(at *field.Path) {
 	}
 }
 
-// operatingSystem forbids what the system that the template is for does not have.
+// operatingSystem forbids the fields that the template's operating system does not support.
 func (c *check) operatingSystem(at *field.Path) {
 	if c.spec.OS == nil {
 		return

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// validateVolumes finds the volumes that containers may name: those without a mistake.
+// validateVolumes validates the volumes and collects the valid ones, which containers may refer to.
 func (c *check) validateVolumes(at *field.Path) {
 	c.volumes = map[string]*corev1.VolumeSource{}
 	for i := range c.spec.Volumes {
@@ -29,13 +29,13 @@ func (c *check) validateVolumes(at *field.Path) {
 
 // volumeType is a type of volumes.
 type volumeType struct {
-	// at is where its mistakes are, and second where it is when a volume has a type already.
+	// at is the path of its errors, and second the path of the error that the volume already has a type.
 	at, second string
 	of         func(*corev1.VolumeSource) bool
 	validate   func(*check, *field.Path, *corev1.VolumeSource)
 }
 
-// typeOf makes a type of its name, its field and what is checked of it.
+// typeOf returns a type from its name, its field and its validation.
 func typeOf[T any](name string, of func(*corev1.VolumeSource) *T, validate func(*check, *field.Path, *T)) volumeType {
 	return volumeType{
 		at: name, second: name,
@@ -44,13 +44,13 @@ func typeOf[T any](name string, of func(*corev1.VolumeSource) *T, validate func(
 	}
 }
 
-// misnamed types have other names in some of kube-apiserver's messages.
+// misnamed returns a type with the other names that some of kube-apiserver's messages contain.
 func misnamed(at, second string, t volumeType) volumeType {
 	t.at, t.second = at, second
 	return t
 }
 
-// volumeTypes are all types. The first that a volume has is validated, and others are one too many.
+// volumeTypes are all types. The first type of a volume is validated, and any further one is an error.
 var volumeTypes = []volumeType{
 	typeOf("emptyDir", func(v *corev1.VolumeSource) *corev1.EmptyDirVolumeSource { return v.EmptyDir }, (*check).emptyDir),
 	typeOf("hostPath", func(v *corev1.VolumeSource) *corev1.HostPathVolumeSource { return v.HostPath }, (*check).hostPath),
@@ -223,7 +223,7 @@ func (c *check) secretRef(at *field.Path, ref *corev1.LocalObjectReference) {
 	}
 }
 
-// partition is refused by numbers that do not include 0, which is accepted.
+// partition accepts 0, although the message excludes it.
 func (c *check) partition(at *field.Path, partition int32) {
 	if partition < 0 || partition > 255 {
 		c.invalid(at, partition, validation.InclusiveRangeError(1, 255))
@@ -368,7 +368,7 @@ func (c *check) csi(at *field.Path, v *corev1.CSIVolumeSource) {
 	}
 }
 
-// keys are those of a config map or secret, and the files that they become.
+// keys validates keys of a config map or secret, with the files for them.
 func (c *check) keys(at *field.Path, items []corev1.KeyToPath) {
 	for i, item := range items {
 		at := at.Index(i)
@@ -467,7 +467,7 @@ func (c *check) recursiveReadOnly(at *field.Path, m *corev1.VolumeMount) {
 	}
 }
 
-// devices are volumes that a container sees as they are, without a file system.
+// devices validates block devices of a container.
 func (c *check) devices(at *field.Path, container *corev1.Container) {
 	var names, paths []string
 	mounts := lastOf(container.VolumeMounts, func(m corev1.VolumeMount) (string, string) { return m.Name, m.MountPath })
@@ -504,7 +504,7 @@ func (c *check) devices(at *field.Path, container *corev1.Container) {
 	}
 }
 
-// lastOf are the paths of a list, by names. Of one name, it is the last.
+// lastOf returns the paths of a list by name. If a name is repeated, the last path counts.
 func lastOf[T any](list []T, of func(T) (name, path string)) map[string]string {
 	paths := map[string]string{}
 	for _, item := range list {

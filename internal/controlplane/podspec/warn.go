@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Warnings says what a valid template at that path has that is accepted, but probably not meant.
+// Warnings returns warnings about the parts of a valid template that are accepted but probably unintended.
 func Warnings(t *corev1.PodTemplateSpec, at *field.Path) []string {
 	w := &warner{spec: &t.Spec, annotations: t.Annotations, metadata: at.Child("metadata", "annotations")}
 	at = at.Child("spec")
@@ -50,7 +50,7 @@ func (w *warner) at(at *field.Path, format string, args ...any) {
 	w.warnings = append(w.warnings, at.String()+": "+fmt.Sprintf(format, args...))
 }
 
-// annotation warns of one if it is there.
+// annotation adds a warning if the annotation exists.
 func (w *warner) annotation(key, message string) {
 	if _, ok := w.annotations[key]; ok {
 		w.at(w.metadata.Key(key), "%s", message)
@@ -83,7 +83,7 @@ const (
 	removedLast  = "deprecated in v1.28, non-functional in v1.31+"
 )
 
-// labels warns of those of nodes that have other names now.
+// labels warns of renamed node labels.
 func (w *warner) labels(at *field.Path) {
 	for _, key := range sorted(w.spec.NodeSelector) {
 		if message, old := oldLabels[key]; old {
@@ -133,7 +133,7 @@ func (w *warner) nodeTerm(at *field.Path, term *corev1.NodeSelectorTerm, preferr
 	}
 }
 
-// volumes warns of types that clusters have given up, and of files that are in each other's way.
+// volumes warns of types that clusters no longer support, and of overlapping files.
 func (w *warner) volumes(at *field.Path) {
 	for i := range w.spec.Volumes {
 		v, at := &w.spec.Volumes[i].VolumeSource, at.Index(i)
@@ -168,7 +168,7 @@ func (w *warner) volumes(at *field.Path) {
 	}
 }
 
-// placed is a file of a volume, and what it is of.
+// placed is a file of a volume, with its source.
 type placed struct{ path, source string }
 
 func (p placed) String() string {
@@ -264,7 +264,7 @@ func (w *warner) overlap(volume, of string, files []placed) {
 	}
 }
 
-// duplicates warns of what is named twice, of which one means nothing.
+// duplicates warns of repeated entries, of which one has no effect.
 func (w *warner) duplicates(at *field.Path) {
 	var seen []string
 	for i, alias := range w.spec.HostAliases {
@@ -287,7 +287,7 @@ func (w *warner) duplicates(at *field.Path) {
 	}
 }
 
-// fractions warns of parts of bytes.
+// fractions warns of fractions of bytes.
 func (w *warner) fractions(at *field.Path, list corev1.ResourceList) {
 	w.fraction(at, list, corev1.ResourceMemory)
 	w.fraction(at, list, corev1.ResourceEphemeralStorage)
@@ -320,14 +320,14 @@ func (w *warner) container(at *field.Path, container *corev1.Container) {
 			names = append(names, v.Name)
 			continue
 		}
-		// A variable that is made of the one before it, as X is of "$(X)/more", does not hide it.
+		// A variable that extends the previous one, such as X with the value "$(X)/more", does not hide it.
 		if earlier := "$(" + v.Name + ")"; v.ValueFrom != nil || v.Value == earlier || !strings.Contains(v.Value, earlier) {
 			w.at(at.Child("env").Index(i), "hides previous definition of %q, which may be dropped when using apply", v.Name)
 		}
 	}
 }
 
-// appArmorOf is what an annotation says, nil for nothing.
+// appArmorOf returns the profile in an annotation, or nil.
 func appArmorOf(annotation string) *corev1.AppArmorProfile {
 	switch name, local := strings.CutPrefix(annotation, localhost); {
 	case annotation == unconfined:
@@ -408,7 +408,7 @@ func (w *warner) podAffinity(at *field.Path) {
 	}
 }
 
-// addresses warns of those that not every program reads alike.
+// addresses warns of IP addresses that programs interpret differently.
 func (w *warner) addresses(at *field.Path) {
 	if w.spec.DNSConfig != nil {
 		for i, server := range w.spec.DNSConfig.Nameservers {

@@ -9,18 +9,18 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// dormancy says whether a plugin has anything to decide by: policies, or configurations of webhooks.
-// Upstream's plugins prepare every write for them before they find none. And the first write would
-// find them not ready, and look again every 100 ms.
+// dormancy determines whether a plugin has any policies or webhook configurations. Without them, upstream's plugins
+// still prepare every write before they find none. Moreover, the first write would find the plugins not ready, and
+// poll them every 100 ms.
 type dormancy struct {
 	objects cache.SharedIndexInformer
 	stopped <-chan struct{}
 }
 
-// patience is how long a write waits until objects have been read, as upstream's plugins do.
+// patience is how long a write waits for the initial list of objects, as in upstream's plugins.
 const patience = 10 * time.Second
 
-// ends returns whether there are objects. It waits until they have been read.
+// ends reports whether there are objects. It waits for the initial list.
 func (d dormancy) ends(ctx context.Context, a admission.Attributes) (bool, error) {
 	read := d.objects.HasSyncedChecker().Done()
 	select {
@@ -41,7 +41,7 @@ func (d dormancy) ends(ctx context.Context, a admission.Attributes) (bool, error
 	return len(d.objects.GetStore().ListKeys()) > 0, nil
 }
 
-// dormant returns a plugin that is asked only while there are objects.
+// dormant returns a plugin that is called only while there are objects.
 func (d dormancy) dormant(made admission.Interface) admission.Interface {
 	switch p := made.(type) {
 	case admission.MutationInterface:

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testlog.Quiet(m).Run()) }
 
-// counting is a plugin of either sort that counts how often it was asked.
+// counting is a plugin of either type that counts its calls.
 type counting struct {
 	*admission.Handler
 	asked int
@@ -41,7 +41,7 @@ func (c *countingValidation) Validate(context.Context, admission.Attributes, adm
 	return nil
 }
 
-// source is a list of objects that is not read before open is closed.
+// source is a list of objects that blocks until open is closed.
 func source(
 	open <-chan struct{},
 	changes *watch.FakeWatcher,
@@ -86,7 +86,7 @@ func write() admission.Attributes {
 	)
 }
 
-func TestPluginsAreAskedOnlyWhileThereAreObjects(t *testing.T) {
+func TestDormant_callsOnlyWithObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer synctest.Wait()
@@ -136,7 +136,7 @@ func TestPluginsAreAskedOnlyWhileThereAreObjects(t *testing.T) {
 	})
 }
 
-func TestWritesWaitUntilObjectsHaveBeenRead(t *testing.T) {
+func TestDormant_waitsForInitialList(t *testing.T) {
 	for name, c := range map[string]struct {
 		opens     bool
 		asked     int

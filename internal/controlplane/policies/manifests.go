@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// followFiles lets a plugin read the folder of policies or webhooks that its configuration may name, and read it again when
-// files change: upstream's sources do that, which know neither the defaults nor the rules of kinds.
+// followFiles makes a plugin read the folder of policies or webhooks in its configuration, and reload it when files
+// change. Upstream's sources do the work; the loaders here add the defaults and the validation of the kinds.
 func (p *Policies) followFiles(plugin admission.Interface) {
 	initializer.NewAPIServerIDInitializer(p.config.Server).Initialize(plugin)
 	wants, ok := plugin.(initializer.WantsManifestLoaders)
@@ -45,7 +45,7 @@ func (p *Policies) followFiles(plugin admission.Interface) {
 	})
 }
 
-// object is what a folder may hold.
+// object is an object that a folder may contain.
 type object interface {
 	metav1.Object
 	runtime.Object
@@ -75,7 +75,8 @@ func webhooksOf[T object](complete func(runtime.Object) error, _ T) func(dir str
 	}
 }
 
-// accept returns the objects of a kind that a document has, with their defaults, or an error if one is not valid.
+// accept returns the objects of a kind in a document, with their defaults. It reports an error if one of them is
+// invalid.
 func accept[T object](complete func(runtime.Object) error) func(runtime.Object) ([]T, error) {
 	return func(document runtime.Object) ([]T, error) {
 		found := []runtime.Object{document}
@@ -89,7 +90,7 @@ func accept[T object](complete func(runtime.Object) error) func(runtime.Object) 
 		for _, one := range found {
 			obj, ok := one.(T)
 			if !ok {
-				return nil, policyloader.ErrUnrecognizedType // or one of the other kind
+				return nil, policyloader.ErrUnrecognizedType // or of the other kind
 			}
 			if err := complete(obj); err != nil {
 				return nil, fmt.Errorf("%s %q: %w", kindOf[T](), obj.GetName(), err)
@@ -102,7 +103,7 @@ func accept[T object](complete func(runtime.Object) error) func(runtime.Object) 
 
 func kindOf[T object]() string { return reflect.TypeFor[T]().Elem().Name() }
 
-// manifests decodes documents, strictly.
+// manifests is a strict decoder of documents.
 type manifests struct {
 	runtime.Decoder
 	kinds []string
@@ -110,13 +111,13 @@ type manifests struct {
 
 func newManifests(kinds ...string) manifests {
 	scheme := runtime.NewScheme()
-	_ = admissionregistrationv1.AddToScheme(scheme) // has no error
+	_ = admissionregistrationv1.AddToScheme(scheme) // cannot fail
 	scheme.AddUnversionedTypes(schema.GroupVersion{Version: "v1"}, &metav1.List{})
 	return manifests{serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer(), kinds}
 }
 
-// Decode implements runtime.Decoder. It refuses other kinds by the names that are in the file, where upstream would name Go
-// types.
+// Decode implements runtime.Decoder. Its errors about unknown kinds contain the names in the file, where upstream's
+// contain Go types.
 func (m manifests) Decode(
 	data []byte,
 	defaults *schema.GroupVersionKind,
@@ -142,7 +143,8 @@ func (m manifests) Decode(
 	return m.Decoder.Decode(data, defaults, into)
 }
 
-// oneLine keeps the errors of expressions, which draw where they are wrong, on the line of the file's name.
+// oneLine joins the lines of errors in expressions, which point at the position, into one line with the name of the
+// file.
 func oneLine(err error) error {
 	if err == nil || !strings.Contains(err.Error(), "\n") {
 		return err

@@ -18,10 +18,9 @@ import (
 	"github.com/annexapi/annex/internal/model/admit"
 )
 
-// Params is the plugin that refuses policies and bindings which would read for their writers what
-// these may not read themselves: a policy tells of its parameters, if only by what it refuses. As
-// in kube-apiserver, callers in system:masters may write them all, and what names the same parameters
-// as before is not checked again.
+// Params returns the plugin that rejects policies and bindings whose parameters the writer may not read: a policy
+// reveals its parameters, if only by its refusals. As in kube-apiserver, members of system:masters may write all of
+// them, and a write that does not change the parameters is not checked again.
 func (p *Policies) Params() admit.Plugin {
 	return admit.Made("PolicyParameters", params{admission.NewHandler(admission.Create, admission.Update), p})
 }
@@ -58,7 +57,8 @@ func (p params) Validate(ctx context.Context, a admission.Attributes, _ admissio
 	return nil
 }
 
-// paramKindOf is nil for what is no policy, and for policies without parameters.
+// paramKindOf returns the kind of a policy's parameters. It returns nil for other objects, and for policies without
+// parameters.
 func paramKindOf(obj runtime.Object) *admissionregistrationv1.ParamKind {
 	switch policy := obj.(type) {
 	case *admissionregistrationv1.ValidatingAdmissionPolicy:
@@ -69,15 +69,15 @@ func paramKindOf(obj runtime.Object) *admissionregistrationv1.ParamKind {
 	return nil
 }
 
-// binding is what decides which parameters a binding reads.
+// binding contains the fields that determine the parameters of a binding.
 type binding struct {
 	policy string
 	params *admissionregistrationv1.ParamRef
-	// kind returns the kind of the parameters, nil if the policy has none.
+	// kind returns the kind of the parameters; nil if the policy has none.
 	kind func(ctx context.Context, p *Policies) (*admissionregistrationv1.ParamKind, error)
 }
 
-// bindingOf is without parameters for what is no binding.
+// bindingOf returns an empty binding, without parameters, for other objects.
 func bindingOf(obj runtime.Object) binding {
 	switch b := obj.(type) {
 	case *admissionregistrationv1.ValidatingAdmissionPolicyBinding:
@@ -94,7 +94,7 @@ func bindingOf(obj runtime.Object) binding {
 	return binding{}
 }
 
-// resolve returns the resource of a kind. What is not known of it is *, which stands for all.
+// resolve returns the resource of a kind. Parts that are not known are *, which stands for all.
 func (p params) resolve(kind admissionregistrationv1.ParamKind) (resource schema.GroupVersionResource, invalid, unknown error) {
 	all := schema.GroupVersionResource{Group: "*", Version: "*", Resource: "*"}
 	gv, err := schema.ParseGroupVersion(kind.APIVersion)
@@ -147,7 +147,7 @@ func (p params) checkBinding(ctx context.Context, caller user.Info, b binding) e
 	}
 	verb := "get"
 	if b.params.Name == "" {
-		verb = "list" // those that a selector matches
+		verb = "list" // all that a selector matches
 	}
 	allowed, err := p.may(ctx, caller, verb, resource, b.params.Namespace, b.params.Name)
 	const everything = `and user %v does not have %q permission for all groups, versions and resources`

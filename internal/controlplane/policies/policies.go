@@ -1,6 +1,6 @@
-// Package policies are the admission plugins of a control plane: webhooks and policies, which are
-// objects of admissionregistration.k8s.io that the server itself keeps. The plugins are upstream's;
-// they follow the objects as clients of the server.
+// Package policies contains the admission plugins of a control plane for webhooks and policies, which are objects of
+// admissionregistration.k8s.io in the server's own storage. The plugins are upstream's; they follow the objects as
+// clients of the server.
 package policies
 
 import (
@@ -38,32 +38,32 @@ import (
 	"github.com/annexapi/annex/internal/model/admit"
 )
 
-// mapperAge is how old what parameters and types are looked up by may be. What is not found there
-// is asked for anew anyway.
+// mapperAge is the maximum age of cached discovery for parameters and types. A failed lookup triggers a new discovery
+// anyway.
 const mapperAge = 30 * time.Second
 
-// Config is what the plugins need of their server.
+// Config is the interface of the server for the plugins.
 type Config struct {
-	// Server names the server in metrics.
+	// Server is the name of the server in metrics.
 	Server string
 	// Client has all rights. Its requests may wait until the server runs.
 	Client *rest.Config
-	// Self is how a webhook that names the Service kubernetes of the namespace default is asked: it is a
-	// handler of this server.
+	// Self is the client of webhooks that name the Service kubernetes of the namespace default. They are handlers of
+	// this server.
 	Self *rest.Config
-	// Enabled are the names of the plugins that run, of those that Names knows.
+	// Enabled are the plugins to run, a subset of Names.
 	Enabled    []string
 	Authorizer authorizer.Authorizer
 	// Resolver finds the servers of webhooks that name a Service.
 	Resolver webhook.ServiceResolver
 	Version  compatibility.EffectiveVersion
-	// Complete fills in the defaults of an object that is in a file, and validates it.
+	// Complete fills in the defaults of an object from a file, and validates it.
 	Complete func(runtime.Object) error
-	// Stopped is closed when no more requests come.
+	// Stopped is closed when no more requests arrive.
 	Stopped <-chan struct{}
 }
 
-// Policies are the plugins of one server.
+// Policies creates the plugins of one server.
 type Policies struct {
 	config    Config
 	client    kubernetes.Interface
@@ -72,8 +72,8 @@ type Policies struct {
 	mapper    *restmapper.DeferredDiscoveryRESTMapper
 }
 
-// plugins are in kube-apiserver's order: policies come before webhooks. Each follows resources,
-// without which it would wait for ever, and decides nothing while there is no object of the first.
+// plugins are in kube-apiserver's order: policies come before webhooks. Without the resources in follows, a plugin
+// would wait forever. While the first of these resources has no object, the plugin is not called.
 var plugins = []struct {
 	name    string
 	follows []string
@@ -97,11 +97,11 @@ var plugins = []struct {
 	}},
 }
 
-// PoliciesResource is what the resource is called whose types are checked.
+// PoliciesResource is the resource of the policies whose types are checked.
 const PoliciesResource = "validatingadmissionpolicies"
 
-// Names returns the names of the plugins, in their order, that a server can run which serves
-// these resources of admissionregistration.k8s.io.
+// Names returns the names of the plugins, in order, that a server can run if it serves these resources of
+// admissionregistration.k8s.io.
 func Names(serves func(resource string) bool) []string {
 	var names []string
 	for _, p := range plugins {
@@ -112,7 +112,7 @@ func Names(serves func(resource string) bool) []string {
 	return names
 }
 
-// New makes the clients; it asks nothing.
+// New creates the clients. It sends no requests.
 func New(c Config) (*Policies, error) {
 	client, err := kubernetes.NewForConfig(c.Client)
 	if err != nil {
@@ -126,7 +126,7 @@ func New(c Config) (*Policies, error) {
 	return p, nil
 }
 
-// reviews are answers and no objects, which no policy is asked about.
+// reviews are not objects, so policies do not apply to them.
 var reviews = []schema.GroupResource{
 	{Group: authenticationv1.GroupName, Resource: "selfsubjectreviews"},
 	{Group: authenticationv1.GroupName, Resource: "tokenreviews"},
@@ -136,7 +136,7 @@ var reviews = []schema.GroupResource{
 	{Group: authorizationv1.GroupName, Resource: "subjectaccessreviews"},
 }
 
-// Plugins returns the enabled plugins. A write waits until they have read what they decide by.
+// Plugins returns the enabled plugins. A write waits until they have read their policies and webhooks.
 func (p *Policies) Plugins() []admit.Plugin {
 	later := newSchemas(p.config.Stopped)
 	initialize := initializer.New(
@@ -177,12 +177,12 @@ func (p *Policies) Plugins() []admit.Plugin {
 					return nil, err
 				}
 				if configuration != nil {
-					later.need() // it may name policies that are files
+					later.need() // it may name policies in files
 				}
 				made = plugin{mutates, later}
 			}
 			if configuration != nil {
-				return made, nil // it may have policies or webhooks that are in files
+				return made, nil // it may have policies or webhooks in files
 			}
 			first, err := p.informers.ForResource(admissionregistrationv1.SchemeGroupVersion.WithResource(known.follows[0]))
 			if err != nil {
@@ -194,7 +194,7 @@ func (p *Policies) Plugins() []admit.Plugin {
 	return enabled
 }
 
-// Run follows the objects until the context ends. It is called once, after the plugins are made.
+// Run follows the objects until the context ends. It must be called once, after the plugins have been created.
 func (p *Policies) Run(ctx context.Context) error {
 	p.informers.StartWithContext(ctx)
 	defer p.informers.Shutdown()

@@ -12,10 +12,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// schemas are the documents of OpenAPI that mutating policies merge objects by. Upstream asks for
-// a list of all of them every five seconds from the start on, for which each is made and encoded:
-// a fourth of the work of a start. Here the first answer waits until there is a policy, and what
-// the policy could change waits for that answer.
+// schemas delays the requests for OpenAPI documents, by whose schemas mutating policies merge objects. Upstream
+// requests the list of documents every five seconds from the start, for which each document is generated and encoded:
+// a fourth of the work of a start. Here the first request waits until a policy exists, and writes that a policy could
+// change wait for its response.
 type schemas struct {
 	need    func()
 	needed  chan struct{}
@@ -31,14 +31,14 @@ func newSchemas(stopped <-chan struct{}) *schemas {
 	return s
 }
 
-// OnAdd, with the others, implements cache.ResourceEventHandler, of policies.
+// OnAdd, OnUpdate and OnDelete implement cache.ResourceEventHandler for policies.
 func (s *schemas) OnAdd(any, bool)   { s.need() }
 func (s *schemas) OnUpdate(any, any) {}
 func (s *schemas) OnDelete(any)      {}
 
 var _ cache.ResourceEventHandler = (*schemas)(nil)
 
-// wait returns when policies have schemas, if there are policies, or when the context ends.
+// wait waits until policies have schemas, or the context ends. It returns at once if there are no policies.
 func (s *schemas) wait(ctx context.Context) {
 	select {
 	case <-s.needed:
@@ -52,7 +52,7 @@ func (s *schemas) wait(ctx context.Context) {
 	}
 }
 
-// plugin is upstream's, with schemas that come later.
+// plugin is upstream's plugin, with delayed schemas.
 type plugin struct {
 	*mutating.Plugin
 	schemas *schemas
@@ -66,7 +66,7 @@ func (p plugin) Admit(ctx context.Context, a admission.Attributes, o admission.O
 	return p.Plugin.Admit(ctx, a, o)
 }
 
-// client is one that the documents are asked from.
+// client is a client whose requests for documents are delayed.
 type client struct {
 	kubernetes.Interface
 	schemas *schemas

@@ -23,11 +23,11 @@ import (
 	"github.com/annexapi/annex/internal/base/worker"
 )
 
-// typeChecker is the field manager of what the checks say.
+// typeChecker is the field manager of the results of the checks.
 const typeChecker = "validatingadmissionpolicy-status-controller"
 
-// types checks the expressions of policies against the schemas of the kinds that they match, and
-// tells in their status what cannot be right.
+// types checks the expressions of policies against the schemas of the matched kinds, and writes errors to their
+// status.
 type types struct {
 	client   kubernetes.Interface
 	policies listers.ValidatingAdmissionPolicyLister
@@ -35,8 +35,8 @@ type types struct {
 	queue    worker.Queue[string]
 }
 
-// RunTypeChecks checks the types of policies until the context ends. The client has all rights.
-// The error is about the client; all others are logged and tried again.
+// RunTypeChecks checks the types of policies until the context ends. The client has all rights. It returns an error
+// only if the client cannot be created; all other errors are logged and retried.
 func RunTypeChecks(ctx context.Context, config *rest.Config) error {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {

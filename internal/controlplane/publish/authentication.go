@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// AuthenticationName is the name of the ConfigMap in kube-system that tells servers behind this one
-// how to authenticate.
+// AuthenticationName is the name of the ConfigMap in kube-system from which servers behind this one read how to
+// authenticate.
 const AuthenticationName = "extension-apiserver-authentication"
 
 const (
@@ -29,22 +29,22 @@ const (
 	allowedNamesKey = "requestheader-allowed-names"
 )
 
-// Authentication is by what servers behind a server know it and its callers. The functions return
-// bundles in PEM, those of the moment.
+// Authentication contains the authorities by which servers behind a server authenticate it and its callers. The
+// functions return the current PEM bundles.
 type Authentication struct {
-	// UserCA is what the certificates of users are verified against.
+	// UserCA returns the authorities of users' certificates.
 	UserCA func() []byte
-	// ProxyCA is what the certificate of the server in front is verified against, and ProxyNames are
-	// the names that may be in it.
+	// ProxyCA returns the authorities of the certificate of the server in front, and ProxyNames its allowed common
+	// names.
 	ProxyCA    func() []byte
 	ProxyNames func() []string
 	// Changed is notified when any of these has changed.
 	Changed <-chan struct{}
 }
 
-// RunAuthentication keeps the ConfigMap AuthenticationName until the context ends. Replicas with
-// authorities of their own add these to what the others have written. The error is about the client; all others
-// are logged and tried again.
+// RunAuthentication maintains the ConfigMap AuthenticationName until the context ends. Replicas with authorities of
+// their own add them to those of the others. It returns an error only if the client cannot be created; all other
+// errors are logged and retried.
 func RunAuthentication(ctx context.Context, config *rest.Config, a Authentication) error {
 	core, err := corev1client.NewForConfig(config)
 	if err != nil {
@@ -71,7 +71,7 @@ func RunAuthentication(ctx context.Context, config *rest.Config, a Authenticatio
 	})
 }
 
-// data is what the ConfigMap is to hold. Authorities and names of others stay in it, until they have
+// data returns the wanted data of the ConfigMap. It keeps names of others, and their authorities until these have
 // expired.
 func (a Authentication) data(found map[string]string) map[string]string {
 	names := slices.Concat(listOf(found[allowedNamesKey]), a.ProxyNames())
@@ -88,7 +88,7 @@ func (a Authentication) data(found map[string]string) map[string]string {
 	}
 }
 
-// listOf reads a list; what is none is taken for an empty one.
+// listOf parses a list. It returns an empty list for invalid input.
 func listOf(list string) []string {
 	var all []string
 	if json.Unmarshal([]byte(list), &all) != nil {
@@ -98,12 +98,11 @@ func listOf(list string) []string {
 }
 
 func text(list []string) string {
-	out, _ := json.Marshal(list) // strings can be written
+	out, _ := json.Marshal(list) // strings can be encoded
 	return string(out)
 }
 
-// union adds own certificates to those of a bundle that are valid; a bundle that cannot be read is
-// left out.
+// union returns the valid certificates of a bundle and the own ones. It ignores a bundle that cannot be parsed.
 func union(bundle string, own []byte) string {
 	all, err := cert.ParseCertsPEM([]byte(bundle))
 	if err != nil {
@@ -121,7 +120,7 @@ func union(bundle string, own []byte) string {
 	}
 	var out bytes.Buffer
 	for _, c := range all {
-		_ = pem.Encode(&out, &pem.Block{Type: cert.CertificateBlockType, Bytes: c.Raw}) // a buffer has no errors
+		_ = pem.Encode(&out, &pem.Block{Type: cert.CertificateBlockType, Bytes: c.Raw}) // a buffer returns no errors
 	}
 	return out.String()
 }

@@ -1,7 +1,7 @@
-// Package publish keeps in each namespace what all of them have: the service account default, and
-// the authorities by which programs verify the server. Both are made when the namespace is, and
-// made anew when they are deleted or changed. So is the ConfigMap in kube-system by which servers
-// behind this one know it and its callers.
+// Package publish maintains the objects that every namespace has: the service account default, and the authorities
+// with which programs verify the server. They are created with the namespace, and restored when they are deleted or
+// modified. It also maintains the ConfigMap in kube-system by which servers behind this one authenticate it and its
+// callers.
 package publish
 
 import (
@@ -31,7 +31,7 @@ const (
 	ConfigMapName = "kube-root-ca.crt"
 
 	bundleKey = "ca.crt"
-	// descriptionKey is the annotation of objects that kube-controller-manager describes.
+	// descriptionKey is an annotation that kube-controller-manager sets on its objects.
 	descriptionKey = "kubernetes.io/description"
 	description    = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the " +
 		"internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters."
@@ -39,12 +39,12 @@ const (
 	workers    = 4
 	firstRetry = 5 * time.Millisecond
 	lastRetry  = time.Minute
-	// renewed is how late a ConfigMap may follow authorities that have changed.
+	// renewed is the maximum delay until a ConfigMap contains changed authorities.
 	renewed = 10 * time.Minute
 )
 
-// RunServiceAccounts keeps a service account default in each namespace until the context ends. The
-// error is about the client; all others are logged and tried again.
+// RunServiceAccounts maintains a service account default in each namespace until the context ends. It returns an
+// error only if the client cannot be created; all other errors are logged and retried.
 func RunServiceAccounts(ctx context.Context, config *rest.Config) error {
 	core, err := corev1client.NewForConfig(config)
 	if err != nil {
@@ -61,9 +61,8 @@ func RunServiceAccounts(ctx context.Context, config *rest.Config) error {
 	})
 }
 
-// RunRootCA keeps a ConfigMap kube-root-ca.crt in each namespace, with the bundle that roots
-// returns at the time, until the context ends. The error is about the client; all others are
-// logged and tried again.
+// RunRootCA maintains a ConfigMap kube-root-ca.crt in each namespace, with the current bundle of roots, until the
+// context ends. It returns an error only if the client cannot be created; all other errors are logged and retried.
 func RunRootCA(ctx context.Context, config *rest.Config, roots func() []byte) error {
 	core, err := corev1client.NewForConfig(config)
 	if err != nil {
@@ -95,20 +94,20 @@ func RunRootCA(ctx context.Context, config *rest.Config, roots func() []byte) er
 	})
 }
 
-// object is what every namespace has, or only one.
+// object describes the object to maintain in each namespace, or in a single one.
 type object struct {
 	resource, name string
-	// only is the one namespace that has it; empty is each.
+	// only is the single namespace; empty means all.
 	only string
-	// changed says that what is published in it is another now; nil is never.
+	// changed signals a change of the published content; nil means never.
 	changed <-chan struct{}
 	empty   runtime.Object
 	create  func(ctx context.Context, namespace string) error
-	// repair makes an object that is there as it should be. It must not change obj.
+	// repair restores the content of an existing object. It must not modify obj.
 	repair func(ctx context.Context, obj runtime.Object) error
 }
 
-// publisher keeps one object in each namespace.
+// publisher maintains one object in each namespace.
 type publisher struct {
 	object
 	namespaces, published cache.SharedIndexInformer
@@ -162,7 +161,7 @@ func run(ctx context.Context, core *corev1client.CoreV1Client, o object) error {
 }
 
 func (p *publisher) follow() error {
-	// Namespaces change when they are deleted, which needs nothing done.
+	// Updates of namespaces, such as the start of their deletion, require no action.
 	if _, err := p.namespaces.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { p.queue.Add(obj.(*corev1.Namespace).Name) },
 	}); err != nil {
@@ -193,7 +192,7 @@ func (p *publisher) publish(ctx context.Context, namespace string) error {
 	}
 	err = p.create(ctx, namespace)
 	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return nil // the caches are behind
+		return nil // the caches are stale
 	}
 	return err
 }

@@ -23,10 +23,10 @@ import (
 	"github.com/annexapi/annex/internal/model/admit"
 )
 
-// PluginName is what the admission plugin is called.
+// PluginName is the name of the admission plugin.
 const PluginName = resourcequota.PluginName
 
-// Admission refuses what is beyond the limits of quotas.
+// Admission rejects creates that exceed the limits of quotas.
 type Admission struct {
 	client  clientset
 	quotas  cache.SharedIndexInformer
@@ -34,8 +34,9 @@ type Admission struct {
 	stopped <-chan struct{}
 }
 
-// NewAdmission makes the client, which has all rights and may wait until the server runs. It asks
-// nothing. The plugin keeps creates for the controller of the same server. stopped is closed when no more requests come.
+// NewAdmission creates the client, which has all rights and whose requests may wait until the server runs. It sends
+// no requests. The plugin records creates for the controller of the same server. stopped is closed when no more
+// requests arrive.
 func NewAdmission(config *rest.Config, creates *Creates, stopped <-chan struct{}) (*Admission, error) {
 	client, err := corev1client.NewForConfig(config)
 	if err != nil {
@@ -76,7 +77,7 @@ func (a *Admission) Plugin() admit.Plugin {
 	}}
 }
 
-// limits reports whether a namespace may have quotas: until the informer has synced, any may.
+// limits reports whether a namespace may have quotas. Until the informer has synced, any namespace may.
 func (a *Admission) limits(namespace string) bool {
 	// ByIndex fails only for an index that does not exist.
 	quotas, _ := a.quotas.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
@@ -86,8 +87,8 @@ func (a *Admission) limits(namespace string) bool {
 // Run follows quotas until the context ends.
 func (a *Admission) Run(ctx context.Context) { a.quotas.RunWithContext(ctx) }
 
-// clientset, and the factory with what it makes, have what the plugin asks for. To ask for
-// another is a nil dereference.
+// clientset, factory and the types below implement only the methods that the plugin calls. Any other method is a nil
+// dereference.
 type clientset struct {
 	kubernetes.Interface
 	core corev1client.CoreV1Interface

@@ -29,21 +29,21 @@ import (
 
 const (
 	workers = 5
-	// resync is between two counts that nothing gave cause for.
+	// resync is the interval of counts without a cause.
 	resync = 5 * time.Minute
-	// settled is how long a quota must not have changed before what is stored is all that was
-	// admitted.
+	// settled is how long a quota must be unchanged before all admitted objects count as stored.
 	settled = time.Second
-	// kindsInterval is how late a kind may be counted that comes after its quota.
+	// kindsInterval is the maximum delay until a kind is counted that appears after its quota.
 	kindsInterval = 10 * time.Second
-	// page is how many objects a count reads at a time, of a storage that does not tell how many remain.
+	// page is the number of objects that a count reads at a time, if the storage does not return the number of
+	// remaining objects.
 	page = 500
 
 	firstRetry = 5 * time.Millisecond
 	lastRetry  = time.Minute
 )
 
-// Controller keeps the status of the quotas of one server.
+// Controller maintains the status of the quotas of one server.
 type Controller struct {
 	core   *corev1client.CoreV1Client
 	all    metadata.Interface
@@ -53,7 +53,7 @@ type Controller struct {
 	// creates are those of the admission of the same server. Other replicas' are not known: of them, counts that
 	// wait until a quota is settled take account.
 	creates *Creates
-	// named says that quotas name other kinds than before.
+	// named signals that quotas name other kinds than before.
 	named chan struct{}
 
 	mu      sync.Mutex
@@ -62,14 +62,14 @@ type Controller struct {
 	running sync.WaitGroup
 }
 
-// item is a quota to count for: at once, or when it is settled.
+// item is a quota to count: at once, or when it is settled.
 type item struct {
 	cache.ObjectName
 	whenSettled bool
 }
 
-// NewController makes a controller. The client may list all that is there, and write quotas. creates are those that the
-// admission of the same server keeps.
+// NewController returns a controller. The client needs the rights to list all objects and to write quotas. creates
+// are recorded by the admission of the same server.
 func NewController(config *rest.Config, creates *Creates) (*Controller, error) {
 	core, err := corev1client.NewForConfig(config)
 	if err != nil {
@@ -98,8 +98,8 @@ func NewController(config *rest.Config, creates *Creates) (*Controller, error) {
 	return c, nil
 }
 
-// Run keeps the status of quotas until the context ends, and then returns nil. Errors are logged
-// and tried again. It is called once.
+// Run maintains the status of quotas until the context ends, and then returns nil. Errors are logged and retried. It
+// must be called once.
 func (c *Controller) Run(ctx context.Context) error {
 	defer c.running.Wait()
 	defer c.queue.ShutDown()
@@ -151,7 +151,7 @@ func (c *Controller) deleted(obj any) {
 	}
 }
 
-// changed has the quotas counted again that name a kind; in all namespaces if namespace is empty.
+// changed queues the quotas that name a kind; in all namespaces if namespace is empty.
 func (c *Controller) changed(kind schema.GroupResource, namespace string) {
 	quotas := c.quotas.GetStore().List()
 	if namespace != "" {
@@ -184,7 +184,7 @@ func (c *Controller) unsettled(i item) time.Duration {
 	return settled - time.Since(c.touched[i.ObjectName])
 }
 
-// sync brings the status of one quota up to date. What cannot be counted keeps its last figure.
+// sync updates the status of one quota. Resources that cannot be counted keep their last value.
 func (c *Controller) sync(ctx context.Context, name cache.ObjectName) error {
 	obj, exists, err := c.quotas.GetStore().GetByKey(name.String())
 	if err != nil || !exists {
@@ -224,7 +224,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) error {
 		}
 	}
 	if unstored {
-		// An object that is not stored in the end gives no other cause to count again.
+		// If an admitted object is not stored in the end, no other event triggers a new count.
 		c.queue.AddAfter(item{ObjectName: name, whenSettled: true}, settled)
 	}
 	if q.Status.Used != nil && apiequality.Semantic.DeepEqual(status.Hard, q.Status.Hard) && quota.Equals(status.Used, q.Status.Used) {
@@ -234,16 +234,17 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) error {
 	q.Status = status
 	_, err = c.core.ResourceQuotas(q.Namespace).UpdateStatus(ctx, q, metav1.UpdateOptions{})
 	if apierrors.IsConflict(err) {
-		return err // as it is
+		return err // unchanged
 	}
 	return errors.Join(append(errs, ignoreNotFound(err))...)
 }
 
-// count returns how many objects of a kind are in the quota's namespace or were admitted there and may still be
-// stored; unstored reports whether some of them were only admitted. known is false if the server has no such kind.
+// count returns how many objects of a kind are in the quota's namespace, including admitted objects that may still be
+// stored; unstored reports whether there are any of the latter. known is false if the server has no such kind.
 //
-// The quota was read before. So each object that its status includes either is stored by now, or is among the creates
-// that are read first, and have been decided on; and if another is admitted later, the quota is not what it was, and nothing is written.
+// The quota was read before the count. Therefore each object in its status is either stored by now, or is among the
+// pending creates, which are read first and wait for their decision. If another object is admitted later, the quota
+// has changed, and the write of the status fails.
 func (c *Controller) count(
 	ctx context.Context, kind schema.GroupResource, q *corev1.ResourceQuota,
 ) (n int64, unstored, known bool, err error) {
@@ -256,13 +257,13 @@ func (c *Controller) count(
 		return 0, false, false, nil
 	}
 	if len(q.Spec.Scopes) > 0 || q.Spec.ScopeSelector != nil && len(q.Spec.ScopeSelector.MatchExpressions) > 0 {
-		return 0, false, true, nil // scopes are of pods and volumes
+		return 0, false, true, nil // scopes apply to pods and volumes only
 	}
 	pending := c.creates.pending(ctx, kind, q.Namespace)
 	objects := c.all.Resource(r.GroupVersionResource).Namespace(q.Namespace)
 	n, revision, err := countStored(ctx, objects)
 	if apierrors.IsNotFound(err) {
-		return 0, false, false, nil // it goes
+		return 0, false, false, nil // the kind is being removed
 	}
 	if err != nil {
 		return 0, false, false, fmt.Errorf("count %s: %w", kind, err)
@@ -275,7 +276,7 @@ func (c *Controller) count(
 	return n, unstored, true, nil
 }
 
-// countStored returns how many objects are stored, and the resource version at which they are.
+// countStored returns how many objects are stored, and the resource version of the count.
 func countStored(ctx context.Context, objects metadata.ResourceInterface) (n int64, revision string, err error) {
 	for options := (metav1.ListOptions{Limit: 1}); ; options.Limit = page {
 		list, err := objects.List(ctx, options)
@@ -293,8 +294,8 @@ func countStored(ctx context.Context, objects metadata.ResourceInterface) (n int
 	}
 }
 
-// isStored reports whether an object that was to be created is known to exist at a resource version. A storage of the
-// user's own may not support such a list.
+// isStored reports whether an admitted object is known to exist at a resource version. A custom storage may not
+// support such a list.
 func isStored(ctx context.Context, objects metadata.ResourceInterface, one *create, revision string) bool {
 	if one.name == "" || revision == "" {
 		return false

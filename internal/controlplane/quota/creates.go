@@ -14,8 +14,8 @@ import (
 )
 
 // Creates are the objects that admission has counted and that may not be stored yet. A count of the stored objects
-// misses them, and would give their room away a second time. Its methods may be called concurrently; the zero value
-// is ready to use.
+// misses them, and would grant their share of the quota a second time. Its methods may be called concurrently; the
+// zero value is ready to use.
 type Creates struct {
 	mu  sync.Mutex
 	all map[place]map[*create]struct{}
@@ -27,17 +27,17 @@ type place struct {
 	namespace string
 }
 
-// create is an object that is to be stored.
+// create is an object to be stored.
 type create struct {
-	name string    // empty if the storage makes it
-	uid  types.UID // empty if the storage makes it
-	// decided is closed when admission has counted or refused it; refused is known from then on.
+	name string    // empty if the storage generates it
+	uid  types.UID // empty if the storage generates it
+	// decided is closed when admission has accepted or refused the object; refused is valid from then on.
 	decided chan struct{}
 	refused bool
 }
 
-// begin remembers an object before admission counts it, until it is observed in the storage, or a while after its
-// request has ended. The returned function takes the decision; an object that is refused is forgotten.
+// begin records an object before admission counts it, until it is observed in the storage, or until shortly after the
+// end of its request. The returned function records the decision; a refused object is forgotten.
 func (c *Creates) begin(ctx context.Context, a admission.Attributes) (decide func(admitted bool)) {
 	where := place{a.GetResource().GroupResource(), a.GetNamespace()}
 	one := &create{name: a.GetName(), decided: make(chan struct{})}
@@ -54,7 +54,7 @@ func (c *Creates) begin(ctx context.Context, a admission.Attributes) (decide fun
 	}
 	c.all[where][one] = struct{}{}
 	drop := func() { c.forget(where, func(other *create) bool { return other == one }) }
-	// The write may outlive its request, which a client or a deadline may end, for a moment.
+	// The write may briefly outlast its request, which a client or a deadline can end.
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(settled, drop) })
 	return func(admitted bool) {
 		one.refused = !admitted
@@ -66,7 +66,7 @@ func (c *Creates) begin(ctx context.Context, a admission.Attributes) (decide fun
 	}
 }
 
-// stored forgets an object that has been observed in the storage, or that was deleted from it.
+// stored forgets an object that has been observed in the storage or was deleted from it.
 func (c *Creates) stored(kind schema.GroupResource, namespace string, uid types.UID) {
 	c.forget(place{kind, namespace}, func(one *create) bool { return one.uid == uid })
 }
@@ -84,8 +84,9 @@ func (c *Creates) forget(where place, which func(*create) bool) {
 	}
 }
 
-// pending returns the objects that may not be stored yet. It waits for the decisions on those that admission is about to count, for
-// a while: a count with them would be added to once more, and refuse them.
+// pending returns the objects that may not be stored yet. It waits, for a limited time, for the decisions on objects
+// that admission is about to count: if a count included such an object, admission would count it again, and refuse
+// it.
 func (c *Creates) pending(ctx context.Context, kind schema.GroupResource, namespace string) []*create {
 	c.mu.Lock()
 	all := slices.Collect(maps.Keys(c.all[place{kind, namespace}]))
@@ -102,7 +103,7 @@ func (c *Creates) pending(ctx context.Context, kind schema.GroupResource, namesp
 	})
 }
 
-// noting has Creates know of the objects that a quota plugin admits.
+// noting records in Creates the objects that a quota plugin admits.
 type noting struct {
 	admission.ValidationInterface
 	admission *Admission
@@ -115,7 +116,7 @@ func (n noting) Validate(ctx context.Context, a admission.Attributes, o admissio
 	}
 	admitted := false
 	decide := n.admission.creates.begin(ctx, a)
-	defer func() { decide(admitted) }() // after a panic, too
+	defer func() { decide(admitted) }() // also after a panic
 	err := n.ValidationInterface.Validate(ctx, a, o)
 	admitted = err == nil
 	return err

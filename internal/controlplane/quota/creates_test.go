@@ -16,7 +16,7 @@ func secretNamed(name string) admission.Attributes {
 		corev1.SchemeGroupVersion.WithResource("secrets"), "", admission.Create, nil, false, nil)
 }
 
-// A count with an object that admission counts a moment later refuses that object, or another one.
+// If a count included an object that admission counts a moment later, this object or another one would be refused.
 func TestCreates_pending_waitsForDecisions(t *testing.T) {
 	for name, test := range map[string]struct {
 		decide func(decide func(bool))

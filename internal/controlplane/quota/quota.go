@@ -1,11 +1,10 @@
-// Package quota keeps resource quotas: their status, by a controller, and their limits, by
-// upstream's admission plugin. What is limited here is how many objects of a kind a namespace
-// has, custom resources as well.
+// Package quota implements resource quotas: their status, by a controller, and their limits, by upstream's admission
+// plugin. The limited quantity is the number of objects of a kind in a namespace, including custom resources.
 //
-// An object is counted when it is admitted. The controller counts again what is stored at its start, after
-// deletions, and when a quota has not changed for a moment: not every object that is admitted is
-// stored in the end. It adds the objects that were admitted and may be stored any moment (Creates), or
-// their room would be given away twice.
+// An object is counted when it is admitted, but not every admitted object is stored in the end. Therefore the
+// controller counts the stored objects at its start, after deletions, and when a quota has not changed for a moment.
+// It adds the objects that were admitted and may be stored at any moment (Creates), because otherwise their share of
+// the quota would be granted twice.
 package quota
 
 import (
@@ -17,16 +16,16 @@ import (
 	"k8s.io/apiserver/pkg/quota/v1/generic"
 )
 
-// Resource names the quotas in storage and in errors.
+// Resource is the resource of quotas in storage and in errors.
 var Resource = corev1.Resource("resourcequotas")
 
-// counted are the kinds that may be counted by their bare names as well.
+// counted are the kinds that can also be counted by their plain names.
 var counted = []corev1.ResourceName{
 	corev1.ResourceConfigMaps, corev1.ResourcePersistentVolumeClaims, corev1.ResourceReplicationControllers,
 	corev1.ResourceQuotas, corev1.ResourceSecrets, corev1.ResourceServices,
 }
 
-// ignored are events, which end by themselves, and what is no object.
+// ignored are events, which expire by themselves, and resources without objects.
 func ignored() map[schema.GroupResource]struct{} {
 	return map[schema.GroupResource]struct{}{
 		{Resource: "bindings"}:                                                 {},
@@ -42,7 +41,7 @@ func ignored() map[schema.GroupResource]struct{} {
 	}
 }
 
-// configuration is what admission counts by, beside each kind's own name.
+// configuration returns the evaluators of admission for plain names.
 func configuration() quota.Configuration {
 	var evaluators []quota.Evaluator
 	for _, name := range counted {
@@ -52,8 +51,8 @@ func configuration() quota.Configuration {
 	return generic.NewConfiguration(evaluators, ignored())
 }
 
-// kindOf returns the kind whose objects a name of a quota counts. Generic says that the name has
-// the form count/RESOURCE.GROUP, in which any kind may be named.
+// kindOf returns the kind whose objects a name in a quota counts. generic is set for names of the form
+// count/RESOURCE.GROUP, which any kind has.
 func kindOf(name corev1.ResourceName) (kind schema.GroupResource, generic, ok bool) {
 	if resource, found := strings.CutPrefix(string(name), "count/"); found {
 		kind = schema.ParseGroupResource(resource)

@@ -14,8 +14,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// followKinds observes the kinds that quotas name, as they and quotas come and go. Without quotas
-// it does nothing.
+// followKinds observes the kinds that quotas name, as kinds and quotas change. Without quotas it does nothing.
 func (c *Controller) followKinds(ctx context.Context) {
 	timer := time.NewTimer(kindsInterval)
 	defer timer.Stop()
@@ -74,7 +73,7 @@ func (c *Controller) follow(ctx context.Context) {
 	}
 }
 
-// source observes creates and deletions of one kind: it is the store of a reflector, but keeps nothing.
+// source observes creates and deletions of one kind. It is the store of a reflector, but stores nothing.
 type source struct {
 	controller *Controller
 	resource   schema.GroupVersionResource
@@ -99,7 +98,7 @@ func (c *Controller) observe(ctx context.Context, resource schema.GroupVersionRe
 	return s
 }
 
-// Add implements cache.ReflectorStore. Admission has counted the object, and now counts of stored objects include it.
+// Add implements cache.ReflectorStore. Admission has counted the object, and counts of stored objects now include it.
 func (s *source) Add(obj any) error {
 	if m, ok := obj.(*metav1.PartialObjectMetadata); ok {
 		s.controller.creates.stored(s.resource.GroupResource(), m.Namespace, m.UID)
@@ -121,7 +120,7 @@ func (s *source) Delete(obj any) error {
 	return nil
 }
 
-// Replace implements cache.ReflectorStore. What was deleted meanwhile is not known.
+// Replace implements cache.ReflectorStore. Deletions before the list are not known individually.
 func (s *source) Replace([]any, string) error {
 	s.controller.changed(s.resource.GroupResource(), "")
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,16 +12,22 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/annexapi/annex/internal/fastpath/direct"
+	"github.com/annexapi/annex/internal/fastpath"
+	"github.com/annexapi/annex/internal/model/define"
 )
 
-// busyStorage has no memory for anything.
+// busyStorage refuses every call for lack of memory.
 type busyStorage struct{ asked *int }
+
+func (busyStorage) New() runtime.Object { return &corev1.Pod{} }
+
+func (busyStorage) Destroy() {}
+
+func (busyStorage) NewList() runtime.Object { return &corev1.PodList{} }
 
 func (busyStorage) Get(context.Context, string, *metav1.GetOptions) (runtime.Object, error) {
 	return nil, apierrors.NewTooManyRequests("busy", 7)
@@ -31,28 +38,25 @@ func (s busyStorage) Watch(context.Context, *internalversion.ListOptions) (watch
 	return nil, apierrors.NewTooManyRequests("busy", 7)
 }
 
-// A watch that has waited for memory in vain is refused: it does not wait for it once more.
-func TestAWatchIsRefusedOnce(t *testing.T) {
+// A watch that has waited for memory in vain is refused: it must not wait once more in upstream's handler.
+func TestWatch_withoutMemory_isRefusedOnce(t *testing.T) {
 	t.Parallel()
 	gv := corev1.SchemeGroupVersion
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
 	asked, passedOn := 0, 0
-	read := &resource{
-		GroupVersionResource: gv.WithResource("pods"),
-		path:                 direct.PathOf(gv, true),
-		storage:              busyStorage{&asked},
-		serializer:           scheme.Codecs,
-		json:                 &form{mediaType: info.MediaType, events: newEventForm(scheme.Codecs, info, gv)},
-		labels:               scheme.Scheme,
-		kind:                 gv.WithKind("Pod"),
+	storage := busyStorage{&asked}
+	read := &Kind{
+		Reader:     New(0),
+		storage:    storage,
+		serializer: scheme.Codecs,
+		json:       &form{mediaType: info.MediaType, events: newEventForm(scheme.Codecs, info, gv)},
+		labels:     scheme.Scheme,
+		kind:       gv.WithKind("Pod"),
 	}
-	d := &Direct{of: map[schema.GroupVersionResource]*resource{read.GroupVersionResource: read}, pools: newPools(), ends: &endings{}}
-	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passedOn++ })
-	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !d.watch(w, r) {
-			next.ServeHTTP(w, r)
-		}
-	})
+	gate := fastpath.New(fastpath.Config{})
+	pods := &define.Version{GroupVersion: gv, Type: reflect.TypeFor[corev1.Pod](), ListType: reflect.TypeFor[corev1.PodList]()}
+	gate.Add(&define.Kind{Name: "Pod", Resource: "pods"}, pods, storage, read, nil)
+	handler := gate.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passedOn++ }))
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/default/pods?watch=1", nil)
 	r = r.WithContext(
 		request.WithRequestInfo(

@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 )
 
-func TestWatchesEndWhenTheServerStops(t *testing.T) {
+func TestEndings_serverStops_endsWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ends endings
 		stopping := make(chan struct{})
@@ -16,7 +16,7 @@ func TestWatchesEndWhenTheServerStops(t *testing.T) {
 			return o
 		}
 		first := watch("first")
-		ends.remove(first) // and with it what waited
+		ends.remove(first) // the waiting goroutine ends with it
 		ends.remove(first)
 		second, third := watch("second"), watch("third")
 		ends.remove(third)

@@ -14,7 +14,7 @@ import (
 	"github.com/annexapi/annex/internal/wire/verbatim"
 )
 
-// format is how a list is written around its items.
+// format is the layout of a list around its items.
 type format uint8
 
 const (
@@ -22,14 +22,15 @@ const (
 	prettyJSON
 	asYAML
 	asProtobuf
-	// asBetaProtobuf is that of the lists of meta.k8s.io/v1beta1, in which the items come before the metadata.
+	// asBetaProtobuf is the protobuf of lists of meta.k8s.io/v1beta1, in which the items precede the metadata.
 	asBetaProtobuf
 )
 
-// isProtobuf says whether items are messages.
+// isProtobuf reports whether items are protobuf messages.
 func (f format) isProtobuf() bool { return f == asProtobuf || f == asBetaProtobuf }
 
-// formatOf returns the format of what a serializer of a media type writes; false if lists are not put together in it.
+// formatOf returns the format of a serializer's media type. It returns false if lists in it cannot be put together
+// item by item.
 func formatOf(mediaType string, pretty bool) (format, bool) {
 	switch mediaType {
 	case runtime.ContentTypeJSON:
@@ -45,7 +46,7 @@ func formatOf(mediaType string, pretty bool) (format, bool) {
 	return 0, false
 }
 
-// mediaType is the content type of the answer.
+// mediaType returns the content type of the response.
 func (f format) mediaType() string {
 	switch f {
 	case asYAML:
@@ -56,7 +57,7 @@ func (f format) mediaType() string {
 	return runtime.ContentTypeJSON
 }
 
-// separator is what comes between two items.
+// separator returns the text between two items.
 func (f format) separator() string {
 	if f == plainJSON || f == prettyJSON {
 		return ","
@@ -64,13 +65,13 @@ func (f format) separator() string {
 	return ""
 }
 
-// isWhole reports whether an encoded list without items has come to its end.
+// isWhole reports whether an encoded list without items is complete.
 func (f format) isWhole(list []byte) bool {
 	switch f {
 	case prettyJSON:
 		return bytes.HasSuffix(list, []byte("\n}"))
 	case asYAML:
-		return bytes.HasSuffix(list, []byte("\n")) // it is written at once
+		return bytes.HasSuffix(list, []byte("\n")) // the serializer writes it in one call
 	case asProtobuf, asBetaProtobuf:
 		_, ok := messageIn(list)
 		return ok
@@ -78,8 +79,8 @@ func (f format) isWhole(list []byte) bool {
 	return bytes.HasSuffix(list, []byte("}\n"))
 }
 
-// fill returns items as they are written, of items that are JSON, or messages if the format is protobuf, and the text before and
-// after them in an encoded list without items. It is false if there is no place for them.
+// fill returns the items in the format, and the bytes before and after them in an encoded list without items. The
+// given items are JSON, or messages if the format is protobuf. ok is false if the list has no place for items.
 func (f format) fill(list []byte, items verbatim.Items) (filled verbatim.Items, head, tail []byte, ok bool) {
 	switch f {
 	case prettyJSON:
@@ -96,7 +97,8 @@ func (f format) fill(list []byte, items verbatim.Items) (filled verbatim.Items, 
 	return items, head, tail, ok
 }
 
-// placesOf returns where the items of a list without any belong: no string in JSON has such a piece.
+// placesOf returns the texts that mark the place of the items in a list without items. No string in JSON contains
+// such a text.
 func placesOf(pretty bool) []string {
 	if pretty {
 		return []string{"\n  \"items\": [", "\n  \"items\": null", "\n  \"rows\": ["}
@@ -104,7 +106,7 @@ func placesOf(pretty bool) []string {
 	return []string{`"items":[`, `"items":null`, `"rows":[`}
 }
 
-// cutEmpty returns what comes before and after the items of an encoded list that has none.
+// cutEmpty returns the bytes before and after the items of an encoded list without items.
 func cutEmpty(list []byte, pretty bool) (head, tail []byte, ok bool) {
 	for _, place := range placesOf(pretty) {
 		before, after, found := bytes.Cut(list, []byte(place))
@@ -139,13 +141,13 @@ func cutYAML(list []byte) (head, tail []byte, ok bool) {
 	return nil, nil, false
 }
 
-// indented are items as JSON with line breaks, for people.
+// indented re-encodes items as indented JSON.
 type indented struct {
 	verbatim.Items
 	plain []byte
 }
 
-// itemIndent is how far an item is indented, and indent how far its fields are, from there.
+// itemIndent is the indentation of an item, indent the further indentation of its fields.
 const itemIndent, indent = "    ", "  "
 
 // Size implements verbatim.Items.
@@ -163,7 +165,7 @@ func (i *indented) Append(to []byte, item int) ([]byte, error) {
 	return buffer.Bytes(), err
 }
 
-// yamlItems are items as YAML.
+// yamlItems re-encodes items as YAML.
 type yamlItems struct {
 	verbatim.Items
 	plain  []byte
@@ -180,26 +182,26 @@ func (y *yamlItems) Append(to []byte, item int) ([]byte, error) {
 	return y.writer.AppendItem(to, plain)
 }
 
-// The first bytes of an encoded object as protobuf, and the tags of its envelope.
+// protobufBegin is the prefix of an object encoded as protobuf. The tags are those of its envelope, runtime.Unknown.
 const (
 	protobufBegin       = "k8s\x00"
 	messageTag          = 0x12
 	lastTag       uint8 = 0x22
 )
 
-// itemsTag is the tag of the items in the lists that are put together, and betaItemsTag in those of asBetaProtobuf.
+// itemsTag is the tag of the items in lists, betaItemsTag their tag in asBetaProtobuf.
 const (
 	itemsTag     = 0x12
 	betaItemsTag = 0x0a
 )
 
-// message is the place of an encoded object in its envelope.
+// message is the position of an encoded object in its envelope.
 type message struct {
-	tag        int // where the tag of the object is
+	tag        int // position of the tag of the object
 	begin, end int
 }
 
-// messageIn finds that place; false if the envelope is not complete.
+// messageIn finds the object in its envelope. It returns false if the envelope is incomplete.
 func messageIn(encoded []byte) (found message, ok bool) {
 	if !bytes.HasPrefix(encoded, []byte(protobufBegin)) {
 		return message{}, false
@@ -224,8 +226,8 @@ func messageIn(encoded []byte) (found message, ok bool) {
 	return message{}, false
 }
 
-// cutMessage is cutEmpty for protobuf, in which the length of the list with its items comes before it. The items come before the
-// metadata if they are first.
+// cutMessage is cutEmpty for protobuf, in which the length of the list, items included, precedes the list. The items
+// precede the metadata if first is true.
 func cutMessage(list []byte, items verbatim.Items, first bool) (head, tail []byte, ok bool) {
 	at, ok := messageIn(list)
 	if !ok {
@@ -243,7 +245,7 @@ func cutMessage(list []byte, items verbatim.Items, first bool) (head, tail []byt
 	return append(head, list[at.begin:at.end]...), list[at.end:], true
 }
 
-// appendMessage appends an encoded object with its envelope as the item of a list.
+// appendMessage takes an encoded object out of its envelope and appends it as an item of a list.
 func appendMessage(to, encoded []byte) ([]byte, bool) {
 	at, ok := messageIn(encoded)
 	if !ok {
@@ -254,7 +256,8 @@ func appendMessage(to, encoded []byte) ([]byte, bool) {
 	return append(to, encoded[at.begin:at.end]...), true
 }
 
-// endsWithItems reports whether lists of a type are encoded as protobuf with their items at the end, as kinds of Kubernetes are.
+// endsWithItems reports whether lists of a type are encoded as protobuf with their items at the end, as the kinds of
+// Kubernetes are.
 func endsWithItems(list runtime.Object, serializer runtime.NegotiatedSerializer, gv schema.GroupVersion, item runtime.Object) bool {
 	info, ok := runtime.SerializerInfoForMediaType(serializer.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
 	of, err := meta.ListAccessor(list)

@@ -13,63 +13,59 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/features"
 
-	"github.com/annexapi/annex/internal/fastpath/direct"
+	"github.com/annexapi/annex/internal/fastpath"
 	"github.com/annexapi/annex/internal/wire/verbatim"
 )
 
-// list says whether it has answered a list. If not, nothing has been written, and the list is upstream's: in another form than
-// JSON, or for people, with an option that is wrong, or of a storage that does not know its objects as clients get them.
-func (d *Direct) list(w http.ResponseWriter, r *http.Request) bool {
-	info, read := d.plain(r, "list")
-	if read == nil || read.lister == nil || d.Traced || d.Recorded && direct.RecordsAnswers(r.Context()) || d.Pretty(r) {
-		return false
+// list answers a list as plain JSON. It declines before it writes anything: if an option is invalid, or if the
+// storage cannot give its objects in the form that is served.
+func (r *Kind) list(w http.ResponseWriter, req *http.Request, d *fastpath.Decision) fastpath.Reason {
+	listed := r.listed()
+	if r.lister == nil || listed == nil {
+		return fastpath.OddList
 	}
-	scope, listed := read.path.Scope(info), d.items(info)
-	if scope == "" || listed == nil || read.form(r.Header.Get("Accept")) != read.json {
-		return false
-	}
-	options := read.listOptions(r, info)
+	options := r.listOptions(req, d.Info)
 	if options == nil || options.Watch || options.ShardSelector != "" {
-		return false
+		return fastpath.NoAnswer
 	}
-	begin := read.listBegin()
+	begin := r.listBegin()
 	if begin == nil {
-		return false
+		return fastpath.OddList
 	}
-	ctx := request.WithNamespace(r.Context(), info.Namespace)
-	given := listed.itemsAs(r, nil, plainJSON)
-	list, items, err := read.lister.ListEncoded(ctx, options, given.Form, given.Maker)
+	ctx := request.WithNamespace(req.Context(), d.Info.Namespace)
+	given := listed.itemsAs(req, nil, plainJSON)
+	list, items, err := r.lister.ListEncoded(ctx, options, given.Form, given.Maker)
 	if err != nil {
-		read.refuse(w, r, scope, err)
-		return true
+		r.refuse(w, req, d, err)
+		return ""
 	}
 	if items == nil {
-		return false
+		return fastpath.OddList
 	}
 	defer verbatim.Close(items)
 	counted := &countingWriter{ResponseWriter: w}
 	answer := filled{
-		req: r, info: info, serializer: read.serializer, rooms: d.rooms, counted: counted, items: items,
-		mayCompress: responsewriters.ContentEncodingSupported(r, features.APIResponseCompression) != "",
+		req: req, info: d.Info, serializer: r.serializer, rooms: r.rooms, counted: counted, items: items,
+		mayCompress: responsewriters.ContentEncodingSupported(req, features.APIResponseCompression) != "",
 	}
 	request.TrackTransformResponseObjectLatency(ctx, func() { answer.head, err = appendHead(bytes.Clone(begin), list) })
 	if err != nil {
-		return false
+		return fastpath.NoAnswer
 	}
 	answer.tail = []byte(endOfLists)
-	d.Answers.Count("list")
+	d.Answered()
 	request.TrackSerializeResponseObjectLatency(ctx, answer.write)
-	direct.MonitorList(r, read.GroupVersionResource, scope, counted.code, counted.written)
-	return true
+	d.Monitor(req, counted.code, counted.written)
+	return ""
 }
 
-// What is around the items of a list as JSON.
+// The texts around the items of a list as JSON.
 const (
 	beginOfItems = `,"items":[`
 	endOfLists   = "]}\n"
 )
 
-// appendHead appends the metadata of a list and what else comes before its items.
+// appendHead appends the metadata of a list and the beginning of its items.
 func appendHead(to []byte, list runtime.Object) ([]byte, error) {
 	of, err := meta.ListAccessor(list)
 	if err != nil {
@@ -83,8 +79,8 @@ func appendHead(to []byte, list runtime.Object) ([]byte, error) {
 	return append(append(to, metadata...), beginOfItems...), err
 }
 
-// beginOfLists returns what comes before the metadata of lists of a type in a version; nil if they are not encoded with that and
-// their items at the end.
+// beginOfLists returns the bytes before the metadata of lists of a type in a version. It returns nil if such a list
+// is not encoded with its metadata and its items at the end.
 func beginOfLists(list runtime.Object, serializer runtime.NegotiatedSerializer, gv schema.GroupVersion) []byte {
 	info, ok := runtime.SerializerInfoForMediaType(serializer.SupportedMediaTypes(), runtime.ContentTypeJSON)
 	of, err := meta.ListAccessor(list)

@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// What is around the items of a list is what upstream's encoder makes of one without any.
-func TestListsBeginAndEndAsUpstreamEncodesThem(t *testing.T) {
+// The texts around the items equal the empty list that upstream's encoder writes.
+func TestAppendHead_encodesAsUpstream(t *testing.T) {
 	t.Parallel()
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
 	begin := beginOfLists(&corev1.ConfigMapList{}, scheme.Codecs, corev1.SchemeGroupVersion)

@@ -1,5 +1,10 @@
-// Package reads answers reads with what has been encoded before. Whatever else there may be to a request, it leaves to
-// upstream's handlers, and what a client gets is the same, byte for byte.
+// Package reads answers gets, lists and watches from bytes that have been encoded before, or from the stored bytes
+// themselves.
+//
+// It holds one answerer per kind and version (Kind), the writer that puts items into lists (Lists and Listed), and
+// the output that watches write their events to. It does not negotiate or decide: package fastpath does, and sends
+// only plain requests here. A request that turns out to need more is declined and goes to upstream's handlers; the
+// response is the same byte for byte either way.
 package reads
 
 import (
@@ -22,27 +27,14 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/klog/v2"
 
-	"github.com/annexapi/annex/internal/fastpath/direct"
+	"github.com/annexapi/annex/internal/fastpath"
 	"github.com/annexapi/annex/internal/model/convert"
 	"github.com/annexapi/annex/internal/storage/registry"
 	"github.com/annexapi/annex/internal/wire/push"
 	"github.com/annexapi/annex/internal/wire/verbatim"
 )
 
-// Lists lets the next handler, which is upstream's, answer lists of the resources without their items, which cost
-// it two copies and an encoding each, and puts these in its answer one by one: as the storage remembers them, or as they are made
-// of one object after the other. So a list takes hardly any memory, however long it is. That holds for JSON, also if it is
-// indented, YAML and protobuf, in all versions, and for tables and lists of metadata of resources that say how they are printed.
-// The initial events of watches as JSON are remembered as a whole. Answers in other forms, and those that the audit records, are
-// upstream's alone.
-//
-// items says how a resource is listed. One for which it returns nothing is upstream's alone, too. Lists that got their
-// items so are counted in answers, unless that is nil.
-func Lists(next http.Handler, items func(*request.RequestInfo) *Listed, answers *direct.Answers) http.Handler {
-	return lists(next, items, answers, newRooms())
-}
-
-// newRooms returns rooms, *[]byte, to put pieces of lists together in.
+// newRooms returns a pool of buffers, *[]byte, in which pieces of lists are put together.
 func newRooms() *sync.Pool {
 	return &sync.Pool{New: func() any {
 		room := make([]byte, 0, convert.ListPiece)
@@ -50,77 +42,119 @@ func newRooms() *sync.Pool {
 	}}
 }
 
-func lists(next http.Handler, items func(*request.RequestInfo) *Listed, answers *direct.Answers, rooms *sync.Pool) http.Handler {
+// Lists lets the next handler, upstream's, answer lists without their items and fills the items in, as Kind.Answer
+// does on the route Items. It also lets watches as JSON share the encoded events. listed returns how a resource is
+// listed; if it returns nil, upstream answers the lists and watches of the resource alone.
+func Lists(next http.Handler, listed func(*request.RequestInfo) *Listed) http.Handler {
+	rooms := newRooms()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
-		if !ok || !info.IsResourceRequest || info.Subresource != "" || info.Verb != "list" && info.Verb != "watch" {
+		if !ok || !info.IsResourceRequest || info.Subresource != "" {
 			next.ServeHTTP(w, r)
 			return
 		}
-		listed := items(info)
-		if listed == nil || info.Verb == "list" && direct.RecordsAnswers(r.Context()) {
-			next.ServeHTTP(w, r)
-			return
-		}
-		as, format, ok := wanted(r, listed.Serializer)
-		if !ok {
-			next.ServeHTTP(w, r)
-			return
-		}
-		if info.Verb == "watch" {
-			if as == nil && format == plainJSON {
+		l := listed(info)
+		switch {
+		case l == nil:
+		case info.Verb == "watch":
+			if as, format, ok := wanted(r, l.Serializer); ok && as == nil && format == plainJSON {
 				r = r.WithContext(registry.WithRememberedEvents(r.Context()))
 			}
-			next.ServeHTTP(w, r)
-			return
+		case info.Verb == "list" && !fastpath.RecordsAnswers(r.Context()):
+			if fill(w, r, info, next, l, rooms, func() {}) == "" {
+				return
+			}
 		}
-		given := listed.itemsAs(r, as, format)
-		if given == nil {
-			next.ServeHTTP(w, r)
-			return
-		}
-		defer func() { verbatim.Close(given.Items) }()
-		list := &listWriter{
-			ResponseWriter: w,
-			req:            r,
-			serializer:     listed.Serializer,
-			info:           info,
-			items:          given,
-			answers:        answers,
-			rooms:          rooms,
-			format:         format,
-		}
-		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(list), r.WithContext(registry.WithEncodedItems(r.Context(), given)))
-		list.end()
+		next.ServeHTTP(w, r)
 	})
 }
 
-// Listed is how the objects of a resource are listed.
+// fill answers a list on the route Items.
+func (r *Kind) fill(w http.ResponseWriter, req *http.Request, d *fastpath.Decision, next http.Handler) fastpath.Reason {
+	listed := r.listed()
+	if listed == nil {
+		return fastpath.OddList
+	}
+	filled := false
+	reason := fill(w, req, d.Info, next, listed, r.rooms, func() {
+		filled = true
+		d.Answered()
+	})
+	if reason == "" && !filled {
+		d.Decline(fastpath.NoAnswer)
+	}
+	return reason
+}
+
+// fill lets the next handler, upstream's, answer a list without its items and then inserts the items one by one, as
+// the storage remembers them or encoded one object after the other. Upstream would copy each item twice and encode
+// it. So a list needs hardly any memory, however long it is. This works for JSON (also indented), YAML and protobuf
+// in all versions, and for tables and metadata lists of resources with a table convertor. A list in another form is
+// declined.
+//
+// filling is called before the items are written. It is not called if the response has no items, for example if it is
+// an error.
+func fill(
+	w http.ResponseWriter,
+	r *http.Request,
+	info *request.RequestInfo,
+	next http.Handler,
+	listed *Listed,
+	rooms *sync.Pool,
+	filling func(),
+) fastpath.Reason {
+	as, format, ok := wanted(r, listed.Serializer)
+	if !ok {
+		return fastpath.OddMedia
+	}
+	given := listed.itemsAs(r, as, format)
+	if given == nil {
+		return fastpath.OddMedia
+	}
+	defer func() { verbatim.Close(given.Items) }()
+	list := &listWriter{
+		ResponseWriter: w,
+		req:            r,
+		serializer:     listed.Serializer,
+		info:           info,
+		items:          given,
+		filling:        filling,
+		rooms:          rooms,
+		format:         format,
+	}
+	next.ServeHTTP(responsewriter.WrapForHTTP1Or2(list), r.WithContext(registry.WithEncodedItems(r.Context(), given)))
+	list.end()
+	return ""
+}
+
+// Listed describes how the objects of a resource are listed.
 type Listed struct {
 	Serializer runtime.NegotiatedSerializer
-	// Form is that of its objects in the version of the request; nil if the storage knows by itself.
+	// Form is the form of the objects in the version of the request. Nil leaves the choice to the storage.
 	Form *verbatim.Form
-	// RowForm is that of the version that they are stored in, of which all is made that is not Form; nil if that
-	// is upstream's.
+	// RowForm is the form of the objects in the version in which they are stored. All responses but those in Form are
+	// made from it. If it is nil, upstream answers them.
 	RowForm *verbatim.Form
-	// Item appends an object as the item of a list, as JSON in the version of the request. What it is encoded to is remembered on
-	// demand. It is nil if that is upstream's.
+	// Item appends an object as an item of a list, as JSON in the version of the request, and keeps the encoded item
+	// if remember is true. If it is nil, upstream encodes the items.
 	Item func(to []byte, object runtime.Object, remember bool) ([]byte, error)
-	// Message writes an object with its kind, as protobuf in the version of the request. It is nil if there is no protobuf.
+	// Message writes an object with its kind, as protobuf in the version of the request. It is nil if the version has
+	// no protobuf.
 	Message func(to io.Writer, object runtime.Object, memory runtime.MemoryAllocator) error
-	// MessageSizing and PartialSizing are those of the object as protobuf, and of its metadata alone.
+	// MessageSizing holds sizes of objects as protobuf, PartialSizing sizes of their metadata as protobuf.
 	MessageSizing, PartialSizing verbatim.Sizing
-	// Converted says that what is stored is converted to the objects of which tables and metadata are made.
+	// Converted reports whether stored objects are converted before tables and metadata are made from them.
 	Converted bool
-	// Table makes the rows of tables; nil if they are upstream's.
+	// Table makes the rows of tables. If it is nil, upstream answers tables.
 	Table rest.TableConvertor
 }
 
-// rememberedBytes is how much of what a list encodes is remembered for the next ones. One that is longer would replace all that is
-// remembered, most of it before it is asked for again.
+// rememberedBytes limits the encoded bytes of one list that are kept for later lists. A longer list would evict
+// everything else that is kept, and most of its own items before they are used again.
 const rememberedBytes = 16 << 20
 
-// itemsAs returns how the items of a list are to be given in a format; nil if the list is upstream's.
+// itemsAs returns how the storage passes on the items of a list in a format. It returns nil if upstream has to answer
+// the list.
 func (l *Listed) itemsAs(r *http.Request, as *schema.GroupVersionKind, format format) *registry.EncodedItems {
 	switch {
 	case as != nil && l.RowForm == nil:
@@ -150,7 +184,7 @@ func (l *Listed) itemsAs(r *http.Request, as *schema.GroupVersionKind, format fo
 	return &registry.EncodedItems{Form: l.RowForm, Maker: &verbatim.Maker{Row: l.objects(), Early: true}}
 }
 
-// objects returns what makes items of objects in another version than that which is stored.
+// objects returns a verbatim.Row that encodes items in a version other than the stored version.
 func (l *Listed) objects() verbatim.Row {
 	remembered := 0
 	return func(to []byte, object func() (runtime.Object, error), _ verbatim.Piece) ([]byte, error) {
@@ -169,7 +203,7 @@ func (l *Listed) objects() verbatim.Row {
 
 var errNoMessage = errors.New("an object is not encoded as protobuf of Kubernetes")
 
-// messages returns what makes items of objects as protobuf.
+// messages returns a verbatim.Row that encodes items as protobuf.
 func (l *Listed) messages() verbatim.Row {
 	var whole bytes.Buffer
 	var memory runtime.Allocator
@@ -190,10 +224,10 @@ func (l *Listed) messages() verbatim.Row {
 	}
 }
 
-// wanted says what upstream's negotiation surely ends with: what objects are to be converted to, nil if they are not, and the
-// format. It is false if upstream has to find out, or answers by itself.
+// wanted returns the certain outcome of upstream's negotiation: the kind that objects are converted to, nil for none,
+// and the format. ok is false if the outcome is uncertain, or if upstream answers with an error.
 func wanted(req *http.Request, codecs runtime.NegotiatedSerializer) (as *schema.GroupVersionKind, in format, ok bool) {
-	if strings.Contains(req.Header.Get("Accept"), "cbor") { // which needs a feature gate
+	if strings.Contains(req.Header.Get("Accept"), "cbor") { // needs a feature gate
 		return nil, 0, false
 	}
 	media, info, err := negotiation.NegotiateOutputMediaType(req, codecs, anything{})
@@ -201,7 +235,7 @@ func wanted(req *http.Request, codecs runtime.NegotiatedSerializer) (as *schema.
 		return nil, 0, false
 	}
 	if as = media.Convert; as != nil {
-		// What objects are converted to is encoded by codecs of its own, which speak protobuf for kinds that do not.
+		// Converted objects have codecs of their own, which encode protobuf even for kinds without protobuf.
 		if media, info, err = negotiation.NegotiateOutputMediaType(req, metainternalversionscheme.Codecs, anything{}); err != nil {
 			return nil, 0, false
 		}
@@ -218,25 +252,26 @@ func wanted(req *http.Request, codecs runtime.NegotiatedSerializer) (as *schema.
 	return as, in, ok
 }
 
-// anything allows what any endpoint does, so that what it passes over each of them does.
+// anything allows all that any endpoint allows, so that the negotiation ignores only parts of the header that every
+// endpoint ignores.
 type anything struct{}
 
 func (anything) AllowsMediaTypeTransform(string, string, *schema.GroupVersionKind) bool { return true }
 func (anything) AllowsServerVersion(string) bool                                        { return true }
 func (anything) AllowsStreamSchema(string) bool                                         { return true }
 
-// listWriter puts items in a list that has none. Other answers pass.
+// listWriter inserts the items into a list without items. It passes on all other responses.
 type listWriter struct {
 	http.ResponseWriter
 	req        *http.Request
 	info       *request.RequestInfo
 	serializer runtime.NegotiatedSerializer
 	items      *registry.EncodedItems
-	answers    *direct.Answers
+	filling    func()     // called before the items are written
 	rooms      *sync.Pool // newRooms
 	format     format
-	held       bool   // the answer is a list that lacks its items
-	list       []byte // what there is of it
+	held       bool   // the response is a list whose items are missing
+	list       []byte // the list without its items, as far as it is written
 }
 
 // Unwrap implements responsewriter.UserProvidedDecorator.
@@ -251,8 +286,8 @@ func (w *listWriter) WriteHeader(code int) {
 
 var errNoItems = errors.New("there is no place for items in the list")
 
-// Write implements http.ResponseWriter, except that it returns how many bytes it wrote, with the
-// items: upstream's figures of the sizes of answers are sums of these.
+// Write implements http.ResponseWriter, except that it returns the number of bytes written including the items:
+// upstream adds these numbers up in its metrics of response sizes.
 func (w *listWriter) Write(p []byte) (int, error) {
 	if !w.held {
 		return w.ResponseWriter.Write(p)
@@ -272,12 +307,13 @@ func (w *listWriter) Write(p []byte) (int, error) {
 		}
 	}
 	w.held = false
-	w.answers.Count("list")
+	w.filling()
 	list.write()
 	return list.counted.written, nil
 }
 
-// end answers that there is an error if a list was begun whose place for items was not found: it must not look like a list without any.
+// end answers with an error if a list has begun but the place for its items was not found: the response must not look
+// like an empty list.
 func (w *listWriter) end() {
 	if w.held {
 		klog.FromContext(w.req.Context()).Error(errNoItems, "A list was not answered", "path", w.info.Path)
@@ -285,7 +321,8 @@ func (w *listWriter) end() {
 	}
 }
 
-// filled is an encoded list, which upstream compresses and writes as any other.
+// filled is an encoded list. It implements runtime.Encoder, so that upstream compresses and writes it like any
+// object.
 type filled struct {
 	req         *http.Request
 	info        *request.RequestInfo
@@ -296,20 +333,20 @@ type filled struct {
 	counted     *countingWriter
 	items       verbatim.Items
 	head        []byte
-	tail        []byte // of items; without any, head is all there is
+	tail        []byte // behind the items; if there are no items, head is the whole list
 }
 
 // write answers the request with the list.
 func (f filled) write() {
-	if c := push.ConnectionOf(f.req); c != nil { // what is written is more than one frame, and each of them two records of TLS
+	if c := push.ConnectionOf(f.req); c != nil { // a list takes several frames, and each frame two TLS records
 		c.Hold()
 		defer c.Release()
 	}
 	responsewriters.SerializeObject(f.format.mediaType(), f, f.counted, f.req, http.StatusOK, nil)
 }
 
-// Encode implements runtime.Encoder. If an item fails, upstream gives it the error to be encoded instead. A list that has
-// begun is cut off then, so that no client takes it for a whole one.
+// Encode implements runtime.Encoder. If an item fails before the response has begun, upstream encodes the error in
+// place of the list. A list that has begun is cut off, so that no client takes it for a complete one.
 func (f filled) Encode(object runtime.Object, w io.Writer) error {
 	if status, ok := object.(*metav1.Status); ok {
 		return f.encodeStatus(status, w)
@@ -321,7 +358,7 @@ func (f filled) Encode(object runtime.Object, w io.Writer) error {
 	to := &failing{Writer: w}
 	room := f.rooms.Get().(*[]byte)
 	err := convert.WriteList(to, f.head, f.items, f.format.separator(), f.tail, *room, f.mayCompress)
-	if err == nil { // else HTTP/2 may still be reading what it was given
+	if err == nil { // after a failed write HTTP/2 may still read the buffer
 		f.rooms.Put(room)
 	}
 	if err != nil && to.err == nil && f.counted.begun {
@@ -331,7 +368,7 @@ func (f filled) Encode(object runtime.Object, w io.Writer) error {
 	return err
 }
 
-// failing remembers whether it has failed.
+// failing records the error of its last write.
 type failing struct {
 	io.Writer
 	err error
@@ -346,7 +383,7 @@ func (w *failing) Write(p []byte) (int, error) {
 func (f filled) encodeStatus(status *metav1.Status, to io.Writer) error {
 	codecs := f.serializer
 	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), f.format.mediaType())
-	if !ok { // what objects are converted to is encoded by codecs of its own
+	if !ok { // converted objects have codecs of their own
 		codecs = metainternalversionscheme.Codecs
 		if info, ok = runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), f.format.mediaType()); !ok {
 			return errNoItems

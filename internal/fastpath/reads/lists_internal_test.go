@@ -16,8 +16,8 @@ var errGone = errors.New("the client has gone")
 
 func (unwritable) Write([]byte) (int, error) { return 0, errGone }
 
-// A write over HTTP/2 that has failed may be under way all the same.
-func TestWhatMayStillBeWrittenOfAListIsNotUsedAgain(t *testing.T) {
+// A write over HTTP/2 that has failed may still read its buffer.
+func TestFilled_failedWrite_keepsBuffer(t *testing.T) {
 	t.Parallel()
 	made := 0
 	rooms := &sync.Pool{New: func() any {

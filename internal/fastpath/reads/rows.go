@@ -25,8 +25,8 @@ import (
 	"github.com/annexapi/annex/internal/wire/verbatim"
 )
 
-// rowsAs returns what makes objects the items of a list that a client wants in another form than theirs: rows of a table,
-// or metadata alone, as JSON. It is nil if upstream has to find out.
+// rowsAs returns a verbatim.Row for lists that are converted to another kind, as JSON: rows of a table, or metadata
+// alone. It returns nil if upstream has to answer the request.
 func rowsAs(r *http.Request, wanted *schema.GroupVersionKind, table rest.TableConvertor) verbatim.Row {
 	if wanted.GroupVersion() != metav1.SchemeGroupVersion && wanted.GroupVersion() != metav1beta1.SchemeGroupVersion {
 		return nil
@@ -50,7 +50,7 @@ func rowsAs(r *http.Request, wanted *schema.GroupVersionKind, table rest.TableCo
 	return tableRows{r.Context(), table, partial, options.IncludeObject == metav1.IncludeNone}.append
 }
 
-// messagesAs is rowsAs for protobuf, in which there are no tables.
+// messagesAs is rowsAs for protobuf, which has no tables.
 func messagesAs(wanted *schema.GroupVersionKind, in format) verbatim.Row {
 	version, tag := metav1.SchemeGroupVersion, partialMessages(itemsTag)
 	if in == asBetaProtobuf {
@@ -62,7 +62,7 @@ func messagesAs(wanted *schema.GroupVersionKind, in format) verbatim.Row {
 	return tag.append
 }
 
-// partialMessages are the tag of PartialObjectMetadata in a list.
+// partialMessages is the protobuf tag of a PartialObjectMetadata in a list.
 type partialMessages byte
 
 // append is a verbatim.Row.
@@ -84,14 +84,14 @@ func (p partialMessages) append(to []byte, object func() (runtime.Object, error)
 	return to, err
 }
 
-// ofObjects has rows made of objects alone: the metadata that is stored is not theirs.
+// ofObjects returns a row that ignores the stored metadata, which differs from the metadata of the converted object.
 func ofObjects(row verbatim.Row) verbatim.Row {
 	return func(to []byte, object func() (runtime.Object, error), _ verbatim.Piece) ([]byte, error) {
 		return row(to, object, verbatim.Piece{})
 	}
 }
 
-// partialObjects are the PartialObjectMetadata of a version of their group.
+// partialObjects is the version of meta.k8s.io whose PartialObjectMetadata are encoded.
 type partialObjects schema.GroupVersion
 
 // append is a verbatim.Row.
@@ -120,7 +120,7 @@ func (p partialObjects) appendOf(to []byte, object runtime.Object) ([]byte, erro
 	return append(to, encoded...), err
 }
 
-// tableRows are the rows of the table that a request wants.
+// tableRows encodes the rows of the table that a request asks for.
 type tableRows struct {
 	ctx     context.Context
 	table   rest.TableConvertor
@@ -130,7 +130,7 @@ type tableRows struct {
 
 var errNoRow = errors.New("an object is not a row of its table")
 
-// withoutHeaders are the options by which an object is converted to a row of a table that has begun.
+// withoutHeaders are the table options for every row: the headers of the table are written already.
 var withoutHeaders = &metav1.TableOptions{NoHeaders: true}
 
 // append is a verbatim.Row.
@@ -178,7 +178,7 @@ func (t tableRows) append(to []byte, object func() (runtime.Object, error), meta
 	return append(to, '}'), err
 }
 
-// appendCells appends what json.Marshal makes of cells.
+// appendCells appends cells exactly as json.Marshal encodes them.
 func appendCells(to []byte, cells []any) ([]byte, error) {
 	if cells == nil {
 		return append(to, "null"...), nil

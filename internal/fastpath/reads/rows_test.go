@@ -22,12 +22,12 @@ import (
 	"github.com/annexapi/annex/internal/wire/verbatim"
 )
 
-// printer makes the rows that a test wants.
+// printer returns the table that a test case describes.
 type printer struct {
 	cells      []any
 	conditions []metav1.TableRowCondition
 	rows       int
-	object     runtime.Object // instead of the one that is printed
+	object     runtime.Object // replaces the printed object
 	err        error
 }
 
@@ -50,8 +50,8 @@ func printed() *v1.Widget {
 	}}
 }
 
-// What is put into a table is what encoding the whole would make of a row.
-func TestRowsAreEncodedAsInTables(t *testing.T) {
+// A row is encoded exactly as json.Marshal encodes it in a whole table.
+func TestRowsAs_encodesAsUpstream(t *testing.T) {
 	other := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "other"}}
 	marked := printed()
 	marked.Annotations[metav1.InitialEventsAnnotationKey] = "true"
@@ -106,8 +106,9 @@ func TestRowsAreEncodedAsInTables(t *testing.T) {
 	}
 }
 
-// A list of metadata as protobuf is put together to what upstream's encoder writes, in the order of each version.
-func TestMetadataIsEncodedAsInLists(t *testing.T) {
+// A metadata list as protobuf, put together item by item, equals the output of upstream's encoder, with the field
+// order of each version.
+func TestMessagesAs_encodesAsUpstream(t *testing.T) {
 	for version, c := range map[string]struct {
 		in   format
 		list func(items ...metav1.PartialObjectMetadata) runtime.Object
@@ -153,7 +154,7 @@ func TestMetadataIsEncodedAsInLists(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoRowIsAnError(t *testing.T) {
+func TestRowsAs_invalidRow_isAnError(t *testing.T) {
 	mistake := errors.New("a mistake")
 	table := schema.GroupVersionKind{Group: "meta.k8s.io", Version: "v1", Kind: "Table"}
 	for name, c := range map[string]struct {
@@ -178,7 +179,7 @@ func TestWhatIsNoRowIsAnError(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotCertainOfATableIsLeftToUpstream(t *testing.T) {
+func TestRowsAs_uncertainRequest_isDeclined(t *testing.T) {
 	kind := func(version, kind string) *schema.GroupVersionKind {
 		return &schema.GroupVersionKind{Group: "meta.k8s.io", Version: version, Kind: kind}
 	}

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/metrics"
@@ -23,87 +22,77 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/klog/v2"
 
-	"github.com/annexapi/annex/internal/fastpath/direct"
+	"github.com/annexapi/annex/internal/fastpath"
 	"github.com/annexapi/annex/internal/identity/standing"
 	"github.com/annexapi/annex/internal/storage/registry"
 	"github.com/annexapi/annex/internal/wire/push"
 )
 
-// watch says whether it has answered a watch, or has left that to when all handlers have returned. If not, nothing has
-// been written, and the watch is upstream's: with an option that is wrong, or in a spelling that is routed differently.
-func (d *Direct) watch(w http.ResponseWriter, r *http.Request) bool {
-	info, read := d.plain(r, "watch")
-	if read == nil || !isUsual(r.Header.Get("Accept")) {
-		return false
-	}
-	scope := read.path.Scope(info)
-	watcher, watched := read.storage.(rest.Watcher)
+// watch answers a watch, or leaves the rest of it to run once all handlers have returned. It declines before it
+// writes anything: if an option is invalid, or if the storage returns an error that upstream's handler has to put
+// into words.
+func (r *Kind) watch(w http.ResponseWriter, req *http.Request, d *fastpath.Decision) fastpath.Reason {
+	watcher, watched := r.storage.(rest.Watcher)
 	flusher, flushes := w.(http.Flusher)
-	form := d.events(r, read)
-	if scope == "" || !watched || !flushes || form == nil {
-		return false
+	form := r.as(d.Media).events
+	if !watched || !flushes || form == nil {
+		return fastpath.Unsupported
 	}
-	options := read.listOptions(r, info)
+	options := r.listOptions(req, d.Info)
 	if options == nil || !options.Watch {
-		return false
+		return fastpath.NoAnswer
 	}
-	timeout := time.Duration(float64(d.MinWatchTime) * (rand.Float64() + 1))
+	timeout := time.Duration(float64(r.minWatchTime) * (rand.Float64() + 1))
 	if options.TimeoutSeconds != nil && *options.TimeoutSeconds != 0 {
 		timeout = time.Duration(*options.TimeoutSeconds) * time.Second
 	}
 	klog.V(3).
-		InfoS("Starting watch", "path", r.URL.Path, "resourceVersion", options.ResourceVersion, "labels", options.LabelSelector, "fields",
+		InfoS("Starting watch", "path", req.URL.Path, "resourceVersion", options.ResourceVersion, "labels", options.LabelSelector, "fields",
 			options.FieldSelector, "sendInitialEvents", options.SendInitialEvents, "timeout", timeout)
 
-	out := d.newOutput(w, flusher, r, read, form)
-	ctx, cancel := context.WithTimeout(request.WithNamespace(r.Context(), info.Namespace), timeout)
+	out := r.newOutput(w, flusher, req, d, form)
+	ctx, cancel := context.WithTimeout(request.WithNamespace(req.Context(), d.Info.Namespace), timeout)
 	events, err := watcher.Watch(push.WithOutput(registry.WithRememberedEvents(ctx), out), options)
 	if err != nil {
 		cancel()
 		if !apierrors.IsTooManyRequests(err) {
-			return false // upstream finds out what to say
+			return fastpath.NoAnswer
 		}
-		// It has waited for memory for as long as a request may, and would once more.
-		read.refuse(w, r, scope, err)
-		return true
+		// The watch has already waited for memory as long as a request may. Upstream's handler would wait once more.
+		r.refuse(w, req, d, err)
+		return ""
 	}
 	initial := options.SendInitialEvents != nil && *options.SendInitialEvents && options.AllowWatchBookmarks
-	compressed := initial && responsewriters.ContentEncodingSupported(r, features.WatchListCompression) == "gzip"
-	if stream := standing.From(r.Context()); stream != nil {
-		stream.OnEnd(cancel) // else the context of the request ends
+	compressed := initial && responsewriters.ContentEncodingSupported(req, features.WatchListCompression) == "gzip"
+	if stream := standing.From(req.Context()); stream != nil {
+		stream.OnEnd(cancel) // without a stream, the context of the request ends
 	}
 	serve := func() {
 		defer cancel()
-		d.ends.add(out, cancel)
-		defer d.ends.remove(out)
-		metrics.RecordLongRunning(r, info, metrics.APIServerComponent, func() {
+		r.ends.add(out, cancel)
+		defer r.ends.remove(out)
+		metrics.RecordLongRunning(req, d.Info, metrics.APIServerComponent, func() {
 			defer events.Stop()
 			out.Deeply(func() { out.writeHeader(compressed) })
 			out.follow(ctx, events.ResultChan())
 		})
-		out.monitor(scope)
+		out.monitor()
 	}
-	if rest := push.RestFrom(r.Context()); rest != nil {
-		out.stacks = d.stacks
+	if rest := push.RestFrom(req.Context()); rest != nil {
+		out.stacks = r.stacks
 		rest.Leave(serve)
 	} else {
 		serve()
 	}
-	return true
+	return ""
 }
 
-// Watches reports whether a request is a watch that Wrap answers, unless it turns out to be one for upstream's handlers.
-func (d *Direct) Watches(r *http.Request) bool {
-	_, read := d.plain(r, "watch")
-	return read != nil
-}
-
-// endings are the watches that end when the server stops. One goroutine waits for that, while there are any, instead of each
-// of them. They may be used concurrently.
+// endings ends watches when the server stops. A single goroutine waits for the stop while there are watches, instead
+// of one per watch. The methods may be called concurrently.
 type endings struct {
 	mu  sync.Mutex
 	all map[*output]context.CancelFunc
-	// none is closed when there are none any more.
+	// none is closed once no watch remains.
 	none chan struct{}
 }
 
@@ -119,7 +108,7 @@ func (e *endings) add(o *output, end context.CancelFunc) {
 	}
 	e.all[o] = end
 	select {
-	case <-o.stopping: // it may be too late for wait
+	case <-o.stopping: // wait may have ended the others already
 		end()
 	default:
 	}
@@ -150,41 +139,16 @@ func (e *endings) wait(stopping, none <-chan struct{}) {
 	}
 }
 
-// isUsual says whether clients that accept some media types get what upstream's negotiation says, without regard to what
-// routing makes of them.
-func isUsual(accept string) bool {
-	switch accept {
-	case "", "*/*", runtime.ContentTypeJSON, runtime.ContentTypeJSON + ", */*", runtime.ContentTypeJSON + ";stream=watch",
-		runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
-		runtime.ContentTypeProtobuf + ", */*", runtime.ContentTypeProtobuf + ";stream=watch":
-		return true
-	}
-	return false
-}
-
-// plain returns the resource of a list or a watch, as the verb says, whose path is not escaped; nil if it is another request, or
-// of a version that clients are to be warned of.
-func (d *Direct) plain(r *http.Request, verb string) (*request.RequestInfo, *resource) {
-	info, ok := request.RequestInfoFrom(r.Context())
-	if !ok || info.Verb != verb || !info.IsResourceRequest || info.Subresource != "" || r.Method != http.MethodGet || r.URL.RawPath != "" {
-		return nil, nil
-	}
-	read := d.resource(info)
-	if read == nil || read.deprecated {
-		return nil, nil
-	}
-	return info, read
-}
-
 // refuse answers a list or a watch with an error, as upstream's handlers do.
-func (r *resource) refuse(w http.ResponseWriter, req *http.Request, scope string, err error) {
+func (r *Kind) refuse(w http.ResponseWriter, req *http.Request, d *fastpath.Decision, err error) {
 	counted := &countingWriter{ResponseWriter: w}
 	code := responsewriters.ErrorNegotiated(err, r.serializer, r.kind.GroupVersion(), counted, req)
-	direct.MonitorList(req, r.GroupVersionResource, scope, code, counted.written)
+	d.Monitor(req, code, counted.written)
 }
 
-// listOptions returns what upstream makes of the options of a list or a watch; nil if there is an error to say.
-func (r *resource) listOptions(req *http.Request, info *request.RequestInfo) *internalversion.ListOptions {
+// listOptions decodes, defaults and validates the options of a list or watch as upstream does. It returns nil if
+// upstream would answer with an error.
+func (r *Kind) listOptions(req *http.Request, info *request.RequestInfo) *internalversion.ListOptions {
 	options := &internalversion.ListOptions{}
 	if internalversionscheme.ParameterCodec.DecodeParameters(req.URL.Query(), metav1.SchemeGroupVersion, options) != nil {
 		return nil
@@ -214,7 +178,7 @@ func (r *resource) listOptions(req *http.Request, info *request.RequestInfo) *in
 	return options
 }
 
-// writeHeader begins the answer, as upstream does.
+// writeHeader begins the response with the headers that upstream sets.
 func (o *output) writeHeader(compressed bool) {
 	header := o.w.Header()
 	header.Set("Content-Type", o.form.contentType)
@@ -227,14 +191,14 @@ func (o *output) writeHeader(compressed bool) {
 	o.flusher.Flush()
 }
 
-// monitor counts the request. It is no part of the function that waits for events, whose stack it would enlarge.
+// monitor counts the request. It is a function of its own because it would enlarge the stack of the function that
+// waits for events.
 //
 //go:noinline
-func (o *output) monitor(scope string) {
-	direct.MonitorList(o.req, o.read.GroupVersionResource, scope, http.StatusOK, o.written)
-}
+func (o *output) monitor() { o.decision.Monitor(o.req, http.StatusOK, o.written) }
 
-// follow writes events until there are no more. A storage that writes to the output itself has none.
+// follow writes events until the channel or the context ends. The channel stays empty if the storage writes to the
+// output itself.
 func (o *output) follow(ctx context.Context, all <-chan watch.Event) {
 	for {
 		select {
@@ -249,7 +213,7 @@ func (o *output) follow(ctx context.Context, all <-chan watch.Event) {
 				err = o.Flush()
 			}
 			if err != nil {
-				return // the client has gone, or gets no more
+				return // the client has gone, or the watch has to end
 			}
 		}
 	}

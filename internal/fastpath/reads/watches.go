@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,42 +18,41 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server/httplog"
 	"k8s.io/apiserver/pkg/storage"
 	compbasemetrics "k8s.io/component-base/metrics"
-	"k8s.io/streaming/pkg/httpstream/wsstream"
 
-	"github.com/annexapi/annex/internal/fastpath/direct"
+	"github.com/annexapi/annex/internal/fastpath"
 	"github.com/annexapi/annex/internal/wire/push"
 	"github.com/annexapi/annex/internal/wire/stacks"
 	"github.com/annexapi/annex/internal/wire/verbatim"
 )
 
 const (
-	// flushSize is about how many bytes of events are written at once: what fits in a frame of HTTP/2.
+	// flushSize is the number of bytes of events that are written at once, about: as many as fit into a frame of
+	// HTTP/2.
 	flushSize = 16 << 10
-	// initialSize is the same for events that are compressed together.
+	// initialSize is the number of bytes of events that are compressed together, about.
 	initialSize = 64 << 10
 )
 
-// eventForm is how watches of a resource in one version and media type write their events. All of them share the
-// frames of events that they share.
+// eventForm is how watches of a resource in one version and media type encode their events. All of these watches
+// share the frames of shared events.
 type eventForm struct {
 	contentType      string
 	framer           runtime.Framer
 	embedded, events runtime.Encoder
-	prefix           int // bytes of a frame that are not of the event
+	prefix           int // bytes of a frame that are not part of the event
 	identifiers      map[watch.EventType]eventIdentifiers
 }
 
-// eventIdentifiers are what the frames of a type of event are remembered by.
+// eventIdentifiers are the keys under which the frames of one event type are cached with the object.
 type eventIdentifiers struct{ plain, compressed runtime.Identifier }
 
-// newEventForm returns nil if the media type has no stream.
+// newEventForm returns nil if the media type has no stream serializer.
 func newEventForm(serializer runtime.NegotiatedSerializer, info runtime.SerializerInfo, version schema.GroupVersion) *eventForm {
 	if info.StreamSerializer == nil {
 		return nil
@@ -85,7 +83,7 @@ func newEventForm(serializer runtime.NegotiatedSerializer, info runtime.Serializ
 	return f
 }
 
-// write writes a frame.
+// write writes the frame of an event.
 func (f *eventForm) write(kind watch.EventType, object runtime.Object, w io.Writer) error {
 	var embedded, event bytes.Buffer
 	if err := f.embedded.Encode(object, &embedded); err != nil {
@@ -99,49 +97,24 @@ func (f *eventForm) write(kind watch.EventType, object runtime.Object, w io.Writ
 	return err
 }
 
-// events returns how a watch writes its events, if that is not upstream's affair alone: as tables, metadata, YAML, to
-// WebSockets, and where spans tell what happens.
-func (d *Direct) events(r *http.Request, read *resource) *eventForm {
-	accept := r.Header.Get("Accept")
-	if d.Traced || wsstream.IsWebSocketRequest(r) || strings.Contains(accept, "cbor") { // which needs a feature gate
-		return nil
-	}
-	wanted, ok := negotiation.NegotiateMediaTypeOptions(accept, read.serializer.SupportedMediaTypes(), anything{})
-	if !ok || wanted.Convert != nil || wanted.Stream != "" && wanted.Stream != "watch" || wanted.UseServerVersion != "" ||
-		wanted.Profile != "" ||
-		wanted.Export ||
-		len(wanted.Unrecognized) > 0 {
-		return nil
-	}
-	switch wanted.Accepted.MediaType {
-	case runtime.ContentTypeJSON:
-		return read.json.events
-	case runtime.ContentTypeProtobuf:
-		if read.protobuf != nil {
-			return read.protobuf.events
-		}
-	}
-	return nil
-}
-
-func (d *Direct) newOutput(w http.ResponseWriter, flusher http.Flusher, r *http.Request, read *resource, form *eventForm) *output {
+func (r *Kind) newOutput(w http.ResponseWriter, flusher http.Flusher, req *http.Request, d *fastpath.Decision, form *eventForm) *output {
 	out := &output{
 		form:       form,
-		answers:    d.Answers,
+		decision:   d,
 		w:          w,
 		flusher:    flusher,
-		req:        r,
-		read:       read,
-		pools:      d.pools,
-		connection: push.ConnectionOf(r),
+		req:        req,
+		read:       r,
+		pools:      r.pools,
+		connection: push.ConnectionOf(req),
 	}
-	if signal := request.ServerShutdownSignalFrom(r.Context()); signal != nil {
+	if signal := request.ServerShutdownSignalFrom(req.Context()); signal != nil {
 		out.stopping = signal.ShuttingDown()
 	}
 	return out
 }
 
-// output is where a watch writes its events.
+// output is the destination of a watch's events. It implements push.Output.
 type output struct {
 	form       *eventForm
 	w          http.ResponseWriter
@@ -149,23 +122,23 @@ type output struct {
 	connection push.Connection
 	stopping   <-chan struct{}
 	req        *http.Request
-	read       *resource
+	read       *Kind
 	pools      *pools
-	// stacks are for what needs a large one; nil if the watch's goroutine has that.
-	stacks  *stacks.Pool
-	written int // bytes
-	answers *direct.Answers
+	// stacks runs calls that need a large stack. It is nil if the goroutine of the watch has one.
+	stacks   *stacks.Pool
+	written  int // in bytes
+	decision *fastpath.Decision
 
 	begun, compressed bool
 	count             compbasemetrics.CounterMetric
 	size              compbasemetrics.ObserverMetric
 
-	// What is to be written: frame alone, which is shared and must not be changed, or due.
+	// The bytes to be written are either frame alone, which is shared and must not be changed, or due.
 	frame []byte
 	due   *[]byte
-	// plain is what has still to be compressed.
+	// plain holds bytes that have to be compressed before they are due.
 	plain *[]byte
-	// complete says that the end of the initial events is to be written.
+	// complete is true if the bytes to be written end the initial events.
 	complete bool
 }
 
@@ -194,12 +167,12 @@ func (o *output) Release() {
 	}
 }
 
-// begin finds out what upstream's handler has decided.
+// begin runs before the first event. It reads from the headers whether the response is compressed.
 func (o *output) begin() {
 	o.begun = true
-	o.answers.Count("watch")
+	o.decision.Answered()
 	o.compressed = o.w.Header().Get("Content-Encoding") == "gzip"
-	// Without the context, in which exemplars look for a span that is not there.
+	// They get no context: in it, exemplars would look for a span that does not exist.
 	o.count = metrics.WatchEvents.WithLabelValues(o.read.Group, o.read.Version, o.read.Resource)
 	o.size = metrics.WatchEventsSizes.WithLabelValues(o.read.Group, o.read.Version, o.read.Resource)
 }
@@ -268,7 +241,7 @@ func (o *output) SendStored(object verbatim.Piece) (bool, error) {
 	return len(*into) >= full, nil
 }
 
-// encode returns the frame of an event, and the size of that before it was compressed.
+// encode returns the frame of an event and the size of the event before compression.
 func (o *output) encode(event watch.Event, shared bool) (frame []byte, size int, err error) {
 	var into spliced
 	write := func(object runtime.Object, w io.Writer) error { return o.form.write(event.Type, object, w) }
@@ -310,7 +283,7 @@ func (o *output) Flush() error {
 	n, err := o.w.Write(frame)
 	o.written += n
 	if err != nil {
-		return err // HTTP/2 may still be reading what it was given, which is why it is not given back
+		return err // HTTP/2 may still read the buffer, so it does not go back to the pool
 	}
 	if due != nil {
 		o.pools.giveBack(due)
@@ -325,7 +298,7 @@ func (o *output) Flush() error {
 
 var errStopping = errors.New("the server is shutting down")
 
-// compress moves what is plain to what is due.
+// compress compresses the plain bytes, if any, and appends them to due.
 func (o *output) compress() error {
 	if o.plain == nil {
 		return nil
@@ -339,7 +312,7 @@ func (o *output) compress() error {
 	return err
 }
 
-// observeInitial notes how long the initial events took, as upstream does.
+// observeInitial records how long the initial events took, as upstream does.
 func (o *output) observeInitial() {
 	received, ok := request.ReceivedTimestampFrom(o.req.Context())
 	if !ok {
@@ -361,7 +334,7 @@ func isInitialEnd(object runtime.Object) bool {
 	return is && err == nil
 }
 
-// spliced takes what is remembered without a copy.
+// spliced receives cached bytes without copying them.
 type spliced struct {
 	bytes.Buffer
 	shared []byte
@@ -380,7 +353,7 @@ func (s *spliced) Bytes() []byte {
 	return s.Buffer.Bytes()
 }
 
-// pools are what gets and watches that write right now share.
+// pools hold buffers and compressors, shared by the gets and watches that are writing at the moment.
 type pools struct {
 	buffers     sync.Pool
 	compressors func() *sync.Pool
@@ -390,7 +363,7 @@ func newPools() *pools {
 	return &pools{compressors: sync.OnceValue(responsewriters.NewGzipWriterPoolOrDie)}
 }
 
-// append appends to a buffer, which is a new one if it is nil.
+// append appends to a buffer. It takes a new buffer if buffer is nil.
 func (p *pools) append(buffer *[]byte, data []byte) *[]byte {
 	if buffer == nil {
 		buffer = p.buffer()
@@ -399,7 +372,7 @@ func (p *pools) append(buffer *[]byte, data []byte) *[]byte {
 	return buffer
 }
 
-// buffer returns an empty one.
+// buffer returns an empty buffer.
 func (p *pools) buffer() *[]byte {
 	buffer, _ := p.buffers.Get().(*[]byte)
 	if buffer == nil {
@@ -409,7 +382,7 @@ func (p *pools) buffer() *[]byte {
 	return buffer
 }
 
-// giveBack keeps a buffer for others, unless it is large.
+// giveBack returns a buffer to the pool, unless it is large.
 func (p *pools) giveBack(buffer *[]byte) {
 	if cap(*buffer) <= 2*initialSize {
 		p.buffers.Put(buffer)
@@ -424,8 +397,9 @@ func (a appending) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// compress writes data as a gzip member of its own: a stream of these is what upstream writes, too. Its end is a block
-// of its own, as there: clients wait for what may come behind the last block before they return what is in it.
+// compress writes data as a gzip member of its own. Upstream's handler writes a stream of such members, too. The end
+// of the member is a block of its own, as in upstream's stream: clients wait for bytes that may follow the last block
+// before they return its content.
 func (p *pools) compress(w io.Writer, data []byte) error {
 	to := p.compressors().Get().(*gzip.Writer)
 	defer p.compressors().Put(to)

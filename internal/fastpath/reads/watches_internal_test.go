@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// interrupted keeps what it was given when a write fails, as HTTP/2 does with a stream whose client has ended it.
+// interrupted keeps the buffer of a failed write, as HTTP/2 does with a stream that its client has reset.
 type interrupted struct {
 	*httptest.ResponseRecorder
 	given []byte
@@ -18,10 +18,10 @@ func (w *interrupted) Write(p []byte) (int, error) {
 	return 0, errors.New("the stream is closed")
 }
 
-func TestWhatAFailedWriteMayStillReadIsNotUsedAnew(t *testing.T) {
+func TestOutput_failedWrite_keepsBuffer(t *testing.T) {
 	pools := newPools()
 	w := &interrupted{ResponseRecorder: httptest.NewRecorder()}
-	for range 100 { // buffers that are given back are not all found again
+	for range 100 { // the pool does not return every buffer that was put back
 		out := &output{w: w, flusher: w.ResponseRecorder, pools: pools, due: pools.append(nil, []byte("of one client"))}
 		if err := out.Flush(); err == nil {
 			t.Fatal("the write has not failed")

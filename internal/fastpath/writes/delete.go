@@ -12,7 +12,6 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/audit"
 	requestmetrics "k8s.io/apiserver/pkg/endpoints/handlers/metrics"
-	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/annexapi/annex/internal/base/objects"
@@ -46,7 +45,7 @@ func (c *call) delete() bool {
 		return obj, err
 	})
 	if err != nil {
-		return c.finish(request.MethodDelete, 0, nil, err)
+		return c.finish(0, nil, err)
 	}
 	code := http.StatusOK
 	//lint:ignore SA1019 clients of long ago still say so
@@ -60,11 +59,12 @@ func (c *call) delete() bool {
 			Details: &metav1.StatusDetails{Name: c.info.Name, Kind: c.Scope.Kind.Kind},
 		}
 	}
-	return c.finish(request.MethodDelete, code, result, nil)
+	return c.finish(code, result, nil)
 }
 
-// validDelete has a deletion admitted, as rest.AdmissionToValidateObjectDeleteFunc does. The object is copied when a
-// plugin asks for it, and read then if it has not been: the copy is the plugins' own.
+// validDelete returns a function that runs admission for a deletion, as rest.AdmissionToValidateObjectDeleteFunc
+// does. Plugins get a copy of the object of their own. It is made, and the object read if it has not been read yet,
+// only when a plugin asks for it.
 func (c *call) validDelete(options *metav1.DeleteOptions) rest.ValidateObjectFunc {
 	return func(ctx context.Context, old runtime.Object) error {
 		seen := deletion{}
@@ -81,7 +81,8 @@ func (c *call) validDelete(options *metav1.DeleteOptions) rest.ValidateObjectFun
 		}
 		seen.old = sync.OnceValue(old.DeepCopyObject)
 		attributes := c.attributes(ctx, nil, nil, c.info.Name, admission.Delete, options)
-		// It notes in the audit what plugins say, which only the record itself tells it.
+		// admission.WithAudit adds the annotations of plugins to the audit. It takes them from the attributes record
+		// itself, so deletion wraps the record inside of it.
 		audited := admission.WithAudit(seen)
 		if err := audited.(admission.MutationInterface).Admit(ctx, attributes, &c.Scope); err != nil {
 			return err
@@ -90,10 +91,10 @@ func (c *call) validDelete(options *metav1.DeleteOptions) rest.ValidateObjectFun
 	}
 }
 
-// deletion is the server's admission, whose plugins see the object that is deleted.
+// deletion is the admission chain of the server, whose plugins see the deleted object.
 type deletion struct {
-	mutating   admission.MutationInterface   // nil if it is none, or not of deletions
-	validating admission.ValidationInterface // the same
+	mutating   admission.MutationInterface   // nil if the chain has none that handles deletions
+	validating admission.ValidationInterface // likewise
 	old        func() runtime.Object
 }
 
@@ -121,7 +122,7 @@ func (d deletion) Validate(ctx context.Context, a admission.Attributes, o admiss
 	return d.validating.Validate(ctx, deleted{a, d.old}, o)
 }
 
-// deleted are attributes of a deletion.
+// deleted are the attributes of a deletion, with the old object.
 type deleted struct {
 	admission.Attributes
 	old func() runtime.Object
@@ -130,8 +131,8 @@ type deleted struct {
 // GetOldObject implements admission.Attributes.
 func (d deleted) GetOldObject() runtime.Object { return d.old() }
 
-// appendStatus appends a status that says what was deleted, as upstream's encoder writes it; false if it says anything else,
-// or has to escape something.
+// appendStatus appends the status of a successful deletion exactly as upstream's encoder writes it. It returns false
+// if the status holds anything else, or needs escaping.
 func appendStatus(to []byte, status *metav1.Status) ([]byte, bool) {
 	details := status.Details
 	if status.Status != metav1.StatusSuccess || status.Message != "" || status.Reason != "" || status.Code != 0 ||
@@ -160,7 +161,7 @@ func appendStatus(to []byte, status *metav1.Status) ([]byte, bool) {
 	return append(to, "}}\n"...), true
 }
 
-// isWritten says whether a string is written in JSON as it is.
+// isWritten reports whether JSON holds a string without escaping any character.
 func isWritten(text string) bool {
 	for i := range len(text) {
 		switch b := text[i]; {

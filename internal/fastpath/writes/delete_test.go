@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
 
-func TestStatusesAreWrittenAsUpstreamWritesThem(t *testing.T) {
+func TestAppendStatus_encodesAsUpstream(t *testing.T) {
 	t.Parallel()
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})

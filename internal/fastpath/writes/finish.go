@@ -14,21 +14,21 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 )
 
-// outcome is what became of an operation.
+// outcome is the result of an operation.
 type outcome struct {
 	object runtime.Object
 	err    error
-	panic  any // with its stack, but for the one that ends a connection
+	panic  any // with its stack, except for http.ErrAbortHandler
 }
 
-// late is how long the outcome of an operation is waited for whose request has had to be answered before.
+// late is the time for which the end of an operation is awaited after its request has been answered.
 const late = 5 * time.Minute
 
-// run runs an operation until it ends or the context does, which the operation may outlive: then its request is answered with a
-// timeout. A panic is the caller's.
-func (a *resource) run(ctx context.Context, operation func() (runtime.Object, error)) (runtime.Object, error) {
+// run runs an operation and returns its result. If the context ends first, run returns a timeout error and the
+// operation continues. A panic of the operation becomes a panic of the caller.
+func (k *Kind) run(ctx context.Context, operation func() (runtime.Object, error)) (runtime.Object, error) {
 	ended := make(chan outcome, 1)
-	a.stacks.Go(func() {
+	k.stacks.Go(func() {
 		var o outcome
 		defer func() {
 			if o.panic = recover(); o.panic != nil && o.panic != http.ErrAbortHandler {
@@ -57,7 +57,7 @@ func (a *resource) run(ctx context.Context, operation func() (runtime.Object, er
 	}
 }
 
-// report says what became of an operation after its request was answered.
+// report logs and counts the outcome of an operation whose request has already been answered with a timeout.
 func report(ended <-chan outcome, since time.Time) {
 	wait := time.NewTimer(late)
 	defer wait.Stop()

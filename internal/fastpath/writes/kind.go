@@ -7,8 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 )
 
-// front reads the kind and version of an object where clients write them: in front. Upstream's takes all of the object
-// apart for them. What is there twice is an error of the strict decoder, which must be the one that uses it.
+// front reads the kind and API version of an object from the beginning of the body, where clients write them.
+// Upstream's interpreter parses the whole object. front overlooks a field that the body repeats, so it must be used
+// with a strict decoder, which rejects repeated fields.
 type front struct{}
 
 // Interpret implements json.MetaFactory.
@@ -19,7 +20,7 @@ func (front) Interpret(data []byte) (*schema.GroupVersionKind, error) {
 	return json.DefaultMetaFactory.Interpret(data)
 }
 
-// frontKind is false if they are not in front.
+// frontKind returns false if the body does not begin with both fields.
 func frontKind(data []byte) (kind schema.GroupVersionKind, ok bool) {
 	first, rest, ok := frontField(data, '{')
 	if !ok {
@@ -38,7 +39,8 @@ func frontKind(data []byte) (kind schema.GroupVersionKind, ok bool) {
 
 type frontal struct{ name, value string }
 
-// frontField reads a field of the type that is at the front of data, behind a byte. It knows only plain strings.
+// frontField reads a field kind or apiVersion at the front of data, behind the byte after. It knows only plain
+// strings.
 func frontField(data []byte, after byte) (f frontal, rest []byte, ok bool) {
 	data = data[space(data, 0):]
 	if len(data) == 0 || data[0] != after {

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 )
 
-// kinds are bodies that have one, or not.
+// kinds are bodies with and without a kind that frontKind can read.
 var kinds = []string{
 	`{"apiVersion":"a.example.com/v1","kind":"A","metadata":{}}`,
 	"\n{ \"kind\" : \"A\" ,\t\"apiVersion\":\"v1\" , \"spec\":{\"kind\":\"B\"}}",
@@ -18,7 +18,7 @@ var kinds = []string{
 	`{}`, `[]`, `null`, ``, `{`, `{"kind"`, `{"kind":`, `{"kind":"A`, `{"kind":"A"`, `{"kind":"A",`, `nonsense`,
 }
 
-func TestKindsAreReadAsUpstreamReadsThem(t *testing.T) {
+func TestFront_Interpret_readsAsUpstream(t *testing.T) {
 	t.Parallel()
 	for _, body := range kinds {
 		compareKind(t, body)

@@ -7,16 +7,16 @@ import (
 	"unicode/utf8"
 )
 
-// member is one of a JSON object.
+// member is a member of a JSON object.
 type member struct {
 	key   string
-	whole []byte // key and value as they are written
+	whole []byte // key and value as written in the document
 	value []byte
 }
 
-// merged returns a document changed by a merge patch, both of which are JSON objects without members of the same name, as
-// RFC 7386 says and the library does that upstream's handlers use. What the patch leaves alone is copied as it is. It is nil if the
-// library has to do it: it takes nulls out of some lists, and leaves them in others.
+// merged applies a merge patch to a document, as RFC 7386 and upstream's library do. Both arguments must be JSON
+// objects without repeated members. Members that the patch leaves alone are copied byte for byte. merged returns nil
+// if the library has to do the work: it removes nulls from some lists and keeps them in others.
 func merged(document, patch []byte) []byte {
 	if bytes.IndexByte(patch, '[') >= 0 && bytes.Contains(patch, []byte("null")) || !utf8.Valid(patch) {
 		return nil
@@ -42,7 +42,7 @@ func merge(to, document, patch []byte) []byte {
 		}
 		change := changes[i].value
 		if isNull(m.value) {
-			continue // it is as if there were none
+			continue // as if the document had no such member
 		}
 		done[i] = true
 		if isNull(change) {
@@ -67,11 +67,11 @@ func merge(to, document, patch []byte) []byte {
 	return append(to, '}')
 }
 
-// fewMembers is how many are looked through without an index of them.
+// fewMembers is the largest number of members that are searched without an index.
 const fewMembers = 16
 
-// finder returns what finds a member by its key, or -1. Patches and documents of a hundred thousand members would take
-// minutes if each were compared with each.
+// finder returns a function that returns the index of the member with a key, or -1. Without an index, patches and
+// documents of a hundred thousand members would take minutes, because each member is compared with each.
 func finder(in []member) func(key string) int {
 	if len(in) <= fewMembers {
 		return func(key string) int { return slices.IndexFunc(in, func(m member) bool { return m.key == key }) }
@@ -113,7 +113,7 @@ func appendWithoutNulls(to, value []byte) []byte {
 
 func isNull(value []byte) bool { return value[0] == 'n' }
 
-// members returns those of an object, which is valid JSON.
+// members returns the members of an object, which must be valid JSON.
 func members(object []byte) []member {
 	all := make([]member, 0, 8)
 	at := space(object, space(object, 0)+1)
@@ -134,18 +134,18 @@ func members(object []byte) []member {
 	return all
 }
 
-// name is what a key says.
+// name returns the decoded key.
 func name(quoted []byte) string {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return string(quoted[1 : len(quoted)-1])
 	}
 	var key string
-	// It is valid.
+	// The key is valid: the caller has validated the document.
 	_ = json.Unmarshal(quoted, &key)
 	return key
 }
 
-// space is where the white space from an index on ends.
+// space returns the index behind the white space that begins at an index.
 func space(data []byte, at int) int {
 	for at < len(data) && (data[at] == ' ' || data[at] == '\n' || data[at] == '\t' || data[at] == '\r') {
 		at++
@@ -153,7 +153,7 @@ func space(data []byte, at int) int {
 	return at
 }
 
-// end is where the value that begins at an index ends.
+// end returns the index behind the value that begins at an index.
 func end(data []byte, at int) int {
 	switch data[at] {
 	case '"':

@@ -11,7 +11,7 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 )
 
-// FuzzMerge merges documents and patches as upstream's library does, whatever their order and white space.
+// FuzzMerge compares merged with upstream's library, except for the order of members and white space.
 func FuzzMerge(f *testing.F) {
 	for _, seed := range [][2]string{
 		{`{"a":"b","c":{"d":"e","f":"g"}}`, `{"a":"z","c":{"f":null}}`},
@@ -55,7 +55,7 @@ func compareMerge(t *testing.T, document, patch string) {
 	}
 }
 
-// hasTwice says whether an object has members of the same name.
+// hasTwice reports whether an object, or an object within it, repeats a member.
 func hasTwice(text string) bool {
 	var look func(value []byte) bool
 	look = func(value []byte) bool {
@@ -84,8 +84,11 @@ func hasTwice(text string) bool {
 	return look([]byte(text)[space([]byte(text), 0):])
 }
 
-func TestRandomMerges(t *testing.T) {
+func TestMerged_randomInput_mergesAsUpstream(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("merges 20,000 random documents")
+	}
 	dice := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {
 		compareMerge(t, randomObject(dice, 3), randomObject(dice, 3))
@@ -110,8 +113,11 @@ func randomObject(dice *rand.Rand, depth int) string {
 	return text + "}"
 }
 
-// Comparing each member of the document with each of the patch would take longer than tests may.
+// Comparing each member of the document with each member of the patch would exceed the time limit of the tests.
 func TestManyMembersAreMergedInTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("merges documents of 200,000 members")
+	}
 	const many = 200_000
 	object := func(value string, from int) string {
 		var text strings.Builder
@@ -120,7 +126,7 @@ func TestManyMembersAreMergedInTime(t *testing.T) {
 		}
 		return "{" + text.String()[1:] + "}"
 	}
-	for _, changed := range []int{0, 1, many} { // how many of the members are others
+	for _, changed := range []int{0, 1, many} { // number of members of the patch that the document lacks
 		var got map[string]int
 		if err := json.Unmarshal(merged([]byte(object("1", 0)), []byte(object("2", changed))), &got); err != nil {
 			t.Fatal(err)

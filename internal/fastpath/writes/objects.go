@@ -33,11 +33,11 @@ import (
 	"github.com/annexapi/annex/internal/wire/verbatim"
 )
 
-// decode decodes the body to the hub. If there is anything to say about it, or if it is of another version, it is nil, and
-// upstream says so.
+// decode decodes the body to the hub version. It returns nil if the body has an error or needs a warning, or is of
+// another version; upstream then reports it.
 func (c *call) decode(into runtime.Object) runtime.Object {
 	decoder, kind := c.decoder, c.Scope.Kind
-	if c.options.fieldValidation != metav1.FieldValidationIgnore {
+	if c.options.FieldValidation != metav1.FieldValidationIgnore {
 		decoder = c.strict
 	}
 	obj, gvk, err := decoder.Decode(c.body, &kind, into)
@@ -47,7 +47,8 @@ func (c *call) decode(into runtime.Object) runtime.Object {
 	return obj
 }
 
-// context is what a write runs in: for a bounded time, and with the answer to be taken from what is stored.
+// context returns the context of a write. It has a deadline, and it makes the storage leave the stored bytes in
+// c.written, of which the response is made.
 func (c *call) context() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(request.WithNamespace(c.r.Context(), c.info.Namespace), longest)
 	if c.written.Form = c.Form; c.Form != nil {
@@ -56,7 +57,7 @@ func (c *call) context() (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// admission is the server's, noting in the audit what it says.
+// admission returns the admission chain of the server, whose annotations go to the audit.
 func (c *call) admission() admission.Interface { return admission.WithAudit(c.Admission) }
 
 func (c *call) attributes(
@@ -82,7 +83,8 @@ func (c *call) attributes(
 	)
 }
 
-// mutate has an object admitted and changed.
+// mutate runs mutating admission on an object. It discards invalid managed fields that a plugin has set, with a
+// warning.
 func (c *call) mutate(ctx context.Context, admit admission.Interface, attributes admission.Attributes) error {
 	mutating, ok := admit.(admission.MutationInterface)
 	if !ok || !mutating.Handles(attributes.GetOperation()) {
@@ -119,7 +121,7 @@ func (c *call) create() bool {
 	audit.LogRequestObject(c.r.Context(), obj, c.Scope.Kind.GroupVersion(), c.Scope.Resource, "", c.Scope.Serializer)
 	m, err := meta.Accessor(obj)
 	if err != nil {
-		return c.finish(request.MethodPost, 0, nil, err)
+		return c.finish(0, nil, err)
 	}
 	name := m.GetName()
 	rest.WipeObjectMetaSystemFields(m)
@@ -127,12 +129,12 @@ func (c *call) create() bool {
 		rest.ExpectedNamespaceForResource(c.info.Namespace, c.Scope.Resource),
 		m,
 	); err != nil {
-		return c.finish(request.MethodPost, 0, nil, err)
+		return c.finish(0, nil, err)
 	}
 	options := &metav1.CreateOptions{
 		TypeMeta:        typeOf("CreateOptions"),
-		FieldManager:    c.options.fieldManager,
-		FieldValidation: c.options.fieldValidation,
+		FieldManager:    c.options.FieldManager,
+		FieldValidation: c.options.FieldValidation,
 	}
 	admit := c.admission()
 	attributes := c.attributes(ctx, obj, nil, name, admission.Create, options)
@@ -152,12 +154,12 @@ func (c *call) create() bool {
 		}
 		result, err := create()
 		if isTooLarge(err) {
-			m.SetManagedFields(nil) // it may be small enough without
+			m.SetManagedFields(nil) // the object may be small enough without them
 			return create()
 		}
 		return result, err
 	})
-	return c.finish(request.MethodPost, http.StatusCreated, result, err)
+	return c.finish(http.StatusCreated, result, err)
 }
 
 func (c *call) update() bool {
@@ -171,10 +173,10 @@ func (c *call) update() bool {
 	audit.LogRequestObject(c.r.Context(), obj, c.Scope.Kind.GroupVersion(), c.Scope.Resource, "", c.Scope.Serializer)
 	m, err := meta.Accessor(obj)
 	if err != nil {
-		return c.finish(request.MethodPut, 0, nil, err)
+		return c.finish(0, nil, err)
 	}
 	if err := c.belongs(m); err != nil {
-		return c.finish(request.MethodPut, 0, nil, err)
+		return c.finish(0, nil, err)
 	}
 	withoutDuplicates(c.r.Context(), m, handlers.DuplicateOwnerReferencesWarningFormat)
 	result, created, err := c.change(
@@ -190,14 +192,14 @@ func (c *call) update() bool {
 	if created {
 		code = http.StatusCreated
 	}
-	return c.finish(request.MethodPut, code, result, err)
+	return c.finish(code, result, err)
 }
 
-// source is the object that an update begins with. It is changed by each try to update, hence made anew by those that follow
-// the first.
+// source is the body of an update. The first attempt takes the decoded object and changes it; each further attempt
+// decodes the body again.
 type source struct {
 	call   *call
-	object runtime.Object // nil if it has been taken
+	object runtime.Object // nil once it has been taken
 	uid    types.UID
 }
 
@@ -215,9 +217,9 @@ func (s *source) take() (runtime.Object, error) {
 	return obj, nil
 }
 
-// changes are transformations of an object, the first of which may have to make it.
+// changes are the transformations of an update. They begin with the object of source, if there is one.
 type changes struct {
-	source     *source // nil if it has
+	source     *source // nil if the transformations begin with the stored object
 	transforms []rest.TransformFunc
 }
 
@@ -244,7 +246,7 @@ func (c changes) UpdatedObject(ctx context.Context, old runtime.Object) (obj run
 	return obj, nil
 }
 
-// belongs says whether an object is that of the path.
+// belongs returns an error if the namespace or name of an object differs from the path.
 func (c *call) belongs(m metav1.Object) error {
 	if err := rest.EnsureObjectNamespaceMatchesRequestNamespace(
 		rest.ExpectedNamespaceForResource(c.info.Namespace, c.Scope.Resource),
@@ -265,8 +267,9 @@ func (c *call) belongs(m metav1.Object) error {
 
 var errNoName = errors.New("name must be provided")
 
-// change updates the object of the path. It begins with a source, or with the object that is stored if that is nil. The
-// transformation may be asked more than once. An object that is too large may lose its managed fields.
+// change updates the object at the path. It begins with the object of begin, or with the stored object if begin is
+// nil. transform may be called more than once. If mayLose is true, an object that is too large is stored without its
+// managed fields.
 func (c *call) change(
 	ctx context.Context,
 	mayCreate bool,
@@ -276,13 +279,13 @@ func (c *call) change(
 ) (result runtime.Object, created bool, err error) {
 	updating := &metav1.UpdateOptions{
 		TypeMeta:        typeOf("UpdateOptions"),
-		FieldManager:    c.options.fieldManager,
-		FieldValidation: c.options.fieldValidation,
+		FieldManager:    c.options.FieldManager,
+		FieldValidation: c.options.FieldValidation,
 	}
 	creating := &metav1.CreateOptions{
 		TypeMeta:        typeOf("CreateOptions"),
-		FieldManager:    c.options.fieldManager,
-		FieldValidation: c.options.fieldValidation,
+		FieldManager:    c.options.FieldManager,
+		FieldValidation: c.options.FieldValidation,
 	}
 	admit := c.admission()
 	admitted := func(ctx context.Context, changed, live runtime.Object) (runtime.Object, error) {
@@ -323,12 +326,12 @@ func (c *call) change(
 		return result, err
 	})
 	if apierrors.IsTimeout(err) {
-		return result, false, err // the write may be going on
+		return result, false, err // the write may still be in progress
 	}
 	return result, created, err
 }
 
-// withoutManagers is a transformation.
+// withoutManagers is a rest.TransformFunc that removes the managed fields.
 func withoutManagers(_ context.Context, obj, _ runtime.Object) (runtime.Object, error) {
 	if m, err := meta.Accessor(obj); err == nil {
 		m.SetManagedFields(nil)
@@ -336,7 +339,7 @@ func withoutManagers(_ context.Context, obj, _ runtime.Object) (runtime.Object, 
 	return obj, nil
 }
 
-// isTooLarge says whether etcd has refused an object because of its size.
+// isTooLarge reports whether etcd has refused an object because of its size.
 func isTooLarge(err error) bool {
 	switch e := err.(type) {
 	case nil:
@@ -352,7 +355,7 @@ func isTooLarge(err error) bool {
 	return false
 }
 
-// isStored says whether there is an object already.
+// isStored reports whether the object exists in the storage.
 func isStored(obj runtime.Object) (bool, error) {
 	if obj == nil {
 		return false, nil
@@ -364,7 +367,8 @@ func isStored(obj runtime.Object) (bool, error) {
 	return m.GetUID() != "", nil
 }
 
-// authorized is valid for callers that may create the object, too.
+// authorized returns valid with an additional check that the caller may create the object: an update of an object
+// that does not exist creates it.
 func (c *call) authorized(valid rest.ValidateObjectFunc) rest.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
 		if c.Scope.Authorizer == nil {
@@ -391,7 +395,7 @@ func typeOf(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{Kind: kind, APIVersion: metav1.SchemeGroupVersion.String()}
 }
 
-// withoutDuplicates removes owners that are named twice, and warns of them.
+// withoutDuplicates removes repeated owner references, with a warning.
 func withoutDuplicates(ctx context.Context, m metav1.Object, format string) {
 	owners := m.GetOwnerReferences()
 	if len(owners) < 2 {
@@ -399,7 +403,7 @@ func withoutDuplicates(ctx context.Context, m metav1.Object, format string) {
 	}
 	var kept []metav1.OwnerReference
 	var twice []string
-	seen := make(map[types.UID]bool, len(owners)) // comparing all with all takes long when there are many
+	seen := make(map[types.UID]bool, len(owners)) // so that many owners are not all compared with one another
 	for _, owner := range owners {
 		same := func(k metav1.OwnerReference) bool { return equality.Semantic.DeepEqual(k, owner) }
 		if seen[owner.UID] && slices.ContainsFunc(kept, same) {
@@ -415,5 +419,5 @@ func withoutDuplicates(ctx context.Context, m metav1.Object, format string) {
 	}
 }
 
-// manager is the name that changes are recorded under.
-func (c *call) manager() string { return managed.NameOf(c.options.fieldManager, c.r.UserAgent()) }
+// manager returns the name of the field manager.
+func (c *call) manager() string { return managed.NameOf(c.options.FieldManager, c.r.UserAgent()) }

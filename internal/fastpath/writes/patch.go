@@ -19,23 +19,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/audit"
 	requestmetrics "k8s.io/apiserver/pkg/endpoints/handlers/metrics"
-	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/warning"
 	kjson "sigs.k8s.io/json"
 )
 
-// mostOperations is how many operations upstream allows in a JSON patch.
+// mostOperations is upstream's limit of operations in a JSON patch.
 const mostOperations = 10_000
 
-// patcher makes an object of the one that is stored.
+// patcher returns the patched object of the stored object.
 type patcher func(ctx context.Context, current runtime.Object) (runtime.Object, error)
 
-// patch answers a patch that has nothing in it to warn of.
-func (c *call) patch(media string) bool {
-	kind := types.PatchType(media)
-	if !c.mayPatch(kind) || !c.read() {
-		return false
-	}
+// patch answers a patch. It declines a body that has an error or needs a warning.
+func (c *call) patch(kind types.PatchType) bool {
 	var apply patcher
 	recorded := c.body
 	switch kind {
@@ -66,23 +61,12 @@ func (c *call) patch(media string) bool {
 	if created {
 		code = http.StatusCreated
 	}
-	return c.finish(request.MethodPatch, code, result, err)
+	return c.finish(code, result, err)
 }
 
-// mayPatch says whether a patch of a kind may have the options of the call.
-func (c *call) mayPatch(kind types.PatchType) bool {
-	switch kind {
-	case types.MergePatchType, types.JSONPatchType:
-		return c.options.force == nil
-	case types.ApplyYAMLPatchType:
-		return c.options.fieldManager != ""
-	}
-	return false
-}
-
-// patched is the object that a patch makes.
+// patched returns the object that results from a patch.
 func (c *call) patched(ctx context.Context, kind types.PatchType, current runtime.Object, apply patcher) (runtime.Object, error) {
-	// A patch that meets another write is made again, which is in vain when the request is over.
+	// A patch that conflicts with another write is applied again, which is useless once the request has ended.
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
@@ -116,7 +100,7 @@ func (c *call) patched(ctx context.Context, kind types.PatchType, current runtim
 	return obj, nil
 }
 
-// mergePatch returns what merges the body; nil if upstream has to say what is wrong with it.
+// mergePatch returns a patcher for the body. It returns nil if upstream has to report an error or a warning.
 func (c *call) mergePatch() patcher {
 	if !c.fine(&map[string]any{}) {
 		return nil
@@ -133,20 +117,20 @@ func (c *call) mergePatch() patcher {
 		if err != nil {
 			return nil, err
 		}
-		if c.options.fieldValidation != metav1.FieldValidationIgnore { // there may be members of the same name
+		if c.options.FieldValidation != metav1.FieldValidationIgnore { // the document may repeat members
 			if merged := merged(document, c.body); merged != nil {
 				obj := c.patcher.New()
 				if err := runtime.DecodeInto(c.strict, merged, obj); err == nil {
 					return c.Manager.UpdateNoErrors(current, obj, c.manager()), nil
 				}
-				// What is wrong is said about the document that the library makes.
+				// The error has to be about the document that the library makes.
 			}
 		}
 		return c.patchJSON(current, document, library)
 	}
 }
 
-// jsonPatch returns what applies the operations of the body; nil if upstream has to say what is wrong with it.
+// jsonPatch returns a patcher for the body. It returns nil if upstream has to report an error or a warning.
 func (c *call) jsonPatch() patcher {
 	var operations []struct {
 		Op    string `json:"op"`
@@ -168,7 +152,7 @@ func (c *call) jsonPatch() patcher {
 		}
 		return c.patchJSON(current, document, func(document []byte) ([]byte, error) {
 			patch := decoded
-			if decoded = nil; patch == nil { // another try: patches share what they are applied to
+			if decoded = nil; patch == nil { // a further attempt: a patched document shares values with its patch
 				if patch, err = jsonpatch.DecodePatch(c.body); err != nil {
 					return nil, apierrors.NewBadRequest(err.Error())
 				}
@@ -182,19 +166,19 @@ func (c *call) jsonPatch() patcher {
 	}
 }
 
-// fine says whether the body is JSON of a form without anything to warn of.
+// fine reports whether the body is valid JSON of a form and needs no warning.
 func (c *call) fine(form any) bool {
 	if !json.Valid(c.body) {
 		return false
 	}
-	if c.options.fieldValidation == metav1.FieldValidationIgnore {
+	if c.options.FieldValidation == metav1.FieldValidationIgnore {
 		return true
 	}
 	strict, err := kjson.UnmarshalStrict(c.body, form)
 	return err == nil && len(strict) == 0
 }
 
-// document is the stored object as clients have it.
+// document returns the stored object as JSON in the version of the request.
 func (c *call) document(current runtime.Object) ([]byte, error) {
 	if stored := c.written.Before(current); stored != nil {
 		return stored, nil
@@ -202,10 +186,10 @@ func (c *call) document(current runtime.Object) ([]byte, error) {
 	return runtime.Encode(c.encoder, current)
 }
 
-// patchJSON has a patch change the document of an object.
+// patchJSON applies patch to the document of an object, and decodes the result.
 func (c *call) patchJSON(current runtime.Object, document []byte, patch func(document []byte) ([]byte, error)) (runtime.Object, error) {
 	decoder := c.strict
-	if c.options.fieldValidation == metav1.FieldValidationIgnore {
+	if c.options.FieldValidation == metav1.FieldValidationIgnore {
 		decoder = c.decoder
 	}
 	patched, err := patch(document)
@@ -218,7 +202,7 @@ func (c *call) patchJSON(current runtime.Object, document []byte, patch func(doc
 		switch {
 		case !isStrict:
 			return nil, invalidPatch(string(patched), err)
-		case c.options.fieldValidation != metav1.FieldValidationStrict:
+		case c.options.FieldValidation != metav1.FieldValidationStrict:
 			warn(c.r.Context(), strict.Errors())
 		default:
 			return nil, invalidPatch(string(patched), runtime.NewStrictDecodingError(strict.Errors()))
@@ -231,8 +215,8 @@ func invalidPatch(patched string, err error) error {
 	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), patched, err.Error())})
 }
 
-// apply returns what applies the body as a configuration, and how the audit records that; nil if upstream has to say what
-// is wrong with it.
+// apply returns a patcher that applies the body as a configuration, and the body as recorded in the audit. It returns
+// nil if upstream has to report an error or a warning.
 func (c *call) apply() (patcher, []byte) {
 	if !isPlain(c.body) {
 		return nil, nil
@@ -242,14 +226,15 @@ func (c *call) apply() (patcher, []byte) {
 	if err != nil || len(strict) > 0 || configuration == nil || !readAlike(configuration) {
 		return nil, nil
 	}
-	force := c.options.force != nil && *c.options.force
+	force := c.options.Force != nil && *c.options.Force
 	return func(_ context.Context, current runtime.Object) (runtime.Object, error) {
 		applied := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(configuration)}
-		return c.Manager.Apply(current, applied, c.options.fieldManager, force)
+		return c.Manager.Apply(current, applied, c.options.FieldManager, force)
 	}, c.body
 }
 
-// isPlain says whether a body is JSON that YAML, which upstream reads configurations as, surely reads as well and alike.
+// isPlain reports whether a body is JSON that a YAML decoder certainly reads with the same result. Upstream reads
+// configurations as YAML.
 func isPlain(body []byte) bool {
 	if !json.Valid(body) || bytes.Contains(body, []byte("<<")) {
 		return false
@@ -265,11 +250,11 @@ func isPlain(body []byte) bool {
 	return true
 }
 
-// longestKey is how long a key may be for YAML not to look for its end in vain.
+// longestKey is the length up to which a YAML decoder finds the end of a key.
 const longestKey = 1000
 
-// readAlike says whether what was read of JSON is what YAML reads: numbers that are not whole, and keys that are long, are
-// not.
+// readAlike reports whether YAML yields the same values as JSON did. Numbers that are not integers and long keys may
+// differ.
 func readAlike(v any) bool {
 	switch v := v.(type) {
 	case map[string]any:

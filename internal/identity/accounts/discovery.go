@@ -12,7 +12,7 @@ import (
 	"github.com/annexapi/annex/internal/identity/jws"
 )
 
-// The paths at which others find the keys, and what they answer with, as kube-apiserver's do.
+// The paths, media type and cache header of kube-apiserver's discovery endpoints.
 const (
 	configurationPath = "/.well-known/openid-configuration"
 	keysPath          = "/openid/v1/jwks"
@@ -21,9 +21,9 @@ const (
 	maxAge   = "public, max-age=3600"
 )
 
-// Discovery returns the endpoints by which others verify tokens, by path: OpenID Connect's
-// discovery, and the public keys. The keys are at jwksURI; if that is empty, at this server,
-// whose host and port is address.
+// Discovery returns the endpoints with which others verify tokens, by path: OpenID Connect discovery and the public
+// keys. jwksURI is the published location of the keys; if it is empty, they are at this server, whose host and port
+// is address.
 func (t *Tokens) Discovery(jwksURI, address string) map[string]http.Handler {
 	if jwksURI == "" {
 		jwksURI = "https://" + address + keysPath
@@ -34,7 +34,7 @@ func (t *Tokens) Discovery(jwksURI, address string) map[string]http.Handler {
 	}
 }
 
-// configuration is the part of OpenID Provider Metadata that is for those who verify tokens.
+// configuration returns the fields of the OpenID Provider Metadata that are needed to verify tokens.
 func (t *Tokens) configuration(jwksURI string) ([]byte, error) {
 	var algorithms []string
 	for _, key := range t.keys.Verifying() {
@@ -50,7 +50,7 @@ func (t *Tokens) configuration(jwksURI string) ([]byte, error) {
 	}{t.options.Issuers[0], jwksURI, []string{"id_token"}, []string{"public"}, slices.Compact(algorithms)})
 }
 
-// document answers with what make returns. Others may keep it for an hour.
+// document serves the result of make. Clients may cache it for an hour.
 func document(mediaType string, make func() ([]byte, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
@@ -67,6 +67,6 @@ func document(mediaType string, make func() ([]byte, error)) http.Handler {
 		w.Header().Set("Content-Type", mediaType)
 		w.Header().Set("Cache-Control", maxAge)
 		w.Header().Set("Content-Length", strconv.Itoa(len(data)))
-		_, _ = w.Write(data) // a client that has gone away needs none
+		_, _ = w.Write(data) // the client may have disconnected
 	})
 }

@@ -29,20 +29,20 @@ import (
 	"github.com/annexapi/annex/internal/identity/jws"
 )
 
-// KeyOptions say where keys are.
+// KeyOptions configure OpenKeys.
 type KeyOptions struct {
-	// SigningFile has the private key that signs (PEM), and after it public keys that have
-	// been retired, as Rotate writes them. Empty makes a key that lives as long as Keys.
+	// SigningFile contains the private signing key (PEM), followed by retired public keys, as written by Rotate.
+	// Empty creates a key that lives as long as Keys.
 	SigningFile string
-	// MakeSigning makes the SigningFile if it is missing.
+	// MakeSigning creates the SigningFile if it is missing.
 	MakeSigning bool
-	// Files have more keys that verify (PEM): public or private ones, or certificates.
+	// Files contain additional keys that verify tokens (PEM): public or private keys, or certificates.
 	Files []string
-	// Clock says which retired keys still verify; nil is the real one.
+	// Clock determines which retired keys are still valid; nil means the real clock.
 	Clock clock.PassiveClock
 }
 
-// Keys are those that sign and verify tokens. Its methods may be called concurrently.
+// Keys are the keys that sign and verify tokens. Its methods may be called concurrently.
 type Keys struct {
 	options KeyOptions
 	own     *jws.Signer // without a SigningFile
@@ -51,16 +51,16 @@ type Keys struct {
 	loading sync.Mutex
 }
 
-// ring is what the files held when they were read.
+// ring is the loaded content of the files.
 type ring struct {
 	signer *jws.Signer
-	// keys verify, that of the signer first.
+	// keys verify tokens. The signer's key is first.
 	keys []retiring
-	// files are as they were before they were read, in order.
+	// files are the file infos from before the files were read, in order.
 	files []fs.FileInfo
 }
 
-// retiring is a key that verifies until then; for ever if it is zero.
+// retiring is a key that is valid until a time, or forever if the time is zero.
 type retiring struct {
 	*jws.Key
 	until time.Time
@@ -68,7 +68,7 @@ type retiring struct {
 
 func (k retiring) isOver(now time.Time) bool { return !k.until.IsZero() && now.After(k.until) }
 
-// OpenKeys reads the keys. An error names the option, the file and what is wrong with it.
+// OpenKeys reads the keys. An error names the option, the file and the mistake.
 func OpenKeys(options KeyOptions) (*Keys, error) {
 	k := &Keys{options: options}
 	if k.options.Clock == nil {
@@ -87,8 +87,8 @@ func OpenKeys(options KeyOptions) (*Keys, error) {
 	return k, k.load()
 }
 
-// Run reads the files again when they change, until ctx is done. While one is missing or
-// wrong, that is logged and the keys read last stay in force.
+// Run reloads the files when they change, until ctx is done. If a file is missing or invalid, Run logs the error and
+// the previous keys stay in force.
 func (k *Keys) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -135,8 +135,7 @@ func (k *Keys) read() error {
 	return nil
 }
 
-// keep keeps the keys that are in force, and notes which files are none, so that they are not
-// read again for each token.
+// keep keeps the current keys and records the invalid files, so that they are not read again for each token.
 func (k *Keys) keep(refused *ring, err error) error {
 	if old := k.current.Load(); old != nil {
 		kept := *old
@@ -158,8 +157,7 @@ func (k *Keys) stat() []fs.FileInfo {
 	return all
 }
 
-// add puts a key in the ring, which may have it already: it then verifies as long as one of
-// them does.
+// add adds keys to the ring. A key that is added twice stays valid until both entries expire.
 func (r *ring) add(keys ...retiring) {
 	for _, key := range keys {
 		i := slices.IndexFunc(r.keys, func(other retiring) bool { return other.ID == key.ID })
@@ -172,10 +170,10 @@ func (r *ring) add(keys ...retiring) {
 	}
 }
 
-// Signer is that of now.
+// Signer returns the current signing key.
 func (k *Keys) Signer() *jws.Signer { return k.current.Load().signer }
 
-// Verifying are the keys that verify now, that of the signer first.
+// Verifying returns the currently valid keys. The signer's key is first.
 func (k *Keys) Verifying() []*jws.Key {
 	var all []*jws.Key
 	for _, key := range k.current.Load().keys {
@@ -186,8 +184,8 @@ func (k *Keys) Verifying() []*jws.Key {
 	return all
 }
 
-// Key returns the one that verifies under an ID, nil if there is none. One that is not known
-// may have just been made by another process: files that have changed are read at once.
+// Key returns the valid key with an ID, or nil. For an unknown ID it first reloads changed files, because another
+// process may have just created the key.
 func (k *Keys) Key(id string) *jws.Key {
 	for again := false; ; again = true {
 		for _, key := range k.Verifying() {
@@ -201,8 +199,8 @@ func (k *Keys) Key(id string) *jws.Key {
 	}
 }
 
-// refresh reads the files if they have changed, and tells whether it has. What is wrong with
-// them is logged by Run.
+// refresh reads the files if they have changed, and reports whether it has loaded them. It does not return errors in
+// the files, since Run logs them.
 func (k *Keys) refresh() bool {
 	k.loading.Lock()
 	defer k.loading.Unlock()
@@ -219,13 +217,13 @@ func sameFile(a, b fs.FileInfo) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
-// until is the header of a retired key in a PEM file.
+// until is the PEM header of retired keys.
 const until = "Verifies-Until"
 
-// signingFile is what a file with a signing key holds.
+// signingFile is the content of a file with a signing key.
 type signingFile struct {
 	signer *jws.Signer
-	// keys are the signer's, and then those that are retired.
+	// keys are the signer's key, followed by the retired keys.
 	keys []retiring
 }
 
@@ -240,7 +238,7 @@ func readSigning(path string) (*signingFile, error) {
 	return &signingFile{signers[0], keys}, nil
 }
 
-// readKeys reads a PEM file: its private keys, and the public keys of all of it.
+// readKeys reads the private keys of a PEM file, and the public keys of all its entries.
 func readKeys(path string) ([]*jws.Signer, []retiring, error) {
 	file, err := os.Open(path)
 	if inner := (*fs.PathError)(nil); errors.As(err, &inner) {
@@ -295,7 +293,7 @@ func parseKeys(data []byte) (signers []*jws.Signer, keys []retiring, err error) 
 	if len(keys) == 0 {
 		return nil, nil, errors.New("it has no key in PEM")
 	}
-	// The one that signs comes first.
+	// The signing key comes first.
 	slices.SortStableFunc(keys, func(a, b retiring) int {
 		return cmp.Compare(rank(signers, a), rank(signers, b))
 	})
@@ -309,8 +307,8 @@ func rank(signers []*jws.Signer, key retiring) int {
 	return 1
 }
 
-// parseBlock returns a private key or a public one; neither of a block that says something
-// about others.
+// parseBlock returns a private or a public key. It returns neither for a block without key material, such as EC
+// parameters.
 func parseBlock(block *pem.Block) (crypto.Signer, crypto.PublicKey, error) {
 	signer := func(key any, err error) (crypto.Signer, crypto.PublicKey, error) {
 		s, ok := key.(crypto.Signer)
@@ -344,8 +342,8 @@ func parseBlock(block *pem.Block) (crypto.Signer, crypto.PublicKey, error) {
 	return nil, nil, errors.New("it is no key")
 }
 
-// newSigner makes a key of the kind of another, ECDSA P-256 if there is none: making an RSA key
-// would be most of a server's start.
+// newSigner creates a key of the same type as like. If like is nil, it is ECDSA P-256, because generating an RSA key
+// would take most of a server's start-up time.
 func newSigner(like crypto.PublicKey) (*jws.Signer, error) {
 	var private crypto.Signer
 	var err error
@@ -363,10 +361,10 @@ func newSigner(like crypto.PublicKey) (*jws.Signer, error) {
 	return jws.NewSigner(private)
 }
 
-// makeSigning makes a signing file, unless there is something by that name.
+// makeSigning creates a signing file, unless the path exists.
 func makeSigning(path string) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return nil // what is wrong with it is found when it is read
+		return nil // errors in an existing file are found when it is read
 	}
 	signer, err := newSigner(nil)
 	if err != nil {
@@ -390,7 +388,7 @@ func makeSigning(path string) error {
 	return nil
 }
 
-// encode writes the signer's key, and then those of keys that are not the signer's.
+// encode writes the signer's key, followed by all other keys.
 func (f *signingFile) encode() ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(f.signer.Private())
 	if err != nil {

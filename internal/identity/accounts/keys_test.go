@@ -81,7 +81,7 @@ func ids(keys *Keys) []string {
 	return all
 }
 
-func TestAServerMakesItsKeyOnceForItsOwnerOnly(t *testing.T) {
+func TestOpenKeys_makesKeyOnce(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "service-account.key")
 	first, err := OpenKeys(KeyOptions{SigningFile: path, MakeSigning: true})
@@ -112,7 +112,7 @@ func TestAServerMakesItsKeyOnceForItsOwnerOnly(t *testing.T) {
 	}
 }
 
-func TestKeyFilesMayBeWhatOpenSSLWrites(t *testing.T) {
+func TestOpenKeys_opensslFiles(t *testing.T) {
 	t.Parallel()
 	dir, ec := t.TempDir(), ecKey(t)
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -151,7 +151,7 @@ func TestKeyFilesMayBeWhatOpenSSLWrites(t *testing.T) {
 	}
 }
 
-func TestKeyFilesThatAreRefused(t *testing.T) {
+func TestOpenKeys_invalidFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	_, edwards, err := ed25519.GenerateKey(rand.Reader)
@@ -205,7 +205,7 @@ func TestKeyFilesThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestARotatedKeyVerifiesUntilItsTokensHaveExpired(t *testing.T) {
+func TestRotate_oldKeyVerifiesUntilExpiry(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "key")
 	clock := testclock.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
@@ -223,7 +223,7 @@ func TestARotatedKeyVerifiesUntilItsTokensHaveExpired(t *testing.T) {
 		t.Errorf("%+v", described)
 	}
 	second := described[0].ID
-	if keys.Key(second) == nil { // without Run: a token of another process is accepted at once
+	if keys.Key(second) == nil { // Key accepts a token of another process at once, without Run
 		t.Fatal("the new key is not known")
 	}
 	if keys.Signer().ID != second || !slices.Equal(ids(keys), []string{second, first}) {
@@ -261,7 +261,7 @@ func TestARotatedKeyVerifiesUntilItsTokensHaveExpired(t *testing.T) {
 	}
 }
 
-func TestARotationKeepsTheKindOfTheKey(t *testing.T) {
+func TestRotate_keepsKeyType(t *testing.T) {
 	t.Parallel()
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -280,7 +280,7 @@ func TestARotationKeepsTheKindOfTheKey(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeRotatedStaysAsItIs(t *testing.T) {
+func TestRotate_invalidFile_isUnchanged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if _, err := Rotate(
@@ -316,7 +316,7 @@ func TestWhatCannotBeRotatedStaysAsItIs(t *testing.T) {
 	}
 }
 
-func TestRotationsAtTheSameTimeLoseNoKey(t *testing.T) {
+func TestRotate_concurrent(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "key")
 	if _, err := OpenKeys(KeyOptions{SigningFile: path, MakeSigning: true}); err != nil {
@@ -340,7 +340,7 @@ func TestRotationsAtTheSameTimeLoseNoKey(t *testing.T) {
 	}
 }
 
-func TestKeyFilesAreReadAgainAndMistakesKeepTheOldKeys(t *testing.T) {
+func TestKeys_reload(t *testing.T) {
 	t.Parallel()
 	path, more := filepath.Join(t.TempDir(), "key"), filepath.Join(t.TempDir(), "more")
 	one, two := ecKey(t), ecKey(t)

@@ -1,11 +1,9 @@
-// Package accounts keeps the service accounts of a server that stands alone: programs that
-// are callers. It serves them as the kind ServiceAccount of the core group, issues
-// short-lived tokens for them, knows the tokens when they come back, and publishes the keys
-// by which others can verify them.
+// Package accounts implements the service accounts of a standalone server, which are the callers that are programs.
+// It serves them as the kind ServiceAccount of the core group, issues short-lived tokens, authenticates the tokens,
+// and publishes the keys for verifying them.
 //
-// A token counts as long as the account does, and the object that it is bound to: both are
-// read from their storage each time, so that what is deleted is refused at once by every
-// process over that storage.
+// A token is valid as long as its account and the object that it is bound to exist. Both are read from storage each
+// time, so that every process over the same storage rejects the tokens of deleted objects at once.
 package accounts
 
 import (
@@ -22,10 +20,10 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// Resource names the service accounts in storage and in errors.
+// Resource is the resource of service accounts in storage and in errors.
 var Resource = corev1.Resource("serviceaccounts")
 
-// Group returns the part of the core group that service accounts are.
+// Group returns the core group with the kind ServiceAccount.
 func Group() define.Group {
 	return define.Group{Name: corev1.GroupName, Kinds: []*define.Kind{
 		{
@@ -41,7 +39,7 @@ func Group() define.Group {
 	}}
 }
 
-// keepNames leaves of references to secrets what they are known by, as kube-apiserver does.
+// keepNames reduces references to secrets to their names, as kube-apiserver does.
 func keepNames(obj runtime.Object) {
 	account := obj.(*corev1.ServiceAccount)
 	for i, secret := range account.Secrets {
@@ -49,8 +47,7 @@ func keepNames(obj runtime.Object) {
 	}
 }
 
-// facts are those of k8s.io/api/core/v1 that service accounts need. All of them would be a
-// megabyte.
+// facts returns the facts of k8s.io/api/core/v1 that service accounts need. The complete facts would take a megabyte.
 func facts() api.Facts {
 	return api.Facts{
 		GroupVersion: corev1.SchemeGroupVersion,
@@ -63,8 +60,7 @@ func facts() api.Facts {
 	}
 }
 
-// AddToScheme registers the type of requests for tokens. With aliases, it also stands for the
-// internal version of its group.
+// AddToScheme registers the type TokenRequest. With aliases, it also stands for the internal version of its group.
 func AddToScheme(scheme *runtime.Scheme, aliases bool) error {
 	scheme.AddKnownTypes(authenticationv1.SchemeGroupVersion, &authenticationv1.TokenRequest{})
 	if aliases {

@@ -9,8 +9,8 @@ import (
 	"github.com/annexapi/annex/internal/model/schemas"
 )
 
-// openAPI returns the definitions of service accounts and what they refer to. The staging
-// modules do not ship them; the descriptions are those of k8s.io/api.
+// openAPI returns the definitions of service accounts and of the types that they reference. The staging modules do
+// not include them; the descriptions are those of k8s.io/api.
 func openAPI(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	account, list := corev1.ServiceAccount{}, corev1.ServiceAccountList{}
 	object, local := corev1.ObjectReference{}, corev1.LocalObjectReference{}

@@ -22,7 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 )
 
-// kube-apiserver's bounds of what is requested, in seconds.
+// kube-apiserver's default and limits of the requested lifetime, in seconds.
 const (
 	defaultSeconds = 60 * 60
 	minSeconds     = 10 * 60
@@ -31,10 +31,10 @@ const (
 
 var tokenRequest = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
 
-// Requests serves requests for tokens, at serviceaccounts/NAME/token.
+// Requests serves token requests at serviceaccounts/NAME/token.
 type Requests struct{ tokens *Tokens }
 
-// Requests returns the endpoint of requests for tokens.
+// Requests returns the endpoint of token requests.
 func (t *Tokens) Requests() *Requests { return &Requests{t} }
 
 var (
@@ -46,14 +46,13 @@ var (
 // New implements rest.Storage.
 func (*Requests) New() runtime.Object { return &authenticationv1.TokenRequest{} }
 
-// Destroy leaves the storage to the main endpoint.
+// Destroy does nothing: the storage belongs to the main endpoint.
 func (*Requests) Destroy() {}
 
-// GroupVersionKind says that requests are of another group.
+// GroupVersionKind returns TokenRequest, which belongs to another group than service accounts.
 func (*Requests) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind { return tokenRequest }
 
-// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate lets a request name the UID of its
-// account.
+// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate lets a request contain the UID of its account.
 func (*Requests) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate() bool { return true }
 
 // Create issues a token. A dry run issues none.
@@ -86,7 +85,7 @@ func (r *Requests) Create(
 	asked.Status = authenticationv1.TokenRequestStatus{}
 	r.fill(&asked.Spec)
 	if errs := validate(&asked.Spec); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(tokenRequest.GroupKind(), "", errs) // as kube-apiserver names it
+		return nil, apierrors.NewInvalid(tokenRequest.GroupKind(), "", errs) // the empty name is that of kube-apiserver's errors
 	}
 	if admitted != nil {
 		if err := admitted(ctx, asked.DeepCopyObject()); err != nil {
@@ -111,7 +110,7 @@ func (r *Requests) Create(
 	return asked, nil
 }
 
-// checkPlace wants a request that names its account to name the one of the path.
+// checkPlace reports an error if the request names another account than its path.
 func checkPlace(asked *authenticationv1.TokenRequest, namespace, name string) error {
 	metadata := field.NewPath("metadata")
 	var errs field.ErrorList
@@ -131,7 +130,7 @@ func conflict(kind schema.GroupKind, name string, err error) error {
 	return apierrors.NewConflict(schema.GroupResource{Group: kind.Group, Resource: kind.Kind}, name, err)
 }
 
-// fill fills in what a request may leave out.
+// fill sets the defaults of omitted fields.
 func (r *Requests) fill(spec *authenticationv1.TokenRequestSpec) {
 	if len(spec.Audiences) == 0 {
 		spec.Audiences = slices.Clone(r.tokens.options.Audiences)
@@ -190,7 +189,7 @@ func (r *Requests) bind(ctx context.Context, namespace string, ref *authenticati
 	return &object{gvk.GroupVersion().String(), gvk.Kind, reference{ref.Name, m.GetUID()}}, nil
 }
 
-// shorten keeps to the longest life that tokens have here, and warns of that.
+// shorten limits the lifetime to the maximum of the options, with a warning.
 func (r *Requests) shorten(ctx context.Context, spec *authenticationv1.TokenRequestSpec) {
 	longest := int64(r.tokens.options.MaxExpiration / time.Second)
 	if asked := *spec.ExpirationSeconds; longest > 0 && asked > longest {

@@ -13,16 +13,16 @@ import (
 	"github.com/annexapi/annex/internal/base/filelock"
 )
 
-// KeyInfo is what is known of a key.
+// KeyInfo describes a key.
 type KeyInfo struct {
 	ID        string `json:"id"`
 	Algorithm string `json:"algorithm"`
 	Signs     bool   `json:"signs"`
-	// VerifiesUntil is when a retired key ends; nil if it verifies as long as it is there.
+	// VerifiesUntil is the expiry of a retired key; nil if the key is valid until it is removed.
 	VerifiesUntil *time.Time `json:"verifiesUntil,omitempty"`
 }
 
-// List returns the keys of a signing file, the one that signs first.
+// List returns the keys of a signing file. The signing key is first.
 func List(path string) ([]KeyInfo, error) {
 	file, err := readSigning(path)
 	if err != nil {
@@ -44,10 +44,10 @@ func (f *signingFile) describe() []KeyInfo {
 	return all
 }
 
-// Rotate puts a new signing key of the same kind into a signing file, and returns the keys
-// that are there then. Of the old one, the private key is gone, and the public one verifies
-// until a time; for ever if that is zero. Discard leaves the new key alone: all tokens that
-// were signed before are refused. Servers that use the file do so a moment later.
+// Rotate puts a new signing key of the same type into a signing file, and returns the resulting keys. It deletes the
+// old private key. The old public key stays valid until verifiesUntil, or forever if that is zero. If discard is set,
+// only the new key remains, and all tokens that were signed before become invalid. Servers that use the file apply
+// the change a moment later.
 func Rotate(ctx context.Context, path string, now, verifiesUntil time.Time, discard bool) (_ []KeyInfo, err error) {
 	lock, err := lockFile(ctx, path+".lock")
 	if err != nil {

@@ -30,52 +30,52 @@ import (
 )
 
 const (
-	// skew is how far apart the clocks of those that sign and verify may be.
+	// skew is the tolerated clock difference between the processes that sign and verify tokens.
 	skew = time.Minute
-	// terminating is how long an object still counts after the time of its deletion, as in
-	// kube-apiserver: what ends gracefully may need its token for that.
+	// terminating is how long an object remains valid after its deletion timestamp, as in kube-apiserver, because a
+	// program may need its token to terminate gracefully.
 	terminating = time.Minute
-	// remembered is of how many tokens the signature is not verified again.
+	// remembered is the number of tokens whose verified signature is cached.
 	remembered = 4096
 )
 
-// Options say what tokens are like.
+// Options configure NewTokens.
 type Options struct {
-	// Issuers are who has signed the tokens that are accepted, at least one. The first signs.
+	// Issuers are the accepted issuers, at least one. The first one is used for new tokens.
 	Issuers []string
-	// Audiences are what the server calls itself, at least one: a token is for one of them.
-	// They are also those of tokens that are requested without.
+	// Audiences are the names of the server, at least one. A token has to be for one of them. They are also the
+	// default audiences of requested tokens.
 	Audiences []string
-	// MaxExpiration bounds how long tokens live; 0 does not.
+	// MaxExpiration bounds the lifetime of tokens; 0 means no bound.
 	MaxExpiration time.Duration
-	// Clock is used for validity; nil is the real one.
+	// Clock is used for validity; nil means the real clock.
 	Clock clock.PassiveClock
 }
 
-// Kinds find where the objects are that tokens can be bound to: those of namespaced kinds
-// that the server serves. It is false of all others.
+// Kinds finds the namespaced kinds that the server serves, to whose objects tokens can be bound. It returns false for
+// all other kinds.
 type Kinds func(gvk schema.GroupVersionKind) (Kind, bool)
 
-// Kind is where its objects are.
+// Kind is the resource and storage of a kind.
 type Kind struct {
 	Resource schema.GroupResource
 	Storage  rest.Getter
 }
 
-// Tokens are the tokens of service accounts. Its methods may be called concurrently.
+// Tokens issues and authenticates the tokens of service accounts. Its methods may be called concurrently.
 type Tokens struct {
 	options  Options
 	keys     *Keys
 	accounts rest.Getter
 	kinds    Kinds
-	// verified has the claims of tokens whose signature was right, by digest.
+	// verified caches the claims of tokens with a valid signature, by digest.
 	verified *lru.Cache
 }
 
 var _ authenticator.Token = (*Tokens)(nil)
 
-// NewTokens returns the tokens that are signed with keys. Accounts are read from storage each
-// time that one of their tokens is used.
+// NewTokens returns the tokens that are signed with keys. Accounts are read from storage each time that one of their
+// tokens is used.
 func NewTokens(options Options, keys *Keys, accounts rest.Getter, kinds Kinds) *Tokens {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
@@ -83,7 +83,7 @@ func NewTokens(options Options, keys *Keys, accounts rest.Getter, kinds Kinds) *
 	return &Tokens{options, keys, accounts, kinds, lru.New(remembered)}
 }
 
-// claims are those of kube-apiserver's tokens, in its words.
+// claims are the claims of a token, with kube-apiserver's names.
 type claims struct {
 	Audience   audience    `json:"aud"`
 	Expires    seconds     `json:"exp"`
@@ -98,8 +98,8 @@ type claims struct {
 type kubernetes struct {
 	Namespace string    `json:"namespace"`
 	Account   reference `json:"serviceaccount"`
-	// Object is what the token is bound to. kube-apiserver knows only some kinds, which have
-	// claims of their own, and are not served here.
+	// Object is the object that the token is bound to. kube-apiserver supports only some kinds, which have claims of
+	// their own below. Those kinds are not served here.
 	Object *object `json:"object,omitempty"`
 	Pod    any     `json:"pod,omitempty"`
 	Secret any     `json:"secret,omitempty"`
@@ -117,7 +117,7 @@ type object struct {
 	reference
 }
 
-// audience is a list; RFC 7519 lets one audience be a string.
+// audience is a list; RFC 7519 allows a single audience to be a string.
 type audience []string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -130,7 +130,7 @@ func (a *audience) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*[]string)(a))
 }
 
-// seconds are since 1970. RFC 7519 lets them have fractions.
+// seconds is a Unix time. RFC 7519 allows fractions.
 type seconds int64
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -145,7 +145,7 @@ func (s *seconds) UnmarshalJSON(data []byte) error {
 
 func (s seconds) time() time.Time { return time.Unix(int64(s), 0) }
 
-// issue signs a token for an account, valid from now on for so long.
+// issue signs a token for an account that is valid from now for lifetime.
 func (t *Tokens) issue(
 	account *corev1.ServiceAccount,
 	now time.Time,
@@ -175,8 +175,8 @@ func (t *Tokens) issue(
 	return token, id, err
 }
 
-// AuthenticateToken implements authenticator.Token. It has no opinion of tokens that do not
-// name one of the issuers. Errors do not contain the token.
+// AuthenticateToken implements authenticator.Token. It has no opinion on tokens of other issuers. Errors do not
+// contain the token.
 func (t *Tokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	c, err := t.verify(token)
 	if c == nil || err != nil {
@@ -205,14 +205,13 @@ func (t *Tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 	return &authenticator.Response{User: info.UserInfo(), Audiences: audiences}, true, nil
 }
 
-// verified is a token whose signature was right.
+// verified is a token with a valid signature.
 type verified struct {
 	key    string
 	claims *claims
 }
 
-// verify returns the claims of a token whose signature is right; nil if the token is not of
-// the issuers.
+// verify verifies the signature of a token and returns its claims; nil if the token has another issuer.
 func (t *Tokens) verify(token string) (*claims, error) {
 	if len(token) > jws.MaxSize {
 		return nil, nil
@@ -240,7 +239,7 @@ func (t *Tokens) verify(token string) (*claims, error) {
 	return c, nil
 }
 
-// check is about what the claims say by themselves.
+// check validates the claims without reading any object.
 func (c *claims) check(now time.Time) error {
 	k := c.Kubernetes
 	switch {
@@ -262,7 +261,7 @@ func (c *claims) check(now time.Time) error {
 	return nil
 }
 
-// exists returns nil if the account is there, and the object that the token is bound to.
+// exists returns nil if the account exists, and the object that the token is bound to.
 func (t *Tokens) exists(ctx context.Context, c *claims) error {
 	k := c.Kubernetes
 	if err := t.same(ctx, Kind{Resource, t.accounts}, k.Namespace, k.Account); err != nil {
@@ -282,7 +281,7 @@ func (t *Tokens) exists(ctx context.Context, c *claims) error {
 	return nil
 }
 
-// same returns nil if an object is there with that UID.
+// same returns nil if an object with that UID exists.
 func (t *Tokens) same(ctx context.Context, kind Kind, namespace string, ref reference) error {
 	m, err := get(ctx, kind, namespace, ref.Name)
 	if apierrors.IsNotFound(err) {
@@ -301,11 +300,11 @@ func (t *Tokens) same(ctx context.Context, kind Kind, namespace string, ref refe
 	return nil
 }
 
-// get reads an object as it is now, as the server itself.
+// get reads the current object as the server itself.
 func get(ctx context.Context, kind Kind, namespace, name string) (metav1.Object, error) {
 	ctx = request.WithNamespace(ctx, namespace)
 	ctx = request.WithUser(ctx, &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}})
-	// Errors name the resource of the request, which may be another one, or none yet.
+	// Errors contain the resource of the request info, which may be missing or another one in ctx.
 	ctx = request.WithRequestInfo(
 		ctx,
 		&request.RequestInfo{

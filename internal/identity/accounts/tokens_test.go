@@ -45,7 +45,7 @@ func (s stored) put(name string, uid types.UID) *corev1.ServiceAccount {
 
 var widgetKind = schema.GroupVersionKind{Group: "shop.example.com", Version: "v1", Kind: "Widget"}
 
-// world is all that tokens depend on.
+// world contains everything that tokens depend on.
 type world struct {
 	*Tokens
 	t                 *testing.T
@@ -99,7 +99,7 @@ func (w *world) token(spec authenticationv1.TokenRequestSpec) string {
 	return answer.Status.Token
 }
 
-// refuses wants a token to be refused for a reason.
+// refuses reports an error unless the token is rejected for a reason.
 func (w *world) refuses(token, reason string) {
 	w.t.Helper()
 	_, ok, err := w.AuthenticateToken(w.t.Context(), token)
@@ -126,7 +126,7 @@ func bound(name string, uid types.UID) authenticationv1.TokenRequestSpec {
 	}
 }
 
-func TestATokenHasTheClaimsOfKubernetes(t *testing.T) {
+func TestTokens_claims(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{})
 	w.widgets.put("w", "uid-w")
@@ -175,13 +175,13 @@ func TestATokenHasTheClaimsOfKubernetes(t *testing.T) {
 	}
 }
 
-func TestATokenEndsWithItsTime(t *testing.T) {
+func TestTokens_expire(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{})
 	token := w.token(authenticationv1.TokenRequestSpec{})
 	w.accepts(token)
 	w.clock.Step(-skew)
-	w.accepts(token) // of another clock
+	w.accepts(token) // within the clock difference of another server
 	w.clock.Step(-time.Second)
 	w.refuses(token, "is not valid before 2026-01-01T00:00:00Z")
 	w.clock.Step(skew + time.Second + time.Hour - time.Second)
@@ -190,14 +190,14 @@ func TestATokenEndsWithItsTime(t *testing.T) {
 	w.refuses(token, "has expired at 2026-01-01T01:00:00Z")
 }
 
-func TestATokenEndsWithItsAccount(t *testing.T) {
+func TestTokens_endWithAccount(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{})
 	token := w.token(authenticationv1.TokenRequestSpec{})
 	w.accepts(token)
 	account := w.accounts.put("robot", "uid-1")
 	account.DeletionTimestamp = &metav1.Time{Time: w.clock.Now()}
-	w.accepts(token) // it is there still, with finalizers
+	w.accepts(token) // the object still exists, with finalizers
 	w.clock.Step(terminating + time.Second)
 	w.refuses(token, "robot is deleted since")
 	delete(w.accounts, "default/robot")
@@ -206,7 +206,7 @@ func TestATokenEndsWithItsAccount(t *testing.T) {
 	w.refuses(token, "robot has the UID uid-2, not uid-1")
 }
 
-func TestATokenEndsWithTheObjectThatItIsBoundTo(t *testing.T) {
+func TestTokens_endWithBoundObject(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{})
 	w.widgets.put("w", "uid-w")
@@ -222,7 +222,7 @@ func TestATokenEndsWithTheObjectThatItIsBoundTo(t *testing.T) {
 	w.refuses(token, "which is not served")
 }
 
-func TestATokenIsForItsAudiences(t *testing.T) {
+func TestTokens_audiences(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{})
 	token := w.token(authenticationv1.TokenRequestSpec{Audiences: []string{"vault"}})
@@ -241,7 +241,7 @@ func TestATokenIsForItsAudiences(t *testing.T) {
 	}
 }
 
-func TestTokensOfOthersAreNotLookedAt(t *testing.T) {
+func TestTokens_otherIssuer_noOpinion(t *testing.T) {
 	t.Parallel()
 	w, other := newWorld(t, Options{}), newWorld(t, Options{Issuers: []string{"https://other", "https://shop"}})
 	for _, token := range []string{"", "secret", "a.b.c", strings.Repeat("x", 100_000), other.token(authenticationv1.TokenRequestSpec{})} {
@@ -251,13 +251,13 @@ func TestTokensOfOthersAreNotLookedAt(t *testing.T) {
 	}
 	foreign := newWorld(t, Options{})
 	w.refuses(foreign.token(authenticationv1.TokenRequestSpec{}), "is not known, or retired")
-	// The second issuer's are accepted if they are signed with a key of this server.
+	// Tokens of the second issuer are accepted if a key of this server has signed them.
 	other.keys = w.keys
 	other.accepts(w.token(authenticationv1.TokenRequestSpec{Audiences: []string{"shop"}}))
 }
 
-// What only a holder of the key can sign, and this server never does.
-func TestClaimsAreChecked(t *testing.T) {
+// Only a holder of the key can sign such claims, and this server never does.
+func TestTokens_invalidClaims(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{})
 	for want, change := range map[string]func(map[string]any){
@@ -299,8 +299,8 @@ func ofAccount(c map[string]any, namespace, name string) {
 	c["kubernetes.io"] = map[string]any{"namespace": namespace, "serviceaccount": map[string]any{"name": name, "uid": "uid-1"}}
 }
 
-// A signature is verified once; all else each time.
-func TestRememberedTokensEndWithTheirKey(t *testing.T) {
+// The signature is verified once, everything else each time.
+func TestTokens_cached_endWithKey(t *testing.T) {
 	t.Parallel()
 	path := t.TempDir() + "/key"
 	w := newWorld(t, Options{})
@@ -319,7 +319,7 @@ func TestRememberedTokensEndWithTheirKey(t *testing.T) {
 	w.refuses(token, "is not known, or retired")
 }
 
-func TestRequestsThatAreRefused(t *testing.T) {
+func TestRequests_invalidRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{})
 	w.widgets.put("w", "uid-w")
@@ -386,7 +386,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestTokensLiveNoLongerThanAllowed(t *testing.T) {
+func TestRequests_lifetimeIsBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{MaxExpiration: 2 * time.Hour})
 	long := int64(1 << 32)
@@ -401,7 +401,7 @@ func TestTokensLiveNoLongerThanAllowed(t *testing.T) {
 	w.refuses(answer.Status.Token, "has expired")
 }
 
-func TestOthersFindTheKeys(t *testing.T) {
+func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{})
 	handlers := w.Discovery("", "127.0.0.1:8443")

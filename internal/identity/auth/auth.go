@@ -1,11 +1,9 @@
-// Package auth decides who a caller is and what the caller may do while a server
-// stands alone, where there is no cluster to ask.
+// Package auth authenticates and authorizes the callers of a standalone server, which has no cluster to ask.
 //
-// A caller is known by a client certificate, by a bearer token from a file or of an issuer
-// that an AuthenticationConfiguration names, or by the token with which the server talks to
-// itself. A request without any of them is anonymous, and allowed only on the open paths
-// unless that file says otherwise; elsewhere the answer is 401. Credentials that are wrong
-// are refused everywhere.
+// A caller has a client certificate, a bearer token from a file or from an issuer in an AuthenticationConfiguration,
+// or the loopback token of the server itself. A request without any of them is anonymous. Unless the configuration
+// allows more, anonymous requests may only read the open paths; elsewhere they get 401. Invalid credentials are
+// rejected on all paths.
 package auth
 
 import (
@@ -29,30 +27,26 @@ import (
 	"github.com/annexapi/annex/internal/identity/credential"
 )
 
-// Credentials are the ways in which a caller can prove who it is. The zero value
-// authenticates no caller.
+// Credentials configure how callers are authenticated. The zero value authenticates no caller.
 type Credentials struct {
-	// ClientCA verifies client certificates; nil accepts none. The subject's common
-	// name is the user, its organizations are the groups.
+	// ClientCA verifies client certificates; nil accepts none. The subject's common name is the user, its
+	// organizations are the groups.
 	ClientCA dynamiccertificates.CAContentProvider
-	// Revoked reports which client certificates are refused although ClientCA verifies
-	// them; nil is none. It is asked for each request, once for each certificate of its
-	// connection.
+	// Revoked reports whether a client certificate is rejected although ClientCA verifies it; nil rejects none. It is
+	// called for each request and each certificate of its connection.
 	Revoked func(*x509.Certificate) bool
-	// Tokens are asked about bearer tokens, in order.
+	// Tokens authenticate bearer tokens, in order.
 	Tokens []authenticator.Token
-	// RequestHeaders say which proxy may name callers in headers; nil is none.
+	// RequestHeaders configure the proxy that may name callers in headers; nil means no proxy.
 	RequestHeaders *authenticatorfactory.RequestHeaderConfig
-	// Localhost is who programs on this machine are that send no credentials; nil lets in none.
+	// Localhost is the user of programs on this machine that send no credentials; nil lets in none.
 	Localhost user.Info
-	// Anonymous decides about requests without credentials; nil lets them in on the open
-	// paths.
+	// Anonymous authenticates requests without credentials; nil accepts them on the open paths only.
 	Anonymous authenticator.Request
 }
 
-// NewAuthenticator returns the authenticator of a server that stands alone, which records accepted credentials where a request
-// has a place for that.
-// Every caller that is known gets the group system:authenticated.
+// NewAuthenticator returns the authenticator of a standalone server. It records the accepted credential if the
+// request has a place for it. Every authenticated caller gets the group system:authenticated.
 func NewAuthenticator(credentials Credentials) authenticator.Request {
 	var known, others []authenticator.Request
 	if credentials.RequestHeaders != nil {
@@ -85,9 +79,9 @@ func NewAuthenticator(credentials Credentials) authenticator.Request {
 	)
 }
 
-// refuseRevoked refuses requests with a revoked certificate, whatever other credentials they
-// have, and has no opinion of others. It looks at what the connection presents, so that
-// neither connections that are open nor outcomes that are remembered get around it.
+// refuseRevoked rejects requests with a revoked certificate, regardless of other credentials, and has no opinion on
+// others. It checks the certificates of the connection itself, so that open connections and cached results cannot
+// bypass it.
 func refuseRevoked(revoked func(*x509.Certificate) bool) authenticator.Request {
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		if revoked == nil || req.TLS == nil {
@@ -102,9 +96,8 @@ func refuseRevoked(revoked func(*x509.Certificate) bool) authenticator.Request {
 	})
 }
 
-// authenticateAnonymous lets anonymous requests in on the open paths. Upstream's
-// anonymous authenticator can do the same only for paths listed one by one, and
-// health checks have a path for each check.
+// authenticateAnonymous accepts anonymous requests on the open paths. Upstream's anonymous authenticator needs a list
+// of exact paths, but each health check has a path of its own.
 func authenticateAnonymous(req *http.Request) (*authenticator.Response, bool, error) {
 	if !isOpen(strings.ToLower(req.Method), req.URL.Path) {
 		return nil, false, nil
@@ -116,8 +109,8 @@ func authenticateAnonymous(req *http.Request) (*authenticator.Response, bool, er
 	}, true, nil
 }
 
-// isOpen says whether anonymous requests may read path: health, with a path below for
-// every single check, and the version.
+// isOpen reports whether anonymous requests may read path: the version, and health including the paths of single
+// checks.
 func isOpen(verb, path string) bool {
 	if verb != "get" && verb != "head" {
 		return false

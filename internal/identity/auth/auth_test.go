@@ -59,9 +59,8 @@ func tokenFile(t *testing.T, content string) *TokenFile {
 	return f
 }
 
-// No other credentials, no open path and nothing that is remembered gets a revoked
-// certificate in.
-func TestRevokedCertificatesAreRefused(t *testing.T) {
+// Other credentials, open paths and cached results must not let a revoked certificate in.
+func TestNewAuthenticator_revokedCertificate(t *testing.T) {
 	ours := openCerts(t)
 	admin := clientCertificate(t, ours)
 	revoked := false
@@ -87,7 +86,7 @@ func TestRevokedCertificatesAreRefused(t *testing.T) {
 	}
 }
 
-func TestAuthenticate(t *testing.T) {
+func TestNewAuthenticator(t *testing.T) {
 	ours, strangers := openCerts(t), openCerts(t)
 	admin, stranger := clientCertificate(t, ours), clientCertificate(t, strangers)
 	subject := NewAuthenticator(Credentials{
@@ -100,7 +99,7 @@ func TestAuthenticate(t *testing.T) {
 	tests := []struct {
 		name, method, path, token string
 		cert                      *x509.Certificate
-		wantUser                  string // empty is 401
+		wantUser                  string // empty means 401
 		wantGroups                []string
 	}{
 		{name: "client certificate", cert: admin, wantUser: certs.AdminUser, wantGroups: []string{certs.AdminGroup, user.AllAuthenticated}},
@@ -169,7 +168,7 @@ func TestAuthenticate(t *testing.T) {
 	}
 }
 
-func TestAuthorize(t *testing.T) {
+func TestNewAuthorizer(t *testing.T) {
 	standalone, _, err := NewAuthorizer()
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +241,7 @@ func TestAuthorize(t *testing.T) {
 	}
 }
 
-func TestTokenFilesOfEverybodyAreRefused(t *testing.T) {
+func TestTokenFile_readableByOthers_isRefused(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("there are no modes")
 	}
@@ -264,7 +263,7 @@ func TestTokenFilesOfEverybodyAreRefused(t *testing.T) {
 	}
 }
 
-func TestTokenFileMistakes(t *testing.T) {
+func TestTokenFile_mistakes(t *testing.T) {
 	tests := []struct{ name, content, expect string }{
 		{"too few columns", "a,alice,1\nsecret,bob\n", "line 2: 2 columns"},
 		{"groups without quotes", "a,alice,1,dev,ops\n", "line 1: 5 columns"},
@@ -293,7 +292,7 @@ func TestTokenFileMistakes(t *testing.T) {
 	}
 }
 
-func TestTokenFileIsReadAgain(t *testing.T) {
+func TestTokenFile_reload(t *testing.T) {
 	f := tokenFile(t, "one,alice,1\n")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

@@ -30,43 +30,43 @@ import (
 	"github.com/annexapi/annex/internal/identity/credential"
 )
 
-// Policy decides, and lists what it allows.
+// Policy is an authorizer that can list its rules.
 type Policy interface {
 	authorizer.Authorizer
 	authorizer.RuleResolver
 }
 
-// Authorization decides by a chain of authorizers, which options or an AuthorizationConfiguration
-// of apiserver.config.k8s.io name. Run reads the file again when it changes.
+// Authorization is a chain of authorizers from options or from an AuthorizationConfiguration of
+// apiserver.config.k8s.io. Run reloads the file when it changes.
 type Authorization struct {
 	options AuthorizationOptions
-	file    *configfile.File // nil without one
+	file    *configfile.File // nil without a file
 	current atomic.Pointer[chain]
-	// types are those of the file that are no webhooks, which another content cannot change.
+	// types are the non-webhook authorizers of the file at the start. A reload cannot change them.
 	types sets.Set[string]
 }
 
 var _ Policy = (*Authorization)(nil)
 
-// AuthorizationOptions say how an Authorization is made: by File or else by Modes.
+// AuthorizationOptions configure an Authorization by File, or else by Modes.
 type AuthorizationOptions struct {
 	File string
 	// Server is the name of the server in metrics.
 	Server  string
 	Modes   []config.AuthorizationMode
 	Webhook config.AuthorizationWebhookOptions
-	// RBAC decides in the mode of that name.
+	// RBAC is the authorizer of the mode RBAC.
 	RBAC Policy
 }
 
-// chain is what is in force.
+// chain is the authorizer in force.
 type chain struct {
 	authorizer.Authorizer
 	authorizer.RuleResolver
 }
 
-// OpenAuthorization reads the file or the webhook's kubeconfig. An error is one line with the
-// file and, of a mistake in it, line and field.
+// OpenAuthorization reads the file or the webhook's kubeconfig. An error is a single line with the file and, for a
+// mistake in it, line and field.
 func OpenAuthorization(ctx context.Context, o AuthorizationOptions) (*Authorization, error) {
 	a := &Authorization{options: o}
 	if o.File == "" {
@@ -91,7 +91,7 @@ func OpenAuthorization(ctx context.Context, o AuthorizationOptions) (*Authorizat
 	return a, nil
 }
 
-// ByRoles says whether RBAC is one of those that decide. It stays what it was at the start.
+// ByRoles reports whether RBAC is one of the authorizers. The result does not change after the start.
 func (a *Authorization) ByRoles() bool {
 	if a.file != nil {
 		return a.types.Has(string(config.AuthorizationRBAC))
@@ -99,14 +99,14 @@ func (a *Authorization) ByRoles() bool {
 	return slices.Contains(a.options.Modes, config.AuthorizationRBAC)
 }
 
-// Run reads the file again when it changes, until ctx is done.
+// Run reloads the file when it changes, until ctx is done.
 func (a *Authorization) Run(ctx context.Context) {
 	if a.file != nil {
 		a.file.Run(ctx)
 	}
 }
 
-// legacy is the configuration that options without a file mean, as in kube-apiserver.
+// legacy returns the configuration that is equivalent to options without a file, as in kube-apiserver.
 func legacy(o AuthorizationOptions) *apiserver.AuthorizationConfiguration {
 	c := &apiserver.AuthorizationConfiguration{}
 	for _, mode := range o.Modes {
@@ -128,7 +128,7 @@ func legacy(o AuthorizationOptions) *apiserver.AuthorizationConfiguration {
 	return c
 }
 
-// use brings a content of the file into force.
+// use puts a new content of the file into force.
 func (a *Authorization) use(_ context.Context, data []byte) error {
 	parsed, err := parseAuthorization(data)
 	if err != nil {
@@ -163,7 +163,7 @@ func list(types sets.Set[string]) string {
 	return strings.Join(sets.List(types), ", ")
 }
 
-// modes are the types of authorizers.
+// modes returns the types of authorizers.
 func modes() sets.Set[string] {
 	return sets.New(
 		string(config.AuthorizationRBAC),
@@ -173,7 +173,7 @@ func modes() sets.Set[string] {
 	)
 }
 
-// ofWebhook are fields of a webhook, whose path upstream's validation gives without it.
+// ofWebhook matches field paths of a webhook, in which upstream's validation omits the element webhook.
 var ofWebhook = regexp.MustCompile(
 	`^(authorizers\[\d+\])\.(timeout|authorizedTTL|unauthorizedTTL|subjectAccessReviewVersion|matchCondition\w*|failurePolicy|connectionInfo)`,
 )
@@ -200,7 +200,7 @@ func parseAuthorization(data []byte) (*apiserver.AuthorizationConfiguration, err
 	return parsed, configfile.Mistakes(data, mistakes)
 }
 
-// chain makes the authorizers of a configuration, in its order.
+// chain creates the authorizers of a configuration, in its order.
 func (a *Authorization) chain(c *apiserver.AuthorizationConfiguration) (*chain, error) {
 	var deciders []union.NamedAuthorizer
 	var resolvers []authorizer.RuleResolver

@@ -19,7 +19,7 @@ import (
 
 const authorizationHead = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n"
 
-// asked is a webhook of a configuration.
+// asked returns the configuration of a webhook.
 func asked(name string, hook *authtest.Webhook, more string) string {
 	return "- type: Webhook\n  name: " + name + "\n  webhook:\n    timeout: 1s\n    subjectAccessReviewVersion: v1\n    " +
 		"matchConditionSubjectAccessReviewVersion: v1\n" +
@@ -27,7 +27,7 @@ func asked(name string, hook *authtest.Webhook, more string) string {
 		"KubeConfigFile, kubeConfigFile: " + hook.Kubeconfig + "}\n" + more
 }
 
-// decided is what a webhook says: a verb that it allows, one that it denies, no opinion else.
+// decided is the decision of a webhook: it allows get, denies delete, and has no opinion on other verbs.
 func decided(spec map[string]any) map[string]any {
 	switch verb := spec["resourceAttributes"].(map[string]any)["verb"]; verb {
 	case "get":
@@ -42,7 +42,7 @@ func request(name, verb string) authorizer.Attributes {
 	return authorizer.AttributesRecord{User: &user.DefaultInfo{Name: name}, Verb: verb, Resource: "widgets", ResourceRequest: true}
 }
 
-func TestAWrongAuthorizationConfigurationIsRefusedWithLineAndField(t *testing.T) {
+func TestOpenAuthorization_mistake_hasLineAndField(t *testing.T) {
 	t.Parallel()
 	hook := authtest.NewWebhook(t, decided)
 	for _, test := range []struct{ name, text, want string }{
@@ -93,7 +93,7 @@ func TestAWrongAuthorizationConfigurationIsRefusedWithLineAndField(t *testing.T)
 	}
 }
 
-func TestAuthorizersAreAskedInTheOrderOfTheFile(t *testing.T) {
+func TestAuthorization_orderOfFile(t *testing.T) {
 	t.Parallel()
 	hook := authtest.NewWebhook(t, decided)
 	for _, test := range []struct {
@@ -139,7 +139,7 @@ func TestAuthorizersAreAskedInTheOrderOfTheFile(t *testing.T) {
 	}
 }
 
-func TestAFailingWebhookDecidesAsItsPolicySays(t *testing.T) {
+func TestAuthorization_failurePolicy(t *testing.T) {
 	t.Parallel()
 	hook := authtest.NewWebhook(t, decided)
 	hook.Hang(true)
@@ -155,7 +155,7 @@ func TestAFailingWebhookDecidesAsItsPolicySays(t *testing.T) {
 	}
 }
 
-func TestAnAuthorizationConfigurationIsReadAgainUnlessItIsWrong(t *testing.T) {
+func TestAuthorization_reload(t *testing.T) {
 	t.Parallel()
 	hook := authtest.NewWebhook(t, decided)
 	file := newConfigurationFile(t, authorizationHead+"- {type: RBAC, name: rbac}\n")
@@ -195,7 +195,7 @@ func TestAnAuthorizationConfigurationIsReadAgainUnlessItIsWrong(t *testing.T) {
 	becomes("get", authorizer.DecisionNoOpinion)
 }
 
-func TestModesAreAskedInTheirOrder(t *testing.T) {
+func TestAuthorization_orderOfModes(t *testing.T) {
 	t.Parallel()
 	hook := authtest.NewWebhook(t, decided)
 	const allow, deny, rbac, ask = config.AuthorizationAlwaysAllow, config.AuthorizationAlwaysDeny, config.AuthorizationRBAC,
@@ -248,7 +248,7 @@ func TestModesAreAskedInTheirOrder(t *testing.T) {
 	}
 }
 
-func TestRefusedCallersAreToldWhichModeSaysWhatButNotOfTheChain(t *testing.T) {
+func TestNewAuthorizer_reasons_omitChainName(t *testing.T) {
 	t.Parallel()
 	no := func(reason string) authorizer.Authorizer {
 		return authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {

@@ -11,13 +11,12 @@ import (
 	"k8s.io/apiserver/pkg/authorization/union"
 )
 
-// NewAuthorizer returns the authorizer of a server that stands alone, and what tells callers
-// in advance what it allows. The group system:masters may do everything; every caller,
-// anonymous ones included, may read the open paths; all else is up to the policies, which
-// are asked in order. What none of them allows is forbidden, discovery included.
+// NewAuthorizer returns the authorizer of a standalone server, and the resolver of its rules. The group
+// system:masters may do everything, and every caller, also an anonymous one, may read the open paths. The policies
+// decide about other requests, in order. A request that none of them allows is forbidden, including discovery.
 //
-// Policies that are no authorizer.RuleResolver leave what callers are told incomplete. Their
-// names must differ from each other and from privileged-groups and open-paths.
+// A policy without authorizer.RuleResolver makes the resolved rules incomplete. The names of policies must differ
+// from each other and from privileged-groups and open-paths.
 func NewAuthorizer(policies ...union.NamedAuthorizer) (authorizer.Authorizer, authorizer.RuleResolver, error) {
 	chain := append([]union.NamedAuthorizer{
 		{AuthorizerName: "privileged-groups", Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)},
@@ -44,8 +43,8 @@ func NewAuthorizer(policies ...union.NamedAuthorizer) (authorizer.Authorizer, au
 	return named{all, first, last}, rules, err
 }
 
-// named is a union whose last part is a chain of its own, with names of its own before reasons:
-// refused callers are not told what the server calls the chain.
+// named is a union whose last member is a chain that prefixes its reasons with names of its own. It omits the name of
+// the chain from the reasons that refused callers see.
 type named struct {
 	authorizer.Authorizer
 	first authorizer.Authorizer
@@ -75,7 +74,7 @@ func authorizeOpenPaths(_ context.Context, a authorizer.Attributes) (authorizer.
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-// unknownRules are those of an authorizer that has only answers.
+// unknownRules resolves the rules of an authorizer that cannot list them.
 type unknownRules struct{}
 
 func (unknownRules) RulesFor(

@@ -26,48 +26,46 @@ import (
 )
 
 const (
-	// tokenMemory is how long it is remembered whose a token is, as in kube-apiserver.
+	// tokenMemory is how long the user of a token is cached, as in kube-apiserver.
 	tokenMemory = 10 * time.Second
-	// issuerPatience is how long a changed file waits for issuers that are new in it, so that
-	// tokens of an issuer that only has another mapping are known all the time.
+	// issuerPatience bounds how long a reload waits for new issuers. If only the mapping of an issuer changes, the
+	// old entry stays in force meanwhile, and the issuer's tokens are accepted without interruption.
 	issuerPatience = 10 * time.Second
 )
 
-// Configuration knows callers by an AuthenticationConfiguration of apiserver.config.k8s.io: by
-// tokens of the issuers that it names, and by what it says of anonymous requests. Run reads
-// the file again when it changes.
+// Configuration authenticates callers by an AuthenticationConfiguration of apiserver.config.k8s.io: by tokens of its
+// issuers, and by its rules for anonymous requests. Run reloads the file when it changes.
 type Configuration struct {
 	options ConfigurationOptions
 	file    *configfile.File
 	current atomic.Pointer[configured]
 	running chan struct{} // closed when Run begins
 	begin   sync.Once
-	// life is that of the issuers.
+	// life is the lifetime of the issuers.
 	life context.Context
 	end  context.CancelFunc
 }
 
-// ConfigurationOptions say how a Configuration is read.
+// ConfigurationOptions configure OpenConfiguration.
 type ConfigurationOptions struct {
 	File string
 	// Server is the name of the server in metrics.
 	Server string
-	// Disallowed are issuers that the file must not name.
+	// Disallowed are issuers that must not be in the file.
 	Disallowed []string
-	// Audiences are those that the issuers' tokens are good for, if a request asks for any.
+	// Audiences are the audiences that the issuers' tokens are valid for, if a request requires any.
 	Audiences authenticator.Audiences
 }
 
-// configured is what one content of the file says.
+// configured is one loaded content of the file.
 type configured struct {
 	issuers []*issuer
-	// tokens knows those of the issuers, and remembers them. Another content begins with
-	// another memory.
+	// tokens authenticates the tokens of the issuers, with a cache. Each loaded content has a cache of its own.
 	tokens    authenticator.Token
-	anonymous authenticator.Request // nil if the file says nothing of it
+	anonymous authenticator.Request // nil without an entry in the file
 }
 
-// issuer is an entry of the file, and what knows its tokens.
+// issuer is an entry of the file with its authenticator.
 type issuer struct {
 	apiserver.JWTAuthenticator
 	oidc.AuthenticatorTokenWithHealthCheck
@@ -76,9 +74,9 @@ type issuer struct {
 
 var _ authenticator.Token = (*Configuration)(nil)
 
-// OpenConfiguration reads the file. It asks issuers for nothing before Run is called; their
-// tokens are refused until they have answered. An error is one line with the file and, of a
-// mistake in it, line and field. Close ends what goes on in the background.
+// OpenConfiguration reads the file. It does not contact issuers before Run is called; the tokens of an issuer are
+// rejected until the issuer has responded. An error is a single line with the file and, for a mistake in it, line and
+// field. Close ends the background work.
 func OpenConfiguration(ctx context.Context, options ConfigurationOptions) (*Configuration, error) {
 	c := &Configuration{options: options, running: make(chan struct{})}
 	c.life, c.end = context.WithCancel(context.WithoutCancel(ctx))
@@ -98,10 +96,10 @@ func OpenConfiguration(ctx context.Context, options ConfigurationOptions) (*Conf
 	return c, nil
 }
 
-// Close forgets the issuers. No token is known any more.
+// Close stops the issuers. Afterwards all tokens are rejected.
 func (c *Configuration) Close() { c.end() }
 
-// Run reads the file again when it changes, until ctx is done.
+// Run reloads the file when it changes, until ctx is done.
 func (c *Configuration) Run(ctx context.Context) {
 	c.begin.Do(func() { close(c.running) })
 	c.file.Run(ctx)
@@ -115,7 +113,7 @@ func (c *Configuration) AuthenticateToken(ctx context.Context, token string) (*a
 	return nil, false, nil
 }
 
-// AuthenticateRequest decides about requests without credentials.
+// AuthenticateRequest authenticates requests without credentials.
 func (c *Configuration) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
 	if anonymous := c.current.Load().anonymous; anonymous != nil {
 		return anonymous.AuthenticateRequest(r)
@@ -123,7 +121,7 @@ func (c *Configuration) AuthenticateRequest(r *http.Request) (*authenticator.Res
 	return authenticateAnonymous(r)
 }
 
-// use brings a content of the file into force.
+// use puts a new content of the file into force.
 func (c *Configuration) use(ctx context.Context, data []byte) error {
 	parsed, err := parseAuthentication(data, c.options.Disallowed)
 	if err != nil {
@@ -151,7 +149,7 @@ func (c *Configuration) use(ctx context.Context, data []byte) error {
 		agnostic := authenticator.WrapAudienceAgnosticToken(c.options.Audiences, tokenunion.New(tokens...))
 		next.tokens = credential.Uncached(cache.New(agnostic, false, tokenMemory, 0), agnostic)
 	}
-	if len(old.issuers) > 0 { // there is nothing to wait for at the start
+	if len(old.issuers) > 0 { // at the start there are no tokens to keep accepting
 		healthy := func(context.Context) (bool, error) {
 			for _, i := range added {
 				if i.HealthCheck() != nil {
@@ -160,7 +158,7 @@ func (c *Configuration) use(ctx context.Context, data []byte) error {
 			}
 			return true, nil
 		}
-		// An issuer that stays away does not keep another from being taken out.
+		// An unreachable issuer must not prevent the removal of another one.
 		_ = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, issuerPatience, true, healthy)
 	}
 	c.current.Store(next)
@@ -175,7 +173,7 @@ func (c *Configuration) use(ctx context.Context, data []byte) error {
 	return nil
 }
 
-// issuer is the one of an entry, nil if there is none.
+// issuer returns the issuer of an entry, or nil.
 func (c *configured) issuer(entry apiserver.JWTAuthenticator) *issuer {
 	for _, i := range c.issuers {
 		if reflect.DeepEqual(i.JWTAuthenticator, entry) {
@@ -241,8 +239,7 @@ func parseAuthentication(data []byte, disallowed []string) (*apiserver.Authentic
 	return parsed, nil
 }
 
-// anonymousOf decides about requests without credentials; nil if the file leaves that to the
-// server.
+// anonymousOf returns the authenticator of requests without credentials; nil if the file leaves them to the server.
 func anonymousOf(config *apiserver.AnonymousAuthConfig) authenticator.Request {
 	switch {
 	case config == nil:

@@ -25,31 +25,31 @@ import (
 const (
 	// issuerTimeout bounds one request to an issuer.
 	issuerTimeout = 10 * time.Second
-	// maxIssuerAnswer bounds what an issuer answers, in bytes.
+	// maxIssuerAnswer bounds a response of an issuer, in bytes.
 	maxIssuerAnswer = 4 << 20
-	// The first and the longest pause between attempts to reach an issuer that is away, and
-	// how often the log says that it still is.
+	// issuerPause and maxIssuerPause are the first and the longest pause between attempts to reach an unavailable
+	// issuer. issuerReminder is the interval of log lines about it.
 	issuerPause, maxIssuerPause = 100 * time.Millisecond, 10 * time.Second
 	issuerReminder              = time.Hour
-	// keysMemory is how long the keys of an issuer are used again. Each token that names a key
-	// that is not known makes the server ask for them, and such tokens cost nothing to make.
+	// keysMemory is how long the keys of an issuer are cached. Each token with an unknown key ID makes the server
+	// request them, and clients can create such tokens at no cost.
 	keysMemory = time.Second
 )
 
-// issuerTransport is the way to an issuer. A request for the discovery document is answered
-// when the issuer has answered it well; upstream's authenticator would log each attempt.
+// issuerTransport is the HTTP transport to an issuer. It retries a request for the discovery document until the
+// response is valid, because upstream's authenticator would log each attempt.
 type issuerTransport struct {
 	base      http.RoundTripper
 	issuer    string
 	discovery string
-	// running is closed when the server may ask.
+	// running is closed when requests may be sent.
 	running <-chan struct{}
 
 	mu   sync.Mutex
 	last issuerAnswer
 }
 
-// issuerAnswer is an answer that has been read to its end.
+// issuerAnswer is a response with its complete body.
 type issuerAnswer struct {
 	url      string
 	response http.Response
@@ -57,7 +57,7 @@ type issuerAnswer struct {
 	at       time.Time
 }
 
-// newIssuerClient returns the client that an issuer's authenticator asks with.
+// newIssuerClient returns the client of an issuer's authenticator.
 func newIssuerClient(issuer apiserver.Issuer, running <-chan struct{}) (*http.Client, error) {
 	trust := &tls.Config{MinVersion: tls.VersionTLS12}
 	if issuer.CertificateAuthority != "" {
@@ -79,7 +79,7 @@ func (t *issuerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodGet && r.URL.String() == t.discovery {
 		return t.discover(r)
 	}
-	// An answer to a token of the request's own is for that request only.
+	// A response to a request with its own token must not be shared.
 	shared := r.Method == http.MethodGet && r.Header.Get("Authorization") == ""
 	if shared {
 		t.mu.Lock()
@@ -101,14 +101,14 @@ func (t *issuerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a.of(r), nil
 }
 
-// CloseIdleConnections is called by the client's method of that name.
+// CloseIdleConnections is called by http.Client.CloseIdleConnections.
 func (t *issuerTransport) CloseIdleConnections() {
 	if base, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		base.CloseIdleConnections()
 	}
 }
 
-// discover asks for the discovery document until the issuer gives a good one.
+// discover requests the discovery document until the issuer returns a valid one.
 func (t *issuerTransport) discover(r *http.Request) (*http.Response, error) {
 	select {
 	case <-t.running:
@@ -138,7 +138,7 @@ func (t *issuerTransport) discover(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// check returns why a discovery document is none of the issuer.
+// check reports an error if the discovery document is not valid for the issuer.
 func (t *issuerTransport) check(a issuerAnswer) error {
 	if a.response.StatusCode != http.StatusOK {
 		return fmt.Errorf("it answers %s", a.response.Status)
@@ -159,7 +159,7 @@ func (t *issuerTransport) check(a issuerAnswer) error {
 	return nil
 }
 
-// ask sends a request and reads the answer.
+// ask sends a request and reads the response.
 func (t *issuerTransport) ask(r *http.Request) (issuerAnswer, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), issuerTimeout)
 	defer cancel()
@@ -178,7 +178,7 @@ func (t *issuerTransport) ask(r *http.Request) (issuerAnswer, error) {
 	return issuerAnswer{url: r.URL.String(), response: *response, body: body, at: time.Now()}, nil
 }
 
-// of is the answer to a request.
+// of returns the answer as the response to r.
 func (a issuerAnswer) of(r *http.Request) *http.Response {
 	response := a.response
 	response.Request, response.Header = r, a.response.Header.Clone()

@@ -11,9 +11,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// localhost lets in, as one user, requests without credentials that a program on this machine
-// sends. A browser is such a program, too, so that what a page of another site could have it
-// send is left out; and so is what a proxy passes on, whose client may be anywhere.
+// localhost authenticates requests without credentials from programs on this machine as one user. It excludes
+// requests that a page of another site could make a browser on this machine send, and requests that a proxy forwards
+// for a remote client.
 func localhost(info user.Info) authenticator.Request {
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
 		if !isLocal(r) {
@@ -26,8 +26,8 @@ func localhost(info user.Info) authenticator.Request {
 
 func isLocal(r *http.Request) bool {
 	peer, _, err := net.SplitHostPort(r.RemoteAddr)
-	// The name is the client's choice. That of another host is a page that has had its name
-	// resolve to this machine, or a proxy.
+	// The client chooses the Host header. A foreign name belongs to a page whose name resolves to this machine, or to
+	// a proxy.
 	return err == nil && isLoopbackIP(peer) && isLoopbackHost(r.Host) && !hasCredentials(r) && !isPassedOn(r.Header)
 }
 
@@ -36,7 +36,7 @@ func isLoopbackIP(text string) bool {
 	return err == nil && ip.Unmap().IsLoopback()
 }
 
-// isLoopbackHost tells whether a Host, with or without a port, names the loopback.
+// isLoopbackHost reports whether a Host header, with or without a port, names the loopback.
 func isLoopbackHost(host string) bool {
 	name := host
 	if n, port, err := net.SplitHostPort(host); err == nil {
@@ -52,7 +52,7 @@ func isLoopbackHost(host string) bool {
 	return strings.EqualFold(name, "localhost") || isLoopbackIP(name)
 }
 
-// hasCredentials tells whether a request has any, good or not.
+// hasCredentials reports whether a request has any credentials, valid or not.
 func hasCredentials(r *http.Request) bool {
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		return true
@@ -70,13 +70,13 @@ func hasCredentials(r *http.Request) bool {
 	return false
 }
 
-// passedOn are headers that proxies, and browsers for pages, add to requests, in lower case.
+// passedOn are headers, in lower case, that proxies add to requests, and browsers to requests of pages.
 var passedOn = []string{
 	"origin", "via", "forwarded", "forwarded-for", "x-real-ip", "x-client-ip", "client-ip", "x-cluster-client-ip", "true-client-ip",
 	"cf-connecting-ip", "fastly-client-ip", "x-envoy-external-address", "x-appengine-user-ip", "x-proxyuser-ip",
 }
 
-// passedOnPrefixes are what such headers begin with.
+// passedOnPrefixes are prefixes of such headers.
 var passedOnPrefixes = []string{"x-forwarded-", "x-original-", "x-remote-"}
 
 func isPassedOn(header http.Header) bool {
@@ -85,8 +85,7 @@ func isPassedOn(header http.Header) bool {
 		if slices.Contains(passedOn, name) || slices.ContainsFunc(passedOnPrefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
 			return true
 		}
-		// Browsers tell for whom they send a request: for their user, for a page of this
-		// server, or for another one.
+		// Browsers set this header to the origin of a request: the user, a page of this server, or another page.
 		if name == "sec-fetch-site" && slices.ContainsFunc(values, func(v string) bool { return v != "none" && v != "same-origin" }) {
 			return true
 		}

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-func TestOnlyProgramsOnThisMachineNeedNoCredentials(t *testing.T) {
+func TestLocalhost(t *testing.T) {
 	t.Parallel()
 	admin := &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup}}
 	subject := NewAuthenticator(Credentials{Tokens: []authenticator.Token{LoopbackTokens("inner")}, Localhost: admin})
@@ -75,7 +75,7 @@ func TestOnlyProgramsOnThisMachineNeedNoCredentials(t *testing.T) {
 		request(peer, host, "X-Real-Ip", "127.0.0.1"), request(peer, host, "X-Original-Forwarded-For", "192.0.2.1"),
 		request(peer, host, "True-Client-Ip", "192.0.2.1"), request(peer, host, "Cf-Connecting-Ip", "192.0.2.1"),
 		request(peer, host, "X-Remote-User", "admin"), request(peer, host, "X-Remote-Group", "system:masters"),
-		// Credentials, which count if there are any.
+		// Requests with credentials, which are not anonymous.
 		request(peer, host, "Authorization", "Bearer wrong"), request(peer, host, "Authorization", "Basic YWRtaW46YWRtaW4="),
 		request(peer, host, "Authorization", ""), request(peer, host, "authorization", "x"),
 		request(peer, host, "Sec-Websocket-Protocol", "base64url.bearer.authorization.k8s.io.d3Jvbmc, v5.channel.k8s.io"),

@@ -11,12 +11,12 @@ import (
 	"github.com/annexapi/annex/internal/identity/credential"
 )
 
-// refusalsInterval is how long the log is silent about further refusals.
+// refusalsInterval is the minimum time between two log lines about refusals.
 const refusalsInterval = time.Minute
 
-// Quiet is an authenticator whose errors are logged at most once a minute, with their number,
-// and are then no errors but callers that are not known: upstream's filter logs each, and
-// wrong tokens cost nothing to send. Errors of credentials that are verified once more are returned.
+// Quiet returns an authenticator that logs the errors of known at most once a minute, with their number, and treats
+// such callers as unauthenticated. Upstream's filter would log each error, and clients can send wrong tokens at no
+// cost. In a context of credential.Again, it returns the errors.
 func Quiet(known authenticator.Request) authenticator.Request {
 	return &quiet{known: known}
 }

@@ -25,15 +25,14 @@ var (
 	_ authenticator.Token = (*TokenFile)(nil)
 )
 
-// Tokens is a fixed set of bearer tokens. It keeps keyed digests instead of the
-// tokens and compares those, so the time of a comparison tells nothing about a
-// token. It may be used concurrently.
+// Tokens is a fixed set of bearer tokens. It stores and compares keyed digests, so that the duration of a comparison
+// reveals nothing about a token. It may be used concurrently.
 type Tokens struct {
 	key   [sha256.Size]byte
 	users map[[sha256.Size]byte]user.Info
 }
 
-// NewTokens returns the set of the given tokens with their users.
+// NewTokens returns a set of tokens with their users.
 func NewTokens(users map[string]user.Info) *Tokens {
 	t := &Tokens{users: make(map[[sha256.Size]byte]user.Info, len(users))}
 	rand.Read(t.key[:])
@@ -43,8 +42,8 @@ func NewTokens(users map[string]user.Info) *Tokens {
 	return t
 }
 
-// LoopbackTokens returns the set of the one token with which a server talks to
-// itself, as a member of system:masters.
+// LoopbackTokens returns a set with the single token that the server uses for requests to itself, as a member of
+// system:masters.
 func LoopbackTokens(token string) *Tokens {
 	return NewTokens(map[string]user.Info{
 		token: &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}},
@@ -68,19 +67,17 @@ func (t *Tokens) digest(token string) (digest [sha256.Size]byte) {
 	return digest
 }
 
-// TokenFile is a set of bearer tokens from a CSV file with the columns token,
-// user name, user UID and, if wanted, groups: one quoted column with commas
-// between the groups, as kube-apiserver's --token-auth-file.
+// TokenFile is a set of bearer tokens from a CSV file with the columns token, user name, user UID and optionally
+// groups: one quoted column with commas between the groups, as in kube-apiserver's --token-auth-file.
 //
-// It is stricter than that about what must be a mistake: an empty token or user
-// name, a token given twice, groups that are not quoted.
+// Unlike kube-apiserver, it rejects an empty token or user name, a repeated token, and unquoted groups.
 type TokenFile struct {
 	path    string
 	current atomic.Pointer[Tokens]
 }
 
-// OpenTokenFile reads the file. An error is one line that names the file and, if
-// it can, the line in it. It never contains a token.
+// OpenTokenFile reads the file. An error is a single line that names the file and, if possible, the line in it. It
+// never contains a token.
 func OpenTokenFile(path string) (*TokenFile, error) {
 	f := &TokenFile{path: path}
 	if err := f.reload(); err != nil {
@@ -94,8 +91,8 @@ func (f *TokenFile) AuthenticateToken(ctx context.Context, token string) (*authe
 	return f.current.Load().AuthenticateToken(ctx, token)
 }
 
-// Run reads the file again when it changes, until ctx is done. While the file is
-// missing or wrong, that is logged and the tokens read last stay valid.
+// Run reloads the file when it changes, until ctx is done. If the file is missing or invalid, Run logs the error and
+// the previous tokens stay valid.
 func (f *TokenFile) Run(ctx context.Context) {
 	filewatch.Run(ctx, "Token file", f.path, func(context.Context) error { return f.reload() })
 }

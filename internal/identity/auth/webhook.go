@@ -19,21 +19,20 @@ import (
 )
 
 const (
-	// webhookTimeout bounds how long a request waits for a webhook, attempts included.
+	// webhookTimeout bounds how long a request waits for a webhook, including retries.
 	webhookTimeout = 10 * time.Second
-	// webhookSlots is how many tokens a webhook is asked about at once. Others wait.
+	// webhookSlots is the maximum number of concurrent requests to a webhook. Further requests wait.
 	webhookSlots = 32
-	// webhookPause is how long a webhook that does not answer is asked nothing: it would only
-	// get more to do, and upstream's authenticator logs each failure.
+	// webhookPause is the pause after a failure of the webhook, during which no requests are sent. More requests
+	// would increase its load, and upstream's authenticator would log each failure.
 	webhookPause = time.Second
 )
 
-// errWebhookAway is about a webhook that has not answered a moment ago.
+// errWebhookAway is returned while the webhook is paused after a failure.
 var errWebhookAway = errors.New("the webhook for tokens does not answer")
 
-// OpenTokenWebhook returns what asks a webhook whose a token is. The options are complete. It
-// remembers answers, of tokens that are refused too, but for tokens that are verified once more. Without an answer, tokens are
-// refused after
+// OpenTokenWebhook returns an authenticator that asks a webhook. The options must be complete. It caches responses,
+// also refusals, except in a context of credential.Again. If the webhook does not respond, tokens are rejected after
 // webhookTimeout.
 func OpenTokenWebhook(o config.TokenWebhookOptions, audiences authenticator.Audiences) (authenticator.Token, error) {
 	client, err := webhook.LoadKubeconfig(o.ConfigFile, nil)
@@ -50,11 +49,11 @@ func OpenTokenWebhook(o config.TokenWebhookOptions, audiences authenticator.Audi
 	return credential.Uncached(cache.New(asked, false, ttl, ttl), asked), nil
 }
 
-// tokenWebhook bounds what a webhook is asked.
+// tokenWebhook bounds the requests to a webhook.
 type tokenWebhook struct {
 	hook   authenticator.Token
 	slots  chan struct{}
-	failed atomic.Int64 // when, in nanoseconds
+	failed atomic.Int64 // time of the last failure, in nanoseconds
 }
 
 func newTokenWebhook(hook authenticator.Token) *tokenWebhook {
@@ -82,7 +81,7 @@ func (w *tokenWebhook) AuthenticateToken(ctx context.Context, token string) (*au
 	return response, ok, err
 }
 
-// unanswered tells whether an error is about the webhook, and not what it says of a token.
+// unanswered reports whether an error is a failure of the webhook, and not its refusal of a token.
 func unanswered(err error) bool {
 	failure, status := (*url.Error)(nil), apierrors.APIStatus(nil)
 	return errors.As(err, &failure) || errors.As(err, &status)

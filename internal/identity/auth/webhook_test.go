@@ -19,7 +19,7 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// people is a webhook's answer about tokens that are called as their users.
+// people is a webhook's answer to tokens that contain the name of their user.
 func people(spec map[string]any) map[string]any {
 	name, ok := strings.CutPrefix(fmt.Sprint(spec["token"]), "token-of-")
 	if !ok {
@@ -32,7 +32,7 @@ func people(spec map[string]any) map[string]any {
 	}
 }
 
-func TestAWebhookTellsWhoseATokenIs(t *testing.T) {
+func TestTokenWebhook(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"v1", "v1beta1"} {
 		hook := authtest.NewWebhook(t, people)
@@ -58,13 +58,13 @@ func TestAWebhookTellsWhoseATokenIs(t *testing.T) {
 			response.Audiences[0] != "here" {
 			t.Errorf("%s, for an audience: %v, %t, %v", version, response, ok, err)
 		}
-		if n := hook.Asked.Load(); n > 5 { // jane once for each audience; errors are not remembered
+		if n := hook.Asked.Load(); n > 5 { // jane once per audience; errors are not cached
 			t.Errorf("%s: asked %d times", version, n)
 		}
 	}
 }
 
-func TestAWrongTokenWebhookIsRefused(t *testing.T) {
+func TestOpenTokenWebhook_invalidFile(t *testing.T) {
 	t.Parallel()
 	_, err := OpenTokenWebhook(config.TokenWebhookOptions{ConfigFile: "/missing/kubeconfig", Version: "v1"}, nil)
 	if err == nil || !strings.Contains(err.Error(), "Options.TokenWebhook.ConfigFile /missing/kubeconfig") {
@@ -72,7 +72,7 @@ func TestAWrongTokenWebhookIsRefused(t *testing.T) {
 	}
 }
 
-// stubborn is a webhook that answers nothing, until the context ends.
+// stubborn is a webhook that does not respond until the context ends.
 type stubborn struct{ asked, atOnce, most atomic.Int64 }
 
 func (s *stubborn) AuthenticateToken(ctx context.Context, _ string) (*authenticator.Response, bool, error) {
@@ -85,7 +85,7 @@ func (s *stubborn) AuthenticateToken(ctx context.Context, _ string) (*authentica
 	return nil, false, &url.Error{Op: "Post", URL: "https://webhook", Err: ctx.Err()}
 }
 
-func TestAWebhookThatHangsIsAskedLittle(t *testing.T) {
+func TestTokenWebhook_hanging_isPaused(t *testing.T) {
 	t.Parallel()
 	hook := &stubborn{}
 	tokens := newTokenWebhook(hook)
@@ -115,8 +115,8 @@ func TestAWebhookThatHangsIsAskedLittle(t *testing.T) {
 	}
 }
 
-// A token that the webhook refuses says nothing about the next one.
-func TestARefusedTokenDoesNotPauseTheWebhook(t *testing.T) {
+// The refusal of one token must not affect the next one.
+func TestTokenWebhook_refusal_doesNotPause(t *testing.T) {
 	t.Parallel()
 	tokens := newTokenWebhook(authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		if token != "good" {

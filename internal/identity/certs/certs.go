@@ -1,28 +1,23 @@
-// Package certs gives a server that stands alone everything it needs to speak
-// TLS and to know its administrator: an authority of its own, a serving
-// certificate, an administrator's client certificate and a kubeconfig. It makes
-// them on the first start, keeps them afterwards and renews them in time, so that
-// no certificate tool has to be run before the first kubectl command.
+// Package certs provides the certificates of a standalone server: an authority, a serving certificate, a client
+// certificate for the administrator, and a kubeconfig. It creates them on the first start and renews them in time, so
+// that the first kubectl command needs no certificate tool.
 //
-// All keys are ECDSA P-256: making RSA keys would be most of a server's start-up
-// time.
+// All keys are ECDSA P-256. Generating RSA keys would take most of a server's start-up time.
 //
 // # Files
 //
-// The folder holds ca, server and admin, and of a server with others behind it front-proxy-ca and
-// front-proxy-client, each as <name>.key (0600) and <name>.crt. A key is made once and kept. A certificate is issued from its key
-// again when less than a third of its life is left, or, for the server, when it
-// does not cover a host that is asked for. Because the authority keeps its key
-// and subject, its renewed certificate and its old one verify the same
-// certificates: kubeconfigs that were handed out stay valid.
+// The folder contains ca, server and admin, and with Options.FrontProxy also front-proxy-ca and front-proxy-client,
+// each as <name>.key (0600) and <name>.crt. Keys are never replaced. A certificate is reissued for its key when less
+// than a third of its lifetime is left; the serving certificate also when it does not cover a requested host. Because
+// the authority keeps its key and subject, its renewed and its old certificate verify the same certificates: existing
+// kubeconfigs stay valid.
 //
-// Each step of that replaces a single file atomically, so a crash at any moment
-// leaves a folder that the next start completes. Anything else that is wrong with
-// the files is an error that names the file; nothing is overwritten to cure it.
+// Each step replaces a single file atomically, so a crash at any moment leaves a folder that the next start
+// completes. Any other problem with a file is an error that names the file. Nothing is overwritten to repair it.
 //
-// Beside them, users holds a copy of each certificate that Users has issued, as
-// <serial number>.crt. Their keys are kept nowhere. What has been revoked is in ca.crl, signed
-// by the authority; .lock is locked while that is written.
+// The folder also contains users, with a copy of each certificate that Users has issued, as <serial number>.crt;
+// their keys are not kept. The revocation list ca.crl is signed by the authority, and .lock is locked while it is
+// written.
 package certs
 
 import (
@@ -47,60 +42,55 @@ import (
 const (
 	// AdminUser is the user name in the administrator's client certificate.
 	AdminUser = "annex-admin"
-	// AdminGroup is the group in it, to which everything is allowed.
+	// AdminGroup is the group in the administrator's client certificate, which may do everything.
 	AdminGroup = "system:masters"
-	// ProxyUser is the user name in the certificate that the server shows to those behind it.
+	// ProxyUser is the user name in the client certificate that the server presents to the servers behind it.
 	ProxyUser = "front-proxy-client"
 
 	authorityLife = 10 * 365 * 24 * time.Hour
 	leafLife      = 365 * 24 * time.Hour
-	// checkInterval bounds how late a renewal is on a machine that was suspended,
-	// where timers stand still.
+	// checkInterval bounds the delay of a renewal after the machine was suspended, during which timers do not
+	// advance.
 	checkInterval = time.Hour
 )
 
-// Options say which certificates a server uses. The zero value keeps a set for
-// this machine in memory.
+// Options configure Open. The zero value keeps certificates for this machine in memory.
 type Options struct {
-	// Dir is the folder that keeps keys and certificates. It is made if missing
-	// (0700). One server at a time may use it, and any number of Users. Empty keeps
-	// everything in memory: then each Open makes a new authority.
+	// Dir is the folder of keys and certificates. It is created (0700) if missing. One server at a time may use it,
+	// and any number of Users. Empty keeps everything in memory: then each Open creates a new authority.
 	Dir string
 
-	// Hosts are the IP addresses and DNS names that the serving certificate has to
-	// cover besides localhost, 127.0.0.1, ::1 and the host name of the machine. An
-	// unspecified address (0.0.0.0, ::) is passed over.
+	// Hosts are IP addresses and DNS names that the serving certificate has to cover besides localhost, 127.0.0.1,
+	// ::1 and the host name of the machine. Unspecified addresses (0.0.0.0, ::) are ignored.
 	Hosts []string
 
-	// CertFile and KeyFile are a serving certificate of the user's, used in place of
-	// an own one and read again when they change. Either both or none are given.
+	// CertFile and KeyFile are a serving certificate of the user, which replaces the generated one. The files are
+	// reloaded when they change. Either both or neither must be set.
 	CertFile, KeyFile string
 
-	// ClientCAFile is a bundle of authorities of the user's whose client certificates
-	// are believed, besides those of the own authority. It is read again when it
-	// changes.
+	// ClientCAFile is a bundle of additional authorities for client certificates, besides the server's own authority.
+	// It is reloaded when it changes.
 	ClientCAFile string
 
-	// ServingOnly makes nothing for an administrator, and no authority either if the
-	// serving certificate is the user's: another authenticator knows the callers.
-	// ClientConfig and kubeconfigs are not to be asked for then.
+	// ServingOnly omits the administrator's certificate, because another authenticator identifies callers. It also
+	// omits the authority if CertFile is set. ClientConfig and WriteKubeconfig must not be called then.
 	ServingOnly bool
 
-	// TokenLifetime has kubeconfigs hold a token that lives so long, in the place of the
-	// administrator's key; 0 has the key in them. Run renews the token when a third is left.
+	// TokenLifetime is the lifetime of the token that kubeconfigs contain instead of the administrator's key; 0
+	// writes the key. Run renews the token when a third of its lifetime is left.
 	TokenLifetime time.Duration
 
-	// PKCS12Password has the administrator's certificate and key written as client.p12 into Dir,
-	// too; empty does not.
+	// PKCS12Password encrypts client.p12 in Dir, which holds the administrator's certificate and key. Empty writes no
+	// such file.
 	PKCS12Password string
 
-	// FrontProxy makes an authority and a client certificate of its own for the requests that the
-	// server sends on to others behind it.
+	// FrontProxy creates an authority and a client certificate for requests that the server forwards to the servers
+	// behind it.
 	FrontProxy bool
-	// FrontProxyFiles are the user's in their place, if there is a CertFile.
+	// FrontProxyFiles replace the generated front proxy certificates if CertFile is set in them.
 	FrontProxyFiles FrontProxyFiles
 
-	// Clock is used for validity and renewal; nil is the real one.
+	// Clock is used for validity and renewal; nil means the real clock.
 	Clock clock.Clock
 }
 
@@ -109,8 +99,8 @@ type Certs struct {
 	clock   clock.Clock
 	files   files
 	hosts   hosts
-	own     bool // the serving certificate is ours
-	alone   bool // so is the administrator
+	own     bool // the serving certificate is generated
+	alone   bool // the administrator's certificate is generated
 	proxies bool
 	serving *servingContent
 	clients *clientCAs
@@ -127,13 +117,13 @@ type Certs struct {
 	authority *pair
 	server    *pair
 	admin     *pair
-	// proxyAuthority and proxy are nil without FrontProxy, and with files of the user's.
+	// proxyAuthority and proxy are nil without FrontProxy, and with FrontProxyFiles.
 	proxyAuthority, proxy *pair
 	kubeconfig            []kubeconfigTarget
 }
 
-// Open loads the certificates, and makes or renews what is missing or due. An
-// error is one line that names the file at fault and what to do about it.
+// Open loads the certificates, and creates missing ones and renews due ones. An error is a single line that names the
+// file and the remedy.
 func Open(ctx context.Context, options Options) (*Certs, error) {
 	c := &Certs{
 		clock:   options.Clock,
@@ -183,11 +173,10 @@ func Open(ctx context.Context, options Options) (*Certs, error) {
 	return c, nil
 }
 
-// Close releases what Open started. Run must have returned if it was called. The
-// certificates that have been loaded can still be used.
+// Close releases the resources of Open. If Run was called, it must have returned. The loaded certificates remain
+// usable.
 func (c *Certs) Close() {
-	// Upstream's providers hold queues from the beginning, and release them at the
-	// end of their run.
+	// Upstream's providers create their queues in the constructor and release them only at the end of Run.
 	ended, end := context.WithCancel(context.Background())
 	end()
 	for _, runner := range c.runners {
@@ -195,17 +184,14 @@ func (c *Certs) Close() {
 	}
 }
 
-// Serving is the certificate to present to clients. It stays current while Run
-// runs.
+// Serving returns the serving certificate. It stays current while Run runs.
 func (c *Certs) Serving() dynamiccertificates.CertKeyContentProvider { return c.serving }
 
-// ClientCA is what client certificates are verified against. It stays current
-// while Run runs.
+// ClientCA returns the authorities that verify client certificates. It stays current while Run runs.
 func (c *Certs) ClientCA() dynamiccertificates.CAContentProvider { return c.clients }
 
-// ClientConfig returns a configuration with which the administrator reaches the
-// server at url, which is an https URL with host and port. It holds the
-// certificates of this moment.
+// ClientConfig returns a client configuration of the administrator for the server at url, an https URL with host and
+// port. It contains the current certificates and is not updated.
 func (c *Certs) ClientConfig(url string) (*rest.Config, error) {
 	trust, name, err := c.trust(url)
 	if err != nil {
@@ -224,10 +210,9 @@ func (c *Certs) ClientConfig(url string) (*rest.Config, error) {
 	}, nil
 }
 
-// Run renews certificates when they become due, reads the user's files and the revocation
-// list again when they change, and brings the kubeconfigs that were written up to date. It
-// returns when ctx is done. A failed renewal is logged and retried within
-// the hour; until then the current certificates stay in use.
+// Run renews certificates when they become due, reloads the user's files and the revocation list when they change,
+// and updates the kubeconfigs of WriteKubeconfig. It returns when ctx is done. A failed renewal is logged and retried
+// within the hour; until then the current certificates stay in use.
 func (c *Certs) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -274,13 +259,13 @@ func (c *Certs) Run(ctx context.Context) {
 	}
 }
 
-// Enqueue implements dynamiccertificates.Listener: a file of the user's changed.
+// Enqueue implements dynamiccertificates.Listener: a file of the user has changed.
 func (c *Certs) Enqueue() {
 	await.Notify(c.changed)
 }
 
-// renew makes or reissues whatever is missing or due and says whether anything
-// that was in use has been replaced.
+// renew creates or reissues missing and due certificates. It reports whether it has replaced a certificate that was
+// in use.
 func (c *Certs) renew() (renewed bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -320,7 +305,7 @@ func (c *Certs) renew() (renewed bool, err error) {
 	return renewed, nil
 }
 
-// openServing sets up the serving certificate, the user's if files are given.
+// openServing sets up the serving certificate: the user's if files are given, else the generated one.
 func (c *Certs) openServing(ctx context.Context, certFile, keyFile string) error {
 	if c.own {
 		c.serving = &servingContent{name: "serving-cert", content: func() (cert, key []byte) {
@@ -360,7 +345,7 @@ func (c *Certs) openClientCA(file string) error {
 	if file == "" {
 		return c.clients.refresh()
 	}
-	// Upstream's provider cannot be released when it finds a mistake.
+	// Check the file first: upstream's provider cannot be released after an error in its constructor.
 	if _, err := cert.NewPool(file); err != nil {
 		return fmt.Errorf("client authorities: %w", err)
 	}
@@ -380,8 +365,7 @@ func (c *Certs) openClientCA(file string) error {
 	return nil
 }
 
-// follow makes Run keep a provider of the user's files current, and notifies the listeners
-// of its changes.
+// follow makes Run keep a provider of the user's files current, and notifies listener of its changes.
 func (c *Certs) follow(provider interface {
 	dynamiccertificates.Notifier
 	dynamiccertificates.ControllerRunner
@@ -391,15 +375,15 @@ func (c *Certs) follow(provider interface {
 	c.runners = append(c.runners, provider)
 }
 
-// files keeps keys and certificates by name.
+// files stores keys and certificates by name.
 type files interface {
-	// read returns an error matching fs.ErrNotExist for a missing file.
+	// read returns an error that matches fs.ErrNotExist for a missing file.
 	read(name string) ([]byte, error)
 	// write replaces the file atomically and durably.
 	write(name string, data []byte, mode os.FileMode) error
-	// place writes a file that is not there yet; the error matches fs.ErrExist if it is.
+	// place writes a new file. The error matches fs.ErrExist if the file exists.
 	place(name string, data []byte, mode os.FileMode) error
-	// path names the file in errors.
+	// path returns the name for error messages.
 	path(name string) string
 }
 

@@ -42,7 +42,7 @@ func openAt(t *testing.T, dir string, now time.Time, hosts ...string) *Certs {
 	return open(t, Options{Dir: dir, Hosts: hosts, Clock: clocktesting.NewFakeClock(now)})
 }
 
-func TestFirstStartMakesPrivateFiles(t *testing.T) {
+func TestOpen_firstStart_makesPrivateFiles(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data", "cert")
 	open(t, Options{Dir: dir})
 	want := map[string]fs.FileMode{
@@ -73,7 +73,7 @@ func TestFirstStartMakesPrivateFiles(t *testing.T) {
 	}
 }
 
-func TestTheFrontProxyHasAnAuthorityOfItsOwn(t *testing.T) {
+func TestFrontProxy_ownAuthority(t *testing.T) {
 	options := Options{Dir: filepath.Join(t.TempDir(), "cert"), FrontProxy: true}
 	c := open(t, options)
 	certPEM, keyPEM := c.FrontProxy().Client()
@@ -110,13 +110,13 @@ func TestTheFrontProxyHasAnAuthorityOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestRestart(t *testing.T) {
+func TestOpen_restart(t *testing.T) {
 	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	tests := []struct {
 		name                        string
 		after                       time.Duration
 		hosts                       []string
-		wantCA, wantServer, wantAdm bool // replaced
+		wantCA, wantServer, wantAdm bool // certificates to be replaced
 	}{
 		{name: "the next day keeps everything", after: 24 * time.Hour},
 		{name: "two thirds into the leaves' life keeps everything", after: year*2/3 - time.Hour},
@@ -156,7 +156,7 @@ func TestRestart(t *testing.T) {
 				}
 			}
 
-			// Certificates of before and after verify under either authority.
+			// Old and new certificates verify under both authorities.
 			for _, root := range []*pair{first.authority, second.authority} {
 				pool := x509.NewCertPool()
 				pool.AddCert(root.cert)
@@ -176,7 +176,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-func TestServingCertificateCoversWhatIsAsked(t *testing.T) {
+func TestServing_coversHosts(t *testing.T) {
 	c := open(t, Options{Hosts: []string{"10.1.2.3", "2001:db8::1", "Annex.Example.com", "*.example.org", "0.0.0.0"}})
 	for _, host := range []string{"127.0.0.1", "::1", "localhost", "10.1.2.3", "2001:db8::1", "annex.example.com", "x.example.org"} {
 		if err := c.server.cert.VerifyHostname(host); err != nil {
@@ -190,7 +190,7 @@ func TestServingCertificateCoversWhatIsAsked(t *testing.T) {
 	}
 }
 
-func TestInterruptedFirstStartIsCompleted(t *testing.T) {
+func TestOpen_interruptedFirstStart_isCompleted(t *testing.T) {
 	for _, lost := range [][]string{
 		{"ca.crt", "server.key", "server.crt", "admin.key", "admin.crt"},
 		{"server.key", "server.crt"},
@@ -206,7 +206,7 @@ func TestInterruptedFirstStartIsCompleted(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// A write that was interrupted.
+			// The remains of an interrupted write.
 			if err := os.WriteFile(filepath.Join(dir, "."+lost[0]+".1"), []byte("half"), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -215,7 +215,7 @@ func TestInterruptedFirstStartIsCompleted(t *testing.T) {
 	}
 }
 
-func TestDamageIsReportedAndNothingOverwritten(t *testing.T) {
+func TestOpen_damagedFile_isNotOverwritten(t *testing.T) {
 	otherDir := t.TempDir()
 	open(t, Options{Dir: otherDir})
 	other := func(name string) []byte {
@@ -228,7 +228,7 @@ func TestDamageIsReportedAndNothingOverwritten(t *testing.T) {
 	tests := []struct {
 		name   string
 		file   string
-		data   []byte // nil removes
+		data   []byte // nil removes the file
 		expect []string
 	}{
 		{"certificate is garbage", "server.crt", []byte("garbage"), []string{"server.crt", "remove"}},
@@ -302,7 +302,7 @@ func snapshot(t *testing.T, dir string) string {
 	return all.String()
 }
 
-func TestUnusableOptions(t *testing.T) {
+func TestOpen_invalidOptions(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, []byte("garbage"), 0o600); err != nil {
@@ -365,8 +365,8 @@ func TestUnusableOptions(t *testing.T) {
 	}
 }
 
-// serve answers with the common name of the client's verified certificate, and
-// takes the certificates from c for every connection.
+// serve responds with the common name of the client's verified certificate, and reads the certificates from c for
+// every connection.
 func serve(t *testing.T, c *Certs) (address *net.TCPAddr) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -425,7 +425,7 @@ func roundTrip(t *testing.T, c *Certs) {
 	}
 }
 
-func TestClientConfigReachesTheServer(t *testing.T) {
+func TestClientConfig_reachesServer(t *testing.T) {
 	t.Run("in memory", func(t *testing.T) { roundTrip(t, open(t, Options{})) })
 	t.Run("on disk", func(t *testing.T) { roundTrip(t, open(t, Options{Dir: t.TempDir()})) })
 
@@ -481,7 +481,7 @@ func write(t *testing.T, path string, data []byte) {
 	}
 }
 
-// listener counts nothing: it wakes the test, which looks itself.
+// listener wakes the test, which then inspects the state itself.
 type listener chan struct{}
 
 func (l listener) Enqueue() {
@@ -498,7 +498,7 @@ func run(t *testing.T, c *Certs) {
 	t.Cleanup(func() { cancel(); <-done })
 }
 
-func TestRenewalWhileRunning(t *testing.T) {
+func TestRun_renewal(t *testing.T) {
 	// Both the old and the new certificates are valid by the system's clock.
 	fake := clocktesting.NewFakeClock(time.Now().Add(-year * 7 / 10))
 	dir := t.TempDir()
@@ -517,8 +517,7 @@ func TestRenewalWhileRunning(t *testing.T) {
 	woken := make(listener, 1)
 	c.Serving().AddListener(woken)
 	run(t, c)
-	// Run sets its timer before it looks at the certificates: whenever this step
-	// falls, Run sees the time after it.
+	// Run sets its timer before it checks the certificates, so it observes this step at any moment.
 	fake.Step(year * 7 / 10)
 	<-woken
 
@@ -541,7 +540,7 @@ func TestRenewalWhileRunning(t *testing.T) {
 	})
 }
 
-func TestFilesOfTheUserAreReadAgain(t *testing.T) {
+func TestRun_userFiles_areReloaded(t *testing.T) {
 	one, two := t.TempDir(), t.TempDir()
 	open(t, Options{Dir: one})
 	second := open(t, Options{Dir: two})
@@ -566,7 +565,7 @@ func TestFilesOfTheUserAreReadAgain(t *testing.T) {
 	}
 }
 
-// verifiedBy says whether a certificate for servers behind is by one of a bundle's authorities.
+// verifiedBy returns an error unless an authority of bundle verifies the client certificate.
 func verifiedBy(certPEM, bundle []byte, now time.Time) error {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)
@@ -579,8 +578,8 @@ func verifiedBy(certPEM, bundle []byte, now time.Time) error {
 	return err
 }
 
-// Servers behind may have the old authority, or the new one, at any time of a renewal.
-func TestTheFrontProxyIsRenewedAndBelievedThroughout(t *testing.T) {
+// During a renewal, servers behind this one may have the old or the new authority.
+func TestFrontProxy_renewal_staysAccepted(t *testing.T) {
 	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	fake := clocktesting.NewFakeClock(start)
 	c := open(t, Options{Dir: t.TempDir(), Clock: fake, FrontProxy: true})
@@ -609,7 +608,7 @@ func TestTheFrontProxyIsRenewedAndBelievedThroughout(t *testing.T) {
 	}
 }
 
-func TestTheFrontProxyOfTheUserIsReadAgain(t *testing.T) {
+func TestFrontProxy_userFiles_areReloaded(t *testing.T) {
 	one, two := t.TempDir(), t.TempDir()
 	open(t, Options{Dir: one, FrontProxy: true})
 	second := open(t, Options{Dir: two, FrontProxy: true})
@@ -638,7 +637,7 @@ func TestTheFrontProxyOfTheUserIsReadAgain(t *testing.T) {
 	<-woken
 }
 
-func TestKubeconfig(t *testing.T) {
+func TestWriteKubeconfig(t *testing.T) {
 	c := open(t, Options{})
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := c.WriteKubeconfig(path, "wardle", "https://127.0.0.1:8443"); err != nil {
@@ -660,7 +659,7 @@ func TestKubeconfig(t *testing.T) {
 		t.Errorf("client certificate %v, %v", cert.Subject, err)
 	}
 
-	// What a user does to it with kubectl config.
+	// Changes that a user makes with kubectl config.
 	config.Contexts["wardle"].Namespace = "lab"
 	config.Contexts["other"] = config.Contexts["wardle"].DeepCopy()
 	config.Contexts["other"].Cluster = "elsewhere"

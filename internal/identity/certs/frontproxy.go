@@ -16,18 +16,17 @@ import (
 	"github.com/annexapi/annex/internal/identity/clientcert"
 )
 
-// FrontProxyFiles are the user's in place of an own authority and certificate for the requests that
-// the server sends on. All are read again when they change.
+// FrontProxyFiles are files of the user, instead of a generated authority and certificate, for forwarded requests.
+// All of them are reloaded when they change.
 type FrontProxyFiles struct {
-	// CertFile and KeyFile are the client certificate, and CAFile is what servers behind verify it
-	// against.
+	// CertFile and KeyFile are the client certificate. CAFile contains the authorities with which the servers behind
+	// this one verify it.
 	CertFile, KeyFile, CAFile string
-	// Names are those of certificates that servers behind believe; if there are none, it is that of
-	// CertFile.
+	// Names are the common names that the servers behind accept; empty means the common name in CertFile.
 	Names []string
 }
 
-// FrontProxy is what servers behind this one know it by. Its methods may be called concurrently.
+// FrontProxy is the identity of this server towards the servers behind it. Its methods may be called concurrently.
 type FrontProxy struct {
 	clientcert.Listeners
 	client func() (certPEM, keyPEM []byte)
@@ -35,16 +34,16 @@ type FrontProxy struct {
 	names  func() []string
 }
 
-// Client is the certificate of the moment, with its key.
+// Client returns the current certificate and its key.
 func (p *FrontProxy) Client() (certPEM, keyPEM []byte) { return p.client() }
 
-// CA is what it is verified against.
+// CA returns the authorities that verify the certificate.
 func (p *FrontProxy) CA() []byte { return p.ca() }
 
-// Names are those that servers behind are to believe.
+// Names returns the common names that the servers behind are to accept.
 func (p *FrontProxy) Names() []string { return p.names() }
 
-// FrontProxy returns what servers behind know this one by; nil without Options.FrontProxy. It stays
+// FrontProxy returns the identity towards the servers behind this one; nil without Options.FrontProxy. It stays
 // current while Run runs, and notifies its listeners of changes.
 func (c *Certs) FrontProxy() *FrontProxy { return c.front }
 
@@ -105,7 +104,7 @@ func (c *Certs) openFrontProxyFiles(ctx context.Context, files *FrontProxyFiles)
 	return nil
 }
 
-// nameIn is the common name of the first certificate, or else the name before.
+// nameIn returns the common name of the first certificate, or before if there is none.
 func nameIn(certPEM []byte, before string) string {
 	if all, err := cert.ParseCertsPEM(certPEM); err == nil && all[0].Subject.CommonName != "" {
 		return all[0].Subject.CommonName
@@ -113,7 +112,7 @@ func nameIn(certPEM []byte, before string) string {
 	return before
 }
 
-// checkFrontProxy returns why servers behind would not believe the certificate.
+// checkFrontProxy returns an error if the servers behind would reject the certificate.
 func (c *Certs) checkFrontProxy(ctx context.Context, files *FrontProxyFiles, loaded *pair, bundle []byte) error {
 	const field = "Options.ControlPlane.ProxyClientCertFile"
 	name := loaded.cert.Subject.CommonName
@@ -146,7 +145,7 @@ func (c *Certs) checkFrontProxy(ctx context.Context, files *FrontProxyFiles, loa
 			between.AddCert(issuer)
 		}
 	}
-	// One that has expired is renewed while the server runs, and is no reason not to serve.
+	// An expired certificate can be replaced while the server runs, so it does not prevent the start.
 	now := c.clock.Now()
 	if now.After(loaded.cert.NotAfter) || now.Before(loaded.cert.NotBefore) {
 		klog.FromContext(ctx).Error(nil, "The certificate for servers behind is outside its validity: they refuse it",

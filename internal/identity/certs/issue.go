@@ -23,14 +23,14 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// pair is a certificate with its key. It is never changed once made.
+// pair is a certificate with its key. It is immutable.
 type pair struct {
 	cert            *x509.Certificate
 	key             crypto.Signer
 	certPEM, keyPEM []byte
 }
 
-// template is a certificate to issue: what differs between those we have.
+// template contains the fields in which certificates to issue differ.
 type template struct {
 	life time.Duration
 	x509.Certificate
@@ -45,8 +45,7 @@ func authorityTemplate() template {
 	}}
 }
 
-// proxyAuthorityTemplate is of an authority apart from that of users: none of these may say who
-// another one is.
+// proxyAuthorityTemplate describes a separate authority, so that a user's certificate cannot impersonate other users.
 func proxyAuthorityTemplate() template {
 	tmpl := authorityTemplate()
 	tmpl.Subject = pkix.Name{CommonName: "annex-front-proxy-ca"}
@@ -73,12 +72,12 @@ func serverTemplate(h hosts) template {
 	}}
 }
 
-// ensure returns the pair called name, made or reissued if it has to be. A nil
-// issuer makes it an authority. The result is current itself if the files still
-// hold the same.
+// ensure returns the pair called name, after creating or reissuing it if necessary. A nil issuer makes it
+// self-signed. If the files are unchanged, ensure returns current itself.
 func (c *Certs) ensure(now time.Time, name string, tmpl template, issuer, current *pair) (*pair, error) {
 	keyFile, certFile := c.files.path(name+".key"), c.files.path(name+".crt")
-	// The certificate first: another process may be making both, and makes the key first.
+	// Read the certificate before the key. Another process that creates both writes the key first, so a certificate
+	// without a key cannot be observed.
 	certPEM, noCert, err := c.load(name + ".crt")
 	if err != nil {
 		return nil, err
@@ -94,7 +93,7 @@ func (c *Certs) ensure(now time.Time, name string, tmpl template, issuer, curren
 			return nil, err
 		}
 		err := c.files.place(name+".key", keyPEM, 0o600)
-		if errors.Is(err, fs.ErrExist) { // by another process, at this moment
+		if errors.Is(err, fs.ErrExist) { // another process has just created it
 			return c.ensure(now, name, tmpl, issuer, current)
 		}
 		if err != nil {
@@ -161,8 +160,7 @@ func newKey() ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// issue signs the template for key; without an issuer, by key itself. No
-// certificate outlives its issuer.
+// issue signs the template for key; without an issuer, key signs it itself. No certificate outlives its issuer.
 func issue(now time.Time, tmpl template, key crypto.Signer, issuer *pair) ([]byte, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
@@ -186,7 +184,7 @@ func issue(now time.Time, tmpl template, key crypto.Signer, issuer *pair) ([]byt
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
-// parsePair checks that the two belong together. The error names the files.
+// parsePair reports an error unless certificate and key belong together. The error names the files.
 func parsePair(certFile, keyFile string, certPEM, keyPEM []byte) (*pair, error) {
 	loaded, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
@@ -203,7 +201,7 @@ func parsePair(certFile, keyFile string, certPEM, keyPEM []byte) (*pair, error) 
 	return &pair{cert: cert, key: key, certPEM: certPEM, keyPEM: keyPEM}, nil
 }
 
-// loadPair is parsePair of two files of the user's.
+// loadPair calls parsePair for two files of the user.
 func loadPair(certFile, keyFile string) (*pair, error) {
 	certPEM, err := os.ReadFile(certFile)
 	if err != nil {
@@ -229,8 +227,8 @@ func (p *pair) checkIssuer(tmpl template, issuer *pair) error {
 	return nil
 }
 
-// Due reports whether a certificate is to be replaced: less than a third of its life is
-// left. A certificate of the future was made by a clock that was wrong, and is due as well.
+// Due reports whether a certificate has to be replaced, because less than a third of its lifetime is left. A
+// certificate that is not valid yet was issued under a wrong clock, and is due as well.
 func Due(cert *x509.Certificate, now time.Time, life time.Duration) bool {
 	return now.Before(cert.NotBefore) || cert.NotAfter.Sub(now) < life/3
 }
@@ -239,7 +237,7 @@ func (p *pair) due(now time.Time) bool {
 	return Due(p.cert, now, p.cert.NotAfter.Sub(p.cert.NotBefore))
 }
 
-// covers says whether the certificate holds for all hosts of the template.
+// covers reports whether the certificate is valid for all hosts of the template.
 func (p *pair) covers(tmpl template) bool {
 	for _, name := range tmpl.DNSNames {
 		if p.cert.VerifyHostname(strings.Replace(name, "*", "annex", 1)) != nil {
@@ -254,7 +252,7 @@ func (p *pair) covers(tmpl template) bool {
 	return true
 }
 
-// hosts are what a serving certificate covers.
+// hosts are the hosts of a serving certificate.
 type hosts struct {
 	names []string
 	ips   []net.IP
@@ -281,7 +279,7 @@ func parseHosts(extra []string) (hosts, error) {
 	return h, nil
 }
 
-// addName says whether name is a DNS name.
+// addName adds name and reports whether it is a DNS name.
 func (h *hosts) addName(name string) bool {
 	if len(validation.IsDNS1123Subdomain(name)) > 0 && len(validation.IsWildcardDNS1123Subdomain(name)) > 0 {
 		return false
@@ -304,19 +302,19 @@ func (h *hosts) addIP(ip net.IP) {
 	h.ips = append(h.ips, ip)
 }
 
-// Backdate is how far before its making a certificate begins to be valid: clients'
-// clocks may be a little behind.
+// Backdate is the time between the start of a certificate's validity and its issue, for clients whose clocks are
+// slightly behind.
 const Backdate = 5 * time.Minute
 
-// NewAuthority makes an authority that signs serving certificates.
+// NewAuthority creates an authority that signs serving certificates.
 func NewAuthority(now time.Time, name string, life time.Duration) (certPEM, keyPEM []byte, err error) {
 	tmpl := authorityTemplate()
 	tmpl.life, tmpl.Subject = life, pkix.Name{CommonName: name}
 	return newCertificate(now, tmpl, nil)
 }
 
-// NewServing makes a serving certificate for DNS names, signed by an authority. It does
-// not outlive that. Without one, the certificate signs itself.
+// NewServing creates a serving certificate for DNS names. The authority signs it, and the certificate does not
+// outlive the authority. Without an authority, the certificate is self-signed.
 func NewServing(
 	now time.Time,
 	names []string,

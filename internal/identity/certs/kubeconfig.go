@@ -22,8 +22,8 @@ import (
 
 type kubeconfigTarget struct{ path, name, url string }
 
-// ServerURL is the https URL under which a client on this machine reaches a
-// server that listens on address: an unspecified address is reached by loopback.
+// ServerURL returns the https URL under which a client on this machine reaches a server that listens on address. An
+// unspecified address becomes the loopback address.
 func ServerURL(address net.IP, port int) string {
 	switch {
 	case address == nil || address.Equal(net.IPv4zero):
@@ -34,13 +34,12 @@ func ServerURL(address net.IP, port int) string {
 	return "https://" + net.JoinHostPort(address.String(), strconv.Itoa(port))
 }
 
-// WriteKubeconfig writes the administrator's way to the server at url into the
-// kubeconfig at path (0600, atomically), and Run keeps it up to date from then on.
-// Cluster and context are called name, the user name-admin.
+// WriteKubeconfig adds the administrator's credentials for the server at url to the kubeconfig at path (0600,
+// atomically). Run keeps them up to date from then on. Cluster and context are called name, the user name-admin.
 //
-// Only these three entries are ours. Whatever else is in the file stays: other
-// clusters and contexts, the namespace set in our context, and a current context
-// that exists. A file that is not a kubeconfig is an error and stays as it is.
+// WriteKubeconfig owns only these three entries. It keeps everything else in the file: other clusters and contexts,
+// the namespace in its context, and a current context that exists. A file that is not a kubeconfig is an error and
+// stays unchanged.
 func (c *Certs) WriteKubeconfig(path, name, url string) error {
 	target := kubeconfigTarget{path: path, name: name, url: url}
 	if err := c.writeKubeconfig(target); err != nil {
@@ -109,8 +108,8 @@ func (c *Certs) writeKubeconfig(target kubeconfigTarget) error {
 	return nil
 }
 
-// adminAuth is how the administrator proves who it is in a kubeconfig that has another way so
-// far, or none. A token that lasts stays, so that the file changes only when it has to.
+// adminAuth returns the administrator's credentials for a kubeconfig, given its previous credentials or nil. A token
+// that has enough lifetime left is kept, so that the file changes only when necessary.
 func (c *Certs) adminAuth(old *clientcmdapi.AuthInfo) (*clientcmdapi.AuthInfo, error) {
 	c.mu.Lock()
 	admin := c.admin
@@ -132,8 +131,8 @@ func (c *Certs) adminAuth(old *clientcmdapi.AuthInfo) (*clientcmdapi.AuthInfo, e
 	return &clientcmdapi.AuthInfo{Token: token}, nil
 }
 
-// RootCA returns what clients verify the server by, in PEM: the own authority, or a serving
-// certificate of the user's itself, because its authority need not be known here.
+// RootCA returns the PEM certificates that verify the server: the generated authority, or the user's serving
+// certificate itself, because the server need not know the authority of that certificate.
 func (c *Certs) RootCA() []byte {
 	if c.own {
 		c.mu.Lock()
@@ -144,8 +143,8 @@ func (c *Certs) RootCA() []byte {
 	return bundle
 }
 
-// trust returns what a client needs to verify the server at address, and the
-// name to verify it by if that is not the host in address.
+// trust returns the certificates that verify the server at address, and the server name for the verification if it
+// differs from the host in address.
 func (c *Certs) trust(address string) (bundle []byte, serverName string, err error) {
 	bundle = c.RootCA()
 	if c.own {
@@ -173,10 +172,9 @@ func (c *Certs) trust(address string) (bundle []byte, serverName string, err err
 	return bundle, serverName, nil
 }
 
-// ServerOf returns how a user reaches a server: the cluster called name in the kubeconfig that
-// WriteKubeconfig has written at path, with address, if given, in place of the URL there. With
-// an address there need be no such kubeconfig: the server has to show a certificate of its own
-// authority then. What is missing or wrong is a Refusal.
+// ServerOf returns the cluster entry called name from the kubeconfig that WriteKubeconfig has written at path. If
+// address is set, it replaces the URL of the entry. With an address the kubeconfig may be missing: then the server
+// has to present a certificate of its own authority. Missing or invalid input is a Refusal.
 func ServerOf(path, name, address string) (*clientcmdapi.Cluster, error) {
 	if address != "" {
 		u, err := url.Parse(address)
@@ -204,17 +202,17 @@ func ServerOf(path, name, address string) (*clientcmdapi.Cluster, error) {
 	return cluster, nil
 }
 
-// Kubeconfig is a kubeconfig with which the user reaches a server that is called name.
+// Kubeconfig returns a kubeconfig with the user's certificate and key, for a server called name.
 func (c *Credentials) Kubeconfig(name string, server *clientcmdapi.Cluster) ([]byte, error) {
 	return c.kubeconfig(name, server, &clientcmdapi.AuthInfo{ClientCertificateData: c.certPEM, ClientKeyData: c.keyPEM})
 }
 
-// TokenKubeconfig is one with a token in the place of the key.
+// TokenKubeconfig returns a kubeconfig with a token instead of the key.
 func (c *Credentials) TokenKubeconfig(name string, server *clientcmdapi.Cluster, token string) ([]byte, error) {
 	return c.kubeconfig(name, server, &clientcmdapi.AuthInfo{Token: token})
 }
 
-// ExecKubeconfig is one that has clients call a command for a token.
+// ExecKubeconfig returns a kubeconfig whose clients run a command to get a token.
 func (c *Credentials) ExecKubeconfig(name string, server *clientcmdapi.Cluster, command string, args ...string) ([]byte, error) {
 	return c.kubeconfig(name, server, &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
 		APIVersion:      clientauthenticationv1.SchemeGroupVersion.String(),

@@ -7,10 +7,10 @@ import (
 	"software.sslmate.com/src/go-pkcs12"
 )
 
-// pkcs12File has the administrator's certificate and key, if they are asked for as PKCS #12.
+// pkcs12File is the file with the administrator's certificate and key as PKCS #12.
 const pkcs12File = "client.p12"
 
-// writePKCS12 writes them, unless the file has them with that password already.
+// writePKCS12 writes the file, unless it contains the current certificates and can be decrypted with the password.
 func (c *Certs) writePKCS12() error {
 	if c.pkcs12Password == "" || !c.alone {
 		return nil
@@ -34,7 +34,7 @@ func (c *Certs) writePKCS12() error {
 	return nil
 }
 
-// encodePKCS12 is a certificate, its key and the authority, encrypted as OpenSSL 3 does.
+// encodePKCS12 returns a certificate, its key and the authority, with the encryption that OpenSSL 3 uses.
 func encodePKCS12(of, authority *pair, password string) ([]byte, error) {
 	data, err := pkcs12.Modern.Encode(of.key, of.cert, []*x509.Certificate{authority.cert}, password)
 	if err != nil {

@@ -11,9 +11,8 @@ import (
 	"github.com/annexapi/annex/internal/identity/clientcert"
 )
 
-// The providers below do not implement dynamiccertificates.ControllerRunner:
-// Certs.Run owns the work behind them, and a server that would run them as well
-// must not.
+// The providers below do not implement dynamiccertificates.ControllerRunner, because a server runs all providers that
+// do. Certs.Run owns their background work.
 var (
 	_ dynamiccertificates.CertKeyContentProvider = (*servingContent)(nil)
 	_ dynamiccertificates.CAContentProvider      = (*clientCAs)(nil)
@@ -53,9 +52,8 @@ func (c *clientCAs) VerifyOptions() (x509.VerifyOptions, bool) {
 	}, true
 }
 
-// Enqueue implements dynamiccertificates.Listener. The provider that loaded the content
-// has checked it; if it does not parse all the same, what was valid before
-// stays in use.
+// Enqueue implements dynamiccertificates.Listener. The provider has checked the new content. If it cannot be parsed
+// nevertheless, the previous authorities stay in use.
 func (c *clientCAs) Enqueue() {
 	if c.refresh() == nil {
 		c.Listeners.Enqueue()

@@ -23,18 +23,18 @@ import (
 	"github.com/annexapi/annex/internal/base/filewatch"
 )
 
-// revocationFile is the authority's revocation list (RFC 5280, PEM). Its number rises by one
-// each time that it is written, and certificates that are in it stay in it.
+// revocationFile is the authority's revocation list (RFC 5280, PEM). Each write increases its number by one, and
+// certificates are never removed from it.
 const revocationFile = "ca.crl"
 
-// revocationList is what ca.crl says.
+// revocationList is the parsed ca.crl.
 type revocationList struct {
 	*x509.RevocationList
 	authority *x509.Certificate
-	at        map[string]time.Time // by the bytes of the serial number
+	at        map[string]time.Time // time of revocation, by the bytes of the serial number
 }
 
-// readRevocations reads the list of an authority, nil if there is none.
+// readRevocations reads the list of an authority; it returns nil if the file does not exist.
 func readRevocations(dir folder, authority *x509.Certificate) (*revocationList, error) {
 	path := dir.path(revocationFile)
 	data, err := dir.read(revocationFile)
@@ -73,14 +73,14 @@ func parseRevocations(data []byte, authority *x509.Certificate) (*revocationList
 		list.at[string(entry.SerialNumber.Bytes())] = entry.RevocationTime
 	}
 	for _, extension := range extensions {
-		if extension.Critical { // it may say that the list is one of differences, or of other issuers
+		if extension.Critical { // it might make the list a delta, or one of several issuers
 			return nil, fmt.Errorf("it has the critical extension %s, which is not supported", extension.Id)
 		}
 	}
 	return list, nil
 }
 
-// when says when a certificate of the authority was revoked; zero if it was not.
+// when returns the time at which a certificate of the authority was revoked; zero if it was not.
 func (l *revocationList) when(cert *x509.Certificate) time.Time {
 	if l == nil {
 		return time.Time{}
@@ -88,7 +88,7 @@ func (l *revocationList) when(cert *x509.Certificate) time.Time {
 	return l.at[string(cert.SerialNumber.Bytes())]
 }
 
-// add returns the list with more certificates, encoded.
+// add returns the encoded list with additional certificates.
 func (l *revocationList) add(now time.Time, authority *pair, serials []*big.Int) ([]byte, error) {
 	tmpl := x509.RevocationList{Number: big.NewInt(1), ThisUpdate: now, NextUpdate: authority.cert.NotAfter}
 	if l != nil {
@@ -108,18 +108,18 @@ func (l *revocationList) add(now time.Time, authority *pair, serials []*big.Int)
 	return pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: der}), nil
 }
 
-// Revocation says which certificates of a user's are not to be accepted any more.
+// Revocation selects certificates of a user to revoke.
 type Revocation struct {
-	// Name is the user's.
+	// Name is the user name.
 	Name string
-	// Serial is the one certificate that is meant, as List has it; empty is all of the
-	// user's, and refused for the administrator, whose certificate the server uses itself.
+	// Serial is the serial number of one certificate, as List returns it. Empty selects all certificates of the user.
+	// It must not be empty for the administrator, whose certificate the server itself uses.
 	Serial string
 }
 
-// Revoke revokes certificates and returns them. Those that are revoked already stay as they
-// are. A server that uses the folder refuses them a moment later, and others when they start.
-// A user or certificate that is not known is a Refusal.
+// Revoke revokes certificates and returns them. Certificates that were revoked before keep their time of revocation.
+// A running server that uses the folder rejects the certificates a moment later, other servers from their next start.
+// An unknown user or certificate is a Refusal.
 func (u *Users) Revoke(ctx context.Context, r Revocation) (_ []Certificate, err error) {
 	if _, err := u.existing(); err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func (u *Users) Revoke(ctx context.Context, r Revocation) (_ []Certificate, err 
 	return chosen, nil
 }
 
-// choose returns the certificates that are meant.
+// choose returns the selected certificates.
 func (u *Users) choose(authority *x509.Certificate, list *revocationList, r Revocation) ([]Certificate, error) {
 	if r.Name == AdminUser && r.Serial == "" {
 		return nil, refuse("%s is the administrator, whom the server itself makes: say which certificate by Revocation.Serial", r.Name)
@@ -198,25 +198,24 @@ func (u *Users) lock(ctx context.Context) (io.Closer, error) {
 	return lock, err
 }
 
-// revocations are those that a server has read. The zero value has none.
+// revocations is the list that a server has read. The zero value is empty.
 type revocations struct {
 	current  atomic.Pointer[revocationList]
 	failures atomic.Uint64
 }
 
-// Revoked reports whether a certificate was issued by the own authority, and revoked since.
-// It costs a look into a map for others.
+// Revoked reports whether the server's own authority has issued and since revoked a certificate. For other
+// certificates it costs one map lookup.
 func (c *Certs) Revoked(cert *x509.Certificate) bool {
 	list := c.revocations.current.Load()
 	if list.when(cert).IsZero() {
 		return false
 	}
-	// Another authority, even one of the same name, may have issued one of the same number.
+	// Another authority, even with the same name, may have issued a certificate with the same number.
 	return list.authority.CheckSignature(cert.SignatureAlgorithm, cert.RawTBSCertificate, cert.Signature) == nil
 }
 
-// Revocations are how many certificates are revoked, and how often the list of them could
-// not be read since the start.
+// Revocations returns the number of revoked certificates, and the number of failed reads of the list since the start.
 func (c *Certs) Revocations() (revoked int, failures uint64) {
 	if list := c.revocations.current.Load(); list != nil {
 		revoked = len(list.at)
@@ -224,7 +223,7 @@ func (c *Certs) Revocations() (revoked int, failures uint64) {
 	return revoked, c.revocations.failures.Load()
 }
 
-// loadRevocations reads the list. What is in force stays so if it fails.
+// loadRevocations reads the list. If it fails, the previous list stays in force.
 func (c *Certs) loadRevocations() error {
 	dir, ok := c.files.(folder)
 	if !ok || !c.alone {
@@ -253,7 +252,7 @@ func (c *Certs) loadRevocations() error {
 	return nil
 }
 
-// followRevocations reads the list again when it changes.
+// followRevocations reloads the list when it changes.
 func (c *Certs) followRevocations(ctx context.Context) {
 	dir, ok := c.files.(folder)
 	if !ok || !c.alone {

@@ -43,19 +43,19 @@ func readList(t *testing.T, dir string) *revocationList {
 	return list
 }
 
-func TestRevokedCertificatesAreListedAndStaySo(t *testing.T) {
+func TestRevoke_staysListed(t *testing.T) {
 	dir, start := t.TempDir(), now()
 	u := usersAt(dir, start)
 	first, second := create(t, u, NewUser{Name: "alice"}), create(t, u, NewUser{Name: "alice"})
 	bob := create(t, u, NewUser{Name: "bob"})
 
-	// One of two, as openssl writes its number.
+	// Revoke one of two certificates, with the number in openssl's spelling.
 	serial := strings.ToUpper(first.Serial()[:2] + ":" + first.Serial()[2:])
 	got := revoke(t, usersAt(dir, start.Add(time.Minute)), Revocation{Name: "alice", Serial: serial})
 	if len(got) != 1 || got[0].Serial != first.Serial() || !got[0].Revoked.Equal(start.Add(time.Minute)) {
 		t.Errorf("revoked: %+v", got)
 	}
-	// The rest. What is revoked keeps its time.
+	// Revoke the others. The first one keeps its time.
 	revoke(t, usersAt(dir, start.Add(time.Hour)), Revocation{Name: "alice"})
 	again := revoke(t, usersAt(dir, start.Add(2*time.Hour)), Revocation{Name: "alice"})
 	if n := readList(t, dir).Number.Int64(); n != 2 {
@@ -95,7 +95,7 @@ func TestRevokedCertificatesAreListedAndStaySo(t *testing.T) {
 	}
 }
 
-func TestRevocationsThatAreRefused(t *testing.T) {
+func TestRevoke_invalidRequest(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := OpenUsers(dir, nil).Revoke(t.Context(), Revocation{Name: "alice"}); !errors.As(err, new(Refusal)) {
 		t.Errorf("without an authority: %v", err)
@@ -127,8 +127,8 @@ func TestRevocationsThatAreRefused(t *testing.T) {
 	}
 }
 
-// Authorities may have the same name, and certificates of theirs the same number.
-func TestOnlyCertificatesOfTheOwnAuthorityCanBeRevoked(t *testing.T) {
+// Authorities may have the same name, and their certificates the same number.
+func TestRevoked_otherAuthority_isNotAffected(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	alice := create(t, OpenUsers(dir, nil), NewUser{Name: "alice"})
 	authority := open(t, Options{Dir: other}).authority
@@ -150,7 +150,7 @@ func TestOnlyCertificatesOfTheOwnAuthorityCanBeRevoked(t *testing.T) {
 	}
 }
 
-func TestARevocationListThatIsBrokenIsRefusedAtStart(t *testing.T) {
+func TestOpen_brokenRevocationList_isRefused(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	for _, d := range []string{dir, other} {
 		create(t, OpenUsers(d, nil), NewUser{Name: "alice"})
@@ -203,14 +203,14 @@ func TestARevocationListThatIsBrokenIsRefusedAtStart(t *testing.T) {
 		if _, err := OpenUsers(dir, nil).Revoke(t.Context(), Revocation{Name: "alice"}); err == nil {
 			t.Errorf("%s: it is overwritten", name)
 		}
-		// No list is made for a cluster's callers.
+		// A server in a cluster has no revocation list.
 		if _, err := Open(t.Context(), Options{Dir: dir, ServingOnly: true}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-func TestWhatIsInForceStaysWhenTheListBreaks(t *testing.T) {
+func TestRevoked_brokenList_keepsPrevious(t *testing.T) {
 	dir := t.TempDir()
 	server := open(t, Options{Dir: dir})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -246,7 +246,7 @@ func TestWhatIsInForceStaysWhenTheListBreaks(t *testing.T) {
 	revoke(t, u, Revocation{Name: "bob"})
 	testwait.Until(t, "bob is revoked", func() bool { return server.Revoked(bob.cert) })
 
-	// An older list is put back.
+	// Restore an older list.
 	_, before := server.Revocations()
 	if err := os.WriteFile(path, first, 0o600); err != nil {
 		t.Fatal(err)
@@ -257,7 +257,7 @@ func TestWhatIsInForceStaysWhenTheListBreaks(t *testing.T) {
 	}
 }
 
-func TestRevocationsAtOnceAreAllKept(t *testing.T) {
+func TestRevoke_concurrent(t *testing.T) {
 	dir := t.TempDir()
 	names := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
 	for _, name := range names {

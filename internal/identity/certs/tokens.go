@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	// tokenIssuer is what tokens name as their issuer that are signed with the key of a client
-	// certificate. They carry the certificate, which says whose they are.
+	// tokenIssuer is the issuer in tokens that are signed with the key of a client certificate. They contain the
+	// certificate, which identifies the user.
 	tokenIssuer = "urn:annex:client-certificate"
-	// Skew is how far apart the clocks of those that sign tokens and of servers may be.
+	// Skew is the tolerated clock difference between signers of tokens and servers.
 	Skew = time.Minute
 )
 
@@ -38,8 +38,7 @@ type tokenClaims struct {
 	Expires   int64  `json:"exp"`
 }
 
-// token signs a bearer token of the certificate's user. It lives no longer than the
-// certificate.
+// token signs a bearer token for the certificate's user. It expires with the certificate at the latest.
 func (p *pair) token(now time.Time, life time.Duration) (token string, expires time.Time, err error) {
 	expires = now.Add(life).Truncate(time.Second)
 	if end := p.cert.NotAfter; expires.After(end) {
@@ -66,21 +65,20 @@ func (p *pair) token(now time.Time, life time.Duration) (token string, expires t
 	return token, expires, err
 }
 
-// certificateTokens knows the bearer tokens that users sign with the keys of their
-// certificates.
+// certificateTokens authenticates the bearer tokens that users sign with the keys of their certificates.
 type certificateTokens struct {
 	certs     *Certs
 	audiences authenticator.Audiences
 }
 
-// Tokens knows the bearer tokens that users sign themselves, with the keys of certificates of
-// the own authority. The bearer of such a token is that user until it expires, or until the
-// certificate is revoked. It is meant for this server, which calls itself audiences.
+// Tokens returns an authenticator of bearer tokens that users sign with the key of a certificate of the server's own
+// authority. Such a token authenticates its bearer as the user until it expires or the certificate is revoked. It is
+// valid for audiences, the names of this server.
 func (c *Certs) Tokens(audiences authenticator.Audiences) authenticator.Token {
 	return certificateTokens{c, audiences}
 }
 
-// AuthenticateToken implements authenticator.Token. It has no opinion of other tokens.
+// AuthenticateToken implements authenticator.Token. It has no opinion on other tokens.
 func (t certificateTokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	cert, _, err := t.certs.verifyToken(token)
 	if cert == nil || err != nil {
@@ -100,8 +98,8 @@ func (t certificateTokens) AuthenticateToken(ctx context.Context, token string) 
 	return response, true, nil
 }
 
-// verifyToken returns the certificate that a token was signed with, and when the token
-// expires; nil of a token that is none of these. Errors do not contain it.
+// verifyToken returns the certificate whose key has signed a token, and when the token expires. It returns nil for a
+// token of another kind. Errors do not contain the token.
 func (c *Certs) verifyToken(token string) (*x509.Certificate, time.Time, error) {
 	parsed, err := jws.Parse(token)
 	if err != nil || len(parsed.Chain) == 0 {
@@ -148,17 +146,16 @@ func (c *Certs) verifyToken(token string) (*x509.Certificate, time.Time, error) 
 	return cert, expires, nil
 }
 
-// Token signs a bearer token by which a server of the authority knows the user, for as long as
-// life, and tells when it expires: with the certificate at the latest.
+// Token signs a bearer token of the user for a server with this authority. It returns when the token expires: after
+// life, or with the certificate if that is earlier.
 func (c *Credentials) Token(now time.Time, life time.Duration) (token string, expires time.Time, err error) {
 	return c.token(now, life)
 }
 
-// Name is the user's.
+// Name returns the user name.
 func (c *Credentials) Name() string { return c.cert.Subject.CommonName }
 
-// Administrator returns the credentials that a server with the folder gives its administrator.
-// Nothing is made.
+// Administrator returns the administrator's credentials of the server that uses the folder. It creates nothing.
 func (u *Users) Administrator() (*Credentials, error) {
 	authority, err := u.existing()
 	if err != nil {
@@ -174,8 +171,8 @@ func (u *Users) Administrator() (*Credentials, error) {
 	return &Credentials{found, certificateOf(authority)}, nil
 }
 
-// Issued returns the credentials in a file that holds both a certificate and its key, as
-// Credentials.PEM is. What is wrong with it is a Refusal.
+// Issued returns the credentials in a file with a certificate and its key, in the format of Credentials.PEM. An
+// invalid file is a Refusal.
 func (u *Users) Issued(path string) (*Credentials, error) {
 	data, err := readSecret(path)
 	if err != nil {

@@ -35,7 +35,7 @@ func administrator(t *testing.T, dir string) *Credentials {
 	return c
 }
 
-func TestATokenIsItsUsersUntilItExpires(t *testing.T) {
+func TestTokens_authenticateUntilExpiry(t *testing.T) {
 	t.Parallel()
 	dir, clock := t.TempDir(), clocktesting.NewFakeClock(now())
 	server := open(t, Options{Dir: dir, Clock: clock})
@@ -74,7 +74,7 @@ func TestATokenIsItsUsersUntilItExpires(t *testing.T) {
 	}
 }
 
-func TestATokenEndsWithItsCertificate(t *testing.T) {
+func TestTokens_endWithCertificate(t *testing.T) {
 	t.Parallel()
 	dir, start := t.TempDir(), now()
 	server := openAt(t, dir, start)
@@ -103,7 +103,7 @@ func TestATokenEndsWithItsCertificate(t *testing.T) {
 	}
 }
 
-func TestTokensOfOtherKeysAreRefused(t *testing.T) {
+func TestTokens_otherKey_isRefused(t *testing.T) {
 	t.Parallel()
 	dir, start := t.TempDir(), now()
 	server := openAt(t, dir, start)
@@ -151,7 +151,7 @@ func TestTokensOfOtherKeysAreRefused(t *testing.T) {
 	}
 }
 
-func TestAKubeconfigHoldsATokenInPlaceOfTheKey(t *testing.T) {
+func TestWriteKubeconfig_token(t *testing.T) {
 	t.Parallel()
 	dir, path, clock := t.TempDir(), filepath.Join(t.TempDir(), "kubeconfig"), clocktesting.NewFakeClock(now())
 	c := open(t, Options{Dir: dir, Clock: clock, TokenLifetime: 3 * time.Hour})
@@ -183,7 +183,7 @@ func TestAKubeconfigHoldsATokenInPlaceOfTheKey(t *testing.T) {
 	if second == first {
 		t.Error("a third is left, and the token is not renewed")
 	}
-	// What is in the file may be of another server, or longer-lived than is asked for now.
+	// The token in the file may be for another server, or have a longer lifetime than now requested.
 	c.tokenLifetime = time.Hour
 	if token() == second {
 		t.Error("a token that lives longer than is asked for stays")
@@ -198,7 +198,7 @@ func TestAKubeconfigHoldsATokenInPlaceOfTheKey(t *testing.T) {
 	}
 }
 
-func TestCredentialsThatCannotSignTokens(t *testing.T) {
+func TestIssued_invalidCredentials(t *testing.T) {
 	t.Parallel()
 	dir, other, start := t.TempDir(), t.TempDir(), now()
 	openAt(t, other, start)
@@ -209,7 +209,7 @@ func TestCredentialsThatCannotSignTokens(t *testing.T) {
 		!strings.Contains(err.Error(), "there is no authority in") {
 		t.Error(err)
 	}
-	create(t, usersAt(dir, start), NewUser{Name: "alice"}) // makes an authority, and no administrator
+	create(t, usersAt(dir, start), NewUser{Name: "alice"}) // creates an authority but no administrator
 	if _, err := OpenUsers(
 		dir,
 		nil,

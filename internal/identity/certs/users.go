@@ -19,22 +19,21 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// maxName is how many characters RFC 5280 lets a common name or an organization have
-// (ub-common-name, ub-organization-name).
+// maxName is the maximum length of a common name or organization in RFC 5280 (ub-common-name, ub-organization-name).
 const maxName = 64
 
-// usersFolder is the folder of the issued certificates, in that of the authority.
+// usersFolder is the subfolder of the issued certificates.
 const usersFolder = "users"
 
-// Users are those to whom the authority of a folder has issued client certificates. Any
-// number of processes may use a folder at once, while a server uses it and while none does.
+// Users issues client certificates of the authority in a folder. Any number of processes may use a folder
+// concurrently, with or without a running server.
 type Users struct {
 	dir   folder
 	clock clock.PassiveClock
 }
 
-// OpenUsers returns the users of the authority in dir, which is Options.Dir of the server.
-// Nothing is read or made yet. A nil clock is the real one.
+// OpenUsers returns the users of the authority in dir, which is Options.Dir of the server. It neither reads nor
+// creates files. A nil clock means the real clock.
 func OpenUsers(dir string, now clock.PassiveClock) *Users {
 	if now == nil {
 		now = clock.RealClock{}
@@ -42,29 +41,29 @@ func OpenUsers(dir string, now clock.PassiveClock) *Users {
 	return &Users{folder(dir), now}
 }
 
-// Refusal is why something is not done that was asked for: something else has to be asked.
+// Refusal is the error of an invalid argument. Repeating the call with the same argument cannot succeed.
 type Refusal string
 
 func (r Refusal) Error() string { return string(r) }
 
 func refuse(format string, args ...any) error { return Refusal(fmt.Sprintf(format, args...)) }
 
-// NewUser is a client certificate to be issued.
+// NewUser describes a client certificate to issue.
 type NewUser struct {
-	// Name is the user's, and the certificate's common name. It may have been issued
-	// certificates before, for another machine say: all of them are valid.
+	// Name is the user name, and the certificate's common name. The user may have other certificates, for another
+	// machine for example; all of them stay valid.
 	Name string
-	// Groups are the user's. The server adds system:authenticated to them.
+	// Groups are the groups of the user. The server adds system:authenticated.
 	Groups []string
-	// Lifetime is how long the certificate is valid; 0 is a year, or what is left of the
-	// authority's life if that is less. A longer one than that is refused.
+	// Lifetime is the validity of the certificate. 0 means a year, or the rest of the authority's lifetime if that is
+	// less. A lifetime beyond the authority's is rejected.
 	Lifetime time.Duration
 }
 
 // Privileged reports whether the user may do everything.
 func (n NewUser) Privileged() bool { return slices.Contains(n.Groups, AdminGroup) }
 
-// Check refuses what no certificate is issued for. The error is a Refusal.
+// Check returns a Refusal if the certificate cannot be issued.
 func (n NewUser) Check() error {
 	if err := checkName("user name", n.Name); err != nil {
 		return err
@@ -108,14 +107,14 @@ func checkName(what, name string) error {
 	return nil
 }
 
-// Credentials are a certificate with its key, which is kept nowhere else.
+// Credentials are a certificate with its key, which is not stored anywhere else.
 type Credentials struct {
 	*pair
 	authority *pair
 }
 
-// Create issues a certificate, and makes the authority if there is none yet. The certificate
-// is listed, and can be revoked, before Create returns.
+// Create issues a certificate, and creates the authority if there is none yet. When Create returns, the certificate
+// is listed and can be revoked.
 func (u *Users) Create(n NewUser) (*Credentials, error) {
 	if err := n.Check(); err != nil {
 		return nil, err
@@ -158,23 +157,22 @@ func (u *Users) issue(n NewUser) (*Credentials, error) {
 	return &Credentials{issued, authority}, nil
 }
 
-// authority is that of the folder, made or renewed if it has to be, as a server does.
+// authority returns the authority of the folder. Like a server, it creates or renews it if necessary.
 func (u *Users) authority(now time.Time) (*pair, error) {
 	c := Certs{files: u.dir}
 	return c.ensure(now, "ca", authorityTemplate(), nil, nil)
 }
 
-// Serial is the certificate's serial number, as openssl writes it but in small letters.
+// Serial returns the serial number in lower-case hexadecimal; openssl uses upper case.
 func (c *Credentials) Serial() string { return serialOf(c.cert) }
 
-// Expires is when the certificate's life ends.
+// Expires returns the end of the certificate's validity.
 func (c *Credentials) Expires() time.Time { return c.cert.NotAfter }
 
-// PEM is the certificate and the key, in this order.
+// PEM returns the certificate followed by the key.
 func (c *Credentials) PEM() []byte { return slices.Concat(c.certPEM, c.keyPEM) }
 
-// PKCS12 is the certificate, the key and the authority, encrypted with a password as
-// OpenSSL 3 does.
+// PKCS12 returns the certificate, the key and the authority, encrypted with a password as OpenSSL 3 does.
 func (c *Credentials) PKCS12(password string) ([]byte, error) {
 	if password == "" {
 		return nil, refuse("the password is empty")
@@ -182,16 +180,16 @@ func (c *Credentials) PKCS12(password string) ([]byte, error) {
 	return encodePKCS12(c.pair, c.authority, password)
 }
 
-// Certificate is what is known of one that the authority has issued.
+// Certificate describes an issued certificate.
 type Certificate struct {
 	Name    string    `json:"name"`
 	Groups  []string  `json:"groups"`
 	Serial  string    `json:"serial"`
 	Issued  time.Time `json:"issued"`
 	Expires time.Time `json:"expires"`
-	// State is one of those below.
+	// State is Valid, Expired, Revoked or Foreign.
 	State string `json:"state"`
-	// Revoked is when the certificate was revoked.
+	// Revoked is the time of revocation.
 	Revoked *time.Time `json:"revoked,omitempty"`
 
 	cert *x509.Certificate
@@ -202,11 +200,11 @@ const (
 	Valid   = "valid"
 	Expired = "expired"
 	Revoked = "revoked"
-	// Foreign is one that another authority has issued, which was in the folder before.
+	// Foreign means that a previous authority of the folder has issued the certificate.
 	Foreign = "of another authority"
 )
 
-// List returns the certificates of all users and the administrator's, by name and age.
+// List returns the certificates of all users and of the administrator, sorted by name and age.
 func (u *Users) List() ([]Certificate, error) {
 	authority, err := u.existing()
 	if err != nil {
@@ -226,7 +224,7 @@ func (u *Users) list(authority *x509.Certificate, revoked *revocationList) ([]Ce
 	}
 	names := []string{"admin.crt"}
 	for _, entry := range entries {
-		name := entry.Name() // one that begins with a dot is not complete
+		name := entry.Name() // names of incomplete files begin with a dot
 		if filepath.Ext(name) == ".crt" && !strings.HasPrefix(name, ".") {
 			names = append(names, filepath.Join(usersFolder, name))
 		}
@@ -277,7 +275,7 @@ func (u *Users) describe(cert, authority *x509.Certificate, revoked *revocationL
 	return c
 }
 
-// existing is the authority's certificate. None is made.
+// existing returns the authority's certificate. It does not create one.
 func (u *Users) existing() (*x509.Certificate, error) {
 	cert, err := u.read("ca.crt")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -286,7 +284,7 @@ func (u *Users) existing() (*x509.Certificate, error) {
 	return cert, err
 }
 
-// read reads a certificate. The error of one that is missing matches fs.ErrNotExist.
+// read reads a certificate. The error matches fs.ErrNotExist if the file is missing.
 func (u *Users) read(name string) (*x509.Certificate, error) {
 	data, err := u.dir.read(name)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"software.sslmate.com/src/go-pkcs12"
 )
 
-// usersAt returns the users of a folder at a time of whole seconds, as certificates have.
+// usersAt returns the users of a folder at a given time, in whole seconds as in certificates.
 func usersAt(dir string, now time.Time) *Users {
 	return OpenUsers(dir, clocktesting.NewFakePassiveClock(now))
 }
@@ -45,7 +45,7 @@ func list(t *testing.T, u *Users) []Certificate {
 
 func now() time.Time { return time.Now().UTC().Truncate(time.Second) }
 
-func TestAUserIsIssuedACertificateThatTheServerKnows(t *testing.T) {
+func TestCreate_serverAcceptsCertificate(t *testing.T) {
 	for name, first := range map[string]bool{"before the first start": true, "of a server that runs": false} {
 		t.Run(name, func(t *testing.T) {
 			dir, now := filepath.Join(t.TempDir(), "cert"), now()
@@ -86,7 +86,7 @@ func TestAUserIsIssuedACertificateThatTheServerKnows(t *testing.T) {
 	}
 }
 
-func TestUsersAreListed(t *testing.T) {
+func TestList(t *testing.T) {
 	dir, start := t.TempDir(), now()
 	openAt(t, dir, start)
 	short := create(
@@ -127,7 +127,7 @@ func TestUsersAreListed(t *testing.T) {
 		t.Errorf("listed: %+v\nnot    %+v", got, want)
 	}
 
-	// The authority is lost, and made again.
+	// The authority is lost and created again.
 	for _, name := range []string{"ca.crt", "ca.key", "server.crt", "server.key", "admin.crt", "admin.key"} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
@@ -151,7 +151,7 @@ func TestUsersAreListed(t *testing.T) {
 	}
 }
 
-func TestUsersThatAreRefused(t *testing.T) {
+func TestCreate_invalidUser(t *testing.T) {
 	dir, now := filepath.Join(t.TempDir(), "cert"), now()
 	for name, test := range map[string]struct {
 		user NewUser
@@ -185,8 +185,8 @@ func TestUsersThatAreRefused(t *testing.T) {
 	create(t, usersAt(dir, now), NewUser{Name: strings.Repeat("é", 64), Groups: []string{AdminGroup}, Lifetime: authorityLife})
 }
 
-// Processes that begin at once agree on one authority, and the server's is the same.
-func TestUsersMayBeCreatedAtOnce(t *testing.T) {
+// Processes that start at the same time agree on one authority, which the server uses as well.
+func TestCreate_concurrent(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cert")
 	issued := make([]*Credentials, 16)
 	var wg sync.WaitGroup
@@ -269,9 +269,8 @@ func TestServerOf(t *testing.T) {
 	}
 }
 
-// A server with a certificate that its authority has not issued is verified as the
-// administrator's kubeconfig says.
-func TestKubeconfigsOfUsersReachTheServer(t *testing.T) {
+// If the server has a certificate of a foreign authority, users verify it as the administrator's kubeconfig does.
+func TestCredentials_kubeconfigReachesServer(t *testing.T) {
 	for _, foreign := range []bool{false, true} {
 		options := Options{Dir: filepath.Join(t.TempDir(), "cert")}
 		if foreign {
@@ -338,7 +337,7 @@ func TestPKCS12(t *testing.T) {
 	}
 }
 
-func TestPEMHoldsCertificateAndKey(t *testing.T) {
+func TestPEM(t *testing.T) {
 	issued := create(t, OpenUsers(t.TempDir(), nil), NewUser{Name: "alice"})
 	both, err := parsePair("one", "other", issued.PEM(), issued.PEM())
 	if err != nil {

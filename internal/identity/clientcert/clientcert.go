@@ -1,12 +1,11 @@
-// Package clientcert knows callers by their client certificates without verifying the
-// same certificate for every request.
+// Package clientcert authenticates callers by their client certificates without verifying the same certificate for
+// every request.
 //
-// Upstream's authenticators verify it each time, which takes about as long as a read from
-// memory takes otherwise. Here the outcome is remembered for a minute, as long as the
-// certificate and those above it are valid and the authorities are the same ones. Nothing
-// is refused from memory: what is not known to be good goes the way of upstream's
-// authenticators, which say why it is bad. Their histogram of the certificates' remaining
-// life does not see those that do not come that way.
+// Upstream's authenticators verify it each time, which takes about as long as the rest of a read from memory. This
+// package caches the result for a minute, while the certificate and its issuers are valid and the authorities are
+// unchanged. Refusals are never served from the cache: every other certificate is passed on to upstream's
+// authenticators, whose errors name the reason. Their histogram of remaining certificate lifetimes does not include
+// cached requests.
 package clientcert
 
 import (
@@ -24,40 +23,38 @@ import (
 )
 
 const (
-	// memory is how long an outcome is remembered.
+	// memory is how long a result is cached.
 	memory = time.Minute
-	// most bounds the certificates remembered; when there are more, all are forgotten.
+	// most is the maximum number of cached certificates. When it is exceeded, the cache is emptied.
 	most = 1024
 )
 
-// Verified remembers which certificates some authorities have issued. Its methods may be
-// called concurrently.
+// Verified caches which certificates were issued by a set of authorities. Its methods may be called concurrently.
 type Verified struct {
 	options x509request.VerifyOptionFunc
 	clock   clock.PassiveClock
 
 	mu sync.RWMutex
-	// known is by the certificate that a connection has parsed, which is no other
-	// connection's unless that presents the same.
+	// known is keyed by the parsed certificate of a connection. Connections share a parsed certificate only if they
+	// present the same certificate.
 	known map[*x509.Certificate]outcome
 }
 
 type outcome struct {
 	roots *x509.CertPool
 	until time.Time
-	chain []*x509.Certificate // nil if it is not one of theirs
-	// user is what the owner's requests are authenticated as; nil if there is none. It is shared by all of them.
+	chain []*x509.Certificate // nil if the authorities have not issued it
+	// user is the authenticated owner of the certificate; nil if there is none. All of the owner's requests share it.
 	user *authenticator.Response
 }
 
-// New returns a Verified for the authorities that options name at the time. They are told
-// apart by their pool: other authorities are another pool.
+// New returns a Verified for the current authorities of options. A different pool means different authorities.
 func New(options x509request.VerifyOptionFunc) *Verified {
 	return &Verified{options: options, clock: clock.RealClock{}, known: map[*x509.Certificate]outcome{}}
 }
 
-// Chain returns the certificates from that of a request up to an authority, nil if it has
-// none that the authorities have issued.
+// Chain returns the certificates from that of a request up to an authority. It returns nil if the authorities have
+// not issued the certificate, or the request has none.
 func (v *Verified) Chain(r *http.Request) []*x509.Certificate { return v.outcome(r).chain }
 
 func (v *Verified) outcome(r *http.Request) outcome {
@@ -101,8 +98,8 @@ func (v *Verified) outcome(r *http.Request) outcome {
 	return o
 }
 
-// userOf finds out for all requests with a certificate what upstream does for each: who that is, with a digest of it, and that such
-// users are authenticated.
+// userOf authenticates a certificate once, where upstream does so for each request: it returns the user, including the
+// digest of the certificate and the group of authenticated users.
 func userOf(r *http.Request, chain []*x509.Certificate) *authenticator.Response {
 	conversion := authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
 		return x509request.CommonNameUserConversion.User(chain)
@@ -114,8 +111,8 @@ func userOf(r *http.Request, chain []*x509.Certificate) *authenticator.Response 
 	return response
 }
 
-// Users authenticates the owners of certificates: the common name is the user, the
-// organizations are the groups, and system:authenticated is one of these. It has no opinion of others.
+// Users authenticates the owners of certificates. The common name is the user, the organizations are the groups, and
+// system:authenticated is added to them. It has no opinion on other requests.
 func (v *Verified) Users() authenticator.Request {
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
 		response := v.outcome(r).user
@@ -123,9 +120,8 @@ func (v *Verified) Users() authenticator.Request {
 	})
 }
 
-// Proxies authenticates those on whose behalf owners of certificates send requests, by
-// headers. If names is not empty, the owner's common name has to be one of them. It has no
-// opinion of others.
+// Proxies authenticates the users that a proxy names in headers, if the proxy has a certificate of the authorities.
+// If names is not empty, it has to contain the proxy's common name. Proxies has no opinion on other requests.
 func (v *Verified) Proxies(names headerrequest.StringSliceProvider, headers authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
 		if !v.proxied(r, names) {
@@ -135,7 +131,8 @@ func (v *Verified) Proxies(names headerrequest.StringSliceProvider, headers auth
 	})
 }
 
-// proxied reports whether a request came from the owner of a certificate whose common name is one of names, if there are any.
+// proxied reports whether the certificate of a request belongs to a proxy: its common name is in names, or names is
+// empty.
 func (v *Verified) proxied(r *http.Request, names headerrequest.StringSliceProvider) bool {
 	chain := v.Chain(r)
 	if chain == nil {

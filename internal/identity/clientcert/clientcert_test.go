@@ -17,7 +17,7 @@ import (
 	"github.com/annexapi/annex/internal/aggregated/cluster/clustertest"
 )
 
-// request is one over a connection with a certificate.
+// request returns a request over a connection with a client certificate.
 func request(t *testing.T, pair tls.Certificate) *http.Request {
 	t.Helper()
 	leaf, err := x509.ParseCertificate(pair.Certificate[0])
@@ -32,7 +32,7 @@ func request(t *testing.T, pair tls.Certificate) *http.Request {
 	return r
 }
 
-// verified is a Verified whose authorities and clock a test changes.
+// verified is a Verified whose authorities and clock a test modifies.
 type verified struct {
 	*Verified
 	roots *x509.CertPool
@@ -70,7 +70,7 @@ func name(t *testing.T, a authenticator.Request, r *http.Request) string {
 	return who.User.GetName()
 }
 
-func TestCertificatesAreKnownAsLongAsTheyAreGood(t *testing.T) {
+func TestVerified_cachesValidCertificates(t *testing.T) {
 	ours, theirs := clustertest.NewAuthority(t, "ours", time.Now()), clustertest.NewAuthority(t, "theirs", time.Now())
 	v := newVerified(ours)
 	users := v.Users()
@@ -111,7 +111,7 @@ func TestCertificatesAreKnownAsLongAsTheyAreGood(t *testing.T) {
 	}
 }
 
-func TestCertificatesAreForgottenWhenTheyExpire(t *testing.T) {
+func TestVerified_expired_isForgotten(t *testing.T) {
 	authority := clustertest.NewAuthority(t, "ours", time.Now())
 	v := newVerified(authority)
 	jane := request(t, authority.Issue(t, "jane"))
@@ -126,7 +126,7 @@ func TestCertificatesAreForgottenWhenTheyExpire(t *testing.T) {
 	}
 }
 
-func TestProxiesNeedTheirName(t *testing.T) {
+func TestProxies_needAllowedName(t *testing.T) {
 	authority := clustertest.NewAuthority(t, "ours", time.Now())
 	headers, err := headerrequest.New([]string{"X-Remote-User"}, nil, nil, nil)
 	if err != nil {
@@ -149,13 +149,13 @@ func TestProxiesNeedTheirName(t *testing.T) {
 		t.Errorf("the proxy of now says %q", got)
 	}
 	names = nil
-	proxy.Header.Set("X-Remote-User", "jane") // it is taken off
+	proxy.Header.Set("X-Remote-User", "jane") // the first request has removed the header
 	if got := name(t, proxies, proxy); got != "jane" {
 		t.Errorf("without names: %q", got)
 	}
 }
 
-func TestMemoryIsBounded(t *testing.T) {
+func TestVerified_boundedMemory(t *testing.T) {
 	authority := clustertest.NewAuthority(t, "ours", time.Now())
 	v := newVerified(authority)
 	pair := authority.Issue(t, "jane")
@@ -169,7 +169,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-func TestTheOwnerIsWhoUpstreamSays(t *testing.T) {
+func TestUsers_likeUpstream(t *testing.T) {
 	authority := clustertest.NewAuthority(t, "ours", time.Now())
 	v := newVerified(authority)
 	for _, owner := range [][]string{{"jane"}, {"jane", "kitchen", "bar"}, {"jane", "system:authenticated"},

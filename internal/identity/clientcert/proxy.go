@@ -12,8 +12,8 @@ import (
 	"github.com/annexapi/annex/config"
 )
 
-// RequestHeaders are the settings by which a proxy's word about callers is taken, with the
-// authorities of its certificate.
+// RequestHeaders returns the configuration for authenticating the users that a proxy names in headers. authorities
+// verify the proxy's certificate.
 func RequestHeaders(
 	o config.RequestHeaderOptions,
 	authorities dynamiccertificates.CAContentProvider,
@@ -28,16 +28,15 @@ func RequestHeaders(
 		CAContentProvider:  authorities,
 		AllowedClientNames: headerrequest.StaticStringSlice(o.AllowedNames),
 		UsernameHeaders:    or(o.UsernameHeaders, "x-remote-user"),
-		// None unless they are given: a cluster of before Kubernetes 1.32 lets those of its
-		// clients pass.
+		// Without a default: clusters before Kubernetes 1.32 forward this header from their clients.
 		UIDHeaders:          headerrequest.StaticStringSlice(o.UIDHeaders),
 		GroupHeaders:        or(o.GroupHeaders, "x-remote-group"),
 		ExtraHeaderPrefixes: or(o.ExtraHeadersPrefix, "x-remote-extra-"),
 	}
 }
 
-// FrontProxy authenticates those on whose behalf a proxy sends requests: known without
-// verifying its certificate each time, upstream the long way.
+// FrontProxy returns two authenticators of the users on whose behalf a proxy sends requests: known, which caches
+// verified certificates, and upstream, which verifies each request.
 func FrontProxy(c *authenticatorfactory.RequestHeaderConfig) (known, upstream authenticator.Request) {
 	headers := headerrequest.NewDynamic(c.UsernameHeaders, c.UIDHeaders, c.GroupHeaders, c.ExtraHeaderPrefixes)
 	known = New(c.CAContentProvider.VerifyOptions).Proxies(c.AllowedClientNames, headers)
@@ -51,8 +50,8 @@ func Proxied(c *authenticatorfactory.RequestHeaderConfig) func(*http.Request) bo
 	return func(r *http.Request) bool { return proxies.proxied(r, c.AllowedClientNames) }
 }
 
-// Union is all of some authorities. Unlike upstream's union it takes listeners at any time,
-// and is not run by the server that it is given to: its parts are, elsewhere.
+// Union returns the combined authorities. Unlike upstream's union, it accepts listeners at any time, and a server
+// does not run it: the parts are run separately.
 func Union(authorities ...dynamiccertificates.CAContentProvider) dynamiccertificates.CAContentProvider {
 	all := &union{CAContentProvider: dynamiccertificates.NewUnionCAContentProvider(authorities...)}
 	all.CAContentProvider.AddListener(all)

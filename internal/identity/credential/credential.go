@@ -1,7 +1,7 @@
-// Package credential is where authenticators record by which credential of a request its caller became known, and where
-// filters ask them to verify that credential once more, without what they remember.
+// Package credential records the credential that authenticated a request, and lets filters verify it again without
+// caches.
 //
-// Nothing is recorded unless the context of the request has a place for it: most requests need none.
+// Nothing is recorded unless the context of the request has a place for it; most requests need none.
 package credential
 
 import (
@@ -19,9 +19,10 @@ type Kind uint8
 
 // The kinds of credentials.
 const (
-	// None is for requests without a credential: callers are anonymous, or known by the place from which they connect.
+	// None means that the request has no credential: the caller is anonymous, or is identified by its address.
 	None Kind = iota
-	// Certificate is a client certificate. Browsers send it with all requests to a server, whichever page causes them.
+	// Certificate is a client certificate. Browsers send it with all requests to a server, whichever page causes
+	// them.
 	Certificate
 	// Token is a bearer token, in the Authorization header or as a subprotocol of a WebSocket. A page has to know it.
 	Token
@@ -29,15 +30,15 @@ const (
 	Proxy
 )
 
-// Accepted is the credential that authenticated a request. It is written while the request is authenticated, and may be read
-// by what is behind. The zero value is for requests without a credential.
+// Accepted is the credential that authenticated a request. Authenticators write it; handlers behind authentication
+// may read it. The zero value means no credential.
 type Accepted struct {
 	Kind Kind
 	// User is the caller, before impersonation; nil until the request is authenticated.
 	User user.Info
 }
 
-// Key is the key of contexts at which a request has its *Accepted.
+// Key is the context key of *Accepted.
 type Key struct{}
 
 // With returns a context in which authenticators record to accepted.
@@ -45,13 +46,13 @@ func With(ctx context.Context, accepted *Accepted) context.Context {
 	return context.WithValue(ctx, Key{}, accepted)
 }
 
-// From returns where authenticators record; nil if they do not.
+// From returns the record of the context, or nil.
 func From(ctx context.Context) *Accepted {
 	accepted, _ := ctx.Value(Key{}).(*Accepted)
 	return accepted
 }
 
-// Noting returns an authenticator that records the kind of credential of the requests that known accepts.
+// Noting returns an authenticator that records kind for the requests that known accepts.
 func Noting(kind Kind, known authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
 		response, ok, err := known.AuthenticateRequest(r)
@@ -64,7 +65,7 @@ func Noting(kind Kind, known authenticator.Request) authenticator.Request {
 	})
 }
 
-// NotingUser returns an authenticator that records the callers that known knows.
+// NotingUser returns an authenticator that records the users that known authenticates.
 func NotingUser(known authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
 		response, ok, err := known.AuthenticateRequest(r)
@@ -77,8 +78,8 @@ func NotingUser(known authenticator.Request) authenticator.Request {
 	})
 }
 
-// ErrUnavailable is matched by the errors of authenticators that could not find out whether a credential is good: because a
-// server that they ask, or a storage, does not answer. All other errors are refusals of the credential.
+// ErrUnavailable matches the errors of authenticators that could not verify a credential, because a storage or
+// another server does not respond. All other errors are refusals of the credential.
 var ErrUnavailable = errors.New("the credential cannot be verified now")
 
 // Unavailable returns an error that matches ErrUnavailable and has the text of err; nil if err is nil.
@@ -91,25 +92,25 @@ func Unavailable(err error) error {
 
 type unavailable struct{ error }
 
-// Unwrap lets errors.Is find both.
+// Unwrap makes errors.Is match both errors.
 func (e *unavailable) Unwrap() []error { return []error{e.error, ErrUnavailable} }
 
 type againKey struct{}
 
-// Again returns a context in which a credential, or a right, is verified once more: from what is true now, and not from what is
-// remembered. Refusals are not logged, and errors are returned as they are.
+// Again returns a context in which a credential or a right is verified again from the current state, without caches.
+// Refusals are not logged, and errors are returned unchanged.
 func Again(ctx context.Context) context.Context {
 	return context.WithValue(ctx, againKey{}, true)
 }
 
-// IsAgain reports whether Again has returned the context, or one that it was made of.
+// IsAgain reports whether ctx derives from a context of Again.
 func IsAgain(ctx context.Context) bool {
 	again, _ := ctx.Value(againKey{}).(bool)
 	return again
 }
 
-// Uncached returns an authenticator that asks cached, which remembers the answers of direct, but direct when a token is verified
-// once more.
+// Uncached returns an authenticator that uses cached, a cache in front of direct, except in a context of Again, where
+// it uses direct.
 func Uncached(cached, direct authenticator.Token) authenticator.Token {
 	return authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		if IsAgain(ctx) {
@@ -119,7 +120,7 @@ func Uncached(cached, direct authenticator.Token) authenticator.Token {
 	})
 }
 
-// UncachedAuthorizer is Uncached for rights.
+// UncachedAuthorizer is like Uncached, for authorizers.
 func UncachedAuthorizer(cached, direct authorizer.Authorizer) authorizer.Authorizer {
 	return uncached{cached, direct}
 }

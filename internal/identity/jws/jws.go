@@ -1,7 +1,6 @@
-// Package jws signs and verifies JSON Web Signatures in the compact form (RFC 7515), with the
-// algorithms that tokens of service accounts have: RS256, ES256, ES384 and ES512. The
-// algorithm follows from the key and from nothing else: a token that names another one is
-// refused, so that what it says cannot weaken how it is verified.
+// Package jws signs and verifies JSON Web Signatures in compact form (RFC 7515), with the algorithms of service
+// account tokens: RS256, ES256, ES384 and ES512. The key alone determines the algorithm. A token with another
+// algorithm in its header is rejected, so that the header cannot weaken the verification.
 package jws
 
 import (
@@ -12,7 +11,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
-	_ "crypto/sha512" // of ES384 and ES512
+	_ "crypto/sha512" // for ES384 and ES512
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
@@ -22,20 +21,20 @@ import (
 	"strings"
 )
 
-// MaxSize is how many bytes a token has at most. Headers of HTTP rarely may have more.
+// MaxSize is the maximum size of a token in bytes. HTTP headers can rarely be larger.
 const MaxSize = 16 << 10
 
-// minRSA is how many bits an RSA key has at least (RFC 7518, section 3.3).
+// minRSA is the minimum size of an RSA key in bits (RFC 7518, section 3.3).
 const minRSA = 2048
 
-// base64url refuses bits that say nothing, so that a token has one spelling.
+// base64url rejects unused trailing bits, so that a token has exactly one encoding.
 var base64url = base64.RawURLEncoding.Strict()
 
-// Key verifies signatures. It must not be changed.
+// Key verifies signatures. It must not be modified.
 type Key struct {
-	// ID is the key's, made of the key as kube-apiserver does.
+	// ID is derived from the public key as in kube-apiserver.
 	ID string
-	// Algorithm is the one that the key is for, such as ES256.
+	// Algorithm is the algorithm of the key, such as ES256.
 	Algorithm string
 	// Public is an *rsa.PublicKey or an *ecdsa.PublicKey.
 	Public crypto.PublicKey
@@ -43,8 +42,8 @@ type Key struct {
 	hash crypto.Hash
 }
 
-// NewKey returns the key for a public key: RSA of at least 2048 bits, or ECDSA on P-256,
-// P-384 or P-521.
+// NewKey returns the Key of a public key. It reports an error unless the key is RSA of at least 2048 bits, or ECDSA
+// on P-256, P-384 or P-521.
 func NewKey(public crypto.PublicKey) (*Key, error) {
 	k := &Key{Public: public}
 	switch p := public.(type) {
@@ -82,7 +81,7 @@ type Signer struct {
 	private crypto.Signer
 }
 
-// NewSigner returns the signer for a private key, whose public key is one for NewKey.
+// NewSigner returns the signer of a private key. Its public key has to be valid for NewKey.
 func NewSigner(private crypto.Signer) (*Signer, error) {
 	key, err := NewKey(private.Public())
 	if err != nil {
@@ -91,21 +90,20 @@ func NewSigner(private crypto.Signer) (*Signer, error) {
 	return &Signer{key, private}, nil
 }
 
-// Private is the key that the signer signs with.
+// Private returns the private key of the signer.
 func (s *Signer) Private() crypto.Signer { return s.private }
 
-// header is what stands before the payload.
+// header is the header of a token.
 type header struct {
 	Algorithm string `json:"alg"`
 	KeyID     string `json:"kid,omitempty"`
-	// Chain is the certificate of the key, and those that verify it.
+	// Chain is the certificate of the key, followed by its issuers.
 	Chain [][]byte `json:"x5c,omitempty"`
-	// Critical are extensions that have to be understood; none is.
+	// Critical lists extensions that the recipient has to support. This package supports none.
 	Critical json.RawMessage `json:"crit,omitempty"`
 }
 
-// Sign returns the signed payload. The chain, if there is one, is the certificate of the key
-// and those that verify it, in DER.
+// Sign returns the signed payload. The optional chain is the certificate of the key, followed by its issuers, in DER.
 func (s *Signer) Sign(payload []byte, chain ...[]byte) (string, error) {
 	h, err := json.Marshal(header{Algorithm: s.Algorithm, KeyID: s.ID, Chain: chain})
 	if err != nil {
@@ -135,7 +133,7 @@ func (s *Signer) sign(digest []byte) ([]byte, error) {
 	return signature, nil
 }
 
-// coordinate is how many bytes each half of a signature has.
+// coordinate returns the size of each half of an ECDSA signature in bytes.
 func coordinate(k *ecdsa.PublicKey) int { return (k.Params().BitSize + 7) / 8 }
 
 func (k *Key) digest(signed []byte) []byte {
@@ -144,7 +142,7 @@ func (k *Key) digest(signed []byte) []byte {
 	return h.Sum(nil)
 }
 
-// Token is a token that has been taken apart, and not been verified.
+// Token is a parsed token that has not been verified.
 type Token struct {
 	Algorithm, KeyID string
 	Chain            [][]byte
@@ -153,7 +151,7 @@ type Token struct {
 	signed, signature []byte
 }
 
-// Parse takes a token apart. The error does not contain it.
+// Parse parses a token without verifying it. Errors do not contain the token.
 func Parse(token string) (*Token, error) {
 	if len(token) > MaxSize {
 		return nil, fmt.Errorf("the token has %d bytes, more than %d", len(token), MaxSize)
@@ -182,7 +180,7 @@ func Parse(token string) (*Token, error) {
 	}, nil
 }
 
-// Verify returns nil if the token was signed with the private key of k, and by its algorithm.
+// Verify reports an error unless the private key of k has signed the token with the algorithm of k.
 func (k *Key) Verify(t *Token) error {
 	if t.Algorithm != k.Algorithm {
 		return fmt.Errorf("the token's algorithm is %q, its key is for %s", t.Algorithm, k.Algorithm)
@@ -203,7 +201,7 @@ func (k *Key) Verify(t *Token) error {
 	return nil
 }
 
-// webKey is a public key as RFC 7517 writes it.
+// webKey is a public key in the format of RFC 7517.
 type webKey struct {
 	Use       string `json:"use"`
 	Type      string `json:"kty"`
@@ -216,7 +214,7 @@ type webKey struct {
 	Y         string `json:"y,omitempty"`
 }
 
-// EncodeSet returns keys as a JSON Web Key Set (RFC 7517), in their order.
+// EncodeSet returns keys as a JSON Web Key Set (RFC 7517), in the given order.
 func EncodeSet(keys []*Key) ([]byte, error) {
 	set := struct {
 		Keys []webKey `json:"keys"`
@@ -232,7 +230,7 @@ func EncodeSet(keys []*Key) ([]byte, error) {
 			if err != nil {
 				return nil, fmt.Errorf("encode the key %s: %w", k.ID, err)
 			}
-			point = bytes.TrimPrefix(point, []byte{4}) // the form with both coordinates
+			point = bytes.TrimPrefix(point, []byte{4}) // the uncompressed form
 			size := len(point) / 2
 			w.Type, w.Curve = "EC", p.Params().Name
 			w.X, w.Y = base64url.EncodeToString(point[:size]), base64url.EncodeToString(point[size:])

@@ -49,7 +49,7 @@ func parse(t *testing.T, token string) *Token {
 	return parsed
 }
 
-func TestWhatIsSignedIsVerifiedByItsKeyAlone(t *testing.T) {
+func TestVerify_onlyOwnKey(t *testing.T) {
 	t.Parallel()
 	all := map[string]*Signer{
 		"RS256": rsaSigner(
@@ -60,7 +60,7 @@ func TestWhatIsSignedIsVerifiedByItsKeyAlone(t *testing.T) {
 		"ES512": ecdsaSigner(t, elliptic.P521()),
 	}
 	for algorithm, s := range all {
-		for range 20 { // coordinates that begin with zeros, too
+		for range 20 { // includes coordinates with leading zeros
 			token, err := s.Sign([]byte(`{"a":1}`), []byte("certificate"))
 			if err != nil {
 				t.Fatal(err)
@@ -96,9 +96,8 @@ func TestWhatIsSignedIsVerifiedByItsKeyAlone(t *testing.T) {
 	}
 }
 
-// The attacks that libraries fell for: no signature, and the public key as the secret of an
-// HMAC.
-func TestTheAlgorithmIsTheKeys(t *testing.T) {
+// Known attacks: no signature, and the public key as an HMAC secret.
+func TestVerify_otherAlgorithm_isRefused(t *testing.T) {
 	t.Parallel()
 	for _, s := range []*Signer{rsaSigner(t), ecdsaSigner(t, elliptic.P256())} {
 		der, err := x509.MarshalPKIXPublicKey(s.Public)
@@ -123,7 +122,7 @@ func TestTheAlgorithmIsTheKeys(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoTokenIsRefused(t *testing.T) {
+func TestParse_invalidToken(t *testing.T) {
 	t.Parallel()
 	encode := func(s string) string { return base64url.EncodeToString([]byte(s)) }
 	for token, want := range map[string]string{
@@ -147,7 +146,7 @@ func TestWhatIsNoTokenIsRefused(t *testing.T) {
 	}
 }
 
-func TestKeysThatAreNotUsed(t *testing.T) {
+func TestNewKey_unsupported(t *testing.T) {
 	t.Parallel()
 	public, _, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -170,7 +169,7 @@ func TestKeysThatAreNotUsed(t *testing.T) {
 }
 
 // The examples of RFC 7517, appendix A.1.
-func TestKeySetsAreWrittenAsTheStandardSays(t *testing.T) {
+func TestEncodeSet_likeRFC7517(t *testing.T) {
 	t.Parallel()
 	raw := func(text string) []byte {
 		data, err := base64url.DecodeString(text)

@@ -18,26 +18,26 @@ import (
 )
 
 const (
-	// codeLifetime is how long a client may take to exchange a code.
+	// codeLifetime bounds the time between issuing a code and its exchange.
 	codeLifetime = time.Minute
-	// csrfName is the name of the cookie that a form has to repeat.
+	// csrfName is the name of the cookie whose value the form has to repeat.
 	csrfName = pagecookie.Form
-	// maxState is how many bytes of a client's own are carried along.
+	// maxState is the largest state of a client, in bytes, that is carried through the sign-in.
 	maxState = 2 << 10
 )
 
-// authorization is a request for a code that has no mistakes.
+// authorization is a valid request for a code.
 type authorization struct {
 	client           *Client
 	redirect         string
 	state, challenge string
 }
 
-// unredirected is a mistake that the client is not told of, but the user: nothing says that the
-// redirect URI is the client's.
+// unredirected is an error that is shown to the user and not sent to the client, because the redirect URI is not
+// known to belong to the client.
 type unredirected struct{ error }
 
-// authorizationOf reads a request (RFC 6749, section 4.1.1, and RFC 7636, section 4.3).
+// authorizationOf reads and checks a request (RFC 6749, section 4.1.1, and RFC 7636, section 4.3).
 func (l *Login) authorizationOf(values url.Values) (*authorization, error) {
 	known := l.users.current.Load()
 	client := known.clients[values.Get("client_id")]
@@ -70,7 +70,7 @@ func (l *Login) authorizationOf(values url.Values) (*authorization, error) {
 	return a, nil
 }
 
-// back sends the browser to the client.
+// back redirects the browser to the client, with pairs as query parameters.
 func (l *Login) back(w http.ResponseWriter, r *http.Request, a *authorization, pairs ...string) {
 	u, err := url.Parse(a.redirect)
 	if err != nil {
@@ -90,7 +90,7 @@ func (l *Login) back(w http.ResponseWriter, r *http.Request, a *authorization, p
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// checked answers what has a mistake.
+// checked reads the request. It answers invalid requests itself and then returns false.
 func (l *Login) checked(w http.ResponseWriter, r *http.Request, values url.Values) (*authorization, bool) {
 	a, err := l.authorizationOf(values)
 	var hidden unredirected
@@ -107,7 +107,7 @@ func (l *Login) checked(w http.ResponseWriter, r *http.Request, values url.Value
 	return nil, false
 }
 
-// serveAuthorize shows the page on which people sign in for a client.
+// serveAuthorize shows the sign-in page of a client's authorization request.
 func (l *Login) serveAuthorize(w http.ResponseWriter, r *http.Request) {
 	a, ok := l.checked(w, r, r.URL.Query())
 	if !ok {
@@ -120,7 +120,7 @@ func (l *Login) serveAuthorize(w http.ResponseWriter, r *http.Request) {
 	l.ask(w, http.StatusOK, a, token, "", "")
 }
 
-// serveAuthorized signs in and sends a code to the client.
+// serveAuthorized handles the submitted form: it signs the user in and redirects to the client with a code.
 func (l *Login) serveAuthorized(w http.ResponseWriter, r *http.Request) {
 	values, err := form(r)
 	if err == nil {
@@ -216,10 +216,10 @@ func (l *Login) byCode(r *http.Request, values url.Values, client *Client) (*tok
 	return answered, who, nil
 }
 
-// shown is what the page shows.
+// shown is the input of the page template.
 type shown struct {
 	Title, Client, Name, Message string
-	// Broken has no form.
+	// Broken leaves out the form.
 	Broken bool
 	Hidden []hidden
 }
@@ -261,8 +261,8 @@ func (l *Login) ask(w http.ResponseWriter, code int, a *authorization, csrf, nam
 	l.show(w, code, f, a.redirect)
 }
 
-// show writes the page. Browsers follow the redirect that answers the form only to targets that the
-// policy names.
+// show writes the page. Its Content-Security-Policy names the targets, because browsers follow the redirect that
+// answers a form only to sources in form-action.
 func (l *Login) show(w http.ResponseWriter, code int, f shown, targets ...string) {
 	allowed := "'self'"
 	for _, target := range targets {
@@ -285,7 +285,7 @@ func (l *Login) show(w http.ResponseWriter, code int, f shown, targets ...string
 		return
 	}
 	w.WriteHeader(code)
-	_, _ = w.Write([]byte(page.String())) // a browser that has gone away needs none
+	_, _ = w.Write([]byte(page.String())) // the browser may have disconnected
 }
 
 // newPage returns the template of the page.

@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	verifier  = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk" // of RFC 7636, appendix B
+	verifier  = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk" // from RFC 7636, appendix B
 	challenge = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 	appURI    = "http://127.0.0.1:7777/back"
 )
 
-// request is a good request for a code of the public client, changed by names and values.
+// request returns a valid request for a code of the public client, modified by pairs of names and values.
 func request(pairs ...string) url.Values {
 	values := url.Values{
 		"response_type": {"code"}, "client_id": {"app"}, "redirect_uri": {appURI}, "state": {"the state"},
@@ -34,7 +34,7 @@ func request(pairs ...string) url.Values {
 
 var csrfField = regexp.MustCompile(`name="csrf" value="([^"]*)"`)
 
-// authorize opens the page and signs in, and returns the answer to that.
+// authorize opens the page, submits the form and returns the response to the form.
 func (f *fixture) authorize(password string, values url.Values) reply {
 	f.t.Helper()
 	page := f.send("GET", here+"/oauth/authorize?"+values.Encode(), "")
@@ -92,7 +92,7 @@ func (f *fixture) exchange(code string, pairs ...string) reply {
 	return f.post("/oauth/token", flat...)
 }
 
-func TestCodesBecomeTokensOnce(t *testing.T) {
+func TestExchange_code_onlyOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	code := f.code()
@@ -104,14 +104,14 @@ func TestCodesBecomeTokensOnce(t *testing.T) {
 	if refreshed.code != 200 {
 		t.Errorf("refreshed: %d %s", refreshed.code, refreshed.raw)
 	}
-	// A second time, it is in two hands.
+	// A code that is used twice may have been stolen, so the session ends.
 	f.want(f.exchange(code), 400, invalidGrant)
 	if got := f.caller(a.text("access_token")); got != "token of alice: the session has ended" {
 		t.Errorf("after the reuse: %s", got)
 	}
 }
 
-// meanwhile does something before the next object is created, or after the next one was read.
+// meanwhile calls do before the next create, or read after the next get.
 type meanwhile struct {
 	storage.Interface
 	do, read func()
@@ -134,7 +134,7 @@ func (m *meanwhile) Create(ctx context.Context, key string, object, out runtime.
 	return m.Interface.Create(ctx, key, object, out, ttl)
 }
 
-func TestACodeThatComesTwiceAtTheSameTimeBecomesNothing(t *testing.T) {
+func TestExchange_concurrentReuse_endsSession(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	code := f.code()
@@ -146,18 +146,18 @@ func TestACodeThatComesTwiceAtTheSameTimeBecomesNothing(t *testing.T) {
 	f.want(f.exchange(code), 400, invalidGrant)
 }
 
-func TestAnEndedSessionIsNotSeenByWhatWasReadBefore(t *testing.T) {
+func TestSessions_endDuringGet_isNotCached(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	token := f.signIn().text("access_token")
 	f.sessions.storage = &meanwhile{Interface: f.sessions.storage, read: func() { f.post("/oauth/revoke", "token", token) }}
-	f.caller(token) // it may be the caller's: the session ended while it was looked at
+	f.caller(token) // may succeed: the session ends during this lookup
 	if got := f.caller(token); got != "token of alice: the session has ended" {
 		t.Errorf("after the end: %s", got)
 	}
 }
 
-func TestCodesAreBoundToTheirRequest(t *testing.T) {
+func TestExchange_otherRequest_isRefused(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	code := f.code()
@@ -191,7 +191,7 @@ func TestCodesAreBoundToTheirRequest(t *testing.T) {
 	f.want(f.exchange(late), 400, invalidGrant)
 }
 
-func TestMistakesInRequestsForCodes(t *testing.T) {
+func TestAuthorize_invalidRequest(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for name, pairs := range map[string][]string{
@@ -249,7 +249,7 @@ func TestMistakesInRequestsForCodes(t *testing.T) {
 	}
 }
 
-func TestThePageRunsNothingAndIsInNoFrame(t *testing.T) {
+func TestShow_securityHeaders(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	const script = `"><script>alert(1)</script>`
@@ -275,7 +275,7 @@ func TestThePageRunsNothingAndIsInNoFrame(t *testing.T) {
 	}
 }
 
-func TestFormsOfOtherPagesDoNotSignIn(t *testing.T) {
+func TestAuthorized_otherOrigin_isRefused(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	values := request("username", "alice", "password", "wonderland", "csrf", "chosen")
@@ -300,7 +300,7 @@ func FuzzAuthorize(f *testing.F) {
 	l := newFixture(f)
 	f.Fuzz(func(t *testing.T, query string) {
 		if strings.ContainsAny(query, " \r\n#") || strings.ContainsFunc(query, func(r rune) bool { return r < 0x20 || r > 0x7e }) {
-			return // no request has that
+			return // such bytes cannot occur in a request
 		}
 		of := *l
 		of.t = t

@@ -19,10 +19,10 @@ import (
 	"github.com/annexapi/annex/internal/identity/jws"
 )
 
-// maxBody is how many bytes a form has at most.
+// maxBody is the maximum size of a form, in bytes.
 const maxBody = 16 << 10
 
-// The errors of RFC 6749, section 5.2, and of section 4.1.2.1 where it has none.
+// The error codes of RFC 6749, section 5.2, and of section 4.1.2.1 where 5.2 has none.
 const (
 	invalidRequest   = "invalid_request"
 	invalidClient    = "invalid_client"
@@ -34,14 +34,14 @@ const (
 	unavailable      = "temporarily_unavailable"
 )
 
-// refusal is an answer that is an error.
+// refusal is an error response.
 type refusal struct {
 	code int
 	kind string
 	text string
-	// after is for Retry-After, in seconds.
+	// after is the Retry-After header, in seconds; 0 omits it.
 	after int
-	// basic asks for a client's credentials again, in the header in which they came.
+	// basic adds a WWW-Authenticate header, since the client sent its credentials by HTTP Basic.
 	basic bool
 }
 
@@ -51,7 +51,7 @@ func bad(kind, format string, args ...any) error {
 	return refusal{code: http.StatusBadRequest, kind: kind, text: fmt.Sprintf(format, args...)}
 }
 
-// refusalOf is what a client is told of an error. What is the server's own fault is in its log.
+// refusalOf converts err to the response for the client. Internal errors are logged and reported without detail.
 func refusalOf(r *http.Request, err error) refusal {
 	var known refusal
 	var busy tooMany
@@ -80,7 +80,7 @@ func refuse(w http.ResponseWriter, e refusal) {
 	answer(w, e.code, map[string]any{"error": e.kind, "error_description": plain(e.text)})
 }
 
-// plain leaves the characters that RFC 6749 lets descriptions have.
+// plain replaces the characters that RFC 6749 forbids in error descriptions.
 func plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -96,10 +96,10 @@ func plain(text string) string {
 func answer(w http.ResponseWriter, code int, value any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(value) // a client that has gone away needs none
+	_ = json.NewEncoder(w).Encode(value) // the client may have disconnected
 }
 
-// form reads the one form that a request has. Each parameter is there once at most.
+// form parses the form in the body. It rejects query parameters and repeated parameters.
 func form(r *http.Request) (url.Values, error) {
 	if r.URL.RawQuery != "" {
 		return nil, bad(invalidRequest, "parameters belong in the body: URLs are written into logs")
@@ -150,8 +150,8 @@ func single(values url.Values) error {
 	return nil
 }
 
-// note tells the audit who tried to sign in how, and what came of it. Names that are no user's
-// are not told: people type passwords into the wrong field.
+// note adds the grant type, the user or client, and the outcome to the audit event. Unknown names are left out,
+// because people type passwords into the wrong field.
 func (l *Login) note(r *http.Request, how, name string, err error) {
 	known := l.users.current.Load()
 	outcome := "ok"
@@ -164,8 +164,8 @@ func (l *Login) note(r *http.Request, how, name string, err error) {
 	audit.AddAuditAnnotations(r.Context(), "login.annex/grant", how, "login.annex/user", name, "login.annex/outcome", outcome)
 }
 
-// client authenticates the client of a request: by HTTP's basic authentication, or in the form. It
-// is nil if the request names none. Tokens in the header are no client's, and may have expired.
+// client authenticates the client of a request by HTTP Basic or by the form. It returns nil if the request names no
+// client. A bearer token in the header is ignored: it does not belong to a client, and may have expired.
 func (l *Login) client(r *http.Request, values url.Values) (*Client, error) {
 	id, secret, basic := r.BasicAuth()
 	if basic {
@@ -212,7 +212,8 @@ func (l *Login) client(r *http.Request, values url.Values) (*Client, error) {
 
 func upTo(name string) string { return name[:min(len(name), maxName+1)] }
 
-// password returns the user whose password it is. The error does not tell whether there is one.
+// password returns the user with that name and password. The error is the same for an unknown name and for a wrong
+// password.
 func (l *Login) password(r *http.Request, name, password string) (*User, error) {
 	known := l.users.current.Load()
 	u, hash, disabled := known.users[name], "", false
@@ -229,7 +230,7 @@ func (l *Login) password(r *http.Request, name, password string) (*User, error) 
 	return u, nil
 }
 
-// tokens is the answer to a grant.
+// tokens is the response to a grant.
 type tokens struct {
 	Access  string `json:"access_token"`
 	Type    string `json:"token_type"`
@@ -276,7 +277,7 @@ func (l *Login) grant(r *http.Request) (*tokens, error) {
 	return answered, err
 }
 
-// need returns a parameter that has to be there.
+// need returns a required parameter.
 func need(values url.Values, name string) (string, error) {
 	if values.Get(name) == "" {
 		return "", bad(invalidRequest, "%s is missing", name)
@@ -301,12 +302,12 @@ func (l *Login) byPassword(r *http.Request, values url.Values, client *Client) (
 	return answered, name, err
 }
 
-// sessionOf is a session of a user who has just shown the password.
+// sessionOf returns a session of a user whose password has just been verified.
 func sessionOf(u *User, kind string) *Session {
 	return &Session{Type: kind, User: u.Name, UID: u.UID, Password: fingerprint(u.Password)}
 }
 
-// begin stores a session that can be refreshed, and answers with its first tokens.
+// begin stores a session that can be refreshed, and returns its first tokens.
 func (l *Login) begin(r *http.Request, t ticket, session *Session, client *Client) (*tokens, error) {
 	session.Client = idOf(client)
 	if err := l.sessions.create(r.Context(), t, session, l.options.IdleTimeout, l.options.SessionLifetime); err != nil {
@@ -379,8 +380,8 @@ func (l *Login) byClient(r *http.Request, _ url.Values, client *Client) (*tokens
 	return &tokens{Access: access, Type: "Bearer", Expires: int(lifetime.Seconds())}, client.ID, nil
 }
 
-// serveRevoke ends the session of a token, whichever of its tokens that is. A token that is not
-// known is no error (RFC 7009, section 2.2).
+// serveRevoke ends the session of an access token or a refresh token. An unknown token is not an error (RFC 7009,
+// section 2.2).
 func (l *Login) serveRevoke(w http.ResponseWriter, r *http.Request) {
 	err := l.revoke(r)
 	if err != nil {
@@ -421,7 +422,7 @@ func (l *Login) revoke(r *http.Request) error {
 	case session.Client != idOf(client):
 		return bad(invalidGrant, "the token is another client's")
 	case secret != "" && session.Type == ofPage:
-		return nil // a cookie is no token
+		return nil // cookies cannot be revoked as tokens
 	}
 	l.note(r, "revoke", session.User, nil)
 	return l.sessions.end(r.Context(), name)
@@ -434,10 +435,10 @@ func (l *Login) serveKeys(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/jwk-set+json")
-	_, _ = w.Write(data) // a client that has gone away needs none
+	_, _ = w.Write(data) // the client may have disconnected
 }
 
-// serveMetadata answers with what RFC 8414 has clients look up.
+// serveMetadata serves the authorization server metadata (RFC 8414).
 func (l *Login) serveMetadata(w http.ResponseWriter, r *http.Request) {
 	base := l.base(r)
 	answer(w, http.StatusOK, map[string]any{
@@ -454,10 +455,10 @@ func (l *Login) serveMetadata(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// issuerAt is the issuer as RFC 8414 has it: where its documents are.
+// issuerAt returns the issuer identifier, from which RFC 8414 derives the location of the metadata.
 func (l *Login) issuerAt(r *http.Request) string { return l.base(r) + "/oauth" }
 
-// base is where the client has reached the server.
+// base returns the public URL of the server: the configured one, or else the one of the request.
 func (l *Login) base(r *http.Request) string {
 	switch {
 	case l.options.PublicURL != "":
@@ -468,7 +469,7 @@ func (l *Login) base(r *http.Request) string {
 	return "https://" + r.Host
 }
 
-// sameChallenge says whether a verifier is that of a challenge, by S256 of RFC 7636.
+// sameChallenge reports whether verifier matches challenge by the method S256 of RFC 7636.
 func sameChallenge(verifier, challenge string) bool {
 	sum := sha256.Sum256([]byte(verifier))
 	return subtle.ConstantTimeCompare([]byte(encoding.EncodeToString(sum[:])), []byte(challenge)) == 1

@@ -18,46 +18,46 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// limit is how many passwords are free, and how long it takes for another one to be.
+// limit is a token bucket: burst attempts at once, and one more after each interval of every.
 type limit struct {
 	burst float64
 	every time.Duration
 }
 
-// The limits are for a name from an address, for an address, and for a name from everywhere. By the
-// last others could lock a user out: it is high, and not for addresses from which the user has signed in.
+// Limits apply to a name from one address, to an address, and to a name from all addresses. The last one would let
+// others lock a user out, so it is high, and addresses from which the user has signed in are exempt from it.
 var (
 	perNameAndAddress = limit{10, 30 * time.Second}
 	perAddress        = limit{50, 2 * time.Second}
 	perName           = limit{200, 5 * time.Second}
-	// perRight is for those of a name that are right, which cost the processor as much.
+	// perRight bounds correct passwords of one name, which use as much processor time as wrong ones.
 	perRight = limit{60, time.Second}
 )
 
 const (
-	// remembered is of how many names and addresses it is known how often they were wrong, and
-	// familiar of how many that they were right, and for how long.
+	// remembered is the number of buckets. familiar is the number of remembered pairs of name and address that have
+	// signed in, and familiarTime how long such a pair is remembered.
 	remembered   = 16 << 10
 	familiar     = 4 << 10
 	familiarTime = 30 * 24 * time.Hour
-	// maxWaiting is how many passwords may wait to be tried.
+	// maxWaiting bounds the passwords that wait for a processor.
 	maxWaiting = 32
-	// reportInterval is how long the log is silent about further wrong passwords.
+	// reportInterval is the minimum time between two log lines about wrong passwords.
 	reportInterval = time.Minute
 )
 
-// guard decides how often passwords may be tried, and tries them. The time does not tell whether
-// there is a user, and the processors are left to others.
+// guard limits and runs the attempts to verify passwords. An attempt takes the same time whether the user exists or
+// not, and leaves processors to other requests.
 type guard struct {
 	clock clock.PassiveClock
 	slots chan struct{}
 	queue chan struct{}
-	// matches is bcrypt's, which takes as long as the hash says.
+	// matches is bcrypt's comparison. Its duration depends on the cost in the hash.
 	matches func(hash, secret []byte) error
 
 	mu       sync.Mutex
 	buckets  *lru.Cache // *bucket by digest
-	right    *lru.Cache // when it was, by digest of a name from an address
+	right    *lru.Cache // time of the last success, by digest of address and name
 	reported time.Time
 	failed   time.Time
 	refused  int
@@ -75,7 +75,7 @@ func newGuard(c clock.PassiveClock) *guard {
 	}
 }
 
-// tooMany is the error of who has to wait.
+// tooMany is the error of an attempt that exceeds a limit.
 type tooMany struct{ after time.Duration }
 
 func (e tooMany) Error() string {
@@ -84,14 +84,15 @@ func (e tooMany) Error() string {
 
 func (e tooMany) seconds() int { return max(1, int(math.Ceil(e.after.Seconds()))) }
 
-// try reports whether a secret is that of a hash; an empty hash is that of a user who does not exist,
-// as costly as others. A disabled user's right secret counts as a wrong one. It returns tooMany if it has not been tried.
+// try reports whether secret matches hash. An empty hash stands for an unknown user and takes as long as any other.
+// The correct secret of a disabled user counts as wrong. try returns tooMany without comparing if a limit is reached.
 func (g *guard) try(r *http.Request, name, secret, hash string, disabled bool, cost int) (bool, error) {
 	type limited struct {
 		limit
 		key [sha256.Size]byte
 	}
-	// What the address is refused for leaves no trace of the names, which would displace others.
+	// The limit of the address comes first: an address over its limit creates no buckets for names, which would evict
+	// those of others.
 	both := digest("both", address(r), name)
 	keys := []limited{{perAddress, digest("address", address(r))}, {perNameAndAddress, both}}
 	if !g.isFamiliar(both) {
@@ -124,7 +125,7 @@ func (g *guard) try(r *http.Request, name, secret, hash string, disabled bool, c
 	return right, err
 }
 
-// take takes one from what is free, or says how long it takes until there is one.
+// take takes one attempt from a bucket. If the bucket is used up, it returns the time until the next attempt.
 func (g *guard) take(key [sha256.Size]byte, l limit) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -154,7 +155,7 @@ func (g *guard) giveBack(key [sha256.Size]byte) {
 	}
 }
 
-// remember keeps that a name was right from an address.
+// remember records a successful attempt of a name from an address.
 func (g *guard) remember(both [sha256.Size]byte) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -168,7 +169,7 @@ func (g *guard) isFamiliar(both [sha256.Size]byte) bool {
 	return ok && g.clock.Now().Sub(at.(time.Time)) < familiarTime
 }
 
-// compare tries a secret when a processor is to be had.
+// compare compares a secret with a hash when a slot is free.
 func (g *guard) compare(ctx context.Context, secret, hash string, cost int) (bool, error) {
 	select {
 	case g.queue <- struct{}{}:
@@ -188,19 +189,20 @@ func (g *guard) compare(ctx context.Context, secret, hash string, cost int) (boo
 	}
 	tried := []byte(secret)[:min(len(secret), MaxPassword)]
 	right := g.matches([]byte(hash), tried) == nil && exists
-	// Each step of the cost takes as long as all before: a hash that costs less is not told by the time.
+	// Each step of the cost takes as long as all smaller steps together. The loop brings a cheaper hash up to cost,
+	// so that the duration does not reveal the cost of the user's hash.
 	for step := costOf(hash); step < cost && !right; step++ {
 		_ = g.matches([]byte(nobodys(step)), tried)
 	}
 	return right, nil
 }
 
-// nobodys is a hash that no password is known of.
+// nobodys returns a hash of the given cost for which no password is known.
 func nobodys(cost int) string {
 	return fmt.Sprintf("$2a$%02d$%s", cost, "abcdefghijklmnopqrstuuABCDEFGHIJKLMNOPQRSTUVWXYZ01234")[:60]
 }
 
-// report logs wrong passwords at most once a minute, with their number and without what was tried.
+// report logs the number of wrong passwords, at most once a minute and without names or secrets.
 func (g *guard) report(ctx context.Context) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -211,7 +213,7 @@ func (g *guard) report(ctx context.Context) {
 	}
 }
 
-// mayReport says whether something else may be logged, at most once a minute.
+// mayReport reports whether another error may be logged; it does so at most once a minute.
 func (g *guard) mayReport() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -223,7 +225,8 @@ func (g *guard) mayReport() bool {
 	return true
 }
 
-// address is where a request comes from; a client has a whole network of IPv6.
+// address returns the client's address without the port. All addresses of an IPv6 /64 network count as one, because a
+// client usually controls the whole network.
 func address(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

@@ -1,12 +1,11 @@
-// Package login lets people, and programs of theirs, sign in to a server that stands alone: by a
-// password or a client's secret of a user file, and by an issuer of OpenID Connect. It is an
-// authorization server of OAuth 2.0 for the one API that it belongs to (RFC 6749, with RFC 7009,
-// RFC 7636 and RFC 8414), and it keeps the sessions of pages.
+// Package login lets people and their programs sign in to a standalone server: by a password or client secret of a
+// user file, or through an OpenID Connect provider. It is an OAuth 2.0 authorization server for the server's own API
+// (RFC 6749, with RFC 7009, RFC 7636 and RFC 8414), and keeps the sessions of web pages.
 //
-// What a caller has proved is a session, stored in the server's own storage, where replicas see
-// it and a restart finds it. Access tokens are short-lived signatures over a session's name: each
-// request looks the session up, and the user as the user file has it now, so that what ends a
-// session or a user ends the tokens. Secrets are stored as digests only.
+// A sign-in creates a session in the server's own storage. Replicas share it, and it survives a restart. Access
+// tokens are short-lived signatures over the session's name. Each request looks up the session and the current entry
+// of the user file, so that ending a session or removing a user invalidates the tokens. Secrets are stored as digests
+// only.
 package login
 
 import (
@@ -32,44 +31,44 @@ const (
 	DefaultSessionLifetime = 7 * 24 * time.Hour
 )
 
-// Keys sign tokens and verify them.
+// Keys sign and verify access tokens.
 type Keys interface {
 	Signer() *jws.Signer
-	// Key returns the key of an ID, nil if there is none.
+	// Key returns the key with an ID, or nil if there is none.
 	Key(id string) *jws.Key
-	// Verifying are the keys whose tokens are accepted.
+	// Verifying returns the keys whose tokens are accepted.
 	Verifying() []*jws.Key
 }
 
-// Options say how people sign in.
+// Options configure Open.
 type Options struct {
-	// UserFile has the users, clients and providers.
+	// UserFile is the path of the file with users, clients and providers.
 	UserFile string
-	// Awaited says that the UserFile need not be there. Until it is, there are no endpoints.
+	// Awaited allows UserFile to be missing. The endpoints do not exist until the file appears.
 	Awaited bool
-	// Issuer is whom tokens name as their issuer. It must be no other issuer's of the server.
+	// Issuer is the issuer in access tokens. It must differ from every other issuer that the server accepts.
 	Issuer string
-	// PublicURL is where clients reach the server, without a slash at its end; empty takes it
-	// from each request.
+	// PublicURL is the URL under which clients reach the server, without a trailing slash. If it is empty, each
+	// request determines the URL.
 	PublicURL string
-	// Audiences are what the server calls itself, at least one.
+	// Audiences are the audiences of access tokens, at least one.
 	Audiences []string
-	// TokenLifetime is how long an access token is valid, IdleTimeout how long a session lasts that
-	// is not used, and SessionLifetime how long it lasts at most. 0 is the default.
+	// TokenLifetime is the validity of an access token, IdleTimeout the time after which an unused session ends, and
+	// SessionLifetime the maximum duration of a session. 0 selects the default.
 	TokenLifetime, IdleTimeout, SessionLifetime time.Duration
-	// Title names the server to people.
+	// Title is the name of the server on the sign-in page.
 	Title string
-	// Keys sign and verify.
+	// Keys sign and verify access tokens.
 	Keys Keys
-	// Sessions is the storage that Stored describes.
+	// Sessions is the storage of the resource that Stored describes.
 	Sessions storage.Interface
-	// IDTokens knows whose the ID tokens of the providers' issuers are; nil has no providers.
+	// IDTokens authenticates ID tokens of the providers; nil disables providers.
 	IDTokens authenticator.Token
-	// Clock is used for validity; nil is the real one.
+	// Clock is used for all lifetimes; nil means the real clock.
 	Clock clock.PassiveClock
 }
 
-// Login is how people sign in to a server. Its methods may be called concurrently.
+// Login serves the endpoints and authenticates the tokens. Its methods may be called concurrently.
 type Login struct {
 	options  Options
 	users    *UserFile
@@ -80,7 +79,7 @@ type Login struct {
 	documents *documents
 }
 
-// Open reads the user file. An error is one line with the file and what is wrong in it.
+// Open reads the user file. An error is a single line that names the file and the mistake.
 func Open(options Options) (*Login, error) {
 	options.TokenLifetime = cmp.Or(options.TokenLifetime, DefaultTokenLifetime)
 	options.IdleTimeout = cmp.Or(options.IdleTimeout, DefaultIdleTimeout)
@@ -103,10 +102,10 @@ func Open(options Options) (*Login, error) {
 	return l, nil
 }
 
-// HasUsers tells whether there is a user file, so that anyone can sign in.
+// HasUsers reports whether the user file exists, so that signing in is possible.
 func (l *Login) HasUsers() bool { return !l.users.current.Load().awaited }
 
-// Run reads the user file again when it changes, until ctx is done.
+// Run reloads the user file when it changes, until ctx is done.
 func (l *Login) Run(ctx context.Context) { l.users.Run(ctx) }
 
 // The paths of the endpoints.
@@ -125,11 +124,10 @@ const (
 	metadataPath = "/.well-known/oauth-authorization-server"
 )
 
-// Paths are those that Handler answers; what ends in a slash is with all below it.
+// Paths returns the paths that Handler serves. A path with a trailing slash includes everything below it.
 func Paths() []string { return []string{"/oauth/", metadataPath, metadataPath + "/"} }
 
-// Handler answers the endpoints. No caller has to be known to use them, for it is here that callers
-// become known.
+// Handler serves the endpoints. They need no authenticated caller, because they are how callers authenticate.
 func (l *Login) Handler() http.Handler {
 	endpoints := map[string]map[string]http.HandlerFunc{
 		tokenPath:  {http.MethodPost: l.serveToken},
@@ -178,7 +176,7 @@ func (l *Login) Handler() http.Handler {
 	})
 }
 
-// secure says that an answer is for one client, now, as what it says it is, and in no frame.
+// secure sets headers that forbid caching, content sniffing, referrers and framing.
 func secure(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")

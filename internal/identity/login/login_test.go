@@ -64,7 +64,7 @@ func newSigner(t testing.TB) *jws.Signer {
 	return signer
 }
 
-// cheap is the hash of a password that costs little.
+// cheap returns a bcrypt hash of the minimum cost.
 func cheap(t testing.TB, password string) string {
 	t.Helper()
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
@@ -74,8 +74,8 @@ func cheap(t testing.TB, password string) string {
 	return string(hash)
 }
 
-// fixture is a login with alice, mallory who is disabled, a confidential client ci, a public one
-// app, and one, shop, that is no caller.
+// fixture is a Login with alice, the disabled user mallory, the confidential client ci, the public client app, and
+// shop, a client without groups that cannot be a caller.
 type fixture struct {
 	*Login
 	t     testing.TB
@@ -122,7 +122,7 @@ func newFixture(t testing.TB) *fixture {
 	return f
 }
 
-// write writes the user file, which is not watched here.
+// write writes and reloads the user file, which the tests do not watch.
 func (f *fixture) write() {
 	f.t.Helper()
 	data, err := yaml.Marshal(f.file)
@@ -157,13 +157,13 @@ func (f *fixture) send(method, path, body string, headers ...string) reply {
 	w := httptest.NewRecorder()
 	f.Handler().ServeHTTP(w, r)
 	a := reply{w.Code, w.Header(), w.Body.String(), nil}
-	_ = json.Unmarshal(w.Body.Bytes(), &a.body) // not all are JSON
+	_ = json.Unmarshal(w.Body.Bytes(), &a.body) // not every body is JSON
 	return a
 }
 
 const formType = "application/x-www-form-urlencoded"
 
-// post sends a form: names and values in turn.
+// post sends a form of alternating names and values.
 func (f *fixture) post(path string, pairs ...string) reply {
 	f.t.Helper()
 	values := url.Values{}
@@ -182,7 +182,7 @@ func (f *fixture) signIn() reply {
 	return a
 }
 
-// caller is who a token is of, or the error.
+// caller returns the user and groups of a token, or the error text.
 func (f *fixture) caller(token string) string {
 	response, ok, err := f.AuthenticateToken(f.t.Context(), token)
 	switch {
@@ -201,7 +201,7 @@ func (f *fixture) want(a reply, code int, kind string) {
 	}
 }
 
-func TestPasswordsBecomeTokens(t *testing.T) {
+func TestToken_password(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	a := f.signIn()
@@ -221,7 +221,7 @@ func TestPasswordsBecomeTokens(t *testing.T) {
 	}
 }
 
-func TestTokensFollowTheUserFile(t *testing.T) {
+func TestAuthenticateToken_changedUserFile(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		change func(*File)
@@ -253,7 +253,7 @@ func TestTokensFollowTheUserFile(t *testing.T) {
 	}
 }
 
-func TestRefreshTokensRotateAndReuseEndsTheSession(t *testing.T) {
+func TestRefresh_reuse_endsSession(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	first := f.signIn()
@@ -278,7 +278,7 @@ func TestRefreshTokensRotateAndReuseEndsTheSession(t *testing.T) {
 	}
 }
 
-func TestOneOfSeveralRefreshesAtOnceWins(t *testing.T) {
+func TestRefresh_concurrent_oneSucceeds(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	token := f.signIn().text("refresh_token")
@@ -302,7 +302,7 @@ func TestOneOfSeveralRefreshesAtOnceWins(t *testing.T) {
 	}
 }
 
-func TestSessionsEnd(t *testing.T) {
+func TestSessions_expire(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	a := f.signIn()
@@ -315,7 +315,7 @@ func TestSessionsEnd(t *testing.T) {
 	f.want(f.post("/oauth/token", "grant_type", "refresh_token", "refresh_token", a.text("refresh_token")), 400, invalidGrant)
 }
 
-func TestClientsAreCallersThemselves(t *testing.T) {
+func TestToken_clientCredentials(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for name, a := range map[string]reply{
@@ -333,7 +333,7 @@ func basic(id, secret string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(url.QueryEscape(id)+":"+url.QueryEscape(secret)))
 }
 
-func TestRevocationEndsAllTokensOfASession(t *testing.T) {
+func TestRevoke_endsAllTokens(t *testing.T) {
 	t.Parallel()
 	for _, which := range []string{"access_token", "refresh_token"} {
 		t.Run(which, func(t *testing.T) {
@@ -359,7 +359,7 @@ func TestRevocationEndsAllTokensOfASession(t *testing.T) {
 	}
 }
 
-func TestBadRequestsForTokens(t *testing.T) {
+func TestToken_invalidRequest(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	ofShop := f.post(
@@ -430,7 +430,7 @@ func TestBadRequestsForTokens(t *testing.T) {
 			if asks := a.header.Get("WWW-Authenticate") != ""; asks && a.code != 401 {
 				t.Errorf("it asks for credentials with %d", a.code)
 			}
-			f.pass(time.Hour) // no test is refused for the attempts of others
+			f.pass(time.Hour) // separates the test cases, so that attempts of one do not count for another
 		})
 	}
 	if a := f.post("/oauth/token?grant_type=password", "username", "alice", "password", "wonderland"); a.code != 400 {
@@ -461,7 +461,7 @@ func TestBadRequestsForTokens(t *testing.T) {
 	}
 }
 
-func TestForeignTokensAreNobodys(t *testing.T) {
+func TestAuthenticateToken_foreignToken(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	good := f.signIn().text("access_token")
@@ -515,7 +515,7 @@ func TestForeignTokensAreNobodys(t *testing.T) {
 		"a clock behind":      {with("nbf", now.Add(30*time.Second).Unix()), "alice [staff]"},
 		"expired":             {with("exp", now.Unix()), "has expired"},
 		"without expiry":      {with("exp", 0), "has expired"},
-		"a subject of choice": {with("sub", "root"), "alice [staff]"}, // the session says who it is
+		"a subject of choice": {with("sub", "root"), "alice [staff]"}, // the session determines the user
 	} {
 		if got := f.caller(test.token); !strings.Contains(got, test.want) || got == "" {
 			t.Errorf("%s: %s, want %s", name, got, test.want)
@@ -527,7 +527,7 @@ func TestForeignTokensAreNobodys(t *testing.T) {
 	}
 }
 
-func TestWrongPasswordsAreBounded(t *testing.T) {
+func TestGuard_wrongPasswords_limited(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	tried := 0
@@ -547,7 +547,7 @@ func TestWrongPasswordsAreBounded(t *testing.T) {
 	if tried != int(perNameAndAddress.burst) {
 		t.Errorf("%d passwords were tried, want %v", tried, perNameAndAddress.burst)
 	}
-	// From elsewhere, she still can sign in, and others can from here.
+	// Alice can still sign in from another address, and other users can from this one.
 	r := httptest.NewRequest(http.MethodPost, "/oauth/token", strings.NewReader("grant_type=password&username=alice&password=wonderland"))
 	r.RemoteAddr = "203.0.113.9:1"
 	r.Header.Set("Content-Type", formType)
@@ -563,8 +563,8 @@ func TestWrongPasswordsAreBounded(t *testing.T) {
 	f.signIn()
 }
 
-// Right passwords cost the processor as wrong ones do.
-// A right password or secret that is good for nothing is no free try: it would tell by the limits that it is right.
+// Correct passwords use as much processor time as wrong ones. An attempt with the correct secret of a disabled user
+// must count against the limits as well, else the limits would reveal that the secret is correct.
 func TestLogin_disabledUserCountsAsWrong(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -590,7 +590,7 @@ func TestLogin_disabledUserCountsAsWrong(t *testing.T) {
 	}
 }
 
-func TestRightPasswordsAreBounded(t *testing.T) {
+func TestGuard_correctPasswords_limited(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	ask := func() int {
@@ -613,7 +613,7 @@ func TestRightPasswordsAreBounded(t *testing.T) {
 	}
 }
 
-func TestNamesFromOneAddressAreBounded(t *testing.T) {
+func TestGuard_manyNamesFromAddress_limited(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	tried := 0
@@ -635,7 +635,7 @@ func TestNamesFromOneAddressAreBounded(t *testing.T) {
 	}
 }
 
-// from tries a password from an address.
+// from tries a password from an address and returns the status.
 func (f *fixture) from(address, name, password string) int {
 	f.t.Helper()
 	r := httptest.NewRequest(
@@ -645,13 +645,13 @@ func (f *fixture) from(address, name, password string) int {
 	)
 	r.RemoteAddr = address + ":1"
 	r.Header.Set("Content-Type", formType)
-	r.Header.Set("X-Forwarded-For", fmt.Sprint("198.51.100.", len(password)%250)) // what a client says of itself
+	r.Header.Set("X-Forwarded-For", fmt.Sprint("198.51.100.", len(password)%250)) // spoofed by the client
 	w := httptest.NewRecorder()
 	f.Handler().ServeHTTP(w, r)
 	return w.Code
 }
 
-func TestOthersCannotLockAUserOutOfWhereItSignsIn(t *testing.T) {
+func TestGuard_familiarAddress_notLockedOut(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	if code := f.from("192.0.2.1", "alice", "wonderland"); code != http.StatusOK {
@@ -672,7 +672,7 @@ func TestOthersCannotLockAUserOutOfWhereItSignsIn(t *testing.T) {
 	if code := f.from("192.0.2.2", "alice", "wonderland"); code != http.StatusTooManyRequests {
 		t.Errorf("elsewhere: %d", code)
 	}
-	// Her address is no licence.
+	// The limit also holds for addresses from which alice has signed in.
 	tried = 0
 	for range 50 {
 		if f.from("192.0.2.1", "alice", "wrong") == http.StatusBadRequest {
@@ -688,9 +688,12 @@ func TestOthersCannotLockAUserOutOfWhereItSignsIn(t *testing.T) {
 	}
 }
 
-// A client has a network of IPv6, and forgets nothing for the server by naming many names.
-func TestLimitsAreNotForgotten(t *testing.T) {
+// A client controls a whole IPv6 network. Trying many names must not make the server forget a limit.
+func TestGuard_manyNames_keepLimits(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("tries hundreds of passwords")
+	}
 	f := newFixture(t)
 	tried := 0
 	for i := range 200 {
@@ -719,8 +722,8 @@ func TestLimitsAreNotForgotten(t *testing.T) {
 	}
 }
 
-// The time of a refusal is that of the highest cost there is, whosever name it was.
-func TestCheapHashesDoNotTellThatThereIsAUser(t *testing.T) {
+// The duration of a refusal matches the highest cost in the user file, regardless of the name.
+func TestGuard_cheapHash_sameDuration(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	dear, err := bcrypt.GenerateFromPassword([]byte("expensive"), bcrypt.MinCost+5)
@@ -745,8 +748,8 @@ func TestCheapHashesDoNotTellThatThereIsAUser(t *testing.T) {
 	}
 }
 
-// What the document says there is answers, and is asked for in the method that it says.
-func TestTheDocumentIsOfTheEndpoints(t *testing.T) {
+// Every operation in the document exists with its method, and every endpoint is in the document.
+func TestDocument_matchesHandler(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	document := Document()

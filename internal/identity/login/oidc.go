@@ -28,33 +28,33 @@ import (
 )
 
 const (
-	// stateName is the name of the cookie that says what was asked of a provider.
+	// stateName is the name of the cookie that holds the state of a sign-in at a provider.
 	stateName = pagecookie.Provider
-	// stateLifetime is how long people may take to sign in there.
+	// stateLifetime bounds the duration of a sign-in at a provider.
 	stateLifetime = 10 * time.Minute
-	// providerLifetime bounds sessions of people whom a provider knows: it is not asked again
-	// whether it still does.
+	// providerLifetime bounds sessions from providers, because the server does not ask the provider again whether the
+	// user is still valid.
 	providerLifetime = 12 * time.Hour
-	// discovered is how long a provider's document is good, and unreachable how long a provider
-	// that has failed is not asked again.
+	// discovered is how long a provider's metadata is cached. unreachable is how long the server waits after a failed
+	// request before it contacts the provider again.
 	discovered, unreachable = 10 * time.Minute, 5 * time.Second
 	providerTimeout         = 10 * time.Second
 	maxProviderAnswer       = 1 << 20
 )
 
-// Provider is an issuer of OpenID Connect at which people sign in. What its ID tokens say of them
-// is read as the AuthenticationConfiguration says that has an entry for the issuer.
+// Provider is an OpenID Connect issuer at which people sign in. The entry for the issuer in the
+// AuthenticationConfiguration maps the claims of its ID tokens to a user.
 type Provider struct {
 	Name string `json:"name"`
-	// Title is for people; empty is the name.
+	// Title is the name that people see; empty means Name.
 	Title        string `json:"title,omitempty"`
 	Issuer       string `json:"issuer"`
 	ClientID     string `json:"clientID"`
 	ClientSecret string `json:"clientSecret,omitempty"`
-	// Scopes are openid, profile and email if there are none.
+	// Scopes are the requested scopes; empty means openid, profile and email.
 	Scopes []string `json:"scopes,omitempty"`
-	// CertificateAuthorityFile has the authorities of the issuer's certificate (PEM); empty are those
-	// of the system.
+	// CertificateAuthorityFile is a PEM file with the authorities of the issuer's certificate; empty means the
+	// system's authorities.
 	CertificateAuthorityFile string `json:"certificateAuthorityFile,omitempty"`
 }
 
@@ -70,16 +70,17 @@ func (p *Provider) check() error {
 	return nil
 }
 
-// isEndpoint says whether a URL may be one of an issuer. Secrets are sent there.
+// isEndpoint reports whether a URL may be an endpoint of an issuer. Secrets are sent there, so it has to be https
+// unless the host is loopback.
 func isEndpoint(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && u.Host != "" && u.Fragment == "" && (u.Scheme == "https" || u.Scheme == "http" && isLoopback(u.Hostname()))
 }
 
-// Choice is a way to sign in elsewhere, for people.
+// Choice is a provider as the sign-in page offers it.
 type Choice struct{ Name, Title string }
 
-// Choices are the providers as they are now.
+// Choices returns the current providers.
 func (l *Login) Choices() []Choice {
 	var all []Choice
 	for _, p := range l.users.current.Load().Providers {
@@ -88,7 +89,7 @@ func (l *Login) Choices() []Choice {
 	return all
 }
 
-// documents are what providers say of themselves.
+// documents caches the metadata of the providers.
 type documents struct {
 	mu    sync.Mutex
 	known map[string]*document // by provider
@@ -110,7 +111,7 @@ type endpoints struct {
 	Token         string `json:"token_endpoint"`
 }
 
-// of returns the document of a provider, and forgets those of providers that are no more.
+// of returns the metadata of a provider, and drops removed or changed providers from the cache.
 func (d *documents) of(p *Provider, known map[string]*Provider) (*document, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -153,7 +154,7 @@ func (p Provider) equal(other *Provider) bool {
 	return p.Issuer == other.Issuer && p.CertificateAuthorityFile == other.CertificateAuthorityFile
 }
 
-// discover returns the endpoints. One request at a time asks for them.
+// discover returns the endpoints. Concurrent calls share one request to the provider.
 func (d *document) discover(ctx context.Context, now time.Time) (endpoints, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -161,7 +162,7 @@ func (d *document) discover(ctx context.Context, now time.Time) (endpoints, erro
 		return d.endpoints, d.err
 	}
 	d.endpoints, d.err = endpoints{}, nil
-	// Another request may need the answer when this one has gone away.
+	// Other requests may wait for this response, so it must not be canceled with the first one.
 	request, err := http.NewRequestWithContext(
 		context.WithoutCancel(ctx),
 		http.MethodGet,
@@ -185,7 +186,7 @@ func (d *document) discover(ctx context.Context, now time.Time) (endpoints, erro
 	return d.endpoints, err
 }
 
-// ask sends a request and reads the answer.
+// ask sends a request and decodes the response into into.
 func (d *document) ask(request *http.Request, into any) error {
 	response, err := d.client.Do(request)
 	if err != nil {
@@ -207,8 +208,8 @@ func (d *document) ask(request *http.Request, into any) error {
 	return nil
 }
 
-// asked is what was asked of a provider. The browser keeps it, so that only where it began it can
-// end, and the server keeps nothing.
+// asked is the state of a sign-in at a provider. It is kept in a cookie of the browser: the sign-in can only be
+// completed by the browser that began it, and the server keeps no state.
 type asked struct {
 	Provider string `json:"p"`
 	State    string `json:"s"`
@@ -223,14 +224,14 @@ func random() string {
 	return encoding.EncodeToString(data[:])
 }
 
-// isLocal says whether a target is a path of this server.
+// isLocal reports whether target is a path on this server.
 func isLocal(target string) bool {
 	u, err := url.Parse(target)
 	return err == nil && u.Scheme == "" && u.Host == "" && u.User == nil && strings.HasPrefix(target, "/") &&
 		!strings.HasPrefix(target, "//") && !strings.ContainsAny(target, "\\\r\n\t")
 }
 
-// serveProvider sends a browser to a provider.
+// serveProvider redirects a browser to a provider.
 func (l *Login) serveProvider(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	known := l.users.current.Load()
@@ -256,7 +257,7 @@ func (l *Login) serveProvider(w http.ResponseWriter, r *http.Request) {
 		l.fail(w, http.StatusInternalServerError, "Signing in does not work.")
 		return
 	}
-	// Not strict: it has to come back from another site.
+	// The cookie cannot be SameSite=Strict: the provider redirects back from another site.
 	c := cookie(r, stateName, encoding.EncodeToString(data), http.SameSiteLaxMode)
 	c.MaxAge = int(stateLifetime.Seconds())
 	http.SetCookie(w, c)
@@ -293,19 +294,19 @@ func (l *Login) endpointsOf(r *http.Request, p *Provider, known *known) (endpoin
 	return d.discover(r.Context(), l.options.Clock.Now())
 }
 
-// fail shows people what is wrong.
+// fail shows an error page.
 func (l *Login) fail(w http.ResponseWriter, code int, text string) {
 	l.show(w, code, shown{Title: l.options.Title, Message: text, Broken: true})
 }
 
-// report logs what is wrong with a provider, not more often than wrong passwords.
+// report logs an error of a provider, at most once in each reportInterval.
 func (l *Login) report(r *http.Request, p *Provider, err error) {
 	if l.guard.mayReport() {
 		klog.FromContext(r.Context()).Error(err, "People cannot sign in at a provider", "provider", p.Name, "issuer", p.Issuer)
 	}
 }
 
-// serveCallback is where the provider sends the browser back.
+// serveCallback handles the redirect back from a provider.
 func (l *Login) serveCallback(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	data, err := encoding.DecodeString(cookieOf(r, stateName))
@@ -339,7 +340,7 @@ func (l *Login) serveCallback(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// identity exchanges the code of a provider for an ID token, and says who that is of.
+// identity exchanges a provider's code for an ID token, and returns its user.
 func (l *Login) identity(r *http.Request, p *Provider, known *known, a asked, query url.Values) (user.Info, error) {
 	switch {
 	case query.Get("error") != "":
@@ -379,7 +380,8 @@ func (l *Login) identity(r *http.Request, p *Provider, known *known, a asked, qu
 	return l.verifyID(r.Context(), p, a.Nonce, answered.ID)
 }
 
-// verifyID says who an ID token is of, that was issued for this client and this attempt.
+// verifyID returns the user of an ID token. It reports an error unless the token was issued to this client and for
+// this sign-in.
 func (l *Login) verifyID(ctx context.Context, p *Provider, nonce, token string) (user.Info, error) {
 	response, ok, err := l.options.IDTokens.AuthenticateToken(ctx, token)
 	switch {
@@ -388,7 +390,7 @@ func (l *Login) verifyID(ctx context.Context, p *Provider, nonce, token string) 
 	case !ok:
 		return nil, errors.New("the ID token is of an issuer that the AuthenticationConfiguration does not name")
 	}
-	// Its signature is right. What is left is whether it is for us.
+	// The signature has been verified. The audience and the nonce remain to be checked.
 	parsed, err := jws.Parse(token)
 	if err != nil {
 		return nil, err

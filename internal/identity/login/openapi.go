@@ -9,16 +9,16 @@ import (
 
 const formMedia, jsonMedia = "application/x-www-form-urlencoded", "application/json"
 
-// described is what Document says of an endpoint.
+// described describes one endpoint for Document.
 type described struct {
 	path, method, id, text string
-	media                  string // of the body; empty is none
+	media                  string // media type of the body; empty means no body
 	body                   []property
-	answer                 []property // empty has no body
+	answer                 []property // empty means no body
 	code                   int
 }
 
-// property is a member of a body or an answer.
+// property is a field of a request or response body.
 type property struct {
 	name, kind, text string
 	required         bool
@@ -119,8 +119,8 @@ var endpointsDescribed = []described{
 	},
 }
 
-// Document describes the endpoints for programs in OpenAPI v3. Those to which people send their browsers are not in
-// it.
+// Document returns the OpenAPI v3 description of the endpoints for programs. Endpoints that only browsers use are not
+// included.
 func Document() *spec3.OpenAPI {
 	document := &spec3.OpenAPI{
 		Paths: &spec3.Paths{Paths: map[string]*spec3.Path{}},

@@ -13,15 +13,15 @@ import (
 	"github.com/annexapi/annex/internal/base/pagecookie"
 )
 
-// Pages keep no token: they have a cookie that no script reads, and exchange it for a token when
-// they need one. The cookie is good for these paths and no others.
+// Pages hold no long-lived token. They have a cookie that scripts cannot read, and exchange it for a short-lived
+// access token. Only these endpoints accept the cookie.
 
-// cookieName is the name of the cookie of sessions. Browsers keep one with the prefix __Host- only if it
-// came by TLS, is for this host alone, and was not set by another one.
+// cookieName is the name of the session cookie. Browsers accept the prefix __Host- only for a cookie that was set
+// over TLS and for this host alone, so that another host cannot set it.
 const cookieName = pagecookie.Session
 
-// byTLS says whether a browser has reached the server by TLS, or by a proxy that speaks it. Plain
-// HTTP is for the loopback, where there are no certificates that browsers know.
+// byTLS reports whether the browser has reached the server by TLS, directly or through a proxy that terminates TLS.
+// Plain HTTP is assumed on loopback only, for which browsers know no certificates.
 func byTLS(r *http.Request) bool {
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {
@@ -30,7 +30,7 @@ func byTLS(r *http.Request) bool {
 	return r.TLS != nil || !isLoopback(strings.Trim(host, "[]"))
 }
 
-// cookie makes a cookie, or with an empty value one that takes it away.
+// cookie returns a cookie. An empty value returns a cookie that deletes the browser's.
 func cookie(r *http.Request, name, value string, mode http.SameSite) *http.Cookie {
 	c := &http.Cookie{Name: name, Value: value, Path: "/", HttpOnly: true, SameSite: mode}
 	if byTLS(r) {
@@ -42,7 +42,7 @@ func cookie(r *http.Request, name, value string, mode http.SameSite) *http.Cooki
 	return c
 }
 
-// cookieOf is the value of a cookie, empty if there is none, or if there are several.
+// cookieOf returns the value of a cookie, or an empty string if the cookie is missing or repeated.
 func cookieOf(r *http.Request, name string) string {
 	if byTLS(r) {
 		name = pagecookie.Host + name
@@ -57,9 +57,9 @@ func forbidden(text string) error {
 	return refusal{code: http.StatusForbidden, kind: invalidRequest, text: text}
 }
 
-// fromHere refuses requests that a page of another origin has a browser send. Browsers say whose page
-// it is of all that is not read only; what says nothing is no browser, and may do without unless it
-// has to.
+// fromHere rejects requests that a page of another origin has sent. Browsers send Sec-Fetch-Site or Origin with every
+// request that can modify state. A request without these headers comes from another program, and is accepted unless the
+// endpoint requires them.
 func (l *Login) fromHere(r *http.Request, told bool) error {
 	site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
 	if site != "" && site != "same-origin" {
@@ -115,7 +115,7 @@ func (l *Login) beginPage(w http.ResponseWriter, r *http.Request) (string, error
 	return given.Username, err
 }
 
-// startPage stores a session and sets its cookie. One that the browser had ends.
+// startPage stores a session and sets its cookie. It ends the session of the browser's previous cookie.
 func (l *Login) startPage(w http.ResponseWriter, r *http.Request, session *Session, longest time.Duration) error {
 	t := newTicket()
 	if err := l.sessions.create(r.Context(), t, session, l.options.IdleTimeout, longest); err != nil {
@@ -130,10 +130,10 @@ func (l *Login) startPage(w http.ResponseWriter, r *http.Request, session *Sessi
 	return nil
 }
 
-// errSignedOut is about a page whose session has ended.
+// errSignedOut reports that the session of a page has ended.
 var errSignedOut = refusal{code: http.StatusUnauthorized, kind: "login_required", text: "there is no session, or it has ended: sign in"}
 
-// ownPage refuses what is no request of the server's own pages, and returns the ticket of the cookie.
+// ownPage returns the ticket of the cookie. It rejects requests that do not come from the server's own pages.
 func (l *Login) ownPage(r *http.Request) (ticket, error) {
 	if err := l.fromHere(r, true); err != nil {
 		return ticket{}, err
@@ -148,7 +148,7 @@ func (l *Login) ownPage(r *http.Request) (ticket, error) {
 	return t, nil
 }
 
-// serveSessionToken gives a page a token.
+// serveSessionToken issues an access token to a page.
 func (l *Login) serveSessionToken(w http.ResponseWriter, r *http.Request) {
 	t, err := l.ownPage(r)
 	var session *Session
@@ -174,7 +174,7 @@ func (l *Login) serveSessionToken(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]any{"access_token": access, "expires_in": int(lifetime.Seconds()), "user": session.User})
 }
 
-// serveEnd ends the session of a page, and all its tokens.
+// serveEnd ends the session of a page, and with it all tokens of the session.
 func (l *Login) serveEnd(w http.ResponseWriter, r *http.Request) {
 	t, err := l.ownPage(r)
 	if err == nil {
@@ -188,7 +188,7 @@ func (l *Login) serveEnd(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// endPage ends the session of a ticket, if it is that of a page.
+// endPage ends the session of a ticket if the session belongs to a page.
 func (l *Login) endPage(r *http.Request, t ticket) error {
 	session, err := l.sessions.get(r.Context(), t.name())
 	switch {

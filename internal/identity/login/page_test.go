@@ -9,7 +9,7 @@ import (
 
 const here = "https://example.com" // httptest's host
 
-// open signs alice in on a page, and returns the header of the cookie.
+// open signs alice in on a page, and returns the Cookie header.
 func (f *fixture) open(headers ...string) string {
 	f.t.Helper()
 	a := f.send(
@@ -36,12 +36,12 @@ func (f *fixture) pageToken(cookie string, headers ...string) reply {
 		append([]string{"Cookie", cookie, "X-Annex-Session", "1", "Origin", here}, headers...)...)
 }
 
-func TestPagesHaveASessionAndGetTokensForIt(t *testing.T) {
+func TestSessionToken_pageCookie(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	cookie := f.open()
 	first := f.pageToken(cookie)
-	second := f.pageToken(cookie) // a cookie is not used up
+	second := f.pageToken(cookie) // a cookie may be used repeatedly
 	for _, a := range []reply{first, second} {
 		if got := f.caller(
 			a.text("access_token"),
@@ -70,7 +70,7 @@ func TestPagesHaveASessionAndGetTokensForIt(t *testing.T) {
 	}
 }
 
-func TestSessionsOfPagesEnd(t *testing.T) {
+func TestSession_pageSessionEnds(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(f *fixture){
 		"idle":           func(f *fixture) { f.pass(DefaultIdleTimeout) },
@@ -102,7 +102,7 @@ func TestSessionsOfPagesEnd(t *testing.T) {
 	}
 }
 
-func TestOtherPagesCannotUseASession(t *testing.T) {
+func TestSession_otherOrigin_isRefused(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	cookie := f.open()
@@ -146,7 +146,7 @@ func TestOtherPagesCannotUseASession(t *testing.T) {
 	}
 }
 
-func TestBadRequestsForSessions(t *testing.T) {
+func TestSession_invalidRequest(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for name, test := range map[string]struct {
@@ -179,7 +179,7 @@ func TestBadRequestsForSessions(t *testing.T) {
 	}
 	twice := f.open()
 	f.want(f.pageToken(twice+"; "+twice), 401, "login_required")
-	// A cookie is no token of OAuth.
+	// The OAuth endpoints do not accept the cookie.
 	_, value, _ := strings.Cut(twice, "=")
 	f.want(f.post("/oauth/token", "grant_type", "refresh_token", "refresh_token", value), 400, invalidGrant)
 	if a := f.post("/oauth/revoke", "token", value); a.code != 200 || f.pageToken(twice).code != 200 {
@@ -190,7 +190,7 @@ func TestBadRequestsForSessions(t *testing.T) {
 	}
 }
 
-func TestSigningInAgainEndsTheSessionBefore(t *testing.T) {
+func TestSession_secondSignIn_endsFirst(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	first := f.open()
@@ -201,14 +201,14 @@ func TestSigningInAgainEndsTheSessionBefore(t *testing.T) {
 	}
 }
 
-func TestCookiesOverPlainHTTP(t *testing.T) {
+func TestCookie_plainHTTP(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for base, want := range map[string]string{
 		"http://127.0.0.1:8080":       "annex-session=",
 		"http://localhost:8080":       "annex-session=",
 		"http://[::1]:8080":           "annex-session=",
-		"http://api.example.com:8080": "__Host-annex-session=", // by a proxy that speaks TLS, or not at all
+		"http://api.example.com:8080": "__Host-annex-session=", // through a TLS-terminating proxy only
 	} {
 		a := f.send(http.MethodPost, base+"/oauth/session", `{"username":"alice","password":"wonderland"}`, "Content-Type", "application/json")
 		if set := a.header.Get(

@@ -25,47 +25,48 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// prefix is what the keys of sessions begin with.
+// prefix is the storage prefix of sessions.
 const prefix = "/login.annex/sessions"
 
-// glimpse is how long it is remembered that a session is there. Its end is known at once to the
-// replica that ends it, and to others after this time.
+// glimpse is how long a session is cached. The replica that ends a session forgets it at once; other replicas may
+// accept it for this long.
 const glimpse = time.Second
 
-// The kinds of sessions.
+// The types of sessions.
 const (
 	refreshing = "refresh" // has a refresh token
-	ofClient   = "client"  // of a client itself, which asks again
+	ofClient   = "client"  // client_credentials: the client requests a new token instead of refreshing
 	ofPage     = "page"    // has a cookie
 	ofCode     = "code"    // an authorization code, to be exchanged once
 )
 
-// Session is what a caller has proved, as it is stored. It is exported for the storage.
+// Session is the stored record of a sign-in. It is exported for the storage.
 type Session struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Type string `json:"type"`
-	// Secret is the digest of what the client has to show to use the session.
+	// Secret is the digest of the secret that is needed to use the session.
 	Secret string `json:"secret,omitempty"`
-	// User and UID are those of the user file, whose Password was this one, by its digest; of
-	// a client, User is its ID.
+	// User and UID identify the entry in the user file, and Password is the fingerprint of its hash at the time of
+	// the sign-in. If the session belongs to a client itself, User is the client's ID.
 	User     string `json:"user,omitempty"`
 	UID      string `json:"uid,omitempty"`
 	Password string `json:"password,omitempty"`
-	// Client is who was given the session; empty if it has not said.
+	// Client is the ID of the client that began the session; empty if the request named none.
 	Client string `json:"client,omitempty"`
-	// Provider has proved who the user is, with these groups, if it is not the user file.
+	// Provider is the provider that authenticated the user, with Groups; empty means the user file.
 	Provider string   `json:"provider,omitempty"`
 	Groups   []string `json:"groups,omitempty"`
-	// Until is when the session ends unless it is used, Ends when it does in any case.
+	// Until is when an unused session ends. Ends is when the session ends in any case.
 	Until metav1.Time `json:"until"`
 	Ends  metav1.Time `json:"ends"`
-	// RedirectURI and Challenge are those of a code; Exchanged is the session that it became.
+	// RedirectURI and Challenge belong to a code. Exchanged is the name of the session that the code was exchanged
+	// for.
 	RedirectURI string `json:"redirectURI,omitempty"`
 	Challenge   string `json:"challenge,omitempty"`
 	Exchanged   string `json:"exchanged,omitempty"`
-	// Reused says that a code has come again after it was exchanged.
+	// Reused records that a code was presented again after its exchange.
 	Reused bool `json:"reused,omitempty"`
 }
 
@@ -81,7 +82,7 @@ func (s *Session) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// SessionList is for the storage, of which no list is asked for.
+// SessionList is required by the storage; sessions are never listed.
 type SessionList struct {
 	metav1.TypeMeta `          json:",inline"`
 	metav1.ListMeta `          json:"metadata,omitempty"`
@@ -98,7 +99,7 @@ func (l *SessionList) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// codec writes sessions as JSON.
+// codec stores sessions as JSON.
 type codec struct{}
 
 var _ runtime.Codec = codec{}
@@ -122,7 +123,7 @@ func (codec) Decode(data []byte, _ *schema.GroupVersionKind, into runtime.Object
 	return s, &kind, nil
 }
 
-// Stored describes the sessions to the backend that keeps them.
+// Stored describes the resource of the sessions for the backend.
 func Stored() store.Resource {
 	return store.Resource{
 		Resource: schema.GroupResource{Group: "login.annex", Resource: "sessions"},
@@ -133,31 +134,31 @@ func Stored() store.Resource {
 	}
 }
 
-// Prefix is what the keys of sessions begin with in their storage.
+// Prefix returns the storage prefix of sessions.
 func Prefix() string { return prefix }
 
-// errGone is about a session that has ended, or never was.
+// errGone reports that a session has ended or never existed.
 var errGone = errors.New("the session has ended")
 
-// sessions are those that are stored.
+// sessions accesses the stored sessions.
 type sessions struct {
 	storage storage.Interface
 	clock   clock.PassiveClock
 	seen    *cache.LRUExpireCache // *Session by name
-	ended   atomic.Uint64         // counts the ends, so that nothing is seen that was read before one
+	ended   atomic.Uint64         // number of ended sessions; a read that overlaps an end is not cached
 }
 
 func newSessions(s storage.Interface, c clock.PassiveClock) *sessions {
 	return &sessions{storage: s, clock: c, seen: cache.NewLRUExpireCacheWithClock(4096, expiring{c})}
 }
 
-// expiring is a clock for the cache.
+// expiring adapts the clock to the cache.
 type expiring struct{ clock.PassiveClock }
 
 func key(name string) string { return prefix + "/" + name }
 
-// ticket is what a client holds of a session: which one it is, and the secret of now. Nothing else
-// leads to the session's name backwards, which tokens tell.
+// ticket is the client's reference to a session: its ID and the current secret. The session's name is a digest of the
+// ID. Access tokens contain the name, and the ID cannot be derived from it.
 type ticket struct{ id, secret [16]byte }
 
 func newTicket() (t ticket) {
@@ -170,7 +171,7 @@ var encoding = base64.RawURLEncoding.Strict()
 
 func (t ticket) String() string { return encoding.EncodeToString(append(t.id[:], t.secret[:]...)) }
 
-// nameSize is how many characters the name of a session has.
+// nameSize is the length of a session's name, in characters.
 const nameSize = 32
 
 func (t ticket) name() string {
@@ -193,7 +194,7 @@ func parseTicket(text string) (t ticket, ok bool) {
 	return t, true
 }
 
-// create stores a new session that ends after a time, or before, unless it is used.
+// create stores a new session that ends after longest, or earlier if it is unused for idle.
 func (s *sessions) create(ctx context.Context, t ticket, session *Session, idle, longest time.Duration) error {
 	now := s.clock.Now()
 	session.TypeMeta = metav1.TypeMeta{APIVersion: "login.annex/v1", Kind: "Session"}
@@ -209,13 +210,13 @@ func (s *sessions) create(ctx context.Context, t ticket, session *Session, idle,
 
 func seconds(d time.Duration) uint64 { return uint64(max(1, (d+time.Second-1)/time.Second)) }
 
-// get returns a session that has not ended. It must not be changed.
+// get returns a session that has not ended. The caller must not modify it.
 func (s *sessions) get(ctx context.Context, name string) (*Session, error) {
 	if known, ok := s.seen.Get(name); ok && !known.(*Session).isOver(s.clock.Now()) {
 		return known.(*Session), nil
 	}
 	if _, err := hex.DecodeString(name); err != nil || len(name) != nameSize {
-		return nil, errGone // no ticket has that name
+		return nil, errGone // no ticket has such a name
 	}
 	session, ended := &Session{}, s.ended.Load()
 	err := s.storage.Get(ctx, key(name), storage.GetOptions{}, session)
@@ -234,12 +235,11 @@ func (s *sessions) get(ctx context.Context, name string) (*Session, error) {
 	return session, nil
 }
 
-// errReused is about a secret that was one of the session's, and is not any more.
+// errReused reports that a ticket has an earlier secret of the session.
 var errReused = errors.New("the secret has been used before")
 
-// use returns the session of a ticket, which lives on for a time, and with a new secret if it
-// rotates. A ticket whose secret is not that of now ends the session: either it or the one that
-// came after it is in other hands.
+// use returns the session of a ticket and extends it by idle. If rotate is set, the session gets a new secret. A ticket
+// with any secret but the current one ends the session, because either that ticket or its successor has been stolen.
 func (s *sessions) use(
 	ctx context.Context,
 	t ticket,
@@ -288,11 +288,11 @@ func (s *sessions) use(
 	return used, next, nil
 }
 
-// exchangedFor is how long it is remembered that a code was exchanged.
+// exchangedFor is how long an exchanged code is kept, to detect its reuse.
 const exchangedFor = 10 * time.Minute
 
-// exchange uses a code for the session of a name, once, which is to be created then and confirmed. A
-// code that comes again ends that session: it is in two hands.
+// exchange uses a code, once, for the session with the given name, which the caller then creates and confirms. If the
+// code was exchanged before, exchange ends the session of the first exchange, because the code has been stolen.
 func (s *sessions) exchange(ctx context.Context, t ticket, name string, check func(*Session) error) (*Session, error) {
 	used, became := &Session{}, ""
 	err := s.storage.GuaranteedUpdate(
@@ -333,8 +333,7 @@ func (s *sessions) exchange(ctx context.Context, t ticket, name string, check fu
 	return used, nil
 }
 
-// confirm ends the session that a code has become, and has been created, if the code has come again
-// before there was a session to end.
+// confirm ends the newly created session of a code if the code was presented again before the session existed.
 func (s *sessions) confirm(ctx context.Context, t ticket, name string) error {
 	code := &Session{}
 	err := s.storage.Get(ctx, key(t.name()), storage.GetOptions{}, code)
@@ -347,7 +346,7 @@ func (s *sessions) confirm(ctx context.Context, t ticket, name string) error {
 	return nil
 }
 
-// end ends a session, and is content if there is none.
+// end ends a session. A missing session is not an error.
 func (s *sessions) end(ctx context.Context, name string) error {
 	err := s.storage.Delete(
 		ctx,

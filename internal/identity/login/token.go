@@ -17,10 +17,10 @@ import (
 	"github.com/annexapi/annex/internal/identity/jws"
 )
 
-// skew is how far apart the clocks of servers that share a storage may be.
+// skew is the tolerated clock difference between servers that share a storage.
 const skew = time.Minute
 
-// claims are those of an access token.
+// claims are the claims of an access token.
 type claims struct {
 	Issuer    string   `json:"iss"`
 	Subject   string   `json:"sub"`
@@ -49,12 +49,12 @@ func (l *Login) issue(session *Session, subject string) (token string, lifetime 
 	return token, lifetime, err
 }
 
-// verify returns the claims of a token that the server has signed, whether it is valid now or
-// not; nil if the token names another issuer.
+// verify returns the claims of a token that the server has signed, without checking its validity period. It returns
+// nil if the token has another issuer.
 func (l *Login) verify(token string) (*claims, error) {
 	parsed, err := jws.Parse(token)
 	if err != nil {
-		return nil, nil // of another kind
+		return nil, nil // not a JSON web signature
 	}
 	c := &claims{}
 	if err := json.Unmarshal(parsed.Payload, c); err != nil || c.Issuer != l.options.Issuer {
@@ -69,8 +69,8 @@ func (l *Login) verify(token string) (*claims, error) {
 
 var _ authenticator.Token = (*Login)(nil)
 
-// AuthenticateToken implements authenticator.Token. It has no opinion of tokens of other issuers.
-// Errors do not contain the token.
+// AuthenticateToken implements authenticator.Token. It has no opinion on tokens of other issuers. Errors do not
+// contain the token.
 func (l *Login) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	c, err := l.verify(token)
 	if c == nil || err != nil {
@@ -103,10 +103,10 @@ func (l *Login) AuthenticateToken(ctx context.Context, token string) (*authentic
 	return &authenticator.Response{User: info, Audiences: audiences}, true, nil
 }
 
-// errRefused is about a user or client who may not sign in any more.
+// errRefused reports that a user or client may no longer sign in.
 var errRefused = errors.New("the user or client is disabled, was deleted, or has another password")
 
-// callerOf is who a session is of, as the user file has it now.
+// callerOf returns the user of a session according to the current user file.
 func (l *Login) callerOf(s *Session) (*user.DefaultInfo, error) {
 	known := l.users.current.Load()
 	if s.Client != "" {
@@ -134,8 +134,8 @@ func (l *Login) callerOf(s *Session) (*user.DefaultInfo, error) {
 	return &user.DefaultInfo{Name: u.Name, UID: u.UID, Groups: slices.Clone(u.Groups)}, nil
 }
 
-// fingerprint tells a hash from others, and nothing of the password. A new password makes another
-// hash, and so ends what the old one has begun.
+// fingerprint identifies a hash without revealing anything about the password. A new password has a new hash, and
+// therefore ends the sessions of the previous one.
 func fingerprint(hash string) string {
 	sum := sha256.Sum256([]byte(hash))
 	return hex.EncodeToString(sum[:16])

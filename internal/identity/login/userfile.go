@@ -25,31 +25,31 @@ import (
 	"github.com/annexapi/annex/internal/base/secretfile"
 )
 
-// FileName is that of the user file in a data directory.
+// FileName is the name of the user file in a data directory.
 const FileName = "users"
 
 const (
-	// Cost is that of new hashes: a quarter of a second or so to try one password.
+	// Cost is the bcrypt cost of new hashes: verifying a password takes about a quarter of a second.
 	Cost = 12
-	// maxCost keeps one password from taking seconds.
+	// maxCost keeps the verification of a password below a few seconds.
 	maxCost = 14
-	// MaxPassword is how many bytes of a password bcrypt looks at.
+	// MaxPassword is the maximum length of a password in bytes; bcrypt ignores further bytes.
 	MaxPassword = 72
-	// MinPassword is how many characters a new password has at least.
+	// MinPassword is the minimum length of a new password in characters.
 	MinPassword = 8
-	// maxName is how many bytes a name has at most.
+	// maxName is the maximum length of a name in bytes.
 	maxName = 256
 )
 
-// File is what a user file holds.
+// File is the content of a user file.
 type File struct {
 	Users   []User   `json:"users,omitempty"`
 	Clients []Client `json:"clients,omitempty"`
-	// Providers are where people sign in instead.
+	// Providers are OpenID Connect issuers at which people can sign in instead.
 	Providers []Provider `json:"providers,omitempty"`
 }
 
-// User is a person who signs in by a password.
+// User is a person who signs in with a password.
 type User struct {
 	Name   string   `json:"name"`
 	UID    string   `json:"uid"`
@@ -59,32 +59,33 @@ type User struct {
 	Disabled bool   `json:"disabled,omitempty"`
 }
 
-// Client is a program that signs in itself, or lets people sign in.
+// Client is a program that signs in by itself or lets people sign in.
 type Client struct {
 	ID string `json:"id"`
-	// Secret is a bcrypt hash. A client without one is public: it proves nothing, and has to use PKCE.
+	// Secret is a bcrypt hash. A client without a secret is public and has to use PKCE.
 	Secret string `json:"secret,omitempty"`
-	// RedirectURIs are where people may come back to, letter by letter.
+	// RedirectURIs are the allowed redirect URIs, compared byte by byte.
 	RedirectURIs []string `json:"redirectURIs,omitempty"`
-	// Groups are those of the client itself, by client_credentials. Nil lets it not sign in so.
+	// Groups are the groups of the client as a caller (client_credentials). If it is nil, the client cannot be a
+	// caller.
 	Groups   []string `json:"groups,omitempty"`
 	Disabled bool     `json:"disabled,omitempty"`
 }
 
-// Caller is the name of a client that is a caller itself.
+// Caller returns the user name of a client that is a caller itself.
 func (c *Client) Caller() string { return clientPrefix + c.ID }
 
-// clientPrefix begins the names of callers that are clients themselves.
+// clientPrefix is the prefix of the user names of clients.
 const clientPrefix = "client:"
 
-// Refusal is why something is not done that was asked for: something else has to be asked.
+// Refusal is the error of an invalid argument. Repeating the call with the same argument cannot succeed.
 type Refusal string
 
 func (r Refusal) Error() string { return string(r) }
 
 func refuseAs(format string, args ...any) error { return Refusal(fmt.Sprintf(format, args...)) }
 
-// parse returns the content of a user file. The error holds no secret.
+// parse returns the content of a user file. The error contains no secrets.
 func parse(data []byte) (*File, error) {
 	f := &File{}
 	if err := yaml.UnmarshalStrict(data, f); err != nil {
@@ -149,7 +150,7 @@ func (f *File) check() error {
 	return nil
 }
 
-// CheckName refuses what is no name of a user or client.
+// CheckName reports an error if name is not valid for a user or client.
 func CheckName(what, name string) error {
 	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
 	switch {
@@ -167,7 +168,7 @@ func CheckName(what, name string) error {
 	return nil
 }
 
-// CheckGroups refuses what are no groups of a user or client.
+// CheckGroups reports an error if groups are not valid for a user or client.
 func CheckGroups(groups []string) error {
 	for i, group := range groups {
 		switch {
@@ -211,39 +212,38 @@ func checkRedirects(uris []string) error {
 	return nil
 }
 
-// UserFile is a user file that is read again when it changes. Its methods may be called
-// concurrently.
+// UserFile is a user file that is reloaded when it changes. Its methods may be called concurrently.
 type UserFile struct {
 	path string
-	// issuers says that issuers are known at which people can sign in.
+	// issuers allows providers in the file.
 	issuers bool
-	// awaited says that the file need not be there until it has been.
+	// awaited allows the file to be missing until it has been read once.
 	awaited bool
 	current atomic.Pointer[known]
 }
 
-// known is a user file as it was read last.
+// known is the content of a user file, indexed.
 type known struct {
 	*File
 	users   map[string]*User
 	clients map[string]*Client
 
 	providers map[string]*Provider
-	// awaited says that there is no file yet.
+	// awaited means that the file does not exist yet.
 	awaited bool
-	// cost is the highest there is. A user who does not exist takes as long to refuse.
+	// cost is the highest cost in the file. Refusing an unknown user takes as long.
 	cost int
 }
 
-// OpenUserFile reads a user file, which has to be there, unless it is awaited, and closed to others. It may
-// have providers if there are issuers.
+// OpenUserFile reads a user file. The file has to exist, unless awaited is set, and other users of the machine must
+// not be able to read it. It may contain providers only if issuers is set.
 func OpenUserFile(path string, issuers, awaited bool) (*UserFile, error) {
 	f := &UserFile{path: path, issuers: issuers, awaited: awaited}
 	return f, f.load()
 }
 
-// Run reads the file again when it changes, until ctx is done. While it is missing or wrong, that
-// is logged and what was read last stays in force.
+// Run reloads the file when it changes, until ctx is done. If the file is missing or invalid, Run logs the error and
+// the previous content stays in force.
 func (f *UserFile) Run(ctx context.Context) {
 	filewatch.Run(ctx, "User file", f.path, func(context.Context) error { return f.load() })
 }
@@ -283,7 +283,7 @@ func (f *UserFile) load() error {
 }
 
 func costOf(hash string) int {
-	cost, _ := bcrypt.Cost([]byte(hash)) // 0 of none
+	cost, _ := bcrypt.Cost([]byte(hash)) // 0 if hash is invalid
 	return cost
 }
 
@@ -314,7 +314,7 @@ func readFile(path string) (*File, error) {
 	return parsed, nil
 }
 
-// ReadUsers returns the content of a user file; nothing if there is none.
+// ReadUsers returns the content of a user file, or an empty File if the file does not exist.
 func ReadUsers(path string) (*File, error) {
 	f, err := readFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -323,8 +323,8 @@ func ReadUsers(path string) (*File, error) {
 	return f, err
 }
 
-// Edit changes a user file, durably and as a whole, and makes it if it is missing. Processes that
-// edit it wait for each other.
+// Edit changes a user file atomically and durably, and creates it if it is missing. Concurrent edits, also by other
+// processes, wait for each other.
 func Edit(ctx context.Context, path string, change func(*File) error) (err error) {
 	lock, err := filelock.Lock(ctx, path+".lock", "changes users")
 	if err != nil {
@@ -351,7 +351,7 @@ func Edit(ctx context.Context, path string, change func(*File) error) (err error
 	return nil
 }
 
-// Hash returns the bcrypt hash of a new password, or why it is none.
+// Hash returns the bcrypt hash of a new password. It returns a Refusal if the password is too short or too long.
 func Hash(password string) (string, error) {
 	switch {
 	case utf8.RuneCountInString(password) < MinPassword:
@@ -366,7 +366,7 @@ func Hash(password string) (string, error) {
 	return string(hash), nil
 }
 
-// User returns the user of a name, nil if there is none.
+// User returns the user with that name, or nil.
 func (f *File) User(name string) *User {
 	i := slices.IndexFunc(f.Users, func(u User) bool { return u.Name == name })
 	if i < 0 {
@@ -375,8 +375,8 @@ func (f *File) User(name string) *User {
 	return &f.Users[i]
 }
 
-// SetPassword gives a user a hash, and groups unless these are nil. It makes a user that there is
-// not, with a new UID, and enables one that was disabled.
+// SetPassword sets the hash of a user, and its groups unless groups is nil. It creates a missing user with a new UID,
+// and enables a disabled one.
 func (f *File) SetPassword(name, hash string, groups []string) (made bool, err error) {
 	if err := errors.Join(CheckName("user name", name), CheckGroups(groups)); err != nil {
 		return false, err

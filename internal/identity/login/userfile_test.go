@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestMistakesInTheUserFile(t *testing.T) {
+func TestUserFile_invalidContent(t *testing.T) {
 	t.Parallel()
 	hash := cheap(t, "x")
 	user := "users:\n- {name: a, uid: '1', password: " + hash + "}\n"
@@ -55,7 +55,7 @@ func TestMistakesInTheUserFile(t *testing.T) {
 	}
 }
 
-func TestAnOpenUserFileIsRefused(t *testing.T) {
+func TestUserFile_readableByOthers_isRefused(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "users")
 	if err := os.WriteFile(path, nil, 0o604); err != nil {
@@ -69,7 +69,7 @@ func TestAnOpenUserFileIsRefused(t *testing.T) {
 	}
 }
 
-func TestEditsDoNotLoseEachOther(t *testing.T) {
+func TestEdit_concurrent(t *testing.T) {
 	t.Parallel()
 	path, hash := filepath.Join(t.TempDir(), "users"), cheap(t, "x")
 	names := []string{"a", "b", "c", "d", "e", "f"}
@@ -108,7 +108,7 @@ func TestEditsDoNotLoseEachOther(t *testing.T) {
 	}
 }
 
-func TestNewPasswordsAreNeitherShortNorCut(t *testing.T) {
+func TestHash_length(t *testing.T) {
 	t.Parallel()
 	for password, want := range map[string]string{"short": "at least 8", strings.Repeat("x", 73): "72 only", "1234567": "7 characters"} {
 		if _, err := Hash(password); err == nil || !strings.Contains(err.Error(), want) {

@@ -12,11 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// AggregateAll returns the rules of the aggregated ClusterRoles among all, by name: those that the ClusterRoles have which a
-// role's selectors choose, selector by selector, by name, each rule once. Aggregated roles may select each other. What an
-// aggregated role holds itself does not count, so that rules which selected roles lose are lost, also
-// where roles select each other in a circle. A role that has a selector which is none is left out and named in the error;
-// for the others it has the rules that it holds.
+// AggregateAll returns the rules of all aggregated ClusterRoles among all, by name. The rules of a role are those of
+// the ClusterRoles that its selectors match, in the order of the selectors and then of the names, without duplicates.
+// Aggregated roles may select each other. The stored rules of an aggregated role are ignored, so that a rule that the
+// selected roles lose is lost everywhere, even if roles select each other in a cycle.
+//
+// A role with an invalid selector is not in the result, and the error names it. Its stored rules count for the roles
+// that select it.
 func AggregateAll(all []*rbacv1.ClusterRole) (map[string][]rbacv1.PolicyRule, error) {
 	all = slices.Clone(all)
 	slices.SortFunc(all, compareNames)
@@ -37,8 +39,8 @@ func AggregateAll(all []*rbacv1.ClusterRole) (map[string][]rbacv1.PolicyRule, er
 		aggregations = append(aggregations, a)
 		settled[role.Name] = nil
 	}
-	// A rule passes at least one role on its way in each round, and so all have arrived after as many as there are.
-	// Only their order may still change then, in circles.
+	// Each iteration moves a rule at least one role forward, so all rules have arrived after as many iterations as
+	// there are roles. Later iterations could only change their order, in cycles.
 	for range aggregations {
 		changed := false
 		for _, a := range aggregations {
@@ -72,7 +74,8 @@ func newAggregation(role *rbacv1.ClusterRole) (*aggregation, error) {
 	return a, nil
 }
 
-// rules are those of all, which are sorted. Settled ones take the place of those that roles hold.
+// rules returns the rules that a gathers from all, which is sorted. For aggregated roles, settled replaces the stored
+// rules.
 func (a *aggregation) rules(all []*rbacv1.ClusterRole, settled map[string][]rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	rules := []rbacv1.PolicyRule{}
 	seen := map[string]bool{}

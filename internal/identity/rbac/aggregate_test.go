@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// aRole has the label level, selects roles by theirs, and has a rule for each resource.
+// aRole returns a role with the label level, which selects roles by their levels, and has one rule per resource.
 func aRole(name, level string, selects []string, resources ...string) *rbacv1.ClusterRole {
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"level": level}}}
 	for _, resource := range resources {
@@ -28,7 +28,7 @@ func aRole(name, level string, selects []string, resources ...string) *rbacv1.Cl
 	return role
 }
 
-// resourcesOf are those of rules that aRole made.
+// resourcesOf returns the resources in rules of aRole.
 func resourcesOf(rules []rbacv1.PolicyRule) string {
 	var all []string
 	for _, rule := range rules {
@@ -37,7 +37,7 @@ func resourcesOf(rules []rbacv1.PolicyRule) string {
 	return strings.Join(all, " ")
 }
 
-func TestAggregatedRolesGatherRules(t *testing.T) {
+func TestAggregateAll(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		roles []*rbacv1.ClusterRole
@@ -80,7 +80,7 @@ func TestAggregatedRolesGatherRules(t *testing.T) {
 	}
 }
 
-func TestSelectorsChooseByExpressions(t *testing.T) {
+func TestAggregateAll_expressions(t *testing.T) {
 	role := aRole("all", "", names("1"))
 	role.AggregationRule.ClusterRoleSelectors[0] = metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 		{Key: "level", Operator: metav1.LabelSelectorOpNotIn, Values: names("2", "")},
@@ -92,7 +92,7 @@ func TestSelectorsChooseByExpressions(t *testing.T) {
 	}
 }
 
-func TestASelectorThatIsNoneIsSaid(t *testing.T) {
+func TestAggregateAll_invalidSelector(t *testing.T) {
 	bad := aRole("bad", "1", names("1"), "held")
 	bad.AggregationRule.ClusterRoleSelectors[0].MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "level", Operator: "Is"}}
 	roles := []*rbacv1.ClusterRole{bad, aRole("all", "", names("1")), aRole("a", "1", nil, "a")}

@@ -16,7 +16,7 @@ const (
 	benchBindings = 5000
 )
 
-// benchRules are ten rules of a role, a part of which other roles have, too.
+// benchRules returns ten rules of a role. Other roles have some of them as well.
 func benchRules(role int) []rbacv1.PolicyRule {
 	rules := []rbacv1.PolicyRule{
 		resourceRule(names("get", "list", "watch"), names(""), names("pods", "services", "configmaps")),
@@ -32,8 +32,8 @@ func benchRules(role int) []rbacv1.PolicyRule {
 	return rules
 }
 
-// benchPolicy has 1,000 ClusterRoles and as many Roles, and 5,000 bindings of them. With few, each user has one; else all
-// are those of a single user, those in the namespace shop.
+// benchPolicy returns a policy of 1,000 ClusterRoles, 1,000 Roles and 5,000 bindings. If few is set, each user has
+// one binding. Otherwise a single user has all of them, those of the Roles in the namespace shop.
 func benchPolicy(few bool) *Policy {
 	p := NewPolicy()
 	for i := range benchRoles {
@@ -64,7 +64,7 @@ func BenchmarkAuthorize(b *testing.B) {
 	for _, holding := range []struct {
 		name    string
 		few     bool
-		cluster string // a user with bindings of the cluster
+		cluster string // a user with cluster-wide bindings
 		shop    string
 	}{{"few bindings", true, "user-2", "user-3"}, {"many bindings", false, "many", "many"}} {
 		p := benchPolicy(holding.few)
@@ -110,7 +110,7 @@ func BenchmarkAuthorize(b *testing.B) {
 	}
 }
 
-// A role of a quarter of the policy asks for everything in it.
+// Checks the rules of ten roles for a user who has all of them.
 func BenchmarkCovers(b *testing.B) {
 	p := benchPolicy(false)
 	var rules []rbacv1.PolicyRule
@@ -146,7 +146,7 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
-// A role that 5,000 bindings refer to changes, and a binding of a user that has 5,000.
+// Changes a role with 5,000 bindings, and a binding of a user with 5,000 bindings.
 func BenchmarkChange(b *testing.B) {
 	p := benchPolicy(false)
 	rules := [][]rbacv1.PolicyRule{benchRules(1), benchRules(2)}

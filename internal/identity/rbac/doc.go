@@ -1,10 +1,10 @@
-// Package rbac decides what roles and bindings allow, as kube-apiserver does: the same answers, reasons, refusals of
-// escalation, validation, aggregation and bootstrap roles. It stores and serves nothing.
+// Package rbac decides by roles and bindings as kube-apiserver does, with the same decisions, reasons, escalation
+// checks, validation, aggregation and bootstrap roles. It neither stores nor serves them.
 //
-// A Policy is an index in two halves. One says of each verb, group and resource which roles allow it, the other says of
-// each user and group, in each namespace, which roles are bound to them. An authorization is a few lookups in either half
-// and asks whether two sets of roles have a member in common. So nothing is computed for a subject ahead of time and
-// nothing is cached: a change of a role concerns the first half only and a change of a binding the second, and memory is
-// linear in what roles and bindings say. That holds for bindings of thousands of roles to one user, and for refusals,
-// which have to consider everything that could allow.
+// A Policy is an index of two halves. The first maps a verb, group and resource to the roles that allow them. The
+// second maps a user or group, in each namespace, to the roles that are bound to it. An authorization takes a few
+// lookups in either half and checks whether two sets of roles intersect. Nothing is precomputed per subject or
+// cached: a change of a role only affects the first half, a change of a binding only the second, and memory is linear
+// in the size of roles and bindings. This also holds for a user with thousands of bindings, and for refusals, which
+// have to consider everything that could allow the request.
 package rbac

@@ -15,10 +15,10 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// EscalationError refuses to let a caller give away what it does not have.
+// EscalationError is returned when a caller would grant rights that it does not have.
 type EscalationError struct{ message string }
 
-// Error is what kube-apiserver's answer 403 says after the name of the role or binding.
+// Error returns the text that follows the name of the role or binding in kube-apiserver's 403 responses.
 func (e *EscalationError) Error() string { return e.message }
 
 // A RoleWrite is a request to create or update a Role or ClusterRole.
@@ -26,18 +26,18 @@ type RoleWrite struct {
 	User user.Info
 	// Namespace is empty for a ClusterRole.
 	Namespace string
-	// Name is that in the request's path: empty for a create with POST.
+	// Name is the name in the request's path: empty for a create with POST.
 	Name string
-	// Rules are those that the role would have.
+	// Rules are the rules of the role after the write.
 	Rules []rbacv1.PolicyRule
-	// Aggregates tells that the ClusterRole has an aggregation rule with selectors, or had one before the update.
+	// Aggregates is set if the ClusterRole has an aggregation rule with selectors, or had one before the update.
 	Aggregates bool
 }
 
-// CheckRole returns nil if the caller may write the role: members of system:masters, callers that may escalate the role by
-// a (which may be nil), and those to whom the policy gives all of the role's rules in the role's namespace. One that
-// aggregates takes all rights in the cluster. A refusal is an *EscalationError. The context's error is returned if it ends
-// first; errors of a count as refusals of what it was asked for.
+// CheckRole returns nil if the caller may write the role: if it is a member of system:masters, if a (which may be
+// nil) allows it to escalate the role, or if the policy grants it all of the role's rules in the role's namespace.
+// Writing an aggregated role requires all rights in the cluster. A refusal is an *EscalationError. If the context
+// ends first, CheckRole returns the context's error. Errors of a count as refusals by a.
 //
 // An update for which OnlyOwnersChange is true needs no check.
 func (p *Policy) CheckRole(ctx context.Context, a authorizer.UnconditionalAuthorizer, w RoleWrite) error {
@@ -67,15 +67,15 @@ func (p *Policy) CheckRole(ctx context.Context, a authorizer.UnconditionalAuthor
 // A BindingWrite is a request to create or update a RoleBinding or ClusterRoleBinding.
 type BindingWrite struct {
 	User user.Info
-	// Namespace is that of the binding, and empty for a ClusterRoleBinding.
+	// Namespace is the namespace of the binding; empty for a ClusterRoleBinding.
 	Namespace string
 	RoleRef   rbacv1.RoleRef
-	// Rules returns those of the role that RoleRef names. It is asked only if they matter.
+	// Rules returns the rules of the role that RoleRef names. It is called only if the decision depends on them.
 	Rules func(ctx context.Context) ([]rbacv1.PolicyRule, error)
 }
 
-// CheckBinding is CheckRole for a binding, with the verb bind on the role that it refers to. Errors of Rules are returned as
-// they are.
+// CheckBinding is like CheckRole for a binding, with the verb bind on the referenced role. It returns errors of Rules
+// unchanged.
 func (p *Policy) CheckBinding(ctx context.Context, a authorizer.UnconditionalAuthorizer, w BindingWrite) error {
 	if superuser(w.User) {
 		return nil
@@ -91,7 +91,7 @@ func (p *Policy) CheckBinding(ctx context.Context, a authorizer.UnconditionalAut
 	return p.Covers(ctx, w.User, w.Namespace, rules)
 }
 
-// superuser tells of the group as which the server itself asks.
+// superuser reports whether u is in the group that the server itself belongs to.
 func superuser(u user.Info) bool { return slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) }
 
 func allowed(ctx context.Context, a authorizer.UnconditionalAuthorizer, u user.Info, verb, group, resource, namespace, name string) bool {
@@ -104,9 +104,9 @@ func allowed(ctx context.Context, a authorizer.UnconditionalAuthorizer, u user.I
 	return decision == authorizer.DecisionAllow
 }
 
-// Covers returns nil if the policy gives a caller all that the rules allow, by bindings of the namespace and of the cluster,
-// or of the cluster only if the namespace is empty. Else it returns an *EscalationError that names what is missing, or the
-// error of the context if that ended first.
+// Covers returns nil if the policy grants a caller everything that the rules allow, by bindings of the namespace and
+// of the cluster; if the namespace is empty, by bindings of the cluster only. Otherwise it returns an
+// *EscalationError that lists the missing rights. If the context ends first, Covers returns the context's error.
 func (p *Policy) Covers(ctx context.Context, u user.Info, namespace string, rules []rbacv1.PolicyRule) error {
 	var gaps gaps
 	for a := range atoms(rules) {
@@ -140,7 +140,8 @@ func (p *Policy) Covers(ctx context.Context, u user.Info, namespace string, rule
 	return &EscalationError{message}
 }
 
-// gives locks for a single question, so that a role of many rules does not hold up those that change the policy.
+// gives locks the policy for a single question, so that checking a role with many rules does not block writers of the
+// policy.
 func (p *Policy) gives(u user.Info, namespace string, q *question) bool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -148,8 +149,8 @@ func (p *Policy) gives(u user.Info, namespace string, q *question) bool {
 	return ok
 }
 
-// atoms are the least things that rules allow: a verb on a resource of a group, of any name or a certain one, or on a path.
-// Wildcards and patterns stay what they are.
+// atoms yields the smallest units of rules: one verb on one resource of one group, for all names or for one name, or
+// one verb on one path. Wildcards and patterns are not expanded.
 //
 // They come one by one, because a rule of 20 kB can have a billion combinations. BreakdownRule of
 // k8s.io/component-helpers, with which a test compares them, makes all at once.
@@ -197,7 +198,7 @@ func resourceAtoms(rule rbacv1.PolicyRule) iter.Seq[question] {
 	}
 }
 
-// rule is the atom as a rule.
+// rule returns the atom as a rule.
 func (q *question) rule() rbacv1.PolicyRule {
 	if q.nonResource {
 		return rbacv1.PolicyRule{Verbs: []string{q.verb}, NonResourceURLs: []string{q.path}}
@@ -213,7 +214,7 @@ func (q *question) rule() rbacv1.PolicyRule {
 // collect a billion of them.
 const mostMissing = 1 << 20
 
-// gaps are atoms that are missing, those of a resource and name put together.
+// gaps collects missing atoms, grouped by resource and name.
 type gaps struct {
 	verbs map[question][]string // by the atom without its verb
 	order []question
@@ -239,7 +240,7 @@ func (g *gaps) add(q *question) {
 	}
 }
 
-// String has a line for each, sorted.
+// String returns one line per group, sorted.
 func (g *gaps) String() string {
 	var lines []string
 	for _, key := range g.order {
@@ -251,7 +252,7 @@ func (g *gaps) String() string {
 	return strings.Join(slices.Compact(lines), "\n")
 }
 
-// compact is a rule as refusals of escalation show it: lists that are empty are left out.
+// compact formats a rule for escalation errors, without empty lists.
 func compact(rule *rbacv1.PolicyRule) string {
 	var parts []string
 	for _, list := range []struct {
@@ -268,7 +269,7 @@ func compact(rule *rbacv1.PolicyRule) string {
 	return "{" + strings.Join(parts, ", ") + "}"
 }
 
-// missingRules are the atoms of rules that others do not cover.
+// missingRules returns the atoms of want that have does not cover.
 func missingRules(have, want []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	index := newIndex()
 	index.add(0, have)
@@ -281,14 +282,14 @@ func missingRules(have, want []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	return missing
 }
 
-// OnlyOwnersChange tells of an update that it changes nothing but owner references and finalizers, by which the garbage
-// collector deletes. Old is nil in a create.
+// OnlyOwnersChange reports whether an update changes only owner references and finalizers, as updates of the garbage
+// collector do. It returns false for a create, where old is nil.
 func OnlyOwnersChange(obj, old runtime.Object) bool {
 	if old == nil {
 		return false
 	}
 	obj = obj.DeepCopyObject()
-	// Whether an object names its kind depends on the way that it came here.
+	// Whether an object contains its kind depends on how it was decoded.
 	obj.GetObjectKind().SetGroupVersionKind(old.GetObjectKind().GroupVersionKind())
 	changed, err := meta.Accessor(obj)
 	if err != nil {

@@ -17,13 +17,13 @@ import (
 
 const notHeld = " is attempting to grant RBAC permissions not currently held:\n"
 
-func TestRulesAreCoveredByThoseHeld(t *testing.T) {
+func TestCovers(t *testing.T) {
 	core, pods, all := names(""), names("pods"), names("*")
 	read := resourceRule(names("get", "list"), core, pods)
 	for _, test := range []struct {
 		name       string
 		held, want []rbacv1.PolicyRule
-		missing    string // after notHeld
+		missing    string // the text after notHeld
 	}{
 		{"nothing by nothing", nil, nil, ""},
 		{"a rule by itself", []rbacv1.PolicyRule{read}, []rbacv1.PolicyRule{read}, ""},
@@ -103,7 +103,7 @@ func text(err error) string {
 	return err.Error()
 }
 
-func TestRightsInANamespaceCountThere(t *testing.T) {
+func TestCovers_namespace(t *testing.T) {
 	rules := []rbacv1.PolicyRule{resourceRule(names("get"), names(""), names("pods"))}
 	p := NewPolicy()
 	p.SetRole("x", "r", rules)
@@ -154,7 +154,7 @@ func (o onlyAllows) Authorize(_ context.Context, a authorizer.Attributes) (autho
 	return authorizer.DecisionNoOpinion, "", errors.New("unreachable")
 }
 
-func TestWritesOfRoles(t *testing.T) {
+func TestCheckRole(t *testing.T) {
 	rules := []rbacv1.PolicyRule{resourceRule(names("get"), names(""), names("pods"))}
 	ann, root, admin := &user.DefaultInfo{
 		Name: "ann",
@@ -207,7 +207,7 @@ func TestWritesOfRoles(t *testing.T) {
 	}
 }
 
-func TestWritesOfBindings(t *testing.T) {
+func TestCheckBinding(t *testing.T) {
 	rules := []rbacv1.PolicyRule{resourceRule(names("get"), names(""), names("pods"))}
 	ann, root, bob := &user.DefaultInfo{
 		Name: "ann",

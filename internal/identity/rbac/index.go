@@ -8,39 +8,40 @@ import (
 )
 
 const (
-	// maxExpanded is how many combinations of verb, group, resource and name of a single rule are indexed, each of them.
-	// Rules that people write have less; one that has more is indexed by its resources.
+	// maxExpanded is the maximum number of combinations of verb, group, resource and name of a rule for which each
+	// combination is indexed. Rules written by people have fewer; a rule with more is indexed by its resources.
 	maxExpanded = 1024
-	// maxIndexed bounds the combinations of all rules, of which one takes some 150 bytes. Rules beyond it are indexed by their
-	// resources, too, which takes memory in proportion to their text only.
+	// maxIndexed bounds the combinations of all rules; one takes about 150 bytes. Rules beyond it are also indexed by
+	// their resources, which takes memory proportional to their text only.
 	maxIndexed = 1 << 20
 )
 
-// question asks for rules that allow something.
+// question is a query for the rules that allow a request.
 type question struct {
 	verb string
-	// nonResource: path is asked for, or a pattern that ends with a star, and not what follows.
+	// nonResource selects path, which may be a pattern that ends with a star. Otherwise the fields below path are
+	// used.
 	nonResource bool
 	path        string
 
 	group    string
 	resource string // with the subresource: pods/log
-	// anyParent is the subresource of all resources: */log. It is empty if no subresource is asked for.
+	// anyParent is the subresource of all resources: */log. It is empty if there is no subresource.
 	anyParent string
-	// name is that of the object if named, which may be empty, as in a create. Else all objects are asked for, which rules with
-	// names never allow.
+	// name is the name of the object if named is set; it may be empty, as in a create. Without named, the question is
+	// about all objects, which a rule with names never allows.
 	name  string
 	named bool
 }
 
-// index finds the roles whose rules allow something. Roles are numbers.
+// index finds the roles whose rules allow a request. Roles are numbers.
 type index struct {
-	limit     int // maxIndexed, but in tests
+	limit     int // maxIndexed, except in tests
 	resources map[resourceKey]*holders
 	names     int // members of all holders.named
 	paths     map[pathKey]set
 	prefixes  map[pathKey]set // of patterns, without their trailing stars
-	lengths   []length        // of prefixes, ascending
+	lengths   []length        // lengths of the keys in prefixes, ascending
 	// broad and broadPaths are the rules with too many combinations.
 	broad      map[string][]*broadRule // by resource
 	broadPaths []*broadRule
@@ -50,7 +51,7 @@ type resourceKey struct{ verb, group, resource string }
 
 type pathKey struct{ verb, path string }
 
-// holders are the roles that allow a verb on a resource: on all objects, or on those of a name.
+// holders are the roles that allow a verb on a resource: all for all objects, named for single names.
 type holders struct {
 	all   set
 	named map[string]set
@@ -58,9 +59,9 @@ type holders struct {
 
 type length struct{ bytes, prefixes int }
 
-// broadRule is a rule by itself, each of its lists sorted.
+// broadRule is a rule that is not expanded. Its lists are sorted.
 type broadRule struct {
-	role                            set // a single one
+	role                            set // a set of one role
 	verbs, groups, resources, names []string
 	paths                           []string // in the rule's order
 }
@@ -75,7 +76,8 @@ func newIndex() *index {
 	}
 }
 
-// add indexes the rules of a role that has none in the index. What it returns is to be given to remove, with the same rules.
+// add indexes the rules of a role that has no rules in the index. The result has to be passed to remove, together
+// with the same rules.
 func (x *index) add(role uint32, rules []rbacv1.PolicyRule) (broad []*broadRule) {
 	for i := range rules {
 		rule := &rules[i]
@@ -152,7 +154,7 @@ func (x *index) searchLength(bytes int) (int, bool) {
 	return slices.BinarySearchFunc(x.lengths, bytes, func(l length, bytes int) int { return l.bytes - bytes })
 }
 
-// remove takes out what add put in.
+// remove undoes add.
 func (x *index) remove(role uint32, rules []rbacv1.PolicyRule, broad []*broadRule) {
 	for _, b := range broad {
 		for _, resource := range b.resources {
@@ -236,7 +238,8 @@ func (x *index) removePath(verb, path string, role uint32) {
 	}
 }
 
-// prefixOf is what paths that a pattern matches begin with. What is no pattern matches itself.
+// prefixOf returns the prefix of the paths that a pattern matches. A path without a trailing star matches only
+// itself.
 func prefixOf(path string) (prefix string, pattern bool) {
 	if !strings.HasSuffix(path, "*") {
 		return path, false
@@ -244,7 +247,7 @@ func prefixOf(path string) (prefix string, pattern bool) {
 	return strings.TrimRight(path, "*"), true
 }
 
-// combinations is how many entries a rule has in the index, or more than maxExpanded.
+// combinations returns the number of index entries of a rule, or a number above maxExpanded.
 func combinations(rule *rbacv1.PolicyRule) int {
 	n := len(rule.Verbs)
 	for _, factor := range []int{len(rule.APIGroups), len(rule.Resources), max(1, len(rule.ResourceNames))} {
@@ -266,7 +269,7 @@ func newBroadRule(role uint32, rule *rbacv1.PolicyRule) *broadRule {
 	}
 }
 
-// allows tells whether the rule allows what is asked for, which is on one of its resources.
+// allows reports whether the rule allows q, given that it includes q's resource.
 func (b *broadRule) allows(q *question) bool {
 	if !hasOrAll(b.verbs, q.verb) {
 		return false
@@ -289,7 +292,7 @@ func hasOrAll(sorted []string, value string) bool {
 	return has(sorted, value) || has(sorted, rbacv1.VerbAll)
 }
 
-// find appends the roles that allow what is asked for, as sets that may overlap. They belong to the index.
+// find appends the sets of roles that allow q. The sets may overlap and belong to the index.
 func (x *index) find(q *question, found []set) []set {
 	verbs := [...]string{q.verb, rbacv1.VerbAll}
 	if q.nonResource {

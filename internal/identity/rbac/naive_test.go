@@ -10,7 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// naive is a policy as lists, read from the documentation of RBAC: it scans all bindings, and the rules of each.
+// naive is a policy of plain lists, written from the RBAC documentation. It scans all bindings and their rules.
 type naive struct {
 	roles    map[string][]rbacv1.PolicyRule // by namespace/name
 	bindings map[string]naiveBinding
@@ -98,8 +98,8 @@ func urlMatches(rule, path string) bool {
 	return rule == path || strings.HasSuffix(rule, "*") && strings.HasPrefix(path, strings.TrimRight(rule, "*"))
 }
 
-// missing are the least parts of rules that none of what is held includes, as verb, group, resource and name or as verb
-// and path.
+// missing returns the smallest units of rules that the caller does not hold, as verb, group, resource and name, or as
+// verb and path.
 func (n *naive) missing(u user.Info, namespace string, rules []rbacv1.PolicyRule) (parts []string) {
 	var held []rbacv1.PolicyRule
 	n.held(u, namespace, func(rule rbacv1.PolicyRule) { held = append(held, rule) })

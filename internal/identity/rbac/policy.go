@@ -23,26 +23,28 @@ const (
 	kindClusterRole = "ClusterRole"
 )
 
-// maxMissing is how many roles that do not exist an answer names.
+// maxMissing is the maximum number of missing roles that a refusal names.
 const maxMissing = 10
 
-// Policy is what roles and bindings say. A new one allows nothing. Its methods may be called concurrently; those that ask
-// do not wait for each other. Objects may come in any order: a binding grants nothing until its role is there.
+// Policy is a set of roles and bindings. A new Policy allows nothing. Its methods may be called concurrently, and
+// authorizations do not wait for each other. Roles and bindings may be set in any order: a binding grants nothing
+// until its role exists.
 //
-// What is given to a Policy belongs to it: rules and subjects must not be changed afterwards. They may be those of a
-// shared cache.
+// A Policy keeps the rules and subjects that are passed to it; the caller must not modify them afterwards. They may
+// belong to a shared cache.
 type Policy struct {
 	mu    sync.RWMutex
 	rules *index
 
 	roles map[roleKey]*role
-	byID  []*role  // nil where an ID is free
-	free  []uint32 // IDs
-	// absent are the roles to which bindings refer and which do not exist.
+	byID  []*role  // nil for an unused ID
+	free  []uint32 // unused IDs
+	// absent are the referenced roles that do not exist.
 	absent set
 
 	bindings map[bindingKey]*binding
-	// subjects are those of the bindings in each namespace; in that without name, of the cluster's.
+	// subjects are the subjects of the bindings in each namespace; the empty namespace has those of
+	// ClusterRoleBindings.
 	subjects map[string]map[subject]*grants
 }
 
@@ -53,17 +55,17 @@ var (
 
 type roleKey struct{ kind, namespace, name string }
 
-// role exists, or there are bindings of it.
+// role is a role that exists or has bindings.
 type role struct {
 	roleKey
 	id       uint32
 	exists   bool
 	rules    []rbacv1.PolicyRule
-	broad    []*broadRule // those of rules that the index keeps as such
+	broad    []*broadRule // rules that the index does not expand
 	bindings int
 }
 
-// bindingKey has no namespace if the binding is for the whole cluster.
+// bindingKey has an empty namespace for a ClusterRoleBinding.
 type bindingKey struct{ namespace, name string }
 
 type binding struct {
@@ -73,7 +75,7 @@ type binding struct {
 	role     *role
 }
 
-// subject is a user, which a service account is, too, or a group.
+// subject is a group or a user; service accounts are users.
 type subject struct {
 	group bool
 	name  string
@@ -82,10 +84,10 @@ type subject struct {
 // grants are the roles of a subject.
 type grants struct {
 	roles set
-	bound []bound // by role, and by the name of the binding
+	bound []bound // by role, then by name of the binding
 }
 
-// bound is a binding and which of its subjects is meant.
+// bound is a binding and the index of one of its subjects.
 type bound struct {
 	binding *binding
 	subject int
@@ -98,7 +100,7 @@ func NewPolicy() *Policy {
 	}
 }
 
-// SetRole says which rules a Role has, or a ClusterRole if the namespace is empty.
+// SetRole sets the rules of a Role, or of a ClusterRole if the namespace is empty.
 func (p *Policy) SetRole(namespace, name string, rules []rbacv1.PolicyRule) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,7 +111,7 @@ func (p *Policy) SetRole(namespace, name string, rules []rbacv1.PolicyRule) {
 	p.absent.remove(r.id)
 }
 
-// DeleteRole says that a Role, or a ClusterRole if the namespace is empty, does not exist. Its bindings may.
+// DeleteRole removes a Role, or a ClusterRole if the namespace is empty. Its bindings stay.
 func (p *Policy) DeleteRole(namespace, name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,7 +160,7 @@ func (p *Policy) forget(r *role) {
 	p.free = append(p.free, r.id)
 }
 
-// SetBinding says to whom a RoleBinding gives which role, or a ClusterRoleBinding if the namespace is empty.
+// SetBinding sets the role and the subjects of a RoleBinding, or of a ClusterRoleBinding if the namespace is empty.
 func (p *Policy) SetBinding(namespace, name string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -189,7 +191,7 @@ func (p *Policy) bind(to subject, b bound) {
 	g.add(b)
 }
 
-// DeleteBinding says that a RoleBinding, or a ClusterRoleBinding if the namespace is empty, does not exist.
+// DeleteBinding removes a RoleBinding, or a ClusterRoleBinding if the namespace is empty.
 func (p *Policy) DeleteBinding(namespace, name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -216,8 +218,8 @@ func (p *Policy) unbind(b *binding) {
 	p.forget(b.role)
 }
 
-// keyOfRef is the role that a binding in a namespace refers to. There is none of another kind, and none in the cluster
-// of the kind Role, so that such bindings stay without one.
+// keyOfRef returns the key of the role that a binding in a namespace refers to. No role has an unknown kind, and no
+// Role has an empty namespace, so such a binding never finds a role.
 func keyOfRef(namespace string, ref rbacv1.RoleRef) roleKey {
 	if ref.Kind != kindRole {
 		namespace = ""
@@ -225,7 +227,7 @@ func keyOfRef(namespace string, ref rbacv1.RoleRef) roleKey {
 	return roleKey{ref.Kind, namespace, ref.Name}
 }
 
-// keyOfSubject is false if a subject means no caller.
+// keyOfSubject reports false if the subject cannot match a caller.
 func keyOfSubject(namespace string, s *rbacv1.Subject) (subject, bool) {
 	switch s.Kind {
 	case rbacv1.UserKind:
@@ -244,7 +246,7 @@ func compareBound(a, b bound) int {
 	return cmp.Or(cmp.Compare(a.binding.role.id, b.binding.role.id), strings.Compare(a.binding.name, b.binding.name))
 }
 
-// add leaves a binding alone that is there already, for an earlier of its subjects.
+// add ignores a binding that is already present because of an earlier subject.
 func (g *grants) add(b bound) {
 	if i, ok := slices.BinarySearchFunc(g.bound, b, compareBound); !ok {
 		g.bound = slices.Insert(g.bound, i, b)
@@ -263,13 +265,13 @@ func (g *grants) remove(b *binding) {
 	}
 }
 
-// by is the first binding of a role.
+// by returns the first binding of a role.
 func (g *grants) by(role uint32) (bound, bool) {
 	i, _ := slices.BinarySearchFunc(g.bound, role, func(b bound, role uint32) int {
 		if b.binding.role.id < role {
 			return -1
 		}
-		return 1 // never equal, so that the first of them is found
+		return 1 // never equal, to find the first binding of the role
 	})
 	if i == len(g.bound) || g.bound[i].binding.role.id != role {
 		return bound{}, false
@@ -277,7 +279,7 @@ func (g *grants) by(role uint32) (bound, bool) {
 	return g.bound[i], true
 }
 
-// of appends what bindings in the namespace give to a caller; without one, those of the cluster.
+// of appends the grants of a caller in the namespace; an empty namespace means ClusterRoleBindings.
 func (p *Policy) of(u user.Info, namespace string, all []*grants) []*grants {
 	in := p.subjects[namespace]
 	if in == nil {
@@ -294,7 +296,7 @@ func (p *Policy) of(u user.Info, namespace string, all []*grants) []*grants {
 	return all
 }
 
-// scopes are the namespaces whose bindings count in a namespace, that of the cluster first.
+// scopes returns the namespaces whose bindings apply in a namespace, starting with ClusterRoleBindings.
 func scopes(namespace string) []string {
 	if namespace == "" {
 		return []string{""}
@@ -302,9 +304,9 @@ func scopes(namespace string) []string {
 	return []string{"", namespace}
 }
 
-// Authorize allows what a rule of a role allows that is bound to the user or one of its groups, for the cluster or in the
-// request's namespace. It has no opinion of anything else; then the reason, if there is one, names up to ten roles that
-// are bound to the caller and do not exist. There are no errors.
+// Authorize allows a request if a rule of a role allows it that is bound to the user or one of its groups, in the
+// cluster or in the request's namespace. Otherwise it has no opinion, and the reason names up to ten missing roles
+// that are bound to the caller. The error is always nil.
 func (p *Policy) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	u := a.GetUser()
 	if u == nil {
@@ -322,7 +324,7 @@ func (p *Policy) Authorize(_ context.Context, a authorizer.Attributes) (authoriz
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-// grant is a binding that gives a caller what is asked for.
+// grant returns a binding that allows q for the caller.
 func (p *Policy) grant(u user.Info, namespace string, q *question) (bound, bool) {
 	var (
 		sets   [16]set
@@ -344,12 +346,12 @@ func (p *Policy) grant(u user.Info, namespace string, q *question) (bound, bool)
 	return bound{}, false
 }
 
-// ConditionsAwareAuthorize is Authorize: roles have no conditions.
+// ConditionsAwareAuthorize calls Authorize: roles have no conditions.
 func (p *Policy) ConditionsAwareAuthorize(ctx context.Context, a authorizer.Attributes) authorizer.ConditionsAwareDecision {
 	return authorizer.ConditionsAwareDecisionFromParts(p.Authorize(ctx, a))
 }
 
-// EvaluateConditions refuses: there are no conditions to evaluate.
+// EvaluateConditions always reports an error: there are no conditions to evaluate.
 func (p *Policy) EvaluateConditions(
 	context.Context,
 	authorizer.ConditionsAwareDecision,
@@ -370,7 +372,7 @@ func asked(a authorizer.Attributes) question {
 	return q
 }
 
-// String is how kube-apiserver says by what a request is allowed.
+// String formats the binding as in kube-apiserver's reasons.
 func (b bound) String() string {
 	kind, name := "ClusterRoleBinding ", b.binding.name
 	if b.binding.namespace != "" {
@@ -390,7 +392,7 @@ func (b bound) String() string {
 	)
 }
 
-// missing is an error that names roles which are bound to a caller and do not exist, or nil.
+// missing returns an error that names missing roles which are bound to a caller, or nil.
 func (p *Policy) missing(u user.Info, namespace string) error {
 	if p.absent == nil {
 		return nil
@@ -433,9 +435,9 @@ func (r *role) notFound() error {
 	return errors.New("unsupported role reference kind: " + strconv.Quote(r.kind))
 }
 
-// RulesFor returns the rules that apply to a caller in a namespace, and outside of namespaces: those of each binding, in
-// the order of their names, those of the cluster first. As by kube-apiserver, rules of several bindings are there several
-// times, incomplete is false, and the error names roles that do not exist, of which there may be rules nevertheless.
+// RulesFor returns the rules that apply to a caller in a namespace, and the non-resource rules: binding by binding in
+// the order of their names, ClusterRoleBindings first. As in kube-apiserver, rules of several bindings are repeated,
+// incomplete is false, and the error names missing roles even if there are rules.
 func (p *Policy) RulesFor(
 	_ context.Context,
 	u user.Info,
@@ -460,8 +462,8 @@ func (p *Policy) RulesFor(
 	return resources, paths, false, p.missing(u, namespace)
 }
 
-// Administrator says by which ClusterRoleBindings a caller may do everything with all resources, and by which ClusterRole of
-// each.
+// Administrator returns the ClusterRoleBindings that let a caller do everything with all resources, each with its
+// ClusterRole.
 func (p *Policy) Administrator(u user.Info) map[string]string {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -479,7 +481,7 @@ func isEverything(rule rbacv1.PolicyRule) bool {
 	return every(rule.Verbs) && every(rule.APIGroups) && every(rule.Resources)
 }
 
-// bindingsOf are the bindings in a namespace that are for a caller, by name.
+// bindingsOf returns the bindings of a namespace that apply to a caller, sorted by name.
 func (p *Policy) bindingsOf(u user.Info, namespace string) []*binding {
 	var all []*binding
 	for _, g := range p.of(u, namespace, nil) {

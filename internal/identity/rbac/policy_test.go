@@ -58,7 +58,7 @@ func decide(t testing.TB, p *Policy, a authorizer.AttributesRecord) (bool, strin
 	return false, ""
 }
 
-func TestRulesMatch(t *testing.T) {
+func TestAuthorize_rules(t *testing.T) {
 	get := resourceRule(names("get"), names("apps"), names("deployments"))
 	on := func(verb, group, resource, sub, name string) authorizer.AttributesRecord {
 		return authorizer.AttributesRecord{Verb: verb, APIGroup: group, Resource: resource, Subresource: sub, Name: name, ResourceRequest: true}
@@ -142,7 +142,7 @@ func TestRulesMatch(t *testing.T) {
 	}
 }
 
-func TestBindingsApply(t *testing.T) {
+func TestAuthorize_bindings(t *testing.T) {
 	read := []rbacv1.PolicyRule{resourceRule(names("get"), names(""), names("pods"))}
 	type binding struct {
 		namespace string
@@ -154,7 +154,7 @@ func TestBindingsApply(t *testing.T) {
 		binding   binding
 		caller    user.DefaultInfo
 		namespace string
-		want      string // the reason of an allow; a refusal if empty
+		want      string // the reason of an allowed request; empty for a refusal
 		refusal   string // the reason of a refusal
 	}{
 		{"a user in the cluster", binding{"", clusterRole("r"), userSubject("ann")}, user.DefaultInfo{Name: "ann"}, "",
@@ -217,7 +217,7 @@ func TestBindingsApply(t *testing.T) {
 	}
 }
 
-func TestRefusalsNameAFewOfManyMissingRoles(t *testing.T) {
+func TestAuthorize_missingRoles_areBounded(t *testing.T) {
 	p := NewPolicy()
 	for i := range 100 {
 		p.SetBinding("", strconv.Itoa(i), clusterRole("r"+strconv.Itoa(i)), []rbacv1.Subject{userSubject("ann"), groupSubject("dev")})
@@ -229,7 +229,7 @@ func TestRefusalsNameAFewOfManyMissingRoles(t *testing.T) {
 	}
 }
 
-func TestChangesCount(t *testing.T) {
+func TestAuthorize_changes(t *testing.T) {
 	p := NewPolicy()
 	read, write := resourceRule(names("get"), names(""), names("pods")), resourceRule(names("update"), names(""), names("pods"))
 	ask := func(verb string) bool {
@@ -275,7 +275,7 @@ func TestChangesCount(t *testing.T) {
 	}
 }
 
-func TestRulesForAreThoseOfEachBinding(t *testing.T) {
+func TestRulesFor(t *testing.T) {
 	p := NewPolicy()
 	pods := resourceRule(names("get"), names(""), names("pods"), "a")
 	p.SetRole("", "pods", []rbacv1.PolicyRule{pods, {Verbs: names("get"), NonResourceURLs: names("/x")}})
@@ -312,7 +312,7 @@ func TestRulesForAreThoseOfEachBinding(t *testing.T) {
 	}
 }
 
-func TestRolesHaveNoConditions(t *testing.T) {
+func TestEvaluateConditions(t *testing.T) {
 	p := NewPolicy()
 	p.SetRole("", "all", []rbacv1.PolicyRule{{Verbs: names("*"), NonResourceURLs: names("*")}})
 	p.SetBinding("", "all", clusterRole("all"), []rbacv1.Subject{userSubject("ann")})
@@ -327,10 +327,10 @@ func TestRolesHaveNoConditions(t *testing.T) {
 	}
 }
 
-// random makes policies and requests of few words, so that they often meet.
+// random generates policies and requests from few words, so that they often match.
 type random struct {
 	*rand.Rand
-	broad bool // rules with more combinations than are indexed, now and then
+	broad bool // occasionally generates rules with more combinations than are indexed
 }
 
 func (r *random) some(values ...string) []string {
@@ -410,7 +410,7 @@ func (r *random) request() authorizer.AttributesRecord {
 	return a
 }
 
-// seed is a random one, or that of the environment: ANNEX_RBAC_SEED=1 go test ./internal/identity/rbac -run LikeTheNaive
+// seed returns a random source, or a fixed one: ANNEX_RBAC_SEED=1 go test ./internal/identity/rbac -run likeNaive
 func seed(t *testing.T) *rand.Rand {
 	s := rand.Uint64()
 	if fixed := os.Getenv("ANNEX_RBAC_SEED"); fixed != "" {
@@ -450,14 +450,14 @@ func (r *random) change(p *Policy, n *naive) {
 	}
 }
 
-func TestAPolicyAnswersLikeTheNaiveOne(t *testing.T) {
+func TestPolicy_likeNaive(t *testing.T) {
 	r := &random{Rand: seed(t)}
 	asked, allows := 0, 0
 	for round := range 40 {
 		r.broad = round%20 == 0
 		p, n := NewPolicy(), newNaive()
 		if round%4 == 1 {
-			p.rules.limit = 30 // so that it is full
+			p.rules.limit = 30 // fills the index
 		}
 		for range 60 {
 			r.change(p, n)
@@ -472,7 +472,7 @@ func TestAPolicyAnswersLikeTheNaiveOne(t *testing.T) {
 					allows++
 				}
 			}
-			wants := &random{Rand: r.Rand} // broad rules have too many parts for the naive policy
+			wants := &random{Rand: r.Rand} // broad rules have too many atoms for the naive policy
 			u, namespace, rules := someCallers[r.IntN(len(someCallers))], r.one(someNamespaces...), wants.rules()
 			missing := n.missing(u, namespace, rules)
 			if err := p.Covers(t.Context(), u, namespace, rules); (err == nil) != (len(missing) == 0) {
@@ -498,7 +498,7 @@ func TestAPolicyAnswersLikeTheNaiveOne(t *testing.T) {
 	}
 }
 
-func TestChangesAndQuestionsMayBeConcurrent(t *testing.T) {
+func TestPolicy_concurrent(t *testing.T) {
 	p := NewPolicy()
 	keep := []rbacv1.PolicyRule{resourceRule(names("get"), names(""), names("pods"))}
 	p.SetRole("", "keep", keep)

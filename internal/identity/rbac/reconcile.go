@@ -9,24 +9,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// An Operation is what to do for an object to say at least what is wanted.
+// An Operation is the step that brings an object to at least its wanted content.
 type Operation int
 
 const (
-	Keep     Operation = iota // it does, or its annotation forbids that it is touched
-	Create                    // there is none
-	Update                    // of the one that exists
-	Recreate                  // it has to be deleted first, for what differs cannot be updated
+	Keep     Operation = iota // the object is sufficient, or its annotation forbids updates
+	Create                    // the object does not exist
+	Update                    // the object exists and is updated
+	Recreate                  // the object has to be deleted first, because the difference is in an immutable field
 )
 
-// Objects with this annotation are the operator's if its value is "false".
+// isProtected reports whether an object belongs to the operator, because its annotation has the value "false".
 func isProtected(m *metav1.ObjectMeta) bool {
 	return m.Annotations[rbacv1.AutoUpdateAnnotationKey] == "false"
 }
 
-// ReconcileClusterRole returns what to do at the start of a server with a bootstrap role, and the object to write, which is
-// new. An existing role, or nil, gets the labels, annotations, rules and selectors of aggregation that it lacks, and loses
-// nothing but an aggregation rule that is not wanted at all. Rules are added in their least parts.
+// ReconcileClusterRole compares a bootstrap role with the existing one, which may be nil, at the start of a server.
+// It returns the operation and a new object to write. The existing role gets the labels, annotations, rules and
+// aggregation selectors that it lacks. It loses nothing, except its aggregation rule if wanted has none. Rules are
+// added as atoms.
 func ReconcileClusterRole(existing, wanted *rbacv1.ClusterRole) (*rbacv1.ClusterRole, Operation) {
 	if existing == nil {
 		return wanted.DeepCopy(), Create
@@ -44,7 +45,7 @@ func ReconcileClusterRole(existing, wanted *rbacv1.ClusterRole) (*rbacv1.Cluster
 	return role, Update
 }
 
-// ReconcileRole is ReconcileClusterRole for a role of a namespace.
+// ReconcileRole is like ReconcileClusterRole, for a Role.
 func ReconcileRole(existing, wanted *rbacv1.Role) (*rbacv1.Role, Operation) {
 	if existing == nil {
 		return wanted.DeepCopy(), Create
@@ -61,8 +62,8 @@ func ReconcileRole(existing, wanted *rbacv1.Role) (*rbacv1.Role, Operation) {
 	return role, Update
 }
 
-// ReconcileClusterRoleBinding is ReconcileClusterRole for a binding: it gets the subjects that it lacks. One that refers to
-// another role is created anew.
+// ReconcileClusterRoleBinding is like ReconcileClusterRole, for a binding, which gets the subjects that it lacks. A
+// binding with another role is recreated.
 func ReconcileClusterRoleBinding(existing, wanted *rbacv1.ClusterRoleBinding) (*rbacv1.ClusterRoleBinding, Operation) {
 	if existing == nil {
 		return wanted.DeepCopy(), Create
@@ -82,7 +83,7 @@ func ReconcileClusterRoleBinding(existing, wanted *rbacv1.ClusterRoleBinding) (*
 	return binding, Update
 }
 
-// complete adds labels and annotations. Values that are there already are kept.
+// complete adds missing labels and annotations. Existing values are kept.
 func complete(m, wanted *metav1.ObjectMeta) {
 	m.Labels = completeMap(m.Labels, wanted.Labels)
 	m.Annotations = completeMap(m.Annotations, wanted.Annotations)

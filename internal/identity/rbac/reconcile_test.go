@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// parse is an object in YAML; nil if there is no text.
+// parse returns an object from YAML; nil if text is empty.
 func parse[T any](t *testing.T, text string) *T {
 	t.Helper()
 	if text == "" {
@@ -44,7 +44,7 @@ func reconciled[T any](
 	}
 }
 
-func TestBootstrapRolesAreReconciled(t *testing.T) {
+func TestReconcileClusterRole(t *testing.T) {
 	const (
 		role = `{metadata: {name: r, labels: {a: b}, annotations: {rbac.authorization.kubernetes.io/autoupdate: "true"}}, rules: [{verbs: ` +
 			`[get, list], apiGroups: [""], resources: [pods]}]}`
@@ -79,7 +79,7 @@ func TestBootstrapRolesAreReconciled(t *testing.T) {
 	}
 }
 
-func TestBootstrapBindingsAreReconciled(t *testing.T) {
+func TestReconcileClusterRoleBinding(t *testing.T) {
 	const binding = `{metadata: {name: b, labels: {a: b}}, roleRef: {kind: ClusterRole, name: r}, subjects: [{kind: User, name: ann}, ` +
 		`{kind: Group, name: dev}]}`
 	for _, test := range []struct {
@@ -105,7 +105,7 @@ func TestBootstrapBindingsAreReconciled(t *testing.T) {
 	}
 }
 
-func TestBootstrapObjectsAreWhole(t *testing.T) {
+func TestBootstrap(t *testing.T) {
 	objects := Bootstrap()
 	if n := []int{
 		len(objects.ClusterRoles),

@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// set is a set of numbers: words of 64 of them in ascending order, without those that are empty. Nil is the empty set.
+// set is a set of numbers: words of 64 numbers each, in ascending order, without empty words. Nil is the empty set.
 type set []word
 
 type word struct {
-	at   uint32 // the numbers are 64*at and those after it
+	at   uint32 // the word holds the numbers from 64*at
 	bits uint64
 }
 
@@ -43,7 +43,7 @@ func (s *set) remove(n uint32) {
 	}
 }
 
-// common calls found with the members that both sets have, in ascending order, until it returns false.
+// common calls found with the members of both sets, in ascending order, until found returns false.
 func (s set) common(t set, found func(n uint32) bool) {
 	if len(s) > len(t) {
 		s, t = t, s
@@ -70,7 +70,7 @@ func (s set) common(t set, found func(n uint32) bool) {
 	}
 }
 
-// first is the least member that both sets have.
+// first returns the smallest member of both sets.
 func (s set) first(t set) (n uint32, ok bool) {
 	s.common(t, func(m uint32) bool {
 		n, ok = m, true

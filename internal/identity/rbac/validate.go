@@ -12,24 +12,24 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ValidateRole returns what is wrong with a Role, with the paths, types and words of kube-apiserver, as all functions here.
-// Defaults have been set.
+// ValidateRole returns the errors of a Role whose defaults have been set. All functions in this file use the paths,
+// types and messages of kube-apiserver.
 func ValidateRole(role *rbacv1.Role) field.ErrorList {
 	return append(validateMeta(&role.ObjectMeta, true), validateRules(role.Rules, true)...)
 }
 
-// ValidateRoleUpdate returns what is wrong with a Role that takes the place of another.
+// ValidateRoleUpdate returns the errors of an updated Role.
 func ValidateRoleUpdate(role, old *rbacv1.Role) field.ErrorList {
 	return append(ValidateRole(role), validateMetaUpdate(&role.ObjectMeta, &old.ObjectMeta)...)
 }
 
-// ValidateClusterRole returns what is wrong with a ClusterRole.
+// ValidateClusterRole returns the errors of a ClusterRole.
 func ValidateClusterRole(role *rbacv1.ClusterRole) field.ErrorList {
 	return validateClusterRole(role, false)
 }
 
-// ValidateClusterRoleUpdate returns what is wrong with a ClusterRole that takes the place of another. If that had values in
-// expressions that are no label values, the new one may have such, too.
+// ValidateClusterRoleUpdate returns the errors of an updated ClusterRole. If the selectors of old contain invalid
+// label values, the new ones may contain such values, too.
 func ValidateClusterRoleUpdate(role, old *rbacv1.ClusterRole) field.ErrorList {
 	lenient := len(validateSelectors(old.AggregationRule, false)) > 0
 	return append(validateClusterRole(role, lenient), validateMetaUpdate(&role.ObjectMeta, &old.ObjectMeta)...)
@@ -43,7 +43,7 @@ func validateClusterRole(role *rbacv1.ClusterRole, lenient bool) field.ErrorList
 	)
 }
 
-// ValidateRoleBinding returns what is wrong with a RoleBinding.
+// ValidateRoleBinding returns the errors of a RoleBinding.
 func ValidateRoleBinding(b *rbacv1.RoleBinding) field.ErrorList {
 	return slices.Concat(
 		validateMeta(&b.ObjectMeta, true),
@@ -52,7 +52,7 @@ func ValidateRoleBinding(b *rbacv1.RoleBinding) field.ErrorList {
 	)
 }
 
-// ValidateRoleBindingUpdate returns what is wrong with a RoleBinding that takes the place of another.
+// ValidateRoleBindingUpdate returns the errors of an updated RoleBinding.
 func ValidateRoleBindingUpdate(b, old *rbacv1.RoleBinding) field.ErrorList {
 	return slices.Concat(
 		ValidateRoleBinding(b),
@@ -61,12 +61,12 @@ func ValidateRoleBindingUpdate(b, old *rbacv1.RoleBinding) field.ErrorList {
 	)
 }
 
-// ValidateClusterRoleBinding returns what is wrong with a ClusterRoleBinding.
+// ValidateClusterRoleBinding returns the errors of a ClusterRoleBinding.
 func ValidateClusterRoleBinding(b *rbacv1.ClusterRoleBinding) field.ErrorList {
 	return slices.Concat(validateMeta(&b.ObjectMeta, false), validateRoleRef(b.RoleRef, kindClusterRole), validateSubjects(b.Subjects, false))
 }
 
-// ValidateClusterRoleBindingUpdate returns what is wrong with a ClusterRoleBinding that takes the place of another.
+// ValidateClusterRoleBindingUpdate returns the errors of an updated ClusterRoleBinding.
 func ValidateClusterRoleBindingUpdate(b, old *rbacv1.ClusterRoleBinding) field.ErrorList {
 	return slices.Concat(
 		ValidateClusterRoleBinding(b),
@@ -75,8 +75,8 @@ func ValidateClusterRoleBindingUpdate(b, old *rbacv1.ClusterRoleBinding) field.E
 	)
 }
 
-// ValidateName says what is wrong with the name of a role or binding, which may have colons and upper case, unlike those of
-// most kinds.
+// ValidateName returns the errors of the name of a role or binding. Unlike most names, it may contain colons and
+// upper case.
 func ValidateName(name string, _ bool) []string { return content.IsPathSegmentName(name) }
 
 func validateMeta(m *metav1.ObjectMeta, namespaced bool) field.ErrorList {
@@ -89,7 +89,7 @@ func validateMetaUpdate(m, old *metav1.ObjectMeta) field.ErrorList {
 	return append(validation.ValidateObjectMetaUpdate(m, old, path), validateFinalizers(m, path)...)
 }
 
-// validateFinalizers accepts qualified names and those that Kubernetes itself uses.
+// validateFinalizers accepts qualified names and the finalizers of Kubernetes itself.
 func validateFinalizers(m *metav1.ObjectMeta, path *field.Path) (errs field.ErrorList) {
 	own := []string{"kubernetes", metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
 	for i, name := range m.Finalizers {
@@ -110,7 +110,7 @@ func validateRules(rules []rbacv1.PolicyRule, namespaced bool) (errs field.Error
 	return errs
 }
 
-// validateRule tells of verbs last, as kube-apiserver does.
+// validateRule reports errors of verbs last, like kube-apiserver.
 func validateRule(rule *rbacv1.PolicyRule, namespaced bool, path *field.Path) field.ErrorList {
 	errs := validateTargets(rule, namespaced, path)
 	if len(rule.Verbs) == 0 {
@@ -119,7 +119,7 @@ func validateRule(rule *rbacv1.PolicyRule, namespaced bool, path *field.Path) fi
 	return errs
 }
 
-// validateTargets validates what a rule's verbs are for: resources, or paths.
+// validateTargets validates the resources or the paths of a rule.
 func validateTargets(rule *rbacv1.PolicyRule, namespaced bool, path *field.Path) (errs field.ErrorList) {
 	if len(rule.NonResourceURLs) > 0 {
 		urls := path.Child("nonResourceURLs")
@@ -186,7 +186,7 @@ func validateRoleRef(ref rbacv1.RoleRef, kinds ...string) (errs field.ErrorList)
 	return errs
 }
 
-// kube-apiserver shows its own type, whose fields are written like this.
+// shownRoleRef formats a role reference as kube-apiserver does, whose internal type has these field names.
 type shownRoleRef struct{ APIGroup, Kind, Name string }
 
 func validateSameRoleRef(ref, old rbacv1.RoleRef) field.ErrorList {

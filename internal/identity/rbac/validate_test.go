@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// read is an object of the file, as the server has read it from a client.
+// read returns an object of the file as the server decodes it from a client.
 func read[T any](t *testing.T, raw json.RawMessage, setDefaults func(*T)) *T {
 	t.Helper()
 	if raw == nil {
@@ -45,13 +45,13 @@ func validated[T any, P interface {
 	if before == nil {
 		return create(o)
 	}
-	P(o).SetResourceVersion("1") // which a server fills in
+	P(o).SetResourceVersion("1") // the server fills it in
 	P(before).SetResourceVersion("1")
 	return update(o, before)
 }
 
-// What is wrong with objects is what a kube-apiserver says: go -C e2e/cluster test ./rbac compares the file with one.
-func TestWhatIsInvalidIsSaidAsByKubeAPIServer(t *testing.T) {
+// The expected errors are those of a kube-apiserver: go -C e2e/cluster test ./rbac compares the file with one.
+func TestValidate_likeKubeAPIServer(t *testing.T) {
 	text, err := os.ReadFile("testdata/invalid.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func TestWhatIsInvalidIsSaidAsByKubeAPIServer(t *testing.T) {
 	}
 }
 
-func TestSelectorsThatWereBadMayStayBad(t *testing.T) {
+func TestValidateClusterRoleUpdate_invalidSelector(t *testing.T) {
 	bad := &rbacv1.ClusterRole{}
 	if err := yaml.Unmarshal(
 		[]byte(
@@ -115,7 +115,7 @@ func TestSelectorsThatWereBadMayStayBad(t *testing.T) {
 	}
 }
 
-func TestDefaultsAreAPIGroups(t *testing.T) {
+func TestSetDefaults(t *testing.T) {
 	b := rbacv1.RoleBinding{Subjects: []rbacv1.Subject{
 		{Kind: "User"}, {Kind: "Group"}, {Kind: "ServiceAccount"}, {Kind: "Robot"}, {Kind: "User", APIGroup: "example.com"},
 	}}

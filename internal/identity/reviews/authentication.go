@@ -14,7 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// caller is who asks. Every request that gets here has one.
+// caller returns the caller of the request. Every request behind authentication has one.
 func caller(ctx context.Context) (user.Info, error) {
 	if info, ok := request.UserFrom(ctx); ok {
 		return info, nil
@@ -29,7 +29,7 @@ func checkToken(_ context.Context, r *authenticationv1.TokenReview) error {
 	return nil
 }
 
-// token tells whose a bearer token is, as if it came with a request.
+// token reviews a bearer token as if it came with a request.
 func (c Config) token(ctx context.Context, r *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error) {
 	if len(r.Spec.Audiences) > 0 {
 		ctx = authenticator.WithAudiences(ctx, r.Spec.Audiences)
@@ -55,7 +55,7 @@ func (c Config) token(ctx context.Context, r *authenticationv1.TokenReview) (*au
 	return r, nil
 }
 
-// self tells callers who they are, after impersonation.
+// self returns the caller, after impersonation.
 func self(ctx context.Context, _ *authenticationv1.SelfSubjectReview) (*authenticationv1.SelfSubjectReview, error) {
 	info, err := caller(ctx)
 	if err != nil {

@@ -48,7 +48,7 @@ func subject(spec authorizationv1.SubjectAccessReviewSpec) user.Info {
 	return who
 }
 
-// decide asks the authorizer. Exactly one of the attributes is given.
+// decide asks the authorizer. Exactly one of resource and path is set.
 func (c Config) decide(
 	ctx context.Context,
 	who user.Info,
@@ -102,7 +102,7 @@ func checkRules(_ context.Context, r *authorizationv1.SelfSubjectRulesReview) er
 	return nil
 }
 
-// rules lists what the caller may do in a namespace.
+// rules lists the rights of the caller in a namespace.
 func (c Config) rules(ctx context.Context, r *authorizationv1.SelfSubjectRulesReview) (*authorizationv1.SelfSubjectRulesReview, error) {
 	who, err := caller(ctx)
 	if err != nil {
@@ -128,7 +128,7 @@ func (c Config) rules(ctx context.Context, r *authorizationv1.SelfSubjectRulesRe
 	if err != nil {
 		status.EvaluationError = err.Error()
 	}
-	// Neither the question nor its metadata are repeated.
+	// Like kube-apiserver, repeat neither the spec nor the metadata.
 	return &authorizationv1.SelfSubjectRulesReview{Status: status}, nil
 }
 

@@ -1,6 +1,6 @@
-// Package reviews answers the questions who a caller is and what a caller may do, as a
-// kube-apiserver does in the groups authentication.k8s.io and authorization.k8s.io. A
-// review is created, answered at once, and kept nowhere.
+// Package reviews implements the APIs that report the identity and the rights of a caller, as kube-apiserver does in
+// the groups authentication.k8s.io and authorization.k8s.io. A review is answered by its create request and not
+// stored.
 package reviews
 
 import (
@@ -33,8 +33,8 @@ var groups = []struct {
 	}},
 }
 
-// AddToScheme registers the types of reviews. With aliases, they also stand for the
-// internal versions of their groups.
+// AddToScheme registers the types of reviews. With aliases, they also stand for the internal versions of their
+// groups.
 func AddToScheme(scheme *runtime.Scheme, aliases bool) error {
 	for _, g := range groups {
 		facts := g.facts()
@@ -57,11 +57,11 @@ func OpenAPI(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	return all
 }
 
-// Config is who answers.
+// Config holds the authenticator and authorizer that answer reviews.
 type Config struct {
 	Authenticator authenticator.Request
 	Authorizer    authorizer.Authorizer
-	// Rules tells what a caller may do in a namespace.
+	// Rules lists the rights of a caller in a namespace.
 	Rules authorizer.RuleResolver
 }
 
@@ -106,9 +106,9 @@ type object[T any] interface {
 type review[T any, PT object[T]] struct {
 	singular   string
 	namespaced bool
-	// check returns what is wrong with the question; nil accepts all.
+	// check returns the errors of the question; nil accepts all questions.
 	check func(ctx context.Context, question *T) error
-	// answer returns the object to answer with, which may be the question.
+	// answer returns the response object, which may be the question itself.
 	answer func(ctx context.Context, question *T) (*T, error)
 }
 

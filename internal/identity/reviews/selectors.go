@@ -12,8 +12,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// Requirements that cannot be understood are left out and told of: those that remain ask for
-// more than the caller does, so that nothing is allowed by mistake.
+// Requirements that cannot be parsed are left out and reported. The others select more objects than the caller
+// requests, so nothing is allowed by mistake.
 
 func labelRequirements(s *authorizationv1.LabelSelectorAttributes) (labels.Requirements, error) {
 	if len(s.Requirements) == 0 {
@@ -62,7 +62,7 @@ func fieldRequirements(s *authorizationv1.FieldSelectorAttributes) (fields.Requi
 		}
 		return selector.Requirements(), nil
 	}
-	// A parsed selector speaks of = and != where a requirement has In and NotIn.
+	// A parsed selector has the operators = and != in place of In and NotIn.
 	operators := map[metav1.FieldSelectorOperator]selection.Operator{
 		metav1.FieldSelectorOpIn:    selection.Equals,
 		metav1.FieldSelectorOpNotIn: selection.NotEquals,
@@ -83,7 +83,7 @@ func fieldRequirements(s *authorizationv1.FieldSelectorAttributes) (fields.Requi
 	return all, errors.Join(errs...)
 }
 
-// ignoredSelectors says which selectors were not understood, or only in parts.
+// ignoredSelectors names the selectors that could not be parsed completely.
 func ignoredSelectors(a authorizer.AttributesRecord) []string {
 	var problems []string
 	for _, selector := range []struct {

@@ -76,7 +76,7 @@ func validateAttributes(resource *authorizationv1.ResourceAttributes, path *auth
 		at := at.Child("fieldSelector")
 		errs = append(errs, validateSelector(at, s.RawSelector, len(s.Requirements))...)
 		for i, r := range s.Requirements {
-			// A client may know operators of a later release.
+			// A client may use operators of a later release.
 			options := metav1validation.FieldSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}
 			errs = append(errs, metav1validation.ValidateFieldSelectorRequirement(r, options, at.Child("requirements").Index(i))...)
 		}

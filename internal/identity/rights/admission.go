@@ -16,8 +16,8 @@ import (
 	"github.com/annexapi/annex/internal/identity/rbac"
 )
 
-// Admission refuses writes by which callers would give away rights that they do not have
-// themselves. The authorizer is asked who may all the same, by the verbs escalate and bind.
+// Admission rejects writes with which callers would grant rights that they do not have. The authorizer can allow such
+// writes by the verbs escalate and bind.
 func (k *Keeper) Admission(a authorizer.Authorizer) admission.ValidationInterface {
 	return escalation{k, a}
 }
@@ -50,12 +50,12 @@ func (e escalation) Validate(ctx context.Context, a admission.Attributes, _ admi
 	return err
 }
 
-// wayBack is what callers are told who stop being administrators.
+// wayBack is the warning for callers that remove their own administrator rights.
 const wayBack = "you may no longer do everything after this: it was the last binding by which you could; the kubeconfig that the " +
 	"server keeps in its data directory is of the group system:masters, needs no binding, and can bring it back"
 
-// endsAdministration says whether the caller takes from itself the last binding, or its role, by
-// which it may do everything.
+// endsAdministration reports whether the caller removes its own last binding, or the role of that binding, that lets
+// it do everything.
 func (e escalation) endsAdministration(a admission.Attributes) bool {
 	caller := a.GetUserInfo()
 	if a.IsDryRun() || slices.Contains(caller.GetGroups(), user.SystemPrivilegedGroup) {

@@ -23,13 +23,13 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// atOnce is how many bootstrap objects are written at a time, so that they share syncs.
+// atOnce is the number of bootstrap objects that are written concurrently, so that they share syncs.
 const atOnce = 64
 
-// Bootstrap returns nil when the roles and bindings are there that a kube-apiserver begins
-// with, but for those of parts of a cluster that are not here, and the roles that the definition's kinds declare, and the policy
-// knows of all that there is. What fails is logged and tried again until ctx is done; the error is then the
-// last one. It must be called once.
+// Bootstrap creates the roles and bindings that every server has, which are those of a kube-apiserver without the
+// ones for parts of a cluster that this server does not have, and the roles that the definition's kinds declare. It
+// returns nil when they exist and the policy has been updated with all roles and bindings. Failures are logged and
+// retried until ctx is done; Bootstrap then returns the last error. It must be called once.
 func (k *Keeper) Bootstrap(ctx context.Context) error {
 	for _, i := range k.informers {
 		if err := i.WaitForSync(ctx); err != nil {
@@ -54,10 +54,10 @@ func (k *Keeper) Bootstrap(ctx context.Context) error {
 	}
 }
 
-// bootstrapNames are the ClusterRoles, and the ClusterRoleBindings of the same names, that a
-// server begins with, and those of the controllers that it has. Those that a kube-apiserver has besides
-// are for nodes, schedulers and other controllers of a cluster, which are not here, and would only be in the
-// way of people who look at roles, or at the files that they are kept in.
+// bootstrapNames are the ClusterRoles, and the ClusterRoleBindings of the same names, that every server has. The
+// roles of a server's own controllers are added to them. The other roles of a kube-apiserver are for nodes,
+// schedulers and controllers of a cluster. They are omitted because they would only distract people who read the
+// roles, or the files in which they are stored.
 var bootstrapNames = []string{
 	"admin", "cluster-admin", "edit", "view",
 	"system:aggregate-to-admin", "system:aggregate-to-edit", "system:aggregate-to-view",
@@ -65,7 +65,7 @@ var bootstrapNames = []string{
 	"system:public-info-viewer", "system:service-account-issuer-discovery",
 }
 
-// authenticationReader is the Role by which servers behind a control plane learn how it authenticates.
+// authenticationReader is the Role that lets servers behind a control plane read its authentication configuration.
 const authenticationReader = "extension-apiserver-authentication-reader"
 
 func bootstrapOfServer(definition *define.Server) *rbac.BootstrapObjects {
@@ -86,8 +86,8 @@ func bootstrapOfServer(definition *define.Server) *rbac.BootstrapObjects {
 	}
 }
 
-// bootstrapObject is one that is to be there at start. reconcile returns what to write, given
-// the one that exists, which may be nil.
+// bootstrapObject is an object that has to exist at the start. reconcile returns the object to write, given the
+// existing one, which may be nil.
 type bootstrapObject struct {
 	resource, namespace, name string
 	reconcile                 func(existing runtime.Object) (runtime.Object, rbac.Operation)
@@ -96,8 +96,8 @@ type bootstrapObject struct {
 func (k *Keeper) bootstrapObjects() ([]bootstrapObject, error) {
 	bootstrap := bootstrapOfServer(k.definition)
 	own := granted(k.definition)
-	// They are aggregated from the start, so that a new server does not become ready with
-	// roles that allow nothing yet.
+	// Aggregate the roles before they are created, so that a new server does not become ready with roles that allow
+	// nothing.
 	roles := slices.Clone(own)
 	for i := range bootstrap.ClusterRoles {
 		roles = append(roles, &bootstrap.ClusterRoles[i])
@@ -143,7 +143,7 @@ func (k *Keeper) bootstrapObjects() ([]bootstrapObject, error) {
 	for i := range bootstrap.Roles {
 		role := &bootstrap.Roles[i]
 		if k.definition.ControlPlane == nil {
-			break // nothing is behind it, and it need not have the namespace
+			break // no server is behind this one, and the namespace may not exist
 		}
 		all = append(all, bootstrapObject{"roles", role.Namespace, role.Name, func(existing runtime.Object) (runtime.Object, rbac.Operation) {
 			found, _ := existing.(*rbacv1.Role)
@@ -153,8 +153,8 @@ func (k *Keeper) bootstrapObjects() ([]bootstrapObject, error) {
 	return all, nil
 }
 
-// replaceGranted makes a role what the definition says, which decides about it alone: what a
-// kind does not grant any more is taken away.
+// replaceGranted updates a role from the definition, which alone determines its rules: rules that a kind no longer
+// grants are removed.
 func replaceGranted(existing, wanted *rbacv1.ClusterRole) (runtime.Object, rbac.Operation) {
 	if existing.Annotations[rbacv1.AutoUpdateAnnotationKey] == "false" {
 		return nil, rbac.Keep
@@ -170,7 +170,7 @@ func replaceGranted(existing, wanted *rbacv1.ClusterRole) (runtime.Object, rbac.
 	return role, rbac.Update
 }
 
-// ensureAll writes what is missing, and waits until the policy knows of it.
+// ensureAll writes missing objects, and waits until the policy has been updated.
 func (k *Keeper) ensureAll(ctx context.Context, wanted []bootstrapObject) error {
 	var running sync.WaitGroup
 	errs := make([]error, len(wanted))
@@ -188,7 +188,7 @@ func (k *Keeper) ensureAll(ctx context.Context, wanted []bootstrapObject) error 
 	return errors.Join(append(errs, k.takeBack(ctx, wanted))...)
 }
 
-// takeBack deletes the roles that kinds have declared, and do not any more.
+// takeBack deletes roles that kinds have declared earlier and no longer declare.
 func (k *Keeper) takeBack(ctx context.Context, wanted []bootstrapObject) error {
 	ctx = own(ctx, "")
 	var errs []error
@@ -207,8 +207,7 @@ func (k *Keeper) takeBack(ctx context.Context, wanted []bootstrapObject) error {
 	return errors.Join(errs...)
 }
 
-// expect returns a channel that is closed when the policy has been told of the next change of
-// an object.
+// expect returns a channel that is closed after the policy has been updated with the next change of an object.
 func (k *Keeper) expect(obj runtime.Object) <-chan struct{} {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -11,15 +11,15 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// A label says of roles that kinds have declared them, as of a kube-apiserver's own roles that
-// they are its defaults.
+// The label bootstrapping with the value declared marks roles that kinds have declared. kube-apiserver labels its own
+// default roles with the same key.
 const (
 	bootstrapping = "kubernetes.io/bootstrapping"
 	declared      = "kind-roles"
 )
 
-// granted returns the ClusterRoles by which the kinds of a definition are in the roles that
-// they ask for: one for each group and role.
+// granted returns the ClusterRoles that add the rights on the kinds of a definition to the roles that the kinds name:
+// one for each group and role.
 func granted(definition *define.Server) []*rbacv1.ClusterRole {
 	var roles []*rbacv1.ClusterRole
 	for _, g := range definition.Groups {
@@ -48,7 +48,7 @@ func granted(definition *define.Server) []*rbacv1.ClusterRole {
 	return roles
 }
 
-// add adds a rule, to one with the same verbs if there is one.
+// add adds a rule. It extends a rule with the same verbs if there is one.
 func add(rules []rbacv1.PolicyRule, rule rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	for i := range rules {
 		if slices.Equal(rules[i].Verbs, rule.Verbs) {
@@ -59,7 +59,7 @@ func add(rules []rbacv1.PolicyRule, rule rbacv1.PolicyRule) []rbacv1.PolicyRule 
 	return append(rules, rule)
 }
 
-// clusterRole is aggregated into the role, if that is one that every server has.
+// clusterRole returns a ClusterRole that is aggregated into role if role is view, edit or admin.
 func clusterRole(group, role string, rules []rbacv1.PolicyRule) *rbacv1.ClusterRole {
 	group = cmp.Or(group, "core")
 	r := &rbacv1.ClusterRole{

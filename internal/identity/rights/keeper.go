@@ -28,28 +28,27 @@ import (
 	"github.com/annexapi/annex/internal/storage/registry"
 )
 
-// Keeper keeps the roles and bindings of one server.
+// Keeper maintains the roles and bindings of one server.
 type Keeper struct {
 	policy     *rbac.Policy
 	definition *define.Server
 	informers  []*informer.Informer
-	// clusterRoles is the one of them that aggregation reads.
+	// clusterRoles is the informer for aggregation; it is also in informers.
 	clusterRoles *informer.Informer
-	// storage is by resource. It is set before anything is asked.
+	// storage is by resource. It is set before the first request.
 	storage map[string]registry.Editable
 	// changed has room for one signal that ClusterRoles have changed.
 	changed chan struct{}
-	// bootstrapped is closed when Bootstrap is done: until then, roles are not aggregated,
-	// since not all of their parts are there.
+	// bootstrapped is closed at the end of Bootstrap. Until then roles are not aggregated, since some of the selected
+	// roles may be missing.
 	bootstrapped chan struct{}
 
 	mu sync.Mutex
-	// expected are changes that Bootstrap waits for, by identity.
+	// expected are the changes that Bootstrap waits for, by identity.
 	expected map[string][]chan struct{}
 }
 
-// NewKeeper returns the keeper of a server that has the kinds of Group. The caches of the set
-// tell its policy what there is.
+// NewKeeper returns the keeper of a server that has the kinds of Group. The informers of set update its policy.
 func NewKeeper(definition *define.Server, set *informer.Set) (*Keeper, error) {
 	k := &Keeper{
 		policy:       rbac.NewPolicy(),
@@ -76,8 +75,7 @@ func NewKeeper(definition *define.Server, set *informer.Set) (*Keeper, error) {
 	return k, nil
 }
 
-// Policy decides what callers may do, and tells them. It allows nothing yet when the server
-// starts.
+// Policy returns the policy of the stored roles and bindings. It allows nothing when the server starts.
 func (k *Keeper) Policy() interface {
 	authorizer.Authorizer
 	authorizer.RuleResolver
@@ -85,13 +83,13 @@ func (k *Keeper) Policy() interface {
 	return k.policy
 }
 
-// Bootstrapped is closed when all objects exist that every server has.
+// Bootstrapped returns a channel that is closed when Bootstrap has created all objects.
 func (k *Keeper) Bootstrapped() <-chan struct{} { return k.bootstrapped }
 
-// StoreIn says where the objects of a resource are written.
+// StoreIn sets the storage of a resource.
 func (k *Keeper) StoreIn(resource string, storage registry.Editable) { k.storage[resource] = storage }
 
-// following tells Bootstrap what the policy has been told.
+// following returns a handler that updates the policy by the given function, and then notifies Bootstrap.
 func (k *Keeper) following(tell func(runtime.Object)) func(runtime.Object) {
 	return func(obj runtime.Object) {
 		tell(obj)
@@ -142,7 +140,7 @@ func (k *Keeper) rulesOf(ctx context.Context, namespace string, ref rbacv1.RoleR
 	} else {
 		namespace = ""
 	}
-	// Errors name the resource of the request, which is the binding's so far.
+	// Errors contain the resource of the request info, which is that of the binding in ctx.
 	ctx = request.WithRequestInfo(request.WithNamespace(ctx, namespace), &request.RequestInfo{APIGroup: rbacv1.GroupName, Resource: resource})
 	obj, err := k.storage[resource].Get(ctx, ref.Name, &metav1.GetOptions{})
 	if err != nil {
@@ -190,8 +188,7 @@ func retry() wait.DelayFunc {
 	return wait.Backoff{Duration: 10 * time.Millisecond, Factor: 2, Steps: 12, Cap: 10 * time.Second}.DelayFunc()
 }
 
-// aggregate writes the aggregated roles whose rules are not those of the roles that they
-// select.
+// aggregate updates the aggregated roles whose rules differ from those of the selected roles.
 func (k *Keeper) aggregate(ctx context.Context) error {
 	var all []*rbacv1.ClusterRole
 	k.clusterRoles.List("", labels.Everything(), func(obj runtime.Object) { all = append(all, obj.(*rbacv1.ClusterRole)) })
@@ -205,7 +202,7 @@ func (k *Keeper) aggregate(ctx context.Context) error {
 		changed := role.DeepCopy()
 		changed.Rules = rules
 		_, err := k.write(ctx, "clusterroles", changed)
-		// Of a conflict, the cache is behind, and signals when it is not.
+		// After a conflict the cache is stale; its next event triggers another aggregation.
 		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			errs = append(errs, fmt.Errorf("aggregate %s: %w", role.Name, err))
 		}
@@ -213,14 +210,14 @@ func (k *Keeper) aggregate(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// own is the context of the server's own writes.
+// own returns the context of the server's own writes.
 func own(ctx context.Context, namespace string) context.Context {
 	ctx = request.WithNamespace(ctx, namespace)
 	return request.WithUser(ctx, &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}})
 }
 
-// write creates the object, or updates it if it has a resource version, and tells whether that
-// has changed what is stored.
+// write creates the object, or updates it if it has a resource version. It reports whether the stored object has
+// changed.
 func (k *Keeper) write(ctx context.Context, resource string, obj runtime.Object) (changed bool, err error) {
 	m := obj.(metav1.Object)
 	ctx = own(ctx, m.GetNamespace())

@@ -1,7 +1,8 @@
-// Package rights keeps the roles and bindings of a server that stands alone: they are served
-// as kinds of rbac.authorization.k8s.io, writes of them are admitted, the roles that every
-// server has are made at start, aggregated roles follow those that they consist of, and
-// package rbac, which decides, is told of every change.
+// Package rights stores and serves the roles and bindings of a standalone server, as kinds of
+// rbac.authorization.k8s.io.
+//
+// It admits writes of them, creates the roles that every server has, maintains aggregated roles, and updates the
+// policy of package rbac, which decides, with every change.
 package rights
 
 import (
@@ -61,7 +62,7 @@ func kind[T, L any](resource string, say ...func(*define.Kind)) *define.Kind {
 
 func clusterScoped(k *define.Kind) { k.ClusterScoped = true }
 
-// role shows when a role was created, as upstream's tables of kinds without columns do.
+// role adds a column with the creation time, as in upstream's tables of kinds without columns.
 func role[T any](validate func(*T) field.ErrorList, update func(obj, old *T) field.ErrorList) func(*define.Kind) {
 	return func(k *define.Kind) {
 		validated(k, validate, update)
@@ -123,10 +124,10 @@ func binding[T any](
 
 func validated[T any](k *define.Kind, validate func(*T) field.ErrorList, update func(obj, old *T) field.ErrorList) {
 	k.Validate = func(_ context.Context, obj runtime.Object) field.ErrorList {
-		// kube-apiserver asks the same of its finalizers as of those of the core group.
+		// kube-apiserver validates the finalizers of these kinds like those of the core group.
 		return append(objects.ValidateFinalizers(objects.Meta(obj).GetFinalizers()), withoutMetadata(validate(any(obj).(*T)))...)
 	}
-	// Validate runs on updates, too, and so only what is not allowed of a change is left.
+	// Validate runs on updates as well, so only the errors that concern the change are returned here.
 	k.ValidateUpdate = func(_ context.Context, obj, old runtime.Object) field.ErrorList {
 		said := validate(any(obj).(*T))
 		return slices.DeleteFunc(withoutMetadata(update(any(obj).(*T), any(old).(*T))), func(e *field.Error) bool {
@@ -135,7 +136,7 @@ func validated[T any](k *define.Kind, validate func(*T) field.ErrorList, update 
 	}
 }
 
-// withoutMetadata leaves out what all kinds are asked for.
+// withoutMetadata removes metadata errors, which the registry reports for all kinds.
 func withoutMetadata(errs field.ErrorList) field.ErrorList {
 	return slices.DeleteFunc(errs, func(e *field.Error) bool { return strings.HasPrefix(e.Field, "metadata") })
 }

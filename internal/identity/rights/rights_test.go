@@ -11,7 +11,7 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-func TestBootstrapNamesAreThoseOfKubeAPIServer(t *testing.T) {
+func TestBootstrapNames_likeKubeAPIServer(t *testing.T) {
 	t.Parallel()
 	all := rbac.Bootstrap()
 	for _, name := range bootstrapNames {
@@ -30,14 +30,14 @@ func TestBootstrapNamesAreThoseOfKubeAPIServer(t *testing.T) {
 	}
 }
 
-// plane has one controller.
+// plane has two controllers, of which one has an account.
 type plane struct{ define.ControlPlane }
 
 func (plane) Controllers() []define.Controller {
 	return []define.Controller{{Name: "a", Account: "root-ca-cert-publisher"}, {Name: "b"}}
 }
 
-func TestAControlPlaneHasTheRolesOfItsControllers(t *testing.T) {
+func TestBootstrapOfServer_controllers(t *testing.T) {
 	t.Parallel()
 	own := bootstrapOfServer(&define.Server{ControlPlane: plane{}})
 	for _, name := range []string{"system:controller:root-ca-cert-publisher", "system:kube-controller-manager"} {
@@ -51,7 +51,7 @@ func TestAControlPlaneHasTheRolesOfItsControllers(t *testing.T) {
 	}
 }
 
-func TestKindsGrantByRoleAndGroup(t *testing.T) {
+func TestGranted(t *testing.T) {
 	t.Parallel()
 	definition := &define.Server{Groups: []define.Group{
 		{Name: "shop.example.com", Kinds: []*define.Kind{
@@ -93,7 +93,7 @@ func TestKindsGrantByRoleAndGroup(t *testing.T) {
 	}
 }
 
-func TestGrantedRolesAreWhatTheDefinitionSays(t *testing.T) {
+func TestReplaceGranted(t *testing.T) {
 	t.Parallel()
 	wanted := clusterRole(
 		"shop.example.com",

@@ -1,10 +1,10 @@
-// Package standing ends requests that take long, as watches and sessions do, when their caller loses the credential or the
-// rights with which they began.
+// Package standing ends long-running requests, such as watches and sessions, when their caller loses the credential
+// or the rights with which they began.
 //
-// A request is authenticated and authorized once, before it is answered. One that goes on for hours is registered here, and
-// the same questions are asked once more every few seconds. Requests with the same credential, caller and rights are one
-// group, of which the questions are asked once. Only a definite refusal ends a request: an authenticator or authorizer that
-// does not answer, or fails, does not.
+// A request is authenticated and authorized once, before it is answered. Long-running requests are registered here,
+// and both checks are repeated every few seconds. Requests with the same credential, caller and rights form a group,
+// which is checked once. Only a definite refusal ends a request; an authenticator or authorizer that fails or does
+// not respond does not.
 package standing
 
 import (
@@ -29,35 +29,36 @@ import (
 )
 
 const (
-	// DefaultPeriod is how long a group waits at most between two checks.
+	// DefaultPeriod is the maximum time between two checks of a group.
 	DefaultPeriod = 5 * time.Second
-	// together is how far apart groups may be due that are checked together.
+	// together is the time span of due groups that are checked together.
 	together = 50 * time.Millisecond
-	// maxChecks is how many groups are checked at once. It bounds what servers that are asked get to do.
+	// maxChecks is the maximum number of concurrent checks. It bounds the load on authentication and authorization
+	// servers.
 	maxChecks = 64
-	// farewell is how long a request that was ended may take, before its connection is given no more to write.
+	// farewell is how long a request may take to finish after its end, before its connection is cut.
 	farewell = 2 * time.Second
 )
 
-// Config is what a Checker asks.
+// Config configures a Checker.
 type Config struct {
-	// Period is how long a request goes on at most before it is checked; 0 is DefaultPeriod. Each period is shorter than that
-	// by a random part, up to a quarter.
+	// Period is the maximum time before a request is checked again; 0 means DefaultPeriod. Each period is shortened
+	// by a random part of up to a quarter.
 	Period time.Duration
-	// Authenticator is asked about the credentials of requests, in a context of credential.Again.
+	// Authenticator verifies the credentials of requests, in a context of credential.Again.
 	Authenticator authenticator.Request
-	// Unavailable reports whether an error of the Authenticator is about what it asks, and not about the credential. nil looks
-	// for credential.ErrUnavailable.
+	// Unavailable reports whether an error of the Authenticator is a failure to verify, and not a refusal of the
+	// credential. nil checks for credential.ErrUnavailable.
 	Unavailable func(error) bool
-	// ProxiesVouch has callers that a proxy names not be authenticated again: their credential is the proxy's.
+	// ProxiesVouch skips authentication of callers that a proxy names, since the credential belongs to the proxy.
 	ProxiesVouch bool
-	// Authorizer is asked whether callers may still do what they do, in the same context.
+	// Authorizer repeats the authorization of requests, in the same context.
 	Authorizer authorizer.Authorizer
 }
 
 type periodKey struct{}
 
-// WithPeriod returns a context in which servers are made that check requests more often. It is for tests of servers.
+// WithPeriod returns a context for creating servers that check requests more often. It is for tests of servers.
 func WithPeriod(ctx context.Context, period time.Duration) context.Context {
 	return context.WithValue(ctx, periodKey{}, period)
 }
@@ -72,7 +73,7 @@ func PeriodFrom(ctx context.Context) time.Duration {
 type Checker struct {
 	config Config
 	slots  chan struct{}
-	wake   chan struct{} // a group has become the first that is due
+	wake   chan struct{} // signals that a group has become the first due one
 
 	mu      sync.Mutex
 	groups  map[[sha256.Size]byte]*group
@@ -80,7 +81,7 @@ type Checker struct {
 	due     queue
 }
 
-// group are requests of which the same questions are asked. The Checker's mu guards it, but for what never changes.
+// group is a set of requests that are checked together. Its mutable fields are guarded by the Checker's mu.
 type group struct {
 	key          [sha256.Size]byte
 	bearer       *bearer
@@ -90,11 +91,11 @@ type group struct {
 
 	members []*Stream
 	due     time.Time
-	at      int  // in the queue; -1 while it is checked
-	ended   bool // no request joins it any more
+	at      int  // index in the queue; -1 during a check
+	ended   bool // no more requests may join
 }
 
-// bearer is a credential with its caller, as the first request had it.
+// bearer is a credential with its caller at the time of the first request.
 type bearer struct {
 	key     [sha256.Size]byte
 	groups  int // guarded by the Checker's mu
@@ -103,8 +104,8 @@ type bearer struct {
 	user    user.Info
 
 	mu      sync.Mutex
-	checked time.Time // when user was confirmed
-	now     user.Info // as of then
+	checked time.Time // time of the last successful check
+	now     user.Info // the user at that time
 }
 
 // New returns a Checker, which does nothing until Run is called.
@@ -145,7 +146,7 @@ func (c *Checker) Run(ctx context.Context) {
 	}
 }
 
-// wait returns when a group is due, and false when the context has ended.
+// wait waits until a group is due. It returns false when the context has ended.
 func (c *Checker) wait(ctx context.Context) bool {
 	c.mu.Lock()
 	var due <-chan time.Time
@@ -164,7 +165,7 @@ func (c *Checker) wait(ctx context.Context) bool {
 	return true
 }
 
-// schedule puts a group into the queue, or forgets it if it is empty. It needs mu.
+// schedule queues a group, or forgets it if it is empty. The caller holds mu.
 func (c *Checker) schedule(g *group, after time.Duration) {
 	if len(g.members) == 0 {
 		c.forget(g)
@@ -180,12 +181,12 @@ func (c *Checker) schedule(g *group, after time.Duration) {
 	}
 }
 
-// pause is until the next check. It differs, so that not all groups of all replicas are checked at once.
+// pause returns the time until the next check. It is random, so that groups and replicas do not all check at once.
 func (c *Checker) pause() time.Duration {
 	return c.config.Period - time.Duration(rand.Int64N(int64(c.config.Period/4)+1))
 }
 
-// forget takes an empty group out of the books. It needs mu.
+// forget removes an empty group. The caller holds mu.
 func (c *Checker) forget(g *group) {
 	if c.groups[g.key] == g {
 		delete(c.groups, g.key)
@@ -198,7 +199,7 @@ func (c *Checker) forget(g *group) {
 	}
 }
 
-// check asks about a group, and ends its requests if the answer is a refusal.
+// check checks a group, and ends its requests after a refusal.
 func (c *Checker) check(ctx context.Context, g *group) {
 	c.mu.Lock()
 	ended := g.ended
@@ -218,7 +219,7 @@ func (c *Checker) check(ctx context.Context, g *group) {
 	}
 	g.ended = true
 	if c.groups[g.key] == g {
-		delete(c.groups, g.key) // those that come now have been authenticated since
+		delete(c.groups, g.key) // new requests have been authenticated after the refusal
 	}
 	members := slices.Clone(g.members)
 	ends := make([]context.CancelFunc, len(members))
@@ -236,7 +237,8 @@ func (c *Checker) check(ctx context.Context, g *group) {
 	}
 }
 
-// cut has requests that should have ended write and read no more. Their clients do not read, or their handlers do not end.
+// cut sets deadlines in the past on the connections of ended requests whose clients do not read or whose handlers do
+// not return.
 func (c *Checker) cut(g *group) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -252,7 +254,7 @@ func (c *Checker) cut(g *group) {
 	c.schedule(g, c.config.Period)
 }
 
-// refusal is why the requests of a group may not go on; nil if they may, or if that cannot be told now.
+// refusal returns the reason why the requests of a group must end; nil if they may continue, or if the check failed.
 func (c *Checker) refusal(ctx context.Context, g *group) error {
 	caller, err := c.caller(ctx, g.bearer)
 	if err != nil || caller == nil {
@@ -277,7 +279,7 @@ func (c *Checker) refusal(ctx context.Context, g *group) error {
 	return nil
 }
 
-// As returns attributes as those of another user.
+// As returns attributes with another user.
 func As(caller user.Info, attributes authorizer.Attributes) authorizer.Attributes {
 	return as{attributes, caller}
 }
@@ -302,8 +304,8 @@ func ended(what, reason string) error {
 	return ending(what)
 }
 
-// caller authenticates a bearer once more, unless that was done a moment ago for another group. It returns the caller, nil if
-// that cannot be told now, or an error if it is not the same caller any more.
+// caller authenticates a bearer again, unless another group has just done so. It returns the caller, nil if the check
+// failed, or an error if the credential is refused or belongs to another caller.
 func (c *Checker) caller(ctx context.Context, b *bearer) (user.Info, error) {
 	if b.kind == credential.Proxy && c.config.ProxiesVouch {
 		return b.user, nil
@@ -314,14 +316,14 @@ func (c *Checker) caller(ctx context.Context, b *bearer) (user.Info, error) {
 		return b.now, nil
 	}
 	request := b.request.WithContext(ctx)
-	request.Header = b.request.Header.Clone() // authenticators take credentials out of it
+	request.Header = b.request.Header.Clone() // authenticators remove credentials from the header
 	began := time.Now()
 	response, ok, err := c.config.Authenticator.AuthenticateRequest(request)
 	switch {
 	case ctx.Err() != nil, err != nil && c.unavailable(err):
 		return nil, nil
 	case err != nil || !ok || response == nil:
-		// The error may be more than a client should know.
+		// The original error may contain details that the client must not see.
 		return nil, apierrors.NewUnauthorized("the credential of this request is not valid any more")
 	case !same(response.User, b.user):
 		return nil, apierrors.NewUnauthorized("the credential of this request is of another caller now")
@@ -348,7 +350,7 @@ func same(a, b user.Info) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a.GetGroups())), slices.Sorted(slices.Values(b.GetGroups())))
 }
 
-// queue has the group that is due next in front.
+// queue is a heap of groups, the next due group first.
 type queue []*group
 
 // Len implements sort.Interface.

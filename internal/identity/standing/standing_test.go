@@ -21,16 +21,16 @@ import (
 	"github.com/annexapi/annex/internal/identity/credential"
 )
 
-// server knows callers by tokens, and allows every request that is not denied.
+// server authenticates callers by tokens, and allows every request that is not denied.
 type server struct {
 	mu       sync.Mutex
 	users    map[string]*user.DefaultInfo // by token
 	failing  error                        // of the authenticator
 	denied   map[string]bool              // by resource
 	erring   error                        // of the authorizer
-	asked    int                          // how often credentials were verified
-	allowed  int                          // how often rights were
-	remember bool                         // whether there was a question that a memory may answer
+	asked    int                          // number of authentications
+	allowed  int                          // number of authorizations
+	remember bool                         // set by a request that is not in a context of credential.Again
 }
 
 func (s *server) change(f func()) {
@@ -106,7 +106,7 @@ func (s *server) begin(t testing.TB, c *Checker, kind credential.Kind, token, re
 	return stream, ctx
 }
 
-// within runs a test in a bubble of time, with a checker that runs.
+// within runs f in a synctest bubble, together with the checker.
 func within(t *testing.T, c *Checker, f func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -122,7 +122,7 @@ func TestChecker_whatEndsStreams(t *testing.T) {
 	for name, test := range map[string]struct {
 		kind   credential.Kind
 		change func(s *server)
-		// is the cause; nil if the stream goes on
+		// is matches the cause; nil if the stream must continue
 		is func(error) bool
 	}{
 		"nothing":                      {credential.Token, func(*server) {}, nil},
@@ -175,7 +175,7 @@ func TestChecker_whatEndsStreams(t *testing.T) {
 	}
 }
 
-// Each question is asked once of all streams that ask it, and each credential is verified once for all questions.
+// Each group is authorized once for all its streams, and each credential is authenticated once for all its groups.
 func TestChecker_streamsAreGrouped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -188,7 +188,7 @@ func TestChecker_streamsAreGrouped(t *testing.T) {
 			synctest.Wait()
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			// A period is shorter by up to a quarter, and two groups use an answer of half a period.
+			// A period is shorter by up to a quarter, and two groups share an authentication for half a period.
 			if s.allowed < 2*20 || s.allowed > 2*28 || s.asked > s.allowed {
 				t.Errorf("in 20 periods, %d credentials and %d rights", s.asked, s.allowed)
 			}
@@ -214,7 +214,7 @@ func TestChecker_nothingIsLeft(t *testing.T) {
 					t.Errorf("stream %d: %v", i, stream.Cause())
 				}
 				stream.Leave()
-				stream.Leave() // once more is nothing
+				stream.Leave() // a second call does nothing
 			}
 			time.Sleep(2 * DefaultPeriod)
 			synctest.Wait()
@@ -227,7 +227,7 @@ func TestChecker_nothingIsLeft(t *testing.T) {
 	})
 }
 
-// A credential that is good again begins anew, and does not end with those of before.
+// After the credential is valid again, new streams form a new group and do not end with the old one.
 func TestChecker_afterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -252,7 +252,7 @@ func TestChecker_afterTheEnd(t *testing.T) {
 	})
 }
 
-// What comes after the end is told at once.
+// A function that is registered after the end is called at once.
 func TestStream_onEndAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -275,7 +275,7 @@ func TestStream_onEndAfterTheEnd(t *testing.T) {
 	})
 }
 
-// deadlines is a response whose connection has deadlines.
+// deadlines is a response writer with deadlines.
 type deadlines struct {
 	http.ResponseWriter
 	mu    sync.Mutex
@@ -313,7 +313,7 @@ func TestChecker_clientsThatDoNotReadAreCutOff(t *testing.T) {
 			s.change(func() { delete(s.users, "a") })
 			time.Sleep(DefaultPeriod + together)
 			synctest.Wait()
-			streams[0].Leave() // it reads
+			streams[0].Leave() // the first client reads
 			time.Sleep(farewell + together)
 			synctest.Wait()
 			if streams[1].Cause() == nil || written[0].cut() || !written[1].cut() {
@@ -338,7 +338,7 @@ type pipe struct{}
 func (pipe) Network() string { return "pipe" }
 func (pipe) String() string  { return "pipe" }
 
-// Ten thousand idle watches are what a server has to bear.
+// A server has to support ten thousand idle watches.
 func TestStream_memory(t *testing.T) {
 	s := newServer()
 	c := s.checker(credential.Token)
@@ -371,7 +371,7 @@ func TestStream_memory(t *testing.T) {
 	}
 }
 
-// BenchmarkCheck is what a period costs a server with ten thousand watches.
+// BenchmarkCheck measures one period of a server with ten thousand watches.
 func BenchmarkCheck(b *testing.B) {
 	for _, credentials := range []int{1, 100, 10_000} {
 		b.Run(fmt.Sprint(credentials, " credentials"), func(b *testing.B) {

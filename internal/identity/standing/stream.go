@@ -19,21 +19,21 @@ import (
 	"github.com/annexapi/annex/internal/identity/credential"
 )
 
-// Stream is a request that takes long. It is the request's context as well, which saves each of ten thousand watches an
-// allocation.
+// Stream is a long-running request. It is also the request's context, which saves an allocation for each of ten
+// thousand watches.
 type Stream struct {
 	context.Context
 	checker  *Checker
 	accepted credential.Accepted
-	// presented is the request as it came; nil when the stream has joined.
+	// presented is the original request; nil after Join.
 	presented *http.Request
 
-	// The Checker's mu guards these.
+	// The fields below are guarded by the Checker's mu.
 	group  *group
-	index  int // among the group's members
+	index  int // in the group's members
 	end    context.CancelFunc
 	cause  error
-	writer http.ResponseWriter // nil if it is not to be cut
+	writer http.ResponseWriter // nil if the connection must not be cut
 }
 
 type streamKey struct{}
@@ -49,14 +49,14 @@ func (s *Stream) Value(key any) any {
 	return s.Context.Value(key)
 }
 
-// From returns the stream of a request; nil if it is none.
+// From returns the stream of a request, or nil.
 func From(ctx context.Context) *Stream {
 	s, _ := ctx.Value(streamKey{}).(*Stream)
 	return s
 }
 
-// Begin keeps the credentials that a request presents, before authentication takes them out. Requests that come over a
-// connection within the process are the server's own: they are returned as they are.
+// Begin keeps the credentials of a request, before authentication removes them. It returns requests over an
+// in-process connection unchanged, because the server itself sends them.
 func (c *Checker) Begin(r *http.Request) *http.Request {
 	if address, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && address.Network() == "pipe" {
 		return r
@@ -68,7 +68,7 @@ func (c *Checker) Begin(r *http.Request) *http.Request {
 	return r.WithContext(s)
 }
 
-// Impersonating returns the request as it came if its caller acts as another user; nil otherwise, and after Join.
+// Impersonating returns the original request if its caller impersonates another user; nil otherwise, and after Join.
 func (s *Stream) Impersonating() *http.Request {
 	if s.presented != nil {
 		for name := range s.presented.Header {
@@ -80,21 +80,22 @@ func (s *Stream) Impersonating() *http.Request {
 	return nil
 }
 
-// Asked is what a request was allowed by, and is asked once more.
+// Asked is the authorization of a request, which is repeated.
 type Asked struct {
-	// Attributes are of the caller, or of the user that it impersonates. Each has to be allowed.
+	// Attributes have the caller, or the user that it impersonates, as their user. All of them have to be allowed.
 	Attributes []authorizer.Attributes
-	// Impersonates reports that the user of Attributes is not the caller.
+	// Impersonates is set if the user of Attributes is not the caller.
 	Impersonates bool
-	// More are asked before the attributes, with the caller, and return why the request may not go on. They go by nothing but
-	// what Attributes, Impersonates and the Scope hold.
+	// More are additional checks of the caller, before the attributes. They return the reason why the request must
+	// end. Their result must depend on nothing but the caller, Attributes, Impersonates and Scope.
 	More []func(ctx context.Context, caller user.Info) error
-	// Scope is what More go by beside that.
+	// Scope is additional input of More, as part of the group's identity.
 	Scope []string
 }
 
-// Join has a stream checked from now on, until Leave. When it is to end, writer is given a moment to write the rest; nil is for
-// requests whose connection is taken over. A stream whose caller is not known is not checked.
+// Join makes the Checker check a stream until Leave. When the stream has to end, the request gets a moment to finish
+// writing to writer before its connection is cut; writer is nil for requests whose connection is hijacked. Streams
+// without a known caller are not checked.
 func (s *Stream) Join(asked Asked, writer http.ResponseWriter) {
 	presented := s.presented
 	if s.presented = nil; presented == nil || s.accepted.User == nil {
@@ -139,12 +140,12 @@ func (s *Stream) Leave() {
 	g.members[last] = nil
 	g.members = g.members[:last]
 	if last == 0 && g.at >= 0 {
-		c.forget(g) // one that is checked now is forgotten then
+		c.forget(g) // a group that is being checked is forgotten after the check
 	}
 }
 
-// OnEnd has end called when the stream has to end, at once if that is so already. It reports false if there is such a function
-// already: then the context of the stream's request ends.
+// OnEnd registers a function to call when the stream has to end; if the stream has ended, OnEnd calls it at once. It
+// returns false if a function is already registered, in which case the context of the stream's request ends.
 func (s *Stream) OnEnd(end context.CancelFunc) bool {
 	s.checker.mu.Lock()
 	if s.end != nil {
@@ -160,9 +161,9 @@ func (s *Stream) OnEnd(end context.CancelFunc) bool {
 	return true
 }
 
-// Within returns a context that ends with the stream, for a cause that is an API status: Unauthorized or Forbidden. It is ctx,
-// which has to be made of the stream's, if something else ends with the stream already. The function has to be called when
-// the request is over.
+// Within returns a context that ends with the stream. Its cause is an API status: Unauthorized or Forbidden. ctx has
+// to derive from the stream's context. If another function of OnEnd is already registered, Within returns ctx itself.
+// The returned function has to be called at the end of the request.
 func (s *Stream) Within(ctx context.Context) (context.Context, context.CancelFunc) {
 	within, cancel := context.WithCancelCause(ctx)
 	if !s.OnEnd(func() { cancel(s.Cause()) }) {
@@ -172,7 +173,7 @@ func (s *Stream) Within(ctx context.Context) (context.Context, context.CancelFun
 	return within, func() { cancel(nil) }
 }
 
-// Cause is why the stream had to end; nil while it may go on.
+// Cause returns the reason why the stream had to end; nil while it may continue.
 func (s *Stream) Cause() error {
 	s.checker.mu.Lock()
 	defer s.checker.mu.Unlock()
@@ -181,7 +182,7 @@ func (s *Stream) Cause() error {
 
 func isUnavailable(err error) bool { return errors.Is(err, credential.ErrUnavailable) }
 
-// keyOfBearer tells credentials, with their callers, apart.
+// keyOfBearer returns the identity of a credential with its caller.
 func keyOfBearer(r *http.Request, accepted *credential.Accepted) (key [sha256.Size]byte) {
 	h := sha256.New()
 	write(h, fmt.Sprint(accepted.Kind))
@@ -194,10 +195,10 @@ func keyOfBearer(r *http.Request, accepted *credential.Accepted) (key [sha256.Si
 	write(h, r.Header["Authorization"]...)
 	write(h, r.Header["Sec-Websocket-Protocol"]...)
 	switch accepted.Kind {
-	case credential.None: // the place of the client, and what the request is, may decide
+	case credential.None: // the decision may depend on the client's address and on the request
 		host, _, _ := net.SplitHostPort(r.RemoteAddr)
 		write(h, host, r.Host, r.Method, r.URL.Path)
-	case credential.Proxy: // names the caller in headers, of which the user is all
+	case credential.Proxy: // the proxy names the caller in headers, and the user contains all of them
 	}
 	h.Sum(key[:0])
 	return key
@@ -239,7 +240,7 @@ func writeUser(h hash.Hash, u user.Info) {
 	}
 }
 
-// write writes texts so that no others are written alike.
+// write hashes texts with their lengths, so that different texts cannot produce the same input.
 func write(h hash.Hash, texts ...string) {
 	var length [8]byte
 	binary.BigEndian.PutUint64(length[:], uint64(len(texts)))

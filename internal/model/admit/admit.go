@@ -1,5 +1,4 @@
-// Package admit decides which writes may happen: it turns the hooks that users
-// declare with their kinds into admission plugins.
+// Package admit turns the hooks that users declare with their kinds into admission plugins.
 package admit
 
 import (
@@ -21,7 +20,7 @@ type Hooks struct {
 	kinds map[schema.GroupResource]hooked
 }
 
-// hooked is a kind that has hooks.
+// hooked contains the hooks of a kind.
 type hooked struct {
 	kind                 schema.GroupKind
 	mutating, validating []define.Admission
@@ -34,8 +33,7 @@ var (
 	_ admission.ValidationInterface = (*Hooks)(nil)
 )
 
-// NewHooks makes the hooks of all kinds for one server, given the façade's handle
-// on it.
+// NewHooks creates the hooks of all kinds for one server. env is the façade's handle on the server.
 func NewHooks(server *define.Server, env any) (*Hooks, error) {
 	h := &Hooks{kinds: map[schema.GroupResource]hooked{}}
 	var errs []error
@@ -85,20 +83,20 @@ func NewHooks(server *define.Server, env any) (*Hooks, error) {
 	return h, errors.Join(errs...)
 }
 
-// Beside are the hooks that decide, when an object is created or updated, whether it may be
-// there beside the others.
+// Beside returns the hooks that decide about creates and updates given the other objects of the kind.
 func (h *Hooks) Beside(resource schema.GroupResource) (creates, updates []define.BesideAdmission) {
 	k := h.kinds[resource]
 	return k.creates, k.updates
 }
 
-// Handles is true for all writes; a connection is not one, see Connect.
+// Handles reports whether the plugin handles an operation: all writes, but not connections, for which there is
+// Connect.
 func (h *Hooks) Handles(operation admission.Operation) bool {
 	return operation != admission.Connect
 }
 
-// Admit runs the mutating hooks of creates and updates. Of a delete, and of an
-// object that is only seen as its scale, there is nothing that they could change.
+// Admit runs the mutating hooks of creates and updates. It skips deletes and writes of /scale, in which there is
+// nothing that they could change.
 func (h *Hooks) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	k := h.kinds[a.GetResource().GroupResource()]
 	if a.GetKind().GroupKind() != k.kind || a.GetOperation() == admission.Delete {
@@ -137,7 +135,7 @@ func review(ctx context.Context, a admission.Attributes, hooks []define.Admissio
 	return nil
 }
 
-// Refusal makes a hook's error a 403, unless it is or wraps an API status.
+// Refusal turns a hook's error into a 403, unless it is or wraps an API status.
 func Refusal(a admission.Attributes, err error) error {
 	if status, ok := apierr.Status(err); ok {
 		return status
@@ -145,9 +143,8 @@ func Refusal(a admission.Attributes, err error) error {
 	return admission.NewForbidden(a, err)
 }
 
-// WithScaled returns a context in which the hooks of a kind see the object that is
-// scaled. The attributes of such a request hold its scale, which is of another kind;
-// if the hooks did not run, /scale would be a way around them.
+// WithScaled returns a context in which the hooks of a kind receive the scaled object. The attributes of the request
+// contain its scale, which is of another kind. Without the hooks, /scale would bypass them.
 func WithScaled(ctx context.Context, obj, old runtime.Object) context.Context {
 	return context.WithValue(ctx, scaledKey{}, scaled{obj: obj, old: old})
 }

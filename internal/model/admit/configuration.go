@@ -18,15 +18,15 @@ import (
 	apiserverv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
 )
 
-// configurations are those of plugins, by name.
+// configurations are the configurations of plugins, by name.
 type configurations map[string][]byte
 
-// ReadConfiguration reads an AdmissionConfiguration and the files that it names, whose
-// paths are relative to its own. It configures the plugins that there are, enabled or not;
-// any other is a mistake. Without a file, no plugin has a configuration.
+// ReadConfiguration reads an AdmissionConfiguration and the files that it references, whose paths are relative to its
+// own. It may configure the existing plugins, enabled or not; an unknown plugin is an error. If file is empty, no
+// plugin has a configuration.
 //
-// Upstream's reader takes a file for another that it cannot decode, overlooks plugins that
-// do not exist, and ends the process if a file is missing.
+// Upstream's reader is not used: it treats a file that it cannot decode as one of another format, ignores unknown
+// plugins, and ends the process if a file is missing.
 func ReadConfiguration(file string, plugins []string) (admission.ConfigProvider, error) {
 	all := configurations{}
 	if file == "" {
@@ -80,8 +80,8 @@ func parseConfiguration(data []byte) (*apiserver.AdmissionConfiguration, error) 
 	return parsed, nil
 }
 
-// contentOf is what a plugin is given: what stands in the configuration itself, or else in
-// the file that it names; nil if there is neither.
+// contentOf returns the configuration of a plugin: the inline one, or the content of the referenced file; nil if
+// there is neither.
 func contentOf(p apiserver.AdmissionPluginConfiguration, dir string) ([]byte, error) {
 	if p.Configuration != nil {
 		if p.Path != "" {

@@ -17,30 +17,29 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// Plugin is an admission plugin, under the name that configurations and metrics know.
+// Plugin is an admission plugin. Name is its name in configurations and metrics.
 type Plugin struct {
 	Name string
 	// Make is called once, with the plugin's configuration or nil.
 	Make admission.Factory
-	// Unmeasured plugins are in no metric, which cost a microsecond for each write.
+	// Unmeasured excludes the plugin from metrics, which cost a microsecond per write.
 	Unmeasured bool
 }
 
-// Made is a plugin that is there already and has no configuration.
+// Made returns a Plugin for an existing plugin without a configuration.
 func Made(name string, plugin admission.Interface) Plugin {
 	return Plugin{Name: name, Make: func(io.Reader) (admission.Interface, error) { return plugin, nil }}
 }
 
-// Given is what a server gives those of a definition's plugins that want it, by upstream's
-// interfaces.
+// Given contains the values that are passed to plugins that implement upstream's interfaces for them.
 type Given struct {
 	Authorizer authorizer.Authorizer
 	Version    compatibility.EffectiveVersion
-	// Stopped is closed when no more requests come.
+	// Stopped is closed when no more requests arrive.
 	Stopped <-chan struct{}
 }
 
-// Declared returns the plugins of a definition for one server, given the façade's handle on it.
+// Declared returns the plugins of a definition for one server. env is the façade's handle on the server.
 func Declared(plugins []define.AdmissionPlugin, env any, given Given) []Plugin {
 	var all []Plugin
 	for _, p := range plugins {
@@ -56,15 +55,15 @@ func Declared(plugins []define.AdmissionPlugin, env any, given Given) []Plugin {
 			if err := admission.ValidateInitialization(plugin); err != nil {
 				return nil, err
 			}
-			// Initializers of the cluster's plugins must not reach the plugin; a chain has none of their interfaces.
+			// The chain hides the plugin's interfaces, so that initializers of the cluster's plugins cannot reach it.
 			return answered{admission.NewChainHandler(plugin)}, nil
 		}})
 	}
 	return all
 }
 
-// answered is the chain of one plugin whose errors may wrap an API status: upstream's handlers would answer such an
-// error with 500.
+// answered is a chain of one plugin. It unwraps API statuses in the plugin's errors, because upstream's handlers
+// would answer a wrapped one with 500.
 type answered struct {
 	chain admission.Interface
 }
@@ -108,9 +107,9 @@ func (g Given) initialize(plugin admission.Interface) {
 	}
 }
 
-// Chain runs plugins in their order, all that mutate before all that validate. A mutation
-// that asks for it is followed by a second round of those that mutate. A plugin without Make
-// is one of the known, which may be nil; those want what the initializer gives.
+// Chain returns a plugin that runs plugins in order, all mutating before all validating ones. A mutation can request
+// a second round of the mutating plugins. A plugin without Make is taken from known, which may be nil, and is
+// initialized by initializer.
 func Chain(
 	known *admission.Plugins,
 	plugins []Plugin,

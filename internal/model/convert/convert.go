@@ -1,11 +1,10 @@
-// Package convert builds what turns bytes into objects and one version into
-// another: the server's scheme, its codecs and the OpenAPI definitions.
+// Package convert converts between bytes and objects and between versions. It contains the server's scheme, its
+// codecs and the OpenAPI definitions.
 //
-// The Go type of one version, the hub, also stands for the group's internal
-// version, so that there is no second set of types and no conversion on the way
-// between the hub and storage. The alias must be in the scheme because upstream's
-// patch and apply handlers convert to the internal version by name; it must not
-// be in OpenAPI, so the definition namer gets a scheme of its own without it.
+// The Go type of one version, the hub, also stands for the group's internal version. So there is no second set of
+// types, and no conversion between the hub and storage. The alias must be in the scheme because upstream's patch and
+// apply handlers convert to the internal version by name. It must not be in OpenAPI, so definitions are named by a
+// second scheme without the alias.
 package convert
 
 import (
@@ -26,10 +25,9 @@ import (
 	"github.com/annexapi/annex/internal/wire/plainjson"
 )
 
-// Machinery converts, encodes and decodes the objects of one server. It is
-// read-only once built.
+// Machinery converts, encodes and decodes the objects of one server. It is read-only once built.
 type Machinery struct {
-	// Scheme knows all types, the internal aliases, defaults and conversions.
+	// Scheme contains all types, the internal aliases, defaults and conversions.
 	Scheme *runtime.Scheme
 	// Public is Scheme without the internal aliases, for naming.
 	Public *runtime.Scheme
@@ -40,21 +38,20 @@ type Machinery struct {
 	groups map[string]*Machinery
 	// structural holds the versions with kubebuilder markers that clients may send.
 	structural map[schema.GroupVersionKind]*structural.Version
-	// shapes say where objects and lists have fields with defaults, by Go type.
+	// shapes locate the fields with defaults in objects and lists, by Go type.
 	shapes map[reflect.Type]*structural.Shape
-	// lists are the hub's lists of kinds whose objects this server stores.
+	// lists are the hub's list types of the kinds whose objects this server stores.
 	lists map[reflect.Type]bool
-	// plans are how objects are encoded and decoded as JSON.
+	// plans encode and decode objects as JSON.
 	plans *plainjson.Plans
-	// items are what lists remember, of all groups together.
+	// items caches the encoded items of lists of all groups.
 	items      *Items
 	operations operations
 }
 
-// Of returns the machinery for serving a group. Where kinds of several groups share
-// their objects, a Go type stands for kinds in each of them, and upstream often
-// takes the first. So a group that shares the objects of another has a machinery of
-// its own, in which its kinds come first.
+// Of returns the machinery for serving a group. If kinds of several groups share their objects, a Go type stands for
+// a kind in each of them, and upstream often uses the first one. So a group that shares the objects of another has a
+// machinery of its own, in which its kinds come first.
 func (m *Machinery) Of(group string) *Machinery {
 	if own, ok := m.groups[group]; ok {
 		return own
@@ -62,8 +59,8 @@ func (m *Machinery) Of(group string) *Machinery {
 	return m
 }
 
-// New builds the machinery of a checked definition. The extra functions register
-// the server's own kinds in both schemes; aliases tells which of the two it is.
+// New builds the machinery of a checked definition. The extra functions register the server's own kinds in both
+// schemes; aliases is set for the scheme with the internal aliases.
 func New(server *define.Server, extra ...func(scheme *runtime.Scheme, aliases bool) error) (*Machinery, error) {
 	m, err := newMachinery(server, func(*define.Kind) bool { return false }, extra)
 	if err != nil {
@@ -85,8 +82,7 @@ func New(server *define.Server, extra ...func(scheme *runtime.Scheme, aliases bo
 	return m, nil
 }
 
-// newMachinery registers the kinds that are first, which are those of one group, then those
-// with objects of their own.
+// newMachinery registers the kinds for which first is true, which are those of one group, before all other kinds.
 func newMachinery(
 	server *define.Server,
 	first func(*define.Kind) bool,
@@ -125,7 +121,7 @@ func newMachinery(
 			addSubresources(scheme, k)
 		}
 	}
-	// Like all kinds, a scale is patched and applied by way of its internal version.
+	// Like all kinds, a scale is patched and applied through its internal version.
 	m.Scheme.AddKnownTypes(schema.GroupVersion{Group: autoscalingv1.GroupName, Version: runtime.APIVersionInternal}, &autoscalingv1.Scale{})
 	for i := range server.Groups {
 		group := &server.Groups[i]
@@ -136,7 +132,7 @@ func newMachinery(
 		}
 		served := group.ServedVersions()
 		if len(served) == 0 {
-			continue // it is only read from storage
+			continue // the group is only read from storage
 		}
 		if err := m.Scheme.SetVersionPriority(served...); err != nil {
 			return nil, fmt.Errorf("group %s: %w", group.Name, err)
@@ -147,7 +143,7 @@ func newMachinery(
 	return m, nil
 }
 
-// inOrder sorts kinds: those that are first, then those with objects of their own.
+// inOrder sorts kinds: those for which first is true, then those with objects of their own, then the others.
 func inOrder(kinds []*define.Kind, first func(*define.Kind) bool) []*define.Kind {
 	rank := func(k *define.Kind) int {
 		switch {
@@ -188,7 +184,7 @@ func (m *Machinery) addKind(k *define.Kind) error {
 			}
 		}
 		if v.SameType {
-			continue // the Go type is registered by its own version
+			continue // the Go type is registered with its original version
 		}
 		if err := m.addDefaults(k, v); err != nil {
 			return err
@@ -208,9 +204,8 @@ func (m *Machinery) addKind(k *define.Kind) error {
 	return nil
 }
 
-// addDefaults registers the defaults of markers followed by the generated and the
-// declared ones. A
-// scheme holds one defaulting function for a type, hence the scheme beside it.
+// addDefaults registers the defaults of the markers, followed by the generated and the declared ones. A scheme holds
+// one defaulting function per type, so the generated functions are registered in a scheme of their own.
 func (m *Machinery) addDefaults(k *define.Kind, v *define.Version) error {
 	facts := v.Facts()
 	generated := runtime.NewScheme()
@@ -223,7 +218,7 @@ func (m *Machinery) addDefaults(k *define.Kind, v *define.Version) error {
 		switch {
 		case v.Structural == nil:
 		case k.Primary().CustomStorage != nil:
-			// What storages of their own return is encoded as it is: zeros are absent.
+			// Objects from custom storages are encoded as they are, so their zeros mean absent.
 			v.Structural.Fill(obj.(runtime.Object), nil)
 		default:
 			v.Structural.Default(obj.(runtime.Object))
@@ -238,7 +233,7 @@ func (m *Machinery) addDefaults(k *define.Kind, v *define.Version) error {
 
 func (m *Machinery) addFieldLabels(k *define.Kind, v *define.Version) error {
 	if k.BuiltIn && len(k.Selectable) == 0 {
-		return nil // apimachinery's own says it as a kube-apiserver does
+		return nil // apimachinery's default labels equal those of a kube-apiserver
 	}
 	declared := map[string]string{"metadata.name": "metadata.name"}
 	if !k.ClusterScoped {
@@ -282,8 +277,7 @@ func (m *Machinery) addConversions(hub, v *define.Version) error {
 	return m.Scheme.AddConversionFunc(hub.NewList(), v.NewList(), list(down))
 }
 
-// withMeta copies ObjectMeta, so that conversion functions need not, and then
-// calls convert.
+// withMeta copies ObjectMeta, so that conversion functions need not, and then calls convert.
 func withMeta(from, to reflect.Type, convert func(in, out runtime.Object) error) conversion.ConversionFunc {
 	source, _ := from.FieldByName("ObjectMeta")
 	target, _ := to.FieldByName("ObjectMeta")
@@ -309,11 +303,10 @@ func list(convert conversion.ConversionFunc) conversion.ConversionFunc {
 	}
 }
 
-// StorageCodec encodes objects of a kind in the version they are stored in and
-// decodes them to the hub, without the type that stood in the bytes: the hub stands
-// for the internal version, whose objects do not name theirs. A list would else
-// repeat it in every item, or not, by the version that an item was stored in. The
-// media type, JSON if empty, is that of what it encodes; it decodes all.
+// StorageCodec encodes objects of a kind in their storage version and decodes them to the hub. Decoded objects have
+// no kind and version, like all objects of the internal version, for which the hub stands. Otherwise a list would
+// contain them in every item, or only in some, depending on the version that an item was stored in. The media type of
+// encoded objects is mediaType, or JSON if it is empty. All media types can be decoded.
 func (m *Machinery) StorageCodec(stored schema.GroupVersion, mediaType string) runtime.Codec {
 	return newStorageCodec(m.Scheme, m.Codecs, stored, mediaType, m.plans, m.structural, m.shapes)
 }

@@ -11,11 +11,10 @@ import (
 	"github.com/annexapi/annex/internal/wire/plainjson"
 )
 
-// Serializer is Codecs for what clients send and get: what they leave out gets the defaults of
-// kubebuilder's markers, and what the markers do not allow is left to validation. Its
-// objects must be validated together with what was sent: see structural.CaptureBody. It
-// remembers how the items of lists are encoded. Fields with defaults are always in what it
-// encodes.
+// Serializer returns Codecs for the objects of clients. Omitted fields get the defaults of the kubebuilder markers,
+// and values that the markers do not allow are left to validation. So its objects must be validated together with the
+// request body: see structural.CaptureBody. It caches the encoding of list items. Encoded objects always contain the
+// fields with defaults.
 func (m *Machinery) Serializer() runtime.NegotiatedSerializer {
 	if len(m.structural) == 0 {
 		return m.withOperations(m.withLists(plannedSerializer{m.Codecs, m.plans}))
@@ -34,7 +33,8 @@ func (s plannedSerializer) EncoderForVersion(encoder runtime.Encoder, gv runtime
 	return s.NegotiatedSerializer.EncoderForVersion(planned(encoder, s.SupportedMediaTypes(), s.plans), gv)
 }
 
-// planned returns an encoder that does what a given one does, by plans if that is the supported one of compact JSON.
+// planned returns an equivalent encoder that uses plans, if encoder is the supported one for compact JSON. It returns
+// other encoders unchanged.
 func planned(encoder runtime.Encoder, supported []runtime.SerializerInfo, plans *plainjson.Plans) runtime.Encoder {
 	if plain, ok := runtime.SerializerInfoForMediaType(supported, runtime.ContentTypeJSON); !ok || encoder != plain.Serializer {
 		return encoder
@@ -58,14 +58,14 @@ func (s markedSerializer) DecoderToVersion(decoder runtime.Decoder, gv runtime.G
 	return s.NegotiatedSerializer.DecoderToVersion(markedDecoder{decoder, s.versions, isStrict(decoder)}, gv)
 }
 
-// isStrict reports whether a decoder reports unknown fields. The identifiers of those of JSON
-// and YAML hold the options.
+// isStrict reports whether a decoder rejects unknown fields. The identifiers of the JSON and YAML decoders contain
+// their options.
 func isStrict(decoder runtime.Decoder) bool {
 	identified, ok := decoder.(interface{ Identifier() runtime.Identifier })
 	return ok && strings.Contains(string(identified.Identifier()), `"strict":"true"`)
 }
 
-// markedDecoder decodes to the version that the data is in.
+// markedDecoder decodes to the version of the data.
 type markedDecoder struct {
 	runtime.Decoder
 	versions map[schema.GroupVersionKind]*structural.Version
@@ -108,8 +108,7 @@ func (d markedDecoder) decode(
 	if obj, err = d.versions[*kind].Decode(data, nil, into, err); err != nil {
 		return obj, kind, err
 	}
-	// The decoder ended at a value that the rules are left to refuse, and has not said which
-	// fields it does not know.
+	// The decoder stopped at a value that validation will reject, so it has not reported the unknown fields.
 	if _, _, strict := d.Decoder.Decode(d.versions[*kind].Fitting(data), defaults, nil); runtime.IsStrictDecodingError(strict) {
 		err = strict
 	}

@@ -18,23 +18,23 @@ import (
 	"github.com/annexapi/annex/internal/model/structural"
 )
 
-// describer makes the definitions of kinds with kubebuilder markers what a server of
-// CustomResourceDefinitions publishes. Made from Go types, they know nothing of the markers,
-// but of the names of types, descriptions, and how lists are patched, which are kept.
+// describer turns the definitions of kinds with kubebuilder markers into the definitions of a CRD server. Definitions
+// that are generated from Go types do not include the markers. Their type names, descriptions and patch strategies
+// are kept.
 //
-// A Go type has a definition of its own as the markers have it where it is met first. Where
-// markers of a field say something else, the type is written out.
+// A Go type gets its own definition from the markers at its first occurrence. If the markers of another field differ,
+// the type is inlined there.
 type describer struct {
 	format structural.Format
 	made   map[string]common.OpenAPIDefinition
 	names  map[string]string // by reference
-	// published are the schemas, without references, that types were described by.
+	// published are the schemas, without references, with which types were described.
 	published map[string]spec.Schema
 	described map[string]common.OpenAPIDefinition
 }
 
-// supplied begin the names of types that are Kubernetes' own. Their definitions are shared,
-// so what markers say of them in a kind is written out.
+// supplied are the prefixes of the names of Kubernetes' own types. Their definitions are shared, so a kind's markers
+// for them are inlined.
 var supplied = [...]string{"io.k8s.api.", "io.k8s.apimachinery.", "io.k8s.apiextensions-apiserver."}
 
 const (
@@ -42,7 +42,7 @@ const (
 	objectMeta = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 )
 
-// describe describes the versions, and the requests of subresources, that have markers in definitions.
+// describe replaces the definitions of all versions and subresource messages that have markers.
 func describe(definitions map[string]common.OpenAPIDefinition, ref common.ReferenceCallback, format structural.Format,
 	versions []*define.Version, messages ...*define.Subresource) {
 	d := &describer{format: format, made: definitions, names: map[string]string{},
@@ -64,7 +64,7 @@ func describe(definitions map[string]common.OpenAPIDefinition, ref common.Refere
 	maps.Copy(definitions, d.described)
 }
 
-// message describes what a subresource is sent.
+// message describes the message type of a subresource.
 func (d *describer) message(s *define.Subresource) {
 	name := util.GetCanonicalTypeName(reflect.New(s.Object).Interface())
 	made, ok := d.made[name]
@@ -120,14 +120,14 @@ func (d *describer) kind(v *define.Version, ref common.ReferenceCallback) {
 	d.keep(listName, list)
 }
 
-// named describes a Go type, and says whether its definition is as published.
+// named describes a Go type, and reports whether its definition equals published.
 func (d *describer) named(name string, published spec.Schema) bool {
 	made, ok := d.made[name]
 	if !ok || !published.Type.Contains("object") || len(published.Properties) == 0 ||
 		slices.ContainsFunc(supplied[:], func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
 		return false
 	}
-	published.Default, published.Nullable = nil, false // that is said beside the reference
+	published.Default, published.Nullable = nil, false // they are written next to the reference
 	if of, ok := d.published[name]; ok {
 		return reflect.DeepEqual(of, published)
 	}
@@ -136,7 +136,7 @@ func (d *describer) named(name string, published spec.Schema) bool {
 	return true
 }
 
-// value describes a value that has a schema made from its Go type, nil if it has none.
+// value describes a value. made is the schema generated from its Go type, or nil.
 func (d *describer) value(made *spec.Schema, published spec.Schema) spec.Schema {
 	if made == nil {
 		return published
@@ -201,7 +201,7 @@ func (d *describer) keep(name string, schema spec.Schema) {
 	d.described[name] = common.OpenAPIDefinition{Schema: schema, Dependencies: slices.Sorted(maps.Keys(needs))}
 }
 
-// embed adds to objects within objects what every object has.
+// embed adds the common metadata schema to objects within objects.
 func (d *describer) embed(s *spec.Schema, metadata spec.Ref) {
 	if s == nil {
 		return
@@ -217,7 +217,7 @@ func (d *describer) embed(s *spec.Schema, metadata spec.Ref) {
 		d.embed(s.AdditionalProperties.Schema, metadata)
 	}
 	if unknown, _ := s.Extensions.GetBool("x-kubernetes-preserve-unknown-fields"); unknown && d.format == structural.OpenAPIv2 {
-		return // kubectl would refuse unknown fields
+		return // kubectl would reject unknown fields
 	}
 	if embedded, _ := s.Extensions.GetBool("x-kubernetes-embedded-resource"); embedded {
 		for _, field := range []string{"kind", "apiVersion"} {
@@ -235,8 +235,8 @@ func withoutDefault(s spec.Schema) spec.Schema {
 	return s
 }
 
-// dropContradictions removes the defaults of required fields that their own schema refuses:
-// they were made from the zeros of Go types.
+// dropContradictions removes defaults of required fields that violate the field's own schema. They were generated
+// from the zero values of Go types.
 func dropContradictions(definition common.OpenAPIDefinition) {
 	for name, s := range definition.Schema.Properties {
 		switch s.Default {

@@ -12,15 +12,13 @@ import (
 
 const cannotConvert = "cannot be converted to version "
 
-// unconvertible is the error of an object that its version can say but the hub
-// cannot: a bad request.
+// unconvertible returns a bad request for an object that its version can express and the hub cannot.
 func unconvertible(hub *define.Version, err error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("%s%q: %v", cannotConvert, hub.GroupVersion.Version, err))
 }
 
-// BadRequest returns the error of an update as a bad request if it is about an
-// object that could not be converted to the hub. Upstream's field manager keeps
-// only the text of an error, hence the look at it.
+// BadRequest turns the error of an update into a bad request if an object could not be converted to the hub.
+// Upstream's field manager keeps only the text of an error, so the text is inspected.
 func BadRequest(err error) error {
 	if err == nil || !strings.Contains(err.Error(), cannotConvert) || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
 		return err

@@ -41,7 +41,7 @@ type GadgetList struct {
 
 func (l *GadgetList) DeepCopyObject() runtime.Object { return &GadgetList{TypeMeta: l.TypeMeta} }
 
-func TestTypesThatDoNotNameTheirDefinitionsHaveTheirKind(t *testing.T) {
+func TestNamer_foreignType_hasKind(t *testing.T) {
 	gv := schema.GroupVersion{Group: "gadgets.example.com", Version: "v1"}
 	name, below := util.GetCanonicalTypeName(&Gadget{}), util.GetCanonicalTypeName(&GadgetSpec{})
 	facts := func() api.Facts {
@@ -84,13 +84,13 @@ func TestTypesThatDoNotNameTheirDefinitionsHaveTheirKind(t *testing.T) {
 		t.Fatal(err)
 	}
 	definitions := Definitions(server)
-	const model = "com.github.annexapi.annex.internal.convert.Gadget"
+	const model = "com.github.annexapi.annex.internal.model.convert.Gadget"
 	want := []any{map[string]any{"group": gv.Group, "version": "v1", "kind": "Gadget"}}
 
 	namer := m.Namer()
 	v3, err := builder3.BuildOpenAPIDefinitionsForResources(&common.OpenAPIV3Config{
 		GetDefinitionName: namer.GetDefinitionName,
-		// As upstream's default configuration does, with a namer of upstream's.
+		// As in upstream's default configuration, with a namer of upstream.
 		Definitions: definitions.V3(func(name string) spec.Ref {
 			model, _ := namer.DefinitionNamer.GetDefinitionName(name)
 			return spec.MustCreateRef("#/components/schemas/" + common.EscapeJsonPointer(model))

@@ -13,10 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ItemEncoder returns what encodes objects of a kind, as they are stored, as JSON of a version, each
-// with its kind. What it returns must not be changed. It remembers what lately was encoded, if
-// stored says that an object is known by its UID and resource version. It does not change the
-// objects, and may be called concurrently.
+// ItemEncoder returns a function that encodes stored objects of a kind as JSON of a version, each with its kind. If
+// stored is set, objects are identified by UID and resource version, and recent results are cached. The caller must
+// not modify the results. The function does not modify the objects and may be called concurrently.
 func (m *Machinery) ItemEncoder(kind schema.GroupVersionKind, stored bool) (func(objects []runtime.Object) ([][]byte, error), error) {
 	group := m.Of(kind.Group)
 	info, ok := runtime.SerializerInfoForMediaType(group.Codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
@@ -33,7 +32,7 @@ func (m *Machinery) ItemEncoder(kind schema.GroupVersionKind, stored bool) (func
 			}
 		}
 		return m.items.Encode(number, known, func(i int) ([]byte, error) {
-			// Encoding sets the kind, which readers share.
+			// Encoding sets the kind, but the object is shared with other readers.
 			copied := reflect.New(reflect.TypeOf(objects[i]).Elem())
 			copied.Elem().Set(reflect.ValueOf(objects[i]).Elem())
 			var item bytes.Buffer
@@ -45,44 +44,43 @@ func (m *Machinery) ItemEncoder(kind schema.GroupVersionKind, stored bool) (func
 	}, nil
 }
 
-// itemKey is an object as it was at some time, in lists of a kind and version.
+// itemKey is an object at a resource version, in lists of one form.
 type itemKey struct {
 	list    int
 	uid     types.UID
 	version string
 }
 
-// rememberedBytes bounds the encoded items that the lists of a server remember, unless it says another bound.
+// rememberedBytes is the default bound of the cached items of a server.
 const rememberedBytes = 64 << 20
 
-// Items are encoded items of lists. If there are more than there is room for, those that were asked for
-// again are kept rather than others, and which of the others go is left to chance: lists are read from their beginning
-// to their end, so that by letting go of what was used longest ago a list that is a little too long would lose each item
-// before it is asked for again. Its methods may be called concurrently.
+// Items caches encoded items of lists. When it is full, it evicts random items, and prefers items that have not been
+// requested again. Lists are read from beginning to end. With LRU eviction, a list slightly larger than the cache
+// would lose each item before its next use. Its methods may be called concurrently.
 type Items struct {
 	mu     sync.Mutex
 	budget int64
-	lists  map[listKey]int // numbers them
-	last   int             // number
+	lists  map[listKey]int // number of each form
+	last   int             // the last assigned number
 	bytes  int64
 	kept   []keptItem
-	at     map[itemKey]int // in kept
+	at     map[itemKey]int // index in kept
 }
 
 type keptItem struct {
 	key   itemKey
 	item  []byte
-	again bool // it was asked for since it was last looked at to be let go
+	again bool // requested since the last eviction attempt
 }
 
-// Bytes are how many bytes are remembered, by an estimate, and how many may be.
+// Bytes returns the estimated size of the cache and its bound, in bytes.
 func (r *Items) Bytes() (used, limit int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.bytes, r.budget
 }
 
-// Bound says how many bytes may be remembered, of all lists together, from now on.
+// Bound sets the maximum size of the cache, of all lists together, in bytes. It evicts items that exceed it.
 func (r *Items) Bound(bytes int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,7 +88,7 @@ func (r *Items) Bound(bytes int64) {
 	r.shrink(0)
 }
 
-// Number returns the number of one more form of lists. What is remembered of it is of no other.
+// Number returns a new form of lists, which shares no items with other forms.
 func (r *Items) Number() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,9 +112,8 @@ func (r *Items) of(list listKey) int {
 	return number
 }
 
-// Encode returns the encoded items of a list in the form with a number. The caller must not
-// change them. Those that are not remembered are encoded one by one; nil is an item that is
-// never remembered.
+// Encode returns the encoded items of a list in the form with a number. The caller must not modify them. Items that
+// are not cached are encoded one by one; a nil item is never cached.
 func (r *Items) Encode(list int, items []metav1.Object, encode func(i int) ([]byte, error)) ([][]byte, error) {
 	encoded, keys := r.find(list, items)
 	for i, key := range keys {
@@ -149,7 +146,7 @@ func (r *Items) put(key itemKey, item []byte) {
 	r.keep(key, item)
 }
 
-// known returns an encoded item that is remembered, or nil. It needs mu.
+// known returns a cached item, or nil. The caller holds mu.
 func (r *Items) known(key itemKey) []byte {
 	at, ok := r.at[key]
 	if !ok {
@@ -159,8 +156,7 @@ func (r *Items) known(key itemKey) []byte {
 	return r.kept[at].item
 }
 
-// find returns the encoded items of a list, nil for those that are not remembered, and
-// what they are known by.
+// find returns the cached items of a list, nil for items that are not cached, and their keys.
 func (r *Items) find(list int, items []metav1.Object) ([][]byte, []itemKey) {
 	encoded, keys := make([][]byte, len(items)), make([]itemKey, len(items))
 	for i, item := range items {
@@ -176,10 +172,10 @@ func (r *Items) find(list int, items []metav1.Object) ([][]byte, []itemKey) {
 	return encoded, keys
 }
 
-// keep remembers an encoded item. It needs mu.
+// keep adds an encoded item to the cache. The caller holds mu.
 func (r *Items) keep(key itemKey, item []byte) {
 	if _, known := r.at[key]; known || key.uid == "" || key.version == "" || sizeOf(item) > r.budget {
-		return // another request may have encoded it meanwhile
+		return // a concurrent request may have added it
 	}
 	r.shrink(sizeOf(item))
 	if r.at == nil {
@@ -190,17 +186,17 @@ func (r *Items) keep(key itemKey, item []byte) {
 	r.bytes += sizeOf(item)
 }
 
-// sizeOf is about what an item takes with what it is known by.
+// sizeOf estimates the size of a cached item with its key, in bytes.
 func sizeOf(item []byte) int64 {
 	const entry = 190
 	return int64(len(item) + entry)
 }
 
-// shrink lets go of items until there is room for so many bytes. It needs mu.
+// shrink evicts items until there is room for so many bytes. The caller holds mu.
 func (r *Items) shrink(room int64) {
 	for r.bytes+room > r.budget && len(r.kept) > 0 {
 		at := rand.IntN(len(r.kept))
-		// Where all have been asked for again, one of them has to go.
+		// The bound on attempts evicts an item even if all have been requested again.
 		for range 8 {
 			if !r.kept[at].again {
 				break

@@ -11,13 +11,12 @@ import (
 	"github.com/annexapi/annex/internal/wire/verbatim"
 )
 
-// ListPiece is how many bytes of a list are written at once.
+// ListPiece is the size of the pieces in which a list is written, in bytes.
 const ListPiece = 128 << 10
 
-// listSerializer encodes lists as JSON item by item, and remembers how an item is
-// encoded: nearly all that a long list costs is encoding what has not changed since the
-// last one. For 10,000 objects that is 4 ms instead of 42 (BenchmarkLists). What a client
-// gets is the same, byte for byte.
+// listSerializer encodes lists as JSON item by item, and caches the encoded items. Encoding unchanged items takes
+// nearly all the time of a long list: for 10,000 objects it takes 4 ms with the cache and 42 ms without
+// (BenchmarkLists). The output is byte for byte that of upstream.
 type listSerializer struct {
 	runtime.NegotiatedSerializer
 	lists map[reflect.Type]bool
@@ -25,9 +24,8 @@ type listSerializer struct {
 	items *Items
 }
 
-// withLists is a serializer for whose lists of kinds with the storage of this server an
-// item is known by its UID and resource version. Those of a kind that stores its objects
-// by itself may be anything.
+// withLists returns a serializer that caches the items of lists, for kinds in this server's storage. Their items are
+// identified by UID and resource version, which need not be true of kinds with a custom storage.
 func (m *Machinery) withLists(s runtime.NegotiatedSerializer) runtime.NegotiatedSerializer {
 	info, ok := runtime.SerializerInfoForMediaType(s.SupportedMediaTypes(), runtime.ContentTypeJSON)
 	if !ok || len(m.lists) == 0 {
@@ -36,7 +34,7 @@ func (m *Machinery) withLists(s runtime.NegotiatedSerializer) runtime.Negotiated
 	return listSerializer{s, m.lists, info.Serializer.Identifier(), m.items}
 }
 
-// Items are what the lists of this server remember.
+// Items returns the cache of encoded list items.
 func (m *Machinery) Items() *Items { return m.items }
 
 // EncoderForVersion implements runtime.NegotiatedSerializer.
@@ -87,7 +85,7 @@ func (e listEncoder) encode(object runtime.Object, w io.Writer, encode func(runt
 	if head == nil || bareHead == nil {
 		return encode(object, w)
 	}
-	// All of them first: an item that cannot be encoded is an error instead of a list.
+	// Encode all items before writing, so that an encoding error is returned in place of a list.
 	var buffer bytes.Buffer
 	objects := make([]metav1.Object, items.Len())
 	for i := range objects {
@@ -111,11 +109,11 @@ func (e listEncoder) encode(object runtime.Object, w io.Writer, encode func(runt
 	return WriteList(w, head, pieces, ",", []byte(listEnd), nil, true)
 }
 
-// listEnd is what comes after the last item.
+// listEnd follows the last item.
 const listEnd = "]}\n"
 
-// headOf is the beginning of an encoded list, up to its first item; nil if lists of the
-// type are not encoded with their items at the end.
+// headOf returns the beginning of an encoded list, up to its first item. It returns nil if lists of the type are not
+// encoded with their items at the end.
 func headOf(list reflect.Value, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
 	empty := reflect.New(list.Type())
 	empty.Elem().Set(list)
@@ -132,12 +130,12 @@ func headOf(list reflect.Value, encode func(runtime.Object, io.Writer) error) ([
 	return head, nil
 }
 
-// WriteList writes a list: what comes before its items, these with a separator between them, and what comes after them. It writes
-// in pieces, and if the list may be compressed, one byte first: by the size of that, the handler takes a list for one that is
-// written in pieces, or for one that is too short to be compressed.
+// WriteList writes a list: head, the items with a separator between them, and tail. It writes in pieces. If
+// mayCompress is set, the first write is a single byte: upstream's handler then waits for more before it decides whether
+// to compress the response. It would judge a longer first write by its size alone.
 //
-// Nothing has been written if an item fails that belongs into the first piece. The pieces are put together in room, if that is
-// not nil, which must not be used again before w has no use for what was written.
+// If encoding an item of the first piece fails, nothing has been written. The pieces are assembled in room unless
+// that is nil. room must not be reused until w no longer needs the written bytes.
 func WriteList(w io.Writer, head []byte, items verbatim.Items, separator string, tail, room []byte, mayCompress bool) error {
 	if room == nil {
 		size := len(head) + len(tail)
@@ -180,7 +178,7 @@ func WriteList(w io.Writer, head []byte, items verbatim.Items, separator string,
 	return write(append(piece, tail...))
 }
 
-// listKey is what the encoding of an item depends on beside the item.
+// listKey identifies the form of an encoded item.
 type listKey struct {
 	list    reflect.Type
 	encoder runtime.Identifier

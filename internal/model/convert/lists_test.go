@@ -18,7 +18,7 @@ import (
 	"github.com/annexapi/annex/internal/testing/shop/v1beta1"
 )
 
-// lists returns the machinery of widgets, of which this version cannot say some.
+// lists returns the machinery of widgets. Version v1beta1 cannot express some of them.
 func lists(t testing.TB) *Machinery {
 	t.Helper()
 	k := &define.Kind{Resource: "widgets", Versions: []*define.Version{
@@ -70,7 +70,7 @@ func plainJSON(m *Machinery) runtime.Serializer {
 	return info.Serializer
 }
 
-// writes keeps what is written, and in what pieces.
+// writes records the output and the sizes of its pieces.
 type writes struct {
 	bytes.Buffer
 	sizes []int
@@ -81,7 +81,10 @@ func (w *writes) Write(p []byte) (int, error) {
 	return w.Buffer.Write(p)
 }
 
-func TestListsAreEncodedAsByUpstream(t *testing.T) {
+func TestListEncoder_likeUpstream(t *testing.T) {
+	if testing.Short() {
+		t.Skip("encodes lists of 1,000 objects in all forms")
+	}
 	m := lists(t)
 	ours := m.Serializer()
 	for _, gv := range []schema.GroupVersion{hubVersion, betaVersion} {
@@ -91,7 +94,7 @@ func TestListsAreEncodedAsByUpstream(t *testing.T) {
 					continue
 				}
 				for _, count := range []int{0, 1, 2, 1000} {
-					for range 2 { // the second time, items are remembered
+					for range 2 { // the second round uses cached items
 						list := widgets(count, "77")
 						var want bytes.Buffer
 						if err := m.Codecs.EncoderForVersion(s, gv).Encode(list.DeepCopyObject(), &want); err != nil {
@@ -116,9 +119,8 @@ func TestListsAreEncodedAsByUpstream(t *testing.T) {
 	}
 }
 
-// The handler compresses what is long, and knows by the first piece whether more will
-// follow.
-func TestLongListsAreWrittenInPieces(t *testing.T) {
+// A first write of one byte makes the handler wait for more before it decides whether to compress the list.
+func TestListEncoder_longList_isWrittenInPieces(t *testing.T) {
 	m := lists(t)
 	got := &writes{}
 	if err := m.Serializer().EncoderForVersion(plainJSON(m), hubVersion).Encode(widgets(5000, "1"), got); err != nil {
@@ -134,7 +136,7 @@ func TestLongListsAreWrittenInPieces(t *testing.T) {
 	}
 }
 
-func TestAnItemIsEncodedAnewWhenItHasChanged(t *testing.T) {
+func TestListEncoder_changedItem_isEncodedAgain(t *testing.T) {
 	m := lists(t)
 	ours, upstream := m.Serializer().EncoderForVersion(plainJSON(m), betaVersion), m.Codecs.EncoderForVersion(plainJSON(m), betaVersion)
 	list := widgets(3, "1")
@@ -157,7 +159,7 @@ func TestAnItemIsEncodedAnewWhenItHasChanged(t *testing.T) {
 	}
 }
 
-func TestAListWithAnItemThatCannotBeEncodedIsAnError(t *testing.T) {
+func TestListEncoder_unencodableItem(t *testing.T) {
 	m := lists(t)
 	list := widgets(3, "1")
 	list.Items[1].Spec.Size = "unspeakable"
@@ -171,7 +173,7 @@ func TestAListWithAnItemThatCannotBeEncodedIsAnError(t *testing.T) {
 	}
 }
 
-func TestRememberedItemsAreBounded(t *testing.T) {
+func TestItems_bounded(t *testing.T) {
 	r := &Items{budget: 10_000}
 	var items []metav1.Object
 	made := widgets(1000, "1").Items
@@ -202,7 +204,7 @@ func TestRememberedItemsAreBounded(t *testing.T) {
 	if encodings != 20 {
 		t.Errorf("20 items were encoded %d times", encodings)
 	}
-	for i := range 900 { // what is used again stays, nearly always
+	for i := range 900 { // items that are used again are rarely evicted
 		list(100+i, 101+i)
 		list(0, 10)
 	}
@@ -234,8 +236,8 @@ func TestRememberedItemsAreBounded(t *testing.T) {
 	}
 }
 
-// A list that is longer than what is remembered costs more by what is too much, not all that the first one did.
-func TestAListThatIsTooLongIsRememberedInPart(t *testing.T) {
+// If a list exceeds the cache, only the excess has to be encoded again.
+func TestItems_longList_isCachedInPart(t *testing.T) {
 	made := widgets(1000, "1").Items
 	items := make([]metav1.Object, len(made))
 	for i := range made {
@@ -263,8 +265,8 @@ func TestAListThatIsTooLongIsRememberedInPart(t *testing.T) {
 	}
 }
 
-// What lists remember is bounded for a server, not for each of its groups.
-func TestGroupsShareWhatListsRemember(t *testing.T) {
+// The cache is bounded per server, not per group.
+func TestItems_sharedByGroups(t *testing.T) {
 	m := lists(t)
 	one, other := m.Serializer().(listSerializer), m.Serializer().(listSerializer)
 	if one.items == nil || one.items != other.items {
@@ -272,7 +274,7 @@ func TestGroupsShareWhatListsRemember(t *testing.T) {
 	}
 }
 
-// A list that is as the last one was is copied from memory.
+// An unchanged list is copied from the cache.
 func BenchmarkLists(b *testing.B) {
 	for _, c := range []struct {
 		name   string

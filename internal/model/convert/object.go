@@ -14,18 +14,17 @@ import (
 	"github.com/annexapi/annex/internal/wire/verbatim"
 )
 
-// ObjectEncoder encodes objects of a kind, which the server stores, in a version and media type. As JSON, an object is
-// an item of a list with its kind in front, and what lists remember of it is all that is needed. Its methods may be
-// called concurrently.
+// ObjectEncoder encodes objects of a stored kind in a version and media type. As JSON, an object is a list item with
+// the kind in front, so the cached list item suffices. Its methods may be called concurrently.
 type ObjectEncoder struct {
 	encoder runtime.Encoder
-	items   *Items // nil if nothing is remembered
+	items   *Items // nil without a cache
 	list    int
-	head    []byte // what an object is encoded with and an item is not
+	head    []byte // the beginning of an encoded object, which an item lacks
 	form    *verbatim.Form
 }
 
-// ObjectEncoder returns one for what an encoder of the version writes.
+// ObjectEncoder returns an ObjectEncoder whose output equals that of encoder, an encoder of the version.
 func (m *Machinery) ObjectEncoder(encoder runtime.Encoder, k *define.Kind, v *define.Version) *ObjectEncoder {
 	e := &ObjectEncoder{encoder: encoder}
 	if lists, ok := encoder.(listEncoder); ok && lists.lists[reflect.PointerTo(k.Hub().ListType)] {
@@ -36,13 +35,13 @@ func (m *Machinery) ObjectEncoder(encoder runtime.Encoder, k *define.Kind, v *de
 	return e
 }
 
-// Form is how objects are written in lists; nil if they are not written as JSON of a kind that the server stores.
+// Form returns the form of objects in lists; nil unless they are written as JSON of a stored kind.
 func (e *ObjectEncoder) Form() *verbatim.Form { return e.form }
 
-// objectEnd is what comes after the last field of an encoded object.
+// objectEnd follows the last field of an encoded object.
 const objectEnd = "}\n"
 
-// Object returns an encoded object, which the caller must not change. Encoding may set the object's kind.
+// Object returns an encoded object, which the caller must not modify. Encoding may set the object's kind.
 func (e *ObjectEncoder) Object(object runtime.Object) ([]byte, error) {
 	accessor, ok := object.(metav1.Object)
 	if e.items == nil || !ok {
@@ -63,7 +62,7 @@ func (e *ObjectEncoder) Object(object runtime.Object) ([]byte, error) {
 	return whole, nil
 }
 
-// newForm is how an object is written in a list, as far as possible with what is stored.
+// newForm returns the form of list items, which uses the stored bytes if possible.
 func (e *ObjectEncoder) newForm() *verbatim.Form {
 	whole := func(object runtime.Object) ([]byte, error) { return e.encode(Shallow(object)) }
 	return verbatim.NewForm(e.head, len(e.head), whole, func(object runtime.Object, encoded []byte) ([]byte, error) {
@@ -89,8 +88,8 @@ func (e *ObjectEncoder) newForm() *verbatim.Form {
 	})
 }
 
-// AppendItem appends an object as the item of a list, as JSON. What it is encoded to is remembered if the caller says so, and used
-// if it is remembered. It must not be called without Form.
+// AppendItem appends an object as a JSON list item, from the cache if it contains the item. If remember is set, a
+// newly encoded item is cached. It must not be called if Form returns nil.
 func (e *ObjectEncoder) AppendItem(to []byte, object runtime.Object, remember bool) ([]byte, error) {
 	var key itemKey
 	if accessor, ok := object.(metav1.Object); ok {
@@ -117,7 +116,7 @@ func (e *ObjectEncoder) AppendItem(to []byte, object runtime.Object, remember bo
 	return to, nil
 }
 
-// WriteObject writes an object as the encoder does, which may set its kind, and may use memory until it returns.
+// WriteObject writes an object like the encoder, which may set its kind, and may use memory until it returns.
 func (e *ObjectEncoder) WriteObject(to io.Writer, object runtime.Object, memory runtime.MemoryAllocator) error {
 	if encoder, ok := e.encoder.(runtime.EncoderWithAllocator); ok {
 		return encoder.EncodeWithAllocator(object, to, memory)
@@ -127,7 +126,7 @@ func (e *ObjectEncoder) WriteObject(to io.Writer, object runtime.Object, memory 
 
 var errNoItem = errors.New("an object is not encoded with its kind in front")
 
-// item takes the kind off an encoded object.
+// item removes the kind from an encoded object.
 func (e *ObjectEncoder) item(whole []byte) ([]byte, bool) {
 	rest, ok := bytes.CutPrefix(whole, e.head)
 	if !ok || !bytes.HasSuffix(rest, []byte(objectEnd)) {
@@ -142,7 +141,7 @@ func (e *ObjectEncoder) encode(object runtime.Object) ([]byte, error) {
 	return buffer.Bytes(), err
 }
 
-// Shallow returns a copy of an object for one encoding, which sets its kind and leaves anything deeper alone.
+// Shallow returns a shallow copy of an object for one encoding, which only sets the kind.
 func Shallow(object runtime.Object) runtime.Object {
 	to := reflect.New(reflect.TypeOf(object).Elem())
 	to.Elem().Set(reflect.ValueOf(object).Elem())

@@ -18,14 +18,14 @@ import (
 	"github.com/annexapi/annex/internal/model/structural"
 )
 
-// OpenAPI are the definitions of all types served, for both formats.
+// OpenAPI contains the definitions of all served types, in both formats.
 type OpenAPI struct {
 	V2, V3 common.GetOpenAPIDefinitions
 }
 
-// Definitions merges the OpenAPI definitions of meta/v1 and its like, of extra, and of all
-// served packages. Packages repeat the definitions of types that they share; those are
-// equal. Kinds with kubebuilder markers are described by these.
+// Definitions merges the OpenAPI definitions of meta/v1 and similar packages, of extra, and of all served packages.
+// Packages repeat the definitions of shared types; the copies are equal. Kinds with kubebuilder markers are described
+// by their markers.
 func Definitions(server *define.Server, extra ...common.GetOpenAPIDefinitions) OpenAPI {
 	sources := append([]common.GetOpenAPIDefinitions{upstream.GetOpenAPIDefinitions, intOrString}, extra...)
 	var versions []*define.Version
@@ -46,8 +46,8 @@ func Definitions(server *define.Server, extra ...common.GetOpenAPIDefinitions) O
 		}
 		for _, v := range k.Versions {
 			facts := v.Facts()
-			// The kinds of one package have the same function, which makes the definitions of all of
-			// its types: hundreds in the core group's.
+			// All kinds of a package have the same function, which returns the definitions of all its types; in the
+			// core group these are hundreds.
 			from := source{v.Type.PkgPath(), reflect.ValueOf(facts.OpenAPI).Pointer()}
 			if facts.OpenAPI != nil && !taken[from] {
 				taken[from] = true
@@ -75,8 +75,8 @@ func Definitions(server *define.Server, extra ...common.GetOpenAPIDefinitions) O
 	return OpenAPI{V2: in(structural.OpenAPIv2), V3: in(structural.OpenAPIv3)}
 }
 
-// intOrString defines the one type of apimachinery that upstream's definitions lack.
-// OpenAPI v2 cannot say oneOf, so it gets a schema of its own.
+// intOrString defines the only apimachinery type that upstream's definitions lack. OpenAPI v2 has no oneOf, so it
+// gets a separate schema.
 func intOrString(common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	var of intstr.IntOrString
 	described := spec.SchemaProps{
@@ -93,8 +93,8 @@ func intOrString(common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	)}
 }
 
-// DefinitionsOf returns the definitions of one version's package, with what its kubebuilder
-// markers say. They refer to one another by name.
+// DefinitionsOf returns the definitions of one version's package, including its kubebuilder markers. They refer to
+// each other by name.
 func DefinitionsOf(v *define.Version) map[string]common.OpenAPIDefinition {
 	facts := v.Facts()
 	if facts.OpenAPI == nil {
@@ -106,23 +106,22 @@ func DefinitionsOf(v *define.Version) map[string]common.OpenAPIDefinition {
 	return definitions
 }
 
-// Namer names OpenAPI definitions, and tells of which kinds they are.
+// Namer names OpenAPI definitions, and provides their kinds.
 type Namer struct{ *openapi.DefinitionNamer }
 
-// Namer names definitions after the public versions of their types, and after those of schemes
-// beside the definition's.
+// Namer returns a namer that uses the public versions of types, and the schemes beside in addition.
 func (m *Machinery) Namer(beside ...*runtime.Scheme) Namer {
 	return Namer{openapi.NewDefinitionNamer(append([]*runtime.Scheme{m.Public}, beside...)...)}
 }
 
-// GetDefinitionName is upstream's, but for types that do not name their definitions.
+// GetDefinitionName is upstream's method, extended for types that do not name their definitions.
 func (n Namer) GetDefinitionName(name string) (string, spec.Extensions) {
 	return n.DefinitionNamer.GetDefinitionName(modelName(name))
 }
 
-// modelName names a definition as schemes name the types of other projects, whose definitions
-// go by package and type. Upstream's namer does not find the kinds of these, and objects of no
-// known kind have no managed fields.
+// modelName returns the name under which schemes know the definition of a type of another project, which is named by
+// package and type. Upstream's namer does not find the kinds of such definitions, and objects without a known kind
+// have no managed fields.
 func modelName(name string) string {
 	if strings.Contains(name, "/") {
 		return util.ToRESTFriendlyName(name)

@@ -21,8 +21,7 @@ import (
 	markedv1beta1 "github.com/annexapi/annex/internal/testing/shop/marked/v1beta1"
 )
 
-// marked returns the server of a kind with kubebuilder markers in one version. edit changes its
-// definition.
+// marked returns the server of a kind with kubebuilder markers in one version. edit modifies its definition.
 func marked[T, L any](t *testing.T, resource string, facts func() api.Facts, edit func(definition string) string) *define.Server {
 	t.Helper()
 	name := reflect.TypeFor[T]().Name()
@@ -42,7 +41,7 @@ func marked[T, L any](t *testing.T, resource string, facts func() api.Facts, edi
 	return server
 }
 
-func TestMarkedKindsArePublishedAsByAServerOfTheirCustomResourceDefinitions(t *testing.T) {
+func TestDefinitions_markers_likeCRDServer(t *testing.T) {
 	same := func(definition string) string { return definition }
 	for name, server := range map[string]*define.Server{
 		"Crate":         marked[markedv1.Crate, markedv1.CrateList](t, "crates", markedv1.API, same),
@@ -128,7 +127,7 @@ func TestMarkedKindsArePublishedAsByAServerOfTheirCustomResourceDefinitions(t *t
 	}
 }
 
-func TestAZeroThatItsSchemaRefusesIsNoDefault(t *testing.T) {
+func TestDefinitions_invalidZero_isNoDefault(t *testing.T) {
 	one, pattern := int64(1), "^a"
 	least := 1.0
 	text := func(s spec.Schema) spec.Schema { s.Type, s.Default = []string{"string"}, ""; return s }
@@ -153,8 +152,7 @@ func TestAZeroThatItsSchemaRefusesIsNoDefault(t *testing.T) {
 	}
 }
 
-// flat returns a schema as a document without descriptions and with what it refers to written
-// out, but for metadata.
+// flat returns a schema as a document without descriptions and with all references resolved, except for metadata.
 func flat(t *testing.T, definitions map[string]spec.Schema, schema spec.Schema) any {
 	t.Helper()
 	data, err := json.Marshal(schema)
@@ -186,7 +184,7 @@ func writtenOut(t *testing.T, definitions map[string]spec.Schema, doc any) any {
 			}
 			doc[key] = writtenOut(t, definitions, inner)
 		}
-		// A reference with something beside it is wrapped.
+		// A reference with sibling keywords is wrapped in allOf.
 		if all, _ := doc["allOf"].([]any); len(all) == 1 && doc["type"] == nil {
 			delete(doc, "allOf")
 			maps.Copy(doc, all[0].(map[string]any))

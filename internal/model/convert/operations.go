@@ -10,10 +10,10 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// operations are the objects that answer requests to long actions, of whatever kind in whatever
-// version: they are shown in the one version that they are served in.
+// operations are the objects that answer requests to long actions of any kind and version. They are always encoded in
+// the one version in which they are served.
 type operations struct {
-	goType  reflect.Type // a pointer; nil if there are none
+	goType  reflect.Type // a pointer; nil without operations
 	version schema.GroupVersion
 }
 
@@ -26,7 +26,7 @@ func operationsOf(server *define.Server) operations {
 	return operations{}
 }
 
-// withOperations is a serializer that encodes operations in their own version.
+// withOperations returns a serializer that encodes operations in their own version.
 func (m *Machinery) withOperations(s runtime.NegotiatedSerializer) runtime.NegotiatedSerializer {
 	if m.operations.goType == nil {
 		return s

@@ -13,18 +13,19 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// asProtobufKeeps returns an encoder that writes objects of Kubernetes' own kinds as they are once they have been encoded as
-// protobuf, in which a kube-apiserver stores them: without empty lists and maps, for one, which clients then see as null.
+// asProtobufKeeps returns an encoder that sends objects of Kubernetes' own kinds through protobuf before encoding
+// them, because a kube-apiserver stores them as protobuf. Protobuf drops empty lists and maps, for example, which
+// clients of a kube-apiserver then see as null.
 //
-// Objects with others in them are written as they are: a message has no kind of these, and a kube-apiserver knows it without,
-// as it does of the claims that a StatefulSet makes.
+// Objects that contain other objects are encoded directly: a protobuf message does not contain the kind of inner
+// objects, such as the claims of a StatefulSet, which a kube-apiserver knows without it.
 func asProtobufKeeps(encoder runtime.Encoder) runtime.Encoder {
 	return protobufKeeps{encoder, &sync.Map{}}
 }
 
 type protobufKeeps struct {
 	runtime.Encoder
-	keeps *sync.Map // by Go type, whether protobuf keeps all of it
+	keeps *sync.Map // by Go type: whether to send objects through protobuf
 }
 
 // Identifier implements runtime.Encoder.
@@ -46,11 +47,11 @@ func (e protobufKeeps) Encode(obj runtime.Object, w io.Writer) error {
 	if err := kept.Unmarshal(data); err != nil {
 		return fmt.Errorf("decode %T from protobuf: %w", obj, err)
 	}
-	kept.GetObjectKind().SetGroupVersionKind(obj.GetObjectKind().GroupVersionKind()) // which the message has not
+	kept.GetObjectKind().SetGroupVersionKind(obj.GetObjectKind().GroupVersionKind()) // the message does not contain it
 	return e.Encoder.Encode(kept, w)
 }
 
-// isKept says whether objects that a pointer to a Go type is to are written as protobuf keeps them.
+// isKept reports whether objects of a Go pointer type are sent through protobuf.
 func (e protobufKeeps) isKept(t reflect.Type) bool {
 	if known, ok := e.keeps.Load(t); ok {
 		return known.(bool)
@@ -60,7 +61,7 @@ func (e protobufKeeps) isKept(t reflect.Type) bool {
 	return kept
 }
 
-// hasObjects says whether there are objects with a kind of their own within those of a Go type.
+// hasObjects reports whether a Go type contains objects with their own kind.
 func hasObjects(t reflect.Type, seen map[reflect.Type]bool) bool {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
@@ -79,7 +80,7 @@ func hasObjects(t reflect.Type, seen map[reflect.Type]bool) bool {
 	return false
 }
 
-// isObject says whether a Go type is a struct that says its kind.
+// isObject reports whether a Go type is a struct with a TypeMeta.
 func isObject(t reflect.Type) bool {
 	if t.Kind() != reflect.Struct {
 		return false
@@ -88,7 +89,7 @@ func isObject(t reflect.Type) bool {
 	return ok && f.Type == reflect.TypeFor[metav1.TypeMeta]()
 }
 
-// isOfKubernetes says whether a pointer to a Go type is to one whose objects a kube-apiserver stores as protobuf.
+// isOfKubernetes reports whether a kube-apiserver stores objects of a Go pointer type as protobuf.
 func isOfKubernetes(t reflect.Type) bool {
 	return strings.HasPrefix(t.Elem().PkgPath(), "k8s.io/api/")
 }

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
 
-// A message has no kind of the claims in a StatefulSet, which a kube-apiserver says of each.
-func TestObjectsWithinObjectsOfKubernetesKeepTheirKind(t *testing.T) {
+// A protobuf message lacks the kind of the claims in a StatefulSet, which a kube-apiserver returns.
+func TestStorageCodec_innerObjects_keepKind(t *testing.T) {
 	claims := []corev1.PersistentVolumeClaim{{TypeMeta: metav1.TypeMeta{Kind: "PersistentVolumeClaim", APIVersion: "v1"}}}
 	set := &appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{VolumeClaimTemplates: claims}}
 	scheme := runtime.NewScheme()
@@ -33,12 +33,12 @@ func TestObjectsWithinObjectsOfKubernetesKeepTheirKind(t *testing.T) {
 	}
 }
 
-// TestObjectsOfKubernetesAreStoredAsProtobufKeepsThem reads them from JSON and from protobuf, as a kube-apiserver has stored them.
-func TestObjectsOfKubernetesAreStoredAsProtobufKeepsThem(t *testing.T) {
+// Decodes from JSON and from protobuf, as stored by a kube-apiserver.
+func TestStorageCodec_kubernetesObjects_likeProtobuf(t *testing.T) {
 	for _, c := range []struct {
 		obj    runtime.Object
 		gv     schema.GroupVersion
-		stored string // a part of it
+		stored string // a substring of the stored JSON
 	}{
 		{&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{}}, Rules: []rbacv1.PolicyRule{}},
 			rbacv1.SchemeGroupVersion, `"rules":null`},

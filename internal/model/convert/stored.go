@@ -17,7 +17,7 @@ import (
 	"github.com/annexapi/annex/internal/wire/plainjson"
 )
 
-// NewStorageCodec returns Machinery.StorageCodec for a scheme and its codecs.
+// NewStorageCodec is like Machinery.StorageCodec, for a scheme and its codecs.
 func NewStorageCodec(scheme *runtime.Scheme, codecs serializer.CodecFactory, stored schema.GroupVersion, mediaType string) runtime.Codec {
 	return newStorageCodec(scheme, codecs, stored, mediaType, plainjson.New(), nil, nil)
 }
@@ -60,16 +60,16 @@ func (c typeless) Decode(
 ) (runtime.Object, *schema.GroupVersionKind, error) {
 	obj, kind, err := c.Codec.Decode(data, defaults, into)
 	if err != nil {
-		// Not wrapped: what is wrong in storage is no client's bad request.
+		// The error is not wrapped: a stored object that cannot be decoded is not a bad request of a client.
 		return nil, kind, errors.New(err.Error())
 	}
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	return obj, kind, nil
 }
 
-// storedDecoder decodes JSON as our own encoder writes it in three quarters of the
-// time. Upstream's finds out the kind of an object by parsing all of it once more.
-// Protobuf is tried first where the data says so, and not after two others.
+// storedDecoder decodes the JSON of our own encoder in three quarters of upstream's time: upstream determines the
+// kind by parsing the whole object a second time. If the data starts like protobuf, the protobuf decoder is used
+// without trying the others first.
 type storedDecoder struct{ json, protobuf, other runtime.Decoder }
 
 // Decode implements runtime.Decoder.
@@ -87,16 +87,16 @@ func (d storedDecoder) Decode(
 	return d.other.Decode(data, defaults, into)
 }
 
-// protobufPrefix is what upstream's protobuf serializer puts before every message.
+// protobufPrefix is the prefix of upstream's protobuf serializer.
 var protobufPrefix = []byte("k8s\x00")
 
-// Our encoder begins with these two fields; their values need no escapes.
+// Our encoder writes these two fields first; their values need no escaping.
 var (
 	storedKind    = []byte(`{"kind":"`)
 	storedVersion = []byte(`","apiVersion":"`)
 )
 
-// storedMeta reads the kind and version at the front of the data.
+// storedMeta reads the kind and version at the beginning of the data.
 type storedMeta struct{}
 
 // Interpret implements json.MetaFactory.
@@ -108,7 +108,7 @@ func (storedMeta) Interpret(data []byte) (*schema.GroupVersionKind, error) {
 	return &kind, nil
 }
 
-// kindOf is Interpret without an allocation for the kind.
+// kindOf is like Interpret, without an allocation for the kind.
 func kindOf(data []byte) (schema.GroupVersionKind, error) {
 	if kind, ok := kindOfStored(data); ok {
 		return kind, nil
@@ -134,15 +134,13 @@ func kindOfStored(data []byte) (schema.GroupVersionKind, bool) {
 	return gv.WithKind(string(kind)), err == nil
 }
 
-// Form is how an object is stored: in which version of which kind, and encoded in
-// which media type.
+// Form is the kind, version and media type of a stored object.
 type Form struct {
 	schema.GroupVersionKind
 	MediaType string
 }
 
-// FormOf looks at the front of what a storage codec wrote. It is false for what is no
-// object.
+// FormOf reads the form from the beginning of stored bytes. It returns false if they are not an encoded object.
 func FormOf(data []byte) (Form, bool) {
 	form := Form{MediaType: runtime.ContentTypeJSON}
 	if message, ok := bytes.CutPrefix(data, protobufPrefix); ok {
@@ -160,8 +158,7 @@ func FormOf(data []byte) (Form, bool) {
 	return form, true
 }
 
-// envelopeKind reads the kind at the front of a runtime.Unknown and leaves the object
-// that follows alone.
+// envelopeKind reads the kind of a runtime.Unknown without parsing the contained object.
 func envelopeKind(message []byte) (schema.GroupVersionKind, bool) {
 	const typeMeta, apiVersion, kind = 1, 1, 2 // field numbers
 	meta, ok := bytesField(message, typeMeta)
@@ -174,7 +171,7 @@ func envelopeKind(message []byte) (schema.GroupVersionKind, bool) {
 	return gv.WithKind(string(name)), ok && err == nil && len(name) > 0 && gv.Version != ""
 }
 
-// bytesField returns the first field with a number, which is of bytes.
+// bytesField returns the first field with a number, which has to be of type bytes.
 func bytesField(message []byte, number protowire.Number) ([]byte, bool) {
 	for len(message) > 0 {
 		n, t, length := protowire.ConsumeTag(message)
@@ -194,11 +191,10 @@ func bytesField(message []byte, number protowire.Number) ([]byte, bool) {
 	return nil, false
 }
 
-// IsStoredJSON says whether what a storage codec wrote is JSON.
+// IsStoredJSON reports whether stored bytes are JSON.
 func IsStoredJSON(data []byte) bool { return !bytes.HasPrefix(data, protobufPrefix) }
 
-// StoredJSON returns what a storage codec wrote as JSON: in the version that it is
-// stored in, with nothing filled in.
+// StoredJSON converts stored bytes to JSON in the stored version, without filling in defaults.
 func (m *Machinery) StoredJSON(data []byte) ([]byte, error) {
 	if IsStoredJSON(data) {
 		return data, nil

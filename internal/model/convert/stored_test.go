@@ -14,8 +14,8 @@ import (
 	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 )
 
-// TestStoredObjectsAreDecodedAsUpstreamDoes decodes with both codecs.
-func TestStoredObjectsAreDecodedAsUpstreamDoes(t *testing.T) {
+// Decodes with upstream's codec and with ours.
+func TestStorageCodec_decode_likeUpstream(t *testing.T) {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
 	install.Install(scheme)
@@ -74,7 +74,7 @@ func TestStoredObjectsAreDecodedAsUpstreamDoes(t *testing.T) {
 	}
 }
 
-func TestTheFormOfAStoredObjectStandsAtItsFront(t *testing.T) {
+func TestFormOf(t *testing.T) {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
 	install.Install(scheme)
@@ -104,7 +104,7 @@ func TestTheFormOfAStoredObjectStandsAtItsFront(t *testing.T) {
 			t.Errorf("%s as JSON: %s, %v", mediaType, text, err)
 		}
 		for n := range data {
-			form, ok := FormOf(data[:n]) // whatever it is, it is no panic
+			form, ok := FormOf(data[:n]) // must not panic
 			if ok && form.GroupVersionKind != kind {
 				t.Errorf("%d bytes of %s are a %v", n, mediaType, form)
 			}

@@ -15,9 +15,9 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// addSubresources registers the Go types of a kind's custom subresources in all its
-// versions: like the kind, a subresource is the same in each, but its types are
-// declared in the package of one. Messages of another group are registered there instead.
+// addSubresources registers the Go types of a kind's custom subresources in all its versions. A subresource is the
+// same in each version, but its types are declared in one package. Messages of another group are registered in that
+// group.
 func addSubresources(scheme *runtime.Scheme, k *define.Kind) {
 	for _, s := range k.CustomSubresources {
 		for _, t := range s.Types(k) {
@@ -28,8 +28,8 @@ func addSubresources(scheme *runtime.Scheme, k *define.Kind) {
 	}
 }
 
-// addRequests makes the Go types of requests and options stand for the group's
-// internal version, as the hub does, and has options read from a query.
+// addRequests makes the Go types of requests and options stand for the group's internal version, as the hub does, and
+// registers the decoding of options from a query.
 func (m *Machinery) addRequests(k *define.Kind) error {
 	for _, s := range k.CustomSubresources {
 		internal := schema.GroupVersion{Group: s.InVersion(schema.GroupVersion{Group: k.Group}).Group, Version: runtime.APIVersionInternal}
@@ -54,7 +54,7 @@ func (m *Machinery) addRequests(k *define.Kind) error {
 		if err != nil {
 			return fmt.Errorf("options %s: %w", s.Object, err)
 		}
-		// Policies and webhooks are shown the options in a version, which are the same.
+		// Policies and webhooks get the options converted to a version, in which they are the same.
 		err = m.Scheme.AddConversionFunc(s.New(), s.New(), func(in, out any, _ conversion.Scope) error {
 			reflect.ValueOf(out).Elem().Set(reflect.ValueOf(in.(runtime.Object).DeepCopyObject()).Elem())
 			return nil
@@ -66,7 +66,7 @@ func (m *Machinery) addRequests(k *define.Kind) error {
 	return nil
 }
 
-// addRules has the requests of an action decoded by their kubebuilder markers.
+// addRules makes the requests of an action subject to their kubebuilder markers when they are decoded.
 func (m *Machinery) addRules(k *define.Kind, s *define.Subresource) {
 	for _, v := range k.Versions {
 		m.structural[s.InVersion(v.GroupVersion).WithKind(s.Object.Name())] = s.Structural
@@ -80,8 +80,8 @@ func newObject(t reflect.Type) runtime.Object {
 	return reflect.New(t).Interface().(runtime.Object)
 }
 
-// Options reads the options of a connection from a request's query, with defaults
-// filled in; nil if the subresource has none.
+// Options reads the options of a connection from a request's query, with defaults filled in; nil if the subresource
+// has none.
 func Options(s *define.Subresource, query url.Values) (runtime.Object, error) {
 	if s.Object == nil {
 		return nil, nil
@@ -96,9 +96,8 @@ func Options(s *define.Subresource, query url.Values) (runtime.Object, error) {
 	return options, nil
 }
 
-// readQuery sets the fields of options that a query names, by their names in JSON.
-// It reads values as upstream reads its own options: a boolean is true unless it is
-// false or 0, and of several values the first counts where there is one only.
+// readQuery sets the fields of options from the parameters with their JSON names. Values are parsed like upstream's
+// own options: a boolean is true unless it is false or 0, and a field with a single value takes the first of several.
 func readQuery(query url.Values, options any) error {
 	v := reflect.ValueOf(options).Elem()
 	for f, field := range v.Fields() {
@@ -134,7 +133,7 @@ func setParameter(field reflect.Value, values []string) error {
 			return fmt.Errorf("%q is no number", first)
 		}
 		field.SetFloat(n)
-	default: // Check lets in nothing else but integers
+	default: // Check allows only integers beside these
 		n, err := strconv.ParseInt(first, 10, field.Type().Bits())
 		if err != nil {
 			return fmt.Errorf("%q is no integer of %d bits", first, field.Type().Bits())
@@ -144,7 +143,7 @@ func setParameter(field reflect.Value, values []string) error {
 	return nil
 }
 
-// setParameters sets a field of which there may be several, to strings or integers.
+// setParameters sets a list of strings or integers.
 func setParameters(field reflect.Value, values []string) error {
 	all := reflect.MakeSlice(field.Type(), len(values), len(values))
 	for i := range values {

@@ -18,9 +18,8 @@ import (
 	"github.com/annexapi/annex/internal/model/structural"
 )
 
-// withZeros returns an encoder that writes the zeros of fields with defaults, which
-// encoding/json leaves out: to who reads it, an absent field has the default. An encoder
-// of another format than JSON and YAML is returned as it is.
+// withZeros returns an encoder that writes the zeros of fields with defaults, which encoding/json omits. Without
+// them, a reader would assume the default. Encoders of formats other than JSON and YAML are returned unchanged.
 func withZeros(encoder runtime.Encoder, supported []runtime.SerializerInfo, shapes map[reflect.Type]*structural.Shape) runtime.Encoder {
 	if len(shapes) == 0 {
 		return encoder
@@ -90,14 +89,14 @@ func indent(data []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Filled returns a decoder of documents in JSON that fills the defaults of kubebuilder's
-// markers in where a field is absent. It is for documents that no client has sent.
+// Filled returns a decoder of JSON documents that fills in the markers' defaults of absent fields. It is for
+// documents that do not come from clients.
 func (m *Machinery) Filled(decoder runtime.Decoder) runtime.Decoder {
 	return filled{decoder, m.structural}
 }
 
-// filled is a decoder of what is stored, which fills defaults in where a field is absent.
-// Messages of protobuf have all fields.
+// filled is a decoder of stored objects that fills in the defaults of absent fields. Protobuf messages have all
+// fields.
 type filled struct {
 	runtime.Decoder
 	versions map[schema.GroupVersionKind]*structural.Version
@@ -116,9 +115,8 @@ func (d filled) Decode(
 	return obj, kind, err
 }
 
-// TypeConverter has merges of applied configurations see the objects of clients as those
-// do: with the zeros of fields with defaults. What is merged gets the defaults of fields
-// that it does not have; validation refuses the values that do not fit.
+// TypeConverter returns a converter whose typed values include the zeros of fields with defaults, as clients see
+// them. Merged objects get the defaults of absent fields; validation rejects values that do not fit.
 func (m *Machinery) TypeConverter(inner managedfields.TypeConverter) managedfields.TypeConverter {
 	if len(m.structural) == 0 {
 		return inner
@@ -126,7 +124,7 @@ func (m *Machinery) TypeConverter(inner managedfields.TypeConverter) managedfiel
 	return zerosConverter{inner, m.structural}
 }
 
-// HasZeros says whether TypeConverter takes an object for a document because of its zeros.
+// HasZeros reports whether TypeConverter converts an object to a document because of its zeros.
 func (m *Machinery) HasZeros(obj runtime.Object) bool {
 	if len(m.shapes) == 0 {
 		return false
@@ -154,8 +152,7 @@ func (c zerosConverter) ObjectToTyped(obj runtime.Object, options ...typed.Valid
 	return c.TypeConverter.ObjectToTyped(&unstructured.Unstructured{Object: plain}, options...)
 }
 
-// exists is false for the empty object that upstream has a create begin with: nothing is
-// in it, zeros neither.
+// exists returns false for the empty object with which upstream starts a create; it has no fields, not even zeros.
 func exists(obj runtime.Object) bool {
 	m, err := meta.Accessor(obj)
 	return err == nil && (m.GetName() != "" || m.GetGenerateName() != "")
@@ -178,8 +175,8 @@ func (c zerosConverter) TypedToObject(value *typed.TypedValue) (runtime.Object, 
 	return v.FillMerged(document.Object)
 }
 
-// Documents returns a convertor of objects into what is encoded by encoding/json alone, as
-// objects in tables are: into documents, where zeros would get lost.
+// Documents returns a convertor for objects that are encoded by encoding/json alone, such as objects in tables. It
+// converts objects with zeros to documents, because encoding/json would omit the zeros.
 func (m *Machinery) Documents() runtime.ObjectConvertor {
 	if len(m.shapes) == 0 {
 		return m.Scheme

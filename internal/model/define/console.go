@@ -7,13 +7,13 @@ import (
 	"unicode"
 )
 
-// Console is how the server's console looks, and whether there may be one.
+// Console configures the server's console.
 type Console struct {
-	// Title is the console's; empty is the server's.
+	// Title is the title of the console; empty means the server's title.
 	Title string
-	// Logo is a picture; empty is none.
+	// Logo is a picture; empty means none.
 	Logo []byte
-	// Disabled servers have no console unless the operator wants one.
+	// Disabled turns the console off unless the operator enables it.
 	Disabled bool
 }
 
@@ -34,7 +34,7 @@ func (c *checker) console(console Console) {
 	}
 }
 
-// LogoType is the media type of the logo, by how it begins; empty if it is no picture.
+// LogoType returns the media type of the logo, determined from its first bytes; empty if it is not a picture.
 func (c Console) LogoType() string {
 	switch found := http.DetectContentType(c.Logo); found {
 	case "image/png", "image/jpeg", "image/webp", "image/gif":

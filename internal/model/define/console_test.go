@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestConsolesHaveTitlesAndPictures(t *testing.T) {
+func TestCheck_console(t *testing.T) {
 	for name, test := range map[string]struct {
 		console Console
 		kind    string

@@ -2,18 +2,18 @@ package define
 
 import "reflect"
 
-// Declared holds the kind that a builder of package annex describes. Builders embed it under
-// a name that is not exported. The kind is read by functions of this package alone, which
-// only the module's own packages can call: a builder needs no exported method for them.
+// Declared holds the kind that a builder of package annex describes. Builders embed it in an unexported field. Only
+// functions of this package read the kind, and only this module's packages can call them, so a builder needs no
+// exported method for it.
 type Declared struct{ kind Kind }
 
 func (d *Declared) declared() *Kind { return &d.kind }
 
-// In returns the kind that a builder describes itself, for those that describe more of it.
+// In returns the kind that a builder describes, not a copy, so that other builders can extend it.
 func In(builder interface{ declared() *Kind }) *Kind { return builder.declared() }
 
-// AddGroup adds a group with copies of the kinds that the builders describe, so that one
-// builder makes many servers. A builder that is nil is a nil kind, which Check reports.
+// AddGroup adds a group with copies of the builders' kinds, so that a builder can be used for several servers. A nil
+// builder becomes a nil kind, which Check reports.
 func AddGroup[B any](s *Server, name string, builders []B) {
 	group := Group{Name: name}
 	for _, b := range builders {
@@ -22,8 +22,7 @@ func AddGroup[B any](s *Server, name string, builders []B) {
 	s.Groups = append(s.Groups, group)
 }
 
-// Complete adds the kinds that are served in other groups as well, and checks the definition.
-// It must be called once.
+// Complete adds the aliases of kinds to their groups and checks the definition. It must be called once.
 func Complete(s *Server) error {
 	for _, k := range s.Kinds() {
 		if k == nil {
@@ -36,13 +35,12 @@ func Complete(s *Server) error {
 	return Check(s)
 }
 
-// DeclaredSubresource holds the subresource that a builder describes, as Declared does a kind.
+// DeclaredSubresource holds the subresource that a builder describes, as Declared holds a kind.
 type DeclaredSubresource struct{ subresource Subresource }
 
 func (d *DeclaredSubresource) declaredSubresource() *Subresource { return &d.subresource }
 
-// SubresourceIn returns the subresource that a builder describes, for those that describe more
-// of it.
+// SubresourceIn returns the subresource that a builder describes, not a copy, so that other builders can extend it.
 func SubresourceIn(builder interface{ declaredSubresource() *Subresource }) *Subresource {
 	return builder.declaredSubresource()
 }

@@ -1,6 +1,5 @@
-// Package define holds what a user declared: the server, its groups, kinds,
-// versions and hooks, with all type parameters gone. The façade fills it in,
-// Check finds the mistakes, and every other room reads it.
+// Package define contains the user's declarations without type parameters: the server, its groups, kinds, versions
+// and hooks. The façade fills it in, Check validates it, and every other package reads it.
 package define
 
 import (
@@ -29,98 +28,95 @@ import (
 	"github.com/annexapi/annex/store/driver"
 )
 
-// Server is a whole API server.
+// Server is the definition of an API server.
 type Server struct {
 	Name string
-	// Title and Version are the program's; both may be empty.
+	// Title and Version describe the program; both may be empty.
 	Title, Version string
 	Groups         []Group
 	// Controllers run beside the requests.
 	Controllers []Controller
-	// AdmissionPlugins see the writes of all kinds, and connections.
+	// AdmissionPlugins receive the writes of all kinds, and connections.
 	AdmissionPlugins []AdmissionPlugin
-	// Handlers answer paths beside the API.
+	// Handlers serve paths beside the API.
 	Handlers []Handler
 	Console  Console
-	// Query says where queries are answered.
+	// Query configures the path of queries.
 	Query Query
-	// Authorizer is asked before the server decides itself what callers may do; nil is not.
+	// Authorizer decides before the server's own authorizers; nil means none.
 	Authorizer authorizer.Authorizer
-	// Metrics are shown with the server's own.
+	// Metrics are added to the server's own metrics.
 	Metrics []prometheus.Gatherer
-	// ControlPlane is what a cluster has by itself; nil is a server with little more than its
-	// own groups.
+	// ControlPlane adds the APIs of a cluster; nil means a server with little more than its own groups.
 	ControlPlane ControlPlane
 }
 
-// PlaneOptions are the operator's of a control plane. The zero value changes nothing.
+// PlaneOptions are the operator's options of a control plane. The zero value changes nothing.
 type PlaneOptions struct {
 	EventTTL      time.Duration
 	RuntimeConfig map[string]bool
 	CRDs          []string
 }
 
-// ControlPlane is what makes a server that stands alone a whole cluster's API. It is linked
-// only into the servers that have one.
+// ControlPlane turns a standalone server into the API of a whole cluster. It is linked only into servers that use it.
 type ControlPlane interface {
-	// Check returns the mistakes in what the control plane was made of. Nothing else is called
-	// if there are any.
+	// Check returns the mistakes in the options of the control plane. If there are any, no other method is called.
 	Check() error
-	// With returns the control plane with the operator's options. An error is about the
-	// RuntimeConfig.
+	// With returns the control plane with the operator's options. It reports an error if RuntimeConfig is invalid.
 	With(PlaneOptions) (ControlPlane, error)
-	// Groups are built in.
+	// Groups returns the built-in groups.
 	Groups() []Group
-	// Controllers keep the promises of these. One of the user's with the same name takes the
-	// place of one.
+	// Controllers returns the controllers of the built-in groups. A controller of the user with the same name
+	// replaces one of them.
 	Controllers() []Controller
-	// AdmissionPlugins are the names of those that run unless they are disabled.
+	// AdmissionPlugins returns the names of the plugins that run unless they are disabled.
 	AdmissionPlugins() []string
 }
 
-// Controller is a client that works for the server. The environment is the façade's handle on
-// it; define does not look inside.
+// Controller is a client that works for the server. The environment is the façade's handle on the server; define does
+// not use it.
 type Controller struct {
 	Name string
-	// Account is the service account in kube-system that the controller works as; empty is all rights. Only
-	// those of a control plane have one.
+	// Account is the service account in kube-system under which the controller works; empty gives it all rights. Only
+	// the controllers of a control plane have one.
 	Account string
 	Run     func(ctx context.Context, env any) error
 }
 
-// AdmissionPlugin is an admission plugin for all kinds. The environment is the façade's
-// handle on the server; define does not look inside.
+// AdmissionPlugin is an admission plugin for all kinds. The environment is the façade's handle on the server; define
+// does not use it.
 type AdmissionPlugin struct {
 	Name     string
 	Disabled bool
 	New      func(env any, configuration io.Reader) (admission.Interface, error)
 }
 
-// Query says where queries are answered: at /query if it is the zero value.
+// Query configures the path of queries. The zero value means /query.
 type Query struct {
 	Prefix   string
 	Disabled bool
 }
 
-// Handler answers paths beside the API.
+// Handler serves paths beside the API.
 type Handler struct {
-	// Path ends in a slash if all paths that begin so are meant.
+	// Path is an exact path, or a prefix of paths if it ends in a slash.
 	Path string
 	New  func(env any) (http.Handler, error)
-	// Resource is what a request is authorized as; nil, or what returns nil, is its path.
+	// Resource returns the resource attributes for the authorization of a request. If Resource or its result is nil,
+	// the path is authorized.
 	Resource func(r *http.Request) *authorizationv1.ResourceAttributes
-	// LongRunning requests have no deadline; nil is none.
+	// LongRunning reports whether a request has no deadline; nil means that all requests have one.
 	LongRunning func(r *http.Request) bool
-	// OpenAPI is the document of the handler's paths; nil is none.
+	// OpenAPI returns the document of the handler's paths; nil means no document.
 	OpenAPI func() *spec3.OpenAPI
 }
 
-// Answers says whether the handler is for a path.
+// Answers reports whether the handler serves a path.
 func (h *Handler) Answers(path string) bool {
 	return path == h.Path || strings.HasSuffix(h.Path, "/") && strings.HasPrefix(path, h.Path)
 }
 
-// Document is the name of the handler's OpenAPI document, behind /openapi/v3/.
+// Document returns the name of the handler's OpenAPI document below /openapi/v3/.
 func (h *Handler) Document() string { return strings.Trim(h.Path, "/") }
 
 // Group is an API group.
@@ -129,9 +125,9 @@ type Group struct {
 	Kinds []*Kind
 }
 
-// With returns the server with the kinds of built-in groups besides its own. Those that it has
-// as built-in kinds already stay as they are; one of its own that has the name of
-// another takes its place if that is replaceable, and is a mistake if not. It shares everything else with s.
+// With returns a server that additionally has the kinds of built-in groups. Built-in kinds that s already has are
+// kept. A kind of the user with the same name replaces a built-in kind that is Replaceable; otherwise it is a
+// mistake. The result shares everything else with s.
 func (s *Server) With(groups ...Group) (*Server, error) {
 	extended := *s
 	extended.Groups = slices.Clone(s.Groups)
@@ -179,7 +175,7 @@ func (s *Server) With(groups ...Group) (*Server, error) {
 	return &extended, nil
 }
 
-// named returns the group's kind that has the kind's name, or its resource's; nil if there is none.
+// named returns the group's kind with the name or the resource of k, or nil.
 func (g *Group) named(k *Kind) *Kind {
 	for _, other := range g.Kinds {
 		if other.Resource == k.Resource || other.Name == k.Name {
@@ -189,8 +185,8 @@ func (g *Group) named(k *Kind) *Kind {
 	return nil
 }
 
-// WithControllers returns the server with controllers beside its own, which take the place of
-// those of the same names.
+// WithControllers returns a server with additional controllers. A controller of s with the same name replaces an
+// additional one.
 func (s *Server) WithControllers(controllers ...Controller) *Server {
 	extended := *s
 	extended.Controllers = slices.Clone(s.Controllers)
@@ -202,8 +198,7 @@ func (s *Server) WithControllers(controllers ...Controller) *Server {
 	return &extended
 }
 
-// Kind is one kind in all its versions. The objects that hooks see are pointers
-// to the hub's Go type, unless a hook says otherwise.
+// Kind is one kind in all its versions. Hooks receive pointers to the hub's Go type, unless documented otherwise.
 type Kind struct {
 	// Group and Name are the API group and the kind, such as Pizza.
 	Group string
@@ -215,62 +210,59 @@ type Kind struct {
 	Categories []string
 	// BuiltIn kinds are not the user's: the server serves them as a kube-apiserver does.
 	BuiltIn bool
-	// Replaceable built-in kinds give way to a user's of the same name.
+	// Replaceable built-in kinds are replaced by a user's kind of the same name.
 	Replaceable bool
 	// ClusterScoped kinds live outside namespaces.
 	ClusterScoped bool
 
 	// Versions holds the hub first, then the others as declared.
 	Versions []*Version
-	// StoredAs names the version that objects are stored in.
+	// StoredAs is the name of the storage version.
 	StoredAs string
-	// Storage is the storage that they are kept in; nil is the server's.
+	// Storage is the storage of the objects; nil means the server's.
 	Storage driver.Driver
-	// StoredMediaType is what they are encoded in there; empty is what suits the
-	// storage.
+	// StoredMediaType is the media type of stored objects; empty means the storage's default.
 	StoredMediaType string
-	// StoredUnder is the resource whose place they take there; empty is the kind's.
+	// StoredUnder is the resource under which the objects are stored; empty means the kind's own.
 	StoredUnder schema.GroupResource
 
-	// Aliases are the same objects in other groups: kinds with a group, a resource and
-	// versions of their own, and all else from this one.
+	// Aliases are the same objects in other groups. They are kinds with their own group, resource and versions, and
+	// all other properties of this kind.
 	Aliases []*Kind
-	// AliasOf is the primary kind, whose Aliases this one is among; nil if this one is
-	// primary.
+	// AliasOf is the primary kind of an alias; nil for a primary kind.
 	AliasOf *Kind
 
-	// Status says that the kind serves /status; WithoutStatus, that it must not.
+	// Status makes the kind serve /status. WithoutStatus forbids it.
 	Status        bool
 	WithoutStatus bool
-	// ValidateName says what is wrong with the name of a new object, or the beginning of a
-	// generated one; nil wants a DNS subdomain.
+	// ValidateName returns the errors of the name of a new object, or of the prefix of a generated name; nil requires
+	// a DNS subdomain.
 	ValidateName func(name string, prefix bool) []string
-	// WithoutGeneration kinds leave metadata.generation alone.
+	// WithoutGeneration kinds do not maintain metadata.generation.
 	WithoutGeneration bool
-	// TTL is how long an object is kept after it was last written; 0 is for ever.
+	// TTL is how long an object is kept after its last write; 0 means forever.
 	TTL time.Duration
-	// Unconditional kinds accept updates without a resource version in every server, others if
-	// the options say so.
+	// Unconditional kinds accept updates without a resource version in every server. Other kinds accept them if the
+	// options allow it.
 	Unconditional bool
-	// ReturnsDeleted kinds answer a deletion with the object, as do all with a grace period.
+	// ReturnsDeleted kinds answer a delete with the object, as do all kinds with a grace period.
 	ReturnsDeleted bool
-	// CreateOnUpdate kinds create the object that an update does not find.
+	// CreateOnUpdate kinds create an object that an update does not find.
 	CreateOnUpdate bool
 	Scale          *Scale
 	Grace          *Grace
-	// CustomSubresources are those beside /status and /scale, as declared.
+	// CustomSubresources are the subresources beside /status and /scale, as declared.
 	CustomSubresources []*Subresource
 
-	// Grants say which roles may do what with the kind's objects, besides what DefaultRoles
-	// does.
+	// Grants give roles access to the kind's objects, in addition to DefaultRoles.
 	DefaultRoles bool
 	Grants       []Grant
 
 	Columns []Column
-	// WithoutAge adds no column of the age to them, WithoutName none of the name.
+	// WithoutAge omits the age column, WithoutName the name column.
 	WithoutAge, WithoutName bool
 	Selectable              []SelectableField
-	// QueryFields are what queries sort and filter by, beside selectable fields and metadata.
+	// QueryFields are the fields by which queries sort and filter, in addition to selectable fields and metadata.
 	QueryFields []ordered.Field
 	// IndexFields are paths of selectable fields, IndexLabels keys of labels.
 	IndexFields []string
@@ -279,70 +271,64 @@ type Kind struct {
 	PrepareForCreate func(ctx context.Context, obj runtime.Object)
 	PrepareForUpdate func(ctx context.Context, obj, old runtime.Object)
 	PrepareForStatus func(ctx context.Context, obj, old runtime.Object)
-	// Validate sees what is created and what is updated.
+	// Validate validates objects in creates and in updates.
 	Validate       func(ctx context.Context, obj runtime.Object) field.ErrorList
 	ValidateCreate func(ctx context.Context, obj runtime.Object) field.ErrorList
 	ValidateUpdate func(ctx context.Context, obj, old runtime.Object) field.ErrorList
 	ValidateStatus func(ctx context.Context, obj, old runtime.Object) field.ErrorList
 	Warn           func(ctx context.Context, obj runtime.Object) []string
-	// WarnsOfChanges kinds warn of an update only if it raises the generation.
+	// WarnsOfChanges kinds return warnings for an update only if it increases the generation.
 	WarnsOfChanges bool
 
-	// ValidationOptions are those that tags of declarative validation may ask for.
+	// ValidationOptions are the options of declarative validation tags, by name.
 	ValidationOptions map[string]bool
 
-	// Admissions run in order on every write; each constructor is called once
-	// for a server.
+	// Admissions run in order on every write. Each constructor is called once per server.
 	Admissions []AdmissionConstructor
 	// ConnectAdmissions run in order on every connection, and are not Mutating.
 	ConnectAdmissions []AdmissionConstructor
-	// CreateAdmissions decide, when an object is created, whether it may be there beside
-	// those that exist.
+	// CreateAdmissions decide about a create, given the existing objects of the kind.
 	CreateAdmissions []func(env any) (BesideAdmission, error)
-	// UpdateAdmissions decide, when an object is updated, whether it may be so beside the
-	// others.
+	// UpdateAdmissions decide about an update, given the other objects of the kind.
 	UpdateAdmissions []func(env any) (BesideAdmission, error)
 
-	// Source is where the objects of a virtual kind are; nil for all others.
+	// Source provides the objects of a virtual kind; nil for all other kinds.
 	Source *Source
-	// CustomStorage makes the storage of a kind that is served by the user's own; nil for all
-	// others.
+	// CustomStorage creates the storage of a kind that the user implements; nil for all other kinds.
 	CustomStorage StorageConstructor
-	// Operations carry out long actions, of the kind that they are objects of; nil for all
-	// others.
+	// Operations carry out long actions, if the kind's objects are operations; nil for all other kinds.
 	Operations *OperationsKind
 }
 
 // Version is a kind in one version.
 type Version struct {
-	// Facts returns what was generated about the version's package.
+	// Facts returns the generated facts about the version's package.
 	Facts func() api.Facts
-	// Type and ListType are the Go struct types; ListType is nil for all but the
-	// hub until Check has looked it up.
+	// Type and ListType are the Go struct types. Until Check has found the ListType, it is nil for all versions
+	// except the hub.
 	Type     reflect.Type
 	ListType reflect.Type
-	// ToHub and FromHub convert between this version and the hub; nil for the
-	// hub itself. They need not treat TypeMeta and ObjectMeta.
+	// ToHub and FromHub convert between this version and the hub; nil for the hub itself. They need not handle
+	// TypeMeta and ObjectMeta.
 	ToHub   func(in, hub runtime.Object) error
 	FromHub func(hub, out runtime.Object) error
-	// Default and Validate see objects of this version.
+	// Default and Validate receive objects of this version.
 	Default  func(obj runtime.Object)
 	Validate func(ctx context.Context, obj runtime.Object) field.ErrorList
-	// Generated says that the conversions are those of Facts; Check fills them in.
+	// Generated selects the conversions of Facts; Check fills them in.
 	Generated bool
-	// SameType says that the Go type is that of a version of the kind that this one
-	// shares its objects with; Check fills in the rest from there.
+	// SameType means that Type is the Go type of a version of the primary kind. Check copies the other fields from
+	// there.
 	SameType bool
 	// Unserved versions are only read from storage.
 	Unserved bool
 	// Deprecated is the warning sent with every use of the version.
 	Deprecated string
 
-	// Structural is what kubebuilder markers say of the version; nil if nothing. Check
-	// fills it in.
+	// Structural contains the kubebuilder markers of the version; nil if there are none. Check fills it in.
 	Structural *structural.Version
 
-	// GroupVersion is filled in by Check, but for the version of Same.
+	// GroupVersion is filled in by Check, except for a version with SameType.
 	GroupVersion schema.GroupVersion
 }
 
@@ -356,7 +342,7 @@ func (v *Version) NewList() runtime.Object {
 	return reflect.New(v.ListType).Interface().(runtime.Object)
 }
 
-// ProtobufMessage is what upstream's protobuf serializer needs of an object.
+// ProtobufMessage is the interface that upstream's protobuf serializer requires of an object.
 type ProtobufMessage interface {
 	runtime.Object
 	runtime.ProtobufMarshaller
@@ -364,22 +350,20 @@ type ProtobufMessage interface {
 	Unmarshal(data []byte) error
 }
 
-// IsProtobuf says whether a pointer to a Go type has the methods by which it is
-// encoded as protobuf.
+// IsProtobuf reports whether a pointer to a Go type has the methods for protobuf encoding.
 func IsProtobuf(t reflect.Type) bool {
 	return t != nil && reflect.PointerTo(t).Implements(reflect.TypeFor[ProtobufMessage]())
 }
 
-// GroupVersionKind names the version's kind.
+// GroupVersionKind returns the kind in this version.
 func (v *Version) GroupVersionKind() schema.GroupVersionKind {
 	return v.GroupVersion.WithKind(v.Type.Name())
 }
 
-// SpeaksProtobuf says whether clients may have the version as protobuf: its objects,
-// and lists of them.
+// SpeaksProtobuf reports whether clients can get the version as protobuf, both objects and lists.
 func (v *Version) SpeaksProtobuf() bool { return IsProtobuf(v.Type) && IsProtobuf(v.ListType) }
 
-// Scale names the fields that /scale works on, as paths such as .spec.replicas.
+// Scale contains the fields of /scale, as paths such as .spec.replicas.
 type Scale struct {
 	SpecReplicas   []string
 	StatusReplicas []string
@@ -390,9 +374,9 @@ type Scale struct {
 // Grace describes graceful deletion.
 type Grace struct {
 	Period time.Duration
-	// Of returns the period of an object, instead of Period; nil is Period.
+	// Of returns the grace period of an object; nil means Period for all objects.
 	Of func(obj runtime.Object) time.Duration
-	// DeleteAfterPeriod makes the server itself remove the object at the end.
+	// DeleteAfterPeriod makes the server itself remove the object at the end of the period.
 	DeleteAfterPeriod bool
 }
 
@@ -407,24 +391,24 @@ type Column struct {
 	Value func(obj runtime.Object) any
 }
 
-// SelectableField is a field that field selectors may name.
+// SelectableField is a field for field selectors.
 type SelectableField struct {
-	// Path is the selector's left side, such as spec.referenceType.
+	// Path is the left side in a selector, such as spec.referenceType.
 	Path string
-	// Is is the path that the primary kind has for it, if that is another one.
+	// Is is the path in the primary kind, if it differs.
 	Is    string
 	Value func(obj runtime.Object) string
 }
 
-// AdmissionConstructor makes an admission hook for one server. The environment is the
-// façade's handle on that server; define does not look inside.
+// AdmissionConstructor creates an admission hook for one server. The environment is the façade's handle on that
+// server; define does not use it.
 type AdmissionConstructor func(env any) (Admission, error)
 
 // Admission is an admission hook. Attributes carry hub objects.
 type Admission struct {
-	// Mutating hooks may change the object and run before validation.
+	// Mutating hooks may modify the object and run before validation.
 	Mutating bool
-	// On are the operations that it is asked about; all if there is none.
+	// On are the operations that Review is called for; empty means all.
 	On     []admission.Operation
 	Review func(ctx context.Context, a admission.Attributes) error
 }
@@ -432,8 +416,8 @@ type Admission struct {
 // BesideAdmission decides about a create or an update, given all other objects of the kind.
 type BesideAdmission func(ctx context.Context, a admission.Attributes, existing []runtime.Object) error
 
-// Facts are the generated facts about the packages of the kind's versions and of its subresources' messages, those of all
-// groups together.
+// Facts returns the generated facts about the packages of the kind's versions in all groups, and of its subresources'
+// messages.
 func (k *Kind) Facts() []api.Facts {
 	var all []api.Facts
 	for _, v := range k.AllVersions() {
@@ -449,8 +433,7 @@ func (k *Kind) Facts() []api.Facts {
 	return all
 }
 
-// Primary is the kind that decides about the objects: itself, or the one that it
-// shares them with.
+// Primary returns the kind that owns the objects: the kind itself, or its primary kind if it is an alias.
 func (k *Kind) Primary() *Kind {
 	if k.AliasOf != nil {
 		return k.AliasOf
@@ -458,11 +441,10 @@ func (k *Kind) Primary() *Kind {
 	return k
 }
 
-// Hub is the version that all others convert to.
+// Hub returns the version that all other versions are converted to.
 func (k *Kind) Hub() *Version { return k.Primary().Versions[0] }
 
-// AllVersions are the versions that the kind's objects have in all their groups, the
-// hub first.
+// AllVersions returns the versions of the kind's objects in all groups, the hub first.
 func (k *Kind) AllVersions() []*Version {
 	all := slices.Clone(k.Primary().Versions)
 	for _, also := range k.Primary().Aliases {
@@ -471,7 +453,7 @@ func (k *Kind) AllVersions() []*Version {
 	return all
 }
 
-// Stored is the version that objects are stored in.
+// Stored returns the storage version.
 func (k *Kind) Stored() *Version {
 	if v := k.version(k.Primary().StoredAs); v != nil {
 		return v
@@ -479,8 +461,8 @@ func (k *Kind) Stored() *Version {
 	return k.Hub()
 }
 
-// version finds a version by its name, with the group unless it is that of the primary; nil
-// if there is none.
+// version returns the version with a name, or nil. Names of versions outside the primary kind's group include the
+// group.
 func (k *Kind) version(name string) *Version {
 	for _, v := range k.AllVersions() {
 		if v.GroupVersion.String() == name || v.GroupVersion.Group == k.Primary().Group && v.GroupVersion.Version == name {
@@ -490,17 +472,17 @@ func (k *Kind) version(name string) *Version {
 	return nil
 }
 
-// GroupResource names the kind's resource.
+// GroupResource returns the kind's group and resource.
 func (k *Kind) GroupResource() schema.GroupResource {
 	return schema.GroupResource{Group: k.Group, Resource: k.Resource}
 }
 
-// GroupKind names the kind.
+// GroupKind returns the kind's group and name.
 func (k *Kind) GroupKind() schema.GroupKind {
 	return schema.GroupKind{Group: k.Group, Kind: k.Name}
 }
 
-// Add puts a kind into its group, a new one if need be.
+// Add adds a kind to its group, which is created if necessary.
 func (s *Server) Add(k *Kind) {
 	i := slices.IndexFunc(s.Groups, func(g Group) bool { return g.Name == k.Group })
 	if i < 0 {
@@ -510,8 +492,7 @@ func (s *Server) Add(k *Kind) {
 	s.Groups[i].Kinds = append(s.Groups[i].Kinds, k)
 }
 
-// Owner returns the resource that a resource shares the objects of, which is itself
-// for most, and for those that are no kind's.
+// Owner returns the primary resource of an alias. It returns any other resource unchanged.
 func (s *Server) Owner(resource schema.GroupResource) schema.GroupResource {
 	for _, k := range s.Kinds() {
 		if k.GroupResource() == resource {
@@ -521,8 +502,7 @@ func (s *Server) Owner(resource schema.GroupResource) schema.GroupResource {
 	return resource
 }
 
-// Kinds returns all kinds of the server in the order declared, those that share
-// their objects with another among them.
+// Kinds returns all kinds of the server in the order of declaration, including aliases.
 func (s *Server) Kinds() []*Kind {
 	var kinds []*Kind
 	for _, g := range s.Groups {
@@ -531,9 +511,8 @@ func (s *Server) Kinds() []*Kind {
 	return kinds
 }
 
-// Verbs returns the verbs that the kind's main endpoint serves: every stored kind
-// all of them, a virtual one what its source can do. What a storage of the user's
-// own serves cannot be told from the definition: that is nil.
+// Verbs returns the verbs of the kind's main endpoint: all verbs for a stored kind, and the supported ones for a
+// virtual kind. It returns nil for a custom storage, whose verbs the definition does not contain.
 func (k *Kind) Verbs() []string {
 	if k.Primary().CustomStorage != nil {
 		return nil
@@ -557,14 +536,14 @@ func (k *Kind) Verbs() []string {
 	return verbs
 }
 
-// Updatable says whether the kind's objects can be changed.
+// Updatable reports whether the kind's objects can be modified.
 func (k *Kind) Updatable() bool {
 	source := k.Primary().Source
 	return source == nil || source.Update != nil
 }
 
-// Subresources returns the subresources that the kind serves. Those of a storage of
-// the user's own cannot be told from the definition.
+// Subresources returns the served subresources. It returns nil for a custom storage, whose subresources the
+// definition does not contain.
 func (k *Kind) Subresources() []string {
 	var names []string
 	if k.Primary().CustomStorage != nil {
@@ -582,7 +561,7 @@ func (k *Kind) Subresources() []string {
 	return names
 }
 
-// Hooks names the hooks that the kind has.
+// Hooks returns the names of the hooks that the kind has.
 func (k *Kind) Hooks() []string {
 	var names []string
 	for _, hook := range []struct {

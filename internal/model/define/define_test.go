@@ -23,7 +23,7 @@ type outer struct {
 func TestFieldAt(t *testing.T) {
 	for _, test := range []struct {
 		path []string
-		want reflect.Type // nil for none
+		want reflect.Type // nil means none
 	}{
 		{[]string{"name"}, reflect.TypeFor[string]()},
 		{[]string{"spec", "count"}, reflect.TypeFor[*int32]()},

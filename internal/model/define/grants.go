@@ -4,18 +4,16 @@ import (
 	"slices"
 )
 
-// Grant lets those who have a role do something with the objects of a kind, or with one of
-// their subresources.
+// Grant allows a role some verbs on the objects of a kind, or on one of their subresources.
 type Grant struct {
-	// Role is view, edit or admin, which every server has, or a role of its own.
+	// Role is view, edit or admin, which every server has, or a separate role.
 	Role string
 	// Subresource is empty for the objects themselves.
 	Subresource string
 	Verbs       []string
 }
 
-// Roles that every server has, and that others are aggregated into. Those who have edit have
-// what view has as well, and those who have admin what edit has.
+// The roles that every server has, and that aggregate other roles. edit includes view, and admin includes edit.
 const (
 	ViewRole  = "view"
 	EditRole  = "edit"
@@ -27,13 +25,13 @@ var (
 	writes = []string{"create", "delete", "deletecollection", "patch", "update"}
 )
 
-// Granted returns who may do what with the kind's objects, by DefaultRoles and Grants.
+// Granted returns the grants on the kind's objects, from DefaultRoles and Grants.
 func (k *Kind) Granted() []Grant {
 	if !k.DefaultRoles {
 		return k.Grants
 	}
 	verbs := k.Verbs()
-	if verbs == nil { // a storage of the user's own
+	if verbs == nil { // a custom storage
 		verbs = slices.Concat(reads, writes)
 	}
 	var all []Grant

@@ -12,9 +12,8 @@ import (
 	"github.com/annexapi/annex/internal/model/structural"
 )
 
-// markers takes over what the kubebuilder markers of the kind's packages say, which the
-// declaration may add to but not contradict. What kubebuilder says of a kind as a whole
-// is said by the markers of its hub.
+// markers applies the kubebuilder markers of the kind's packages. The declaration may extend but not contradict them.
+// Markers that apply to a kind as a whole are read from its hub.
 func (c *checker) markers(where string, k *Kind) {
 	status := k.Status
 	for _, v := range k.Versions {
@@ -70,7 +69,7 @@ func (c *checker) markers(where string, k *Kind) {
 	}
 }
 
-// markedScope reports whether the kind is cluster-scoped by its markers.
+// markedScope reports whether the markers make the kind cluster-scoped.
 func (c *checker) markedScope(where string, k *Kind, hub *structural.Version) bool {
 	if k.ClusterScoped && hub.Namespaced() {
 		c.errorf(where, "ClusterScoped: by the markers it is in namespaces: say +kubebuilder:resource:scope=Cluster")
@@ -78,8 +77,8 @@ func (c *checker) markedScope(where string, k *Kind, hub *structural.Version) bo
 	return !hub.Namespaced()
 }
 
-// markedNames takes names over. Those of a kind that is not marked itself are the generator's guess, and do not contradict
-// the declaration.
+// markedNames applies the names of the markers. named is false if the kind itself has no markers; then the names are
+// the generator's guess, and the declaration may differ from them.
 func (c *checker) markedNames(where string, k *Kind, hub *structural.Version, named bool) {
 	names := hub.Definition.Spec.Names
 	if k.Resource != names.Plural && named {
@@ -157,7 +156,7 @@ func (c *checker) markedAbilities(where string, k *Kind, hub *structural.Version
 
 func fieldsOf(path string) []string { return strings.Split(strings.TrimPrefix(path, "."), ".") }
 
-// storageVersion is the one marked so, unless the declaration says another.
+// storageVersion applies the marked storage version, unless the declaration has one.
 func (c *checker) storageVersion(where string, k *Kind) {
 	var stored []string
 	for _, v := range k.Versions {
@@ -175,8 +174,8 @@ func (c *checker) storageVersion(where string, k *Kind) {
 	}
 }
 
-// deprecation gives a version that is marked as deprecated a warning. One that is not
-// given names the newest version that is none.
+// deprecation sets the warning of a version that is marked as deprecated. The default warning names the newest
+// version that is not deprecated.
 func (c *checker) deprecation(k *Kind, v *Version) {
 	deprecated, warning := v.Structural.Deprecated()
 	if !deprecated || v.Deprecated != "" || v.Unserved {
@@ -204,8 +203,7 @@ func (c *checker) deprecation(k *Kind, v *Version) {
 	v.Deprecated = warning
 }
 
-// sharedMarkers gives a kind that shares the objects of another what the markers say of
-// those.
+// sharedMarkers applies the markers of a primary kind to its alias.
 func sharedMarkers(k *Kind) {
 	primary := k.AliasOf
 	if primary.Versions[0].Structural == nil {

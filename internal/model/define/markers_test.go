@@ -18,8 +18,8 @@ type parcel struct {
 	} `json:"status,omitempty"`
 }
 
-// parcels is a kind with the Go type above, whose package has markers that say of
-// subresources what the version's definition does.
+// parcels returns a kind with the Go type above. Each of subresources is the subresources entry in the definition of
+// a version.
 func parcels(status bool, subresources ...string) *Kind {
 	k := &Kind{Resource: "parcels", Status: status, WithoutStatus: !status}
 	for i, said := range subresources {
@@ -33,7 +33,7 @@ func parcels(status bool, subresources ...string) *Kind {
 	return k
 }
 
-func TestMarkersDecideAboutStatusOnlyWhereTheySpeakOfSubresources(t *testing.T) {
+func TestMarkers_status(t *testing.T) {
 	const (
 		nothing = ``
 		none    = `, "subresources": {}`
@@ -68,7 +68,7 @@ func TestMarkersDecideAboutStatusOnlyWhereTheySpeakOfSubresources(t *testing.T) 
 	}
 }
 
-// A marker of a field puts a whole package under the markers' rules, whose kinds may be cluster-scoped.
+// A marker on a field makes the rules of markers apply to the whole package, whose kinds may be cluster-scoped.
 func TestClusterScoped_markersOfFieldsAlone(t *testing.T) {
 	for name, test := range map[string]struct {
 		scope, resource string
@@ -103,7 +103,7 @@ func TestClusterScoped_markersOfFieldsAlone(t *testing.T) {
 	}
 }
 
-// A cluster serves /status of a definition whose schema has no status, too.
+// A cluster also serves /status of a definition whose schema has no status.
 func TestStatusField_absent(t *testing.T) {
 	type bare struct{}
 	type misnamed struct {

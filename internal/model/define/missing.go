@@ -9,11 +9,11 @@ import (
 	"github.com/annexapi/annex/internal/base/typo"
 )
 
-// mostNamed is how many fields a message about one that does not exist lists.
+// mostNamed is the maximum number of fields that a message about a missing field lists.
 const mostNamed = 12
 
-// missing is why a path of JSON names leads to no field of a type, for messages: the type that lacks the field, and the
-// nearest one that it has.
+// missing returns the reason why a path of JSON names does not lead to a field of a type: the type without the field,
+// and its most similar field.
 func missing(t reflect.Type, path []string) string {
 	for i, name := range path {
 		for t.Kind() == reflect.Pointer {
@@ -29,7 +29,7 @@ func missing(t reflect.Type, path []string) string {
 		if near := typo.Nearest(name, names); near != "" {
 			return fmt.Sprintf("%s: did you mean %s?", why, at(near))
 		}
-		for _, between := range names { // a path that lacks its beginning, such as size for spec.size
+		for _, between := range names { // a path without its beginning, such as size for spec.size
 			if inner := slices.Concat([]string{between}, path[i:]); exists(t, inner) {
 				return fmt.Sprintf("%s: did you mean %s?", why, at(inner...))
 			}
@@ -50,7 +50,7 @@ func exists(t reflect.Type, path []string) bool {
 	return ok
 }
 
-// fieldNames are the JSON names that indexOf finds in a type.
+// fieldNames returns the JSON names that indexOf finds in a type.
 func fieldNames(t reflect.Type) []string {
 	if t.Kind() != reflect.Struct {
 		return nil

@@ -13,69 +13,67 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Long makes an action one that an operation carries out, after the request has been answered
-// with the operation.
+// Long makes an operation carry out an action. The request is answered with the operation before it has finished.
 type Long struct {
-	// Run does the work of one attempt. The attempt is that of the server's Operations; define
-	// does not look inside. What it returns is encoded as JSON.
+	// Run carries out one attempt. The attempt is a value of the server's Operations; define does not use it. The
+	// result is encoded as JSON.
 	Run func(ctx context.Context, call *Call, attempt any) (any, error)
-	// Result is the Go type of what Run returns.
+	// Result is the Go type of the result of Run.
 	Result reflect.Type
-	// Resumable actions are run again when the process that ran them has ended; others fail.
+	// Resumable actions are run again after their process has ended; other actions then fail.
 	Resumable bool
-	// TTL is how long operations are kept after they have finished: at least a second, or
-	// negative for ever.
+	// TTL is how long finished operations are kept: at least a second, or forever if it is negative.
 	TTL time.Duration
 }
 
-// OperationsKind is what a kind has whose objects are operations.
+// OperationsKind configures a kind whose objects are operations.
 type OperationsKind struct {
-	// Mistake is what is wrong with its options; nil if nothing is.
+	// Mistake is an error in its options, or nil.
 	Mistake error
-	// New makes the operations of one server.
+	// New creates the operations of one server.
 	New func(env OperationsEnv) (Operations, error)
 }
 
 // Operations carry out the long actions of one server.
 type Operations interface {
-	// Start makes an operation of a call, and waits for its end if the call says so.
+	// Start creates an operation for a call, and waits for its end if the call requests it.
 	Start(ctx context.Context, call *Call) (runtime.Object, error)
-	// Changed is called with every operation that there is, is new or has changed, and Removed
-	// with one that is gone, one after the other. The objects are shared.
+	// Changed is called for each existing, new or modified operation, and Removed for each deleted one, sequentially.
+	// The objects are shared.
 	Changed(obj runtime.Object)
 	Removed(obj runtime.Object)
-	// Run carries operations out until the context ends, and then lets those that run end.
+	// Run carries out operations until the context ends, and then waits for running ones.
 	Run(ctx context.Context)
 	Metrics() []prometheus.Collector
 }
 
-// OperationsEnv is what Operations get of their server.
+// OperationsEnv is the interface of a server for its Operations.
 type OperationsEnv struct {
 	// Env is the façade's handle on the server.
 	Env any
-	// Shared says that other processes may have the same storage open.
+	// Shared means that other processes may use the same storage.
 	Shared bool
-	// Call makes the call of an action as it was recorded, with the object as it is now. The
-	// context is for the call's function. The error is ErrUnknownAction if the server has no such action.
+	// Call recreates a recorded call of an action, with the current object. The returned context is for the call's
+	// function. The error is ErrUnknownAction if the server does not have the action.
 	Call func(ctx context.Context, recorded Recorded) (context.Context, *Call, error)
 }
 
-// ErrUnknownAction is that of a call of an action that the server does not have: it had it once, or
-// another replica has.
+// ErrUnknownAction reports a call of an action that the server does not have. A previous version or another replica
+// may have had it.
 var ErrUnknownAction = errors.New("the server knows no such action")
 
-// Recorded is a call as an operation keeps it.
+// Recorded is the stored form of a call.
 type Recorded struct {
 	Resource        schema.GroupVersionResource
 	Namespace, Name string
 	UID             types.UID
 	Subresource     string
 	User            user.Info
-	// Request is the object that was sent, as JSON.
+	// Request is the object of the request, as JSON.
 	Request []byte
 }
 
-// operations checks that the server has operations once if it needs them.
+// operations checks that the server has exactly one kind of operations if it needs them.
 func (c *checker) operations(s *Server) {
 	var first *Kind
 	for _, k := range s.Kinds() {

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// DefaultQueryPrefix is where queries are answered unless the definition or an option says otherwise.
+// DefaultQueryPrefix is the prefix of queries unless the definition or an option sets another one.
 const DefaultQueryPrefix = "/query"
 
-// notForQueries are paths that the server answers by itself, those of pages among them.
+// notForQueries are paths of the server itself, including those of pages.
 var notForQueries = append(slices.Clone(ownPaths), "/console", "/oauth", "/swagger-ui")
 
-// QueryPrefix is where the definition has queries answered; empty is nowhere.
+// QueryPrefix returns the prefix of queries in the definition; empty disables queries.
 func (s *Server) QueryPrefix() string {
 	switch {
 	case s.Query.Disabled:
@@ -24,8 +24,8 @@ func (s *Server) QueryPrefix() string {
 	return s.Query.Prefix
 }
 
-// CheckQueryPrefix says what is wrong with a path as the prefix of queries; nil if nothing is.
-// Empty is none.
+// CheckQueryPrefix reports an error if a path cannot be the prefix of queries. An empty prefix is valid and disables
+// queries.
 func CheckQueryPrefix(prefix string) error {
 	switch {
 	case prefix == "":

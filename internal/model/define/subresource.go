@@ -23,50 +23,50 @@ import (
 	"github.com/annexapi/annex/internal/model/structural"
 )
 
-// Subresource is a custom subresource: an action, which takes requests that are objects, a
-// view, which is read, or one that connects clients with a handler.
+// Subresource is a custom subresource: an action, which receives request objects; a view, which is read; a part of
+// the object; or a connection of clients to a handler.
 type Subresource struct {
 	Name string
-	// Object is the Go type of an action's requests, or of the options of the others; nil
-	// for none.
+	// Object is the Go type of an action's requests, or of the options of other subresources; nil means none.
 	Object reflect.Type
 
-	// Operations are what can be done with requests, and Handle does it. Answer is the Go
-	// type of what actions and views return.
+	// Operations are the supported operations of an action, which Handle carries out. Answer is the Go type of the
+	// results of actions and views.
 	Operations []admission.Operation
 	Answer     reflect.Type
 	Validate   func(ctx context.Context, obj runtime.Object) field.ErrorList
 	Handle     func(ctx context.Context, call *Call) (runtime.Object, error)
-	// Long says that an operation carries the action out; nil is what Handle does by itself.
+	// Long makes an operation carry out the action; nil means that Handle does.
 	Long *Long
 
-	// IsView says that it is a view. Look returns what is seen.
+	// IsView is set for a view. Look returns its result.
 	IsView bool
 	Look   func(ctx context.Context, view *View) (runtime.Object, error)
 
-	// Take makes the subresource a part of the object, which clients get, put and patch: it takes over into obj what is the
-	// part's of the object that was sent. ValidateChange checks the result. IsPart is true of it, with no function even.
+	// Take makes the subresource a part of the object, which clients get, put and patch. It copies the fields of the
+	// part from sent, the client's object, into obj. ValidateChange checks the result. IsPart is set even if Take is
+	// nil.
 	IsPart         bool
 	Take           func(ctx context.Context, obj, sent runtime.Object)
 	ValidateChange func(ctx context.Context, obj, old runtime.Object) field.ErrorList
 
-	// Methods are the HTTP methods of connections, and Connect makes the handler of
-	// each. One is long-running unless LongRunning says otherwise.
+	// Methods are the HTTP methods of connections, and Connect creates the handler of each connection. Connections
+	// are long-running unless LongRunning returns false.
 	Methods     []string
 	Connect     func(ctx context.Context, connection *Connection) (http.Handler, error)
 	LongRunning func(options runtime.Object) bool
-	// Responds is the Go type that connections answer with; nil if it is not known.
+	// Responds is the Go type of the responses of connections; nil if it is not known.
 	Responds reflect.Type
-	// Subpaths says that requests below the subresource's path connect as well. Then the
-	// options have the rest of the path as PathOption.
+	// Subpaths makes requests below the subresource's path connect as well. The option PathOption then contains the
+	// rest of the path.
 	Subpaths bool
 
-	// Facts are those of the package that declares Object and Answer; nil if that is the package of
-	// one of the kind's versions. GroupVersion is theirs, and empty without them; Check sets it.
+	// Facts are the facts of the package that declares Object and Answer; nil if that is the package of one of the
+	// kind's versions. GroupVersion belongs to Facts, and is empty without them; Check sets it.
 	Facts        func() api.Facts
 	GroupVersion schema.GroupVersion
 
-	// Structural holds the kubebuilder markers of Object; nil if it has none. Check sets it.
+	// Structural contains the kubebuilder markers of Object; nil if it has none. Check sets it.
 	Structural *structural.Version
 	// Default fills in the generated defaults of Object. Check sets it.
 	Default func(obj runtime.Object)
@@ -77,19 +77,19 @@ type Call struct {
 	Operation       admission.Operation
 	Resource        schema.GroupVersionResource
 	Namespace, Name string
-	// Parent is the object that the subresource is of, in the hub's version.
+	// Parent is the object of the subresource, in the hub version.
 	Parent runtime.Object
-	// Kind is the parent's, in the version of Resource.
+	// Kind is the kind of Parent, in the version of Resource.
 	Kind        string
 	Subresource *Subresource
 	Object      runtime.Object
 	User        user.Info
 	DryRun      bool
-	// Wait is the parameter of that name in the query of a request.
+	// Wait is the query parameter wait.
 	Wait string
-	// Start makes an operation of the call, of a long action.
+	// Start creates an operation for the call of a long action.
 	Start func(ctx context.Context) (runtime.Object, error)
-	// Update and UpdateStatus change the parent as its main endpoint and /status do.
+	// Update and UpdateStatus modify the parent like its main endpoint and /status.
 	Update, UpdateStatus func(ctx context.Context, change func(obj runtime.Object) error) (runtime.Object, error)
 }
 
@@ -116,7 +116,7 @@ type View struct {
 	User    user.Info
 }
 
-// Connection is a request to be connected.
+// Connection is a request for a connection.
 type Connection struct {
 	Resource        schema.GroupVersionResource
 	Namespace, Name string
@@ -127,13 +127,12 @@ type Connection struct {
 	Responder rest.Responder
 }
 
-// PathOption is the option of a connection that holds what follows the subresource in the
-// path of a request, with its slash.
+// PathOption is the option of a connection with the rest of the request's path after the subresource, including its
+// slash.
 const PathOption = "path"
 
-// Kind is what discovery names the subresource after, as those of pods are named: a view's
-// answer, or the options or requests; empty if it has none, and then it is named after the
-// parent.
+// Kind returns the kind of the subresource in discovery, chosen as for the subresources of pods: the answer of a
+// view, or else the options or requests. It is empty without them; discovery then uses the parent's kind.
 func (s *Subresource) Kind() string {
 	if s.IsView {
 		return s.Answer.Name()
@@ -144,13 +143,13 @@ func (s *Subresource) Kind() string {
 	return s.Object.Name()
 }
 
-// Connects says whether the subresource connects clients with a handler.
+// Connects reports whether the subresource connects clients to a handler.
 func (s *Subresource) Connects() bool { return s.Answer == nil && !s.IsPart }
 
-// ReadsQuery says whether Object is read from the query of a request.
+// ReadsQuery reports whether Object is read from the query of a request.
 func (s *Subresource) ReadsQuery() bool { return s.Object != nil && (s.IsView || s.Connects()) }
 
-// Verbs returns the verbs that callers need, as authorization and discovery name them.
+// Verbs returns the verbs of the subresource in authorization and discovery.
 func (s *Subresource) Verbs() []string {
 	var verbs []string
 	switch {
@@ -171,8 +170,7 @@ func (s *Subresource) Verbs() []string {
 	return slices.Compact(verbs)
 }
 
-// connectMethods are the methods that there can be connections by, with the verbs
-// that discovery shows for them.
+// connectMethods are the possible methods of connections, with their verbs in discovery.
 var connectMethods = map[string]string{
 	http.MethodGet:     "get",
 	http.MethodHead:    "",
@@ -183,7 +181,7 @@ var connectMethods = map[string]string{
 	http.MethodOptions: "",
 }
 
-// New returns an empty request, or options as they are without a query.
+// New returns an empty request, or options with the defaults that apply to an empty query.
 func (s *Subresource) New() runtime.Object {
 	obj := reflect.New(s.Object).Interface().(runtime.Object)
 	if !s.ReadsQuery() {
@@ -193,13 +191,13 @@ func (s *Subresource) New() runtime.Object {
 		o.SetDefaults()
 	}
 	if s.Structural != nil {
-		s.Structural.Fill(obj, nil) // the query overrides them, with zeros too
+		s.Structural.Fill(obj, nil) // query parameters override them, also with zeros
 	}
 	return obj
 }
 
-// InVersion is the group and version of the subresource's messages where the kind is served in another one: that of
-// Facts, or else the kind's.
+// InVersion returns the group and version of the subresource's messages when the kind is served in another one: those
+// of Facts, or else the kind's.
 func (s *Subresource) InVersion(kind schema.GroupVersion) schema.GroupVersion {
 	if s.Facts != nil {
 		return s.GroupVersion
@@ -207,14 +205,15 @@ func (s *Subresource) InVersion(kind schema.GroupVersion) schema.GroupVersion {
 	return kind
 }
 
-// Defaulted are options with defaults that a query can take back, such as a boolean that is true.
+// Defaulted is implemented by options with defaults that a query can override with a zero, such as a boolean that is
+// true.
 type Defaulted interface {
 	// SetDefaults is called before the query is read.
 	SetDefaults()
 }
 
-// Types returns the Go types that clients see in the subresource's requests and
-// answers, but for the kind's own, for Status, and for operations, which are a kind.
+// Types returns the Go types in the subresource's requests and responses, except for the kind's own, Status, and
+// operations, which are a kind themselves.
 func (s *Subresource) Types(k *Kind) []reflect.Type {
 	var types []reflect.Type
 	all := []reflect.Type{s.Object, s.Answer, s.Responds}
@@ -332,7 +331,7 @@ func (c *checker) connection(where string, s *Subresource) {
 	c.parameters(where, s)
 }
 
-// parameters checks that a query can say the options.
+// parameters checks that the options can be expressed in a query.
 func (c *checker) parameters(where string, s *Subresource) {
 	if s.Object != nil && s.Object.Kind() != reflect.Struct {
 		return
@@ -354,7 +353,7 @@ func (c *checker) parameters(where string, s *Subresource) {
 	}
 }
 
-// optionFields are the fields of options that a query may set; none of no options.
+// optionFields yields the fields of options that a query may set. t may be nil.
 func optionFields(t reflect.Type) iter.Seq[reflect.StructField] {
 	return func(yield func(reflect.StructField) bool) {
 		if t == nil {
@@ -368,8 +367,7 @@ func optionFields(t reflect.Type) iter.Seq[reflect.StructField] {
 	}
 }
 
-// isParameter says whether a value of the type can be read from a query; package
-// convert reads it.
+// isParameter reports whether a value of the type can be read from a query; package convert reads it.
 func isParameter(t reflect.Type) bool {
 	if t == reflect.TypeFor[[]string]() || t == reflect.TypeFor[[]int32]() {
 		return true
@@ -384,8 +382,8 @@ func isParameter(t reflect.Type) bool {
 	return t == reflect.TypeFor[metav1.Time]()
 }
 
-// subresourceTypes checks that a package of the kind's versions registers the types, but for
-// options, which any package may declare, and that no version has another type by the same name.
+// subresourceTypes checks that a package of the kind's versions registers the types, except for options, which any
+// package may declare, and that no version has another type with the same name.
 func (c *checker) subresourceTypes(where string, k *Kind, s *Subresource) {
 	for _, t := range s.Types(k) {
 		if _, ok := structField(t, "TypeMeta"); !ok {
@@ -430,7 +428,7 @@ func (c *checker) subresourceTypes(where string, k *Kind, s *Subresource) {
 }
 
 // messageOf checks that the package of the subresource's own facts registers a type, and completes the subresource
-// with what they hold of it.
+// from the facts.
 func (c *checker) messageOf(where string, s *Subresource, t reflect.Type) {
 	facts := s.Facts()
 	s.GroupVersion = facts.GroupVersion
@@ -454,8 +452,8 @@ func (c *checker) messageOf(where string, s *Subresource, t reflect.Type) {
 	}
 }
 
-// messageRules returns the kubebuilder markers of a message; nil if its package has none. A message with
-// ObjectMeta looks like a kind to the generator.
+// messageRules returns the kubebuilder markers of a message; nil if its package has none. The generator treats a
+// message with ObjectMeta like a kind.
 func (c *checker) messageRules(where string, facts api.Facts, t reflect.Type) *structural.Version {
 	var rules *structural.Version
 	var err error
@@ -476,8 +474,8 @@ func (c *checker) messageRules(where string, facts api.Facts, t reflect.Type) *s
 	return rules
 }
 
-// unregistered checks that no other subresource has options by the name of these, which every
-// version of the kind has as a kind.
+// unregistered checks that no other subresource has options with the same type name, since every version of the kind
+// registers options under that name.
 func (c *checker) unregistered(where string, k *Kind, t reflect.Type) {
 	for _, v := range k.AllVersions() {
 		kind := v.GroupVersion.WithKind(t.Name())
@@ -495,13 +493,13 @@ func (c *checker) unregistered(where string, k *Kind, t reflect.Type) {
 	}
 }
 
-// typeName is the name of a Go type with the whole path of its package.
+// typeName returns the name of a Go type with the full path of its package.
 func typeName(t reflect.Type) string { return t.PkgPath() + "." + t.Name() }
 
 // known returns the types that a version's package registers, by kind.
 func (c *checker) known(v *Version) (map[string]reflect.Type, bool) {
 	if v.Facts == nil || v.Facts().AddToScheme == nil {
-		return nil, false // has been said
+		return nil, false // has been reported
 	}
 	scheme := runtime.NewScheme()
 	if err := v.Facts().AddToScheme(scheme); err != nil {

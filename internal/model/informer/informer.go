@@ -1,5 +1,5 @@
-// Package informer keeps the caches that hooks read other kinds from. They are
-// filled by watches of the server on itself, over its loopback.
+// Package informer provides the caches through which hooks read other kinds. They are filled by watches of the server
+// on itself, over its loopback.
 package informer
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// Set is the informers of one server. Informers are asked for before Run.
+// Set contains the informers of one server. They have to be requested before Run.
 type Set struct {
 	client *rest.Config
 	codecs serializer.CodecFactory
@@ -35,8 +35,8 @@ func NewSet(client *rest.Config, codecs serializer.CodecFactory) *Set {
 	return &Set{client: client, codecs: codecs, informers: map[schema.GroupVersionResource]*Informer{}}
 }
 
-// For returns the informer of a kind in a version, the same one each time. After Run has
-// been called, it is an error to ask for one that does not exist yet.
+// For returns the informer of a kind in a version, the same one each time. After Run has been called, requesting a
+// new informer is an error.
 func (s *Set) For(k *define.Kind, v *define.Version) (*Informer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,10 +100,9 @@ func clientFor(resource schema.GroupVersionResource, client *rest.Config, codecs
 	return rest.RESTClientFor(config)
 }
 
-// OnChange has set called with every object that there is, was created or has changed, and
-// remove with every one that is gone, one after the other. The objects are shared and must
-// not be changed. WaitForSync waits for the first calls as well. It must be called before
-// Run.
+// OnChange registers handlers: set is called for each existing, created or updated object, remove for each deleted
+// one, sequentially. The objects are shared and must not be modified. WaitForSync also waits for the initial calls.
+// OnChange must be called before Run.
 func (i *Informer) OnChange(set, remove func(obj runtime.Object)) {
 	i.handlers = append(i.handlers, cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { set(obj.(runtime.Object)) },
@@ -117,8 +116,8 @@ func (i *Informer) OnChange(set, remove func(obj runtime.Object)) {
 	})
 }
 
-// connect makes the informer, and returns what tells whether it and its handlers have seen
-// the objects that there are.
+// connect creates the informer. The returned checkers are done when the informer and its handlers have received the
+// existing objects.
 func (i *Informer) connect() ([]cache.DoneChecker, error) {
 	restClient, err := i.client()
 	if err != nil {
@@ -135,17 +134,17 @@ func (i *Informer) connect() ([]cache.DoneChecker, error) {
 		synced = append(synced, registration.HasSyncedChecker())
 	}
 	return synced, i.shared.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
-		// Watches fail while the server ends; that is no news.
+		// Watches fail while the server shuts down; such errors are not logged.
 		if ctx.Err() == nil {
 			cache.DefaultWatchErrorHandler(ctx, r, err)
 		}
 	})
 }
 
-// Resource names the resource in errors.
+// Resource returns the resource, for errors.
 func (i *Informer) Resource() schema.GroupResource { return i.resource.GroupResource() }
 
-// WaitForSync returns nil once the cache is filled, or why the context ended first.
+// WaitForSync waits until the cache is filled. It returns the cause of the context if that ends first.
 func (i *Informer) WaitForSync(ctx context.Context) error {
 	select {
 	case <-i.synced:
@@ -164,7 +163,7 @@ func (i *Informer) Get(namespace, name string) (runtime.Object, bool) {
 	return obj.(runtime.Object), true
 }
 
-// List calls yield with the cached objects that match, after WaitForSync.
+// List calls yield with the matching cached objects, after WaitForSync.
 func (i *Informer) List(namespace string, selector labels.Selector, yield func(runtime.Object)) {
 	for _, item := range i.candidates(namespace) {
 		m, err := meta.Accessor(item)
@@ -174,7 +173,7 @@ func (i *Informer) List(namespace string, selector labels.Selector, yield func(r
 	}
 }
 
-// GetLatest reads an object from the server itself, as it is now.
+// GetLatest reads the current object from the server, bypassing the cache.
 func (i *Informer) GetLatest(ctx context.Context, namespace, name string) (runtime.Object, error) {
 	client, err := i.client()
 	if err != nil {
@@ -185,8 +184,8 @@ func (i *Informer) GetLatest(ctx context.Context, namespace, name string) (runti
 	return obj, err
 }
 
-// ListLatest calls yield with the objects that match, which it reads from the server
-// itself, all as they are at one time from now on.
+// ListLatest calls yield with the matching objects, which it reads from the server at one resource version that is
+// not older than the call.
 func (i *Informer) ListLatest(ctx context.Context, namespace string, selector labels.Selector, yield func(runtime.Object)) error {
 	client, err := i.client()
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/annexapi/annex/internal/model/structural"
 )
 
-// shelf is a kind of values that Go holds in other forms, or not at all.
+// shelf has fields whose JSON values Go holds in another form, or cannot hold at all.
 type shelf struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`

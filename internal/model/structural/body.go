@@ -13,14 +13,14 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// rawBody is the body of a request, as far as the handler has read it. It applies to that
-// request's object only: a hook may write other objects in the same context.
+// rawBody is the body of a request, as far as the handler has read it. It belongs to the object of that request only:
+// a hook may write other objects in the same context.
 type rawBody struct {
 	info  *request.RequestInfo
 	media string
 	body  bytes.Buffer
-	query url.Values // of options that are read from one; nil else
-	unfit bool       // whether it has values that the Go type cannot hold, once its document was asked for
+	query url.Values // the query, for options that are read from it; else nil
+	unfit bool       // set by Document if the body has values that the Go type cannot hold
 }
 
 // applies reports whether the request is an apply.
@@ -30,8 +30,8 @@ func (b *rawBody) applies() bool {
 
 type rawBodyKey struct{}
 
-// CaptureBody returns a request whose body is captured in its context while it is read. The
-// context must hold the request info.
+// CaptureBody returns a request whose body is captured in its context while it is read. The context must hold the
+// request info.
 func CaptureBody(r *http.Request) *http.Request {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || r.Body == nil {
@@ -47,8 +47,8 @@ func CaptureBody(r *http.Request) *http.Request {
 	return r
 }
 
-// CaptureQuery returns a request whose query is captured in its context, for options that are validated as the client sent
-// them. The context must hold the request info.
+// CaptureQuery returns a request whose query is captured in its context, so that options can be validated as the
+// client sent them. The context must hold the request info.
 func CaptureQuery(r *http.Request) *http.Request {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {

@@ -21,19 +21,18 @@ import (
 	"github.com/annexapi/annex/internal/base/yamlsize"
 )
 
-// Decode completes the object decoded from the bytes that a client sent, in JSON or YAML: it
-// fills defaults in where the client left a field out. decoded is nil if decoding failed,
-// with failure. If it failed because of a value that does not fit the Go type and that the
-// rules do not allow either, the error is left to validation, which names the field: then
-// Decode returns an object without such values, in into if that has the type. The object
-// must be validated together with what was sent.
+// Decode completes an object decoded from a client's JSON or YAML: it fills in defaults for the fields that the
+// client left out. If decoding failed, decoded is nil and failure is the error. If the reason is a value that neither
+// the Go type nor the rules accept, Decode leaves the error to validation, which names the field: it returns an
+// object without such values, in into if that has the right type. The object must then be validated together with the
+// request body.
 func (v *Version) Decode(data []byte, decoded, into runtime.Object, failure error) (runtime.Object, error) {
-	// Go has zero for a null in a map, which a server of the definition leaves out.
+	// Go decodes a null in a map to a zero; a CRD server drops it.
 	if failure == nil && !v.defaults && !bytes.Contains(data, []byte("null")) {
 		return decoded, nil
 	}
 	doc, err := parse(data)
-	if err != nil { // in another format
+	if err != nil { // neither JSON nor YAML
 		if failure == nil {
 			v.Fill(decoded, nil)
 		}
@@ -69,8 +68,8 @@ func (v *Version) Decode(data []byte, decoded, into runtime.Object, failure erro
 	return target, nil
 }
 
-// Fitting returns what a client sent, in JSON, without the values that the Go type cannot
-// hold, but with the fields that it does not have; nil if it is in neither JSON nor YAML.
+// Fitting returns a client's document as JSON without the values that the Go type cannot hold, but with unknown
+// fields. It returns nil if data is neither JSON nor YAML.
 func (v *Version) Fitting(data []byte) []byte {
 	doc, err := parse(data)
 	if err != nil {
@@ -83,8 +82,7 @@ func (v *Version) Fitting(data []byte) []byte {
 	return fits
 }
 
-// largest is how large YAML may be when its aliases have been replaced: as a request's
-// body may be.
+// largest is the maximum size of YAML after alias expansion, in bytes. It equals the limit of request bodies.
 const largest = 3 << 20
 
 func parse(data []byte) (map[string]any, error) {
@@ -104,8 +102,8 @@ func parse(data []byte) (map[string]any, error) {
 	return doc, nil
 }
 
-// complete prunes a document and fills in its defaults. Its nulls stay if nulls is set, as
-// those of an applied configuration do.
+// complete prunes a document and fills in its defaults. If nulls is set, nulls are kept, as in an applied
+// configuration.
 func (v *Version) complete(doc map[string]any, nulls bool) error {
 	if err := v.prune(doc, nulls); err != nil {
 		return err
@@ -114,7 +112,7 @@ func (v *Version) complete(doc map[string]any, nulls bool) error {
 	return nil
 }
 
-// object reads a document into an object, without the values that do not fit.
+// object decodes a document into an object, without the values that do not fit the Go type.
 func (v *Version) object(doc map[string]any) (runtime.Object, error) {
 	fresh := reflect.New(v.goType).Interface().(runtime.Object)
 	return fresh, v.into(v.fields.fitting(doc, v.goType, false), fresh)
@@ -131,10 +129,9 @@ func (v *Version) into(doc any, obj runtime.Object) error {
 	return nil
 }
 
-// Document returns the document that a request is about to write: as its client sent it,
-// with the changes made to obj since it was decoded. old is the document that it replaces,
-// nil if there is none. If the context holds no request body, or one that does not tell
-// which fields of the object are present, the document is made from obj alone: see Read.
+// Document returns the document that a request is about to write: the client's document, with the changes that were
+// made to obj since it was decoded. old is the document to be replaced, or nil. If the context holds no request body,
+// or a body that does not determine which fields are present, the document is derived from obj alone, as in Read.
 func (v *Version) Document(ctx context.Context, obj runtime.Object, old map[string]any) (map[string]any, error) {
 	raw := rawBodyIn(ctx)
 	if raw == nil {
@@ -156,7 +153,7 @@ func (v *Version) Document(ctx context.Context, obj runtime.Object, old map[stri
 	decoded := reflect.New(v.goType).Interface().(runtime.Object)
 	if v.into(doc, decoded) != nil {
 		raw.unfit = true
-		// The object lacks the values that do not fit its type; validation refuses them.
+		// obj lacks the values that do not fit its type; validation rejects them in doc.
 		return v.named(doc, metadata), nil
 	}
 	v.Fill(decoded, doc)
@@ -171,14 +168,13 @@ func (v *Version) Document(ctx context.Context, obj runtime.Object, old map[stri
 	}
 	overlaid, _ := overlay(doc, then, now).(map[string]any)
 	if old != nil {
-		// A client sends back what it got, and got fields that it had left out.
+		// Clients send back objects that they have read, with empty fields that they had originally left out.
 		v.fields.tidyObject(overlaid, reflect.ValueOf(obj).Elem(), v.schema, false)
 	}
 	return v.named(overlaid, metadata), nil
 }
 
-// patched returns the document that results from a body: the body itself, or old patched
-// by it.
+// patched returns the document that results from a request body: the body itself, or old patched by it.
 func (v *Version) patched(raw *rawBody, old map[string]any) (map[string]any, error) {
 	body := raw.body.Bytes()
 	switch kind := types.PatchType(raw.media); {
@@ -214,9 +210,9 @@ func (v *Version) patched(raw *rawBody, old map[string]any) (map[string]any, err
 	return nil, errUnread
 }
 
-// Read returns an object as a client would have sent it, judged by its value: without
-// empty fields that are optional, always written, and that the rules do not allow to be
-// empty; and with a required field that is left out because it is empty.
+// Read returns the document that a client would have sent for an object, derived from its value alone. It omits empty
+// fields that are optional, that encoding/json always writes, and that the rules do not allow to be empty. It adds
+// required fields that encoding/json omits because they are empty.
 func (v *Version) Read(obj runtime.Object) (map[string]any, error) {
 	doc, err := v.plain(obj)
 	if err != nil {
@@ -226,9 +222,8 @@ func (v *Version) Read(obj runtime.Object) (map[string]any, error) {
 	return v.named(doc, doc["metadata"]), nil
 }
 
-// read is Read for an object that was applied to an older one: required fields that are
-// empty, and that neither of the two has, are absent, and applied values are as the
-// client sent them.
+// read is like Read, for an object that results from applying a configuration to an older object. It omits empty
+// required fields that neither of the two has. Applied values are as the client sent them.
 func (v *Version) read(obj runtime.Object, raw *rawBody, old map[string]any) (map[string]any, error) {
 	doc, err := v.Read(obj)
 	if err != nil || !raw.applies() {
@@ -244,10 +239,9 @@ func (v *Version) read(obj runtime.Object, raw *rawBody, old map[string]any) (ma
 	return v.named(doc, nil), nil
 }
 
-// Unfit refuses the values that a client applies and that the Go type cannot hold, in the
-// parts of the object that the request is about. It is for those that the rules allow, and
-// that would be lost; other requests with such are refused when they are decoded. Document
-// must have been called.
+// Unfit returns errors for the applied values that the Go type cannot hold, in the selected parts of the object. It
+// covers values that the rules allow and that would be lost; for other kinds of requests, decoding rejects them.
+// Document must have been called before.
 func (v *Version) Unfit(ctx context.Context, about func(part string) bool) field.ErrorList {
 	raw := rawBodyIn(ctx)
 	if raw == nil || !raw.unfit || !raw.applies() {
@@ -255,7 +249,7 @@ func (v *Version) Unfit(ctx context.Context, about func(part string) bool) field
 	}
 	applied, err := parse(raw.body.Bytes())
 	if err != nil {
-		return nil // it has been read before
+		return nil // cannot happen: it has been parsed before
 	}
 	delete(applied, "metadata")
 	maps.DeleteFunc(applied, func(part string, _ any) bool { return !about(part) })
@@ -267,7 +261,7 @@ func (v *Version) Unfit(ctx context.Context, about func(part string) bool) field
 	return errs
 }
 
-// plain is Plain without the metadata that clients cannot set.
+// plain is like Plain, without the metadata that clients cannot set.
 func (v *Version) plain(obj runtime.Object) (map[string]any, error) {
 	doc, err := v.Plain(obj)
 	if err != nil {
@@ -293,8 +287,8 @@ func (v *Version) named(doc map[string]any, metadata any) map[string]any {
 	return doc
 }
 
-// overlay returns what was sent with the differences between then, which is what was
-// decoded from it, and now. It may reuse what it is given.
+// overlay returns the document sent, with the differences between then, which was decoded from it, and now. It may
+// reuse its arguments.
 func overlay(sent, then, now any) any {
 	if reflect.DeepEqual(then, now) {
 		return sent
@@ -337,7 +331,7 @@ func overlay(sent, then, now any) any {
 	return now
 }
 
-// withoutNulls removes the nulls that Go writes for what is empty.
+// withoutNulls removes the nulls that Go writes for empty values.
 func withoutNulls(value any) any {
 	switch value := value.(type) {
 	case map[string]any:

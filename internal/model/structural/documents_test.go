@@ -8,7 +8,7 @@ import (
 	"github.com/annexapi/annex/internal/base/yamlsize"
 )
 
-func TestDocumentsThatExpandAreNotParsed(t *testing.T) {
+func TestParse_expandingYAML_isRefused(t *testing.T) {
 	text := "x: &x " + strings.Repeat("x", 200_000) + "\ny:\n" + strings.Repeat("- *x\n", 5000)
 	var large *yamlsize.TooLargeError
 	if _, err := parse([]byte(text)); !errors.As(err, &large) {

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// fields are the fields of Go structs by their names in JSON, those of inlined structs among them. They are read-only.
+// fields maps Go structs to their fields by JSON name, including the fields of inlined structs. It is read-only.
 type fields map[reflect.Type]map[string]reflect.StructField
 
-// fieldsOf returns the fields of all structs that values of a Go type are made of.
+// fieldsOf returns the fields of all structs in a Go type.
 func fieldsOf(t reflect.Type) fields {
 	fs := fields{}
 	fs.add(t)
 	return fs
 }
 
-// of returns the field of a struct with a name.
+// of returns the field of a struct with a JSON name.
 func (fs fields) of(t reflect.Type, name string) (reflect.StructField, bool) {
 	f, ok := fs[t][name]
 	return f, ok
@@ -32,7 +32,7 @@ func (fs fields) add(t reflect.Type) {
 		}
 		byName := map[string]reflect.StructField{}
 		fs[t] = byName
-		// Of two fields with a name, the first has it.
+		// The first of two fields with the same name wins.
 		named := func(name string, f reflect.StructField) {
 			if _, taken := byName[name]; !taken {
 				byName[name] = f

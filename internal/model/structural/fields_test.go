@@ -22,12 +22,12 @@ type named struct {
 	Hidden         string                `json:"-"`
 	Others         map[string]*remainder `json:"others,omitempty"`
 	Self           []named               `json:"self"`
-	private, Plain string                // one is not in JSON
+	private, Plain string                // private is not in JSON
 }
 
 func TestFields_namesInJSON(t *testing.T) {
 	t.Parallel()
-	_ = named{private: ""} // else staticcheck finds it unused
+	_ = named{private: ""} // staticcheck would report it as unused
 	fs := fieldsOf(reflect.TypeFor[[]*named]())
 	for name, index := range map[string][]int{
 		"Width": {0, 0}, "height": {0, 1}, "note": {1, 1}, "name": {2}, "others": {4}, "self": {5}, "Plain": {7},

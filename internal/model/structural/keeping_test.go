@@ -13,7 +13,7 @@ import (
 	"github.com/annexapi/annex/internal/model/structural"
 )
 
-// box is a kind whose spec holds the fields that it does not know.
+// box is a kind whose spec keeps unknown fields.
 type box struct {
 	metav1.TypeMeta   `        json:",inline"`
 	metav1.ObjectMeta `        json:"metadata"`

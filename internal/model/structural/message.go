@@ -15,7 +15,7 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 )
 
-// messageRules are what messages are validated by: the rules of a kind without those of its metadata.
+// messageRules validate messages: they are the rules of a kind without those of its metadata.
 type messageRules struct {
 	document validation.SchemaValidator
 	cel      *cel.Validator
@@ -29,8 +29,8 @@ func (v *Version) compileMessage() (messageRules, error) {
 	return messageRules{document, cel.NewValidator(v.schema, true, celconfig.PerCallLimit)}, nil
 }
 
-// ValidateMessage checks an object that a request brings and that is not stored: as its client sent it, if the context
-// holds the request's body or its query, and by its value if not.
+// ValidateMessage validates an object of a request that is not stored. It validates the client's document if the
+// context holds the request's body or query, and else the document derived from the value.
 func (v *Version) ValidateMessage(ctx context.Context, obj runtime.Object) field.ErrorList {
 	doc, err := v.message(ctx, obj)
 	if err != nil {
@@ -54,7 +54,7 @@ func (v *Version) ValidateMessage(ctx context.Context, obj runtime.Object) field
 	return append(errs, found...)
 }
 
-// blocking reports whether rules in CEL are not to be run beside the errors, as a server of definitions decides it.
+// blocking reports whether the errors prevent CEL rules from running, by the criteria of a CRD server.
 func blocking(errs field.ErrorList) bool {
 	for _, err := range errs {
 		switch err.Type {
@@ -72,8 +72,8 @@ func (v *Version) message(ctx context.Context, obj runtime.Object) (map[string]a
 	return v.Document(ctx, obj, nil)
 }
 
-// options returns options that were read from a query as a document. A field that is empty is present if the query
-// names it.
+// options returns the document of options that were read from a query. An empty field is present if the query
+// contains it.
 func (v *Version) options(obj runtime.Object, query url.Values) (map[string]any, error) {
 	doc, err := v.Plain(obj)
 	if err != nil {

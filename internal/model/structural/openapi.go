@@ -14,14 +14,13 @@ const (
 	OpenAPIv3 Format = 3
 )
 
-// Published returns the schema that a server of the definition publishes in a format, as a
-// copy. If native, that has apiVersion, kind and metadata besides, as all kinds do; in the
-// schema they are as they are marked.
+// Published returns a copy of the schema that a CRD server publishes in a format. If native is true, the published
+// definition additionally has the common fields apiVersion, kind and metadata; schema contains them as marked.
 func (v *Version) Published(format Format) (schema spec.Schema, native bool) {
 	s := v.raw.DeepCopy().Unfold()
 	if format == OpenAPIv2 {
 		if s.XPreserveUnknownFields {
-			// kubectl would refuse unknown fields if there were known ones.
+			// With known fields in the schema, kubectl would reject unknown ones.
 			return spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}}}, false
 		}
 		s = openapiv2.ToStructuralOpenAPIV2(s)

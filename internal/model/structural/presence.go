@@ -10,20 +10,19 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// A CRD server keeps documents, in which a field with a default is always present once
-// defaults are filled in: what a client sends as zero stays zero, and only what it leaves
-// out becomes the default. A Go value has zero for both, if the field is no pointer. So
-// the rule here is that a zero in a Go value is definite:
+// A CRD server stores documents. Once defaults are filled in, a field with a default is always present: a zero from
+// the client stays zero, and only an omitted field gets the default. In a Go value, an omitted field and a zero look
+// the same unless the field is a pointer. Therefore this package treats a zero in a Go value as a value:
 //
-//   - where a document becomes a value, the document says what is absent: see Fill;
-//   - where a value becomes a document, a zero that encoding/json would leave out is
-//     written if its field has a default: see Shape.
+//   - When a document becomes a Go value, the document determines which fields are absent: see Fill.
+//   - When a Go value becomes a document, a zero that encoding/json omits is written if its field has a default: see
+//     Shape.
 
-// Shape is where a Go type has fields with defaults, in its JSON form. It is read-only.
+// Shape locates the fields with defaults in the JSON form of a Go type. It is read-only.
 type Shape struct {
 	// defaulted are the fields of a struct that have defaults.
 	defaulted []defaultedField
-	// inner are the fields of a struct whose values have fields with defaults.
+	// inner are the fields of a struct whose values contain fields with defaults.
 	inner map[string]innerField
 	// elements is the shape of the elements of a list, or of the values of a map.
 	elements *Shape
@@ -32,15 +31,15 @@ type Shape struct {
 type defaultedField struct {
 	name  string
 	index []int
-	// zero is what encoding/json leaves out when the field is empty; empty if it does not,
-	// or if what it leaves out is a pointer, which is absent then.
+	// zero is the JSON that encoding/json omits for an empty field. It is empty if encoding/json writes the field, or
+	// if the field is a pointer, whose nil means absent.
 	zero string
 }
 
 type innerField struct {
 	index []int
 	shape *Shape
-	// always says that encoding/json writes the field whatever is in it.
+	// always is set if encoding/json writes the field even if it is empty.
 	always bool
 }
 
@@ -54,8 +53,8 @@ func (fs fields) shapeOf(t reflect.Type, s *structuralschema.Structural) *Shape 
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	// A struct that writes itself, as one with unknown fields does, has its fields in JSON all the
-	// same. If it has none of the schema's, as a quantity has not, it has no shape.
+	// A struct with its own MarshalJSON, such as one with unknown fields, still has its fields in JSON. If it has
+	// none of the schema's fields, like a quantity, it has no shape.
 	if t.Kind() != reflect.Struct && reflect.PointerTo(t).Implements(marshaler) {
 		return nil
 	}
@@ -107,8 +106,8 @@ func hasOption(f reflect.StructField, option string) bool {
 	return slices.Contains(strings.Split(options, ","), option)
 }
 
-// leftOut is what encoding/json leaves out of a field that is empty; empty if nothing, or
-// if it is a pointer or an interface.
+// leftOut returns the JSON that encoding/json omits for an empty field. It returns an empty string if encoding/json
+// omits nothing, or if the field is a pointer or an interface.
 func leftOut(f reflect.StructField) string {
 	switch f.Type.Kind() {
 	case reflect.Pointer, reflect.Interface:
@@ -136,7 +135,7 @@ func leftOut(f reflect.StructField) string {
 	return string(data)
 }
 
-// List is the shape of a list of objects of the shape.
+// List returns the shape of a list of such objects.
 func (s *Shape) List() *Shape {
 	if s == nil {
 		return nil
@@ -144,18 +143,18 @@ func (s *Shape) List() *Shape {
 	return &Shape{inner: map[string]innerField{"items": {shape: &Shape{elements: s}}}}
 }
 
-// absent says whether a field has no value even where zeros count as values.
+// absent reports whether a field has no value even if zeros count as values.
 func absent(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
 		return v.IsNil()
 	case reflect.Struct:
-		return v.IsZero() // a time that is zero is null in JSON
+		return v.IsZero() // a zero time is null in JSON
 	}
 	return false
 }
 
-// some says whether a function is true of any field with a default in a value.
+// some reports whether of is true for any field with a default in v.
 func (s *Shape) some(v reflect.Value, of func(v reflect.Value) bool) bool {
 	if s == nil {
 		return false
@@ -194,8 +193,7 @@ func (s *Shape) some(v reflect.Value, of func(v reflect.Value) bool) bool {
 	return false
 }
 
-// everything stands for a document in which all fields are present, allBut for one
-// without a field.
+// everything stands for a document in which all fields are present, allBut for a document without a single field.
 type (
 	everything struct{}
 	allBut     string
@@ -227,8 +225,7 @@ func elementOf(doc any, i int) any {
 	return nil
 }
 
-// restore writes the zeros of a value, which its plain form has left out, where another
-// document has the fields.
+// restore adds the zeros of v that its plain form omits, where doc has the fields.
 func (s *Shape) restore(plain any, v reflect.Value, doc any) {
 	if s == nil {
 		return
@@ -258,7 +255,7 @@ func (s *Shape) restore(plain any, v reflect.Value, doc any) {
 		for name, f := range s.inner {
 			if field, err := v.FieldByIndexErr(f.index); err == nil {
 				if _, there := memberOf(doc, name).(map[string]any); there && plain[name] == nil && field.Kind() == reflect.Struct {
-					plain[name] = map[string]any{} // omitzero leaves it out
+					plain[name] = map[string]any{} // omitted because of omitzero
 				}
 				f.shape.restore(plain[name], field, memberOf(doc, name))
 			}
@@ -272,20 +269,19 @@ func (s *Shape) restore(plain any, v reflect.Value, doc any) {
 
 func literal(text string) any {
 	var value any
-	// It is what json.Marshal returned.
+	// The text comes from json.Marshal.
 	_ = utiljson.Unmarshal([]byte(text), &value)
 	return value
 }
 
-// Complete says whether a document in JSON has all fields with defaults that are in
-// objects which it has.
+// Complete reports whether a JSON document has all fields with defaults in the objects that it contains.
 func (s *Shape) Complete(data []byte) bool {
 	c := completer{data: data, checking: true}
 	return c.value(s) && !c.incomplete
 }
 
-// WriteZeros returns a document that encoding/json has written without the zeros of fields
-// with defaults, with them. What is no JSON is returned as it is.
+// WriteZeros adds the zeros of fields with defaults to a document that encoding/json has written without them. It
+// returns invalid JSON unchanged.
 func (s *Shape) WriteZeros(data []byte) []byte {
 	c := completer{data: data}
 	if !c.value(s) || c.out == nil {
@@ -294,12 +290,12 @@ func (s *Shape) WriteZeros(data []byte) []byte {
 	return append(c.out, data[c.copied:]...)
 }
 
-// completer walks through JSON.
+// completer is a scanner over JSON.
 type completer struct {
 	data []byte
 	at   int
 
-	out    []byte // what was written instead of the data before copied
+	out    []byte // the output in place of data before copied
 	copied int
 
 	checking   bool
@@ -327,7 +323,7 @@ func (c *completer) next(char byte) bool {
 	return false
 }
 
-// value consumes a value; it is false if that is not well-formed.
+// value consumes a value. It returns false for malformed JSON.
 func (c *completer) value(s *Shape) bool {
 	c.space()
 	if c.at >= len(c.data) {
@@ -430,11 +426,11 @@ func (c *completer) insert(name, value string) {
 	if c.out[len(c.out)-1] != '{' {
 		c.out = append(c.out, ',')
 	}
-	key, _ := json.Marshal(name) // a string can be encoded
+	key, _ := json.Marshal(name) // strings can be encoded
 	c.out = append(append(append(c.out, key...), ':'), value...)
 }
 
-// skip consumes a value without looking into it.
+// skip consumes a value without parsing it.
 func (c *completer) skip() bool {
 	depth := 0
 	for c.at < len(c.data) {
@@ -459,7 +455,7 @@ func (c *completer) skip() bool {
 			}
 		case ',', ':', ' ', '\t', '\n', '\r':
 		default:
-			// A number or a word.
+			// A number or a literal.
 			for c.at+1 < len(c.data) && !strings.ContainsRune(" \t\n\r,]}", rune(c.data[c.at+1])) {
 				c.at++
 			}

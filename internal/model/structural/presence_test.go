@@ -9,7 +9,7 @@ import (
 	markedv1 "github.com/annexapi/annex/internal/testing/shop/marked/v1"
 )
 
-func TestStoredObjectsOfBeforeADefaultGetIt(t *testing.T) {
+func TestFillStored_newDefault(t *testing.T) {
 	t.Parallel()
 	v := stacks(t)
 	for _, test := range []struct{ stored, want string }{
@@ -66,7 +66,7 @@ func decoded(t *testing.T, data []byte) any {
 	return v
 }
 
-func TestZerosAreWrittenIntoJSON(t *testing.T) {
+func TestWriteZeros(t *testing.T) {
 	t.Parallel()
 	shape := stacks(t).Shape()
 	const defaults = `"copies":0,"note":"","sealed":false,"tags":[]`
@@ -94,14 +94,14 @@ func TestZerosAreWrittenIntoJSON(t *testing.T) {
 	}
 	whole := []byte(`{"kind":"Stack","spec":{"copies":1,"layers":[{"name":"a"}]},"status":{}}`)
 	for n := range whole {
-		// What is cut off is no JSON; it must not panic, and stays what it is.
+		// Truncated JSON must be returned unchanged, without a panic.
 		if got := shape.WriteZeros(whole[:n]); string(got) != string(whole[:n]) {
 			t.Errorf("%q becomes %q", whole[:n], got)
 		}
 	}
 }
 
-func TestDocumentsAreCompleteOnlyWithAllFieldsThatHaveDefaults(t *testing.T) {
+func TestComplete(t *testing.T) {
 	t.Parallel()
 	shape := stacks(t).Shape()
 	const whole = `{"spec":{"copies":0,"note":"","sealed":false,"tags":[],"layers":[{"name":"a","height":0}]},"status":{"phase":""}}`
@@ -121,7 +121,7 @@ func TestDocumentsAreCompleteOnlyWithAllFieldsThatHaveDefaults(t *testing.T) {
 	}
 }
 
-func TestMergedEmptyStructGetsItsDefaults(t *testing.T) {
+func TestFillMerged_emptyStruct(t *testing.T) {
 	t.Parallel()
 	v := stacks(t)
 	for spec, want := range map[string]any{

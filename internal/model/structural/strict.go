@@ -11,8 +11,8 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// concealing reports whether a Go type has a struct in it that decodes itself although its
-// schema has properties. A strict decoder finds no unknown and no duplicate fields in there.
+// concealing reports whether a Go type contains a struct with its own UnmarshalJSON whose schema has properties. A
+// strict decoder detects neither unknown nor duplicate fields inside it.
 func (fs fields) concealing(t reflect.Type, s *structuralschema.Structural, seen map[reflect.Type]bool) bool {
 	if s == nil {
 		return false
@@ -41,9 +41,8 @@ func (fs fields) concealing(t reflect.Type, s *structuralschema.Structural, seen
 	return false
 }
 
-// Strict adds to the result of strict decoding what is unknown, or there twice, in structs
-// that decode themselves, as a server of the definition reports it. data is what a client
-// sent in JSON or YAML, err is nil or a strict decoding error.
+// Strict adds unknown and duplicate fields in structs with their own UnmarshalJSON to the result of strict decoding,
+// in the format of a CRD server. data is the client's JSON or YAML; err is nil or a strict decoding error.
 func (v *Version) Strict(data []byte, err error) error {
 	if !v.concealing {
 		return err
@@ -51,8 +50,8 @@ func (v *Version) Strict(data []byte, err error) error {
 	return v.Unknown(data, err)
 }
 
-// Unknown is Strict for a body with values that the Go type cannot hold: a strict decoder does not look into these
-// either.
+// Unknown is like Strict, for a body with values that the Go type cannot hold. A strict decoder does not inspect such
+// values either.
 func (v *Version) Unknown(data []byte, err error) error {
 	doc, failure := parse(data)
 	if failure != nil {

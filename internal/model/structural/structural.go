@@ -1,9 +1,9 @@
-// Package structural makes kinds obey the kubebuilder markers of their Go types, as a
-// server of CustomResourceDefinitions would. The rules themselves are apiextensions'.
+// Package structural applies the kubebuilder markers of Go types to kinds, as a server of CustomResourceDefinitions
+// (a CRD server) would. The rules are implemented by apiextensions.
 //
-// Such a server works on documents, we on Go values, and a value does not tell a field
-// that is absent from one that is empty. So the body of a request is captured in its
-// context, see CaptureBody, and what is validated is that: see Document.
+// A CRD server works on documents, this server on Go values, in which an absent field looks like an empty one.
+// Therefore the body of a request is captured in its context (see CaptureBody), and validation uses the document from
+// that body (see Document).
 package structural
 
 import (
@@ -30,37 +30,34 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// Version is what the markers say about one version of a kind. It is safe for
-// concurrent use.
+// Version contains the markers of one version of a kind. It is safe for concurrent use.
 type Version struct {
-	// Definition has this one version.
+	// Definition has exactly this version.
 	Definition apiextensionsv1.CustomResourceDefinition
 
 	kind     schema.GroupVersionKind
 	goType   reflect.Type
 	fields   fields
 	schema   *structuralschema.Structural
-	raw      *structuralschema.Structural // as it is marked
-	shape    *Shape                       // nil if there are no defaults
+	raw      *structuralschema.Structural // as marked
+	shape    *Shape                       // nil without defaults
 	defaults bool
-	// concealing kinds have structs that strict decoding does not look into.
+	// concealing is set if the Go type has structs that strict decoding does not inspect.
 	concealing bool
 	internal   *apiextensions.JSONSchemaProps
 	rules      func() (rules, error)
 	messages   func() (messageRules, error)
 }
 
-// rules are what objects are validated by. They take a while to compile, which the first
-// object has to wait for.
+// rules validate objects. They are compiled for the first object, which has to wait for them.
 type rules struct {
 	document validation.SchemaValidator
 	main     rest.RESTCreateUpdateStrategy
 	status   rest.RESTUpdateStrategy
 }
 
-// New reads the definition that generated code has of a version of a kind, whose Go type
-// is goType. If the definition says nothing of subresources, not even that there are
-// none, status decides whether /status is served.
+// New parses the generated definition of a version of a kind, whose Go type is goType. If the definition has no entry
+// for subresources, not even an empty one, status determines whether /status is served.
 func New(kind schema.GroupVersionKind, goType reflect.Type, definition string, status bool) (*Version, error) {
 	v := &Version{kind: kind, goType: goType, fields: fieldsOf(goType)}
 	if err := json.Unmarshal([]byte(definition), &v.Definition); err != nil {
@@ -75,8 +72,8 @@ func New(kind schema.GroupVersionKind, goType reflect.Type, definition string, s
 	return v, v.compute()
 }
 
-// NewMessage reads the schema that generated code has of a Go type whose objects are sent but
-// not stored, such as the requests of an action. Only ValidateMessage validates these.
+// NewMessage parses the generated schema of a Go type whose objects are sent but not stored, such as the requests of
+// an action. Only ValidateMessage may be used to validate them.
 func NewMessage(kind schema.GroupVersionKind, goType reflect.Type, schema string) (*Version, error) {
 	props := &apiextensionsv1.JSONSchemaProps{}
 	if err := json.Unmarshal([]byte(schema), props); err != nil {
@@ -89,7 +86,7 @@ func NewMessage(kind schema.GroupVersionKind, goType reflect.Type, schema string
 	return v, v.compute()
 }
 
-// compute makes everything else of the schema in the definition.
+// compute derives all other fields from the schema in the definition.
 func (v *Version) compute() error {
 	props := v.version().Schema
 	if props == nil || props.OpenAPIV3Schema == nil {
@@ -122,7 +119,7 @@ func (v *Version) version() *apiextensionsv1.CustomResourceDefinitionVersion {
 	return &v.Definition.Spec.Versions[0]
 }
 
-// WithKind returns the same rules for a kind of another name.
+// WithKind returns the same rules for a kind with another name.
 func (v *Version) WithKind(kind schema.GroupVersionKind) *Version {
 	other := &Version{Definition: *v.Definition.DeepCopy(), kind: kind, goType: v.goType, fields: v.fields, schema: v.schema, raw: v.raw,
 		shape: v.shape, defaults: v.defaults, concealing: v.concealing, internal: v.internal}
@@ -145,7 +142,7 @@ func hasDefaults(s *structuralschema.Structural) bool {
 	return false
 }
 
-// compile makes the strategies that a server of the definition would.
+// compile creates the strategies that a CRD server would use.
 func (v *Version) compile() (rules, error) {
 	document, _, err := validation.NewSchemaValidator(v.internal)
 	if err != nil {
@@ -178,10 +175,11 @@ func (v *Version) compile() (rules, error) {
 	return rules{document: document, main: main, status: customresource.NewStatusStrategy(main)}, nil
 }
 
-// Scoped reports whether the markers decide about the scope. Where they do not, SetScope does, before any object is validated.
+// Scoped reports whether the markers determine the scope. Otherwise SetScope has to be called before any object is
+// validated.
 func (v *Version) Scoped() bool { return v.Definition.Spec.Scope != "" }
 
-// SetScope decides about the scope of a kind whose markers do not.
+// SetScope sets the scope of a kind whose markers do not.
 func (v *Version) SetScope(clusterScoped bool) {
 	v.Definition.Spec.Scope = apiextensionsv1.NamespaceScoped
 	if clusterScoped {
@@ -189,13 +187,12 @@ func (v *Version) SetScope(clusterScoped bool) {
 	}
 }
 
-// Namespaced says whether the kind's objects are in namespaces.
+// Namespaced reports whether the kind is namespaced.
 func (v *Version) Namespaced() bool {
 	return v.Definition.Spec.Scope != apiextensionsv1.ClusterScoped
 }
 
-// Validate checks a document that is to be created, its metadata among the rest. The
-// errors, and their order, are those of a server of the definition.
+// Validate validates a new document, including its metadata. The errors and their order are those of a CRD server.
 func (v *Version) Validate(ctx context.Context, doc map[string]any) field.ErrorList {
 	r, err := v.rules()
 	if err != nil {
@@ -204,8 +201,7 @@ func (v *Version) Validate(ctx context.Context, doc map[string]any) field.ErrorL
 	return r.main.Validate(ctx, &unstructured.Unstructured{Object: doc})
 }
 
-// ValidateUpdate checks a document that is to replace old. What has not changed may break
-// rules that are newer than it.
+// ValidateUpdate validates a document that replaces old. Unchanged values may violate rules that are newer than they.
 func (v *Version) ValidateUpdate(ctx context.Context, doc, old map[string]any) field.ErrorList {
 	r, err := v.rules()
 	if err != nil {
@@ -223,7 +219,7 @@ func (v *Version) ValidateStatusUpdate(ctx context.Context, doc, old map[string]
 	return r.status.ValidateUpdate(ctx, &unstructured.Unstructured{Object: doc}, &unstructured.Unstructured{Object: old})
 }
 
-// fits says whether a document keeps to the schema, rules in CEL apart.
+// fits reports whether a document conforms to the schema, except for CEL rules.
 func (v *Version) fits(doc map[string]any) bool {
 	r, err := v.rules()
 	return err == nil && len(validation.ValidateCustomResource(nil, doc, r.document)) == 0
@@ -235,33 +231,32 @@ func (v *Version) prune(doc map[string]any, nulls bool) error {
 	if !nulls {
 		defaulting.PruneNonNullableNullsWithoutDefaults(doc, v.schema)
 	}
-	// Not to be confused with nil as an error.
+	// The explicit check converts a nil *field.Error to a nil error.
 	if err := objectmeta.Coerce(nil, doc, v.schema, false, false); err != nil {
 		return err
 	}
 	return nil
 }
 
-// Shape says where the version's Go type has fields with defaults; nil if nowhere.
+// Shape returns the locations of fields with defaults in the version's Go type; nil if there are none.
 func (v *Version) Shape() *Shape { return v.shape }
 
-// Default fills the definition's defaults in where a field of an object is nil. A zero is
-// a value: see Fill.
+// Default fills in the defaults of nil fields of an object. A zero counts as a value: see Fill.
 func (v *Version) Default(obj runtime.Object) {
 	if v.shape.some(reflect.ValueOf(obj), absent) {
 		v.fill(obj, everything{}, v.schema)
 	}
 }
 
-// Fill fills the definition's defaults in where a document, which an object was read from,
-// has no value. If there is none, that is where the object's fields are empty.
+// Fill fills in the defaults of fields that are absent in doc, the document that obj was read from. If doc is nil,
+// the empty fields of obj are absent.
 func (v *Version) Fill(obj runtime.Object, doc map[string]any) {
 	if v.shape.some(reflect.ValueOf(obj), reflect.Value.IsZero) {
 		v.fill(obj, doc, v.schema)
 	}
 }
 
-// FillStored is Fill for an object that was read from what is stored, in JSON.
+// FillStored is like Fill, for an object that was read from stored JSON.
 func (v *Version) FillStored(obj runtime.Object, data []byte) {
 	if v.shape == nil || v.shape.Complete(data) {
 		return
@@ -271,16 +266,15 @@ func (v *Version) FillStored(obj runtime.Object, data []byte) {
 	}
 }
 
-// FillStatus is Fill for an object whose status has been emptied.
+// FillStatus is like Fill, for an object whose status has been emptied.
 func (v *Version) FillStatus(obj runtime.Object) {
 	if v.shape.some(reflect.ValueOf(obj), reflect.Value.IsZero) {
 		v.fill(obj, allBut("status"), v.schema)
 	}
 }
 
-// FillMerged returns what a merged document is to be as an object: with defaults where it
-// has no value, and without the values that the Go type cannot hold. The object must be
-// validated together with the applied configuration.
+// FillMerged converts a merged document into an object, with defaults for absent fields and without the values that
+// the Go type cannot hold. The object must be validated together with the applied configuration.
 func (v *Version) FillMerged(doc map[string]any) (runtime.Object, error) {
 	obj := reflect.New(v.goType).Interface().(runtime.Object)
 	err := runtime.DefaultUnstructuredConverter.FromUnstructured(doc, obj)
@@ -293,9 +287,9 @@ func (v *Version) FillMerged(doc map[string]any) (runtime.Object, error) {
 	return obj, nil
 }
 
-// Converted returns what fills defaults in after an object of another version has become
-// one of this. A field that has a default there, too, has got its value; any other one
-// that the conversion leaves empty is absent. The other version may have no markers, nil.
+// Converted returns a function that fills in defaults after the conversion of an object from another version. A field
+// with a default in both versions already has its value; any other field that the conversion leaves empty is absent.
+// from is nil if the other version has no markers.
 func (v *Version) Converted(from *Version) func(obj runtime.Object) {
 	if v.shape == nil {
 		return func(runtime.Object) {}
@@ -312,7 +306,7 @@ func (v *Version) Converted(from *Version) func(obj runtime.Object) {
 	}
 }
 
-// withoutDefaultsOf removes the defaults of fields that have one in another schema.
+// withoutDefaultsOf removes the defaults of fields that also have one in another schema.
 func withoutDefaultsOf(s, other *structuralschema.Structural) {
 	if s == nil || other == nil {
 		return
@@ -332,11 +326,11 @@ func withoutDefaultsOf(s, other *structuralschema.Structural) {
 	}
 }
 
-// fill fills in the defaults of a schema. Zeros that a document has are values.
+// fill fills in the defaults of a schema. Zeros that are present in document count as values.
 func (v *Version) fill(obj runtime.Object, document any, schema *structuralschema.Structural) {
 	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
-		return // an object of the kind's Go type can be converted
+		return // cannot happen for the kind's Go type
 	}
 	v.shape.restore(doc, reflect.ValueOf(obj), document)
 	before := runtime.DeepCopyJSON(doc)
@@ -351,14 +345,12 @@ func (v *Version) fill(obj runtime.Object, document any, schema *structuralschem
 	}
 }
 
-// HasZeros says whether an object has zeros that its plain form would leave out, and that
-// are values: see Plain.
+// HasZeros reports whether an object has zeros that count as values and that its plain form omits: see Plain.
 func (v *Version) HasZeros(obj runtime.Object) bool {
 	return v.shape.some(reflect.ValueOf(obj), func(f reflect.Value) bool { return f.IsZero() && !absent(f) })
 }
 
-// Plain returns an object as it is written in JSON, with the zeros of fields that have
-// defaults.
+// Plain returns an object as a JSON document, including the zeros of fields with defaults.
 func (v *Version) Plain(obj runtime.Object) (map[string]any, error) {
 	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
@@ -368,13 +360,13 @@ func (v *Version) Plain(obj runtime.Object) (map[string]any, error) {
 	return doc, nil
 }
 
-// Columns are the columns of the kind's table, nil if no marker names one.
+// Columns returns the columns of the kind's table; nil without markers for them.
 func (v *Version) Columns() []apiextensionsv1.CustomResourceColumnDefinition {
 	return v.version().AdditionalPrinterColumns
 }
 
-// Table prints objects of this version in the columns of the markers. It is nil if there
-// are none.
+// Table returns a convertor of objects of this version to tables with the columns of the markers; nil if there are
+// none.
 func (v *Version) Table() (rest.TableConvertor, error) {
 	if len(v.Columns()) == 0 {
 		return nil, nil
@@ -382,7 +374,7 @@ func (v *Version) Table() (rest.TableConvertor, error) {
 	return tableconvertor.New(v.Columns())
 }
 
-// SelectableFields are the paths, such as spec.host, that field selectors may name.
+// SelectableFields returns the paths, such as spec.host, that field selectors may use.
 func (v *Version) SelectableFields() []string {
 	var paths []string
 	for _, f := range v.version().SelectableFields {
@@ -392,13 +384,13 @@ func (v *Version) SelectableFields() []string {
 	return paths
 }
 
-// HasStatus says whether /status is served.
+// HasStatus reports whether /status is served.
 func (v *Version) HasStatus() bool {
 	sub := v.version().Subresources
 	return sub != nil && sub.Status != nil
 }
 
-// Scale returns the paths of /scale, nil if it is not served.
+// Scale returns the paths of /scale; nil if it is not served.
 func (v *Version) Scale() *apiextensionsv1.CustomResourceSubresourceScale {
 	if sub := v.version().Subresources; sub != nil {
 		return sub.Scale
@@ -406,14 +398,13 @@ func (v *Version) Scale() *apiextensionsv1.CustomResourceSubresourceScale {
 	return nil
 }
 
-// Served, Stored and Deprecated are what the markers say of the version. A deprecated
-// one may have a warning of its own.
+// Served reports whether the version is marked as served.
 func (v *Version) Served() bool { return v.version().Served }
 
-// Stored says whether the version is marked as the one that objects are stored in.
+// Stored reports whether the version is marked as the storage version.
 func (v *Version) Stored() bool { return v.version().Storage }
 
-// Deprecated says whether the version is, and the warning that the marker gives, if any.
+// Deprecated reports whether the version is deprecated, with the warning of the marker, if it has one.
 func (v *Version) Deprecated() (deprecated bool, warning string) {
 	if w := v.version().DeprecationWarning; w != nil {
 		warning = *w

@@ -13,8 +13,8 @@ import (
 
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
-// fitting returns the part of a value in JSON that a Go type can hold; nil if there is
-// none. With unknown, fields that the type does not have stay.
+// fitting returns the part of a JSON value that a Go type can hold, or nil. If unknown is set, unknown fields are
+// kept.
 func (fs fields) fitting(value any, t reflect.Type, unknown bool) any {
 	if value == nil {
 		return nil
@@ -74,8 +74,8 @@ func (fs fields) fitting(value any, t reflect.Type, unknown bool) any {
 	return value
 }
 
-// tidyObject makes a document of a value what a client would have sent, as far as the
-// schema tells: see Read. Fill adds what is required and left out because it is empty.
+// tidyObject turns the document of a value into the document that a client would have sent, as far as the schema
+// determines it: see Read. If fill is set, it adds required fields that are omitted because they are empty.
 func (fs fields) tidyObject(doc map[string]any, value reflect.Value, s *structuralschema.Structural, fill bool) {
 	var required []string
 	if s != nil && s.ValueValidation != nil {
@@ -95,7 +95,7 @@ func (fs fields) tidyObject(doc map[string]any, value reflect.Value, s *structur
 		case property.Default.Object != nil:
 			fs.tidyValue(is, field, property, fill) // its value is definite
 		case field.Kind() == reflect.Struct && field.IsZero() && !needed && !property.Nullable && !hasOption(f, "omitzero"):
-			delete(doc, name) // Go writes it always; with omitzero, only a client does
+			delete(doc, name) // encoding/json always writes it; with omitzero only a client writes it
 		case !needed && field.Kind() != reflect.Pointer && field.IsZero() && !property.Nullable && !mayBeEmpty(is, property):
 			delete(doc, name)
 		default:
@@ -112,8 +112,7 @@ func (fs fields) tidyValue(doc any, value reflect.Value, s *structuralschema.Str
 		})
 }
 
-// eachField calls do with the fields of a struct that a schema has properties for, but
-// for those in an inlined pointer that is nil.
+// eachField calls do for each field of a struct that is in the schema, except for fields of a nil inlined pointer.
 func (fs fields) eachField(
 	value reflect.Value,
 	s *structuralschema.Structural,
@@ -133,8 +132,8 @@ func (fs fields) eachField(
 	}
 }
 
-// within calls object with the document of a struct, or element with those in a map or a
-// list, each with its key or place.
+// within calls object for a struct with its document, or element for each element of a map or a list, with its key or
+// index.
 func within(doc any, value reflect.Value, s *structuralschema.Structural, object func(doc map[string]any, value reflect.Value),
 	element func(doc any, value reflect.Value, s *structuralschema.Structural, at any)) {
 	for value.Kind() == reflect.Pointer {
@@ -169,7 +168,7 @@ func scalar(k reflect.Kind) bool {
 	return k == reflect.String || k == reflect.Bool || k >= reflect.Int && k <= reflect.Float64
 }
 
-// zero is the zero value of a scalar field in JSON.
+// zero returns the zero value of a scalar field in JSON.
 func zero(v reflect.Value) any {
 	switch {
 	case v.Kind() == reflect.String:
@@ -182,8 +181,7 @@ func zero(v reflect.Value) any {
 	return int64(0)
 }
 
-// mayBeEmpty says whether an empty value keeps to its schema, as far as the usual markers
-// go.
+// mayBeEmpty reports whether an empty value conforms to its schema, as far as the common markers determine it.
 func mayBeEmpty(value any, s *structuralschema.Structural) bool {
 	rules := s.ValueValidation
 	if rules == nil {
@@ -205,8 +203,8 @@ func mayBeEmpty(value any, s *structuralschema.Structural) bool {
 	return true
 }
 
-// removeAbsent removes from the document of a value its empty required fields, structs among them, that neither
-// applied nor old has.
+// removeAbsent removes empty required fields from the document of a value, including structs, if neither applied nor
+// old has them.
 func (fs fields) removeAbsent(doc map[string]any, value reflect.Value, s *structuralschema.Structural, applied, old map[string]any) {
 	fs.eachField(value, s, func(name string, _ reflect.StructField, field reflect.Value, property *structuralschema.Structural) {
 		_, given := applied[name]
@@ -221,7 +219,7 @@ func (fs fields) removeAbsent(doc map[string]any, value reflect.Value, s *struct
 
 func (fs fields) removeAbsentFrom(doc any, value reflect.Value, s *structuralschema.Structural, applied, old any) {
 	if applied != nil && replaces(s) {
-		old = nil // nothing of it is left
+		old = nil // the old value is replaced completely
 	}
 	appliedFields, _ := applied.(map[string]any)
 	oldFields, _ := old.(map[string]any)
@@ -239,8 +237,8 @@ func (fs fields) removeAbsentFrom(doc any, value reflect.Value, s *structuralsch
 		})
 }
 
-// counterpart finds the same element in another list: by its keys, or their defaults, if it is a list of type
-// map, else by its index.
+// counterpart finds the matching element in another list: by its keys or their defaults if the list type is map, else
+// by its index.
 func counterpart(list, element any, i int, s *structuralschema.Structural) any {
 	others, _ := list.([]any)
 	if s.XListType == nil || *s.XListType != "map" {
@@ -266,7 +264,7 @@ func counterpart(list, element any, i int, s *structuralschema.Structural) any {
 	return nil
 }
 
-// replaces reports whether a value that is applied takes the place of all that was there.
+// replaces reports whether an applied value replaces the old value completely.
 func replaces(s *structuralschema.Structural) bool {
 	if s.Type == "array" {
 		return s.XListType == nil || *s.XListType == "atomic"
@@ -274,15 +272,16 @@ func replaces(s *structuralschema.Structural) bool {
 	return s.XMapType != nil && *s.XMapType == "atomic"
 }
 
-// misfit is a value in a document that a Go type cannot have.
+// misfit is a value in a document that the Go type cannot hold.
 type misfit struct {
-	path  string // of field.Path, with the dot before its first field
+	path  string // in the format of field.Path, with a dot before the first field
 	value any
 	t     reflect.Type
 }
 
-// misfits returns the values in a document that a Go type has neither fields nor elements in, and that lose something there; nulls
-// lose nothing. Paths are made of those alone, for most documents have none.
+// misfits returns the values in a document for which loses is true. It descends into objects and lists whose Go type is a
+// struct, a map or a slice, and tests all other values except nulls. Paths are only built for results, because most
+// documents have none.
 func (fs fields) misfits(value any, t reflect.Type, loses func(t reflect.Type, value any) bool) []misfit {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -329,20 +328,20 @@ func (fs fields) misfits(value any, t reflect.Type, loses func(t reflect.Type, v
 	return nil
 }
 
-// cutsOff reports whether a number in a document loses something in the integer that a Go type has for it, which the conversion
-// of documents does without a word.
+// cutsOff reports whether a number in a document exceeds the Go type's integer. The conversion of documents would
+// truncate it silently.
 func (fs fields) cutsOff(doc any, t reflect.Type) bool {
 	return len(fs.misfits(doc, t, func(t reflect.Type, value any) bool { return isInteger(t) && !holds(t, value) })) > 0
 }
 
-// holdsNot reports whether a Go type cannot hold a value in JSON.
+// holdsNot reports whether a Go type cannot hold a JSON value.
 func holdsNot(t reflect.Type, value any) bool { return !holds(t, value) }
 
 func isInteger(t reflect.Type) bool {
 	return t.Kind() >= reflect.Int && t.Kind() <= reflect.Uintptr
 }
 
-// holds reports whether a Go type can hold a value in JSON.
+// holds reports whether a Go type can hold a JSON value.
 func holds(t reflect.Type, value any) bool {
 	if !reflect.PointerTo(t).Implements(unmarshaler) {
 		switch value := value.(type) {
@@ -364,8 +363,9 @@ func holds(t reflect.Type, value any) bool {
 	return err == nil && kjson.UnmarshalCaseSensitivePreserveInts(data, reflect.New(t).Interface()) == nil
 }
 
-// impose writes an applied value, as the client sent it, into the document of the Go value that was decoded from it: the Go value
-// may lack nulls, empty texts and values that its type cannot hold. Changes that a hook made since stay. It returns the document.
+// impose writes an applied value, as the client sent it, into the document of the Go value that was decoded from it.
+// The Go value may lack nulls, empty strings and values that its type cannot hold. Changes that hooks have made are
+// kept. It returns the document.
 func (fs fields) impose(doc any, value reflect.Value, t reflect.Type, s *structuralschema.Structural, applied any) any {
 	for t.Kind() == reflect.Pointer {
 		if t = t.Elem(); value.IsValid() {
@@ -389,7 +389,7 @@ func (fs fields) impose(doc any, value reflect.Value, t reflect.Type, s *structu
 	switch applied.(type) {
 	case string, bool, int64:
 		if applied == doc {
-			return doc // as most are
+			return doc // the common case
 		}
 	}
 	if cameOf(applied, value, t) {
@@ -402,7 +402,7 @@ func (fs fields) imposeMembers(into map[string]any, value reflect.Value, s *stru
 	for name, is := range sent {
 		member, t, property := fs.memberIn(value, s, name)
 		if property == nil || is == nil && property.Default.Object != nil && !property.Nullable {
-			continue // null stands for the default
+			continue // null selects the default
 		}
 		_, had := into[name]
 		if now := fs.impose(into[name], member, t, property, is); had || now != nil || is == nil && cameOf(is, member, t) {
@@ -411,8 +411,8 @@ func (fs fields) imposeMembers(into map[string]any, value reflect.Value, s *stru
 	}
 }
 
-// memberIn is a field of a struct or a value of a map by its name in JSON, with its Go type and its schema; no schema if there
-// is none.
+// memberIn returns a field of a struct or a value of a map by its JSON name, with its Go type and its schema. The
+// schema is nil if there is none.
 func (fs fields) memberIn(
 	value reflect.Value,
 	s *structuralschema.Structural,
@@ -439,7 +439,7 @@ func (fs fields) memberIn(
 func (fs fields) imposeItems(into []any, value reflect.Value, s *structuralschema.Structural, sent []any) {
 	keyed := s.XListType != nil && *s.XListType == "map"
 	if !keyed && (len(sent) != len(into) || !replaces(s)) {
-		return // a set, whose items are merged
+		return // the items of a set are merged
 	}
 	for i := range into {
 		is := counterpart(sent, into[i], i, s)
@@ -450,7 +450,8 @@ func (fs fields) imposeItems(into []any, value reflect.Value, s *structuralschem
 	}
 }
 
-// cameOf reports whether decoding the applied value gives this value of a Go type; the value is not valid where there is none.
+// cameOf reports whether decoding the applied value yields this Go value, which is the zero reflect.Value if there is
+// none.
 func cameOf(applied any, value reflect.Value, t reflect.Type) bool {
 	for value.IsValid() && value.Kind() == reflect.Pointer {
 		value = value.Elem()

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/program/serve"
 )
 
 // serveFlags are those of serve, when args were given.
@@ -187,7 +187,7 @@ func TestServeReadsItsConfigFile(t *testing.T) {
 			"--secure-port", "100000"},
 	} {
 		var out, errOut bytes.Buffer
-		code := Run(context.Background(), Program{Name: "shop", Define: func() (*define.Server, error) { return nil, nil }}, args, &out, &errOut)
+		code := Run(context.Background(), Program{Name: "shop", Define: func() (*serve.Definition, error) { return &serve.Definition{}, nil }}, args, &out, &errOut)
 		if code != 2 || errOut.String() != want {
 			t.Errorf("%v: %d, %s", args, code, &errOut)
 		}

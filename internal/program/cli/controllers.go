@@ -37,7 +37,7 @@ leader by a Lease in the server. When it is gone, another one works within 15 se
 			if err != nil {
 				return err
 			}
-			selected, err := controllers.Select(definition.Controllers, selection)
+			selected, err := controllers.Select(definition.Server.Controllers, selection)
 			if err != nil {
 				return usage(fmt.Errorf("--controllers: %w", err))
 			}
@@ -56,7 +56,7 @@ leader by a Lease in the server. When it is gone, another one works within 15 se
 			}
 			logTo(cmd.ErrOrStderr(), log.format, log.verbosity)
 			return usageOf(serve.Controllers{
-				Definition: definition, Selected: selected, Config: config, Election: election, NewEnv: program.Env(definition), Probes: probes,
+				Definition: definition, Selected: selected, Config: config, Election: election, Probes: probes,
 				Started: func() { fmt.Fprintf(cmd.OutOrStdout(), "%s runs controllers for %s\n", program.Name, config.Host) },
 			}.Run(cmd.Context()))
 		},

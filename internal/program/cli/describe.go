@@ -185,10 +185,11 @@ its controllers, and with --aggregated what it asks of its cluster.`,
 			if err := memory.complete(cmd.Flags(), &options); err != nil {
 				return err
 			}
-			definition, err := program.Define()
+			compiled, err := program.Define()
 			if err != nil {
 				return err
 			}
+			definition := compiled.Server
 			if err := clusterOptions(cmd.Flags(), &options, definition); err != nil {
 				return err
 			}
@@ -213,7 +214,7 @@ its controllers, and with --aggregated what it asks of its cluster.`,
 				}
 				all = append(all, d)
 			}
-			if err := describeOwn(cmd.Context(), program, definition, all); err != nil {
+			if err := describeOwn(cmd.Context(), compiled, all); err != nil {
 				return err
 			}
 			whole := wholeDescription{Name: program.Name, Kinds: all}
@@ -393,16 +394,16 @@ func following(s *define.Source) string {
 
 // describeOwn completes the descriptions of kinds with storages of their own. What
 // those serve only they can tell, so it makes a server and closes it again.
-func describeOwn(ctx context.Context, program Program, definition *define.Server, all []description) (err error) {
-	kinds := definition.Kinds()
+func describeOwn(ctx context.Context, definition *serve.Definition, all []description) (err error) {
+	kinds := definition.Server.Kinds()
 	if !slices.ContainsFunc(kinds, func(k *define.Kind) bool { return k.CustomStorage != nil }) {
 		return nil
 	}
-	p, err := plan.Everything(definition, config.Options{Storage: memory.Storage()})
+	p, err := plan.Everything(definition.Server, config.Options{Storage: memory.Storage()})
 	if err != nil {
 		return usage(err)
 	}
-	instance, err := serve.New(ctx, p, program.Env(definition))
+	instance, err := serve.New(ctx, p, definition.NewEnv)
 	if err != nil {
 		return usage(err)
 	}
@@ -478,7 +479,7 @@ API it has, and behind it the program's name and version.`,
 }
 
 func printVersion(program Program, out io.Writer) error {
-	definition, err := program.Define()
+	definition, err := program.server()
 	if err != nil {
 		return err
 	}

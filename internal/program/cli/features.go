@@ -7,14 +7,24 @@ import (
 	"strings"
 
 	"k8s.io/component-base/featuregate"
+
+	"github.com/annexapi/annex/config"
 )
 
-// setFeatures sets features of the machinery, whose gate is the process's.
-func setFeatures(gate featuregate.MutableFeatureGate, features map[string]bool) error {
+// fastPath is the one feature of the server. It is an option, while the gate of the machinery is the process's.
+const fastPath = "FastPath"
+
+// setFeatures sets features of the machinery and of the server.
+func setFeatures(gate featuregate.MutableFeatureGate, features map[string]bool, options *config.Options) error {
+	if on, given := features[fastPath]; given {
+		options.DisableFastPath = !on
+		features = maps.Clone(features)
+		delete(features, fastPath)
+	}
 	known := gate.GetAll()
 	for _, name := range slices.Sorted(maps.Keys(features)) {
 		if _, ok := known[featuregate.Feature(name)]; !ok {
-			var names []string
+			names := []string{fastPath}
 			for feature := range known {
 				names = append(names, string(feature))
 			}

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"k8s.io/component-base/featuregate"
+
+	"github.com/annexapi/annex/config"
 )
 
 func TestFeaturesAreThoseOfTheMachinery(t *testing.T) {
@@ -24,21 +26,24 @@ func TestFeaturesAreThoseOfTheMachinery(t *testing.T) {
 		want     string
 	}{
 		{map[string]bool{"Alpha": true, "Gamma": true}, `--feature-gates: there is no feature "Gamma"; there are AllAlpha, AllBeta, Alpha, ` +
-			`Beta, Locked`},
+			`Beta, FastPath, Locked`},
 		{map[string]bool{"Locked": false}, "--feature-gates: cannot set feature gate Locked to false, feature is locked to true"},
 	} {
-		if err := setFeatures(gate.DeepCopy(), test.features); err == nil || !strings.Contains(err.Error(), test.want) {
+		if err := setFeatures(gate.DeepCopy(), test.features, &config.Options{}); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%v: %v", test.features, err)
 		}
 	}
 	if gate.Enabled("Alpha") || !gate.Enabled("Beta") {
 		t.Error("a refused feature is set")
 	}
-	if err := setFeatures(
-		gate,
-		map[string]bool{"Alpha": true, "Beta": false, "Locked": true},
-	); err != nil || !gate.Enabled("Alpha") ||
-		gate.Enabled("Beta") {
-		t.Errorf("Alpha %t, Beta %t, %v", gate.Enabled("Alpha"), gate.Enabled("Beta"), err)
+	var options config.Options
+	features := map[string]bool{"Alpha": true, "Beta": false, "Locked": true, "FastPath": false}
+	err := setFeatures(gate, features, &options)
+	if err != nil || !gate.Enabled("Alpha") || gate.Enabled("Beta") || !options.DisableFastPath {
+		t.Errorf("Alpha %t, Beta %t, fast path disabled %t, %v", gate.Enabled("Alpha"), gate.Enabled("Beta"), options.DisableFastPath, err)
+	}
+	features["FastPath"] = true
+	if err := setFeatures(gate, features, &options); err != nil || options.DisableFastPath {
+		t.Errorf("fast path disabled %t, %v", options.DisableFastPath, err)
 	}
 }

@@ -50,7 +50,7 @@ the way is an error. What follows -- are more flags for serve.`,
 			if at := cmd.ArgsLenAtDash(); len(args) > 0 && at != 0 {
 				return usage(fmt.Errorf("unknown argument %q; flags for serve come after --", args[0]))
 			}
-			definition, err := program.Define()
+			definition, err := program.server()
 			if err != nil {
 				return err
 			}

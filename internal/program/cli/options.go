@@ -162,10 +162,10 @@ func (s *storageOptions) resolve(definition *define.Server, options config.Optio
 	if err := s.complete(&options, definition); err != nil {
 		return nil, usage(err)
 	}
-	p, err := plan.Resolve(definition, options)
+	p, err := plan.Resolve(definition, options, embedded.Dir(""))
 	if err == nil && p.KeepsNothing() && !s.dataDir.Changed {
 		options.DataDir = ""
-		p, err = plan.Resolve(definition, options)
+		p, err = plan.Resolve(definition, options, embedded.Dir(""))
 	}
 	return p, usage(err)
 }

@@ -34,12 +34,18 @@ type Program struct {
 	// Name is the server's.
 	Name string
 	// Define compiles the definition, or returns every mistake in it.
-	Define func() (*define.Server, error)
-	// Env returns what makes the environment that hooks and controllers of the definition
-	// get.
-	Env func(*define.Server) serve.EnvFunc
-	// Extend adds to the command line; nil adds nothing.
-	Extend func(root *cobra.Command)
+	Define func() (*serve.Definition, error)
+	// Extensions add to the command line, in their order.
+	Extensions []func(root *cobra.Command)
+}
+
+// server compiles the definition for verbs that make no environment.
+func (p Program) server() (*define.Server, error) {
+	definition, err := p.Define()
+	if err != nil {
+		return nil, err
+	}
+	return definition.Server, nil
 }
 
 // Run runs a verb and returns the exit code: 0 after a verb that did its work, 2 if the
@@ -123,8 +129,8 @@ func rootCommand(program Program) *cobra.Command {
 		describeCommand(program),
 		versionCommand(program),
 	)
-	if program.Extend != nil {
-		program.Extend(root)
+	for _, extend := range program.Extensions {
+		extend(root)
 	}
 	completeValues(root)
 	return root
@@ -197,7 +203,7 @@ All flags may be in a file instead, named by --config.`,
 			if err != nil {
 				return err
 			}
-			if err := clusterOptions(flags, &options, definition); err != nil {
+			if err := clusterOptions(flags, &options, definition.Server); err != nil {
 				return err
 			}
 			if err := errors.Join(
@@ -225,14 +231,14 @@ All flags may be in a file instead, named by --config.`,
 			// A server outlives the process that reads what it prints.
 			signal.Ignore(syscall.SIGPIPE)
 			logTo(cmd.ErrOrStderr(), log.format, log.verbosity)
-			if err := setFeatures(utilfeature.DefaultMutableFeatureGate, gates); err != nil {
+			if err := setFeatures(utilfeature.DefaultMutableFeatureGate, gates, &options); err != nil {
 				return usage(err)
 			}
-			p, err := storage.resolve(definition, options)
+			p, err := storage.resolve(definition.Server, options)
 			if err != nil {
 				return err
 			}
-			return runServer(cmd.Context(), program, p, cmd.OutOrStdout())
+			return runServer(cmd.Context(), p, definition.NewEnv, cmd.OutOrStdout())
 		},
 	}
 	flags := cmd.Flags()
@@ -308,7 +314,7 @@ All flags may be in a file instead, named by --config.`,
 		"file that says of how many requests spans are sent, and to which collector (TracingConfiguration)",
 	)
 	flags.Var(cliflag.NewMapStringBool(&gates), "feature-gates", "features of the machinery, for the whole process, as in "+
-		"WatchListCompression=false; the values of others are the machinery's")
+		"WatchListCompression=false; the values of others are the machinery's. FastPath=false leaves all requests to upstream's handlers")
 	log.declare(flags)
 	flags.IntVar(&log.verbosity, "v", 0, "")
 	_ = flags.MarkHidden("v") // it is there: upstream writes it with two dashes
@@ -329,17 +335,18 @@ func zeroIsNone[T ~int | ~int64](flags *pflag.FlagSet, name string, value *T) er
 }
 
 // runServer runs a server and says on out what to do with it.
-func runServer(ctx context.Context, program Program, p *plan.Plan, out io.Writer) error {
+func runServer(ctx context.Context, p *plan.Plan, newEnv serve.EnvFunc, out io.Writer) error {
+	name := p.Definition.Name
 	started := budget.Start()
 	defer started()
-	instance, err := serve.New(ctx, p, program.Env(p.Definition))
+	instance, err := serve.New(ctx, p, newEnv)
 	if err != nil {
 		return usage(err)
 	}
 	fmt.Fprint(out, relativeLogs(p.Options))
 	cluster := instance.Cluster()
 	if cluster != "" {
-		fmt.Fprintf(out, "%s is aggregated by %s\n", program.Name, cluster)
+		fmt.Fprintf(out, "%s is aggregated by %s\n", name, cluster)
 	}
 	manager, err := systemd.FromEnvironment()
 	if err != nil {
@@ -357,11 +364,11 @@ func runServer(ctx context.Context, program Program, p *plan.Plan, out io.Writer
 			}
 		}
 		if cluster != "" {
-			fmt.Fprintf(out, "%s is ready at %s\n", program.Name, urls)
+			fmt.Fprintf(out, "%s is ready at %s\n", name, urls)
 			return
 		}
 		if instance.Kubeconfig() == "" {
-			fmt.Fprintf(out, "%s listens on %s\n", program.Name, urls)
+			fmt.Fprintf(out, "%s listens on %s\n", name, urls)
 			return
 		}
 		kubeconfig := shortPath(instance.Kubeconfig())
@@ -372,7 +379,7 @@ func runServer(ctx context.Context, program Program, p *plan.Plan, out io.Writer
 		fmt.Fprintf(
 			out,
 			"%s listens on %s\nkubeconfig: %s\n%stry: %s --kubeconfig %s api-resources\n",
-			program.Name,
+			name,
 			urls,
 			kubeconfig,
 			page,

@@ -59,7 +59,7 @@ meanwhile.`,
 // plan is that of the server. Asked of a server elsewhere, the flags say nothing about its
 // storages.
 func (v *storageVerbs) plan() (*plan.Plan, error) {
-	definition, err := v.program.Define()
+	definition, err := v.program.server()
 	if err != nil {
 		return nil, err
 	}
@@ -480,7 +480,7 @@ seen objects before must be restarted.`,
 			if err := v.prepareCopy(cmd, output); err != nil {
 				return err
 			}
-			definition, err := v.program.Define()
+			definition, err := v.program.server()
 			if err != nil {
 				return err
 			}

@@ -23,12 +23,12 @@ func TestAVerbCompilesTheDefinitionOnce(t *testing.T) {
 		compiled := 0
 		program := Program{
 			Name: "shop",
-			Define: func() (*define.Server, error) {
+			Define: func() (*serve.Definition, error) {
 				compiled++
-				return &define.Server{Name: "shop"}, nil
-			},
-			Env: func(*define.Server) serve.EnvFunc {
-				return func(*rest.Config, *informer.Set, func() []byte) any { return nil }
+				return &serve.Definition{
+					Server: &define.Server{Name: "shop"},
+					NewEnv: func(*define.Server, *rest.Config, *informer.Set, func() []byte) any { return nil },
+				}, nil
 			},
 		}
 		Run(t.Context(), program, append(strings.Fields(args), "--data-dir", dir), io.Discard, io.Discard)

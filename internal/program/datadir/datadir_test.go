@@ -2,6 +2,7 @@ package datadir_test
 
 import (
 	"io/fs"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,9 @@ import (
 	"time"
 
 	"github.com/annexapi/annex/internal/program/datadir"
+	"github.com/annexapi/annex/store/driver"
+	"github.com/annexapi/annex/store/embedded"
+	"github.com/annexapi/annex/store/files"
 )
 
 func write(t *testing.T, path, content string) {
@@ -264,5 +268,30 @@ func TestPrepare_committed(t *testing.T) {
 	want := "data/objects/core/namespaces/_cluster/default.yaml\ndata/objects/shop.example.com/widgets/default/a.yaml\n"
 	if got := run("ls-files"); got != want {
 		t.Errorf("committed:\n%swant\n%s", got, want)
+	}
+}
+
+func TestUnrecorded_agreesWithDrivers(t *testing.T) {
+	dir := t.TempDir()
+	if found := datadir.Unrecorded(dir); found != nil {
+		t.Errorf("in a new directory: %v", found)
+	}
+	var want []datadir.Stored
+	for _, d := range []driver.Directory{embedded.Dir(""), files.Dir("")} {
+		at := d.Location(dir)
+		j, err := d.OpenIn(t.Context(), at, driver.Env{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Present(at); err != nil {
+			t.Errorf("%s: %v", d.Name(), err)
+		}
+		want = append(want, datadir.Stored{Name: d.Name(), Path: at})
+	}
+	if found := datadir.Unrecorded(dir); !reflect.DeepEqual(found, want) {
+		t.Errorf("found %v, want %v", found, want)
 	}
 }

@@ -88,6 +88,9 @@ func TestABackupIsReadAsItWasWritten(t *testing.T) {
 }
 
 func TestEveryCutAndEveryFlippedBitIsFound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads a backup once for each of its bits")
+	}
 	whole := sampleBackup(t)
 	for n := range whole {
 		if _, err := maintenance.Check(bytes.NewReader(whole[:n])); !errors.Is(err, maintenance.ErrBackup) {

@@ -157,7 +157,7 @@ func (c *Config) resolve() error {
 	if c.Certificates != SelfCertified {
 		o.TLSCertFile, o.TLSPrivateKeyFile = servingDir+"/tls.crt", servingDir+"/tls.key"
 	}
-	if c.plan, err = plan.Resolve(c.Definition, o); err != nil || c.Certificates != SelfCertified {
+	if c.plan, err = plan.Resolve(c.Definition, o, nil); err != nil || c.Certificates != SelfCertified {
 		return err
 	}
 	// What runs the server follows from its storages.
@@ -167,7 +167,7 @@ func (c *Config) resolve() error {
 		ServiceNamespace: c.Namespace,
 		Workload:         c.workloadResource() + "/" + c.Name,
 	}
-	c.plan, err = plan.Resolve(c.Definition, o)
+	c.plan, err = plan.Resolve(c.Definition, o, nil)
 	return err
 }
 

@@ -42,7 +42,7 @@ func TestToolsKnowPriorityLevels(t *testing.T) {
 		{own, new(true), false, "kind FlowSchema (flowschemas.flowcontrol.apiserver.k8s.io): the server has " +
 			"flowschemas.flowcontrol.apiserver.k8s.io by itself"},
 	} {
-		p, err := Resolve(test.definition, options(test.fair))
+		p, err := Resolve(test.definition, options(test.fair), nil)
 		if test.wrong != "" {
 			if err == nil || !strings.Contains(err.Error(), test.wrong) {
 				t.Errorf("%v, want %s", err, test.wrong)

@@ -101,6 +101,7 @@ func TestNoFieldAboutAClusterIsIgnoredWithoutOne(t *testing.T) {
 			_, err := Resolve(
 				&define.Server{Name: "shop"},
 				config.Options{Storage: memory.Storage(), Cluster: o.Cluster, SelfCertify: o.SelfCertify},
+				nil,
 			)
 			want := "Options." + part + "." + fields.Type().Field(i).Name + " is for a server in a cluster: add Options.Aggregated"
 			if err == nil || err.Error() != want {

@@ -27,7 +27,6 @@ import (
 	"github.com/annexapi/annex/internal/standalone/coreapi"
 	"github.com/annexapi/annex/internal/storage/registry"
 	"github.com/annexapi/annex/store/driver"
-	"github.com/annexapi/annex/store/embedded"
 )
 
 // Plan is the effective configuration of a server. It must not be changed.
@@ -110,8 +109,9 @@ func (l Level) String() string { return [...]string{"default", "developer", "ope
 func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
 // Resolve fills in defaults and returns every mistake in the choice of storages and media
-// types, or else the first one. It opens nothing.
-func Resolve(definition *define.Server, options config.Options) (*Plan, error) {
+// types, or else the first one. It opens nothing. The fallback is the storage if
+// options.Storage is nil; without either, the missing storage is a mistake.
+func Resolve(definition *define.Server, options config.Options, fallback driver.Driver) (*Plan, error) {
 	definition, err := withPlane(definition, options.ControlPlane)
 	if err != nil {
 		return nil, err
@@ -123,7 +123,8 @@ func Resolve(definition *define.Server, options config.Options) (*Plan, error) {
 	if err := p.define(definition); err != nil {
 		return nil, err
 	}
-	for _, step := range []func() error{p.place, p.encode, p.completeMode, p.completeQuery, p.completeRest} {
+	place := func() error { return p.place(fallback) }
+	for _, step := range []func() error{place, p.encode, p.completeMode, p.completeQuery, p.completeRest} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -212,12 +213,20 @@ type choice struct {
 	single bool // said of that resource, not of all
 }
 
+// errNoStorage is for programs that embed a server. None of the storages is a safe default there: one of them
+// forgets everything, and the others would have to be linked into each program.
+var errNoStorage = errors.New("Options.Storage is missing: import the storage to use, such as embedded.Dir(\"\") of " +
+	"store/embedded, which keeps objects in Options.DataDir, or memory.Storage() of store/memory, which forgets them when the server ends")
+
 // place finds where the resources are kept. The error names every mistake in that.
-func (p *Plan) place() error {
+func (p *Plan) place(fallback driver.Driver) error {
 	o := &p.Options
-	main := choice{Driver: embedded.Dir("")}
+	main := choice{Driver: fallback}
 	if o.Storage != nil {
 		main = choice{Driver: o.Storage, from: Source{Operator, "Options.Storage=" + o.Storage.Name()}}
+	}
+	if main.Driver == nil {
+		return errNoStorage
 	}
 	o.Storage = main.Driver
 	if err := o.Storage.Validate(o.DataDir); err != nil {

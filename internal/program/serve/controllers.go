@@ -96,13 +96,12 @@ var ErrNoLeases = errors.New("serves no leases.coordination.k8s.io to elect a le
 
 // Controllers are controllers that run in a process of their own.
 type Controllers struct {
-	Definition *define.Server
+	Definition *Definition
 	// Selected are those of the definition that run.
 	Selected []define.Controller
 	// Config is the way to the server that they work for.
 	Config   *rest.Config
 	Election LeaderElection
-	NewEnv   EnvFunc
 	Probes   Probes
 	// Started is called when they begin.
 	Started func()
@@ -112,7 +111,7 @@ type Controllers struct {
 func (c Controllers) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	probes, err := c.Probes.open(c.Definition.Metrics)
+	probes, err := c.Probes.open(c.Definition.Server.Metrics)
 	if err != nil {
 		return err
 	}
@@ -128,7 +127,7 @@ func (c Controllers) Run(ctx context.Context) error {
 	if err := rest.LoadTLSFiles(trust); err != nil {
 		return fmt.Errorf("client of %s: %w", config.Host, err)
 	}
-	env := c.NewEnv(config, informers, func() []byte { return trust.CAData })
+	env := c.Definition.NewEnv(c.Definition.Server, config, informers, func() []byte { return trust.CAData })
 	run := func(ctx context.Context) {
 		probes.say("leads")
 		c.Started()
@@ -142,7 +141,7 @@ func (c Controllers) Run(ctx context.Context) error {
 		return err
 	}
 	probes.say("waits for the lead")
-	return elect(ctx, c.Definition.Name, config, c.Election, run)
+	return elect(ctx, c.Definition.Server.Name, config, c.Election, run)
 }
 
 func servesLeases(config *rest.Config) error {

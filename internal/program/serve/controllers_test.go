@@ -99,7 +99,7 @@ func election() LeaderElection {
 	}
 }
 
-func noEnv(*rest.Config, *informer.Set, func() []byte) any { return nil }
+func noEnv(*define.Server, *rest.Config, *informer.Set, func() []byte) any { return nil }
 
 func leaseConfig(t *testing.T) (*leaseServer, *rest.Config) {
 	leases := &leaseServer{}
@@ -165,7 +165,7 @@ func TestAProcessWhoseWorkIsDoneEnds(t *testing.T) {
 
 func testControllers(work define.Controller, config *rest.Config) Controllers {
 	return Controllers{
-		Definition: &define.Server{Name: "s"}, Selected: []define.Controller{work}, Config: config,
-		Election: election(), NewEnv: noEnv, Started: func() {},
+		Definition: &Definition{Server: &define.Server{Name: "s"}, NewEnv: noEnv}, Selected: []define.Controller{work}, Config: config,
+		Election: election(), Started: func() {},
 	}
 }

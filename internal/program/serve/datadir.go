@@ -12,18 +12,16 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
 	"github.com/annexapi/annex/config"
+	"github.com/annexapi/annex/internal/base/filelock"
 	"github.com/annexapi/annex/internal/program/datadir"
 	"github.com/annexapi/annex/internal/program/maintenance"
 	"github.com/annexapi/annex/internal/program/plan"
 	"github.com/annexapi/annex/internal/server/upstream"
 	"github.com/annexapi/annex/store/driver"
-	"github.com/annexapi/annex/store/embedded"
-	"github.com/annexapi/annex/store/files"
 	"github.com/annexapi/annex/store/journal"
 )
 
@@ -115,16 +113,11 @@ func lockDir(dir string) (io.Closer, error) {
 	if real, err = filepath.Abs(real); err != nil {
 		return nil, err
 	}
-	lock, err := vfs.Default.Lock(filepath.Join(real, "lock"))
-	if path := (*fs.PathError)(nil); err != nil && !errors.As(err, &path) {
+	lock, err := filelock.Try(filepath.Join(real, "lock"))
+	if errors.Is(err, filelock.ErrHeld) {
 		return nil, journal.ErrLocked
 	}
 	return lock, err
-}
-
-// directoryDrivers are the drivers whose places in a data directory are known without a plan.
-func directoryDrivers() []driver.Directory {
-	return []driver.Directory{embedded.Dir(""), files.Dir("")}
 }
 
 // checkDataDir refuses the data directory of another server or of another storage. It changes nothing.
@@ -158,17 +151,16 @@ func findRecord(p *plan.Plan) (datadir.Record, error) {
 		return found, config.Mistake(err)
 	}
 	found.Server = serverOf(filepath.Join(p.Options.DataDir, "kubeconfig"), p.Definition.Name)
-	for _, d := range directoryDrivers() {
-		at := d.Location(p.Options.DataDir)
-		if empty, err := maintenance.IsEmpty(at); err != nil || empty || d.Present(at) != nil {
+	for _, s := range datadir.Unrecorded(p.Options.DataDir) {
+		if empty, err := maintenance.IsEmpty(s.Path); err != nil || empty {
 			continue
 		}
-		planned := p.Storage(d.Name())
+		planned := p.Storage(s.Name)
 		switch {
-		case planned == nil || planned.Where() != at:
-			found.Storage = cmp.Or(found.Storage, d.Name())
-		case d.Name() == p.Options.Storage.Name():
-			found.Storage = d.Name()
+		case planned == nil || planned.Where() != s.Path:
+			found.Storage = cmp.Or(found.Storage, s.Name)
+		case s.Name == p.Options.Storage.Name():
+			found.Storage = s.Name
 		}
 	}
 	return found, nil

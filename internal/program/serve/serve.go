@@ -44,10 +44,6 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// EnvFunc makes the handle to the server that hooks and controllers get. Its type is the
-// façade's, which this package does not know.
-type EnvFunc func(client *rest.Config, informers *informer.Set, rootCA func() []byte) any
-
 // Server is a server that is built and listens, but answers nothing yet.
 type Server struct {
 	definition *define.Server
@@ -176,7 +172,7 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 	if s.plan.Options.UnrestrictedUpdate {
 		klog.FromContext(ctx).Error(nil, "Options.UnrestrictedUpdate: updates without a resource version overwrite what others have written")
 	}
-	env := newEnv(s.loopback.Config(), s.informers, s.rootCA)
+	env := newEnv(s.definition, s.loopback.Config(), s.informers, s.rootCA)
 	s.env = env
 	hooks, err := admit.NewHooks(s.definition, env)
 	if err != nil {
@@ -238,6 +234,7 @@ func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
 		RequestTimeout: s.plan.Options.RequestTimeout,
 		Stopping:       s.stopping,
 		CheckPeriod:    standing.PeriodFrom(ctx),
+		NoFastPath:     s.plan.Options.DisableFastPath,
 	}
 	if config.Handlers, err = s.handlers(); err != nil {
 		return err

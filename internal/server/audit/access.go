@@ -17,7 +17,7 @@ import (
 
 const formatText = "text"
 
-// CompleteAccessLog is Complete for the access log.
+// CompleteAccessLog is like Complete, for the access log.
 func CompleteAccessLog(o *config.AccessLogOptions) error {
 	const field = "AccessLog"
 	if o.Path == "" {
@@ -31,26 +31,26 @@ func CompleteAccessLog(o *config.AccessLogOptions) error {
 	return oneOf(field+".Format", &o.Format, formatText, formatJSON)
 }
 
-// AccessLog has a line for each request that has ended. The nil AccessLog has none.
+// AccessLog writes a line for each finished request. The nil AccessLog writes nothing.
 type AccessLog struct {
 	format string
 	lines  *logfile.Buffered
 	losses *logfile.Losses
 	file   io.Closer // nil for standard output
-	// refused bounds the lines of callers who are not known, whom it costs nothing to send
-	// requests; the others are left out.
+	// refused limits the lines about unauthenticated callers, who can send requests at no cost. Lines above the limit
+	// are left out.
 	refused flowcontrol.PassiveRateLimiter
-	// leftOut is how many there were so far, and unsaid how many since the last line.
+	// leftOut is the total number of lines left out, unsaid the number since the last written line.
 	leftOut, unsaid atomic.Int64
 }
 
-// How many lines there are of callers who are not known: a second, and at once.
+// The limit of lines about unauthenticated callers: per second, and burst.
 const (
 	refusedQPS   = 10
 	refusedBurst = 100
 )
 
-// OpenAccessLog opens the file. The options are complete. It returns nil if they have no path.
+// OpenAccessLog opens the file. The options must be complete. It returns nil if they have no path.
 func OpenAccessLog(o config.AccessLogOptions) (*AccessLog, error) {
 	if o.Path == "" {
 		return nil, nil
@@ -72,14 +72,14 @@ func OpenAccessLog(o config.AccessLogOptions) (*AccessLog, error) {
 	return a, nil
 }
 
-// Handler writes records as lines, without waiting for the file; nil for the nil AccessLog.
-// Records of the level Warn are of callers who are not known; when there are too many of them,
-// some are left out and counted. Control characters are escaped. It may be used concurrently.
+// Handler returns a handler that writes records as lines without waiting for the file; nil for the nil AccessLog.
+// Records of level Warn are about unauthenticated callers; if there are too many, some are left out and counted.
+// Control characters are escaped. The handler may be used concurrently.
 func (a *AccessLog) Handler() slog.Handler {
 	if a == nil {
 		return nil
 	}
-	// All lines say what they are by their fields.
+	// Lines have no level and no message: their fields are sufficient.
 	options := &slog.HandlerOptions{ReplaceAttr: func(groups []string, attr slog.Attr) slog.Attr {
 		if len(groups) == 0 && (attr.Key == slog.LevelKey || attr.Key == slog.MessageKey) {
 			return slog.Attr{}
@@ -92,7 +92,7 @@ func (a *AccessLog) Handler() slog.Handler {
 	return accessHandler{slog.NewTextHandler(a.lines, options), a}
 }
 
-// accessHandler leaves lines out.
+// accessHandler limits the lines about unauthenticated callers.
 type accessHandler struct {
 	slog.Handler
 	log *AccessLog
@@ -112,15 +112,14 @@ func (h accessHandler) Handle(ctx context.Context, record slog.Record) error {
 	return h.Handler.Handle(ctx, record)
 }
 
-// Run writes lines until ctx is done, and then those that are left. Lines that come later are
-// lost.
+// Run writes lines until ctx is done, and then the remaining ones. Later lines are lost.
 func (a *AccessLog) Run(ctx context.Context) {
 	if a != nil {
 		a.lines.Run(ctx)
 	}
 }
 
-// Close closes the file, after Run if that is called.
+// Close closes the file. If Run is called, it must have returned.
 func (a *AccessLog) Close() error {
 	if a == nil {
 		return nil
@@ -132,7 +131,7 @@ func (a *AccessLog) Close() error {
 	return a.file.Close()
 }
 
-// Metrics are the figures of the access log; none for the nil AccessLog.
+// Metrics returns the metrics of the access log; nil for the nil AccessLog.
 func (a *AccessLog) Metrics() []prometheus.Collector {
 	if a == nil {
 		return nil

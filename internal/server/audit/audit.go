@@ -1,10 +1,9 @@
-// Package audit records what happens on a server: an audit, for what has to be known later, and an
-// access log, for people who look at what it is doing.
+// Package audit contains the audit of a server, which is the permanent record, and its access log, for people who
+// observe the server.
 //
-// Of the audit, events, levels, stages and policies are
-// upstream's, and so are the files and requests that events go out in. What takes them there is
-// its own: it ends with the server, within a bound, it counts what is lost without logging each
-// event, and its policy is read again when its file changes.
+// Events, levels, stages and policies of the audit are upstream's, and so are the formats of its files and webhook
+// requests. The delivery of events is not: it ends with the server within a bounded time, counts lost events without
+// logging each of them, and reloads the policy when its file changes.
 package audit
 
 import (
@@ -23,18 +22,17 @@ import (
 	"github.com/annexapi/annex/internal/server/logfile"
 )
 
-// Audit is where the events of a server go. The nil Audit records nothing.
+// Audit delivers the events of a server. The nil Audit records nothing.
 type Audit struct {
 	policy  *Policy
 	outputs []*output
 	closers []io.Closer
-	// life is that of writes and requests in progress.
+	// life is the lifetime of writes and requests in progress.
 	life context.Context
 	end  context.CancelFunc
 }
 
-// Open reads the policy and opens the log. The options are complete. It returns nil if they
-// record nothing.
+// Open reads the policy and opens the log. The options must be complete. It returns nil if they record nothing.
 func Open(ctx context.Context, o config.AuditOptions) (*Audit, error) {
 	if !Enabled(o) {
 		return nil, nil
@@ -85,7 +83,7 @@ func (a *Audit) openWebhook(o config.AuditWebhookOptions) error {
 	return nil
 }
 
-// Sink is what events are given to; nil for the nil Audit.
+// Sink returns the receiver of events; nil for the nil Audit.
 func (a *Audit) Sink() audit.Sink {
 	if a == nil {
 		return nil
@@ -93,7 +91,7 @@ func (a *Audit) Sink() audit.Sink {
 	return outputs(a.outputs)
 }
 
-// Policy says which events there are; nil for the nil Audit.
+// Policy returns the evaluator of the policy; nil for the nil Audit.
 func (a *Audit) Policy() audit.PolicyRuleEvaluator {
 	if a == nil {
 		return nil
@@ -101,9 +99,9 @@ func (a *Audit) Policy() audit.PolicyRuleEvaluator {
 	return a.policy
 }
 
-// Run reads the policy again when it changes, and writes and sends batches, until ctx is done.
-// Then it takes no more events, and returns when those it has are written and sent, or lost
-// because that takes longer than flush. No request may be in progress then.
+// Run reloads the policy when it changes, and writes and sends batches, until ctx is done. Then it accepts no more
+// events, and returns when the remaining ones have been delivered, or after flush, when they are lost. No request may
+// be in progress when ctx ends.
 func (a *Audit) Run(ctx context.Context, flush time.Duration) {
 	if a == nil {
 		return
@@ -120,7 +118,7 @@ func (a *Audit) Run(ctx context.Context, flush time.Duration) {
 	a.end()
 }
 
-// Close closes the log, after Run if that is called. Events are lost from then on.
+// Close closes the log. If Run is called, it must have returned. Later events are lost.
 func (a *Audit) Close() error {
 	if a == nil {
 		return nil
@@ -136,7 +134,7 @@ func (a *Audit) Close() error {
 	return errors.Join(errs...)
 }
 
-// Metrics are the figures of the server's audit; none for the nil Audit.
+// Metrics returns the metrics of the audit; nil for the nil Audit.
 func (a *Audit) Metrics() []prometheus.Collector {
 	if a == nil {
 		return nil

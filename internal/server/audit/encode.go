@@ -14,7 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/audit"
 )
 
-// encodeLine is the line of upstream's log.
+// encodeLine encodes an event as a line of upstream's JSON log.
 func encodeLine(event *auditinternal.Event) ([]byte, error) {
 	data, err := encode(event)
 	return append(data, '\n'), err
@@ -24,8 +24,8 @@ func encodeLegacy(event *auditinternal.Event) ([]byte, error) {
 	return []byte(audit.EventString(event) + "\n"), nil
 }
 
-// encode is what upstream's codec makes of an event, byte by byte. By reflection it takes most of
-// what the audit costs a request; parts that few events have are left to that.
+// encode encodes an event, byte for byte like upstream's codec. Encoding by reflection would take most of the time
+// that the audit of a request takes; it is used only for rare parts of events.
 func encode(e *auditinternal.Event) ([]byte, error) {
 	d := &document{data: make([]byte, 0, 1024)}
 	d.raw(`{"kind":"Event","apiVersion":"audit.k8s.io/v1"`)
@@ -73,7 +73,7 @@ func encode(e *auditinternal.Event) ([]byte, error) {
 	return d.data, d.err
 }
 
-// document is JSON as it grows, and the first error.
+// document is a growing JSON document, and the first error.
 type document struct {
 	data []byte
 	err  error
@@ -81,13 +81,13 @@ type document struct {
 
 func (d *document) raw(text string) { d.data = append(d.data, text...) }
 
-// text is a name with the punctuation around it, and a value.
+// text writes a member. name includes the punctuation around it.
 func (d *document) text(name, value string) {
 	d.raw(name)
 	d.quote(value)
 }
 
-// some is text unless the value is empty.
+// some writes a member unless the value is empty.
 func (d *document) some(name, value string) {
 	if value != "" {
 		d.text(name, value)
@@ -113,7 +113,7 @@ func (d *document) list(values []string) {
 	d.raw(`]`)
 }
 
-// quote writes a string. What encoding/json would escape, if only for HTML, is left to it.
+// quote writes a string. A string that encoding/json would escape, even if only for HTML, is encoded by that package.
 func (d *document) quote(value string) {
 	for i := range len(value) {
 		if c := value[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
@@ -191,7 +191,7 @@ func (d *document) reference(r *auditinternal.ObjectReference) {
 	d.end(at)
 }
 
-// end ends an object whose fields begin at a place, each with a comma.
+// end ends an object whose members begin at an offset, each with a comma.
 func (d *document) end(at int) {
 	if len(d.data) > at {
 		d.data = slices.Delete(d.data, at, at+1)
@@ -199,7 +199,7 @@ func (d *document) end(at int) {
 	d.raw(`}`)
 }
 
-// status is a code only, unless the request failed.
+// status writes a Status, which contains only a code unless the request failed.
 func (d *document) status(s *metav1.Status) {
 	if *s != (metav1.Status{Code: s.Code}) || s.Code == 0 {
 		d.any(s)
@@ -210,7 +210,7 @@ func (d *document) status(s *metav1.Status) {
 	d.raw(`}`)
 }
 
-// lineWriter writes events as they are encoded, all of them with one call.
+// lineWriter writes encoded events with a single call.
 func lineWriter(to io.Writer) func(context.Context, [][]byte) error {
 	return func(_ context.Context, events [][]byte) error {
 		lines := events[0]

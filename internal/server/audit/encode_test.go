@@ -16,7 +16,7 @@ import (
 	"github.com/annexapi/annex/config"
 )
 
-// event is one with all that events can have.
+// event returns an event in which all fields are set.
 func event() *auditinternal.Event {
 	at := time.Date(2026, 11, 22, 15, 4, 5, 123456789, time.FixedZone("", 3600))
 	return &auditinternal.Event{
@@ -54,7 +54,7 @@ func event() *auditinternal.Event {
 	}
 }
 
-func TestLinesAreThoseOfUpstreamsLog(t *testing.T) {
+func TestEncodeLine_likeUpstream(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*auditinternal.Event){
 		"full":    func(*auditinternal.Event) {},
@@ -94,7 +94,7 @@ func TestLinesAreThoseOfUpstreamsLog(t *testing.T) {
 	}
 }
 
-func TestABodyThatIsNoJSONIsAnError(t *testing.T) {
+func TestEncode_bodyNotJSON(t *testing.T) {
 	t.Parallel()
 	e := event()
 	e.RequestObject = &runtime.Unknown{Raw: []byte("{"), ContentType: runtime.ContentTypeJSON}
@@ -103,7 +103,7 @@ func TestABodyThatIsNoJSONIsAnError(t *testing.T) {
 	}
 }
 
-func TestLinesHoldNoControlCharacters(t *testing.T) {
+func TestEncodeLine_escapesControlCharacters(t *testing.T) {
 	t.Parallel()
 	for name, encode := range map[string]func(*auditinternal.Event) ([]byte, error){"json": encodeLine, "legacy": encodeLegacy} {
 		e := event()
@@ -119,7 +119,7 @@ func TestLinesHoldNoControlCharacters(t *testing.T) {
 	}
 }
 
-func TestLargeEventsLoseTheirBodiesOrAreLost(t *testing.T) {
+func TestOutput_largeEvent_isTruncated(t *testing.T) {
 	t.Parallel()
 	size := func(e *auditinternal.Event) int64 {
 		line, err := encodeLine(e)
@@ -135,7 +135,7 @@ func TestLargeEventsLoseTheirBodiesOrAreLost(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		max  int64
-		want *auditinternal.Event // nil is lost
+		want *auditinternal.Event // nil means lost
 	}{
 		{"one that fits", size(whole), whole},
 		{"one that is too large", size(whole) - 1, short},

@@ -11,7 +11,7 @@ import (
 	"github.com/annexapi/annex/config"
 )
 
-// The modes and formats, in upstream's words.
+// The modes and formats, with upstream's names.
 const (
 	modeBatch    = "batch"
 	modeBlocking = "blocking"
@@ -21,10 +21,10 @@ const (
 	formatLegacy = "legacy"
 )
 
-// Enabled says whether anything is recorded.
+// Enabled reports whether the options record anything.
 func Enabled(o config.AuditOptions) bool { return o.Log.Path != "" || o.Webhook.ConfigFile != "" }
 
-// Complete fills in defaults, and returns the first mistake.
+// Complete fills in defaults. It reports an error for the first mistake.
 func Complete(o *config.AuditOptions) error {
 	if o.PolicyFile != "" && !Enabled(*o) {
 		return errors.New("Options.Audit.PolicyFile is given, but events go nowhere: add Options.Audit.Log.Path or " +
@@ -115,7 +115,7 @@ func completeTruncate(field string, o *config.AuditTruncateOptions) error {
 	return nil
 }
 
-// options is what the names of fields begin with in messages.
+// options is the prefix of field names in messages.
 const options = "Options."
 
 func setDefault[T comparable](value *T, otherwise T) {
@@ -124,7 +124,7 @@ func setDefault[T comparable](value *T, otherwise T) {
 	}
 }
 
-// oneOf takes the first choice for the default.
+// oneOf checks a choice. The first choice is the default.
 func oneOf(field string, value *string, choices ...string) error {
 	setDefault(value, choices[0])
 	if !slices.Contains(choices, *value) {
@@ -134,7 +134,7 @@ func oneOf(field string, value *string, choices ...string) error {
 	return nil
 }
 
-// unset refuses the first field that is not zero, of options that mean nothing as things are.
+// unset reports an error for the first non-zero field of given, whose fields have no effect for the given reason.
 func unset(field string, given any, reason string) error {
 	value := reflect.ValueOf(given)
 	for i := range value.NumField() {

@@ -14,7 +14,7 @@ import (
 	"github.com/annexapi/annex/internal/server/logfile"
 )
 
-// outputs are given each event, one after the other.
+// outputs receive each event in turn.
 type outputs []*output
 
 var _ audit.Sink = outputs(nil)
@@ -30,8 +30,8 @@ func (all outputs) ProcessEvents(events ...*auditinternal.Event) bool {
 	return ok
 }
 
-// output is one place that events go to, each encoded when it happens: the event itself goes on
-// with its request.
+// output is a destination of events. An event is encoded when it is received, because the request continues to modify
+// it.
 type output struct {
 	name     string
 	strict   bool
@@ -72,7 +72,7 @@ func newOutput(
 	return o
 }
 
-// take tells whether the request may go on.
+// take delivers or queues an event. It reports whether the request may continue.
 func (o *output) take(event *auditinternal.Event) bool {
 	data, err := o.encoded(event)
 	switch {
@@ -96,7 +96,8 @@ var errTooLarge = errors.New("an event is too large, even without bodies")
 func (o *output) encoded(event *auditinternal.Event) ([]byte, error) {
 	data, err := o.encode(event)
 	if err != nil {
-		// Upstream records configurations that begin as JSON does but that only YAML reads, or nothing, as they are.
+		// Upstream records an applied configuration unchanged if it is empty, or if it starts like JSON but is only
+		// valid as YAML.
 		readable := *event
 		readable.RequestObject, readable.ResponseObject = asJSON(event.RequestObject), asJSON(event.ResponseObject)
 		event = &readable
@@ -123,7 +124,7 @@ func (o *output) encoded(event *auditinternal.Event) ([]byte, error) {
 	return data, nil
 }
 
-// asJSON returns a body, as a string if it is no JSON: an event without it would be lost.
+// asJSON returns a body, as a JSON string if it is not JSON. With the original body the whole event would be lost.
 func asJSON(body *runtime.Unknown) *runtime.Unknown {
 	if body == nil || json.Valid(body.Raw) {
 		return body
@@ -135,7 +136,7 @@ func asJSON(body *runtime.Unknown) *runtime.Unknown {
 	return &runtime.Unknown{Raw: text, ContentType: runtime.ContentTypeJSON}
 }
 
-// run writes and sends what is queued, until ctx is done and nothing is left.
+// run delivers queued events until ctx is done and the queue is empty.
 func (o *output) run(ctx context.Context) {
 	if o.queue == nil {
 		return

@@ -20,11 +20,11 @@ import (
 	"github.com/annexapi/annex/internal/base/filewatch"
 )
 
-// Policy says which events there are, and what is in them.
+// Policy selects the events and their content.
 type Policy struct {
 	file    string // empty for the default
 	current atomic.Pointer[audit.PolicyRuleEvaluator]
-	// read is of the file as it is in force, and refused of what was refused last.
+	// read is the content of the file in force. refused is the error of the last rejected content.
 	read              string
 	refused           string
 	reloads, refusals atomic.Int64
@@ -32,8 +32,8 @@ type Policy struct {
 
 var _ audit.PolicyRuleEvaluator = (*Policy)(nil)
 
-// openPolicy reads a file; without one it is the default. Strict is for servers that refuse
-// requests whose receipt cannot be recorded.
+// openPolicy reads a file; an empty path selects the default. strict is for servers that reject requests if the event
+// of their receipt cannot be recorded.
 func openPolicy(file string, strict bool) (*Policy, error) {
 	p := &Policy{file: file}
 	if file == "" {
@@ -58,9 +58,8 @@ func (p *Policy) use(parsed *auditinternal.Policy) {
 	p.current.Store(&evaluator)
 }
 
-// EvaluatePolicyRule implements audit.PolicyRuleEvaluator. Of requests that are about bearer
-// tokens, no body is recorded, whatever the policy says: a log of credentials would be a way
-// to use them.
+// EvaluatePolicyRule implements audit.PolicyRuleEvaluator. It excludes the bodies of requests with bearer tokens,
+// regardless of the policy: a recorded token could be used.
 func (p *Policy) EvaluatePolicyRule(a authorizer.Attributes) audit.RequestAuditConfig {
 	config := (*p.current.Load()).EvaluatePolicyRule(a)
 	if auditinternal.LevelMetadata.Less(config.Level) && hasToken(a) {
@@ -69,7 +68,7 @@ func (p *Policy) EvaluatePolicyRule(a authorizer.Attributes) audit.RequestAuditC
 	return config
 }
 
-// hasToken says whether a request or its answer has a bearer token in its body.
+// hasToken reports whether the body of a request or its response contains a bearer token.
 func hasToken(a authorizer.Attributes) bool {
 	switch a.GetAPIGroup() {
 	case corev1.GroupName:
@@ -80,7 +79,7 @@ func hasToken(a authorizer.Attributes) bool {
 	return false
 }
 
-// run reads the file again when it changes, until ctx is done.
+// run reloads the file when it changes, until ctx is done.
 func (p *Policy) run(ctx context.Context) {
 	if p.file == "" {
 		return
@@ -112,8 +111,7 @@ func (p *Policy) reload() error {
 	return nil
 }
 
-// parsePolicy refuses fields that it does not know, which upstream logs: a rule that lacks what
-// its author meant is another rule.
+// parsePolicy rejects unknown fields, which upstream only logs: a rule without an intended field is a different rule.
 func parsePolicy(data []byte) (*auditinternal.Policy, error) {
 	strict := serializer.NewCodecFactory(audit.Scheme, serializer.EnableStrict).UniversalDecoder()
 	if _, _, err := strict.Decode(data, nil, nil); err != nil {
@@ -145,9 +143,9 @@ func (p *Policy) metrics() []prometheus.Collector {
 	return all
 }
 
-// defaultPolicy records who did what, once for each request, and twice for watches. It leaves
-// out what known callers, and programs of theirs, ask all the time and what holds no objects.
-// Callers who are refused by authentication are in no group, so that all of theirs is recorded.
+// defaultPolicy records the caller and the metadata of requests: one event per request, and two per watch. It
+// excludes frequent requests of authenticated and anonymous callers for paths without objects, and reads by the
+// server itself. Callers that fail authentication belong to no group, so all of their requests are recorded.
 func defaultPolicy(strict bool) *auditinternal.Policy {
 	known := []string{user.AllAuthenticated, user.AllUnauthenticated}
 	p := &auditinternal.Policy{
@@ -164,7 +162,7 @@ func defaultPolicy(strict bool) *auditinternal.Policy {
 			Level: auditinternal.LevelMetadata,
 		}},
 	}
-	if !strict { // the receipt is what a strict server refuses requests by
+	if !strict { // a strict server rejects requests by the event of their receipt
 		p.OmitStages = []auditinternal.Stage{auditinternal.StageRequestReceived}
 	}
 	return p

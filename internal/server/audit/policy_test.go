@@ -16,7 +16,7 @@ import (
 
 const head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n"
 
-func TestAWrongPolicyIsRefusedWithItsFieldOrLine(t *testing.T) {
+func TestParsePolicy_mistake_hasFieldOrLine(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, policy, want string }{
 		{"no file", "", "no such file or directory"},
@@ -59,7 +59,7 @@ func TestAWrongPolicyIsRefusedWithItsFieldOrLine(t *testing.T) {
 	}
 }
 
-func TestAPolicyIsReadAgainUnlessItIsWrong(t *testing.T) {
+func TestPolicy_reload(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "policy.yaml")
@@ -95,7 +95,7 @@ func TestAPolicyIsReadAgainUnlessItIsWrong(t *testing.T) {
 	}
 }
 
-func TestWithoutAPolicyTheDefaultRecordsWhoDidWhat(t *testing.T) {
+func TestDefaultPolicy(t *testing.T) {
 	t.Parallel()
 	jane := &user.DefaultInfo{Name: "jane", Groups: []string{user.AllAuthenticated}}
 	anonymous := &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
@@ -141,7 +141,7 @@ func TestWithoutAPolicyTheDefaultRecordsWhoDidWhat(t *testing.T) {
 	}
 }
 
-func TestBearerTokensAreNotRecorded(t *testing.T) {
+func TestPolicy_bearerTokens_areNotRecorded(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "policy.yaml")
 	if err := os.WriteFile(file, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: RequestResponse\n"), 0o600); err != nil {

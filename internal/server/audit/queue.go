@@ -16,10 +16,10 @@ var (
 	errClosed = errors.New("the server is shutting down")
 )
 
-// queue gathers events into batches.
+// queue collects events into batches.
 type queue struct {
 	options  config.AuditBatchOptions
-	maxBytes int64 // of a batch; 0 is any
+	maxBytes int64 // of a batch; 0 means no bound
 	senders  int
 	throttle flowcontrol.RateLimiter // nil for none
 
@@ -36,7 +36,7 @@ func newQueue(o config.AuditBatchOptions, maxBytes int64, senders int) *queue {
 	return q
 }
 
-// add never waits.
+// add never blocks.
 func (q *queue) add(event []byte) error {
 	q.mu.RLock()
 	defer q.mu.RUnlock()
@@ -51,7 +51,7 @@ func (q *queue) add(event []byte) error {
 	}
 }
 
-// close takes no more events. It is idempotent.
+// close makes the queue reject further events. It is idempotent.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -61,8 +61,8 @@ func (q *queue) close() {
 	}
 }
 
-// run calls send with batches, several at once if there are several senders. When ctx is done it
-// closes the queue, and returns when what was in it has been sent.
+// run calls send with batches, concurrently if there are several senders. When ctx is done, it closes the queue, and
+// returns after the remaining events have been sent.
 func (q *queue) run(ctx context.Context, send func(events [][]byte)) {
 	var sending sync.WaitGroup
 	defer sending.Wait()
@@ -74,7 +74,7 @@ func (q *queue) run(ctx context.Context, send func(events [][]byte)) {
 			continue
 		}
 		if q.throttle != nil {
-			_ = q.throttle.Wait(ctx) // when ctx is done, nothing is to be spared any more
+			_ = q.throttle.Wait(ctx) // when ctx is done, throttling ends
 		}
 		free <- struct{}{}
 		sending.Go(func() {
@@ -84,8 +84,8 @@ func (q *queue) run(ctx context.Context, send func(events [][]byte)) {
 	}
 }
 
-// gather returns the next batch, which begins with first if that is not nil, and the event that
-// had no room in it. It returns false when the queue is closed and empty.
+// gather returns the next batch, which begins with first if that is not nil, and an event that did not fit. It
+// returns false when the queue is closed and empty.
 func (q *queue) gather(ctx context.Context, first []byte) (batch [][]byte, next []byte, open bool) {
 	stopping := ctx.Done()
 	var due <-chan time.Time

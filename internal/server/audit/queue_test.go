@@ -14,8 +14,8 @@ import (
 	"github.com/annexapi/annex/config"
 )
 
-// queued runs a queue in a bubble, and returns the batches that it has sent so far, the queue,
-// and what ends it.
+// queued runs a queue in a synctest bubble. It returns a function that lists the batches sent so far, the queue, and
+// a function that ends it.
 func queued(t *testing.T, o config.AuditBatchOptions, maxBytes int64) (sent func() string, q *queue, end func()) {
 	q = newQueue(o, maxBytes, 2)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -53,7 +53,7 @@ func put(t *testing.T, q *queue, events ...string) {
 	}
 }
 
-func TestBatchesGoOutWhenTheyAreFullOrDue(t *testing.T) {
+func TestQueue_sendsFullOrDueBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sent, q, end := queued(t, config.AuditBatchOptions{BufferSize: 10, MaxSize: 3, MaxWait: time.Minute, ThrottleQPS: -1}, 0)
 		put(t, q, "a1", "a2", "a3", "b1", "b2")
@@ -78,7 +78,7 @@ func TestBatchesGoOutWhenTheyAreFullOrDue(t *testing.T) {
 	})
 }
 
-func TestBatchesAreBoundedByTheirBytes(t *testing.T) {
+func TestQueue_maxBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sent, q, end := queued(t, config.AuditBatchOptions{BufferSize: 10, MaxSize: 10, MaxWait: time.Minute, ThrottleQPS: -1}, 5)
 		put(t, q, "a1", "a2", "b1", "c-is-large", "d1", "d2")
@@ -89,7 +89,7 @@ func TestBatchesAreBoundedByTheirBytes(t *testing.T) {
 	})
 }
 
-func TestBatchesAreThrottledUntilTheServerStops(t *testing.T) {
+func TestQueue_throttle_endsWithServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sent, q, end := queued(t, config.AuditBatchOptions{BufferSize: 10, MaxSize: 1, ThrottleQPS: 1, ThrottleBurst: 2}, 0)
 		put(t, q, "a", "b", "c", "d", "e")
@@ -108,7 +108,7 @@ func TestBatchesAreThrottledUntilTheServerStops(t *testing.T) {
 	})
 }
 
-func TestAFullOrClosedQueueTakesNothing(t *testing.T) {
+func TestQueue_fullOrClosed_rejects(t *testing.T) {
 	q := newQueue(config.AuditBatchOptions{BufferSize: 2}, 0, 1)
 	put(t, q, "a", "b")
 	if err := q.add([]byte("c")); !errors.Is(err, errFull) {
@@ -121,7 +121,7 @@ func TestAFullOrClosedQueueTakesNothing(t *testing.T) {
 	}
 }
 
-func TestNoEventIsLostBetweenWritersAndTheEnd(t *testing.T) {
+func TestQueue_concurrentClose_losesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sent, q, end := queued(t, config.AuditBatchOptions{BufferSize: 10_000, MaxSize: 7, MaxWait: time.Second, ThrottleQPS: -1}, 0)
 		var writers sync.WaitGroup

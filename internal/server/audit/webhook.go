@@ -15,8 +15,8 @@ import (
 	"github.com/annexapi/annex/config"
 )
 
-// webhookSenders is how many lists are on their way at once. Each is held in memory until the
-// webhook has answered, so that one that hangs must not have any number of them.
+// webhookSenders is the maximum number of concurrent requests. Each batch stays in memory until the webhook has
+// responded, so a hanging webhook must not accumulate requests.
 const webhookSenders = 4
 
 // sender sends lists of events to a webhook.
@@ -32,12 +32,12 @@ func newWebhook(o config.AuditWebhookOptions) (sender, error) {
 	if err != nil {
 		return sender{}, err
 	}
-	// An event is worth another try whatever the answer says.
+	// Retry after any error, whatever the response.
 	w.ShouldRetry = func(err error) bool { return err != nil }
 	return sender{w}, nil
 }
 
-// send returns nil when the webhook has taken the events. It ends with ctx.
+// send returns nil when the webhook has accepted the events. It ends with ctx.
 func (s sender) send(ctx context.Context, events [][]byte) error {
 	list := slices.Concat(
 		[]byte(`{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":[`),

@@ -18,7 +18,7 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// receiver is a webhook and the path of its kubeconfig.
+// receiver starts a webhook and returns the path of a kubeconfig for it.
 func receiver(t *testing.T, handler http.HandlerFunc) string {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -35,7 +35,7 @@ func receiver(t *testing.T, handler http.HandlerFunc) string {
 	return file
 }
 
-// opened is an audit with complete options.
+// opened opens an audit after completing the options.
 func opened(t *testing.T, o config.AuditOptions) *Audit {
 	t.Helper()
 	if err := Complete(&o); err != nil {
@@ -53,7 +53,7 @@ func opened(t *testing.T, o config.AuditOptions) *Audit {
 	return a
 }
 
-// run runs an audit until the function that it returns is called.
+// run runs an audit until the returned function is called.
 func run(t *testing.T, a *Audit, flush time.Duration) (end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -62,7 +62,7 @@ func run(t *testing.T, a *Audit, flush time.Duration) (end func()) {
 	return func() { cancel(); <-done }
 }
 
-func TestAWebhookGetsListsOfEvents(t *testing.T) {
+func TestWebhook_sendsEventLists(t *testing.T) {
 	t.Parallel()
 	type eventList struct {
 		metav1.TypeMeta
@@ -71,7 +71,7 @@ func TestAWebhookGetsListsOfEvents(t *testing.T) {
 	lists := make(chan eventList, 10)
 	var requests atomic.Int64
 	file := receiver(t, func(w http.ResponseWriter, r *http.Request) {
-		if requests.Add(1) == 1 { // it is tried again, whatever the answer says
+		if requests.Add(1) == 1 { // is retried, whatever the response
 			http.Error(w, "no", http.StatusForbidden)
 			return
 		}
@@ -90,7 +90,7 @@ func TestAWebhookGetsListsOfEvents(t *testing.T) {
 			t.Error("refused")
 		}
 	}
-	end() // flushes what waits for others
+	end() // flushes the incomplete batch
 	list := <-lists
 	want, err := encode(event())
 	if err != nil {
@@ -109,7 +109,7 @@ func TestAWebhookGetsListsOfEvents(t *testing.T) {
 	}
 }
 
-func TestAWebhookThatHangsHoldsNeitherRequestsNorTheEnd(t *testing.T) {
+func TestWebhook_hanging_blocksNothing(t *testing.T) {
 	t.Parallel()
 	hang := make(chan struct{})
 	defer close(hang)

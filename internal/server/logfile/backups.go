@@ -14,8 +14,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// backupTime is the time in the name of a rotated file, in UTC. The names are those of
-// kube-apiserver's, which programs that collect logs know.
+// backupTime is the format of the time in the name of a rotated file, in UTC. The names equal those of
+// kube-apiserver, which log collectors know.
 const backupTime = "2006-01-02T15-04-05.000"
 
 const compressed = ".gz"
@@ -26,14 +26,15 @@ type backup struct {
 	at   time.Time
 }
 
-// parts are what the names of rotated files begin and end with.
+// parts returns the prefix and suffix of the names of rotated files.
 func (f *File) parts() (prefix, suffix string) {
 	name := filepath.Base(f.path)
 	suffix = filepath.Ext(name)
 	return strings.TrimSuffix(name, suffix) + "-", suffix
 }
 
-// freeName is the name of a file that is rotated now, later by milliseconds if there is one.
+// freeName returns the name for a file that is rotated now. If the name is taken, the time in it is later by
+// milliseconds.
 func (f *File) freeName(now time.Time) (string, error) {
 	prefix, suffix := f.parts()
 	for ; ; now = now.Add(time.Millisecond) {
@@ -53,7 +54,7 @@ func (f *File) freeName(now time.Time) (string, error) {
 	}
 }
 
-// backups are the rotated files, the newest first.
+// backups returns the rotated files, the newest first.
 func (f *File) backups() ([]backup, error) {
 	entries, err := os.ReadDir(filepath.Dir(f.path))
 	if err != nil {
@@ -77,7 +78,7 @@ func (f *File) backups() ([]backup, error) {
 	return all, nil
 }
 
-// tidyWhenRotated does it after each rotation until the file is closed.
+// tidyWhenRotated calls tidy after each rotation until the file is closed.
 func (f *File) tidyWhenRotated() {
 	for {
 		select {
@@ -91,7 +92,7 @@ func (f *File) tidyWhenRotated() {
 	}
 }
 
-// tidy removes the rotated files that are too many or too old, and compresses the others.
+// tidy removes the excess and the expired rotated files, and compresses the others.
 func (f *File) tidy() error {
 	all, err := f.backups()
 	errs := []error{err}
@@ -106,8 +107,8 @@ func (f *File) tidy() error {
 	return errors.Join(errs...)
 }
 
-// compress replaces a file by a compressed one of the same mode. It ends with fs.ErrClosed
-// when the log file is closed.
+// compress replaces a file by a compressed one with the same mode. It returns fs.ErrClosed when the log file is
+// closed.
 func (f *File) compress(path string) (err error) {
 	from, err := os.Open(path)
 	if err != nil {
@@ -125,7 +126,7 @@ func (f *File) compress(path string) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = os.Remove(unfinished) // best effort: the next one replaces it
+			_ = os.Remove(unfinished) // best effort: the next compression overwrites it
 		}
 	}()
 	z := gzip.NewWriter(to)

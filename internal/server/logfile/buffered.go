@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// flushInterval is how old a line is at most when it is written.
+	// flushInterval is the maximum time before a line is written.
 	flushInterval = time.Second
-	// flushBytes are written at once without waiting for that.
+	// flushBytes is the number of buffered bytes that are written without waiting for flushInterval.
 	flushBytes = 64 << 10
-	// maxBuffered is what waits for a slow disk at most.
+	// maxBuffered is the maximum number of bytes that wait for a slow disk.
 	maxBuffered = 4 << 20
 )
 
@@ -25,8 +25,8 @@ var (
 	errStopped = errors.New("the server has stopped")
 )
 
-// Buffered gathers lines in memory, and writes them in the background: who writes a line never
-// waits for a disk. It may be used concurrently.
+// Buffered collects lines in memory and writes them in the background, so that a writer of lines never waits for a
+// disk. It may be used concurrently.
 type Buffered struct {
 	to     io.Writer
 	losses *Losses
@@ -37,12 +37,12 @@ type Buffered struct {
 	full    chan struct{}
 }
 
-// NewBuffered writes to a writer of whole lines, and counts those that are lost.
+// NewBuffered returns a Buffered in front of a writer of whole lines. Lost lines are added to losses.
 func NewBuffered(to io.Writer, losses *Losses) *Buffered {
 	return &Buffered{to: to, losses: losses, full: make(chan struct{}, 1)}
 }
 
-// Write takes whole lines. It never fails: what is lost is counted.
+// Write takes whole lines. It never fails: lost lines are counted.
 func (b *Buffered) Write(lines []byte) (int, error) {
 	if err := b.add(lines); err != nil {
 		b.losses.Add(bytes.Count(lines, []byte("\n")), err)
@@ -65,7 +65,7 @@ func (b *Buffered) add(lines []byte) error {
 	return nil
 }
 
-// Run writes what is gathered until ctx is done, and then what is left.
+// Run writes the collected lines until ctx is done, and then the remaining ones.
 func (b *Buffered) Run(ctx context.Context) {
 	tick := time.NewTicker(flushInterval)
 	defer tick.Stop()
@@ -83,7 +83,7 @@ func (b *Buffered) Run(ctx context.Context) {
 		b.mu.Unlock()
 		b.flush(lines)
 		if spare = lines; cap(spare) > 4*flushBytes {
-			spare = nil // of a burst
+			spare = nil // oversized after a burst
 		}
 	}
 }

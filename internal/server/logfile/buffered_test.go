@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// slow is a writer that waits until it is told to go on, and then answers with err.
+// slow is a writer that waits for a value from goOn and returns it as its error.
 type slow struct {
 	goOn chan error // nil does not wait
 	mu   sync.Mutex
@@ -49,7 +49,7 @@ func add(t *testing.T, b *Buffered, lines string) {
 	}
 }
 
-func TestLinesAreWrittenWithinASecondAndAtTheEnd(t *testing.T) {
+func TestBuffered_flushes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to, losses := &slow{}, NewLosses("Lines")
 		b := NewBuffered(to, losses)
@@ -80,14 +80,14 @@ func TestLinesAreWrittenWithinASecondAndAtTheEnd(t *testing.T) {
 	})
 }
 
-func TestAWriterThatHangsHoldsNoLine(t *testing.T) {
+func TestBuffered_hangingWriter_blocksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to, losses := &slow{goOn: make(chan error)}, NewLosses("Lines")
 		b := NewBuffered(to, losses)
 		end := running(t, b)
 		add(t, b, "first\n")
 		time.Sleep(flushInterval)
-		synctest.Wait() // it hangs now
+		synctest.Wait() // the writer hangs now
 		line := strings.Repeat("x", 1023) + "\n"
 		const lines = 2 * maxBuffered / 1024
 		for range lines {

@@ -1,5 +1,5 @@
-// Package logfile writes files of lines that are rotated by their size, and lines that must
-// not wait for a disk. What cannot be written is counted, and said without flooding the log.
+// Package logfile writes log files that are rotated by size, and buffers lines that must not wait for a disk. Lines
+// that cannot be written are counted, and reported without flooding the log.
 package logfile
 
 import (
@@ -17,18 +17,18 @@ import (
 	"github.com/annexapi/annex/internal/base/await"
 )
 
-// File is a file that only grows. A new one is readable by its owner only; one that is there
-// keeps its mode, and so do those that follow it. It may be used concurrently.
+// File is an append-only file. A new file is readable by its owner only; an existing file keeps its mode; rotated
+// files inherit it. It may be used concurrently.
 type File struct {
 	path     string
 	rotation config.RotationOptions
 	write    func(*os.File, []byte) (int, error) // for tests
 
 	mu   sync.Mutex
-	file *os.File // nil when it is closed
+	file *os.File // nil after Close
 	mode fs.FileMode
 	size int64
-	// limit is the size that the file is rotated at; 0 or less is none.
+	// limit is the size at which the file is rotated; 0 or less means no rotation.
 	limit int64
 
 	rotated chan struct{}
@@ -36,7 +36,7 @@ type File struct {
 	tidying sync.WaitGroup
 }
 
-// Open opens the file for appending, and makes it, and its directory, if they are missing.
+// Open opens the file for appending. It creates the file and its directory if they are missing.
 func Open(path string, rotation config.RotationOptions) (*File, error) {
 	f := &File{
 		path:     path,
@@ -53,7 +53,7 @@ func Open(path string, rotation config.RotationOptions) (*File, error) {
 		return nil, err
 	}
 	f.tidying.Go(f.tidyWhenRotated)
-	await.Notify(f.rotated) // of an earlier run, some may be too old by now
+	await.Notify(f.rotated) // rotated files of an earlier run may have expired
 	return f, nil
 }
 
@@ -70,7 +70,7 @@ func withDefaults(o config.RotationOptions) config.RotationOptions {
 	return o
 }
 
-// open opens the file at the path. It needs mu.
+// open opens the file at the path. The caller holds mu.
 func (f *File) open() error {
 	file, err := os.OpenFile(f.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, f.mode)
 	if err != nil {
@@ -87,7 +87,7 @@ func (f *File) open() error {
 	return nil
 }
 
-// Write appends whole lines. Of lines that cannot be written, no part is left in the file.
+// Write appends whole lines. If it fails, it removes a partially written part of them from the file.
 func (f *File) Write(lines []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -105,7 +105,7 @@ func (f *File) Write(lines []byte) (int, error) {
 	return n, err
 }
 
-// takeBack cuts off what has just been written, and returns how much that was.
+// takeBack truncates the last n bytes of the file, and returns how many were removed.
 func (f *File) takeBack(n int) int {
 	info, err := f.file.Stat()
 	if err != nil || !info.Mode().IsRegular() || f.file.Truncate(info.Size()-int64(n)) != nil {
@@ -114,13 +114,13 @@ func (f *File) takeBack(n int) int {
 	return n
 }
 
-// rotate renames the file and begins a new one. If that fails, the file grows on, and it is
-// tried again when it is larger by as much again: lines are worth more than the limit.
+// rotate renames the file and begins a new one. If that fails, the file keeps growing, and rotation is tried again
+// when it has grown by MaxSize: keeping lines is more important than the limit.
 func (f *File) rotate() {
 	backup, err := f.freeName(time.Now())
 	if err == nil {
 		if err = os.Rename(f.path, backup); errors.Is(err, fs.ErrNotExist) {
-			err = nil // it has been removed or renamed by others
+			err = nil // another process has removed or renamed it
 		}
 	}
 	if err == nil {
@@ -136,8 +136,8 @@ func (f *File) rotate() {
 	}
 }
 
-// Close waits until the files beside the one in use are in order, but for one that is being
-// compressed, which is begun again by the next Open.
+// Close closes the file. It waits until rotated files have been tidied up, but aborts a compression, which the next
+// Open starts again.
 func (f *File) Close() error {
 	f.mu.Lock()
 	file := f.file

@@ -46,7 +46,7 @@ func read(t *testing.T, path string) string {
 	return string(data)
 }
 
-// rotated are the paths of the files beside the one in use, the oldest first.
+// rotated returns the paths of the rotated files, the oldest first.
 func rotated(t *testing.T, path string) []string {
 	t.Helper()
 	all, err := filepath.Glob(strings.TrimSuffix(path, filepath.Ext(path)) + "-*")
@@ -56,7 +56,7 @@ func rotated(t *testing.T, path string) []string {
 	return all
 }
 
-func TestAFileIsRotatedBeforeItIsTooLarge(t *testing.T) {
+func TestFile_rotatesAtMaxSize(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "logs", "audit.log")
 	f := open(t, path, config.RotationOptions{MaxSize: 10})
@@ -84,7 +84,7 @@ func TestAFileIsRotatedBeforeItIsTooLarge(t *testing.T) {
 	}
 }
 
-func TestAFileGoesOnWithItsModeAndSize(t *testing.T) {
+func TestOpen_existingFile_keepsModeAndSize(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "audit.log")
 	if err := os.WriteFile(path, []byte("before\n"), 0o640); err != nil {
@@ -104,7 +104,7 @@ func TestAFileGoesOnWithItsModeAndSize(t *testing.T) {
 	}
 }
 
-func TestRotatedFilesAreRemovedByNumberAndAge(t *testing.T) {
+func TestTidy_removesByNumberAndAge(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name     string
@@ -144,7 +144,7 @@ func TestRotatedFilesAreRemovedByNumberAndAge(t *testing.T) {
 	}
 }
 
-func TestRotatedFilesAreCompressed(t *testing.T) {
+func TestTidy_compresses(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "audit.log")
 	f := open(t, path, config.RotationOptions{MaxSize: 10, Compress: true})
@@ -170,7 +170,7 @@ func TestRotatedFilesAreCompressed(t *testing.T) {
 	}
 }
 
-func TestNoPartOfALineIsLeftWhenTheDiskIsFull(t *testing.T) {
+func TestWrite_fullDisk_leavesNoPartialLine(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "audit.log")
 	f := open(t, path, config.RotationOptions{})
@@ -189,7 +189,7 @@ func TestNoPartOfALineIsLeftWhenTheDiskIsFull(t *testing.T) {
 	}
 }
 
-func TestAFileThatOthersRenamedIsBegunAnewWhenItIsFull(t *testing.T) {
+func TestRotate_renamedFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "audit.log")
 	f := open(t, path, config.RotationOptions{MaxSize: 10})
@@ -204,7 +204,7 @@ func TestAFileThatOthersRenamedIsBegunAnewWhenItIsFull(t *testing.T) {
 	}
 }
 
-func TestAClosedFileTakesNothing(t *testing.T) {
+func TestWrite_closedFile(t *testing.T) {
 	t.Parallel()
 	f := open(t, filepath.Join(t.TempDir(), "audit.log"), config.RotationOptions{})
 	if err := f.Close(); err != nil {
@@ -215,7 +215,7 @@ func TestAClosedFileTakesNothing(t *testing.T) {
 	}
 }
 
-func TestADeviceIsNotRotated(t *testing.T) {
+func TestFile_device_isNotRotated(t *testing.T) {
 	t.Parallel()
 	f := open(t, os.DevNull, config.RotationOptions{MaxSize: 2})
 	for range 3 {

@@ -8,12 +8,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// reportInterval is how long the log is silent about further losses.
+// reportInterval is the minimum time between two log lines about losses.
 const reportInterval = time.Minute
 
-// Losses counts what was to be kept and is lost. It logs the first loss at once, and those that
-// follow at most once a minute, with their number: a full disk must not fill another one. It may
-// be used concurrently.
+// Losses counts lost lines or events. It logs the first loss at once, and later losses at most once a minute, with
+// their number, so that a full disk does not fill another one with log lines. It may be used concurrently.
 type Losses struct {
 	what  string
 	total atomic.Int64
@@ -24,10 +23,10 @@ type Losses struct {
 	last       error
 }
 
-// NewLosses counts the losses of what, which is the beginning of a sentence: "Audit events".
+// NewLosses returns a counter of losses. what begins its log lines, for example "Audit events".
 func NewLosses(what string) *Losses { return &Losses{what: what} }
 
-// Add counts n more, lost because of err.
+// Add counts n more losses because of err.
 func (l *Losses) Add(n int, err error) {
 	l.total.Add(int64(n))
 	l.mu.Lock()
@@ -40,7 +39,7 @@ func (l *Losses) Add(n int, err error) {
 	}
 }
 
-// Report logs what has been lost since the last time.
+// Report logs the losses since the last log line.
 func (l *Losses) Report() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,5 +53,5 @@ func (l *Losses) report() {
 	}
 }
 
-// Total is how many have been lost so far.
+// Total returns the number of losses so far.
 func (l *Losses) Total() int64 { return l.total.Load() }

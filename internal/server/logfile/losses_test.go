@@ -11,8 +11,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// It is not parallel: the log is the process's.
-func TestLossesAreCountedAndLoggedOnceAMinute(t *testing.T) {
+// Not parallel: the log belongs to the process.
+func TestLosses_loggedOncePerMinute(t *testing.T) {
 	var log strings.Builder
 	defer klog.CaptureState().Restore()
 	klog.SetLogger(funcr.New(func(_, line string) { log.WriteString(line + "\n") }, funcr.Options{}))

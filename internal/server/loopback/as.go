@@ -7,17 +7,17 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// host is that of all requests. No server elsewhere is called so.
+// host is the host of all requests. No other server has this name.
 const host = "http://loopback"
 
-// TokenOf is the bearer token of requests that are made under another name. It is as secret as Token. The server is to
-// authenticate those names that it knows.
+// TokenOf returns the bearer token of requests under another name. It is as secret as Token. The server decides which
+// names it authenticates.
 func (l *Loopback) TokenOf(name string) string { return tokenOf(l.token, name) }
 
 func tokenOf(token, name string) string { return token + "/" + name }
 
-// As returns a configuration whose requests are made under a name. One that is not of a loopback is returned as it
-// is: a client of another server is the user of its kubeconfig.
+// As returns a configuration whose requests are made under a name. It returns the configuration of another server
+// unchanged: its client is the user of its kubeconfig.
 func As(config *rest.Config, name string) *rest.Config {
 	if config.Host != host {
 		return config
@@ -27,8 +27,8 @@ func As(config *rest.Config, name string) *rest.Config {
 	return as
 }
 
-// SharingReads returns a configuration whose requests are made under a name, but for lists and watches, which are made under
-// another one.
+// SharingReads returns a configuration whose lists and watches are made under the name reader, and all other requests
+// under writer.
 func SharingReads(config *rest.Config, reader, writer string) *rest.Config {
 	if config.Host != host {
 		return config
@@ -46,7 +46,7 @@ type reading struct {
 
 // RoundTrip implements http.RoundTripper.
 func (r reading) RoundTrip(request *http.Request) (*http.Response, error) {
-	// Informers have parameters in what they ask, and the get of an object has none.
+	// Lists and watches of informers have query parameters, a get has none.
 	if request.Method == http.MethodGet && request.URL.RawQuery != "" {
 		request = request.Clone(request.Context())
 		request.Header.Set("Authorization", "Bearer "+r.token)
@@ -54,9 +54,9 @@ func (r reading) RoundTrip(request *http.Request) (*http.Response, error) {
 	return r.next.RoundTrip(request)
 }
 
-// AsService returns a configuration for clients that take this server for a Service, with an address, a name and
-// authorities of its own: whatever they say of these, their requests come here. One that is not of a loopback is returned as
-// it is.
+// AsService returns a configuration for clients that treat this server as a Service with its own address, name and
+// authorities. Their requests are sent here regardless of these. It returns the configuration of another server
+// unchanged.
 func AsService(config *rest.Config) *rest.Config {
 	if config.Host != host {
 		return config

@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-func TestRequestsAreMadeUnderNames(t *testing.T) {
+func TestAs(t *testing.T) {
 	l := start(t, func(w http.ResponseWriter, req *http.Request) { io.WriteString(w, req.Header.Get("Authorization")) })
 	all := "Bearer " + l.Token()
 	for _, test := range []struct {

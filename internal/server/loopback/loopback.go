@@ -1,10 +1,8 @@
-// Package loopback lets a server's own controllers reach it through its whole
-// handler chain without a socket: as a client that needs no port, no certificate
-// and no name, and that works before the server listens and when it listens
-// nowhere at all.
+// Package loopback connects a server's own controllers to its complete handler chain without a socket. Such a client
+// needs no port, certificate or name. It works before the server listens, and if the server does not listen at all.
 //
-// Requests run over connections in memory between Go's own HTTP client and server,
-// so streaming, flushing, cancellation and concurrency are those of the network.
+// Requests use in-memory connections between Go's own HTTP client and server, so streaming, flushing, cancellation
+// and concurrency behave as over a network.
 package loopback
 
 import (
@@ -19,15 +17,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// ErrClosed is the cause of failure of every request begun after Close.
+// ErrClosed is the error of every request that begins after Close.
 var ErrClosed = errors.New("loopback is closed")
 
-// idleConnections is how many connections wait for the next request. A watch
-// occupies one while it lasts; more are made as needed.
+// idleConnections is the number of idle connections that are kept. A watch occupies a connection; further ones are
+// created as needed.
 const idleConnections = 32
 
-// Loopback connects clients in this process with one handler. Its methods may be
-// called concurrently.
+// Loopback connects clients in this process to one handler. Its methods may be called concurrently.
 type Loopback struct {
 	token     string
 	listener  *listener
@@ -39,7 +36,7 @@ type Loopback struct {
 	serving chan struct{} // closed when Serve has ended; nil before Serve
 }
 
-// New returns a loopback without a handler yet. Close must be called.
+// New returns a loopback without a handler. Close must be called.
 func New() *Loopback {
 	l := &Loopback{
 		token:    rand.Text(),
@@ -54,12 +51,12 @@ func New() *Loopback {
 	return l
 }
 
-// Token is the bearer token that requests carry. It is secret, made anew by every
-// New, and is to be authenticated as the server itself.
+// Token returns the bearer token of requests. It is secret, different for every New, and has to be authenticated as
+// the server itself.
 func (l *Loopback) Token() string { return l.token }
 
-// Config returns a client configuration. Clients made from it have no rate limit.
-// Their requests wait until Serve is called, as long as their context allows.
+// Config returns a client configuration without a rate limit. Requests wait until Serve is called, or until their
+// context ends.
 func (l *Loopback) Config() *rest.Config {
 	return &rest.Config{
 		Host:        host,
@@ -69,8 +66,8 @@ func (l *Loopback) Config() *rest.Config {
 	}
 }
 
-// Serve starts to answer requests by handler and returns at once. It is called
-// once at most; after Close it has no effect.
+// Serve starts to serve requests with handler and returns at once. It must be called at most once; after Close it has
+// no effect.
 func (l *Loopback) Serve(handler http.Handler) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,14 +79,13 @@ func (l *Loopback) Serve(handler http.Handler) {
 	l.serving = serving
 	go func() {
 		defer close(serving)
-		// It returns only after Close, with an error that says no more than that.
+		// Serve returns only after Close, always with an error.
 		_ = l.server.Serve(l.listener)
 	}()
 }
 
-// Close ends all requests, those in progress too. Handlers see their request's
-// context done; Close does not wait for them to return. Closing twice is an
-// error-free no-op.
+// Close ends all requests, including those in progress. The contexts of handlers are canceled; Close does not wait
+// for the handlers to return. A second call does nothing and returns nil.
 func (l *Loopback) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -98,7 +94,7 @@ func (l *Loopback) Close() error {
 
 	l.listener.Close()
 	if serving != nil {
-		// Every connection accepted is known to the server when Serve has ended.
+		// When Serve has ended, the server knows every accepted connection.
 		<-serving
 	}
 	err := l.server.Close()
@@ -106,7 +102,7 @@ func (l *Loopback) Close() error {
 	return err
 }
 
-// listener hands the server's end of a pipe to Accept for every dial.
+// listener passes the server's end of a pipe to Accept for every dial.
 type listener struct {
 	conns  chan net.Conn
 	done   chan struct{}

@@ -47,7 +47,7 @@ func request(t testing.TB, ctx context.Context, path string) *http.Request {
 	return req
 }
 
-func TestRequestsCarryTheToken(t *testing.T) {
+func TestConfig_sendsToken(t *testing.T) {
 	l := start(t, func(w http.ResponseWriter, req *http.Request) {
 		io.WriteString(w, req.Header.Get("Authorization")+" "+req.URL.Path)
 	})
@@ -65,7 +65,7 @@ func TestRequestsCarryTheToken(t *testing.T) {
 	}
 }
 
-func TestEventsArriveWhenFlushed(t *testing.T) {
+func TestServe_flush(t *testing.T) {
 	next := make(chan struct{})
 	l := start(t, func(w http.ResponseWriter, req *http.Request) {
 		for i := 0; ; i++ {
@@ -99,7 +99,7 @@ func TestEventsArriveWhenFlushed(t *testing.T) {
 	}
 }
 
-func TestCancelledRequestEndsTheHandler(t *testing.T) {
+func TestServe_cancelledRequest_endsHandler(t *testing.T) {
 	began, ended := make(chan struct{}), make(chan struct{})
 	l := start(t, func(w http.ResponseWriter, req *http.Request) {
 		w.(http.Flusher).Flush()
@@ -121,13 +121,13 @@ func TestCancelledRequestEndsTheHandler(t *testing.T) {
 	response.Body.Close()
 }
 
-func TestManyRequestsAtOnce(t *testing.T) {
+func TestServe_concurrentRequests(t *testing.T) {
 	const n = 200
 	var inside sync.WaitGroup
 	inside.Add(n)
 	l := start(t, func(w http.ResponseWriter, req *http.Request) {
 		inside.Done()
-		inside.Wait() // all of them are here at the same time
+		inside.Wait() // until all requests are in progress
 		io.Copy(w, req.Body)
 	})
 	c := client(t, l)
@@ -149,7 +149,7 @@ func TestManyRequestsAtOnce(t *testing.T) {
 	clients.Wait()
 }
 
-func TestRequestsWaitForServe(t *testing.T) {
+func TestServe_earlyRequests_wait(t *testing.T) {
 	l := New()
 	defer l.Close()
 	c := client(t, l)
@@ -174,7 +174,7 @@ func TestRequestsWaitForServe(t *testing.T) {
 	}
 }
 
-func TestCloseEndsEverything(t *testing.T) {
+func TestClose(t *testing.T) {
 	before := runtime.NumGoroutine()
 	ended := make(chan struct{})
 	l := New()

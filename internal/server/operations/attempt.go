@@ -23,43 +23,43 @@ import (
 	operationv1 "github.com/annexapi/annex/operation/v1"
 )
 
-// What an operation may hold, in bytes.
+// Bounds of the content of an operation, in bytes.
 const (
 	maxLog     = 16 << 10
 	maxMessage = 1 << 10
-	// maxError bounds the message of the error, and maxCauses says how many causes it has at most.
+	// maxError bounds the message of the error, maxCauses the number of its causes.
 	maxError  = 16 << 10
 	maxCauses = 100
 	// maxJSON bounds a result, and a checkpoint.
 	maxJSON = 256 << 10
-	// maxRequest leaves room for all of these in what etcd stores at once, 1.5 MiB.
+	// maxRequest leaves room for the others within etcd's maximum size of a value, 1.5 MiB.
 	maxRequest = 768 << 10
 )
 
-// pace is how often what an action says is written at most.
+// pace is the minimum time between two writes of an action's progress.
 const pace = time.Second
 
-// attempt is one run of an operation's action. Its exported face is Attempt.
+// attempt is one run of an operation's action. Attempt is its exported form.
 type attempt struct {
 	runner *Runner
 	key    key
 	uid    types.UID
 	call   *define.Call
 	number int32
-	// checkpoint is that of an attempt before.
+	// checkpoint is the checkpoint of an earlier attempt.
 	checkpoint []byte
 
 	mu      sync.Mutex
-	said    operationv1.OperationStatus // progress, message, log and checkpoint
+	said    operationv1.OperationStatus // progress, message, log and checkpoint to write
 	stop    context.CancelCauseFunc     // nil before the action begins
-	stopped error                       // why stop is to be called, before
+	stopped error                       // the reason of a cancel before the action began
 
 	changed chan struct{}
 	saving  chan chan error
 
-	// The rest belongs to keep.
+	// The fields below belong to keep.
 	stored  *operationv1.Operation
-	renewed time.Time // when the last write that succeeded began
+	renewed time.Time // start of the last successful write
 }
 
 func newAttempt(r *Runner, op *operationv1.Operation, call *define.Call) *attempt {
@@ -76,7 +76,7 @@ func newAttempt(r *Runner, op *operationv1.Operation, call *define.Call) *attemp
 	return a
 }
 
-// cancel ends the action, for the first reason that is given.
+// cancel ends the action. Only the first reason counts.
 func (a *attempt) cancel(why error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -88,8 +88,8 @@ func (a *attempt) cancel(why error) {
 	}
 }
 
-// run calls the action, and keeps the operation until it has ended. The claim was written
-// when the clock said began.
+// run runs the action, and maintains the operation until the action has ended. The write of the claim started at
+// began.
 func (a *attempt) run(lasting context.Context, stored *operationv1.Operation, began time.Time) {
 	ctx, stop := context.WithCancelCause(lasting)
 	defer stop(nil)
@@ -105,13 +105,13 @@ func (a *attempt) run(lasting context.Context, stored *operationv1.Operation, be
 	a.keep(ctx, lasting, done)
 }
 
-// outcome is what an action has returned, of which nothing is the action's own any more.
+// outcome is the result of an action. It shares no memory with the action.
 type outcome struct {
 	result *runtime.RawExtension
 	err    error
 }
 
-// failed is an error that has been asked for all that it says.
+// failed is a copy of an action's error: its text and status, so that no method of the original is called later.
 type failed struct {
 	text   string
 	status metav1.Status
@@ -122,8 +122,8 @@ func (f failed) Error() string { return f.text }
 // Status implements apierrors.APIStatus.
 func (f failed) Status() metav1.Status { return f.status }
 
-// act calls the action. A panic is its error, be it in what the action returns: the server does not
-// suffer from it.
+// act runs the action. It turns a panic into an error, also one in a method of the action's result or error, so that
+// the server continues.
 func (a *attempt) act(ctx context.Context) (o outcome) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -141,7 +141,7 @@ func (a *attempt) act(ctx context.Context) (o outcome) {
 	return o
 }
 
-// keep writes what the action says, and renews the claim, until the action has ended.
+// keep writes the action's progress and renews the claim until the action has ended.
 func (a *attempt) keep(ctx, lasting context.Context, done <-chan outcome) {
 	c := a.runner.config.Clock
 	tick := c.NewTimer(a.runner.config.Lease / 3)
@@ -197,21 +197,21 @@ func (a *attempt) keep(ctx, lasting context.Context, done <-chan outcome) {
 	}
 }
 
-// held says whether the operation is still this attempt's to write.
+// held reports whether the attempt may still write the operation.
 func (a *attempt) held(ctx context.Context) bool {
 	cause := context.Cause(ctx)
 	return !errors.Is(cause, errLost) && !errors.Is(cause, errGone)
 }
 
-// write stores what the action has said, which renews the claim. It returns whether it did. A
-// claim that cannot be renewed in time ends the action.
+// write stores the action's progress, which renews the claim. It reports whether it succeeded. If the claim cannot be
+// renewed in time, write ends the action.
 func (a *attempt) write(ctx context.Context, urgent bool) bool {
 	if !a.held(ctx) {
 		return false
 	}
 	lease := a.runner.config.Lease
-	// A write that hangs must not outlive the claim. One that is late, as of a machine that slept, is tried
-	// all the same: it succeeds if the claim still holds.
+	// A hanging write must not outlast the claim. A late write, after the machine was suspended for example, is
+	// attempted nevertheless: it succeeds if the claim still holds.
 	now := a.runner.config.Clock.Now()
 	left := lease*2/3 - now.Sub(a.renewed)
 	err := a.update(ctx, min(max(left, lease/6), lease/3), func(op *operationv1.Operation) {
@@ -238,10 +238,10 @@ func (a *attempt) write(ctx context.Context, urgent bool) bool {
 	return false
 }
 
-// update changes the operation in the storage within some time, if this attempt still holds it. Its error
-// is errLost or errGone if not.
+// update modifies the stored operation, within a time limit, if this attempt still holds it. Otherwise it returns
+// errLost or errGone.
 func (a *attempt) update(ctx context.Context, within time.Duration, change func(*operationv1.Operation)) error {
-	// The action's end must not end the write.
+	// The end of the action must not end the write.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
 	defer cancel()
 	for {
@@ -254,7 +254,7 @@ func (a *attempt) update(ctx context.Context, within time.Duration, change func(
 			return nil
 		}
 		if apierrors.IsConflict(err) {
-			// Another client has changed it, to cancel it say.
+			// Another client has modified it, to cancel it for example.
 			stored, err = a.runner.config.Client.Get(ctx, a.key.Namespace, a.key.Name)
 		}
 		switch {
@@ -270,8 +270,8 @@ func (a *attempt) update(ctx context.Context, within time.Duration, change func(
 	}
 }
 
-// end writes what has become of the operation, and tries again until it is known to be
-// written, or to be another's.
+// end writes the outcome of the operation. It retries until the write has succeeded or the operation belongs to
+// another holder.
 func (a *attempt) end(ctx, lasting context.Context, o outcome) {
 	c := a.runner.config.Clock
 	deadline := c.NewTimer(a.runner.config.Drain)
@@ -305,8 +305,8 @@ func (a *attempt) end(ctx, lasting context.Context, o outcome) {
 	}
 }
 
-// abandon writes what is known of an operation whose action has not ended in time. One that
-// can be resumed is left to a later process.
+// abandon writes the failure of an operation whose action has not ended in time. A resumable operation is left to a
+// later process.
 func (a *attempt) abandon(ctx context.Context) {
 	klog.FromContext(ctx).Error(nil, "Action of an operation has not ended at the end of its context", "operation", a.key)
 	if a.call.Subresource.Long.Resumable || !a.held(ctx) {
@@ -322,7 +322,7 @@ func (a *attempt) abandon(ctx context.Context) {
 	a.runner.count(a.stored)
 }
 
-// conclude fills in the status by what the action returned, and by why it ended.
+// conclude sets the status from the action's outcome and the cause of its end.
 func (a *attempt) conclude(ctx context.Context, op *operationv1.Operation, o outcome) {
 	a.mu.Lock()
 	said := a.said.DeepCopy()
@@ -348,7 +348,7 @@ func (a *attempt) conclude(ctx context.Context, op *operationv1.Operation, o out
 	}
 }
 
-// statusOf is an error as an operation shows it, as far as there is room for it.
+// statusOf returns an error as a Status, truncated to the bounds of an operation.
 func statusOf(err error) *metav1.Status {
 	known, ok := apierr.Status(err)
 	if !ok {
@@ -369,7 +369,7 @@ func statusOf(err error) *metav1.Status {
 	return &s
 }
 
-// rawOf encodes what an operation is to hold.
+// rawOf encodes a value as JSON. It reports an error if the result exceeds maxJSON.
 func rawOf(what string, v any) (*runtime.RawExtension, error) {
 	return rawWithin(maxJSON, what, v)
 }
@@ -387,7 +387,7 @@ func rawWithin(limit int, what string, v any) (*runtime.RawExtension, error) {
 	return &runtime.RawExtension{Raw: raw}, nil
 }
 
-// bounded is a text of a number of bytes at most.
+// bounded truncates a text to limit bytes.
 func bounded(text string, limit int) string {
 	text = strings.ToValidUTF8(text, "")
 	if len(text) <= limit {
@@ -396,19 +396,19 @@ func bounded(text string, limit int) string {
 	return strings.ToValidUTF8(text[:limit-3], "") + "..."
 }
 
-// Attempt is one run of an operation's action, as the action sees it.
+// Attempt is one run of an operation's action, as seen by the action.
 type Attempt struct{ a *attempt }
 
-// Namespace and Name are the operation's.
+// Namespace returns the namespace of the operation.
 func (t *Attempt) Namespace() string { return t.a.key.Namespace }
 
-// Name is the operation's.
+// Name returns the name of the operation.
 func (t *Attempt) Name() string { return t.a.key.Name }
 
-// Number is 1 for the first attempt.
+// Number returns the number of the attempt, which is 1 for the first one.
 func (t *Attempt) Number() int { return int(t.a.number) }
 
-// say changes what is to be written.
+// The modified status is written by keep.
 func (t *Attempt) say(change func(*operationv1.OperationStatus)) {
 	t.a.mu.Lock()
 	change(&t.a.said)
@@ -416,7 +416,7 @@ func (t *Attempt) say(change func(*operationv1.OperationStatus)) {
 	await.Notify(t.a.changed)
 }
 
-// Progress says how much of the work is done.
+// Progress sets how much of the work is done.
 func (t *Attempt) Progress(done, total int64) {
 	t.say(func(s *operationv1.OperationStatus) {
 		p := progress(s)
@@ -427,7 +427,7 @@ func (t *Attempt) Progress(done, total int64) {
 	})
 }
 
-// Unit says what is counted.
+// Unit sets the unit of the progress.
 func (t *Attempt) Unit(unit string) {
 	t.say(func(s *operationv1.OperationStatus) { progress(s).Unit = bounded(unit, maxMessage) })
 }
@@ -439,7 +439,7 @@ func progress(s *operationv1.OperationStatus) *operationv1.OperationProgress {
 	return s.Progress
 }
 
-// Message says what is being done.
+// Message sets the description of the current work.
 func (t *Attempt) Message(message string) {
 	t.say(func(s *operationv1.OperationStatus) { s.Message = bounded(message, maxMessage) })
 }
@@ -450,7 +450,7 @@ func (t *Attempt) Log(line string) {
 	t.say(func(s *operationv1.OperationStatus) { s.Log = tail(s.Log, now+" "+strings.ToValidUTF8(line, "")) })
 }
 
-// tail adds a line to a log, and keeps the last lines that there is room for.
+// tail adds a line to a log, and drops the first lines if the log exceeds its bound.
 func tail(log, line string) string {
 	line = strings.TrimRight(line, "\n") + "\n"
 	if len(line) > maxLog {
@@ -464,7 +464,7 @@ func tail(log, line string) string {
 	return log
 }
 
-// Save stores a checkpoint. It returns when that has been stored.
+// Save stores a checkpoint. It is durable when Save returns nil.
 func (t *Attempt) Save(ctx context.Context, checkpoint any) error {
 	raw, err := rawOf("checkpoint", checkpoint)
 	if err != nil {
@@ -482,7 +482,7 @@ func (t *Attempt) Save(ctx context.Context, checkpoint any) error {
 	return <-reply
 }
 
-// Restore reads the checkpoint of an attempt before, and says whether there is one.
+// Restore decodes the checkpoint of an earlier attempt into checkpoint, and reports whether there is one.
 func (t *Attempt) Restore(checkpoint any) (bool, error) {
 	if t.a.checkpoint == nil {
 		return false, nil

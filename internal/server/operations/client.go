@@ -15,17 +15,16 @@ import (
 
 // Client reads and writes operations. Its errors are API statuses.
 type Client interface {
-	// Create stores an operation that has a generated name, or only tries if it is a dry run.
+	// Create stores an operation with a generated name. A dry run only validates it.
 	Create(ctx context.Context, op *operationv1.Operation, dryRun bool) (*operationv1.Operation, error)
 	Get(ctx context.Context, namespace, name string) (*operationv1.Operation, error)
-	// UpdateStatus fails with a conflict if the operation is not stored in the version that it
-	// names.
+	// UpdateStatus returns a conflict if the stored operation has another resource version.
 	UpdateStatus(ctx context.Context, op *operationv1.Operation) (*operationv1.Operation, error)
-	// Delete fails likewise.
+	// Delete returns a conflict if the stored operation has another UID or resource version.
 	Delete(ctx context.Context, op *operationv1.Operation) error
 }
 
-// Resource is what operations are served as.
+// Resource is the resource of operations.
 const Resource = "operations"
 
 // NewClient returns a client of the operations of a server in a group version.

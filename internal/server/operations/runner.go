@@ -20,32 +20,32 @@ import (
 	operationv1 "github.com/annexapi/annex/operation/v1"
 )
 
-// Config is what a Runner is made of. All fields must be set, but for those that say otherwise.
+// Config configures a Runner. All fields must be set unless documented otherwise.
 type Config struct {
 	Client Client
 	Clock  clock.WithTicker
-	// Identity tells this runner from all others there have been.
+	// Identity distinguishes this runner from all other runners, including earlier ones.
 	Identity string
-	// Lease is how long a claim holds without being renewed.
+	// Lease is the time after which a claim expires if it is not renewed.
 	Lease time.Duration
-	// Drain is how long actions may take to end when the runner does.
+	// Drain is how long actions may take to end when the runner ends.
 	Drain time.Duration
-	// MaxRunning bounds how many operations run at a time; 0 is no bound.
+	// MaxRunning is the maximum number of concurrent operations; 0 means no bound.
 	MaxRunning int
-	// Shared says that other processes may hold operations of the same storage.
+	// Shared means that other processes may hold operations of the same storage.
 	Shared bool
-	// Call makes the call of a recorded action.
+	// Call recreates the call of a recorded action.
 	Call func(ctx context.Context, recorded define.Recorded) (context.Context, *define.Call, error)
 }
 
-// maxInterruptions is how often in a row processes may end that run an operation, which may be what
-// ends them.
+// maxInterruptions is the number of consecutive processes that may end while running an operation. The operation
+// might be the reason for their end.
 const maxInterruptions = 5
 
-// retryAfter is the pause after a write that failed for a reason that may pass.
+// retryAfter is the pause after a write that failed temporarily.
 const retryAfter = time.Second
 
-// key names an operation.
+// key is the namespace and name of an operation.
 type key = types.NamespacedName
 
 func keyOf(op *operationv1.Operation) key { return key{Namespace: op.Namespace, Name: op.Name} }
@@ -55,18 +55,18 @@ type Runner struct {
 	config Config
 
 	mu sync.Mutex
-	// queue are the operations to settle; nil before Run, which owns its goroutine.
+	// queue contains the operations to settle; nil before Run, which owns its goroutine.
 	queue workqueue.TypedDelayingInterface[key]
-	// known are the operations as they were last observed.
+	// known are the operations as last observed.
 	known map[key]*operationv1.Operation
-	// claims are those of known operations that run elsewhere, or once ran here.
+	// claims are the claims of known operations that run elsewhere, or once ran here.
 	claims map[key]claim
 	// running are the attempts of this runner.
 	running map[key]*attempt
-	// line are operations that wait until others end, in their order; inLine are the same.
+	// line are the operations that wait for others to end, in order. inLine is the same set.
 	line   []key
 	inLine map[key]bool
-	// waiting is closed when the operation has finished or is gone.
+	// waiting contains channels that are closed when an operation has finished or was deleted.
 	waiting  map[key]chan struct{}
 	attempts sync.WaitGroup
 
@@ -74,7 +74,7 @@ type Runner struct {
 	gauge    prometheus.Gauge
 }
 
-// claim is what was observed of a holder.
+// claim is an observed claim of a holder.
 type claim struct {
 	holder   string
 	renewed  time.Time
@@ -123,7 +123,7 @@ func (r *Runner) Changed(obj runtime.Object) {
 		case mine.uid != op.UID || op.DeletionTimestamp != nil:
 			mine.cancel(errGone)
 		case op.Status.Attempts > mine.number, op.Status.Attempts == mine.number && op.Status.Phase.Finished():
-			mine.cancel(errLost) // another has it, or it has just written its end itself
+			mine.cancel(errLost) // another attempt has it, or it has just written its own end
 		case op.Spec.Cancel:
 			mine.cancel(errCancelled)
 		}
@@ -131,7 +131,7 @@ func (r *Runner) Changed(obj runtime.Object) {
 	r.add(k)
 }
 
-// add has an operation settled, by Run.
+// add queues an operation for settle.
 func (r *Runner) add(k key) {
 	r.mu.Lock()
 	queue := r.queue
@@ -141,7 +141,7 @@ func (r *Runner) add(k key) {
 	}
 }
 
-// observe notes when a claim was last seen to be renewed.
+// observe records when a renewal of a claim was last seen.
 func (r *Runner) observe(k key, op *operationv1.Operation) {
 	if op.Status.Phase != operationv1.OperationRunning {
 		delete(r.claims, k)
@@ -171,7 +171,7 @@ func (r *Runner) Removed(obj runtime.Object) {
 	}
 }
 
-// release wakes the requests that wait for an operation. r.mu is held.
+// release wakes the requests that wait for an operation. The caller holds r.mu.
 func (r *Runner) release(k key) {
 	if waiting, ok := r.waiting[k]; ok {
 		close(waiting)
@@ -179,12 +179,12 @@ func (r *Runner) release(k key) {
 	}
 }
 
-// workers claim operations at the same time.
+// workers is the number of operations that are claimed concurrently.
 const workers = 4
 
 // Run implements define.Operations.
 func (r *Runner) Run(ctx context.Context) {
-	// What runs outlives ctx for a moment.
+	// Running actions may outlast ctx by the drain time.
 	lasting, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	queue := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[key]{Clock: r.config.Clock})
@@ -221,7 +221,7 @@ func (r *Runner) work(ctx, lasting context.Context, queue workqueue.TypedDelayin
 	}
 }
 
-// enter makes room for an attempt. Without any, the operation waits in line.
+// enter adds an attempt to the running ones. It returns false if there is no room, and queues the operation in line.
 func (r *Runner) enter(a *attempt) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -233,12 +233,12 @@ func (r *Runner) enter(a *attempt) bool {
 	return true
 }
 
-// isFull says whether no more operations may run. r.mu is held.
+// isFull reports whether no more operations may run. The caller holds r.mu.
 func (r *Runner) isFull() bool {
 	return r.config.MaxRunning > 0 && len(r.running) >= r.config.MaxRunning
 }
 
-// next returns the operation that has waited longest, if there is room for it now.
+// next returns the operation that has waited longest, if there is room for it.
 func (r *Runner) next() (key, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -251,7 +251,7 @@ func (r *Runner) next() (key, bool) {
 	return k, true
 }
 
-// wait puts an operation in line if there is no room for it.
+// wait puts an operation in line if there is no room for it, and reports whether it did.
 func (r *Runner) wait(k key) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -262,7 +262,7 @@ func (r *Runner) wait(k key) bool {
 	return true
 }
 
-// lineUp puts an operation at the end of the line unless it is in it. r.mu is held.
+// lineUp puts an operation at the end of the line unless it is already in it. The caller holds r.mu.
 func (r *Runner) lineUp(k key) {
 	if !r.inLine[k] {
 		r.inLine[k] = true
@@ -270,8 +270,8 @@ func (r *Runner) lineUp(k key) {
 	}
 }
 
-// settle does what an operation needs, as it was last observed. It returns when to look at it
-// again, 0 for not before it changes.
+// settle advances an operation from its last observed state. It returns the time until the next call; 0 means not
+// before the operation changes.
 func (r *Runner) settle(ctx, lasting context.Context, k key) (after time.Duration) {
 	if ctx.Err() != nil {
 		return 0
@@ -291,7 +291,7 @@ func (r *Runner) settle(ctx, lasting context.Context, k key) (after time.Duratio
 	}
 	holds := r.config.Lease - r.config.Clock.Since(seen.observed)
 	if !r.config.Shared && seen.holder != r.config.Identity {
-		holds = 0 // the storage is ours alone: the holder has ended
+		holds = 0 // the storage is exclusive: the holder has ended
 	}
 	if holds > 0 {
 		return holds
@@ -299,7 +299,7 @@ func (r *Runner) settle(ctx, lasting context.Context, k key) (after time.Duratio
 	return r.claim(ctx, lasting, op)
 }
 
-// expire deletes an operation whose time after its end is over.
+// expire deletes a finished operation after its TTL.
 func (r *Runner) expire(ctx context.Context, op *operationv1.Operation) time.Duration {
 	if op.Spec.TTLSecondsAfterFinished == nil || op.DeletionTimestamp != nil {
 		return 0
@@ -319,11 +319,10 @@ func (r *Runner) expire(ctx context.Context, op *operationv1.Operation) time.Dur
 	return 0
 }
 
-// settled says whether an error is that of a write that came too late: what has changed will
-// be observed.
+// settled reports whether a write failed because the operation has changed; the change will be observed.
 func settled(err error) bool { return apierrors.IsConflict(err) || apierrors.IsNotFound(err) }
 
-// claim begins an attempt of an operation that waits, or that runs nowhere any more.
+// claim begins an attempt of an operation that is pending or whose holder has lost it.
 func (r *Runner) claim(ctx, lasting context.Context, op *operationv1.Operation) time.Duration {
 	orphaned := op.Status.Phase == operationv1.OperationRunning
 	next := op.DeepCopy()
@@ -389,12 +388,12 @@ func (r *Runner) claim(ctx, lasting context.Context, op *operationv1.Operation) 
 	return 0
 }
 
-// final says whether an action can never be called, as opposed to not now.
+// final reports whether an action can never be called, in contrast to a temporary failure.
 func final(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsBadRequest(err) || apierrors.IsInvalid(err)
 }
 
-// ended makes room for another operation, which the worker that settles this one finds.
+// ended makes room for another operation; the worker that settles this one starts it.
 func (r *Runner) ended(a *attempt) {
 	r.mu.Lock()
 	delete(r.running, a.key)
@@ -420,7 +419,7 @@ func (r *Runner) count(op *operationv1.Operation) {
 	r.finished.WithLabelValues(target.Group, target.Resource, op.Spec.Action, string(op.Status.Phase)).Inc()
 }
 
-// finish makes an operation one that has ended.
+// finish sets the status of an operation that has ended.
 func finish(op *operationv1.Operation, now time.Time, phase operationv1.OperationPhase, message string, err error) {
 	op.Status.Phase, op.Status.Message = phase, bounded(message, maxMessage)
 	op.Status.CompletionTime = &metav1.Time{Time: now}
@@ -431,7 +430,7 @@ func finish(op *operationv1.Operation, now time.Time, phase operationv1.Operatio
 	}
 }
 
-// Why the context of an action ends.
+// The causes of the end of an action's context.
 var (
 	errCancelled = errors.New("the operation was cancelled")
 	errGone      = errors.New("the operation was deleted")

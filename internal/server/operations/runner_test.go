@@ -35,7 +35,7 @@ func untilDone(ctx context.Context) (any, error) {
 	return nil, context.Cause(ctx)
 }
 
-func TestOfTwoReplicasOneRunsEachOperation(t *testing.T) {
+func TestRunner_twoReplicas_runOnce(t *testing.T) {
 	t.Parallel()
 	const n = 50
 	s, clock := newStore(), fakeClock()
@@ -61,8 +61,8 @@ func TestOfTwoReplicasOneRunsEachOperation(t *testing.T) {
 	}
 }
 
-// handOver runs an operation on the first of two replicas, cuts that off, and waits until
-// its action was told to end, before the second may begin.
+// handOver runs an operation on the first of two replicas and disconnects that replica. It returns when the action
+// has been canceled, which must happen before the second replica may begin.
 func handOver(
 	t *testing.T,
 	s *store,
@@ -88,7 +88,7 @@ func handOver(
 		_, err := a.Restore(&checkpoint)
 		return fmt.Sprint(checkpoint, " ", a.Number()), err
 	}}})
-	// Both have observed a renewal that succeeded: the leases begin here.
+	// Both replicas have observed a successful renewal, with which the leases begin.
 	renewed := s.get("o").Status.RenewTime
 	testwait.Until(t, "the claim is renewed", func() bool {
 		clock.Step(time.Second)
@@ -108,7 +108,7 @@ func handOver(
 	return first, told, release, begun
 }
 
-func TestAReplicaTakesOverWhenTheHolderHasLostItsClaim(t *testing.T) {
+func TestRunner_lostClaim_isTakenOver(t *testing.T) {
 	t.Parallel()
 	s, clock := newStore(), fakeClock()
 	first, told, release, begun := handOver(t, s, clock, true)
@@ -123,7 +123,7 @@ func TestAReplicaTakesOverWhenTheHolderHasLostItsClaim(t *testing.T) {
 	if string(op.Status.Result.Raw) != `"half 2"` || op.Status.Attempts != 2 {
 		t.Errorf("%s %+v", op.Status.Result.Raw, op.Status)
 	}
-	// The first comes back with a result, and writes nothing.
+	// The first replica reconnects with a result, and must not write it.
 	first.disconnect(false)
 	close(release)
 	first.end()
@@ -141,14 +141,14 @@ func TestAReplicaTakesOverWhenTheHolderHasLostItsClaim(t *testing.T) {
 	}
 }
 
-// A process that was suspended does not know that its lease is over when it goes on.
-func TestAHolderThatWasSuspendedWritesNothing(t *testing.T) {
+// A suspended process does not know, when it continues, that its lease has expired.
+func TestRunner_suspendedHolder_writesNothing(t *testing.T) {
 	t.Parallel()
 	s, suspended, clock := newStore(), fakeClock(), fakeClock()
 	resume, told := make(chan struct{}), make(chan error, 1)
 	s.start(t, suspended, map[string]action{"move": {true, func(ctx context.Context, a *operations.Attempt) (any, error) {
 		<-resume
-		a.Progress(1, 2) // is written at once, and not
+		a.Progress(1, 2) // starts a write at once, which must not succeed
 		suspended.Step(time.Second)
 		<-ctx.Done()
 		told <- context.Cause(ctx)
@@ -175,9 +175,9 @@ func TestAHolderThatWasSuspendedWritesNothing(t *testing.T) {
 	}
 }
 
-// A write that hangs fails when it is too late for it. The holder must have been told by then, and not
-// when the next one hangs as well.
-func TestNoWriteOutlivesTheClaim(t *testing.T) {
+// A hanging write fails when it becomes too late for it. The action has to be canceled then, and not only after the
+// next write.
+func TestAttempt_hangingWrite_endsWithClaim(t *testing.T) {
 	t.Parallel()
 	s, clock := newStore(), fakeClock()
 	first, told, release, _ := handOver(t, s, clock, true)
@@ -191,7 +191,7 @@ func TestNoWriteOutlivesTheClaim(t *testing.T) {
 	}
 }
 
-func TestAnOperationThatCannotBeResumedFailsWhenItsHolderIsGone(t *testing.T) {
+func TestRunner_notResumable_failsWithoutHolder(t *testing.T) {
 	t.Parallel()
 	s, clock := newStore(), fakeClock()
 	_, _, release, begun := handOver(t, s, clock, false)
@@ -210,7 +210,7 @@ func TestAnOperationThatCannotBeResumedFailsWhenItsHolderIsGone(t *testing.T) {
 	}
 }
 
-// interrupt has an operation found that processes before have left running.
+// interrupt adds an operation that earlier processes have left running.
 func (s *store) interrupt(name, action string, interruptions int32, checkpoint string) {
 	s.add(name, action)
 	s.change(name, func(op *operationv1.Operation) {
@@ -226,7 +226,7 @@ func (s *store) interrupt(name, action string, interruptions int32, checkpoint s
 	})
 }
 
-func TestAnOperationThatEndsEachProcessFails(t *testing.T) {
+func TestRunner_manyInterruptions_fails(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		interruptions int32
@@ -274,7 +274,7 @@ func TestAnOperationThatEndsEachProcessFails(t *testing.T) {
 	}
 }
 
-func TestAnUnknownActionIsLeftToAReplicaThatHasIt(t *testing.T) {
+func TestRunner_unknownAction_isLeftToReplica(t *testing.T) {
 	t.Parallel()
 	s, clock := newStore(), fakeClock()
 	old := map[string]action{"known": {run: func(context.Context, *operations.Attempt) (any, error) { return "old", nil }}}
@@ -298,13 +298,13 @@ func TestAnUnknownActionIsLeftToAReplicaThatHasIt(t *testing.T) {
 		clock.Step(time.Second)
 		return s.get("running").Status.Phase == operationv1.OperationSucceeded
 	})
-	// What no replica has can still be cancelled.
+	// An operation whose action no replica has can still be canceled.
 	s.add("none", "removed")
 	s.change("none", func(op *operationv1.Operation) { op.Spec.Cancel = true })
 	s.becomes(t, "none", operationv1.OperationCancelled)
 }
 
-func TestAnUnknownActionFailsWhereTheStorageIsTheServersAlone(t *testing.T) {
+func TestRunner_unknownAction_failsInExclusiveStorage(t *testing.T) {
 	t.Parallel()
 	s, clock := newStore(), fakeClock()
 	s.start(t, clock, nil, func(c *operations.Config) { c.Shared = false })
@@ -319,7 +319,7 @@ func TestAnUnknownActionFailsWhereTheStorageIsTheServersAlone(t *testing.T) {
 	}
 }
 
-func TestWhatIsSaidOftenIsWrittenSeldom(t *testing.T) {
+func TestAttempt_frequentProgress_isWrittenRarely(t *testing.T) {
 	t.Parallel()
 	s, clock := newStore(), fakeClock()
 	s.start(t, clock, map[string]action{"talk": {run: func(_ context.Context, a *operations.Attempt) (any, error) {
@@ -346,7 +346,7 @@ func TestWhatIsSaidOftenIsWrittenSeldom(t *testing.T) {
 	}
 }
 
-func TestNoMoreOperationsRunThanMay(t *testing.T) {
+func TestRunner_maxRunning(t *testing.T) {
 	t.Parallel()
 	s, clock := newStore(), fakeClock()
 	var running, most atomic.Int32
@@ -374,7 +374,7 @@ func TestNoMoreOperationsRunThanMay(t *testing.T) {
 	}
 }
 
-func TestARunnerThatStopsWaitsForActionsAndTellsWhatBecameOfThem(t *testing.T) {
+func TestRunner_stop_waitsForActions(t *testing.T) {
 	t.Parallel()
 	s, clock := newStore(), fakeClock()
 	stubborn := make(chan struct{})
@@ -439,7 +439,7 @@ func TestARunnerThatStopsWaitsForActionsAndTellsWhatBecameOfThem(t *testing.T) {
 	}
 }
 
-func TestTheEndOfAnOperationIsWrittenWhenItCanBe(t *testing.T) {
+func TestAttempt_end_isRetried(t *testing.T) {
 	t.Parallel()
 	s, clock := newStore(), fakeClock()
 	done := make(chan struct{})
@@ -467,9 +467,12 @@ type nilError struct{ text string }
 
 func (e *nilError) Error() string { return e.text }
 
-// What actions return is theirs, too: it may panic, or be larger than what can be stored.
-func TestWhatActionsReturnHarmsNothing(t *testing.T) {
+// The methods of an action's result and error may panic, and either may exceed the size that can be stored.
+func TestAttempt_act_hostileResults(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("stores causes and results of megabytes")
+	}
 	s, clock := newStore(), fakeClock()
 	var causes field.ErrorList
 	for i := range 10000 {
@@ -509,8 +512,8 @@ func TestWhatActionsReturnHarmsNothing(t *testing.T) {
 	}
 }
 
-// What makes an operation has to leave room for what becomes of it.
-func TestARequestThatIsTooLargeBecomesNoOperation(t *testing.T) {
+// The request of an operation has to leave room for its outcome.
+func TestStart_largeRequest_isRefused(t *testing.T) {
 	t.Parallel()
 	s, clock := newStore(), fakeClock()
 	r := s.start(t, clock, nil)
@@ -538,9 +541,9 @@ func TestARequestThatIsTooLargeBecomesNoOperation(t *testing.T) {
 	}
 }
 
-// A cancellation that comes before the operation begins, and one that comes with another
-// client's write, are found.
-func TestCancellationsAreFoundWheneverTheyCome(t *testing.T) {
+// A cancellation takes effect if it arrives before the operation begins, and if it arrives with another client's
+// write.
+func TestRunner_cancel(t *testing.T) {
 	t.Parallel()
 	s, clock := newStore(), fakeClock()
 	began := make(chan struct{}, 1)
@@ -561,7 +564,7 @@ func TestCancellationsAreFoundWheneverTheyCome(t *testing.T) {
 	s.becomes(t, "late", operationv1.OperationCancelled)
 }
 
-// Saying something costs no write, and so hardly anything.
+// Reporting progress takes hardly any time, because it does not write.
 func BenchmarkProgress(b *testing.B) {
 	s, clock, n := newStore(), fakeClock(), int64(b.N)
 	r := s.start(b, clock, map[string]action{"talk": {run: func(_ context.Context, a *operations.Attempt) (any, error) {

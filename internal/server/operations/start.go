@@ -17,10 +17,10 @@ import (
 	operationv1 "github.com/annexapi/annex/operation/v1"
 )
 
-// defaultTTL is how long operations are kept after their end unless the action says otherwise.
+// defaultTTL is how long finished operations are kept if the action does not set a TTL.
 const defaultTTL = time.Hour
 
-// answerTime is what is left of a request's time for its answer.
+// answerTime is the part of a request's time that is reserved for its response.
 const answerTime = time.Second
 
 // Start implements define.Operations.
@@ -46,7 +46,7 @@ func (r *Runner) Start(ctx context.Context, call *define.Call) (runtime.Object, 
 	return r.await(ctx, stored, wait), nil
 }
 
-// operationOf is the operation that carries a call out.
+// operationOf returns a new operation for a call.
 func operationOf(call *define.Call) (*operationv1.Operation, error) {
 	request, err := rawWithin(maxRequest, "request", call.Object)
 	if err != nil {
@@ -93,7 +93,7 @@ func targetOf(op *operationv1.Operation) schema.GroupVersionResource {
 	return gv.WithResource(op.Spec.Target.Resource)
 }
 
-// recordedOf is the call that an operation keeps.
+// recordedOf returns the recorded call of an operation.
 func recordedOf(op *operationv1.Operation) define.Recorded {
 	recorded := define.Recorded{
 		Resource:  targetOf(op),
@@ -107,7 +107,7 @@ func recordedOf(op *operationv1.Operation) define.Recorded {
 	return recorded
 }
 
-// await returns an operation when it has finished, or as it is when the time is over.
+// await returns the operation when it has finished, or in its current state after the wait time.
 func (r *Runner) await(ctx context.Context, op *operationv1.Operation, wait time.Duration) *operationv1.Operation {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc

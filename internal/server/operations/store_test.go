@@ -22,7 +22,7 @@ import (
 	operationv1 "github.com/annexapi/annex/operation/v1"
 )
 
-// store is what several replicas share.
+// store is the storage that several replicas share.
 type store struct {
 	mu       sync.Mutex
 	version  int
@@ -33,7 +33,7 @@ type store struct {
 
 func newStore() *store { return &store{stored: map[types.NamespacedName]*operationv1.Operation{}} }
 
-// replica is a runner, and its way to the store.
+// replica is a runner with its connection to the store.
 type replica struct {
 	store  *store
 	clock  *clocktesting.FakeClock
@@ -42,15 +42,15 @@ type replica struct {
 	ended  chan struct{}
 
 	mu     sync.Mutex
-	cut    bool      // whether nothing comes or goes
-	failed int       // how many requests failed for that
-	hangs  time.Time // until when the last write that failed could have taken, by the replica's clock when it began
+	cut    bool      // set while disconnected
+	failed int       // number of requests that failed while disconnected
+	hangs  time.Time // latest end of the last failed write, by the replica's clock at its start
 	events chan func()
 }
 
 var operationsResource = schema.GroupResource{Group: "shop.example.com", Resource: "operations"}
 
-// put stores an operation as it is given, and tells the replicas. s.mu is held.
+// put stores an operation and notifies the replicas. The caller holds s.mu.
 func (s *store) put(op *operationv1.Operation) *operationv1.Operation {
 	s.version++
 	stored := op.DeepCopy()
@@ -71,7 +71,7 @@ func (s *store) get(name string) *operationv1.Operation {
 	return nil
 }
 
-// add stores an operation that waits for the action.
+// add stores a pending operation for an action.
 func (s *store) add(name, action string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +123,7 @@ func (r *replica) failures() int {
 	return r.failed
 }
 
-// disconnect cuts the replica off, as its death does for all others.
+// disconnect cuts the replica off. To the others this looks like its death.
 func (r *replica) disconnect(cut bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -187,13 +187,13 @@ func (r *replica) Delete(_ context.Context, op *operationv1.Operation) error {
 
 const lease = 15 * time.Second
 
-// action is one that a replica has.
+// action is an action of a replica.
 type action struct {
 	resumable bool
 	run       func(ctx context.Context, attempt *operations.Attempt) (any, error)
 }
 
-// start runs a replica, which ends with the test.
+// start runs a replica until the end of the test.
 func (s *store) start(
 	t testing.TB,
 	clock *clocktesting.FakeClock,
@@ -256,7 +256,7 @@ func (s *store) start(
 	return r
 }
 
-// becomes waits for a phase, while the clock stands still.
+// becomes waits for a phase without advancing the clock.
 func (s *store) becomes(t *testing.T, name string, phase operationv1.OperationPhase) *operationv1.Operation {
 	t.Helper()
 	var op *operationv1.Operation

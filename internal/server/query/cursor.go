@@ -19,7 +19,7 @@ const (
 var errCursor = errors.New("cursor: this is none that an answer to the same query gave; the sort, the filters and the resource have to " +
 	"be those of the page before")
 
-// writeCursor says behind which place the next page of a query begins.
+// writeCursor returns a cursor for the position behind which the next page of a query begins.
 func writeCursor(p ordered.Position, binding string) string {
 	body := []byte{cursorForm}
 	for _, part := range []string{string(p.Value), p.Namespace, p.Name} {
@@ -37,7 +37,8 @@ func checksum(body []byte, binding string) []byte {
 	return sum.Sum(nil)[:cursorSum]
 }
 
-// readCursor returns the place in a cursor that was made for a query.
+// readCursor returns the position in a cursor. It reports an error unless the cursor was made for the query of
+// binding.
 func readCursor(text, binding string) (*ordered.Position, error) {
 	if len(text) > longestInput {
 		return nil, errCursor

@@ -12,7 +12,7 @@ import (
 
 var statusResource = schema.GroupResource{}
 
-// field is a field as it is told to callers.
+// field describes a field in a response.
 type field struct {
 	Name        string `json:"name"`
 	Type        string `json:"type"`
@@ -23,8 +23,8 @@ type field struct {
 	Description string `json:"description,omitempty"`
 }
 
-// described is a resource as it is told to callers. Group and Version are left out where the path
-// says them, Fields elsewhere.
+// described describes a resource in a response. Group and Version are omitted in the response of a version, Fields in
+// the response of all resources.
 type described struct {
 	Group      string  `json:"group,omitempty"`
 	Version    string  `json:"version,omitempty"`
@@ -36,8 +36,7 @@ type described struct {
 	Fields     []field `json:"fields,omitempty"`
 }
 
-// describe answers with the resources that the caller may list: all of them, or those of a version with
-// their fields.
+// describe answers with the resources that the caller may list: all of them, or those of a version with their fields.
 func (a *API) describe(w http.ResponseWriter, r *http.Request, p place) error {
 	if len(r.URL.Query()) > 0 {
 		return badParameters(r.URL.Query())

@@ -1,11 +1,9 @@
-// Package query answers what people ask of objects, for every kind alike: pages in the order
-// of a field, filters, words, counts, and tails that go on telling what changes. It parses
-// requests and writes answers. What it asks of the storage goes with an ordinary list or watch
-// of the resource, through the same handlers: their namespaces, selectors, conversions and
-// errors are these.
+// Package query implements queries over objects of every kind: pages in the order of a field, filters, word search,
+// counts, and tails, which continue with later changes. It parses requests and writes responses. For the objects, it
+// sends an ordinary list or watch of the resource through the regular handlers, and so uses their namespaces,
+// selectors, conversions and errors.
 //
-// A cursor says behind which place in an order the next page begins. It grants nothing, since
-// every request is authorized by itself, and so it has a checksum over what it was made for, and no
-// secret: one that was made for another query, or by hand, is refused, and those of another
-// replica, or of the server before it was restarted, are good.
+// A cursor contains the position in an order behind which the next page begins. It grants no access, since every
+// request is authorized by itself. Therefore it has a checksum over its query and no secret. A cursor of another
+// query, or a handwritten one, is rejected; cursors of other replicas, or from before a restart, are valid.
 package query

@@ -27,7 +27,7 @@ func (a *API) Described() []schema.GroupVersion {
 	return all
 }
 
-// PathOf is the path of a version, without resources.
+// PathOf returns the path of a version, without resources.
 func (a *API) PathOf(gv schema.GroupVersion) string {
 	group := gv.Group
 	if group == "" {
@@ -36,7 +36,7 @@ func (a *API) PathOf(gv schema.GroupVersion) string {
 	return a.config.Prefix + "/" + group + "/" + gv.Version
 }
 
-// Models are the objects of a version that its document refers to.
+// Models returns the objects of a version that its document refers to.
 func (a *API) Models(gv schema.GroupVersion) []runtime.Object {
 	var all []runtime.Object
 	for _, r := range a.config.Resources() {
@@ -76,8 +76,8 @@ func (a *API) DocumentOfDefined(resources []*Resource) (*spec3.OpenAPI, error) {
 	return document, nil
 }
 
-// Document describes the queries of a version in OpenAPI v3. nameOf is what the schema of a model is called in
-// the document's components.
+// Document describes the queries of a version in OpenAPI v3. nameOf returns the name of a model's schema in the
+// document's components.
 func (a *API) Document(gv schema.GroupVersion, nameOf func(model runtime.Object) string) *spec3.OpenAPI {
 	document := &spec3.OpenAPI{Version: "3.0.0", Paths: &spec3.Paths{Paths: map[string]*spec3.Path{}}}
 	for _, r := range a.config.Resources() {
@@ -88,7 +88,7 @@ func (a *API) Document(gv schema.GroupVersion, nameOf func(model runtime.Object)
 	return document
 }
 
-// describePaths adds the paths of a resource, whose objects have the schema of a name.
+// describePaths adds the paths of a resource whose objects have the schema called name.
 func (a *API) describePaths(document *spec3.OpenAPI, r *Resource, name string) {
 	operation := r.operation(spec.RefSchema("#/components/schemas/" + name))
 	at := a.PathOf(r.GroupVersion())
@@ -133,7 +133,7 @@ func operationName(part string) string {
 	return name.String()
 }
 
-// pageSchema is what an answer holds.
+// pageSchema returns the schema of a page.
 func pageSchema(item *spec.Schema) *spec.Schema {
 	count := spec.Int64Property()
 	facet := object(map[string]spec.Schema{"value": *nullable(spec.StringProperty()), "count": *count}, "value", "count")
@@ -161,7 +161,7 @@ func saying(s *spec.Schema, text string) *spec.Schema {
 	return &copied
 }
 
-// parameters are those of every resource, and of the fields of this one.
+// parameters returns the parameters of every resource, and of the fields of this one.
 func (r *Resource) parameters() []*spec3.Parameter {
 	var all []*spec3.Parameter
 	add := func(name, description string, s *spec.Schema) {

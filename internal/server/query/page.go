@@ -21,7 +21,7 @@ import (
 	"github.com/annexapi/annex/internal/base/ordered"
 )
 
-// mostCounts is how many values of a facet are told, the most frequent ones.
+// mostCounts is the maximum number of values in a facet; the most frequent ones are returned.
 const mostCounts = 1000
 
 // page answers with a page.
@@ -54,7 +54,7 @@ func (a *API) page(w http.ResponseWriter, r *http.Request, asked *asked, next ht
 	return a.writePage(w, asked, items)
 }
 
-// listOf is the request for the list, or the watch, that a query goes with.
+// listOf returns the request for the list or watch of a query.
 func listOf(r *http.Request, asked *asked, query url.Values) *http.Request {
 	ctx := r.Context()
 	if asked.resource.Encode != nil {
@@ -73,7 +73,7 @@ func listOf(r *http.Request, asked *asked, query url.Values) *http.Request {
 	return list
 }
 
-// pageOfList makes a page of a list that no storage knew to be a query.
+// pageOfList computes a page from a list that was not served by a storage with queries.
 func pageOfList(body []byte, q *ordered.Query) (*ordered.Page, error) {
 	list := &unstructured.UnstructuredList{}
 	if err := list.UnmarshalJSON(body); err != nil {
@@ -102,7 +102,7 @@ func encodeUnstructured(objects []runtime.Object) ([][]byte, error) {
 	return items, nil
 }
 
-// facet is how many objects have a value; null is none.
+// facet is the number of objects with a value; a nil value stands for objects without one.
 type facet struct {
 	Value *string `json:"value"`
 	Count int     `json:"count"`
@@ -123,7 +123,7 @@ func facetsOf(counts map[ordered.Value]int) []facet {
 	return all
 }
 
-// writePage writes the answer.
+// writePage writes the response.
 func (a *API) writePage(w http.ResponseWriter, asked *asked, items [][]byte) error {
 	page := asked.request.Page
 	rest := struct {
@@ -172,14 +172,14 @@ func (a *API) writePage(w http.ResponseWriter, asked *asked, items [][]byte) err
 	return nil
 }
 
-// largestKept is how large a buffer may be that is used again.
+// largestKept is the size up to which buffers are reused, in bytes.
 const largestKept = 1 << 20
 
 func writeJSON(w http.ResponseWriter, code int, body []byte) {
 	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(code)
-	_, _ = w.Write(body) // a client that has gone needs no answer
+	_, _ = w.Write(body) // the client may have disconnected
 }
 
 // writeError writes an error as a Status.
@@ -208,7 +208,7 @@ func statusOf(err error) *metav1.Status {
 	return &status
 }
 
-// recorder keeps an answer.
+// recorder records a response.
 type recorder struct {
 	header http.Header
 	code   int
@@ -228,7 +228,7 @@ func (r *recorder) Write(b []byte) (int, error) {
 	return r.body.Write(b)
 }
 
-// errorOf is an answer as an error.
+// errorOf returns a response as an error.
 func errorOf(code int, body []byte) error {
 	status := metav1.Status{}
 	if err := json.Unmarshal(body, &status); err != nil || status.Kind != "Status" || status.Code == 0 {

@@ -19,24 +19,23 @@ import (
 type metaObject = metav1.Object
 
 const (
-	// defaultLimit and largestLimit are how many items a page has, lastPage is the last that can be
-	// asked for.
+	// defaultLimit and largestLimit are the default and the maximum number of items on a page. lastPage is the
+	// highest page number.
 	defaultLimit = 50
 	largestLimit = 1000
 	lastPage     = 1_000_000
-	// mostFacets is how many fields one request may count, and mostValues how many values it may
-	// name, in all conditions.
+	// mostFacets is the maximum number of facets in a request, mostValues that of values in all conditions.
 	mostFacets = 10
 	mostValues = 200
-	// mostWords is how many words one request may look for, and mostParts how many parts of strings:
-	// every object is looked at for each.
+	// mostWords is the maximum number of words in a request, mostParts that of substrings. Every object is searched
+	// for each of them.
 	mostWords = 50
 	mostParts = 50
-	// longestValue bounds one value.
+	// longestValue is the maximum length of a value.
 	longestValue = ordered.LongestString - 1
 )
 
-// asked is a request that has been read.
+// asked is a parsed request.
 type asked struct {
 	place    place
 	resource *Resource
@@ -44,19 +43,19 @@ type asked struct {
 	tail     bool
 	// selectors are passed on to the list.
 	selectors url.Values
-	// version is where a tail goes on; empty is with what there is. union is of which namespaces it
-	// was, if it was of several.
+	// version is the resource version at which a tail continues; empty begins with the current objects. union
+	// identifies the namespaces of the earlier tail, if it had several.
 	version, union string
-	// projection are the fields of items that stay; nil is all.
+	// projection are the fields of items to keep; nil keeps all.
 	projection [][]string
-	// managedFields has items keep their metadata.managedFields, which make up most of many objects.
+	// managedFields keeps metadata.managedFields in items, which are the largest part of many objects.
 	managedFields bool
 	facets        []string
-	// binding is what a cursor is good for.
+	// binding identifies the query that a cursor is valid for.
 	binding string
 }
 
-// Parameters that are no fields: of both, of pages and of tails.
+// Parameters that are not fields: of both, of pages and of tails.
 var (
 	common    = []string{"name", "q", "labelSelector", "fieldSelector", "fields", "showManagedFields"}
 	ofPages   = []string{"page", "limit", "cursor", "sortBy", "ascending", "facets"}
@@ -64,7 +63,7 @@ var (
 	operators = []string{"ne", "gt", "gte", "lt", "lte", "contains"}
 )
 
-// parse reads a request. An error tells the caller what is wrong with it.
+// parse parses a request. Its errors are for the caller.
 func parse(r *http.Request, p place, resource *Resource) (*asked, error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -103,7 +102,7 @@ func parse(r *http.Request, p place, resource *Resource) (*asked, error) {
 	return a, a.pages(query, fields)
 }
 
-// checkNames refuses parameters that there are not, and those given twice that mean one thing.
+// checkNames rejects unknown parameters, repeated ones except conditions, and too many values.
 func (a *asked) checkNames(query url.Values, fields []ordered.Field) error {
 	values := 0
 	for _, name := range sortedKeys(query) {
@@ -138,7 +137,7 @@ func (a *asked) checkNames(query url.Values, fields []ordered.Field) error {
 	return nil
 }
 
-// conditions reads what the objects have to fulfil.
+// conditions parses the conditions on objects.
 func (a *asked) conditions(query url.Values, fields []ordered.Field) error {
 	var others []func(runtime.Object) bool
 	parts := 0
@@ -191,8 +190,8 @@ func (a *asked) conditions(query url.Values, fields []ordered.Field) error {
 	return nil
 }
 
-// setOf returns the values that a condition allows: one of several that are equal, or all others
-// that each of several conditions leaves.
+// setOf returns the values that match: any of several equal values, or the values that meet all of the other
+// conditions.
 func setOf(field *ordered.Field, operator string, texts []string) (ordered.Set, error) {
 	var equal []ordered.Interval
 	set := ordered.All()
@@ -222,7 +221,7 @@ func setOf(field *ordered.Field, operator string, texts []string) (ordered.Set, 
 	return set, nil
 }
 
-// valueOf reads a value of a field's type.
+// valueOf parses a value of a field's type.
 func valueOf(field *ordered.Field, text string) (ordered.Value, error) {
 	if len(text) > longestValue {
 		return "", fmt.Errorf("a value of %d bytes; %d are the most", len(text), longestValue)
@@ -251,7 +250,7 @@ func valueOf(field *ordered.Field, text string) (ordered.Value, error) {
 	return ordered.Encode(text), nil
 }
 
-// text is the whole of a string.
+// text returns the complete string of a field. It returns an empty string if the field's function panics.
 func text(field *ordered.Field, o runtime.Object) (s string) {
 	defer func() {
 		if recover() != nil {
@@ -262,7 +261,7 @@ func text(field *ordered.Field, o runtime.Object) (s string) {
 	return s
 }
 
-// hasWords tells whether each word is in one of some texts.
+// hasWords reports whether each word is in one of the texts.
 func hasWords(texts []ordered.Field, o runtime.Object, words []string) bool {
 	lower := make([]string, len(texts))
 	for i := range texts {
@@ -276,7 +275,7 @@ func hasWords(texts []ordered.Field, o runtime.Object, words []string) bool {
 	return true
 }
 
-// pages reads what is said of pages.
+// pages parses the parameters of pages.
 func (a *asked) pages(query url.Values, fields []ordered.Field) error {
 	q := &a.request.Query
 	var err error
@@ -330,7 +329,7 @@ func (a *asked) pages(query url.Values, fields []ordered.Field) error {
 	return nil
 }
 
-// bindingOf says which objects are asked for, in which order.
+// bindingOf identifies the selected objects and their order.
 func bindingOf(p place, query url.Values, q *ordered.Query) string {
 	what := url.Values{}
 	for name, values := range query {
@@ -342,7 +341,7 @@ func bindingOf(p place, query url.Values, q *ordered.Query) string {
 	return strings.Join([]string{p.path(), what.Encode(), q.By.Name, strconv.FormatBool(q.Descending)}, "\n")
 }
 
-// number reads a parameter that is a whole number.
+// number parses an integer parameter.
 func number(query url.Values, name string, otherwise, least, most int) (int, error) {
 	if !query.Has(name) {
 		return otherwise, nil
@@ -354,7 +353,7 @@ func number(query url.Values, name string, otherwise, least, most int) (int, err
 	return n, nil
 }
 
-// where reads where a tail begins.
+// where parses the start of a tail.
 func (a *asked) where(r *http.Request, query url.Values) error {
 	if !a.resource.Watched {
 		return fmt.Errorf("%s cannot be watched", a.resource.Resource)

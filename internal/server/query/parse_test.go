@@ -39,7 +39,8 @@ func pizzas() *Resource {
 	}
 }
 
-// FuzzParse has no request be read as something that is out of bounds, or panic, and what is read selects from any object.
+// FuzzParse checks that parsing never panics and never returns values out of bounds, and that the result can be
+// applied to any object.
 func FuzzParse(f *testing.F) {
 	for _, query := range []string{
 		"", "page=2&limit=5", "sortBy=spec.cost&ascending=false", "spec.cost[gt]=1&spec.cost[lte]=9.5&spec.cost[ne]=3", "q=a+b&name=c",
@@ -99,7 +100,7 @@ func FuzzCursor(f *testing.F) {
 	})
 }
 
-func TestACursorIsGoodForItsQueryOnly(t *testing.T) {
+func TestCursor_otherQuery_isRefused(t *testing.T) {
 	p := ordered.Position{Value: ordered.Encode(strings.Repeat("x", 600)), Namespace: "ns", Name: strings.Repeat("n", 253)}
 	text := writeCursor(p, "here")
 	if got, err := readCursor(text, "here"); err != nil || *got != p {
@@ -129,7 +130,7 @@ func btoi(b bool) int {
 	return 0
 }
 
-func TestAProjectionKeepsIdentityAndPaths(t *testing.T) {
+func TestProject(t *testing.T) {
 	const item = `{"apiVersion":"v1","kind":"Pizza","metadata":{"name":"a","uid":"1",` +
 		`"labels":{"x":"y"}},"spec":{"cost":9007199254740993,"parts":[{"name":"a","n":1},{"name":"b"}],"none":null}}`
 	for paths, want := range map[string]string{
@@ -158,7 +159,7 @@ func TestAProjectionKeepsIdentityAndPaths(t *testing.T) {
 	}
 }
 
-func TestPathsOfQueries(t *testing.T) {
+func TestPlaceOf(t *testing.T) {
 	a := New(Config{Prefix: "/query"})
 	get := func(path string) *http.Request { return httptest.NewRequest(http.MethodGet, path, nil) }
 	for path, want := range map[string]string{
@@ -184,7 +185,7 @@ func TestPathsOfQueries(t *testing.T) {
 	}
 }
 
-func TestNoFieldHasTheNameOfAParameter(t *testing.T) {
+func TestParameters_areReserved(t *testing.T) {
 	for _, name := range slices.Concat(common, ofPages, ofTails, names(metadata())) {
 		if !ordered.Reserved(name) {
 			t.Errorf("a kind may declare the field %s", name)

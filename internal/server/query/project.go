@@ -15,7 +15,7 @@ const (
 	longestPath = 20
 )
 
-// identity is what every item keeps.
+// identity are the paths that every item keeps.
 var identity = [][]string{
 	{"apiVersion"},
 	{"kind"},
@@ -25,7 +25,7 @@ var identity = [][]string{
 	{"metadata", "resourceVersion"},
 }
 
-// projectionOf reads paths such as spec.cost,status.
+// projectionOf parses paths such as spec.cost,status.
 func projectionOf(text string) ([][]string, error) {
 	paths := slices.Clone(identity)
 	for path := range strings.SplitSeq(text, ",") {
@@ -41,7 +41,7 @@ func projectionOf(text string) ([][]string, error) {
 	return paths, nil
 }
 
-// item is what of an object the caller asked for.
+// item returns the requested parts of an object.
 func (a *asked) item(object []byte) ([]byte, error) {
 	if !a.managedFields {
 		var err error
@@ -60,8 +60,8 @@ var (
 	managedFieldsKey = []byte(`"managedFields"`)
 )
 
-// withoutManagedFields leaves out an object's metadata.managedFields, and everything else as it is written. It does not
-// change the bytes that it is given, which others may read.
+// withoutManagedFields removes metadata.managedFields from an object and keeps all other bytes as they are. It does
+// not modify object, which other readers may share.
 func withoutManagedFields(object []byte) ([]byte, error) {
 	if !bytes.Contains(object, managedFieldsKey) {
 		return object, nil
@@ -72,7 +72,7 @@ func withoutManagedFields(object []byte) ([]byte, error) {
 		return object, err
 	}
 	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
-		return object, err // null, which holds none
+		return object, err // null, which contains none
 	}
 	first := true
 	for before := decoder.InputOffset(); decoder.More(); before, first = decoder.InputOffset(), false {
@@ -95,7 +95,7 @@ func withoutManagedFields(object []byte) ([]byte, error) {
 	return object, nil
 }
 
-// enter reads an object up to the value of a member; false if there is no such member.
+// enter reads an object up to the value of a member. It returns false if there is no such member.
 func enter(decoder *json.Decoder, member string) (bool, error) {
 	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
 		return false, errors.Join(errNoObject, err)
@@ -115,7 +115,7 @@ func enter(decoder *json.Decoder, member string) (bool, error) {
 	return false, nil
 }
 
-// project leaves in an object what is at some paths. Of a list, it is what is there in each item.
+// project keeps the values at some paths of an object. For a list, a path applies to each item.
 func project(object []byte, paths [][]string) ([]byte, error) {
 	decoder := json.NewDecoder(bytes.NewReader(object))
 	decoder.UseNumber()
@@ -127,7 +127,7 @@ func project(object []byte, paths [][]string) ([]byte, error) {
 	return json.Marshal(kept)
 }
 
-// pick returns what of a value is at some paths; nil if nothing is.
+// pick returns the values at some paths of value; nil if there are none.
 func pick(value any, paths [][]string) any {
 	if slices.ContainsFunc(paths, func(p []string) bool { return len(p) == 0 }) {
 		return value

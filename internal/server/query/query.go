@@ -27,48 +27,47 @@ type Resource struct {
 	schema.GroupVersionResource
 	Kind       string
 	Namespaced bool
-	// Watched resources have tails.
+	// Watched resources support tails.
 	Watched bool
-	// Indexed resources keep the orders of sortable fields, others sort each list.
+	// Indexed resources maintain the orders of sortable fields; other resources sort each list.
 	Indexed bool
-	// Fields are those beside the metadata's, which every resource has.
+	// Fields are the fields in addition to those of the metadata, which every resource has.
 	Fields []ordered.Field
-	// Model is an object of the version, for OpenAPI; nil is none.
+	// Model is an object of the version, for OpenAPI; nil means none.
 	Model runtime.Object
-	// Schemas returns those that a resource without a Model refers to in OpenAPI v3, and the name of
-	// that of its objects among them; nil is none.
+	// Schemas returns the OpenAPI v3 schemas of a resource without a Model, and the name of the schema of its objects
+	// among them; nil means none.
 	Schemas func() (schemas map[string]*spec.Schema, name string, err error)
-	// Encode returns objects, which are shared and must not be changed, as JSON of the resource's
-	// version. Nil says that lists of the resource come from elsewhere than a storage: then they
-	// are read as a whole.
+	// Encode returns objects as JSON of the resource's version. The objects are shared and must not be modified. If
+	// Encode is nil, lists of the resource do not come from a storage, and are read completely.
 	Encode func(objects []runtime.Object) ([][]byte, error)
 }
 
-// Config is what the API needs of its server.
+// Config is the interface of a server for the API.
 type Config struct {
 	// Prefix is the path before groups, such as /query.
 	Prefix string
-	// Resources returns what there is, in the order of groups and versions. It is called for each
-	// request.
+	// Resources returns the current resources, in the order of groups and versions. It is called for each request.
 	Resources  func() []*Resource
 	Authorizer authorizer.Authorizer
-	// Namespaces returns those that there are; there is a union of at most Union of them.
+	// Namespaces returns the existing namespaces. A query spans a union of namespaces only if at most Union exist.
 	Namespaces func(ctx context.Context) ([]string, error)
 	Union      int
-	// Beside tells whether the server has a handler of its own for a path below Prefix. It answers
-	// what is no query: requests of other methods than GET, and paths of another form. Nil has none.
+	// Beside reports whether the server has a handler of its own for a path below Prefix. That handler serves
+	// requests that are not queries: those with methods other than GET, and those with paths of another form. Nil
+	// means no such handler.
 	Beside func(path string) bool
-	// Heartbeat is after how long a tail says that it is still there; 0 is 15 seconds.
+	// Heartbeat is the interval of heartbeats in a tail; 0 means 15 seconds.
 	Heartbeat time.Duration
 }
 
 // API is the query API of one server.
 type API struct {
 	config Config
-	bodies sync.Pool // of *bytes.Buffer, in which answers are put together
+	bodies sync.Pool // of *bytes.Buffer, for assembling responses
 }
 
-// New makes the API.
+// New returns the query API.
 func New(c Config) *API {
 	if c.Heartbeat == 0 {
 		c.Heartbeat = 15 * time.Second
@@ -76,19 +75,19 @@ func New(c Config) *API {
 	return &API{config: c}
 }
 
-// core is how the core group is written in paths.
+// core is the name of the core group in paths.
 const core = "core"
 
-// place is what a path asks for: all resources, those of a version, or one.
+// place is the target of a path: all resources, those of a version, or one.
 type place struct {
 	group, version, namespace, resource string
-	nowhere                             bool // there is nothing at the path
+	nowhere                             bool // the path does not exist
 }
 
 func (p place) isResource() bool { return p.resource != "" }
 
-// placeOf returns what a request is about; false if it is not for the API to answer. What a request is depends on
-// its method and its path alone, so that all who ask are told the same.
+// placeOf returns the target of a request. It returns false if the API does not serve the request. The result depends
+// only on the method and the path, so that it is the same for all filters.
 func (a *API) placeOf(r *http.Request) (p place, ok bool) {
 	rest, ours := strings.CutPrefix(r.URL.Path, a.config.Prefix)
 	if !ours || rest != "" && rest[0] != '/' {
@@ -101,7 +100,7 @@ func (a *API) placeOf(r *http.Request) (p place, ok bool) {
 	return p, true
 }
 
-// placeBelow reads a path behind the prefix.
+// placeBelow parses a path behind the prefix.
 func placeBelow(rest string) (p place) {
 	switch parts := strings.Split(strings.TrimPrefix(rest, "/"), "/"); {
 	case rest == "" || rest == "/":
@@ -122,8 +121,7 @@ func placeBelow(rest string) (p place) {
 	return p
 }
 
-// RequestInfo tells audit, authorization and flow control that a request is a list or a watch of a
-// resource.
+// RequestInfo sets the attributes of a list or a watch of a resource, for audit, authorization and flow control.
 func (a *API) RequestInfo(r *http.Request, info *request.RequestInfo) {
 	p, ok := a.placeOf(r)
 	if !ok || !p.isResource() || r.Method != http.MethodGet {
@@ -147,7 +145,7 @@ func isTail(query url.Values) bool {
 	return slices.Contains(query["watch"], "true") || slices.Contains(query["watch"], "1")
 }
 
-// path is where the resource is in the API.
+// path returns the path of the resource in the API.
 func (p place) path() string {
 	path := "/apis/" + p.group
 	if p.group == "" {
@@ -160,7 +158,7 @@ func (p place) path() string {
 	return path + "/" + p.resource
 }
 
-// find returns the resource at a place, nil if there is none.
+// find returns the resource at a place, or nil.
 func (a *API) find(p place) *Resource {
 	for _, r := range a.config.Resources() {
 		if r.Group == p.group && r.Version == p.version && r.Resource == p.resource {
@@ -170,20 +168,20 @@ func (a *API) find(p place) *Resource {
 	return nil
 }
 
-// Prefix is the path before groups.
+// Prefix returns the path before groups.
 func (a *API) Prefix() string { return a.config.Prefix }
 
-// IsTail tells whether a request, if it is for a resource, goes on as long as its client likes.
+// IsTail reports whether a request for a resource is a tail, which continues until the client ends it.
 func IsTail(r *http.Request) bool { return isTail(r.URL.Query()) }
 
-// Answers tells whether a request is for the API to answer.
+// Answers reports whether the API serves a request.
 func (a *API) Answers(r *http.Request) bool {
 	_, ours := a.placeOf(r)
 	return ours
 }
 
-// Wrap returns next with the paths of the API answered. next answers the API's own lists and
-// watches, and all that has to be said about a request has been.
+// Wrap returns a handler that serves the paths of the API and passes other requests to next. next also serves the
+// API's own lists and watches. The request must have passed all filters.
 func (a *API) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, ok := a.placeOf(r)
@@ -237,7 +235,7 @@ func notFound(message string) error {
 	}}
 }
 
-// metadata are the fields that objects of every resource have.
+// metadata returns the fields that objects of every resource have.
 func metadata() []ordered.Field {
 	of := func(get func(m metaObject) any) func(runtime.Object) any {
 		return func(o runtime.Object) any {
@@ -274,5 +272,5 @@ func metadata() []ordered.Field {
 	}
 }
 
-// fields are all fields of the resource.
+// fields returns all fields of the resource.
 func (r *Resource) fields() []ordered.Field { return append(metadata(), r.Fields...) }

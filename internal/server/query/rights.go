@@ -26,14 +26,14 @@ func badParameters(query url.Values) error {
 
 type namespacesKey struct{}
 
-// namespacesOf returns the namespaces that a query is of, sorted; nil is all that its path says.
+// namespacesOf returns the namespaces of a query, sorted; nil means all namespaces of its path.
 func namespacesOf(ctx context.Context) []string {
 	all, _ := ctx.Value(namespacesKey{}).([]string)
 	return all
 }
 
-// unionOf names a union of namespaces, in which a tail goes on: one that begins in another would miss
-// what was in its namespaces before. It is empty for what is no union.
+// unionOf identifies a union of namespaces. A tail can only continue in the same union: in another one, it would miss
+// earlier events of the additional namespaces. It is empty if namespaces is nil.
 func unionOf(namespaces []string) string {
 	if namespaces == nil {
 		return ""
@@ -47,8 +47,9 @@ var errUnion = &apierrors.StatusError{ErrStatus: metav1.Status{
 	Message: "the namespaces in which you may watch this have changed: begin anew",
 }}
 
-// StillMay returns what finds out whether the caller of attributes may go on with a tail, by the rights that it has then in
-// the namespaces in which it began, which are returned as well. It is nil if the request is none, or authorized like all others.
+// StillMay returns a function that checks whether the caller of attributes may continue a tail, by its current rights in
+// the namespaces in which the tail began, and these namespaces. The function is nil unless the request is a query over
+// all namespaces of a namespaced resource: all other requests are authorized in the usual way.
 func (a *API) StillMay(r *http.Request) (check func(ctx context.Context, attributes authorizer.Attributes) error, namespaces []string) {
 	p, ours := a.placeOf(r)
 	if !ours || !p.isResource() || p.namespace != "" {
@@ -64,8 +65,8 @@ func (a *API) StillMay(r *http.Request) (check func(ctx context.Context, attribu
 	}, namespaces
 }
 
-// stillMay returns nil if the caller of a tail of all namespaces, or of some of them, may go on with it, or if that cannot be
-// told now.
+// stillMay returns nil if the caller may continue a tail of all namespaces or of a union, or if that cannot be
+// determined now.
 func (a *API) stillMay(ctx context.Context, attributes authorizer.Attributes, namespaces []string) error {
 	decision, reason, err := a.config.Authorizer.Authorize(ctx, attributes)
 	switch {
@@ -90,10 +91,10 @@ func (a *API) stillMay(ctx context.Context, attributes authorizer.Attributes, na
 	)
 }
 
-// Authorize returns authorized, which decides by the verb and the resource of a request, but for two:
-// a query of all namespaces is of those that its caller may list, if these are not all; and callers
-// who are known may see which resources and fields there are, of those that they may list. allowed
-// is behind authorized.
+// Authorize returns a handler around authorized, which authorizes requests by verb and resource. It makes two
+// exceptions. A query over all namespaces is restricted to the namespaces in which the caller may list the resource,
+// if it may not list all of them. And authenticated callers may read the descriptions of resources that they may
+// list. allowed is the handler behind authorized.
 func (a *API) Authorize(authorized, allowed http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, ours := a.placeOf(r)
@@ -140,13 +141,13 @@ func (a *API) Authorize(authorized, allowed http.Handler) http.Handler {
 	})
 }
 
-// annotate says in the audit that a request is allowed, and why, in the words of upstream.
+// annotate adds upstream's annotations of an allowed request to the audit event.
 func annotate(ctx context.Context, reason string) {
 	audit.AddAuditAnnotations(ctx, "authorization.k8s.io/decision", "allow", "authorization.k8s.io/reason", reason)
 }
 
-// union returns the namespaces, sorted, in which a caller may do what it may not do in all of them.
-// It stops when there are enough.
+// union returns the namespaces, sorted, in which a caller may do something that it may not do in all namespaces. It
+// stops when it has found enough of them.
 func (a *API) union(ctx context.Context, attributes authorizer.Attributes, enough int) ([]string, error) {
 	all, err := a.config.Namespaces(ctx)
 	if err != nil {
@@ -173,7 +174,7 @@ func (a *API) union(ctx context.Context, attributes authorizer.Attributes, enoug
 	return may, nil
 }
 
-// inNamespace is a request as if it were for one namespace.
+// inNamespace is a request restricted to one namespace.
 type inNamespace struct {
 	authorizer.Attributes
 	namespace string
@@ -182,7 +183,7 @@ type inNamespace struct {
 // GetNamespace implements authorizer.Attributes.
 func (a inNamespace) GetNamespace() string { return a.namespace }
 
-// mayList tells whether the caller may list a resource, anywhere.
+// mayList reports whether the caller may list a resource in any namespace.
 func (a *API) mayList(ctx context.Context, resource *Resource) (bool, error) {
 	caller, ok := request.UserFrom(ctx)
 	if !ok {

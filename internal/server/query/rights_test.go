@@ -21,7 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// mayIn allows everything in some namespaces; "" is all of them.
+// mayIn allows everything in some namespaces; "" stands for all namespaces.
 type mayIn struct {
 	mu         sync.Mutex
 	namespaces []string
@@ -54,7 +54,7 @@ func (m *mayIn) EvaluateConditions(
 	return authorizer.DecisionDeny, "", authorizer.ErrorConditionEvaluationNotSupported
 }
 
-// tails serves tails of pizzas that begin and tell of one, for a caller whose rights change.
+// tails serves tails of pizzas with one initial object, for a caller whose rights change.
 func tails(t *testing.T, may *mayIn) *httptest.Server {
 	t.Helper()
 	api := New(Config{
@@ -69,14 +69,14 @@ func tails(t *testing.T, may *mayIn) *httptest.Server {
 		<-r.Context().Done()
 	})
 	answered := api.Wrap(watched)
-	// As the server does that for all requests that take long.
+	// As the server does for all long-running requests.
 	checked := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		attributes, err := filters.GetAuthorizerAttributes(r.Context())
 		if err != nil {
 			t.Error(err)
 		}
 		check, _ := api.StillMay(r)
-		if check == nil { // of one namespace
+		if check == nil { // a tail of one namespace
 			check = func(ctx context.Context, a authorizer.Attributes) error {
 				if decision, reason, _ := may.Authorize(ctx, a); decision != authorizer.DecisionAllow {
 					return apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("you may not watch this any more: "+reason))
@@ -129,7 +129,7 @@ func tails(t *testing.T, may *mayIn) *httptest.Server {
 	return server
 }
 
-// follow reads a tail until it ends, and calls begun when it has told what there is.
+// follow reads a tail until it ends, and calls begun after the initial objects.
 func follow(t *testing.T, url, last string, begun func()) (id, text string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -164,7 +164,7 @@ func follow(t *testing.T, url, last string, begun func()) (id, text string) {
 	return id, all.String()
 }
 
-func TestATailEndsWhenTheRightsOfItsCallerChange(t *testing.T) {
+func TestTail_changedRights_ends(t *testing.T) {
 	t.Parallel()
 	const everywhere, inA = "/query/example.com/v1/pizzas?watch=true", "/query/example.com/v1/namespaces/a/pizzas?watch=true"
 	for name, test := range map[string]struct {
@@ -195,8 +195,8 @@ func TestATailEndsWhenTheRightsOfItsCallerChange(t *testing.T) {
 	}
 }
 
-// A tail of a union that goes on in another one would not tell of what was in it before.
-func TestATailGoesOnInTheSameNamespacesOnly(t *testing.T) {
+// A tail that continued in another union would miss earlier objects of it.
+func TestTail_otherUnion_beginsAnew(t *testing.T) {
 	t.Parallel()
 	may := &mayIn{namespaces: []string{"a", "b"}}
 	url := tails(t, may).URL + "/query/example.com/v1/pizzas?watch=true"

@@ -22,16 +22,16 @@ import (
 
 const (
 	eventStream = "text/event-stream"
-	// writeTime is how long a client may take to read what is written: one that does not read ends
-	// its tail, and does not hold up what others see.
+	// writeTime bounds the time that a client takes to read an event. A client that does not read ends its own tail
+	// and does not delay others.
 	writeTime = 30 * time.Second
-	// longestEvent bounds what is kept of an event that is not complete yet.
+	// longestEvent is the maximum size of a buffered incomplete event.
 	longestEvent = 64 << 20
-	// longestMessage is how much a client may say over a WebSocket, where it has nothing to say.
+	// longestMessage is the maximum size of a client's message over a WebSocket; clients need not send any.
 	longestMessage = 512
 )
 
-// tail answers with the objects that a query selects, and then with what becomes of them.
+// tail answers with the objects that a query selects, followed by their changes.
 func (a *API) tail(w http.ResponseWriter, r *http.Request, asked *asked, next http.Handler) error {
 	if !websocket.IsWebSocketUpgrade(r) && !accepts(r, eventStream) {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
@@ -68,7 +68,7 @@ func (a *API) tail(w http.ResponseWriter, r *http.Request, asked *asked, next ht
 	return t.close(withdrawn)
 }
 
-// accepts tells whether a client takes a media type. One that does not say takes any.
+// accepts reports whether a client accepts a media type. Without an Accept header it accepts all.
 func accepts(r *http.Request, media string) bool {
 	accept := strings.Join(r.Header.Values("Accept"), ",")
 	if accept == "" {
@@ -85,28 +85,28 @@ func accepts(r *http.Request, media string) bool {
 
 // sender writes events to a client.
 type sender interface {
-	// event sends one; an empty version is none that a tail could go on from.
+	// event sends an event. A tail cannot continue at an event with an empty version.
 	event(kind, version string, data []byte) error
-	// beat tells that there is nothing to tell.
+	// beat sends a heartbeat.
 	beat() error
 	close()
 }
 
-// tail is where a watch writes its events, each as a line.
+// tail is the response writer of a watch, which writes each event as a line.
 type tail struct {
 	asked  *asked
 	end    context.CancelFunc
 	open   func() (sender, error)
 	header http.Header
-	line   []byte // what there is of the next one
+	line   []byte // the incomplete next line
 
 	mu      sync.Mutex
 	code    int
 	to      sender // nil until the watch begins
 	failed  error
-	initial bool // what there is has not been told as a whole
+	initial bool // the initial objects are not complete
 	union   string
-	quiet   bool // since the last beat
+	quiet   bool // nothing was sent since the last heartbeat
 }
 
 // Header implements http.ResponseWriter.
@@ -124,7 +124,7 @@ func (t *tail) WriteHeader(code int) {
 	}
 }
 
-// begin opens the way to the client. It needs mu.
+// begin opens the sender to the client. The caller holds mu.
 func (t *tail) begin() {
 	if t.to, t.failed = t.open(); t.failed != nil {
 		t.end()
@@ -136,7 +136,7 @@ func (t *tail) Write(b []byte) (int, error) {
 	t.WriteHeader(http.StatusOK)
 	t.line = append(t.line, b...)
 	if t.code != http.StatusOK {
-		return len(b), nil // an error, which is kept until it is complete
+		return len(b), nil // an error, which is buffered until it is complete
 	}
 	for {
 		line, rest, whole := bytes.Cut(t.line, []byte("\n"))
@@ -159,16 +159,17 @@ func (t *tail) Write(b []byte) (int, error) {
 // Flush implements http.Flusher: every event is sent at once.
 func (t *tail) Flush() { t.WriteHeader(http.StatusOK) }
 
-// CloseNotify lets upstream's handlers keep Flush when they wrap the writer. The context ends instead.
+// CloseNotify makes upstream's handlers preserve Flush when they wrap the writer. The channel is never used, because
+// the context ends.
 func (t *tail) CloseNotify() <-chan bool { return nil }
 
-// event is what a watch writes.
+// event is an event of a watch.
 type event struct {
 	Type   string          `json:"type"`
 	Object json.RawMessage `json:"object"`
 }
 
-// about is what a tail has to know of an object.
+// about contains the fields of an object that a tail needs.
 type about struct {
 	Code     int32 `json:"code"`
 	Metadata struct {
@@ -177,7 +178,7 @@ type about struct {
 	} `json:"metadata"`
 }
 
-// tell sends an event.
+// The event is forwarded to the client, with the requested parts of its object. An error event is the last one.
 func (t *tail) tell(line []byte) error {
 	var e event
 	var object about
@@ -195,7 +196,7 @@ func (t *tail) tell(line []byte) error {
 	if e.Type == string(watch.Bookmark) && object.Metadata.Annotations[metav1.InitialEventsAnnotationKey] == "true" {
 		t.initial = false
 	}
-	// What is told first is not in the order of versions: who went on from one of these would miss others.
+	// Initial objects are not sorted by resource version: a tail that continued at one of them would miss others.
 	version := object.Metadata.ResourceVersion
 	switch {
 	case t.initial:
@@ -216,7 +217,7 @@ func (t *tail) tell(line []byte) error {
 	return t.send(e.Type, version, data)
 }
 
-// send needs mu.
+// send sends an event. The caller holds mu.
 func (t *tail) send(kind, version string, data []byte) error {
 	if t.failed != nil {
 		return t.failed
@@ -226,13 +227,13 @@ func (t *tail) send(kind, version string, data []byte) error {
 	return t.failed
 }
 
-// unionMark is in the id of an event of a tail of several namespaces, between the version and their name.
+// unionMark separates the version from the identity of the union in the ID of an event.
 const unionMark = "."
 
-// noVersion has a client begin anew when it comes back.
+// noVersion makes a returning client begin anew.
 const noVersion = "-"
 
-// fail tells an error, after which nothing comes. A version that has expired must not be asked for again.
+// fail sends an error as the last event. After an expired version, its ID makes the client begin anew.
 func (t *tail) fail(status []byte) error {
 	data, err := json.Marshal(event{string(watch.Error), status})
 	if err != nil {
@@ -248,7 +249,7 @@ func (t *tail) fail(status []byte) error {
 	return t.send(string(watch.Error), version, data)
 }
 
-// beat tells every now and then that the tail is still there, until the context ends.
+// beat sends heartbeats until the context ends.
 func (t *tail) beat(ctx context.Context, every time.Duration) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -269,8 +270,8 @@ func (t *tail) beat(ctx context.Context, every time.Duration) {
 	}
 }
 
-// close ends the tail, with an event of the error if the caller may not go on: cause is what the context ended for, an API
-// status then. An error is one that the client has not been told of: one of a watch that did not begin.
+// close ends the tail. If cause, the cause of the context, is an API status, the caller may not continue, and close
+// sends it as an event. The returned error has not been sent to the client: the watch did not begin.
 func (t *tail) close(cause error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -288,18 +289,18 @@ func (t *tail) close(cause error) error {
 	if statusOf(err).Code != http.StatusGone {
 		return err
 	}
-	// Clients of event streams do not come back after an answer that is none.
+	// Clients of event streams do not reconnect after an ordinary error response.
 	return t.refused(err)
 }
 
-// refuse begins a tail and tells an error, after which nothing comes.
+// refuse begins a tail and sends an error as its only event.
 func (t *tail) refuse(err error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.refused(err)
 }
 
-// refused is refuse with mu.
+// refused is refuse for a caller that holds mu.
 func (t *tail) refused(err error) error {
 	if t.begin(); t.failed != nil {
 		return t.failed
@@ -309,7 +310,7 @@ func (t *tail) refused(err error) error {
 	return nil
 }
 
-// say tells an error. It needs mu, and a tail that has begun.
+// The caller holds mu, and the tail has begun.
 func (t *tail) say(err error) error {
 	status := statusOf(err)
 	version := ""
@@ -326,7 +327,7 @@ func (t *tail) say(err error) error {
 	return t.to.event(string(watch.Error), version, data)
 }
 
-// events are Server-Sent Events.
+// events sends Server-Sent Events.
 type events struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -338,7 +339,7 @@ func openEvents(w http.ResponseWriter) sender {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Accel-Buffering", "no")
 	w.WriteHeader(http.StatusOK)
-	_ = e.control.Flush() // what cannot be flushed now fails with the first event
+	_ = e.control.Flush() // if it fails, so does the first event
 	return e
 }
 
@@ -369,7 +370,7 @@ func (e events) write(b []byte) error {
 	if err := e.control.Flush(); err != nil {
 		return err
 	}
-	// Over HTTP/2 a deadline ends the stream even while nothing is written.
+	// Over HTTP/2, an expired deadline ends the stream even while nothing is written.
 	if err := e.control.SetWriteDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err
 	}
@@ -378,7 +379,7 @@ func (e events) write(b []byte) error {
 
 func (e events) close() {}
 
-// socket is a WebSocket of JSON texts.
+// socket is a WebSocket with JSON text messages.
 type socket struct {
 	*websocket.Conn
 	reading sync.WaitGroup
@@ -428,6 +429,6 @@ func (s *socket) write(kind int, data []byte) error {
 
 func (s *socket) close() {
 	_ = s.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
-	_ = s.Conn.Close() // it has ended
+	_ = s.Conn.Close() // the tail has ended
 	s.reading.Wait()
 }

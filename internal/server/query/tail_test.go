@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// deadlined is a response that keeps its write deadline.
+// deadlined is a response writer that records its write deadline.
 type deadlined struct {
 	*httptest.ResponseRecorder
 	during, after time.Time
@@ -23,7 +23,7 @@ func (d *deadlined) SetWriteDeadline(at time.Time) error {
 	return nil
 }
 
-// A stream of HTTP/2 whose write deadline passes is reset, also while nothing is written.
+// A stream of HTTP/2 is reset when its write deadline passes, even while nothing is written.
 func TestEvents_writeDeadlineEndsWithTheWrite(t *testing.T) {
 	t.Parallel()
 	w := &deadlined{ResponseRecorder: httptest.NewRecorder()}

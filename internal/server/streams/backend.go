@@ -29,12 +29,12 @@ import (
 	"github.com/annexapi/annex/internal/base/pagecookie"
 )
 
-// Backend is where requests go, with what they are given.
+// Backend is the destination of forwarded requests.
 type Backend struct {
 	URL  *url.URL
 	TLS  *tls.Config
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Header replaces the client's own headers by these names.
+	// Header replaces the client's headers of the same names.
 	Header http.Header
 }
 
@@ -43,8 +43,8 @@ const (
 	handshakes = 10 * time.Second
 )
 
-// transport is for one request: nothing of it is kept for another, and over HTTP/1.1 all can be
-// upgraded.
+// transport returns a transport for a single request. Connections are not reused, and use HTTP/1.1, so that they can
+// be upgraded.
 func (b Backend) transport() *http.Transport {
 	dial := b.Dial
 	if dial == nil {
@@ -64,7 +64,7 @@ func (b Backend) transport() *http.Transport {
 	}
 }
 
-// Remote is a command of an agent, which speaks SPDY as kubelet does.
+// Remote returns a command that an agent runs. The agent speaks SPDY like kubelet.
 func Remote(b Backend, wanted Wanted) Run {
 	return func(ctx context.Context, command Command) error {
 		transport := b.transport()
@@ -104,7 +104,7 @@ func Remote(b Backend, wanted Wanted) Run {
 	}
 }
 
-// Query asks an agent for streams by the names that the options of pods have.
+// Query returns the query parameters for streams, with the names of the options of pods.
 func Query(wanted Wanted) url.Values {
 	query := url.Values{}
 	query.Set("stdin", strconv.FormatBool(wanted.Stdin))
@@ -128,7 +128,7 @@ func (a adding) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a.RoundTripper.RoundTrip(r)
 }
 
-// sizeQueue hands sizes on.
+// sizeQueue forwards terminal sizes.
 type sizeQueue struct {
 	ctx    context.Context
 	resize <-chan remotecommand.TerminalSize
@@ -145,8 +145,8 @@ func (q sizeQueue) Next() *remotecommand.TerminalSize {
 	return nil
 }
 
-// ServeRemoteForward hands a request for forwarded ports on to an agent, which speaks SPDY as
-// kubelet does. Every byte counts as use, pings included.
+// ServeRemoteForward forwards a port-forward request to an agent, which speaks SPDY like kubelet. Every byte counts
+// as use of the session, including pings.
 func ServeRemoteForward(w http.ResponseWriter, r *http.Request, refuse Refuse, limits Limits, b Backend) {
 	if !httpstream.IsUpgradeRequest(r) || !wsstream.IsWebSocketRequest(r) && !isSPDY(r) {
 		refused(w, r, refuse, notServed(r))
@@ -167,7 +167,7 @@ func ServeRemoteForward(w http.ResponseWriter, r *http.Request, refuse Refuse, l
 	hand(w, r, refuse, limits, b.URL, serve)
 }
 
-// ServeProxy hands a request on to a backend, with what follows the subresource in its path. That
+// ServeProxy forwards a request to a backend, with the rest of its path after the subresource. The resulting path
 // cannot leave the backend's own path.
 func ServeProxy(w http.ResponseWriter, r *http.Request, refuse Refuse, limits Limits, b Backend, rest string) {
 	location := *b.URL
@@ -182,7 +182,7 @@ func ServeProxy(w http.ResponseWriter, r *http.Request, refuse Refuse, limits Li
 	})
 }
 
-// rebased is a backend as its clients see it: at the path of the subresource.
+// rebased is the transport to a backend that clients see at the path of the subresource.
 type rebased struct {
 	*http.Transport
 	backend *url.URL
@@ -200,10 +200,10 @@ func (t *rebased) RoundTrip(r *http.Request) (*http.Response, error) {
 	pagecookie.Refuse(response.Header)
 	for name := range response.Header {
 		if strings.HasPrefix(name, "Access-Control-Allow-") {
-			delete(response.Header, name) // it would open this server, not the backend
+			delete(response.Header, name) // it would apply to this server, not the backend
 		}
 	}
-	// Upstream puts the prefix before the path of a redirect, which is the backend's whole path.
+	// Upstream puts the prefix before the path of a redirect, so remove the backend's own path.
 	if to, err := url.Parse(response.Header.Get("Location")); err == nil && (to.Host == "" || to.Host == t.backend.Host) {
 		base := strings.TrimSuffix(t.backend.Path, "/")
 		if rest, below := strings.CutPrefix(to.Path, base); below && base != "" && (rest == "" || strings.HasPrefix(rest, "/")) {
@@ -217,7 +217,7 @@ func (t *rebased) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// trailing is the slash at the end of a path, which Clean takes away.
+// trailing returns the trailing slash of a path, which path.Clean removes.
 func trailing(path string) string {
 	if strings.HasSuffix(path, "/") {
 		return "/"
@@ -225,8 +225,7 @@ func trailing(path string) string {
 	return ""
 }
 
-// hand hands a request on within a session, which ends what is upgraded; what is not ends with the
-// request.
+// hand forwards a request within a session. The session ends upgraded connections; other requests end by themselves.
 func hand(
 	w http.ResponseWriter,
 	r *http.Request,
@@ -256,14 +255,13 @@ func hand(
 	if ended := s.result(nil); result == outcome.Succeeded {
 		result = ended
 	}
-	if result == outcome.Gone { // the client closes what it is done with
+	if result == outcome.Gone { // clients close a connection when they have finished
 		result = outcome.Succeeded
 	}
 	outcome.Set(r.Context(), result)
 }
 
-// passing is a response whose connection is copied from and to by what hijacks it, until its session
-// ends.
+// passing is a response writer whose hijacked connection is closed when its session ends.
 type passing struct{ takeover }
 
 func (p passing) Hijack() (net.Conn, *bufio.ReadWriter, error) {
@@ -277,7 +275,7 @@ func (p passing) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return usedConn{conn, s}, buffered, nil
 }
 
-// usedConn notes the use of a connection of which nothing but bytes is known.
+// usedConn records every read and write as use of the session, because the protocol on the connection is unknown.
 type usedConn struct {
 	net.Conn
 	session *session
@@ -296,7 +294,7 @@ func (c usedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// serve hands one request on to an agent.
+// serve forwards one request to an agent.
 func (b Backend) serve(w http.ResponseWriter, r *http.Request, refuse Refuse, location *url.URL) {
 	b.serveBy(&rebased{b.transport(), b.URL, "", r.URL.EscapedPath()}, w, r, refuse, location)
 }
@@ -321,7 +319,7 @@ func (b Backend) serveBy(t *rebased, w http.ResponseWriter, r *http.Request, ref
 	handler.ServeHTTP(w, r)
 }
 
-// WrappedRoundTripper is the transport that upgrades are dialled by.
+// WrappedRoundTripper returns the transport that dials upgraded connections.
 func (t *rebased) WrappedRoundTripper() http.RoundTripper { return t.Transport }
 
 // responder answers errors of a proxy.
@@ -329,7 +327,7 @@ type responder Refuse
 
 func (r responder) Error(_ http.ResponseWriter, _ *http.Request, err error) { r(err) }
 
-// unavailable is the answer about a backend that cannot be reached, in upstream's words.
+// unavailable returns the error for an unreachable backend, in upstream's words.
 func unavailable(err error) error {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
@@ -338,12 +336,12 @@ func unavailable(err error) error {
 	return apierrors.NewServiceUnavailable(fmt.Sprintf("error trying to reach service: %v", err))
 }
 
-// hops are headers that are about one connection.
+// hops are headers that apply to one connection.
 var hops = []string{"Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding"}
 
-// cleanHeader takes away what is for this server alone: who the caller is, in every form that there
-// is, and what is about the connection. An upgrade stays if the client asks for it: one that is only
-// named has not been authorized.
+// cleanHeader removes headers that are only for this server: all forms of the caller's credentials, and headers about
+// the connection. An Upgrade header is kept only if the request is an upgrade request: otherwise the upgrade has not
+// been authorized.
 func cleanHeader(h http.Header) {
 	upgrade := ""
 	if httpstream.IsUpgradeRequest(&http.Request{Header: h}) {

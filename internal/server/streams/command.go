@@ -26,26 +26,26 @@ import (
 	"github.com/annexapi/annex/internal/base/outcome"
 )
 
-// Wanted are the streams that a client asks for.
+// Wanted are the streams that a client requests.
 type Wanted struct{ Stdin, Stdout, Stderr, TTY bool }
 
-// Command is the client's side of one command. All of it is there: what the client does not want is
-// at its end or thrown away.
+// Command is the client's side of one command. All fields are set: an input that was not requested is at its end, and
+// an output that was not requested is discarded.
 type Command struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// Resize has the newest size of the terminal; it is closed when there will be no more.
+	// Resize receives the newest size of the terminal. It is closed when no more sizes follow.
 	Resize <-chan clientremotecommand.TerminalSize
 }
 
 // Run is a command. It ends when its context does.
 type Run func(ctx context.Context, command Command) error
 
-// Refuse answers a request that nothing was upgraded of.
+// Refuse answers a request that was not upgraded.
 type Refuse func(err error)
 
-// ServeCommand connects the client of a request with a command. Errors of the request go to refuse,
-// those of the command over the stream of errors. mistake is that of the request's options, if there is one.
+// ServeCommand connects the client of a request with a command. Errors of the request are passed to refuse, errors of
+// the command are sent over the error stream. mistake is an error in the request's options, or nil.
 func ServeCommand(w http.ResponseWriter, r *http.Request, refuse Refuse, wanted Wanted, mistake error, limits Limits, run Run) {
 	if wanted.TTY {
 		wanted.Stderr = false // a terminal has one output
@@ -53,7 +53,7 @@ func ServeCommand(w http.ResponseWriter, r *http.Request, refuse Refuse, wanted 
 	if !wanted.Stdin && !wanted.Stdout && !wanted.Stderr {
 		mistake = apierrors.NewBadRequest("you must specify at least 1 of stdin, stdout, stderr")
 	}
-	if mistake != nil && httpstream.IsUpgradeRequest(r) { // of another request that is the mistake
+	if mistake != nil && httpstream.IsUpgradeRequest(r) { // for other requests, the missing upgrade is the mistake
 		refused(w, r, refuse, mistake)
 		return
 	}
@@ -77,8 +77,8 @@ func ServeCommand(w http.ResponseWriter, r *http.Request, refuse Refuse, wanted 
 	streams.finish(status)
 }
 
-// opened are the streams of a session. finish tells the client how it ended and waits a moment for
-// it to close.
+// opened are the streams of a session. finish sends the final status to the client and waits a moment for the client
+// to close the connection.
 type opened struct {
 	command Command
 	finish  func(status metav1.Status)
@@ -94,7 +94,7 @@ func open(s *session, w http.ResponseWriter, r *http.Request, wanted Wanted) (*o
 	return nil, notServed(r)
 }
 
-// notServed is the answer to a request for no upgrade, or for one that there is none of.
+// notServed returns the error for a request without an upgrade, or with an unknown one.
 func notServed(r *http.Request) error {
 	if !httpstream.IsUpgradeRequest(r) {
 		return &refusal{err: apierrors.NewBadRequest("Upgrade request required")}
@@ -106,7 +106,7 @@ func notServed(r *http.Request) error {
 	}
 }
 
-// refusal is an answer to a request before anything has been upgraded.
+// refusal is an error response before the upgrade.
 type refusal struct {
 	err     error
 	offered []string // protocols
@@ -128,8 +128,8 @@ func refused(w http.ResponseWriter, r *http.Request, refuse Refuse, err error) {
 	refuse(err)
 }
 
-// notOpened answers a request that became no session, unless it has been upgraded already or
-// answered by what upgrades it.
+// notOpened answers a request for which no session was opened, unless the request has already been upgraded or
+// answered.
 func (s *session) notOpened(w http.ResponseWriter, r *http.Request, refuse Refuse, err error) {
 	var refusal *refusal
 	if errors.As(err, &refusal) {
@@ -140,8 +140,8 @@ func (s *session) notOpened(w http.ResponseWriter, r *http.Request, refuse Refus
 	klog.FromContext(r.Context()).V(2).Info("A session was not opened", "err", err)
 }
 
-// negotiate returns the first of the client's protocols that is offered. asked may be empty, for
-// which there is a protocol without a name.
+// negotiate returns the first of the client's protocols that is offered. asked may be empty, for which offered may
+// contain a protocol without a name.
 func negotiate(asked, offered []string) (string, error) {
 	if len(asked) == 0 {
 		asked = []string{""}
@@ -159,7 +159,7 @@ func negotiate(asked, offered []string) (string, error) {
 	return "", &refusal{apierrors.NewBadRequest(text), named}
 }
 
-// listed are the values of a header, which may be several to a line.
+// listed returns the values of a header, including comma-separated ones.
 func listed(values []string) []string {
 	var all []string
 	for _, line := range values {
@@ -172,7 +172,7 @@ func listed(values []string) []string {
 	return all
 }
 
-// guarded runs a user's function, whose panic ends its own session and nothing else.
+// guarded calls a user's function. A panic in it ends only its own session.
 func guarded(ctx context.Context, run func() error) (err error, panicked bool) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -183,13 +183,13 @@ func guarded(ctx context.Context, run func() error) (err error, panicked bool) {
 	return run(), false
 }
 
-// statusOf is what the client is told about how a command ended, in the words of kubelet.
+// statusOf returns the final status of a command, in kubelet's words.
 func statusOf(s *session, err error) metav1.Status {
 	if err == nil {
 		return metav1.Status{Status: metav1.StatusSuccess}
 	}
 	if reason := s.reason(); reason != nil {
-		err = reason // and not how it ended when it was told to
+		err = reason // the reason takes precedence over the result of the canceled command
 	}
 	if code, ok := exitCode(err); ok {
 		if code == 0 {
@@ -209,8 +209,8 @@ func statusOf(s *session, err error) metav1.Status {
 	return status.(apierrors.APIStatus).Status()
 }
 
-// exitCode is that of a command in another process, here or elsewhere. One that was ended by a
-// signal has the code that shells give it.
+// exitCode returns the exit code of a local or remote process. A process that was killed by a signal has the code
+// that shells assign.
 func exitCode(err error) (int, bool) {
 	var process *exec.ExitError
 	if errors.As(err, &process) {
@@ -222,7 +222,7 @@ func exitCode(err error) (int, bool) {
 	if errors.As(err, &code) {
 		return code.ExitCode(), true
 	}
-	var remote interface{ ExitStatus() int } // of client-go
+	var remote interface{ ExitStatus() int } // from client-go
 	if errors.As(err, &remote) {
 		return remote.ExitStatus(), true
 	}
@@ -263,22 +263,22 @@ func (s *sizes) follow(from io.Reader) {
 	}
 }
 
-// none are the sizes of what is no terminal.
+// none returns the sizes of a session without a terminal.
 func none() <-chan clientremotecommand.TerminalSize {
 	closed := make(chan clientremotecommand.TerminalSize)
 	close(closed)
 	return closed
 }
 
-// empty is a stdin that the client does not send.
+// empty is the stdin of a client that sends none.
 type empty struct{}
 
 func (empty) Read([]byte) (int, error) { return 0, io.EOF }
 
-// writing is a function that writes.
+// writing is a function that implements io.Writer.
 type writing func(p []byte) (int, error)
 
-// Write writes in pieces, so that streams take turns and no message is large.
+// Write writes in chunks, so that streams take turns and messages stay small.
 func (w writing) Write(p []byte) (int, error) {
 	written := 0
 	for {

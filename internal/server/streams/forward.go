@@ -25,14 +25,14 @@ import (
 	"github.com/annexapi/annex/internal/base/outcome"
 )
 
-// Dial connects with a port, from 1 to 65535. The connection is the caller's.
+// Dial connects to a port, from 1 to 65535. The caller owns the connection.
 type Dial func(ctx context.Context, port int32) (net.Conn, error)
 
-// maxForwards bounds how many connections of one client are forwarded at a time.
+// maxForwards is the maximum number of concurrently forwarded connections of one client.
 const maxForwards = 1024
 
-// ServeForward connects the client of a request with ports: over SPDY, alone or in a WebSocket. An
-// error of dial goes to the client over the stream of errors of its one connection.
+// ServeForward connects the client of a request with ports, over SPDY, plain or in a WebSocket. An error of dial is
+// sent to the client over the error stream of the connection concerned.
 func ServeForward(w http.ResponseWriter, r *http.Request, refuse Refuse, limits Limits, dial Dial) {
 	s := newSession(r.Context(), limits)
 	defer s.end()
@@ -51,8 +51,8 @@ func ServeForward(w http.ResponseWriter, r *http.Request, refuse Refuse, limits 
 	case <-s.ctx.Done():
 	}
 	outcome.Set(r.Context(), s.result(nil))
-	_ = conn.Close() // resets its streams, which ends what is copied
-	f.mu.Lock()      // after which nothing is accepted
+	_ = conn.Close() // resets its streams, which ends the copying
+	f.mu.Lock()      // from then on, no stream is accepted
 	for _, half := range f.halves {
 		half.late.Stop()
 	}
@@ -65,15 +65,15 @@ type forwarder struct {
 	session *session
 	dial    Dial
 	conn    httpstream.Connection
-	ready   chan struct{} // closed when there is a conn
+	ready   chan struct{} // closed when conn is set
 
 	mu       sync.Mutex
-	halves   map[string]forward // those that wait for their other stream, by request
+	halves   map[string]forward // connections that wait for their second stream, by request
 	opened   int
 	forwards sync.WaitGroup
 }
 
-// forward is one connection: its two streams.
+// forward is one connection, consisting of two streams.
 type forward struct {
 	data, errors httpstream.Stream
 	late         *time.Timer
@@ -111,7 +111,7 @@ func (f *forwarder) open(w http.ResponseWriter, r *http.Request) (httpstream.Con
 	return nil, notServed(r)
 }
 
-// accept is called for each stream that the client opens. An error resets it.
+// accept is called for each stream that the client opens. An error resets the stream.
 func (f *forwarder) accept(stream httpstream.Stream, accepted <-chan struct{}) error {
 	headers := stream.Headers()
 	if port, err := strconv.ParseUint(headers.Get(corev1.PortHeader), 10, 16); err != nil || port == 0 {
@@ -121,7 +121,7 @@ func (f *forwarder) accept(stream httpstream.Stream, accepted <-chan struct{}) e
 	if !slices.Contains([]string{corev1.StreamTypeData, corev1.StreamTypeError}, kind) {
 		return fmt.Errorf("header %s is %q, and neither %s nor %s", corev1.StreamType, kind, corev1.StreamTypeData, corev1.StreamTypeError)
 	}
-	// Old clients number no connections, but open the stream of errors right before that of data.
+	// Old clients do not number connections, but open the error stream directly before the data stream.
 	id := headers.Get(corev1.PortForwardRequestIDHeader)
 	if number := stream.Identifier(); id == "" && kind == corev1.StreamTypeError {
 		id = "stream " + strconv.Itoa(int(number))
@@ -159,7 +159,7 @@ func (f *forwarder) accept(stream httpstream.Stream, accepted <-chan struct{}) e
 	return nil
 }
 
-// giveUp forgets a connection whose other stream did not come.
+// giveUp drops a connection whose second stream did not arrive.
 func (f *forwarder) giveUp(id string) {
 	f.mu.Lock()
 	half := f.halves[id]
@@ -169,14 +169,14 @@ func (f *forwarder) giveUp(id string) {
 	f.drop(half.data, half.errors)
 }
 
-// drop forgets the streams of a connection, of which there may be one only. Those that the client has
-// not closed end.
+// drop removes the streams of a connection, of which one may be nil. Streams that the client has not closed are
+// reset.
 func (f *forwarder) drop(streams ...httpstream.Stream) {
 	<-f.ready
 	for _, stream := range streams {
 		if stream != nil {
 			f.conn.RemoveStreams(stream)
-			_ = stream.Reset() // of a connection that fails, the client knows
+			_ = stream.Reset() // if the connection fails, the client notices
 		}
 	}
 }
@@ -188,7 +188,7 @@ func (f *forwarder) serve(one forward, accepted <-chan struct{}) {
 		f.opened--
 		f.mu.Unlock()
 	}()
-	<-f.ready // the first streams may come before what they are streams of is known
+	<-f.ready // the first streams may arrive before conn is set
 	select {
 	case <-accepted:
 	case <-f.session.ctx.Done():
@@ -208,7 +208,7 @@ func (f *forwarder) serve(one forward, accepted <-chan struct{}) {
 		err = f.join(ctx, one.data, backend)
 	}
 	if err != nil && ctx.Err() == nil {
-		_, _ = fmt.Fprintf(one.errors, "error forwarding port %d: %v", port, err) // of a connection that fails, the client knows
+		_, _ = fmt.Fprintf(one.errors, "error forwarding port %d: %v", port, err) // if the connection fails, the client notices
 	}
 	_ = one.errors.Close()
 	_ = one.data.Close()
@@ -220,8 +220,7 @@ func (f *forwarder) serve(one forward, accepted <-chan struct{}) {
 	f.drop(one.errors)
 }
 
-// join copies in both directions. The error is the backend's, which may be a function of the user's that
-// panics.
+// join copies in both directions. It returns errors of the backend, whose methods may be a user's and may panic.
 func (f *forwarder) join(ctx context.Context, data httpstream.Stream, backend net.Conn) error {
 	defer backend.Close()
 	defer context.AfterFunc(ctx, func() { backend.Close() })()
@@ -247,14 +246,14 @@ func (f *forwarder) join(ctx context.Context, data httpstream.Stream, backend ne
 	return err
 }
 
-// untilClosed waits a moment for the client to close its side, by which it has read the other.
+// untilClosed waits a moment for the client to close its side, which it does after it has read the other one.
 func (f *forwarder) untilClosed(one forward) {
 	late := time.AfterFunc(linger, func() { _ = one.data.Reset() })
 	defer late.Stop()
 	_, _ = io.Copy(io.Discard, one.data)
 }
 
-// copy copies until the end and notes that the session is in use.
+// copy copies until the end and records the use of the session.
 func (f *forwarder) copy(to io.Writer, from io.Reader) error {
 	buffer := make([]byte, 16<<10)
 	for {
@@ -274,10 +273,10 @@ func (f *forwarder) copy(to io.Writer, from io.Reader) error {
 	}
 }
 
-// halfClose tells a backend that the client sends no more; one that cannot be told is closed when it
-// has sent its own last.
+// halfClose signals the end of the client's data to a backend. A backend without CloseWrite is closed after its own
+// last data.
 func halfClose(conn net.Conn) {
 	if c, ok := conn.(interface{ CloseWrite() error }); ok {
-		_ = c.CloseWrite() // fails if it is closed
+		_ = c.CloseWrite() // fails if the connection is closed
 	}
 }

@@ -8,11 +8,10 @@ import (
 	"net/http"
 )
 
-// maxFrame is far more than clients send at once: client-go copies in pieces of 32 KiB.
+// maxFrame is far larger than the frames of clients: client-go copies in chunks of 32 KiB.
 const maxFrame = 256 << 10
 
-// The parts of SPDY that are looked at: the header of a frame, and the number of the stream in one that
-// opens it.
+// The parts of SPDY that are inspected: the header of a frame, and the stream ID in a frame that opens a stream.
 const (
 	frameHeader   = 8
 	streamNumber  = 4
@@ -21,15 +20,15 @@ const (
 	highestStream = 0x7fffffff
 )
 
-// frames is the connection of a client that speaks SPDY. It fails at what the library above bounds too
-// high or not at all: that keeps 250 frames of up to 16 MiB each, and starts a goroutine for each stream
-// whose number is not a new one, which writes and so waits for a client that does not read.
+// frames is the connection of a SPDY client. It returns an error where the SPDY library has too high a bound or none.
+// The library buffers 250 frames of up to 16 MiB each. For each stream whose ID is not a new one, it starts a
+// goroutine that writes, and so waits for a client that does not read.
 type frames struct {
 	net.Conn
 	head   [frameHeader + streamNumber]byte
-	have   int    // of head
-	left   uint32 // of what follows it
-	newest uint32 // stream
+	have   int    // bytes of head
+	left   uint32 // bytes that follow head
+	newest uint32 // stream ID
 	failed error
 }
 
@@ -44,7 +43,7 @@ func (f *frames) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// follow looks at what has been read.
+// follow inspects the bytes that have been read.
 func (f *frames) follow(p []byte) error {
 	for len(p) > 0 {
 		if f.left > 0 {
@@ -76,7 +75,7 @@ func (f *frames) follow(p []byte) error {
 	return nil
 }
 
-// wanted is how much of the head there is to be, as far as that is known.
+// wanted returns the size of the current frame's head, as far as it is known.
 func (f *frames) wanted() int {
 	if f.have >= frameHeader && f.head[0]&controlFrame != 0 && binary.BigEndian.Uint16(f.head[2:]) == synStream &&
 		f.length() >= streamNumber {
@@ -87,7 +86,7 @@ func (f *frames) wanted() int {
 
 func (f *frames) length() uint32 { return binary.BigEndian.Uint32(f.head[4:]) & 0xffffff }
 
-// framed is a response whose connection speaks SPDY when it is hijacked.
+// framed is a response writer whose hijacked connection is checked by frames.
 type framed struct{ http.ResponseWriter }
 
 func (w framed) Hijack() (net.Conn, *bufio.ReadWriter, error) {

@@ -10,7 +10,7 @@ import (
 	"testing/iotest"
 )
 
-// frame is one whose body has zeros behind what is given.
+// frame returns a frame whose body is padded with zeros.
 func frame(word uint32, length int, body ...byte) []byte {
 	raw := binary.BigEndian.AppendUint32(nil, word)
 	raw = binary.BigEndian.AppendUint32(raw, uint32(length))
@@ -28,7 +28,7 @@ type reading struct {
 
 func (r reading) Read(p []byte) (int, error) { return r.from.Read(p) }
 
-func TestFramesThatCostTooMuchEndTheConnection(t *testing.T) {
+func TestFrames_expensiveFrames_endConnection(t *testing.T) {
 	t.Parallel()
 	data := func(length int) []byte { return frame(1, length) }
 	ping := frame(0x80030006, 4, 0, 0, 0, 2)

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hungUp says whether the other end of a connection has closed it, without reading.
+// hungUp reports whether the peer has closed a connection, without reading from it.
 func hungUp(conn net.Conn) bool {
 	for {
 		below, ok := conn.(interface{ NetConn() net.Conn })

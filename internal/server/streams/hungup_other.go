@@ -4,6 +4,6 @@ package streams
 
 import "net"
 
-// hungUp cannot be known without reading here: a client that goes while nothing is read from it is
-// found out by the next write or ping.
+// hungUp always returns false: detecting the end would require reading. While nothing is read, the next write or ping
+// detects that the client has gone.
 func hungUp(net.Conn) bool { return false }

@@ -9,8 +9,8 @@ import (
 	genericrest "k8s.io/apiserver/pkg/registry/generic/rest"
 )
 
-// Log opens the log that an agent answers a GET with. Its refusals are those of the agent, as
-// kube-apiserver hands on a kubelet's.
+// Log opens the log with which an agent answers a GET. Errors are those of the agent, as kube-apiserver passes on a
+// kubelet's.
 func Log(ctx context.Context, b Backend, resource schema.GroupResource, name string) (io.ReadCloser, error) {
 	transport := b.transport()
 	log := &genericrest.LocationStreamer{
@@ -27,7 +27,7 @@ func Log(ctx context.Context, b Backend, resource schema.GroupResource, name str
 	return body, nil
 }
 
-// headed sends headers of a backend.
+// headed adds the headers of a backend.
 type headed struct {
 	http.RoundTripper
 	header http.Header

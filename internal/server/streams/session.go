@@ -19,38 +19,37 @@ import (
 	"github.com/annexapi/annex/internal/base/outcome"
 )
 
-// Limits end sessions. Those that are not positive do not.
+// Limits bound the duration of sessions. A limit that is not positive does not apply.
 type Limits struct {
-	// Idle is how long nothing may be sent in either direction. Pings do not count.
+	// Idle is the maximum time without data in either direction. Pings do not count as data.
 	Idle time.Duration
-	// Total is how long a session may take.
+	// Total is the maximum duration of a session.
 	Total time.Duration
 }
 
 const (
-	// pingPeriod is how often clients are pinged, and patience after how long one that answers no
-	// ping over a WebSocket has gone. SPDY has no way to tell one that is dead from one that
-	// does not read; there TCP's keepalive finds out.
+	// pingPeriod is the interval of pings. patience is the time after which a WebSocket client that answers no ping
+	// counts as gone. With SPDY, a dead client looks like a client that does not read; there, TCP keepalive detects it.
 	pingPeriod = 15 * time.Second
 	patience   = time.Minute
-	// grace is how long a function may take to end after it was told to.
+	// grace is how long a function may take to end after its context.
 	grace = 10 * time.Second
-	// withdrawnGrace is the same for a function whose client may not go on.
+	// withdrawnGrace replaces grace if the client may not continue.
 	withdrawnGrace = 2 * time.Second
-	// linger is how long the end of a session waits for the client to close: closed at once, what
-	// has been sent could be lost when the client still sends.
+	// linger is how long the end of a session waits for the client to close the connection. If the server closed it
+	// while the client still sends, sent data could be lost.
 	linger = 2 * time.Second
-	// sending bounds the last message, how the session ended.
+	// sending bounds the write of the final status.
 	sending = 10 * time.Second
 	// opening is how long clients may take to open their streams, as with kubelet.
 	opening = 30 * time.Second
-	// looking is how often the connection of a client that sends is looked at while its session does not read.
+	// looking is the interval at which a sending client's connection is checked while its session does not read.
 	looking = 250 * time.Millisecond
-	// chunk is how much is sent at once, so that streams take turns.
+	// chunk is the maximum size of a message, so that streams take turns.
 	chunk = 32 << 10
 )
 
-// Reasons why the context of a session ends.
+// The causes of the end of a session's context.
 var (
 	errGone     = fmt.Errorf("the client has gone: %w", io.ErrUnexpectedEOF)
 	errIdle     = errors.New("nothing was sent for as long as a session may be idle")
@@ -66,12 +65,12 @@ type session struct {
 	cancel  context.CancelCauseFunc
 	limits  Limits
 	started time.Time
-	used    atomic.Int64 // when something was sent last, in nanoseconds since started
+	used    atomic.Int64 // time of the last data, in nanoseconds since started
 	gone    chan struct{}
 	isGone  sync.Once
 
 	mu   sync.Mutex
-	conn net.Conn // nil before it is taken over
+	conn net.Conn // nil before it is hijacked
 	ping func()
 
 	closing sync.Once
@@ -88,33 +87,33 @@ func newSession(parent context.Context, limits Limits) *session {
 		cause := context.Cause(parent)
 		switch {
 		case isStatus(cause):
-			s.cancel(cause) // the caller may not go on
+			s.cancel(cause) // the caller may not continue
 		case s.conn == nil:
 			s.cancel(errGone)
 		default:
-			s.cancel(errStopping) // the client's end is seen on its connection
+			s.cancel(errStopping) // the client's end is detected on its connection
 		}
 	})
 	context.AfterFunc(s.ctx, func() { stop() })
 	return s
 }
 
-// isStatus reports whether a cause is an answer of the API: that the caller may not go on.
+// isStatus reports whether a cause is an API status, which means that the caller may not continue.
 func isStatus(cause error) bool {
 	_, is := apierr.Status(cause)
 	return is
 }
 
-// use notes that something was sent.
+// use records that data was sent or received.
 func (s *session) use() { s.used.Store(int64(time.Since(s.started))) }
 
-// left says that the client has gone.
+// left records that the client has gone.
 func (s *session) left() {
 	s.cancel(errGone)
 	s.isGone.Do(func() { close(s.gone) })
 }
 
-// end closes the connection and waits for what watches it.
+// end closes the connection and waits for the watcher.
 func (s *session) end() {
 	s.cancel(errOver)
 	s.closing.Do(func() { close(s.over) })
@@ -126,11 +125,11 @@ func (s *session) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn != nil {
-		_ = s.conn.Close() // its client has gone or is told so
+		_ = s.conn.Close() // the client has gone or has been notified
 	}
 }
 
-// result is how the session ended, given what its function returned.
+// result returns the outcome of the session, given the error of its function.
 func (s *session) result(err error) string {
 	switch cause := context.Cause(s.ctx); {
 	case errors.Is(cause, errGone):
@@ -149,7 +148,7 @@ func (s *session) result(err error) string {
 	return outcome.Failed
 }
 
-// reason is what a client is told about a function that ended with the context.
+// reason returns the error for the client if the context has ended the function; nil otherwise.
 func (s *session) reason() error {
 	switch cause := context.Cause(s.ctx); {
 	case errors.Is(cause, errIdle), errors.Is(cause, errTotal):
@@ -162,8 +161,8 @@ func (s *session) reason() error {
 	return nil
 }
 
-// watch ends the session at its limits and when the client goes, which is found out here while
-// nothing is read from it, and cuts it off when its function does not end.
+// watch ends the session at its limits and when the client has gone, which it detects while nothing is read from the
+// client. It closes the connection if the function does not end.
 func (s *session) watch() {
 	pinged := time.Now()
 	for {
@@ -196,7 +195,7 @@ func (s *session) watch() {
 	}
 }
 
-// untilLimit is when the next limit may be reached.
+// untilLimit returns the time until the next limit can be reached.
 func (s *session) untilLimit() (time.Duration, bool) {
 	since := time.Since(s.started)
 	d, limited := time.Duration(0), false
@@ -211,8 +210,8 @@ func (s *session) untilLimit() (time.Duration, bool) {
 	return d, limited
 }
 
-// cutOff closes the connection of a session that is to end: of a client that has gone at once, else
-// when there was time to say why.
+// cutOff closes the connection of a session that has to end: at once if the client has gone, else after a time in
+// which the reason can be sent.
 func (s *session) cutOff() {
 	left := grace
 	if isStatus(context.Cause(s.ctx)) {
@@ -229,7 +228,7 @@ func (s *session) cutOff() {
 	s.close()
 }
 
-// takeover is a response whose connection becomes the session's when it is hijacked.
+// takeover is a response writer whose connection becomes the session's when it is hijacked.
 type takeover struct {
 	http.ResponseWriter
 	session *session
@@ -242,7 +241,7 @@ func (t takeover) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	c := &clientConn{Conn: conn, session: t.session}
 	if n := buffered.Reader.Buffered(); n > 0 {
-		early, _ := buffered.Reader.Peek(n) // no more than what is there
+		early, _ := buffered.Reader.Peek(n) // no more than the buffered bytes
 		c.early = bytes.Clone(early)
 	}
 	s := t.session
@@ -252,7 +251,7 @@ func (t takeover) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return c, bufio.NewReadWriter(bufio.NewReader(c), bufio.NewWriter(c)), nil
 }
 
-// clientConn tells its session when the client has gone.
+// clientConn notifies its session when the client has gone.
 type clientConn struct {
 	net.Conn
 	early   []byte
@@ -280,17 +279,17 @@ func (c *clientConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the session: what speaks SPDY closes the connection when the client says that it goes.
+// Close ends the session: the SPDY library closes the connection when the client announces its end.
 func (c *clientConn) Close() error {
 	c.session.left()
 	return c.Conn.Close()
 }
 
-// NetConn is the connection below.
+// NetConn returns the underlying connection.
 func (c *clientConn) NetConn() net.Conn { return c.Conn }
 
-// begin starts what watches over the session, whose connection has been taken over. ping, which
-// may be nil, keeps the connection from being idle for what is in between.
+// begin starts the watcher of the session after its connection was hijacked. ping, which may be nil, keeps the
+// connection from appearing idle to intermediaries.
 func (s *session) begin(ping func()) {
 	s.ping = ping
 	s.watcher.Go(s.watch)

@@ -18,7 +18,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// spdyProtocols are those of commands over SPDY. A client that names none speaks the first version.
+// spdyProtocols are the protocols of commands over SPDY. A client that names none speaks the first version.
 var spdyProtocols = []string{
 	remotecommand.StreamProtocolV4Name, remotecommand.StreamProtocolV3Name, remotecommand.StreamProtocolV2Name,
 	remotecommand.StreamProtocolV1Name, "",
@@ -28,7 +28,8 @@ func isSPDY(r *http.Request) bool {
 	return strings.Contains(strings.ToLower(r.Header.Get(httpstream.HeaderUpgrade)), strings.ToLower(spdy.HeaderSpdy31))
 }
 
-// offered is a stream that a client has opened, and whether it has been told that it is accepted.
+// offered is a stream that a client has opened. accepted is closed when the client has been notified of the
+// acceptance.
 type offered struct {
 	httpstream.Stream
 	accepted <-chan struct{}
@@ -85,7 +86,7 @@ func openSPDY(s *session, w http.ResponseWriter, r *http.Request, wanted Wanted)
 	s.begin(nil)
 	s.watcher.Go(func() {
 		<-s.over
-		_ = conn.Close() // what it is over is closed, too
+		_ = conn.Close() // the underlying connection is closed, too
 	})
 	if err := c.wait(types, incoming); err != nil {
 		return nil, err
@@ -93,7 +94,7 @@ func openSPDY(s *session, w http.ResponseWriter, r *http.Request, wanted Wanted)
 	o := &opened{command: Command{Stdin: empty{}, Stdout: io.Discard, Stderr: io.Discard, Resize: none()}, finish: c.finish}
 	if stdin := c.streams[corev1.StreamTypeStdin]; stdin != nil {
 		o.command.Stdin = spdyReader{stdin, s}
-		context.AfterFunc(s.ctx, func() { _ = stdin.Reset() }) // ends what reads it
+		context.AfterFunc(s.ctx, func() { _ = stdin.Reset() }) // ends its reader
 	}
 	if wanted.Stdout {
 		o.command.Stdout = c.writer(corev1.StreamTypeStdout)
@@ -149,10 +150,10 @@ func (c *spdySession) writer(name string) io.Writer {
 func (c *spdySession) finish(status metav1.Status) {
 	s := c.session
 	s.cancel(errOver)
-	_ = s.conn.SetWriteDeadline(time.Now().Add(sending)) // of a connection that fails, the rest does as well
+	_ = s.conn.SetWriteDeadline(time.Now().Add(sending)) // if it fails, so do the writes
 	text := []byte(status.Message)
 	if c.protocol == remotecommand.StreamProtocolV4Name {
-		text, _ = json.Marshal(status) // a Status can be written as JSON
+		text, _ = json.Marshal(status) // a Status can be encoded
 	}
 	if len(text) > 0 {
 		if _, err := c.streams[corev1.StreamTypeError].Write(text); err != nil {
@@ -161,7 +162,7 @@ func (c *spdySession) finish(status metav1.Status) {
 	}
 	for _, name := range []string{corev1.StreamTypeStdout, corev1.StreamTypeStderr, corev1.StreamTypeError} {
 		if stream := c.streams[name]; stream != nil {
-			_ = stream.Close() // of a connection that fails, the client knows
+			_ = stream.Close() // if the connection fails, the client notices
 		}
 	}
 	timer := time.NewTimer(linger)
@@ -173,7 +174,7 @@ func (c *spdySession) finish(status metav1.Status) {
 	}
 }
 
-// spdyReader tells the end of a stream from the end of its session.
+// spdyReader distinguishes the end of a stream from the end of its session.
 type spdyReader struct {
 	stream  io.Reader
 	session *session

@@ -19,8 +19,8 @@ import (
 	clientremotecommand "k8s.io/client-go/tools/remotecommand"
 )
 
-// The protocols of commands over WebSockets. Messages begin with the number of a channel; those of
-// the base64 ones are text.
+// The protocols of commands over WebSockets. Messages begin with the number of a channel; messages of the base64
+// protocols are text.
 const (
 	v4Base64  = "v4.base64.channel.k8s.io"
 	preV4     = "channel.k8s.io"
@@ -29,7 +29,7 @@ const (
 
 var webSocketProtocols = []string{remotecommand.StreamProtocolV5Name, remotecommand.StreamProtocolV4Name, v4Base64, preV4, preBase64, ""}
 
-// upgrade answers a request for a WebSocket with a subprotocol that has been negotiated.
+// upgrade upgrades a request to a WebSocket with a negotiated subprotocol.
 func upgrade(w http.ResponseWriter, r *http.Request, protocol string) (*websocket.Conn, error) {
 	upgrader := websocket.Upgrader{
 		CheckOrigin: func(*http.Request) bool { return true }, // the server's handlers check it
@@ -54,11 +54,11 @@ type webSocket struct {
 	*websocket.Conn
 	session   *session
 	base64    bool
-	halfClose bool // the client says when a stream is at its end
-	status    bool // the end is told as a Status, not as text
+	halfClose bool // the client signals the end of a stream
+	status    bool // the end is sent as a Status, not as text
 
 	writing  sync.Mutex
-	received chan struct{} // closed when nothing is read any more
+	received chan struct{} // closed when reading has ended
 
 	stdin  *io.PipeWriter
 	resize *sizes
@@ -109,18 +109,18 @@ func openWebSocket(s *session, w http.ResponseWriter, r *http.Request, wanted Wa
 		return answerPing(data)
 	})
 	s.begin(func() {
-		// A ping that cannot be sent is behind what the client does not read.
+		// A ping that cannot be sent is queued behind data that the client does not read.
 		_ = conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(looking))
 	})
 	s.watcher.Go(ws.receive)
-	// By an empty message clients know that there is a connection.
+	// An empty message signals to clients that the connection is established.
 	if _, err := ws.send(first, nil); err != nil {
 		return nil, fmt.Errorf("begin the session: %w", err)
 	}
 	return o, nil
 }
 
-// channel writes messages for a stream.
+// channel returns a writer of messages for a stream.
 func (ws *webSocket) channel(number int) io.Writer {
 	return writing(func(p []byte) (int, error) {
 		if len(p) == 0 {
@@ -156,8 +156,8 @@ func (ws *webSocket) send(number int, p []byte) (int, error) {
 	return len(p), nil
 }
 
-// receive hands what the client sends to its streams until the client goes. It waits while
-// stdin is not read, and so does the client.
+// receive passes the client's messages to their streams until the client goes. While stdin is not read, receive
+// waits, and so does the client.
 func (ws *webSocket) receive() {
 	defer ws.session.left()
 	defer close(ws.received)
@@ -179,7 +179,7 @@ func (ws *webSocket) receive() {
 	}
 }
 
-// dispatch hands over one message. What no stream takes is thrown away.
+// dispatch passes on one message. A message for no stream is discarded.
 func (ws *webSocket) dispatch(message io.Reader, buffer []byte) error {
 	if _, err := io.ReadFull(message, buffer[:1]); errors.Is(err, io.EOF) {
 		return nil
@@ -208,7 +208,7 @@ func (ws *webSocket) dispatch(message io.Reader, buffer []byte) error {
 	return nil
 }
 
-// feed writes a message to stdin; once that is not read any more, it is thrown away.
+// feed writes a message to stdin. When stdin is no longer read, the message is discarded.
 func (ws *webSocket) feed(message io.Reader, buffer []byte) error {
 	for {
 		n, err := message.Read(buffer)
@@ -235,7 +235,7 @@ func (ws *webSocket) finish(status metav1.Status) {
 	ws.writing.Unlock()
 	text := []byte(status.Message)
 	if ws.status {
-		text, _ = json.Marshal(status) // a Status can be written as JSON
+		text, _ = json.Marshal(status) // a Status can be encoded
 	}
 	if len(text) > 0 {
 		if _, err := ws.send(remotecommand.StreamErr, text); err != nil {

@@ -18,14 +18,13 @@ import (
 	"github.com/annexapi/annex/internal/wire/push"
 )
 
-// access is what is known of a request's caller; it is written by the filters inside of the one
-// that logs it.
+// access holds the users of a request for the access log. The filters inside withAccessLog write it.
 type access struct{ user, impersonated string }
 
 type accessKey struct{}
 
-// withAccessLog logs each request when it has ended, those as well that are refused before their
-// caller is known, but for what the server reads of itself. It needs the request info.
+// withAccessLog logs each request when it has ended, including requests that are refused before their caller is
+// known. It does not log the requests that the server sends to itself in order to read. It needs the request info.
 func withAccessLog(handler http.Handler, log slog.Handler, longRunning request.LongRunningRequestCheck) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began, ctx := time.Now(), r.Context()
@@ -38,10 +37,10 @@ func withAccessLog(handler http.Handler, log slog.Handler, longRunning request.L
 			if info, ok := request.RequestInfoFrom(ctx); ok && longRunning(r, info) {
 				record.AddAttrs(slog.Bool("longRunning", true))
 			}
-			if !returned { // the server goes on after a panic
+			if !returned { // a panic does not end the server
 				record.AddAttrs(slog.Bool("panic", true))
 			}
-			_ = log.Handle(ctx, record) // lines that are lost are counted
+			_ = log.Handle(ctx, record) // the handler counts lost lines
 		}
 		defer end()
 		handler.ServeHTTP(responsewriter.WrapForHTTP1Or2(answer), r.WithContext(context.WithValue(ctx, accessKey{}, who)))
@@ -58,13 +57,12 @@ func withAccessLog(handler http.Handler, log slog.Handler, longRunning request.L
 	})
 }
 
-// readsItself says whether it is the server that reads what it has: whether it is ready, and what
-// its hooks and controllers look at.
+// readsItself reports whether the server itself reads: its readiness, or objects that its hooks and controllers read.
 func readsItself(r *http.Request, who *access) bool {
 	return r.RemoteAddr == "" || who.user == user.APIServerUser && who.impersonated == "" && r.Method == http.MethodGet
 }
 
-// How much of what callers may choose freely is logged.
+// Limits for logged texts that callers can choose freely, in bytes.
 const (
 	maxLoggedURI  = 4 << 10
 	maxLoggedText = 1 << 10
@@ -76,12 +74,12 @@ func accessRecord(r *http.Request, who *access, answer *answer, took time.Durati
 		verb = info.Verb
 	}
 	code := answer.code
-	if code == 0 { // it panicked, and is answered outside
+	if code == 0 { // the handlers panicked; an outer filter answers with 500
 		code = http.StatusInternalServerError
 	}
 	level := slog.LevelInfo
 	if code == http.StatusUnauthorized {
-		level = slog.LevelWarn // there may be any number of them
+		level = slog.LevelWarn // attackers can cause any number of them
 	}
 	record := slog.NewRecord(time.Now(), level, "", 0)
 	record.AddAttrs(slog.String("user", upTo(maxLoggedText, cmp.Or(who.user, "-"))))
@@ -113,10 +111,10 @@ func upTo(n int, text string) string {
 	return text
 }
 
-// secretNames are parts of the names of query parameters whose values are credentials.
+// secretNames are substrings of the names of query parameters whose values are credentials.
 var secretNames = []string{"token", "password", "passwd", "secret", "credential", "authorization", "apikey", "api_key", "api-key"}
 
-// maskedURI is the path with the query, without credentials in it.
+// maskedURI returns the path and query, with credentials in the query masked.
 func maskedURI(u *url.URL) string {
 	if u.RawQuery == "" {
 		return u.RequestURI()
@@ -133,14 +131,14 @@ func maskedURI(u *url.URL) string {
 	return masked.RequestURI()
 }
 
-// isSecret takes a name that cannot be read for that of a secret.
+// isSecret reports whether a query parameter holds a credential. It reports true for a name that cannot be unescaped.
 func isSecret(escaped string) bool {
 	name, err := url.QueryUnescape(escaped)
 	if err != nil {
 		return true
 	}
 	name = strings.ToLower(name)
-	if name == "code" { // of authorization
+	if name == "code" { // authorization code
 		return true
 	}
 	for _, part := range secretNames {
@@ -151,12 +149,12 @@ func isSecret(escaped string) bool {
 	return false
 }
 
-// notingCaller notes for the access log who has been authenticated.
+// notingCaller records the authenticated user for the access log.
 func notingCaller(handler http.Handler) http.Handler {
 	return noting(handler, func(a *access, name string) { a.user = name })
 }
 
-// notingImpersonated notes on whose behalf the caller acts.
+// notingImpersonated records the impersonated user for the access log.
 func notingImpersonated(handler http.Handler) http.Handler {
 	return noting(handler, func(a *access, name string) { a.impersonated = name })
 }

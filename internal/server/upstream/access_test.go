@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestCredentialsInQueriesAreMasked(t *testing.T) {
+func TestMaskedURI_credentials(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{
 		"/apis":                                  "/apis",

@@ -9,15 +9,16 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// Aggregation answers for groups that other servers serve.
+// Aggregation answers requests for groups that other servers serve.
 type Aggregation interface {
-	// Join is called once, before the server runs, with what tells of groups: the list, and the merged
-	// document.
+	// Join is called once, before the server runs, with the list of groups and the merged document of aggregated
+	// discovery.
 	Join(groups discovery.GroupManager, merged aggregated.ResourceManager, serializer runtime.NegotiatedSerializer)
-	// Wrap answers requests for these groups, which are authorized, and leaves all others to next.
+	// Wrap returns a handler that answers authorized requests for these groups, and passes all other requests to
+	// next.
 	Wrap(next http.Handler) http.Handler
 	// Elsewhere reports whether another server answers a request.
 	Elsewhere(info *request.RequestInfo) bool
-	// LongRunning says whether a request is for another server and takes its time, but for watches.
+	// LongRunning reports whether a request is for another server and long-running. Watches need not be reported.
 	LongRunning(r *http.Request, info *request.RequestInfo) bool
 }

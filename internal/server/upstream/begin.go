@@ -21,12 +21,12 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 )
 
-// beginning is what a request is given before anything looks at it: an ID, the time when it came, what it is about, a
-// deadline, and a place for warnings. It is upstream's WithAuditInit, WithRequestReceivedTimestamp, WithRequestInfo,
-// WithRequestDeadline and WithWarningRecorder in one, since each of them copies the request.
+// beginning gives every request an audit ID, the time of its receipt, the request info, a deadline and a recorder of
+// warnings, before any other filter runs. It replaces upstream's WithAuditInit, WithRequestReceivedTimestamp,
+// WithRequestInfo, WithRequestDeadline and WithWarningRecorder, each of which copies the request.
 type beginning struct {
 	next        http.Handler
-	audited     bool // else nothing is collected for an audit
+	audited     bool // if false, no audit event is collected
 	resolver    request.RequestInfoResolver
 	longRunning request.LongRunningRequestCheck
 	timeout     time.Duration
@@ -48,7 +48,7 @@ func withBeginning(handler http.Handler, audited bool, c *server.Config) http.Ha
 func (b *beginning) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer b.resets.count(r)
 	if r.Context().Err() != nil {
-		return // its client has reset it before it began: a client may do that any number of times without waiting
+		return // the client reset the request before it began, which a client can do any number of times without waiting
 	}
 	received := time.Now()
 	ctx := b.identified(w, r)
@@ -63,25 +63,26 @@ func (b *beginning) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ends := newDeadline(ctx, received.Add(b.timeout))
 	defer ends.end()
 	begun := r.WithContext(warning.WithWarningRecorder(ends, recorder))
-	// What is long-running may be found out by what the request has been given.
+	// longRunning may need the values of the new context.
 	if mayNameTimeout(begun) || b.longRunning(begun, info) {
 		begun = begun.WithContext(warning.WithWarningRecorder(ctx, recorder))
 	}
 	b.next.ServeHTTP(w, begun)
 }
 
-// auditIDHeader is auditinternal.HeaderAuditID as headers are kept.
+// auditIDHeader is auditinternal.HeaderAuditID in canonical form.
 const auditIDHeader = "Audit-Id"
 
-// identified returns the request's context with its audit ID, which is the client's or a new one. The client is told.
+// identified returns the context of the request with its audit ID, which is the client's or a new one, and sets the
+// ID in the response header.
 func (b *beginning) identified(w http.ResponseWriter, r *http.Request) context.Context {
 	ctx := r.Context()
-	outer := audit.AuditContextFrom(ctx) // of a server whose handler calls this one's
+	outer := audit.AuditContextFrom(ctx) // set if the handler of another server calls this one
 	switch {
 	case outer == nil:
 		ctx = audit.WithAuditContext(ctx)
 		if !b.audited {
-			// It cannot have been initialized before.
+			// Init fails only if it has been called before.
 			_ = audit.AuditContextFrom(ctx).Init(audit.RequestAuditConfig{Level: auditinternal.LevelNone}, nil)
 		}
 	case b.audited:
@@ -92,7 +93,7 @@ func (b *beginning) identified(w http.ResponseWriter, r *http.Request) context.C
 		id = given[0]
 	}
 	if id == "" && outer != nil {
-		id = string(outer.AuditID()) // which the client is told
+		id = string(outer.AuditID()) // the response header has this ID already
 	}
 	if id == "" {
 		id = newAuditID()
@@ -104,10 +105,11 @@ func (b *beginning) identified(w http.ResponseWriter, r *http.Request) context.C
 	return ctx
 }
 
-// ownAudit is a context with another audit than its parent: a request is audited once by each server that it passes.
+// ownAudit is a context with an audit context other than that of its parent: each server that a request passes audits
+// it once.
 type ownAudit struct {
 	context.Context
-	audit context.Context // which has nothing else
+	audit context.Context // holds no other value
 }
 
 // Value implements context.Context.
@@ -118,23 +120,24 @@ func (o ownAudit) Value(key any) any {
 	return o.Context.Value(key)
 }
 
-// newAuditID returns a random UUID. It has to be no other's, but may be guessed: asking the operating system for each, as
-// uuid.New does, takes longer than all else about it.
+// newAuditID returns a random UUID. It must be unique, but may be predictable. uuid.New asks the operating system for
+// random bytes each time, which takes longer than everything else about the ID.
 func newAuditID() string {
 	var id uuid.UUID
 	binary.NativeEndian.PutUint64(id[:8], rand.Uint64())
 	binary.NativeEndian.PutUint64(id[8:], rand.Uint64())
 	id[6] = id[6]&0x0f | 4<<4    // version 4
-	id[8] = id[8]&0x3f | 0b10<<6 // of the variant of RFC 9562
+	id[8] = id[8]&0x3f | 0b10<<6 // variant of RFC 9562
 	return id.String()
 }
 
-// mayNameTimeout says whether a request may have the parameter by which its client says how long it waits, however that is spelled.
+// mayNameTimeout reports whether the query may contain the parameter timeout, in any spelling.
 func mayNameTimeout(r *http.Request) bool {
 	return r.URL.RawQuery != "" && (strings.Contains(r.URL.RawQuery, "timeout") || strings.Contains(r.URL.RawQuery, "%"))
 }
 
-// withTimeoutOfClient has requests end when their client says. All others have their deadline already.
+// withTimeoutOfClient passes requests with a timeout of the client to bounded, which applies it. All other requests
+// have their deadline already.
 func withTimeoutOfClient(handler, bounded http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if mayNameTimeout(r) {
@@ -145,11 +148,11 @@ func withTimeoutOfClient(handler, bounded http.Handler) http.Handler {
 	})
 }
 
-// warnings are the recorder that upstream gives a request, made when there is the first.
+// warnings creates upstream's recorder of warnings when the first warning is added.
 type warnings struct {
 	writer http.ResponseWriter
 	once   sync.Once
-	ctx    context.Context // of a request with the recorder
+	ctx    context.Context // holds upstream's recorder
 }
 
 var _ warning.Recorder = (*warnings)(nil)

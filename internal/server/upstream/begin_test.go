@@ -22,7 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 )
 
-// begins are the ways to begin a request: ours, and upstream's filters.
+// begins returns our beginning of a request and the filters of upstream that it replaces.
 func begins(
 	t *testing.T,
 	audited bool,
@@ -60,7 +60,7 @@ type resolving func(*http.Request) (*request.RequestInfo, error)
 
 func (f resolving) NewRequestInfo(r *http.Request) (*request.RequestInfo, error) { return f(r) }
 
-func TestARequestBeginsAsUpstreams(t *testing.T) {
+func TestBeginning_equalsUpstream(t *testing.T) {
 	t.Parallel()
 	const path = "/apis/shop.example.com/v1/namespaces/default/widgets"
 	for target, bound := range map[string]time.Duration{
@@ -111,7 +111,7 @@ func TestARequestBeginsAsUpstreams(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithTheBeginningOfARequest(t *testing.T) {
+func TestBeginning_errors_equalUpstream(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		target  string
@@ -141,7 +141,7 @@ func TestWhatIsWrongWithTheBeginningOfARequest(t *testing.T) {
 	}
 }
 
-func TestAnAuditThatIsNotKeptCollectsNothing(t *testing.T) {
+func TestBeginning_notAudited_disablesAudit(t *testing.T) {
 	t.Parallel()
 	for _, audited := range []bool{false, true} {
 		begin := begins(t, audited, nil)["ours"]
@@ -149,7 +149,7 @@ func TestAnAuditThatIsNotKeptCollectsNothing(t *testing.T) {
 			if ac := audit.AuditContextFrom(r.Context()); ac.Enabled() != audited {
 				t.Errorf("audited %t: enabled %t", audited, ac.Enabled())
 			}
-			// A second server in the same process, asked by the first, leaves what that collects.
+			// A second server in the same process, called by the first, keeps the audit context of the first.
 			begins(t, false, nil)["ours"](http.HandlerFunc(func(_ http.ResponseWriter, again *http.Request) {
 				if audit.AuditContextFrom(again.Context()) != audit.AuditContextFrom(r.Context()) ||
 					audit.AuditContextFrom(again.Context()).Enabled() != audited {
@@ -165,7 +165,7 @@ func TestAnAuditThatIsNotKeptCollectsNothing(t *testing.T) {
 	}
 }
 
-// kept are the events of an audit.
+// kept collects the events of an audit.
 type kept struct{ events []*auditinternal.Event }
 
 func (k *kept) ProcessEvents(events ...*auditinternal.Event) bool {
@@ -179,8 +179,9 @@ func (k *kept) EvaluatePolicyRule(authorizer.Attributes) audit.RequestAuditConfi
 	return audit.RequestAuditConfig{Level: auditinternal.LevelMetadata}
 }
 
-// A second server in the same process, asked by the first, keeps an audit of its own, whether the first one does or not.
-func TestAServerBehindKeepsItsOwnAudit(t *testing.T) {
+// A second server in the same process, called by the first, has an audit of its own, whether or not the first has
+// one.
+func TestBeginning_secondServer_hasItsOwnAudit(t *testing.T) {
 	t.Parallel()
 	for _, audited := range []bool{false, true} {
 		var first, second kept
@@ -218,7 +219,7 @@ func TestAServerBehindKeepsItsOwnAudit(t *testing.T) {
 	}
 }
 
-func TestAuditIDsAreRandomUUIDs(t *testing.T) {
+func TestNewAuditID_isRandomUUID(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for range 1000 {

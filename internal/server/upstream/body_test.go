@@ -9,7 +9,7 @@ import (
 	"testing/iotest"
 )
 
-func TestABodyIsReadWhateverIsSaidOfItsLength(t *testing.T) {
+func TestReadAll_anyLength_readsAll(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 3*mostBelieved)
 	for _, length := range []int64{-1, 0, 1, 5, int64(len(long))} {
@@ -31,7 +31,7 @@ func TestABodyIsReadWhateverIsSaidOfItsLength(t *testing.T) {
 
 var errSlow = errors.New("too slow")
 
-func TestNoRoomIsMadeForABodyThatThereIsNot(t *testing.T) {
+func TestReadAll_noBody_allocatesNoBuffer(t *testing.T) {
 	nothing := &bytes.Reader{}
 	if made := testing.AllocsPerRun(100, func() { _, _ = readAll(nothing, 0) }); made > 1 {
 		t.Errorf("%.0f allocations", made)

@@ -14,10 +14,10 @@ import (
 	"github.com/annexapi/annex/internal/base/budget"
 )
 
-// healthPaths are served without credentials, so that all their callers are one user.
+// healthPaths are served without credentials, so all their callers are the same user.
 var healthPaths = []string{"/healthz", "/livez", "/readyz"}
 
-// callerOf returns who a request is accounted to, by its user and connection.
+// callerOf returns the caller to whom a request is accounted: its user and connection.
 func callerOf(r *http.Request, info *request.RequestInfo) budget.Caller {
 	c := budget.Caller{Connection: r.RemoteAddr}
 	if u, ok := request.UserFrom(r.Context()); ok {
@@ -39,9 +39,9 @@ func callerOf(r *http.Request, info *request.RequestInfo) budget.Caller {
 const tooManyInFlight = "too many requests are in flight, or too many of this user; try again, with fewer at once; " +
 	"the operator may raise the maximum of requests in flight"
 
-// withFairPlaces bounds how many requests one user has in flight, so that others find a place among those that upstream's
-// limits allow: see budget.Places. A request waits for its place, and is refused if too many wait or it has waited for too long.
-// Requests of administrators and of the server itself are let through, as upstream does.
+// withFairPlaces limits how many requests of one user are in flight, so that other users find places within
+// upstream's limits: see budget.Places. A request waits for its place. It is refused if too many requests wait, or if
+// it has waited too long. Requests of administrators and of the server itself always pass, as in upstream's filter.
 func withFairPlaces(handler http.Handler, c *server.Config) http.Handler {
 	places := func(limit int) *budget.Places {
 		if limit <= 0 {

@@ -1,13 +1,13 @@
 package upstream
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/audit"
-	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server"
@@ -15,110 +15,19 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/annexapi/annex/internal/base/pagecookie"
-	"github.com/annexapi/annex/internal/identity/standing"
 	"github.com/annexapi/annex/internal/model/define"
 	"github.com/annexapi/annex/internal/model/structural"
-	"github.com/annexapi/annex/internal/server/query"
 	"github.com/annexapi/annex/internal/storage/registry"
 	"github.com/annexapi/annex/internal/wire/push"
 )
 
-// chain returns the builder of the handler chain. It is upstream's, without the
-// filters that do nothing unless configured, with a recovery of its own, with one filter
-// in place of those that a request begins with, and with
-// the request's deadline on the connection instead of the goroutine per request
-// that upstream's timeout filter spends.
-func chain(
-	config Config,
-	direct directly,
-	text noProtobuf,
-	connections *connectionMetrics,
-	queries *query.API,
-	documents *queryDocuments,
-	standing *standing.Checker,
-) func(http.Handler, *server.Config) http.Handler {
-	return func(handler http.Handler, c *server.Config) http.Handler {
-		handler = direct.writes.Wrap(direct.reads.Wrap(withinStream(handler)))
-		if len(text) > 0 {
-			handler = text.filter(handler, c)
-		}
-		if queries != nil {
-			handler = withQueries(handler, queries, documents, c)
-		}
-		handler = withSteps(handler, c, steps(config)...)
-		handler = withReasons(handler, config.Ready)
-		routes := connectRoutesOf(config.Definition)
-		handler = withMemory(handler, newTurns(), c)
-		if len(routes) > 0 {
-			handler = withConnectionsCounted(handler, routes, connections)
-			handler = withConnectionsEnding(handler, routes, config.Stopping)
-		}
-		if len(config.Handlers) > 0 {
-			handler = withHandlers(handler, config.Handlers, config.Stopping, c)
-		}
-		if config.Aggregation != nil {
-			handler = config.Aggregation.Wrap(handler)
-		}
-		if refused := config.Serving.RefusedUserAgents; len(refused) > 0 {
-			handler = withUserAgentsRefused(handler, refused, c)
-		}
-		handler = (&streams{handler, config, direct.reads, queries, routes, c}).filter()
-		if config.Cluster == nil {
-			handler = withSteps(handler, c, refuseForeign)
-		}
-		open := handler
-		handler = filters.WithAuthorization(handler, c.Authorization.Authorizer, c.Serializer)
-		if len(routes) > 0 {
-			handler = withUpgradePermission(handler, routes, c)
-		}
-		if queries != nil {
-			handler = queries.Authorize(handler, open)
-		}
-		if config.Cluster != nil {
-			handler = withClusterUnavailable(handler, config.Cluster, c)
-		}
-		handler = handlers(config.Handlers).ifOpen(open, handler)
-		handler = withLimits(handler, config.FlowControlled, c)
-		handler = withBody(handler, config.Memory, routes, config.Handlers, config.Aggregation, c)
-		handler = handlers(config.Handlers).ifOpen(handler, withImpersonation(handler, config, c))
-		if config.AuditSink != nil {
-			handler = withAuditedInside(handler)
-		}
-		handler = filters.WithAudit(handler, config.AuditSink, config.AuditPolicy, c.LongRunningFunc)
-		if config.AccessLog != nil {
-			handler = notingCaller(handler)
-		}
-		if config.Tracing != nil { // behind authentication, which says who may ask for spans
-			handler = filters.WithTracing(handler, config.Tracing.provider)
-		}
-		handler = handlers(config.Handlers).ifOpen(handler, withPageCookiesHidden(handler))
-		handler = handlers(config.Handlers).ifOpen(withUnknownCallers(handler, config.Authenticator), withAuthentication(handler, config, c))
-		if config.Cluster == nil {
-			handler = withOrigins(handler, originPatterns(config.Serving))
-		}
-		handler = withStreamsBegun(handler, standing, c.LongRunningFunc)
-		handler = withBrowsers(handler, config.Serving)
-		handler = withDeparture(handler)
-		handler = withTimeoutOfClient(
-			handler,
-			filters.WithRequestDeadline(handler, config.AuditSink, config.AuditPolicy, c.LongRunningFunc, c.Serializer, c.RequestTimeout),
-		)
-		handler = serverfilters.WithWaitGroup(handler, c.LongRunningFunc, c.NonLongRunningRequestWaitGroup)
-		handler = withWatchesEnding(handler, watchGroup{c.WatchRequestWaitGroup, config.Stopping})
-		handler = filters.WithCacheControl(handler)
-		handler = withConnectionAdvice(handler, config.Serving)
-		if config.AccessLog != nil {
-			handler = withAccessLog(handler, config.AccessLog, c.LongRunningFunc)
-		}
-		return withRecovery(withBeginning(handler, config.AuditSink != nil, c))
-	}
-}
-
 // withAuditedInside has requests that are audited end with their handlers: that they are complete is recorded then.
 func withAuditedInside(handler http.Handler) http.Handler {
+	within := push.Within(handler)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if push.RestFrom(r.Context()) != nil && audit.AuditContextFrom(r.Context()).Enabled() {
-			r = r.WithContext(push.WithoutRest(r.Context()))
+		if audit.AuditContextFrom(r.Context()).Enabled() {
+			within.ServeHTTP(w, r)
+			return
 		}
 		handler.ServeHTTP(w, r)
 	})
@@ -177,7 +86,7 @@ func withWatchesEnding(handler http.Handler, group watchGroup) http.Handler {
 			handler.ServeHTTP(w, r)
 			return
 		}
-		one := watchOf{group, push.RestFrom(r.Context())}
+		one := watchOf{group, r.Context()}
 		serverfilters.WithWatchTerminationDuringShutdown(handler, stopping(group.stopping), one).ServeHTTP(w, r)
 	})
 }
@@ -185,19 +94,10 @@ func withWatchesEnding(handler http.Handler, group watchGroup) http.Handler {
 // watchOf is a watch's part of the group.
 type watchOf struct {
 	watchGroup
-	rest *push.Rest
+	ctx context.Context
 }
 
-func (w watchOf) Done() {
-	done := w.watchGroup.Done
-	around := func(serve func()) {
-		defer done()
-		serve()
-	}
-	if !w.rest.Around(around) {
-		done()
-	}
-}
+func (w watchOf) Done() { push.After(w.ctx, w.watchGroup.Done) }
 
 // watchGroup refuses watches from the moment on that those in progress are told to
 // end. Upstream's group refuses them only once Wait has been called; a watch that

@@ -16,12 +16,11 @@ import (
 	"github.com/annexapi/annex/internal/wire/push"
 )
 
-// withAuthentication finds out who sends a request. One whose caller is not known is refused
-// with 401, and one whose caller the cluster could not be asked about with 503: clients drop
-// credentials that are refused with 401.
+// withAuthentication authenticates requests. It answers 401 if the caller is unknown, and 503 if the cluster could
+// not be asked: clients discard credentials that are refused with 401.
 func withAuthentication(handler http.Handler, config Config, c *server.Config) http.Handler {
-	// Upstream's configuration has put a check of the loopback's token before the authenticator,
-	// which knows that token itself: each wrong token would be one of two errors in the log.
+	// Upstream's configuration has put a check of the loopback token in front of the authenticator. This
+	// authenticator knows the token itself, and with both each wrong token would be logged as two errors.
 	known, refuse, cluster := credential.NotingUser(config.Authenticator), filters.Unauthorized(c.Serializer), config.Cluster
 	if cluster == nil {
 		refuse = filters.WithFailedAuthenticationAudit(refuse, config.AuditSink, config.AuditPolicy)
@@ -42,7 +41,7 @@ func withAuthentication(handler http.Handler, config Config, c *server.Config) h
 			return
 		}
 		if r.ProtoMajor == 2 {
-			// As with a 401, the connection of a caller who is not known ends.
+			// As with a 401, the connection of an unknown caller ends.
 			w.Header().Set("Connection", "close")
 		}
 		answerError(w, r, apierrors.NewServiceUnavailable((*problem).Error()), c)
@@ -54,9 +53,8 @@ func withAuthentication(handler http.Handler, config Config, c *server.Config) h
 	})
 }
 
-// withClusterUnavailable refuses with 503, while the cluster is unavailable, the requests
-// that only the cluster could authorize. Without it, each of them would wait for several
-// retries, and get a 500 that does not say what is missing.
+// withClusterUnavailable answers 503 to requests that need the cluster's authorization while the cluster is
+// unavailable. Without it each of them would wait for several retries and get a 500 that does not name the cause.
 func withClusterUnavailable(handler http.Handler, cluster Cluster, c *server.Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		problem := cluster.AuthorizationUnavailable()
@@ -77,7 +75,7 @@ func withClusterUnavailable(handler http.Handler, cluster Cluster, c *server.Con
 	})
 }
 
-// withLimits bounds the requests in flight: by priority levels while they are known, else by their
+// withLimits limits the requests in flight: by priority levels while controlled returns true, otherwise by their
 // number.
 func withLimits(handler http.Handler, controlled func() bool, c *server.Config) http.Handler {
 	counted := serverfilters.WithMaxInFlightLimit(handler, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc)
@@ -87,14 +85,8 @@ func withLimits(handler http.Handler, controlled func() bool, c *server.Config) 
 	}
 	estimate := flowcontrolrequest.NewWorkEstimator(c.StorageObjectCountTracker.Get, c.FlowControl.GetInterestedWatchCount,
 		flowcontrolrequest.DefaultWorkEstimatorConfig(), c.FlowControl.GetMaxSeats)
-	// It does not count a watch any more when the handlers have returned.
-	served := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if push.RestFrom(r.Context()) != nil {
-			r = r.WithContext(push.WithoutRest(r.Context()))
-		}
-		handler.ServeHTTP(w, r)
-	})
-	queued := withSeatsGivenUp(served, func(handler http.Handler) http.Handler {
+	// Priority and fairness stops counting a watch when its handlers return.
+	queued := withSeatsGivenUp(push.Within(handler), func(handler http.Handler) http.Handler {
 		return serverfilters.WithPriorityAndFairness(handler, c.LongRunningFunc, c.FlowControl, estimate, c.RequestTimeout/4)
 	})
 	if controlled == nil {
@@ -109,9 +101,9 @@ func withLimits(handler http.Handler, controlled func() bool, c *server.Config) 
 	})
 }
 
-// withSeatsGivenUp has lists keep their seats among the requests in flight until they begin to leave: from then on, the client decides
-// how long they take. Priority and fairness knows no other end of a request than that its handler returns, so that lists
-// have a goroutine of their own.
+// withSeatsGivenUp lets lists keep their seats only until they begin to be written: from then on, the client decides
+// how long they take. Priority and fairness ends a request only when its handler returns, so lists run on a goroutine
+// of their own.
 func withSeatsGivenUp(handler http.Handler, seated func(http.Handler) http.Handler) http.Handler {
 	inside := seated(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d := departingFrom(r.Context())

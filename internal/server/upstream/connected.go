@@ -37,8 +37,7 @@ func connectRoutesOf(s *define.Server) connectRoutes {
 	return all
 }
 
-// of returns the subresource that handles a request for a connection; nil if it is any
-// other request.
+// of returns the subresource that handles a request for a connection. It returns nil for any other request.
 func (c connectRoutes) of(info *request.RequestInfo) *define.Subresource {
 	if !info.IsResourceRequest || info.Subresource == "" {
 		return nil
@@ -46,9 +45,9 @@ func (c connectRoutes) of(info *request.RequestInfo) *define.Subresource {
 	return c[connectedKey{schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Subresource}]
 }
 
-// longRunning says whether a request is exempt from the request timeout and the limits of
-// requests in flight: a connection is, unless its options say otherwise. One whose options
-// cannot be decoded is not: it is refused at once.
+// longRunning reports whether a request is exempt from the request timeout and the limits of requests in flight. A
+// connection is exempt unless the LongRunning function of its subresource returns false for its options. A connection
+// whose options cannot be decoded is not exempt: it is refused at once.
 func (c connectRoutes) longRunning(r *http.Request, info *request.RequestInfo) bool {
 	sub := c.of(info)
 	if sub == nil || sub.LongRunning == nil || !slices.Contains(sub.Methods, r.Method) {
@@ -58,8 +57,8 @@ func (c connectRoutes) longRunning(r *http.Request, info *request.RequestInfo) b
 	return err == nil && sub.LongRunning(options)
 }
 
-// withConnectionsEnding ends the context of connections when the server stops, as
-// watches end then. It waits for them a moment, and cuts off what is left.
+// withConnectionsEnding ends the context of connections when the server stops, as watches end then. The server waits
+// a moment for them and cuts off the remaining ones.
 func withConnectionsEnding(handler http.Handler, routes connectRoutes, stopping <-chan struct{}) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if info, ok := request.RequestInfoFrom(r.Context()); !ok || routes.of(info) == nil {
@@ -72,7 +71,7 @@ func withConnectionsEnding(handler http.Handler, routes connectRoutes, stopping 
 	})
 }
 
-// connectionMetrics count connections with what subresources are of.
+// connectionMetrics count connections by subresource.
 type connectionMetrics struct {
 	open  *prometheus.GaugeVec
 	ended *prometheus.CounterVec
@@ -92,7 +91,7 @@ func newConnectionMetrics() *connectionMetrics {
 	}
 }
 
-// withConnectionsCounted counts connections that are allowed.
+// withConnectionsCounted counts connections that have been authorized.
 func withConnectionsCounted(handler http.Handler, routes connectRoutes, metrics *connectionMetrics) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
@@ -111,11 +110,11 @@ func withConnectionsCounted(handler http.Handler, routes connectRoutes, metrics 
 	})
 }
 
-// withUpgradePermission wants of upgrades the permission that a POST needs, if the
-// subresource can be connected by one. A WebSocket begins with a GET, SPDY may, and backends may
-// upgrade any method: else who may get could do by it what only those may who may create.
-// Kubernetes wants the same of WebSockets for exec, attach and portforward. It is asked for before the
-// permission of the request itself, since what the audit log says of the first decision stands.
+// withUpgradePermission requires, for an upgrade, the permission that a POST needs, if the subresource accepts POST.
+// A WebSocket begins with a GET, SPDY may begin with one, and backends may upgrade any method: otherwise a user with
+// the verb get alone could connect although the connection needs create. Kubernetes requires the same for WebSockets
+// of exec, attach and portforward. This permission is checked before that of the request itself, because the audit
+// log keeps the annotations of the first decision.
 func withUpgradePermission(handler http.Handler, routes connectRoutes, c *server.Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())

@@ -48,7 +48,7 @@ type followOptions struct {
 
 func (o *followOptions) DeepCopyObject() runtime.Object { return &followOptions{Follow: o.Follow} }
 
-func TestAConnectionIsLongRunningUnlessItsOptionsSayOtherwise(t *testing.T) {
+func TestConnectRoutes_longRunning(t *testing.T) {
 	t.Parallel()
 	all := connectRoutes{widgetLog: {Methods: []string{"GET"}}}
 	some := connectRoutes{
@@ -65,7 +65,7 @@ func TestAConnectionIsLongRunningUnlessItsOptionsSayOtherwise(t *testing.T) {
 		want   bool
 	}{
 		{all, "GET", "", true},
-		{all, "POST", "", false}, // which is no connection, and answered with 405
+		{all, "POST", "", false}, // not a connection; answered with 405
 		{some, "GET", "", false},
 		{some, "GET", "?follow=true", true},
 		{some, "GET", "?follow=1&lines=x", false},
@@ -82,7 +82,7 @@ func TestAConnectionIsLongRunningUnlessItsOptionsSayOtherwise(t *testing.T) {
 	}
 }
 
-func TestAWebSocketNeedsThePermissionOfAPost(t *testing.T) {
+func TestWithUpgradePermission_webSocket_needsCreate(t *testing.T) {
 	t.Parallel()
 	codecs := serializer.NewCodecFactory(runtime.NewScheme())
 	for _, test := range []struct {
@@ -96,7 +96,7 @@ func TestAWebSocketNeedsThePermissionOfAPost(t *testing.T) {
 		{[]string{"GET", "POST"}, []string{"get", "create"}, true, 200},
 		{[]string{"GET", "POST"}, []string{"create"}, true, 403},
 		{[]string{"GET"}, []string{"get"}, true, 200},
-		// The main resource is another.
+		// Permissions for the main resource do not count for the subresource.
 		{[]string{"GET", "POST"}, []string{"get main", "create main", "update main"}, false, 403},
 	} {
 		t.Run(fmt.Sprint(test), func(t *testing.T) {

@@ -12,9 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// punctualBody is the body of a request whose connection has a read deadline. The
-// server takes that off when the body has been read, so that it does not end the
-// wait for the client to go away.
+// punctualBody is the body of a request whose connection has a read deadline. The server removes the deadline once
+// the body has been read, so that the deadline does not end the wait for the client to disconnect.
 type punctualBody struct {
 	io.ReadCloser
 }
@@ -27,24 +26,26 @@ func (b punctualBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// requestDeadline is what context.WithDeadline returns, without a timer, and unknown to its parent, until something asks for the
-// channel that is closed at its end, or it has ended. Requests that are answered from memory wait for nothing.
+// requestDeadline is a context with a deadline, like the result of context.WithDeadline. It has no timer and is not
+// registered with its parent until its Done channel is needed or it has ended. Requests that are answered from memory
+// never need the channel.
 type requestDeadline struct {
 	parent context.Context
 	at     time.Time
 	over   atomic.Bool // the request has been answered
 
 	mu   sync.Mutex
-	made atomic.Pointer[timedContext] // nil until there is need
+	made atomic.Pointer[timedContext] // nil until it is needed
 }
 
-// timedContext is what a requestDeadline then is. Its values are the parent's.
+// timedContext is the context that requestDeadline creates on demand. It has the values of the parent.
 type timedContext struct {
 	context.Context
 	cancel context.CancelFunc
 }
 
-// newDeadline returns a context that ends at a time, with its parent, or when end is called, which must be.
+// newDeadline returns a context that ends at a time, with its parent, or when end is called. The caller must call
+// end.
 func newDeadline(parent context.Context, at time.Time) *requestDeadline {
 	if earlier, ok := parent.Deadline(); ok && earlier.Before(at) {
 		at = earlier
@@ -93,7 +94,7 @@ func (d *requestDeadline) Err() error {
 	return d.make().Err()
 }
 
-// Value implements context.Context. By it, package context finds what a context that has been made of this one ends with.
+// Value implements context.Context. Through it, package context finds the cause of the end for derived contexts.
 func (d *requestDeadline) Value(key any) any {
 	if d.made.Load() == nil && !d.over.Load() {
 		return d.parent.Value(key)

@@ -14,7 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// pipeListener accepts one end of a pipe, which has no buffer at all.
+// pipeListener accepts one end of a pipe, which has no buffer.
 type pipeListener struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -31,12 +31,11 @@ func (l *pipeListener) Accept() (net.Conn, error) {
 func (l *pipeListener) Close() error   { close(l.done); return nil }
 func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// connectionKey is where a request has the context of its connection.
+// connectionKey is the key of the connection's context in the context of a request.
 type connectionKey struct{}
 
-// onDeadline runs handler on a connection whose client sends the request and then
-// nothing more, and reads nothing. Requests have a second. It returns how long the
-// handler took.
+// onDeadline runs handler on a connection whose client sends the request, sends nothing more and reads nothing.
+// Requests have a deadline of one second. It returns the time that the handler took.
 func onDeadline(t *testing.T, request string, handler http.HandlerFunc) (took time.Duration) {
 	client, conn := net.Pipe()
 	listener := &pipeListener{conns: make(chan net.Conn, 1), done: make(chan struct{})}
@@ -65,7 +64,7 @@ func onDeadline(t *testing.T, request string, handler http.HandlerFunc) (took ti
 	return took
 }
 
-func TestABodyHasToArriveBeforeTheDeadline(t *testing.T) {
+func TestDeadline_slowBody_timesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		took := onDeadline(
 			t,
@@ -83,7 +82,7 @@ func TestABodyHasToArriveBeforeTheDeadline(t *testing.T) {
 	})
 }
 
-func TestAnAnswerHasToBeTakenSoonAfterTheDeadline(t *testing.T) {
+func TestDeadline_unreadResponse_endsAfterGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		took := onDeadline(t, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", func(w http.ResponseWriter, r *http.Request) {
 			var err error
@@ -100,8 +99,8 @@ func TestAnAnswerHasToBeTakenSoonAfterTheDeadline(t *testing.T) {
 	})
 }
 
-// net/http promises that.
-func TestTheBodysDeadlineIsNotTakenForTheClientsEnd(t *testing.T) {
+// net/http promises that a read deadline does not end the context once the body has been read.
+func TestDeadline_bodyRead_doesNotEndContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		onDeadline(t, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nall", func(w http.ResponseWriter, r *http.Request) {
 			if body, err := io.ReadAll(r.Body); err != nil || string(body) != "all" {
@@ -116,12 +115,12 @@ func TestTheBodysDeadlineIsNotTakenForTheClientsEnd(t *testing.T) {
 	})
 }
 
-func TestTheDeadlineOfARequestIsThatOfPackageContext(t *testing.T) {
+func TestRequestDeadline_equalsPackageContext(t *testing.T) {
 	type key struct{}
 	for name, test := range map[string]struct {
 		// parent may end a context after two seconds; requests have five.
 		parent func(context.Context) (context.Context, context.CancelFunc)
-		// asked says whether something waits for the end from the beginning on.
+		// asked makes a goroutine wait for the end from the beginning on.
 		asked bool
 		ends  time.Duration // when the request is answered; 0 is never
 	}{
@@ -191,7 +190,7 @@ func TestTheDeadlineOfARequestIsThatOfPackageContext(t *testing.T) {
 							ended(wantChild),
 						)
 					}
-					time.Sleep(time.Second) // of the bubble
+					time.Sleep(time.Second) // in the time of the bubble
 				}
 			})
 		})

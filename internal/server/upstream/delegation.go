@@ -16,32 +16,32 @@ import (
 	"github.com/annexapi/annex/internal/server/query"
 )
 
-// Delegation is a server behind this one, which answers what this one has no group for.
+// Delegation describes a server behind this one, which answers requests for groups that this server lacks.
 type Delegation struct {
-	// Scheme has the types of its own groups, which OpenAPI names.
+	// Scheme holds the types of the delegate's own groups, which OpenAPI names.
 	Scheme *runtime.Scheme
-	// Groups are the names of these.
+	// Groups are the names of these groups.
 	Groups []string
-	// New builds the server. Both share their configuration, but for the checks of /readyz.
+	// New builds the server. It shares the configuration of the server in front, except for the checks of /readyz.
 	New func(config server.Config) (*Delegate, error)
 }
 
-// Delegate is a server behind another one.
+// Delegate is a server behind another server.
 type Delegate struct {
 	Server *server.GenericAPIServer
-	// ReadFirst returns when the caches are filled that the server's hooks wait for, which look
-	// at them only every 100 ms, or when the context ends. The caches are kept current until then.
+	// ReadFirst returns when the caches that the server's hooks wait for are filled, or when the context ends. The
+	// hooks themselves look at the caches only every 100 ms. The caches are kept up to date until the context ends.
 	ReadFirst func(ctx context.Context)
-	// Join is called once with the server in front, when its documents are there and before
-	// the background work of either begins.
+	// Join is called once with the server in front, after both have their documents and before either begins its
+	// background work.
 	Join func(front *server.GenericAPIServer) error
-	// Queried returns the resources that can be queried; nil is none.
+	// Queried returns the resources that can be queried. A nil function means none.
 	Queried func() []*query.Resource
 
 	groups []string
 }
 
-// queried returns the resources behind that can be queried.
+// queried returns the delegate's resources that can be queried.
 func (d *Delegate) queried() []*query.Resource {
 	if d == nil || d.Queried == nil {
 		return nil
@@ -56,18 +56,18 @@ func (d *Delegation) schemes() []*runtime.Scheme {
 	return []*runtime.Scheme{d.Scheme}
 }
 
-// build returns nil if there is no delegation.
+// build builds the delegate. It returns nil if d is nil.
 func (d *Delegation) build(front *server.Config, ready []healthz.HealthChecker) (*Delegate, error) {
 	if d == nil {
 		return nil, nil
 	}
-	// Both tell of their groups in one document.
+	// Both servers publish their groups in one document of aggregated discovery.
 	front.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager(strings.TrimPrefix(server.APIGroupPrefix, "/"))
 	config := *front
 	config.PostStartHooks = map[string]server.PostStartHookConfigEntry{}
 	config.HealthzChecks, config.LivezChecks = slices.Clone(config.HealthzChecks), slices.Clone(config.LivezChecks)
 	config.ReadyzChecks = slices.Clone(config.ReadyzChecks[:len(config.ReadyzChecks)-len(ready)])
-	// The one in front has the documents of both, the filters, and what is beside the API.
+	// The server in front has the documents of both, the filters, and the handlers beside the API.
 	config.SkipOpenAPIInstallation = true
 	config.BuildHandlerChainFunc = func(handler http.Handler, _ *server.Config) http.Handler { return handler }
 	config.EnableIndex, config.EnableProfiling = false, false
@@ -92,7 +92,7 @@ func (d *Delegate) readFirst(ctx context.Context) {
 	}
 }
 
-// join prepares both servers. Nothing is installed in them afterwards.
+// join prepares both servers. Nothing can be installed in them afterwards.
 func (d *Delegate) join(front *server.GenericAPIServer, v2 *common.Config, v3 *openAPIv3Builder) error {
 	prepare := func() error {
 		front.PrepareRun()
@@ -104,7 +104,8 @@ func (d *Delegate) join(front *server.GenericAPIServer, v2 *common.Config, v3 *o
 	}
 	d.Server.Handler.NonGoRestfulMux.NotFoundHandler(http.HandlerFunc(http.NotFound))
 	front.Handler.NonGoRestfulMux.NotFoundHandler(d.Server.UnprotectedHandler())
-	// Routes that are in front are in the documents, which are made of these.
+	// The documents are built from the routes of the server in front, so the delegate's routes have to be added there
+	// first.
 	for _, service := range d.Server.Handler.GoRestfulContainer.RegisteredWebServices() {
 		for _, group := range d.groups {
 			if root := server.APIGroupPrefix + "/" + group; service.RootPath() == root || strings.HasPrefix(service.RootPath(), root+"/") {

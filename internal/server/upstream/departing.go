@@ -17,35 +17,35 @@ import (
 )
 
 const (
-	// pieceSize is how much of an answer a client has to take within pieceTime, so that a client that reads less than
-	// 6.4 KiB/s loses its answer.
+	// pieceSize is the number of bytes that a client must read within pieceTime. A client that reads less than 6.4
+	// KiB/s loses its response.
 	pieceSize = 64 << 10
 	pieceTime = 10 * time.Second
-	// answerTime is the grace period after a request's deadline in which its answer may still
-	// be written: long enough for the 504 that a passed deadline is answered with.
+	// answerTime is the grace period after the deadline of a request in which its response may still be written. It
+	// leaves time for the 504 that an exceeded deadline causes.
 	answerTime = time.Second
-	// mostOfList and mostOfObject bound how much of an answer is kept until the handlers have returned. Longer answers are
-	// written while they are made.
+	// mostOfList and mostOfObject limit the bytes of a response that are kept until the handlers have returned.
+	// Longer responses are written while they are made.
 	mostOfList   = 64 << 10
 	mostOfObject = 4 << 20
-	// unheeded is how much of an answer is not counted: connections keep as much by themselves.
+	// unheeded is the size up to which a kept response is not accounted: connections buffer as much anyway.
 	unheeded = 4 << 10
-	// mostKept is the largest buffer that is kept for other answers.
+	// mostKept is the capacity of the largest buffer that is reused for other responses.
 	mostKept = 32 << 10
 )
 
-// withDeparture has answers leave when their handlers have returned. Whatever the handlers held, memory, a place among the
-// requests in flight, the objects that they decoded, is free again by then; a client that reads slowly, or not at all,
-// keeps the bytes of its answer until it has taken them or its time is over. Answers of lists leave while they are made
-// if they are long, and so do those of which a handler flushes something.
+// withDeparture keeps responses until their handlers have returned, and then writes them. By then the handlers have
+// released their memory, their place among the requests in flight, and the decoded objects. A client that reads
+// slowly, or not at all, occupies only the bytes of its response, until it has read them or its time is over. Long
+// lists, and responses that a handler flushes, are written while they are made.
 //
-// It is also where a request's deadline is extended to the connection, which the context does not reach: a client that
-// sends its body slowly would else keep its goroutine, and a shutdown, for ever.
+// withDeparture also applies the deadline of a request to the connection, which the context does not reach: otherwise
+// a client that sends its body slowly would keep its goroutine, and delay a shutdown, for ever.
 func withDeparture(handler http.Handler) http.Handler {
 	buffers := &sync.Pool{New: func() any { return new([]byte) }}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		deadline, ok := r.Context().Deadline()
-		if !ok { // it is long-running
+		if !ok { // the request is long-running
 			handler.ServeHTTP(w, r)
 			return
 		}
@@ -65,7 +65,7 @@ func withDeparture(handler http.Handler) http.Handler {
 		d.body = (*buffer)[:0]
 		handler.ServeHTTP(responsewriter.WrapForHTTP1Or2(d), r)
 		d.leave()
-		if d.failed == nil && cap(d.body) <= mostKept { // else HTTP/2 may still be reading it
+		if d.failed == nil && cap(d.body) <= mostKept { // after a failed write HTTP/2 may still read the buffer
 			*buffer = d.body
 			buffers.Put(buffer)
 		}
@@ -74,27 +74,27 @@ func withDeparture(handler http.Handler) http.Handler {
 
 type departingKey struct{}
 
-// departingFrom returns the answer of a request that leaves when its handlers have returned; nil if it is none.
+// departingFrom returns the kept response of a request. It returns nil if the request is long-running.
 func departingFrom(ctx context.Context) *departing {
 	d, _ := ctx.Value(departingKey{}).(*departing)
 	return d
 }
 
-// departing is an answer that is kept until its handlers have returned.
+// departing is a response that is kept until its handlers have returned.
 type departing struct {
 	http.ResponseWriter
 	r       *http.Request
-	until   time.Time // when the client must have read the answer
-	most    int       // bytes that are kept
+	until   time.Time // when the client must have read the response
+	most    int       // limit of the bytes that are kept
 	account *budget.Account
 	body    []byte
-	code    int         // 0 until there is one
-	passes  bool        // bytes are written while the answer is made
-	stalled *time.Timer // ends a write of an answer that passes; nil before the first
-	failed  error       // the first error of writing it
+	code    int         // 0 until the handler has set one
+	passes  bool        // bytes are written while the response is made
+	stalled *time.Timer // ends a blocked write of a response that passes; nil before the first write
+	failed  error       // the first write error
 
-	begun chan struct{} // closed when the answer begins to pass; nil if nothing waits for that
-	ended chan any      // has the reason of a panic, or nil, when handlers on a goroutine of their own have returned
+	begun chan struct{} // closed when the response begins to pass; nil if nothing waits for that
+	ended chan any      // receives the reason of a panic, or nil, when handlers on a goroutine of their own have returned
 }
 
 var _ responsewriter.UserProvidedDecorator = (*departing)(nil)
@@ -104,7 +104,7 @@ func (d *departing) Unwrap() http.ResponseWriter { return d.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
 func (d *departing) WriteHeader(code int) {
-	if d.passes || code < http.StatusOK { // informational ones come before
+	if d.passes || code < http.StatusOK { // informational responses precede the final one
 		d.ResponseWriter.WriteHeader(code)
 		return
 	}
@@ -139,7 +139,7 @@ func (d *departing) Flush() {
 	_ = http.NewResponseController(d.ResponseWriter).Flush()
 }
 
-// pass has the answer written while it is made.
+// pass lets the response be written while it is made.
 func (d *departing) pass() {
 	d.passes = true
 	if d.begun != nil {
@@ -148,7 +148,7 @@ func (d *departing) pass() {
 	d.mustBeTaken(d.until)
 }
 
-// begin writes the kept part of the answer.
+// begin writes the kept part of the response and lets the rest pass.
 func (d *departing) begin() {
 	d.pass()
 	if d.code != 0 {
@@ -159,12 +159,13 @@ func (d *departing) begin() {
 	}
 }
 
-// mustBeTaken sets the time until which the client has to take bytes. A ResponseWriter other than net/http's may not support it.
+// mustBeTaken sets the write deadline, if the ResponseWriter supports one.
 func (d *departing) mustBeTaken(until time.Time) {
 	_ = http.NewResponseController(d.ResponseWriter).SetWriteDeadline(until)
 }
 
-// write writes bytes to the client while the answer is made. A deadline of HTTP/2 would end a stream between two writes, too.
+// write writes bytes to the client while the response is made. It ends a blocked write with a timer, because a write
+// deadline of HTTP/2 would also end a stream between two writes.
 func (d *departing) write(p []byte) (n int, err error) {
 	for d.failed == nil && len(p) > 0 {
 		if d.stalled == nil {
@@ -180,7 +181,7 @@ func (d *departing) write(p []byte) (n int, err error) {
 	return n, d.failed
 }
 
-// leave writes an answer that has been kept. Its handlers have returned.
+// leave writes a kept response once its handlers have returned.
 func (d *departing) leave() {
 	if d.passes {
 		return
@@ -191,7 +192,7 @@ func (d *departing) leave() {
 	}
 	if len(d.body) > unheeded {
 		if d.failed = d.account.Wire(d.r.Context(), int64(len(d.body))); d.failed != nil {
-			// The answer to a write that has been stored is lost, as by a connection that breaks.
+			// The response to a write that has been stored is lost, as if the connection had failed.
 			panic(http.ErrAbortHandler)
 		}
 		defer d.account.Close()
@@ -211,7 +212,7 @@ func (d *departing) leave() {
 	}
 }
 
-// soon is when the client must have taken a piece that is written now.
+// soon returns the deadline for a piece that is written now.
 func (d *departing) soon() time.Time {
 	if soon := time.Now().Add(pieceTime); soon.Before(d.until) {
 		return soon
@@ -219,7 +220,7 @@ func (d *departing) soon() time.Time {
 	return d.until
 }
 
-// refuse answers a list that found no room on the wire. Nothing of it has been written.
+// refuse answers a list for which the budget has no room on the wire. Nothing of the list has been written.
 func (d *departing) refuse() {
 	var status *apierrors.StatusError
 	if !errors.As(apierr.NoMemory(d.failed), &status) {

@@ -22,7 +22,7 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// as returns a request of a user in groups, for a resource.
+// as returns a request for a resource by a user in groups.
 func as(r *http.Request, info *request.RequestInfo, name string, groups ...string) *http.Request {
 	ctx := request.WithUser(request.WithRequestInfo(r.Context(), info), &user.DefaultInfo{Name: name, Groups: groups})
 	return r.WithContext(ctx)
@@ -51,8 +51,9 @@ func TestCallerOf_class(t *testing.T) {
 	}
 }
 
-// A user that has its part of the places in flight waits, and is refused if too many wait; others and administrators are not.
-func TestFairPlaces_oneUser_leavesPlacesForOthers(t *testing.T) {
+// A user that has used its share of the places waits, and is refused if too many of its requests wait. Other users
+// and administrators are not.
+func TestWithFairPlaces_oneUser_leavesPlacesForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := memoryConfig()
 		c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight = 0, 8
@@ -80,7 +81,7 @@ func TestFairPlaces_oneUser_leavesPlacesForOthers(t *testing.T) {
 			return w
 		}
 		defer close(held)
-		for range 3 + 4 { // half of the seven that ordinary requests may have, and half of the queue
+		for range 3 + 4 { // half of the seven places for ordinary requests, and half of the queue
 			go call("yes", "greedy")
 			synctest.Wait()
 		}
@@ -100,7 +101,7 @@ func TestFairPlaces_oneUser_leavesPlacesForOthers(t *testing.T) {
 	})
 }
 
-// http2Server serves a handler behind withDeparture on a listener of ours. Requests have a minute.
+// http2Server serves a handler behind withDeparture on our listener. Requests have a deadline of one minute.
 func http2Server(t *testing.T, handler http.Handler) net.Listener {
 	t.Helper()
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
@@ -125,8 +126,8 @@ func http2Server(t *testing.T, handler http.Handler) net.Listener {
 	return plain
 }
 
-// Answers that clients do not read hold nothing but their bytes, and only those of their own user.
-func TestDeparture_clientsThatDoNotRead_holdTheirBytesOnly(t *testing.T) {
+// Responses that clients do not read hold only their bytes, and only the share of their own user.
+func TestDeparture_unreadResponses_holdOnlyTheirBytes(t *testing.T) {
 	b := budget.New(budget.Minimum)
 	c := memoryConfig()
 	answer := strings.Repeat("x", 9<<10)
@@ -178,7 +179,8 @@ func TestDeparture_clientsThatDoNotRead_holdTheirBytesOnly(t *testing.T) {
 	testwait.Until(t, "nothing is held when the client has gone", func() bool { return b.Stats().Wire == 0 })
 }
 
-// onDeparture has a client send a request and read nothing. It returns when the answer was given up.
+// onDeparture lets a client send a request and read nothing. It returns the time after which the response was given
+// up.
 func onDeparture(t *testing.T, verb string, handler http.HandlerFunc) (took time.Duration) {
 	t.Helper()
 	client, conn := net.Pipe()
@@ -208,7 +210,7 @@ func onDeparture(t *testing.T, verb string, handler http.HandlerFunc) (took time
 	return took
 }
 
-func TestDeparture_clientThatDoesNotRead_losesItsAnswerInTime(t *testing.T) {
+func TestDeparture_unreadResponse_isGivenUp(t *testing.T) {
 	for name, test := range map[string]struct {
 		verb string
 		size int
@@ -240,8 +242,8 @@ func TestDeparture_clientThatDoesNotRead_losesItsAnswerInTime(t *testing.T) {
 	}
 }
 
-// An answer that is made slowly has time between its pieces.
-func TestDeparture_slowHandler_isNotTakenForASlowClient(t *testing.T) {
+// The timer of a piece does not run between two writes of a slow handler.
+func TestDeparture_slowHandler_keepsResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -261,8 +263,8 @@ func TestDeparture_slowHandler_isNotTakenForASlowClient(t *testing.T) {
 	})
 }
 
-// What handlers do to an answer is the same, whether it is kept or not.
-func TestDeparture_answers_areThoseOfTheHandler(t *testing.T) {
+// A handler's calls have the same effect on a response, whether it is kept or not.
+func TestDeparture_responses_equalHandlers(t *testing.T) {
 	for name, handler := range map[string]http.HandlerFunc{
 		"nothing": func(http.ResponseWriter, *http.Request) {},
 		"a code":  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) },
@@ -326,7 +328,7 @@ func TestDeparture_answers_areThoseOfTheHandler(t *testing.T) {
 	}
 }
 
-// A list that finds no room on the wire is refused before anything of it is written.
+// A list for which the budget has no room on the wire is refused before any of it is written.
 func TestDeparture_listWithoutRoomOnTheWire_isRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := budget.New(budget.Minimum)
@@ -369,7 +371,7 @@ func TestHeldConn_stalledClient_isClosed(t *testing.T) {
 	})
 }
 
-// seats is priority and fairness with one seat.
+// seats is priority and fairness with a single seat.
 func seats(handler http.Handler) http.Handler {
 	seat := make(chan struct{}, 1)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -379,8 +381,8 @@ func seats(handler http.Handler) http.Handler {
 	})
 }
 
-// A list that is long and not read keeps no seat from others.
-func TestSeats_listThatIsNotRead_givesItUp(t *testing.T) {
+// A long list that its client does not read gives up its seat.
+func TestSeats_unreadList_isGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		handler := withDeparture(withSeatsGivenUp(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			for range 10 {
@@ -401,7 +403,7 @@ func TestSeats_listThatIsNotRead_givesItUp(t *testing.T) {
 			defer close(done)
 			ask(slow)
 		}()
-		synctest.Wait() // until it waits for its client
+		synctest.Wait() // until the list waits for its client
 		other := httptest.NewRecorder()
 		ask(other)
 		if other.Body.Len() != 10*mostOfList {
@@ -427,7 +429,7 @@ func TestSeats_listThatPanics_panicsOutside(t *testing.T) {
 	handler.ServeHTTP(httptest.NewRecorder(), resourceRequest("list", httptest.NewRequest(http.MethodGet, "/", nil).WithContext(ctx)))
 }
 
-// slowWriter takes nothing until its client reads.
+// slowWriter blocks until its client reads.
 type slowWriter struct {
 	*httptest.ResponseRecorder
 	reads chan struct{}

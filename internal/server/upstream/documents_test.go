@@ -8,8 +8,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// A handler may have paths beside those of queries, and methods at the same paths: its document has both.
-func TestADocumentOfAHandlerHasTheQueriesAtItsPathsToo(t *testing.T) {
+// A handler may have paths next to those of queries, and methods at the same paths. Its document has both.
+func TestDocumentSet_samePath_joinsDocuments(t *testing.T) {
 	operation := func(id string) *spec3.Operation {
 		return &spec3.Operation{OperationProps: spec3.OperationProps{OperationId: id}}
 	}

@@ -2,5 +2,5 @@
 
 package upstream
 
-// maxConnections is 0: the system does not bound open files.
+// maxConnections returns 0, for no limit: the system does not limit open files.
 func maxConnections() int { return 0 }

@@ -15,26 +15,25 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// Handler answers the paths of its definition, beside the API. One without a handler keeps them from
-// others, for what comes behind.
+// Handler answers the paths of its definition, beside the API. A Handler whose http.Handler is nil reserves its paths
+// for a handler further down the chain.
 type Handler struct {
 	http.Handler
 	Definition *define.Handler
-	// Takes says which requests for its paths it answers, before all others with longer ones; nil is
-	// those for which there is no handler with a longer path.
+	// Takes reports whether the handler answers a request for its paths, even if another handler has a longer path.
+	// If Takes is nil, the handler answers requests for which no handler has a longer path.
 	Takes func(*http.Request) bool
-	// Open lets all requests through, as system:anonymous if the caller is not
-	// known, and authorizes none. Pages are open that people see before they have signed in, and
-	// where they do so. Credentials that are wrong or have expired do not refuse a request, and all
-	// headers stay. Audit, limits and deadlines are as of all others.
+	// Open lets all requests pass without authorization, as system:anonymous if the caller is unknown. It is for
+	// pages that people see before they have signed in, and for the sign-in itself. Wrong or expired credentials do
+	// not cause a refusal, and all headers are kept. Audit, limits and deadlines apply as to other requests.
 	Open bool
 }
 
-// handlers are those beside the API.
+// handlers are the handlers beside the API.
 type handlers []Handler
 
-// of returns the handler of a request: one that takes it, or the one with the longest path of its own; nil
-// if there is none.
+// of returns the handler of a request: the first handler that takes it, otherwise the handler with the longest
+// matching path. It returns nil if there is none.
 func (all handlers) of(r *http.Request) *Handler {
 	var found *Handler
 	for i := range all {
@@ -52,15 +51,14 @@ func (all handlers) of(r *http.Request) *Handler {
 	return found
 }
 
-// longRunning says whether a request is exempt from the request timeout and the limits of
-// requests in flight.
+// longRunning reports whether a request is exempt from the request timeout and the limits of requests in flight.
 func (all handlers) longRunning(r *http.Request) bool {
 	h := all.of(r)
 	return h != nil && h.Definition.LongRunning != nil && h.Definition.LongRunning(r)
 }
 
-// mappedResources is a resolver that sees requests to handlers as those of the resources that
-// they are mapped to. Audit, authorization and flow control all go by it.
+// mappedResources is a resolver that gives requests to handlers the request info of the resources to which they are
+// mapped. Audit, authorization and flow control use that info.
 type mappedResources struct {
 	request.RequestInfoResolver
 	handlers handlers
@@ -95,8 +93,8 @@ func (m mappedResources) NewRequestInfo(r *http.Request) (*request.RequestInfo, 
 	return info, nil
 }
 
-// withHandlers answers the paths of handlers. It comes after authorization, and nothing that
-// is for objects of the API comes in between.
+// withHandlers answers the paths of handlers. It comes directly behind authorization; filters for objects of the API
+// come later.
 func withHandlers(next http.Handler, all handlers, stopping <-chan struct{}, c *server.Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := all.of(r)
@@ -118,8 +116,8 @@ func withHandlers(next http.Handler, all handlers, stopping <-chan struct{}, c *
 	})
 }
 
-// checkPath refuses paths that programs read differently: authorization would see another one
-// than the handler does.
+// checkPath refuses paths that programs interpret differently: authorization could see another path than the handler
+// does.
 func checkPath(r *http.Request) error {
 	plain := path.Clean(r.URL.Path)
 	if strings.HasSuffix(r.URL.Path, "/") && plain != "/" {
@@ -131,7 +129,7 @@ func checkPath(r *http.Request) error {
 	return nil
 }
 
-// endingWith returns a context that ends when the server stops, too.
+// endingWith returns a context that also ends when the server stops.
 func endingWith(ctx context.Context, stopping <-chan struct{}) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithCancel(ctx)
 	go func() {

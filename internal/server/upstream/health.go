@@ -8,9 +8,8 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 )
 
-// withReasons makes /readyz say why one of the checks fails. Upstream withholds
-// reasons because anonymous requests may ask; those of these checks reveal nothing that an
-// anonymous caller must not know.
+// withReasons makes /readyz name the reason of a failing check. Upstream withholds reasons because anonymous callers
+// may ask. The reasons of these checks reveal nothing confidential.
 func withReasons(handler http.Handler, checks []healthz.HealthChecker) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/readyz" {

@@ -8,37 +8,40 @@ import (
 )
 
 const (
-	// heldBytes is how much of what is written a connection keeps back at most.
+	// heldBytes is the largest number of written bytes that a connection holds back.
 	heldBytes = 64 << 10
-	// heldTime is for how long it does so at most. An event reaches all watches of a connection in less; one of them
-	// whose client gives it no more room would hold up the others.
+	// heldTime is the longest time for which it holds bytes back. An event reaches all watches of a connection in
+	// less time. Without the limit, a single watch whose client grants no more flow control would delay the others.
 	heldTime = 2 * time.Millisecond
-	// stallTime is how long a client may take no byte at all while bytes are written to its connection. The deadlines of
-	// HTTP/2 end streams by a frame, which cannot be written then.
+	// stallTime is the time after which a connection is closed if the client takes no byte while bytes are written to
+	// it. The deadlines of HTTP/2 end streams with a frame, which cannot be written then.
 	stallTime = 30 * time.Second
 )
 
-// heldConn is a connection whose writes can be kept back for a moment. An event that many watches of a connection wait
-// for is as many frames, records of TLS and system calls, which are the dearest of these: so they leave together.
+// heldConn is a connection whose writes can be held back for a moment. An event for many watches of a connection is
+// as many frames, TLS records and system calls, of which the system calls are the most expensive. With heldConn they
+// leave together.
 //
-// An answer of an object is two frames, and would be two of each: while others are answered too, these leave together as well.
+// The response for an object is two frames, and would be two records and two system calls. While other requests are
+// answered too, both frames leave together as well.
 //
-// Below TLS, what is kept back is in the order that it was written in, and an error is told by the next write.
+// heldConn is below TLS: bytes that are held back keep their order, and the next write returns the error of an
+// earlier write.
 type heldConn struct {
 	net.Conn
-	buffers *sync.Pool // of the listener
+	buffers *sync.Pool // shared by the listener's connections
 	holds   atomic.Int32
-	awaited atomic.Int64 // bytes that are to come before any are written
+	awaited atomic.Int64 // number of bytes that must arrive before any are written
 
-	mu      sync.Mutex // held while the connection is written to
+	mu      sync.Mutex // locked while the connection is written to
 	pending []byte
-	timer   *time.Timer // nil until something was kept back
+	timer   *time.Timer // nil until bytes have been held back
 	armed   bool
-	stalled *time.Timer // closes the connection while it is written to; nil before the first write
+	stalled *time.Timer // closes the connection if a write blocks; nil before the first write
 	err     error
 }
 
-// write writes to the connection, and closes it if the client takes nothing for stallTime. It needs mu.
+// write writes to the connection, and closes it if the client takes nothing for stallTime. The caller must hold mu.
 func (c *heldConn) write(p []byte) (n int, err error) {
 	for len(p) > 0 && err == nil {
 		if c.stalled == nil {
@@ -54,7 +57,8 @@ func (c *heldConn) write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Hold keeps what is written back until Release was called as often, heldBytes have come together, or heldTime is over.
+// Hold holds written bytes back until Release has been called as often as Hold, heldBytes have accumulated, or
+// heldTime has passed.
 func (c *heldConn) Hold() { c.holds.Add(1) }
 
 // Release ends a Hold.
@@ -64,15 +68,15 @@ func (c *heldConn) Release() {
 	}
 }
 
-// Gather keeps what is written from now on back until it is so many bytes, or heldTime is over. It does not wait: what
-// writes them may be another goroutine, later. What others write meanwhile counts, too.
+// Gather holds bytes back from now on until so many have been written, or until heldTime has passed. It does not
+// wait: another goroutine may write them later. Bytes that other goroutines write meanwhile count as well.
 func (c *heldConn) Gather(bytes int) {
 	if bytes < heldBytes {
 		c.awaited.Store(int64(bytes))
 	}
 }
 
-// gathers tells whether more is awaited after so many bytes have come.
+// gathers reports whether more bytes are awaited after the given number has arrived.
 func (c *heldConn) gathers(bytes int) bool {
 	for {
 		awaited := c.awaited.Load()
@@ -118,7 +122,7 @@ func (c *heldConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// buffer returns one for what is kept back: connections have none that are idle.
+// buffer returns a buffer for held bytes, which idle connections do not have.
 func (c *heldConn) buffer() []byte {
 	if b, ok := c.buffers.Get().(*[]byte); ok {
 		return (*b)[:0]
@@ -128,7 +132,7 @@ func (c *heldConn) buffer() []byte {
 
 func (c *heldConn) keep(b []byte) { c.buffers.Put(&b) }
 
-// late writes what has been kept back for long enough.
+// late writes bytes that have been held back for heldTime.
 func (c *heldConn) late() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,7 +147,7 @@ func (c *heldConn) flush() {
 	_ = c.flushLocked()
 }
 
-// tryFlush leaves what is kept back to a write that is under way, which may be one that a deadline is to end.
+// tryFlush flushes unless a write is in progress, which may be the very write that a new deadline has to end.
 func (c *heldConn) tryFlush() {
 	if c.mu.TryLock() {
 		defer c.mu.Unlock()
@@ -151,7 +155,7 @@ func (c *heldConn) tryFlush() {
 	}
 }
 
-// flushLocked writes what was kept back. It needs mu.
+// flushLocked writes the held bytes. The caller must hold mu.
 func (c *heldConn) flushLocked() error {
 	if len(c.pending) == 0 || c.err != nil {
 		return c.err
@@ -160,26 +164,26 @@ func (c *heldConn) flushLocked() error {
 	c.keep(c.pending)
 	c.pending = nil
 	if c.err != nil {
-		// Which ends what reads from it, too: there may be no other write.
+		// Closing also ends the reader: there may be no other write that could return the error.
 		_ = c.Conn.Close()
 	}
 	return c.err
 }
 
-// SetDeadline implements net.Conn. What was kept back before is not subject to it.
+// SetDeadline implements net.Conn. It does not apply to bytes that have been held back before.
 func (c *heldConn) SetDeadline(t time.Time) error {
 	c.tryFlush()
 	return c.Conn.SetDeadline(t)
 }
 
-// SetWriteDeadline implements net.Conn. What was kept back before is not subject to it: TLS lets no more be written
-// once it has said goodbye.
+// SetWriteDeadline implements net.Conn. It does not apply to bytes that have been held back before: TLS lets no bytes
+// be written once it has sent its close notification.
 func (c *heldConn) SetWriteDeadline(t time.Time) error {
 	c.tryFlush()
 	return c.Conn.SetWriteDeadline(t)
 }
 
-// Close implements net.Conn. It does not wait for a write that a client holds up.
+// Close implements net.Conn. It does not wait for a write that a client blocks.
 func (c *heldConn) Close() error {
 	if c.mu.TryLock() {
 		if len(c.pending) > 0 {

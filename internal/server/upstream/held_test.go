@@ -11,10 +11,10 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// pieces is a connection that remembers how it was written to.
+// pieces is a connection that records every write.
 type pieces struct {
 	net.Conn
-	stuck chan struct{} // a write waits until it is closed; nil if none does
+	stuck chan struct{} // blocks writes until it is closed; nil blocks none
 
 	mu     sync.Mutex
 	wrote  []string
@@ -67,9 +67,9 @@ func write(t *testing.T, c net.Conn, data string) {
 	}
 }
 
-func TestWhatIsHeldLeavesTogether(t *testing.T) {
+func TestHeldConn_Hold_writesTogether(t *testing.T) {
 	c, below := newHeld()
-	c.armed = true // no timer, however slow this is
+	c.armed = true // prevents the timer, however slow the test is
 	write(t, c, "a")
 	c.Hold()
 	c.Hold()
@@ -84,7 +84,7 @@ func TestWhatIsHeldLeavesTogether(t *testing.T) {
 	}
 }
 
-func TestNothingIsHeldForLongOrWithoutBound(t *testing.T) {
+func TestHeldConn_Hold_isBounded(t *testing.T) {
 	c, below := newHeld()
 	c.Hold()
 	write(t, c, "a")
@@ -95,8 +95,8 @@ func TestNothingIsHeldForLongOrWithoutBound(t *testing.T) {
 	}
 }
 
-// TLS says goodbye, and has no more written then.
-func TestWhatIsHeldLeavesBeforeADeadline(t *testing.T) {
+// TLS sends its close notification, after which nothing can be written.
+func TestHeldConn_SetWriteDeadline_flushesFirst(t *testing.T) {
 	c, below := newHeld()
 	c.Hold()
 	write(t, c, "a")
@@ -115,7 +115,7 @@ func TestWhatIsHeldLeavesBeforeADeadline(t *testing.T) {
 	}
 }
 
-func TestAFailureOfWhatWasHeldIsTold(t *testing.T) {
+func TestHeldConn_failedFlush_nextWriteFails(t *testing.T) {
 	c, below := newHeld()
 	below.err = errors.New("gone")
 	c.Hold()
@@ -129,8 +129,8 @@ func TestAFailureOfWhatWasHeldIsTold(t *testing.T) {
 	}
 }
 
-// The client does not read, and the deadline or the end of the connection is what is to end that.
-func TestAStuckWriteHoldsUpNeitherDeadlinesNorTheEnd(t *testing.T) {
+// If the client does not read, only the deadline or the close can end the write.
+func TestHeldConn_blockedWrite_delaysNoDeadline(t *testing.T) {
 	c, below := newHeld()
 	below.stuck = make(chan struct{})
 	wrote := make(chan struct{})
@@ -152,10 +152,10 @@ func TestAStuckWriteHoldsUpNeitherDeadlinesNorTheEnd(t *testing.T) {
 	<-wrote
 }
 
-func TestAnAnswerLeavesAsAWhole(t *testing.T) {
+func TestHeldConn_Gather_writesTogether(t *testing.T) {
 	headers, body := strings.Repeat("h", 10), strings.Repeat("b", 100)
 	c, below := newHeld()
-	c.armed = true // no timer, however slow this is
+	c.armed = true // prevents the timer, however slow the test is
 	write(t, c, "a")
 	c.Gather(len(body))
 	write(t, c, headers)
@@ -168,7 +168,7 @@ func TestAnAnswerLeavesAsAWhole(t *testing.T) {
 		t.Errorf("wrote %q", got)
 	}
 
-	// What waits for more than is held at most would always be late.
+	// A response of heldBytes or more would always have to wait for the timer.
 	c.Gather(heldBytes)
 	write(t, c, "large")
 	if got := below.all(); !strings.HasSuffix(got, "|large") {
@@ -176,7 +176,7 @@ func TestAnAnswerLeavesAsAWhole(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatIsNotWrittenHoldsUpOthersForAMoment(t *testing.T) {
+func TestHeldConn_Gather_missingBytes_endsByItself(t *testing.T) {
 	c, below := newHeld()
 	c.Gather(1000)
 	write(t, c, "a")
@@ -187,12 +187,12 @@ func TestAnAnswerThatIsNotWrittenHoldsUpOthersForAMoment(t *testing.T) {
 	}
 }
 
-func TestTheHeadersOfTheOnlyAnswerLeaveFirst(t *testing.T) {
+func TestLocalAddr_Gather_singleRequest_doesNothing(t *testing.T) {
 	below := &pieces{}
 	var listener connections
 	address := &localAddr{connection: &connection{of: &listener}}
 	c := &address.connection.held
-	c.Conn, c.buffers, c.armed = below, &sync.Pool{}, true // no timer, however slow this is
+	c.Conn, c.buffers, c.armed = below, &sync.Pool{}, true // prevents the timer, however slow the test is
 	answer := func() {
 		address.Gather(100)
 		write(t, c, "headers")

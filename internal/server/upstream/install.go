@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
@@ -22,36 +23,38 @@ import (
 
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"github.com/annexapi/annex/internal/fastpath"
 	"github.com/annexapi/annex/internal/fastpath/reads"
 	"github.com/annexapi/annex/internal/fastpath/writes"
 	"github.com/annexapi/annex/internal/model/convert"
+	"github.com/annexapi/annex/internal/model/define"
 	"github.com/annexapi/annex/internal/storage/registry"
 	"github.com/annexapi/annex/internal/wire/managed"
 )
 
-// installed is a group that is to be served.
+// installed is a group to be served.
 type installed struct {
 	info      server.APIGroupInfo
 	machinery *convert.Machinery
 	kinds     []*registry.Kind
 }
 
-// installGroups is server.InstallAPIGroups with other convertors for server-side apply and
-// for tables: those of the machinery, which keep zeros, instead of upstream's.
+// installGroups replaces server.InstallAPIGroups. It uses the machinery's convertors for server-side apply and for
+// tables, which keep zero values, instead of upstream's.
 func installGroups(
 	generic *server.GenericAPIServer,
 	config server.CompletedConfig,
 	groups []installed,
 	admit admission.Interface,
-	direct directly,
+	to fastPath,
 ) error {
-	// Groups that share objects know the managers of each other.
+	// Groups that share objects must know each other's field managers.
 	models, err := typeConverter(config, groups)
 	if err != nil {
 		return fmt.Errorf("models: %w", err)
 	}
 	for _, g := range groups {
-		if err := g.install(generic, config, g.machinery.TypeConverter(models), admit, direct); err != nil {
+		if err := g.install(generic, config, g.machinery.TypeConverter(models), admit, to); err != nil {
 			return fmt.Errorf("install the group %s: %w", g.info.PrioritizedVersions[0].Group, err)
 		}
 	}
@@ -63,7 +66,7 @@ func (g installed) install(
 	config server.CompletedConfig,
 	models managedfields.TypeConverter,
 	admit admission.Interface,
-	direct directly,
+	to fastPath,
 ) error {
 	info := &g.info
 	for _, k := range g.kinds {
@@ -108,7 +111,7 @@ func (g installed) install(
 		if err != nil {
 			return fmt.Errorf("install %s: %w", gv, err)
 		}
-		if err := g.writeDirectly(version, direct); err != nil {
+		if err := g.register(version, to); err != nil {
 			return err
 		}
 		aggregated.AddGroupVersion(gv.Group, apidiscoveryv2.APIVersionDiscovery{
@@ -142,58 +145,76 @@ func (g installed) install(
 	return nil
 }
 
-// directly are the handlers that answer requests for single objects without routing them.
-type directly struct {
-	reads  *reads.Direct
-	writes *writes.Direct
+// fastPath holds the gate of a server and the answerers behind it.
+type fastPath struct {
+	gate   *fastpath.Gate
+	reader *reads.Reader
+	writer *writes.Writer
 }
 
-// writeDirectly has the kinds of a version, if this server stores their objects, written directly.
-func (g installed) writeDirectly(version *genericapi.APIGroupVersion, direct directly) error {
+// register lets requests for the kinds of a version through the gate.
+func (g installed) register(version *genericapi.APIGroupVersion, to fastPath) error {
 	for _, k := range g.kinds {
-		if primary := k.Definition.Primary(); primary.Source != nil || primary.CustomStorage != nil {
+		of := func(v *define.Version) bool { return v.GroupVersion == version.GroupVersion && !v.Unserved }
+		i := slices.IndexFunc(k.Definition.Versions, of)
+		if i < 0 || !k.Definition.IsStored() {
 			continue
 		}
-		storage, ok := version.Storage[k.Definition.Resource]
-		if !ok {
-			continue
+		v, storage := k.Definition.Versions[i], version.Storage[k.Definition.Resource]
+		var reader, writer fastpath.Answerer
+		if r := to.reader.Kind(k.Definition, v, storage, version.Serializer, g.machinery); r != nil {
+			reader = r
 		}
-		kind := version.GroupVersion.WithKind(k.Definition.Name)
-		reset, ok := storage.(rest.ResetFieldsStrategy)
-		if !ok {
-			continue
-		}
-		manager, err := managed.New(managed.Config{
-			Types: version.TypeConverter, Convertor: version.UnsafeConvertor, Defaulter: version.Defaulter, Creater: version.Creater,
-			Kind: kind, Reset: fieldpath.NewExcludeFilterSetMap(reset.GetResetFields()), Documents: g.machinery.HasZeros,
-		})
+		endpoint, err := g.endpoint(version, k, storage)
 		if err != nil {
 			return err
 		}
-		resource := version.GroupVersion.WithResource(k.Definition.Resource)
-		scope := endpoints.RequestScope{
-			Serializer: version.Serializer, ParameterCodec: version.ParameterCodec, Creater: version.Creater, Convertor: version.Convertor,
-			Defaulter: version.Defaulter, Typer: version.Typer, UnsafeConvertor: version.UnsafeConvertor, Authorizer: version.Authorizer,
-			EquivalentResourceMapper: version.EquivalentResourceRegistry, Resource: resource, Kind: kind,
-			HubGroupVersion:  schema.GroupVersion{Group: kind.Group, Version: runtime.APIVersionInternal},
-			MetaGroupVersion: metav1.SchemeGroupVersion, MaxRequestBodyBytes: version.MaxRequestBodyBytes,
+		if endpoint != nil {
+			endpoint.Form = to.reader.Form(endpoint.Scope.Resource)
+			if w := to.writer.Kind(*endpoint); w != nil {
+				writer = w
+			}
 		}
-		if version.MetaGroupVersion != nil {
-			scope.MetaGroupVersion = *version.MetaGroupVersion
-		}
-		direct.writes.Add(writes.Resource{
-			Scope: scope, Namespaced: !k.Definition.ClusterScoped, Storage: storage, Admission: version.Admit, Manager: manager,
-			Form: direct.reads.Form(resource),
-		})
+		to.gate.Add(k.Definition, v, storage, reader, writer)
 	}
 	return nil
+}
+
+// endpoint returns the main endpoint of a kind for package writes. It returns nil if the storage has no
+// rest.ResetFieldsStrategy, so that upstream has to manage the fields.
+func (g installed) endpoint(version *genericapi.APIGroupVersion, k *registry.Kind, storage rest.Storage) (*writes.Resource, error) {
+	reset, ok := storage.(rest.ResetFieldsStrategy)
+	if !ok {
+		return nil, nil
+	}
+	kind := version.GroupVersion.WithKind(k.Definition.Name)
+	manager, err := managed.New(managed.Config{
+		Types: version.TypeConverter, Convertor: version.UnsafeConvertor, Defaulter: version.Defaulter, Creater: version.Creater,
+		Kind: kind, Reset: fieldpath.NewExcludeFilterSetMap(reset.GetResetFields()), Documents: g.machinery.HasZeros,
+	})
+	if err != nil {
+		return nil, err
+	}
+	scope := endpoints.RequestScope{
+		Serializer: version.Serializer, ParameterCodec: version.ParameterCodec, Creater: version.Creater, Convertor: version.Convertor,
+		Defaulter: version.Defaulter, Typer: version.Typer, UnsafeConvertor: version.UnsafeConvertor, Authorizer: version.Authorizer,
+		EquivalentResourceMapper: version.EquivalentResourceRegistry,
+		Resource:                 version.GroupVersion.WithResource(k.Definition.Resource),
+		Kind:                     kind,
+		HubGroupVersion:          schema.GroupVersion{Group: kind.Group, Version: runtime.APIVersionInternal},
+		MetaGroupVersion:         metav1.SchemeGroupVersion, MaxRequestBodyBytes: version.MaxRequestBodyBytes,
+	}
+	if version.MetaGroupVersion != nil {
+		scope.MetaGroupVersion = *version.MetaGroupVersion
+	}
+	return &writes.Resource{Scope: scope, Storage: storage, Admission: version.Admit, Manager: manager}, nil
 }
 
 func discoveryOf(gv schema.GroupVersion) metav1.GroupVersionForDiscovery {
 	return metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version}
 }
 
-// typeConverter is made of the OpenAPI definitions of what the groups serve.
+// typeConverter builds a type converter from the OpenAPI definitions of the types that the groups serve.
 func typeConverter(config server.CompletedConfig, groups []installed) (managedfields.TypeConverter, error) {
 	var names []string
 	for _, g := range groups {
@@ -218,7 +239,7 @@ func typeConverter(config server.CompletedConfig, groups []installed) (managedfi
 	return managedfields.NewTypeConverter(models, false)
 }
 
-// servedVersions are the versions that each resource of a group is served in.
+// servedVersions returns the served versions of each resource of a group.
 func servedVersions(info *server.APIGroupInfo) map[string][]string {
 	served := map[string][]string{}
 	for _, gv := range info.PrioritizedVersions {

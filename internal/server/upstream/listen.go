@@ -18,7 +18,7 @@ import (
 	"github.com/annexapi/annex/internal/wire/stacks"
 )
 
-// Listening is a listener whose connections are being answered.
+// Listening is a listener whose connections are being served.
 type Listening struct {
 	connections  *connections
 	stop         chan struct{}
@@ -45,8 +45,8 @@ func newListening(l net.Listener) *Listening {
 	return &Listening{connections: newConnections(l, maxConnections()), stop: make(chan struct{})}
 }
 
-// Shutdown closes the listener and waits until its connections are idle. Those that
-// are not when the context ends are cut off.
+// Shutdown closes the listener and waits until its connections are idle. When the context ends, it closes the
+// remaining connections.
 func (l *Listening) Shutdown(ctx context.Context) {
 	close(l.stop)
 	<-l.closed
@@ -57,34 +57,33 @@ func (l *Listening) Shutdown(ctx context.Context) {
 	l.connections.cut()
 }
 
-// connections is a listener that knows its open connections and bounds their
-// number: the HTTP server's own Shutdown leaves those that are still busy to
-// themselves, and it accepts connections, of strangers too, until the process has no
-// files left for the storage to open.
+// connections is a listener that knows its open connections and limits their number. The HTTP server's own Shutdown
+// abandons busy connections, and the HTTP server accepts connections, even of unauthenticated clients, until the
+// process has no files left for the storage to open.
 //
-// Connections cost a stranger nothing, so that those without a request make room for
-// others. Of those that have never had one, a host and all together may have a part only,
-// and the oldest is closed for a new one. If all places are taken, so is the oldest of
-// them, or the one that has been idle for the longest time, whichever are more. A
-// connection is refused only if there is a request on every other.
+// Connections cost a client nothing, so connections without a request make room for new ones. Connections that have
+// never had a request may use only a part of the places, both per host and in total; beyond that the oldest of them
+// is closed for a new one. If all places are taken, the oldest such connection or the connection that has been idle
+// for longest is closed, depending on which list is longer. A connection is refused only if every open connection has
+// a request in progress.
 type connections struct {
 	net.Listener
-	most int // 0 is any number
-	// buffers are for what connections keep back.
+	most int // 0 means no limit
+	// buffers are for bytes that connections hold back.
 	buffers sync.Pool
 	begun   watchStacks
-	// answering is how many requests, but for watches, are being handled.
+	// answering is the number of requests in progress, without watches.
 	answering atomic.Int32
 
 	mu      sync.Mutex
-	open    map[*connection]struct{} // nil if no more are accepted
-	fresh   list.List                // those that have had no request, the oldest first
-	freshOf map[string]int           // how many of them a host has
-	idle    list.List                // those that have no request now, for the longest time first
+	open    map[*connection]struct{} // nil once no more are accepted
+	fresh   list.List                // connections that have had no request, oldest first
+	freshOf map[string]int           // number of fresh connections by host
+	idle    list.List                // connections without a request in progress, longest idle first
 	full    bool                     // connections are being refused
 }
 
-// The parts of all connections that may have had no request yet: of one host, and of all.
+// Connections that have had no request may take 1/freshOfHost of all places per host, and 1/freshOfAll in total.
 const (
 	freshOfHost = 4
 	freshOfAll  = 2
@@ -119,7 +118,7 @@ func (c *connections) Accept() (net.Conn, error) {
 	}
 }
 
-// add tells whether there is room for one more connection, and makes some if need be.
+// add registers a connection and reports whether there is room for it. It closes other connections to make room.
 func (c *connections) add(conn *connection) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,7 +170,7 @@ func first(l *list.List) *connection {
 	return l.Front().Value.(*connection)
 }
 
-// close closes a connection, if it is one. It needs mu.
+// close closes a connection. It does nothing if conn is nil. The caller must hold mu.
 func (c *connections) close(conn *connection) {
 	if conn == nil {
 		return
@@ -180,13 +179,13 @@ func (c *connections) close(conn *connection) {
 	_ = conn.end()
 }
 
-// forget takes a connection out of the books. It needs mu.
+// forget removes a connection from all lists. The caller must hold mu.
 func (c *connections) forget(conn *connection) {
 	delete(c.open, conn)
 	conn.waitsNoMore()
 }
 
-// counting is a handler whose requests count as those of their connections.
+// counting returns a handler that counts requests for their connections.
 func (c *connections) counting(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn := c.begin(r)
@@ -207,14 +206,15 @@ func (c *connections) counting(handler http.Handler) http.Handler {
 	})
 }
 
-// watchStacks are for the handlers of watches, which return when events are waited for.
+// watchStacks runs the handlers of watches, which return before the watch waits for events.
 type watchStacks struct{ pool *stacks.Pool }
 
-// serve has a handler answer on another goroutine, and does on this one, whose stack is small, what it leaves.
+// serve runs a handler on another goroutine. The rest, which the handler leaves, runs on this goroutine, whose stack
+// is small.
 func (s watchStacks) serve(handler http.Handler, w http.ResponseWriter, r *http.Request, rest *push.Rest) {
 	returned := false
 	defer func() {
-		if !returned { // it panicked, and what others do around the rest has to be done
+		if !returned { // after a panic, the ends that filters have put around the rest still have to run
 			rest.Drop()
 			rest.Do()
 		}
@@ -227,7 +227,7 @@ func (s watchStacks) serve(handler http.Handler, w http.ResponseWriter, r *http.
 	rest.Do()
 }
 
-// begin returns the connection of a request that begins; nil if it has been closed meanwhile.
+// begin returns the connection of a request that begins. It returns nil if the connection has been closed meanwhile.
 func (c *connections) begin(r *http.Request) *connection {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(*localAddr)
 	if !ok {
@@ -267,9 +267,9 @@ func (c *connections) cut() {
 	}
 }
 
-// connection is one of a listener's. The listener's mu guards it.
+// connection is a connection of connections, whose mu guards it.
 type connection struct {
-	net.Conn // held
+	net.Conn // &held
 	held     heldConn
 	of       *connections
 	local    *localAddr
@@ -277,13 +277,13 @@ type connection struct {
 	resets   resets
 	ending   sync.Once
 	ended    chan struct{} // closed with the connection
-	requests int           // that are being handled
-	in       *list.List    // fresh or idle, nil while there are requests
+	requests int           // number of requests in progress
+	in       *list.List    // fresh or idle; nil while there are requests
 	at       *list.Element
 }
 
 // localAddr is the local address of a connection. net/http puts it in the contexts of the connection's requests
-// ([http.LocalAddrContextKey]), which find the connection by it.
+// ([http.LocalAddrContextKey]), through which they find the connection.
 type localAddr struct {
 	net.Addr
 	connection *connection
@@ -297,7 +297,8 @@ func (a *localAddr) Hold() { a.connection.held.Hold() }
 // Release implements push.Connection.
 func (a *localAddr) Release() { a.connection.held.Release() }
 
-// Gather implements push.Connection. A client that is alone is better woken by the headers: it is there when the body comes.
+// Gather implements push.Connection. It does nothing for a single request: its client is better woken by the headers,
+// so that it is ready when the body arrives.
 func (a *localAddr) Gather(bytes int) {
 	if a.connection.of.answering.Load() > 1 {
 		a.connection.held.Gather(bytes)
@@ -329,28 +330,26 @@ func (c *connection) Close() error {
 	return c.end()
 }
 
-// end closes the connection, and ends what waits to read from it.
+// end closes the connection, and wakes a reader that pauses.
 func (c *connection) end() error {
 	c.ending.Do(func() { close(c.ended) })
 	return c.Conn.Close()
 }
 
-// NetConn is the connection below, which sessions ask whether the client is still there.
+// NetConn returns the underlying connection, which sessions use to find out whether the client is still connected.
 func (c *connection) NetConn() net.Conn { return c.held.Conn }
 
-// stackNeed is more than half of the stack that a request needs, so that the runtime, which
-// doubles stacks, makes one of 32 KiB. Reads need half of that, which is the largest that a
-// processor keeps some of for itself.
+// stackNeed is more than half of the stack that a request needs, so that the runtime, which doubles stacks, allocates
+// one of 32 KiB. Reads need half of that, which is the largest size of which each processor caches some stacks.
 const (
 	stackNeed      = 16 << 10
 	smallStackNeed = stackNeed / 2
 )
 
-// growStack makes the stack of a request's goroutine as large, at once, as the request will
-// need it. HTTP/2 begins a goroutine with 2 KiB for each, and whenever that is too small,
-// all frames are copied to a stack twice as large: four times, the last time from below
-// forty filters. That took an eighth of a write's processor time. The garbage collector
-// shrinks the stacks of those that then only wait, as watches do.
+// growStack grows the stack of a request's goroutine to the size that the request needs, in one step. HTTP/2 starts a
+// goroutine with 2 KiB per request. Each time the stack is too small, all frames are copied to a stack twice as
+// large: four times, the last time from below forty filters. That took an eighth of the processor time of a write.
+// The garbage collector shrinks the stacks of goroutines that then only wait, such as those of watches.
 //
 //go:noinline
 func growStack(i int) byte {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// stranger is a connection of a client that says nothing.
+// stranger is a connection of a client that sends nothing.
 type stranger struct {
 	net.Conn
 	address net.Addr
@@ -26,7 +26,7 @@ func (s *stranger) RemoteAddr() net.Addr { return s.address }
 func (s *stranger) LocalAddr() net.Addr  { return &net.TCPAddr{} }
 func (s *stranger) Close() error         { s.closed = true; return nil }
 
-// arriving is a listener to which clients come.
+// arriving is a listener that accepts the clients sent to the channel.
 type arriving chan *stranger
 
 func (a arriving) Accept() (net.Conn, error) { return <-a, nil }
@@ -48,7 +48,7 @@ func arrive(t *testing.T, c *connections, clients ...*stranger) []*connection {
 	return accepted
 }
 
-// asked is a request on a connection, as net/http makes it.
+// asked returns a request on a connection, as net/http builds it.
 func asked(conn net.Conn) *http.Request {
 	return httptest.NewRequest(http.MethodGet, "/", nil).
 		WithContext(context.WithValue(context.Background(), http.LocalAddrContextKey, conn.LocalAddr()))
@@ -67,29 +67,29 @@ func wantClosed(t *testing.T, all []*stranger, want ...int) {
 	}
 }
 
-func TestAHostHasAPartOfTheConnectionsWithoutARequest(t *testing.T) {
+func TestConnections_fresh_isBoundedByHost(t *testing.T) {
 	c := newConnections(make(arriving, 1), 16)
 	all := []*stranger{newStranger(1, 1)}
 	for port := range 6 {
 		all = append(all, newStranger(2, port))
 	}
 	arrive(t, c, all...)
-	wantClosed(t, all, 1, 2) // the oldest two of the host with six
+	wantClosed(t, all, 1, 2) // the oldest two of the host with six connections
 }
 
-func TestAllHostsHaveAPartOfTheConnectionsWithoutARequest(t *testing.T) {
+func TestConnections_fresh_isBoundedInTotal(t *testing.T) {
 	c := newConnections(make(arriving, 1), 16)
 	var all []*stranger
 	for host := range 10 {
 		all = append(all, newStranger(byte(host), 1))
 	}
 	accepted := arrive(t, c, all[:8]...)
-	c.end(c.begin(asked(accepted[0]))) // which is idle from now on
+	c.end(c.begin(asked(accepted[0]))) // idle from now on
 	arrive(t, c, all[8:]...)
 	wantClosed(t, all, 1)
 }
 
-func TestIdleConnectionsMakeRoomIfAllAreTaken(t *testing.T) {
+func TestConnections_full_closesLongestIdle(t *testing.T) {
 	c := newConnections(make(arriving, 1), 4)
 	var all []*stranger
 	for host := range 6 {
@@ -103,7 +103,7 @@ func TestIdleConnectionsMakeRoomIfAllAreTaken(t *testing.T) {
 		}
 		accepted = append(accepted, conn)
 	}
-	c.end(c.begin(asked(accepted[1]))) // the others have been idle for longer
+	c.end(c.begin(asked(accepted[1]))) // the other connections have been idle for longer
 	arrive(t, c, all[4])
 	wantClosed(t, all, 2)
 	c.end(accepted[0])
@@ -111,7 +111,7 @@ func TestIdleConnectionsMakeRoomIfAllAreTaken(t *testing.T) {
 	wantClosed(t, all, 2, 3)
 }
 
-func TestConnectionsAreRefusedIfAllAreBusy(t *testing.T) {
+func TestConnections_allBusy_refuses(t *testing.T) {
 	c := newConnections(make(arriving, 1), 2)
 	all := []*stranger{newStranger(1, 1), newStranger(2, 1), newStranger(4, 1)}
 	var busy []*connection
@@ -134,8 +134,8 @@ func TestConnectionsAreRefusedIfAllAreBusy(t *testing.T) {
 	}
 }
 
-// Strangers that connect and say nothing do not keep clients out, as often as they come.
-func TestSilentConnectionsDoNotLockClientsOut(t *testing.T) {
+// Clients that connect and send nothing do not keep others out, however often they connect.
+func TestConnections_silentClients_doNotLockOutOthers(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -21,8 +21,8 @@ import (
 	"github.com/annexapi/annex/internal/storage/registry"
 )
 
-// withoutProtobuf is a serializer that does not offer protobuf. Clients that
-// prefer it fall back to JSON, those that insist get a 406.
+// withoutProtobuf is a serializer that does not offer protobuf. Clients that prefer protobuf fall back to JSON, and
+// clients that accept nothing else get a 406.
 type withoutProtobuf struct {
 	runtime.NegotiatedSerializer
 }
@@ -33,8 +33,8 @@ func (s withoutProtobuf) SupportedMediaTypes() []runtime.SerializerInfo {
 	})
 }
 
-// offersProtobuf says whether a group has anything to offer as protobuf. Upstream has
-// one answer for a whole group; noProtobuf corrects it where it is not true.
+// offersProtobuf reports whether any kind of a group can be encoded as protobuf. Upstream has a single answer per
+// group, which noProtobuf corrects for other kinds.
 func offersProtobuf(g *define.Group) bool {
 	// Namespaces are in the core group.
 	return g.Name == "" || slices.ContainsFunc(g.Kinds, func(k *define.Kind) bool {
@@ -48,7 +48,7 @@ type endpoint struct {
 	subresource string
 }
 
-// noProtobuf are the endpoints that have no protobuf, of groups that offer it for others.
+// noProtobuf holds the endpoints without protobuf in groups that offer it for other endpoints.
 type noProtobuf map[endpoint]bool
 
 func newNoProtobuf(groups []define.Group, kinds []*registry.Kind) noProtobuf {
@@ -74,8 +74,8 @@ func newNoProtobuf(groups []define.Group, kinds []*registry.Kind) noProtobuf {
 	return all
 }
 
-// speaksProtobuf says whether the request and response types of a storage have protobuf
-// methods when a kind is served in a version.
+// speaksProtobuf reports whether the request and response types of a storage have protobuf methods when a kind is
+// served in a version.
 func speaksProtobuf(k *define.Kind, v *define.Version, path string, storage rest.Storage) bool {
 	if is[rest.Connecter](storage) {
 		return true // the handler negotiates its own media types
@@ -97,7 +97,7 @@ func speaksProtobuf(k *define.Kind, v *define.Version, path string, storage rest
 	})
 }
 
-// has says whether a request is for one of the endpoints.
+// has reports whether a request is for one of the endpoints, and returns its request info.
 func (t noProtobuf) has(r *http.Request) (*request.RequestInfo, bool) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || !info.IsResourceRequest {
@@ -107,9 +107,9 @@ func (t noProtobuf) has(r *http.Request) (*request.RequestInfo, bool) {
 	return info, t[endpoint{resource, info.Subresource}]
 }
 
-// filter answers requests that accept or send only protobuf as upstream does where it is
-// not offered, with 406 and 415, and removes protobuf from the Accept headers of others.
-// Tables and metadata can always be encoded as protobuf.
+// filter answers 406 or 415 to requests that accept or send only protobuf, as upstream does where protobuf is not
+// offered, and removes protobuf from the Accept headers of other requests. Tables and metadata can always be encoded
+// as protobuf.
 func (t noProtobuf) filter(handler http.Handler, c *server.Config) http.Handler {
 	text := withoutProtobuf{c.Serializer}
 	types, streams := negotiation.MediaTypesForSerializer(text)
@@ -144,7 +144,7 @@ func (t noProtobuf) filter(handler http.Handler, c *server.Config) http.Handler 
 	})
 }
 
-// dropProtobuf returns an Accept header without protobuf, and whether there was any.
+// dropProtobuf returns an Accept header without protobuf, and reports whether it contained any.
 func dropProtobuf(accept string) (string, bool) {
 	if !strings.Contains(accept, runtime.ContentTypeProtobuf) {
 		return accept, false
@@ -154,7 +154,7 @@ func dropProtobuf(accept string) (string, bool) {
 	return strings.Join(kept, ","), len(kept) < len(clauses)
 }
 
-// isProtobuf says whether a media type is protobuf of an object as it is.
+// isProtobuf reports whether a media type is the protobuf of an unconverted object.
 func isProtobuf(mediaType string) bool {
 	name, parameters, err := mime.ParseMediaType(mediaType)
 	return err == nil && name == runtime.ContentTypeProtobuf && parameters["as"] == ""
@@ -164,7 +164,7 @@ func isProtobuf(mediaType string) bool {
 func endpointOf(path string) endpoint {
 	group, ok := strings.CutPrefix(path, server.APIGroupPrefix)
 	if !ok {
-		group = "/" + strings.TrimPrefix(path, server.DefaultLegacyAPIPrefix) // which has an empty name
+		group = "/" + strings.TrimPrefix(path, server.DefaultLegacyAPIPrefix) // the core group has an empty name
 	}
 	parts := strings.Split(group, "/")[1:]
 	if len(parts) < 3 {

@@ -23,9 +23,10 @@ import (
 	"github.com/annexapi/annex/internal/wire/push"
 )
 
-// withBody gives every request for resources of this server an account of its memory, and reads the body before the request takes a
-// place in flight or a seat: a client that sends its body slowly keeps neither from others. While the body is on its way, its
-// bytes count. No caller is exempt: the loopback's requests and those of administrators have accounts like all others.
+// withBody gives every request for resources of this server a memory account, and reads the body before the request
+// takes a place in flight or a seat: a client that sends its body slowly must not keep either from other clients. The
+// bytes of the body count while they arrive. No caller is exempt: requests of the loopback and of administrators have
+// accounts as well.
 //
 // Connections and handlers beside the API read their bodies by themselves, and have no account.
 func withBody(
@@ -47,12 +48,7 @@ func withBody(
 		if d := departingFrom(r.Context()); d != nil {
 			d.account = account
 		}
-		rest := push.RestFrom(r.Context())
-		defer func() {
-			if !rest.Around(func(serve func()) { defer account.Close(); serve() }) {
-				account.Close()
-			}
-		}()
+		defer push.After(r.Context(), account.Close)
 		r = r.WithContext(budget.NewContext(r.Context(), account))
 		if mutates(info.Verb) {
 			if err := takeBody(r, account, limit); err != nil {
@@ -64,9 +60,10 @@ func withBody(
 	})
 }
 
-// withMemory waits for the turn of a request with a large body, holds the memory that decoding a body may take, and refuses
-// YAML that would be larger than a body may be. The storage, which knows the size of an answer, holds the memory for
-// it. The account is empty when the handlers return; the answer leaves after that: see withDeparture.
+// withMemory waits for the turn of a request with a large body, holds the memory that decoding the body may need, and
+// refuses YAML that expands beyond the size limit of bodies. The storage, which knows the size of a response, holds
+// the memory for the response. The account is empty when the handlers return; the response leaves after that: see
+// withDeparture.
 func withMemory(handler http.Handler, turns turns, c *server.Config) http.Handler {
 	limit := int(c.MaxRequestBodyBytes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -91,7 +88,8 @@ func withMemory(handler http.Handler, turns turns, c *server.Config) http.Handle
 	})
 }
 
-// mutates reports whether requests with a verb may change objects. The bodies of others are not read, as upstream does not.
+// mutates reports whether requests with a verb may change objects. The bodies of all other requests are not read, as
+// in upstream.
 func mutates(verb string) bool {
 	switch verb {
 	case "get", "list", "watch":
@@ -100,7 +98,7 @@ func mutates(verb string) bool {
 	return true
 }
 
-// takeBody reads a request's body.
+// takeBody reads the body of a request.
 func takeBody(r *http.Request, account *budget.Account, limit int) error {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil
@@ -129,18 +127,18 @@ func takeBody(r *http.Request, account *budget.Account, limit int) error {
 	}
 	if len(body) == 0 {
 		account.Close()
-		r.Body = http.NoBody // the buffer is not kept for as long as the request takes
+		r.Body = http.NoBody // the empty buffer must not live as long as the request
 		return nil
 	}
 	r.Body = &readAlready{*bytes.NewReader(body), r.Body, body}
 	return nil
 }
 
-// mostBelieved is how much of a body is made room for before any of it has come.
+// mostBelieved is the largest buffer that is allocated for a body on the word of its Content-Length.
 const mostBelieved = 16 << 10
 
-// readAll reads all that there is, which may be of a length. That is what a client says, or unknown if negative; 0 is most often
-// true, and nothing is made room for then before there is something.
+// readAll reads from until EOF. length is the Content-Length that the client has sent, negative if it is unknown. A
+// length of 0 is mostly true, so no buffer is allocated before the first byte arrives.
 func readAll(from io.Reader, length int64) ([]byte, error) {
 	if length == 0 {
 		first := make([]byte, 1)
@@ -163,36 +161,35 @@ type readAlready struct {
 	whole []byte
 }
 
-// Whole implements direct.Body.
+// Whole implements fastpath.Body.
 func (b *readAlready) Whole() []byte { return b.whole }
 
-// The memory that a body takes while it is decoded, defaulted, converted, compared and encoded again:
-// so much for each byte, and for each field or element. At their worst, 3 MiB of elements
-// of two bytes, JSON and YAML take 200 MB. Protobuf does not show its elements, which take
-// two bytes at least.
+// The memory that a body needs while it is decoded, defaulted, converted, compared and encoded again, per byte, and
+// per field or element. In the worst case, 3 MiB of elements of two bytes each, JSON and YAML need 200 MB. The
+// elements of protobuf cannot be counted; each has at least two bytes.
 const (
 	byteNeed  = 8
 	fieldNeed = 200
-	// plainNeed is the need below which elements are not told from the same characters in strings.
+	// plainNeed is the need up to which separators are counted even inside strings.
 	plainNeed = 128 << 10
 )
 
-// bodyNeed is what a body is worked on with: so many bytes of memory, for so many fields and elements.
+// bodyNeed is the memory in bytes that processing a body needs, and the number of its fields and elements.
 type bodyNeed struct{ bytes, elements int64 }
 
-// needFor is the need of so many bytes that a client sent, of which size are other than white space.
+// needFor returns the need of a body of sent bytes, size of which are not white space.
 func needFor(sent, size, elements int) bodyNeed {
 	return bodyNeed{int64(sent) + byteNeed*int64(size) + fieldNeed*int64(elements), int64(elements)}
 }
 
-// needOf returns the need of a body of a media type. An error is the answer.
+// needOf returns the need of a body of a media type. An error is the error response.
 func needOf(body []byte, media string, limit int) (bodyNeed, error) {
 	isYAML := strings.Contains(media, "yaml")
 	switch {
 	case strings.Contains(media, "protobuf"):
 		return bodyNeed{fieldNeed / 2 * int64(len(body)), int64(len(body)) / 2}, nil
 	case isYAML:
-		// Handlers do not agree on how strictly they read the header.
+		// Handlers differ in how strictly they parse the Content-Type.
 		size, err := yamlsize.Of(body)
 		switch {
 		case err != nil:
@@ -216,8 +213,8 @@ func needOf(body []byte, media string, limit int) (bodyNeed, error) {
 	return jsonNeed(body), nil
 }
 
-// jsonNeed counts bytes but white space, and elements: a key that is repeated is decoded each time, and is an element
-// each time; an escape counts as the bytes that it is written in.
+// jsonNeed counts bytes other than white space, and elements. A repeated key is decoded each time and counts each
+// time. An escape sequence counts with the bytes that it consists of.
 func jsonNeed(body []byte) bodyNeed {
 	size, elements, inString := 0, 0, false
 	for i := 0; i < len(body); i++ {
@@ -245,8 +242,8 @@ func jsonNeed(body []byte) bodyNeed {
 	return needFor(len(body), size, elements)
 }
 
-// yamlNeed counts bytes and elements of lines that hold more than white space and comments. A line has an element, and one
-// more for each character that may begin one in flow style or in a sequence.
+// yamlNeed counts bytes and elements of lines that hold more than white space and comments. A line has one element,
+// and one more for each character that may begin an element in flow style or in a sequence.
 func yamlNeed(body []byte) bodyNeed {
 	var size, elements int
 	for line := range bytes.Lines(body) {
@@ -263,10 +260,10 @@ func yamlNeed(body []byte) bodyNeed {
 	return needFor(len(body), size, elements)
 }
 
-// What answers need for each object and each byte stored, as measured with objects of
-// 2 KB: the list as it is read, what it is turned into, and the buffers in which all that
-// is encoded. Lists as protobuf and plain JSON are encoded piece by piece, and what the storage
-// knows to be written of stored bytes alone, in rows of tables, too, has a price of its own there.
+// The memory that responses need per object and per stored byte, measured with objects of 2 KB: the list that is
+// read, the objects that it is converted to, and the buffers into which they are encoded. Lists as protobuf and plain
+// JSON are encoded piece by piece. The storage has prices of its own for responses that it can write from stored
+// bytes alone, rows of tables included.
 var (
 	plainPrice  = budget.Price{Object: 1 << 10, Byte: 2}
 	prettyPrice = budget.Price{Object: 1 << 10, Byte: 7}
@@ -274,9 +271,9 @@ var (
 	yamlPrice   = budget.Price{Object: 4 << 10, Byte: 26}
 )
 
-// answerPrice is what the answer to a request needs: the dearest one, if it depends on
-// whether the kind has protobuf. A request for a media type that is not served is priced,
-// too: upstream's negotiation refuses it soon after.
+// answerPrice returns the price of the response to a request. If it depends on whether the kind has protobuf, the
+// higher price applies. Requests for a media type that is not served get a price as well; upstream's negotiation
+// refuses them soon afterwards.
 func answerPrice(r *http.Request, s runtime.NegotiatedSerializer) budget.Price {
 	accept := r.Header.Get("Accept")
 	price := priceOf(r, accept, s)
@@ -303,8 +300,8 @@ func priceOf(r *http.Request, accept string, s runtime.NegotiatedSerializer) bud
 	return price
 }
 
-// isPretty says whether a client gets JSON to be read by people, as upstream decides that: a query in which pretty is not
-// spelled plainly is not read.
+// isPretty reports whether a client gets indented JSON, by upstream's rules. A query in which the name pretty is
+// escaped is not parsed.
 func isPretty(r *http.Request) bool {
 	if strings.Contains(r.URL.RawQuery, "pretty") {
 		if pretty := r.URL.Query().Get("pretty"); pretty != "" {
@@ -316,7 +313,7 @@ func isPretty(r *http.Request) bool {
 	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
 }
 
-// anyForm lets clients ask for all forms that upstream has for some request.
+// anyForm allows all conversions that upstream allows for any request.
 type anyForm struct{}
 
 func (anyForm) AllowsMediaTypeTransform(_, subtype string, form *schema.GroupVersionKind) bool {

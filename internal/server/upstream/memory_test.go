@@ -25,7 +25,7 @@ func memoryConfig() *server.Config {
 	return &server.Config{Serializer: serializer.NewCodecFactory(scheme), MaxRequestBodyBytes: 3 << 20}
 }
 
-// accounted is a handler behind both filters of memory.
+// accounted returns a handler behind withBody and withMemory.
 func accounted(handler http.Handler, b *budget.Budget, c *server.Config) http.Handler {
 	return withBody(withMemory(handler, newTurns(), c), b, nil, nil, nil, c)
 }
@@ -35,8 +35,8 @@ func resourceRequest(verb string, r *http.Request) *http.Request {
 	return r.WithContext(request.WithRequestInfo(r.Context(), info))
 }
 
-// Bodies need more memory than what they take on the wire, and only until the answer.
-func TestBodiesHoldWhatTheyMayBecome(t *testing.T) {
+// A body holds more memory than its bytes, until the handler returns.
+func TestWithMemory_body_holdsItsNeed(t *testing.T) {
 	b := budget.New(1 << 30)
 	elements := "[" + strings.Repeat("{},", 1<<18) + "{}]"
 	for name, test := range map[string]struct {
@@ -75,7 +75,7 @@ func TestBodiesHoldWhatTheyMayBecome(t *testing.T) {
 	}
 }
 
-func TestRequestsThatFindNoMemoryAreToldWhenToComeBack(t *testing.T) {
+func TestWithMemory_noMemory_answersRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := budget.New(budget.Minimum)
 		other := b.Account(budget.Caller{}, nil)
@@ -100,7 +100,7 @@ func TestRequestsThatFindNoMemoryAreToldWhenToComeBack(t *testing.T) {
 	})
 }
 
-func TestAnswersHaveTheirPrice(t *testing.T) {
+func TestAnswerPrice_mediaTypes(t *testing.T) {
 	c := memoryConfig()
 	tables := prettyPrice
 	tables.Object, tables.Byte = tablePrice.Object, tablePrice.Byte+prettyPrice.Byte-plainPrice.Byte

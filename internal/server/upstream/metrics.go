@@ -17,8 +17,8 @@ import (
 	"k8s.io/component-base/metrics/prometheus/slis"
 )
 
-// installMetrics serves upstream's metrics, which are the process's, the
-// server's own, those that others gather of it, and the user's at /metrics, and those of health checks at /metrics/slis.
+// installMetrics serves /metrics and /metrics/slis. /metrics has upstream's metrics, which belong to the process, the
+// server's own metrics, gathered metrics and the user's. /metrics/slis has the metrics of health checks.
 func installMetrics(paths *mux.PathRecorderMux, own []prometheus.Collector, gathered, users []prometheus.Gatherer) error {
 	apiservermetrics.Register()
 	handlersmetrics.Register()
@@ -36,7 +36,7 @@ func installMetrics(paths *mux.PathRecorderMux, own []prometheus.Collector, gath
 	return nil
 }
 
-// ProcessMetrics serves those of this process and of the libraries that it links, and the user's behind them.
+// ProcessMetrics serves the metrics of this process and of the libraries that it links, followed by the user's.
 func ProcessMetrics(users []prometheus.Gatherer) http.Handler {
 	return metricsHandler(legacyregistry.DefaultGatherer, users)
 }
@@ -46,8 +46,8 @@ func metricsHandler(own prometheus.Gatherer, users []prometheus.Gatherer) http.H
 	return http.HandlerFunc(handler.ServeHTTP)
 }
 
-// behind gathers what others have without the metrics of names that came before. Libraries register
-// those of the process and of their clients, each in a registry of its own.
+// behind adds the metric families of other gatherers, except names that already exist. Libraries register the metrics
+// of the process and of their clients, each in a registry of its own.
 type behind struct {
 	own    prometheus.Gatherer
 	others []prometheus.Gatherer

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// ifOpen sends requests for open handlers one way, and all others another. withHandlers finds the
-// same handler for a path, so that an open path leads nowhere else.
+// ifOpen sends requests for open handlers to open, and all other requests to others. withHandlers finds the same
+// handler for a path, so an open path leads nowhere else.
 func (all handlers) ifOpen(open, others http.Handler) http.Handler {
 	var some bool
 	for _, h := range all {
@@ -27,9 +27,8 @@ func (all handlers) ifOpen(open, others http.Handler) http.Handler {
 	})
 }
 
-// withUnknownCallers finds out who sends a request, and takes a caller that is not known for
-// system:anonymous, whatever the reason: an error is about credentials that are wrong, or about a
-// cluster that does not answer.
+// withUnknownCallers authenticates requests. Any caller that is not authenticated becomes system:anonymous: an error
+// means either wrong credentials or a cluster that does not respond.
 func withUnknownCallers(handler http.Handler, known authenticator.Request) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var caller user.Info = &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}

@@ -21,12 +21,11 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server"
 
-	"github.com/annexapi/annex/internal/fastpath/reads"
-	"github.com/annexapi/annex/internal/fastpath/writes"
+	"github.com/annexapi/annex/internal/fastpath"
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// events are what was audited.
+// events collects audit events.
 type events struct {
 	mu  sync.Mutex
 	all []*auditinternal.Event
@@ -47,14 +46,14 @@ func (everything) EvaluatePolicyRule(authorizer.Attributes) audit.RequestAuditCo
 	return audit.RequestAuditConfig{Level: auditinternal.LevelRequestResponse}
 }
 
-// unavailable is a cluster that does not answer.
+// unavailable is a cluster that does not respond.
 type unavailable struct{}
 
 func (unavailable) AuthenticationUnavailable(err error) error { return err }
 func (unavailable) AuthorizationUnavailable() error           { return errors.New("no cluster") }
 func (unavailable) Open() authorizer.Authorizer               { return authorizerfactory.NewAlwaysDenyAuthorizer() }
 
-// openChain is a chain in which jane is known, may do nothing, and /page/ is open.
+// openChain returns a chain in which the user jane has no permissions and /page/ is open.
 func openChain(t *testing.T, page http.HandlerFunc, cluster Cluster, limit int) (http.Handler, *events) {
 	t.Helper()
 	codecs := serializer.NewCodecFactory(runtime.NewScheme())
@@ -82,18 +81,10 @@ func openChain(t *testing.T, page http.HandlerFunc, cluster Cluster, limit int) 
 			{Handler: guarded, Definition: &define.Handler{Path: "/menu"}},
 		},
 	}
-	return chain(
-		config,
-		directly{reads: &reads.Direct{}, writes: &writes.Direct{}},
-		nil,
-		newConnectionMetrics(),
-		nil,
-		nil,
-		newStanding(config),
-	)(
-		guarded,
-		c,
-	), audited
+	filters := &chain{
+		config: config, gate: fastpath.New(fastpath.Config{}), connections: newConnectionMetrics(), standing: newStanding(config),
+	}
+	return filters.build(guarded, c), audited
 }
 
 func ask(handler http.Handler, method, path string, headers ...string) *httptest.ResponseRecorder {
@@ -111,7 +102,7 @@ func nameOf(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(caller.GetName() + r.Header.Get("Authorization")))
 }
 
-func TestOpenPathsAnswerWhoeverAsks(t *testing.T) {
+func TestOpenHandler_anyCredentials_answers(t *testing.T) {
 	t.Parallel()
 	for name, cluster := range map[string]Cluster{"standalone": nil, "without its cluster": unavailable{}} {
 		t.Run(name, func(t *testing.T) {
@@ -143,7 +134,7 @@ func TestOpenPathsAnswerWhoeverAsks(t *testing.T) {
 	}
 }
 
-func TestNothingElseIsOpen(t *testing.T) {
+func TestOpenHandler_otherPaths_areNotOpen(t *testing.T) {
 	t.Parallel()
 	handler, _ := openChain(t, nameOf, nil, 10)
 	for _, path := range []string{"/page/closed", "/page", "/pages/x", "/menu", "/", "/api", "/apis", "/apis/shop.example.com/v1/widgets",
@@ -162,9 +153,9 @@ func TestNothingElseIsOpen(t *testing.T) {
 	}
 }
 
-func TestOpenPathsStayInTheLimits(t *testing.T) {
+func TestOpenHandler_limitsAndDeadlinesApply(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) { // by whose clock a request waits for its place
+	synctest.Test(t, func(t *testing.T) { // whose clock drives the wait for a place
 		end := make(chan struct{})
 		handler, _ := openChain(t, func(_ http.ResponseWriter, r *http.Request) {
 			if _, bounded := r.Context().Deadline(); !bounded {

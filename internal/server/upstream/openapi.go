@@ -25,12 +25,12 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// installOpenAPIv2 serves the document of OpenAPI v2 of the routes that a server has, as upstream's
-// PrepareRun would. But the document is made when it is first asked for, since few clients do: to
-// make it is a fifth of the work of a start.
+// installOpenAPIv2 serves the OpenAPI v2 document of a server's routes, as upstream's PrepareRun would. But it builds
+// the document on the first request, because few clients ask for it and building it takes a fifth of the work of a
+// start.
 func installOpenAPIv2(generic *server.GenericAPIServer, config *common.Config) {
 	document := &spec.Swagger{}
-	own := *config // upstream's builder has it keep all that it was made of
+	own := *config // upstream's builder makes it keep everything that it was built from
 	routes := generic.Handler.GoRestfulContainer
 	made := sync.OnceValue(func() error {
 		built, err := builder.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(routes.RegisteredWebServices()), &own)
@@ -46,9 +46,9 @@ func installOpenAPIv2(generic *server.GenericAPIServer, config *common.Config) {
 	generic.StaticOpenAPISpec, generic.OpenAPIVersionedService = document, service
 }
 
-// installOpenAPIv3 serves a document of OpenAPI v3 for each root path of the routes that a server has, as
-// upstream's PrepareRun would. But each is made when it, or the list of them, is first asked for. Upstream
-// makes and keeps all of them, which takes a tenth of the time of a start.
+// installOpenAPIv3 serves an OpenAPI v3 document for each root path of a server's routes, as upstream's PrepareRun
+// would. But it builds each document when the document, or the list of documents, is first requested. Upstream builds
+// and keeps all of them, which takes a tenth of the time of a start.
 func installOpenAPIv3(generic *server.GenericAPIServer, builder *openAPIv3Builder) error {
 	service := handler3.NewOpenAPIService()
 	if err := service.RegisterOpenAPIV3VersionedService("/openapi/v3", generic.Handler.NonGoRestfulMux); err != nil {
@@ -72,28 +72,28 @@ func installOpenAPIv3(generic *server.GenericAPIServer, builder *openAPIv3Builde
 	return nil
 }
 
-// openAPIv3Builder makes all documents of one configuration, one at a time: upstream's builder changes the
-// definitions that the configuration has.
+// openAPIv3Builder builds all documents of one configuration, one at a time: upstream's builder changes the
+// definitions of the configuration.
 type openAPIv3Builder struct {
 	config *common.OpenAPIV3Config
 	making sync.Mutex
 	made   weak.Pointer[definitions]
 }
 
-// definitions of all types, by their Go names.
+// definitions maps Go names of types to their definitions.
 type definitions map[string]common.OpenAPIDefinition
 
-// newOpenAPIv3Builder takes the definitions out of a configuration that no more server is built with. They are a tenth of what a
-// server holds that has no objects, and are asked for once or never.
+// newOpenAPIv3Builder removes the definitions from a configuration from which no further server is built. They take a
+// tenth of the memory of a server without objects, and are needed once or never.
 func newOpenAPIv3Builder(config *common.OpenAPIV3Config) *openAPIv3Builder {
 	config.Definitions = nil
-	// Upstream's builder has put its own here, which keeps all that the first one had.
+	// Upstream's builder has set this function, which keeps all that the first configuration held.
 	config.GetOperationIDAndTagsFromRoute = nil
 	return &openAPIv3Builder{config: config}
 }
 
-// defined is the configuration with definitions: those that the last document was made of, if they are still there, since many are
-// mostly made one after the other. It needs making.
+// defined returns the configuration with its definitions. It reuses the definitions of the previous document if they
+// have not been collected, because documents are mostly built one after the other. The caller must hold making.
 func (b *openAPIv3Builder) defined() *common.OpenAPIV3Config {
 	made := b.made.Value()
 	if made == nil {
@@ -119,7 +119,7 @@ func (b *openAPIv3Builder) ofRoutes(routes []common.RouteContainer) (*spec3.Open
 	return document, err
 }
 
-// schemas are those of types, by their Go names, and of all that they refer to.
+// schemas returns the schemas of types, given by their Go names, and of all types that they refer to.
 func (b *openAPIv3Builder) schemas(types ...string) (map[string]*spec.Schema, error) {
 	b.making.Lock()
 	defer b.making.Unlock()
@@ -128,20 +128,20 @@ func (b *openAPIv3Builder) schemas(types ...string) (map[string]*spec.Schema, er
 	return schemas, err
 }
 
-// detach has schemas share no extensions with the definitions, which change while other documents are
-// made and these are read.
+// detach gives schemas extension maps of their own. The definitions' maps change while other documents are built,
+// possibly while these schemas are read.
 func detach(schemas map[string]*spec.Schema) {
 	for _, s := range schemas {
 		s.Extensions = maps.Clone(s.Extensions)
 	}
 }
 
-// documentOf is the document of a handler, with what all documents say.
+// documentOf returns the document of a handler, completed with the fields that all documents have.
 func documentOf(h *define.Handler, config *common.OpenAPIV3Config) cached.Value[*spec3.OpenAPI] {
 	return cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
 		document := spec3.OpenAPI{}
 		if said := h.OpenAPI(); said != nil {
-			document = *said // which may be that of several servers
+			document = *said // a copy, because several servers may share the document
 		}
 		if document.Version == "" {
 			document.Version = "3.0.0"
@@ -161,8 +161,8 @@ func documentOf(h *define.Handler, config *common.OpenAPIV3Config) cached.Value[
 	}))
 }
 
-// documentSet is what the service has by path: the documents of handlers, and those of queries at the same paths together
-// with them.
+// documentSet holds the documents of handlers by path. A document of queries at the same path is joined with the
+// handler's.
 type documentSet struct {
 	service  *handler3.OpenAPIService
 	handlers map[string]cached.Value[*spec3.OpenAPI]
@@ -180,7 +180,7 @@ func documentsOf(service *handler3.OpenAPIService, handlers []Handler, config *c
 	return d
 }
 
-// set has a document of queries served at a path.
+// set serves a document of queries at a path.
 func (d documentSet) set(path string, queries cached.Value[*spec3.OpenAPI]) {
 	if handler, ok := d.handlers[path]; ok {
 		queries = joined(handler, queries)
@@ -188,7 +188,7 @@ func (d documentSet) set(path string, queries cached.Value[*spec3.OpenAPI]) {
 	d.service.UpdateGroupVersionLazy(path, queries)
 }
 
-// remove takes the document of queries from a path.
+// remove removes the document of queries from a path.
 func (d documentSet) remove(path string) {
 	if handler, ok := d.handlers[path]; ok {
 		d.service.UpdateGroupVersionLazy(path, handler)
@@ -197,7 +197,7 @@ func (d documentSet) remove(path string) {
 	d.service.DeleteGroupVersion(path)
 }
 
-// joined is a document with the paths and schemas of another, which gives way where both say something.
+// joined adds the paths and schemas of the second document to the first. Where both define the same, the first wins.
 func joined(first, second cached.Value[*spec3.OpenAPI]) cached.Value[*spec3.OpenAPI] {
 	return cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
 		own, tag, err := first.Get()
@@ -235,7 +235,7 @@ func joinedPaths(own, other *spec3.Paths) *spec3.Paths {
 	return all
 }
 
-// joinedPath has the methods of both, each of which brings the parameters of its path along.
+// joinedPath returns a path with the methods of both. Each method keeps the parameters of its original path.
 func joinedPath(own, other *spec3.Path) *spec3.Path {
 	all := &spec3.Path{
 		Refable:          own.Refable,
@@ -258,7 +258,7 @@ func joinedPath(own, other *spec3.Path) *spec3.Path {
 	return all
 }
 
-// versionOf is the version whose resources are below a path, if it is the path of one.
+// versionOf returns the group version of the resources below a path. It returns false if there is none.
 func versionOf(path string) (schema.GroupVersion, bool) {
 	switch parts := strings.Split(path, "/"); {
 	case len(parts) == 2 && parts[0] == "api":
@@ -269,8 +269,8 @@ func versionOf(path string) (schema.GroupVersion, bool) {
 	return schema.GroupVersion{}, false
 }
 
-// onlyOf leaves out the groups of other documents where a type is of a kind in every group: there the
-// document of a version tells of this version, and of v1.
+// onlyOf removes the group versions of other documents from types that belong to a kind in every group: the document
+// of a version then names only this version and v1 for them.
 func onlyOf(document *spec3.OpenAPI, version schema.GroupVersion) {
 	if document.Components == nil {
 		return
@@ -291,7 +291,7 @@ func onlyOf(document *spec3.OpenAPI, version schema.GroupVersion) {
 	}
 }
 
-// madeFirst are paths whose handlers work on what is made when the first of their requests comes.
+// madeFirst wraps path handlers so that the first request builds their document.
 type madeFirst struct {
 	mux  common.PathHandler
 	made func() error

@@ -9,7 +9,7 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// longActions are the endpoints of actions that are answered with an operation.
+// longActions are the endpoints of actions whose response is an operation.
 type longActions map[endpoint]bool
 
 func longActionsOf(s *define.Server) longActions {
@@ -60,7 +60,7 @@ func (l longActions) describeV3(doc *spec3.OpenAPI) (*spec3.OpenAPI, error) {
 	return doc, nil
 }
 
-// inTurn corrects a document by one function after the other.
+// inTurn returns a function that applies corrections to a document one after the other.
 func inTurn[D any](corrections ...func(*D) (*D, error)) func(*D) (*D, error) {
 	return func(doc *D) (*D, error) {
 		var err error

@@ -11,28 +11,29 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/annexapi/annex/internal/fastpath/direct"
+	"github.com/annexapi/annex/internal/fastpath"
 )
 
-// Bounds of patches, of which upstream has one: 10,000 operations of a JSON patch. What upstream's libraries do with a patch grows
-// with the square of these numbers, and no deadline ends it.
+// Limits of patches, in addition to upstream's single limit of 10,000 operations per JSON patch. The time that
+// upstream's libraries need grows with the square of these numbers, and no deadline ends it.
 const (
-	// deepestMerge is how many objects and lists of a merge patch may be within each other: at each level the library reads the rest of
-	// the patch and of the object anew. The deepest kinds of Kubernetes, definitions, have some 60 levels.
+	// deepestMerge is the nesting limit for objects and lists of a merge patch: at each level the library parses the
+	// rest of the patch and of the object again. The deepest kinds of Kubernetes, CustomResourceDefinitions, have
+	// some 60 levels.
 	deepestMerge = 128
-	// mostListOperations is how many operations of a JSON patch may insert, remove or move elements of lists, not counting those that
-	// append one: each copies the whole list.
+	// mostListOperations is the limit for operations of a JSON patch that insert, remove or move list elements,
+	// without operations that append one: each copies the whole list.
 	mostListOperations = 1_000
-	// mostMerged is how many objects a strategic merge patch may have: elements of lists are looked for one by one.
+	// mostMerged is the limit for objects in a strategic merge patch: list elements are searched one by one.
 	mostMerged = 10_000
 )
 
-// refuseCostlyPatches refuses patches that would take many times as long as their length makes one expect.
+// refuseCostlyPatches refuses patches that would take far longer than their length suggests.
 func refuseCostlyPatches(r *http.Request, info *request.RequestInfo) (*http.Request, error) {
 	if r.Method != http.MethodPatch || !info.IsResourceRequest {
 		return r, nil
 	}
-	body, ok := r.Body.(direct.Body)
+	body, ok := r.Body.(fastpath.Body)
 	if !ok {
 		return r, nil
 	}
@@ -61,8 +62,8 @@ func refuseCostlyPatches(r *http.Request, info *request.RequestInfo) (*http.Requ
 	return r, nil
 }
 
-// shapeOf returns how many objects and lists of JSON are within each other at most, and how many objects there are. JSON that is not
-// valid has any shape.
+// shapeOf returns the depth of nesting of objects and lists in JSON, and the number of objects. The result for
+// invalid JSON is arbitrary.
 func shapeOf(data []byte) (deepest, objects int) {
 	depth := 0
 	for at := 0; at < len(data); at++ {
@@ -87,15 +88,15 @@ func shapeOf(data []byte) (deepest, objects int) {
 	return deepest, objects
 }
 
-// listOperations returns how many operations of a JSON patch insert, remove or move an element of a list, 0 if it has so few
-// operations that all of them may, or cannot be decoded.
+// listOperations returns the number of operations of a JSON patch that insert, remove or move a list element. It
+// returns 0 if the patch cannot be decoded, or has so few operations that their total is within the limit.
 func listOperations(patch []byte) int {
 	if _, objects := shapeOf(patch); objects <= mostListOperations {
 		return 0
 	}
 	var operations []struct{ Op, Path, From string }
 	if err := json.Unmarshal(patch, &operations); err != nil {
-		return 0 // which is for upstream's handlers to refuse
+		return 0 // upstream's handlers refuse it
 	}
 	n := 0
 	for _, o := range operations {
@@ -113,7 +114,7 @@ func listOperations(patch []byte) int {
 	return n
 }
 
-// isElement reports whether a JSON pointer may be that of an element of a list.
+// isElement reports whether a JSON pointer may point to a list element.
 func isElement(pointer string) bool {
 	_, err := strconv.Atoi(pointer[strings.LastIndexByte(pointer, '/')+1:])
 	return err == nil

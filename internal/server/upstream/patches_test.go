@@ -25,7 +25,7 @@ func TestRefuseCostlyPatches_shape(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		method, media, body string
-		code                int // 0 if it goes on
+		code                int // 0 if the patch passes
 	}{
 		"objects as deep as may be":     {http.MethodPatch, merge, objects(deepestMerge), 0},
 		"objects that are deeper":       {http.MethodPatch, merge, objects(deepestMerge + 1), 400},

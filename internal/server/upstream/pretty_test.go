@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// FuzzPretty indents the JSON of those that upstream does.
+// FuzzPretty compares isPretty with upstream's choice.
 func FuzzPretty(f *testing.F) {
 	for _, query := range []string{"", "pretty", "pretty=", "pretty=1", "pretty=true", "pretty=0", "pretty=x", "pretty=false&pretty=true",
 		"a=pretty", "pr%65tty=true", "pr%65tty=false", "pretty=t;a=b", "%zz&pretty=1", "Pretty=1"} {

@@ -21,7 +21,7 @@ import (
 	"github.com/annexapi/annex/internal/wire/push"
 )
 
-// resolver is the one that a configuration has, or upstream's.
+// resolver returns the resolver of a configuration, or upstream's if it has none.
 func resolver(c *server.Config) request.RequestInfoResolver {
 	if c.RequestInfoResolver != nil {
 		return c.RequestInfoResolver
@@ -29,7 +29,7 @@ func resolver(c *server.Config) request.RequestInfoResolver {
 	return server.NewRequestInfoResolver(c)
 }
 
-// queryPaths are the paths of queries.
+// queryPaths returns the handlers that reserve the paths of queries.
 func queryPaths(queries *query.API) []Handler {
 	var all []Handler
 	for _, path := range []string{queries.Prefix(), queries.Prefix() + "/"} {
@@ -38,7 +38,7 @@ func queryPaths(queries *query.API) []Handler {
 	return all
 }
 
-// queriedResources is a resolver that sees queries as lists and watches of what they query.
+// queriedResources is a resolver that gives queries the request info of the lists and watches that they run.
 type queriedResources struct {
 	request.RequestInfoResolver
 	queries *query.API
@@ -52,8 +52,8 @@ func (q queriedResources) NewRequestInfo(r *http.Request) (*request.RequestInfo,
 	return info, err
 }
 
-// withQueries answers queries by the lists and watches that next answers. All that is done with
-// these before they are answered has been done with the query.
+// withQueries answers queries by means of the lists and watches that next answers. The filters in front have treated
+// the query like such a list or watch.
 func withQueries(next http.Handler, queries *query.API, documents *queryDocuments, c *server.Config) http.Handler {
 	answered := queries.Wrap(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -68,17 +68,17 @@ func withQueries(next http.Handler, queries *query.API, documents *queryDocument
 			answerError(w, r, err, c)
 			return
 		}
-		// What is answered is read while it is written.
+		// The response of next is read while it is written, so next must not leave any of it to run afterwards.
 		answered.ServeHTTP(w, r.WithContext(push.WithoutRest(r.Context())))
 	})
 }
 
-// queryDocuments are the documents of OpenAPI v3 of the queries of custom resources, which come and go.
+// queryDocuments are the OpenAPI v3 documents for queries of custom resources, which come and go.
 type queryDocuments struct {
 	queries *query.API
 
 	mu      sync.Mutex
-	set     documentSet // empty until there is one
+	set     documentSet // empty until serve is called
 	info    *common.OpenAPIV3Config
 	known   map[schema.GroupVersion][]*query.Resource
 	changes int
@@ -90,7 +90,7 @@ func (q *queryDocuments) serve(set documentSet, config *common.OpenAPIV3Config) 
 	q.set, q.info = set, config
 }
 
-// update has the service know what definitions there are now. Each document is made when it is asked for.
+// update registers the documents of the current definitions. Each document is built when it is requested.
 func (q *queryDocuments) update() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -125,8 +125,8 @@ func (q *queryDocuments) pathOf(gv schema.GroupVersion) string {
 	return strings.Trim(q.queries.PathOf(gv), "/")
 }
 
-// describeQueries adds a document of OpenAPI v3 for each version of the server's own that can be queried, with the schemas
-// that the documents of its objects have.
+// describeQueries adds an OpenAPI v3 document for each of the server's own versions that can be queried, with the
+// schemas that the documents of its objects have.
 func describeQueries(set documentSet, queries *query.API, builder *openAPIv3Builder) {
 	config := builder.config
 	for _, gv := range queries.Described() {

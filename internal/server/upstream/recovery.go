@@ -16,10 +16,9 @@ import (
 	"github.com/annexapi/annex/internal/wire/push"
 )
 
-// withRecovery answers a request whose handling panics, in a user's hook say, with
-// a 500. An answer that has begun is cut off instead, so that no client takes it for
-// a whole one. The server lives on either way; upstream's filter lets the panic go on
-// and the client see a broken connection.
+// withRecovery answers 500 to a request whose handler panics, for example in a user's hook. A response that has begun
+// is cut off instead, so that no client takes it for a complete one. The server continues either way. Upstream's
+// filter lets the panic continue, and the client sees a broken connection.
 func withRecovery(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		recovery := &recovery{answer: answer{ResponseWriter: w}, ctx: r.Context(), method: r.Method, path: r.URL.Path}
@@ -29,7 +28,8 @@ func withRecovery(handler http.Handler) http.Handler {
 	})
 }
 
-// recovery is of a request, and of what is left of it. That may last, and does without the request itself.
+// recovery is the state of a request and of its rest (push.Rest). The rest may run for long, without the request
+// itself.
 type recovery struct {
 	answer       answer
 	ctx          context.Context
@@ -41,7 +41,7 @@ func (r *recovery) around(serve func()) {
 	serve()
 }
 
-// end is for a defer statement.
+// end recovers from a panic. It must be called by a defer statement.
 func (r *recovery) end() {
 	reason := recover()
 	if reason == nil {
@@ -59,23 +59,23 @@ func (r *recovery) end() {
 	writeStatus(r.answer.ResponseWriter, apierrors.NewInternalError(errors.New("the request made the server panic; its log says where")))
 }
 
-// writeStatus answers outside the API machinery, which has not negotiated a media
-// type yet: in JSON, which every client reads.
+// writeStatus writes a status outside the API machinery, before a media type has been negotiated: in JSON, which
+// every client reads.
 func writeStatus(w http.ResponseWriter, err *apierrors.StatusError) {
 	status := err.Status()
 	status.Kind, status.APIVersion = "Status", "v1"
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(int(status.Code))
-	// Best effort: the status has been sent, and there is no way left to report an error.
+	// Best effort: the status code has been sent, and there is no way left to report an error.
 	_ = json.NewEncoder(w).Encode(status)
 }
 
-// answer knows what has been sent.
+// answer is a ResponseWriter that records the code and size of the response.
 type answer struct {
 	http.ResponseWriter
 	begun bool
-	code  int // 0 if it is the default
+	code  int // 0 means the default
 	bytes int64
 }
 
@@ -84,7 +84,7 @@ var _ responsewriter.UserProvidedDecorator = (*answer)(nil)
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 func (a *answer) WriteHeader(status int) {
-	if a.begun = true; a.code < http.StatusOK { // informational ones may come before
+	if a.begun = true; a.code < http.StatusOK { // informational responses may precede the final one
 		a.code = status
 	}
 	a.ResponseWriter.WriteHeader(status)

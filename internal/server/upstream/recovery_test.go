@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// serveTest answers by handler over TLS, in HTTP/1.1 or HTTP/2.
+// serveTest serves handler over TLS, in HTTP/1.1 or HTTP/2.
 func serveTest(t *testing.T, http2 bool, handler http.Handler) *httptest.Server {
 	t.Helper()
 	server := httptest.NewUnstartedServer(handler)
@@ -22,7 +22,7 @@ func serveTest(t *testing.T, http2 bool, handler http.Handler) *httptest.Server 
 
 var protocols = map[string]bool{"HTTP/1.1": false, "HTTP/2": true}
 
-func TestAPanicBeforeTheAnswerIsAnsweredWithAStatus(t *testing.T) {
+func TestWithRecovery_panicBeforeResponse_answers500(t *testing.T) {
 	for name, http2 := range protocols {
 		t.Run(name, func(t *testing.T) {
 			server := serveTest(t, http2, withRecovery(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -53,7 +53,7 @@ func TestAPanicBeforeTheAnswerIsAnsweredWithAStatus(t *testing.T) {
 	}
 }
 
-func TestAPanicWithinTheAnswerCutsItOff(t *testing.T) {
+func TestWithRecovery_panicWithinResponse_cutsItOff(t *testing.T) {
 	for begin, begun := range map[string]func(http.ResponseWriter){
 		"written":    func(w http.ResponseWriter) { _, _ = io.WriteString(w, `{"items":[`) },
 		"flushed":    func(w http.ResponseWriter) { w.(http.Flusher).Flush() },

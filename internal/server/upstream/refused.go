@@ -21,13 +21,12 @@ import (
 	"github.com/annexapi/annex/internal/identity/credential"
 )
 
-// step is one thing that is looked at before a request is handled. It returns the request
-// as it goes on, or the error that it is answered with. The info is empty, not nil, of what
-// is no request of the API.
+// step is a check before a request is handled. It returns the request with which to continue, or an error to answer
+// with. info is empty, not nil, for a request outside the API.
 type step func(r *http.Request, info *request.RequestInfo) (*http.Request, error)
 
-// withSteps takes the steps one after the other. As filters they would each be on the stack
-// of all that comes after, which every request grows, and so copies, anew.
+// withSteps runs the steps one after the other. As filters, each would be on the stack below all later filters, and
+// every request grows that stack, copying all frames.
 func withSteps(handler http.Handler, c *server.Config, steps ...step) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r, err := takeSteps(r, steps)
@@ -54,7 +53,7 @@ func takeSteps(r *http.Request, steps []step) (*http.Request, error) {
 	return r, nil
 }
 
-// answerError answers with an error, in the request's version.
+// answerError answers with an error, encoded in the version of the request.
 func answerError(w http.ResponseWriter, r *http.Request, err error, c *server.Config) {
 	gv := schema.GroupVersion{}
 	if info, ok := request.RequestInfoFrom(r.Context()); ok {
@@ -63,8 +62,8 @@ func answerError(w http.ResponseWriter, r *http.Request, err error, c *server.Co
 	responsewriters.ErrorNegotiated(err, c.Serializer, gv, w, r)
 }
 
-// checkNamespace refuses requests in what can be no namespace, such as .., before storage
-// takes it for a fault of its own.
+// checkNamespace refuses namespaces that cannot exist, such as "..", which the storage would report as an internal
+// error.
 func checkNamespace(r *http.Request, info *request.RequestInfo) (*http.Request, error) {
 	if !info.IsResourceRequest || info.Namespace == "" {
 		return r, nil
@@ -75,8 +74,8 @@ func checkNamespace(r *http.Request, info *request.RequestInfo) (*http.Request, 
 	return r, nil
 }
 
-// withUserAgentsRefused refuses requests of programs that call themselves so, but those for health. What is no
-// request for a resource is answered in plain text: kubectl begins with discovery, and reads no Status there.
+// withUserAgentsRefused refuses requests of the named programs, except for health checks. Requests that are not for
+// resources get the refusal as plain text: kubectl begins with discovery, and does not read a Status there.
 func withUserAgentsRefused(next http.Handler, names []string, c *server.Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, _, _ := strings.Cut(r.UserAgent(), "/")
@@ -95,21 +94,21 @@ func withUserAgentsRefused(next http.Handler, names []string, c *server.Config) 
 	})
 }
 
-// alwaysOpen tell load balancers and process managers how the server is.
+// alwaysOpen are the health checks of load balancers and process managers.
 var alwaysOpen = []string{"/healthz", "/livez", "/readyz"}
 
 type foreignKey struct{}
 
-// foreign is what withOrigins has found out about a request of another origin's page.
+// foreign is the finding of withOrigins about a request that a page of another origin has caused.
 type foreign struct {
 	err      error
 	accepted *credential.Accepted
 }
 
-// withOrigins finds out whether a page of another origin causes a browser to send a request, which refuseForeign
-// then refuses: browsers let every page open WebSockets and send forms and untyped bodies, with the certificates and the
-// network place of their user, and name the page's origin. It is for servers that browsers reach directly, and has to come
-// before authentication, by which the request is exempt if a token authenticates it.
+// withOrigins finds requests that a browser sends for a page of another origin; refuseForeign refuses them. Browsers
+// let every page open WebSockets and send forms and untyped bodies, with the certificates and the network location of
+// their user, and name the origin of the page. withOrigins is for servers that browsers reach directly. It has to
+// come before authentication, because a request is exempt if a token authenticates it.
 func withOrigins(handler http.Handler, allowed []*regexp.Regexp) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" {
@@ -126,9 +125,10 @@ func withOrigins(handler http.Handler, allowed []*regexp.Regexp) http.Handler {
 	})
 }
 
-// refuseForeign refuses the requests that withOrigins has found, unless a token authenticated them: a page has to know
-// that, while browsers add certificates by themselves. A token that did not decide exempts from nothing. It is behind
-// authentication and audit, so that the audit has the caller and the refusal.
+// refuseForeign refuses the requests that withOrigins has found, unless a token authenticated them: a page has to
+// know the token, while browsers add certificates by themselves. A token that was not decisive for authentication
+// exempts nothing. refuseForeign is behind authentication and audit, so that the audit records the caller and the
+// refusal.
 func refuseForeign(r *http.Request, _ *request.RequestInfo) (*http.Request, error) {
 	if found, ok := r.Context().Value(foreignKey{}).(*foreign); ok && found.accepted.Kind != credential.Token {
 		return r, found.err
@@ -136,12 +136,12 @@ func refuseForeign(r *http.Request, _ *request.RequestInfo) (*http.Request, erro
 	return r, nil
 }
 
-// checkOrigin returns an error if a request writes or connects, and comes from a page whose origin is neither the server's
-// own, as the browser has reached it, nor allowed. Browsers do not let pages choose either header.
+// checkOrigin returns an error if a request writes or connects, and comes from a page whose origin is neither allowed
+// nor the server's own, as the browser has reached it. Browsers do not let pages choose either header.
 func checkOrigin(r *http.Request, allowed []*regexp.Regexp) error {
 	connects := httpstream.IsUpgradeRequest(r)
 	if !connects && (r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions) {
-		return nil // a browser keeps the answer from the page
+		return nil // the browser keeps the response from the page
 	}
 	origin := r.Header.Get("Origin")
 	if slices.ContainsFunc(allowed, func(pattern *regexp.Regexp) bool { return pattern.MatchString(origin) }) {
@@ -149,7 +149,7 @@ func checkOrigin(r *http.Request, allowed []*regexp.Regexp) error {
 	}
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "same-origin", "none":
-		// The browser compares with the URL that it has asked for, which proxies may change on the way.
+		// The browser compares with the URL that it has requested, which proxies may change on the way.
 		return nil
 	case "":
 		if origin == "" || sameOrigin(origin, r) {
@@ -170,7 +170,7 @@ func checkOrigin(r *http.Request, allowed []*regexp.Regexp) error {
 	)
 }
 
-// sameOrigin reports whether an Origin is that of the server, as the request names it: scheme, host and port.
+// sameOrigin reports whether scheme, host and port of an Origin equal those of the server, as the request names it.
 func sameOrigin(origin string, r *http.Request) bool {
 	page, err := url.Parse(origin)
 	if err != nil || page.Hostname() == "" {
@@ -184,7 +184,7 @@ func sameOrigin(origin string, r *http.Request) bool {
 	return err == nil && page.Scheme == own.Scheme && strings.EqualFold(page.Hostname(), own.Hostname()) && portOf(page) == portOf(own)
 }
 
-// portOf returns the port of a URL, which is that of the scheme if none is given.
+// portOf returns the port of a URL, by default the port of its scheme.
 func portOf(u *url.URL) string {
 	switch {
 	case u.Port() != "":

@@ -101,7 +101,7 @@ func TestCheckOrigin_pagesOfOtherOrigins(t *testing.T) {
 	}
 }
 
-// Only the credential that authenticated a request counts, and not the credentials that it presents.
+// Only the credential that authenticated the request counts, not other credentials in it.
 func TestRefuseForeign_credentialThatAuthenticated(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -127,7 +127,7 @@ func TestRefuseForeign_credentialThatAuthenticated(t *testing.T) {
 		}), nil)
 		r := httptest.NewRequest(http.MethodPost, "https://api.example.com/", nil)
 		r.Header.Set("Origin", test.origin)
-		// Both are presented and neither counts by itself.
+		// The request presents both credentials, and neither counts by itself.
 		r.Header.Set("Authorization", "Bearer wrong")
 		r.Header.Set("Sec-Websocket-Protocol", "v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.a25vd24")
 		handler.ServeHTTP(httptest.NewRecorder(), r)

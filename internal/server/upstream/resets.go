@@ -12,20 +12,21 @@ import (
 )
 
 const (
-	// resetBurst is how many requests a client may reset on a connection before the server reads from it more slowly: enough that a
-	// client may end the watches of all its kinds at once.
+	// resetBurst is the number of requests that a client may reset on a connection before the server reads from the
+	// connection more slowly: enough for a client that ends the watches of all its kinds at once.
 	resetBurst = 250
-	// resetInterval is the time for which the server does not read from a connection for each further reset.
+	// resetInterval is the time for which the server does not read from a connection, per further reset.
 	resetInterval = 10 * time.Millisecond
 )
 
-// resets bounds how many requests a client begins and resets on an HTTP/2 connection. The limit of streams does not: a client may
-// begin the next request as soon as it has reset the last, while the server has all the work of beginning it. So the server
-// reads less often from a connection with many resets. Its other requests wait with these, and those of other connections do not.
+// resets limits how many requests a client begins and resets on an HTTP/2 connection. The limit of streams does not:
+// a client may begin the next request as soon as it has reset the previous one, while the server has all the work of
+// beginning it. So the server reads less often from a connection with many resets. All requests of this connection
+// wait, and requests of other connections do not.
 //
-// It may be used concurrently. The zero value has no resets.
+// The methods may be called concurrently. The zero value has no resets.
 type resets struct {
-	// paid is the time, in nanoseconds since 1970, when the resets until now count no more.
+	// paid is the time, in nanoseconds since 1970, from which the resets until now no longer count.
 	paid atomic.Int64
 }
 
@@ -39,7 +40,7 @@ func (r *resets) add(now time.Time) {
 	}
 }
 
-// wait returns for how long the connection is not to be read from.
+// wait returns how long the server must not read from the connection; zero or less means not at all.
 func (r *resets) wait(now time.Time) time.Duration {
 	return time.Duration(r.paid.Load()-now.UnixNano()) - resetBurst*resetInterval
 }
@@ -54,7 +55,7 @@ func (c *connection) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// pause waits, and reports whether the connection is still open then.
+// pause waits, and reports whether the connection is still open afterwards.
 func (c *connection) pause(wait time.Duration) bool {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -66,13 +67,13 @@ func (c *connection) pause(wait time.Duration) bool {
 	}
 }
 
-// resetCounter counts the requests that clients reset as those of their connections.
+// resetCounter counts the requests that clients reset, by connection.
 type resetCounter struct {
 	proxied func(*http.Request) bool // nil if there are no proxies
 }
 
-// newResetCounter returns a counter that leaves out the requests of proxies: many users share a connection of these, and one of
-// them would make the others wait.
+// newResetCounter returns a counter that ignores requests of proxies: many users share a proxy's connection, and one
+// of them could delay all others.
 func newResetCounter(proxies *authenticatorfactory.RequestHeaderConfig) resetCounter {
 	if proxies == nil {
 		return resetCounter{}
@@ -80,7 +81,7 @@ func newResetCounter(proxies *authenticatorfactory.RequestHeaderConfig) resetCou
 	return resetCounter{clientcert.Proxied(proxies)}
 }
 
-// count counts a request that has been handled, if its client has reset it.
+// count counts a handled request if its client has reset it.
 func (c resetCounter) count(r *http.Request) {
 	if r.ProtoMajor != 2 || r.Context().Err() == nil {
 		return

@@ -35,13 +35,13 @@ func TestResets_wait(t *testing.T) {
 	}
 }
 
-// sending is a connection whose client always has something to read.
+// sending is a connection whose client always has bytes to read.
 type sending struct{ net.Conn }
 
 func (sending) Read(p []byte) (int, error) { return len(p), nil }
 func (sending) Close() error               { return nil }
 
-// sent is a request over HTTP/2 on a connection.
+// sent returns an HTTP/2 request on a connection.
 func sent(conn *connection) (r *http.Request, reset context.CancelFunc) {
 	r = asked(conn)
 	r.ProtoMajor, r.ProtoMinor = 2, 0
@@ -96,7 +96,7 @@ func TestResetCounter_connections(t *testing.T) {
 	}
 }
 
-func TestConnection_closedWhileItIsNotRead(t *testing.T) {
+func TestConnection_closedInPause_endsRead(t *testing.T) {
 	for name, end := range map[string]func(*connection){
 		"closed":  func(c *connection) { _ = c.Close() },
 		"cut off": func(c *connection) { c.of.open[c] = struct{}{}; c.of.cut() },

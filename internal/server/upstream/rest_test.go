@@ -22,7 +22,7 @@ import (
 	"github.com/annexapi/annex/internal/wire/push"
 )
 
-// countedGroup tells of what is waited for.
+// countedGroup records when a request is done.
 type countedGroup struct {
 	serverfilters.RequestWaitGroup
 	did func(string)
@@ -30,9 +30,9 @@ type countedGroup struct {
 
 func (g countedGroup) Done() { g.did("done"); g.RequestWaitGroup.Done() }
 
-// What filters do at the end of a watch they do when it has ended, not when the handlers have returned, and once; also if
-// what is left panics.
-func TestFiltersEndWithWhatHandlersLeft(t *testing.T) {
+// Filters finish a watch once, when the watch has ended instead of when the handlers have returned. They also do so
+// if the rest panics.
+func TestFilters_watch_endWithRest(t *testing.T) {
 	t.Parallel()
 	for _, panics := range []string{"", "left", "behind"} {
 		t.Run(panics, func(t *testing.T) {
@@ -108,8 +108,8 @@ func TestFiltersEndWithWhatHandlersLeft(t *testing.T) {
 	}
 }
 
-// An audited request is complete when its handlers have returned: they have to do everything.
-func TestAuditedRequestsLeaveNothing(t *testing.T) {
+// The audit completes a request when its handlers return, so they must not leave a rest.
+func TestWithAuditedInside_auditedRequest_hasNoRest(t *testing.T) {
 	t.Parallel()
 	for name, audited := range map[string]bool{"audited": true, "not audited": false} {
 		var rest *push.Rest

@@ -24,7 +24,7 @@ import (
 	"github.com/annexapi/annex/config"
 )
 
-// Serving is how HTTPS is spoken: what of its options has been read.
+// Serving is the configuration for HTTPS, with its certificate files opened.
 type Serving struct {
 	options config.ServingOptions
 	ciphers []uint16
@@ -33,7 +33,7 @@ type Serving struct {
 	names   []dynamiccertificates.SNICertKeyContentProvider
 }
 
-// OpenServing reads the certificates of the options, which are complete. Close must be called.
+// OpenServing reads the certificates of the options, which must be complete. The caller must call Close.
 func OpenServing(o config.ServingOptions) (*Serving, error) {
 	s := &Serving{options: o}
 	var err error
@@ -47,7 +47,7 @@ func OpenServing(o config.ServingOptions) (*Serving, error) {
 		return nil, fmt.Errorf("Options.Serving.CurvePreferences: %w", err)
 	}
 	for _, c := range o.SNICertificates {
-		// Upstream's provider cannot be released when it finds a mistake.
+		// Upstream's provider cannot be released if it finds an error, so the files are checked before.
 		_, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
 		var provider *dynamiccertificates.DynamicFileSNIContent
 		if err == nil {
@@ -62,9 +62,9 @@ func OpenServing(o config.ServingOptions) (*Serving, error) {
 	return s, nil
 }
 
-// Close releases what OpenServing read. Listeners must have been shut down.
+// Close releases the certificate providers. All listeners must have been shut down.
 func (s *Serving) Close() {
-	// The providers hold queues from the beginning, and release them at the end of their run.
+	// The providers hold queues from their creation on, and release them when their Run returns.
 	ended, end := context.WithCancel(context.Background())
 	end()
 	for _, name := range s.names {
@@ -74,8 +74,8 @@ func (s *Serving) Close() {
 	}
 }
 
-// TLS answers HTTPS on a listener until Shutdown, which is then given the time grace at most.
-// Certificates are read anew when they change.
+// TLS serves HTTPS on a listener until Shutdown, which then waits for at most grace. Changed certificates are read
+// again.
 func (s *Serving) TLS(
 	l net.Listener,
 	handler http.Handler,
@@ -102,15 +102,15 @@ func (s *Serving) TLS(
 	return listening, nil
 }
 
-// Config is how TLS does it, for a listener that is not the server's own. It follows the
-// certificate and the authorities, but not the files of other names.
+// Config returns a configuration equal to that of TLS, for a listener that is not the server's own. It follows
+// changes of the certificate and of the authorities, but not of the files for other names.
 func (s *Serving) Config(
 	serving dynamiccertificates.CertKeyContentProvider,
 	clients dynamiccertificates.CAContentProvider,
 ) (*tls.Config, error) {
 	config := &tls.Config{
 		MinVersion: s.version, CipherSuites: s.ciphers, CurvePreferences: s.curves,
-		// Who a certificate is of, and whether to believe it, is found out for each request.
+		// Authentication verifies the client certificate for each request.
 		ClientAuth: tls.RequestClientCert,
 		NextProtos: []string{"h2", "http/1.1"},
 	}
@@ -125,7 +125,7 @@ func (s *Serving) Config(
 	follow := config.Clone()
 	follow.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		mu.Lock()
-		// It compares what there is. What cannot be used changes nothing.
+		// RunOnce compares with the current state. After an error, the previous certificates stay in use.
 		_ = current.RunOnce()
 		mu.Unlock()
 		return current.GetConfigForClient(hello)
@@ -133,13 +133,13 @@ func (s *Serving) Config(
 	return follow, nil
 }
 
-// withBrowsers lets pages of the allowed origins send requests. Their browsers ask before most of
-// them, without credentials, and are answered.
+// withBrowsers lets pages of the allowed origins send requests. Browsers send a preflight request before most of
+// them, without credentials, and withBrowsers answers it.
 func withBrowsers(handler http.Handler, o config.ServingOptions) http.Handler {
 	return serverfilters.WithCORS(handler, o.AllowedOrigins, nil, nil, nil, "true")
 }
 
-// withConnectionAdvice tells clients how to connect the next time.
+// withConnectionAdvice advises clients how to connect the next time: HSTS headers, and GOAWAY frames at random.
 func withConnectionAdvice(handler http.Handler, o config.ServingOptions) http.Handler {
 	handler = serverfilters.WithHSTS(handler, o.StrictTransportSecurity)
 	if o.GoawayChance > 0 && !o.DisableHTTP2 {
@@ -148,7 +148,7 @@ func withConnectionAdvice(handler http.Handler, o config.ServingOptions) http.Ha
 	return handler
 }
 
-// originPatterns are the allowed origins, which have been compiled before.
+// originPatterns compiles the patterns of the allowed origins, which have been validated before.
 func originPatterns(o config.ServingOptions) []*regexp.Regexp {
 	var all []*regexp.Regexp
 	for _, pattern := range o.AllowedOrigins {
@@ -159,8 +159,8 @@ func originPatterns(o config.ServingOptions) []*regexp.Regexp {
 	return all
 }
 
-// refuseAnonymousDebugging keeps profiles, which hold what is in memory, and queued requests from
-// anonymous callers, to whom paths may be open.
+// refuseAnonymousDebugging refuses anonymous requests for profiles, which reveal the contents of memory, and for
+// queued requests. Anonymous callers may have permission for the paths.
 func refuseAnonymousDebugging(r *http.Request, _ *request.RequestInfo) (*http.Request, error) {
 	if r.URL.Path != "/debug" && !strings.HasPrefix(r.URL.Path, "/debug/") {
 		return r, nil

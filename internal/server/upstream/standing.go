@@ -16,13 +16,14 @@ import (
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/streaming/pkg/httpstream"
 
-	"github.com/annexapi/annex/internal/fastpath/reads"
+	"github.com/annexapi/annex/internal/fastpath"
 	"github.com/annexapi/annex/internal/identity/standing"
 	"github.com/annexapi/annex/internal/server/query"
 	"github.com/annexapi/annex/internal/wire/push"
 )
 
-// newStanding returns what checks requests that take long, by the authenticator and the authorizer of a server.
+// newStanding returns a checker of long-running requests that uses the authenticator and the authorizer of the
+// server.
 func newStanding(c Config) *standing.Checker {
 	config := standing.Config{Period: c.CheckPeriod, Authenticator: c.Authenticator, Authorizer: c.Authorizer}
 	if cluster := c.Cluster; cluster != nil {
@@ -32,7 +33,8 @@ func newStanding(c Config) *standing.Checker {
 	return standing.New(config)
 }
 
-// withStreamsBegun keeps the credentials of requests that take long, which authentication takes out of them.
+// withStreamsBegun keeps the credentials of long-running requests, because authentication removes them from the
+// headers.
 func withStreamsBegun(handler http.Handler, checker *standing.Checker, longRunning request.LongRunningRequestCheck) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if info, ok := request.RequestInfoFrom(r.Context()); ok && longRunning(r, info) {
@@ -42,12 +44,12 @@ func withStreamsBegun(handler http.Handler, checker *standing.Checker, longRunni
 	})
 }
 
-// streams has requests that take long checked until they are over. It is behind authorization, and in front of all that
-// answers such requests.
+// streams checks long-running requests until they end. It is behind authorization, and in front of all handlers of
+// such requests.
 type streams struct {
 	next    http.Handler
 	config  Config
-	reads   *reads.Direct
+	gate    *fastpath.Gate
 	queries *query.API // nil without queries
 	routes  connectRoutes
 	server  *server.Config
@@ -61,7 +63,7 @@ func (s *streams) filter() http.Handler {
 			s.next.ServeHTTP(w, r)
 			return
 		}
-		if h := beside.of(r); h != nil && h.Open { // which every caller may
+		if h := beside.of(r); h != nil && h.Open { // open to every caller
 			s.next.ServeHTTP(w, r)
 			return
 		}
@@ -72,32 +74,23 @@ func (s *streams) filter() http.Handler {
 		}
 		cut := w
 		if httpstream.IsUpgradeRequest(r) {
-			cut = nil // its session ends it
+			cut = nil // the session of an upgrade ends itself
 		}
 		ctx, end := r.Context(), context.CancelFunc(func() {})
-		if s.queries != nil && s.queries.Answers(r) || !s.reads.Watches(r) {
+		if s.queries != nil && s.queries.Answers(r) || s.gate.Decide(r).Route != fastpath.Watch {
 			ctx, end = stream.Within(ctx)
 			r = r.WithContext(ctx)
-		} // else the watch ends itself, which takes less memory than a context
+		} // a watch of the fast path ends itself, which takes less memory than a context
 		stream.Join(asked, cut)
-		over := func() {
+		defer push.After(ctx, func() {
 			stream.Leave()
 			end()
-		}
-		defer func() {
-			around := func(serve func()) {
-				defer over()
-				serve()
-			}
-			if !push.RestFrom(ctx).Around(around) {
-				over()
-			}
-		}()
+		})
 		s.next.ServeHTTP(w, r)
 	})
 }
 
-// asked are the questions by which a request was allowed.
+// asked returns the authorization questions that allowed a request.
 func (s *streams) asked(stream *standing.Stream, r *http.Request) (standing.Asked, error) {
 	ctx, asked := r.Context(), standing.Asked{}
 	attributes, err := filters.GetAuthorizerAttributes(ctx)
@@ -108,7 +101,7 @@ func (s *streams) asked(stream *standing.Stream, r *http.Request) (standing.Aske
 	info, _ := request.RequestInfoFrom(ctx)
 	upgrades := r.Method != http.MethodPost && httpstream.IsUpgradeRequest(r)
 	if sub := s.routes.of(info); sub != nil && upgrades && slices.Contains(sub.Methods, http.MethodPost) {
-		// As withUpgradePermission wants it.
+		// withUpgradePermission requires the same.
 		create := *info
 		create.Verb = "create"
 		more, err := filters.GetAuthorizerAttributes(request.WithRequestInfo(ctx, &create))
@@ -126,7 +119,7 @@ func (s *streams) asked(stream *standing.Stream, r *http.Request) (standing.Aske
 	}
 	if may, namespaces := s.queries.StillMay(r); may != nil {
 		impersonates := asked.Impersonates
-		asked.Attributes = nil // all of which not every namespace need allow
+		asked.Attributes = nil // not every namespace needs to allow all of them
 		query := []string{"query", info.Verb, info.APIGroup, info.APIVersion, info.Resource, attributes.GetUser().GetName()}
 		asked.Scope = append(query, namespaces...)
 		asked.More = append(asked.More, func(ctx context.Context, caller user.Info) error {
@@ -139,7 +132,8 @@ func (s *streams) asked(stream *standing.Stream, r *http.Request) (standing.Aske
 	return asked, nil
 }
 
-// mayImpersonate asks whether a caller may act as the user whom a request names. It does not use what upstream remembers of that.
+// mayImpersonate returns a function that checks whether a caller may impersonate the user of a request. It does not
+// use upstream's cache of such decisions.
 func (s *streams) mayImpersonate(presented *http.Request, info *request.RequestInfo) func(context.Context, user.Info) error {
 	return func(ctx context.Context, caller user.Info) error {
 		allowed := false
@@ -154,7 +148,7 @@ func (s *streams) mayImpersonate(presented *http.Request, info *request.RequestI
 	}
 }
 
-// discarded is an answer of which nothing but the code is kept.
+// discarded is a response of which only the code is kept.
 type discarded struct {
 	header http.Header
 	code   int
@@ -169,8 +163,8 @@ func (d *discarded) Write(b []byte) (int, error) { return len(b), nil }
 // WriteHeader implements http.ResponseWriter.
 func (d *discarded) WriteHeader(code int) { d.code = code }
 
-// withinStream ends the contexts of requests that have to end, if nothing else ends with them. It is right in front of upstream's
-// handlers.
+// withinStream cancels the context of requests whose stream has to end, for handlers that end in no other way. It is
+// directly in front of upstream's handlers.
 func withinStream(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		stream := standing.From(r.Context())

@@ -17,15 +17,14 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// Tracing records spans of requests, and sends them to a collector in the background. The nil
-// Tracing records none.
+// Tracing records spans of requests, and sends them to a collector in the background. A nil Tracing records none.
 type Tracing struct {
 	provider tracing.TracerProvider
 	grace    time.Duration
 }
 
-// OpenTracing reads a TracingConfiguration of upstream's; an empty name is none. What has not been
-// sent when the server ends is lost after the time grace. Close must be called.
+// OpenTracing reads upstream's TracingConfiguration from a file. It returns nil for an empty name. Spans that are not
+// sent within grace after the end of the server are lost. The caller must call Close.
 func OpenTracing(file string, s *define.Server, grace time.Duration) (*Tracing, error) {
 	if file == "" {
 		return nil, nil
@@ -61,15 +60,15 @@ func OpenTracing(file string, s *define.Server, grace time.Duration) (*Tracing, 
 	return &Tracing{provider, grace}, nil
 }
 
-// Close sends what is left.
+// Close sends the remaining spans.
 func (t *Tracing) Close() error {
 	if t == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), t.grace)
 	defer cancel()
-	// A collector that is away is no failure of the server's: spans are best effort, and OpenTelemetry's
-	// error handler is told of them.
+	// An unreachable collector is no failure of the server: spans are best effort, and OpenTelemetry's error handler
+	// reports them.
 	_ = t.provider.Shutdown(ctx)
 	return nil
 }

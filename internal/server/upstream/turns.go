@@ -11,19 +11,21 @@ import (
 	"github.com/annexapi/annex/internal/base/budget"
 )
 
-// turns let requests with large bodies work on half of the processors at once. Go gives each goroutine that has work ten milliseconds
-// at a time, so that a small request, which takes many steps, would wait for all large ones at each of them. Users, and the
-// connections of one user, take turns.
+// turns lets requests with large bodies run on half of the processors at once. Go schedules each runnable goroutine
+// for ten milliseconds at a time. A small request takes many steps, and would wait for all large ones at each step.
+// Users, and the connections of one user, take turns.
 type turns struct{ places *budget.Places }
 
 const (
-	// A body waits for a turn that has so many fields and elements, or as many bytes as cost as much: work of some 10 milliseconds.
+	// A body waits for a turn if it has manyElements fields and elements, or as many bytes as cost the same: some 10
+	// milliseconds of work.
 	manyElements = 2000
 	elementBytes = 512
-	// longestTurn is how long a request keeps its turn. It goes on without one after that: a webhook, a hook or a storage may hold
-	// it up, for which others do not wait.
+	// longestTurn limits how long a request keeps its turn. Afterwards it continues without one: a webhook, a hook or
+	// a storage may block it, and other requests must not wait for that.
 	longestTurn = time.Second
-	// mostWaitingForTurns is how many requests wait for their turns: more than may be in flight, unless an operator allows that.
+	// mostWaitingForTurns limits how many requests wait for a turn. It is more than may be in flight, unless an
+	// operator allows more.
 	mostWaitingForTurns = 1000
 )
 
@@ -34,13 +36,13 @@ func newTurns() turns {
 const tooManyLarge = "too many requests with large bodies wait for a processor, or too many of this user; try again, with fewer at once; " +
 	"the operator may give the server more processors"
 
-// begin waits for the turn of a request for resources with a body of so many bytes, fields and elements. The turn is over when end
-// is called, which must be, or after longestTurn. An error is the answer.
+// begin waits for the turn of a resource request with a body of size bytes and a number of fields and elements. The
+// caller must call end. The turn ends then, or after longestTurn. An error is the error response.
 func (t turns) begin(r *http.Request, size int, elements int64) (end func(), err error) {
 	if elements+int64(size)/elementBytes < manyElements {
 		return func() {}, nil
 	}
-	info, _ := request.RequestInfoFrom(r.Context()) // bodies of others are not read
+	info, _ := request.RequestInfoFrom(r.Context()) // only bodies of resource requests are read
 	caller := callerOf(r, info)
 	if !t.places.Enter(r.Context(), caller) {
 		return nil, apierrors.NewTooManyRequests(tooManyLarge, 1)

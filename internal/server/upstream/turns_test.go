@@ -18,7 +18,7 @@ import (
 	"github.com/annexapi/annex/internal/base/budget"
 )
 
-// largeRequest creates something with a body of many elements, as a user over a connection.
+// largeRequest returns a create request with a body of many elements, by a user over a connection.
 func largeRequest(name, connection string) *http.Request {
 	body := `{"a":[` + strings.Repeat(`"bbbbbbbbbbbbbbbbbbbb",`, manyElements) + `""]}`
 	r := httptest.NewRequest(http.MethodPost, "/apis/shop.example.com/v1/widgets", strings.NewReader(body))
@@ -27,7 +27,7 @@ func largeRequest(name, connection string) *http.Request {
 	return resourceRequest("create", r.WithContext(request.WithUser(r.Context(), &user.DefaultInfo{Name: name})))
 }
 
-func TestTurns_ofUsersAlternate(t *testing.T) {
+func TestTurns_users_alternate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := turns{budget.NewPlaces(1, mostWaitingForTurns)}
 		var mu sync.Mutex
@@ -71,8 +71,8 @@ func TestTurns_ofUsersAlternate(t *testing.T) {
 	})
 }
 
-// A webhook, for which a request waits, keeps nobody else waiting for longer than a turn.
-func TestTurns_ofRequestsThatGoOnEnd(t *testing.T) {
+// A request that waits for a webhook delays other requests no longer than a turn.
+func TestTurns_blockedRequest_losesTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var began atomic.Int32
 		handler := withBody(withMemory(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -94,7 +94,7 @@ func TestTurns_ofRequestsThatGoOnEnd(t *testing.T) {
 	})
 }
 
-func TestTurns_thatAreNotHadAreRefused(t *testing.T) {
+func TestTurns_queueFull_isRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		places := budget.NewPlaces(1, 1)
 		handler := withBody(withMemory(http.NotFoundHandler(), turns{places}, memoryConfig()), budget.New(1<<30), nil, nil, nil, memoryConfig())

@@ -1,6 +1,9 @@
-// Package upstream turns a definition into a k8s.io/apiserver server. It alone
-// names that library's options, configurations and handler chain, so that most
-// of the work for a new Kubernetes release is in this package.
+// Package upstream builds a k8s.io/apiserver server from a definition.
+//
+// It is the only package that names that library's options, configurations and handler chain, so that most of the
+// work for a new Kubernetes release is here. It holds the filters of the chain (authentication, limits, memory,
+// origins, recovery), the installation of API groups, discovery and OpenAPI documents, and the listeners. It does not
+// hold authenticators, storages or hooks: Config passes them in.
 package upstream
 
 import (
@@ -32,7 +35,7 @@ import (
 
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/base/budget"
-	"github.com/annexapi/annex/internal/fastpath/direct"
+	"github.com/annexapi/annex/internal/fastpath"
 	"github.com/annexapi/annex/internal/fastpath/reads"
 	"github.com/annexapi/annex/internal/fastpath/writes"
 	"github.com/annexapi/annex/internal/identity/standing"
@@ -43,85 +46,83 @@ import (
 	"github.com/annexapi/annex/internal/wire/push"
 )
 
-// Config is all that a server is made of.
+// Config is everything that a server is built from.
 type Config struct {
 	Definition *define.Server
 	Machinery  *convert.Machinery
 	// Stores opens the storage of every resource.
 	Stores *registry.Stores
 	Kinds  []*registry.Kind
-	// BuiltIn are the storages of versions beside the definition's, by resource. Those of the
-	// core group are served with the definition's kinds there.
+	// BuiltIn holds the storages of versions outside the definition, by resource. Storages of the core group are
+	// served together with the definition's kinds in that group.
 	BuiltIn map[schema.GroupVersion]map[string]rest.Storage
 	OpenAPI convert.OpenAPI
 
 	Authenticator authenticator.Request
-	// RequestHeaders are taken off requests when their callers are known; nil are those that are
-	// usual.
+	// RequestHeaders are removed from requests once their callers are known. Nil means the usual headers.
 	RequestHeaders *authenticatorfactory.RequestHeaderConfig
 	Authorizer     authorizer.Authorizer
 	Admission      admission.Interface
-	// Loopback is the privileged in-process client configuration.
+	// Loopback is the client configuration of the privileged in-process client.
 	Loopback *restclient.Config
-	// Address is the host:port that discovery tells clients.
+	// Address is the host:port in discovery documents.
 	Address string
-	// AuditSink is given an event for each stage of those requests that AuditPolicy says; both are
-	// nil without an audit.
+	// AuditSink receives an event for each stage of the requests that AuditPolicy selects. Both are nil without an
+	// audit.
 	AuditSink   audit.Sink
 	AuditPolicy audit.PolicyRuleEvaluator
-	// AccessLog is given a record for each request when it has ended; nil for none.
+	// AccessLog receives a record for each request when it has ended. Nil means no access log.
 	AccessLog slog.Handler
-	// Ready are the checks of /readyz beside upstream's own. Their errors
-	// are shown to anonymous callers.
+	// Ready are the checks of /readyz in addition to upstream's. Their errors are shown to anonymous callers.
 	Ready []healthz.HealthChecker
-	// Metrics are the server's own.
+	// Metrics are the server's own metrics.
 	Metrics []prometheus.Collector
-	// Gathered are metrics of the server that are in registries of their own.
+	// Gathered are metrics of the server in registries of their own.
 	Gathered []prometheus.Gatherer
-	// LongRunning are handlers beside the API, by path. Like watches, they have no
-	// deadline and do not count as requests in flight, but a shutdown does not wait
-	// for them. They are authorized as all others.
+	// LongRunning are handlers beside the API, by path. Like watches, they have no deadline and do not count as
+	// requests in flight, but a shutdown does not wait for them. They are authorized like all other requests.
 	LongRunning map[string]http.Handler
-	// Handlers answer paths beside the API, of which no two are the same.
+	// Handlers answer paths beside the API. No two may have the same path.
 	Handlers []Handler
-	// NewQueries makes the API of queries, given the resources that the delegation has; nil is for
-	// none.
+	// NewQueries builds the query API. delegated returns the delegate's resources. Nil means no queries.
 	NewQueries func(delegated func() []*query.Resource) *query.API
-	// Tracing records spans of requests; nil records none.
+	// Tracing records spans of requests. Nil records none.
 	Tracing *Tracing
-	// FlowControl queues requests instead of counting them; nil is for never. It does so while
-	// FlowControlled, which nil is for always.
+	// FlowControl queues requests instead of counting them, while FlowControlled returns true. A nil FlowControl
+	// never queues; a nil FlowControlled means always.
 	FlowControl    utilflowcontrol.Interface
 	FlowControlled func() bool
-	// Serving is complete.
+	// Serving must be complete.
 	Serving config.ServingOptions
 	// Discovery are documents beside the API, by path.
 	Discovery map[string]http.Handler
-	// RequestTimeout bounds every request that is not a watch.
+	// RequestTimeout limits every request except watches.
 	RequestTimeout time.Duration
-	// Memory is what requests draw on; nil has no bounds.
+	// Memory is the budget for requests. Nil means no limit.
 	Memory *budget.Budget
 	// Stopping is closed when the server drains and watches have to end.
 	Stopping <-chan struct{}
-	// CheckPeriod is how often it is checked, of requests that take long, whether their callers may go on; 0 is
-	// standing.DefaultPeriod.
+	// NoFastPath leaves all requests to upstream's handlers.
+	NoFastPath bool
+	// CheckPeriod is the interval at which long-running requests are checked: their callers must still have the
+	// credential and the rights. 0 means standing.DefaultPeriod.
 	CheckPeriod time.Duration
-	// Cluster is who is asked about callers and their requests; nil for a server that
+	// Cluster is the cluster that authenticates callers and authorizes their requests. Nil means that the server
 	// stands alone.
 	Cluster Cluster
-	// Delegation answers what the groups above do not; nil is 404.
+	// Delegation answers requests for other groups. Nil means 404.
 	Delegation *Delegation
-	// Aggregation answers for the groups of other servers; nil is for none.
+	// Aggregation answers requests for the groups of other servers. Nil means none.
 	Aggregation Aggregation
 }
 
-// Cluster is what the handler chain needs of the cluster that the server is aggregated into.
+// Cluster is the handler chain's view of the cluster into which the server is aggregated.
 type Cluster interface {
-	// AuthenticationUnavailable is nil if an error of the Authenticator is about the
-	// caller. If not, it says why the cluster could not be asked who that is.
+	// AuthenticationUnavailable returns nil if an error of the Authenticator is about the caller. Otherwise it
+	// returns the reason why the cluster could not identify the caller.
 	AuthenticationUnavailable(err error) error
-	// AuthorizationUnavailable is nil if the cluster can be asked what callers may do. If not, only what
-	// Open allows passes.
+	// AuthorizationUnavailable returns nil if the cluster can authorize requests. Otherwise only requests pass that
+	// Open allows.
 	AuthorizationUnavailable() error
 	Open() authorizer.Authorizer
 }
@@ -138,14 +139,7 @@ type Server struct {
 
 // Embedded is Handler for callers other than a listener of the server. A watch is answered when it returns: the handler of
 // another server may call it, which ends the request's context then.
-func (s *Server) Embedded() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if push.RestFrom(r.Context()) != nil {
-			r = r.WithContext(push.WithoutRest(r.Context()))
-		}
-		s.Handler.ServeHTTP(w, r)
-	})
-}
+func (s *Server) Embedded() http.Handler { return push.Within(s.Handler) }
 
 // New builds the server. All API groups are installed when it returns.
 func New(c Config) (*Server, error) {
@@ -185,13 +179,10 @@ func New(c Config) (*Server, error) {
 		connections = newConnectionMetrics()
 		c.Metrics = append(slices.Clone(c.Metrics), connections.open, connections.ended)
 	}
-	answers := direct.NewAnswers()
-	c.Metrics = append(slices.Clone(c.Metrics), answers.Collector())
-	direct := directly{
-		reads: &reads.Direct{Recorded: c.AuditSink != nil, Traced: c.Tracing != nil, Pretty: isPretty, Answers: answers,
-			MinWatchTime: time.Duration(config.MinRequestTimeout) * time.Second},
-		writes: &writes.Direct{Recorded: c.AuditSink != nil, Traced: c.Tracing != nil, Pretty: isPretty, Answers: answers},
-	}
+	gate := fastpath.New(fastpath.Config{
+		Off: c.NoFastPath, Audited: c.AuditSink != nil, Traced: c.Tracing != nil, Pretty: isPretty,
+	})
+	c.Metrics = append(slices.Clone(c.Metrics), gate.Collectors()...)
 	config.LongRunningFunc = longRunning(config.LongRunningFunc, c)
 	if len(c.Handlers) > 0 {
 		config.RequestInfoResolver = mappedResources{resolver(config), c.Handlers}
@@ -217,14 +208,17 @@ func New(c Config) (*Server, error) {
 		config.RequestInfoResolver = queriedResources{resolver(config), queries}
 	}
 	standing := newStanding(c)
-	config.BuildHandlerChainFunc = chain(c, direct, text, connections, queries, documents, standing)
+	handlers := &chain{
+		config: c, gate: gate, text: text, connections: connections, queries: queries, documents: documents, standing: standing,
+	}
+	config.BuildHandlerChainFunc = handlers.build
 	completed := config.Complete(nil)
 	completed.SkipOpenAPIInstallation = true // join installs the documents
 	generic, err := completed.New(c.Definition.Name, delegate.target())
 	if err != nil {
 		return nil, fmt.Errorf("build API server: %w", err)
 	}
-	if err := install(generic, completed, c, direct); err != nil {
+	if err := install(generic, completed, c, gate); err != nil {
 		return nil, err
 	}
 	if err := installMetrics(generic.Handler.NonGoRestfulMux, c.Metrics, c.Gathered, c.Definition.Metrics); err != nil {
@@ -239,15 +233,15 @@ func New(c Config) (*Server, error) {
 		if h.Handler == nil {
 			continue
 		}
-		// withHandlers answers; here they are listed with all other paths.
+		// withHandlers answers these paths. They are registered here so that the list of all paths includes them.
 		handle := generic.Handler.NonGoRestfulMux.Handle
 		if strings.HasSuffix(h.Definition.Path, "/") {
 			handle = generic.Handler.NonGoRestfulMux.HandlePrefix
 		}
 		handle(h.Definition.Path, h)
 	}
-	// Upstream answers with a list of all paths, also to callers it does not know
-	// if the path begins as an open one.
+	// Upstream's handler would answer with a list of all paths, even to unknown callers if the path begins like an
+	// open path.
 	generic.Handler.NonGoRestfulMux.NotFoundHandler(http.HandlerFunc(http.NotFound))
 	builder := newOpenAPIv3Builder(completed.OpenAPIV3Config)
 	if err := delegate.join(generic, completed.OpenAPIConfig, builder); err != nil {
@@ -264,8 +258,8 @@ func New(c Config) (*Server, error) {
 	return &Server{Handler: generic.Handler, generic: generic, delegate: delegate, standing: standing}, nil
 }
 
-// bearerTokens say how requests are authenticated, in the words of kube-apiserver. They have
-// none for client certificates, in either format.
+// bearerTokens returns the security schemes of OpenAPI v2 and v3, in the words of kube-apiserver. They do not include
+// client certificates, in either format.
 func bearerTokens() (*spec.SecurityDefinitions, spec3.SecuritySchemes) {
 	const name, in, description = "authorization", "header", "Bearer Token authentication"
 	v2 := spec.SecuritySchemeProps{Type: "apiKey", Name: name, In: in, Description: description}
@@ -274,7 +268,7 @@ func bearerTokens() (*spec.SecurityDefinitions, spec3.SecuritySchemes) {
 		spec3.SecuritySchemes{"BearerToken": {SecuritySchemeProps: v3}}
 }
 
-func install(generic *server.GenericAPIServer, config server.CompletedConfig, c Config, direct directly) error {
+func install(generic *server.GenericAPIServer, config server.CompletedConfig, c Config, gate *fastpath.Gate) error {
 	if err := installBuiltIn(generic, c); err != nil {
 		return err
 	}
@@ -307,32 +301,35 @@ func install(generic *server.GenericAPIServer, config server.CompletedConfig, c 
 				if v.Unserved {
 					continue
 				}
-				storage := k.StorageIn(v)
-				add(info.VersionedResourcesStorageMap, v.GroupVersion, storage)
-				direct.reads.Add(k.Definition, v, storage[k.Definition.Resource], info.NegotiatedSerializer, machinery)
+				add(info.VersionedResourcesStorageMap, v.GroupVersion, k.StorageIn(v))
 			}
 		}
 		if len(info.PrioritizedVersions) > 0 {
 			groups = append(groups, installed{info, machinery, kinds})
 		}
 	}
-	return installGroups(generic, config, groups, c.Admission, direct)
+	to := fastPath{
+		gate:   gate,
+		reader: reads.New(time.Duration(config.MinRequestTimeout) * time.Second),
+		writer: writes.New(),
+	}
+	return installGroups(generic, config, groups, c.Admission, to)
 }
 
-// installBuiltIn installs versions beside the definition's, whose groups have no others.
+// installBuiltIn installs the versions outside the definition. Their groups must have no other versions.
 func installBuiltIn(generic *server.GenericAPIServer, c Config) error {
 	var infos []*server.APIGroupInfo
 	for _, gv := range slices.SortedFunc(maps.Keys(c.BuiltIn),
 		func(a, b schema.GroupVersion) int { return strings.Compare(a.Group, b.Group) }) {
 		if gv.Group == "" {
-			continue // it may have kinds of the definition, too
+			continue // may have kinds of the definition; install adds it
 		}
 		info := server.NewDefaultAPIGroupInfo(gv.Group, c.Machinery.Scheme, c.Machinery.ParameterCodec, c.Machinery.Codecs)
 		add(info.VersionedResourcesStorageMap, gv, c.BuiltIn[gv])
 		infos = append(infos, &info)
 	}
 	if len(infos) == 0 {
-		return nil // models would be made of nothing, at each start
+		return nil // InstallAPIGroups would build models even for no groups, at each start
 	}
 	if err := generic.InstallAPIGroups(infos...); err != nil {
 		return fmt.Errorf("install built-in groups: %w", err)
@@ -349,24 +346,24 @@ func add(to map[string]map[string]rest.Storage, gv schema.GroupVersion, storage 
 	}
 }
 
-// Start starts the server's own background work, which goes on until the context ends. It
-// returns when the work has begun, which may take until requests are answered.
+// Start starts the server's background work, which runs until the context ends. It returns when the work has begun,
+// which may take until requests are answered.
 func (s *Server) Start(ctx context.Context) {
 	s.delegate.readFirst(ctx)
 	s.generic.RunPostStartHooks(ctx)
 }
 
-// CheckStreams ends requests that take long when their callers lose the credential or the rights with which they began. It
-// returns when the context ends, which is to be after the last of them.
+// CheckStreams ends long-running requests whose callers lose the credential or the rights with which they began. It
+// returns when the context ends. The context must not end before the last of these requests.
 func (s *Server) CheckStreams(ctx context.Context) { s.standing.Run(ctx) }
 
-// Drain refuses new requests from now on, but for health and metrics, and waits
-// until those in progress are done. It returns an error if the context ends first.
+// Drain refuses new requests from now on, except for health and metrics, and waits until the requests in progress
+// have ended. It returns an error if the context ends first.
 func (s *Server) Drain(ctx context.Context) error {
 	watches, requests := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(watches)
-		// The error says that the context has ended.
+		// The error only means that the context has ended.
 		_, _, _ = s.generic.WatchRequestWaitGroup.Wait(func(int) (utilwaitgroup.RateLimiter, context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(ctx)
 			return unlimited{}, ctx, cancel
@@ -384,13 +381,12 @@ func (s *Server) Drain(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// unlimited lets all watches end at once: there is no other replica that reconnecting
-// clients could overload.
+// unlimited lets all watches end at once: there is no other replica that reconnecting clients could overload.
 type unlimited struct{}
 
 func (unlimited) Wait(context.Context) error { return nil }
 
-// Destroy releases what the storages of the server hold.
+// Destroy releases the resources of the server's storages.
 func (s *Server) Destroy() {
 	s.generic.Destroy()
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/annexapi/annex/internal/storage/registry"
 )
 
-// Verbs returns the verbs of a storage, as upstream takes them from the interfaces
-// that it implements.
+// Verbs returns the verbs of a storage, which upstream derives from the interfaces that it implements.
 func Verbs(storage rest.Storage) []string {
 	var verbs []string
 	for _, v := range []struct {
@@ -39,7 +38,7 @@ func is[T any](storage rest.Storage) bool {
 	return ok
 }
 
-// Served returns the verbs of a kind's main endpoint, and its subresources.
+// Served returns the verbs of a kind's main endpoint, and its subresources in alphabetical order.
 func Served(k *registry.Kind) (verbs, subresources []string) {
 	for path, storage := range k.Storage() {
 		if _, sub, ok := strings.Cut(path, "/"); ok {
@@ -52,8 +51,8 @@ func Served(k *registry.Kind) (verbs, subresources []string) {
 	return verbs, subresources
 }
 
-// NamespacedResources lists the namespaced resources whose objects can be deleted,
-// each in one version. Objects that are shared are in one of them.
+// NamespacedResources returns the namespaced resources whose objects can be deleted, each in one version. Shared
+// objects are included once.
 func NamespacedResources(kinds []*registry.Kind) []schema.GroupVersionResource {
 	var all []schema.GroupVersionResource
 	for _, kind := range kinds {

@@ -14,15 +14,14 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// serverVersion is what /version shows: the Kubernetes release whose API
-// machinery this is, since that is what clients decide by, marked as ours. What
-// follows the release is build metadata, which no client compares.
+// serverVersion is the version that /version shows: the Kubernetes release of the API machinery, on which clients
+// base decisions, marked as Annex's. The part behind the release is build metadata, which no client compares.
 type serverVersion struct {
 	basecompatibility.MutableEffectiveVersion
 	server *define.Server
 }
 
-// EffectiveVersion is the version that a server has and shows.
+// EffectiveVersion returns the version that a server has and shows.
 func EffectiveVersion(s *define.Server) basecompatibility.EffectiveVersion {
 	return serverVersion{compatibility.DefaultBuildEffectiveVersion(), s}
 }
@@ -39,9 +38,9 @@ func (v serverVersion) Info() *version.Info {
 	return info
 }
 
-// builtFrom says what a program was built from: the commit, whether there were changes beside it,
-// and its time, which is the build's as far as a build that can be repeated has one. All of them are
-// empty if the program was not built in a checkout.
+// builtFrom returns the commit that a program was built from, whether the checkout had changes, and the commit's
+// time, which is the closest to a build date that a reproducible build has. All of them are empty if the program was
+// not built in a checkout.
 func builtFrom(build *debug.BuildInfo) (commit, treeState, date string) {
 	for _, setting := range build.Settings {
 		switch setting.Key {
@@ -56,10 +55,10 @@ func builtFrom(build *debug.BuildInfo) (commit, treeState, date string) {
 	return commit, treeState, date
 }
 
-// notMetadata are the characters that the build metadata of a semantic version cannot have.
+// notMetadata matches characters that are not allowed in the build metadata of a semantic version.
 var notMetadata = regexp.MustCompile(`[^0-9A-Za-z.-]`)
 
-// About returns the title and the version of a program, as OpenAPI has them.
+// About returns the title and the version of a program for OpenAPI.
 func About(s *define.Server) (title, version string) {
 	title, version = cmp.Or(s.Title, s.Name), s.Version
 	if info, ok := debug.ReadBuildInfo(); ok && version == "" && info.Main.Version != "(devel)" {
@@ -68,11 +67,11 @@ func About(s *define.Server) (title, version string) {
 	return title, cmp.Or(version, "unversioned")
 }
 
-// Version is the release of Kubernetes that this is made of, marked as ours.
+// Version returns the Kubernetes release of the API machinery, marked as Annex's.
 func Version() string { return "v" + release() + "+annex" }
 
-// release is the Kubernetes release of the API machinery linked in, such as
-// 1.37.2: the staging modules count 0.37.2 for it.
+// release returns the Kubernetes release of the linked API machinery, such as 1.37.2. The staging modules have the
+// version 0.37.2 for it.
 func release() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {

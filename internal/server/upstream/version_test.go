@@ -8,7 +8,7 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-func TestTheVersionSaysWhatTheProgramWasBuiltFrom(t *testing.T) {
+func TestBuiltFrom_settings(t *testing.T) {
 	t.Parallel()
 	setting := func(key, value string) debug.BuildSetting { return debug.BuildSetting{Key: key, Value: value} }
 	for _, test := range []struct {
@@ -27,7 +27,7 @@ func TestTheVersionSaysWhatTheProgramWasBuiltFrom(t *testing.T) {
 	}
 }
 
-func TestTheVersionNamesTheMachineryAndTheProgram(t *testing.T) {
+func TestEffectiveVersion_info(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]string{"": "+annex.shop", "v1.2.0+build_7": "+annex.shop.v1.2.0-build-7"} {
 		info := EffectiveVersion(&define.Server{Name: "shop", Version: version}).Info()

@@ -10,13 +10,12 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// Admission returns the plugin that refuses creates in a namespace that is missing
-// (404) or being deleted (403 with the cause NamespaceTerminating), and the deletion
-// of a permanent namespace (403). It goes before all other plugins.
+// Admission returns the plugin that rejects creates in a namespace that is missing (404) or being deleted (403 with
+// the cause NamespaceTerminating), and the deletion of a permanent namespace (403). It has to run before all other
+// plugins.
 //
-// It answers as upstream's NamespaceLifecycle, but reads the namespace from storage
-// instead of from a cache: a namespace counts from the moment its creation was
-// answered, and nothing has to wait for a cache to catch up.
+// Its responses are those of upstream's NamespaceLifecycle, but it reads the namespace from storage instead of from a
+// cache. A namespace is usable from the moment its create is answered, and no request waits for a cache.
 func (n *Namespaces) Admission() admission.Interface { return lifecycle{n} }
 
 type lifecycle struct{ namespaces *Namespaces }
@@ -27,7 +26,7 @@ func (lifecycle) Handles(operation admission.Operation) bool {
 	return operation == admission.Create || operation == admission.Delete
 }
 
-// Admit changes nothing. It is in the mutating phase because that comes first.
+// Admit modifies nothing. It is in the mutating phase because that comes first.
 func (l lifecycle) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetKind().GroupKind() == corev1.SchemeGroupVersion.WithKind("Namespace").GroupKind() {
 		if a.GetOperation() == admission.Delete && l.namespaces.Permanent(a.GetName()) {
@@ -48,8 +47,8 @@ func (l lifecycle) Admit(ctx context.Context, a admission.Attributes, _ admissio
 	return nil
 }
 
-// revealsNothing is true for the question what one may do in a namespace: the
-// answer must not tell those who may do nothing whether the namespace exists.
+// revealsNothing reports whether resource is the review of rights in a namespace. Its response must not reveal to
+// callers without rights whether the namespace exists.
 func revealsNothing(resource schema.GroupResource) bool {
 	return resource == schema.GroupResource{Group: "authorization.k8s.io", Resource: "localsubjectaccessreviews"}
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/annexapi/annex/internal/base/await"
 )
 
-// Bootstrap returns nil when the namespaces exist that there are from the start, which it
-// creates if need be. What fails is logged and tried again until ctx is done; the error is
-// then the reason of the last failure. The server should not be ready before.
+// Bootstrap creates the initial namespaces unless they exist. Failures are logged and retried until ctx is done; the
+// error then contains the reason of the last failure. The server should not be ready before Bootstrap has returned
+// nil.
 func (n *Namespaces) Bootstrap(ctx context.Context, client *rest.Config) error {
 	core, err := corev1client.NewForConfig(client)
 	if err != nil {

@@ -12,15 +12,15 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// remains is what keeps a namespace from going.
+// remains describes the objects and errors that prevent the removal of a namespace.
 type remains struct {
 	kept       []kept
-	finalizers map[string]int // objects by finalizer
+	finalizers map[string]int // number of objects by finalizer
 	failures   []error
-	discovery  error // not all resources are known
+	discovery  error // set if not all resources are known
 }
 
-// outcome is what is left of one resource.
+// outcome is the remaining content of one resource.
 type outcome struct {
 	kept       kept
 	finalizers map[string]int
@@ -37,19 +37,19 @@ func (r *remains) add(o outcome) {
 	}
 }
 
-// kept are the objects of one resource that are still there.
+// kept is the number of remaining objects of one resource.
 type kept struct {
 	resource schema.GroupVersionResource
 	count    int
-	revision string // they were counted at
+	revision string // resource version of the count
 }
 
 func (r remains) nothing() bool {
 	return len(r.kept) == 0 && len(r.failures) == 0 && r.discovery == nil
 }
 
-// conditions says it in the words of kube-apiserver, which tools and people know.
-// Parsing versions cannot fail here: what discovery says is taken as it is.
+// conditions returns the conditions with kube-apiserver's reasons and messages, which tools and people know. Parsing
+// versions cannot fail here: they come unmodified from discovery.
 func (r remains) conditions() []corev1.NamespaceCondition {
 	var unknown, failures, resources, finalizers []string
 	some := &discovery.ErrGroupDiscoveryFailed{}
@@ -87,7 +87,7 @@ func (r remains) conditions() []corev1.NamespaceCondition {
 
 type finding struct{ reason, message string }
 
-// condition is bad if there are details, which end its message, and good if not.
+// condition returns the bad condition if there are details, which are appended to its message, and else the good one.
 func condition(kind corev1.NamespaceConditionType, good, bad finding, details []string) corev1.NamespaceCondition {
 	if len(details) == 0 {
 		return corev1.NamespaceCondition{Type: kind, Status: corev1.ConditionFalse, Reason: good.reason, Message: good.message}
@@ -101,7 +101,7 @@ func condition(kind corev1.NamespaceConditionType, good, bad finding, details []
 	}
 }
 
-// setConditions says whether that changed anything.
+// setConditions sets conditions, and reports whether that changed the status.
 func setConditions(status *corev1.NamespaceStatus, conditions []corev1.NamespaceCondition, now metav1.Time) (changed bool) {
 	for _, c := range conditions {
 		c.LastTransitionTime = now

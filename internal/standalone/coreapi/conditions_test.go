@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestConditionsChangeTimeWithStatusOnly(t *testing.T) {
+func TestSetConditions_transitionTime(t *testing.T) {
 	first := metav1.NewTime(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	second := metav1.NewTime(first.Add(time.Hour))
 	third := metav1.NewTime(second.Add(time.Hour))

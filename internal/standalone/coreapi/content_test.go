@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// A group whose server does not answer may have content: the namespace waits for it.
-func TestDeletionWaitsUntilAllResourcesAreKnown(t *testing.T) {
+// A group whose server does not respond may have content, so the namespace is kept.
+func TestDeletion_incompleteDiscovery_waits(t *testing.T) {
 	missing := schema.GroupVersion{Group: "metrics.example.com", Version: "v1"}
 	some := &discovery.ErrGroupDiscoveryFailed{
 		Groups: map[schema.GroupVersion]error{missing: errors.New("stale GroupVersion discovery: metrics.example.com/v1")},
@@ -58,8 +58,8 @@ func TestDeletionWaitsUntilAllResourcesAreKnown(t *testing.T) {
 	}
 }
 
-// What pods use is there as long as they are.
-func TestPodsGoFirst(t *testing.T) {
+// Resources that pods may use stay as long as there are pods.
+func TestDeletion_podsFirst(t *testing.T) {
 	s := start(t)
 	var stopped atomic.Bool
 	s.intercept(func(req *http.Request) *http.Response {

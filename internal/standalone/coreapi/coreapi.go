@@ -1,14 +1,12 @@
-// Package coreapi is the core group of a server that stands alone: the namespaces
-// that kubectl and client-go take for granted, with a life as in kube-apiserver.
+// Package coreapi is the core group of a standalone server: the namespaces that kubectl and client-go rely on, with
+// the life cycle of kube-apiserver.
 //
-// Namespaces are served from k8s.io/api's own type, which also stands for the
-// group's internal version. Objects can be created only in a namespace that exists
-// and is not being deleted. Deleting a namespace deletes what is in it, and then
-// the namespace goes; see Guard for why nothing can be left behind.
+// Namespaces have the type of k8s.io/api, which also stands for the group's internal version. Objects can be created
+// only in an existing namespace that is not being deleted. Deleting a namespace first deletes its content, then the
+// namespace; see Guard for the proof that no object can be left behind.
 //
-// There is one namespace from the start, default, which cannot be deleted. kubectl
-// needs no other: those of SystemNamespaces belong to parts of a cluster that only a
-// control plane has.
+// There is one initial namespace, default, which cannot be deleted. kubectl needs no other: those of SystemNamespaces
+// belong to parts of a cluster that only a control plane has.
 package coreapi
 
 import (
@@ -20,9 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// AddToScheme registers the group's types, defaults and selectable fields. With
-// aliases, the types also stand for the internal version, which serving needs and
-// OpenAPI must not see.
+// AddToScheme registers the group's types, defaults and selectable fields. With aliases, the types also stand for the
+// internal version, which serving needs and OpenAPI must not contain.
 func AddToScheme(scheme *runtime.Scheme, aliases bool) error {
 	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Namespace{}, &corev1.NamespaceList{})
 	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
@@ -45,8 +42,8 @@ func selectable(label, value string) (string, string, error) {
 	return "", "", fmt.Errorf("field label not supported: %s", label)
 }
 
-// setNameLabel makes a namespace selectable by name where only labels can select.
-// A generated name is not known when defaults are set.
+// setNameLabel sets a label with the name, for clients that can select by labels only. A generated name is not known
+// yet when defaults are set.
 func setNameLabel(ns *corev1.Namespace) {
 	if ns.Name == "" {
 		return

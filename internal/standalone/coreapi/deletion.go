@@ -26,22 +26,21 @@ import (
 
 const (
 	deletionWorkers = 4
-	resourcesAtOnce = 4 // of one namespace
+	resourcesAtOnce = 4 // per namespace
 	pageSize        = 500
-	// A namespace that cannot go yet is looked at again when what is left in it
-	// has gone, which a watch tells, and after these delays in case it does not.
+	// A namespace that cannot be removed yet is checked again when a watch reports that its remaining objects have
+	// gone, and, in case the watch fails, after these delays.
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 30 * time.Second
 )
 
-// RunDeletion finishes the deletion of namespaces until ctx is done: it deletes
-// what is in a Terminating namespace, waits while finalizers or grace periods keep
-// objects, says so in the namespace's conditions, and at last takes the finalizer
-// kubernetes from the namespace. All state is in the objects, so it goes on where
-// it was after a restart.
+// RunDeletion completes the deletion of namespaces until ctx is done. It deletes the content of Terminating
+// namespaces, waits for objects with finalizers or grace periods, reports them in the namespace's conditions, and
+// finally removes the finalizer kubernetes from the namespace. All state is in the objects, so it continues after a
+// restart.
 //
-// The client has all rights. The error is about the client; all others are logged and
-// tried again.
+// The client has all rights. RunDeletion returns an error only if the client cannot be created; all other errors are
+// logged and retried.
 func (n *Namespaces) RunDeletion(ctx context.Context, client *rest.Config, content Content) error {
 	d, err := n.newDeletion(client, content, firstRetry, lastRetry)
 	if err != nil {
@@ -50,8 +49,8 @@ func (n *Namespaces) RunDeletion(ctx context.Context, client *rest.Config, conte
 	return d.run(ctx)
 }
 
-// Content returns the namespaced resources that are served now, in one version each. With
-// an error, they are not all: a namespace does not go before they can be told.
+// Content returns the currently served namespaced resources, each in one version. With an error the result is
+// incomplete, and no namespace is removed.
 type Content func(ctx context.Context) ([]schema.GroupVersionResource, error)
 
 func (n *Namespaces) newDeletion(client *rest.Config, content Content, firstRetry, lastRetry time.Duration) (*deletion, error) {
@@ -77,14 +76,13 @@ type deletion struct {
 	namespaces corev1client.NamespaceInterface
 	objects    metadata.Interface
 	content    Content
-	// drain waits for the creates in a namespace that began before it was
-	// Terminating.
+	// drain waits for the creates in a namespace that began before it became Terminating.
 	drain func(ctx context.Context, namespace string) error
 	queue worker.Queue[string]
 
 	running sync.WaitGroup
 	mu      sync.Mutex
-	waits   map[string]context.CancelFunc // ends the watches of what is left in a namespace
+	waits   map[string]context.CancelFunc // ends the watches of a namespace's remaining objects
 }
 
 func (d *deletion) run(ctx context.Context) error {
@@ -151,8 +149,8 @@ func (d *deletion) sync(ctx context.Context, name string) error {
 	return cmp.Or(errors.Join(append(left.failures, left.discovery)...), worker.ErrAgain)
 }
 
-// deleteContent deletes all that is in the namespace and returns what is left. Pods go
-// first: others, such as what they use, stay while one is there.
+// deleteContent deletes the objects of the namespace and returns the remaining ones. It deletes pods first, and keeps
+// other resources, which pods may use, until no pod remains.
 func (d *deletion) deleteContent(ctx context.Context, namespace string) remains {
 	resources, err := d.content(ctx)
 	left := remains{finalizers: map[string]int{}, discovery: err}
@@ -181,8 +179,7 @@ func (d *deletion) deleteContent(ctx context.Context, namespace string) remains 
 	return left
 }
 
-// deleteResource deletes the objects of a resource in the namespace, and counts those that
-// are left.
+// deleteResource deletes the objects of a resource in the namespace, and counts the remaining ones.
 func (d *deletion) deleteResource(ctx context.Context, resource schema.GroupVersionResource, namespace string) outcome {
 	objects := d.objects.Resource(resource).Namespace(namespace)
 	o := outcome{kept: kept{resource: resource}, finalizers: map[string]int{}}
@@ -203,8 +200,8 @@ func (d *deletion) deleteResource(ctx context.Context, resource schema.GroupVers
 	return o
 }
 
-// deleteAll deletes a resource's objects as a collection, or one by one if the
-// resource knows no collections.
+// deleteAll deletes the objects of a resource as a collection, or one by one if the resource does not support
+// deletecollection.
 func (d *deletion) deleteAll(ctx context.Context, objects metadata.ResourceInterface) error {
 	background := metav1.DeletePropagationBackground
 	options := metav1.DeleteOptions{PropagationPolicy: &background}
@@ -221,8 +218,8 @@ func (d *deletion) deleteAll(ctx context.Context, objects metadata.ResourceInter
 	return err
 }
 
-// each calls visit for every object and returns the revision they were listed at. A
-// resource that cannot be listed has none.
+// each calls visit for every object and returns the resource version of the list. A resource that cannot be listed
+// has no objects.
 func each(
 	ctx context.Context,
 	objects metadata.ResourceInterface,
@@ -249,8 +246,7 @@ func each(
 	}
 }
 
-// wait has the namespace looked at again as soon as all that is left of a resource
-// has gone.
+// wait queues the namespace as soon as all remaining objects of a resource have gone.
 func (d *deletion) wait(ctx context.Context, name string, left remains) {
 	ctx, cancel := context.WithCancel(ctx)
 	d.mu.Lock()
@@ -274,8 +270,7 @@ func (d *deletion) stopWaiting(name string) {
 	}
 }
 
-// waitFor returns true when the objects kept have been deleted, and false if it
-// cannot tell.
+// waitFor returns true when the objects in k have been deleted, and false if the watch fails or ends before.
 func (d *deletion) waitFor(ctx context.Context, namespace string, k kept) bool {
 	w, err := d.objects.Resource(k.resource).Namespace(namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: k.revision})
 	if err != nil {

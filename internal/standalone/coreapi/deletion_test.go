@@ -25,7 +25,7 @@ func (s *server) countWidgets(t testing.TB) (count int) {
 	return len(list.Items)
 }
 
-// release takes all finalizers from a widget.
+// release removes all finalizers from a widget.
 func (s *server) release(t testing.TB, namespace, name string) {
 	t.Helper()
 	_, err := s.widgets.Namespace(namespace).Patch(t.Context(), name, types.MergePatchType,
@@ -35,7 +35,7 @@ func (s *server) release(t testing.TB, namespace, name string) {
 	}
 }
 
-// conditions returns type=status/reason of the namespace's conditions.
+// conditions returns the status, reason and message of the namespace's conditions, by type.
 func conditions(ns *corev1.Namespace) map[string]string {
 	all := map[string]string{}
 	for _, c := range ns.Status.Conditions {
@@ -44,7 +44,7 @@ func conditions(ns *corev1.Namespace) map[string]string {
 	return all
 }
 
-func TestDeletedNamespaceGoesWithItsContent(t *testing.T) {
+func TestDeletion_removesContent(t *testing.T) {
 	s := start(t)
 	s.runDeletion(t)
 	s.create(t, namespace("lab"))
@@ -66,7 +66,7 @@ func TestDeletedNamespaceGoesWithItsContent(t *testing.T) {
 	s.createWidget(t, "lab", widget("w0"))
 }
 
-func TestDeletionWaitsForFinalizersAndSaysSo(t *testing.T) {
+func TestDeletion_finalizers_areReported(t *testing.T) {
 	s := start(t)
 	stop := s.runDeletion(t)
 	s.create(t, namespace("lab"))
@@ -93,7 +93,7 @@ func TestDeletionWaitsForFinalizersAndSaysSo(t *testing.T) {
 		return true
 	})
 
-	// A restart goes on where it was.
+	// A restarted controller continues.
 	stop()
 	s.release(t, "lab", "one")
 	s.runDeletion(t)
@@ -107,7 +107,7 @@ func TestDeletionWaitsForFinalizersAndSaysSo(t *testing.T) {
 	}
 }
 
-func TestDeletionLeavesOtherFinalizersOfTheNamespace(t *testing.T) {
+func TestDeletion_otherFinalizers_stay(t *testing.T) {
 	s := start(t)
 	s.runDeletion(t)
 	ns := namespace("lab")
@@ -123,9 +123,8 @@ func TestDeletionLeavesOtherFinalizersOfTheNamespace(t *testing.T) {
 	}
 }
 
-// A create that was admitted before the namespace became Terminating, and is slow
-// to be written, must be waited for.
-func TestDeletionWaitsForCreatesInProgress(t *testing.T) {
+// The deletion must wait for a slow create that was admitted before the namespace became Terminating.
+func TestDeletion_createInProgress_waits(t *testing.T) {
 	for way, create := range ways {
 		t.Run(way, func(t *testing.T) {
 			atStorage, proceed := make(chan struct{}), make(chan struct{})
@@ -141,7 +140,7 @@ func TestDeletionWaitsForCreatesInProgress(t *testing.T) {
 
 			s.delete(t, "lab")
 			s.runDeletion(t)
-			// The controller has seen lab when it is done with probe.
+			// When the controller has removed probe, it has also observed lab.
 			s.delete(t, "probe")
 			s.await(t, "probe", gone)
 			s.get(t, "lab")
@@ -158,9 +157,9 @@ func TestDeletionWaitsForCreatesInProgress(t *testing.T) {
 	}
 }
 
-// A create that began before the namespace became Terminating, and reaches the
-// storage after the deletion looked for what to delete, must be refused.
-func TestLateCreateIsRefusedAtStorage(t *testing.T) {
+// A create that began before the namespace became Terminating, and reaches the storage after the deletion has listed
+// the content, must be rejected.
+func TestGuard_lateCreate_isRefused(t *testing.T) {
 	for way, create := range ways {
 		for _, test := range []struct {
 			name    string
@@ -196,7 +195,7 @@ func TestLateCreateIsRefusedAtStorage(t *testing.T) {
 	}
 }
 
-func TestDeletionIsWokenByTheLastObject(t *testing.T) {
+func TestDeletion_lastObject_wakes(t *testing.T) {
 	s := start(t)
 	s.runController(t, s.core.RunDeletionWithoutRetry, onlyWidgets)
 	s.create(t, namespace("lab"))
@@ -209,7 +208,7 @@ func TestDeletionIsWokenByTheLastObject(t *testing.T) {
 	s.await(t, "lab", gone)
 }
 
-func TestNothingIsLeftBehindUnderLoad(t *testing.T) {
+func TestDeletion_load_leavesNothing(t *testing.T) {
 	s := start(t)
 	s.runDeletion(t)
 	const spaces, writers = 10, 6
@@ -257,8 +256,8 @@ func TestNothingIsLeftBehindUnderLoad(t *testing.T) {
 	}
 }
 
-// intercept answers requests of the client instead of the server where answer
-// returns something.
+// intercept answers requests of the client with the responses of answer. A nil response passes the request on to the
+// server.
 func (s *server) intercept(answer func(*http.Request) *http.Response) {
 	s.config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(req *http.Request) (*http.Response, error) {
@@ -287,7 +286,7 @@ func isDeleteCollection(req *http.Request) bool {
 	return req.Method == http.MethodDelete && strings.HasSuffix(req.URL.Path, "/widgets")
 }
 
-func TestDeletionReportsFailuresAndTriesAgain(t *testing.T) {
+func TestDeletion_failures_areReportedAndRetried(t *testing.T) {
 	s := start(t)
 	s.create(t, namespace("lab"))
 	s.createWidget(t, "lab", widget("w"))
@@ -310,7 +309,7 @@ func TestDeletionReportsFailuresAndTriesAgain(t *testing.T) {
 	s.await(t, "lab", gone)
 }
 
-func TestDeletionOfResourcesWithoutCollections(t *testing.T) {
+func TestDeletion_withoutCollections(t *testing.T) {
 	s := start(t)
 	s.create(t, namespace("lab"))
 	for i := range 3 {

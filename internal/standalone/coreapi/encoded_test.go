@@ -10,8 +10,8 @@ import (
 	"github.com/annexapi/annex/internal/storage/registry"
 )
 
-// What is written as it is stored is found below the guard of namespaces, and all else that is around a storage.
-func TestAnObjectIsReadAsItIsStored(t *testing.T) {
+// Encoded reads pass through the guard of namespaces and all other wrappers of a storage.
+func TestGuard_encodedRead(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.create(t, namespace("ns"))

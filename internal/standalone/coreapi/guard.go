@@ -19,32 +19,28 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Guard returns getter with storages that create an object only in a namespace
-// that exists and is not being deleted. Open all kinds but namespaces through it;
-// cluster-scoped ones pass unchanged.
+// Guard returns getter with storages that create an object only in an existing namespace that is not being deleted.
+// All kinds except namespaces must be opened through it. Cluster-scoped kinds are not affected.
 //
-// Admission checks the same earlier and in the right order with other admission,
-// also for a dry run, but it cannot be exact: between its look at the namespace and
-// the write, the namespace may be deleted, found empty and removed, and the object
-// would land in a namespace that is gone. Here the look and the write are one step
-// for the namespace's deletion:
+// Admission makes the same check earlier, in the right order with other admission, and also for dry runs. But it
+// cannot be exact: between its read of the namespace and the write of the object, the namespace may be deleted, found
+// empty and removed, and the object would be written into a namespace that no longer exists. Here the read and the
+// write are atomic with respect to the namespace's deletion:
 //
-//  1. A create announces itself as in flight, then looks at the namespace, then writes, and
-//     then takes the announcement back.
-//  2. The deletion sees the namespace Terminating, then waits for every create
-//     announced at that moment, and only then looks for what to delete.
+//  1. A create announces itself as in flight, then reads the namespace, then writes the object, and then withdraws the
+//     announcement.
+//  2. The deletion observes the namespace as Terminating, then waits for every create that is announced at that moment,
+//     and only then lists the content.
 //
-// A create that the deletion does not wait for announced itself later, hence looks
-// after the namespace became Terminating, and is refused. A create that it waits
-// for is either refused, or its object is there to be found.
+// A create that the deletion does not wait for has announced itself later. So it reads the namespace after that
+// became Terminating, and is rejected. A create that the deletion waits for is either rejected, or its object is in
+// the list.
 //
-// The argument needs no more of storage than that a read of the namespace sees what
-// has been written before, and that a list sees the object once its write returned.
-// So namespaces and what is in them may be in different storages.
+// The proof requires of storage only that a read of the namespace returns earlier writes, and that a list contains
+// the object once its write has returned. So namespaces and their content may be in different storages.
 //
-// It holds within one process, and so for every store that only one process
-// uses. Where several servers share one store, a create of another server can
-// still slip in, as it can with several kube-apiservers.
+// The proof holds within one process, and therefore for every store that only one process uses. If several servers
+// share a store, a create of another server can still come in between, as with several kube-apiservers.
 func (n *Namespaces) Guard(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter {
 	return guardedOptions{namespaces: n, getter: getter}
 }
@@ -101,7 +97,7 @@ func (s *guardedStorage) Create(ctx context.Context, key string, obj, out runtim
 	return s.Interface.Create(ctx, key, obj, out, ttl)
 }
 
-// GuaranteedUpdate creates, too, when it may: that is how apply makes an object.
+// GuaranteedUpdate is guarded as well if it may create the object, as an apply does.
 func (s *guardedStorage) GuaranteedUpdate(
 	ctx context.Context,
 	key string,
@@ -165,7 +161,7 @@ func errTerminating(namespace string) error {
 	return fmt.Errorf("unable to create new content in namespace %s because it is being terminated", namespace)
 }
 
-// withTerminatingCause adds the cause by which clients know the refusal.
+// withTerminatingCause adds the cause by which clients recognize the error.
 func withTerminatingCause(err error, namespace string) error {
 	if status, ok := err.(*apierrors.StatusError); ok && status.ErrStatus.Details != nil {
 		status.ErrStatus.Details.Causes = append(status.ErrStatus.Details.Causes, metav1.StatusCause{
@@ -209,8 +205,7 @@ func (f *inFlight) enter(namespace string) (leave func()) {
 	}
 }
 
-// drain waits until every create that is announced now has ended, however many
-// are announced later.
+// drain waits for the end of every create that is announced now, regardless of later ones.
 func (f *inFlight) drain(ctx context.Context, namespace string) error {
 	f.mu.Lock()
 	creates := make([]*create, 0, len(f.creates[namespace]))

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestDrainWaitsForWhatWasAnnouncedBefore(t *testing.T) {
+func TestDrain_waitsForEarlierCreates(t *testing.T) {
 	var f inFlight
 	leave := f.enter("lab")
 	otherLeaves := f.enter("other")

@@ -23,43 +23,40 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// Resource names the namespaces in storage and in errors.
+// Resource is the resource of namespaces in storage and in errors.
 var Resource = corev1.Resource("namespaces")
 
-// Namespaces serves the namespaces of one server and guards what is created in
-// them.
+// Namespaces serves the namespaces of one server and guards creates in them.
 type Namespaces struct {
 	main, status, finalize *genericregistry.Store
 	inFlight               inFlight
 	system                 []string
 }
 
-// SystemNamespaces returns the namespaces that kube-apiserver has from the start beside
-// default: of the cluster's own parts, of what all callers may read, and of the heartbeats of
-// nodes.
+// SystemNamespaces returns the initial namespaces of kube-apiserver beside default: for the cluster's own parts, for
+// objects that all callers may read, and for the heartbeats of nodes.
 func SystemNamespaces() []string {
 	return []string{corev1.NamespaceNodeLease, metav1.NamespacePublic, metav1.NamespaceSystem}
 }
 
-// Permanent says of a namespace that it cannot be deleted. kube-node-lease can, as in a cluster.
+// Permanent reports whether a namespace cannot be deleted. kube-node-lease can be deleted, as in a cluster.
 func (n *Namespaces) Permanent(name string) bool {
 	return name == metav1.NamespaceDefault || name != corev1.NamespaceNodeLease && slices.Contains(n.system, name)
 }
 
-// Config says what the namespaces of a server are.
+// Config configures the namespaces of a server.
 type Config struct {
-	// Typer knows the types of this package.
+	// Typer contains the types of this package.
 	Typer   runtime.ObjectTyper
 	Storage generic.RESTOptionsGetter
-	// System are namespaces that are there from the start, as default is.
+	// System are initial namespaces in addition to default.
 	System []string
-	// GarbageCollected says that a garbage collector takes away the finalizers by which it is
-	// told what becomes of the dependents of a namespace.
+	// GarbageCollected means that a garbage collector removes the finalizers that select what happens to the
+	// dependents of a namespace.
 	GarbageCollected bool
 }
 
-// NewNamespaces opens the storage of namespaces, which is closed by the server that it is
-// installed in.
+// NewNamespaces opens the storage of namespaces. The server in which it is installed closes it.
 func NewNamespaces(config Config) (*Namespaces, error) {
 	s := strategy{ObjectTyper: config.Typer, NameGenerator: names.SimpleNameGenerator}
 	main := &genericregistry.Store{
@@ -86,7 +83,7 @@ func NewNamespaces(config Config) (*Namespaces, error) {
 	return &Namespaces{main: main, status: &status, finalize: &finalize, system: config.System}, nil
 }
 
-// Storage returns what to install in version v1 of the core group, by path.
+// Storage returns the endpoints of version v1 of the core group, by path.
 func (n *Namespaces) Storage() map[string]rest.Storage {
 	return map[string]rest.Storage{
 		"namespaces":          &mainREST{store: n.main},
@@ -108,8 +105,8 @@ func (n *Namespaces) Names(ctx context.Context) ([]string, error) {
 	return all, nil
 }
 
-// get returns a namespace as it is now, not as a cache knows it. The error is nil,
-// a NotFound as kube-apiserver words it, or one of the storage.
+// get reads the current namespace, without a cache. The error is nil, a NotFound with kube-apiserver's message, or
+// one of the storage.
 func (n *Namespaces) get(ctx context.Context, name string) (*corev1.Namespace, error) {
 	key, err := n.main.KeyFunc(ctx, name)
 	if err != nil {
@@ -122,8 +119,8 @@ func (n *Namespaces) get(ctx context.Context, name string) (*corev1.Namespace, e
 	return ns, nil
 }
 
-// isFinalized lets an update that empties the metadata's finalizers remove the
-// namespace only when those of the spec are gone too.
+// isFinalized reports whether an update that removes the last finalizer of the metadata may remove the namespace. It
+// must not while the spec still has finalizers.
 func isFinalized(_ context.Context, _ string, obj, _ runtime.Object) bool {
 	return len(obj.(*corev1.Namespace).Spec.Finalizers) == 0
 }
@@ -132,8 +129,8 @@ func isTerminating(ns *corev1.Namespace) bool {
 	return ns.DeletionTimestamp != nil || ns.Status.Phase == corev1.NamespaceTerminating
 }
 
-// mainREST is the main endpoint. It names its methods one by one because a
-// collection of namespaces cannot be deleted, as in kube-apiserver.
+// mainREST is the main endpoint. It does not embed the store, because a collection of namespaces cannot be deleted,
+// as in kube-apiserver.
 type mainREST struct {
 	store *genericregistry.Store
 }
@@ -207,8 +204,8 @@ func (r *mainREST) Update(
 	return r.store.Update(ctx, name, info, create, update, forceAllowCreate, options)
 }
 
-// Delete makes the namespace Terminating. The namespace goes when its last
-// finalizer does; a delete only removes it itself if there is none.
+// Delete makes the namespace Terminating. The namespace is removed with its last finalizer; Delete itself removes it
+// only if there is none.
 func (r *mainREST) Delete(
 	ctx context.Context,
 	name string,
@@ -227,7 +224,7 @@ func (r *mainREST) Delete(
 		options.Preconditions = &metav1.Preconditions{}
 	}
 	if options.Preconditions.UID == nil {
-		// From here on only this namespace is meant, not one made again meanwhile.
+		// Further steps apply to this namespace only, not to a new one with the same name.
 		options.Preconditions.UID = &ns.UID
 	}
 	preconditions := &storage.Preconditions{UID: options.Preconditions.UID, ResourceVersion: options.Preconditions.ResourceVersion}
@@ -291,9 +288,9 @@ func (r *mainREST) terminate(
 	return out, nil
 }
 
-// finalizersOf are the finalizers of a namespace that is deleted: its own, and the one by which the garbage
-// collector is told of the dependents. Without a wish in the options, those that it has stay. That
-// orphanDependents=false means foreground is kube-apiserver's way with namespaces alone.
+// finalizersOf returns the finalizers of a namespace to delete: its own, and the finalizer by which the garbage collector
+// orphans or deletes the dependents. If the options contain no policy, its finalizers are unchanged. That
+// orphanDependents=false means foreground deletion is peculiar to kube-apiserver's namespaces.
 func finalizersOf(ns *corev1.Namespace, options *metav1.DeleteOptions) []string {
 	var told string
 	//lint:ignore SA1019 clients may still send it
@@ -318,15 +315,14 @@ func finalizersOf(ns *corev1.Namespace, options *metav1.DeleteOptions) []string 
 	return kept
 }
 
-// updateREST is an endpoint that only updates. It never creates: a namespace
-// begins at the main endpoint.
+// updateREST is an endpoint with updates only. It never creates a namespace.
 type updateREST struct {
 	store *genericregistry.Store
 }
 
 func (r *updateREST) New() runtime.Object { return r.store.New() }
 
-// Destroy leaves the storage to the main endpoint.
+// Destroy does nothing: the storage belongs to the main endpoint.
 func (r *updateREST) Destroy() {}
 
 func (r *updateREST) Update(

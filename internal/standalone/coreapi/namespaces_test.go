@@ -67,8 +67,7 @@ func (s *server) createWidget(t testing.TB, namespace string, w *unstructured.Un
 	}
 }
 
-// await watches a namespace until done is true of it; a namespace that has gone is
-// nil.
+// await watches a namespace until done returns true. A removed namespace is passed as nil.
 func (s *server) await(t testing.TB, name string, done func(*corev1.Namespace) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -108,7 +107,7 @@ func (s *server) await(t testing.TB, name string, done func(*corev1.Namespace) b
 
 func gone(ns *corev1.Namespace) bool { return ns == nil }
 
-func TestCreatedNamespace(t *testing.T) {
+func TestNamespaces_create(t *testing.T) {
 	s := start(t)
 	for _, test := range []struct {
 		name  string
@@ -148,7 +147,7 @@ func TestCreatedNamespace(t *testing.T) {
 	}
 }
 
-func TestAMistakeIsToldOnce(t *testing.T) {
+func TestNamespaces_create_noDuplicateErrors(t *testing.T) {
 	s := start(t)
 	s.create(t, namespace("lab"))
 	_, err := s.namespaces.Patch(t.Context(), "lab", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"!"}}}`), metav1.PatchOptions{})
@@ -158,7 +157,7 @@ func TestAMistakeIsToldOnce(t *testing.T) {
 	}
 }
 
-func TestInvalidNamespace(t *testing.T) {
+func TestNamespaces_create_invalid(t *testing.T) {
 	s := start(t)
 	s.create(t, namespace("lab"))
 	for _, test := range []struct {
@@ -209,7 +208,7 @@ func asStatus(err error, to *apierrors.APIStatus) bool {
 	return ok
 }
 
-func TestEndpointsKeepToTheirPart(t *testing.T) {
+func TestNamespaces_endpoints_updateOwnPart(t *testing.T) {
 	s := start(t)
 	base := s.create(t, namespace("lab"))
 	change := func() *corev1.Namespace {
@@ -243,7 +242,7 @@ func TestEndpointsKeepToTheirPart(t *testing.T) {
 	}
 }
 
-func TestPatchesAndApply(t *testing.T) {
+func TestNamespaces_patchAndApply(t *testing.T) {
 	s := start(t)
 	s.create(t, namespace("lab"))
 	for _, test := range []struct {
@@ -295,7 +294,7 @@ func TestPatchesAndApply(t *testing.T) {
 	}
 }
 
-func TestSelectors(t *testing.T) {
+func TestNamespaces_selectors(t *testing.T) {
 	s := start(t)
 	for _, name := range []string{"one", "two", "three"} {
 		s.create(t, namespace(name))
@@ -350,7 +349,7 @@ func (s *server) request(t testing.TB, accept, path string) []byte {
 	return body
 }
 
-func TestTable(t *testing.T) {
+func TestNamespaces_table(t *testing.T) {
 	s := start(t)
 	s.create(t, namespace("lab"))
 	var table metav1.Table
@@ -370,7 +369,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-func TestDiscovery(t *testing.T) {
+func TestNamespaces_discovery(t *testing.T) {
 	s := start(t)
 	client, err := discovery.NewDiscoveryClientForConfig(s.config)
 	if err != nil {
@@ -402,7 +401,7 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-func TestOpenAPIDescribesNamespaces(t *testing.T) {
+func TestOpenAPI(t *testing.T) {
 	s := start(t)
 	var document struct {
 		Components struct {
@@ -430,7 +429,7 @@ func TestOpenAPIDescribesNamespaces(t *testing.T) {
 	}
 }
 
-func TestDelete(t *testing.T) {
+func TestNamespaces_delete(t *testing.T) {
 	dry := metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
 	t.Run("makes the namespace Terminating once", func(t *testing.T) {
 		s := start(t)
@@ -573,7 +572,7 @@ var ways = map[string]func(ctx context.Context, s *server, namespace string, w *
 	},
 }
 
-func TestCreatesAreRefusedWhereTheyCannotStay(t *testing.T) {
+func TestAdmission_missingOrTerminatingNamespace(t *testing.T) {
 	s := start(t)
 	s.create(t, namespace("dying"))
 	s.createWidget(t, "dying", widget("old"))
@@ -600,7 +599,7 @@ func TestCreatesAreRefusedWhereTheyCannotStay(t *testing.T) {
 	})
 }
 
-func TestNamespaceCountsAtOnce(t *testing.T) {
+func TestAdmission_newNamespace_isUsableAtOnce(t *testing.T) {
 	s := start(t)
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
 		s.create(t, namespace(name))

@@ -9,9 +9,8 @@ import (
 	"github.com/annexapi/annex/internal/model/schemas"
 )
 
-// OpenAPI returns the definitions of the group's types. The staging modules do not
-// ship them. The descriptions are those of k8s.io/api. The meta types that they
-// refer to are not included.
+// OpenAPI returns the definitions of the group's types, which the staging modules do not include. The descriptions
+// are those of k8s.io/api. The referenced meta types are not included.
 func OpenAPI(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	var (
 		namespace = corev1.Namespace{}

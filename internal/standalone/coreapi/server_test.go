@@ -38,7 +38,7 @@ import (
 // widgets is the namespaced kind of the test server.
 var widgets = schema.GroupVersionResource{Group: "shop.example.com", Version: "v1", Resource: "widgets"}
 
-// server is an API server with namespaces and widgets, reached by its loopback.
+// server is an API server with namespaces and widgets, accessed through its loopback.
 type server struct {
 	config     *rest.Config
 	namespaces corev1client.NamespaceInterface
@@ -49,8 +49,7 @@ type server struct {
 	machinery  *convert.Machinery
 }
 
-// hooks are called on the way of a new widget to storage: before the guard sees it
-// and after the guard let it pass.
+// hooks are called on the way of a new widget to storage: before the guard, and between the guard and the write.
 type hooks struct{ beforeGuard, beforeWrite func() }
 
 func openBackend(t testing.TB) store.Backend {
@@ -139,7 +138,7 @@ func startOn(t testing.TB, backend store.Backend, hooks hooks) *server {
 	return s
 }
 
-// runDeletion runs the deletion controller until the test, or what is returned, ends it.
+// runDeletion runs the deletion controller until the test ends or stop is called.
 func (s *server) runDeletion(t testing.TB) (stop func()) {
 	t.Helper()
 	return s.runController(t, s.core.RunDeletion, onlyWidgets)
@@ -171,8 +170,7 @@ func (s *server) runController(
 	return stop
 }
 
-// hooked calls a hook before a create reaches the storage below, and another
-// one right before that is asked to write.
+// hooked calls arrive before a create reaches the underlying storage, and write directly before that storage writes.
 type hooked struct {
 	generic.RESTOptionsGetter
 	arrive, write func()

@@ -21,8 +21,8 @@ import (
 	"github.com/annexapi/annex/internal/base/objects"
 )
 
-// strategy decides what users may make of a namespace: its metadata. The
-// finalizers in its spec are given at creation and taken by /finalize.
+// strategy lets users modify the metadata of a namespace. The finalizers in its spec are set at creation and removed
+// by /finalize.
 type strategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator
@@ -66,14 +66,13 @@ func (strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList 
 	return append(errs, validateFinalizers(ns)...)
 }
 
-// ValidateUpdate has little left to look at: the metadata is validated for all
-// kinds alike.
+// ValidateUpdate validates only the finalizers: the rest of the metadata is validated for all kinds.
 func (strategy) ValidateUpdate(_ context.Context, obj, _ runtime.Object) field.ErrorList {
 	return objects.ValidateFinalizers(obj.(*corev1.Namespace).Finalizers)
 }
 
-// ValidateDeclaratively tells of each mistake once, as kube-apiserver does of its namespaces: what is validated for all
-// kinds alike looks at labels twice.
+// ValidateDeclaratively removes duplicate errors, as kube-apiserver does for namespaces: the common validation of all
+// kinds validates labels twice.
 func (strategy) ValidateDeclaratively(
 	_ context.Context,
 	_, _ runtime.Object,
@@ -109,7 +108,7 @@ func reset(paths ...fieldpath.Path) map[fieldpath.APIVersion]*fieldpath.Set {
 	return map[fieldpath.APIVersion]*fieldpath.Set{"v1": fieldpath.NewSet(paths...)}
 }
 
-// validateFinalizers accepts qualified names and those that Kubernetes itself uses.
+// validateFinalizers accepts qualified names and the finalizers of Kubernetes itself.
 func validateFinalizers(ns *corev1.Namespace) field.ErrorList {
 	path := field.NewPath("spec", "finalizers")
 	var errs field.ErrorList
@@ -166,7 +165,7 @@ func (finalizeStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set
 	return reset(fieldpath.MakePathOrDie("status"))
 }
 
-// attributes is what selectors see of a namespace.
+// attributes returns the labels and fields of a namespace for selectors.
 func attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	ns := obj.(*corev1.Namespace)
 	return ns.Labels, fields.Set{

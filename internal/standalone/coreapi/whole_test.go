@@ -20,8 +20,8 @@ import (
 	"github.com/annexapi/annex/store/embedded"
 )
 
-// startWhole runs a server as a user makes it, on a data directory and over TLS,
-// until the test or what is returned ends it.
+// startWhole runs a server as a user would define it, with a data directory and TLS, until the test ends or stop is
+// called.
 func startWhole(t *testing.T, dir string) (s *server, stop func()) {
 	t.Helper()
 	return startServer(t, annex.Server{Name: "shop", Groups: []annex.Group{{

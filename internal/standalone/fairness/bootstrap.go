@@ -21,22 +21,21 @@ type object interface {
 	metav1.Object
 }
 
-// client is upstream's of one of them.
+// client is upstream's client of one of the kinds.
 type client[P object] interface {
 	Create(ctx context.Context, obj P, options metav1.CreateOptions) (P, error)
 	Update(ctx context.Context, obj P, options metav1.UpdateOptions) (P, error)
 	Delete(ctx context.Context, name string, options metav1.DeleteOptions) error
 }
 
-// kept are the objects of a kind that every server has.
+// kept are the objects of one kind that every server has.
 type kept[P object] struct {
 	resource string
-	// What is wrong with mandatory ones is put right whatever people want; they decide about
-	// the suggested ones.
+	// Mandatory objects are always restored. Users may change or opt out of the suggested ones.
 	mandatory, suggested []P
 	copy                 func(P) P
-	// adopt gives an object the specification that is wanted, but for what people may say of it,
-	// and tells whether it had another one.
+	// adopt sets the specification of an object to the wanted one, except for the parts that users may change. It
+	// reports whether the specification has changed.
 	adopt func(obj, wanted P) (changed bool)
 	write client[P]
 	list  func() ([]P, error)
@@ -82,9 +81,9 @@ func priorityLevels(
 	}
 }
 
-// ensure writes what is missing or not as it is to be, and deletes what was suggested by another
-// release and is not any more. It says whether others, who were quicker, wrote or deleted one: what
-// came of it is seen when ensure is called again.
+// ensure writes missing and changed objects, and deletes objects that another release suggested and this one does
+// not. It reports whether another writer was faster for one of them: the result is visible in the next call of
+// ensure.
 func (s kept[P]) ensure(ctx context.Context) (overtaken bool, err error) {
 	all, err := s.list()
 	if err != nil {
@@ -142,7 +141,7 @@ func (s kept[P]) ensure(ctx context.Context) (overtaken bool, err error) {
 	return overtaken, errors.Join(errs...)
 }
 
-// reconcile returns what takes the place of an object, false if it may stay as it is.
+// reconcile returns the object to write in place of existing. It returns false if existing may stay.
 func (s kept[P]) reconcile(existing, wanted P) (P, bool) {
 	obj := s.copy(existing)
 	updates, said := autoUpdate(existing)
@@ -150,7 +149,7 @@ func (s kept[P]) reconcile(existing, wanted P) (P, bool) {
 	case slices.ContainsFunc(s.mandatory, func(m P) bool { return m.GetName() == existing.GetName() }):
 		said, updates = said && updates, true
 	case !said:
-		// The generation says whether the specification was ever changed.
+		// The generation is 1 if the specification was never changed.
 		updates = existing.GetGeneration() == 1
 	}
 	changed := updates && s.adopt(obj, wanted)
@@ -161,7 +160,8 @@ func (s kept[P]) reconcile(existing, wanted P) (P, bool) {
 	return obj, changed
 }
 
-// autoUpdate is what the annotation says of whether the server may change an object.
+// autoUpdate returns the value of the annotation that allows the server to update an object, and whether it has a
+// valid one.
 func autoUpdate(obj metav1.Object) (updates, said bool) {
 	updates, err := strconv.ParseBool(obj.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey])
 	return updates, err == nil

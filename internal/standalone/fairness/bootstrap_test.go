@@ -18,7 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 )
 
-// stored is what there is of one kind. It notes what is written.
+// stored contains the objects of one kind, and records writes.
 type stored[P object] struct {
 	mu      sync.Mutex
 	there   map[string]P
@@ -57,7 +57,7 @@ func (f *stored[P]) Delete(_ context.Context, name string, o metav1.DeleteOption
 
 func (f *stored[P]) list() ([]P, error) { return slices.Collect(maps.Values(f.there)), nil }
 
-// settle returns what is written, in order, to have all as it is to be.
+// settle returns the writes of one call of ensure, in order.
 func settle[P object](t *testing.T, s kept[P], f *stored[P]) string {
 	t.Helper()
 	f.written = nil
@@ -79,7 +79,7 @@ func storedFlowSchemas(t *testing.T) (kept[*flowcontrolv1.FlowSchema], *stored[*
 	return s, f
 }
 
-func TestAnEmptyServerGetsAllOfThem(t *testing.T) {
+func TestEnsure_emptyServer(t *testing.T) {
 	t.Parallel()
 	s, f := storedFlowSchemas(t)
 	if want := len(bootstrap.MandatoryFlowSchemas) + len(bootstrap.SuggestedFlowSchemas); len(f.there) != want || len(f.written) != want {
@@ -95,15 +95,14 @@ func TestAnEmptyServerGetsAllOfThem(t *testing.T) {
 	}
 }
 
-// The rules are those of kube-apiserver, of which api/flowcontrol/v1 says so at
-// AutoUpdateAnnotationKey.
-func TestWhatChangesIsPutRightUnlessItIsToStay(t *testing.T) {
+// The rules are those of kube-apiserver, as documented in api/flowcontrol/v1 at AutoUpdateAnnotationKey.
+func TestEnsure_autoUpdate(t *testing.T) {
 	t.Parallel()
 	const suggested, key = "probes", flowcontrolv1.AutoUpdateAnnotationKey
 	for _, test := range []struct {
 		name, object string
 		change       func(*flowcontrolv1.FlowSchema)
-		writes       string // and then
+		writes       string // the expected writes
 		annotation   string
 		precedence   int32
 	}{
@@ -154,7 +153,7 @@ func TestWhatChangesIsPutRightUnlessItIsToStay(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotSuggestedAnyMoreIsDeleted(t *testing.T) {
+func TestEnsure_noLongerSuggested_isDeleted(t *testing.T) {
 	t.Parallel()
 	s, f := storedFlowSchemas(t)
 	for name, annotation := range map[string]string{"gone": "true", "kept": "false", "own": ""} {
@@ -170,7 +169,7 @@ func TestWhatIsNotSuggestedAnyMoreIsDeleted(t *testing.T) {
 	}
 }
 
-func TestWhatTheLevelExemptLendsIsLeftToPeople(t *testing.T) {
+func TestEnsure_exemptLevel_keepsLending(t *testing.T) {
 	t.Parallel()
 	f := &stored[*flowcontrolv1.PriorityLevelConfiguration]{there: map[string]*flowcontrolv1.PriorityLevelConfiguration{}}
 	s := priorityLevels(f, f.list)
@@ -194,8 +193,8 @@ func TestWhatTheLevelExemptLendsIsLeftToPeople(t *testing.T) {
 	}
 }
 
-// Of two servers with one storage, and of a user at the same time, one is quicker.
-func TestALostRaceIsNoErrorAndARefusalIs(t *testing.T) {
+// Another replica, or a user, may write at the same time and be faster.
+func TestEnsure_overtaken(t *testing.T) {
 	t.Parallel()
 	resource := schema.GroupResource{Resource: "flowschemas"}
 	for _, test := range []struct {

@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// factory makes the two informers that upstream's flow control asks for, each once, and knows no
-// others. It is filled before it runs.
+// factory creates the two informers that upstream's flow control requests, each once, and no others. It must be
+// filled before it runs.
 type factory struct {
 	kubeinformers.SharedInformerFactory
 
@@ -26,7 +26,7 @@ type factory struct {
 	made   map[reflect.Type]cache.SharedIndexInformer
 }
 
-// clientset has the one client that they need.
+// clientset contains the only client that the informers need.
 type clientset struct {
 	kubernetes.Interface
 	flowcontrol flowclient.FlowcontrolV1Interface
@@ -43,7 +43,8 @@ func (f *factory) InformerFor(obj runtime.Object, make internalinterfaces.NewInf
 	t := reflect.TypeOf(obj)
 	if f.made[t] == nil {
 		f.made[t] = make(f.client, 0)
-		// Its watch ends with the server; that is no news. The error says that it runs already.
+		// The watch fails when the server ends, which is not an error. The setter fails only if the informer is
+		// already running.
 		_ = f.made[t].SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 			if ctx.Err() == nil {
 				cache.DefaultWatchErrorHandler(ctx, r, err)
@@ -53,7 +54,7 @@ func (f *factory) InformerFor(obj runtime.Object, make internalinterfaces.NewInf
 	return f.made[t]
 }
 
-// InformerName is for metrics, of which there are none.
+// InformerName returns nil: the informers have no metrics.
 func (f *factory) InformerName() *cache.InformerName { return nil }
 
 func (f *factory) Flowcontrol() flowcontrol.Interface { return group{factory: f} }
@@ -74,7 +75,7 @@ func (f *factory) run(ctx context.Context) {
 	}
 }
 
-// waitForSync says whether the caches have been filled before the context ended.
+// waitForSync waits until the caches are filled. It returns false if the context ends first.
 func (f *factory) waitForSync(ctx context.Context) bool {
 	var all []cache.DoneChecker
 	for _, i := range f.made {

@@ -23,13 +23,13 @@ import (
 )
 
 const (
-	// fieldManager is what upstream's servers call themselves in managed fields here.
+	// fieldManager is the field manager of upstream's servers for these objects.
 	fieldManager = "api-priority-and-fairness-config-producer-v1"
-	// interval is how often it is looked whether the objects are as they are to be.
+	// interval is the interval of the checks of the objects.
 	interval = time.Minute
 )
 
-// Keeper has the flow control of one server, and keeps the objects that every server has.
+// Keeper contains the flow control of one server, and maintains the objects that every server has.
 type Keeper struct {
 	control   utilflowcontrol.Interface
 	client    flowclient.FlowcontrolV1Interface
@@ -40,8 +40,8 @@ type Keeper struct {
 	ran          atomic.Bool
 }
 
-// NewKeeper returns the keeper of a server that handles so many requests at once, and whose
-// client, which priority levels do not bound, this is. Close must be called.
+// NewKeeper returns the keeper of a server that handles inFlight requests concurrently. The requests of client must
+// be exempt from priority levels. Close must be called.
 func NewKeeper(client *rest.Config, inFlight int) (*Keeper, error) {
 	config := rest.CopyConfig(client)
 	config.QPS = -1
@@ -56,12 +56,10 @@ func NewKeeper(client *rest.Config, inFlight int) (*Keeper, error) {
 	}, nil
 }
 
-// FlowControl queues requests by the flow schemas and priority levels that there are. The server
-// runs it.
+// FlowControl queues requests by the existing flow schemas and priority levels. The server runs it.
 func (k *Keeper) FlowControl() utilflowcontrol.Interface { return prompt{k.control, k.informers} }
 
-// prompt begins its work as soon as its objects have been read, which upstream looks for only every
-// 100 ms.
+// prompt starts as soon as its objects have been read, for which upstream checks only every 100 ms.
 type prompt struct {
 	utilflowcontrol.Interface
 	informers *factory
@@ -73,12 +71,13 @@ func (p prompt) Run(stopped <-chan struct{}) error {
 	return p.Interface.Run(stopped)
 }
 
-// Bootstrapped is closed when all objects exist that every server has, and requests are queued by them.
+// Bootstrapped returns a channel that is closed when all objects exist that every server has, and requests are queued
+// by them.
 func (k *Keeper) Bootstrapped() <-chan struct{} { return k.bootstrapped }
 
-// Bootstrap returns nil when the flow schemas and priority levels are there that every
-// kube-apiserver has, and requests are queued by them. What fails is logged and tried again until ctx
-// is done; the error is then the last one. It must be called once, while Run and the flow control run.
+// Bootstrap returns nil when the flow schemas and priority levels of every kube-apiserver exist, and requests are
+// queued by them. Failures are logged and retried until ctx is done; Bootstrap then returns the last error. It must
+// be called once, while Run and the flow control run.
 func (k *Keeper) Bootstrap(ctx context.Context) error {
 	if !k.informers.waitForSync(ctx) {
 		return fmt.Errorf("read flow schemas: %w", context.Cause(ctx))
@@ -87,7 +86,7 @@ func (k *Keeper) Bootstrap(ctx context.Context) error {
 	for {
 		overtaken, err := k.ensure(ctx)
 		if overtaken && err == nil {
-			// By the flow control, which writes their status, or by another replica.
+			// The faster writer is the flow control, which writes the status, or another replica.
 			if !await.Sleep(ctx, k.clock, 10*time.Millisecond) {
 				return context.Cause(ctx)
 			}
@@ -107,8 +106,8 @@ func (k *Keeper) Bootstrap(ctx context.Context) error {
 	}
 }
 
-// inForce waits until requests are queued by the objects that exist. Until the flow control has read
-// them it has two of its own, without UIDs.
+// inForce waits until requests are queued by the existing objects. Until the flow control has read them, it uses two
+// built-in ones, which have no UIDs.
 func (k *Keeper) inForce(ctx context.Context) error {
 	for _, group := range []string{user.SystemPrivilegedGroup, user.AllAuthenticated} {
 		for pause := time.Millisecond; !k.queues(ctx, group); pause = min(2*pause, 16*time.Millisecond) {
@@ -120,8 +119,7 @@ func (k *Keeper) inForce(ctx context.Context) error {
 	return nil
 }
 
-// queues says whether a request of a group's member would be queued by a flow schema that exists. Nothing
-// is asked of the server.
+// queues reports whether an existing flow schema would queue a request of a group's member. It sends no request.
 func (k *Keeper) queues(ctx context.Context, group string) (exists bool) {
 	member := utilflowcontrol.RequestDigest{
 		RequestInfo: &request.RequestInfo{Path: "/", Verb: "get"},
@@ -133,7 +131,7 @@ func (k *Keeper) queues(ctx context.Context, group string) (exists bool) {
 	return exists
 }
 
-// ensure has the priority levels there before the flow schemas that refer to them.
+// ensure creates priority levels before the flow schemas that refer to them.
 func (k *Keeper) ensure(ctx context.Context) (overtaken bool, err error) {
 	levels, err := priorityLevels(k.client.PriorityLevelConfigurations(), k.informers.priorityLevels).ensure(ctx)
 	if err != nil {
@@ -143,8 +141,7 @@ func (k *Keeper) ensure(ctx context.Context) (overtaken bool, err error) {
 	return levels || schemas, err
 }
 
-// Run reads the objects, and after Bootstrap puts right once a minute what has become of those
-// that every server has, until the context ends.
+// Run reads the objects until the context ends. After Bootstrap, it restores the bootstrap objects once a minute.
 func (k *Keeper) Run(ctx context.Context) error {
 	k.ran.Store(true)
 	var reading sync.WaitGroup
@@ -163,12 +160,12 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return nil
 }
 
-// Close releases what the flow control holds. It must not be called while Run runs.
+// Close releases the resources of the flow control. It must not be called while Run runs.
 func (k *Keeper) Close() {
 	if k.ran.Load() {
-		return // so was the flow control, which has released it
+		return // the flow control has run as well, and has released them
 	}
 	ended := make(chan struct{})
 	close(ended)
-	_ = k.control.Run(ended) // it says that it has stopped
+	_ = k.control.Run(ended) // always returns an error when it has stopped
 }

@@ -59,7 +59,7 @@ func kind[T, L any](
 			return validateConditions(conditions(any(obj).(*T)))
 		},
 		Columns:    columns,
-		WithoutAge: true, // it has a place of its own
+		WithoutAge: true, // the age is one of the columns
 	}
 }
 
@@ -96,10 +96,10 @@ func setDefault(field **int32, value int32) {
 	}
 }
 
-// none is what upstream's tables show of what is not there.
+// none is the placeholder for missing values in upstream's tables.
 const none = "<none>"
 
-// column has the description of the field that it shows.
+// column returns a column with the description of its field.
 func column[T any](name, path string, docs map[string]string, value func(T) any) define.Column {
 	return define.Column{
 		Name:        name,

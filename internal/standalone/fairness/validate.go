@@ -19,17 +19,17 @@ import (
 
 const (
 	anything = "*"
-	// maxQueues is the most that a priority level may have, and maxHandEntropy how many bits of a
-	// hash there are to deal a hand of them.
+	// maxQueues is the maximum number of queues of a priority level. maxHandEntropy is the number of hash bits that
+	// are available for dealing a hand of queues.
 	maxQueues      = 10_000_000
 	maxHandEntropy = 60
 )
 
-// verbs are those that a rule may name.
+// verbs are the valid verbs of a rule.
 var verbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"}
 
-// validateFlowSchema returns what is wrong with a flow schema besides its metadata, with the
-// paths, types and words of kube-apiserver, as all functions here. Defaults have been set.
+// validateFlowSchema returns the errors of a flow schema except for its metadata. Defaults have been set. All
+// functions in this file use the paths, types and messages of kube-apiserver.
 func validateFlowSchema(s *flowcontrolv1.FlowSchema) field.ErrorList {
 	path, spec := field.NewPath("spec"), &s.Spec
 	errs := validateFixed(s.Name, spec, fixedFlowSchemas())
@@ -144,7 +144,7 @@ func validateServiceAccount(s *flowcontrolv1.ServiceAccountSubject, path *field.
 	return errs
 }
 
-// validateWords returns what is wrong with a list in which * stands alone or not at all.
+// validateWords validates a list in which * must be the only element.
 func validateWords(words []string, path *field.Path, missing, others string) field.ErrorList {
 	switch {
 	case len(words) == 0:
@@ -206,7 +206,7 @@ func validateNonResourceRule(r *flowcontrolv1.NonResourcePolicyRule, path *field
 	return errs
 }
 
-// mistakeOfPath is the first mistake in a path, which may end in /*.
+// mistakeOfPath returns the first error in a path, which may end in /*.
 func mistakeOfPath(p string) string {
 	switch begin := strings.TrimSuffix(p, "/*"); {
 	case p == "":
@@ -223,7 +223,7 @@ func mistakeOfPath(p string) string {
 	return ""
 }
 
-// validatePriorityLevel returns what is wrong with a priority level.
+// validatePriorityLevel returns the errors of a priority level.
 func validatePriorityLevel(l *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
 	path, spec := field.NewPath("spec"), &l.Spec
 	isExempt := spec.Type == flowcontrolv1.PriorityLevelEnablementExempt
@@ -233,7 +233,7 @@ func validatePriorityLevel(l *flowcontrolv1.PriorityLevelConfiguration) field.Er
 		errs = append(errs, field.Invalid(kind, spec.Type, "must be 'Exempt' if and only if `name` is 'exempt'"))
 	}
 	if l.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt {
-		// People may say what it lends, and to whom the rest is left.
+		// Users may change how much it lends and how the rest is shared.
 		without, want := spec.DeepCopy(), bootstrap.MandatoryPriorityLevelConfigurationExempt.Spec.DeepCopy()
 		without.Exempt, want.Exempt = nil, nil
 		if !apiequality.Semantic.DeepEqual(without, want) {
@@ -263,8 +263,7 @@ var (
 	responses = []flowcontrolv1.LimitResponseType{flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject}
 )
 
-// validateUnion returns what is wrong with the type that says which field is there: one that
-// belongs to Limited or Queue.
+// validateUnion validates the discriminator of a union with one member, which belongs to the types Limited and Queue.
 func validateUnion[T ~string](given T, known []T, kind, member *field.Path, there bool) (errs field.ErrorList) {
 	switch {
 	case given == "":
@@ -342,7 +341,7 @@ func validateQueuing(q *flowcontrolv1.QueuingConfiguration, path *field.Path) (e
 	return errs
 }
 
-// fixedFlowSchemas and fixedPriorityLevels are what no caller may change.
+// fixedFlowSchemas and fixedPriorityLevels return the specifications that no caller may change.
 func fixedFlowSchemas() map[string]*flowcontrolv1.FlowSchemaSpec {
 	fixed := map[string]*flowcontrolv1.FlowSchemaSpec{}
 	for _, s := range bootstrap.MandatoryFlowSchemas {
@@ -366,7 +365,7 @@ func validateFixed[T any](name string, spec *T, fixed map[string]*T) field.Error
 	return nil
 }
 
-// validateConditions returns what is wrong with the types of conditions.
+// validateConditions returns the errors of the types of conditions.
 func validateConditions(kinds []string) (errs field.ErrorList) {
 	path := field.NewPath("status", "conditions")
 	for i, kind := range kinds {
@@ -380,8 +379,7 @@ func validateConditions(kinds []string) (errs field.ErrorList) {
 	return errs
 }
 
-// goNames is shown in errors with the names that fields have in Go, as kube-apiserver shows the
-// types that it has for itself.
+// goNames prints a value in errors with Go field names, as kube-apiserver prints its internal types.
 type goNames struct{ value any }
 
 // MarshalJSON implements json.Marshaler.

@@ -17,9 +17,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// What is wrong with objects is what a kube-apiserver says: go -C e2e/cluster test ./fairness
-// compares the file with one.
-func TestWhatIsInvalidIsSaidAsByKubeAPIServer(t *testing.T) {
+// The expected errors are those of a kube-apiserver: go -C e2e/cluster test ./fairness compares the file with one.
+func TestValidate_likeKubeAPIServer(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("testdata/invalid.yaml")
 	if err != nil {
@@ -67,7 +66,7 @@ func TestWhatIsInvalidIsSaidAsByKubeAPIServer(t *testing.T) {
 	}
 }
 
-// metadataMistakes are those that all kinds are asked for.
+// metadataMistakes returns the errors that all kinds report.
 func metadataMistakes(obj runtime.Object) field.ErrorList {
 	switch o := obj.(type) {
 	case *flowcontrolv1.FlowSchema:
@@ -78,7 +77,7 @@ func metadataMistakes(obj runtime.Object) field.ErrorList {
 	return nil
 }
 
-func TestDefaultsAreThoseOfKubeAPIServer(t *testing.T) {
+func TestSetDefaults_likeKubeAPIServer(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{
 		`{"priorityLevelConfiguration":{"name":"a"}}`: `{"priorityLevelConfiguration":{"name":"a"},` +

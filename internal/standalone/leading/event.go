@@ -22,8 +22,8 @@ import (
 	facts "github.com/annexapi/annex/internal/model/facts/events"
 )
 
-// Events are served in the core group and, as the second kind, in events.k8s.io: the same
-// objects in other words.
+// Events returns the kind of events in the core group, and its alias in events.k8s.io, which serves the same objects
+// with other field names.
 func Events(ttl time.Duration) (event, alias *define.Kind) {
 	event = &define.Kind{
 		Resource: "events", Columns: eventColumns(), WithoutAge: true,
@@ -57,7 +57,7 @@ func Events(ttl time.Duration) (event, alias *define.Kind) {
 	return event, &shared
 }
 
-// spokenAsEvents says whether a request is one of events.k8s.io, which is stricter.
+// spokenAsEvents reports whether a request is for events.k8s.io, which has stricter rules.
 func spokenAsEvents(ctx context.Context) bool {
 	info, ok := request.RequestInfoFrom(ctx)
 	return ok && info.APIGroup == eventsv1.GroupName
@@ -121,7 +121,7 @@ func eventSource(e *corev1.Event) string {
 	return e.Source.Component
 }
 
-// sharedEventFields are the fields as events.k8s.io calls them.
+// sharedEventFields returns the fields with the names of events.k8s.io.
 func sharedEventFields(fields []define.SelectableField) []define.SelectableField {
 	var all []define.SelectableField
 	for _, f := range fields {
@@ -222,8 +222,8 @@ const (
 	maxEventMessage = 1024
 )
 
-// validateEvent checks an event; strict says that it is written by events.k8s.io. Those of the
-// core group with an eventTime are of the new style, too.
+// validateEvent validates an event. strict is set for writes through events.k8s.io. Events of the core group with an
+// eventTime are also validated as new-style events.
 func validateEvent(e *corev1.Event, strict bool) field.ErrorList {
 	errs := validateInvolved(e)
 	if !e.EventTime.IsZero() {
@@ -290,7 +290,7 @@ func validateSeries(s *corev1.EventSeries) field.ErrorList {
 	return errs
 }
 
-// validateNewStyle checks what events.k8s.io asks of a new event beyond that.
+// validateNewStyle validates the additional rules of events.k8s.io for new events.
 func validateNewStyle(e *corev1.Event) field.ErrorList {
 	var errs field.ErrorList
 	if e.EventTime.IsZero() {
@@ -311,8 +311,7 @@ func validateNewStyle(e *corev1.Event) field.ErrorList {
 	return errs
 }
 
-// validateEventUpdate lets clients of events.k8s.io change the series of an event, and nothing
-// else.
+// validateEventUpdate allows clients of events.k8s.io to change only the series of an event.
 func validateEventUpdate(e, old *corev1.Event) field.ErrorList {
 	var errs field.ErrorList
 	same := func(name string, value, before any) {
@@ -336,7 +335,7 @@ func validateEventUpdate(e, old *corev1.Event) field.ErrorList {
 	return errs
 }
 
-// reference and source are what kube-apiserver prints of references and sources in mistakes.
+// reference and source are the forms in which kube-apiserver prints references and sources in errors.
 type (
 	reference struct {
 		Kind, Namespace, Name, UID, APIVersion, ResourceVersion, FieldPath string

@@ -1,6 +1,5 @@
-// Package leading has the built-in kinds that controllers need wherever they run: leases, by which they
-// elect a leader, and events, by which they tell what has happened. A control plane has them, and so
-// has a server that stands alone and has controllers.
+// Package leading contains the built-in kinds that controllers need in every mode: leases, for leader election, and
+// events. Control planes have them, and so do standalone servers with controllers.
 package leading
 
 import (
@@ -14,11 +13,11 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// EventTTL is how long events are kept unless a control plane says otherwise.
+// EventTTL is the default time for which events are kept.
 const EventTTL = time.Hour
 
-// Groups returns the groups of leases and events, for a server that is no control plane. There are
-// none without controllers, and none of what the definition has itself.
+// Groups returns the groups of leases and events, for a server that is not a control plane. It returns none for a
+// server without controllers, and omits kinds that the definition has itself.
 func Groups(definition *define.Server) []define.Group {
 	if len(definition.Controllers) == 0 {
 		return nil
@@ -42,7 +41,7 @@ func Groups(definition *define.Server) []define.Group {
 
 var described = metav1.ObjectMeta{}.SwaggerDoc()
 
-// column is a column of strings, unless its type is said to be another one.
+// column returns a column of strings.
 func column[T any](name, description string, value func(*T) any) define.Column {
 	return define.Column{
 		Name:        name,

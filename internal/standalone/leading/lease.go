@@ -12,7 +12,7 @@ import (
 	"github.com/annexapi/annex/internal/model/facts/coordination"
 )
 
-// Leases are those of coordination.k8s.io.
+// Leases returns the kind of leases in coordination.k8s.io.
 func Leases() *define.Kind {
 	return &define.Kind{
 		Resource:          "leases",
@@ -39,8 +39,7 @@ func Leases() *define.Kind {
 	}
 }
 
-// prepareLease leaves out what is for coordinated leader election, which a kube-apiserver does
-// not do by default.
+// prepareLease drops the fields of coordinated leader election, which is off by default in kube-apiserver.
 func prepareLease(l *coordinationv1.Lease) {
 	l.Spec.Strategy, l.Spec.PreferredHolder = nil, nil
 }

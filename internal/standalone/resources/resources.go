@@ -1,6 +1,5 @@
-// Package resources asks a server which resources it has: built in, custom, and of the
-// servers behind it. Controllers that deal with any kind learn of kinds by it, since these
-// come and go while a server runs.
+// Package resources discovers the resources of a server: built-in ones, custom ones, and those of servers behind it.
+// Controllers for objects of any kind use it, because the set of kinds changes while a server runs.
 package resources
 
 import (
@@ -23,7 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Resource is one resource, in the version that the server prefers among those that serve it.
+// Resource is one resource, in the most preferred version that serves it.
 type Resource struct {
 	schema.GroupVersionResource
 	Kind       string
@@ -31,22 +30,22 @@ type Resource struct {
 	Verbs      []string
 }
 
-// Can tells whether the resource has all the verbs.
+// Can reports whether the resource supports all the verbs.
 func (r Resource) Can(verbs ...string) bool {
 	return !slices.ContainsFunc(verbs, func(verb string) bool { return !slices.Contains(r.Verbs, verb) })
 }
 
-// Set is what a server has at one time. It never changes. The zero value has nothing.
+// Set is a snapshot of the resources of a server. It is immutable. The zero value is empty.
 type Set struct {
 	all    []Resource
-	index  map[schema.GroupResource]int    // to all
-	kinds  map[schema.GroupVersionKind]int // to all
+	index  map[schema.GroupResource]int    // into all
+	kinds  map[schema.GroupVersionKind]int // into all
 	groups map[schema.GroupKind][]int
 	failed map[schema.GroupVersion]error
 }
 
-// All returns every resource once, in the order of discovery. Those that are in no version
-// but such as Failed has are not among them. It must not be changed.
+// All returns every resource once, in the order of discovery. It omits resources whose versions are all in Failed.
+// The caller must not modify the result.
 func (s *Set) All() []Resource { return s.all }
 
 // Get returns a resource by its name.
@@ -58,8 +57,8 @@ func (s *Set) Get(name schema.GroupResource) (Resource, bool) {
 	return s.all[i], true
 }
 
-// Of returns the resource of a kind. A version that is not served any more is answered by the
-// others of its group if these agree on one resource: the objects are the same.
+// Of returns the resource of a kind. For a version that is no longer served, it uses the other versions of the group
+// if they have the same resource for the kind, because the objects are the same.
 func (s *Set) Of(kind schema.GroupVersionKind) (Resource, bool) {
 	if i, ok := s.kinds[kind]; ok {
 		return s.all[i], true
@@ -70,7 +69,7 @@ func (s *Set) Of(kind schema.GroupVersionKind) (Resource, bool) {
 	return Resource{}, false
 }
 
-// Content returns the resources whose objects are in namespaces and can be deleted.
+// Content returns the namespaced resources whose objects can be deleted.
 func (s *Set) Content() []schema.GroupVersionResource {
 	var content []schema.GroupVersionResource
 	for _, resource := range s.all {
@@ -81,10 +80,10 @@ func (s *Set) Content() []schema.GroupVersionResource {
 	return content
 }
 
-// Failed are the versions whose server did not say what they have.
+// Failed returns the versions whose discovery failed.
 func (s *Set) Failed() map[schema.GroupVersion]error { return s.failed }
 
-// Err is nil if all groups told what they have, and else a *discovery.ErrGroupDiscoveryFailed.
+// Err returns nil if the discovery of all groups succeeded, and else a *discovery.ErrGroupDiscoveryFailed.
 func (s *Set) Err() error {
 	if len(s.failed) == 0 {
 		return nil
@@ -92,24 +91,23 @@ func (s *Set) Err() error {
 	return &discovery.ErrGroupDiscoveryFailed{Groups: s.failed}
 }
 
-// Client asks one server. Its methods may be called concurrently.
+// Client is a discovery client of one server. Its methods may be called concurrently.
 type Client struct {
 	http *http.Client
 	base *url.URL
 
-	mu   sync.Mutex // held while asking
-	docs []document // /api and /apis, as they were last
+	mu   sync.Mutex // held during requests
+	docs []document // the last responses of /api and /apis
 	set  *Set
 }
 
-// document is an answer of aggregated discovery, and the tag that it is known by.
+// document is a response of aggregated discovery, with its ETag.
 type document struct {
 	path, tag string
 	groups    []apidiscovery.APIGroupDiscovery
 }
 
-// NewClient makes a client of a server that has aggregated discovery, as all have since
-// Kubernetes 1.30.
+// NewClient returns a client of a server with aggregated discovery, which all servers have since Kubernetes 1.30.
 func NewClient(config *rest.Config) (*Client, error) {
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -122,8 +120,7 @@ func NewClient(config *rest.Config) (*Client, error) {
 	return &Client{http: client, base: base, docs: []document{{path: "/api"}, {path: "/apis"}}}, nil
 }
 
-// Ask returns what the server has now. As long as nothing changes it is the same Set, and
-// costs two small requests.
+// Ask returns the current resources. While nothing changes, it returns the same Set, and costs two small requests.
 func (c *Client) Ask(ctx context.Context) (*Set, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,8 +138,8 @@ func (c *Client) Ask(ctx context.Context) (*Set, error) {
 	return c.set, nil
 }
 
-// Content asks for what may be in a namespace. With an error there may be resources, too:
-// those of the groups that do tell what they have.
+// Content returns the resources that may be in a namespace. With an error the result is incomplete: it contains the
+// resources of the groups whose discovery succeeded.
 func (c *Client) Content(ctx context.Context) ([]schema.GroupVersionResource, error) {
 	set, err := c.AskForAll(ctx)
 	if err != nil {
@@ -153,8 +150,8 @@ func (c *Client) Content(ctx context.Context) ([]schema.GroupVersionResource, er
 
 var definitions = schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}
 
-// AskForAll is Ask for those who must miss nothing: custom resources that are established but
-// that discovery does not show, as right after a server has started, are among the Failed.
+// AskForAll is like Ask, for callers that must not miss a resource. Discovery may not yet show established custom
+// resources, for example directly after the start of the server; their versions are in Failed.
 func (c *Client) AskForAll(ctx context.Context) (*Set, error) {
 	set, err := c.Ask(ctx)
 	if err != nil {
@@ -191,7 +188,7 @@ func (c *Client) AskForAll(ctx context.Context) (*Set, error) {
 	return &more, nil
 }
 
-// established returns the versions in which a definition's objects are to be served now.
+// established returns the versions of a definition whose objects should be served now.
 func (c *Client) established(ctx context.Context, path string) ([]schema.GroupVersion, error) {
 	var crd struct {
 		Spec struct {
@@ -218,7 +215,7 @@ func (c *Client) established(ctx context.Context, path string) ([]schema.GroupVe
 	return versions, nil
 }
 
-// getJSON decodes what is at a path; what is not there is empty.
+// getJSON decodes the response at a path; not found leaves into empty.
 func (c *Client) getJSON(ctx context.Context, path, accept string, into any) error {
 	response, err := c.get(ctx, path, http.Header{"Accept": {accept}})
 	if err != nil {
@@ -246,7 +243,7 @@ func (c *Client) get(ctx context.Context, path string, header http.Header) (*htt
 
 const aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// fetch asks for a document, and tells whether it is another than before.
+// fetch requests a document, and reports whether it has changed.
 func (c *Client) fetch(ctx context.Context, d *document) (changed bool, err error) {
 	header := http.Header{"Accept": {aggregated}}
 	if d.tag != "" {
@@ -261,7 +258,7 @@ func (c *Client) fetch(ctx context.Context, d *document) (changed bool, err erro
 	case response.StatusCode == http.StatusNotModified && d.tag != "":
 		return false, nil
 	case response.StatusCode == http.StatusNotFound:
-		// A server without this part of the API.
+		// The server lacks this part of the API.
 		changed = len(d.groups) > 0
 		d.tag, d.groups = "", nil
 		return changed, nil
@@ -282,7 +279,7 @@ func (c *Client) fetch(ctx context.Context, d *document) (changed bool, err erro
 	return true, nil
 }
 
-// NewSet makes the set of what discovery says.
+// NewSet returns the set of resources in discovery.
 func NewSet(groups []apidiscovery.APIGroupDiscovery) *Set {
 	s := &Set{
 		index:  map[schema.GroupResource]int{},
@@ -294,7 +291,7 @@ func NewSet(groups []apidiscovery.APIGroupDiscovery) *Set {
 		for _, version := range group.Versions {
 			gv := schema.GroupVersion{Group: group.Name, Version: version.Version}
 			if version.Freshness == apidiscovery.DiscoveryFreshnessStale {
-				s.failed[gv] = fmt.Errorf("stale GroupVersion discovery: %v", gv) // client-go's words
+				s.failed[gv] = fmt.Errorf("stale GroupVersion discovery: %v", gv) // client-go's message
 				continue
 			}
 			for _, r := range version.Resources {
@@ -315,8 +312,8 @@ func NewSet(groups []apidiscovery.APIGroupDiscovery) *Set {
 	return s
 }
 
-// add notes that a kind is that of the i-th resource. Of several in one version, the first
-// that can be read is it: others are such as reviews, which are only created.
+// add records that a kind belongs to the i-th resource. If several resources of a version have the kind, the first
+// readable one counts: the others are resources like reviews, which can only be created.
 func (s *Set) add(kind schema.GroupVersionKind, i int) {
 	if other, taken := s.kinds[kind]; !taken || !s.all[other].Can("get") && s.all[i].Can("get") {
 		s.kinds[kind] = i

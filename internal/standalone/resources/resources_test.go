@@ -40,7 +40,7 @@ func stale(v apidiscovery.APIVersionDiscovery) apidiscovery.APIVersionDiscovery 
 	return v
 }
 
-func TestAResourceIsInTheVersionThatIsPreferred(t *testing.T) {
+func TestSet_preferredVersion(t *testing.T) {
 	only := apidiscovery.APIResourceDiscovery{Resource: "pods", Subresources: []apidiscovery.APISubresourceDiscovery{{Subresource: "exec"}}}
 	set := resources.NewSet([]apidiscovery.APIGroupDiscovery{
 		group(
@@ -68,7 +68,7 @@ func TestAResourceIsInTheVersionThatIsPreferred(t *testing.T) {
 	}
 }
 
-func TestKinds(t *testing.T) {
+func TestSet_Of(t *testing.T) {
 	set := resources.NewSet([]apidiscovery.APIGroupDiscovery{
 		group("a", version("v2", resource("apples", "Apple", "get")), version("v1", resource("apples", "Apple", "get"))),
 		group("b", version("v2", resource("plums", "Plum", "get")), version("v1", resource("damsons", "Plum", "get")), stale(version("v0"))),
@@ -80,8 +80,8 @@ func TestKinds(t *testing.T) {
 		{Group: "a", Version: "v1", Kind: "Pear"}:  "",
 		{Group: "b", Version: "v2", Kind: "Plum"}:  "plums",
 		{Group: "b", Version: "v1", Kind: "Plum"}:  "damsons",
-		{Group: "b", Version: "v9", Kind: "Plum"}:  "", // one of two
-		{Group: "b", Version: "v0", Kind: "Plum"}:  "", // that version cannot tell
+		{Group: "b", Version: "v9", Kind: "Plum"}:  "", // ambiguous
+		{Group: "b", Version: "v0", Kind: "Plum"}:  "", // the discovery of that version failed
 		{Group: "c", Version: "v1", Kind: "Nut"}:   "nuts",
 		{Version: "v1", Kind: "Apple"}:             "",
 	} {
@@ -91,7 +91,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-func TestVersionsThatDoNotTellAreNamed(t *testing.T) {
+func TestSet_failedVersions(t *testing.T) {
 	set := resources.NewSet([]apidiscovery.APIGroupDiscovery{group("a", stale(version("v1")), version("v2", resource("apples", "Apple")))})
 	failed := &discovery.ErrGroupDiscoveryFailed{}
 	if err := set.Err(); !errors.As(err, &failed) ||
@@ -103,7 +103,7 @@ func TestVersionsThatDoNotTellAreNamed(t *testing.T) {
 	}
 }
 
-func TestNamespacedContent(t *testing.T) {
+func TestSet_Content(t *testing.T) {
 	cluster := resource("shelves", "Shelf", "delete")
 	cluster.Scope = apidiscovery.ScopeCluster
 	set := resources.NewSet([]apidiscovery.APIGroupDiscovery{
@@ -120,7 +120,7 @@ const (
 		`"freshness":"Current","resources":[{"resource":"apples","responseKind":{"kind":"Apple"},"scope":"Namespaced","verbs":["get"]}]}]}]}`
 )
 
-func TestTheSetIsTheSameUntilSomethingChanges(t *testing.T) {
+func TestClient_Ask_unchanged(t *testing.T) {
 	tag, body, full := `"1"`, apples, 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.URL.Path != "/prefix/apis" {
@@ -159,8 +159,8 @@ func TestTheSetIsTheSameUntilSomethingChanges(t *testing.T) {
 	}
 }
 
-// Right after a start, discovery may not show all custom resources yet.
-func TestCustomResourcesThatDiscoveryDoesNotShow(t *testing.T) {
+// Directly after a start, discovery may not show all custom resources yet.
+func TestClient_AskForAll_hiddenCustomResources(t *testing.T) {
 	crd := func(established string) string {
 		return `{"spec":{"group":"x","versions":[{"name":"v1","served":true},{"name":"v0"}]},` +
 			`"status":{"conditions":[{"type":"Established","status":"` + established + `"}]}}`
@@ -215,7 +215,7 @@ func TestCustomResourcesThatDiscoveryDoesNotShow(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoDiscoveryIsAnError(t *testing.T) {
+func TestClient_Ask_invalidResponse(t *testing.T) {
 	for name, test := range map[string]struct {
 		answer http.HandlerFunc
 		want   string

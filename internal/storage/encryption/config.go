@@ -24,14 +24,14 @@ import (
 	"github.com/annexapi/annex/internal/base/secretfile"
 )
 
-// config is what a configuration file says, with the secrets taken out of it.
+// config is the content of a configuration file, without its secrets.
 type config struct {
 	file  string
-	hash  string // of its content
+	hash  string // of the file's content
 	rules []rule
 }
 
-// rule is one entry of the file's resources.
+// rule is one entry of the resources in the file.
 type rule struct {
 	resources []schema.GroupResource
 	providers []provider
@@ -40,13 +40,12 @@ type rule struct {
 // provider is one entry of a rule's providers.
 type provider struct {
 	kind     string   // aescbc, aesgcm, secretbox, kms or identity
-	keys     []string // names of its keys; of kms, its own
-	endpoint string   // of kms
+	keys     []string // names of its keys; for kms, the name of the plugin
+	endpoint string   // of the plugin, for kms only
 }
 
-// readConfig reads a configuration file. Its errors are one line and quote no secrets. It
-// runs before upstream's reader, whose error about a file without a kind quotes the whole
-// file, secrets included.
+// readConfig reads a configuration file. Its errors are one line and quote no secrets. It runs before the reader of
+// k8s.io/apiserver, whose error about a file without a kind quotes the whole file, including secrets.
 func readConfig(file string, reload bool) (*config, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -78,7 +77,7 @@ func mistake(file string, err error) error {
 	return fmt.Errorf("encryption configuration %s: %w", file, err)
 }
 
-// withoutPath removes the path from a file's error, for callers that add it themselves.
+// withoutPath removes the path from a file error, for callers that add it themselves.
 func withoutPath(err error) error {
 	if path := (*fs.PathError)(nil); errors.As(err, &path) {
 		return path.Err
@@ -128,8 +127,8 @@ func oneLine(err error) error {
 
 var ruleIndex = regexp.MustCompile(`^resources\[(\d+)\]`)
 
-// inWords describes one mistake of a file and names the resources of its entry. It does not
-// quote the invalid value, which may be a secret.
+// inWords describes one mistake in a file and names the resources of its rule. It does not quote the invalid value,
+// which may be a secret.
 func inWords(parsed *apiserver.EncryptionConfiguration, err *field.Error) error {
 	text := err.Field + ": " + err.Detail
 	if strings.HasSuffix(err.Field, ".secret") {
@@ -139,7 +138,7 @@ func inWords(parsed *apiserver.EncryptionConfiguration, err *field.Error) error 
 	if match == nil {
 		return errors.New(text)
 	}
-	index, _ := strconv.Atoi(match[1]) // the expression matches digits
+	index, _ := strconv.Atoi(match[1]) // the expression matches digits only
 	names := strings.Join(parsed.Resources[index].Resources, ", ")
 	if names == "" {
 		return errors.New(text)
@@ -189,7 +188,7 @@ func (c *config) holdsKeys() bool {
 	})
 }
 
-// private refuses a file with keys that every user may read.
+// private returns an error if every user may read a file with keys.
 func private(file string) error {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -198,13 +197,13 @@ func private(file string) error {
 	return secretfile.Check(info, "keys")
 }
 
-// rule returns the rule for a resource, as upstream chooses: by its name, by its
-// group, or that for all.
+// rule returns the rule for a resource. As in k8s.io/apiserver, a rule for the resource precedes a rule for its group,
+// which precedes the rule for all resources.
 func (c *config) rule(resource schema.GroupResource) (rule, bool) {
 	for _, wanted := range []schema.GroupResource{
 		resource, {Group: resource.Group, Resource: "*"}, {Group: "*", Resource: "*"},
 	} {
-		// A resource may be in several rules; their providers are joined.
+		// A resource may be in several rules; join their providers.
 		var found rule
 		for _, r := range c.rules {
 			if slices.Contains(r.resources, wanted) {
@@ -242,8 +241,8 @@ func matches(named, resource schema.GroupResource) bool {
 	return named == resource
 }
 
-// plugins returns the key management plugins in the order of the file, which is
-// that of upstream's health checks, each as a person would call it.
+// plugins returns readable names of the key management plugins, in the order of the file, which is also the order of
+// the health checks of k8s.io/apiserver.
 func (c *config) plugins() []string {
 	var plugins []string
 	for _, r := range c.rules {

@@ -11,7 +11,7 @@ import (
 
 const header = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n"
 
-// Secrets of tests. None may be in an error.
+// The secrets of the tests. No error may contain them.
 const (
 	secret1 = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 	secret2 = "ZmVkY2JhOTg3NjU0MzIxMGZlZGNiYTk4NzY1NDMyMTA="
@@ -27,12 +27,12 @@ func write(t testing.TB, content string) string {
 	return file
 }
 
-// encrypting is a file with one rule.
+// encrypting returns a configuration file with one rule.
 func encrypting(resources string, providers ...string) string {
 	return fmt.Sprintf("%sresources:\n- resources: [%s]\n  providers: [%s]\n", header, resources, strings.Join(providers, ", "))
 }
 
-// keys is a provider with keys, given as names and secrets.
+// keys returns a provider with keys, given as pairs of a name and a secret.
 func keys(provider string, pairs ...string) string {
 	var all []string
 	for i := 0; i < len(pairs); i += 2 {
@@ -45,7 +45,7 @@ func block(provider string) string { return "{" + provider + "}" }
 
 const plain = "{identity: {}}"
 
-func TestAMistakeInTheFileIsToldInOneLine(t *testing.T) {
+func TestOpen_mistake_isOneLine(t *testing.T) {
 	good := block(keys("aescbc", "key1", secret1))
 	for name, test := range map[string]struct{ content, want string }{
 		"empty":   {"\n", "it is empty"},
@@ -96,7 +96,7 @@ func TestAMistakeInTheFileIsToldInOneLine(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsMissingOrOpenToOthersIsRefused(t *testing.T) {
+func TestOpen_fileMissingOrReadable(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing.yaml")
 	if _, err := Open(
 		t.Context(),
@@ -119,7 +119,7 @@ func TestAFileThatIsMissingOrOpenToOthersIsRefused(t *testing.T) {
 			t.Errorf("mode %o: %v", mode, err)
 		}
 	}
-	// There is nothing to hide in a file without keys.
+	// A file without keys has no secrets.
 	file := write(t, encrypting("widgets.example.com", plain))
 	if err := os.Chmod(file, 0o644); err != nil {
 		t.Fatal(err)
@@ -131,8 +131,11 @@ func TestAFileThatIsMissingOrOpenToOthersIsRefused(t *testing.T) {
 	e.Close()
 }
 
-func TestAPluginThatDoesNotAnswerIsNamed(t *testing.T) {
-	t.Parallel() // upstream takes three seconds
+func TestOpen_unreachablePlugin_isNamed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for a plugin that does not answer")
+	}
+	t.Parallel() // k8s.io/apiserver takes three seconds
 	file := write(
 		t,
 		encrypting("widgets.example.com, '*.shop.example.com'", "{kms: {apiVersion: v2, name: vault, endpoint: 'unix:///nowhere/kms.sock'}}"),
@@ -152,7 +155,7 @@ func TestAPluginThatDoesNotAnswerIsNamed(t *testing.T) {
 	}
 }
 
-func TestReloadingNeedsAFile(t *testing.T) {
+func TestOpen_reloadWithoutFile(t *testing.T) {
 	if _, err := Open(t.Context(), Options{Reload: true}); err == nil {
 		t.Error("it was accepted")
 	}

@@ -1,8 +1,9 @@
-// Package encryption encrypts what is stored, as upstream's EncryptionConfiguration
-// file says. The cryptography, the key management plugins and the meaning of the
-// file are upstream's. What is added here are errors of one line, before anything is
-// changed, about mistakes in the file, plugins that cannot be reached, and keys that
-// cannot decrypt what is stored.
+// Package encryption encrypts stored objects by an EncryptionConfiguration file of k8s.io/apiserver. The cryptography,
+// the key management plugins and the meaning of the file are those of k8s.io/apiserver.
+//
+// This package adds checks before anything is changed: it reports mistakes in the file, unreachable plugins, and keys
+// that cannot decrypt stored objects, each as an error of one line. It also reloads a changed file and logs changes of
+// the plugins' health.
 package encryption
 
 import (
@@ -26,45 +27,43 @@ import (
 	"github.com/annexapi/annex/internal/base/await"
 )
 
-// Options say what is encrypted how.
+// Options select the configuration and its handling.
 type Options struct {
-	// File is the configuration; without one, nothing is encrypted.
+	// File is the path of the configuration; if it is empty, nothing is encrypted.
 	File string
-	// Reload has Run read the file again when it changes.
+	// Reload makes Run read the file again when it changes. It requires File.
 	Reload bool
-	// Server names the server in upstream's metrics, which hash it.
+	// Server is the name of the server in the metrics of k8s.io/apiserver, which contain only its hash.
 	Server string
 	// Patience is how long Open waits for key management plugins. 0 means 20 seconds.
 	Patience time.Duration
 }
 
-// Encryption gives each resource its transformer. The nil Encryption encrypts
-// nothing.
+// Encryption provides the transformer of each resource. A nil Encryption encrypts nothing.
 type Encryption struct {
 	options Options
-	// transformers is dynamic if the file may be read again, else fixed.
+	// transformers is dynamic if the file may be reloaded, otherwise fixed.
 	transformers value.ResourceTransformers
 	dynamic      *encryptionconfig.DynamicTransformers
-	health       []healthz.HealthChecker // of the plugins, by upstream
+	health       []healthz.HealthChecker // of the plugins, made by k8s.io/apiserver
 
 	current atomic.Pointer[config]
-	// life cancels the goroutines that upstream runs for the plugins.
+	// life ends the goroutines that k8s.io/apiserver runs for the plugins.
 	life context.Context
 	end  context.CancelFunc
 
 	mu     sync.Mutex
 	stored Stored
-	reason string // last logged, why the plugins are not well
+	reason string // the last logged reason why a plugin is unhealthy; empty if all are healthy
 }
 
 var _ value.ResourceTransformers = (*Encryption)(nil)
 
-// defaultPatience is as long as the storage waits for etcd.
+// defaultPatience equals the time that the storage waits for etcd.
 const defaultPatience = 20 * time.Second
 
-// Open reads the file, and waits for its key management plugins to answer. An
-// error takes one line, names the file and says what to do; it holds nothing of the
-// secrets in it. Without a file it returns nil.
+// Open reads the file and waits until its key management plugins answer. An error is one line, names the file and the
+// remedy, and contains no secrets. Without a file, Open returns nil and no error. The caller must close the Encryption.
 func Open(ctx context.Context, options Options) (*Encryption, error) {
 	if options.File == "" {
 		if options.Reload {
@@ -109,15 +108,15 @@ func (e *Encryption) open(ctx context.Context) (*config, error) {
 	return c, nil
 }
 
-// load reads the file. What it starts ends with ctx.
+// load reads the file. Goroutines that it starts end with ctx.
 func (e *Encryption) load(ctx context.Context) (*config, *encryptionconfig.EncryptionConfiguration, error) {
 	c, err := readConfig(e.options.File, e.options.Reload)
 	if err != nil {
 		return nil, nil, err
 	}
 	loaded, err := encryptionconfig.LoadEncryptionConfig(ctx, e.options.File, e.options.Reload, e.options.Server)
-	// If the file is not the one that readConfig has checked, upstream's error may quote it,
-	// keys included: it is dropped.
+	// If the file has changed since readConfig checked it, the error of k8s.io/apiserver may quote the new content,
+	// including keys. So that error is dropped.
 	if hash, hashErr := encryptionconfig.GetEncryptionConfigHash(e.options.File); hashErr != nil || hash != c.hash {
 		return nil, nil, mistake(c.file, errors.New("it changed while it was read"))
 	}
@@ -127,7 +126,7 @@ func (e *Encryption) load(ctx context.Context) (*config, *encryptionconfig.Encry
 	return c, loaded, nil
 }
 
-// untilHealthy waits until all plugins are well.
+// untilHealthy waits until all plugins are healthy, at most for patience.
 func (e *Encryption) untilHealthy(ctx context.Context, c *config, checks []healthz.HealthChecker, patience time.Duration) error {
 	plugins := c.plugins()
 	if len(plugins) == 0 {
@@ -136,7 +135,7 @@ func (e *Encryption) untilHealthy(ctx context.Context, c *config, checks []healt
 	patient, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		// Upstream asks the plugin anew only once in a few seconds.
+		// A check calls the plugin only once in a few seconds and otherwise returns its last result.
 		err := ask(patient, checks)
 		switch {
 		case err == nil:
@@ -150,7 +149,7 @@ func (e *Encryption) untilHealthy(ctx context.Context, c *config, checks []healt
 	}
 }
 
-// ask returns what is wrong with the plugins.
+// ask runs the health checks of the plugins and returns their errors.
 func ask(ctx context.Context, checks []healthz.HealthChecker) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 	if err != nil {
@@ -163,7 +162,7 @@ func ask(ctx context.Context, checks []healthz.HealthChecker) error {
 	return errors.Join(errs...)
 }
 
-// named replaces the numbers of plugins in an error of upstream's by their names.
+// named replaces the numbers of plugins in an error of k8s.io/apiserver by their names.
 func named(plugins []string, err error) error {
 	text := oneLine(err).Error()
 	for i, plugin := range plugins {
@@ -172,8 +171,7 @@ func named(plugins []string, err error) error {
 	return errors.New(text)
 }
 
-// TransformerForResource implements value.ResourceTransformers. It is nil if
-// nothing is encrypted.
+// TransformerForResource implements value.ResourceTransformers. It returns nil if nothing is encrypted.
 func (e *Encryption) TransformerForResource(resource schema.GroupResource) value.Transformer {
 	if e == nil {
 		return nil
@@ -181,14 +179,13 @@ func (e *Encryption) TransformerForResource(resource schema.GroupResource) value
 	return e.transformers.TransformerForResource(resource)
 }
 
-// Key says how values of a resource are encrypted from now on.
+// Key identifies the key that values of a resource are written with.
 type Key struct {
 	Provider string // aescbc, aesgcm, secretbox, kms or identity
 	Name     string // of the key, or of the plugin; empty for identity
 }
 
-// Key returns how values of a resource are encrypted when they are written; the
-// zero Key if no rule is for them.
+// Key returns the key with which values of a resource are written now; the zero Key if no rule applies to it.
 func (e *Encryption) Key(resource schema.GroupResource) Key {
 	if e == nil {
 		return Key{}
@@ -196,8 +193,8 @@ func (e *Encryption) Key(resource schema.GroupResource) Key {
 	return e.current.Load().key(resource)
 }
 
-// ReadKeys returns what Key would return with a configuration file, and what is
-// wrong with that. It asks no plugin.
+// ReadKeys reads a configuration file and returns the function Key for it. It returns an error if the file is invalid.
+// It does not call plugins.
 func ReadKeys(file string) (func(schema.GroupResource) Key, error) {
 	c, err := readConfig(file, false)
 	if err != nil {
@@ -220,8 +217,8 @@ func (c *config) key(resource schema.GroupResource) Key {
 
 func (k Key) String() string { return strings.TrimSpace(k.Provider + " " + k.Name) }
 
-// HealthChecks are the checks of the key management plugins, under upstream's
-// name; none if there cannot be any. Anonymous callers may see their errors.
+// HealthChecks returns the health checks of the key management plugins, with the name that k8s.io/apiserver gives them,
+// or none if there cannot be any. Their errors contain no details, because anonymous callers may see them.
 func (e *Encryption) HealthChecks() []healthz.HealthChecker {
 	if e == nil {
 		return nil
@@ -238,7 +235,7 @@ func (e *Encryption) HealthChecks() []healthz.HealthChecker {
 	return checks
 }
 
-// report logs when the plugins' health changes.
+// report logs changes of the plugins' health.
 func (e *Encryption) report(ctx context.Context) {
 	plugins := e.current.Load().plugins()
 	if len(plugins) == 0 {
@@ -261,8 +258,7 @@ func (e *Encryption) report(ctx context.Context) {
 	klog.FromContext(ctx).Info("The key management plugins answer again")
 }
 
-// Close ends what runs for key management plugins. Transformers must not be used
-// any more.
+// Close ends the goroutines for key management plugins. The transformers must not be used afterwards.
 func (e *Encryption) Close() {
 	if e != nil {
 		e.end()

@@ -11,24 +11,24 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Envelope is what a stored value says about its encryption.
+// Envelope is the header of a stored value: how it is encrypted.
 type Envelope struct {
-	// Provider is aescbc, aesgcm, secretbox or kms; identity if the value is in plain
-	// text.
+	// Provider is aescbc, aesgcm, secretbox or kms; identity if the value is in plain text; unknown if the header is
+	// incomplete.
 	Provider string
-	// Version is that of the provider's format, such as v1.
+	// Version is the version of the provider's format, such as v1.
 	Version string
-	// Key is the name of the key; of kms, that of the plugin. Empty for identity.
+	// Key is the name of the key; for kms, the name of the plugin. Empty for identity.
 	Key string
 }
 
-// marker is the prefix of what upstream encrypts: k8s:enc:<provider>:<version>:<key>:
+// marker is the prefix of values that k8s.io/apiserver encrypts: k8s:enc:<provider>:<version>:<key>:
 const marker = "k8s:enc:"
 
 // longestEnvelope bounds the search for the end of a name.
 const longestEnvelope = 1024
 
-// ParseEnvelope reads the beginning of a stored value.
+// ParseEnvelope parses the header of a stored value.
 func ParseEnvelope(data []byte) Envelope {
 	rest, encrypted := bytes.CutPrefix(data, []byte(marker))
 	if !encrypted {
@@ -51,8 +51,8 @@ func (e Envelope) String() string {
 	return fmt.Sprintf("provider %s and key %q", e.Provider, e.Key)
 }
 
-// IsAway tells whether a value could not be decrypted because a key management plugin
-// does not answer, which says nothing about the value.
+// IsAway reports whether a value could not be decrypted because a key management plugin does not answer. Such an error
+// is no evidence against the value.
 func IsAway(err error) bool {
 	var said interface{ GRPCStatus() *status.Status }
 	if !errors.As(err, &said) {
@@ -62,7 +62,7 @@ func IsAway(err error) bool {
 	return code == codes.Unavailable || code == codes.DeadlineExceeded
 }
 
-// isOf tells whether a provider is the one that a value names.
+// isOf reports whether a provider has the key of the envelope.
 func (e Envelope) isOf(p provider) bool {
 	return p.kind == e.Provider && (p.kind == "identity" || slices.Contains(p.keys, e.Key))
 }

@@ -14,9 +14,8 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// withPlugin encrypts with a plugin, and returns what its health is. Upstream asks a
-// plugin that is well only every twenty seconds, which no clock of ours shortens:
-// tests that wait for that wait side by side.
+// withPlugin encrypts with a plugin. health returns the plugin's health. k8s.io/apiserver calls a healthy plugin only
+// every twenty seconds, and no fake clock shortens this: tests that wait for it run in parallel.
 func withPlugin(t *testing.T, name string) (plugin *kmstest.Plugin, e *Encryption, health func() error) {
 	t.Helper()
 	if testing.Short() {
@@ -37,7 +36,7 @@ func withPlugin(t *testing.T, name string) (plugin *kmstest.Plugin, e *Encryptio
 	return plugin, e, health
 }
 
-// staleness says whether a value is to be written anew. It can be read.
+// staleness reports whether a value must be rewritten. The value must be readable.
 func staleness(t *testing.T, e *Encryption, v store.Value) bool {
 	t.Helper()
 	_, stale, err := e.TransformerForResource(widgets).TransformFromStorage(t.Context(), v.Data, v.Context)
@@ -47,7 +46,10 @@ func staleness(t *testing.T, e *Encryption, v store.Value) bool {
 	return stale
 }
 
-func TestAPluginMayRotateItsKey(t *testing.T) {
+func TestPlugin_rotatesKey(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits until a key is rotated")
+	}
 	plugin, e, health := withPlugin(t, "rotating")
 	stored := &fakeStored{}
 	stored.add(t, e, widgets, "a")
@@ -72,7 +74,10 @@ func TestAPluginMayRotateItsKey(t *testing.T) {
 	}
 }
 
-func TestAPluginMayStopAndComeBack(t *testing.T) {
+func TestPlugin_stopsAndRestarts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits until a plugin counts as stopped")
+	}
 	plugin, e, health := withPlugin(t, "stopping")
 	stored := &fakeStored{}
 	stored.add(t, e, widgets, "a")

@@ -14,13 +14,12 @@ import (
 	"github.com/annexapi/annex/internal/base/filewatch"
 )
 
-// healthInterval is how often the plugins are asked for what is to be logged.
+// healthInterval is the time between two health checks of the plugins for the log.
 const healthInterval = 10 * time.Second
 
-// Run logs changes of the key management plugins' health and, if Options.Reload is set,
-// reads the file again when it changes, until ctx is done. A file that is invalid, whose
-// plugins do not answer, or with which something stored could not be decrypted, is logged
-// and changes nothing: the configuration read last stays in effect.
+// Run logs changes of the key management plugins' health and, if Options.Reload is set, reads the file again when it
+// changes, until ctx is done. The current configuration stays in effect, and the reason is logged, if the new file is
+// invalid, if its plugins do not answer, or if it fails Check for the stored objects.
 func (e *Encryption) Run(ctx context.Context) {
 	if e == nil {
 		return
@@ -43,7 +42,7 @@ func (e *Encryption) follow(ctx context.Context) error {
 	return err
 }
 
-// reload applies a changed file, and tells whether it did.
+// reload applies a changed file. It reports whether it replaced the configuration.
 func (e *Encryption) reload(ctx context.Context) (replaced bool, err error) {
 	if hash, err := encryptionconfig.GetEncryptionConfigHash(e.options.File); err == nil && hash == e.current.Load().hash {
 		return false, nil

@@ -18,25 +18,23 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// Stored is what a server has stored.
+// Stored gives access to the stored values of a server.
 type Stored interface {
-	// StoredResources are those that it can have objects of.
+	// StoredResources returns the resources that may have objects.
 	StoredResources() []schema.GroupResource
-	// StoredValues are what is stored of one.
+	// StoredValues yields the stored values of one resource.
 	StoredValues(ctx context.Context, resource schema.GroupResource) iter.Seq2[store.Value, error]
 }
 
-// ErrUnreadable is matched by errors that say that there are objects stored that
-// the configuration has no way to read.
+// ErrUnreadable is matched by errors about stored objects that the configuration cannot decrypt.
 var ErrUnreadable = errors.New("nothing was changed")
 
-// Check returns an error unless the stored values can be decrypted with the configuration:
-// for every key that a resource's values name, one value at least. It is to be called before
-// anything else reads them. After it has returned nil, Run accepts only files that pass the
-// same check.
+// Check returns an error unless the configuration can decrypt the stored values: at least one value for each key that
+// the values of a resource name. Call it before any other reader of the values. After it has returned nil, Run accepts
+// only files that pass the same check.
 //
-// Single values that cannot be read beside others of the same key are no mistake
-// of the configuration. Without one, only the first values of a resource are looked at.
+// Single unreadable values beside readable ones of the same key are not a mistake of the configuration. Without a
+// configuration, Check reads only the first 100 values of each resource.
 func (e *Encryption) Check(ctx context.Context, stored Stored) error {
 	if e == nil {
 		return check(ctx, stored, nil, encryptsNothing{})
@@ -56,7 +54,7 @@ func (e *Encryption) Check(ctx context.Context, stored Stored) error {
 	return nil
 }
 
-// encryptsNothing are the transformers without a configuration.
+// encryptsNothing provides the transformers without a configuration.
 type encryptsNothing struct{}
 
 func (encryptsNothing) TransformerForResource(schema.GroupResource) value.Transformer {
@@ -73,20 +71,20 @@ func check(ctx context.Context, stored Stored, c *config, transformers value.Res
 }
 
 const (
-	// attempts is how many values of a key are tried before it counts as the wrong one.
+	// attempts is the number of values of a key that are tried before the key counts as wrong.
 	attempts = 3
-	// sample is how many values are examined when no encryption is configured, to find those
-	// that are encrypted all the same.
+	// sample is the number of values of a resource that are examined if no encryption is configured, to find encrypted
+	// values.
 	sample = 100
 )
 
-// trial is what has been found out about one key of a resource.
+// trial is the result of decrypting values of one key of a resource.
 type trial struct {
 	envelope Envelope
 	readable bool
 	failed   int
 	key      string // of the first object that could not be read
-	err      error  // of that
+	err      error  // the error for that object
 }
 
 func checkResource(ctx context.Context, stored Stored, resource schema.GroupResource, c *config, transformer value.Transformer) error {
@@ -130,8 +128,8 @@ func checkResource(ctx context.Context, stored Stored, resource schema.GroupReso
 	return unreadable[0].mistake(resource, c)
 }
 
-// readable decrypts a value. A provider that does not authenticate makes
-// something of it with any key, if not what a codec writes.
+// readable decrypts a value. A provider without authentication decrypts with a wrong key too, so the result must also
+// look like the output of a codec.
 func readable(ctx context.Context, transformer value.Transformer, v store.Value) error {
 	data, _, err := transformer.TransformFromStorage(ctx, v.Data, v.Context)
 	if err == nil && !encoded(data) {
@@ -140,15 +138,15 @@ func readable(ctx context.Context, transformer value.Transformer, v store.Value)
 	return err
 }
 
-// encoded reports whether data is an object in JSON, or begins as protobuf or CBOR does. A brace alone
-// proves no JSON: noise begins with one once in 256 times.
+// encoded reports whether data is an object in JSON, or begins like protobuf or CBOR. A brace alone is no evidence of
+// JSON, because one in 256 random values starts with a brace.
 func encoded(data []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) && json.Valid(data) ||
 		bytes.HasPrefix(data, []byte("k8s\x00")) ||
 		bytes.HasPrefix(data, []byte("\xd9\xd9\xf7"))
 }
 
-// mistake is the error about values that cannot be decrypted, with what to do.
+// mistake returns the error about undecryptable values, with the remedy.
 func (t *trial) mistake(resource schema.GroupResource, c *config) error {
 	how := t.envelope.String()
 	if c == nil {

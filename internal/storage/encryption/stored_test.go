@@ -21,7 +21,7 @@ import (
 
 var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
 
-// fakeStored holds values as a backend would.
+// fakeStored holds values like a backend.
 type fakeStored struct {
 	values map[schema.GroupResource][]store.Value
 }
@@ -40,7 +40,7 @@ func (s *fakeStored) StoredValues(_ context.Context, resource schema.GroupResour
 	}
 }
 
-// add stores some values as a configuration has it, in plain text if it is nil.
+// add stores values encrypted by a configuration, in plain text if it is nil.
 func (s *fakeStored) add(t testing.TB, e *Encryption, resource schema.GroupResource, names ...string) {
 	t.Helper()
 	if s.values == nil {
@@ -74,8 +74,8 @@ func openFile(t testing.TB, options Options) *Encryption {
 	return e
 }
 
-// providers are all kinds of them, each with the rule of a file under one key, under
-// another key of the same name, and under both keys.
+// providers returns every kind of provider, each as a rule with one key, with another key of the same name, and with
+// both keys.
 func providers(t testing.TB) map[string]struct{ one, other, both string } {
 	all := map[string]struct{ one, other, both string }{}
 	for _, name := range []string{"aescbc", "aesgcm", "secretbox"} {
@@ -99,7 +99,7 @@ func providers(t testing.TB) map[string]struct{ one, other, both string } {
 	return all
 }
 
-func TestWhatIsStoredMustBeReadable(t *testing.T) {
+func TestCheck_storedValues(t *testing.T) {
 	for name, provider := range providers(t) {
 		t.Run(name, func(t *testing.T) {
 			encrypted, inPlainText := &fakeStored{}, &fakeStored{}
@@ -109,7 +109,7 @@ func TestWhatIsStoredMustBeReadable(t *testing.T) {
 			for what, test := range map[string]struct {
 				content string
 				stored  *fakeStored
-				want    string // empty if all is well
+				want    string // empty for no error
 			}{
 				"same key":       {encrypting("widgets.example.com", provider.one), encrypted, ""},
 				"by group":       {encrypting("'*.example.com'", provider.one), encrypted, ""},
@@ -161,9 +161,9 @@ func TestWhatIsStoredMustBeReadable(t *testing.T) {
 	}
 }
 
-// A CBC provider decrypts some values with a wrong key: padding is all that it
-// checks, and one in 256 has it by chance.
-func TestAWrongKeyIsNoticedWithoutAuthentication(t *testing.T) {
+// A CBC provider decrypts some values with a wrong key: it checks only the padding, which one in 256 values has by
+// chance.
+func TestCheck_wrongKey_withoutAuthentication(t *testing.T) {
 	e := open(t, encrypting("widgets.example.com", block(keys("aescbc", "key1", secret1))))
 	other := open(t, encrypting("widgets.example.com", block(keys("aescbc", "key1", secret2))))
 	accepted := 0
@@ -183,7 +183,7 @@ func TestAWrongKeyIsNoticedWithoutAuthentication(t *testing.T) {
 	}
 }
 
-func TestOneDamagedValueDoesNotStopAServer(t *testing.T) {
+func TestCheck_oneDamagedValue_passes(t *testing.T) {
 	e := open(t, encrypting("widgets.example.com", block(keys("secretbox", "key1", secret1))))
 	stored := &fakeStored{}
 	stored.add(t, e, widgets, "a", "b")
@@ -195,7 +195,7 @@ func TestOneDamagedValueDoesNotStopAServer(t *testing.T) {
 	}
 }
 
-func TestKeyIsWhatValuesAreWrittenWith(t *testing.T) {
+func TestKey_firstProvider(t *testing.T) {
 	e := open(t, encrypting("widgets.example.com", block(keys("aescbc", "key2", secret2, "key1", secret1)), plain))
 	if got := e.Key(widgets); got != (Key{"aescbc", "key2"}) {
 		t.Errorf("got %v", got)
@@ -208,7 +208,7 @@ func TestKeyIsWhatValuesAreWrittenWith(t *testing.T) {
 	}
 }
 
-// replace puts another configuration in a file's place, as an editor does.
+// replace replaces a configuration file by renaming, as an editor does.
 func replace(t testing.TB, file, content string) {
 	t.Helper()
 	next := file + ".next"
@@ -220,7 +220,7 @@ func replace(t testing.TB, file, content string) {
 	}
 }
 
-func TestTheFileIsReadAgainWhenItChanges(t *testing.T) {
+func TestRun_changedFile_isReloaded(t *testing.T) {
 	old := encrypting("widgets.example.com", block(keys("aescbc", "key1", secret1)))
 	both := encrypting("widgets.example.com", block(keys("aescbc", "key2", secret2, "key1", secret1)))
 	file := write(t, old)
@@ -247,8 +247,11 @@ func TestTheFileIsReadAgainWhenItChanges(t *testing.T) {
 	})
 }
 
-func TestAFileThatCannotBeUsedIsNotReadAgain(t *testing.T) {
-	t.Parallel() // with a plugin, upstream takes three seconds
+func TestReload_unusableFile_changesNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits until a file would be read again")
+	}
+	t.Parallel() // with a plugin, k8s.io/apiserver takes three seconds
 	good := encrypting("widgets.example.com", block(keys("aescbc", "key1", secret1)))
 	for name, content := range map[string]string{
 		"a mistake":                encrypting("widgets.example.com", block(keys("aescbc", "key1", "c2hvcnQ="))),

@@ -18,7 +18,7 @@ import (
 	"github.com/annexapi/annex/store/storetest"
 )
 
-// cpuTime is the processor time that the process has used.
+// cpuTime returns the processor time of the process.
 func cpuTime(b *testing.B) time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
@@ -27,11 +27,11 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// lap is how many updates a writer may be ahead of a watcher, about.
+// lap is the approximate number of updates that a writer may be ahead of a watcher.
 const lap = 32
 
-// BenchmarkWatchFanOut updates one object and has every watcher encode every
-// event, as a connection would. One operation is one update, delivered to all.
+// BenchmarkWatchFanOut updates one object while every watcher encodes every event, as a connection does. One operation
+// is one update that is delivered to all watchers.
 func BenchmarkWatchFanOut(b *testing.B) {
 	for _, watchers := range []int{1, 100, 1000} {
 		b.Run(fmt.Sprintf("watchers=%d", watchers), func(b *testing.B) {
@@ -64,7 +64,7 @@ func BenchmarkWatchFanOut(b *testing.B) {
 			before := cpuTime(b)
 			for i := range b.N {
 				annotate(b, pods, "a", fmt.Sprint(i))
-				// A writer that runs away would measure how watchers catch up.
+				// Without a limit, the benchmark would measure how watchers catch up.
 				if i%lap == 0 && i >= 2*lap {
 					laps[i/lap-2].Wait()
 				}
@@ -76,7 +76,7 @@ func BenchmarkWatchFanOut(b *testing.B) {
 	}
 }
 
-// BenchmarkCreate creates objects from a number of writers at once.
+// BenchmarkCreate creates objects from several concurrent writers.
 func BenchmarkCreate(b *testing.B) {
 	for _, writers := range []int{1, 64} {
 		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) {
@@ -99,7 +99,7 @@ func BenchmarkCreate(b *testing.B) {
 	}
 }
 
-// BenchmarkList lists ten thousand objects that are decoded already.
+// BenchmarkList lists 10,000 objects that are already decoded.
 func BenchmarkList(b *testing.B) {
 	_, pods := open(b, memory.New(), mvcc.Options{})
 	for i := range 10_000 {
@@ -114,7 +114,7 @@ func BenchmarkList(b *testing.B) {
 	}
 }
 
-// BenchmarkGet reads one object of ten thousand.
+// BenchmarkGet reads one object of 10,000.
 func BenchmarkGet(b *testing.B) {
 	_, pods := open(b, memory.New(), mvcc.Options{})
 	for i := range 10_000 {
@@ -133,7 +133,7 @@ func BenchmarkOpen(b *testing.B) {
 	const objects = 100_000
 	j := newLedger()
 	for revision := uint64(2); revision < objects+2; revision++ {
-		// Like names with a random part, they do not come in order.
+		// The keys are out of order, like names with a random part.
 		name := fmt.Sprintf("object-%06d", revision*7919%objects)
 		j.records[revision] = journal.Record{Revision: revision, Key: key(name), Value: make([]byte, 1000), Committed: epoch}
 	}

@@ -13,29 +13,27 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// sharedEvents is how many of a resource's newest events have their encodings
-// shared by all watchers. A watcher further behind encodes for itself.
+// sharedEvents is the number of newest events of a resource whose encodings all watchers share. A watcher that is
+// further behind encodes for itself.
 const sharedEvents = 1024
 
-// sharedEvent holds the objects that an event can deliver. They are made when
-// first needed.
+// sharedEvent holds the objects that an event can deliver. They are created on demand.
 type sharedEvent struct {
 	position uint64
 	store    *resourceStore
 	current  atomic.Pointer[cacheable]
 	replaced atomic.Pointer[cacheable]
 
-	// The decoded objects, where they are not attached to their versions (see
-	// objectCache); nil until a watch has asked, or needed to.
+	// The decoded objects, if they are not attached to their versions (see objectCache); nil until a watch needs them.
 	now, before atomic.Pointer[decoded]
 
-	// What the indexes say of the two objects; nil until a watch has asked.
+	// The index values of the two objects; nil until a watch needs them.
 	currentValues  atomic.Pointer[map[string][]string]
 	replacedValues atomic.Pointer[map[string][]string]
 }
 
-// sharedAt returns the event's shared objects; ones for the caller alone if the
-// position is too far back.
+// sharedAt returns the shared event at a position. If the position is too far back, the returned event belongs to the
+// caller alone.
 func (l *eventLog) sharedAt(position uint64, s *resourceStore) *sharedEvent {
 	slot := &l.shared[position%sharedEvents]
 	for {
@@ -53,7 +51,7 @@ func (l *eventLog) sharedAt(position uint64, s *resourceStore) *sharedEvent {
 	}
 }
 
-// forget lets go of the events before a position.
+// forget drops the shared events before a position.
 func (l *eventLog) forget(position uint64) {
 	for i := range l.shared {
 		if e := l.shared[i].Load(); e != nil && e.position < position {
@@ -62,11 +60,10 @@ func (l *eventLog) forget(position uint64) {
 	}
 }
 
-// cacheable is the object of a watch event. The first watch to encode it does so for
-// every watcher that wants the same encoding.
+// cacheable is the object of a watch event. The first watch to encode it does so for all watches that need the same
+// encoding.
 //
-// Its metadata is read through GetObjectMeta and is a copy: changing it has no
-// effect on the event.
+// Its metadata is read through GetObjectMeta and is a copy: changing it does not affect the event.
 type cacheable struct {
 	object runtime.Object // shared, never changed
 	store  *resourceStore
@@ -87,8 +84,7 @@ var (
 	_ metav1.ObjectMetaAccessor = (*cacheable)(nil)
 )
 
-// orMake returns the cacheable object in a slot of a shared event, or puts one
-// there.
+// orMake returns the cacheable object in a slot of a shared event. It fills an empty slot.
 func orMake(slot *atomic.Pointer[cacheable], s *resourceStore, object func() (runtime.Object, error)) (*cacheable, error) {
 	if made := slot.Load(); made != nil {
 		return made, nil
@@ -107,12 +103,13 @@ func orMake(slot *atomic.Pointer[cacheable], s *resourceStore, object func() (ru
 
 var errPanicked = errors.New("the object has not been encoded: encoding it panicked")
 
-// CacheEncode implements runtime.CacheableObject. An encoding that panics is an error for all others that want it.
+// CacheEncode implements runtime.CacheableObject. If an encoding panics, every other caller for the same encoding gets
+// an error.
 func (c *cacheable) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	e := c.encodingOf(id)
 	e.once.Do(func() {
 		var buffer bytes.Buffer
-		e.err = errPanicked // if what follows does, it is not done again
+		e.err = errPanicked // stays if encode panics, which is not called again
 		e.err = encode(c.store.copy(c.object), &buffer)
 		e.data = buffer.Bytes()
 	})
@@ -155,7 +152,7 @@ func find(encodings []*encoding, id runtime.Identifier) *encoding {
 // GetObject implements runtime.CacheableObject.
 func (c *cacheable) GetObject() runtime.Object { return c.object.DeepCopyObject() }
 
-// GetObjectKind implements runtime.Object. It is a copy too.
+// GetObjectKind implements runtime.Object. The returned kind is a copy, too.
 func (c *cacheable) GetObjectKind() schema.ObjectKind {
 	kind := &metav1.TypeMeta{}
 	kind.SetGroupVersionKind(c.object.GetObjectKind().GroupVersionKind())

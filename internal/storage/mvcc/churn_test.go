@@ -13,7 +13,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// churn creates, updates and deletes objects of 2 KB; none is left.
+// churn creates, updates and deletes objects of 2 KB, so that none remains.
 func churn(t testing.TB, pods storage.Interface, objects int) {
 	t.Helper()
 	for i := range objects {
@@ -28,7 +28,7 @@ func churn(t testing.TB, pods storage.Interface, objects int) {
 	}
 }
 
-func TestNothingDecodedIsKeptOfObjectsThatAreGone(t *testing.T) {
+func TestObjectCache_deletedObjects_areDetached(t *testing.T) {
 	core, pods := open(t, memory.New(), mvcc.Options{Clock: newClock()})
 	create(t, pods, "alive")
 	alive := core.Stats().DecodedBytes
@@ -38,16 +38,18 @@ func TestNothingDecodedIsKeptOfObjectsThatAreGone(t *testing.T) {
 	}
 }
 
-// The versions of what is gone stay only as long as the history does, whatever the
-// budget of the cache.
-func TestChurnLeavesNoMemoryBehind(t *testing.T) {
+// The versions of deleted objects stay only as long as the history, whatever the budget of the cache is.
+func TestChurn_memory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures memory for seconds")
+	}
 	core, pods := open(t, memory.New(), mvcc.Options{Clock: newClock(), History: mvcc.History{MinAge: -1, MinRevisions: -1}})
 	heap := func() uint64 {
 		if err := core.CompactHistory(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		goruntime.GC()
-		goruntime.GC() // pools let go only now
+		goruntime.GC() // pools release memory only at the second collection
 		var stats goruntime.MemStats
 		goruntime.ReadMemStats(&stats)
 		return stats.HeapAlloc
@@ -55,15 +57,14 @@ func TestChurnLeavesNoMemoryBehind(t *testing.T) {
 	churn(t, pods, 2_000)
 	before := heap()
 	churn(t, pods, 10_000)
-	// The decoded objects would be about 60 MB, the versions alone 5 MB.
+	// The decoded objects would take about 60 MB, the versions alone 5 MB.
 	if after := heap(); after > before+2<<20 {
 		t.Errorf("the heap has grown from %d to %d bytes", before, after)
 	}
 }
 
-// Watches with a selector look at the object before, which is attached to no version
-// any more.
-func TestWatchesShareTheObjectBefore(t *testing.T) {
+// Watches with a selector read the previous object, which is no longer attached to a version.
+func TestWatch_previousObject_isShared(t *testing.T) {
 	_, pods := open(t, memory.New(), mvcc.Options{})
 	w := watchFrom(t, pods, 1, selecting(t, "app=web"))
 	create(t, pods, "a")

@@ -19,17 +19,16 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// change is what a writer wants to make of a key.
+// change is a requested change of one key.
 type change struct {
 	key string
-	// seen is the revision of the object that the writer decided upon, 0 if it
-	// saw none.
+	// seen is the revision of the object that the writer decided upon, 0 if there was none.
 	seen   uint64
 	delete bool
 	value  []byte
-	// ttl is in seconds, 0 for ever; nil keeps the object's expiry as it is.
+	// ttl is in seconds, 0 for no expiry; nil keeps the object's expiry.
 	ttl *uint64
-	// within, unless it is nil, is the resource that has to be unchanged.
+	// within, unless it is nil, is the resource that the condition unchanged applies to.
 	within    *keyspace
 	unchanged store.Unchanged
 }
@@ -37,14 +36,13 @@ type change struct {
 // write is an appended change that is not yet visible.
 type write struct {
 	*version
-	wait func() error // nil if it is durable already
+	wait func() error // nil if the write is already durable
 	done chan struct{}
-	// alone says that it is not durable yet, and that no other write was under way when it was appended.
+	// alone is set if the write was not durable yet, and no other write was queued, when it was appended.
 	alone bool
 }
 
-// finished is closed when the write has been published or has failed. It needs
-// writing.
+// finished returns a channel that is closed when the write has been published or has failed. It requires writing.
 func (w *write) finished() <-chan struct{} {
 	if w.done == nil {
 		w.done = make(chan struct{})
@@ -52,12 +50,12 @@ func (w *write) finished() <-chan struct{} {
 	return w.done
 }
 
-// errConflict says that the object is not the one that the writer saw. When it
-// is returned, the object that is there instead is visible.
+// errConflict reports that the writer saw another version than the latest one. When it is returned, the latest version
+// is visible.
 var errConflict = errors.New("object has changed since it was read")
 
-// append gives a change its revision and hands it to the journal. It must be
-// followed by awaitCommit.
+// append assigns a revision to a change and passes it to the journal. Each successful call must be followed by
+// awaitCommit.
 func (c *Core) append(ctx context.Context, ch change) (*write, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, tooLate(err)
@@ -67,7 +65,7 @@ func (c *Core) append(ctx context.Context, ch change) (*write, error) {
 		if conflicting == nil {
 			return w, err
 		}
-		// What the conflicting write made of the object is not durable yet, and not to be shown.
+		// The result of the conflicting write is not durable yet, so it must not be shown.
 		select {
 		case <-conflicting:
 		case <-ctx.Done():
@@ -76,8 +74,8 @@ func (c *Core) append(ctx context.Context, ch change) (*write, error) {
 	}
 }
 
-// tryAppend is append, but in a conflict with an unpublished write it returns a
-// channel that is closed when that has been settled.
+// tryAppend is like append, but in a conflict with an unpublished write it returns a channel that is closed when that
+// write has been settled.
 func (c *Core) tryAppend(ch change) (_ *write, conflicting <-chan struct{}, _ error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -112,9 +110,8 @@ func (c *Core) tryAppend(ch change) (_ *write, conflicting <-chan struct{}, _ er
 	return w, nil, nil
 }
 
-// unchanged finds out whether a condition on a resource holds. If that depends on an
-// unpublished write, it returns a channel that is closed when that has been settled. It needs
-// writing.
+// unchanged checks a condition on a resource. If the outcome depends on an unpublished write, it returns a channel that
+// is closed when that write has been settled. It requires writing.
 func (c *Core) unchanged(s *keyspace, condition store.Unchanged) (conflicting <-chan struct{}, _ error) {
 	for key, w := range c.pending {
 		if (w.created() || condition.Updates) && strings.HasPrefix(key, s.prefix) {
@@ -129,8 +126,8 @@ func (c *Core) unchanged(s *keyspace, condition store.Unchanged) (conflicting <-
 	return nil, nil
 }
 
-// newest returns the latest version of a key, published or not, and the write
-// that made it if it is unpublished. It needs writing.
+// newest returns the latest version of a key, published or not, and its write if it is unpublished. It requires
+// writing.
 func (c *Core) newest(key string) (*version, *write) {
 	if w := c.pending[key]; w != nil {
 		return w.version, w
@@ -159,7 +156,7 @@ func (c *Core) record(ch change, revision uint64, latest *version) journal.Recor
 	return record
 }
 
-// expiryTime turns a time to live in seconds into a time; 0 is never.
+// expiryTime converts a time to live in seconds into a time; 0 becomes the zero time, which never expires.
 func expiryTime(now time.Time, ttl uint64) time.Time {
 	const most = uint64(math.MaxInt64 / int64(time.Second) / 2) // about 146 years
 	if ttl == 0 {
@@ -168,8 +165,8 @@ func expiryTime(now time.Time, ttl uint64) time.Time {
 	return now.Add(time.Duration(min(ttl, most)) * time.Second)
 }
 
-// awaitCommit waits until a write is durable and visible. Without an error it is
-// both, and so is everything before it.
+// awaitCommit waits until a write is durable and visible. If it returns nil, the write and all writes before it are
+// both.
 func (c *Core) awaitCommit(w *write) error {
 	defer c.writers.Done()
 	if w.wait != nil {
@@ -186,12 +183,11 @@ func (c *Core) awaitCommit(w *write) error {
 	return nil
 }
 
-// fail makes the core read-only: nothing from this revision on will be shown
-// unless the journal is recovered, because what became of it is unknown. It needs
-// writing.
+// fail makes the core read-only. Nothing from this revision on is published unless the journal is recovered, because
+// the outcome of these writes is unknown. It requires writing.
 func (c *Core) fail(revision uint64, err error) {
 	if c.failure.load() == nil {
-		// The error speaks of this revision, and will be told to other writers.
+		// Other writers get this error too, so prefer the journal's own error: err names this revision only.
 		c.failure.store(cmp.Or(c.journal().Err(), err))
 	}
 	if c.failedAt == 0 || revision < c.failedAt {
@@ -202,8 +198,8 @@ func (c *Core) fail(revision uint64, err error) {
 	c.queue = c.queue[:keep]
 }
 
-// publish makes every write up to a durable revision visible, in order. It tells
-// whether that revision is; after a failure it may never be.
+// publish makes every write up to a durable revision visible, in order. It reports whether that revision is visible;
+// after a failure it may never be.
 func (c *Core) publish(through uint64) bool {
 	if c.published.Load() < through {
 		for _, s := range c.publishNow(through) {
@@ -213,7 +209,7 @@ func (c *Core) publish(through uint64) bool {
 	return c.published.Load() >= through
 }
 
-// publishNow publishes and returns the resources whose watchers are to be woken.
+// publishNow publishes writes and returns the resources whose watchers must be woken.
 func (c *Core) publishNow(through uint64) []*keyspace {
 	c.publishing.Lock()
 	defer c.publishing.Unlock()
@@ -233,8 +229,7 @@ func (c *Core) publishNow(through uint64) []*keyspace {
 	return touched
 }
 
-// durable returns how many of the queued writes are not above a revision. It
-// needs writing.
+// durable returns the number of queued writes at or below a revision. It requires writing.
 func (c *Core) durable(through uint64) int {
 	n := 0
 	for n < len(c.queue) && c.queue[n].revision <= through {
@@ -243,8 +238,7 @@ func (c *Core) durable(through uint64) int {
 	return n
 }
 
-// release ends the waiting for writes that have been published or have failed.
-// It needs writing.
+// release ends the waiting for writes that have been published or have failed. It requires writing.
 func (c *Core) release(writes []*write) {
 	for _, w := range writes {
 		if c.pending[w.key] == w {
@@ -256,7 +250,7 @@ func (c *Core) release(writes []*write) {
 	}
 }
 
-// show makes writes visible and returns the resources that they belong to.
+// show makes writes visible and returns their resources.
 func (c *Core) show(batch []*write) (touched []*keyspace) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -282,13 +276,13 @@ func (c *Core) show(batch []*write) (touched []*keyspace) {
 	return touched
 }
 
-// tooLate says that a write was given up before anything was written.
+// tooLate returns the error of a write that was given up before anything was written.
 func tooLate(reason error) error {
 	return apierrors.NewTimeoutError(fmt.Sprintf("nothing was written: %v", reason), 0)
 }
 
-// readOnly refuses a write, of which nothing was written. Clients of the API
-// machinery try again by themselves if they are told when.
+// readOnly returns the error of a rejected write, of which nothing was written. Clients of the API machinery retry by
+// themselves if the error holds a delay.
 func readOnly(reason error) error {
 	refused := apierrors.NewServiceUnavailable(fmt.Sprintf("the store takes no writes: %v%s", reason, outlook(reason)))
 	if errors.Is(reason, journal.ErrTransient) {
@@ -297,7 +291,7 @@ func readOnly(reason error) error {
 	return refused
 }
 
-// outlook is when the core takes writes again after a failure, if that is known.
+// outlook returns the condition under which the core recovers from a failure, empty if it is unknown.
 func outlook(failure error) string {
 	switch {
 	case !errors.Is(failure, journal.ErrTransient):

@@ -13,14 +13,13 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// compactionBatch bounds how many events leave the history in one step, and so
-// for how long writers wait for it.
+// compactionBatch bounds the number of events that leave the history in one step, and thereby how long writers wait.
 const compactionBatch = 512
 
-// Compact forgets the history up to a visible revision: what was then is still
-// there, what was before cannot be listed or watched from any more, and is gone from
-// the journal's files, too. store.ErrInUse if a snapshot of the storage tools is in the
-// way. Lists that are being written and still read what goes are cut off.
+// Compact removes the history up to a visible revision. Objects of that revision stay; earlier revisions can no longer
+// be listed or watched from, and their records are also erased from the files of the journal. Compact returns an error
+// that matches store.ErrInUse if a snapshot of a storage verb needs an earlier revision. Lists that are being written
+// and still read such records are cut off.
 func (c *Core) Compact(ctx context.Context, revision uint64) error {
 	if current := c.Revision(); revision > current {
 		return fmt.Errorf("compact revision %d: the current one is %d", revision, current)
@@ -35,7 +34,7 @@ func (c *Core) Compact(ctx context.Context, revision uint64) error {
 	return c.purge(ctx)
 }
 
-// purge has the journal erase what has been trimmed, if it has not done so yet.
+// purge makes the journal erase all trimmed records from its files.
 func (c *Core) purge(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -52,7 +51,7 @@ func (c *Core) purge(ctx context.Context) error {
 	return nil
 }
 
-// compact is Compact with compacting held.
+// compact is like Compact, with compacting held and without purging.
 func (c *Core) compact(ctx context.Context, revision uint64) error {
 	if c.compacted.Load() < revision {
 		for _, x := range c.indexes() {
@@ -70,7 +69,7 @@ func (c *Core) compact(ctx context.Context, revision uint64) error {
 	return nil
 }
 
-// indexes returns those of all resources.
+// indexes returns the indexes of all resources.
 func (c *Core) indexes() []*indexes {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -81,8 +80,8 @@ func (c *Core) indexes() []*indexes {
 	return all
 }
 
-// compactStep moves the compacted revision. The new one is known before anything
-// goes, so that a reader who misses something can tell why.
+// compactStep advances the compacted revision. It announces the new one before it removes anything, so that a reader
+// that misses a record can find the reason.
 func (c *Core) compactStep(revision uint64) error {
 	c.mu.Lock()
 	if revision = c.unpinned(revision); revision <= c.compacted.Load() {
@@ -131,7 +130,7 @@ func (c *Core) trim(revision uint64, drop []uint64) error {
 	return c.journal().Trim(revision, drop)
 }
 
-// compactPeriodically applies the history's rules until the context ends.
+// compactPeriodically compacts by the rules of Options.History until ctx ends.
 func (c *Core) compactPeriodically(ctx context.Context) {
 	interval := min(max(c.options.History.MinAge/10, time.Second), 30*time.Second)
 	ticker := c.clock.NewTicker(interval)
@@ -144,7 +143,7 @@ func (c *Core) compactPeriodically(ctx context.Context) {
 		case <-c.overweight:
 		}
 		if c.Health() != nil {
-			continue // the history stays as long as nothing can be added to it
+			continue // keep the history as long as nothing can be added to it
 		}
 		if err := c.CompactHistory(ctx); err != nil && ctx.Err() == nil {
 			klog.ErrorS(err, "Compacting the history failed, it will be tried again")
@@ -152,8 +151,7 @@ func (c *Core) compactPeriodically(ctx context.Context) {
 	}
 }
 
-// CompactHistory compacts what the rules of Options.History let go. The core does
-// so by itself every now and then.
+// CompactHistory compacts the events that the rules of Options.History do not keep. The core calls it periodically.
 func (c *Core) CompactHistory(ctx context.Context) error {
 	c.dropPins()
 	for _, x := range c.indexes() {
@@ -167,13 +165,13 @@ func (c *Core) CompactHistory(ctx context.Context) error {
 	}
 	err := c.compact(ctx, max(byAge, byBytes))
 	if errors.Is(err, store.ErrInUse) {
-		return nil // it will be tried again
+		return nil // the next call retries
 	}
 	return err
 }
 
-// horizon returns up to which revision events may go because of their age and
-// number, and up to which they must because of their bytes.
+// horizon returns the revision up to which events may be compacted because of their age and number, and the revision up
+// to which they must be compacted because of their size.
 func (c *Core) horizon() (byAge, byBytes uint64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -189,7 +187,7 @@ func (c *Core) horizonLocked() (byAge, byBytes uint64) {
 	byAge, byBytes = c.history.after, c.history.after
 	for _, v := range c.history.events {
 		if v.committed > now.UnixNano() {
-			continue // the clock was ahead: it is as old as the next event, or as now
+			continue // the clock was ahead: take the event to be as old as the next one, or as now
 		}
 		if v.committed > old || v.revision+uint64(rules.MinRevisions) > c.history.last() {
 			break
@@ -197,7 +195,7 @@ func (c *Core) horizonLocked() (byAge, byBytes uint64) {
 		byAge = v.revision
 	}
 	if c.history.bytes > rules.MaxBytes {
-		// An eighth more than needed, or the next write would be too much again.
+		// An eighth more than necessary, because otherwise the next write would exceed the limit again.
 		excess := c.history.bytes - rules.MaxBytes + rules.MaxBytes/8
 		for _, v := range c.history.events {
 			if excess <= 0 {

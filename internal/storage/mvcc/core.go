@@ -21,16 +21,16 @@ import (
 // Three mutexes, always taken in this order, split its state:
 //
 //   - publishing is held by the one goroutine that makes durable writes visible.
-//   - writing guards what is assigned but not yet visible.
-//   - mu guards what is visible. It is held for microseconds, never across the
+//   - writing guards revisions that are assigned but not yet visible.
+//   - mu guards the visible state. It is held for microseconds, never across the
 //     journal.
 type Core struct {
 	options Options
 	clock   clock.WithTickerAndDelayedExecution
 	decoded objectCache
 
-	// open is held for reading while the journal is used beside writing; closed
-	// ends that. A journal that is recovered is replaced with both mutexes held.
+	// open is held for reading while a goroutine that does not hold writing uses the journal; closed forbids further
+	// use. Replacing a recovered journal requires both mutexes.
 	open   sync.RWMutex
 	closed bool
 	inUse  atomic.Pointer[journal.Journal]
@@ -38,44 +38,44 @@ type Core struct {
 	publishing sync.Mutex
 
 	writing  sync.Mutex
-	assigned uint64            // the last revision given out
-	pending  map[string]*write // the newest unpublished write of a key
+	assigned uint64            // the last assigned revision
+	pending  map[string]*write // the newest unpublished write of each key
 	queue    []*write          // unpublished writes, by revision
-	failedAt uint64            // no revision from here on is published until the core is recovered
+	failedAt uint64            // no revision from here on is published until the journal is recovered; 0 without a failure
 	closing  bool
 	writers  sync.WaitGroup
 
-	// failure says why the core is read-only until it is recovered. It is set with
-	// writing held, and read without: Health answers even while a write hangs.
+	// failure is the reason why the core is read-only until it is recovered. It is set with writing held, and read
+	// without it: Health answers even while a write hangs.
 	failure atomicError
 
 	mu             sync.RWMutex
 	latest         *tree         // by key, tombstones included
-	cachedSnapshot *snapshot     // of latest, nil once that has changed
+	cachedSnapshot *snapshot     // of latest; nil once latest has changed
 	published      atomic.Uint64 // written with mu held
 	history        history
 	keyspaces      []*keyspace // by prefix
 	expiry         expiryHeap
 	values         latestValues
-	pins           map[*pinned]struct{} // snapshots of the storage tools
-	// watchesEnded says that what is opened from now on takes no watches.
+	pins           map[*pinned]struct{} // open snapshots, of storage verbs and of lists
+	// watchesEnded is set once no watch may start any more, in keyspaces that are opened later as well.
 	watchesEnded bool
 
 	compacting  sync.Mutex
 	compacted   atomic.Uint64
-	pendingTrim []uint64      // records that a failed Trim left behind
-	early       atomic.Uint64 // events compacted for their bytes alone
+	pendingTrim []uint64      // records that a failed Trim left in the journal
+	early       atomic.Uint64 // events compacted only because of MaxBytes
 	recoveries  atomic.Uint64
 
 	watching sync.WaitGroup // the goroutines of all watches
 
-	overweight chan struct{}   // the history exceeds its bytes
+	overweight chan struct{}   // signals that the history exceeds its MaxBytes
 	running    context.Context // ends when Close is called
 	stop       context.CancelFunc
 	background sync.WaitGroup
 }
 
-// snapshot is the visible state at one revision. It never changes.
+// snapshot is the visible state at one revision. It is immutable.
 type snapshot struct {
 	latest   *tree
 	revision uint64
@@ -83,11 +83,11 @@ type snapshot struct {
 
 var _ store.Backend = (*Core)(nil)
 
-// Open replays a journal and returns a core that owns it: Close closes it, and
-// so does a failed Open. The context bounds the replay only.
+// Open replays a journal and returns a core that owns it: Close closes the journal, and so does a failed Open. ctx
+// bounds the replay only.
 //
-// A journal whose records do not fit together gives an error that matches
-// journal.ErrDamaged and names the revision.
+// If the records of the journal are inconsistent, Open returns an error that matches journal.ErrDamaged and names the
+// revision.
 func Open(ctx context.Context, j journal.Journal, options Options) (*Core, error) {
 	options = options.withDefaults()
 	c := &Core{
@@ -146,28 +146,27 @@ func checkResource(r store.Resource) error {
 // Revision implements store.Backend.
 func (c *Core) Revision() uint64 { return c.published.Load() }
 
-// CompactedRevision is the oldest revision that can still be listed exactly or
-// watched from; 0 if nothing has been compacted.
+// CompactedRevision returns the oldest revision that can still be listed exactly or watched from; 0 if nothing has been
+// compacted.
 func (c *Core) CompactedRevision() uint64 { return c.compacted.Load() }
 
 // journal returns the journal in use.
 func (c *Core) journal() journal.Journal { return *c.inUse.Load() }
 
-// Health implements store.Backend. An error that matches journal.ErrTransient is
-// one that the core recovers from by itself when its cause has passed. It takes no
-// lock, so that it answers whatever the disk does.
+// Health implements store.Backend. After an error that matches journal.ErrTransient, the core recovers by itself once
+// the cause is gone. Health takes no lock, so it never waits for the disk.
 func (c *Core) Health() error {
 	failure := c.failure.load()
 	switch reported := c.journal().Err(); {
 	case failure == nil:
 		return reported
 	case reported != nil && errors.Is(failure, journal.ErrTransient):
-		return reported // which may have turned into a lasting one
+		return reported // may have become permanent meanwhile
 	}
 	return failure
 }
 
-// atomicError is an error that is read without a lock; nil at first.
+// atomicError is an error that is read without a lock. The zero value holds nil.
 type atomicError struct{ pointer atomic.Pointer[error] }
 
 func (e *atomicError) load() error {
@@ -179,7 +178,7 @@ func (e *atomicError) load() error {
 
 func (e *atomicError) store(err error) { e.pointer.Store(&err) }
 
-// Close implements store.Backend. Reads in memory go on working.
+// Close implements store.Backend. Reads that need only memory keep working.
 func (c *Core) Close() error {
 	c.writing.Lock()
 	c.closing = true
@@ -206,20 +205,20 @@ type Stats struct {
 	Events       int    // revisions in the history
 	HistoryBytes int64  // values and keys that only the history needs
 	HistoryLimit int64  // History.MaxBytes
-	HotBytes     int64  // of those, the values in memory
-	TrimmedEarly uint64 // events that MaxBytes took before their time
-	ValueBytes   int64  // values of the latest versions in memory
+	HotBytes     int64  // the part of HistoryBytes that is in memory
+	TrimmedEarly uint64 // events that were compacted early because of MaxBytes
+	ValueBytes   int64  // values in memory of the latest versions
 	ValueLimit   int64  // Options.ValueBytes
 	DecodedBytes int64  // estimate for the decoded objects in memory
 	DecodedLimit int64  // Options.ObjectCacheBytes
-	LabelEntries int64  // of indexes of labels that no Indexer declares
+	LabelEntries int64  // entries of the indexes of labels that no Indexer declares
 	LabelLimit   int64  // Options.LabelEntries
 	Watches      int
 	ReadOnly     bool
 	Recoveries   uint64 // times that a failed journal was recovered
 }
 
-// Stats returns the current figures.
+// Stats returns the current figures. It may be called concurrently with any other method.
 func (c *Core) Stats() Stats {
 	readOnly := c.Health() != nil
 	labelEntries := c.labelEntries()
@@ -271,16 +270,15 @@ func (c *Core) snapshotLocked() *snapshot {
 	return c.cachedSnapshot
 }
 
-// get returns the latest visible version of a key, which may be a tombstone, and
-// the revision at which that is so.
+// get returns the latest visible version of a key, which may be a tombstone, and the published revision at that moment.
 func (c *Core) get(key string) (*version, uint64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.latest.get(key), c.published.Load()
 }
 
-// bytes returns what the journal holds for a version: from memory, else from the
-// journal. errCompacted if the history has moved past it.
+// bytes returns the encoded value of a version, from memory or else from the journal. It returns errCompacted if the
+// history has been compacted past the version.
 func (c *Core) bytes(v *version) ([]byte, error) {
 	if value := v.value.Load(); value != nil {
 		return value.data, nil
@@ -290,7 +288,7 @@ func (c *Core) bytes(v *version) ([]byte, error) {
 	case err == nil:
 		return record.Value, nil
 	case c.compacted.Load() > v.revision:
-		// The record of the latest version stays for as long as it is that.
+		// The record of a latest version is never trimmed, so a missing one means damage.
 		if latest, _ := c.get(v.key); latest != v {
 			return nil, errCompacted
 		}
@@ -303,8 +301,7 @@ func (c *Core) read(revision uint64) (journal.Record, error) {
 	if err == nil || c.isSound(from) {
 		return record, err
 	}
-	// Recovering a journal may take files from under the failed one. This waits
-	// until it has ended.
+	// Recovering a journal may remove files that the failed journal still reads. Wait until the recovery has ended.
 	c.compacting.Lock()
 	defer c.compacting.Unlock()
 	record, _, err = c.readNow(revision)
@@ -322,13 +319,12 @@ func (c *Core) readNow(revision uint64) (journal.Record, journal.Journal, error)
 	return record, from, err
 }
 
-// isSound tells whether a journal is the current one and has not failed in a way
-// that it is being recovered from.
+// isSound reports whether j is the current journal and is not being recovered from a transient failure.
 func (c *Core) isSound(j journal.Journal) bool {
 	return c.journal() == j && !errors.Is(c.Health(), journal.ErrTransient)
 }
 
-// keyspace returns the keyspace of a prefix, making it from what is stored if need be.
+// keyspace returns the keyspace of a prefix. It makes a missing one from the tree and the history.
 func (c *Core) keyspace(prefix string) (*keyspace, error) {
 	prefix += "/"
 	c.mu.Lock()
@@ -348,8 +344,7 @@ func (c *Core) keyspace(prefix string) (*keyspace, error) {
 	return s, nil
 }
 
-// keyspaceOf returns the keyspace that a key belongs to, nil if its resource is not
-// open. It needs mu.
+// keyspaceOf returns the keyspace that a key belongs to, nil if its resource is not open. It requires mu.
 func (c *Core) keyspaceOf(key string) *keyspace {
 	i := sort.Search(len(c.keyspaces), func(i int) bool { return c.keyspaces[i].prefix > key }) - 1
 	if i >= 0 && strings.HasPrefix(key, c.keyspaces[i].prefix) {

@@ -22,7 +22,7 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// background starts a write and returns where its error will be.
+// background starts a write and returns the channel of its error.
 func background(write func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- write() }()
@@ -42,7 +42,7 @@ func annotateInBackground(pods storage.Interface, name, note string) <-chan erro
 	})
 }
 
-func TestNothingIsShownBeforeItIsDurable(t *testing.T) {
+func TestPublish_notDurable_isInvisible(t *testing.T) {
 	j := newLedger()
 	core, pods := open(t, j, mvcc.Options{})
 	create(t, pods, "a") // revision 2
@@ -85,7 +85,7 @@ func TestNothingIsShownBeforeItIsDurable(t *testing.T) {
 	expect(t, w, "ADDED b@3", "MODIFIED a@4")
 }
 
-func TestWriterThatMeetsAnUnpublishedWriteDecidesOnItsResult(t *testing.T) {
+func TestGuaranteedUpdate_unpublishedWrite_isAwaited(t *testing.T) {
 	j := newLedger()
 	_, pods := open(t, j, mvcc.Options{})
 	create(t, pods, "a")
@@ -119,13 +119,13 @@ func TestWriterThatMeetsAnUnpublishedWriteDecidesOnItsResult(t *testing.T) {
 	}
 }
 
-// TestFailingJournal fails the append or the sync of one revision of several.
-func TestFailingJournal(t *testing.T) {
+// TestWrite_journalFails fails the append or the sync of one of several revisions.
+func TestWrite_journalFails(t *testing.T) {
 	tests := []struct {
 		name    string
 		arrange func(j *ledger)
 		syncs   uint64 // the first revision whose sync fails, 0 for none
-		acked   int    // of the three creates with revisions 3, 4 and 5
+		acked   int    // acknowledged creates of revisions 3, 4 and 5
 	}{
 		{"the first append fails", func(j *ledger) { j.failAppend = 3 }, 0, 0},
 		{"a later append fails", func(j *ledger) { j.failAppend = 5 }, 0, 2},
@@ -151,7 +151,7 @@ func TestFailingJournal(t *testing.T) {
 				j.waitAppended(t, revision)
 				writes = append(writes, write)
 			}
-			// One that waits for a write of unknown fate must not learn it.
+			// A writer that waits for a write of unknown outcome must not learn the outcome.
 			behind := createInBackground(pods, "new-5")
 			j.sync(test.syncs)
 
@@ -236,7 +236,7 @@ func checkReadOnly(t *testing.T, core *mvcc.Core, pods storage.Interface) {
 	}
 }
 
-func TestJournalThatReportsTroubleMakesTheCoreReadOnly(t *testing.T) {
+func TestHealth_journalError_isReadOnly(t *testing.T) {
 	j := newLedger()
 	core, pods := open(t, j, mvcc.Options{})
 	create(t, pods, "old")
@@ -246,7 +246,7 @@ func TestJournalThatReportsTroubleMakesTheCoreReadOnly(t *testing.T) {
 	checkReadOnly(t, core, pods)
 }
 
-func TestWriterGivesUpWaitingWhenItsRequestEnds(t *testing.T) {
+func TestWrite_contextEnds(t *testing.T) {
 	j := newLedger()
 	_, pods := open(t, j, mvcc.Options{})
 	create(t, pods, "a")
@@ -269,7 +269,7 @@ func TestWriterGivesUpWaitingWhenItsRequestEnds(t *testing.T) {
 	}
 }
 
-func TestCloseWaitsForWritesAndEndsWatches(t *testing.T) {
+func TestClose_pendingWritesAndWatches(t *testing.T) {
 	j := newLedger()
 	core, pods := open(t, j, mvcc.Options{})
 	w := watchFrom(t, pods, 1, storage.Everything)
@@ -296,9 +296,9 @@ func TestCloseWaitsForWritesAndEndsWatches(t *testing.T) {
 	}
 }
 
-// TestManyWritersAndWatchers checks that every watcher, whenever it started, sees
-// every write once, in order, and as the writer left it.
-func TestManyWritersAndWatchers(t *testing.T) {
+// TestWatch_manyWriters checks that every watcher, whenever it started, receives every write once, in order, and as it
+// was written.
+func TestWatch_manyWriters(t *testing.T) {
 	const writers, writes, names = 8, 150, 5
 	core, pods := open(t, newLedger(), mvcc.Options{HotBytes: 2000, ObjectCacheBytes: 20_000})
 	var mu sync.Mutex
@@ -374,9 +374,9 @@ func TestManyWritersAndWatchers(t *testing.T) {
 	}
 }
 
-// TestExactListsWhileHistoryMoves lists at revisions of the recent past while
-// writers and a compaction are at work. Each list is complete or has expired.
-func TestExactListsWhileHistoryMoves(t *testing.T) {
+// TestGetList_exact_duringCompaction lists at recent revisions during writes and a compaction. Each list is complete or
+// has expired.
+func TestGetList_exact_duringCompaction(t *testing.T) {
 	const writers, writes, names = 4, 300, 10
 	core, pods := open(t, newLedger(), mvcc.Options{HotBytes: 5000, ObjectCacheBytes: 30_000})
 	var mu sync.Mutex
@@ -462,7 +462,7 @@ func TestExactListsWhileHistoryMoves(t *testing.T) {
 			checked++
 			var want []string
 			for _, object := range m.state(revision, labels.Everything()) {
-				// The model's color is the label app here, which summary does not show.
+				// The model's color is the label app here, which summary does not print.
 				want = append(want, strings.Replace(object, " web ", "  ", 1))
 			}
 			if !slices.Equal(got, want) {
@@ -473,7 +473,7 @@ func TestExactListsWhileHistoryMoves(t *testing.T) {
 	t.Logf("%d lists were checked, %v had expired", checked, expired)
 }
 
-// hungJournal does not return from Append until it is let.
+// hungJournal blocks in Append until it is released.
 type hungJournal struct {
 	*ledger
 	hangs  chan struct{}
@@ -486,7 +486,7 @@ func (j *hungJournal) Append(r journal.Record) (func() error, error) {
 	return j.ledger.Append(r)
 }
 
-func TestHealthIsToldWhileAWriteHangs(t *testing.T) {
+func TestHealth_writeHangs(t *testing.T) {
 	j := &hungJournal{newLedger(), make(chan struct{}), make(chan struct{})}
 	core, pods := open(t, j, mvcc.Options{})
 	written := make(chan error, 1)

@@ -19,8 +19,8 @@ import (
 	"github.com/annexapi/annex/store/storetest"
 )
 
-// What is stored as clients get it is decoded for the first list, and not for others, even if no decoded objects are kept.
-func TestWhatIsStoredIsWrittenWithoutDecoding(t *testing.T) {
+// Values that fit the form are decoded for the first list only, even if no decoded objects are kept.
+func TestListEncoded_fittingValues_areNotDecoded(t *testing.T) {
 	for name, options := range map[string]mvcc.Options{
 		"from memory":      {ObjectCacheBytes: -1},
 		"from the journal": {ObjectCacheBytes: -1, ValueBytes: -1},
@@ -61,7 +61,7 @@ func TestWhatIsStoredIsWrittenWithoutDecoding(t *testing.T) {
 			if list("color=color-1"); decoded.Load() != 100 {
 				t.Errorf("%d were decoded to find out what is selected", decoded.Load())
 			}
-			form = podForm() // another server, say
+			form = podForm() // as for another server
 			if list(""); decoded.Load() != 100 {
 				t.Errorf("%d were decoded for another form", decoded.Load())
 			}
@@ -90,8 +90,8 @@ func TestWhatIsStoredIsWrittenWithoutDecoding(t *testing.T) {
 	}
 }
 
-// What an index of a label selects needs no look at the objects.
-func TestWhatALabelSelectsIsWrittenWithoutDecoding(t *testing.T) {
+// The result of a label index needs no decoding.
+func TestListEncoded_byLabelIndex_isNotDecoded(t *testing.T) {
 	core, _ := open(t, newLedger(), mvcc.Options{ObjectCacheBytes: -1, LabelObjects: 1, Clock: newClock(), Idle: true})
 	var decoded atomic.Int64
 	resource := storetest.Pods("/pods")
@@ -126,8 +126,8 @@ func TestWhatALabelSelectsIsWrittenWithoutDecoding(t *testing.T) {
 	list("by the index that knows it", "color=color-1", 0)
 }
 
-// What a value is to clients may be known when the value itself cannot be read any more.
-func TestAKnownValueThatCannotBeReadFailsTheList(t *testing.T) {
+// The fit of a value may be known when the value itself can no longer be read.
+func TestListEncoded_unreadableValue_fails(t *testing.T) {
 	l := newLedger()
 	_, pods := open(t, l, mvcc.Options{ObjectCacheBytes: -1, HotBytes: -1, Idle: true})
 	before := revisionOf(t, create(t, pods, "lost"))
@@ -156,8 +156,8 @@ func TestAKnownValueThatCannotBeReadFailsTheList(t *testing.T) {
 	}
 }
 
-// Values that are encrypted are none that clients get.
-func TestWhatIsTransformedIsDecoded(t *testing.T) {
+// Encrypted values never fit a form.
+func TestListEncoded_transformed_isDecoded(t *testing.T) {
 	core, _ := open(t, newLedger(), mvcc.Options{Idle: true})
 	resource := storetest.Pods("/pods")
 	resource.Transformer = storetest.Ciphers(t)["aesgcm"]
@@ -195,14 +195,14 @@ func TestWhatIsTransformedIsDecoded(t *testing.T) {
 	}
 }
 
-// What a write has stored is made what clients get while the journal syncs, and is said of it when it is durable.
-func TestAWriteSaysWhatItHasStored(t *testing.T) {
+// The response of a write is encoded while the journal syncs, and set once the write is durable.
+func TestWrite_encodedResponse(t *testing.T) {
 	form := podForm()
 	broken := verbatim.NewForm([]byte(podHead), len(podHead), func(runtime.Object) ([]byte, error) { panic("a mistake") }, nil)
 	tests := []struct {
 		name   string
 		form   *verbatim.Form
-		fails  bool // the journal
+		fails  bool // the journal fails
 		answer bool
 	}{
 		{"durable", form, false, true},
@@ -233,14 +233,14 @@ func TestAWriteSaysWhatItHasStored(t *testing.T) {
 				t.Errorf("it says %s, want %s", answer, want)
 			}
 			if !test.fails {
-				annotate(t, pods, "pod", "changed") // which would wait for one that is not settled
+				annotate(t, pods, "pod", "changed") // would wait for an unsettled write
 			}
 		})
 	}
 }
 
-// What is known to be as clients get it is deleted without being decoded, unless somebody asks for it or it is held.
-func TestWhatIsStoredIsDeletedWithoutDecoding(t *testing.T) {
+// A value that is known to fit is deleted without decoding it, unless the object is requested or has finalizers.
+func TestDelete_fittingValue_isNotDecoded(t *testing.T) {
 	core, _ := open(t, newLedger(), mvcc.Options{ObjectCacheBytes: -1})
 	var decoded atomic.Int64
 	resource := storetest.Pods("/pods")

@@ -31,7 +31,7 @@ func stored(t *testing.T, core *mvcc.Core, key string) store.Value {
 	return store.Value{}
 }
 
-// overwrite puts data at a key as an attacker would who has the storage, but no key.
+// overwrite puts data at a key, like an attacker with access to the storage but without a key.
 func overwrite(t *testing.T, core *mvcc.Core, key string, data []byte) {
 	t.Helper()
 	v := stored(t, core, key)
@@ -41,8 +41,8 @@ func overwrite(t *testing.T, core *mvcc.Core, key string, data []byte) {
 	}
 }
 
-// What a cipher notices is what docs/howto/encryption.md says.
-func TestManipulatedValuesAreNoticed(t *testing.T) {
+// The manipulations that each cipher detects are those of docs/howto/encryption.md.
+func TestEncryption_manipulatedValues(t *testing.T) {
 	for name, notices := range map[string]struct{ flipped, swapped bool }{
 		"aescbc":    {},
 		"secretbox": {flipped: true},
@@ -71,7 +71,7 @@ func TestManipulatedValuesAreNoticed(t *testing.T) {
 			for pod, noticed := range map[string]bool{"flipped": notices.flipped, "swapped": notices.swapped} {
 				err := pods.Get(t.Context(), key(pod), storage.GetOptions{}, &example.Pod{})
 				if !noticed {
-					continue // it may be noticed by chance
+					continue // detected by chance only
 				}
 				bad++
 				corrupt := (*storage.StorageError)(nil)

@@ -13,11 +13,10 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// errCompacted says that the history no longer reaches back far enough.
+// errCompacted reports that the history no longer reaches back to a revision.
 var errCompacted = errors.New("the history has been compacted")
 
-// corruptError says that a stored object cannot be read. It qualifies the object
-// for an unsafe deletion.
+// corruptError reports that a stored object cannot be read. Only such an object may be deleted by an unsafe deletion.
 type corruptError struct {
 	what     string
 	revision uint64
@@ -35,8 +34,8 @@ func isCorrupt(err error) bool {
 	return errors.As(err, &corrupt)
 }
 
-// untransformable wraps an error of the transformer. One that only ran out of
-// time, a key server that did not answer say, tells nothing about the object.
+// untransformable wraps an error of the transformer. An error of a context, for example while a key server does not
+// answer, is no evidence that the object is corrupt.
 func (s *resourceStore) untransformable(revision uint64, err error) error {
 	if !s.tellsCorrupt || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return &transformError{err}
@@ -51,13 +50,12 @@ func (s *resourceStore) undecodable(revision uint64, err error) error {
 	return &corruptError{"object not decodable", revision, err}
 }
 
-// transformError marks an error of the transformer, for the readers who report
-// it as an internal one.
+// transformError marks an error of the transformer, because readers must return it as an internal error.
 type transformError struct{ error }
 
 func (e *transformError) Unwrap() error { return e.error }
 
-// internal is how the API machinery wants to see an error of reading an object.
+// internal converts an error of reading an object into the form that the API machinery expects.
 func internal(err error) error {
 	if transform := (*transformError)(nil); errors.As(err, &transform) {
 		return storage.NewInternalError(transform.error)
@@ -65,7 +63,7 @@ func internal(err error) error {
 	return err
 }
 
-// getError is internal, and names a corrupt object as such.
+// getError is like internal, and reports a corrupt object as such.
 func getError(key string, err error) error {
 	if corrupt := (*corruptError)(nil); errors.As(err, &corrupt) {
 		return storage.NewCorruptObjError(key, corrupt)
@@ -73,19 +71,19 @@ func getError(key string, err error) error {
 	return internal(err)
 }
 
-// unreadable collects what a list could not read.
+// unreadable collects the errors of one list.
 type unreadable struct {
 	errs  []error
 	abort error
 }
 
-// maxUnreadable is how many corrupt objects a list reports before it gives up.
+// maxUnreadable is the number of corrupt objects after which a list gives up.
 const maxUnreadable = 100
 
 var errTooManyUnreadable = errors.New("too many errors, the list is truncated")
 
-// add records the error of one object, and returns whether the list continues: it does if
-// only this object is corrupt.
+// add records the error of one object. It reports whether the list continues, which it does if only this object is
+// corrupt.
 func (u *unreadable) add(key string, err error) bool {
 	corrupt := (*corruptError)(nil)
 	if !errors.As(err, &corrupt) {
@@ -103,7 +101,7 @@ func (u *unreadable) add(key string, err error) bool {
 	return true
 }
 
-// err is nil if everything could be read.
+// err returns the error of the list, nil if every object was read.
 func (u *unreadable) err(resource schema.GroupResource) error {
 	if len(u.errs) == 0 {
 		return u.abort
@@ -144,7 +142,7 @@ func (u *unreadable) causes() []metav1.StatusCause {
 	return causes
 }
 
-// The messages below are matched by clients and by the API machinery's tests.
+// Clients and the tests of the API machinery match the messages below.
 var (
 	listExpired     = "The resourceVersion for the provided list is too old."
 	watchExpired    = "The resourceVersion for the provided watch is too old."
@@ -157,23 +155,23 @@ var (
 	}, " ")
 )
 
-// aheadError is the error of a watch from a revision that the store has not reached.
+// aheadError is the error of a watch from a revision above the published one.
 type aheadError struct{ wanted, current uint64 }
 
-// Error begins as the message of a list at such a revision.
+// Error starts like the message of a list at such a revision.
 func (e *aheadError) Error() string {
 	return fmt.Sprintf("Too large resource version: %d, current: %d: it is of another store, or of this one before an older copy was put "+
 		"back; list again",
 		e.wanted, e.current)
 }
 
-// tooSlow says that a read took longer than its caller waits.
+// tooSlow returns the error of a read that took longer than its caller waits.
 func tooSlow(key string) error {
 	return storage.NewTimeoutError(key, "request did not complete within requested timeout")
 }
 
-// listCompacted is the error of a list at a compacted revision. One that was
-// continued may go on from the same key at the latest revision instead.
+// listCompacted returns the error of a list at a compacted revision. For a continued list it holds a token that
+// continues from the same key at the latest revision.
 func listCompacted(continueKey, prefix string) error {
 	if continueKey == "" {
 		return apierrors.NewResourceExpired(listExpired)
@@ -187,7 +185,7 @@ func listCompacted(continueKey, prefix string) error {
 	return expired
 }
 
-// watchStatus is the object of the ERROR event that an error ends a watch with.
+// watchStatus returns the object of the ERROR event that ends a watch.
 func watchStatus(err error) *metav1.Status {
 	if errors.Is(err, errCompacted) {
 		err = apierrors.NewResourceExpired(watchExpired)
@@ -211,7 +209,7 @@ func watchStatus(err error) *metav1.Status {
 	return &result
 }
 
-// deletedCorrupt says that an object was deleted that cannot be read.
+// deletedCorrupt reports the deletion of an unreadable object.
 type deletedCorrupt struct{ err *corruptError }
 
 func (e *deletedCorrupt) Error() string {

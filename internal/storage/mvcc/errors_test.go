@@ -20,7 +20,7 @@ import (
 	"github.com/annexapi/annex/store/storetest"
 )
 
-// brokenTransformer cannot read back what it wrote.
+// brokenTransformer cannot decrypt its own output.
 type brokenTransformer struct{ err error }
 
 func (x brokenTransformer) TransformToStorage(_ context.Context, data []byte, _ value.Context) ([]byte, error) {
@@ -31,8 +31,8 @@ func (x brokenTransformer) TransformFromStorage(context.Context, []byte, value.C
 	return nil, false, x.err
 }
 
-// TestUnreadableObject tells what every reader says of one, and who may delete it.
-func TestUnreadableObject(t *testing.T) {
+// TestUnreadable_readersAndDeletes checks the error of every reader of an unreadable object, and who may delete it.
+func TestUnreadable_readersAndDeletes(t *testing.T) {
 	broken := errors.New("broken")
 	slow := fmt.Errorf("key server: %w", context.DeadlineExceeded)
 	isStoreReadError := func(err error) bool { return apierrors.ReasonForError(err) == metav1.StatusReasonStoreReadError }
@@ -93,7 +93,7 @@ func TestUnreadableObject(t *testing.T) {
 			}
 			from := uint64(1)
 			if test.event == "ERROR StorageReadError" {
-				from = 2 // the creation cannot be shown either, but is another error
+				from = 2 // the creation cannot be decoded either, but results in another error
 			}
 			expect(t, watchFrom(t, pods, from, storage.Everything), test.event)
 		})

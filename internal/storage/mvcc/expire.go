@@ -10,23 +10,23 @@ import (
 )
 
 const (
-	// expiryInterval is how late an object may expire.
+	// expiryInterval bounds how late an object may expire.
 	expiryInterval = time.Second
-	// expiryRetry is when to try again what a read-only store could not delete.
+	// expiryRetry is the delay before another attempt to delete an expired object after a failure.
 	expiryRetry = 10 * time.Second
 	// expiryBatch bounds how many objects are deleted with one wait for the disk.
 	expiryBatch = 256
 )
 
-// expiry says that an object is to be deleted if it is still at this revision.
+// expiry is the time at which an object is to be deleted if it is still at this revision.
 type expiry struct {
 	at       int64 // Unix nanoseconds
 	key      string
 	revision uint64
 }
 
-// expiryHeap has the next expiry on top. Entries of objects that were changed or
-// deleted stay until their time. The core's mu guards it.
+// expiryHeap has the next expiry on top. Entries of changed or deleted objects stay until their time. The core's mu
+// guards it.
 type expiryHeap []expiry
 
 func (h expiryHeap) Len() int           { return len(h) }
@@ -40,7 +40,7 @@ func (h *expiryHeap) Pop() any {
 	return last
 }
 
-// add takes a version that may expire.
+// add adds a version, if it expires.
 func (h *expiryHeap) add(v *version) {
 	if v.expires != 0 {
 		heap.Push(h, expiry{at: v.expires, key: v.key, revision: v.revision})
@@ -56,8 +56,7 @@ func (h *expiryHeap) due(now time.Time, limit int) []expiry {
 	return due
 }
 
-// deleteExpired deletes objects when their time has come, until the context
-// ends.
+// deleteExpired deletes objects when their time has come, until ctx ends.
 func (c *Core) deleteExpired(ctx context.Context) {
 	ticker := c.clock.NewTicker(expiryInterval)
 	defer ticker.Stop()
@@ -72,8 +71,7 @@ func (c *Core) deleteExpired(ctx context.Context) {
 	}
 }
 
-// deleteDue deletes one batch of what has expired and tells whether there was
-// any.
+// deleteDue deletes one batch of expired objects. It reports whether there may be more.
 func (c *Core) deleteDue(ctx context.Context) bool {
 	c.mu.Lock()
 	due := c.expiry.due(c.clock.Now(), expiryBatch)
@@ -86,7 +84,7 @@ func (c *Core) deleteDue(ctx context.Context) bool {
 		case err == nil:
 			writes = append(writes, w)
 		case errors.Is(err, errConflict):
-			// The change since then brought its own expiry.
+			// The object has changed meanwhile, and the new version has its own expiry.
 		default:
 			c.postpone(e)
 		}
@@ -99,7 +97,7 @@ func (c *Core) deleteDue(ctx context.Context) bool {
 	return len(due) > 0 && ctx.Err() == nil
 }
 
-// postpone tries again later what a read-only store could not delete.
+// postpone schedules another attempt, for example after the store was read-only.
 func (c *Core) postpone(e expiry) {
 	e.at = c.clock.Now().Add(expiryRetry).UnixNano()
 	c.mu.Lock()

@@ -16,7 +16,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-func TestObjectsExpireInTheirOrder(t *testing.T) {
+func TestExpiry_order(t *testing.T) {
 	clock := newClock()
 	_, pods := open(t, memory.New(), mvcc.Options{Clock: clock})
 	createFor(t, pods, "late", 60)
@@ -24,7 +24,7 @@ func TestObjectsExpireInTheirOrder(t *testing.T) {
 	create(t, pods, "forever")
 	w := watchFrom(t, pods, 4, storage.Everything)
 	clock.Step(9 * time.Second)
-	create(t, pods, "after-9") // nothing has expired before it
+	create(t, pods, "after-9") // no object has expired before it
 	expect(t, w, "ADDED after-9@5")
 	clock.Step(time.Second)
 	expect(t, w, "DELETED early@6")
@@ -33,7 +33,7 @@ func TestObjectsExpireInTheirOrder(t *testing.T) {
 	get(t, pods, "forever")
 }
 
-func TestSoonerExpiryIsNoticed(t *testing.T) {
+func TestExpiry_soonerThanPending(t *testing.T) {
 	clock := newClock()
 	_, pods := open(t, memory.New(), mvcc.Options{Clock: clock})
 	w := watchFrom(t, pods, 1, storage.Everything)
@@ -47,7 +47,7 @@ func TestSoonerExpiryIsNoticed(t *testing.T) {
 	}
 }
 
-func TestManyObjectsExpireAtOnce(t *testing.T) {
+func TestExpiry_manyAtOnce(t *testing.T) {
 	clock := newClock()
 	_, pods := open(t, memory.New(), mvcc.Options{Clock: clock})
 	const objects = 600 // more than one batch
@@ -64,8 +64,8 @@ func TestManyObjectsExpireAtOnce(t *testing.T) {
 	}
 }
 
-// TestTimeToLiveOnUpdate creates an object for 60 seconds and updates it after 20.
-func TestTimeToLiveOnUpdate(t *testing.T) {
+// TestGuaranteedUpdate_ttl creates an object for 60 seconds and updates it after 20.
+func TestGuaranteedUpdate_ttl(t *testing.T) {
 	tests := []struct {
 		name    string
 		ttl     *uint64
@@ -115,7 +115,7 @@ func TestTimeToLiveOnUpdate(t *testing.T) {
 	}
 }
 
-func TestTimeToLiveLeftIsRoundedUp(t *testing.T) {
+func TestSecondsLeft_isRoundedUp(t *testing.T) {
 	clock := newClock()
 	_, pods := open(t, memory.New(), mvcc.Options{Clock: clock})
 	createFor(t, pods, "a", 60)
@@ -125,7 +125,7 @@ func TestTimeToLiveLeftIsRoundedUp(t *testing.T) {
 	}
 }
 
-// secondsLeft asks, by an update that changes nothing, how long a is to live.
+// secondsLeft returns the remaining lifetime of object a, by an update that changes nothing.
 func secondsLeft(t *testing.T, pods storage.Interface) (left int64) {
 	t.Helper()
 	err := pods.GuaranteedUpdate(t.Context(), key("a"), &example.Pod{}, false, nil,
@@ -139,7 +139,7 @@ func secondsLeft(t *testing.T, pods storage.Interface) (left int64) {
 	return left
 }
 
-func TestExpiryIsTriedAgainOnceWritesAreTaken(t *testing.T) {
+func TestExpiry_readOnly_isRetried(t *testing.T) {
 	clock, j := newClock(), newLedger()
 	_, pods := open(t, j, mvcc.Options{Clock: clock})
 	createFor(t, pods, "a", 10)
@@ -151,13 +151,13 @@ func TestExpiryIsTriedAgainOnceWritesAreTaken(t *testing.T) {
 	setTrouble(errDisk)
 	clock.Step(10 * time.Second)
 	select {
-	case <-j.asked: // by the deletion, which is then refused
+	case <-j.asked: // by the deletion, which is then rejected
 	case <-time.After(patience):
 		t.Fatal("the core does not try to delete the object")
 	}
 	setTrouble(nil)
 	w := watchFrom(t, pods, 2, storage.Everything)
-	// The next try is some time after the refusal, which may be yet to come.
+	// The next attempt is some time after the rejection, which may not have happened yet.
 	testwait.Until(t, "the object is deleted", func() bool {
 		clock.Step(time.Minute)
 		select {

@@ -64,7 +64,7 @@ func create(t testing.TB, pods storage.Interface, name string) *example.Pod {
 	return createFor(t, pods, name, 0)
 }
 
-// createFor creates an object that lives for some seconds.
+// createFor creates an object with a time to live in seconds.
 func createFor(t testing.TB, pods storage.Interface, name string, ttl uint64) *example.Pod {
 	t.Helper()
 	out := &example.Pod{}
@@ -74,7 +74,7 @@ func createFor(t testing.TB, pods storage.Interface, name string, ttl uint64) *e
 	return out
 }
 
-// annotate changes an object.
+// annotate sets an annotation of an object.
 func annotate(t testing.TB, pods storage.Interface, name, note string) *example.Pod {
 	t.Helper()
 	out, err := tryAnnotate(context.Background(), pods, name, note)
@@ -160,10 +160,10 @@ func watchWith(t testing.TB, pods storage.Interface, opts storage.ListOptions) w
 	return w
 }
 
-// patience bounds how long a test waits before it fails; none succeeds by it.
+// patience bounds how long a test waits before it fails. No test needs it to pass.
 const patience = testwait.Patience
 
-// next receives the next event, its object taken out of what encodes it.
+// next receives the next event and unwraps its object.
 func next(t testing.TB, w watch.Interface) watch.Event {
 	t.Helper()
 	select {
@@ -181,8 +181,7 @@ func next(t testing.TB, w watch.Interface) watch.Event {
 	return watch.Event{}
 }
 
-// describe is an event in short: its type, its object's name and revision, and
-// what marks it.
+// describe returns an event in short: its type, the name and revision of its object, and its marks.
 func describe(event watch.Event) string {
 	switch object := event.Object.(type) {
 	case *example.Pod:

@@ -1,25 +1,23 @@
 package mvcc
 
-// history is every event that has not been compacted, one for each revision.
-// The core's mu guards it.
+// history holds every event that has not been compacted, one for each revision. The core's mu guards it.
 type history struct {
-	events []*version // revision after+1 and on
+	events []*version // starts with revision after+1
 	after  uint64
-	bytes  int64 // the weight of all events
+	bytes  int64 // sum of the weights of all events
 
-	// Events up to cold have had the value that they replaced dropped from
-	// memory; hotBytes is what the others keep there.
+	// The values that events up to cold replaced are no longer in memory; hotBytes is the size of the values that later
+	// events replaced.
 	cold     uint64
 	hotBytes int64
 
-	// drop takes a value out of memory.
+	// drop removes a value from memory.
 	drop func(*version)
 }
 
 func (h *history) start(revision uint64) { h.after, h.cold = revision, revision }
 
-// append adds the next event and drops the oldest replaced values beyond the
-// given bytes.
+// append adds the next event. It drops the oldest replaced values beyond hotLimit bytes.
 func (h *history) append(v *version, hotLimit int64) {
 	h.events = append(h.events, v)
 	replaced := v.previous.Load()
@@ -53,7 +51,7 @@ func (h *history) upTo(revision uint64) []*version {
 	return h.events[:revision-h.after]
 }
 
-// trim forgets the events up to a revision.
+// trim removes the events up to a revision.
 func (h *history) trim(revision uint64) {
 	for h.cold < revision {
 		h.cool()
@@ -67,7 +65,7 @@ func (h *history) trim(revision uint64) {
 	clear(gone)
 }
 
-// hot is how many bytes of value a replaced version can keep in memory.
+// hot returns the size of the value that a replaced version may keep in memory.
 func (v *version) hot() int64 {
 	if v.live() == 0 {
 		return 0

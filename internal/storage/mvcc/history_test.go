@@ -18,9 +18,9 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// TestHistoryRules writes an object and changes it nine times, a minute apart
-// and with about 1300 bytes each: revisions 2 to 11.
-func TestHistoryRules(t *testing.T) {
+// TestCompactHistory_rules writes an object and changes it nine times, a minute apart and with about 1300 bytes each:
+// revisions 2 to 11.
+func TestCompactHistory_rules(t *testing.T) {
 	tests := []struct {
 		name      string
 		rules     mvcc.History
@@ -66,13 +66,13 @@ func TestHistoryRules(t *testing.T) {
 	}
 }
 
-func TestTooManyBytesAreCompactedAtOnce(t *testing.T) {
+func TestCompactHistory_tooManyBytes(t *testing.T) {
 	core, pods := open(t, memory.New(), mvcc.Options{Clock: newClock(), History: mvcc.History{MaxBytes: 10_000}})
 	create(t, pods, "a")
 	w := watchFrom(t, pods, 2, storage.Everything)
 	for core.CompactedRevision() == 0 {
 		annotate(t, pods, "a", fmt.Sprint(core.Revision(), strings.Repeat("x", 1000)))
-		next(t, w) // a watcher that keeps up is not disturbed
+		next(t, w) // a watcher that keeps up is not affected
 	}
 	if err := core.CompactHistory(t.Context()); err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func TestTooManyBytesAreCompactedAtOnce(t *testing.T) {
 	}
 }
 
-func TestOldHistoryIsReadFromTheJournal(t *testing.T) {
+func TestHistory_coldValues_areRead(t *testing.T) {
 	j := newLedger()
 	core, pods := open(t, j, mvcc.Options{HotBytes: 3000, ObjectCacheBytes: -1})
 	create(t, pods, "a")
@@ -110,7 +110,7 @@ func TestOldHistoryIsReadFromTheJournal(t *testing.T) {
 	}
 }
 
-func TestCompactionKeepsWhatIsNeeded(t *testing.T) {
+func TestCompact_keptRecords(t *testing.T) {
 	j := newLedger()
 	core, pods := open(t, j, mvcc.Options{})
 	create(t, pods, "a")           // 2
@@ -124,7 +124,7 @@ func TestCompactionKeepsWhatIsNeeded(t *testing.T) {
 		compact uint64
 		records []uint64
 	}{
-		{3, []uint64{2, 3, 4, 5, 6, 7, 8}}, // nothing has been superseded by then
+		{3, []uint64{2, 3, 4, 5, 6, 7, 8}}, // no object has been superseded by then
 		{4, []uint64{3, 4, 5, 6, 7, 8}},
 		{5, []uint64{4, 6, 7, 8}},
 		{6, []uint64{4, 6, 7, 8}},
@@ -150,7 +150,7 @@ func TestCompactionKeepsWhatIsNeeded(t *testing.T) {
 	}
 }
 
-func TestCompactionInManySteps(t *testing.T) {
+func TestCompact_manySteps(t *testing.T) {
 	j := newLedger()
 	core, pods := open(t, j, mvcc.Options{})
 	for i := range 3 {
@@ -168,10 +168,12 @@ func TestCompactionInManySteps(t *testing.T) {
 	}
 }
 
-// TestMemoryDoesNotGrowWithWrites compacts when it says so, and not whenever the
-// machine lets the core: what is left must not depend on how much there was between
-// two compactions.
-func TestMemoryDoesNotGrowWithWrites(t *testing.T) {
+// TestCompact_memory compacts explicitly and not when the core does: the remaining memory must not depend on the number
+// of writes between two compactions.
+func TestCompact_memory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures memory for seconds")
+	}
 	core, pods := open(t, memory.New(), mvcc.Options{
 		Clock:            newClock(),
 		History:          mvcc.History{MinAge: -1, MinRevisions: 100},
@@ -181,7 +183,7 @@ func TestMemoryDoesNotGrowWithWrites(t *testing.T) {
 	create(t, pods, "a")
 	heap := func() uint64 {
 		goruntime.GC()
-		goruntime.GC() // pools let go only now
+		goruntime.GC() // pools release memory only at the second collection
 		var stats goruntime.MemStats
 		goruntime.ReadMemStats(&stats)
 		return stats.HeapAlloc
@@ -200,14 +202,14 @@ func TestMemoryDoesNotGrowWithWrites(t *testing.T) {
 	before := heap()
 	for _, between := range []int{500, 20_000} {
 		update(20_000, between)
-		// The versions alone, without their values, would be about 2 MB.
+		// The versions alone, without their values, would take about 2 MB.
 		if after := heap(); after > before+1<<20 {
 			t.Errorf("with %d writes between compactions the heap has grown from %d to %d bytes", between, before, after)
 		}
 	}
 }
 
-func TestAClockThatWasAheadDoesNotStopCompaction(t *testing.T) {
+func TestCompactHistory_clockWasAhead(t *testing.T) {
 	clock := newClock()
 	core, pods := open(t, memory.New(), mvcc.Options{Clock: clock, Idle: true, History: mvcc.History{MinAge: time.Minute, MinRevisions: -1}})
 	create(t, pods, "before")
@@ -230,7 +232,7 @@ func TestAClockThatWasAheadDoesNotStopCompaction(t *testing.T) {
 	}
 }
 
-func TestFailedTrimIsMadeUpFor(t *testing.T) {
+func TestCompact_failedTrim_isRetried(t *testing.T) {
 	j := newLedger()
 	core, pods := open(t, j, mvcc.Options{})
 	create(t, pods, "a")
@@ -249,7 +251,7 @@ func TestFailedTrimIsMadeUpFor(t *testing.T) {
 	}
 }
 
-func TestReaderThatCompactionOvertakesIsToldSo(t *testing.T) {
+func TestCompact_overtakenReader_expires(t *testing.T) {
 	j := newLedger()
 	core, pods := open(t, j, mvcc.Options{HotBytes: -1, ObjectCacheBytes: -1})
 	create(t, pods, "a")
@@ -271,7 +273,7 @@ func TestReaderThatCompactionOvertakesIsToldSo(t *testing.T) {
 	expect(t, watchFrom(t, pods, 4, selecting(t, "tier")), "ERROR Expired")
 }
 
-func TestReaderNeverMissesWhatCompactionTakesUnderWay(t *testing.T) {
+func TestCompact_readDuringTrim_expires(t *testing.T) {
 	j := newLedger()
 	core, pods := open(t, j, mvcc.Options{HotBytes: -1, ObjectCacheBytes: -1})
 	create(t, pods, "a")
@@ -289,7 +291,7 @@ func TestReaderNeverMissesWhatCompactionTakesUnderWay(t *testing.T) {
 	}
 }
 
-func TestListOfTheLatestObjectsDoesNotExpire(t *testing.T) {
+func TestGetList_latest_doesNotExpire(t *testing.T) {
 	core, pods := open(t, memory.New(), mvcc.Options{})
 	create(t, pods, "a")
 	create(t, pods, "b")
@@ -306,7 +308,7 @@ func TestListOfTheLatestObjectsDoesNotExpire(t *testing.T) {
 	}
 }
 
-func TestContinuedListWhoseRevisionIsCompacted(t *testing.T) {
+func TestGetList_continued_afterCompaction(t *testing.T) {
 	core, pods := open(t, memory.New(), mvcc.Options{})
 	for _, name := range []string{"a", "b", "c"} {
 		create(t, pods, name)

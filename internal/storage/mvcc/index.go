@@ -19,71 +19,69 @@ import (
 )
 
 const (
-	// updateTime bounds how long a list waits for indexes to be built or brought up to
-	// date: values may take long to decode, by a conversion webhook say.
+	// updateTime bounds how long a list waits for indexes to be built or brought up to date. Decoding values may take
+	// long, for example by a conversion webhook.
 	updateTime = 5 * time.Second
-	// buildPause is how long lists look at all objects when it took longer to build the
-	// indexes, before one tries again.
+	// buildPause is how long lists scan after a build of the indexes took longer than updateTime. Then the next list
+	// tries to build them again.
 	buildPause = time.Minute
-	// unusedTime is after how long without a list indexes are let go.
+	// unusedTime is the time without a list after which indexes are dropped.
 	unusedTime = 10 * time.Minute
 )
 
-// indexes are what the Indexers of a resource declare. They are built by the first
-// list that can use one, and brought up to date from the resource's log of events
-// by each list that follows: writers never wait for them, and no value that cannot be
-// decoded stands in a write's way. keepUp says what becomes of them when the log is
-// trimmed.
+// indexes are the indexes that the Indexers of a resource declare. The first list that can use one of them builds them,
+// and each later list brings them up to date from the resource's log of events. Writers never wait for indexes, and a
+// value that cannot be decoded does not block a write. keepUp handles the trimming of the log.
 //
-// What they say about a revision is a superset of the objects that have a value
-// then: the objects that had it at the indexes' own revision, and all that have an
-// event between the two. Readers look at the objects themselves, so a
-// list is the same with and without them. Only if the superset is the objects that had
-// the label that a list asks for, and nothing else, there is nothing to look for.
+// For a given revision and value, indexes yield a superset of the objects: the objects that had the value at the
+// indexes' own revision, and all objects with an event between the two revisions. Readers apply the selector to the
+// objects, so a list is the same with and without indexes. A reader skips this check only if the superset is exactly
+// the objects with the one label that the list selects by.
 type indexes struct {
 	store  *resourceStore
 	byName map[string]*index
-	used   atomic.Int64 // when a list last asked, in nanoseconds of the core's clock
-	// asked indexes are waited for: there is no answer without them.
+	used   atomic.Int64 // time of the last list that used them, in nanoseconds of the core's clock
+	// asked is set for orders of queries: a query waits for them without a time limit, because it cannot be answered
+	// without them.
 	asked bool
-	// bounded indexes are let go when all of the core's have too many entries.
+	// bounded indexes are dropped when all bounded indexes of the core have too many entries.
 	bounded bool
 
-	// token is held by the one who brings the indexes up to date.
+	// token is held by the goroutine that brings the indexes up to date.
 	token      chan struct{}
-	unreadable map[string]struct{} // keys whose values cannot be told
-	paused     time.Time           // until when they are not built
+	unreadable map[string]struct{} // keys whose values cannot be computed
+	paused     time.Time           // time until which they are not built
 
-	current atomic.Pointer[indexState] // nil until they are built
-	entries atomic.Int64               // of bounded indexes
+	current atomic.Pointer[indexState] // nil until the indexes are built
+	entries atomic.Int64               // number of entries, counted for bounded indexes only
 }
 
-// indexState is what the indexes were at one revision. It never changes.
+// indexState is the state of the indexes at one revision. It is immutable.
 type indexState struct {
 	revision   uint64
 	entries    map[string]*btree.BTreeG[indexEntry]
 	unreadable []string
 }
 
-// index is one of the indexes. Changing it needs token, and mu too for the groups.
+// index is one of the indexes. Changing it requires token; changing the groups also requires mu.
 type index struct {
 	values  cache.IndexFunc
 	entries *btree.BTreeG[indexEntry]
-	of      map[string][]string // the values of a key
-	ordered bool                // it has no groups
+	of      map[string][]string // the values of each key
+	ordered bool                // set for an order, which has no groups
 
 	mu     sync.Mutex
 	groups map[string]*group // by value
 }
 
-// indexEntry is that an object has a value. In an order it is of a version, the latest at the revision
-// of the indexes.
+// indexEntry is one value of one object. In an order, of is the latest version of the object at the revision of the
+// indexes; otherwise it is nil.
 type indexEntry struct {
 	value, key string
 	of         *version
 }
 
-// group is the objects with one value. Those that have no other share values.
+// group is the set of objects with one value. Its objects without another value share the slice values.
 type group struct {
 	values []string
 	count  int
@@ -100,8 +98,8 @@ func newIndexes(s *resourceStore) *indexes {
 	return x
 }
 
-// state returns the indexes as they were at most recently, or nil if it takes too long
-// to build them. It only waits if there are none.
+// state returns the indexes at their newest published state, or nil if building them takes too long. It waits only if
+// there is none.
 func (x *indexes) state(ctx context.Context) (*indexState, error) {
 	x.used.Store(x.store.core.clock.Now().UnixNano())
 	current := x.current.Load()
@@ -114,20 +112,20 @@ func (x *indexes) state(ctx context.Context) (*indexState, error) {
 	select {
 	case x.token <- struct{}{}:
 	default:
-		return current, nil // what is missing is found among the events
+		return current, nil // the list reads the missing keys from the events
 	}
 	defer func() { <-x.token }()
 	return x.update(ctx)
 }
 
-// isUpToDate tells whether an update would change nothing. Values that could not be told
-// may be told now.
+// isUpToDate reports whether an update would change nothing. Unreadable values count as a change, because they may be
+// readable now.
 func (x *indexes) isUpToDate(current *indexState) bool {
 	return x.store.keyspace.log.snapshot.Load().last() <= current.revision &&
 		x.store.core.compacted.Load() <= current.revision && len(current.unreadable) == 0
 }
 
-// built is state of indexes that are to be built.
+// built is state for indexes that must be built first.
 func (x *indexes) built(ctx context.Context) (*indexState, error) {
 	clock := x.store.core.clock
 	patience := clock.NewTimer(updateTime)
@@ -146,7 +144,7 @@ func (x *indexes) built(ctx context.Context) (*indexState, error) {
 	return x.update(ctx)
 }
 
-// letGo frees indexes that no list has used for long.
+// letGo drops indexes that no list has used for unusedTime.
 func (x *indexes) letGo() {
 	if x.current.Load() == nil || x.store.core.clock.Now().UnixNano()-x.used.Load() < int64(unusedTime) {
 		return
@@ -155,14 +153,13 @@ func (x *indexes) letGo() {
 	case x.token <- struct{}{}:
 		defer func() { <-x.token }()
 		x.free()
-	default: // a list uses them
+	default: // a list is using them
 	}
 }
 
-// keepUp prepares the indexes for the log being trimmed up to a revision. Those that
-// lists have brought further need nothing; others are brought up to date, lest they be
-// built anew. But if that takes decoding unstructured objects, which a webhook may
-// convert, they are let go: compaction waits for none.
+// keepUp prepares the indexes for trimming the log up to a revision. Indexes at a later revision need nothing; others
+// are brought up to date, so that they need not be rebuilt. If this requires decoding unstructured objects, which may
+// call a conversion webhook, the indexes are dropped instead: compaction must not wait for a webhook.
 func (x *indexes) keepUp(ctx context.Context, revision uint64) {
 	if current := x.current.Load(); current == nil || current.revision >= revision {
 		return
@@ -171,7 +168,7 @@ func (x *indexes) keepUp(ctx context.Context, revision uint64) {
 	case x.token <- struct{}{}:
 	default:
 		if x.store.resource.Unstructured {
-			return // who has it will see what was trimmed
+			return // the holder of token checks for trimmed events itself
 		}
 		select {
 		case x.token <- struct{}{}:
@@ -185,15 +182,15 @@ func (x *indexes) keepUp(ctx context.Context, revision uint64) {
 	case x.store.resource.Unstructured && x.store.keyspace.log.snapshot.Load().last() > current.revision:
 		x.free()
 	default:
-		_, _ = x.update(ctx) // what fails now is done by the next list
+		_, _ = x.update(ctx) // the next list retries after an error
 	}
 }
 
-// update applies what has happened since the last time. If that takes too long, it
-// returns the indexes as they were, which may be nil. It needs token.
+// update applies the events since the indexes' revision. If that takes too long, it returns the previous state, which
+// may be nil. It requires token.
 func (x *indexes) update(ctx context.Context) (*indexState, error) {
 	core, current := x.store.core, x.current.Load()
-	// Every event up to what is published now is in the log that is read next.
+	// Load the published revision first: then the log, read next, holds every event up to it.
 	published := core.published.Load()
 	log := x.store.keyspace.log.snapshot.Load()
 	if current == nil || core.compacted.Load() > current.revision {
@@ -218,11 +215,11 @@ func (x *indexes) update(ctx context.Context) (*indexState, error) {
 		return current, err
 	}
 	for _, key := range before {
-		// What is newer than the revision is among the events of the next time.
+		// A version above the revision is among the events of the next update.
 		if v, _ := core.get(key); v != nil && v.revision <= revision {
 			values := x.valuesOf(v, x.object)
 			if values == nil {
-				break // what hinders it hinders the others, and lists look at them all
+				break // the others would fail for the same reason; lists read all unreadable keys
 			}
 			x.apply(v, values)
 		}
@@ -230,8 +227,7 @@ func (x *indexes) update(ctx context.Context) (*indexState, error) {
 	return x.publish(revision), nil
 }
 
-// build makes the indexes from all objects. It returns nil if that takes too long. It
-// needs token.
+// build makes the indexes from all objects. It returns nil if that takes too long. It requires token.
 func (x *indexes) build(ctx context.Context) (*indexState, error) {
 	x.free()
 	snapshot, prefix := x.store.core.snapshot(), x.store.keyspace.prefix
@@ -247,13 +243,15 @@ func (x *indexes) build(ctx context.Context) (*indexState, error) {
 	return x.publish(snapshot.revision), nil
 }
 
-// giveUp lets go indexes that take too long, or too much memory, for a while. It needs token.
+// giveUp drops indexes that take too long or too much memory, and delays the next build by buildPause. It requires
+// token.
 func (x *indexes) giveUp() {
 	x.free()
 	x.paused = x.store.core.clock.Now().Add(buildPause)
 }
 
-// fit is false if this and all other bounded indexes have too many entries. It needs token.
+// fit updates the count of entries. It reports whether all bounded indexes of the core together are within
+// Options.LabelEntries; for an index that is not bounded it returns true. It requires token.
 func (x *indexes) fit() bool {
 	if !x.bounded {
 		return true
@@ -266,7 +264,7 @@ func (x *indexes) fit() bool {
 	return x.store.core.labelEntries() <= x.store.core.options.LabelEntries
 }
 
-// labelEntries is how many entries all bounded indexes have.
+// labelEntries returns the number of entries of all bounded indexes.
 func (c *Core) labelEntries() int64 {
 	all := int64(0)
 	for _, x := range c.indexes() {
@@ -275,8 +273,8 @@ func (c *Core) labelEntries() int64 {
 	return all
 }
 
-// applyAll gives the keys of versions their values, if that is done in time. It needs
-// token.
+// applyAll computes and stores the values of versions. inTime is false if that takes longer than updateTime or too many
+// entries. It requires token.
 func (x *indexes) applyAll(ctx context.Context, versions iter.Seq[*version]) (inTime bool, err error) {
 	clock := x.store.core.clock
 	deadline := clock.Now().Add(updateTime)
@@ -304,7 +302,7 @@ func (x *indexes) applyAll(ctx context.Context, versions iter.Seq[*version]) (in
 	return true, nil
 }
 
-// free forgets what the indexes hold. It needs token.
+// free drops all entries of the indexes. It requires token.
 func (x *indexes) free() {
 	x.current.Store(nil)
 	x.reset()
@@ -327,7 +325,7 @@ func (x *indexes) reset() {
 	}
 }
 
-// publish lets readers see the indexes as they are. It needs token.
+// publish makes the current entries visible to readers. It requires token.
 func (x *indexes) publish(revision uint64) *indexState {
 	state := &indexState{
 		revision:   revision,
@@ -341,13 +339,12 @@ func (x *indexes) publish(revision uint64) *indexState {
 	return state
 }
 
-// valuesOf returns the values of a version by index: empty if it is no object, nil
-// if they cannot be told.
+// valuesOf returns the values of a version by index: empty for a tombstone, nil if the values cannot be computed.
 func (x *indexes) valuesOf(v *version, read func(*version) (runtime.Object, error)) (values map[string][]string) {
 	if v.live() == 0 {
 		return map[string][]string{}
 	}
-	// The functions are a user's. What panics does so again where the object is read.
+	// The index functions are the user's. A panic here occurs again where the object is read, and is reported there.
 	defer func() {
 		if recover() != nil {
 			values = nil
@@ -366,12 +363,12 @@ func (x *indexes) valuesOf(v *version, read func(*version) (runtime.Object, erro
 	return values
 }
 
-// object reads an object for the indexes themselves.
+// object reads an object on behalf of the indexes, without the context of a request.
 func (x *indexes) object(v *version) (runtime.Object, error) {
 	return x.store.object(context.Background(), v)
 }
 
-// apply gives the key of a version its values. It needs token.
+// apply stores the values for the key of a version. It requires token.
 func (x *indexes) apply(v *version, values map[string][]string) {
 	delete(x.unreadable, v.key)
 	if values == nil {
@@ -404,7 +401,7 @@ func (x *index) set(key string, values []string) {
 	for _, value := range values {
 		g := x.groups[value]
 		if g == nil {
-			// A copy, lest it keep alive a text that it is part of.
+			// A copy, because the value may be a substring of a large string that it would keep alive.
 			g = &group{values: []string{strings.Clone(value)}}
 			x.groups[g.values[0]] = g
 		}
@@ -421,7 +418,7 @@ func (x *index) set(key string, values []string) {
 	}
 }
 
-// place is set of an order, where few objects have the same value, and an object has one.
+// place is like set, for an order: there few objects share a value, and each object has one value.
 func (x *index) place(v *version, values []string) {
 	old := x.of[v.key]
 	if len(old) > 0 && !slices.Equal(old, values) {
@@ -435,8 +432,7 @@ func (x *index) place(v *version, values []string) {
 	x.of[v.key] = values
 }
 
-// cachedValues returns the values of a version that a slot of a shared event holds, or
-// puts them there.
+// cachedValues returns the values of a version from a slot of a shared event. It fills an empty slot.
 func (x *indexes) cachedValues(
 	slot *atomic.Pointer[map[string][]string],
 	v *version,
@@ -450,7 +446,7 @@ func (x *indexes) cachedValues(
 	return values
 }
 
-// count returns how many objects have one of some values, about.
+// count returns the approximate number of objects with any of the values.
 func (x *index) count(values []string) int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -463,14 +459,13 @@ func (x *index) count(values []string) int {
 	return count
 }
 
-// lookup asks for the objects that have one of some values.
+// lookup is a query of one index for the objects with any of some values.
 type lookup struct {
 	index  string
 	values []string
 }
 
-// lookups returns what the indexes can be asked about a predicate. Whatever it
-// selects is in each answer.
+// lookups returns the lookups that follow from a predicate. The result of each lookup contains every selected object.
 func (x *indexes) lookups(predicate storage.SelectionPredicate) []lookup {
 	var found []lookup
 	add := func(name string, values ...string) {
@@ -497,8 +492,8 @@ func (x *indexes) lookups(predicate storage.SelectionPredicate) []lookup {
 	return found
 }
 
-// mayAnswer tells whether an object with some values by index may be in the answer to
-// each of some lookups. Values that cannot be told may be any.
+// mayAnswer reports whether an object with these values by index may be in the result of every lookup. Values that
+// cannot be computed (nil) may match anything.
 func mayAnswer(lookups []lookup, values map[string][]string) bool {
 	if values == nil {
 		return true
@@ -515,20 +510,20 @@ func namesValues(r labels.Requirement) bool {
 	return r.Operator() == selection.Equals || r.Operator() == selection.DoubleEquals || r.Operator() == selection.In
 }
 
-// plan is what indexes have to say about a predicate, one of which is enough.
+// plan holds the lookups for a predicate; a list uses the best one of them.
 type plan []planned
 
-// planned is a lookup in an index as it was at some revision.
+// planned is a lookup in an index at some revision.
 type planned struct {
 	lookup
 	index *index
 	state *indexState
-	// decides says that the predicate selects nothing but what the index had then, and all of it.
+	// decides is set if the predicate selects exactly the result of the lookup at the revision of the indexes.
 	decides bool
 }
 
-// plan asks the indexes about what a predicate selects under a prefix, and builds them if need
-// be. It comes before the snapshot that is to be read, which would age meanwhile.
+// plan returns the lookups for a predicate under a prefix. It builds missing indexes. Call it before taking the
+// snapshot to read, which would get old while indexes are built.
 func (s *resourceStore) plan(ctx context.Context, prefix string, predicate storage.SelectionPredicate) (plan, error) {
 	if predicate.Empty() {
 		return nil, nil
@@ -556,9 +551,9 @@ func (p plan) with(x *indexes, state *indexState, lookups ...lookup) plan {
 	return p
 }
 
-// candidates yields the objects with a prefix at a revision, from a key on, by key:
-// at least those that the predicate of a plan selects, and all if no index makes
-// that fewer. They are just these if selected is true.
+// candidates yields objects with a prefix at a revision, from a key on, ordered by key. It yields at least the objects
+// that the predicate of the plan selects, or all objects if no index narrows them down enough. If selected is true, it
+// yields exactly the selected objects.
 func (s *resourceStore) candidates(
 	p plan,
 	snapshot *snapshot,
@@ -566,7 +561,7 @@ func (s *resourceStore) candidates(
 	revision uint64,
 ) (objects iter.Seq[*version], selected bool) {
 	all := snapshot.under(prefix, from, revision)
-	// An index is worth it if it leaves out half of the objects.
+	// An index is worth using if it excludes half of the objects.
 	var best *planned
 	fewest := s.objects() / 2
 	for i := range p {
@@ -592,15 +587,15 @@ func (s *resourceStore) candidates(
 	}, best.decides && len(others) == 0
 }
 
-// foundAtOnce is how many keys are looked up with the core's mutex held.
+// foundAtOnce is the number of keys that are looked up with the core's mutex held.
 const foundAtOnce = 16
 
-// found yields the versions of those keys that a snapshot has.
+// found yields the versions of the keys that exist in a snapshot.
 func (c *Core) found(keys iter.Seq[string], snapshot *snapshot) iter.Seq[*version] {
 	return func(yield func(*version) bool) {
 		var versions [foundAtOnce]*version
 		for batch := range inBatches(keys, foundAtOnce) {
-			// The tree of the core knows where most are without a search.
+			// The core's own tree finds most keys without a search.
 			c.mu.RLock()
 			for i, key := range batch {
 				versions[i] = c.latest.get(key)
@@ -608,7 +603,7 @@ func (c *Core) found(keys iter.Seq[string], snapshot *snapshot) iter.Seq[*versio
 			c.mu.RUnlock()
 			for i, key := range batch {
 				v := versions[i]
-				if v == nil || v.revision > snapshot.revision { // it has changed since
+				if v == nil || v.revision > snapshot.revision { // changed since the snapshot
 					v = snapshot.latest.get(key)
 				}
 				if v != nil && !yield(v) {
@@ -625,8 +620,8 @@ func (s *resourceStore) objects() int {
 	return int(s.keyspace.objects)
 }
 
-// changedBetween returns the keys with events between two revisions, known being
-// false if there are more than a number of events or they are no longer all there.
+// changedBetween returns the keys with events between two revisions. known is false if there are more than most events,
+// or if the history no longer holds all of them.
 func (s *resourceStore) changedBetween(a, b uint64, most int) (keys []string, known bool) {
 	log := s.keyspace.log.snapshot.Load()
 	if s.core.compacted.Load() > min(a, b) {
@@ -642,8 +637,8 @@ func (s *resourceStore) changedBetween(a, b uint64, most int) (keys []string, kn
 	return keys, true
 }
 
-// keys yields the keys that have one of a lookup's values, and others, which are
-// sorted: those with a prefix, from a key on, in order and once.
+// keys yields, in order and without duplicates, the keys that have one of the lookup's values and the keys in others,
+// which must be sorted. It is limited to keys with the prefix, starting at from.
 func (st *indexState) keys(l lookup, prefix, from string, others []string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		var cursors []*cursor

@@ -30,7 +30,7 @@ import (
 	"github.com/annexapi/annex/store/storetest"
 )
 
-// indexedPods are pods indexed by a label and a field.
+// indexedPods returns pods that are indexed by a label and a field.
 func indexedPods() store.Resource {
 	resource := storetest.Pods("/pods")
 	resource.Indexers = &cache.Indexers{
@@ -56,10 +56,12 @@ func openAs(t testing.TB, core *mvcc.Core, resource store.Resource) storage.Inte
 	return pods
 }
 
-// TestIndexedListsAreWhatAScanFinds makes random histories and asks two views of the
-// same objects the same, of which one has indexes. It repeats a failure with
-// ANNEX_SEED.
-func TestIndexedListsAreWhatAScanFinds(t *testing.T) {
+// TestIndexes_matchScan makes random histories and compares two stores of the same objects, one of which has indexes.
+// Set ANNEX_SEED to repeat a failure.
+func TestIndexes_matchScan(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compares thousands of lists")
+	}
 	var looked, scanned int
 	first, runs := uint64(time.Now().UnixNano()), 30
 	if text := os.Getenv("ANNEX_SEED"); text != "" {
@@ -135,7 +137,7 @@ func (c *comparison) open() {
 	c.core, c.indexed, c.plain, c.form = core, openAs(c.t, core, indexed), openPods(c.t, core), podForm()
 }
 
-// rest lets the indexes go.
+// rest makes the core drop unused indexes.
 func (c *comparison) rest() {
 	c.clock.Step(11 * time.Minute)
 	if err := c.core.CompactHistory(c.t.Context()); err != nil {
@@ -153,7 +155,7 @@ func (c *comparison) restart() {
 
 func (c *comparison) pick(what string, n int) string { return fmt.Sprint(what, c.random.IntN(n)) }
 
-// write changes a random object through one of the views.
+// write changes a random object through one of the stores.
 func (c *comparison) write() {
 	pods := c.indexed
 	if c.random.IntN(3) == 0 {
@@ -235,7 +237,7 @@ func (c *comparison) selector() (labels.Selector, fields.Selector) {
 	}[c.random.IntN(6)])
 }
 
-// predicateOf counts the objects that are looked at.
+// predicateOf returns a predicate that counts the objects it is called with.
 func predicateOf(label labels.Selector, field fields.Selector, count *int) storage.SelectionPredicate {
 	attributes := storetest.Pods("/pods").Attributes
 	return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: func(object runtime.Object) (labels.Set, fields.Set, error) {
@@ -284,14 +286,14 @@ func (c *comparison) compare(revision uint64, limit int64) {
 		if opts2.Predicate.Continue = page.Continue; page.Continue == "" {
 			break
 		}
-		c.write() // pages belong to the revision of the first
+		c.write() // pages belong to the revision of the first page
 	}
 	if !slices.Equal(got, want) {
 		c.t.Errorf("list %q %q under %s at %d, limit %d:\n got %q\nwant %q", label, field, prefix, revision, limit, got, want)
 	}
 }
 
-// compareEncoded compares a list as it is written with its objects.
+// compareEncoded compares an encoded list with its objects.
 func (c *comparison) compareEncoded(prefix string, opts storage.ListOptions, label labels.Selector, want []example.Pod) {
 	opts.Predicate.Label = label
 	pieces, err := c.indexed.(encodedLister).ListEncoded(context.Background(), prefix, opts, &example.PodList{}, c.form, nil)
@@ -335,7 +337,7 @@ func (c *comparison) compareEncoded(prefix string, opts storage.ListOptions, lab
 	}
 }
 
-// podRow is what a table has of a pod: its name, its resource version, and its metadata if they are known.
+// podRow makes a table row of a pod: its name, its resource version, and its metadata if they are known.
 func podRow(to []byte, object func() (runtime.Object, error), metadata verbatim.Piece) ([]byte, error) {
 	read, err := object()
 	if err != nil {
@@ -363,7 +365,7 @@ type encodedLister interface {
 
 const podHead = `{"kind":"Pod","apiVersion":"example.apiserver.k8s.io/v1",`
 
-// podForm is of pods as they are stored.
+// podForm returns the form of pods in their stored version.
 func podForm() *verbatim.Form {
 	encode := func(object runtime.Object) ([]byte, error) {
 		return runtime.Encode(storetest.PodCodec(), object.DeepCopyObject())
@@ -383,7 +385,7 @@ func encodedPod(t testing.TB, pod *example.Pod) string {
 	return "{" + strings.TrimSuffix(strings.TrimPrefix(string(whole), podHead), "\n")
 }
 
-// opaque is a selector of which no index can be asked.
+// opaque is a selector that no index can support.
 type opaque struct{ labels.Selector }
 
 func (opaque) Requirements() (labels.Requirements, bool) { return nil, false }
@@ -420,7 +422,7 @@ func (c *comparison) compareInitialEvents() {
 	}
 }
 
-// colored creates pods of a number of colors.
+// colored creates pods with a number of different colors.
 func colored(t testing.TB, pods storage.Interface, count, colors int) {
 	t.Helper()
 	for i := range count {
@@ -432,7 +434,7 @@ func colored(t testing.TB, pods storage.Interface, count, colors int) {
 	}
 }
 
-func TestAnIndexedListLooksAtWhatItSelectsOnly(t *testing.T) {
+func TestIndexes_readSelectedOnly(t *testing.T) {
 	core, _ := open(t, newLedger(), mvcc.Options{})
 	pods := openAs(t, core, indexedPods())
 	colored(t, pods, 1000, 100)
@@ -468,7 +470,7 @@ func TestAnIndexedListLooksAtWhatItSelectsOnly(t *testing.T) {
 	}
 }
 
-// counted are pods indexed by color, and how often that was asked for.
+// counted counts the calls of the index function of pods that are indexed by color.
 type counted struct {
 	t     *testing.T
 	core  *mvcc.Core
@@ -477,7 +479,7 @@ type counted struct {
 	asked int
 }
 
-// startCounted has 15 pods, few enough for one goroutine, of 5 colors.
+// startCounted returns 15 pods of 5 colors, few enough for one goroutine.
 func startCounted(t *testing.T, unstructured bool) *counted {
 	c := &counted{t: t, clock: newClock()}
 	c.core, _ = open(t, newLedger(), mvcc.Options{Clock: c.clock, Idle: true, History: mvcc.History{MinRevisions: -1}})
@@ -492,7 +494,7 @@ func startCounted(t *testing.T, unstructured bool) *counted {
 	return c
 }
 
-// list finds three pods, and asks for so many values.
+// list expects three pods and a number of calls of the index function.
 func (c *counted) list(what string, values int) {
 	c.t.Helper()
 	c.asked = 0
@@ -504,7 +506,7 @@ func (c *counted) list(what string, values int) {
 	}
 }
 
-// compact forgets the whole history, and asks for so many values.
+// compact compacts the whole history and expects a number of calls of the index function.
 func (c *counted) compact(what string, values int) {
 	c.t.Helper()
 	c.asked = 0
@@ -516,7 +518,7 @@ func (c *counted) compact(what string, values int) {
 	}
 }
 
-func TestIndexesOutliveCompaction(t *testing.T) {
+func TestIndexes_compaction_keepsThem(t *testing.T) {
 	c := startCounted(t, false)
 	c.compact("a compaction before any list", 0)
 	c.list("the first list", 15)
@@ -534,8 +536,8 @@ func TestIndexesOutliveCompaction(t *testing.T) {
 	c.list("a list after that", 0)
 }
 
-// What unstructured objects are decoded by may be a webhook.
-func TestCompactionDecodesNoUnstructuredObjects(t *testing.T) {
+// Decoding unstructured objects may call a webhook.
+func TestCompact_unstructured_isNotDecoded(t *testing.T) {
 	c := startCounted(t, true)
 	c.list("the first list", 15)
 	c.compact("a compaction of what the indexes know", 0)
@@ -545,7 +547,7 @@ func TestCompactionDecodesNoUnstructuredObjects(t *testing.T) {
 	c.list("a list after that", 15)
 }
 
-// hangingCodec waits for leave while it hangs.
+// hangingCodec blocks until leave while it hangs.
 type hangingCodec struct {
 	runtime.Codec
 	hangs          *atomic.Bool
@@ -564,7 +566,7 @@ func (c hangingCodec) Decode(
 	return c.Codec.Decode(data, defaults, into)
 }
 
-func TestCompactionDoesNotWaitForIndexesOfUnstructuredObjects(t *testing.T) {
+func TestCompact_unstructured_doesNotWait(t *testing.T) {
 	core, _ := open(t, newLedger(), mvcc.Options{ObjectCacheBytes: -1})
 	resource := indexedPods()
 	resource.Unstructured = true
@@ -594,7 +596,7 @@ func TestCompactionDoesNotWaitForIndexesOfUnstructuredObjects(t *testing.T) {
 	list()
 }
 
-func TestIndexesThatNoListUsesAreLetGo(t *testing.T) {
+func TestIndexes_unused_areDropped(t *testing.T) {
 	c := startCounted(t, false)
 	c.list("the first list", 15)
 	pass := func(after time.Duration) {
@@ -632,7 +634,7 @@ func (c slowCodec) Decode(
 	return c.Codec.Decode(data, defaults, into)
 }
 
-func TestListsDoNotWaitLongForTheirIndexes(t *testing.T) {
+func TestIndexes_slowBuild_listScans(t *testing.T) {
 	clock, slow, looked := newClock(), &atomic.Bool{}, 0
 	core, _ := open(t, newLedger(), mvcc.Options{Clock: clock, Idle: true, ObjectCacheBytes: -1})
 	resource := indexedPods()
@@ -659,7 +661,7 @@ func TestListsDoNotWaitLongForTheirIndexes(t *testing.T) {
 	for i := range 8 {
 		annotate(t, pods, fmt.Sprintf("pod-%04d", i), "changed again")
 	}
-	list(15) // eight of fifteen have changed, and that is found out too slowly
+	list(15) // eight of fifteen objects have changed, and the update of the indexes takes too long
 	slow.Store(false)
 	list(3)
 }
@@ -684,7 +686,7 @@ func (c brokenCodec) Decode(
 	return object, kind, err
 }
 
-func TestWhatCannotBeDecodedIsNotHiddenByAnIndex(t *testing.T) {
+func TestIndexes_undecodable_isReported(t *testing.T) {
 	core, _ := open(t, newLedger(), mvcc.Options{ObjectCacheBytes: -1})
 	broken := &atomic.Bool{}
 	resource := indexedPods()
@@ -715,7 +717,7 @@ func TestWhatCannotBeDecodedIsNotHiddenByAnIndex(t *testing.T) {
 	}
 }
 
-func TestAPanicInAnIndexEndsNothing(t *testing.T) {
+func TestIndexes_panic_isContained(t *testing.T) {
 	core, _ := open(t, newLedger(), mvcc.Options{})
 	resource := indexedPods()
 	resource.Indexers = &cache.Indexers{storage.LabelIndex("color"): func(object any) ([]string, error) {
@@ -731,7 +733,7 @@ func TestAPanicInAnIndexEndsNothing(t *testing.T) {
 	}
 }
 
-func TestIndexedListsBesideWriters(t *testing.T) {
+func TestIndexes_concurrentWriters(t *testing.T) {
 	core, plain := open(t, newLedger(), mvcc.Options{})
 	pods := openAs(t, core, indexedPods())
 	colored(t, pods, 200, 10)

@@ -12,29 +12,29 @@ import (
 )
 
 const (
-	// earlyBytes is how much of a list is made, or read from the journal, before it is written, and kept until then. A list that
-	// is not longer fails as a whole if one of its objects does.
+	// earlyBytes is the size of the part of a list that is encoded, or read from the journal, before the list is
+	// written. A list within this size fails as a whole if one of its objects fails.
 	earlyBytes = 4 << 20
-	// keptBytes is how much memory a list may take for decoded objects that it leaves in the cache, by an estimate. A list of very
-	// many objects would fill the cache without use: the objects that the next one begins with would be let go for its end.
+	// keptBytes bounds the estimated memory of the decoded objects that a list leaves in the cache. A list of very many
+	// objects would fill the cache without use: its end would evict the objects that the next list starts with.
 	keptBytes = 16 << 20
 	// listedBatch is the encoded size of the objects that a list decodes at once.
 	listedBatch = 1 << 20
 )
 
-// shape is what the objects of a list are to become.
+// shape describes the encoding of the items of a list.
 type shape struct {
-	form  *verbatim.Form  // of what is stored
-	maker *verbatim.Maker // nil if they are to be as they are in the form
+	form  *verbatim.Form  // form of the stored values
+	maker *verbatim.Maker // makes the items; nil if the items are the objects in the form
 }
 
-// early says whether items are made while the list is read.
+// early reports whether items are made while the list is read.
 func (s shape) early() bool { return s.maker != nil && (s.maker.Early || s.sized()) }
 
-// sized says whether the sizes of all of them are known then.
+// sized reports whether the sizes of all items are known before the list is written.
 func (s shape) sized() bool { return s.maker != nil && s.maker.Sizing != 0 }
 
-// sizeOf returns the size of the item that is made of a version; false if that is not known.
+// sizeOf returns the size of the item made from a version; false if the size is unknown.
 func (s shape) sizeOf(v *version) (int32, bool) {
 	if !s.sized() {
 		return 0, false
@@ -42,27 +42,27 @@ func (s shape) sizeOf(v *version) (int32, bool) {
 	return v.madeSize(s.maker.Sizing)
 }
 
-// listed is an object of a list that is to be written: as little as there can be of it, for there may be very many, and
-// of many lists at once.
+// listed is one object of a list that is to be written. It is as small as possible, because a list may be very long and
+// many lists may be in flight.
 type listed struct {
-	version *version // nil if value is the item
-	value   *stored  // nil if it has to be read from the journal, in which a pin keeps it
+	version *version // nil if value is the finished item
+	value   *stored  // nil if the value must be read from the journal, where a pin keeps it
 }
 
-// sizedItem is listed with the size of the item, if the shape is sized.
+// sizedItem is a listed object with the size of its item, if the shape is sized.
 type sizedItem struct {
 	listed
 	size int32
 }
 
-// kept is how a list keeps the objects that it decodes.
+// kept is the rule for caching the objects that a list decodes.
 type kept struct {
 	cache  *objectCache
-	left   int64 // of keptBytes
-	ifRoom bool  // it lets go of nothing else for it
+	left   int64 // the unused part of keptBytes
+	ifRoom bool  // do not evict other objects
 }
 
-// keep returns what keeps objects of so many bytes, by an estimate; nil if they are not kept.
+// keep returns the function that caches objects of the given estimated size; nil if they must not be cached.
 func (k *kept) keep(bytes int64) func(*version, *decoded) {
 	switch {
 	case k.left <= 0:
@@ -75,7 +75,7 @@ func (k *kept) keep(bytes int64) func(*version, *decoded) {
 	return k.cache.attach
 }
 
-// estimated is what the decoded objects of versions take, of those that are not decoded yet.
+// estimated returns the estimated memory of the objects of those versions that are not decoded yet.
 func (s *resourceStore) estimated(versions ...*version) int64 {
 	bytes := int64(0)
 	for _, v := range versions {
@@ -86,7 +86,7 @@ func (s *resourceStore) estimated(versions ...*version) int64 {
 	return bytes
 }
 
-// encodedItems are the items of a list, encoded when they are written.
+// encodedItems are the items of a list that are encoded while they are written.
 type encodedItems struct {
 	shape
 	ctx    context.Context // of the request
@@ -94,7 +94,7 @@ type encodedItems struct {
 	listed []listed
 	sizes  []int32 // nil unless the shape is sized
 	kept   kept
-	pin    *pinned // nil if nothing is read from the journal
+	pin    *pinned // nil if no value is read from the journal
 }
 
 var _ verbatim.Items = (*encodedItems)(nil)
@@ -104,7 +104,7 @@ func (e *encodedItems) Len() int { return len(e.listed) }
 
 // Size implements verbatim.Items.
 func (e *encodedItems) Size(i int) int {
-	const version = 50 // the resource version
+	const version = 50 // room for the resource version
 	switch l := e.listed[i]; {
 	case e.sizes != nil:
 		return int(e.sizes[i])
@@ -115,7 +115,7 @@ func (e *encodedItems) Size(i int) int {
 	}
 }
 
-// Close implements io.Closer: what the items are made of may go.
+// Close implements io.Closer. It allows compaction of the values that the items are made from.
 func (e *encodedItems) Close() error {
 	if e.pin != nil {
 		e.pin.Close()
@@ -137,7 +137,7 @@ func (e *encodedItems) Append(to []byte, i int) ([]byte, error) {
 		value = &stored{data: data}
 	}
 	fit, object := v.fit.Load(), runtime.Object(nil)
-	if !fit.Of(e.form) { // another form has come in between, or the object was decoded for this list
+	if !fit.Of(e.form) { // the version's fit is for another form meanwhile, or was not kept
 		var err error
 		if object, err = e.readable(v, value); err != nil {
 			return nil, err
@@ -147,7 +147,7 @@ func (e *encodedItems) Append(to []byte, i int) ([]byte, error) {
 		}
 	}
 	if e.maker != nil {
-		read := func() (_ runtime.Object, err error) { // which may be called again
+		read := func() (_ runtime.Object, err error) { // may be called again
 			if object == nil {
 				object, err = e.readable(v, value)
 			}
@@ -174,11 +174,11 @@ func (e *encodedItems) Append(to []byte, i int) ([]byte, error) {
 	return append(to, item...), err
 }
 
-// errAnotherSize is what a list ends with that has told clients how long it is.
+// errAnotherSize ends a list whose length has been announced to the client and no longer holds.
 var errAnotherSize = errors.New("the same stored object is encoded to another size, by a conversion that does not depend on the " +
 	"object alone")
 
-// lost adds the reason why the pin was given up to an error of reading a value.
+// lost joins the reason why the pin was given up, if any, with an error of reading a value.
 func (e *encodedItems) lost(err error) error {
 	if e.pin != nil {
 		if lost := e.pin.lost.load(); lost != nil {
@@ -188,7 +188,7 @@ func (e *encodedItems) lost(err error) error {
 	return err
 }
 
-// readable returns the object of a version whose value has been decoded before.
+// readable returns the object of a version whose value has been decoded successfully before.
 func (e *encodedItems) readable(v *version, value *stored) (runtime.Object, error) {
 	s := e.store
 	if object := s.cached(v); object != nil {
@@ -201,7 +201,8 @@ func (e *encodedItems) readable(v *version, value *stored) (runtime.Object, erro
 	return s.decodeFor(v, data, e.kept.keep(s.estimated(v)))
 }
 
-// known returns those of a batch that need not be decoded before they are written, and the others.
+// known returns the objects of a batch that need not be decoded before the list is written, and the versions of the
+// other objects. known[i].version is nil for the latter.
 func (p *page) known(batch []*version) ([]sizedItem, []*version) {
 	if p.as == nil || p.selects || p.as.early() && !p.as.sized() && p.early > 0 {
 		return nil, batch
@@ -216,8 +217,8 @@ func (p *page) known(batch []*version) ([]sizedItem, []*version) {
 	return known, unknown
 }
 
-// knownOne returns a version if an item was made of its value before. It is false if the value cannot be read now: decoding it
-// reports why.
+// knownOne returns the listed object of a version if its fit, and its size for a sized shape, are known. It returns
+// false if the value cannot be read now; decoding it reports the error.
 func (p *page) knownOne(v *version) (sizedItem, bool) {
 	fit := v.fit.Load()
 	if !fit.Of(p.as.form) {
@@ -244,7 +245,7 @@ func (p *page) knownOne(v *version) (sizedItem, bool) {
 	return sizedItem{listed{version: v}, size}, true
 }
 
-// pinned says whether what there was at the list's revision is kept in the journal while it is written.
+// pinned reports whether the journal keeps the values of the list's revision while the list is written.
 func (p *page) pinned() bool {
 	if p.pin == nil {
 		p.pin = p.store.core.pinList(p.revision)
@@ -252,7 +253,8 @@ func (p *page) pinned() bool {
 	return p.pin != nil
 }
 
-// listedOf returns a version, whose object has been read, and finds out whether an item can be made of its value.
+// listedOf returns the listed object of a version whose object has been read. It determines whether an item can be made
+// from the stored value.
 func (p *page) listedOf(v *version, object runtime.Object) (sizedItem, error) {
 	s, as, value := p.store, *p.as, v.value.Load()
 	inMemory := value != nil
@@ -275,7 +277,7 @@ func (p *page) listedOf(v *version, object runtime.Object) (sizedItem, error) {
 	case as.maker != nil && !as.sized() && (inMemory && !as.early() || p.early <= 0):
 		return p.later(v, v.value.Load(), 0)
 	}
-	if size, ok := as.sizeOf(v); ok { // it has been made before
+	if size, ok := as.sizeOf(v); ok { // made before
 		return p.later(v, v.value.Load(), size)
 	}
 	item, err := p.make(fit, v, value, object, whole)
@@ -294,7 +296,8 @@ func (p *page) listedOf(v *version, object runtime.Object) (sizedItem, error) {
 	return p.later(v, v.value.Load(), int32(len(item)))
 }
 
-// later returns a version whose item, of a size if the shape is sized, is made when it is written.
+// later returns a listed object whose item is made when the list is written. size is used if the shape is sized. If
+// value is nil, it is read from the journal then.
 func (p *page) later(v *version, value *stored, size int32) (sizedItem, error) {
 	if value == nil && !p.pinned() {
 		return sizedItem{}, errCompacted
@@ -302,7 +305,7 @@ func (p *page) later(v *version, value *stored, size int32) (sizedItem, error) {
 	return sizedItem{listed{v, value}, size}, nil
 }
 
-// takeEarly says whether there is room for so many bytes until the list is written.
+// takeEarly reports whether that many bytes may be kept until the list is written, and reserves them.
 func (p *page) takeEarly(bytes int) bool {
 	if p.early < int64(bytes) {
 		p.early = 0
@@ -312,7 +315,7 @@ func (p *page) takeEarly(bytes int) bool {
 	return true
 }
 
-// make returns an item. It is valid until the next is made.
+// make returns an item. The item is valid until the next call.
 func (p *page) make(fit *verbatim.Fit, v *version, value *stored, object runtime.Object, whole []byte) ([]byte, error) {
 	if p.as.maker == nil {
 		return p.as.form.Item(object, whole)

@@ -16,18 +16,16 @@ import (
 )
 
 const (
-	// mostLabels is how many labels of a resource are indexed at most, beside those that
-	// its Indexers declare.
+	// mostLabels bounds the indexed labels of a resource, beside the labels that its Indexers declare.
 	mostLabels = 16
-	// mostAsked is how many of them one list may ask for.
+	// mostAsked bounds the number of these indexes that one list may use.
 	mostAsked = 4
-	// replaceTime is how long no list has used an index that makes way for another.
+	// replaceTime is the time without a list after which an index may be replaced by another.
 	replaceTime = time.Minute
 )
 
-// labelIndexes are the indexes of labels that no Indexer declares: the second list of many
-// objects that selects by a label builds that label's. Otherwise they are as others are, each by
-// itself.
+// labelIndexes are the indexes of labels that no Indexer declares. The second list of many objects that selects by a
+// label builds the index of that label. Each index is maintained on its own, like declared indexes.
 type labelIndexes struct {
 	mu     sync.Mutex
 	byName map[string]*labelIndex
@@ -35,13 +33,13 @@ type labelIndexes struct {
 
 type labelIndex struct {
 	*indexes
-	wanted bool // by more than one list
+	wanted bool // set once a second list has selected by the label
 }
 
-// labelled is an index that has one value for all objects with a label.
+// labelled is the name prefix of an index that has one value for all objects with a label.
 const labelled = "labelled:"
 
-// labelLookup is what to ask of an index about a requirement; false if indexes do not help.
+// labelLookup returns the lookup for a requirement; false if no index can help.
 func labelLookup(r labels.Requirement) (lookup, bool) {
 	switch {
 	case namesValues(r):
@@ -52,7 +50,7 @@ func labelLookup(r labels.Requirement) (lookup, bool) {
 	return lookup{}, false
 }
 
-// planLabels adds to a plan what indexes of labels that are not declared have to say.
+// planLabels adds the lookups in indexes of undeclared labels to a plan.
 func (s *resourceStore) planLabels(ctx context.Context, p plan, prefix string, predicate storage.SelectionPredicate) (plan, error) {
 	if predicate.Label == nil || predicate.Label.Empty() {
 		return p, nil
@@ -61,9 +59,10 @@ func (s *resourceStore) planLabels(ctx context.Context, p plan, prefix string, p
 		return p, nil
 	}
 	requirements, _ := predicate.Label.Requirements()
-	// Unlike functions of Indexers, those of labels say what the requirement asks for. The predicate's own function is not asked
-	// then, so an object is selected even if that fails. It fails for none without a selector of fields: it tells the labels
-	// of own kinds only, and the fields of custom resources are paths that lead to one value at most.
+	// Unlike the functions of Indexers, the functions of these indexes compute exactly the labels that the requirement
+	// matches, so the predicate's own GetAttrs is not called, and its errors would not exclude an object. Without a
+	// field selector it has no errors: for kinds of the server it reads only labels, and the fields of custom resources
+	// are paths that lead to at most one value.
 	decides := len(requirements) == 1 && (predicate.Field == nil || predicate.Field.Empty()) && predicate.ShardSelector == nil
 	began, asked := s.core.clock.Now(), 0
 	for _, r := range requirements {
@@ -89,8 +88,8 @@ func (s *resourceStore) planLabels(ctx context.Context, p plan, prefix string, p
 	return p, nil
 }
 
-// labelIndex returns the index of a label, unless this is the first list that asks for it or
-// there is no room for it.
+// labelIndex returns the index of a label. It returns nil for the first list that selects by the label, and if there is
+// no room for another index.
 func (s *resourceStore) labelIndex(key, name string) *indexes {
 	all := &s.labels
 	all.mu.Lock()
@@ -116,8 +115,8 @@ func (s *resourceStore) labelIndex(key, name string) *indexes {
 	return nil
 }
 
-// makeRoom lets go of the index that lists have used longest ago, if that is long enough. It
-// needs the mutex of labels.
+// makeRoom removes the least recently used index, if its last use is at least replaceTime ago. It requires the mutex of
+// labels.
 func (s *resourceStore) makeRoom(now time.Time) bool {
 	oldest, used := "", now.Add(-replaceTime).UnixNano()
 	for name, x := range s.labels.byName {
@@ -136,7 +135,7 @@ func (s *resourceStore) makeRoom(now time.Time) bool {
 	return true
 }
 
-// labelValue is the function of an index by a label.
+// labelValue returns the function of an index of a label.
 func labelValue(key, name string) cache.IndexFunc {
 	return func(object any) ([]string, error) {
 		o, ok := object.(runtime.Object)

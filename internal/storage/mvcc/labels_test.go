@@ -14,7 +14,7 @@ import (
 	"github.com/annexapi/annex/internal/storage/mvcc"
 )
 
-// selected lists pods by labels, and counts those that are looked at.
+// selected lists pods by labels, and counts the objects that are read.
 func selected(t *testing.T, pods storage.Interface, selector string) (found, looked int) {
 	t.Helper()
 	parsed, err := labels.Parse(selector)
@@ -28,7 +28,7 @@ func selected(t *testing.T, pods storage.Interface, selector string) (found, loo
 	return len(list.Items), looked
 }
 
-// wantLooked lists pods by labels.
+// wantLooked lists pods by labels and checks the counts.
 func wantLooked(t *testing.T, what string, pods storage.Interface, selector string, found, looked int) {
 	t.Helper()
 	if f, l := selected(t, pods, selector); f != found || l != looked {
@@ -36,8 +36,7 @@ func wantLooked(t *testing.T, what string, pods storage.Interface, selector stri
 	}
 }
 
-// startLabelled has 1,000 pods of a hundred colors, the first ten of which are marked, in a store
-// whose clock stands.
+// startLabelled returns 1,000 pods of 100 colors, ten of which are marked, in a store with a stopped clock.
 func startLabelled(t *testing.T, options mvcc.Options) (*mvcc.Core, storage.Interface, *clocktesting.FakeClock) {
 	t.Helper()
 	clock := newClock()
@@ -56,7 +55,7 @@ func startLabelled(t *testing.T, options mvcc.Options) (*mvcc.Core, storage.Inte
 	return core, pods, clock
 }
 
-func TestLabelsThatListsSelectByAreIndexed(t *testing.T) {
+func TestLabelIndexes_secondList_buildsIndex(t *testing.T) {
 	core, pods, clock := startLabelled(t, mvcc.Options{})
 	wantLooked(t, "the first list", pods, "color=color-7", 10, 1000)
 	wantLooked(t, "the second list", pods, "color=color-7", 10, 0)
@@ -81,7 +80,7 @@ func TestLabelsThatListsSelectByAreIndexed(t *testing.T) {
 	wantLooked(t, "built anew after a pause", pods, "marked", 10, 0)
 }
 
-func TestFewObjectsAreNotIndexed(t *testing.T) {
+func TestLabelIndexes_fewObjects_areNotIndexed(t *testing.T) {
 	_, pods, _ := startLabelled(t, mvcc.Options{LabelObjects: 1001})
 	for range 3 {
 		wantLooked(t, "a list of few", pods, "color=color-7", 10, 1000)
@@ -93,8 +92,8 @@ func TestFewObjectsAreNotIndexed(t *testing.T) {
 	wantLooked(t, "the second list of many", pods, "color=color-7", 10, 0)
 }
 
-// A list of a namespace is about its objects only, however many others there are.
-func TestNamespacesOfFewObjectsAreNotIndexed(t *testing.T) {
+// The size of a list of a namespace is that of the namespace, however many other objects there are.
+func TestLabelIndexes_smallNamespace_isNotIndexed(t *testing.T) {
 	_, pods, _ := startLabelled(t, mvcc.Options{LabelObjects: 1000})
 	looked := 0
 	for range 3 {
@@ -111,7 +110,7 @@ func TestNamespacesOfFewObjectsAreNotIndexed(t *testing.T) {
 	wantLooked(t, "the first list of all", pods, "color=color-7", 10, 1000)
 }
 
-func TestIndexesOfLabelsAreBounded(t *testing.T) {
+func TestLabelIndexes_bounds(t *testing.T) {
 	t.Run("in their entries", func(t *testing.T) {
 		_, pods, clock := startLabelled(t, mvcc.Options{LabelEntries: 1005})
 		selected(t, pods, "marked")
@@ -146,8 +145,8 @@ func TestIndexesOfLabelsAreBounded(t *testing.T) {
 	})
 }
 
-// Bounded indexes that outgrow their bound are let go, and lists are as complete as before.
-func TestIndexesOfLabelsThatGrowTooLargeAreLetGo(t *testing.T) {
+// Bounded indexes that exceed their bound are dropped, and lists stay complete.
+func TestLabelIndexes_grownTooLarge_areDropped(t *testing.T) {
 	_, pods, _ := startLabelled(t, mvcc.Options{LabelEntries: 1005})
 	selected(t, pods, "color=color-7")
 	wantLooked(t, "just within the bound", pods, "color=color-7", 10, 0)
@@ -162,8 +161,8 @@ func TestIndexesOfLabelsThatGrowTooLargeAreLetGo(t *testing.T) {
 	wantLooked(t, "and after it", pods, "color=color-7", 20, 1010)
 }
 
-// A declared index is asked for what it can tell, and an undeclared label for the rest.
-func TestDeclaredAndOtherLabelsAreAskedTogether(t *testing.T) {
+// A list uses a declared index together with the index of an undeclared label.
+func TestLabelIndexes_besideDeclaredIndex(t *testing.T) {
 	core, _ := open(t, newLedger(), mvcc.Options{Idle: true, Clock: newClock()})
 	pods := openAs(t, core, indexedPods())
 	for i := range 1000 {

@@ -1,39 +1,39 @@
 package mvcc
 
-// latestValues bounds the encoded values of the latest versions that are in memory.
-// Beyond that, those that were written longest ago are read from the journal. A few
-// large values would take the place of very many others, and reading one costs little
-// beside decoding it, so that they share a part of the budget. The core's mu guards it.
+// latestValues bounds the encoded values of the latest versions that are in memory. Beyond the bound, the values that
+// were written longest ago are read from the journal. A few large values would displace very many small ones, and
+// reading a large value costs little compared with decoding it, so large values get only a part of the budget. The
+// core's mu guards it.
 type latestValues struct {
-	slabs      slabs // of all values in memory
+	slabs      slabs // hold the values in memory
 	largeValue int64 // the size from which a value is large
-	budget     int64 // of all of them
+	budget     int64 // for all values
 	small      recentValues
 	large      recentValues
-	mostLarge  int64 // the part of the budget
+	mostLarge  int64 // the part of the budget for large values
 }
 
 // recentValues are values in the order in which they were written.
 type recentValues struct {
 	bytes int64
-	queue []*version // longest ago first; those that have been replaced may be among them
-	stale int        // how many of them, at least
+	queue []*version // written longest ago first; may contain replaced versions
+	stale int        // minimum number of replaced versions in queue
 }
 
-// newLatestValues returns an empty one with the options of a core.
+// newLatestValues returns an empty latestValues with the options of a core.
 func newLatestValues(o Options) latestValues {
 	l := latestValues{budget: o.ValueBytes, mostLarge: o.ValueBytes / largeValuesPart, largeValue: o.LargeValue}
 	if o.Resident {
 		l.slabs.off = true
-		l.mostLarge = l.budget // the journal has them in memory
+		l.mostLarge = l.budget // the journal keeps the values in memory anyway
 	}
 	return l
 }
 
-// bytes is how much is in memory.
+// bytes returns the size of the values in memory.
 func (l *latestValues) bytes() int64 { return l.small.bytes + l.large.bytes }
 
-// of returns where a version's value counts.
+// of returns the recentValues that a version belongs to.
 func (l *latestValues) of(v *version) *recentValues {
 	if int64(v.size) >= l.largeValue {
 		return &l.large
@@ -41,7 +41,7 @@ func (l *latestValues) of(v *version) *recentValues {
 	return &l.small
 }
 
-// add takes a new version and what it replaces.
+// add adds a new version and marks the version that it replaces.
 func (l *latestValues) add(v, replaced *version) {
 	if replaced.live() != 0 {
 		replaced.replaced = true
@@ -69,7 +69,7 @@ func (l *latestValues) add(v, replaced *version) {
 	}
 }
 
-// replace takes out a version that has been replaced, whose value is the history's now.
+// replace removes the size of a replaced version, whose value now belongs to the history.
 func (r *recentValues) replace(v *version) {
 	r.bytes -= int64(v.size)
 	if r.stale++; r.stale > len(r.queue)/2+1024 {
@@ -77,8 +77,7 @@ func (r *recentValues) replace(v *version) {
 	}
 }
 
-// drop takes the oldest value out of memory. A version that has been replaced is the
-// history's to drop.
+// drop removes the oldest value from memory. The value of a replaced version is left to the history.
 func (r *recentValues) drop(slabs *slabs) {
 	v := r.queue[0]
 	r.queue[0] = nil
@@ -92,7 +91,7 @@ func (r *recentValues) drop(slabs *slabs) {
 	slabs.drop(v)
 }
 
-// tidy leaves out what has been replaced.
+// tidy removes replaced versions from the queue.
 func (r *recentValues) tidy() {
 	queue := make([]*version, 0, len(r.queue)-r.stale)
 	for _, v := range r.queue {

@@ -7,8 +7,8 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// TestLatestValuesCountWhatTheyKeep makes random changes and counts anew.
-func TestLatestValuesCountWhatTheyKeep(t *testing.T) {
+// TestLatestValues_accounting makes random changes and compares the counts with a recount.
+func TestLatestValues_accounting(t *testing.T) {
 	const keys, budget, large = 50, 20_000, 700
 	values := newLatestValues(Options{ValueBytes: budget, LargeValue: large})
 	l := &values

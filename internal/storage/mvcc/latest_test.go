@@ -12,7 +12,7 @@ import (
 	"github.com/annexapi/annex/internal/storage/mvcc"
 )
 
-func TestValuesBeyondTheLimitAreReadFromTheJournal(t *testing.T) {
+func TestValueBytes_exceeded_readsJournal(t *testing.T) {
 	l := newLedger()
 	core, pods := open(t, l, mvcc.Options{ValueBytes: 3000, ObjectCacheBytes: -1})
 	for i := range 40 {
@@ -45,8 +45,8 @@ func TestValuesBeyondTheLimitAreReadFromTheJournal(t *testing.T) {
 	}
 }
 
-// Few large values would take the place of very many others.
-func TestLargeValuesShareAPartOfTheMemory(t *testing.T) {
+// A few large values would displace very many small ones.
+func TestValueBytes_largeValues(t *testing.T) {
 	const most = 64 << 20 / 16
 	for name, resident := range map[string]bool{"in a journal on disk": false, "in a journal in memory": true} {
 		t.Run(name, func(t *testing.T) {
@@ -81,8 +81,8 @@ func TestLargeValuesShareAPartOfTheMemory(t *testing.T) {
 	}
 }
 
-// A record that cannot be read is damage even where the history has been compacted.
-func TestALostRecordOfAnObjectIsNoExpiredRevision(t *testing.T) {
+// A record that cannot be read is damage, even where the history has been compacted.
+func TestGet_lostRecord_isDamage(t *testing.T) {
 	l := newLedger()
 	core, pods := open(t, l, mvcc.Options{ValueBytes: -1, ObjectCacheBytes: -1})
 	revision := revisionOf(t, create(t, pods, "lost"))

@@ -13,8 +13,7 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// ledger is a journal whose disk a test controls. Its records outlive Close, for
-// reopen to find.
+// ledger is a journal whose disk a test controls. Its records outlive Close, for reopen.
 type ledger struct {
 	mu        sync.Mutex
 	records   map[uint64]journal.Record
@@ -22,7 +21,7 @@ type ledger struct {
 	closed    bool
 	reads     int
 
-	// A held ledger syncs nothing until sync is called, and tells what is appended.
+	// A held ledger syncs only when sync is called. It sends appended revisions to appended.
 	held     bool
 	appended chan uint64
 	synced   chan struct{} // closed and replaced by sync
@@ -32,7 +31,7 @@ type ledger struct {
 	// The append or the wait of this revision fails; 0 for none.
 	failAppend uint64
 	failWait   uint64
-	failWith   error // errDisk unless set
+	failWith   error // errDisk if nil
 	err        error
 	failTrim   error
 
@@ -41,7 +40,7 @@ type ledger struct {
 
 	onRead func()        // called before each Read
 	onTrim func()        // called after each Trim
-	asked  chan struct{} // told when Err reports trouble
+	asked  chan struct{} // notified when Err returns an error
 }
 
 var errDisk = errors.New("the disk is gone")
@@ -59,7 +58,7 @@ func newLedger(records ...journal.Record) *ledger {
 	return l
 }
 
-// reopen returns a ledger with what this one has made durable.
+// reopen returns a ledger with the durable records of this one.
 func (l *ledger) reopen() *ledger {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,7 +130,7 @@ func (l *ledger) hold() {
 	l.held = true
 }
 
-// sync makes everything appended durable, or fails from a revision on.
+// sync makes all appended records durable, or fails from a revision on.
 func (l *ledger) sync(failFrom uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,7 +140,7 @@ func (l *ledger) sync(failFrom uint64) {
 	l.synced = make(chan struct{})
 }
 
-// waitAppended waits until a held ledger has been given a revision.
+// waitAppended waits until a revision has been appended to a held ledger.
 func (l *ledger) waitAppended(t testing.TB, revision uint64) {
 	t.Helper()
 	for {
@@ -208,7 +207,7 @@ func (l *ledger) Close() error {
 	return nil
 }
 
-// recoverable is a ledger as a journal.Recoverer.
+// recoverable is a ledger that implements journal.Recoverer.
 type recoverable struct{ *ledger }
 
 func (r recoverable) Recover() (journal.Journal, error) { return r.ledger.recover() }

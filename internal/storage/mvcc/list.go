@@ -17,8 +17,8 @@ import (
 	"github.com/annexapi/annex/internal/wire/verbatim"
 )
 
-// GetList implements storage.Interface. It reads one snapshot: at the latest
-// revision, or at the one that the options or the continue token ask for.
+// GetList implements storage.Interface. It reads one snapshot: at the latest revision, or at the revision of the
+// options or the continue token.
 func (s *resourceStore) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
 	items, err := itemsOf(listObj)
 	if err != nil {
@@ -31,9 +31,9 @@ func (s *resourceStore) GetList(ctx context.Context, key string, opts storage.Li
 	return listErr
 }
 
-// ListShared is GetList for callers that only read: it returns the objects, which are shared and
-// must not be changed, and sets all of the list but its items. With an error, they are those that
-// could be read, as the items of GetList are.
+// ListShared is like GetList for callers that only read. It returns the objects, which are shared and must not be
+// changed, and sets every field of the list except its items. If some objects cannot be read, it returns an error
+// together with the readable objects, like the items of GetList.
 func (s *resourceStore) ListShared(
 	ctx context.Context,
 	key string,
@@ -47,10 +47,10 @@ func (s *resourceStore) ListShared(
 	return p.selected, err
 }
 
-// ListEncoded is ListShared for callers that only write the objects in a form, or what a maker makes of them if that is not nil.
-// Those whose stored bytes are known to be of use are not decoded, unless something is selected. Of a long list, most items are
-// made when they are written, one after the other, and no object is held. The items have to be closed. With an error, nothing is
-// returned.
+// ListEncoded is like ListShared for callers that only write the objects in a form, or the results of maker if that is
+// not nil. It does not decode objects whose stored bytes are known to fit, unless the list has a selector. Most items
+// of a long list are encoded one after the other while they are written, and no decoded object is held. The caller must
+// close the items. If ListEncoded returns an error, it returns no items.
 func (s *resourceStore) ListEncoded(
 	ctx context.Context,
 	key string,
@@ -69,7 +69,8 @@ func (s *resourceStore) ListEncoded(
 	return &encodedItems{*p.as, ctx, s, p.listed, p.sizes, kept{&s.core.decoded, p.kept.left, true}, p.pin}, nil
 }
 
-// list reads a page, to be encoded if that is not nil, and sets all of the list but its items.
+// list reads one page and sets every field of the list except its items. as is the shape to encode the page in, nil to
+// return objects.
 func (s *resourceStore) list(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object, as *shape) (*page, error) {
 	prefix, err := s.key(key, opts.Recursive)
 	if err != nil {
@@ -105,7 +106,7 @@ func (s *resourceStore) list(ctx context.Context, key string, opts storage.ListO
 		var selected bool
 		objects, selected = s.candidates(plan, snapshot, prefix, max(prefix, continueKey), revision)
 		if opts.Predicate.Limit <= 0 && selects {
-			objects = slices.Values(slices.Collect(objects)) // they are gone through twice, and may have been looked up
+			objects = slices.Values(slices.Collect(objects)) // they are iterated twice, and may come from an index
 		}
 		selects = selects && !selected
 	}
@@ -134,7 +135,7 @@ func (s *resourceStore) list(ctx context.Context, key string, opts storage.ListO
 		}
 		p.read(ctx, objects)
 	}
-	// The history may have moved on while it was read.
+	// The history may have been compacted during the read.
 	if exact > 0 && s.core.compacted.Load() > revision || errors.Is(p.unreadable.abort, errCompacted) || errors.Is(p.failed, errCompacted) {
 		return p, listCompacted(continueKey, prefix)
 	}
@@ -168,7 +169,8 @@ func itemsOf(listObj runtime.Object) (reflect.Value, error) {
 	return items, nil
 }
 
-// under yields the objects with a prefix at a revision, from a key on that is not before the prefix, by key.
+// under yields the objects with a prefix at a revision, ordered by key, starting at from, which must not be below the
+// prefix.
 func (s *snapshot) under(prefix, from string, revision uint64) iter.Seq[*version] {
 	return func(yield func(*version) bool) {
 		for latest := range s.latest.between(from, below(prefix)) {
@@ -179,16 +181,14 @@ func (s *snapshot) under(prefix, from string, revision uint64) iter.Seq[*version
 	}
 }
 
-// below is the first key after all that have a prefix, which is not empty.
+// below returns the first key above all keys with the prefix, which must not be empty.
 func below(prefix string) string { return prefix[:len(prefix)-1] + string(prefix[len(prefix)-1]+1) }
 
-// countFrom returns how many objects with a prefix there are at a revision, from a key
-// on. It does not walk them.
+// countFrom returns the number of objects with a prefix at a revision, from a key on. It does not walk them.
 func (s *resourceStore) countFrom(snapshot *snapshot, prefix, from string, revision uint64) int64 {
 	below := below(prefix)
 	count := snapshot.latest.objects(from, below)
-	// Keys with later events may have had an object where they have none, and the
-	// other way round.
+	// Keys with later events may have gained or lost an object since the revision.
 	log := s.keyspace.log.snapshot.Load()
 	seen := map[string]struct{}{}
 	for _, v := range log.events[log.after(revision):log.after(snapshot.revision)] {
@@ -207,7 +207,7 @@ func (s *resourceStore) countFrom(snapshot *snapshot, prefix, from string, revis
 	return int64(count)
 }
 
-// only yields the object with a key at a revision, if there is one.
+// only yields the object with a key at a revision, if it exists.
 func (s *snapshot) only(key string, revision uint64) iter.Seq[*version] {
 	return func(yield func(*version) bool) {
 		if v := s.latest.get(key).at(revision); v != nil {
@@ -216,33 +216,33 @@ func (s *snapshot) only(key string, revision uint64) iter.Seq[*version] {
 	}
 }
 
-// page is one answer to a list request while it is put together.
+// page is the response to a list request under construction.
 type page struct {
 	store     *resourceStore
 	revision  uint64
 	predicate storage.SelectionPredicate
-	selects   bool                    // what is read may not be selected
+	selects   bool                    // objects may have to be filtered by the predicate
 	rest      func(from string) int64 // counts the objects from a key on
-	as        *shape                  // nil if the objects are asked for
-	holding   *holding                // nil if they are not, or nothing is counted
+	as        *shape                  // nil to return objects
+	holding   *holding                // nil if objects are encoded, or the request has no memory account
 
 	selected   []runtime.Object // shared
-	listed     []listed         // instead of them, to be encoded
-	sizes      []int32          // of the items, if the shape is sized
-	early      int64            // what is left of earlyBytes
-	kept       kept             // how decoded objects are kept, if the objects are not asked for
-	scratch    []byte           // the room in which items are made
+	listed     []listed         // used instead of selected if objects are encoded
+	sizes      []int32          // of listed, if the shape is sized
+	early      int64            // the unused part of earlyBytes
+	kept       kept             // the rule for keeping decoded objects, if objects are encoded
+	scratch    []byte           // buffer in which items are encoded
 	pin        *pinned          // nil while all values are in memory
-	failed     error            // one could not be encoded
+	failed     error            // error of an object that could not be encoded
 	unreadable unreadable
-	lastKey    string // of the last object looked at
-	more       bool   // there are objects after it
-	crowded    bool   // what is selected needs more memory than there is just now
-	count      int64  // of all objects from the first on; only known if nothing is filtered
+	lastKey    string // of the last object read
+	more       bool   // there are objects after lastKey
+	crowded    bool   // the selected objects need more memory than is free now
+	count      int64  // of all objects from the first on; valid only without a filter
 }
 
-// read takes objects until the page is full. It reads them in batches, which are
-// decoded in parallel, but none that one after the other would not have been read.
+// read takes objects until the page is full. It decodes them in parallel batches, but never reads an object that a
+// sequential read would not have read.
 func (p *page) read(ctx context.Context, objects iter.Seq[*version]) {
 	batch, bytes, most := make([]*version, 0, min(p.room(), decodeBatch)), 0, decodeBytes
 	if p.as != nil {
@@ -271,7 +271,7 @@ func (p *page) read(ctx context.Context, objects iter.Seq[*version]) {
 	}
 }
 
-// room is how many objects the page can still take.
+// room returns the number of objects that still fit into the page.
 func (p *page) room() int {
 	if p.predicate.Limit <= 0 {
 		return math.MaxInt
@@ -279,8 +279,8 @@ func (p *page) room() int {
 	return int(p.predicate.Limit) - len(p.selected) - len(p.listed)
 }
 
-// take adds those objects that are selected. It returns false if the page is
-// full or an error ends the list.
+// take adds the selected objects of a batch. It returns false if the page is complete, lacks memory, or ends with an
+// error.
 func (p *page) take(ctx context.Context, batch []*version) bool {
 	if ctx.Err() != nil {
 		p.unreadable.abort = tooSlow(p.store.keyspace.prefix)
@@ -324,12 +324,12 @@ func (p *page) isSelected(object runtime.Object) bool {
 	if !p.selects {
 		return true
 	}
-	// As everywhere, an object whose attributes cannot be told is not selected.
+	// As everywhere, an object whose attributes cannot be computed is not selected.
 	matches, err := p.predicate.Matches(object)
 	return err == nil && matches
 }
 
-// add puts an object into the page. It is false if it cannot be encoded.
+// add adds an object to the page. It returns false if the object cannot be encoded.
 func (p *page) add(v *version, object runtime.Object) bool {
 	if p.as == nil {
 		p.selected = append(p.selected, object)
@@ -344,7 +344,7 @@ func (p *page) add(v *version, object runtime.Object) bool {
 	return true
 }
 
-// addListed adds an object that is to be encoded.
+// addListed adds an item that is to be encoded.
 func (p *page) addListed(item sizedItem) {
 	p.listed = append(p.listed, item.listed)
 	if p.as.sized() {
@@ -352,7 +352,7 @@ func (p *page) addListed(item sizedItem) {
 	}
 }
 
-// assignItems sets a list's items to the reader's copies of the objects.
+// assignItems sets the list's items to copies of the objects.
 func (s *resourceStore) assignItems(items reflect.Value, objects []runtime.Object) error {
 	copies := reflect.MakeSlice(items.Type(), len(objects), len(objects))
 	for i, object := range objects {

@@ -10,23 +10,23 @@ import (
 	"github.com/annexapi/annex/internal/base/await"
 )
 
-// keyspace is what the core keeps for one resource beside its share of the tree.
+// keyspace is the state of one resource beside its share of the tree.
 type keyspace struct {
-	prefix  string // with a slash at the end
+	prefix  string // ends with a slash
 	log     eventLog
 	watches watchSet
 
 	// Guarded by the core's mu.
 	objects int64
-	bytes   int64  // encoded
+	bytes   int64  // size of the encoded objects
 	created uint64 // revision of the newest create since the keyspace was made
-	written uint64 // that of the newest write, a delete among them
+	written uint64 // revision of the newest write, deletes included
 	indexes []*indexes
 }
 
 func newKeyspace(prefix string, latest *tree, events []*version) *keyspace {
 	s := &keyspace{prefix: prefix}
-	stored := false // what the history has of a key is in the tree, if only as a tombstone
+	stored := false // every key of the history is also in the tree, if only as a tombstone
 	for v := range latest.from(prefix) {
 		if !strings.HasPrefix(v.key, prefix) {
 			break
@@ -42,7 +42,7 @@ func newKeyspace(prefix string, latest *tree, events []*version) *keyspace {
 	return s
 }
 
-// eventsOf returns those of a resource.
+// eventsOf returns the events of one resource.
 func eventsOf(prefix string, all []*version) []*version {
 	events := make([]*version, 0, len(all))
 	for _, v := range all {
@@ -56,8 +56,8 @@ func eventsOf(prefix string, all []*version) []*version {
 	return events
 }
 
-// add takes the next event of the resource, which replaced another version, with the
-// object of that if it was decoded.
+// add records the next event of the resource. replaced is the version before v, object its decoded object if it had
+// one.
 func (s *keyspace) add(v, replaced *version, object *decoded) {
 	s.count(replaced, -1)
 	s.count(v, +1)
@@ -69,8 +69,7 @@ func (s *keyspace) add(v, replaced *version, object *decoded) {
 	if s.watches.count.Load() == 0 {
 		return
 	}
-	// A watch that lags finds both objects here, when they are attached to no version
-	// any more.
+	// A watch that lags finds both objects here after they have been detached from their versions.
 	position := s.log.snapshot.Load().end() - 1
 	if current := v.decoded.Load(); current != nil {
 		s.log.sharedAt(position, current.store).now.Store(current)
@@ -87,24 +86,24 @@ func (s *keyspace) count(v *version, sign int64) {
 	}
 }
 
-// eventLog is the history of one resource, read by any number of watchers
-// without a lock. Each event has a position that never changes.
+// eventLog is the history of one resource. Any number of watchers read it without a lock. The position of an event
+// never changes.
 type eventLog struct {
 	snapshot atomic.Pointer[logSnapshot]
 	garbage  int // events trimmed since the array was last copied
 	shared   [sharedEvents]atomic.Pointer[sharedEvent]
 
 	waiting sync.Mutex
-	first   *watcher // of those that wait for the next event
+	first   *watcher // the list of watchers that wait for the next event
 }
 
-// logSnapshot is the log at one moment. It never changes; a later one may share its array.
+// logSnapshot is the log at one moment. It is immutable; a later snapshot may share its array.
 type logSnapshot struct {
 	first  uint64 // position of the first event
 	events []*version
 }
 
-// last is the revision of the last event, 0 if there is none.
+// last returns the revision of the last event, 0 if there is none.
 func (v *logSnapshot) last() uint64 {
 	if len(v.events) == 0 {
 		return 0
@@ -114,13 +113,13 @@ func (v *logSnapshot) last() uint64 {
 
 func (v *logSnapshot) end() uint64 { return v.first + uint64(len(v.events)) }
 
-// append and trim need the core's mu.
+// append and trim require the core's mu.
 func (l *eventLog) append(v *version) {
 	current := l.snapshot.Load()
 	l.snapshot.Store(&logSnapshot{first: current.first, events: append(current.events, v)})
 }
 
-// trim forgets the events up to a revision.
+// trim removes the events up to a revision.
 func (l *eventLog) trim(revision uint64) {
 	current := l.snapshot.Load()
 	n := current.after(revision)
@@ -142,19 +141,20 @@ func (v *logSnapshot) after(revision uint64) int {
 	return sort.Search(len(v.events), func(i int) bool { return v.events[i].revision > revision })
 }
 
-// position returns where the events above a revision begin.
+// position returns the position of the first event above a revision.
 func (l *eventLog) position(revision uint64) uint64 {
 	current := l.snapshot.Load()
 	return current.first + uint64(current.after(revision))
 }
 
-// next returns up to limit events from the position of a watcher on. errCompacted if the
-// history has moved past it.
+// next returns up to limit events from the position of a watcher on. It returns errCompacted if the history has been
+// compacted past that position.
 func (l *eventLog) next(w *watcher, limit int) ([]*version, error) {
 	return l.snapshot.Load().from(w.position, limit)
 }
 
-// await has a watcher woken by the next event. False if there is something for it already.
+// await registers a watcher to be woken by the next event. It returns false, without registering, if there is already
+// an event or an error for the watcher.
 func (l *eventLog) await(w *watcher) bool {
 	l.waiting.Lock()
 	defer l.waiting.Unlock()
@@ -172,7 +172,7 @@ func (l *eventLog) await(w *watcher) bool {
 	return true
 }
 
-// leave takes a watcher out of those that wait.
+// leave removes a watcher from the list of waiting watchers.
 func (l *eventLog) leave(w *watcher) {
 	l.waiting.Lock()
 	defer l.waiting.Unlock()
@@ -198,8 +198,8 @@ func (v *logSnapshot) from(position uint64, limit int) ([]*version, error) {
 	return events[:min(limit, len(events))], nil
 }
 
-// wakeAll wakes every watcher that waits. Before the first of them can write, the
-// connections of all know that there is more to come.
+// wakeAll wakes every waiting watcher. It calls hold on all of them before it wakes the first, so that every connection
+// knows of further events before the first watcher writes.
 func (l *eventLog) wakeAll() {
 	l.waiting.Lock()
 	defer l.waiting.Unlock()

@@ -19,22 +19,20 @@ import (
 
 var _ store.Maintenance = (*Core)(nil)
 
-// pinned is a snapshot for the storage tools. While it is open, the history
-// is not compacted past its revision, so that every value of it can be read, be it
-// from the journal.
+// pinned is a snapshot for a storage verb or a list. While it is open, the history is not compacted past its revision,
+// so every value of it can be read, if necessary from the journal.
 //
-// A reader that is slow would stop compaction for as long as it likes. So a snapshot is
-// given up when it has been open for Options.SnapshotAge, or when the history that it
-// holds back exceeds its limit by Options.SnapshotBytes; the oldest goes first. Its
-// reader is told so at the next value.
+// A slow reader could stop compaction forever. Therefore a snapshot is given up when it has been open for
+// Options.SnapshotAge, or when the history that it holds back exceeds its limit by Options.SnapshotBytes, oldest first.
+// Its reader gets an error at the next value.
 type pinned struct {
 	core     *Core
 	snapshot *snapshot
-	revision uint64 // that the history is not compacted past
+	revision uint64 // the history is not compacted past it
 	opened   time.Time
 	release  func()
-	lost     atomicError // why it was given up
-	// yields is true if it is given up for a compaction that is asked for.
+	lost     atomicError // the reason why the snapshot was given up; nil while it is valid
+	// yields is set if the snapshot is given up for a requested compaction.
 	yields bool
 }
 
@@ -45,8 +43,8 @@ func (c *Core) Snapshot(context.Context) (store.Snapshot, error) {
 	return c.pin(c.published.Load()), nil
 }
 
-// pinList has what there was at the revision of a list stay in the journal while the list is written, unless a compaction is asked
-// for. It is nil if compaction has passed the revision.
+// pinList pins a revision for a list, so that its values stay in the journal while the list is written. A requested
+// compaction overrides the pin. pinList returns nil if compaction has passed the revision.
 func (c *Core) pinList(revision uint64) *pinned {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,7 +56,7 @@ func (c *Core) pinList(revision uint64) *pinned {
 	return p
 }
 
-// dropLists gives up what lists hold back of a compaction that is asked for.
+// dropLists gives up the pins of lists that would block a requested compaction.
 func (c *Core) dropLists(revision uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,14 +67,14 @@ func (c *Core) dropLists(revision uint64) {
 	}
 }
 
-// pin needs mu.
+// pin returns a new pin with the current snapshot. It requires mu.
 func (c *Core) pin(revision uint64) *pinned {
 	p := c.newPin(revision)
 	p.snapshot = c.snapshotLocked()
 	return p
 }
 
-// newPin is pin without the values.
+// newPin is like pin, without a snapshot.
 func (c *Core) newPin(revision uint64) *pinned {
 	p := &pinned{core: c, revision: revision, opened: c.clock.Now()}
 	p.release = sync.OnceFunc(func() {
@@ -91,7 +89,7 @@ func (c *Core) newPin(revision uint64) *pinned {
 	return p
 }
 
-// dropPins gives up the snapshots that hold back compaction for too long, or too much.
+// dropPins gives up snapshots that hold back compaction for too long, or too much of the history.
 func (c *Core) dropPins() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +115,7 @@ func (c *Core) dropPin(p *pinned, reason error) {
 	delete(c.pins, p)
 }
 
-// unpinned is how far the history may be compacted. It needs mu.
+// unpinned returns the revision up to which the history may be compacted, at most the given one. It requires mu.
 func (c *Core) unpinned(revision uint64) uint64 {
 	for p := range c.pins {
 		revision = min(revision, p.revision)
@@ -168,7 +166,7 @@ func (c *Core) Put(ctx context.Context, v store.Value, seen uint64) (uint64, err
 	return w.revision, nil
 }
 
-// ttl is how many seconds are left until a time, at least one.
+// ttl returns the number of seconds until a time, at least one; 0 for the zero time, which never expires.
 func (c *Core) ttl(expires time.Time) *uint64 {
 	ttl := uint64(0)
 	if !expires.IsZero() {
@@ -202,13 +200,12 @@ func (c *Core) Status(context.Context) (store.Status, error) {
 	return status, nil
 }
 
-// maxInFlight is how many records of a Fill wait for the disk at once.
+// maxInFlight is the number of records of a Fill that wait for the disk at once.
 const maxInFlight = 1024
 
-// Fill writes values into a new journal, as objects created at the revisions above
-// base, and forgets the history: a watch from any revision before the last one,
-// which is returned, is told that it has expired. The journal must be new: it is
-// replayed here. It is not closed.
+// Fill writes values into a new journal, as objects created at the revisions above base, and compacts their history: a
+// watch from any revision below the last one, which Fill returns, is expired. When Fill returns without an error, the
+// values are durable. The journal must be new, because Fill replays it. Fill does not close it.
 func Fill(ctx context.Context, j journal.Journal, base uint64, values iter.Seq2[store.Value, error]) (last uint64, err error) {
 	compacted, err := j.Replay(ctx, func(r journal.Record) error {
 		return fmt.Errorf("the journal is not new: it holds revision %d", r.Revision)
@@ -262,9 +259,9 @@ func Fill(ctx context.Context, j journal.Journal, base uint64, values iter.Seq2[
 	return last, j.Trim(last, nil)
 }
 
-// Scan reads every record that is kept anew from the journal, compares it with what
-// is in memory, and gives it to yield, or to damaged if it cannot be read or
-// differs. It returns the compacted revision as of its beginning.
+// Scan reads every record that the core still needs from the journal and compares it with the state in memory. It
+// passes each record to yield, or to damaged if the record cannot be read or differs. It returns the compacted revision
+// at the time of the call.
 func (c *Core) Scan(ctx context.Context, yield func(journal.Record) error, damaged func(*journal.Damage)) (compacted uint64, err error) {
 	c.mu.Lock()
 	compacted = c.compacted.Load()
@@ -279,7 +276,7 @@ func (c *Core) Scan(ctx context.Context, yield func(journal.Record) error, damag
 				kept = append(kept, v)
 			}
 			if v.revision <= compacted {
-				break // what was before is gone, or about to be
+				break // earlier records are trimmed, or about to be
 			}
 		}
 	}
@@ -296,7 +293,7 @@ func (c *Core) Scan(ctx context.Context, yield func(journal.Record) error, damag
 			return 0, err
 		}
 		if lost := p.lost.load(); lost != nil {
-			return 0, lost // what is missing may have been compacted since
+			return 0, lost // a missing record may have been compacted meanwhile
 		}
 		if err != nil {
 			damaged(&journal.Damage{First: v.revision, Last: v.revision, Err: err})
@@ -309,7 +306,7 @@ func (c *Core) Scan(ctx context.Context, yield func(journal.Record) error, damag
 	return compacted, nil
 }
 
-// matches says whether a record is that of a version, as far as that is in memory.
+// matches reports whether a record belongs to a version, as far as the version is in memory.
 func (v *version) matches(r journal.Record) bool {
 	value := v.value.Load()
 	return r.Key == v.key && r.Previous == v.superseded && r.Deleted == v.deleted &&

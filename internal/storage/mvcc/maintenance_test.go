@@ -34,9 +34,9 @@ func TestMaintenance(t *testing.T) {
 	})
 }
 
-// TestASnapshotIsNotCompacted drops every replaced value from memory, so that those
-// of the snapshot have to come from the journal.
-func TestASnapshotIsNotCompacted(t *testing.T) {
+// TestSnapshot_isNotCompacted drops every replaced value from memory, so that the values of the snapshot must come from
+// the journal.
+func TestSnapshot_isNotCompacted(t *testing.T) {
 	core := idle(t, memory.New(), mvcc.Options{HotBytes: -1, History: mvcc.History{MinAge: -1, MinRevisions: -1, MaxBytes: 1}})
 	put := func(n int, seen uint64) uint64 {
 		t.Helper()
@@ -74,7 +74,7 @@ func TestASnapshotIsNotCompacted(t *testing.T) {
 	}
 }
 
-func TestASnapshotThatHoldsBackTooMuchIsGivenUp(t *testing.T) {
+func TestSnapshot_holdsBackTooMuch_isLost(t *testing.T) {
 	clock := newClock()
 	for name, test := range map[string]struct {
 		options mvcc.Options
@@ -151,7 +151,7 @@ type kept struct{ journal.Journal }
 
 func (kept) Close() error { return nil }
 
-func TestFillBeginsAboveARevision(t *testing.T) {
+func TestFill_aboveRevision(t *testing.T) {
 	j := kept{memory.New()}
 	last, err := mvcc.Fill(t.Context(), j, 1000, values(store.Value{Key: "/a", Data: []byte("1")}, store.Value{Key: "/b", Data: []byte("2")}))
 	if err != nil || last != 1002 {
@@ -170,7 +170,7 @@ func TestFillBeginsAboveARevision(t *testing.T) {
 	}
 }
 
-// altered is a journal that gives something else back at one revision.
+// altered is a journal that returns another record at one revision.
 type altered struct {
 	journal.Journal
 	revision uint64
@@ -184,7 +184,7 @@ func (a altered) Read(revision uint64) (journal.Record, error) {
 	return r, err
 }
 
-func TestScanComparesTheJournalWithMemory(t *testing.T) {
+func TestScan_alteredRecord(t *testing.T) {
 	core := idle(t, altered{memory.New(), 3}, mvcc.Options{})
 	for _, key := range []string{"/a", "/b", "/c"} {
 		if _, err := core.Put(t.Context(), store.Value{Key: key, Data: []byte("x")}, 0); err != nil {

@@ -10,30 +10,30 @@ import (
 )
 
 const (
-	// decodedFactor is the memory of a decoded object in encoded bytes: see estimate.
+	// decodedFactor is the memory of a decoded object in multiples of its encoded size; see estimate.
 	decodedFactor = 3
-	// largeObject is the encoded size from which reading or writing a single object
-	// draws on the budget: below, it is lost in what any request costs.
+	// largeObject is the encoded size from which reading or writing a single object draws on the budget. The memory for
+	// a smaller object is negligible beside the cost of any request.
 	largeObject = 64 << 10
-	// writeFactor is the memory in encoded bytes that a write of an object takes at its
-	// worst: it is decoded, copied, compared field by field and encoded again.
+	// writeFactor is the peak memory of a write in multiples of the encoded size: the object is decoded, copied,
+	// compared field by field and encoded again.
 	writeFactor = 40
-	// firstSelected is what a list with a selector holds before it knows what is
-	// selected, in encoded bytes.
+	// firstSelected is the memory, in encoded bytes, that a list with a selector holds before it knows the selected
+	// objects.
 	firstSelected = 4 << 20
 )
 
-// longList is the encoded size of objects that are decoded for a list, or read from the journal, from which on it has garbage collected
-// often: each becomes some times as much of it.
+// longList is the encoded size of objects decoded for a list, or read from the journal, above which the list requests
+// frequent garbage collections: each object becomes several times as much garbage.
 const longList = 8 << 20
 
-// listedBytes is the memory of an object in a list that is encoded when it is written.
+// listedBytes is the memory of an object in a list that is encoded while it is written.
 const listedBytes = 32
 
-// weight is what versions weigh in a list of their objects.
+// weight is the total size of versions in a list of their objects.
 type weight struct {
 	objects, bytes int64
-	undecoded      int64 // of the bytes
+	undecoded      int64 // the part of bytes that is not decoded
 }
 
 func (w *weight) add(v *version) {
@@ -44,12 +44,12 @@ func (w *weight) add(v *version) {
 	}
 }
 
-// memory is what the answer of an account's request needs for the versions.
+// memory returns the memory that the response to an account's request needs for the versions.
 func (w weight) memory(account *budget.Account) int64 {
 	return account.Answer().Of(w.objects, w.bytes) + decodedFactor*w.undecoded
 }
 
-// weigh adds up versions, limit of them at most unless it is 0.
+// weigh returns the weight of versions, at most limit of them unless limit is 0.
 func weigh(objects iter.Seq[*version], limit int64) weight {
 	var all weight
 	for v := range objects {
@@ -60,15 +60,15 @@ func weigh(objects iter.Seq[*version], limit int64) weight {
 	return all
 }
 
-// streamed is what a list weighs that is encoded one object after the other.
+// streamed is the weight of a list that is encoded one object after the other.
 type streamed struct {
 	objects int64
 	bytes   int64 // of objects that are decoded, or read from the journal
-	largest int64 // of all
+	largest int64 // size of the largest object
 }
 
-// memory is what an account's request needs for the list: little of each object, what is made of it before it is written, what is
-// decoded at once, and as much again as the largest object takes while it is encoded.
+// memory returns the memory that an account's request needs for the list: a little for each object, the items that are
+// made before the list is written, the objects that are decoded at once, and the memory of encoding the largest object.
 func (w streamed) memory(account *budget.Account) int64 {
 	need := listedBytes*w.objects + min(w.bytes, earlyBytes) + decodedFactor*min(w.bytes, max(listedBatch, w.largest))
 	if w.largest >= largeObject {
@@ -77,8 +77,8 @@ func (w streamed) memory(account *budget.Account) int64 {
 	return need
 }
 
-// holdListed holds what a page needs whose objects are encoded one after the other, and returns how many there are; 0 if that is
-// not known.
+// holdListed holds the memory for a page whose objects are encoded one after the other. It returns the number of
+// objects; 0 if that is unknown.
 func (s *resourceStore) holdListed(ctx context.Context, objects iter.Seq[*version], p *page) (int64, error) {
 	account := budget.From(ctx)
 	if account == nil {
@@ -107,12 +107,12 @@ func (s *resourceStore) holdListed(ctx context.Context, objects iter.Seq[*versio
 	return all.objects, nil
 }
 
-// hold makes sure that a request has the memory that it needs: an error is the answer.
+// hold waits until the request has the memory that it needs. Its error is the response.
 func hold(ctx context.Context, account *budget.Account, bytes int64) error {
 	return apierr.NoMemory(account.Hold(ctx, bytes))
 }
 
-// holdObject is hold for a single object that is read, or written, too.
+// holdObject is like hold, for a single object that is read, and also written if written is set.
 func holdObject(ctx context.Context, v *version, written bool) error {
 	account := budget.From(ctx)
 	if account == nil || v.live() == 0 || v.size < largeObject {
@@ -127,8 +127,8 @@ func holdObject(ctx context.Context, v *version, written bool) error {
 	return hold(ctx, account, need)
 }
 
-// holdInitial is hold for the objects that a watch without an output begins with. They are sent one after
-// the other: it needs memory for the objects on their way.
+// holdInitial is like hold, for the initial objects of a watch without an output. They are sent one after the other, so
+// the memory covers only the objects in the channel.
 func holdInitial(ctx context.Context, objects iter.Seq[*version]) error {
 	account := budget.From(ctx)
 	if account == nil {
@@ -137,25 +137,24 @@ func holdInitial(ctx context.Context, objects iter.Seq[*version]) error {
 	return hold(ctx, account, weigh(objects, 2*watchBuffer).memory(account))
 }
 
-// holding is what a list holds of the server's memory while it is put together. A nil one
-// has no bounds.
+// holding is the share of the server's memory that a list holds while it is assembled. A nil holding has no bounds.
 type holding struct {
 	account *budget.Account
-	all     weight // of the objects that it could need; it may be fewer if it selects
-	// selected is the encoded size of what has been selected so far, for as much of
-	// which the account holds enough. Once it holds enough for all, nothing is counted.
+	all     weight // of the objects that the list may need; a selector may select fewer
+	// selected is the encoded size of the objects selected so far. The account holds enough memory for enough bytes;
+	// once it holds enough for all objects, enough is math.MaxInt64.
 	selected, enough int64
 }
 
-// newHolding holds what a page of objects needs. What a selector leaves of the objects is not known
-// before they are read, so that such a list begins with little, and grows.
+// newHolding holds the memory for a page of objects. The number of objects that a selector matches is known only after
+// reading them, so a list with a selector starts with little memory and grows.
 func newHolding(ctx context.Context, objects iter.Seq[*version], limit int64, selects bool) (*holding, error) {
 	account := budget.From(ctx)
 	if account == nil {
 		return nil, nil
 	}
 	if selects {
-		limit = 0 // what is selected is not known before they are decoded
+		limit = 0 // the selected objects are known only after decoding
 	}
 	h := &holding{account: account, all: weigh(objects, limit)}
 	if !selects || h.all.bytes <= firstSelected {
@@ -165,20 +164,19 @@ func newHolding(ctx context.Context, objects iter.Seq[*version], limit int64, se
 	return h, hold(ctx, account, h.part(h.enough))
 }
 
-// part is what so many of the encoded bytes need, by the average of all.
+// part returns the memory for that many of the encoded bytes, by the average of all objects.
 func (h *holding) part(bytes int64) int64 {
 	return int64(float64(h.all.memory(h.account)) * float64(bytes) / float64(h.all.bytes))
 }
 
-// holdAll waits for as much as all objects need.
+// holdAll waits for the memory that all objects need.
 func (h *holding) holdAll(ctx context.Context) error {
 	h.enough = math.MaxInt64
 	return hold(ctx, h.account, h.all.memory(h.account))
 }
 
-// room tells whether the account holds enough for one more that is selected. If not, what
-// has been selected is to be let go, and read again after holdAll: a request that waits
-// for memory has none.
+// room reports whether the account holds enough memory for one more selected object. If not, the caller must drop the
+// selected objects and read them again after holdAll: a request must hold no memory while it waits for memory.
 func (h *holding) room(v *version) bool {
 	if h == nil {
 		return true

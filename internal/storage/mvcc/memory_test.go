@@ -18,10 +18,10 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// price is what the answers of the tests need: ten times what is stored.
+// price returns the memory of the responses in the tests: ten times the stored size.
 func price() budget.Price { return budget.Price{Byte: 10} }
 
-// largePods makes pods of a megabyte each; every second one is labelled.
+// largePods creates pods of a megabyte each; every second one has a label.
 func largePods(t *testing.T, pods storage.Interface, n int) {
 	t.Helper()
 	for i := range n {
@@ -48,8 +48,8 @@ func pages(limit int64) storage.SelectionPredicate {
 	return everything
 }
 
-// A list holds what it needs until its account is closed, a page of it less.
-func TestListsHoldWhatTheyNeed(t *testing.T) {
+// A list holds its memory until its account is closed; a page holds less.
+func TestGetList_heldMemory(t *testing.T) {
 	_, pods := open(t, memory.New(), mvcc.Options{})
 	largePods(t, pods, 16)
 	const one = 10 << 20
@@ -61,7 +61,7 @@ func TestListsHoldWhatTheyNeed(t *testing.T) {
 		"all":        {storage.Everything, 16, 16 * one},
 		"a page":     {pages(3), 3, 3 * one},
 		"selected":   {selecting(t, "even=true"), 8, 8 * one},
-		"nothing":    {selecting(t, "odd=true"), 0, 4 * one}, // which it begins with
+		"nothing":    {selecting(t, "odd=true"), 0, 4 * one}, // the memory that the list starts with
 		"all, by no": {selecting(t, "!odd"), 16, 16 * one},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -82,13 +82,13 @@ func TestListsHoldWhatTheyNeed(t *testing.T) {
 	}
 }
 
-func TestListsWaitForMemoryAndAreRefused(t *testing.T) {
+func TestGetList_noMemory_waitsThenFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, pods := open(t, memory.New(), mvcc.Options{BookmarkInterval: -1})
 		largePods(t, pods, 16)
 		for name, predicate := range map[string]storage.SelectionPredicate{
 			"all": storage.Everything,
-			// It is read twice: what it begins with is not enough.
+			// The list is read twice, because its initial memory is not enough.
 			"selected": selecting(t, "even=true"),
 		} {
 			b := budget.New(128 << 20)
@@ -128,7 +128,7 @@ func TestListsWaitForMemoryAndAreRefused(t *testing.T) {
 	})
 }
 
-func TestLargeObjectsHoldWhatTheyNeed(t *testing.T) {
+func TestHoldObject_largeObjects(t *testing.T) {
 	_, pods := open(t, memory.New(), mvcc.Options{})
 	largePods(t, pods, 1)
 	create(t, pods, "small")
@@ -152,8 +152,8 @@ func TestLargeObjectsHoldWhatTheyNeed(t *testing.T) {
 	}
 }
 
-// A watch gives back what its initial events needed when they are sent.
-func TestInitialEventsHoldMemoryUntilTheyAreSent(t *testing.T) {
+// A watch releases the memory for its initial events when they are sent.
+func TestWatch_initialEvents_heldMemory(t *testing.T) {
 	_, pods := open(t, memory.New(), mvcc.Options{})
 	largePods(t, pods, 4)
 	b := budget.New(1 << 30)
@@ -176,6 +176,6 @@ func TestInitialEventsHoldMemoryUntilTheyAreSent(t *testing.T) {
 			break
 		}
 	}
-	// The bookmark is taken before the watch goes on.
+	// The bookmark is received before the watch continues.
 	testwait.Until(t, "nothing is held any more", func() bool { return b.Stats().Used == 0 })
 }

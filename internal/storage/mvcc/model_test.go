@@ -23,22 +23,22 @@ import (
 	"github.com/annexapi/annex/internal/storage/mvcc"
 )
 
-// model is a store without any cleverness: everything that ever happened.
+// model is a naive store: the list of all events.
 type model struct {
-	events    []modelEvent // revision 2 and on
+	events    []modelEvent // from revision 2
 	compacted uint64
 }
 
 type modelEvent struct {
 	name    string
 	deleted bool
-	color   string // a label, to select by
+	color   string // a label for selectors
 	note    string
 }
 
 func (m *model) revision() uint64 { return uint64(len(m.events)) + 1 }
 
-// state returns the objects at a revision, as name@revision color note.
+// state returns the objects at a revision, as "name@revision color note".
 func (m *model) state(revision uint64, selector labels.Selector) []string {
 	objects := map[string]string{}
 	for i, e := range m.events[:revision-1] {
@@ -55,7 +55,7 @@ func (m *model) state(revision uint64, selector labels.Selector) []string {
 	return state
 }
 
-// before returns the object that an event found, nil if there was none.
+// before returns the previous event of an object, nil if it did not exist.
 func (m *model) before(revision uint64, name string) *modelEvent {
 	for i := int(revision) - 3; i >= 0; i-- {
 		if e := m.events[i]; e.name == name {
@@ -68,7 +68,7 @@ func (m *model) before(revision uint64, name string) *modelEvent {
 	return nil
 }
 
-// watch returns what a watch with a selector sees after a revision.
+// watch returns the events of a watch with a selector after a revision.
 func (m *model) watch(after uint64, selector labels.Selector) []string {
 	var seen []string
 	for revision := after + 1; revision <= m.revision(); revision++ {
@@ -90,7 +90,7 @@ func (m *model) watch(after uint64, selector labels.Selector) []string {
 	return seen
 }
 
-// run is one random history, made on a store and on the model at once.
+// run is one random history of a store and of the model.
 type run struct {
 	model
 	t      *testing.T
@@ -105,9 +105,11 @@ var (
 	modelColors = []string{"red", "green", "blue"}
 )
 
-// TestRandomHistoriesMatchTheModel repeats a failure with ANNEX_SEED, and runs
-// for longer with ANNEX_RUNS.
-func TestRandomHistoriesMatchTheModel(t *testing.T) {
+// TestModel_randomHistories repeats a failure with ANNEX_SEED, and runs more histories with ANNEX_RUNS.
+func TestModel_randomHistories(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compares thousands of histories")
+	}
 	seed, runs := uint64(time.Now().UnixNano()), 40
 	if text := os.Getenv("ANNEX_SEED"); text != "" {
 		seed, runs = parse(t, text), 1
@@ -164,7 +166,7 @@ func randomHistory(t *testing.T, seed uint64) {
 	}
 }
 
-// open opens the store, often with too little memory for what it likes to keep.
+// open opens the store, often with less memory than it would use.
 func (r *run) open() {
 	small := []int64{-1, 1, 600, 3000, 0}
 	core, err := mvcc.Open(context.Background(), r.ledger, mvcc.Options{
@@ -197,7 +199,7 @@ func (r *run) restart() {
 	r.open()
 }
 
-// kill opens the store anew after a write that nobody got the answer of. It is durable or lost.
+// kill reopens the store during a write whose response is lost. The write is durable or lost.
 func (r *run) kill() {
 	a := r.attempt()
 	for !a.possible || a.unchanged {
@@ -218,12 +220,12 @@ func (r *run) kill() {
 	if err := <-answered; err == nil {
 		r.t.Fatalf("write %+v was answered, though it was not durable", a.modelEvent)
 	}
-	_ = r.core.Close() // its journal has failed
+	_ = r.core.Close() // the journal has failed
 	r.ledger = found
 	r.open()
 }
 
-// anyRevision is one that can be read.
+// anyRevision returns a random revision that can be read.
 func (r *run) anyRevision() uint64 {
 	oldest := max(1, r.compacted)
 	return oldest + r.random.Uint64N(r.revision()-oldest+1)
@@ -293,7 +295,7 @@ func (e modelEvent) apply(pod *example.Pod) {
 	pod.Annotations = map[string]string{"note": e.note}
 }
 
-// did takes an event over into the model if it should have happened.
+// did adds an event to the model if it must have happened.
 func (r *run) did(e modelEvent, err error, refused func(error) bool, possible bool) {
 	r.t.Helper()
 	switch {
@@ -323,8 +325,7 @@ func (r *run) list(revision uint64) {
 	}
 }
 
-// listInPages reads pages while objects are written; they belong to one revision
-// unless that is compacted meanwhile.
+// listInPages reads pages during writes. All pages are at one revision, unless that is compacted meanwhile.
 func (r *run) listInPages() {
 	selector, revision := r.selector(), r.revision()
 	want := r.state(revision, selector)
@@ -373,7 +374,7 @@ func (r *run) watchInitial() {
 	r.checkWatch(fmt.Sprintf("watch %s", selector), w, want, selector)
 }
 
-// checkWatch checks what a watch delivers now and with one more write.
+// checkWatch checks the events that a watch delivers now and after one more write.
 func (r *run) checkWatch(what string, w watch.Interface, want []string, selector labels.Selector) {
 	r.t.Helper()
 	before := r.revision()
@@ -414,7 +415,7 @@ func (r *run) get() {
 	}
 }
 
-// compact goes up to a random revision and checks the border.
+// compact compacts up to a random revision and checks the boundary.
 func (r *run) compact() {
 	r.compacted = max(r.compacted, r.anyRevision())
 	if err := r.core.Compact(context.Background(), r.compacted); err != nil {
@@ -430,7 +431,7 @@ func (r *run) compact() {
 	r.checkRecords()
 }
 
-// checkRecords checks that the journal holds what is needed and nothing else.
+// checkRecords checks that the journal holds exactly the needed records.
 func (r *run) checkRecords() {
 	var want []uint64
 	objects := r.state(r.compacted, labels.Everything())
@@ -465,8 +466,8 @@ func summary(pod *example.Pod) string {
 	return fmt.Sprintf("%s@%s %s %s", pod.Name, pod.ResourceVersion, pod.Labels["color"], pod.Annotations["note"])
 }
 
-// A write whose answer was lost in a kill may have happened. Then it has a revision, and a watch with a selector that is
-// resumed before it sees the object there, and not first where it is selected once more.
+// A write whose response was lost in a kill may have happened. Then it has a revision, and a watch with a selector that
+// resumes before this revision delivers the object there, and not only when it is selected again.
 func TestSelectorWatch_resumedAfterKill(t *testing.T) {
 	t.Parallel()
 	r := &run{t: t, random: rand.New(rand.NewPCG(1, 0)), ledger: newLedger()}
@@ -493,7 +494,7 @@ func TestSelectorWatch_resumedAfterKill(t *testing.T) {
 	if err := <-answered; err == nil {
 		t.Fatal("a write was answered that was not durable")
 	}
-	_ = r.core.Close() // its journal has failed
+	_ = r.core.Close() // the journal has failed
 	r.events = []modelEvent{{name: "a", color: "green"}, {name: "a", color: "red"}}
 	r.ledger = found
 	r.open()

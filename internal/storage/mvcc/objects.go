@@ -18,43 +18,42 @@ import (
 type decoded struct {
 	object runtime.Object
 	store  *resourceStore
-	used   atomic.Bool // since the cache last looked
-	// written says that it was decoded because it was written, and may never be asked for.
+	used   atomic.Bool // since the cache last checked
+	// written is set if the object was decoded because it was written; it may never be read.
 	written bool
 }
 
-// objectCache bounds the decoded objects attached to the latest versions. It lets go
-// what was attached longest ago and has not been used since it last looked, and at
-// once what belongs to a version that is superseded: only watches still want that,
-// and they share it in the log of events.
+// objectCache bounds the decoded objects attached to the latest versions. It evicts the object that was attached
+// longest ago and has not been used since the last check. When a version is superseded, its object is detached at once:
+// only watches still need it, and they share it in the log of events.
 type objectCache struct {
 	budget int64
 
 	mu    sync.Mutex
-	queue []*version // longest ago first; those that have been let go may be among them
-	stale int        // how many of them
+	queue []*version // attached longest ago first; may contain versions whose object is gone
+	stale int        // number of versions in queue whose object is gone
 	total int64
-	// written is how many were attached because they were written since the cache was last at rest, lately since it was last
-	// asked whether it is.
+	// written is the number of objects attached because of a write since the last rest; lately is their number since
+	// the last call of rest.
 	written, lately int
 }
 
-// cachedState is what objectCache knows of a version.
+// cachedState is the state of a version in objectCache.
 type cachedState uint8
 
 const (
-	queued     cachedState = 1 << iota // it is in the queue
-	superseded                         // there is a later one, so nothing is attached any more
+	queued     cachedState = 1 << iota // the version is in the queue
+	superseded                         // there is a later version, so no object may be attached
 )
 
-// mostSpared bounds how many objects that are in use are passed over before one
-// is let go all the same: a list may just have used them all.
+// mostSpared bounds how many recently used objects are skipped before one is evicted in spite of its use: a list may
+// have just used all of them.
 const mostSpared = 16
 
 // attach keeps a decoded object with its version.
 func (c *objectCache) attach(v *version, d *decoded) { c.keep(v, d, false) }
 
-// attachIfRoom is attach, but lets go of no other object for it.
+// attachIfRoom is like attach, but evicts no other object.
 func (c *objectCache) attachIfRoom(v *version, d *decoded) { c.keep(v, d, true) }
 
 func (c *objectCache) keep(v *version, d *decoded, ifRoom bool) {
@@ -104,12 +103,13 @@ func (c *objectCache) keep(v *version, d *decoded, ifRoom bool) {
 	}
 }
 
-// restWrites is how many objects may have been written since the last look in a core that is at rest.
+// restWrites is the number of writes between two calls of rest below which the core is at rest.
 const restWrites = 100
 
-// rest is called every second. When hardly anything is written any more, it lets go of what was written and not read since:
-// decoding it again costs little at that rate, and small pieces of it lie in pages that can be given back then. With 200,000
-// objects of 2 KB, 25 MB of such pieces held 270 MB.
+// rest is called every second. If there were hardly any writes since the last call, it drops the objects that were
+// attached by writes and not read since. Decoding them again costs little at that rate, and their small allocations are
+// scattered over pages that can then be returned. With 200,000 objects of 2 KB, 25 MB of such objects held 270 MB of
+// pages.
 func (c *objectCache) rest() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,8 +129,8 @@ func (c *objectCache) rest() {
 	c.tidy()
 }
 
-// detach lets go of the object of a version that is superseded, or was never shown,
-// for good. It returns what there was, or nil.
+// detach permanently removes the object of a version that is superseded or was never visible. It returns the object, or
+// nil.
 func (c *objectCache) detach(v *version) *decoded {
 	if v == nil {
 		return nil
@@ -149,7 +149,7 @@ func (c *objectCache) detach(v *version) *decoded {
 	return d
 }
 
-// tidy leaves out what has been let go.
+// tidy removes versions without an object from the queue.
 func (c *objectCache) tidy() {
 	queue := make([]*version, 0, len(c.queue)-c.stale)
 	for _, v := range c.queue {
@@ -168,8 +168,8 @@ func (c *objectCache) bytes() int64 {
 	return c.total
 }
 
-// estimate is the memory that a decoded object takes, by what was measured for
-// typical objects: thrice its encoded size, six times as a tree of maps.
+// estimate returns the estimated memory of a decoded object, as measured for typical objects: three times its encoded
+// size, or six times if it is a tree of maps.
 func (d *decoded) estimate(v *version) int64 {
 	if d.store.resource.Unstructured {
 		return 6 * int64(v.size)
@@ -177,13 +177,13 @@ func (d *decoded) estimate(v *version) int64 {
 	return 3 * int64(v.size)
 }
 
-// object returns the object of a version, with its revision as the resource
-// version. It is shared: only a copy may be handed out.
+// object returns the object of a version, with its revision as the resource version. The object is shared: callers may
+// hand out only copies.
 func (s *resourceStore) object(ctx context.Context, v *version) (runtime.Object, error) {
 	return s.objectFor(ctx, v, s.core.decoded.attach)
 }
 
-// objectFor is object with another way to keep the decoded object; it is not kept if keep is nil.
+// objectFor is like object, but calls keep to cache a newly decoded object; nil does not cache it.
 func (s *resourceStore) objectFor(ctx context.Context, v *version, keep func(*version, *decoded)) (runtime.Object, error) {
 	if object := s.cached(v); object != nil {
 		return object, nil
@@ -195,7 +195,7 @@ func (s *resourceStore) objectFor(ctx context.Context, v *version, keep func(*ve
 	return s.decodeFor(v, data, keep)
 }
 
-// decodeFor decodes what the codec wrote for a version, and has the object kept, unless keep is nil.
+// decodeFor decodes the codec's output for a version. It calls keep with the object, unless keep is nil.
 func (s *resourceStore) decodeFor(v *version, data []byte, keep func(*version, *decoded)) (runtime.Object, error) {
 	object, err := s.decode(data, v.revision)
 	if err == nil && keep != nil {
@@ -204,7 +204,7 @@ func (s *resourceStore) decodeFor(v *version, data []byte, keep func(*version, *
 	return object, err
 }
 
-// cached returns the object of a version if it is decoded already.
+// cached returns the object of a version if it is decoded already, and marks it as used.
 func (s *resourceStore) cached(v *version) runtime.Object {
 	d := v.decoded.Load()
 	if d == nil || d.store != s {
@@ -216,12 +216,12 @@ func (s *resourceStore) cached(v *version) runtime.Object {
 	return d.object
 }
 
-// cacheDecoded decodes what the codec wrote for a version and keeps the object.
+// cacheDecoded decodes the codec's output for a version and attaches the object.
 func (s *resourceStore) cacheDecoded(v *version, data []byte) (runtime.Object, error) {
 	return s.cacheAs(v, data, false)
 }
 
-// cacheWritten is cacheDecoded for a version that is just being written.
+// cacheWritten is like cacheDecoded for a version that is being written.
 func (s *resourceStore) cacheWritten(v *version, data []byte) (runtime.Object, error) {
 	return s.cacheAs(v, data, true)
 }
@@ -235,7 +235,7 @@ func (s *resourceStore) cacheAs(v *version, data []byte, written bool) (runtime.
 	return object, nil
 }
 
-// verbatim returns a version in a form, if its value is known to be that.
+// verbatim returns a version in a form, if its value is known to fit the form.
 func (s *resourceStore) verbatim(form *verbatim.Form, v *version) (verbatim.Piece, bool) {
 	fit := v.fit.Load()
 	if !fit.Of(form) || !fit.Fits() {
@@ -243,12 +243,12 @@ func (s *resourceStore) verbatim(form *verbatim.Form, v *version) (verbatim.Piec
 	}
 	value, err := s.core.bytes(v)
 	if err != nil {
-		return verbatim.Piece{}, false // decoding it says why
+		return verbatim.Piece{}, false // a later decoding reports the error
 	}
 	return fit.Piece(value, v.revision), true
 }
 
-// look returns a version, whose object has been read, in a form, if its value is that.
+// look returns a version in a form, if its value fits the form. object is the version's decoded object.
 func (s *resourceStore) look(form *verbatim.Form, v *version, object runtime.Object) (verbatim.Piece, bool) {
 	value := s.valueOf(v)
 	fit, _, err := s.fitOf(form, v, value, object)
@@ -258,7 +258,8 @@ func (s *resourceStore) look(form *verbatim.Form, v *version, object runtime.Obj
 	return fit.Piece(value.data, v.revision), true
 }
 
-// valueOf returns the value of a version, from the journal if it is not in memory; nil if it cannot be read.
+// valueOf returns the value of a version, from the journal if it is not in memory. It returns nil if the value cannot
+// be read, or if it is transformed and not in memory.
 func (s *resourceStore) valueOf(v *version) *stored {
 	if value := v.value.Load(); value != nil || s.resource.Transformer != nil {
 		return value
@@ -270,9 +271,9 @@ func (s *resourceStore) valueOf(v *version) *stored {
 	return &stored{data: data}
 }
 
-// fitOf finds out whether the value of a version, whose object has been read, is what clients get in a form. The fit is nil
-// if there is no value, and not remembered if the value is of another version. The object as it was encoded for that comes back,
-// too; nil if it was not.
+// fitOf determines whether the value of a version can be served verbatim in a form. object is the version's decoded
+// object. fit is nil if there is no value. whole is the encoding of the object, if this check needed it, else nil. The
+// result is kept with the version, unless the value is transformed or stored in another version than the form's.
 func (s *resourceStore) fitOf(
 	form *verbatim.Form,
 	v *version,
@@ -294,8 +295,9 @@ func (s *resourceStore) fitOf(
 	return fit, whole, nil
 }
 
-// GetEncoded returns an object as clients get it in a form by itself; nothing if the form is not that of what is stored, and
-// if there is anything else to say.
+// GetEncoded returns the object of a key as the complete response in a form. It returns the empty piece if the stored
+// value does not fit the form, if the object is large, and in case of any error; the caller then reads the object as
+// usual.
 func (s *resourceStore) GetEncoded(ctx context.Context, key string, form *verbatim.Form) verbatim.Piece {
 	prepared, err := s.key(key, false)
 	if err != nil {
@@ -318,8 +320,8 @@ func (s *resourceStore) GetEncoded(ctx context.Context, key string, form *verbat
 	return piece
 }
 
-// plain returns what the codec wrote for a version, and whether it should be
-// written anew because the transformer has moved on.
+// plain returns the codec's output for a version. stale is set if the value must be rewritten because the transformer
+// now uses another key.
 func (s *resourceStore) plain(ctx context.Context, v *version) (data []byte, stale bool, err error) {
 	if data, err = s.core.bytes(v); err != nil {
 		return nil, false, err
@@ -327,7 +329,7 @@ func (s *resourceStore) plain(ctx context.Context, v *version) (data []byte, sta
 	return s.plainOf(ctx, v, data)
 }
 
-// plainOf is plain for what the journal holds of a version.
+// plainOf is like plain, for a value that has been read from the journal already.
 func (s *resourceStore) plainOf(ctx context.Context, v *version, data []byte) (plain []byte, stale bool, err error) {
 	if s.resource.Transformer == nil {
 		return data, false, nil
@@ -339,7 +341,7 @@ func (s *resourceStore) plainOf(ctx context.Context, v *version, data []byte) (p
 	return data, stale, nil
 }
 
-// stored turns what the codec wrote into what the journal holds.
+// stored transforms the codec's output into the value for the journal.
 func (s *resourceStore) stored(ctx context.Context, key string, data []byte) ([]byte, error) {
 	if s.resource.Transformer == nil {
 		return data, nil
@@ -351,8 +353,8 @@ func (s *resourceStore) stored(ctx context.Context, key string, data []byte) ([]
 	return data, nil
 }
 
-// decode runs users' conversions and defaults, where a panic must not go on: in a
-// watcher it would end the process, and in a write leave it unsettled for ever.
+// decode calls conversions and defaulting functions of users. It converts their panics into errors: a panic would end
+// the process in a watcher, and leave a write unsettled forever.
 func (s *resourceStore) decode(data []byte, revision uint64) (object runtime.Object, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -369,8 +371,8 @@ func (s *resourceStore) decode(data []byte, revision uint64) (object runtime.Obj
 	return object, nil
 }
 
-// copy returns a copy of a shared object for one reader. Encoding may set its
-// kind, so not even two readers can share one; anything deeper they leave alone.
+// copy returns a copy of a shared object for one reader. Encoding may set the kind, so no two readers may share the
+// struct. Readers never change anything below the struct.
 func (s *resourceStore) copy(object runtime.Object) runtime.Object {
 	if s.resource.Unstructured {
 		return object.DeepCopyObject()
@@ -380,7 +382,7 @@ func (s *resourceStore) copy(object runtime.Object) runtime.Object {
 	return to.Interface().(runtime.Object)
 }
 
-// copyTo is copy into an object that the reader made.
+// copyTo is like copy, into an object of the reader.
 func (s *resourceStore) copyTo(out, object runtime.Object) error {
 	if s.resource.Unstructured {
 		object = object.DeepCopyObject()
@@ -388,7 +390,7 @@ func (s *resourceStore) copyTo(out, object runtime.Object) error {
 	return assignTo(out, object)
 }
 
-// assignTo sets what out points to, and leaves everything deeper shared.
+// assignTo sets the struct that out points to, and shares everything below it.
 func assignTo(out, object runtime.Object) error {
 	to, from := reflect.ValueOf(out), reflect.ValueOf(object)
 	if to.Kind() != reflect.Pointer || to.IsNil() || to.Type() != from.Type() {

@@ -8,8 +8,8 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// What was written and not read since goes when there is rest; what was read stays.
-func TestWrittenObjectsAreLetGoAtRest(t *testing.T) {
+// At rest, objects that were written and not read since are dropped; objects that were read stay.
+func TestObjectCache_rest_dropsWritten(t *testing.T) {
 	const count, size = 4000, 1000
 	s := &resourceStore{resource: store.Resource{}}
 	c := &objectCache{budget: count * 3 * size}
@@ -56,8 +56,9 @@ func TestWrittenObjectsAreLetGoAtRest(t *testing.T) {
 	}
 }
 
-// There is one for each object and event: what it has beyond a size that Go allocates costs that of the next.
-func TestVersionFitsItsAllocation(t *testing.T) {
+// There is one version for each object and event. A version that is larger than a size class of Go's allocator costs
+// the next size class.
+func TestVersion_allocationSize(t *testing.T) {
 	const allocated = 96
 	if size := unsafe.Sizeof(version{}); size > allocated {
 		t.Errorf("a version takes %d bytes of %d", size, allocated)

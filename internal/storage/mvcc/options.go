@@ -7,69 +7,65 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Options tune a core. The zero value means the defaults; of every number,
-// negative means "none at all", which for History.MaxBytes and the bounds of snapshots
-// is no limit.
+// Options tune a core. A zero field selects its default. A negative number means none at all; for History.MaxBytes,
+// LargeValue, SnapshotAge and SnapshotBytes it means no limit.
 type Options struct {
-	// History says how much of the past stays readable.
+	// History is the rule for compaction.
 	History History
 
-	// HotBytes bounds the encoded values of updated and deleted objects that stay
-	// in memory; older ones are read from the journal. Default 16 MiB.
+	// HotBytes bounds the encoded values of updated and deleted objects that stay in memory; older ones are read from
+	// the journal. Default 16 MiB.
 	HotBytes int64
 
-	// ValueBytes bounds the encoded values of objects as they are that stay in
-	// memory; those written longest ago are read from the journal. Default 1 GiB.
+	// ValueBytes bounds the encoded values of the latest versions that stay in memory. The values that were written
+	// longest ago are read from the journal. Default 1 GiB.
 	ValueBytes int64
-	// LargeValue is the size in bytes from which such a value is large: those share a
-	// sixteenth of ValueBytes, unless Resident. Default 64 KiB; none is large if negative.
+	// LargeValue is the size in bytes from which the value of a latest version is large. All large values together get
+	// a sixteenth of ValueBytes, unless Resident is set. Default 64 KiB; if negative, no value is large.
 	LargeValue int64
 
-	// Resident says that the journal keeps its records in memory. Their values are shared with it
-	// then, instead of copied to where they take the least.
+	// Resident must be set if the journal keeps its records in memory. The core then shares the values with the journal
+	// instead of copying them into slabs.
 	Resident bool
 
-	// ObjectCacheBytes bounds the decoded objects kept beside their encoded
-	// bytes, by an estimate. Default 256 MiB.
+	// ObjectCacheBytes bounds the estimated size of the decoded objects that are kept beside their encoded bytes.
+	// Default 256 MiB.
 	ObjectCacheBytes int64
 
-	// LabelEntries bounds the indexes of labels that no Indexer declares, which lists
-	// make by selecting by them: one entry for each object that has such a label, of
-	// about 150 bytes. Default 1,000,000.
+	// LabelEntries bounds the entries of indexes of labels that no Indexer declares. Lists that select by such labels
+	// create these indexes. An index has one entry of about 150 bytes for each object with the label. Default
+	// 1,000,000.
 	LabelEntries int64
-	// LabelObjects is how many objects a list must be about for such an index: fewer
-	// are looked at one by one. Default 1,000.
+	// LabelObjects is the number of objects from which a list may create such an index; lists of fewer objects check
+	// each object. Default 1,000.
 	LabelObjects int64
 
-	// SnapshotAge bounds how long a snapshot of the storage tools, a backup that is
-	// being read say, may hold back the compaction of the history; SnapshotBytes bounds
-	// how far the history may exceed History.MaxBytes by that. A snapshot beyond either
-	// is given up. Default 1 hour, and 256 MiB.
+	// SnapshotAge bounds how long a snapshot may delay the compaction of the history. Storage verbs such as a backup
+	// hold snapshots, and so do long lists while they are written. SnapshotBytes bounds by how much the history may
+	// exceed History.MaxBytes because of that. A snapshot beyond either bound is given up. Default 1 hour, and 256 MiB.
 	SnapshotAge   time.Duration
 	SnapshotBytes int64
 
-	// BookmarkInterval is the time between two bookmarks of one watch, for
-	// watches that ask for them. Default one minute.
+	// BookmarkInterval is the time between two bookmarks of one watch, for watches that request them. Default one
+	// minute.
 	BookmarkInterval time.Duration
 
-	// Idle leaves the store as it is: nothing expires and no history is compacted
-	// unless Compact is called.
+	// Idle disables all background work: nothing expires, the history is compacted only by calls of Compact or
+	// CompactHistory, and a failed journal is not recovered.
 	Idle bool
 
-	// Clock stamps records and drives expiry, compaction and bookmarks. Default
-	// is the system's clock.
+	// Clock stamps records and drives expiry, compaction and bookmarks. Default is the system clock.
 	Clock clock.WithTickerAndDelayedExecution
 }
 
 // DefaultLabelEntries is the default of Options.LabelEntries.
 const DefaultLabelEntries = 1_000_000
 
-// largeValuesPart is the part of ValueBytes that large values share.
+// largeValuesPart is the divisor of ValueBytes that yields the budget of all large values.
 const largeValuesPart = 16
 
-// History is the rule for what compaction leaves: an event stays if it is
-// younger than MinAge or among the last MinRevisions, but never more than
-// MaxBytes of values that only the history still needs.
+// History is the rule for compaction. An event stays if it is younger than MinAge or among the last MinRevisions.
+// Events are compacted earlier if the values that only the history needs exceed MaxBytes.
 type History struct {
 	MinAge       time.Duration // default 5 minutes
 	MinRevisions int64         // default 10,000

@@ -16,27 +16,26 @@ import (
 	"github.com/annexapi/annex/internal/base/ordered"
 )
 
-// orders are the indexes that queries have asked for, by what they sort by. Each is built
-// by itself, and like other indexes brought up to date by those who read it, and let go
-// when it is not used.
+// orders are the indexes that queries sort by, by field. Each is built on its own. Like other indexes, an order is
+// brought up to date by its readers and dropped when it is not used.
 type orders struct {
 	mu     sync.Mutex
 	byName map[orderName]*indexes
 }
 
-// orderName says what an order sorts by: a field, and the namespace before that or not.
+// orderName identifies an order: its field, and whether the namespace comes before the value.
 type orderName struct {
 	field      string
 	namespaced bool
 }
 
-// the is the name of the one index of an order.
+// the is the name of the only index of an order.
 const the = ""
 
-// afterNamespace is between a namespace, which does not have it, and a value.
+// afterNamespace separates the namespace, which cannot contain it, from the value.
 const afterNamespace = "\x00"
 
-// order returns the order of a field, which is the same field whenever it has the same name.
+// order returns the order of a field. Fields with the same name must be the same field.
 func (s *resourceStore) order(field ordered.Field, namespaced bool) *indexes {
 	s.orders.mu.Lock()
 	defer s.orders.mu.Unlock()
@@ -68,7 +67,7 @@ func (s *resourceStore) order(field ordered.Field, namespaced bool) *indexes {
 	return x
 }
 
-// maintain has compaction keep indexes up to date, until the view is closed.
+// maintain makes compaction keep indexes up to date until the resource store is closed.
 func (s *resourceStore) maintain(x *indexes) {
 	s.core.mu.Lock()
 	defer s.core.mu.Unlock()
@@ -77,13 +76,13 @@ func (s *resourceStore) maintain(x *indexes) {
 	}
 }
 
-// exact returns the indexes at a revision that is not older than the call. Nothing of the
-// resource has happened between the indexes' own revision and this one.
+// exact returns the indexes at a revision that is not older than the call. The resource has no event between the
+// revision of the indexes and the returned revision.
 func (x *indexes) exact(ctx context.Context) (state *indexState, revision uint64, err error) {
 	core := x.store.core
 	x.used.Store(core.clock.Now().UnixNano())
 	look := func() bool {
-		revision = core.published.Load() // before the log is looked at
+		revision = core.published.Load() // must be loaded before the log is read
 		state = x.current.Load()
 		return state != nil && x.isUpToDate(state)
 	}
@@ -107,8 +106,8 @@ func (x *indexes) exact(ctx context.Context) (state *indexState, revision uint64
 	return state, max(revision, state.revision), nil
 }
 
-// firstUnreadable is the error of a query while objects cannot be read, which have no place in
-// any order: errCompacted if they can be read by now.
+// firstUnreadable returns the error of a query while objects without a place in the order cannot be read. It returns
+// errCompacted, so that the query is retried, if they can be read by now.
 func (s *resourceStore) firstUnreadable(ctx context.Context, keys []string) error {
 	var found unreadable
 	for _, key := range keys {
@@ -126,16 +125,16 @@ func (s *resourceStore) firstUnreadable(ctx context.Context, keys []string) erro
 	return errCompacted
 }
 
-// run is entries of an order that follow each other: those of one namespace, or of all, whose
-// values are in an interval. In a descending one, the last is the first.
+// run is a range of consecutive entries of an order: the entries of one namespace, or of all, whose values are in one
+// interval. A descending run starts with the last entry.
 type run struct {
 	entries     *btree.BTreeG[indexEntry]
 	first, size int
 	descending  bool
-	skip        int // bytes of the value that are the namespace's
+	skip        int // length of the namespace prefix of each value
 }
 
-// runsOf returns the runs of an order with the values of a set, nil being any namespace.
+// runsOf returns the runs of an order for a set of values. nil means all namespaces.
 func runsOf(state *indexState, namespaces []string, values ordered.Set, descending bool) runs {
 	entries := state.entries[the]
 	var all runs
@@ -165,7 +164,7 @@ func runsOf(state *indexState, namespaces []string, values ordered.Set, descendi
 	return all
 }
 
-// rankOf returns how many entries have a lower value.
+// rankOf returns the number of entries with a lower value.
 func rankOf(entries *btree.BTreeG[indexEntry], value string) int {
 	return sort.Search(entries.Len(), func(i int) bool {
 		e, _ := entries.GetAt(i)
@@ -173,7 +172,7 @@ func rankOf(entries *btree.BTreeG[indexEntry], value string) int {
 	})
 }
 
-// at returns an entry without its namespace.
+// at returns the entry at an index of the run, without its namespace.
 func (r run) at(i int) indexEntry {
 	i += r.first
 	if r.descending {
@@ -183,7 +182,7 @@ func (r run) at(i int) indexEntry {
 	return indexEntry{e.value[r.skip:], e.key, e.of}
 }
 
-// comesBefore tells whether an entry has its place before another.
+// comesBefore reports whether entry a is before entry b in the order.
 func (r run) comesBefore(a, b indexEntry) bool {
 	if r.descending {
 		a, b = b, a
@@ -194,12 +193,12 @@ func (r run) comesBefore(a, b indexEntry) bool {
 	return a.key < b.key
 }
 
-// upTo returns how many entries of a run do not come after one.
+// upTo returns the number of entries of the run that are not after e.
 func (r run) upTo(e indexEntry) int {
 	return sort.Search(r.size, func(i int) bool { return r.comesBefore(e, r.at(i)) })
 }
 
-// drop leaves out entries at the beginning.
+// drop removes the first n entries.
 func (r *run) drop(n int) {
 	if !r.descending {
 		r.first += n
@@ -207,7 +206,7 @@ func (r *run) drop(n int) {
 	r.size -= n
 }
 
-// runs are what is merged to an order.
+// runs are merged into one order.
 type runs []run
 
 func (all runs) size() int {
@@ -218,15 +217,15 @@ func (all runs) size() int {
 	return total
 }
 
-// dropUpTo leaves out what does not come after an entry.
+// dropUpTo removes all entries that are not after e.
 func (all runs) dropUpTo(e indexEntry) {
 	for i := range all {
 		all[i].drop(all[i].upTo(e))
 	}
 }
 
-// drop leaves out the first entries of the order. It looks at a few of each run only: those that
-// are still in question are halved by one in their middle, until none are.
+// drop removes the first n entries of the merged order. It reads only a few entries of each run: it repeatedly halves
+// the largest remaining range at its middle entry, until no range remains.
 func (all runs) drop(n int) {
 	if n >= all.size() {
 		for i := range all {
@@ -238,7 +237,7 @@ func (all runs) drop(n int) {
 		all[0].drop(n)
 		return
 	}
-	question := make(runs, len(all)) // what of each may be left out, beside what already is
+	question := make(runs, len(all)) // the undecided range of each run
 	copy(question, all)
 	dropped := make([]int, len(all))
 	for n > 0 {
@@ -260,7 +259,7 @@ func (all runs) drop(n int) {
 				question[i].drop(counts[i])
 				dropped[i] += counts[i]
 			case i == largest:
-				question[i].keep(counts[i] - 1) // the one in the middle stays
+				question[i].keep(counts[i] - 1) // excludes the middle entry itself, which stays
 			default:
 				question[i].keep(counts[i])
 			}
@@ -274,7 +273,7 @@ func (all runs) drop(n int) {
 	}
 }
 
-// keep leaves out all but entries at the beginning.
+// keep removes all entries but the first n.
 func (r *run) keep(n int) {
 	if r.descending {
 		r.first += r.size - n
@@ -282,7 +281,7 @@ func (r *run) keep(n int) {
 	r.size = n
 }
 
-// inOrder yields what is left of the runs, merged.
+// inOrder yields the remaining entries of the runs in merged order.
 func (all runs) inOrder() iter.Seq[indexEntry] {
 	return func(yield func(indexEntry) bool) {
 		m := &merging{}
@@ -304,7 +303,7 @@ func (all runs) inOrder() iter.Seq[indexEntry] {
 	}
 }
 
-// merging is a heap of runs by their first entries.
+// merging is a heap of runs, ordered by their first entries.
 type merging struct {
 	runs  runs
 	heads []indexEntry
@@ -317,7 +316,7 @@ func (m *merging) Swap(i, j int) {
 	m.heads[i], m.heads[j] = m.heads[j], m.heads[i]
 }
 
-// Push implements heap.Interface. Runs are not added.
+// Push implements heap.Interface. It does nothing, because runs are only removed.
 func (m *merging) Push(any) {}
 
 // Pop implements heap.Interface.
@@ -327,7 +326,7 @@ func (m *merging) Pop() any {
 	return nil
 }
 
-// place is where a key is in an order.
+// place returns the position of a key with a value in an order.
 func (s *resourceStore) place(value, key string) ordered.Position {
 	namespace, name, namespaced := strings.Cut(strings.TrimPrefix(key, s.keyspace.prefix), "/")
 	if !namespaced {
@@ -336,7 +335,7 @@ func (s *resourceStore) place(value, key string) ordered.Position {
 	return ordered.Position{Value: ordered.Value(value), Namespace: namespace, Name: name}
 }
 
-// entryAt is the entry that has a place, with the key that an object there has.
+// entryAt returns the entry at a position, with the key of the object there.
 func (s *resourceStore) entryAt(p ordered.Position) indexEntry {
 	key := s.keyspace.prefix
 	if p.Namespace != "" {

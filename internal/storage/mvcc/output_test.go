@@ -22,14 +22,14 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// output is where a watch writes in tests.
+// output is the output of a watch in tests.
 type output struct {
 	flushed chan []string
-	stuck   chan struct{} // a flush waits until it is closed; nil if none does
-	// stuckRelease is the same for a release, which says that it waits.
+	stuck   chan struct{} // blocks Flush until it is closed; nil for no blocking
+	// stuckRelease blocks Release in the same way; releasing is notified when Release blocks.
 	stuckRelease, releasing chan struct{}
 
-	// form is that of objects which are taken as they are stored; nil if none are.
+	// form is the form of objects that are accepted in their stored form; nil for none.
 	form *verbatim.Form
 
 	mu    sync.Mutex
@@ -102,7 +102,7 @@ func (o *output) held() int {
 
 func (o *output) Deeply(f func()) { f() }
 
-// intoOutput is what a storage has of it.
+// intoOutput is implemented by storages that can write a watch to an output.
 type intoOutput interface {
 	WatchInto(
 		ctx context.Context,
@@ -113,7 +113,7 @@ type intoOutput interface {
 	) (watch.Interface, error)
 }
 
-// runInto writes a watch to an output and returns a channel that is closed when it has ended.
+// runInto writes a watch to an output and returns a channel that is closed when the watch has ended.
 func runInto(ctx context.Context, t *testing.T, pods storage.Interface, opts storage.ListOptions, out *output) <-chan struct{} {
 	t.Helper()
 	opts.Recursive = true
@@ -152,7 +152,7 @@ func await(t *testing.T, ended <-chan struct{}) {
 	}
 }
 
-func TestAWatchWritesWhatIsDueAtOnce(t *testing.T) {
+func TestWatchInto_dueEvents_areOneFlush(t *testing.T) {
 	clock := newClock()
 	_, pods := open(t, memory.New(), mvcc.Options{Clock: clock})
 	for _, name := range []string{"a", "b", "c"} {
@@ -168,7 +168,7 @@ func TestAWatchWritesWhatIsDueAtOnce(t *testing.T) {
 	clock.Step(time.Minute)
 	out.want(t, "BOOKMARK @5")
 
-	// A client that does not read: what happens meanwhile is due together.
+	// Events that arrive while a client does not read are flushed together.
 	late := newOutput()
 	late.stuck = make(chan struct{})
 	lateEnded := runInto(ctx, t, pods, storage.ListOptions{ResourceVersion: "4", Predicate: storage.Everything}, late)
@@ -186,7 +186,7 @@ func TestAWatchWritesWhatIsDueAtOnce(t *testing.T) {
 	}
 }
 
-func TestAWatchIntoAnOutputEnds(t *testing.T) {
+func TestWatchInto_ends(t *testing.T) {
 	core, pods := open(t, memory.New(), mvcc.Options{})
 	create(t, pods, "a")
 	everything := storage.ListOptions{ResourceVersion: "2", Predicate: storage.Everything}
@@ -200,7 +200,7 @@ func TestAWatchIntoAnOutputEnds(t *testing.T) {
 	await(t, runInto(t.Context(), t, pods, storage.ListOptions{ResourceVersion: "99", Predicate: storage.Everything}, gone))
 	gone.want(t, "ERROR Expired")
 
-	// Its handler fails before it gets there.
+	// The handler fails before it calls ResultChan.
 	ctx, cancel := context.WithCancel(t.Context())
 	w, err := pods.(intoOutput).WatchInto(ctx, "/pods/", everything, nil, newOutput())
 	if err != nil {
@@ -216,8 +216,8 @@ func TestAWatchIntoAnOutputEnds(t *testing.T) {
 	}
 }
 
-// A client that does not read holds nothing up.
-func TestTheCoreClosesWhileAnOutputIsStuck(t *testing.T) {
+// A client that does not read delays nothing.
+func TestClose_stuckOutput(t *testing.T) {
 	core, pods := open(t, memory.New(), mvcc.Options{})
 	create(t, pods, "a")
 	out := newOutput()
@@ -239,8 +239,8 @@ func TestTheCoreClosesWhileAnOutputIsStuck(t *testing.T) {
 	await(t, ended)
 }
 
-// A connection whose client does not read is waited for by the watch that has what was kept back written, too.
-func TestTheCoreClosesWhileAReleaseIsStuck(t *testing.T) {
+// The watch that writes buffered output waits for a connection whose client does not read.
+func TestClose_stuckRelease(t *testing.T) {
 	core, pods := open(t, memory.New(), mvcc.Options{})
 	create(t, pods, "a")
 	out := newOutput()
@@ -262,8 +262,8 @@ func TestTheCoreClosesWhileAReleaseIsStuck(t *testing.T) {
 	await(t, closed)
 }
 
-// A watch that finds that encoding an event has panicked in another one does not take it for encoded.
-func TestAnEncodingThatPanicsIsAnErrorForAllWatches(t *testing.T) {
+// If encoding an event has panicked in one watch, another watch must not take it for encoded.
+func TestCacheEncode_panics_failsForAll(t *testing.T) {
 	_, pods := open(t, memory.New(), mvcc.Options{})
 	create(t, pods, "a")
 	w, err := pods.Watch(t.Context(), "/pods/", storage.ListOptions{ResourceVersion: "1", Recursive: true, Predicate: storage.Everything})
@@ -288,12 +288,13 @@ func TestAnEncodingThatPanicsIsAnErrorForAllWatches(t *testing.T) {
 	}
 }
 
-// What a watch begins with leaves little in the cache, and is sent as it is stored from the first time on.
+// The initial events of a watch leave few objects in the cache, and are sent in their stored form from the first watch
+// on.
 func TestWatchInto_initialEventsAsStored(t *testing.T) {
 	l := newLedger()
 	_, pods := open(t, l, mvcc.Options{Idle: true})
 	largePods(t, pods, 8)
-	core, pods := open(t, l.reopen(), mvcc.Options{Idle: true}) // in which nothing is decoded
+	core, pods := open(t, l.reopen(), mvcc.Options{Idle: true}) // nothing is decoded in it
 	form := podForm()
 	first := ""
 	for _, time := range []string{"decoded", "known"} {

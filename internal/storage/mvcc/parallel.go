@@ -10,30 +10,28 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 )
 
-// decodeBatch is how many objects are decoded at once, as long as their encoded size is
-// below decodeBytes.
+// decodeBatch is the number of objects that are decoded at once, while their encoded size is below decodeBytes.
 const (
 	decodeBatch = 1024
 	decodeBytes = 8 << 20
 )
 
-// decodePiece is how many of them one goroutine takes at a time: decoding one takes
-// much longer than taking it, but a goroutine should be worth starting.
+// decodePiece is the number of objects that a goroutine claims at a time. Claiming is cheap compared with decoding; the
+// number is chosen so that starting a goroutine pays off.
 const decodePiece = 16
 
-// read is what came of reading one version.
+// read is the result of reading one version.
 type read struct {
 	object kruntime.Object // shared
 	err    error
 }
 
-// read returns the objects of versions, decoding those that are not yet decoded on
-// all processors.
+// read returns the objects of versions. It decodes objects on all processors.
 func (s *resourceStore) read(ctx context.Context, versions []*version) []read {
 	return s.readFor(ctx, versions, s.core.decoded.attach)
 }
 
-// readFor is read with another way to keep decoded objects, as objectFor has it.
+// readFor is like read, but caches decoded objects by keep, as objectFor does.
 func (s *resourceStore) readFor(ctx context.Context, versions []*version, keep func(*version, *decoded)) []read {
 	found := make([]read, len(versions))
 	var undecoded []int
@@ -49,8 +47,7 @@ func (s *resourceStore) readFor(ctx context.Context, versions []*version, keep f
 	return found
 }
 
-// inParallel calls do for all numbers below n and returns when all calls have. The
-// calls must not panic.
+// inParallel calls do for all numbers below n and returns when all calls have returned. do must not panic.
 func inParallel(n int, do func(i int)) {
 	var next atomic.Int64
 	work := func() {
@@ -72,7 +69,7 @@ func inParallel(n int, do func(i int)) {
 	working.Wait()
 }
 
-// inBatches yields a sequence in slices, which are only valid until the next.
+// inBatches yields a sequence in slices. Each slice is valid only until the next one.
 func inBatches[T any](all iter.Seq[T], size int) iter.Seq[[]T] {
 	return func(yield func([]T) bool) {
 		batch := make([]T, 0, size)

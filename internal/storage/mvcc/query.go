@@ -14,14 +14,13 @@ import (
 
 var _ ordered.Querier = (*resourceStore)(nil)
 
-// mostRuns is of how many runs an order is made at most: an interval in each of several namespaces is
-// one. Where conditions would make it more, the objects are looked at.
+// mostRuns is the largest number of runs that are merged into an order. An interval in each of several namespaces is
+// one run per namespace. A condition that would exceed the limit is checked against each object instead.
 const mostRuns = 10_000
 
-// Query implements ordered.Querier. A page without conditions costs its length, and its
-// total a few steps for each namespace that is asked for; so does one whose only conditions are on
-// the field that it is ordered by. All others look at each object that the conditions on sortable
-// fields leave.
+// Query implements ordered.Querier. A page without conditions costs its length, and its total costs a few steps for
+// each requested namespace. The same holds for a page whose only conditions are on the field that it is ordered by.
+// Every other query reads each object that the conditions on sortable fields leave.
 func (s *resourceStore) Query(ctx context.Context, key string, q *ordered.Query) (*ordered.Page, error) {
 	prefix, err := s.key(key, true)
 	if err != nil {
@@ -35,7 +34,7 @@ func (s *resourceStore) Query(ctx context.Context, key string, q *ordered.Query)
 		}
 	}
 	for {
-		// It begins anew if compaction has passed it.
+		// Start again if compaction has passed the query's versions.
 		page, err := s.query(ctx, &asked)
 		if !errors.Is(err, errCompacted) {
 			return page, err
@@ -46,7 +45,7 @@ func (s *resourceStore) Query(ctx context.Context, key string, q *ordered.Query)
 	}
 }
 
-// query is Query, or errCompacted.
+// query is like Query, but may return errCompacted.
 func (s *resourceStore) query(ctx context.Context, q *ordered.Query) (*ordered.Page, error) {
 	by, others := splitConditions(q)
 	if len(others) == 0 && q.Matches == nil && len(q.Counted) == 0 {
@@ -55,8 +54,7 @@ func (s *resourceStore) query(ctx context.Context, q *ordered.Query) (*ordered.P
 	return s.search(ctx, q, by, others)
 }
 
-// splitConditions returns the values of the field that the order is by, and the conditions on
-// other fields.
+// splitConditions returns the set of values of the field that the query sorts by, and the conditions on other fields.
 func splitConditions(q *ordered.Query) (by ordered.Set, others []ordered.Condition) {
 	by = ordered.All()
 	for _, c := range q.Where {
@@ -71,7 +69,7 @@ func splitConditions(q *ordered.Query) (by ordered.Set, others []ordered.Conditi
 	return by, others
 }
 
-// pageOf takes a page out of an order as it is.
+// pageOf returns a page directly from an order.
 func (s *resourceStore) pageOf(ctx context.Context, q *ordered.Query, by ordered.Set) (*ordered.Page, error) {
 	state, revision, err := s.order(q.By, q.Namespaces != nil).exact(ctx)
 	if err != nil {
@@ -98,7 +96,7 @@ func (s *resourceStore) pageOf(ctx context.Context, q *ordered.Query, by ordered
 	return page, s.fill(ctx, page, entries)
 }
 
-// fill puts the objects of entries into a page.
+// fill reads the objects of entries into a page.
 func (s *resourceStore) fill(ctx context.Context, page *ordered.Page, entries []indexEntry) error {
 	versions := versionsOf(entries)
 	if account := budget.From(ctx); account != nil {
@@ -128,8 +126,8 @@ func (s *resourceStore) fill(ctx context.Context, page *ordered.Page, entries []
 	return nil
 }
 
-// failure is what to say of objects that could not be read: nothing yet, if compaction has passed one of
-// them.
+// failure returns the error for objects that could not be read: errCompacted, which restarts the query, if compaction
+// has passed one of them.
 func (s *resourceStore) failure(failed unreadable) error {
 	if errors.Is(failed.abort, errCompacted) {
 		return errCompacted
@@ -137,7 +135,7 @@ func (s *resourceStore) failure(failed unreadable) error {
 	return failed.err(s.resource.Resource)
 }
 
-// versionsOf returns what entries stand for, which compaction may pass.
+// versionsOf returns the versions of entries. Compaction may pass them.
 func versionsOf(entries []indexEntry) []*version {
 	versions := make([]*version, len(entries))
 	for i, e := range entries {
@@ -146,8 +144,8 @@ func versionsOf(entries []indexEntry) []*version {
 	return versions
 }
 
-// search looks at all objects that one condition on a sortable field leaves, that with the fewest
-// of them, for those that fulfil the others.
+// search reads all objects that one condition on a sortable field leaves, and filters them by all other conditions. It
+// uses the condition that leaves the fewest objects.
 func (s *resourceStore) search(ctx context.Context, q *ordered.Query, by ordered.Set, others []ordered.Condition) (*ordered.Page, error) {
 	namespaced := q.Namespaces != nil
 	state, revision, err := s.order(q.By, namespaced).exact(ctx)
@@ -191,11 +189,11 @@ func (s *resourceStore) search(ctx context.Context, q *ordered.Query, by ordered
 	return page, s.fill(ctx, page, found[first:last])
 }
 
-// foundBytes is what a search takes for each object that it may find, beside the object.
+// foundBytes is the memory of a search for each object that it may find, beside the object.
 const foundBytes = 128
 
-// find returns what of some runs fulfils the conditions, as entries of the order that is asked for,
-// and counts their values.
+// find returns the objects of the runs that fulfill the conditions, as entries of the order that q sorts by, and counts
+// their values.
 func (s *resourceStore) find(ctx context.Context, page *ordered.Page, q *ordered.Query, all runs) ([]indexEntry, error) {
 	account, places := budget.From(ctx), int64(all.size())*foundBytes
 	if err := hold(ctx, account, places); err != nil {

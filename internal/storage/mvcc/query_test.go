@@ -24,7 +24,7 @@ import (
 	"github.com/annexapi/annex/store/storetest"
 )
 
-// Fields of pods: a color, which some have not, and the number of their node.
+// Fields of pods: a color, which some pods lack, and the number of their node.
 var (
 	byColor = ordered.Field{Name: "color", Type: ordered.String, Sortable: true, Get: func(o runtime.Object) any {
 		if color, ok := o.(*example.Pod).Labels["color"]; ok {
@@ -45,7 +45,7 @@ func nodeOf(o runtime.Object) int64 {
 	return n - 3
 }
 
-// randomQuery is one of all forms that there are.
+// randomQuery returns a query of a random form.
 func (c *comparison) randomQuery() *ordered.Query {
 	fields := []ordered.Field{byColor, byNode, byName}
 	q := &ordered.Query{By: fields[c.random.IntN(3)], Descending: c.random.IntN(2) == 0, Limit: c.random.IntN(12)}
@@ -85,7 +85,7 @@ func (c *comparison) randomQuery() *ordered.Query {
 	return q
 }
 
-// query asks for a page and for what a list of all objects makes of the same query.
+// query compares a page with the result of the same query on a list of all objects.
 func (c *comparison) query() {
 	q, prefix := c.randomQuery(), "/pods/"
 	reference := *q
@@ -143,9 +143,12 @@ func describePage(p *ordered.Page) string {
 	return b.String()
 }
 
-// TestQueriesAreWhatAListFinds makes random histories and compares queries with lists that are
-// sorted. It repeats a failure with ANNEX_SEED.
-func TestQueriesAreWhatAListFinds(t *testing.T) {
+// TestQuery_matchesList makes random histories and compares queries with sorted lists. Set ANNEX_SEED to repeat a
+// failure.
+func TestQuery_matchesList(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compares thousands of queries")
+	}
 	first, runs := uint64(time.Now().UnixNano()), 30
 	if text := os.Getenv("ANNEX_SEED"); text != "" {
 		first, runs = parse(t, text), 1
@@ -179,9 +182,9 @@ func TestQueriesAreWhatAListFinds(t *testing.T) {
 	}
 }
 
-// TestPagesByCursorNeitherRepeatNorSkip walks pages by cursor while others write and compact: each object
-// whose value stays is seen exactly once.
-func TestPagesByCursorNeitherRepeatNorSkip(t *testing.T) {
+// TestQuery_cursor_duringWrites reads pages by cursor during writes and compactions: each object whose value does not
+// change is returned exactly once.
+func TestQuery_cursor_duringWrites(t *testing.T) {
 	core, pods := open(t, newLedger(), mvcc.Options{})
 	colored(t, pods, 600, 7) // these stay
 	writing, stop := context.WithCancel(t.Context())
@@ -240,8 +243,8 @@ func TestPagesByCursorNeitherRepeatNorSkip(t *testing.T) {
 	}
 }
 
-// TestAQueryWithoutConditionsReadsItsPageOnly counts what is decoded.
-func TestAQueryWithoutConditionsReadsItsPageOnly(t *testing.T) {
+// TestQuery_noConditions_readsPageOnly counts decoded objects.
+func TestQuery_noConditions_readsPageOnly(t *testing.T) {
 	core, _ := open(t, newLedger(), mvcc.Options{ObjectCacheBytes: -1})
 	var decoded atomic.Int64
 	resource := storetest.Pods("/pods")
@@ -279,8 +282,8 @@ func TestAQueryWithoutConditionsReadsItsPageOnly(t *testing.T) {
 	}
 }
 
-// TestManyValuesInManyNamespacesAreAnsweredToo asks for more intervals than an order is taken apart into.
-func TestManyValuesInManyNamespacesAreAnsweredToo(t *testing.T) {
+// TestQuery_tooManyRuns queries more intervals than mostRuns.
+func TestQuery_tooManyRuns(t *testing.T) {
 	_, pods := open(t, newLedger(), mvcc.Options{})
 	colored(t, pods, 300, 10)
 	list := &example.PodList{}
@@ -321,7 +324,7 @@ func TestManyValuesInManyNamespacesAreAnsweredToo(t *testing.T) {
 	}
 }
 
-// parallelCountingCodec is countingCodec for objects that are decoded at the same time.
+// parallelCountingCodec is a countingCodec for concurrent use.
 type parallelCountingCodec struct {
 	runtime.Codec
 	decoded *atomic.Int64
@@ -336,8 +339,8 @@ func (c parallelCountingCodec) Decode(
 	return c.Codec.Decode(data, defaults, into)
 }
 
-// TestAQueryOfUnreadableObjectsFails has no place for what cannot be read.
-func TestAQueryOfUnreadableObjectsFails(t *testing.T) {
+// TestQuery_unreadableObjects_fails: an object that cannot be decoded has no place in an order.
+func TestQuery_unreadableObjects_fails(t *testing.T) {
 	core, _ := open(t, newLedger(), mvcc.Options{ObjectCacheBytes: -1})
 	resource := storetest.Pods("/pods")
 	broken := false
@@ -372,8 +375,8 @@ func (c failingCodec) Decode(
 	return c.Codec.Decode(data, defaults, into)
 }
 
-// TestAQueryEndsWithItsContext has none left.
-func TestAQueryEndsWithItsContext(t *testing.T) {
+// TestQuery_contextEnds queries with a context that has ended.
+func TestQuery_contextEnds(t *testing.T) {
 	_, pods := open(t, newLedger(), mvcc.Options{})
 	colored(t, pods, 10, 3)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -5,20 +5,21 @@ import (
 	"sync/atomic"
 )
 
-// Places of a recent: as many as there are entries, within these bounds.
+// The number of slots of a recent: the number of entries of its tree, within these bounds.
 const (
 	fewestPlaces = 64
 	mostPlaces   = 1 << 16
 )
 
-// recent finds versions of a tree by their keys without a search of it, which compares with a dozen of other keys, and so waits
-// for the memory as often. It has one place for all keys of a hash, where the version is that was last written or found.
+// recent finds versions of a tree by key without searching the tree. A search compares about a dozen other keys and
+// waits for memory as often. recent has one slot for all keys with the same hash; the slot holds the version that was
+// last written or found.
 //
-// All that is in it is in the tree. As with that, find and remember may be called concurrently, but not while set or remove is. A
-// nil recent knows nothing.
+// Every version in it is in the tree. As with the tree, find and remember may be called concurrently, but not
+// concurrently with set or remove. A nil recent is always empty.
 type recent struct {
 	seed   maphash.Seed
-	places []atomic.Pointer[version] // a power of two of them
+	places []atomic.Pointer[version] // the length is a power of two
 }
 
 func newRecent() *recent {
@@ -29,7 +30,7 @@ func (r *recent) place(key string) *atomic.Pointer[version] {
 	return &r.places[maphash.String(r.seed, key)&uint64(len(r.places)-1)]
 }
 
-// find returns the version of a key; nil if the tree has to be searched.
+// find returns the version of a key; nil if the tree must be searched.
 func (r *recent) find(key string) *version {
 	if r == nil {
 		return nil
@@ -40,25 +41,25 @@ func (r *recent) find(key string) *version {
 	return nil
 }
 
-// remember is told what is found in the tree.
+// remember records a version that was found in the tree.
 func (r *recent) remember(v *version) {
 	if r != nil {
 		r.place(v.key).Store(v)
 	}
 }
 
-// set is told what is put into the tree, which has so many entries then.
+// set records a version that was put into the tree, which now has that many entries.
 func (r *recent) set(v *version, entries int) {
 	if r == nil {
 		return
 	}
 	if entries > len(r.places) && len(r.places) < mostPlaces {
-		r.places = make([]atomic.Pointer[version], 2*len(r.places)) // what was there is found again
+		r.places = make([]atomic.Pointer[version], 2*len(r.places)) // later searches fill it again
 	}
 	r.remember(v)
 }
 
-// remove is told what is taken out of the tree.
+// remove removes the version of a key that was removed from the tree.
 func (r *recent) remove(key string) {
 	if r.find(key) != nil {
 		r.place(key).Store(nil)

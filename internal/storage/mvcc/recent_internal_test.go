@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestATreeFindsWhatIsInIt compares with a map, while there are more and fewer entries than places.
-func TestATreeFindsWhatIsInIt(t *testing.T) {
+// TestTree_randomChanges compares a tree with a map, with more and with fewer entries than slots.
+func TestTree_randomChanges(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	latest, want := newTree(), map[string]*version{}
@@ -50,7 +50,7 @@ func TestATreeFindsWhatIsInIt(t *testing.T) {
 	}
 }
 
-func TestATreeIsReadConcurrently(t *testing.T) {
+func TestTree_concurrentReads(t *testing.T) {
 	t.Parallel()
 	latest := newTree()
 	var keys []string

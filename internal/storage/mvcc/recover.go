@@ -12,23 +12,21 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// recoveryInterval is the time between two tries to recover a failed journal.
+// recoveryInterval is the time between two attempts to recover a failed journal.
 const recoveryInterval = time.Second
 
-// recoverFailures recovers the journal whenever it has failed transiently, until
-// the context ends. What is due every second besides is done there, too.
+// recoverFailures recovers the journal after each transient failure, until ctx ends. It also does the other work that
+// is due every second.
 //
-// A recovery is a restart of the journal alone. What it replays must be what is
-// published, unchanged, and may go on after that: records whose writers were told
-// that the outcome was unknown. Those that turn out to be durable are published, in order; the
-// others have never happened, and their revisions are given out again. No client
-// can tell, because a revision becomes known to readers, watchers and its own writer
-// only by being published; it is the same after a crash. Nor can the lost record
-// come back later: the recovered journal has found out where its records end, and
-// goes on from there.
+// A recovery is a restart of the journal alone. The recovered journal must hold the published records unchanged. It may
+// hold more: records whose writers got an error about an unknown outcome. The durable ones among them are published, in
+// order; the others have never happened, and their revisions are assigned again. No client can notice, because a
+// revision becomes known to readers, watchers and its own writer only by being published; the same holds after a crash.
+// A lost record cannot come back later either: the recovered journal has determined the end of its records, and appends
+// from there.
 //
-// Readers and watchers do not notice. They go on with what is in memory and with
-// the failed journal, which is replaced at once when the new one has been checked.
+// Readers and watchers do not notice the recovery. They continue with the values in memory and with the failed journal,
+// which is replaced at once when the recovered journal has been checked.
 func (c *Core) recoverFailures(ctx context.Context) {
 	ticker := c.clock.NewTicker(recoveryInterval)
 	defer ticker.Stop()
@@ -38,7 +36,7 @@ func (c *Core) recoverFailures(ctx context.Context) {
 			return
 		case <-ticker.C():
 		}
-		// Both may have come, and a store that is closed recovers no more.
+		// Both channels may be ready, and a closed store must not recover.
 		if ctx.Err() != nil {
 			return
 		}
@@ -52,9 +50,9 @@ func (c *Core) recoverFailures(ctx context.Context) {
 	}
 }
 
-// reopen replaces the journal by what it recovers to.
+// reopen replaces the journal by the recovered one.
 func (c *Core) reopen(ctx context.Context) error {
-	// Nothing else moves while a journal is compared with what is published.
+	// The state must not change while the journal is compared with it.
 	c.compacting.Lock()
 	defer c.compacting.Unlock()
 	c.writing.Lock()
@@ -77,7 +75,7 @@ func (c *Core) reopen(ctx context.Context) error {
 	}
 	release := journal.Journal.Close
 	if recovered == journal.Journal(failed) {
-		release = func(journal.Journal) error { return nil } // it is what is read, whatever comes
+		release = func(journal.Journal) error { return nil } // this journal stays in use for reads in any case
 	}
 	found, err := c.compare(ctx, recovered)
 	if err != nil {
@@ -93,22 +91,21 @@ func (c *Core) reopen(ctx context.Context) error {
 		return err
 	}
 	c.adopt(recovered, found)
-	_ = release(failed) // that it has failed is known
+	_ = release(failed) // its failure is already known
 	c.recoveries.Add(1)
 	klog.InfoS("The store takes writes again", "revision", c.Revision(), "foundDurable", len(found.tail))
 
 	c.pendingTrim = append(c.pendingTrim, found.garbage...)
 	if len(c.pendingTrim) > 0 || found.compacted < c.compacted.Load() {
 		if err := c.trim(c.compacted.Load(), c.pendingTrim); err != nil {
-			return err // the next compaction tries again
+			return err // the next compaction retries
 		}
 		c.pendingTrim = nil
 	}
 	return nil
 }
 
-// adopt makes a recovered journal the core's own and publishes its tail. It needs
-// publishing.
+// adopt makes a recovered journal the core's own and publishes its tail. It requires publishing.
 func (c *Core) adopt(recovered journal.Journal, found *findings) {
 	c.open.Lock()
 	c.writing.Lock()
@@ -130,21 +127,21 @@ func (c *Core) adopt(recovered journal.Journal, found *findings) {
 	}
 }
 
-// findings are what a recovered journal holds, compared with what is published.
+// findings are the differences between a recovered journal and the published state.
 type findings struct {
 	core      *Core
 	visible   *snapshot
-	last      uint64              // the last revision seen
-	base      int                 // objects at or below the compacted revision
-	next      uint64              // of the history
+	last      uint64              // the last revision read
+	base      int                 // number of objects at or below the compacted revision
+	next      uint64              // the next expected revision of the history
 	newest    map[string]*version // in the tail, by key
 	tail      []*write            // durable, but not published
-	garbage   []uint64            // compacted away, but still there
+	garbage   []uint64            // compacted records that the journal still holds
 	compacted uint64
 }
 
-// compare replays a recovered journal. An error that matches ErrDamaged says that
-// it is not the one that failed. It needs publishing and compacting.
+// compare replays a recovered journal. An error that matches journal.ErrDamaged means that it is not the journal that
+// failed. compare requires publishing and compacting.
 func (c *Core) compare(ctx context.Context, recovered journal.Journal) (*findings, error) {
 	f := &findings{core: c, visible: c.snapshot(), next: c.history.after + 1, newest: map[string]*version{}}
 	var err error
@@ -169,7 +166,7 @@ func (c *Core) compare(ctx context.Context, recovered journal.Journal) (*finding
 	return f, nil
 }
 
-// objectsUpTo counts the objects of up to a revision that are still needed.
+// objectsUpTo returns the number of objects at or below a revision that are still needed.
 func (s *snapshot) objectsUpTo(revision uint64) int {
 	n := 0
 	for latest := range s.latest.from("") {
@@ -208,15 +205,15 @@ func (f *findings) take(r journal.Record) error {
 	if previous == nil {
 		previous = f.visible.latest.get(r.Key)
 	}
-	r.Value = bytes.Clone(r.Value) // the journal's
+	r.Value = bytes.Clone(r.Value) // the journal owns the value
 	v := newVersion(r, previous)
 	f.newest[r.Key] = v
 	f.tail = append(f.tail, &write{version: v})
 	return checkEvent(v, r.Revision)
 }
 
-// mustBe compares a version with its record, which may be less precise about
-// times. A value that is not in memory can only be compared by its size.
+// mustBe compares a version with its record, whose times may be less precise. If the value is not in memory, only its
+// size is compared.
 func (v *version) mustBe(r journal.Record) error {
 	other := newVersion(r, nil)
 	same := v.matches(r) && v.size == other.size && micro(v.committed) == micro(other.committed) && micro(v.expires) == micro(other.expires)

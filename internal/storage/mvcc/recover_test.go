@@ -36,7 +36,7 @@ func (l *ledger) upTo(revision uint64) *ledger {
 	return again
 }
 
-// untilDamaged lets time pass until the core gives the journal up.
+// untilDamaged advances the clock until the core gives up the journal.
 func untilDamaged(t *testing.T, core *mvcc.Core, clock *clocktesting.FakeClock) {
 	t.Helper()
 	testwait.NoError(t, "the journal is given up", func(context.Context) error {
@@ -48,7 +48,7 @@ func untilDamaged(t *testing.T, core *mvcc.Core, clock *clocktesting.FakeClock) 
 	})
 }
 
-// untilHealthy lets time pass until the core takes writes.
+// untilHealthy advances the clock until the core accepts writes.
 func untilHealthy(t *testing.T, core *mvcc.Core, clock *clocktesting.FakeClock) {
 	t.Helper()
 	testwait.NoError(t, "the core recovers", func(context.Context) error {
@@ -57,8 +57,8 @@ func untilHealthy(t *testing.T, core *mvcc.Core, clock *clocktesting.FakeClock) 
 	})
 }
 
-// failing returns a core whose journal, with the object "old" at revision 2, has
-// failed when it synced revisions 3 to 5, each of which makes an object.
+// failing returns a core with the object "old" at revision 2. Its journal has failed to sync revisions 3 to 5, each of
+// which creates an object.
 func failing(
 	t *testing.T,
 	clock *clocktesting.FakeClock,
@@ -83,7 +83,7 @@ func failing(
 	return core, pods, j
 }
 
-func TestRecoveryShowsWhatIsDurableAndNothingElse(t *testing.T) {
+func TestRecovery_durableTail_isPublished(t *testing.T) {
 	for _, survives := range []uint64{2, 3, 5} {
 		t.Run(fmt.Sprintf("revisions up to %d", survives), func(t *testing.T) {
 			clock := newClock()
@@ -135,7 +135,7 @@ func TestRecoveryShowsWhatIsDurableAndNothingElse(t *testing.T) {
 	}
 }
 
-// mend lets a failed ledger go on with what it has up to a revision.
+// mend repairs a failed ledger, which keeps its records up to a revision.
 func (l *ledger) mend(survives uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -148,7 +148,7 @@ func (l *ledger) mend(survives uint64) {
 	l.last, l.durable = survives, survives
 }
 
-func TestAJournalMayRecoverToItself(t *testing.T) {
+func TestRecovery_sameJournal(t *testing.T) {
 	clock := newClock()
 	core, pods, j := failing(t, clock, func(j *ledger) (journal.Journal, error) {
 		j.mend(4)
@@ -166,7 +166,7 @@ func TestAJournalMayRecoverToItself(t *testing.T) {
 	}
 }
 
-func TestAJournalThatRecoversToItselfMustHoldWhatWasPublished(t *testing.T) {
+func TestRecovery_sameJournalLostRecords_isDamaged(t *testing.T) {
 	clock := newClock()
 	core, pods, j := failing(t, clock, func(j *ledger) (journal.Journal, error) {
 		j.mend(1)
@@ -180,7 +180,7 @@ func TestAJournalThatRecoversToItselfMustHoldWhatWasPublished(t *testing.T) {
 	}
 }
 
-func TestClientsAreToldWhenToTryAgainIfThereIsHope(t *testing.T) {
+func TestReadOnly_transientFailure_hasRetryAfter(t *testing.T) {
 	for _, hope := range []bool{true, false} {
 		j := newLedger()
 		j.failAppend = 3
@@ -202,7 +202,7 @@ func TestClientsAreToldWhenToTryAgainIfThereIsHope(t *testing.T) {
 	}
 }
 
-func TestOnlyATransientFailureIsRecoveredFrom(t *testing.T) {
+func TestRecovery_permanentFailure_isNotTried(t *testing.T) {
 	clock := newClock()
 	j := newLedger()
 	j.failAppend = 3
@@ -223,8 +223,8 @@ func TestOnlyATransientFailureIsRecoveredFrom(t *testing.T) {
 	}
 }
 
-// A journal that recovers to something else than it was must not be believed.
-func TestARecoveredJournalMustHoldWhatWasPublished(t *testing.T) {
+// A recovered journal with other records must be rejected.
+func TestRecovery_differentJournal_isDamaged(t *testing.T) {
 	for name, change := range map[string]func(l *ledger){
 		"a published record is missing": func(l *ledger) { delete(l.records, 3) },
 		"the last published records are missing": func(l *ledger) {
@@ -296,8 +296,8 @@ func TestARecoveredJournalMustHoldWhatWasPublished(t *testing.T) {
 	}
 }
 
-// Trim need not be durable: what it dropped may be back.
-func TestRecoveryTrimsAgainWhatCameBack(t *testing.T) {
+// Trim need not be durable: trimmed records may be back after a recovery.
+func TestRecovery_trimmedRecords_areTrimmedAgain(t *testing.T) {
 	clock := newClock()
 	j := newLedger()
 	j.failWith = errFull
@@ -325,8 +325,8 @@ func TestRecoveryTrimsAgainWhatCameBack(t *testing.T) {
 	}
 }
 
-// The failed journal loses files to its successor.
-func TestHistoryIsReadAcrossARecovery(t *testing.T) {
+// The failed journal loses files to the recovered one.
+func TestRecovery_historyReads(t *testing.T) {
 	clock := newClock()
 	j := newLedger()
 	j.failWith = errFull
@@ -362,7 +362,7 @@ func TestHistoryIsReadAcrossARecovery(t *testing.T) {
 	}
 }
 
-func TestClosingWhileRecovering(t *testing.T) {
+func TestClose_whileRecovering(t *testing.T) {
 	clock := newClock()
 	recovering, closing := make(chan struct{}), make(chan struct{})
 	var recovered *ledger

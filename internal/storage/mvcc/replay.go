@@ -7,8 +7,8 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// replay rebuilds the state from the journal. Only the end of a replay tells the
-// compacted revision, so the records are linked first and checked afterwards.
+// replay rebuilds the state from the journal. The compacted revision is known only at the end of a replay, so records
+// are linked first and checked afterwards.
 func (c *Core) replay(ctx context.Context) error {
 	var versions []*version
 	link := c.linker()
@@ -24,7 +24,7 @@ func (c *Core) replay(ctx context.Context) error {
 		if n := len(versions) - linked; n >= linkBatch && !values.room(len(r.Value)) || n >= mostLinked {
 			link.queue <- versions[linked:]
 			linked = len(versions)
-			values.inUse = nil // the linker's from now on
+			values.inUse = nil // the linker owns this slab from now on
 		}
 		versions = append(versions, values.versionOf(r))
 		return ctx.Err()
@@ -61,14 +61,14 @@ func (c *Core) replay(ctx context.Context) error {
 	return nil
 }
 
-// linkBatch is how many versions are linked at once, or more if their values have filled no slab, but not more than mostLinked.
+// linkBatch is the number of versions that are linked at once. A batch grows beyond it, up to mostLinked, until its
+// values have filled a slab.
 const linkBatch, mostLinked = 128, 8192
 
-// memoryAgain is how many slabs wait to be filled again at most.
+// memoryAgain is the largest number of slabs that wait to be reused.
 const memoryAgain = 64
 
-// linker puts versions into the tree in a goroutine of its own, beside the one that
-// reads and checks records.
+// linker puts versions into the tree in a goroutine of its own, while replay reads and checks records.
 type linker struct {
 	queue chan []*version
 	done  chan struct{}
@@ -79,8 +79,8 @@ func (c *Core) linker() *linker {
 	c.values.slabs.again = make(chan []byte, memoryAgain)
 	go func() {
 		defer close(l.done)
-		// Which of them the history needs is not known yet, and all values that were ever
-		// replaced in it may be many times what is kept.
+		// It is not known yet which replaced versions the history needs, and all values that were ever replaced may be
+		// many times the size of the values that stay. So only the newest HotBytes of replaced values are kept.
 		var replacedBytes int64
 		var hot []*version
 		for batch := range l.queue {
@@ -88,7 +88,7 @@ func (c *Core) linker() *linker {
 				replaced := c.latest.set(v)
 				v.previous.Store(replaced)
 				if replaced != nil {
-					v.key = replaced.key // the same; those of the history share it
+					v.key = replaced.key // equal; all versions of a key share one string
 				}
 				c.values.add(v, replaced)
 				if replaced.hot() == 0 {
@@ -105,7 +105,7 @@ func (c *Core) linker() *linker {
 	return l
 }
 
-// end waits until everything is linked.
+// end waits until all versions are linked.
 func (l *linker) end() {
 	close(l.queue)
 	<-l.done
@@ -114,8 +114,8 @@ func (l *linker) end() {
 // firstRevision is the revision of an empty store; 0 means "any" in the API.
 const firstRevision = 1
 
-// checkBase checks a record that only holds state: compaction leaves nothing but
-// objects, and one of each.
+// checkBase checks a record at or below the compacted revision: compaction leaves only objects there, and one for each
+// key.
 func checkBase(v *version, compacted uint64) error {
 	if previous := v.previous.Load(); v.deleted || previous != nil {
 		return journal.Damaged(v.revision, "of %q should have left nothing behind when revision %d was compacted", v.key, compacted)
@@ -123,8 +123,8 @@ func checkBase(v *version, compacted uint64) error {
 	return nil
 }
 
-// checkEvent checks a record of the history: none is missing, and each fits on
-// what its key was before.
+// checkEvent checks a record of the history: no revision is missing, and each event matches the previous version of its
+// key.
 func checkEvent(v *version, revision uint64) error {
 	switch previous := v.previous.Load(); {
 	case v.revision != revision:

@@ -26,7 +26,7 @@ func tombstone(revision, previous uint64, name string) journal.Record {
 	return journal.Record{Revision: revision, Previous: previous, Key: key(name), Deleted: true, Committed: epoch}
 }
 
-func TestJournalThatDoesNotFitTogetherIsDamaged(t *testing.T) {
+func TestOpen_inconsistentJournal_isDamaged(t *testing.T) {
 	tests := []struct {
 		name      string
 		compacted uint64
@@ -73,7 +73,7 @@ func TestJournalThatDoesNotFitTogetherIsDamaged(t *testing.T) {
 	}
 }
 
-func TestOpenEndsWithItsContext(t *testing.T) {
+func TestOpen_contextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := mvcc.Open(ctx, newLedger(put(2, 0, "a")), mvcc.Options{}); !errors.Is(err, context.Canceled) {
@@ -81,7 +81,7 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestUnopenedResourcesKeepTheirHistory(t *testing.T) {
+func TestOpen_lateResource_hasHistory(t *testing.T) {
 	j := newLedger()
 	core, pods := open(t, j, mvcc.Options{})
 	create(t, pods, "a")
@@ -110,7 +110,7 @@ func TestUnopenedResourcesKeepTheirHistory(t *testing.T) {
 	}
 }
 
-func TestPrefixesAreApart(t *testing.T) {
+func TestOpen_prefixes(t *testing.T) {
 	core, pods := open(t, memory.New(), mvcc.Options{})
 	create(t, pods, "a")
 	for _, prefix := range []string{"/pods/ns", "/", "", "pods", "/others/"} {
@@ -139,8 +139,7 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// rising is a journal of which each record replaces the one before. It looks after the values
-// that are alive.
+// rising is a journal in which each record replaces the previous one. It tracks which values are still reachable.
 type rising struct {
 	*ledger
 	records int
@@ -164,10 +163,10 @@ func (r rising) Replay(ctx context.Context, yield func(journal.Record) error) (u
 	return 0, ctx.Err()
 }
 
-// A history that is replayed may have had many times the values that are kept of it in memory.
-func TestAReplayKeepsNoMoreOldValuesThanTheHistory(t *testing.T) {
+// A replayed history may have had many times the values that are kept in memory.
+func TestReplay_replacedValues_areDropped(t *testing.T) {
 	const unlinked = 128       // the last records, until the replay ends
-	const most = unlinked + 10 // and the history's, and the latest
+	const most = unlinked + 10 // and the values of the history, and the latest one
 	open(t, rising{newLedger(), 40 * unlinked, func(values []weak.Pointer[byte]) {
 		testwait.NoError(t, "old values are let go", func(context.Context) error {
 			runtime.GC()
@@ -182,5 +181,5 @@ func TestAReplayKeepsNoMoreOldValuesThanTheHistory(t *testing.T) {
 			}
 			return nil
 		})
-	}}, mvcc.Options{HotBytes: 50_000, Idle: true, Resident: true}) // whose values are not copied
+	}}, mvcc.Options{HotBytes: 50_000, Idle: true, Resident: true}) // Resident, so that values are not copied
 }

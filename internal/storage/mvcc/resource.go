@@ -20,13 +20,13 @@ type resourceStore struct {
 	core     *Core
 	keyspace *keyspace
 	resource store.Resource
-	indexes  *indexes // nil if none are declared
+	indexes  *indexes // nil if the resource declares none
 	orders   orders
 	labels   labelIndexes
-	// tellsCorrupt says that unreadable objects are reported as corrupt, which
-	// allows to delete them without reading them.
+	// tellsCorrupt is set if unreadable objects are reported as corrupt, so that an unsafe deletion can delete them
+	// without reading them.
 	tellsCorrupt bool
-	// open ends when the view is closed.
+	// open ends when the store is closed.
 	open  context.Context
 	close context.CancelFunc
 }
@@ -62,7 +62,7 @@ func (s *resourceStore) Close() {
 // Versioner implements storage.Interface.
 func (s *resourceStore) Versioner() storage.Versioner { return versioner }
 
-// key checks a key; one to be read recursively ends with a slash then.
+// key validates a key, which must start with the resource's prefix. A recursive key gets a slash at its end.
 func (s *resourceStore) key(key string, recursive bool) (string, error) {
 	return storage.PrepareKey(s.keyspace.prefix, key, recursive)
 }
@@ -93,10 +93,10 @@ func (s *resourceStore) Get(ctx context.Context, key string, opts storage.GetOpt
 	return s.copyTo(out, object)
 }
 
-// tooLargeRetrySeconds is after how long a client shall ask again for a revision that is still to come.
+// tooLargeRetrySeconds is the delay after which a client should retry a revision that is not reached yet.
 const tooLargeRetrySeconds = 1
 
-// notOlderThan refuses to answer for a revision that is still to come.
+// notOlderThan returns an error if a requested revision is not reached yet.
 func notOlderThan(resourceVersion string, current uint64) error {
 	if resourceVersion == "" {
 		return nil
@@ -122,8 +122,7 @@ func (s *resourceStore) Stats(context.Context) (storage.Stats, error) {
 	return stats, nil
 }
 
-// EnableResourceSizeEstimation implements storage.Interface. Sizes are always
-// known exactly.
+// EnableResourceSizeEstimation implements storage.Interface. Sizes are always known exactly.
 func (s *resourceStore) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
 	if keys == nil {
 		return errors.New("KeysFunc cannot be nil")
@@ -134,8 +133,8 @@ func (s *resourceStore) EnableResourceSizeEstimation(keys storage.KeysFunc) erro
 // ReadinessCheck implements storage.Interface.
 func (s *resourceStore) ReadinessCheck() error { return s.core.Health() }
 
-// RequestWatchProgress implements storage.Interface: every watch of the resource
-// that wants progress notifications gets one now.
+// RequestWatchProgress implements storage.Interface. Every watch of the resource that requested progress notifications
+// gets a bookmark now.
 func (s *resourceStore) RequestWatchProgress(context.Context) error {
 	s.keyspace.watches.requestProgress()
 	return nil

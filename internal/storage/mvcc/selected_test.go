@@ -16,9 +16,9 @@ import (
 	"github.com/annexapi/annex/internal/storage/mvcc"
 )
 
-// Lists by labels are what their selectors select, at the latest revision and at exact ones, page by page, while objects change
-// and revisions are compacted: whether an index decides or not.
-func TestListsByLabelsAreWhatTheySelect(t *testing.T) {
+// Lists by labels return the selected objects, at the latest revision and at exact ones, page by page, during changes
+// and compactions, whether or not an index decides the selector.
+func TestGetList_labelSelectors(t *testing.T) {
 	core, _ := open(t, newLedger(), mvcc.Options{Idle: true, LabelObjects: 1})
 	pods := openPods(t, core)
 	r := rand.New(rand.NewPCG(1, 2))

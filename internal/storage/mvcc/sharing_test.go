@@ -30,7 +30,7 @@ func spoil(object runtime.Object) {
 	}
 }
 
-func TestCallbacksOwnTheirObject(t *testing.T) {
+func TestCallbacks_ownTheirObject(t *testing.T) {
 	_, pods := open(t, memory.New(), mvcc.Options{})
 	want := create(t, pods, "a")
 	refused := fmt.Errorf("refused")
@@ -67,7 +67,7 @@ func TestCallbacksOwnTheirObject(t *testing.T) {
 	}
 }
 
-func TestWhatAWriteReturnsIsTheWriters(t *testing.T) {
+func TestWrite_result_isOwnedByCaller(t *testing.T) {
 	_, pods := open(t, memory.New(), mvcc.Options{})
 	out := create(t, pods, "a")
 	want := out.DeepCopy()
@@ -77,7 +77,7 @@ func TestWhatAWriteReturnsIsTheWriters(t *testing.T) {
 	}
 }
 
-func TestADeletionWhoseObjectIsNotReadCopiesNone(t *testing.T) {
+func TestDelete_unread_copiesNothing(t *testing.T) {
 	_, pods := open(t, memory.New(), mvcc.Options{})
 	want := create(t, pods, "a")
 	ctx, refused, out := objects.WithDeletedUnread(t.Context()), fmt.Errorf("refused"), &example.Pod{}
@@ -123,13 +123,13 @@ func TestADeletionWhoseObjectIsNotReadCopiesNone(t *testing.T) {
 	}
 }
 
-// setKind is what an encoder does to the object that it encodes.
+// setKind changes an object as an encoder does.
 func setKind(object runtime.Object) {
 	object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{Kind: "Encoded"})
 }
 
-// TestReadersMayEncode finds a shared object with the race detector.
-func TestReadersMayEncode(t *testing.T) {
+// TestRead_concurrentEncoding detects a shared object by the race detector.
+func TestRead_concurrentEncoding(t *testing.T) {
 	_, pods := open(t, memory.New(), mvcc.Options{})
 	want := create(t, pods, "a")
 	var reading sync.WaitGroup
@@ -160,7 +160,7 @@ func TestReadersMayEncode(t *testing.T) {
 	}
 }
 
-func TestUnstructuredObjectsAreNeverShared(t *testing.T) {
+func TestRead_unstructured_isCopied(t *testing.T) {
 	core, _ := open(t, memory.New(), mvcc.Options{})
 	widgets, err := core.Open(store.Resource{
 		Resource:     schema.GroupResource{Group: "example.com", Resource: "widgets"},
@@ -236,7 +236,7 @@ func TestUnstructuredObjectsAreNeverShared(t *testing.T) {
 	}
 }
 
-func TestTwoViewsDecodeWithTheirOwnCodec(t *testing.T) {
+func TestOpen_twoCodecs(t *testing.T) {
 	core, pods := open(t, memory.New(), mvcc.Options{})
 	create(t, pods, "a")
 	raw, err := core.Open(store.Resource{
@@ -269,7 +269,7 @@ func TestTwoViewsDecodeWithTheirOwnCodec(t *testing.T) {
 	}
 }
 
-// countingCodec counts what is decoded.
+// countingCodec counts decoded objects.
 type countingCodec struct {
 	runtime.Codec
 	decoded *int
@@ -284,15 +284,15 @@ func (c countingCodec) Decode(
 	return c.Codec.Decode(data, defaults, into)
 }
 
-func TestDecodedObjectsAreKeptWithinTheBudget(t *testing.T) {
+func TestObjectCache_budget(t *testing.T) {
 	const objects = 10
 	tests := []struct {
 		name   string
 		budget int64
-		again  int // how many are decoded in a second list
+		again  int // objects decoded by a second list
 	}{
 		{"none", -1, objects},
-		{"too little", 3000, objects - 3}, // a list takes what is there before it decodes the rest
+		{"too little", 3000, objects - 3}, // a list uses cached objects before it decodes the others
 		{"enough", 1 << 20, 0},
 	}
 	for _, test := range tests {

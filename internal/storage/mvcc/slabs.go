@@ -7,57 +7,60 @@ import (
 )
 
 const (
-	// slabSize is how many bytes of values a slab has room for; the first ones are smaller, so that few values need little.
+	// slabSize is the capacity of a slab in bytes of values. The first slabs are smaller, so that few values need
+	// little memory.
 	slabSize, firstSlabSize = 128 << 10, 4 << 10
-	// largestSlabbed is the size of the largest value in a slab: the end of a slab that has no room for the next one is lost.
+	// largestSlabbed is the size of the largest value in a slab. A bound is needed because the rest of a slab that has
+	// no room for the next value is wasted.
 	largestSlabbed = 8 << 10
-	// valuesTogether is how many values are allocated at once.
+	// valuesTogether is the number of stored structs that are allocated at once.
 	valuesTogether = 32
 )
 
-// stored is a value in memory. It never changes.
+// stored is a value in memory. It is immutable.
 type stored struct {
 	data []byte
-	slab *slab // that data is a part of; nil if it has an allocation of its own
+	slab *slab // the slab that data is part of; nil if data has its own allocation
 }
 
-// slabs keep values that stay beside each other. Where they were allocated one by one, they share pages with what requests of
-// the same size have thrown away, of which none can be given back: 200,000 objects of 2 KB held 1.0 GB after a minute, of
-// which 0.6 lived. They also take no more than they are long.
+// slabs keep long-lived values next to each other. Values that are allocated one by one share pages with the garbage of
+// requests of the same size, and such pages cannot be returned: 200,000 objects of 2 KB held 1.0 GB after a minute, of
+// which 0.6 GB were live. Values in slabs also take no more memory than their length.
 //
-// A slab that has lost a quarter of its values is given up, and what is left of it put into the one in use. Readers may still
-// have parts of it, which is no concern: the garbage collector looks after that. The core's mu guards all of it.
+// A slab that has lost a quarter of its values is given up: its remaining values are copied into the slab in use.
+// Readers may still hold values of the old slab, which the garbage collector then keeps. The core's mu guards all of
+// this.
 type slabs struct {
-	off   bool // values stay where they are
+	off   bool // values keep their own allocations
 	bytes int64
 	inUse *slab
-	// again has memory of slabs that were given up, to be used again. It is nil once there may be readers.
+	// again holds the memory of given-up slabs for reuse. It is nil once there may be readers.
 	again chan []byte
 }
 
-// slab is memory with values in it.
+// slab is a block of memory with values in it.
 type slab struct {
 	memory   []byte
-	room     []byte // what of it is not used yet
+	room     []byte // the unused part of memory
 	size     int    // of all values that were put into it
-	live     int    // of those that are still values
+	live     int    // of the values that are still needed
 	versions []*version
-	values   []stored // allocated, not used yet
+	values   []stored // allocated, but unused
 }
 
-// keep puts the value of a version into a slab, unless it is in one already.
+// keep copies the value of a version into a slab, unless the value is in one already.
 func (s *slabs) keep(v *version) {
 	value := v.value.Load()
 	switch {
 	case value == nil:
 	case value.slab != nil:
-		s.bytes += int64(len(value.data)) // of slabs that versionOf filled
+		s.bytes += int64(len(value.data)) // of a slab that versionOf filled
 	case s.slabbed(len(value.data)):
 		s.copy(v, value.data)
 	}
 }
 
-// versionOf returns the version of a record that is replayed, whose value is the journal's.
+// versionOf returns the version of a replayed record. It copies the value, which belongs to the journal.
 func (s *slabs) versionOf(r journal.Record) *version {
 	value := r.Value
 	if !s.slabbed(len(value)) {
@@ -71,26 +74,26 @@ func (s *slabs) versionOf(r journal.Record) *version {
 	return v
 }
 
-// slabbed says whether a value of a size lies in a slab.
+// slabbed reports whether values of this size are kept in slabs.
 func (s *slabs) slabbed(size int) bool { return !s.off && 0 < size && size <= largestSlabbed }
 
-// room says whether the slab in use has room for a value.
+// room reports whether the slab in use has room for a value.
 func (s *slabs) room(size int) bool { return s.inUse != nil && size <= len(s.inUse.room) }
 
 func (s *slabs) copy(v *version, value []byte) {
 	for !s.room(len(value)) {
 		before := s.inUse
-		// An eighth of what there is already, or so.
+		// About an eighth of the current size.
 		s.inUse = s.slab(max(len(value), min(max(int(s.bytes/8), firstSlabSize), slabSize)))
 		if before != nil {
-			s.tidy(before) // which may use up the new one
+			s.tidy(before) // may use up the new slab
 		}
 	}
 	s.inUse.put(v, value)
 	s.bytes += int64(len(value))
 }
 
-// slab returns one with room for so many bytes at least.
+// slab returns a slab with room for at least that many bytes.
 func (s *slabs) slab(size int) *slab {
 	memory := []byte(nil)
 	select {
@@ -118,7 +121,7 @@ func (s *slab) put(v *version, data []byte) {
 	v.value.Store(value)
 }
 
-// drop takes the value of a version out of memory.
+// drop removes the value of a version from memory.
 func (s *slabs) drop(v *version) {
 	value := v.value.Swap(nil)
 	if value == nil || value.slab == nil {
@@ -129,8 +132,9 @@ func (s *slabs) drop(v *version) {
 	s.tidy(value.slab)
 }
 
-// tidy gives up a slab that is not in use any more and of which too little is left. While all that was ever stored comes and mostly
-// goes, that is less than half of it: what stays is moved once then, and not three times.
+// tidy gives up a slab that is not in use and has lost a quarter of its values. During a replay it must have lost half:
+// there, all values that were ever stored are added and most are dropped again, and a value that stays is then moved
+// once instead of three times.
 func (s *slabs) tidy(old *slab) {
 	enough := old.size - old.size/4
 	if s.again != nil {
@@ -140,7 +144,7 @@ func (s *slabs) tidy(old *slab) {
 		return
 	}
 	versions := old.versions
-	old.versions, old.live = nil, old.size // it is done with
+	old.versions, old.live = nil, old.size // must not be tidied again
 	for _, v := range versions {
 		value := v.value.Load()
 		if value == nil || value.slab != old {
@@ -159,7 +163,7 @@ func (s *slabs) tidy(old *slab) {
 	old.memory, old.room = nil, nil
 }
 
-// settle ends a replay of versions: there may be readers from now on.
+// settle ends a replay of versions: from now on there may be readers.
 func (s *slabs) settle(replayed []*version) {
 	s.again = nil
 	for _, v := range replayed {

@@ -9,9 +9,9 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// Values come and go at random: those that stay keep their bytes, also for readers that have them from before, and what they lie in is
-// little more than they are long.
-func TestSlabsKeepWhatStays(t *testing.T) {
+// Values are added and dropped at random. The remaining values keep their bytes, also for readers that hold them from
+// before, and their slabs take little more memory than their length.
+func TestSlabs_randomChanges(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 1))
@@ -42,7 +42,7 @@ func TestSlabsKeepWhatStays(t *testing.T) {
 		want := bytes.Clone(v.value.Load().data)
 		s.keep(v)
 		alive = append(alive, held{v, want, v.value.Load().data})
-		// There are many for a while, then few, and many again.
+		// There are many values at first, then few, and many again.
 		for most := []int{3000, 20, 1500, 0, 2000, 500}[revision/10_000]; len(alive) > most; {
 			drop(random.IntN(len(alive)))
 		}
@@ -83,8 +83,8 @@ func TestSlabsKeepWhatStays(t *testing.T) {
 	}
 }
 
-// While nothing can read values, the memory of those that have gone is used again, and those that stay keep their bytes all the same.
-func TestAReplayUsesMemoryAgain(t *testing.T) {
+// Before there are readers, the memory of given-up slabs is reused, and the remaining values keep their bytes.
+func TestSlabs_replay_reusesMemory(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 2))
@@ -96,13 +96,13 @@ func TestAReplayUsesMemoryAgain(t *testing.T) {
 	}
 	var alive []held
 	var replayed []*version
-	made := map[*byte]int{} // sizes of memory for values
+	made := map[*byte]int{} // sizes of the memory of slabs
 	batch := 0
 	for revision := range uint64(40_000) {
 		value := bytes.Repeat(fmt.Appendf(nil, "%d;", revision), 1000)[:random.IntN(2000)]
 		v := read.versionOf(journal.Record{Revision: revision + 2, Value: value})
 		replayed, alive = append(replayed, v), append(alive, held{v, bytes.Clone(value)})
-		clear(value) // the journal's
+		clear(value) // the journal owns the value
 		if read.inUse != nil {
 			made[&read.inUse.memory[0]] = len(read.inUse.memory)
 		}
@@ -159,8 +159,8 @@ func TestAReplayUsesMemoryAgain(t *testing.T) {
 	}
 }
 
-// What a journal has in memory is not held twice.
-func TestValuesOfAJournalInMemoryStayWhereTheyAre(t *testing.T) {
+// Values that a journal keeps in memory are not held twice.
+func TestSlabs_off_keepsAllocations(t *testing.T) {
 	s := slabs{off: true}
 	v := newVersion(journal.Record{Revision: 2, Value: []byte("value")}, nil)
 	before := v.value.Load()

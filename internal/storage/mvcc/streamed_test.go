@@ -18,7 +18,7 @@ import (
 	"github.com/annexapi/annex/store/storetest"
 )
 
-// bigPods are more than a list makes before it is written.
+// bigPods is the number of pods that exceeds the part of a list that is made early.
 const bigPods = 10
 
 func listAs(
@@ -43,7 +43,7 @@ func listAs(
 	return items, err
 }
 
-// wholePod is a verbatim.Row of all of a pod.
+// wholePod returns a verbatim.Row that writes a complete pod.
 func wholePod(t *testing.T) verbatim.Row {
 	return func(to []byte, object func() (runtime.Object, error), _ verbatim.Piece) ([]byte, error) {
 		read, err := object()
@@ -54,8 +54,11 @@ func wholePod(t *testing.T) verbatim.Row {
 	}
 }
 
-// Items are the same whether they are made early, or later, of values in memory, in the journal, or encrypted.
+// Items are the same whether they are made early or late, from values in memory, in the journal, or encrypted.
 func TestListEncoded_itemsOfALongList(t *testing.T) {
+	if testing.Short() {
+		t.Skip("encodes lists of thousands of objects")
+	}
 	for name, options := range map[string]mvcc.Options{
 		"from memory":      {ObjectCacheBytes: -1},
 		"from the journal": {ObjectCacheBytes: -1, ValueBytes: -1},
@@ -78,7 +81,7 @@ func TestListEncoded_itemsOfALongList(t *testing.T) {
 			form := podForm()
 			for as, maker := range map[string]*verbatim.Maker{"as they are": nil, "made": {Row: wholePod(t)},
 				"made early": {Row: wholePod(t), Early: true}, "sized": {Row: wholePod(t), Sizing: verbatim.NewSizing()}} {
-				for range 2 { // the second time, they are known
+				for range 2 { // the second time, their fits are known
 					items, err := listAs(t.Context(), t, pods, form, maker)
 					if err != nil || items.Len() != bigPods {
 						t.Fatalf("%s: %v", as, err)
@@ -100,8 +103,12 @@ func TestListEncoded_itemsOfALongList(t *testing.T) {
 
 var errNotMade = errors.New("not made")
 
-// One that cannot be made fails the list while it is short, and its writing else.
+// An item that cannot be made fails the request while the list is short, and otherwise ends the list while it is
+// written.
 func TestListEncoded_itemThatCannotBeMade(t *testing.T) {
+	if testing.Short() {
+		t.Skip("encodes lists of megabytes")
+	}
 	_, pods := open(t, memory.New(), mvcc.Options{Idle: true})
 	largePods(t, pods, bigPods)
 	for bad := range bigPods {
@@ -129,6 +136,9 @@ func TestListEncoded_itemThatCannotBeMade(t *testing.T) {
 
 // Sizes are remembered with the objects, for one sizing at a time, so that the next list makes each item once.
 func TestListEncoded_sizesAreRemembered(t *testing.T) {
+	if testing.Short() {
+		t.Skip("encodes lists of megabytes")
+	}
 	for name, options := range map[string]mvcc.Options{"from memory": {ObjectCacheBytes: -1},
 		"from the journal": {ObjectCacheBytes: -1, ValueBytes: -1}} {
 		t.Run(name, func(t *testing.T) {
@@ -171,7 +181,7 @@ func TestListEncoded_sizesAreRemembered(t *testing.T) {
 			}
 			list(one, 1)
 
-			// Clients have been told another length: the list ends there, and the next one is right.
+			// The announced length was wrong: the list ends there, and the next one is correct.
 			items := list(one, 0)
 			longer = 7
 			if _, err := items.Append(nil, 2); err == nil {
@@ -182,8 +192,11 @@ func TestListEncoded_sizesAreRemembered(t *testing.T) {
 	}
 }
 
-// What a list still reads stays in the journal until it is closed, or a compaction is asked for.
+// The values of a list stay in the journal until the list is closed, or a compaction is requested.
 func TestListEncoded_compaction(t *testing.T) {
+	if testing.Short() {
+		t.Skip("encodes lists of megabytes")
+	}
 	core, pods := open(
 		t,
 		newLedger(),
@@ -192,7 +205,7 @@ func TestListEncoded_compaction(t *testing.T) {
 	largePods(t, pods, bigPods)
 	form := podForm()
 	var want []string
-	for range 2 { // the first time, they are looked at
+	for range 2 { // the first time, their fits are determined
 		items, err := listAs(t.Context(), t, pods, form, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -252,8 +265,11 @@ func TestListEncoded_compaction(t *testing.T) {
 	}
 }
 
-// A list that is written object by object holds what one of them takes, not what all of them do.
+// A list that is written object by object holds the memory of one object, not of all of them.
 func TestListEncoded_memory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures memory for seconds")
+	}
 	_, pods := open(t, memory.New(), mvcc.Options{})
 	largePods(t, pods, 4*bigPods)
 	for name, maker := range map[string]*verbatim.Maker{"as they are": nil, "made": {Row: podRow},
@@ -282,14 +298,14 @@ func TestListEncoded_memory(t *testing.T) {
 	}
 }
 
-// A long list leaves few of the objects that it decodes in the cache: six of a MiB fill its part of 16 MiB, as an object counts
-// thrice. Two more show the bound; each costs seconds under the race detector.
+// A long list leaves few of its decoded objects in the cache: six of one MiB fill its share of 16 MiB, because an
+// object counts three times its encoded size. Two more show the bound; each costs seconds under the race detector.
 func TestListEncoded_cache(t *testing.T) {
 	l := newLedger()
 	_, pods := open(t, l, mvcc.Options{Idle: true})
 	largePods(t, pods, 8)
 	for name, maker := range map[string]*verbatim.Maker{"looked at": nil, "sized": {Row: wholePod(t), Sizing: verbatim.NewSizing()}} {
-		core, pods := open(t, l.reopen(), mvcc.Options{Idle: true}) // in which nothing is decoded
+		core, pods := open(t, l.reopen(), mvcc.Options{Idle: true}) // nothing is decoded in it
 		items, err := listAs(t.Context(), t, pods, podForm(), maker)
 		if err != nil {
 			t.Fatal(err)

@@ -7,16 +7,15 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// tree holds a version for each key, in the order of the keys. A copy costs
-// nothing and is independent; only writing to the tree needs a lock.
+// tree holds one version for each key, ordered by key. A copy costs nothing and is independent of its original; only
+// writing to the tree requires a lock.
 type tree struct {
 	entries    *btree.BTreeG[entry]
-	tombstones *btree.BTreeG[entry] // those of the entries that are tombstones
+	tombstones *btree.BTreeG[entry] // the entries that are tombstones
 	recent     *recent              // nil in a copy
 }
 
-// entry repeats the key because a search would otherwise touch every version
-// that it compares with.
+// entry repeats the key because otherwise a search would read the memory of every version that it compares.
 type entry struct {
 	key     string
 	version *version
@@ -47,7 +46,7 @@ func (t *tree) get(key string) *version {
 	return e.version
 }
 
-// set puts a version in and returns the one that it replaces, or nil.
+// set stores a version and returns the version that it replaces, or nil.
 func (t *tree) set(v *version) *version {
 	e := entry{v.key, v}
 	replaced, _ := t.entries.Set(e)
@@ -67,14 +66,13 @@ func (t *tree) remove(key string) {
 	t.tombstones.Delete(entry{key: key})
 }
 
-// objects returns how many keys from one on and below another have an object. It
-// looks at a few of them only.
+// objects returns the number of objects with keys in [from, below). It reads only a few entries.
 func (t *tree) objects(from, below string) int {
 	return rank(t.entries, below) - rank(t.entries, from) - rank(t.tombstones, below) + rank(t.tombstones, from)
 }
 
-// atLeast tells whether that many keys from one on and below another have an object. It looks at fewer keys than it takes
-// to know how many have.
+// atLeast reports whether there are at least that many objects with keys in [from, below). It reads fewer entries than
+// counting the objects does.
 func (t *tree) atLeast(objects int, from, below string) bool {
 	first := rank(t.entries, from)
 	if e, found := t.entries.GetAt(first + t.tombstones.Len() + max(objects, 1) - 1); found && e.key < below {
@@ -83,7 +81,7 @@ func (t *tree) atLeast(objects int, from, below string) bool {
 	return t.objects(from, below) >= objects
 }
 
-// rank returns how many entries are below a key.
+// rank returns the number of entries below a key.
 func rank(entries *btree.BTreeG[entry], key string) int {
 	return sort.Search(entries.Len(), func(i int) bool {
 		e, _ := entries.GetAt(i)
@@ -91,8 +89,8 @@ func rank(entries *btree.BTreeG[entry], key string) int {
 	})
 }
 
-// between yields the versions from a key on and below another. It does not look at the keys in between, which are all
-// over the memory.
+// between yields the versions with keys in [from, below). It does not read the keys in between, which are scattered
+// over memory.
 func (t *tree) between(from, below string) iter.Seq[*version] {
 	return func(yield func(*version) bool) {
 		if from >= below {
@@ -107,7 +105,7 @@ func (t *tree) between(from, below string) iter.Seq[*version] {
 	}
 }
 
-// from yields the versions from a key on.
+// from yields the versions with keys at or above key.
 func (t *tree) from(key string) iter.Seq[*version] {
 	return func(yield func(*version) bool) {
 		t.entries.Ascend(entry{key: key}, func(e entry) bool { return yield(e.version) })

@@ -13,8 +13,8 @@ import (
 
 var _ store.ValueReader = (*Core)(nil)
 
-// Values implements store.ValueReader. It yields one snapshot, but for objects
-// that are replaced while it goes on and leave the history before their turn.
+// Values implements store.ValueReader. It yields one snapshot. An object that is replaced during the iteration, and
+// whose old version leaves the history before its turn, is yielded at its latest version.
 func (c *Core) Values(ctx context.Context, prefix string) iter.Seq2[store.Value, error] {
 	return func(yield func(store.Value, error) bool) {
 		for v := range c.snapshot().latest.from(prefix + "/") {

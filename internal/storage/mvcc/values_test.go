@@ -10,12 +10,12 @@ import (
 	"github.com/annexapi/annex/store/storetest"
 )
 
-func TestValuesAreWhatIsStored(t *testing.T) {
+func TestValues_storedBytes(t *testing.T) {
 	core, pods := open(t, memory.New(), mvcc.Options{})
 	storetest.CheckValues(t, core, pods)
 }
 
-func TestValuesReplacedAndCompactedMeanwhileAreGivenAsTheyAre(t *testing.T) {
+func TestValues_replacedAndCompacted(t *testing.T) {
 	core, pods := open(t, memory.New(), mvcc.Options{HotBytes: -1})
 	for _, name := range []string{"a", "b", "c"} {
 		create(t, pods, name)

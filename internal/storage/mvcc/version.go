@@ -8,42 +8,41 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// version is what one revision made of one key. Its plain fields never change once
-// it is visible, but for the two that say so.
+// version is the result of one revision for one key. Once it is visible, its plain fields do not change, except
+// replaced, kept and cached.
 type version struct {
 	key      string
 	revision uint64
-	// superseded is the revision of the object that this version replaced or
-	// deleted; 0 if it created the object.
+	// superseded is the revision of the object that this version replaced or deleted; 0 if it created the object.
 	superseded uint64
 	deleted    bool
 	replaced   bool        // there is a later version; guarded by the core's mu
-	kept       bool        // the value counts among latestValues, or did; the same
+	kept       bool        // the value counts or counted in latestValues; guarded by the core's mu
 	cached     cachedState // guarded by the mutex of the core's objectCache
-	size       int32       // of the value, which may be gone from memory
+	size       int32       // of the value, which may not be in memory
 	committed  int64       // Unix nanoseconds
 	expires    int64       // Unix nanoseconds, 0 for never
 
-	// previous is the version before this one, be it a tombstone. It is cut when
-	// this version's event leaves the history.
+	// previous is the version before this one, which may be a tombstone. It is set to nil when this version's event
+	// leaves the history.
 	previous atomic.Pointer[version]
-	// value is what the journal holds; nil if it has to be read there.
+	// value is the value in the journal; nil if it must be read there.
 	value   atomic.Pointer[stored]
 	decoded atomic.Pointer[decoded]
-	// fit says whether the value is what clients get, nil before one asked.
+	// fit describes how the value can be served verbatim in a form; nil before the first request in a form.
 	fit atomic.Pointer[verbatim.Fit]
-	// made is the size of the item that was last made of the object for a sizing, and that sizing in the upper half. With it, a
-	// version is as large as what Go allocates for one without.
+	// made holds a sizing in its upper half, and in its lower half the size of the item that was last made for that
+	// sizing. It costs no memory: with it, a version still fits the same size class of Go's allocator.
 	made atomic.Uint64
 }
 
-// madeSize returns the size of the item made for a sizing, which is not 0; false if the size is not known.
+// madeSize returns the size of the item made for a sizing, which must not be 0; false if the size is unknown.
 func (v *version) madeSize(as verbatim.Sizing) (int32, bool) {
 	made := v.made.Load()
 	return int32(uint32(made)), verbatim.Sizing(made>>32) == as
 }
 
-// setMadeSize remembers that size.
+// setMadeSize remembers the size of an item.
 func (v *version) setMadeSize(as verbatim.Sizing, size int) {
 	v.made.Store(uint64(as)<<32 | uint64(uint32(size)))
 }
@@ -54,12 +53,12 @@ func newVersion(record journal.Record, previous *version) *version {
 		v.value.Store(&stored{data: record.Value})
 	}
 	if previous != nil {
-		v.key = previous.key // the same, and held once
+		v.key = previous.key // equal; all versions of a key share one string
 	}
 	return v
 }
 
-// newVersionOf is newVersion without the value.
+// newVersionOf is like newVersion, without the value.
 func newVersionOf(record journal.Record, previous *version) *version {
 	v := &version{
 		key:        record.Key,
@@ -78,8 +77,7 @@ func newVersionOf(record journal.Record, previous *version) *version {
 
 func (v *version) created() bool { return v.superseded == 0 }
 
-// live is the revision that a writer must have seen to write after v: 0 if there
-// is no object.
+// live returns the revision that a writer must have seen to write after v; 0 if there is no object.
 func (v *version) live() uint64 {
 	if v == nil || v.deleted {
 		return 0
@@ -87,9 +85,8 @@ func (v *version) live() uint64 {
 	return v.revision
 }
 
-// at returns the version that was the latest at a revision, nil if there was no
-// object. Compaction may cut the chain below it meanwhile, so what it returned
-// stands only if the revision is still not compacted afterwards.
+// at returns the version that was the latest at a revision, nil if there was no object. Compaction may cut the chain
+// below it meanwhile, so the result is valid only if the revision is still not compacted afterwards.
 func (v *version) at(revision uint64) *version {
 	for v != nil && v.revision > revision {
 		v = v.previous.Load()
@@ -100,8 +97,8 @@ func (v *version) at(revision uint64) *version {
 	return v
 }
 
-// weight is how many encoded bytes the history holds only for this event's sake:
-// the object that it replaced or deleted, and its own tombstone.
+// weight returns the encoded bytes that the history holds only because of this event: the object that it replaced or
+// deleted, and its own tombstone.
 func (v *version) weight(replaced *version) int64 {
 	var bytes int64
 	if replaced.live() != 0 {

@@ -26,12 +26,12 @@ import (
 )
 
 const (
-	// watchBuffer is how many events a client may be behind its watcher.
+	// watchBuffer is the number of events that a client may be behind its watcher.
 	watchBuffer = 100
-	// watchBatch is how many events a watcher takes from the log at once.
+	// watchBatch is the number of events that a watcher takes from the log at once.
 	watchBatch = 64
-	// lastBookmark is how long before its deadline a watch gets a bookmark, so
-	// that the next one can resume from there.
+	// lastBookmark is the time before its deadline at which a watch sends a last bookmark, so that the next watch can
+	// resume there.
 	lastBookmark = 2 * time.Second
 )
 
@@ -42,46 +42,46 @@ type watcher struct {
 	recursive bool
 	predicate storage.SelectionPredicate
 	selectAll bool
-	lookups   []lookup // what the indexes can tell of the predicate
+	lookups   []lookup // index lookups that follow from the predicate
 
 	ctx    context.Context
 	cancel context.CancelFunc
-	// unwatch is called when the watch ends by itself: it need not be told of the end of its context any more.
+	// unwatch cancels the notification of the end of ctx, once the watch ends by itself.
 	unwatch func() bool
 	result  chan watch.Event
-	// out is where events go instead of result, by the goroutine that asks for that; nil for
-	// a watch with a goroutine of its own.
+	// out receives the events instead of result, from the goroutine that calls ResultChan; nil for a watch with a
+	// goroutine of its own.
 	out push.Output
 	use use
 
-	initial *snapshot // its objects come first; nil for none
-	// wrap returns what an initial event has of a shared object.
+	initial *snapshot // holds the initial objects, which are sent first; nil for none
+	// wrap returns the object of an initial event for a shared object.
 	wrap       func(runtime.Object) runtime.Object
-	plan       plan   // to find them by
-	endInitial bool   // a bookmark tells their end
-	startErr   error  // all that it delivers, if it is not nil
-	sent       bool   // there is something to flush
+	plan       plan   // index lookups for the initial objects
+	endInitial bool   // a bookmark marks the end of the initial events
+	startErr   error  // if not nil, the watch delivers only this error
+	sent       bool   // there is output to flush
 	start      uint64 // events up to this revision are not delivered
 	position   uint64 // of the next event in the log
-	done       uint64 // no event up to this revision is still to come
+	done       uint64 // no event up to this revision is still to be delivered
 
-	signal chan struct{} // tells that there may be something to do
-	// What the log of the resource guards, while the watch waits for the next event.
+	signal chan struct{} // signals that there may be work
+	// Guarded by the waiting mutex of the resource's log, while the watch waits for the next event.
 	waits          bool
 	previous, next *watcher
-	held           atomic.Bool // its connection keeps back what is written
+	held           atomic.Bool // its connection buffers writes until release
 
-	onRequest bool        // it gets bookmarks on request
-	progress  atomic.Bool // a bookmark was asked for
-	bookmarks clock.Timer // nil if it gets none
-	due       atomic.Bool // one of these is
+	onRequest bool        // it sends bookmarks on request
+	progress  atomic.Bool // a bookmark has been requested
+	bookmarks clock.Timer // nil if it sends no periodic bookmarks
+	due       atomic.Bool // a periodic bookmark is due
 	deadline  time.Time   // of the request, zero if it has none
 }
 
 var _ watch.Interface = (*watcher)(nil)
 
-// WatchShared is Watch for callers that only read: an initial event has what wrap returns of its
-// object, which is shared and must not be changed. wrap must not block.
+// WatchShared is like Watch for callers that only read. The object of an initial event is the result of wrap for the
+// shared object, which must not be changed. wrap must not block.
 func (s *resourceStore) WatchShared(
 	ctx context.Context,
 	key string,
@@ -91,8 +91,8 @@ func (s *resourceStore) WatchShared(
 	return s.watch(ctx, key, opts, wrap, nil)
 }
 
-// WatchInto is WatchShared for a watch that writes its events to out: the goroutine that calls
-// ResultChan does so until the watch has ended, and what it returns is closed.
+// WatchInto is like WatchShared for a watch that writes its events to out. The goroutine that calls ResultChan writes
+// them and returns when the watch has ended; the returned channel is closed.
 func (s *resourceStore) WatchInto(
 	ctx context.Context,
 	key string,
@@ -103,15 +103,13 @@ func (s *resourceStore) WatchInto(
 	return s.watch(ctx, key, opts, wrap, out)
 }
 
-// Watch implements storage.Interface. What is delivered first is settled when it
-// returns: a write that is acknowledged afterwards is seen as an event.
+// Watch implements storage.Interface. The start of the watch is fixed when Watch returns: a write that is acknowledged
+// afterwards is delivered as an event. Errors that depend on the revision arrive as an ERROR event.
 //
-// A revision that has never been shown is one of another store: of this one before an
-// older copy was put back, or in another process. A watch from there has expired, so that
-// clients list again; one with initial events is told to try again, as lists are. Upstream's
-// watch cache delivers nothing until the revision is reached, which a client with a stale cache
-// would wait for without knowing.
-// Errors that depend on the revision arrive as an ERROR event.
+// A revision above the published one belongs to another store: to this store before an older copy was restored, or to
+// another process. A watch from such a revision is expired, so that clients list again. A watch with initial events
+// gets the same retryable error as a list. The watch cache of k8s.io/apiserver delivers nothing until the revision is
+// reached, and a client with a stale cache would wait without knowing.
 func (s *resourceStore) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	return s.watch(ctx, key, opts, s.copy, nil)
 }
@@ -151,7 +149,8 @@ func (s *resourceStore) watch(
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	if (opts.ProgressNotify || opts.Predicate.AllowWatchBookmarks) && s.core.options.BookmarkInterval > 0 {
 		w.deadline, _ = ctx.Deadline()
-		// A timer's channel to select from would cost more than all else about waiting for an event.
+		// AfterFunc, because selecting from a timer's channel would cost more than everything else in waiting for an
+		// event.
 		w.bookmarks = s.core.clock.AfterFunc(w.untilBookmark(), func() {
 			w.due.Store(true)
 			await.Notify(w.signal)
@@ -177,8 +176,8 @@ func (s *resourceStore) watch(
 	return w, nil
 }
 
-// initialEvents tells whether a watch begins with the objects that exist, be it
-// because it is wanted or because it always was so without a revision.
+// initialEvents reports whether a watch begins with the existing objects: wanted if the options request it, legacy
+// because a watch without a revision always begins this way.
 func initialEvents(revision uint64, opts storage.ListOptions) (wanted, legacy bool) {
 	if opts.SendInitialEvents == nil {
 		return false, revision == 0
@@ -186,7 +185,7 @@ func initialEvents(revision uint64, opts storage.ListOptions) (wanted, legacy bo
 	return *opts.SendInitialEvents, false
 }
 
-// startAt settles where the watch begins.
+// startAt fixes the start of the watch.
 func (w *watcher) startAt(revision uint64, opts storage.ListOptions) error {
 	wanted, legacy := initialEvents(revision, opts)
 	w.endInitial = wanted && opts.Predicate.AllowWatchBookmarks
@@ -213,8 +212,8 @@ func (w *watcher) startAt(revision uint64, opts storage.ListOptions) error {
 	return nil
 }
 
-// watch runs a watcher until its context or the core ends. If it cannot start,
-// all it delivers is the error.
+// watch runs a watcher until its context or the core ends. If startErr is not nil, the watcher delivers only that
+// error.
 func (c *Core) watch(w *watcher, startErr error) error {
 	w.startErr = startErr
 	w.use.running = &c.watching
@@ -229,8 +228,8 @@ func (c *Core) watch(w *watcher, startErr error) error {
 	return nil
 }
 
-// ended tells the goroutine of a watch that its context has ended. One that never had any leaves its
-// place.
+// ended notifies the goroutine of a watch of the end of its context. A watch whose goroutine never started is released
+// here.
 func (w *watcher) ended() {
 	await.Notify(w.signal)
 	if w.out != nil && w.use.begin() {
@@ -238,7 +237,7 @@ func (w *watcher) ended() {
 	}
 }
 
-// leave gives back what the store holds for a watch.
+// leave releases the resources that the store holds for a watch.
 func (w *watcher) leave() {
 	w.end()
 	s := w.store.keyspace
@@ -250,7 +249,7 @@ func (w *watcher) leave() {
 	w.use.end()
 }
 
-// stopWatchers ends every watch and lets no new one begin.
+// stopWatchers ends every watch, waits for them, and rejects new ones.
 func (c *Core) stopWatchers() {
 	c.mu.Lock()
 	c.watchesEnded = true
@@ -262,16 +261,16 @@ func (c *Core) stopWatchers() {
 	c.watching.Wait()
 }
 
-// watchSet is the watches of one resource.
+// watchSet is the set of watches of one resource.
 type watchSet struct {
-	count atomic.Int64 // as of the last change
+	count atomic.Int64 // length of all
 
 	mu     sync.Mutex
 	all    map[*watcher]struct{}
 	closed bool
 }
 
-// add takes a watch, and counts it; false if the set is closed.
+// add adds a watch and counts it. It returns false if the set is closed.
 func (s *watchSet) add(w *watcher) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -282,7 +281,7 @@ func (s *watchSet) add(w *watcher) bool {
 		s.all = map[*watcher]struct{}{}
 	}
 	s.all[w] = struct{}{}
-	if w.store.open.Err() != nil { // it is too late for closeOf
+	if w.store.open.Err() != nil { // closeOf may have run already
 		w.cancel()
 	}
 	s.count.Store(int64(len(s.all)))
@@ -290,7 +289,7 @@ func (s *watchSet) add(w *watcher) bool {
 	return true
 }
 
-// remove returns how many are left.
+// remove returns the number of remaining watches.
 func (s *watchSet) remove(w *watcher) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -299,7 +298,7 @@ func (s *watchSet) remove(w *watcher) int {
 	return len(s.all)
 }
 
-// close cancels all watches and lets no new one begin.
+// close cancels all watches and rejects new ones.
 func (s *watchSet) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -310,7 +309,7 @@ func (s *watchSet) close() {
 	}
 }
 
-// closeOf cancels the watches of a store that is closed.
+// closeOf cancels the watches of a closed store.
 func (s *watchSet) closeOf(store *resourceStore) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -321,7 +320,7 @@ func (s *watchSet) closeOf(store *resourceStore) {
 	}
 }
 
-// requestProgress asks the watches for a bookmark.
+// requestProgress requests a bookmark from each watch that sends them on request.
 func (s *watchSet) requestProgress() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -333,8 +332,8 @@ func (s *watchSet) requestProgress() {
 	}
 }
 
-// ResultChan implements watch.Interface. The events of a watch with an output are written before it
-// returns; it may be called once then.
+// ResultChan implements watch.Interface. For a watch with an output it writes all events before it returns, and may be
+// called only once.
 func (w *watcher) ResultChan() <-chan watch.Event {
 	if w.out == nil {
 		return w.result
@@ -345,18 +344,17 @@ func (w *watcher) ResultChan() <-chan watch.Event {
 	return nothing
 }
 
-// nothing is what is received of a watch that has ended.
+// nothing is the closed channel that ResultChan returns for a watch with an output.
 var nothing = func() <-chan watch.Event {
 	c := make(chan watch.Event)
 	close(c)
 	return c
 }()
 
-// Stop implements watch.Interface. Events that have been buffered can still be
-// received.
+// Stop implements watch.Interface. Buffered events can still be received.
 func (w *watcher) Stop() { w.cancel() }
 
-// end releases what the watcher holds.
+// end releases the context and the timer of the watcher.
 func (w *watcher) end() {
 	w.cancel()
 	if w.bookmarks != nil {
@@ -364,7 +362,7 @@ func (w *watcher) end() {
 	}
 }
 
-// errStopped ends a watcher whose client or core has gone.
+// errStopped ends a watcher whose client or core is gone.
 var errStopped = errors.New("watch stopped")
 
 func (w *watcher) run() {
@@ -387,7 +385,7 @@ func (w *watcher) run() {
 	}
 }
 
-// deeply sends what is sent seldom, with a stack that is not kept until the next event.
+// deeply sends rare events through Deeply, so that their deep stack is not kept until the next event.
 func (w *watcher) deeply(send func() error) (err error) {
 	if w.out == nil {
 		return w.guard(send)
@@ -396,8 +394,8 @@ func (w *watcher) deeply(send func() error) (err error) {
 	return err
 }
 
-// guard makes an error of a panic, which would end the process: the predicate runs
-// users' functions on every object.
+// guard converts a panic into an error, because a panic would end the process: the predicate calls functions of users
+// on every object.
 func (w *watcher) guard(send func() error) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -407,8 +405,9 @@ func (w *watcher) guard(send func() error) (err error) {
 	return send()
 }
 
-// sendInitial delivers the objects that exist at the start. An output encodes each event at once: memory is held while a
-// large object is encoded, and never while the client reads. Otherwise decoded objects wait for the client in the channel, on the wire.
+// sendInitial delivers the objects that exist at the start. A watch with an output encodes each event at once: memory
+// is held while a large object is encoded, but never while the client reads. Without an output, decoded objects wait
+// for the client in the channel.
 func (w *watcher) sendInitial() error {
 	account := budget.From(w.ctx)
 	defer account.Close()
@@ -418,7 +417,7 @@ func (w *watcher) sendInitial() error {
 		}
 	}
 	keep := kept{&w.store.core.decoded, keptBytes, w.selectAll}
-	var read int64 // bytes of objects that were decoded
+	var read int64 // bytes of the objects that had to be decoded
 	for v := range w.initialObjects() {
 		if w.out != nil {
 			if err := holdObject(w.ctx, v, false); err != nil {
@@ -456,7 +455,7 @@ func (w *watcher) sendInitial() error {
 	return w.flush()
 }
 
-// storedForm is that of objects which are sent as they are stored; nil if none are.
+// storedForm returns the form in which stored objects may be sent verbatim; nil if none may.
 func (w *watcher) storedForm() *verbatim.Form {
 	if w.out == nil || !w.selectAll {
 		return nil
@@ -464,7 +463,7 @@ func (w *watcher) storedForm() *verbatim.Form {
 	return w.out.Form()
 }
 
-// sendStored sends an object of which is known that it is stored as clients get it; false for others.
+// sendStored sends an object whose stored value is known to fit the requested form. It returns false for other objects.
 func (w *watcher) sendStored(v *version) (bool, error) {
 	form := w.storedForm()
 	if form == nil {
@@ -477,7 +476,8 @@ func (w *watcher) sendStored(v *version) (bool, error) {
 	return true, w.sendPiece(piece)
 }
 
-// sendObject sends an object that has been decoded, as it is stored if that is what clients get: its encoding is not remembered then.
+// sendObject sends a decoded object. If its stored value fits the requested form, the value is sent instead, so that no
+// encoding is remembered.
 func (w *watcher) sendObject(v *version, object runtime.Object) error {
 	if form := w.storedForm(); form != nil {
 		if piece, ok := w.store.look(form, v, object); ok {
@@ -487,8 +487,8 @@ func (w *watcher) sendObject(v *version, object runtime.Object) error {
 	return w.send(watch.Event{Type: watch.Added, Object: w.wrap(object)}, false)
 }
 
-// initialObjects yields the objects that exist at the start, or those that may be
-// selected of them.
+// initialObjects yields the objects that exist at the start. Where an index applies, it may leave out objects that are
+// not selected.
 func (w *watcher) initialObjects() iter.Seq[*version] {
 	if w.recursive {
 		objects, _ := w.store.candidates(w.plan, w.initial, w.key, w.key, w.start)
@@ -497,7 +497,7 @@ func (w *watcher) initialObjects() iter.Seq[*version] {
 	return w.initial.only(w.key, w.start)
 }
 
-// sendNext delivers the next events, and waits for some if there are none.
+// sendNext delivers the next events, and waits if there are none.
 func (w *watcher) sendNext() error {
 	events, err := w.store.keyspace.log.next(w, watchBatch)
 	if err != nil {
@@ -524,10 +524,10 @@ func (w *watcher) sendNext() error {
 			return err
 		}
 	}
-	due := w.due.Swap(false) // while events never end, too
+	due := w.due.Swap(false) // checked also while events never end
 	if due {
 		select {
-		case <-w.bookmarks.C(): // of a clock that is not the system's
+		case <-w.bookmarks.C(): // for a clock that is not the system clock
 		default:
 		}
 		w.bookmarks.Reset(w.untilBookmark())
@@ -541,7 +541,7 @@ func (w *watcher) sendNext() error {
 	return nil
 }
 
-// wait waits for the next event, the end, or a bookmark that is due or asked for.
+// wait waits for the next event, the end of the watch, or a bookmark that is due or requested.
 func (w *watcher) wait() error {
 	if !w.store.keyspace.log.await(w) {
 		return nil
@@ -554,7 +554,7 @@ func (w *watcher) wait() error {
 	return nil
 }
 
-// sendEvent delivers what an event means to this watch, if anything.
+// sendEvent delivers the event that a version is for this watch, if any.
 func (w *watcher) sendEvent(v *version) error {
 	if v.revision <= w.start || !w.covers(v.key) || !w.mayConcern(v) {
 		return nil
@@ -577,8 +577,8 @@ func (w *watcher) covers(key string) bool {
 	return key == w.key
 }
 
-// mayConcern is false if the indexes tell that neither the object of an event nor the
-// one before it is selected. They are asked once for all watches.
+// mayConcern returns false if the indexes exclude that the object of an event or its predecessor is selected. The index
+// values are computed once for all watches.
 func (w *watcher) mayConcern(v *version) bool {
 	if len(w.lookups) == 0 {
 		return true
@@ -603,8 +603,8 @@ func (w *watcher) selects(object runtime.Object) bool {
 	return err == nil && matches
 }
 
-// kind tells what an event is to a client that sees only the selected objects;
-// empty if it is nothing.
+// kind returns the type of an event for a client that sees only the selected objects. An object that starts matching
+// becomes ADDED; an object that stops matching becomes DELETED. The type is empty if the client must not see the event.
 func (w *watcher) kind(v *version) (watch.EventType, error) {
 	if w.selectAll {
 		switch {
@@ -641,11 +641,11 @@ func (w *watcher) kind(v *version) (watch.EventType, error) {
 	return "", nil
 }
 
-// shared returns what the watches share of the event that this one is at.
+// shared returns the shared state of the event at the watch's position.
 func (w *watcher) shared() *sharedEvent { return w.store.keyspace.log.sharedAt(w.position, w.store) }
 
-// decode returns the object of a version, which it keeps for the other watches if it
-// is not attached to its version.
+// decode returns the object of a version. If the object cannot be attached to its version, decode keeps it in the
+// shared event for the other watches.
 func (w *watcher) decode(v *version, slot func(*sharedEvent) *atomic.Pointer[decoded]) (runtime.Object, error) {
 	if object := w.store.cached(v); object != nil {
 		return object, nil
@@ -661,7 +661,7 @@ func (w *watcher) decode(v *version, slot func(*sharedEvent) *atomic.Pointer[dec
 	return object, err
 }
 
-// current returns the object that an event made.
+// current returns the new object of an event.
 func (w *watcher) current(v *version) (runtime.Object, error) {
 	return w.decode(v, func(e *sharedEvent) *atomic.Pointer[decoded] { return &e.now })
 }
@@ -684,8 +684,7 @@ func (w *watcher) replaced(v *version) (runtime.Object, error) {
 	return object, err
 }
 
-// eventObject returns the object to deliver: for a deletion the one before it,
-// with the revision of the event.
+// eventObject returns the object to deliver. For a deletion this is the previous object with the revision of the event.
 func (w *watcher) eventObject(v *version, kind watch.EventType) (runtime.Object, error) {
 	shared := w.shared()
 	if kind != watch.Deleted {
@@ -701,7 +700,7 @@ func (w *watcher) eventObject(v *version, kind watch.EventType) (runtime.Object,
 	})
 }
 
-// sendProgress delivers a bookmark: no event up to its revision is still to come.
+// sendProgress delivers a bookmark: no event up to its revision is still to be delivered.
 func (w *watcher) sendProgress() error {
 	c := w.store.core
 	c.mu.RLock()
@@ -728,8 +727,8 @@ func (w *watcher) sendBookmark(revision uint64, annotate ...func(runtime.Object)
 	return w.send(watch.Event{Type: watch.Bookmark, Object: object}, false)
 }
 
-// untilBookmark is the time until the next bookmark: the interval, or what is
-// left until shortly before the deadline.
+// untilBookmark returns the time until the next bookmark: the interval, or the time until lastBookmark before the
+// deadline if that is sooner.
 func (w *watcher) untilBookmark() time.Duration {
 	interval := w.store.core.options.BookmarkInterval
 	if w.deadline.IsZero() {
@@ -741,7 +740,7 @@ func (w *watcher) untilBookmark() time.Duration {
 	return interval
 }
 
-// send delivers an event; one that is shared is delivered by other watches, too.
+// send delivers an event. shared is set if other watches deliver the same event.
 func (w *watcher) send(event watch.Event, shared bool) error {
 	if w.out != nil {
 		return w.sentTo(w.out.Send(event, shared))
@@ -762,13 +761,13 @@ func (w *watcher) send(event watch.Event, shared bool) error {
 	}
 }
 
-// sendPiece delivers an object that was there before the watch to its output.
+// sendPiece writes the stored value of an initial object to the output.
 func (w *watcher) sendPiece(piece verbatim.Piece) error { return w.sentTo(w.out.SendStored(piece)) }
 
-// sentTo goes on after an event has been given to the output.
+// sentTo handles the result of passing an event to the output.
 func (w *watcher) sentTo(full bool, err error) error {
 	if err != nil {
-		return errStopped // the client has gone, or gets no more
+		return errStopped // the client is gone, or receives no more
 	}
 	w.sent = true
 	if full {
@@ -777,14 +776,13 @@ func (w *watcher) sentTo(full bool, err error) error {
 	return nil
 }
 
-// flush writes what has been sent. Meanwhile, the core may close: a client that does not read holds
-// nothing up.
+// flush writes the sent events. The core may close meanwhile, so that a client that does not read delays nothing.
 func (w *watcher) flush() error {
 	if !w.sent {
 		return nil
 	}
 	w.sent = false
-	if w.initial != nil { // the objects have been encoded: the rest of the initial events depends on the client
+	if w.initial != nil { // the objects are encoded: from here on, only the client determines the time that the initial events take
 		budget.From(w.ctx).GiveBack()
 		utilflowcontrol.WatchInitialized(w.ctx)
 	}
@@ -796,7 +794,7 @@ func (w *watcher) flush() error {
 	return nil
 }
 
-// pause lets the core close while the watch waits. The core waits for goroutines of its own all the same.
+// pause lets the core close while the watch waits. The core still waits for goroutines of its own.
 func (w *watcher) pause() {
 	if w.out == nil {
 		return
@@ -807,19 +805,19 @@ func (w *watcher) pause() {
 	}
 }
 
-// resume is false if the watch has to end.
+// resume returns false if the watch must end.
 func (w *watcher) resume() bool {
 	return (w.out == nil || w.use.resume()) && w.ctx.Err() == nil
 }
 
-// hold has what is written to the watch's connection kept back, until release.
+// hold makes the watch's connection buffer its writes until release.
 func (w *watcher) hold() {
 	if w.out != nil && w.held.CompareAndSwap(false, true) {
 		w.out.Hold()
 	}
 }
 
-// release is false if the watch has to end. What was kept back is written meanwhile, for which the core does not wait.
+// release writes the buffered output; the core does not wait for that. It returns false if the watch must end.
 func (w *watcher) release() bool {
 	if w.out == nil || !w.held.CompareAndSwap(true, false) {
 		return true
@@ -829,7 +827,7 @@ func (w *watcher) release() bool {
 	return w.resume()
 }
 
-// use says whether a watch uses the core. The core waits for those that do before it closes.
+// use is the state of a watch's use of the core. Before the core closes, it waits for the watches that are using it.
 type use struct {
 	state   atomic.Int32
 	running *sync.WaitGroup
@@ -838,27 +836,27 @@ type use struct {
 const (
 	notBegun = iota
 	using
-	paused // it waits, or its client reads
+	paused // the watch waits, or its client reads
 	over
-	forgone // while it was not using the core, which waits for it no more
+	forgone // ended while paused; the core no longer waits for the watch
 )
 
-// begin is true for the first one that calls it.
+// begin returns true for its first caller only.
 func (u *use) begin() bool { return u.state.CompareAndSwap(notBegun, using) }
 
 func (u *use) pause() { u.state.CompareAndSwap(using, paused) }
 
-// resume is false if the core has closed.
+// resume returns false if the core has closed.
 func (u *use) resume() bool { return u.state.CompareAndSwap(paused, using) }
 
-// forgo ends a use that is paused. One that is not ends itself when it is next.
+// forgo ends a use that is paused. A use that is not paused ends at its next pause or at its end.
 func (u *use) forgo() {
 	if u.state.CompareAndSwap(paused, forgone) {
 		u.running.Done()
 	}
 }
 
-// end is called once by who began.
+// end must be called exactly once, by the goroutine whose begin returned true.
 func (u *use) end() {
 	if u.state.Swap(over) != forgone {
 		u.running.Done()

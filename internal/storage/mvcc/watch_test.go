@@ -27,7 +27,7 @@ func withBookmarks(p storage.SelectionPredicate) storage.SelectionPredicate {
 	return p
 }
 
-func TestBookmarksFollowTheWholeStore(t *testing.T) {
+func TestBookmark_followsWholeStore(t *testing.T) {
 	clock := newClock()
 	core, pods := open(t, memory.New(), mvcc.Options{Clock: clock})
 	others, err := core.Open(storetest.Pods("/others"))
@@ -54,8 +54,8 @@ func TestBookmarksFollowTheWholeStore(t *testing.T) {
 	expect(t, plain, "ADDED b@6", "MODIFIED b@7")
 }
 
-// A client has such a revision from before an older copy of the journal was put back.
-func TestAWatchFromARevisionNeverShownHasExpired(t *testing.T) {
+// A client has such a revision from before an older copy of the journal was restored.
+func TestWatch_revisionAhead_hasExpired(t *testing.T) {
 	_, pods := open(t, memory.New(), mvcc.Options{})
 	create(t, pods, "a")
 	now, future := watchFrom(t, pods, 2, storage.Everything), watchFrom(t, pods, 3, storage.Everything)
@@ -73,7 +73,7 @@ func TestAWatchFromARevisionNeverShownHasExpired(t *testing.T) {
 	}
 }
 
-func TestProgressIsRequestedOfOneResource(t *testing.T) {
+func TestRequestWatchProgress_oneResource(t *testing.T) {
 	core, pods := open(t, memory.New(), mvcc.Options{})
 	others, err := core.Open(storetest.Pods("/others"))
 	if err != nil {
@@ -101,11 +101,11 @@ func TestProgressIsRequestedOfOneResource(t *testing.T) {
 	}
 }
 
-func TestBookmarkComesShortlyBeforeTheDeadline(t *testing.T) {
+func TestBookmark_beforeDeadline(t *testing.T) {
 	clock := newClock()
 	_, pods := open(t, memory.New(), mvcc.Options{Clock: clock})
 	create(t, pods, "a")
-	// The context's own timer must not fire, only its deadline counts.
+	// The context's own timer must not fire; only its deadline counts.
 	ctx := deadline{t.Context(), clock.Now().Add(30 * time.Second)}
 	w, err := pods.Watch(ctx, "/pods/", storage.ListOptions{
 		ResourceVersion: "2", Recursive: true, Predicate: withBookmarks(storage.Everything),
@@ -121,7 +121,7 @@ func TestBookmarkComesShortlyBeforeTheDeadline(t *testing.T) {
 	expect(t, w, "BOOKMARK @3")
 }
 
-// deadline is a context that only says when it is going to end.
+// deadline is a context with a deadline that never ends by itself.
 type deadline struct {
 	context.Context
 	at time.Time
@@ -129,7 +129,7 @@ type deadline struct {
 
 func (d deadline) Deadline() (time.Time, bool) { return d.at, true }
 
-func TestProgressIsSentOnRequest(t *testing.T) {
+func TestRequestWatchProgress_sendsBookmark(t *testing.T) {
 	_, pods := open(t, memory.New(), mvcc.Options{Clock: newClock()})
 	create(t, pods, "a")
 	w := watchWith(t, pods, storage.ListOptions{ResourceVersion: "1", Predicate: storage.Everything, ProgressNotify: true})
@@ -143,7 +143,7 @@ func TestProgressIsSentOnRequest(t *testing.T) {
 	expect(t, plain, "ADDED a@2", "ADDED b@3")
 }
 
-func TestInitialEvents(t *testing.T) {
+func TestWatch_initialEvents(t *testing.T) {
 	tests := []struct {
 		name    string
 		objects []string
@@ -199,12 +199,12 @@ func TestInitialEvents(t *testing.T) {
 	}
 }
 
-func TestBookmarkOfAWatchThatLagsIsWhereTheWatchIs(t *testing.T) {
+func TestBookmark_laggingWatch(t *testing.T) {
 	clock := newClock()
 	_, pods := open(t, memory.New(), mvcc.Options{Clock: clock})
 	w := watchFrom(t, pods, 1, withBookmarks(storage.Everything))
 	create(t, pods, "a")
-	const events = 1000 // several times what the watcher takes at once
+	const events = 1000 // several times watchBatch
 	for i := range events - 1 {
 		annotate(t, pods, "a", fmt.Sprint(i))
 	}
@@ -227,12 +227,12 @@ func TestBookmarkOfAWatchThatLagsIsWhereTheWatchIs(t *testing.T) {
 	}
 }
 
-func TestWatcherThatDoesNotReadIsToldThatItIsTooLate(t *testing.T) {
+func TestWatch_slowClient_expires(t *testing.T) {
 	core, pods := open(t, memory.New(), mvcc.Options{})
 	slow := watchFrom(t, pods, 1, storage.Everything)
 	create(t, pods, "a")
 	expect(t, slow, "ADDED a@2")
-	// More than the watcher buffers and takes at once: it gets stuck in between.
+	// More than the watcher buffers and takes at once, so that it blocks in between.
 	for i := range 500 {
 		annotate(t, pods, "a", fmt.Sprint(i))
 	}
@@ -254,7 +254,7 @@ func TestWatcherThatDoesNotReadIsToldThatItIsTooLate(t *testing.T) {
 	expectEnd(t, slow)
 }
 
-// countingEncoder counts how often an object is really encoded.
+// countingEncoder counts the actual encodings of an object.
 type countingEncoder struct {
 	runtime.Encoder
 	id    runtime.Identifier
@@ -274,7 +274,7 @@ func (e countingEncoder) encode(object runtime.Object, w io.Writer) error {
 	return e.Encoder.Encode(object, w)
 }
 
-func TestAnEventIsEncodedOncePerEncoding(t *testing.T) {
+func TestCacheEncode_oncePerEncoding(t *testing.T) {
 	_, pods := open(t, memory.New(), mvcc.Options{})
 	create(t, pods, "a")
 	annotate(t, pods, "a", "changed")
@@ -301,13 +301,13 @@ func TestAnEventIsEncodedOncePerEncoding(t *testing.T) {
 		t.Errorf("encoding has left its mark on the stored object: %v, %v", list.Items, err)
 	}
 	for output, n := range outputs {
-		if n != 20 { // both encodings give the same
+		if n != 20 { // both encodings have the same output
 			t.Errorf("%d times %s", n, output)
 		}
 	}
 }
 
-func TestWatchersShareEncodingsWithAnyPredicate(t *testing.T) {
+func TestCacheEncode_differentPredicates(t *testing.T) {
 	_, pods := open(t, memory.New(), mvcc.Options{})
 	create(t, pods, "a")
 	all, some := watchFrom(t, pods, 1, storage.Everything), watchFrom(t, pods, 1, selecting(t, "tier=front"))
@@ -316,7 +316,7 @@ func TestWatchersShareEncodingsWithAnyPredicate(t *testing.T) {
 	}
 }
 
-func TestSelectorTransitionsOfAWatch(t *testing.T) {
+func TestWatch_selectorTransitions(t *testing.T) {
 	_, pods := open(t, memory.New(), mvcc.Options{HotBytes: -1}) // the replaced objects come from the journal
 	w := watchFrom(t, pods, 1, selecting(t, "step in (2,3)"))
 	create(t, pods, "a")

@@ -94,7 +94,7 @@ func (s *resourceStore) create(ctx context.Context, ch change, obj, out runtime.
 	return err
 }
 
-// encode clears what is not stored from an object and returns its bytes.
+// encode clears the fields of obj that are not stored and returns its encoding.
 func (s *resourceStore) encode(obj runtime.Object) ([]byte, error) {
 	if err := versioner.PrepareObjectForStorage(obj); err != nil {
 		return nil, fmt.Errorf("prepare object for storage: %w", err)
@@ -102,7 +102,7 @@ func (s *resourceStore) encode(obj runtime.Object) ([]byte, error) {
 	return runtime.Encode(s.resource.Codec, obj)
 }
 
-// put writes encoded data and sets out, unless it is nil, to what was stored.
+// put writes encoded data and sets out, unless it is nil, to the stored object.
 func (s *resourceStore) put(ctx context.Context, ch change, data []byte, out runtime.Object) error {
 	var err error
 	if ch.value, err = s.stored(ctx, ch.key, data); err != nil {
@@ -116,11 +116,11 @@ func (s *resourceStore) put(ctx context.Context, ch change, data []byte, out run
 		return s.core.awaitCommit(w)
 	}
 	if w.alone {
-		// The journal's own goroutine has been woken, and would begin with the sync only when this one waits.
+		// The journal's own goroutine is runnable, but would start the sync only when this goroutine waits.
 		goruntime.Gosched()
 	}
-	// Decoding now uses the time that the disk takes, and saves the watchers from
-	// doing it. So does the answer.
+	// Decoding now uses the time of the sync, and saves the watchers from decoding. The same holds for encoding the
+	// response.
 	object, decodeErr := s.cacheWritten(w.version, data)
 	asked := verbatim.WrittenIn(ctx)
 	var answer []byte
@@ -136,13 +136,14 @@ func (s *resourceStore) put(ctx context.Context, ch change, data []byte, out run
 	}
 	if answer != nil {
 		asked.Set(w.revision, answer)
-		return s.copyTo(out, object) // it is hardly looked at any more
+		return s.copyTo(out, object) // callers that take the response hardly read out
 	}
 	return assignTo(out, object.DeepCopyObject())
 }
 
-// answer returns a version that is being written as clients get it in a form; nil if its value is not that. Where encoding an
-// object panics, it does so again when the answer is encoded: here, it would leave the write unsettled for ever.
+// answer returns the response in a form for a version that is being written, or nil if the stored value cannot be
+// served verbatim. Where encoding an object panics, encoding the response later panics again; a panic here would leave
+// the write unsettled forever.
 func (s *resourceStore) answer(form *verbatim.Form, v *version, object runtime.Object) (whole []byte) {
 	defer func() {
 		if recover() != nil {
@@ -156,17 +157,17 @@ func (s *resourceStore) answer(form *verbatim.Form, v *version, object runtime.O
 	return piece.Whole()
 }
 
-// state is an object as a writer sees it before it decides.
+// state is the object that a writer decides upon.
 type state struct {
-	object   runtime.Object // the writer's own; nil if it could not be read
-	stored   runtime.Object // the same as it was read, shared; nil if it was not
-	data     []byte         // what the codec wrote
+	object   runtime.Object // owned by the writer; nil if the object could not be read
+	stored   runtime.Object // the same object, shared and unchanged; nil if it was not read from the store
+	data     []byte         // output of the codec
 	revision uint64         // 0 if there is no object
-	ttl      int64          // seconds left, 0 for ever
-	stale    bool           // to be written anew even if it stays the same
-	piece    verbatim.Piece // it as clients get it, if that is asked for and known
-	// current says that it was read from the store, so that an error about it
-	// stands. A caller's suggestion may be out of date.
+	ttl      int64          // seconds left, 0 for no expiry
+	stale    bool           // to be written even if the data stays the same
+	piece    verbatim.Piece // response in the requested form, if that is known
+	// current is set if the state was read from the store, so that an error about it is final. The suggestion of a
+	// caller may be out of date.
 	current bool
 }
 
@@ -191,7 +192,7 @@ func (s *resourceStore) current(ctx context.Context, key string, ignoreNotFound 
 	return st, nil
 }
 
-// shared reads the state of a version that exists, whose object is not the writer's own.
+// shared reads the state of an existing version. Its object is shared, not owned by the writer.
 func (s *resourceStore) shared(ctx context.Context, v *version) (*state, error) {
 	if err := holdObject(ctx, v, true); err != nil {
 		return nil, err
@@ -217,8 +218,9 @@ func (s *resourceStore) shared(ctx context.Context, v *version) (*state, error) 
 	}, nil
 }
 
-// unread reads the state of a version that exists as far as a deletion needs it: an *objects.Unread. Of one whose value is
-// known to be what clients get, which it could only be found to be once it was decoded, that is in its bytes.
+// unread reads the state of an existing version as far as a deletion needs it: an *objects.Unread. If the stored value
+// is known to be what clients receive, which only an earlier decoding can have established, the identity is read from
+// its bytes without decoding.
 func (s *resourceStore) unread(ctx context.Context, v *version) (*state, error) {
 	if s.cached(v) == nil && v.size < largeObject {
 		if fit := v.fit.Load(); fit != nil && fit.Fits() {
@@ -245,7 +247,7 @@ func (s *resourceStore) unread(ctx context.Context, v *version) (*state, error) 
 	return st, nil
 }
 
-// secondsLeft is rounded up; 0 means that the version does not expire.
+// secondsLeft returns the time to live of a version, rounded up; 0 means that the version does not expire.
 func (c *Core) secondsLeft(v *version) int64 {
 	if v.expires == 0 {
 		return 0
@@ -254,14 +256,13 @@ func (c *Core) secondsLeft(v *version) int64 {
 	return max(1, int64((left+time.Second-1)/time.Second))
 }
 
-// corrupt reads the state of a key that is expected to be unreadable, and
-// refuses one that is not.
+// corrupt reads the state of a key for an unsafe deletion. It returns an error if the object is readable.
 func (s *resourceStore) corrupt(ctx context.Context, key string) (*state, error) {
 	v, _ := s.core.get(key)
 	if v.live() == 0 {
 		return nil, storage.NewKeyNotFoundError(key, 0)
 	}
-	// What is cached as decoded says nothing about the stored bytes.
+	// A cached decoded object is no evidence that the stored bytes can be decoded.
 	data, _, err := s.plain(ctx, v)
 	if err == nil {
 		_, err = s.decode(data, v.revision)
@@ -275,7 +276,7 @@ func (s *resourceStore) corrupt(ctx context.Context, key string) (*state, error)
 	return &state{revision: v.revision, current: true}, nil
 }
 
-// suggested makes a state of an object that the caller believes to be current.
+// suggested returns the state of an object that the caller believes to be current.
 func (s *resourceStore) suggested(key string, suggestion runtime.Object) (*state, error) {
 	revision, err := versioner.ObjectResourceVersion(suggestion)
 	if err != nil {
@@ -292,8 +293,8 @@ func (s *resourceStore) suggested(key string, suggestion runtime.Object) (*state
 	return st, nil
 }
 
-// reread replaces a state that led to an error. If the state was current, or
-// turns out to have been, the error stands.
+// reread replaces a state that led to an error. If the state was current, or the store still has its revision, the
+// error is final.
 func reread(st *state, cause error, read func() (*state, error)) (*state, error) {
 	if st.current {
 		return nil, cause
@@ -359,8 +360,8 @@ func (s *resourceStore) Delete(
 	return err
 }
 
-// assignDeleted sets out to what was deleted, with the revision of that. The
-// callbacks may have changed st.object.
+// assignDeleted sets out to the deleted object, with the revision of the deletion. It does not use st.object, which the
+// callbacks may have changed.
 func (s *resourceStore) assignDeleted(out runtime.Object, st *state, revision uint64) error {
 	if st.stored == nil {
 		deleted, err := s.decode(st.data, revision)
@@ -391,7 +392,7 @@ func mayDelete(
 	return validate(ctx, st.object)
 }
 
-// remove deletes the object at a revision and returns the revision of that.
+// remove deletes the object at a revision and returns the revision of the deletion.
 func (s *resourceStore) remove(ctx context.Context, key string, seen uint64) (uint64, error) {
 	if seen == 0 {
 		return 0, errConflict
@@ -405,8 +406,7 @@ func (s *resourceStore) remove(ctx context.Context, key string, seen uint64) (ui
 
 // GuaranteedUpdate implements storage.Interface.
 //
-// The remaining time to live is passed to tryUpdate in whole seconds; if it
-// returns none, the object's expiry stays as it is.
+// tryUpdate gets the remaining time to live in whole seconds. If it returns none, the object keeps its expiry.
 func (s *resourceStore) GuaranteedUpdate(
 	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, suggestion runtime.Object,
@@ -442,7 +442,7 @@ func (s *resourceStore) GuaranteedUpdate(
 			continue
 		}
 		if !st.stale && bytes.Equal(data, st.data) {
-			// Nothing to write, if this is what is stored.
+			// If the store holds this data, there is nothing to write.
 			if !st.current {
 				if st, err = read(); err != nil || !bytes.Equal(data, st.data) {
 					continue
@@ -462,7 +462,7 @@ func (s *resourceStore) GuaranteedUpdate(
 	return err
 }
 
-// update lets the caller change the object and encodes what it made.
+// update calls tryUpdate and encodes the updated object.
 func (s *resourceStore) update(st *state, tryUpdate storage.UpdateFunc) (data []byte, ttl *uint64, err error) {
 	updated, ttl, err := tryUpdate(st.object, storage.ResponseMeta{TTL: st.ttl, ResourceVersion: st.revision})
 	if err != nil {

@@ -22,17 +22,16 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// rules are what a kind's hooks of AdmitCreate and AdmitUpdate decide by: the objects under a
-// prefix.
+// rules run a kind's hooks of AdmitCreate and AdmitUpdate against the existing objects under a prefix.
 type rules struct {
 	kind             *define.Kind
 	prefix           string
 	creates, updates []define.BesideAdmission
 }
 
-// decide asks the hooks whether an object may be created beside those that exist or, if there
-// is an old one, be what that becomes. It returns the revision at which they exist. If there is
-// an object of the name of one that is created, that is the error, and no hook is asked.
+// decide calls the hooks for an object and the other existing objects. If old is nil, the object is to be created;
+// otherwise it replaces old. decide returns the revision at which the other objects were listed. If an object to be
+// created exists already, decide returns that error and calls no hook.
 func (r rules) decide(ctx context.Context, from storage.Interface, obj, old runtime.Object, dryRun bool) (revision uint64, err error) {
 	list := r.kind.Hub().NewList()
 	if err := from.GetList(ctx, r.prefix, storage.ListOptions{Recursive: true, Predicate: storage.Everything}, list); err != nil {
@@ -77,7 +76,7 @@ func (r rules) attributes(ctx context.Context, obj, old runtime.Object, dryRun b
 	resource := version.GroupVersion.WithResource(r.kind.Resource)
 	subresource := ""
 	if info, ok := request.RequestInfoFrom(ctx); ok && info.IsResourceRequest {
-		// The client may speak another version, or of another group.
+		// The request may use another version, or another group.
 		resource.Group, resource.Version, resource.Resource = info.APIGroup, info.APIVersion, info.Resource
 		subresource = info.Subresource
 	}
@@ -91,13 +90,13 @@ func (r rules) attributes(ctx context.Context, obj, old runtime.Object, dryRun b
 		resource, subresource, admission.Update, &metav1.UpdateOptions{}, dryRun, who)
 }
 
-// conditionalStorage is the storage of a kind with hooks of AdmitCreate or AdmitUpdate. They decide
-// and the object is written in one step: what they have looked at is a list at one revision,
-// and the write happens only if nothing has been created since or, if the kind has hooks of
-// AdmitUpdate, updated. Else they look again.
+// conditionalStorage is the storage of a kind with hooks of AdmitCreate or AdmitUpdate. It makes the decision of the
+// hooks and the write of the object one atomic step: the hooks see a list at one revision, and the write succeeds only
+// if no object has been created since or, if the kind has hooks of AdmitUpdate, updated. Otherwise the hooks are called
+// again.
 //
-// A write that loses has lost against one that happened, so some write always comes
-// through; within a process they take turns, for only one of them could win.
+// A write fails only because another write has succeeded, so some write always makes progress. Within a process writes
+// take turns, because only one of them could succeed.
 type conditionalStorage struct {
 	store.ConditionalWriter
 	rules rules
@@ -115,7 +114,7 @@ func newConditionalStorage(opened storage.Interface, rules rules) (storage.Inter
 	return &conditionalStorage{ConditionalWriter: conditional, rules: rules, turn: make(chan struct{}, 1)}, nil
 }
 
-// take waits for the turn, which is to be left.
+// take waits for the turn. The caller must call leave.
 func (s *conditionalStorage) take(ctx context.Context) (leave func(), err error) {
 	select {
 	case s.turn <- struct{}{}:
@@ -125,7 +124,7 @@ func (s *conditionalStorage) take(ctx context.Context) (leave func(), err error)
 	}
 }
 
-// Create implements storage.Interface. Objects of kinds have no time to live.
+// Create implements storage.Interface. It ignores ttl for ruled creates, because objects of kinds have no time to live.
 func (s *conditionalStorage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
 	if isEdit(ctx) || len(s.rules.creates) == 0 {
 		return s.ConditionalWriter.Create(ctx, key, obj, out, ttl)
@@ -150,8 +149,8 @@ func (s *conditionalStorage) Create(ctx context.Context, key string, obj, out ru
 // errCreates ends an update that turns out to be a create.
 var errCreates = errors.New("there is no object to update")
 
-// GuaranteedUpdate implements storage.Interface. It creates, too, when it may: that is
-// how apply makes an object.
+// GuaranteedUpdate implements storage.Interface. If it is allowed to, it also creates the object: this is how apply
+// creates objects.
 func (s *conditionalStorage) GuaranteedUpdate(
 	ctx context.Context,
 	key string,
@@ -201,7 +200,7 @@ func (s *conditionalStorage) GuaranteedUpdate(
 	}
 }
 
-// update updates an object that exists if the hooks of AdmitUpdate let it.
+// update updates an existing object if the hooks of AdmitUpdate allow it. It retries after concurrent writes.
 func (s *conditionalStorage) update(
 	ctx context.Context,
 	key string,
@@ -216,8 +215,8 @@ func (s *conditionalStorage) update(
 	}
 }
 
-// tryUpdate has no turn while the object is changed, for hooks of Admit run meanwhile, and
-// may write.
+// tryUpdate takes the turn only after the object has been changed, because mutating hooks run during the change and may
+// write objects themselves.
 func (s *conditionalStorage) tryUpdate(
 	ctx context.Context,
 	key string,
@@ -247,15 +246,14 @@ func (s *conditionalStorage) tryUpdate(
 	)
 }
 
-// isUpdate says whether a request updates an object: storage also updates what is being
-// deleted.
+// isUpdate reports whether a request updates an object. The storage also updates objects to mark them as being deleted.
 func isUpdate(ctx context.Context) bool {
 	info, ok := request.RequestInfoFrom(ctx)
 	return ok && info.IsResourceRequest && info.Verb != "delete" && info.Verb != "deletecollection"
 }
 
-// dryRunHooks has the hooks of AdmitCreate and AdmitUpdate decide in dry runs: the storage,
-// which asks them otherwise, is not reached then.
+// dryRunHooks call the hooks of AdmitCreate and AdmitUpdate in dry runs, which do not reach the storage that calls them
+// otherwise.
 type dryRunHooks struct {
 	owner *define.Kind
 	store *genericregistry.Store
@@ -272,10 +270,10 @@ func (r dryRunHooks) decide(ctx context.Context, obj, old runtime.Object) error 
 	if _, err := rules.decide(ctx, r.store.Storage.Storage, obj, old, true); !storage.IsExist(err) {
 		return err
 	}
-	return nil // upstream says so
+	return nil // genericregistry reports it
 }
 
-// create is valid and, in a dry run, what the hooks of AdmitCreate say.
+// create returns valid, followed in a dry run by the hooks of AdmitCreate.
 func (r dryRunHooks) create(valid rest.ValidateObjectFunc, dryRun []string) rest.ValidateObjectFunc {
 	if len(r.owner.CreateAdmissions) == 0 || !dryrun.IsDryRun(dryRun) {
 		return valid
@@ -290,7 +288,7 @@ func (r dryRunHooks) create(valid rest.ValidateObjectFunc, dryRun []string) rest
 	}
 }
 
-// update is valid and, in a dry run, what the hooks of AdmitUpdate say.
+// update returns valid, followed in a dry run by the hooks of AdmitUpdate.
 func (r dryRunHooks) update(valid rest.ValidateObjectUpdateFunc, dryRun []string) rest.ValidateObjectUpdateFunc {
 	if len(r.owner.UpdateAdmissions) == 0 || !dryrun.IsDryRun(dryRun) {
 		return valid
@@ -317,8 +315,8 @@ func (r *mainREST) Create(
 
 type editKey struct{}
 
-// withEdit marks the context of the write of an edit in the storage (a file, say): the
-// object is there already, and is validated, but no hook decides about it.
+// withEdit marks the context of a write that applies an edit made in the storage itself, for example in a file. The
+// object exists already, so it is validated, but no hook is called.
 func withEdit(ctx context.Context) context.Context { return context.WithValue(ctx, editKey{}, true) }
 
 func isEdit(ctx context.Context) bool { return ctx.Value(editKey{}) != nil }

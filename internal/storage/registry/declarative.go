@@ -16,8 +16,8 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// Validator runs generated validation. Unlike in upstream, where it is the scheme too,
-// it is asked for the hub and for the request's version.
+// Validator runs generated validation, like the scheme in the API machinery. The API machinery calls it for the
+// request's version only; here it is called for the hub and for the request's version.
 type Validator interface {
 	Validate(ctx context.Context, options map[string]bool, obj runtime.Object, subresources ...string) field.ErrorList
 	ValidateUpdate(ctx context.Context, options map[string]bool, obj, old runtime.Object, subresources ...string) field.ErrorList
@@ -29,15 +29,14 @@ var (
 	_ rest.DeclarativeValidationStrategy = statusStrategy{}
 )
 
-// DeclarativeValidationConfig is what upstream gives back to ValidateDeclaratively.
+// DeclarativeValidationConfig returns the configuration that the API machinery passes to ValidateDeclaratively.
 func (s strategy) DeclarativeValidationConfig(context.Context, runtime.Object, runtime.Object) rest.DeclarativeValidationConfig {
 	return rest.DeclarativeValidationConfig{Options: s.options}
 }
 
-// validationOptions returns the options that a kind's generated validation may ask for. An
-// option that is missing is an internal error in every answer, so each has a value here: the
-// feature of the same name decides, as in upstream's strategies; an option that is no feature
-// of this process is off; and the kind's own declaration overrides both.
+// validationOptions returns the options of a kind's generated validation. A missing option would be an internal error
+// in every response, so each option has a value here: the feature gate of the same name, as in the strategies of
+// kube-apiserver; false if this process has no such feature; and the kind's own declaration overrides both.
 func validationOptions(k *define.Kind) map[string]bool {
 	options := map[string]bool{}
 	for name := range utilfeature.DefaultMutableFeatureGate.GetAll() {
@@ -54,9 +53,8 @@ func validationOptions(k *define.Kind) map[string]bool {
 	return options
 }
 
-// ValidateDeclaratively adds what generated validation finds to the errors of the
-// kind's own. The hub's runs whatever version the request speaks, for upstream's way,
-// where a client chooses the rules by choosing a version, is a way around them.
+// ValidateDeclaratively adds the errors of generated validation to errs. The hub's validation runs for every request
+// version. In the API machinery, a client chooses the rules by choosing a version, and can bypass rules that way.
 func (s strategy) ValidateDeclaratively(
 	ctx context.Context,
 	obj, old runtime.Object,
@@ -67,7 +65,7 @@ func (s strategy) ValidateDeclaratively(
 	return s.declarative(ctx, obj, old, errs, op, config)
 }
 
-// ValidateDeclaratively is that of the main endpoint, for rules that differ there.
+// ValidateDeclaratively is like that of the main endpoint, with the rules of /status.
 func (s statusStrategy) ValidateDeclaratively(
 	ctx context.Context,
 	obj, old runtime.Object,
@@ -128,8 +126,8 @@ func (s strategy) declarative(
 	return errs
 }
 
-// once leaves out what has been said: upstream checks the metadata of updates twice, and
-// kube-apiserver says it once.
+// once removes repeated errors. The API machinery validates the metadata of updates twice, but kube-apiserver reports
+// each error once.
 func once(errs field.ErrorList) field.ErrorList {
 	var all field.ErrorList
 	for _, e := range errs {

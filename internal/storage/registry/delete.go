@@ -15,11 +15,12 @@ import (
 	"github.com/annexapi/annex/internal/base/objects"
 )
 
-// errHeld says that an object is not deleted in one step.
+// errHeld reports that an object cannot be deleted in one step.
 var errHeld = errors.New("the object has finalizers")
 
-// Delete deletes an object that nothing holds in one step of the storage. Upstream's reads it before, to find out whether
-// it is only to be marked; here the step finds that out, and leaves such an object to upstream's.
+// Delete implements rest.GracefulDeleter. It deletes an object without finalizers in one step of the storage.
+// genericregistry would read the object first, to determine whether it must only be marked; here the storage step
+// determines that, and leaves such an object to genericregistry.
 func (r *mainREST) Delete(
 	ctx context.Context,
 	name string,
@@ -78,8 +79,9 @@ func (r *mainREST) Delete(
 	return &metav1.Status{Status: metav1.StatusSuccess, Details: &details}, true, nil
 }
 
-// deletesAtOnce says whether a deletion is one of which only finalizers can make something else than the end of the object
-// and an answer that says so. It is the storage that a source is asked through that knows what a deletion there is.
+// deletesAtOnce reports whether a deletion always removes the object and returns a status, unless the object has
+// finalizers. It returns false for virtual kinds, because only the storage above the source knows the effect of a
+// deletion.
 func (r *mainREST) deletesAtOnce(options *metav1.DeleteOptions) bool {
 	if r.kind.Grace != nil || r.kind.Primary().Source != nil || r.ReturnDeletedObject || r.AfterDelete != nil || r.Decorator != nil ||
 		options == nil {

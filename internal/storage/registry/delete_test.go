@@ -23,20 +23,20 @@ import (
 	v1 "github.com/annexapi/annex/internal/testing/shop/v1"
 )
 
-// deletion is what came of one.
+// deletion is the outcome of a deletion.
 type deletion struct {
 	Result    runtime.Object
 	Type      string
 	Deleted   bool
 	Err       *metav1.Status
-	Options   *metav1.DeleteOptions // what has become of them
-	Validated []string              // the objects that were, without those of a step that is done again
+	Options   *metav1.DeleteOptions // after the call
+	Validated []string              // validated objects, without repetitions of a retried step
 	Stored    runtime.Object
 }
 
 var times = regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:]+Z`)
 
-// comparable leaves away when it was, and which of the objects of the name.
+// comparable returns the deletion without times, and with the UID of the object replaced.
 func (d deletion) comparable(t *testing.T, uid types.UID) string {
 	d.Validated, d.Type = slices.Compact(d.Validated), fmt.Sprintf("%T", d.Result)
 	text, err := json.MarshalIndent(d, "", " ")
@@ -46,8 +46,11 @@ func (d deletion) comparable(t *testing.T, uid types.UID) string {
 	return times.ReplaceAllString(strings.ReplaceAll(string(text), string(uid), "UID"), "TIME")
 }
 
-// TestDeletesAreUpstreams deletes the same by a main endpoint and by upstream's store.
-func TestDeletesAreUpstreams(t *testing.T) {
+// TestDelete_matchesGenericRegistry makes the same deletions through a main endpoint and through genericregistry.Store.
+func TestDelete_matchesGenericRegistry(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compares all deletions with upstream")
+	}
 	for name, test := range map[string]struct {
 		kind    func() *define.Kind
 		garbage bool
@@ -138,7 +141,7 @@ func TestDeletesAreUpstreams(t *testing.T) {
 					)
 				}
 				outcomes[fmt.Sprintf("%T deleted %t failed %t", last.Result, last.Deleted, last.Err != nil)]++
-				if dice.IntN(3) > 0 { // else the next finds what is left
+				if dice.IntN(3) > 0 { // otherwise the next deletion finds the remaining objects
 					for _, k := range kinds {
 						empty(ctx, t, k)
 					}
@@ -186,7 +189,7 @@ func randomDeletion(dice *rand.Rand) *metav1.DeleteOptions {
 	return options
 }
 
-// empty removes all objects of a kind, whatever holds them.
+// empty removes all objects of a kind, including objects with finalizers.
 func empty(ctx context.Context, t *testing.T, k *Kind) {
 	t.Helper()
 	for _, name := range []string{"a", "b", "c"} {
@@ -204,7 +207,7 @@ func empty(ctx context.Context, t *testing.T, k *Kind) {
 	}
 }
 
-// release sets an object's finalizers, if there is one.
+// release sets an object's finalizers, if the object exists.
 func release(ctx context.Context, t *testing.T, k *Kind, name string, finalizers []string) {
 	t.Helper()
 	change := rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
@@ -226,7 +229,7 @@ func release(ctx context.Context, t *testing.T, k *Kind, name string, finalizers
 	}
 }
 
-func TestAFinalizerThatComesWhileAnObjectIsDeletedHoldsIt(t *testing.T) {
+func TestDelete_concurrentFinalizer_isKept(t *testing.T) {
 	k, ctx := newKind(t, &define.Kind{}), request.WithNamespace(t.Context(), "default")
 	w := &v1.Widget{ObjectMeta: metav1.ObjectMeta{Name: "w", UID: "u"}}
 	if _, err := k.store.Create(ctx, w, rest.ValidateAllObjectFunc, &metav1.CreateOptions{}); err != nil {

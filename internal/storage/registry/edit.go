@@ -22,19 +22,16 @@ import (
 	"github.com/annexapi/annex/internal/model/convert"
 )
 
-// Edit is a change of one object that was made in the storage and not through the API: in
-// its YAML file, say.
+// Edit is a change of one object that was made in the storage instead of through the API, for example in its YAML file.
 type Edit struct {
 	Namespace, Name string
-	// Document is the whole object, in JSON and in any served version. Nil deletes
-	// the object.
+	// Document is the complete object, in JSON and in any served version. Nil deletes the object.
 	Document []byte
-	// Onto returns the document to write over an object, given what is stored of that.
+	// Onto returns the document to write over an existing object, whose stored form is its argument.
 	Onto func(stored []byte) []byte
 }
 
-// ErrMistaken marks the error of an edit that is wrong in itself. Any other one may
-// not come the next time.
+// ErrMistaken marks an error that is caused by the edit itself. Any other error may be gone at the next attempt.
 var ErrMistaken = errors.New("mistake in the document")
 
 type mistakenError struct{ error }
@@ -42,7 +39,7 @@ type mistakenError struct{ error }
 func (mistakenError) Is(target error) bool { return target == ErrMistaken }
 func (e mistakenError) Unwrap() error      { return e.error }
 
-// Editable is what an Editor writes through.
+// Editable is the storage that an Editor writes to.
 type Editable interface {
 	rest.Getter
 	rest.Creater
@@ -50,28 +47,27 @@ type Editable interface {
 	rest.GracefulDeleter
 }
 
-// Editor carries out edits of the objects of one resource, by ordinary writes that
-// pass the resource's strategy, but no admission.
+// Editor applies edits to the objects of one resource. It uses ordinary writes that pass the resource's strategy, but
+// no admission.
 type Editor struct {
-	// Resource is what is written, Kind its kind and Served the versions in which it
-	// may be written.
+	// Resource is the resource to write, Kind its kind, and Served the versions that documents may use.
 	Resource schema.GroupResource
 	Kind     string
 	Served   []string
 	Storage  Editable
-	// Stored encodes objects as they are stored.
+	// Stored encodes objects in their stored form.
 	Stored    runtime.Codec
 	Machinery *convert.Machinery
-	// EnsureNamespace makes a namespace that does not exist; nil if objects have none.
+	// EnsureNamespace creates a missing namespace; nil if the objects have no namespace.
 	EnsureNamespace func(ctx context.Context, name string) error
-	// CheckNamespace refuses to create an object in a namespace. It is for namespaces that
-	// are kept elsewhere, so that creating itself does not; nil if it does.
+	// CheckNamespace returns an error if objects may not be created in a namespace. It is needed for namespaces that
+	// are stored elsewhere, where creating an object does not check this; otherwise it is nil.
 	CheckNamespace func(ctx context.Context, name string) error
-	// Keep says of which objects the deletion comes to nothing; nil is of none.
+	// Keep reports whether the deletion of an object must be ignored; nil ignores none.
 	Keep func(name string) bool
 }
 
-// Editor returns what carries out edits of the kind's objects.
+// Editor returns the editor of the kind's objects.
 func (k *Kind) Editor(machinery *convert.Machinery, ensureNamespace func(ctx context.Context, name string) error) *Editor {
 	e := &Editor{
 		Resource:  k.Definition.GroupResource(),
@@ -91,8 +87,8 @@ func (k *Kind) Editor(machinery *convert.Machinery, ensureNamespace func(ctx con
 	return e
 }
 
-// EditorOf returns the one of several editors of the same objects that a document is
-// for. If it is for none, or there is no document, that is the first.
+// EditorOf returns the one of several editors of the same objects whose kind matches a document. If there is none, or
+// no document, it returns the first.
 func EditorOf(editors []*Editor, document []byte) *Editor {
 	for _, e := range editors {
 		if _, err := e.kindOf(document); err == nil {
@@ -102,8 +98,8 @@ func EditorOf(editors []*Editor, document []byte) *Editor {
 	return editors[0]
 }
 
-// Do carries an edit out; it is a no-op if the object is like that already. It returns what
-// would be stored if the document were taken as it is, nil if it deletes.
+// Do applies an edit. If the object already equals the document, Do writes nothing. It returns the stored form that the
+// document alone would have, nil for a deletion. An error matches ErrMistaken if the document is at fault.
 func (e *Editor) Do(ctx context.Context, edit Edit) (says []byte, err error) {
 	ctx = withEdit(request.WithNamespace(ctx, edit.Namespace))
 	ctx = request.WithUser(ctx, &user.DefaultInfo{Name: "system:files"})
@@ -132,7 +128,7 @@ func (e *Editor) Do(ctx context.Context, edit Edit) (says []byte, err error) {
 	return says, err
 }
 
-// write updates the object or, if there is none, creates it.
+// write updates the object, or creates it if it does not exist.
 func (e *Editor) write(ctx context.Context, edit Edit, obj runtime.Object) error {
 	_, err := e.Storage.Get(ctx, edit.Name, &metav1.GetOptions{})
 	if err == nil {
@@ -176,8 +172,8 @@ func (e *Editor) delete(ctx context.Context, edit Edit) error {
 	return err
 }
 
-// decode reads a document strictly, fills defaults in and converts it to the hub. Of
-// the metadata it keeps what people may set.
+// decode decodes a document strictly, applies defaults and converts the object to the hub. Of the metadata it keeps
+// only the fields that users may set.
 func (e *Editor) decode(document []byte) (obj runtime.Object, version string, err error) {
 	media, ok := runtime.SerializerInfoForMediaType(e.Machinery.Codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
 	if !ok || media.StrictSerializer == nil {
@@ -206,7 +202,7 @@ func (e *Editor) decode(document []byte) (obj runtime.Object, version string, er
 	return obj, kind.Version, nil
 }
 
-// kindOf checks that a document is of the kind, in a served version.
+// kindOf returns the kind of a document, and an error unless it is the editor's kind in a served version.
 func (e *Editor) kindOf(document []byte) (schema.GroupVersionKind, error) {
 	var t metav1.TypeMeta
 	if err := json.Unmarshal(document, &t); err != nil {
@@ -223,8 +219,7 @@ func (e *Editor) kindOf(document []byte) (schema.GroupVersionKind, error) {
 	return got, nil
 }
 
-// replacement makes an object what a document says, and leaves to it what the API
-// keeps.
+// replacement replaces an object by a document, but keeps the metadata that the API maintains.
 type replacement struct {
 	editor   *Editor
 	edit     Edit
@@ -253,7 +248,7 @@ func (r replacement) UpdatedObject(_ context.Context, old runtime.Object) (runti
 	return obj, nil
 }
 
-// onto is the document as it is to be written over an object.
+// onto returns the document to write over an object.
 func (r replacement) onto(old runtime.Object) (runtime.Object, error) {
 	stored, err := runtime.Encode(r.editor.Stored, old.DeepCopyObject())
 	if err != nil {

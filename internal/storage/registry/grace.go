@@ -20,14 +20,13 @@ import (
 	"github.com/annexapi/annex/internal/base/objects"
 )
 
-// NeedsGraceTimer says whether RunGraceTimer has work to do for the kind.
+// NeedsGraceTimer reports whether the kind needs RunGraceTimer.
 func (k *Kind) NeedsGraceTimer() bool {
 	return k.Definition.AliasOf == nil && k.Definition.Grace != nil && k.Definition.Grace.DeleteAfterPeriod
 }
 
-// RunGraceTimer deletes the kind's objects when their grace period is over,
-// until the context ends. What it waits for is in the objects themselves, so it
-// goes on where it was after a restart.
+// RunGraceTimer deletes the kind's objects when their grace period is over, until the context ends. Its state is in the
+// objects themselves, so it continues after a restart.
 func (k *Kind) RunGraceTimer(ctx context.Context, c clock.WithTicker) {
 	t := &graceTimer{kind: k, clock: c, due: workqueue.NewTypedDelayingQueueWithConfig(
 		workqueue.TypedDelayingQueueConfig[types.NamespacedName]{Clock: c})}
@@ -85,8 +84,7 @@ func (t *graceTimer) schedule(key types.NamespacedName, m metav1.Object) {
 	}
 }
 
-// pending says whether the object waits for the end of its grace period. The
-// deletion timestamp is that end.
+// pending reports whether the object waits for the end of its grace period, which is its deletion timestamp.
 func pending(m metav1.Object) bool {
 	seconds := m.GetDeletionGracePeriodSeconds()
 	return m.GetDeletionTimestamp() != nil && seconds != nil && *seconds > 0
@@ -106,8 +104,7 @@ func (t *graceTimer) next(ctx context.Context) bool {
 	return true
 }
 
-// finish deletes the object if its grace period has expired, and schedules it again if it
-// has not. It is idempotent.
+// finish deletes the object if its grace period has expired, and schedules it again otherwise. It is idempotent.
 func (t *graceTimer) finish(ctx context.Context, key types.NamespacedName) error {
 	ctx = request.WithNamespace(ctx, key.Namespace)
 	obj, err := t.kind.store.Get(ctx, key.Name, &metav1.GetOptions{})
@@ -125,8 +122,7 @@ func (t *graceTimer) finish(ctx context.Context, key types.NamespacedName) error
 		t.schedule(key, m)
 		return nil
 	}
-	// The uid is enough of a precondition: nothing ends a deletion once it began, or
-	// puts it off.
+	// The UID suffices as a precondition, because a deletion that has started can be neither cancelled nor delayed.
 	uid, now := m.GetUID(), int64(0)
 	_, _, err = t.kind.store.Delete(ctx, key.Name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{
 		GracePeriodSeconds: &now,

@@ -77,7 +77,7 @@ func newTimed(t *testing.T) *timed {
 		T:    t,
 		Kind: newKind(t, &define.Kind{Grace: &define.Grace{Period: time.Hour, DeleteAfterPeriod: true}}),
 		ctx:  ctx,
-		// Deletion timestamps are from the real clock.
+		// Deletion timestamps come from the real clock.
 		clock: clocktesting.NewFakeClock(time.Now()),
 	}
 }
@@ -120,7 +120,7 @@ func (k *timed) exists(name string) bool {
 	return err == nil
 }
 
-// watch reports what happens from now on.
+// watch returns a function that expects the next event from now on.
 func (k *timed) watch() func(watch.EventType, string) *v1.Widget {
 	k.Helper()
 	none := false
@@ -152,7 +152,7 @@ func (k *timed) watch() func(watch.EventType, string) *v1.Widget {
 	}
 }
 
-func TestGraceTimerDeletesWhatIsDue(t *testing.T) {
+func TestGraceTimer_due_isDeleted(t *testing.T) {
 	k := newTimed(t)
 	defer k.run()()
 	k.create("soon")
@@ -175,7 +175,7 @@ func TestGraceTimerDeletesWhatIsDue(t *testing.T) {
 	}
 }
 
-func TestGraceTimerFollowsAShorterPeriod(t *testing.T) {
+func TestGraceTimer_shorterPeriod(t *testing.T) {
 	k := newTimed(t)
 	defer k.run()()
 	k.create("w")
@@ -188,7 +188,7 @@ func TestGraceTimerFollowsAShorterPeriod(t *testing.T) {
 	happens(watch.Deleted, "w")
 }
 
-func TestGraceTimerLeavesFinalizersTheirTime(t *testing.T) {
+func TestGraceTimer_finalizers(t *testing.T) {
 	k := newTimed(t)
 	defer k.run()()
 	k.create("w", "shop.example.com/wait")
@@ -199,7 +199,7 @@ func TestGraceTimerLeavesFinalizersTheirTime(t *testing.T) {
 	if w := happens(watch.Modified, "w"); *w.DeletionGracePeriodSeconds != 0 {
 		t.Errorf("at its end: %+v", w.ObjectMeta)
 	}
-	// The timer is done with it: another object passes through it undisturbed.
+	// The timer is done with it: another object passes undisturbed.
 	k.delete("other", 60)
 	happens(watch.Modified, "other")
 	k.clock.Step(2 * time.Minute)
@@ -210,7 +210,7 @@ func TestGraceTimerLeavesFinalizersTheirTime(t *testing.T) {
 	}
 }
 
-func TestGraceTimerGoesOnAfterARestart(t *testing.T) {
+func TestGraceTimer_restart(t *testing.T) {
 	k := newTimed(t)
 	stop := k.run()
 	k.create("due")
@@ -231,7 +231,7 @@ func TestGraceTimerGoesOnAfterARestart(t *testing.T) {
 	happens(watch.Deleted, "w")
 }
 
-func TestGraceTimerSparesANewObjectOfTheSameName(t *testing.T) {
+func TestGraceTimer_recreatedObject_isKept(t *testing.T) {
 	k := newTimed(t)
 	defer k.run()()
 	k.create("w")

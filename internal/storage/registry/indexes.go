@@ -16,8 +16,7 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// indexers are how a backend finds the objects of a kind by its indexed fields and
-// labels; nil if there are none.
+// indexers returns the index functions of a kind's indexed fields and labels; nil if there are none.
 func indexers(k *define.Kind) *cache.Indexers {
 	if len(k.IndexFields)+len(k.IndexLabels) == 0 {
 		return nil
@@ -48,7 +47,7 @@ func indexers(k *define.Kind) *cache.Indexers {
 	return &byName
 }
 
-// triggers is the first indexed field: a watch cache has room for one.
+// triggers returns the first indexed field only, because a watch cache supports one.
 func triggers(k *define.Kind) storage.IndexerFuncs {
 	if len(k.IndexFields) == 0 {
 		return nil
@@ -57,8 +56,8 @@ func triggers(k *define.Kind) storage.IndexerFuncs {
 	return storage.IndexerFuncs{path: selectable(k, path)}
 }
 
-// customIndexes are how a backend finds custom resources by the selectable fields of their
-// definition, which its attributes have beside their names; nil if there are none.
+// customIndexes index custom resources by the selectable fields of their definition: the fields of its attributes apart
+// from name and namespace. They are empty if there are none.
 type customIndexes struct {
 	fields   []string
 	indexers *cache.Indexers
@@ -68,7 +67,7 @@ type customIndexes struct {
 func indexesOf(example runtime.Object, attributes storage.AttrFunc) customIndexes {
 	_, all, err := attributes(example)
 	if err != nil {
-		return customIndexes{} // as no selector finds anything then, either
+		return customIndexes{} // no selector finds anything in this case, either
 	}
 	var x customIndexes
 	for field := range all {
@@ -97,17 +96,17 @@ func indexesOf(example runtime.Object, attributes storage.AttrFunc) customIndexe
 	}
 	first := x.fields[0]
 	x.triggers = storage.IndexerFuncs{first: func(object runtime.Object) string {
-		values, _ := of.values(object) // an object whose values cannot be told is not selected
+		values, _ := of.values(object) // an object whose values cannot be computed is not selected
 		return values[first]
 	}}
 	return x
 }
 
-// fieldsOf finds out the fields of an object once for the indexes that ask for it one after the
-// other: attributes takes as long for one as for all. Objects that are indexed do not change.
+// fieldsOf computes the fields of an object once for several indexes that read them one after the other: attributes
+// takes as long for one field as for all. Indexed objects do not change.
 type fieldsOf struct {
 	attributes storage.AttrFunc
-	last       sync.Pool // of *indexed, so that those who index at the same time have one each
+	last       sync.Pool // of *indexed, one for each concurrent caller
 }
 
 type indexed struct {
@@ -128,7 +127,7 @@ func (f *fieldsOf) values(object runtime.Object) (fields.Set, error) {
 	return last.values, nil
 }
 
-// indexedSelectors tells a watch cache which fields of selectors are indexed.
+// indexedSelectors adds the indexed fields to the predicates for a watch cache.
 type indexedSelectors struct {
 	storage.Interface
 	fields []string
@@ -147,12 +146,12 @@ func (s indexedSelectors) Watch(ctx context.Context, key string, opts storage.Li
 }
 
 func (s indexedSelectors) tell(p *storage.SelectionPredicate) {
-	if p.Field != nil { // which a watch cache looks at then
+	if p.Field != nil { // a watch cache reads IndexFields only in this case
 		p.IndexFields = s.fields
 	}
 }
 
-// selectable returns the value of a selectable field, which is declared.
+// selectable returns the function that returns the value of a selectable field. The field must be declared.
 func selectable(k *define.Kind, path string) func(runtime.Object) string {
 	i := slices.IndexFunc(k.Selectable, func(f define.SelectableField) bool { return f.Path == path })
 	return k.Selectable[i].Value

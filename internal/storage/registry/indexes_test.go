@@ -11,8 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// Attributes take as long for one field as for all, and there are up to eight.
-func TestFieldsOfAnObjectAreFoundOutOnceForAllIndexes(t *testing.T) {
+// Attributes take as long for one field as for all, and there are up to eight fields.
+func TestFieldsOf_severalIndexes_computesOnce(t *testing.T) {
 	asked := 0
 	attributes := func(object runtime.Object) (labels.Set, fields.Set, error) {
 		asked++
@@ -38,12 +38,12 @@ func TestFieldsOfAnObjectAreFoundOutOnceForAllIndexes(t *testing.T) {
 			}
 		}
 	}
-	if asked > 4*objects { // the race detector has pools forget some
+	if asked > 4*objects { // pools drop items under the race detector
 		t.Errorf("the fields of %d objects were found out %d times", objects, asked)
 	}
 }
 
-func TestIndexesOfAnObjectWhoseFieldsCannotBeToldAreNone(t *testing.T) {
+func TestIndexesOf_attributesFail_isEmpty(t *testing.T) {
 	attributes := func(runtime.Object) (labels.Set, fields.Set, error) { return nil, nil, fmt.Errorf("not to be told") }
 	if x := indexesOf(&unstructured.Unstructured{}, attributes); x.indexers != nil || x.triggers != nil || x.fields != nil {
 		t.Errorf("they are %v", x)

@@ -24,8 +24,8 @@ import (
 	"github.com/annexapi/annex/internal/wire/verbatim"
 )
 
-// wholeLists answers lists of any version in one page. kube-apiserver's watch cache ignores their
-// limit, and there are clients that count on it; a storage itself keeps to the limit.
+// wholeLists returns a list with the resource version "0" in one page. The watch cache of kube-apiserver ignores the
+// limit of such lists, and there are clients that depend on it; a storage itself would apply the limit.
 type wholeLists struct{ storage.Interface }
 
 // GetList implements storage.Interface.
@@ -36,27 +36,29 @@ func (w wholeLists) GetList(ctx context.Context, key string, opts storage.ListOp
 	return w.Interface.GetList(ctx, key, opts, listObj)
 }
 
-// EncodedItems are the items of a list that was read from the storage of a kind.
+// EncodedItems are the encoded items of a list that is read from the storage of a kind.
 type EncodedItems struct {
-	// Form is how the objects of a kind of the definition are written. The storage of custom resources knows by itself.
+	// Form is the form in which objects of a kind of the definition are written. It is unused for custom resources,
+	// whose storage has its own form.
 	Form *verbatim.Form
-	// Maker makes the items of the objects, if it is not nil: rows of a table, say.
+	// Maker, if it is not nil, makes the items from the objects, for example rows of a table.
 	Maker *verbatim.Maker
-	// Items are as upstream's handler would encode them. Nil until a list was read, and if it has its items itself. They have to be
-	// closed.
+	// Items are encoded as the handlers of the API machinery would encode them. They are nil before a list is read, and
+	// if the list itself holds its items. They must be closed.
 	Items verbatim.Items
 }
 
-// EncodedGetter is an endpoint that knows an object as clients get it.
+// EncodedGetter is an endpoint that can return the encoded object as clients receive it.
 type EncodedGetter interface {
-	// GetEncoded returns an object in a form; nothing if there is none, or if that is not how it is stored.
+	// GetEncoded returns an object in a form. It returns the empty piece if there is no object, or if the stored value
+	// does not fit the form.
 	GetEncoded(ctx context.Context, name string, form *verbatim.Form) verbatim.Piece
 }
 
-// EncodedLister is an endpoint that knows objects as clients get them.
+// EncodedLister is an endpoint that can return encoded objects as clients receive them.
 type EncodedLister interface {
-	// ListEncoded returns a list without its items, and these in a form, or as a maker makes them if that is not nil; no items if
-	// they are not all known so. The items have to be closed.
+	// ListEncoded returns a list without its items, and the items in a form, or as maker makes them if it is not nil.
+	// It returns no items if they cannot all be returned this way. The items must be closed.
 	ListEncoded(
 		ctx context.Context,
 		options *metainternalversion.ListOptions,
@@ -67,26 +69,26 @@ type EncodedLister interface {
 
 type encodedItemsKey struct{}
 
-// WithEncodedItems returns a context in which a list of objects in the form that they are served in leaves its items
-// empty, and gives them encoded instead.
+// WithEncodedItems returns a context in which a list of objects in their served form leaves its items empty and sets
+// items.Items instead.
 func WithEncodedItems(ctx context.Context, items *EncodedItems) context.Context {
 	return context.WithValue(ctx, encodedItemsKey{}, items)
 }
 
 type rememberedEventsKey struct{}
 
-// WithRememberedEvents returns a context in which the initial events of a watch are
-// encoded once for all watches of the same form. That may be none that tells the time, as tables do.
+// WithRememberedEvents returns a context in which the initial events of a watch are encoded once for all watches of the
+// same form. The form must not depend on the time, as tables do.
 func WithRememberedEvents(ctx context.Context) context.Context {
 	return context.WithValue(ctx, rememberedEventsKey{}, true)
 }
 
-// sharedLister is a storage that lists objects which it does not copy for the caller.
+// sharedLister is a storage that can list objects without copying them for the caller.
 type sharedLister interface {
 	ListShared(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) ([]runtime.Object, error)
 }
 
-// encodedReader is a storage that writes what it has stored, where that is what clients get.
+// encodedReader is a storage that can return stored bytes where they are what clients receive.
 type encodedReader interface {
 	GetEncoded(ctx context.Context, key string, form *verbatim.Form) verbatim.Piece
 	ListEncoded(
@@ -99,7 +101,7 @@ type encodedReader interface {
 	) (verbatim.Items, error)
 }
 
-// sharedWatcher is a storage whose initial events have objects that it does not copy for the caller.
+// sharedWatcher is a storage that can send initial events without copying their objects for the caller.
 type sharedWatcher interface {
 	WatchShared(ctx context.Context, key string, opts storage.ListOptions, wrap func(runtime.Object) runtime.Object) (watch.Interface, error)
 	WatchInto(
@@ -111,7 +113,7 @@ type sharedWatcher interface {
 	) (watch.Interface, error)
 }
 
-// typedReads is the storage of a kind of the definition, for which objects need not be copied that are only encoded.
+// typedReads is the storage of a kind of the definition. It avoids copying objects that are only encoded.
 type typedReads struct {
 	storage.Interface
 	encoded encodedReader
@@ -119,7 +121,7 @@ type typedReads struct {
 	events  *rememberedEvents
 }
 
-// withTypedReads returns a storage, with lists and watches of the one that is opened below it.
+// withTypedReads returns the storage s, with lists and watches that read from opened, the storage below it.
 func withTypedReads(s, opened storage.Interface, items *convert.Items) storage.Interface {
 	encoded, ok := opened.(encodedReader)
 	watches, also := opened.(sharedWatcher)
@@ -137,10 +139,10 @@ func (t typedReads) GetList(ctx context.Context, key string, opts storage.ListOp
 	}
 	items, err := t.encoded.ListEncoded(ctx, key, opts, listObj, answer.Form, answer.Maker)
 	if apierrors.IsTooManyRequests(err) {
-		return err // it has waited for memory for as long as a request may
+		return err // the request has waited for memory as long as it may
 	}
 	if err != nil {
-		// It says what could be read all the same, and what cannot be encoded.
+		// This list returns the readable objects, and encodes objects in another way.
 		return t.Interface.GetList(ctx, key, opts, listObj)
 	}
 	verbatim.Close(answer.Items)
@@ -168,8 +170,8 @@ func (t typedReads) Watch(ctx context.Context, key string, opts storage.ListOpti
 	return t.watches.WatchShared(ctx, key, opts, wrap)
 }
 
-// customLists is the storage of one version of a definition. What it remembers is of no other,
-// since a definition that changes has its storage opened anew.
+// customLists is the storage of one version of a definition. Its remembered encodings are of that version only: when
+// the definition changes, its storage is opened anew.
 type customLists struct {
 	storage.Interface
 	apiVersion, kind string
@@ -179,7 +181,7 @@ type customLists struct {
 	events           *rememberedEvents
 }
 
-// rememberedEvents are what events are numbered by, as their encoders identify themselves.
+// rememberedEvents assigns a number to each encoder of events, by the identifier of the encoder.
 type rememberedEvents struct {
 	items   *convert.Items
 	numbers sync.Map
@@ -218,7 +220,7 @@ func encodedLists(opened storage.Interface, kind schema.GroupVersionKind, items 
 	return c
 }
 
-// errOtherForm says that upstream converts an object.
+// errOtherForm reports that an object needs a conversion by the API machinery.
 var errOtherForm = errors.New("an object is not in the form that it is served in")
 
 func (c customLists) encode(object runtime.Object) ([]byte, error) {
@@ -250,12 +252,12 @@ type rememberedObject struct {
 	object runtime.Object
 	meta   metav1.Object // of the object
 	kind   metav1.TypeMeta
-	// forEncoding returns what an encoder may be given, which sets its kind.
+	// forEncoding returns the object to pass to an encoder, which may set its kind.
 	forEncoding func(runtime.Object) runtime.Object
 	events      *rememberedEvents
 }
 
-// asItIs is for objects that have their kind, which no encoder changes.
+// asItIs is for objects that have their kind already, which no encoder changes.
 func asItIs(object runtime.Object) runtime.Object { return object }
 
 var _ runtime.CacheableObject = rememberedObject{}
@@ -284,13 +286,13 @@ func (o rememberedObject) GetObject() runtime.Object { return o.object.DeepCopyO
 // DeepCopyObject implements runtime.Object.
 func (o rememberedObject) DeepCopyObject() runtime.Object { return o.GetObject() }
 
-// GetObjectKind implements runtime.Object. It is a copy.
+// GetObjectKind implements runtime.Object. The result is a copy.
 func (o rememberedObject) GetObjectKind() schema.ObjectKind {
 	kind := o.kind
 	return &kind
 }
 
-// GetObjectMeta implements metav1.ObjectMetaAccessor. It is a copy.
+// GetObjectMeta implements metav1.ObjectMetaAccessor. The result is a copy.
 func (o rememberedObject) GetObjectMeta() metav1.Object { return o.GetObject().(metav1.Object) }
 
 // GetList implements storage.Interface.
@@ -337,7 +339,7 @@ func (c customLists) GetList(ctx context.Context, key string, opts storage.ListO
 	return nil
 }
 
-// list reads a list, whose items may be empty, and returns the objects.
+// list reads a list and returns its objects. The items of list may stay empty.
 func (c customLists) list(
 	ctx context.Context,
 	key string,
@@ -361,7 +363,7 @@ func (c customLists) list(
 	return objects, err
 }
 
-// asIs says whether upstream's handler would encode the object as it is, with no conversion.
+// asIs reports whether the API machinery would encode the object without a conversion.
 func (c customLists) asIs(o metav1.Object) bool {
 	object := o.(*unstructured.Unstructured).Object
 	return object["apiVersion"] == c.apiVersion && object["kind"] == c.kind

@@ -19,12 +19,12 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// copying is a storage that copies what it lists, as etcd's does.
+// copying is a storage that copies listed objects, like the storage in etcd.
 type copying struct{ storage.Interface }
 
-// Lists give their items encoded, whether the storage shares its objects or not, and as they are
-// where upstream would convert one.
-func TestCustomListsGiveEncodedItems(t *testing.T) {
+// Lists return encoded items, whether the storage shares its objects or not, and plain items where the API machinery
+// would convert an object.
+func TestCustomLists_encodedItems(t *testing.T) {
 	core, err := mvcc.Open(t.Context(), memory.New(), mvcc.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestCustomListsGiveEncodedItems(t *testing.T) {
 			{"", "", "[]", true, 0},
 			{"a", "v1", `[{"apiVersion":"example.com/v1","html":"\u003c","kind":"Widget",` +
 				`"metadata":{"name":"a","resourceVersion":"%s","uid":"uid-a"}}]`, true, 0},
-			{"b", "v2", "[]", false, 2}, // which has to be converted
+			{"b", "v2", "[]", false, 2}, // must be converted
 		} {
 			revision := ""
 			if step.create != "" {
@@ -110,7 +110,7 @@ func TestCustomListsGiveEncodedItems(t *testing.T) {
 			if step.create == "a" {
 				want = fmt.Sprintf(want, revision)
 			}
-			for range 2 { // the second time, they are remembered
+			for range 2 { // the second time, the encodings are remembered
 				if encoded, given, items := list(s, true); encoded != want || given != step.given || items != step.items {
 					t.Errorf("%s: after %q: %s, %t, and %d items; not %s, %t, %d", name, step.create, encoded, given, items, want, step.given, step.items)
 				}
@@ -159,8 +159,8 @@ func (b *busy) ListEncoded(
 	return nil, apierrors.NewTooManyRequests("busy", 7)
 }
 
-// A list that has waited for memory in vain is refused: it does not wait for it once more.
-func TestAListIsRefusedOnce(t *testing.T) {
+// A list that has waited for memory in vain fails, instead of waiting a second time.
+func TestTypedReads_noMemory_failsOnce(t *testing.T) {
 	storages := &busy{}
 	reads := typedReads{Interface: storages, encoded: storages}
 	answer := &EncodedItems{Form: verbatim.NewForm(nil, 0, nil, nil)}

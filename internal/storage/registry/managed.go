@@ -14,16 +14,15 @@ import (
 	"github.com/annexapi/annex/internal/wire/managed"
 )
 
-// fieldManagers record who has set which fields of the parent in a version: through the
-// main endpoint, and through /status.
+// fieldManagers record the owners of the parent's fields in a version: for changes through the main endpoint, and
+// through /status.
 type fieldManagers struct {
 	main, status *managedfields.FieldManager
 }
 
-// ManageFields has the changes that custom subresources make recorded in the managed
-// fields of their parents, as those of other endpoints are: else an applier would undo
-// them without a conflict. models are the types of the kind's group. It must be called
-// before the first request.
+// ManageFields enables the recording of changes by custom subresources in the managed fields of their parents, as other
+// endpoints do. Without that, an applier would revert them without a conflict. models are the types of the kind's
+// group. ManageFields must be called before the first request.
 func (k *Kind) ManageFields(models managedfields.TypeConverter, scheme *runtime.Scheme) error {
 	requested := false
 	for _, s := range k.Definition.CustomSubresources {
@@ -59,7 +58,7 @@ func (k *Kind) ManageFields(models managedfields.TypeConverter, scheme *runtime.
 
 type waitKey struct{}
 
-// WithWait returns a context that tells long actions how long the client waits for their end.
+// WithWait returns a context with the time that the client waits for the end of a long action.
 func WithWait(ctx context.Context, wait string) context.Context {
 	return context.WithValue(ctx, waitKey{}, wait)
 }
@@ -71,13 +70,14 @@ func waitOf(ctx context.Context) string {
 
 type userAgentKey struct{}
 
-// WithUserAgent returns a context that tells custom subresources which program sends the
-// request. It names the field manager of a request that names none.
+// WithUserAgent returns a context with the user agent of the request, for custom subresources. It becomes the field
+// manager of a request that names none.
 func WithUserAgent(ctx context.Context, agent string) context.Context {
 	return context.WithValue(ctx, userAgentKey{}, agent)
 }
 
-// fieldManagerOf is the name under which a request's changes are recorded, as at the endpoints that are upstream's.
+// fieldManagerOf returns the field manager under which a request's changes are recorded. The rule is that of the API
+// machinery's own endpoints.
 func fieldManagerOf(ctx context.Context, given string) string {
 	agent, _ := ctx.Value(userAgentKey{}).(string)
 	return managed.NameOf(given, agent)

@@ -14,9 +14,8 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// validateMarked checks an object by kubebuilder's markers: by those of the version that
-// the request speaks, as a server of CustomResourceDefinitions would, and if it passes
-// by those of the hub, whatever the request speaks.
+// validateMarked validates an object by kubebuilder markers. It first applies the markers of the request's version, as
+// a server of CustomResourceDefinitions would. If the object passes, it applies the markers of the hub.
 func (s strategy) validateMarked(ctx context.Context, obj, old runtime.Object, status bool) field.ErrorList {
 	versions := []*define.Version{s.kind.Hub()}
 	if v := s.requested(ctx); v != nil {
@@ -37,8 +36,7 @@ func (s strategy) validateMarked(ctx context.Context, obj, old runtime.Object, s
 	return nil
 }
 
-// validateVersion checks an object by the markers of one version; spoken says that the
-// request speaks it.
+// validateVersion validates an object by the markers of one version. spoken is set if it is the version of the request.
 func (s strategy) validateVersion(
 	ctx context.Context,
 	v *define.Version,
@@ -86,7 +84,8 @@ func (s strategy) validateVersion(
 	return s.fitting(ctx, v, spoken, status, v.Structural.Validate(ctx, doc)), nil
 }
 
-// fitting returns the errors of the rules; if there are none, an error for each value that the Go type of the spoken version cannot hold.
+// fitting returns the errors of the rules. If there are none, it returns an error for each value that the Go type of
+// the request's version cannot hold.
 func (s strategy) fitting(ctx context.Context, v *define.Version, spoken, status bool, errs field.ErrorList) field.ErrorList {
 	if len(errs) > 0 || !spoken {
 		return errs
@@ -102,7 +101,7 @@ func take(doc, from map[string]any, name string) {
 	}
 }
 
-// inVersion converts an object of the hub.
+// inVersion converts an object from the hub to a version.
 func (s strategy) inVersion(obj runtime.Object, v *define.Version) (runtime.Object, error) {
 	if v.Type == s.kind.Hub().Type {
 		return obj, nil
@@ -114,8 +113,8 @@ func (s strategy) inVersion(obj runtime.Object, v *define.Version) (runtime.Obje
 	return out, nil
 }
 
-// markedTable prints objects in the columns of the markers of the version that the
-// request speaks, which has others than the rest.
+// markedTable prints objects in the columns of the markers of the request's version. Versions may have different
+// columns.
 type markedTable struct {
 	kind      *define.Kind
 	convertor runtime.ObjectConvertor
@@ -123,7 +122,7 @@ type markedTable struct {
 	other     rest.TableConvertor
 }
 
-// tableOf returns what prints the kind's objects.
+// tableOf returns the table convertor of the kind.
 func tableOf(k *define.Kind, convertor runtime.ObjectConvertor) (rest.TableConvertor, error) {
 	plain := newTable(k.Columns, !k.WithoutName, !k.WithoutAge)
 	t := markedTable{kind: k, convertor: convertor, versions: map[string]rest.TableConvertor{}, other: plain}
@@ -178,7 +177,7 @@ func (t markedTable) ConvertToTable(ctx context.Context, object, options runtime
 	return withColumns(out, declared, len(t.kind.Columns)), nil
 }
 
-// withColumns adds the n columns after the name of another table of the same objects.
+// withColumns appends to a table the n columns that follow the name in another table of the same objects.
 func withColumns(table, other *metav1.Table, n int) *metav1.Table {
 	if len(table.ColumnDefinitions) > 0 {
 		table.ColumnDefinitions = slices.Concat(table.ColumnDefinitions, other.ColumnDefinitions[1:1+n])

@@ -27,17 +27,17 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// Stores opens the storage of resources, each in its backend. It is the whole of what
-// upstream's registry learns about storage.
+// Stores opens the storage of resources, each in its backend. It is the only link between genericregistry and the
+// storage.
 type Stores struct {
-	// Transformers encrypt what is stored. They give nil for what is stored as it is,
-	// and nil are none at all. They are set before a resource is opened.
+	// Transformers encrypt stored objects. They return nil for a resource that is stored unencrypted; nil means no
+	// encryption at all. The field must be set before a resource is opened.
 	Transformers value.ResourceTransformers
-	// MediaType says what objects of a resource are encoded in, JSON where it is nil or does not
-	// name. They are set before a resource is opened, too.
+	// MediaType returns the media type in which objects of a resource are stored. Nil, or an empty result, means JSON.
+	// The field must be set before a resource is opened, too.
 	MediaType func(schema.GroupResource) string
-	// Hooks are the admission hooks of all kinds. They are set before a kind with hooks of
-	// AdmitCreate or AdmitUpdate is opened.
+	// Hooks are the admission hooks of all kinds. The field must be set before a kind with hooks of AdmitCreate or
+	// AdmitUpdate is opened.
 	Hooks *admit.Hooks
 
 	backend   func(schema.GroupResource) store.Backend
@@ -46,13 +46,13 @@ type Stores struct {
 	decoded   map[schema.GroupResource]map[schema.GroupVersionKind]reflect.Type
 	under     map[schema.GroupResource]schema.GroupResource
 	opened    map[schema.GroupResource]storage.Interface
-	ruled     map[schema.GroupResource]*define.Kind // those with hooks of AdmitCreate or AdmitUpdate
+	ruled     map[schema.GroupResource]*define.Kind // the kinds with hooks of AdmitCreate or AdmitUpdate
 }
 
 var _ generic.RESTOptionsGetter = (*Stores)(nil)
 
-// NewStores serves the kinds of a definition and the extra resources, which are
-// given with what they are stored as. backend returns where a resource is kept.
+// NewStores returns the storage of the kinds of a definition, and of extra resources with the kinds that they are
+// stored as. backend returns the backend of a resource.
 func NewStores(
 	backend func(schema.GroupResource) store.Backend,
 	machinery *convert.Machinery,
@@ -87,9 +87,8 @@ func NewStores(
 	return s
 }
 
-// GetRESTOptions describes the storage of one resource. It is called without an
-// example for resources that are not stored, or with the objects of another, to
-// compare their prefixes.
+// GetRESTOptions describes the storage of one resource. The API machinery also calls it, without an example object, for
+// resources that are not stored or that store the objects of another resource, to compare their prefixes.
 func (s *Stores) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
 	options := generic.RESTOptions{
 		ResourcePrefix:          s.prefix(resource),
@@ -113,9 +112,8 @@ func (s *Stores) GetRESTOptions(resource schema.GroupResource, _ runtime.Object)
 	return options, nil
 }
 
-// Custom returns the storage of resources that no kind of the definition is. They may come and
-// go while the server runs: what is opened is closed with the destroy function. Objects are
-// stored in the form that the codec writes.
+// Custom returns the storage of resources that are not kinds of the definition. They may be opened and closed while the
+// server runs; the destroy function of an opened storage closes it. The codec determines the stored form of objects.
 func (s *Stores) Custom(codec runtime.Codec) generic.RESTOptionsGetter { return custom{s, codec} }
 
 type custom struct {
@@ -138,7 +136,7 @@ func (c custom) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) 
 	}, nil
 }
 
-// prefix is what the keys of a resource's objects begin with.
+// prefix returns the key prefix of a resource's objects.
 func (s *Stores) prefix(resource schema.GroupResource) string {
 	if under, ok := s.under[resource]; ok {
 		resource = under
@@ -146,7 +144,7 @@ func (s *Stores) prefix(resource schema.GroupResource) string {
 	return KeyPrefix(resource)
 }
 
-// KeyPrefix is what the keys of objects that are stored under a resource begin with.
+// KeyPrefix returns the key prefix of objects that are stored under a resource.
 func KeyPrefix(resource schema.GroupResource) string {
 	prefix := "/" + resource.Resource
 	if resource.Group != "" {
@@ -155,7 +153,7 @@ func KeyPrefix(resource schema.GroupResource) string {
 	return prefix
 }
 
-// Form is how objects of a resource are stored when they are written.
+// Form returns the form in which objects of a resource are written to the storage.
 func (s *Stores) Form(resource schema.GroupResource) convert.Form {
 	form := convert.Form{GroupVersionKind: s.stored[resource], MediaType: s.mediaType(resource)}
 	if form.MediaType == "" {
@@ -164,21 +162,21 @@ func (s *Stores) Form(resource schema.GroupResource) convert.Form {
 	return form
 }
 
-// Decodes says whether objects of a resource can be decoded that are stored in a form.
+// Decodes reports whether objects of a resource that are stored in a form can be decoded.
 func (s *Stores) Decodes(resource schema.GroupResource, form convert.Form) bool {
 	t, ok := s.decoded[resource][form.GroupVersionKind]
 	return ok && (form.MediaType == runtime.ContentTypeJSON || define.IsProtobuf(t))
 }
 
-// StoredResources returns the resources that there can be objects of, by name.
+// StoredResources returns the resources that objects may be stored of, sorted by name.
 func (s *Stores) StoredResources() []schema.GroupResource {
 	return slices.SortedFunc(maps.Keys(s.stored), func(a, b schema.GroupResource) int {
 		return strings.Compare(a.String(), b.String())
 	})
 }
 
-// StoredValues yields what is stored of a resource, or one error. A backend that does
-// not give what is stored has nothing.
+// StoredValues yields the stored values of a resource. An error ends the sequence. It yields nothing for a backend that
+// is not a store.ValueReader.
 func (s *Stores) StoredValues(ctx context.Context, resource schema.GroupResource) iter.Seq2[store.Value, error] {
 	if reader, ok := s.backend(resource).(store.ValueReader); ok {
 		return reader.Values(ctx, s.prefix(resource))
@@ -186,9 +184,9 @@ func (s *Stores) StoredValues(ctx context.Context, resource schema.GroupResource
 	return func(func(store.Value, error) bool) {}
 }
 
-// Misplaced returns the resources that a kind is served as and not stored under, but
-// in whose place objects are stored; nothing looks for them there. empty says that
-// there are none where the kind's objects are looked for.
+// Misplaced returns the resources that a kind is served as but not stored under, and that still have objects under
+// their own prefix, where nothing reads them. empty reports whether, in this case, there are no objects under the
+// kind's actual prefix.
 func (s *Stores) Misplaced(ctx context.Context, k *define.Kind) (places []schema.GroupResource, empty bool, err error) {
 	reader, ok := s.backend(k.GroupResource()).(store.ValueReader)
 	if !ok {
@@ -251,8 +249,8 @@ func (s *Stores) view(resource store.Resource) (storage.Interface, error) {
 	return opened, nil
 }
 
-// Opened returns the storage that a resource's kind uses. It must have been opened,
-// and no other may be opened at the same time.
+// Opened returns the storage of a resource's kind, and an error if it has not been opened. It must not be called while
+// another resource is being opened.
 func (s *Stores) Opened(resource schema.GroupResource) (storage.Interface, error) {
 	opened, ok := s.opened[resource]
 	if !ok {

@@ -10,12 +10,12 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// Subresourcer is a storage that has subresources, by name.
+// Subresourcer is a storage with subresources. Subresources returns them by name.
 type Subresourcer interface {
 	Subresources() map[string]rest.Storage
 }
 
-// newOwn makes a kind that a storage of the user's own serves.
+// newOwn returns a kind that is served by a custom storage.
 func newOwn(k *define.Kind, options Options) (*Kind, error) {
 	main, err := k.CustomStorage(options.Env, k, newTable(k.Columns, !k.WithoutName, !k.WithoutAge))
 	if err != nil {
@@ -25,7 +25,7 @@ func newOwn(k *define.Kind, options Options) (*Kind, error) {
 	if objects.IsNil(main) {
 		return nil, fmt.Errorf("storage of %s: CustomStorage returned none", k.GroupResource())
 	}
-	// From here on, the caller of NewKind would not know what to destroy.
+	// From here on, this function must destroy main on failure, because the caller of NewKind cannot.
 	if err := kind.addOwn(main); err != nil {
 		main.Destroy()
 		return nil, fmt.Errorf("storage of %s: %w", k.GroupResource(), err)
@@ -54,8 +54,8 @@ func (k *Kind) addOwn(main rest.Storage) error {
 	return nil
 }
 
-// checkMain finds what upstream would find out about a storage only by serving
-// nothing, or the wrong thing.
+// checkMain detects mistakes in a storage that the API machinery would not report: it would serve nothing, or the wrong
+// objects.
 func checkMain(k *define.Kind, main rest.Storage) error {
 	object := main.New()
 	if objects.IsNil(object) {
@@ -91,7 +91,7 @@ func checkMain(k *define.Kind, main rest.Storage) error {
 	return checkVerbs(k, main)
 }
 
-// checkVerbs finds methods that are meant to be verbs but are not.
+// checkVerbs detects methods with the name of a verb but another signature.
 func checkVerbs(k *define.Kind, main rest.Storage) error {
 	if _, ok := main.(rest.Connecter); ok {
 		return fmt.Errorf("%T has Connect: only a subresource can", main)

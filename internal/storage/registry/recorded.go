@@ -16,10 +16,10 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// Call makes the call of a long action as it was recorded, with the object as it is now. The
-// context is for the action: it has the caller's name and the namespace. The error is an API
-// status: NotFound and Conflict say that the object is gone, and another is there by its name. Or it is
-// define.ErrUnknownAction.
+// Call rebuilds the call of a long action from its record, with the object in its current state. The returned context
+// is for the action: it carries the caller and the namespace. The error is an API status: NotFound if the object is
+// gone, Conflict if another object has its name now, BadRequest if the recorded request cannot be decoded any more. Or
+// it matches define.ErrUnknownAction.
 func (k *Kind) Call(ctx context.Context, recorded define.Recorded) (context.Context, *define.Call, error) {
 	resource := k.Definition.GroupResource()
 	i := slices.IndexFunc(

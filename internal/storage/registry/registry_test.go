@@ -24,7 +24,7 @@ import (
 	v1 "github.com/annexapi/annex/internal/testing/shop/v1"
 )
 
-// given generates the names that it is given.
+// given is a generator of fixed names.
 type given struct{ names []string }
 
 func (g *given) GenerateName(string) string {
@@ -35,7 +35,7 @@ func (g *given) GenerateName(string) string {
 	return name
 }
 
-func TestGeneratedNamesAreTriedAgain(t *testing.T) {
+func TestCreate_generatedNameExists_isRetried(t *testing.T) {
 	k := newKind(t, &define.Kind{})
 	ctx := request.WithNamespace(t.Context(), "default")
 	generate := func(names ...string) (string, error) {
@@ -65,7 +65,7 @@ func TestGeneratedNamesAreTriedAgain(t *testing.T) {
 	}
 }
 
-// Inlined is a struct whose fields are those of the kind that embeds it.
+// Inlined is a struct whose fields are inlined into the kind that embeds it.
 type Inlined struct {
 	Colour string `json:"colour"`
 }
@@ -86,7 +86,7 @@ func TestTopFields(t *testing.T) {
 	}
 }
 
-func TestCells(t *testing.T) {
+func TestCell_types(t *testing.T) {
 	n := int32(3)
 	var none *int32
 	for _, test := range []struct{ value, want any }{
@@ -113,7 +113,7 @@ func TestCells(t *testing.T) {
 	}
 }
 
-func TestAListByLabelLooksAtNoFields(t *testing.T) {
+func TestPredicate_labelOnly_readsNoFields(t *testing.T) {
 	looked := 0
 	k := &define.Kind{
 		Selectable: []define.SelectableField{{Path: "spec.size", Value: func(runtime.Object) string { looked++; return "large" }}},
@@ -150,9 +150,9 @@ func TestAListByLabelLooksAtNoFields(t *testing.T) {
 	}
 }
 
-// TestMetadataIsValidatedAsIfTwice compares with what is said of an object whose metadata is validated by the strategy, and
-// again by upstream.
-func TestMetadataIsValidatedAsIfTwice(t *testing.T) {
+// TestValidate_metadata compares the errors with those for an object whose metadata is validated by the strategy and
+// again by rest.BeforeCreate.
+func TestValidate_metadata(t *testing.T) {
 	dice := rand.New(rand.NewPCG(3, 4))
 	one := func(of ...string) string { return of[dice.IntN(len(of))] }
 	segment := func(name string, prefix bool) []string {

@@ -23,8 +23,7 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// scaleREST is the /scale endpoint: the kind's replica counts seen as an
-// autoscaling/v1 Scale.
+// scaleREST is the /scale endpoint. It shows the kind's replica counts as an autoscaling/v1 Scale.
 type scaleREST struct {
 	rest.TableConvertor
 	store  *genericregistry.Store
@@ -32,7 +31,7 @@ type scaleREST struct {
 	dryRun dryRunHooks
 }
 
-// scaleColumns are those that Kubernetes prints a scale in.
+// scaleColumns returns the columns in which Kubernetes prints a scale.
 func scaleColumns() []define.Column {
 	return []define.Column{
 		{Name: "Desired", Type: "integer", Description: "Number of desired replicas", Value: func(obj runtime.Object) any {
@@ -54,7 +53,7 @@ var (
 
 func (r *scaleREST) New() runtime.Object { return &autoscalingv1.Scale{} }
 
-// Destroy leaves the storage to the main endpoint.
+// Destroy does nothing: the main endpoint destroys the storage.
 func (r *scaleREST) Destroy() {}
 
 func (r *scaleREST) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind {
@@ -87,8 +86,7 @@ func (r *scaleREST) Update(
 	return scale, false, err
 }
 
-// admission shows the scale to admission, and the object behind it to the hooks of
-// its kind.
+// admission passes the scale to admission, and the object behind it to the hooks of its kind.
 func (r *scaleREST) admission(admitted rest.ValidateObjectUpdateFunc) rest.ValidateObjectUpdateFunc {
 	return func(ctx context.Context, obj, old runtime.Object) error {
 		scale, err := r.scaleOf(obj)
@@ -103,7 +101,7 @@ func (r *scaleREST) admission(admitted rest.ValidateObjectUpdateFunc) rest.Valid
 	}
 }
 
-// requested is the version that the request's path names.
+// requested returns the version in the request's path.
 func (r *scaleREST) requested(ctx context.Context) schema.GroupVersion {
 	if info, ok := request.RequestInfoFrom(ctx); ok && info.APIVersion != "" {
 		return schema.GroupVersion{Group: r.kind.Group, Version: info.APIVersion}
@@ -111,8 +109,8 @@ func (r *scaleREST) requested(ctx context.Context) schema.GroupVersion {
 	return r.kind.Versions[0].GroupVersion
 }
 
-// replicasPaths maps each version to the path of its replica count, for
-// translating field ownership between the object and its scale.
+// replicasPaths maps each version to the path of its replica count, for converting field ownership between the object
+// and its scale.
 func (r *scaleREST) replicasPaths() managedfields.ResourcePathMappings {
 	parts := make([]any, len(r.kind.Scale.SpecReplicas))
 	for i, p := range r.kind.Scale.SpecReplicas {
@@ -152,7 +150,7 @@ func (r *scaleREST) scaleOf(obj runtime.Object) (*autoscalingv1.Scale, error) {
 	return scale, nil
 }
 
-// selectorText returns a selector as autoscalers read it: a text as it is, or the text of a label selector.
+// selectorText returns a selector in the form that autoscalers read: a string unchanged, a label selector as a string.
 func selectorText(v reflect.Value) (string, error) {
 	of, ok := v.Interface().(metav1.LabelSelector)
 	if !ok {
@@ -172,7 +170,7 @@ func number(obj runtime.Object, path []string) int32 {
 	return 0
 }
 
-// scaledObject turns an update of the scale into one of the object.
+// scaledObject converts an update of the scale into an update of the object.
 type scaledObject struct {
 	rest.UpdatedObjectInfo
 	rest    *scaleREST
@@ -204,8 +202,8 @@ func (s *scaledObject) UpdatedObject(ctx context.Context, old runtime.Object) (r
 	return s.rest.withReplicas(old, scale, s.version)
 }
 
-// validateScale validates the fields that only a scale has. Of a kind whose markers declare the scale, the object's
-// own validation refuses a negative number, with all else that is wrong with the object then.
+// validateScale validates the fields that only a scale has. If markers declare the scale, a negative number is left to
+// the validation of the object, which reports it together with all other errors of the object.
 func (r *scaleREST) validateScale(scale *autoscalingv1.Scale) field.ErrorList {
 	errs := validation.ValidateObjectMeta(&scale.ObjectMeta, !r.kind.ClusterScoped, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
 	marked := r.kind.Hub().Structural
@@ -215,8 +213,7 @@ func (r *scaleREST) validateScale(scale *autoscalingv1.Scale) field.ErrorList {
 	return errs
 }
 
-// withReplicas returns the object with the scale's replica count and, if given,
-// its resource version.
+// withReplicas returns the object with the scale's replica count and, if it is set, the scale's resource version.
 func (r *scaleREST) withReplicas(old runtime.Object, scale *autoscalingv1.Scale, requested schema.GroupVersion) (runtime.Object, error) {
 	obj := old.DeepCopyObject()
 	define.ValueAt(reflect.ValueOf(obj), r.kind.Scale.SpecReplicas, true).SetInt(int64(scale.Spec.Replicas))

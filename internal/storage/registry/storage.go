@@ -30,50 +30,48 @@ import (
 	"github.com/annexapi/annex/internal/wire/verbatim"
 )
 
-// Options are what all kinds of a server share.
+// Options are shared by all kinds of a server.
 type Options struct {
-	// Typer knows the kinds' types, Convertor their versions.
+	// Typer knows the types of the kinds; Convertor converts between their versions.
 	Typer     runtime.ObjectTyper
 	Convertor runtime.ObjectConvertor
-	// Validator runs the versions' generated validation. Nil means that they have none.
+	// Validator runs the generated validation of the versions. Nil means that they have none.
 	Validator Validator
 	// RESTOptions opens the storage of a resource.
 	RESTOptions generic.RESTOptionsGetter
-	// Opened returns the storage that RESTOptions has opened for a resource, to be read only; nil if that is not known.
+	// Opened returns the storage that RESTOptions has opened for a resource, for reading only. Nil if it is unknown.
 	Opened func(schema.GroupResource) (storage.Interface, error)
 	// UnconditionalUpdate accepts an update without a resource version.
 	UnconditionalUpdate bool
-	// Env is what constructors of storages get.
+	// Env is passed to the constructors of custom storages.
 	Env any
 	// Hooks are the admission hooks of all kinds.
 	Hooks *admit.Hooks
-	// Operations carry out long actions; nil if no kind has any.
+	// Operations run long actions; nil if no kind has one.
 	Operations define.Operations
-	// GarbageCollected says that a controller collects garbage by owner references: a
-	// deletion may wait for it, which takes the finalizers foregroundDeletion and orphan
-	// away.
+	// GarbageCollected is set if a controller collects garbage by owner references. Then a deletion may wait for the
+	// controller to remove the finalizers foregroundDeletion and orphan.
 	GarbageCollected bool
 }
 
-// Kind serves one kind: the same storage in all its versions.
+// Kind serves one kind. All its versions share one storage.
 type Kind struct {
 	Definition *define.Kind
 	store      *genericregistry.Store
 	status     *genericregistry.Store
-	encoded    encodedReader           // nil if the storage is none
-	own        map[string]rest.Storage // of a kind that is not served by store
+	encoded    encodedReader           // nil if the storage is not an encodedReader
+	own        map[string]rest.Storage // the storages of a kind with a custom storage; nil otherwise
 	hooks      *admit.Hooks
-	validator  Validator       // of custom subresources; nil if there is none
-	options    map[string]bool // of the validator
+	validator  Validator       // for custom subresources; nil if there is none
+	options    map[string]bool // for the validator
 	strategy   strategy
 	operations define.Operations
-	// managers record changes by custom subresources, by the version of the request. There
-	// are none before ManageFields.
+	// managers record changes by custom subresources, by the version of the request. The map is empty before
+	// ManageFields.
 	managers map[*define.Version]fieldManagers
 }
 
-// NewKind opens the kind's storage. It is closed by the server that the storage
-// is installed in.
+// NewKind opens the kind's storage. The server that the storage is installed in closes it.
 func NewKind(k *define.Kind, options Options) (*Kind, error) {
 	if k.CustomStorage != nil {
 		return newOwn(k, options)
@@ -90,8 +88,8 @@ func NewKind(k *define.Kind, options Options) (*Kind, error) {
 		DefaultQualifiedResource:  k.GroupResource(),
 		SingularQualifiedResource: singular(k),
 		TableConvertor:            table,
-		// A delete that only begins, or finds it begun, answers with the object; so
-		// does the last one then, as with pods.
+		// A delete request that only starts a graceful deletion, or finds it started, returns the object. So does the
+		// final delete of such an object, as with pods.
 		ReturnDeletedObject: k.Grace != nil || k.ReturnsDeleted,
 	}
 	if seconds := uint64(k.TTL / time.Second); seconds > 0 {
@@ -131,8 +129,7 @@ func withStatus(k *define.Kind, store *genericregistry.Store, main strategy, opt
 	return kind
 }
 
-// keepsFinalizers is false for kinds whose objects are in a system that has no place for
-// metadata.
+// keepsFinalizers returns false for kinds whose objects are in a system without a place for metadata.
 func keepsFinalizers(k *define.Kind) bool {
 	source := k.Primary().Source
 	return source == nil || source.KeepsMetadata
@@ -142,8 +139,8 @@ func singular(k *define.Kind) schema.GroupResource {
 	return schema.GroupResource{Group: k.Group, Resource: k.Singular}
 }
 
-// Share serves the objects of a kind as another that shares them: out of the same
-// storage, in the versions and by the names of the other.
+// Share serves the objects of a kind as another kind that shares them: from the same storage, in the versions and under
+// the names of the other kind.
 func (k *Kind) Share(other *define.Kind, options Options) *Kind {
 	main := newStrategy(other, options)
 	store := *k.store
@@ -154,12 +151,12 @@ func (k *Kind) Share(other *define.Kind, options Options) *Kind {
 	return kind
 }
 
-// Storage returns what to install for the first version of the kind, by path: the
-// resource itself and its subresources.
+// Storage returns the storages to install for the first version of the kind, by path: the resource itself and its
+// subresources.
 func (k *Kind) Storage() map[string]rest.Storage { return k.StorageIn(k.Definition.Versions[0]) }
 
-// StorageIn returns what to install for a version of the kind. It is the same for all
-// versions, but for what custom subresources say that they return.
+// StorageIn returns the storages to install for a version of the kind. They are the same for all versions, except for
+// the types that custom subresources report as their results.
 func (k *Kind) StorageIn(v *define.Version) map[string]rest.Storage {
 	if k.own != nil {
 		return k.own
@@ -196,7 +193,7 @@ type mainREST struct {
 	*genericregistry.Store
 	kind   *define.Kind
 	dryRun dryRunHooks
-	// encoded is what the storage is below all that looks at writes; nil if it does not write what it has stored.
+	// encoded is the storage below all layers that handle writes; nil if it cannot return stored bytes.
 	encoded encodedReader
 }
 
@@ -211,19 +208,19 @@ var (
 	_ EncodedLister             = (*mainREST)(nil)
 )
 
-// GetEncoded implements EncodedGetter. Upstream's store would make an object to read into.
+// GetEncoded implements EncodedGetter. It bypasses genericregistry.Store, which would allocate an object to read into.
 func (r *mainREST) GetEncoded(ctx context.Context, name string, form *verbatim.Form) verbatim.Piece {
 	if r.encoded == nil {
 		return verbatim.Piece{}
 	}
 	key, err := r.KeyFunc(ctx, name)
 	if err != nil {
-		return verbatim.Piece{} // reading it says so
+		return verbatim.Piece{} // a later read reports the error
 	}
 	return r.encoded.GetEncoded(ctx, key, form)
 }
 
-// ListEncoded implements EncodedLister. The lists that queries go with have no items.
+// ListEncoded implements EncodedLister. It returns no items for a list that carries a query.
 func (r *mainREST) ListEncoded(
 	ctx context.Context,
 	options *metainternalversion.ListOptions,
@@ -238,7 +235,7 @@ func (r *mainREST) ListEncoded(
 	return list, given.Items, err
 }
 
-// Update tells clients when it is they who wrote what cannot be converted.
+// Update implements rest.Updater. If the client's own object cannot be converted, the error is a bad request.
 func (r *mainREST) Update(
 	ctx context.Context,
 	name string,
@@ -260,7 +257,7 @@ func (r *mainREST) Update(
 	return obj, created, convert.BadRequest(err)
 }
 
-// Watch answers a resource version that is none as a list does: it is the client's mistake.
+// Watch implements rest.Watcher. An invalid resource version is a bad request, as in a list.
 func (r *mainREST) Watch(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error) {
 	w, err := r.Store.Watch(ctx, options)
 	if err != nil && storage.IsInvalidError(err) {
@@ -269,8 +266,8 @@ func (r *mainREST) Watch(ctx context.Context, options *metainternalversion.ListO
 	return w, err
 }
 
-// NewList tells upstream by its type what lists are called in the kind's group. The
-// store makes the lists themselves.
+// NewList returns a list of the kind's group. The API machinery uses only its type, to name lists; the store makes the
+// lists itself.
 func (r *mainREST) NewList() runtime.Object { return r.kind.Versions[0].NewList() }
 
 func (r *mainREST) ShortNames() []string  { return r.kind.ShortNames }
@@ -293,14 +290,14 @@ var (
 
 func (r *statusREST) New() runtime.Object { return r.store.New() }
 
-// Destroy leaves the storage to the main endpoint.
+// Destroy does nothing: the main endpoint destroys the storage.
 func (r *statusREST) Destroy() {}
 
 func (r *statusREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	return r.store.Get(ctx, name, options)
 }
 
-// Update never creates: an object begins at the main endpoint.
+// Update implements rest.Updater. It never creates an object: only the main endpoint does.
 func (r *statusREST) Update(
 	ctx context.Context,
 	name string,
@@ -345,7 +342,7 @@ func predicate(k *define.Kind) func(labels.Selector, fields.Selector) storage.Se
 	return func(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
 		attrs := all
 		if field == nil || field.Empty() {
-			// A map of fields that is not used would be most of the work of a list by label.
+			// Otherwise, building an unused map of fields would be most of the work of a list by label.
 			attrs = onlyLabels
 		}
 		return storage.SelectionPredicate{
@@ -355,7 +352,7 @@ func predicate(k *define.Kind) func(labels.Selector, fields.Selector) storage.Se
 	}
 }
 
-// topFields returns the JSON names of a kind's own top-level fields.
+// topFields returns the JSON names of a type's own top-level fields, without type, metadata and status.
 func topFields(t reflect.Type) []string {
 	var names []string
 	for f := range t.Fields() {

@@ -1,5 +1,9 @@
-// Package registry serves the objects of any kind from a store: what is the same
-// for all kinds is here once, what differs is read from the kind's definition.
+// Package registry serves the objects of any kind from a store. Code that is the same for all kinds is written once,
+// and the differences are read from the kind's definition.
+//
+// It holds the REST storages of the main endpoint, of /status, /scale and custom subresources, the strategies, graceful
+// deletion, tables, and Stores, which opens a resource in its backend. It stores nothing itself: the backends do, see
+// package store.
 package registry
 
 import (
@@ -25,14 +29,14 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// strategy decides what the main endpoint of a kind accepts and keeps.
+// strategy decides which objects the main endpoint of a kind accepts, and which of their fields it keeps.
 type strategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator
 	convertor runtime.ObjectConvertor
 	validator Validator
 	kind      *define.Kind
-	// options are those of generated validation.
+	// options are the options of the generated validation.
 	options map[string]bool
 	// unconditional accepts an update without a resource version.
 	unconditional bool
@@ -64,7 +68,7 @@ func newStrategy(k *define.Kind, options Options) strategy {
 	}
 }
 
-// apply has a store follow the strategy.
+// apply sets the strategies of a store.
 func (s strategy) apply(store *genericregistry.Store) {
 	store.CreateStrategy, store.UpdateStrategy, store.DeleteStrategy, store.ResetFieldsStrategy = s, s, s, s
 	if s.kind.Grace != nil {
@@ -104,8 +108,8 @@ func (s strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object)
 	}
 }
 
-// setGeneration raises the generation when anything changed but metadata and a
-// status of its own endpoint. BeforeUpdate has set it to the old object's already.
+// setGeneration increments the generation if a field has changed, other than the metadata and a status with its own
+// endpoint. rest.BeforeUpdate has already set it to the generation of the old object.
 func (s strategy) setGeneration(obj, old runtime.Object) {
 	updated, previous := reflect.ValueOf(obj).Elem(), reflect.ValueOf(old).Elem()
 	for i := range updated.NumField() {
@@ -120,8 +124,8 @@ func (s strategy) setGeneration(obj, old runtime.Object) {
 	}
 }
 
-// Validate checks the name. On an update it cannot change, and the rest of the metadata is
-// validated for all strategies alike.
+// Validate validates the object and its name. An update cannot change the name, and the API machinery validates the
+// rest of the metadata for all strategies.
 func (s strategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
 	errs := s.validateMarked(ctx, obj, nil, false)
 	passed, m := len(errs) == 0, objects.Meta(obj)
@@ -129,14 +133,15 @@ func (s strategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorL
 	if s.kind.ValidateCreate != nil {
 		more = append(more, s.kind.ValidateCreate(ctx, obj)...)
 	}
-	// Of what passes here, upstream validates the metadata next, all but what is special of the name.
+	// If no error is returned here, rest.BeforeCreate validates the metadata next, but not the kind's own rules for
+	// names. So the metadata is validated here only beside other errors, or if the name may be invalid.
 	if passed && (len(more) > 0 || s.kind.ValidateName != nil || !isPlainlyNamed(m)) {
 		errs = validation.ValidateObjectMetaAccessor(m, s.NamespaceScoped(), s.validateName(), field.NewPath("metadata"))
 	}
 	return append(errs, more...)
 }
 
-// isPlainlyNamed says whether an object surely has the name of a DNS subdomain.
+// isPlainlyNamed reports whether the object's name is certainly a DNS subdomain. False means that it may not be one.
 func isPlainlyNamed(m metav1.Object) bool {
 	name := m.GetName()
 	if m.GetGenerateName() != "" || name == "" || len(name) > 63 {
@@ -166,8 +171,8 @@ func (s strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) f
 	return errs
 }
 
-// validate runs the hub's validation whatever version the request speaks, and
-// that version's own on top, whose paths are those the client knows.
+// validate runs the hub's validation for every request version, and the request version's own validation in addition,
+// whose field paths are those of the client's version.
 func (s strategy) validate(ctx context.Context, obj runtime.Object) field.ErrorList {
 	errs := s.validateFinalizers(obj)
 	if s.kind.Validate != nil {
@@ -183,8 +188,7 @@ func (s strategy) validate(ctx context.Context, obj runtime.Object) field.ErrorL
 	return errs
 }
 
-// validateFinalizers refuses what would be lost without anybody noticing before it
-// is needed.
+// validateFinalizers rejects finalizers where they would be lost silently.
 func (s strategy) validateFinalizers(obj runtime.Object) field.ErrorList {
 	if keepsFinalizers(s.kind) || len(objects.Meta(obj).GetFinalizers()) == 0 {
 		return nil
@@ -193,7 +197,7 @@ func (s strategy) validateFinalizers(obj runtime.Object) field.ErrorList {
 		fmt.Sprintf("the system that %s are in does not keep finalizers", s.kind.GroupResource()))}
 }
 
-// requested returns the version that the request speaks, nil if it is the hub.
+// requested returns the version of the request, nil if it is the hub.
 func (s strategy) requested(ctx context.Context) *define.Version {
 	info, ok := request.RequestInfoFrom(ctx)
 	if !ok {
@@ -241,8 +245,8 @@ func standardFinalizer(name string) bool {
 	return name == metav1.FinalizerOrphanDependents || name == metav1.FinalizerDeleteDependents
 }
 
-// GetResetFields names what the main endpoint ignores, so that an applier does
-// not come to own it.
+// GetResetFields returns the fields that the main endpoint ignores, so that an apply request does not become their
+// owner.
 func (s strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	if !s.kind.Status {
 		return nil
@@ -258,8 +262,7 @@ func resetFields(k *define.Kind, paths ...fieldpath.Path) map[fieldpath.APIVersi
 	return fields
 }
 
-// statusStrategy decides what /status accepts: the status, and of the metadata
-// only who manages it.
+// statusStrategy decides what /status accepts: the status, and of the metadata only the managed fields.
 type statusStrategy struct {
 	strategy
 }
@@ -290,8 +293,7 @@ func (s statusStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtim
 	return nil
 }
 
-// GetResetFields names everything but the status: its fields one by one, for a
-// set cannot say "all others".
+// GetResetFields returns every field except the status, one by one, because a set cannot express "all others".
 func (s statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	fields := map[fieldpath.APIVersion]*fieldpath.Set{}
 	for _, v := range s.kind.AllVersions() {
@@ -309,8 +311,8 @@ type gracefulStrategy struct {
 	strategy
 }
 
-// CheckGracefulDelete defaults the grace period to the kind's. An object with the
-// period 0 is marked as deleted first, too, and then goes at once.
+// CheckGracefulDelete sets the default grace period to the kind's. An object with the period 0 is also marked as
+// deleted first, and then deleted at once.
 func (s gracefulStrategy) CheckGracefulDelete(_ context.Context, obj runtime.Object, options *metav1.DeleteOptions) bool {
 	if options == nil {
 		return false
@@ -326,8 +328,8 @@ func (s gracefulStrategy) CheckGracefulDelete(_ context.Context, obj runtime.Obj
 	return true
 }
 
-// partStrategy decides what a custom subresource that is a part of the object accepts: what its function takes
-// over from the object that was sent.
+// partStrategy is the strategy of a custom subresource that is a part of the object. It accepts the fields that the
+// subresource's function copies from the object in the request.
 type partStrategy struct {
 	strategy
 	part *define.Subresource
@@ -354,16 +356,16 @@ func (s partStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Objec
 	return errs
 }
 
-// ValidateDeclaratively is that of the main endpoint, for rules that differ there.
+// ValidateDeclaratively is like that of the main endpoint, with the rules of the subresource.
 func (s partStrategy) ValidateDeclaratively(ctx context.Context, obj, old runtime.Object, errs field.ErrorList, op operation.Type,
 	config rest.DeclarativeValidationConfig) field.ErrorList {
 	return s.declarative(ctx, obj, old, errs, op, config, s.part.Name)
 }
 
-// GetResetFields names nothing: which fields the function takes over is its own affair.
+// GetResetFields returns nil, because only the subresource's function determines which fields it copies.
 func (s partStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set { return nil }
 
-// part is a field of an object, the zero Value if its Go type has none of the name.
+// part returns a field of an object, or the zero Value if its Go type has no field of that name.
 func part(obj runtime.Object, name string) reflect.Value {
 	return reflect.ValueOf(obj).Elem().FieldByName(name)
 }

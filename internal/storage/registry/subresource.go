@@ -62,8 +62,8 @@ func (k *Kind) subresource(s *define.Subresource, v *define.Version) rest.Storag
 	}
 }
 
-// requests is the part of a subresource that every one with requests has; upstream
-// takes its verbs from the rest.
+// requests is the common part of all subresources with requests. The API machinery derives the verbs from the other
+// methods.
 type requests interface {
 	rest.Storage
 	rest.StorageMetadata
@@ -81,7 +81,7 @@ type namedCreates interface {
 	) (runtime.Object, error)
 }
 
-// requestREST is a custom subresource that takes requests.
+// requestREST is a custom subresource that accepts requests.
 type requestREST struct {
 	kind    *Kind
 	sub     *define.Subresource
@@ -96,7 +96,8 @@ var (
 
 func (r *requestREST) New() runtime.Object { return r.sub.New() }
 
-// GroupVersionKind names what is sent, which is of another group than the kind if the subresource has facts of its own.
+// GroupVersionKind returns the kind of the request body. Its group differs from the parent's if the subresource has
+// facts of its own.
 func (r *requestREST) GroupVersionKind(served schema.GroupVersion) schema.GroupVersionKind {
 	return r.sub.InVersion(served).WithKind(r.sub.Object.Name())
 }
@@ -106,12 +107,12 @@ func (r *requestREST) AcceptsGroupVersion(sent schema.GroupVersion) bool {
 	return sent == r.sub.InVersion(r.version.GroupVersion)
 }
 
-// Destroy leaves the storage to the main endpoint.
+// Destroy does nothing: the main endpoint destroys the storage.
 func (r *requestREST) Destroy() {}
 
 func (r *requestREST) ProducesMIMETypes(string) []string { return nil }
 
-// ProducesObject tells OpenAPI what is answered; nil is what was sent.
+// ProducesObject returns a value of the response type for OpenAPI; nil means the type of the request.
 func (r *requestREST) ProducesObject(string) any {
 	if r.sub.Answer == r.sub.Object {
 		return nil
@@ -119,8 +120,8 @@ func (r *requestREST) ProducesObject(string) any {
 	return r.kind.sample(r.sub.Answer, r.version)
 }
 
-// sample returns a value of the Go type that OpenAPI is to describe for another: the hub is
-// the kind in the request's version.
+// sample returns a value of the Go type that OpenAPI describes for t. For the hub that is the kind in the request's
+// version.
 func (k *Kind) sample(t reflect.Type, v *define.Version) any {
 	if t == k.Definition.Hub().Type {
 		t = v.Type
@@ -128,7 +129,7 @@ func (k *Kind) sample(t reflect.Type, v *define.Version) any {
 	return reflect.Zero(t).Interface()
 }
 
-// Create handles a POST.
+// Create implements rest.NamedCreater for POST.
 func (r *requestREST) Create(
 	ctx context.Context,
 	name string,
@@ -152,8 +153,7 @@ func (r *requestREST) Create(
 	return r.handle(ctx, admission.Create, parent, obj, options.DryRun, options.FieldManager, unchanged)
 }
 
-// checkName wants a request that has a name to name the object that it is for, and
-// gives it that name if it says none.
+// checkName returns an error if the request has another name than its parent. It sets an empty name.
 func (r *requestREST) checkName(obj runtime.Object, name string) error {
 	m, ok := obj.(metav1.Object)
 	switch {
@@ -166,8 +166,8 @@ func (r *requestREST) checkName(obj runtime.Object, name string) error {
 	return nil
 }
 
-// Update handles a PUT. What it replaces is an empty request of the parent's identity,
-// so that a request can name the parent's uid and resource version as preconditions.
+// Update implements rest.Updater for PUT. The old object of the update is an empty request with the identity of the
+// parent, so that a request can use the parent's UID and resource version as preconditions.
 func (r *requestREST) Update(
 	ctx context.Context,
 	name string,
@@ -218,7 +218,7 @@ func (r *requestREST) conflict(name, text string) error {
 	return apierrors.NewConflict(r.kind.Definition.GroupResource(), name, errors.New(text))
 }
 
-// handle hands a request that has been admitted to the user's function.
+// handle calls the user's function with an admitted request.
 func (r *requestREST) handle(
 	ctx context.Context,
 	operation admission.Operation,
@@ -244,7 +244,7 @@ func (r *requestREST) handle(
 	return answer, nil
 }
 
-// call makes what the user's function, or an operation, gets of a request.
+// call builds the argument of the user's function, or of an operation, from a request.
 func (r *requestREST) call(
 	ctx context.Context,
 	operation admission.Operation,
@@ -294,7 +294,7 @@ func (r *requestREST) call(
 	return call
 }
 
-// validate refuses what a client sent, a request or options, if its markers, its tags or the user's function do.
+// validate validates a request, or options, by its markers, its tags and the user's function.
 func (k *Kind) validate(ctx context.Context, s *define.Subresource, obj runtime.Object, name string) error {
 	if obj == nil {
 		return nil
@@ -317,8 +317,8 @@ func (k *Kind) validate(ctx context.Context, s *define.Subresource, obj runtime.
 	return apierrors.NewInvalid(schema.GroupKind{Group: group, Kind: s.Object.Name()}, name, errs)
 }
 
-// admit has the validating hooks of the kind see the change of its object; else a
-// subresource would be a way around them. Admission has seen the request itself.
+// admit calls the validating hooks of the kind with the change of its object. Without that, a subresource would bypass
+// them. Admission has already seen the request itself.
 func (r *requestREST) admit(call *define.Call, options *metav1.UpdateOptions) rest.ValidateObjectUpdateFunc {
 	return func(ctx context.Context, obj, old runtime.Object) error {
 		attributes := admission.NewAttributesRecord(obj, old, r.version.GroupVersion.WithKind(r.kind.Definition.Name), call.Namespace, call.Name,
@@ -327,12 +327,11 @@ func (r *requestREST) admit(call *define.Call, options *metav1.UpdateOptions) re
 	}
 }
 
-// parentChange is a change of the parent by the user's function, which storage calls
-// again when another writer came first.
+// parentChange is a change of the parent by the user's function. The storage repeats it after a conflicting write.
 type parentChange struct {
 	change    func(obj runtime.Object) error
 	unchanged *metav1.Preconditions
-	// fields records the change as the manager's; nil records nothing.
+	// fields records the change in the name of manager; nil records nothing.
 	fields  *managedfields.FieldManager
 	manager string
 }
@@ -350,12 +349,11 @@ func (c parentChange) UpdatedObject(ctx context.Context, old runtime.Object) (ru
 		return obj, nil
 	}
 	obj = c.fields.UpdateNoErrors(old.DeepCopyObject(), obj, c.manager)
-	// A change that changes nothing writes nothing, the time of the record neither.
+	// Without another difference, keep the old timestamps, so that nothing is written.
 	return fieldmanager.IgnoreManagedFieldsTimestampsTransformer(ctx, obj, old)
 }
 
-// statusOf returns the API status that an error is or wraps. Without one it is an internal
-// error.
+// statusOf returns the API status that an error is or wraps, and an internal error if there is none.
 func statusOf(err error) error {
 	if status, ok := apierr.Status(err); ok {
 		return status
@@ -363,7 +361,7 @@ func statusOf(err error) error {
 	return apierrors.NewInternalError(err)
 }
 
-// parent reads the object that a subresource is of, for the user's function to keep.
+// parent returns the object that a subresource belongs to. The caller owns it.
 func (k *Kind) parent(ctx context.Context, name string) (runtime.Object, error) {
 	obj, err := k.store.Get(ctx, name, &metav1.GetOptions{})
 	if err != nil {
@@ -382,7 +380,7 @@ func caller(ctx context.Context) user.Info {
 	return info
 }
 
-// connectREST is a custom subresource that connects clients with a handler.
+// connectREST is a custom subresource that connects clients to a handler.
 type connectREST struct {
 	kind    *Kind
 	sub     *define.Subresource
@@ -394,8 +392,8 @@ var (
 	_ rest.StorageMetadata = (*connectREST)(nil)
 )
 
-// New returns what discovery and admission name the subresource after: its options, as with
-// the exec of a pod, or the kind itself, as with its log.
+// New returns the type by which discovery and admission name the subresource: its options, as for exec of a pod, or the
+// kind itself, as for log of a pod.
 func (r *connectREST) New() runtime.Object {
 	if r.sub.Object != nil {
 		return r.sub.New()
@@ -403,12 +401,12 @@ func (r *connectREST) New() runtime.Object {
 	return r.kind.Definition.Hub().New()
 }
 
-// Destroy leaves the storage to the main endpoint.
+// Destroy does nothing: the main endpoint destroys the storage.
 func (r *connectREST) Destroy() {}
 
 func (r *connectREST) ProducesMIMETypes(string) []string { return nil }
 
-// ProducesObject tells OpenAPI what is answered; nil is a string.
+// ProducesObject returns a value of the response type for OpenAPI; nil means a string.
 func (r *connectREST) ProducesObject(string) any {
 	if r.sub.Responds == nil {
 		return nil
@@ -425,14 +423,14 @@ func (r *connectREST) NewConnectOptions() (runtime.Object, bool, string) {
 	return r.sub.New(), r.sub.Subpaths, define.PathOption
 }
 
-// Connect returns the handler of one request.
+// Connect implements rest.Connecter. It returns the handler of one request.
 func (r *connectREST) Connect(ctx context.Context, name string, options runtime.Object, responder rest.Responder) (http.Handler, error) {
 	parent, err := r.kind.parent(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	if options != nil && r.sub.Default != nil {
-		r.sub.Default(options) // upstream does not if the query is empty
+		r.sub.Default(options) // the API machinery does not apply defaults to an empty query
 	}
 	if err := r.kind.validate(ctx, r.sub, options, name); err != nil {
 		return nil, err
@@ -446,7 +444,7 @@ func (r *connectREST) Connect(ctx context.Context, name string, options runtime.
 		User:      caller(ctx),
 		Responder: answering{responder},
 	}
-	// Here and not with the plugins, which do not know the object.
+	// Not together with the admission plugins, because they do not get the object.
 	if err := r.kind.hooks.Connect(ctx, r.attributes(c)); err != nil {
 		return nil, err
 	}
@@ -462,13 +460,13 @@ func (r *connectREST) Connect(ctx context.Context, name string, options runtime.
 	return handler, nil
 }
 
-// answering is a responder whose errors may wrap an API status.
+// answering is a responder for errors that may wrap an API status.
 type answering struct{ rest.Responder }
 
 func (a answering) Error(err error) { a.Responder.Error(apierr.Outermost(err)) }
 
-// attributes show hooks that decide about connections the options as the object, as plugins see
-// them, and the object that is connected with as the old one.
+// attributes returns the attributes for hooks that decide about connections: the options as the object, as for
+// admission plugins, and the parent as the old object.
 func (r *connectREST) attributes(c *define.Connection) admission.Attributes {
 	kind := r.version.GroupVersion.WithKind(cmp.Or(r.sub.Kind(), r.kind.Definition.Name))
 	return admission.NewAttributesRecord(

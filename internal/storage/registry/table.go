@@ -14,7 +14,7 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// table prints objects: the name, the columns declared, the age.
+// table prints objects: the name, the declared columns, and the age.
 type table struct {
 	name    bool
 	columns []define.Column
@@ -77,8 +77,8 @@ func (t *table) ConvertToTable(_ context.Context, object, options runtime.Object
 	return out, nil
 }
 
-// cell turns a column's value into what a table may carry: numbers, booleans and
-// strings as they are, times as their distance from now.
+// cell converts a column's value for a table cell: numbers, booleans and strings unchanged, times as their distance
+// from now, other values as text.
 func cell(value any) any {
 	switch v := value.(type) {
 	case nil, string, bool, int64, float64:

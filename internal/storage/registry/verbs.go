@@ -12,7 +12,7 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// reads is the part of a main endpoint that every virtual kind has.
+// reads is the part of the main endpoint that every virtual kind has.
 type reads interface {
 	rest.Storage
 	rest.Scoper
@@ -26,8 +26,8 @@ type reads interface {
 	rest.Getter
 }
 
-// The other parts have one verb each. They are narrower than upstream's interfaces,
-// which share methods and could not be embedded beside each other.
+// The other parts have one verb each. They are narrower than the interfaces of package rest, which share methods and
+// therefore cannot be embedded side by side.
 type (
 	creates interface {
 		Create(ctx context.Context, obj runtime.Object, valid rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error)
@@ -53,9 +53,8 @@ type (
 	}
 )
 
-// withVerbs returns a storage with the verbs that a source can do. Upstream takes
-// the verbs of a resource, in discovery as in its paths, from the methods that a
-// storage has, and so there is a type for every combination.
+// withVerbs returns a storage with exactly the verbs that a source supports. The API machinery derives the verbs of a
+// resource, in discovery and in its paths, from the methods of its storage, so there is a type for every combination.
 func withVerbs(m *mainREST, s *define.Source) rest.Storage {
 	type can struct{ create, update, delete, watch bool }
 	switch (can{s.Create != nil, s.Update != nil, s.Delete != nil, s.Watched()}) {

@@ -14,8 +14,7 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// newView returns the endpoint of a view. Upstream takes one with options for another
-// interface than one without.
+// newView returns the endpoint of a view. A view with options must implement another interface than a view without.
 func newView(k *Kind, s *define.Subresource, v *define.Version) rest.Storage {
 	view := view{kind: k, sub: s, version: v}
 	if s.Answer == k.Definition.Hub().Type {
@@ -37,12 +36,12 @@ type view struct {
 	version *define.Version
 }
 
-// New returns what discovery names the subresource after: the answer.
+// New returns an empty result, by which discovery names the kind of the subresource.
 func (r *view) New() runtime.Object {
 	return reflect.New(r.sub.Answer).Interface().(runtime.Object)
 }
 
-// Destroy leaves the storage to the main endpoint.
+// Destroy does nothing: the main endpoint destroys the storage.
 func (r *view) Destroy() {}
 
 func (r *view) ProducesMIMETypes(string) []string { return nil }
@@ -55,7 +54,7 @@ func (r *view) look(ctx context.Context, name string, options runtime.Object) (r
 		return nil, err
 	}
 	if options != nil && r.sub.Default != nil {
-		r.sub.Default(options) // upstream does not if the query is empty
+		r.sub.Default(options) // the API machinery does not apply defaults to an empty query
 	}
 	if err := r.kind.validate(ctx, r.sub, options, name); err != nil {
 		return nil, err

@@ -14,11 +14,11 @@ import (
 const (
 	// askTimeout bounds one background call of the source.
 	askTimeout = time.Minute
-	// The exponential backoff after errors begins with firstRetry and doubles up to lastRetry.
+	// The exponential backoff after errors starts at firstRetry and doubles up to lastRetry.
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 30 * time.Second
-	// manyChanges is the number of objects that may have changed from which on the source is
-	// listed instead of asked for them one by one.
+	// manyChanges is the number of possibly changed objects from which the source is listed instead of called for each
+	// object.
 	manyChanges = 500
 )
 
@@ -36,7 +36,7 @@ func (m *Mirror) follow(ctx context.Context) {
 	}
 }
 
-// followWatched returns when there are no watches any more, or the context ends.
+// followWatched keeps the mirror current until there are no watches, or the context ends.
 func (m *Mirror) followWatched(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	var listening sync.WaitGroup
@@ -62,20 +62,20 @@ func (m *Mirror) followWatched(ctx context.Context) {
 	}
 }
 
-// follower collects what may have changed, and asks the source about it.
+// follower collects possible changes, and calls the source for them.
 type follower struct {
 	mirror *Mirror
 	news   chan struct{}
 	timer  *time.Timer
-	failed int  // in a row
-	all    bool // everything may have changed
+	failed int  // failures in a row
+	all    bool // any object may have changed
 
 	mu   sync.Mutex
-	keys map[string]struct{} // what may have changed since it was last asked for
-	many bool                // so much that it is easier to list
+	keys map[string]struct{} // objects that may have changed since the last call of the source
+	many bool                // list the source instead
 }
 
-// changed is what a change feed calls.
+// changed is the callback of a change feed.
 func (f *follower) changed(namespace, name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,7 +91,7 @@ func (f *follower) changed(namespace, name string) {
 	await.Notify(f.news)
 }
 
-// take returns what may have changed, once.
+// take returns the collected changes and resets them.
 func (f *follower) take() (keys map[string]struct{}, many bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,8 +100,7 @@ func (f *follower) take() (keys map[string]struct{}, many bool) {
 	return keys, many
 }
 
-// ask asks the source about what may have changed. What fails is asked again later,
-// with everything else.
+// ask calls the source for the collected changes. After an error, everything is listed again later.
 func (f *follower) ask(ctx context.Context) {
 	m := f.mirror
 	keys, many := f.take()
@@ -140,7 +139,7 @@ func (f *follower) ask(ctx context.Context) {
 	}
 }
 
-// retry is how long to wait after an error: not longer than until the next poll.
+// retry returns the delay after an error, which is at most the time until the next poll.
 func (f *follower) retry() time.Duration {
 	wait := backoff(f.failed)
 	if poll := f.mirror.source.Poll; poll > 0 {
@@ -149,13 +148,13 @@ func (f *follower) retry() time.Duration {
 	return wait
 }
 
-// backoff is how long to wait after a number of failures in a row.
+// backoff returns the delay after a number of failures in a row.
 func backoff(failures int) time.Duration {
 	return min(firstRetry<<min(failures-1, 20), lastRetry)
 }
 
-// listen runs the source's change feed until the context ends. A feed that returns is called
-// again, after a backoff, and begins anew with a change of everything: see annex.Source.
+// listen runs the source's change feed until the context ends. If the feed returns, it is called again after a backoff,
+// and starts by reporting that everything may have changed: see annex.Source.
 func (f *follower) listen(ctx context.Context) {
 	m := f.mirror
 	failures := 0

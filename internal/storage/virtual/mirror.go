@@ -12,8 +12,7 @@ import (
 	"github.com/annexapi/annex/internal/base/objects"
 )
 
-// refresh makes the mirror show one object as the source has it now, or had it at
-// some time after the call.
+// refresh updates one object of the mirror to its state in the source at some time after the call.
 func (m *Mirror) refresh(ctx context.Context, key string) error {
 	asked := m.tick()
 	t, back, err := m.take(ctx, key)
@@ -22,12 +21,12 @@ func (m *Mirror) refresh(ctx context.Context, key string) error {
 	}
 	defer back()
 	if t.read > asked {
-		return nil // another caller, which waited as well, has refreshed it
+		return nil // another waiting caller has refreshed the object
 	}
 	return m.read(ctx, key, t)
 }
 
-// read is refresh for the caller that holds the turn.
+// read is refresh for a caller that holds the turn.
 func (m *Mirror) read(ctx context.Context, key string, t *turn) error {
 	for {
 		began := m.begin(t)
@@ -46,7 +45,7 @@ func (m *Mirror) read(ctx context.Context, key string, t *turn) error {
 	}
 }
 
-// begin marks that a turn asks the source now.
+// begin records that a turn calls the source now, and returns the time.
 func (m *Mirror) begin(t *turn) (now uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -55,9 +54,8 @@ func (m *Mirror) begin(t *turn) (now uint64) {
 	return m.clock
 }
 
-// show puts the source's answer about a key into the mirror; r is nil if there is no such
-// object. It returns false if a list has answered otherwise meanwhile, so that it is unknown
-// which of the two is newer.
+// show stores the source's result for a key in the mirror; r is nil if there is no such object. It returns false if a
+// list has changed the object meanwhile, because the order of the two results is unknown.
 func (m *Mirror) show(key string, r *row, t *turn) (shown bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -70,7 +68,7 @@ func (m *Mirror) show(key string, r *row, t *turn) (shown bool, err error) {
 	return true, m.put(key, r)
 }
 
-// put makes the mirror show a row, nil for none. It needs mu.
+// put stores a row in the mirror; nil deletes the object. It requires mu.
 func (m *Mirror) put(key string, r *row) error {
 	known := m.entries[key]
 	if r == nil {
@@ -110,8 +108,8 @@ func (m *Mirror) put(key string, r *row) error {
 	return nil
 }
 
-// mirror writes an object. Encoding runs users' conversions, where a panic must not
-// go on with mu held.
+// mirror writes an object to the mirror. Encoding calls conversions of users, and their panics must not propagate while
+// mu is held.
 func (m *Mirror) mirror(key string, object, out runtime.Object) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -125,7 +123,7 @@ func (m *Mirror) mirror(key string, object, out runtime.Object) (err error) {
 // refreshAll is refresh for all objects.
 func (m *Mirror) refreshAll(ctx context.Context) error { return m.refreshSince(ctx, m.tick()) }
 
-// fill lists for the first time, if that has not been done.
+// fill lists the source if the mirror has not been filled yet.
 func (m *Mirror) fill(ctx context.Context) error {
 	if m.isFilled() {
 		return nil
@@ -133,9 +131,8 @@ func (m *Mirror) fill(ctx context.Context) error {
 	return m.refreshSince(ctx, 0)
 }
 
-// fillOnce fills the mirror of a kind that can be watched before it gives out a first
-// resource version, or no client could watch from there. If that fails, one object can
-// still be read.
+// fillOnce fills the mirror of a kind that can be watched, before the mirror returns its first resource version: no
+// client could watch from a version before that. If it fails, single objects can still be read.
 func (m *Mirror) fillOnce(ctx context.Context) {
 	if m.source.Watched() {
 		_ = m.fill(ctx)
@@ -148,7 +145,7 @@ func (m *Mirror) isFilled() bool {
 	return m.filled
 }
 
-// refreshSince lists, unless that has been done since a moment.
+// refreshSince lists the source, unless another caller has done so since a moment.
 func (m *Mirror) refreshSince(ctx context.Context, moment uint64) error {
 	if err := m.wait(ctx, &m.lists); err != nil {
 		return err
@@ -186,8 +183,8 @@ func (m *Mirror) endList() {
 	m.touched = nil
 }
 
-// nowFilled expires the revisions at which the mirror did not show everything:
-// a client that watched from there would take all the rest for new.
+// nowFilled expires the revisions at which the mirror was incomplete: a client that watched from one of them would get
+// all other objects as new.
 func (m *Mirror) nowFilled(ctx context.Context) error {
 	if m.isFilled() {
 		return nil
@@ -201,11 +198,11 @@ func (m *Mirror) nowFilled(ctx context.Context) error {
 	return nil
 }
 
-// applied is how many changes a list makes before it releases mu to others for a moment.
+// applied is the number of changes that a list makes before it releases mu for a moment.
 const applied = 256
 
-// readList makes the mirror show what the source lists. It returns the keys of
-// which it cannot be told whether the list is newer than what the mirror shows.
+// readList updates the mirror to the source's list. It returns the keys for which the order of the list and a
+// concurrent turn is unknown.
 func (m *Mirror) readList(ctx context.Context, now uint64) (doubtful []string, err error) {
 	objs, err := m.list(ctx)
 	if err != nil {
@@ -232,8 +229,7 @@ func (m *Mirror) readList(ctx context.Context, now uint64) (doubtful []string, e
 		n++
 		return m.put(key, r)
 	}
-	// pause releases mu for a moment after that many changes: apply skips the keys that
-	// others touch meanwhile.
+	// pause releases mu for a moment after that many changes. apply skips keys that other callers touch meanwhile.
 	pause := func() {
 		if n >= applied {
 			n = 0
@@ -265,9 +261,8 @@ func (m *Mirror) readList(ctx context.Context, now uint64) (doubtful []string, e
 	return doubtful, ctx.Err()
 }
 
-// changed returns the rows of a list that may differ from what the mirror shows, and
-// marks the entries of all that it knows as listed. The mirror stays as it is if the
-// list is wrong.
+// changed returns the rows of a list that may differ from the mirror, and marks the entries of all known objects as
+// listed. If the list is invalid, it returns an error and the mirror stays unchanged.
 func (m *Mirror) changed(ctx context.Context, objs []runtime.Object, now uint64) ([]*row, error) {
 	var rows []*row
 	unknown := map[string]struct{}{}
@@ -294,12 +289,10 @@ func (m *Mirror) changed(ctx context.Context, objs []runtime.Object, now uint64)
 	return rows, nil
 }
 
-// compared is how many objects of a list are compared before mu is released to others for a
-// moment.
+// compared is the number of objects of a list that are compared before mu is released for a moment.
 const compared = 1024
 
-// compare tells of each object whether it may differ from what the mirror shows. It
-// stops at the first that is wrong.
+// compare reports for each object whether it may differ from the mirror. It stops at the first invalid object.
 func (m *Mirror) compare(objs []runtime.Object, unknown map[string]struct{}, now uint64) (differ []bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -33,9 +33,9 @@ func pod(name string) *example.Pod {
 
 func key(name string) string { return "/pods/ns/" + name }
 
-// Whatever clients and others do at once, a watch tells of every object in the order
-// in which the system had it, and ends with what the system has. So does a list.
-func TestWatchesGoForwardAndEndWithWhatTheSourceHas(t *testing.T) {
+// During concurrent changes by clients and by the system, a watch delivers the states of every object in the order of
+// the system, and ends with the state of the system. So does a list.
+func TestWatch_concurrentChanges(t *testing.T) {
 	for name, prepare := range map[string]func(*podSystem, *define.Source){
 		"fed":                func(*podSystem, *define.Source) {},
 		"polled":             func(_ *podSystem, d *define.Source) { d.Changes, d.Poll = nil, time.Millisecond },
@@ -88,7 +88,7 @@ func TestWatchesGoForwardAndEndWithWhatTheSourceHas(t *testing.T) {
 			if !maps.Equal(listed, has) {
 				t.Errorf("listed %v, the system has %v", listed, has)
 			}
-			// What others did just before the last pod may be told after it.
+			// Changes just before the last pod may be delivered after it.
 			for deadline := time.Now().Add(30 * time.Second); !maps.Equal(state, has); {
 				select {
 				case e := <-w.ResultChan():
@@ -103,7 +103,7 @@ func TestWatchesGoForwardAndEndWithWhatTheSourceHas(t *testing.T) {
 
 func pause() { time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond) }
 
-// meddle reads and writes a few pods, through the mirror and behind its back.
+// meddle reads and writes a few pods, through the mirror and directly in the system.
 func meddle(t *testing.T, s *podSystem, m *Mirror, random *rand.Rand) {
 	for range 150 {
 		name := "p" + strconv.Itoa(random.IntN(4))
@@ -142,7 +142,7 @@ func meddle(t *testing.T, s *podSystem, m *Mirror, random *rand.Rand) {
 	}
 }
 
-// follow applies a watch's events until one of the pod last comes.
+// follow applies a watch's events until the event of the pod "last".
 func follow(t *testing.T, w watch.Interface, state map[string]string) {
 	for e := range w.ResultChan() {
 		step(t, state, e)
@@ -178,12 +178,12 @@ func number(s string) int {
 	return n
 }
 
-// Reads of one object, and lists, that wait for each other share an answer, but never
-// one of a question that was asked before they came.
-func TestReadersShareAnswers(t *testing.T) {
+// Concurrent reads of one object, and concurrent lists, share a call of the source, but never a call that started
+// before them.
+func TestRefresh_concurrentReaders_shareCalls(t *testing.T) {
 	s := newPodSystem()
 	source := s.source()
-	source.Changes = nil // the test alone asks the source
+	source.Changes = nil // only the test calls the source
 	asked, answer := make(chan struct{}), make(chan struct{})
 	gets := 0
 	source.Get = func(ctx context.Context, namespace, name string) (runtime.Object, error) {
@@ -221,7 +221,7 @@ func TestReadersShareAnswers(t *testing.T) {
 	}
 }
 
-// waiting is how many have a turn or wait for it.
+// waiting returns the number of callers that hold a turn or wait for it.
 func (m *Mirror) waiting(key string) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -231,7 +231,7 @@ func (m *Mirror) waiting(key string) int {
 	return 0
 }
 
-func TestAReaderWhoGoesDoesNotTakeTheOthersAlong(t *testing.T) {
+func TestRefresh_readerCancels(t *testing.T) {
 	s := newPodSystem()
 	s.put(pod("p"))
 	source := s.source()
@@ -280,8 +280,8 @@ func (f fragile) Encode(object runtime.Object, w io.Writer) error {
 	return f.Codec.Encode(object, w)
 }
 
-// Encoding runs users' code for every object that the mirror takes in.
-func TestAnObjectThatCannotBeEncodedIsItsOwnProblem(t *testing.T) {
+// Encoding calls code of users for every object in the mirror.
+func TestPut_encodingPanics(t *testing.T) {
 	s := newPodSystem()
 	s.mu.Lock()
 	s.put(pod("bad"))
@@ -301,7 +301,7 @@ func TestAnObjectThatCannotBeEncodedIsItsOwnProblem(t *testing.T) {
 	}
 }
 
-func TestAFeedThatEndsIsStartedAgain(t *testing.T) {
+func TestListen_feedEnds_isRestarted(t *testing.T) {
 	s := newPodSystem()
 	source := s.source()
 	starts := make(chan struct{}, 100)
@@ -326,7 +326,7 @@ func TestAFeedThatEndsIsStartedAgain(t *testing.T) {
 	for range 3 {
 		<-starts
 	}
-	for i := range 2 * manyChanges { // so many that the follower lists
+	for i := range 2 * manyChanges { // enough for the follower to list
 		s.mu.Lock()
 		s.put(pod(fmt.Sprintf("p%d", i)))
 		s.mu.Unlock()
@@ -338,9 +338,9 @@ func TestAFeedThatEndsIsStartedAgain(t *testing.T) {
 	}
 }
 
-// A source that hangs until its context ends holds neither those who wait for it
-// longer than they want to, nor the end of the server.
-func TestASourceThatHangs(t *testing.T) {
+// A source that hangs until its context ends delays neither waiting callers beyond their deadlines nor the shutdown of
+// the server.
+func TestSource_hangs(t *testing.T) {
 	s := newPodSystem()
 	source := s.source()
 	hanging := make(chan struct{}, 100)
@@ -389,7 +389,7 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// BenchmarkPoll is a poll of 100,000 objects of which one has changed.
+// BenchmarkPoll polls 100,000 objects of which one has changed.
 func BenchmarkPoll(b *testing.B) {
 	const objects = 100_000
 	for name, unversioned := range map[string]bool{"versions": false, "no versions": true} {

@@ -13,7 +13,7 @@ import (
 	"github.com/annexapi/annex/internal/base/ordered"
 )
 
-// Get implements storage.Interface. Without a resource version it asks the source.
+// Get implements storage.Interface. Without a resource version it calls the source.
 func (m *Mirror) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
 	m.fillOnce(ctx)
 	if opts.ResourceVersion == "" || !m.isFilled() {
@@ -24,8 +24,8 @@ func (m *Mirror) Get(ctx context.Context, key string, opts storage.GetOptions, o
 	return m.Interface.Get(ctx, key, opts, out)
 }
 
-// GetList implements storage.Interface. The first page of a list without a resource
-// version asks the source; the pages that follow show the same revision.
+// GetList implements storage.Interface. The first page of a list without a resource version calls the source; the
+// following pages are read at the same revision.
 func (m *Mirror) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
 	var err error
 	switch latest := opts.ResourceVersion == "" && opts.Predicate.Continue == ""; {
@@ -42,7 +42,7 @@ func (m *Mirror) GetList(ctx context.Context, key string, opts storage.ListOptio
 	return m.Interface.GetList(ctx, key, opts, listObj)
 }
 
-// Query implements ordered.Querier. It asks the source, as a list does.
+// Query implements ordered.Querier. It calls the source, as a list does.
 func (m *Mirror) Query(ctx context.Context, key string, q *ordered.Query) (*ordered.Page, error) {
 	if err := m.refreshAll(ctx); err != nil {
 		return nil, err
@@ -54,10 +54,9 @@ func (m *Mirror) Query(ctx context.Context, key string, q *ordered.Query) (*orde
 	return querier.Query(ctx, key, q)
 }
 
-// Watch implements storage.Interface. A watch that begins with the latest state
-// asks the source for it.
+// Watch implements storage.Interface. A watch that starts at the latest state calls the source first.
 func (m *Mirror) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-	// Followed from now on, so that no change is lost between the list and the first poll.
+	// Start following now, so that no change is lost between the list and the first poll.
 	stop := m.watched(ctx)
 	var err error
 	if opts.ResourceVersion == "" {
@@ -77,7 +76,7 @@ func (m *Mirror) Watch(ctx context.Context, key string, opts storage.ListOptions
 	return &watching{w, stop}, nil
 }
 
-// watching is a watch; while there is one, the source is polled.
+// watching is a watch that keeps the source polled until it stops.
 type watching struct {
 	watch.Interface
 	stop func()
@@ -88,8 +87,7 @@ func (w *watching) Stop() {
 	w.stop()
 }
 
-// watched has the source polled until the context ends or stop is called. stop is
-// idempotent.
+// watched keeps the source polled until the context ends or stop is called. stop is idempotent.
 func (m *Mirror) watched(ctx context.Context) (stop func()) {
 	m.watchesChange(+1)
 	end := sync.OnceFunc(func() { m.watchesChange(-1) })

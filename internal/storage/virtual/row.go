@@ -16,7 +16,7 @@ import (
 	"github.com/annexapi/annex/internal/base/objects"
 )
 
-// row is an object as the source gave it, ready for the mirror.
+// row is an object from the source in the form for the mirror.
 type row struct {
 	key     string
 	version string
@@ -24,8 +24,8 @@ type row struct {
 	object  runtime.Object
 }
 
-// row checks an object of the source and completes what it may leave out. The
-// object itself stays as it is: the source may have kept it.
+// row validates an object from the source and sets the fields that the source may leave out. It does not change the
+// object itself, which the source may still use.
 func (m *Mirror) row(obj runtime.Object) (*row, error) {
 	given := objects.Meta(obj)
 	key, err := m.checkNames(given.GetNamespace(), given.GetName())
@@ -46,7 +46,7 @@ func (m *Mirror) row(obj runtime.Object) (*row, error) {
 	return r, nil
 }
 
-// checkNames returns the key of an object of the source.
+// checkNames validates the names of an object from the source and returns its key.
 func (m *Mirror) checkNames(namespace, name string) (string, error) {
 	switch {
 	case name == "":
@@ -64,9 +64,8 @@ func (m *Mirror) checkNames(namespace, name string) (string, error) {
 	return m.keyOf(namespace, name), nil
 }
 
-// uid is that of an object whose source gives none: the same each time, on all
-// servers, and another one for an object of that name created at another time, if
-// the source tells when.
+// uid returns the UID of an object whose source provides none. It is always the same, on all servers. An object of the
+// same name that is created at another time has another UID, if the source provides the creation time.
 func (m *Mirror) uid(object metav1.Object) types.UID {
 	who := strings.Join([]string{m.kind.Group, m.kind.Resource, object.GetNamespace(), object.GetName()}, "/")
 	if created := object.GetCreationTimestamp(); !created.IsZero() {
@@ -75,7 +74,7 @@ func (m *Mirror) uid(object metav1.Object) types.UID {
 	return types.UID(uuid.NewSHA1(uuid.NameSpaceURL, []byte(who)).String())
 }
 
-// sum tells an object from its other versions.
+// sum returns a hash that distinguishes the versions of an object.
 func (m *Mirror) sum(object runtime.Object) (uint64, error) {
 	data, err := m.encode(object)
 	if err != nil {
@@ -84,7 +83,7 @@ func (m *Mirror) sum(object runtime.Object) (uint64, error) {
 	return max(1, maphash.Bytes(m.seed, data)), nil
 }
 
-// encode runs users' conversions, where a panic must not go on.
+// encode encodes an object. It calls conversions of users, and their panics become errors.
 func (m *Mirror) encode(object runtime.Object) (data []byte, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -94,12 +93,12 @@ func (m *Mirror) encode(object runtime.Object) (data []byte, err error) {
 	return runtime.Encode(m.resource.Codec, shallow(object))
 }
 
-// same says whether the mirror shows what the row says.
+// same reports whether an entry has the version and hash of a row.
 func (e *entry) same(version string, sum uint64) bool {
 	return e.version == version && e.sum == sum
 }
 
-// shallow copies an object, so that its metadata can be set.
+// shallow copies the struct of an object, so that its metadata can be set.
 func shallow(obj runtime.Object) runtime.Object {
 	to := reflect.New(reflect.TypeOf(obj).Elem())
 	to.Elem().Set(reflect.ValueOf(obj).Elem())

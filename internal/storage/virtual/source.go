@@ -14,15 +14,15 @@ import (
 	"github.com/annexapi/annex/internal/base/objects"
 )
 
-// errPanic says that a user's function panicked. The stack is in the log.
+// errPanic reports that a function of the user panicked. The stack is in the log.
 type errPanic struct{ function string }
 
 func (e *errPanic) Error() string {
 	return fmt.Sprintf("%s panicked; the server's log says where", e.function)
 }
 
-// call runs a user's function and recovers from its panic, which must neither end the
-// process nor leave a turn held.
+// call calls a function of the user and recovers from its panic, which must neither end the process nor leave a turn
+// held.
 func (m *Mirror) call(ctx context.Context, function string, f func() error) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -34,7 +34,7 @@ func (m *Mirror) call(ctx context.Context, function string, f func() error) (err
 	return f()
 }
 
-// get asks the source for one object; nil if there is none.
+// get gets one object from the source; nil if it does not exist.
 func (m *Mirror) get(ctx context.Context, key string) (*row, error) {
 	namespace, name, ok := m.namesOf(key)
 	if !ok {
@@ -63,7 +63,7 @@ func (m *Mirror) get(ctx context.Context, key string) (*row, error) {
 	return r, nil
 }
 
-// list asks the source for all objects.
+// list lists all objects of the source.
 func (m *Mirror) list(ctx context.Context) ([]runtime.Object, error) {
 	var objs []runtime.Object
 	err := m.call(ctx, "List", func() (err error) {
@@ -76,8 +76,8 @@ func (m *Mirror) list(ctx context.Context) ([]runtime.Object, error) {
 	return objs, nil
 }
 
-// unreadable is what a client learns when a read of the source fails: the error
-// itself if it is meant for clients, a 504 if it took too long, else a 503.
+// unreadable returns the client's error for a failed read of the source: the source's error itself if it is an API
+// status, a 504 if the request timed out, otherwise a 503. A panic is an internal error.
 func (m *Mirror) unreadable(ctx context.Context, verb string, err error) error {
 	status, ok := apierr.Status(err)
 	switch {
@@ -91,7 +91,7 @@ func (m *Mirror) unreadable(ctx context.Context, verb string, err error) error {
 	return apierrors.NewServiceUnavailable(fmt.Sprintf("cannot %s %s from their source: %v", verb, m.kind.GroupResource(), err))
 }
 
-// unwritten is what a client learns when a write of the source fails.
+// unwritten returns the client's error for a failed write of the source.
 func (m *Mirror) unwritten(verb string, err error) error {
 	if status, ok := apierr.Status(err); ok && apierrors.ReasonForError(err) != "" {
 		return status
@@ -99,7 +99,7 @@ func (m *Mirror) unwritten(verb string, err error) error {
 	return apierrors.NewInternalError(fmt.Errorf("%s %s in their source: %w", verb, m.kind.GroupResource(), err))
 }
 
-// broken is what a client learns about a source that does not keep its promises.
+// broken returns the client's error for a source that violates its contract.
 func (m *Mirror) broken(format string, args ...any) error {
 	return apierrors.NewInternalError(fmt.Errorf("the source of %s: %w", m.kind.GroupResource(), fmt.Errorf(format, args...)))
 }

@@ -17,17 +17,17 @@ import (
 	"github.com/annexapi/annex/store/storetest"
 )
 
-// podSystem is another system that pods are in.
+// podSystem is another system with pods.
 type podSystem struct {
 	mu      sync.Mutex
 	version int
 	pods    map[string]*example.Pod
 	changed func(namespace, name string)
-	// unversioned pods have no version of the system's own.
+	// unversioned pods have no version of the system.
 	unversioned bool
-	// stamps puts into every pod when it was written, in versions.
+	// stamps adds to every pod the version at which it was written.
 	stamps bool
-	lists  int // how often all were listed
+	lists  int // number of lists
 	slow   func()
 }
 
@@ -172,8 +172,8 @@ func openResource(t testing.TB, source *define.Source, resource store.Resource) 
 	return m
 }
 
-// backend lets the storage suite run on a mirror: the first resource that it opens
-// is virtual, any other only raises the revision.
+// backend runs the storage suite on a mirror. The first resource that it opens is virtual; any other only raises the
+// revision.
 type backend struct {
 	*mvcc.Core
 	mirror *Mirror
@@ -199,15 +199,15 @@ func openBackend(t testing.TB, needs storetest.Needs) storetest.Backend {
 	if needs.NothingDecoded {
 		options.ObjectCacheBytes = -1
 	}
-	m, err := openAfter(t.Context(), podKind(newPodSystem().source()), options, 0) // where the suite begins
+	m, err := openAfter(t.Context(), podKind(newPodSystem().source()), options, 0) // the suite starts at revision 1
 	if err != nil {
 		t.Fatal(err)
 	}
 	return backend{m.core, m}
 }
 
-// What the suite does that no client can: objects under keys that are not made of
-// their names, resources that have been begun before, encodings that are broken.
+// Parts of the suite that no client can cause: objects under keys that do not consist of their names, resources that
+// have been used before, and broken encodings.
 const (
 	otherKeys = "its objects are not at the keys of their names"
 	otherUID  = "its objects have no UID"

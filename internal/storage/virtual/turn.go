@@ -7,12 +7,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// turn lets one caller at a time ask the source about an object, or for the list.
+// turn lets one caller at a time call the source for an object, or for the list.
 type turn struct {
-	free    chan struct{} // holds a value while it is free
-	wanted  int           // callers that have it or wait for it
-	read    uint64        // when the source was last asked with success
-	changed bool          // a list has changed the object since the source was asked
+	free    chan struct{} // holds a value while the turn is free
+	wanted  int           // number of callers that hold the turn or wait for it
+	read    uint64        // time of the last successful call of the source
+	changed bool          // a list has changed the object since the source was called
 }
 
 func newFree() chan struct{} {
@@ -21,7 +21,7 @@ func newFree() chan struct{} {
 	return free
 }
 
-// take waits for the turn of a key. The caller must give it back.
+// take waits for the turn of a key. The caller must call back to return it.
 func (m *Mirror) take(ctx context.Context, key string) (t *turn, back func(), err error) {
 	m.mu.Lock()
 	t = m.turns[key]
@@ -48,7 +48,7 @@ func (m *Mirror) take(ctx context.Context, key string) (t *turn, back func(), er
 	}, nil
 }
 
-// wait takes a turn that cannot go away.
+// wait takes a turn that cannot be removed meanwhile.
 func (m *Mirror) wait(ctx context.Context, t *turn) error {
 	select {
 	case <-t.free:

@@ -29,42 +29,40 @@ type Mirror struct {
 	core   *mvcc.Core
 
 	// Set when the storage is opened.
-	storage.Interface // what the mirror shows
+	storage.Interface // of the mirror's core
 	resource          store.Resource
 	stop              context.CancelFunc
 	following         sync.WaitGroup
 
 	seed   maphash.Seed
-	events chan struct{} // the number of watches has changed
+	events chan struct{} // signals that the number of watches has changed
 
 	mu      sync.Mutex
-	clock   uint64 // counts what happens, to tell what was first
+	clock   uint64 // logical time, which orders calls of the source
 	entries map[string]*entry
 	filled  bool
 	watches int
 	turns   map[string]*turn
-	// lists is the turn of those who list.
+	// lists is the turn for listing the source.
 	lists turn
-	// touched are the keys that turns ended with while a list was being read; nil
-	// while none is.
+	// touched are the keys whose turns changed the mirror while a list was being read; nil while there is none.
 	touched map[string]struct{}
 }
 
 var _ storage.Interface = (*Mirror)(nil)
 
-// entry is what the mirror knows about an object that it shows.
+// entry is the state of an object in the mirror.
 type entry struct {
-	version  string // the source's own; empty if it gives none
-	sum      uint64 // of the object's encoding; 0 if there is a version
-	revision uint64 // of the mirror
-	listed   uint64 // when a list last named it
+	version  string // the source's own version; empty if it provides none
+	sum      uint64 // hash of the encoded object; 0 if there is a version
+	revision uint64 // in the mirror
+	listed   uint64 // time of the last list with the object
 }
 
-// Open makes the mirror of a virtual kind. It asks the source for nothing. It must
-// be closed.
+// Open returns the mirror of a virtual kind. It does not call the source. The caller must close the mirror.
 func Open(ctx context.Context, kind *define.Kind, options mvcc.Options) (*Mirror, error) {
-	// The time in microseconds, which no earlier mirror has reached: that would take a
-	// million changes in every second that it lived, or a clock that was set back.
+	// The time in microseconds is above every revision of an earlier mirror, unless that mirror had a million changes
+	// in every second of its life, or the clock was set back.
 	return openAfter(ctx, kind, options, uint64(time.Now().UnixMicro()))
 }
 
@@ -87,14 +85,14 @@ func openAfter(ctx context.Context, kind *define.Kind, options mvcc.Options, rev
 	}, nil
 }
 
-// Close ends all watches and what runs beside requests.
+// Close ends all watches and background work.
 func (m *Mirror) Close() error {
 	m.stop()
 	m.following.Wait()
 	return m.core.Close()
 }
 
-// Over returns getter with the mirror as the storage of its kind.
+// Over returns a getter with the mirror as the storage of its kind.
 func (m *Mirror) Over(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter {
 	return mirrored{getter, m}
 }
@@ -136,7 +134,7 @@ func (m *Mirror) openResource(resource store.Resource) error {
 	return nil
 }
 
-// keyOf returns the key of an object by its names.
+// keyOf returns the key of the object with these names.
 func (m *Mirror) keyOf(namespace, name string) string {
 	if m.kind.ClusterScoped {
 		return m.resource.Prefix + "/" + name
@@ -144,7 +142,7 @@ func (m *Mirror) keyOf(namespace, name string) string {
 	return m.resource.Prefix + "/" + namespace + "/" + name
 }
 
-// namesOf is the reverse of keyOf. It is false for a key that is none of an object.
+// namesOf is the inverse of keyOf. ok is false if the key is not the key of an object.
 func (m *Mirror) namesOf(key string) (namespace, name string, ok bool) {
 	rest, ok := strings.CutPrefix(key, m.resource.Prefix+"/")
 	if ok && !m.kind.ClusterScoped {
@@ -153,7 +151,7 @@ func (m *Mirror) namesOf(key string) (namespace, name string, ok bool) {
 	return namespace, rest, ok && rest != "" && !strings.Contains(rest, "/")
 }
 
-// tick returns the next moment.
+// tick advances the logical time and returns it.
 func (m *Mirror) tick() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -18,19 +18,18 @@ import (
 	"github.com/annexapi/annex/internal/base/objects"
 )
 
-// attempts bounds how often a write is decided anew because the source's object
-// has changed meanwhile.
+// attempts bounds how often a write is decided anew because the source's object has changed.
 const attempts = 10
 
-// state is an object as a writer sees it before it decides.
+// state is the object that a writer decides upon.
 type state struct {
-	object  runtime.Object // the writer's own, empty if there is none
-	version string         // the source's
+	object  runtime.Object // owned by the writer; empty if there is none
+	version string         // the source's version
 	// revision is 0 if there is no object.
 	revision uint64
 }
 
-// current asks the source for an object.
+// current gets an object from the source.
 func (m *Mirror) current(ctx context.Context, key string) (*state, error) {
 	m.fillOnce(ctx)
 	if err := m.refresh(ctx, key); err != nil {
@@ -57,8 +56,8 @@ func (m *Mirror) current(ctx context.Context, key string) (*state, error) {
 	}
 }
 
-// write calls write and asks the source for what that made of the object, unless
-// that is no longer the one that was decided upon: that is errChanged.
+// write calls write and then gets the object from the source. It returns errChanged, without calling write, if the
+// mirror no longer has the decided revision.
 func (m *Mirror) write(ctx context.Context, key string, decided *state, write func() error) error {
 	t, back, err := m.take(ctx, key)
 	if err != nil {
@@ -74,7 +73,7 @@ func (m *Mirror) write(ctx context.Context, key string, decided *state, write fu
 	return m.read(ctx, key, t)
 }
 
-// errChanged says that the object is not the one that was decided upon.
+// errChanged reports that the object has changed since the decision.
 var errChanged = errors.New("the object has changed in the meantime")
 
 func (m *Mirror) revisionOf(key string) uint64 {
@@ -94,7 +93,7 @@ func forSource(obj runtime.Object, version string) runtime.Object {
 	return object
 }
 
-// copyInto sets what out points to.
+// copyInto sets the struct that out points to.
 func copyInto(out, obj runtime.Object) {
 	reflect.ValueOf(out).Elem().Set(reflect.ValueOf(obj).Elem())
 }
@@ -121,7 +120,7 @@ func (m *Mirror) Create(ctx context.Context, key string, obj, out runtime.Object
 	return m.give(ctx, key, obj, out)
 }
 
-// create lets the source create an object that it does not have.
+// create calls the source to create a missing object.
 func (m *Mirror) create(ctx context.Context, key string, st *state, obj runtime.Object) error {
 	if m.source.Create == nil {
 		return apierrors.NewMethodNotSupported(m.kind.GroupResource(), "create")
@@ -139,8 +138,8 @@ func (m *Mirror) create(ctx context.Context, key string, st *state, obj runtime.
 	})
 }
 
-// give sets out, unless it is nil, to what a write has left, and warns the writer
-// of what it has not kept.
+// give sets out, unless it is nil, to the object after a write, and warns the writer about metadata that the source did
+// not keep.
 func (m *Mirror) give(ctx context.Context, key string, sent, out runtime.Object) error {
 	if out == nil {
 		out = m.resource.New()
@@ -157,7 +156,7 @@ func (m *Mirror) give(ctx context.Context, key string, sent, out runtime.Object)
 	return nil
 }
 
-// lostMetadata names the metadata fields that a client sent and the source did not keep.
+// lostMetadata returns the metadata fields that the client sent and the source did not keep.
 func lostMetadata(sent, kept runtime.Object) (lost []string) {
 	s, k := objects.Meta(sent), objects.Meta(kept)
 	for _, part := range []struct {
@@ -186,8 +185,8 @@ func holds(all, some map[string]string) bool {
 	return true
 }
 
-// GuaranteedUpdate implements storage.Interface. Objects do not expire, and
-// suggestions are not used: the source may have changed anything.
+// GuaranteedUpdate implements storage.Interface. Objects do not expire. Cached objects are not used, because the source
+// may have changed them.
 func (m *Mirror) GuaranteedUpdate(
 	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, _ runtime.Object,
@@ -223,7 +222,7 @@ func (m *Mirror) GuaranteedUpdate(
 	return m.tooBusy(key)
 }
 
-// update lets the source write an object, if there is anything to write.
+// update calls the source to update an object, if it has changed.
 func (m *Mirror) update(ctx context.Context, key string, st *state, updated, old runtime.Object) error {
 	equal, err := m.equal(updated, old)
 	if err != nil {
@@ -242,8 +241,7 @@ func (m *Mirror) update(ctx context.Context, key string, st *state, updated, old
 	})
 }
 
-// changedOr is errChanged if the source says that the object is no longer what it
-// was.
+// changedOr returns errChanged if the source reports that the object has changed or is gone.
 func (m *Mirror) changedOr(verb string, err error) error {
 	switch {
 	case err == nil:
@@ -254,7 +252,7 @@ func (m *Mirror) changedOr(verb string, err error) error {
 	return m.unwritten(verb, err)
 }
 
-// equal compares two objects as they are encoded, but for their resource versions.
+// equal compares the encodings of two objects without their resource versions.
 func (m *Mirror) equal(a, b runtime.Object) (bool, error) {
 	var encoded [2][]byte
 	for i, obj := range []runtime.Object{a, b} {
@@ -270,7 +268,7 @@ func (m *Mirror) equal(a, b runtime.Object) (bool, error) {
 	return bytes.Equal(encoded[0], encoded[1]), nil
 }
 
-// Delete implements storage.Interface. There are no objects that cannot be decoded.
+// Delete implements storage.Interface. Every object can be decoded, so an unsafe deletion is an error.
 func (m *Mirror) Delete(
 	ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validate storage.ValidateObjectFunc, _ runtime.Object, opts storage.DeleteOptions,
@@ -311,8 +309,7 @@ func (m *Mirror) Delete(
 	return m.tooBusy(key)
 }
 
-// giveDeleted sets out to what was deleted, with the mirror's revision: the
-// deletion's own, or a later one.
+// giveDeleted sets out to the deleted object, with the mirror's revision: that of the deletion, or a later one.
 func (m *Mirror) giveDeleted(st *state, out runtime.Object) error {
 	if err := m.Versioner().UpdateObject(st.object, m.core.Revision()); err != nil {
 		return m.broken("%w", err)
@@ -321,7 +318,7 @@ func (m *Mirror) giveDeleted(st *state, out runtime.Object) error {
 	return nil
 }
 
-// tooBusy is the conflict of a write whose object changes all the time.
+// tooBusy returns the conflict of a write whose object keeps changing.
 func (m *Mirror) tooBusy(key string) error {
 	name := key[strings.LastIndexByte(key, '/')+1:]
 	return apierrors.NewConflict(m.kind.GroupResource(), name, fmt.Errorf("it changes all the time: tried %d times", attempts))

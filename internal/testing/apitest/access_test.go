@@ -16,8 +16,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// stranger returns a client without the administrator's certificate, and with a
-// token unless it is empty.
+// stranger returns a client without the administrator's certificate, and with a token unless it is empty.
 func (c *client) stranger(token string) *client {
 	c.t.Helper()
 	config := rest.AnonymousClientConfig(c.config)
@@ -59,7 +58,7 @@ var (
 	}
 )
 
-func TestWithoutCredentialsOnlyHealthAndVersionAreOpen(t *testing.T) {
+func TestAccess_noCredentials_onlyHealthAndVersion(t *testing.T) {
 	t.Parallel()
 	c := withTokens(t)
 	c.create("w")
@@ -83,14 +82,14 @@ func TestWithoutCredentialsOnlyHealthAndVersionAreOpen(t *testing.T) {
 		wrong.get(widgetsPath).refused(401, metav1.StatusReasonUnauthorized)
 		wrong.get("/version").refused(401, metav1.StatusReasonUnauthorized)
 	}
-	// Names that one gives oneself count for nothing.
+	// Names that callers claim for themselves have no effect.
 	anonymous.get(widgetsPath, "X-Remote-User", "admin", "X-Remote-Group", "system:masters").refused(401, metav1.StatusReasonUnauthorized)
 	anonymous.get(widgetsPath, "Impersonate-User", "admin", "Impersonate-Group", "system:masters").
 		refused(401, metav1.StatusReasonUnauthorized)
 	anonymous.get(widgetsPath, "Authorization", "Basic YWRtaW46YWRtaW4=").refused(401, metav1.StatusReasonUnauthorized)
 }
 
-func TestWithoutARoleOnlyDiscoveryIsOpen(t *testing.T) {
+func TestAccess_noRole_onlyDiscovery(t *testing.T) {
 	t.Parallel()
 	c := withTokens(t)
 	c.create("w")
@@ -116,7 +115,7 @@ func TestWithoutARoleOnlyDiscoveryIsOpen(t *testing.T) {
 	}
 	for _, path := range closedPaths {
 		want := 403
-		switch path { // every caller that is known may discover
+		switch path { // every authenticated caller may discover
 		case "/api", "/api/v1", "/apis", "/apis/shop.example.com/v1", "/openapi/v2", "/openapi/v3":
 			want = 200
 		}
@@ -157,7 +156,7 @@ func TestImpersonation(t *testing.T) {
 	}
 }
 
-func TestCertificatesOfOthersAreRefused(t *testing.T) {
+func TestClientCertificate_foreignAuthority_isRejected(t *testing.T) {
 	t.Parallel()
 	one, other := start(t, shop()), start(t, shop())
 	// The other server's administrator.
@@ -166,7 +165,7 @@ func TestCertificatesOfOthersAreRefused(t *testing.T) {
 	config.CertFile, config.KeyFile = other.config.CertFile, other.config.KeyFile
 	connect(t, config).get(widgetsPath).refused(401, metav1.StatusReasonUnauthorized)
 
-	// Nor does the client believe any server.
+	// Nor does the client trust any server.
 	config = rest.CopyConfig(one.config)
 	config.CAData, config.CAFile = other.config.CAData, other.config.CAFile
 	wrong := connect(t, config)
@@ -188,7 +187,7 @@ func TestCertificatesOfOthersAreRefused(t *testing.T) {
 	}
 }
 
-func TestPlainHTTPPassesTheFullChain(t *testing.T) {
+func TestListenInsecure_passesFullChain(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens.csv")
 	if err := os.WriteFile(file, []byte("root,joe,43,system:masters\n"), 0o600); err != nil {

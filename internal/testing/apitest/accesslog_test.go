@@ -22,7 +22,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// accessLog is the file that a server writes a line to for each request.
+// accessLog is the file to which a server writes a line for each request.
 type accessLog struct {
 	t    *testing.T
 	path string
@@ -66,7 +66,7 @@ func (l accessLog) lines() []accessLine {
 	return all
 }
 
-// of waits for the line of the request with this answer.
+// of waits for the line of the request with this response.
 func (l accessLog) of(header http.Header) accessLine {
 	l.t.Helper()
 	var found accessLine
@@ -81,7 +81,7 @@ func (l accessLog) of(header http.Header) accessLine {
 	return found
 }
 
-func TestTheAccessLogHasALineForEachRequest(t *testing.T) {
+func TestAccessLog_lineForEachRequest(t *testing.T) {
 	t.Parallel()
 	log := newAccessLog(t)
 	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t), AccessLog: log.json()})
@@ -132,7 +132,7 @@ func TestTheAccessLogHasALineForEachRequest(t *testing.T) {
 	}
 }
 
-func TestTheAccessLogIsTextByDefaultAndEscapesWhatCallersSend(t *testing.T) {
+func TestAccessLog_text_escapesInput(t *testing.T) {
 	t.Parallel()
 	log := newAccessLog(t)
 	c := startWith(
@@ -154,7 +154,7 @@ func TestTheAccessLogIsTextByDefaultAndEscapesWhatCallersSend(t *testing.T) {
 	}
 }
 
-func TestTokensAreNotInTheAccessLog(t *testing.T) {
+func TestAccessLog_holdsNoTokens(t *testing.T) {
 	t.Parallel()
 	log := newAccessLog(t)
 	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t), AccessLog: log.json()})
@@ -170,7 +170,7 @@ func TestTokensAreNotInTheAccessLog(t *testing.T) {
 	}
 }
 
-func TestCallersWhoAreNotKnownDoNotFloodTheAccessLog(t *testing.T) {
+func TestAccessLog_unauthenticatedCallers_areLimited(t *testing.T) {
 	t.Parallel()
 	log := newAccessLog(t)
 	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t), AccessLog: log.json()})
@@ -199,7 +199,7 @@ func TestCallersWhoAreNotKnownDoNotFloodTheAccessLog(t *testing.T) {
 	}
 }
 
-func TestLongRequestsAreInTheAccessLogWhenTheyEnd(t *testing.T) {
+func TestAccessLog_longRequests_atTheirEnd(t *testing.T) {
 	t.Parallel()
 	log := newAccessLog(t)
 	s := shop()
@@ -244,7 +244,7 @@ func TestLongRequestsAreInTheAccessLogWhenTheyEnd(t *testing.T) {
 	}
 }
 
-func TestPanicsAreInTheAccessLog(t *testing.T) {
+func TestAccessLog_panics(t *testing.T) {
 	t.Parallel()
 	log := newAccessLog(t)
 	kind := annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Default(func(*v1.Widget) { panic("a mistake") })
@@ -256,7 +256,7 @@ func TestPanicsAreInTheAccessLog(t *testing.T) {
 	}
 }
 
-func TestAFullDiskLosesLinesOfTheAccessLogAndNoRequest(t *testing.T) {
+func TestAccessLog_fullDisk_losesOnlyLines(t *testing.T) {
 	t.Parallel()
 	const full = "/dev/full"
 	if _, err := os.Stat(full); err != nil {
@@ -270,7 +270,7 @@ func TestAFullDiskLosesLinesOfTheAccessLogAndNoRequest(t *testing.T) {
 	c.get("/readyz").want(200)
 }
 
-func TestTheAccessLogIsRotated(t *testing.T) {
+func TestAccessLog_rotation(t *testing.T) {
 	t.Parallel()
 	log := newAccessLog(t)
 	options := log.json()

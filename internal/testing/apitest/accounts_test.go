@@ -36,7 +36,7 @@ func account(name string, f ...map[string]any) map[string]any {
 	return object("v1", "ServiceAccount", name, append(f, fields{"apiVersion": "v1"})...)
 }
 
-func TestServiceAccountsAreObjectsLikeAllOthers(t *testing.T) {
+func TestServiceAccounts_areOrdinaryObjects(t *testing.T) {
 	t.Parallel()
 	for _, storage := range []annex.Storage{memory.Storage(), embedded.Dir(""), files.Dir("")} {
 		t.Run(storage.Name(), func(t *testing.T) {
@@ -86,12 +86,12 @@ func TestServiceAccountsAreObjectsLikeAllOthers(t *testing.T) {
 			c.get("/api/v1/namespaces/other/serviceaccounts/robot").want(404)
 			c.delete(accountsPath+"/robot", nil).want(200)
 			c.get(accountsPath+"/robot").refused(404, metav1.StatusReasonNotFound, `serviceaccounts "robot" not found`)
-			c.get(accountsPath + "/default").want(404) // none is made by the server
+			c.get(accountsPath + "/default").want(404) // the server creates none
 		})
 	}
 }
 
-// tokenFor asks for a token of a service account in the namespace default.
+// tokenFor requests a token of a service account in the namespace default.
 func (c *client) tokenFor(name string, f ...map[string]any) *answer {
 	c.t.Helper()
 	return c.post(
@@ -100,13 +100,13 @@ func (c *client) tokenFor(name string, f ...map[string]any) *answer {
 	)
 }
 
-// as is a client with a token of a service account in the namespace default.
+// as returns a client with a token of a service account in the namespace default.
 func (c *client) as(name string, f ...map[string]any) *client {
 	c.t.Helper()
 	return c.stranger(c.tokenFor(name, f...).want(201).str("status", "token"))
 }
 
-// known wants a client to be known by the name of the account.
+// known fails the test unless the server knows the client by the name of the account.
 func (c *client) known(name string) {
 	c.t.Helper()
 	if got := c.post(selfReviewPath, review("SelfSubjectReview")).
@@ -121,7 +121,7 @@ func (c *client) unknown() {
 	c.post(selfReviewPath, review("SelfSubjectReview")).refused(401, metav1.StatusReasonUnauthorized, "Unauthorized")
 }
 
-func TestServiceAccountsUseTheirTokensByTheirRights(t *testing.T) {
+func TestServiceAccounts_tokensAndRights(t *testing.T) {
 	t.Parallel()
 	c := withTokens(t)
 	c.tokenFor("robot").refused(404, metav1.StatusReasonNotFound, `serviceaccounts "robot" not found`)
@@ -159,7 +159,7 @@ func TestServiceAccountsUseTheirTokensByTheirRights(t *testing.T) {
 	robot.get(otherWidgets).refused(403, metav1.StatusReasonForbidden)
 	robot.tokenFor("robot").refused(403, metav1.StatusReasonForbidden, `cannot create resource "serviceaccounts/token"`)
 
-	// The token in other places than the header is none.
+	// A token is only accepted in the header.
 	nobody := c.stranger("")
 	nobody.get(widgetsPath + "?access_token=" + token).want(401)
 	nobody.get(widgetsPath, "X-Remote-User", "system:serviceaccount:default:robot").want(401)
@@ -196,7 +196,7 @@ func TestServiceAccountsUseTheirTokensByTheirRights(t *testing.T) {
 	jane.get(widgetsPath, "Impersonate-User", "system:serviceaccount:default:other").want(403)
 }
 
-func TestTokensEndWithWhatTheyAreOf(t *testing.T) {
+func TestServiceAccounts_tokensEndWithBoundObject(t *testing.T) {
 	t.Parallel()
 	c := withTokens(t)
 	c.post(accountsPath, account("robot")).want(201)
@@ -206,7 +206,7 @@ func TestTokensEndWithWhatTheyAreOf(t *testing.T) {
 	robot.known("robot")
 	ofWidget.known("robot")
 
-	// A token for another object than is meant is none.
+	// A token for another object than the named one is not issued.
 	c.tokenFor("robot", spec(fields{"boundObjectRef": fields{"apiVersion": "shop.example.com/v1", "kind": "Widget", "name": "w",
 		"uid": "other"}})).
 		refused(409, metav1.StatusReasonConflict, "does not match the UID in record")
@@ -241,7 +241,7 @@ func TestTokensEndWithWhatTheyAreOf(t *testing.T) {
 	c.as("robot").known("robot")
 }
 
-// signingKey reads the key of a server, as one who has stolen it would.
+// signingKey reads the key of a server, as a thief would.
 func signingKey(t *testing.T, data string) *ecdsa.PrivateKey {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(data, "cert", "service-account.key"))
@@ -282,7 +282,7 @@ func signed(t *testing.T, token string, key *ecdsa.PrivateKey, change func(claim
 	return parts[0] + "." + parts[1] + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
 
-func TestOnlyTokensThatTheServerSignedAreAccepted(t *testing.T) {
+func TestServiceAccounts_foreignTokens_areRejected(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), DataDir: data})
@@ -294,7 +294,7 @@ func TestOnlyTokensThatTheServerSignedAreAccepted(t *testing.T) {
 		t.Fatal(err)
 	}
 	same := func(map[string]any) {}
-	c.stranger(signed(t, token, key, same)).known("robot") // the test itself is right
+	c.stranger(signed(t, token, key, same)).known("robot") // the test itself is correct
 	for name, bad := range map[string]string{
 		"foreign":        signed(t, token, foreign, same),
 		"expired":        signed(t, token, key, func(c map[string]any) { c["exp"] = time.Now().Add(-time.Second).Unix() }),
@@ -309,12 +309,12 @@ func TestOnlyTokensThatTheServerSignedAreAccepted(t *testing.T) {
 			caller := c.stranger(bad)
 			caller.t = t
 			caller.unknown()
-			caller.get("/version").want(401) // wrong credentials are refused everywhere
+			caller.get("/version").want(401) // wrong credentials are rejected everywhere
 		})
 	}
 }
 
-func TestKeysOfServiceAccountsRotateAndOutliveRestarts(t *testing.T) {
+func TestServiceAccounts_keyRotation(t *testing.T) {
 	t.Parallel()
 	data, logs := filepath.Join(t.TempDir(), "data"), t.TempDir()
 	policy, events, access := filepath.Join(logs, "policy.yaml"), filepath.Join(logs, "audit.log"), filepath.Join(logs, "access.log")
@@ -326,7 +326,7 @@ func TestKeysOfServiceAccountsRotateAndOutliveRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := []string{"--data-dir", data, "-v", "9", "--audit-policy-file", policy, "--audit-log-path", events, "--access-log", access}
-	p := program(t, args...)
+	p := shopProgram(t, args...)
 	c := clientFrom(t, filepath.Join(data, "kubeconfig"))
 	c.post(accountsPath, account("robot")).want(201)
 	first := c.tokenFor("robot").want(201).str("status", "token")
@@ -366,7 +366,7 @@ func TestKeysOfServiceAccountsRotateAndOutliveRestarts(t *testing.T) {
 	if err := p.stop(); err != nil {
 		t.Fatal(err)
 	}
-	p = program(t, args...)
+	p = shopProgram(t, args...)
 	c = clientFrom(t, filepath.Join(data, "kubeconfig"))
 	c.post(tokenReviewsPath, review("TokenReview", spec(fields{"token": second}))).want(201)
 	c.stranger(first).known("robot")
@@ -404,7 +404,7 @@ func TestKeysOfServiceAccountsRotateAndOutliveRestarts(t *testing.T) {
 	}
 }
 
-func TestOthersVerifyTokensByOpenIDDiscovery(t *testing.T) {
+func TestServiceAccounts_openIDDiscovery(t *testing.T) {
 	t.Parallel()
 	c := withTokens(t)
 	c.post(accountsPath, account("robot")).want(201)
@@ -416,7 +416,7 @@ func TestOthersVerifyTokensByOpenIDDiscovery(t *testing.T) {
 		c.as("robot").do("POST", path, "{}").refused(403, metav1.StatusReasonForbidden)
 		c.do("POST", path, "{}").want(405)
 	}
-	// All service accounts may, by the role system:service-account-issuer-discovery.
+	// All service accounts have access, by the role system:service-account-issuer-discovery.
 	robot := c.as("robot")
 	found := robot.get(configuration).want(200)
 	if got := found.header.Get("Content-Type") + ", " + found.header.Get("Cache-Control"); got != "application/json, public, max-age=3600" {
@@ -463,7 +463,7 @@ func TestOthersVerifyTokensByOpenIDDiscovery(t *testing.T) {
 	}
 }
 
-func TestMistakesInOptionsOfServiceAccounts(t *testing.T) {
+func TestServiceAccounts_invalidOptions(t *testing.T) {
 	t.Parallel()
 	missing := filepath.Join(t.TempDir(), "none")
 	for want, o := range map[string]annex.Options{

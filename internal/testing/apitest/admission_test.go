@@ -22,7 +22,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// hookLog is what hooks were asked.
+// hookLog records the calls of hooks.
 type hookLog struct {
 	mu      sync.Mutex
 	entries []string
@@ -68,7 +68,7 @@ func (j *hookLog) want(t *testing.T, want ...string) {
 	j.entries = nil
 }
 
-func TestHooksSeeEveryWriteOfTheirKind(t *testing.T) {
+func TestHooks_seeEveryWriteOfTheirKind(t *testing.T) {
 	t.Parallel()
 	notOn(t, againOnEtcd, etcd.Name)
 	var j hookLog
@@ -117,7 +117,7 @@ func TestHooksSeeEveryWriteOfTheirKind(t *testing.T) {
 	j.want(t)
 }
 
-func TestHooksRefuse(t *testing.T) {
+func TestHooks_rejections(t *testing.T) {
 	t.Parallel()
 	frozen := func(_ context.Context, r annex.Request[v1.Widget]) error {
 		w := r.Object
@@ -177,7 +177,7 @@ func TestHooksRefuse(t *testing.T) {
 	}
 }
 
-func TestHooksMutateBeforeValidation(t *testing.T) {
+func TestHooks_mutateBeforeValidation(t *testing.T) {
 	t.Parallel()
 	c := startKind(t, widgets().Mutate(func(_ context.Context, r annex.Request[v1.Widget]) error {
 		if r.Object.Spec.Options["fix"] != "" {
@@ -215,7 +215,7 @@ func TestHooksMutateBeforeValidation(t *testing.T) {
 	c.delete(widgetsPath+"/w", nil).want(200)
 }
 
-func TestHooksRunInTheirOrder(t *testing.T) {
+func TestHooks_order(t *testing.T) {
 	t.Parallel()
 	stop := errors.New("the first said no")
 	var second atomic.Bool
@@ -240,7 +240,7 @@ func TestHooksRunInTheirOrder(t *testing.T) {
 	}
 }
 
-func TestHooksUseTheirServer(t *testing.T) {
+func TestHooks_useTheirServer(t *testing.T) {
 	t.Parallel()
 	c := startKind(t,
 		widgets().AdmitWith(func(env *annex.Env) (annex.AdmitFunc[v1.Widget], error) {
@@ -260,7 +260,7 @@ func TestHooksUseTheirServer(t *testing.T) {
 				if _, err := client.Resource(v1.API().GroupVersion.WithResource("shelves")).Get(ctx, name, metav1.GetOptions{}); err != nil {
 					return err
 				}
-				// The cache is a moment behind.
+				// The cache may be slightly behind.
 				all, err := shelves.List(ctx, "", labels.Everything())
 				if err != nil {
 					return err
@@ -307,7 +307,7 @@ func TestListersReadWhatIsStored(t *testing.T) {
 	)
 	on := func(shelf string) map[string]any { return spec(fields{"options": fields{"shelf": shelf}}) }
 	c.post(widgetsPath, widget("w", on("missing"))).refused(404, metav1.StatusReasonNotFound, `shelves.shop.example.com "missing" not found`)
-	// What was answered is seen, however often.
+	// Acknowledged writes are seen, however often.
 	for i := range 20 {
 		name := fmt.Sprint("s", i)
 		c.post(shelvesPath, shelf(name)).want(201)
@@ -336,7 +336,7 @@ func TestListersReadWhatIsStored(t *testing.T) {
 	}
 }
 
-func TestAdmitCreateHooksThatCannotBeMade(t *testing.T) {
+func TestAdmitCreateWith_constructorFails(t *testing.T) {
 	t.Parallel()
 	for want, construct := range map[string]func(*annex.Env) (annex.AdmitCreateFunc[v1.Widget], error){
 		"no luck":      func(*annex.Env) (annex.AdmitCreateFunc[v1.Widget], error) { return nil, errors.New("no luck") },
@@ -353,7 +353,7 @@ func TestAdmitCreateHooksThatCannotBeMade(t *testing.T) {
 	}
 }
 
-func TestHooksThatHangOrPanic(t *testing.T) {
+func TestHooks_hangOrPanic(t *testing.T) {
 	t.Parallel()
 	c := startKind(t, widgets().Admit(func(ctx context.Context, r annex.Request[v1.Widget]) error {
 		switch r.Name {
@@ -374,7 +374,7 @@ func TestHooksThatHangOrPanic(t *testing.T) {
 	}
 }
 
-func TestHooksThatCannotBeMade(t *testing.T) {
+func TestAdmitWith_constructorFails(t *testing.T) {
 	t.Parallel()
 	cannot := func(*annex.Env) (annex.AdmitFunc[v1.Widget], error) { return nil, errors.New("no luck") }
 	_, err := annex.New(t.Context(), annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{

@@ -13,13 +13,13 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// questions are what an AdmitCreate or AdmitUpdate hook was asked.
+// questions records the calls of an AdmitCreate or AdmitUpdate hook.
 type questions struct {
 	mu    sync.Mutex
 	asked []string
 }
 
-// add notes one: what the hook was asked about, and the objects beside it.
+// add records a call: the object of the request, and the other objects.
 func (q *questions) add(r annex.Request[v1.Widget], about string, others []*v1.Widget) {
 	if r.DryRun {
 		about += " dry"
@@ -34,7 +34,7 @@ func (q *questions) add(r annex.Request[v1.Widget], about string, others []*v1.W
 	q.asked = append(q.asked, fmt.Sprint(about, " beside ", names))
 }
 
-// want compares them with those that were expected since the last time.
+// want compares the calls since the last time with the expected ones.
 func (q *questions) want(t *testing.T, expected ...string) {
 	t.Helper()
 	if asked := q.take(); !slices.Equal(asked, expected) {
@@ -42,7 +42,7 @@ func (q *questions) want(t *testing.T, expected ...string) {
 	}
 }
 
-// take returns and forgets them.
+// take returns and removes the recorded calls.
 func (q *questions) take() []string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -51,7 +51,7 @@ func (q *questions) take() []string {
 	return asked
 }
 
-func TestHooksThatCannotWorkAreRefused(t *testing.T) {
+func TestNew_unusableAdmitHooks(t *testing.T) {
 	t.Parallel()
 	admit := func(context.Context, annex.Request[v1.Widget], []*v1.Widget) error { return nil }
 	virtual := func() *annex.KindBuilder[v1.Widget] {

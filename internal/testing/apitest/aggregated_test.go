@@ -84,12 +84,12 @@ type caller struct {
 	header    http.Header
 }
 
-// through is a user whose requests come through the cluster.
+// through returns a user whose requests come through the cluster.
 func (j *joined) through(user string, groups ...string) *caller {
 	return &caller{j, j.cluster.FrontProxy(), http.Header{"X-Remote-User": {user}, "X-Remote-Group": groups}}
 }
 
-// admin may do everything without the cluster being asked.
+// admin returns a user with all rights, who needs no authorization by the cluster.
 func (j *joined) admin() *caller { return j.through("admin", "system:masters") }
 
 // do sends a request. The connection ends with it.
@@ -124,7 +124,7 @@ func (c *caller) post(path, body string) *answer {
 	return c.do(http.MethodPost, path, jsonType, body)
 }
 
-// askUntil asks until an answer is as wanted.
+// askUntil repeats a request until the response satisfies wanted.
 func askUntil(t *testing.T, ask func() *answer, wanted func(*answer) bool) *answer {
 	t.Helper()
 	var a *answer
@@ -137,14 +137,14 @@ func askUntil(t *testing.T, ask func() *answer, wanted func(*answer) bool) *answ
 	return a
 }
 
-// ready waits until the server is.
+// ready waits until the server is ready.
 func (j *joined) ready() *joined {
 	j.t.Helper()
 	askUntil(j.t, func() *answer { return j.admin().get("/readyz?verbose") }, func(a *answer) bool { return a.code == http.StatusOK })
 	return j
 }
 
-// unready waits until the server says all of the texts at /readyz, and is alive.
+// unready waits until /readyz fails with all of the texts, while the server is alive.
 func (j *joined) unready(texts ...string) {
 	j.t.Helper()
 	askUntil(j.t, func() *answer { return j.admin().get("/readyz") }, func(a *answer) bool {
@@ -162,7 +162,7 @@ func (j *joined) unready(texts ...string) {
 
 const oneWidget = `{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":%q}}`
 
-func TestAggregatedServersKnowCallersByTheHostsHeaders(t *testing.T) {
+func TestAggregated_callersByFrontProxyHeaders(t *testing.T) {
 	cluster := clustertest.Start(t)
 	asked := make(chan authorizationv1.SubjectAccessReviewSpec, 100)
 	cluster.Allow(func(spec authorizationv1.SubjectAccessReviewSpec) bool {
@@ -198,7 +198,7 @@ func TestAggregatedServersKnowCallersByTheHostsHeaders(t *testing.T) {
 	}
 }
 
-func TestForgedHeadersAreRefused(t *testing.T) {
+func TestAggregated_forgedHeaders_areRejected(t *testing.T) {
 	cluster := clustertest.Start(t)
 	cluster.Allow(func(spec authorizationv1.SubjectAccessReviewSpec) bool { return spec.User == "alice" })
 	cluster.Know("secret", authenticationv1.UserInfo{Username: "alice"})
@@ -242,7 +242,7 @@ func TestForgedHeadersAreRefused(t *testing.T) {
 	}
 }
 
-func TestWhatTheHostSaysOfCallersIsReadAnew(t *testing.T) {
+func TestAggregated_authenticationConfig_isReloaded(t *testing.T) {
 	cluster := clustertest.Start(t)
 	j := join(t, cluster, shop(), annex.Options{}).ready()
 	code := func(c *caller) func() *answer { return func() *answer { return c.get(widgetsPath) } }
@@ -262,7 +262,7 @@ func TestWhatTheHostSaysOfCallersIsReadAnew(t *testing.T) {
 	askUntil(t, code(&caller{j, cluster.ClientCA.Transport(t, "jane"), nil}), is(http.StatusUnauthorized))
 }
 
-func TestPathsThatAreNotOpenKnowTheirCallers(t *testing.T) {
+func TestAggregated_protectedPaths_needAuthentication(t *testing.T) {
 	cluster := clustertest.Start(t)
 	cluster.Allow(func(spec authorizationv1.SubjectAccessReviewSpec) bool {
 		return spec.User == "alice" && spec.NonResourceAttributes != nil
@@ -287,7 +287,7 @@ func TestPathsThatAreNotOpenKnowTheirCallers(t *testing.T) {
 	}
 }
 
-func TestAggregatedServersServeNoNamespaces(t *testing.T) {
+func TestAggregated_servesNoNamespaces(t *testing.T) {
 	cluster := clustertest.Start(t)
 	j := join(t, cluster, shop(), annex.Options{}).ready()
 	for path, want := range map[string]int{"/api": http.StatusNotFound, "/api/v1": http.StatusNotFound,
@@ -301,7 +301,7 @@ func TestAggregatedServersServeNoNamespaces(t *testing.T) {
 	}
 }
 
-func TestObjectsAreCreatedInTheHostsNamespaces(t *testing.T) {
+func TestAggregated_hostNamespaces(t *testing.T) {
 	cluster := clustertest.Start(t)
 	j := join(t, cluster, shop(), annex.Options{}).ready()
 	in := func(namespace string) *answer {
@@ -324,7 +324,7 @@ func TestObjectsAreCreatedInTheHostsNamespaces(t *testing.T) {
 	if !strings.Contains(string(a.raw), "NamespaceTerminating") {
 		t.Errorf("no cause: %s", a.raw)
 	}
-	// As the cluster's namespace controller does it.
+	// As the cluster's namespace controller does.
 	path := "/apis/shop.example.com/v1/namespaces/new/widgets"
 	if a := j.admin().do(http.MethodDelete, path, "", ""); a.code != http.StatusOK {
 		t.Errorf("delete what is in it: %d %s", a.code, a.raw)
@@ -334,9 +334,9 @@ func TestObjectsAreCreatedInTheHostsNamespaces(t *testing.T) {
 	}
 }
 
-// The cluster's garbage collector takes these finalizers away. A server that stands alone has
-// none, and deletes at once.
-func TestDeletionsWaitForTheHostsGarbageCollector(t *testing.T) {
+// The cluster's garbage collector removes these finalizers. A server that stands alone has no garbage collector, and
+// deletes at once.
+func TestAggregated_deletionsWaitForGarbageCollector(t *testing.T) {
 	cluster := clustertest.Start(t)
 	j := join(t, cluster, shop(), annex.Options{}).ready()
 	const path = "/apis/shop.example.com/v1/namespaces/default/widgets"
@@ -369,11 +369,11 @@ func TestDeletionsWaitForTheHostsGarbageCollector(t *testing.T) {
 	}
 }
 
-func TestMissingPermissionsAreNamedUntilTheyAreThere(t *testing.T) {
+func TestAggregated_missingPermissions_areNamed(t *testing.T) {
 	for name, test := range map[string]struct {
 		forbidden []string
 		says      []string
-		// write is the answer to a member of system:masters, read that to any other user.
+		// write is the response to a member of system:masters, read the response to any other user.
 		write, read int
 	}{
 		"the ConfigMap": {[]string{"configmaps"}, []string{"role extension-apiserver-authentication-reader in kube-system",
@@ -425,7 +425,7 @@ func TestMissingPermissionsAreNamedUntilTheyAreThere(t *testing.T) {
 	}
 }
 
-func TestAPermissionThatIsTakenAwayIsMissed(t *testing.T) {
+func TestAggregated_revokedPermission_isReported(t *testing.T) {
 	cluster := clustertest.Start(t)
 	j := join(t, cluster, shop(), annex.Options{}).ready()
 	cluster.Forbid("validatingadmissionpolicies")
@@ -437,7 +437,7 @@ func TestAPermissionThatIsTakenAwayIsMissed(t *testing.T) {
 	j.ready()
 }
 
-func TestAggregatedServersWaitForTheirCluster(t *testing.T) {
+func TestAggregated_waitsForCluster(t *testing.T) {
 	cluster := clustertest.Start(t)
 	kubeconfig := cluster.Kubeconfig()
 	cluster.Down()
@@ -456,7 +456,7 @@ func TestAggregatedServersWaitForTheirCluster(t *testing.T) {
 	}
 	cluster.Up()
 	j.ready()
-	// A kube-apiserver that is restarted changes nothing: what was read stays true.
+	// A restart of kube-apiserver changes nothing: the cached data stays valid.
 	cluster.Down()
 	if a := j.admin().post(widgetsPath, fmt.Sprintf(oneWidget, "a")); a.code != http.StatusCreated {
 		t.Errorf("write: %d %s", a.code, a.raw)
@@ -466,8 +466,8 @@ func TestAggregatedServersWaitForTheirCluster(t *testing.T) {
 	}
 }
 
-// webhook serves a webhook and returns what to register it with.
-func TestASilentClusterRefusesNoTokens(t *testing.T) {
+// A kube-apiserver that does not answer is no reason to reject tokens as invalid.
+func TestAggregated_unreachableCluster_rejectsNoTokens(t *testing.T) {
 	cluster := clustertest.Start(t)
 	cluster.Know("good", authenticationv1.UserInfo{Username: "jane"})
 	options := annex.Options{}
@@ -496,6 +496,7 @@ func TestASilentClusterRefusesNoTokens(t *testing.T) {
 	}
 }
 
+// webhook serves a webhook and returns its client configuration.
 func webhook(
 	t *testing.T,
 	cluster *clustertest.Cluster,
@@ -515,7 +516,7 @@ func webhook(
 	return admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: ca}
 }
 
-func TestTheHostsWebhooksReviewOurKinds(t *testing.T) {
+func TestAggregated_hostWebhooks(t *testing.T) {
 	cluster := clustertest.Start(t)
 	seen := make(chan *admissionv1.AdmissionRequest, 10)
 	mutate := webhook(t, cluster, func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
@@ -608,7 +609,7 @@ func TestTheHostsWebhooksReviewOurKinds(t *testing.T) {
 	}
 }
 
-func TestTheHostsPoliciesHoldForOurKinds(t *testing.T) {
+func TestAggregated_hostPolicies(t *testing.T) {
 	cluster := clustertest.Start(t)
 	fail, equivalent := admissionregistrationv1.Fail, admissionregistrationv1.Equivalent
 	constraints := &admissionregistrationv1.MatchResources{
@@ -660,7 +661,7 @@ func TestTheHostsPoliciesHoldForOurKinds(t *testing.T) {
 		body := func(name string) string {
 			return strings.Replace(fmt.Sprintf(oneWidget, name), "shop.example.com/v1", "shop.example.com/"+version, 1)
 		}
-		// The policy needs our schema, which it reads of the cluster every few seconds.
+		// The policy needs our schema, which it reads from the cluster every few seconds.
 		n := 0
 		askUntil(t, func() *answer { n++; return j.admin().post(path, body(fmt.Sprintf("good-%s-%d", version, n))) }, func(a *answer) bool {
 			return a.code == http.StatusCreated && strings.Contains(string(a.raw), `"by":"the-host"`)
@@ -673,7 +674,7 @@ func TestTheHostsPoliciesHoldForOurKinds(t *testing.T) {
 	}
 }
 
-func TestPluginsThatAreLeftOutNeedNoPermission(t *testing.T) {
+func TestAggregated_disabledPlugins_needNoPermission(t *testing.T) {
 	cluster := clustertest.Start(t)
 	cluster.Forbid(
 		"namespaces",
@@ -699,7 +700,7 @@ func TestPluginsThatAreLeftOutNeedNoPermission(t *testing.T) {
 		post("/apis/shop.example.com/v1/namespaces/none/widgets", fmt.Sprintf(oneWidget, "a")); a.code != http.StatusCreated {
 		t.Errorf("%d %s", a.code, a.raw)
 	}
-	// Priority and fairness is the one thing that is done without.
+	// Priority and fairness is the only feature that is left out.
 	if a := j.admin().
 		get("/readyz?verbose"); !strings.Contains(
 		string(a.raw),
@@ -719,11 +720,11 @@ func TestPluginsThatAreLeftOutNeedNoPermission(t *testing.T) {
 	}
 }
 
-func TestClocksThatAreApart(t *testing.T) {
+func TestAggregated_clockSkew(t *testing.T) {
 	cluster := clustertest.StartAt(t, time.Now().Add(30*time.Minute))
 	j := join(t, cluster, shop(), annex.Options{})
 	anybody := &caller{j, cluster.Plain(), nil}
-	// Its certificate is not valid yet, by our clock.
+	// By our clock, its certificate is not valid yet.
 	askUntil(t, func() *answer { return anybody.get("/readyz") }, func(a *answer) bool {
 		return strings.Contains(string(a.raw), "certificate has expired or is not yet valid")
 	})
@@ -736,7 +737,7 @@ func TestClocksThatAreApart(t *testing.T) {
 	}
 }
 
-func TestWhatAggregatedServersRefuse(t *testing.T) {
+func TestAggregated_invalidOptions(t *testing.T) {
 	cluster := clustertest.Start(t)
 	kubeconfig := cluster.Kubeconfig()
 	for name, test := range map[string]struct {
@@ -796,7 +797,7 @@ func TestWhatAggregatedServersRefuse(t *testing.T) {
 	}
 }
 
-func TestFilesReplaceWhatTheHostSays(t *testing.T) {
+func TestAggregated_filesReplaceHostConfig(t *testing.T) {
 	cluster := clustertest.Start(t)
 	cluster.Forbid("configmaps")
 	cluster.Allow(func(spec authorizationv1.SubjectAccessReviewSpec) bool { return spec.UID == "" })
@@ -805,7 +806,7 @@ func TestFilesReplaceWhatTheHostSays(t *testing.T) {
 	j := join(t, cluster, shop(), options).ready()
 	for name, c := range map[string]*caller{"proxy": j.through("jane"), "client": {j, cluster.ClientCA.Transport(t, "jane"), nil}} {
 		if name == "proxy" {
-			c.header["X-Remote-Uid"] = []string{"forged"} // is not a header that was given
+			c.header["X-Remote-Uid"] = []string{"forged"} // is not one of the given headers
 		}
 		if a := c.get(widgetsPath); a.code != http.StatusOK {
 			t.Errorf("%s: %d %s", name, a.code, a.raw)
@@ -834,7 +835,7 @@ func TestFilesReplaceWhatTheHostSays(t *testing.T) {
 	)
 }
 
-func TestFilesOfAggregatedServersAreInTheHostsNamespaces(t *testing.T) {
+func TestAggregated_filesStorage_hostNamespaces(t *testing.T) {
 	cluster := clustertest.Start(t)
 	f := newTree(t)
 	f.write(f.path("shop.example.com/widgets/default/good.yaml"), handWidget("good", "small"))
@@ -850,7 +851,7 @@ func TestFilesOfAggregatedServersAreInTheHostsNamespaces(t *testing.T) {
 	f.gone(f.path("core"))
 }
 
-func TestAggregatedServersNeedNoStorageForVirtualKinds(t *testing.T) {
+func TestAggregated_virtualKinds_needNoStorage(t *testing.T) {
 	cluster := clustertest.Start(t)
 	s := newSystem("a", "b")
 	server := annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{virtualWidgets(s.polled())}}}}
@@ -865,7 +866,7 @@ func TestAggregatedServersNeedNoStorageForVirtualKinds(t *testing.T) {
 	}
 }
 
-func TestAggregatedServersHaveNoAdministrator(t *testing.T) {
+func TestAggregated_hasNoAdministrator(t *testing.T) {
 	cluster := clustertest.Start(t)
 	data := t.TempDir()
 	j := join(t, cluster, shop(), annex.Options{Storage: embedded.Dir(""), DataDir: data}).ready()
@@ -878,7 +879,7 @@ func TestAggregatedServersHaveNoAdministrator(t *testing.T) {
 		t.Errorf("%d %s", a.code, a.raw)
 	}
 
-	// A pair where upstream's servers look for it is used, and nothing made.
+	// A key pair in the place where upstream's servers expect it is used, and nothing is created.
 	dir := t.TempDir()
 	pair := clustertest.NewAuthority(t, "ours", time.Now()).Issue(t, "127.0.0.1")
 	writePair(t, pair, filepath.Join(dir, "apiserver.crt"), filepath.Join(dir, "apiserver.key"))
@@ -911,7 +912,7 @@ func writePair(t *testing.T, pair tls.Certificate, certFile, keyFile string) {
 	}
 }
 
-func TestOneReplicaRunsTheControllers(t *testing.T) {
+func TestAggregated_oneReplicaRunsControllers(t *testing.T) {
 	cluster := clustertest.Start(t)
 	working := make(chan int)
 	server := func(replica int) annex.Server {
@@ -923,7 +924,7 @@ func TestOneReplicaRunsTheControllers(t *testing.T) {
 				return nil
 			}
 			if replica == 2 {
-				return nil // the work is done, and not done again
+				return nil // the work is done, and not repeated
 			}
 			<-ctx.Done()
 			return nil
@@ -936,7 +937,7 @@ func TestOneReplicaRunsTheControllers(t *testing.T) {
 	if got := <-working; got != 1 {
 		t.Fatalf("replica %d works first", got)
 	}
-	// Who leads writes the Lease, and others look at it.
+	// The leader writes the Lease, and others read it.
 	looked := cluster.Reviews("leases")
 	second := join(t, cluster, server(2), options).ready()
 	testwait.Until(t, "the second replica looks at the Lease", func() bool { return cluster.Reviews("leases") >= looked+2 })

@@ -12,8 +12,7 @@ import (
 	v1 "github.com/annexapi/annex/internal/testing/shop/v1"
 )
 
-// owners prints who manages what: manager, operation, version, subresource and the
-// fields, sorted.
+// owners prints the managed fields: manager, operation, version, subresource and the fields, sorted.
 func owners(w *v1.Widget) []string {
 	var all []string
 	for _, entry := range w.ManagedFields {
@@ -36,7 +35,7 @@ func wantOwners(t *testing.T, w *v1.Widget, want ...string) {
 	}
 }
 
-func TestApplyCreatesAndPrunes(t *testing.T) {
+func TestApply_createsAndPrunes(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	path := widgetsPath + "/w"
@@ -64,7 +63,7 @@ func TestApplyCreatesAndPrunes(t *testing.T) {
 		t.Error("applying the same again took a revision")
 	}
 
-	// Another manager adds a part and an option; the first then stops wanting some.
+	// Another manager adds a part and an option; then the first drops some fields.
 	c.apply(path, "two", widget("w", spec(fields{"options": fields{"c": "3"}, "parts": []fields{{"name": "knob", "count": 9}}}))).want(200)
 	w = c.apply(path, "one", widget("w", spec(fields{"options": fields{"a": "1"}, "parts": []fields{{"name": "leg", "count": 3}}}))).
 		want(200).
@@ -77,7 +76,7 @@ func TestApplyCreatesAndPrunes(t *testing.T) {
 		`two Apply v1 {"f:spec":{"f:options":{"f:c":{}},"f:parts":{"k:{\"name\":\"knob\"}":{".":{},"f:count":{},"f:name":{}}}}}`,
 	)
 
-	// A part that two managers want stays until both have dropped it.
+	// A part with two managers stays until both have dropped it.
 	both := widget("w", spec(fields{"parts": []fields{{"name": "lid"}}}))
 	c.apply(path, "one", both).want(200)
 	c.apply(path, "three", both).want(200)
@@ -91,7 +90,7 @@ func TestApplyCreatesAndPrunes(t *testing.T) {
 	}
 }
 
-func TestApplyConflicts(t *testing.T) {
+func TestApply_conflicts(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	path := widgetsPath + "/w"
@@ -126,7 +125,7 @@ func TestApplyConflicts(t *testing.T) {
 		`two Apply v1 {"f:spec":{"f:options":{"f:a":{}},"f:replicas":{},"f:size":{}}}`,
 	)
 
-	// Wanting what is there is no conflict, but shared ownership.
+	// Applying the current value is no conflict, but shared ownership.
 	w = c.apply(path, "one", widget("w", spec(fields{"replicas": 2}))).want(200).widget()
 	wantOwners(t, w,
 		`editor Update v1 {"f:spec":{"f:options":{}}}`,
@@ -135,7 +134,7 @@ func TestApplyConflicts(t *testing.T) {
 	)
 }
 
-func TestApplyRefuses(t *testing.T) {
+func TestApply_rejections(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	path := widgetsPath + "/w"
@@ -166,7 +165,7 @@ func TestApplyRefuses(t *testing.T) {
 	c.apply(widgetsPath+"/W", "m", widget("W")).refused(422, metav1.StatusReasonInvalid, "metadata.name")
 }
 
-func TestApplyDoesNotOwnWhatAnEndpointIgnores(t *testing.T) {
+func TestApply_ignoredFields_areNotOwned(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	path := widgetsPath + "/w"
@@ -228,7 +227,7 @@ func TestApplyDoesNotOwnWhatAnEndpointIgnores(t *testing.T) {
 	)
 }
 
-func TestManagedFieldsNameTheVersionOfTheirManager(t *testing.T) {
+func TestManagedFields_versions(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	path, beta := widgetsPath+"/w", widgetsBetaPath+"/w"
@@ -238,8 +237,8 @@ func TestManagedFieldsNameTheVersionOfTheirManager(t *testing.T) {
 	}
 	wantOwners(t, c.widget("w"), `old Apply v1beta1 {"f:spec":{"f:parts":{"v:\"leg=4\"":{}},"f:size":{}}}`)
 
-	// The same manager in the other version: the value is what it was, so nothing
-	// conflicts, and it is one manager still.
+	// The same manager in the other version: the value is unchanged, so nothing conflicts, and it is still one
+	// manager.
 	got := c.apply(path, "new", widget("w", spec(fields{"size": "small", "parts": []fields{{"name": "leg", "count": 4}}, "replicas": 3}))).
 		want(200).
 		widget()
@@ -257,7 +256,7 @@ func TestManagedFieldsNameTheVersionOfTheirManager(t *testing.T) {
 		t.Errorf("a part that another manager wants went: %v", got.Spec.Parts)
 	}
 
-	// What a manager applied in one version is pruned when it applies the other.
+	// Fields that a manager applied in one version are pruned when it applies the other.
 	c.apply(widgetsBetaPath+"/pruned", "m", widgetBeta("pruned", spec(fields{"parts": []string{"leg=4"}, "replicas": 2}))).want(201)
 	pruned := c.apply(widgetsPath+"/pruned", "m", widget("pruned", spec(fields{"parts": []fields{{"name": "top"}}}))).want(200).widget()
 	if fmt.Sprint(pruned.Spec.Parts) != "[{top 0}]" || pruned.Spec.Replicas != nil {
@@ -268,7 +267,7 @@ func TestManagedFieldsNameTheVersionOfTheirManager(t *testing.T) {
 	c.apply(beta, "third", widgetBeta("w", spec(fields{"size": "large", "replicas": 9}))).refused(409, metav1.StatusReasonConflict,
 		"Apply failed with 3 conflicts: conflicts with \"new\":\n- .spec.replicas\n- .spec.size\nconflicts with \"old\":\n- .spec.size")
 
-	// Updates say their version, too.
+	// Updates record their version, too.
 	c.patch(mergePatch, beta+"?fieldManager=upbeta", `{"spec":{"options":{"a":"1"}}}`).want(200)
 	c.patch(mergePatch, path+"?fieldManager=up", `{"spec":{"options":{"b":"2"}}}`).want(200)
 	c.patch(mergePatch, beta+"/status?fieldManager=upbeta", `{"status":{"phase":"Ready"}}`).want(200)
@@ -284,7 +283,7 @@ func TestManagedFieldsNameTheVersionOfTheirManager(t *testing.T) {
 	}
 }
 
-func TestManagedFieldsOfUpdates(t *testing.T) {
+func TestManagedFields_updates(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	path := widgetsPath + "/w"
@@ -311,14 +310,14 @@ func TestManagedFieldsOfUpdates(t *testing.T) {
 		got[1] != `m Apply v1 {"f:spec":{"f:replicas":{}}}` {
 		t.Errorf("managed fields:\n%s", strings.Join(got, "\n"))
 	}
-	// What makes no sense in the list is not taken over.
+	// Invalid entries of the list are not stored.
 	now := c.patch(mergePatch, path, `{"metadata":{"managedFields":[{"manager":"x","operation":"Nothing","apiVersion":"v1"}]}}`).
 		want(200).
 		widget()
 	wantOwners(t, now, owners(w)...)
 }
 
-func TestClientSideApplyUpgradesToServerSide(t *testing.T) {
+func TestApply_upgradeFromClientSide(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	path := widgetsPath + "/w"

@@ -13,8 +13,8 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// BenchmarkPriorityAndFairness is what it takes of the server's processor time for each request of a
-// caller that is not exempt, beside counting requests in flight.
+// BenchmarkPriorityAndFairness measures the server's processor time that priority and fairness takes for each request
+// of a caller that is not exempt, compared with counting requests in flight.
 //
 //	go test ./internal/testing/apitest -run xxx -bench PriorityAndFairness -benchtime 20000x
 func BenchmarkPriorityAndFairness(b *testing.B) {
@@ -24,9 +24,9 @@ func BenchmarkPriorityAndFairness(b *testing.B) {
 	compare(b, handlerOf(b, allowed, "secret"), handlerOf(b, queued, "secret"), "us/queueing")
 }
 
-// BenchmarkRecording is what an audit to a file, at the default level, and an access log take of
-// the server's processor time for each request. Rounds of requests to a server with it and to one without take
-// turns, so that both see the same machine. The requests have no network below them.
+// BenchmarkRecording measures the server's processor time that an audit to a file, at the default level, and an
+// access log take for each request. Rounds of requests to a server with it and to one without alternate, so that both
+// run under the same conditions. The requests have no network below them.
 //
 //	go test ./internal/testing/apitest -run xxx -bench Recording -benchtime 20000x
 func BenchmarkRecording(b *testing.B) {
@@ -52,7 +52,7 @@ func BenchmarkRecording(b *testing.B) {
 	})
 }
 
-// compare reports what requests to two servers take, and the difference.
+// compare reports the cost of requests to two servers, and the difference.
 func compare(b *testing.B, without, with func(), difference string) {
 	const round = 500
 	var used [2]time.Duration
@@ -105,7 +105,7 @@ func measuredServer(b testing.TB, server annex.Server, options annex.Options) *a
 	return instance
 }
 
-// requestsOf runs a server with one widget, and returns what sends requests to its handler.
+// requestsOf runs a server with one widget, and returns a function that sends requests to its handler.
 func requestsOf(b *testing.B, options annex.Options, token string) func(method, path, body string, code int) {
 	b.Helper()
 	instance := measured(b, options)

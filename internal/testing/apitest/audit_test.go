@@ -27,7 +27,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// auditLog is the file that a server writes events to.
+// auditLog is the file to which a server writes events.
 type auditLog struct {
 	t    *testing.T
 	path string
@@ -37,7 +37,7 @@ func newAuditLog(t *testing.T) auditLog {
 	return auditLog{t, filepath.Join(t.TempDir(), "audit.log")}
 }
 
-// events are those so far, in their order.
+// events returns the events so far, in their order.
 func (l auditLog) events() []auditv1.Event {
 	l.t.Helper()
 	data, err := os.ReadFile(l.path)
@@ -55,7 +55,7 @@ func (l auditLog) events() []auditv1.Event {
 	return all
 }
 
-// of waits for the event that completes the request with this answer.
+// of waits for the event that completes the request with this response.
 func (l auditLog) of(a *answer) auditv1.Event {
 	l.t.Helper()
 	var found auditv1.Event
@@ -83,7 +83,7 @@ func policyFile(t *testing.T, policy string) string {
 	return file
 }
 
-func TestTheAuditSaysWhoDidWhatAndWhetherTheyMight(t *testing.T) {
+func TestAudit_eventsOfRequests(t *testing.T) {
 	t.Parallel()
 	log := newAuditLog(t)
 	c := startWith(
@@ -147,7 +147,7 @@ func TestTheAuditSaysWhoDidWhatAndWhetherTheyMight(t *testing.T) {
 	}
 }
 
-func TestThePolicySaysWhatIsInEvents(t *testing.T) {
+func TestAudit_policyLevels(t *testing.T) {
 	t.Parallel()
 	log := newAuditLog(t)
 	policy := policyFile(t, `
@@ -200,7 +200,7 @@ rules:
 	}
 }
 
-func TestWatchesAreRecordedWhenTheyBeginAndEnd(t *testing.T) {
+func TestAudit_watches_beginAndEnd(t *testing.T) {
 	t.Parallel()
 	log := newAuditLog(t)
 	instance, stop := run(
@@ -230,7 +230,7 @@ func TestWatchesAreRecordedWhenTheyBeginAndEnd(t *testing.T) {
 	}
 }
 
-func TestRequestsHaveAnAuditIDWithAndWithoutAudit(t *testing.T) {
+func TestAuditID_alwaysSet(t *testing.T) {
 	t.Parallel()
 	log := newAuditLog(t)
 	for name, options := range map[string]annex.AuditOptions{"with": {Log: annex.AuditLogOptions{Path: log.path}}, "without": {}} {
@@ -255,7 +255,7 @@ func TestRequestsHaveAnAuditIDWithAndWithoutAudit(t *testing.T) {
 	}
 }
 
-func TestPanicsAreRecorded(t *testing.T) {
+func TestAudit_panics(t *testing.T) {
 	t.Parallel()
 	log := newAuditLog(t)
 	kind := annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Default(func(*v1.Widget) { panic("a mistake") })
@@ -272,7 +272,7 @@ func TestPanicsAreRecorded(t *testing.T) {
 	}
 }
 
-// metric is the value of a line of /metrics.
+// metric returns the value of a line of /metrics.
 func (c *client) metric(name string) string {
 	c.t.Helper()
 	for line := range strings.Lines(string(c.get("/metrics").want(200).raw)) {
@@ -284,7 +284,7 @@ func (c *client) metric(name string) string {
 	return ""
 }
 
-func TestAFullDiskLosesEventsOrRequestsAsTheModeSays(t *testing.T) {
+func TestAudit_fullDisk_modes(t *testing.T) {
 	t.Parallel()
 	const full = "/dev/full"
 	if _, err := os.Stat(full); err != nil {
@@ -312,7 +312,7 @@ func TestAFullDiskLosesEventsOrRequestsAsTheModeSays(t *testing.T) {
 	}
 }
 
-func TestTheEndOfAServerSendsWhatItsAuditHasGathered(t *testing.T) {
+func TestAudit_shutdown_sendsBufferedEvents(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var got []string
@@ -352,7 +352,7 @@ func TestTheEndOfAServerSendsWhatItsAuditHasGathered(t *testing.T) {
 	}
 }
 
-func TestAggregatedServersRecordWhomTheHostNamesAndWhatItsAdmissionDid(t *testing.T) {
+func TestAudit_aggregated_callersAndAdmission(t *testing.T) {
 	t.Parallel()
 	log := newAuditLog(t)
 	cluster := clustertest.Start(t)
@@ -399,11 +399,11 @@ func TestAggregatedServersRecordWhomTheHostNamesAndWhatItsAdmissionDid(t *testin
 	}
 }
 
-// TestTheAuditOfWritesIsUpstreams asks two servers the same writes, as TestWritesAreUpstreams does: what is answered directly
-// leaves the same events.
-func TestTheAuditOfWritesIsUpstreams(t *testing.T) {
+// TestAudit_writes_likeUpstream sends the same writes to two servers, as TestWrites_likeUpstream does: direct answers
+// leave the same events.
+func TestAudit_writes_likeUpstream(t *testing.T) {
 	t.Parallel()
-	for _, level := range []string{"Metadata", "Request"} { // upstream's handlers answer what is recorded with its answer
+	for _, level := range []string{"Metadata", "Request"} { // upstream's handlers answer requests whose responses are recorded
 		t.Run(level, func(t *testing.T) {
 			t.Parallel()
 			log := newAuditLog(t)
@@ -413,7 +413,8 @@ func TestTheAuditOfWritesIsUpstreams(t *testing.T) {
 					Storage: memory.Storage(),
 					Audit:   annex.AuditOptions{PolicyFile: policy, Log: annex.AuditLogOptions{Path: log.path, Mode: "blocking"}},
 				}
-				return &askedTwice{startWith(t, shop(), options), upstream, map[string]string{}}
+				options.DisableFastPath = upstream
+				return &askedTwice{startWith(t, shop(), options), map[string]string{}}
 			}
 			theirs, ours := ask(true), ask(false)
 			dice := rand.New(rand.NewPCG(11, uint64(len(level))))
@@ -450,7 +451,7 @@ func TestTheAuditOfWritesIsUpstreams(t *testing.T) {
 	}
 }
 
-func TestConfigurationsThatOnlyYAMLReadsAreRecorded(t *testing.T) {
+func TestAudit_yamlOnlyConfigurations(t *testing.T) {
 	t.Parallel()
 	log := newAuditLog(t)
 	policy := policyFile(t, "rules:\n- level: Request\n")

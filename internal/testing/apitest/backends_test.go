@@ -54,7 +54,7 @@ func newPlace(t *testing.T) *place {
 	return p
 }
 
-// run runs a server at the place until the function returned is called.
+// run runs a server at the place until the returned function is called.
 func (p *place) run(t *testing.T, server annex.Server, options annex.Options) (stop func()) {
 	t.Helper()
 	options.TokenAuthFile = tokenFile(t)
@@ -82,12 +82,12 @@ func (p *place) run(t *testing.T, server annex.Server, options annex.Options) (s
 	}
 }
 
-// config is joe's, who may all.
+// config returns the config of joe, who may do anything.
 func (p *place) config() *rest.Config {
 	return &rest.Config{Host: p.url, BearerToken: "root", QPS: -1}
 }
 
-// informer is a running one that tells what it learns.
+// informer runs an informer that reports its events.
 func (p *place) informer(t *testing.T, resource schema.GroupVersionResource) <-chan string {
 	t.Helper()
 	client, err := dynamic.NewForConfig(p.config())
@@ -124,7 +124,7 @@ func (p *place) informer(t *testing.T, resource schema.GroupVersionResource) <-c
 	return heard
 }
 
-// contains fails the test unless all parts are in the answer.
+// contains fails the test unless all parts are in the response.
 func (a *answer) contains(parts ...string) {
 	a.t.Helper()
 	for _, part := range parts {
@@ -134,7 +134,7 @@ func (a *answer) contains(parts ...string) {
 	}
 }
 
-// hears fails the test unless exactly this is heard next, in any order.
+// hears fails the test unless exactly these events come next, in any order.
 func hears(t *testing.T, heard <-chan string, want ...string) {
 	t.Helper()
 	timeout := time.After(patience)
@@ -152,7 +152,7 @@ func hears(t *testing.T, heard <-chan string, want ...string) {
 	}
 }
 
-func TestAnInformerOutlivesAMemoryThatWasLost(t *testing.T) {
+func TestInformer_lostMemory_recovers(t *testing.T) {
 	t.Parallel()
 	about(t, memory.Name)
 	at := newPlace(t)
@@ -163,7 +163,7 @@ func TestAnInformerOutlivesAMemoryThatWasLost(t *testing.T) {
 	heard := at.informer(t, v1.API().GroupVersion.WithResource("widgets"))
 	hears(t, heard, "added default/a", "added default/b")
 
-	// The next server knows nothing of the first one's objects, and writes less.
+	// The next server does not have the first one's objects, and writes less.
 	stop()
 	stop = at.run(t, shop(), annex.Options{Storage: memory.Storage()})
 	defer func() { stop() }()
@@ -201,11 +201,11 @@ func apart() annex.Server {
 	)
 }
 
-func TestKindsHaveStoragesOfTheirOwn(t *testing.T) {
+func TestStoredIn_storagePerKind(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
 	at := newPlace(t)
-	options := annex.Options{DataDir: t.TempDir()}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()}
 	stop := at.run(t, apart(), options)
 	c := connect(t, at.config())
 	c.namespace("other")
@@ -236,10 +236,10 @@ func TestKindsHaveStoragesOfTheirOwn(t *testing.T) {
 	hears(t, shelves, "added new")
 }
 
-func TestTheOperatorHasTheLastWordOnStorages(t *testing.T) {
+func TestStoredIn_operatorOverrides(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
-	options := annex.Options{DataDir: t.TempDir(), StorageOf: map[schema.GroupResource]annex.Storage{
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir(), StorageOf: map[schema.GroupResource]annex.Storage{
 		{Group: "shop.example.com", Resource: "widgets"}: embedded.Dir(""),
 		{Group: "shop.example.com", Resource: "shelves"}: memory.Storage(),
 	}}
@@ -254,10 +254,10 @@ func TestTheOperatorHasTheLastWordOnStorages(t *testing.T) {
 	c.get(shelvesPath + "/lost").want(http.StatusNotFound)
 }
 
-func TestAStorageThatFailsIsNamedAndOthersGoOn(t *testing.T) {
+func TestStoredIn_failingStorage_othersContinue(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
-	options := annex.Options{DataDir: t.TempDir()}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()}
 	instance, _ := run(t, apart(), options)
 	c := clientOf(t, instance)
 	if err := os.Rename(filepath.Join(options.DataDir, "storage"), filepath.Join(options.DataDir, "moved")); err != nil {
@@ -269,7 +269,7 @@ func TestAStorageThatFailsIsNamedAndOthersGoOn(t *testing.T) {
 	c.get("/readyz?verbose").contains("[-]storage-embedded failed: read-only, its directory was removed", "[+]storage-memory ok")
 }
 
-func TestStoragesThatCannotBe(t *testing.T) {
+func TestStoredIn_invalidStorages(t *testing.T) {
 	t.Parallel()
 	shelves := func() *annex.KindBuilder[v1.Shelf] {
 		return annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped()
@@ -280,11 +280,11 @@ func TestStoragesThatCannotBe(t *testing.T) {
 		want    string
 	}{
 		"one that cannot be opened": {
-			only(widgets().StoredIn(tape{})), annex.Options{DataDir: t.TempDir()},
+			only(widgets().StoredIn(tape{})), annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()},
 			`storage tape: apitest_test.tape cannot be opened: it is neither a driver of a backend nor one of a journal`,
 		},
 		"two of a name": {
-			only(widgets()), annex.Options{DataDir: t.TempDir(),
+			only(widgets()), annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir(),
 				StorageOf: map[schema.GroupResource]annex.Storage{{Group: "shop.example.com", Resource: "widgets"}: embedded.Dir("elsewhere")}},
 			"Options.StorageOf widgets.shop.example.com=embedded: there is another storage embedded, at ",
 		},
@@ -300,7 +300,7 @@ func TestStoragesThatCannotBe(t *testing.T) {
 			"StoredIn of kind Shelf: storage embedded needs a data directory",
 		},
 		"without etcd": {
-			only(widgets().StoredIn(etcd.Cluster(etcd.Options{}))), annex.Options{DataDir: t.TempDir()},
+			only(widgets().StoredIn(etcd.Cluster(etcd.Options{}))), annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()},
 			"StoredIn of kind Widget: no etcd endpoints: name the members' URLs",
 		},
 		"objects that outlive their namespaces": {
@@ -322,10 +322,10 @@ func TestStoragesThatCannotBe(t *testing.T) {
 	}
 }
 
-// The namespaces are in another storage than what is created in them.
-func TestNothingIsLeftInANamespaceDeletedInAnotherStorage(t *testing.T) {
+// The namespaces are in another storage than their objects.
+func TestNamespaces_deletion_otherStorage(t *testing.T) {
 	t.Parallel()
-	instance, _ := run(t, apart(), annex.Options{DataDir: t.TempDir()})
+	instance, _ := run(t, apart(), annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()})
 	c := clientOf(t, instance)
 	for i := range 10 {
 		namespace := fmt.Sprint("n", i)
@@ -348,17 +348,17 @@ func TestNothingIsLeftInANamespaceDeletedInAnotherStorage(t *testing.T) {
 	}
 }
 
-func TestFilesOfOneKindBesideAnotherStorage(t *testing.T) {
+func TestFiles_oneKindBesideAnotherStorage(t *testing.T) {
 	inPlainText(t)
 	t.Parallel()
 	about(t, embedded.Name)
-	options := annex.Options{DataDir: t.TempDir()}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()}
 	server := func() annex.Server { return only(movedWidgets().StoredIn(files.Dir(""))) }
 	instance, stop := run(t, server(), options)
 	c := clientOf(t, instance)
 	made := c.create("a")
-	// The files of objects that have moved are where they were; what people write
-	// there may be of either group, in a namespace that is in the other storage.
+	// The files of objects that have moved are in their old place; people may write files of either group there, in a
+	// namespace that is in the other storage.
 	dir := filepath.Join(options.DataDir, "objects", "legacy.example.com", "gizmos")
 	testwait.Until(t, "the file of a", func() bool { _, err := os.Stat(filepath.Join(dir, "default", "a.yaml")); return err == nil })
 	for name, content := range map[string]string{
@@ -390,7 +390,7 @@ func TestFilesOfOneKindBesideAnotherStorage(t *testing.T) {
 	})
 }
 
-func TestHooksReadKindsOfOtherStorages(t *testing.T) {
+func TestHooks_readKindsOfOtherStorages(t *testing.T) {
 	t.Parallel()
 	instance, _ := run(t, only(
 		widgets().StoredIn(memory.Storage()).AdmitWith(func(env *annex.Env) (annex.AdmitFunc[v1.Widget], error) {
@@ -401,14 +401,14 @@ func TestHooksReadKindsOfOtherStorages(t *testing.T) {
 			}, err
 		}),
 		annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped(),
-	), annex.Options{DataDir: t.TempDir()})
+	), annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()})
 	c := clientOf(t, instance)
 	c.post(widgetsPath, widget("w")).want(http.StatusNotFound)
 	c.post(shelvesPath, shelf("s")).want(http.StatusCreated)
 	testwait.Until(t, "the hook to see the shelf", func() bool { return c.post(widgetsPath, widget("w")).code == http.StatusCreated })
 }
 
-// tape is a driver that says what it is, and no more.
+// tape is a driver that describes itself, and implements nothing more.
 type tape struct{}
 
 func (tape) Name() string           { return "tape" }

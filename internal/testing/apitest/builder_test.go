@@ -216,7 +216,7 @@ func TestClusterScoped_factsOfNamespacedKinds(t *testing.T) {
 	c.get(queuesPath + "/a").want(404)
 }
 
-// An eviction is of the group policy, and a pod of the core group.
+// An eviction belongs to the group policy, and a pod to the core group.
 func TestMessagesOf_anotherGroup(t *testing.T) {
 	t.Parallel()
 	const widgetPath = "/apis/shop.example.com/v1/namespaces/default/widgets/w"

@@ -49,14 +49,14 @@ func (f callersFile) replace(text string) {
 	}
 }
 
-// issuerEntry is an issuer of an AuthenticationConfiguration, whose users have a prefix.
+// issuerEntry returns an issuer of an AuthenticationConfiguration, whose users have a prefix.
 func issuerEntry(i *authtest.Issuer, prefix string) string {
 	return fmt.Sprintf("jwt:\n- issuer:\n    url: %s\n    audiences: [annex]\n    certificateAuthority: |\n      %s\n  claimMappings:\n   "+
 		" username: {claim: sub, prefix: '%s'}\n    groups: {claim: groups, prefix: '%[3]s'}\n",
 		i.URL, strings.ReplaceAll(strings.TrimSpace(i.CA), "\n", "\n      "), prefix)
 }
 
-// self is who the server says that a client is.
+// self returns the user that the server takes a client for.
 func (c *client) self() authenticationv1.UserInfo {
 	c.t.Helper()
 	var r authenticationv1.SelfSubjectReview
@@ -64,8 +64,7 @@ func (c *client) self() authenticationv1.UserInfo {
 	return r.Status.UserInfo
 }
 
-// refusedFiles is the line of the metrics about changes of a configuration that were refused,
-// empty if there is none yet.
+// refusedFiles returns the line of the metrics about rejected changes of a configuration, empty if there is none yet.
 func (c *client) refusedFiles(what string) string {
 	c.t.Helper()
 	for line := range strings.Lines(string(c.get("/metrics").want(http.StatusOK).raw)) {
@@ -77,7 +76,7 @@ func (c *client) refusedFiles(what string) string {
 	return ""
 }
 
-func TestTokensOfAnIssuerHaveTheRightsOfTheirUsers(t *testing.T) {
+func TestIssuer_tokensHaveRightsOfUsers(t *testing.T) {
 	t.Parallel()
 	issuer := authtest.NewIssuer(t)
 	file := newCallersFile(t, "AuthenticationConfiguration", issuerEntry(issuer, "corp:"))
@@ -134,7 +133,7 @@ func TestTokensOfAnIssuerHaveTheRightsOfTheirUsers(t *testing.T) {
 	c.stranger("secret").get("/apis").want(http.StatusOK)
 }
 
-func TestAServerStartsWhileAnIssuerIsAway(t *testing.T) {
+func TestIssuer_unreachable_serverStarts(t *testing.T) {
 	t.Parallel()
 	issuer := authtest.NewIssuer(t)
 	issuer.Away.Store(true)
@@ -148,7 +147,7 @@ func TestAServerStartsWhileAnIssuerIsAway(t *testing.T) {
 	jane.until(http.StatusOK, func() *answer { return jane.get("/apis") })
 }
 
-func TestAnonymousRequestsAreLetInAsTheFileSays(t *testing.T) {
+func TestAnonymous_configurationFile(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		text string
@@ -174,14 +173,14 @@ func TestAnonymousRequestsAreLetInAsTheFileSays(t *testing.T) {
 			if test.want["/apis"] != 403 {
 				return
 			}
-			// What they may do, roles say.
+			// Roles determine their rights.
 			c.post(clusterBindings, bind("ClusterRoleBinding", "open", "ClusterRole/system:discovery", "@system:unauthenticated")).want(201)
 			c.until(200, func() *answer { return c.stranger("").get("/apis") })
 		})
 	}
 }
 
-func TestAWebhookIsAskedAboutTokensThatNothingElseKnows(t *testing.T) {
+func TestTokenWebhook_unknownTokens(t *testing.T) {
 	t.Parallel()
 	hook := authtest.NewWebhook(t, func(spec map[string]any) map[string]any {
 		if spec["token"] == "hers" {
@@ -211,7 +210,7 @@ func TestAWebhookIsAskedAboutTokensThatNothingElseKnows(t *testing.T) {
 		t.Errorf("asked %d times about callers that are known", n-asked)
 	}
 
-	// While it hangs, nothing but its own tokens waits, and those not for long.
+	// While it hangs, only its own tokens wait, and those not for long.
 	hook.Hang(true)
 	waiting := make(chan *answer)
 	go func() { waiting <- jill.get("/apis") }()
@@ -229,8 +228,8 @@ func TestAWebhookIsAskedAboutTokensThatNothingElseKnows(t *testing.T) {
 	jill.until(http.StatusOK, func() *answer { return jill.get("/apis") })
 }
 
-// behind returns a client of a server by the certificate of a proxy, or of another name that its authority
-// vouches for.
+// behind returns a client of a server with the certificate of a proxy, or of another name that the proxy's authority
+// signs.
 func (c *client) behind(a *clustertest.Authority, name string) *client {
 	c.t.Helper()
 	cert := a.Issue(c.t, name)
@@ -245,7 +244,7 @@ func (c *client) behind(a *clustertest.Authority, name string) *client {
 	return connect(c.t, config)
 }
 
-func TestAProxyNamesCallersInHeaders(t *testing.T) {
+func TestRequestHeader_callersOfProxy(t *testing.T) {
 	t.Parallel()
 	proxies, others := clustertest.NewAuthority(t, "proxies", time.Now()), clustertest.NewAuthority(t, "others", time.Now())
 	options := annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t), RequestHeader: annex.RequestHeaderOptions{
@@ -266,7 +265,7 @@ func TestAProxyNamesCallersInHeaders(t *testing.T) {
 	}
 	proxy.get(widgetsPath, "X-Remote-User", "jill").want(http.StatusForbidden)
 	proxy.get(widgetsPath, "X-Remote-User", "root", "X-Remote-Group", "system:masters").want(http.StatusOK)
-	// Without a name it is no caller itself.
+	// Without a user name in the headers, the proxy itself is no caller.
 	proxy.get("/apis").refused(http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
 
 	forged := []string{
@@ -304,7 +303,7 @@ func TestAProxyNamesCallersInHeaders(t *testing.T) {
 	}
 }
 
-func TestForgedHeadersReachNoHandler(t *testing.T) {
+func TestRequestHeader_forgedHeaders_reachNoHandler(t *testing.T) {
 	t.Parallel()
 	proxies := clustertest.NewAuthority(t, "proxies", time.Now())
 	seen := make(chan http.Header, 1)
@@ -335,7 +334,7 @@ func TestForgedHeadersReachNoHandler(t *testing.T) {
 	}
 }
 
-func TestAWrongProxyIsRefused(t *testing.T) {
+func TestRequestHeader_wrongProxy_isRejected(t *testing.T) {
 	t.Parallel()
 	users := clustertest.NewAuthority(t, "users", time.Now())
 	file := clustertest.File(t, "users", users.PEM)
@@ -379,7 +378,7 @@ func TestAWrongProxyIsRefused(t *testing.T) {
 	_ = instance.Close()
 }
 
-func TestProgramsOnThisMachineAreAdministratorsIfToldSo(t *testing.T) {
+func TestAllowLocalhost(t *testing.T) {
 	t.Parallel()
 	instance, _ := run(
 		t,
@@ -424,7 +423,7 @@ func TestProgramsOnThisMachineAreAdministratorsIfToldSo(t *testing.T) {
 	admin.stranger("").get("/healthz").want(http.StatusOK)
 }
 
-func TestAWebhookDecidesBesideRoles(t *testing.T) {
+func TestAuthorizationWebhook_besideRoles(t *testing.T) {
 	t.Parallel()
 	hook := authtest.NewWebhook(t, func(spec map[string]any) map[string]any {
 		resource, _ := spec["resourceAttributes"].(map[string]any)
@@ -495,10 +494,10 @@ func TestAWebhookDecidesBesideRoles(t *testing.T) {
 	jane.delete(widgetsPath+"/w", nil).want(http.StatusOK)
 }
 
-func TestWrongTokensDoNotFloodTheLog(t *testing.T) {
+func TestLog_wrongTokens_areLimited(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	p := program(t, "--data-dir", data)
+	p := shopProgram(t, "--data-dir", data)
 	c := clientFrom(t, filepath.Join(data, "kubeconfig"))
 	for i := range 300 {
 		c.stranger("").get("/apis", "Authorization", fmt.Sprintf("Bearer wrong-%d", i)).want(http.StatusUnauthorized)

@@ -24,6 +24,7 @@ import (
 	"github.com/annexapi/annex/internal/testing/testlog"
 	"github.com/annexapi/annex/internal/testing/testwait"
 	"github.com/annexapi/annex/operation"
+	"github.com/annexapi/annex/program"
 	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/etcd"
 	"github.com/annexapi/annex/store/journal"
@@ -33,29 +34,29 @@ import (
 // TestMain lets the test binary be the program shop as well.
 func TestMain(m *testing.M) {
 	testscript.Main(testlog.Quiet(m), map[string]func(){
-		"shop":     func() { annex.Main(shop()) },
-		"marked":   func() { annex.Main(markedShop()) },
-		"other":    func() { annex.Main(other()) },
-		"moved":    func() { annex.Main(moved()) },
-		"factory":  func() { annex.Main(factory()) },
-		"workshop": func() { annex.Main(workshop()) },
-		"repairs":  func() { annex.Main(repairs(operation.Options{})) },
-		"zoo":      func() { annex.Main(zoo()) },
+		"shop":     func() { program.Main(shop()) },
+		"marked":   func() { program.Main(markedShop()) },
+		"other":    func() { program.Main(other()) },
+		"moved":    func() { program.Main(moved()) },
+		"factory":  func() { program.Main(factory()) },
+		"workshop": func() { program.Main(workshop()) },
+		"repairs":  func() { program.Main(repairs(operation.Options{})) },
+		"zoo":      func() { program.Main(zoo()) },
 		"chosen": func() {
-			annex.Main(
+			program.Main(
 				only(
 					widgets().StoredIn(memory.Storage()).StoredMediaType(jsonType),
 					annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped(),
 				),
 			)
 		},
-		"foldered": func() { annex.Main(foldered()) },
+		"foldered": func() { program.Main(foldered()) },
 		"partly": func() {
-			annex.Main(
+			program.Main(
 				only(widgets(), annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped().StoredIn(etcd.Cluster(etcd.Options{}))),
 			)
 		},
-		"broken": func() { annex.Main(annex.Server{Name: "broken", Groups: []annex.Group{{Name: "Bad"}}}) },
+		"broken": func() { program.Main(annex.Server{Name: "broken", Groups: []annex.Group{{Name: "Bad"}}}) },
 	})
 }
 
@@ -80,8 +81,8 @@ func TestCommandLine(t *testing.T) {
 				ts.Check(err)
 				ts.Defer(func() { ts.Check(j.Close()) })
 			},
-			// stored DIR makes a storage with a namespace and a shelf, differing DIR one with
-			// another shelf of the same name.
+			// stored DIR creates a storage with a namespace and a shelf, differing DIR one with another shelf of the
+			// same name.
 			"stored": func(ts *testscript.TestScript, _ bool, args []string) {
 				ts.Check(storeRecords(
 					ts.MkAbs(args[0]),
@@ -113,8 +114,8 @@ func TestCommandLine(t *testing.T) {
 					},
 				))
 			},
-			// cut FROM TO copies a file without its last byte, newer FROM TO a backup with
-			// the next version of the format.
+			// cut FROM TO copies a file without its last byte, newer FROM TO a backup with the next version of the
+			// format.
 			"cut": func(ts *testscript.TestScript, _ bool, args []string) {
 				data := ts.ReadFile(args[0])
 				ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(data[:len(data)-1]), 0o600))
@@ -124,7 +125,7 @@ func TestCommandLine(t *testing.T) {
 				data[len("AnnexBkp")+3]++
 				ts.Check(os.WriteFile(ts.MkAbs(args[1]), data, 0o600))
 			},
-			// damage DIR makes a storage with one record and flips a bit of it.
+			// damage DIR creates a storage with one record and flips a bit of it.
 			"damage": func(ts *testscript.TestScript, _ bool, args []string) {
 				dir := ts.MkAbs(args[0])
 				const value = "the value that is going to be damaged"
@@ -157,7 +158,7 @@ func TestCommandLine(t *testing.T) {
 	})
 }
 
-// storeRecords makes an embedded storage of records.
+// storeRecords creates an embedded storage with records.
 func storeRecords(dir string, records ...journal.Record) error {
 	j, err := embedded.Open(dir, embedded.Options{})
 	if err != nil {
@@ -181,19 +182,19 @@ func storeRecords(dir string, records ...journal.Record) error {
 // process is a program that serves.
 type process struct {
 	*exec.Cmd
-	lines []string // that it printed
+	lines []string // of its output
 	log   bytes.Buffer
 }
 
-// program runs shop serve and reads its first lines.
-func program(t *testing.T, args ...string) *process {
+// shopProgram runs shop serve and reads its first lines.
+func shopProgram(t *testing.T, args ...string) *process {
 	t.Helper()
 	p := prepare(t, args...)
 	p.launch(t)
 	return p
 }
 
-// launch starts the program and reads what it says of itself.
+// launch starts the program and reads its first lines.
 func (p *process) launch(t *testing.T) {
 	t.Helper()
 	out, err := p.StdoutPipe()
@@ -253,7 +254,7 @@ func clientFrom(t *testing.T, kubeconfig string) *client {
 	return connect(t, config)
 }
 
-func TestServeTellsWhereItListensAndEndsInOrder(t *testing.T) {
+func TestServe_printsAddressesAndEndsOrderly(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ dir, word string }{
 		"a plain name":    {"data", "data"},
@@ -262,7 +263,7 @@ func TestServeTellsWhereItListensAndEndsInOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			parent := t.TempDir()
 			data := filepath.Join(parent, test.dir)
-			p := program(t, "--data-dir", data)
+			p := shopProgram(t, "--data-dir", data)
 
 			kubeconfig := filepath.Join(data, "kubeconfig")
 			if want := "shop listens on https://127.0.0.1:"; !strings.HasPrefix(p.lines[0], want) {
@@ -296,10 +297,10 @@ func TestServeTellsWhereItListensAndEndsInOrder(t *testing.T) {
 	}
 }
 
-func TestASecondSignalEndsAtOnce(t *testing.T) {
+func TestServe_secondSignal_endsAtOnce(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	p := program(t, "--data-dir", data, "--shutdown-timeout=1h")
+	p := shopProgram(t, "--data-dir", data, "--shutdown-timeout=1h")
 	c := clientFrom(t, filepath.Join(data, "kubeconfig"))
 	c.raw(unfinished, widgetsPath) // is in progress until it ends
 	if err := p.Process.Signal(os.Interrupt); err != nil {
@@ -316,7 +317,7 @@ func TestASecondSignalEndsAtOnce(t *testing.T) {
 	}
 }
 
-func TestServeOutlivesWhoReadsItsOutput(t *testing.T) {
+func TestServe_closedOutput_continues(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	p := prepare(t, "--data-dir", data, "-v=2")
@@ -340,10 +341,10 @@ func TestServeOutlivesWhoReadsItsOutput(t *testing.T) {
 	}
 }
 
-func TestLogsHoldNoSecrets(t *testing.T) {
+func TestLog_holdsNoSecrets(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	p := program(t, "--data-dir", data, "--token-auth-file", tokenFile(t), "-v=10")
+	p := shopProgram(t, "--data-dir", data, "--token-auth-file", tokenFile(t), "-v=10")
 	kubeconfig := filepath.Join(data, "kubeconfig")
 	c := clientFrom(t, kubeconfig)
 	c.create("w")
@@ -375,7 +376,7 @@ func TestLogsHoldNoSecrets(t *testing.T) {
 	}
 }
 
-// By default the log holds warnings and errors, of which a life without trouble has none.
+// By default the log holds warnings and errors, of which a run without trouble has none.
 func TestLog_healthy(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{"embedded": nil, "files": {"--storage=files"}} {
@@ -383,7 +384,7 @@ func TestLog_healthy(t *testing.T) {
 			t.Parallel()
 			data := filepath.Join(t.TempDir(), "data")
 			for _, life := range []string{"the first start", "a restart"} {
-				p := program(t, append([]string{"--data-dir", data}, args...)...)
+				p := shopProgram(t, append([]string{"--data-dir", data}, args...)...)
 				c := clientFrom(t, filepath.Join(data, "kubeconfig"))
 				c.watch(widgetsPath + "?watch=1")
 				if life == "a restart" {

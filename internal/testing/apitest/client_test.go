@@ -22,8 +22,8 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// The tests of this package say what a client sees, over HTTP as far as it goes
-// so that no client library repairs what the server says.
+// The tests of this package check what clients see, over plain HTTP as far as possible, so that no client library
+// repairs the server's responses.
 
 const (
 	widgetsPath     = "/apis/shop.example.com/v1/namespaces/default/widgets"
@@ -39,10 +39,10 @@ const (
 	applyPatch    = "application/apply-patch+yaml"
 )
 
-// patience bounds what a test waits for. It is only ever reached by a failure.
+// patience bounds the waits of a test. Only a failure reaches it.
 const patience = testwait.Patience
 
-// client speaks to a running server.
+// client sends requests to a running server.
 type client struct {
 	t      *testing.T
 	config *rest.Config
@@ -83,9 +83,8 @@ type answer struct {
 	raw    []byte
 }
 
-// do sends a request. The body is a string or bytes to send as they are, nil, or a
-// value to send as JSON. The headers are names and values in turn; the default
-// content type is JSON.
+// do sends a request. The body is a string or bytes to send unchanged, nil, or a value to send as JSON. The headers
+// are alternating names and values; the default content type is JSON.
 func (c *client) do(method, path string, body any, headers ...string) *answer {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
@@ -157,13 +156,13 @@ func (c *client) patch(mediaType, path string, body any) *answer {
 	return c.do(http.MethodPatch, path, body, "Content-Type", mediaType)
 }
 
-// apply is server-side apply by a manager; options are more of the query.
+// apply is server-side apply by a manager; options are further parts of the query.
 func (c *client) apply(path, manager string, body any, options ...string) *answer {
 	c.t.Helper()
 	return c.patch(applyPatch, path+"?fieldManager="+manager+strings.Join(append([]string{""}, options...), "&"), body)
 }
 
-// want fails the test unless the answer has the code.
+// want fails the test unless the response has the code.
 func (a *answer) want(code int) *answer {
 	a.t.Helper()
 	if a.code != code {
@@ -172,7 +171,7 @@ func (a *answer) want(code int) *answer {
 	return a
 }
 
-// object decodes the answer.
+// object decodes the response.
 func (a *answer) object() map[string]any {
 	a.t.Helper()
 	var obj map[string]any
@@ -196,7 +195,7 @@ func text(obj map[string]any, path ...string) string {
 	return fmt.Sprint(value)
 }
 
-// status decodes the answer as a failure.
+// status decodes the response as a failure.
 func (a *answer) status() metav1.Status {
 	a.t.Helper()
 	var s metav1.Status
@@ -206,8 +205,7 @@ func (a *answer) status() metav1.Status {
 	return s
 }
 
-// refused fails the test unless the answer is a Status with the code, the reason
-// and all the parts in its message.
+// refused fails the test unless the response is a Status with the code, the reason and all the parts in its message.
 func (a *answer) refused(code int, reason metav1.StatusReason, parts ...string) metav1.Status {
 	a.t.Helper()
 	a.want(code)
@@ -232,7 +230,7 @@ func (a *answer) refused(code int, reason metav1.StatusReason, parts ...string) 
 	return s
 }
 
-// widget decodes the answer as a widget of the hub's version.
+// widget decodes the response as a widget of the hub version.
 func (a *answer) widget() *v1.Widget {
 	a.t.Helper()
 	w := &v1.Widget{}
@@ -286,7 +284,7 @@ func (a *answer) warnings() []string {
 	return texts
 }
 
-// widget is the JSON of a widget; merge with fields of its own.
+// widget returns the JSON of a widget, with further fields.
 func widget(name string, fields ...map[string]any) map[string]any {
 	return object("v1", "Widget", name, fields...)
 }
@@ -325,7 +323,7 @@ func spec(f fields) fields     { return fields{"spec": f} }
 func status(f fields) fields   { return fields{"status": f} }
 func metadata(f fields) fields { return fields{"metadata": f} }
 
-// create makes a widget, which must succeed.
+// create creates a widget, which must succeed.
 func (c *client) create(name string, f ...map[string]any) *v1.Widget {
 	c.t.Helper()
 	return c.post(widgetsPath, widget(name, f...)).want(http.StatusCreated).widget()
@@ -391,7 +389,7 @@ func (s *stream) want(events ...string) (last event) {
 	return last
 }
 
-// ends fails the test unless the watch ends now, and in order.
+// ends fails the test unless the watch ends now, without an error.
 func (s *stream) ends() {
 	s.t.Helper()
 	var e event
@@ -400,7 +398,7 @@ func (s *stream) ends() {
 	}
 }
 
-// namespace makes a namespace.
+// namespace creates a namespace.
 func (c *client) namespace(name string) {
 	c.t.Helper()
 	c.post("/api/v1/namespaces", fields{"apiVersion": "v1", "kind": "Namespace", "metadata": fields{"name": name}}).want(http.StatusCreated)

@@ -39,7 +39,7 @@ func gizmo(name string, f ...map[string]any) map[string]any {
 	return obj
 }
 
-// legacy is the server of before the move: it knows Gizmos and nothing else.
+// legacy is the server before the move: it only has Gizmos.
 func legacy() annex.Server {
 	return annex.Server{Name: "shop", Groups: []annex.Group{{
 		Name:  "legacy.example.com",
@@ -47,8 +47,7 @@ func legacy() annex.Server {
 	}}}
 }
 
-// movedWidgets are Gizmos that have become Widgets of another group, and are still
-// served as what they were.
+// movedWidgets are Gizmos that have become Widgets of another group, and are still served as Gizmos.
 func movedWidgets() *annex.KindBuilder[v1.Widget] {
 	return widgets().
 		AlsoServedAs("legacy.example.com", "gizmos", annex.Version(legacyv1.API, legacyv1.GizmoToHub, legacyv1.GizmoFromHub).
@@ -59,7 +58,7 @@ func movedWidgets() *annex.KindBuilder[v1.Widget] {
 
 func moved() annex.Server { return only(movedWidgets()) }
 
-// same is the same object in two answers, but for what its version makes of it.
+// same checks that two responses show the same object, in different versions.
 func same(t *testing.T, a, b *answer) {
 	t.Helper()
 	for _, field := range []string{"name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generation", "labels",
@@ -70,12 +69,12 @@ func same(t *testing.T, a, b *answer) {
 	}
 }
 
-func TestAKindMovesToAnotherGroupAndBack(t *testing.T) {
+func TestAlsoServedAs_moveAndBack(t *testing.T) {
 	t.Parallel()
 	for name, storedAs := range map[string]string{"stored as before": "legacy.example.com/v1", "stored as it is now": "v1"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			options := annex.Options{DataDir: t.TempDir()}
+			options := annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()}
 			instance, stop := run(t, legacy(), options)
 			c := clientOf(t, instance)
 			before := c.post(gizmosPath, gizmo("old", spec(fields{"pieces": []string{"leg=4"}, "replicas": 2}),
@@ -109,7 +108,7 @@ func TestAKindMovesToAnotherGroupAndBack(t *testing.T) {
 			stop()
 
 			if storedAs == "v1" {
-				// No way back: the server of before cannot read what it finds.
+				// There is no way back: the old server cannot read the stored objects.
 				if _, err := annex.New(
 					t.Context(),
 					legacy(),
@@ -146,7 +145,7 @@ func TestAKindMovesToAnotherGroupAndBack(t *testing.T) {
 	}
 }
 
-func TestBothGroupsServeTheSameObjects(t *testing.T) {
+func TestAlsoServedAs_sameObjects(t *testing.T) {
 	t.Parallel()
 	c := start(t, moved())
 	asWidgets, asBeta, asGizmos := c.watch(widgetsPath+"?watch=1"), c.watch(widgetsBetaPath+"?watch=1"), c.watch(gizmosPath+"?watch=1")
@@ -172,7 +171,7 @@ func TestBothGroupsServeTheSameObjects(t *testing.T) {
 	same(t, c.get(widgetsPath+"/a"), made)
 	same(t, c.get(widgetsBetaPath+"/a"), made)
 
-	// An update by either, with the resource version that the other has shown.
+	// An update by either group, with the resource version from the other.
 	obj := c.get(widgetsPath + "/a").object()
 	obj["spec"].(map[string]any)["replicas"] = 2
 	c.put(widgetsPath+"/a", obj).want(http.StatusOK)
@@ -199,7 +198,7 @@ func TestBothGroupsServeTheSameObjects(t *testing.T) {
 		refused(http.StatusBadRequest, metav1.StatusReasonBadRequest, `Gizmo in version "v1" cannot be handled as a Gizmo: strict decoding `+
 			`error: unknown field "spec.parts"`)
 
-	// What a delete begins in one group ends in the other.
+	// A delete that begins in one group ends in the other.
 	c.delete(gizmosPath+"/a", nil).want(http.StatusOK)
 	events("MODIFIED a", "3")
 	same(t, c.get(widgetsPath+"/a"), c.get(gizmosPath+"/a"))
@@ -221,13 +220,13 @@ func TestBothGroupsServeTheSameObjects(t *testing.T) {
 	}
 }
 
-func TestEverySideOfAKindIsServedInBothGroups(t *testing.T) {
+func TestAlsoServedAs_allEndpoints(t *testing.T) {
 	t.Parallel()
 	c := start(t, moved())
 	c.post(gizmosPath, gizmo("a", spec(fields{"replicas": 1, "size": "small"}), status(fields{"phase": "Early"}))).want(http.StatusCreated)
 	c.create("b", spec(fields{"size": "large"}), metadata(fields{"labels": fields{"l": "b"}}))
 
-	// /status
+	// The status subresource
 	if got := c.get(gizmosPath+"/a").str("status", "phase"); got != "" {
 		t.Errorf("a create has set the status: %s", got)
 	}
@@ -238,7 +237,7 @@ func TestEverySideOfAKindIsServedInBothGroups(t *testing.T) {
 	c.patch(mergePatch, gizmosPath+"/a/status", `{"status":{"phase":"Impossible"}}`).
 		refused(422, metav1.StatusReasonInvalid, `Gizmo.legacy.example.com "a" is invalid: status.phase`)
 
-	// /scale
+	// The scale subresource
 	c.patch(mergePatch, gizmosPath+"/a/scale?fieldManager=scaler", `{"spec":{"replicas":5}}`).want(http.StatusOK)
 	if got := c.get(widgetsPath+"/a/scale").str("spec", "replicas"); got != "5" {
 		t.Errorf("replicas %s", got)
@@ -253,7 +252,7 @@ func TestEverySideOfAKindIsServedInBothGroups(t *testing.T) {
 		t.Errorf("the scaler's entry is %s", entry)
 	}
 
-	// Validation is the hub's, and names what the client knows.
+	// Validation is the hub's, and uses the names that the client knows.
 	c.post(gizmosPath, gizmo("c", spec(fields{"size": "vast"}))).
 		refused(422, metav1.StatusReasonInvalid, `Gizmo.legacy.example.com "c" is invalid: spec.size`)
 	c.post(gizmosPath, gizmo("c", spec(fields{"pieces": []string{"leg"}}))).
@@ -293,7 +292,7 @@ func TestEverySideOfAKindIsServedInBothGroups(t *testing.T) {
 	}
 }
 
-func TestManagersOfBothGroupsKnowEachOther(t *testing.T) {
+func TestAlsoServedAs_fieldManagers(t *testing.T) {
 	t.Parallel()
 	c := start(t, moved())
 	c.apply(gizmosPath+"/a", "g", gizmo("a", spec(fields{"replicas": 1, "pieces": []string{"leg=4"}, "options": fields{"g": "1"}}))).
@@ -315,11 +314,11 @@ func TestManagersOfBothGroupsKnowEachOther(t *testing.T) {
 		t.Errorf("managed fields\n%s\nwant\n%s", got, want)
 	}
 
-	// A conflict is found across the groups, and says whose it is.
+	// A conflict is found across the groups, and names the other manager.
 	c.apply(widgetsPath+"/a", "w", widget("a", spec(fields{"replicas": 2, "options": fields{"w": "1"}}))).
 		refused(http.StatusConflict, metav1.StatusReasonConflict, `conflict with "g": .spec.replicas`)
 	c.apply(widgetsPath+"/a", "w", widget("a", spec(fields{"replicas": 2, "options": fields{"w": "1"}})), "force=true").want(http.StatusOK)
-	// What one manager gives up goes, what the other has stays.
+	// Fields that one manager gives up are removed, the fields of the other stay.
 	c.apply(gizmosPath+"/a", "g", gizmo("a", spec(fields{"pieces": []string{"top=1"}}))).want(http.StatusOK)
 	w := c.widget("a")
 	if *w.Spec.Replicas != 2 || !reflect.DeepEqual(w.Spec.Options, map[string]string{"w": "1"}) ||
@@ -344,7 +343,7 @@ func TestManagersOfBothGroupsKnowEachOther(t *testing.T) {
 	}
 }
 
-func TestHooksSeeWritesOfBothGroups(t *testing.T) {
+func TestAlsoServedAs_hooks(t *testing.T) {
 	t.Parallel()
 	made := 0
 	c := start(t, only(movedWidgets().
@@ -389,7 +388,7 @@ func TestHooksSeeWritesOfBothGroups(t *testing.T) {
 		refused(http.StatusForbidden, metav1.StatusReasonForbidden, `widgets.shop.example.com "c" is forbidden: there are enough`)
 }
 
-func TestDiscoveryOfBothGroups(t *testing.T) {
+func TestAlsoServedAs_discovery(t *testing.T) {
 	t.Parallel()
 	c := start(t, moved())
 	resources := func(gv string) map[string]metav1.APIResource {
@@ -421,7 +420,7 @@ func TestDiscoveryOfBothGroups(t *testing.T) {
 	c.get("/openapi/v2").want(200).contains(`"com.example.legacy.v1.GizmoList"`, `"com.example.shop.v1.WidgetList"`)
 }
 
-func TestANamespaceWithSharedObjectsIsEmptiedOnce(t *testing.T) {
+func TestAlsoServedAs_namespaceDeletion(t *testing.T) {
 	t.Parallel()
 	c := start(t, moved())
 	c.namespace("n")
@@ -448,7 +447,7 @@ func oldWidgets() *annex.KindBuilder[v1.Widget] {
 		StoredAs("old.example.com/v1")
 }
 
-func TestTheSameGoTypeInTwoGroups(t *testing.T) {
+func TestAlsoServedAs_sameGoType(t *testing.T) {
 	t.Parallel()
 	// The old group comes first, with another kind in it.
 	server := annex.Server{Name: "shop", Groups: []annex.Group{
@@ -506,14 +505,14 @@ func TestTheSameGoTypeInTwoGroups(t *testing.T) {
 	c.apply(oldPath+"/a", "m", old("a", spec(fields{"parts": []fields{{"name": "leg", "count": 5}}}))).
 		refused(409, metav1.StatusReasonConflict, "spec.parts")
 	c.get("/openapi/v3/apis/old.example.com/v1").want(200).contains(`"group":"old.example.com"`)
-	// The kind that was first in its group is none of this.
+	// The first kind of that group is not affected.
 	c.post(gizmosPath, gizmo("a")).want(http.StatusCreated)
 	c.get(widgetsPath + "/a").want(200)
 }
 
-func TestAGroupThatIsNotServedAnyMoreIsReadFromStorage(t *testing.T) {
+func TestStoredUnder_formerGroup_isReadable(t *testing.T) {
 	t.Parallel()
-	options := annex.Options{DataDir: t.TempDir()}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()}
 	instance, stop := run(t, legacy(), options)
 	clientOf(t, instance).post(gizmosPath, gizmo("a", spec(fields{"pieces": []string{"leg=4"}}))).want(http.StatusCreated)
 	stop()
@@ -530,14 +529,14 @@ func TestAGroupThatIsNotServedAnyMoreIsReadFromStorage(t *testing.T) {
 	}
 	c.patch(mergePatch, widgetsPath+"/a", `{"spec":{"replicas":1}}`).want(200)
 	stop()
-	// Now that it is written in the new version, the old one is needed no more.
+	// Objects are now written in the new version, so the old one is no longer needed.
 	instance, _ = run(t, only(widgets().StoredUnder("legacy.example.com", "gizmos")), options)
 	if w := clientOf(t, instance).widget("a"); len(w.Spec.Parts) != 1 || *w.Spec.Replicas != 1 {
 		t.Errorf("read: %+v", w)
 	}
 }
 
-func TestSharedObjectsGoWhenTheirGraceIsOver(t *testing.T) {
+func TestAlsoServedAs_gracePeriod(t *testing.T) {
 	t.Parallel()
 	c := start(t, only(movedWidgets().GracePeriod(time.Hour).DeleteAfterGracePeriod()))
 	c.post(gizmosPath, gizmo("a")).want(http.StatusCreated)
@@ -555,7 +554,7 @@ func TestSharedObjectsGoWhenTheirGraceIsOver(t *testing.T) {
 	}
 }
 
-func TestSharedObjectsStayEncryptedOrTheServerDoesNotStart(t *testing.T) {
+func TestAlsoServedAs_encryption(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
 	rule := func(resources string) string {
@@ -563,7 +562,7 @@ func TestSharedObjectsStayEncryptedOrTheServerDoesNotStart(t *testing.T) {
 		writeFile(t, file, strings.Replace(encryptionRule(resources, keyed("aescbc", "key1", secret1)), "'", "", 2))
 		return file
 	}
-	options := annex.Options{DataDir: t.TempDir(), EncryptionConfigFile: rule("gizmos.legacy.example.com")}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir(), EncryptionConfigFile: rule("gizmos.legacy.example.com")}
 	instance, stop := run(t, legacy(), options)
 	clientOf(t, instance).post(gizmosPath, gizmo("a")).want(http.StatusCreated)
 	stop()
@@ -586,7 +585,7 @@ func TestSharedObjectsStayEncryptedOrTheServerDoesNotStart(t *testing.T) {
 	}
 }
 
-func TestVirtualObjectsInTwoGroups(t *testing.T) {
+func TestAlsoServedAs_virtualKind(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	rows := map[string]v1.Widget{}
@@ -636,11 +635,11 @@ func TestVirtualObjectsInTwoGroups(t *testing.T) {
 	}
 }
 
-func TestStorageToolsKnowSharedObjectsByAllTheirNames(t *testing.T) {
+func TestAlsoServedAs_storageTools(t *testing.T) {
 	inPlainText(t)
 	t.Parallel()
 	about(t, embedded.Name)
-	options := annex.Options{DataDir: t.TempDir()}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()}
 	instance, stop := run(t, only(movedWidgets().StoredAs("v1")), options)
 	clientOf(t, instance).create("a", spec(fields{"parts": []fields{{"name": "leg", "count": 4}}}))
 	stop()
@@ -672,8 +671,7 @@ func TestStorageToolsKnowSharedObjectsByAllTheirNames(t *testing.T) {
 		t.Errorf("stats: %s", out)
 	}
 	tool("verify")
-	// What the newer server has stored in its own version, the older one cannot read
-	// until it is rewritten.
+	// The older server cannot read objects that the newer one has stored in its own version until they are rewritten.
 	tool("rewrite", "--resource", "gizmos.legacy.example.com")
 	instance, _ = run(t, legacy(), options)
 	if got := clientOf(t, instance).get(gizmosPath+"/a").want(http.StatusOK).str("spec", "pieces"); got != "[leg=4]" {
@@ -681,9 +679,9 @@ func TestStorageToolsKnowSharedObjectsByAllTheirNames(t *testing.T) {
 	}
 }
 
-func TestAKindIsNotMovedWithoutItsObjects(t *testing.T) {
+func TestStoredUnder_objectsLeftBehind_isRejected(t *testing.T) {
 	t.Parallel()
-	options := placed(t, annex.Options{DataDir: t.TempDir()})
+	options := placed(t, annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()})
 	notOn(t, "files that are no kind's are strangers there", files.Name)
 	notOn(t, "it is empty", memory.Name)
 	instance, stop := run(t, legacy(), options)
@@ -694,7 +692,7 @@ func TestAKindIsNotMovedWithoutItsObjects(t *testing.T) {
 	)
 	instance, err := annex.New(t.Context(), forgotten, options)
 	if err == nil {
-		// A server that still waits for its storage refuses when it has been reached.
+		// A server that still waits for its storage rejects it when it has been reached.
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		err = instance.Run(ctx, nil)
@@ -708,7 +706,7 @@ func TestAKindIsNotMovedWithoutItsObjects(t *testing.T) {
 	clientOf(t, instance).widget("a")
 }
 
-func TestNewNamesEveryMistakeOfSharedObjects(t *testing.T) {
+func TestNew_sharedObjects_mistakes(t *testing.T) {
 	gizmos := func() *annex.VersionBuilder[legacyv1.Gizmo, v1.Widget] {
 		return annex.Version(legacyv1.API, legacyv1.GizmoToHub, legacyv1.GizmoFromHub)
 	}

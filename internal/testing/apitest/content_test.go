@@ -93,7 +93,7 @@ func TestTables(t *testing.T) {
 		t.Errorf("an empty table: %+v", empty)
 	}
 	c.get(widgetsPath+"?includeObject=Everything", "Accept", tableType).refused(400, metav1.StatusReasonBadRequest, "includeObject")
-	// What kubectl asks for: a table if there is one, else the object.
+	// kubectl accepts a table if there is one, else the object.
 	if got := c.get(widgetsPath, "Accept", tableType+","+jsonType).str("kind"); got != "Table" {
 		t.Errorf("kubectl gets a %s", got)
 	}
@@ -101,7 +101,7 @@ func TestTables(t *testing.T) {
 	if got := c.get(widgetsPath, "Accept", "application/json;as=Table;v=v2;g=meta.k8s.io,application/json").str("kind"); got != "WidgetList" {
 		t.Errorf("a table that is not offered: %s", got)
 	}
-	// Of what a write answers, too.
+	// The responses to writes are tables, too.
 	if created := table(c.post(widgetsPath, widget("c"), "Accept", tableType).wantCreated()); created.Rows[0].Cells[0] != "c" {
 		t.Errorf("created: %+v", created.Rows)
 	}
@@ -195,7 +195,7 @@ func TestContentNegotiation(t *testing.T) {
 	c := start(t, shop())
 	c.create("a")
 	for _, test := range []struct {
-		accept, want string // the content type, or nothing for a refusal
+		accept, want string // the content type, or nothing for a rejection
 	}{
 		{"", jsonType},
 		{"*/*", jsonType},
@@ -228,7 +228,7 @@ func TestContentNegotiation(t *testing.T) {
 	c.get(widgetsPath+"?watch=1", "Accept", protobufType).want(406)
 	watch := c.watch(widgetsPath+"?watch=1", "Accept", protobufType+","+jsonType)
 	watch.want("ADDED a")
-	// Refusals are understood by clients of protobuf, too.
+	// Clients of protobuf understand errors, too.
 	missing := c.get(widgetsPath+"/missing", "Accept", protobufType+","+jsonType)
 	missing.want(404)
 	if got := c.get(widgetsPath + "?pretty=true").want(200); !bytes.Contains(got.raw, []byte("{\n  \"kind\"")) {

@@ -27,7 +27,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// factory is the shop with controllers: maker makes a widget and is done, waiter waits.
+// factory is the shop with controllers: maker creates a widget and returns, waiter waits.
 func factory() annex.Server {
 	s := shop()
 	s.Controllers = []annex.Controller{
@@ -42,7 +42,7 @@ func factory() annex.Server {
 	return s
 }
 
-// makeWidget makes a widget by the configuration of a host.
+// makeWidget creates a widget with the client configuration of a host.
 func makeWidget(ctx context.Context, config *rest.Config, name string) error {
 	config.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
 	c, err := rest.UnversionedRESTClientFor(config)
@@ -57,7 +57,7 @@ func makeWidget(ctx context.Context, config *rest.Config, name string) error {
 	return err
 }
 
-func TestControllersRunBesideTheRequestsAndEndBeforeThem(t *testing.T) {
+func TestControllers_endBeforeRequests(t *testing.T) {
 	t.Parallel()
 	s := shop()
 	began, failed, ended := make(chan struct{}), 0, make(chan error, 1)
@@ -85,7 +85,7 @@ func TestControllersRunBesideTheRequestsAndEndBeforeThem(t *testing.T) {
 	instance, stop := run(t, s, annex.Options{Storage: memory.Storage(), Controllers: []string{"*", "-unwanted"}})
 	c = clientOf(t, instance)
 	c.get("/readyz").want(200)
-	<-began // one that failed runs again
+	<-began // a failed one runs again
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
@@ -94,7 +94,7 @@ func TestControllersRunBesideTheRequestsAndEndBeforeThem(t *testing.T) {
 	}
 }
 
-func TestNewNamesEveryMistakeOfControllers(t *testing.T) {
+func TestNew_controllers_mistakes(t *testing.T) {
 	t.Parallel()
 	s := shop()
 	work := func(context.Context, *annex.Env) error { return nil }
@@ -113,7 +113,7 @@ func TestNewNamesEveryMistakeOfControllers(t *testing.T) {
 	}
 }
 
-func TestControllersRunInAProcessOfTheirOwn(t *testing.T) {
+func TestControllers_separateProcess(t *testing.T) {
 	t.Parallel()
 	instance, _ := run(t, factory(), annex.Options{Storage: memory.Storage(), DataDir: t.TempDir(), Controllers: []string{}})
 	c := clientOf(t, instance)
@@ -136,7 +136,7 @@ func TestControllersRunInAProcessOfTheirOwn(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v: %s", err, stderr.String())
 	}
-	// There is no leader election in a server that has no controllers, and so no Leases.
+	// A server without controllers has no leader election, and so no Leases.
 	instance, _ = run(t, shop(), annex.Options{Storage: memory.Storage(), DataDir: t.TempDir()})
 	out, err := exec.Command(binary, "controllers", "--kubeconfig", instance.Kubeconfig()).CombinedOutput()
 	if want := "shop: " + instance.URL() + " serves no leases.coordination.k8s.io to elect a leader by: run one process, with " +
@@ -155,8 +155,8 @@ var leaseTimes = []string{
 	"200ms",
 }
 
-// The Leases are those of the server, which is no control plane.
-func TestAnotherProcessLeadsWhenTheLeaderIsKilled(t *testing.T) {
+// The Leases are served by the server itself, which is no control plane.
+func TestControllers_killedLeader_isReplaced(t *testing.T) {
 	t.Parallel()
 	instance, _ := run(t, factory(), annex.Options{Storage: memory.Storage(), DataDir: t.TempDir(), Controllers: []string{}})
 	c := clientOf(t, instance)
@@ -224,7 +224,7 @@ func TestAnotherProcessLeadsWhenTheLeaderIsKilled(t *testing.T) {
 	}
 }
 
-// freeAddress is one at which nothing listens now.
+// freeAddress returns an address at which nothing listens now.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -235,7 +235,7 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func TestControllersTellEvents(t *testing.T) {
+func TestControllers_events(t *testing.T) {
 	t.Parallel()
 	c := start(t, factory())
 	event := fields{
@@ -261,7 +261,7 @@ func TestControllersTellEvents(t *testing.T) {
 	c.get("/apis/coordination.k8s.io/v1/leases").want(404)
 }
 
-func TestAServersOwnLeasesTakeThePlaceOfTheBuiltInOnes(t *testing.T) {
+func TestControllers_ownLeases(t *testing.T) {
 	t.Parallel()
 	s := factory()
 	s.Groups = append(
@@ -277,8 +277,8 @@ func TestAServersOwnLeasesTakeThePlaceOfTheBuiltInOnes(t *testing.T) {
 	}
 }
 
-// The metrics of libraries are in registries of their own, whose names may be the server's.
-func TestMetricsOfTheDefinitionAreShownOnce(t *testing.T) {
+// The metrics of libraries are in registries of their own, whose names may collide with the server's.
+func TestMetrics_definition_noDuplicates(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
 	oven := prometheus.NewCounter(prometheus.CounterOpts{Name: "oven_pizzas_total", Help: "Pizzas."})
@@ -294,7 +294,7 @@ func TestMetricsOfTheDefinitionAreShownOnce(t *testing.T) {
 	}
 }
 
-func TestListersFollowUntilRequestsAreRefused(t *testing.T) {
+func TestListers_followUntilShutdown(t *testing.T) {
 	t.Parallel()
 	var listed *annex.Lister[v1.Widget]
 	s := only(widgets().AdmitWith(func(env *annex.Env) (annex.AdmitFunc[v1.Widget], error) {

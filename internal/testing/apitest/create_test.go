@@ -53,8 +53,8 @@ func TestAdmitCreateIsExactUnderConcurrency(t *testing.T) {
 	}
 }
 
-// Places are given up and taken all the time. No writer is refused for long while
-// one is free, and at no revision are there more.
+// Places are released and taken all the time. No writer is rejected for long while a place is free, and at no
+// revision are more places taken.
 func TestAdmitCreateWithDeletesRacing(t *testing.T) {
 	t.Parallel()
 	const places, writers, rounds = 3, 8, 12
@@ -147,7 +147,7 @@ func TestAdmitCreateSeesAllOthersAndNothingElse(t *testing.T) {
 	c.create("c")
 }
 
-func TestFilesThatPeopleAddPassAdmitCreate(t *testing.T) {
+func TestAdmitCreate_files(t *testing.T) {
 	t.Parallel()
 	f := newTree(t)
 	for _, name := range []string{"a", "b", "c"} {

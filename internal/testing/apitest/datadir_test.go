@@ -24,7 +24,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// record is the record of a data directory as its format page has it.
+// record is the record of a data directory, with the fields of its format page.
 type record struct {
 	Format                     int
 	Server, Storage, CreatedBy string
@@ -45,7 +45,7 @@ func readRecord(t *testing.T, dir string) record {
 	return r
 }
 
-// snapshotOf is everything below a directory: modes, times and contents.
+// snapshotOf returns everything below a directory: modes, times and contents.
 func snapshotOf(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -140,6 +140,9 @@ func TestDataDir_refused(t *testing.T) {
 				test := test // its options get the directory of this subtest
 				for _, o := range []*annex.Options{&test.first, &test.second} {
 					o.DataDir, o.Listen = dir, anyPort
+					if o.Storage == nil {
+						o.Storage = embedded.Dir("")
+					}
 					if d, ok := o.Storage.(driver.Directory); ok && d.Name() == files.Name {
 						o.Storage = files.Dir(strings.ReplaceAll(d.Location(""), "DIR", dir))
 					}
@@ -173,7 +176,7 @@ func TestDataDir_refused(t *testing.T) {
 
 				instance, _ = run(t, named("shop"), test.first)
 				c := clientOf(t, instance)
-				if test.first.Storage == nil || test.first.Storage.Name() != memory.Name {
+				if test.first.Storage.Name() != memory.Name {
 					c.get(widgetsPath + "/kept").want(http.StatusOK)
 				}
 				if r := readRecord(t, dir); r.Format != 1 || r.Server != "shop" || r.CreatedBy == "" {
@@ -223,7 +226,7 @@ func TestDataDir_accepted(t *testing.T) {
 	}
 }
 
-// A directory that was open to others, and of an earlier build, is closed to them and kept out of repositories.
+// A directory of an earlier build that others could read is closed to them and kept out of repositories.
 func TestDataDir_open(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
@@ -233,7 +236,7 @@ func TestDataDir_open(t *testing.T) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	run(t, shop(), annex.Options{DataDir: dir})
+	run(t, shop(), annex.Options{Storage: embedded.Dir(""), DataDir: dir})
 	info, err := os.Stat(dir)
 	if err != nil {
 		t.Fatal(err)

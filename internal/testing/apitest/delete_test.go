@@ -75,7 +75,7 @@ func TestDeleteOptions(t *testing.T) {
 	c.get(path).want(404)
 }
 
-func TestFinalizersHoldAnObject(t *testing.T) {
+func TestDelete_finalizers(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	w := c.create("w", metadata(fields{"finalizers": []string{"shop.example.com/a", "shop.example.com/b"}}))
@@ -113,7 +113,7 @@ func TestFinalizersHoldAnObject(t *testing.T) {
 	c.get(path).want(404)
 }
 
-func TestGracefulDeletion(t *testing.T) {
+func TestDelete_gracePeriod(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop()) // shelves have 30 seconds
 	grace := func(seconds int) fields {
@@ -157,7 +157,7 @@ func TestGracefulDeletion(t *testing.T) {
 	events.want("MODIFIED s", "DELETED s")
 	c.get(path).want(404)
 
-	// At once from the start, by any way of saying so.
+	// Immediately from the start, in any notation.
 	c.post(shelvesPath, shelf("now")).want(201)
 	c.do(http.MethodDelete, shelvesPath+"/now?gracePeriodSeconds=0", nil).want(200)
 	c.get(shelvesPath + "/now").want(404)
@@ -188,7 +188,7 @@ func TestGracefulDeletion(t *testing.T) {
 	c.get(shelvesPath + "/g").want(404)
 }
 
-func TestServerDeletesAtTheEndOfTheGracePeriod(t *testing.T) {
+func TestDeleteAfterGracePeriod(t *testing.T) {
 	t.Parallel()
 	timed := func() annex.Server {
 		return annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
@@ -288,9 +288,9 @@ func TestDeleteCollection(t *testing.T) {
 	c.delete("/apis/shop.example.com/v1/widgets", nil).want(405)
 }
 
-// Plugins get a copy of what is deleted, the same one in both phases, and may change it: upstream's handlers and ours alike, for
-// objects that have just been written and for those that nothing has decoded.
-func TestPluginsOfDeletionsHaveTheirOwnCopy(t *testing.T) {
+// Plugins get a copy of the deleted object, the same one in both phases, and may change it. That holds for upstream's
+// handlers and direct ones, for newly written objects and for objects that nothing has decoded.
+func TestDelete_pluginsGetTheirOwnCopy(t *testing.T) {
 	t.Parallel()
 	for name, accept := range map[string]string{"directly": jsonType, "by upstream": askedOfUpstream} {
 		t.Run(name, func(t *testing.T) {
@@ -346,7 +346,7 @@ func TestPluginsOfDeletionsHaveTheirOwnCopy(t *testing.T) {
 	}
 }
 
-func TestHooksAreAskedAboutTheirOperations(t *testing.T) {
+func TestHooks_operations(t *testing.T) {
 	t.Parallel()
 	notOn(t, againOnEtcd, etcd.Name)
 	var j hookLog

@@ -16,11 +16,12 @@ import (
 	"testing"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/etcd"
 	"github.com/annexapi/annex/store/memory"
 )
 
-// seeded returns dice whose seed is printed, and is the one in ANNEX_SEED if there is one.
+// seeded returns a random source whose seed is logged, or set by ANNEX_SEED.
 func seeded(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := rand.Uint64()
@@ -34,7 +35,7 @@ func seeded(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 1))
 }
 
-// size is how many requests a test asks, which ANNEX_REQUESTS may say.
+// size returns the number of requests of a test, which ANNEX_REQUESTS can set.
 func size(t *testing.T, usual int) int {
 	t.Helper()
 	text := os.Getenv("ANNEX_REQUESTS")
@@ -48,8 +49,8 @@ func size(t *testing.T, usual int) int {
 	return n
 }
 
-// byUpstream is an Accept header that means the same, and that is answered by nothing but upstream's handlers: each of its
-// clauses has a parameter that no handler knows.
+// byUpstream returns an equivalent Accept header that only upstream's handlers answer: each of its clauses has a
+// parameter that no handler knows.
 func byUpstream(accept string) string {
 	if accept == "" {
 		accept = jsonType
@@ -61,23 +62,23 @@ func byUpstream(accept string) string {
 	return strings.Join(clauses, ",")
 }
 
-// comparison asks requests of the direct handlers of a server and of upstream's.
+// comparison sends requests to the direct handlers of a server and to upstream's.
 type comparison struct {
 	*client
 	dice *rand.Rand
-	// quiet is held for reading while both are asked, and for writing by what changes objects.
+	// quiet is held for reading while both are asked, and for writing by changes of objects.
 	quiet sync.RWMutex
 
 	names, versions, tokens []string
-	answered                map[string]int // by code, and what else tells that the requests are not too much alike
+	answered                map[string]int // by code, and by other properties that show the variety of the requests
 }
 
 func (d *comparison) one(of ...string) string { return of[d.dice.IntN(len(of))] }
 
-// oneIn is true for one in so many.
+// oneIn returns true in one of n cases.
 func (d *comparison) oneIn(n int) bool { return d.dice.IntN(n) == 0 }
 
-// readRequest is a random one.
+// readRequest is a random read.
 type readRequest struct {
 	method, path string
 	headers      []string
@@ -88,7 +89,7 @@ func (r readRequest) String() string {
 	return fmt.Sprintf("%s %s as %q with %q", r.method, r.path, r.accept, r.headers)
 }
 
-// forms are what is accepted. Those at the front are answered directly.
+// forms are Accept headers. Those at the front are answered directly.
 var forms = []string{
 	jsonType,
 	jsonType,
@@ -136,7 +137,7 @@ var forms = []string{
 	" " + jsonType + " ",
 }
 
-// request is a random get or list.
+// request returns a random get or list.
 func (d *comparison) request() readRequest {
 	r := readRequest{method: http.MethodGet, path: d.path(), accept: forms[d.dice.IntN(10)]}
 	if d.oneIn(3) {
@@ -299,7 +300,7 @@ func (d *comparison) query() string {
 	return encoded
 }
 
-// usualQuery is one that clients have: of a page, of a selection, or of some version.
+// usualQuery returns a query that clients typically send: for a page, a selection, or some version.
 func (d *comparison) usualQuery() string {
 	q := url.Values{}
 	if d.oneIn(2) {
@@ -324,7 +325,7 @@ func (d *comparison) usualQuery() string {
 	return q.Encode()
 }
 
-// ask asks a request of both, and fails the test if they do not answer the same.
+// ask sends a request to both, and fails the test if the responses differ.
 func (d *comparison) ask(r readRequest) {
 	d.t.Helper()
 	d.quiet.RLock()
@@ -351,14 +352,14 @@ func (d *comparison) ask(r readRequest) {
 			d.note(r, got)
 			return
 		}
-		// Tables tell ages, which change every second, and the history is shortened at any time.
+		// Tables show ages, which change every second, and the history is compacted at any time.
 		if tries == 5 || !strings.Contains(r.accept, "as=Table") && got.code != http.StatusGone && want.code != http.StatusGone {
 			d.t.Fatalf("%s: got %d %v\n%.1000s\nupstream: %d %v\n%.1000s", r, got.code, got.header, got.raw, want.code, want.header, want.raw)
 		}
 	}
 }
 
-// note counts what an answer is, and keeps the token that it has.
+// note counts the kind of a response, and keeps its continue token.
 func (d *comparison) note(r readRequest, a *answer) {
 	d.answered[strconv.Itoa(a.code)]++
 	if a.header.Get("Content-Encoding") == "gzip" {
@@ -390,7 +391,7 @@ func (d *comparison) note(r readRequest, a *answer) {
 	}
 }
 
-// fill makes objects of all kinds.
+// fill creates objects of all kinds.
 func (d *comparison) fill() {
 	d.names = []string{"missing"}
 	for i := range 40 {
@@ -414,7 +415,7 @@ func (d *comparison) fill() {
 		d.post(stacksPath, stack(strings.NewReplacer(" ", "-").Replace(name), doc)).want(201)
 	}
 	d.create("huge", spec(fields{"size": "small", "options": fields{"html": strings.Repeat("x", 150<<10)}}))
-	// Answers from a size on are compressed. These are as long as that, and a byte shorter and longer.
+	// Responses are compressed from a certain size. These have that size, and one byte less and more.
 	for _, size := range []int{128<<10 - 1, 128 << 10, 128<<10 + 1} {
 		get := fmt.Sprintf("size-%d", size)
 		d.createSized(get, size, widgetsPath+"/"+get)
@@ -423,7 +424,7 @@ func (d *comparison) fill() {
 	}
 }
 
-// createSized makes an object with which the answer to a request has a size.
+// createSized creates an object such that the response to a request has a size.
 func (d *comparison) createSized(name string, size int, asked string) {
 	d.t.Helper()
 	padding := size / 2
@@ -471,7 +472,7 @@ func (d *comparison) change(dice *rand.Rand) {
 	d.versions = d.versions[max(0, len(d.versions)-200):]
 }
 
-// expire writes until the history no longer has what was there.
+// expire writes until the history no longer contains the state before.
 func (d *comparison) expire() {
 	d.t.Helper()
 	old := d.create("old").ResourceVersion
@@ -491,15 +492,15 @@ func differentialServer() annex.Server {
 	return server
 }
 
-// Reads are answered with what has been encoded before. Each is asked of upstream's handlers of the same server as well,
-// before and after the history was compacted, while objects change, and after a restart: status, headers and bytes are the
-// same. ANNEX_REQUESTS says how many are asked, ANNEX_SEED which.
-func TestReadsAreAnsweredAsByUpstream(t *testing.T) {
+// Reads are answered with cached encodings. Each is also sent to upstream's handlers of the same server, before and
+// after the history was compacted, while objects change, and after a restart: status, headers and bytes are the same.
+// ANNEX_REQUESTS sets the number of requests, ANNEX_SEED their random source.
+func TestDifferential_reads_likeUpstream(t *testing.T) {
 	notOn(t, notCompacted, etcd.Name)
 	t.Parallel()
 	dice, requests := seeded(t), size(t, 1600)
 	d := &comparison{dice: dice, answered: map[string]int{}}
-	options := annex.Options{DataDir: t.TempDir(), HistoryAge: -1, HistoryRevisions: 150}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir(), HistoryAge: -1, HistoryRevisions: 150}
 	serveZoo(t, "at first", differentialServer(), options, func(c *client) {
 		d.client = c
 		d.fill()
@@ -516,7 +517,7 @@ func TestReadsAreAnsweredAsByUpstream(t *testing.T) {
 		for range requests / 4 {
 			d.ask(d.request())
 		}
-		// Objects change meanwhile, but not between the two that are compared.
+		// Objects change meanwhile, but not between the two compared requests.
 		writes := rand.New(rand.NewPCG(dice.Uint64(), 2))
 		for i := range requests / 4 {
 			if i%3 == 0 {
@@ -535,8 +536,8 @@ func TestReadsAreAnsweredAsByUpstream(t *testing.T) {
 	}
 }
 
-// The same, of what is stored in memory and compacted while it is read.
-func TestReadsDuringCompactionAreAnsweredAsByUpstream(t *testing.T) {
+// The same for a storage in memory that is compacted while it is read.
+func TestDifferential_readsDuringCompaction_likeUpstream(t *testing.T) {
 	notOn(t, notCompacted, etcd.Name)
 	t.Parallel()
 	dice, requests := seeded(t), size(t, 400)
@@ -546,7 +547,7 @@ func TestReadsDuringCompactionAreAnsweredAsByUpstream(t *testing.T) {
 	writes := rand.New(rand.NewPCG(dice.Uint64(), 2))
 	for i := range requests {
 		if i%(requests/4) == 0 {
-			d.expire() // The history is compacted once a second at most.
+			d.expire() // The history is compacted at most once a second.
 		}
 		d.change(writes)
 		d.ask(d.request())

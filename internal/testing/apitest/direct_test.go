@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,30 +13,119 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// directly is how many requests with a verb were answered without upstream's handlers.
-func (c *client) directly(verb string) int {
+// directly is the number of requests that took a route of the fast path. Lists on the route items count as lists.
+func (c *client) directly(route string) int {
 	c.t.Helper()
-	for line := range strings.Lines(string(c.get("/metrics").want(200).raw)) {
-		if text, ok := strings.CutPrefix(line, fmt.Sprintf("annex_direct_answers_total{verb=%q} ", verb)); ok {
+	if slow() {
+		c.t.Skip("without the fast path there is nothing to count")
+	}
+	metrics := string(c.get("/metrics").want(200).raw)
+	n := counter(c.t, metrics, fmt.Sprintf("annex_fast_path_answered_total{route=%q}", route))
+	if route == "list" {
+		n += counter(c.t, metrics, `annex_fast_path_answered_total{route="items"}`)
+	}
+	return n
+}
+
+// counter is the value of a counter in the text format of metrics.
+func counter(t *testing.T, metrics, name string) int {
+	t.Helper()
+	for line := range strings.Lines(metrics) {
+		if text, ok := strings.CutPrefix(line, name+" "); ok {
 			n, err := strconv.Atoi(strings.TrimSpace(text))
 			if err != nil {
-				c.t.Fatal(err)
+				t.Fatal(err)
 			}
 			return n
 		}
 	}
-	c.t.Fatalf("nothing is counted for %s", verb)
+	t.Fatalf("there is no %s", name)
 	return 0
 }
 
-// What needs no handler of upstream's is answered by none, and the metric tells: answers are the same either way, so that
-// nothing else would show that all requests had become slow.
-func TestWhatIsPlainIsAnsweredDirectly(t *testing.T) {
+// declined are the requests that upstream's handlers have answered, by verb and reason.
+func (c *client) declined() map[string]int {
+	c.t.Helper()
+	all := map[string]int{}
+	pattern := regexp.MustCompile(`(?m)^annex_fast_path_declined_total\{reason="(\w+)",verb="(\w+)"\} (\d+)$`)
+	for _, found := range pattern.FindAllStringSubmatch(string(c.get("/metrics").want(200).raw), -1) {
+		n, err := strconv.Atoi(found[3])
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		all[found[2]+": "+found[1]] = n
+	}
+	return all
+}
+
+// Operators see why requests are slow.
+func TestFastPath_declined_isCountedByReason(t *testing.T) {
+	t.Parallel()
+	if slow() {
+		t.Skip("all requests are declined for one reason")
+	}
+	c := start(t, differentialServer())
+	c.create("w")
+	before := c.declined()
+	w := widgetsPath + "/w"
+	for want, ask := range map[string]func() *answer{
+		"get: accept":      func() *answer { return c.get(w, "Accept", tableType) },
+		"get: options":     func() *answer { return c.get(w + "?resourceVersion=0") },
+		"get: error":       func() *answer { return c.get(widgetsPath + "/missing") },
+		"get: subresource": func() *answer { return c.get(w + "/status") },
+		"get: pretty":      func() *answer { return c.get(w, "User-Agent", "curl/8") },
+		"list: error":      func() *answer { return c.get(widgetsPath + "?fieldSelector=nothing=1") },
+		"create: body":     func() *answer { return c.do(http.MethodPost, widgetsPath, "{", "Content-Type", jsonType) },
+		"create: options": func() *answer {
+			return c.do(http.MethodPost, widgetsPath+"?dryRun=All", "{}", "Content-Type", jsonType)
+		},
+		"patch: content_type": func() *answer { return c.do(http.MethodPatch, w, "{}", "Content-Type", strategicType) },
+		"other: verb":         func() *answer { return c.do(http.MethodHead, w, nil) },
+	} {
+		ask()
+		after := c.declined()
+		for name, n := range after {
+			if more := n - before[name]; name == want && more != 1 || name != want && more != 0 {
+				t.Errorf("%d requests were declined for %q, want one for %q", more, name, want)
+			}
+		}
+		if after[want] == 0 {
+			t.Errorf("nothing was declined for %q", want)
+		}
+		before = after
+	}
+}
+
+// A server without the fast path answers as others do, and counts no request as fast.
+func TestFastPath_disabled_declinesAll(t *testing.T) {
+	t.Parallel()
+	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), DisableFastPath: true})
+	c.create("w")
+	c.get(widgetsPath + "/w").want(200)
+	c.get(widgetsPath).want(200)
+	c.delete(widgetsPath+"/w", nil).want(200)
+	declined := c.declined()
+	for _, verb := range []string{"create", "delete", "get", "list"} {
+		if declined[verb+": turned_off"] == 0 {
+			t.Errorf("no request to %s was declined because the fast path is off: %v", verb, declined)
+		}
+	}
+	metrics := string(c.get("/metrics").want(200).raw)
+	for _, route := range []string{"create", "delete", "get", "items", "list", "patch", "update", "watch"} {
+		if n := counter(t, metrics, fmt.Sprintf("annex_fast_path_answered_total{route=%q}", route)); n != 0 {
+			t.Errorf("%d requests to %s took the fast path", n, route)
+		}
+	}
+}
+
+// Requests that need none of upstream's handlers are answered directly, as the metric shows. Responses are the same
+// either way, so nothing else would reveal that all requests had become slow.
+func TestDirectAnswers_plainRequests(t *testing.T) {
 	t.Parallel()
 	c := start(t, differentialServer())
 	const body = `{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":"w"},"spec":{"size":"small"}}`
 	type request struct {
-		name, verb string // empty if it is answered by upstream
+		name, verb string // empty if upstream answers
 		method     string
 		path       string
 		body       string
@@ -128,7 +218,7 @@ func TestWhatIsPlainIsAnsweredDirectly(t *testing.T) {
 		c.do(r.method, r.path, body, append([]string{"Accept", jsonType, "User-Agent", "annex-test"}, r.headers...)...).want(r.code)
 		for _, verb := range verbs {
 			want := 0
-			if verb == r.verb && (verb != "list" || !shared()) { // whose watch cache is upstream's
+			if verb == r.verb && (verb != "list" || !shared()) { // their watch cache is upstream's
 				want = 1
 			}
 			if got := c.directly(verb) - before[verb]; got != want {
@@ -138,7 +228,7 @@ func TestWhatIsPlainIsAnsweredDirectly(t *testing.T) {
 	}
 }
 
-func TestWatchesThatWriteByThemselvesAreCounted(t *testing.T) {
+func TestDirectAnswers_watches_areCounted(t *testing.T) {
 	t.Parallel()
 	c := start(t, differentialServer())
 	c.create("w")
@@ -165,8 +255,8 @@ func TestWatchesThatWriteByThemselvesAreCounted(t *testing.T) {
 	}
 }
 
-// An audit has answers from upstream's handlers.
-func TestWhatIsRecordedIsNotAnsweredDirectly(t *testing.T) {
+// An audit gets responses from upstream's handlers.
+func TestDirectAnswers_recordedResponses_areNot(t *testing.T) {
 	t.Parallel()
 	policy := policyFile(t, "rules:\n- level: RequestResponse\n")
 	recorded := startWith(

@@ -18,7 +18,7 @@ const aggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupD
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
-	// As client-go sees it, aggregated or not, and as the documents themselves say.
+	// As client-go sees it, aggregated or not, and as in the documents themselves.
 	client, err := discovery.NewDiscoveryClientForConfig(c.config)
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ func TestDiscovery(t *testing.T) {
 			}
 			for _, r := range list.APIResources {
 				if strings.Contains(r.Name, "/") {
-					r.SingularName = "" // client-go has its own idea
+					r.SingularName = "" // client-go derives another one
 				}
 				got = append(
 					got,
@@ -109,7 +109,7 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-func TestOpenAPINamesTheProgramAndHowCallersAreAuthenticated(t *testing.T) {
+func TestOpenAPI_infoAndSecurity(t *testing.T) {
 	t.Parallel()
 	declared := shop()
 	declared.Title, declared.Version = "Tools and Toys", "v1.2.0+b 3"
@@ -215,7 +215,7 @@ func TestOpenAPI(t *testing.T) {
 				}
 			}
 		}
-		// Every reference leads somewhere.
+		// Every reference resolves.
 		walk(obj, func(key string, value any) {
 			ref, ok := value.(string)
 			if key != "$ref" || !ok {

@@ -33,8 +33,7 @@ const (
 	secret2 = "ZmVkY2JhOTg3NjU0MzIxMGZlZGNiYTk4NzY1NDMyMTA="
 )
 
-// encryptionConfig writes a file by which all resources are encrypted with the first
-// of some providers.
+// encryptionConfig writes a file by which all resources are encrypted with the first of some providers.
 func encryptionConfig(t *testing.T, providers ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "encryption.yaml")
@@ -48,7 +47,7 @@ func writeEncryptionConfig(t *testing.T, file string, providers ...string) {
 	writeFile(t, file, encryptionRule("*.*", providers...))
 }
 
-// encryptionRule is a file with one rule.
+// encryptionRule returns a file with one rule.
 func encryptionRule(resource string, providers ...string) string {
 	return fmt.Sprintf("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: ['%s']\n  "+
 		"providers: [%s]\n", resource, strings.Join(providers, ", "))
@@ -64,7 +63,7 @@ func writeFile(t *testing.T, file, content string) {
 	}
 }
 
-// keyed is a provider with keys, given as names and secrets.
+// keyed returns a provider with keys, given as names and secrets.
 func keyed(provider string, pairs ...string) string {
 	var keys []string
 	for i := 0; i < len(pairs); i += 2 {
@@ -75,9 +74,8 @@ func keyed(provider string, pairs ...string) string {
 
 const unencrypted = "{identity: {}}"
 
-// storedWidgets is what the widgets' storage holds, by name: what is current as
-// widgets, and on an embedded journal all other records by revision. No server may
-// use it.
+// storedWidgets returns the content of the widgets' storage: current widgets by name, and on an embedded journal all
+// other records by revision. No server may use it.
 func storedWidgets(t *testing.T, options annex.Options) map[string]string {
 	t.Helper()
 	const resource, prefix = "widgets.shop.example.com", "/shop.example.com/widgets/default/"
@@ -111,7 +109,7 @@ func storedWidgets(t *testing.T, options annex.Options) map[string]string {
 	return all
 }
 
-// inFiles tells whether any file below a directory holds some text.
+// inFiles reports whether any file below a directory contains a text.
 func inFiles(t *testing.T, dir, text string) bool {
 	t.Helper()
 	found := false
@@ -129,7 +127,7 @@ func inFiles(t *testing.T, dir, text string) bool {
 	return found
 }
 
-func TestEveryProviderEncryptsWhatIsStored(t *testing.T) {
+func TestEncryption_allProviders(t *testing.T) {
 	plugin := kmstest.New(t, "one")
 	plugin.Start(t)
 	for name, provider := range map[string]string{
@@ -170,7 +168,7 @@ func TestEveryProviderEncryptsWhatIsStored(t *testing.T) {
 	}
 }
 
-// checkLife does to widgets what can be done, and leaves one named kept.
+// checkLife does every operation on widgets, and leaves one named kept.
 func checkLife(t *testing.T, c *client) {
 	note := spec(fields{"size": "small", "options": fields{"note": "hush"}})
 	c.create("kept", note)
@@ -202,7 +200,7 @@ func checkLife(t *testing.T, c *client) {
 	c.get(widgetsPath+"/gone").refused(http.StatusNotFound, metav1.StatusReasonNotFound)
 }
 
-func TestAServerRefusesWhatDoesNotFitItsObjects(t *testing.T) {
+func TestEncryption_unreadableObjects_serverDoesNotStart(t *testing.T) {
 	inPlainText(t)
 	options := annex.Options{
 		DataDir:              t.TempDir(),
@@ -249,9 +247,8 @@ func TestAServerRefusesWhatDoesNotFitItsObjects(t *testing.T) {
 	t.Run("serve again", func(t *testing.T) { startWith(t, shop(), options).widget("kept") })
 }
 
-// A value without its key is of no use to anybody, but it must be possible to get
-// rid of it.
-func TestUnreadableObjectsCanBeDeleted(t *testing.T) {
+// A value without its key is useless, but it must be possible to delete it.
+func TestEncryption_unreadableObjects_canBeDeleted(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "encryption.yaml")
 	writeFile(t, file, encryptionRule("widgets.shop.example.com", keyed("aesgcm", "lost", secret1)))
 	options := annex.Options{DataDir: t.TempDir(), Storage: embedded.Dir(""), EncryptionConfigFile: file}
@@ -279,8 +276,7 @@ func TestUnreadableObjectsCanBeDeleted(t *testing.T) {
 	}
 }
 
-// storageVerb runs one of the verbs below storage in a process of its own, and
-// returns what it printed.
+// storageVerb runs one of the verbs below storage in a process of its own, and returns the output.
 func storageVerb(t *testing.T, options annex.Options, args ...string) (string, error) {
 	t.Helper()
 	options = placed(t, options)
@@ -306,7 +302,7 @@ func storageVerb(t *testing.T, options annex.Options, args ...string) (string, e
 	return string(out), err
 }
 
-func TestAKeyIsRotated(t *testing.T) {
+func TestEncryption_keyRotation(t *testing.T) {
 	const count = 20
 	first, second := keyed("aescbc", "key1", secret1), keyed("aesgcm", "key2", secret2)
 	for _, how := range []string{"with the server stopped", "while it runs", "by automatic reload"} {
@@ -398,7 +394,7 @@ func TestAKeyIsRotated(t *testing.T) {
 	}
 }
 
-// checkLostHistory looks at what was before a rewrite, when the key of that is gone.
+// checkLostHistory checks the history before a rewrite, when its key is gone.
 func checkLostHistory(t *testing.T, c *client, begin string) {
 	t.Helper()
 	if storageName(placed(t, annex.Options{})) == etcd.Name { // the watch cache begins after the rewrite
@@ -426,8 +422,8 @@ func untilEncryptedWith(t *testing.T, c *client, key string) {
 	})
 }
 
-// An update that changes nothing writes what is stored with an old key.
-func TestAnUpdateThatChangesNothingTakesUpANewKey(t *testing.T) {
+// An update without a change rewrites an object that is stored with an old key.
+func TestEncryption_noopUpdate_usesNewKey(t *testing.T) {
 	first, second := keyed("secretbox", "key1", secret1), keyed("secretbox", "key2", secret2)
 	file := encryptionConfig(t, first)
 	options := annex.Options{DataDir: t.TempDir(), Storage: embedded.Dir(""), EncryptionConfigFile: file}
@@ -449,7 +445,7 @@ func TestAnUpdateThatChangesNothingTakesUpANewKey(t *testing.T) {
 	}
 }
 
-func TestObjectsAreRewrittenInANewStoredVersion(t *testing.T) {
+func TestRewrite_newStoredVersion(t *testing.T) {
 	inPlainText(t)
 	stored := func(version string) annex.Server {
 		return annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
@@ -498,7 +494,7 @@ func TestObjectsAreRewrittenInANewStoredVersion(t *testing.T) {
 	}
 }
 
-func TestAPluginsKeyIsRotated(t *testing.T) {
+func TestEncryption_kmsKeyRotation(t *testing.T) {
 	plugin := kmstest.New(t, "one")
 	plugin.Start(t)
 	options := annex.Options{

@@ -25,7 +25,7 @@ import (
 	annexstream "github.com/annexapi/annex/stream"
 )
 
-// plain is the failure that is no API status: its answer depends on the place.
+// plain is the failure that is no API status: the response to it depends on the place.
 const plain = "plain"
 
 // failure is an error that a function of the user's returns.
@@ -34,7 +34,7 @@ type failure struct {
 	want answerTo // of all failures but the plain one
 }
 
-// answerTo is the answer to an error. NAME in a message is the object's name.
+// answerTo is the response to an error. NAME in a message is the object's name.
 type answerTo struct {
 	code    int
 	reason  metav1.StatusReason
@@ -64,9 +64,9 @@ func failures() map[string]failure {
 type hookPlace struct {
 	// ask makes the function fail, for an object whose option "failure" names the failure.
 	ask func(c *client, object, failure string) *answer
-	// plain is the answer to the plain error.
+	// plain is the response to the plain error.
 	plain answerTo
-	// others are failures that have another answer here than elsewhere.
+	// others are failures that have another response here than elsewhere.
 	others map[string]answerTo
 }
 
@@ -143,7 +143,7 @@ func TestErrorsOfHooks_answers(t *testing.T) {
 	}
 }
 
-// below are the answers to all failures where the server wraps them with a prefix.
+// below returns the responses to all failures in places where the server wraps them with a prefix.
 func below(prefix string) map[string]answerTo {
 	all := map[string]answerTo{}
 	for name, f := range failures() {
@@ -154,7 +154,7 @@ func below(prefix string) map[string]answerTo {
 	return all
 }
 
-// check has each failure happen at the place, to an object of its name.
+// check causes each failure at the place, for an object of its name.
 func (p hookPlace) check(t *testing.T, c *client) {
 	c = &client{t, c.config, c.http}
 	for name, f := range failures() {
@@ -208,7 +208,7 @@ func TestErrorsOfLogs_answers(t *testing.T) {
 	}
 }
 
-// failingServer has a kind whose functions fail as options of its objects name it.
+// failingServer has a kind whose functions fail as options of its objects demand.
 func failingServer() annex.Server {
 	hook := func(option string) annex.AdmitFunc[v1.Widget] {
 		return func(_ context.Context, r annex.Request[v1.Widget]) error {
@@ -389,7 +389,7 @@ func TestErrorsOfSources_answers(t *testing.T) {
 	}
 }
 
-// failingGetter is a storage of one's own that gets nothing.
+// failingGetter is a custom storage whose Get always fails.
 type failingGetter struct{ annex.RESTBase }
 
 func (failingGetter) Get(_ context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
@@ -401,7 +401,7 @@ func (failingGetter) Get(_ context.Context, name string, _ *metav1.GetOptions) (
 	return nil, annex.ErrNotFound
 }
 
-// The handlers of such a storage are upstream's, which look for an API status no deeper than the error itself.
+// The handlers of such a storage are upstream's, which recognize an API status only in the outermost error.
 func TestErrorsOfCustomStorage_answers(t *testing.T) {
 	t.Parallel()
 	c := startKind(t, customStorage(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) { return failingGetter{base}, nil }))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/testing/testwait"
+	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/memory"
 )
 
@@ -23,7 +24,7 @@ const (
 	priorityLevelDump  = "/debug/api_priority_and_fairness/dump_priority_levels"
 )
 
-func TestPriorityLevelsAreServedOnlyIfAskedFor(t *testing.T) {
+func TestPriorityAndFairness_disabled_isNotServed(t *testing.T) {
 	t.Parallel()
 	without := start(t, shop())
 	without.get(flowSchemasPath).want(404)
@@ -37,7 +38,7 @@ func TestPriorityLevelsAreServedOnlyIfAskedFor(t *testing.T) {
 	}
 }
 
-func TestOptionsOfPriorityAndFairnessThatAreMistakes(t *testing.T) {
+func TestPriorityAndFairness_invalidOptions(t *testing.T) {
 	t.Parallel()
 	options := annex.Options{Storage: memory.Storage(), DataDir: t.TempDir(), PriorityAndFairness: new(true)}
 	options.Serving.MaxRequestsInFlight, options.Serving.MaxMutatingRequestsInFlight = -1, -1
@@ -48,7 +49,8 @@ func TestOptionsOfPriorityAndFairnessThatAreMistakes(t *testing.T) {
 	}
 }
 
-// turns is a server with a path whose answers wait until they are let go. It says who has entered.
+// turns is a server with a path whose responses wait until they are released. It reports the callers that have
+// entered.
 type turns struct {
 	admin   *client
 	entered chan string
@@ -77,7 +79,7 @@ func startTurns(t *testing.T, fair bool) *turns {
 	return s
 }
 
-// send has a caller send requests, all at once, and returns their codes as they come.
+// send makes a caller send concurrent requests, and returns their codes as they come.
 func (s *turns) send(t *testing.T, caller string, n int) <-chan int {
 	c, codes := s.admin.stranger(caller), make(chan int, n)
 	for range n {
@@ -99,7 +101,7 @@ func (s *turns) send(t *testing.T, caller string, n int) <-chan int {
 	return codes
 }
 
-// waiting is how many requests are queued by a priority level.
+// waiting returns the number of requests queued by a priority level.
 func (s *turns) waiting(level string) int {
 	row := regexp.MustCompile(`(?m)^` + level + `, +\d+, +\w+, +\w+, +(\d+),`).FindSubmatch(s.admin.get(priorityLevelDump).want(200).raw)
 	if row == nil {
@@ -112,16 +114,16 @@ func (s *turns) waiting(level string) int {
 	return n
 }
 
-// A caller that sends many requests at once takes its turns with another that sends one: that does
-// not wait for all those that were there before it.
-func TestALoudCallerDoesNotStarveAQuietOne(t *testing.T) {
+// A caller that sends many concurrent requests takes turns with another that sends one: the latter does not wait for
+// all earlier requests.
+func TestPriorityAndFairness_loudCaller_doesNotStarveOthers(t *testing.T) {
 	t.Parallel()
 	const many = 30
 	s := startTurns(t, true)
 	s.admin.post(priorityLevelsPath, map[string]any{
 		"metadata": map[string]any{"name": "turns"},
 		"spec": map[string]any{"type": "Limited", "limited": map[string]any{
-			// Nearly all that the server can do at once: two requests, for ever.
+			// Nearly all of the server's concurrency: two requests, for ever.
 			"nominalConcurrencyShares": 100000, "borrowingLimitPercent": 0,
 			"limitResponse": map[string]any{"type": "Queue", "queuing": map[string]any{"queues": 64, "handSize": 1, "queueLengthLimit": many}},
 		}},
@@ -156,7 +158,7 @@ func TestALoudCallerDoesNotStarveAQuietOne(t *testing.T) {
 	quiet := s.send(t, "quiet", 1)
 	testwait.Until(t, "the quiet one is queued as well", func() bool { return s.waiting("turns") == many-1 })
 
-	// Of each two that leave, one makes place for the quiet one.
+	// Of each two requests that leave, one makes room for the quiet caller.
 	var order []string
 	for !slices.Contains(order, "quiet") && len(order) < many {
 		s.leave <- struct{}{}
@@ -204,14 +206,14 @@ func TestRequestsInFlight_withoutPriorityAndFairness_waitForAPlace(t *testing.T)
 	}
 }
 
-// The objects are kept as all others are: what may be changed stays changed, what may not is put
-// right, and what a server without priority and fairness does not serve is there afterwards.
-func TestPriorityLevelsOutliveTheServer(t *testing.T) {
+// The objects are stored like all others: permitted changes stay, others are reverted, and they still exist after a
+// server without priority and fairness, which does not serve them.
+func TestPriorityAndFairness_objectsOutliveServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	serving := func(fair bool, work func(c *client)) {
 		t.Helper()
-		instance, stop := run(t, shop(), annex.Options{DataDir: dir, PriorityAndFairness: &fair})
+		instance, stop := run(t, shop(), annex.Options{Storage: embedded.Dir(""), DataDir: dir, PriorityAndFairness: &fair})
 		work(clientFrom(t, instance.Kubeconfig()))
 		if err := stop(); err != nil {
 			t.Fatal(err)

@@ -26,10 +26,9 @@ import (
 	"github.com/annexapi/annex/store/files"
 )
 
-// TestInformersAndWritersOutliveAFullDisk fills the disk under clients of client-go
-// and makes space again. Writers are refused meanwhile, and try again by themselves;
-// the informer learns of every object without listing again.
-func TestInformersAndWritersOutliveAFullDisk(t *testing.T) {
+// TestFullDisk_informersAndWriters_recover fills the disk under clients of client-go and makes space again. Meanwhile
+// writes fail, and writers retry by themselves; the informer sees every object without listing again.
+func TestFullDisk_informersAndWriters_recover(t *testing.T) {
 	for _, storage := range []annex.Storage{embedded.Dir(""), files.Dir("")} {
 		t.Run(storage.Name(), func(t *testing.T) {
 			t.Parallel()
@@ -87,7 +86,7 @@ func testFullDisk(t *testing.T, storage annex.Storage) {
 
 	acknowledged := &names{}
 	padding := strings.Repeat("x", 64<<10)
-	// There is room for some objects only, and for as many attempts as it takes.
+	// There is only room for some objects, and for any number of attempts.
 	var filling atomic.Bool
 	rooms := make(chan struct{}, 12)
 	for i := range 4 {
@@ -115,7 +114,7 @@ func testFullDisk(t *testing.T, storage annex.Storage) {
 		fill(t, full)
 		filling.Store(true)
 		for range cap(rooms) - len(rooms) {
-			rooms <- struct{}{} // for writers that wait
+			rooms <- struct{}{} // for waiting writers
 		}
 		testwait.Until(t, "read-only", func() bool { return c.get("/readyz").code != http.StatusOK })
 		was := refused.now()
@@ -146,7 +145,7 @@ func testFullDisk(t *testing.T, storage annex.Storage) {
 	t.Logf("%d objects acknowledged, %d answers of 503", acknowledged.len(), refused.now())
 }
 
-// isOfAFullDisk tells whether a write failed as it may while the disk is full.
+// isOfAFullDisk reports whether a write failed as it may while the disk is full.
 func isOfAFullDisk(err error) bool {
 	return apierrors.IsServiceUnavailable(err) || apierrors.IsAlreadyExists(err) ||
 		apierrors.IsInternalError(err) && strings.Contains(err.Error(), "unknown") || errors.Is(err, context.Canceled)
@@ -156,7 +155,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// count is a number that may be used by many.
+// count is a number for concurrent use.
 type count struct {
 	mu sync.Mutex
 	n  int
@@ -174,7 +173,7 @@ func (c *count) now() int {
 	return c.n
 }
 
-// names is a set that may be used by many.
+// names is a set for concurrent use.
 type names struct {
 	mu  sync.Mutex
 	set map[string]bool
@@ -195,7 +194,7 @@ func (n *names) len() int {
 	return len(n.set)
 }
 
-// missing returns what others have and n has not.
+// missing returns the elements of others that n does not have.
 func (n *names) missing(others *names) (missing []string) {
 	others.mu.Lock()
 	defer others.mu.Unlock()

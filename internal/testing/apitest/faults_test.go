@@ -43,9 +43,8 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// The tests in this file do to a server what the world does: clients that stall,
-// hooks that hang or panic, disks that fill up, programs that start and end servers
-// in any order.
+// The tests in this file expose a server to trouble: clients that stall, hooks that hang or panic, disks that fill
+// up, and programs that start and end servers in any order.
 
 // within runs f and fails the test if that takes longer than patience.
 func within(t *testing.T, what string, f func()) {
@@ -59,8 +58,8 @@ func within(t *testing.T, what string, f func()) {
 	}
 }
 
-// raw sends the beginning of a request, on a connection of its own, and waits until
-// the first bytes of an answer are there.
+// raw sends the beginning of a request, on a connection of its own, and waits until the first bytes of a response
+// have arrived.
 func (c *client) raw(format string, args ...any) net.Conn {
 	c.t.Helper()
 	config, err := rest.TLSConfigFor(c.config)
@@ -81,17 +80,17 @@ func (c *client) raw(format string, args ...any) net.Conn {
 	return conn
 }
 
-// unfinished is a request whose body does not arrive, though the server waits.
+// unfinished is a request whose body does not arrive, although the server waits.
 const unfinished = "POST %s HTTP/1.1\nHost: x\nContent-Type: application/json\nContent-Length: 99\nExpect: 100-continue\n\n{"
 
 func only(kinds ...annex.Kind) annex.Server {
 	return annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: kinds}}}
 }
 
-func TestABodyThatDoesNotArriveIsTimedOut(t *testing.T) {
+func TestRequestTimeout_missingBody(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
-	// HTTP/2: the connection lives on.
+	// HTTP/2: the connection stays open.
 	body, never := io.Pipe()
 	defer never.Close()
 	response, err := c.http.Post(c.config.Host+widgetsPath+"?timeout=50ms", jsonType, body)
@@ -115,7 +114,7 @@ func TestABodyThatDoesNotArriveIsTimedOut(t *testing.T) {
 	})
 }
 
-func TestShutdownCutsOffWhatDoesNotEnd(t *testing.T) {
+func TestShutdown_cutsOffHangingRequests(t *testing.T) {
 	t.Parallel()
 	release, entered := make(chan struct{}), make(chan struct{})
 	defer close(release)
@@ -129,8 +128,7 @@ func TestShutdownCutsOffWhatDoesNotEnd(t *testing.T) {
 	instance, stop := run(t, server, annex.Options{Storage: memory.Storage(), ShutdownTimeout: 100 * time.Millisecond})
 	c := clientOf(t, instance)
 
-	// A watch that is not read, with more to tell than the network takes. It holds up
-	// no writer.
+	// A watch that is not read, with more events than the network buffers. It delays no writer.
 	deaf := c.raw("GET %s?watch=1 HTTP/1.1\nHost: x\n\n", widgetsPath)
 	large := spec(fields{"options": fields{"padding": strings.Repeat("x", largest())}})
 	for i := range 8 {
@@ -161,7 +159,7 @@ func TestShutdownCutsOffWhatDoesNotEnd(t *testing.T) {
 	})
 }
 
-func TestTheDrainIsAnnounced(t *testing.T) {
+func TestShutdown_announcesDrain(t *testing.T) {
 	t.Parallel()
 	entered, release := make(chan struct{}), make(chan struct{})
 	server := only(widgets().Admit(func(context.Context, annex.Request[v1.Widget]) error {
@@ -198,7 +196,7 @@ func TestTheDrainIsAnnounced(t *testing.T) {
 	})
 }
 
-func TestManyWatchesEndInOrder(t *testing.T) {
+func TestShutdown_manyWatches(t *testing.T) {
 	t.Parallel()
 	const many = 300
 	instance, stop := run(t, shop(), annex.Options{Storage: memory.Storage()})
@@ -247,7 +245,7 @@ func TestManyWatchesEndInOrder(t *testing.T) {
 	})
 }
 
-func TestPanicsInHooksEndTheirRequestAlone(t *testing.T) {
+func TestHooks_panics_endOnlyTheirRequest(t *testing.T) {
 	t.Parallel()
 	panics := func(w *v1.Widget, where string) {
 		if w.Annotations["panic"] == where {
@@ -282,7 +280,7 @@ func TestPanicsInHooksEndTheirRequestAlone(t *testing.T) {
 	panicked(c.post(widgetsBetaPath, widgetBeta("w", marked("Validate of a version"))))
 	c.get(widgetsPath+"/w").refused(http.StatusNotFound, metav1.StatusReasonNotFound)
 
-	// What panics when it is shown is stored, and shown in other ways.
+	// An object whose display panics is stored, and shown in other ways.
 	watch := c.watch(widgetsPath + "?watch=1")
 	c.create("value", marked("Value"))
 	panicked(c.get(widgetsPath+"/value", "Accept", tableType))
@@ -293,7 +291,7 @@ func TestPanicsInHooksEndTheirRequestAlone(t *testing.T) {
 	c.get("/readyz").want(http.StatusOK)
 }
 
-func TestAServerLivesOnce(t *testing.T) {
+func TestInstance_lifecycle(t *testing.T) {
 	t.Parallel()
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -312,7 +310,7 @@ func TestAServerLivesOnce(t *testing.T) {
 		"run without a chance": {run},
 	} {
 		t.Run(name, func(t *testing.T) {
-			options := annex.Options{DataDir: filepath.Join(t.TempDir(), "data")}
+			options := annex.Options{Storage: embedded.Dir(""), DataDir: filepath.Join(t.TempDir(), "data")}
 			instance, err := annex.New(t.Context(), shop(), options)
 			if err != nil {
 				t.Fatal(err)
@@ -336,7 +334,7 @@ func TestAServerLivesOnce(t *testing.T) {
 	}
 }
 
-func TestADataDirectoryHasOneServer(t *testing.T) {
+func TestDataDir_secondServer_isRejected(t *testing.T) {
 	t.Parallel()
 	for _, storage := range []annex.Storage{memory.Storage(), embedded.Dir("")} {
 		t.Run(storage.Name(), func(t *testing.T) {
@@ -351,7 +349,7 @@ func TestADataDirectoryHasOneServer(t *testing.T) {
 				_, err := annex.New(t.Context(), shop(), annex.Options{Storage: other, DataDir: options.DataDir})
 				want := "in use by another"
 				if storage.Name() == "embedded" && other.Name() == "memory" {
-					want = "are in the storage embedded, not in memory" // which a look at the directory shows
+					want = "are in the storage embedded, not in memory" // as the directory itself shows
 				}
 				if err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("another one on %s: %v", other.Name(), err)
@@ -365,8 +363,8 @@ func TestADataDirectoryHasOneServer(t *testing.T) {
 	}
 }
 
-// TestAFailedNewLeavesNothing is not parallel: it counts.
-func TestAFailedNewLeavesNothing(t *testing.T) {
+// TestNew_failure_leavesNothing is not parallel: it counts.
+func TestNew_failure_leavesNothing(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -378,7 +376,7 @@ func TestAFailedNewLeavesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	options := annex.Options{DataDir: filepath.Join(dir, "data"), Listen: anyPort}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: filepath.Join(dir, "data"), Listen: anyPort}
 	first, err := annex.New(t.Context(), shop(), options)
 	if err != nil {
 		t.Fatal(err)
@@ -440,7 +438,7 @@ func TestAFailedNewLeavesNothing(t *testing.T) {
 	})
 }
 
-// openFiles counts the process's open files, where the system tells.
+// openFiles counts the process's open files, where the system shows them.
 func openFiles(t *testing.T) int {
 	t.Helper()
 	files, err := os.ReadDir("/proc/self/fd")
@@ -450,8 +448,8 @@ func openFiles(t *testing.T) int {
 	return len(files)
 }
 
-// TestServersLeaveNothing is not parallel: it measures the process.
-func TestServersLeaveNothing(t *testing.T) {
+// TestServers_leaveNothing is not parallel: it measures the process.
+func TestServers_leaveNothing(t *testing.T) {
 	lives := func(n int) {
 		for range n {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -471,7 +469,7 @@ func TestServersLeaveNothing(t *testing.T) {
 		runtime.ReadMemStats(&stats)
 		return int64(stats.HeapAlloc)
 	}
-	lives(5) // what is made once for a process is there now
+	lives(5) // everything that a process creates once exists now
 	const n, each = 30, 32 << 10
 	before, files, bytes := goroutines(), openFiles(t), heap()
 	lives(n)
@@ -481,7 +479,7 @@ func TestServersLeaveNothing(t *testing.T) {
 	t.Logf("heap: %d bytes more for each of %d servers", (heap()-bytes)/n, n)
 }
 
-func TestAServerInsideAnother(t *testing.T) {
+func TestHandler_insideAnotherServer(t *testing.T) {
 	t.Parallel()
 	instance, err := annex.New(t.Context(), shop(), annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t)})
 	if err != nil {
@@ -525,7 +523,7 @@ func TestAServerInsideAnother(t *testing.T) {
 	c.get("/own").want(http.StatusOK)
 }
 
-// tokenFile knows jane, who may nothing, by secret, and joe, who may all, by root.
+// tokenFile has jane, who has no rights, with the token secret, and joe, who has all rights, with the token root.
 func tokenFile(t testing.TB) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "tokens.csv")
@@ -535,7 +533,7 @@ func tokenFile(t testing.TB) string {
 	return file
 }
 
-func TestHooksThatReadACacheFailClosedBeforeItIsFilled(t *testing.T) {
+func TestHooks_emptyCache_failsClosed(t *testing.T) {
 	t.Parallel()
 	asked := make(chan error, 1)
 	instance, err := annex.New(t.Context(), only(
@@ -572,8 +570,8 @@ func TestHooksThatReadACacheFailClosedBeforeItIsFilled(t *testing.T) {
 	}
 }
 
-// readOnly fails the test unless the server says that it is, says why, and still
-// answers reads and watches.
+// readOnly fails the test unless the server reports that it is read-only, with the reason, and still answers reads
+// and watches.
 func readOnly(t *testing.T, c *client, reason string) {
 	t.Helper()
 	c.post(widgetsPath, widget("later")).refused(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "takes no writes")
@@ -589,10 +587,10 @@ func readOnly(t *testing.T, c *client, reason string) {
 	c.watch(widgetsPath + "?watch=1&fieldSelector=metadata.name%3Dfirst").want("ADDED first")
 }
 
-func TestAServerWhoseStorageIsRemovedIsReadOnly(t *testing.T) {
+func TestReadOnly_removedStorage(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
-	options := annex.Options{DataDir: filepath.Join(t.TempDir(), "data")}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: filepath.Join(t.TempDir(), "data")}
 	instance, _ := run(t, shop(), options)
 	c := clientOf(t, instance)
 	c.create("first")
@@ -615,10 +613,10 @@ func TestAServerWhoseStorageIsRemovedIsReadOnly(t *testing.T) {
 	c.create("again")
 }
 
-func TestAServerWhoseLockFilesAreRemovedIsReadOnly(t *testing.T) {
+func TestReadOnly_removedLockFiles(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
-	options := annex.Options{DataDir: filepath.Join(t.TempDir(), "data")}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: filepath.Join(t.TempDir(), "data")}
 	instance, _ := run(t, shop(), options)
 	c := clientOf(t, instance)
 	c.create("first")
@@ -632,13 +630,12 @@ func TestAServerWhoseLockFilesAreRemovedIsReadOnly(t *testing.T) {
 	readOnly(t, c, "read-only, its lock file was removed and another server may be using its directory: stop all of them and start one")
 }
 
-// TestAFullDiskLosesNothing needs a file system of its own, which only root can
-// mount.
-func TestAFullDiskLosesNothing(t *testing.T) {
+// TestFullDisk_losesNothing needs a file system of its own, which only root can mount.
+func TestFullDisk_losesNothing(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
 	disk := smallDisk(t, 16<<20)
-	options := annex.Options{DataDir: filepath.Join(disk, "data")}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: filepath.Join(disk, "data")}
 	full := filepath.Join(disk, "full")
 
 	// At the first start.
@@ -698,7 +695,7 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 		c.widget(name)
 	}
 
-	// Stopped while it is full.
+	// Stopped while the disk is full.
 	fill(t, full)
 	written, _ := c.writeUntilFull(len(acknowledged))
 	if err := stop(); !errors.Is(err, syscall.ENOSPC) {
@@ -725,8 +722,8 @@ func added(names []string) []string {
 	return events
 }
 
-// writeUntilFull makes widgets of 1 MiB until that fails. It returns those that were
-// acknowledged, and the one with an unknown outcome.
+// writeUntilFull creates widgets of 1 MiB until that fails. It returns the acknowledged ones, and the one with an
+// unknown outcome.
 func (c *client) writeUntilFull(from int) (acknowledged []string, unknown string) {
 	c.t.Helper()
 	padding := spec(fields{"options": fields{"padding": strings.Repeat("x", 1<<20)}})
@@ -743,7 +740,7 @@ func (c *client) writeUntilFull(from int) (acknowledged []string, unknown string
 	return nil, ""
 }
 
-// fill leaves a file in which there is no space left.
+// fill writes a file until no space is left.
 func fill(t *testing.T, path string) {
 	t.Helper()
 	file, err := os.Create(path)
@@ -758,7 +755,7 @@ func fill(t *testing.T, path string) {
 	}
 }
 
-func TestWhatOnlyLooksOpenIsClosed(t *testing.T) {
+func TestAccess_seeminglyOpenPaths_areClosed(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t)})
 	anonymous := c.stranger("")
@@ -785,7 +782,7 @@ func TestWhatOnlyLooksOpenIsClosed(t *testing.T) {
 			t.Errorf("cross-origin requests get %s", name)
 		}
 	}
-	// A token may be a websocket's protocol, for browsers.
+	// A browser may pass a token as a WebSocket's protocol.
 	socket := []string{
 		"Connection",
 		"Upgrade",
@@ -806,7 +803,7 @@ func TestWhatOnlyLooksOpenIsClosed(t *testing.T) {
 	h1.get(widgetsPath+"/w", append(socket, bearer("root"))...).refused(http.StatusNotFound, metav1.StatusReasonNotFound)
 }
 
-// http1 returns the client, speaking HTTP/1.1.
+// http1 returns the client, restricted to HTTP/1.1.
 func (c *client) http1() *client {
 	c.t.Helper()
 	config := rest.CopyConfig(c.config)
@@ -814,7 +811,7 @@ func (c *client) http1() *client {
 	return connect(c.t, config)
 }
 
-func TestCertificatesThatAreNotValidNowAreRefused(t *testing.T) {
+func TestServingCertificate_notValidNow_isRejected(t *testing.T) {
 	t.Parallel()
 	options := annex.Options{Storage: memory.Storage(), DataDir: filepath.Join(t.TempDir(), "data")}
 	c := startWith(t, shop(), options)
@@ -861,7 +858,7 @@ func TestCertificatesThatAreNotValidNowAreRefused(t *testing.T) {
 	}
 }
 
-func TestURLsCanBeUsed(t *testing.T) {
+func TestURL_isUsable(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"127.0.0.1", "0.0.0.0", "::1", "::"} {
 		t.Run(address, func(t *testing.T) {
@@ -904,7 +901,7 @@ func TestURLsCanBeUsed(t *testing.T) {
 	}
 }
 
-func TestAListerThatIsAskedForTooLateIsAnError(t *testing.T) {
+func TestListerFor_afterStart_fails(t *testing.T) {
 	t.Parallel()
 	var kept *annex.Env
 	start(t, only(
@@ -926,8 +923,8 @@ func TestAListerThatIsAskedForTooLateIsAnError(t *testing.T) {
 	}
 }
 
-// Strangers could otherwise reset streams on one connection for ever.
-func TestStrangersGetAConnectionForEachRequest(t *testing.T) {
+// Otherwise strangers could reset streams on one connection for ever.
+func TestConnections_unauthenticatedCallers_areClosed(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	for _, who := range []struct {

@@ -95,7 +95,7 @@ func TestFieldValidation(t *testing.T) {
 	c.patch(mergePatch, path+"/scale?fieldValidation=Strict", `{"spec":{"colour":"red"}}`).refused(422, metav1.StatusReasonInvalid, unknown)
 	c.post(widgetsBetaPath+"?fieldValidation=Strict", widgetBeta("new", spec(fields{"colour": "red"}))).
 		refused(400, metav1.StatusReasonBadRequest, unknown)
-	// Names are as they are written: another case is another field.
+	// Names of fields are case-sensitive: another case is another field.
 	c.post(widgetsPath+"?fieldValidation=Strict", widget("new", spec(fields{"Replicas": 1}))).
 		refused(400, metav1.StatusReasonBadRequest, `unknown field "spec.Replicas"`)
 	if c.widget("w").ResourceVersion != w.ResourceVersion {

@@ -21,8 +21,7 @@ import (
 	"github.com/annexapi/annex/store/files"
 )
 
-// tree is the directory of a server that keeps its objects in files, as a person
-// sees it.
+// tree is the directory of a server that keeps its objects in files, as a person sees it.
 type tree struct {
 	t    *testing.T
 	root string
@@ -50,7 +49,7 @@ func (f *tree) serveUntil() (c *client, stop func() error) {
 	return clientOf(f.t, instance), stop
 }
 
-// widget is the path of a widget's file in the namespace default.
+// widget returns the path of a widget's file in the namespace default.
 func (f *tree) widget(name string) string {
 	return f.path("shop.example.com/widgets/default/" + name + ".yaml")
 }
@@ -99,7 +98,7 @@ func (f *tree) gone(path string) {
 	testwait.Until(f.t, path+" is gone", func() bool { _, err := os.Lstat(path); return os.IsNotExist(err) })
 }
 
-// shows waits until a file is there and contains something: the API has answered before.
+// shows waits until a file exists and contains a text: the API answers before the file is written.
 func (f *tree) shows(path, part string) {
 	f.t.Helper()
 	testwait.Until(f.t, fmt.Sprintf("%s contains %q", path, part), func() bool {
@@ -108,7 +107,7 @@ func (f *tree) shows(path, part string) {
 	})
 }
 
-// handWidget is what a person writes.
+// handWidget returns a file as a person writes it.
 func handWidget(name, size string) string {
 	return fmt.Sprintf(`# what %[1]s is for
 apiVersion: shop.example.com/v1
@@ -120,7 +119,7 @@ spec:
 `, name, size)
 }
 
-// broken waits until so many files are not served.
+// broken waits until the number of rejected files is n.
 func (c *client) broken(n int) {
 	c.t.Helper()
 	testwait.Until(c.t, fmt.Sprintf("%d broken files", n), func() bool {
@@ -128,7 +127,7 @@ func (c *client) broken(n int) {
 	})
 }
 
-func TestFilesShowWhatAPersonWouldWrite(t *testing.T) {
+func TestFiles_content(t *testing.T) {
 	t.Parallel()
 	f := newTree(t)
 	c := f.serve()
@@ -154,7 +153,7 @@ spec:
       count: 4
 `
 	f.shows(f.widget("a"), want)
-	// A status is not for people, and the file has nothing to do with it.
+	// A status is not for people, and the file does not depend on it.
 	c.patch(mergePatch, widgetsPath+"/a/status", status(fields{"phase": "Fine"})).want(http.StatusOK)
 	if got := f.read(f.widget("a")); got != want {
 		t.Errorf("after a change of the status:\n%s", got)
@@ -172,7 +171,7 @@ spec:
 	f.gone(f.widget("a"))
 }
 
-func TestATreeWrittenByHandIsServed(t *testing.T) {
+func TestFiles_handWrittenTree(t *testing.T) {
 	t.Parallel()
 	f := newTree(t)
 	f.write(f.widget("a"), handWidget("a", "small"))
@@ -195,7 +194,7 @@ func TestATreeWrittenByHandIsServed(t *testing.T) {
 		c.get("/api/v1/namespaces/team").want(http.StatusOK)
 		c.get(shelvesPath + "/s").want(http.StatusOK)
 		c.broken(0)
-		// Nothing that they say is missing, so not a byte is changed.
+		// The files lack nothing, so not a byte is changed.
 		if got := f.read(f.widget("a")); got != handWidget("a", "small") {
 			t.Errorf("start %d: the file was changed:\n%s", restart, got)
 		}
@@ -205,7 +204,7 @@ func TestATreeWrittenByHandIsServed(t *testing.T) {
 	}
 }
 
-func TestEditsOfFilesAreWrites(t *testing.T) {
+func TestFiles_editsAreWrites(t *testing.T) {
 	t.Parallel()
 	f := newTree(t)
 	c := f.serve()
@@ -234,8 +233,7 @@ func TestEditsOfFilesAreWrites(t *testing.T) {
 	if text(modified.Object, "metadata", "uid") != text(added.Object, "metadata", "uid") {
 		t.Error("it is another object")
 	}
-	// A comment is no change, and stays; so does what a person wrote when the status
-	// changes.
+	// A comment is no change, and stays. A person's text also stays when the status changes.
 	f.edit(f.widget("a"), "# what a is for", "# what else a is for")
 	testwait.Until(t, "the edit is read", func() bool {
 		return c.patch(mergePatch, widgetsPath+"/a/status", status(fields{"phase": "Fine"})).code == http.StatusOK
@@ -244,7 +242,7 @@ func TestEditsOfFilesAreWrites(t *testing.T) {
 	if content := f.read(f.widget("a")); !strings.Contains(content, "# what else") {
 		t.Errorf("the comment is lost:\n%s", content)
 	}
-	// What the API keeps is not lost by an edit either.
+	// An edit does not lose the fields that only the API has.
 	f.edit(f.widget("a"), "size: large", "size: medium")
 	if got := text(w.want("MODIFIED a").Object, "status", "phase"); got != "Fine" {
 		t.Errorf("the phase is %q", got)
@@ -261,7 +259,7 @@ func TestEditsOfFilesAreWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.want("MODIFIED a")
-	// Another name, with all that goes with it.
+	// Another name means another object.
 	f.write(f.widget("b"), handWidget("b", "small"))
 	w.want("ADDED b")
 	f.remove(f.widget("a"))
@@ -287,7 +285,7 @@ func TestEditsOfFilesAreWrites(t *testing.T) {
 	}
 }
 
-func TestAFileAndTheAPIChangeOneObject(t *testing.T) {
+func TestFiles_concurrentEditAndWrite(t *testing.T) {
 	t.Parallel()
 	f := newTree(t)
 	c := f.serve()
@@ -313,7 +311,7 @@ func TestAFileAndTheAPIChangeOneObject(t *testing.T) {
 	if got := c.widget("a").Spec.Replicas; got != nil {
 		t.Errorf("%d replicas", *got)
 	}
-	// What kubectl get prints is taken, but for the fields that the server alone may set.
+	// The output of kubectl get is accepted, except for the fields that only the server may set.
 	f.write(f.widget("a"), string(c.get(widgetsPath+"/a", "Accept", yamlType).raw)+"")
 	f.edit(f.widget("a"), "size: small", "size: large")
 	before := c.widget("a")
@@ -328,7 +326,7 @@ func TestAFileAndTheAPIChangeOneObject(t *testing.T) {
 	})
 }
 
-func TestDeletingTheFileOfAnObjectWithFinalizers(t *testing.T) {
+func TestFiles_deletion_finalizers(t *testing.T) {
 	t.Parallel()
 	f := newTree(t)
 	c := f.serve()
@@ -344,7 +342,7 @@ func TestDeletingTheFileOfAnObjectWithFinalizers(t *testing.T) {
 		content, err := os.ReadFile(f.widget("a"))
 		return err == nil && strings.Contains(string(content), "example.com/hold")
 	})
-	// Once more changes nothing, and the file comes back.
+	// A second deletion changes nothing, and the file comes back.
 	f.remove(f.widget("a"))
 	testwait.Until(t, "the file is written again", func() bool { _, err := os.Stat(f.widget("a")); return err == nil })
 	f.edit(f.widget("a"), "  finalizers:\n    - example.com/hold\n", "")
@@ -365,7 +363,7 @@ func TestDeletingTheFileOfAnObjectWithFinalizers(t *testing.T) {
 	})
 }
 
-func TestNamespacesAndTheirDirectories(t *testing.T) {
+func TestFiles_namespaces(t *testing.T) {
 	t.Parallel()
 	f := newTree(t)
 	c := f.serve()
@@ -391,7 +389,7 @@ func TestNamespacesAndTheirDirectories(t *testing.T) {
 	c.get("/api/v1/namespaces/default").want(http.StatusOK)
 }
 
-func TestBrokenFilesAreReportedAndLeftAlone(t *testing.T) {
+func TestFiles_broken_areReportedAndKept(t *testing.T) {
 	t.Parallel()
 	good := handWidget("a", "small")
 	for name, test := range map[string]struct {
@@ -443,7 +441,7 @@ func TestBrokenFilesAreReportedAndLeftAlone(t *testing.T) {
 			if got := c.widget("a").Spec.Size; got != "medium" {
 				t.Errorf("served with size %s", got)
 			}
-			// Clients can write all the same; the file follows when it has been mended.
+			// Clients can write nevertheless; the file follows when it has been repaired.
 			c.patch(mergePatch, widgetsPath+"/a", spec(fields{"replicas": 7})).want(http.StatusOK)
 			c.broken(1)
 			if got := f.read(path); got != test.content {
@@ -470,7 +468,7 @@ func TestBrokenFilesAreReportedAndLeftAlone(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsBrokenIsNotOverwritten(t *testing.T) {
+func TestFiles_broken_areNotOverwritten(t *testing.T) {
 	t.Parallel()
 	f := newTree(t)
 	c := f.serve()
@@ -484,13 +482,13 @@ func TestAFileThatIsBrokenIsNotOverwritten(t *testing.T) {
 		t.Errorf("the file is now %q", got)
 	}
 	c.broken(1)
-	// The file was never that of the object, and so this deletes nothing.
+	// The file never belonged to the object, so its removal deletes nothing.
 	f.remove(f.widget("a"))
 	f.shows(f.widget("a"), "size: large")
 	c.broken(0)
 }
 
-func TestALinkIsNoObject(t *testing.T) {
+func TestFiles_links_areRejected(t *testing.T) {
 	t.Parallel()
 	f := newTree(t)
 	c := f.serve()
@@ -510,7 +508,7 @@ func TestALinkIsNoObject(t *testing.T) {
 	if got := f.read(secret); got != handWidget("a", "small") {
 		t.Errorf("what is behind the link has been changed:\n%s", got)
 	}
-	// A link to a directory is reported, too; nothing that was in it is lost.
+	// A link to a directory is reported, too; no object in it is lost.
 	if err := os.Rename(filepath.Dir(f.widget("b")), f.path(".moved")); err != nil {
 		t.Fatal(err)
 	}
@@ -521,7 +519,7 @@ func TestALinkIsNoObject(t *testing.T) {
 	c.widget("b")
 }
 
-func TestFilesChangedWhileNoServerRuns(t *testing.T) {
+func TestFiles_changedWhileStopped(t *testing.T) {
 	t.Parallel()
 	f := newTree(t)
 	c, stop := f.serveUntil()
@@ -559,7 +557,7 @@ func TestFilesChangedWhileNoServerRuns(t *testing.T) {
 	}
 }
 
-func TestGitChangesManyFilesAtOnce(t *testing.T) {
+func TestFiles_gitCheckout(t *testing.T) {
 	t.Parallel()
 	git, err := exec.LookPath("git")
 	if err != nil {
@@ -631,10 +629,9 @@ func TestGitChangesManyFilesAtOnce(t *testing.T) {
 	c.broken(0)
 }
 
-// TestEditsAndWritesRace has a person and clients change one object as fast as they
-// can. Every edit must be served before the next one is made, and in the end all see
-// the same.
-func TestEditsAndWritesRace(t *testing.T) {
+// TestFiles_racingEditsAndWrites lets a person and clients change one object as fast as they can. Every edit must be
+// served before the next one, and in the end all see the same state.
+func TestFiles_racingEditsAndWrites(t *testing.T) {
 	t.Parallel()
 	const edits = 15
 	f := newTree(t)
@@ -665,7 +662,7 @@ func TestEditsAndWritesRace(t *testing.T) {
 	}
 	close(stop)
 	clients.Wait()
-	// What was written last is in the file, and stays.
+	// The last write is in the file, and stays.
 	want := c.widget("a")
 	if want.Spec.Replicas != nil {
 		f.shows(f.widget("a"), fmt.Sprintf("replicas: %d", *want.Spec.Replicas))
@@ -674,7 +671,7 @@ func TestEditsAndWritesRace(t *testing.T) {
 	c.patch(mergePatch, widgetsPath+"/a", spec(fields{"replicas": 42})).want(http.StatusOK)
 }
 
-func TestEncryptedObjectsHaveNoFiles(t *testing.T) {
+func TestFiles_encryptedObjects_haveNone(t *testing.T) {
 	t.Parallel()
 	f := newTree(t)
 	// One object is in the tree before there are keys.
@@ -694,7 +691,7 @@ func TestEncryptedObjectsHaveNoFiles(t *testing.T) {
 	c.patch(mergePatch, widgetsPath+"/before", spec(fields{"replicas": 2})).want(http.StatusOK)
 	f.gone(f.widget("hand"))
 	f.gone(f.widget("before"))
-	// What a person brings is taken in, and does not stay to be read.
+	// A person's file is accepted, but does not stay readable.
 	f.write(f.widget("a"), handWidget("a", "large"))
 	f.gone(f.widget("a"))
 	if got := c.widget("a").Spec.Size; got != "large" {
@@ -723,9 +720,9 @@ func TestEncryptedObjectsHaveNoFiles(t *testing.T) {
 	}
 }
 
-// TestObjectsSurviveWhatIsDoneToTheirRecords removes what an object is known by. Before
-// there was a journal, it got a new UID then, and lost its status.
-func TestObjectsSurviveWhatIsDoneToTheirRecords(t *testing.T) {
+// TestFiles_lostRecords_objectsSurvive removes the records that identify an object. Before there was a journal, the
+// object then got a new UID, and lost its status.
+func TestFiles_lostRecords_objectsSurvive(t *testing.T) {
 	t.Parallel()
 	f := newTree(t)
 	c, stop := f.serveUntil()
@@ -772,7 +769,7 @@ func TestObjectsSurviveWhatIsDoneToTheirRecords(t *testing.T) {
 	}
 }
 
-func TestTheHistoryOfFilesOutlivesARestart(t *testing.T) {
+func TestFiles_restart_keepsHistory(t *testing.T) {
 	t.Parallel()
 	f := newTree(t)
 	c, stop := f.serveUntil()
@@ -786,7 +783,7 @@ func TestTheHistoryOfFilesOutlivesARestart(t *testing.T) {
 	c.watch(widgetsPath+"?watch=1&resourceVersion="+begin).want("ADDED a", "MODIFIED a")
 }
 
-func TestTheDirectoryOfFilesHasOneServer(t *testing.T) {
+func TestFiles_secondServer_isRejected(t *testing.T) {
 	t.Parallel()
 	f := newTree(t)
 	f.serve()

@@ -22,7 +22,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// counted are the counters, gauges and numbers of observations of widgets at /metrics, of the whole process.
+// counted returns the counters, gauges and numbers of observations of widgets at /metrics, of the whole process.
 func (c *client) counted() map[string]float64 {
 	c.t.Helper()
 	of := map[string]float64{}
@@ -42,7 +42,7 @@ func (c *client) counted() map[string]float64 {
 	return of
 }
 
-// grown is what has changed since.
+// grown returns the increases since.
 func grown(before, after map[string]float64) map[string]float64 {
 	by := map[string]float64{}
 	for name, value := range after {
@@ -53,9 +53,9 @@ func grown(before, after map[string]float64) map[string]float64 {
 	return by
 }
 
-// Every filter of the chain does with requests that are answered directly what it does with those that upstream's handlers
-// answer: what is answered, what the audit and the access log tell of all stages, and what is counted is the same.
-func TestFiltersTreatDirectAnswersAsUpstreams(t *testing.T) {
+// Every filter of the chain treats direct answers like the answers of upstream's handlers: responses, all stages in
+// the audit and the access log, and counts are the same.
+func TestFilters_directAnswers_likeUpstream(t *testing.T) {
 	audit, access := newAuditLog(t), newAccessLog(t)
 	server := shop()
 	server.Groups[0].Kinds[0] = widgets().Admit(func(ctx context.Context, r annex.Request[v1.Widget]) error {
@@ -103,7 +103,7 @@ func TestFiltersTreatDirectAnswersAsUpstreams(t *testing.T) {
 		name           string
 		direct, theirs http.Header
 	}
-	var logged []pair // whose lines the access log has a second later at most
+	var logged []pair // whose access log lines appear at most a second later
 	for _, r := range []struct {
 		name, verb string
 		by         *client
@@ -111,7 +111,7 @@ func TestFiltersTreatDirectAnswersAsUpstreams(t *testing.T) {
 		path       string
 		body       string
 		headers    []string
-		before     string // metadata of what a delete finds
+		before     string // metadata of the object that a delete finds
 		code       int
 	}{
 		{name: "a get", verb: "get", by: joe, path: there, code: 200},
@@ -212,14 +212,14 @@ func TestFiltersTreatDirectAnswersAsUpstreams(t *testing.T) {
 			if r.code != http.StatusNoContent {
 				o.audit = told(audit, a.header.Get("Audit-Id"))
 			}
-			// What is counted of a request is all there with its last event.
+			// All counts of a request are complete with its last event.
 			o.metrics = grown(before, root.counted())
 			if joe.get(widgetsPath+"/new").code == 200 {
 				joe.delete(widgetsPath+"/new", nil).want(200)
 			}
 			if joe.get(deleted).code == 200 {
 				joe.do(http.MethodPatch, deleted, `{"metadata":{"labels":null,"finalizers":null}}`, "Content-Type", mergePatch).want(200)
-				testwait.Until(t, "what is left is deleted", func() bool { // the hook may still be shown what etcd's watch cache has
+				testwait.Until(t, "what is left is deleted", func() bool { // the hook may still see the object in etcd's watch cache
 					joe.delete(deleted, nil)
 					return joe.get(deleted).code == http.StatusNotFound
 				})
@@ -232,7 +232,7 @@ func TestFiltersTreatDirectAnswersAsUpstreams(t *testing.T) {
 			direct = root.directly(r.verb)
 		}
 		got := ask(jsonType)
-		if r.verb != "" && root.directly(r.verb) == direct && (r.verb != "list" || !shared()) { // whose watch cache is upstream's
+		if r.verb != "" && root.directly(r.verb) == direct && (r.verb != "list" || !shared()) { // their watch cache is upstream's
 			t.Errorf("%s: not answered directly", r.name)
 		}
 		want := ask(byUpstream(jsonType))
@@ -254,7 +254,7 @@ func TestFiltersTreatDirectAnswersAsUpstreams(t *testing.T) {
 	}
 }
 
-// comparable is the line of the request with an answer, without what differs from one to the next.
+// comparable returns the line of the request with a response, without the parts that differ between requests.
 func (l accessLog) comparable(header http.Header) accessLine {
 	line := l.of(header)
 	line.Remote, line.AuditID, line.Seconds = "", "", 0
@@ -264,14 +264,15 @@ func (l accessLog) comparable(header http.Header) accessLine {
 	return line
 }
 
-// told are the events of a request, from its first stage to its last, without what differs from one to the next.
+// The function told returns the events of a request, from its first stage to its last, without the parts that differ
+// between requests.
 func told(log auditLog, id string) string {
 	log.t.Helper()
 	var of []auditv1.Event
 	testwait.Until(log.t, "the end of the request "+id, func() bool {
 		of = slices.DeleteFunc(log.events(), func(e auditv1.Event) bool { return string(e.AuditID) != id })
 		last := len(of) - 1
-		// A caller who is not known has no other stage.
+		// An unauthenticated caller has no other stage.
 		return last >= 0 &&
 			(of[last].Stage == auditv1.StageResponseComplete || of[last].Stage == auditv1.StagePanic || of[last].ResponseStatus != nil &&
 				of[last].ResponseStatus.Code == 401)
@@ -280,7 +281,7 @@ func told(log auditLog, id string) string {
 	for _, e := range of {
 		e.AuditID, e.RequestReceivedTimestamp, e.StageTimestamp = "", metav1.MicroTime{}, metav1.MicroTime{}
 		if e.Stage == auditv1.StagePanic {
-			e.ResponseStatus.Message, _, _ = strings.Cut(e.ResponseStatus.Message, "\n") // the stack comes behind
+			e.ResponseStatus.Message, _, _ = strings.Cut(e.ResponseStatus.Message, "\n") // the stack follows
 		}
 		data, err := json.Marshal(e)
 		if err != nil {
@@ -291,8 +292,8 @@ func told(log auditLog, id string) string {
 	return text.String()
 }
 
-// A watch that writes by itself is a long-running request, with the stages of one, until its client goes.
-func TestFiltersTreatDirectWatchesAsUpstreams(t *testing.T) {
+// A watch with a write loop of its own is a long-running request, with the stages of one, until its client leaves.
+func TestFilters_directWatches_likeUpstream(t *testing.T) {
 	audit, access := newAuditLog(t), newAccessLog(t)
 	c := startWith(t, shop(), annex.Options{
 		Storage:   memory.Storage(),

@@ -18,7 +18,8 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// fakeCluster adds Kubernetes' kinds to the core group, and serves widgets there and in a group without a domain, too.
+// fakeCluster adds Kubernetes' kinds to the core group, and serves widgets there and in a group without a domain,
+// too.
 func fakeCluster() annex.Server {
 	same := func() *annex.VersionBuilder[v1.Widget, v1.Widget] {
 		return annex.SameVersion[v1.Widget, v1.Widget]("v1")
@@ -39,7 +40,7 @@ func coreObject(kind, name string, fields ...map[string]any) map[string]any {
 	return obj
 }
 
-func TestTheCoreGroupServesKindsBesideNamespaces(t *testing.T) {
+func TestCoreGroup_kindsBesideNamespaces(t *testing.T) {
 	t.Parallel()
 	c := start(t, fakeCluster())
 	c.post("/api/v1/nodes", coreObject("Node", "n")).want(http.StatusCreated)
@@ -77,7 +78,7 @@ func TestTheCoreGroupServesKindsBesideNamespaces(t *testing.T) {
 	c.get("/api/v1/namespaces/gone/pods/a").want(http.StatusNotFound)
 }
 
-func TestObjectsAreTheSameInGroupsWithoutADomain(t *testing.T) {
+func TestGroups_withoutDomain_sameObjects(t *testing.T) {
 	t.Parallel()
 	c := start(t, fakeCluster())
 	c.create("a")
@@ -89,7 +90,7 @@ func TestObjectsAreTheSameInGroupsWithoutADomain(t *testing.T) {
 	}
 }
 
-func TestClientsDiscoverKindsOfTheCoreGroup(t *testing.T) {
+func TestCoreGroup_discovery(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, fakeCluster())
 	client, err := kubernetes.NewForConfig(config)
@@ -147,10 +148,10 @@ func TestClientsDiscoverKindsOfTheCoreGroup(t *testing.T) {
 	}
 }
 
-// unaggregated asks for each group and version.
+// unaggregated requests the discovery of each group and version.
 type unaggregated struct{ discovery.DiscoveryInterface }
 
-func TestGroupsOfTheClusterAreRefusedBehindIt(t *testing.T) {
+func TestAggregated_clusterGroups_areRejected(t *testing.T) {
 	t.Parallel()
 	kinds := []annex.Kind{annex.KindOf[corev1.Node, corev1.NodeList]("nodes", core.API)}
 	also := func(group string) annex.Server {

@@ -77,7 +77,7 @@ func withMenu() annex.Server {
 	return server
 }
 
-func TestHandlersAreBehindTheRightsOfTheirPath(t *testing.T) {
+func TestHandlers_authorization(t *testing.T) {
 	t.Parallel()
 	server := withMenu()
 	c := startWith(t, server, annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t)})
@@ -112,7 +112,7 @@ func TestHandlersAreBehindTheRightsOfTheirPath(t *testing.T) {
 	}
 }
 
-func TestHandlersMapRequestsToResources(t *testing.T) {
+func TestHandlers_resourceRequests(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, withMenu(), annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t)})
 	jane := c.stranger("secret")
@@ -122,7 +122,7 @@ func TestHandlersMapRequestsToResources(t *testing.T) {
 	jane.get("/order").refused(403, metav1.StatusReasonForbidden, `cannot get path "/order"`)
 	c.post(rolesPath, rbacObject("Role", "guest", rules(rule("order", "widgets")))).want(201)
 	c.post(bindingsPath, bind("RoleBinding", "guest", "Role/guest", "jane")).want(201)
-	// The server's client may list, the caller's may what the caller may.
+	// The server's client may list; the caller's client has the caller's rights.
 	c.until(200, func() *answer { return jane.get("/order?namespace=default&as=server") })
 	jane.get("/order?namespace=other&as=server").want(403)
 	if a := jane.get("/order?namespace=default").
@@ -142,11 +142,11 @@ func TestHandlersMapRequestsToResources(t *testing.T) {
 	) {
 		t.Errorf("without a caller: %s", a.raw)
 	}
-	// A body is the handler's, however large, and no object.
+	// A body belongs to the handler, however large, and is no object.
 	c.do("POST", "/order?namespace=default&as=server", strings.Repeat("x", 4<<20)).want(200)
 }
 
-func TestHandlersSeeThePathsThatAreAuthorized(t *testing.T) {
+func TestHandlers_seeAuthorizedPath(t *testing.T) {
 	t.Parallel()
 	c := start(t, withMenu())
 	for _, path := range []string{"/menu/../menu", "/menu//x", "/menu/./x", "/menu/today%2Fsoup", "/menu/today%2fsoup", "/menu/x/..",
@@ -160,7 +160,7 @@ func TestHandlersSeeThePathsThatAreAuthorized(t *testing.T) {
 	c.get("/menu/a%20b").want(200)
 }
 
-func TestLongRunningHandlersEndWithTheServer(t *testing.T) {
+func TestHandlers_longRunning_endWithServer(t *testing.T) {
 	t.Parallel()
 	server := shop()
 	began, ended := make(chan struct{}), make(chan struct{})
@@ -205,7 +205,7 @@ func TestLongRunningHandlersEndWithTheServer(t *testing.T) {
 	}
 }
 
-func TestNewNamesMistakesOfHandlers(t *testing.T) {
+func TestNew_handlers_mistakes(t *testing.T) {
 	t.Parallel()
 	nothing := http.NotFoundHandler()
 	for name, test := range map[string]struct {
@@ -245,7 +245,7 @@ func TestNewNamesMistakesOfHandlers(t *testing.T) {
 
 func noDocument() *spec3.OpenAPI { return nil }
 
-func TestHandlersBringTheirDocument(t *testing.T) {
+func TestHandlers_openAPIDocument(t *testing.T) {
 	t.Parallel()
 	server := withMenu()
 	calls := 0
@@ -280,8 +280,9 @@ func TestHandlersBringTheirDocument(t *testing.T) {
 	c.stranger("").get("/openapi/v3/menu").want(401)
 }
 
-// The handler of a server may be an instance of another: its watches last, though the handler's context ends when it returns.
-func TestAnInstanceIsAHandlerOfAnother(t *testing.T) {
+// The handler of a server may be an instance of another server: its watches last, although the handler's context ends
+// when the handler returns.
+func TestHandlers_instanceOfAnotherServer(t *testing.T) {
 	t.Parallel()
 	inner, err := annex.New(t.Context(), shop(), annex.Options{Storage: memory.Storage()})
 	if err != nil {

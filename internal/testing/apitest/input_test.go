@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestBadInputIsAnsweredWithAStatus(t *testing.T) {
+func TestBadInput_isAnsweredWithStatus(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	before := c.create("w", spec(fields{"replicas": 1}))
@@ -106,7 +106,7 @@ func TestBadInputIsAnsweredWithAStatus(t *testing.T) {
 	}
 }
 
-// bomb is a small YAML document that would grow enormous.
+// bomb is a small YAML document that would become enormous.
 func bomb() string {
 	doc := "a0: &a0 [x,x,x,x,x,x,x,x,x]\n"
 	for i := 1; i < 10; i++ {
@@ -159,7 +159,7 @@ func TestLargeBodies(t *testing.T) {
 			t.Errorf("a body without end: %d", response.StatusCode)
 		}
 	}
-	// Piece by piece an object cannot grow past what can be written at once.
+	// Piece by piece an object cannot grow beyond the size that one write allows.
 	c.patch(mergePatch, widgetsPath+"/large", `{"metadata":{"annotations":{"fill":"`+strings.Repeat("x", 300<<10)+`"}}}`).
 		refused(422, metav1.StatusReasonInvalid, "metadata.annotations: Too long: may not be more than 262144 bytes")
 	if got := c.get(widgetsPath).names(); fmt.Sprint(got) != "[large w]" || c.widget("w").ResourceVersion != before.ResourceVersion {

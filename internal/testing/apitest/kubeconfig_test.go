@@ -25,7 +25,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// kubeconfig runs the verb of the program and returns what it prints.
+// kubeconfig runs the verb of the program and returns its output.
 func (p *process) kubeconfig(t *testing.T, env string, args ...string) []byte {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), p.Path, append([]string{"kubeconfig"}, args...)...)
@@ -39,10 +39,10 @@ func (p *process) kubeconfig(t *testing.T, env string, args ...string) []byte {
 	return out
 }
 
-func TestAKubeconfigWithAShortLivedToken(t *testing.T) {
+func TestKubeconfig_shortLivedToken(t *testing.T) {
 	t.Parallel()
 	data, dir := filepath.Join(t.TempDir(), "data"), t.TempDir()
-	p := program(t, "--data-dir", data, "--ephemeral-token", "--ephemeral-token-duration", "10m")
+	p := shopProgram(t, "--data-dir", data, "--ephemeral-token", "--ephemeral-token-duration", "10m")
 	own := filepath.Join(data, "kubeconfig")
 	text, err := os.ReadFile(own)
 	if err != nil {
@@ -58,7 +58,7 @@ func TestAKubeconfigWithAShortLivedToken(t *testing.T) {
 		str("status", "userInfo", "groups"); got != "[system:masters system:authenticated]" {
 		t.Errorf("groups %s", got)
 	}
-	// Verbs that ask the running server do so by this kubeconfig.
+	// Verbs that ask the running server use this kubeconfig.
 	if out, err := exec.CommandContext(t.Context(), p.Path, "storage", "backup", "--data-dir", data, "--to", filepath.Join(dir, "backup")).
 		CombinedOutput(); err != nil {
 		t.Errorf("storage backup: %v: %s", err, out)
@@ -72,7 +72,7 @@ func TestAKubeconfigWithAShortLivedToken(t *testing.T) {
 	}
 	clientFrom(t, written).get(widgetsPath).want(200)
 
-	// A user makes tokens as well, and both end when the certificate is revoked.
+	// A user can request tokens as well, and both end when the certificate is revoked.
 	pem := filepath.Join(dir, "alice.pem")
 	p.user(t, data, "create", "alice", "--group", "system:masters", "--output", "pem", "--to", pem)
 	ofAlice := filepath.Join(dir, "alice")
@@ -102,7 +102,7 @@ func TestAKubeconfigWithAShortLivedToken(t *testing.T) {
 		t.Error("the token is in the log")
 	}
 	// A restart knows the token, and leaves it in place while it lasts.
-	p = program(t, "--data-dir", data, "--ephemeral-token", "--ephemeral-token-duration", "10m")
+	p = shopProgram(t, "--data-dir", data, "--ephemeral-token", "--ephemeral-token-duration", "10m")
 	again, err := clientcmd.LoadFromFile(own)
 	if err != nil || again.AuthInfos["shop-admin"].Token != token {
 		t.Errorf("another token: %v", err)
@@ -112,17 +112,17 @@ func TestAKubeconfigWithAShortLivedToken(t *testing.T) {
 	if err := p.stop(); err != nil {
 		t.Fatal(err)
 	}
-	program(t, "--data-dir", data)
+	shopProgram(t, "--data-dir", data)
 	if again, err = clientcmd.LoadFromFile(own); err != nil || again.AuthInfos["shop-admin"].Token != "" {
 		t.Errorf("the token stays: %v", err)
 	}
 	clientFrom(t, own).get(widgetsPath).want(200)
 }
 
-func TestClientsAskForTokensThemselves(t *testing.T) {
+func TestKubeconfig_execPlugin(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	p := program(t, "--data-dir", data)
+	p := shopProgram(t, "--data-dir", data)
 	path := filepath.Join(t.TempDir(), "exec")
 	p.kubeconfig(t, "", "--data-dir", data, "--exec", "--to", path)
 	text, err := os.ReadFile(path)
@@ -166,7 +166,7 @@ func TestClientsAskForTokensThemselves(t *testing.T) {
 	admin.stranger(credential.Status.Token[:len(credential.Status.Token)-2]).get("/version").want(401)
 }
 
-func TestMistakesInOptionsOfKubeconfigs(t *testing.T) {
+func TestKubeconfig_invalidOptions(t *testing.T) {
 	t.Parallel()
 	for want, o := range map[string]annex.Options{
 		"Options.Kubeconfig.EphemeralTokenDuration is for Options.Kubeconfig.EphemeralToken": {Kubeconfig: annex.KubeconfigOptions{EphemeralTokenDuration: time.Hour}},
@@ -188,7 +188,7 @@ func TestMistakesInOptionsOfKubeconfigs(t *testing.T) {
 	}
 }
 
-func TestNoKubeconfigAndACertificateForBrowsers(t *testing.T) {
+func TestKubeconfig_noneAndBrowserCertificate(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	options := annex.Options{
@@ -229,7 +229,7 @@ func TestNoKubeconfigAndACertificateForBrowsers(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
-	// It stays as it is until the password or the certificate is another one.
+	// The file stays unchanged until the password or the certificate changes.
 	_, stop = run(t, shop(), options)
 	if err := stop(); err != nil {
 		t.Error(err)

@@ -18,8 +18,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// run runs a server until stop is called, which returns what Run returned, or the
-// test ends.
+// run runs a server until the test ends, or until stop is called, which returns the result of Run.
 func run(t *testing.T, server annex.Server, options annex.Options) (instance *annex.Instance, stop func() error) {
 	t.Helper()
 	return runIn(context.Background(), t, server, options)
@@ -67,7 +66,7 @@ func clientOf(t *testing.T, instance *annex.Instance) *client {
 	return connect(t, config)
 }
 
-func TestTwoServersKnowNothingOfEachOther(t *testing.T) {
+func TestServers_twoInOneProcess_areIndependent(t *testing.T) {
 	t.Parallel()
 	memory := annex.Options{Storage: memory.Storage()}
 	oneInstance, stopOne := run(t, shop(), memory)
@@ -110,7 +109,7 @@ func TestTwoServersKnowNothingOfEachOther(t *testing.T) {
 	other.get("/readyz").want(200)
 }
 
-func TestShutdownAnswersWhatIsInProgress(t *testing.T) {
+func TestShutdown_answersRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	entered, release := make(chan struct{}), make(chan struct{})
 	server := annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
@@ -149,7 +148,7 @@ func TestShutdownAnswersWhatIsInProgress(t *testing.T) {
 	}
 	watch.ends()
 
-	// All that was answered is there after a restart, and watches go on.
+	// All acknowledged objects exist after a restart, and watches resume.
 	entered, release = make(chan struct{}), make(chan struct{})
 	instance, _ = run(t, server, options)
 	c = clientOf(t, instance)
@@ -164,8 +163,8 @@ func TestShutdownAnswersWhatIsInProgress(t *testing.T) {
 	resumed.want("ADDED after")
 }
 
-// TestShutdownLeavesNothingRunning is not parallel: it counts goroutines.
-func TestShutdownLeavesNothingRunning(t *testing.T) {
+// TestShutdown_leavesNoGoroutines is not parallel: it counts goroutines.
+func TestShutdown_leavesNoGoroutines(t *testing.T) {
 	timed := annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
 		widgets().GracePeriod(time.Hour).DeleteAfterGracePeriod().AdmitWith(func(env *annex.Env) (annex.AdmitFunc[v1.Widget], error) {
 			_, err := annex.ListerFor[v1.Widget](env)
@@ -191,7 +190,7 @@ func TestShutdownLeavesNothingRunning(t *testing.T) {
 		c.http.CloseIdleConnections()
 	}
 	for _, storage := range []annex.Storage{memory.Storage(), embedded.Dir("")} {
-		// What is started once for a process is started now.
+		// Everything that a process starts once is started now.
 		t.Run("first on "+storage.Name(), func(t *testing.T) { live(t, storage) })
 		before := goroutines()
 		t.Run("again on "+storage.Name(), func(t *testing.T) {
@@ -208,7 +207,7 @@ func TestShutdownLeavesNothingRunning(t *testing.T) {
 	}
 }
 
-// goroutines returns the stacks of all goroutines, by what created them.
+// goroutines returns the stacks of all goroutines, by their creators.
 func goroutines() map[string][]string {
 	stacks := make([]byte, 4<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
@@ -231,7 +230,7 @@ func more(now, before map[string][]string) []string {
 	return left
 }
 
-func TestAKindWithoutGenerationLeavesItToItsClients(t *testing.T) {
+func TestGeneration_unmanaged_isTheClients(t *testing.T) {
 	t.Parallel()
 	instance, _ := run(t, annex.Server{Name: "plain", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
 		annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).WithoutGeneration(),

@@ -14,7 +14,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// query builds a query of names and values in turn.
+// query builds a query from alternating names and values.
 func query(pairs ...string) string {
 	values := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -23,7 +23,7 @@ func query(pairs ...string) string {
 	return "?" + values.Encode()
 }
 
-func TestListIsSortedAndComplete(t *testing.T) {
+func TestList_isSortedAndComplete(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	empty := c.get(widgetsPath).want(200)
@@ -126,7 +126,7 @@ func TestSelectors(t *testing.T) {
 	c.get(widgetsPath + "/a" + query("fieldSelector", "metadata.name=a")).want(200)
 }
 
-func TestListInPages(t *testing.T) {
+func TestList_pages(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	for i := range 7 {
@@ -138,7 +138,7 @@ func TestListInPages(t *testing.T) {
 	}
 	rv := page.str("metadata", "resourceVersion")
 
-	// What happens in between does not show: all pages are of one moment.
+	// Writes in between do not show: all pages are of one revision.
 	c.create("w1a")
 	c.create("w5a")
 	c.delete(widgetsPath+"/w4", nil).want(200)
@@ -154,14 +154,14 @@ func TestListInPages(t *testing.T) {
 		t.Errorf("last page: %s", last.raw)
 	}
 
-	// A list of any version is one page, as in kube-apiserver's cache.
+	// A list at any version is one page, as in kube-apiserver's cache.
 	if any := c.get(widgetsPath + query("limit", "3", "resourceVersion", "0")).
 		want(200); len(any.names()) != 8 ||
 		any.str("metadata", "continue") != "" {
 		t.Errorf("a list of any version: %s", any.raw)
 	}
 
-	// A selector makes the rest unknown.
+	// With a selector, the number of remaining items is unknown.
 	selected := c.get(widgetsPath + query("limit", "2", "labelSelector", "odd=1")).want(200)
 	if got := selected.names(); fmt.Sprint(got) != "[w1 w3]" || selected.str("metadata", "remainingItemCount") != "" ||
 		selected.str("metadata", "continue") == "" {
@@ -181,7 +181,7 @@ func TestListInPages(t *testing.T) {
 	}
 }
 
-func TestContinueAfterCompaction(t *testing.T) {
+func TestList_continueAfterCompaction(t *testing.T) {
 	t.Parallel()
 	notOn(t, notCompacted, etcd.Name)
 	// A history of two revisions.
@@ -223,7 +223,7 @@ func TestContinueAfterCompaction(t *testing.T) {
 	w.ends()
 }
 
-func TestListAtAResourceVersion(t *testing.T) {
+func TestList_resourceVersions(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	first := c.create("a").ResourceVersion
@@ -243,7 +243,7 @@ func TestListAtAResourceVersion(t *testing.T) {
 		{first, "", "", "[b]"},
 		{first, "NotOlderThan", "", "[b]"},
 		{first, "Exact", "", "[a]"},
-		{first, "", "1", "[a]"}, // as it was before the parameter resourceVersionMatch
+		{first, "", "1", "[a]"}, // the behaviour before the parameter resourceVersionMatch
 		{first, "NotOlderThan", "1", "[b]"},
 		{now, "Exact", "", "[b]"},
 		{"0", "NotOlderThan", "", "[b]"},

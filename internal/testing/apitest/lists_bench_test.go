@@ -26,8 +26,8 @@ func (d *discarded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// BenchmarkLists is the processor time and memory of lists of many objects of about 1 KB, without a network below. Each is
-// asked for as upstream alone answers it, too.
+// BenchmarkLists measures the processor time and memory of lists of many objects of about 1 KB, without a network
+// below. Each list is also requested in a form that only upstream answers.
 //
 //	go test ./internal/testing/apitest -run xxx -bench Lists -benchtime 20x
 //	ANNEX_LISTED=50000 go test ./internal/testing/apitest -run xxx -bench Lists -benchtime 20x

@@ -18,7 +18,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// FuzzLists asks for lists, with any query, of both handlers: status, headers and bodies are the same.
+// FuzzLists sends lists with any query to both handlers: status, headers and bodies are the same.
 func FuzzLists(f *testing.F) {
 	for _, query := range []string{
 		"", "limit=1", "limit=0", "limit=-1", "limit=many", "limit=1&limit=2", "limit=1;a", "limit=1&continue=bad", "continue=e30", "%zz",
@@ -66,7 +66,7 @@ func FuzzLists(f *testing.F) {
 		request.Header.Set("Accept-Encoding", map[bool]string{false: "identity", true: "gzip"}[compressed])
 		response, err := client.Do(request)
 		if err != nil {
-			return "", false // what no client can send
+			return "", false // no client can send it
 		}
 		defer response.Body.Close()
 		body, err := io.ReadAll(response.Body)

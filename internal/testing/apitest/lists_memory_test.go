@@ -11,7 +11,7 @@ import (
 	"github.com/annexapi/annex"
 )
 
-// collecting is a response that is thrown away. Every now and then it has garbage collected, and notes how much memory lives then.
+// collecting is a response that is discarded. At intervals it collects garbage, and records the live memory.
 type collecting struct {
 	header      http.Header
 	code        int
@@ -30,7 +30,7 @@ func (c *collecting) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// living is how many bytes are left when garbage is collected.
+// living returns the number of bytes that are live after a garbage collection.
 func living() uint64 {
 	var stats runtime.MemStats
 	runtime.GC()
@@ -38,7 +38,8 @@ func living() uint64 {
 	return stats.HeapAlloc
 }
 
-// A list holds a small part of what it has, however it is written. It does not run beside other tests, whose memory it would count.
+// A list only holds a small part of its data, in every encoding. It does not run in parallel with other tests, whose
+// memory it would count.
 func TestLists_liveMemory(t *testing.T) {
 	const objects, size = 10_000, 5 << 10
 	instance := measuredServer(t, zoo(leases()), annex.Options{ObjectCacheSize: -1})
@@ -83,7 +84,7 @@ func TestLists_liveMemory(t *testing.T) {
 				if w.code != http.StatusOK || w.live == 0 {
 					t.Errorf("%s as %s: %d, %d bytes", path, accept, w.code, w.written)
 				}
-				// Items in a version that is not stored are remembered, up to 16 MiB.
+				// Items in a version that is not stored are cached, up to 16 MiB.
 				if rise := int64(w.live) - int64(before); rise > objects*size/2 {
 					t.Errorf(
 						"%s as %s, encoding %q: %d MiB more live while a list of %d MiB is written",

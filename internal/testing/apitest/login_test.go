@@ -26,8 +26,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// userFile has alice, whose password is wonderland, and the client ci, whose secret is the same, with
-// hashes that cost little.
+// userFile has alice, whose password is wonderland, and the client ci, whose secret is the same, with cheap hashes.
 func userFile(t *testing.T) string {
 	t.Helper()
 	const hash = "$2a$04$KlnGLEPDGu7WN7aKk7dAyeMMUMg.Hwo/eCg2pKRtAacqPD6G6rXiG"
@@ -42,13 +41,13 @@ clients:
 	return file
 }
 
-// granted is the answer to a grant.
+// granted is the response to a grant.
 type granted struct {
 	Access  string `json:"access_token"`
 	Refresh string `json:"refresh_token"`
 }
 
-// grant asks for tokens: names and values of parameters in turn.
+// grant requests tokens: pairs are alternating names and values of parameters.
 func (c *client) grant(pairs ...string) *answer {
 	c.t.Helper()
 	values := url.Values{}
@@ -72,7 +71,7 @@ func (c *client) signIn() granted {
 	return c.grant("grant_type", "password", "username", "alice", "password", "wonderland").granted()
 }
 
-func TestPeopleSignInAndAreCallers(t *testing.T) {
+func TestLogin_users(t *testing.T) {
 	t.Parallel()
 	log, access := newAuditLog(t), newAccessLog(t)
 	file := userFile(t)
@@ -136,7 +135,7 @@ func TestPeopleSignInAndAreCallers(t *testing.T) {
 	c.stranger("old").signIn()
 	c.stranger(token + "x").get("/apis").want(401)
 
-	// The user file is watched: who is disabled is refused soon.
+	// The user file is watched: a disabled user is soon rejected.
 	old, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -148,7 +147,7 @@ func TestPeopleSignInAndAreCallers(t *testing.T) {
 	stranger.grant("grant_type", "password", "username", "alice", "password", "wonderland").want(400)
 }
 
-func TestSessionsOutliveTheServer(t *testing.T) {
+func TestLogin_sessionsOutliveServer(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string]annex.Options{
 		"embedded": {Storage: embedded.Dir("")},
@@ -176,7 +175,7 @@ func TestSessionsOutliveTheServer(t *testing.T) {
 	}
 }
 
-func TestWithoutAUserFileThereIsNoSigningIn(t *testing.T) {
+func TestLogin_noUserFile(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, shop(), annex.Options{Storage: memory.Storage()})
 	for _, path := range []string{"/oauth/token", "/oauth/session", "/oauth/authorize", "/oauth/jwks",
@@ -186,8 +185,8 @@ func TestWithoutAUserFileThereIsNoSigningIn(t *testing.T) {
 	}
 }
 
-// The first user needs no restart: until there is one, there is nothing to sign in at.
-func TestTheFirstUserSignsInWhileTheServerRuns(t *testing.T) {
+// The first user needs no restart: until there is one, signing in is not possible.
+func TestLogin_firstUserWhileRunning(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	instance, stop := run(t, shop(), annex.Options{DataDir: dir, Storage: memory.Storage(), Console: new(true)})
@@ -222,7 +221,7 @@ func TestTheFirstUserSignsInWhileTheServerRuns(t *testing.T) {
 	clientOf(t, instance).stranger("").get("/oauth/jwks").want(401)
 }
 
-func TestMistakesInHowPeopleSignIn(t *testing.T) {
+func TestLogin_invalidOptions(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		change func(*annex.Options)
@@ -258,7 +257,7 @@ func TestMistakesInHowPeopleSignIn(t *testing.T) {
 	}
 }
 
-func TestCookiesAreNoCredentialsOfTheAPI(t *testing.T) {
+func TestLogin_cookies_areNoCredentials(t *testing.T) {
 	t.Parallel()
 	server := withMenu()
 	server.Handlers = append(
@@ -287,7 +286,7 @@ func TestCookiesAreNoCredentialsOfTheAPI(t *testing.T) {
 			}
 		}
 	}
-	// Nor does a handler see it, which may be a proxy.
+	// Neither does a handler see it, because the handler may be a proxy.
 	if a := c.do("GET", "/cookies", nil, "Cookie", "a=b; "+cookie); string(a.raw) != `["a=b"]` {
 		t.Errorf("a handler sees %d %s", a.code, a.raw)
 	}
@@ -295,14 +294,13 @@ func TestCookiesAreNoCredentialsOfTheAPI(t *testing.T) {
 	c.stranger(got.Access).get("/apis").want(401)
 }
 
-// corp is a server whose users sign in at an issuer as well, and a browser that does not follow
-// redirects.
+// corp is a server whose users sign in at an issuer as well, and a browser that does not follow redirects.
 type corp struct {
 	*client
 	issuer  *authtest.Issuer
 	browser *client
 	base    string
-	// code is one of the issuer for a request.
+	// code returns a code of the issuer for a request.
 	code func(request url.Values) string
 }
 
@@ -351,14 +349,14 @@ func withCorp(t *testing.T, change func(claims map[string]any)) *corp {
 		asked.Store(code, request)
 		return code
 	}
-	// Its keys are known a moment after the start.
+	// Its keys are known shortly after the start.
 	c.stranger(c.issuer.Token(map[string]any{"sub": "x"})).until(200, func() *answer {
 		return c.stranger(c.issuer.Token(map[string]any{"sub": "x"})).get("/apis")
 	})
 	return c
 }
 
-// leave begins to sign in, and returns what the issuer is asked and the cookie.
+// leave begins to sign in, and returns the request to the issuer and the cookie.
 func (c *corp) leave(path string) (url.Values, string) {
 	c.t.Helper()
 	a := c.browser.get(path).want(303)
@@ -382,7 +380,7 @@ func (c *corp) back(cookie string, pairs ...string) *answer {
 	return c.browser.get("/oauth/callback?"+values.Encode(), "Cookie", cookie)
 }
 
-func TestPeopleSignInAtAnIssuer(t *testing.T) {
+func TestLogin_issuer(t *testing.T) {
 	t.Parallel()
 	c := withCorp(t, func(map[string]any) {})
 	request, cookie := c.leave("/oauth/login?provider=corp&return=/console/")
@@ -411,11 +409,11 @@ func TestPeopleSignInAtAnIssuer(t *testing.T) {
 		!slices.Equal(who.Groups, []string{"corp:readers", "system:authenticated"}) {
 		t.Errorf("jane is %+v", who)
 	}
-	// What has been used once is of no use.
+	// A used code is worthless.
 	c.back(cookie, "code", "code of "+request.Get("state"), "state", request.Get("state")).want(403)
 }
 
-func TestMistakesInSigningInAtAnIssuer(t *testing.T) {
+func TestLogin_issuer_rejections(t *testing.T) {
 	t.Parallel()
 	var change atomic.Pointer[func(map[string]any)]
 	good := func(map[string]any) {}
@@ -474,7 +472,7 @@ func TestMistakesInSigningInAtAnIssuer(t *testing.T) {
 	}
 }
 
-func TestProvidersNeedAnIssuerWhoseTokensAreKnown(t *testing.T) {
+func TestLogin_providerWithoutIssuer_isRejected(t *testing.T) {
 	t.Parallel()
 	file := userFile(t)
 	if err := os.WriteFile(

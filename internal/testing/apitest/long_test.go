@@ -28,13 +28,13 @@ import (
 
 const operationsPath = "/apis/shop.example.com/v1/namespaces/default/operations"
 
-// repair is what the operations of the tests return.
+// repair is the result of the tests' operations.
 type repair struct {
 	Verdict string `json:"verdict"`
 	Attempt int    `json:"attempt"`
 }
 
-// repairs is the shop with actions that take their time. Their requests say how: by phase.
+// repairs is the shop with long actions. The phase of a request selects the behaviour.
 func repairs(options operation.Options) annex.Server {
 	c := options.Clock
 	if c == nil {
@@ -130,7 +130,7 @@ func (c *client) becomes(path string, phase operationv1.OperationPhase) *operati
 	return op
 }
 
-func TestALongActionIsAnsweredWithAnOperationThatCarriesItOut(t *testing.T) {
+func TestOperations_longAction(t *testing.T) {
 	t.Parallel()
 	c := start(t, repairs(operation.Options{}))
 	w := c.create("w")
@@ -161,7 +161,7 @@ func TestALongActionIsAnsweredWithAnOperationThatCarriesItOut(t *testing.T) {
 	if w := c.widget("w"); w.Status.Phase != "Repaired" {
 		t.Errorf("%+v", w.Status)
 	}
-	// In another version of the parent, operations are what they are.
+	// Operations are the same in another version of the parent.
 	if a := c.post(widgetsBetaPath+"/w/repair", `{"apiVersion":"shop.example.com/v1beta1","kind":"Inspection","phase":"Quick"}`).
 		want(201); a.str("apiVersion") != "shop.example.com/v1" ||
 		a.str("spec", "target", "apiVersion") != "shop.example.com/v1beta1" {
@@ -194,14 +194,14 @@ func TestALongActionIsAnsweredWithAnOperationThatCarriesItOut(t *testing.T) {
 	}
 }
 
-// create2 creates an object that is in no namespace.
+// create2 creates an object without a namespace.
 func (c *client) create2(object map[string]any) {
 	c.t.Helper()
 	c.post("/apis/shop.example.com/v1/shelves", object).want(201)
 }
 
 // An operation takes ten minutes of a clock that the test moves.
-func TestAnOperationIsFollowedCancelledRetriedAndDeletedAfterItsTime(t *testing.T) {
+func TestOperations_lifecycle(t *testing.T) {
 	t.Parallel()
 	c := clocktesting.NewFakeClock(time.Now().Truncate(time.Second))
 	a := start(t, repairs(operation.Options{Clock: c, LeaseDuration: time.Hour}))
@@ -218,7 +218,7 @@ func TestAnOperationIsFollowedCancelledRetriedAndDeletedAfterItsTime(t *testing.
 		op = &operationv1.Operation{}
 		decode(t, raw, op)
 	}
-	// The clock moves when what it was moved to before has been seen.
+	// The clock moves when the effect of its last move has been seen.
 	for percent := int32(0); percent < 50; next() {
 		if p := op; p != nil && p.Status.Progress != nil && p.Status.Progress.Percent > percent {
 			percent = p.Status.Progress.Percent
@@ -273,7 +273,7 @@ func TestAnOperationIsFollowedCancelledRetriedAndDeletedAfterItsTime(t *testing.
 }
 
 // A request may wait for as long as requests may take, and is answered in time.
-func TestAWaitForAnOperationEndsBeforeTheRequestDoes(t *testing.T) {
+func TestOperations_waitEndsBeforeRequestTimeout(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, repairs(operation.Options{}), annex.Options{Storage: memory.Storage(), RequestTimeout: 2 * time.Second})
 	c.create("w")
@@ -284,7 +284,7 @@ func TestAWaitForAnOperationEndsBeforeTheRequestDoes(t *testing.T) {
 	}
 }
 
-func TestAggregatedServersCarryOperationsOut(t *testing.T) {
+func TestAggregated_operations(t *testing.T) {
 	t.Parallel()
 	j := join(t, clustertest.Start(t), repairs(operation.Options{}), annex.Options{}).ready()
 	j.admin().post(widgetsPath, `{"metadata":{"name":"w"}}`).want(201)
@@ -297,7 +297,7 @@ func TestAggregatedServersCarryOperationsOut(t *testing.T) {
 		refused(403, metav1.StatusReasonForbidden, "operations are created by actions")
 }
 
-func TestAnOperationTellsWhyItFailed(t *testing.T) {
+func TestOperations_failureReasons(t *testing.T) {
 	t.Parallel()
 	c := start(t, repairs(operation.Options{}))
 	c.create("w")
@@ -317,7 +317,7 @@ func TestAnOperationTellsWhyItFailed(t *testing.T) {
 			t.Errorf("%s: %+v %+v", phase, op.Status, op.Status.Error)
 		}
 	}
-	// Another object by the name is not the one that the action was requested for.
+	// Another object of the same name is not the target of the action.
 	path := c.begin(widgetsPath+"/w/repair", "Broken")
 	c.becomes(path, operationv1.OperationFailed)
 	c.delete(widgetsPath+"/w", nil).want(200)
@@ -354,7 +354,7 @@ func TestAnOperationTellsWhyItFailed(t *testing.T) {
 	})
 }
 
-func TestOperationsAreTheServersToWrite(t *testing.T) {
+func TestOperations_clientWrites_areRejected(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens.csv")
 	if err := os.WriteFile(file, []byte("secret,jane,42,staff\n"), 0o600); err != nil {
@@ -401,7 +401,7 @@ func TestOperationsAreTheServersToWrite(t *testing.T) {
 		a.refused(422, metav1.StatusReasonInvalid, "a cancellation cannot be taken back")
 	}
 
-	// What jane may do is recorded, and done in her name, without rights on operations.
+	// The caller's rights are recorded, and the action runs in jane's name, without rights on operations.
 	c.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", fields{
 		"apiVersion": "rbac.authorization.k8s.io/v1",
 		"kind":       "ClusterRole",
@@ -433,8 +433,8 @@ func TestOperationsAreTheServersToWrite(t *testing.T) {
 	jane.get(operationsPath+"/"+op.Name).refused(403, metav1.StatusReasonForbidden)
 }
 
-// A server that is stopped, and one that is killed, tell what has become of what they did.
-func TestOperationsAreToldTruthfullyAfterARestart(t *testing.T) {
+// A stopped server and a killed one report the outcome of their operations.
+func TestOperations_restart_reportsOutcome(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*process) error{
 		"stopped": (*process).stop,
@@ -505,7 +505,7 @@ func TestOperationsAreToldTruthfullyAfterARestart(t *testing.T) {
 	}
 }
 
-func TestNewNamesEveryMistakeOfOperations(t *testing.T) {
+func TestNew_operations_mistakes(t *testing.T) {
 	quick := func(context.Context, *operation.Run[v1.Widget, v1.Inspection]) (*repair, error) { return nil, nil }
 	kind := func() *annex.KindBuilder[operationv1.Operation] { return operation.Kind(v1.API, operation.Options{}) }
 	for name, test := range map[string]struct {
@@ -558,7 +558,7 @@ func TestNewNamesEveryMistakeOfOperations(t *testing.T) {
 	}
 }
 
-func TestLongActionsAreDescribedAndInOpenAPI(t *testing.T) {
+func TestOperations_describeAndOpenAPI(t *testing.T) {
 	t.Parallel()
 	c := start(t, repairs(operation.Options{}))
 	var list metav1.APIResourceList

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// What is recorded of a request without a field manager is the beginning of its user agent, whatever answers it: a handler
-// of our own, one of upstream's, or an action.
-func TestUserAgentsAreManagersAlikeEverywhere(t *testing.T) {
+// The recorded manager of a request without a field manager is the beginning of its user agent, whichever handler
+// answers: a direct one, one of upstream's, or an action.
+func TestManagedFields_managerFromUserAgent(t *testing.T) {
 	t.Parallel()
 	c := start(t, workshop())
 	x := strings.Repeat("x", 126)
@@ -29,7 +29,7 @@ func TestUserAgentsAreManagersAlikeEverywhere(t *testing.T) {
 	}
 }
 
-// managerOf is the only one that an object has.
+// managerOf returns the only manager of an object.
 func managerOf(t *testing.T, a *answer) string {
 	t.Helper()
 	var w struct {

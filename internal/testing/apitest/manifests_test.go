@@ -29,7 +29,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// deployments are choices between which everything that can be written is written.
+// deployments are choices that together cover everything that can be written.
 var deployments = map[string]manifests.Config{
 	"embedded": {Storage: storedIn(embedded.Dir(""))},
 	"memory":   {Storage: storedIn(memory.Storage()), UserRoles: true, ServiceMonitor: true},
@@ -62,7 +62,7 @@ var deployments = map[string]manifests.Config{
 	},
 }
 
-// storedIn is a driver that has no servers.
+// storedIn returns a driver that has no servers.
 func storedIn(d driver.Driver) func([]string) (driver.Driver, []driver.Driver, error) {
 	return func([]string) (driver.Driver, []driver.Driver, error) { return d, nil, nil }
 }
@@ -109,9 +109,8 @@ func objectsOf(t *testing.T, c *manifests.Config) []*unstructured.Unstructured {
 	return objects
 }
 
-// What is not of Kubernetes' own API has no Go types here; e2e/cluster gives it to a real
-// kube-apiserver.
-func TestManifestsHaveNoFieldThatKubernetesDoesNotKnow(t *testing.T) {
+// Objects of other APIs than Kubernetes' own have no Go types here; e2e/cluster sends them to a real kube-apiserver.
+func TestManifests_knownFieldsOnly(t *testing.T) {
 	t.Parallel()
 	strict := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
 	for name := range deployments {
@@ -140,7 +139,7 @@ func TestManifestsHaveNoFieldThatKubernetesDoesNotKnow(t *testing.T) {
 	}
 }
 
-func TestManifestsGrantWhatTheServerNeedsAndNoMore(t *testing.T) {
+func TestManifests_permissions(t *testing.T) {
 	t.Parallel()
 	rule := func(group, resources, names, verbs string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{
@@ -219,7 +218,7 @@ func TestManifestsGrantWhatTheServerNeedsAndNoMore(t *testing.T) {
 	}
 }
 
-func TestCachesInAPodAreBoundedUnlessEverythingIsElsewhere(t *testing.T) {
+func TestManifests_cacheLimits(t *testing.T) {
 	t.Parallel()
 	shelves := func() *annex.KindBuilder[v1.Shelf] {
 		return annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped()
@@ -252,7 +251,7 @@ func TestCachesInAPodAreBoundedUnlessEverythingIsElsewhere(t *testing.T) {
 	}
 }
 
-// helmFunctions are Helm's functions of these names, as far as charts of ours use them.
+// helmFunctions are the Helm functions that the charts use.
 var helmFunctions = template.FuncMap{
 	"toYaml": func(v any) (string, error) {
 		text, err := yaml.Marshal(v)
@@ -321,7 +320,7 @@ func texts(t *testing.T, objects []*unstructured.Unstructured, but string) []str
 	return all
 }
 
-func TestTheChartRendersToThePlainManifests(t *testing.T) {
+func TestManifests_chart_equalsPlain(t *testing.T) {
 	t.Parallel()
 	for name := range deployments {
 		c := deployment(t, name)
@@ -336,7 +335,7 @@ func TestTheChartRendersToThePlainManifests(t *testing.T) {
 	}
 }
 
-func TestTheChartTakesNamesAndValuesOfItsUser(t *testing.T) {
+func TestManifests_chart_values(t *testing.T) {
 	t.Parallel()
 	c := deployment(t, "own etcd")
 	chart, err := c.Helm()
@@ -374,7 +373,7 @@ func TestTheChartTakesNamesAndValuesOfItsUser(t *testing.T) {
 	}
 }
 
-func TestTheKustomizationNamesEveryObject(t *testing.T) {
+func TestManifests_kustomization_namesEveryObject(t *testing.T) {
 	t.Parallel()
 	for name := range deployments {
 		c := deployment(t, name)
@@ -403,7 +402,7 @@ func TestTheKustomizationNamesEveryObject(t *testing.T) {
 	}
 }
 
-func TestAFolderOfManifestsIsWrittenAnewAndNothingElseInIt(t *testing.T) {
+func TestManifests_folder_isRewritten(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -454,7 +453,7 @@ func TestAFolderOfManifestsIsWrittenAnewAndNothingElseInIt(t *testing.T) {
 	}
 }
 
-func TestSeparateControllersHaveRightsOfTheirOwn(t *testing.T) {
+func TestManifests_separateControllers(t *testing.T) {
 	t.Parallel()
 	definition := definitionOf(t, factory())
 	accounts := func(separate bool) (server, leases string) {

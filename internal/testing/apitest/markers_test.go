@@ -52,8 +52,8 @@ func markedCrate(name string, f fields) map[string]any {
 	return object("v1", "Crate", name, spec(f), fields{"apiVersion": "marked.shop.example.com/v1"})
 }
 
-// reference validates documents as a server of CustomResourceDefinitions does, which is
-// put together from apiextensions' libraries anew.
+// reference validates documents as a server of CustomResourceDefinitions does. It is assembled anew from
+// apiextensions' libraries.
 type reference struct {
 	t        *testing.T
 	schema   *structuralschema.Structural
@@ -113,7 +113,7 @@ func (c inContext) ValidateUpdate(v, old *unstructured.Unstructured) field.Error
 	return c.update(v, old)
 }
 
-// complete is a document as that server has it before it validates.
+// complete returns a document in the state in which that server validates it.
 func (r reference) complete(doc map[string]any) *unstructured.Unstructured {
 	r.t.Helper()
 	data, err := json.Marshal(doc)
@@ -131,7 +131,7 @@ func (r reference) complete(doc map[string]any) *unstructured.Unstructured {
 	return u
 }
 
-// causes of a refusal. Their order is that of a map in Go.
+// causes returns the causes of a rejection. Their order is that of a map in Go.
 func (r reference) causes(doc map[string]any) []string {
 	return slices.Sorted(slices.Values(causesOf(r.validate.Validate(r.complete(doc)))))
 }
@@ -152,7 +152,7 @@ func inOrder(s metav1.Status) []string {
 	return all
 }
 
-func TestMarkersRefuseWhatAServerOfCustomResourceDefinitionsRefuses(t *testing.T) {
+func TestMarkers_rejections_likeCRDs(t *testing.T) {
 	t.Parallel()
 	c := startMarked(t, markedCrates())
 	server := newReference(t, markedv1.API().CustomResources()["Crate"])
@@ -200,7 +200,7 @@ func TestMarkersRefuseWhatAServerOfCustomResourceDefinitionsRefuses(t *testing.T
 				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
 			applied := c.apply(markedPath+"/"+strings.ReplaceAll(text(doc, "metadata", "name"), " ", "%20"), "me", doc)
-			// Upstream answers 500 to what cannot be merged.
+			// Upstream answers 500 to documents that cannot be merged.
 			if applied.code < 400 {
 				t.Errorf("applied: %d", applied.code)
 			}
@@ -208,7 +208,7 @@ func TestMarkersRefuseWhatAServerOfCustomResourceDefinitionsRefuses(t *testing.T
 	}
 }
 
-func TestMarkersFillDefaultsInAndAcceptWhatIsEmpty(t *testing.T) {
+func TestMarkers_defaults(t *testing.T) {
 	t.Parallel()
 	c := startMarked(t, markedCrates())
 	got := c.post(markedPath, markedCrate("a", fields{"owner": "", "goods": []fields{{"name": "x", "kind": "k"}}})).want(201)
@@ -227,12 +227,12 @@ func TestMarkersFillDefaultsInAndAcceptWhatIsEmpty(t *testing.T) {
 	}
 }
 
-func TestMarkersOnUpdates(t *testing.T) {
+func TestMarkers_updates(t *testing.T) {
 	t.Parallel()
 	c := startMarked(t, markedCrates())
 	c.post(markedPath, markedCrate("a", fields{"owner": "me"})).want(201)
 
-	// What a client got is what it may send back, with fields it has never set.
+	// A client may send back the object that it got, with fields that it has never set.
 	got := c.get(markedPath + "/a").object()
 	c.put(markedPath+"/a", got).want(200)
 	c.patch("application/merge-patch+json", markedPath+"/a", spec(fields{"label": "ab"})).want(200)
@@ -271,7 +271,7 @@ func TestMarkersOnUpdates(t *testing.T) {
 	c.patch("application/merge-patch+json", markedPath+"/a/scale", spec(fields{"replicas": 10})).refused(422, metav1.StatusReasonInvalid)
 }
 
-func TestAValueOfAnotherTypeHidesNoUnknownField(t *testing.T) {
+func TestMarkers_wrongType_unknownFieldsStayReported(t *testing.T) {
 	t.Parallel()
 	c := startMarked(t, markedCrates())
 	crate := markedCrate("a", fields{"owner": "me", "boxes": 1.5, "colour": "red"})
@@ -291,7 +291,7 @@ func TestAValueOfAnotherTypeHidesNoUnknownField(t *testing.T) {
 	c.post(markedPath+"?fieldValidation=Ignore", crate).refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
 }
 
-func TestMarkersOfAnotherVersion(t *testing.T) {
+func TestMarkers_otherVersion(t *testing.T) {
 	t.Parallel()
 	c := startMarked(t, markedCrates())
 	beta := func(f fields) map[string]any {
@@ -316,7 +316,7 @@ func TestMarkersOfAnotherVersion(t *testing.T) {
 	}
 }
 
-func TestMarkersDecideWhatIsServed(t *testing.T) {
+func TestMarkers_servedEndpoints(t *testing.T) {
 	t.Parallel()
 	c := startMarked(t, markedCrates())
 	c.post(markedPath, markedCrate("a", fields{"owner": "me", "size": "large"})).want(201)
@@ -361,7 +361,7 @@ func TestMarkersDecideWhatIsServed(t *testing.T) {
 	}
 }
 
-func TestOpenAPIHasWhatMarkersSay(t *testing.T) {
+func TestMarkers_openAPI(t *testing.T) {
 	t.Parallel()
 	c := startMarked(t, markedCrates())
 	v3 := c.get("/openapi/v3/apis/marked.shop.example.com/v1").want(200).object()["components"].(map[string]any)
@@ -401,7 +401,7 @@ func TestOpenAPIHasWhatMarkersSay(t *testing.T) {
 	}
 }
 
-func TestADeclarationThatContradictsItsMarkersIsRefused(t *testing.T) {
+func TestMarkers_contradictingDeclaration_isRejected(t *testing.T) {
 	t.Parallel()
 	skipped := func() api.Facts {
 		facts := markedv1beta1.API()

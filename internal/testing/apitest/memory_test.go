@@ -12,14 +12,14 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// aliases is YAML that is a gigabyte when its aliases are replaced.
+// aliases is the number of aliases in a YAML document that expands to a gigabyte.
 const aliases = 5000
 
 func aliased(head string) string {
 	return head + "\nx: &x " + strings.Repeat("x", 200_000) + "\ny:\n" + strings.Repeat("- *x\n", aliases)
 }
 
-func TestYAMLThatExpandsBeyondABodyIsRefusedUnread(t *testing.T) {
+func TestYAML_expandingAliases_areRejected(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	w := c.create("w")
@@ -53,7 +53,7 @@ func TestYAMLThatExpandsBeyondABodyIsRefusedUnread(t *testing.T) {
 	}
 }
 
-func TestYAMLWithAliasesIsRead(t *testing.T) {
+func TestYAML_aliases(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	const text = "apiVersion: shop.example.com/v1\nkind: Widget\nmetadata: {name: w, labels: &l {a: b}}\nspec: {options: {<<: *l, c: d}}\n"
@@ -67,8 +67,8 @@ func TestYAMLWithAliasesIsRead(t *testing.T) {
 	c.post(widgetsPath, "a: &a [\n\t- *a", "Content-Type", yamlType).refused(400, metav1.StatusReasonBadRequest, "yaml")
 }
 
-// Lists that are larger than the memory for all of them come one after the other, whole.
-func TestListsLargerThanTheBudgetAreAnswered(t *testing.T) {
+// Lists that do not fit into the budget together are answered one after the other, whole.
+func TestMemoryBudget_largerLists_areAnswered(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), MemoryBudget: 1})
 	for i := range 12 << 20 / largest() {
@@ -101,7 +101,7 @@ func TestListsLargerThanTheBudgetAreAnswered(t *testing.T) {
 	}
 }
 
-func TestWithoutABudgetNothingIsCounted(t *testing.T) {
+func TestMemoryBudget_disabled(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), MemoryBudget: -1})
 	c.create("w")

@@ -18,7 +18,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-func TestCreateFillsInWhatTheServerDecides(t *testing.T) {
+func TestCreate_serverSetFields(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	created := c.post(widgetsPath, widget(
@@ -65,7 +65,7 @@ func TestCreateFillsInWhatTheServerDecides(t *testing.T) {
 	}
 }
 
-func TestCreateRefuses(t *testing.T) {
+func TestCreate_rejections(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	c.create("taken")
@@ -117,7 +117,7 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
-func TestCreateWithoutTypeTakesItFromThePath(t *testing.T) {
+func TestCreate_typeFromPath(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	if w := c.post(widgetsPath, `{"metadata":{"name":"w"}}`).want(201).widget(); w.Name != "w" {
@@ -192,7 +192,7 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-func TestUnrestrictedUpdateNeedsNoResourceVersion(t *testing.T) {
+func TestUnrestrictedUpdate_noResourceVersion(t *testing.T) {
 	t.Parallel()
 	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), UnrestrictedUpdate: true})
 	c.create("w")
@@ -202,8 +202,8 @@ func TestUnrestrictedUpdateNeedsNoResourceVersion(t *testing.T) {
 	c.put(widgetsPath+"/w", widget("w", metadata(fields{"resourceVersion": "1"}))).refused(409, metav1.StatusReasonConflict)
 }
 
-// An update that needs no resource version is tried again when another one came first, with what its client has sent.
-func TestAnUpdateThatIsTriedAgainBeginsAnew(t *testing.T) {
+// An update that needs no resource version is retried after a concurrent update, beginning with the client's object.
+func TestUpdate_retry_startsFromClientsObject(t *testing.T) {
 	t.Parallel()
 	entered, leave := make(chan struct{}), make(chan struct{})
 	var tries atomic.Int32
@@ -249,7 +249,7 @@ func TestAnUpdateThatIsTriedAgainBeginsAnew(t *testing.T) {
 	}
 }
 
-func TestGenerationCountsChangesOfTheSpec(t *testing.T) {
+func TestGeneration_countsSpecChanges(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	c.create("w")
@@ -281,7 +281,7 @@ func TestGenerationCountsChangesOfTheSpec(t *testing.T) {
 	}
 }
 
-func TestGenerationOfKindsWithoutStatus(t *testing.T) {
+func TestGeneration_kindsWithoutStatus(t *testing.T) {
 	t.Parallel()
 	c := startKind(t,
 		annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped(),
@@ -303,7 +303,7 @@ func TestGenerationOfKindsWithoutStatus(t *testing.T) {
 	c.get(widgetsPath+"/w/status").refused(404, metav1.StatusReasonNotFound)
 }
 
-func TestStatusAndSpecAreWrittenApart(t *testing.T) {
+func TestStatus_isWrittenSeparately(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	w := c.create(
@@ -386,7 +386,7 @@ func TestClusterScopedKind(t *testing.T) {
 	c.get(shelvesPath+"/s/status").refused(404, metav1.StatusReasonNotFound)
 }
 
-func TestDryRunLeavesNoTrace(t *testing.T) {
+func TestDryRun_leavesNoTrace(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	w := c.create("w", spec(fields{"replicas": 1}))

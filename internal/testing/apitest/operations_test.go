@@ -10,7 +10,7 @@ import (
 	"github.com/annexapi/annex/annextest"
 )
 
-func TestMetricsAreTheServersOwnAndUpstreams(t *testing.T) {
+func TestMetrics_ownAndUpstream(t *testing.T) {
 	t.Parallel()
 	client := discovery.NewDiscoveryClientForConfigOrDie(annextest.Start(t, shop())).RESTClient()
 	out, err := client.Get().AbsPath("/metrics").DoRaw(t.Context())
@@ -25,7 +25,7 @@ func TestMetricsAreTheServersOwnAndUpstreams(t *testing.T) {
 	}
 }
 
-func TestReadinessNamesItsChecks(t *testing.T) {
+func TestReadyz_namesChecks(t *testing.T) {
 	t.Parallel()
 	client := discovery.NewDiscoveryClientForConfigOrDie(annextest.Start(t, shop())).RESTClient()
 	for path, want := range map[string]string{

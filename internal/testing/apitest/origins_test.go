@@ -19,7 +19,7 @@ import (
 	sessions "github.com/annexapi/annex/stream"
 )
 
-// streaming is a server whose widgets have all sessions that pods have, with a handler of its own.
+// streaming is a server whose widgets have all sessions of pods, with a handler of its own.
 func streaming() annex.Server {
 	server := shop()
 	server.Groups[0].Kinds[0] = widgets().Subresources(
@@ -70,7 +70,8 @@ func (c *client) createStreaming() {
 	c.post(gizmosPath, `{"apiVersion":"legacy.example.com/v1","kind":"Gizmo","metadata":{"name":"w"}}`).want(201)
 }
 
-// presented is how a browser authenticates: with what it adds by itself, and with what the page knows.
+// presented is a browser's way of authenticating: with the credentials that the browser adds, and with the page's
+// own.
 type presented struct {
 	name        string
 	certificate bool
@@ -108,8 +109,8 @@ func (p presented) headers(cookie string, socket bool, protocol string) []string
 	return all
 }
 
-// A page of another port of the same host has the browser's certificate and cookies sent along. It gets through by a token
-// only, and only if that token is what the server went by.
+// A browser sends its certificate and cookies along with requests of a page on another port of the same host. Such a
+// request only succeeds with a token, and only if the server authenticated it by that token.
 func TestBrowsers_credentialOfAnotherOrigin(t *testing.T) {
 	t.Parallel()
 	instance, _ := run(
@@ -131,7 +132,7 @@ func TestBrowsers_credentialOfAnotherOrigin(t *testing.T) {
 		socket             bool
 		protocol           string
 		body               string
-		safe               bool // the page cannot read the answer, and nothing happens
+		safe               bool // the page cannot read the response, and nothing happens
 	}
 	transports := []transport{
 		{name: "exec", method: "GET", path: widgetsPath + "/w/exec?command=true&stdout=true", socket: true, protocol: "v5.channel.k8s.io"},
@@ -152,7 +153,7 @@ func TestBrowsers_credentialOfAnotherOrigin(t *testing.T) {
 	root := "Bearer root"
 	for _, credentials := range []struct {
 		presented
-		// token is whether the token is what authenticates; known whether anything does.
+		// token reports whether the token authenticates the request; known whether any credential does.
 		token, known bool
 	}{
 		{presented{name: "certificate", certificate: true}, false, true},
@@ -188,7 +189,7 @@ func TestBrowsers_credentialOfAnotherOrigin(t *testing.T) {
 				{"another site", []string{"Origin", "https://evil.example.com", "Sec-Fetch-Site", "cross-site"}, false},
 			} {
 				if at.socket && from.headers[0] != "Origin" {
-					continue // all browsers name the origin of what opens a WebSocket
+					continue // all browsers name the origin of a request that opens a WebSocket
 				}
 				headers := slices.Concat(from.headers, credentials.headers(cookie, at.socket, at.protocol))
 				if at.body != "" {
@@ -205,7 +206,7 @@ func TestBrowsers_credentialOfAnotherOrigin(t *testing.T) {
 			}
 		}
 	}
-	// A login is refused to other pages whatever they present, and pages are shown to all.
+	// Logins are rejected for other pages, whatever they present, and pages are shown to all.
 	for _, path := range []string{"/oauth/session", "/oauth/session/token", "/oauth/token", "/oauth/authorize"} {
 		for _, c := range []*client{admin, stranger} {
 			headers := []string{
@@ -239,7 +240,7 @@ func TestBrowsers_credentialOfAnotherOrigin(t *testing.T) {
 	}
 }
 
-// answeredWith sends a request and returns the code of the answer, of which it reads nothing.
+// answeredWith sends a request and returns the code of the response without reading it.
 func answeredWith(c *client, method, path, body string, headers []string) int {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)

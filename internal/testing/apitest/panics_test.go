@@ -16,7 +16,7 @@ import (
 )
 
 // Watches run users' functions outside of any request.
-func TestPanicsInAWatchEndItAlone(t *testing.T) {
+func TestWatch_panic_endsOnlyThatWatch(t *testing.T) {
 	t.Parallel()
 	notOn(t, "the watch cache is read for all watches at once; etcdtest says what happens there", etcd.Name)
 	marked := metadata(fields{"annotations": fields{"panic": "please"}})
@@ -51,9 +51,9 @@ func TestPanicsInAWatchEndItAlone(t *testing.T) {
 	}
 }
 
-// A column is a function of the user's. A table that has begun is cut off where it panics, so that no client takes it for a whole
-// one; a shorter one is an error, as those of upstream's handlers are.
-func TestPanicsInAColumnAreSeenByClients(t *testing.T) {
+// A column is a function of the user's. A table that has begun is cut off at a panic, so that no client takes it for
+// a whole one; a shorter one is an error, as upstream's are.
+func TestTables_panicInColumn(t *testing.T) {
 	t.Parallel()
 	notOn(t, "tables are upstream's there", etcd.Name)
 	c := startKind(t, annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Columns(annex.Column[v1.Widget]{

@@ -56,7 +56,7 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-func TestPatchRefuses(t *testing.T) {
+func TestPatch_rejections(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	w := c.create("w", spec(fields{"replicas": 1}))
@@ -112,7 +112,7 @@ func TestPatchRefuses(t *testing.T) {
 	}
 }
 
-func TestPatchWithTheRightResourceVersion(t *testing.T) {
+func TestPatch_resourceVersion(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	w := c.create("w")
@@ -125,7 +125,7 @@ func TestPatchWithTheRightResourceVersion(t *testing.T) {
 	}
 }
 
-func TestConcurrentPatchesAllCount(t *testing.T) {
+func TestPatch_concurrent_allApply(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	c.create("w")

@@ -22,7 +22,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-func TestAdmissionPluginsSeeWritesOfAllKindsAndConnections(t *testing.T) {
+func TestPlugins_seeAllWritesAndConnections(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	seen := map[string]string{}
@@ -77,7 +77,7 @@ func TestAdmissionPluginsSeeWritesOfAllKindsAndConnections(t *testing.T) {
 	}
 }
 
-func TestAPluginMutatesBeforeHooksOfKinds(t *testing.T) {
+func TestPlugins_mutateBeforeHooks(t *testing.T) {
 	t.Parallel()
 	var order []string
 	say := func(what string) { order = append(order, what) }
@@ -104,7 +104,7 @@ func TestAPluginMutatesBeforeHooksOfKinds(t *testing.T) {
 	}
 }
 
-// refusing refuses all widgets.
+// refusing rejects all widgets.
 func refusing(name string, disabled bool) annex.AdmissionPlugin {
 	return annex.AdmissionPlugin{
 		Name:     name,
@@ -118,13 +118,13 @@ func refusing(name string, disabled bool) annex.AdmissionPlugin {
 	}
 }
 
-func TestAdmissionPluginsRunAsEnabledAndDisabled(t *testing.T) {
+func TestPlugins_enableAndDisable(t *testing.T) {
 	t.Parallel()
 	server := shop()
 	server.AdmissionPlugins = []annex.AdmissionPlugin{refusing("Always", false), refusing("Sometimes", true)}
 	for name, test := range map[string]struct {
 		options annex.AdmissionOptions
-		want    string // who refuses
+		want    string // the plugin that rejects
 	}{
 		"by default":     {annex.AdmissionOptions{}, "Always"},
 		"disabled":       {annex.AdmissionOptions{DisablePlugins: []string{"Always"}}, ""},
@@ -189,7 +189,7 @@ func withQuota() annex.Server {
 
 const admissionConfiguration = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n"
 
-func TestPluginsOfUpstreamsKindAreGivenTheirConfiguration(t *testing.T) {
+func TestPlugins_configuration_ofUpstreamPlugins(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ plugins, want string }{
 		"in the file":     {"- name: Quota\n  configuration: {limit: 3}\n", `{"limit":3} says "widgets", may exceed: true`},
@@ -216,7 +216,7 @@ func write(t *testing.T, file, content string) {
 	}
 }
 
-func TestNewRefusesAdmissionThatCannotBe(t *testing.T) {
+func TestNew_plugins_mistakes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, test := range map[string]struct {

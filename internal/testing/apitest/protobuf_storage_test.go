@@ -26,7 +26,7 @@ const leaseResource = "leases.zoo.example.com"
 
 var asProtobuf = map[schema.GroupResource]string{schema.ParseGroupResource(leaseResource): protobufType}
 
-// zooVerb runs a verb of the program zoo, and returns what it printed.
+// zooVerb runs a verb of the program zoo, and returns its output.
 func zooVerb(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	p := prepareProgram(t, "zoo")
@@ -64,7 +64,7 @@ func dumped(t *testing.T, args ...string) map[string]maintenance.Line {
 	return all
 }
 
-// serveZoo calls work with a server that runs meanwhile.
+// serveZoo calls work while a server runs.
 func serveZoo(t *testing.T, name string, server annex.Server, options annex.Options, work func(c *client)) {
 	t.Helper()
 	if !t.Run(name, func(t *testing.T) { work(connect(t, annextest.StartWith(t, server, options))) }) {
@@ -77,25 +77,25 @@ func (c *client) createLease(name string) {
 	c.post(leasesPath, envelope(c.t, "zoo.example.com/v1", "Lease", lease(name, "me")), "Content-Type", protobufType).want(201)
 }
 
-func TestObjectsAreStoredAsJSONUnlessProtobufIsAskedFor(t *testing.T) {
+func TestStorageMediaType_default(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name    string
 		kind    *annex.KindBuilder[coordinationv1.Lease]
 		options annex.Options
-		want    string // the media type that a dump names
+		want    string // the media type in a dump
 	}{
-		{"embedded", leases(), annex.Options{}, ""},
+		{"embedded", leases(), annex.Options{Storage: embedded.Dir("")}, ""},
 		{"memory", leases(), annex.Options{Storage: memory.Storage()}, ""},
 		{"a developer's protobuf in memory", leases().StoredMediaType(protobufType), annex.Options{Storage: memory.Storage()}, protobufType},
 		{"files", leases(), annex.Options{Storage: files.Dir("")}, ""},
-		{"a developer's protobuf", leases().StoredMediaType(protobufType), annex.Options{}, protobufType},
+		{"a developer's protobuf", leases().StoredMediaType(protobufType), annex.Options{Storage: embedded.Dir("")}, protobufType},
 		{"an operator's choice", leases().StoredMediaType(protobufType),
-			annex.Options{StorageMediaTypeOf: map[schema.GroupResource]string{schema.ParseGroupResource(leaseResource): jsonType}}, ""},
+			annex.Options{Storage: embedded.Dir(""), StorageMediaTypeOf: map[schema.GroupResource]string{schema.ParseGroupResource(leaseResource): jsonType}}, ""},
 		{"an operator's other choice", leases().StoredMediaType(jsonType),
-			annex.Options{StorageMediaTypeOf: map[schema.GroupResource]string{schema.ParseGroupResource(leaseResource): protobufType}},
+			annex.Options{Storage: embedded.Dir(""), StorageMediaTypeOf: map[schema.GroupResource]string{schema.ParseGroupResource(leaseResource): protobufType}},
 			protobufType},
-		{"a version without protobuf", leases().StoredAs("v1alpha1"), annex.Options{}, ""},
+		{"a version without protobuf", leases().StoredAs("v1alpha1"), annex.Options{Storage: embedded.Dir("")}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -116,7 +116,7 @@ func TestObjectsAreStoredAsJSONUnlessProtobufIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestBadMediaTypesOfStoredObjects(t *testing.T) {
+func TestStorageMediaType_invalid(t *testing.T) {
 	t.Parallel()
 	of := func(resource, mediaType string) annex.Options {
 		return annex.Options{
@@ -164,9 +164,9 @@ func TestBadMediaTypesOfStoredObjects(t *testing.T) {
 			}
 		})
 	}
-	// What comes to files by another way becomes YAML.
+	// Objects that come to files in another way become YAML.
 	data, to := t.TempDir(), t.TempDir()
-	serveZoo(t, "serve", zoo(), annex.Options{DataDir: data, StorageMediaTypeOf: asProtobuf}, func(c *client) { c.createLease("a") })
+	serveZoo(t, "serve", zoo(), annex.Options{Storage: embedded.Dir(""), DataDir: data, StorageMediaTypeOf: asProtobuf}, func(c *client) { c.createLease("a") })
 	mustZoo(t, "storage", "migrate", "--from", "embedded", "--data-dir", data, "--to", "files", "--to-data-dir", to)
 	serveZoo(t, "serve files", zoo(), annex.Options{DataDir: to, Storage: files.Dir("")}, func(c *client) {
 		testwait.Until(t, "the object has its file", func() bool {
@@ -177,7 +177,7 @@ func TestBadMediaTypesOfStoredObjects(t *testing.T) {
 			t.Errorf("got %s", got.raw)
 		}
 	})
-	// And back again, where it is protobuf when it is next written, if that is asked for.
+	// And back again, where they become protobuf when they are next written, if that is configured.
 	back := t.TempDir()
 	mustZoo(t, "storage", "migrate", "--from", "files", "--data-dir", to, "--to", "embedded", "--to-data-dir", back)
 	if out := mustZoo(
@@ -198,7 +198,7 @@ func TestBadMediaTypesOfStoredObjects(t *testing.T) {
 	}
 }
 
-func TestAMediaTypeIsChanged(t *testing.T) {
+func TestStorageMediaType_change(t *testing.T) {
 	t.Parallel()
 	for name, encrypt := range map[string]bool{"in plain text": false, "encrypted": true} {
 		t.Run(name, func(t *testing.T) {
@@ -207,6 +207,7 @@ func TestAMediaTypeIsChanged(t *testing.T) {
 			data, key := t.TempDir(), "identity"
 			flags := []string{"--data-dir", data}
 			options := annex.Options{
+				Storage:            embedded.Dir(""),
 				DataDir:            data,
 				StorageMediaTypeOf: map[schema.GroupResource]string{schema.ParseGroupResource(leaseResource): jsonType},
 			}
@@ -296,8 +297,8 @@ func TestAMediaTypeIsChanged(t *testing.T) {
 	}
 }
 
-// TestAStoredVersionIsNotLost is what keeps a version from being removed too early.
-func TestAStoredVersionIsNotLost(t *testing.T) {
+// TestStoredVersion_stillInUse_cannotBeRemoved keeps a version from being removed too early.
+func TestStoredVersion_stillInUse_cannotBeRemoved(t *testing.T) {
 	t.Parallel()
 	only := func() *annex.KindBuilder[coordinationv1.Lease] {
 		return annex.KindOf[coordinationv1.Lease, coordinationv1.LeaseList]("leases", zooV1)

@@ -41,7 +41,7 @@ type message interface {
 	Unmarshal([]byte) error
 }
 
-// envelope is what clients send and get: the prefix, and runtime.Unknown.
+// envelope returns the encoding that clients send and get: the prefix, and runtime.Unknown.
 func envelope(t *testing.T, apiVersion, kind string, object message) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -52,7 +52,7 @@ func envelope(t *testing.T, apiVersion, kind string, object message) []byte {
 	return b.Bytes()
 }
 
-// open returns what is in an envelope.
+// open decodes the content of an envelope.
 func open(t *testing.T, data []byte, into message) *runtime.Unknown {
 	t.Helper()
 	raw, ok := bytes.CutPrefix(data, []byte("k8s\x00"))
@@ -83,7 +83,7 @@ func lease(name, holder string) *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder}}
 }
 
-func TestAKindWithProtobufIsServedAsProtobuf(t *testing.T) {
+func TestProtobuf_requestsAndResponses(t *testing.T) {
 	t.Parallel()
 	for _, storage := range []annex.Storage{memory.Storage(), embedded.Dir("")} {
 		t.Run(storage.Name(), func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestAKindWithProtobufIsServedAsProtobuf(t *testing.T) {
 	}
 }
 
-func TestWatchesOfProtobufGetWhatOthersGet(t *testing.T) {
+func TestProtobuf_watches(t *testing.T) {
 	t.Parallel()
 	c := start(t, zoo())
 	response := c.send(t.Context(), http.MethodGet, leasesPath+"?watch=1", nil, "Accept", protobufType+";stream=watch")
@@ -205,7 +205,7 @@ func TestWatchesOfProtobufGetWhatOthersGet(t *testing.T) {
 	}
 }
 
-// mediaTypes records the content types of answers.
+// mediaTypes records the content types of responses.
 type mediaTypes struct {
 	next http.RoundTripper
 	mu   sync.Mutex
@@ -222,7 +222,7 @@ func (m *mediaTypes) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-func TestInformersSpeakProtobuf(t *testing.T) {
+func TestProtobuf_informers(t *testing.T) {
 	t.Parallel()
 	scheme := runtime.NewScheme()
 	if err := zooV1().AddToScheme(scheme); err != nil {
@@ -298,7 +298,7 @@ func TestInformersSpeakProtobuf(t *testing.T) {
 	}
 }
 
-func TestKindsAndVersionsWithoutProtobufSaySo(t *testing.T) {
+func TestProtobuf_unsupportedKinds(t *testing.T) {
 	t.Parallel()
 	c := start(t, zoo())
 	c.post(leasesPath, envelope(t, "zoo.example.com/v1", "Lease", lease("a", "me")), "Content-Type", protobufType).want(201)
@@ -333,7 +333,7 @@ func TestKindsAndVersionsWithoutProtobufSaySo(t *testing.T) {
 		want(200)
 }
 
-func TestOpenAPINamesProtobufWhereThereIsSome(t *testing.T) {
+func TestProtobuf_openAPI(t *testing.T) {
 	t.Parallel()
 	c := start(t, zoo())
 	for doc, list := range map[string]func(operation map[string]any) string{
@@ -366,7 +366,7 @@ func TestOpenAPINamesProtobufWhereThereIsSome(t *testing.T) {
 	}
 }
 
-func TestBadProtobufIsAnsweredWithAStatus(t *testing.T) {
+func TestProtobuf_badInput(t *testing.T) {
 	t.Parallel()
 	c := start(t, zoo())
 	whole := envelope(t, "zoo.example.com/v1", "Lease", lease("a", strings.Repeat("me", 100)))

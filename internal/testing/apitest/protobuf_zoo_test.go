@@ -15,8 +15,8 @@ import (
 	"github.com/annexapi/annex/api"
 )
 
-// zoo is a server with kinds that have protobuf and kinds that have none, in one
-// group: Lease has it in v1 and v1beta1, and not in v1alpha1; Crate not at all.
+// zoo is a server whose kinds partly have protobuf, in one group: Lease has it in v1 and v1beta1, but not in
+// v1alpha1; Crate does not have it at all.
 func zoo(kinds ...annex.Kind) annex.Server {
 	if len(kinds) == 0 {
 		kinds = []annex.Kind{leases(), crates()}

@@ -13,9 +13,9 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// A query is in the audit as the list, or the watch, that it is, with its parameters, and with how its
-// caller could do that.
-func TestTheAuditTellsOfQueries(t *testing.T) {
+// The audit records a query as the list or watch that it performs, with its parameters, and with the reason why the
+// caller was allowed.
+func TestAudit_queries(t *testing.T) {
 	t.Parallel()
 	log := newAuditLog(t)
 	c := startWith(t, shop(), annex.Options{
@@ -76,7 +76,7 @@ func TestTheAuditTellsOfQueries(t *testing.T) {
 		}
 		return slices.Contains(stages, auditv1.StageResponseStarted) && slices.Contains(stages, auditv1.StageResponseComplete)
 	})
-	// Which resources there are to query is no resource.
+	// The list of queryable resources is no resource.
 	e := log.of(jane.get("/query").want(200))
 	if e.ObjectRef != nil || e.Verb != "get" || e.Annotations[decision] != "allow" {
 		t.Errorf("the audit of /query: %+v", e)

@@ -17,19 +17,20 @@ import (
 
 	"github.com/annexapi/annex"
 	v1 "github.com/annexapi/annex/internal/testing/shop/v1"
+	"github.com/annexapi/annex/store/embedded"
 )
 
-// unremembered is a media type that upstream takes for JSON, and that is answered by nothing but upstream's handlers.
+// unremembered is a media type that upstream takes for JSON, and that only upstream's handlers answer.
 const unremembered = jsonType + ";answered=upstream"
 
 const metadataType = jsonType + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 
-// withoutRevision is what is told of revisions, of which that of a shared storage rises all the time.
+// withoutRevision matches revisions: that of a shared storage rises all the time.
 var withoutRevision = regexp.MustCompile(`, current: \d+|resourceVersion"?: ?"\d+"`)
 
-// Reads are answered with what has been encoded before. Each is asked of upstream's handlers of the same server as well:
-// status, headers and bytes are the same.
-func TestRememberedReadsAreThoseOfUpstream(t *testing.T) {
+// Reads are answered with cached encodings. Each is also sent to upstream's handlers of the same server: status,
+// headers and bytes are the same.
+func TestCachedReads_likeUpstream(t *testing.T) {
 	t.Parallel()
 	server := shop()
 	server.Groups = append(server.Groups, stackServer(stacks()).Groups...)
@@ -167,7 +168,7 @@ func TestRememberedReadsAreThoseOfUpstream(t *testing.T) {
 			protobufType+";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,"+metadataType+","+jsonType,
 			protobufType+";as=Table;v=v1;g=meta.k8s.io,"+tableType,
 		)
-		// What is asked of upstream accepts the same, but for a parameter that means nothing.
+		// The request to upstream accepts the same, with a meaningless parameter.
 		twin := form
 		switch form {
 		case jsonType, "*/*", "", jsonType + ", */*":
@@ -185,7 +186,7 @@ func TestRememberedReadsAreThoseOfUpstream(t *testing.T) {
 			}
 		}
 		got, want, same := (*answer)(nil), (*answer)(nil), false
-		// A table tells ages, which change every second.
+		// A table shows ages, which change every second.
 		for tries := 0; !same && (tries == 0 || tries < 5 && strings.Contains(form, "as=Table")); tries++ {
 			got, want = c.do(method, path, nil, append(headers, "Accept", form)...), c.do(method, path, nil, append(headers, "Accept", twin)...)
 			for _, a := range []*answer{got, want} {
@@ -265,14 +266,14 @@ func TestRememberedReadsAreThoseOfUpstream(t *testing.T) {
 	}
 }
 
-// A get sees every write that was acknowledged before it, and an object that was made anew under the same name.
-func TestRememberedObjectsAreTheLatest(t *testing.T) {
+// A get sees every write that was acknowledged before it, and an object that was recreated under the same name.
+func TestCachedReads_seeLatestWrite(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	for i := range 50 {
 		n := fmt.Sprint(i)
 		made := c.create("w", spec(fields{"size": "small", "options": fields{"n": n}}))
-		for range 2 { // the second time, it is remembered
+		for range 2 { // the second time, it is cached
 			if got := c.widget("w"); got.UID != made.UID || got.Spec.Options["n"] != n {
 				t.Fatalf("got %s with n=%s, want %s with %s", got.UID, got.Spec.Options["n"], made.UID, n)
 			}
@@ -286,8 +287,8 @@ func TestRememberedObjectsAreTheLatest(t *testing.T) {
 	}
 }
 
-// What reads count at /metrics does not tell which handler answered.
-func TestRememberedReadsAreCounted(t *testing.T) {
+// The counts of reads at /metrics do not depend on the handler.
+func TestCachedReads_metrics(t *testing.T) {
 	c := start(t, shop())
 	c.create("w", spec(fields{"size": "small"}))
 	counted := func(verb string) map[string]float64 {
@@ -308,7 +309,7 @@ func TestRememberedReadsAreCounted(t *testing.T) {
 		return of
 	}
 	for _, r := range []struct{ path, verb string }{{widgetsPath + "/w", `verb="GET"`}, {widgetsPath, `verb="LIST"`}} {
-		c.get(r.path).want(200) // so that all series are there
+		c.get(r.path).want(200) // so that all series exist
 		before := counted(r.verb)
 		c.get(r.path).want(200)
 		direct := counted(r.verb)
@@ -329,10 +330,10 @@ func TestRememberedReadsAreCounted(t *testing.T) {
 	}
 }
 
-// What a program stored that had no default for a field is not what clients of one that has get.
-func TestWhatAnotherProgramHasStoredGetsItsDefaults(t *testing.T) {
+// An object stored by a program without a default for a field gets the default for clients of a program that has one.
+func TestCachedReads_defaultsOfOlderObjects(t *testing.T) {
 	t.Parallel()
-	options := annex.Options{DataDir: t.TempDir()}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()}
 	plain := func(kind *annex.KindBuilder[v1.Widget]) annex.Server {
 		return annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}}
 	}

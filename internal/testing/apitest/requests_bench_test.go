@@ -7,8 +7,8 @@ import (
 	"github.com/annexapi/annex"
 )
 
-// BenchmarkRequests is the processor time of requests that have no network below them: all of it is the handler
-// chain, routing, the handler and the storage.
+// BenchmarkRequests measures the processor time of requests that have no network below them: the handler chain,
+// routing, the handler and the storage.
 //
 //	go test ./internal/testing/apitest -run xxx -bench Requests -benchtime 20000x
 func BenchmarkRequests(b *testing.B) {

@@ -16,7 +16,7 @@ import (
 	"github.com/annexapi/annex/operation"
 )
 
-// startMessages serves crates and tickets whose subresources answer with what they were sent.
+// startMessages serves crates and tickets whose subresources return their requests.
 func startMessages(t *testing.T) *client {
 	t.Helper()
 	peek := func(o *markedv1.PeekOptions) *markedv1.Packing {

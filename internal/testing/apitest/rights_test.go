@@ -47,7 +47,7 @@ func rule(verbs, resource string) fields {
 
 func rules(rules ...fields) fields { return fields{"rules": rules} }
 
-// bind is a binding of a role, such as Role/reader, to a user, or a group with an @.
+// bind returns a binding of a role, such as Role/reader, to users, and to groups with an @.
 func bind(kind, name, role string, subjects ...string) map[string]any {
 	roleKind, roleName, _ := strings.Cut(role, "/")
 	var all []fields
@@ -61,8 +61,7 @@ func bind(kind, name, role string, subjects ...string) map[string]any {
 	return rbacObject(kind, name, fields{"roleRef": fields{"kind": roleKind, "name": roleName}, "subjects": all})
 }
 
-// until waits until a request is answered with a code: roles count when the server has
-// noticed them.
+// until waits until a request is answered with a code: roles take effect when the server has noticed them.
 func (c *client) until(code int, ask func() *answer) {
 	c.t.Helper()
 	testwait.NoError(c.t, fmt.Sprintf("an answer %d", code), func(context.Context) error {
@@ -73,7 +72,7 @@ func (c *client) until(code int, ask func() *answer) {
 	})
 }
 
-func TestCallersMayDoWhatRolesSay(t *testing.T) {
+func TestRoles_grantRights(t *testing.T) {
 	t.Parallel()
 	c := withTokens(t)
 	c.create("w")
@@ -116,7 +115,7 @@ func TestCallersMayDoWhatRolesSay(t *testing.T) {
 	jane.post(shelvesPath, shelf("s")).want(201)
 }
 
-func TestCallersAskWhatTheyMayDo(t *testing.T) {
+func TestReviews_access(t *testing.T) {
 	t.Parallel()
 	c := withTokens(t)
 	jane := c.stranger("secret")
@@ -209,7 +208,7 @@ func TestCallersAskWhatTheyMayDo(t *testing.T) {
 	}
 }
 
-// review is a question; its group follows from its kind.
+// review returns a review; its group follows from its kind.
 func review(kind string, f ...map[string]any) map[string]any {
 	obj := object("v1", kind, "", f...)
 	obj["apiVersion"] = "authorization.k8s.io/v1"
@@ -219,7 +218,7 @@ func review(kind string, f ...map[string]any) map[string]any {
 	return obj
 }
 
-func TestCallersAskWhoTheyAre(t *testing.T) {
+func TestReviews_self(t *testing.T) {
 	t.Parallel()
 	c := withTokens(t)
 	jane := c.stranger("secret")
@@ -247,7 +246,7 @@ func TestCallersAskWhoTheyAre(t *testing.T) {
 	jane.post(tokenReviewsPath, review("TokenReview", spec(fields{"token": "root"}))).refused(403, metav1.StatusReasonForbidden)
 }
 
-func TestNoCallerGivesAwayRightsThatItDoesNotHave(t *testing.T) {
+func TestRoles_escalation_isRejected(t *testing.T) {
 	t.Parallel()
 	c := withTokens(t)
 	jane := c.stranger("secret")
@@ -275,7 +274,7 @@ func TestNoCallerGivesAwayRightsThatItDoesNotHave(t *testing.T) {
 		refused(404, metav1.StatusReasonNotFound, `roles.rbac.authorization.k8s.io "none" not found`)
 	jane.post(clusterRolesPath, rbacObject("ClusterRole", "own")).refused(403, metav1.StatusReasonForbidden, "cannot create")
 
-	// Those who may escalate and bind are not asked.
+	// Callers with the verbs escalate and bind are not restricted.
 	c.patch(mergePatch, rolesPath+"/manager", rules(manage)).want(200)
 	c.until(201, func() *answer {
 		return jane.post(bindingsPath, bind("RoleBinding", "admin", "Role/more", "jane"))
@@ -284,7 +283,7 @@ func TestNoCallerGivesAwayRightsThatItDoesNotHave(t *testing.T) {
 	c.until(200, func() *answer { return jane.get(widgetsPath) })
 }
 
-func TestRolesAreAggregated(t *testing.T) {
+func TestRoles_aggregation(t *testing.T) {
 	t.Parallel()
 	c := withTokens(t)
 	jane := c.stranger("secret")
@@ -304,7 +303,7 @@ func TestRolesAreAggregated(t *testing.T) {
 	}
 }
 
-func TestKindsAreInTheRolesThatTheyDeclare(t *testing.T) {
+func TestRoles_declaredByKinds(t *testing.T) {
 	t.Parallel()
 	options := annex.Options{Storage: memory.Storage()}
 	c := startWith(t, annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
@@ -330,7 +329,7 @@ func TestKindsAreInTheRolesThatTheyDeclare(t *testing.T) {
 	}
 }
 
-func TestAnAuthorizerInGoIsAskedFirst(t *testing.T) {
+func TestAuthorizer_isAskedFirst(t *testing.T) {
 	t.Parallel()
 	server := shop()
 	server.Authorizer = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -370,7 +369,7 @@ func TestAnAuthorizerInGoIsAskedFirst(t *testing.T) {
 	}
 }
 
-func TestRolesAndBindingsThatCannotBeAreRefused(t *testing.T) {
+func TestRoles_invalid(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	c.post(bindingsPath, bind("RoleBinding", "b", "Role/a", "jane")).want(201)
@@ -405,7 +404,7 @@ func TestRolesAndBindingsThatCannotBeAreRefused(t *testing.T) {
 	c.get(clusterRolesPath+"/system:own:role", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").want(200)
 }
 
-func TestRolesOutliveARestartAndAreCompletedByIt(t *testing.T) {
+func TestRoles_restart_completesDefaults(t *testing.T) {
 	t.Parallel()
 	options := annex.Options{DataDir: t.TempDir(), Storage: embedded.Dir("")}
 	kept := shop()
@@ -424,7 +423,7 @@ func TestRolesOutliveARestartAndAreCompletedByIt(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// What the server is ready with counts at once.
+	// Roles that exist when the server is ready take effect at once.
 	instance, stop = run(t, kept, options)
 	c = clientOf(t, instance)
 	c.post(selfRulesPath, review("SelfSubjectRulesReview", spec(fields{"namespace": "default"})), "Impersonate-User", "jane").want(201)
@@ -436,7 +435,7 @@ func TestRolesOutliveARestartAndAreCompletedByIt(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A start that has nothing to complete writes nothing.
+	// A start without anything to complete writes nothing.
 	instance, stop = run(t, kept, options)
 	if got := clientOf(t, instance).get(clusterRolesPath+"/view").str("metadata", "resourceVersion"); got != version {
 		t.Errorf("a second start wrote the role view: it is at %s, was at %s", got, version)
@@ -452,7 +451,7 @@ func TestRolesOutliveARestartAndAreCompletedByIt(t *testing.T) {
 	c.until(403, func() *answer { return c.get(widgetsPath, "Impersonate-User", "jane") })
 }
 
-func TestAdministratorsAreToldWhenTheyTakeTheirOwnRights(t *testing.T) {
+func TestRoles_lastAdministrator_isWarned(t *testing.T) {
 	t.Parallel()
 	c := withTokens(t)
 	jane := c.stranger("secret")
@@ -467,7 +466,7 @@ func TestAdministratorsAreToldWhenTheyTakeTheirOwnRights(t *testing.T) {
 	last("one")
 	c.post(clusterBindings, bind("ClusterRoleBinding", "two", "ClusterRole/cluster-admin", "@staff")).want(201)
 	dry := jane.do("DELETE", clusterBindings+"/one?dryRun=All", nil).want(200)
-	// The second binding counts once the server has noticed it.
+	// The second binding takes effect once the server has noticed it.
 	testwait.NoError(t, "the second binding is known", func(context.Context) error {
 		var rules authorizationv1.SelfSubjectRulesReview
 		decode(t, jane.post(selfRulesPath, review("SelfSubjectRulesReview", spec(fields{"namespace": "default"}))).want(201).raw, &rules)
@@ -498,7 +497,7 @@ func TestAdministratorsAreToldWhenTheyTakeTheirOwnRights(t *testing.T) {
 		t.Errorf("no warning: %q", a.warnings())
 	}
 	c.until(403, func() *answer { return jane.get(clusterBindings) })
-	// That is true: the administrator's own certificate needs no binding.
+	// The warning is correct: the administrator's own certificate needs no binding.
 	last("four")
 	if a := jane.patch(mergePatch, clusterRolesPath+"/cluster-admin", rules(rule("get", "widgets"))).want(200); !warned(a) {
 		t.Errorf("no warning of the role: %q", a.warnings())

@@ -39,7 +39,7 @@ func ticketBeta(name string, f ...map[string]any) map[string]any {
 	return object("v1beta1", "Ticket", name, append(f, fields{"apiVersion": "rules.example.com/v1beta1"})...)
 }
 
-// causes returns the causes of a refusal as field: message.
+// causes returns the causes of a rejection as field: message.
 func causes(s metav1.Status) []string {
 	var all []string
 	for _, c := range s.Details.Causes {
@@ -49,7 +49,7 @@ func causes(s metav1.Status) []string {
 	return all
 }
 
-func TestEveryTagOfDeclarativeValidationIsEnforced(t *testing.T) {
+func TestDeclarativeValidation_allTags(t *testing.T) {
 	t.Parallel()
 	c := startRules(t, tickets())
 	c.post(ticketsPath, ticket("good", spec(fields{
@@ -94,7 +94,7 @@ func TestEveryTagOfDeclarativeValidationIsEnforced(t *testing.T) {
 				t.Errorf("create: got %q, want %q", got, test.want)
 			}
 			if strings.HasPrefix(name, "union") {
-				return // merged with what is there, it is something else
+				return // merged with the stored object, it is something else
 			}
 			patched := c.patch(mergePatch, ticketsPath+"/good", fields{"spec": test.spec}).refused(422, metav1.StatusReasonInvalid)
 			if got := causes(patched); !slices.Equal(got, test.want) {
@@ -114,7 +114,7 @@ func TestEveryTagOfDeclarativeValidationIsEnforced(t *testing.T) {
 }
 
 // In upstream the rules are those of the version that a client chooses.
-func TestNoVersionIsAWayAroundTheRulesOfTheHub(t *testing.T) {
+func TestDeclarativeValidation_everyVersion(t *testing.T) {
 	t.Parallel()
 	c := startRules(t, tickets())
 	for name, test := range map[string]struct {
@@ -144,8 +144,8 @@ func TestNoVersionIsAWayAroundTheRulesOfTheHub(t *testing.T) {
 		refused(422, metav1.StatusReasonInvalid, "spec.title: Too long")
 }
 
-// What was stored before a rule came may stay, as long as no write changes it.
-func TestUnchangedFieldsAreNotValidatedAnew(t *testing.T) {
+// Values stored before a rule was added may stay, as long as no write changes them.
+func TestDeclarativeValidation_ratcheting(t *testing.T) {
 	t.Parallel()
 	old := int32(9)
 	k := tickets().PrepareForUpdate(func(_ context.Context, obj, before *rulesv1.Ticket) {
@@ -161,7 +161,7 @@ func TestUnchangedFieldsAreNotValidatedAnew(t *testing.T) {
 		refused(422, metav1.StatusReasonInvalid, "spec.severity: Invalid value: 8")
 }
 
-func TestTagsAndValidateAreToldTogetherAndOnce(t *testing.T) {
+func TestDeclarativeValidation_withValidate_noDuplicates(t *testing.T) {
 	t.Parallel()
 	c := startRules(t, tickets().Validate(func(_ context.Context, obj *rulesv1.Ticket) field.ErrorList {
 		errs := field.ErrorList{field.Forbidden(field.NewPath("spec"), "today")}
@@ -176,7 +176,7 @@ func TestTagsAndValidateAreToldTogetherAndOnce(t *testing.T) {
 	}
 }
 
-// An option that is missing made every object with the field an internal error.
+// An undeclared option turned every write of an object with the field into an internal error.
 func TestValidationOptions_declaredOrNot(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -208,7 +208,7 @@ func TestValidationOptions_thatNoTagNames(t *testing.T) {
 	}
 }
 
-func TestAVersionWithoutGeneratedConversionsIsAMistake(t *testing.T) {
+func TestNew_missingConversions(t *testing.T) {
 	t.Parallel()
 	kind := annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).
 		Versions(annex.GeneratedVersion[v1beta1.Widget, v1.Widget](v1beta1.API))

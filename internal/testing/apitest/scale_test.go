@@ -48,7 +48,7 @@ func TestScale(t *testing.T) {
 	}
 	c.put(path, scale(6, fields{"resourceVersion": rv})).refused(409, metav1.StatusReasonConflict, "the object has been modified")
 	c.put(path, scale(6, fields{"uid": "another"})).refused(409, metav1.StatusReasonConflict, "UID in precondition: another")
-	c.put(path, scale(6, fields{})).want(200) // a scale may be set whatever it was
+	c.put(path, scale(6, fields{})).want(200) // a scale may be set regardless of its state
 	c.put(path, scale(-1, fields{})).
 		refused(422, metav1.StatusReasonInvalid, `Scale.autoscaling "w" is invalid: spec.replicas: Invalid value: -1: must be greater than `+
 			`or equal to 0`)
@@ -102,7 +102,7 @@ func TestScale(t *testing.T) {
 	}
 }
 
-func TestScaleKeepsTheBooksOfOwnership(t *testing.T) {
+func TestScale_managedFields(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	path := widgetsPath + "/w"

@@ -30,20 +30,20 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// besieged is a server that callers without rights try all paths of.
+// besieged is a server on which callers without rights try all paths.
 type besieged struct {
 	t *testing.T
 	// admin has all rights, jane only a token, which is secret.
 	admin, jane *client
-	// data is its data directory, and issuer one whose tokens it believes.
+	// data is the server's data directory, and issuer an issuer whose tokens it accepts.
 	data   string
 	issuer *authtest.Issuer
 }
 
-// TestNoPathAnswersCallersWithoutRights asks for every path that the server names, in its
-// index, its OpenAPI documents and its discovery, with every method, as callers of all sorts
-// who may not. A path that is new is asked for without a change here.
-func TestNoPathAnswersCallersWithoutRights(t *testing.T) {
+// TestSecurity_noPathAnswersCallersWithoutRights requests every path that the server names, in its index, its OpenAPI
+// documents and its discovery, with every method, as many kinds of callers without rights. New paths are covered
+// without a change here.
+func TestSecurity_noPathAnswersCallersWithoutRights(t *testing.T) {
 	t.Parallel()
 	for name, embedded := range map[string]bool{"listening": false, "embedded": true} {
 		t.Run(name, func(t *testing.T) {
@@ -61,8 +61,8 @@ func TestNoPathAnswersCallersWithoutRights(t *testing.T) {
 					for _, path := range paths {
 						methods := []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "FOO"}
 						if !intruder.known && name != "anonymous" {
-							// Each 401 ends its connection. Who a caller is does not depend on the
-							// method, as anonymous callers show.
+							// Each 401 ends its connection. Authentication does not depend on the method, as
+							// anonymous callers show.
 							methods = methods[:1]
 						}
 						for _, method := range methods {
@@ -84,13 +84,13 @@ func TestNoPathAnswersCallersWithoutRights(t *testing.T) {
 	}
 }
 
-// intruder is a caller that may not do what it tries.
+// intruder is a caller without the right to its requests.
 type intruder struct {
 	client  *client
 	headers []string
 	query   string
-	// known callers are refused with 403 and may discover, others with 401; both may read
-	// the open paths, unless they are refused for what they show.
+	// known callers get 403 and may discover, others get 401; both may read the open paths, unless their credentials
+	// are rejected.
 	known, refused bool
 }
 
@@ -144,23 +144,23 @@ func (i intruder) try(t *testing.T, method, path string) {
 	t.Errorf("%s %s: %d, want %d: %.300s", method, path, response.StatusCode, want, body)
 }
 
-// isOpenPath says whether a request is for health or the version.
+// isOpenPath reports whether a request is for health or the version.
 func isOpenPath(method, path string) bool {
 	return (method == "GET" || method == "HEAD") &&
 		regexp.MustCompile(`^/(version/?|(healthz|livez|readyz)(/[a-zA-Z0-9-]+)*/?)$`).MatchString(path)
 }
 
-// isPage says whether a path is that of a page for people, who sign in there.
+// isPage reports whether a path belongs to a page on which people sign in.
 func isPage(path string) bool {
 	return path == "/console/" || path == "/swagger-ui/"
 }
 
-// isLogin says whether a path is one of those by which people sign in. Without a user file, as here, they are not found.
+// isLogin reports whether a path is one of the sign-in endpoints. Without a user file, as here, they are not found.
 func isLogin(path string) bool {
 	return path == "/oauth/" || strings.TrimSuffix(path, "/") == "/.well-known/oauth-authorization-server"
 }
 
-// isForAllKnown says whether a request is discovery, or a question of a caller about itself.
+// isForAllKnown reports whether a request is discovery, or a review of the caller itself.
 func isForAllKnown(method, path string) bool {
 	if method == "POST" {
 		return slices.ContainsFunc(
@@ -227,7 +227,7 @@ func besiege(t *testing.T, embedded bool) *besieged {
 	return b
 }
 
-// paths are all that the server names, with names of objects in the place of parameters.
+// paths returns all paths that the server names, with names of objects in the place of parameters.
 func (b *besieged) paths() []string {
 	b.t.Helper()
 	all := map[string]bool{}
@@ -273,14 +273,14 @@ func (b *besieged) paths() []string {
 	for path := range all {
 		paths = append(paths, path)
 	}
-	for _, what := range []string{"priority_levels", "queues", "requests"} { // which no index names
+	for _, what := range []string{"priority_levels", "queues", "requests"} { // no index names them
 		paths = append(paths, "/debug/api_priority_and_fairness/dump_"+what)
 	}
 	slices.Sort(paths)
 	return paths
 }
 
-// intruders are callers of all sorts.
+// intruders returns callers of many kinds.
 func (b *besieged) intruders() map[string]intruder {
 	t := b.t
 	anonymous := b.jane.stranger("")
@@ -349,7 +349,7 @@ func (b *besieged) with(i issued) *client {
 	return connect(b.t, c.config)
 }
 
-// revoked returns a client whose certificate has been revoked, and is refused.
+// revoked returns a client whose certificate has been revoked, and is rejected.
 func (b *besieged) revoked() *client {
 	b.t.Helper()
 	users := certs.OpenUsers(filepath.Join(b.data, "cert"), nil)
@@ -371,7 +371,7 @@ func (b *besieged) revoked() *client {
 	return c
 }
 
-// authorityIn is a server's own.
+// authorityIn returns a server's own authority.
 func authorityIn(t *testing.T, dir string) authority {
 	t.Helper()
 	read := func(name string) []byte {
@@ -395,7 +395,7 @@ func authorityIn(t *testing.T, dir string) authority {
 	return authority{cert: cert, key: key.(*ecdsa.PrivateKey)}
 }
 
-// issue makes a client certificate that has been valid for an hour.
+// issue creates a client certificate that has been valid for an hour.
 func (a authority) issue(t *testing.T, name string, until time.Time, groups ...string) issued {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

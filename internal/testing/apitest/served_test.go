@@ -25,7 +25,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// greeter is a storage of one's own that gets and lists what it makes up.
+// greeter is a custom storage that makes up the objects that it returns.
 type greeter struct {
 	annex.RESTBase
 	destroyed atomic.Int32
@@ -114,7 +114,7 @@ func customStorage(make func(env *annex.Env, base annex.RESTBase) (rest.Storage,
 	return k.CustomStorage(make)
 }
 
-// widgetsWithoutHooks are widgets with nothing that a storage of its own does itself.
+// widgetsWithoutHooks are widgets with nothing that a custom storage does itself.
 func widgetsWithoutHooks() *annex.KindBuilder[v1.Widget] {
 	return annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).
 		ShortNames("wd").
@@ -122,7 +122,7 @@ func widgetsWithoutHooks() *annex.KindBuilder[v1.Widget] {
 		Columns(annex.Column[v1.Widget]{Name: "Hello", Value: func(w *v1.Widget) any { return w.Spec.Options["hello"] }})
 }
 
-func TestAKindWithACustomStorage(t *testing.T) {
+func TestCustomStorage_reads(t *testing.T) {
 	t.Parallel()
 	g := &greeter{}
 	c := startKind(t, customStorage(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) {
@@ -161,7 +161,7 @@ func TestAKindWithACustomStorage(t *testing.T) {
 	}
 }
 
-func TestAStorageOfItsOwnIsWritten(t *testing.T) {
+func TestCustomStorage_writes(t *testing.T) {
 	t.Parallel()
 	w := &writer{}
 	c := startKind(t, customStorage(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) {
@@ -214,7 +214,7 @@ func TestAStorageOfItsOwnIsWritten(t *testing.T) {
 	c.delete(widgetsPath+"/x", nil).refused(405, metav1.StatusReasonMethodNotAllowed)
 }
 
-func TestAStorageOfItsOwnIsDestroyed(t *testing.T) {
+func TestCustomStorage_destroy(t *testing.T) {
 	t.Parallel()
 	g := &greeter{}
 	kind := customStorage(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) {
@@ -267,7 +267,7 @@ func (linked) NewConnectOptions() (runtime.Object, bool, string) { return nil, f
 func (linked) ConnectMethods() []string                          { return nil }
 func (badSub) Subresources() map[string]rest.Storage             { return map[string]rest.Storage{"log": nil} }
 
-func TestCustomStorageRefuses(t *testing.T) {
+func TestCustomStorage_mistakes(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		make func(base annex.RESTBase) (rest.Storage, error)
@@ -364,7 +364,7 @@ func other() annex.Server {
 	}}}
 }
 
-// foldered has a kind in files, beside one with a storage of its own.
+// foldered has a kind in files, beside one with a custom storage.
 func foldered() annex.Server {
 	return only(
 		customStorage(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) { return &greeter{RESTBase: base}, nil }),

@@ -38,7 +38,7 @@ func serving(t *testing.T, o annex.ServingOptions) (*annex.Instance, *client) {
 	return instance, clientOf(t, instance)
 }
 
-// shake shakes hands with a server.
+// shake performs a TLS handshake with a server.
 func shake(instance *annex.Instance, config *tls.Config) (tls.ConnectionState, error) {
 	config.InsecureSkipVerify = true
 	conn, err := tls.Dial("tcp", strings.TrimPrefix(instance.URL(), "https://"), config)
@@ -49,7 +49,7 @@ func shake(instance *annex.Instance, config *tls.Config) (tls.ConnectionState, e
 	return conn.ConnectionState(), nil
 }
 
-func TestOnlyTheVersionsAndCiphersOfTheOptionsAreSpoken(t *testing.T) {
+func TestServing_tlsVersionsAndCiphers(t *testing.T) {
 	t.Parallel()
 	old := &tls.Config{MaxVersion: tls.VersionTLS12}
 	instance, _ := serving(t, annex.ServingOptions{MinTLSVersion: "VersionTLS13"})
@@ -85,7 +85,7 @@ func TestOnlyTheVersionsAndCiphersOfTheOptionsAreSpoken(t *testing.T) {
 	}
 }
 
-// writeCertificate writes a certificate that signs itself, with its key.
+// writeCertificate writes a self-signed certificate, with its key.
 func writeCertificate(t *testing.T, certFile, keyFile, commonName string, names ...string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -115,7 +115,7 @@ func writeCertificate(t *testing.T, certFile, keyFile, commonName string, names 
 	}
 }
 
-func TestOtherNamesHaveOtherCertificatesWhichAreReadAgain(t *testing.T) {
+func TestServing_sniCertificates_areReloaded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
@@ -149,7 +149,7 @@ func TestOtherNamesHaveOtherCertificatesWhichAreReadAgain(t *testing.T) {
 	}
 }
 
-func TestHTTP2CanBeDisabled(t *testing.T) {
+func TestServing_disableHTTP2(t *testing.T) {
 	t.Parallel()
 	for disabled, want := range map[bool]string{false: "h2", true: "http/1.1"} {
 		instance, c := serving(t, annex.ServingOptions{DisableHTTP2: disabled})
@@ -160,7 +160,7 @@ func TestHTTP2CanBeDisabled(t *testing.T) {
 	}
 }
 
-func TestClientsOverHTTP2ConnectAnewByChance(t *testing.T) {
+func TestServing_goawayChance(t *testing.T) {
 	t.Parallel()
 	_, c := serving(t, annex.ServingOptions{GoawayChance: 0.02})
 	var connections int
@@ -182,7 +182,7 @@ func TestClientsOverHTTP2ConnectAnewByChance(t *testing.T) {
 	}
 }
 
-func TestPagesOfAllowedOriginsMaySendRequests(t *testing.T) {
+func TestServing_allowedOrigins(t *testing.T) {
 	t.Parallel()
 	const allowed, other = "https://console.example.com", "https://console.example.com.evil.example"
 	_, c := serving(t, annex.ServingOptions{AllowedOrigins: []string{`//console\.example\.com(:|$)`}})
@@ -229,9 +229,9 @@ func TestPagesOfAllowedOriginsMaySendRequests(t *testing.T) {
 		refused(403, metav1.StatusReasonForbidden, "may not connect")
 }
 
-// A browser sends the certificate of its user along with what any page has it send: a form, or a body without a type, which is
-// taken for JSON. It says whose page that is.
-func TestPagesOfOtherOriginsCannotUseTheCertificateOfABrowser(t *testing.T) {
+// A browser sends the certificate of its user along with any request that a page triggers: a form, or a body without
+// a type, which is taken for JSON. The browser names the origin of the page.
+func TestServing_otherOrigins_cannotUseCertificate(t *testing.T) {
 	t.Parallel()
 	log := newAuditLog(t)
 	server := shop()
@@ -257,7 +257,7 @@ func TestPagesOfOtherOriginsCannotUseTheCertificateOfABrowser(t *testing.T) {
 			t.Errorf("the audit: %+v", e)
 		}
 	}
-	c.post(widgetsPath, widget("untyped"), "Content-Type", "").want(201) // what the attack relies on
+	c.post(widgetsPath, widget("untyped"), "Content-Type", "").want(201) // the attack relies on this
 	c.post(widgetsPath, widget("own"), own...).want(201)
 	c.stranger("root").post(widgetsPath, widget("by-token"), evil...).want(201)
 	for _, path := range []string{"/orders/1", "/oauth/token", "/oauth/session", "/query/shop.example.com/v1/widgets",
@@ -266,7 +266,7 @@ func TestPagesOfOtherOriginsCannotUseTheCertificateOfABrowser(t *testing.T) {
 	}
 	c.post("/orders/1", "{}", own...).want(202)
 	c.do(http.MethodDelete, widgetsPath+"/own", nil, evil...).want(403)
-	c.get(widgetsPath+"/own", evil...).want(200) // a link; the page does not see the answer
+	c.get(widgetsPath+"/own", evil...).want(200) // a link; the page does not see the response
 	socket := []string{
 		"Connection",
 		"Upgrade",
@@ -288,7 +288,7 @@ func TestPagesOfOtherOriginsCannotUseTheCertificateOfABrowser(t *testing.T) {
 	}
 }
 
-func TestBrowsersAreToldToComeByHTTPS(t *testing.T) {
+func TestServing_strictTransportSecurity(t *testing.T) {
 	t.Parallel()
 	_, c := serving(t, annex.ServingOptions{StrictTransportSecurity: []string{"max-age=31536000", "includeSubDomains"}})
 	for _, path := range []string{"/readyz", "/apis", "/nowhere"} {
@@ -302,7 +302,7 @@ func TestBrowsersAreToldToComeByHTTPS(t *testing.T) {
 	}
 }
 
-func TestTheExternalHostnameIsInDiscoveryAndTheCertificate(t *testing.T) {
+func TestServing_externalHostname(t *testing.T) {
 	t.Parallel()
 	address := func(c *client) string {
 		var versions metav1.APIVersions
@@ -326,7 +326,7 @@ func TestTheExternalHostnameIsInDiscoveryAndTheCertificate(t *testing.T) {
 	}
 }
 
-func TestRequestsInFlightAreBounded(t *testing.T) {
+func TestServing_maxRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	entered, leave := make(chan struct{}), make(chan struct{})
 	kind := widgets().Admit(func(_ context.Context, r annex.Request[v1.Widget]) error {
@@ -376,7 +376,7 @@ func operatorsFile(t *testing.T) string {
 
 var debugPaths = []string{"/debug/pprof/", "/debug/pprof/goroutine?debug=1", "/debug/pprof/heap?debug=1", "/debug/flags", "/debug/flags/v"}
 
-func TestProfilesAreForThoseWhoMayGetThem(t *testing.T) {
+func TestProfiling_authorization(t *testing.T) {
 	t.Parallel()
 	_, c := serving(t, annex.ServingOptions{})
 	for _, path := range debugPaths {
@@ -402,7 +402,7 @@ func TestProfilesAreForThoseWhoMayGetThem(t *testing.T) {
 	c.do(http.MethodPut, "/debug/flags/v", "much").want(400)
 }
 
-func TestProfilesAreNeverForAnonymousCallers(t *testing.T) {
+func TestProfiling_anonymousCallers(t *testing.T) {
 	t.Parallel()
 	j := join(t, clustertest.Start(t), shop(), annex.Options{
 		Serving: annex.ServingOptions{Profiling: true},
@@ -417,7 +417,7 @@ func TestProfilesAreNeverForAnonymousCallers(t *testing.T) {
 	}
 }
 
-func TestHealthChecksHaveMetrics(t *testing.T) {
+func TestHealthChecks_metrics(t *testing.T) {
 	t.Parallel()
 	_, c := serving(t, annex.ServingOptions{})
 	c.get("/readyz").want(200)

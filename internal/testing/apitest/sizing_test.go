@@ -21,17 +21,17 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// liveHeap returns the bytes that a collection leaves, with stacks.
+// liveHeap returns the bytes that are live after a collection, with stacks.
 func liveHeap() int64 {
 	runtime.GC()
-	runtime.GC() // pools let go at the second one
+	runtime.GC() // pools release their memory at the second collection
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 	metrics.Read(samples)
 	return int64(samples[0].Value.Uint64() + samples[1].Value.Uint64())
 }
 
-// Each line of the table of docs/howto/limits.md is measured: many such requests at once, whose clients read nothing and
-// send nothing more. It is not parallel: the heap is the process's.
+// Each line of the table of docs/howto/limits.md is measured: many such concurrent requests, whose clients read
+// nothing and send nothing more. It is not parallel: the heap is the process's.
 func TestSizing_waitingForAClient_holdsAsThePageSays(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/howto/limits.md")
 	if err != nil {
@@ -86,8 +86,8 @@ func TestSizing_waitingForAClient_holdsAsThePageSays(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// The server handles the requests when it has them, so that the figure grows up to some moment. Nothing ends
-			// within the time in which two measurements are the same.
+			// The server handles the requests as they arrive, so the figure grows for a while. No request ends within
+			// the time in which two measurements are equal.
 			var last int64
 			testwait.Until(t, "the requests to wait", func() bool {
 				now := liveHeap() - before
@@ -129,7 +129,7 @@ func stall(t *testing.T, config *rest.Config) *stalled.Client {
 	return s
 }
 
-// A body that is handled takes no more memory than the server reserves for it: what it is decoded into, and copies of that.
+// A handled body takes no more memory than the server reserves for it: the decoded object, and its copies.
 func TestSizing_bodies_takeNoMoreThanIsReserved(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/howto/limits.md")
 	if err != nil {
@@ -155,7 +155,8 @@ func TestSizing_bodies_takeNoMoreThanIsReserved(t *testing.T) {
 			body := `{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":"n"},"spec":{"size":"small","options":` +
 				test.options + `}}`
 			var before, after int64
-			// The hook runs when the body has been decoded, defaulted and converted, and its fields have their managers.
+			// The hook runs when the body has been decoded, defaulted and converted, and its fields have their
+			// managers.
 			hooked := widgets().Admit(func(_ context.Context, _ annex.Request[v1.Widget]) error {
 				after = liveHeap()
 				return nil

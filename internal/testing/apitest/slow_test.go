@@ -15,8 +15,8 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// A list that is read slowly holds what it is made of until the request's deadline, and no longer.
-func TestListsThatAreNotReadEndWithTheirDeadline(t *testing.T) {
+// A list that is read slowly holds its memory until the request's deadline, and no longer.
+func TestList_slowReader_endsAtDeadline(t *testing.T) {
 	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), RequestTimeout: 2 * time.Second})
 	long := strings.Repeat("x", 200<<10)
 	for i := range 100 { // 20 MB, more than sockets hold

@@ -14,27 +14,32 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// testStorage names the storage that the tests' servers keep their objects in,
-// instead of the one that each test would choose: any value of Options.Storage. With
-// etcd, testEtcd are its endpoints, separated by commas.
+// testStorage names the storage of the tests' servers, instead of each test's own choice: any value of
+// Options.Storage. With etcd, testEtcd are its endpoints, separated by commas.
 //
-// testEncryption is a file by which whatever the tests' servers store is encrypted,
-// unless a test has one of its own.
+// testFastPath is false for servers without the fast path. Tests that count its answers are skipped then.
+//
+// testEncryption is a configuration file by which the tests' servers encrypt all objects, unless a test has one of
+// its own.
 const (
 	testStorage    = "ANNEX_TEST_STORAGE"
 	testEtcd       = "ANNEX_TEST_ETCD"
 	testEncryption = "ANNEX_TEST_ENCRYPTION"
+	testFastPath   = "ANNEX_TEST_FAST_PATH"
 )
 
 // anyPort listens on a free port.
 const anyPort = "127.0.0.1:0"
 
-// placed moves a server into the storage that testStorage names. A data directory
-// stands for the objects that are in it: servers that share one find each other's
-// objects in any storage, one after the other.
+// placed moves a server into the storage that testStorage names. A data directory stands for its objects: servers
+// that share one find each other's objects in any storage, one after the other.
 func placed(t *testing.T, options annex.Options) annex.Options {
 	t.Helper()
-	if options.EncryptionConfigFile == "" && (options.Storage == nil || options.Storage.Name() != files.Name) { // tests of files read them
+	options.DisableFastPath = options.DisableFastPath || slow()
+	if options.Storage == nil {
+		options.Storage = embedded.Dir("")
+	}
+	if options.EncryptionConfigFile == "" && options.Storage.Name() != files.Name { // tests of files read them
 		options.EncryptionConfigFile = os.Getenv(testEncryption)
 	}
 	name := os.Getenv(testStorage)
@@ -42,7 +47,7 @@ func placed(t *testing.T, options annex.Options) annex.Options {
 		return options
 	}
 	switch {
-	case options.Storage != nil && options.Storage.Name() == name: // perhaps in a directory of the test's own
+	case options.Storage.Name() == name: // perhaps in a directory of the test's own
 	case name == etcd.Name:
 		directory := options.DataDir
 		if directory == "" {
@@ -69,7 +74,7 @@ func placed(t *testing.T, options annex.Options) annex.Options {
 	return options
 }
 
-// storageName is that of a server's storage.
+// storageName returns the name of a server's storage.
 func storageName(options annex.Options) string {
 	if options.Storage == nil {
 		return embedded.Name
@@ -77,27 +82,29 @@ func storageName(options annex.Options) string {
 	return options.Storage.Name()
 }
 
-// etcdOf are the endpoints and the prefix of a storage in etcd, as flags have them.
+// etcdOf returns the endpoints and the prefix of a storage in etcd, in the form of flags.
 func etcdOf(options annex.Options) (endpoints, prefix string) {
 	endpoints, prefix, _ = strings.Cut(options.Storage.Location(""), "/test/")
 	return endpoints, "/test/" + prefix
 }
 
-// shared says whether others write to the storage, too, and raise its revision.
+// shared reports whether others write to the storage, too, and raise its revision.
 func shared() bool { return os.Getenv(testStorage) == etcd.Name }
 
-// largest is how many bytes an object may well have.
+// slow reports whether the tests' servers have no fast path.
+func slow() bool { return os.Getenv(testFastPath) == "false" }
+
+// largest returns a size in bytes that an object may reasonably have.
 func largest() int {
 	if os.Getenv(testStorage) == etcd.Name {
-		return 1 << 20 // etcd itself refuses what has more than 1.5 MiB
+		return 1 << 20 // etcd itself rejects values above 1.5 MiB
 	}
 	return 2 << 20
 }
 
-// resume watches from a revision that was seen before a restart. With etcd, a
-// server's history begins anew with its watch cache, as kube-apiserver's does: the
-// watch is refused with 410 if that is so, and the stream returned is not whole
-// but begins now.
+// resume watches from a revision that was seen before a restart. With etcd, a server's history begins anew with its
+// watch cache, as kube-apiserver's does: if the watch is rejected with 410 for that reason, the returned stream is
+// not whole but begins now.
 func (c *client) resume(path, revision string) (s *stream, whole bool) {
 	c.t.Helper()
 	whole = true
@@ -115,14 +122,14 @@ func (c *client) resume(path, revision string) (s *stream, whole bool) {
 	return c.watch(path + "&resourceVersion=" + revision), whole
 }
 
-// Why some tests are not run on etcd.
+// Reasons why some tests do not run on etcd.
 const (
 	notCompacted = "its history is not bounded by the server's options"
 	cacheWaits   = "watches wait for upstream's watch cache there"
 )
 
-// notOn skips a test that says something that is not so, or is not the server's to
-// say, on a storage that testStorage names.
+// notOn skips a test whose statement does not hold, or does not concern the server, on a storage that testStorage
+// names.
 func notOn(t *testing.T, reason string, storages ...string) {
 	t.Helper()
 	for _, storage := range storages {
@@ -132,7 +139,7 @@ func notOn(t *testing.T, reason string, storages ...string) {
 	}
 }
 
-// againOnEtcd is why hooks cannot be counted there.
+// againOnEtcd is the reason why the calls of hooks cannot be counted there.
 const againOnEtcd = "an update begins with what the watch cache holds, and runs the hooks again if that was not the newest"
 
 // about skips a test of one storage while testStorage names another.
@@ -143,7 +150,7 @@ func about(t *testing.T, storage string) {
 	}
 }
 
-// inPlainText skips a test that looks at what is stored while testEncryption is set.
+// inPlainText skips a test that reads stored objects while testEncryption is set.
 func inPlainText(t *testing.T) {
 	t.Helper()
 	if os.Getenv(testEncryption) != "" {

@@ -36,9 +36,8 @@ import (
 
 var widgetResource = schema.GroupVersionResource{Group: "shop.example.com", Version: "v1", Resource: "widgets"}
 
-// verb runs a verb of shop storage and returns what it prints. It must succeed.
-// verb runs shop storage, and returns its standard output: what it warns of, of a disk
-// that is nearly full say, depends on the machine.
+// verb runs a verb of shop storage, which must succeed, and returns its standard output. It drops warnings, because
+// they depend on the machine: on a nearly full disk, for example.
 func verb(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := verbCommand(t, args...)
@@ -50,7 +49,7 @@ func verb(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// tryVerb runs shop storage, and returns all that it prints.
+// tryVerb runs shop storage, and returns all of its output.
 func tryVerb(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	cmd := verbCommand(t, args...)
@@ -66,13 +65,13 @@ func verbCommand(t *testing.T, args ...string) *exec.Cmd {
 	return exec.CommandContext(t.Context(), p.Path, append([]string{"storage"}, args...)...)
 }
 
-// atPort runs shop serve at a port that another one had before.
+// atPort runs shop serve at a port that another process had before.
 func atPort(t *testing.T, data, port string) *process {
 	t.Helper()
-	return program(t, "--data-dir", data, "--secure-port", port)
+	return shopProgram(t, "--data-dir", data, "--secure-port", port)
 }
 
-// portOf is the port of a program.
+// portOf returns the port of a program.
 func portOf(t *testing.T, p *process) string {
 	t.Helper()
 	_, address, _ := strings.Cut(p.lines[0], " listens on ")
@@ -83,8 +82,8 @@ func portOf(t *testing.T, p *process) string {
 	return u.Port()
 }
 
-// pair is two widgets of which the second is written after the first, with the same
-// number: at any one revision it is as high, or one behind.
+// pair is two widgets, of which the second is written after the first, with the same number. At any one revision its
+// number is equal to the first one's, or one behind.
 type pair struct {
 	client *client
 	name   string
@@ -159,8 +158,8 @@ func numberIn(t *testing.T, stored string) int {
 	return n
 }
 
-// What flags would say of the storages of a server elsewhere is not known, and not needed.
-func TestAServerElsewhereIsAskedWhicheverStoragesItsKindsName(t *testing.T) {
+// The storages of a server elsewhere are unknown here, and flags for them are not needed.
+func TestStorageVerbs_remoteServer(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	p := prepareProgram(t, "foldered", "--data-dir", data)
@@ -182,10 +181,10 @@ func TestAServerElsewhereIsAskedWhicheverStoragesItsKindsName(t *testing.T) {
 	}
 }
 
-func TestABackupUnderWritersIsAtOneRevision(t *testing.T) {
+func TestBackup_concurrentWrites_oneRevision(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	p := program(t, "--data-dir", data)
+	p := shopProgram(t, "--data-dir", data)
 	c := clientFrom(t, filepath.Join(data, "kubeconfig"))
 	const writers = 16
 	writing, stop := context.WithCancel(t.Context())
@@ -233,7 +232,7 @@ func TestABackupUnderWritersIsAtOneRevision(t *testing.T) {
 	all.Wait()
 	t.Logf("a backup between the two writes of a pair: %v", moved)
 
-	// At rest, backup and dump say the same, online and offline.
+	// At rest, backup and dump are equal, online and offline.
 	online := filepath.Join(t.TempDir(), "online")
 	verb(t, "backup", "--data-dir", data, "--to", online)
 	_, want := contentsOf(t, online)
@@ -270,7 +269,7 @@ func TestABackupUnderWritersIsAtOneRevision(t *testing.T) {
 		}
 	}
 
-	// What is restored is what was backed up, but for the resource versions.
+	// A restore reproduces the backup, except for the resource versions.
 	restored := filepath.Join(t.TempDir(), "restored")
 	verb(t, "restore", "--from", online, "--data-dir", restored)
 	again := filepath.Join(t.TempDir(), "again")
@@ -289,10 +288,10 @@ func TestABackupUnderWritersIsAtOneRevision(t *testing.T) {
 	}
 }
 
-func TestInformersListAgainAfterARestore(t *testing.T) {
+func TestRestore_informersListAgain(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	p := program(t, "--data-dir", data)
+	p := shopProgram(t, "--data-dir", data)
 	port := portOf(t, p)
 	c := clientFrom(t, filepath.Join(data, "kubeconfig"))
 	for _, name := range []string{"kept", "changed", "deleted"} {
@@ -320,7 +319,7 @@ func TestInformersListAgainAfterARestore(t *testing.T) {
 		before[u.GetName()] = string(u.GetUID()) + u.GetCreationTimestamp().String()
 	}
 
-	// What happens after the backup is undone.
+	// Writes after the backup are undone.
 	c.do(http.MethodPatch, widgetsPath+"/changed", widgetBody("changed", 2), "Content-Type", mergePatch).want(http.StatusOK)
 	c.do(http.MethodPatch, widgetsPath+"/deleted", map[string]any{"metadata": map[string]any{"finalizers": nil}}, "Content-Type", mergePatch).
 		want(http.StatusOK)
@@ -403,7 +402,7 @@ func versionOf(object metav1.Object) uint64 {
 	return version
 }
 
-func TestAKilledRestoreLeavesWhatWasThere(t *testing.T) {
+func TestRestore_killed_keepsOldData(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	full, old := filepath.Join(dir, "full"), filepath.Join(dir, "old")
@@ -481,23 +480,23 @@ func shelfRecord(revision uint64, name string) journal.Record {
 	}
 }
 
-func TestARestoreInterruptedAtTheLastStepIsFinished(t *testing.T) {
+func TestRestore_interruptedAtLastStep_isFinished(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	if err := storeRecords(filepath.Join(data, "storage.restored"), shelfRecord(2, "s")); err != nil {
 		t.Fatal(err)
 	}
-	p := program(t, "--data-dir", data)
+	p := shopProgram(t, "--data-dir", data)
 	clientFrom(t, filepath.Join(data, "kubeconfig")).get(shelvesPath + "/s").want(http.StatusOK)
 	if err := p.stop(); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestOnlyAdministratorsMaintainTheStorage(t *testing.T) {
+func TestStorageVerbs_administratorsOnly(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	p := program(t, "--data-dir", data, "--token-auth-file", tokenFile(t))
+	p := shopProgram(t, "--data-dir", data, "--token-auth-file", tokenFile(t))
 	c := clientFrom(t, filepath.Join(data, "kubeconfig"))
 	for token, code := range map[string]int{"secret": http.StatusForbidden, "root": http.StatusOK, "mistyped": http.StatusUnauthorized} {
 		for _, path := range []string{"/storage/backup", "/storage/stats", "/storage/verify"} {
@@ -560,8 +559,8 @@ func exitCode(err error) int {
 	return 0
 }
 
-// TestVerbsSayWhoElseIsThere lets a verb find the data directory in use.
-func TestVerbsSayWhoElseIsThere(t *testing.T) {
+// TestVerbs_dataDirectoryInUse_namesUser lets a verb find the data directory in use.
+func TestVerbs_dataDirectoryInUse_namesUser(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
 	options := annex.Options{DataDir: t.TempDir(), Storage: embedded.Dir("")}

@@ -30,10 +30,10 @@ func putStored(t *testing.T, options annex.Options, key, data string) {
 	}
 }
 
-func TestAServerNamesTheObjectsWhoseFieldsHaveAnotherTypeNow(t *testing.T) {
+func TestStart_changedFieldTypes_namesObjects(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
-	options := annex.Options{DataDir: t.TempDir()}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()}
 	_, stop := run(t, shop(), options)
 	stop()
 	putStored(
@@ -62,13 +62,13 @@ func TestAServerNamesTheObjectsWhoseFieldsHaveAnotherTypeNow(t *testing.T) {
 	clientOf(t, instance).create("new")
 }
 
-// What was stored as plain text is nowhere on the disk any more when it has been
-// encrypted, while the server goes on.
-func TestPlainTextIsGoneFromTheDiskAfterARewrite(t *testing.T) {
+// After objects stored in plain text have been encrypted, while the server runs, their plain text is nowhere on the
+// disk any more.
+func TestRewrite_encrypted_plainTextIsGone(t *testing.T) {
 	t.Parallel()
 	about(t, embedded.Name)
 	const secret = "plain-text-on-the-disk"
-	options := annex.Options{DataDir: t.TempDir()}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()}
 	instance, stop := run(t, shop(), options)
 	c := clientOf(t, instance)
 	for i := range 50 {

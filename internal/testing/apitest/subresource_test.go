@@ -34,7 +34,7 @@ type TailOptions struct {
 
 func (o *TailOptions) DeepCopyObject() runtime.Object { copied := *o; return &copied }
 
-// pathOptions have what follows the subresource.
+// pathOptions hold the path after the subresource.
 type pathOptions struct {
 	metav1.TypeMeta `       json:",inline"`
 	Path            string `json:"path,omitempty"`
@@ -46,7 +46,7 @@ func connectedNowhere[O any](context.Context, *annex.ConnectRequest[v1.Widget, O
 	return http.NotFoundHandler(), nil
 }
 
-func TestNewNamesEveryMistakeOfASubresource(t *testing.T) {
+func TestNew_subresources_mistakes(t *testing.T) {
 	taking := func(name string) *annex.ActionBuilder[v1.Widget, v1.Inspection] {
 		return annex.Action(name, inspect)
 	}
@@ -165,7 +165,7 @@ func TestNewNamesEveryMistakeOfASubresource(t *testing.T) {
 	}
 }
 
-func TestAStorageOfOnesOwnHasItsOwnSubresources(t *testing.T) {
+func TestCustomStorage_subresources(t *testing.T) {
 	t.Parallel()
 	kind := annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).
 		CustomStorage(func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) { return base, nil }).
@@ -184,7 +184,7 @@ func TestAStorageOfOnesOwnHasItsOwnSubresources(t *testing.T) {
 	}
 }
 
-func TestNewNamesEveryMistakeOfAHookOfConnections(t *testing.T) {
+func TestNew_connectHooks_mistakes(t *testing.T) {
 	t.Parallel()
 	allowed := func(context.Context, annex.Connection[v1.Widget]) error { return nil }
 	for want, kind := range map[string]*annex.KindBuilder[v1.Widget]{

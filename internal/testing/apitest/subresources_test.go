@@ -166,7 +166,7 @@ func attach(_ context.Context, r *annex.ConnectRequest[v1.Widget, annex.NoOption
 	}), nil
 }
 
-func TestASubresourceTakesRequestsInAllVersions(t *testing.T) {
+func TestSubresources_requestsInAllVersions(t *testing.T) {
 	t.Parallel()
 	c := start(t, workshop())
 	c.create("w")
@@ -195,7 +195,7 @@ func TestASubresourceTakesRequestsInAllVersions(t *testing.T) {
 	}
 }
 
-func TestASubresourceAnswersWithItsParentInTheVersionAskedFor(t *testing.T) {
+func TestSubresources_parentInRequestedVersion(t *testing.T) {
 	t.Parallel()
 	c := start(t, workshop())
 	uid := c.create("w").UID
@@ -227,7 +227,7 @@ func TestASubresourceAnswersWithItsParentInTheVersionAskedFor(t *testing.T) {
 	}
 }
 
-func TestASubresourceRefuses(t *testing.T) {
+func TestSubresources_rejections(t *testing.T) {
 	t.Parallel()
 	c := start(t, workshop())
 	c.create("w")
@@ -254,7 +254,7 @@ func TestASubresourceRefuses(t *testing.T) {
 	c.post(widgetsPath+"/final/inspection", `{"phase":"Other"}`).
 		refused(409, metav1.StatusReasonConflict, "write the verdict: ", "its phase is final")
 
-	// What the kind's own functions and hooks say of the parent's change.
+	// Errors of the kind's own functions and hooks about the parent's change.
 	c.post(inspection, `{"phase":"Impossible"}`).
 		refused(422, metav1.StatusReasonInvalid, `Widget.shop.example.com "w" is invalid: status.phase`)
 	c.post(resizing, `{"size":"huge"}`).refused(422, metav1.StatusReasonInvalid, `Widget.shop.example.com "w" is invalid: spec.size`)
@@ -300,7 +300,7 @@ func TestASubresourceRefuses(t *testing.T) {
 	}
 }
 
-func TestASubresourceHasDryRuns(t *testing.T) {
+func TestSubresources_dryRun(t *testing.T) {
 	t.Parallel()
 	c := start(t, workshop())
 	before := c.create("w").ResourceVersion
@@ -320,7 +320,7 @@ func TestASubresourceHasDryRuns(t *testing.T) {
 	}
 }
 
-func TestASubresourceChangesItsParentOptimistically(t *testing.T) {
+func TestSubresources_concurrentChangesOfParent(t *testing.T) {
 	t.Parallel()
 	c := start(t, annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
 		widgets().Subresources(annex.Action("inspection",
@@ -346,7 +346,7 @@ func TestASubresourceChangesItsParentOptimistically(t *testing.T) {
 	}
 }
 
-func TestWhatASubresourceChangesIsManaged(t *testing.T) {
+func TestSubresources_managedFields(t *testing.T) {
 	t.Parallel()
 	c := start(t, workshop())
 	c.create("w")
@@ -385,7 +385,7 @@ func TestWhatASubresourceChangesIsManaged(t *testing.T) {
 	}
 }
 
-func TestASubresourceDoesNotTakeAnotherObjectForItsParent(t *testing.T) {
+func TestSubresources_recreatedParent_isNotChanged(t *testing.T) {
 	t.Parallel()
 	var c *client
 	c = start(t, annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
@@ -404,7 +404,7 @@ func TestASubresourceDoesNotTakeAnotherObjectForItsParent(t *testing.T) {
 	}
 }
 
-func TestAConnectionHasTypedOptions(t *testing.T) {
+func TestConnect_typedOptions(t *testing.T) {
 	t.Parallel()
 	c := start(t, workshop())
 	c.create("w")
@@ -447,7 +447,7 @@ func TestAConnectionHasTypedOptions(t *testing.T) {
 	}
 }
 
-func TestAViewIsReadWithOptionsInAllVersions(t *testing.T) {
+func TestView_optionsInAllVersions(t *testing.T) {
 	t.Parallel()
 	c := start(t, workshop())
 	c.create("w")
@@ -496,7 +496,7 @@ func TestAViewIsReadWithOptionsInAllVersions(t *testing.T) {
 	c.put(path, `{}`).want(405)
 }
 
-func TestAConnectionThatFollowsHasNoDeadlineAndEndsWithTheServer(t *testing.T) {
+func TestConnect_follow_endsWithServer(t *testing.T) {
 	t.Parallel()
 	instance, stop := run(t, workshop(), annex.Options{Storage: memory.Storage()})
 	c := clientOf(t, instance)
@@ -520,7 +520,7 @@ func TestAConnectionThatFollowsHasNoDeadlineAndEndsWithTheServer(t *testing.T) {
 	}
 }
 
-func TestSubresourcesNeedPermissionsOfTheirOwn(t *testing.T) {
+func TestSubresources_permissions(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens.csv")
 	if err := os.WriteFile(file, []byte("secret,jane,42,staff\n"), 0o600); err != nil {
@@ -545,7 +545,7 @@ func TestSubresourcesNeedPermissionsOfTheirOwn(t *testing.T) {
 	c.stranger("").post(widgetsPath+"/w/inspection", `{}`).refused(401, metav1.StatusReasonUnauthorized)
 }
 
-func TestSubresourcesAreDiscovered(t *testing.T) {
+func TestSubresources_discovery(t *testing.T) {
 	t.Parallel()
 	c := start(t, workshop())
 	for _, version := range []string{"v1", "v1beta1"} {
@@ -572,7 +572,7 @@ func TestSubresourcesAreDiscovered(t *testing.T) {
 	}
 }
 
-func TestSubresourcesAreInOpenAPI(t *testing.T) {
+func TestSubresources_openAPI(t *testing.T) {
 	t.Parallel()
 	c := start(t, workshop())
 	for _, version := range []string{"v1", "v1beta1"} {
@@ -612,7 +612,7 @@ func TestSubresourcesAreInOpenAPI(t *testing.T) {
 	}
 }
 
-func TestAllGroupsOfAKindHaveItsSubresources(t *testing.T) {
+func TestSubresources_allGroups(t *testing.T) {
 	t.Parallel()
 	s := moved()
 	kind := s.Groups[0].Kinds[0].(*annex.KindBuilder[v1.Widget])
@@ -634,7 +634,7 @@ func TestAllGroupsOfAKindHaveItsSubresources(t *testing.T) {
 		refused(404, metav1.StatusReasonNotFound, `gizmos.legacy.example.com "missing" not found`)
 }
 
-func TestClusterScopedAndVirtualKindsHaveSubresources(t *testing.T) {
+func TestSubresources_clusterScopedAndVirtualKinds(t *testing.T) {
 	t.Parallel()
 	shelf := v1.Shelf{ObjectMeta: metav1.ObjectMeta{Name: "s"}}
 	c := startKind(t, annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped().
@@ -667,7 +667,7 @@ func TestClusterScopedAndVirtualKindsHaveSubresources(t *testing.T) {
 	c.post(shelvesPath+"/s/repainting", `{}`).refused(500, metav1.StatusReasonInternalError, "has no /status to update")
 }
 
-// echo takes the connection over and gives back what it gets until the context ends.
+// echo takes the connection over and returns its input until the context ends.
 func echo(ctx context.Context, _ *annex.ConnectRequest[v1.Widget, annex.NoOptions]) (http.Handler, error) {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, buffered, err := http.NewResponseController(w).Hijack()
@@ -682,7 +682,7 @@ func echo(ctx context.Context, _ *annex.ConnectRequest[v1.Widget, annex.NoOption
 	}), nil
 }
 
-func TestAConnectionCanBeTakenOver(t *testing.T) {
+func TestConnect_hijack(t *testing.T) {
 	t.Parallel()
 	s := shop()
 	s.Groups[0].Kinds[0] = widgets().Subresources(annex.Connect("exec", echo))
@@ -718,7 +718,7 @@ func TestAConnectionCanBeTakenOver(t *testing.T) {
 	}
 }
 
-func TestHooksOfConnectionsDecideAboutTheObjectBeforeAnythingIsUpgraded(t *testing.T) {
+func TestConnect_hooksRunBeforeUpgrade(t *testing.T) {
 	t.Parallel()
 	s := shop()
 	s.Groups[0].Kinds[0] = widgets().
@@ -766,7 +766,7 @@ func tail(_ context.Context, r *annex.ConnectRequest[v1.Widget, TailOptions]) (h
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, "%d lines", r.Options.Lines) }), nil
 }
 
-func TestOptionsNeedNotBeRegistered(t *testing.T) {
+func TestConnect_unregisteredOptions(t *testing.T) {
 	t.Parallel()
 	s := shop()
 	s.Groups[0].Kinds[0] = widgets().Subresources(annex.Connect("tail", tail))
@@ -788,7 +788,7 @@ func TestOptionsNeedNotBeRegistered(t *testing.T) {
 	}
 }
 
-func TestASubresourceHasWhatIsBelowItsPath(t *testing.T) {
+func TestConnect_pathBelow(t *testing.T) {
 	t.Parallel()
 	s := shop()
 	s.Groups[0].Kinds[0] = widgets().Subresources(annex.Connect("site",

@@ -15,7 +15,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// shortDir is a directory whose files have paths that are short enough for sockets.
+// shortDir returns a directory whose files have paths short enough for sockets.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "s")
@@ -26,7 +26,7 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-func TestASocketHasTheSameAuthenticationAndAuthorization(t *testing.T) {
+func TestSocket_authenticationAndAuthorization(t *testing.T) {
 	t.Parallel()
 	log := newAccessLog(t)
 	path := filepath.Join(shortDir(t), "api")
@@ -82,7 +82,7 @@ func TestASocketHasTheSameAuthenticationAndAuthorization(t *testing.T) {
 	}
 }
 
-func TestTheServiceManagerIsTold(t *testing.T) {
+func TestSystemd_notifications(t *testing.T) {
 	t.Parallel()
 	dir := shortDir(t)
 	told, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"})

@@ -19,7 +19,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// spans are what a collector has received.
+// spans records the spans that a collector has received.
 type spans struct {
 	collector.UnimplementedTraceServiceServer
 
@@ -73,7 +73,7 @@ func tracingFile(t *testing.T, text string) string {
 	return file
 }
 
-func TestSpansOfRequestsAreSentToTheCollector(t *testing.T) {
+func TestTracing_sendsSpans(t *testing.T) {
 	t.Parallel()
 	received, address := collect(t)
 	instance, stop := run(t, shop(), annex.Options{Storage: memory.Storage(), TokenAuthFile: tokenFile(t),
@@ -82,7 +82,7 @@ func TestSpansOfRequestsAreSentToTheCollector(t *testing.T) {
 	const id, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	c.post(widgetsPath, widget("w"), "Traceparent", "00-"+id+"-"+parent+"-01").want(201)
 	c.stranger("secret").get(widgetsPath+"/w", "Traceparent", "00-"+id+"-"+parent+"-01").want(403)
-	if err := stop(); err != nil { // it sends what is left
+	if err := stop(); err != nil { // it sends the remaining spans
 		t.Fatal(err)
 	}
 	received.mu.Lock()
@@ -105,7 +105,7 @@ func TestSpansOfRequestsAreSentToTheCollector(t *testing.T) {
 	) {
 		t.Error("what the API does is not in the trace")
 	}
-	// A stranger's trace is only linked to: it could not be told from others otherwise.
+	// A stranger's trace is only linked to: otherwise it could not be distinguished from others.
 	get := named("GET " + path + "/{:name}")
 	if fmt.Sprintf("%x", get.GetTraceId()) == id || len(get.GetLinks()) != 1 {
 		t.Errorf("another caller's span is of the trace %x, with the links %v", get.GetTraceId(), get.GetLinks())
@@ -115,7 +115,7 @@ func TestSpansOfRequestsAreSentToTheCollector(t *testing.T) {
 	}
 }
 
-func TestACollectorThatIsAwayDelaysNoRequestAndTheEndByItsTimeoutOnly(t *testing.T) {
+func TestTracing_unreachableCollector_delaysNoRequest(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and never answers
 	if err != nil {

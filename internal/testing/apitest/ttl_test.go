@@ -11,7 +11,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-func TestObjectsEndAfterTheirTTL(t *testing.T) {
+func TestTTL_expiry(t *testing.T) {
 	t.Parallel()
 	c := startKind(t, widgets().TTL(time.Second), annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped())
 	w := c.watch(widgetsPath + "?watch=1")
@@ -22,7 +22,7 @@ func TestObjectsEndAfterTheirTTL(t *testing.T) {
 	c.get(shelvesPath + "/b").want(http.StatusOK)
 }
 
-func TestATTLIsWholeSeconds(t *testing.T) {
+func TestTTL_wholeSeconds(t *testing.T) {
 	t.Parallel()
 	for ttl, want := range map[time.Duration]string{
 		-time.Second:       "TTL must be a number of seconds, not -1s",

@@ -18,7 +18,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// total admits what leaves all widgets together no more than n replicas.
+// total admits an update if all widgets together have no more than n replicas.
 func total(n int32) func(context.Context, annex.Request[v1.Widget], []*v1.Widget) error {
 	return func(_ context.Context, r annex.Request[v1.Widget], others []*v1.Widget) error {
 		sum := replicas(r.Object)
@@ -39,8 +39,7 @@ func replicas(w *v1.Widget) int32 {
 	return *w.Spec.Replicas
 }
 
-// Updates by all verbs, and creates, race for 20 replicas. What they are promised is that of
-// the hooks together.
+// Updates by all verbs, and creates, race for 20 replicas. Their guarantee is that of the hooks together.
 func TestAdmitUpdateIsExactUnderConcurrency(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string]annex.Options{
@@ -143,7 +142,7 @@ func TestAdmitUpdateSeesAllOthersAndNothingElse(t *testing.T) {
 	}
 	asked.take()
 
-	// Neither what is refused before, nor what deletes, is asked about.
+	// Hooks are asked neither about requests that are rejected earlier, nor about deletions.
 	c.patch(mergePatch, widgetsPath+"/a", `{"spec":{"size":"huge"}}`).want(422)
 	c.patch(mergePatch, widgetsPath+"/missing", `{"spec":{"size":"large"}}`).want(404)
 	c.patch(mergePatch, widgetsPath+"/a", `{"metadata":{"resourceVersion":"1"},"spec":{"size":"large"}}`).want(409)

@@ -24,8 +24,7 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// user runs a verb below user of the program, with its data directory, and returns what that
-// prints.
+// user runs a verb below user of the program, with its data directory, and returns the output.
 func (p *process) user(t *testing.T, data string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), p.Path, append([]string{"user", "--data-dir", data}, args...)...)
@@ -53,7 +52,7 @@ func (p *process) newUser(t *testing.T, data, name string, args ...string) *clie
 	return clientFrom(t, kubeconfig)
 }
 
-func TestUsersAreKnownToAServerThatRuns(t *testing.T) {
+func TestUsers_createdWhileRunning(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	p := prepare(t, "--data-dir", data)
@@ -70,7 +69,7 @@ func TestUsersAreKnownToAServerThatRuns(t *testing.T) {
 	alice.get("/version").want(http.StatusOK)
 	alice.get(widgetsPath).refused(http.StatusForbidden, metav1.StatusReasonForbidden, `User "alice" cannot list resource "widgets"`)
 
-	// Of before the authority's first server.
+	// Of a user created before the first server with this authority.
 	early := clientFrom(t, filepath.Join(data, "kubeconfig"))
 	early.config.CertData, early.config.KeyData = nil, nil
 	early.config.CertFile, early.config.KeyFile = filepath.Join(p.Dir, "early.pem"), filepath.Join(p.Dir, "early.pem")
@@ -87,7 +86,7 @@ func writePEM(t *testing.T, kind string, der []byte) string {
 	return path
 }
 
-// authority is one of the operator's, with the name of a server's own.
+// authority is an authority of the operator, with the name of a server's own.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -122,8 +121,7 @@ func newAuthority(t *testing.T) authority {
 	return authority{cert, key, writePEM(t, "CERTIFICATE", der)}
 }
 
-// sameAs returns the client of a certificate that differs from a client's in its key and its
-// issuer only.
+// sameAs returns the client of a certificate that differs from a client's only in its key and its issuer.
 func (a authority) sameAs(t *testing.T, c *client) *client {
 	t.Helper()
 	block, _ := pem.Decode(c.config.CertData)
@@ -150,20 +148,20 @@ func (a authority) sameAs(t *testing.T, c *client) *client {
 	return connect(t, config)
 }
 
-func TestRevokedCertificatesAreRefusedByAServerThatRuns(t *testing.T) {
+func TestUsers_revokedCertificates(t *testing.T) {
 	t.Parallel()
 	data, other := filepath.Join(t.TempDir(), "data"), newAuthority(t)
 	tokens := filepath.Join(t.TempDir(), "tokens.csv")
 	if err := os.WriteFile(tokens, []byte("secret,joe,1,system:masters\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := program(t, "--data-dir", data, "--client-ca-file", other.file, "--token-auth-file", tokens)
+	p := shopProgram(t, "--data-dir", data, "--client-ca-file", other.file, "--token-auth-file", tokens)
 	root := p.newUser(t, data, "root", "--group", "system:masters")
 	second := p.newUser(t, data, "root", "--group", "system:masters")
 	bob := p.newUser(t, data, "bob", "--group", "system:masters")
 	foreign := other.sameAs(t, root)
 	for _, c := range []*client{root, second, bob, foreign} {
-		c.get(widgetsPath).want(http.StatusOK) // each has a connection, and is remembered
+		c.get(widgetsPath).want(http.StatusOK) // each has a connection, and is cached
 	}
 
 	said := p.user(t, data, "revoke", "root")
@@ -178,7 +176,7 @@ func TestRevokedCertificatesAreRefusedByAServerThatRuns(t *testing.T) {
 	testwait.Until(t, "root is refused", func() bool {
 		response := root.send(trace, http.MethodGet, widgetsPath, nil)
 		defer response.Body.Close()
-		_, _ = io.Copy(io.Discard, response.Body) // for the connection to be used again
+		_, _ = io.Copy(io.Discard, response.Body) // so that the connection is reused
 		return response.StatusCode == http.StatusUnauthorized
 	})
 	if !reused {
@@ -204,11 +202,11 @@ func TestRevokedCertificatesAreRefusedByAServerThatRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// The next start knows, and so does the other process.
+	// The next start knows the revocations, and so does the other process.
 	if listed := p.user(t, data, "list"); strings.Count(listed, " revoked 20") != 2 {
 		t.Errorf("listed:\n%s", listed)
 	}
-	again := program(t, "--data-dir", data, "--client-ca-file", other.file)
+	again := shopProgram(t, "--data-dir", data, "--client-ca-file", other.file)
 	defer func() {
 		if err := again.stop(); err != nil {
 			t.Error(err)

@@ -31,7 +31,7 @@ func strictBeta() *annex.VersionBuilder[v1beta1.Widget, v1.Widget] {
 		})
 }
 
-func TestOneObjectInTwoVersions(t *testing.T) {
+func TestVersions_oneObject(t *testing.T) {
 	t.Parallel()
 	for _, stored := range []string{"v1", "v1beta1"} {
 		t.Run("stored as "+stored, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestOneObjectInTwoVersions(t *testing.T) {
 	}
 }
 
-func TestEveryVersionHasItsDefaults(t *testing.T) {
+func TestVersions_defaults(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	if w := c.create("new"); w.Spec.Size != "medium" {
@@ -100,7 +100,7 @@ func TestEveryVersionHasItsDefaults(t *testing.T) {
 	}
 }
 
-func TestDefaultsOfHooksComeAfterGeneratedOnes(t *testing.T) {
+func TestDefaults_hooksAfterGenerated(t *testing.T) {
 	t.Parallel()
 	c := startKind(t, annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).
 		Default(func(w *v1.Widget) {
@@ -123,7 +123,7 @@ func TestDefaultsOfHooksComeAfterGeneratedOnes(t *testing.T) {
 	}
 }
 
-func TestTheHubValidatesWritesInAnyVersion(t *testing.T) {
+func TestVersions_hubValidation(t *testing.T) {
 	t.Parallel()
 	c := startKind(t, widgets())
 	const reason = `Widget.shop.example.com "w" is invalid: spec.replicas: Invalid value: 101: must be at most 100`
@@ -156,7 +156,7 @@ func TestTheHubValidatesWritesInAnyVersion(t *testing.T) {
 	}
 }
 
-func TestAVersionValidatesWhatIsWrittenInIt(t *testing.T) {
+func TestVersions_ownValidation(t *testing.T) {
 	t.Parallel()
 	c := startKind(
 		t,
@@ -176,7 +176,7 @@ func TestAVersionValidatesWhatIsWrittenInIt(t *testing.T) {
 	c.delete(widgetsBetaPath+"/w", nil).want(200)
 }
 
-func TestWhatCannotBeConvertedIsABadRequest(t *testing.T) {
+func TestVersions_conversionError_isBadRequest(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	w := c.create("w")
@@ -197,7 +197,7 @@ func TestWhatCannotBeConvertedIsABadRequest(t *testing.T) {
 	}
 }
 
-func TestDeprecatedVersionWarns(t *testing.T) {
+func TestVersions_deprecated_warns(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	const warning = "shop.example.com/v1beta1 Widget is deprecated; use v1"
@@ -219,7 +219,7 @@ func TestDeprecatedVersionWarns(t *testing.T) {
 	}
 }
 
-func TestUnservedVersionIsOnlyRead(t *testing.T) {
+func TestVersions_unserved_isReadable(t *testing.T) {
 	t.Parallel()
 	options := annex.Options{Storage: embedded.Dir(""), DataDir: filepath.Join(t.TempDir(), "data")}
 	kind := func(k *annex.KindBuilder[v1.Widget]) annex.Server {
@@ -251,7 +251,7 @@ func TestUnservedVersionIsOnlyRead(t *testing.T) {
 		}
 		wantOwners(t, w, `m Apply v1beta1 {"f:spec":{"f:parts":{"v:\"leg=4\"":{}}}}`)
 		got := c.apply(widgetsPath+"/applied", "m", widget("applied", spec(fields{"parts": []fields{{"name": "top"}}}))).want(200).widget()
-		// Of what was applied in a version that is gone nothing is pruned.
+		// Nothing is pruned of fields that were applied in a removed version.
 		if fmt.Sprint(got.Spec.Parts) != "[{leg 4} {top 0}]" {
 			t.Errorf("applied in v1: %+v", got.Spec)
 		}
@@ -268,8 +268,9 @@ func TestUnservedVersionIsOnlyRead(t *testing.T) {
 	})
 }
 
-// Upstream makes tables and lists of metadata of the objects of the hub, whatever version they are stored and asked for in.
-func TestConversionsOfMetadataShowInTablesAndMetadata(t *testing.T) {
+// Upstream makes tables and lists of metadata from objects of the hub version, whatever version is stored or
+// requested.
+func TestVersions_convertedMetadata_inTables(t *testing.T) {
 	t.Parallel()
 	const stash = "shop.example.com/color"
 	toHub := func(in *v1beta1.Widget, hub *v1.Widget) error {

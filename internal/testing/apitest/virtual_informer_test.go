@@ -29,7 +29,7 @@ import (
 
 var widgetsResource = schema.GroupVersionResource{Group: "shop.example.com", Version: "v1", Resource: "widgets"}
 
-// switching is a way to whichever server runs now. It notes what it was asked.
+// switching is a transport to the server that runs now. It records the requests.
 type switching struct {
 	to     atomic.Pointer[rest.Config]
 	mu     sync.Mutex
@@ -96,9 +96,9 @@ func runServer(t *testing.T, server annex.Server) (config *rest.Config, stop fun
 	return config, stop
 }
 
-// An informer sees what clients and others write, in an order, and ends with what
-// the system has; also when the server is restarted, which loses its mirror.
-func TestInformersOnVirtualKinds(t *testing.T) {
+// An informer sees the writes of clients and of the system, in an order, and ends with the system's state; also when
+// the server is restarted, which loses its mirror.
+func TestVirtual_informers(t *testing.T) {
 	t.Parallel()
 	for name, source := range map[string]func(*system) annex.Source[v1.Widget]{
 		"polled": (*system).polled,
@@ -166,8 +166,7 @@ func watchOrder(t *testing.T, informer cache.SharedIndexInformer) *atomic.Int64 
 // version orders resource versions of one length.
 func version(u *unstructured.Unstructured) string { return u.GetResourceVersion() }
 
-// disturb writes to a few widgets through the server and behind its back at once,
-// while others list.
+// disturb writes to a few widgets through the server and concurrently behind its back, while others list.
 func disturb(t *testing.T, s *system, client dynamic.Interface, writes int) {
 	t.Helper()
 	widgets := client.Resource(widgetsResource).Namespace("default")
@@ -206,7 +205,7 @@ func disturb(t *testing.T, s *system, client dynamic.Interface, writes int) {
 				}
 				if err != nil && !slices.ContainsFunc([]string{
 					"not found", "already exists", "has been modified",
-					// Another worker dropped it behind the server's back before the answer.
+					// Another worker dropped it behind the server's back before the response.
 					"is not there after it was written",
 				}, func(expected string) bool { return strings.Contains(err.Error(), expected) }) {
 					t.Errorf("%s: %v", name, err)
@@ -217,7 +216,7 @@ func disturb(t *testing.T, s *system, client dynamic.Interface, writes int) {
 	all.Wait()
 }
 
-// differ says how an informer's cache differs from the system.
+// differ returns the difference between an informer's cache and the system.
 func differ(s *system, informer cache.SharedIndexInformer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

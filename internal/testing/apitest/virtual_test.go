@@ -22,8 +22,8 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// system is another system that has widgets: it numbers their versions, and keeps
-// of their metadata nothing but the labels, or all.
+// system is another system that has widgets: it numbers their versions, and keeps either only the labels of their
+// metadata, or all of it.
 type system struct {
 	keepsMetadata bool
 
@@ -33,7 +33,7 @@ type system struct {
 	fails    error
 	calls    map[string]int
 	changed  func(namespace, name string)
-	extra    []v1.Widget   // that List returns besides
+	extra    []v1.Widget   // additional results of List
 	meantime func()        // runs before a write is compared
 	hold     chan struct{} // a List waits for it before it returns
 }
@@ -46,7 +46,7 @@ func newSystem(names ...string) *system {
 	return s
 }
 
-// set changes or makes a widget behind the server's back.
+// set changes or creates a widget behind the server's back.
 func (s *system) set(name string, change func(*v1.Widget)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,7 +184,7 @@ func (s *system) compare(function string, old *v1.Widget) error {
 	return nil
 }
 
-// source is everything but a way to watch.
+// source has everything but a way to watch.
 func (s *system) source() annex.Source[v1.Widget] {
 	return annex.Source[v1.Widget]{
 		Get: s.get, List: s.list, Create: s.create, Update: s.update, Delete: s.delete,
@@ -192,14 +192,14 @@ func (s *system) source() annex.Source[v1.Widget] {
 	}
 }
 
-// polled is everything, polled often.
+// polled has everything, with frequent polls.
 func (s *system) polled() annex.Source[v1.Widget] {
 	source := s.source()
 	source.Poll = 5 * time.Millisecond
 	return source
 }
 
-// fed is everything, with a change feed.
+// fed has everything, with a change feed.
 func (s *system) fed() annex.Source[v1.Widget] {
 	source := s.source()
 	source.Changes = func(ctx context.Context, changed func(namespace, name string)) error {
@@ -221,7 +221,7 @@ func virtualWidgets(source annex.Source[v1.Widget]) *annex.KindBuilder[v1.Widget
 	return widgets().Virtual(source)
 }
 
-func TestAVirtualKindIsReadFromItsSource(t *testing.T) {
+func TestVirtual_reads(t *testing.T) {
 	t.Parallel()
 	s := newSystem("a", "b", "c")
 	s.set("b", func(w *v1.Widget) { w.Labels = map[string]string{"app": "x"}; w.Spec.Size = "large" })
@@ -239,8 +239,8 @@ func TestAVirtualKindIsReadFromItsSource(t *testing.T) {
 		t.Errorf("a get does not show what changed outside: %+v", changed)
 	}
 	s.drop("c")
-	// In this order: there is no watch, so the mirror knows of the deletion when a list
-	// has asked the source for all.
+	// In this order: there is no watch, so the mirror learns of the deletion when a list reads all objects from the
+	// source.
 	for _, list := range []struct{ query, want string }{
 		{"?resourceVersion=0", "[a b c]"},
 		{"?fieldSelector=metadata.name%3Da", "[a]"},
@@ -267,7 +267,7 @@ func TestAVirtualKindIsReadFromItsSource(t *testing.T) {
 	}
 }
 
-func TestPagesOfAVirtualKindShowOneRevision(t *testing.T) {
+func TestVirtual_pages_oneRevision(t *testing.T) {
 	t.Parallel()
 	s := newSystem("a", "b", "c", "d", "e")
 	c := startKind(t, virtualWidgets(s.polled()))
@@ -287,7 +287,7 @@ func TestPagesOfAVirtualKindShowOneRevision(t *testing.T) {
 	}
 }
 
-func TestAVirtualKindIsWritten(t *testing.T) {
+func TestVirtual_writes(t *testing.T) {
 	t.Parallel()
 	s := newSystem()
 	c := startKind(t, virtualWidgets(s.source()))
@@ -357,7 +357,7 @@ func TestAVirtualKindIsWritten(t *testing.T) {
 	}
 }
 
-func TestADryRunDoesNotWriteToTheSource(t *testing.T) {
+func TestVirtual_dryRun(t *testing.T) {
 	t.Parallel()
 	s := newSystem("w")
 	c := startKind(t, virtualWidgets(s.source()))
@@ -376,7 +376,7 @@ func TestADryRunDoesNotWriteToTheSource(t *testing.T) {
 	}
 }
 
-func TestWhatASourceCannotDoIsNotAllowed(t *testing.T) {
+func TestVirtual_unsupportedVerbs(t *testing.T) {
 	t.Parallel()
 	s := newSystem("w")
 	all := s.source()
@@ -439,7 +439,7 @@ func TestWhatASourceCannotDoIsNotAllowed(t *testing.T) {
 	}
 }
 
-// discovered returns the verbs of a resource in discovery, nil if it is not there.
+// discovered returns the verbs of a resource in discovery, nil if it does not exist.
 func discovered(c *client, resource string) []string {
 	c.t.Helper()
 	var list metav1.APIResourceList
@@ -452,7 +452,7 @@ func discovered(c *client, resource string) []string {
 	return nil
 }
 
-func TestAWriteLosesAgainstOneInTheSource(t *testing.T) {
+func TestVirtual_concurrentWriteInSource_wins(t *testing.T) {
 	t.Parallel()
 	s := newSystem("w")
 	c := startKind(t, virtualWidgets(s.source()))
@@ -473,7 +473,7 @@ func TestAWriteLosesAgainstOneInTheSource(t *testing.T) {
 	c.delete(widgetsPath+"/w", nil).refused(404, metav1.StatusReasonNotFound)
 }
 
-func TestApplyToASourceThatKeepsMetadata(t *testing.T) {
+func TestVirtual_apply_metadataKept(t *testing.T) {
 	t.Parallel()
 	s := newSystem()
 	s.keepsMetadata = true
@@ -500,7 +500,7 @@ func TestApplyToASourceThatKeepsMetadata(t *testing.T) {
 	}
 }
 
-func TestApplyToASourceThatKeepsNoMetadata(t *testing.T) {
+func TestVirtual_apply_metadataNotKept(t *testing.T) {
 	t.Parallel()
 	s := newSystem()
 	c := startKind(t, virtualWidgets(s.source()))
@@ -518,7 +518,7 @@ func TestApplyToASourceThatKeepsNoMetadata(t *testing.T) {
 	}
 }
 
-func TestAdmissionOfAVirtualKind(t *testing.T) {
+func TestVirtual_admission(t *testing.T) {
 	t.Parallel()
 	s := newSystem("w")
 	c := startKind(t, virtualWidgets(s.source()).
@@ -540,7 +540,7 @@ func TestAdmissionOfAVirtualKind(t *testing.T) {
 	}
 }
 
-func TestASourceThatFails(t *testing.T) {
+func TestVirtual_failingSource(t *testing.T) {
 	t.Parallel()
 	s := newSystem("w")
 	c := startKind(t, virtualWidgets(s.polled()))
@@ -571,7 +571,7 @@ type statusError struct{ status metav1.Status }
 func (e *statusError) Error() string         { return e.status.Message }
 func (e *statusError) Status() metav1.Status { return e.status }
 
-func TestASourceThatPanics(t *testing.T) {
+func TestVirtual_panickingSource(t *testing.T) {
 	t.Parallel()
 	s := newSystem("w")
 	source := s.polled()
@@ -608,7 +608,7 @@ func TestASourceThatPanics(t *testing.T) {
 	w.want("MODIFIED w")
 }
 
-func TestASourceThatBreaksItsPromises(t *testing.T) {
+func TestVirtual_brokenSource(t *testing.T) {
 	t.Parallel()
 	named := func(namespace, name string) v1.Widget {
 		return v1.Widget{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -677,7 +677,7 @@ func TestASourceThatBreaksItsPromises(t *testing.T) {
 	})
 }
 
-func TestWatchesOfAVirtualKind(t *testing.T) {
+func TestVirtual_watches(t *testing.T) {
 	t.Parallel()
 	for name, source := range map[string]func(*system) annex.Source[v1.Widget]{
 		"polled": (*system).polled,
@@ -709,7 +709,7 @@ func TestWatchesOfAVirtualKind(t *testing.T) {
 			w.want("DELETED b")
 			resumed := c.watch(widgetsPath + "?watch=1&resourceVersion=" + text(last.Object, "metadata", "resourceVersion"))
 			resumed.want("DELETED a", "DELETED b")
-			// A watch list: what is there, then a bookmark that says that this was it.
+			// A watch list: the existing objects, then a bookmark that marks their end.
 			list := c.watch(widgetsPath + "?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan")
 			list.want("ADDED c")
 			if e := list.next(); e.Type != "BOOKMARK" || text(e.Object, "metadata", "annotations") != "map[k8s.io/initial-events-end:true]" {
@@ -719,7 +719,7 @@ func TestWatchesOfAVirtualKind(t *testing.T) {
 	}
 }
 
-func TestAWatchFromARevisionOfAnotherProcessHasExpired(t *testing.T) {
+func TestVirtual_watchOfEarlierProcess_isExpired(t *testing.T) {
 	t.Parallel()
 	s := newSystem("a")
 	server := annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{virtualWidgets(s.polled())}}}}
@@ -742,7 +742,7 @@ func TestAWatchFromARevisionOfAnotherProcessHasExpired(t *testing.T) {
 	}
 }
 
-func TestNobodyPollsForNobody(t *testing.T) {
+func TestVirtual_noWatch_noPolling(t *testing.T) {
 	t.Parallel()
 	s := newSystem("a")
 	source := s.fed()
@@ -759,7 +759,7 @@ func TestNobodyPollsForNobody(t *testing.T) {
 	testwait.Until(t, "a watch polls", func() bool { return s.called("list") >= before+5 })
 	cancel()
 	response.Body.Close()
-	// The feed's end is the last that happens.
+	// The end of the feed is the last event.
 	testwait.Until(t, "the feed ends with the watch", func() bool { return !s.feeding() })
 	polls := s.called("list")
 	c.widget("a")
@@ -774,7 +774,7 @@ func (s *system) feeding() bool {
 	return s.changed != nil
 }
 
-func TestAListThatIsOvertakenDoesNotBringBackTheOld(t *testing.T) {
+func TestVirtual_overtakenList(t *testing.T) {
 	t.Parallel()
 	s := newSystem("a", "b", "gone")
 	c := startKind(t, virtualWidgets(s.source()))
@@ -801,7 +801,7 @@ func TestAListThatIsOvertakenDoesNotBringBackTheOld(t *testing.T) {
 	}
 }
 
-func TestVirtualRefuses(t *testing.T) {
+func TestNew_virtual_mistakes(t *testing.T) {
 	t.Parallel()
 	s := newSystem()
 	reads := annex.Source[v1.Widget]{Get: s.get, List: s.list}
@@ -837,7 +837,7 @@ func TestVirtualRefuses(t *testing.T) {
 	}
 }
 
-func TestListersOfVirtualKinds(t *testing.T) {
+func TestVirtual_listers(t *testing.T) {
 	t.Parallel()
 	s := newSystem("a")
 	shelves := func() *annex.KindBuilder[v1.Shelf] {
@@ -864,7 +864,7 @@ func TestListersOfVirtualKinds(t *testing.T) {
 	}
 }
 
-func TestANamespaceWithVirtualObjectsIsDeleted(t *testing.T) {
+func TestVirtual_namespaceDeletion(t *testing.T) {
 	t.Parallel()
 	s := newSystem("w")
 	shelvesSource := annex.Source[v1.Widget]{Get: s.get, List: s.list}
@@ -889,7 +889,7 @@ func TestANamespaceWithVirtualObjectsIsDeleted(t *testing.T) {
 	}
 }
 
-func TestAVirtualKindInTwoGroups(t *testing.T) {
+func TestVirtual_twoGroups(t *testing.T) {
 	t.Parallel()
 	s := newSystem("w")
 	c := start(t, annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
@@ -909,9 +909,8 @@ func TestAVirtualKindInTwoGroups(t *testing.T) {
 	c.delete(other+"/w", nil).refused(405, metav1.StatusReasonMethodNotAllowed)
 }
 
-// A conversion that panics for one object is the problem of who asks for that object in
-// that version.
-func TestAConversionThatPanicsIsOneObjectsProblem(t *testing.T) {
+// A conversion that panics for one object only affects requests for that object in that version.
+func TestVirtual_panickingConversion(t *testing.T) {
 	t.Parallel()
 	s := newSystem("bad", "good")
 	c := startKind(t, annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).

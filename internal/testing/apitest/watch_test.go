@@ -16,10 +16,11 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/etcd"
 )
 
-func TestWatchStartsWhereItIsTold(t *testing.T) {
+func TestWatch_start(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	a := c.create("a")
@@ -60,7 +61,7 @@ func TestWatchStartsWhereItIsTold(t *testing.T) {
 	}
 }
 
-func TestWatchRefuses(t *testing.T) {
+func TestWatch_rejections(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	for name, test := range map[string]struct {
@@ -88,7 +89,7 @@ func TestWatchRefuses(t *testing.T) {
 				c.get(path).refused(test.code, test.reason, test.part)
 				return
 			}
-			// Told by the watch itself.
+			// The watch itself reports the error.
 			if e := c.watch(path).next(); e.Type != "ERROR" || text(e.Object, "code") != "504" {
 				t.Errorf("got %v", e)
 			}
@@ -97,12 +98,12 @@ func TestWatchRefuses(t *testing.T) {
 	c.get("/apis/shop.example.com/v1/watch/namespaces/default/widgets/a?sendInitialEvents=false").refused(422, metav1.StatusReasonInvalid)
 }
 
-// A client that comes with a revision that was never shown knows another store: an older copy
-// of the directory was put back, say. It has to read everything anew.
-func TestWatchOfTheFutureIsExpired(t *testing.T) {
+// A client with a revision that was never shown knows another store, for example because an older copy of the
+// directory was restored. It has to read everything anew.
+func TestWatch_futureRevision_isExpired(t *testing.T) {
 	t.Parallel()
 	notOn(t, "the watch cache waits for it", etcd.Name)
-	c := startWith(t, shop(), annex.Options{DataDir: t.TempDir()})
+	c := startWith(t, shop(), annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()})
 	var n int
 	fmt.Sscan(c.create("a").ResourceVersion, &n)
 	first := c.watch(widgetsPath + query("watch", "1", "resourceVersion", fmt.Sprint(n+2))).next()
@@ -111,7 +112,7 @@ func TestWatchOfTheFutureIsExpired(t *testing.T) {
 	}
 }
 
-func TestWatchShowsWhatEntersAndLeavesASelection(t *testing.T) {
+func TestWatch_selection_enterAndLeave(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	rv := c.create("w", spec(fields{"size": "small"})).ResourceVersion
@@ -148,7 +149,7 @@ func TestWatchList(t *testing.T) {
 			t.Errorf("got %v, want the bookmark that ends the list", e)
 		}
 	}
-	// Of nothing.
+	// An empty list.
 	w := c.watch(widgetsPath + list)
 	end(w.next(), "Widget", "shop.example.com/v1")
 	c.create("a")
@@ -177,7 +178,7 @@ func TestWatchList(t *testing.T) {
 	w = c.watch(widgetsBetaPath + list + "&resourceVersion=0&labelSelector=none")
 	end(w.next(), "Widget", "shop.example.com/v1beta1")
 
-	// Without bookmarks, nothing tells the end.
+	// Without bookmarks, nothing marks the end.
 	w = c.watch(widgetsPath + "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
 	w.want("ADDED a", "ADDED b", "ADDED c")
 	c.create("d")
@@ -191,7 +192,7 @@ func TestWatchList(t *testing.T) {
 	end(w.next(), "PartialObjectMetadata", "meta.k8s.io/v1")
 }
 
-func TestWatchEndsAtItsTimeout(t *testing.T) {
+func TestWatch_timeout(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	c.create("a")
@@ -209,7 +210,7 @@ func TestWatchEndsAtItsTimeout(t *testing.T) {
 	w.ends()
 }
 
-func TestWatchConverts(t *testing.T) {
+func TestWatch_conversion(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	w := c.watch(widgetsBetaPath + "?watch=1")
@@ -243,7 +244,7 @@ func TestWatchConverts(t *testing.T) {
 	hub.want("DELETED w")
 }
 
-func TestManyWatchersSeeTheSame(t *testing.T) {
+func TestWatch_manyWatchers(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	const watchers, writes = 20, 20
@@ -306,7 +307,7 @@ func TestWatchOverWebSocket(t *testing.T) {
 	if err != nil || response.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("got %v, %v", response, err)
 	}
-	// A frame: its kind, its length in two bytes behind the mark 126, and the event.
+	// A frame: its kind, its length in two bytes after the mark 126, and the event.
 	for _, want := range []string{"ADDED a", "ADDED b"} {
 		head := make([]byte, 4)
 		if _, err := io.ReadFull(reader, head); err != nil {
@@ -330,7 +331,7 @@ func TestWatchOverWebSocket(t *testing.T) {
 	}
 }
 
-func TestRequestsThatNoStorageCanAnswerAreTheClientsMistake(t *testing.T) {
+func TestRequests_invalidNamespaceOrRevision_areBadRequests(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	c.get(widgetsPath+query("watch", "1", "resourceVersion", "abc")).refused(400, metav1.StatusReasonBadRequest, "resourceVersion")
@@ -342,7 +343,7 @@ func TestRequestsThatNoStorageCanAnswerAreTheClientsMistake(t *testing.T) {
 	}
 }
 
-func TestWebSocketsOfOtherSitesAreRefused(t *testing.T) {
+func TestWatch_webSocketOfOtherOrigin_isRejected(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop())
 	a := c.http1().get(widgetsPath+"?watch=1", "Connection", "Upgrade", "Upgrade", "websocket", "Origin", "https://elsewhere.example.com",

@@ -18,8 +18,8 @@ import (
 	"github.com/annexapi/annex/store/etcd"
 )
 
-// What watches count at /metrics, while they last and when they have ended, does not tell which handler answered.
-func TestWatchesAreCountedAsUpstreams(t *testing.T) {
+// The metrics of watches at /metrics, during a watch and after its end, do not depend on the handler.
+func TestWatch_metrics_likeUpstream(t *testing.T) {
 	c := start(t, shop())
 	version := c.create("w", spec(fields{"size": "small"})).ResourceVersion
 	counted := func() map[string]float64 {
@@ -71,9 +71,11 @@ func TestWatchesAreCountedAsUpstreams(t *testing.T) {
 				return len(only("apiserver_response_sizes_count", maps.Clone(after))) > 0 &&
 					len(only("apiserver_longrunning_requests", maps.Clone(after))) == 0
 			})
-			return while, after
+			// A scrape is no snapshot: it collects each family at another moment. The size of the response is
+			// counted last, so a scrape that begins after one has seen the size sees all the rest.
+			return while, grown(before, counted())
 		}
-		asked(unremembered) // so that all series are there
+		asked(unremembered) // so that all series exist
 		gotWhile, got := asked(jsonType)
 		wantWhile, want := asked(unremembered)
 		if !maps.Equal(gotWhile, wantWhile) || len(gotWhile) != 1 {
@@ -85,8 +87,8 @@ func TestWatchesAreCountedAsUpstreams(t *testing.T) {
 	}
 }
 
-// A watch that waits for events keeps no handlers on its stack, which would be most of what it holds.
-func TestAnIdleWatchKeepsNoHandlers(t *testing.T) {
+// A watch that waits for events keeps no handlers on its stack, which would be most of its memory.
+func TestWatch_idle_keepsNoHandlers(t *testing.T) {
 	notOn(t, cacheWaits, etcd.Name)
 	c := start(t, shop())
 	c.create("w", spec(fields{"size": "small"}))
@@ -110,8 +112,8 @@ func TestAnIdleWatchKeepsNoHandlers(t *testing.T) {
 	w.next()
 }
 
-// However a client leaves, its watches end: half of a connection is no connection, for a watch or for any other request.
-func TestWatchesEndWithTheirConnection(t *testing.T) {
+// However a client leaves, its watches end: a half-closed connection is closed, for a watch as for any other request.
+func TestWatch_endsWithConnection(t *testing.T) {
 	notOn(t, cacheWaits, etcd.Name)
 	c := start(t, shop())
 	c.create("w")

@@ -22,7 +22,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// watched is all that a watch has answered.
+// watched is the complete response of a watch.
 type watched struct {
 	code   int
 	header http.Header
@@ -30,7 +30,7 @@ type watched struct {
 	err    error
 }
 
-// readWatch reads frames until one tells of the deletion of an object, or all of them.
+// readWatch reads frames until the deletion of the object last, or all frames.
 func readWatch(response *http.Response, last string) (got watched) {
 	defer response.Body.Close()
 	got.code, got.header = response.StatusCode, response.Header
@@ -70,14 +70,14 @@ func readWatch(response *http.Response, last string) (got watched) {
 	}
 }
 
-// Watches write their events by themselves. Each is asked of upstream's handlers of the same server as well, while
-// objects change: status, headers and every event are the same.
-func TestWatchesWriteWhatUpstreamDoes(t *testing.T) {
+// Watches have a write loop of their own. Each is also sent to upstream's handlers of the same server, while objects
+// change: status, headers and every event are the same.
+func TestWatch_events_likeUpstream(t *testing.T) {
 	notOn(t, cacheWaits, etcd.Name)
 	t.Parallel()
 	server := shop()
 	server.Groups = append(server.Groups, stackServer(stacks()).Groups...)
-	// The watches of what is older than its history end with an error.
+	// Watches from revisions older than its history end with an error.
 	c := startWith(t, server, annex.Options{Storage: memory.Storage(), HistoryAge: -1, HistoryRevisions: 150})
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -111,7 +111,7 @@ func TestWatchesWriteWhatUpstreamDoes(t *testing.T) {
 			t.Fatal("nothing was compacted")
 		}
 	}
-	// The selectors, and which of the objects that are deleted last each of them sees last.
+	// The selectors, each with the last deleted object that it matches.
 	selectors := []struct{ key, value, last string }{
 		{"", "", "w01"},
 		{"", "", "w01"},

@@ -28,14 +28,14 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// streamed is a way to have a request that takes long. open returns when it has begun. Its function returns when it has ended,
-// with an error if that was not in order.
+// streamed is a long-running request. open returns when it has begun. The returned function waits for its end, and
+// returns an error if the end was not orderly.
 type streamed struct {
 	name string
 	open func(ctx context.Context, c *client) (wait func() error, err error)
 }
 
-// body is a stream that is the body of an answer.
+// body returns a stream in the body of a response.
 func body(path string, headers ...string) func(context.Context, *client) (func() error, error) {
 	return func(ctx context.Context, c *client) (func() error, error) {
 		response := c.send(ctx, http.MethodGet, path, nil, headers...)
@@ -52,7 +52,7 @@ func body(path string, headers ...string) func(context.Context, *client) (func()
 	}
 }
 
-// socket is a stream over a WebSocket.
+// socket returns a stream over a WebSocket.
 func socket(path, protocol string) func(context.Context, *client) (func() error, error) {
 	return func(ctx context.Context, c *client) (func() error, error) {
 		config, err := rest.TLSConfigFor(c.config)
@@ -91,7 +91,7 @@ func socket(path, protocol string) func(context.Context, *client) (func() error,
 	}
 }
 
-// begun is a writer that closes a channel when something is written.
+// begun is a writer that closes a channel at the first write.
 type begun struct {
 	once sync.Once
 	done chan struct{}
@@ -102,7 +102,7 @@ func (b *begun) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// command is a session over SPDY.
+// command returns a session over SPDY.
 func command(path string) func(context.Context, *client) (func() error, error) {
 	return func(ctx context.Context, c *client) (func() error, error) {
 		to, err := url.Parse(c.config.Host + path)
@@ -131,7 +131,7 @@ func command(path string) func(context.Context, *client) (func() error, error) {
 	}
 }
 
-// forwarding is a session of forwarded ports.
+// forwarding returns a session of forwarded ports.
 func forwarding(
 	path string,
 	dialer func(c *client, to *url.URL) (httpstream.Dialer, error),
@@ -191,7 +191,8 @@ func allStreamed() []streamed {
 	}
 }
 
-// endsWhen opens streams as a client, and fails the test unless none has ended before withdraw is called, and all end after.
+// endsWhen opens streams as a client, and fails the test unless none has ended before withdraw is called, and all end
+// after.
 func endsWhen(t *testing.T, c *client, what string, streams []streamed, withdraw func()) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -224,7 +225,7 @@ func endsWhen(t *testing.T, c *client, what string, streams []streamed, withdraw
 	}
 }
 
-// Whatever a caller has begun ends when its credential or its rights do, on every transport, in order.
+// Everything that a caller has begun ends with its credential or its rights, on every transport, in an orderly way.
 func TestStreams_endWithTheirCallers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

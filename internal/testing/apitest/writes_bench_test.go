@@ -12,8 +12,8 @@ import (
 	"github.com/annexapi/annex"
 )
 
-// writes are the requests of BenchmarkWrites to one object, whose i-th change it is. An object of a kilobyte has what
-// one has in practice: labels, a long annotation, and a few fields of its own.
+// writes are the requests of BenchmarkWrites to one object; i is the number of the change. An object of a kilobyte
+// has a realistic content: labels, a long annotation, and a few fields of its own.
 var writes = []struct {
 	name                string
 	method, contentType string
@@ -52,8 +52,8 @@ func widgetOfAKilobyte(name string, i int) string {
 	)
 }
 
-// BenchmarkWrites is the processor time of requests that write one object and have no network and no disk below them: the
-// handler chain, routing, the handler and the core.
+// BenchmarkWrites measures the processor time of requests that write one object and have no network and no disk below
+// them: the handler chain, routing, the handler and the core.
 //
 //	go test ./internal/testing/apitest -run xxx -bench Writes -benchtime 10000x
 func BenchmarkWrites(b *testing.B) {
@@ -85,7 +85,7 @@ func BenchmarkWrites(b *testing.B) {
 				})
 			})
 		}
-		// The first configuration of a manager takes over what the one that created the object has set.
+		// The first configuration of a manager takes over the fields of the manager that created the object.
 		b.Run(fmt.Sprintf("first-apply/%d", clients), func(b *testing.B) {
 			send := senderOf(b)
 			for i := range b.N {
@@ -117,7 +117,7 @@ func BenchmarkWrites(b *testing.B) {
 	}
 }
 
-// writeWith has clients do b.N requests together: the i-th of all, by a client.
+// writeWith has clients do b.N requests together; i numbers them all.
 func writeWith(b *testing.B, clients int, write func(client, i int)) {
 	b.ReportAllocs()
 	before := processorTime(b)
@@ -135,7 +135,7 @@ func writeWith(b *testing.B, clients int, write func(client, i int)) {
 	b.ReportMetric(float64((processorTime(b)-before).Nanoseconds())/1000/float64(b.N), "us/request")
 }
 
-// senderOf is a server whose requests fail the benchmark if the status is another one, and return what is answered.
+// senderOf runs a server whose requests fail the benchmark on another status, and return the body of the response.
 func senderOf(b *testing.B) func(method, path, contentType, body string, code int) string {
 	b.Helper()
 	instance := measured(b, annex.Options{})

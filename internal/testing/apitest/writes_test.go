@@ -21,16 +21,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/store/memory"
 )
 
-// askedTwice sends the same requests to one of two servers, and keeps what differs between them: which revision an object has.
+// askedTwice sends the same requests to one of two servers, and keeps a difference between them: the revision of an
+// object.
 type askedTwice struct {
 	*client
-	upstream bool              // all is left to upstream's handlers
 	versions map[string]string // of objects, by path
 }
 
-// askedOfUpstream is a way to say that JSON is wanted that upstream's handlers have to make out.
+// askedOfUpstream requests JSON in a form that only upstream's handlers negotiate.
 const askedOfUpstream = jsonType + ", text/x-other"
 
 var (
@@ -45,7 +46,7 @@ var (
 	prefixes  = regexp.MustCompile(`Key: /test/[0-9a-f]+`) // of tests that share a storage
 )
 
-// readable is what an answer says as JSON, if it is compressed or protobuf.
+// readable returns the body of a response as JSON, if it is compressed or protobuf.
 func readable(a *answer) []byte {
 	a.t.Helper()
 	raw := a.raw
@@ -73,7 +74,7 @@ func readable(a *answer) []byte {
 	return read
 }
 
-// comparable is what an answer says, but for what is another thing on each server or at each moment.
+// comparable returns the body of a response without the parts that differ between servers or moments.
 func (w *askedTwice) comparable(a *answer) string {
 	body := strings.ReplaceAll(string(readable(a)), `\\`, "") // errors quote objects, and strings in these
 	for _, same := range []*regexp.Regexp{revisions, moments, uids, generated, prefixes, ages} {
@@ -91,7 +92,7 @@ func (w *askedTwice) comparable(a *answer) string {
 		return begin + strings.Join(entries, between) + all[end:]
 	})
 	body = managersByLines(body)
-	// Upstream tells the conflicts of an applied configuration in any order, twice, and its errors.
+	// Upstream lists the conflicts of an applied configuration in any order, twice, and its errors too.
 	body = reasons.ReplaceAllStringFunc(body, func(all string) string {
 		begin, rest, _ := strings.Cut(all, `[`)
 		each := strings.Split(strings.TrimSuffix(rest, `]`), `},{`)
@@ -123,7 +124,7 @@ func (w *askedTwice) comparable(a *answer) string {
 	return fmt.Sprintf("%d\n%s\n%s", a.code, strings.Join(lines, "\n"), body)
 }
 
-// managersByLines sorts the managers in YAML and in JSON that is indented.
+// managersByLines sorts the managers in YAML and in indented JSON.
 func managersByLines(body string) string {
 	lines := strings.SplitAfter(body, "\n")
 	indent := func(i int) int { return len(lines[i]) - len(strings.TrimLeft(lines[i], " ")) }
@@ -153,7 +154,7 @@ func managersByLines(body string) string {
 	return strings.Join(lines, "")
 }
 
-// difference is where two answers begin to be different.
+// difference returns the places where two responses begin to differ.
 func difference(upstreams, ours string) string {
 	at := 0
 	for at < min(len(upstreams), len(ours)) && upstreams[at] == ours[at] {
@@ -163,14 +164,14 @@ func difference(upstreams, ours string) string {
 	return fmt.Sprintf("upstream's\n%.900s\nours\n%.900s\nfrom %d bytes on", upstreams[from:], ours[from:], from)
 }
 
-// writeRequest is one that is asked of both.
+// writeRequest is a request that is sent to both servers.
 type writeRequest struct {
 	method, path, query string
 	object              string // its path
-	collection          bool   // it deletes all that are selected
+	collection          bool   // it deletes all selected objects
 	accept              string // JSON if it is empty
 	headers             []string
-	body                string // in which VERSION is the resource version of the object of the path
+	body                string // VERSION in it stands for the resource version of the object of the path
 }
 
 func (r writeRequest) String() string {
@@ -180,9 +181,6 @@ func (r writeRequest) String() string {
 func (w *askedTwice) ask(r writeRequest) *answer {
 	w.t.Helper()
 	accept := cmp.Or(r.accept, jsonType)
-	if w.upstream {
-		accept = byUpstream(accept)
-	}
 	body := strings.ReplaceAll(r.body, "VERSION", w.versions[r.object])
 	a := w.do(r.method, r.path+r.query, body, append([]string{"Accept", accept}, r.headers...)...)
 	if read := w.get(r.object); read.code == http.StatusOK {
@@ -191,9 +189,9 @@ func (w *askedTwice) ask(r writeRequest) *answer {
 	return a
 }
 
-// TestWritesAreUpstreams asks two servers the same: one answers directly what it can, the other leaves all to upstream's
-// handlers. Status, headers and bodies are the same, and so is what is stored.
-func TestWritesAreUpstreams(t *testing.T) {
+// TestWrites_likeUpstream sends the same requests to two servers: one has the fast path, the other leaves
+// all requests to upstream's handlers. Status, headers, bodies and stored objects are the same.
+func TestWrites_likeUpstream(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	all, answered := 0, map[int]int{}
@@ -226,8 +224,9 @@ func TestWritesAreUpstreams(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				dice, requests, codes := seeded(t), size(t, 300), map[int]int{}
-				theirs := &askedTwice{start(t, test.server()), true, map[string]string{}}
-				ours := &askedTwice{start(t, test.server()), false, map[string]string{}}
+				upstreams := startWith(t, test.server(), annex.Options{Storage: memory.Storage(), DisableFastPath: true})
+				theirs := &askedTwice{upstreams, map[string]string{}}
+				ours := &askedTwice{start(t, test.server()), map[string]string{}}
 				for range requests {
 					r := test.random(dice)
 					a, b := theirs.ask(r), ours.ask(r)
@@ -259,7 +258,7 @@ func TestWritesAreUpstreams(t *testing.T) {
 	}
 }
 
-// kindWrites are what random writes of a kind are made of.
+// kindWrites are the parts of random writes of a kind.
 type kindWrites struct {
 	path       string
 	apiVersion string
@@ -406,7 +405,7 @@ var crateWrites = kindWrites{
 	},
 }
 
-// metadataWrites are metadata that any kind may have, well or not.
+// metadataWrites are metadata for any kind, valid or not.
 var metadataWrites = []string{
 	`"labels":{"app":"web"}`,
 	`"labels":{"app":"web","tier":"front"},"annotations":{"a":"1","b":"2"}`,
@@ -430,7 +429,7 @@ var metadataWrites = []string{
 
 func oneOf(dice *rand.Rand, of []string) string { return of[dice.IntN(len(of))] }
 
-// randomWrite is a write of one of a few objects of a kind: mostly one that may succeed.
+// randomWrite returns a write of one of a few objects of a kind, which mostly may succeed.
 func randomWrite(dice *rand.Rand, k kindWrites) writeRequest {
 	name := oneOf(dice, []string{"a", "b", "c"})
 	r := writeRequest{path: k.path + "/" + name, object: k.path + "/" + name}
@@ -593,7 +592,7 @@ func randomWrite(dice *rand.Rand, k kindWrites) writeRequest {
 	}
 	switch dice.IntN(40) {
 	case 0, 1, 2, 3, 4:
-		if r.accept = oneOf(dice, forms); strings.HasPrefix(r.accept, protobufType+";as=") { // readable does not know these
+		if r.accept = oneOf(dice, forms); strings.HasPrefix(r.accept, protobufType+";as=") { // readable does not support these
 			r.accept = ""
 		}
 	case 5:
@@ -623,7 +622,7 @@ func randomWrite(dice *rand.Rand, k kindWrites) writeRequest {
 			},
 		)
 	case 9:
-		// It is compressed on the way back, if that is asked for.
+		// The response is compressed, if the client accepts that.
 		r.headers = append(r.headers, "Accept-Encoding", oneOf(dice, []string{"gzip", "identity"}))
 		r.body = strings.Replace(r.body, `"metadata":{`, fmt.Sprintf(`"metadata":{"annotations":{"long":%q},`, strings.Repeat("x", 132<<10)), 1)
 	case 10:

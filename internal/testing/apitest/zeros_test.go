@@ -17,6 +17,7 @@ import (
 	"github.com/annexapi/annex/annextest"
 	markedv1 "github.com/annexapi/annex/internal/testing/shop/marked/v1"
 	markedv1beta1 "github.com/annexapi/annex/internal/testing/shop/marked/v1beta1"
+	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/files"
 	"github.com/annexapi/annex/store/memory"
 )
@@ -39,7 +40,7 @@ func stack(name string, f fields) map[string]any {
 	return object("v1", "Stack", name, spec(f), fields{"apiVersion": "marked.shop.example.com/v1"})
 }
 
-// plainSpec is the spec of an object as JSON says it.
+// plainSpec returns the spec of an object as its JSON decodes.
 func plainSpec(t *testing.T, obj map[string]any) map[string]any {
 	t.Helper()
 	data, err := json.Marshal(obj["spec"])
@@ -53,7 +54,7 @@ func plainSpec(t *testing.T, obj map[string]any) map[string]any {
 	return s
 }
 
-// zeroSpecs are documents with fields that are absent and zero.
+// zeroSpecs returns documents with absent and zero fields.
 func zeroSpecs() map[string]fields {
 	return map[string]fields{
 		"nothing":    {},
@@ -76,18 +77,18 @@ func zeroSpecs() map[string]fields {
 	}
 }
 
-// defaulted is the spec that a server of CustomResourceDefinitions keeps of a document.
+// defaulted returns the spec that a server of CustomResourceDefinitions stores for a document.
 func (r reference) defaulted(doc map[string]any) map[string]any {
 	r.t.Helper()
 	return plainSpec(r.t, r.complete(doc).Object)
 }
 
-func TestExplicitZerosAreKeptAsByAServerOfCustomResourceDefinitions(t *testing.T) {
+func TestExplicitZeros_likeCRDs(t *testing.T) {
 	t.Parallel()
 	server := newReference(t, markedv1.API().CustomResources()["Stack"])
 	for name, options := range map[string]annex.Options{
 		"memory":   {Storage: memory.Storage()},
-		"embedded": {},
+		"embedded": {Storage: embedded.Dir("")},
 		"files":    {Storage: files.Dir("")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -157,7 +158,7 @@ func TestExplicitZerosAreKeptAsByAServerOfCustomResourceDefinitions(t *testing.T
 	}
 }
 
-func TestPatchesOfZerosAreThoseOfAServerOfCustomResourceDefinitions(t *testing.T) {
+func TestExplicitZeros_patches_likeCRDs(t *testing.T) {
 	t.Parallel()
 	c := start(t, stackServer(stacks()))
 	server := newReference(t, markedv1.API().CustomResources()["Stack"])
@@ -204,7 +205,7 @@ func TestPatchesOfZerosAreThoseOfAServerOfCustomResourceDefinitions(t *testing.T
 	}
 }
 
-func TestExplicitZerosAreOwnedAndRemoved(t *testing.T) {
+func TestExplicitZeros_managedFields(t *testing.T) {
 	t.Parallel()
 	c := start(t, stackServer(stacks()))
 	path := stacksPath + "/a"
@@ -230,7 +231,7 @@ func TestExplicitZerosAreOwnedAndRemoved(t *testing.T) {
 	}
 }
 
-func TestExplicitZerosInWatchesTablesAndYAML(t *testing.T) {
+func TestExplicitZeros_watchesTablesAndYAML(t *testing.T) {
 	t.Parallel()
 	c := start(t, stackServer(stacks()))
 	w := c.watch(stacksPath + "?watch=1")
@@ -254,7 +255,7 @@ func TestExplicitZerosInWatchesTablesAndYAML(t *testing.T) {
 	}
 }
 
-func TestDefaultsOfAStatusAreThereFromTheCreateOn(t *testing.T) {
+func TestDefaults_ofStatus_onCreate(t *testing.T) {
 	t.Parallel()
 	c := start(t, stackServer(stacks()))
 	doc := stack("a", fields{})
@@ -272,14 +273,14 @@ func TestDefaultsOfAStatusAreThereFromTheCreateOn(t *testing.T) {
 	}
 }
 
-func TestExplicitZerosBetweenVersions(t *testing.T) {
+func TestExplicitZeros_versions(t *testing.T) {
 	t.Parallel()
 	beta := func(name string, f fields) map[string]any {
 		return object("v1beta1", "Stack", name, spec(f), fields{"apiVersion": "marked.shop.example.com/v1beta1"})
 	}
 	c := start(t, stackServer(stacks()))
-	// Both versions have a default for copies: what is sent in one is so in the other. The
-	// hub alone has one for sealed and for the note, and what v1beta1 leaves empty gets it.
+	// Both versions have a default for copies, so a value sent in one holds in the other. Only the hub has a default
+	// for sealed and for the note, and fields that v1beta1 leaves empty get it.
 	for name, test := range map[string]struct {
 		sent         fields
 		beta, stable string

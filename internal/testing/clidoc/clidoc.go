@@ -1,16 +1,15 @@
-// Package clidoc keeps the tables of verbs and flags in pages equal to the command line. What
-// such a table says stands once, in the help texts of the commands; the prose around it is the
-// page's.
+// Package clidoc keeps the tables of verbs and flags in pages equal to the command line. The text of such a table has
+// one source, the help texts of the commands; the prose around the table belongs to the page.
 //
-// A page has the tables between comments. The first says what of:
+// A page has the tables between comments. The first comment names the content:
 //
 //	<!-- verbs of annex create -->
 //	<!-- flags of SERVER storage backup -->
 //	<!-- flags of SERVER serve: Listening and certificates -->
 //	<!-- flags of SERVER describe, besides those of SERVER serve -->
 //
-// and <!-- end --> ends it. The third has the flags of one group. The fourth has those of all
-// groups, and only names those that another verb has, too.
+// and <!-- end --> ends it. The third example has the flags of one group. The fourth has the flags of all groups, and
+// only names the flags shared with the other verb.
 package clidoc
 
 import (
@@ -26,12 +25,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Reference are pages that, together, have all verbs and flags of a program.
+// Reference is a set of pages that together have all verbs and flags of a program.
 type Reference struct {
 	Pages []string
 	// By is the command that writes the tables anew, for the message of a failure.
 	By string
-	// Group is the annotation of a flag that names its group; commands with few have none.
+	// Group is the annotation of a flag that names its group; commands with few flags have none.
 	Group string
 }
 
@@ -39,9 +38,8 @@ var table = regexp.MustCompile(
 	`(?s)(<!-- (verbs|flags) of ([A-Za-z -]+?)(?:: ([^>]+?))?(?:, besides those of ([A-Za-z -]+?))? -->\n)(.*?)(<!-- end -->)`,
 )
 
-// Check fails the test if a table in the pages is not what the commands below root say, or
-// if a verb or a flag is in none. With the environment variable UPDATE, the tables are written
-// anew.
+// Check fails the test if a table in the pages differs from the commands below root, or if a verb or a flag is in no
+// table. With the environment variable UPDATE, the tables are written anew.
 func (r Reference) Check(t *testing.T, root *cobra.Command) {
 	t.Helper()
 	said := map[string]bool{}
@@ -74,7 +72,7 @@ func (r Reference) Check(t *testing.T, root *cobra.Command) {
 	}
 }
 
-// tables is the page with the tables as they should be. What is in them is added to said.
+// tables returns the page with correct tables. It records the verbs and flags in them.
 func (r Reference) tables(root *cobra.Command, page string, said map[string]bool) (string, []string) {
 	var mistakes []string
 	return table.ReplaceAllStringFunc(page, func(all string) string {
@@ -133,7 +131,7 @@ func verbs(cmd *cobra.Command, said map[string]bool) string {
 
 func shown(c *cobra.Command) bool { return c.IsAvailableCommand() && c.Name() != "completion" }
 
-// lower begins a sentence as a part of one.
+// lower turns the beginning of a sentence into the form inside of one.
 func lower(text string) string {
 	if len(text) > 1 && strings.ToUpper(text[1:2]) == text[1:2] {
 		return text // an abbreviation
@@ -174,7 +172,7 @@ func (r Reference) flags(cmd *cobra.Command, group string, others *cobra.Command
 	return text
 }
 
-// each calls do for each flag of the command itself, those for the commands below it included.
+// each calls do for each flag of the command itself, including flags for its subcommands.
 func each(cmd *cobra.Command, do func(*pflag.Flag)) {
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden && f.Name != "help" {
@@ -185,8 +183,8 @@ func each(cmd *cobra.Command, do func(*pflag.Flag)) {
 
 var defaulted = regexp.MustCompile(` ?(\(|; )default:? ([^()]+)\)`)
 
-// usage returns what a flag means, and its default as a cell. One that depends on something is
-// at the end of the help text, in parentheses.
+// usage returns the meaning of a flag, and its default as a cell. A default that depends on something is at the end
+// of the help text, in parentheses.
 func usage(f *pflag.Flag) (meaning, value string) {
 	meaning = f.Usage
 	if part := defaulted.FindStringSubmatch(meaning); part != nil {
@@ -206,7 +204,7 @@ func usage(f *pflag.Flag) (meaning, value string) {
 	return meaning, "`" + value + "`"
 }
 
-// duration is one as a person writes it: 5m, not 5m0s.
+// duration returns a duration as a person writes it: 5m, not 5m0s.
 func duration(text string) string {
 	switch {
 	case strings.HasSuffix(text, "h0m0s"):
@@ -221,13 +219,13 @@ func duration(text string) string {
 
 var flagName = regexp.MustCompile(`(^|[\s(])(--[a-z][a-z-]*[a-z])`)
 
-// cell is a text within a table.
+// cell returns a text within a table.
 func cell(text string) string {
 	text = strings.ReplaceAll(strings.ReplaceAll(text, "|", `\|`), "*", `\*`)
 	return flagName.ReplaceAllString(text, "$1`$2`")
 }
 
-// unsaid are the verbs and flags that are in no table.
+// unsaid returns the verbs and flags that are in no table.
 func unsaid(cmd *cobra.Command, said map[string]bool) []string {
 	var missing []string
 	for _, c := range cmd.Commands() {

@@ -68,7 +68,7 @@ const wanted = "# Page\n" +
 	"\nAs with `SERVER serve`: `--data-dir`, `--wait`.\n" +
 	"<!-- end -->\n"
 
-func TestTablesAreWhatTheCommandsSay(t *testing.T) {
+func TestReference_tables_matchCommands(t *testing.T) {
 	t.Parallel()
 	said := map[string]bool{}
 	now, mistakes := Reference{Group: "group"}.tables(program(), page, said)
@@ -84,7 +84,7 @@ func TestTablesAreWhatTheCommandsSay(t *testing.T) {
 	}
 }
 
-func TestWhatIsMissingOrWrongIsNamed(t *testing.T) {
+func TestReference_missingOrWrong_isNamed(t *testing.T) {
 	t.Parallel()
 	said := map[string]bool{}
 	_, mistakes := Reference{

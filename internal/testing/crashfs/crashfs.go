@@ -1,11 +1,10 @@
-// Package crashfs is, for tests, a file system in memory whose power can be cut while it is
-// written to.
+// Package crashfs is a file system in memory, for tests, whose power can be cut while it is written to.
 package crashfs
 
 import "github.com/cockroachdb/pebble/v2/vfs"
 
-// FS is Pebble's MemFS, of which CrashClone can be called at any time. MemFS itself waits for
-// ever if that happens within its ReuseForWrite, which takes a read lock that it has already.
+// FS is Pebble's MemFS, but its CrashClone can be called at any time. MemFS itself deadlocks if CrashClone is called
+// during its ReuseForWrite, which takes a read lock that it already holds.
 type FS struct{ *vfs.MemFS }
 
 // New returns an empty file system.
@@ -19,5 +18,5 @@ func (f FS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategor
 	return f.OpenReadWrite(newname, category)
 }
 
-// CrashClone returns what is left after a crash now.
+// CrashClone returns the state of the file system after a crash now.
 func (f FS) CrashClone(config vfs.CrashCloneCfg) FS { return FS{f.MemFS.CrashClone(config)} }

@@ -8,7 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-func TestFilesAreReusedWhileThePowerIsCut(t *testing.T) {
+func TestCrashClone_duringReuseForWrite(t *testing.T) {
 	t.Parallel()
 	files := New()
 	name := func(i int) string { return fmt.Sprintf("log%d", i) }

@@ -1,4 +1,5 @@
-// Package stalled is a client of HTTP/2, for tests, that sends requests and reads no answers: it gives the server no window.
+// Package stalled is an HTTP/2 client, for tests, that sends requests and reads no responses: it gives the server no
+// window.
 package stalled
 
 import (
@@ -38,8 +39,8 @@ func Dial(address string, config *tls.Config) (*Client, error) {
 	return c, nil
 }
 
-// Send sends a request with headers, pairs of a name and a value, and a body, which must be shorter than a frame; a nil body
-// is none. If more is to come, the request does not end with the body.
+// Send sends a request with headers, pairs of a name and a value, and a body, which must be shorter than a frame; nil
+// means no body. With more set, the body does not end the request.
 func (c *Client) Send(method, path string, body []byte, more bool, headers ...string) error {
 	var block bytes.Buffer
 	encoder := hpack.NewEncoder(&block)

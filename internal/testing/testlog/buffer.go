@@ -5,8 +5,7 @@ import (
 	"sync"
 )
 
-// Buffer is a log that is read while it is written. The zero value is empty; it may be used
-// concurrently.
+// Buffer is a log that is read while it is written. The zero value is empty; it may be used concurrently.
 type Buffer struct {
 	mu    sync.Mutex
 	bytes bytes.Buffer
@@ -19,7 +18,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.bytes.Write(p)
 }
 
-// String is what has been written.
+// String returns the written text.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,6 +1,5 @@
-// Package testlog keeps the log of Kubernetes' libraries, which is one for a process, out of
-// what tests print. Servers that start and stop in hundreds of tests log thousands of lines
-// that say nothing about a failure.
+// Package testlog keeps the log of Kubernetes' libraries, of which a process has one, out of the output of tests.
+// Servers that start and stop in hundreds of tests log thousands of lines that are irrelevant to a failure.
 package testlog
 
 import (
@@ -15,14 +14,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// kept is how many lines a failure prints: the last ones.
+// kept is the number of lines that a failure prints: the last ones.
 const kept = 100
 
-// Tests is what TestMain is given, or a part of it.
+// Tests is the interface of testing.M that Quiet needs.
 type Tests interface{ Run() int }
 
-// Quiet returns tests that print what is logged only if one of them fails: the last lines
-// then. If the environment variable ANNEX_TEST_LOG is set, everything is printed as it is logged.
+// Quiet returns tests that print the last log lines only if one of them fails. If the environment variable
+// ANNEX_TEST_LOG is set, every line is printed when it is logged.
 //
 //	func TestMain(m *testing.M) { os.Exit(testlog.Quiet(m).Run()) }
 func Quiet(tests Tests) Tests { return quiet{tests, os.Stderr} }

@@ -8,7 +8,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// logging are tests that log and end with a code.
+// logging is a set of tests that log and end with a code.
 type logging int
 
 func (code logging) Run() int {
@@ -18,7 +18,7 @@ func (code logging) Run() int {
 	return int(code)
 }
 
-func TestOnlyAFailurePrintsTheLog(t *testing.T) {
+func TestQuiet_printsOnlyOnFailure(t *testing.T) {
 	t.Setenv("ANNEX_TEST_LOG", "")
 	t.Cleanup(klog.ClearLogger)
 	var out strings.Builder

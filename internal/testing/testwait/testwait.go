@@ -1,5 +1,5 @@
-// Package testwait is how tests wait for what other goroutines, processes and servers do:
-// they ask again and again, with a backoff, and fail at a deadline with the last answer.
+// Package testwait waits, in tests, for other goroutines, processes and servers: it retries with a backoff, and fails
+// at a deadline with the last error.
 package testwait
 
 import (
@@ -10,12 +10,11 @@ import (
 	"time"
 )
 
-// Patience is how long a condition may take to hold. Only tests that fail wait so long, so
-// it is generous: machines may be slow, and busy with other tests.
+// Patience is the time in which a condition has to hold. Only failing tests wait that long, so it is generous:
+// machines may be slow, and busy with other tests.
 const Patience = 2 * time.Minute
 
-// The first pause is short enough for goroutines of the same process; the last does not
-// hurry a server.
+// The first pause is short enough for goroutines of the same process; the last does not hurry a server.
 const (
 	firstPause = 100 * time.Microsecond
 	maxPause   = 20 * time.Millisecond
@@ -23,8 +22,8 @@ const (
 
 var errNotYet = errors.New("still false")
 
-// Until waits until holds returns true. After Patience it fails the test at once, so it must be
-// called from the test's goroutine.
+// Until waits until holds returns true. After Patience it fails the test at once, so it must be called from the
+// test's goroutine.
 func Until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	NoError(t, what, func(context.Context) error {
@@ -35,9 +34,9 @@ func Until(t testing.TB, what string, holds func() bool) {
 	})
 }
 
-// NoError waits until try returns nil. After Patience it fails the test at once, with the
-// last error that try returned before its context expired; it must be called from the
-// test's goroutine. It also works in functions given to Cleanup.
+// NoError waits until try returns nil. After Patience it fails the test at once, with the last error that try
+// returned before its context expired; it must be called from the test's goroutine. It also works in functions given
+// to Cleanup.
 func NoError(t testing.TB, what string, try func(context.Context) error) {
 	t.Helper()
 	if err := Retry(context.WithoutCancel(t.Context()), try); err != nil {
@@ -45,8 +44,8 @@ func NoError(t testing.TB, what string, try func(context.Context) error) {
 	}
 }
 
-// Retry calls try until it returns nil, Patience is over or ctx is done. It then returns the
-// last error that try returned before its context expired.
+// Retry calls try until it returns nil, Patience is over or ctx is done. It then returns the last error that try
+// returned before its context expired.
 func Retry(ctx context.Context, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()

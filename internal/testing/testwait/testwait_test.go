@@ -13,7 +13,7 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// failing records how a test fails instead of failing.
+// failing records the failure of a test instead of failing.
 type failing struct {
 	testing.TB
 	failure string
@@ -24,7 +24,7 @@ func (f *failing) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// failureOf is how a test that does f fails, and how long that takes.
+// failureOf returns the failure of a test that runs f, and the time until then.
 func failureOf(t *testing.T, f func(testing.TB)) (string, time.Duration) {
 	recorded, start, done := &failing{TB: t}, time.Now(), make(chan struct{})
 	go func() { defer close(done); f(recorded) }()
@@ -32,7 +32,7 @@ func failureOf(t *testing.T, f func(testing.TB)) (string, time.Duration) {
 	return recorded.failure, time.Since(start)
 }
 
-func TestWaitsEndWhenTheConditionHolds(t *testing.T) {
+func TestNoError_endsWhenConditionHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
 		failure, took := failureOf(t, func(t testing.TB) {
@@ -44,7 +44,7 @@ func TestWaitsEndWhenTheConditionHolds(t *testing.T) {
 	})
 }
 
-func TestWaitsFailAtTheDeadlineWithTheLastError(t *testing.T) {
+func TestNoError_deadline_failsWithLastError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
 		failure, took := failureOf(t, func(t testing.TB) {
@@ -53,7 +53,7 @@ func TestWaitsFailAtTheDeadlineWithTheLastError(t *testing.T) {
 					return errors.New("connection refused")
 				}
 				<-ctx.Done()
-				return ctx.Err() // says nothing about the server
+				return ctx.Err() // not an error of the server
 			})
 		})
 		if !strings.Contains(failure, "the server: not within 2m0s: connection refused") || took != testwait.Patience || tries != 200 {
@@ -66,7 +66,7 @@ func TestWaitsFailAtTheDeadlineWithTheLastError(t *testing.T) {
 	})
 }
 
-func TestWaitsWorkInCleanups(t *testing.T) {
+func TestNoError_inCleanup(t *testing.T) {
 	t.Run("", func(t *testing.T) {
 		t.Cleanup(func() {
 			testwait.NoError(t, "a context that is not cancelled", func(ctx context.Context) error { return ctx.Err() })

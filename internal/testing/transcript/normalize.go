@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// volatile is what differs from run to run and says nothing.
+// volatile matches irrelevant text that differs from run to run.
 var volatile = []struct {
 	pattern *regexp.Regexp
 	word    string
@@ -33,7 +33,7 @@ var volatile = []struct {
 	{regexp.MustCompile(`\([a-z]+/[a-z0-9]+\) kubernetes/\S+`), "(<platform>) kubernetes/<commit>"},
 }
 
-// Normalize replaces what differs from run to run by words.
+// Normalize replaces text that differs from run to run by words.
 func (t *Terminal) Normalize(text string) string {
 	text = strings.ReplaceAll(text, t.Server, "https://<server>")
 	text = strings.ReplaceAll(text, strings.TrimPrefix(t.Server, "https://"), "<server>")

@@ -1,18 +1,18 @@
 //go:build unix
 
-// Package transcript replays commands and compares everything that they print with what is written down.
+// Package transcript replays commands and compares their whole output with a recorded transcript.
 //
-// A transcript is read by people first. Text at the left margin is explanation;
-// everything else is indented as the terminal would show it:
+// A transcript is read by people first. Text at the left margin is explanation; everything else is indented as the
+// terminal would show it:
 //
 //	$ COMMAND          runs in a shell
 //	> MORE             continues the command above, for here documents
-//	& [READY] COMMAND  runs in the background and goes on when it has printed READY
+//	& [READY] COMMAND  runs in the background and continues when it has printed READY
 //	= LAST             waits for the background command to print LAST, and ends it
 //
-// and beneath each, indented by two spaces, what it printed on both its outputs.
-// Files that commands need follow as a txtar archive. What differs from run to run is replaced by
-// words such as <age>, see [Terminal.Normalize].
+// and beneath each, indented by two spaces, its output on both standard output and standard error. Files that
+// commands need follow as a txtar archive. Text that differs from run to run is replaced by words such as <age>, see
+// [Terminal.Normalize].
 package transcript
 
 import (
@@ -34,16 +34,15 @@ import (
 	"github.com/annexapi/annex/internal/testing/testlog"
 )
 
-// Terminal is where commands run. It is of one test and not used concurrently.
+// Terminal is the environment of commands. It belongs to one test and is not used concurrently.
 type Terminal struct {
 	Dir        string // where commands begin, and their home
 	Bin        string // first in their PATH
 	Kubeconfig string
-	Server     string // its URL, in their environment as SERVER and <server> in what is printed
-	// Words replace texts that are of this run, such as paths, before all else is normalized. It may
-	// be nil.
+	Server     string // its URL, in their environment as SERVER and <server> in their output
+	// Words replaces texts that belong to this run, such as paths, before all other normalization. It may be nil.
 	Words *strings.Replacer
-	// Typed replaces texts of commands before they are run, such as ports that others may have. It may be
+	// Typed replaces texts of commands before they are run, such as ports that other processes may use. It may be
 	// nil.
 	Typed *strings.Replacer
 
@@ -51,8 +50,7 @@ type Terminal struct {
 	output     *testlog.Buffer
 }
 
-// Test replays a file and fails the test if anything else is printed. With update it writes the
-// file anew instead.
+// Test replays a file and fails the test if the output differs. With update it writes the file anew instead.
 func Test(t *testing.T, terminal *Terminal, file string, update bool) {
 	t.Helper()
 	archive, err := txtar.ParseFile(file)
@@ -81,7 +79,7 @@ func Test(t *testing.T, terminal *Terminal, file string, update bool) {
 	}
 }
 
-// Replay returns the transcript with the outputs of now.
+// Replay returns the transcript with the current outputs.
 func (t *Terminal) Replay(ctx context.Context, script string) (string, error) {
 	defer t.end()
 	var out strings.Builder
@@ -109,8 +107,7 @@ func (t *Terminal) Replay(ctx context.Context, script string) (string, error) {
 	return out.String(), nil
 }
 
-// skipOutput drops what a command printed when the transcript was written, but not
-// the empty lines after it.
+// skipOutput drops the recorded output of a command, but not the empty lines after it.
 func skipOutput(lines []string) []string {
 	for i := 0; i < len(lines); i++ {
 		switch {
@@ -151,14 +148,13 @@ func (t *Terminal) shell(ctx context.Context, script string) *exec.Cmd {
 		"LC_ALL=C",
 		"TZ=UTC",
 	}
-	// The whole group is ended, not the shell alone, which leaves its children the
-	// pipes that Wait waits for.
+	// End the whole group: the shell alone would leave its children the pipes that Wait waits for.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	return cmd
 }
 
-// Run returns what a script prints, which ends with the exit code if that is not 0.
+// Run returns the output of a script, which ends with the exit code if that is not 0.
 func (t *Terminal) Run(ctx context.Context, script string) (string, error) {
 	out, err := t.shell(ctx, script).CombinedOutput()
 	var exit *exec.ExitError
@@ -199,8 +195,8 @@ func (t *Terminal) finish(ctx context.Context, last string) (string, error) {
 	return logLine.ReplaceAllString(t.output.String(), ""), nil
 }
 
-// logLine is a line of kubectl's log, which background commands keep only to say
-// that they are ready. Their order is not certain.
+// logLine matches a line of kubectl's log, which background commands only keep to show that they are ready. Their
+// order is not certain.
 var logLine = regexp.MustCompile(`(?m)^[IWE]\d{4} .*\n`)
 
 // await returns when the background command has printed a line with the text.
@@ -225,8 +221,7 @@ func (t *Terminal) end() {
 	}
 }
 
-// indent is how a transcript shows what was printed, without trailing spaces of lines
-// and trailing empty lines.
+// indent formats an output for a transcript, without trailing spaces of lines and trailing empty lines.
 func indent(text string) string {
 	var out strings.Builder
 	for line := range strings.Lines(strings.TrimRight(text, " \n")) {

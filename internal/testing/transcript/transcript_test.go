@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestReplayPrintsWhatCommandsPrint(t *testing.T) {
+func TestReplay_printsOutputs(t *testing.T) {
 	for name, script := range map[string]struct{ before, after string }{
 		"outputs are replaced, and text and empty lines are not": {
 			"Two commands.\n\n$ echo new\n  old\n  older\n\n$ echo two; echo lines >&2\nThe end.\n",
@@ -37,7 +37,7 @@ func TestReplayPrintsWhatCommandsPrint(t *testing.T) {
 	}
 }
 
-func TestReplayRefusesCommandsThatItCannotWaitFor(t *testing.T) {
+func TestReplay_unwaitableCommands_areRejected(t *testing.T) {
 	for script, want := range map[string]string{
 		"& echo ready\n": "it does not say [WHAT] it prints when it is ready",
 		"= done\n":       "nothing runs in the background",

@@ -1,7 +1,7 @@
-// Package managed keeps the managed fields of objects as upstream's field manager does, byte for byte, without most of its
-// work: objects are compared by a tree of their Go type and schema that is made once, what has not changed is not written
-// anew, and what managers own is read once for all objects that have the same. Whatever is not certain to be the same is
-// upstream's.
+// Package managed maintains the managed fields of objects as the field manager of apimachinery does, byte for byte, but
+// without most of its work. It compares objects by a tree of their Go type and schema that is built once, rewrites only
+// entries that have changed, and parses equal entries of many objects once. A case that is not certain to have the same
+// result is delegated to apimachinery.
 package managed
 
 import (
@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// Config is what upstream makes a field manager of.
+// Config holds the arguments of a field manager.
 type Config struct {
 	Types     managedfields.TypeConverter
 	Convertor runtime.ObjectConvertor
@@ -33,34 +33,34 @@ type Config struct {
 	Creater   runtime.ObjectCreater
 	Kind      schema.GroupVersionKind
 	Reset     map[fieldpath.APIVersion]fieldpath.Filter
-	// Documents says whether Types takes an object for a document instead of the Go value that it is; nil is for never.
+	// Documents reports whether Types treats an object as a document instead of as a Go value. Nil means never.
 	Documents func(runtime.Object) bool
 }
 
-// Manager records who has set which fields of the objects of a kind, in a version and through its main endpoint. Its methods
-// may be called concurrently.
+// Manager records the owners of the fields of objects of one kind, in one version and for the main endpoint. Its
+// methods may be called concurrently.
 type Manager struct {
 	Config
 	upstream *managedfields.FieldManager
-	types    managedfields.TypeConverter // what upstream's has for Types
-	tree     *tree                       // nil if upstream has to do it all
-	unknown  error                       // says why there is none
+	types    managedfields.TypeConverter // the converter of the upstream manager
+	tree     *tree                       // nil if every call is delegated
+	unknown  error                       // the reason why tree is nil
 	sets     sets
-	created  sets // what managers own of objects that they create, by shapes
-	forms    sets // what managers own of what they apply, by forms of configurations
-	overlays bool // whether configurations can be laid over objects
+	created  sets // sets of fields that managers own after a create, by the shape of the object
+	forms    sets // sets of fields that managers own after an apply, by the form of the configuration
+	overlays bool // whether overlay may be used
 	readback *readback
-	single   bool // whether objects have managed fields of their own only, not of templates as well
+	single   bool // whether objects have managed fields in one place only, not also in templates
 	filter   fieldpath.Filter
-	never    *fieldpath.Set // what no manager owns
-	// managedFields are where those are.
+	never    *fieldpath.Set // fields that no manager owns
+	// managedFields is the path of the managed fields.
 	managedFields fieldpath.Path
 }
 
-// maxUpdaters is how many managers that update upstream keeps apart.
+// maxUpdaters is the number of updating managers that apimachinery keeps apart; it merges older ones.
 const maxUpdaters = 10
 
-// New returns a manager.
+// New returns a manager. It returns an error if apimachinery cannot make a field manager.
 func New(c Config) (*Manager, error) {
 	hub := schema.GroupVersion{Group: c.Kind.Group, Version: runtime.APIVersionInternal}
 	types := &unvalidated{TypeConverter: c.Types}
@@ -92,7 +92,7 @@ func New(c Config) (*Manager, error) {
 	empty.GetObjectKind().SetGroupVersionKind(c.Kind)
 	sample, err := c.Types.ObjectToTyped(empty)
 	if err != nil {
-		return m, nil // upstream says so each time
+		return m, nil // apimachinery reports it at each request
 	}
 	p := planter{schema: sample.Schema(), made: map[planted]*tree{}}
 	t, err := p.plant(reflect.TypeOf(empty), sample.TypeRef())
@@ -107,10 +107,10 @@ func New(c Config) (*Manager, error) {
 	return m, nil
 }
 
-// Upstream is upstream's manager.
+// Upstream returns the field manager of apimachinery.
 func (m *Manager) Upstream() *managedfields.FieldManager { return m.upstream }
 
-// UpdateNoErrors is upstream's: it sets the managed fields of a changed object. What it returns is that object.
+// UpdateNoErrors sets the managed fields of changed and returns it, like the method of managedfields.FieldManager.
 func (m *Manager) UpdateNoErrors(live, changed runtime.Object, manager string) runtime.Object {
 	if m.tree != nil && m.update(live, changed, manager) {
 		return changed
@@ -118,7 +118,8 @@ func (m *Manager) UpdateNoErrors(live, changed runtime.Object, manager string) r
 	return m.upstream.UpdateNoErrors(live, changed, manager)
 }
 
-// Apply merges the configuration of a manager into an object, as upstream's manager does, whose the errors are.
+// Apply merges the configuration of a manager into an object, like the method of managedfields.FieldManager. Its errors
+// are those of that method.
 func (m *Manager) Apply(live, applied runtime.Object, manager string, force bool) (runtime.Object, error) {
 	if m.tree != nil {
 		obj, err := m.overlay(live, applied, manager, force)
@@ -132,10 +133,11 @@ func (m *Manager) Apply(live, applied runtime.Object, manager string, force bool
 	return m.upstream.Apply(live, applied, manager, force)
 }
 
-// unvalidated has upstream's manager take objects as valid whose Go type can hold nothing else.
+// unvalidated makes apimachinery's field manager skip the validation of objects whose Go type can hold only valid
+// values.
 type unvalidated struct {
 	managedfields.TypeConverter
-	*Manager // nil if objects have to be validated
+	*Manager // nil if objects must be validated
 }
 
 // ObjectToTyped implements managedfields.TypeConverter.
@@ -158,7 +160,7 @@ func (u *unvalidated) ObjectToTyped(obj runtime.Object, options ...typed.Validat
 	return typed.AsTypedUnvalidated(v, u.tree.schema, u.tree.ref), nil
 }
 
-// areObjects says whether all fields of managers are written as objects.
+// areObjects reports whether the fields of all managers are JSON objects.
 func areObjects(fields []metav1.ManagedFieldsEntry) bool {
 	for i := range fields {
 		if f := fields[i].FieldsV1; f != nil && !bytes.HasPrefix(f.GetRawBytes(), []byte("{")) {
@@ -168,8 +170,8 @@ func areObjects(fields []metav1.ManagedFieldsEntry) bool {
 	return true
 }
 
-// Known says whether managed fields are surely valid, since they have been read or written before. What is valid may be
-// unknown.
+// Known reports whether managed fields are certainly valid, because they have been read or written before. It may
+// return false for valid fields.
 func (m *Manager) Known(fields []metav1.ManagedFieldsEntry) bool {
 	for i := range fields {
 		e := &fields[i]
@@ -181,18 +183,19 @@ func (m *Manager) Known(fields []metav1.ManagedFieldsEntry) bool {
 	return true
 }
 
-// entry is what a manager owns.
+// entry is one entry of the managed fields.
 type entry struct {
 	metav1.ManagedFieldsEntry
 	*owned
-	read *owned // nil if it is new
+	read *owned // the set as it was read; nil if the entry is new
 }
 
 func (e *entry) is(manager string, operation metav1.ManagedFieldsOperationType, subresource string) bool {
 	return e.Manager == manager && e.Operation == operation && e.Subresource == subresource
 }
 
-// update says whether it has set the managed fields. If not, it has changed nothing that upstream does not.
+// update sets the managed fields and reports whether it could. If it returns false, it has changed nothing that the
+// upstream manager does not set.
 func (m *Manager) update(live, changed runtime.Object, manager string) bool {
 	was, err := meta.Accessor(live)
 	if err != nil {
@@ -207,7 +210,7 @@ func (m *Manager) update(live, changed runtime.Object, manager string) bool {
 		return false
 	}
 	if len(entries) == 0 && len(was.GetUID()) > 0 {
-		is.SetManagedFields(nil) // it has none, and shall have none
+		is.SetManagedFields(nil) // an object without managed fields keeps none
 		return true
 	}
 	shape := m.shape(live, changed, entries)
@@ -270,11 +273,11 @@ func (m *Manager) update(live, changed runtime.Object, manager string) bool {
 	return true
 }
 
-// shape says which fields there are in an object that is created, as far as managers own fields, but not what they are: what
-// its manager owns depends on that alone. It is nil if the object is not created, comes with managed fields, or has lists of
-// which items are owned.
+// shape returns an encoding of the fields that an object to be created has, as far as managers own fields, but not of
+// their values. The fields that its manager owns depend on nothing else. It returns nil if the object is not created,
+// has managed fields already, or has a list that tree.shape does not support.
 func (m *Manager) shape(live, changed runtime.Object, entries []entry) []byte {
-	// Converting nothing to the version might make something of it.
+	// Converting an empty object to the version might set fields.
 	if len(entries) > 0 || reflect.TypeOf(live) != reflect.PointerTo(m.tree.goType) || !reflect.ValueOf(live).Elem().IsZero() {
 		return nil
 	}
@@ -289,7 +292,7 @@ func (m *Manager) shape(live, changed runtime.Object, entries []entry) []byte {
 	return shape
 }
 
-// written returns what managers own in the form and order that objects have it in.
+// written returns entries as objects hold them, sorted like apimachinery's.
 func (m *Manager) written(entries []entry) ([]metav1.ManagedFieldsEntry, error) {
 	if len(entries) == 0 {
 		return nil, nil
@@ -306,11 +309,11 @@ func (m *Manager) written(entries []entry) ([]metav1.ManagedFieldsEntry, error) 
 				return nil, err
 			}
 			e.owned = o
-			m.sets.put(o.raw, o) // the next request reads it
+			m.sets.put(o.raw, o) // the next request reads the same bytes
 		}
 		fields[i] = e.ManagedFieldsEntry
 		fields[i].FieldsV1 = &metav1.FieldsV1{}
-		fields[i].FieldsV1.SetRawBytes(bytes.Clone(e.raw)) // decoding into an object writes into these
+		fields[i].FieldsV1.SetRawBytes(bytes.Clone(e.raw)) // decoding into an object overwrites these bytes
 	}
 	slices.SortFunc(fields, func(a, b metav1.ManagedFieldsEntry) int {
 		return cmp.Or(
@@ -331,10 +334,11 @@ func seconds(t *metav1.Time) int64 {
 	return t.Unix()
 }
 
-// entries reads what managers own: what the changed object says, or else the live one.
+// entries parses the managed fields of the changed object, or of the live one if it has none. It returns false if it
+// does not support them.
 func (m *Manager) entries(sent, stored []metav1.ManagedFieldsEntry) ([]entry, bool) {
 	if sent != nil && len(sent) == 0 || len(sent) == 1 && reflect.DeepEqual(sent[0], metav1.ManagedFieldsEntry{}) {
-		return nil, true // to be reset
+		return nil, true // the request resets the managed fields
 	}
 	if len(sent) == 0 {
 		sent = stored
@@ -368,7 +372,7 @@ func (m *Manager) entries(sent, stored []metav1.ManagedFieldsEntry) ([]entry, bo
 	return entries, true
 }
 
-// isVersion says whether a string is a group version.
+// isVersion reports whether a string equals a group version.
 func isVersion(s string, gv schema.GroupVersion) bool {
 	if gv.Group == "" {
 		return s == gv.Version
@@ -377,7 +381,7 @@ func isVersion(s string, gv schema.GroupVersion) bool {
 	return len(s) == g+1+len(gv.Version) && s[:g] == gv.Group && s[g] == '/' && s[g+1:] == gv.Version
 }
 
-// compare finds out what an update changes, but for what the endpoint resets.
+// compare compares the objects of an update, without the fields that the endpoint resets.
 func (m *Manager) compare(live, changed runtime.Object) (*comparison, error) {
 	old, err := m.versioned(live)
 	if err != nil {
@@ -417,7 +421,7 @@ func (m *Manager) versioned(obj runtime.Object) (reflect.Value, error) {
 	return v, nil
 }
 
-// lose takes from a manager what another one has set, and what is no longer there.
+// lose removes from an entry the fields that another manager has set, and the fields that no longer exist.
 func (e *entry) lose(c *comparison) {
 	set := e.set
 	if !c.changed.Empty() {
@@ -433,7 +437,7 @@ func (e *entry) lose(c *comparison) {
 	}
 }
 
-// gain gives the manager of an update what it has set.
+// gain adds the set fields to the manager of an update.
 func (m *Manager) gain(entries []entry, manager string, gained *owned) ([]entry, bool) {
 	if manager == "" {
 		manager = "unknown"
@@ -456,7 +460,7 @@ func (m *Manager) gain(entries []entry, manager string, gained *owned) ([]entry,
 	return entries, true
 }
 
-// ownable is what of a set managers may own.
+// ownable returns the fields of a set that managers may own.
 func (m *Manager) ownable(set *fieldpath.Set) *fieldpath.Set {
 	if m.filter != nil {
 		set = m.filter.Filter(set)

@@ -56,7 +56,7 @@ func (c oneVersion) ConvertToVersion(in runtime.Object, gv runtime.GroupVersione
 	return in, nil
 }
 
-// internally has the internal version of a kind converted to.
+// internally converts the internal version to the version of the kind.
 type internally struct{ oneVersion }
 
 func (c internally) ConvertToVersion(in runtime.Object, gv runtime.GroupVersioner) (runtime.Object, error) {
@@ -70,8 +70,8 @@ type noDefaults struct{}
 
 func (noDefaults) Default(runtime.Object) {}
 
-// kinds have structs, maps, lists that are maps, sets or atomic, pointers, quantities, ports that are numbers or names, and what is
-// embedded in others.
+// kinds cover structs, maps, lists that are maps, sets or atomic, pointers, quantities, ports that are numbers or
+// names, and embedded structs.
 var kinds = map[string]runtime.Object{
 	"Deployment":            &appsv1.Deployment{},
 	"Pod":                   &corev1.Pod{},
@@ -87,7 +87,7 @@ var kinds = map[string]runtime.Object{
 	"ControllerRevision":    &appsv1.ControllerRevision{},
 }
 
-// random fills objects with few different values, so that changes happen to be none, and items of lists to be the same.
+// random fills objects with few different values, so that some changes change nothing and some list items are equal.
 func random(seed int64) *randfill.Filler {
 	return randfill.NewWithSeed(seed).NilChance(0.5).NumElements(0, 3).MaxDepth(14).Funcs(
 		func(s *string, c randfill.Continue) { *s = []string{"", "a", "b", "c"}[c.Intn(4)] },
@@ -117,7 +117,7 @@ func random(seed int64) *randfill.Filler {
 	)
 }
 
-// pair are upstream's manager and ours of a kind.
+// pair is the manager of apimachinery and the manager of this package for one kind.
 type pair struct {
 	kind schema.GroupVersionKind
 	managed.Config
@@ -151,7 +151,7 @@ func newPairWith(
 	return pair{known[0], c, m}
 }
 
-// withoutTimes is an object as it is written, with times of managers only as far as they are there.
+// withoutTimes returns the encoding of an object in which the times of managers only show whether they are set.
 func withoutTimes(t *testing.T, obj runtime.Object) string {
 	t.Helper()
 	obj = obj.DeepCopyObject()
@@ -164,7 +164,7 @@ func withoutTimes(t *testing.T, obj runtime.Object) string {
 		if fields[i].Time != nil {
 			now := metav1.Unix(1e9, 0)
 			if since := time.Since(fields[i].Time.Time); since > time.Hour {
-				now = metav1.Unix(1e8, 0) // it is an old one
+				now = metav1.Unix(1e8, 0) // an old time
 			}
 			fields[i].Time = &now
 		}
@@ -176,10 +176,13 @@ func withoutTimes(t *testing.T, obj runtime.Object) string {
 	return string(written)
 }
 
-// TestManagedFieldsAreUpstreams has both managers follow the same object through creates, updates and applied
-// configurations of several clients, and compares what each makes of it, byte for byte.
-func TestManagedFieldsAreUpstreams(t *testing.T) {
+// TestManager_matchesUpstream applies the same creates, updates and configurations of several clients by both managers,
+// and compares the objects byte for byte.
+func TestManager_matchesUpstream(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("compares thousands of random objects")
+	}
 	for name, sample := range kinds {
 		for _, filtered := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/%v", name, filtered), func(t *testing.T) {
@@ -280,7 +283,8 @@ func (p pair) follow(t *testing.T, sample runtime.Object, seed int64) {
 	}
 }
 
-// age makes all that managers did long ago, in the order in which it is: else the order would depend on when a second begins.
+// age sets the times of all managers to a long time ago, in their order. Otherwise the order would depend on when a
+// second begins.
 func age(t *testing.T, obj runtime.Object) {
 	t.Helper()
 	m, err := meta.Accessor(obj)
@@ -292,14 +296,14 @@ func age(t *testing.T, obj runtime.Object) {
 	}
 }
 
-// lines are those of an error, whose order is that of maps.
+// lines returns the sorted lines of an error, whose order is that of a map.
 func lines(err error) string {
 	all := strings.Split(fmt.Sprint(err), "\n")
 	slices.Sort(all)
 	return strings.Join(all, "\n")
 }
 
-// change returns an object of which nothing, little, or nearly all has changed.
+// change returns an object with no, few, or nearly all fields changed.
 func (p pair) change(t *testing.T, live runtime.Object, fill *randfill.Filler, dice *rand.Rand) runtime.Object {
 	t.Helper()
 	changed := live.DeepCopyObject()
@@ -321,7 +325,7 @@ func (p pair) change(t *testing.T, live runtime.Object, fill *randfill.Filler, d
 	return changed
 }
 
-// mix takes over some fields.
+// mix copies some fields.
 func mix(to, from reflect.Value, dice *rand.Rand, depth int) {
 	if to.Kind() != reflect.Struct || to.Type() == reflect.TypeFor[metav1.TypeMeta]() {
 		return
@@ -339,7 +343,7 @@ func mix(to, from reflect.Value, dice *rand.Rand, depth int) {
 	}
 }
 
-// configuration is some of an object, to be applied.
+// configuration returns some fields of an object as a configuration.
 func (p pair) configuration(t *testing.T, obj runtime.Object, dice *rand.Rand) runtime.Object {
 	t.Helper()
 	document, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
@@ -364,7 +368,7 @@ func some(document map[string]any, dice *rand.Rand, depth int) {
 	}
 }
 
-// BenchmarkUpdate is what an update of one annotation of an object of a kilobyte costs, and its create.
+// BenchmarkUpdate measures the update of one annotation of an object of one kilobyte, and its creation.
 func BenchmarkUpdate(b *testing.B) {
 	p := newPair(b, &corev1.Service{}, nil)
 	object := &corev1.Service{
@@ -405,9 +409,9 @@ func BenchmarkUpdate(b *testing.B) {
 	}
 }
 
-// TestWhatIsCreatedAlikeIsOwnedAlike creates objects that have the same fields as others had, with other values, and compares
-// with upstream's manager.
-func TestWhatIsCreatedAlikeIsOwnedAlike(t *testing.T) {
+// TestShape_matchesUpstream creates objects with the fields of earlier objects and other values, and compares with the
+// manager of apimachinery.
+func TestShape_matchesUpstream(t *testing.T) {
 	t.Parallel()
 	for name, sample := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -450,7 +454,7 @@ func TestWhatIsCreatedAlikeIsOwnedAlike(t *testing.T) {
 	}
 }
 
-// revalue changes values of an object, but not which there are.
+// revalue changes values of an object, but not which fields it has.
 func revalue(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
@@ -487,10 +491,14 @@ func revalue(v reflect.Value) {
 	}
 }
 
-// TestWhatIsAppliedAgainIsUpstreams has managers apply some of an object, and then the same fields with the same or other
-// values, some fewer or more, null or empty ones, while others own some of the fields, and compares with upstream's manager.
-func TestWhatIsAppliedAgainIsUpstreams(t *testing.T) {
+// TestReapply_matchesUpstream applies some fields of an object, and then the same fields with the same or other values,
+// with fewer, more, null or empty ones, while other managers own some of the fields. It compares with the manager of
+// apimachinery.
+func TestReapply_matchesUpstream(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("compares thousands of random objects")
+	}
 	for name, sample := range kinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -513,14 +521,14 @@ func TestWhatIsAppliedAgainIsUpstreams(t *testing.T) {
 	}
 }
 
-// FuzzReapply is TestWhatIsAppliedAgainIsUpstreams with other seeds.
+// FuzzReapply is TestReapply_matchesUpstream with other seeds.
 func FuzzReapply(f *testing.F) {
 	fuzzKinds(f, func(t *testing.T, p pair, sample runtime.Object, seed int64) {
 		p.reapplications(t, sample, seed, &merged{})
 	})
 }
 
-// fuzzKinds tests each of the kinds with seeds.
+// fuzzKinds runs a test for each of the kinds with seeds.
 func fuzzKinds(f *testing.F, test func(t *testing.T, p pair, sample runtime.Object, seed int64)) {
 	var pairs []pair
 	for _, name := range slices.Sorted(maps.Keys(kinds)) {
@@ -537,8 +545,8 @@ func fuzzKinds(f *testing.F, test func(t *testing.T, p pair, sample runtime.Obje
 	})
 }
 
-// merged counts what structured-merge-diff has merged without upstream's manager: what is the first of its manager, and what takes
-// over what others own.
+// merged counts the configurations that merge has applied: the first ones of a manager, repeated ones, and forced ones,
+// which take fields over from other owners.
 type merged struct{ first, again, forced int }
 
 func (p pair) reapplications(t *testing.T, sample runtime.Object, seed int64, count *merged) {
@@ -605,7 +613,7 @@ func (p pair) reapplications(t *testing.T, sample runtime.Object, seed int64, co
 	}
 }
 
-// revalueDocument changes some values of a document, and seldom which there are.
+// revalueDocument changes some values of a document, and rarely which fields it has.
 func revalueDocument(document map[string]any, dice *rand.Rand) {
 	for _, key := range slices.Sorted(maps.Keys(document)) {
 		switch v := document[key].(type) {

@@ -8,9 +8,9 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// merge has structured-merge-diff merge and compare any configuration that is the first of its manager or has the same fields as
-// its last one: nothing has to be pruned then, and what managers own is not read anew. If it fails, nothing has
-// changed.
+// merge applies a configuration by structured-merge-diff's merge and compare. It handles every configuration that is
+// the first of its manager or has the same fields as its last one: then nothing must be pruned, and the entries of the
+// managers need not be parsed again. If it returns an error, nothing has changed.
 func (m *Manager) merge(live, applied runtime.Object, manager string, force bool) (runtime.Object, error) {
 	if applied.GetObjectKind().GroupVersionKind() != m.Kind {
 		return nil, errUpstreams

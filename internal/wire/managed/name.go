@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 )
 
-// NameOf is the name under which the changes of a request are recorded: the field manager that it gives, which has to be
-// one that IsName allows, or what its user agent begins with, as upstream makes a name of that. Letters beyond the longest
-// name are left out, from the first one on that does not fit as a whole.
+// NameOf returns the field manager for the changes of a request: the given one, which must satisfy IsName, or else the
+// first part of the user agent, as the API machinery derives it. It cuts longer names before the first character that
+// does not fit completely.
 func NameOf(given, userAgent string) string {
 	if given != "" {
 		return given
@@ -36,7 +36,7 @@ func NameOf(given, userAgent string) string {
 	return name.String()
 }
 
-// IsName says whether a request may give a name for its field manager. It may give none.
+// IsName reports whether a request may specify this field manager. The empty name is allowed.
 func IsName(name string) bool {
 	if len(name) > validation.FieldManagerMaxLength {
 		return false

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 )
 
-func TestTheNameOfAManagerIsGivenOrTheBeginningOfTheUserAgent(t *testing.T) {
+func TestNameOf_givenOrUserAgent(t *testing.T) {
 	x := strings.Repeat("x", 126)
 	for _, c := range []struct{ given, agent, want string }{
 		{"kubectl", "other/1", "kubectl"},
@@ -17,12 +17,12 @@ func TestTheNameOfAManagerIsGivenOrTheBeginningOfTheUserAgent(t *testing.T) {
 		{"", "/1", ""},
 		{"", "a\tb\x7fc\u0000/1", "abc"},
 		{"", "größe/1", "größe"},
-		{"", "a\xffb", "a\ufffdb"}, // as a string of letters, in which each byte that is none stands for one
+		{"", "a\xffb", "a\ufffdb"}, // each invalid byte becomes one replacement character
 		{"", x + "yz", x + "yz"},
 		{"", x + "yz0", x + "yz"},
 		{"", x + "é", x + "é"},
 		{"", x + "yé", x + "y"},
-		{"", x + "yéz", x + "y"}, // there is room for the z, but it is behind what is cut off
+		{"", x + "yéz", x + "y"}, // the z would fit, but is behind the cut
 		{"", x + "\a\a\ayz", x + "yz"},
 		{"", x + "€z", x},
 	} {
@@ -36,7 +36,7 @@ func TestTheNameOfAManagerIsGivenOrTheBeginningOfTheUserAgent(t *testing.T) {
 	}
 }
 
-func TestANameOfAManagerIsPrintableAndShort(t *testing.T) {
+func TestIsName_printableAndShort(t *testing.T) {
 	for _, name := range []string{"", "a", "a/b", "größe", strings.Repeat("x", 128), strings.Repeat("x", 129), strings.Repeat("é", 64),
 		strings.Repeat("é", 65), "a\n", "\x7f", "a\u00a0", "a\xff"} {
 		if got, errs := IsName(name), validation.ValidateFieldManager(name, nil); got != (len(errs) == 0) {

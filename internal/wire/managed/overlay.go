@@ -21,10 +21,11 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// overlay applies a configuration to a copy of the Go value that the live object is, without a document of all of it between them:
-// structs field by field and maps of strings key by key, and of all else structured-merge-diff merges what the configuration
-// says. That is for configurations that their manager has not applied before, or with the same fields: nothing has to be pruned
-// then. Forced, it takes over what others own. If it fails, nothing has changed.
+// overlay applies a configuration directly to a copy of the live Go value, without converting all of it to a document.
+// It sets structs field by field and maps of strings key by key; other values are merged by structured-merge-diff, as
+// far as the configuration has them. It handles configurations that are the first of their manager or have the same
+// fields as its last one: then nothing must be pruned. With force, it takes fields over from other owners. If it
+// returns an error, nothing has changed.
 func (m *Manager) overlay(live, applied runtime.Object, manager string, force bool) (runtime.Object, error) {
 	document, ok := applied.(*unstructured.Unstructured)
 	if !ok || !m.overlays || document.GroupVersionKind() != m.Kind {
@@ -62,15 +63,15 @@ func (m *Manager) overlay(live, applied runtime.Object, manager string, force bo
 	)
 }
 
-// errUpstreams says that only upstream's manager can apply a configuration, or say what is wrong.
+// errUpstreams reports that only apimachinery's manager can apply a configuration, or report its mistakes.
 var errUpstreams = errors.New("upstream has to apply it")
 
-// entriesOf reads what managers own of an object that one applies to, and which of it is that one's, -1 if none. It fails if
-// something may have to be removed of what that one has applied before.
+// entriesOf parses the managed fields of an object that a manager applies to. own is the index of that manager's entry,
+// -1 if there is none. It returns an error if fields from the manager's last configuration may have to be removed.
 func (m *Manager) entriesOf(live runtime.Object, manager string, configured *owned) (entries []entry, own int, err error) {
 	was, err := meta.Accessor(live)
 	if err != nil || len(was.GetManagedFields()) == 0 || manager == "" || !utf8.ValidString(manager) {
-		return nil, 0, errUpstreams // what an object without managed fields has becomes that of a manager of its own
+		return nil, 0, errUpstreams // existing fields of an object without managed fields are assigned to a manager of their own
 	}
 	entries, ok := m.entries(nil, was.GetManagedFields())
 	if !ok {
@@ -83,8 +84,8 @@ func (m *Manager) entriesOf(live runtime.Object, manager string, configured *own
 	return entries, own, nil
 }
 
-// hasBareItem says whether an item of a list is in a set without any of its fields, since all that tells it apart has defaults. As
-// its manager owns none of what is written of it, upstream removes it when it is applied again, if only every other time.
+// hasBareItem reports whether a set has a list item without any of its fields, because all its keys have defaults. Its
+// manager owns none of its written fields, so apimachinery removes the item at every other apply.
 func hasBareItem(set *fieldpath.Set) (bare bool) {
 	set.Members.Iterate(func(pe fieldpath.PathElement) {
 		inner, ok := set.Children.Get(pe)
@@ -97,17 +98,17 @@ func hasBareItem(set *fieldpath.Set) (bare bool) {
 	return bare
 }
 
-// application is what has been applied to an object.
+// application describes an applied configuration.
 type application struct {
 	*comparison
 	manager    string
-	own        int // which entry the manager has; -1 for none
+	own        int // index of the manager's entry; -1 for none
 	configured *owned
 	unchanged  bool
 	force      bool
 }
 
-// applied sets the managed fields of an object that something has been applied to. It fails if upstream has more to do.
+// applied sets the managed fields of an object after an apply. It returns an error if apimachinery would do more.
 func (m *Manager) applied(obj runtime.Object, entries []entry, a application) (runtime.Object, error) {
 	is, err := meta.Accessor(obj)
 	if err != nil || a.manager == "kubectl" && is.GetAnnotations()[lastApplied] != "" {
@@ -148,13 +149,14 @@ func (m *Manager) applied(obj runtime.Object, entries []entry, a application) (r
 	return obj, nil
 }
 
-// lastApplied is the annotation in which kubectl keeps what it applied without the server. Upstream keeps it up to date.
+// lastApplied is the annotation in which kubectl keeps the configuration of a client-side apply. apimachinery keeps it
+// up to date.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// valid says whether upstream takes a live object as valid.
+// valid reports whether apimachinery accepts a live object as valid.
 func (m *Manager) valid(v reflect.Value) bool {
 	if m.single {
-		return true // which its type and its managed fields say
+		return true // guaranteed by its type and its managed fields
 	}
 	obj, ok := v.Addr().Interface().(runtime.Object)
 	if !ok {
@@ -164,7 +166,8 @@ func (m *Manager) valid(v reflect.Value) bool {
 	return err == nil
 }
 
-// laidOver returns a copy of a live object with what a configuration says in it, and collects what that changes, if anything.
+// laidOver returns a copy of a live object with a configuration set in it. It collects the changes in c, and reports
+// whether there are none.
 func (m *Manager) laidOver(
 	c *comparison,
 	live runtime.Object,
@@ -203,9 +206,10 @@ func (m *Manager) laidOver(
 	return obj, false, err
 }
 
-// configured is what the manager of a configuration owns. It is false if the configuration cannot be laid over objects.
+// configured returns the fields that the manager of a configuration owns. It returns false if the configuration cannot
+// be laid over objects.
 func (m *Manager) configured(configuration map[string]any) (*owned, bool) {
-	// What upstream reads of these is not always what they say.
+	// apimachinery may read other values for these than the fields hold.
 	if configuration["apiVersion"] != m.Kind.GroupVersion().String() || configuration["kind"] != m.Kind.Kind {
 		return nil, false
 	}
@@ -232,7 +236,8 @@ func (m *Manager) configured(configuration map[string]any) (*owned, bool) {
 	return o, true
 }
 
-// said iterates over the fields that a configuration has of a struct, in the order of the struct, and what it says of each.
+// said yields the index of each struct field that a configuration sets, in the order of the struct, with the configured
+// value.
 func (n *tree) said(configuration map[string]any) iter.Seq2[int, any] {
 	return func(yield func(int, any) bool) {
 		for i := range n.fields {
@@ -243,8 +248,8 @@ func (n *tree) said(configuration map[string]any) iter.Seq2[int, any] {
 	}
 }
 
-// form appends which fields a configuration has, which is all that what its manager owns depends on. It is false if it has
-// others than those that are laid over objects.
+// form appends an encoding of the fields of a configuration; the fields that its manager owns depend on nothing else.
+// It returns false if the configuration has fields that cannot be laid over objects.
 func (n *tree) form(to []byte, configuration map[string]any) ([]byte, bool) {
 	found := 0
 	for i, v := range n.said(configuration) {
@@ -283,14 +288,14 @@ func (n *tree) form(to []byte, configuration map[string]any) ([]byte, bool) {
 			return to, false
 		}
 	}
-	return append(to, 0), found > 0 && found == len(configuration) // an empty one is owned itself
+	return append(to, 0), found > 0 && found == len(configuration) // an empty configuration would be owned itself
 }
 
-// isPlain says whether a tree is a map whose entries are set one by one.
+// isPlain reports whether a tree is a map of strings, whose entries are set one by one.
 func (n *tree) isPlain() bool { return n.kind == dictionary && n.plain }
 
-// part appends which fields there are in what structured-merge-diff merges, and what items of lists are told apart by. It is false
-// if there is null or what the schema has not: the rest of what is wrong is found out when it is merged.
+// part appends an encoding of the fields of a value that structured-merge-diff merges, and of the keys of list items.
+// It returns false for null and for fields that the schema lacks; the merge detects all other mistakes.
 func (n *tree) part(to []byte, v any) ([]byte, bool) {
 	switch n.kind {
 	case scalar:
@@ -353,7 +358,7 @@ func (n *tree) part(to []byte, v any) ([]byte, bool) {
 	return to, false
 }
 
-// appendKey appends a value that an item is told apart by.
+// appendKey appends the value of an item's key.
 func appendKey(to []byte, v any) ([]byte, bool) {
 	switch v := v.(type) {
 	case nil:
@@ -370,7 +375,7 @@ func appendKey(to []byte, v any) ([]byte, bool) {
 
 func (f *treeField) key() string { return *f.name.FieldName }
 
-// holds says whether a scalar can be what a configuration says, and is written as that.
+// holds reports whether a Go scalar can hold a configured value and is written as the same value.
 func (n *tree) holds(v any) bool {
 	switch n.goType.Kind() {
 	case reflect.String:
@@ -386,7 +391,7 @@ func (n *tree) holds(v any) bool {
 	return false
 }
 
-// fieldsOf puts the fields of a configuration into a set.
+// fieldsOf adds the fields of a configuration to a set.
 func (n *tree) fieldsOf(set *fieldpath.Set, path fieldpath.Path, configuration map[string]any) error {
 	for i, v := range n.said(configuration) {
 		f := &n.fields[i]
@@ -415,7 +420,7 @@ func (n *tree) fieldsOf(set *fieldpath.Set, path fieldpath.Path, configuration m
 	return nil
 }
 
-// says says whether a struct surely has all that a configuration has.
+// says reports whether a struct certainly has all fields and values of a configuration.
 func (n *tree) says(v reflect.Value, configuration map[string]any) bool {
 	for i, said := range n.said(configuration) {
 		f := &n.fields[i]
@@ -462,8 +467,8 @@ func isScalar(v reflect.Value, said any) bool {
 	return false
 }
 
-// lay sets what a configuration says in a struct. It fails if more than that would be written of the struct then, or less. It is
-// false if what is merged has another order than before, or has changed.
+// lay sets the values of a configuration in a struct. It returns an error if the struct would then be written with more
+// or fewer fields than the configuration adds. ordered is false if a merged value has changed or is in another order.
 func (n *tree) lay(v reflect.Value, configuration map[string]any) (ordered bool, err error) {
 	ordered = true
 	for i, said := range n.said(configuration) {
@@ -514,13 +519,13 @@ func (n *tree) lay(v reflect.Value, configuration map[string]any) (ordered bool,
 			ordered = ordered && same
 		}
 		if f.entry.CanOmit(field) {
-			return false, errUnknown // the configuration has it
+			return false, errUnknown // a configured field must be written
 		}
 	}
 	return ordered, nil
 }
 
-// settable follows pointers, and makes what they point to.
+// settable dereferences pointers and allocates nil ones.
 func settable(v reflect.Value) reflect.Value {
 	for v.Kind() == reflect.Pointer {
 		if v.IsNil() {
@@ -531,12 +536,12 @@ func settable(v reflect.Value) reflect.Value {
 	return v
 }
 
-// layPart has structured-merge-diff merge a field, and sets what it becomes. It says whether that is what it was.
+// layPart merges a field by structured-merge-diff and sets the result. It reports whether the value is unchanged.
 func (n *tree) layPart(f *treeField, field reflect.Value, absent bool, said any) (same bool, err error) {
 	t := f.tree
 	configuration, err := typed.AsTyped(value.NewValueInterface(said), t.schema, t.ref)
 	if err != nil {
-		return false, errUnknown // upstream says where in the object
+		return false, errUnknown // apimachinery reports the path of the error
 	}
 	var was value.Value
 	if !absent {
@@ -559,19 +564,19 @@ func (n *tree) layPart(f *treeField, field reflect.Value, absent bool, said any)
 	read := holder.Elem().FieldByIndex(f.index)
 	is, err := t.value(read)
 	if err != nil || !value.Equals(is, merged.AsValue()) {
-		return false, errUnknown // a document has more of it, or other forms
+		return false, errUnknown // the document has more fields, or other forms of values
 	}
 	same = was != nil && value.Equals(was, merged.AsValue())
 	field.Set(read)
 	return same, nil
 }
 
-// writesZeros says whether an empty struct is written with fields.
+// writesZeros reports whether an empty struct is written with fields.
 func (n *tree) writesZeros() bool {
 	return slices.ContainsFunc(n.fields, func(f treeField) bool { return f.zero.IsValid() })
 }
 
-// said compares structs of which one has been laid over with a configuration.
+// said compares two structs in the fields of the configuration that one of them has been laid over with.
 func (c *comparison) said(n *tree, l, r reflect.Value, configuration map[string]any) error {
 	for i, said := range n.said(configuration) {
 		f := &n.fields[i]

@@ -28,15 +28,18 @@ import (
 	"github.com/annexapi/annex/internal/wire/managed"
 )
 
-// overlaid counts what was laid over objects without upstream's manager.
+// overlaid counts the configurations that overlay has applied.
 type overlaid struct {
 	first, again, lists, taken, unchanged, refused int
 }
 
-// TestWhatIsLaidOverIsUpstreams has managers apply configurations of scalars and of maps of strings, most of them the first of
-// their manager, in which they take over what others own, forced or not, and compares with upstream's manager.
-func TestWhatIsLaidOverIsUpstreams(t *testing.T) {
+// TestOverlay_matchesUpstream applies configurations of scalars and of maps of strings. Most of them are the first of
+// their manager and take fields over from other owners, forced or not. It compares with the manager of apimachinery.
+func TestOverlay_matchesUpstream(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("compares thousands of random objects")
+	}
 	var mu sync.Mutex
 	var total overlaid
 	t.Run("kinds", func(t *testing.T) {
@@ -81,7 +84,7 @@ func TestWhatIsLaidOverIsUpstreams(t *testing.T) {
 	}
 }
 
-// FuzzOverlay is TestWhatIsLaidOverIsUpstreams with other seeds.
+// FuzzOverlay is TestOverlay_matchesUpstream with other seeds.
 func FuzzOverlay(f *testing.F) {
 	fuzzKinds(f, func(t *testing.T, p pair, sample runtime.Object, seed int64) { p.lay(t, sample, seed, &overlaid{}) })
 }
@@ -102,7 +105,7 @@ func (someDefaults) Default(obj runtime.Object) {
 	}
 }
 
-// lay has an object created, and then changed and applied to by several managers.
+// lay creates an object, and lets several managers change it and apply configurations to it.
 func (p pair) lay(t *testing.T, sample runtime.Object, seed int64, count *overlaid) {
 	t.Helper()
 	fill, dice := random(seed), rand.New(rand.NewPCG(uint64(seed), 3))
@@ -127,7 +130,7 @@ func (p pair) lay(t *testing.T, sample runtime.Object, seed int64, count *overla
 			revalueDocument(applied.Object, dice)
 			applied.SetGroupVersionKind(p.kind)
 		}
-		if dice.IntN(6) == 0 { // a last one for kubectl
+		if dice.IntN(6) == 0 { // sets the annotation of kubectl's last configuration
 			m, _ := meta.Accessor(live)
 			m.SetAnnotations(
 				map[string]string{
@@ -189,7 +192,7 @@ func (p pair) lay(t *testing.T, sample runtime.Object, seed int64, count *overla
 	}
 }
 
-// readback is an object as it is read once it is stored, mostly.
+// readback returns an object as it is decoded from the storage, in most cases.
 func (p pair) readback(t *testing.T, obj runtime.Object, dice *rand.Rand) runtime.Object {
 	t.Helper()
 	if dice.IntN(4) == 0 {
@@ -250,8 +253,8 @@ func hasLists(v any) bool {
 	return false
 }
 
-// plainly is some of an object, or of one that it might become, without what cannot be laid over objects, mostly, and every other
-// time without lists.
+// plainly returns some fields of an object, or of a changed one, mostly without fields that overlay does not support,
+// and every other time without lists.
 func (p pair) plainly(t *testing.T, live runtime.Object, fill *randfill.Filler, dice *rand.Rand) *unstructured.Unstructured {
 	t.Helper()
 	document, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p.change(t, live, fill, dice))
@@ -308,8 +311,8 @@ func plain(document map[string]any, dice *rand.Rand, share int, lists bool) {
 	}
 }
 
-// TestWhatCannotBeLaidOver is what structured-merge-diff has to find out.
-func TestWhatCannotBeLaidOver(t *testing.T) {
+// TestOverlay_unsupported applies configurations that structured-merge-diff must handle.
+func TestOverlay_unsupported(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, &corev1.Service{}, nil)
 	created := &corev1.Service{
@@ -381,8 +384,9 @@ func TestWhatCannotBeLaidOver(t *testing.T) {
 	}
 }
 
-// TestWhatIsResetIsNobodys applies to an object of which managers own fields that the endpoint resets, as it has not always done.
-func TestWhatIsResetIsNobodys(t *testing.T) {
+// TestApply_resetFields applies to an object whose managers own fields that the endpoint resets, because earlier
+// versions recorded them.
+func TestApply_resetFields(t *testing.T) {
 	t.Parallel()
 	plain := newPair(t, &corev1.Service{}, nil)
 	filtered := newPair(t, &corev1.Service{}, map[fieldpath.APIVersion]fieldpath.Filter{
@@ -414,8 +418,8 @@ func TestWhatIsResetIsNobodys(t *testing.T) {
 	}
 }
 
-// TestItemsInAnotherOrder applies items of a list in another order than they are in: no field has changed, the object has.
-func TestItemsInAnotherOrder(t *testing.T) {
+// TestApply_reorderedItems applies list items in another order: no field has changed, but the object has.
+func TestApply_reorderedItems(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, &corev1.Service{}, nil)
 	created := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "uid"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{
@@ -449,9 +453,9 @@ func TestItemsInAnotherOrder(t *testing.T) {
 	}
 }
 
-// TestAnItemOfDefaultsAlone applies an item that says nothing of what it is told apart by, which has a default: upstream removes it
+// TestApply_itemOfDefaults applies a list item without its keys, which have defaults: apimachinery removes the item
 // when it is applied again.
-func TestAnItemOfDefaultsAlone(t *testing.T) {
+func TestApply_itemOfDefaults(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, &corev1.Pod{}, nil)
 	claims := []corev1.ResourceClaim{{Name: "a"}, {Name: "b"}}
@@ -477,8 +481,8 @@ func TestAnItemOfDefaultsAlone(t *testing.T) {
 	}
 }
 
-// TestANewStructWritesMore applies some of a struct that is not there, of which more is written.
-func TestANewStructWritesMore(t *testing.T) {
+// TestApply_newStruct applies some fields of a missing struct, which is then written with more fields.
+func TestApply_newStruct(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, &corev1.Node{}, nil)
 	live := p.UpdateNoErrors(
@@ -501,9 +505,9 @@ func TestANewStructWritesMore(t *testing.T) {
 	}
 }
 
-// TestConfigurationsAreToldApart applies configurations that differ in names alone: what their manager owns is remembered. Some
-// objects have no managed fields, or ones in a template that cannot be read.
-func TestConfigurationsAreToldApart(t *testing.T) {
+// TestConfigured_similarForms applies configurations that differ only in names, because the owned fields are cached.
+// Some objects have no managed fields, or unreadable ones in a template.
+func TestConfigured_similarForms(t *testing.T) {
 	t.Parallel()
 	of := func(field, inner string, v any) map[string]any {
 		return map[string]any{field: map[string]any{inner: v}}
@@ -545,7 +549,7 @@ func TestConfigurationsAreToldApart(t *testing.T) {
 	}
 }
 
-// lenient is text that is read in another form than it is written in.
+// lenient is a string that is decoded to another form than it is encoded in.
 type lenient string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -554,7 +558,7 @@ func (l *lenient) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// TestReadAlike has values that are not what they were once they have been written and read.
+// TestReadAlike uses values that change when they are encoded and decoded.
 func TestReadAlike(t *testing.T) {
 	t.Parallel()
 	type hidden struct {
@@ -595,8 +599,8 @@ func TestReadAlike(t *testing.T) {
 	}
 }
 
-// BenchmarkApply is what configurations cost that change one annotation of an object of a kilobyte, and some say an item of a list:
-// the first of their manager, which takes over what they change, and another one with the same fields.
+// BenchmarkApply measures configurations that change one annotation of an object of one kilobyte, some of them with a
+// list item: the first of their manager, which takes the changed fields over, and another one with the same fields.
 func BenchmarkApply(b *testing.B) {
 	p := newPair(b, &corev1.Service{}, nil)
 	object := &corev1.Service{

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// readback is what of a Go type may not be the same once it has been written and read: upstream's manager makes a document of
-// the live object, and of that an object. It is nil if all is the same.
+// readback describes the parts of a Go type whose values may change when they are encoded and decoded. apimachinery's
+// manager does this: it converts the live object to a document, and that to an object. It is nil if no value changes.
 type readback struct {
 	kind   readbackKind
 	fields []readbackField // of a struct
@@ -21,18 +21,19 @@ type readback struct {
 type readbackKind uint8
 
 const (
-	within  readbackKind = iota // it depends on what is in it
-	never                       // what it writes may be read differently, but for its zero
-	nullish                     // a pointer to what is written as null if it is zero
+	within  readbackKind = iota // depends on the inner values
+	never                       // every value except the zero value may change
+	nullish                     // a pointer to a type whose zero value is written as null
 )
 
 type readbackField struct {
 	index     int
-	omitEmpty bool // an empty map or list, which is not written, is read as none
+	omitEmpty bool // an empty map or list is omitted, and decoded as nil
 	*readback
 }
 
-// newReadback is false for a type whose values are not surely read alike: not all of them is written, or more than one form is.
+// newReadback returns false for a type whose values may change in other ways: because some of them are not encoded, or
+// are encoded in more than one form.
 func newReadback(t reflect.Type, made map[reflect.Type]*readback) (*readback, bool) {
 	if r, ok := made[t]; ok {
 		return r, true
@@ -50,7 +51,7 @@ func newReadback(t reflect.Type, made map[reflect.Type]*readback) (*readback, bo
 	case custom.CanConvertToUnstructured():
 		return &readback{kind: never}, true
 	case custom.CanConvertFromUnstructured():
-		return nil, false // what it reads it may make something else of
+		return nil, false // its own decoder may return another value
 	}
 	r, ok := &readback{}, true
 	switch t.Kind() {
@@ -97,7 +98,7 @@ func newReadback(t reflect.Type, made map[reflect.Type]*readback) (*readback, bo
 	return nil, true
 }
 
-// alike says whether a value is surely the same once it has been written and read.
+// alike reports whether a value certainly stays the same when it is encoded and decoded.
 func (r *readback) alike(v reflect.Value) bool {
 	if r == nil {
 		return true
@@ -106,7 +107,7 @@ func (r *readback) alike(v reflect.Value) bool {
 	case never:
 		return v.IsZero()
 	case nullish:
-		return v.IsNil() || !v.Interface().(interface{ IsZero() bool }).IsZero() // in whichever zone
+		return v.IsNil() || !v.Interface().(interface{ IsZero() bool }).IsZero() // in any time zone
 	}
 	switch v.Kind() {
 	case reflect.Pointer:

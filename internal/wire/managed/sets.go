@@ -9,24 +9,23 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// owned is a set of fields as it is stored. It is shared, and not changed.
+// owned is a set of fields in its stored form. It is shared and must not be changed.
 type owned struct {
 	set *fieldpath.Set
-	// raw is how the set is written, which is what was read in nearly every case.
+	// raw is the encoding of the set, which nearly always equals the bytes that were read.
 	raw []byte
 }
 
-// sets remembers what the fields of managers are when they have been read: nearly all objects of a kind have the same few.
-// It may be used concurrently.
+// sets caches parsed sets of fields by their encoding. Nearly all objects of a kind have the same few sets. It may be
+// used concurrently.
 type sets struct {
 	mu     sync.RWMutex
 	known  map[string]*owned
-	before map[string]*owned // what known was when it became full
+	before map[string]*owned // the full map before known
 	bytes  int
 }
 
-// rememberedBytes bounds what is remembered of the sets of a kind, twice: as many bytes of JSON. Sets take about
-// ten times that.
+// rememberedBytes bounds the JSON of each of the two maps of a kind. Sets take about ten times as much memory.
 const rememberedBytes = 256 << 10
 
 func (s *sets) get(raw []byte) *owned {
@@ -53,7 +52,7 @@ func (s *sets) put(raw []byte, o *owned) {
 	}
 }
 
-// read returns the fields that an entry says, as the schema has them now.
+// read returns the fields of an entry, reconciled with the current schema.
 func (s *sets) read(fields *metav1.FieldsV1, t *tree) (*owned, error) {
 	raw := []byte("{}")
 	if fields != nil {
@@ -66,7 +65,7 @@ func (s *sets) read(fields *metav1.FieldsV1, t *tree) (*owned, error) {
 	if err := set.FromJSON(bytes.NewReader(raw)); err != nil {
 		return nil, err
 	}
-	// That depends on the schema alone.
+	// The result depends on the schema alone.
 	//lint:ignore SA1019 there is no value to validate
 	reconciled, err := typed.ReconcileFieldSetWithSchema(set, typed.AsTypedUnvalidated(nil, t.schema, t.ref))
 	if err != nil {

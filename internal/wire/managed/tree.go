@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// tree is a Go type beside its schema, found out once. Comparing two objects by it gives what structured-merge-diff's
-// reflection gives, and touches only what they differ in.
+// tree is a Go type together with its schema. Comparing two objects by a tree has the same result as the reflection of
+// structured-merge-diff, but reads only their differences in depth.
 type tree struct {
 	kind   treeKind
 	goType reflect.Type // without pointers
@@ -27,35 +27,35 @@ type tree struct {
 
 	fields []treeField              // of a struct
 	elem   *tree                    // of a map or list
-	plain  bool                     // a map of strings to strings
-	keys   []*value.FieldCacheEntry // by which items of a list are told apart; none of a set
+	plain  bool                     // set for a map of strings to strings
+	keys   []*value.FieldCacheEntry // keys of the items of a list; empty for a set
 }
 
 type treeKind uint8
 
 const (
-	scalar     treeKind = iota // a leaf whose Go type can hold nothing that the schema does not allow
+	scalar     treeKind = iota // a leaf whose Go type can hold only values that the schema allows
 	atomic                     // a list, map or struct that is compared and owned as a whole
 	record                     // a struct
 	dictionary                 // a map
-	list                       // a list of which items are owned; structured-merge-diff compares those that differ
-	managers                   // managed fields, of which structured-merge-diff finds out whether they can be read
+	list                       // a list with owned items; structured-merge-diff compares lists that differ
+	managers                   // managed fields, which structured-merge-diff must validate
 )
 
 type treeField struct {
 	name  fieldpath.PathElement
 	entry *value.FieldCacheEntry
 	tree  *tree
-	// index leads to the field if no pointer is on the way.
+	// index is the index of the field; nil if a pointer is on the way.
 	index []int
-	// zero is the value that is written of an empty object, too; it is not valid if that has no such field.
+	// zero is the value that an empty object is written with; invalid if the field is omitted there.
 	zero reflect.Value
 }
 
-// errUnknown says that structured-merge-diff has to find out itself.
+// errUnknown reports that structured-merge-diff must do the work.
 var errUnknown = errors.New("the Go type and the schema are not known to agree")
 
-// planter makes trees.
+// planter builds trees.
 type planter struct {
 	schema *smd.Schema
 	made   map[planted]*tree
@@ -67,8 +67,8 @@ type planted struct {
 	atomic bool
 }
 
-// plant returns the tree of a Go type and a schema. It fails if the type may hold what the schema does not allow: then
-// structured-merge-diff refuses some objects, which is not found out here.
+// plant returns the tree of a Go type and a schema. It returns an error if the type can hold values that the schema
+// does not allow: then structured-merge-diff rejects some objects, which a tree would not detect.
 func (p *planter) plant(t reflect.Type, ref smd.TypeRef) (*tree, error) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -119,7 +119,7 @@ func (p *planter) plant(t reflect.Type, ref smd.TypeRef) (*tree, error) {
 	return n, p.plantMap(n, atom.Map)
 }
 
-// anything says whether a schema allows all that can be written, and whatever it is, it is owned as a whole.
+// anything reports whether a schema allows every value and every value is owned as a whole.
 func anything(a smd.Atom) bool {
 	const name = "__untyped_atomic_"
 	inside := func(ref smd.TypeRef) bool { return ref.NamedType != nil && *ref.NamedType == name }
@@ -128,7 +128,7 @@ func anything(a smd.Atom) bool {
 		a.Map != nil && a.Map.ElementRelationship == smd.Atomic && len(a.Map.Fields) == 0 && inside(a.Map.ElementType)
 }
 
-// writesScalar says whether a type that writes its own JSON always writes a scalar of a kind.
+// writesScalar reports whether a type with its own JSON encoding always writes a scalar of a kind.
 func writesScalar(t reflect.Type, s smd.Scalar) bool {
 	switch t.PkgPath() + "." + t.Name() {
 	case "k8s.io/apimachinery/pkg/apis/meta/v1.Time",
@@ -171,7 +171,7 @@ func (p *planter) plantList(n *tree, l *smd.List) error {
 		n.kind = managers
 		return nil
 	}
-	// What is owned as a whole must be valid, too.
+	// A value that is owned as a whole must be valid as well.
 	item, err := p.plant(n.goType.Elem(), l.ElementType)
 	if err != nil {
 		return err
@@ -183,7 +183,7 @@ func (p *planter) plantList(n *tree, l *smd.List) error {
 	}
 	n.kind = list
 	if n.goType.Elem().Kind() == reflect.Pointer {
-		return errUnknown // there may be nulls, which are refused
+		return errUnknown // a null item, which is an error, is possible
 	}
 	if len(l.Keys) == 0 {
 		if item.kind != scalar {
@@ -194,7 +194,7 @@ func (p *planter) plantList(n *tree, l *smd.List) error {
 	if item.kind != record && item.kind != atomic || item.goType.Kind() != reflect.Struct {
 		return errUnknown
 	}
-	// An item without any of the keys is refused. One of them must always be there, or have a default.
+	// An item without any of the keys is an error. So one key must always be written, or have a default.
 	atom, _ := p.schema.Resolve(l.ElementType)
 	entries := value.TypeReflectEntryOf(item.goType).Fields()
 	for _, k := range l.Keys {
@@ -271,7 +271,7 @@ func (p *planter) plantMap(n *tree, m *smd.Map) error {
 	return nil
 }
 
-// indexOf is where a struct has a field of a JSON name, if that is not behind a pointer.
+// indexOf returns the index of the field with a JSON name and type; nil if it is ambiguous or behind a pointer.
 func indexOf(t reflect.Type, name string, of reflect.Type) []int {
 	var found []int
 	for _, f := range reflect.VisibleFields(t) {
@@ -303,7 +303,8 @@ func cut(tag string) (name, options string, found bool) {
 	return tag, "", false
 }
 
-// metadata is how many structs of the tree have managed fields: one, if it is not of a kind with templates of others.
+// metadata returns the number of structs in the tree with managed fields. It is one, unless the kind contains templates
+// of other objects.
 func (n *tree) metadata() int {
 	count, seen := 0, map[*tree]bool{}
 	var walk func(n *tree)
@@ -327,8 +328,8 @@ func (n *tree) metadata() int {
 	return count
 }
 
-// comparison collects where two objects differ. What structured-merge-diff keeps apart as modified and added is used
-// together only.
+// comparison collects the differences of two objects. structured-merge-diff distinguishes modified from added fields;
+// both are only used together.
 type comparison struct {
 	changed, removed *fieldpath.Set
 	path             fieldpath.Path
@@ -338,12 +339,13 @@ func newComparison() *comparison {
 	return &comparison{changed: &fieldpath.Set{}, removed: &fieldpath.Set{}, path: make(fieldpath.Path, 0, 16)}
 }
 
-// objects compares two structs, whose types are that of the tree.
+// objects compares two structs of the tree's type.
 func (c *comparison) objects(n *tree, old, changed reflect.Value) error {
 	return c.both(n, old, changed)
 }
 
-// shape appends which fields a value has. It is false if that is not all that what is owned depends on.
+// shape appends an encoding of the fields that a value has. It returns false if the owned fields depend on more than
+// that.
 func (n *tree) shape(to []byte, v reflect.Value) ([]byte, bool) {
 	v, null := follow(v)
 	if null {
@@ -368,7 +370,7 @@ func (n *tree) shape(to []byte, v reflect.Value) ([]byte, bool) {
 			}
 			to = binary.AppendUvarint(to, uint64(i))
 			if f.isZero(field) {
-				to = append(to, '0') // nothing that an empty object has not
+				to = append(to, '0') // no field that an empty object lacks
 			}
 			if to, ok = f.tree.shape(to, field); !ok {
 				return to, false
@@ -395,7 +397,7 @@ func (n *tree) shape(to []byte, v reflect.Value) ([]byte, bool) {
 	return to, false
 }
 
-// isZero says whether a field is what it is in an empty object, which has it as well.
+// isZero reports whether a field has the value that it is written with in an empty object.
 func (f *treeField) isZero(v reflect.Value) bool {
 	if !f.zero.IsValid() || f.tree.kind != scalar && f.tree.kind != atomic {
 		return false
@@ -405,10 +407,10 @@ func (f *treeField) isZero(v reflect.Value) bool {
 	return lNull == rNull && (lNull || f.tree.kind == scalar && sameScalar(f.tree, l, r) || f.tree.kind == atomic && same(l, r))
 }
 
-// fewItems is how many items a list may have for its shape to be known.
+// fewItems is the largest number of items of a list that has a shape.
 const fewItems = 32
 
-// items appends the shapes of a list's items, and what they are told apart by.
+// items appends the shapes and the keys of a list's items.
 func (n *tree) items(to []byte, v reflect.Value) ([]byte, bool) {
 	count := v.Len()
 	if count > fewItems {
@@ -508,11 +510,11 @@ func (c *comparison) both(n *tree, l, r reflect.Value) error {
 	return errUnknown
 }
 
-// fromNull compares an explicit null with a struct, which is as if the one had no fields.
+// fromNull compares an explicit null with a struct. The null counts as a struct without fields.
 func (c *comparison) fromNull(n *tree, v reflect.Value, set *fieldpath.Set) error {
 	any, err := c.inside(n, v, set)
 	if err == nil && !any {
-		c.changed.Insert(c.path) // null and empty are not the same
+		c.changed.Insert(c.path) // null and an empty struct differ
 	}
 	return err
 }
@@ -534,7 +536,7 @@ func (c *comparison) fields(n *tree, l, r reflect.Value) error {
 			continue
 		}
 		if f.tree.kind == managers && len(c.path) == 1 {
-			continue // the object's own are not compared
+			continue // the object's own managed fields are not compared
 		}
 		if err := c.child(f.name, f.tree, lf, rf, lAbsent, rAbsent); err != nil {
 			return err
@@ -600,7 +602,7 @@ func (c *comparison) strings(l, r map[string]string) {
 	}
 }
 
-// one puts a value that only one of the objects has into a set, with all that is in it.
+// one adds a value that only one of the objects has to a set, with all values inside.
 func (c *comparison) one(n *tree, v reflect.Value, set *fieldpath.Set) error {
 	if n.kind == managers {
 		return errUnknown
@@ -610,7 +612,7 @@ func (c *comparison) one(n *tree, v reflect.Value, set *fieldpath.Set) error {
 	return err
 }
 
-// inside puts what is in a value into a set. It says whether there is anything.
+// inside adds the values inside a value to a set. It reports whether there are any.
 func (c *comparison) inside(n *tree, v reflect.Value, set *fieldpath.Set) (bool, error) {
 	v, null := follow(v)
 	if null {
@@ -673,7 +675,7 @@ func (c *comparison) inside(n *tree, v reflect.Value, set *fieldpath.Set) (bool,
 	return some, nil
 }
 
-// items has structured-merge-diff compare lists.
+// items compares lists by structured-merge-diff.
 func (c *comparison) items(n *tree, l, r reflect.Value) error {
 	compared, err := n.compare(l, r)
 	if err != nil {
@@ -684,7 +686,7 @@ func (c *comparison) items(n *tree, l, r reflect.Value) error {
 	return nil
 }
 
-// compare is structured-merge-diff's comparison of two values of the tree's type. One that is not valid is absent.
+// compare compares two values of the tree's type by structured-merge-diff. An invalid reflect.Value is an absent value.
 func (n *tree) compare(l, r reflect.Value) (*typed.Comparison, error) {
 	left, err := n.value(l)
 	if err != nil {
@@ -717,7 +719,7 @@ func (n *tree) value(v reflect.Value) (value.Value, error) {
 	return value.NewValueReflect(v.Interface())
 }
 
-// graft adds a set of paths below the present one.
+// graft adds a set of paths below the current path.
 func (c *comparison) graft(to, from *fieldpath.Set) {
 	if from.Empty() {
 		return
@@ -728,7 +730,7 @@ func (c *comparison) graft(to, from *fieldpath.Set) {
 	*to = *to.Union(from)
 }
 
-// follow follows pointers. It says whether the value is written as null.
+// follow dereferences pointers. It reports whether the value is written as null.
 func follow(v reflect.Value) (reflect.Value, bool) {
 	if !v.IsValid() {
 		return v, true
@@ -746,7 +748,7 @@ func follow(v reflect.Value) (reflect.Value, bool) {
 	return v, false
 }
 
-// sameScalar compares what is written of scalars.
+// sameScalar reports whether two scalars have the same encoding.
 func sameScalar(n *tree, l, r reflect.Value) bool {
 	switch l.Kind() {
 	case reflect.String:
@@ -759,7 +761,7 @@ func sameScalar(n *tree, l, r reflect.Value) bool {
 	return same(l, r)
 }
 
-// same compares what is written of values, of the same type.
+// same reports whether two values of the same type have the same encoding.
 func same(l, r reflect.Value) bool {
 	if !l.CanInterface() || !r.CanInterface() {
 		return false

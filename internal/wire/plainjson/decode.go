@@ -10,9 +10,9 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// Decode decodes JSON into a value, which is a pointer to an empty struct, as sigs.k8s.io/json does with the case of names and
-// whole numbers preserved, if there is nothing in it that its strict form objects to. If the library has to do it, the result
-// is false, and the value empty again.
+// Decode decodes JSON into a value, which must be a pointer to an empty struct. The result is that of sigs.k8s.io/json
+// with case-sensitive names and preserved integers, for input without errors in its strict mode. Decode returns false,
+// with the value empty again, if the library must decode the input.
 func (p *Plans) Decode(data []byte, value any) bool {
 	v := reflect.ValueOf(value)
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Type().Elem().Kind() != reflect.Struct {
@@ -34,14 +34,14 @@ func (p *Plans) Decode(data []byte, value any) bool {
 	return false
 }
 
-// decoder reads data from an index on. Its methods return false for what is not certain to be right, or known.
+// decoder reads data from an index on. Its methods return false for input that is invalid or not supported.
 type decoder struct {
 	data  []byte
 	at    int
 	depth int
 }
 
-// next returns the byte to be read, 0 if there is none.
+// next returns the next byte, 0 at the end.
 func (d *decoder) next() byte {
 	if d.at < len(d.data) {
 		return d.data[d.at]
@@ -60,7 +60,7 @@ func (d *decoder) space() {
 	}
 }
 
-// is reads one byte, if it is the next that is no space.
+// is skips space and reads b, if it is the next byte.
 func (d *decoder) is(b byte) bool {
 	d.space()
 	if d.next() != b {
@@ -70,7 +70,8 @@ func (d *decoder) is(b byte) bool {
 	return true
 }
 
-// another reads what comes behind an item: a comma, behind which there is another, or the end. It is neither if ok is false.
+// another reads the sign after an item: a comma if another item follows, or the closing sign. ok is false for any other
+// byte.
 func (d *decoder) another(end byte) (more, ok bool) {
 	d.space()
 	switch d.next() {
@@ -84,7 +85,7 @@ func (d *decoder) another(end byte) (more, ok bool) {
 	return false, false
 }
 
-// word reads the rest of a value that is a word.
+// word reads a literal such as null.
 func (d *decoder) word(word string) bool {
 	if len(d.data)-d.at < len(word) || string(d.data[d.at:d.at+len(word)]) != word {
 		return false
@@ -93,11 +94,11 @@ func (d *decoder) word(word string) bool {
 	return true
 }
 
-// value reads a value. The place of it is empty.
+// value reads a value into v, which must be empty.
 func (d *decoder) value(n *node, v reflect.Value) bool {
 	switch c := d.next(); {
 	case c == 'n':
-		// What is null stays empty. What decodes itself may see that differently.
+		// null leaves the field empty. A type with its own decoder may handle null in another way.
 		return n.kind != library && n.kind != managed && d.word("null")
 	case n.kind == text:
 		s, ok := d.text()
@@ -166,7 +167,7 @@ func (d *decoder) record(n *node, v reflect.Value) bool {
 	if !d.is('{') {
 		return false
 	}
-	var seen uint64 // fields; what is there twice is an error of strict decoders
+	var seen uint64 // set of the fields read; strict decoders reject duplicates
 	if d.is('}') {
 		return true
 	}
@@ -177,7 +178,7 @@ func (d *decoder) record(n *node, v reflect.Value) bool {
 		if !ok || !d.is(':') {
 			return false
 		}
-		// Members come mostly in the order of the fields.
+		// Members are mostly in the order of the fields.
 		i := -1
 		for next := expected; next < len(n.fields) && next < expected+4; next++ {
 			if n.fields[next].name == string(key) {
@@ -269,7 +270,7 @@ func (d *decoder) dictionary(n *node, v reflect.Value) bool {
 	return ok
 }
 
-// members reads an object, and has the value of each member read.
+// members reads an object and calls read at the value of each member.
 func (d *decoder) members(read func(key string) bool) bool {
 	if !d.is('{') {
 		return false
@@ -306,7 +307,7 @@ func (d *decoder) moment(v reflect.Value) bool {
 	return true
 }
 
-// library has a library, or the type itself, decode a value.
+// library decodes a value by a library, or by the type's own method.
 func (d *decoder) library(n *node, v reflect.Value) bool {
 	begin := d.at
 	if !d.skip() || !v.CanAddr() || !v.Addr().CanInterface() {
@@ -321,7 +322,7 @@ func (d *decoder) library(n *node, v reflect.Value) bool {
 	return err == nil && len(strict) == 0
 }
 
-// key reads a key, if it is written without escapes and in ASCII.
+// key reads a key without escapes and in ASCII.
 func (d *decoder) key() ([]byte, bool) {
 	literal, plain, ok := d.literal()
 	return literal, ok && plain
@@ -342,7 +343,7 @@ func (d *decoder) text() (string, bool) {
 	return s, err == nil
 }
 
-// literal reads a string, and says whether what is between its quotation marks is plain: what it stands for.
+// literal reads a string. plain is set if the text between the quotation marks has no escapes and is ASCII.
 func (d *decoder) literal() (literal []byte, plain, ok bool) {
 	if d.next() != '"' {
 		return nil, false, false
@@ -421,7 +422,7 @@ func (d *decoder) number() ([]byte, bool) {
 	return d.data[begin:d.at], true
 }
 
-// skip reads a value of any kind, and says whether it is valid.
+// skip reads a value of any kind, and reports whether it is valid.
 func (d *decoder) skip() bool {
 	if d.depth++; d.depth > deepest {
 		return false

@@ -12,13 +12,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// deepest is how deeply values are followed. Those that contain themselves are the libraries' to refuse.
+// deepest bounds the depth of values. The libraries must detect values that contain themselves.
 const deepest = 200
 
 var errUnknown = errors.New("the libraries have to say what is wrong")
 
-// Append appends a value, which is a pointer to a struct, as an encoder of encoding/json writes it, with a line break at its
-// end. If that has to do it, what is returned is false, and to as it was.
+// Append appends the encoding of a value, which must be a pointer to a struct, as an encoder of encoding/json writes
+// it, with a line break at its end. It returns to unchanged and false if the library must encode the value.
 func (p *Plans) Append(to []byte, value any) ([]byte, bool) {
 	v := reflect.ValueOf(value)
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Type().Elem().Kind() != reflect.Struct {
@@ -131,7 +131,7 @@ func (e *encoder) record(n *node, v reflect.Value) error {
 	return nil
 }
 
-// isEmpty says whether a value is left out that may be when it is empty.
+// isEmpty reports whether a field with omitempty is omitted.
 func isEmpty(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.String, reflect.Map, reflect.Slice, reflect.Array:
@@ -142,7 +142,7 @@ func isEmpty(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// keys are so many without an allocation.
+// fewKeys is the number of keys that are sorted without an allocation.
 const fewKeys = 16
 
 func (e *encoder) strings(m map[string]string) error {
@@ -215,8 +215,8 @@ func (e *encoder) moment(v reflect.Value) {
 	e.to = append(e.to, '"')
 }
 
-// managed encodes the fields of a manager, which nearly all objects of a kind have alike: that they are valid, and written
-// as encoding/json writes them, is found out once.
+// managed encodes the fields of a manager. Nearly all objects of a kind have the same ones, so it is determined only
+// once that they are valid and that encoding/json writes them unchanged.
 func (e *encoder) managed(v reflect.Value) error {
 	if !v.CanAddr() {
 		return e.library(v)
@@ -237,7 +237,7 @@ func (e *encoder) managed(v reflect.Value) error {
 }
 
 func (e *encoder) library(v reflect.Value) error {
-	if v.CanAddr() { // by which methods of the pointer count
+	if v.CanAddr() { // so that methods of the pointer are used
 		v = v.Addr()
 	}
 	if !v.CanInterface() {
@@ -248,7 +248,7 @@ func (e *encoder) library(v reflect.Value) error {
 	return err
 }
 
-// plainText are the bytes that stand for themselves in what encoding/json writes of a string.
+// plainText marks the bytes that encoding/json writes unchanged in a string.
 var plainText = func() (plain [utf8.RuneSelf]bool) {
 	for c := byte(' '); c < utf8.RuneSelf; c++ {
 		plain[c] = c != '"' && c != '\\' && c != '<' && c != '>' && c != '&' && c != 0x7f
@@ -261,7 +261,7 @@ func (e *encoder) text(s string) (err error) {
 	return err
 }
 
-// AppendString appends what encoding/json writes of a string.
+// AppendString appends the encoding of a string by encoding/json.
 func AppendString(to []byte, s string) ([]byte, error) {
 	for i := range len(s) {
 		if s[i] >= utf8.RuneSelf || !plainText[s[i]] {
@@ -272,7 +272,7 @@ func AppendString(to []byte, s string) ([]byte, error) {
 	return append(append(append(to, '"'), s...), '"'), nil
 }
 
-// rememberedBytes bounds the fields of managers that are remembered.
+// rememberedBytes bounds the total size of the remembered fields of managers.
 const rememberedBytes = 256 << 10
 
 func (p *Plans) isCompact(raw []byte) bool {

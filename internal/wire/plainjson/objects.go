@@ -8,10 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// mostKept bounds the buffers that are used anew.
+// mostKept bounds the size of buffers that are reused.
 const mostKept = 256 << 10
 
-// Encoder returns an encoder that writes what apimachinery's serializer of JSON writes, that of compact JSON, which is given.
+// Encoder returns an encoder with the output of the given serializer, which must be apimachinery's for compact JSON.
 func (p *Plans) Encoder(serializer runtime.Encoder) runtime.Encoder {
 	return objectEncoder{serializer, p}
 }
@@ -26,7 +26,7 @@ func (e objectEncoder) Encode(obj runtime.Object, w io.Writer) error {
 	if _, ok := obj.(runtime.CacheableObject); ok {
 		return e.Encoder.Encode(obj, w)
 	}
-	if _, ok := obj.(metav1.Object); !ok { // lists are written piece by piece
+	if _, ok := obj.(metav1.Object); !ok { // lists are written item by item elsewhere
 		return e.Encoder.Encode(obj, w)
 	}
 	buffer, _ := e.plans.buffers.Get().(*[]byte)
@@ -46,11 +46,11 @@ func (e objectEncoder) Encode(obj runtime.Object, w io.Writer) error {
 	return err
 }
 
-// Kind reads the kind and version at the front of an object. It is false if they are not there.
+// Kind returns the group, version and kind at the front of an object. It returns false if they are not there.
 type Kind func(data []byte) (schema.GroupVersionKind, bool)
 
-// Decoder returns a decoder that reads what apimachinery's serializer of JSON reads, which is given, strict or not. Of what has
-// no kind in front it asks that alone.
+// Decoder returns a decoder with the results of the given serializer, which must be apimachinery's for JSON, strict or
+// not. Data without a kind at its front is passed to the serializer.
 func (p *Plans) Decoder(serializer runtime.Decoder, kind Kind, typer runtime.ObjectTyper, creater runtime.ObjectCreater) runtime.Decoder {
 	return objectDecoder{serializer, p, kind, typer, creater}
 }
@@ -63,7 +63,8 @@ type objectDecoder struct {
 	creater runtime.ObjectCreater
 }
 
-// Identifier is that of the serializer, empty if it has none. It holds whether that is strict.
+// Identifier returns the identifier of the serializer, empty if it has none. It differs between strict and lenient
+// serializers.
 func (d objectDecoder) Identifier() runtime.Identifier {
 	if identified, ok := d.Decoder.(interface{ Identifier() runtime.Identifier }); ok {
 		return identified.Identifier()

@@ -1,6 +1,8 @@
-// Package plainjson encodes and decodes Go values as JSON by a plan that is made once for each type, as encoding/json and
-// sigs.k8s.io/json do, byte for byte and field for field, in a third of their time. What a plan does not know, such as
-// members that a type does not have, is theirs: the plan says that it has nothing to say.
+// Package plainjson encodes and decodes Go values as JSON by plans that are made once for each type. Its results are
+// those of encoding/json and sigs.k8s.io/json, byte for byte and field for field, in a third of their time.
+//
+// A plan does not cover everything, for example members that the type does not have. In such a case Append and Decode
+// return false, and the caller must use the libraries. Encoder and Decoder fall back to the libraries themselves.
 package plainjson
 
 import (
@@ -13,21 +15,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Plans are those of the types that have been asked for. Its methods may be called concurrently.
+// Plans holds the plans of the types that have been used. Its methods may be called concurrently.
 type Plans struct {
-	made    sync.Map // *node by the reflect.Type of a struct; nil of one that has no plan
+	made    sync.Map // *node by the reflect.Type of a struct; nil for a struct without a plan
 	buffers sync.Pool
 
 	mu sync.Mutex
-	// compact are fields of managers that are known to be encoded as they are.
+	// compact holds the fields of managers whose encoding is known to equal their bytes.
 	compact map[string]struct{}
 	bytes   int
 }
 
-// New returns plans of no type yet.
+// New returns empty Plans.
 func New() *Plans { return &Plans{} }
 
-// kind is how a value is encoded and decoded.
+// kind is the way in which a value is encoded and decoded.
 type kind uint8
 
 const (
@@ -51,13 +53,13 @@ type node struct {
 	goType reflect.Type
 	elem   *node // of a dictionary, list or pointer
 	fields []field
-	index  map[string]int // of fields by their names
+	index  map[string]int // index in fields, by name
 }
 
-// field is one of a struct, or of a struct that is embedded in it.
+// field is a field of a struct, or of a struct that is embedded in it.
 type field struct {
 	name  string
-	quote []byte // how it is written, with the colon
+	quote []byte // the quoted name with the colon
 	index []int
 	node  *node
 
@@ -112,7 +114,7 @@ func (p *planner) plan(t reflect.Type) *node {
 		return n
 	}
 	if t.Kind() == reflect.Pointer && t.Name() == "" {
-		n.kind, n.elem = pointer, p.plan(t.Elem()) // whose methods are those of the pointer
+		n.kind, n.elem = pointer, p.plan(t.Elem()) // its methods are those of the pointer's element
 		return n
 	}
 	if implements(t, unmarshaler) || implements(t, marshaler) || implements(t, textMarshaler) || implements(t, textUnmarshaler) {
@@ -144,8 +146,8 @@ func (p *planner) plan(t reflect.Type) *node {
 	return n
 }
 
-// isIndexed says whether each field of a struct has a name of its own, by which it is found then. Which one of two is meant
-// is the libraries' to say.
+// isIndexed indexes the fields of a struct by name. It reports whether the names are unique; the libraries must choose
+// between fields with the same name.
 func (n *node) isIndexed() bool {
 	n.index = make(map[string]int, len(n.fields))
 	for i, f := range n.fields {
@@ -154,10 +156,10 @@ func (n *node) isIndexed() bool {
 	return len(n.index) == len(n.fields) && len(n.fields) <= mostFields
 }
 
-// mostFields is how many fields a struct may have.
+// mostFields is the largest number of fields of a struct with a plan.
 const mostFields = 64
 
-// record plans the fields of a struct, and says whether it could.
+// record plans the fields of a struct, and reports whether it could.
 func (p *planner) record(n *node, t reflect.Type, at []int) bool {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -211,7 +213,7 @@ func isPlainName(name string) bool {
 	return name != ""
 }
 
-// fieldOf is a field of a struct.
+// fieldOf returns a field of a struct.
 func fieldOf(v reflect.Value, index []int) reflect.Value {
 	v = v.Field(index[0])
 	for _, i := range index[1:] {

@@ -25,7 +25,7 @@ type loud string
 
 func (l loud) MarshalText() ([]byte, error) { return []byte(strings.ToUpper(string(l))), nil }
 
-// everything has all that a plan distinguishes.
+// everything has a field for each case of a plan.
 type everything struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -71,13 +71,13 @@ type inner struct {
 	Next  *inner `json:"next,omitempty"`
 }
 
-// library is what the libraries decode, if strict decoding has no objections.
+// library decodes by the libraries, and returns an error if strict decoding does.
 func library(data []byte, into any) bool {
 	strict, err := kjson.UnmarshalStrict(data, into)
 	return err == nil && len(strict) == 0
 }
 
-// checkDecode compares with the libraries. It says whether the plan has decoded.
+// checkDecode compares with the libraries. It reports whether the plan has decoded the data.
 func checkDecode(t *testing.T, plans *plainjson.Plans, data []byte, empty func() any) bool {
 	t.Helper()
 	got, want, lax := empty(), empty(), empty()
@@ -103,7 +103,7 @@ func checkEncode(t *testing.T, plans *plainjson.Plans, value any) bool {
 	t.Helper()
 	var want bytes.Buffer
 	err := json.NewEncoder(&want).Encode(value)
-	for range 2 { // the second time, something may be known
+	for range 2 { // the second time, encodings may be remembered
 		got, ok := plans.Append([]byte("before"), value)
 		if !ok {
 			if string(got) != "before" {
@@ -138,7 +138,7 @@ var full = `{"kind":"E","apiVersion":"v1","metadata":{"name":"n","creationTimest
 	"time":"2026-01-02T03:04:05+01:00","later":"2026-01-02T03:04:05.999Z","micro":"2026-01-02T03:04:05.123456Z","quantity":"1500m","Port":80,"duration":"5s",
 	"fields":{ "f:a" : {} },"extension":{"x": 1}}`
 
-func TestPlansDoAsTheLibraries(t *testing.T) {
+func TestPlans_matchLibraries(t *testing.T) {
 	plans := plainjson.New()
 	if !checkDecode(t, plans, []byte(pod), emptyPod) || !checkDecode(t, plans, []byte(full), emptyEverything) {
 		t.Error("ordinary objects are not decoded by a plan")
@@ -160,7 +160,7 @@ func TestPlansDoAsTheLibraries(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotPlainIsLeftToTheLibraries(t *testing.T) {
+func TestPlans_unsupportedInput(t *testing.T) {
 	plans := plainjson.New()
 	for _, data := range []string{
 		``, ` `, `nul`, `[]`, `"x"`, `{`, `{}x`, `{} {}`, `{"kind":"a"`, `{"kind":"a",}`, `{,}`, `{"kind" "a"}`, `{"kind":}`, `{kind:"a"}`,
@@ -201,8 +201,8 @@ func TestWhatIsNotPlainIsLeftToTheLibraries(t *testing.T) {
 	}
 }
 
-// Types whose fields the libraries choose from.
-func TestAmbiguousTypesHaveNoPlan(t *testing.T) {
+// Types with fields between which the libraries choose.
+func TestPlans_ambiguousTypes(t *testing.T) {
 	type A struct{ X string }
 	type B struct{ X string }
 	type both struct {
@@ -240,7 +240,7 @@ func TestAmbiguousTypesHaveNoPlan(t *testing.T) {
 	}
 }
 
-func TestStringsAreEncodedAsTheLibraryDoes(t *testing.T) {
+func TestPlans_randomStrings(t *testing.T) {
 	plans := plainjson.New()
 	dice := rand.New(rand.NewPCG(1, 2))
 	pieces := []string{"a", "é", "\u2028", "\u2029", "<", ">", "&", `"`, `\`, "\n", "\x00", "\x7f", "\xff", "\xc3", "😀", " ", "/"}
@@ -261,7 +261,7 @@ func TestStringsAreEncodedAsTheLibraryDoes(t *testing.T) {
 	}
 }
 
-func TestAtTheSameTime(t *testing.T) {
+func TestPlans_concurrentUse(t *testing.T) {
 	plans := plainjson.New()
 	done := make(chan bool)
 	for range 4 {
@@ -293,7 +293,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// small is what most objects are: metadata with the fields of managers, and a few fields of their own.
+// small resembles most objects: metadata with managed fields, and a few fields of its own.
 type small struct {
 	metav1.TypeMeta   `      json:",inline"`
 	metav1.ObjectMeta `      json:"metadata,omitempty"`

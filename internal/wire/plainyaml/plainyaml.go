@@ -1,5 +1,6 @@
-// Package plainyaml writes items of lists, which are JSON, as YAML, byte for byte as sigs.k8s.io/yaml writes the whole list, in a
-// fiftieth of its processor time and with hardly any memory. Values that are unusual are left to that library, item by item.
+// Package plainyaml writes the items of a list, which are JSON, as YAML. The result is byte for byte that of
+// sigs.k8s.io/yaml for the whole list, in a fiftieth of its processor time and with hardly any memory. Items with
+// unusual values are delegated to that library, item by item.
 package plainyaml
 
 import (
@@ -17,18 +18,19 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Writer writes items. The zero value is ready to use. It keeps memory for the largest item that it has written, and must not be
-// used concurrently.
+// Writer writes items. The zero value is ready to use. It keeps buffers as large as the largest item that it has
+// written. It must not be used concurrently.
 type Writer struct {
 	nodes    []node
 	text     []byte // unescaped strings
 	children []int32
 	out      []byte
 	column   int
-	fresh    bool // nothing is in the line yet
+	fresh    bool // nothing has been written to the current line
 }
 
-// AppendItem appends a value, which is valid JSON, as an element of a sequence that is not indented, up to the end of its last line.
+// AppendItem appends a value as an element of an unindented sequence, including the end of its last line. The value
+// must be valid JSON. AppendItem returns an error only if the library does.
 func (w *Writer) AppendItem(to, json []byte) ([]byte, error) {
 	begin := len(to)
 	if w.parse(json) == nil {
@@ -47,7 +49,7 @@ func (w *Writer) AppendItem(to, json []byte) ([]byte, error) {
 
 const listHead, listEnd = `{"items":[`, `]}`
 
-// byLibrary is AppendItem by the library itself.
+// byLibrary is AppendItem by sigs.k8s.io/yaml.
 func byLibrary(to, json []byte) ([]byte, error) {
 	list := make([]byte, 0, len(listHead)+len(json)+len(listEnd))
 	list = append(append(append(list, listHead...), json...), listEnd...)
@@ -62,17 +64,17 @@ func byLibrary(to, json []byte) ([]byte, error) {
 	return append(to, item...), nil
 }
 
-// node is a value with its key, if it is a member of an object. The nodes of its members and elements follow it.
+// node is a value with its key, if it is a member of an object. The nodes of its members or elements follow it.
 type node struct {
 	key  []byte
-	text []byte // of a string, unescaped, and of a number and the like
-	kind byte   // { and [, " for strings, and 0 for the others
-	next int32  // behind the value
+	text []byte // of a string, unescaped; of other scalars, the JSON text
+	kind byte   // { for objects, [ for arrays, " for strings, 0 for other scalars
+	next int32  // index of the first node after the value
 }
 
 var errUnusual = errors.New("a value is left to the library")
 
-// mostNested is how deep values may be nested, longestKey how long keys may be.
+// mostNested bounds the depth of values, longestKey the length of keys. Values beyond these bounds are delegated.
 const (
 	mostNested = 200
 	longestKey = 128
@@ -124,9 +126,9 @@ func (w *Writer) parseValue(json, key []byte, depth int) (rest []byte, err error
 	return rest, nil
 }
 
-// parseElements parses the members or elements of an object or array, and its end.
+// parseElements parses the members of an object, or the elements of an array, and the closing sign.
 func (w *Writer) parseElements(json []byte, sign byte, depth int) (rest []byte, err error) {
-	end := sign + 2 // in ASCII, both closing signs are that far from the opening ones
+	end := sign + 2 // in ASCII, both closing signs are two above the opening ones
 	if json = skipSpace(json); len(json) > 0 && json[0] == end {
 		return json[1:], nil
 	}
@@ -160,14 +162,14 @@ func (w *Writer) parseKey(json []byte) (key, rest []byte, err error) {
 		return nil, nil, err
 	}
 	json = skipSpace(json)
-	// The library merges the values below <<, and writes long keys in lines of their own.
+	// The library merges the value of a key <<, and writes long keys on lines of their own.
 	if len(json) == 0 || json[0] != ':' || len(key) > longestKey || string(key) == "<<" || bytes.IndexByte(key, '\n') >= 0 {
 		return nil, nil, errUnusual
 	}
 	return key, json[1:], nil
 }
 
-// parseString returns the string that json begins with, behind its quote.
+// parseString returns the string at the beginning of json, which starts behind the opening quote.
 func (w *Writer) parseString(json []byte) (text, rest []byte, err error) {
 	for i := 0; i < len(json); {
 		switch c := json[i]; {
@@ -190,8 +192,8 @@ func (w *Writer) parseString(json []byte) (text, rest []byte, err error) {
 	return nil, nil, errUnusual
 }
 
-// isPlain reports whether a character beyond ASCII is written as it is. Others are control characters, breaks of lines, or
-// escaped.
+// isPlain reports whether a character beyond ASCII is written unchanged. The other characters are control characters,
+// line breaks, or escaped.
 func isPlain(r rune) bool {
 	switch {
 	case r < 0xa0, r == '\u2028', r == '\u2029', r == '\ufeff', r > 0xfffd, r >= 0xd800 && r < 0xe000:
@@ -200,7 +202,7 @@ func isPlain(r rune) bool {
 	return true
 }
 
-// unescape is parseString for a string of which the first bytes need no change.
+// unescape is like parseString for a string with escapes; its first plain bytes need no change.
 func (w *Writer) unescape(json []byte, plain int) (text, rest []byte, err error) {
 	begin := len(w.text)
 	w.text = append(w.text, json[:plain]...)
@@ -259,7 +261,7 @@ func (w *Writer) put(c byte) {
 	w.fresh = false
 }
 
-// line begins a line, unless nothing is in this one yet, and indents it.
+// line starts a new line, unless the current one is empty, and indents it.
 func (w *Writer) line(indent int) {
 	if !w.fresh {
 		w.out = append(w.out, '\n')
@@ -272,10 +274,10 @@ func (w *Writer) line(indent int) {
 	w.fresh = false
 }
 
-// perLevel is how far the members of a value are indented.
+// perLevel is the indentation of the members of a value.
 const perLevel = 2
 
-// item writes an element of a sequence that is indented so far.
+// item writes an element of a sequence with the given indentation.
 func (w *Writer) item(at int32, indent int) error {
 	w.put('-')
 	w.put(' ')
@@ -289,7 +291,7 @@ func (w *Writer) item(at int32, indent int) error {
 	return w.scalar(n, indent+perLevel)
 }
 
-// sequence writes the elements of a sequence, the first one where the line has come to.
+// sequence writes the elements of a sequence. The first one continues the current line.
 func (w *Writer) sequence(at int32, indent int) error {
 	for c := at + 1; c < w.nodes[at].next; c = w.nodes[c].next {
 		if c > at+1 {
@@ -302,7 +304,7 @@ func (w *Writer) sequence(at int32, indent int) error {
 	return nil
 }
 
-// mapping writes the members of an object in the order of the library, the first one where the line has come to.
+// mapping writes the members of an object in the library's order. The first one continues the current line.
 func (w *Writer) mapping(at int32, indent int) error {
 	begin := len(w.children)
 	for c := at + 1; c < w.nodes[at].next; c = w.nodes[c].next {
@@ -341,7 +343,7 @@ func (w *Writer) mapping(at int32, indent int) error {
 	return nil
 }
 
-// scalar writes a value that is not divided. indent is that of the lines after the first.
+// scalar writes a scalar or an empty collection. indent is the indentation of further lines.
 func (w *Writer) scalar(n *node, indent int) error {
 	switch n.kind {
 	case '{':
@@ -367,7 +369,7 @@ func (w *Writer) ascii(text string) {
 	w.fresh = false
 }
 
-// number writes a number as the library reads it: as an integer of 64 bits if it is one.
+// number writes a number as the library would: as a 64-bit integer if it is one.
 func (w *Writer) number(text []byte) error {
 	digits := text
 	if len(digits) > 1 && digits[0] == '-' {
@@ -406,10 +408,10 @@ func isDigits(text []byte) bool {
 	return len(text) > 0
 }
 
-// widest is how many columns of a line are filled before a space becomes a line break.
+// widest is the column after which a space becomes a line break.
 const widest = 80
 
-// string writes a string in the style that the library chooses. Keys are not broken into lines.
+// string writes a string in the style that the library chooses. Keys are not folded.
 func (w *Writer) string(s []byte, indent int, key bool) {
 	is := look(s)
 	switch {
@@ -432,13 +434,13 @@ func (w *Writer) string(s []byte, indent int, key bool) {
 	}
 }
 
-// looks is which styles a string may have.
+// looks are the styles that a string may be written in.
 type looks struct {
-	breaks                       bool // there are line breaks in it
+	breaks                       bool // the string has line breaks
 	plain, singleQuoted, literal bool
 }
 
-// look finds that out as the library does.
+// look returns the possible styles by the library's rules.
 func look(s []byte) looks {
 	if len(s) == 0 {
 		return looks{plain: true, singleQuoted: true}
@@ -565,7 +567,7 @@ func (w *Writer) doubleQuoted(s []byte, indent int, fold bool) {
 	w.put('"')
 }
 
-// literal writes a string of several lines as these.
+// literal writes a string with line breaks in the literal style.
 func (w *Writer) literal(s []byte, indent int) {
 	w.put('|')
 	if s[0] == ' ' || s[0] == '\n' {
@@ -594,7 +596,7 @@ func (w *Writer) literal(s []byte, indent int) {
 	}
 }
 
-// isString reports whether a string without quotes is read as one, and not as a number, a time, or another value.
+// isString reports whether an unquoted string is read as a string, and not as a number, a time, or another value.
 func isString(s []byte) bool {
 	if len(s) == 0 {
 		return false
@@ -624,7 +626,7 @@ func isWord(s []byte) bool {
 	return false
 }
 
-// timeLayouts are those of the library.
+// timeLayouts returns the layouts of times that the library reads.
 func timeLayouts() [4]string {
 	return [...]string{"2006-1-2T15:4:5.999999999Z07:00", "2006-1-2t15:4:5.999999999Z07:00", "2006-1-2 15:4:5.999999999", "2006-1-2"}
 }
@@ -642,7 +644,7 @@ func isTime(s []byte) bool {
 	return false
 }
 
-// isNumber is for strings that begin with a digit or sign.
+// isNumber reports whether a string that starts with a digit or sign is read as a number.
 func isNumber(s []byte) bool {
 	for i, c := range s {
 		switch {
@@ -690,7 +692,7 @@ func isYAMLFloat(s string) bool { return yamlFloat.MatchString(s) }
 
 func isBase60(s []byte) bool { return bytes.IndexByte(s, ':') > 0 && base60.Match(s) }
 
-// compare is the library's order of keys: letters come after all else, and digits count as the number that they are.
+// compare is the library's order of keys: letters come after all other characters, and digits are compared as numbers.
 func compare(a, b []byte) int {
 	at := 0
 	for at < len(a) && at < len(b) && a[at] == b[at] {
@@ -710,7 +712,7 @@ func compare(a, b []byte) int {
 	return 1
 }
 
-// less is compare for keys that differ at a place, in characters.
+// less is compare for keys whose first difference, by characters, is at an index.
 func less(a, b []byte, ar, br rune, at int) bool {
 	al, bl := unicode.IsLetter(ar), unicode.IsLetter(br)
 	if al && bl {
@@ -744,7 +746,8 @@ func less(a, b []byte, ar, br rune, at int) bool {
 	return ar < br
 }
 
-// countFrom returns the number that a text begins with, behind one before it, and how many digits it has.
+// countFrom continues the number n with the digits at the beginning of text. It returns the number and how many digits
+// there are.
 func countFrom(text []byte, n int64) (number int64, digits int) {
 	for len(text) > 0 {
 		r, size := utf8.DecodeRune(text)

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// want is what the library makes of a list with an item.
+// want returns the library's output for a list with one item.
 func want(item []byte) ([]byte, error) {
 	text, err := yaml.JSONToYAML(fmt.Appendf(nil, `{"items":[%s]}`, item))
 	return bytes.TrimPrefix(text, []byte("items:\n")), err
@@ -216,7 +216,7 @@ func TestAppendItem_value(t *testing.T) {
 	}
 }
 
-// value returns a random value as JSON decodes it.
+// value returns a random value of the types that decoded JSON has.
 func value(dice *rand.Rand, depth int) any {
 	switch kind := dice.IntN(10); {
 	case kind < 2 && depth > 0:
@@ -254,8 +254,9 @@ func text(dice *rand.Rand) string {
 	return s.String()
 }
 
-// hasOrder reports whether the library's order sorts the keys of each object in one way. Of "7", "10:1" and "1e", each is less than
-// another ("1e" < "7" < "10:1" < "1e"), so the library's output depends on the order in which Go iterates over the map.
+// hasOrder reports whether the library's order sorts the keys of each object in one way. Of "7", "10:1" and "1e", each
+// is less than another ("1e" < "7" < "10:1" < "1e"), so the library's output depends on the order in which Go iterates
+// over the map.
 func hasOrder(value any) bool {
 	switch value := value.(type) {
 	case map[string]any:

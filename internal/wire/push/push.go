@@ -1,5 +1,10 @@
-// Package push is what storages, handlers and listeners agree on so that a watch goes from the log of events to the
-// connection in one goroutine, and that what is due together on a connection leaves together.
+// Package push is the contract between storages, handlers and listeners by which one goroutine writes a watch from the
+// log of events to the connection, and by which output that is due at the same time on a connection is written
+// together.
+//
+// It holds the interfaces Output and Connection, the type Rest for the remaining work of a request, and their context
+// keys. It does not implement the interfaces: handlers of watches implement Output, which storages call, and listeners
+// implement Connection, which handlers call.
 package push
 
 import (
@@ -11,45 +16,47 @@ import (
 	"github.com/annexapi/annex/internal/wire/verbatim"
 )
 
-// Output is where a watch writes its events until its context ends. Send and Flush are for one goroutine; the others may be called by any.
+// Output receives the events of a watch until the watch's context ends. Send, SendStored and Flush must be called from
+// one goroutine; the other methods may be called from any.
 type Output interface {
-	// Send takes an event, and says whether Flush is to be called before the next one. An event that is shared is
-	// sent by other watches, too. It does not wait for the client.
+	// Send adds an event to the output without waiting for the client. shared is set if other watches send the same
+	// event. full is set if Flush must be called before the next event.
 	Send(event watch.Event, shared bool) (full bool, err error)
-	// Form is that of the objects which SendStored takes; nil if it takes none.
+	// Form returns the form of the objects that SendStored accepts; nil if it accepts none.
 	Form() *verbatim.Form
-	// SendStored is Send for an object that was there before the watch, of the output's form. What it is made of is not kept.
+	// SendStored is like Send for an initial object in the output's form. The output does not keep the piece's bytes.
 	SendStored(object verbatim.Piece) (full bool, err error)
-	// Flush gives what was sent to the connection. It waits for a client that reads slowly.
+	// Flush writes the sent events to the connection. It waits for a slow client.
 	Flush() error
-	// Deeply calls a function that needs a larger stack than a watch that waits for events, and returns when it has.
+	// Deeply calls f and returns when f has returned. It is for functions that need a larger stack than a watch that
+	// waits for events; f may run on another goroutine.
 	Deeply(f func())
-	// Hold keeps what is written to the connection back until Release was called as often, or for a short while.
+	// Hold buffers writes to the connection until Release has been called as often as Hold, or for a short while.
 	Hold()
-	// Release ends a Hold.
+	// Release ends one Hold.
 	Release()
 }
 
-// Connection is one that may keep back what is written to it. The local address of a connection that is accepted by such a
-// listener implements it.
+// Connection can buffer its writes. The local address of a connection implements it if the connection was accepted by a
+// listener that supports this.
 type Connection interface {
 	Hold()
 	Release()
-	// Gather keeps what is written from now on back until it is so many bytes, or for a short while, if that saves anything.
+	// Gather buffers the following writes until they reach that many bytes, or for a short while, if this saves writes.
 	Gather(bytes int)
 }
 
-// ConnectionOf returns the connection of a request by HTTP/2; nil if it keeps nothing back.
+// ConnectionOf returns the connection of an HTTP/2 request; nil if it does not buffer writes.
 func ConnectionOf(r *http.Request) Connection {
 	if r.ProtoMajor != 2 {
-		return nil // A connection has one request at a time, and buffers of its own.
+		return nil // HTTP/1 has one request at a time on a connection, and buffers of its own.
 	}
 	c, _ := r.Context().Value(http.LocalAddrContextKey).(Connection)
 	return c
 }
 
-// Whole says that the body of an answer by HTTP/2 is about to be written as a whole, and nothing after it: its headers and its body,
-// which are two frames, may leave together.
+// Whole announces that the complete body of an HTTP/2 response follows, and nothing after it. The headers and the body,
+// which are two frames, can then be written together.
 func Whole(r *http.Request, body []byte) {
 	if c := ConnectionOf(r); c != nil {
 		c.Gather(len(body))
@@ -58,13 +65,13 @@ func Whole(r *http.Request, body []byte) {
 
 type outputKey struct{}
 
-// WithOutput returns a context in which a watch may be written to an output: by the call of ResultChan, which then
-// returns when the watch has ended, and has nothing to receive.
+// WithOutput returns a context in which a watch may be written to an output. Then the watch's ResultChan writes all
+// events, returns when the watch has ended, and returns a closed channel.
 func WithOutput(ctx context.Context, out Output) context.Context {
 	return context.WithValue(ctx, outputKey{}, out)
 }
 
-// OutputFrom returns the output of a watch; nil if it has none.
+// OutputFrom returns the output of a watch; nil if there is none.
 func OutputFrom(ctx context.Context) Output {
 	out, _ := ctx.Value(outputKey{}).(Output)
 	return out

@@ -1,9 +1,13 @@
 package push
 
-import "context"
+import (
+	"context"
+	"net/http"
+)
 
-// Rest is what is left to do of a request when its handlers have returned: a watch then waits for events without their
-// frames on its stack, which are most of what an idle watch holds. It is for one goroutine at a time.
+// Rest is the remaining work of a request after its handlers have returned. A watch uses it to wait for events without
+// the frames of the handlers on its stack, which are most of the memory of an idle watch. It must not be used
+// concurrently.
 type Rest struct {
 	serve   func()
 	dropped bool
@@ -11,15 +15,15 @@ type Rest struct {
 
 type restKey struct{}
 
-// WithRest returns a context in which handlers may leave something to do when they have returned. What serves the
-// request calls Do then.
+// WithRest returns a context in which handlers may leave work for the time after they have returned. The server of the
+// request must then call Do.
 func WithRest(ctx context.Context) (context.Context, *Rest) {
 	rest := &Rest{}
 	return context.WithValue(ctx, restKey{}, rest), rest
 }
 
-// WithoutRest returns a context in which handlers must have done everything when they return. It is for handlers that
-// cannot do something when what is left has been done.
+// WithoutRest returns a context in which handlers must finish all work before they return. It is for filters that
+// cannot run code after the remaining work.
 func WithoutRest(ctx context.Context) context.Context {
 	if RestFrom(ctx) == nil {
 		return ctx
@@ -27,13 +31,13 @@ func WithoutRest(ctx context.Context) context.Context {
 	return context.WithValue(ctx, restKey{}, (*Rest)(nil))
 }
 
-// RestFrom returns where handlers may leave something to do; nil if they may not.
+// RestFrom returns the Rest of a context; nil if handlers must not leave work.
 func RestFrom(ctx context.Context) *Rest {
 	rest, _ := ctx.Value(restKey{}).(*Rest)
 	return rest
 }
 
-// Leave leaves something to do when all handlers have returned. It is called once.
+// Leave sets the remaining work, which runs when all handlers have returned. It must be called at most once.
 func (r *Rest) Leave(serve func()) {
 	r.serve = func() {
 		if !r.dropped {
@@ -42,9 +46,9 @@ func (r *Rest) Leave(serve func()) {
 	}
 }
 
-// Around does what a handler does around those behind it around what they have left, too; it is called when they have
-// returned. It is false if they have left nothing: then the handler's own has to be done now. What wrap does is done even
-// if what was left is dropped.
+// Around wraps the remaining work, for a handler that does something around the handlers behind it. It must be called
+// after those handlers have returned. It returns false if there is no remaining work: then the caller must do its own
+// part now. wrap is called even if the remaining work is dropped.
 func (r *Rest) Around(wrap func(serve func())) bool {
 	if r == nil || r.serve == nil {
 		return false
@@ -54,16 +58,38 @@ func (r *Rest) Around(wrap func(serve func())) bool {
 	return true
 }
 
-// Drop has what was left not be done, because the request has failed since.
+// Drop cancels the remaining work, because the request has failed meanwhile.
 func (r *Rest) Drop() {
 	if r != nil {
 		r.dropped = true
 	}
 }
 
-// Do does what was left.
+// Do runs the remaining work.
 func (r *Rest) Do() {
 	if r.serve != nil {
 		r.serve()
 	}
+}
+
+// After calls f when a request is over: when the rest of the request is done if its handlers have left one, else now. A filter whose
+// work ends with the request defers it: defer push.After(r.Context(), f).
+func After(ctx context.Context, f func()) {
+	around := func(serve func()) {
+		defer f()
+		serve()
+	}
+	if !RestFrom(ctx).Around(around) {
+		f()
+	}
+}
+
+// Within returns a handler whose requests are over when it returns. It is for filters that end a request by themselves.
+func Within(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if RestFrom(r.Context()) != nil {
+			r = r.WithContext(WithoutRest(r.Context()))
+		}
+		handler.ServeHTTP(w, r)
+	})
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/annexapi/annex/internal/wire/push"
 )
 
-func TestWhatHandlersDoAtTheirEndIsDoneAfterWhatTheyLeft(t *testing.T) {
+func TestAround_remainingWork(t *testing.T) {
 	t.Parallel()
 	for _, dropped := range []bool{false, true} {
 		var did []string
@@ -39,7 +39,7 @@ func TestWhatHandlersDoAtTheirEndIsDoneAfterWhatTheyLeft(t *testing.T) {
 	}
 }
 
-func TestHandlersThatMayNotLeaveAnythingKnow(t *testing.T) {
+func TestWithoutRest_hidesRest(t *testing.T) {
 	t.Parallel()
 	ctx, rest := push.WithRest(t.Context())
 	for name, ctx := range map[string]context.Context{"none": t.Context(), "taken": push.WithoutRest(ctx)} {
@@ -54,5 +54,5 @@ func TestHandlersThatMayNotLeaveAnythingKnow(t *testing.T) {
 	if push.RestFrom(ctx) != rest {
 		t.Error("nothing may be left")
 	}
-	rest.Do() // nothing
+	rest.Do() // does nothing
 }

@@ -1,29 +1,30 @@
-// Package stacks runs functions on goroutines whose stacks have grown already: growing one anew for each request, and
-// copying it each time, is a tenth of a short request's processor time.
+// Package stacks runs functions on goroutines whose stacks have already grown. Growing and copying a new stack for each
+// request costs a tenth of a short request's processor time. A Pool reuses goroutines for a short time; it does not
+// bound their number.
 package stacks
 
 import "time"
 
-// patience is how long a goroutine waits for more to do before it ends.
+// patience is how long an idle goroutine waits for another function before it ends.
 const patience = 100 * time.Millisecond
 
-// Pool has as many goroutines as have lately run functions at the same time; they end by themselves when there is nothing
-// to do. It may be used concurrently.
+// Pool holds as many goroutines as have recently run functions at the same time. Idle goroutines end by themselves. It
+// may be used concurrently.
 type Pool struct{ work chan func() }
 
 // New returns a pool without goroutines.
 func New() *Pool { return &Pool{make(chan func())} }
 
-// Go runs a function on a goroutine of its own, as the statement does. The function must not panic.
+// Go runs f on another goroutine, like the go statement. f must not panic.
 func (p *Pool) Go(f func()) {
 	select {
-	case p.work <- f: // one was waiting
+	case p.work <- f: // an idle goroutine took it
 	default:
 		go p.run(f)
 	}
 }
 
-// Do runs a function as Go does, and returns when it has returned. If it panics, so does Do.
+// Do runs f as Go does, and returns when f has returned. If f panics, Do panics with the same value.
 func (p *Pool) Do(f func()) {
 	var reason any
 	ended := make(chan struct{})

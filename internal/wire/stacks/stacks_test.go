@@ -8,7 +8,7 @@ import (
 	"github.com/annexapi/annex/internal/wire/stacks"
 )
 
-func TestFunctionsThatWaitForEachOtherAllRun(t *testing.T) {
+func TestGo_functionsWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	pool := stacks.New()
 	for range 20 {
@@ -29,7 +29,7 @@ func TestFunctionsThatWaitForEachOtherAllRun(t *testing.T) {
 	}
 }
 
-func TestACallerWaitsAndGetsThePanic(t *testing.T) {
+func TestDo_panics(t *testing.T) {
 	t.Parallel()
 	pool := stacks.New()
 	for range 10 {

@@ -1,7 +1,9 @@
-// Package verbatim finds out which stored objects are, byte for byte, what clients get but for the resource version,
-// which is not stored: those need neither be decoded nor encoded, and no copy of what they are encoded to be kept. That is
-// nearly every object in the version that it is stored in; one that was stored by a program with other defaults, or with
-// other fields, is not.
+// Package verbatim determines which stored objects are, byte for byte, the JSON that clients receive, except for the
+// resource version, which is not stored. Such objects need neither be decoded nor encoded, and no copy of their
+// encoding must be kept. Nearly every object in its storage version is such an object. An object that was stored by a
+// program with other defaults or other fields is not.
+//
+// The package does not read the storage. A storage asks a Form about each object and keeps the resulting Fit.
 package verbatim
 
 import (
@@ -16,8 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Form is how clients get the objects of a resource as JSON, in the version that they are stored in. Its methods may be
-// called concurrently.
+// Form is the JSON form of the objects of a resource in their storage version. Its methods may be called concurrently.
 type Form struct {
 	begin  []byte
 	skip   int
@@ -25,14 +26,15 @@ type Form struct {
 	item   func(object runtime.Object, whole []byte) ([]byte, error)
 
 	mu   sync.Mutex
-	fits map[int]*Fit // by where the resource version belongs
+	fits map[int]*Fit // by the position of the resource version
 }
 
-// NewForm returns a form. What is stored in its version begins with begin, of which the first skip bytes are not in the
-// items of lists, where a brace takes their place.
+// NewForm returns a form. Values that are stored in its version begin with begin. List items lack the first skip bytes
+// of it; a brace takes their place.
 //
-// encode returns a whole object, with a line break at its end, and must not change it. item returns one whose stored
-// bytes are of no use as the item of a list; whole is what encode made of it, nil if that was not called.
+// encode returns the encoding of a complete object, with a line break at its end, and must not change the object. item
+// returns the list item for an object whose stored bytes do not fit; whole is the result of encode for that object, nil
+// if encode was not called.
 func NewForm(
 	begin []byte,
 	skip int,
@@ -42,20 +44,20 @@ func NewForm(
 	return &Form{begin: begin, skip: skip, encode: encode, item: item, fits: map[int]*Fit{}}
 }
 
-// Begins says whether something stored may be of the form's version.
+// Begins reports whether a stored value may be in the form's version.
 func (f *Form) Begins(stored []byte) bool { return bytes.HasPrefix(stored, f.begin) }
 
-// Fit is what is known of a stored object and a form: where the resource version belongs, or that the bytes are not what
-// clients get. It is shared by all objects of which that is true.
+// Fit is the knowledge about a stored object in a form: the position of the resource version, or that the stored bytes
+// do not fit. It is shared by all objects with the same position.
 type Fit struct {
 	form *Form
-	at   int // no place if it is not above 0
+	at   int // position of the resource version; 0 if the bytes do not fit
 }
 
-// Unfit returns the fit of objects that are of use to a form as objects only: their stored bytes are not what clients get.
+// Unfit returns the fit of objects whose stored bytes cannot be served. They must be decoded and encoded.
 func (f *Form) Unfit() *Fit { return f.fit(0) }
 
-// fit returns the fit of objects with the resource version at a place.
+// fit returns the fit with the resource version at a position.
 func (f *Form) fit(at int) *Fit {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -67,27 +69,28 @@ func (f *Form) fit(at int) *Fit {
 	return fit
 }
 
-// Of says whether a fit, which may be nil, is of a form.
+// Of reports whether a fit belongs to a form. A nil fit belongs to none.
 func (f *Fit) Of(form *Form) bool { return f != nil && f.form == form }
 
-// Fits says whether stored bytes are what clients get.
+// Fits reports whether the stored bytes are the JSON that clients receive.
 func (f *Fit) Fits() bool { return f.at > 0 }
 
-// Piece returns a stored object that fits as clients get it.
+// Piece returns the piece of a stored object that fits.
 func (f *Fit) Piece(stored []byte, revision uint64) Piece {
 	return Piece{stored: stored, from: int32(f.form.skip), at: int32(f.at), revision: revision}
 }
 
 var metadataName = []byte(`"metadata":`)
 
-// Metadata returns the metadata of a stored object that fits, if they are its first field behind its kind; else nothing.
+// Metadata returns the metadata of a stored object that fits, if it is the first field after apiVersion and kind.
+// Otherwise it returns the zero Piece.
 func (f *Fit) Metadata(stored []byte, revision uint64) Piece {
 	from := len(f.form.begin) + len(metadataName)
 	if f.at <= from || !bytes.HasPrefix(stored[len(f.form.begin):], metadataName) {
 		return Piece{}
 	}
 	length := objectLength(stored[from:])
-	if f.at >= from+length { // another object's resource version
+	if f.at >= from+length { // the resource version belongs to another object
 		return Piece{}
 	}
 	return Piece{stored: stored[from : from+length], at: int32(f.at - from), revision: revision}
@@ -95,9 +98,9 @@ func (f *Fit) Metadata(stored []byte, revision uint64) Piece {
 
 var finalizersName = []byte(`"finalizers":`)
 
-// Identity returns the name and UID in the metadata of a stored object that fits and has no finalizers; false if that
-// takes more than a look at the beginning of the metadata. What fits is what encoding/json writes, so that no letter is
-// escaped and the fields are in the order of ObjectMeta's.
+// Identity returns the name and UID of a stored object that fits and has no finalizers. It reads only the beginning of
+// the metadata and returns false if that does not suffice. It relies on the encoding of encoding/json: in a stored
+// object that fits, letters are not escaped and the fields are in the order of ObjectMeta.
 func (f *Fit) Identity(stored []byte) (name, uid string, ok bool) {
 	if !f.Fits() || bytes.Contains(stored, finalizersName) {
 		return "", "", false
@@ -127,7 +130,8 @@ func (f *Fit) Identity(stored []byte) (name, uid string, ok bool) {
 	return "", "", false
 }
 
-// quoted returns the string behind a sign that JSON begins with, and what follows it. It knows only strings without escapes.
+// quoted returns the string after a sign at the beginning of json, and the rest. It returns false for a string with
+// escapes.
 func quoted(json []byte, sign byte) (text, rest []byte, ok bool) {
 	if len(json) < 2 || json[0] != sign || json[1] != '"' {
 		return nil, nil, false
@@ -136,7 +140,7 @@ func quoted(json []byte, sign byte) (text, rest []byte, ok bool) {
 	return text, rest, ok && bytes.IndexByte(text, '\\') < 0
 }
 
-// objectLength is how long the object is that valid JSON begins with; 0 if it begins with anything else.
+// objectLength returns the length of the object at the beginning of valid JSON; 0 if there is no object.
 func objectLength(json []byte) int {
 	depth := 0
 	for i := 0; i < len(json); i++ {
@@ -161,8 +165,8 @@ func objectLength(json []byte) int {
 	return 0
 }
 
-// Look encodes an object and compares that with its stored bytes. The result is true of these bytes, at any revision. What
-// was encoded comes back, too.
+// Look encodes an object and compares the encoding with the stored bytes. The resulting fit holds for these bytes at
+// any revision. whole is the encoding of the object.
 func (f *Form) Look(object runtime.Object, stored []byte, revision uint64) (fit *Fit, whole []byte, err error) {
 	if whole, err = f.encode(object); err != nil {
 		return nil, nil, err
@@ -176,8 +180,8 @@ func (f *Form) Look(object runtime.Object, stored []byte, revision uint64) (fit 
 	return f.fit(at), whole, nil
 }
 
-// Item returns an object whose bytes do not fit as the item of a list. whole is what Look returned, nil if it was
-// not asked now. What is returned must not be changed.
+// Item returns the list item for an object whose stored bytes do not fit. whole is the result of Look, nil if Look was
+// not called. The item must not be changed.
 func (f *Form) Item(object runtime.Object, whole []byte) ([]byte, error) {
 	return f.item(object, whole)
 }
@@ -188,9 +192,9 @@ func appendVersion(to []byte, revision uint64) []byte {
 	return append(to, `",`...)
 }
 
-// Written is what a write has stored, for its answer.
+// Written receives the response of a write from the storage.
 type Written struct {
-	// Form is how the answer is written.
+	// Form is the form of the response.
 	Form *Form
 
 	revision uint64
@@ -200,24 +204,24 @@ type Written struct {
 
 type writtenKey struct{}
 
-// WithWritten returns a context in which a write of an object says how clients get it.
+// WithWritten returns a context in which the storage sets w during a write.
 func WithWritten(ctx context.Context, w *Written) context.Context {
 	return context.WithValue(ctx, writtenKey{}, w)
 }
 
-// WrittenIn returns what a write has to say; nil if it has not been asked.
+// WrittenIn returns the Written of a context; nil if no response is requested.
 func WrittenIn(ctx context.Context) *Written {
 	w, _ := ctx.Value(writtenKey{}).(*Written)
 	return w
 }
 
-// Set says what an object is at a revision. It replaces what was said before: what is stored at the end is answered.
+// Set sets the encoded object at a revision. A later call replaces it: the last stored object becomes the response.
 func (w *Written) Set(revision uint64, json []byte) { w.revision, w.json = revision, json }
 
-// SetBefore says what an object was before a change. What it is made of is not read unless it is asked for.
+// SetBefore sets the object before a change. Its bytes are read only if Before is called.
 func (w *Written) SetBefore(piece Piece) { w.before = piece }
 
-// Before returns the object that is changed as clients get it; nil if that is not known.
+// Before returns the encoded object before the change; nil if it is unknown or does not have object's resource version.
 func (w *Written) Before(object runtime.Object) []byte {
 	if m, ok := object.(metav1.Object); !ok || w.before.IsZero() || w.before.revision == 0 ||
 		m.GetResourceVersion() != strconv.FormatUint(w.before.revision, 10) {
@@ -226,8 +230,8 @@ func (w *Written) Before(object runtime.Object) []byte {
 	return w.before.Whole()
 }
 
-// Of returns what was said about the revision that is an object's resource version; nil if nothing was. A request may write
-// other objects on its way.
+// Of returns the encoded object that was set for the object's resource version; nil if there is none. The check is
+// necessary because a request may also write other objects.
 func (w *Written) Of(object runtime.Object) []byte {
 	m, ok := object.(metav1.Object)
 	if w.json == nil || !ok || m.GetResourceVersion() != strconv.FormatUint(w.revision, 10) {
@@ -236,49 +240,49 @@ func (w *Written) Of(object runtime.Object) []byte {
 	return w.json
 }
 
-// Items are the encoded items of a list. They are not for several goroutines at once. Items with a method Close of io.Closer have
-// to be closed when they are not needed any more, and not before.
+// Items are the encoded items of a list. They must not be used concurrently. Items that implement io.Closer must be
+// closed once they are no longer needed.
 type Items interface {
 	Len() int
-	// Size is about how many bytes Append appends, and exactly how many if a Maker was asked for that.
+	// Size returns the approximate number of bytes that Append appends. It is exact if a Maker with a Sizing was used.
 	Size(i int) int
-	// Append appends an item, which may have to be made of an object first.
+	// Append appends an item. It may have to encode the item first.
 	Append(to []byte, i int) ([]byte, error)
 }
 
-// Close closes items that have to be closed. It does nothing for others, and for nil.
+// Close closes items that implement io.Closer. It does nothing for other items and for nil.
 func Close(items Items) {
 	if closer, ok := items.(io.Closer); ok {
-		_ = closer.Close() // what is read has no error to tell when it is let go
+		_ = closer.Close() // items are read only, so closing them cannot fail
 	}
 }
 
-// Maker makes the items of a list of its objects, where these are not what clients get.
+// Maker makes list items from objects if clients do not receive the objects themselves.
 type Maker struct {
-	// Row makes one.
+	// Row makes one item.
 	Row Row
-	// Early has items made while the list is read, as many as there is room for: one of these that cannot be made is an error
-	// instead of a list.
+	// Early makes items while the list is read, as many as there is room for. If one of these cannot be made, the
+	// request fails with an error instead of a truncated list.
 	Early bool
-	// Sizing has the sizes of all items known when the list has been read, unless it is zero. An item of which the storage does not
-	// remember its size is made once for it. It implies Early for those.
+	// Sizing, unless it is zero, requires the sizes of all items to be known when the list has been read. An item whose
+	// size the storage does not remember is then made once to measure it, as with Early.
 	Sizing Sizing
 }
 
-// Sizing is a way to make items whose sizes depend on what is stored and on nothing else, so that a storage may remember them by
-// it. Zero is none.
+// Sizing identifies a way of making items whose sizes depend only on the stored objects, so that a storage may remember
+// the sizes. Zero is none.
 type Sizing uint32
 
 var sizings atomic.Uint32
 
-// NewSizing returns a sizing that no other of the process is equal to.
+// NewSizing returns a sizing that is unique in the process.
 func NewSizing() Sizing { return Sizing(sizings.Add(1)) }
 
-// Row appends what is made of an object, a row of a table say. The object is read when it is asked for, shared and must
-// not be changed. metadata is the object's as JSON, of the type ObjectMeta; zero if that is not known.
+// Row appends the item for an object, for example a row of a table. object reads the object on demand; the object is
+// shared and must not be changed. metadata is the object's ObjectMeta as JSON; zero if it is unknown.
 type Row func(to []byte, object func() (runtime.Object, error), metadata Piece) ([]byte, error)
 
-// Pieces are items of which nothing has to be made.
+// Pieces are items that are encoded already.
 type Pieces []Piece
 
 // Len implements Items.
@@ -287,20 +291,20 @@ func (p Pieces) Len() int { return len(p) }
 // Size implements Items.
 func (p Pieces) Size(i int) int { return p[i].Len() }
 
-// Append implements Items. It never fails.
+// Append implements Items. The error is always nil.
 func (p Pieces) Append(to []byte, i int) ([]byte, error) { return p[i].Append(to), nil }
 
-// Piece is an object of a list as JSON. It takes no memory but that of a struct if it is made of what is stored.
+// Piece is an object of a list as JSON. A piece of a stored object refers to the stored bytes instead of a copy.
 type Piece struct {
 	stored   []byte
 	revision uint64
 	from, at int32
 }
 
-// Encoded returns a piece that is an encoded item.
+// Encoded returns a piece for an encoded item.
 func Encoded(item []byte) Piece { return Piece{stored: item} }
 
-// Len is how many bytes Append appends at most.
+// Len returns the largest number of bytes that Append may append.
 func (p Piece) Len() int {
 	if p.at == 0 {
 		return len(p.stored)
@@ -309,7 +313,7 @@ func (p Piece) Len() int {
 	return len(p.stored) - int(p.from) + 1 + longest
 }
 
-// Append appends the item.
+// Append appends the list item.
 func (p Piece) Append(to []byte) []byte {
 	if p.at == 0 {
 		return append(to, p.stored...)
@@ -322,15 +326,15 @@ func (p Piece) Append(to []byte) []byte {
 	return append(to, bytes.TrimSuffix(p.stored[p.at:], []byte("\n"))...)
 }
 
-// Whole returns the object as it is by itself, for a piece that is made of what is stored.
+// Whole returns the complete object with a line break at its end. The piece must be made from a stored object.
 func (p Piece) Whole() []byte { return p.AppendWhole(make([]byte, 0, p.Len()+int(p.from))) }
 
-// AppendWhole appends what Whole returns.
+// AppendWhole appends the result of Whole.
 func (p Piece) AppendWhole(to []byte) []byte {
 	to = append(to, p.stored[:p.at]...)
 	to = appendVersion(to, p.revision)
 	return append(to, p.stored[p.at:]...)
 }
 
-// IsZero says whether there is nothing in a piece.
+// IsZero reports whether p is the zero Piece.
 func (p Piece) IsZero() bool { return p.stored == nil }

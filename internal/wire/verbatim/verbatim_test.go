@@ -14,7 +14,7 @@ import (
 
 const head = `{"kind":"K","apiVersion":"g/v",`
 
-// formOf encodes any object as given, and items that do not fit as "item".
+// formOf returns a form that encodes any object as given, and items that do not fit as "item".
 func formOf(encoded string, skip int) *verbatim.Form {
 	return verbatim.NewForm([]byte(head), skip,
 		func(runtime.Object) ([]byte, error) {
@@ -28,7 +28,7 @@ func formOf(encoded string, skip int) *verbatim.Form {
 		})
 }
 
-func TestWhatFits(t *testing.T) {
+func TestLook_fits(t *testing.T) {
 	object := &metav1.PartialObjectMetadata{}
 	for _, c := range []struct{ name, stored, encoded, item string }{
 		{"the version in the middle", head + `"metadata":{"name":"a","uid":"u","generation":1}}` + "\n", head +
@@ -87,8 +87,8 @@ func TestWhatFits(t *testing.T) {
 	}
 }
 
-// Where items have their kind, they are objects without the line break.
-func TestItemsMayBeWholeObjects(t *testing.T) {
+// Items of objects with apiVersion and kind are the complete object without the line break.
+func TestPiece_wholeObject(t *testing.T) {
 	stored := head + `"metadata":{"uid":"u"}}` + "\n"
 	fit, _, err := formOf(
 		head+`"metadata":{"resourceVersion":"7","uid":"u"}}`+"\n",
@@ -102,7 +102,7 @@ func TestItemsMayBeWholeObjects(t *testing.T) {
 	}
 }
 
-func TestOtherVersionsAreNotLookedAt(t *testing.T) {
+func TestForm_otherVersion(t *testing.T) {
 	form := formOf("", len(head))
 	if form.Begins([]byte(`{"kind":"K","apiVersion":"g/v2",`)) || form.Begins(nil) || !form.Begins([]byte(head+"}")) {
 		t.Error("the version is not told by how a value begins")
@@ -116,8 +116,8 @@ func TestOtherVersionsAreNotLookedAt(t *testing.T) {
 	}
 }
 
-func TestTheIdentityOfWhatFits(t *testing.T) {
-	for _, c := range []struct{ metadata, name, uid string }{ // no name if a look does not tell
+func TestIdentity_metadata(t *testing.T) {
+	for _, c := range []struct{ metadata, name, uid string }{ // an empty name if the beginning of the metadata does not suffice
 		{`"metadata":{"name":"a","namespace":"n","uid":"u"VERSION,"generation":1}`, "a", "u"},
 		{`"metadata":{"name":"a-1","generateName":"a-","namespace":"n","selfLink":"/a","uid":"u"VERSION,"labels":{"uid":"other"}}`, "a-1", "u"},
 		{`"metadata":{"name":"a","uid":"u"VERSION,"managedFields":[{"f:finalizers":{}}]}`, "a", "u"},

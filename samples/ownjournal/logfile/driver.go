@@ -9,19 +9,19 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// storage is the storage in a directory; the zero value is the one in the data directory.
+// storage is the storage in a directory; the zero value is a directory in the data directory.
 type storage struct{ dir string }
 
 var _ driver.Journal = storage{}
 
-// Dir keeps objects in a log in a directory, which is made if missing. If dir is empty, it
-// is the folder log of the server's data directory.
+// Dir keeps objects in a log in a directory, which is created if missing. An empty dir means the directory log in the
+// server's data directory.
 func Dir(dir string) driver.Journal { return storage{dir} }
 
 // Name implements driver.Driver.
 func (storage) Name() string { return "logfile" }
 
-// Traits implements driver.Driver: nothing but this server reads the log.
+// Traits implements driver.Driver. Only this server reads the log.
 func (storage) Traits() driver.Traits { return driver.Traits{} }
 
 // Validate implements driver.Driver.

@@ -17,10 +17,9 @@ import (
 //	frame   magic "\xf5frm" | length of the body uint32 | CRC-32C of length and body | body
 //	body    durable uvarint | 'r' record  or  't' trim
 //
-// Fixed numbers are little endian. Durable is how many bytes of the file were known to be
-// on disk when this was written: what is unreadable below one of them was acknowledged
-// once, and is damage. What is unreadable above all of them is the end of a log that a
-// crash has cut off.
+// Fixed numbers are little endian. Durable is the number of bytes of the file that were known to be on disk when the
+// frame was written. Unreadable bytes below any durable were acknowledged once, so they are damage. Unreadable bytes
+// above all of them are the end of a log that a crash has cut off.
 const (
 	logMagic   = "annexlg1"
 	headerSize = 8 + 8 + 4
@@ -44,13 +43,13 @@ func decodeHeader(log []byte) (durable int64, ok bool) {
 	return int64(binary.LittleEndian.Uint64(log[8:])), sum == crc32.Checksum(log[:headerSize-4], castagnoli)
 }
 
-// trim is a call of Trim, and the last revision that was ever appended before it.
+// trim is a call of Trim, with the last revision appended before it.
 type trim struct {
 	compacted, last uint64
 	drop            []uint64
 }
 
-// frame is what is in one: a record, or a trim if that is not nil.
+// frame is the content of a frame: a record, or a trim if that is not nil.
 type frame struct {
 	durable int64
 	record  journal.Record
@@ -91,7 +90,7 @@ func checksum(frame []byte) uint32 {
 	return crc32.Update(crc32.Checksum(frame[4:8], castagnoli), castagnoli, frame[prefixSize:])
 }
 
-// appendTime keeps the zero time apart from every other.
+// appendTime distinguishes the zero time from all others.
 func appendTime(b []byte, t time.Time) []byte {
 	if t.IsZero() {
 		return append(b, 0)
@@ -101,7 +100,7 @@ func appendTime(b []byte, t time.Time) []byte {
 
 var errFrame = errors.New("it has no intact frame")
 
-// decodeFrame decodes the frame that log begins with, and returns its size.
+// decodeFrame decodes the frame at the beginning of log, and returns its size.
 func decodeFrame(log []byte) (f frame, size int, err error) {
 	if len(log) < prefixSize || !bytes.HasPrefix(log, []byte(frameMagic)) {
 		return frame{}, 0, errFrame
@@ -131,13 +130,12 @@ func decodeFrame(log []byte) (f frame, size int, err error) {
 		r.failed = true
 	}
 	if r.failed {
-		return frame{}, 0, errFrame // another program has written it: its checksum is right
+		return frame{}, 0, errFrame // written by another program, since its checksum is right
 	}
 	return f, size, nil
 }
 
-// reader takes a body apart. When that is not what it should be, it has failed, and has
-// nothing left.
+// reader parses a body. An invalid body sets failed and leaves nothing to read.
 type reader struct {
 	rest   []byte
 	failed bool
@@ -168,7 +166,7 @@ func (r *reader) time() time.Time {
 	return time.UnixMicro(micro).UTC()
 }
 
-// size is that of a number that has been decoded; of none, more than there is.
+// size returns a decoded number as a size; for an invalid number, it is larger than any body.
 func size(n int) uint64 {
 	if n <= 0 {
 		return math.MaxUint64

@@ -1,8 +1,7 @@
-// Package logfile is a journal of one's own: records are appended to a file, each with a
-// checksum, and synced in groups. It is small and keeps the whole contract. What it lacks
-// beside the project's own: opening reads and writes the whole file, a full disk is a
-// failure until the server is started again, and nothing notices a lock file that is
-// removed. It needs a Unix, for its lock.
+// Package logfile is a custom journal: it appends records to a file, each with a checksum, and syncs them in groups.
+// It is small and fulfils the whole contract. Compared with the project's own journals it has three limitations:
+// opening reads and rewrites the whole file, a full disk is a failure until the server is restarted, and a removed
+// lock file is not noticed. It needs a Unix system for its lock.
 package logfile
 
 import (
@@ -26,12 +25,11 @@ const (
 	lockName = "lock"
 )
 
-// minGarbage is how many bytes have to be of no use before the log is written anew.
+// minGarbage is the number of obsolete bytes from which the log is rewritten.
 const minGarbage = 1 << 20
 
-// Open opens the log in a directory and makes it if it is missing. An error that matches
-// journal.ErrLocked says that another process has it open, one that matches
-// journal.ErrDamaged that it cannot be read as it was written; then nothing is changed.
+// Open opens the log in a directory, and creates it if it is missing. The error matches journal.ErrLocked if another
+// process has it open, and journal.ErrDamaged if it is damaged; then it is left unchanged.
 func Open(dir string) (journal.Journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -53,34 +51,33 @@ func Open(dir string) (journal.Journal, error) {
 	return j, nil
 }
 
-// log implements journal.Journal. It writes a record to the file at once, where a process
-// that is killed leaves it, and a group of records to the disk when the first of their
-// writers waits.
+// log implements journal.Journal. It writes a record to the file at once, where it survives the process, and syncs a
+// group of records to disk when the first of their writers waits.
 type log struct {
 	path    string
 	lock    *os.File
-	syncDir func(dir string) error // tests have another
+	syncDir func(dir string) error // replaced in tests
 
-	// syncing is held by the writer that syncs, for all that wait meanwhile, and by what
-	// replaces the file. It is locked before mu.
+	// syncing is held by the writer that syncs for all waiting writers, and while the file is replaced. It is locked
+	// before mu.
 	syncing sync.Mutex
 
 	mu        sync.RWMutex
 	file      *os.File
 	end       int64            // of the file
-	durable   int64            // the bytes of the file that are on disk
-	live      int64            // the bytes of frames that at has
+	durable   int64            // bytes of the file that are on disk
+	live      int64            // bytes of the frames in at
 	at        map[uint64]place // by revision
-	last      uint64           // ever appended, or jumped to; 0 if there was none
+	last      uint64           // last revision ever appended or jumped to; 0 if there was none
 	compacted uint64
 	failed    error
 }
 
-// place is where a frame is in the file.
+// place is the position of a frame in the file.
 type place struct{ offset, size int64 }
 
-// open reads the log, and writes it anew: without the end that a crash may have cut off,
-// and with all of it on disk, whatever a crash has left in the system's cache.
+// open reads the log and rewrites it: without an end that a crash may have cut off, and synced, since after a crash
+// some of it may be only in the system's cache.
 func (j *log) open() (err error) {
 	data, err := os.ReadFile(j.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -111,7 +108,7 @@ func (j *log) open() (err error) {
 	return j.rewrite()
 }
 
-// durableAfter is what intact frames behind an unreadable one say that was on disk.
+// durableAfter returns the largest durable in the intact frames behind an unreadable one.
 func durableAfter(data []byte) (durable int64) {
 	for {
 		next := bytes.Index(data, []byte(frameMagic))
@@ -125,7 +122,7 @@ func durableAfter(data []byte) (durable int64) {
 	}
 }
 
-// take notes a frame that is at the end of the file.
+// take records a frame at the end of the file.
 func (j *log) take(f frame, size int64) {
 	if f.trim != nil {
 		j.compacted, j.last = f.trim.compacted, max(j.last, f.trim.last, f.trim.compacted)
@@ -134,7 +131,7 @@ func (j *log) take(f frame, size int64) {
 			delete(j.at, revision)
 		}
 	} else {
-		j.last = max(j.last, f.record.Revision) // a log that was written anew begins with the last one
+		j.last = max(j.last, f.record.Revision) // a rewritten log begins with the last revision
 		j.at[f.record.Revision] = place{j.end, size}
 		j.live += size
 	}
@@ -177,7 +174,7 @@ func (j *log) Append(record journal.Record) (wait func() error, err error) {
 	return func() error { return j.await(file, end) }, nil
 }
 
-// write puts a frame at the end of the file. It needs mu.
+// write appends a frame to the file. The caller holds mu.
 func (j *log) write(f frame) error {
 	if j.failed != nil {
 		return j.failed
@@ -203,9 +200,9 @@ func (j *log) await(file *os.File, bytes int64) error {
 	case current == file && bytes <= durable:
 		return nil
 	case failed != nil:
-		return failed // it may be that a replaced file has its name again after a crash
+		return failed // after a crash, a replaced file may have its name again
 	case current != file:
-		return nil // what replaced it is on disk as a whole
+		return nil // its replacement is completely on disk
 	}
 	err := file.Sync()
 	j.mu.Lock()
@@ -247,8 +244,7 @@ func (j *log) read(revision uint64) (journal.Record, error) {
 	return f.record, nil
 }
 
-// Trim implements journal.Journal. It writes the log anew, while writers wait, when most
-// of it is of no use any more.
+// Trim implements journal.Journal. If most of the log is obsolete, it rewrites the log while writers wait.
 func (j *log) Trim(compacted uint64, drop []uint64) error {
 	jump, err := j.trim(compacted, drop)
 	if err != nil || jump == nil {
@@ -278,8 +274,8 @@ func (j *log) trim(compacted uint64, drop []uint64) (jump func() error, err erro
 	return func() error { return j.await(file, end) }, nil
 }
 
-// rewrite replaces the file by one that has nothing but what was not dropped, all of it
-// on disk. It needs syncing and mu. If it fails, the old file stays in use, or failed is set.
+// rewrite replaces the file by a synced one without dropped records. The caller holds syncing and mu. If it fails,
+// the old file stays in use, or failed is set.
 func (j *log) rewrite() error {
 	temporary := j.path + ".new"
 	file, err := os.OpenFile(temporary, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -295,15 +291,15 @@ func (j *log) rewrite() error {
 		return errors.Join(err, file.Close(), os.Remove(temporary))
 	}
 	if j.file != nil {
-		_ = j.file.Close() // nothing in it is needed
+		_ = j.file.Close() // it is obsolete
 	}
 	j.file, j.at, j.live = file, next.at, next.live
 	j.end, j.durable = next.end, next.end
-	j.failed = j.syncDir(filepath.Dir(j.path)) // else either file may be there after a crash
+	j.failed = j.syncDir(filepath.Dir(j.path)) // otherwise a crash may leave either file
 	return j.failed
 }
 
-// copyTo writes what was not dropped to a new log, and that to the disk.
+// copyTo writes the records that were not dropped to a new log, and syncs it.
 func (j *log) copyTo(next *log) error {
 	if err := next.write(frame{trim: &trim{compacted: j.compacted, last: j.last}}); err != nil {
 		return err
@@ -345,14 +341,14 @@ func (j *log) Close() error {
 	return errors.Join(err, j.file.Close(), j.lock.Close())
 }
 
-// lockDir locks a directory until the file is closed, or the process has ended.
+// lockDir locks a directory until the file is closed or the process ends.
 func lockDir(dir string) (*os.File, error) {
 	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = lock.Close() // it is of no use
+		_ = lock.Close() // it is not used
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			err = journal.ErrLocked
 		}

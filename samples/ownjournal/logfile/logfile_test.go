@@ -24,13 +24,13 @@ func TestStorage(t *testing.T) {
 
 func TestRestart(t *testing.T) { storetest.RunRestart(t, open) }
 
-func TestAKilledProcessLosesNothing(t *testing.T) { storetest.RunCrash(t, "logfile", open) }
+func TestAppend_killedProcess_losesNothing(t *testing.T) { storetest.RunCrash(t, "logfile", open) }
 
-func TestLinearizableWhenKilled(t *testing.T) {
+func TestLinearizable_killedProcess(t *testing.T) {
 	storetest.RunLinearizableKilled(t, "logfile, kills", open)
 }
 
-// The crashes are power cuts: of what was not synced, a random part is lost.
+// The crashes are power cuts, which lose a random part of the data that was not synced.
 func TestLinearizable(t *testing.T) {
 	var dir string
 	var running *log
@@ -56,7 +56,7 @@ func TestLinearizable(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// A file system may have a part of the file that is longer than what it has of the data.
+			// A file system may have recorded a longer file than the data that it has written.
 			data = data[:durable+rng.IntN(len(data)-durable+1)]
 			if unsynced := data[durable:]; len(unsynced) > 0 {
 				clear(unsynced[rng.IntN(len(unsynced)):])
@@ -78,8 +78,8 @@ func record(revision uint64, size int) journal.Record {
 	}
 }
 
-// filled returns a directory with a log of records, each of which was waited for, and
-// where in the file the frames end.
+// filled returns a directory with a log of records, each of which was waited for, and the offsets at which the frames
+// end.
 func filled(t *testing.T, records, size int) (dir string, ends []int64) {
 	t.Helper()
 	dir = t.TempDir()
@@ -106,8 +106,7 @@ func appendTo(t *testing.T, j journal.Journal, r journal.Record) {
 	}
 }
 
-// replayed counts the records of a log that has this data, and checks that they are the
-// first that filled appended.
+// replayed counts the records of a log with this data, and checks that filled appended them first.
 func replayed(t *testing.T, data []byte, size int) (records int, err error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -141,10 +140,10 @@ func read(t *testing.T, dir string) []byte {
 	return data
 }
 
-func TestALogMayBeCutOffAfterWhatIsOnDisk(t *testing.T) {
+func TestOpen_truncatedLog(t *testing.T) {
 	dir, ends := filled(t, 5, 10)
 	data := read(t, dir)
-	// What is on disk is known by the next record, so the last one is the one that may be lost.
+	// A record is known to be durable by the next one, so only the last record may be lost.
 	for length := ends[3]; length <= ends[4]; length++ {
 		want := 4
 		if length == ends[4] {
@@ -156,10 +155,10 @@ func TestALogMayBeCutOffAfterWhatIsOnDisk(t *testing.T) {
 	}
 }
 
-func TestEveryFlippedByteOnDiskIsReported(t *testing.T) {
+func TestOpen_flippedByte_isReported(t *testing.T) {
 	dir, ends := filled(t, 4, 10)
 	fresh := read(t, dir)
-	j, err := Open(dir) // writes it anew
+	j, err := Open(dir) // rewrites it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +183,7 @@ func TestEveryFlippedByteOnDiskIsReported(t *testing.T) {
 	}
 }
 
-func TestAReadReportsDamage(t *testing.T) {
+func TestRead_damage_isReported(t *testing.T) {
 	dir := t.TempDir()
 	j, err := Open(dir)
 	if err != nil {
@@ -200,7 +199,7 @@ func TestAReadReportsDamage(t *testing.T) {
 	}
 }
 
-func TestAnotherFileIsNoLog(t *testing.T) {
+func TestOpen_foreignFile_isRefused(t *testing.T) {
 	if _, err := replayed(t, []byte("a letter to a friend, which is long enough"), 0); !errors.Is(err, journal.ErrDamaged) {
 		t.Errorf("got %v, want ErrDamaged", err)
 	}
@@ -212,7 +211,7 @@ func TestAnotherFileIsNoLog(t *testing.T) {
 	}
 }
 
-func TestDroppedRecordsLeaveTheFile(t *testing.T) {
+func TestTrim_rewritesFile(t *testing.T) {
 	const size = 64 << 10
 	dir, ends := filled(t, 40, size)
 	j, err := Open(dir)
@@ -238,13 +237,13 @@ func TestDroppedRecordsLeaveTheFile(t *testing.T) {
 	}
 }
 
-func TestADiskThatFailsIsReported(t *testing.T) {
+func TestAppend_diskFails_isReported(t *testing.T) {
 	j, err := Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	appendTo(t, j, record(2, 10))
-	if err := j.(*log).file.Close(); err != nil { // what comes now fails
+	if err := j.(*log).file.Close(); err != nil { // later writes fail
 		t.Fatal(err)
 	}
 	if _, err := j.Append(record(3, 10)); !errors.Is(err, os.ErrClosed) {
@@ -258,7 +257,7 @@ func TestADiskThatFailsIsReported(t *testing.T) {
 	}
 }
 
-func TestARecordIsNotAcknowledgedWhenTheNewFileMayLoseItsName(t *testing.T) {
+func TestAppend_renameNotDurable_isNotAcknowledged(t *testing.T) {
 	j, err := Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

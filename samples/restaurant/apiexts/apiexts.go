@@ -1,7 +1,6 @@
-// Package apiexts serves plain REST endpoints beside a Kubernetes-style API: packages with a
-// function Register each, by Echo, behind the authentication, authorization and audit of the
-// API. They are served in the process of the server, or in that of its controllers, to which the server
-// then sends requests on.
+// Package apiexts serves plain REST endpoints beside a Kubernetes-style API: packages with a function Register each,
+// by Echo, behind the API's authentication, authorization and audit. The endpoints run in the process of the server,
+// or in that of its controllers, to which the server then forwards requests.
 package apiexts
 
 import (
@@ -18,22 +17,21 @@ import (
 	"github.com/annexapi/annex"
 )
 
-// Register adds the endpoints of a package to the group of paths that it has. They are called
-// with a context that annex.Caller tells the caller of; clients made with env.CallerConfig act for
-// that caller.
+// Register adds the endpoints of a package to its group of paths. Endpoints are called with a context from which
+// annex.Caller returns the caller; clients made with env.CallerConfig act as that caller.
 type Register func(group *echo.Group, env *annex.Env) error
 
-// Extensions are the packages of a server, and where they are served.
+// Extensions are the packages of a server, with the place where they are served.
 type Extensions struct {
 	prefix   string
 	packages map[string]Register
 
-	url         backend // of the process that serves them; empty is this one
-	secretFile  string  // what the server and that process share
+	url         backend // of the process that serves them; empty for this one
+	secretFile  string  // file with the shared secret of the server and that process
 	bindAddress string  // of that process
 }
 
-// New describes packages by the path element behind the prefix that each has.
+// New returns extensions for packages, by the path element of each behind the prefix.
 func New(prefix string, packages map[string]Register) *Extensions {
 	return &Extensions{prefix: prefix, packages: packages}
 }
@@ -53,7 +51,7 @@ func (e *Extensions) AddFlags(root *cobra.Command) {
 	}
 }
 
-// Handler is what the server answers the paths with.
+// Handler returns the server's handler for the paths.
 func (e *Extensions) Handler() annex.Handler {
 	return annex.Handler{Path: e.prefix, New: func(env *annex.Env) (http.Handler, error) {
 		if e.url.URL == nil {
@@ -67,8 +65,8 @@ func (e *Extensions) Handler() annex.Handler {
 	}}
 }
 
-// Controller serves the paths in the process of the controllers, the one of these that leads, if
-// its flags say where. In the server it has nothing to do.
+// Controller serves the paths in the leading process of the controllers, if its flags set an address. In the server
+// it does nothing.
 func (e *Extensions) Controller(name string) annex.Controller {
 	return annex.Controller{Name: name, Run: func(ctx context.Context, env *annex.Env) error {
 		if e.bindAddress == "" {
@@ -86,7 +84,7 @@ func (e *Extensions) Controller(name string) annex.Controller {
 	}}
 }
 
-// echo is the handler of all packages.
+// echo returns the handler of all packages.
 func (e *Extensions) echo(env *annex.Env) (http.Handler, error) {
 	router := echo.New()
 	router.HTTPErrorHandler = answerEcho

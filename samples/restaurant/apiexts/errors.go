@@ -12,8 +12,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// answerEcho answers with an error of an endpoint: what the API has answered as it is, so that a
-// caller who may not do something is told that.
+// answerEcho answers with an error of an endpoint. It passes an error of the API on unchanged, so that a caller who
+// lacks a permission learns which.
 func answerEcho(c *echo.Context, err error) {
 	w := c.Response()
 	if sent, ok := w.(*echo.Response); ok && sent.Committed {

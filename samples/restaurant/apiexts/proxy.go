@@ -25,8 +25,8 @@ import (
 	"github.com/annexapi/annex"
 )
 
-// The caller is named by these headers, behind the secret that only the server knows. They are
-// those by which Kubernetes' front proxies name callers.
+// The headers that name the caller. They are trusted only with the secret that the server shares, and are those of
+// Kubernetes' front proxies.
 const (
 	userHeader  = "X-Remote-User"
 	uidHeader   = "X-Remote-Uid"
@@ -34,7 +34,7 @@ const (
 	extraPrefix = "X-Remote-Extra-"
 )
 
-// backend is the URL of a process of controllers, as a flag.
+// backend is a flag with the URL of a process of controllers.
 type backend struct{ *url.URL }
 
 // String implements pflag.Value.
@@ -70,8 +70,8 @@ func isLoopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// newProxy sends requests on to the process at u. It names the caller, and passes on neither
-// credentials nor headers in which the client itself names one.
+// newProxy forwards requests to the process at u. It sets the caller's headers, and removes credentials and a
+// client's own headers about callers.
 func newProxy(u *url.URL, secret string) http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -97,7 +97,7 @@ func newProxy(u *url.URL, secret string) http.Handler {
 	}
 }
 
-// name names a caller in headers.
+// name writes a caller to headers.
 func name(h http.Header, caller user.Info) {
 	if caller == nil {
 		return
@@ -116,7 +116,7 @@ func name(h http.Header, caller user.Info) {
 	}
 }
 
-// behindProxy answers requests that know the secret, for the caller that they name.
+// behindProxy handles requests with the secret as the caller in their headers.
 func behindProxy(next http.Handler, secret string) http.Handler {
 	want := sha256.Sum256([]byte("Bearer " + secret))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -146,7 +146,7 @@ func behindProxy(next http.Handler, secret string) http.Handler {
 	})
 }
 
-// serve answers at a loopback address until the context ends.
+// serve serves on a loopback address until the context ends.
 func serve(ctx context.Context, address string, handler http.Handler) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -173,7 +173,7 @@ func serve(ctx context.Context, address string, handler http.Handler) error {
 	return nil
 }
 
-// secret is what the file holds, which is made if it is missing.
+// secret returns the content of the secret file, and creates a missing file.
 func (e *Extensions) secret() (string, error) {
 	if e.secretFile == "" {
 		return "", errors.New("the flag --apiext-secret-file is missing, by which the server and the process of controllers know each other")
@@ -181,9 +181,9 @@ func (e *Extensions) secret() (string, error) {
 	if secret, err := readSecret(e.secretFile); !errors.Is(err, fs.ErrNotExist) {
 		return secret, err
 	}
-	// It is complete before it has its name, and has it once.
+	// The file is complete before it gets its name, and is never overwritten.
 	random := make([]byte, 32)
-	_, _ = rand.Read(random) // it never fails
+	_, _ = rand.Read(random) // never fails
 	file, err := os.CreateTemp(dirOf(e.secretFile), ".secret-*")
 	if err != nil {
 		return "", fmt.Errorf("make secret of extensions: %w", err)

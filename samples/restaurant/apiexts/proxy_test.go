@@ -16,8 +16,8 @@ import (
 	"github.com/annexapi/annex"
 )
 
-// The process behind sees who calls, and none of what that was proved by.
-func TestTheProxyHandsOnTheCallerAndNoCredentials(t *testing.T) {
+// The process behind the proxy gets the caller, and none of the caller's credentials.
+func TestProxy_passesCallerWithoutCredentials(t *testing.T) {
 	t.Parallel()
 	var seen http.Header
 	var caller user.Info
@@ -54,7 +54,7 @@ func TestTheProxyHandsOnTheCallerAndNoCredentials(t *testing.T) {
 	if seen.Get("X-Kept") != "kept" {
 		t.Errorf("other headers are lost: %s", text)
 	}
-	// Another secret is no caller's fault.
+	// A wrong secret is not the caller's fault.
 	w = httptest.NewRecorder()
 	newProxy(u, "other").ServeHTTP(w, r)
 	if w.Code != 503 {
@@ -62,7 +62,7 @@ func TestTheProxyHandsOnTheCallerAndNoCredentials(t *testing.T) {
 	}
 }
 
-func TestTheSecretIsMadeOnce(t *testing.T) {
+func TestSecret_concurrent_isMadeOnce(t *testing.T) {
 	t.Parallel()
 	e := &Extensions{secretFile: filepath.Join(t.TempDir(), "secret")}
 	first, err := e.secret()
@@ -80,7 +80,7 @@ func TestTheSecretIsMadeOnce(t *testing.T) {
 	}
 }
 
-func TestAProcessListensOnThisMachineOnly(t *testing.T) {
+func TestServe_onlyLoopback(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"0.0.0.0:0", ":0", "example.com:0", "127.0.0.1"} {
 		if err := serve(t.Context(), address, http.NotFoundHandler()); err == nil {

@@ -1,5 +1,5 @@
-// Package menu is the restaurant for waiters: what there is and what it costs, and orders in a
-// few words instead of whole objects.
+// Package menu is the restaurant's API for waiters: a menu with prices, and orders in a few words instead of whole
+// objects.
 package menu
 
 import (
@@ -19,20 +19,20 @@ import (
 	"example.com/restaurant/apis/restaurant/v1beta1"
 )
 
-// Item is a pizza of the menu.
+// Item is a pizza on the menu.
 type Item struct {
 	Name     string         `json:"name"`
 	Toppings map[string]int `json:"toppings"`
 	Cost     float64        `json:"cost"`
 }
 
-// Order asks for a pizza. A topping may be named several times.
+// Order orders a pizza. A topping may be listed several times.
 type Order struct {
 	Namespace string   `json:"namespace"`
 	Toppings  []string `json:"toppings"`
 }
 
-// Ordered is what became of an Order.
+// Ordered is the answer to an Order.
 type Ordered struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
@@ -40,11 +40,11 @@ type Ordered struct {
 	At        time.Time `json:"at"`
 }
 
-// maxBody is how long an order may be.
+// maxBody bounds the size of an order.
 const maxBody = 64 << 10
 
-// Register adds GET of the menu itself: the pizzas of a namespace whose price is known; and POST
-// of order: a pizza with these toppings. Each does what its caller may do.
+// Register adds two endpoints: GET of the menu returns the pizzas of a namespace with a known price, and POST of
+// order creates a pizza with these toppings. Both act with the rights of their caller.
 func Register(group *echo.Group, env *annex.Env) error {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -53,7 +53,7 @@ func Register(group *echo.Group, env *annex.Env) error {
 	if err := v1beta1.AddToScheme(scheme); err != nil {
 		return err
 	}
-	// The kinds are known, so that the client asks nothing before there is a caller.
+	// The mapper is complete, so the client needs no discovery before there is a caller.
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(v1alpha1.API().GroupVersion.WithKind("Pizza"), meta.RESTScopeNamespace)
 	mapper.Add(v1beta1.API().GroupVersion.WithKind("Pizza"), meta.RESTScopeNamespace)

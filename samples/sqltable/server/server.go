@@ -1,5 +1,4 @@
-// Package server defines the API server over the tables, for its program and its
-// tests.
+// Package server defines the API server for the tables, for its program and its tests.
 package server
 
 import (

@@ -40,7 +40,7 @@ var (
 	customersResource = schema.GroupVersionResource{Group: "orders.example.com", Version: "v1", Resource: "customers"}
 )
 
-// database is a new one in a file.
+// database returns a new database in a file.
 func database(t *testing.T) *sql.DB {
 	t.Helper()
 	db, err := table.Open(filepath.Join(t.TempDir(), "orders.db"))
@@ -89,7 +89,7 @@ func names(list *unstructured.UnstructuredList) string {
 	return strings.Join(all, " ")
 }
 
-func TestRowsAreObjects(t *testing.T) {
+func TestOrders_rowsAreObjects(t *testing.T) {
 	db, client := start(t)
 	orders := client.Resource(ordersResource).Namespace("default")
 	exec(t, db, "INSERT INTO orders (name, customer, quantity, created) VALUES ('by-sql', 'ada', 3, '2020-02-02T02:02:02Z')")
@@ -143,7 +143,7 @@ func TestRowsAreObjects(t *testing.T) {
 	}
 }
 
-func TestSelectorsAndPages(t *testing.T) {
+func TestOrders_selectorsAndPages(t *testing.T) {
 	db, client := start(t)
 	for i := range 7 {
 		exec(t, db, "INSERT INTO orders (name, customer, quantity, metadata) VALUES (?, ?, 1, ?)",
@@ -180,7 +180,7 @@ func TestSelectorsAndPages(t *testing.T) {
 	}
 }
 
-func TestNoWriteIsLostBetweenSQLAndTheAPI(t *testing.T) {
+func TestOrders_concurrentWriters_loseNothing(t *testing.T) {
 	db, client := start(t)
 	orders := client.Resource(ordersResource).Namespace("default")
 	exec(t, db, "INSERT INTO orders (name, customer, quantity) VALUES ('o', 'ada', 1)")
@@ -229,7 +229,7 @@ func TestNoWriteIsLostBetweenSQLAndTheAPI(t *testing.T) {
 	}
 }
 
-func TestApplyAndFinalizersOnRows(t *testing.T) {
+func TestOrders_applyAndFinalizers(t *testing.T) {
 	db, client := start(t)
 	orders := client.Resource(ordersResource).Namespace("default")
 	mine := metav1.ApplyOptions{FieldManager: "me"}
@@ -269,7 +269,7 @@ func TestApplyAndFinalizersOnRows(t *testing.T) {
 	}
 }
 
-func TestTheViewCanOnlyBeRead(t *testing.T) {
+func TestCustomers_areReadOnly(t *testing.T) {
 	db, client := start(t)
 	exec(t, db, "INSERT INTO orders (name, customer, quantity) VALUES ('a', 'ada', 3), ('b', 'ada', 4), ('c', 'bob', 1)")
 	customers := client.Resource(customersResource)
@@ -304,7 +304,7 @@ func TestTheViewCanOnlyBeRead(t *testing.T) {
 	}
 }
 
-func TestDiscoveryTellsTheVerbs(t *testing.T) {
+func TestDiscovery_verbs(t *testing.T) {
 	client := discovery.NewDiscoveryClientForConfigOrDie(annextest.Start(t, server.New(database(t))))
 	resources, err := client.ServerResourcesForGroupVersion("orders.example.com/v1")
 	if err != nil {
@@ -325,7 +325,7 @@ func TestDiscoveryTellsTheVerbs(t *testing.T) {
 	}
 }
 
-func TestABrokenRowIsNamed(t *testing.T) {
+func TestOrders_brokenRow_isNamed(t *testing.T) {
 	db, client := start(t)
 	orders := client.Resource(ordersResource).Namespace("default")
 	exec(t, db, "INSERT INTO orders (name, customer, quantity) VALUES ('fine', 'ada', 1)")
@@ -345,7 +345,7 @@ func TestABrokenRowIsNamed(t *testing.T) {
 	}
 }
 
-// way leads to whichever server runs now.
+// way is a transport to the server that currently runs.
 type way struct {
 	to atomic.Pointer[target]
 }
@@ -362,7 +362,7 @@ func (w *way) RoundTrip(r *http.Request) (*http.Response, error) {
 	return to.transport.RoundTrip(r)
 }
 
-// serve runs a server until it is stopped, and leads the way there.
+// serve runs a server until it is stopped, and directs the transport to it.
 func (w *way) serve(t *testing.T, db *sql.DB) (stop func()) {
 	t.Helper()
 	instance, err := annex.New(t.Context(), server.New(db), annex.Options{Storage: memory.Storage()})
@@ -400,9 +400,9 @@ func (w *way) serve(t *testing.T, db *sql.DB) (stop func()) {
 	return stop
 }
 
-// An informer with client-go's defaults follows the table over a restart of the
-// server, in which rows change and go that it knew.
-func TestAnInformerFollowsTheTable(t *testing.T) {
+// An informer with client-go's defaults follows the table across a restart of the server, during which known rows
+// change and are deleted.
+func TestOrders_informer_followsTable(t *testing.T) {
 	db := database(t)
 	exec(t, db, "INSERT INTO orders (name, customer, quantity) VALUES ('kept', 'ada', 1), ('changed', 'ada', 1), ('gone', 'ada', 1)")
 	w := &way{}

@@ -1,4 +1,4 @@
-// Package table reads and writes the tables that the API's objects are rows of.
+// Package table reads and writes the tables whose rows are the API's objects.
 package table
 
 import (
@@ -22,7 +22,7 @@ import (
 //go:embed schema.sql
 var schema string
 
-// Open opens a file of SQLite and makes the tables that are not there yet.
+// Open opens an SQLite file and creates missing tables.
 func Open(path string) (*sql.DB, error) {
 	pragmas := url.Values{"_pragma": {"busy_timeout(10000)", "journal_mode(WAL)"}, "_txlock": {"immediate"}}
 	db, err := sql.Open("sqlite", "file:"+path+"?"+pragmas.Encode())
@@ -35,11 +35,10 @@ func Open(path string) (*sql.DB, error) {
 	return db, nil
 }
 
-// lag is how long a change of the table may take to be noticed.
+// lag bounds the delay until a change of the table is noticed.
 const lag = 50 * time.Millisecond
 
-// Orders are the rows of the table orders. Their resource version is the number of
-// their last change.
+// Orders are the rows of the table orders. Their resource version is the number of their last change.
 func Orders(db *sql.DB) annex.Source[v1.Order] {
 	o := orders{db}
 	return annex.Source[v1.Order]{
@@ -110,7 +109,7 @@ func (o orders) create(ctx context.Context, order *v1.Order) error {
 	if state == "" {
 		state = "New"
 	}
-	// Another writer may have been faster than the server's look.
+	// Another writer may have inserted the row before the server noticed it.
 	done, err := o.db.ExecContext(
 		ctx,
 		"INSERT INTO orders (namespace, name, customer, quantity, state, created, metadata) VALUES (?, ?, "+
@@ -148,7 +147,7 @@ func (o orders) delete(ctx context.Context, old *v1.Order) error {
 	return changedOne(done, err, annex.ErrConflict)
 }
 
-// changedOne is otherwise if a statement changed no row.
+// changedOne returns otherwise if a statement changed no row.
 func changedOne(done sql.Result, err, otherwise error) error {
 	if err != nil {
 		return err
@@ -163,7 +162,7 @@ func changedOne(done sql.Result, err, otherwise error) error {
 	return nil
 }
 
-// metadataOf is what no column of its own holds.
+// metadataOf returns the metadata that has no column of its own.
 func metadataOf(order *v1.Order) (string, error) {
 	metadata := order.ObjectMeta
 	metadata.Namespace, metadata.Name, metadata.ResourceVersion, metadata.CreationTimestamp = "", "", "", metav1.Time{}
@@ -171,7 +170,7 @@ func metadataOf(order *v1.Order) (string, error) {
 	return string(data), err
 }
 
-// changes follows the table changes, which holds the writes of all programs.
+// changes follows the table changes, which records the writes of all programs.
 func (o orders) changes(ctx context.Context, changed func(namespace, name string)) error {
 	var seen int64
 	if err := o.db.QueryRowContext(ctx, "SELECT coalesce(max(seq), 0) FROM changes").Scan(&seen); err != nil {
@@ -208,8 +207,8 @@ func (o orders) since(ctx context.Context, seen *int64, changed func(namespace, 
 	return rows.Err()
 }
 
-// Customers are the rows of the view customers: they can only be read, and are polled
-// because the database does not notify of their changes.
+// Customers are the rows of the view customers. They are read-only, and polled because the database does not notify
+// of their changes.
 func Customers(db *sql.DB) annex.Source[v1.Customer] {
 	read := func(ctx context.Context, query string, args ...any) ([]v1.Customer, error) {
 		rows, err := db.QueryContext(ctx, query, args...)

@@ -9,15 +9,15 @@ import (
 	"github.com/annexapi/annex/annextest"
 )
 
-func TestVersionsHoldWhatTheOthersSay(t *testing.T) {
+func TestVersions_roundTrip(t *testing.T) {
 	annextest.RoundTrip(t, server.New(), sensible)
 }
 
-func TestWhatWasStoredIsStillRead(t *testing.T) {
+func TestStoredObjects_stayReadable(t *testing.T) {
 	annextest.GoldenObjects(t, server.New(), "testdata/objects", sensible)
 }
 
-// sensible lets a reference be to a flunder or to a fischer.
+// sensible generates references to either a flunder or a fischer.
 var sensible = annextest.Fuzz(func(spec *v1beta1.FlunderSpec, r *rand.Rand) {
 	switch r.Intn(3) {
 	case 0:

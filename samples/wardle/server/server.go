@@ -49,9 +49,8 @@ func reference(f *v1beta1.Flunder) any {
 	return nil
 }
 
-// banFlunder refuses flunders whose name a fischer disallows. What exists stays
-// and can be cleaned up: only creates, and changes of what a living flunder says,
-// are refused.
+// banFlunder refuses flunders whose name a fischer disallows. Existing flunders stay and can be cleaned up: it
+// refuses only creates, and changes of the spec of a flunder that is not being deleted.
 func banFlunder(env *annex.Env) (annex.AdmitFunc[v1beta1.Flunder], error) {
 	fischers, err := annex.ListerFor[v1alpha1.Fischer](env)
 	if err != nil {
@@ -74,7 +73,7 @@ func banFlunder(env *annex.Env) (annex.AdmitFunc[v1beta1.Flunder], error) {
 	}, nil
 }
 
-// says tells whether the request lets a flunder say something new.
+// says reports whether the request changes the spec of a flunder.
 func says(r annex.Request[v1beta1.Flunder]) bool {
 	return r.Operation == annex.Create ||
 		r.Subresource == "" && r.Object.DeletionTimestamp == nil && !equality.Semantic.DeepEqual(r.Object.Spec, r.Old.Spec)

@@ -47,7 +47,7 @@ func spec(t *testing.T, obj *unstructured.Unstructured) map[string]any {
 	return got
 }
 
-func TestOneFlunderInTwoVersions(t *testing.T) {
+func TestFlunder_versions(t *testing.T) {
 	t.Parallel()
 	client := dynamic.NewForConfigOrDie(annextest.Start(t, server.New()))
 	ctx := t.Context()
@@ -79,7 +79,7 @@ func TestOneFlunderInTwoVersions(t *testing.T) {
 	}
 }
 
-func TestInvalidFlundersAreRefusedOnCreateAndOnUpdate(t *testing.T) {
+func TestFlunder_invalid_isRefused(t *testing.T) {
 	t.Parallel()
 	client := dynamic.NewForConfigOrDie(annextest.Start(t, server.New())).Resource(beta).Namespace("default")
 	ctx := t.Context()
@@ -112,8 +112,8 @@ func TestInvalidFlundersAreRefusedOnCreateAndOnUpdate(t *testing.T) {
 	}
 }
 
-// eventually calls try until it is content. The admission
-// hook reads fischers from a cache, which a create may be ahead of by a moment.
+// eventually calls try until it returns true. The admission hook reads fischers from a cache, which may lag behind a
+// create.
 func eventually(t *testing.T, try func() bool) {
 	t.Helper()
 	for range 1000 {
@@ -124,7 +124,7 @@ func eventually(t *testing.T, try func() bool) {
 	t.Fatal("it never happened")
 }
 
-func TestFischersBanFlunders(t *testing.T) {
+func TestBanFlunder(t *testing.T) {
 	t.Parallel()
 	client := dynamic.NewForConfigOrDie(annextest.Start(t, server.New()))
 	flunders := client.Resource(beta).Namespace("default")

@@ -41,7 +41,7 @@ func signingKey(t *testing.T) string {
 	return writeFile(t, filepath.Join(t.TempDir(), "accounts.key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
 }
 
-// asBearer asks a server who the bearer of a token is.
+// asBearer asks a server for the user name of the bearer of a token.
 func asBearer(t *testing.T, config *rest.Config, token string) (string, error) {
 	t.Helper()
 	bearer := rest.AnonymousClientConfig(config)
@@ -56,9 +56,9 @@ func asBearer(t *testing.T, config *rest.Config, token string) (string, error) {
 	return who.Status.UserInfo.Username, nil
 }
 
-// Servers that share the key accept the tokens of each other, and refuse them as soon as one
-// of them has deleted what they are of: nothing is remembered, and no watch is waited for.
-func TestReplicasAgreeOnServiceAccounts(t *testing.T) {
+// Servers that share the key accept each other's tokens, and reject them as soon as one server has deleted the
+// account: nothing is cached, and no watch is waited for.
+func TestReplicas_shareServiceAccounts(t *testing.T) {
 	members, key := startCluster(t, 1, nil), signingKey(t)
 	start := func(key string) *rest.Config {
 		return annextest.StartWith(t, shop(), annex.Options{
@@ -117,7 +117,7 @@ func TestReplicasAgreeOnServiceAccounts(t *testing.T) {
 		refused(one, token)
 	}
 
-	// A key that is rotated is known to both when it signs at one of them.
+	// A rotated key is known to both servers when it signs at one of them.
 	before := issue(one, "robot-0")
 	if _, err := accounts.Rotate(ctx, key, time.Now(), time.Now().Add(time.Hour), false); err != nil {
 		t.Fatal(err)

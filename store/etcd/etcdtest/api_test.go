@@ -15,17 +15,16 @@ import (
 // apiTests is the package of the project's own tests of the API.
 const apiTests = "./internal/testing/apitest"
 
-// TestTheAPIOnEtcd runs the tests of the API, whose servers choose another storage
-// otherwise, on a real etcd.
-func TestTheAPIOnEtcd(t *testing.T) {
+// TestAPI_onEtcd runs the tests of the API, whose servers otherwise choose another storage, on a real etcd.
+func TestAPI_onEtcd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs the tests of another package")
 	}
 	runAPI(t, "etcd", endpoints(startCluster(t, 1, nil)), nil)
 }
 
-// TestQueriesOnEtcd runs the tests of queries on a real etcd, which keeps no orders.
-func TestQueriesOnEtcd(t *testing.T) {
+// TestQueries_onEtcd runs the tests of queries on a real etcd, which keeps no orders.
+func TestQueries_onEtcd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs the tests of another package")
 	}
@@ -41,8 +40,8 @@ func TestQueriesOnEtcd(t *testing.T) {
 	}
 }
 
-// runAPI runs those tests of the API that store something, and prints how many and
-// which not. notRun says why some are not run on what is said to be etcd.
+// runAPI runs the tests of the API that store objects, and prints their number and the names of the others. notRun
+// maps the tests that do not run on this server to the reasons.
 func runAPI(t *testing.T, name string, endpoints []string, notRun map[string]string) {
 	t.Helper()
 	skipped := slices.Sorted(maps.Keys(notRun))
@@ -112,10 +111,10 @@ func runAPI(t *testing.T, name string, endpoints []string, notRun map[string]str
 // checkout is the root of the repository.
 const checkout = "../../.."
 
-// exactly is the pattern of go test that matches the tests and no others.
+// exactly returns the -run pattern that matches the tests and no others.
 func exactly(tests []string) string { return "^(" + strings.Join(tests, "|") + ")$" }
 
-// listed are those of the tests that are in apiTests, sorted.
+// listed returns those of the given tests that exist in apiTests, sorted.
 func listed(t *testing.T, tests []string) []string {
 	t.Helper()
 	if len(tests) == 0 {
@@ -136,8 +135,7 @@ func listed(t *testing.T, tests []string) []string {
 	return slices.Sorted(slices.Values(there))
 }
 
-// apiReport is what go test -json said, by top-level tests. Only those that store
-// something count.
+// apiReport is the result of go test -json, by top-level tests. Only tests that store objects count.
 type apiReport struct {
 	ran      map[string]bool
 	running  map[string]bool

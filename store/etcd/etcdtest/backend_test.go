@@ -70,7 +70,7 @@ func mustCreate(t testing.TB, pods storage.Interface, name string) *example.Pod 
 	return created
 }
 
-// createAnyway writes until it succeeds, as a client does that is told to try again.
+// createAnyway writes until it succeeds, as a client does after a retryable error.
 func createAnyway(t testing.TB, pods storage.Interface, name string) {
 	t.Helper()
 	testwait.NoError(t, "create "+name, func(ctx context.Context) error {
@@ -120,7 +120,7 @@ var variants = map[string]func(*etcd.Options){
 	"direct":      func(o *etcd.Options) { o.NoWatchCache = true },
 }
 
-func TestAWatchGoesOnAfterARestartOfEtcd(t *testing.T) {
+func TestWatch_etcdRestart_resumes(t *testing.T) {
 	for name, change := range variants {
 		t.Run(name, func(t *testing.T) {
 			members := startCluster(t, 1, nil)
@@ -143,7 +143,7 @@ func TestAWatchGoesOnAfterARestartOfEtcd(t *testing.T) {
 	}
 }
 
-// unhealthy is nil if Health says so and names all the endpoints.
+// unhealthy returns nil if Health returns an error that names all the endpoints.
 func unhealthy(backend store.Backend, endpoints ...string) error {
 	err := backend.Health()
 	if err == nil {
@@ -160,7 +160,7 @@ func unhealthy(backend store.Backend, endpoints ...string) error {
 	return nil
 }
 
-func TestOneOfThreeMembersMayStop(t *testing.T) {
+func TestBackend_oneOfThreeMembersStops(t *testing.T) {
 	for _, role := range []string{"follower", "leader"} {
 		t.Run(role, func(t *testing.T) {
 			members := startCluster(t, 3, nil)
@@ -193,7 +193,7 @@ func TestOneOfThreeMembersMayStop(t *testing.T) {
 	}
 }
 
-func TestWithoutAMajorityHealthSaysWhy(t *testing.T) {
+func TestHealth_noMajority_namesReason(t *testing.T) {
 	members := startCluster(t, 3, nil)
 	backend := open(t, members, nil)
 	pods := openPods(t, backend)
@@ -214,7 +214,7 @@ func TestWithoutAMajorityHealthSaysWhy(t *testing.T) {
 	}
 }
 
-func TestAFullEtcdIsNotHealthy(t *testing.T) {
+func TestHealth_fullEtcd(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	backend := open(t, members, nil)
 	c := client(t, members)
@@ -243,7 +243,7 @@ func TestAFullEtcdIsNotHealthy(t *testing.T) {
 	testwait.NoError(t, "health with room", func(context.Context) error { return backend.Health() })
 }
 
-func TestTheRevisionFollowsEtcd(t *testing.T) {
+func TestRevision_followsEtcd(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	backend := open(t, members, nil)
 	pods := openPods(t, backend)
@@ -264,7 +264,7 @@ func TestTheRevisionFollowsEtcd(t *testing.T) {
 	})
 }
 
-func TestPrefixesKeepServersApart(t *testing.T) {
+func TestPrefix_separatesServers(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	one := openPods(t, open(t, members, nil))
 	two := openPods(t, open(t, members, func(o *etcd.Options) { o.Prefix = "/other" }))
@@ -289,7 +289,7 @@ func TestPrefixesKeepServersApart(t *testing.T) {
 	}
 }
 
-func TestASnapshotHoldsObjectsOnly(t *testing.T) {
+func TestSnapshot_holdsOnlyObjects(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	backend := open(t, members, nil)
 	mustCreate(t, openPods(t, backend), "a")
@@ -313,7 +313,7 @@ func TestASnapshotHoldsObjectsOnly(t *testing.T) {
 	}
 }
 
-func TestOldHistoryIsCompacted(t *testing.T) {
+func TestCompactionInterval_compactsHistory(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	pods := openPods(t, open(t, members, func(o *etcd.Options) { o.CompactionInterval = 100 * time.Millisecond }))
 	created := mustCreate(t, pods, "a")
@@ -336,7 +336,7 @@ func TestOldHistoryIsCompacted(t *testing.T) {
 	})
 }
 
-func TestCloseEndsEverything(t *testing.T) {
+func TestClose_endsWatchesAndGoroutines(t *testing.T) {
 	for name, down := range map[string]bool{"etcd runs": false, "etcd is down": true} {
 		t.Run(name, func(t *testing.T) {
 			members := startCluster(t, 1, nil)
@@ -399,7 +399,7 @@ func ended(w watch.Interface) error {
 	}
 }
 
-// leftover names a goroutine that belongs to a storage.
+// leftover returns an error that names a goroutine of a storage.
 func leftover() error {
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]

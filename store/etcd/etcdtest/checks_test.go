@@ -13,9 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// TestTheLoadFindsWhatIsWrong gives the checks of the load what a broken server
-// would.
-func TestTheLoadFindsWhatIsWrong(t *testing.T) {
+// TestLoad_detectsViolations passes the results of a broken server to the checks of the load.
+func TestLoad_detectsViolations(t *testing.T) {
 	widget := func(name string, version int) *unstructured.Unstructured {
 		w := newWidget(name)
 		w.SetResourceVersion(fmt.Sprint(version))
@@ -43,7 +42,7 @@ func TestTheLoadFindsWhatIsWrong(t *testing.T) {
 	added, modified := watch.Added, watch.Modified
 	for name, test := range map[string]struct {
 		do   func(l *load)
-		want string // "" is nothing wrong
+		want string // "" if there is no violation
 	}{
 		"all is there":      {func(l *load) { list(l, widget("a", 7), widget("b", 8)) }, ""},
 		"an object is lost": {func(l *load) { list(l, widget("b", 6)) }, "a was acknowledged at version 7"},

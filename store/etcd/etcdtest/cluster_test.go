@@ -18,7 +18,7 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// patience bounds every wait. It is only reached by a failure.
+// patience bounds every wait. Only a failure reaches it.
 const patience = testwait.Patience
 
 // member is one etcd server, which can be stopped and started again.
@@ -27,8 +27,8 @@ type member struct {
 	etcd   *embed.Etcd // nil while it is stopped
 }
 
-// startCluster starts members that belong together and waits until they have a
-// leader. change may alter the configuration of each.
+// startCluster starts the members of one cluster and waits until they have a leader. change may alter the
+// configuration of each.
 func startCluster(t testing.TB, size int, change func(*embed.Config)) []*member {
 	t.Helper()
 	var (
@@ -104,7 +104,7 @@ func endpoints(members []*member) []string {
 	return all
 }
 
-// client is one that belongs to the test, not to the backend.
+// client returns a client that belongs to the test, not to the backend.
 func client(t testing.TB, members []*member) *clientv3.Client {
 	t.Helper()
 	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints(members), Logger: zap.NewNop()})
@@ -115,9 +115,9 @@ func client(t testing.TB, members []*member) *clientv3.Client {
 	return c
 }
 
-// freePorts returns loopback addresses that no process listens on. A member has to know
-// its port before it starts, and to have it again when it is started anew: the ports
-// are outside of the range from which the kernel chooses ephemeral ones.
+// freePorts returns loopback addresses that no process listens on. A member has to know its port before it starts,
+// and to get it again at a restart, so the ports are outside of the range from which the kernel chooses ephemeral
+// ones.
 func freePorts(t testing.TB, count int) []string {
 	t.Helper()
 	var addresses []string

@@ -90,7 +90,7 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-// startSecured starts a member that accepts clients with a certificate only.
+// startSecured starts a member that only accepts clients with a certificate.
 func startSecured(t testing.TB, a *authority) []*member {
 	t.Helper()
 	return startCluster(t, 1, func(config *embed.Config) {
@@ -100,7 +100,7 @@ func startSecured(t testing.TB, a *authority) []*member {
 	})
 }
 
-func TestTLSWithAClientCertificate(t *testing.T) {
+func TestOpen_clientCertificate(t *testing.T) {
 	a := newAuthority(t)
 	backend := open(t, startSecured(t, a), func(o *etcd.Options) {
 		o.CAFile = a.file
@@ -115,7 +115,7 @@ func TestTLSWithAClientCertificate(t *testing.T) {
 	}
 }
 
-func TestOpenSaysWhatIsWrong(t *testing.T) {
+func TestOpen_unusableEtcd_namesReason(t *testing.T) {
 	a, stranger := newAuthority(t), newAuthority(t)
 	certFile, keyFile := a.sign("server")
 	strangeCert, strangeKey := stranger.sign("stranger")
@@ -181,7 +181,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestOpenWaitsForEtcdToStart(t *testing.T) {
+func TestOpen_waitsForEtcd(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	members[0].stop()
 	opened := make(chan error, 1)
@@ -203,7 +203,7 @@ func TestOpenWaitsForEtcdToStart(t *testing.T) {
 	}
 }
 
-func TestOpenEndsWithItsContext(t *testing.T) {
+func TestOpen_canceledContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	unreachable := "http://" + freePorts(t, 1)[0]

@@ -24,9 +24,8 @@ import (
 	"github.com/annexapi/annex/store/etcd"
 )
 
-// Of the replicas of a control plane over one etcd, one runs the controllers, and when it ends
-// another does.
-func TestOneReplicaOfAControlPlaneRunsItsControllers(t *testing.T) {
+// One of the replicas of a control plane over one etcd runs the controllers; when it ends, another takes over.
+func TestControlPlane_oneReplicaRunsControllers(t *testing.T) {
 	members, ctx := startCluster(t, 1, nil), t.Context()
 	type replica struct {
 		client *kubernetes.Clientset
@@ -34,7 +33,7 @@ func TestOneReplicaOfAControlPlaneRunsItsControllers(t *testing.T) {
 	}
 	var (
 		replicas [2]replica
-		turn     = make(chan struct{}, 1) // is held by what runs controllers
+		turn     = make(chan struct{}, 1) // held by the replica that runs controllers
 		began    = make(chan int, len(replicas))
 	)
 	for i := range replicas {
@@ -109,9 +108,9 @@ func TestOneReplicaOfAControlPlaneRunsItsControllers(t *testing.T) {
 	}
 }
 
-// The watch cache has an index of each selectable field of custom resources, and finds the watches
-// of an event by the first.
-func TestCustomResourcesAreFoundByTheirSelectableFields(t *testing.T) {
+// The watch cache has an index of each selectable field of custom resources, and finds the watches of an event by the
+// first field.
+func TestCustomResources_selectableFields(t *testing.T) {
 	members, ctx := startCluster(t, 1, nil), t.Context()
 	server := annex.Server{Name: "cluster", ControlPlane: controlplane.New(controlplane.Options{})}
 	config, ready, _ := runServer(

@@ -21,11 +21,11 @@ import (
 	"github.com/annexapi/annex/store/etcd"
 )
 
-// most is how many widgets limited replicas admit.
+// most is the number of widgets that limited replicas admit.
 const most = 10
 
-// limitedShop admits a limited number of widgets. looked, which may be nil, is called
-// when a create has counted the others, and before it writes.
+// limitedShop admits a limited number of widgets. looked, which may be nil, is called when a create has counted the
+// others, and before it writes.
 func limitedShop(looked func(existing int)) annex.Server {
 	return annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
 		annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).AdmitCreate(
@@ -52,7 +52,7 @@ func isFull(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "no more than 10 widgets may be")
 }
 
-func TestAdmitCreateIsExactAcrossReplicas(t *testing.T) {
+func TestAdmitCreate_replicas_isExact(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	replicas := []dynamic.ResourceInterface{limitedReplica(t, members, nil), limitedReplica(t, members, nil)}
 	var made atomic.Int32
@@ -78,9 +78,9 @@ func TestAdmitCreateIsExactAcrossReplicas(t *testing.T) {
 	}
 }
 
-// Sixteen writers want ten places and give them up again. At no revision are there
-// more than ten widgets, and every writer gets a place in the end.
-func TestAdmitCreateAcrossReplicasWithDeletesRacing(t *testing.T) {
+// Sixteen writers take ten places and release them again. At no revision are there more than ten widgets, and every
+// writer gets a place in the end.
+func TestAdmitCreate_replicas_racingDeletes(t *testing.T) {
 	const writers, rounds = 16, 5
 	members := startCluster(t, 1, nil)
 	replicas := []dynamic.ResourceInterface{limitedReplica(t, members, nil), limitedReplica(t, members, nil)}
@@ -129,9 +129,9 @@ func TestAdmitCreateAcrossReplicasWithDeletesRacing(t *testing.T) {
 	}
 }
 
-// A replica that has counted nine others, and does not come to write before another
-// replica makes the tenth, counts again.
-func TestAdmitCreateCountsAgainWhenAnotherReplicaWasFaster(t *testing.T) {
+// A replica that has counted nine other widgets, and does not write before another replica creates the tenth, counts
+// again.
+func TestAdmitCreate_fasterReplica_countsAgain(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	counted, proceed := make(chan int), make(chan struct{})
 	var slow atomic.Bool
@@ -176,9 +176,8 @@ func TestAdmitCreateCountsAgainWhenAnotherReplicaWasFaster(t *testing.T) {
 	}
 }
 
-// A replica that dies between counting and writing leaves nothing behind that would
-// have to be cleaned up: the place is free for others.
-func TestAdmitCreateLeavesNothingBehindWhenItNeverWrites(t *testing.T) {
+// A replica that dies between counting and writing leaves nothing behind to clean up: others can take the place.
+func TestAdmitCreate_deathBeforeWrite_leavesNothing(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	counted, proceed := make(chan struct{}), make(chan struct{})
 	var dying atomic.Bool
@@ -223,9 +222,9 @@ func TestAdmitCreateLeavesNothingBehindWhenItNeverWrites(t *testing.T) {
 	}
 }
 
-// One of two replicas is killed while both create. What it has acknowledged is there, and
-// no place is taken without an object that has it.
-func TestAdmitCreateWhenAReplicaIsKilled(t *testing.T) {
+// One of two replicas is killed while both create. Its acknowledged objects exist, and every taken place has an
+// object.
+func TestAdmitCreate_killedReplica(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	args := []string{"--storage", "etcd", "--etcd-servers", endpoints(members)[0]}
 	victim, survivor := newServerAs(t, roleLimited, "victim", args...), newServerAs(t, roleLimited, "survivor", args...)
@@ -267,7 +266,7 @@ func TestAdmitCreateWhenAReplicaIsKilled(t *testing.T) {
 		if n := there(); n > most || n < int(made.Load()) {
 			t.Errorf("%d widgets after %d were acknowledged", n, made.Load())
 		}
-		// What the victim had sent to etcd may still come, and takes its place then.
+		// A create that the victim had sent to etcd may still arrive, and then takes its place.
 		for i := 0; i < 2*most && there() < most; i++ {
 			if _, err := objects(
 				survivor,

@@ -14,7 +14,7 @@ import (
 	"github.com/annexapi/annex/store/etcd"
 )
 
-// encryptionConfig writes a file that encrypts widgets with a key of one character.
+// encryptionConfig writes a file that encrypts widgets with a key made of one character.
 func encryptionConfig(t *testing.T, character string) string {
 	t.Helper()
 	return writeFile(t, filepath.Join(t.TempDir(), "encryption.yaml"), fmt.Appendf(nil, `apiVersion: apiserver.config.k8s.io/v1
@@ -26,8 +26,8 @@ resources:
 `, strings.Repeat(character, 43)))
 }
 
-// A server that waits for etcd learns late what is stored there.
-func TestAServerThatFindsUnreadableObjectsLateEnds(t *testing.T) {
+// A server that waits for etcd checks the stored objects only once etcd answers.
+func TestServer_unreadableObjectsFoundLate_ends(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	options := annex.Options{
 		Storage:              etcd.Cluster(etcd.Options{Endpoints: endpoints(members), HealthcheckTimeout: 200 * time.Millisecond}),

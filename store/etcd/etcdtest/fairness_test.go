@@ -19,9 +19,9 @@ import (
 	"github.com/annexapi/annex/store/etcd"
 )
 
-// Servers that start at the same time over one etcd have one set of flow schemas and priority
-// levels, and what one is told of them the other goes by.
-func TestReplicasAgreeOnPriorityLevels(t *testing.T) {
+// Servers that start at the same time over one etcd have one set of flow schemas and priority levels, and a change at
+// one takes effect at the other.
+func TestReplicas_sharePriorityLevels(t *testing.T) {
 	members, ctx := startCluster(t, 1, nil), t.Context()
 	clients, configs := make([]*kubernetes.Clientset, 2), make([]*rest.Config, 2)
 	var starting sync.WaitGroup
@@ -59,7 +59,7 @@ func TestReplicasAgreeOnPriorityLevels(t *testing.T) {
 			t.Fatalf("%s is on %d servers, one of %d objects", uid, servers, len(uids))
 		}
 	}
-	// What one is told, the other goes by: the header of its answers says so.
+	// A change at one server takes effect at the other, as the header of its responses shows.
 	made, err := clients[0].FlowcontrolV1().FlowSchemas().Create(ctx, &flowcontrolv1.FlowSchema{
 		ObjectMeta: metav1.ObjectMeta{Name: "all"},
 		Spec: flowcontrolv1.FlowSchemaSpec{

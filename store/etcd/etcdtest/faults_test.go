@@ -20,30 +20,28 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// faultsVariable says how many faults the test below causes; 6 if it is not set.
+// faultsVariable sets the number of faults that the test below causes; the default is 6.
 const faultsVariable = "ANNEX_ETCD_FAULTS"
 
 const (
 	loadWriters = 6
-	// faultWrites are acknowledged while a fault lasts, and again after it.
+	// faultWrites is the number of writes acknowledged while a fault lasts, and again after it.
 	faultWrites = 60
-	// silentWrites are acknowledged while a member is cut off in silence: etcd's
-	// client, with upstream's settings, takes up to 40 seconds to notice that, and
-	// until then a third of its requests waits.
+	// silentWrites is the number of writes acknowledged while a member is cut off in silence: etcd's client, with
+	// upstream's settings, takes up to 40 seconds to notice that, and until then a third of its requests waits.
 	silentWrites = 10
 )
 
-// fault is something that happens to a server or to etcd, and its end.
+// fault is a fault of a server or of etcd, with its end.
 type fault struct {
 	name       string
-	writes     int64 // that are acknowledged while it lasts
+	writes     int64 // acknowledged while it lasts
 	begin, end func()
 }
 
-// TestReplicasOverAClusterUnderFaults runs three replicas of a server over three
-// etcd members, each a process that is killed, or cut off, while clients write,
-// read and watch.
-func TestReplicasOverAClusterUnderFaults(t *testing.T) {
+// TestCluster_replicasUnderFaults runs three replicas of a server over three etcd members, each a process that is
+// killed, or cut off, while clients write, read and watch.
+func TestCluster_replicasUnderFaults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}
@@ -67,8 +65,7 @@ func TestReplicasOverAClusterUnderFaults(t *testing.T) {
 	})
 }
 
-// underFaults runs the load on replicas, causes one fault after the other, and
-// prints what was lost.
+// underFaults runs the load on replicas, causes one fault after the other, and prints the losses.
 func underFaults(t *testing.T, name string, members int, replicas []*server, rounds int, next func(round int) fault) {
 	t.Helper()
 	var configs []*rest.Config
@@ -157,8 +154,8 @@ func (c *cluster) follower(leader *clusterMember) *clusterMember {
 	return nil
 }
 
-// startReplicas starts servers that a client can use one for another: the second
-// and the others begin with the first one's certificates, as docs/howto/replicas.md says.
+// startReplicas starts servers that a client can use interchangeably: the second and later servers begin with the
+// first one's certificates, as docs/howto/replicas.md describes.
 func startReplicas(t *testing.T, number int, endpoints []string) []*server {
 	t.Helper()
 	var replicas []*server
@@ -173,7 +170,7 @@ func startReplicas(t *testing.T, number int, endpoints []string) []*server {
 	return replicas
 }
 
-// shareCertificates gives a replica those of another, with the keys, which are for its user alone.
+// shareCertificates copies a replica's certificates to another, with the keys, which only their user may read.
 func shareCertificates(t *testing.T, from, to *server) {
 	t.Helper()
 	certificates := filepath.Join(to.dir, "cert")
@@ -184,14 +181,14 @@ func shareCertificates(t *testing.T, from, to *server) {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		return os.Chmod(path, 0o600) // copies are open to others
+		return os.Chmod(path, 0o600) // copies are readable by others
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// loadRun is a load that runs.
+// loadRun is a running load.
 type loadRun struct {
 	load      *load
 	stop      chan struct{}

@@ -19,7 +19,7 @@ import (
 	"github.com/annexapi/annex/internal/testing/shop/v1beta1"
 )
 
-// rawValue is what etcd has at a key.
+// rawValue returns the value in etcd at a key.
 func rawValue(t *testing.T, etcd *clientv3.Client, key string) []byte {
 	t.Helper()
 	got, err := etcd.Get(t.Context(), key)
@@ -29,7 +29,7 @@ func rawValue(t *testing.T, etcd *clientv3.Client, key string) []byte {
 	return got.Kvs[0].Value
 }
 
-func TestFormsOfWhatIsInEtcd(t *testing.T) {
+func TestStoredForms_inEtcd(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	raw, options := client(t, members), onEtcd(members)
 	before := annex.Server{Name: "shop", Groups: []annex.Group{{

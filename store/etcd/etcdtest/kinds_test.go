@@ -16,6 +16,7 @@ import (
 	legacyv1 "github.com/annexapi/annex/internal/testing/shop/legacy/v1"
 	v1 "github.com/annexapi/annex/internal/testing/shop/v1"
 	"github.com/annexapi/annex/internal/testing/testwait"
+	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/etcd"
 )
 
@@ -30,14 +31,15 @@ func newGizmo(name string) *unstructured.Unstructured {
 	}}
 }
 
-// Namespaces are in the data directory, what is in them is in etcd.
-func TestAKindInEtcdBesideNamespacesElsewhere(t *testing.T) {
+// Namespaces are in the data directory, their objects are in etcd.
+func TestStoredIn_kindInEtcd_namespacesElsewhere(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	server := annex.Server{Name: "shop", Groups: []annex.Group{{
 		Name:  "shop.example.com",
 		Kinds: []annex.Kind{annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).StoredIn(etcd.Cluster(etcd.Options{}))},
 	}}}
 	client := dynamic.NewForConfigOrDie(annextest.StartWith(t, server, annex.Options{
+		Storage: embedded.Dir(""),
 		DataDir: t.TempDir(), Drivers: []annex.Storage{etcd.Cluster(etcd.Options{Endpoints: endpoints(members)})},
 	}))
 	ctx := t.Context()
@@ -80,9 +82,8 @@ func TestAKindInEtcdBesideNamespacesElsewhere(t *testing.T) {
 	}
 }
 
-// While replicas are replaced one by one, servers of before and after the move of a
-// kind work on the same objects.
-func TestServersOfBeforeAndAfterAMoveShareEtcd(t *testing.T) {
+// While replicas are replaced one by one, servers from before and after the move of a kind work on the same objects.
+func TestStoredIn_rollingMove_sharesEtcd(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	client := func(server annex.Server) dynamic.Interface {
 		return dynamic.NewForConfigOrDie(

@@ -26,15 +26,14 @@ import (
 	"github.com/annexapi/annex/store/storetest"
 )
 
-// kineVariable names the program kine, which make kine builds. It is no dependency
-// of this module: it links an older etcd and older Kubernetes libraries than we do.
+// kineVariable names the program kine, which make kine builds. It is no dependency of this module, because it links
+// an older etcd and older Kubernetes libraries.
 const kineVariable = "ANNEX_KINE"
 
-// database makes an empty database and returns what kine calls an endpoint.
+// database creates an empty database and returns its kine endpoint.
 type database func(t testing.TB) string
 
-// databases are those that kine is tested with, by name. One that is not installed
-// skips the test.
+// databases are the databases that kine is tested with, by name. If a database is not installed, its test is skipped.
 var databases = map[string]func(t *testing.T) database{
 	"SQLite": func(*testing.T) database {
 		return func(t testing.TB) string {
@@ -53,7 +52,7 @@ func onDatabases(t *testing.T, run func(t *testing.T, name string, empty databas
 	}
 }
 
-// kine is a process that speaks etcd's protocol over a database.
+// kine is a process with etcd's protocol over a database.
 type kine struct {
 	t        testing.TB
 	args     []string
@@ -68,7 +67,7 @@ func startKine(t testing.TB, database, address string, more ...string) *kine {
 	k := &kine{t: t, endpoint: address, log: filepath.Join(t.TempDir(), "kine.log")}
 	k.args = append([]string{
 		"--listen-address", address, "--endpoint", database, "--metrics-bind-address", "0",
-		"--datastore-max-open-connections", "50", // PostgreSQL has 100 for all; kine knows no limit
+		"--datastore-max-open-connections", "50", // PostgreSQL has 100 for all; kine has no limit
 	}, more...)
 	k.start()
 	t.Cleanup(k.kill)
@@ -188,13 +187,13 @@ func startPostgres(t *testing.T) database {
 	})
 	made := 0
 	return func(testing.TB) string {
-		made++ // kine makes it
+		made++ // kine creates it
 		return fmt.Sprintf("postgres://postgres:%s@%s:%s/kine%d?sslmode=disable", strings.ReplaceAll(password, " ", "%20"), host, port, made)
 	}
 }
 
-// unprivileged is the user that PostgreSQL, which refuses to be root, runs as; nil is
-// the user that runs the test. It gives the directory to that user.
+// unprivileged returns the user that PostgreSQL, which refuses to be root, runs as; nil is the user of the test. It
+// gives the directory to that user.
 func unprivileged(t *testing.T, dir string) *syscall.Credential {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -215,11 +214,10 @@ func unprivileged(t *testing.T, dir string) *syscall.Credential {
 	return nil
 }
 
-// keepNothing makes kine compact all that it is told to; by itself it keeps the last
-// 1,000 revisions.
+// keepNothing makes kine compact up to any requested revision; by default it keeps the last 1,000 revisions.
 var keepNothing = []string{"--compact-min-retain", "0"}
 
-func TestStorageOnKine(t *testing.T) {
+func TestKine_storage(t *testing.T) {
 	onDatabases(t, func(t *testing.T, name string, empty database) {
 		open := func(t testing.TB, needs storetest.Needs) storetest.Backend {
 			k := startKine(t, empty(t), "http://"+freePorts(t, 1)[0], keepNothing...)
@@ -244,7 +242,7 @@ func TestStorageOnKine(t *testing.T) {
 	})
 }
 
-func TestTheAPIOnKine(t *testing.T) {
+func TestKine_api(t *testing.T) {
 	onDatabases(t, func(t *testing.T, name string, empty database) {
 		k := startKine(t, empty(t), "http://"+freePorts(t, 1)[0], keepNothing...)
 		const ranges = "it compares no ranges of keys, and refuses these writes"
@@ -259,10 +257,9 @@ func TestTheAPIOnKine(t *testing.T) {
 	})
 }
 
-// TestReplicasOnKineUnderFaults kills kine and replicas of a server. There is one
-// kine: with several over one PostgreSQL, a list at one may miss for a moment what
-// was written at another, which this test finds.
-func TestReplicasOnKineUnderFaults(t *testing.T) {
+// TestKine_replicasUnderFaults kills kine and replicas of a server. There is one kine: with several over one
+// PostgreSQL, a list at one may briefly miss writes at another, which this test detects.
+func TestKine_replicasUnderFaults(t *testing.T) {
 	onDatabases(t, func(t *testing.T, name string, empty database) {
 		k := startKine(t, empty(t), "http://"+freePorts(t, 1)[0])
 		replicas := startReplicas(t, 2, []string{k.endpoint})
@@ -276,8 +273,8 @@ func TestReplicasOnKineUnderFaults(t *testing.T) {
 	})
 }
 
-// TestKineOnASocket is how the howto runs it beside a server.
-func TestKineOnASocket(t *testing.T) {
+// TestKine_socket runs kine beside a server as the howto describes.
+func TestKine_socket(t *testing.T) {
 	onDatabases(t, func(t *testing.T, _ string, empty database) {
 		dir, err := os.MkdirTemp("", "kine") // a socket's path is short
 		if err != nil {
@@ -301,9 +298,9 @@ func TestKineOnASocket(t *testing.T) {
 	})
 }
 
-// TestWatchesOfKine measures how long a change takes to a watch at the same kine,
-// and at another over the same database, beside etcd itself.
-func TestWatchesOfKine(t *testing.T) {
+// TestKine_watchLatency measures the time that a change takes to reach a watch at the same kine, at another kine over
+// the same database, and at etcd itself.
+func TestKine_watchLatency(t *testing.T) {
 	measure := func(t *testing.T, name, write, watch string, times int) {
 		t.Helper()
 		open := func(endpoint string) storage.Interface {

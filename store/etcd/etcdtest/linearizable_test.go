@@ -11,8 +11,7 @@ import (
 	"github.com/annexapi/annex/store/storetest"
 )
 
-// The store is upstream's, behind its watch cache; reads at revision "0" come from
-// that alone, and may be late.
+// The store is upstream's, behind its watch cache; reads at revision "0" come from the cache alone, and may be late.
 func TestLinearizable(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	storetest.RunLinearizable(t, "etcd", storetest.Subject{
@@ -24,11 +23,10 @@ func TestLinearizable(t *testing.T) {
 	})
 }
 
-// TestLinearizableAcrossElections kills the leader of three members in the middle of
-// histories, of which it makes as many as ANNEX_ETCD_HISTORIES says: each kill takes
-// an election. There is no watch cache, whose history would begin anew with each
-// backend: watches go on where they were.
-func TestLinearizableAcrossElections(t *testing.T) {
+// TestLinearizable_elections kills the leader of three members in the middle of ANNEX_ETCD_HISTORIES histories: each
+// kill needs an election. There is no watch cache, whose history would begin anew with each backend: watches resume
+// where they were.
+func TestLinearizable_elections(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for elections")
 	}

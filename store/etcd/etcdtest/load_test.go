@@ -27,9 +27,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// load writes to replicas of a server, any of which may be away at any time, and
-// knows what must be there afterwards. Each object but the counters has one writer,
-// so that its next state is certain as soon as the last one is.
+// load writes to replicas of a server, any of which may be down at any time, and keeps the state that must exist
+// afterwards. Each object except the counters has one writer, so that its next state is certain as soon as the last
+// one is.
 type load struct {
 	t        testing.TB
 	replicas []dynamic.ResourceInterface
@@ -39,29 +39,28 @@ type load struct {
 	increments   atomic.Int64
 
 	mu sync.Mutex
-	// versions are those that acknowledged writes gave, by object.
+	// versions are the resource versions of acknowledged writes, by object.
 	versions map[string][]int64
-	// latest is the state that acknowledged writes left behind; nil is deleted.
+	// latest is the state after the acknowledged writes; nil means deleted.
 	latest map[string]*state
-	// deleting are objects that their writer has begun to delete.
+	// deleting holds the objects that their writer has begun to delete.
 	deleting map[string]bool
 	// refusals counts the errors that clients saw, by kind.
 	refusals map[string]int
-	// wrong is what must not happen.
+	// wrong lists the violations.
 	wrong []string
 }
 
-// state is what is known of an object.
+// state is the known state of an object.
 type state struct {
 	sequence int
 	version  int64
 }
 
-// sequenceOption is the option of a widget that its writer counts its writes in.
+// sequenceOption is the option of a widget in which its writer counts its writes.
 const sequenceOption = "sequence"
 
-// requestTimeout is how long a client waits for an answer. A connection that is cut
-// does not end by itself.
+// requestTimeout is the time that a client waits for a response. A connection that is cut does not end by itself.
 const requestTimeout = 3 * time.Second
 
 func newLoad(t testing.TB, configs []*rest.Config) *load {
@@ -85,8 +84,7 @@ func (l *load) mistake(format string, args ...any) {
 	l.wrong = append(l.wrong, fmt.Sprintf(format, args...))
 }
 
-// retryable counts an error and says whether a client may try again after it. All
-// others are mistakes.
+// retryable counts an error and reports whether a client may retry after it. All other errors are violations.
 func (l *load) retryable(what string, err error) bool {
 	if errors.Is(err, context.Canceled) {
 		return true // by the end of the load
@@ -101,7 +99,7 @@ func (l *load) retryable(what string, err error) bool {
 	return kind != ""
 }
 
-// errorKind is "" for errors that a client cannot handle by trying again.
+// errorKind returns "" for errors that a client cannot handle by retrying.
 func errorKind(err error) string {
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 		switch code := status.Status().Code; code {
@@ -124,7 +122,7 @@ func errorKind(err error) string {
 	return ""
 }
 
-// until tries until it is done or the context has ended.
+// until retries until it is done or the context has ended.
 func (l *load) until(ctx context.Context, done func(ctx context.Context, replica dynamic.ResourceInterface) bool) bool {
 	for pause := time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 100*time.Millisecond) {
 		attempt, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -141,8 +139,7 @@ func (l *load) until(ctx context.Context, done func(ctx context.Context, replica
 	return false
 }
 
-// store notes a write that was acknowledged, or that reading has shown to have
-// happened.
+// store records a write that was acknowledged, or that a read has revealed.
 func (l *load) store(object *unstructured.Unstructured) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,8 +159,8 @@ func (l *load) remove(name string) {
 	l.acknowledged.Add(1)
 }
 
-// write is one of the writers: it makes objects, changes them, and deletes some,
-// until it shall stop. What it has begun it finishes, unless the context ends.
+// write is one of the writers: it creates objects, changes them, and deletes some, until stop is closed. It finishes
+// a sequence that it has begun, unless the context ends.
 func (l *load) write(ctx context.Context, stop <-chan struct{}, writer int) {
 	for n := 0; ctx.Err() == nil; n++ {
 		select {
@@ -180,8 +177,7 @@ func (l *load) write(ctx context.Context, stop <-chan struct{}, writer int) {
 			object = l.update(ctx, object)
 			l.increment(ctx, writer, n%counters)
 		}
-		// An attempt to create that was not answered may still arrive, after the
-		// deletion.
+		// An unanswered attempt to create may still arrive, after the deletion.
 		if n%3 == 0 && certain && object != nil {
 			l.delete(ctx, name)
 		}
@@ -270,9 +266,8 @@ func (l *load) delete(ctx context.Context, name string) {
 	}
 }
 
-// counters are objects that all writers increment. Each writer has a number of its
-// own in them, which tells it whether an attempt without an answer has happened; the
-// total shows increments that were lost.
+// Counters are objects that all writers increment. Each writer has a number of its own in them, which reveals whether
+// an unanswered attempt has happened; the total reveals lost increments.
 const (
 	counters    = 3
 	totalOption = "total"
@@ -316,15 +311,14 @@ func (l *load) increment(ctx context.Context, writer, counter int) {
 	})
 }
 
-// known is what acknowledged writes have left behind.
+// known returns the state after the acknowledged writes.
 func (l *load) known() map[string]*state {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return maps.Clone(l.latest)
 }
 
-// read lists the objects again and again: whatever was acknowledged before a list
-// began is in it, at least as new.
+// read lists the objects again and again: everything acknowledged before a list began must be in it, at least as new.
 func (l *load) read(ctx context.Context) {
 	for ctx.Err() == nil {
 		before := l.known()
@@ -367,14 +361,14 @@ func (l *load) get(ctx context.Context, name string, known *state) {
 	})
 }
 
-// isDeleted says whether a deletion may have happened meanwhile.
+// isDeleted reports whether a deletion may have happened meanwhile.
 func (l *load) isDeleted(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.deleting[name]
 }
 
-// compare finds what is missing from a list or older than what was known before.
+// compare finds objects that are missing from a list or older than their state known before.
 func (l *load) compare(before map[string]*state, items []unstructured.Unstructured, where string) (lost int) {
 	there := map[string]int64{}
 	for _, item := range items {
@@ -406,13 +400,13 @@ func (l *load) refused() string {
 
 func setOption(object *unstructured.Unstructured, name, value string) {
 	if err := unstructured.SetNestedField(object.Object, value, "spec", "options", name); err != nil {
-		panic(err) // the object is none of a widget
+		panic(err) // the object is not a widget
 	}
 }
 
 func intOption(object *unstructured.Unstructured, name string) int {
 	text, _, _ := unstructured.NestedString(object.Object, "spec", "options", name)
-	n, _ := strconv.Atoi(text) // not yet there is 0
+	n, _ := strconv.Atoi(text) // a missing option is 0
 	return n
 }
 
@@ -421,7 +415,7 @@ func sequenceOf(object *unstructured.Unstructured) int { return intOption(object
 func versionOf(object metav1.Object) int64 {
 	version, err := strconv.ParseInt(object.GetResourceVersion(), 10, 64)
 	if err != nil {
-		panic(err) // nothing that compares versions can go on
+		panic(err) // no comparison of versions can continue
 	}
 	return version
 }

@@ -19,11 +19,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/program"
 )
 
-// roleVariable makes the test binary a program of another kind: a server, or the
-// etcd member that it holds the JSON of.
+// roleVariable makes the test binary another program: a server, or the etcd member whose JSON it holds.
 const (
 	roleVariable = "ANNEX_ETCDTEST_ROLE"
 	roleServer   = "server"
@@ -37,13 +36,13 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case roleServer:
 		endWithTheTest()
-		annex.Main(shop())
+		program.Main(shop())
 	case roleLimited:
 		endWithTheTest()
-		annex.Main(limitedShop(nil))
+		program.Main(limitedShop(nil))
 	case roleRepairs:
 		endWithTheTest()
-		annex.Main(repairShop())
+		program.Main(repairShop())
 	default:
 		endWithTheTest()
 		if err := runMember(role); err != nil {
@@ -79,7 +78,7 @@ func newRole(t *testing.T, name, value string, args ...string) *role {
 	return r
 }
 
-// start starts it and waits for its first line.
+// start starts the program and waits for its first line.
 func (r *role) start() {
 	r.t.Helper()
 	log, err := os.OpenFile(r.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -107,7 +106,7 @@ func (r *role) start() {
 	}
 }
 
-// kill ends it as kill -9 does.
+// kill ends the program as kill -9 does.
 func (r *role) kill() {
 	if r.cmd == nil {
 		return
@@ -118,7 +117,7 @@ func (r *role) kill() {
 	r.cmd = nil
 }
 
-// tail is the end of its log.
+// tail returns the end of the program's log.
 func (r *role) tail() string {
 	log, err := os.ReadFile(r.log)
 	if err != nil {
@@ -133,8 +132,7 @@ type server struct {
 	dir string
 }
 
-// newServer prepares a program that serves on a port that it has again when it is
-// started anew.
+// newServer prepares a program that serves on a port that it gets again at a restart.
 func newServer(t *testing.T, name string, args ...string) *server {
 	t.Helper()
 	return newServerAs(t, roleServer, name, args...)
@@ -148,7 +146,7 @@ func newServerAs(t *testing.T, role, name string, args ...string) *server {
 	return &server{newRole(t, name, role, args...), dir}
 }
 
-// config is the administrator's.
+// config returns the administrator's config.
 func (s *server) config() *rest.Config {
 	s.t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(s.dir, "kubeconfig"))
@@ -159,11 +157,11 @@ func (s *server) config() *rest.Config {
 	return config
 }
 
-// memberRole is how an etcd member of its own process is configured.
+// memberRole is the configuration of an etcd member in its own process.
 type memberRole struct {
 	Name, Dir, Cluster             string
 	Client, Peer                   string // addresses it listens on
-	AdvertiseClient, AdvertisePeer string // and is reached at
+	AdvertiseClient, AdvertisePeer string // addresses it is reached at
 }
 
 func runMember(encoded string) error {
@@ -174,7 +172,7 @@ func runMember(encoded string) error {
 	config := embed.NewConfig()
 	config.Name, config.Dir, config.InitialCluster = m.Name, m.Dir, m.Cluster
 	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-	config.UnsafeNoFsync = true // a killed process loses nothing that it has written
+	config.UnsafeNoFsync = true // a killed process does not lose its writes
 	at := func(address string) []url.URL { return []url.URL{{Scheme: "http", Host: address}} }
 	config.ListenClientUrls, config.AdvertiseClientUrls = at(m.Client), at(m.AdvertiseClient)
 	config.ListenPeerUrls, config.AdvertisePeerUrls = at(m.Peer), at(m.AdvertisePeer)

@@ -17,8 +17,8 @@ func TestMaintenance(t *testing.T) {
 	})
 }
 
-// A lease that no object has would be kept by etcd until it ends.
-func TestAPutThatIsRefusedLeavesNoLease(t *testing.T) {
+// etcd would keep a lease without an object until the lease ends.
+func TestPut_rejected_leavesNoLease(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	backend := open(t, members, nil).(store.Maintenance)
 	v := store.Value{Key: "/pods/ns/a", Data: []byte("{}"), Expires: time.Now().Add(time.Hour)}

@@ -36,9 +36,9 @@ func repairShop() annex.Server {
 	}}}}
 }
 
-// One of two replicas is killed while it carries operations out: the other finds that out, and
-// goes on with what can be resumed.
-func TestAReplicaTakesTheOperationsOfAKilledOneOver(t *testing.T) {
+// One of two replicas is killed while it carries operations out: the other detects that, and continues the resumable
+// ones.
+func TestOperations_killedReplica_areTakenOver(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	args := []string{"--storage", "etcd", "--etcd-servers", endpoints(members)[0]}
 	replicas := []*server{newServerAs(t, roleRepairs, "one", args...), newServerAs(t, roleRepairs, "other", args...)}
@@ -72,7 +72,7 @@ func TestAReplicaTakesTheOperationsOfAKilledOneOver(t *testing.T) {
 	}
 	pid := func(r *server) string { return fmt.Sprint("process ", r.cmd.Process.Pid) }
 
-	// Either replica may be the one that was faster: begin until one holds both.
+	// Either replica may be faster: begin until one holds both.
 	var lost, again string
 	var holder int
 	testwait.Until(t, "one replica holds an operation of each sort", func() bool {

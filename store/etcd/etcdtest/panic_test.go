@@ -17,7 +17,7 @@ import (
 	"github.com/annexapi/annex/store/storetest"
 )
 
-// panickyCodec panics when it decodes a pod whose name says so.
+// panickyCodec panics when it decodes a pod with a certain name.
 type panickyCodec struct{ runtime.Codec }
 
 func (c panickyCodec) Decode(
@@ -32,7 +32,7 @@ func (c panickyCodec) Decode(
 	return object, kind, err
 }
 
-func TestAPanicInAConversionSparesTheProcess(t *testing.T) {
+func TestCodec_panic_isAnError(t *testing.T) {
 	backend := open(t, startCluster(t, 1, nil), nil)
 	direct := openPods(t, backend)
 	resource := storetest.Pods("/pods")
@@ -49,7 +49,7 @@ func TestAPanicInAConversionSparesTheProcess(t *testing.T) {
 		}
 		return nil
 	})
-	// It can be seen and taken away where the conversion is not at fault.
+	// The object can be seen and deleted in ways that need no conversion.
 	if err := direct.Delete(
 		t.Context(),
 		key("panics"),
@@ -66,7 +66,7 @@ func TestAPanicInAConversionSparesTheProcess(t *testing.T) {
 	})
 }
 
-func TestAPanicInASelectableFieldHidesTheObjectFromItsSelectors(t *testing.T) {
+func TestAttributes_panic_hidesObjectFromSelectors(t *testing.T) {
 	backend := open(t, startCluster(t, 1, nil), nil)
 	resource := storetest.Pods("/pods")
 	attributes := resource.Attributes

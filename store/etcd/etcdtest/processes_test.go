@@ -17,8 +17,7 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// cluster is an etcd whose members are processes, each behind proxies for its
-// clients and for the other members.
+// cluster is an etcd whose members are processes, each behind proxies for its clients and for the other members.
 type cluster struct {
 	t       *testing.T
 	members []*clusterMember
@@ -27,7 +26,7 @@ type cluster struct {
 type clusterMember struct {
 	*role
 	name         string
-	id           string // as peers say it
+	id           string // in the form that peers use
 	client, peer *proxy
 	direct       string // the address without the proxy
 }
@@ -111,7 +110,7 @@ func (c *cluster) connect(endpoints ...string) *clientv3.Client {
 	return client
 }
 
-// leader waits for the member that leads, as those say whom ask is true of.
+// leader waits for the leader according to the members for which ask is true.
 func (c *cluster) leader(ask func(*clusterMember) bool) *clusterMember {
 	c.t.Helper()
 	var leader *clusterMember
@@ -134,7 +133,7 @@ func (c *cluster) leader(ask func(*clusterMember) bool) *clusterMember {
 
 func anyone(*clusterMember) bool { return true }
 
-// leaderID is who leads, to the member's knowledge.
+// leaderID returns the ID of the leader, to the member's knowledge.
 func (m *clusterMember) leaderID(ctx context.Context) string {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{m.direct}, Logger: zap.NewNop()})
 	if err != nil {
@@ -150,8 +149,7 @@ func (m *clusterMember) leaderID(ctx context.Context) string {
 	return strconv.FormatUint(status.Leader, 16)
 }
 
-// cut parts a member from the others and from all clients, breaking connections or
-// in silence.
+// cut separates a member from the others and from all clients, breaking connections or in silence.
 func (c *cluster) cut(m *clusterMember, breaks bool) {
 	everyone := func(string) bool { return true }
 	m.client.cut(everyone, breaks)
@@ -170,7 +168,7 @@ func (c *cluster) heal() {
 	}
 }
 
-// caughtUp waits until every member agrees with the others on a read.
+// caughtUp waits until every member takes part in a linearizable read.
 func (c *cluster) caughtUp() {
 	c.t.Helper()
 	for _, m := range c.members {

@@ -9,14 +9,13 @@ import (
 	"time"
 )
 
-// proxy is a TCP connection to somewhere that a test can slow down and cut. It ends
-// with the test.
+// proxy forwards TCP connections to a target, and can delay and cut them. It ends with the test.
 type proxy struct {
 	listener net.Listener
 	target   string
 
 	mu      sync.Mutex
-	delay   time.Duration          // of every answer
+	delay   time.Duration          // of every response
 	refuses func(from string) bool // nil lets all pass
 	breaks  bool                   // connections that are refused
 	open    map[*proxied]bool
@@ -24,12 +23,11 @@ type proxy struct {
 	serving sync.WaitGroup
 }
 
-// proxied is one connection through a proxy, and from which etcd member if it is one
-// of peers.
+// proxied is one connection through a proxy, with the etcd member that it comes from if it belongs to a peer.
 type proxied struct {
 	from     string
 	in, out  net.Conn
-	released chan struct{} // closed when it may go on
+	released chan struct{} // closed when it may continue
 	once     sync.Once
 }
 
@@ -63,16 +61,15 @@ func startProxy(t testing.TB, target string) *proxy {
 
 func (p *proxy) address() string { return p.listener.Addr().String() }
 
-// slow delays all that is answered from now on.
+// slow delays all responses from now on.
 func (p *proxy) slow(delay time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = delay
 }
 
-// cut lets nothing pass any more from members that refuses says true of, in either
-// direction. Connections break, as when a machine says that it cannot be reached, or
-// stay open in silence, as when packets vanish. Nil heals, and breaks what is open.
+// cut stops all traffic of members for which refuses is true, in either direction. Connections break, as with an
+// unreachable machine, or stay open in silence, as when packets vanish. Nil heals, and breaks open connections.
 func (p *proxy) cut(refuses func(from string) bool, breaks bool) {
 	p.mu.Lock()
 	p.refuses, p.breaks = refuses, breaks
@@ -109,7 +106,7 @@ func (p *proxy) serve() {
 	}
 }
 
-// forward copies both ways. What a peer sends first says who it is.
+// forward copies both ways. The first data of a peer identifies it.
 func (p *proxy) forward(c *proxied) {
 	first := make([]byte, 64<<10)
 	n, err := c.in.Read(first)
@@ -159,7 +156,7 @@ func (p *proxy) copy(c *proxied, to io.Writer, from io.Reader, answers bool) {
 	}
 }
 
-// pass holds a connection while it is cut, and is false when it has to end.
+// pass holds a connection while it is cut, and returns false when it has to end.
 func (p *proxy) pass(c *proxied) bool {
 	p.mu.Lock()
 	cut, breaks := p.refuses != nil && p.refuses(c.from), p.breaks
@@ -192,7 +189,7 @@ func (p *proxy) closeAll() {
 	}
 }
 
-// memberHeader finds out which etcd member begins a connection to a peer.
+// memberHeader returns the etcd member that begins a connection to a peer.
 func memberHeader(request []byte) string {
 	_, after, found := bytes.Cut(request, []byte("\r\nX-Server-From: "))
 	if !found {

@@ -29,7 +29,7 @@ func newWidget(name string) *unstructured.Unstructured {
 	}}
 }
 
-func TestReplicasShareWhatIsInEtcd(t *testing.T) {
+func TestReplicas_shareObjects(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	one, other := replica(t, members), replica(t, members)
 	ctx := t.Context()

@@ -42,7 +42,7 @@ func run(t *testing.T, options annex.Options) (config *rest.Config, ready <-chan
 	return runServer(t, shop(), options)
 }
 
-// runServer is run of any server.
+// runServer is run for any server.
 func runServer(t *testing.T, server annex.Server, options annex.Options) (config *rest.Config, ready <-chan struct{}, stop func() error) {
 	t.Helper()
 	if options.Listen == "" {
@@ -75,7 +75,7 @@ func runServer(t *testing.T, server annex.Server, options annex.Options) (config
 	return config, isReady, stop
 }
 
-// answer is what a server says to a GET.
+// answer returns a server's response to a GET.
 func answer(t *testing.T, config *rest.Config, path string) (code int, header http.Header, text string) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(config)
@@ -109,7 +109,7 @@ func wantAnswer(t *testing.T, config *rest.Config, path string, code int) {
 	})
 }
 
-func TestAServerIsAliveButNotReadyUntilEtcdAnswers(t *testing.T) {
+func TestServer_unreachableEtcd_isAliveButNotReady(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	members[0].stop()
 	config, ready, stop := run(t, annex.Options{Storage: etcd.Cluster(etcd.Options{
@@ -117,7 +117,7 @@ func TestAServerIsAliveButNotReadyUntilEtcdAnswers(t *testing.T) {
 	})})
 	const path = "/apis/shop.example.com/v1/namespaces/default/widgets"
 	wantAnswer(t, config, "/livez", http.StatusOK)
-	for range 5 { // the answer does not change with time
+	for range 5 { // the response does not change with time
 		code, header, text := answer(t, config, path)
 		if code != http.StatusServiceUnavailable || header.Get("Retry-After") == "" ||
 			!strings.Contains(text, "widgets.shop.example.com are stored in etcd, which has not answered") {
@@ -162,7 +162,7 @@ func TestAServerIsAliveButNotReadyUntilEtcdAnswers(t *testing.T) {
 	}
 }
 
-func TestAServerThatWaitsForEtcdCanBeStopped(t *testing.T) {
+func TestServer_waitingForEtcd_canBeStopped(t *testing.T) {
 	unreachable := "http://" + freePorts(t, 1)[0]
 	config, _, stop := run(t, annex.Options{Storage: etcd.Cluster(etcd.Options{Endpoints: []string{unreachable}})})
 	wantAnswer(t, config, "/livez", http.StatusOK)
@@ -172,7 +172,7 @@ func TestAServerThatWaitsForEtcdCanBeStopped(t *testing.T) {
 	testwait.NoError(t, "all goroutines end", func(context.Context) error { return leftover() })
 }
 
-func TestAServerToldToGiveUpDoes(t *testing.T) {
+func TestServer_startTimeout_givesUp(t *testing.T) {
 	unreachable := "http://" + freePorts(t, 1)[0]
 	_, err := annex.New(t.Context(), shop(), annex.Options{Storage: etcd.Cluster(etcd.Options{
 		Endpoints: []string{unreachable}, StartTimeout: 100 * time.Millisecond,
@@ -183,7 +183,7 @@ func TestAServerToldToGiveUpDoes(t *testing.T) {
 	}
 }
 
-func TestASlowEtcdIsNotHealthy(t *testing.T) {
+func TestHealth_slowEtcd(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	proxy := startProxy(t, members[0].address())
 	log := &testlog.Buffer{}
@@ -230,9 +230,9 @@ func TestASlowEtcdIsNotHealthy(t *testing.T) {
 	}
 }
 
-// TestReplicasWithCertificatesOfOneAuthority is what docs/howto/replicas.md says: one serving
-// certificate, one authority of clients and one file of tokens for all replicas.
-func TestReplicasWithCertificatesOfOneAuthority(t *testing.T) {
+// TestReplicas_certificatesOfOneAuthority follows docs/howto/replicas.md: one serving certificate, one client
+// authority and one token file for all replicas.
+func TestReplicas_certificatesOfOneAuthority(t *testing.T) {
 	members, a := startCluster(t, 1, nil), newAuthority(t)
 	serving, servingKey := a.sign("shop")
 	alice, aliceKey := a.signFor("alice", "system:masters")

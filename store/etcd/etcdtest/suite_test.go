@@ -34,8 +34,8 @@ func (c *compacting) Open(resource store.Resource) (storage.Interface, error) {
 	return opened, testwait.Retry(context.Background(), func(context.Context) error { return opened.ReadinessCheck() })
 }
 
-// Compact implements storetest.Backend: it returns once the storages know of it, as
-// they learn it from a key that the replica that compacts writes.
+// Compact implements storetest.Backend. It returns once the storages know the new compacted revision, which they read
+// from a key written by the compacting replica.
 func (c *compacting) Compact(ctx context.Context, revision uint64) error {
 	var version int64
 	for compacted := int64(0); compacted != int64(revision); {
@@ -74,7 +74,7 @@ func TestStorage(t *testing.T) {
 	storetest.RunStorageWith(t, "etcd", suiteBackend(etcd.Options{NoWatchCache: true}), direct())
 }
 
-// direct are the traits of etcd without a watch cache.
+// direct returns the traits of etcd without a watch cache.
 func direct() storetest.Traits {
 	return storetest.Traits{
 		NoBookmarks: true, NoSizes: true, CompactionRaises: true,
@@ -87,14 +87,14 @@ func direct() storetest.Traits {
 	}
 }
 
-func TestEncryptedStorage(t *testing.T) {
+func TestStorage_encrypted(t *testing.T) {
 	traits := direct()
 	maps.Copy(traits.NotRun, storetest.WithoutSizes)
 	storetest.RunStorageWith(t, "etcd with secretbox",
 		storetest.Encrypted(suiteBackend(etcd.Options{NoWatchCache: true}), storetest.Ciphers(t)["secretbox"]), traits)
 }
 
-func TestStorageWithWatchCache(t *testing.T) {
+func TestStorage_watchCache(t *testing.T) {
 	const behind = "it makes stored objects unreadable behind the back of a cache that holds them; upstream does not run it on the cache"
 	storetest.RunStorageWith(t, "etcd with watch cache", suiteBackend(etcd.Options{}), storetest.Traits{
 		Cached: true, CompactionRaises: true,

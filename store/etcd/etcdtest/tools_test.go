@@ -31,10 +31,11 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/testing/testwait"
+	"github.com/annexapi/annex/store/embedded"
 	"github.com/annexapi/annex/store/etcd"
 )
 
-// verb runs a verb of shop storage and returns what it says and its exit code.
+// verb runs a verb of shop storage and returns its output and its exit code.
 func verb(t *testing.T, args ...string) (string, int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{"storage"}, args...)...)
@@ -66,7 +67,7 @@ func mustVerb(t *testing.T, args ...string) string {
 	return out
 }
 
-// identity is what has to stay the same of an object, by name.
+// identities returns the properties of objects that have to stay the same, by name.
 func identities(t *testing.T, config *rest.Config) (all map[string]string, lowest, highest uint64) {
 	t.Helper()
 	list, err := dynamic.NewForConfigOrDie(config).Resource(widgets).List(t.Context(), metav1.ListOptions{})
@@ -131,11 +132,11 @@ func onEtcd(members []*member) annex.Options {
 	return annex.Options{Storage: etcd.Cluster(etcd.Options{Endpoints: endpoints(members)})}
 }
 
-// stocked makes a data directory with widgets in it, and returns them.
+// stocked creates a data directory with widgets in it, and returns their identities.
 func stocked(t *testing.T, count int) (data string, want map[string]string, highest uint64) {
 	t.Helper()
 	data = filepath.Join(t.TempDir(), "data")
-	config, stop := serveReady(t, annex.Options{DataDir: data})
+	config, stop := serveReady(t, annex.Options{Storage: embedded.Dir(""), DataDir: data})
 	client := dynamic.NewForConfigOrDie(config).Resource(widgets).Namespace("default")
 	for i := range count {
 		widget := newWidget(fmt.Sprintf("w-%03d", i))
@@ -167,7 +168,7 @@ func restored(t *testing.T, file string) []*member {
 	})
 }
 
-func TestMigrateByWayOfASnapshotAndBack(t *testing.T) {
+func TestMigrate_viaSnapshotAndBack(t *testing.T) {
 	data, want, highest := stocked(t, 30)
 	file := filepath.Join(t.TempDir(), "new.db")
 	t.Log(mustVerb(t, "migrate", "--from", "embedded", "--data-dir", data, "--to", "etcd-snapshot="+file))
@@ -206,7 +207,7 @@ func TestMigrateByWayOfASnapshotAndBack(t *testing.T) {
 	if again := mustVerb(t, args...); !strings.Contains(again, " 0 written") {
 		t.Errorf("again: %s", again)
 	}
-	config, stop = serveReady(t, annex.Options{DataDir: back})
+	config, stop = serveReady(t, annex.Options{Storage: embedded.Dir(""), DataDir: back})
 	defer stop()
 	got, lowest, _ = identities(t, config)
 	checkSame(t, got, want)
@@ -216,7 +217,7 @@ func TestMigrateByWayOfASnapshotAndBack(t *testing.T) {
 	checkExpired(t, config, inEtcd)
 }
 
-// checkExpired checks that a watch from a revision is told that it has expired.
+// checkExpired checks that a watch from a revision gets an expired error.
 func checkExpired(t *testing.T, config *rest.Config, revision uint64) {
 	t.Helper()
 	w, err := dynamic.NewForConfigOrDie(config).
@@ -240,7 +241,7 @@ func checkExpired(t *testing.T, config *rest.Config, revision uint64) {
 	}
 }
 
-func TestMigrateIntoALiveEtcd(t *testing.T) {
+func TestMigrate_liveEtcd(t *testing.T) {
 	data, want, highest := stocked(t, 30)
 	members := startCluster(t, 1, nil)
 	servers := strings.Join(endpoints(members), ",")
@@ -299,13 +300,13 @@ func TestMigrateIntoALiveEtcd(t *testing.T) {
 	}
 }
 
-// TestResetWatches is what happens to an informer whose resource versions are higher
-// than those of the etcd that its server has been moved to.
-func TestResetWatches(t *testing.T) {
+// TestMigrate_lowerRevisions_informers covers an informer whose resource versions are higher than those of the etcd that its server has
+// moved to.
+func TestMigrate_lowerRevisions_informers(t *testing.T) {
 	data, _, _ := stocked(t, 5)
 	high := filepath.Join(t.TempDir(), "high")
 	mustVerb(t, "migrate", "--from=embedded", "--data-dir", data, "--to=embedded", "--to-data-dir", high)
-	config, stop := serveReady(t, annex.Options{DataDir: high})
+	config, stop := serveReady(t, annex.Options{Storage: embedded.Dir(""), DataDir: high})
 	u, err := url.Parse(config.Host)
 	if err != nil {
 		t.Fatal(err)
@@ -337,20 +338,18 @@ func TestResetWatches(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A new informer sees everything, as one does that is restarted.
+	// A new informer sees everything, as does a restarted one.
 	fresh := startInformed(t, config)
 	if !fresh.has("afterwards") {
 		t.Error("an informer that is started afterwards does not see the new object")
 	}
-	// A watch that is merely resumed waits for a revision that it knows already, which
-	// is why clients have to be restarted.
+	// A watch that is merely resumed waits for a later revision than its own, so clients have to be restarted.
 	select {
 	case event, open := <-resumed.ResultChan():
 		t.Errorf("a resumed watch got %s %v (%v): the documentation says that it waits", event.Type, event.Object, open)
 	default:
 	}
-	// An informer that had to list again asks for the newest when it is told that its
-	// version is too large.
+	// An informer that lists again asks for the newest version when the server rejects its version as too large.
 	testwait.NoError(t, "the informer that went on has the new object", func(context.Context) error {
 		if !started.has("afterwards") {
 			return fmt.Errorf("it has asked for %q", started.asked())
@@ -390,14 +389,14 @@ func (i *informed) has(name string) bool {
 	return ok
 }
 
-// asked returns what it asked for, and what it was answered.
+// asked returns the requests of the informer with their responses.
 func (i *informed) asked() []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return slices.Clone(i.log)
 }
 
-// asking notes what an informer asks for.
+// asking records the requests of an informer.
 type asking struct {
 	http.RoundTripper
 	informed *informed
@@ -425,7 +424,7 @@ func (a asking) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-func TestEncryptedObjectsAreMigratedWithTheirKeys(t *testing.T) {
+func TestMigrate_encryptedObjects(t *testing.T) {
 	config := writeFile(t, filepath.Join(t.TempDir(), "encryption.yaml"), []byte(`apiVersion: apiserver.config.k8s.io/v1
 kind: EncryptionConfiguration
 resources:
@@ -433,7 +432,7 @@ resources:
   providers: [{aesgcm: {keys: [{name: one, secret: MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=}]}}]
 `))
 	data := filepath.Join(t.TempDir(), "data")
-	options := annex.Options{DataDir: data, EncryptionConfigFile: config}
+	options := annex.Options{Storage: embedded.Dir(""), DataDir: data, EncryptionConfigFile: config}
 	client, stop := serveReady(t, options)
 	if _, err := dynamic.NewForConfigOrDie(client).
 		Resource(widgets).
@@ -469,11 +468,11 @@ resources:
 	checkSame(t, got, want)
 	stop()
 
-	// A backup is as it is stored, and restored to the same place needs no keys.
+	// A backup holds stored values unchanged; a restore to the same place needs no keys.
 	backup, again := filepath.Join(t.TempDir(), "backup"), filepath.Join(t.TempDir(), "again")
 	mustVerb(t, "backup", "--data-dir", data, "--to", backup)
 	mustVerb(t, "restore", "--from", backup, "--data-dir", again)
-	client, stop = serveReady(t, annex.Options{DataDir: again, EncryptionConfigFile: config})
+	client, stop = serveReady(t, annex.Options{Storage: embedded.Dir(""), DataDir: again, EncryptionConfigFile: config})
 	got, _, _ = identities(t, client)
 	checkSame(t, got, want)
 	stop()

@@ -19,8 +19,8 @@ import (
 	"github.com/annexapi/annex/store/etcd"
 )
 
-// Fifty updates, at two replicas, want one of ten replicas of widgets each.
-func TestAdmitUpdateIsExactAcrossReplicas(t *testing.T) {
+// Fifty updates, at two replicas, compete for ten replicas of widgets.
+func TestAdmitUpdate_replicas_isExact(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	replica := func() dynamic.ResourceInterface {
 		config := annextest.StartWith(t, annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{

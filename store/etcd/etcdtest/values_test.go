@@ -7,7 +7,7 @@ import (
 	"github.com/annexapi/annex/store/storetest"
 )
 
-func TestValuesAreWhatIsStored(t *testing.T) {
+func TestValues(t *testing.T) {
 	members := startCluster(t, 1, nil)
 	for _, prefix := range []string{"", "/", "a/b/"} {
 		t.Run("prefix "+prefix, func(t *testing.T) {

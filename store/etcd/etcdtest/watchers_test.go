@@ -24,10 +24,9 @@ type seen struct {
 	version int64
 }
 
-// watcher follows all changes from a revision on, at one replica as long as that
-// works. It resumes from the last revision that it has seen, and goes to another
-// replica if the one has forgotten that: a replica remembers what has happened since
-// it was started.
+// watcher follows all changes from a revision on, at one replica as long as that works. It resumes from the last
+// revision that it has seen, and moves to another replica if the first one has no history back to it: a replica only
+// has the history since its start.
 type watcher struct {
 	load    *load
 	replica int
@@ -73,7 +72,7 @@ func (w *watcher) watch(ctx context.Context) {
 	}
 }
 
-// failed goes to the next replica where the one cannot help.
+// failed moves to the next replica if the current one cannot help.
 func (w *watcher) failed(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -101,7 +100,7 @@ func (w *watcher) see(event watch.Event) {
 	w.events = append(w.events, seen{event.Type, object.GetName(), version})
 }
 
-// reached says whether it has seen a revision.
+// reached returns an error unless the watch has seen a revision.
 func (w *watcher) reached(version int64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -111,8 +110,8 @@ func (w *watcher) reached(version int64) error {
 	return nil
 }
 
-// check compares what it saw with what was acknowledged, and looks for changes that
-// do not follow from those before. It returns how many events it has missed.
+// check compares the seen events with the acknowledged writes, and looks for changes that do not follow from those
+// before. It returns the number of missed events.
 func (w *watcher) check(versions map[string][]int64) (missed int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -139,7 +138,7 @@ func (w *watcher) check(versions map[string][]int64) (missed int) {
 	return missed
 }
 
-// informer is client-go's, at one replica.
+// informer is client-go's informer, at one replica.
 type informer struct {
 	load  *load
 	store cache.Store
@@ -184,7 +183,7 @@ func (i *informer) saw() {
 	i.events++
 }
 
-// equals compares what the informer holds with what is stored.
+// equals compares the informer's objects with the stored ones.
 func (i *informer) equals(stored map[string]int64) error {
 	held := map[string]int64{}
 	for _, object := range i.store.List() {
@@ -202,7 +201,7 @@ func (i *informer) equals(stored map[string]int64) error {
 	return nil
 }
 
-// identical compares what two watches saw from the same revision on.
+// identical compares the events of two watches from the same revision on.
 func identical(t testing.TB, one, other *watcher) {
 	t.Helper()
 	a, b := one.events, other.events

@@ -1,5 +1,4 @@
-// Package cli is the command line of annex: its verbs, their flags, and how
-// they print.
+// Package cli is the command line of annex: its verbs, their flags, and their output.
 package cli
 
 import (
@@ -25,10 +24,10 @@ const (
 	exitUsage   = 2
 )
 
-// errReported is a failure that the verb has already told the user about.
+// errReported is a failure that the verb has already reported to the user.
 var errReported = errors.New("reported")
 
-// exitCode is how a verb ended that has told the user itself.
+// exitCode is the exit code of a verb that has already reported its failure.
 type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
@@ -36,8 +35,8 @@ func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 // Module is the go.mod and go.sum of the tool itself.
 type Module = generate.Module
 
-// Main runs the command line and returns the exit code: 0, 1 for a failure, 2
-// for a mistake in the command line itself.
+// Main runs the command line and returns the exit code: 0, 1 for a failure, 2 for a mistake in the command line
+// itself.
 func Main(module Module, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -71,8 +70,7 @@ func Main(module Module, args []string, stdin io.Reader, stdout, stderr io.Write
 	return exitFailure
 }
 
-// olderWords returns what is said here for what apiserver-builder and kubebuilder say, and
-// nothing for other words.
+// olderWords returns the verb for a verb of apiserver-builder or kubebuilder, and nothing for other words.
 func olderWords(args []string) string {
 	const createAPI = "create api --group GROUP --version VERSION --kind KIND"
 	for _, w := range []struct{ said, meant string }{
@@ -97,7 +95,7 @@ func olderWords(args []string) string {
 	return ""
 }
 
-// usageError is a mistake in the command line that flag parsing cannot see.
+// usageError is a mistake in the command line that flag parsing cannot detect.
 type usageError struct{ error }
 
 func newRoot(module Module) *cobra.Command {

@@ -13,7 +13,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// generate runs its own executable again, which here is the test binary.
+	// generate runs its own executable again, which in tests is the test binary.
 	if len(os.Args) > 1 && os.Args[1] == workerVerb {
 		os.Exit(Main(Module{}, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// ownModule is what the tool itself embeds. The scripts run in folders of their own,
-// hence the path in the environment.
+// ownModule returns the module that the tool embeds. The scripts run in folders of their own, so the environment has
+// its path.
 func ownModule() Module {
 	var m Module
 	m.Mod, _ = os.ReadFile(filepath.Join(os.Getenv("ANNEX_MODULE"), "go.mod"))
@@ -31,7 +31,7 @@ func ownModule() Module {
 	return m
 }
 
-// The scripts are the command line as a user types it.
+// The scripts test the command line as a user types it.
 func TestScripts(t *testing.T) {
 	caches := goEnv(t, "GOMODCACHE", "GOCACHE", "GOROOT")
 	own, err := filepath.Abs("../..")
@@ -78,8 +78,8 @@ func goEnv(t *testing.T, names ...string) []string {
 	return strings.Split(strings.TrimSpace(string(out)), "\n")
 }
 
-// gomod makes the current folder the module of that name, with the
-// dependencies of this one, so that nothing need be downloaded.
+// gomod makes the current folder a module of that name, with the dependencies of this module, so that nothing has to
+// be downloaded.
 func gomod(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: gomod MODULE")
@@ -97,8 +97,7 @@ func gomod(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs("go.sum"), sum, 0o644))
 }
 
-// exits runs a command, which must end with the given exit code. Its output can
-// be matched as after exec.
+// exits runs a command, which must end with the given exit code. Its output can be matched as after exec.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE COMMAND...")

@@ -10,8 +10,8 @@ import (
 	"github.com/annexapi/annex/cmd/annex/internal/scaffold"
 )
 
-// completeValues lets shells complete the values of flags, by the flags' names, which mean
-// the same in all verbs. What cannot be found out completes to nothing.
+// completeValues registers completions for the values of flags, by the flags' names, which mean the same in all
+// verbs. Values that cannot be determined have no completion.
 func completeValues(cmd *cobra.Command) {
 	for name, values := range map[string]cobra.CompletionFunc{
 		"output":     cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp),
@@ -28,7 +28,7 @@ func completeValues(cmd *cobra.Command) {
 		if cmd.LocalFlags().Lookup(name) == nil {
 			continue
 		}
-		// It fails for a flag that is not there, and for one that has a function.
+		// The call fails for a missing flag, and for a flag with a completion.
 		_ = cmd.RegisterFlagCompletionFunc(name, values)
 	}
 	for _, sub := range cmd.Commands() {
@@ -53,8 +53,7 @@ func completeGroup(*cobra.Command, []string, string) ([]string, cobra.ShellCompD
 	return slices.Compact(groups), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeKind offers the kinds that are there, of the group if one is given; a verb that
-// makes one gets none.
+// completeKind offers the existing kinds, of the group if one is given. A verb that creates a kind gets none.
 func completeKind(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if cmd.Flags().Lookup("resource") != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp

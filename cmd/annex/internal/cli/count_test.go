@@ -10,9 +10,9 @@ import (
 	"github.com/annexapi/annex/cmd/annex/internal/generate"
 )
 
-// What a kind costs its author: a file by hand, a registration, and a generated file
-// for the whole package. The table is printed with -v.
-func TestFilesAndLinesOfAKind(t *testing.T) {
+// A kind costs its author a hand-written file, a registration, and a generated file for the whole package. -v prints
+// the table.
+func TestKindCost_filesAndLines(t *testing.T) {
 	samples := filepath.Join(root(t), "samples")
 	t.Logf("%-9s %-10s %-28s %5s   %s", "sample", "kind", "file by hand", "lines", "its package: generated files (lines)")
 	for _, kind := range []struct{ sample, name, resource, file string }{
@@ -43,8 +43,8 @@ func TestFilesAndLinesOfAKind(t *testing.T) {
 	}
 }
 
-// declarations finds the files by hand that declare the kind, its spec, its status or
-// its list, and counts the generated Go files beside them and their lines.
+// declarations returns the hand-written files that declare the kind, its spec, its status or its list, and counts the
+// generated Go files beside them and their lines.
 func declarations(t *testing.T, dir, kind string) (declared []string, generated, lines int) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -74,7 +74,7 @@ func declarations(t *testing.T, dir, kind string) (declared []string, generated,
 	return declared, generated, lines
 }
 
-// registrations counts the lines of a project, tests aside, that begin a kind's.
+// registrations counts the lines of a project, except for tests, that begin the registration of a kind.
 func registrations(t *testing.T, dir, of string) int {
 	t.Helper()
 	n := 0

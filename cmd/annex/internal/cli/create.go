@@ -95,7 +95,7 @@ version that they were stored in.`,
 	return cmd
 }
 
-// kindFlags name a kind that is there.
+// kindFlags adds the flags for an existing kind.
 func kindFlags(cmd *cobra.Command, group, kind *string) {
 	cmd.Flags().StringVar(group, "group", "", "API group of the kind (default: the only one that has it)")
 	cmd.Flags().StringVar(kind, "kind", "", "the kind, such as Cat")
@@ -126,7 +126,7 @@ own with the server's verb controllers.`,
 	})
 }
 
-// hookCommand completes a verb that adds something to a kind and asks no more than which.
+// hookCommand completes a verb that adds something to a kind and needs only the kind.
 func hookCommand(
 	module Module,
 	work func(context.Context, scaffold.HookOptions) (*scaffold.Result, error),

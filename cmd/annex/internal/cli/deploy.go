@@ -20,7 +20,7 @@ import (
 	"github.com/annexapi/annex/cmd/annex/internal/image"
 )
 
-// clusterFlags say which cluster a verb works on.
+// clusterFlags select the cluster of a verb.
 type clusterFlags struct{ kubeconfig, context string }
 
 func (f *clusterFlags) add(cmd *cobra.Command) {
@@ -28,7 +28,7 @@ func (f *clusterFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.context, "context", "", "context in the kubeconfig (default: its current one)")
 }
 
-// config returns the cluster's. One that stands nowhere is a mistake in the command line.
+// config returns the cluster's configuration. A missing configuration is a mistake in the command line.
 func (f *clusterFlags) config() (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = f.kubeconfig
@@ -44,7 +44,7 @@ func (f *clusterFlags) config() (*rest.Config, error) {
 	return config, nil
 }
 
-// deployFlags are those of deploy, and of run --in-cluster.
+// deployFlags are the flags of deploy, and of run --in-cluster.
 type deployFlags struct {
 	imageFlags
 	clusterFlags
@@ -92,7 +92,7 @@ has changed. annex uninstall takes it away again.`,
 	return cmd
 }
 
-// check finds mistakes in the command line.
+// check returns mistakes in the command line.
 func (f *deployFlags) check(ctx context.Context, args []string) error {
 	if _, _, err := f.project(ctx, args, func(string, ...any) {}); err != nil {
 		return usageError{fmt.Errorf("run: %w", err)}

@@ -100,7 +100,7 @@ func checkDoctor(options doctor.Options, fix fixing, output string) error {
 	return nil
 }
 
-// printDiagnoses prints them. It fails if something is broken.
+// printDiagnoses prints the diagnoses. It returns an error if any is broken.
 func printDiagnoses(w io.Writer, diagnoses []doctor.Diagnosis, options doctor.Options, output string) error {
 	broken := 0
 	for i := range diagnoses {
@@ -136,11 +136,11 @@ func printDiagnoses(w io.Writer, diagnoses []doctor.Diagnosis, options doctor.Op
 	return nil
 }
 
-// fixing is what --fix does.
+// fixing holds the flags of --fix.
 type fixing struct{ on, yes, dryRun bool }
 
-// run repairs what it may and returns what is found after that. It tells of it on the
-// error output, for the result is of the other.
+// run makes the permitted repairs and returns the diagnoses afterwards. It reports on the error output, since the
+// result goes to the standard output.
 func (f fixing) run(cmd *cobra.Command, options doctor.Options, diagnoses []doctor.Diagnosis) ([]doctor.Diagnosis, error) {
 	repairs := doctor.Repairs(diagnoses)
 	if len(repairs) == 0 {

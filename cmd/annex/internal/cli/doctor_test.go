@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// ward is a cluster with an APIService that leads to a Service which is not there. Its
-// service accounts may not do anything but create reviews.
+// ward is a cluster with an APIService whose Service does not exist. Its service accounts may only create reviews.
 func ward(t *testing.T) *httptest.Server {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -39,7 +38,7 @@ func ward(t *testing.T) *httptest.Server {
 	return server
 }
 
-// aggregator is a kube-apiserver as far as discovery goes.
+// aggregator is a kube-apiserver with discovery only.
 func aggregator(t *testing.T) *httptest.Server {
 	answers := map[string]string{
 		"/apis": `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"apiregistration.k8s.io",` +
@@ -59,7 +58,7 @@ func aggregator(t *testing.T) *httptest.Server {
 	return server
 }
 
-// writeKubeconfig leads to a server.
+// writeKubeconfig writes a kubeconfig for a server.
 func writeKubeconfig(dir, name, server string) error {
 	text := "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: '" + server + "'}}]\ncontexts: " +
 		"[{name: c, context: {cluster: c}}]\n"

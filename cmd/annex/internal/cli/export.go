@@ -97,12 +97,12 @@ handler at that path of the Annex server that serves the definitions.`,
 	return cmd
 }
 
-// outputDir adds the flag --output-dir, as manifests of a server has it. --dir is how it was called before.
+// outputDir adds the flag --output-dir, which a server's verb manifests has, too. --dir is its deprecated name.
 func outputDir(cmd *cobra.Command, dir *string, otherwise, usage string) {
 	cmd.Flags().StringVar(dir, "output-dir", otherwise, usage)
 	cmd.Flags().StringVar(dir, "dir", otherwise, usage)
 	cmd.Flags().Lookup("dir").Hidden = true
-	// The library's own note of deprecated flags may go to standard output, among the definitions.
+	// cobra's own deprecation note may go to standard output, into the definitions.
 	cmd.PreRun = func(cmd *cobra.Command, _ []string) {
 		if cmd.Flags().Changed("dir") {
 			fmt.Fprintln(cmd.ErrOrStderr(), "note: --dir is deprecated: use --output-dir")
@@ -138,7 +138,7 @@ func exportCRDs(stderr io.Writer, patterns []string) ([]apiextensionsv1.CustomRe
 	return definitions, nil
 }
 
-// convertAt has a handler of the server itself convert between the versions of kinds.
+// convertAt sets the conversion webhook of kinds with several versions to a handler of the server itself.
 func convertAt(definitions []apiextensionsv1.CustomResourceDefinition, path string) {
 	for i := range definitions {
 		if len(definitions[i].Spec.Versions) < 2 {
@@ -156,7 +156,7 @@ func convertAt(definitions []apiextensionsv1.CustomResourceDefinition, path stri
 	}
 }
 
-// shortProblem names the file as a person in the current folder would.
+// shortProblem makes the file's path relative to the current folder.
 func shortProblem(p schema.Problem) string {
 	if here, err := os.Getwd(); err == nil && filepath.IsAbs(p.File) {
 		if rel, err := filepath.Rel(here, p.File); err == nil {

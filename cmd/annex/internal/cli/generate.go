@@ -13,7 +13,7 @@ import (
 	"github.com/annexapi/annex/cmd/annex/internal/generate"
 )
 
-// workerVerb is the hidden verb that generate runs itself with.
+// workerVerb is the hidden verb by which generate runs itself.
 const workerVerb = "generate-worker"
 
 func newGenerate(module Module) *cobra.Command {
@@ -102,7 +102,7 @@ func newWorker() *cobra.Command {
 	}
 }
 
-// result is what --output json prints.
+// result is the output with --output json.
 type result struct {
 	Packages []generate.Package    `json:"packages"`
 	Clients  []generate.ClientFile `json:"clients,omitempty"`
@@ -176,7 +176,7 @@ func problemsOf(err error) generate.Problems {
 	return nil
 }
 
-// printClients prints the files of the clients that change, and how many do not.
+// printClients prints the client files that change, and the number of unchanged files.
 func printClients(w io.Writer, files []generate.ClientFile, check bool) {
 	unchanged := 0
 	for _, f := range files {

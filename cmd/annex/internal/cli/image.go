@@ -16,7 +16,7 @@ import (
 	"github.com/annexapi/annex/cmd/annex/internal/image"
 )
 
-// imageFlags are those of every verb that makes an image.
+// imageFlags are the flags of every verb that builds an image.
 type imageFlags struct {
 	ref, platform, base string
 }
@@ -50,7 +50,7 @@ func (f *imageFlags) project(ctx context.Context, args []string, say func(string
 	return image.Options{Dir: p.dir, Package: p.main, Name: path.Base(p.main), Platforms: platforms, Base: f.base, Say: say}, tag, nil
 }
 
-// sayTo returns what prints a line about something that is done.
+// sayTo returns a function that prints a line about a step.
 func sayTo(w io.Writer) func(string, ...any) {
 	return func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
 }

@@ -76,7 +76,7 @@ error, and then nothing is written.`,
 			made := &scaffold.Result{}
 			register := !typesOnly && !dryRun
 			if register && !scaffold.InModule("") {
-				// What cannot be a project is found before anything is written.
+				// An impossible project is reported before anything is written.
 				if made, err = scaffold.Init(cmd.Context(), scaffold.InitOptions{}); err != nil {
 					return fmt.Errorf("import crd: begin a project here: %w; --types-only does without one", err)
 				}
@@ -112,8 +112,8 @@ error, and then nothing is written.`,
 	return cmd
 }
 
-// registerKinds adds the kinds of the definitions to the project's server, and generates
-// what that needs. Without a project, the result says how to go on.
+// registerKinds adds the kinds of the definitions to the project's server, and generates their packages. Without a
+// project, the result lists the next steps.
 func (s *scaffolding) registerKinds(
 	ctx context.Context,
 	dir string,
@@ -159,7 +159,7 @@ func readCRDs(stdin io.Reader, stderr io.Writer, names []string) ([]*apiextensio
 	var without []error
 	for _, name := range names {
 		definitions, others, err := readCRD(stdin, name)
-		// A pattern such as config/crd/*.yaml matches other files, too: a kustomization.
+		// A pattern such as config/crd/*.yaml matches other files, too, for example a kustomization.
 		if none := (*gotypes.NoDefinitionError)(nil); errors.As(err, &none) && len(names) > 1 {
 			without = append(without, err)
 			continue
@@ -209,7 +209,7 @@ func writeFiles(dir string, files []gotypes.File, dryRun bool) error {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return fmt.Errorf("import crd: %w", err)
 		}
-		// O_EXCL: a file that another process made meanwhile is kept.
+		// O_EXCL keeps a file that another process has created meanwhile.
 		out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 		if err != nil {
 			return fmt.Errorf("import crd: %w", err)
@@ -222,19 +222,19 @@ func writeFiles(dir string, files []gotypes.File, dryRun bool) error {
 	return nil
 }
 
-// imported is what --output json prints.
+// imported is the output with --output json.
 type imported struct {
 	Files []importedFile `json:"files"`
 	Notes []gotypes.Note `json:"notes,omitempty"`
-	// Server are the files that the kinds are registered in, and that are generated.
+	// Server are the files with the registrations, and the generated files.
 	Server []scaffold.File `json:"server,omitempty"`
-	// Next are what the user does now.
+	// Next are the user's next steps.
 	Next []string `json:"next,omitempty"`
 }
 
 type importedFile struct {
 	File string `json:"file"`
-	// Written is false for a file that was there, as it would be written.
+	// Written is false for a file that existed with the same content.
 	Written bool `json:"written"`
 }
 

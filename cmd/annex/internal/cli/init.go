@@ -52,7 +52,7 @@ relative if the checkout is beside the project, and so it is for colleagues.`,
 	return cmd
 }
 
-// scaffolding is what the verbs that write a project's files have in common.
+// scaffolding is shared by the verbs that write a project's files.
 type scaffolding struct {
 	verb   string
 	module Module
@@ -66,7 +66,7 @@ func (s *scaffolding) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&s.output, "output", "o", "text", "format of the result: text or json")
 }
 
-// run does the verb's work, generates the packages that it names, and prints both.
+// run executes the verb, generates the packages that it names, and prints both results.
 func (s *scaffolding) run(cmd *cobra.Command, work func(scaffold.Options) (*scaffold.Result, error)) error {
 	if s.output != "text" && s.output != "json" {
 		return usageError{fmt.Errorf("--output %q: use text or json", s.output)}

@@ -169,8 +169,8 @@ func changes(n int) string {
 	return "changes break what was promised"
 }
 
-// lintAfterCheck is what generate --check does besides: outside a git repository, which a
-// release's source is, there is nothing to compare with.
+// lintAfterCheck runs lint after generate --check. Outside a git repository, such as in a release's source, there is
+// nothing to compare with.
 func lintAfterCheck(ctx context.Context, stderr io.Writer, args []string) error {
 	result, err := lint.Run(ctx, lint.Options{Patterns: args})
 	if errors.Is(err, lint.ErrNoRepository) {

@@ -7,7 +7,7 @@ import (
 	"github.com/annexapi/annex/internal/testing/clidoc"
 )
 
-// The flags of the pages are those of the tool.
+// The pages list the flags of the tool.
 func TestReference(t *testing.T) {
 	t.Parallel()
 	reference := clidoc.Reference{By: "make generate"}

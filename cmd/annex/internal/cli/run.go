@@ -91,7 +91,7 @@ interrupt leaves it there; annex uninstall takes it away.`,
 	return cmd
 }
 
-// noDeploy refuses flags that mean nothing without --in-cluster.
+// noDeploy refuses flags that need --in-cluster.
 func noDeploy(cmd *cobra.Command) error {
 	var err error
 	cmd.Flags().Visit(func(f *pflag.Flag) {
@@ -102,7 +102,7 @@ func noDeploy(cmd *cobra.Command) error {
 	return err
 }
 
-// staysHere refuses to serve others while the server is being written.
+// staysHere refuses addresses that are not loopback: a server under development must not serve others.
 func staysHere(flags []string) error {
 	for i, flag := range flags {
 		address, ok := strings.CutPrefix(flag, "--bind-address=")
@@ -150,10 +150,10 @@ PACKAGE is the server's main package; the default is the one beside go.mod.`,
 // served is a Go module with a server in it.
 type served struct {
 	dir  string // its folder
-	main string // the main package, an import path
+	main string // import path of the main package
 }
 
-// findServed finds the project that the current folder is in, and its server.
+// findServed finds the project that contains the current folder, and its server.
 func findServed(ctx context.Context, args []string) (served, error) {
 	main := ""
 	switch len(args) {

@@ -21,7 +21,7 @@ import (
 	"github.com/annexapi/annex/cmd/annex/internal/scaffold"
 )
 
-// root is the checkout that projects are made from.
+// root returns the checkout that projects are made from.
 func root(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.Abs("../../../..")
@@ -31,7 +31,7 @@ func root(t *testing.T) string {
 	return dir
 }
 
-// project is an empty folder of that name, which becomes the current one.
+// project creates an empty folder of that name, and makes it the current one.
 func project(t *testing.T, name string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), name)
@@ -45,7 +45,7 @@ func project(t *testing.T, name string) string {
 	return dir
 }
 
-// annex runs a command line in this process, which must do its work.
+// annex runs a command line in this process, which must succeed.
 func annex(t *testing.T, line string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -54,8 +54,7 @@ func annex(t *testing.T, line string) {
 	}
 }
 
-// tree reads the files of a project. The path of the checkout is replaced by that
-// which a project in samples would have.
+// tree reads the files of a project. It replaces the path of the checkout by the path in a sample.
 func tree(t *testing.T, dir, checkout string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -85,8 +84,8 @@ func tree(t *testing.T, dir, checkout string) map[string]string {
 
 func update() bool { return os.Getenv("UPDATE") != "" }
 
-// The sample animal is what the commands write, and one field.
-func TestTheSampleAnimalIsWhatTheCommandsWrite(t *testing.T) {
+// The sample animal equals the output of the commands, except for one field.
+func TestSampleAnimal_equalsOutput(t *testing.T) {
 	checkout := root(t)
 	patch, err := filepath.Abs("testdata/animal.patch")
 	if err != nil {
@@ -139,7 +138,7 @@ func union(a, b map[string]string) func(yield func(string) bool) {
 	}
 }
 
-// steps are the commands of which testdata/trees shows what each writes.
+// steps are the commands whose output testdata/trees holds.
 var steps = []struct{ file, command string }{
 	{"init", "init --domain demo.io --repo example.com/zoo"},
 	{"create-api", "create api --group animal --version v1alpha1 --kind Cat"},
@@ -153,7 +152,7 @@ var steps = []struct{ file, command string }{
 }
 
 // The trees are reviewed as a diff; UPDATE=1 rewrites them.
-func TestTheTreesOfAProject(t *testing.T) {
+func TestScaffold_trees(t *testing.T) {
 	checkout := root(t)
 	trees, err := filepath.Abs("testdata/trees")
 	if err != nil {
@@ -200,7 +199,7 @@ func TestTheTreesOfAProject(t *testing.T) {
 	}
 }
 
-// summary is what a reader wants to see of a file that was not written by a person.
+// summary returns the relevant part of a file that was not written by hand.
 func summary(file, text string) string {
 	if file != "go.mod" {
 		return "(written for this project)\n"
@@ -214,9 +213,8 @@ func summary(file, text string) string {
 	return strings.Join(lines, "")
 }
 
-// What the verbs write compiles, passes vet, and its tests pass, before anybody has
-// edited anything.
-func TestAProjectOfAllVerbsWorks(t *testing.T) {
+// The output of the verbs compiles, passes vet, and passes its tests without any edits.
+func TestScaffold_everyVerb_works(t *testing.T) {
 	project(t, "animal")
 	for _, line := range []string{
 		"init --domain demo.io",
@@ -233,8 +231,8 @@ func TestAProjectOfAllVerbsWorks(t *testing.T) {
 	works(t, "build ./...", "vet ./...", "test ./...")
 }
 
-// Their functions compile as they are written, and do what their tests say.
-func TestSubresourcesOfAllFormsWork(t *testing.T) {
+// The functions compile without edits, and pass their tests.
+func TestCreateSubresource_everyForm_works(t *testing.T) {
 	project(t, "animal")
 	annex(t, "init --domain demo.io")
 	for _, line := range []string{"--kind Cat", "--kind Zoo --namespaced=false"} {
@@ -250,7 +248,7 @@ func TestSubresourcesOfAllFormsWork(t *testing.T) {
 	works(t, "mod tidy", "vet ./...", "test ./...")
 }
 
-// works has the go command succeed with the project.
+// works fails the test unless the go command succeeds with the project.
 func works(t *testing.T, commands ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -267,9 +265,8 @@ func works(t *testing.T, commands ...string) {
 	}
 }
 
-// A project has to build with what is in the module cache, and be as the go command
-// itself would leave it.
-func TestModuleFilesOfAProjectAreTidy(t *testing.T) {
+// A project has to build with the modules in the module cache, and go mod tidy must not change it.
+func TestInit_moduleFiles_areTidy(t *testing.T) {
 	project(t, "animal")
 	annex(t, "init --domain demo.io")
 	annex(t, "create api --group animal --version v1alpha1 --kind Cat")
@@ -284,8 +281,8 @@ func TestModuleFilesOfAProjectAreTidy(t *testing.T) {
 	}
 }
 
-// `make pgo` writes all of them.
-func TestSamplesAreCompiledWithTheProfileThatProjectsGet(t *testing.T) {
+// `make pgo` writes the profile of all samples.
+func TestProfile_samples_equalProjects(t *testing.T) {
 	samples := filepath.Join(root(t), "samples")
 	dir := project(t, "zoo")
 	annex(t, "init --domain demo.io")

@@ -5,10 +5,11 @@ import (
 
 	library "github.com/annexapi/annex"
 	"github.com/annexapi/annex/controlplane"
+	"github.com/annexapi/annex/program"
 )
 
-// newServer returns the verbs of a server with a control plane and no Go of the user's own. They
-// read their flags themselves, as those of every server do.
+// newServer returns the verbs of a server with a control plane and no Go code of the user's. They parse their flags
+// themselves, as every server's verbs do.
 func newServer() []*cobra.Command {
 	server := library.Server{Name: "annex", Title: "Annex", ControlPlane: controlplane.New(controlplane.Options{})}
 	var verbs []*cobra.Command
@@ -27,7 +28,7 @@ server takes: annex serve --help lists them, and docs/reference/cli.md says more
 			Use: verb.use, Short: verb.short, Long: verb.long, Example: verb.example,
 			DisableFlagParsing: true,
 			RunE: func(cmd *cobra.Command, args []string) error {
-				code := library.Run(cmd.Context(), server, append([]string{cmd.Name()}, args...), cmd.OutOrStdout(), cmd.ErrOrStderr())
+				code := program.Run(cmd.Context(), server, append([]string{cmd.Name()}, args...), cmd.OutOrStdout(), cmd.ErrOrStderr())
 				if code != 0 {
 					return exitCode(code)
 				}

@@ -1,5 +1,5 @@
-// Package deploy gives a cluster what a server's verb manifests prints, waits until the
-// cluster serves its APIs, and takes all of it away again.
+// Package deploy applies the output of a server's verb manifests to a cluster, waits until the cluster serves the
+// server's APIs, and uninstalls a server again.
 package deploy
 
 import (
@@ -22,27 +22,27 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
-// FieldManager owns the fields that deploy applies.
+// FieldManager is the field manager of deploy.
 const FieldManager = "annex-deploy"
 
-// nameLabel is what the objects of a server are known by.
+// nameLabel is the label that identifies the objects of a server.
 const nameLabel = "app.kubernetes.io/name"
 
-// pollInterval is how often the cluster is asked whether it is there yet.
+// pollInterval is the interval at which an APIService is polled.
 const pollInterval = time.Second
 
 var apiServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
 
-// Cluster is what is deployed into. Its methods are for one goroutine.
+// Cluster is a cluster to deploy into. It must not be used concurrently.
 type Cluster struct {
 	host    string
 	dynamic dynamic.Interface
 	mapper  *restmapper.DeferredDiscoveryRESTMapper
-	// Say is called with a line about each thing that is done.
+	// Say is called with a line about each step.
 	Say func(format string, args ...any)
 }
 
-// New returns a cluster. It asks nothing of it yet.
+// New returns a cluster. It sends no requests yet.
 func New(config *rest.Config, say func(format string, args ...any)) (*Cluster, error) {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -55,8 +55,7 @@ func New(config *rest.Config, say func(format string, args ...any)) (*Cluster, e
 	return &Cluster{config.Host, client, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco)), say}, nil
 }
 
-// Ask finds out whether there is a cluster that servers can be joined to: before anything
-// is built for it.
+// Ask returns an error unless the cluster serves APIServices, so that nothing is built in vain.
 func (c *Cluster) Ask() error {
 	_, err := c.mapper.RESTMapping(schema.GroupKind{Group: apiServices.Group, Kind: "APIService"}, apiServices.Version)
 	if meta.IsNoMatchError(err) {
@@ -69,7 +68,7 @@ func (c *Cluster) Ask() error {
 	return nil
 }
 
-// resource returns the client for an object.
+// resource returns the client for an object's resource.
 func (c *Cluster) resource(o *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
 	kind := o.GroupVersionKind()
 	mapping, err := c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
@@ -88,11 +87,11 @@ func (c *Cluster) resource(o *unstructured.Unstructured) (dynamic.ResourceInterf
 	return c.dynamic.Resource(mapping.Resource), nil
 }
 
-// Apply applies the objects in their order, by server-side apply. Fields that another
-// manager has set otherwise are an error unless force. With dryRun the cluster checks them
-// and keeps nothing; what would be in a namespace that does not exist is not checked.
+// Apply applies the objects in their order, by server-side apply. Fields that another manager has set to another
+// value are an error unless force is set. With dryRun the cluster checks the objects and stores nothing; objects in a
+// namespace that does not exist are not checked.
 func (c *Cluster) Apply(ctx context.Context, objects []*unstructured.Unstructured, force, dryRun bool) error {
-	// A mistake in one of the kinds is found before anything is applied.
+	// A kind that the cluster lacks is found before anything is applied.
 	clients := make([]dynamic.ResourceInterface, len(objects))
 	for i, o := range objects {
 		client, err := c.resource(o)
@@ -133,8 +132,7 @@ func (c *Cluster) Apply(ctx context.Context, objects []*unstructured.Unstructure
 	return nil
 }
 
-// Wait waits until each APIService among the objects is available, as kubectl get
-// apiservice says it.
+// Wait waits until each APIService among the objects has the condition Available, as kubectl get apiservice shows it.
 func (c *Cluster) Wait(ctx context.Context, objects []*unstructured.Unstructured, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -164,7 +162,7 @@ func (c *Cluster) Wait(ctx context.Context, objects []*unstructured.Unstructured
 	return nil
 }
 
-// available is an APIService's condition of that name.
+// available returns the status of an APIService's condition Available, and its reason.
 func available(o *unstructured.Unstructured) (status, why string) {
 	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
 	for _, one := range conditions {
@@ -191,10 +189,9 @@ func label(o *unstructured.Unstructured) string {
 	return text
 }
 
-// Uninstall takes away what manifests wrote for a server of that name in that namespace.
-// The APIServices go first, and are gone before anything else does: as long as one of
-// them points to a server that is not there, the cluster deletes no namespace. Volumes and
-// the namespace stay unless deleteData.
+// Uninstall deletes the manifests' objects for a server of that name in that namespace. It deletes the APIServices
+// first, and waits until they are gone: as long as an APIService points to a missing server, the cluster deletes no
+// namespace. Volumes and the namespace are kept unless deleteData is set.
 func (c *Cluster) Uninstall(ctx context.Context, name, namespace string, deleteData, dryRun bool, timeout time.Duration) error {
 	selector := nameLabel + "=" + name
 	found := 0
@@ -205,7 +202,7 @@ func (c *Cluster) Uninstall(ctx context.Context, name, namespace string, deleteD
 		}
 		list, err := client.List(ctx, metav1.ListOptions{LabelSelector: selector})
 		if apierrors.IsNotFound(err) {
-			return nil, nil // the cluster has none of that kind
+			return nil, nil // the cluster does not have that kind
 		}
 		if err != nil {
 			return nil, fmt.Errorf("uninstall: list %s: %w", resource.Resource, err)
@@ -287,7 +284,7 @@ func (c *Cluster) awaitGone(ctx context.Context, names []string, timeout time.Du
 	return nil
 }
 
-// deleteNamespace deletes the server's namespace, if manifests made it.
+// deleteNamespace deletes the server's namespace, if it was created from the manifests.
 func (c *Cluster) deleteNamespace(ctx context.Context, name, namespace string, dryRun bool) error {
 	namespaces := c.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
 	o, err := namespaces.Get(ctx, namespace, metav1.GetOptions{})
@@ -310,8 +307,7 @@ func (c *Cluster) deleteNamespace(ctx context.Context, name, namespace string, d
 	return nil
 }
 
-// removal is a kind of objects to take away: those in the server's namespace, or those
-// elsewhere that carry its name.
+// removal is a kind of objects to delete: in the server's namespace, or elsewhere with the server's name.
 type removal struct {
 	resource  schema.GroupVersionResource
 	elsewhere bool
@@ -319,8 +315,7 @@ type removal struct {
 	only      func(*unstructured.Unstructured) bool
 }
 
-// uninstallOrder is the opposite of the order in which things are applied. What runs the
-// server goes before what it may do.
+// uninstallOrder is the reverse of the order of application. Workloads are deleted before their permissions.
 var uninstallOrder = slices.Concat(
 	in("monitoring.coreos.com", "servicemonitors"), in("policy", "poddisruptionbudgets"),
 	in("apps", "deployments", "statefulsets"),

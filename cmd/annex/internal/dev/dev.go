@@ -1,5 +1,5 @@
-// Package dev runs a project's server while the project is being written: it builds it,
-// runs it, and does both again when the source changes. The data stays.
+// Package dev runs a project's server during development: it builds and runs the server, and does so again when the
+// source changes. The server's data is kept.
 package dev
 
 import (
@@ -16,29 +16,27 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Options say what to run.
+// Options configure Run.
 type Options struct {
-	// Dir is the project's folder, Package the main package in it, such as ".".
+	// Dir is the project's folder, Package its main package, such as ".".
 	Dir     string
 	Package string
-	// Args are the server's, after serve.
+	// Args are the server's arguments after serve.
 	Args []string
-	// Generate brings what is generated of the API packages in these folders, relative to
-	// Dir, up to date.
+	// Generate generates the API packages in these folders, which are relative to Dir.
 	Generate func(ctx context.Context, dirs []string) error
-	// Deploy runs the server elsewhere, in place of here; nil runs it here.
+	// Deploy deploys the server instead of running it here; nil runs it here.
 	Deploy func(ctx context.Context) error
-	// Stdout and Stderr are the server's, too; what Run itself has to say goes to Stderr.
+	// Stdout and Stderr are also the server's; Run's own messages go to Stderr.
 	Stdout, Stderr io.Writer
 }
 
-// quiet is how long a project must not have changed before it is built: editors and
-// version control write several files.
+// quiet is how long the source must be unchanged before a build: editors and version control write several files.
 const quiet = 200 * time.Millisecond
 
-// Run builds the project, runs its server, and builds and runs it again whenever the
-// source has changed, until the context ends. A project that does not build leaves the
-// server running that is there, and Run says why. When Run returns, so has the server.
+// Run builds the project and runs its server, again whenever the source changes, until the context ends. If the
+// project does not build, the running server continues, and Run prints the reason. The server has ended when Run
+// returns.
 func Run(ctx context.Context, o Options) error {
 	bin, err := os.MkdirTemp("", "annex-run-")
 	if err != nil {
@@ -63,8 +61,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 }
 
-// await returns when the project may have changed and is quiet again, or the context
-// has ended.
+// await returns when the project may have changed and is quiet again, or when the context has ended.
 func (r *runner) await(ctx context.Context, watcher *fsnotify.Watcher) error {
 	var settled <-chan time.Time
 	for {
@@ -98,18 +95,18 @@ func (r *runner) await(ctx context.Context, watcher *fsnotify.Watcher) error {
 	}
 }
 
-// runner is the server that runs, and what it was built of.
+// runner holds the running server and its source.
 type runner struct {
 	Options
 	bin    string
 	builds int
 	server *server
 	source source
-	// generated are the sums of the API packages that generated files are up to date with.
+	// generated are the sums of the API packages for which the generated files are current.
 	generated apis
 }
 
-// refresh builds and runs the server if the source is not what it was built of.
+// refresh builds and runs the server if its source has changed.
 func (r *runner) refresh(ctx context.Context) {
 	now, err := read(r.Dir)
 	if err != nil {
@@ -120,7 +117,7 @@ func (r *runner) refresh(ctx context.Context) {
 		return
 	}
 	r.source = now
-	r.sayf("building") // which may take a while
+	r.sayf("building") // may take a while
 	if changed := now.apis.changedSince(r.generated); len(changed) > 0 {
 		if err := r.Generate(ctx, changed); err != nil {
 			if ctx.Err() == nil {
@@ -163,7 +160,7 @@ func text(out []byte, err error) string {
 	return err.Error()
 }
 
-// keep says why there is no new server.
+// keep prints the reason why there is no new server.
 func (r *runner) keep(step, why string) {
 	state := "no server runs"
 	switch {
@@ -180,7 +177,7 @@ func (r *runner) sayf(format string, args ...any) {
 	fmt.Fprintf(r.Stderr, "annex run: "+format+"\n", args...)
 }
 
-// stop ends the server, and removes its program.
+// stop stops the server, and removes its program.
 func (r *runner) stop() {
 	if r.server == nil {
 		return

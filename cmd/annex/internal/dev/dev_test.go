@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// patience bounds what a test waits for. It is only ever reached by a failure.
+// patience bounds the waits of a test. Only failures reach it.
 const patience = 2 * time.Minute
 
-// program says what it was called with and ends by a signal.
+// program prints its arguments, and exits on a signal.
 const program = `package main
 
 import (
@@ -40,7 +40,7 @@ func main() {
 }
 `
 
-// transcript is what is written, line by line.
+// transcript collects output, line by line.
 type transcript struct {
 	mu      sync.Mutex
 	text    strings.Builder
@@ -56,8 +56,8 @@ func (o *transcript) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// await waits until lines with the parts have been written, each later than the one
-// before and than what was awaited before, and returns the last one.
+// await waits until lines with the parts have been written, in this order and after all lines awaited before, and
+// returns the last of these lines.
 func (p *project) await(parts ...string) (line string) {
 	p.t.Helper()
 	timeout := time.After(patience)
@@ -129,7 +129,7 @@ func begin(t *testing.T, files ...string) *project {
 	return p
 }
 
-// version is the file that a server says its name by.
+// version returns a source file with the name that a server prints.
 func version(name string) string { return fmt.Sprintf("package main\n\nconst version = %q\n", name) }
 
 func pidOf(t *testing.T, line string) int {
@@ -143,7 +143,7 @@ func pidOf(t *testing.T, line string) int {
 
 func isGone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
-func TestAChangeRunsTheServerAnew(t *testing.T) {
+func TestRun_change_restartsServer(t *testing.T) {
 	p := begin(t, "version.go", version("one"))
 	one := pidOf(t, p.await("one runs [serve --port=0] as"))
 	p.write("version.go", version("two"))
@@ -151,7 +151,7 @@ func TestAChangeRunsTheServerAnew(t *testing.T) {
 	if !isGone(one) {
 		t.Errorf("server %d still runs, or is a zombie", one)
 	}
-	// A folder that was not there.
+	// The folder did not exist before.
 	p.write("more/more.go", "package more\n")
 	three := pidOf(t, p.await("two ends", "two runs"))
 	if !isGone(two) {
@@ -168,7 +168,7 @@ func TestAChangeRunsTheServerAnew(t *testing.T) {
 	}
 }
 
-func TestAProjectThatDoesNotBuildLeavesTheServerRunning(t *testing.T) {
+func TestRun_buildFails_keepsServer(t *testing.T) {
 	p := begin(t, "version.go", version("one"))
 	one := pidOf(t, p.await("one runs"))
 	p.write("version.go", "package main\n\nconst version = nothing\n")
@@ -180,14 +180,14 @@ func TestAProjectThatDoesNotBuildLeavesTheServerRunning(t *testing.T) {
 	p.await("one ends", "two runs")
 }
 
-func TestAProjectThatDoesNotBuildAtFirstIsBuiltWhenItDoes(t *testing.T) {
+func TestRun_firstBuildFails_retries(t *testing.T) {
 	p := begin(t, "version.go", "package main\n\nconst\n")
 	p.await("./version.go:4:1: syntax error", "annex run: build failed, no server runs; waiting for a change")
 	p.write("version.go", version("one"))
 	p.await("one runs")
 }
 
-func TestAServerThatEndsRunsAgainWhenTheProjectChanges(t *testing.T) {
+func TestRun_serverExits_restartsOnChange(t *testing.T) {
 	p := begin(t, "version.go", version("short"))
 	short := pidOf(t, p.await("short runs"))
 	p.await("annex run: the server has ended: exit status 3; it runs again when the project changes")
@@ -198,7 +198,7 @@ func TestAServerThatEndsRunsAgainWhenTheProjectChanges(t *testing.T) {
 	p.await("two runs")
 }
 
-func TestOnlyChangesOfAPIPackagesGenerate(t *testing.T) {
+func TestRun_generate_onlyForAPIChanges(t *testing.T) {
 	api := "// Package v1 is an API.\n//\n// +groupName=example.com\npackage v1\n"
 	failure := errors.New("apis/v1/doc.go:5:1: no type")
 	p := begin(t, "version.go", version("one"), "apis/v1/doc.go", api, "plain/plain.go", "package plain // not +groupName=x\n")
@@ -218,7 +218,7 @@ func TestOnlyChangesOfAPIPackagesGenerate(t *testing.T) {
 	p.await("apis/v1/doc.go:5:1: no type", "annex run: generate failed, the server before goes on")
 	<-p.generated
 	p.fail.Store(nil)
-	// The API package is still not generated, whatever changes now.
+	// The API package is still not generated, whatever else changes.
 	p.write("version.go", version("three"))
 	p.await("two ends", "three runs")
 	if dirs := <-p.generated; !slices.Equal(dirs, []string{"apis/v1"}) {
@@ -226,7 +226,7 @@ func TestOnlyChangesOfAPIPackagesGenerate(t *testing.T) {
 	}
 }
 
-func TestWhatIsSource(t *testing.T) {
+func TestIsSource(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]bool{
 		"main.go": true, "go.mod": true, "go.sum": true, "go.work": true, "apis/v1/types.go": true,
@@ -243,7 +243,7 @@ func TestWhatIsSource(t *testing.T) {
 		if err := os.MkdirAll(sub, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if name == "data" { // of a server
+		if name == "data" { // the data directory of a server
 			if err := os.Mkdir(filepath.Join(sub, "cert"), 0o755); err != nil {
 				t.Fatal(err)
 			}

@@ -14,14 +14,14 @@ import (
 
 // Found is a package of the current module.
 type Found struct {
-	// Path is its import path, and Name that of its package clauses.
+	// Path is its import path, and Name the name in its package clauses.
 	Path, Name string
 	// Module is the folder of its module; empty if there is none.
 	Module string
 }
 
-// FindPackage finds a package by its folder or import path, the one beside go.mod if
-// name is empty. It need not compile.
+// FindPackage finds a package by its folder or import path; an empty name means the package beside go.mod. The
+// package need not compile.
 func FindPackage(ctx context.Context, name string) (Found, error) {
 	mod, err := goOutput(ctx, "env", "GOMOD")
 	if err != nil {

@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// killAfter is how long a server may take to end in order: longer than a shutdown
-// waits for requests by default.
+// killAfter bounds a graceful stop of the server. It is longer than the default time that a shutdown waits for
+// requests.
 const killAfter = 15 * time.Second
 
-// server is the program that runs.
+// server is a running program.
 type server struct {
 	cmd    *exec.Cmd
 	exited chan struct{}
 	err    error // set before exited is closed
 }
 
-// start runs a program. It belongs to no terminal's foreground: an interrupt from the
-// keyboard is for annex, which ends the server by a signal of its own.
+// start starts a program outside the terminal's foreground process group: an interrupt from the keyboard goes to
+// annex, which stops the server by a signal of its own.
 func start(binary, dir string, args []string, stdout, stderr io.Writer) (*server, error) {
 	cmd := exec.Command(binary, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, stdout, stderr
 	cmd.SysProcAttr = apart()
-	// A child of the server that keeps its output open is not waited for.
+	// Do not wait for a child of the server that keeps its output open.
 	cmd.WaitDelay = time.Second
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the server: %w", err)
@@ -40,7 +40,7 @@ func start(binary, dir string, args []string, stdout, stderr io.Writer) (*server
 	return s, nil
 }
 
-// result says how the server ended, after exited is closed.
+// result returns how the server ended. It may be called after exited is closed.
 func (s *server) result() string {
 	if s.err == nil {
 		return "exit status 0"
@@ -48,8 +48,8 @@ func (s *server) result() string {
 	return s.err.Error()
 }
 
-// stop ends the server in order, or at once if it takes too long, and returns when
-// it has ended. A server that has ended by itself is none to complain about.
+// stop stops the server gracefully, or kills it after killAfter, and returns when it has ended. A server that has
+// already ended is not an error.
 func (s *server) stop() error {
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("end the server: %w", err)

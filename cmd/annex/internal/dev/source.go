@@ -17,7 +17,7 @@ import (
 	"github.com/annexapi/annex/cmd/annex/internal/generate"
 )
 
-// source is what a project is built of, as far as it is written by hand.
+// source identifies the hand-written source of a project.
 type source struct {
 	sum  [sha256.Size]byte
 	apis apis
@@ -26,8 +26,8 @@ type source struct {
 // apis are the sums of API packages, by folder.
 type apis map[string][sha256.Size]byte
 
-// isSource tells whether the server depends on a file of that name. Generated files
-// follow from others.
+// isSource reports whether the server depends on a file of that name. Generated files do not count, since they follow
+// from others.
 func isSource(path string) bool {
 	name := filepath.Base(path)
 	switch {
@@ -43,8 +43,8 @@ func isSource(path string) bool {
 	return true
 }
 
-// hasSource tells whether a folder below a project may hold source: those that the go
-// command passes over do not, nor does the data of a server.
+// hasSource reports whether a folder below a project may hold source. Folders that the go command ignores do not, nor
+// does the data directory of a server.
 func hasSource(path string) bool {
 	name := filepath.Base(path)
 	if strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") || name == "testdata" || name == "node_modules" {
@@ -56,11 +56,11 @@ func hasSource(path string) bool {
 
 // folders calls visit with root and the folders below it that may hold source.
 func folders(root string, visit func(dir string, files []fs.DirEntry) error) error {
-	root += string(filepath.Separator) // a walk begins at what a symbolic link leads to only then
+	root += string(filepath.Separator) // the separator makes the walk follow a symbolic link
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case os.IsNotExist(err) && path != root:
-			return nil // it was there a moment ago
+			return nil // it has been removed meanwhile
 		case err != nil:
 			return err
 		case !d.IsDir():
@@ -79,7 +79,7 @@ func folders(root string, visit func(dir string, files []fs.DirEntry) error) err
 	})
 }
 
-// watch adds a folder and those below it.
+// watch watches a folder and those below it.
 func watch(watcher *fsnotify.Watcher, root string) error {
 	return folders(root, func(dir string, _ []fs.DirEntry) error {
 		if err := watcher.Add(dir); err != nil && !os.IsNotExist(err) {
@@ -133,8 +133,8 @@ func add(to hash.Hash, name string, text []byte) {
 	to.Write(text)
 }
 
-// changedSince returns the folders of all API packages if one has changed since before,
-// for one may be made of another, and none if none has.
+// changedSince returns the folders of all API packages if any of them has changed, since one may depend on another,
+// and otherwise none.
 func (a apis) changedSince(before apis) []string {
 	var all []string
 	changed := false

@@ -17,8 +17,8 @@ import (
 	"github.com/annexapi/annex/internal/base/typo"
 )
 
-// apiService is what is looked at of an APIService. Its types are in a module that
-// brings an API server along.
+// apiService holds the fields of an APIService that the doctor reads. Upstream's type is in a module that depends on
+// an API server.
 type apiService struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
@@ -50,13 +50,13 @@ func (s *serviceReference) String() string {
 	return fmt.Sprintf("%s/%s:%d", s.Namespace, s.Name, s.Port)
 }
 
-// dnsName is by what the API server asks for the server, and what its certificate has
-// to name.
+// dnsName returns the name by which the API server addresses the server, and which the server's certificate has to
+// contain.
 func (s *serviceReference) dnsName() string { return s.Name + "." + s.Namespace + ".svc" }
 
 func (s *apiService) path() string { return "/apis/" + s.Spec.Group + "/" + s.Spec.Version }
 
-// available is the condition that the API server keeps, or "" if it has not said any.
+// available returns the condition Available that the API server maintains, or empty strings if there is none yet.
 func (s *apiService) available() (status, reason, message string) {
 	for _, c := range s.Status.Conditions {
 		if c.Type == "Available" {
@@ -66,11 +66,11 @@ func (s *apiService) available() (status, reason, message string) {
 	return "", "", ""
 }
 
-// local tells whether the API server serves the version itself: it is built in, or of a
+// local reports whether the API server itself serves the version: as a built-in version, or by a
 // CustomResourceDefinition.
 func (s *apiService) local() bool { return s.Spec.Service == nil }
 
-// builtIn tells whether the API server itself brings the version.
+// builtIn reports whether the version is built into the API server.
 func (s *apiService) builtIn() bool {
 	return s.local() && s.Labels["kube-aggregator.kubernetes.io/automanaged"] == "onstart"
 }
@@ -85,7 +85,7 @@ func (s *apiService) owner() string {
 	return "the Service " + s.Spec.Service.Namespace + "/" + s.Spec.Service.Name
 }
 
-// writer is who set a field of the spec last, if the object says so.
+// writer returns the last field manager of a field of the spec, if the object records it.
 func (s *apiService) writer(field string) string {
 	for _, m := range s.ManagedFields {
 		if m.FieldsV1 != nil && strings.Contains(string(m.FieldsV1.GetRawBytes()), `"f:`+field+`"`) && m.Time != nil {
@@ -110,7 +110,7 @@ func (h *host) apiServices(ctx context.Context) ([]apiService, error) {
 	return list.Items, nil
 }
 
-// CheckName says what is wrong with a name that a user gives for APIServices.
+// CheckName returns an error if a name from the user cannot name APIServices.
 func CheckName(name string) error {
 	first, version, both := strings.Cut(name, "/")
 	if name == "" || first == "" || both && (version == "" || strings.Contains(version, "/")) || strings.ContainsAny(name, " ,_:") ||
@@ -120,8 +120,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// chosen are the names of the APIServices that are meant. Those that are not there are
-// among them.
+// chosen returns the names of the selected APIServices, including names that do not exist.
 func chosen(all []apiService, names []string) []string {
 	var found []string
 	add := func(name string) {
@@ -153,14 +152,14 @@ func chosen(all []apiService, names []string) []string {
 	return found
 }
 
-// patient is one APIService, and what has been found out about it on the way.
+// patient is the APIService under examination, with the results of earlier checks.
 type patient struct {
 	host    *host
 	options Options
 	name    string
 	all     []apiService
 
-	api      *apiService // nil if there is none
+	api      *apiService // nil if it does not exist
 	service  *corev1.Service
 	slices   []discoveryv1.EndpointSlice
 	backends *backends
@@ -203,14 +202,14 @@ func notRegistered(p *patient) Finding {
 		"SERVER manifests | kubectl apply -f -   # a server made with Annex prints what registers it")
 }
 
-// remote is the finding about an APIService that leads nowhere, because the API server
-// serves it.
+// remote returns a finding for an APIService without a Service, which the API server serves itself, and reports
+// whether the APIService has a Service.
 func (p *patient) remote() (Finding, bool) {
 	return unseen("the API server serves it itself"), !p.api.local()
 }
 
-// checkPriorities looks for others who claim the group or names of its resources: which
-// of them clients talk to depends on numbers, and changes with them.
+// checkPriorities looks for other APIServices and groups that claim the group or its resources' names. Numeric
+// priorities decide which of them clients reach, so that may change.
 func checkPriorities(ctx context.Context, p *patient) Finding {
 	if f, remote := p.remote(); !remote {
 		return f
@@ -254,7 +253,7 @@ func checkPriorities(ctx context.Context, p *patient) Finding {
 	)
 }
 
-// siblings are the versions of the group, itself among them, the preferred one first.
+// siblings returns the versions of the group, including the examined one, the preferred one first.
 func (p *patient) siblings() []*apiService {
 	var found []*apiService
 	for i := range p.all {
@@ -301,9 +300,8 @@ func (p *patient) claimedTwice(siblings []*apiService) Finding {
 	return f.repairedBy(append(repair, "# or give one of the two servers another group.")...)
 }
 
-// customResourceClash is about a CustomResourceDefinition of the same version: its
-// objects cannot be reached as long as the APIService is there. It says what it could not
-// look at.
+// customResourceClash looks for a CustomResourceDefinition of the same version, whose objects are unreachable as long
+// as the APIService exists. hidden is set if the definitions cannot be read.
 func (p *patient) customResourceClash(ctx context.Context) (clash Finding, hidden string) {
 	all, err := p.host.customResources(ctx)
 	if err != nil {
@@ -332,7 +330,7 @@ func (p *patient) customResourceClash(ctx context.Context) (clash Finding, hidde
 	return Finding{}, ""
 }
 
-// customResource is what is looked at of a CustomResourceDefinition.
+// customResource holds the fields of a CustomResourceDefinition that the doctor reads.
 type customResource struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
@@ -344,7 +342,7 @@ type customResource struct {
 	}
 }
 
-// customResources are read once.
+// customResources returns the CustomResourceDefinitions, which are read once.
 func (h *host) customResources(ctx context.Context) ([]customResource, error) {
 	if h.definitions != nil {
 		return h.definitions, nil
@@ -359,8 +357,8 @@ func (h *host) customResources(ctx context.Context) ([]customResource, error) {
 
 const aggregatedDiscovery = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// discovered is what the API server says of all groups: those of the server under
-// examination as it has found them last. It is asked once.
+// discovered returns the API server's discovery of all groups, read once. For the examined server, it is the state of
+// the API server's last discovery.
 func (h *host) discovered(ctx context.Context) ([]apidiscovery.APIGroupDiscovery, error) {
 	if h.groups != nil {
 		return h.groups, nil
@@ -377,9 +375,8 @@ func (h *host) discovered(ctx context.Context) ([]apidiscovery.APIGroupDiscovery
 	return groups, nil
 }
 
-// resourceClash is about resources of the same name in another group: kubectl takes the
-// group of the higher priority, and of equal ones the first by name of the APIService,
-// which begins with the version.
+// resourceClash looks for resources of the same name in another group. kubectl takes the group with the higher
+// priority, and for equal priorities the first by the name of the APIService, which begins with the version.
 func (p *patient) resourceClash(ctx context.Context) (clash Finding, hidden string) {
 	groups, err := p.host.discovered(ctx)
 	if err != nil {
@@ -444,13 +441,13 @@ func (p *patient) ownerOf(group string) *apiService {
 	return nil
 }
 
-// resourceName is one that kubectl takes for a resource.
+// resourceName is a name that kubectl accepts for a resource.
 type resourceName struct {
 	name   string
-	plural bool // the name itself, and not the singular or an abbreviation
+	plural bool // the plural name, and not the singular or an abbreviation
 }
 
-// namesIn are those of a group, plurals first.
+// namesIn returns the resource names of a group, plurals first.
 func namesIn(groups []apidiscovery.APIGroupDiscovery, group string) []resourceName {
 	var plural, other []resourceName
 	for _, g := range groups {
@@ -471,17 +468,16 @@ func namesIn(groups []apidiscovery.APIGroupDiscovery, group string) []resourceNa
 	return append(plural, other...)
 }
 
-// answered is what came of asking for the version through the API server, as any client
-// does.
+// answered is the result of a request for the version through the API server, as any client sends it.
 type answered struct {
-	status  int    // 0 if nothing came
-	refused bool   // the user of the kubeconfig may not ask
-	problem string // why it was no success, as the API server said it
-	stale   bool   // the API server said so some time ago, and did not try now
+	status  int    // 0 without a response
+	refused bool   // the user of the kubeconfig lacks the permission
+	problem string // the API server's reason for a failure
+	stale   bool   // the reason is from the condition, since the API server did not try now
 }
 
-// ask asks for the version once. Where the API server takes the server for unavailable
-// it does not try, and says why in the APIService.
+// ask requests the version, once. If the API server considers the server unavailable, it does not forward the
+// request, and the reason is in the APIService's condition.
 func (p *patient) ask(ctx context.Context) *answered {
 	if p.answered != nil {
 		return p.answered
@@ -506,14 +502,13 @@ func (p *patient) ask(ctx context.Context) *answered {
 	return p.answered
 }
 
-// accepts tells whether the API server takes what answers for the server, whatever it
-// answers.
+// accepts reports whether the API server accepts the server's connection and certificate, whatever the response is.
 func (a *answered) accepts() bool {
 	return a.problem == "" || strings.Contains(a.problem, "bad status from ") ||
 		!a.stale && a.status != 0 && a.status != http.StatusServiceUnavailable
 }
 
-// patch is the command that changes an APIService.
+// patch returns the command that patches an APIService.
 func patch(name, body string) string {
 	return fmt.Sprintf("kubectl patch apiservice %s --type=merge -p '%s'", name, body)
 }

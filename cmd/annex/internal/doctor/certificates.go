@@ -48,13 +48,13 @@ func checkName(ctx context.Context, p *patient) Finding {
 		repairedBy(p.repairName(name)...)
 }
 
-// notPresented is the finding about a certificate that has not been seen: the API server
-// says only its first objection.
+// notPresented returns the finding for a certificate that could not be checked, since the API server reports only its
+// first objection.
 func (p *patient) notPresented() Finding {
 	return unseen("the API server stops at what it objects to first, and " + p.notHere())
 }
 
-// notHere says why the certificate cannot be read from this machine.
+// notHere returns the reason why the certificate cannot be read from this machine.
 func (p *patient) notHere() string {
 	switch {
 	case p.leaf.address == "":
@@ -65,8 +65,8 @@ func (p *patient) notHere() string {
 	return p.leaf.address + " cannot be reached from this machine"
 }
 
-// another is the finding about a certificate that is wrong from here, while the API
-// server takes what it sees: they may be two servers.
+// another returns the finding for a certificate that is invalid as seen from here, although the API server accepts the
+// certificate that it gets. The two certificates may belong to two servers.
 func (p *patient) another(reason string, err error) Finding {
 	return wrong(
 		Doubtful,
@@ -103,8 +103,7 @@ func (p *patient) repairName(name string) []string {
 	}
 }
 
-// authorities are the certificates of caBundle. An empty one has
-// none.
+// authorities returns the certificates in caBundle, and none if it is empty.
 func (p *patient) authorities() ([]*x509.Certificate, error) {
 	if len(p.api.Spec.CABundle) == 0 {
 		return nil, nil
@@ -174,8 +173,7 @@ func trusted(bundle []*x509.Certificate) string {
 	return ""
 }
 
-// verify tells whether an authority has signed, at whatever time it may be: expiry has a
-// check of its own.
+// verify checks the chain's signatures at a time when the certificate was valid, since expiry has a check of its own.
 func verify(chain, bundle []*x509.Certificate) error {
 	options := x509.VerifyOptions{Intermediates: x509.NewCertPool(), CurrentTime: chain[0].NotBefore.Add(time.Second)}
 	for _, c := range chain[1:] {
@@ -241,8 +239,8 @@ func describe(c *x509.Certificate) string {
 
 func day(t time.Time) string { return t.UTC().Format("2006-01-02 15:04Z") }
 
-// checkExpiry looks at the certificate, where it can be seen, and at the authorities. The
-// time that counts is the API server's.
+// checkExpiry checks the validity of the certificate, if it can be read, and of the authorities, by the API server's
+// clock.
 func checkExpiry(ctx context.Context, p *patient) Finding {
 	if f, remote := p.remote(); !remote {
 		return f
@@ -251,7 +249,7 @@ func checkExpiry(ctx context.Context, p *patient) Finding {
 		return unseen("insecureSkipTLSVerify: the API server does not look at it")
 	}
 	now := p.host.now()
-	bundle, _ := p.authorities() // the check of the authority says what is wrong with it
+	bundle, _ := p.authorities() // the check of the authority reports its errors
 	dead := slices.DeleteFunc(slices.Clone(bundle), func(c *x509.Certificate) bool { return !now.After(c.NotAfter) })
 	_, said, yes := p.objects(ctx, linkExpiry)
 	seen := p.look(ctx)

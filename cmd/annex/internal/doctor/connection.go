@@ -14,12 +14,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// dialling bounds a look at the server's address from here, which most often leads
-// nowhere.
+// dialling bounds a connection to the server's address from this machine, which is often unreachable.
 const dialling = 2 * time.Second
 
-// objections are what API servers say of a server that they do not reach or believe:
-// texts of Go's libraries, all lower case, the most telling first.
+// objections are fragments of API servers' errors about a server that they cannot reach or do not trust. They are
+// texts of Go's libraries, in lower case, the most specific first.
 var objections = []struct{ text, link, reason string }{
 	{"certificate has expired or is not yet valid", linkExpiry, ReasonCertificateExpired},
 	{"certificate is valid for ", linkName, ReasonNameNotInCertificate},
@@ -49,8 +48,8 @@ var objections = []struct{ text, link, reason string }{
 	{"eof", linkConnection, ReasonUnreachable},
 }
 
-// objection is which link the API server objects to, and why; linkAvailable if it says
-// something else, and "" if it is content.
+// objection returns the link to which the API server objects, and the reason: linkAvailable for an unknown text, and
+// an empty link for an empty text.
 func objection(said string) (link, reason string) {
 	if said == "" {
 		return "", ""
@@ -64,7 +63,7 @@ func objection(said string) (link, reason string) {
 	return linkAvailable, ""
 }
 
-// objects tells whether the API server objects to a link, with what it said.
+// objects reports whether the API server objects to a link, and returns its text.
 func (p *patient) objects(ctx context.Context, link string) (reason, said string, yes bool) {
 	a := p.ask(ctx)
 	found, reason := objection(a.problem)
@@ -88,7 +87,7 @@ func checkConnection(ctx context.Context, p *patient) Finding {
 	where := strings.Join(p.addresses(), ", ")
 	seen := p.look(ctx)
 	if reason == ReasonNoAnswer && seen.err != nil {
-		reason = ReasonUnreachable // the words of the API server fit both
+		reason = ReasonUnreachable // the API server's text fits both reasons
 	}
 	message := map[string]string{
 		ReasonPortClosed:  "nothing listens at " + where,
@@ -143,7 +142,7 @@ func (p *patient) repairConnection(reason string) []string {
 	}
 }
 
-// addresses are where the API server goes, or may go.
+// addresses returns the addresses that the API server may connect to.
 func (p *patient) addresses() []string {
 	if p.service == nil {
 		return []string{p.api.Spec.Service.String()}
@@ -166,16 +165,15 @@ func (p *patient) addresses() []string {
 
 func hostPort(name string, port int32) string { return net.JoinHostPort(name, fmt.Sprint(port)) }
 
-// presented is what the server showed when it was asked from this machine.
+// presented is the certificate that the server presents to this machine.
 type presented struct {
-	address string              // empty if there is none to go to
-	chain   []*x509.Certificate // empty if it is not what the API server sees
+	address string              // empty if there is none
+	chain   []*x509.Certificate // empty if the API server sees another one
 	err     error
 }
 
-// look reads the certificate that is presented at the server's address, if it can be
-// reached from here. Nothing is sent but the greeting of TLS. A loopback address is the
-// same as the API server's only if that is on this machine, too.
+// look reads the certificate at the server's address, if the address can be reached from here. It sends nothing but
+// the TLS handshake. A loopback address is the API server's only if the API server is on this machine, too.
 func (p *patient) look(ctx context.Context) *presented {
 	if p.leaf != nil {
 		return p.leaf
@@ -199,8 +197,8 @@ func (p *patient) look(ctx context.Context) *presented {
 	return p.leaf
 }
 
-// fits tells whether a certificate that is presented here can be the one that the API
-// server objects to. Addresses of a cluster may lead elsewhere from this machine.
+// fits reports whether a certificate presented here can be the one to which the API server objects. Cluster addresses
+// may lead elsewhere from this machine.
 func (p *patient) fits(ctx context.Context, chain []*x509.Certificate) bool {
 	link, _ := objection(p.ask(ctx).problem)
 	bundle, err := p.authorities()
@@ -213,7 +211,7 @@ func (p *patient) fits(ctx context.Context, chain []*x509.Certificate) bool {
 	case linkExpiry:
 		return slices.ContainsFunc(append(bundle, chain...), func(c *x509.Certificate) bool { return !valid(c, now) })
 	case linkConnection:
-		return false // it has not seen any
+		return false // the API server has not seen any
 	}
 	return true
 }
@@ -221,7 +219,8 @@ func (p *patient) fits(ctx context.Context, chain []*x509.Certificate) bool {
 func show(ctx context.Context, address, name string) *presented {
 	ctx, cancel := context.WithTimeout(ctx, dialling)
 	defer cancel()
-	// It is read here and judged by the caller: a chain that is refused would not be shown.
+	// The certificate is only read here, and checked by the caller: a verifying client would not return an invalid
+	// chain.
 	dialer := tls.Dialer{Config: &tls.Config{ServerName: name, InsecureSkipVerify: true}}
 	connection, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {

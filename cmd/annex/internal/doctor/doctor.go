@@ -1,13 +1,11 @@
-// Package doctor finds out why an API server that a cluster aggregates is not
-// available, or would not be for long.
+// Package doctor finds the reason why an API server that a cluster aggregates is unavailable, or will be soon.
 //
-// What a request passes on its way to such a server is a chain: the APIService leads to
-// a Service, that to endpoints, a connection to them is believed if the certificate is,
-// the server believes the front proxy and asks the cluster about users, and only then
-// it answers. Each link has a check in [chain], which says what it found, by what, and
-// what to do. Everything is seen through the API server of the cluster, as the user of
-// the kubeconfig may see it; the server itself is asked only for its certificate, where
-// its address can be reached from here. What cannot be seen is said to be so.
+// A request to such a server passes a chain of links: the APIService refers to a Service, the Service to endpoints;
+// the connection to them is trusted if the certificate is; the server trusts the front proxy and asks the cluster
+// about users; and only then it answers. Each link has a check in [chain], which returns a finding with its evidence
+// and a repair. The checks read everything through the cluster's API server, with the permissions of the kubeconfig's
+// user. Only the server's certificate is read directly, if its address can be reached from here. A check that lacks
+// access reports so.
 package doctor
 
 import (
@@ -22,41 +20,40 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Options say what is examined and how.
+// Options configure an examination.
 type Options struct {
-	// Kubeconfig is a file; empty means what kubectl takes: KUBECONFIG, or
-	// ~/.kube/config, or the service account of the pod.
+	// Kubeconfig is a file; empty means kubectl's default: KUBECONFIG, or ~/.kube/config, or the service account of
+	// the pod.
 	Kubeconfig string
-	// Context is one of the kubeconfig's; empty means its current one.
+	// Context is a context of the kubeconfig; empty means its current context.
 	Context string
-	// Names are those of APIServices (VERSION.GROUP), GROUP/VERSION, or groups. None
-	// means all APIServices that lead to a Service.
+	// Names are names of APIServices (VERSION.GROUP), GROUP/VERSION, or groups. None means all APIServices that refer
+	// to a Service.
 	Names []string
-	// All goes on after the first broken link.
+	// All continues after the first broken link.
 	All bool
-	// Slow is what an answer to discovery may take, without the way to the cluster.
-	// Zero means 100 ms.
+	// Slow is the accepted duration of a discovery request, without the round trip to the cluster. Zero means 100 ms.
 	Slow time.Duration
-	// ServiceAccount, NAMESPACE/NAME, is the account that the server asks the cluster
-	// as. Empty means that of the pods behind the Service.
+	// ServiceAccount is the account, as NAMESPACE/NAME, with which the server calls the cluster. Empty means the
+	// account of the pods behind the Service.
 	ServiceAccount string
 	// Patience bounds each request and the wait for the end of a list. Zero means 10 s.
 	Patience time.Duration
 }
 
-// State is what is known about a link.
+// State is the state of a link.
 type State string
 
 const (
 	OK     State = "ok"
 	Broken State = "broken"
-	// Doubtful works, but not as it should, or not for long.
+	// Doubtful links work, but not as they should, or not for long.
 	Doubtful State = "warning"
-	// Unseen was not looked at; the finding says why.
+	// Unseen links were not checked; the finding has the reason.
 	Unseen State = "not looked at"
 )
 
-// Reasons name what is wrong with a link. They do not change.
+// Reasons identify the fault of a link. They are stable.
 const (
 	ReasonNotRegistered        = "NotRegistered"
 	ReasonGroupClaimedTwice    = "GroupClaimedTwice"
@@ -99,34 +96,31 @@ const (
 	ReasonOpenAPIMissing       = "OpenAPIMissing"
 )
 
-// Finding is what was found about one link of the chain.
+// Finding is the result of the check of one link.
 type Finding struct {
 	Link  string `json:"link"`
 	State State  `json:"state"`
-	// Reason names what is wrong, one of the constants. It is empty if nothing is, or
-	// if it was not looked at.
+	// Reason is one of the constants. It is empty if the link is ok or was not checked.
 	Reason string `json:"reason,omitempty"`
 	// Message is one line.
 	Message string `json:"message"`
-	// Evidence is what the message was concluded from.
+	// Evidence lists the facts that support the message.
 	Evidence []string `json:"evidence,omitempty"`
-	// Repair is commands and YAML, at most one screen.
+	// Repair is a list of commands and YAML, at most one screen long.
 	Repair string `json:"repair,omitempty"`
 	// Cause is a later link that is broken and breaks this one.
 	Cause string `json:"cause,omitempty"`
 
-	fix runtime.Object // what Fix creates
+	fix runtime.Object // the object that Fix creates
 }
 
-// Diagnosis is what was found about one APIService, a finding for each link in the
-// order of the chain.
+// Diagnosis is the result for one APIService, with a finding for each link in the order of the chain.
 type Diagnosis struct {
 	APIService string    `json:"apiService"`
 	Findings   []Finding `json:"findings"`
 }
 
-// First is the finding to repair first: the first broken link, or what breaks it. It is
-// nil if nothing is broken.
+// First returns the finding to repair first: the first broken link, or its cause. It is nil if no link is broken.
 func (d *Diagnosis) First() *Finding {
 	i := slices.IndexFunc(d.Findings, func(f Finding) bool { return f.State == Broken })
 	if i < 0 {
@@ -138,15 +132,14 @@ func (d *Diagnosis) First() *Finding {
 	return &d.Findings[i]
 }
 
-// link is one of the chain.
+// link is a link of the chain.
 type link struct {
 	name  string
 	check func(context.Context, *patient) Finding
-	// needs are links without which there is nothing to look at.
+	// needs are links without which this one cannot be checked.
 	needs []string
-	// causes are later links that may break this one for a reason: a server that may not
-	// read who the front proxy is ends, or is not ready. They are looked at before the
-	// walk stops here.
+	// causes maps reasons to later links that may break this one: a server that may not read the front proxy's
+	// configuration exits, or is not ready. The causes are checked before the walk stops here.
 	causes map[string][]string
 }
 
@@ -171,8 +164,7 @@ const (
 	linkOpenAPI     = "OpenAPI"
 )
 
-// chain is what a request to an aggregated API server depends on, in the order in which
-// it does.
+// chain returns the links on which a request to an aggregated API server depends, in their order.
 func chain() []link {
 	registered, routed := []string{linkAPIService}, []string{linkAPIService, linkService}
 	toStart := []string{linkFrontProxy, linkAuthReader, linkDelegator}
@@ -209,8 +201,8 @@ func chain() []link {
 	}
 }
 
-// Examine walks the chain of each APIService that is meant. An error says why nothing
-// could be examined at all; findings are not errors.
+// Examine walks the chain of each selected APIService. It returns an error only if it could examine none; findings
+// are not errors.
 func Examine(ctx context.Context, options Options) ([]Diagnosis, error) {
 	options.setDefaults()
 	h, err := connect(ctx, options)
@@ -245,11 +237,11 @@ func (h *host) examine(ctx context.Context, options Options) ([]Diagnosis, error
 	return diagnoses, nil
 }
 
-// walk looks at the links until one is broken.
+// walk checks the links until one is broken.
 func (p *patient) walk(ctx context.Context) []Finding {
 	links := chain()
 	findings := make([]Finding, len(links))
-	broken, why := map[string]bool{}, "" // why the walk has stopped
+	broken, why := map[string]bool{}, "" // the reason why the walk stopped
 	look := func(i int) *Finding {
 		f := &findings[i]
 		for _, need := range links[i].needs {
@@ -265,7 +257,7 @@ func (p *patient) walk(ctx context.Context) []Finding {
 	}
 	for i := range links {
 		switch {
-		case findings[i].State != "": // the cause of an earlier one
+		case findings[i].State != "": // already checked as a cause of an earlier link
 		case why != "":
 			findings[i] = unseen(why)
 			findings[i].Link = links[i].name
@@ -311,8 +303,8 @@ func (f Finding) repairedBy(lines ...string) Finding {
 	return f
 }
 
-// Print writes a diagnosis for people: a line for each link, then what to repair first.
-// With all, or if nothing is broken, it is all that there is to repair.
+// Print writes a diagnosis for people: a line for each link, then the first repair. With all, or if nothing is
+// broken, it writes all repairs.
 func (d *Diagnosis) Print(w io.Writer, all bool) {
 	fmt.Fprintln(w, d.APIService)
 	for _, f := range d.Findings {
@@ -341,8 +333,7 @@ func (d *Diagnosis) Print(w io.Writer, all bool) {
 	}
 }
 
-// oneLine replaces control characters in what servers say, which a terminal would obey, and
-// truncates it.
+// oneLine truncates a server's text, and replaces its control characters, which a terminal would interpret.
 func oneLine(said string) string {
 	said = strings.Join(strings.FieldsFunc(said, func(r rune) bool { return unicode.IsControl(r) }), " ")
 	const most = 1000

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// examined walks the chain in a world to its end.
+// examined walks the whole chain in a world.
 func examined(t *testing.T, w *world, options Options) Diagnosis {
 	t.Helper()
 	if options.Names == nil {
@@ -52,7 +52,7 @@ func (d *Diagnosis) text(all bool) string {
 	return b.String()
 }
 
-func TestAHealthyServerHasNothingBroken(t *testing.T) {
+func TestExamine_healthyServer(t *testing.T) {
 	d := examined(t, newWorld(t), Options{})
 	for _, f := range d.Findings {
 		if f.State != OK {
@@ -64,14 +64,14 @@ func TestAHealthyServerHasNothingBroken(t *testing.T) {
 	}
 }
 
-func TestEachFaultIsNamed(t *testing.T) {
+func TestExamine_everyFault(t *testing.T) {
 	soon, past, future := time.Now().Add(10*time.Hour), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	for what, c := range map[string]struct {
 		fault  func(t *testing.T, w *world)
 		link   string
 		state  State
 		reason string
-		says   []string // in what is printed of it
+		says   []string // fragments of its printed text
 	}{
 		"the APIService is misspelled": {
 			func(t *testing.T, w *world) { w.others(w.apiService("v1.shops.example.com", w.spec)) },
@@ -532,7 +532,7 @@ func TestEachFaultIsNamed(t *testing.T) {
 	}
 }
 
-func TestTheWalkStopsAtTheFirstBrokenLink(t *testing.T) {
+func TestExamine_stopsAtFirstBrokenLink(t *testing.T) {
 	w := newWorld(t)
 	w.certificate = w.signs.server(t, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), "localhost")
 	w.lacks["create tokenreviews"] = true
@@ -554,9 +554,9 @@ func TestTheWalkStopsAtTheFirstBrokenLink(t *testing.T) {
 	}
 }
 
-// A server without permission ends, or is not ready; the permission is to repair, and not
-// what comes of its lack.
-func TestTheCauseComesBeforeItsEffect(t *testing.T) {
+// A server without a permission exits, or is not ready. The repair is the permission, and not a consequence of its
+// lack.
+func TestFirst_cause_comesBeforeEffect(t *testing.T) {
 	for what, fault := range map[string]func(w *world){
 		"nothing listens": func(w *world) { w.down = true },
 		"pods not ready": func(w *world) {
@@ -578,8 +578,8 @@ func TestTheCauseComesBeforeItsEffect(t *testing.T) {
 	}
 }
 
-// A server that could not be reached may accept writes: nothing is known of its admission.
-func TestAdmissionIsNoCauseForAServerThatIsNotKnown(t *testing.T) {
+// It is unknown whether a server that cannot be reached accepts writes, so its admission is not reported as the cause.
+func TestFirst_unreachableServer_isNotAdmission(t *testing.T) {
 	w := newWorld(t)
 	w.lacks["watch namespaces"] = true
 	w.answers["/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices"] = items(slice(1, false))
@@ -599,7 +599,7 @@ func TestAdmissionIsNoCauseForAServerThatIsNotKnown(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeSeenIsSaid(t *testing.T) {
+func TestExamine_missingPermissions_areUnseen(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(w *world)
 		link   string
@@ -642,8 +642,8 @@ func TestWhatCannotBeSeenIsSaid(t *testing.T) {
 	}
 }
 
-// The address of a Service may lead elsewhere from here.
-func TestAnotherCertificateThanTheAPIServerSeesIsNotBroken(t *testing.T) {
+// The address of a Service may lead elsewhere from this machine.
+func TestExamine_otherCertificate_isDoubtful(t *testing.T) {
 	w := newWorld(t)
 	w.spec["caBundle"] = newAuthority(t, "of-the-real-one", time.Now().Add(time.Hour)).pem()
 	w.condition = object{"type": "Available", "status": "True", "reason": "Passed"}
@@ -654,8 +654,8 @@ func TestAnotherCertificateThanTheAPIServerSeesIsNotBroken(t *testing.T) {
 	}
 }
 
-// What the API server says counts, and not what answers at the same address here.
-func TestAnotherServerAtTheAddressIsNotJudged(t *testing.T) {
+// The API server's view counts, and not the server at the same address on this machine.
+func TestExamine_otherServerAtAddress_isIgnored(t *testing.T) {
 	for said, link := range map[string]string{
 		"tls: failed to verify certificate: x509: certificate signed by unknown authority":                   linkAuthority,
 		"tls: failed to verify certificate: x509: certificate is valid for x, not api.shop.svc":              linkName,
@@ -676,7 +676,7 @@ func TestAnotherServerAtTheAddressIsNotJudged(t *testing.T) {
 	}
 }
 
-func TestNamesChooseAPIServices(t *testing.T) {
+func TestExamine_names(t *testing.T) {
 	all := make([]apiService, 4)
 	for i, s := range []string{"v1.shop.example.com", "v2.shop.example.com", "v1.zoo.example.com", "v1.apps"} {
 		version, group, _ := strings.Cut(s, ".")
@@ -700,7 +700,7 @@ func TestNamesChooseAPIServices(t *testing.T) {
 	}
 }
 
-func TestWhatIsLeftOutOfPrioritiesIsSaid(t *testing.T) {
+func TestCheckPriorities_unreadable_isReported(t *testing.T) {
 	w := newWorld(t)
 	w.refused["/apis/apiextensions.k8s.io/v1/customresourcedefinitions"], w.refused["/apis"] = true, true
 	d := examined(t, w, Options{})
@@ -712,8 +712,8 @@ func TestWhatIsLeftOutOfPrioritiesIsSaid(t *testing.T) {
 	}
 }
 
-// Clusters behind a gateway have a path of their own.
-func TestAClusterMayHaveAPath(t *testing.T) {
+// Clusters behind a gateway have a path in their URL.
+func TestExamine_clusterWithPath(t *testing.T) {
 	w := newWorld(t)
 	config := w.start()
 	inner, err := url.Parse(config.Host)
@@ -735,7 +735,7 @@ func TestAClusterMayHaveAPath(t *testing.T) {
 	}
 }
 
-func TestAServerCannotWriteOnTheTerminal(t *testing.T) {
+func TestPrint_controlCharacters_areRemoved(t *testing.T) {
 	d := Diagnosis{
 		APIService: name,
 		Findings:   []Finding{{Link: linkAvailable, State: Broken, Message: "a\nb", Evidence: []string{"\x1b[2J" + strings.Repeat("c", 2000)}}},
@@ -745,7 +745,7 @@ func TestAServerCannotWriteOnTheTerminal(t *testing.T) {
 	}
 }
 
-func TestALongListIsNotMistakenForOneWithoutEnd(t *testing.T) {
+func TestCheckWatchList_longList(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.server[apis+"/cats"] = func(response http.ResponseWriter, request *http.Request) {
@@ -759,7 +759,7 @@ func TestALongListIsNotMistakenForOneWithoutEnd(t *testing.T) {
 	}
 }
 
-func TestAnUnknownAPIServiceIsBrokenWithASuggestion(t *testing.T) {
+func TestExamine_unknownName_suggests(t *testing.T) {
 	d := examined(t, newWorld(t), Options{Names: []string{"v1.shopp.example.com"}})
 	if f := d.First(); f == nil || f.Reason != ReasonNotRegistered || !strings.Contains(f.Message, "did you mean v1.shop.example.com?") {
 		t.Errorf("%+v", d)
@@ -770,7 +770,7 @@ func TestAnUnknownAPIServiceIsBrokenWithASuggestion(t *testing.T) {
 	}
 }
 
-func TestAVersionOfTheAPIServerItselfIsLeftAlone(t *testing.T) {
+func TestExamine_localVersion(t *testing.T) {
 	w := newWorld(t)
 	delete(w.spec, "service")
 	d := examined(t, w, Options{All: true})
@@ -784,7 +784,7 @@ func TestAVersionOfTheAPIServerItselfIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestFindingsAreJSON(t *testing.T) {
+func TestDiagnosis_json(t *testing.T) {
 	w := newWorld(t)
 	w.down = true
 	d := examined(t, w, Options{})

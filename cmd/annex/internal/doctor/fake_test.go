@@ -90,32 +90,31 @@ func (a *authority) server(t *testing.T, from, until time.Time, names ...string)
 
 type object = map[string]any
 
-// world is a cluster with one aggregated API server, healthy until a test changes it.
+// world is a cluster with one aggregated API server. It is healthy until a test changes it.
 type world struct {
 	t *testing.T
-	// answers are by path: values are said as JSON, functions answer themselves.
+	// answers maps paths to answers: values are sent as JSON, functions are handlers.
 	answers map[string]any
-	// refused are paths, or "create subjectaccessreviews", that the user may not ask for.
+	// refused are paths, or "create subjectaccessreviews", that are forbidden to the user.
 	refused map[string]bool
-	// lacks tells what the server's service account may not do, as VERB RESOURCE.
+	// lacks are the permissions that the server's service account lacks, as VERB RESOURCE.
 	lacks map[string]bool
-	// spec is that of the APIService, and condition replaces what the API server finds
-	// out about it by asking.
+	// spec is the APIService's spec. condition replaces the condition that the API server determines.
 	spec      object
 	condition object
-	// certificate of the server, which signs it, and down when nothing listens.
+	// certificate is the server's certificate, and signs the authority that issued it. With down, nothing listens.
 	certificate tls.Certificate
 	signs       *authority
 	down        bool
-	// server answers what is passed on to it.
+	// server handles forwarded requests, by path.
 	server map[string]http.HandlerFunc
-	// slow is what discovery may take; a minute, for machines are busy.
+	// slow is the accepted duration of discovery: a minute, since test machines are busy.
 	slow time.Duration
-	// clock is what the API server's is ahead.
+	// clock is how far the API server's clock is ahead.
 	clock time.Duration
 
-	// taken: every object to be created exists already. stranger: the caller has no
-	// permissions. standalone: the API server aggregates no others.
+	// taken: every object to create exists already. stranger: the caller has no permissions. standalone: the API
+	// server aggregates no others.
 	taken, stranger, standalone bool
 
 	mu      sync.Mutex
@@ -211,10 +210,10 @@ func (w *world) apiService(name string, spec object) object {
 	return object{"metadata": object{"name": name}, "spec": spec}
 }
 
-// others are further APIServices.
+// others adds further APIServices.
 func (w *world) others(all ...object) { w.answers["others"] = all }
 
-// start starts the server and the cluster, and returns the way to the cluster.
+// start starts the server and the cluster, and returns the configuration of a client of the cluster.
 func (w *world) start() *rest.Config {
 	w.t.Helper()
 	backend := httptest.NewUnstartedServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
@@ -243,7 +242,7 @@ func (w *world) start() *rest.Config {
 	return &rest.Config{Host: host.URL}
 }
 
-// reach leads the Service to a port, if the test did not say otherwise.
+// reach directs the Service to a port, unless the test has set another one.
 func (w *world) reach(port int) {
 	if service, mine := w.spec["service"].(object); mine && service["port"] == 0 {
 		service["port"] = port
@@ -273,8 +272,7 @@ func slice(port int, ready bool) object {
 	}
 }
 
-// aggregate passes requests on as an API server does, and has it find out whether the
-// server is available.
+// aggregate forwards requests and maintains the condition, as an API server does.
 func (w *world) aggregate(at *url.URL, quiet *log.Logger) http.Handler {
 	trusts := x509.NewCertPool()
 	if bundle, ok := w.spec["caBundle"].([]byte); ok {
@@ -368,7 +366,7 @@ func (w *world) serve(response http.ResponseWriter, request *http.Request, proxy
 	}
 }
 
-// create answers reviews of access, and keeps whatever else is created.
+// create answers access reviews, and records other created objects.
 func (w *world) create(response http.ResponseWriter, request *http.Request) {
 	response.Header().Set("Content-Type", "application/json")
 	if !strings.HasSuffix(request.URL.Path, "/subjectaccessreviews") {

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Repair is something that can be repaired without harm: a binding that is missing is
-// created. Certificates, Services and what others have written are not touched.
+// Repair is a safe repair: the creation of a missing binding. Certificates, Services and existing objects are not
+// changed.
 type Repair struct {
 	APIService string
 	Link       string
@@ -24,8 +24,8 @@ type Repair struct {
 	object runtime.Object
 }
 
-// Repairs are those of what is broken. Bindings that several APIServices of one server
-// lack are there once.
+// Repairs returns the repairs of broken links. A binding that several APIServices of one server lack is returned
+// once.
 func Repairs(diagnoses []Diagnosis) []Repair {
 	var repairs []Repair
 	known := map[string]bool{}
@@ -40,7 +40,7 @@ func Repairs(diagnoses []Diagnosis) []Repair {
 	return repairs
 }
 
-// YAML is the object that is created.
+// YAML returns the object that Apply creates.
 func (r Repair) YAML() string {
 	text, err := yaml.Marshal(r.object)
 	if err != nil {
@@ -49,7 +49,7 @@ func (r Repair) YAML() string {
 	return string(text)
 }
 
-// Apply creates the object. With dryRun the cluster says only whether it would.
+// Apply creates the object. With dryRun the cluster only checks the request.
 func (r Repair) Apply(ctx context.Context, options Options, dryRun bool) error {
 	options.setDefaults()
 	h, err := connect(ctx, options)
@@ -80,11 +80,11 @@ func (h *host) apply(ctx context.Context, r Repair, dryRun bool) error {
 	return nil
 }
 
-// settling bounds the wait for what was repaired to be seen.
+// settling bounds the wait until a repair takes effect.
 const settling = 10 * time.Second
 
-// ExamineRepaired examines again until the links that were repaired are whole, or for ten
-// seconds: the cluster has permissions in a cache. A server may take longer to notice.
+// ExamineRepaired examines until the repaired links are whole, for at most ten seconds, since the cluster caches
+// permissions. A server may take longer to notice the repair.
 func ExamineRepaired(ctx context.Context, options Options, repaired []Repair) ([]Diagnosis, error) {
 	var diagnoses []Diagnosis
 	var failed error

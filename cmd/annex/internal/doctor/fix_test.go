@@ -10,7 +10,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// kubeconfig starts a world and writes the way to it.
+// kubeconfig starts a world and writes a kubeconfig for it.
 func kubeconfig(t *testing.T, w *world) Options {
 	t.Helper()
 	file := clientcmdapi.NewConfig()
@@ -24,7 +24,7 @@ func kubeconfig(t *testing.T, w *world) Options {
 	return Options{Kubeconfig: path, All: true}
 }
 
-func TestMissingBindingsAreRepairedAndNothingElse(t *testing.T) {
+func TestRepairs_missingBindings(t *testing.T) {
 	w := newWorld(t)
 	w.lacks["get configmaps"], w.lacks["create tokenreviews"], w.lacks["list flowschemas"] = true, true, true
 	w.spec["caBundle"] = newAuthority(t, "stranger", w.signs.certificate.NotAfter).pem()
@@ -33,7 +33,7 @@ func TestMissingBindingsAreRepairedAndNothingElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	repairs := Repairs(append(found, found...)) // two versions of one server lack the same
+	repairs := Repairs(append(found, found...)) // two versions of one server lack the same binding
 	if len(repairs) != 2 {
 		t.Fatalf("%+v", repairs)
 	}
@@ -73,7 +73,7 @@ func TestMissingBindingsAreRepairedAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestABindingOfTheNameIsLeftAlone(t *testing.T) {
+func TestApply_existingBinding_isKept(t *testing.T) {
 	w := newWorld(t)
 	w.lacks["get configmaps"] = true
 	options := kubeconfig(t, w)
@@ -88,7 +88,7 @@ func TestABindingOfTheNameIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestWhoIsNotKnownIsTold(t *testing.T) {
+func TestExamine_unauthenticated(t *testing.T) {
 	w := newWorld(t)
 	options := kubeconfig(t, w)
 	w.stranger = true

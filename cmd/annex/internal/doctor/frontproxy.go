@@ -16,8 +16,8 @@ import (
 	"github.com/annexapi/annex/internal/aggregated/requirements"
 )
 
-// configMap says by what aggregated API servers know the front proxy, which is the API
-// server when it passes a request on.
+// configMap holds the identity of the front proxy for aggregated API servers. The front proxy is the API server when
+// it forwards a request.
 const configMap = requirements.AuthenticationConfigMap
 
 func checkFrontProxy(ctx context.Context, p *patient) Finding {
@@ -104,8 +104,7 @@ func sameCertificates(a, b []*x509.Certificate) bool {
 	return slices.EqualFunc(a, b, (*x509.Certificate).Equal)
 }
 
-// checkAvailable is about what is left: the server is reached and believed, and answers
-// something else than the version.
+// checkAvailable covers the remaining failures: the server is reached and trusted, but does not serve the version.
 func checkAvailable(ctx context.Context, p *patient) Finding {
 	if f, remote := p.remote(); !remote {
 		return f
@@ -139,7 +138,7 @@ func checkAvailable(ctx context.Context, p *patient) Finding {
 		return wrong(Broken, ReasonVersionNotServed, "the server does not serve %s/%s", p.api.Spec.Group, p.api.Spec.Version).
 			seenIn(said).repairedBy("# Deploy a server that has the version, or if it is given up:", "kubectl delete apiservice "+p.name)
 	case link != linkAvailable:
-		return unseen("it depends on the " + link) // whose check was not broken, for lack of a view
+		return unseen("it depends on the " + link) // whose check was not broken, since it could not be seen
 	}
 	return wrong(Broken, ReasonNotAvailable, "the server does not answer as it should").seenIn(said).
 		repairedBy("kubectl -n "+p.api.Spec.Service.Namespace+" logs SERVER-POD --tail=50",

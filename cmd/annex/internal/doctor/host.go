@@ -22,17 +22,16 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// maxAnswer bounds what is read of one answer: an OpenAPI document of a large group has
-// some megabytes.
+// maxAnswer bounds the body that is read of one response: the OpenAPI document of a large group has some megabytes.
 const maxAnswer = 64 << 20
 
-// host is the cluster, as the user of the kubeconfig sees it. It is for one goroutine.
+// host is the cluster, with the permissions of the kubeconfig's user. It must not be used concurrently.
 type host struct {
 	core     kubernetes.Interface
 	client   *http.Client
 	base     *url.URL
 	patience time.Duration
-	// ahead is what its clock is ahead of ours. Its answers say seconds.
+	// ahead is how far the cluster's clock is ahead of this machine's. Responses have a precision of seconds.
 	ahead time.Duration
 
 	groups      []apidiscovery.APIGroupDiscovery
@@ -70,7 +69,7 @@ func readConfig(options Options) (*rest.Config, error) {
 func newHost(config *rest.Config, patience time.Duration) (*host, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.UserAgent, config.ContentType = -1, "annex-doctor", "application/json"
-	config.WarningHandler = rest.NoWarnings{} // of versions that go: it is the server that is examined
+	config.WarningHandler = rest.NoWarnings{} // about deprecated versions: the server is under examination, not the client
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
@@ -86,7 +85,7 @@ func newHost(config *rest.Config, patience time.Duration) (*host, error) {
 	return &host{core: core, client: client, base: base, patience: patience}, nil
 }
 
-// greet finds out whether there is a cluster that knows us, and what its clock says.
+// greet checks that the cluster answers the user, and reads its clock.
 func (h *host) greet(ctx context.Context) error {
 	began := time.Now()
 	a, err := h.get(ctx, "/version")
@@ -102,7 +101,7 @@ func (h *host) greet(ctx context.Context) error {
 	}
 	if date, err := http.ParseTime(a.header.Get("Date")); err == nil {
 		h.ahead = date.Add(time.Second / 2).Sub(began.Add(a.took / 2))
-		if h.ahead < 2*time.Second && h.ahead > -2*time.Second { // seconds are all it says
+		if h.ahead < 2*time.Second && h.ahead > -2*time.Second { // the precision of the response header
 			h.ahead = 0
 		}
 	}
@@ -111,7 +110,7 @@ func (h *host) greet(ctx context.Context) error {
 
 func (h *host) now() time.Time { return time.Now().Add(h.ahead) }
 
-// clock says what is known of the cluster's clock, if it is not ours.
+// clock describes the cluster's clock, if it differs from this machine's.
 func (h *host) clock() string {
 	if h.ahead == 0 {
 		return ""
@@ -123,7 +122,7 @@ func (h *host) clock() string {
 	return fmt.Sprintf("the clock of the API server is %s %s this machine's, and is what counts here", by.Round(time.Second), direction)
 }
 
-// answer is that of an HTTP server, read to its end.
+// answer is an HTTP response with its complete body.
 type answer struct {
 	status int
 	header http.Header
@@ -131,7 +130,7 @@ type answer struct {
 	took   time.Duration
 }
 
-// get asks the cluster for a path, which may have a query.
+// get sends a GET to the cluster for a path, which may have a query.
 func (h *host) get(ctx context.Context, path string, accept ...string) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.patience)
 	defer cancel()
@@ -148,9 +147,9 @@ func (h *host) get(ctx context.Context, path string, accept ...string) (answer, 
 	return answer{response.StatusCode, response.Header, body, time.Since(began)}, nil
 }
 
-// open asks the cluster for a path. The caller closes the body.
+// open sends a GET to the cluster for a path. The caller closes the body.
 func (h *host) open(ctx context.Context, path string, accept ...string) (*http.Response, error) {
-	at := *h.base // which may have a path of its own
+	at := *h.base // the URL may have a path
 	path, at.RawQuery, _ = strings.Cut(path, "?")
 	at.Path = strings.TrimSuffix(at.Path, "/") + path
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
@@ -164,12 +163,12 @@ func (h *host) open(ctx context.Context, path string, accept ...string) (*http.R
 	response, err := h.client.Do(request)
 	var outer *url.Error
 	if errors.As(err, &outer) {
-		err = outer.Err // it would only say the URL again
+		err = outer.Err // without the URL, which the error would repeat
 	}
 	return response, err
 }
 
-// read decodes what the cluster answers to a path into a value.
+// read decodes the cluster's response for a path into a value.
 func (h *host) read(ctx context.Context, path string, into any, accept ...string) error {
 	a, err := h.get(ctx, path, accept...)
 	if err != nil {
@@ -184,8 +183,7 @@ func (h *host) read(ctx context.Context, path string, into any, accept ...string
 	return nil
 }
 
-// failure is what the answer says if it is not one of success: an error of package
-// k8s.io/apimachinery/pkg/api/errors.
+// failure returns the error of an unsuccessful response, as an error of package k8s.io/apimachinery/pkg/api/errors.
 func (a answer) failure() error {
 	if a.status/100 == 2 {
 		return nil
@@ -213,8 +211,7 @@ func reasonOf(status int) metav1.StatusReason {
 	return metav1.StatusReasonUnknown
 }
 
-// mayNot is the finding when the caller has no permission to look, or when the cluster did
-// not answer.
+// mayNot returns the finding for a check that the caller has no permission for, or that the cluster did not answer.
 func mayNot(what string, err error) Finding {
 	if apierrors.IsForbidden(err) {
 		return unseen("the user of the kubeconfig may not " + what)
@@ -222,8 +219,7 @@ func mayNot(what string, err error) Finding {
 	return unseen(fmt.Sprintf("cannot %s: %v", what, err))
 }
 
-// isLoopback tells whether the cluster is on this machine, so that its loopback
-// addresses are ours.
+// isLoopback reports whether the cluster is on this machine and shares its loopback addresses.
 func (h *host) isLoopback() bool { return isLoopback(h.base.Hostname()) }
 
 func isLoopback(name string) bool {

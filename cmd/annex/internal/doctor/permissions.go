@@ -15,10 +15,10 @@ import (
 	"github.com/annexapi/annex/internal/aggregated/requirements"
 )
 
-// account is the service account that the server asks the cluster as.
+// account is the service account with which the server calls the cluster.
 type account struct {
 	namespace, name string
-	from            string // where it was found
+	from            string // the source of the name
 }
 
 func (a *account) user() string { return "system:serviceaccount:" + a.namespace + ":" + a.name }
@@ -48,8 +48,7 @@ func checkAccount(ctx context.Context, p *patient) Finding {
 	return ok("%s/%s, %s", a.namespace, a.name, a.from)
 }
 
-// findAccount returns the server's service account; nil if no option, pod or workload
-// names it.
+// findAccount returns the server's service account, or nil if no option, pod or workload names it.
 func (p *patient) findAccount(ctx context.Context) *account {
 	if p.account != nil {
 		return p.account
@@ -77,7 +76,7 @@ func (p *patient) findAccount(ctx context.Context) *account {
 	return found
 }
 
-// told is a requirement as the doctor says it.
+// told returns a requirement as text.
 func told(n requirements.Requirement) string {
 	what := n.GroupResource().String()
 	if n.Name != "" {
@@ -89,17 +88,17 @@ func told(n requirements.Requirement) string {
 	return strings.Join(n.Verbs, ", ") + " " + what
 }
 
-// required are the requirements of a server that leaves nothing out which fit.
+// required returns the matching requirements of a server with all features.
 func required(fits func(requirements.Requirement) bool) []requirements.Requirement {
 	return slices.DeleteFunc(requirements.Of(config.Options{}), func(n requirements.Requirement) bool { return !fits(n) })
 }
 
-// boundTo are those that a role of the cluster allows.
+// boundTo returns the requirements that a cluster role grants.
 func boundTo(role requirements.Role) []requirements.Requirement {
 	return required(func(n requirements.Requirement) bool { return n.Binding == role })
 }
 
-// admits are those of the cluster's admission, flowControls those of its priority and fairness.
+// admits returns the requirements of the cluster's admission, flowControls those of priority and fairness.
 func admits() []requirements.Requirement {
 	return required(func(n requirements.Requirement) bool {
 		return n.Group == requirements.AdmissionGroup || n.GroupVersionResource == requirements.Namespaces
@@ -110,7 +109,7 @@ func flowControls() []requirements.Requirement {
 	return required(func(n requirements.Requirement) bool { return n.Group == requirements.FlowSchemas.Group })
 }
 
-// missing are the permissions that the server's account does not have.
+// missing returns the permissions that the server's account lacks.
 func (p *patient) missing(ctx context.Context, needed []requirements.Requirement) ([]requirements.Requirement, error) {
 	var missing []requirements.Requirement
 	a := p.account
@@ -140,8 +139,8 @@ func (p *patient) missing(ctx context.Context, needed []requirements.Requirement
 	return missing, nil
 }
 
-// review asks about permissions. The finding has no state if it is for the caller to say
-// what the missing ones mean.
+// review checks permissions and returns the missing ones. If the finding has no state, the caller judges the missing
+// permissions.
 func (p *patient) review(ctx context.Context, needed []requirements.Requirement) ([]requirements.Requirement, Finding) {
 	if f, remote := p.remote(); !remote {
 		return nil, f
@@ -220,10 +219,9 @@ func checkDelegator(ctx context.Context, p *patient) Finding {
 	return f
 }
 
-// checkAdmission is about what the cluster's admission asks for: webhooks, policies and
-// namespaces. A server that takes no writes needs none of it, and one may be made to
-// leave it out; that cannot be seen from here. It is broken if the server takes writes
-// and does not work, which this is the likely reason for.
+// checkAdmission checks the permissions for the cluster's admission: webhooks, policies and namespaces. A server
+// without writes needs none of them, and a server may be configured to leave admission out, which cannot be seen from
+// here. The link is broken if the server accepts writes and does not work, since this is then the likely reason.
 func checkAdmission(ctx context.Context, p *patient) Finding {
 	served, err := p.admissionKinds(ctx)
 	if err != nil {
@@ -254,7 +252,7 @@ func checkAdmission(ctx context.Context, p *patient) Finding {
 	return f.seenIn(said(missing)...).repairedBy(p.grant("admission", missing)...)
 }
 
-// admissionKinds are the resources of admission that the cluster has.
+// admissionKinds returns the admission resources that the cluster has.
 func (p *patient) admissionKinds(ctx context.Context) (map[string]bool, error) {
 	var list metav1.APIResourceList
 	if err := p.host.read(ctx, "/apis/"+requirements.AdmissionGroup+"/v1", &list); err != nil {
@@ -267,7 +265,7 @@ func (p *patient) admissionKinds(ctx context.Context) (map[string]bool, error) {
 	return served, nil
 }
 
-// takesWrites tells whether the server has resources that can be created or changed.
+// takesWrites reports whether the server has resources that can be created or changed.
 func (p *patient) takesWrites(ctx context.Context) (writes, known bool) {
 	groups, err := p.host.discovered(ctx)
 	if err != nil {
@@ -299,7 +297,7 @@ func checkFlowControl(ctx context.Context, p *patient) Finding {
 		seenIn(said(missing)...).repairedBy(p.grant("flow-control", missing)...)
 }
 
-// grant is a role with permissions, and its binding to the server's account.
+// grant returns the command for a role with permissions, and its binding to the server's account.
 func (p *patient) grant(what string, missing []requirements.Requirement) []string {
 	name := p.bindingName(what)
 	lines := []string{

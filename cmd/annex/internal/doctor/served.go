@@ -16,11 +16,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// tries are as many requests as a median is taken of.
+// tries is the number of requests for a median.
 const tries = 5
 
-// checkDiscovery asks for the list of resources as kubectl does. What the way to the
-// cluster takes is not the server's fault, and is taken off.
+// checkDiscovery requests the list of resources as kubectl does. It subtracts the round trip to the cluster, which is
+// not the server's fault.
 func checkDiscovery(ctx context.Context, p *patient) Finding {
 	if f, remote := p.remote(); !remote {
 		return f
@@ -92,8 +92,7 @@ func (p *patient) median(ctx context.Context, path string) (time.Duration, []met
 	return all[len(all)/2], list.APIResources, nil
 }
 
-// freshness is about the list of all groups, which the API server puts together of what
-// each server says at /apis, and keeps.
+// freshness checks the list of all groups, which the API server aggregates from each server's /apis, and caches.
 func (p *patient) freshness(ctx context.Context) Finding {
 	groups, err := p.host.discovered(ctx)
 	if err != nil {
@@ -112,7 +111,7 @@ func (p *patient) freshness(ctx context.Context) Finding {
 	return Finding{}
 }
 
-// resource can be listed and watched.
+// resource is a resource that can be listed and watched.
 type resource struct{ name string }
 
 func readable(list []metav1.APIResource) *resource {
@@ -124,12 +123,11 @@ func readable(list []metav1.APIResource) *resource {
 	return nil
 }
 
-// endOfList is the annotation of the bookmark that ends the list of a watch. An informer
-// waits for it.
+// endOfList is the annotation of the bookmark that ends the list of a watch. Informers wait for it.
 const endOfList = "k8s.io/initial-events-end"
 
-// checkWatchList watches a resource as informers do since Kubernetes 1.35: objects come
-// as events, and then a bookmark that says that these were all.
+// checkWatchList watches a resource as informers do since Kubernetes 1.35: objects come as events, and a bookmark
+// marks their end.
 func checkWatchList(ctx context.Context, p *patient) Finding {
 	if f, remote := p.remote(); !remote {
 		return f
@@ -174,11 +172,11 @@ func checkWatchList(ctx context.Context, p *patient) Finding {
 
 const watchListQuery = "watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan"
 
-// errStillComing says that a list is too long to wait for its end.
+// errStillComing reports a list that takes too long.
 var errStillComing = errors.New("objects are still coming")
 
-// watchList counts the events before the end of the list. It waits for each event as long
-// as for an answer, and for all some times as long.
+// watchList counts the events before the end of the list. It waits for each event as long as for a response, and for
+// all of them a few times as long.
 func (p *patient) watchList(ctx context.Context, path string) (events int, took time.Duration, err error) {
 	const longest = 6
 	ctx, cancel := context.WithCancel(ctx)
@@ -232,9 +230,8 @@ func ending(ctx context.Context, err error) error {
 	return err
 }
 
-// checkOpenAPI reads the description of the version, which kubectl explain, apply and
-// validation take from version 3 of OpenAPI. (Version 2 is one document of all groups;
-// kubectl has not needed it since 1.27.)
+// checkOpenAPI reads the version's document of OpenAPI v3, which kubectl explain, apply and validation use. (OpenAPI
+// v2 is one document of all groups; kubectl has not needed it since 1.27.)
 func checkOpenAPI(ctx context.Context, p *patient) Finding {
 	if f, remote := p.remote(); !remote {
 		return f

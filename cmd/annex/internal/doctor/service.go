@@ -67,7 +67,7 @@ func (p *patient) serviceNotFound(ctx context.Context) Finding {
 		"kubectl delete apiservice "+p.name)
 }
 
-// port is the one of the Service that the APIService names, or nil.
+// port returns the port of the Service that the APIService names, or nil.
 func (p *patient) port() *corev1.ServicePort {
 	for i := range p.service.Spec.Ports {
 		if p.service.Spec.Ports[i].Port == p.api.Spec.Service.Port {
@@ -96,7 +96,7 @@ func (p *patient) portMissing() Finding {
 	return f.repairedBy(patch(p.name, fmt.Sprintf(`{"spec":{"service":{"port":%s}}}`, has[0])))
 }
 
-// backends are what a Service selects.
+// backends are the pods that a Service selects.
 type backends struct {
 	pods []corev1.Pod
 	err  error
@@ -163,8 +163,8 @@ func portText(port *corev1.ServicePort) string {
 	return fmt.Sprint(port.Port)
 }
 
-// endpoints are the addresses of those that are ready, and of all. What does not say
-// whether it is ready, is.
+// endpoints returns the addresses of ready endpoints, and of all endpoints. An endpoint without the condition Ready
+// counts as ready.
 func (p *patient) endpoints() (ready, all []string) {
 	for _, s := range p.slices {
 		for _, e := range s.Endpoints {
@@ -180,7 +180,7 @@ func (p *patient) endpoints() (ready, all []string) {
 	return ready, all
 }
 
-// targets are the addresses with ports to which the API server may go.
+// targets returns the addresses, with ports, to which the API server may connect.
 func (p *patient) targets() []string {
 	var found []string
 	for _, s := range p.slices {
@@ -232,14 +232,14 @@ func (p *patient) noEndpoints(ctx context.Context) Finding {
 			"kubectl delete apiservice "+p.name)
 }
 
-// workload makes pods that a Service selects.
+// workload is an object that creates pods which a Service selects.
 type workload struct {
 	name           string
 	replicas       int32
 	serviceAccount string
 }
 
-// workloads are those that can be read.
+// workloads returns the workloads that the user may read.
 func (p *patient) workloads(ctx context.Context) []workload {
 	var found []workload
 	if p.service == nil || len(p.service.Spec.Selector) == 0 {
@@ -301,7 +301,7 @@ func (p *patient) lookAtPods() []string {
 	}
 }
 
-// podStates say why pods are not ready, a line for each.
+// podStates returns the reasons why pods are not ready, a line for each.
 func podStates(pods []corev1.Pod) []string {
 	var said []string
 	for _, pod := range pods {
@@ -351,8 +351,8 @@ func ended(t *corev1.ContainerStateTerminated) string {
 	return strings.TrimRight(fmt.Sprintf(" ended with exit code %d (%s) %s", t.ExitCode, t.Reason, t.Message), " \n")
 }
 
-// readyz asks a pod that is not ready why, by the API server's proxy: the path is open
-// to anonymous requests in servers of Kubernetes' library. It is empty if the pod did not say.
+// readyz asks a pod for the reason why it is not ready, through the API server's proxy: servers of Kubernetes'
+// library serve the path to anonymous requests. It is empty if the pod does not answer.
 func (p *patient) readyz(ctx context.Context, pod *corev1.Pod) string {
 	port := containerPort(pod, p.port())
 	if port == 0 || pod.Status.Phase != corev1.PodRunning {

@@ -51,7 +51,7 @@ func order() *shopv1.Order {
 	}
 }
 
-func TestDeepCopyIsEqualAndSharesNothing(t *testing.T) {
+func TestDeepCopy_sharesNothing(t *testing.T) {
 	list := &shopv1.OrderList{Items: []shopv1.Order{*order()}}
 	clone := list.DeepCopyObject().(*shopv1.OrderList)
 	if !reflect.DeepEqual(list, clone) {
@@ -65,8 +65,8 @@ func TestDeepCopyIsEqualAndSharesNothing(t *testing.T) {
 	}
 }
 
-// sharedMemory returns the path of the first pointer, slice or map that a and b
-// have in common. Unexported fields, such as a time's location, may be shared.
+// sharedMemory returns the path of the first pointer, slice or map that a and b share. Unexported fields, such as a
+// time's location, may be shared.
 func sharedMemory(a, b reflect.Value) string {
 	switch a.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map:
@@ -110,7 +110,7 @@ func sharedMemory(a, b reflect.Value) string {
 	return ""
 }
 
-func TestHandWrittenMethodsAreUsed(t *testing.T) {
+func TestDeepCopy_handWritten_isUsed(t *testing.T) {
 	tool := &byhandv1.Tool{}
 	if got := tool.DeepCopy().Parts.Copies; got != 1 {
 		t.Errorf("the hand-written DeepCopyInto ran %d times, want 1", got)
@@ -120,7 +120,7 @@ func TestHandWrittenMethodsAreUsed(t *testing.T) {
 	}
 }
 
-func TestAddToSchemeRegistersEveryObjectAndCanBeRepeated(t *testing.T) {
+func TestAddToScheme_repeated(t *testing.T) {
 	for _, c := range []struct {
 		facts   api.Facts
 		gv      schema.GroupVersion
@@ -157,7 +157,7 @@ func TestAddToSchemeRegistersEveryObjectAndCanBeRepeated(t *testing.T) {
 	}
 }
 
-func TestDefaultsReachEveryDepthOfObjectsAndLists(t *testing.T) {
+func TestAddDefaults_everyDepth(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := shopv1.API().AddDefaults(scheme); err != nil {
 		t.Fatal(err)
@@ -187,7 +187,7 @@ func TestDefaultsReachEveryDepthOfObjectsAndLists(t *testing.T) {
 	}
 }
 
-func TestHandWrittenObjectDefaultsAreRegistered(t *testing.T) {
+func TestAddDefaults_handWritten_areRegistered(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := byhandv1.API().AddDefaults(scheme); err != nil {
 		t.Fatal(err)
@@ -200,7 +200,7 @@ func TestHandWrittenObjectDefaultsAreRegistered(t *testing.T) {
 	}
 }
 
-func TestPackageWithoutDefaultsHasNone(t *testing.T) {
+func TestAddDefaults_packageWithout_isNil(t *testing.T) {
 	if kubebuilderv1.API().AddDefaults != nil {
 		t.Error("AddDefaults is not nil")
 	}
@@ -210,7 +210,7 @@ func definitionsOf(f api.Facts) map[string]common.OpenAPIDefinition {
 	return f.OpenAPI(func(path string) spec.Ref { return spec.MustCreateRef("#/definitions/" + path) })
 }
 
-func TestDefinitionsAreOfTheTypesAPIsReachAndTheServerDoesNotBring(t *testing.T) {
+func TestOpenAPI_definesReachableTypes(t *testing.T) {
 	const testdata = "github.com/annexapi/annex/cmd/annex/internal/generate/testdata/"
 	for name, c := range map[string]struct {
 		facts api.Facts
@@ -241,7 +241,7 @@ func TestDefinitionsAreOfTheTypesAPIsReachAndTheServerDoesNotBring(t *testing.T)
 	}
 }
 
-func TestDefinitionsSayWhatTagsAndCommentsSay(t *testing.T) {
+func TestOpenAPI_tagsAndComments(t *testing.T) {
 	definitions := definitionsOf(shopv1.API())
 	properties := definitions["com.example.shop.v1.OrderSpec"].Schema.Properties
 

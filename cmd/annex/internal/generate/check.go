@@ -12,10 +12,9 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// check type-checks the packages of the pass together with an additional file
-// for each, and returns what is wrong with the pass's own packages. Packages
-// between them are checked again too, so that they see the additions; all
-// others are taken as they were parsed.
+// check type-checks the packages of the pass, each with an additional file, and returns the problems of these
+// packages. Packages between them are checked again too, so that they see the additions; the types of all other
+// packages come from the parser.
 func (l *loaded) check(additions map[string]string) (Problems, error) {
 	checked := map[string]*gotypes.Package{}
 	parsed := l.parsedPackages()
@@ -62,7 +61,7 @@ func (l *loaded) check(additions map[string]string) (Problems, error) {
 				}
 			},
 		}
-		// Errors went to the function above; what could be typed is returned.
+		// cfg.Error has collected the errors; Check returns the package as far as it could be typed.
 		done, _ := cfg.Check(p.PkgPath, l.fset, files, nil)
 		checked[p.PkgPath] = done
 		return done, nil
@@ -79,8 +78,7 @@ type importerFunc func(path string) (*gotypes.Package, error)
 
 func (f importerFunc) Import(path string) (*gotypes.Package, error) { return f(path) }
 
-// resolve maps the import paths in p's files to packages' own paths, which
-// differ for vendored packages.
+// resolve maps the import paths in p's files to the packages' own paths, which differ for vendored packages.
 func resolve(p *packages.Package, next importerFunc) importerFunc {
 	return func(path string) (*gotypes.Package, error) {
 		if imported := p.Imports[path]; imported != nil {
@@ -112,9 +110,8 @@ func (l *loaded) parseFiles(p *packages.Package) ([]*ast.File, error) {
 	return files, nil
 }
 
-// parsedPackages finds the types of all packages that the generators loaded.
-// Their loader keeps them to itself, but what is declared knows its package and
-// every package its imports.
+// parsedPackages returns all packages that the generators loaded. Their loader does not export them, but each
+// declaration leads to its package and each package to its imports.
 func (l *loaded) parsedPackages() map[string]*gotypes.Package {
 	found := map[string]*gotypes.Package{}
 	var add func(p *gotypes.Package)
@@ -138,8 +135,7 @@ func (l *loaded) parsedPackages() map[string]*gotypes.Package {
 	return found
 }
 
-// declaringPackage returns the package that t comes from, as far as its own
-// parts tell, or nil.
+// declaringPackage returns the package in which t is declared, if the parts of t reveal it, or nil.
 func declaringPackage(t gotypes.Type) *gotypes.Package {
 	switch t := t.(type) {
 	case *gotypes.Named:
@@ -160,8 +156,8 @@ func declaringPackage(t gotypes.Type) *gotypes.Package {
 	return nil
 }
 
-// affected returns the packages that were parsed without what is generated, and
-// those that import one of them, however indirectly.
+// affected returns the packages that were parsed without their generated files, and all packages that import one of
+// them, directly or indirectly.
 func (l *loaded) affected() map[string]bool {
 	is := map[string]bool{}
 	seen := map[string]bool{}

@@ -14,14 +14,14 @@ import (
 type ClientFile struct {
 	// File is relative to Options.Dir.
 	File string `json:"file"`
-	// Changed tells whether it was, or with Check would be, written or removed.
+	// Changed reports whether the file was written or removed, or with Check would be.
 	Changed bool `json:"changed"`
-	// Removed tells that it is one of an earlier run, which this one did not make.
+	// Removed reports whether the file is from an earlier run and was not made by this one.
 	Removed bool `json:"removed,omitempty"`
 }
 
-// compareClients compares what was made for the folder into with what is there. It
-// refuses a file that generate did not write.
+// compareClients compares the files made for the folder into with the existing ones. It refuses to replace a file
+// that generate did not write.
 func compareClients(into, dir string, made []clientFile) ([]ClientFile, error) {
 	var all []ClientFile
 	var problems Problems
@@ -57,8 +57,7 @@ func compareClients(into, dir string, made []clientFile) ([]ClientFile, error) {
 	return all, nil
 }
 
-// formerClients returns the files in the clients' folders that generate wrote, and this
-// run did not make.
+// formerClients returns the files in the clients' folders that an earlier run wrote and this run did not make.
 func formerClients(into string, made []clientFile) ([]string, error) {
 	if len(made) == 0 {
 		return nil, nil
@@ -91,8 +90,7 @@ func formerClients(into string, made []clientFile) ([]string, error) {
 	return old, nil
 }
 
-// writeClients writes the files that differ, and removes those of an earlier run with
-// the folders that they leave empty.
+// writeClients writes the files that differ. It removes the files of earlier runs, and folders that become empty.
 func writeClients(into string, made []clientFile) error {
 	old, err := formerClients(into, made)
 	if err != nil {
@@ -114,7 +112,7 @@ func writeClients(into string, made []clientFile) error {
 		if err := os.Remove(file); err != nil {
 			return fmt.Errorf("generate clients: %w", err)
 		}
-		// A folder with something else in it stays.
+		// A folder that is not empty stays.
 		for dir := filepath.Dir(file); dir != into && os.Remove(dir) == nil; dir = filepath.Dir(dir) {
 		}
 	}

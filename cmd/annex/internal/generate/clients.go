@@ -37,11 +37,10 @@ import (
 	"github.com/annexapi/annex/cmd/annex/internal/crd/schema"
 )
 
-// clientFolders are the packages that clients are made of, below their folder.
+// clientFolders are the packages of the clients, below the clients' folder.
 var clientFolders = []string{"applyconfiguration", "clientset", "informers", "listers"}
 
-// clientPackages are packages that clients import: one of each module that an API may do
-// without.
+// clientPackages are packages that clients import: one of each module that an API package need not require.
 var clientPackages = []string{"k8s.io/client-go/gentype", "sigs.k8s.io/structured-merge-diff/v6/typed"}
 
 // clientFile is one file of the clients.
@@ -50,8 +49,7 @@ type clientFile struct {
 	Source string
 }
 
-// clientsDir returns the folder of o.Clients, which must be able to hold clients of
-// the one module that the requests are about.
+// clientsDir returns the folder of o.Clients. There may be only one request, and the folder must be in its module.
 func clientsDir(dir string, o Options, requests []moduleRequest) (string, error) {
 	into := o.Clients
 	if !filepath.IsAbs(into) {
@@ -61,7 +59,8 @@ func clientsDir(dir string, o Options, requests []moduleRequest) (string, error)
 	if info, err := os.Stat(into); err == nil && !info.IsDir() {
 		return "", at("is a file: name the folder that gets the clients")
 	}
-	// The go command names packages by the folder's real path, as far as it is there.
+	// The go command names packages by the real path of their folder, so symbolic links of the existing part are
+	// resolved.
 	existing, rest := into, ""
 	for {
 		real, err := filepath.EvalSymlinks(existing)
@@ -91,8 +90,8 @@ func clientsDir(dir string, o Options, requests []moduleRequest) (string, error)
 	return into, nil
 }
 
-// clients makes the clients of the pass's API packages for the folder dir. marked is what
-// kubebuilder's parser knows.
+// clients makes the clients of the pass's API packages for the folder dir. marked are the packages with kubebuilder
+// markers.
 func (l *loaded) clients(dir string, marked *schema.Packages) ([]clientFile, error) {
 	base, err := packageOf(dir)
 	if err != nil {
@@ -106,8 +105,8 @@ func (l *loaded) clients(dir string, marked *schema.Packages) ([]clientFile, err
 	if err != nil {
 		return nil, err
 	}
-	// The generators make folders, and leave out what a file beside theirs holds: they
-	// work on a copy of the names.
+	// The generators create folders, and leave out declarations that a neighbouring file has. They work on a copy of
+	// the names.
 	scratch, err := os.MkdirTemp("", "annex-clients-")
 	if err != nil {
 		return nil, fmt.Errorf("generate clients: %w", err)
@@ -205,14 +204,14 @@ func packageOf(dir string) (string, error) {
 	return path.Join(modfile.ModulePath(mod), filepath.ToSlash(rel)), nil
 }
 
-// checkClientPackages says what the module lacks for clients to compile.
+// checkClientPackages returns a problem if the module lacks a package that clients import.
 func checkClientPackages(ctx context.Context) error {
 	for _, name := range clientPackages {
 		all, err := packages.Load(&packages.Config{Context: ctx, Mode: packages.NeedName | packages.NeedFiles}, name)
 		if ctx.Err() != nil {
 			return fmt.Errorf("find %s: %w", name, ctx.Err())
 		}
-		// The go command ends with an error if go.mod would have to change for it.
+		// The go command fails if go.mod would have to change.
 		if err != nil || len(all) != 1 || len(all[0].Errors) > 0 || len(all[0].GoFiles) == 0 {
 			return Problem{Message: fmt.Sprintf("the module does not provide %s, which clients import: run go get %[1]s, then go mod tidy", name)}
 		}
@@ -220,8 +219,7 @@ func checkClientPackages(ctx context.Context) error {
 	return nil
 }
 
-// clientSources returns the pass's API packages that have kinds, which it marks as the
-// generators expect them to be, by tags.
+// clientSources returns the pass's API packages that have kinds, after adding the tags that the generators expect.
 func (l *loaded) clientSources(dir string, marked *schema.Packages) ([]*source, error) {
 	var sources []*source
 	var problems Problems
@@ -267,8 +265,8 @@ func (l *loaded) clientSources(dir string, marked *schema.Packages) ([]*source, 
 	return sources, nil
 }
 
-// clientFolder refuses a package whose path does not say its version, or cannot name
-// packages: the generators go by it.
+// clientFolder refuses a package whose path does not contain its version, or cannot name packages: the generators
+// derive names from the path.
 func (s *source) clientFolder() error {
 	at := s.position()
 	if path.Base(s.path) != s.version {
@@ -284,7 +282,7 @@ func (s *source) clientFolder() error {
 	return nil
 }
 
-// goName is what the group is called in clients' identifiers.
+// goName returns the group's name in the clients' identifiers.
 func (s *source) goName() string {
 	if v, found, _ := s.lookup("groupGoName"); found {
 		return namer.IC(v.text)
@@ -293,8 +291,8 @@ func (s *source) goName() string {
 	return namer.IC(first)
 }
 
-// markClients writes the tags that the kinds could have said: that there are clients of
-// all, and what the markers of the package say. Tags that the kinds do say stand.
+// markClients adds tags for clients of all kinds, and tags for the package's markers. Existing tags of a kind take
+// precedence.
 func markClients(s *source, o objects, markers map[string]apiextensionsv1.CustomResourceDefinition) Problems {
 	var problems Problems
 	for _, t := range o.kinds {
@@ -331,8 +329,7 @@ func markClients(s *source, o objects, markers map[string]apiextensionsv1.Custom
 	return problems
 }
 
-// markersOf returns what the package's kubebuilder markers say, by kind: nothing if it
-// has none.
+// markersOf returns the definitions from the package's kubebuilder markers, by kind; nil if it has no markers.
 func markersOf(marked *schema.Packages, s *source) (map[string]apiextensionsv1.CustomResourceDefinition, error) {
 	if marked == nil || !slices.Contains(marked.Paths(), s.path) {
 		return nil, nil
@@ -359,7 +356,7 @@ func clientGroups(sources []*source) []clienttypes.GroupVersions {
 	return groups
 }
 
-// contextOf is context for all of sources at once.
+// contextOf returns a context, as context does, for several sources.
 func (l *loaded) contextOf(sources []*source, names namer.NameSystems, order string, files *captured) *generator.Context {
 	c, _ := l.context(sources[0], names, order)
 	c.Inputs = nil
@@ -370,8 +367,7 @@ func (l *loaded) contextOf(sources []*source, names namer.NameSystems, order str
 	return c
 }
 
-// copyNames makes an empty file below to for each Go file below from that clients did
-// not put there.
+// copyNames creates an empty file below to for each Go file below from, except for generated clients.
 func copyNames(from, to string) error {
 	return filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || filepath.Ext(name) != ".go" {
@@ -398,7 +394,7 @@ func copyNames(from, to string) error {
 
 var generatedBy = regexp.MustCompile(`(?m)^// Code generated by .*$`)
 
-// assemble returns the text of one of the clients' files.
+// assemble returns the text of one client file.
 func (l *loaded) assemble(f *generator.File, sources []*source) ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString(marker + "\n\n")
@@ -434,9 +430,8 @@ func (l *loaded) assemble(f *generator.File, sources []*source) ([]byte, error) 
 	return text, nil
 }
 
-// withoutRegistration replaces what kubebuilder's and Kubernetes' own API packages
-// declare by hand, SchemeGroupVersion and Resource, by what API returns, in packages
-// that do not declare it.
+// withoutRegistration replaces SchemeGroupVersion and Resource, which the API packages of kubebuilder and Kubernetes
+// declare by hand, by the group version of API, in packages that do not declare them.
 func withoutRegistration(body []byte, imports map[string]string, sources []*source) []byte {
 	for alias, importPath := range imports {
 		s := pick(sources, importPath)
@@ -455,8 +450,8 @@ func withoutRegistration(body []byte, imports map[string]string, sources []*sour
 	return body
 }
 
-// withModelNames replaces the names of the kinds' definitions, which the generators make
-// of import paths, by those that a scheme knows them by.
+// withModelNames replaces the names of the kinds' definitions, which the generators derive from import paths, by the
+// definitions' names in a scheme.
 func (l *loaded) withModelNames(body []byte, sources []*source) []byte {
 	for _, s := range sources {
 		ofPackage, _, _ := s.lookup(modelPackageTag)
@@ -465,7 +460,7 @@ func (l *loaded) withModelNames(body []byte, sources []*source) []byte {
 		}
 		for _, t := range findObjects(l.universe[s.path]).kinds {
 			if s.methods[t.Name.Name]["OpenAPIModelName"] {
-				continue // its value is known at run time only
+				continue // its value is known only at run time
 			}
 			model := ofPackage.text
 			for _, line := range slices.Concat(t.SecondClosestCommentLines, t.CommentLines) {

@@ -13,9 +13,8 @@ import (
 	openapiutil "k8s.io/kube-openapi/pkg/util"
 )
 
-// clientSchema returns the OpenAPI document that apply configurations are made with:
-// of the sources' kinds and everything that they refer to, by Go names. Only what
-// applying goes by is in it.
+// clientSchema returns the OpenAPI document from which apply configurations are generated: the definitions of the
+// sources' kinds and of all referenced types, by Go names. It holds only the fields that matter for apply.
 func (l *loaded) clientSchema(sources []*source) ([]byte, error) {
 	definitions := map[string]any{}
 	for _, s := range sources {
@@ -55,13 +54,13 @@ func (l *loaded) clientSchema(sources []*source) ([]byte, error) {
 	})
 }
 
-// clientModel is the name by which applyconfiguration-gen looks for a type's definition.
+// clientModel returns the name by which applyconfiguration-gen looks for a type's definition.
 func clientModel(importPath, name string) string {
 	return openapiutil.ToRESTFriendlyName(importPath + "." + name)
 }
 
-// ownDefinition is the definition of a type that makes its own. Those that are strings
-// in JSON are well known; anything may be in the others.
+// ownDefinition returns the definition of a type with a JSON encoding of its own. The types that encode as strings
+// are well known; other types may hold anything.
 func ownDefinition(name types.Name) map[string]any {
 	switch name.String() {
 	case metaPackage + ".Time", metaPackage + ".MicroTime", metaPackage + ".Duration",
@@ -75,13 +74,13 @@ func ownDefinition(name types.Name) map[string]any {
 	return map[string]any{}
 }
 
-// schemaReader reads the definitions that openapi-gen wrote as Go code.
+// schemaReader reads definitions from the Go code that openapi-gen generated.
 type schemaReader struct {
-	path    string            // of the package that the code is for
+	path    string            // of the code's package
 	imports map[string]string // import paths by name
 }
 
-// read adds every definition in body that is not there yet.
+// read adds the definitions in body that into does not have yet.
 func (r schemaReader) read(body string, into map[string]any) error {
 	f, err := parser.ParseFile(token.NewFileSet(), "openapi.go", "package p\n"+body, parser.SkipObjectResolution)
 	if err != nil {
@@ -145,15 +144,15 @@ func (r schemaReader) model(e ast.Expr) string {
 	return ""
 }
 
-// schemaFields are the fields of a schema that applying goes by, as they are in JSON.
-// Those of an empty name have theirs in the place of the field.
+// schemaFields maps the fields of a schema that matter for apply to their JSON names. The fields of a field with an
+// empty name are inlined.
 var schemaFields = map[string]string{
 	"SchemaProps": "", "VendorExtensible": "", "Extensions": "", "Schema": "",
 	"Type": "type", "Format": "format", "Properties": "properties", "Items": "items", "AdditionalProperties": "additionalProperties",
 	"Ref": "$ref", "AllOf": "allOf",
 }
 
-// value returns what an expression is in JSON, or nil if applying does not go by it.
+// value returns the JSON value of an expression, or nil if it does not matter for apply.
 func (r schemaReader) value(e ast.Expr) any {
 	switch e := e.(type) {
 	case *ast.BasicLit:

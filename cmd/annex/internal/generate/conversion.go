@@ -19,7 +19,7 @@ import (
 
 const conversionTag = "k8s:conversion-gen"
 
-// peers are the packages that the package's types are converted to and from: those of
+// peers returns the packages to and from which the package's types are converted, those named by
 // +k8s:conversion-gen=PACKAGE, the hub.
 func (s *source) peers() []tag {
 	var peers []tag
@@ -32,7 +32,7 @@ func (s *source) peers() []tag {
 	return peers
 }
 
-// conversions makes the functions between the package's types and its peers'.
+// conversions generates the conversion functions between the package's types and those of its peers.
 func (l *loaded) conversions(s *source) ([]*generator.File, error) {
 	if len(s.peers()) == 0 {
 		return nil, nil
@@ -54,9 +54,9 @@ func (l *loaded) conversions(s *source) ([]*generator.File, error) {
 	return files.files, nil
 }
 
-// versionName is how the names of conversions say which package a type is of: v1, or appsv1
-// for a peer whose name is that of the package itself, for Convert_v1_X_To_v1_X would be
-// both directions.
+// versionName returns the part of a conversion's name that identifies the package of a type. It is the last path
+// element, such as v1, or appsv1 for a peer with the same last element as the package itself: Convert_v1_X_To_v1_X
+// would stand for both directions.
 func (s *source) versionName(pkg string) string {
 	version := path.Base(pkg)
 	if pkg == s.path || version != path.Base(s.path) {
@@ -70,9 +70,9 @@ var (
 	conversionName = regexp.MustCompile(`^((?:auto)?Convert_)([A-Za-z0-9]+)(_\w+_To_)([A-Za-z0-9]+)(_\w+)$`)
 )
 
-// distinguish gives the conversions to and from peers of the package's own name the names
-// of versionName. The generator names them after the last elements of import paths alone.
-// Within a function, calls go in its own direction.
+// distinguish renames the conversions to and from peers with the package's own name according to versionName. The
+// generator names conversions by the last elements of import paths alone. Within a function, all calls convert in the
+// direction of the function.
 func (s *source) distinguish(f *generator.File) error {
 	name := ""
 	for _, peer := range s.peers() {
@@ -129,7 +129,7 @@ func (s *source) distinguish(f *generator.File) error {
 			rename(fn, p.typeOf(fn.Type.Params.List[0].Type, s))
 			continue
 		}
-		// The function that registers them calls each with its types.
+		// The registering function calls each conversion with its types.
 		ast.Inspect(fn, func(n ast.Node) bool {
 			if call, ok := n.(*ast.CallExpr); ok && len(call.Args) == 3 {
 				if in, ok := call.Args[0].(*ast.TypeAssertExpr); ok {
@@ -157,8 +157,7 @@ var (
 	fullPath          = regexp.MustCompile(`[\w.-]+(?:/[\w.-]+)+/([\w-]+\.\w+)`)
 )
 
-// unconverted finds the conversions that the generator left to be written by hand and that
-// do not exist yet.
+// unconverted finds missing conversions that the generator could not derive, and that have to be written by hand.
 func (l *loaded) unconverted(s *source, generated *generator.File) Problems {
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, generated.Name, "package p\n"+generated.Body.String(), parser.ParseComments)
@@ -186,7 +185,7 @@ func (l *loaded) unconverted(s *source, generated *generator.File) Problems {
 			continue
 		}
 		if s.declares(name) {
-			continue // takes care of what the generator could not do
+			continue // it handles the fields that the generator could not convert
 		}
 		in, out := p.typeOf(fn.Type.Params.List[0].Type, s), p.typeOf(fn.Type.Params.List[1].Type, s)
 		signature := fmt.Sprintf("func %s(in *%s, out *%s, s conversion.Scope) error", name, in.in(s), out.in(s))
@@ -213,8 +212,8 @@ func (l *loaded) unconverted(s *source, generated *generator.File) Problems {
 	return problems
 }
 
-// conversionStub is a conversion to be filled in: it calls a function for each field,
-// which does not exist yet.
+// conversionStub returns a conversion to be completed by hand. For each field, it calls a function that does not
+// exist yet.
 func conversionStub(name, signature string, in, out typeRef, fields [][2]string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s {\n\tif err := auto%s(in, out, s); err != nil {\n\t\treturn err\n\t}\n", signature, name)
@@ -226,7 +225,7 @@ func conversionStub(name, signature string, in, out typeRef, fields [][2]string)
 	return b.String()
 }
 
-// reason says in the words of a person why the generator does not convert to t.
+// reason rephrases the generator's reason for not converting to t.
 func (t typeRef) reason(text string) string {
 	return strings.ReplaceAll(
 		fullPath.ReplaceAllString(text, "$1"),
@@ -235,9 +234,8 @@ func (t typeRef) reason(text string) string {
 	)
 }
 
-// mistaken finds the fields of in whose values the generator would convert by Go's
-// rules, which are not what anybody means: a number becomes a letter, or loses its
-// upper bits.
+// mistaken finds the fields of in that the generator would convert by Go's rules for numbers and strings, which are
+// not the intended conversion: a number becomes a letter, or loses its upper bits.
 func (l *loaded) mistaken(in, out typeRef, s *source) (fields [][2]string) {
 	from, to := l.universe.Package(in.pkg).Types[in.name], l.universe.Package(out.pkg).Types[out.name]
 	if from == nil || to == nil {
@@ -259,7 +257,7 @@ func (l *loaded) mistaken(in, out typeRef, s *source) (fields [][2]string) {
 	return fields
 }
 
-// lossy compares what is within pointers, lists and maps.
+// lossy compares the element types of pointers, lists and maps.
 func lossy(a, b *types.Type) (from, to string, bad bool) {
 	for a.Kind == types.Alias {
 		a = a.Underlying
@@ -268,7 +266,7 @@ func lossy(a, b *types.Type) (from, to string, bad bool) {
 		b = b.Underlying
 	}
 	if a.Kind != b.Kind {
-		return "", "", false // the generator says so
+		return "", "", false // the generator reports it
 	}
 	switch a.Kind {
 	case types.Pointer, types.Slice:
@@ -285,7 +283,7 @@ func lossy(a, b *types.Type) (from, to string, bad bool) {
 	return "", "", false
 }
 
-// wider are the types that hold all values of another.
+// wider maps a type to the types that can hold all of its values.
 var wider = map[string][]string{
 	"int8":    {"int16", "int32", "int", "int64"},
 	"int16":   {"int32", "int", "int64"},
@@ -318,7 +316,7 @@ func (p part) typeOf(e ast.Expr, s *source) typeRef {
 	return typeRef{}
 }
 
-// in returns the type's name as it is written in the package s.
+// in returns the type's name as written in the package s.
 func (t typeRef) in(s *source) string {
 	if t.pkg == s.path {
 		return t.name
@@ -326,8 +324,7 @@ func (t typeRef) in(s *source) string {
 	return path.Base(t.pkg) + "." + t.name
 }
 
-// missing is the problem of a field, or of something deeper in the type, that cannot
-// be converted.
+// missing returns the problem of a field, or of a value deeper in the type, that cannot be converted.
 func (l *loaded) missing(in, out typeRef, field, reason, signature string, s *source) Problem {
 	at := s.declared[out.name]
 	owner := pick(slices.Concat(l.sources, l.neighbours), in.pkg)
@@ -347,8 +344,8 @@ func (l *loaded) missing(in, out typeRef, field, reason, signature string, s *so
 		what, reason, signature, s.name, signature[len("func "):strings.IndexByte(signature, '(')])}
 }
 
-// misnamedConversions finds functions that look as if they were conversions and would
-// not be called, for their name is not that of their types.
+// misnamedConversions finds functions that look like conversions but are not called, because their name does not
+// match their types.
 func (l *loaded) misnamedConversions(s *source) Problems {
 	if len(s.peers()) == 0 {
 		return nil
@@ -386,7 +383,7 @@ func (l *loaded) misnamedConversions(s *source) Problems {
 	return problems
 }
 
-// unknownPeers finds tags that name no package.
+// unknownPeers finds tags that do not name a package.
 func (l *loaded) unknownPeers() Problems {
 	var problems Problems
 	for _, s := range l.sources {
@@ -400,8 +397,8 @@ func (l *loaded) unknownPeers() Problems {
 	return problems
 }
 
-// conversionStubs returns stand-ins for the conversions that will be generated, which
-// those that are written by hand call, and their imports by name.
+// conversionStubs returns stand-ins for the conversions to be generated, since hand-written conversions call them,
+// and the imports of the stand-ins by name.
 func (l *loaded) conversionStubs(s *source) (functions string, imports map[string]string) {
 	imports = map[string]string{}
 	var b strings.Builder

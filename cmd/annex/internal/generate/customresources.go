@@ -13,14 +13,14 @@ import (
 	"github.com/annexapi/annex/cmd/annex/internal/crd/schema"
 )
 
-// The functions that return the schemas that markers make, of kinds and of other objects.
+// The functions that return the schemas from markers, of kinds and of other objects.
 const (
 	customResourcesFunction = "customResources"
 	messagesFunction        = "messageSchemas"
 )
 
-// markers loads the packages of the pass that have markers of kubebuilder's for the
-// parser of those; nil if none has. The other generators do not understand them.
+// markers loads the packages of the pass with kubebuilder markers for the markers' parser; the other generators do
+// not understand markers. It returns nil if no package has any.
 func (l *loaded) markers() (*schema.Packages, error) {
 	var paths []string
 	for _, s := range l.sources {
@@ -38,7 +38,7 @@ func (l *loaded) markers() (*schema.Packages, error) {
 	return packages, nil
 }
 
-// mentions reports whether a comment of the package has the text in it.
+// mentions reports whether a comment of the package contains the text.
 func (s *source) mentions(text string) bool {
 	for _, f := range s.files {
 		for _, group := range f.Comments {
@@ -52,8 +52,8 @@ func (s *source) mentions(text string) bool {
 	return false
 }
 
-// customResources makes the functions that return what the markers of the package say of
-// its kinds and of its other objects, if it has any.
+// customResources generates the functions that return the schemas from the package's markers, of its kinds and of its
+// other objects, if it has markers.
 func customResources(packages *schema.Packages, s *source, kinds, others []string) (*part, error) {
 	if packages == nil || !slices.Contains(packages.Paths(), s.path) {
 		return nil, nil
@@ -75,7 +75,7 @@ func customResources(packages *schema.Packages, s *source, kinds, others []strin
 			fmt.Fprintf(&b, "\t\t%q: \"\", // skipped, by its markers\n", kind)
 			continue
 		}
-		// The package may be served as another group than its own.
+		// The package may be served under a group other than its own.
 		definition.Name = definition.Spec.Names.Plural + "." + s.group
 		definition.Spec.Group, definition.Spec.Versions[0].Name = s.group, s.version
 		text, err := definitionText(definition)
@@ -100,7 +100,7 @@ func customResources(packages *schema.Packages, s *source, kinds, others []strin
 	return &part{name: "markers", body: b.String()}, nil
 }
 
-// markerProblems returns an error as Problems if it is the package's fault.
+// markerProblems converts an error to Problems if the package is its cause.
 func markerProblems(err error) error {
 	problems := schema.ProblemsOf(err)
 	if len(problems) == 0 {
@@ -129,7 +129,7 @@ func definitionText(definition apiextensionsv1.CustomResourceDefinition) (string
 	}{definition.APIVersion, definition.Kind, map[string]any{"name": definition.Name}, definition.Spec})
 }
 
-// jsonText is a value in JSON, for reviews: what fits on a line is on one.
+// jsonText encodes a value as JSON for review: a value that fits on a line is on one line.
 func jsonText(value any) (string, error) {
 	plain, err := json.Marshal(value)
 	if err != nil {
@@ -142,10 +142,10 @@ func jsonText(value any) (string, error) {
 	return b.String(), nil
 }
 
-// lineWidth is how much JSON is put on a line, without indentation.
+// lineWidth bounds a line of JSON, without indentation.
 const lineWidth = 120
 
-// layOut writes JSON with objects and arrays on one line if they fit.
+// layOut writes JSON, with objects and arrays on one line if they fit.
 func layOut(b *bytes.Buffer, value json.RawMessage, depth int) error {
 	if len(value) <= lineWidth || value[0] != '{' && value[0] != '[' {
 		b.Write(value)

@@ -8,9 +8,8 @@ import (
 	"k8s.io/gengo/v2/generator"
 )
 
-// markDeepcopy writes the tags that the package could have said: copying
-// methods for every type, DeepCopyObject for every API object. Tags that the
-// package does say stand.
+// markDeepcopy adds tags for copying methods of all types, and for DeepCopyObject of all API objects. Existing tags
+// of the package take precedence.
 func (l *loaded) markDeepcopy(s *source) {
 	pkg := l.universe[s.path]
 	if _, found, _ := s.lookup("k8s:deepcopy-gen"); !found {

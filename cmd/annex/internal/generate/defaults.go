@@ -11,9 +11,8 @@ import (
 
 const defaulterTag = "k8s:defaulter-gen"
 
-// markDefaults asks for defaulting functions of all API objects, unless the
-// package says which it wants. Tags of types may stand in either of the comments
-// above them; the generator itself reads the farther one.
+// markDefaults adds tags for defaulting functions of all API objects, unless the package has such tags. A tag of a
+// type may be in either of the two comments above it; the generator itself reads only the farther comment.
 func (l *loaded) markDefaults(s *source) {
 	pkg := l.universe[s.path]
 	for _, t := range exportedTypes(pkg) {
@@ -28,8 +27,8 @@ func (l *loaded) markDefaults(s *source) {
 	}
 }
 
-// defaults makes SetObjectDefaults functions for the objects that have
-// defaults anywhere in them, by a SetDefaults function or a +default tag.
+// defaults generates SetObjectDefaults functions for objects with defaults at any depth, by a SetDefaults function or
+// a +default tag.
 func (l *loaded) defaults(s *source) ([]*generator.File, error) {
 	c, files := l.context(s, defaultergen.NameSystems(), defaultergen.DefaultNameSystem())
 	args := defaulterargs.New()

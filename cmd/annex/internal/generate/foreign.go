@@ -21,18 +21,18 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// foreign asks for the facts of a package that cannot be edited, in a package beside it.
+// foreign requests the facts of a package that cannot be edited, in a package beside it.
 type foreign struct {
 	// For is the package's import path.
 	For string
-	// Group and Version are what its types are registered as; the core group is empty. Version
-	// is empty if the package says +groupName, whose group is meant.
+	// Group and Version are the group version under which its types are registered; the core group is empty. If
+	// Version is empty, the package's tag +groupName determines the group.
 	Group, Version string
-	// Dir is the folder of the package that gets the facts.
+	// Dir is the folder of the package for the facts.
 	Dir string
 }
 
-// foreignRequest is the request for o.For, in the module that the facts go into.
+// foreignRequest returns the request for o.For, in the module of the folder for the facts.
 func foreignRequest(dir string, o Options) (moduleRequest, error) {
 	into := dir
 	switch {
@@ -47,7 +47,7 @@ func foreignRequest(dir string, o Options) (moduleRequest, error) {
 		return moduleRequest{}, Problem{File: o.Args[0], Message: "is a file: name the folder of the package that gets the facts"}
 	}
 	group, version, ok := strings.Cut(o.As, "/")
-	if !ok && versionElement.MatchString(o.As) { // of the core group
+	if !ok && versionElement.MatchString(o.As) { // in the core group
 		group, version = "", o.As
 	} else if o.As != "" && (!groupPattern.MatchString(group) || !versionPattern.MatchString(version)) {
 		return moduleRequest{}, Problem{
@@ -61,7 +61,7 @@ func foreignRequest(dir string, o Options) (moduleRequest, error) {
 	return moduleRequest{dir: root, request: request{Foreign: &foreign{For: o.For, Group: group, Version: version, Dir: into}}}, nil
 }
 
-// generateForeign makes the one package of a request for foreign facts.
+// generateForeign generates the package of a request for foreign facts.
 func generateForeign(ctx context.Context, f foreign) ([]output, []string, error) {
 	hidden, err := findGenerated()
 	if err != nil {
@@ -134,7 +134,7 @@ func noKinds(path string) Problem {
 		"metav1.ObjectMeta", path)}
 }
 
-// target returns the package that gets the facts, and its files.
+// target returns the package for the facts, and its files.
 func (f foreign) target() (*source, []string, error) {
 	root, _ := moduleRoot(f.Dir)
 	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
@@ -239,8 +239,8 @@ func registerDefaults(scheme *runtime.Scheme) error {
 }
 {{end}}`))
 
-// foreignFacts makes the facts of s for the package target. own says that the group
-// and version are the package's own, so that its own AddToScheme is used if there is one.
+// foreignFacts generates the facts of s for the package target. If own is set, the group version is the package's
+// own, and its AddToScheme is used if there is one.
 func (l *loaded) foreignFacts(s, target *source, own bool) (output, error) {
 	objects := findObjects(l.universe[s.path])
 	for _, t := range slices.Concat(objects.kinds, objects.lists) {

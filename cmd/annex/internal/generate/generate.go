@@ -1,12 +1,9 @@
-// Package generate writes what a server needs of an API package beside its
-// types: copying methods, defaults, OpenAPI definitions and registration, in
-// one file per package.
+// Package generate generates the code that a server needs for an API package, beside its types: copying methods,
+// defaults, OpenAPI definitions and registration, in one file per package.
 //
-// The work is done in a process of its own, the worker, because the generators
-// that it is made of end their process on errors. The worker parses the packages
-// once, runs every generator over the same types, and answers with the text of
-// the files. Only then does the caller touch the disk, so that a failed run
-// changes nothing.
+// A process of its own, the worker, does the work, because the upstream generators exit their process on errors. The
+// worker parses the packages once, runs every generator over the same types, and returns the text of the files. Only
+// then does the caller write files, so that a failed run changes nothing.
 package generate
 
 import (
@@ -27,36 +24,33 @@ import (
 	"github.com/annexapi/annex/cmd/annex/internal/generate/protobuf"
 )
 
-// Options say what to generate.
+// Options configure a run.
 type Options struct {
 	// Args are folders, or patterns of the go command such as ./apis/... or
 	// example.com/apis/v1. Empty means ./... .
 	Args []string
 
-	// Dir is the folder that relative arguments start from. Empty means the
-	// current one.
+	// Dir is the folder to which relative arguments are relative. Empty means the current one.
 	Dir string
 
-	// Check asks for the result without writing it.
+	// Check compares the result with the files, and writes nothing.
 	Check bool
 
-	// For is the import path of a package that cannot be edited. Its facts are written
-	// into the package in the one folder of Args, as those of the group and version As,
-	// or of its own if that is empty.
+	// For is the import path of a package that cannot be edited. Its facts are written into the package in the one
+	// folder of Args, for the group version As, or for the package's own group version if As is empty.
 	For, As string
 
-	// Clients is the folder that gets typed clients of the packages' kinds, in packages
-	// below it. Empty means none.
+	// Clients is the folder for typed clients of the packages' kinds, in packages below it. Empty means none.
 	Clients string
 
-	// Header is a file with comments that generated Go files begin with, such as a licence.
-	// Empty means that each keeps what it begins with now.
+	// Header is a file with comments for the beginning of generated Go files, such as a licence. If it is empty, each
+	// file keeps its current header.
 	Header string
 
 	// Anew generates even if nothing has changed since an earlier run.
 	Anew bool
 
-	// Module is the tool's own, with which generators that are programs are built.
+	// Module is the tool's own module, which fixes the versions of generators that are separate programs.
 	Module Module
 
 	// Worker is the command that runs Work.
@@ -71,29 +65,26 @@ type Package struct {
 	File string `json:"file"`
 	// Proto is the .proto file beside it, empty for a package without protobuf.
 	Proto string `json:"proto,omitempty"`
-	// Group and Version are empty for a package of shared types, which has no
-	// group of its own.
+	// Group and Version are empty for a package of shared types, which has no group.
 	Group   string `json:"group,omitempty"`
 	Version string `json:"version,omitempty"`
 	// Kinds are the names of the package's kinds, sorted, without their lists.
 	Kinds []string `json:"kinds"`
-	// Changed tells whether one of the files was, or with Check would be, written;
-	// FileChanged and ProtoChanged, which of them.
+	// Changed reports whether one of the files was written, or with Check would be; FileChanged and ProtoChanged
+	// report which.
 	Changed      bool `json:"changed"`
 	FileChanged  bool `json:"-"`
 	ProtoChanged bool `json:"-"`
 }
 
-// Result is what a run made: its packages, sorted by import path, and the files of the
-// clients, sorted by path.
+// Result is the result of a run: its packages, sorted by import path, and the files of the clients, sorted by path.
 type Result struct {
 	Packages []Package
 	Clients  []ClientFile
 }
 
-// Run generates the packages that match, writes the files that differ and
-// returns all. Every file is replaced as a whole or not at all, and none is if anything
-// is wrong. The error is Problems if it is the packages' fault.
+// Run generates the matching packages, writes the files that differ and returns all. Every file is replaced
+// atomically, and no file is written if there is any problem. The error is Problems if the packages are its cause.
 func Run(ctx context.Context, o Options) (Result, error) {
 	packages, clients, err := run(ctx, o)
 	if err != nil {
@@ -141,7 +132,7 @@ func run(ctx context.Context, o Options) ([]Package, []ClientFile, error) {
 		if len(resp.Problems) > 0 {
 			return nil, nil, relative(resp.Problems, dir)
 		}
-		// Without a record the next run takes longer, and that is all.
+		// Without a record the next run takes longer, but is still correct.
 		_ = remember(path, workspace, r, resp, start)
 		outputs, made = append(outputs, resp.Packages...), append(made, resp.Clients...)
 	}
@@ -208,8 +199,8 @@ func run(ctx context.Context, o Options) ([]Package, []ClientFile, error) {
 	return packages, clients, nil
 }
 
-// files returns what is written for a package, by name. The .proto file comes
-// first, for it is the record of the numbers in the other.
+// files returns the files of a package, by name. The .proto file comes first, since it is the record of the field
+// numbers in the Go file.
 func (o output) files() iter.Seq2[string, string] {
 	return func(yield func(file, text string) bool) {
 		if o.Proto != "" && !yield(filepath.Join(o.Dir, protobuf.FileName), o.Proto) {
@@ -219,7 +210,7 @@ func (o output) files() iter.Seq2[string, string] {
 	}
 }
 
-// moduleRequest is a request, and the folder of the module it is about.
+// moduleRequest is a request, with the folder of its module.
 type moduleRequest struct {
 	dir string
 	request
@@ -233,8 +224,7 @@ func requestsOf(dir string, o Options) ([]moduleRequest, error) {
 	return []moduleRequest{r}, err
 }
 
-// requestsByModule sorts arguments by the Go module that they are in, for the
-// go command looks at one at a time.
+// requestsByModule groups arguments by their Go module, since the go command works on one module at a time.
 func requestsByModule(dir string, args []string) ([]moduleRequest, error) {
 	if len(args) == 0 {
 		args = []string{"./..."}
@@ -262,7 +252,7 @@ func requestsByModule(dir string, args []string) ([]moduleRequest, error) {
 			all = addRequest(all, dir, arg, "")
 			continue
 		}
-		// The go command names packages by the folder's real path.
+		// The go command names packages by the real path of their folder.
 		if abs, err = filepath.EvalSymlinks(abs); err != nil {
 			return nil, fmt.Errorf("generate: %w", err)
 		}
@@ -314,7 +304,7 @@ func work(ctx context.Context, command []string, r moduleRequest) (response, err
 	}
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Dir = r.dir
-	// PWD makes the go command print paths below the folder as it was named.
+	// PWD makes the go command print paths below the folder under the name that the user gave.
 	cmd.Env = append(os.Environ(), "PWD="+r.dir)
 	cmd.Stdin = bytes.NewReader(in)
 	var stdout, stderr bytes.Buffer
@@ -334,8 +324,7 @@ func work(ctx context.Context, command []string, r moduleRequest) (response, err
 
 var fatalLine = regexp.MustCompile(`(?m)^(?:F\d{4} \S+\s+\d+ \S+\] |panic: |annex: )(.*)$`)
 
-// lastWords finds in a worker's standard error why it ended, and at which
-// package.
+// lastWords finds the reason for a worker's end, and the package that caused it, in its standard error.
 func lastWords(stderr string, err error) Problem {
 	p := Problem{Message: "the generators gave up: " + err.Error()}
 	for _, m := range fatalLine.FindAllStringSubmatch(stderr, -1) {
@@ -359,7 +348,7 @@ func relative(ps Problems, dir string) Problems {
 	return out
 }
 
-// shorten returns path relative to dir, as a person there would write it.
+// shorten returns path relative to dir.
 func shorten(path, dir string) string {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real

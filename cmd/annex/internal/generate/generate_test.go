@@ -15,7 +15,7 @@ var update = flag.Bool("update", false, "rewrite the generated files below testd
 
 const workerVerb = "generate-worker"
 
-// TestMain lets the test binary be its own worker.
+// TestMain makes the test binary its own worker.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == workerVerb {
 		if err := Work(context.Background(), os.Stdin, os.Stdout); err != nil {
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 
 func testWorker() []string { return []string{os.Args[0], workerVerb} }
 
-// testModule is what the tool embeds.
+// testModule returns the module that the tool embeds.
 func testModule(t testing.TB) Module {
 	t.Helper()
 	var m Module
@@ -51,9 +51,9 @@ var goldenPackages = []string{
 	"testdata/shop/v2",
 }
 
-// The generated files below testdata are what reviewers see of a change to the
-// generator. go test ./internal/generate -update rewrites them.
-func TestGeneratedFilesAreAsCommitted(t *testing.T) {
+// The generated files below testdata show reviewers the effect of a change to the generator. go test
+// ./internal/generate -update rewrites them.
+func TestRun_golden(t *testing.T) {
 	if *update {
 		if _, err := Run(t.Context(), Options{Args: goldenPackages, Worker: testWorker(), Module: testModule(t), Anew: true}); err != nil {
 			t.Fatal(err)
@@ -72,11 +72,11 @@ func TestGeneratedFilesAreAsCommitted(t *testing.T) {
 	}
 }
 
-// A package generated alone reads its neighbours' generated files; generated
-// together, it does not. Nor may the order of a map show.
-func TestResultDoesNotDependOnWhatElseIsGenerated(t *testing.T) {
+// A package generated alone reads its neighbours' generated files; generated together with them, it does not. The
+// order of maps must not matter, either.
+func TestRun_otherPackages_doNotMatter(t *testing.T) {
 	together := generateForTest(t, "testdata/shop/...")
-	for _, i := range []int{1, 2} { // v1 and v2, of which v2 imports v1
+	for _, i := range []int{1, 2} { // v1 and v2; v2 imports v1
 		alone := generateForTest(t, together[i].Dir)
 		if len(alone) != 1 || alone[0].Package != together[i].Package {
 			t.Fatalf("generated %d packages for %s", len(alone), together[i].Package)
@@ -112,7 +112,7 @@ func generateForTest(t testing.TB, args ...string) []output {
 	return all
 }
 
-func TestKindsAreNamedWithoutTheirLists(t *testing.T) {
+func TestRun_kinds_areWithoutLists(t *testing.T) {
 	for _, out := range generateForTest(t, "testdata/shop/v1", "testdata/shop/v2", "testdata/shop/shared") {
 		want := []string{"Order"}
 		if filepath.Base(out.Dir) == "shared" {
@@ -135,7 +135,7 @@ func BenchmarkGenerate(b *testing.B) {
 	}
 }
 
-// The same when nothing has changed since.
+// The same run, when no input has changed.
 func BenchmarkGenerateAgain(b *testing.B) {
 	b.Setenv("XDG_CACHE_HOME", b.TempDir())
 	o := Options{Args: goldenPackages, Worker: testWorker(), Module: testModule(b)}
@@ -144,7 +144,7 @@ func BenchmarkGenerateAgain(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	o.Worker = []string{"false"} // is not asked
+	o.Worker = []string{"false"} // must not run
 	for b.Loop() {
 		if _, err := Run(b.Context(), o); err != nil {
 			b.Fatal(err)

@@ -10,8 +10,7 @@ import (
 	"strings"
 )
 
-// readHeader reads what generated files are to begin with, such as a licence: comments of
-// Go, and nothing else.
+// readHeader reads the header for generated files, such as a licence. A header consists of Go comments only.
 func readHeader(file string) (string, error) {
 	if file == "" {
 		return "", nil
@@ -29,8 +28,8 @@ func readHeader(file string) (string, error) {
 	return header, nil
 }
 
-// headerOf is what a generated file has before the line that says so. It is false if the
-// file is not one that generate wrote.
+// headerOf returns the text in front of the marker line of a generated file, and false if generate did not write the
+// file.
 func headerOf(text string) (string, bool) {
 	if strings.HasPrefix(text, marker) {
 		return "", true
@@ -48,8 +47,8 @@ func headerOf(text string) (string, bool) {
 	return header, true
 }
 
-// withHeader returns the text of a generated file behind a header. Without one, that which
-// the file has on disk stays.
+// withHeader returns the text of a generated file with its header. Without a header, the header of the existing file
+// is kept.
 func withHeader(file, text, header string) (string, error) {
 	if header == "" {
 		before, err := os.ReadFile(file)

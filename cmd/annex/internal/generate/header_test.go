@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestHeaders(t *testing.T) {
+func TestRun_header(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)

@@ -23,14 +23,12 @@ import (
 	"github.com/annexapi/annex/cmd/annex/internal/generate/protobuf"
 )
 
-// record is the result of a request and everything that it was made of, but for what
-// cannot change under its name: the Go distribution and the module cache, whose
-// versions are in go.mod and go.sum.
+// record is the result of a request, with all of its inputs, except for inputs that cannot change under their name:
+// the Go distribution and the module cache, whose versions are in go.mod and go.sum.
 type record struct {
-	// Files has the SHA-256 of every file that was read, by path; empty if it was
-	// looked for and is not there.
+	// Files holds the SHA-256 of every file that was read, by path; it is empty for a file that was missing.
 	Files map[string]string
-	// Names has the Go files of every folder that was looked at. New ones count.
+	// Names holds the names of the Go files in every folder that was read, so that new files are noticed.
 	Names    map[string][]string
 	Packages []output
 	Clients  []clientFile
@@ -39,9 +37,8 @@ type record struct {
 // recordAge is how long a record is kept after its last use.
 const recordAge = 30 * 24 * time.Hour
 
-// recordOf returns where the record of a request is kept. It is empty if there is
-// nowhere to keep it. Requests of other tools, and in another environment of the go
-// command, are other ones.
+// recordOf returns the path of the record of a request, and the workspace file. The path is empty if no record can be
+// kept. Requests of another version of the tool, and in another environment of the go command, have other records.
 func recordOf(ctx context.Context, r moduleRequest) (path, work string) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -74,7 +71,7 @@ func recordOf(ctx context.Context, r moduleRequest) (path, work string) {
 	cmd.Env = append(os.Environ(), "PWD="+r.dir)
 	env, err := cmd.Output()
 	if err != nil {
-		return "", "" // the worker says why
+		return "", "" // the worker reports the reason
 	}
 	work, _, _ = strings.Cut(string(env), "\n")
 	key, err := json.Marshal([]any{r.dir, r.request, self, info.Size(), info.ModTime(), string(env)})
@@ -85,7 +82,7 @@ func recordOf(ctx context.Context, r moduleRequest) (path, work string) {
 	return filepath.Join(cache, "annex", "generate", hex.EncodeToString(sum[:16])), work
 }
 
-// recall returns the packages of a record if nothing has changed since.
+// recall returns the packages of a record if no input has changed.
 func recall(path string, r moduleRequest) ([]output, []clientFile, bool) {
 	if path == "" {
 		return nil, nil, false
@@ -112,8 +109,8 @@ func recall(path string, r moduleRequest) ([]output, []clientFile, bool) {
 	return rec.Packages, rec.Clients, true
 }
 
-// remember keeps the result of a request that began at start. It keeps nothing if
-// something has changed since then: the worker may have seen either.
+// remember records the result of a request that began at start. It records nothing if an input has changed since
+// then, since the worker may have read the old or the new content.
 func remember(path, work string, r moduleRequest, resp response, start time.Time) error {
 	if path == "" {
 		return nil
@@ -124,7 +121,7 @@ func remember(path, work string, r moduleRequest, resp response, start time.Time
 			filepath.Join(out.Dir, protobuf.FileName),
 		); out.Proto != "" &&
 			(err != nil || string(before) != out.Proto) {
-			return nil // the next run reads other numbers than this one
+			return nil // the next run reads other field numbers than this one
 		}
 	}
 	resp.Read = slices.DeleteFunc(slices.Clone(resp.Read), func(file string) bool {
@@ -146,7 +143,7 @@ func remember(path, work string, r moduleRequest, resp response, start time.Time
 		if err != nil {
 			return err
 		}
-		// File systems are less exact about time than clocks.
+		// Time stamps of file systems are coarser than clocks.
 		if changed.After(start.Add(-20 * time.Millisecond)) {
 			return nil
 		}
@@ -168,7 +165,7 @@ func remember(path, work string, r moduleRequest, resp response, start time.Time
 	return writeWhole(path, text, 0o600)
 }
 
-// forget removes the records that have not been used for recordAge. It is best effort.
+// forget removes records that have not been used for recordAge. It ignores errors.
 func forget(dir string) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
@@ -178,8 +175,7 @@ func forget(dir string) {
 	}
 }
 
-// sumOf returns the SHA-256 of a file and when it changed, or nothing if it is not
-// there.
+// sumOf returns the SHA-256 and the modification time of a file, or zero values if the file is missing.
 func sumOf(file string) (sum string, changed time.Time, err error) {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -196,14 +192,14 @@ func sumOf(file string) (sum string, changed time.Time, err error) {
 	return hex.EncodeToString(s[:]), info.ModTime(), nil
 }
 
-// folders returns dirs and, as wildcards may match in any, all that are in the module.
+// folders returns dirs and, since wildcards may match in any folder, all folders of the module.
 func folders(r moduleRequest, dirs []string) []string {
 	all := slices.Clone(dirs)
-	root := r.dir + string(filepath.Separator) // a walk begins at what a symbolic link leads to only then
+	root := r.dir + string(filepath.Separator) // the separator makes the walk follow a symbolic link
 	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
-			return nil // not readable for the go command either
+			return nil // the go command cannot read it, either
 		case !d.IsDir():
 			return nil
 		case path != root && skipFolder(path, d.Name()):
@@ -216,9 +212,8 @@ func folders(r moduleRequest, dirs []string) []string {
 	return slices.Compact(all)
 }
 
-// namesOf returns the Go files in folders, without those that the packages' generation
-// writes. Folders in which there is nothing else do not count below that of the clients,
-// for they come and go with them.
+// namesOf returns the Go files in folders, except for files that this generation writes. Below the folder of the
+// clients, folders that would be empty without generated files are skipped, since they come and go with the clients.
 func namesOf(folders []string, written []output, clients string) (map[string][]string, error) {
 	names := map[string][]string{}
 	for _, dir := range folders {
@@ -249,13 +244,13 @@ func namesOf(folders []string, written []output, clients string) (map[string][]s
 	return names, nil
 }
 
-// isBelow reports whether a folder is root or below it.
+// isBelow reports whether dir is root or a folder below it.
 func isBelow(dir, root string) bool {
 	return dir == root || strings.HasPrefix(dir, root+string(filepath.Separator))
 }
 
-// moduleFiles returns the files that choose the versions of dependencies: of the
-// module in dir, of its workspace, and of the modules that they replace by folders.
+// moduleFiles returns the files that determine the versions of dependencies: those of the module in dir, of its
+// workspace, and of the folders by which they replace modules.
 func moduleFiles(dir, work string) []string {
 	var files []string
 	var module func(dir string, replaced bool)
@@ -304,7 +299,7 @@ func within(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// read returns the files of the packages that may change: those of no version.
+// read returns the files of packages that may change, that is, of packages without a version.
 func (l *loaded) read() []string {
 	var files []string
 	packages.Visit(sortedListed(l.listed), nil, func(p *packages.Package) {
@@ -332,7 +327,7 @@ func sortedListed(listed map[string]*packages.Package) []*packages.Package {
 	return all
 }
 
-// writeWhole writes a file so that it is there either as it was or as it shall be.
+// writeWhole writes a file atomically: afterwards it has either its old or its new content.
 func writeWhole(file string, text []byte, mode fs.FileMode) error {
 	tmp, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*")
 	if err != nil {

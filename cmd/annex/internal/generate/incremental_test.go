@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A result is used again exactly as long as everything that it was made of is the same.
-func TestAnotherRunGeneratesOnlyIfSomethingChanged(t *testing.T) {
+// A result is reused exactly as long as all of its inputs are the same.
+func TestRun_unchanged_isRecalled(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Setenv("GOWORK", "off")
 	dir := evalSymlinks(t, t.TempDir())
@@ -154,8 +154,8 @@ type Thing struct {
 	})
 }
 
-// What changes while the worker runs may have been read before or after.
-func TestNothingIsRememberedOfFilesThatChangeMeanwhile(t *testing.T) {
+// A file that changes while the worker runs may have been read before or after the change.
+func TestRemember_fileChangesMeanwhile_keepsNothing(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "types.go")
 	writeText(t, file, "package v1\n")
@@ -193,7 +193,7 @@ func evalSymlinks(t *testing.T, dir string) string {
 	return real
 }
 
-// backdate makes files look as if they had been there for a while.
+// backdate sets the modification times of files to the past.
 func backdate(t *testing.T, dir string) {
 	t.Helper()
 	past := time.Now().Add(-time.Hour)

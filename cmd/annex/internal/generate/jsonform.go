@@ -12,12 +12,11 @@ import (
 	"k8s.io/gengo/v2/types"
 )
 
-// wellFormedTag is what reflect reads of a struct tag; it takes no notice of the rest.
+// wellFormedTag matches a struct tag that reflect reads completely; reflect ignores the rest of a malformed one.
 var wellFormedTag = regexp.MustCompile(`^ *([^\s":]+:"([^"\\]|\\.)*"( +|$))*$`)
 
-// formless finds the fields of API objects that have no form in JSON, or not the one
-// that OpenAPI says: Go would encode them all the same, and the server fail when a client
-// writes or applies such an object.
+// formless finds fields of API objects that have no JSON form, or another form than in OpenAPI. Go would encode them
+// all the same, and the server would fail when a client writes or applies such an object.
 func (l *loaded) formless(s *source) Problems {
 	f := &forms{l: l, seen: map[*types.Type]bool{}}
 	for _, t := range l.roots(s) {
@@ -32,8 +31,8 @@ type forms struct {
 	problems Problems
 }
 
-// walk checks the fields of t and of the structs that they lead to. Without a place
-// of its own in the pass, a field is told at the one that leads to it, which is at.
+// walk checks the fields of t and of the structs that they contain. A problem of a field outside the pass is reported
+// at the field in the pass that leads to it, which is at.
 func (f *forms) walk(t *types.Type, at token.Position) {
 	if f.seen[t] || t.Name.Package == "" || slices.Contains(suppliedPackages, t.Name.Package) {
 		return
@@ -42,8 +41,8 @@ func (f *forms) walk(t *types.Type, at token.Position) {
 	f.fields(t, "", at, map[string]string{})
 }
 
-// fields checks the fields of t, whose names in JSON are taken already by the fields
-// that names tells; inlinedAs is the path to t in the struct that they are in.
+// fields checks the fields of t. names maps JSON names that are already taken to their fields; inlinedAs is the path
+// to t in the enclosing struct.
 func (f *forms) fields(t *types.Type, inlinedAs string, at token.Position, names map[string]string) {
 	owner := f.l.declaring(t.Name.Package)
 	for _, m := range t.Members {
@@ -92,9 +91,8 @@ func (l *loaded) declaring(path string) *source {
 	return pick(l.neighbours, path)
 }
 
-// jsonName returns what m is called in JSON, "-" if it is not there, and nothing if its
-// own fields take its place; or what is wrong. mendable says that the user's module declares
-// m, so that the problem can be fixed there.
+// jsonName returns the JSON name of m, "-" if it is not encoded, and an empty name if its own fields are inlined; or
+// else the problem. mendable is set if the user's module declares m, so that the problem can be fixed there.
 func jsonName(m types.Member, mendable bool) (name, wrong string) {
 	if namer.IsPrivateGoName(m.Name) && !m.Embedded {
 		return "-", "it is not exported, and no object with such a field can be applied: export it, or remove it"
@@ -134,7 +132,7 @@ func embeddedTag(m types.Member) string {
 	return ",inline"
 }
 
-// metaName checks that what is common to all objects is where clients look for it.
+// metaName checks that the metadata of objects is where clients look for it.
 func metaName(m types.Member, name string) string {
 	switch {
 	case !m.Embedded:
@@ -150,7 +148,7 @@ func isMeta(m types.Member, name string) bool {
 	return m.Type.Name == types.Name{Package: metaPackage, Name: name}
 }
 
-// noForm says what in t a server cannot serve and what to do about it, or nothing.
+// noForm returns the problem of a type that a server cannot serve, with its fix, or nothing.
 func noForm(t *types.Type) string {
 	switch {
 	case t.Name == types.Name{Package: "encoding/json", Name: "RawMessage"}:
@@ -192,7 +190,7 @@ func noForm(t *types.Type) string {
 	return ""
 }
 
-// underlying follows names of types, but not pointers.
+// underlying resolves type names, but not pointers.
 func underlying(t *types.Type) *types.Type {
 	for t.Kind == types.Alias {
 		t = t.Underlying
@@ -200,7 +198,7 @@ func underlying(t *types.Type) *types.Type {
 	return t
 }
 
-// structOf returns the struct that values of t are made of, or nil.
+// structOf returns the struct within the elements of t, or nil.
 func structOf(t *types.Type) *types.Type {
 	for !hasOwnJSON(t) {
 		switch t.Kind {
@@ -217,7 +215,7 @@ func structOf(t *types.Type) *types.Type {
 	return nil
 }
 
-// hasOwnJSON reports whether t says itself how it looks in JSON.
+// hasOwnJSON reports whether t has a JSON encoding of its own.
 func hasOwnJSON(t *types.Type) bool {
 	return t.Methods["MarshalJSON"] != nil
 }

@@ -8,11 +8,11 @@ import (
 	"k8s.io/gengo/v2/types"
 )
 
-// objects are the types of a package that are API objects.
+// objects are the API objects among the types of a package.
 type objects struct {
-	kinds []*types.Type // TypeMeta and ObjectMeta embedded
-	lists []*types.Type // TypeMeta and ListMeta embedded, and Items
-	other []*types.Type // TypeMeta embedded, and an object by a tag or by its own DeepCopyObject
+	kinds []*types.Type // they embed TypeMeta and ObjectMeta
+	lists []*types.Type // they embed TypeMeta and ListMeta, and have Items
+	other []*types.Type // they embed TypeMeta, and are objects by a tag or by a DeepCopyObject of their own
 }
 
 func (o objects) all() []*types.Type {
@@ -33,7 +33,7 @@ const (
 func exportedTypes(pkg *types.Package) []*types.Type {
 	var all []*types.Type
 	for _, t := range pkg.Types {
-		// Only of structs does gengo tell the parameters; names have them too.
+		// gengo reports the type parameters of structs only; the names of other generic types contain a bracket.
 		if t.Name.Package == pkg.Path && !namer.IsPrivateGoName(t.Name.Name) && !strings.Contains(t.Name.Name, "[") && len(t.TypeParams) == 0 {
 			all = append(all, t)
 		}
@@ -64,8 +64,8 @@ func embeds(t *types.Type, meta string) bool {
 	})
 }
 
-// hasTag reports whether one of the comments that belong to t says +name=value,
-// the value possibly one of several between commas.
+// hasTag reports whether a comment of t has the tag +name=value. The value may be one of several, separated by
+// commas.
 func hasTag(t *types.Type, name, value string) bool {
 	for _, line := range slices.Concat(t.SecondClosestCommentLines, t.CommentLines) {
 		rest, ok := strings.CutPrefix(strings.TrimSpace(line), "+"+name+"=")
@@ -76,8 +76,7 @@ func hasTag(t *types.Type, name, value string) bool {
 	return false
 }
 
-// hasAnyTag reports whether a comment that belongs to t says +name, whatever
-// the value.
+// hasAnyTag reports whether a comment of t has the tag +name, with any value.
 func hasAnyTag(t *types.Type, name string) bool {
 	return slices.ContainsFunc(slices.Concat(t.SecondClosestCommentLines, t.CommentLines), func(line string) bool {
 		line = strings.TrimSpace(line)

@@ -20,12 +20,12 @@ import (
 	"github.com/annexapi/annex/cmd/annex/internal/generate/protobuf"
 )
 
-// part is code of one generator: declarations, and what its import names mean.
+// part is code of one generator: declarations, and the imports behind the names in them.
 type part struct {
 	name    string
 	imports map[string]string // path by local name
 	body    string
-	// variables are wanted, too: those of validations are never changed.
+	// variables is set if the part's variables are kept, too, as for validations.
 	variables bool
 }
 
@@ -33,7 +33,7 @@ func partOf(f *generator.File) (part, error) {
 	return newPart(f.Name, f.Imports, f.Body.String())
 }
 
-// newPart makes a part of code and the import lines that it needs.
+// newPart makes a part of code and its import lines.
 func newPart(name string, imports map[string]struct{}, body string) (part, error) {
 	p := part{name: name, body: body, imports: map[string]string{}}
 	for line := range imports {
@@ -56,18 +56,18 @@ func newPart(name string, imports map[string]struct{}, body string) (part, error
 	return p, nil
 }
 
-// merger puts the parts of one package together into one file.
+// merger merges the parts of one package into one file.
 type merger struct {
 	src   *source
 	names map[string]string // import name by path
-	taken map[string]bool   // names that imports must not have
+	taken map[string]bool   // names that imports must not use
 	decls []declaration
 
 	ownSchemas string // see schemaPrefix
 }
 
-// declaration is a function that goes into the file. Its order is its group,
-// then its key, then the order in which it came.
+// declaration is a function in the file. Declarations are sorted by group, then by key, then in the order of
+// addition.
 type declaration struct {
 	group int
 	key   string
@@ -86,8 +86,8 @@ const (
 	groupCustomResources
 )
 
-// localNames are the identifiers that generators use for parameters and
-// variables; an import of that name would be hidden by them.
+// localNames are the identifiers of the generators' parameters and variables, which would shadow an import of that
+// name.
 var localNames = []string{
 	"in",
 	"out",
@@ -148,10 +148,8 @@ func newMerger(s *source) *merger {
 	return m
 }
 
-// add takes the functions of p that the package does not declare itself, and its
-// variables if they are wanted. Of everything else, init functions above all, the
-// file stays free.
-// It adds the names of the functions it took to functions.
+// add adds the functions of p that the package does not declare itself, and the variables if p.variables is set. It
+// drops all other declarations, above all init functions. It adds the names of the added functions to functions.
 func (m *merger) add(p part, functions map[string]bool) error {
 	head := "package p\n"
 	fset := token.NewFileSet()
@@ -180,7 +178,7 @@ func (m *merger) add(p part, functions map[string]bool) error {
 		}
 		start := fn.Pos()
 		if fn.Name.Name == "RegisterConversions" {
-			fn.Doc = nil // it says that the function is exported
+			fn.Doc = nil // the comment only repeats that the function is exported
 		}
 		if fn.Doc != nil {
 			start = fn.Doc.Pos()
@@ -199,8 +197,8 @@ func (m *merger) add(p part, functions map[string]bool) error {
 	return nil
 }
 
-// skips reports whether fn is not wanted: init functions, registration that the
-// facts do better, and what the package declares itself.
+// skips reports whether fn is dropped: init functions, registration that the facts replace, and functions that the
+// package declares itself.
 func (m *merger) skips(fn *ast.FuncDecl) bool {
 	if fn.Recv != nil {
 		return m.src.methods[receiver(fn)][fn.Name.Name]
@@ -208,8 +206,8 @@ func (m *merger) skips(fn *ast.FuncDecl) bool {
 	return fn.Name.Name == "init" || fn.Name.Name == "RegisterDefaults" || m.src.declares(m.rename(fn.Name.Name))
 }
 
-// rename gives generated functions the names they have in the file. Those of
-// the package's own types need no import path in them.
+// rename returns the name of a generated function in the file. Functions for the package's own types need no import
+// path in their name.
 func (m *merger) rename(name string) string {
 	switch name {
 	case "GetOpenAPIDefinitions":
@@ -223,8 +221,8 @@ func (m *merger) rename(name string) string {
 	return name
 }
 
-// schemaPrefix returns what the definitions' generator begins the names of its
-// functions with for types of one package: the last elements of its path.
+// schemaPrefix returns the prefix of the definition functions for types of one package, which openapi-gen makes of
+// the last elements of its path.
 func schemaPrefix(importPath string) string {
 	t := &types.Type{Name: types.Name{Package: importPath, Name: "T"}}
 	strategy := &namer.NameStrategy{
@@ -239,8 +237,7 @@ type edit struct {
 	text           string
 }
 
-// edits returns what to change in a declaration: the import names that this file
-// uses, and names of generated functions.
+// edits returns the changes in a declaration: the import names of this file, and the names of generated functions.
 func (m *merger) edits(fset *token.FileSet, d ast.Decl, p part, unresolved map[*ast.Ident]bool) []edit {
 	var edits []edit
 	replace := func(id *ast.Ident, text string) {
@@ -274,9 +271,8 @@ func (m *merger) edits(fset *token.FileSet, d ast.Decl, p part, unresolved map[*
 	return edits
 }
 
-// orderDefaulters sorts the calls of several SetDefaults functions of the same
-// value by name: SetDefaults_T, SetDefaults_T_A, SetDefaults_T_B. The generator
-// takes them from a map, so their order would change from run to run.
+// orderDefaulters sorts the calls of several SetDefaults functions of one value by name: SetDefaults_T,
+// SetDefaults_T_A, SetDefaults_T_B. The generator takes them from a map, so their order would change from run to run.
 func orderDefaulters(fset *token.FileSet, fn *ast.FuncDecl) []edit {
 	var edits []edit
 	flush := func(run []*ast.Ident) {
@@ -314,8 +310,8 @@ func orderDefaulters(fset *token.FileSet, fn *ast.FuncDecl) []edit {
 	return edits
 }
 
-// defaulterCall returns the function's name if stmt calls a SetDefaults function,
-// and what tells calls apart that must not be mixed: type and argument.
+// defaulterCall returns the function's name if stmt calls a SetDefaults function, and a key of its type and argument.
+// Calls with different keys must not be mixed.
 func defaulterCall(stmt ast.Stmt) (*ast.Ident, string) {
 	expr, ok := stmt.(*ast.ExprStmt)
 	if !ok {
@@ -354,8 +350,8 @@ var (
 	notIdentifier  = regexp.MustCompile(`[^a-zA-Z0-9_]+`)
 )
 
-// importName returns the name that the file imports importPath by: metav1, the
-// path's last element, or with a version the last two, as is the custom.
+// importName returns the file's import name for importPath: metav1, the path's last element, or, if that is a
+// version, the last two elements, as is the custom.
 func (m *merger) importName(importPath string) string {
 	if name, ok := m.names[importPath]; ok {
 		return name
@@ -407,8 +403,7 @@ func groupOf(fn *ast.FuncDecl) int {
 	return groupFacts
 }
 
-// keyOf keeps a type's methods together. Other functions stay in the order in
-// which they came.
+// keyOf returns a key that keeps the methods of a type together. Other functions stay in the order of addition.
 func keyOf(fn *ast.FuncDecl) string {
 	if fn.Recv != nil {
 		return receiver(fn)

@@ -6,8 +6,8 @@ import (
 	"unicode"
 )
 
-// mistakes are the names that one gets who drops a letter, doubles one, lets two change
-// places, or misses shift.
+// mistakes returns likely misspellings of a name: a letter dropped, doubled, swapped with the next, or in the wrong
+// case.
 func mistakes(name string) []string {
 	var all []string
 	for i, c := range name {
@@ -23,8 +23,8 @@ func mistakes(name string) []string {
 	return all
 }
 
-// Markers of kubebuilder's whose family is right are crd/schema's to judge.
-func TestEveryMisspeltTagIsAnswered(t *testing.T) {
+// crd/schema checks the markers within the family kubebuilder.
+func TestMisspelt_everyTag(t *testing.T) {
 	names, err := tagNames()
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func TestEveryMisspeltTagIsAnswered(t *testing.T) {
 	}
 }
 
-func TestCommentsAndTagsOfOthersAreNotMisspelt(t *testing.T) {
+func TestMisspelt_commentsAndForeignTags(t *testing.T) {
 	names, err := tagNames()
 	if err != nil {
 		t.Fatal(err)

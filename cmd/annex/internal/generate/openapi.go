@@ -13,8 +13,8 @@ import (
 	openapigen "k8s.io/kube-openapi/pkg/generators"
 )
 
-// suppliedPackages hold the types that every API refers to. The server brings
-// their definitions, once, so that generated files do not repeat them.
+// suppliedPackages hold the types that all APIs refer to. The server has their definitions, so generated files do not
+// repeat them.
 var suppliedPackages = []string{
 	"k8s.io/apimachinery/pkg/api/resource",
 	metaPackage,
@@ -28,9 +28,8 @@ const (
 	openapiTag      = "k8s:openapi-gen"
 )
 
-// markOpenAPI names the package's models after its group and version, as
-// custom resources are named: com.example.wardle.v1beta1.Flunder. The names
-// then survive a move of the package.
+// markOpenAPI names the package's models after its group version, as custom resources are named:
+// com.example.wardle.v1beta1.Flunder. The names then survive a move of the package.
 func (l *loaded) markOpenAPI(s *source) {
 	if _, found, _ := s.lookup(modelPackageTag); found || s.group == "" {
 		return
@@ -45,7 +44,7 @@ func defaultModelPackage(s *source) string {
 	return strings.Join(append(labels, s.version), ".")
 }
 
-// models makes the OpenAPIModelName methods of the package's types.
+// models generates the OpenAPIModelName methods of the package's types.
 func (l *loaded) models(s *source) ([]*generator.File, error) {
 	c, files := l.context(s, openapigen.NameSystems(), openapigen.DefaultNameSystem())
 	args := openapiargs.New()
@@ -56,13 +55,13 @@ func (l *loaded) models(s *source) ([]*generator.File, error) {
 	return files.files, nil
 }
 
-// openapi makes the definitions of the package's API types and of all types
-// that they refer to, but those that the server brings.
+// openapi generates the definitions of the package's API types and of all types that they refer to, except for the
+// server's.
 func (l *loaded) openapi(s *source) ([]*generator.File, error) {
 	return l.openapiInto(s, s, definitions(l.roots(s)))
 }
 
-// openapiInto makes the definitions of wanted, which s leads to, for the package target.
+// openapiInto generates the definitions of wanted, types that s refers to, for the package target.
 func (l *loaded) openapiInto(s, target *source, wanted map[*types.Type]bool) ([]*generator.File, error) {
 	c, files := l.context(s, openapigen.NameSystems(), openapigen.DefaultNameSystem())
 	args := openapiargs.New()
@@ -71,8 +70,7 @@ func (l *loaded) openapiInto(s, target *source, wanted map[*types.Type]bool) ([]
 	for _, t := range targets {
 		t.(*generator.SimpleTarget).FilterFunc = func(_ *generator.Context, t *types.Type) bool { return wanted[t] }
 	}
-	// The generator's second file is a report of style violations, which it
-	// would print.
+	// The generator's second file is a report of style violations, which it would print.
 	for name := range c.FileTypes {
 		if name != generator.GoFileType {
 			c.FileTypes[name] = &captured{}
@@ -84,8 +82,8 @@ func (l *loaded) openapiInto(s, target *source, wanted map[*types.Type]bool) ([]
 	return files.files, nil
 }
 
-// roots returns the types that a client can meet by themselves: what embeds
-// TypeMeta, and what asks to be defined by a tag.
+// roots returns the types that clients can meet on their own: types that embed TypeMeta, and types with a tag that
+// asks for a definition.
 func (l *loaded) roots(s *source) []*types.Type {
 	v, _, _ := s.lookup(openapiTag)
 	all := v.text == "true"
@@ -101,8 +99,7 @@ func (l *loaded) roots(s *source) []*types.Type {
 	return roots
 }
 
-// definitions returns roots and every struct that their definitions refer to,
-// except those of supplied packages.
+// definitions returns roots and every struct that their definitions refer to, except for those of supplied packages.
 func definitions(roots []*types.Type) map[*types.Type]bool {
 	found := map[*types.Type]bool{}
 	var add func(t *types.Type)
@@ -142,7 +139,7 @@ func eachReference(t *types.Type, do func(*types.Type)) {
 	}
 }
 
-// leftOut reports whether the definition shall have no property for m.
+// leftOut reports whether the definition has no property for m.
 func leftOut(m types.Member) bool {
 	return slices.ContainsFunc(m.CommentLines, func(line string) bool { return strings.TrimSpace(line) == "+"+openapiTag+"=false" })
 }

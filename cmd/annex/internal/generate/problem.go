@@ -5,18 +5,17 @@ import (
 	"strings"
 )
 
-// Problem is one thing that keeps a package from being generated, in words for
-// the person who has to mend it.
+// Problem is a reason why a package cannot be generated, described for its developer.
 type Problem struct {
 	// File is the file at fault, or the package's folder; empty if there is none.
 	File string `json:"file,omitempty"`
 	// Line and Column are 1-based; zero means unknown.
 	Line   int `json:"line,omitempty"`
 	Column int `json:"column,omitempty"`
-	// Message says what is wrong and, after a colon, what to do, on one line.
+	// Message names the problem and, after a colon, the fix, on one line.
 	Message string `json:"message"`
-	// Stub is the function that is missing, for a conversion: Go that does not compile
-	// until a developer has filled in what cannot be derived. It is empty for anything else.
+	// Stub is the missing function, for a conversion: Go code that does not compile until a developer has completed
+	// what cannot be derived. It is empty for other problems.
 	Stub string `json:"stub,omitempty"`
 }
 
@@ -37,7 +36,7 @@ func (p Problem) Error() string {
 	return b.String()
 }
 
-// Problems is every problem of a run. As an error it has a line for each.
+// Problems are all problems of a run. The text of the error has a line for each.
 type Problems []Problem
 
 func (ps Problems) Error() string {

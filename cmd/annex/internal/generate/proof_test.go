@@ -19,11 +19,10 @@ import (
 	"github.com/annexapi/annex/cmd/annex/internal/generate/protobuf"
 )
 
-// The packages of k8s.io/api are copied without their generated protobuf code,
-// generated anew and compared with the originals: see testdata/protobufproof.
-// With ANNEX_PROTOBUF_PROOF=all that is every package, else core/v1 and one that
-// has the rare things which core/v1 has not.
-func TestProtobufIsThatOfGogo(t *testing.T) {
+// The packages of k8s.io/api are copied without their generated protobuf code, generated anew and compared with the
+// originals: see testdata/protobufproof. With ANNEX_PROTOBUF_PROOF=all the test does this for every package,
+// otherwise for core/v1 and one package with rare features that core/v1 lacks.
+func TestProtobuf_equalsGogo(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles k8s.io/api/core/v1 twice")
 	}
@@ -53,9 +52,8 @@ func TestProtobufIsThatOfGogo(t *testing.T) {
 	t.Logf("compiled and compared in %.1f s\n%s", time.Since(start).Seconds(), out)
 }
 
-// Without their tags, but beside the .proto file that go-to-protobuf wrote for
-// them, the same types make the same code.
-func TestNumbersComeFromTheProtoFile(t *testing.T) {
+// The same types without their tags, but beside the .proto file of go-to-protobuf, result in the same code.
+func TestProtobuf_numbersOfProtoFile(t *testing.T) {
 	original := filepath.Join(moduleDir(t, "k8s.io/api"), "core/v1")
 	dir := copyModule(t)
 	types := filepath.Join(dir, "core/v1")
@@ -66,7 +64,7 @@ func TestNumbersComeFromTheProtoFile(t *testing.T) {
 	proto := read(t, filepath.Join(original, protobuf.FileName))
 	write(t, filepath.Join(types, protobuf.FileName), proto)
 	source := filepath.Join(types, "types.go")
-	// One field has a name in protobuf that only its tag tells: Probe.ProbeHandler.
+	// One field has a protobuf name that only its tag holds: Probe.ProbeHandler.
 	stripped := regexp.MustCompile(` protobuf:"[^"-]*"`).ReplaceAllFunc(read(t, source), func(tag []byte) []byte {
 		if bytes.Contains(tag, []byte("name=handler\"")) {
 			return tag
@@ -81,7 +79,7 @@ func TestNumbersComeFromTheProtoFile(t *testing.T) {
 	sameProto(t, original, types)
 }
 
-// copyModule makes an empty module that requires what this one does.
+// copyModule creates an empty module with the requirements of this one.
 func copyModule(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -102,7 +100,7 @@ func copyModule(t *testing.T) string {
 	return dir
 }
 
-// copyTypes copies a package without what was generated for it.
+// copyTypes copies a package without its generated files.
 func copyTypes(t *testing.T, from, to string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(from, "*.go"))
@@ -116,8 +114,8 @@ func copyTypes(t *testing.T, from, to string) {
 		}
 		text := read(t, file)
 		if name == "doc.go" {
-			// The group core is empty, which is no group of ours. As a package of
-			// shared types the copy gets deep copies and protobuf.
+			// The group core is empty, which generate does not accept as a group. As a package of shared types, the
+			// copy gets deep copies and protobuf.
 			text = regexp.MustCompile(`(?m)^// \+groupName=.*$`).ReplaceAll(text, nil)
 		} else {
 			text = withoutRules(text)
@@ -126,7 +124,7 @@ func copyTypes(t *testing.T, from, to string) {
 	}
 }
 
-// withoutRules leaves out the validation tags: their functions are elsewhere.
+// withoutRules removes the validation tags, whose functions are in other packages.
 func withoutRules(text []byte) []byte {
 	return regexp.MustCompile(`(?m)^[ \t]*// \+k8s:.*\n`).ReplaceAllFunc(text, func(line []byte) []byte {
 		if bytes.Contains(line, []byte("+k8s:deepcopy-gen")) {
@@ -154,8 +152,7 @@ func protobufPackages(t *testing.T, module string) []string {
 	return packages
 }
 
-// sameProto compares the .proto file with that of go-to-protobuf, without their
-// heads.
+// sameProto compares the .proto file with that of go-to-protobuf, except for their headers.
 func sameProto(t *testing.T, original, generated string) {
 	t.Helper()
 	messages := func(dir string) []byte {
@@ -165,8 +162,8 @@ func sameProto(t *testing.T, original, generated string) {
 			t.Fatalf("%s: no go_package", dir)
 		}
 		_, body, _ = strings.Cut(body, "\n")
-		body = regexp.MustCompile(`(// items, if empty, .*\n)\n`).ReplaceAllString(body, "$1") // a blank line too many
-		body = regexp.MustCompile(`(?m)^//\n(message )`).ReplaceAllString(body, "$1")          // above a tag that was left out
+		body = regexp.MustCompile(`(// items, if empty, .*\n)\n`).ReplaceAllString(body, "$1") // an extra blank line
+		body = regexp.MustCompile(`(?m)^//\n(message )`).ReplaceAllString(body, "$1")          // above a removed tag
 		return []byte(strings.TrimSpace(body) + "\n")
 	}
 	if d := diff.Diff("go-to-protobuf", messages(original), "annex", messages(generated)); d != nil {
@@ -174,7 +171,7 @@ func sameProto(t *testing.T, original, generated string) {
 	}
 }
 
-// pairs writes the list of all types that have generated protobuf code.
+// pairs writes the list of all types with generated protobuf code.
 func pairs(t *testing.T, original string, packages []string) []byte {
 	t.Helper()
 	var imports, list strings.Builder

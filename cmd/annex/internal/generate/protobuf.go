@@ -14,7 +14,7 @@ import (
 
 const protobufTag = "k8s:protobuf-gen"
 
-// wantsProtobuf finds out whether the package asks for protobuf.
+// wantsProtobuf sets s.protobuf if the package has the tag for protobuf.
 func (s *source) wantsProtobuf() error {
 	said, found, err := s.lookup(protobufTag)
 	if err != nil {
@@ -28,7 +28,7 @@ func (s *source) wantsProtobuf() error {
 	return nil
 }
 
-// keepComments remembers the comments of the package's types as they are now.
+// keepComments stores the current comments of the package's types.
 func (s *source) keepComments(pkg *types.Package) {
 	s.comments = map[string][]string{}
 	if s.protobuf {
@@ -38,8 +38,8 @@ func (s *source) keepComments(pkg *types.Package) {
 	}
 }
 
-// protobuf returns the protobuf methods of the package's types, and the .proto
-// file. Both are empty if the package has methods of its own.
+// protobuf returns the protobuf methods of the package's types, and the .proto file. Both are empty if the package
+// has methods of its own.
 func (l *loaded) protobuf(s *source) (part, string, error) {
 	file := filepath.Join(s.dir, protobuf.FileName)
 	before, err := os.ReadFile(file)
@@ -76,7 +76,7 @@ func (l *loaded) protobuf(s *source) (part, string, error) {
 	return part{name: "protobuf", body: result.Code, imports: result.Imports}, result.Proto, nil
 }
 
-// protobufStub declares what protobuf makes of t, by method.
+// protobufStub declares, by method, the protobuf methods that will be generated for t.
 func protobufStub(method func(recv, name, signature string), t *types.Type) {
 	signatures := map[string]string{
 		"Reset": "()", "Size": "() int", "Marshal": "() ([]byte, error)", "MarshalTo": "([]byte) (int, error)",

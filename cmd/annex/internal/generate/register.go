@@ -9,32 +9,30 @@ import (
 	"k8s.io/gengo/v2/types"
 )
 
-// facts is what the functions that a server and its clients call are made from.
+// facts is the data for the functions that a server and its clients call.
 type facts struct {
 	Group, Version string
 	Objects        []string // types to register
-	Defaulted      []string // types that have a SetObjectDefaults function
+	Defaulted      []string // types with a SetObjectDefaults function
 
-	// Register is false if the package declares AddToScheme itself. Defaults
-	// names its defaults' registration, empty if there are no defaults; it is
-	// the package's own function if OwnDefaults is true.
+	// Register is false if the package declares AddToScheme itself. Defaults names the function that registers its
+	// defaults, empty if there are none; if OwnDefaults is set, it is the package's own function.
 	Register    bool
 	Defaults    string
 	OwnDefaults bool
 
 	Converted bool     // there are conversions to the hub
-	Validated []string // types that have a Validate function
+	Validated []string // types with a Validate function
 
-	// CustomResources says that there is a function that returns them.
+	// CustomResources is set if there is a function customResources.
 	CustomResources bool
-	// Messages is true if there is a function that returns the schemas of other objects.
+	// Messages is set if there is a function that returns the schemas of other objects.
 	Messages bool
 
-	Options []string // the options that tags of validation name
+	Options []string // options that validation tags name
 }
 
-// factsOf collects the facts; functions are the names of the functions that
-// the package declares or that were generated for it.
+// factsOf collects the facts; functions are the names of the package's functions, both declared and generated.
 func factsOf(s *source, o objects, functions map[string]bool) facts {
 	f := facts{Converted: functions["registerConversions"], Group: s.group, Version: s.version, Register: !s.declares("AddToScheme")}
 	for _, t := range o.all() {
@@ -145,8 +143,8 @@ func (f facts) render() (part, error) {
 	}, nil
 }
 
-// stub returns stand-ins for all that generate may write into the package, so
-// that code which uses it type-checks before it is there.
+// stub returns stand-ins for all declarations that generate may write into the package, so that code which uses them
+// type-checks before they exist.
 func (l *loaded) stub(s *source) string {
 	pkg := l.universe.Package(s.path)
 	conversions, imports := l.conversionStubs(s)

@@ -16,8 +16,8 @@ import (
 	"strings"
 )
 
-// Module is the go.mod and go.sum of the module that this package is in: with which
-// versions the generators are built that are programs and no libraries.
+// Module holds the go.mod and go.sum of the tool's module, which fix the versions of generators that are programs
+// rather than libraries.
 type Module struct{ Mod, Sum []byte }
 
 //go:embed validationgen.go.txt
@@ -30,9 +30,8 @@ var (
 	ownModule  = regexp.MustCompile(`(?m)^.*github\.com/annexapi/annex .*\n`)
 )
 
-// validationGen returns the path of validation-gen, which it builds unless it is in
-// the user's cache. The program is upstream's package main, in which our file stands
-// for its main.go.
+// validationGen returns the path of validation-gen, which it builds unless it is in the user's cache. The program is
+// upstream's package main, with validationgen.go.txt in place of its main.go.
 func (m Module) validationGen(ctx context.Context) (string, error) {
 	if len(m.Mod) == 0 {
 		return "", errors.New("build validation-gen: no go.mod to build it with")
@@ -62,7 +61,7 @@ func (m Module) validationGen(ctx context.Context) (string, error) {
 	defer os.RemoveAll(work)
 	err = m.buildValidationGen(ctx, work, mod)
 	if err == nil {
-		// Two processes may build at the same time; they build the same.
+		// Two processes may build concurrently; their results are the same.
 		err = os.Rename(filepath.Join(work, "program"), program)
 	}
 	if err != nil {
@@ -97,8 +96,8 @@ func (m Module) buildValidationGen(ctx context.Context, dir string, mod []byte) 
 	return err
 }
 
-// inTool runs the go command in a module of our own, whatever the user's workspace
-// and flags are. Without the library, go.mod has to be tidied up a little.
+// inTool runs the go command in a module of the tool's own, independent of the user's workspace and flags. Without
+// the library in go.mod, the file needs a few changes, which -mod=mod allows.
 func inTool(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
@@ -112,7 +111,7 @@ func inTool(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// writeOverlay writes a file for the go command's flag -overlay.
+// writeOverlay writes an overlay file for the go command's flag -overlay.
 func writeOverlay(replace map[string]string) (string, error) {
 	b, err := json.Marshal(struct{ Replace map[string]string }{replace})
 	if err != nil {

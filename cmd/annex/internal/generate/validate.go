@@ -20,13 +20,12 @@ import (
 	"github.com/annexapi/annex/cmd/annex/internal/generate/protobuf"
 )
 
-// reserved are the names that generated functions have in every package.
-// AddToScheme is not among them: a package may have its own.
+// reserved are the names of generated functions in every package. AddToScheme is not among them, since a package may
+// declare its own.
 var reserved = []string{"API", "openAPIDefinitions", "registerConversions", "registerDefaults", "registerValidations",
 	customResourcesFunction, messagesFunction}
 
-// validate finds what the generators would stumble over, while it can still be
-// said where it is.
+// validate finds mistakes that would make the generators fail, while their position is still known.
 func (l *loaded) validate(s *source) Problems {
 	var problems Problems
 	at := func(pos token.Position, format string, args ...any) {
@@ -90,8 +89,7 @@ func (l *loaded) validate(s *source) Problems {
 	return problems
 }
 
-// methodless finds the exported types that cannot be given methods: with parameters,
-// and with fields of these names.
+// methodless finds the exported types that cannot have methods: generic types, and types with fields of these names.
 func (l *loaded) methodless(s *source) Problems {
 	var problems Problems
 	at := func(pos token.Position, format string, args ...any) {
@@ -121,8 +119,7 @@ func (l *loaded) methodless(s *source) Problems {
 	return problems
 }
 
-// typeSpecs are the declarations of types in the package's own files, with the
-// declarations that they are grouped in.
+// typeSpecs returns the type declarations in the package's own files, with their enclosing declarations.
 func (s *source) typeSpecs() iter.Seq2[*ast.TypeSpec, *ast.GenDecl] {
 	return func(yield func(*ast.TypeSpec, *ast.GenDecl) bool) {
 		for _, f := range s.files {
@@ -141,8 +138,8 @@ func (s *source) typeSpecs() iter.Seq2[*ast.TypeSpec, *ast.GenDecl] {
 	}
 }
 
-// isGenericData reports whether t is exported, has parameters, and is neither an
-// interface nor a function, which get no methods anyway.
+// isGenericData reports whether t is exported and generic, and neither an interface nor a function, which get no
+// methods anyway.
 func isGenericData(t *ast.TypeSpec) bool {
 	switch t.Type.(type) {
 	case *ast.InterfaceType, *ast.FuncType:
@@ -161,8 +158,8 @@ func comments(group *ast.CommentGroup) string {
 	return b.String()
 }
 
-// notKinds finds the types that their lists say are kinds, and lists that are none,
-// for what they do not embed.
+// notKinds finds types that are not kinds although they have a list, and lists that are not API lists, because they
+// do not embed the metadata.
 func (l *loaded) notKinds(s *source) Problems {
 	var problems Problems
 	add := func(t *types.Type, format string, args ...any) {
@@ -197,7 +194,7 @@ func (l *loaded) notKinds(s *source) Problems {
 	return problems
 }
 
-// sameKinds finds the kinds of s that another package of the pass has, too.
+// sameKinds finds the kinds of s that another package of the pass declares, too.
 func (l *loaded) sameKinds(s *source) Problems {
 	var problems Problems
 	for _, other := range slices.Concat(l.sources, l.neighbours) {
@@ -216,8 +213,7 @@ func (l *loaded) sameKinds(s *source) Problems {
 	return problems
 }
 
-// uncopyable returns what in t cannot be copied and what to do about it, or
-// nothing.
+// uncopyable returns the problem of a type that cannot be copied, with its fix, or nothing.
 func uncopyable(t *types.Type) string {
 	const remove = "cannot be copied: remove it, or if this is no API type say +k8s:deepcopy-gen=false above it"
 	switch t.Kind {
@@ -242,8 +238,7 @@ func uncopyable(t *types.Type) string {
 	return ""
 }
 
-// nameless reports whether the definition of m would be that of a struct type
-// without a name.
+// nameless reports whether the definition of m would be that of an unnamed struct type.
 func nameless(m types.Member) bool {
 	name, _, _ := strings.Cut(reflect.StructTag(m.Tags).Get("json"), ",")
 	target := referenced(m.Type)
@@ -271,8 +266,7 @@ func (s *source) badDefaults(field *ast.Field) Problems {
 	return problems
 }
 
-// field returns where a field of a struct type is, or the type if the field is
-// not found.
+// field returns the position of a field of a struct type, or of the type if the field is not found.
 func (s *source) field(typeName, fieldName string) token.Position {
 	pos := s.declared[typeName]
 	t, _ := s.typeSpec(typeName)
@@ -299,7 +293,7 @@ func (s *source) typeSpec(name string) (*ast.TypeSpec, *ast.CommentGroup) {
 	return nil, nil
 }
 
-// structFields are the fields of a struct type, none if it is another.
+// structFields returns the fields of a struct type, and none for other types.
 func structFields(t *ast.TypeSpec) []*ast.Field {
 	if t == nil {
 		return nil
@@ -329,8 +323,8 @@ var (
 	openAPIError   = regexp.MustCompile(`(?:[\w./-]+/)?[\w-]+\.(\w+): (\w+): (.*)$`)
 )
 
-// explain traces type errors in generated code back to the type, and if
-// possible the field, that the code was made for. sources is that code.
+// explain traces type errors in generated code back to the type and, if possible, the field for which the code was
+// generated. sources is the generated code.
 func (l *loaded) explain(problems Problems, sources map[string]string) Problems {
 	out := Problems{}
 	for _, p := range problems {
@@ -379,7 +373,7 @@ func (s *source) blame(p Problem, text string) Problem {
 	return p
 }
 
-// locate finds the field that an error of the definitions' generator is about.
+// locate finds the field of an error from openapi-gen.
 func (s *source) locate(err error) error {
 	m := openAPIError.FindStringSubmatch(oneLine(err.Error()))
 	if m == nil || !s.declares(m[1]) {

@@ -27,8 +27,7 @@ import (
 	"github.com/annexapi/annex/internal/base/typo"
 )
 
-// validationRequest and validationResponse are spoken with validation-gen, see
-// validationgen.go.txt.
+// validationRequest and validationResponse are the messages exchanged with validation-gen, see validationgen.go.txt.
 type validationRequest struct{ Packages, Others []string }
 
 type validationResponse struct {
@@ -40,19 +39,17 @@ type validationResponse struct {
 	Problems []string
 }
 
-// validations is a run of validation-gen beside the pass: it parses the packages
-// itself.
+// validations is a run of validation-gen, concurrent with the pass. It parses the packages itself.
 type validations struct {
 	done   chan struct{}
 	cancel context.CancelFunc
-	// Below is set when done is closed.
+	// The fields below are set when done is closed.
 	parts    map[string]part
 	problems Problems
 	err      error
 }
 
-// startValidations starts validation-gen if a package has tags for it. It returns nil
-// if none has.
+// startValidations starts validation-gen if a package has tags for it, and otherwise returns nil.
 func (l *loaded) startValidations(ctx context.Context, m Module, hidden []string, flags string) *validations {
 	req := validationRequest{}
 	tagged := false
@@ -119,8 +116,7 @@ func (v *validations) wait() (map[string]part, error) {
 	return v.parts, v.err
 }
 
-// runValidationGen runs validation-gen with the files hidden; flags are the user's for
-// the go command.
+// runValidationGen runs validation-gen with the generated files hidden; flags are the user's GOFLAGS.
 func runValidationGen(ctx context.Context, m Module, req validationRequest, hidden []string, flags string) (validationResponse, error) {
 	program, err := m.validationGen(ctx)
 	if err != nil {
@@ -152,8 +148,8 @@ func runValidationGen(ctx context.Context, m Module, req validationRequest, hidd
 
 var tagName = regexp.MustCompile(`\+(k8s:[\w:-]+)`)
 
-// validationTags returns the names of the tags of validation-gen in a line of a
-// comment. Tags may hold others: +k8s:eachVal=+k8s:minimum=1.
+// validationTags returns the names of the tags of validation-gen in a line of a comment. Tags may contain others, as in
+// a tag +k8s:eachVal=+k8s:minimum=1.
 func validationTags(line string) (known, unknown []string) {
 	text, ok := commentTag(line)
 	if !ok || !strings.HasPrefix(text, "+k8s:") {
@@ -178,8 +174,7 @@ func commentTag(line string) (string, bool) {
 	return line, strings.HasPrefix(line, "+")
 }
 
-// otherTags are the k8s tags of other generators; what begins with one and a colon is
-// one, too.
+// otherTags are the k8s tags of other generators. A name of which one of them and a colon are a prefix is a tag, too.
 var otherTags = func() []string {
 	tags := []string{"k8s:validation", "k8s:supportsSubresource", "k8s:isSubresource", "k8s:conversion-fn", "k8s:deprecated"}
 	for _, spec := range []apidefinitions.Spec{
@@ -227,7 +222,7 @@ func (s *source) hasValidations() bool {
 
 var optionOfTag = regexp.MustCompile(`\+k8s:if(?:Enabled|Disabled)\(\s*(?:option:\s*)?"?([^")\s]+)"?\s*\)`)
 
-// options adds the names of the options that the package's tags are conditions on.
+// options adds the names of the options on which the package's tags depend.
 func (s *source) options(named map[string]bool) {
 	s.eachTagLine(func(_ *ast.CommentGroup, _ token.Position, line string) {
 		for _, m := range optionOfTag.FindAllStringSubmatch(line, -1) {
@@ -236,8 +231,8 @@ func (s *source) options(named map[string]bool) {
 	})
 }
 
-// validationOptions returns the names of the options that the validation of s may ask for, sorted: those in its tags, and in
-// those of the API packages that it imports.
+// validationOptions returns the sorted names of the options that the validation of s may use: those in its tags, and
+// those in the tags of imported API packages.
 func (l *loaded) validationOptions(s *source) []string {
 	named, seen := map[string]bool{}, map[string]bool{}
 	var visit func(p *packages.Package)
@@ -257,8 +252,8 @@ func (l *loaded) validationOptions(s *source) []string {
 	return slices.Sorted(maps.Keys(named))
 }
 
-// badTags finds the k8s tags that no generator would read: those with a name that
-// none has, and validations that do not stand right above what they are about.
+// badTags finds the k8s tags that no generator would read: tags with an unknown name, and validations that are not
+// directly above their declaration.
 func (s *source) badTags() Problems {
 	var problems Problems
 	documents := map[*ast.CommentGroup]bool{}
@@ -305,8 +300,8 @@ func (s *source) badTags() Problems {
 	return problems
 }
 
-// plainTags are tags without a family that this package and the generators read, beside
-// those that controller-tools does.
+// plainTags are tags without a family that this package and the generators read, in addition to the tags of
+// controller-tools.
 var plainTags = []string{
 	"default",
 	"enum",
@@ -319,7 +314,7 @@ var plainTags = []string{
 	"protobuf",
 }
 
-// tagNames are the names of all tags that have an effect.
+// tagNames returns the names of all tags that have an effect.
 func tagNames() ([]string, error) {
 	names, err := schema.MarkerNames()
 	if err != nil {
@@ -333,9 +328,8 @@ func tagNames() ([]string, error) {
 
 var anyTag = regexp.MustCompile(`^\+([A-Za-z0-9][\w:-]*)(?:$|[=(])`)
 
-// misspelt returns the name of the tag in a line, and what was meant, if it is a typing
-// mistake away from a tag of names. What is in a family by its prefix is left to those
-// that read the family.
+// misspelt returns the name of the tag in a line, and the likely intended tag, if the name differs from one of names
+// by a typing mistake. Tags in the families kubebuilder and k8s are left to their own checks.
 func misspelt(line string, names []string) (name, meant string) {
 	m := anyTag.FindStringSubmatch(line)
 	if m == nil {
@@ -355,7 +349,7 @@ func misspelt(line string, names []string) (name, meant string) {
 	if near := typo.Nearest(name, names); near != "" {
 		return name, near
 	}
-	// The name of an argument may follow that of the marker.
+	// An argument's name may follow the marker's name.
 	if i := strings.LastIndex(name, ":"); i > 0 {
 		if near := typo.Nearest(name[:i], names); strings.Contains(near, ":") {
 			return name, near + name[i:]
@@ -367,7 +361,7 @@ func misspelt(line string, names []string) (name, meant string) {
 	return name, ""
 }
 
-// likeliest returns the known tag that name is a typing error of, or nothing.
+// likeliest returns the known tag that is closest to name, or nothing.
 func likeliest(name string) string {
 	best, most := "", 3
 	for _, tag := range slices.Concat(otherTags, validationTagNames()) {
@@ -381,7 +375,7 @@ func likeliest(name string) string {
 	return best
 }
 
-// validationTagNames asks validation-gen's registry, which can be asked once in a process.
+// validationTagNames returns the tags in validation-gen's registry, which can be initialized only once in a process.
 var validationTagNames = sync.OnceValue(func() []string {
 	var all []string
 	c := &generator.Context{Namers: namer.NameSystems{}, Universe: types.Universe{}}
@@ -397,9 +391,8 @@ var (
 	quotedTag      = regexp.MustCompile(`tag "(k8s:\w+)"|\+(k8s:\w+)`)
 )
 
-// validationProblem finds the line of the tag that an error of validation-gen is
-// about. Its errors begin with the paths of what it was looking at, from the outside
-// to the inside: field example.com/apis/v1.Spec.size: tag "k8s:minimum": ...
+// validationProblem finds the line of the tag that an error of validation-gen is about. Its errors begin with paths,
+// from the outer to the inner one: field example.com/apis/v1.Spec.size: tag "k8s:minimum": ...
 func (l *loaded) validationProblem(text string) Problem {
 	text = oneLine(text)
 	for _, m := range slices.Backward(validationPath.FindAllStringSubmatchIndex(text, -1)) {
@@ -442,8 +435,8 @@ func (l *loaded) validationProblem(text string) Problem {
 	return p
 }
 
-// tagPosition returns where a tag of a type, or of the field of it with that JSON name,
-// stands, or the field or type if the tag is not found.
+// tagPosition returns the position of a tag of a type, or of the type's field with that JSON name. If the tag is not
+// found, it is the position of the field or type.
 func (s *source) tagPosition(typeName, jsonName, tag string) token.Position {
 	pos := s.declared[typeName]
 	look := func(doc *ast.CommentGroup) {
@@ -474,7 +467,7 @@ func (s *source) tagPosition(typeName, jsonName, tag string) token.Position {
 
 var jsonTag = regexp.MustCompile("json:\"([^\",]*)")
 
-// fieldNamed reports whether a field has that name in JSON, or in Go if it has none.
+// fieldNamed reports whether a field has that JSON name, or, without a JSON name, that Go name.
 func fieldNamed(field *ast.Field, name string) bool {
 	if field.Tag != nil {
 		if m := jsonTag.FindStringSubmatch(field.Tag.Value); m != nil && m[1] != "" {

@@ -17,23 +17,22 @@ import (
 	"github.com/annexapi/annex/cmd/annex/internal/crd/schema"
 )
 
-// request is what a worker is asked: the packages that Patterns match. Folders
-// in Explicit were named one by one, and must be API packages.
+// request is the input of a worker: the packages that match Patterns. Folders in Explicit were named individually,
+// and must be API packages.
 type request struct {
 	Patterns []string
 	Explicit []string
 	Module   Module
-	Foreign  *foreign // instead of Patterns
+	Foreign  *foreign // in place of Patterns
 	Clients  string   // the folder of the clients, empty for none
 }
 
-// response is what a worker answers: packages, or problems.
+// response is the output of a worker: packages, or problems.
 type response struct {
 	Packages []output
 	Clients  []clientFile
 	Problems Problems
-	// Read are the files that the packages were made of, but for those of versions
-	// that cannot change.
+	// Read lists the input files of the packages, except for files of module versions, which cannot change.
 	Read []string
 }
 
@@ -48,21 +47,20 @@ type output struct {
 	Proto   string // the .proto file, empty if there is none
 }
 
-// workingOn begins the lines of standard error that say which package a worker
-// is at, so that its end can be explained.
+// workingOn begins a line in standard error with the package that a worker works on, so that an unexpected end can be
+// explained.
 const workingOn = "annex: generating "
 
-// heapLimit is from where on a worker collects garbage, in bytes. A package of three kinds
-// takes 0.7 GB, one of fifty 0.85 GB.
+// heapLimit is the heap size, in bytes, from which a worker collects garbage. A package of three kinds takes 0.7 GB,
+// one of fifty 0.85 GB.
 const heapLimit = 2 << 30
 
-// Work reads one request from in, generates in the current folder and answers
-// on out. It writes no other file. It belongs in a process of its own: the
-// generators' libraries end the process, through klog, when they meet a type
-// they cannot handle.
+// Work reads one request from in, generates in the current folder and writes the response to out. It writes no other
+// file. It needs a process of its own: the generators' libraries exit the process, through klog, at a type that they
+// cannot handle.
 func Work(ctx context.Context, in io.Reader, out io.Writer) error {
-	// The process is short and its heap, mostly syntax trees, lives as long: a collection
-	// finds little, and costs a fifth of the time.
+	// The process is short-lived, and so is its heap, mostly syntax trees: a collection would free little, and cost a
+	// fifth of the time.
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(heapLimit))
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 
@@ -123,8 +121,7 @@ func generateAll(ctx context.Context, req request) (response, error) {
 	for _, s := range l.sources {
 		s.keepComments(l.universe[s.path])
 	}
-	// All packages are marked before any is generated, for they may refer to one
-	// another.
+	// All packages are marked before any is generated, since they may refer to each other.
 	for _, s := range slices.Concat(l.sources, l.neighbours) {
 		l.universe.Package(s.path).Comments = s.lines()
 		l.markDeepcopy(s)
@@ -180,8 +177,8 @@ func generateAll(ctx context.Context, req request) (response, error) {
 	return resp, nil
 }
 
-// generate runs every generator on one package; validations is what validation-gen
-// made of it, marked what kubebuilder's parser knows.
+// generate runs all generators on one package; validations is the code from validation-gen, and marked holds the
+// packages with kubebuilder markers.
 func (l *loaded) generate(s *source, validations part, marked *schema.Packages) (output, error) {
 	generators := []func(*source) ([]*generator.File, error){l.deepcopy, l.models}
 	if s.group != "" {

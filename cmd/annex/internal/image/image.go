@@ -1,8 +1,7 @@
-// Package image makes container images of servers without a container engine: it
-// compiles the program for each platform, and puts it on a base, or on nothing.
+// Package image builds container images of servers without a container engine: it compiles the program for each
+// platform, and adds it to a base image, or to an empty one.
 //
-// The same program makes the same image, byte for byte: times are zero, and owners and
-// modes are set here.
+// The same program results in the same image, byte for byte: times are zero, and owners and modes are fixed here.
 package image
 
 import (
@@ -32,44 +31,45 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// ProfileName is the file beside a main package that images are compiled with, if it is there: a profile of a server's processor time. It
-// is not called default.pgo, lest each go run and go test compiled all libraries once more.
+// ProfileName is the optional file beside a main package with a profile of a server's processor time, which is used
+// to compile images. It is not called default.pgo, since each go run and go test would then compile all libraries
+// once more.
 const ProfileName = "server.pgo"
 
-// Scratch is the base with nothing in it.
+// Scratch is the empty base.
 const Scratch = "scratch"
 
 const (
 	// nonRoot is the user and group of the server, as in distroless images.
 	nonRoot = 65532
 	home    = "/home/nonroot"
-	// dataDir is where manifests mount a volume.
+	// dataDir is the mount point of a volume in manifests.
 	dataDir    = "/var/lib/annex"
 	refNameKey = "org.opencontainers.image.ref.name"
 )
 
-// Options say what an image is made of.
+// Options describe an image.
 type Options struct {
 	// Dir is the project's folder, and Package the import path of its main package.
 	Dir, Package string
-	// Name is the program's in the image, at /NAME.
+	// Name is the program's name in the image, at /NAME.
 	Name string
-	// Platforms are those to compile for, at least one; several make an index.
+	// Platforms are the target platforms, at least one; several result in an index.
 	Platforms []v1.Platform
-	// Base is a reference, or Scratch. What it has for a platform is taken.
+	// Base is an image reference, or Scratch. Its image for each platform is used.
 	Base string
-	// Say is called with what is going on.
+	// Say is called with a line about each step.
 	Say func(format string, args ...any)
 }
 
-// Image is one for each platform, or an index of them.
+// Image is an image for one platform, or an index of images for several.
 type Image struct {
 	image  v1.Image
 	index  v1.ImageIndex
 	Digest string
 }
 
-// ParsePlatforms reads OS/ARCH[/VARIANT],...; Linux is the only system.
+// ParsePlatforms parses OS/ARCH[/VARIANT],...; Linux is the only supported system.
 func ParsePlatforms(text string) ([]v1.Platform, error) {
 	var platforms []v1.Platform
 	for one := range strings.SplitSeq(text, ",") {
@@ -85,7 +85,7 @@ func ParsePlatforms(text string) ([]v1.Platform, error) {
 	return platforms, nil
 }
 
-// ParseReference reads where an image goes: REGISTRY/REPOSITORY:TAG.
+// ParseReference parses the target of an image: REGISTRY/REPOSITORY:TAG.
 func ParseReference(text string) (name.Tag, error) {
 	tag, err := name.NewTag(text)
 	if err != nil {
@@ -94,7 +94,7 @@ func ParseReference(text string) (name.Tag, error) {
 	return tag, nil
 }
 
-// Build compiles the program and makes the image. It writes nothing that stays.
+// Build compiles the program and builds the image. It leaves no files behind.
 func Build(ctx context.Context, o Options) (*Image, error) {
 	bin, err := os.MkdirTemp("", "annex-image-")
 	if err != nil {
@@ -157,7 +157,7 @@ func compile(ctx context.Context, o Options, p v1.Platform, binary string) error
 	return nil
 }
 
-// profile is what -pgo of go build is given. What is wrong with the package is left for the build to say.
+// profile returns the value of go build's flag -pgo. If the package has an error, the build reports it.
 func profile(ctx context.Context, o Options) string {
 	list := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", o.Package)
 	list.Dir = o.Dir
@@ -169,7 +169,7 @@ func profile(ctx context.Context, o Options) string {
 	return path
 }
 
-// assemble puts the program on its base.
+// assemble adds the program to its base.
 func assemble(ctx context.Context, o Options, p v1.Platform, binary string) (v1.Image, error) {
 	program, err := os.ReadFile(binary)
 	if err != nil {
@@ -230,7 +230,7 @@ func baseOf(ctx context.Context, base string, p v1.Platform) (v1.Image, error) {
 	return image, nil
 }
 
-// archive is the layer: the program, and what a server without root wants to find.
+// archive returns the layer: the program, and the files and folders that a server without root needs.
 func archive(o Options, program []byte) ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
@@ -276,7 +276,7 @@ func archive(o Options, program []byte) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// Push writes the image to its registry, with the credentials of docker login.
+// Push pushes the image to its registry, with the credentials of docker login.
 func (i *Image) Push(ctx context.Context, tag name.Tag) error {
 	options := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
 	var err error
@@ -291,8 +291,8 @@ func (i *Image) Push(ctx context.Context, tag name.Tag) error {
 	return nil
 }
 
-// WriteLayout puts the image into an OCI image layout, in the place of one of the same
-// reference there. A folder that holds something else is refused.
+// WriteLayout writes the image into an OCI image layout, and replaces an image of the same reference there. It
+// refuses a folder with other content.
 func (i *Image) WriteLayout(dir string, tag name.Tag) error {
 	path, err := layout.FromPath(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -320,8 +320,8 @@ func (i *Image) WriteLayout(dir string, tag name.Tag) error {
 	return nil
 }
 
-// WriteTarball writes the image in the form that docker load, podman load and kind load
-// read. It is of one platform. A file that is there already is refused unless replace.
+// WriteTarball writes an image of one platform in the format that docker load, podman load and kind load read. It
+// refuses an existing file unless replace is set.
 func (i *Image) WriteTarball(file string, tag name.Tag, replace bool) error {
 	if i.index != nil {
 		return errors.New("image: a tarball holds one platform: give one --platform, or use --layout")

@@ -23,7 +23,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// project is a program that compiles in a moment.
+// project creates a program that compiles quickly.
 func project(t *testing.T, platforms string) Options {
 	t.Helper()
 	t.Setenv("GOWORK", "off")
@@ -59,7 +59,7 @@ func ref(t *testing.T, text string) name.Tag {
 	return tag
 }
 
-// registryHere is a registry in memory.
+// registryHere starts an in-memory registry.
 func registryHere(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
@@ -67,7 +67,7 @@ func registryHere(t *testing.T) string {
 	return strings.TrimPrefix(server.URL, "http://")
 }
 
-// files lists what is in an image, as mode, owner and name.
+// files returns the headers of the files in an image, by mode, owner and name.
 func files(t *testing.T, image v1.Image) map[string]*tar.Header {
 	t.Helper()
 	content := mutate.Extract(image)
@@ -85,7 +85,7 @@ func files(t *testing.T, image v1.Image) map[string]*tar.Header {
 	}
 }
 
-func TestAnImageHoldsTheProgramAndRunsWithoutRights(t *testing.T) {
+func TestBuild_contents(t *testing.T) {
 	made := build(t, project(t, "linux/amd64"))
 	config, err := made.image.ConfigFile()
 	if err != nil {
@@ -108,14 +108,14 @@ func TestAnImageHoldsTheProgramAndRunsWithoutRights(t *testing.T) {
 	}
 }
 
-func TestTheSameSourceMakesTheSameImage(t *testing.T) {
+func TestBuild_sameSource_isReproducible(t *testing.T) {
 	a, b := project(t, "linux/amd64,linux/arm64"), project(t, "linux/amd64,linux/arm64")
 	if first, second := build(t, a), build(t, b); first.Digest != second.Digest {
 		t.Errorf("%s and %s", first.Digest, second.Digest)
 	}
 }
 
-func TestAnImageIsPushedAndCanBeABase(t *testing.T) {
+func TestPush_asBase(t *testing.T) {
 	at := registryHere(t)
 	o := project(t, "linux/amd64,linux/arm64")
 	made := build(t, o)
@@ -158,7 +158,7 @@ func TestAnImageIsPushedAndCanBeABase(t *testing.T) {
 	}
 }
 
-func TestALayoutHoldsOneImageOfEachReference(t *testing.T) {
+func TestWriteLayout_sameReference_isReplaced(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "oci")
 	one, several := build(t, project(t, "linux/amd64")), build(t, project(t, "linux/amd64,linux/arm64"))
 	for _, step := range []struct {
@@ -193,7 +193,7 @@ func TestALayoutHoldsOneImageOfEachReference(t *testing.T) {
 	}
 }
 
-func TestATarballIsNotReplacedUnasked(t *testing.T) {
+func TestWriteTarball_existing_isKept(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "demo.tar")
 	made := build(t, project(t, "linux/amd64"))
 	tag := ref(t, "demo:v1")
@@ -218,7 +218,7 @@ func TestATarballIsNotReplacedUnasked(t *testing.T) {
 	}
 }
 
-func TestAProgramThatDoesNotCompileMakesNoImage(t *testing.T) {
+func TestBuild_compileError(t *testing.T) {
 	o := project(t, "linux/amd64")
 	if err := os.WriteFile(filepath.Join(o.Dir, "main.go"), []byte("package main\n\nfunc main() { nothing() }\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -237,7 +237,7 @@ func TestAProgramThatDoesNotCompileMakesNoImage(t *testing.T) {
 	}
 }
 
-func TestTheProfileBesideThePackageIsCompiledWith(t *testing.T) {
+func TestBuild_profile(t *testing.T) {
 	o := project(t, "linux/amd64")
 	profile, err := os.ReadFile(filepath.Join("..", "scaffold", "templates", "project", ProfileName))
 	if err != nil {

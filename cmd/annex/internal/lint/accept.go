@@ -11,13 +11,12 @@ import (
 	"strings"
 )
 
-// AcceptFile is the name of the file of accepted findings, in the folder that lint is run
-// in or in one above it up to the module's. What was removed has no line left that a
-// comment could stand at, hence a file; and all that was broken is read in one place.
+// AcceptFile is the name of the file of accepted findings. It is in the folder in which lint runs, or in one above it
+// up to the module's. It is a file and not a comment, because a removed declaration has no line left for one, and so
+// that all accepted breakage can be read in one place.
 const AcceptFile = "api.lint"
 
-// accept marks the findings that the file accepts and returns its lines that accept
-// nothing.
+// accept marks the findings that the file accepts, and returns the lines that match no finding.
 func accept(dir string, findings []Finding) ([]string, error) {
 	file, ok := findAcceptFile(dir)
 	if !ok {

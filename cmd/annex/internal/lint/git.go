@@ -16,10 +16,10 @@ import (
 	"golang.org/x/mod/modfile"
 )
 
-// ErrNoRepository says that a folder is in no git repository, or in one without commits.
+// ErrNoRepository reports that a folder is not in a git repository, or in one without commits.
 var ErrNoRepository = errors.New("not in a git repository with a commit: what is there cannot be compared with what was")
 
-// inRepository reports whether dir looks like part of one.
+// inRepository reports whether dir looks like part of a git repository.
 func inRepository(dir string) bool {
 	for {
 		if _, err := os.Stat(filepath.Join(dir, ".git")); err == nil {
@@ -45,11 +45,11 @@ func git(ctx context.Context, dir string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// mainBranches are where released code is, by the first that there is.
+// mainBranches are the names of the branch with released code; the first existing one is used.
 var mainBranches = []string{"origin/HEAD", "origin/main", "main", "origin/master", "master"}
 
-// baseline finds the commit to compare with: ref if it is given, or else where the
-// current branch has left the main one, or the last commit.
+// baseline returns the commit to compare with: ref if it is given, else the commit at which the current branch left
+// the main branch, or the last commit.
 func baseline(ctx context.Context, root, ref string) (string, error) {
 	if ref != "" {
 		commit, err := git(ctx, root, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")
@@ -66,8 +66,7 @@ func baseline(ctx context.Context, root, ref string) (string, error) {
 	return git(ctx, root, "rev-parse", "HEAD")
 }
 
-// checkout writes the files of a commit into a new temporary folder, which the caller
-// removes.
+// checkout writes the files of a commit into a new temporary folder, which the caller removes.
 func checkout(ctx context.Context, root, commit string) (string, error) {
 	dir, err := os.MkdirTemp("", "annex-lint-")
 	if err != nil {
@@ -98,7 +97,7 @@ func extract(ctx context.Context, root, commit, dir string) error {
 	return errors.Join(err, drained, cmd.Wait())
 }
 
-// untar writes what packages are made of: Go, modules and protobuf.
+// untar writes the files that packages need: Go, module and protobuf files.
 func untar(r io.Reader, dir string) error {
 	for archive := tar.NewReader(r); ; {
 		header, err := archive.Next()
@@ -130,8 +129,8 @@ func untar(r io.Reader, dir string) error {
 	}
 }
 
-// anchor makes the replacements of a module that lead out of the repository lead there
-// from its copy, too.
+// anchor rewrites the replacements in a copied go.mod that point out of the repository, so that they are valid in the
+// copy.
 func anchor(root, copied string) error {
 	return filepath.WalkDir(copied, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.Name() != "go.mod" {
@@ -143,7 +142,7 @@ func anchor(root, copied string) error {
 		}
 		module, err := modfile.Parse(path, text, nil)
 		if err != nil {
-			return nil // the go command says so
+			return nil // the go command reports the error
 		}
 		rel, err := filepath.Rel(copied, filepath.Dir(path))
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// Import paths of the library's packages whose functions take hooks.
+// Import paths of the library's packages with functions that take hooks.
 const (
 	libraryPath   = "github.com/annexapi/annex"
 	operationPath = libraryPath + "/operation"
@@ -22,9 +22,9 @@ const (
 
 // hookPlace is a place in a server's definition that takes a function of the user's.
 type hookPlace struct {
-	// answer is the code and the reason of the answer to a plain error.
+	// answer is the code and the reason with which a plain error is answered.
 	answer string
-	// refuses is true where a plain error refuses a request, so that the answer is not that of a fault.
+	// refuses is set if a plain error refuses a request, so that the answer does not look like a fault of the server.
 	refuses bool
 }
 
@@ -50,9 +50,9 @@ var (
 	}
 )
 
-// Hooks finds hooks that return a plain error where an API status tells clients more. It reads the files alone, without
-// types, and so only functions that are written where they are passed or are declared in the same package, and errors
-// that are made in the return statement. It changes nothing and needs no network.
+// Hooks finds hooks that return a plain error although an API status would give clients more. It reads the files
+// without types. Therefore it finds only functions that are written where they are passed or declared in the same
+// package, and errors that are created in the return statement. It changes nothing and needs no network.
 func Hooks(ctx context.Context, o Options) ([]Finding, error) {
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
@@ -86,13 +86,13 @@ func Hooks(ctx context.Context, o Options) ([]Finding, error) {
 type hooked struct {
 	source  *source
 	imports map[string]string // of the file
-	// declared are the functions of the package, and its methods by their own names: which receiver a method value
-	// has is not known without types. Nil stands for several of one name.
+	// declared holds the functions of the package, and its methods by their bare names, since the receiver of a
+	// method value is unknown without types. Nil marks an ambiguous name.
 	declared map[string]*function
 	findings []Finding
 }
 
-// function is a declaration and the imports of its file.
+// function is a function body, with the imports of its file.
 type function struct {
 	body    *ast.BlockStmt
 	imports map[string]string
@@ -143,7 +143,7 @@ func (h *hooked) usesLibrary() bool {
 	return false
 }
 
-// call looks at a call that may pass a hook.
+// call checks a call that may pass a hook.
 func (h *hooked) call(call *ast.CallExpr) {
 	if len(call.Args) == 0 {
 		return
@@ -167,7 +167,7 @@ func (h *hooked) call(call *ast.CallExpr) {
 	}
 }
 
-// literal looks at the functions of an annex.Source.
+// literal checks the functions in an annex.Source.
 func (h *hooked) literal(l *ast.CompositeLit) {
 	path, name, ok := qualified(h.imports, generic(l.Type))
 	if !ok || path != libraryPath || name != "Source" {
@@ -186,7 +186,7 @@ func (h *hooked) literal(l *ast.CompositeLit) {
 	}
 }
 
-// generic is the function or type of an expression with or without type arguments.
+// generic returns the function or type of an expression without type arguments.
 func generic(e ast.Expr) ast.Expr {
 	switch e := e.(type) {
 	case *ast.IndexExpr:
@@ -197,7 +197,7 @@ func generic(e ast.Expr) ast.Expr {
 	return e
 }
 
-// named is the name of a function with that of the subresource, if a literal has it.
+// named returns the name of a function, followed by the name of the subresource if that is a literal.
 func named(function string, argument ast.Expr) string {
 	if literal, ok := argument.(*ast.BasicLit); ok && literal.Kind == token.STRING {
 		return function + " " + strings.Trim(literal.Value, "\"`")
@@ -205,7 +205,7 @@ func named(function string, argument ast.Expr) string {
 	return function
 }
 
-// function looks at a hook or, if made is true, at a function that makes one.
+// function checks a hook, or, if made is set, a function that returns a hook.
 func (h *hooked) function(where hookPlace, name string, e ast.Expr, made bool) {
 	body, imports := h.body(e)
 	if body == nil {
@@ -226,7 +226,8 @@ func (h *hooked) function(where hookPlace, name string, e ast.Expr, made bool) {
 	})
 }
 
-// body is that of a function that is written here or declared in the package, with the imports of its file.
+// body returns the body of a function literal, or of a function that the package declares, with the imports of its
+// file.
 func (h *hooked) body(e ast.Expr) (*ast.BlockStmt, map[string]string) {
 	name := ""
 	switch e := e.(type) {
@@ -247,8 +248,8 @@ func (h *hooked) body(e ast.Expr) (*ast.BlockStmt, map[string]string) {
 	return nil, nil
 }
 
-// returns finds the return statements of a hook that make a plain error. Functions within it are others, but for those
-// that change an object: their errors come back from Update.
+// returns finds the return statements of a hook that create a plain error. It skips nested functions, except for
+// functions that change an object: Update returns their errors.
 func (h *hooked) returns(where hookPlace, name string, body *ast.BlockStmt, imports map[string]string) {
 	changes := map[ast.Expr]bool{}
 	ast.Inspect(body, func(n ast.Node) bool {
@@ -270,7 +271,7 @@ func (h *hooked) returns(where hookPlace, name string, body *ast.BlockStmt, impo
 	})
 }
 
-// isPlain reports whether an expression makes an error that wraps none.
+// isPlain reports whether an expression creates an error that wraps none.
 func isPlain(imports map[string]string, e ast.Expr) bool {
 	call, ok := e.(*ast.CallExpr)
 	if !ok || len(call.Args) == 0 {

@@ -1,5 +1,5 @@
-// Package lint compares API packages with those of an earlier commit and finds what
-// breaks clients or stored objects.
+// Package lint compares API packages with those of an earlier commit, and finds changes that break clients or stored
+// objects.
 package lint
 
 import (
@@ -19,30 +19,30 @@ import (
 	"github.com/gobuffalo/flect"
 )
 
-// Options say what to compare.
+// Options select the packages and the commit to compare.
 type Options struct {
-	// Dir is the folder that patterns start from; empty is the current one.
+	// Dir is the folder to which patterns are relative; empty is the current one.
 	Dir string
-	// Patterns are those of the go command; none means ./... .
+	// Patterns are patterns of the go command; none means ./... .
 	Patterns []string
-	// Against is a git commit, branch or tag. Empty means where the current branch has
-	// left the main one, and on that the last commit.
+	// Against is a git commit, branch or tag. Empty means the commit at which the current branch left the main
+	// branch, and on the main branch the last commit.
 	Against string
 }
 
-// Finding is a change that breaks something.
+// Finding is a breaking change.
 type Finding struct {
 	File string `json:"file"`
 	Line int    `json:"line,omitempty"`
-	// Rule names what was done, such as field-removed.
+	// Rule identifies the kind of change, such as field-removed.
 	Rule string `json:"rule"`
 	// Where is the group, version and kind, and the path of the field.
 	Where string `json:"where"`
-	// Message says what breaks, and what to do.
+	// Message describes the consequence and the fix.
 	Message string `json:"message"`
-	// Note says that it breaks nothing that was promised: the version is an alpha one.
+	// Note is set if the change breaks no promise, since the version is an alpha version.
 	Note bool `json:"note,omitempty"`
-	// Accepted is the reason that the file of accepted findings gives.
+	// Accepted is the reason in the file of accepted findings.
 	Accepted string `json:"accepted,omitempty"`
 }
 
@@ -61,20 +61,20 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s: %s%s: %s: %s", at, kind, f.Rule, f.Where, f.Message)
 }
 
-// Breaks says whether the finding is one to fail for.
+// Breaks reports whether lint fails for the finding.
 func (f Finding) Breaks() bool { return !f.Note && f.Accepted == "" }
 
-// Result is what Run finds.
+// Result is the result of Run.
 type Result struct {
-	// Against is the commit that was compared with.
+	// Against is the commit of the comparison.
 	Against string `json:"against"`
 	// Findings are sorted by file and line.
 	Findings []Finding `json:"findings"`
-	// Stale are the accepted findings that there are not, as they are written.
+	// Stale are the lines of accepted findings that match no finding.
 	Stale []string `json:"stale,omitempty"`
 }
 
-// Run compares. It changes nothing, and needs no network.
+// Run compares the packages. It changes nothing, and needs no network.
 func Run(ctx context.Context, o Options) (Result, error) {
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
@@ -84,7 +84,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		return Result{}, err
 	}
 	if inRepository(dir) {
-		// Without git, CI would find nothing to complain about.
+		// Without git, lint would find nothing, and CI would pass.
 		if _, err := exec.LookPath("git"); err != nil {
 			return Result{}, errors.New("the git command is not in PATH, and nothing else can tell what was before: install git")
 		}
@@ -138,14 +138,13 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	return result, nil
 }
 
-// module is a folder of a Go module, and patterns to look at from there: the go command
-// looks at one module at a time.
+// module is a folder of a Go module with the patterns in it, since the go command works on one module at a time.
 type module struct {
 	dir      string
 	patterns []string
 }
 
-// modules sorts patterns by module. Those that are no folders are meant from dir.
+// modules groups patterns by module. A pattern that is not a folder is resolved in dir.
 func modules(dir string, patterns []string) []module {
 	if len(patterns) == 0 {
 		patterns = []string{"./..."}
@@ -177,7 +176,7 @@ func modules(dir string, patterns []string) []module {
 	return all
 }
 
-// moduleRoot is the nearest folder with a go.mod at or above one that may be gone.
+// moduleRoot returns the nearest folder with a go.mod at or above dir, which may not exist any more.
 func moduleRoot(dir string) (string, bool) {
 	for {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
@@ -216,11 +215,11 @@ type comparison struct {
 	findings []Finding
 	seen     map[string]bool // findings
 	compared map[string]bool // pairs of types
-	version  *version        // that is compared now
+	version  *version        // currently compared
 	kind     string
 }
 
-// find adds a finding about the kind that is compared.
+// find adds a finding about the currently compared kind.
 func (c *comparison) find(file string, line int, rule, path, format string, args ...any) {
 	where := strings.TrimSpace(strings.TrimSpace(c.version.name+" "+c.kind) + " " + path)
 	if c.seen[rule+where] {
@@ -265,7 +264,7 @@ func (c *comparison) versions() {
 	}
 }
 
-// renamed is what a kind may be called now.
+// renamed returns a hint about the kind's possible new name.
 func renamed(old, now *version) string {
 	for _, kind := range now.kinds {
 		if !slices.Contains(old.kinds, kind) {
@@ -281,7 +280,7 @@ func (c *comparison) kinds(old, now *version, kind string) {
 	at := c.is.position(is.spec.Pos())
 	wasServed, isServed := c.was.servedAs(old.pkg.PkgPath, kind), c.is.servedAs(now.pkg.PkgPath, kind)
 	if wasServed == nil || isServed == nil {
-		// A server says which resource it is and may say the scope; without one, markers do.
+		// A server's definition has the resource, and may have the scope; without a definition, markers have both.
 		c.markedNames(at, was.marks, is.marks, kind)
 	}
 	if is.marks.has("kubebuilder:unservedversion") && !was.marks.has("kubebuilder:unservedversion") {
@@ -294,7 +293,7 @@ func (c *comparison) kinds(old, now *version, kind string) {
 		)
 	}
 	if wasServed == nil || c.was.served[wasKey] == wasServed {
-		// What a server builds is said once, in the hub.
+		// A server's definition is compared once, with the hub.
 		c.definitions(wasServed, isServed, was.marks, is.marks)
 		if wasServed == nil || isServed != nil {
 			c.lostSubresources(
@@ -318,13 +317,13 @@ func (c *comparison) kinds(old, now *version, kind string) {
 	}
 }
 
-// markedNames compares the resource and the scope that markers give a kind.
+// markedNames compares the resource and the scope in a kind's markers.
 func (c *comparison) markedNames(at token.Position, was, is marks, kind string) {
 	for _, name := range []string{"path", "scope"} {
 		before, after := resourceArgument(was, name), resourceArgument(is, name)
 		ordinary := "Namespaced"
 		if name == "path" {
-			ordinary = strings.ToLower(flect.Pluralize(kind)) // as controller-tools has it
+			ordinary = strings.ToLower(flect.Pluralize(kind)) // the default of controller-tools
 		}
 		before, after = cmp.Or(before, ordinary), cmp.Or(after, ordinary)
 		if before != after {
@@ -334,9 +333,8 @@ func (c *comparison) markedNames(at token.Position, was, is marks, kind string) 
 	}
 }
 
-// subresources are those that a version of a kind has, with what to do to keep each, as
-// far as it is written in one expression where a server is built. They are nil where that
-// cannot be told.
+// subresources returns the subresources of a version of a kind, each with the way to keep it. It reads servers'
+// definitions that are one expression, and returns nil for others.
 func (s *source) subresources(v *version, d *declared, served *served) map[string]string {
 	if served == nil && s.named[v.pkg.PkgPath+"."+d.spec.Name.Name] {
 		return nil
@@ -387,7 +385,7 @@ func resourceArgument(m marks, name string) string {
 	return ""
 }
 
-// definitions compares a kind as servers are built with it.
+// definitions compares the servers' definitions of a kind.
 func (c *comparison) definitions(was, is *served, wasMarks, isMarks marks) {
 	if was == nil || is == nil {
 		return
@@ -412,7 +410,7 @@ func (c *comparison) definitions(was, is *served, wasMarks, isMarks marks) {
 
 // structs compares the fields of two struct types.
 func (c *comparison) structs(path string, was, is *types.Named) {
-	// Once for a version: a type may be in many places, and hold itself.
+	// A type is compared once for a version: it may occur in many places, and be recursive.
 	pair := c.version.name + " " + typeKey(was) + " " + typeKey(is)
 	if c.compared[pair] {
 		return
@@ -464,7 +462,7 @@ func (c *comparison) typePosition(named *types.Named) place {
 	return place{p.Filename, p.Line}
 }
 
-// sameGoName finds the new field with the Go name of one that is gone.
+// sameGoName returns the new field with the Go name of a removed one.
 func sameGoName(old field, before, after map[string]field) (field, bool) {
 	for _, f := range after {
 		if _, had := before[f.name]; !had && f.goName == old.goName {
@@ -517,7 +515,7 @@ func (c *comparison) field(path string, was, is field) {
 	c.types(path, at.Filename, at.Line, was.typ, is.typ)
 }
 
-// allMarks are the markers of a field and of its type.
+// allMarks returns the markers of a field and of its type.
 func (s *source) allMarks(f field) marks {
 	if named, ok := namedOf(f.typ); ok {
 		if d := s.types[typeKey(named)]; d != nil {
@@ -563,7 +561,7 @@ func (c *comparison) enum(file string, line int, path string, old, now []string,
 	}
 }
 
-// types compares what a field can hold.
+// types compares the possible values of a field.
 func (c *comparison) types(path, file string, line int, was, is types.Type) {
 	oldNamed, oldOK := namedOf(was)
 	newNamed, newOK := namedOf(is)
@@ -610,8 +608,7 @@ func underlying(t types.Type) types.Type {
 	return t.Underlying()
 }
 
-// shape is what JSON holds for a type, one level deep. A type that encodes itself is a
-// shape of its own.
+// shape returns the JSON type of a Go type, one level deep. A type with an encoding of its own is a shape of its own.
 func shape(t types.Type) string {
 	if named, ok := namedOf(t); ok && encodesItself(named) {
 		return typeKey(named)
@@ -647,7 +644,7 @@ func show(t types.Type) string {
 	return types.TypeString(t, func(p *types.Package) string { return p.Name() })
 }
 
-// protos compares the numbers in generated.proto.
+// protos compares the field numbers in generated.proto.
 func (c *comparison) protos(old, now *version) {
 	for _, message := range slices.Sorted(maps.Keys(old.proto)) {
 		fields, ok := now.proto[message]

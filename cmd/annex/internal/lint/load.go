@@ -28,19 +28,19 @@ type source struct {
 	fset     *token.FileSet
 	versions map[string]*version // by group/version
 	packages map[string]*packages.Package
-	parsed   []parsed             // all packages that the patterns match
+	parsed   []parsed             // all packages that match the patterns
 	types    map[string]*declared // by import path and name
 	served   map[string]*served   // by import path and name of the hub's type
-	named    map[string]bool      // types that KindOf is called with, if only in a way that is not understood
+	named    map[string]bool      // types in calls of KindOf, including calls that cannot be analysed
 }
 
 // version is an API package.
 type version struct {
 	name, group, version string
 	pkg                  *packages.Package
-	marked               bool // has markers of kubebuilder's that say how its kinds are served
+	marked               bool // has kubebuilder markers that affect how its kinds are served
 	kinds                []string
-	proto                map[string]map[string]int // numbers by message and field
+	proto                map[string]map[string]int // field numbers by message and field
 }
 
 // declared is the declaration of a type.
@@ -51,7 +51,7 @@ type declared struct {
 	object types.Object
 }
 
-// served is a kind as a server's definition builds it.
+// served is a kind in a server's definition.
 type served struct {
 	pos           token.Position
 	kind          string // the name of the hub's type
@@ -60,11 +60,11 @@ type served struct {
 	withoutStatus bool
 	scale         bool
 	subresources  map[string]bool
-	opaque        bool            // has subresources that are not written here
-	versions      map[string]bool // import paths of the packages of served versions
+	opaque        bool            // has subresources that are not visible here
+	versions      map[string]bool // import paths of the served versions' packages
 }
 
-// servedAs finds the kind that serves a type, as its hub or as another version.
+// servedAs returns the kind that serves a type, as its hub or as another version.
 func (s *source) servedAs(packagePath, kind string) *served {
 	if k := s.served[packagePath+"."+kind]; k != nil {
 		return k
@@ -80,8 +80,8 @@ func (s *source) servedAs(packagePath, kind string) *served {
 const mode = packages.NeedName | packages.NeedFiles | packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo |
 	packages.NeedImports | packages.NeedModule | packages.NeedCompiledGoFiles
 
-// read loads what the patterns match, in a folder of a tree: the types of API packages, and
-// of others only what they say to annex.KindOf, for those may have much to compile.
+// read loads the packages that match the patterns, in a folder of a tree: API packages with types, and other packages
+// only with their calls of annex.KindOf, since they may have much to compile.
 func read(ctx context.Context, root, dir string, patterns []string) (*source, error) {
 	s := &source{
 		root:     root,
@@ -148,7 +148,7 @@ func (s *source) load(ctx context.Context, dir string, mode packages.LoadMode, p
 	}
 	for _, p := range loaded {
 		for _, e := range p.Errors {
-			// Generated code may be missing, and the package have been: that is compared.
+			// Generated code may be missing, and the package may have been removed: the comparison handles both.
 			if e.Kind == packages.TypeError || nothingThere.MatchString(e.Msg) {
 				continue
 			}
@@ -158,7 +158,7 @@ func (s *source) load(ctx context.Context, dir string, mode packages.LoadMode, p
 	return loaded, nil
 }
 
-// parsed is a package as its files alone have it.
+// parsed is a package that has been parsed without types.
 type parsed struct {
 	path  string
 	names []string // of the files
@@ -185,8 +185,8 @@ func (s *source) parse(listed []*packages.Package) ([]parsed, error) {
 	return all, nil
 }
 
-// apiPackages are the import paths of the packages with a group, and of those among the
-// parsed that they import: types are shared in them.
+// apiPackages returns the import paths of the packages with a group, and of the parsed packages that they import,
+// since those may hold shared types.
 func apiPackages(all []parsed) []string {
 	byPath := map[string]parsed{}
 	for _, p := range all {
@@ -215,14 +215,14 @@ func apiPackages(all []parsed) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// nothingThere is what the go command says of a pattern that matches nothing, or of code
-// that it can list but not compile.
+// nothingThere matches the go command's errors about patterns without matches, and about code that it can list but
+// not compile.
 var nothingThere = regexp.MustCompile(
 	`directory not found|no such file or directory|matched no packages|[nN]o (non-test )?Go files|no required module provides|is not in ` +
 		`std|does not contain package|build constraints exclude|^# `,
 )
 
-// place is a position as it is printed: relative to the root, empty if it is unknown.
+// place formats a position relative to the root; it is empty if the position is unknown.
 func (s *source) place(position string) string {
 	file, rest, ok := strings.Cut(position, ":")
 	if !ok {
@@ -246,7 +246,7 @@ func scope(p *packages.Package) map[string]types.Object {
 
 var groupMarker = regexp.MustCompile(`^//\s*\+groupName=(\S*)`)
 
-// groupOf finds the group above a package clause, or anywhere in doc.go.
+// groupOf returns the group in a comment above a package clause, or anywhere in doc.go.
 func groupOf(files []*ast.File, names []string) (string, bool) {
 	for i, f := range files {
 		inDoc := i < len(names) && slices.Contains([]string{"doc.go", "groupversion_info.go"}, filepath.Base(names[i]))
@@ -288,7 +288,7 @@ func (s *source) declare(p *packages.Package) {
 	}
 }
 
-// floating is the comment that ends right above a doc comment: markers there count.
+// floating returns the comment that ends right above a doc comment: its markers count.
 func floating(f *ast.File, doc *ast.CommentGroup, pos token.Pos) *ast.CommentGroup {
 	if doc != nil {
 		pos = doc.Pos()
@@ -297,10 +297,10 @@ func floating(f *ast.File, doc *ast.CommentGroup, pos token.Pos) *ast.CommentGro
 		if group.End() < pos && (i+1 >= len(f.Comments) || f.Comments[i+1].Pos() >= pos) {
 			for _, d := range f.Decls {
 				if d.Pos() < pos && d.End() > group.Pos() && d.Pos() < group.Pos() {
-					return nil // is within another declaration
+					return nil // within another declaration
 				}
 				if d.Pos() > group.End() && d.End() < pos {
-					return nil // belongs to one before
+					return nil // belongs to the preceding declaration
 				}
 			}
 			if group.Pos() < f.Name.End() {
@@ -330,19 +330,18 @@ func isKind(object types.Object) bool {
 	return embedded["TypeMeta"] && embedded["ObjectMeta"]
 }
 
-// field is a field of a struct as JSON has it.
+// field is a field of a struct's JSON form.
 type field struct {
 	name     string
 	goName   string
 	typ      types.Type
 	marks    marks
 	required bool
-	number   string // of the protobuf tag
+	number   string // in the protobuf tag
 	pos      token.Position
 }
 
-// fields returns the fields of a named struct by JSON name, those of inlined ones among
-// them.
+// fields returns the fields of a named struct by JSON name, including those of inlined structs.
 func (s *source) fields(named *types.Named) map[string]field {
 	all := map[string]field{}
 	d := s.types[typeKey(named)]
@@ -412,10 +411,10 @@ func typeKey(named *types.Named) string {
 	return named.Obj().Pkg().Path() + "." + named.Obj().Name()
 }
 
-// own says whether a type is declared in the packages that are compared.
+// own reports whether the compared packages declare a type.
 func (s *source) own(named *types.Named) bool { return s.types[typeKey(named)] != nil }
 
-// constants are the values of an enum's type.
+// constants returns the values of an enum type.
 func (s *source) constants(named *types.Named) []string {
 	d := s.types[typeKey(named)]
 	if d == nil || !d.marks.has("enum", "k8s:enum") {
@@ -430,7 +429,7 @@ func (s *source) constants(named *types.Named) []string {
 	return all
 }
 
-// position is relative to the root of the tree.
+// position returns a position relative to the root of the tree.
 func (s *source) position(pos token.Pos) token.Position {
 	p := s.fset.Position(pos)
 	if rel, err := filepath.Rel(s.root, p.Filename); err == nil && filepath.IsLocal(rel) {
@@ -439,8 +438,7 @@ func (s *source) position(pos token.Pos) token.Position {
 	return p
 }
 
-// findServed finds the kinds that a file builds with annex.KindOf, as far as it does so
-// in one expression.
+// findServed finds the kinds that a file defines with annex.KindOf in one expression.
 func (s *source) findServed(f *ast.File) {
 	imports := s.importsOf(f)
 	inner := map[ast.Expr]bool{}
@@ -452,7 +450,7 @@ func (s *source) findServed(f *ast.File) {
 	})
 }
 
-// importsOf returns the import paths of a file, by the names that it uses for them.
+// importsOf returns the import paths of a file, by import name.
 func (s *source) importsOf(f *ast.File) map[string]string {
 	imports := map[string]string{}
 	for _, spec := range f.Imports {
@@ -469,7 +467,7 @@ func (s *source) importsOf(f *ast.File) map[string]string {
 	return imports
 }
 
-// qualified is a name of an imported package: its path, and the name.
+// qualified returns the import path and the name of a qualified identifier.
 func qualified(imports map[string]string, e ast.Expr) (importPath, name string, ok bool) {
 	selector, ok := e.(*ast.SelectorExpr)
 	if !ok {
@@ -483,7 +481,7 @@ func qualified(imports map[string]string, e ast.Expr) (importPath, name string, 
 	return importPath, selector.Sel.Name, ok
 }
 
-// chain reads KindOf(...).Method(...).Method(...).
+// chain parses KindOf(...).Method(...).Method(...).
 func (s *source) chain(imports map[string]string, call *ast.CallExpr, inner map[ast.Expr]bool) {
 	kind := &served{versions: map[string]bool{}, subresources: map[string]bool{}, pos: s.position(call.Pos())}
 	for {
@@ -541,8 +539,8 @@ func (s *source) chain(imports map[string]string, call *ast.CallExpr, inner map[
 	s.served[hubPath+"."+hub] = kind
 }
 
-// subresourceName is the name in annex.Action("NAME", ...), or in View or Connect, with the
-// methods of any of them behind it.
+// subresourceName returns the name in annex.Action("NAME", ...), View or Connect, with optional method calls behind
+// it.
 func subresourceName(imports map[string]string, e ast.Expr) (string, bool) {
 	call, ok := e.(*ast.CallExpr)
 	if !ok {
@@ -568,7 +566,7 @@ func subresourceName(imports map[string]string, e ast.Expr) (string, bool) {
 	return "", false
 }
 
-// versionPackage is the package of annex.Version(PACKAGE.API, ...), with its methods.
+// versionPackage returns the package in annex.Version(PACKAGE.API, ...), with optional method calls behind it.
 func versionPackage(imports map[string]string, e ast.Expr) (importPath string, unserved bool) {
 	call, ok := e.(*ast.CallExpr)
 	if !ok {
@@ -592,7 +590,7 @@ var (
 	protoField   = regexp.MustCompile(`^\s*(?:optional|required|repeated)?\s*(?:map\s*<[^>]*>|[\w.]+)\s+(\w+)\s*=\s*(\d+)`)
 )
 
-// protoNumbers reads generated.proto, if there is one.
+// protoNumbers reads generated.proto, if it exists.
 func protoNumbers(dir string) map[string]map[string]int {
 	text, err := os.ReadFile(filepath.Join(dir, "generated.proto"))
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// marks are the markers above a field or a type, values by name.
+// marks are the markers above a field or a type: values by name.
 type marks map[string][]string
 
 func marksOf(groups ...*ast.CommentGroup) marks {
@@ -29,8 +29,7 @@ func marksOf(groups ...*ast.CommentGroup) marks {
 	return all
 }
 
-// splitMarker parts the name from the value: at the first = or, for rules, at the colon
-// before the arguments.
+// splitMarker splits a marker into name and value: at the first =, or for rules at the colon before the arguments.
 func splitMarker(text string) (name, value string) {
 	for _, prefix := range []string{"kubebuilder:validation:XValidation", "kubebuilder:resource", "kubebuilder:validation:items:XValidation"} {
 		if rest, ok := strings.CutPrefix(text, prefix+":"); ok {
@@ -45,7 +44,7 @@ func (m marks) has(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { _, ok := m[name]; return ok })
 }
 
-// with adds the markers of a field's type to the field's, which win.
+// with adds the markers of a field's type to the field's own, which take precedence.
 func (m marks) with(other marks) marks {
 	all := maps.Clone(other)
 	if all == nil {
@@ -65,7 +64,7 @@ func repeatable(name string) bool {
 	return strings.HasSuffix(name, "XValidation") || strings.HasSuffix(name, "listMapKey") || strings.HasPrefix(name, "k8s:")
 }
 
-// word is a marker's name without its family: both say minimum.
+// word returns a marker's name without its family, such as minimum for both families.
 func word(name string) (string, bool) {
 	if rest, ok := strings.CutPrefix(name, "kubebuilder:validation:"); ok {
 		return strings.ToLower(rest), true
@@ -74,7 +73,7 @@ func word(name string) (string, bool) {
 	return strings.ToLower(rest), ok
 }
 
-// asked is what markers ask of values: bounds and others by word.
+// asked returns the markers that constrain values, by word.
 func (m marks) asked() map[string]string {
 	all := map[string]string{}
 	for name, values := range m {
@@ -87,14 +86,14 @@ func (m marks) asked() map[string]string {
 	return all
 }
 
-// aside are words that are compared in another way, or that ask nothing.
+// aside are words that are compared in another way, or that constrain nothing.
 var aside = []string{
 	"required", "optional", "xvalidation", "items:xvalidation", "listtype", "listmapkey", "enum", "schemaless", "type",
 	"openapi-gen", "deepcopy-gen", "deepcopy-gen:interfaces", "validation-gen", "defaulter-gen", "conversion-gen", "protobuf-gen",
 	"supportssubresource", "issubresource", "opaquetype", "xpreserveunknownfields", "xintorstring",
 }
 
-// rules are the CEL rules, and the tags that stand more than once.
+// rules returns the CEL rules, and the values of repeatable tags.
 func (m marks) rules() []string {
 	var all []string
 	for name, values := range m {
@@ -113,7 +112,7 @@ func (m marks) rules() []string {
 	return all
 }
 
-// rule is the expression of an XValidation marker, for its message may change.
+// rule returns the expression of an XValidation marker, since its message may change.
 func rule(arguments string) string {
 	_, rest, ok := strings.Cut(arguments, "rule=")
 	if !ok {
@@ -127,7 +126,7 @@ func rule(arguments string) string {
 	return rest
 }
 
-// defaultOf is the default that markers give, as it is written.
+// defaultOf returns the default in the markers, in source form.
 func (m marks) defaultOf() (string, bool) {
 	for _, name := range []string{"kubebuilder:default", "default"} {
 		if values := m[name]; len(values) > 0 {
@@ -137,7 +136,7 @@ func (m marks) defaultOf() (string, bool) {
 	return "", false
 }
 
-// listType says how a list is merged.
+// listType returns the merge strategy of a list.
 func (m marks) listType() string {
 	var all []string
 	for _, family := range []string{"", "k8s:"} {
@@ -154,7 +153,7 @@ func (m marks) listType() string {
 	return strings.Join(all, " ")
 }
 
-// enumOf are the values that a marker lists.
+// enumOf returns the values in an Enum marker.
 func (m marks) enumOf() ([]string, bool) {
 	values := m["kubebuilder:validation:Enum"]
 	if len(values) == 0 {
@@ -168,7 +167,7 @@ func (m marks) enumOf() ([]string, bool) {
 	return split, true
 }
 
-// tightened compares what is asked and says what is asked for the first time, or more.
+// tightened compares constraints and returns the new and the stricter ones.
 func tightened(was, is marks) []string {
 	old, now := was.asked(), is.asked()
 	var all []string

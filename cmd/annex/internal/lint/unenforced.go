@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// unenforced finds the types with rules that no server looks at: types that no kind, request or options of an API package is made
-// of, and requests and options in packages without a group. It breaks no client, so each is a note.
+// unenforced finds types with rules that no server enforces: types that are not part of a kind, request or options of
+// an API package, and requests and options in packages without a group. They break no client, so each finding is a
+// note.
 func (s *source) unenforced() []Finding {
 	reached := map[string]bool{}
 	for _, v := range s.versions {
@@ -45,7 +46,7 @@ func (s *source) unenforced() []Finding {
 	return findings
 }
 
-// unenforcedIn finds requests and options in a file of a package that is no API package.
+// unenforcedIn finds requests and options in a file of a package that is not an API package.
 func (s *source) unenforcedIn(f *ast.File) []Finding {
 	var findings []Finding
 	for _, declaration := range f.Decls {
@@ -73,7 +74,7 @@ func (s *source) unenforcedIn(f *ast.File) []Finding {
 	return findings
 }
 
-// ruleIn returns the name of a marker of a type or of one of its fields that asks something of values; empty if there is none.
+// ruleIn returns the name of a marker, on a type or on one of its fields, that constrains values, or an empty string.
 func ruleIn(t *ast.TypeSpec, own marks) string {
 	all := []marks{own}
 	if structure, ok := t.Type.(*ast.StructType); ok {
@@ -115,7 +116,7 @@ func isObject(object types.Object) bool {
 	return false
 }
 
-// reach marks the types that a type is made of.
+// reach marks all types within a type.
 func (s *source) reach(t types.Type, reached map[string]bool) {
 	switch t := types.Unalias(t).(type) {
 	case *types.Named:
@@ -124,7 +125,7 @@ func (s *source) reach(t types.Type, reached map[string]bool) {
 		}
 		reached[typeKey(t)] = true
 		s.reach(t.Underlying(), reached)
-		// A type that is declared as another one has the markers of that, too.
+		// A type that is declared from another type has that type's markers, too.
 		if d := s.types[typeKey(t)]; d != nil {
 			if of := d.pkg.TypesInfo.TypeOf(d.spec.Type); of != nil {
 				s.reach(of, reached)

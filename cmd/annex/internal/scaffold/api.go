@@ -18,33 +18,32 @@ import (
 // APIOptions describe a new kind.
 type APIOptions struct {
 	Options
-	// Group is the first part of the group's name, which the project's domain ends, or
-	// the whole name if there is a dot in it.
+	// Group is the first part of the group's name, to which the project's domain is appended, or the whole name if it
+	// contains a dot.
 	Group string
 	// Version is the API version.
 	Version string
-	// Kind is the Go type.
+	// Kind is the name of the Go type.
 	Kind string
-	// Resource is the lower-case plural name. Empty means that of Kind.
+	// Resource is the lower-case plural name. Empty means the plural of Kind.
 	Resource string
-	// ClusterScoped kinds are outside namespaces.
+	// ClusterScoped kinds have no namespace.
 	ClusterScoped bool
 }
 
-// kindData is what the templates of a kind are filled in with.
+// kindData is the data for the templates of a kind.
 type kindData struct {
 	Group, Version, GroupVersion       string
 	Kind, Singular, Resource, Receiver string
-	// Pkg is the name by which other packages know that of the version.
+	// Pkg is the import name of the version's package.
 	Pkg string
-	// Import is the path of the version's package, Module that of the project.
+	// Import is the import path of the version's package, Module that of the project.
 	Import, Module string
-	// Protobuf says that the package shall have it.
+	// Protobuf is set if the package gets protobuf methods.
 	Protobuf bool
-	// ResourceTag says that generated clients have to be told the resource.
+	// ResourceTag is set if generated clients need a tag with the resource.
 	ResourceTag bool
-	// ConvertsTo is the path of the package that the version's kinds are converted to,
-	// empty for a hub.
+	// ConvertsTo is the import path of the package to which the version's kinds are converted, empty for a hub.
 	ConvertsTo string
 }
 
@@ -58,7 +57,7 @@ func newKindData(p *project, group, version, kind, resource string) kindData {
 	}
 }
 
-// API adds a kind to the project that Dir is in.
+// API adds a kind to the project that contains Dir.
 func API(o APIOptions) (*Result, error) {
 	if err := checkGroup(o.Group); err != nil {
 		return nil, err
@@ -149,7 +148,7 @@ func (p *plan) edited(s *source) error {
 	return nil
 }
 
-// apiPackage is a version's package.
+// apiPackage is the package of a version.
 type apiPackage struct {
 	dir     string // relative to the project
 	sources []*source
@@ -157,8 +156,8 @@ type apiPackage struct {
 
 const groupTag = "+groupName="
 
-// packagesOf reads the packages of a group, by version. It is an error if one of
-// another group is in their folder.
+// packagesOf reads the packages of a group, by version. It returns an error if their folder has a package of another
+// group.
 func (p *project) packagesOf(group string) (map[string]*apiPackage, error) {
 	dir := groupFolder(group)
 	entries, err := os.ReadDir(filepath.Join(p.root, dir))
@@ -215,7 +214,7 @@ func (p *project) readPackage(dir string) (*apiPackage, error) {
 	return pkg, nil
 }
 
-// groupOf finds the comment that names a package's group.
+// groupOf finds the comment with a package's group.
 func groupOf(s *source) (string, token.Pos) {
 	for _, c := range s.file.Comments {
 		if c.Pos() > s.file.Package {
@@ -230,7 +229,7 @@ func groupOf(s *source) (string, token.Pos) {
 	return "", token.NoPos
 }
 
-// typeNamed finds the declaration of a type.
+// typeNamed returns the declaration of a type.
 func (pkg *apiPackage) typeNamed(name string) (*source, *ast.TypeSpec) {
 	for _, s := range pkg.sources {
 		for _, d := range s.file.Decls {
@@ -248,7 +247,7 @@ func (pkg *apiPackage) typeNamed(name string) (*source, *ast.TypeSpec) {
 	return nil, nil
 }
 
-// refuseTaken finds out whether there is such a kind or resource in the group.
+// refuseTaken returns an error if the group has the kind or resource already.
 func (p *project) refuseTaken(packages map[string]*apiPackage, d kindData) error {
 	for version, pkg := range packages {
 		s, t := pkg.typeNamed(d.Kind)
@@ -286,7 +285,7 @@ func (p *project) refuseTaken(packages map[string]*apiPackage, d kindData) error
 	return nil
 }
 
-// groups returns the literal of the server's groups, or nil if there is none yet.
+// groups returns the composite literal of the server's groups, or nil if there is none yet.
 func (p *project) groups() (*ast.CompositeLit, error) {
 	value := fieldOf(p.definition, "Groups")
 	if value == nil {
@@ -300,7 +299,7 @@ func (p *project) groups() (*ast.CompositeLit, error) {
 	return lit, nil
 }
 
-// group finds a group's literal, or nil.
+// group returns a group's composite literal, or nil.
 func (p *project) group(name string) (*ast.CompositeLit, error) {
 	groups, err := p.groups()
 	if groups == nil || err != nil {
@@ -314,7 +313,7 @@ func (p *project) group(name string) (*ast.CompositeLit, error) {
 	return nil, nil
 }
 
-// stringOf is the value of a string literal, or of a constant of the file.
+// stringOf returns the value of a string literal, or of a constant in the file.
 func (s *source) stringOf(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -339,7 +338,7 @@ func (s *source) stringOf(e ast.Expr) string {
 	return ""
 }
 
-// kindsOf returns the literal of a group's kinds, or nil if there is none yet.
+// kindsOf returns the composite literal of a group's kinds, or nil if there is none yet.
 func (p *project) kindsOf(group *ast.CompositeLit) (*ast.CompositeLit, error) {
 	value := fieldOf(group, "Kinds")
 	if value == nil {
@@ -353,7 +352,7 @@ func (p *project) kindsOf(group *ast.CompositeLit) (*ast.CompositeLit, error) {
 	return lit, nil
 }
 
-// register adds the kind's line to the definition.
+// register adds the kind's registration to the definition.
 func (p *project) register(d kindData, clusterScoped bool) error {
 	s := p.server
 	annex := s.importName(library)
@@ -367,19 +366,18 @@ func (p *project) register(d kindData, clusterScoped bool) error {
 	return p.addKinds([]string{d.Group}, map[string][]string{d.Group: {line}})
 }
 
-// registered is a kind's element of a group: the chain of calls that begins with
-// annex.KindOf.
+// registered is the registration of a kind in a group: the chain of calls that begins with annex.KindOf.
 type registered struct {
 	element  ast.Expr
-	pkg      string // by which the file knows the hub's package
+	pkg      string // the file's import name for the hub's package
 	kind     string
 	resource string
 	kindOf   *ast.CallExpr
-	// calls are those of the chain's methods, in order.
+	// calls are the method calls of the chain, in order.
 	calls []*ast.CallExpr
 }
 
-// kinds returns the kinds of a group as far as they are written out.
+// kinds returns the kinds of a group that are registered in a literal chain of calls.
 func (p *project) kinds(group string) ([]registered, error) {
 	g, err := p.group(group)
 	if g == nil || err != nil {
@@ -398,7 +396,7 @@ func (p *project) kinds(group string) ([]registered, error) {
 	return all, nil
 }
 
-// registration takes a chain of calls apart.
+// registration parses a chain of calls.
 func (s *source) registration(e ast.Expr) (registered, bool) {
 	r := registered{element: e}
 	for {

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// library is the module that projects are made with.
+// library is the module that projects depend on.
 const library = "github.com/annexapi/annex"
 
-// releasedVersion is the version that this tool was released with, or empty if it
-// was built from a checkout.
+// releasedVersion returns the version in which this tool was released, or an empty string if it was built from a
+// checkout.
 func releasedVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -29,9 +29,8 @@ func releasedVersion() string {
 	return ""
 }
 
-// builtFrom returns the checkout whose source this tool was compiled from, or
-// false if that is not known or no longer there: the compiler notes the place,
-// unless it is told to trim it.
+// builtFrom returns the checkout from which this tool was compiled. It returns false if the checkout is unknown or no
+// longer exists. The compiler records its path, unless -trimpath is set.
 func builtFrom() (string, bool) {
 	_, file, _, ok := runtime.Caller(0)
 	if !ok || !filepath.IsAbs(file) {
@@ -41,7 +40,7 @@ func builtFrom() (string, bool) {
 	return dir, checkCheckout(dir) == nil
 }
 
-// checkCheckout finds out why dir is no checkout of the library.
+// checkCheckout returns an error if dir is not a checkout of the library.
 func checkCheckout(dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	switch {
@@ -55,11 +54,11 @@ func checkCheckout(dir string) error {
 	return nil
 }
 
-// checkoutVariable is the environment variable that names a checkout.
+// checkoutVariable is the environment variable with the path of a checkout.
 const checkoutVariable = "ANNEX_CHECKOUT"
 
-// findCheckout returns the checkout that go.mod is to point to: the one named, that of
-// the environment, or the one that this tool was built from.
+// findCheckout returns the checkout for the replacement in go.mod: the named one, that of the environment, or the one
+// from which this tool was built.
 func findCheckout(named string) (string, error) {
 	for _, by := range []struct{ name, dir string }{{"--replace", named}, {"$" + checkoutVariable, os.Getenv(checkoutVariable)}} {
 		if by.dir == "" {

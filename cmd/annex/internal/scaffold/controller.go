@@ -13,15 +13,15 @@ import (
 	"github.com/annexapi/annex/cmd/annex/internal/generate"
 )
 
-// controllerRuntime is the version that goes with the library's Kubernetes. The library
-// itself does not depend on it.
+// controllerRuntime is the version that matches the library's Kubernetes version. The library itself does not depend
+// on it.
 const (
 	controllerRuntime        = "sigs.k8s.io/controller-runtime"
 	controllerRuntimeVersion = "v0.25.2"
 )
 
-// Controller adds a controller of a kind to the server. It is made with controller-runtime,
-// which the go command adds to a module that does not require it yet.
+// Controller adds a controller of a kind to the server. It uses controller-runtime, which the go command adds to a
+// module without that requirement.
 func Controller(ctx context.Context, o HookOptions) (*Result, error) {
 	k, err := findKind(o.Dir, o.Group, o.Kind)
 	if err != nil {
@@ -29,7 +29,7 @@ func Controller(ctx context.Context, o HookOptions) (*Result, error) {
 	}
 	p := k.project
 	d := k.hook()
-	for _, name := range []string{"setup", "run"} { // run is that of older projects
+	for _, name := range []string{"setup", "run"} { // older projects call it run
 		if err := k.refuseDeclared(name + d.Exported + "Controller"); err != nil {
 			return nil, err
 		}
@@ -78,8 +78,8 @@ func Controller(ctx context.Context, o HookOptions) (*Result, error) {
 	}}, nil
 }
 
-// manage has the server run what sets the controller up, beside the others in their manager. The
-// first controller brings the manager, in a file of its own.
+// manage adds the controller's setup to the server's controllers, beside the others in their manager. The first
+// controller also adds the manager, in a file of its own.
 func (k *projectKind) manage(w *plan, d hookData, setup string) error {
 	p := k.project
 	controllers := fieldOf(p.definition, "Controllers")
@@ -113,7 +113,7 @@ func (k *projectKind) manage(w *plan, d hookData, setup string) error {
 	return w.render(path.Join(path.Dir(p.server.path), "manager.go"), "controller/manager.go", d)
 }
 
-// managed is the call of manage among the controllers, nil if there is none.
+// managed returns the call of manage among the controllers, or nil.
 func managed(controllers ast.Expr) *ast.CallExpr {
 	if controllers == nil {
 		return nil
@@ -130,7 +130,7 @@ func managed(controllers ast.Expr) *ast.CallExpr {
 	return found
 }
 
-// needs has the project's module require another, in that version unless it requires one.
+// needs adds a requirement to the project's module, in this version unless the module requires another.
 func (p *project) needs(ctx context.Context, module, version string) error {
 	existing, err := readModule(p.root)
 	if err != nil {
@@ -149,7 +149,7 @@ func (p *project) needs(ctx context.Context, module, version string) error {
 	return nil
 }
 
-// hasField tells whether a struct has a field of that name.
+// hasField reports whether a struct type has a field of that name.
 func hasField(t *ast.TypeSpec, name string) bool {
 	st, ok := t.Type.(*ast.StructType)
 	if !ok {

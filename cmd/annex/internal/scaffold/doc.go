@@ -1,9 +1,7 @@
-// Package scaffold writes the hand-written files of a project: those of a new
-// one, and those that a kind, a version, a subresource, an admission hook or a
-// controller begins with.
+// Package scaffold writes the initial hand-written files of a project, and of kinds, versions, subresources,
+// admission hooks and controllers that are added to it.
 //
-// Every command first makes a plan, the texts of all files that it would write,
-// and touches the disk only when nothing is in the way of any of them. What is
-// there already is never replaced, but for the lines that a definition gains: they
-// are put where the syntax tree says, and everything around them stays as it is.
+// Every command first makes a plan with the texts of all files, and writes to disk only if no file is in the way.
+// Existing files are not replaced, except that lines are added to a server's definition: at positions in the syntax
+// tree, with the text around them unchanged.
 package scaffold

@@ -16,9 +16,8 @@ import (
 	"github.com/annexapi/annex/cmd/annex/internal/generate"
 )
 
-// edit puts text in place of what is between two offsets of a file. Files are edited
-// as text, at places that their syntax trees tell, because a tree that is printed
-// again may lose the place of a comment.
+// edit replaces the text between two offsets of a file. Files are edited as text, at positions from their syntax
+// trees, because printing a changed tree may misplace comments.
 type edit struct {
 	from, to int
 	text     string
@@ -34,7 +33,7 @@ func (s *source) replace(from, to token.Pos, text string) {
 	s.edits = append(s.edits, edit{s.offset(from), s.offset(to), text})
 }
 
-// edited returns the file with all edits done, formatted.
+// edited returns the formatted file with all edits applied.
 func (s *source) edited() ([]byte, error) {
 	s.editImports()
 	slices.SortStableFunc(s.edits, func(a, b edit) int { return cmp.Compare(a.from, b.from) })
@@ -53,7 +52,7 @@ func (s *source) edited() ([]byte, error) {
 	return formatted, nil
 }
 
-// importName is the name by which the file knows the package of that path, or empty.
+// importName returns the file's import name for a package, or an empty string.
 func (s *source) importName(importPath string) string {
 	for _, spec := range s.file.Imports {
 		if value, err := strconv.Unquote(spec.Path.Value); err != nil || value != importPath {
@@ -67,8 +66,8 @@ func (s *source) importName(importPath string) string {
 	return ""
 }
 
-// use returns the name by which the file knows the package, and imports it as alias
-// if it does not know it.
+// use returns the file's import name for a package. It imports the package as alias if the file does not import it
+// yet.
 func (s *source) use(importPath, alias string) string {
 	if name := s.importName(importPath); name != "" && name != "_" {
 		return name
@@ -87,8 +86,8 @@ func (s *source) use(importPath, alias string) string {
 	return alias
 }
 
-// besideLibrary is the end of the import of the library, in a declaration of several, if the path is of another
-// package of it.
+// besideLibrary returns the end of the library's import in a grouped import declaration, if the path is another
+// package of the library.
 func (s *source) besideLibrary(importPath string) token.Pos {
 	last := s.imports()
 	if last == nil || !last.Lparen.IsValid() || !strings.HasPrefix(importPath, library+"/") {
@@ -103,8 +102,7 @@ func (s *source) besideLibrary(importPath string) token.Pos {
 	return token.NoPos
 }
 
-// editImports adds what the edits use, in a group of its own or that of the module's
-// own packages.
+// editImports adds the imports of the edits, in a group of their own or in that of the module's own packages.
 func (s *source) editImports() {
 	if len(s.imported) == 0 {
 		return
@@ -123,7 +121,7 @@ func (s *source) editImports() {
 	s.imported = nil
 }
 
-// imports is the file's last import declaration, or nil.
+// imports returns the file's last import declaration, or nil.
 func (s *source) imports() *ast.GenDecl {
 	var last *ast.GenDecl
 	for _, d := range s.file.Decls {
@@ -134,7 +132,7 @@ func (s *source) imports() *ast.GenDecl {
 	return last
 }
 
-// gap separates the module's own packages from those before them.
+// gap returns the blank line between other packages and the module's own, if the declaration needs one.
 func (s *source) gap(decl *ast.GenDecl) string {
 	if n := len(decl.Specs); n > 0 {
 		last, _ := strconv.Unquote(decl.Specs[n-1].(*ast.ImportSpec).Path.Value)
@@ -145,8 +143,7 @@ func (s *source) gap(decl *ast.GenDecl) string {
 	return "\n"
 }
 
-// literal finds the composite literal of the library's type of that name, which is
-// written out in full, or nil.
+// literal returns the first composite literal of a type of the library, or nil.
 func (s *source) literal(name string) *ast.CompositeLit {
 	annex := s.importName(library)
 	if annex == "" {
@@ -171,7 +168,7 @@ func isSelector(e ast.Expr, pkg, name string) bool {
 	return ok && x.Name == pkg
 }
 
-// fieldOf is the value of a field in a composite literal with keys, or nil.
+// fieldOf returns the value of a field in a composite literal with keys, or nil.
 func fieldOf(lit *ast.CompositeLit, name string) ast.Expr {
 	for _, e := range lit.Elts {
 		if kv, ok := e.(*ast.KeyValueExpr); ok {
@@ -183,7 +180,7 @@ func fieldOf(lit *ast.CompositeLit, name string) ast.Expr {
 	return nil
 }
 
-// appendTo adds an element to a composite literal, on lines of its own.
+// appendTo appends an element to a composite literal, on lines of its own.
 func (s *source) appendTo(lit *ast.CompositeLit, text string) {
 	if n := len(lit.Elts); n > 0 && !s.comma(lit.Elts[n-1].End(), lit.Rbrace) {
 		s.insert(lit.Elts[n-1].End(), ",")
@@ -195,7 +192,7 @@ func (s *source) appendTo(lit *ast.CompositeLit, text string) {
 	s.insert(lit.Rbrace, line+text+",\n")
 }
 
-// comma tells whether there is one between two places, comments aside.
+// comma reports whether there is a comma between two positions, ignoring comments.
 func (s *source) comma(from, to token.Pos) bool {
 	var sc scanner.Scanner
 	fset := token.NewFileSet()

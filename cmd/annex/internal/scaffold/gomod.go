@@ -19,27 +19,27 @@ import (
 // direct are the modules that a project itself imports.
 var direct = []string{library, "google.golang.org/protobuf", "k8s.io/apimachinery", "k8s.io/kube-openapi"}
 
-// notOfProjects are the modules that only the library's own tests and its control plane import,
-// which a new project does not. All its other requirements are a project's, too: with them, and with the sums beside them, the
-// go command has nothing left to find out, or to ask the network for.
+// notOfProjects are the modules that only the library's tests and its control plane import, which a new project does
+// not. A project has all other requirements of the library, too. With them and their sums, the go command need not
+// resolve anything, nor use the network.
 var notOfProjects = []string{
 	"github.com/anishathalye/porcupine",
 	"github.com/google/go-cmp",
 	"github.com/stretchr/testify",
 	"golang.org/x/tools",
-	"gopkg.in/natefinch/lumberjack.v2", // of upstream's flags, which ours are compared with
+	"gopkg.in/natefinch/lumberjack.v2", // upstream's flags, which tests compare with the library's
 	"gopkg.in/yaml.v3",
 	"k8s.io/component-helpers",   // with which roles are compared
-	"github.com/moby/spdystream", // of control planes, as those below
+	"github.com/moby/spdystream", // used by control planes, as are those below
 	"github.com/mxk/go-flowrate",
 	"k8s.io/kube-aggregator",
 }
 
-// moduleFiles are go.mod and go.sum.
+// moduleFiles holds the texts of go.mod and go.sum.
 type moduleFiles struct{ mod, sum []byte }
 
-// requirements makes the module files of a project in dir from those of the
-// library's checkout. What the files of an existing module say already is kept.
+// requirements makes the module files of a project in dir from those of the library's checkout. The contents of
+// existing files are kept.
 func requirements(dir, path, checkout string, existing moduleFiles) (moduleFiles, error) {
 	text, err := os.ReadFile(filepath.Join(checkout, "go.mod"))
 	if err != nil {
@@ -74,7 +74,7 @@ func requirements(dir, path, checkout string, existing moduleFiles) (moduleFiles
 	return moduleFiles{mod, mergeSums(existing.sum, withoutUnreached(sums, from))}, nil
 }
 
-// parseModule reads an existing go.mod, or makes a new one.
+// parseModule parses an existing go.mod, or makes a new one.
 func parseModule(path string, existing []byte) (*modfile.File, error) {
 	if existing == nil {
 		f := new(modfile.File)
@@ -94,7 +94,7 @@ func parseModule(path string, existing []byte) (*modfile.File, error) {
 	return nil, generate.Problem{File: "go.mod", Message: err.Error()}
 }
 
-// require adds the library's requirements. A newer version that is there stays.
+// require adds the library's requirements. Existing newer versions are kept.
 func require(f, from *modfile.File) {
 	versions := map[string]string{library: "v0.0.0"}
 	for _, r := range from.Require {
@@ -120,10 +120,9 @@ func require(f, from *modfile.File) {
 	f.SetRequireSeparateIndirect(all)
 }
 
-// replacement is how go.mod in dir names the checkout. Where one is inside the other, or
-// the project is in the folder that the checkout is in, the path is relative: that is how
-// colleagues have them, too, and a pair that moves together. A checkout that is a symbolic
-// link may be beside the project either by the link or by what it leads to.
+// replacement returns the path of the checkout for go.mod in dir. The path is relative if one is inside the other, or
+// if the project is below the folder that contains the checkout: then it is also valid for colleagues, and after both
+// have moved together. If the checkout is a symbolic link, the project may be beside either the link or its target.
 func replacement(dir, checkout string) string {
 	isBelow := func(path, above string) bool {
 		rel, err := filepath.Rel(above, path)
@@ -147,7 +146,7 @@ func replacement(dir, checkout string) string {
 	return filepath.ToSlash(checkout)
 }
 
-// realPath follows the links in a path, as far as it exists.
+// realPath resolves the symbolic links in the existing part of a path.
 func realPath(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		return real
@@ -159,8 +158,8 @@ func realPath(path string) string {
 	return filepath.Join(realPath(parent), filepath.Base(path))
 }
 
-// unreached are the modules, of those that are not of projects, that nothing in the graph of
-// a project requires at the version that the library has.
+// unreached are the modules of notOfProjects that no requirement in a project's module graph has at the library's
+// version.
 var unreached = []string{
 	"github.com/armon/go-socks5",
 	"github.com/moby/spdystream",
@@ -169,12 +168,11 @@ var unreached = []string{
 	"k8s.io/kube-aggregator",
 }
 
-// withoutUnreached returns the library's sums without those that go mod tidy would take
-// out of a project.
+// withoutUnreached returns the library's sums, except for sums that go mod tidy would remove from a project.
 func withoutUnreached(sums []byte, library *modfile.File) []byte {
 	versions := map[string]string{}
 	for _, path := range unreached {
-		versions[path] = "" // any, of what the library requires only by others
+		versions[path] = "" // any version, for modules that the library requires only indirectly
 	}
 	for _, r := range library.Require {
 		if slices.Contains(unreached, r.Mod.Path) {
@@ -192,7 +190,7 @@ func withoutUnreached(sums []byte, library *modfile.File) []byte {
 	return out
 }
 
-// mergeSums returns the lines of both.
+// mergeSums returns the union of the lines.
 func mergeSums(existing, sums []byte) []byte {
 	known := map[string]bool{}
 	for line := range bytes.Lines(existing) {
@@ -210,7 +208,7 @@ func mergeSums(existing, sums []byte) []byte {
 	return out
 }
 
-// direct notes in go.mod that the project now imports a module itself.
+// direct marks modules in go.mod as direct requirements, since the project now imports them itself.
 func (p *plan) direct(paths ...string) error {
 	file := filepath.Join(p.root, "go.mod")
 	text, err := os.ReadFile(file)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestTheCheckoutMayBeBesideByALink(t *testing.T) {
+func TestReplacement_symlink(t *testing.T) {
 	home := realPath(t.TempDir())
 	for _, dir := range []string{"elsewhere/deep/annex", "src/shop"} {
 		if err := os.MkdirAll(filepath.Join(home, dir), 0o755); err != nil {
@@ -23,7 +23,7 @@ func TestTheCheckoutMayBeBesideByALink(t *testing.T) {
 	}
 }
 
-func TestTheCheckoutIsNamedAsColleaguesHaveIt(t *testing.T) {
+func TestReplacement_relative(t *testing.T) {
 	home := t.TempDir()
 	for _, test := range []struct{ project, checkout, want string }{
 		{"src/shop", "src/annex", "../annex"},

@@ -12,30 +12,31 @@ import (
 	"strings"
 )
 
-// HookOptions name a kind that gains a hook.
+// HookOptions identify a kind that gets a hook.
 type HookOptions struct {
 	Options
 	// Group and Kind are as in VersionOptions.
 	Group, Kind string
 }
 
-// hookData is what the templates of what belongs to the server are filled in with.
+// hookData is the data for the templates of files beside the server.
 type hookData struct {
 	kindData
-	// Package is that of the server's definition, Hub the name by which its files know the
-	// package of the kind's hub, HubImport that package's path.
+	// Package is the name of the definition's package. Hub is the import name of the hub's package in its files, and
+	// HubImport its import path.
 	Package, Hub, HubImport string
 	Namespaced              bool
-	// Define is the expression that the server's definition is got by.
+	// Define is an expression for the server's definition.
 	Define string
-	// Sample is the object to try, and Samples the pattern of all, from the server's folder.
+	// Sample is the path of the kind's sample object, and Samples the pattern of all samples, from the server's
+	// folder.
 	Sample, Samples string
-	// Exported and Private are what the names of functions of the kind are made of: the
-	// kind, behind its group's first label where another group has a kind of that name.
+	// Exported and Private begin the names of the kind's functions: the kind, prefixed by its group's first label if
+	// another group has a kind of that name.
 	Exported, Private string
-	// Name, Title, Request and Handler are those of a subresource.
+	// Name, Title, Request and Handler are the names of a subresource.
 	Name, Title, Request, Handler string
-	// ControllerName is what metrics and Events know a controller by.
+	// ControllerName is the controller's name in metrics and Events.
 	ControllerName string
 }
 
@@ -55,8 +56,8 @@ func (k *projectKind) hook() hookData {
 	return d
 }
 
-// exported is the kind's name, behind the first label of its group where another group has
-// a kind of that name: AnimalCat.
+// exported returns the kind's name, prefixed by the first label of its group if another group has a kind of that
+// name: AnimalCat.
 func (k *projectKind) exported() string {
 	if !k.ambiguous {
 		return k.kind
@@ -71,25 +72,25 @@ func (k *projectKind) exported() string {
 	return b.String() + k.kind
 }
 
-// beside is a file of the kind's in the folder of the server's definition.
+// beside returns the path of a file for the kind in the folder of the server's definition.
 func (k *projectKind) beside(suffix string) string {
 	return path.Join(path.Dir(k.project.server.path), strings.ToLower(k.exported())+suffix)
 }
 
-// mentions reports whether the kind's element names a function of the server's package.
+// mentions reports whether the kind's registration names a function of the server's package.
 func (k *projectKind) mentions(function string) bool {
 	found := false
 	mentioned(k.element, func(id *ast.Ident) { found = found || id.Name == function })
 	return found
 }
 
-// addCall adds a method's call to the kind's element.
+// addCall adds a method call to the kind's registration.
 func (k *projectKind) addCall(call string) {
 	k.project.server.insert(k.element.End(), ".\n"+call)
 }
 
-// addHook carries out a plan that has edits of the server's definition in it. requires
-// are modules whose packages the new files import.
+// addHook carries out a plan with edits of the server's definition. requires are modules whose packages the new files
+// import.
 func (k *projectKind) addHook(w *plan, o Options, requires ...string) ([]File, error) {
 	if err := w.edited(k.project.server); err != nil {
 		return nil, err
@@ -100,7 +101,7 @@ func (k *projectKind) addHook(w *plan, o Options, requires ...string) ([]File, e
 	return w.carryOut(o)
 }
 
-// refuseDeclared finds out whether the server's package declares a name already.
+// refuseDeclared returns an error if the server's package declares a name already.
 func (k *projectKind) refuseDeclared(name string) error {
 	p := k.project
 	dir := filepath.Join(p.root, filepath.FromSlash(path.Dir(p.server.path)))
@@ -114,7 +115,7 @@ func (k *projectKind) refuseDeclared(name string) error {
 	return nil
 }
 
-// Admission adds a hook that decides on writes of a kind.
+// Admission adds an admission hook to a kind.
 func Admission(o HookOptions) (*Result, error) {
 	k, err := findKind(o.Dir, o.Group, o.Kind)
 	if err != nil {
@@ -123,7 +124,7 @@ func Admission(o HookOptions) (*Result, error) {
 	d := k.hook()
 	for _, name := range []string{"admit" + d.Exported, "admit" + o.Kind} {
 		if name != "admit"+d.Exported && !k.mentions(name) {
-			continue // another group's kind of that name has it
+			continue // it belongs to another group's kind of that name
 		}
 		if err := k.refuseDeclared(name); err != nil {
 			return nil, err
@@ -152,22 +153,22 @@ func Admission(o HookOptions) (*Result, error) {
 // SubresourceOptions describe a new subresource of a kind.
 type SubresourceOptions struct {
 	HookOptions
-	// Name is the subresource's, such as feed. Empty means the form, if that is not action.
+	// Name is the subresource's name, such as feed. Empty means the form, unless that is action.
 	Name string
-	// Form is what it does, one of Forms. Empty means action.
+	// Form is the form of the subresource, one of Forms. Empty means action.
 	Form string
 }
 
-// form is what a subresource does.
+// form is a form of subresources.
 type form struct {
-	// builder is the function of package stream that describes it, what the next step to edit.
+	// builder is the function of package stream that declares it. what names the part that the user edits next.
 	builder, what string
 	tested        bool
 }
 
 const action = "action"
 
-// forms are those of package stream, which have no types of the project's.
+// forms are the forms in package stream, which need no types of the project.
 var forms = map[string]form{
 	"logs":        {"Logs", "where its log is", true},
 	"exec":        {"Exec", "what a command is", true},
@@ -176,7 +177,7 @@ var forms = map[string]form{
 	"proxy":       {"Proxy", "where its HTTP server is", false},
 }
 
-// Forms are the forms of subresources that can be added, the default first.
+// Forms returns the forms of subresources that can be added, the default first.
 func Forms() []string { return append([]string{action}, slices.Sorted(maps.Keys(forms))...) }
 
 var subresourcePattern = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
@@ -225,7 +226,7 @@ func Subresource(o SubresourceOptions) (*Result, error) {
 	}
 	d.Define = definedBy(p.server.file, p.definition)
 	w := &plan{root: p.root}
-	// Not cat_feed.go: of cat_test.go and cat_linux.go, the go command thinks its part.
+	// A name such as cat_feed.go is not safe: the go command interprets the suffix of cat_test.go and cat_linux.go.
 	request, handler := path.Join(k.hub.dir, fileName(d.Request)), k.beside(fileName(o.Name))
 	if !streams {
 		if err := w.render(request, "subresource/request.go", d); err != nil {
@@ -270,7 +271,7 @@ func Subresource(o SubresourceOptions) (*Result, error) {
 	}}, nil
 }
 
-// subresource finds the place where the kind's element names a custom subresource.
+// subresource returns the position of a custom subresource in the kind's registration.
 func (k *projectKind) subresource(name string) token.Pos {
 	var at token.Pos
 	call := k.call("Subresources")
@@ -288,8 +289,7 @@ func (k *projectKind) subresource(name string) token.Pos {
 	return at
 }
 
-// definedBy is the call of the function without parameters that returns the definition,
-// or empty if there is none.
+// definedBy returns the call of the function without parameters that returns the definition, or an empty string.
 func definedBy(f *ast.File, definition *ast.CompositeLit) string {
 	for _, d := range f.Decls {
 		fn, ok := d.(*ast.FuncDecl)

@@ -29,20 +29,19 @@ var templates embed.FS
 // InitOptions describe a new project.
 type InitOptions struct {
 	Options
-	// Domain is what the names of API groups end with. Empty means example.com.
+	// Domain is the suffix of the names of API groups. Empty means example.com.
 	Domain string
-	// Repo is the path of the Go module. Empty means that of the go.mod that is there,
-	// or else example.com/FOLDER.
+	// Repo is the path of the Go module. Empty means the path in an existing go.mod, or example.com/FOLDER.
 	Repo string
-	// Name is the server's. Empty means the last part of the module's path.
+	// Name is the server's name. Empty means the last part of the module's path.
 	Name string
-	// Replace is the folder of a checkout of Annex that go.mod points to until there is
-	// a release. Empty means the one that this tool was built from.
+	// Replace is the folder of a checkout of Annex for the replacement in go.mod, which is needed until there is a
+	// release. Empty means the checkout from which this tool was built.
 	Replace string
 }
 
-// projectFiles are the files of a new project by their templates. The templates are
-// named otherwise where tools would take them for what they are templates of.
+// projectFiles maps the files of a new project to their templates. A template has another name where tools would
+// interpret it under the file's own name.
 var projectFiles = map[string]string{
 	"main.go":                  "main.go.tmpl",
 	"main_test.go":             "main_test.go.tmpl",
@@ -54,7 +53,7 @@ var projectFiles = map[string]string{
 	"README.md":                "README.md.tmpl",
 }
 
-// Init makes a project in the folder Dir, which may have a go.mod already.
+// Init creates a project in the folder Dir, which may have a go.mod.
 func Init(ctx context.Context, o InitOptions) (*Result, error) {
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
@@ -126,7 +125,7 @@ func Init(ctx context.Context, o InitOptions) (*Result, error) {
 		return nil, err
 	}
 	if slices.ContainsFunc(files, func(f File) bool { return f.Path == "go.mod" && f.State == Unchanged }) {
-		notes = nil // they have been read before
+		notes = nil // the user has read them before
 	}
 	result := &Result{
 		Files: files,
@@ -160,7 +159,7 @@ func readModule(dir string) (moduleFiles, error) {
 	return files, nil
 }
 
-// modulePath is the path that a project's module has, or is to have.
+// modulePath returns the path of a project's module.
 func modulePath(dir, repo string, existing []byte) (string, error) {
 	if existing != nil {
 		has := modfile.ModulePath(existing)
@@ -184,7 +183,7 @@ func modulePath(dir, repo string, existing []byte) (string, error) {
 
 var majorVersion = regexp.MustCompile(`^v[0-9]+$`)
 
-// lastPart is the last element of a module's path that is not its major version.
+// lastPart returns the last element of a module's path that is not a major version.
 func lastPart(repo string) string {
 	if prefix, _, ok := module.SplitPathVersion(repo); ok {
 		repo = prefix
@@ -195,8 +194,7 @@ func lastPart(repo string) string {
 	return path.Base(path.Dir(repo))
 }
 
-// releasedModule is go.mod for a released library. What that requires in turn is left
-// to the go command, which knows where releases come from.
+// releasedModule returns go.mod for a released library. The go command resolves the library's requirements.
 func releasedModule(path, version string, existing []byte) ([]byte, error) {
 	f, err := parseModule(path, existing)
 	if err != nil {
@@ -217,7 +215,7 @@ func releasedModule(path, version string, existing []byte) ([]byte, error) {
 	return text, nil
 }
 
-// tidy lets the go command complete go.mod and go.sum.
+// tidy runs go mod tidy.
 func tidy(ctx context.Context, dir string) error {
 	cmd := exec.CommandContext(ctx, "go", "mod", "tidy")
 	cmd.Dir = dir
@@ -233,8 +231,8 @@ func tidy(ctx context.Context, dir string) error {
 	return nil
 }
 
-// outsideWorkspace finds a go.work above dir that does not list it: the go command
-// would then refuse to work in dir.
+// outsideWorkspace returns a go.work above dir that does not list dir: the go command would then refuse to work
+// there.
 func outsideWorkspace(dir string) (string, bool) {
 	if os.Getenv("GOWORK") != "" {
 		return "", false
@@ -261,7 +259,7 @@ func outsideWorkspace(dir string) (string, bool) {
 	}
 }
 
-// render fills a template in.
+// render executes a template.
 func render(name string, data any) ([]byte, error) {
 	t, err := template.New(path.Base(name)).Option("missingkey=error").ParseFS(templates, "templates/"+name)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/gengo/v2/types"
 )
 
-// UsageError is a name that cannot be what it is given for.
+// UsageError is an invalid name in the command line.
 type UsageError struct{ message string }
 
 func (e *UsageError) Error() string { return e.message }
@@ -29,7 +29,7 @@ var (
 	kindPattern    = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
 )
 
-// checkKind finds a kind that cannot be one.
+// checkKind returns an error for an invalid kind.
 func checkKind(kind string) error {
 	switch {
 	case kind == "":
@@ -48,8 +48,7 @@ func checkKind(kind string) error {
 	return nil
 }
 
-// inEveryGroup reports whether meta/v1 registers a kind of that name in every group, or
-// for all of them.
+// inEveryGroup reports whether meta/v1 registers a kind of that name in every group, or outside groups.
 func inEveryGroup(kind string) bool {
 	scheme := runtime.NewScheme()
 	group := schema.GroupVersion{Group: "example.com", Version: "v1"}
@@ -57,16 +56,16 @@ func inEveryGroup(kind string) bool {
 	return scheme.Recognizes(group.WithKind(kind)) || scheme.Recognizes(metav1.Unversioned.WithKind(kind))
 }
 
-// unexported is a kind in camelCase: jenkinsService, httpRoute.
+// unexported returns a kind in camelCase: jenkinsService, httpRoute.
 func unexported(kind string) string {
 	upper := len(kind) - len(strings.TrimLeft(kind, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
 	if upper > 1 && upper < len(kind) && kind[upper] >= 'a' {
-		upper-- // the last one begins the next word
+		upper-- // the last capital begins the next word
 	}
 	return strings.ToLower(kind[:upper]) + kind[upper:]
 }
 
-// checkVersion finds a version that cannot be one.
+// checkVersion returns an error for an invalid version.
 func checkVersion(version string) error {
 	switch {
 	case version == "":
@@ -77,7 +76,7 @@ func checkVersion(version string) error {
 	return nil
 }
 
-// checkGroup finds a group, or the first part of one, that cannot be one.
+// checkGroup returns an error for an invalid group, or first part of a group.
 func checkGroup(group string) error {
 	if group == "" {
 		return misuse("--group is missing: name the API group, such as --group animal")
@@ -88,7 +87,7 @@ func checkGroup(group string) error {
 	return nil
 }
 
-// checkDomain finds a domain that groups cannot end with.
+// checkDomain returns an error for an invalid domain of groups.
 func checkDomain(domain string) error {
 	if problems := validation.IsDNS1123Subdomain(domain); len(problems) > 0 || !strings.Contains(domain, ".") {
 		return misuse("--domain %q: use a DNS name in lower case with a dot in it, such as demo.io", domain)
@@ -96,7 +95,7 @@ func checkDomain(domain string) error {
 	return nil
 }
 
-// checkLabel finds what is no DNS label.
+// checkLabel returns an error for a name that is not a DNS label.
 func checkLabel(flag, what, name string) error {
 	if len(validation.IsDNS1123Label(name)) > 0 {
 		return misuse("%s %q: %s is a DNS label: lower-case letters, digits and dashes, at most 63", flag, name, what)
@@ -104,7 +103,7 @@ func checkLabel(flag, what, name string) error {
 	return nil
 }
 
-// checkModule finds what cannot be the path of a module.
+// checkModule returns an error for an invalid module path.
 func checkModule(path string) error {
 	if err := module.CheckImportPath(path); err != nil {
 		return misuse("--repo %q: this is no path of a Go module, such as example.com/animal", path)
@@ -112,16 +111,15 @@ func checkModule(path string) error {
 	return nil
 }
 
-// pluralOf guesses the resource of a kind, such as cats, as controller-tools does: a
-// marker that says nothing of it then means the same.
+// pluralOf returns the default resource of a kind, such as cats, by the rules of controller-tools, so that a marker
+// without a resource means the same.
 func pluralOf(kind string) string { return strings.ToLower(flect.Pluralize(kind)) }
 
-// clientsGuess tells whether generated clients, which know the Go type alone, would take
-// that for the kind's resource.
+// clientsGuess reports whether generated clients derive this resource from the name of the Go type.
 func clientsGuess(kind, resource string) bool {
 	return resource == namer.NewAllLowercasePluralNamer(nil).Name(&types.Type{Name: types.Name{Name: kind}})
 }
 
-// fileName is the file of a kind, such as bigcat.go of BigCat: one that the go
-// command does not take for a test's or another system's.
+// fileName returns the file of a kind, such as bigcat.go for BigCat. The go command must not take it for a test or a
+// file of another system.
 func fileName(kind string) string { return strings.ToLower(kind) + ".go" }

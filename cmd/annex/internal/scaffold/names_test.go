@@ -12,7 +12,7 @@ func TestUnexported(t *testing.T) {
 	}
 }
 
-func TestPluralsAreThoseOfControllerTools(t *testing.T) {
+func TestPluralOf_equalsControllerTools(t *testing.T) {
 	for kind, want := range map[string]struct {
 		resource string
 		guessed  bool // by generated clients

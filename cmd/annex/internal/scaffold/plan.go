@@ -16,18 +16,17 @@ import (
 	"github.com/annexapi/annex/cmd/annex/internal/generate"
 )
 
-// Options are what all commands have in common.
+// Options are common to all commands.
 type Options struct {
-	// Dir is the folder that the command is about, or one below it. Empty means the
-	// current one.
+	// Dir is a folder in the project. Empty means the current one.
 	Dir string
-	// DryRun asks for the result without writing it.
+	// DryRun returns the result without writing it.
 	DryRun bool
-	// Force replaces files that are in the way.
+	// Force replaces existing files.
 	Force bool
 }
 
-// State is what became of a file, or with Options.DryRun would have.
+// State is the effect on a file, or with Options.DryRun the effect it would have.
 type State string
 
 // The states of a file.
@@ -43,26 +42,25 @@ type File struct {
 	// Path is relative to Options.Dir.
 	Path  string `json:"path"`
 	State State  `json:"state"`
-	// Diff is what a dry run would change, in the unified format.
+	// Diff is the change of a dry run, in the unified format.
 	Diff string `json:"diff,omitempty"`
 }
 
-// Result is what a command did.
+// Result is the result of a command.
 type Result struct {
 	Files []File `json:"files"`
-	// Packages are the folders of API packages to be generated, relative to
-	// Options.Dir.
+	// Packages are the folders of API packages to generate, relative to Options.Dir.
 	Packages []string `json:"-"`
-	// Notes are what the user should know of it, a line each.
+	// Notes are remarks for the user, a line each.
 	Notes []string `json:"notes,omitempty"`
-	// Next are what the user does now, a line each.
+	// Next are the user's next steps, a line each.
 	Next []string `json:"next,omitempty"`
 
 	finish func(error) error
 }
 
-// Finish is called with what came of generating Packages. It writes the files that are
-// made of that, and returns the error if that is not what they are for.
+// Finish takes the error of generating Packages. It writes the files that depend on it, and returns the error if they
+// do not resolve it.
 func (r *Result) Finish(generated error) error {
 	if r.finish == nil {
 		return generated
@@ -70,7 +68,7 @@ func (r *Result) Finish(generated error) error {
 	return r.finish(generated)
 }
 
-// plan is what a command would write below root.
+// plan is a set of changes of files below root.
 type plan struct {
 	root  string
 	files []planned
@@ -79,9 +77,9 @@ type plan struct {
 type planned struct {
 	path string // relative to root, with slashes
 	text []byte
-	// edit says that the text is the file's own with something added.
+	// edit is set if the text is an edit of the existing file.
 	edit bool
-	// remove says that the file is to go; it has no text then.
+	// remove is set if the file is removed; it has no text then.
 	remove bool
 }
 
@@ -97,7 +95,7 @@ func (p *plan) remove(path string) {
 	p.files = append(p.files, planned{path: path, edit: true, remove: true})
 }
 
-// carryOut writes the plan, or nothing if any file is in the way of it.
+// carryOut executes the plan, or changes nothing if a file is in the way.
 func (p *plan) carryOut(o Options) ([]File, error) {
 	from, err := filepath.Abs(o.Dir)
 	if err != nil {
@@ -168,7 +166,7 @@ func (p *plan) write() error {
 	return nil
 }
 
-// write puts a file in place so that it is there as it was or as it shall be.
+// write replaces a file atomically.
 func write(path string, text []byte) error {
 	if before, err := os.ReadFile(path); err == nil && bytes.Equal(before, text) {
 		return nil
@@ -197,7 +195,7 @@ func write(path string, text []byte) error {
 	return nil
 }
 
-// unwrapPath takes the path out of an error that is shown behind it.
+// unwrapPath removes the path from an error, for messages that begin with the path.
 func unwrapPath(err error) error {
 	if e := (*fs.PathError)(nil); errors.As(err, &e) {
 		return e.Err
@@ -205,7 +203,7 @@ func unwrapPath(err error) error {
 	return err
 }
 
-// shorten returns path as a person in the folder dir would write it.
+// shorten returns path relative to dir, for messages.
 func shorten(path, dir string) string {
 	if rel, err := filepath.Rel(dir, path); err == nil {
 		return rel

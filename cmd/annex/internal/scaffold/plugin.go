@@ -20,17 +20,17 @@ const (
 	pluginModule = library + "/" + pluginFolder
 )
 
-// PluginOptions describe a kubectl plugin of the server's own.
+// PluginOptions describe a kubectl plugin for the server.
 type PluginOptions struct {
 	Options
-	// Name is what follows kubectl. Empty means the server's.
+	// Name is the plugin's name, after kubectl. Empty means the server's name.
 	Name string
 }
 
 var pluginPattern = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
 
-// Plugin adds a kubectl plugin to the project: a program of a few lines. The go command
-// adds the module that it is made with, unless the project requires it already.
+// Plugin adds a kubectl plugin to the project: a program of a few lines. The go command adds the plugin's module
+// unless the project requires it already.
 func Plugin(ctx context.Context, o PluginOptions) (*Result, error) {
 	p, err := findProject(o.Dir)
 	if err != nil {
@@ -59,7 +59,7 @@ func Plugin(ctx context.Context, o PluginOptions) (*Result, error) {
 	if err := w.render(program+"/main.go", "plugin/main.go", data); err != nil {
 		return nil, err
 	}
-	// What is in the way is told before the go command works.
+	// Report files in the way before the go command runs.
 	files, err := w.carryOut(Options{Dir: o.Dir, DryRun: true, Force: o.Force})
 	if err != nil {
 		return nil, err
@@ -81,8 +81,8 @@ func Plugin(ctx context.Context, o PluginOptions) (*Result, error) {
 	}}, nil
 }
 
-// pluginGroups are the groups that the plugin knows: all below the project's domain, so that
-// those to come are among them, and the others by name.
+// pluginGroups returns the groups of the plugin: all groups below the project's domain, including future ones, and
+// other groups by name.
 func (p *project) pluginGroups(names []string) []string {
 	if p.domain == "" {
 		return names
@@ -96,8 +96,8 @@ func (p *project) pluginGroups(names []string) []string {
 	return groups
 }
 
-// needsPlugin has the project's module require that of the plugin, in the version of the
-// library; from the same checkout, if that is replaced by one.
+// needsPlugin adds the plugin's module to the project's requirements, in the version of the library, and from the
+// same checkout if the library is replaced.
 func (p *project) needsPlugin(ctx context.Context) error {
 	before, err := readModule(p.root)
 	if err != nil {
@@ -117,7 +117,7 @@ func (p *project) needsPlugin(ctx context.Context) error {
 		}
 	}
 	if i := slices.IndexFunc(f.Replace, func(r *modfile.Replace) bool { return r.Old.Path == library }); i >= 0 {
-		version = "@v0.0.0-00010101000000-000000000000" // of a folder; without one, the proxy is asked for newer ones
+		version = "@v0.0.0-00010101000000-000000000000" // the version for a folder; without it, the go command asks the proxy for newer versions
 		to := f.Replace[i].New
 		if to.Version != "" {
 			return generate.Problem{
@@ -139,7 +139,7 @@ func (p *project) needsPlugin(ctx context.Context) error {
 		}
 	}
 	if err := goGet(ctx, p.root, pluginModule+version); err != nil {
-		// Half a requirement would fail every other command of the go command's.
+		// An incomplete requirement would make all other commands of the go command fail.
 		return errors.Join(
 			generate.Problem{File: p.show("go.mod"), Message: err.Error() + ": run this again when the module proxy can be reached"},
 			write(filepath.Join(p.root, "go.mod"), before.mod),

@@ -17,37 +17,37 @@ import (
 	"github.com/annexapi/annex/cmd/annex/internal/generate"
 )
 
-// project is a Go module that defines a server.
+// project is a Go module with the definition of a server.
 type project struct {
-	from   string // the folder that the command runs in
+	from   string // the command's current folder
 	root   string // the folder of go.mod
 	module string
-	domain string // empty if it is not noted
+	domain string // empty if there is no marker for it
 	server *source
 	// definition is the composite literal annex.Server in server.
 	definition *ast.CompositeLit
 }
 
-// source is a file that lines may be added to.
+// source is a file that can be edited.
 type source struct {
 	path   string // relative to the project, with slashes
-	module string // whose file it is
+	module string // path of the file's module
 	text   []byte
 	fset   *token.FileSet
 	file   *ast.File
 
 	edits    []edit
-	imported []string // import specs to be added
+	imported []string // import specs to add
 	removed  []ast.Decl
 }
 
-// findProject finds the project that dir is in.
+// findProject returns the project that contains dir.
 func findProject(dir string) (*project, error) {
 	from, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("find the current folder: %w", err)
 	}
-	// A walk does not enter a folder that is a symbolic link, not even at its root.
+	// A walk does not enter a folder that is a symbolic link, not even as its root.
 	if resolved, err := filepath.EvalSymlinks(from); err == nil {
 		from = resolved
 	}
@@ -80,13 +80,13 @@ func findProject(dir string) (*project, error) {
 
 var domainTag = regexp.MustCompile(`(?m)^\s*(?://)?\s*\+annex:domain=(\S+)\s*$`)
 
-// findServer looks for the one definition of a server, and for the note of the domain.
+// findServer finds the single definition of a server, and the marker for the domain.
 func (p *project) findServer() error {
 	var found []generate.Problem
 	err := filepath.WalkDir(p.root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
-			return nil // not readable for the go command either
+			return nil // the go command cannot read it, either
 		case d.IsDir() && path != p.root && skipFolder(path, d.Name()):
 			return filepath.SkipDir
 		case d.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go"):
@@ -128,7 +128,7 @@ func (p *project) findServer() error {
 	return nil
 }
 
-// skipFolder reports whether the folder holds nothing of the project's own.
+// skipFolder reports whether the folder contains no files of the project itself.
 func skipFolder(path, name string) bool {
 	if name[0] == '.' || name[0] == '_' || name == "vendor" || name == "testdata" || name == "node_modules" {
 		return true
@@ -150,7 +150,7 @@ func (p *project) parse(path string, text []byte) (*source, error) {
 	return s, nil
 }
 
-// show returns a path of the project as the user would write it.
+// show returns a path of the project relative to the user's folder.
 func (p *project) show(path string) string {
 	return shorten(filepath.Join(p.root, filepath.FromSlash(path)), p.from)
 }
@@ -159,7 +159,7 @@ func (p *project) problem(s *source, at token.Pos, format string, args ...any) g
 	return generate.Problem{File: p.show(s.path), Line: s.fset.Position(at).Line, Message: fmt.Sprintf(format, args...)}
 }
 
-// wholeGroup is the name of the group that --group means.
+// wholeGroup returns the full name of the group in --group.
 func (p *project) wholeGroup(group string) (string, error) {
 	if strings.Contains(group, ".") {
 		return group, nil
@@ -171,13 +171,13 @@ func (p *project) wholeGroup(group string) (string, error) {
 	return group + "." + p.domain, nil
 }
 
-// groupFolder is the folder of a group's versions, named after the group's first label.
+// groupFolder returns the folder of a group's versions, named after the group's first label.
 func groupFolder(group string) string {
 	first, _, _ := strings.Cut(group, ".")
 	return "apis/" + first
 }
 
-// importAlias is the name by which files import an API package.
+// importAlias returns the name by which files import an API package.
 func importAlias(group, version string) string {
 	first, _, _ := strings.Cut(group, ".")
 	return strings.ReplaceAll(first, "-", "") + version

@@ -13,33 +13,31 @@ import (
 	"github.com/annexapi/annex/cmd/annex/internal/generate"
 )
 
-// ImportedKind is a kind whose Go types are there, but for what is generated: one of a
-// CustomResourceDefinition.
+// ImportedKind is a kind whose Go types exist, but are not generated yet: a kind of a CustomResourceDefinition.
 type ImportedKind struct {
 	Group, Kind, Resource string
-	// Hub is the version that the others convert to, Versions are the others.
+	// Hub is the version to which the others convert, Versions are the others.
 	Hub      string
 	Versions []string
-	// Folder is that of the group's versions, relative to Options.Dir.
+	// Folder is the folder of the group's versions, relative to Options.Dir.
 	Folder string
 }
 
-// ErrNoProject says that there is no project to register kinds in. It wraps what is
-// missing.
+// ErrNoProject reports that there is no project in which kinds can be registered. The error that wraps it has the
+// reason.
 var ErrNoProject = errors.New("no project")
 
 var notInAlias = strings.NewReplacer(".", "", "-", "")
 
-// InModule reports whether dir, the current folder if it is empty, is in a Go module.
+// InModule reports whether dir is in a Go module; an empty dir is the current folder.
 func InModule(dir string) bool {
 	_, err := moduleFolder(dir)
 	return err == nil
 }
 
-// Register adds kinds to the definition of the server in the project that Options.Dir is
-// in. Those that it has already are left alone. Versions are converted to each other as a
-// cluster does for a CustomResourceDefinition without a webhook, field by field of the same
-// name.
+// Register adds kinds to the definition of the server in the project that contains Options.Dir. Kinds that are
+// registered already are skipped. Versions are converted field by field, by name, as a cluster converts those of a
+// CustomResourceDefinition without a webhook.
 func Register(o Options, kinds []ImportedKind) (*Result, error) {
 	p, err := findProject(o.Dir)
 	if err != nil {
@@ -77,7 +75,7 @@ func Register(o Options, kinds []ImportedKind) (*Result, error) {
 		pkg := func(version string) string {
 			importPath, alias := path.Join(p.module, filepath.ToSlash(folder), version), importAlias(k.Group, version)
 			if other, taken := aliases[alias]; taken && other != importPath {
-				alias = notInAlias.Replace(k.Group) + version // of groups with the same first label
+				alias = notInAlias.Replace(k.Group) + version // for groups with the same first label
 			}
 			alias = s.use(importPath, alias)
 			aliases[alias] = importPath
@@ -137,7 +135,7 @@ func Register(o Options, kinds []ImportedKind) (*Result, error) {
 	return result, nil
 }
 
-// addKinds adds the lines of kinds to the definition, group by group.
+// addKinds adds the registrations of kinds to the definition, by group.
 func (p *project) addKinds(names []string, lines map[string][]string) error {
 	s := p.server
 	annex := s.importName(library)
@@ -178,7 +176,7 @@ func (p *project) addKinds(names []string, lines map[string][]string) error {
 	return nil
 }
 
-// SortImported puts kinds in the order in which a person would write them down.
+// SortImported sorts kinds by group and name.
 func SortImported(kinds []ImportedKind) {
 	slices.SortFunc(kinds, func(a, b ImportedKind) int {
 		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Kind, b.Kind))

@@ -15,15 +15,15 @@ import (
 	"github.com/annexapi/annex/cmd/annex/internal/generate"
 )
 
-// RequireOptions say how a module gets at the library.
+// RequireOptions set how a module requires the library.
 type RequireOptions struct {
 	Options
 	// Replace is as in InitOptions.
 	Replace string
 }
 
-// Require has the module that Dir is in require the library, whatever else it is: a
-// project of kubebuilder's, say. The go command finds out what that requires in turn.
+// Require adds the library to the requirements of the module that contains Dir, which may be any module, for example
+// a kubebuilder project. The go command resolves the library's own requirements.
 func Require(ctx context.Context, o RequireOptions) (*Result, error) {
 	root, err := moduleFolder(o.Dir)
 	if err != nil {
@@ -89,7 +89,7 @@ func Require(ctx context.Context, o RequireOptions) (*Result, error) {
 		return result, err
 	}
 	if err := goGet(ctx, root, what); err != nil {
-		// Half a requirement would fail every other command of the go command's.
+		// An incomplete requirement would make all other commands of the go command fail.
 		return nil, errors.Join(generate.Problem{File: mod, Message: err.Error()}, write(filepath.Join(root, "go.mod"), before.mod))
 	}
 	after, err := readModule(root)
@@ -113,7 +113,7 @@ func Require(ctx context.Context, o RequireOptions) (*Result, error) {
 	return result, nil
 }
 
-// moduleFolder is the folder of the go.mod at or above dir.
+// moduleFolder returns the folder of the go.mod at or above dir.
 func moduleFolder(dir string) (string, error) {
 	from, err := filepath.Abs(dir)
 	if err != nil {
@@ -134,7 +134,7 @@ func moduleFolder(dir string) (string, error) {
 	}
 }
 
-// goGet lets the go command add a module, and all that it requires.
+// goGet adds a module and its requirements by go get.
 func goGet(ctx context.Context, dir string, what ...string) error {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"get"}, what...)...)
 	cmd.Dir = dir
@@ -148,7 +148,7 @@ func goGet(ctx context.Context, dir string, what ...string) error {
 	return nil
 }
 
-// replaceNote says what a replacement in go.mod means to others.
+// replaceNote returns the note about the effect of a replacement in go.mod on others.
 func replaceNote(to string) string {
 	note := fmt.Sprintf("Annex has no release yet: go.mod has a replace of %s by %s", library, to)
 	if modfile.IsDirectoryPath(to) && !filepath.IsAbs(filepath.FromSlash(to)) {

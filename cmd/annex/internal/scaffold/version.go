@@ -20,16 +20,14 @@ import (
 // VersionOptions describe a new version of a kind.
 type VersionOptions struct {
 	Options
-	// Group, Kind and Version are as in APIOptions. The group may be left out if only
-	// one has the kind.
+	// Group, Kind and Version are as in APIOptions. Group may be empty if only one group has the kind.
 	Group, Kind, Version string
-	// Hub makes the new version the one that all others convert to.
+	// Hub makes the new version the hub, to which all others convert.
 	Hub bool
 }
 
-// Version adds a version to a kind: the types of its hub, and conversions between the
-// two, which are generated. What cannot be is left to the user, in functions that do not
-// compile until they are filled in.
+// Version adds a version to a kind: a copy of the hub's types, and generated conversions between the two. Conversions
+// that cannot be generated are left to the user, as functions that do not compile until they are completed.
 func Version(o VersionOptions) (*Result, error) {
 	if err := checkVersion(o.Version); err != nil {
 		return nil, err
@@ -122,8 +120,8 @@ func Version(o VersionOptions) (*Result, error) {
 	return result, nil
 }
 
-// leave writes what the generator could not: the functions that its problems name. Another
-// error is returned, and so are they if their file is there already.
+// leave writes stubs of the functions that the generator's problems name. It returns any other error, and the
+// problems themselves if the stubs' file exists.
 func (r *Result) leave(p *project, file, version string, hub kindData, err error) error {
 	var problems generate.Problems
 	if !errors.As(err, &problems) {
@@ -161,7 +159,7 @@ import (
 	}
 	whole := filepath.Join(p.root, filepath.FromSlash(file))
 	if _, there := os.Stat(whole); there == nil {
-		return err // the problems say what to add to it
+		return err // the problems list the missing functions
 	}
 	if err := write(whole, text); err != nil {
 		return err
@@ -171,10 +169,10 @@ import (
 	return nil
 }
 
-// protobufTag is what a package says that has protobuf.
+// protobufTag is the tag of a package with protobuf methods.
 const protobufTag = "+k8s:protobuf-gen=package"
 
-// projectKind is a kind of a project, as it is registered.
+// projectKind is a registered kind of a project.
 type projectKind struct {
 	registered
 	project  *project
@@ -182,13 +180,13 @@ type projectKind struct {
 	packages map[string]*apiPackage
 	hub      *apiPackage
 	hooks    []*source // files beside the server's definition with edits
-	// requests are the types in the hub's package that its subresources take and answer.
+	// requests are the types in the hub's package that the kind's subresources take and return.
 	requests []string
-	// ambiguous says that another group has a kind of the same name.
+	// ambiguous is set if another group has a kind of the same name.
 	ambiguous bool
 }
 
-// findKind finds the registration of a kind and its packages.
+// findKind returns the registration of a kind, with its packages.
 func findKind(dir, group, kind string) (*projectKind, error) {
 	if group != "" {
 		if err := checkGroup(group); err != nil {
@@ -269,12 +267,11 @@ func findKind(dir, group, kind string) (*projectKind, error) {
 	return k, nil
 }
 
-// Kind is a kind that a project's definition writes out.
+// Kind is a kind that is registered in a project's definition.
 type Kind struct{ Group, Kind string }
 
-// Kinds returns the kinds of the project that dir is in, as far as they can be read; dir
-// is the current folder if it is empty. It is meant for offering them to people, and
-// returns none where nothing can be read.
+// Kinds returns the kinds of the project that contains dir, as far as they can be read; an empty dir is the current
+// folder. It is meant for completion, and returns none if it cannot read the project.
 func Kinds(dir string) []Kind {
 	p, err := findProject(dir)
 	if err != nil {
@@ -297,7 +294,7 @@ func Kinds(dir string) []Kind {
 	return all
 }
 
-// groupNames are the names of all groups that are written out.
+// groupNames returns the names of all groups in the definition.
 func (p *project) groupNames() ([]string, error) {
 	groups, err := p.groups()
 	if groups == nil || err != nil {
@@ -314,7 +311,7 @@ func (p *project) groupNames() ([]string, error) {
 	return names, nil
 }
 
-// registerVersion adds the version to the kind's element.
+// registerVersion adds the version to the kind's registration.
 func (k *projectKind) registerVersion(spoke, hub, added kindData) {
 	s := k.project.server
 	annex := s.importName(library)
@@ -334,7 +331,7 @@ func (k *projectKind) registerVersion(spoke, hub, added kindData) {
 	s.insert(k.element.End(), ".\nVersions("+version+")")
 }
 
-// call finds a method's call in the chain, or nil.
+// call returns the call of a method in the chain, or nil.
 func (r *registered) call(method string) *ast.CallExpr {
 	for _, call := range r.calls {
 		if call.Fun.(*ast.SelectorExpr).Sel.Name == method {
@@ -344,7 +341,7 @@ func (r *registered) call(method string) *ast.CallExpr {
 	return nil
 }
 
-// sampleOf makes the new version's object to try: the old one's, in the new version.
+// sampleOf creates the new version's sample object from the old version's.
 func (k *projectKind) sampleOf(w *plan, old, added kindData) error {
 	text, err := os.ReadFile(filepath.Join(k.project.root, filepath.FromSlash(samplePath(old))))
 	line := []byte("apiVersion: " + old.GroupVersion + "\n")
@@ -355,10 +352,9 @@ func (k *projectKind) sampleOf(w *plan, old, added kindData) error {
 	return nil
 }
 
-// copied are the names of what the new version takes over from the hub: the kind's types,
-// constants, methods and defaults, and what those are made of. The function that
-// validates, and others that the server's definition names, go with the hub. What the
-// version's package has already is left out.
+// copied returns the names of the declarations that the new version copies from the hub: the kind's types, constants,
+// methods and defaults, and the declarations that these use. A new hub also gets the validation function, and other
+// functions that the server's definition names. Names that the version's package declares already are left out.
 func (k *projectKind) copied(added kindData, hub bool) map[string]bool {
 	from := []string{added.Kind, added.Kind + "List"}
 	if hub {
@@ -371,7 +367,7 @@ func (k *projectKind) copied(added kindData, hub bool) map[string]bool {
 	return names
 }
 
-// copyTypes writes the file of the kind in the new version.
+// copyTypes returns the file of the kind in the new version.
 func (k *projectKind) copyTypes(added kindData, names map[string]bool) ([]byte, error) {
 	var body bytes.Buffer
 	imports := map[string]string{}
@@ -408,14 +404,14 @@ func (k *projectKind) copyTypes(added kindData, names map[string]bool) ([]byte, 
 	return text, nil
 }
 
-// standard tells whether a package is of Go's own library.
+// standard reports whether a package belongs to the standard library.
 func standard(importPath string) bool {
 	first, _, _ := strings.Cut(importPath, "/")
 	return !strings.Contains(first, ".")
 }
 
-// reachable are the names of the package's declarations that the given ones are made of.
-// To a type belong its methods, its constants, and the functions that fill in defaults.
+// reachable returns the names of the package's declarations that the given ones use. A type includes its methods, its
+// constants, and its defaulting functions.
 func (pkg *apiPackage) reachable(names ...string) map[string]bool {
 	seen := map[string]bool{}
 	var visit func(name string)
@@ -439,8 +435,7 @@ func (pkg *apiPackage) reachable(names ...string) map[string]bool {
 	return seen
 }
 
-// namesOf are the names that a declaration is copied with: its own, or that of the type
-// that it belongs to.
+// namesOf returns the names under which a declaration is copied: its own name, or the name of its type.
 func namesOf(d ast.Decl) []string {
 	var names []string
 	switch d := d.(type) {
@@ -483,8 +478,8 @@ func receiver(f *ast.FuncDecl) string {
 	return id.Name
 }
 
-// mentioned calls do with the names in a node that may be those of declarations, which
-// the names of fields and parameters are not.
+// mentioned calls do with the names in a node that may refer to declarations; it skips the names of fields and
+// parameters.
 func mentioned(n ast.Node, do func(id *ast.Ident)) {
 	ast.Inspect(n, func(inner ast.Node) bool {
 		switch inner := inner.(type) {
@@ -514,7 +509,7 @@ func (pkg *apiPackage) declares(name string) bool {
 	return false
 }
 
-// function finds the declaration of a function.
+// function returns the declaration of a function.
 func (pkg *apiPackage) function(name string) (*source, *ast.FuncDecl) {
 	for _, s := range pkg.sources {
 		for _, d := range s.file.Decls {
@@ -536,7 +531,7 @@ func docOf(d ast.Decl) *ast.CommentGroup {
 	return nil
 }
 
-// importsOf are the imports that a declaration uses, as they are written.
+// importsOf returns the imports that a declaration uses, in source form.
 func (s *source) importsOf(d ast.Decl) map[string]string {
 	used := map[string]bool{}
 	ast.Inspect(d, func(n ast.Node) bool {

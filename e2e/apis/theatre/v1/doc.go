@@ -1,5 +1,4 @@
-// Package v1 has kinds that use what the samples do not: scale, lists with keys,
-// conditions, grace periods.
+// Package v1 has kinds for features that the samples lack: scale, lists with keys, conditions, grace periods.
 //
 // +groupName=theatre.example.com
 package v1

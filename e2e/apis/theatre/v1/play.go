@@ -113,7 +113,7 @@ type PlayList struct {
 	Items []Play `json:"items"`
 }
 
-// ValidatePlay wants a title, and a name for every role.
+// ValidatePlay requires a title, and a name for every role.
 func ValidatePlay(_ context.Context, play *Play) field.ErrorList {
 	var errs field.ErrorList
 	spec := field.NewPath("spec")

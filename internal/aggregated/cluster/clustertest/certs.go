@@ -23,7 +23,7 @@ type Authority struct {
 	now  time.Time
 }
 
-// NewAuthority makes one whose certificates are valid for an hour around now.
+// NewAuthority returns an authority whose certificates are valid for an hour around now.
 func NewAuthority(t testing.TB, name string, now time.Time) *Authority {
 	t.Helper()
 	a := &Authority{now: now, key: newKey(t)}
@@ -42,7 +42,7 @@ func NewAuthority(t testing.TB, name string, now time.Time) *Authority {
 	return a
 }
 
-// Issue makes a certificate for a name, which may be an address, and groups.
+// Issue issues a certificate for a name, which may be an address, and groups.
 func (a *Authority) Issue(t testing.TB, name string, groups ...string) tls.Certificate {
 	t.Helper()
 	key := newKey(t)
@@ -66,7 +66,7 @@ func (a *Authority) Issue(t testing.TB, name string, groups ...string) tls.Certi
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// Transport is that of a client with a certificate, which believes every server.
+// Transport returns the transport of a client with a certificate. It accepts every server.
 func (a *Authority) Transport(t testing.TB, name string, groups ...string) *http.Transport {
 	t.Helper()
 	certificate := a.Issue(t, name, groups...)

@@ -1,6 +1,6 @@
-// Package clustertest is a cluster for tests of aggregated servers: as much of a
-// kube-apiserver as they read and ask, in this process, with permissions that tests take
-// and give. What a real one does is tested in a module of its own.
+// Package clustertest contains an in-process cluster for tests of aggregated servers. It implements the parts of a
+// kube-apiserver that they use, with permissions that tests can revoke and grant. Tests against a real cluster are in
+// a separate module.
 package clustertest
 
 import (
@@ -47,7 +47,7 @@ type Cluster struct {
 	server  *httptest.Server
 	serving tls.Certificate
 	own     *Authority
-	// RequestHeaderCA and ClientCA issue the certificates that the cluster believes.
+	// RequestHeaderCA and ClientCA issue the certificates that the cluster accepts.
 	RequestHeaderCA, ClientCA *Authority
 
 	writing    sync.Mutex
@@ -74,14 +74,14 @@ type event struct {
 	object    json.RawMessage
 }
 
-// Start runs a cluster until the test is done. It permits everything, knows the namespace
-// default, and says in the usual ConfigMap how it authenticates.
+// Start runs a cluster until the end of the test. It permits everything, has the namespace default, and publishes its
+// authentication configuration in the usual ConfigMap.
 func Start(t testing.TB) *Cluster {
 	t.Helper()
 	return StartAt(t, time.Now())
 }
 
-// StartAt is Start of a cluster whose clock says now, and whose certificates are as new.
+// StartAt is like Start, for a cluster whose clock starts at now, and whose certificates are issued then.
 func StartAt(t testing.TB, now time.Time) *Cluster {
 	t.Helper()
 	ahead := time.Until(now)
@@ -112,7 +112,7 @@ func StartAt(t testing.TB, now time.Time) *Cluster {
 	return h
 }
 
-// Configure writes the ConfigMap extension-apiserver-authentication, after change.
+// Configure writes the ConfigMap extension-apiserver-authentication, after applying change to the default data.
 func (h *Cluster) Configure(change func(data map[string]string)) {
 	config := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "extension-apiserver-authentication"},
@@ -132,7 +132,7 @@ func (h *Cluster) Configure(change func(data map[string]string)) {
 	h.Put(config)
 }
 
-// Up has the cluster answer, again on the same port after Down.
+// Up starts the listener, after Down on the same port as before.
 func (h *Cluster) Up() {
 	h.t.Helper()
 	address := h.address
@@ -177,7 +177,7 @@ func (h *Cluster) endWatches() {
 	}
 }
 
-// Kubeconfig writes one for a service account of the cluster, and returns its path.
+// Kubeconfig writes a kubeconfig for a service account of the cluster, and returns its path.
 func (h *Cluster) Kubeconfig() string {
 	h.t.Helper()
 	config := clientcmdapi.NewConfig()
@@ -192,7 +192,7 @@ func (h *Cluster) Kubeconfig() string {
 	return path
 }
 
-// Forbid takes the permission for resources, such as namespaces, and ends their watches.
+// Forbid revokes the permission for resources, such as namespaces, and ends their watches.
 func (h *Cluster) Forbid(resources ...string) {
 	h.mu.Lock()
 	for _, r := range resources {
@@ -202,7 +202,7 @@ func (h *Cluster) Forbid(resources ...string) {
 	h.endWatches()
 }
 
-// Permit gives it back.
+// Permit grants the permission for resources again.
 func (h *Cluster) Permit(resources ...string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -211,42 +211,42 @@ func (h *Cluster) Permit(resources ...string) {
 	}
 }
 
-// Know has the cluster know a token.
+// Know adds a token with its user.
 func (h *Cluster) Know(token string, info authenticationv1.UserInfo) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.tokens[token] = info
 }
 
-// Reject has the cluster say of a token what is wrong with it.
+// Reject adds a token that is rejected for a reason.
 func (h *Cluster) Reject(token, reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.rejected[token] = reason
 }
 
-// Hold keeps the answers about tokens until release is called.
+// Hold delays the answers to token reviews until release is called.
 func (h *Cluster) Hold() (release func()) {
 	h.reviewing.Lock()
 	return h.reviewing.Unlock
 }
 
-// Allow says what callers may do; everything if it is not called.
+// Allow sets the function that decides about callers. Without it, everything is allowed.
 func (h *Cluster) Allow(allow func(authorizationv1.SubjectAccessReviewSpec) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.allow = allow
 }
 
-// Reviews is how often the cluster was asked about a token or a caller, by resource, not
-// counting questions without either, or about a Lease.
+// Reviews returns the number of reviews of tokens or of callers, by resource. Reviews without a token or caller are
+// not counted, nor are those about a Lease.
 func (h *Cluster) Reviews(resource string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.reviews[resource]
 }
 
-// Aggregate has the cluster send requests for everything that is not its own to a server.
+// Aggregate makes the cluster forward all requests that it does not serve itself to a server.
 func (h *Cluster) Aggregate(server string) {
 	h.t.Helper()
 	target, err := url.Parse(server)
@@ -267,7 +267,7 @@ func (h *Cluster) Aggregate(server string) {
 	h.aggregated = proxy
 }
 
-// FrontProxy is the transport with which the cluster sends requests on.
+// FrontProxy returns the transport with which the cluster forwards requests.
 func (h *Cluster) FrontProxy() *http.Transport {
 	return h.RequestHeaderCA.Transport(h.t, "front-proxy-client")
 }
@@ -275,7 +275,7 @@ func (h *Cluster) FrontProxy() *http.Transport {
 // Put creates or replaces an object.
 func (h *Cluster) Put(object runtime.Object) { h.record("", object) }
 
-// Delete deletes it.
+// Delete deletes an object.
 func (h *Cluster) Delete(object runtime.Object) { h.record(watch.Deleted, object) }
 
 func (h *Cluster) record(kind watch.EventType, object runtime.Object) {
@@ -317,7 +317,7 @@ func (h *Cluster) record(kind watch.EventType, object runtime.Object) {
 
 func (e event) key() string { return e.resource.String() + "/" + e.namespace + "/" + e.name }
 
-// current is the newest event of every object that there is.
+// current returns the newest event of every existing object.
 func (h *Cluster) current() map[string]event {
 	now := map[string]event{}
 	for _, e := range h.log {
@@ -430,7 +430,7 @@ func (h *Cluster) get(w http.ResponseWriter, info *request.RequestInfo, resource
 	answer(w, http.StatusOK, e.object)
 }
 
-// write is for leases, of which one writer at a time must win.
+// write updates leases, for which exactly one of several concurrent writers must succeed.
 func (h *Cluster) write(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, resource schema.GroupResource) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -457,7 +457,7 @@ func (h *Cluster) write(w http.ResponseWriter, r *http.Request, info *request.Re
 	h.get(w, info, resource)
 }
 
-// namespaceOf is empty for namespaces, which are in none.
+// namespaceOf returns the namespace of a request; empty for namespaces themselves.
 func namespaceOf(info *request.RequestInfo) string {
 	if info.Resource == "namespaces" {
 		return ""
@@ -532,7 +532,7 @@ func (h *Cluster) watch(w http.ResponseWriter, r *http.Request, info *request.Re
 	}
 }
 
-// bookmark ends the initial events of a watch.
+// bookmark returns the bookmark at the end of a watch's initial events.
 func (h *Cluster) bookmark(info *request.RequestInfo) any {
 	kind := ""
 	gv := schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
@@ -571,14 +571,14 @@ func encodePEM(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// Plain is the transport of a client without a certificate, which believes every server.
+// Plain returns the transport of a client without a certificate. It accepts every server.
 func (h *Cluster) Plain() *http.Transport {
 	transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	h.t.Cleanup(transport.CloseIdleConnections)
 	return transport
 }
 
-// Serve runs a handler, such as a webhook, until the test is done.
+// Serve runs a handler, such as a webhook, until the end of the test.
 func (h *Cluster) Serve(handler http.Handler) (url string, ca []byte) {
 	server := httptest.NewUnstartedServer(handler)
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{h.own.Issue(h.t, "127.0.0.1")}}

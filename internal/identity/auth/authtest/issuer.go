@@ -1,5 +1,4 @@
-// Package authtest has what servers in tests ask about callers: an issuer of tokens, and
-// webhooks.
+// Package authtest contains an issuer of tokens, and authentication and authorization webhooks, for tests of servers.
 package authtest
 
 import (
@@ -21,18 +20,17 @@ import (
 	"time"
 )
 
-// Issuer issues JSON web tokens, and tells by HTTPS which keys they are signed with. Its
-// methods may be called concurrently.
+// Issuer issues JSON web tokens and serves its public keys by HTTPS. Its methods may be called concurrently.
 type Issuer struct {
-	// URL is the issuer's, CA the authority of its certificate in PEM.
+	// URL is the issuer URL, CA the authority of its certificate in PEM.
 	URL, CA string
-	// Away has it break off every connection.
+	// Away makes it close every connection.
 	Away atomic.Bool
 	// Asked counts the requests for its keys.
 	Asked atomic.Int64
 
-	// Exchange says what the ID token claims that is issued for a code; nil issues none. It is set
-	// before anything is asked.
+	// Exchange returns the claims of the ID token for a code; nil issues none. It has to be set before the first
+	// request.
 	Exchange func(form url.Values, client, secret string) (claims map[string]any)
 
 	t    testing.TB
@@ -87,7 +85,7 @@ func NewIssuer(t testing.TB) *Issuer {
 	return i
 }
 
-// Rotate has it sign with a new key, and forget the others.
+// Rotate replaces the signing key. The previous keys are no longer published.
 func (i *Issuer) Rotate() {
 	i.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -113,8 +111,8 @@ func (i *Issuer) public() map[string]any {
 	}}}
 }
 
-// Token is a token for the audience "annex" that expires in an hour. Claims are added to
-// these, or replace them.
+// Token returns a token for the audience "annex" that expires in an hour. claims are added to the default claims, or
+// replace them.
 func (i *Issuer) Token(claims map[string]any) string {
 	i.t.Helper()
 	i.mu.Lock()
@@ -123,7 +121,7 @@ func (i *Issuer) Token(claims map[string]any) string {
 	return i.Sign(key, id, claims)
 }
 
-// Sign is Token with a key of another's, or for another ID.
+// Sign is like Token, with the given key and key ID.
 func (i *Issuer) Sign(key *ecdsa.PrivateKey, id string, claims map[string]any) string {
 	i.t.Helper()
 	all := map[string]any{"iss": i.URL, "aud": "annex", "iat": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix()}
@@ -140,7 +138,7 @@ func (i *Issuer) Sign(key *ecdsa.PrivateKey, id string, claims map[string]any) s
 	return text + "." + encode(signature)
 }
 
-// Forge is Token with a signature by a key that is not the issuer's, under the given ID.
+// Forge is like Token, with a signature by a key that the issuer does not have, under the given ID.
 func (i *Issuer) Forge(id string, claims map[string]any) string {
 	i.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -163,5 +161,5 @@ func encode(data []byte) string { return base64.RawURLEncoding.EncodeToString(da
 
 func answer(w http.ResponseWriter, body any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(body) // the client is gone
+	_ = json.NewEncoder(w).Encode(body) // the client has disconnected
 }

@@ -14,21 +14,21 @@ import (
 	"testing"
 )
 
-// Webhook answers TokenReviews or SubjectAccessReviews, in the version that it is asked in.
+// Webhook answers TokenReviews or SubjectAccessReviews, in the version of the request.
 type Webhook struct {
-	// Kubeconfig is the path of the file that names it.
+	// Kubeconfig is the path of a kubeconfig for the webhook.
 	Kubeconfig string
 	// Asked counts the requests.
 	Asked atomic.Int64
 
 	mu     sync.Mutex
 	answer func(spec map[string]any) (status map[string]any)
-	// hanging is closed when requests that hang may end.
+	// hanging is closed when hanging requests may end.
 	hanging chan struct{}
 }
 
-// NewWebhook starts a webhook that ends with the test. Answer is given the spec of a review,
-// and returns its status; nil is answered with 500.
+// NewWebhook starts a webhook that ends with the test. answer receives the spec of a review and returns its status;
+// nil responds with 500.
 func NewWebhook(t testing.TB, answer func(spec map[string]any) (status map[string]any)) *Webhook {
 	t.Helper()
 	w := &Webhook{answer: answer}
@@ -49,7 +49,7 @@ current-context: webhook
 	return w
 }
 
-// Hang has requests wait until it is told not to.
+// Hang makes requests wait until Hang(false) is called.
 func (w *Webhook) Hang(hang bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

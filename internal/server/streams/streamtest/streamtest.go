@@ -1,5 +1,5 @@
-// Package streamtest is what clients see of an object with the subresources exec, attach, log,
-// portforward and proxy, for tests of whole servers: alone, on every storage, and behind a cluster.
+// Package streamtest tests the subresources exec, attach, log, portforward and proxy of an object from the client's
+// side. It is used by tests of whole servers: standalone, on every storage, and behind a cluster.
 package streamtest
 
 import (
@@ -26,17 +26,17 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// Target is an object whose commands are run by a shell, whose attach gives back what it gets,
-// whose ports are those of this machine, and whose log has ten lines, of two containers.
+// Target is an object with these properties: a shell runs its commands, attach echoes its input, its ports are those
+// of this machine, and its log has ten lines, of two containers.
 type Target struct {
 	Config *rest.Config
-	// Path is that of the object, such as /apis/theatre.example.com/v1/namespaces/default/halls/s.
+	// Path is the path of the object, such as /apis/theatre.example.com/v1/namespaces/default/halls/s.
 	Path string
 	// Log is the text of the last two lines of the second container's log.
 	Container, Log string
 }
 
-// Box is what the subresource proxy of the target is to hand on to; it ends with the test.
+// Box starts the backend of the target's proxy subresource, which ends with the test.
 func Box(t *testing.T) string {
 	t.Helper()
 	box := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -47,7 +47,7 @@ func Box(t *testing.T) string {
 	return box.URL
 }
 
-// Test tests all of them. size is how many bytes go through a command in each direction.
+// Test tests all subresources. size is the number of bytes that are sent through a command in each direction.
 func (target Target) Test(t *testing.T, size int) {
 	target.Commands(t, size)
 	t.Run("attach", target.attached)
@@ -65,7 +65,7 @@ func (target Target) Commands(t *testing.T, size int) {
 	}
 }
 
-// sizes are those of a client's terminal.
+// sizes are the sizes of a client's terminal.
 type sizes chan remotecommand.TerminalSize
 
 func (s sizes) Next() *remotecommand.TerminalSize {
@@ -75,7 +75,7 @@ func (s sizes) Next() *remotecommand.TerminalSize {
 	return nil
 }
 
-// Terminal tests that a command has a terminal, which has the size that the client gives it.
+// Terminal tests that a command has a terminal with the size that the client sets.
 func (target Target) Terminal(t *testing.T) {
 	const script = `until [ "$(stty size)" = "25 80" ]; do sleep 0.1; done; echo resized`
 	for _, d := range dialects() {
@@ -100,7 +100,7 @@ func (target Target) Terminal(t *testing.T) {
 type dialect struct {
 	name     string
 	executor func(config *rest.Config, u *url.URL) (remotecommand.Executor, error)
-	// halfClose says that the client can tell that its input is at its end.
+	// halfClose is set if the client can signal the end of its input.
 	halfClose bool
 }
 
@@ -232,7 +232,7 @@ var dialers = map[string]func(config *rest.Config, u *url.URL) (httpstream.Diale
 	},
 }
 
-// ports has fifty connections at once through one forward.
+// ports opens fifty connections at once through one forward.
 func (target Target) ports(t *testing.T, dialer func(*rest.Config, *url.URL) (httpstream.Dialer, error)) {
 	echo, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -316,8 +316,7 @@ func (target Target) proxied(t *testing.T) {
 	}
 }
 
-// Refused wants a command to be refused before anything is upgraded, with such an error, over every
-// protocol.
+// Refused tests that a command is rejected before the upgrade, with a matching error, over every protocol.
 func (target Target) Refused(t *testing.T, is func(error) bool) {
 	t.Helper()
 	for _, d := range dialects() {

@@ -1,5 +1,5 @@
-// Package kmstest is a key management plugin for tests. It speaks upstream's KMS v2
-// protocol over a unix socket, and keeps its keys in memory.
+// Package kmstest is a key management plugin for tests. It speaks the KMS v2 protocol of Kubernetes over a unix socket,
+// and keeps its keys in memory. Tests can start and stop it, rotate its key and make it lose keys.
 package kmstest
 
 import (
@@ -21,13 +21,12 @@ import (
 	"k8s.io/kms/pkg/service"
 )
 
-// Plugin is a key management plugin that can be started, stopped and told to use
-// another key.
+// Plugin is a key management plugin. Start, Stop and Rotate may be called during a test.
 type Plugin struct {
 	socket string
 
 	mu      sync.Mutex
-	current string // ID of the key to encrypt with
+	current string // ID of the key for encryption
 	keys    map[string]cipher.AEAD
 	server  *grpc.Server
 	served  chan error
@@ -35,11 +34,10 @@ type Plugin struct {
 
 var _ service.Service = (*Plugin)(nil)
 
-// New returns a plugin with one key that does not run yet. It is stopped with the
-// test.
+// New returns a plugin with one key. Start starts it; the end of the test stops it.
 func New(t testing.TB, keyID string) *Plugin {
 	t.Helper()
-	// The path of a socket may have no more than about a hundred bytes.
+	// The path of a socket is limited to about a hundred bytes.
 	dir, err := os.MkdirTemp("", "kms")
 	if err != nil {
 		t.Fatal(err)
@@ -51,10 +49,10 @@ func New(t testing.TB, keyID string) *Plugin {
 	return p
 }
 
-// Endpoint is what to write into a configuration file.
+// Endpoint returns the endpoint for a configuration file.
 func (p *Plugin) Endpoint() string { return "unix://" + p.socket }
 
-// Start has the plugin answer.
+// Start makes the plugin listen on its socket.
 func (p *Plugin) Start(t testing.TB) {
 	t.Helper()
 	listener, err := net.Listen("unix", p.socket)
@@ -66,7 +64,7 @@ func (p *Plugin) Start(t testing.TB) {
 	go func(server *grpc.Server, served chan<- error) { served <- server.Serve(listener) }(p.server, p.served)
 }
 
-// Stop ends a plugin that answers.
+// Stop stops a running plugin.
 func (p *Plugin) Stop(t testing.TB) {
 	t.Helper()
 	if p.server == nil {
@@ -79,8 +77,7 @@ func (p *Plugin) Stop(t testing.TB) {
 	p.server = nil
 }
 
-// Rotate makes a key, unless there is one of that ID, and encrypts with it from now
-// on.
+// Rotate makes the plugin encrypt with the key of an ID from now on. It creates a missing key.
 func (p *Plugin) Rotate(t testing.TB, keyID string) {
 	t.Helper()
 	p.mu.Lock()
@@ -100,7 +97,7 @@ func (p *Plugin) Rotate(t testing.TB, keyID string) {
 	}
 }
 
-// Forget loses a key.
+// Forget removes a key.
 func (p *Plugin) Forget(keyID string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -204,6 +204,7 @@ func crateNamed(name string) *unstructured.Unstructured {
 }
 
 func TestServersBehindLearnHowToAuthenticate(t *testing.T) {
+	t.Parallel()
 	front := annextest.Start(t, cluster())
 	client := kubernetes.NewForConfigOrDie(front)
 	configMaps := client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
@@ -256,6 +257,7 @@ func TestServersBehindLearnHowToAuthenticate(t *testing.T) {
 	}
 }
 
+// It is not parallel, for it listens once more on a port that it has given up, which another test could get meanwhile.
 func TestRequestsForTheGroupOfAnotherServerGoThere(t *testing.T) {
 	front := annextest.Start(t, cluster())
 	b := serveBehind(t, front, crateServer(), 0)
@@ -309,6 +311,7 @@ func TestRequestsForTheGroupOfAnotherServerGoThere(t *testing.T) {
 }
 
 func TestOneServerTellsOfAllGroups(t *testing.T) {
+	t.Parallel()
 	front := annextest.Start(t, cluster())
 	b := serveBehind(t, front, crateServer(), 0)
 	register(t, front, b.port, crateVersion)
@@ -386,6 +389,7 @@ func TestOneServerTellsOfAllGroups(t *testing.T) {
 }
 
 func TestObjectsOfOtherServersGoWithTheirNamespacesAndOwners(t *testing.T) {
+	t.Parallel()
 	front := annextest.Start(t, cluster())
 	b := serveBehind(t, front, crateServer(), 0)
 	register(t, front, b.port, crateVersion)

@@ -55,6 +55,7 @@ func has(names ...string) func([]apiregistrationv1.APIService) error {
 }
 
 func TestEachOwnVersionHasALocalAPIService(t *testing.T) {
+	t.Parallel()
 	config := annextest.Start(t, cluster())
 	services := v1.NewForConfigOrDie(config).APIServices()
 	want := map[string][2]int32{
@@ -80,6 +81,7 @@ func TestEachOwnVersionHasALocalAPIService(t *testing.T) {
 }
 
 func TestTheAPIServiceOfACustomResourceFollowsItsDefinition(t *testing.T) {
+	t.Parallel()
 	config := annextest.Start(t, cluster())
 	services, c := v1.NewForConfigOrDie(config).APIServices(), clientsOf(config)
 	definition := widgets(sizeAndColor)
@@ -113,6 +115,7 @@ func TestTheAPIServiceOfACustomResourceFollowsItsDefinition(t *testing.T) {
 }
 
 func TestAnAPIServiceOfAnotherClientStays(t *testing.T) {
+	t.Parallel()
 	config := annextest.Start(t, cluster())
 	services := v1.NewForConfigOrDie(config).APIServices()
 	remote := &apiregistrationv1.APIService{
@@ -156,6 +159,7 @@ func TestAnAPIServiceOfAnotherClientStays(t *testing.T) {
 }
 
 func TestGroupsAreListedByTheirPriorities(t *testing.T) {
+	t.Parallel()
 	config := annextest.Start(t, cluster())
 	services := v1.NewForConfigOrDie(config).APIServices()
 	clientsOf(config).define(t, widgets(sizeAndColor))
@@ -201,6 +205,7 @@ func TestGroupsAreListedByTheirPriorities(t *testing.T) {
 }
 
 func TestWithoutAPIServicesThereAreNone(t *testing.T) {
+	t.Parallel()
 	config := annextest.Start(
 		t,
 		annex.Server{Name: "cluster", ControlPlane: controlplane.New(controlplane.Options{Without: []string{"apiregistration.k8s.io"}})},

@@ -189,6 +189,7 @@ func createCrate(t *testing.T, crates dynamic.ResourceInterface, name string) {
 }
 
 func TestWatchListsComeFromServersBehind(t *testing.T) {
+	t.Parallel()
 	front := annextest.Start(t, cluster())
 	register(t, front, serveBehind(t, front, crateServer(), 0).port, crateVersion)
 	available(t, front)
@@ -251,6 +252,7 @@ func echoing(context.Context, *annex.ConnectRequest[markedv1.Crate, annex.NoOpti
 }
 
 func TestConnectionsAreTakenOverThroughTheServerInFront(t *testing.T) {
+	t.Parallel()
 	// Nothing ends by being cut off at the end of this time.
 	front, stop := startFront(t, annex.Options{ShutdownTimeout: time.Hour})
 	server := crateServer()
@@ -348,6 +350,7 @@ func TestConnectionsAreTakenOverThroughTheServerInFront(t *testing.T) {
 
 // The cut and the restart are seen by clients as those of any server: watches end, and informers
 // find what they have missed.
+// It is not parallel, for it listens once more on a port that it has given up, which another test could get meanwhile.
 func TestInformersOfServersBehindSurviveCuts(t *testing.T) {
 	front := annextest.Start(t, cluster())
 	b := serveBehind(t, front, crateServer(), 0)
@@ -397,6 +400,7 @@ func TestInformersOfServersBehindSurviveCuts(t *testing.T) {
 	knows("c")
 }
 
+// It is not parallel, for it has deadlines of seconds, which the load of other tests could reach.
 func TestDeadServersBehindSlowNothing(t *testing.T) {
 	front := annextest.Start(t, cluster())
 	b := serveBehind(t, front, crateServer(), 0)
@@ -507,6 +511,7 @@ func TestDeadServersBehindSlowNothing(t *testing.T) {
 	})
 }
 
+// It is not parallel, for it compares metrics, which are those of the process.
 func TestMetricsTellWhichServersBehindAreAway(t *testing.T) {
 	front := annextest.Start(t, cluster())
 	b := serveBehind(t, front, crateServer(), 0)
@@ -560,6 +565,7 @@ func tlsServer(t *testing.T, name string, handler http.Handler) (port int, bundl
 	return server.Listener.Addr().(*net.TCPAddr).Port, bundle
 }
 
+// It is not parallel, for it has deadlines of seconds, which the load of other tests could reach.
 func TestAServerBehindThatIsSlowHasADeadline(t *testing.T) {
 	front := annextest.StartWith(t, cluster(), annex.Options{Storage: memory.Storage(), RequestTimeout: time.Second})
 	v := schema.GroupVersion{Group: "slow.example.com", Version: "v1"}
@@ -597,6 +603,7 @@ func TestAServerBehindThatIsSlowHasADeadline(t *testing.T) {
 }
 
 func TestServersBehindNeitherSeeNorSetTheCookiesOfPages(t *testing.T) {
+	t.Parallel()
 	front := annextest.Start(t, cluster())
 	v := schema.GroupVersion{Group: "curious.example.com", Version: "v1"}
 	port, bundle := tlsServer(t, "behind", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -640,6 +647,7 @@ func TestServersBehindNeitherSeeNorSetTheCookiesOfPages(t *testing.T) {
 }
 
 func TestOpenAPIV2IsThatOfAllServersAndAskedForWhenItIsWanted(t *testing.T) {
+	t.Parallel()
 	front := annextest.Start(t, cluster())
 	register(t, front, serveBehind(t, front, crateServer(), 0).port, crateVersion)
 	const document = `{"swagger":"2.0","info":{"title":"counted","version":"1"},
@@ -719,6 +727,7 @@ func TestOpenAPIV2IsThatOfAllServersAndAskedForWhenItIsWanted(t *testing.T) {
 }
 
 func TestWebhooksAreFoundByTheirServices(t *testing.T) {
+	t.Parallel()
 	front := annextest.Start(t, cluster())
 	named(t, front, "hooks")
 	review := func(says string) http.Handler {
@@ -787,6 +796,7 @@ func TestWebhooksAreFoundByTheirServices(t *testing.T) {
 }
 
 func TestConversionWebhooksAreFoundByTheirServices(t *testing.T) {
+	t.Parallel()
 	front := annextest.Start(t, cluster())
 	named(t, front, "conversions")
 	stock := newConverter(t)

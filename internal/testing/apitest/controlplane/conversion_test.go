@@ -218,6 +218,7 @@ func (v *victim) sizes(ctx context.Context, version string, path ...string) (map
 // clients write; the server is killed meanwhile, as often as ANNEX_CRASH_KILLS says. No object is
 // lost, all are there in both versions, and the definition says in which they are stored.
 func TestDefinitionsGetAConversionThroughKills(t *testing.T) {
+	t.Parallel()
 	if dir := os.Getenv(victimEnv); dir != "" {
 		serveUntilKilled(t, dir, embedded.Dir(""))
 	}
@@ -354,6 +355,7 @@ func convertUntilKilled(t *testing.T, v *victim, webhook *converter, random *ran
 
 // What a conversion webhook makes up is refused in kube-apiserver's words.
 func TestConversionWebhooksThatLieAreRefused(t *testing.T) {
+	t.Parallel()
 	c := clientsOf(annextest.Start(t, cluster()))
 	webhook := newConverter(t)
 	definition := widgets(sizeAndColor)

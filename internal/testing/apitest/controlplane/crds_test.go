@@ -123,6 +123,7 @@ func (c clients) redefine(t *testing.T, name string, change func(*apiextensionsv
 }
 
 func TestACustomResourceIsServedWhenItIsDefined(t *testing.T) {
+	t.Parallel()
 	c := clientsOf(annextest.Start(t, cluster()))
 	c.define(t, widgets(sizeAndColor))
 	for name, color := range map[string]string{"a": "red", "b": "blue"} {
@@ -171,6 +172,7 @@ func TestACustomResourceIsServedWhenItIsDefined(t *testing.T) {
 }
 
 func TestDiscoveryAndOpenAPIHaveCustomResources(t *testing.T) {
+	t.Parallel()
 	c := clientsOf(annextest.Start(t, cluster()))
 	c.define(t, widgets(sizeAndColor))
 	has := func(path, wanted string) {
@@ -205,6 +207,7 @@ func TestDiscoveryAndOpenAPIHaveCustomResources(t *testing.T) {
 }
 
 func TestAWatchEndsWhenItsDefinitionChanges(t *testing.T) {
+	t.Parallel()
 	c := clientsOf(annextest.Start(t, cluster()))
 	definition := widgets(sizeAndColor)
 	c.define(t, definition)
@@ -240,6 +243,7 @@ func TestAWatchEndsWhenItsDefinitionChanges(t *testing.T) {
 }
 
 func TestADefinitionThatIsDeletedTakesItsResourcesAlong(t *testing.T) {
+	t.Parallel()
 	c := clientsOf(annextest.Start(t, cluster()))
 	definition := widgets(sizeAndColor)
 	c.define(t, definition)
@@ -275,6 +279,7 @@ func TestADefinitionThatIsDeletedTakesItsResourcesAlong(t *testing.T) {
 }
 
 func TestCustomResourcesOutliveARestart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	options := annex.Options{Storage: embedded.Dir(""), DataDir: dir}
 	t.Run("before", func(t *testing.T) {
@@ -294,6 +299,7 @@ func TestCustomResourcesOutliveARestart(t *testing.T) {
 }
 
 func TestWhatCannotBeDefinedOrCreatedIsRefused(t *testing.T) {
+	t.Parallel()
 	config := annextest.Start(t, cluster())
 	c := clientsOf(config)
 	own := widgets(sizeAndColor)

@@ -16,6 +16,7 @@ import (
 )
 
 func TestCustomResourcesAreCollectedWithTheirOwners(t *testing.T) {
+	t.Parallel()
 	for name, policy := range map[string]metav1.DeletionPropagation{"background": metav1.DeletePropagationBackground,
 		"foreground": metav1.DeletePropagationForeground, "orphan": metav1.DeletePropagationOrphan} {
 		t.Run(name, func(t *testing.T) {
@@ -54,6 +55,7 @@ func TestCustomResourcesAreCollectedWithTheirOwners(t *testing.T) {
 
 // A namespace says what it waits for, and takes with it what the server's definition does not have.
 func TestCustomResourcesGoWithTheirNamespace(t *testing.T) {
+	t.Parallel()
 	config := annextest.Start(t, cluster())
 	c := clientsOf(config)
 	c.define(t, widgets(sizeAndColor))

@@ -56,6 +56,7 @@ func recorded(t *testing.T) (kubernetes.Interface, func() (map[string]bool, erro
 }
 
 func TestControllersWorkAsTheirAccounts(t *testing.T) {
+	t.Parallel()
 	client, audit := recorded(t)
 	core, ctx := client.CoreV1(), t.Context()
 	if _, err := core.Namespaces().Create(ctx, namespace("lab"), metav1.CreateOptions{}); err != nil {
@@ -144,6 +145,7 @@ func TestControllersWorkAsTheirAccounts(t *testing.T) {
 }
 
 func TestAControllerWithoutItsRoleWorksAgainWhenItHasIt(t *testing.T) {
+	t.Parallel()
 	client, audit := recorded(t)
 	ctx, bindings := t.Context(), client.RbacV1().ClusterRoleBindings()
 	const name = "system:controller:root-ca-cert-publisher"
@@ -178,6 +180,7 @@ func TestAControllerWithoutItsRoleWorksAgainWhenItHasIt(t *testing.T) {
 
 // A webhook that has never heard of the accounts must not stop the controllers.
 func TestControllersHaveAllRightsWhereRolesDoNotDecide(t *testing.T) {
+	t.Parallel()
 	options := annex.Options{Storage: memory.Storage(), AuthorizationModes: []annex.AuthorizationMode{annex.AuthorizationAlwaysDeny}}
 	client := kubernetes.NewForConfigOrDie(annextest.StartWith(t, cluster(), options))
 	if _, err := client.CoreV1().Namespaces().Create(t.Context(), namespace("lab"), metav1.CreateOptions{}); err != nil {

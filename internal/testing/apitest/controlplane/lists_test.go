@@ -180,6 +180,7 @@ var listAccepts = []string{
 // What a client gets of a list, or of the initial events of a watch, is what upstream's handler
 // answers, byte for byte, while the definition changes.
 func TestListsOfCustomResourcesAreAnsweredAsUpstreamDoes(t *testing.T) {
+	t.Parallel()
 	config := annextest.Start(t, cluster())
 	c, a := clientsOf(config), answersOf(t, config)
 	definition := widgets(map[string]schemaOf{
@@ -316,6 +317,7 @@ func TestListsOfCustomResourcesAreAnsweredAsUpstreamDoes(t *testing.T) {
 }
 
 // Long lists are compressed where upstream compresses them, and their sizes counted.
+// It is not parallel, for it compares metrics, which are those of the process.
 func TestLongListsOfCustomResourcesAreCompressed(t *testing.T) {
 	config := annextest.Start(t, cluster())
 	c, a := clientsOf(config), answersOf(t, config)
@@ -425,6 +427,7 @@ func list(instance *annex.Instance, accept string) *httptest.ResponseRecorder {
 }
 
 func TestTheAuditHasTheItemsOfLists(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
 	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: RequestResponse\n  resources: "+
@@ -457,6 +460,7 @@ func TestTheAuditHasTheItemsOfLists(t *testing.T) {
 
 // A list that is as the last one was is not encoded anew, which would take a hundred allocations
 // for each object.
+// It is not parallel, for it counts the allocations of the process.
 func TestListsOfCustomResourcesAreRemembered(t *testing.T) {
 	instance, c := serve(t, annex.Options{})
 	c.define(t, widgets(sizeAndColor))

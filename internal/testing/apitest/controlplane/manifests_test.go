@@ -66,6 +66,7 @@ func defined(dirs ...string) annex.Server {
 }
 
 func TestDefinitionsOfFilesAreServedWhenTheServerIsReady(t *testing.T) {
+	t.Parallel()
 	dir := folderOf(
 		t,
 		map[string]string{"both.yaml": widgetsFile + "---\n" + gadgetsFile, "README.md": "no definition", ".hidden.yaml": "none either"},
@@ -102,6 +103,7 @@ func TestDefinitionsOfFilesAreServedWhenTheServerIsReady(t *testing.T) {
 }
 
 func TestDefinitionsThatTheProgramBringsAreServed(t *testing.T) {
+	t.Parallel()
 	bringing := func(more ...string) annex.Server {
 		brought := fstest.MapFS{
 			"widgets.yaml":     {Data: []byte(widgetsFile)},
@@ -143,6 +145,7 @@ func TestDefinitionsThatTheProgramBringsAreServed(t *testing.T) {
 }
 
 func TestDefinitionsFollowTheirFiles(t *testing.T) {
+	t.Parallel()
 	dir := folderOf(t, map[string]string{"widgets.yaml": widgetsFile})
 	c := clientsOf(annextest.Start(t, defined(dir)))
 	typeOfSize := func(ctx context.Context) (string, error) {
@@ -197,6 +200,7 @@ func TestDefinitionsFollowTheirFiles(t *testing.T) {
 }
 
 func TestFilesThatAreNoDefinitionsAreRefused(t *testing.T) {
+	t.Parallel()
 	for want, files := range map[string]map[string]string{
 		"bad.yaml: yaml: line 2: ":          {"bad.yaml": "a: b\n  c: d\n"},
 		"bad.yaml, document 3: apiVersion ": {"bad.yaml": widgetsFile + "---\n{apiVersion: v1, kind: Secret, metadata: {name: a}}\n"},
@@ -227,6 +231,7 @@ func TestFilesThatAreNoDefinitionsAreRefused(t *testing.T) {
 
 // A definition that the server refuses leaves the server unready, which says why, until the file is mended.
 func TestAServerIsNotReadyWithoutItsDefinitions(t *testing.T) {
+	t.Parallel()
 	dir := folderOf(
 		t,
 		map[string]string{"widgets.yaml": strings.Replace(widgetsFile, "type: integer", "type: size", 1), "gadgets.yaml": gadgetsFile},

@@ -98,6 +98,7 @@ func (c clients) versions(t *testing.T) map[string]string {
 }
 
 func TestMigrationsStoreCustomResourcesAnew(t *testing.T) {
+	t.Parallel()
 	config := annextest.Start(t, cluster())
 	c, all := clientsOf(config), storagemigrationclient.NewForConfigOrDie(config).StorageVersionMigrations()
 	c.define(t, widgets(sizeAndColor))
@@ -146,6 +147,7 @@ func TestMigrationsStoreCustomResourcesAnew(t *testing.T) {
 }
 
 func TestMigrationsSayWhyTheyFail(t *testing.T) {
+	t.Parallel()
 	config := annextest.Start(t, cluster())
 	all := storagemigrationclient.NewForConfigOrDie(config).StorageVersionMigrations()
 	migrate(t, all, "reviews", "authentication.k8s.io", "tokenreviews")
@@ -157,6 +159,7 @@ func TestMigrationsSayWhyTheyFail(t *testing.T) {
 
 // A resource may be defined after its migration.
 func TestMigrationsWaitForTheirResource(t *testing.T) {
+	t.Parallel()
 	config := annextest.Start(t, cluster())
 	c, all := clientsOf(config), storagemigrationclient.NewForConfigOrDie(config).StorageVersionMigrations()
 	migrate(t, all, "widgets", "stable.example.com", "widgets")
@@ -167,6 +170,7 @@ func TestMigrationsWaitForTheirResource(t *testing.T) {
 
 // A migration that a kill has interrupted is finished by the next server.
 func TestMigrationsAreFinishedAfterKills(t *testing.T) {
+	t.Parallel()
 	if dir := os.Getenv(victimEnv); dir != "" {
 		serveUntilKilled(t, dir, embedded.Dir(""))
 	}

@@ -21,6 +21,7 @@ import (
 )
 
 func TestTheNamespacesOfAClusterAreThereFromTheStart(t *testing.T) {
+	t.Parallel()
 	namespaces := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster())).CoreV1().Namespaces()
 	list, err := namespaces.List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -43,6 +44,7 @@ func TestTheNamespacesOfAClusterAreThereFromTheStart(t *testing.T) {
 
 // What becomes of the dependents of a namespace is said by its finalizers, which the collector takes away.
 func TestADeletedNamespaceTellsTheCollectorOfItsDependents(t *testing.T) {
+	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	for name, c := range map[string]struct {
 		had     []string

@@ -21,6 +21,7 @@ import (
 
 // What the operator turns off is not served, and with it go the controllers and plugins of it.
 func TestRuntimeConfigLeavesKindsOut(t *testing.T) {
+	t.Parallel()
 	off := annex.ControlPlaneOptions{
 		RuntimeConfig: map[string]bool{"api/v1": false, "api/v1/secrets": true, "admissionregistration.k8s.io/v1": false},
 	}
@@ -37,6 +38,7 @@ func TestRuntimeConfigLeavesKindsOut(t *testing.T) {
 }
 
 func TestOptionsOfControlPlanesAreRefused(t *testing.T) {
+	t.Parallel()
 	for want, c := range map[string]struct {
 		of      annex.Server
 		options annex.ControlPlaneOptions
@@ -57,6 +59,7 @@ func TestOptionsOfControlPlanesAreRefused(t *testing.T) {
 
 // The operator's time is over the developer's.
 func TestEventsEndWhenTheOperatorSays(t *testing.T) {
+	t.Parallel()
 	plane := controlplane.New(controlplane.Options{EventTTL: time.Hour})
 	options := annex.Options{Storage: memory.Storage(), ControlPlane: annex.ControlPlaneOptions{EventTTL: time.Second}}
 	client := kubernetes.NewForConfigOrDie(annextest.StartWith(t, annex.Server{Name: "cluster", ControlPlane: plane}, options))

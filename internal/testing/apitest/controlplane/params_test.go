@@ -16,6 +16,7 @@ import (
 
 // A policy reads its parameters with all rights, so those who write it must have them.
 func TestPoliciesAndBindingsNeedTheRightToReadTheirParameters(t *testing.T) {
+	t.Parallel()
 	config := annextest.Start(t, cluster())
 	root, ctx := kubernetes.NewForConfigOrDie(config), t.Context()
 	as := func(name string, rules ...rbacv1.PolicyRule) *kubernetes.Clientset {

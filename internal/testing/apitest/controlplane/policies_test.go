@@ -45,6 +45,7 @@ var configMaps = admissionregistrationv1.RuleWithOperations{
 }
 
 func TestAPolicyDecidesWhatMayBeWritten(t *testing.T) {
+	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	policies := client.AdmissionregistrationV1().ValidatingAdmissionPolicies()
 	_, err := policies.Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{
@@ -103,6 +104,7 @@ func TestAPolicyDecidesWhatMayBeWritten(t *testing.T) {
 }
 
 func TestTypesThatCannotBeRightAreInThePolicysStatus(t *testing.T) {
+	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	policies := client.AdmissionregistrationV1().ValidatingAdmissionPolicies()
 	_, err := policies.Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{
@@ -131,6 +133,7 @@ func TestTypesThatCannotBeRightAreInThePolicysStatus(t *testing.T) {
 }
 
 func TestAPolicyChangesWhatIsWritten(t *testing.T) {
+	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	_, err := client.AdmissionregistrationV1().
 		MutatingAdmissionPolicies().
@@ -200,6 +203,7 @@ func reviewed(w http.ResponseWriter, r *http.Request, review func(*admissionv1.A
 }
 
 func TestWebhooksDecideAndChange(t *testing.T) {
+	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	none := admissionregistrationv1.SideEffectClassNone
 	_, err := client.AdmissionregistrationV1().
@@ -266,6 +270,7 @@ func TestWebhooksDecideAndChange(t *testing.T) {
 // A webhook and a conversion that name the Service kubernetes, as in a cluster, are asked of handlers of the server itself, by the
 // server: no roles, no address and no authorities are needed.
 func TestWebhooksMayBeHandlersOfTheServer(t *testing.T) {
+	t.Parallel()
 	server := cluster()
 	callers := make(chan string, 100)
 	review := func(answer func(body []byte) any) http.Handler {
@@ -375,6 +380,7 @@ func unknownAuthority(t *testing.T) []byte {
 }
 
 func TestAdmissionPluginsOfAControlPlaneAreDisabledByName(t *testing.T) {
+	t.Parallel()
 	options := annex.Options{Storage: memory.Storage()}
 	options.Admission.DisablePlugins = []string{"ValidatingAdmissionWebhook"}
 	client := kubernetes.NewForConfigOrDie(annextest.StartWith(t, cluster(), options))
@@ -415,6 +421,7 @@ func TestAdmissionPluginsOfAControlPlaneAreDisabledByName(t *testing.T) {
 }
 
 func TestKindsOfAControlPlaneAreLeftOutByName(t *testing.T) {
+	t.Parallel()
 	server := annex.Server{
 		Name:         "cluster",
 		ControlPlane: controlplane.New(controlplane.Options{Without: []string{"admissionregistration.k8s.io", "secrets"}}),

@@ -45,6 +45,7 @@ func published(client kubernetes.Interface, namespace string) func(context.Conte
 }
 
 func TestEveryNamespaceHasAnAccountAndTheAuthorities(t *testing.T) {
+	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	core := client.CoreV1()
 	testwait.NoError(t, "the namespace default has them", published(client, "default"))
@@ -81,6 +82,7 @@ func TestEveryNamespaceHasAnAccountAndTheAuthorities(t *testing.T) {
 
 // What is made anew when it is deleted does not keep a namespace.
 func TestWhatEveryNamespaceHasGoesWithIt(t *testing.T) {
+	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	core := client.CoreV1()
 	if _, err := core.Namespaces().Create(t.Context(), namespace("lab"), metav1.CreateOptions{}); err != nil {
@@ -103,6 +105,7 @@ func TestWhatEveryNamespaceHasGoesWithIt(t *testing.T) {
 
 // The accounts are a controller's of its own, which needs no config maps.
 func TestControllersOfNamespacesAreLeftOutByName(t *testing.T) {
+	t.Parallel()
 	plane := controlplane.New(controlplane.Options{Without: []string{"configmaps"}})
 	_, err := annex.New(
 		t.Context(),

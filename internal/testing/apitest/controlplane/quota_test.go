@@ -150,6 +150,7 @@ func secretIn(core corev1client.CoreV1Interface, namespace, name string) func(co
 }
 
 func TestQuotasAreEnforced(t *testing.T) {
+	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	core := client.CoreV1()
 	lab(t, client)
@@ -193,6 +194,7 @@ func TestQuotasAreEnforced(t *testing.T) {
 
 // A quota that comes late, or below what there is, takes nothing away.
 func TestQuotasBelowUseRefuseWhatIsNew(t *testing.T) {
+	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	core := client.CoreV1()
 	lab(t, client)
@@ -219,6 +221,7 @@ func TestQuotasBelowUseRefuseWhatIsNew(t *testing.T) {
 
 // What only workloads use is used by none. What no kind is called is told nothing of.
 func TestQuotasSayNothingIsUsedOfWhatThereIsNot(t *testing.T) {
+	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	core := client.CoreV1()
 	lab(t, client)
@@ -259,6 +262,7 @@ func TestQuotasSayNothingIsUsedOfWhatThereIsNot(t *testing.T) {
 
 // A quota may name custom resources before they are defined.
 func TestQuotasCountCustomResources(t *testing.T) {
+	t.Parallel()
 	config := annextest.Start(t, cluster())
 	client, c := kubernetes.NewForConfigOrDie(config), clientsOf(config)
 	core := client.CoreV1()
@@ -305,6 +309,7 @@ func TestQuotasCountCustomResources(t *testing.T) {
 
 // What was admitted, but is not stored in the end, is not counted for long.
 func TestQuotasForgetWhatWasNotStored(t *testing.T) {
+	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	core := client.CoreV1()
 	lab(t, client)
@@ -321,6 +326,7 @@ func TestQuotasForgetWhatWasNotStored(t *testing.T) {
 }
 
 func TestQuotasHoldUnderConcurrentCreates(t *testing.T) {
+	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	core := client.CoreV1()
 	lab(t, client)
@@ -347,6 +353,7 @@ func TestQuotasHoldUnderConcurrentCreates(t *testing.T) {
 }
 
 func TestQuotasAreLeftOutByName(t *testing.T) {
+	t.Parallel()
 	config := annextest.StartWith(
 		t,
 		cluster(),
@@ -364,6 +371,7 @@ func TestQuotasAreLeftOutByName(t *testing.T) {
 
 // An object that is admitted and not stored yet keeps its room, whatever has the quota counted meanwhile.
 func TestQuota_createInFlight(t *testing.T) {
+	t.Parallel()
 	held, release := make(chan struct{}), make(chan struct{})
 	server := cluster()
 	server.Groups = append(server.Groups, annex.Group{Name: "shop.example.com", Kinds: []annex.Kind{
@@ -448,6 +456,7 @@ func TestQuota_createInFlight(t *testing.T) {
 // Writers create and delete, and the server is killed, as often as ANNEX_CRASH_KILLS says. At no time are there more
 // objects than the quota allows.
 func TestQuota_kills(t *testing.T) {
+	t.Parallel()
 	for name, storage := range map[string]annex.Storage{"embedded": embedded.Dir(""), "files": files.Dir("")} {
 		t.Run(name, func(t *testing.T) {
 			if dir := os.Getenv(victimEnv); dir != "" {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/testing/testwait"
+	"github.com/annexapi/annex/program"
 	"github.com/annexapi/annex/store/embedded"
 )
 
@@ -57,7 +58,7 @@ func storageVerb(t *testing.T, dir, encryption string, args ...string) (string, 
 	t.Helper()
 	var out, errOut bytes.Buffer
 	args = append(append([]string{"storage"}, args...), "--data-dir", dir, "--encryption-provider-config", encryption)
-	code := annex.Run(t.Context(), cluster(), args, &out, &errOut)
+	code := program.Run(t.Context(), cluster(), args, &out, &errOut)
 	if code != 0 {
 		return errOut.String(), code
 	}
@@ -85,6 +86,7 @@ func keyed(t *testing.T, keys ...string) string {
 // A key that was rotated is not needed any more after storage rewrite, and the version that
 // custom resources were stored in is not either.
 func TestStorageRewriteStoresCustomResourcesAnew(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"with the server stopped", "while it runs"} {
 		t.Run(how, func(t *testing.T) {
 			const objects = 20

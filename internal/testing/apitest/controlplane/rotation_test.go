@@ -56,6 +56,7 @@ func toldBehind(t *testing.T, front *rest.Config, key, want string) {
 }
 
 // A replica that has lost its files, or a new one, has an authority of its own.
+// It is not parallel, for it listens once more on a port that it has given up, which another test could get meanwhile.
 func TestServersBehindTrustAFrontWithANewAuthority(t *testing.T) {
 	dir := t.TempDir()
 	front, stop := startFront(t, annex.Options{Storage: embedded.Dir(filepath.Join(dir, "objects")), DataDir: dir})
@@ -91,6 +92,7 @@ func TestServersBehindTrustAFrontWithANewAuthority(t *testing.T) {
 }
 
 func TestServersBehindAreShownTheCertificateOfTheUser(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
 	first, second := frontProxy(t), frontProxy(t)
@@ -169,6 +171,7 @@ func TestServersBehindAreShownTheCertificateOfTheUser(t *testing.T) {
 }
 
 func TestMistakesInTheCertificateForServersBehindAreTold(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	proxy := frontProxy(t)
 	cert, key := proxy.Client()

@@ -216,6 +216,7 @@ var (
 // What a selector of a field finds is the same with an index of it and without, while the
 // definition changes. It repeats a failure with ANNEX_SEED.
 func TestFieldSelectorsOfCustomResourcesThroughChangesOfTheirDefinition(t *testing.T) {
+	t.Parallel()
 	config := annextest.Start(t, cluster())
 	c := clientsOf(config)
 	definition := widgets(sizeAndColor)
@@ -266,6 +267,7 @@ func TestFieldSelectorsOfCustomResourcesThroughChangesOfTheirDefinition(t *testi
 }
 
 func TestFieldSelectorsOfConvertedCustomResources(t *testing.T) {
+	t.Parallel()
 	config := annextest.Start(t, cluster())
 	c := clientsOf(config)
 	definition := widgets(map[string]schemaOf{"size": {Type: "integer"}})
@@ -288,6 +290,7 @@ func TestFieldSelectorsOfConvertedCustomResources(t *testing.T) {
 
 // A list by a selectable field looks at the objects that have the value, and not at all, which
 // takes some allocations for each.
+// It is not parallel, for it counts the allocations of the process.
 func TestListsByASelectableFieldUseAnIndex(t *testing.T) {
 	instance, c := serve(t, annex.Options{})
 	c.define(t, widgets(sizeAndColor))

@@ -64,6 +64,7 @@ func dryRun(ctx context.Context, client kubernetes.Interface, name string) (*cor
 	return client.CoreV1().ConfigMaps("default").Create(ctx, configMap(name), metav1.CreateOptions{DryRun: []string{"All"}})
 }
 
+// It is not parallel, for it compares metrics, which are those of the process.
 func TestPoliciesOfFilesDecideFromTheFirstRequestOnAndFollowTheirFiles(t *testing.T) {
 	dir := folderOf(t, map[string]string{"names.yaml": shorter(5), "README.md": "nothing"})
 	server := cluster()
@@ -144,6 +145,7 @@ func TestPoliciesOfFilesDecideFromTheFirstRequestOnAndFollowTheirFiles(t *testin
 
 // Policies that are objects see no objects of their own group, so that they cannot lock out those who write them.
 func TestPoliciesOfFilesProtectPoliciesThatAreObjects(t *testing.T) {
+	t.Parallel()
 	dir := folderOf(t, map[string]string{"deny.json": `{"apiVersion": "v1", "kind": "List", "items": [
 		{"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "keep.static.k8s.io"}, "spec": {
 			"matchConstraints": {"resourceRules": [{"apiGroups": ["admissionregistration.k8s.io"], "apiVersions": ["*"], "resources": ["*"], "operations": ["*"]}]},
@@ -164,6 +166,7 @@ func TestPoliciesOfFilesProtectPoliciesThatAreObjects(t *testing.T) {
 }
 
 func TestMutatingPoliciesOfFilesChangeWhatIsWritten(t *testing.T) {
+	t.Parallel()
 	dir := folderOf(t, map[string]string{"policy.yml": `apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicy
 metadata: {name: labels.static.k8s.io}
@@ -186,6 +189,7 @@ spec: {policyName: labels.static.k8s.io}
 }
 
 func TestWebhooksOfFilesAreCalled(t *testing.T) {
+	t.Parallel()
 	none := admissionregistrationv1.SideEffectClassNone
 	write := func(t *testing.T, configuration any) string {
 		t.Helper()
@@ -263,6 +267,7 @@ func TestWebhooksOfFilesAreCalled(t *testing.T) {
 }
 
 func TestFilesOfAdmissionThatAreWrongAreRefusedAtTheStart(t *testing.T) {
+	t.Parallel()
 	const hooks = `apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
 metadata: {name: a.static.k8s.io}
@@ -333,6 +338,7 @@ webhooks: [{name: a.example.com, sideEffects: None, admissionReviewVersions: [v1
 }
 
 func TestNamesOfFilesAreNotForObjects(t *testing.T) {
+	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster())).AdmissionregistrationV1()
 	named := metav1.ObjectMeta{Name: "a.static.k8s.io"}
 	_, hooks := client.ValidatingWebhookConfigurations().

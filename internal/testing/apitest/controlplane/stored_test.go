@@ -16,6 +16,7 @@ import (
 
 // TestKindsOfKubernetesAreKeptAsAClusterKeepsThem: a kube-apiserver stores them as protobuf, which has no empty lists.
 func TestKindsOfKubernetesAreKeptAsAClusterKeepsThem(t *testing.T) {
+	t.Parallel()
 	for name, options := range map[string]annex.Options{
 		"memory": {Storage: memory.Storage()},
 		"files":  {Storage: files.Dir(t.TempDir())},

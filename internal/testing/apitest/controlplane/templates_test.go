@@ -23,6 +23,7 @@ func (t *told) HandleWarningHeader(code int, _, text string) {
 }
 
 func TestPodTemplatesAreFilledInAndWarnedOf(t *testing.T) {
+	t.Parallel()
 	config := rest.CopyConfig(annextest.Start(t, cluster()))
 	var warnings told
 	config.WarningHandler = &warnings

@@ -22,12 +22,13 @@ const (
 	manyClients = 32
 )
 
-// BenchmarkPages asks for pages of 100,000 objects by 32 clients, over HTTPS, while another writes 100 objects a second: page 1 and
-// page 500 in the order of a declared field, and the next page by cursor. The clients are of the same process. Under full each sends
-// the next request as soon as it has read an answer, so that all processors are busy and the time is what 32 requests take of
-// them, the clients' part included; under paced each sends ten requests a second, as people do who hardly look. Beside it is what
-// one client would do without queries: list all of them, and sort. Run it with -bench 'Pages/(full|paced)' -benchtime 3000x, and
-// -bench Pages/List -benchtime 10x.
+// BenchmarkPages requests pages of 100,000 objects by 32 clients, over HTTPS, while another client writes 100 objects
+// a second: page 1 and page 500 in the order of a declared field, and the next page by cursor. The clients are in the
+// same process. Under full each client sends the next request as soon as it has read a response, so that all
+// processors are busy and the time is the cost of 32 requests, including the clients' part; under paced each sends
+// ten requests a second, like people who hardly look. For comparison, it measures the alternative without queries:
+// one client lists all objects, and sorts them. Run it with -bench 'Pages/(full|paced)' -benchtime 3000x, and -bench
+// Pages/List -benchtime 10x.
 func BenchmarkPages(b *testing.B) {
 	c, quiet := crowded(b)
 	defer quiet()
@@ -47,7 +48,7 @@ func BenchmarkPages(b *testing.B) {
 		}
 	}
 	b.Run("ListAndSort", func(b *testing.B) {
-		c.measure(b, 1, 0, func(answer *bytes.Buffer) { // the server has no memory for as many lists as there are clients
+		c.measure(b, 1, 0, func(answer *bytes.Buffer) { // the server has no memory for one list per client
 			var list struct {
 				Items []struct{ Spec struct{ Replicas int } }
 			}
@@ -62,7 +63,7 @@ func BenchmarkPages(b *testing.B) {
 	})
 }
 
-// crowded has many widgets, of which some are written all the time, until quiet is called.
+// crowded has many widgets, some of which are written all the time, until quiet is called.
 func crowded(b *testing.B) (c *client, quiet func()) {
 	c = start(b, shop(), annex.Options{})
 	name := func(i int) string { return fmt.Sprintf("widget-%06d", i) }
@@ -104,7 +105,7 @@ func crowded(b *testing.B) (c *client, quiet func()) {
 	}
 }
 
-// read reads the body of an answer into a buffer that is used again: what clients make of it is not measured.
+// read reads the body of a response into a buffer that is reused: decoding by clients is not measured.
 func (c *client) read(path string, into *bytes.Buffer) {
 	response := c.request(context.Background(), http.MethodGet, path, nil)
 	defer response.Body.Close()
@@ -114,9 +115,10 @@ func (c *client) read(path string, into *bytes.Buffer) {
 	}
 }
 
-// measure has clients ask at the same time, each at most once in a pause, and reports how long that takes each.
+// measure lets clients send requests concurrently, each client at most one per pause, and reports the time per
+// request.
 func (c *client) measure(b *testing.B, clients int, pause time.Duration, ask func(answer *bytes.Buffer)) {
-	ask(&bytes.Buffer{}) // what is built at first is not measured
+	ask(&bytes.Buffer{}) // caches filled by the first request are not measured
 	var mu sync.Mutex
 	var took []time.Duration
 	var left atomic.Int64

@@ -15,7 +15,7 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// definition is of gadgets, in two versions with columns and a selectable field.
+// definition defines gadgets, in two versions with columns and a selectable field.
 func definition() object {
 	schema := object{"openAPIV3Schema": object{"type": "object", "properties": object{"spec": object{"type": "object", "properties": object{
 		"cost": object{
@@ -47,7 +47,7 @@ func definition() object {
 	}
 }
 
-func TestCustomResourcesAreQueriedByTheirColumns(t *testing.T) {
+func TestCustomResources_columns(t *testing.T) {
 	t.Parallel()
 	server := shop()
 	server.ControlPlane = controlplane.New(controlplane.Options{})
@@ -121,7 +121,7 @@ func TestCustomResourcesAreQueriedByTheirColumns(t *testing.T) {
 		t.Errorf("the parameters are %+v", get.Parameters)
 	}
 
-	// A definition that changes has other fields; one that is gone has none.
+	// A changed definition has other fields; a deleted one has none.
 	c.must(http.MethodDelete, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gadgets.stable.example.com", nil)
 	testwait.Until(t, "gadgets are gone", func() bool {
 		code, _ := c.query(gadgets)

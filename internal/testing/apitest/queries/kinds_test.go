@@ -15,7 +15,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-func TestVirtualKindsAreQueried(t *testing.T) {
+func TestQuery_virtualKinds(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	shelves := map[string][]string{"left": {"hammer", "nails"}, "middle": nil, "right": {"saw"}}
@@ -54,7 +54,7 @@ func TestVirtualKindsAreQueried(t *testing.T) {
 	c.same(at+"?sortBy=widgets&ascending=false&limit=1", "middle") // the source is asked each time
 }
 
-func TestFieldsOfQueriesAreChecked(t *testing.T) {
+func TestNew_queryFields_mistakes(t *testing.T) {
 	t.Parallel()
 	size := func(w *v1.Widget) string { return w.Spec.Size }
 	for want, field := range map[string]annex.QueryField[v1.Widget]{
@@ -81,8 +81,8 @@ func TestFieldsOfQueriesAreChecked(t *testing.T) {
 	}
 }
 
-// TestQueriesAreOfTheirResourceForMetrics is about what sees requests as those of a resource.
-func TestQueriesAreOfTheirResourceForMetrics(t *testing.T) {
+// TestMetrics_queriesCountForTheirResource covers code that attributes requests to a resource.
+func TestMetrics_queriesCountForTheirResource(t *testing.T) {
 	t.Parallel()
 	c := stocked(t)
 	c.names(widgets + "?sortBy=spec.replicas")

@@ -69,10 +69,10 @@ func start(t testing.TB, server annex.Server, options annex.Options) *client {
 	return connect(t, annextest.StartWith(t, server, options))
 }
 
-// onEtcd has the endpoints of an etcd to store in.
+// onEtcd holds the endpoints of an etcd to store in.
 const onEtcd = "ANNEX_TEST_ETCD"
 
-// storage is what the servers store in: etcd, where the tests of that storage say so, else memory.
+// storage returns the storage of the servers: etcd, if the tests of that storage set it, else memory.
 func storage(t testing.TB) driver.Driver {
 	if endpoints := os.Getenv(onEtcd); endpoints != "" {
 		t.Log("objects are stored in etcd")
@@ -91,7 +91,7 @@ func connect(t testing.TB, config *rest.Config) *client {
 	return &client{t, config, h}
 }
 
-// as is a client with a token alone; with none, if it is empty.
+// as returns a client with only a token; without credentials if the token is empty.
 func (c *client) as(token string) *client {
 	c.t.Helper()
 	config := rest.AnonymousClientConfig(c.config)
@@ -145,7 +145,7 @@ func (c *client) must(method, path string, body any) []byte {
 
 type object = map[string]any
 
-// page is an answer to a query.
+// page is a response to a query.
 type page struct {
 	Items           []object `json:"items"`
 	TotalItems      int      `json:"totalItems"`
@@ -169,7 +169,7 @@ func (c *client) query(path string) (int, page) {
 	return code, p
 }
 
-// names asks for a page and returns its names with their namespaces.
+// names requests a page and returns its names with their namespaces.
 func (c *client) names(path string) []string {
 	c.t.Helper()
 	code, p := c.query(path)
@@ -199,7 +199,7 @@ func (c *client) same(path string, want ...string) {
 	}
 }
 
-// refused asks for what has to be refused, with words in the reason.
+// refused sends a request that has to be rejected, with words in the reason.
 func (c *client) refused(code int, path string, words ...string) {
 	c.t.Helper()
 	got, p := c.query(path)

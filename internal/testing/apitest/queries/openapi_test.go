@@ -12,7 +12,7 @@ import (
 	"github.com/annexapi/annex"
 )
 
-func TestQueriesAreInOpenAPIWithTypedAnswers(t *testing.T) {
+func TestOpenAPI_queries(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop(), annex.Options{})
 	var index struct {
@@ -57,8 +57,8 @@ func TestQueriesAreInOpenAPIWithTypedAnswers(t *testing.T) {
 	}
 }
 
-// All documents are made of the same definitions, each when it is first asked for.
-func TestDocumentsCanBeAskedForAtTheSameTime(t *testing.T) {
+// All documents are made of the same definitions, each when it is first requested.
+func TestOpenAPI_concurrentRequests(t *testing.T) {
 	t.Parallel()
 	for range 4 {
 		c := start(t, shop(), annex.Options{})

@@ -33,7 +33,7 @@ func stocked(t *testing.T) *client {
 	return c
 }
 
-func TestAQuerySortsFiltersAndCounts(t *testing.T) {
+func TestQuery_sortsFiltersAndCounts(t *testing.T) {
 	t.Parallel()
 	c := stocked(t)
 	for path, want := range map[string]string{
@@ -100,7 +100,7 @@ func (p page) counts(field string) []string {
 	return all
 }
 
-func TestItemsAreWhatAListHolds(t *testing.T) {
+func TestQuery_items_likeList(t *testing.T) {
 	t.Parallel()
 	c := stocked(t)
 	for _, version := range []string{"v1", "v1beta1"} {
@@ -108,7 +108,7 @@ func TestItemsAreWhatAListHolds(t *testing.T) {
 		if err := json.Unmarshal(c.must(http.MethodGet, "/apis/shop.example.com/"+version+"/widgets", nil), &list); err != nil {
 			t.Fatal(err)
 		}
-		for range 2 { // what is remembered, too
+		for range 2 { // the second response comes from the cache
 			_, p := c.query("/query/shop.example.com/" + version + "/widgets")
 			for i, item := range p.Items {
 				if item["kind"] != "Widget" || item["apiVersion"] != "shop.example.com/"+version {
@@ -136,7 +136,7 @@ func TestItemsAreWhatAListHolds(t *testing.T) {
 	}
 }
 
-func TestManagedFieldsAreLeftOutUnlessAskedFor(t *testing.T) {
+func TestQuery_managedFields(t *testing.T) {
 	t.Parallel()
 	c := stocked(t)
 	for parameters, want := range map[string]bool{
@@ -160,7 +160,7 @@ func TestManagedFieldsAreLeftOutUnlessAskedFor(t *testing.T) {
 	}
 }
 
-func TestCursorsWalkThroughAllPages(t *testing.T) {
+func TestQuery_cursors(t *testing.T) {
 	t.Parallel()
 	c := stocked(t)
 	for _, query := range []string{"?limit=1", "?limit=4&sortBy=spec.replicas&ascending=false", "?limit=2&spec.size=small&q=red",
@@ -188,7 +188,7 @@ func TestCursorsWalkThroughAllPages(t *testing.T) {
 	}
 }
 
-func TestBadQueriesAreRefusedWithTheReason(t *testing.T) {
+func TestQuery_badQueries(t *testing.T) {
 	t.Parallel()
 	c := stocked(t)
 	_, p := c.query(widgets + "?limit=1&sortBy=spec.replicas")
@@ -250,8 +250,8 @@ func TestBadQueriesAreRefusedWithTheReason(t *testing.T) {
 	}
 }
 
-// What a caller asks for is bounded, whatever it takes to answer.
-func TestHostileQueriesAreBounded(t *testing.T) {
+// The cost of a request is bounded, whatever it contains.
+func TestQuery_hostileQueries(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop(), annex.Options{})
 	c.create("default", widget("w", object{"replicas": 1, "options": object{"note": "a b c"}}))
@@ -268,7 +268,7 @@ func TestHostileQueriesAreBounded(t *testing.T) {
 	c.refused(http.StatusBadRequest, widgets+"?cursor="+strings.Repeat("A", 100_000), "cursor")
 	c.refused(http.StatusBadRequest, widgets+"?page=1000000000", "1000000")
 	c.same(widgets + "?page=1000000&limit=1000")
-	// Nothing is a pattern.
+	// No input is taken for a pattern.
 	for _, text := range []string{".*", "(a+)+$", "%", "*", "\\", "'; --", "{{7*7}}", "\x00", "\xff"} {
 		c.same(widgets + "?name=" + url.QueryEscape(text))
 		c.same(widgets + "?q=" + url.QueryEscape(text))
@@ -277,7 +277,7 @@ func TestHostileQueriesAreBounded(t *testing.T) {
 	}
 }
 
-func TestFieldsAreDescribed(t *testing.T) {
+func TestQuery_descriptionOfFields(t *testing.T) {
 	t.Parallel()
 	c := start(t, shop(), annex.Options{})
 	type described struct {
@@ -325,7 +325,7 @@ func TestFieldsAreDescribed(t *testing.T) {
 	}
 }
 
-func TestQueriesMoveAndGo(t *testing.T) {
+func TestQuery_prefixAndDisabled(t *testing.T) {
 	t.Parallel()
 	server := shop()
 	server.Query.Prefix = "/kapis"
@@ -370,9 +370,8 @@ func TestQueriesMoveAndGo(t *testing.T) {
 	}
 }
 
-// A server may answer itself what is below the prefix and no query: queries stay what they are, with the rights of
-// the list that they are of.
-func TestHandlersAnswerBesideQueries(t *testing.T) {
+// A server may answer other requests below the prefix itself: queries stay unchanged, with the rights of their list.
+func TestQuery_handlersBelowPrefix(t *testing.T) {
 	t.Parallel()
 	server := shop()
 	server.Query.Prefix = "/kapis"

@@ -40,7 +40,7 @@ func inFive(t *testing.T) (c, jane *client) {
 	return c, jane
 }
 
-func TestAQueryOfAllNamespacesIsOfThoseThatTheCallerMayList(t *testing.T) {
+func TestQuery_allNamespaces_onlyPermitted(t *testing.T) {
 	t.Parallel()
 	c, jane := inFive(t)
 	for query, want := range map[string]string{
@@ -85,7 +85,7 @@ func TestAQueryOfAllNamespacesIsOfThoseThatTheCallerMayList(t *testing.T) {
 	if fmt.Sprint(walked) != "[ns1/w1 ns3/w1 ns1/w0 ns1/w2 ns3/w0 ns3/w2]" {
 		t.Errorf("by cursor: %q", walked)
 	}
-	// The administrator's cursor is good for jane, and shows her no more than she may see.
+	// jane can use the administrator's cursor, and still sees only the objects that she may list.
 	_, p := c.query(widgets + "?limit=1&sortBy=spec.replicas")
 	jane.same(widgets+"?limit=1&sortBy=spec.replicas&cursor="+p.Cursor, "ns1/w0")
 
@@ -96,7 +96,7 @@ func TestAQueryOfAllNamespacesIsOfThoseThatTheCallerMayList(t *testing.T) {
 	jane.refused(http.StatusForbidden, "/query/shop.example.com/v1/gadgets", "cannot list")
 }
 
-func TestOnlyCallersWhoAreKnownSeeWhatTheyMayList(t *testing.T) {
+func TestQuery_anonymousCallers(t *testing.T) {
 	t.Parallel()
 	c, jane := inFive(t)
 	anonymous := c.as("")

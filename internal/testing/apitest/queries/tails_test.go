@@ -20,7 +20,7 @@ import (
 	"github.com/annexapi/annex/store/embedded"
 )
 
-// event is one of a tail.
+// event is an event of a tail.
 type event struct {
 	id     string // "none" without one
 	kind   string
@@ -53,7 +53,7 @@ func (c *client) tail(path string, headers ...string) *tail {
 	return &tail{c.t, response.Body, bufio.NewReader(response.Body), "", end}
 }
 
-// next is the next event; one of no kind at the end.
+// next returns the next event; at the end, an event without a kind.
 func (t *tail) next() event {
 	t.t.Helper()
 	e := event{id: "none"}
@@ -115,7 +115,7 @@ func (c *client) update(name string, w object) {
 	c.must(http.MethodPut, fmt.Sprintf(api, "default")+"/"+name, w)
 }
 
-func TestATailTellsWhatIsThereAndWhatBecomesOfIt(t *testing.T) {
+func TestTail_initialAndLaterEvents(t *testing.T) {
 	t.Parallel()
 	c := stocked(t)
 	s := c.tail(widgets + "?watch=true&spec.size=small&spec.replicas[gte]=0&fields=spec.size")
@@ -139,7 +139,7 @@ func TestATailTellsWhatIsThereAndWhatBecomesOfIt(t *testing.T) {
 	c.must(http.MethodDelete, fmt.Sprintf(api, "default")+"/w8", nil)
 	s.want("ADDED w1", "MODIFIED w0", "DELETED w0", "ADDED w8", "DELETED w8")
 
-	// It goes on behind what was told last.
+	// It resumes after the last event.
 	from := s.last
 	s.close()
 	c.update("w1", widget("w1", object{"size": "small", "replicas": 4}))
@@ -150,7 +150,7 @@ func TestATailTellsWhatIsThereAndWhatBecomesOfIt(t *testing.T) {
 	byParameter.want("MODIFIED w1")
 }
 
-func TestATailOfAnExpiredVersionSaysSoAndForgetsIt(t *testing.T) {
+func TestTail_expiredVersion(t *testing.T) {
 	t.Parallel()
 	c := stocked(t)
 	s := c.tail(widgets+"?watch=true", "Last-Event-ID", "1")
@@ -159,7 +159,7 @@ func TestATailOfAnExpiredVersionSaysSoAndForgetsIt(t *testing.T) {
 	}
 }
 
-func TestATailOverAWebSocket(t *testing.T) {
+func TestTail_webSocket(t *testing.T) {
 	t.Parallel()
 	c := stocked(t)
 	tlsConfig, err := rest.TLSConfigFor(c.config)
@@ -209,9 +209,9 @@ func TestATailOverAWebSocket(t *testing.T) {
 	}
 }
 
-// TestATailLosesNothingAcrossReconnectsAndARestart follows writes with a tail that is cut off again and again,
-// in the middle of which the server is restarted.
-func TestATailLosesNothingAcrossReconnectsAndARestart(t *testing.T) {
+// TestTail_reconnectsAndRestart_loseNothing follows writes with a tail that is cut off again and again; in the middle
+// the server is restarted.
+func TestTail_reconnectsAndRestart_loseNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	serve := func() (*client, func()) {
@@ -273,7 +273,7 @@ func TestATailLosesNothingAcrossReconnectsAndARestart(t *testing.T) {
 			written = nil
 		}
 		write(4)
-		// It is cut off before all has been told.
+		// It is cut off before all events have arrived.
 		for range 3 {
 			e := s.next()
 			for e.kind == "BOOKMARK" {
@@ -300,8 +300,8 @@ func TestATailLosesNothingAcrossReconnectsAndARestart(t *testing.T) {
 	stop()
 }
 
-// TestATailEndsWithTheServer does not hold up a shutdown.
-func TestATailEndsWithTheServer(t *testing.T) {
+// TestTail_endsWithServer checks that a tail does not delay a shutdown.
+func TestTail_endsWithServer(t *testing.T) {
 	t.Parallel()
 	var s *tail
 	t.Run("server", func(t *testing.T) {
@@ -314,7 +314,7 @@ func TestATailEndsWithTheServer(t *testing.T) {
 	}
 }
 
-func TestATailOfTheUnionTellsOfItsNamespacesOnly(t *testing.T) {
+func TestTail_severalNamespaces(t *testing.T) {
 	t.Parallel()
 	c, jane := inFive(t)
 	s := jane.tail(widgets + "?watch=true&name=w1")
@@ -323,7 +323,7 @@ func TestATailOfTheUnionTellsOfItsNamespacesOnly(t *testing.T) {
 		c.create(fmt.Sprintf("ns%d", i), widget(fmt.Sprintf("w1-%d", i), object{"size": "small"}))
 	}
 	s.want("ADDED w1-1", "ADDED w1-3")
-	// When it goes on, nothing says what an object was before, but where it is.
+	// After a resume, the events lack an object's previous state, except for its namespace.
 	change := func(name string, spec object) {
 		for i := range 5 {
 			path := fmt.Sprintf(api, fmt.Sprint("ns", i)) + "/" + name

@@ -166,14 +166,14 @@ func (in WidgetSpec) OpenAPIModelName() string {
 
 func openAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	return map[string]common.OpenAPIDefinition{
-		shopv1.WidgetStatus{}.OpenAPIModelName(): schema_annex_internal_shop_v1_WidgetStatus(ref),
+		shopv1.WidgetStatus{}.OpenAPIModelName(): schema_internal_testing_shop_v1_WidgetStatus(ref),
 		Widget{}.OpenAPIModelName():              schema_Widget(ref),
 		WidgetList{}.OpenAPIModelName():          schema_WidgetList(ref),
 		WidgetSpec{}.OpenAPIModelName():          schema_WidgetSpec(ref),
 	}
 }
 
-func schema_annex_internal_shop_v1_WidgetStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+func schema_internal_testing_shop_v1_WidgetStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{

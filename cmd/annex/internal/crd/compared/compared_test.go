@@ -36,13 +36,13 @@ import (
 	"github.com/annexapi/annex/cmd/annex/internal/crd/gotypes"
 )
 
-// server is a program that serves, and its client.
+// server is a running server, with its client.
 type server struct {
 	host   string
 	client *http.Client
 }
 
-// run runs a command that ends.
+// run runs a command to its end.
 func run(t *testing.T, dir string, name string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -69,7 +69,7 @@ func start(t *testing.T, program string) server {
 	return s
 }
 
-// tryStart is start, which returns why the server ended if it did before it was ready.
+// tryStart is start, but returns the log of a server that exits before it is ready.
 func tryStart(t *testing.T, program string) (s server, why string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -87,7 +87,7 @@ func tryStart(t *testing.T, program string) (s server, why string) {
 	ready, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		// It prints three lines when it is ready.
+		// A ready server prints three lines.
 		lines := bufio.NewScanner(stdout)
 		for n := 0; lines.Scan(); n++ {
 			if n == 1 {
@@ -107,7 +107,7 @@ func tryStart(t *testing.T, program string) (s server, why string) {
 	select {
 	case <-ready:
 	case <-ended:
-		_ = cmd.Wait() // so that the log is complete
+		_ = cmd.Wait() // completes the log
 		return server{}, cmp.Or(log.String(), "for no reason that it printed")
 	case <-time.After(2 * time.Minute):
 		t.Fatalf("%s is not ready after two minutes", program)
@@ -125,7 +125,7 @@ func tryStart(t *testing.T, program string) (s server, why string) {
 	return server{config.Host, client}, ""
 }
 
-// answer is the answer of a server: the code, why it refuses, or the object.
+// answer is a server's response: the status code, the causes of a refusal, or the object.
 type answer struct {
 	code   int
 	causes []string
@@ -168,7 +168,7 @@ func (s server) ask(ctx context.Context, method, path, mediaType string, body an
 			a.causes = append(a.causes, fmt.Sprintf("%s %s: %s", c.Type, c.Field, c.Message))
 		}
 	} else {
-		// Several are in no order.
+		// Several causes have no fixed order.
 		for line := range strings.Lines(status.Message) {
 			a.causes = append(a.causes, strings.TrimSpace(line))
 		}
@@ -183,7 +183,7 @@ func (s server) apply(t *testing.T, d *apiextensionsv1.CustomResourceDefinition)
 	t.Helper()
 	const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 	d = d.DeepCopy()
-	d.Spec.Conversion = nil // types that are imported are not converted by webhooks
+	d.Spec.Conversion = nil // imported types have no conversion webhooks
 	d.Status = apiextensionsv1.CustomResourceDefinitionStatus{}
 	if strings.HasSuffix(d.Spec.Group, ".k8s.io") || strings.HasSuffix(d.Spec.Group, ".kubernetes.io") {
 		d.Annotations = map[string]string{"api-approved.kubernetes.io": "unapproved, of a test"}
@@ -231,22 +231,22 @@ func resourcePath(d *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv
 type project struct {
 	name   string
 	module string   // with its version
-	files  []string // patterns of the files of definitions in it
+	files  []string // patterns of the definitions' files in it
 }
 
 // mistaken finds the names of refused definitions in the output of a server that does not start.
 var mistaken = regexp.MustCompile(`(?m)^\s*kind \S+ \(([^)]+)\): .*$`)
 
-// serve imports files as types, in a folder of this module, which has the libraries that they
-// need, and starts a server of their stored versions. Kinds that the server refuses fail the
-// test, and are left out; the second result has their definitions' names.
+// serve imports files as types, into a folder of this module, which has the required libraries, and starts a server
+// of their stored versions. Kinds that the server refuses fail the test and are left out; the second result has the
+// names of their definitions.
 func serve(t *testing.T, annex string, files []string) (server, map[string]bool) {
 	t.Helper()
 	dir, remove, err := sourceFolder()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer remove() // the program needs no sources
+	defer remove() // the built program needs no sources
 	here, err := filepath.Abs(".")
 	if err != nil {
 		t.Fatal(err)
@@ -275,9 +275,8 @@ func serve(t *testing.T, annex string, files []string) (server, map[string]bool)
 	}
 }
 
-// sourceFolder makes a folder below this one for the sources of a program. It is there until
-// remove is called, or the test is interrupted; one that an earlier test left when it was
-// killed is removed.
+// sourceFolder creates a folder below this one for the sources of a program. The folder exists until remove is
+// called, or the test is interrupted. Folders of earlier tests that were killed are removed.
 func sourceFolder() (dir string, remove func(), err error) {
 	left, err := filepath.Glob("tmp*")
 	if err != nil {
@@ -317,7 +316,7 @@ func alive(pid int) bool {
 	return syscall.Kill(pid, 0) == nil
 }
 
-// TestSourceFolder_left removes what a test left that was killed, and nothing of one that runs.
+// TestSourceFolder_left checks that the folder of a killed test is removed, and that of a running one is not.
 func TestSourceFolder_left(t *testing.T) {
 	t.Chdir(t.TempDir())
 	ended := exec.Command(os.Args[0], "-test.run=^$")
@@ -345,7 +344,7 @@ func TestSourceFolder_left(t *testing.T) {
 
 var groupName = regexp.MustCompile(`(?m)^// \+groupName=(\S+)$`)
 
-// program is the source of a server of the types below a folder, but for those of some definitions.
+// program returns the source of a server for the types below a folder, without the types of some definitions.
 func program(t *testing.T, apis string, files []string, without map[string]bool) []byte {
 	t.Helper()
 	packages := map[string]string{} // names by group and version
@@ -387,11 +386,11 @@ func program(t *testing.T, apis string, files []string, without map[string]bool)
 			imports = *bytes.NewBuffer(bytes.ReplaceAll(imports.Bytes(), []byte("\t"+name+" "), []byte("\t_ ")))
 		}
 	}
-	return fmt.Appendf(nil, "package main\n\nimport (\n\t\"github.com/annexapi/annex\"\n\n%s)\n\nfunc main() "+
-		"{\n\tannex.Main(annex.Server{Name: \"imported\", Groups: []annex.Group{\n%s\t}})\n}\n", &imports, &groups)
+	return fmt.Appendf(nil, "package main\n\nimport (\n\t\"github.com/annexapi/annex\"\n\t\"github.com/annexapi/annex/program\"\n\n%s)\n\nfunc main() "+
+		"{\n\tprogram.Main(annex.Server{Name: \"imported\", Groups: []annex.Group{\n%s\t}})\n}\n", &imports, &groups)
 }
 
-// comparison counts the cases of a project, and why answers differ.
+// comparison counts the cases of a project, and the reasons for differences.
 type comparison struct {
 	cases, accepted, samples int
 	reasons                  map[string]int
@@ -399,7 +398,7 @@ type comparison struct {
 	cut                      bool // the time was over
 }
 
-// compare compares two answers, and reports whether both are acceptances.
+// compare compares two answers, and reports whether both accept the request.
 func (c *comparison) compare(what string, s *schema, want, got answer) bool {
 	c.cases++
 	if want.code < 300 {
@@ -430,7 +429,7 @@ func (c *comparison) compare(what string, s *schema, want, got answer) bool {
 	return false
 }
 
-// content is an object without what each server sets by itself.
+// content returns an object without the fields that each server sets.
 func content(object map[string]any) map[string]any {
 	if object == nil {
 		return nil
@@ -457,7 +456,7 @@ func inJSON(v any) string {
 	return string(data)
 }
 
-// Differences that Go types make, and that docs/reference/crd.md lists.
+// Differences that are caused by Go types, as listed in docs/reference/crd.md.
 const (
 	zeros  = "an explicit zero, an empty value or a null is left out, or written, by Go"
 	normal = "a time or a quantity is written in its normal form"
@@ -495,13 +494,13 @@ func reasonOf(what string, want, got answer, s *schema) string {
 			return normal
 		}
 		if strings.Contains(what, " null, ") {
-			return zeros // a null where there is a default
+			return zeros // a null for a field with a default
 		}
 	}
 	return ""
 }
 
-// withoutZeros leaves out empty values, and then values that become empty thereby.
+// withoutZeros removes empty values, and values that thereby become empty.
 func withoutZeros(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -547,7 +546,7 @@ func withoutZeros(v any) any {
 	return v
 }
 
-// normalized has times and quantities in one form.
+// normalized returns a value whose times and quantities are in their canonical form.
 func normalized(v any, s *schema) any {
 	if s == nil {
 		return v
@@ -587,7 +586,7 @@ func normalized(v any, s *schema) any {
 	return v
 }
 
-// pair are the two servers, asked for one kind.
+// pair is the two servers, compared for one kind.
 type pair struct {
 	definition *apiextensionsv1.CustomResourceDefinition
 	version    *apiextensionsv1.CustomResourceDefinitionVersion
@@ -596,16 +595,17 @@ type pair struct {
 	root       *schema
 	n          int
 	base       map[string]any
-	apart      bool // the servers have made another of it
+	apart      bool // the two servers' bases differ
 }
 
-// generation is that of the object in an answer, nil if there is none.
+// generation returns the generation of the object in an answer, or nil.
 func generation(of answer) any {
 	metadata, _ := of.object["metadata"].(map[string]any)
 	return metadata["generation"]
 }
 
-// both asks both servers the same and compares. Bodies may differ in what servers set.
+// both sends the same request to both servers and compares the answers. The bodies may differ in fields that servers
+// set.
 func (p *pair) both(t *testing.T, what, method, path, mediaType string, wantBody, gotBody map[string]any) (answer, answer, bool) {
 	want, err := p.want.ask(t.Context(), method, path, mediaType, wantBody)
 	if err == nil {
@@ -643,8 +643,8 @@ func withVersion(doc map[string]any, of answer) map[string]any {
 
 const jsonType, applyType = "application/json", "application/apply-patch+yaml"
 
-// object compares what becomes of an object: by create, by an apply that creates it, by an
-// update of the base, by an apply to the base, and by a write of the status.
+// object compares the handling of an object: by create, by an apply that creates it, by an update of the base, by an
+// apply to the base, and by a write of the status.
 func (p *pair) object(t *testing.T, what string, doc map[string]any) (created bool) {
 	p.n++
 	list := resourcePath(p.definition, p.version, "")
@@ -653,7 +653,7 @@ func (p *pair) object(t *testing.T, what string, doc map[string]any) (created bo
 	created1 := p.named(doc, name)
 	want, got, ok := p.both(t, what+", created", http.MethodPost, list+"?fieldValidation=Strict", jsonType, created1, created1)
 	if !ok && want.code == http.StatusBadRequest && got.code == want.code {
-		// Strict refuses what the schema does not have; without it, more is compared.
+		// Strict validation refuses unknown fields; without it, more is compared.
 		_, _, ok = p.both(t, what+", created without strict fields", http.MethodPost, list, jsonType, created1, created1)
 	}
 	created = ok
@@ -689,7 +689,7 @@ func (p *pair) object(t *testing.T, what string, doc map[string]any) (created bo
 	return created
 }
 
-// renew makes the base anew where the two have become another, so that no difference follows from an earlier one.
+// renew creates the base again if the servers' bases differ, so that a difference does not cause further ones.
 func (p *pair) renew(t *testing.T) {
 	if !p.apart || p.base == nil {
 		return
@@ -719,8 +719,7 @@ func (p *pair) drop(t *testing.T, path string) {
 	}
 }
 
-// kind compares a kind: by its samples, and by what is made from the schema, of which at
-// most limit are asked, evenly spread.
+// kind compares a kind by its samples and by objects made from its schema: at most limit of them, evenly spread.
 func (p *pair) kind(t *testing.T, samples []map[string]any, limit int) {
 	bases := []map[string]any{}
 	for i, doc := range samples {
@@ -842,7 +841,7 @@ func read(t *testing.T, file string) []*apiextensionsv1.CustomResourceDefinition
 	return definitions
 }
 
-// samplesIn finds the objects in the YAML files below a folder; kinds are looked at later.
+// samplesIn returns the objects in the YAML files below a folder, of any kind.
 func samplesIn(t *testing.T, dir string, most int) []map[string]any {
 	t.Helper()
 	var all []map[string]any
@@ -857,7 +856,7 @@ func samplesIn(t *testing.T, dir string, most int) []map[string]any {
 		for part := range bytes.SplitSeq(data, []byte("\n---")) {
 			doc := map[string]any{}
 			if yaml.Unmarshal(part, &doc) != nil || doc["kind"] == nil || doc["kind"] == "CustomResourceDefinition" {
-				continue // templates among them
+				continue // such as templates
 			}
 			if doc, ok := whole(doc).(map[string]any); ok {
 				all = append(all, doc)
@@ -882,8 +881,8 @@ func build(t *testing.T) string {
 	return program
 }
 
-// TestImportedTypes_constructs compares small definitions, which have each construct that
-// projects' definitions were found to have.
+// TestImportedTypes_constructs compares small definitions, with all constructs that were found in the definitions of
+// projects.
 func TestImportedTypes_constructs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles two servers")
@@ -902,10 +901,10 @@ func TestImportedTypes_constructs(t *testing.T) {
 	compareAll(t, start(t, annex), imported, files, without, nil, 400)
 }
 
-// TestImportedTypes_projects compares the definitions of projects, fetched as Go modules.
-// ANNEX_IMPORT_CRDS is all, the names of some separated by commas, or NAME=PATTERN for files
-// that are there. All types are in one program. ANNEX_IMPORT_CRDS_LIMIT is how many objects
-// are made for a kind, ANNEX_IMPORT_CRDS_SHOW how many differences of a project are shown.
+// TestImportedTypes_projects compares the definitions of projects, fetched as Go modules. ANNEX_IMPORT_CRDS is all,
+// names separated by commas, or NAME=PATTERN for local files. All types are in one program. ANNEX_IMPORT_CRDS_LIMIT
+// is the number of objects for a kind, ANNEX_IMPORT_CRDS_SHOW the number of differences of a project that are
+// printed.
 func TestImportedTypes_projects(t *testing.T) {
 	asked := os.Getenv("ANNEX_IMPORT_CRDS")
 	if asked == "" {
@@ -949,7 +948,7 @@ func TestImportedTypes_projects(t *testing.T) {
 	}
 }
 
-// glob returns the files of a pattern, of which there must be one.
+// glob returns the files of a pattern, which must match at least one.
 func glob(t *testing.T, pattern string) []string {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
@@ -959,8 +958,8 @@ func glob(t *testing.T, pattern string) []string {
 	return files
 }
 
-// moduleDir is where the files of a module are, given as path@version. It is downloaded, but no
-// module comes to depend on it.
+// moduleDir returns the folder of a module, which is given as path@version. It downloads the module, but adds no
+// requirement to any go.mod.
 func moduleDir(t *testing.T, module string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", module)

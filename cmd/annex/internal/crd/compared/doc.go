@@ -1,4 +1,3 @@
-// Package compared has tests only: they import CustomResourceDefinitions as Go types, serve
-// these, and compare the answers with those of a control plane that serves the same
-// definitions.
+// Package compared contains tests only. They import CustomResourceDefinitions as Go types, serve these types, and
+// compare the server with a control plane that serves the same definitions.
 package compared

@@ -14,10 +14,10 @@ import (
 
 type schema = apiextensionsv1.JSONSchemaProps
 
-// depth bounds how far objects are made below their root; schemas go on for dozens of levels.
+// depth bounds the nesting of generated objects; schemas have dozens of levels.
 const depth = 12
 
-// words are tried where a pattern or a format asks for something.
+// words are tried for patterns and formats.
 var words = []string{
 	"a",
 	"abc",
@@ -90,8 +90,8 @@ var formats = map[string]string{
 	"mac":       "aa:bb:cc:dd:ee:ff",
 }
 
-// sample makes a value that a schema allows, as far as it can: what is required alone, or
-// with all optional fields that can be made. It reports whether it could.
+// sample returns a valid value for a schema, if it finds one: with required properties only, or with all optional
+// properties that it can generate. It reports whether it succeeded.
 func sample(s *schema, all bool, left int) (any, bool) {
 	if s.Default != nil && !all {
 		return value(s.Default.Raw), true
@@ -208,7 +208,7 @@ func value(raw []byte) any {
 	return whole(v.Value)
 }
 
-// whole has integers where JSON has numbers without a fraction.
+// whole converts numbers without a fraction to integers, as in JSON.
 func whole(v any) any {
 	switch v := v.(type) {
 	case float64:
@@ -233,10 +233,9 @@ type mutant struct {
 	make         func() map[string]any
 }
 
-// mutants are the objects that differ from a base in one value. For each property of the
-// schema there is one with it, one without, some whose value is of another type, out of
-// range, or empty, and one with an unknown field beside it. Properties that the base does
-// not have are made, with what is required around them.
+// mutants returns objects that differ from a base in one value. For each property of the schema there are objects
+// with it and without it, with values of another type, out of range or empty, and with an unknown field beside it.
+// Properties that the base lacks are generated, with the required properties around them.
 func mutants(base map[string]any, s *schema) []mutant {
 	var all []mutant
 	add := func(path, change string, set func(doc map[string]any)) {
@@ -309,7 +308,7 @@ func mutants(base map[string]any, s *schema) []mutant {
 	return all
 }
 
-// variants are values for a schema, most of them wrong.
+// variants returns values for a schema, most of them invalid.
 func variants(s *schema) map[string]any {
 	all := map[string]any{"null": nil}
 	if v, ok := sample(s, false, 3); ok {

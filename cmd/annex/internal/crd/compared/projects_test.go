@@ -1,6 +1,6 @@
 package compared
 
-// projects are those that ship their definitions in a Go module.
+// projects ship their definitions in a Go module.
 var projects = []project{
 	{"cert-manager", "github.com/cert-manager/cert-manager@v1.19.1", []string{"deploy/crds/*.yaml"}},
 	{"gateway-api", "sigs.k8s.io/gateway-api@v1.4.0", []string{"config/crd/experimental/*.yaml"}},

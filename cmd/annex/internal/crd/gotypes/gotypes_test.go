@@ -36,8 +36,8 @@ func read(t *testing.T, files ...string) []*apiextensionsv1.CustomResourceDefini
 	return all
 }
 
-// roundTrip writes types into a folder of this module, which has the libraries that
-// they need, and returns the definitions that controller-tools makes of them.
+// roundTrip writes types into a folder of this module, which has the required libraries, and returns the definitions
+// that controller-tools generates from them.
 func roundTrip(
 	t *testing.T,
 	definitions []*apiextensionsv1.CustomResourceDefinition,
@@ -85,7 +85,7 @@ func roundTrip(
 	return byName, notes
 }
 
-// differences compares what two definitions say, with or without descriptions.
+// differences compares two definitions, with or without descriptions.
 func differences(t *testing.T, want, got *apiextensionsv1.CustomResourceDefinition, descriptions bool) []string {
 	t.Helper()
 	if got == nil {
@@ -96,7 +96,7 @@ func differences(t *testing.T, want, got *apiextensionsv1.CustomResourceDefiniti
 	return all
 }
 
-// tree is a definition without what both write in their own way.
+// tree returns a definition without the parts that differ between writers.
 func tree(t *testing.T, d *apiextensionsv1.CustomResourceDefinition, descriptions bool) any {
 	t.Helper()
 	d = d.DeepCopy()
@@ -123,7 +123,7 @@ func tree(t *testing.T, d *apiextensionsv1.CustomResourceDefinition, description
 		}
 		for _, name := range []string{"apiVersion", "kind", "metadata"} {
 			if len(v.Schema.OpenAPIV3Schema.Properties[name].Properties) == 0 {
-				delete(v.Schema.OpenAPIV3Schema.Properties, name) // are in every object
+				delete(v.Schema.OpenAPIV3Schema.Properties, name) // every object has them
 			}
 		}
 		versions[v.Name] = v
@@ -140,7 +140,7 @@ func tree(t *testing.T, d *apiextensionsv1.CustomResourceDefinition, description
 	return clean(content, descriptions)
 }
 
-// clean sorts required, drops what is empty, and descriptions.
+// clean sorts required, and removes empty values and descriptions.
 func clean(content any, descriptions bool) any {
 	switch c := content.(type) {
 	case map[string]any:
@@ -186,7 +186,7 @@ func short(content any) string {
 	return string(data)
 }
 
-func TestTheExportOfAnImportIsTheSame(t *testing.T) {
+func TestWrite_constructs_exportIsSame(t *testing.T) {
 	for file, want := range map[string]string{
 		"testdata/everything.yaml": "workshops.craft.example.com: " + renamed,
 		"testdata/bare.yaml":       "",
@@ -214,14 +214,14 @@ func TestTheExportOfAnImportIsTheSame(t *testing.T) {
 const renamed = "the versions are not converted but renamed: what a version has no field for is lost to its clients, " +
 	"unless you write conversions for annex.Version\n"
 
-// The definitions of three projects of some weight.
+// The definitions of three large projects.
 var projects = []struct{ module, version, folder string }{
 	{"github.com/cert-manager/cert-manager", "v1.19.1", "deploy/crds"},
 	{"sigs.k8s.io/gateway-api", "v1.4.0", "config/crd/experimental"},
 	{"sigs.k8s.io/cluster-api", "v1.11.3", "config/crd/bases"},
 }
 
-func TestTheExportOfOtherProjectsDefinitionsIsTheSame(t *testing.T) {
+func TestWrite_projects_exportIsSame(t *testing.T) {
 	if testing.Short() {
 		t.Skip("reads the definitions of other projects")
 	}
@@ -253,8 +253,7 @@ func TestTheExportOfOtherProjectsDefinitionsIsTheSame(t *testing.T) {
 	}
 }
 
-// definitionsOf returns the files of definitions in a folder of a module, by way of the
-// module cache.
+// definitionsOf returns the files of definitions in a folder of a module, from the module cache.
 func definitionsOf(t *testing.T, module, version, folder string) []string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", module+"@"+version)
@@ -275,7 +274,7 @@ func definitionsOf(t *testing.T, module, version, folder string) []string {
 	})
 }
 
-func TestGoNames(t *testing.T) {
+func TestGoName(t *testing.T) {
 	for field, want := range map[string]string{
 		"dnsName":     "DNSName",
 		"dnsNames":    "DNSNames",
@@ -297,7 +296,7 @@ func TestGoNames(t *testing.T) {
 	}
 }
 
-func TestBadInputIsSaidInOneLine(t *testing.T) {
+func TestRead_badInput(t *testing.T) {
 	crd := func(spec string) string {
 		return "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: cats.a.b}\nspec: " + spec
 	}
@@ -334,7 +333,7 @@ func TestBadInputIsSaidInOneLine(t *testing.T) {
 	}
 }
 
-func TestNothingIsOverwritten(t *testing.T) {
+func TestWrite_existingFile_isKept(t *testing.T) {
 	definitions := read(t, "testdata/everything.yaml")
 	for name, c := range map[string]struct{ file, text, want string }{
 		"a file that differs": {"craft/v1/workshop_types.go", "package v1\n", "workshop_types.go exists and says something else"},

@@ -23,21 +23,19 @@ func quote(s string) string {
 	return strconv.Quote(s)
 }
 
-// values are those that a keyword has a meaning for. A marker of a keyword is refused at all
-// others.
+// values are the types of values to which a keyword applies. A keyword's marker is refused on values of other types.
 type values int
 
 const (
-	ofAny    values = iota // of none of the others, or of a Go type whose schema is not known yet
+	ofAny    values = iota // any other type, or a Go type whose schema is not known yet
 	ofText                 // strings
 	ofNumber               // integers and numbers
 	ofList                 // arrays
 	ofObject               // objects
 )
 
-// facets are the markers that say what a schema asks of values, apart from what their Go
-// type says already, whose format is implied. What is not about such values is left to
-// remainder.
+// facets returns the markers for the constraints of a schema that its Go type does not already express; implied is
+// the format of the Go type. Constraints that do not apply to such values are left to remainder.
 func facets(s *apiextensionsv1.JSONSchemaProps, implied string, applicable values) []string {
 	s = only(s, applicable)
 	var all []string
@@ -92,7 +90,7 @@ func facets(s *apiextensionsv1.JSONSchemaProps, implied string, applicable value
 	return all
 }
 
-// topology are the markers of lists and maps; of structs, atomic is structType.
+// topology returns the markers of lists and maps. For structs, the marker for atomic is structType.
 func topology(s *apiextensionsv1.JSONSchemaProps) []string {
 	var all []string
 	if s.XListType != nil {
@@ -131,7 +129,7 @@ func celRule(rule apiextensionsv1.ValidationRule) string {
 
 var bareWord = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
 
-// enum writes values as they are read: bare words need no quotes.
+// enum formats values as the marker parser reads them: bare words need no quotes.
 func enum(values []apiextensionsv1.JSON) string {
 	parts := make([]string, len(values))
 	for i, v := range values {
@@ -151,15 +149,15 @@ func scalar(raw []byte) string {
 	return quote(s)
 }
 
-// defaultMarker is kubebuilder's, as far as its notation goes, and else the one that takes
-// JSON, which other generators look at, too.
+// defaultMarker returns kubebuilder's marker, if its notation can express the value, and otherwise the marker that
+// takes JSON, which other generators read, too.
 func defaultMarker(raw []byte) string {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
 	var value any
 	if decoder.Decode(&value) == nil {
 		if list, ok := value.([]any); ok && len(list) == 0 {
-			return "kubebuilder:default={}" // controller-tools knows that it is a list's
+			return "kubebuilder:default={}" // controller-tools treats it as a list's
 		}
 		if text, ok := notation(value); ok {
 			return "kubebuilder:default=" + text
@@ -168,8 +166,8 @@ func defaultMarker(raw []byte) string {
 	return "default=" + string(bytes.TrimSpace(raw))
 }
 
-// notation writes a value as markers have it: a list, all of whose items must be of one
-// type, in braces like an object. It has no word for null and for a list that is empty.
+// notation formats a value in the notation of markers. A list has braces like an object, and its items must have the
+// same type. The notation cannot express null or an empty list.
 func notation(value any) (string, bool) {
 	switch v := value.(type) {
 	case nil:
@@ -208,7 +206,7 @@ func isWhole(value any) bool {
 	return ok && !strings.ContainsAny(string(n), ".eE")
 }
 
-// kindMarkers are those of the definition itself and of one of its versions.
+// kindMarkers returns the markers of a definition and of one of its versions.
 func kindMarkers(d *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1.CustomResourceDefinitionVersion) []string {
 	names := d.Spec.Names
 	resource := "kubebuilder:resource:path=" + names.Plural
@@ -272,7 +270,7 @@ func kindMarkers(d *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1
 	return all
 }
 
-// notTheirs are annotations of tools that have had the definition.
+// notTheirs are annotations of tools that have processed the definition.
 var notTheirs = []string{"controller-gen.kubebuilder.io/version", "kubectl.kubernetes.io/last-applied-configuration"}
 
 func metadataMarkers(d *apiextensionsv1.CustomResourceDefinition) []string {

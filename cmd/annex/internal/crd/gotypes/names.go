@@ -7,7 +7,7 @@ import (
 	"unicode"
 )
 
-// initialisms are written in capitals in Go names.
+// initialisms are in capitals in Go names.
 var initialisms = map[string]bool{
 	"acl": true, "api": true, "ca": true, "cidr": true, "cpu": true, "dns": true, "html": true, "http": true,
 	"https": true, "id": true, "ip": true, "json": true, "rpc": true, "sql": true, "ssh": true, "tcp": true,
@@ -15,7 +15,7 @@ var initialisms = map[string]bool{
 	"xml": true, "yaml": true,
 }
 
-// goName is the exported Go name of a JSON field: dnsName is DNSName, x-y is XY.
+// goName returns the exported Go name of a JSON field: DNSName for dnsName, XY for x-y.
 func goName(field string) string {
 	var b strings.Builder
 	for _, word := range words(field) {
@@ -33,8 +33,7 @@ func goName(field string) string {
 	return "Field" + b.String()
 }
 
-// isMethod reports whether a method of this name is written for types, so that no field can
-// have it.
+// isMethod reports whether types get a method of this name, so that no field can have it.
 func isMethod(name string) bool {
 	switch name {
 	case "DeepCopy", "DeepCopyInto", "DeepCopyObject", "OpenAPIModelName", "MarshalJSON", "UnmarshalJSON":
@@ -43,7 +42,7 @@ func isMethod(name string) bool {
 	return false
 }
 
-// words takes a name apart at what is no letter or digit and before capitals.
+// words splits a name before capitals and at characters that are neither letters nor digits.
 func words(name string) []string {
 	var all []string
 	var word []rune
@@ -72,8 +71,7 @@ func isExported(name string) bool {
 	return token.IsExported(name) && token.IsIdentifier(name)
 }
 
-// unique returns the name, or the first with a number after it that is not taken, and
-// takes it.
+// unique returns the name, or the name with the first free number behind it, and marks the result as taken.
 func unique(taken map[string]bool, name string) string {
 	candidate := name
 	for n := 2; taken[candidate]; n++ {

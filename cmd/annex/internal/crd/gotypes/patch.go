@@ -9,23 +9,23 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// patch is a merge patch of a schema, for what no marker of kubebuilder's can say: the value
+// patch is a merge patch of a schema, for constraints that no kubebuilder marker can express: the value
 // of +annex:schema. Its values are those of encoding/json, and patches.
 type patch map[string]any
 
-// markers are the marker of a patch; none if it changes nothing.
+// markers returns the marker of a patch, and none for an empty patch.
 func (p patch) markers() []string {
 	if len(p) == 0 {
 		return nil
 	}
 	text, err := json.Marshal(p)
 	if err != nil {
-		return nil // it is made of parsed JSON
+		return nil // cannot happen: it consists of parsed JSON
 	}
 	return []string{"annex:schema=" + string(text)}
 }
 
-// with returns the patch with the values of a key changed.
+// with returns the patch with changes to the object of a key.
 func (p patch) with(key string, changes ...patch) patch {
 	for _, change := range changes {
 		if len(change) == 0 {
@@ -49,11 +49,11 @@ func (p patch) set(key string, value any) patch {
 	return p
 }
 
-// content is a schema as encoding/json has it, without descriptions.
+// content returns a schema as decoded JSON, without descriptions.
 func content(s *apiextensionsv1.JSONSchemaProps) map[string]any {
 	data, err := json.Marshal(s)
 	if err != nil {
-		return nil // it was read from JSON
+		return nil // cannot happen: it was read from JSON
 	}
 	var all map[string]any
 	if json.Unmarshal(data, &all) != nil {
@@ -63,7 +63,7 @@ func content(s *apiextensionsv1.JSONSchemaProps) map[string]any {
 	return all
 }
 
-// withoutDescriptions leaves properties of this name alone, whose schemas are objects.
+// withoutDescriptions removes descriptions, but not properties of that name, whose schemas are objects.
 func withoutDescriptions(value any) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -82,7 +82,7 @@ func withoutDescriptions(value any) {
 	}
 }
 
-// limits are the keywords of values of a kind, each with its marker.
+// limits are the limiting keywords for each type of values; each has a marker.
 var limits = map[values][]string{
 	ofText:   {"minLength", "maxLength", "pattern"},
 	ofNumber: {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"},
@@ -90,7 +90,7 @@ var limits = map[values][]string{
 	ofObject: {"minProperties", "maxProperties"},
 }
 
-// only returns a schema without the limits of values of other kinds.
+// only returns a schema without the limits for other types of values.
 func only(s *apiextensionsv1.JSONSchemaProps, applicable values) *apiextensionsv1.JSONSchemaProps {
 	rest := *s
 	if applicable != ofText {
@@ -108,15 +108,15 @@ func only(s *apiextensionsv1.JSONSchemaProps, applicable values) *apiextensionsv
 	return &rest
 }
 
-// remainder is what a schema asks of values and facets has no marker for: limits of values
-// of other kinds, which have no effect, and what joins schemas.
+// remainder returns the constraints of a schema for which facets has no marker: limits for other types of values,
+// which have no effect, and combinations of schemas.
 func remainder(s *apiextensionsv1.JSONSchemaProps, applicable values) patch {
 	keys := []string{"allOf", "anyOf", "oneOf", "not"}
 	if s.XIntOrString {
 		keys = []string{"allOf", "oneOf", "not"}
 	}
 	if applicable != ofAny {
-		keys = append(keys, "x-kubernetes-embedded-resource") // its marker stands above fields only
+		keys = append(keys, "x-kubernetes-embedded-resource") // its marker is accepted on fields only
 	}
 	for of, names := range limits {
 		if of != applicable {
@@ -136,15 +136,15 @@ func pick(all map[string]any, keys []string) patch {
 	return p
 }
 
-// ofFields are the keywords whose markers stand above fields only.
+// ofFields are the keywords whose markers are accepted on fields only.
 var ofFields = []string{"nullable", "default", "title", "example", "externalDocs"}
 
-// onlyOfFields is what a schema of items or values has of those.
+// onlyOfFields returns those keywords of a schema of items or values.
 func onlyOfFields(s *apiextensionsv1.JSONSchemaProps) patch {
 	return pick(content(s), ofFields)
 }
 
-// implied are the schemas that controller-tools has for types of other packages.
+// implied are the schemas that controller-tools uses for types of other packages.
 var implied = map[string]*apiextensionsv1.JSONSchemaProps{
 	"runtime.RawExtension": {Type: "object", XPreserveUnknownFields: new(true)},
 	"apiextensionsv1.JSON": {XPreserveUnknownFields: new(true)},
@@ -158,7 +158,7 @@ const quantityPattern = "^(\\+|-)?(([0-9]+(\\.[0-9]*)?)|(\\.[0-9]+))(([KMGTPE]i)
 
 var integerOrString = []apiextensionsv1.JSONSchemaProps{{Type: "integer"}, {Type: "string"}}
 
-// ownSchema is what makes a schema of the one that an opaque type has.
+// ownSchema returns the patch that turns the schema of an opaque type into s.
 func ownSchema(expression string, s *apiextensionsv1.JSONSchemaProps) patch {
 	from, to := content(implied[expression]), content(s)
 	var p patch
@@ -175,8 +175,8 @@ func ownSchema(expression string, s *apiextensionsv1.JSONSchemaProps) patch {
 	return p
 }
 
-// opaque is a Go type of another package. The given markers say what they can of its schema,
-// the keywords said among it.
+// opaque returns a Go type of another package. The markers express the given keywords; the patch expresses the rest
+// of the schema.
 func opaque(expression string, s *apiextensionsv1.JSONSchemaProps, marks []string, said ...string) goType {
 	rest := ownSchema(expression, s)
 	for _, key := range slices.Concat(said, ofFields, []string{"format", "enum", "x-kubernetes-validations",
@@ -186,18 +186,18 @@ func opaque(expression string, s *apiextensionsv1.JSONSchemaProps, marks []strin
 	return goType{expression: expression, marks: marks, patch: rest, opaque: true}
 }
 
-// structPatch is the patch of an object that becomes a struct.
+// structPatch returns the patch of an object that becomes a struct.
 func structPatch(s *apiextensionsv1.JSONSchemaProps) patch {
 	p := remainder(s, ofObject)
 	for _, name := range s.Required {
 		if _, ok := s.Properties[name]; !ok {
-			return p.set("required", content(s)["required"]) // no field can be marked
+			return p.set("required", content(s)["required"]) // no field can have the marker
 		}
 	}
 	return p
 }
 
-// rootPatch is structPatch for a whole object, which has fields of its own.
+// rootPatch is structPatch for a whole object, which has additional fields.
 func rootPatch(s *apiextensionsv1.JSONSchemaProps) patch {
 	p := structPatch(s)
 	if slices.Contains(s.Required, "apiVersion") || slices.Contains(s.Required, "kind") {

@@ -1,6 +1,5 @@
-// Package gotypes writes Go types with kubebuilder's markers from
-// CustomResourceDefinitions, so that the definitions which controller-tools makes of the
-// types are the same again.
+// Package gotypes generates Go types with kubebuilder's markers from CustomResourceDefinitions, such that
+// controller-tools generates the same definitions from the types.
 package gotypes
 
 import (
@@ -21,9 +20,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Read returns the CustomResourceDefinitions in a file of YAML or JSON documents. Other
-// objects in it are left out, and named in the second result. A file without any definition
-// is a NoDefinitionError. Each error is one line that begins with the file's name.
+// Read returns the CustomResourceDefinitions in a file of YAML or JSON documents. It skips other objects and returns
+// their names in the second result. A file without a definition is a NoDefinitionError. Each error is one line that
+// begins with the file's name.
 func Read(file string, r io.Reader) ([]*apiextensionsv1.CustomResourceDefinition, []string, error) {
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(r))
 	var definitions []*apiextensionsv1.CustomResourceDefinition
@@ -68,7 +67,7 @@ func Read(file string, r io.Reader) ([]*apiextensionsv1.CustomResourceDefinition
 	return definitions, others, nil
 }
 
-// NoDefinitionError is the error of a file that holds no CustomResourceDefinition.
+// NoDefinitionError reports a file without a CustomResourceDefinition.
 type NoDefinitionError struct {
 	File string
 	// Others are the kinds and names of the objects in the file; none in an empty file.
@@ -108,7 +107,7 @@ func decode(apiVersion string, document []byte) (*apiextensionsv1.CustomResource
 	return definition, nil
 }
 
-// check finds what no Go types can be written from.
+// check returns an error if no Go types can be generated from a definition.
 func check(d *apiextensionsv1.CustomResourceDefinition) error {
 	s := d.Spec
 	switch {

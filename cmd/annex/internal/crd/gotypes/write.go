@@ -23,28 +23,28 @@ import (
 
 // File is a Go file to write.
 type File struct {
-	// Path is relative to the folder that files are written below, with slashes.
+	// Path is relative to the output folder, with slashes.
 	Path string
 	Text []byte
-	// Exists says that the file is there already, and is this one.
+	// Exists reports whether the file exists with the same text.
 	Exists bool
-	// Group is the API group that the file is part of.
+	// Group is the API group of the file.
 	Group string
 }
 
-// Note is something in a definition that the Go types do not say.
+// Note is a part of a definition that the Go types do not express.
 type Note struct {
 	// Where is the definition's name, with the version and the path in its schema.
 	Where string `json:"where"`
-	// Message says what is left out and what that means.
+	// Message names the lost part and the consequence.
 	Message string `json:"message"`
 }
 
 func (n Note) String() string { return n.Where + ": " + n.Message }
 
-// Write makes the Go files of definitions, below dir: a folder for each group and version,
-// in it a file for each kind, and doc.go. It changes nothing on disk. It is an error if a
-// file is there with another text, or a folder holds another group.
+// Write returns the Go files for definitions, below dir: a folder for each group version, with a file for each kind
+// and a doc.go. It does not write to disk. It returns an error if a file exists with another text, or a folder
+// belongs to another group.
 func Write(dir string, definitions []*apiextensionsv1.CustomResourceDefinition) ([]File, []Note, error) {
 	w := &writer{dir: dir, packages: map[string]*goPackage{}, folders: map[string]string{}, own: map[string]bool{}}
 	for _, d := range definitions {
@@ -63,7 +63,7 @@ func Write(dir string, definitions []*apiextensionsv1.CustomResourceDefinition) 
 			}
 		}
 	}
-	// Nor in another version: controller-tools would take it for one of the kind.
+	// This holds across versions: controller-tools would take such a type for a version of the kind.
 	for _, d := range definitions {
 		for folder, p := range w.packages {
 			if path.Dir(folder) == w.folder(d.Spec.Group) {
@@ -102,13 +102,13 @@ type writer struct {
 	notes    []Note
 	packages map[string]*goPackage // by folder
 	folders  map[string]string     // of groups, by group
-	own      map[string]bool       // the files that this run writes
+	own      map[string]bool       // the files of this run
 }
 
-// goPackage is a folder that files are written into.
+// goPackage is a folder of generated files.
 type goPackage struct {
-	types map[string]string // files of types that are there, or will be
-	taken map[string]bool   // names that no other type may get
+	types map[string]string // files of existing and new types
+	taken map[string]bool   // names that are in use
 }
 
 func (w *writer) note(d *apiextensionsv1.CustomResourceDefinition, at, message string) {
@@ -136,8 +136,7 @@ func listKindNote(d *apiextensionsv1.CustomResourceDefinition) string {
 	return ""
 }
 
-// folder is that of a group: its first label, or all of its name if another group has
-// that.
+// folder returns the folder of a group: its first label, or its full name if another group has that folder.
 func (w *writer) folder(group string) string {
 	if folder, ok := w.folders[group]; ok {
 		return folder
@@ -185,15 +184,14 @@ func (w *writer) version(d *apiextensionsv1.CustomResourceDefinition, v *apiexte
 	return nil
 }
 
-// place is the folder and the name of the file of a kind in a version.
+// place returns the folder and the file name of a kind in a version.
 func (w *writer) place(d *apiextensionsv1.CustomResourceDefinition, version string) (folder, file string) {
 	return path.Join(w.folder(d.Spec.Group), version), strings.ToLower(d.Spec.Names.Kind) + "_types.go"
 }
 
 var groupName = regexp.MustCompile(`(?m)^//\s*\+groupName=(\S+)\s*$`)
 
-// goPackage finds what is in a folder already, and adds doc.go unless another file there
-// names the group.
+// goPackage reads the declarations in an existing folder, and adds doc.go unless another file there names the group.
 func (w *writer) goPackage(folder, group, version string) (*goPackage, error) {
 	if p, ok := w.packages[folder]; ok {
 		return p, nil
@@ -313,7 +311,7 @@ func writeFields(known any, unknown map[string]apiextensionsv1.JSON) ([]byte, er
 }
 `
 
-// kindFile is the file of a kind in a version.
+// kindFile is the file of a kind in one version.
 type kindFile struct {
 	*writer
 	pkg        *goPackage
@@ -431,10 +429,10 @@ func (k *kindFile) field(parent, where, name string, s *apiextensionsv1.JSONSche
 		expression = "*" + expression
 	case required:
 	case t.nillable, root && t.structure && s.Default == nil && !s.Nullable:
-		tag += ",omitzero" // an empty list or map is written, and a struct with nothing in it is not
+		tag += ",omitzero" // unlike omitempty, it keeps an empty list or map, and omits an empty struct
 	default:
 		tag += ",omitempty"
-		// What a client says, zero or empty, must not become what it leaves out.
+		// A zero or empty value in a request must not be treated as absent.
 		if expression != "string" || s.Nullable || s.Default != nil || !takesEmpty(s) {
 			expression = "*" + expression
 		}
@@ -444,8 +442,8 @@ func (k *kindFile) field(parent, where, name string, s *apiextensionsv1.JSONSche
 	fmt.Fprintf(&k.body, "\t%s %s `json:%q`\n", field, expression, tag)
 }
 
-// takesEmpty reports whether a string can surely be empty. If it cannot, the Go type must
-// distinguish an empty string from an absent one, or the server would not refuse it.
+// takesEmpty reports whether an empty string is certainly valid. If it is not, the Go type must distinguish an empty
+// string from an absent one, or the server could not refuse it.
 func takesEmpty(s *apiextensionsv1.JSONSchemaProps) bool {
 	if s.MinLength != nil && *s.MinLength > 0 || s.Format != "" || len(s.XValidations) > 0 {
 		return false
@@ -460,20 +458,20 @@ func takesEmpty(s *apiextensionsv1.JSONSchemaProps) bool {
 	return ok && err == nil
 }
 
-// goType is a Go type with the markers that a field of it needs.
+// goType is a Go type, with the markers for a field of that type.
 type goType struct {
 	expression string
 	marks      []string
-	// patch is what no marker of kubebuilder's can say of the values.
+	// patch holds the constraints that no kubebuilder marker can express.
 	patch patch
-	// nillable types need no pointer, structure says that it is a struct of this file.
+	// nillable types need no pointer; structure is set for a struct in this file.
 	nillable, structure bool
-	// opaque types are of other packages and have a schema of their own. No type can be
-	// declared of them, for it would lose their methods.
+	// opaque types are types of other packages with a schema of their own. No type can be declared from them, since
+	// it would lose their methods.
 	opaque bool
 }
 
-// typeOf finds the Go type for a schema. Types with a name of their own are called name.
+// typeOf returns the Go type for a schema. A type that needs a declaration gets the given name.
 func (k *kindFile) typeOf(s *apiextensionsv1.JSONSchemaProps, name, where, field string) goType {
 	if s.XIntOrString {
 		return k.intOrString(s)
@@ -499,7 +497,7 @@ func (k *kindFile) typeOf(s *apiextensionsv1.JSONSchemaProps, name, where, field
 	return opaque("apiextensionsv1.JSON", s, facets(s, "", ofAny), "")
 }
 
-// plain is a Go type that markers can say everything of but what has no effect on it.
+// plain returns a Go type whose constraints markers can express, except for those without an effect.
 func plain(expression string, s *apiextensionsv1.JSONSchemaProps, implied string, applicable values) goType {
 	return goType{expression: expression, marks: facets(s, implied, applicable), patch: remainder(s, applicable)}
 }
@@ -513,14 +511,14 @@ func (k *kindFile) intOrString(s *apiextensionsv1.JSONSchemaProps) goType {
 	}
 	k.use(intstrPath, "intstr")
 	if len(s.AnyOf) == 0 {
-		// The Go type alone would bring anyOf with it.
+		// The Go type alone would add anyOf.
 		marks := append([]string{validationPrefix + "Schemaless", validationPrefix + "XIntOrString"}, facets(s, "", ofText)...)
 		return goType{expression: "intstr.IntOrString", marks: marks, patch: remainder(s, ofText), opaque: true}
 	}
 	return opaque("intstr.IntOrString", s, intOrStringFacets(s), "pattern", "minLength", "maxLength")
 }
 
-// intOrStringFacets says that the type is one before what only strings may have.
+// intOrStringFacets puts the marker for the type in front of markers that only strings may have.
 func intOrStringFacets(s *apiextensionsv1.JSONSchemaProps) []string {
 	marks := facets(s, "", ofText)
 	if len(marks) > 0 {
@@ -550,11 +548,11 @@ func (k *kindFile) list(s *apiextensionsv1.JSONSchemaProps, name, where string) 
 	out.marks = append(out.marks, topology(s)...)
 	out.nillable = true
 	if s.Items == nil || s.Items.Schema == nil {
-		return out // no structural schema is without
+		return out // every structural schema has one
 	}
 	items := s.Items.Schema
 	if preserves(s) {
-		// What a list preserves is in its items.
+		// A list preserves unknown fields in its items.
 		keeping := *items
 		keeping.XPreserveUnknownFields = s.XPreserveUnknownFields
 		items = &keeping
@@ -610,7 +608,7 @@ func (k *kindFile) object(s *apiextensionsv1.JSONSchemaProps, name, where, field
 		k.use(runtimePath, "runtime")
 		var marks []string
 		if s.XMapType != nil {
-			marks = append(marks, "structType="+*s.XMapType) // mapType wants to know the type before it is known
+			marks = append(marks, "structType="+*s.XMapType) // mapType would be applied before the type is known
 		}
 		return opaque("runtime.RawExtension", s, append(facets(s, "", ofAny), marks...), "x-kubernetes-map-type")
 	case field == "metadata" && len(facets(s, "", ofObject)) == 0 && s.XMapType == nil && len(remainder(s, ofObject)) == 0:
@@ -619,8 +617,7 @@ func (k *kindFile) object(s *apiextensionsv1.JSONSchemaProps, name, where, field
 	return goType{expression: k.structure(s, name, where), structure: true}
 }
 
-// element is the Go type of values in a list or a map, with room for null where that is
-// allowed.
+// element returns the Go type of values in a list or a map, which is a pointer if null is allowed.
 func (t goType) element(expression string, s *apiextensionsv1.JSONSchemaProps) string {
 	if s.Nullable && !t.nillable && expression != "apiextensionsv1.JSON" && expression != "runtime.RawExtension" {
 		return "*" + expression
@@ -628,8 +625,7 @@ func (t goType) element(expression string, s *apiextensionsv1.JSONSchemaProps) s
 	return expression
 }
 
-// structure writes a struct type when the one that needs it is written, and returns its
-// name.
+// structure queues a struct type, to be written after the current one, and returns its name.
 func (k *kindFile) structure(s *apiextensionsv1.JSONSchemaProps, name, where string) string {
 	name = unique(k.pkg.taken, name)
 	k.queue = append(k.queue, func() {
@@ -653,8 +649,8 @@ func (k *kindFile) structure(s *apiextensionsv1.JSONSchemaProps, name, where str
 
 const unknownFields = "UnknownFields"
 
-// endStruct ends a struct type. If its schema preserves unknown fields, the type gets a field
-// that holds them, and methods that read and write them.
+// endStruct completes a struct type. If the schema preserves unknown fields, the type gets a field for them, and
+// methods that encode and decode them.
 func (k *kindFile) endStruct(name string, s *apiextensionsv1.JSONSchemaProps, known []string) {
 	if !preserves(s) {
 		k.body.WriteString("}\n")
@@ -686,7 +682,7 @@ func (o %[1]s) MarshalJSON() ([]byte, error) {
 	k.keepUnknown(folder, k.definition.Spec.Group, k.version.Name)
 }
 
-// named writes a type for values whose markers need one.
+// named writes a type for values whose markers need a declaration.
 func (k *kindFile) named(s *apiextensionsv1.JSONSchemaProps, t goType, name string) string {
 	name = unique(k.pkg.taken, name)
 	k.queue = append(k.queue, func() {
@@ -708,7 +704,7 @@ func (k *kindFile) comment(indent, description string, marks []string) {
 	var lines []string
 	for line := range strings.Lines(strings.TrimSpace(description)) {
 		line = strings.TrimRight(strings.Map(printable, line), " \t\n")
-		// These would be read as a marker, or as the end of the description.
+		// A line like these would be read as a marker, or as the end of the description.
 		trimmed := strings.TrimSpace(line)
 		joins := strings.HasPrefix(trimmed, "+") || strings.HasPrefix(line, "TODO") || strings.HasPrefix(line, "---")
 		switch {

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-tools/pkg/markers"
 )
 
-// declarative are the tags of declarative validation that a CustomResourceDefinition has
-// a word for, beside those that controller-tools knows.
+// declarative are the tags of declarative validation with an equivalent in CustomResourceDefinitions, beyond those
+// that controller-tools knows.
 var declarative = map[string]any{
 	"k8s:maxLength":     crdmarkers.MaxLength(0),
 	"k8s:minLength":     crdmarkers.MinLength(0),
@@ -28,16 +28,15 @@ var declarative = map[string]any{
 	"k8s:format":        crdmarkers.Format(""),
 }
 
-// neither are tags that ask nothing of values.
+// neither are tags that do not constrain values.
 var neither = []string{
 	"deepcopy-gen", "defaulter-gen", "openapi-gen", "openapi-model-package", "conversion-gen", "validation-gen",
 	"protobuf-gen", "register-gen", "informers", "client-gen", "prerelease-lifecycle-gen", "supportsSubresource", "isSubresource",
 }
 
-// Export is Definitions, and reads declarative validation, too, beside markers of
-// kubebuilder's as well: a server enforces both. The problems are the tags that no CustomResourceDefinition
-// can say, for what they refuse, a cluster would accept; and kinds without a version that
-// is marked as stored.
+// Export is Definitions, and also reads declarative validation, even beside kubebuilder markers, since a server
+// enforces both. The returned problems are tags that no CustomResourceDefinition can express, so that a cluster would
+// accept values that they refuse, and kinds of which no version is marked as stored.
 func (p *Packages) Export() ([]apiextensionsv1.CustomResourceDefinition, []Problem, error) {
 	for _, root := range p.roots {
 		root.NeedSyntax()
@@ -59,8 +58,8 @@ func (p *Packages) Export() ([]apiextensionsv1.CustomResourceDefinition, []Probl
 	return definitions, problems, nil
 }
 
-// storeNewest has the newest version stored if none is marked, as it is in packages that
-// were written for a server: there, the program says it.
+// storeNewest makes the newest version the storage version if none is marked. Packages written for a server have no
+// such marker, since the program decides.
 func storeNewest(d *apiextensionsv1.CustomResourceDefinition) []Problem {
 	var newest *apiextensionsv1.CustomResourceDefinitionVersion
 	for i := range d.Spec.Versions {
@@ -103,7 +102,7 @@ func (p *Packages) registerDeclarative() error {
 
 var tagName = regexp.MustCompile(`^k8s:([A-Za-z-]+)`)
 
-// unsaid finds the tags of declarative validation that are not known where they stand.
+// unsaid finds tags of declarative validation that have no meaning at their place.
 func (p *Packages) unsaid(root *loader.Package) []Problem {
 	var problems []Problem
 	for _, f := range root.Syntax {

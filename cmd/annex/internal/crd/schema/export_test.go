@@ -22,7 +22,7 @@ import (
 	"github.com/annexapi/annex/cmd/annex/internal/crd/schema"
 )
 
-// inMemory keeps the files that a generator writes.
+// inMemory collects the files of a generator.
 type inMemory map[string]*bytes.Buffer
 
 func (m inMemory) Open(_ *loader.Package, path string) (io.WriteCloser, error) {
@@ -81,7 +81,7 @@ func content(t *testing.T, d apiextensionsv1.CustomResourceDefinition) any {
 	return tree
 }
 
-func TestDefinitionsAreThoseOfControllerGen(t *testing.T) {
+func TestDefinitions_equalControllerGen(t *testing.T) {
 	for name, patterns := range map[string][]string{
 		"without markers":         {"github.com/annexapi/annex/internal/testing/shop/v1"},
 		"with all of the markers": {"./testdata/everything/..."},
@@ -110,7 +110,7 @@ func TestDefinitionsAreThoseOfControllerGen(t *testing.T) {
 	}
 }
 
-func TestDeclarativeValidationIsExported(t *testing.T) {
+func TestExport_declarativeValidation(t *testing.T) {
 	loaded, _ := load(t, header+object+`
 type CatSpec struct {
 	// +k8s:required
@@ -165,9 +165,10 @@ const (
 	}
 }
 
-// Every tag of declarative validation is in the definition or named, whether the package has markers of kubebuilder's or not.
+// Every tag of declarative validation is either in the definition or reported, with and without kubebuilder markers
+// in the package.
 func TestExport_everyTag(t *testing.T) {
-	tags := []struct{ tag, of, want string }{ // the fragment of the field's schema; none if the tag is to be named
+	tags := []struct{ tag, of, want string }{ // the fragment of the field's schema; empty if the tag is reported
 		{"maxLength=7", "string", `"maxLength":7`},
 		{"minLength=3", "string", `"minLength":3`},
 		{"maxItems=7", "[]string", `"maxItems":7`},
@@ -238,7 +239,7 @@ func TestExport_everyTag(t *testing.T) {
 	}
 }
 
-func TestTheNewestVersionIsStoredIfNoneIsMarked(t *testing.T) {
+func TestExport_noStorageVersion_storesNewest(t *testing.T) {
 	loaded, err := schema.Load(
 		"",
 		"github.com/annexapi/annex/internal/testing/shop/v1",

@@ -20,8 +20,8 @@ const (
 	objectRoot = prefix + "object:root"
 )
 
-// foreign are what kubebuilder's other generators read, by the beginning of their names.
-// They say nothing about how a kind is served.
+// foreign are the name prefixes of markers for kubebuilder's other generators. They do not affect how a kind is
+// served.
 var foreign = []string{"object", "rbac", "webhook", "webhookconfiguration", "scaffold", "ac", "docs-gen", "doc", "conversion"}
 
 func isForeign(name string) bool {
@@ -29,11 +29,10 @@ func isForeign(name string) bool {
 	return slices.Contains(foreign, first)
 }
 
-// objectMarkers are those of the generators that look at the same types: deep copies and
-// apply configurations.
+// objectMarkers are markers for other generators of the same types: deep copies and apply configurations.
 var objectMarkers = []string{objectRoot, prefix + "object:generate", prefix + "ac:generate", prefix + "ac:output:package"}
 
-// misspeltObject returns what was meant by a marker of those families that neither knows.
+// misspeltObject returns the likely intended marker for an unknown marker of those families.
 func misspeltObject(name string) string {
 	if family, _, _ := strings.Cut(strings.TrimPrefix(name, prefix), ":"); family != "object" && family != "ac" {
 		return ""
@@ -56,8 +55,8 @@ func nearestForeign(name string) string {
 	return ""
 }
 
-// MarkerNames are the names of the markers that are understood, those of other families
-// such as listType among them, without arguments.
+// MarkerNames returns the names of all known markers, without arguments, including markers of other families such as
+// listType.
 func MarkerNames() ([]string, error) {
 	registry, err := newRegistry()
 	if err != nil {
@@ -71,13 +70,13 @@ func MarkerNames() ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// comment is a line of a comment that is one of kubebuilder's markers.
+// comment is a kubebuilder marker in a line of a comment.
 type comment struct {
 	text string // without slashes and plus
 	pos  token.Pos
 }
 
-// name is the marker's, without its value.
+// name returns the name of the marker.
 func (c comment) name() string {
 	name, _, _ := strings.Cut(c.text, "=")
 	return strings.TrimSpace(name)
@@ -87,7 +86,7 @@ func commentsIn(f *ast.File) []comment {
 	return slices.DeleteFunc(markersIn(f), func(c comment) bool { return !strings.HasPrefix(c.text, prefix) })
 }
 
-// markersIn is commentsIn for the markers of other families, too, such as +listType.
+// markersIn is commentsIn for all markers, including other families such as +listType.
 func markersIn(f *ast.File) []comment {
 	var all []comment
 	for _, group := range f.Comments {
@@ -104,9 +103,8 @@ func markersIn(f *ast.File) []comment {
 	return all
 }
 
-// Marked reports whether the files of a package, which are parsed with their comments,
-// have markers of kubebuilder's that say how its kinds are served. That a type is an
-// object, or is to be copied, says nothing of that kind.
+// Marked reports whether the files of a package, which are parsed with comments, have kubebuilder markers that affect
+// how its kinds are served. Markers for objects and deep copies do not.
 func Marked(files []*ast.File) bool {
 	for _, f := range files {
 		for _, c := range commentsIn(f) {
@@ -126,8 +124,7 @@ func (p *Packages) overlooked() []Problem {
 	return problems
 }
 
-// overlookedIn finds the markers that mean nothing where they stand. controller-tools
-// takes them for comments.
+// overlookedIn finds the markers that have no meaning at their place. controller-tools treats them as comments.
 func (p *Packages) overlookedIn(root *loader.Package) []Problem {
 	root.NeedSyntax()
 	var problems []Problem
@@ -159,7 +156,7 @@ func (p *Packages) overlookedIn(root *loader.Package) []Problem {
 
 var argumentUnknown = regexp.MustCompile(`unknown argument "([^"]*)"`)
 
-// unknownArgument says which argument a marker does not have; nothing if it has them all.
+// unknownArgument returns a message about an argument that a marker does not have, or nothing.
 func unknownArgument(definition *markers.Definition, c comment) string {
 	_, err := definition.Parse("+" + c.text)
 	if err == nil {
@@ -178,7 +175,7 @@ func unknownArgument(definition *markers.Definition, c comment) string {
 
 var parserError = regexp.MustCompile(`\(at <input>:\d+:\d+\)`)
 
-// withoutEchoes leaves out what the parser says of a marker that a better message is about.
+// withoutEchoes drops the parser's problems on lines that have a better message.
 func withoutEchoes(problems []Problem) []Problem {
 	return slices.DeleteFunc(slices.Clone(problems), func(p Problem) bool {
 		return parserError.MatchString(p.Message) && slices.ContainsFunc(problems, func(other Problem) bool {
@@ -187,7 +184,7 @@ func withoutEchoes(problems []Problem) []Problem {
 	})
 }
 
-// fieldLists are the places between the braces of struct types.
+// fieldLists returns the field lists of struct types, which are positions between their braces.
 func fieldLists(f *ast.File) []*ast.FieldList {
 	var lists []*ast.FieldList
 	ast.Inspect(f, func(n ast.Node) bool {
@@ -199,7 +196,7 @@ func fieldLists(f *ast.File) []*ast.FieldList {
 	return lists
 }
 
-// advice says what is wrong with a marker that is unknown where it stands.
+// advice returns the message for a marker that is unknown at its place.
 func (p *Packages) advice(c comment, target markers.TargetType) string {
 	for other, where := range map[markers.TargetType]string{
 		markers.DescribesField:   "a field",
@@ -223,8 +220,8 @@ func unknownMarker(name, near string) string {
 	return fmt.Sprintf("unknown marker +%s: did you mean +%s?", name, near)
 }
 
-// nearest returns the known marker that is a typing mistake away, or nothing. Behind the
-// name of one with arguments stands the name of its first.
+// nearest returns the known marker that differs by a typing mistake, or nothing. For a marker with named arguments,
+// the name is followed by the name of its first argument.
 func (p *Packages) nearest(name string, target markers.TargetType) string {
 	best, distance := "", 4
 	for _, def := range p.registry.AllDefinitions() {

@@ -12,11 +12,11 @@ import (
 	"sigs.k8s.io/controller-tools/pkg/markers"
 )
 
-// patchMarker is Annex's own marker, for parts of a schema that kubebuilder has no marker for.
+// patchMarker is Annex's own marker, for parts of a schema that kubebuilder's markers cannot express.
 const patchMarker = "annex:schema"
 
-// patch is the value of +annex:schema: a merge patch, in JSON, of the schema that the other
-// markers and the Go type make.
+// patch is the value of +annex:schema: a merge patch, in JSON, of the schema that results from the other markers and
+// the Go type.
 type patch string
 
 // ParseMarker implements the interface of controller-tools' parser.
@@ -37,9 +37,8 @@ func (p *patch) ParseMarker(_, _, text string) error {
 	return nil
 }
 
-// ApplyToSchema keeps the patch in a field that no structural schema has. Types that are
-// declared elsewhere are references until the schema is flattened, so there is nothing to
-// patch yet.
+// ApplyToSchema stores the patch in a field that structural schemas do not use. A type that is declared elsewhere is
+// a reference until the schema is flattened, so the patch cannot be applied yet.
 func (p patch) ApplyToSchema(_ *crdmarkers.SchemaContext, s *apiextensionsv1.JSONSchemaProps) error {
 	if s.Schema != "" {
 		return fmt.Errorf("+%s can be given once only", patchMarker)
@@ -71,8 +70,7 @@ func applyPatches(definition *apiextensionsv1.CustomResourceDefinition) error {
 	return nil
 }
 
-// patched applies the patches in a schema, the inner ones first: an outer one may be about
-// the same values.
+// patched applies the patches in a schema, the inner ones first, since an outer patch may override inner values.
 func patched(s *apiextensionsv1.JSONSchemaProps) error {
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		property := s.Properties[name]
@@ -99,8 +97,8 @@ func patched(s *apiextensionsv1.JSONSchemaProps) error {
 	return nil
 }
 
-// patchesOf takes the patches out of a schema. Flattening leaves one where there is one, and
-// moves those of a type and of a field to allOf, the field's last.
+// patchesOf removes the patches from a schema and returns them. Flattening leaves a single patch in place, and moves
+// patches of both type and field to allOf, the field's last.
 func patchesOf(s *apiextensionsv1.JSONSchemaProps) []patch {
 	var all []patch
 	if s.Schema != "" {
@@ -144,14 +142,14 @@ func merge(s *apiextensionsv1.JSONSchemaProps, p patch) error {
 	return nil
 }
 
-// decode keeps numbers as they are written.
+// decode preserves the notation of numbers.
 func decode(data []byte, into *map[string]any) error {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.UseNumber()
 	return decoder.Decode(into)
 }
 
-// merged is target, changed as by RFC 7386.
+// merged returns target with a merge patch of RFC 7386 applied.
 func merged(target, change map[string]any) map[string]any {
 	if target == nil {
 		target = map[string]any{}

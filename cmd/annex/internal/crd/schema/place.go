@@ -14,31 +14,31 @@ import (
 	"sigs.k8s.io/controller-tools/pkg/markers"
 )
 
-// finder finds in Go what a path in the schema of a kind is about.
+// finder finds the Go declaration for a path in the schema of a kind.
 type finder struct {
 	packages *Packages
 	parser   *crd.Parser
 	kind     crd.TypeIdent
 }
 
-// place is where a path leads.
+// place is the declaration that a path leads to.
 type place struct {
-	steps  int // of the path that lead into values; what follows is a keyword
+	steps  int // number of leading path elements within values; the rest is a keyword
 	owners []owner
 	in     *loader.Package
-	expr   ast.Expr // what the Go type is declared as, in that package
+	expr   ast.Expr // the declared Go type, in that package
 	goType types.Type
 }
 
-// owner is a field or a type whose markers say something about a place.
+// owner is a field or a type whose markers apply to a place.
 type owner struct {
 	pos      token.Pos
 	comments []comment
 	target   markers.TargetType
 }
 
-// place follows a path from the kind. Where Go has no type for a part of the path, the
-// owners are those of what is around it.
+// place follows a path from the kind. If Go has no declaration for a part of the path, the owners are those of the
+// enclosing declaration.
 func (f *finder) place(steps []step) place {
 	at := place{in: f.kind.Package}
 	at.in.NeedTypesInfo()
@@ -89,14 +89,14 @@ func (at *place) enter(f *finder, in *loader.Package, name string) bool {
 
 func (at *place) lose() { at.expr, at.goType = nil, nil }
 
-// into goes to the type of a value that is written in a package.
+// into goes to the type of a value, as written in a package.
 func (at *place) into(f *finder, in *loader.Package, expr ast.Expr) {
 	in.NeedTypesInfo()
 	at.goType = in.TypesInfo.TypeOf(expr)
 	at.follow(f, in, expr)
 }
 
-// follow goes to a type that is written in a package.
+// follow goes to a type, as written in a package.
 func (at *place) follow(f *finder, in *loader.Package, expr ast.Expr) {
 	at.in, at.expr = in, expr
 	switch expr := expr.(type) {
@@ -121,7 +121,7 @@ func (at *place) follow(f *finder, in *loader.Package, expr ast.Expr) {
 	}
 }
 
-// property goes to a field by its name in JSON.
+// property goes to a field by its JSON name.
 func (at *place) property(f *finder, name string) {
 	st, ok := at.expr.(*ast.StructType)
 	at.lose()
@@ -166,8 +166,7 @@ func fileOf(in *loader.Package, pos token.Pos) *ast.File {
 	return in.Syntax[i]
 }
 
-// commentsAbove are the markers in the comments between a declaration, or a field, and
-// what stands before it.
+// commentsAbove returns the markers in the comments between a declaration, or a field, and the preceding one.
 func commentsAbove(f *ast.File, pos token.Pos) []comment {
 	if f == nil {
 		return nil
@@ -195,8 +194,8 @@ func commentsAbove(f *ast.File, pos token.Pos) []comment {
 	return slices.DeleteFunc(markersIn(f), func(c comment) bool { return c.pos < from || c.pos > pos })
 }
 
-// marker returns where the marker stands that a keyword of the place comes from, and its
-// name; rule is that of a validation in CEL. If there is none, it is where the field is.
+// marker returns the position and name of the marker behind a keyword of the place; rule is the rule of a CEL
+// validation. Without a marker, the position is that of the field.
 func (at *place) marker(p *Packages, keyword, rule string) (where token.Pos, name string) {
 	for _, o := range slices.Backward(at.owners) {
 		for _, c := range o.comments {
@@ -215,7 +214,7 @@ func (at *place) marker(p *Packages, keyword, rule string) (where token.Pos, nam
 	return at.owners[len(at.owners)-1].pos, ""
 }
 
-// nth returns where a marker of the innermost type stands that may be repeated.
+// nth returns the position of the nth marker, for repeatable markers of the innermost type.
 func (at *place) nth(p *Packages, keyword string, n int) (where token.Pos, name string) {
 	o := at.owners[len(at.owners)-1]
 	for _, c := range o.comments {
@@ -230,7 +229,7 @@ func (at *place) nth(p *Packages, keyword string, n int) (where token.Pos, name 
 	return o.pos, ""
 }
 
-// says tells whether a marker of that name makes the keyword of a schema.
+// says reports whether a marker of that name sets the keyword of a schema.
 func says(name, keyword string) bool {
 	last := strings.ToLower(name[strings.LastIndex(name, ":")+1:])
 	switch keyword = strings.ReplaceAll(strings.TrimPrefix(strings.ToLower(keyword), "x-kubernetes-"), "-", ""); keyword {

@@ -1,6 +1,6 @@
-// Package schema reads kubebuilder's markers: it makes the CustomResourceDefinitions of
-// Go types with controller-tools' own parser and generator, so that a marker means here
-// what it means there, and finds the markers that controller-tools would overlook.
+// Package schema reads kubebuilder's markers. It generates the CustomResourceDefinitions of Go types with
+// controller-tools' own parser and generator, so that markers have the same meaning, and reports markers that
+// controller-tools would ignore.
 package schema
 
 import (
@@ -22,12 +22,12 @@ import (
 	"sigs.k8s.io/controller-tools/pkg/markers"
 )
 
-// Problem is one thing that is wrong in the packages.
+// Problem is a mistake in the packages.
 type Problem struct {
-	// File, Line and Column say where; zero values mean unknown.
+	// File, Line and Column are the position; zero values mean unknown.
 	File         string
 	Line, Column int
-	// Message says what, on one line.
+	// Message is one line.
 	Message string
 }
 
@@ -36,16 +36,16 @@ func (p Problem) Error() string {
 	return strings.TrimPrefix(fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Message), ":0:0: ")
 }
 
-// Packages are Go packages as controller-tools loads them: parsed and typed when they
-// are first needed. They are not safe for concurrent use.
+// Packages are Go packages as controller-tools loads them: parsed and typed when first needed. They are not safe for
+// concurrent use.
 type Packages struct {
 	fset     *token.FileSet
 	roots    []*loader.Package
 	registry *markers.Registry
 }
 
-// Load finds the packages that patterns of the go command match, in the folder dir;
-// empty is the current one. It honours the environment's GOFLAGS.
+// Load finds the packages that match patterns of the go command, in the folder dir; empty is the current one. It
+// honours GOFLAGS in the environment.
 func Load(dir string, patterns ...string) (*Packages, error) {
 	fset := token.NewFileSet()
 	roots, err := loader.LoadRootsWithConfig(&packages.Config{Dir: dir, Fset: fset}, patterns...)
@@ -64,7 +64,7 @@ func newRegistry() (*markers.Registry, error) {
 	if err := crdmarkers.Register(registry); err != nil {
 		return nil, fmt.Errorf("register markers: %w", err)
 	}
-	// Another generator's, but it tells which kinds were written for controller-gen.
+	// This marker is for another generator, but it identifies the kinds that were written for controller-gen.
 	if err := registry.Define(objectRoot, markers.DescribesType, markers.RawArguments(nil)); err != nil {
 		return nil, fmt.Errorf("register markers: %w", err)
 	}
@@ -74,7 +74,7 @@ func newRegistry() (*markers.Registry, error) {
 	return registry, nil
 }
 
-// Paths are the import paths of the packages that were matched.
+// Paths returns the import paths of the matching packages.
 func (p *Packages) Paths() []string {
 	paths := make([]string, len(p.roots))
 	for i, root := range p.roots {
@@ -83,11 +83,10 @@ func (p *Packages) Paths() []string {
 	return paths
 }
 
-// Definitions returns the CustomResourceDefinitions of all kinds in the packages, with
-// all their versions and descriptions, sorted by name: what controller-gen's crd
-// generator writes with its default options, without the annotation that names it.
-// Problems of the packages, an overlooked marker among them, are returned joined; each is
-// a Problem.
+// Definitions returns the CustomResourceDefinitions of all kinds in the packages, with all versions and descriptions,
+// sorted by name. They equal the output of controller-gen's crd generator with default options, except for the
+// annotation with its version. Problems of the packages, including ignored markers, are returned as a joined error;
+// each is a Problem.
 func (p *Packages) Definitions() ([]apiextensionsv1.CustomResourceDefinition, error) {
 	all, problems := p.definitions()
 	if len(problems) > 0 {
@@ -128,26 +127,23 @@ func (p *Packages) definitions() ([]apiextensionsv1.CustomResourceDefinition, []
 	return all, problems
 }
 
-// lacksStorageVersion reports whether a problem is that no version is marked as stored.
+// lacksStorageVersion reports whether the problem is that no version is marked as stored.
 func lacksStorageVersion(p Problem) bool {
 	return strings.HasSuffix(p.Message, "has no storage version")
 }
 
-// Version returns, by kind, the CustomResourceDefinitions of one of the packages, which
-// have the package's version only and no descriptions. The version has storage set if,
-// and only if, the kind is marked +kubebuilder:storageversion. A package without markers
-// of kubebuilder's about its kinds has no map, and a kind whose version is skipped is not
-// in it.
+// Version returns, by kind, the CustomResourceDefinitions of one of the packages, with the package's version only and
+// without descriptions. The version has storage set if, and only if, the kind is marked +kubebuilder:storageversion. For
+// a package without kubebuilder markers on its kinds it returns nil, and it omits kinds whose version is skipped.
 //
-// A version has Subresources, if only empty ones, where the kind's own markers speak of
-// them: +kubebuilder:subresource, or +kubebuilder:object:root, which stands above every
-// kind that was written for controller-gen. Where they do not, the Go type decides.
+// A version has Subresources, if only empty ones, if the kind's own markers determine them: +kubebuilder:subresource, or
+// the marker +kubebuilder:object:root of every kind that was written for controller-gen. Otherwise the Go type decides.
 //
-// Likewise, a definition has a scope where the kind's own markers speak of its resource:
+// Likewise, a definition has a scope if the kind's own markers determine its resource:
 // +kubebuilder:resource, or +kubebuilder:object:root. A field's marker in a package of
 // another project, such as k8s.io/api/networking/v1, does not put its kinds into namespaces.
 //
-// What a cluster would refuse in one of them is a Problem, too.
+// A part of a definition that a cluster would refuse is a Problem, too.
 func (p *Packages) Version(path string) (map[string]apiextensionsv1.CustomResourceDefinition, error) {
 	i := slices.IndexFunc(p.roots, func(root *loader.Package) bool { return root.PkgPath == path })
 	if i < 0 {
@@ -168,7 +164,7 @@ func (p *Packages) Version(path string) (map[string]apiextensionsv1.CustomResour
 		if info == nil {
 			continue
 		}
-		// Packages that this one imports may be other versions of the kind.
+		// Imported packages may be other versions of the kind.
 		maps.DeleteFunc(parser.GroupVersions, func(other *loader.Package, _ schema.GroupVersion) bool { return other != root })
 		parser.NeedCRDFor(kind, &none)
 		definition, ok := parser.CustomResourceDefinitions[kind]
@@ -183,7 +179,7 @@ func (p *Packages) Version(path string) (map[string]apiextensionsv1.CustomResour
 		version.Storage = info.Markers.Get("kubebuilder:storageversion") != nil
 		switch {
 		case !speaksOfSubresources(info.Markers):
-			version.Subresources = nil // controller-tools makes an empty one for columns
+			version.Subresources = nil // controller-tools creates an empty one for columns
 		case version.Subresources == nil:
 			version.Subresources = &apiextensionsv1.CustomResourceSubresources{}
 		}
@@ -195,7 +191,7 @@ func (p *Packages) Version(path string) (map[string]apiextensionsv1.CustomResour
 	for _, loaded := range p.reached(root) {
 		problems = append(problems, problemsOf(loaded)...)
 	}
-	// Another version may be served.
+	// Another package may have the served version.
 	problems = slices.DeleteFunc(problems, func(p Problem) bool { return strings.Contains(p.Message, "does not serve any version") })
 	if len(problems) > 0 {
 		return nil, join(withoutEchoes(problems))
@@ -215,8 +211,8 @@ func (p *Packages) Version(path string) (map[string]apiextensionsv1.CustomResour
 }
 
 // Messages returns, by name, the schemas of Go types of one of the packages that are sent but not stored, without
-// descriptions. A package without markers of kubebuilder's has no map. Version must have accepted the package. What a cluster
-// would refuse in a schema is a Problem.
+// descriptions. For a package without kubebuilder markers it returns nil. Version must have accepted the package. A
+// schema that a cluster would refuse is a Problem.
 func (p *Packages) Messages(path string, names []string) (map[string]apiextensionsv1.JSONSchemaProps, error) {
 	i := slices.IndexFunc(p.roots, func(root *loader.Package) bool { return root.PkgPath == path })
 	if i < 0 {
@@ -258,7 +254,8 @@ func (p *Packages) Messages(path string, names []string) (map[string]apiextensio
 	return schemas, nil
 }
 
-// definitionAround is a definition with the schema of a message, by which a cluster's rules for schemas judge it.
+// definitionAround returns a definition with the schema of a message, so that a cluster's rules for schemas can be
+// applied to it.
 func definitionAround(name string, of apiextensionsv1.JSONSchemaProps) apiextensionsv1.CustomResourceDefinition {
 	definition := apiextensionsv1.CustomResourceDefinition{}
 	plural := strings.ToLower(name) + "s"
@@ -273,20 +270,19 @@ func definitionAround(name string, of apiextensionsv1.JSONSchemaProps) apiextens
 	return definition
 }
 
-// isRoot reports whether a kind is marked as controller-gen's kinds are.
+// isRoot reports whether a kind has controller-gen's marker for kinds.
 func isRoot(kind markers.MarkerValues) bool {
 	root, ok := kind.Get(objectRoot).(markers.RawArguments)
 	return ok && string(root) != "false"
 }
 
-// speaksOfResource reports whether a kind's markers decide about its resource and scope.
+// speaksOfResource reports whether a kind's markers determine its resource and scope.
 func speaksOfResource(kind markers.MarkerValues) bool {
 	return isRoot(kind) || kind.Get("kubebuilder:resource") != nil
 }
 
-// speaksOfSubresources reports whether a kind's markers say which subresources it has.
-// They do by naming none where the kind is marked as controller-gen's kinds are; a marker
-// of a field, or of a column, is no statement about /status.
+// speaksOfSubresources reports whether a kind's markers determine its subresources. With controller-gen's marker for
+// kinds, a kind without further markers has none; a marker of a field or of a column does not decide about /status.
 func speaksOfSubresources(kind markers.MarkerValues) bool {
 	return isRoot(kind) || kind.Get("kubebuilder:subresource:status") != nil || kind.Get("kubebuilder:subresource:scale") != nil
 }
@@ -295,7 +291,7 @@ func (p *Packages) parser() *crd.Parser {
 	parser := &crd.Parser{
 		Collector: &markers.Collector{Registry: p.registry},
 		Checker:   &loader.TypeChecker{NodeFilters: []loader.NodeFilter{crd.Generator{}.CheckFilter()}},
-		// The two options of controller-gen that only accept more.
+		// These two options of controller-gen only accept more types.
 		IgnoreUnexportedFields: true,
 		AllowDangerousTypes:    true,
 	}
@@ -311,8 +307,7 @@ func (p *Packages) kinds(parser *crd.Parser) []schema.GroupKind {
 	return crd.FindKubeKinds(parser, meta)
 }
 
-// problems are what controller-tools found wrong in the packages and in those that their
-// types come from.
+// problems returns controller-tools' problems in the packages and in the packages of their types.
 func (p *Packages) problems() []Problem {
 	var problems []Problem
 	for _, loaded := range p.reached(p.roots...) {
@@ -342,8 +337,7 @@ func (p *Packages) reached(from ...*loader.Package) []*loader.Package {
 	return all
 }
 
-// problemsOf leaves out what does not type-check: that is the compiler's to say, and
-// generated code may be missing.
+// problemsOf skips type errors: the compiler reports them, and generated code may be missing.
 func problemsOf(loaded *loader.Package) []Problem {
 	var problems []Problem
 	for _, e := range loaded.Errors {
@@ -358,7 +352,7 @@ func problemsOf(loaded *loader.Package) []Problem {
 				problem.Column, _ = strconv.Atoi(parts[2])
 			}
 		}
-		// Each kind that has a broken type in it says so.
+		// Each kind with a broken type reports the same problem.
 		if !slices.Contains(problems, problem) {
 			problems = append(problems, problem)
 		}
@@ -374,7 +368,7 @@ func join(problems []Problem) error {
 	return errors.Join(errs...)
 }
 
-// ProblemsOf returns the problems in an error of this package, nil if it is another.
+// ProblemsOf returns the problems in an error of this package, and nil for other errors.
 func ProblemsOf(err error) []Problem {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {

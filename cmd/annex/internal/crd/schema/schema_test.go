@@ -10,8 +10,7 @@ import (
 	"github.com/annexapi/annex/cmd/annex/internal/crd/schema"
 )
 
-// load writes a package of one file into a folder of this module, which has the
-// libraries that it imports, and loads it.
+// load writes a package of one file into a folder of this module, which has the required libraries, and loads it.
 func load(t *testing.T, source string) (*schema.Packages, string) {
 	t.Helper()
 	if err := os.MkdirAll("testdata", 0o755); err != nil {
@@ -54,7 +53,7 @@ type Cat struct {
 type CatStatus struct{}
 `
 
-func TestTheDefinitionOfOneVersion(t *testing.T) {
+func TestVersion(t *testing.T) {
 	packages, path := load(t, header+`
 // +kubebuilder:resource:scope=Cluster,shortName=ct
 // +kubebuilder:subresource:status`+object+`
@@ -87,7 +86,7 @@ type CatSpec struct {
 	}
 }
 
-func TestOnlyMarkersOfTheKindSpeakOfItsSubresources(t *testing.T) {
+func TestVersion_subresources_areOfKindMarkers(t *testing.T) {
 	const field = "\n\ntype CatSpec struct {\n\t// +kubebuilder:validation:MaxLength=20\n\tName string `json:\"name\"`\n}\n"
 	for markers, want := range map[string]string{
 		"":                                   "null",
@@ -111,7 +110,7 @@ func TestOnlyMarkersOfTheKindSpeakOfItsSubresources(t *testing.T) {
 	}
 }
 
-func TestAPackageWithoutMarkersHasNoDefinitions(t *testing.T) {
+func TestVersion_noMarkers_isNil(t *testing.T) {
 	packages, path := load(
 		t,
 		header+"// +kubebuilder:object:root=true\n// +kubebuilder:rbac:groups=a,verbs=get"+object+"\n\ntype CatSpec struct{}\n",
@@ -122,7 +121,7 @@ func TestAPackageWithoutMarkersHasNoDefinitions(t *testing.T) {
 	}
 }
 
-func TestAMarkerThatWouldBeOverlookedIsAProblem(t *testing.T) {
+func TestVersion_misplacedMarker_isProblem(t *testing.T) {
 	for name, test := range map[string]struct {
 		spec, want string
 		line       int

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-tools/pkg/markers"
 )
 
-// judged are the parts of a definition that markers say. The rest is a server's own: an
-// aggregated API may have a group that a CustomResourceDefinition may not.
+// judged are the parts of a definition that markers determine. The server determines the rest: an aggregated API may
+// have a group that a CustomResourceDefinition may not have.
 var judged = []string{
 	"spec.validation",
 	"spec.subresources",
@@ -28,8 +28,8 @@ var judged = []string{
 	"spec.versions[0].deprecationWarning",
 }
 
-// invalid finds what a cluster would refuse in the definition of one version of a kind,
-// and fields that are to keep what their Go types cannot hold.
+// invalid finds parts of the definition of one version of a kind that a cluster would refuse, and fields that must
+// keep unknown fields although their Go types cannot hold them.
 func (p *Packages) invalid(
 	parser *crd.Parser,
 	kind crd.TypeIdent,
@@ -43,8 +43,8 @@ func (p *Packages) invalid(
 	return finder.unpreserved(definition.Spec.Versions[0].Schema.OpenAPIV3Schema, nil), nil
 }
 
-// refusedVersions finds what a cluster would refuse in any version of a definition, whose
-// Go types the parser knows.
+// refusedVersions finds parts of any version of a definition that a cluster would refuse. The parser knows the Go
+// types.
 func (p *Packages) refusedVersions(parser *crd.Parser, definition apiextensionsv1.CustomResourceDefinition) ([]Problem, error) {
 	var problems []Problem
 	for _, v := range definition.Spec.Versions {
@@ -66,7 +66,7 @@ func (p *Packages) refusedVersions(parser *crd.Parser, definition apiextensionsv
 	return problems, nil
 }
 
-// refused finds what a cluster would refuse in the definition of one version of a kind.
+// refused finds parts of the definition of one version of a kind that a cluster would refuse.
 func (p *Packages) refused(
 	parser *crd.Parser,
 	kind crd.TypeIdent,
@@ -95,7 +95,7 @@ func (p *Packages) refused(
 
 const schemaRoot = "spec.validation.openAPIV3Schema"
 
-// withoutTotals leaves out that all rules together cost too much where one of them does.
+// withoutTotals drops problems about the total cost of all rules if a single rule is too expensive.
 func withoutTotals(problems []Problem) []Problem {
 	mentions := func(text string) func(Problem) bool {
 		return func(p Problem) bool { return strings.Contains(p.Message, text) }
@@ -107,7 +107,7 @@ func withoutTotals(problems []Problem) []Problem {
 	return slices.DeleteFunc(problems, mentions("estimated rule cost total for entire"))
 }
 
-// problem says what is wrong with a definition as what is wrong with its markers.
+// problem converts a problem of a definition to a problem of its markers.
 func (f *finder) problem(e *field.Error, root *apiextensionsv1.JSONSchemaProps) Problem {
 	rest, inSchema := strings.CutPrefix(e.Field, schemaRoot)
 	if !inSchema {
@@ -154,7 +154,7 @@ func (f *finder) problem(e *field.Error, root *apiextensionsv1.JSONSchemaProps) 
 	return Problem{File: at.Filename, Line: at.Line, Column: at.Column, Message: what + ": " + inMarkers(detail)}
 }
 
-// recursive returns the struct that a type is, or points to, if that is a recursive type.
+// recursive returns the struct type of t, or the struct type that it points to, if that type is recursive.
 func recursive(t types.Type) *types.Named {
 	for t != nil {
 		t = types.Unalias(t)
@@ -171,7 +171,7 @@ func recursive(t types.Type) *types.Named {
 	return named
 }
 
-// ofKind is problem for what is said of the kind as a whole.
+// ofKind is problem for errors about the kind as a whole.
 func (f *finder) ofKind(e *field.Error) Problem {
 	keywords := map[string]string{
 		"names": "resource", "additionalPrinterColumns": "printcolumn", "selectableFields": "selectablefield",
@@ -199,14 +199,14 @@ var (
 	property = regexp.MustCompile(`properties\[([^\]]*)\]`)
 )
 
-// ruleProblem takes the drawings out of what CEL's compiler says.
+// ruleProblem removes the excerpts from errors of CEL's compiler.
 func ruleProblem(detail string) string {
 	detail = position.ReplaceAllString(pointer.ReplaceAllString(detail, ""), "")
 	detail = strings.Replace(detail, "compilation failed: ", "does not compile: ", 1)
 	return strings.TrimSpace(detail)
 }
 
-// inMarkers puts what is said in words of a schema in those of markers, on one line.
+// inMarkers translates schema keywords in a text to markers, on one line.
 func inMarkers(text string) string {
 	text = strings.NewReplacer(
 		"x-kubernetes-list-map-keys", "+listMapKey", "x-kubernetes-list-type", "+listType", "x-kubernetes-map-type", "+mapType",
@@ -216,7 +216,7 @@ func inMarkers(text string) string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// step is an element of a path: a name, and what stands in brackets behind it.
+// step is an element of a path: a name, and the content of the brackets behind it.
 type step struct {
 	name, key string
 	index     int
@@ -228,14 +228,14 @@ func stepsOf(path string) []step {
 	var steps []step
 	for _, m := range stepPattern.FindAllStringSubmatch(path, -1) {
 		s := step{name: m[1], key: m[2]}
-		// A key that is no number leaves it 0.
+		// A key that is not a number leaves the index 0.
 		_, _ = fmt.Sscan(m[2], &s.index)
 		steps = append(steps, s)
 	}
 	return steps
 }
 
-// pathOf is the path to a field as people write it.
+// pathOf formats the path to a field for messages.
 func pathOf(steps []step) string {
 	var b strings.Builder
 	for _, s := range steps {
@@ -276,9 +276,8 @@ func schemaAt(s *apiextensionsv1.JSONSchemaProps, steps []step) *apiextensionsv1
 	return s
 }
 
-// unpreserved finds the fields marked +kubebuilder:pruning:PreserveUnknownFields whose Go
-// types are structs, which lose what they do not know. A struct that is made of itself is
-// no such: there is no other way to give it a schema.
+// unpreserved finds the fields marked +kubebuilder:pruning:PreserveUnknownFields whose Go types are structs, which
+// drop unknown fields. Recursive structs are exempt, since there is no other way to give them a schema.
 func (f *finder) unpreserved(s *apiextensionsv1.JSONSchemaProps, steps []step) []Problem {
 	if s == nil {
 		return nil
@@ -314,8 +313,8 @@ func (f *finder) unpreserved(s *apiextensionsv1.JSONSchemaProps, steps []step) [
 	return problems
 }
 
-// losing returns the struct in a type that loses unknown fields, nil if there is none. The
-// values of a map are another matter: a schema prunes them although it preserves the map.
+// losing returns the struct within a type that drops unknown fields, or nil. The values of a map are exempt: a schema
+// prunes them although it preserves the map.
 func losing(t types.Type) *types.Named {
 	for t != nil {
 		t = types.Unalias(t)
@@ -342,7 +341,7 @@ func losing(t types.Type) *types.Named {
 	return nil
 }
 
-// madeOf says whether a type has a field, however deep, of the type part.
+// madeOf reports whether a type has a field, at any depth, of the type part.
 func madeOf(t types.Type, part *types.Named, seen map[types.Type]bool) bool {
 	if seen[t] {
 		return false

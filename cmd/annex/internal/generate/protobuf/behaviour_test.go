@@ -39,8 +39,7 @@ type message interface {
 	Unmarshal([]byte) error
 }
 
-// filler fills Shapes as an API client might. What has no place in protobuf stays
-// empty.
+// filler fills Shapes as an API client might. Values that protobuf cannot represent stay empty.
 func filler(seed int64) *randfill.Filler {
 	scheme := kruntime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
@@ -72,7 +71,7 @@ func encode(t testing.TB, m message) []byte {
 	return data
 }
 
-func TestEncodedShapesAreDecodedEqual(t *testing.T) {
+func TestUnmarshal_marshaled_isEqual(t *testing.T) {
 	fill := filler(1)
 	for range 300 {
 		var shape, first, second shapes.Shape
@@ -81,8 +80,8 @@ func TestEncodedShapesAreDecodedEqual(t *testing.T) {
 		if err := first.Unmarshal(data); err != nil {
 			t.Fatal(err)
 		}
-		// A list that is empty comes back as nil, and nil bytes in a map as empty
-		// ones, so it is the second time that nothing may change.
+		// An empty list is decoded as nil, and nil bytes in a map as empty bytes. So only the second round must not
+		// change anything.
 		again := encode(t, &first)
 		if err := second.Unmarshal(again); err != nil {
 			t.Fatal(err)
@@ -96,7 +95,7 @@ func TestEncodedShapesAreDecodedEqual(t *testing.T) {
 	}
 }
 
-func TestNilAndEmptyDifferWhereTheTypeSaysSo(t *testing.T) {
+func TestUnmarshal_nilAndEmpty(t *testing.T) {
 	for _, want := range []shapes.Tree{
 		{Row: nil, Table: nil},
 		{Row: shapes.Row{}, Table: shapes.Table{}},
@@ -120,14 +119,14 @@ func TestNilAndEmptyDifferWhereTheTypeSaysSo(t *testing.T) {
 	}
 }
 
-// The least that upstream's serializer takes.
+// These are the methods that upstream's serializer needs at least.
 var _ interface {
 	Reset()
 	Marshal() ([]byte, error)
 	Unmarshal([]byte) error
 } = (*shapes.Crate)(nil)
 
-func TestFieldsMayBeNamedAsMethodsAre(t *testing.T) {
+func TestMarshal_fieldNamedAsMethod(t *testing.T) {
 	want := shapes.Crate{Size: "large", Inner: []shapes.Box{{Size: 1, Marshal: "m", Inside: &shapes.Box{Size: 2}}}}
 	data, err := want.Marshal()
 	if err != nil {
@@ -142,8 +141,7 @@ func TestFieldsMayBeNamedAsMethodsAre(t *testing.T) {
 	}
 }
 
-// schemaOf compiles the generated .proto file, and the files that it imports, as
-// protoc does.
+// schemaOf compiles the generated .proto file and its imports, as protoc does.
 func schemaOf(t testing.TB) protoreflect.FileDescriptor {
 	t.Helper()
 	_, here, _, _ := runtime.Caller(0)
@@ -175,16 +173,16 @@ func schemaOf(t testing.TB) protoreflect.FileDescriptor {
 	return files[0]
 }
 
-// What the .proto file says is what the methods do: a reader that knows only the
-// file finds a field for every byte, and what it writes is decoded to the same.
-func TestTheProtoFileDescribesTheBytes(t *testing.T) {
+// The .proto file and the methods agree: a reader that knows only the file finds a field for every byte, and its
+// output is decoded to the same object.
+func TestProtoFile_describesBytes(t *testing.T) {
 	file := schemaOf(t)
 	descriptor := file.Messages().ByName("Shape")
 	fill := filler(2)
 	for range 100 {
 		var shape, want, got shapes.Shape
 		fill.Fill(&shape)
-		// A map of protobuf's has no nil.
+		// A map in protobuf holds no nil.
 		maps.DeleteFunc(shape.Maps.Pointers, func(_ string, leaf *shapes.Leaf) bool { return leaf == nil })
 		maps.DeleteFunc(shape.Maps.Ports, func(_ int64, port *intstr.IntOrString) bool { return port == nil })
 		data := encode(t, &shape)
@@ -234,8 +232,8 @@ func nothingUnknown(t *testing.T, m protoreflect.Message) {
 	})
 }
 
-// Lists of numbers that another writer has packed are read too.
-func TestPackedNumbersAreRead(t *testing.T) {
+// Lists of numbers that another writer has packed are decoded too.
+func TestUnmarshal_packedNumbers(t *testing.T) {
 	fields := schemaOf(t).Messages().ByName("Lists").Fields()
 	var packed []byte
 	add := func(name protoreflect.Name, value []byte) {
@@ -259,7 +257,7 @@ func TestPackedNumbersAreRead(t *testing.T) {
 	}
 }
 
-func TestHostileInputIsAnError(t *testing.T) {
+func TestUnmarshal_hostileInput_isError(t *testing.T) {
 	nested := func(depth int) []byte {
 		var data []byte
 		for range depth {
@@ -303,7 +301,7 @@ func TestHostileInputIsAnError(t *testing.T) {
 	}
 }
 
-func TestUnknownFieldsAreSkipped(t *testing.T) {
+func TestUnmarshal_unknownFields_areSkipped(t *testing.T) {
 	var data []byte
 	data = protowire.AppendVarint(protowire.AppendTag(data, 100, protowire.VarintType), 1<<60)
 	data = protowire.AppendFixed32(protowire.AppendTag(data, 101, protowire.Fixed32Type), 1)
@@ -317,12 +315,12 @@ func TestUnknownFieldsAreSkipped(t *testing.T) {
 	}
 }
 
-// FuzzUnmarshal looks for input that is not answered by an object or an error:
+// FuzzUnmarshal looks for input that results in neither an object nor an error:
 //
 //	go test ./internal/generate/protobuf -run '^$' -fuzz FuzzUnmarshal -fuzztime 60s -fuzzminimizetime 20x
 //
-// What is decoded must be encoded to something that is decoded to the same, and
-// must be good to a reader that knows the .proto file only.
+// A decoded object must be encoded to bytes that are decoded to the same object, and that a reader which knows only
+// the .proto file accepts.
 func FuzzUnmarshal(f *testing.F) {
 	descriptor := schemaOf(f).Messages().ByName("Shape")
 	for seed := range int64(20) {

@@ -11,8 +11,7 @@ import (
 
 var notInName = regexp.MustCompile(`[^A-Za-z0-9_.]`)
 
-// protoPackage returns the protobuf package of a Go package, as go-to-protobuf
-// names it.
+// protoPackage returns the protobuf package of a Go package, named as by go-to-protobuf.
 func protoPackage(path string) string {
 	elements := strings.Split(notInName.ReplaceAllString(strings.ReplaceAll(path, "/", "."), "_"), ".")
 	for i, e := range elements {

@@ -10,27 +10,26 @@ import (
 	"k8s.io/gengo/v2/types"
 )
 
-// maxDepth is how deep messages may be within each other, where a type allows any
-// depth. Kubernetes' JSON decoder goes as deep.
+// maxDepth bounds the nesting of messages of recursive types. Kubernetes' JSON decoder has the same bound.
 const maxDepth = 10000
 
-// coder writes Go.
+// coder writes Go code.
 type coder struct {
 	strings.Builder
 	path    string
 	imports map[string]string // path by name
-	// recursive are the package's types whose Unmarshal counts the depth, and
-	// hidden their methods that are not exported.
+	// recursive are the package's types whose Unmarshal counts the depth; hidden are the types' methods that are not
+	// exported.
 	recursive map[string]bool
 	hidden    map[string]map[string]bool
 }
 
-// part returns a coder of code that goes into c's.
+// part returns a coder for code that is inserted into c's.
 func (c *coder) part() *coder {
 	return &coder{path: c.path, imports: c.imports, recursive: c.recursive, hidden: c.hidden}
 }
 
-// method returns the name that a method of v has.
+// method returns the name of a method of v.
 func (c *coder) method(v value, name string) string {
 	if c.hidden[v.local][name] {
 		return "protobuf" + name
@@ -38,7 +37,7 @@ func (c *coder) method(v value, name string) string {
 	return name
 }
 
-// code returns the methods of all messages and the functions they share.
+// code returns the methods of all messages and the functions that they share.
 func (g *generation) code(messages []*message) (string, map[string]string) {
 	c := &coder{path: g.Path, imports: map[string]string{}, recursive: map[string]bool{}, hidden: map[string]map[string]bool{}}
 	for _, m := range messages {
@@ -60,7 +59,7 @@ func (c *coder) p(format string, args ...any) {
 	fmt.Fprintf(c, format+"\n", args...)
 }
 
-// pkg returns the name that the package of that path has in the code.
+// pkg returns the name of the package with that path in the code.
 func (c *coder) pkg(path string) string {
 	name := notIdentifier.ReplaceAllString(path, "_")
 	c.imports[name] = path
@@ -69,7 +68,7 @@ func (c *coder) pkg(path string) string {
 
 var notIdentifier = regexp.MustCompile(`[^A-Za-z0-9]`)
 
-// goType returns t as it is written in the package's code.
+// goType returns t as written in the package's code.
 func (c *coder) goType(t *types.Type) string {
 	switch {
 	case t.Name.Package == c.path && t.Name.Package != "":
@@ -90,8 +89,7 @@ func (c *coder) goType(t *types.Type) string {
 
 func (c *coder) wire() string { return c.pkg(WirePackage) }
 
-// message writes the methods of one type. Those of a list that only read are
-// methods of the value, as gogo's are.
+// message writes the methods of one type. The methods of a list that only read have a value receiver, as gogo's do.
 func (c *coder) message(m *message) {
 	reader, whole := "*"+m.name, "m"
 	if m.list {
@@ -158,8 +156,7 @@ func sizeOfVarint(v uint64) int {
 	return n
 }
 
-// size writes the body of Size behind its check for nil. Fields whose size is
-// always the same are added up here.
+// size writes the body of Size behind its check for nil. Constant sizes are added up at generation time.
 func (c *coder) size(fields []*field, whole string) {
 	constant := 0
 	rest := c.part()
@@ -175,15 +172,15 @@ func (c *coder) size(fields []*field, whole string) {
 	c.p("return n")
 }
 
-// sizeOf writes what adds the size of f to n, and returns a part of it that is
-// always there and not written.
+// sizeOf writes the code that adds the size of f to n, and returns the constant part of the size, for which it writes
+// no code.
 func (c *coder) sizeOf(f *field, x string) int {
 	key := sizeOfVarint(f.key64())
 	v := f.elem
 	switch f.label {
 	case mapped:
 		c.p("for k, v := range %s {", x)
-		// Of a blank key or value only the type is of interest.
+		// For a blank key or value only the type matters.
 		c.p("entry := %d", 2+fixedSize(f.key.kind)+fixedSize(v.kind))
 		if s := c.sizeOfValue(f.key, "k"); s != "" {
 			c.p("entry += %s", s)
@@ -232,11 +229,10 @@ func (c *coder) sizeOf(f *field, x string) int {
 	return fixed
 }
 
-// fixedSize returns the size of a kind whose values all have one, or zero.
+// fixedSize returns the size of a kind whose values all have the same size, or zero.
 func fixedSize(k kind) int { return map[kind]int{boolean: 1, fixed32: 4, fixed64: 8}[k] }
 
-// sizeOfValue returns the expression for the size of a value with its length, or
-// nothing if it has a fixed size.
+// sizeOfValue returns the expression for the size of a value with its length, or nothing if the size is fixed.
 func (c *coder) sizeOfValue(v value, x string) string {
 	switch v.kind {
 	case varint:
@@ -249,7 +245,7 @@ func (c *coder) sizeOfValue(v value, x string) string {
 	return ""
 }
 
-// marshal writes the body of MarshalToSizedBuffer: the last field first.
+// marshal writes the body of MarshalToSizedBuffer, which begins with the last field.
 func (c *coder) marshal(fields []*field, whole string) {
 	if len(fields) == 0 {
 		c.p("return 0, nil")
@@ -326,7 +322,7 @@ func (c *coder) marshalField(f *field, x string) {
 	}
 }
 
-// marshalKey writes what puts a field's number and wire type before its value.
+// marshalKey writes the code that puts a field's number and wire type in front of its value.
 func (c *coder) marshalKey(key uint64) {
 	var wire []byte
 	for ; key >= 0x80; key >>= 7 {
@@ -397,7 +393,7 @@ func (c *coder) unmarshal(m *message, fields []*field) {
 	c.p("default:\nswitch key >> 3 {\ncase %s:\nreturn protobufWireType(%q, key)\n}\n}\n}\nreturn nil", strings.Join(numbers, ", "), m.name)
 }
 
-// blankUnless returns a variable's name, or the blank one if it is not used.
+// blankUnless returns name if it is used, and otherwise the blank identifier.
 func blankUnless(name string, used bool) string {
 	if used {
 		return name
@@ -467,8 +463,7 @@ func (c *coder) unmarshalField(f *field, x string, recursive bool) {
 	}
 }
 
-// packed writes the case of a list of numbers that another writer has put into
-// one value.
+// packed writes the case for a list of numbers that another writer has packed into one value.
 func (c *coder) packed(f *field, x string) {
 	c.p("case 0x%02x: // %s, packed\nfor len(b) > 0 {", uint64(f.number)<<3|2, f.name)
 	consume := map[kind]string{fixed32: "ConsumeFixed32", fixed64: "ConsumeFixed64"}[f.elem.kind]
@@ -490,8 +485,7 @@ func (c *coder) packed(f *field, x string) {
 	)
 }
 
-// decode returns the expression that makes a value of v's Go type of number, or
-// of data.
+// decode returns the expression that converts number or data to v's Go type.
 func (c *coder) decode(v value, number, data string) string {
 	name := c.goType(v.goType)
 	cast := func(from, x string) string {
@@ -515,9 +509,9 @@ func (c *coder) decode(v value, number, data string) string {
 	return fmt.Sprintf("append(%s{}, %s...)", name, data)
 }
 
-// helpers writes the functions that the methods use.
+// helpers writes the helper functions that the methods call.
 func (c *coder) helpers() {
-	for _, name := range Helpers { // those that others call come last
+	for _, name := range Helpers { // helpers that others call come last
 		if !strings.Contains(c.String(), name+"(") {
 			continue
 		}

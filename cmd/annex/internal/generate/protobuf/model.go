@@ -13,7 +13,7 @@ import (
 	"k8s.io/gengo/v2/types"
 )
 
-// message is what one Go type is in protobuf.
+// message is the protobuf message of one Go type.
 type message struct {
 	name     string
 	comments []string
@@ -21,13 +21,12 @@ type message struct {
 	fields   []*field // in the order of the Go fields
 	reserved reserved
 
-	// list is true for a named slice or map that is a message of its own, so that
-	// nil and empty differ. It has one field, items.
+	// list is set for a named slice or map that is a message of its own, so that nil and empty differ. It has one
+	// field, items.
 	list bool
-	// byHand is true for a type that says +protobuf.options.marshal=false: its
-	// methods are its own.
+	// byHand is set for a type with +protobuf.options.marshal=false, whose methods are hand-written.
 	byHand bool
-	// recursive is true for a type that may hold itself.
+	// recursive is set for a type that may contain itself.
 	recursive bool
 	// hidden are the methods that are not exported.
 	hidden map[string]bool
@@ -42,7 +41,7 @@ type field struct {
 	tagged   bool // the number comes from a tag
 
 	label  label
-	goType *types.Type // of the whole field; a map or slice possibly by another name
+	goType *types.Type // the whole field's type; a map or slice may have another name
 	key    value       // of a map
 	elem   value
 }
@@ -55,10 +54,10 @@ const (
 	mapped
 )
 
-// value is what a field holds once, or often.
+// value is the type of a single field, or of the elements of a repeated one.
 type value struct {
 	proto   string // the type in the .proto file
-	from    string // import path of the package that the type is from, if another one
+	from    string // import path of the type's package, if it is another package
 	kind    kind
 	goType  *types.Type // without the pointer
 	pointer bool
@@ -80,7 +79,7 @@ const (
 
 var wireTypes = map[kind]int{varint: 0, boolean: 0, fixed32: 5, fixed64: 1, text: 2, octets: 2, embedded: 2}
 
-// scalars are Go's types that protobuf has too.
+// scalars are the Go types that protobuf has, too.
 var scalars = map[string]value{
 	"string":  {proto: "string", kind: text},
 	"bool":    {proto: "bool", kind: boolean},
@@ -133,7 +132,7 @@ func (g *generation) messages() []*message {
 	return all
 }
 
-// wanted reports whether t is to have methods.
+// wanted reports whether t gets methods.
 func (g *generation) wanted(t *types.Type) bool {
 	switch said, found := tagOf(t, "protobuf"); {
 	case !found:
@@ -232,7 +231,7 @@ func (g *generation) describe(m *message, t *types.Type, members []types.Member)
 
 var protoName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// field returns the field that a Go field is, or nil if it is none or a problem.
+// field returns the protobuf field of a Go field. It is nil if the Go field is skipped or has a problem.
 func (g *generation) field(m *message, member types.Member) *field {
 	problem := func(format string, args ...any) *field {
 		g.problem(m.name, member.Name, "field %s.%s: "+format, append([]any{m.name, member.Name}, args...)...)
@@ -290,7 +289,7 @@ func (g *generation) field(m *message, member types.Member) *field {
 
 const wayOut = `, or leave the field out with protobuf:"-"`
 
-// fill finds out what a field of type t holds.
+// fill sets label and types of a field of type t.
 func (g *generation) fill(f *field, t *types.Type) error {
 	u := t
 	for u.Kind == types.Alias && !isList(u) {
@@ -321,7 +320,7 @@ func (g *generation) fill(f *field, t *types.Type) error {
 	return err
 }
 
-// value finds out what t is when it stands alone.
+// value returns the protobuf type of a single value of type t.
 func (g *generation) value(t *types.Type) (value, error) {
 	if t.Kind == types.Pointer {
 		v, err := g.value(t.Elem)
@@ -369,7 +368,7 @@ func (g *generation) value(t *types.Type) (value, error) {
 	return value{}, fmt.Errorf("%s has no form in protobuf: use another type%s", goString(t), wayOut)
 }
 
-// embedded returns what a field is that holds a message.
+// embedded returns the type of a field that holds a message.
 func (g *generation) embedded(t *types.Type) (value, error) {
 	v := value{kind: embedded, goType: t, list: isList(t)}
 	switch {
@@ -402,9 +401,8 @@ func (g *generation) embedded(t *types.Type) (value, error) {
 	return v, nil
 }
 
-// Hidden returns the methods of t that are not exported, because t has a field
-// of the name of one: that one, and those that are of no use without each other.
-// It is empty for other types.
+// Hidden returns the methods of t that are not exported because t has a field with the name of a method: the method
+// of that name, and the methods that are useless without each other. It is empty for other types.
 func Hidden(t *types.Type) map[string]bool {
 	hidden := map[string]bool{}
 	for _, m := range t.Members {
@@ -417,7 +415,7 @@ func Hidden(t *types.Type) map[string]bool {
 	return hidden
 }
 
-// needed are the methods without which no server takes an object.
+// needed are the methods that every server needs of an object.
 var needed = []string{"Reset", "Marshal", "Unmarshal"}
 
 // isList reports whether t is a named slice or map that is a message.
@@ -425,7 +423,7 @@ func isList(t *types.Type) bool {
 	return t.Kind == types.Alias && (t.Underlying.Kind == types.Slice || t.Underlying.Kind == types.Map) && tagged(t, "protobuf.nullable")
 }
 
-// isBytes reports whether the slice t is one of bytes. For gengo an int8 is a byte.
+// isBytes reports whether the slice t is a slice of bytes. gengo treats int8 as a byte.
 func isBytes(t *types.Type) bool {
 	return t.Elem == types.Byte && t.Name.Name != "[]int8"
 }
@@ -435,7 +433,7 @@ func tagged(t *types.Type, name string) bool {
 	return found && said == "true"
 }
 
-// tagOf returns the value of a tag in the comments that belong to t.
+// tagOf returns the value of a tag in the comments of t.
 func tagOf(t *types.Type, name string) (string, bool) {
 	for key, said := range tags(t) {
 		if key == name {
@@ -445,7 +443,7 @@ func tagOf(t *types.Type, name string) (string, bool) {
 	return "", false
 }
 
-// tags returns the tags in the comments that belong to t, and their values.
+// tags returns the tags in the comments of t, and their values.
 func tags(t *types.Type) iter.Seq2[string, string] {
 	return func(yield func(name, said string) bool) {
 		for _, line := range slices.Concat(t.SecondClosestCommentLines, t.CommentLines) {
@@ -457,7 +455,7 @@ func tags(t *types.Type) iter.Seq2[string, string] {
 	}
 }
 
-// goString returns t as a person writes it.
+// goString returns t in Go's syntax.
 func goString(t *types.Type) string {
 	switch t.Kind {
 	case types.Pointer:
@@ -470,7 +468,7 @@ func goString(t *types.Type) string {
 	return t.Name.String()
 }
 
-// typeOf returns a field's type as it stands in the .proto file, without label.
+// typeOf returns a field's type as written in the .proto file, without its label.
 func (f *field) typeOf() string {
 	if f.label == mapped {
 		return "map<" + f.key.proto + ", " + f.elem.proto + ">"
@@ -478,7 +476,7 @@ func (f *field) typeOf() string {
 	return f.elem.proto
 }
 
-// declaration returns label and type as they stand in the .proto file.
+// declaration returns label and type as written in the .proto file.
 func (f *field) declaration() string {
 	switch f.label {
 	case repeated:
@@ -489,7 +487,7 @@ func (f *field) declaration() string {
 	return "optional " + f.typeOf()
 }
 
-// wire returns the type that a field's key has on the wire.
+// wire returns the wire type in a field's key.
 func (f *field) wire() int {
 	if f.label == mapped {
 		return 2
@@ -497,7 +495,7 @@ func (f *field) wire() int {
 	return wireTypes[f.elem.kind]
 }
 
-// markRecursive finds the messages that may hold themselves.
+// markRecursive marks the messages that may contain themselves.
 func markRecursive(messages []*message) {
 	holds := map[string][]string{}
 	for _, m := range messages {

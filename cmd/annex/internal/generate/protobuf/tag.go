@@ -6,24 +6,23 @@ import (
 	"strings"
 )
 
-// fieldTag is what a protobuf struct tag says:
+// fieldTag is a parsed protobuf struct tag:
 //
 //	protobuf:"bytes,3,opt,name=id,casttype=ID"
 //
-// Type, label and casts are those of the Go field. What the tag says of them must
-// be well-formed but is not used, nor compared: in Kubernetes' own types it is
-// often another.
+// Type, label and casts are taken from the Go field. In the tag they must be well-formed, but are neither used nor
+// compared: in Kubernetes' own types they often differ from the field.
 type fieldTag struct {
-	message string // the message's name, where the tag begins with one
+	message string // the message's name, if the tag begins with one
 	number  int
 	name    string
 }
 
-// Numbers that a field can have.
+// The range of field numbers.
 const (
 	minNumber    = 1
 	maxNumber    = 1<<29 - 1
-	firstTheirs  = 19000 // the numbers that protobuf keeps for itself
+	firstTheirs  = 19000 // protobuf reserves these numbers for itself
 	lastTheirs   = 19999
 	malformedTag = `the tag protobuf:%q %s: write it as protobuf:"bytes,3,opt,name=id", or remove it and the number is kept in ` + FileName
 )
@@ -75,7 +74,7 @@ func parseTag(said string) (fieldTag, error) {
 	return t, nil
 }
 
-// check reports whether the tag names a message for a field that holds none.
+// check returns an error if the tag names a message but the field does not hold one.
 func (t fieldTag) check(f *field) error {
 	if t.message != "" && (f.elem.kind != embedded || f.label == mapped) {
 		return fmt.Errorf("its protobuf tag begins with %q but the field holds no message: begin it with %s", t.message, wireNames[f.wire()])

@@ -169,7 +169,7 @@ func openAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPID
 		Gizmo{}.OpenAPIModelName():               schema_Gizmo(ref),
 		GizmoList{}.OpenAPIModelName():           schema_GizmoList(ref),
 		GizmoSpec{}.OpenAPIModelName():           schema_GizmoSpec(ref),
-		shopv1.WidgetStatus{}.OpenAPIModelName(): schema_annex_internal_shop_v1_WidgetStatus(ref),
+		shopv1.WidgetStatus{}.OpenAPIModelName(): schema_internal_testing_shop_v1_WidgetStatus(ref),
 	}
 }
 
@@ -326,7 +326,7 @@ func schema_GizmoSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	}
 }
 
-func schema_annex_internal_shop_v1_WidgetStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+func schema_internal_testing_shop_v1_WidgetStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{

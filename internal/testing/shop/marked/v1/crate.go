@@ -32,8 +32,7 @@ type CrateList struct {
 	Items           []Crate `json:"items"`
 }
 
-// +kubebuilder:validation:XValidation:rule="!has(self.label) || self.label != self.owner",message="label and owner
-// differ",fieldPath=".label",reason=FieldValueDuplicate
+// +kubebuilder:validation:XValidation:rule="!has(self.label) || self.label != self.owner",message="label and owner differ",fieldPath=".label",reason=FieldValueDuplicate
 type CrateSpec struct {
 	// +kubebuilder:validation:Enum=small;large
 	// +kubebuilder:default=small

@@ -7,8 +7,7 @@ import (
 // Packing asks for goods to be packed into a Crate.
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:validation:XValidation:rule="!has(self.until) || self.until >= self.layers",message="until is before
-// layers",fieldPath=".until"
+// +kubebuilder:validation:XValidation:rule="!has(self.until) || self.until >= self.layers",message="until is before layers",fieldPath=".until"
 type Packing struct {
 	metav1.TypeMeta `json:",inline"`
 	Handling        `json:",inline"`

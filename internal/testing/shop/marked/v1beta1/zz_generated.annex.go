@@ -227,8 +227,8 @@ func (in StackSpec) OpenAPIModelName() string {
 
 func openAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	return map[string]common.OpenAPIDefinition{
-		markedv1.CrateStatus{}.OpenAPIModelName(): schema_internal_shop_marked_v1_CrateStatus(ref),
-		markedv1.StackStatus{}.OpenAPIModelName(): schema_internal_shop_marked_v1_StackStatus(ref),
+		markedv1.CrateStatus{}.OpenAPIModelName(): schema_testing_shop_marked_v1_CrateStatus(ref),
+		markedv1.StackStatus{}.OpenAPIModelName(): schema_testing_shop_marked_v1_StackStatus(ref),
 		Crate{}.OpenAPIModelName():                schema_Crate(ref),
 		CrateList{}.OpenAPIModelName():            schema_CrateList(ref),
 		CrateSpec{}.OpenAPIModelName():            schema_CrateSpec(ref),
@@ -238,7 +238,7 @@ func openAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPID
 	}
 }
 
-func schema_internal_shop_marked_v1_CrateStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+func schema_testing_shop_marked_v1_CrateStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
@@ -268,7 +268,7 @@ func schema_internal_shop_marked_v1_CrateStatus(ref common.ReferenceCallback) co
 	}
 }
 
-func schema_internal_shop_marked_v1_StackStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+func schema_testing_shop_marked_v1_StackStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{

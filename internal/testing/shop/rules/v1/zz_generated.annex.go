@@ -742,7 +742,7 @@ func Validate_Phase(
 	return errs
 }
 
-var unionMembershipFor_github_com_annexapi_annex_internal_shop_rules_v1_Source_ = validate.NewUnionMembership(validate.NewUnionMember("mail"), validate.NewUnionMember("phone"))
+var unionMembershipFor_github_com_annexapi_annex_internal_testing_shop_rules_v1_Source_ = validate.NewUnionMembership(validate.NewUnionMember("mail"), validate.NewUnionMember("phone"))
 
 // Validate_Source validates an instance of Source according
 // to declarative validation rules in the API schema.
@@ -750,7 +750,7 @@ func Validate_Source(
 	ctx context.Context, op operation.Operation, fldPath *field.Path,
 	obj, oldObj *Source) (errs field.ErrorList) {
 
-	if e := validate.Union(ctx, op, fldPath, obj, oldObj, unionMembershipFor_github_com_annexapi_annex_internal_shop_rules_v1_Source_,
+	if e := validate.Union(ctx, op, fldPath, obj, oldObj, unionMembershipFor_github_com_annexapi_annex_internal_testing_shop_rules_v1_Source_,
 		func(obj *Source) bool {
 			if obj == nil {
 				return false

@@ -456,15 +456,15 @@ func Validate_TicketSpec(
 
 func openAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	return map[string]common.OpenAPIDefinition{
-		rulesv1.Step{}.OpenAPIModelName():         schema_internal_shop_rules_v1_Step(ref),
-		rulesv1.TicketStatus{}.OpenAPIModelName(): schema_internal_shop_rules_v1_TicketStatus(ref),
+		rulesv1.Step{}.OpenAPIModelName():         schema_testing_shop_rules_v1_Step(ref),
+		rulesv1.TicketStatus{}.OpenAPIModelName(): schema_testing_shop_rules_v1_TicketStatus(ref),
 		Ticket{}.OpenAPIModelName():               schema_Ticket(ref),
 		TicketList{}.OpenAPIModelName():           schema_TicketList(ref),
 		TicketSpec{}.OpenAPIModelName():           schema_TicketSpec(ref),
 	}
 }
 
-func schema_internal_shop_rules_v1_Step(ref common.ReferenceCallback) common.OpenAPIDefinition {
+func schema_testing_shop_rules_v1_Step(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
@@ -491,7 +491,7 @@ func schema_internal_shop_rules_v1_Step(ref common.ReferenceCallback) common.Ope
 	}
 }
 
-func schema_internal_shop_rules_v1_TicketStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+func schema_testing_shop_rules_v1_TicketStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{

@@ -2,11 +2,12 @@ package main
 
 import (
 	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/program"
 
 	v1 "example.com/guestbook/api/v1"
 )
 
-func main() { annex.Main(server()) }
+func main() { program.Main(server()) }
 
 func server() annex.Server {
 	return annex.Server{

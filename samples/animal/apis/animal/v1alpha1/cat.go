@@ -16,15 +16,15 @@ type Cat struct {
 	Status CatStatus `json:"status,omitempty"`
 }
 
-// CatSpec is what a Cat shall be. Users write it.
+// CatSpec is the desired state of a Cat. Users write it.
 type CatSpec struct {
 	// name is what the cat listens to.
 	Name string `json:"name"`
 }
 
-// CatStatus is what a Cat is. Controllers write it, at /status.
+// CatStatus is the observed state of a Cat. Controllers write it, at /status.
 type CatStatus struct {
-	// conditions say how far the Cat has come to what its spec says.
+	// conditions report how far the Cat has reached the state in its spec.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -39,7 +39,7 @@ type CatList struct {
 	Items []Cat `json:"items"`
 }
 
-// ValidateCat checks what clients write, whatever version they speak. It sees
+// ValidateCat validates objects that clients write, in any version. It gets them with
 // defaults filled in.
 func ValidateCat(_ context.Context, c *Cat) field.ErrorList {
 	var errs field.ErrorList

@@ -558,7 +558,7 @@ func schema_CatSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "CatSpec is what a Cat shall be. Users write it.",
+				Description: "CatSpec is the desired state of a Cat. Users write it.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"name": {
@@ -580,7 +580,7 @@ func schema_CatStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "CatStatus is what a Cat is. Controllers write it, at /status.",
+				Description: "CatStatus is the observed state of a Cat. Controllers write it, at /status.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"conditions": {
@@ -593,7 +593,7 @@ func schema_CatStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions say how far the Cat has come to what its spec says.",
+							Description: "conditions report how far the Cat has reached the state in its spec.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{

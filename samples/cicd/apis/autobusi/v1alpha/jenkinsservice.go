@@ -4,8 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// JenkinsService is a Jenkins of a user's own: a number of instances, which run once
-// another user has approved of them.
+// JenkinsService is a user's own Jenkins: a number of instances, which run after another user has approved them.
 type JenkinsService struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -14,52 +13,52 @@ type JenkinsService struct {
 	Status JenkinsServiceStatus `json:"status,omitempty"`
 }
 
-// JenkinsServiceSpec is what a JenkinsService shall be. Users write it.
+// JenkinsServiceSpec is the desired state of a JenkinsService. Users write it.
 type JenkinsServiceSpec struct {
-	// instanceamount is how many instances there shall be.
+	// instanceamount is the desired number of instances.
 	// +k8s:required
 	// +k8s:minimum=1
 	// +k8s:maximum=10
 	InstanceAmount int32 `json:"instanceamount"`
 
-	// instancecpu is how many processors each instance shall have.
+	// instancecpu is the number of processors of each instance.
 	// +k8s:required
 	// +k8s:minimum=1
 	// +k8s:maximum=64
 	InstanceCPU int32 `json:"instancecpu"`
 }
 
-// JenkinsServiceStatus is what a JenkinsService is.
+// JenkinsServiceStatus is the observed state of a JenkinsService.
 type JenkinsServiceStatus struct {
-	// approvalstatus is what was decided about the spec, at the subresource approval. It
-	// is Pending again when the spec changes.
+	// approvalstatus is the decision about the spec, made at the subresource approval. A change of the spec resets it
+	// to Pending.
 	// +k8s:optional
 	ApprovalStatus ApprovalStatus `json:"approvalstatus,omitempty"`
 
-	// instances are those that there are. The controller writes them, at /status.
+	// instances are the existing instances. The controller writes them, at /status.
 	// +k8s:optional
 	// +listType=atomic
 	Instances []JenkinsInstance `json:"instances,omitempty"`
 }
 
-// ApprovalStatus is how far the approval of a JenkinsService has come.
+// ApprovalStatus is the state of the approval of a JenkinsService.
 // +k8s:enum
 type ApprovalStatus string
 
 const (
-	// Pending says that the approval is not decided yet.
+	// Pending means that the approval is not decided yet.
 	Pending ApprovalStatus = "Pending"
-	// Approved says that the instances may run.
+	// Approved means that the instances may run.
 	Approved ApprovalStatus = "Approved"
-	// Rejected says that they may not.
+	// Rejected means that the instances may not run.
 	Rejected ApprovalStatus = "Rejected"
 )
 
 // JenkinsInstance is one instance of a JenkinsService.
 type JenkinsInstance struct {
-	// cpu is how many processors the instance has.
+	// cpu is the number of processors of the instance.
 	CPU int32 `json:"cpu"`
-	// running says whether it runs.
+	// running reports whether the instance runs.
 	Running bool `json:"running"`
 }
 

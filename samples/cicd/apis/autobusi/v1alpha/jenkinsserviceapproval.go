@@ -2,13 +2,13 @@ package v1alpha
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// JenkinsServiceApproval is what clients send to the subresource approval of a JenkinsService.
+// JenkinsServiceApproval is a request to the subresource approval of a JenkinsService.
 //
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type JenkinsServiceApproval struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// decision is what becomes of the JenkinsService.
+	// decision approves or rejects the JenkinsService.
 	// +k8s:required
 	Decision Decision `json:"decision"`
 }
@@ -20,6 +20,6 @@ type Decision string
 const (
 	// Approve lets the instances run.
 	Approve Decision = "Approved"
-	// Reject keeps them from it.
+	// Reject does not let them run.
 	Reject Decision = "Rejected"
 )

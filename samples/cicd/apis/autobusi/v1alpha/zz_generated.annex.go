@@ -946,7 +946,7 @@ func schema_JenkinsInstance(ref common.ReferenceCallback) common.OpenAPIDefiniti
 				Properties: map[string]spec.Schema{
 					"cpu": {
 						SchemaProps: spec.SchemaProps{
-							Description: "cpu is how many processors the instance has.",
+							Description: "cpu is the number of processors of the instance.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int32",
@@ -954,7 +954,7 @@ func schema_JenkinsInstance(ref common.ReferenceCallback) common.OpenAPIDefiniti
 					},
 					"running": {
 						SchemaProps: spec.SchemaProps{
-							Description: "running says whether it runs.",
+							Description: "running reports whether the instance runs.",
 							Default:     false,
 							Type:        []string{"boolean"},
 							Format:      "",
@@ -971,7 +971,7 @@ func schema_JenkinsService(ref common.ReferenceCallback) common.OpenAPIDefinitio
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "JenkinsService is a Jenkins of a user's own: a number of instances, which run once another user has approved of them.",
+				Description: "JenkinsService is a user's own Jenkins: a number of instances, which run after another user has approved them.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -1018,7 +1018,7 @@ func schema_JenkinsServiceApproval(ref common.ReferenceCallback) common.OpenAPID
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "JenkinsServiceApproval is what clients send to the subresource approval of a JenkinsService.",
+				Description: "JenkinsServiceApproval is a request to the subresource approval of a JenkinsService.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -1037,7 +1037,7 @@ func schema_JenkinsServiceApproval(ref common.ReferenceCallback) common.OpenAPID
 					},
 					"decision": {
 						SchemaProps: spec.SchemaProps{
-							Description: "decision is what becomes of the JenkinsService.",
+							Description: "decision approves or rejects the JenkinsService.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -1102,12 +1102,12 @@ func schema_JenkinsServiceSpec(ref common.ReferenceCallback) common.OpenAPIDefin
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "JenkinsServiceSpec is what a JenkinsService shall be. Users write it.",
+				Description: "JenkinsServiceSpec is the desired state of a JenkinsService. Users write it.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"instanceamount": {
 						SchemaProps: spec.SchemaProps{
-							Description: "instanceamount is how many instances there shall be.",
+							Description: "instanceamount is the desired number of instances.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int32",
@@ -1115,7 +1115,7 @@ func schema_JenkinsServiceSpec(ref common.ReferenceCallback) common.OpenAPIDefin
 					},
 					"instancecpu": {
 						SchemaProps: spec.SchemaProps{
-							Description: "instancecpu is how many processors each instance shall have.",
+							Description: "instancecpu is the number of processors of each instance.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int32",
@@ -1132,12 +1132,12 @@ func schema_JenkinsServiceStatus(ref common.ReferenceCallback) common.OpenAPIDef
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "JenkinsServiceStatus is what a JenkinsService is.",
+				Description: "JenkinsServiceStatus is the observed state of a JenkinsService.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"approvalstatus": {
 						SchemaProps: spec.SchemaProps{
-							Description: "approvalstatus is what was decided about the spec, at the subresource approval. It is Pending again when the spec changes.",
+							Description: "approvalstatus is the decision about the spec, made at the subresource approval. A change of the spec resets it to Pending.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -1149,7 +1149,7 @@ func schema_JenkinsServiceStatus(ref common.ReferenceCallback) common.OpenAPIDef
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "instances are those that there are. The controller writes them, at /status.",
+							Description: "instances are the existing instances. The controller writes them, at /status.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{

@@ -10,11 +10,11 @@ import (
 	"example.com/devops/apis/devops/v1alpha3"
 )
 
-// MoreAnnotation holds, on objects of this version, what only v1alpha3 has a field for. It is never
-// on those of v1alpha3.
+// MoreAnnotation holds, on objects of this version, the values for which only v1alpha3 has fields. Objects of
+// v1alpha3 never have it.
 const MoreAnnotation = "devops.devops.io/v1alpha3"
 
-// moreOfPipeline is what this version has no fields for, by the names of steps and parameters.
+// moreOfPipeline holds the values without a field in this version, by the names of steps and parameters.
 type moreOfPipeline struct {
 	Steps      map[string]moreOfStep `json:"steps,omitempty"`
 	Parameters map[string]string     `json:"parameters,omitempty"` // descriptions
@@ -25,14 +25,14 @@ type moreOfStep struct {
 	TimeoutSeconds *int32            `json:"timeoutSeconds,omitempty"`
 }
 
-// moreOfRun is what this version has no fields for.
+// moreOfRun holds the values without a field in this version.
 type moreOfRun struct {
 	RefType    v1alpha3.RefType               `json:"refType,omitempty"`
 	Steps      map[string]v1alpha3.StepStatus `json:"steps,omitempty"`
 	Conditions []metav1.Condition             `json:"conditions,omitempty"`
 }
 
-// PipelineToHub sets out to what in says. It fails if MoreAnnotation is not what PipelineFromHub writes.
+// PipelineToHub converts in to out. It fails if MoreAnnotation was not written by PipelineFromHub.
 func PipelineToHub(in *Pipeline, out *v1alpha3.Pipeline) error {
 	var more moreOfPipeline
 	if err := takeMore(&in.ObjectMeta, &out.ObjectMeta, &more); err != nil {
@@ -57,7 +57,7 @@ func PipelineToHub(in *Pipeline, out *v1alpha3.Pipeline) error {
 	return nil
 }
 
-// PipelineFromHub sets out to what in says. It never fails.
+// PipelineFromHub converts in to out. It never fails.
 func PipelineFromHub(in *v1alpha3.Pipeline, out *Pipeline) error {
 	more := moreOfPipeline{Steps: map[string]moreOfStep{}, Parameters: map[string]string{}}
 	out.Spec = PipelineSpec{Type: typeFromHub(in.Spec.Type), Description: in.Spec.Description, Branches: in.Spec.Branches}
@@ -82,8 +82,7 @@ func PipelineFromHub(in *v1alpha3.Pipeline, out *Pipeline) error {
 	return leaveMore(&in.ObjectMeta, &out.ObjectMeta, more)
 }
 
-// PipelineRunToHub sets out to what in says. It fails if MoreAnnotation is not what
-// PipelineRunFromHub writes.
+// PipelineRunToHub converts in to out. It fails if MoreAnnotation was not written by PipelineRunFromHub.
 func PipelineRunToHub(in *PipelineRun, out *v1alpha3.PipelineRun) error {
 	var more moreOfRun
 	if err := takeMore(&in.ObjectMeta, &out.ObjectMeta, &more); err != nil {
@@ -113,7 +112,7 @@ func PipelineRunToHub(in *PipelineRun, out *v1alpha3.PipelineRun) error {
 	return nil
 }
 
-// PipelineRunFromHub sets out to what in says. It never fails.
+// PipelineRunFromHub converts in to out. It never fails.
 func PipelineRunFromHub(in *v1alpha3.PipelineRun, out *PipelineRun) error {
 	more := moreOfRun{Steps: map[string]v1alpha3.StepStatus{}, Conditions: in.Status.Conditions}
 	out.Spec = PipelineRunSpec{Pipeline: in.Spec.PipelineRef.Name, Stop: in.Spec.Action == v1alpha3.Stop}
@@ -139,7 +138,8 @@ func PipelineRunFromHub(in *v1alpha3.PipelineRun, out *PipelineRun) error {
 	return leaveMore(&in.ObjectMeta, &out.ObjectMeta, more)
 }
 
-// takeMore reads the annotation of in, which out does not get. What cannot be put into more is refused.
+// takeMore decodes the annotation of in into more, and removes it from out. It refuses an annotation that more cannot
+// hold.
 func takeMore(in, out *metav1.ObjectMeta, more any) error {
 	text, ok := in.Annotations[MoreAnnotation]
 	if !ok {
@@ -156,7 +156,7 @@ func takeMore(in, out *metav1.ObjectMeta, more any) error {
 	return nil
 }
 
-// leaveMore writes the annotation of out, which has none if there is no more.
+// leaveMore writes more to the annotation of out, or removes the annotation if more is nil.
 func leaveMore(in, out *metav1.ObjectMeta, more any) error {
 	if more == nil {
 		if _, ok := in.Annotations[MoreAnnotation]; ok {
@@ -211,7 +211,7 @@ func phaseOf(s State) v1alpha3.Phase {
 	return v1alpha3.Phase(s) // Running and Unknown
 }
 
-// StateOf is what a phase is called in this version.
+// StateOf returns the state of this version for a phase.
 func StateOf(p v1alpha3.Phase) State {
 	switch p {
 	case v1alpha3.PhasePending:

@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Pipeline is what is done for a project, step by step.
+// Pipeline defines the steps of a build.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=pipelines,shortName=pip,categories=devops
@@ -15,12 +15,11 @@ type Pipeline struct {
 	Spec PipelineSpec `json:"spec"`
 }
 
-// PipelineSpec says what a run does.
+// PipelineSpec defines the work of a run.
 //
-// +kubebuilder:validation:XValidation:rule="self.type == 'multi-branch-pipeline' || !has(self.branches)",message="branches are
-// those of the type multi-branch-pipeline",fieldPath=".branches"
+// +kubebuilder:validation:XValidation:rule="self.type == 'multi-branch-pipeline' || !has(self.branches)",message="branches are those of the type multi-branch-pipeline",fieldPath=".branches"
 type PipelineSpec struct {
-	// type is pipeline, or multi-branch-pipeline, whose runs are of a branch each.
+	// type is pipeline, or multi-branch-pipeline, in which each run is for one branch.
 	// +kubebuilder:default=pipeline
 	// +optional
 	Type PipelineType `json:"type,omitempty"`
@@ -49,7 +48,7 @@ type PipelineSpec struct {
 	// +listMapKey=name
 	Stages []Stage `json:"stages"`
 
-	// keepRuns is how many of the runs that have ended are kept, the newest; all if it is not said.
+	// keepRuns is the number of finished runs to keep, the newest; without it, all are kept.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000
 	// +optional
@@ -71,13 +70,13 @@ const (
 type Stage struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`
 	Name string `json:"name"`
-	// sh is what /bin/sh runs, which ends at the first command that fails.
+	// sh is a script for /bin/sh, which ends at the first command that fails.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=65536
 	Sh string `json:"sh"`
 }
 
-// Parameter is the value of a parameter; of a pipeline, its default.
+// Parameter is the value of a parameter, or its default in a pipeline.
 type Parameter struct {
 	// +kubebuilder:validation:Pattern=`^[A-Za-z_][A-Za-z0-9_]{0,62}$`
 	Name string `json:"name"`

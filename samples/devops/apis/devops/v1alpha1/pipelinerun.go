@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// PipelineRun does once what a pipeline says.
+// PipelineRun runs a pipeline once.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -21,7 +21,7 @@ type PipelineRun struct {
 	Status PipelineRunStatus `json:"status,omitempty"`
 }
 
-// PipelineRunSpec says what is run.
+// PipelineRunSpec selects the pipeline and the branch.
 type PipelineRunSpec struct {
 	// pipeline is the name of the pipeline.
 	// +kubebuilder:validation:MinLength=1
@@ -39,12 +39,12 @@ type PipelineRunSpec struct {
 	// +optional
 	Parameters []Parameter `json:"parameters,omitempty"`
 
-	// stop ends the run.
+	// stop stops the run.
 	// +optional
 	Stop bool `json:"stop,omitempty"`
 }
 
-// PipelineRunStatus is what has become of a run.
+// PipelineRunStatus is the observed state of a run.
 type PipelineRunStatus struct {
 	// +optional
 	State State `json:"state,omitempty"`
@@ -58,7 +58,7 @@ type PipelineRunStatus struct {
 	Stages []StageStatus `json:"stages,omitempty"`
 }
 
-// State is where a run is, or a stage.
+// State is the state of a run or of a stage.
 //
 // +kubebuilder:validation:Enum=Queued;Running;Success;Failure;Aborted;Unknown
 type State string
@@ -73,7 +73,7 @@ const (
 	Unknown State = "Unknown"
 )
 
-// StageStatus is what has become of a stage.
+// StageStatus is the observed state of a stage.
 type StageStatus struct {
 	Name  string `json:"name"`
 	State State  `json:"state"`

@@ -359,7 +359,7 @@ func schema_Parameter(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Parameter is the value of a parameter; of a pipeline, its default.",
+				Description: "Parameter is the value of a parameter, or its default in a pipeline.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"name": {
@@ -386,7 +386,7 @@ func schema_Pipeline(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Pipeline is what is done for a project, step by step.",
+				Description: "Pipeline defines the steps of a build.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -476,7 +476,7 @@ func schema_PipelineRun(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "PipelineRun does once what a pipeline says.",
+				Description: "PipelineRun runs a pipeline once.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -572,7 +572,7 @@ func schema_PipelineRunSpec(ref common.ReferenceCallback) common.OpenAPIDefiniti
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "PipelineRunSpec says what is run.",
+				Description: "PipelineRunSpec selects the pipeline and the branch.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"pipeline": {
@@ -611,7 +611,7 @@ func schema_PipelineRunSpec(ref common.ReferenceCallback) common.OpenAPIDefiniti
 					},
 					"stop": {
 						SchemaProps: spec.SchemaProps{
-							Description: "stop ends the run.",
+							Description: "stop stops the run.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
@@ -629,7 +629,7 @@ func schema_PipelineRunStatus(ref common.ReferenceCallback) common.OpenAPIDefini
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "PipelineRunStatus is what has become of a run.",
+				Description: "PipelineRunStatus is the observed state of a run.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"state": {
@@ -680,12 +680,12 @@ func schema_PipelineSpec(ref common.ReferenceCallback) common.OpenAPIDefinition 
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "PipelineSpec says what a run does.",
+				Description: "PipelineSpec defines the work of a run.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"type": {
 						SchemaProps: spec.SchemaProps{
-							Description: "type is pipeline, or multi-branch-pipeline, whose runs are of a branch each.",
+							Description: "type is pipeline, or multi-branch-pipeline, in which each run is for one branch.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -757,7 +757,7 @@ func schema_PipelineSpec(ref common.ReferenceCallback) common.OpenAPIDefinition 
 					},
 					"keepRuns": {
 						SchemaProps: spec.SchemaProps{
-							Description: "keepRuns is how many of the runs that have ended are kept, the newest; all if it is not said.",
+							Description: "keepRuns is the number of finished runs to keep, the newest; without it, all are kept.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
@@ -787,7 +787,7 @@ func schema_Stage(ref common.ReferenceCallback) common.OpenAPIDefinition {
 					},
 					"sh": {
 						SchemaProps: spec.SchemaProps{
-							Description: "sh is what /bin/sh runs, which ends at the first command that fails.",
+							Description: "sh is a script for /bin/sh, which ends at the first command that fails.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -804,7 +804,7 @@ func schema_StageStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "StageStatus is what has become of a stage.",
+				Description: "StageStatus is the observed state of a stage.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"name": {

@@ -1,4 +1,4 @@
-// Package v1alpha3 is the API devops.devops.io/v1alpha3, the version that objects are stored in.
+// Package v1alpha3 is the API devops.devops.io/v1alpha3, the storage version.
 //
 // +groupName=devops.devops.io
 package v1alpha3

@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Pipeline is what is done for a project, step by step. A PipelineRun does it once.
+// Pipeline defines the steps of a build. A PipelineRun runs it once.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
@@ -20,12 +20,11 @@ type Pipeline struct {
 	Spec PipelineSpec `json:"spec"`
 }
 
-// PipelineSpec says what a run does.
+// PipelineSpec defines the work of a run.
 //
-// +kubebuilder:validation:XValidation:rule="self.type == 'MultiBranch' || !has(self.branches)",message="branches are those of the
-// type MultiBranch",fieldPath=".branches"
+// +kubebuilder:validation:XValidation:rule="self.type == 'MultiBranch' || !has(self.branches)",message="branches are those of the type MultiBranch",fieldPath=".branches"
 type PipelineSpec struct {
-	// type is Pipeline, or MultiBranch, whose runs are of a branch each.
+	// type is Pipeline, or MultiBranch, in which each run is for one branch.
 	// +kubebuilder:default=Pipeline
 	// +optional
 	Type PipelineType `json:"type,omitempty"`
@@ -35,8 +34,8 @@ type PipelineSpec struct {
 	// +optional
 	Description string `json:"description,omitempty"`
 
-	// branches are those that may be run, of the type MultiBranch: names, or patterns such as
-	// release-*; all if there are none.
+	// branches are the branches for which a pipeline of the type MultiBranch may run: names, or patterns such as
+	// release-*. If there are none, it may run for any branch.
 	// +kubebuilder:validation:MaxItems=100
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=255
@@ -44,7 +43,7 @@ type PipelineSpec struct {
 	// +optional
 	Branches []string `json:"branches,omitempty"`
 
-	// parameters are those that a run may give. Steps have them in their environment.
+	// parameters are the parameters that a run may set. Steps have them in their environment.
 	// +kubebuilder:validation:MaxItems=50
 	// +listType=map
 	// +listMapKey=name
@@ -58,7 +57,7 @@ type PipelineSpec struct {
 	// +listMapKey=name
 	Steps []Step `json:"steps"`
 
-	// discarder says which of the runs that have ended are kept; all if there is none.
+	// discarder limits the finished runs that are kept; without it, all are kept.
 	// +optional
 	Discarder *Discarder `json:"discarder,omitempty"`
 }
@@ -76,25 +75,25 @@ const (
 
 // Step is a script that a shell runs.
 type Step struct {
-	// name names the step within its pipeline.
+	// name identifies the step within its pipeline.
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// script is what /bin/sh runs, which ends at the first command that fails. All steps of a run have
-	// the same working folder, which is empty at first and removed in the end.
+	// script is a script for /bin/sh, which ends at the first command that fails. All steps of a run share a working
+	// folder, which is empty at first and removed at the end.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=65536
 	Script string `json:"script"`
 
-	// env is the step's environment, beside PATH, HOME, the parameters, and PIPELINE, RUN, NAMESPACE,
-	// BRANCH and STEP.
+	// env is the step's environment, in addition to PATH, HOME, the parameters, and PIPELINE, RUN, NAMESPACE, BRANCH
+	// and STEP.
 	// +kubebuilder:validation:MaxItems=100
 	// +listType=map
 	// +listMapKey=name
 	// +optional
 	Env []EnvVar `json:"env,omitempty"`
 
-	// timeoutSeconds is how long the step may take, an hour if it is not said.
+	// timeoutSeconds bounds the duration of the step; the default is an hour.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=86400
 	// +optional
@@ -111,7 +110,7 @@ type EnvVar struct {
 	Value string `json:"value,omitempty"`
 }
 
-// ParameterDefinition is a parameter that runs may give.
+// ParameterDefinition is a parameter that runs may set.
 type ParameterDefinition struct {
 	// +kubebuilder:validation:Pattern=`^[A-Za-z_][A-Za-z0-9_]{0,62}$`
 	Name string `json:"name"`
@@ -121,16 +120,16 @@ type ParameterDefinition struct {
 	// +optional
 	Description string `json:"description,omitempty"`
 
-	// default is the value if a run gives none.
+	// default is the value for runs that do not set the parameter.
 	// +kubebuilder:validation:MaxLength=4096
 	// +kubebuilder:validation:Pattern=`^[^\x00]*$`
 	// +optional
 	Default string `json:"default,omitempty"`
 }
 
-// Discarder says which runs are kept.
+// Discarder limits the runs that are kept.
 type Discarder struct {
-	// numToKeep is how many of the runs that have ended are kept, the newest.
+	// numToKeep is the number of finished runs to keep, the newest.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000
 	NumToKeep int32 `json:"numToKeep"`

@@ -5,13 +5,13 @@ import (
 )
 
 const (
-	// RunFinalizer holds a run until its processes and its log are gone.
+	// RunFinalizer keeps a run until its processes and its log are gone.
 	RunFinalizer = "devops.devops.io/run"
-	// Succeeded is the condition that says how a run has ended, and Unknown until then.
+	// Succeeded is the condition with the result of a run; it is Unknown until the run has ended.
 	Succeeded = "Succeeded"
 )
 
-// PipelineRun does once what a pipeline says.
+// PipelineRun runs a pipeline once.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
@@ -35,29 +35,26 @@ type PipelineRun struct {
 	Status PipelineRunStatus `json:"status,omitempty"`
 }
 
-// PipelineRunSpec says what is run. Only action can be changed.
+// PipelineRunSpec selects the pipeline and its parameters. Only action can be changed.
 //
-// +kubebuilder:validation:XValidation:rule="self.pipelineRef == oldSelf.pipelineRef && has(self.scm) == has(oldSelf.scm) &&
-// (!has(self.scm) || self.scm == oldSelf.scm) && has(self.parameters) == has(oldSelf.parameters) && (!has(self.parameters) ||
-// self.parameters == oldSelf.parameters)",message="only action can be changed: create another run"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.action) || has(self.action)",message="a run that was stopped stays so:
-// create another run",fieldPath=".action"
+// +kubebuilder:validation:XValidation:rule="self.pipelineRef == oldSelf.pipelineRef && has(self.scm) == has(oldSelf.scm) && (!has(self.scm) || self.scm == oldSelf.scm) && has(self.parameters) == has(oldSelf.parameters) && (!has(self.parameters) || self.parameters == oldSelf.parameters)",message="only action can be changed: create another run"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.action) || has(self.action)",message="a run that was stopped stays so: create another run",fieldPath=".action"
 type PipelineRunSpec struct {
-	// pipelineRef names the pipeline, of the same namespace.
+	// pipelineRef names the pipeline, in the same namespace.
 	PipelineRef PipelineReference `json:"pipelineRef"`
 
-	// scm is which state of the sources is run. Steps have the name of the reference in $BRANCH.
+	// scm is the revision of the sources. Steps have the name of the reference in $BRANCH.
 	// +optional
 	SCM *SCM `json:"scm,omitempty"`
 
-	// parameters are those of the pipeline that shall not have their defaults.
+	// parameters set parameters of the pipeline; the others have their defaults.
 	// +kubebuilder:validation:MaxItems=50
 	// +listType=map
 	// +listMapKey=name
 	// +optional
 	Parameters []Parameter `json:"parameters,omitempty"`
 
-	// action is what is to become of the run: Stop ends it.
+	// action is a request to the run: Stop stops it.
 	// +optional
 	Action Action `json:"action,omitempty"`
 }
@@ -69,9 +66,9 @@ type PipelineReference struct {
 	Name string `json:"name"`
 }
 
-// SCM is a state of the sources.
+// SCM is a revision of the sources.
 type SCM struct {
-	// refType is what refName is the name of.
+	// refType is the type of the reference in refName.
 	// +kubebuilder:default=Branch
 	// +optional
 	RefType RefType `json:"refType,omitempty"`
@@ -81,7 +78,7 @@ type SCM struct {
 	RefName string `json:"refName"`
 }
 
-// RefType is a kind of reference.
+// RefType is a type of references.
 //
 // +kubebuilder:validation:Enum=Branch;Tag;PullRequest
 type RefType string
@@ -103,17 +100,17 @@ type Parameter struct {
 	Value string `json:"value,omitempty"`
 }
 
-// Action is what is to become of a run.
+// Action is a request to a run.
 //
 // +kubebuilder:validation:Enum=Stop
 type Action string
 
-// Stop ends a run.
+// Stop stops a run.
 const Stop Action = "Stop"
 
-// PipelineRunStatus is what has become of a run. The controller writes it.
+// PipelineRunStatus is the observed state of a run. The controller writes it.
 type PipelineRunStatus struct {
-	// phase is where the run is. Succeeded, Failed, Cancelled and Unknown are final.
+	// phase is the state of the run. Succeeded, Failed, Cancelled and Unknown are final.
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 
@@ -125,20 +122,20 @@ type PipelineRunStatus struct {
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
 
-	// steps are those of the pipeline as it was when the run started.
+	// steps are the pipeline's steps at the start of the run.
 	// +listType=map
 	// +listMapKey=name
 	// +optional
 	Steps []StepStatus `json:"steps,omitempty"`
 
-	// conditions: Succeeded is Unknown until the run has ended.
+	// conditions has the condition Succeeded, which is Unknown until the run has ended.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// Phase is where a run is, or a step.
+// Phase is the state of a run or of a step.
 //
 // +kubebuilder:validation:Enum=Pending;Running;Succeeded;Failed;Cancelled;Unknown
 type Phase string
@@ -153,18 +150,18 @@ const (
 	PhaseUnknown   Phase = "Unknown"
 )
 
-// Final says whether nothing follows the phase.
+// Final reports whether the phase is final.
 func (p Phase) Final() bool { return p != "" && p != PhasePending && p != PhaseRunning }
 
-// StepStatus is what has become of a step.
+// StepStatus is the observed state of a step.
 type StepStatus struct {
 	Name string `json:"name"`
 
-	// phase is Cancelled as well for a step that was not reached, and Unknown if nothing is known of
-	// its end.
+	// phase is Cancelled also for a step that was not reached, and Unknown if the end of the step is unknown.
 	Phase Phase `json:"phase"`
 
-	// exitCode is that of the script; 128 and the signal if that ended it. There is none before.
+	// exitCode is the exit code of the script, or 128 plus the number of the signal that ended it. It is set at the
+	// end.
 	// +optional
 	ExitCode *int32 `json:"exitCode,omitempty"`
 

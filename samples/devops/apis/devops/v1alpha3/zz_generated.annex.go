@@ -509,12 +509,12 @@ func schema_Discarder(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Discarder says which runs are kept.",
+				Description: "Discarder limits the runs that are kept.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"numToKeep": {
 						SchemaProps: spec.SchemaProps{
-							Description: "numToKeep is how many of the runs that have ended are kept, the newest.",
+							Description: "numToKeep is the number of finished runs to keep, the newest.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int32",
@@ -585,7 +585,7 @@ func schema_ParameterDefinition(ref common.ReferenceCallback) common.OpenAPIDefi
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ParameterDefinition is a parameter that runs may give.",
+				Description: "ParameterDefinition is a parameter that runs may set.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"name": {
@@ -604,7 +604,7 @@ func schema_ParameterDefinition(ref common.ReferenceCallback) common.OpenAPIDefi
 					},
 					"default": {
 						SchemaProps: spec.SchemaProps{
-							Description: "default is the value if a run gives none.",
+							Description: "default is the value for runs that do not set the parameter.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -620,7 +620,7 @@ func schema_Pipeline(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Pipeline is what is done for a project, step by step. A PipelineRun does it once.",
+				Description: "Pipeline defines the steps of a build. A PipelineRun runs it once.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -731,7 +731,7 @@ func schema_PipelineRun(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "PipelineRun does once what a pipeline says.",
+				Description: "PipelineRun runs a pipeline once.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -827,19 +827,19 @@ func schema_PipelineRunSpec(ref common.ReferenceCallback) common.OpenAPIDefiniti
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "PipelineRunSpec says what is run. Only action can be changed.",
+				Description: "PipelineRunSpec selects the pipeline and its parameters. Only action can be changed.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"pipelineRef": {
 						SchemaProps: spec.SchemaProps{
-							Description: "pipelineRef names the pipeline, of the same namespace.",
+							Description: "pipelineRef names the pipeline, in the same namespace.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(PipelineReference{}.OpenAPIModelName()),
 						},
 					},
 					"scm": {
 						SchemaProps: spec.SchemaProps{
-							Description: "scm is which state of the sources is run. Steps have the name of the reference in $BRANCH.",
+							Description: "scm is the revision of the sources. Steps have the name of the reference in $BRANCH.",
 							Ref:         ref(SCM{}.OpenAPIModelName()),
 						},
 					},
@@ -853,7 +853,7 @@ func schema_PipelineRunSpec(ref common.ReferenceCallback) common.OpenAPIDefiniti
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "parameters are those of the pipeline that shall not have their defaults.",
+							Description: "parameters set parameters of the pipeline; the others have their defaults.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -866,7 +866,7 @@ func schema_PipelineRunSpec(ref common.ReferenceCallback) common.OpenAPIDefiniti
 					},
 					"action": {
 						SchemaProps: spec.SchemaProps{
-							Description: "action is what is to become of the run: Stop ends it.",
+							Description: "action is a request to the run: Stop stops it.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -884,12 +884,12 @@ func schema_PipelineRunStatus(ref common.ReferenceCallback) common.OpenAPIDefini
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "PipelineRunStatus is what has become of a run. The controller writes it.",
+				Description: "PipelineRunStatus is the observed state of a run. The controller writes it.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"phase": {
 						SchemaProps: spec.SchemaProps{
-							Description: "phase is where the run is. Succeeded, Failed, Cancelled and Unknown are final.",
+							Description: "phase is the state of the run. Succeeded, Failed, Cancelled and Unknown are final.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -916,7 +916,7 @@ func schema_PipelineRunStatus(ref common.ReferenceCallback) common.OpenAPIDefini
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "steps are those of the pipeline as it was when the run started.",
+							Description: "steps are the pipeline's steps at the start of the run.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -937,7 +937,7 @@ func schema_PipelineRunStatus(ref common.ReferenceCallback) common.OpenAPIDefini
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions: Succeeded is Unknown until the run has ended.",
+							Description: "conditions has the condition Succeeded, which is Unknown until the run has ended.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -960,12 +960,12 @@ func schema_PipelineSpec(ref common.ReferenceCallback) common.OpenAPIDefinition 
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "PipelineSpec says what a run does.",
+				Description: "PipelineSpec defines the work of a run.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"type": {
 						SchemaProps: spec.SchemaProps{
-							Description: "type is Pipeline, or MultiBranch, whose runs are of a branch each.",
+							Description: "type is Pipeline, or MultiBranch, in which each run is for one branch.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -984,7 +984,7 @@ func schema_PipelineSpec(ref common.ReferenceCallback) common.OpenAPIDefinition 
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "branches are those that may be run, of the type MultiBranch: names, or patterns such as release-*; all if there are none.",
+							Description: "branches are the branches for which a pipeline of the type MultiBranch may run: names, or patterns such as release-*. If there are none, it may run for any branch.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1006,7 +1006,7 @@ func schema_PipelineSpec(ref common.ReferenceCallback) common.OpenAPIDefinition 
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "parameters are those that a run may give. Steps have them in their environment.",
+							Description: "parameters are the parameters that a run may set. Steps have them in their environment.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1040,7 +1040,7 @@ func schema_PipelineSpec(ref common.ReferenceCallback) common.OpenAPIDefinition 
 					},
 					"discarder": {
 						SchemaProps: spec.SchemaProps{
-							Description: "discarder says which of the runs that have ended are kept; all if there is none.",
+							Description: "discarder limits the finished runs that are kept; without it, all are kept.",
 							Ref:         ref(Discarder{}.OpenAPIModelName()),
 						},
 					},
@@ -1057,12 +1057,12 @@ func schema_SCM(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "SCM is a state of the sources.",
+				Description: "SCM is a revision of the sources.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"refType": {
 						SchemaProps: spec.SchemaProps{
-							Description: "refType is what refName is the name of.",
+							Description: "refType is the type of the reference in refName.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -1090,7 +1090,7 @@ func schema_Step(ref common.ReferenceCallback) common.OpenAPIDefinition {
 				Properties: map[string]spec.Schema{
 					"name": {
 						SchemaProps: spec.SchemaProps{
-							Description: "name names the step within its pipeline.",
+							Description: "name identifies the step within its pipeline.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -1098,7 +1098,7 @@ func schema_Step(ref common.ReferenceCallback) common.OpenAPIDefinition {
 					},
 					"script": {
 						SchemaProps: spec.SchemaProps{
-							Description: "script is what /bin/sh runs, which ends at the first command that fails. All steps of a run have the same working folder, which is empty at first and removed in the end.",
+							Description: "script is a script for /bin/sh, which ends at the first command that fails. All steps of a run share a working folder, which is empty at first and removed at the end.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -1114,7 +1114,7 @@ func schema_Step(ref common.ReferenceCallback) common.OpenAPIDefinition {
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "env is the step's environment, beside PATH, HOME, the parameters, and PIPELINE, RUN, NAMESPACE, BRANCH and STEP.",
+							Description: "env is the step's environment, in addition to PATH, HOME, the parameters, and PIPELINE, RUN, NAMESPACE, BRANCH and STEP.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1127,7 +1127,7 @@ func schema_Step(ref common.ReferenceCallback) common.OpenAPIDefinition {
 					},
 					"timeoutSeconds": {
 						SchemaProps: spec.SchemaProps{
-							Description: "timeoutSeconds is how long the step may take, an hour if it is not said.",
+							Description: "timeoutSeconds bounds the duration of the step; the default is an hour.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
@@ -1145,7 +1145,7 @@ func schema_StepStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "StepStatus is what has become of a step.",
+				Description: "StepStatus is the observed state of a step.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"name": {
@@ -1157,7 +1157,7 @@ func schema_StepStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
 					},
 					"phase": {
 						SchemaProps: spec.SchemaProps{
-							Description: "phase is Cancelled as well for a step that was not reached, and Unknown if nothing is known of its end.",
+							Description: "phase is Cancelled also for a step that was not reached, and Unknown if the end of the step is unknown.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -1165,7 +1165,7 @@ func schema_StepStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
 					},
 					"exitCode": {
 						SchemaProps: spec.SchemaProps{
-							Description: "exitCode is that of the script; 128 and the signal if that ended it. There is none before.",
+							Description: "exitCode is the exit code of the script, or 128 plus the number of the signal that ended it. It is set at the end.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},

@@ -2,7 +2,7 @@ package v1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Note is a text that is worth keeping.
+// Note is a text to keep.
 type Note struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -10,9 +10,9 @@ type Note struct {
 	Spec NoteSpec `json:"spec,omitempty"`
 }
 
-// NoteSpec is what a note says.
+// NoteSpec is the content of a note.
 type NoteSpec struct {
-	// text is what it says.
+	// text is the text of the note.
 	Text string `json:"text"`
 }
 

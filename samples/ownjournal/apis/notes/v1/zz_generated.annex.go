@@ -135,7 +135,7 @@ func schema_Note(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Note is a text that is worth keeping.",
+				Description: "Note is a text to keep.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -224,12 +224,12 @@ func schema_NoteSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "NoteSpec is what a note says.",
+				Description: "NoteSpec is the content of a note.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"text": {
 						SchemaProps: spec.SchemaProps{
-							Description: "text is what it says.",
+							Description: "text is the text of the note.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",

@@ -7,8 +7,8 @@ import (
 	"example.com/restaurant/apis/restaurant/v1beta1"
 )
 
-// PizzaToHub sets the spec and status of out to those of in: a topping that is named several
-// times is named once, where it was named first, with its quantity. It never fails.
+// PizzaToHub sets the spec and status of out to those of in. A topping that is listed several times is listed once,
+// at its first place, with its quantity. It never fails.
 func PizzaToHub(in *Pizza, out *v1beta1.Pizza) error {
 	out.Status = v1beta1.PizzaStatus(in.Status)
 	out.Spec.Toppings = nil
@@ -25,9 +25,9 @@ func PizzaToHub(in *Pizza, out *v1beta1.Pizza) error {
 	return nil
 }
 
-// PizzaFromHub sets the spec and status of out to those of in: a topping is named as often as its
-// quantity says. It fails if this version cannot say what in says, such as a quantity of 0, rather
-// than drop a part of it. No pizza that is valid fails.
+// PizzaFromHub sets the spec and status of out to those of in. It lists a topping as often as its quantity. It fails
+// rather than lose a value that this version cannot represent, such as a quantity of 0. It does not fail for valid
+// pizzas.
 func PizzaFromHub(in *v1beta1.Pizza, out *Pizza) error {
 	out.Status = PizzaStatus(in.Status)
 	out.Spec.Toppings = nil

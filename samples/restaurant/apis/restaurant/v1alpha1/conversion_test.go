@@ -8,7 +8,7 @@ import (
 	"example.com/restaurant/apis/restaurant/v1beta1"
 )
 
-// normal is toppings with repeats beside the first.
+// normal returns the toppings with all repeats behind the first.
 func normal(toppings []string) []string {
 	var names, all []string
 	count := map[string]int{}
@@ -24,7 +24,7 @@ func normal(toppings []string) []string {
 	return all
 }
 
-func TestToppingsComeBackInNormalForm(t *testing.T) {
+func TestPizza_roundTrip_isNormal(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewSource(1))
 	for range 2000 {
@@ -49,7 +49,7 @@ func TestToppingsComeBackInNormalForm(t *testing.T) {
 	}
 }
 
-func TestWhatTheFirstVersionCannotSayIsNotDropped(t *testing.T) {
+func TestPizzaFromHub_unrepresentable_fails(t *testing.T) {
 	t.Parallel()
 	for name, toppings := range map[string][]v1beta1.PizzaTopping{
 		"none of it":  {{Name: "a", Quantity: 0}},

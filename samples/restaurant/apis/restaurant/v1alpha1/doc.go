@@ -1,5 +1,4 @@
-// Package v1alpha1 is the first version of the restaurant's API: it names a topping as often as it is
-// on the pizza.
+// Package v1alpha1 is the first version of the restaurant's API. It lists a topping once for each portion.
 //
 // +groupName=restaurant.wukong.com
 // +k8s:protobuf-gen=package

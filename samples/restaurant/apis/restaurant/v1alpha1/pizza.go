@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Pizza is a pizza that was ordered.
+// Pizza is an ordered pizza.
 type Pizza struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -13,23 +13,22 @@ type Pizza struct {
 	Status PizzaStatus `json:"status,omitempty"`
 }
 
-// PizzaSpec is what is on a Pizza. Guests write it.
+// PizzaSpec is the order of a Pizza. Guests write it.
 type PizzaSpec struct {
-	// toppings are what is on the pizza, each as often as there are portions of it: salami,
-	// mozzarella and tomato if there are none.
+	// toppings lists each topping once for each portion; the default is salami, mozzarella and tomato.
 	// +k8s:optional
 	// +k8s:maxItems=5000
 	// +listType=atomic
 	Toppings []string `json:"toppings,omitempty"`
 }
 
-// PizzaStatus is what the restaurant says of a Pizza. Its controller writes it.
+// PizzaStatus is the price of a Pizza. Its controller writes it.
 type PizzaStatus struct {
-	// cost is that of all toppings together.
+	// cost is the price of all toppings together.
 	// +k8s:optional
 	Cost float64 `json:"cost,omitempty"`
 
-	// conditions are what is known about the pizza: Priced.
+	// conditions has the condition Priced.
 	// +k8s:optional
 	// +listType=map
 	// +listMapKey=type

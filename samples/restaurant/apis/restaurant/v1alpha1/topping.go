@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Topping is what can be on a pizza, and what it costs.
+// Topping is a topping for pizzas, with its price.
 type Topping struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -12,9 +12,9 @@ type Topping struct {
 	Spec ToppingSpec `json:"spec,omitempty"`
 }
 
-// ToppingSpec is what a Topping costs.
+// ToppingSpec is the price of a Topping.
 type ToppingSpec struct {
-	// cost is that of one portion, 0 or more.
+	// cost is the price of one portion, 0 or more.
 	// +k8s:optional
 	Cost float64 `json:"cost"`
 }

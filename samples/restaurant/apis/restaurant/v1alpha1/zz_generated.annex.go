@@ -1058,7 +1058,7 @@ func schema_Pizza(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Pizza is a pizza that was ordered.",
+				Description: "Pizza is an ordered pizza.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -1153,7 +1153,7 @@ func schema_PizzaSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "PizzaSpec is what is on a Pizza. Guests write it.",
+				Description: "PizzaSpec is the order of a Pizza. Guests write it.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"toppings": {
@@ -1163,7 +1163,7 @@ func schema_PizzaSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "toppings are what is on the pizza, each as often as there are portions of it: salami, mozzarella and tomato if there are none.",
+							Description: "toppings lists each topping once for each portion; the default is salami, mozzarella and tomato.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1185,12 +1185,12 @@ func schema_PizzaStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "PizzaStatus is what the restaurant says of a Pizza. Its controller writes it.",
+				Description: "PizzaStatus is the price of a Pizza. Its controller writes it.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"cost": {
 						SchemaProps: spec.SchemaProps{
-							Description: "cost is that of all toppings together.",
+							Description: "cost is the price of all toppings together.",
 							Type:        []string{"number"},
 							Format:      "double",
 						},
@@ -1205,7 +1205,7 @@ func schema_PizzaStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions are what is known about the pizza: Priced.",
+							Description: "conditions has the condition Priced.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1228,7 +1228,7 @@ func schema_Topping(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Topping is what can be on a pizza, and what it costs.",
+				Description: "Topping is a topping for pizzas, with its price.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -1317,12 +1317,12 @@ func schema_ToppingSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ToppingSpec is what a Topping costs.",
+				Description: "ToppingSpec is the price of a Topping.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"cost": {
 						SchemaProps: spec.SchemaProps{
-							Description: "cost is that of one portion, 0 or more.",
+							Description: "cost is the price of one portion, 0 or more.",
 							Default:     0,
 							Type:        []string{"number"},
 							Format:      "double",

@@ -1,6 +1,6 @@
 package v1beta1
 
-// SetDefaults_PizzaSpec puts on a pizza what it has if nothing is said.
+// SetDefaults_PizzaSpec sets the default toppings.
 func SetDefaults_PizzaSpec(spec *PizzaSpec) {
 	if len(spec.Toppings) == 0 {
 		spec.Toppings = []PizzaTopping{{Name: "salami", Quantity: 1}, {Name: "mozzarella", Quantity: 1}, {Name: "tomato", Quantity: 1}}

@@ -4,10 +4,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// MaxQuantity is how many times a pizza may have one topping.
+// MaxQuantity bounds the quantity of one topping.
 const MaxQuantity = 100
 
-// Pizza is a pizza that was ordered.
+// Pizza is an ordered pizza.
 type Pizza struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -16,9 +16,9 @@ type Pizza struct {
 	Status PizzaStatus `json:"status,omitempty"`
 }
 
-// PizzaSpec is what is on a Pizza. Guests write it.
+// PizzaSpec is the order of a Pizza. Guests write it.
 type PizzaSpec struct {
-	// toppings are what is on the pizza: salami, mozzarella and tomato if there are none.
+	// toppings are the pizza's toppings; the default is salami, mozzarella and tomato.
 	// +k8s:optional
 	// +k8s:listType=map
 	// +k8s:listMapKey=name
@@ -28,13 +28,13 @@ type PizzaSpec struct {
 	Toppings []PizzaTopping `json:"toppings,omitempty"`
 }
 
-// PizzaTopping is a topping, and how much there is of it.
+// PizzaTopping is a topping with its quantity.
 type PizzaTopping struct {
-	// name is that of a Topping.
+	// name is the name of a Topping.
 	// +k8s:required
 	Name string `json:"name"`
 
-	// quantity is how many portions there are.
+	// quantity is the number of portions.
 	// +k8s:optional
 	// +k8s:minimum=1
 	// +k8s:maximum=100
@@ -42,16 +42,16 @@ type PizzaTopping struct {
 	Quantity int32 `json:"quantity,omitempty"`
 }
 
-// Priced is the condition that the cost in the status is that of the pizza, as prices are now.
+// Priced is the condition that the cost in the status is current.
 const Priced = "Priced"
 
-// PizzaStatus is what the restaurant says of a Pizza. Its controller writes it.
+// PizzaStatus is the price of a Pizza. Its controller writes it.
 type PizzaStatus struct {
-	// cost is that of all toppings together.
+	// cost is the price of all toppings together.
 	// +k8s:optional
 	Cost float64 `json:"cost,omitempty"`
 
-	// conditions are what is known about the pizza: Priced.
+	// conditions has the condition Priced.
 	// +k8s:optional
 	// +listType=map
 	// +listMapKey=type

@@ -1242,7 +1242,7 @@ func schema_Pizza(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Pizza is a pizza that was ordered.",
+				Description: "Pizza is an ordered pizza.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -1337,7 +1337,7 @@ func schema_PizzaSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "PizzaSpec is what is on a Pizza. Guests write it.",
+				Description: "PizzaSpec is the order of a Pizza. Guests write it.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"toppings": {
@@ -1350,7 +1350,7 @@ func schema_PizzaSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "toppings are what is on the pizza: salami, mozzarella and tomato if there are none.",
+							Description: "toppings are the pizza's toppings; the default is salami, mozzarella and tomato.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1373,12 +1373,12 @@ func schema_PizzaStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "PizzaStatus is what the restaurant says of a Pizza. Its controller writes it.",
+				Description: "PizzaStatus is the price of a Pizza. Its controller writes it.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"cost": {
 						SchemaProps: spec.SchemaProps{
-							Description: "cost is that of all toppings together.",
+							Description: "cost is the price of all toppings together.",
 							Type:        []string{"number"},
 							Format:      "double",
 						},
@@ -1393,7 +1393,7 @@ func schema_PizzaStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions are what is known about the pizza: Priced.",
+							Description: "conditions has the condition Priced.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1416,12 +1416,12 @@ func schema_PizzaTopping(ref common.ReferenceCallback) common.OpenAPIDefinition 
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "PizzaTopping is a topping, and how much there is of it.",
+				Description: "PizzaTopping is a topping with its quantity.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"name": {
 						SchemaProps: spec.SchemaProps{
-							Description: "name is that of a Topping.",
+							Description: "name is the name of a Topping.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -1429,7 +1429,7 @@ func schema_PizzaTopping(ref common.ReferenceCallback) common.OpenAPIDefinition 
 					},
 					"quantity": {
 						SchemaProps: spec.SchemaProps{
-							Description: "quantity is how many portions there are.",
+							Description: "quantity is the number of portions.",
 							Default:     1,
 							Type:        []string{"integer"},
 							Format:      "int32",
@@ -1446,7 +1446,7 @@ func schema_Topping(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Topping is what can be on a pizza, and what it costs.",
+				Description: "Topping is a topping for pizzas, with its price.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -1535,12 +1535,12 @@ func schema_ToppingSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ToppingSpec is what a Topping costs.",
+				Description: "ToppingSpec is the price of a Topping.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"cost": {
 						SchemaProps: spec.SchemaProps{
-							Description: "cost is that of one portion, 0 or more.",
+							Description: "cost is the price of one portion, 0 or more.",
 							Default:     0,
 							Type:        []string{"number"},
 							Format:      "double",

@@ -16,15 +16,15 @@ type Order struct {
 	Status OrderStatus `json:"status,omitempty"`
 }
 
-// OrderSpec is what a customer ordered.
+// OrderSpec is the content of an order.
 type OrderSpec struct {
-	// customer is who ordered.
+	// customer is the customer's name.
 	Customer string `json:"customer"`
-	// quantity is how much was ordered, at least 1.
+	// quantity is the ordered quantity, at least 1.
 	Quantity int64 `json:"quantity"`
 }
 
-// OrderStatus is what became of an order.
+// OrderStatus is the state of an order.
 type OrderStatus struct {
 	// state is New until a writer sets another.
 	// +optional
@@ -39,7 +39,7 @@ type OrderList struct {
 	Items []Order `json:"items"`
 }
 
-// ValidateOrder checks what the table would refuse.
+// ValidateOrder checks the constraints of the table.
 func ValidateOrder(_ context.Context, o *Order) field.ErrorList {
 	var errs field.ErrorList
 	if o.Spec.Customer == "" {
@@ -51,14 +51,14 @@ func ValidateOrder(_ context.Context, o *Order) field.ErrorList {
 	return errs
 }
 
-// Customer sums up what a customer has ordered. It is a row of the view customers.
+// Customer sums up the orders of a customer. It is a row of the view customers.
 type Customer struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// orders is how many orders there are.
+	// orders is the number of orders.
 	Orders int64 `json:"orders"`
-	// quantity is how much they order together.
+	// quantity is the total quantity of these orders.
 	Quantity int64 `json:"quantity"`
 }
 

@@ -231,7 +231,7 @@ func schema_Customer(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Customer sums up what a customer has ordered. It is a row of the view customers.",
+				Description: "Customer sums up the orders of a customer. It is a row of the view customers.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -256,7 +256,7 @@ func schema_Customer(ref common.ReferenceCallback) common.OpenAPIDefinition {
 					},
 					"orders": {
 						SchemaProps: spec.SchemaProps{
-							Description: "orders is how many orders there are.",
+							Description: "orders is the number of orders.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -264,7 +264,7 @@ func schema_Customer(ref common.ReferenceCallback) common.OpenAPIDefinition {
 					},
 					"quantity": {
 						SchemaProps: spec.SchemaProps{
-							Description: "quantity is how much they order together.",
+							Description: "quantity is the total quantity of these orders.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -426,12 +426,12 @@ func schema_OrderSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "OrderSpec is what a customer ordered.",
+				Description: "OrderSpec is the content of an order.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"customer": {
 						SchemaProps: spec.SchemaProps{
-							Description: "customer is who ordered.",
+							Description: "customer is the customer's name.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -439,7 +439,7 @@ func schema_OrderSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
 					},
 					"quantity": {
 						SchemaProps: spec.SchemaProps{
-							Description: "quantity is how much was ordered, at least 1.",
+							Description: "quantity is the ordered quantity, at least 1.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -456,7 +456,7 @@ func schema_OrderStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "OrderStatus is what became of an order.",
+				Description: "OrderStatus is the state of an order.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"state": {

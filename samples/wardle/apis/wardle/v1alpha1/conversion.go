@@ -8,18 +8,16 @@ import (
 
 // FlunderToHub sets the spec and status of out to those of in. It never fails.
 //
-// A reference of an unknown type, or of none, becomes a flunderReference: the
-// hub holds it until validation refuses it, and it comes back unchanged. A type
-// that is given as the empty string is no type.
+// A reference with an unknown type, or without a type, becomes a flunderReference: the hub holds it until validation
+// refuses it, and it is converted back unchanged. An empty type counts as no type.
 func FlunderToHub(in *Flunder, out *v1beta1.Flunder) error {
 	out.Spec = specToHub(in.Spec)
 	out.Status = v1beta1.FlunderStatus(in.Status)
 	return nil
 }
 
-// FlunderFromHub sets the spec and status of out to those of in. It fails if
-// this version cannot say what in says, such as both references at once, rather
-// than drop a part of it. No flunder that is valid fails.
+// FlunderFromHub sets the spec and status of out to those of in. It fails rather than lose a value that this version
+// cannot represent, such as both references at once. It does not fail for valid flunders.
 func FlunderFromHub(in *v1beta1.Flunder, out *Flunder) error {
 	spec := specFromHub(in.Spec)
 	if specToHub(spec) != in.Spec {

@@ -13,7 +13,7 @@ import (
 
 func typed(t v1alpha1.ReferenceType) *v1alpha1.ReferenceType { return &t }
 
-func TestReferenceConvertsToTheOneItsTypeNames(t *testing.T) {
+func TestFlunderToHub_references(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec v1alpha1.FlunderSpec
 		hub  v1beta1.FlunderSpec
@@ -63,7 +63,7 @@ func TestReferenceConvertsToTheOneItsTypeNames(t *testing.T) {
 	}
 }
 
-func TestConversionOverwritesWhatWasThere(t *testing.T) {
+func TestFlunder_conversionOverwrites(t *testing.T) {
 	hub := v1beta1.Flunder{Spec: v1beta1.FlunderSpec{FlunderReference: "x", FischerReference: "y", ReferenceType: "Fischer"}}
 	if err := v1alpha1.FlunderToHub(&v1alpha1.Flunder{}, &hub); err != nil || hub.Spec != (v1beta1.FlunderSpec{}) {
 		t.Errorf("to hub: %+v, %v", hub.Spec, err)
@@ -74,7 +74,7 @@ func TestConversionOverwritesWhatWasThere(t *testing.T) {
 	}
 }
 
-func TestConversionLeavesMetadataAlone(t *testing.T) {
+func TestFlunder_conversionKeepsMetadata(t *testing.T) {
 	var hub v1beta1.Flunder
 	hub.Name, hub.Kind = "kept", "Kept"
 	if err := v1alpha1.FlunderToHub(&v1alpha1.Flunder{}, &hub); err != nil || hub.Name != "kept" || hub.Kind != "Kept" {
@@ -82,7 +82,7 @@ func TestConversionLeavesMetadataAlone(t *testing.T) {
 	}
 }
 
-func TestWhatV1alpha1CannotSayIsRefusedNotDropped(t *testing.T) {
+func TestFlunderFromHub_unrepresentable_fails(t *testing.T) {
 	for name, spec := range map[string]v1beta1.FlunderSpec{
 		"both references, flunder": {FlunderReference: "a", FischerReference: "b", ReferenceType: "Flunder"},
 		"both references, fischer": {FlunderReference: "a", FischerReference: "b", ReferenceType: "Fischer"},
@@ -108,7 +108,7 @@ func TestWhatV1alpha1CannotSayIsRefusedNotDropped(t *testing.T) {
 }
 
 // Objects are stored in v1alpha1, and defaults are set when they are read.
-func TestValidFlundersSurviveStorage(t *testing.T) {
+func TestFlunder_storage_isExact(t *testing.T) {
 	stored := 0
 	for _, spec := range hubSpecs() {
 		hub := v1beta1.Flunder{Spec: spec}
@@ -134,7 +134,7 @@ func TestValidFlundersSurviveStorage(t *testing.T) {
 			t.Errorf("stored %+v, read %+v", spec, back.Spec)
 		}
 	}
-	if stored != 5 { // nothing, and each of two types with each of two names
+	if stored != 5 { // none, and each of two types with each of two names
 		t.Errorf("%d specs are valid, want 5", stored)
 	}
 }
@@ -151,8 +151,8 @@ func hubSpecs() []v1beta1.FlunderSpec {
 	return all
 }
 
-// What the upstream sample server writes into etcd for the same objects.
-func TestStoredBytesAreThoseOfTheUpstreamSample(t *testing.T) {
+// The bytes that the upstream sample server writes to etcd for the same objects.
+func TestFlunder_storedBytes_equalUpstream(t *testing.T) {
 	for name, c := range map[string]struct {
 		object any
 		want   string
@@ -249,7 +249,7 @@ func FuzzHubRoundTripIsExactOrRefused(f *testing.F) {
 	})
 }
 
-func TestDefaultReferenceTypeIsFlunder(t *testing.T) {
+func TestSetDefaults_FlunderSpec(t *testing.T) {
 	for name, c := range map[string]struct{ in, want v1alpha1.FlunderSpec }{
 		"nothing": {},
 		"no type": {v1alpha1.FlunderSpec{Reference: "a"}, v1alpha1.FlunderSpec{Reference: "a", ReferenceType: typed("Flunder")}},

@@ -1,6 +1,6 @@
 package v1alpha1
 
-// SetDefaults_FlunderSpec takes a reference of no type for one to a flunder.
+// SetDefaults_FlunderSpec sets the type of a reference without a type to Flunder.
 func SetDefaults_FlunderSpec(spec *FlunderSpec) {
 	if spec.Reference != "" && (spec.ReferenceType == nil || *spec.ReferenceType == "") {
 		t := FlunderReferenceType

@@ -13,19 +13,18 @@ type Flunder struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
-	// spec is what the flunder shall be.
+	// spec is the desired state of the flunder.
 	// +optional
 	Spec FlunderSpec `json:"spec,omitempty" protobuf:"bytes,2,opt,name=spec"`
 
-	// status is what the flunder is.
+	// status is the observed state of the flunder.
 	// +optional
 	Status FlunderStatus `json:"status,omitempty" protobuf:"bytes,3,opt,name=status"`
 }
 
-// FlunderSpec is what a Flunder shall be.
+// FlunderSpec is the desired state of a Flunder.
 type FlunderSpec struct {
-	// reference is the name of another flunder or of a fischer, whichever
-	// referenceType says.
+	// reference is the name of another flunder or of a fischer, depending on referenceType.
 	// +optional
 	Reference string `json:"reference,omitempty" protobuf:"bytes,1,opt,name=reference"`
 
@@ -40,13 +39,13 @@ type FlunderSpec struct {
 type ReferenceType string
 
 const (
-	// FlunderReferenceType says that the reference is to another flunder.
+	// FlunderReferenceType means that the reference is to another flunder.
 	FlunderReferenceType ReferenceType = "Flunder"
-	// FischerReferenceType says that the reference is to a fischer.
+	// FischerReferenceType means that the reference is to a fischer.
 	FischerReferenceType ReferenceType = "Fischer"
 )
 
-// FlunderStatus is what a Flunder is. There is nothing to say yet.
+// FlunderStatus is the observed state of a Flunder. It is empty.
 type FlunderStatus struct{}
 
 // FlunderList is a list of Flunders.

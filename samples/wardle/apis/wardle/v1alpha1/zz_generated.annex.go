@@ -833,14 +833,14 @@ func schema_Flunder(ref common.ReferenceCallback) common.OpenAPIDefinition {
 					},
 					"spec": {
 						SchemaProps: spec.SchemaProps{
-							Description: "spec is what the flunder shall be.",
+							Description: "spec is the desired state of the flunder.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(FlunderSpec{}.OpenAPIModelName()),
 						},
 					},
 					"status": {
 						SchemaProps: spec.SchemaProps{
-							Description: "status is what the flunder is.",
+							Description: "status is the observed state of the flunder.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(FlunderStatus{}.OpenAPIModelName()),
 						},
@@ -907,19 +907,19 @@ func schema_FlunderSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "FlunderSpec is what a Flunder shall be.",
+				Description: "FlunderSpec is the desired state of a Flunder.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"reference": {
 						SchemaProps: spec.SchemaProps{
-							Description: "reference is the name of another flunder or of a fischer, whichever referenceType says.",
+							Description: "reference is the name of another flunder or of a fischer, depending on referenceType.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"referenceType": {
 						SchemaProps: spec.SchemaProps{
-							Description: "referenceType is the kind of object that reference names. If reference is set, it defaults to Flunder.\n\nPossible enum values:\n - `\"Fischer\"` says that the reference is to a fischer.\n - `\"Flunder\"` says that the reference is to another flunder.",
+							Description: "referenceType is the kind of object that reference names. If reference is set, it defaults to Flunder.\n\nPossible enum values:\n - `\"Fischer\"` means that the reference is to a fischer.\n - `\"Flunder\"` means that the reference is to another flunder.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"Fischer", "Flunder"},
@@ -935,7 +935,7 @@ func schema_FlunderStatus(ref common.ReferenceCallback) common.OpenAPIDefinition
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "FlunderStatus is what a Flunder is. There is nothing to say yet.",
+				Description: "FlunderStatus is the observed state of a Flunder. It is empty.",
 				Type:        []string{"object"},
 			},
 		},

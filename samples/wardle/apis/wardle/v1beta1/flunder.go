@@ -13,17 +13,16 @@ type Flunder struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
 
-	// spec is what the flunder shall be.
+	// spec is the desired state of the flunder.
 	// +optional
 	Spec FlunderSpec `json:"spec,omitempty" protobuf:"bytes,2,opt,name=spec"`
 
-	// status is what the flunder is.
+	// status is the observed state of the flunder.
 	// +optional
 	Status FlunderStatus `json:"status,omitempty" protobuf:"bytes,3,opt,name=status"`
 }
 
-// FlunderSpec is what a Flunder shall be. It refers to nothing, or to a flunder,
-// or to a fischer.
+// FlunderSpec is the desired state of a Flunder. It refers to nothing, or to a flunder, or to a fischer.
 type FlunderSpec struct {
 	// flunderReference is the name of another flunder. It must be set if
 	// referenceType is Flunder, and must not be set otherwise.
@@ -35,8 +34,7 @@ type FlunderSpec struct {
 	// +optional
 	FischerReference string `json:"fischerReference,omitempty" protobuf:"bytes,2,opt,name=fischerReference"`
 
-	// referenceType is the kind of object that is referred to. If only
-	// flunderReference is set, it defaults to Flunder.
+	// referenceType is the kind of the referenced object. If only flunderReference is set, it defaults to Flunder.
 	// +optional
 	ReferenceType ReferenceType `json:"referenceType,omitempty" protobuf:"bytes,3,opt,name=referenceType"`
 }
@@ -46,13 +44,13 @@ type FlunderSpec struct {
 type ReferenceType string
 
 const (
-	// FlunderReferenceType says that the reference is to another flunder.
+	// FlunderReferenceType means that the reference is to another flunder.
 	FlunderReferenceType ReferenceType = "Flunder"
-	// FischerReferenceType says that the reference is to a fischer.
+	// FischerReferenceType means that the reference is to a fischer.
 	FischerReferenceType ReferenceType = "Fischer"
 )
 
-// FlunderStatus is what a Flunder is. There is nothing to say yet.
+// FlunderStatus is the observed state of a Flunder. It is empty.
 type FlunderStatus struct{}
 
 // FlunderList is a list of Flunders.

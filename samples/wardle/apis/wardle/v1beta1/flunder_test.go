@@ -8,7 +8,7 @@ import (
 	"example.com/wardle/apis/wardle/v1beta1"
 )
 
-func TestValidation(t *testing.T) {
+func TestValidateFlunder(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec v1beta1.FlunderSpec
 		want []string
@@ -51,7 +51,7 @@ func TestValidation(t *testing.T) {
 	}
 }
 
-func TestDefaultReferenceTypeIsFlunderForALoneFlunderReference(t *testing.T) {
+func TestSetDefaults_FlunderSpec_loneReference(t *testing.T) {
 	for name, c := range map[string]struct {
 		in, want v1beta1.FlunderSpec
 	}{

@@ -7,8 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ValidateFlunder checks what the fields of a Flunder must say together: the
-// reference that its type names is set, and the other is not.
+// ValidateFlunder checks that the reference which the type of a Flunder selects is set, and the other one is not.
 func ValidateFlunder(_ context.Context, f *Flunder) field.ErrorList {
 	return validateFlunderSpec(&f.Spec, field.NewPath("spec"))
 }
@@ -31,7 +30,7 @@ func validateFlunderSpec(spec *FlunderSpec, path *field.Path) field.ErrorList {
 		[]ReferenceType{FischerReferenceType, FlunderReferenceType})}
 }
 
-// exactlyOne checks that the reference which t names is set, and the other not.
+// exactlyOne checks that the reference which t selects is set, and the other one is not.
 func exactlyOne(t ReferenceType, named *field.Path, value string, other *field.Path, otherValue string) field.ErrorList {
 	var errs field.ErrorList
 	if value == "" {

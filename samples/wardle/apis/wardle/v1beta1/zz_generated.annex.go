@@ -490,14 +490,14 @@ func schema_Flunder(ref common.ReferenceCallback) common.OpenAPIDefinition {
 					},
 					"spec": {
 						SchemaProps: spec.SchemaProps{
-							Description: "spec is what the flunder shall be.",
+							Description: "spec is the desired state of the flunder.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(FlunderSpec{}.OpenAPIModelName()),
 						},
 					},
 					"status": {
 						SchemaProps: spec.SchemaProps{
-							Description: "status is what the flunder is.",
+							Description: "status is the observed state of the flunder.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(FlunderStatus{}.OpenAPIModelName()),
 						},
@@ -564,7 +564,7 @@ func schema_FlunderSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "FlunderSpec is what a Flunder shall be. It refers to nothing, or to a flunder, or to a fischer.",
+				Description: "FlunderSpec is the desired state of a Flunder. It refers to nothing, or to a flunder, or to a fischer.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"flunderReference": {
@@ -583,7 +583,7 @@ func schema_FlunderSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
 					},
 					"referenceType": {
 						SchemaProps: spec.SchemaProps{
-							Description: "referenceType is the kind of object that is referred to. If only flunderReference is set, it defaults to Flunder.\n\nPossible enum values:\n - `\"Fischer\"` says that the reference is to a fischer.\n - `\"Flunder\"` says that the reference is to another flunder.",
+							Description: "referenceType is the kind of the referenced object. If only flunderReference is set, it defaults to Flunder.\n\nPossible enum values:\n - `\"Fischer\"` means that the reference is to a fischer.\n - `\"Flunder\"` means that the reference is to another flunder.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"Fischer", "Flunder"},
@@ -599,7 +599,7 @@ func schema_FlunderStatus(ref common.ReferenceCallback) common.OpenAPIDefinition
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "FlunderStatus is what a Flunder is. There is nothing to say yet.",
+				Description: "FlunderStatus is the observed state of a Flunder. It is empty.",
 				Type:        []string{"object"},
 			},
 		},

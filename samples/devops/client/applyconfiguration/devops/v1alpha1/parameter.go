@@ -5,7 +5,7 @@ package v1alpha1
 // ParameterApplyConfiguration represents a declarative configuration of the Parameter type for use
 // with apply.
 //
-// Parameter is the value of a parameter; of a pipeline, its default.
+// Parameter is the value of a parameter, or its default in a pipeline.
 type ParameterApplyConfiguration struct {
 	Name  *string `json:"name,omitempty"`
 	Value *string `json:"value,omitempty"`

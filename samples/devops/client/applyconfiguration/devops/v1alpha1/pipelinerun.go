@@ -14,7 +14,7 @@ import (
 // PipelineRunApplyConfiguration represents a declarative configuration of the PipelineRun type for use
 // with apply.
 //
-// PipelineRun does once what a pipeline says.
+// PipelineRun runs a pipeline once.
 type PipelineRunApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration    `json:""`
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`

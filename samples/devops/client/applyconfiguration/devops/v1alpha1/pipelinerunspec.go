@@ -5,13 +5,13 @@ package v1alpha1
 // PipelineRunSpecApplyConfiguration represents a declarative configuration of the PipelineRunSpec type for use
 // with apply.
 //
-// PipelineRunSpec says what is run.
+// PipelineRunSpec selects the pipeline and the branch.
 type PipelineRunSpecApplyConfiguration struct {
 	// pipeline is the name of the pipeline.
 	Pipeline   *string                       `json:"pipeline,omitempty"`
 	Branch     *string                       `json:"branch,omitempty"`
 	Parameters []ParameterApplyConfiguration `json:"parameters,omitempty"`
-	// stop ends the run.
+	// stop stops the run.
 	Stop *bool `json:"stop,omitempty"`
 }
 

@@ -10,7 +10,7 @@ import (
 // PipelineRunStatusApplyConfiguration represents a declarative configuration of the PipelineRunStatus type for use
 // with apply.
 //
-// PipelineRunStatus is what has become of a run.
+// PipelineRunStatus is the observed state of a run.
 type PipelineRunStatusApplyConfiguration struct {
 	State     *devopsv1alpha1.State           `json:"state,omitempty"`
 	StartTime *v1.Time                        `json:"startTime,omitempty"`

@@ -9,16 +9,16 @@ import (
 // PipelineSpecApplyConfiguration represents a declarative configuration of the PipelineSpec type for use
 // with apply.
 //
-// PipelineSpec says what a run does.
+// PipelineSpec defines the work of a run.
 type PipelineSpecApplyConfiguration struct {
-	// type is pipeline, or multi-branch-pipeline, whose runs are of a branch each.
+	// type is pipeline, or multi-branch-pipeline, in which each run is for one branch.
 	Type        *devopsv1alpha1.PipelineType  `json:"type,omitempty"`
 	Description *string                       `json:"description,omitempty"`
 	Branches    []string                      `json:"branches,omitempty"`
 	Parameters  []ParameterApplyConfiguration `json:"parameters,omitempty"`
 	// stages are run one after another, until one fails.
 	Stages []StageApplyConfiguration `json:"stages,omitempty"`
-	// keepRuns is how many of the runs that have ended are kept, the newest; all if it is not said.
+	// keepRuns is the number of finished runs to keep, the newest; without it, all are kept.
 	KeepRuns *int32 `json:"keepRuns,omitempty"`
 }
 

@@ -8,7 +8,7 @@ package v1alpha1
 // Stage is a script that a shell runs.
 type StageApplyConfiguration struct {
 	Name *string `json:"name,omitempty"`
-	// sh is what /bin/sh runs, which ends at the first command that fails.
+	// sh is a script for /bin/sh, which ends at the first command that fails.
 	Sh *string `json:"sh,omitempty"`
 }
 

@@ -9,7 +9,7 @@ import (
 // StageStatusApplyConfiguration represents a declarative configuration of the StageStatus type for use
 // with apply.
 //
-// StageStatus is what has become of a stage.
+// StageStatus is the observed state of a stage.
 type StageStatusApplyConfiguration struct {
 	Name  *string               `json:"name,omitempty"`
 	State *devopsv1alpha1.State `json:"state,omitempty"`

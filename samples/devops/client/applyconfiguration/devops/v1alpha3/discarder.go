@@ -5,9 +5,9 @@ package v1alpha3
 // DiscarderApplyConfiguration represents a declarative configuration of the Discarder type for use
 // with apply.
 //
-// Discarder says which runs are kept.
+// Discarder limits the runs that are kept.
 type DiscarderApplyConfiguration struct {
-	// numToKeep is how many of the runs that have ended are kept, the newest.
+	// numToKeep is the number of finished runs to keep, the newest.
 	NumToKeep *int32 `json:"numToKeep,omitempty"`
 }
 

@@ -5,12 +5,12 @@ package v1alpha3
 // ParameterDefinitionApplyConfiguration represents a declarative configuration of the ParameterDefinition type for use
 // with apply.
 //
-// ParameterDefinition is a parameter that runs may give.
+// ParameterDefinition is a parameter that runs may set.
 type ParameterDefinitionApplyConfiguration struct {
 	Name *string `json:"name,omitempty"`
 	// description is for people.
 	Description *string `json:"description,omitempty"`
-	// default is the value if a run gives none.
+	// default is the value for runs that do not set the parameter.
 	Default *string `json:"default,omitempty"`
 }
 

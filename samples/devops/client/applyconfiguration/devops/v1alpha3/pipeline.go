@@ -14,7 +14,7 @@ import (
 // PipelineApplyConfiguration represents a declarative configuration of the Pipeline type for use
 // with apply.
 //
-// Pipeline is what is done for a project, step by step. A PipelineRun does it once.
+// Pipeline defines the steps of a build. A PipelineRun runs it once.
 type PipelineApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration    `json:""`
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`

@@ -9,15 +9,15 @@ import (
 // PipelineRunSpecApplyConfiguration represents a declarative configuration of the PipelineRunSpec type for use
 // with apply.
 //
-// PipelineRunSpec says what is run. Only action can be changed.
+// PipelineRunSpec selects the pipeline and its parameters. Only action can be changed.
 type PipelineRunSpecApplyConfiguration struct {
-	// pipelineRef names the pipeline, of the same namespace.
+	// pipelineRef names the pipeline, in the same namespace.
 	PipelineRef *PipelineReferenceApplyConfiguration `json:"pipelineRef,omitempty"`
-	// scm is which state of the sources is run. Steps have the name of the reference in $BRANCH.
+	// scm is the revision of the sources. Steps have the name of the reference in $BRANCH.
 	SCM *SCMApplyConfiguration `json:"scm,omitempty"`
-	// parameters are those of the pipeline that shall not have their defaults.
+	// parameters set parameters of the pipeline; the others have their defaults.
 	Parameters []ParameterApplyConfiguration `json:"parameters,omitempty"`
-	// action is what is to become of the run: Stop ends it.
+	// action is a request to the run: Stop stops it.
 	Action *devopsv1alpha3.Action `json:"action,omitempty"`
 }
 

@@ -11,17 +11,17 @@ import (
 // PipelineRunStatusApplyConfiguration represents a declarative configuration of the PipelineRunStatus type for use
 // with apply.
 //
-// PipelineRunStatus is what has become of a run. The controller writes it.
+// PipelineRunStatus is the observed state of a run. The controller writes it.
 type PipelineRunStatusApplyConfiguration struct {
-	// phase is where the run is. Succeeded, Failed, Cancelled and Unknown are final.
+	// phase is the state of the run. Succeeded, Failed, Cancelled and Unknown are final.
 	Phase *devopsv1alpha3.Phase `json:"phase,omitempty"`
 	// startTime is when the first step was about to start.
 	StartTime *v1.Time `json:"startTime,omitempty"`
 	// completionTime is when the run ended.
 	CompletionTime *v1.Time `json:"completionTime,omitempty"`
-	// steps are those of the pipeline as it was when the run started.
+	// steps are the pipeline's steps at the start of the run.
 	Steps []StepStatusApplyConfiguration `json:"steps,omitempty"`
-	// conditions: Succeeded is Unknown until the run has ended.
+	// conditions has the condition Succeeded, which is Unknown until the run has ended.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 

@@ -9,20 +9,20 @@ import (
 // PipelineSpecApplyConfiguration represents a declarative configuration of the PipelineSpec type for use
 // with apply.
 //
-// PipelineSpec says what a run does.
+// PipelineSpec defines the work of a run.
 type PipelineSpecApplyConfiguration struct {
-	// type is Pipeline, or MultiBranch, whose runs are of a branch each.
+	// type is Pipeline, or MultiBranch, in which each run is for one branch.
 	Type *devopsv1alpha3.PipelineType `json:"type,omitempty"`
 	// description is for people.
 	Description *string `json:"description,omitempty"`
-	// branches are those that may be run, of the type MultiBranch: names, or patterns such as
-	// release-*; all if there are none.
+	// branches are the branches for which a pipeline of the type MultiBranch may run: names, or patterns such as
+	// release-*. If there are none, it may run for any branch.
 	Branches []string `json:"branches,omitempty"`
-	// parameters are those that a run may give. Steps have them in their environment.
+	// parameters are the parameters that a run may set. Steps have them in their environment.
 	Parameters []ParameterDefinitionApplyConfiguration `json:"parameters,omitempty"`
 	// steps are run one after another, until one fails.
 	Steps []StepApplyConfiguration `json:"steps,omitempty"`
-	// discarder says which of the runs that have ended are kept; all if there is none.
+	// discarder limits the finished runs that are kept; without it, all are kept.
 	Discarder *DiscarderApplyConfiguration `json:"discarder,omitempty"`
 }
 

@@ -9,9 +9,9 @@ import (
 // SCMApplyConfiguration represents a declarative configuration of the SCM type for use
 // with apply.
 //
-// SCM is a state of the sources.
+// SCM is a revision of the sources.
 type SCMApplyConfiguration struct {
-	// refType is what refName is the name of.
+	// refType is the type of the reference in refName.
 	RefType *devopsv1alpha3.RefType `json:"refType,omitempty"`
 	RefName *string                 `json:"refName,omitempty"`
 }

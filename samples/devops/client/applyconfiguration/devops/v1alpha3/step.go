@@ -7,15 +7,15 @@ package v1alpha3
 //
 // Step is a script that a shell runs.
 type StepApplyConfiguration struct {
-	// name names the step within its pipeline.
+	// name identifies the step within its pipeline.
 	Name *string `json:"name,omitempty"`
-	// script is what /bin/sh runs, which ends at the first command that fails. All steps of a run have
-	// the same working folder, which is empty at first and removed in the end.
+	// script is a script for /bin/sh, which ends at the first command that fails. All steps of a run share a working
+	// folder, which is empty at first and removed at the end.
 	Script *string `json:"script,omitempty"`
-	// env is the step's environment, beside PATH, HOME, the parameters, and PIPELINE, RUN, NAMESPACE,
-	// BRANCH and STEP.
+	// env is the step's environment, in addition to PATH, HOME, the parameters, and PIPELINE, RUN, NAMESPACE, BRANCH
+	// and STEP.
 	Env []EnvVarApplyConfiguration `json:"env,omitempty"`
-	// timeoutSeconds is how long the step may take, an hour if it is not said.
+	// timeoutSeconds bounds the duration of the step; the default is an hour.
 	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
 }
 

@@ -10,13 +10,13 @@ import (
 // StepStatusApplyConfiguration represents a declarative configuration of the StepStatus type for use
 // with apply.
 //
-// StepStatus is what has become of a step.
+// StepStatus is the observed state of a step.
 type StepStatusApplyConfiguration struct {
 	Name *string `json:"name,omitempty"`
-	// phase is Cancelled as well for a step that was not reached, and Unknown if nothing is known of
-	// its end.
+	// phase is Cancelled also for a step that was not reached, and Unknown if the end of the step is unknown.
 	Phase *devopsv1alpha3.Phase `json:"phase,omitempty"`
-	// exitCode is that of the script; 128 and the signal if that ended it. There is none before.
+	// exitCode is the exit code of the script, or 128 plus the number of the signal that ended it. It is set at the
+	// end.
 	ExitCode       *int32   `json:"exitCode,omitempty"`
 	StartTime      *v1.Time `json:"startTime,omitempty"`
 	CompletionTime *v1.Time `json:"completionTime,omitempty"`

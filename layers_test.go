@@ -1,0 +1,181 @@
+package annex_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// target is a target of the Makefile.
+type target struct{ name, recipe string }
+
+// targets reads the Makefile. A recipe ends with the first line that does not begin with a tab.
+func targets(t *testing.T) []target {
+	t.Helper()
+	text, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []target
+	for _, match := range regexp.MustCompile(`(?m)^([a-z][a-z0-9-]*):.*\n((?:\t.*\n)*)`).FindAllStringSubmatch(string(text), -1) {
+		all = append(all, target{match[1], match[2]})
+	}
+	if len(all) < 20 {
+		t.Fatalf("the Makefile has %d targets: the pattern of this test is wrong", len(all))
+	}
+	return all
+}
+
+// variable returns the words of a variable of the Makefile.
+func variable(t *testing.T, name string) []string {
+	t.Helper()
+	text, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	match := regexp.MustCompile(`(?m)^` + name + ` := (.*(?:\\\n.*)*)$`).FindSubmatch(text)
+	if match == nil {
+		t.Fatalf("the Makefile has no variable %s", name)
+	}
+	return strings.Fields(strings.ReplaceAll(string(match[1]), "\\\n", " "))
+}
+
+// layer is a line of .ci/turns.
+type layer struct {
+	when, target string
+	paths        []string
+}
+
+func layers(t *testing.T) []layer {
+	t.Helper()
+	text, err := os.ReadFile(".ci/turns")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []layer
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0] == "#" {
+			continue
+		}
+		if len(words) < 2 {
+			t.Fatalf(".ci/turns: %q: want LAYER TARGET PATH...", line)
+		}
+		all = append(all, layer{words[0], words[1], words[2:]})
+	}
+	return all
+}
+
+// A target that runs tests and is in no layer is run by nothing but a memory.
+func TestLayers_haveEveryTargetThatRunsTests(t *testing.T) {
+	t.Parallel()
+	listed := map[string]layer{}
+	for _, l := range layers(t) {
+		if _, twice := listed[l.target]; twice {
+			t.Errorf(".ci/turns lists %s twice", l.target)
+		}
+		listed[l.target] = l
+	}
+	night, err := os.ReadFile(".github/workflows/nightly.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := os.ReadFile(".ci/run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := regexp.MustCompile(`\$\(call tested|\bgo (-C \S+ )?test\b|\b-C \S+ test\b`)
+	known := map[string]bool{}
+	for _, target := range targets(t) {
+		known[target.name] = true
+		l, is := listed[target.name]
+		switch {
+		case !is && tests.MatchString(target.recipe):
+			t.Errorf("make %s runs tests: give it a layer in .ci/turns", target.name)
+		case l.when == "turn" && len(l.paths) == 0:
+			t.Errorf(".ci/turns: %s has no paths whose change gives it a turn", l.target)
+		case l.when == "night" && !regexp.MustCompile(`[\[ ]`+l.target+`[,\]]`).Match(night):
+			t.Errorf(".ci/turns: %s runs every night, but .github/workflows/nightly.yml does not name it", l.target)
+		case l.when == "change" && l.target != "quick" && !strings.Contains(string(run), "make "+l.target+"\n"):
+			t.Errorf(".ci/turns: each change runs %s, but .ci/run does not", l.target)
+		case is && !slices.Contains([]string{"change", "turn", "night", "hand"}, l.when):
+			t.Errorf(".ci/turns: %s: there is no layer %q", l.target, l.when)
+		}
+	}
+	for name, l := range listed {
+		if !known[name] {
+			t.Errorf(".ci/turns: the Makefile has no target %s", name)
+		}
+		for _, path := range l.paths {
+			if _, err := os.Stat(path); err != nil {
+				t.Errorf(".ci/turns: %s: %v", name, err)
+			}
+		}
+	}
+}
+
+// Packages that make test runs with -short are run in full in turn.
+func TestLayers_runEveryShortenedPackage(t *testing.T) {
+	t.Parallel()
+	in := map[string]bool{}
+	for _, l := range layers(t) {
+		in[l.target] = l.when == "turn"
+	}
+	for _, shortened := range variable(t, "SHORTENED") {
+		if !slices.ContainsFunc(targets(t), func(target target) bool {
+			call, _, _ := strings.Cut(target.recipe, "-count=1")
+			return in[target.name] && !strings.Contains(target.recipe, "-short") && slices.Contains(regexp.MustCompile(`[ ,]`).Split(call, -1), shortened)
+		}) {
+			t.Errorf("make test shortens %s, and no target of .ci/turns that has turns runs it in full", shortened)
+		}
+	}
+}
+
+// The page of flaky tests is read by people who compare a failure with those before it.
+func TestFlaky_entriesAreComplete(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join("docs", "maintaining", "flaky.md")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	columns := []string{"test", "seen", "what was seen", "cause", "mended in"}
+	var rows [][]string
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if !strings.HasPrefix(line, "|") {
+			continue
+		}
+		cells := strings.Split(strings.Trim(line, "|"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		rows = append(rows, cells)
+	}
+	if len(rows) < 2 || !slices.Equal(rows[0], columns) {
+		t.Fatalf("%s has no table with the columns %q", file, columns)
+	}
+	named, mended := regexp.MustCompile(`^(Test\w+|[a-z][\w./-]*)$`), regexp.MustCompile(`^(open|[0-9a-f]{7,40})$`)
+	for _, cells := range rows[2:] {
+		if len(cells) != len(columns) {
+			t.Errorf("%s: %q has %d columns, want %d", file, cells, len(cells), len(columns))
+			continue
+		}
+		if !named.MatchString(cells[0]) {
+			t.Errorf("%s: %q is no test and no package", file, cells[0])
+		}
+		if _, err := time.Parse(time.DateOnly, cells[1]); err != nil {
+			t.Errorf("%s: %s: %v", file, cells[0], err)
+		}
+		if cells[2] == "" {
+			t.Errorf("%s: %s: nothing was seen", file, cells[0])
+		}
+		if !mended.MatchString(cells[4]) || (cells[3] == "" || cells[3] == "unknown") && cells[4] != "open" {
+			t.Errorf("%s: %s: mended in %q: want a commit that removed a known cause, or open", file, cells[0], cells[4])
+		}
+	}
+}

@@ -1,0 +1,64 @@
+// Package program makes a program of a server that package annex defines: a command line with the verbs serve,
+// controllers, manifests, storage, user, token-key, kubeconfig, describe and version.
+//
+// It links what a command line needs and package annex does not: cobra, and the storages embedded, files and etcd,
+// between which the flag --storage chooses. A program that has a main function of its own and opens a server with
+// annex.New links only the storage that it imports.
+package program
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/annexapi/annex"
+	"github.com/annexapi/annex/internal/base/budget"
+	"github.com/annexapi/annex/internal/program/cli"
+	"github.com/annexapi/annex/internal/program/serve"
+)
+
+// Main runs the verb on the command line and exits: with 0 after a verb that did its work, with 2 if the command
+// line, the definition or the configuration is wrong, with 1 if the verb failed. SIGINT and SIGTERM shut a server
+// down gracefully; a second signal ends the process at once, with 1. Main is meant to be all that a main function
+// does. The storage is embedded in the data directory unless flags or the definition name another.
+//
+// Each extension changes the command line before it is read: it adds flags to verbs, such as serve and controllers,
+// or verbs to the root command. To alias an existing flag, forward Set of the new flag's pflag.Value to it.
+func Main(server annex.Server, extensions ...func(root *cobra.Command)) {
+	ctx, end := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		end()
+		<-signals
+		os.Exit(1)
+	}()
+	os.Exit(Run(ctx, server, os.Args[1:], os.Stdout, os.Stderr, extensions...))
+}
+
+// Run is Main for a program that has more verbs than a server's, and for tests: it runs the verb that args begin
+// with and returns the exit code. The server shuts down gracefully when ctx ends. Run sets the memory limit of the Go
+// runtime to that of the machine or the container, unless GOMEMLIMIT is set, and has garbage collected less often
+// while the program is busy, unless GOGC is set.
+func Run(
+	ctx context.Context, server annex.Server, args []string, stdout, stderr io.Writer, extensions ...func(root *cobra.Command),
+) int {
+	budget.SetSoftLimit()
+	defer budget.SpareCollections()()
+	return cli.Run(ctx, cli.Program{
+		Name: server.Name,
+		Define: func() (*serve.Definition, error) {
+			definition, err := annex.Define(server)
+			if err != nil {
+				return nil, err
+			}
+			return serve.DefinitionOf(definition), nil
+		},
+		Extensions: extensions,
+	}, args, stdout, stderr)
+}
