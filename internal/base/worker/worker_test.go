@@ -14,7 +14,7 @@ import (
 	"github.com/annexapi/annex/internal/base/worker"
 )
 
-// step is what a key's handling does.
+// step is one handling of a key: its duration and its error.
 type step struct {
 	err  error
 	wait time.Duration

@@ -127,7 +127,7 @@ func (existing[T]) Create(T) (T, error)                    { panic("a dry run wr
 func (existing[T]) Update(T) (T, error)                    { panic("a dry run writes nothing") }
 func (existing[T]) Delete(string, string, types.UID) error { panic("a dry run writes nothing") }
 
-// operationOf is that of the library in our terms. What the library would do with a protected object it does not do.
+// operationOf translates an operation of the library, which does not carry it out if the object is protected.
 func operationOf(o reconciliation.ReconcileOperation, protected bool) Operation {
 	if protected {
 		return Keep

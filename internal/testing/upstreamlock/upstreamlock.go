@@ -13,7 +13,7 @@
 // begins with the package and the declaration of ours. Indented lines below it have the reason, and the upstream
 // declarations:
 //
-//	internal/fastpath/direct CompressedSize
+//	internal/fastpath CompressedSize
 //		Smaller bodies are sent as they are.
 //		0123456789abcdef k8s.io/apiserver pkg/endpoints/handlers/responsewriters/writers.go defaultGzipThresholdBytes
 //
