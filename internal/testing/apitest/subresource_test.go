@@ -124,8 +124,8 @@ func TestNewNamesEveryMistakeOfASubresource(t *testing.T) {
 				type TailOptions struct{ pathOptions }
 				return []annex.SubresourceOf[v1.Widget]{first, annex.Connect("other", connectedNowhere[TailOptions])}
 			}(),
-			[]string{`subresource "other": Go type github.com/annexapi/annex/internal/apitest_test.TailOptions and Go type ` +
-				`github.com/annexapi/annex/internal/apitest_test.TailOptions of another subresource have one name in version v1`},
+			[]string{`subresource "other": Go type github.com/annexapi/annex/internal/testing/apitest_test.TailOptions and Go type ` +
+				`github.com/annexapi/annex/internal/testing/apitest_test.TailOptions of another subresource have one name in version v1`},
 		},
 		"paths without an option": {
 			[]annex.SubresourceOf[v1.Widget]{connecting("log").Subpaths(), annex.Connect("none", connectedNowhere[annex.NoOptions]).Subpaths()},
