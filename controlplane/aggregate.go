@@ -22,7 +22,7 @@ import (
 	"github.com/annexapi/annex/internal/controlplane/aggregate"
 	"github.com/annexapi/annex/internal/controlplane/crds"
 	"github.com/annexapi/annex/internal/controlplane/publish"
-	"github.com/annexapi/annex/internal/program/serve"
+	"github.com/annexapi/annex/internal/program/definition"
 )
 
 // follower is what is told of custom resources.
@@ -34,7 +34,7 @@ type follower interface {
 // addAPIServices keeps an APIService for each version that the server has, and sends requests for
 // those of other servers to these, unless the kinds are left out. What it returns is nil without
 // APIServices.
-func addAPIServices(opened *serve.OpenedPlane, p serve.Plane, services *services) (follower, error) {
+func addAPIServices(opened *definition.Opened, p definition.Host, services *services) (follower, error) {
 	if !slices.Contains(p.Versions, apiregistrationv1.SchemeGroupVersion) {
 		return nil, nil
 	}
@@ -106,7 +106,7 @@ func (w webhooks) ResolveEndpoint(namespace, name string, port int32) (*url.URL,
 
 // addAuthentication tells servers behind this one how to know it and its callers, once for each
 // replica: they have certificates of their own.
-func addAuthentication(opened *serve.OpenedPlane, p serve.Plane) {
+func addAuthentication(opened *definition.Opened, p definition.Host) {
 	changed := make(notified, 1)
 	p.Front.Proxy.AddListener(changed)
 	p.Front.UserCA.AddListener(changed)

@@ -48,9 +48,8 @@ type Server struct {
 	Authorizer authorizer.Authorizer
 	// Metrics are shown with the server's own.
 	Metrics []prometheus.Gatherer
-	// ControlPlane is what a cluster has by itself; nil is a server with little more than its
-	// own groups.
-	ControlPlane ControlPlane
+	// Plane is what a control plane adds; nil is a server with little more than its own groups.
+	Plane *Plane
 }
 
 // PlaneOptions are the operator's of a control plane. The zero value changes nothing.
@@ -60,22 +59,16 @@ type PlaneOptions struct {
 	CRDs          []string
 }
 
-// ControlPlane is what makes a server that stands alone a whole cluster's API. It is linked
-// only into the servers that have one.
-type ControlPlane interface {
-	// Check returns the mistakes in what the control plane was made of. Nothing else is called
-	// if there are any.
-	Check() error
-	// With returns the control plane with the operator's options. An error is about the
-	// RuntimeConfig.
-	With(PlaneOptions) (ControlPlane, error)
-	// Groups are built in.
-	Groups() []Group
-	// Controllers keep the promises of these. One of the user's with the same name takes the
-	// place of one.
-	Controllers() []Controller
-	// AdmissionPlugins are the names of those that run unless they are disabled.
-	AdmissionPlugins() []string
+// Plane is what a control plane adds to a definition.
+type Plane struct {
+	// Groups returns new values of the groups that are built in.
+	Groups func() []Group
+	// Controllers keep the promises of the groups. A controller of the user's replaces the one of the same name.
+	Controllers []Controller
+	// AdmissionPlugins are the names of the plugins that run unless they are disabled.
+	AdmissionPlugins []string
+	// Mistake is the first mistake in the options of the control plane; the other fields are zero then.
+	Mistake error
 }
 
 // Controller is a client that works for the server. The environment is the façade's handle on
