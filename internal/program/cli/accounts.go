@@ -59,7 +59,7 @@ func completeAccounts(flags *pflag.FlagSet, a *config.ServiceAccountOptions) err
 	return nil
 }
 
-// keyVerbs holds the flags that the verbs below token-key share.
+// keyVerbs is the state that the verbs below token-key share.
 type keyVerbs struct {
 	program Program
 	plan    plan.Plan

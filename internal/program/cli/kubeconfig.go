@@ -43,7 +43,7 @@ func kubeconfigFlags(flags *pflag.FlagSet, o *config.KubeconfigOptions, pkcs12Pa
 // execTokenDuration is the lifetime of a token that a client requests through the exec plugin.
 const execTokenDuration = 10 * time.Minute
 
-// kubeconfigVerbs holds the flags that the verbs kubeconfig and kubeconfig token share.
+// kubeconfigVerbs is the state that the verbs kubeconfig and kubeconfig token share.
 type kubeconfigVerbs struct {
 	users userVerbs
 	// certificate is a file with a user's certificate and key; empty selects the administrator's.

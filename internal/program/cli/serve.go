@@ -416,7 +416,7 @@ func kubectl() string {
 	return "kubectl"
 }
 
-// shortPath returns a path relative to the working directory if that is shorter to type.
+// shortPath returns a path relative to the working directory if it is inside of it.
 func shortPath(path string) string {
 	dir, err := os.Getwd()
 	if err != nil {

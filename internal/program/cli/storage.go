@@ -26,7 +26,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// storageVerbs holds the flags that the verbs below storage share.
+// storageVerbs is the state that the verbs below storage share.
 type storageVerbs struct {
 	program Program
 	options config.Options

@@ -21,7 +21,7 @@ import (
 	"github.com/annexapi/annex/internal/program/serve"
 )
 
-// userVerbs holds the flags that the verbs below user share.
+// userVerbs is the state that the verbs below user share.
 type userVerbs struct {
 	program Program
 	plan    plan.Plan
@@ -51,7 +51,7 @@ cluster's.`,
 	return cmd
 }
 
-// needDir rejects a path that is not the data directory of a server.
+// needDir rejects options that name no directory for certificates, or something that is not a directory.
 func (v *userVerbs) needDir() error {
 	if v.plan.CertDir() == "" {
 		return usage(errors.New("without a data directory, the authority that issues certificates lives as long as its server: give " +
