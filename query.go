@@ -40,7 +40,6 @@ type QueryValue interface {
 // storage keeps its order, at about 250 bytes an object, so that a page costs its own length and not that of the
 // whole list. The path, such as spec.cost, is that of the hub; the field has this name in every version of the
 // kind, wherever that version has the value. value must not change the object.
-// every version of the kind, wherever the version has the value. value must not change the object.
 func Sortable[T any, V QueryValue](path string, value func(obj *T) V) QueryField[T] {
 	f := Filterable(path, value)
 	f.field.Sortable = true
