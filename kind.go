@@ -375,7 +375,7 @@ func (k *KindBuilder[T]) Columns(columns ...Column[T]) *KindBuilder[T] {
 	return k
 }
 
-// SelectableField adds a field to those that field selectors may use, besides metadata.name and metadata.namespace.
+// SelectableField makes a field usable in field selectors, besides metadata.name and metadata.namespace.
 // The path, such as spec.referenceType, must exist in every served version.
 func (k *KindBuilder[T]) SelectableField(path string, value func(obj *T) string) *KindBuilder[T] {
 	k.kind().Selectable = append(k.kind().Selectable, define.SelectableField{

@@ -57,7 +57,7 @@ type mode interface {
 	check(*define.Server) error
 	// complete fills in defaults and returns the first mistake.
 	complete(*Plan) error
-	// requirements returns the permissions that the server needs in its cluster, and the optional ones that are
+	// requirements returns the permissions that the server needs in its cluster, and the optional permissions that are
 	// left out.
 	requirements(*Plan) (required []requirements.Requirement, leftOut []string)
 }
