@@ -10,28 +10,27 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// AdmissionPlugin takes part in the admission of all kinds of a server, namespaces and roles
-// included: of creates, updates and deletes, and of connections, such as an exec. Objects are of the
-// hub's Go type, and a connection's are its options. Plugins come before the hooks of kinds, in
-// the order of Server.AdmissionPlugins; in an aggregated server, after those of the cluster.
-// They see what the server itself writes, too, as user system:apiserver: one that refuses the namespace
-// default keeps the server from starting. Files that people put into the storage Files pass no admission.
+// AdmissionPlugin is an admission plugin for all kinds of a server, including namespaces and roles. It reviews
+// creates, updates, deletes and connections such as an exec. Objects have the hub's Go type; the object of a
+// connection is its options. Plugins run before the hooks of kinds, in the order of Server.AdmissionPlugins; in an
+// aggregated server, they run after the cluster's plugins.
+//
+// Plugins also review the server's own writes, by user system:apiserver: a plugin that rejects the namespace
+// default keeps the server from starting. Files that a user writes into the storage Files pass no admission.
 type AdmissionPlugin struct {
-	// Name is letters and digits that begin with a capital, as in ImagePolicy. Options.Admission
-	// enables, disables and configures plugins by it, and metrics have it.
+	// Name consists of letters and digits and begins with a capital, as in ImagePolicy. Options.Admission refers to
+	// the plugin by this name, and metrics have it as a label.
 	Name string
-	// Plugin is used by all servers of the definition; New makes the plugin of one server and
-	// is called once, by annex.New. One of them is set. Mutating and Validating
-	// make plugins of functions.
+	// Plugin is shared by all servers of the definition; New creates the plugin of one server, and annex.New calls
+	// it once. Exactly one of them must be set. Mutating and Validating turn functions into plugins.
 	//
-	// A plugin of upstream's kind is given the authorizer, the feature gates, the version and the
-	// drained notification if it wants them. Clients and informers it gets in New, of env.
+	// A plugin that implements upstream's initializer interfaces gets the authorizer, the feature gates, the
+	// version and the drained notification. New gets clients and informers from env.
 	//
-	// An error of a plugin of upstream's kind that neither is nor wraps an API status is answered with
-	// 500, as by kube-apiserver.
+	// An error of an upstream plugin that neither is nor wraps an API status becomes a 500 response, as in
+	// kube-apiserver.
 	//
-	// The configuration is what Options.Admission.ConfigFile says of the plugin; nil if that is
-	// nothing.
+	// The configuration is the plugin's part of Options.Admission.ConfigFile; nil if the file has none.
 	Plugin admission.Interface
 	New    func(env *Env, configuration io.Reader) (admission.Interface, error)
 	// Disabled plugins run only if Options.Admission.EnablePlugins names them.
@@ -51,15 +50,15 @@ func (p AdmissionPlugin) define() define.AdmissionPlugin {
 	return compiled
 }
 
-// AdmissionFunc reviews a request for any kind. An error refuses it, as that of an AdmitFunc does.
+// AdmissionFunc reviews a request for any kind. An error rejects the request, as the error of an AdmitFunc does.
 type AdmissionFunc func(ctx context.Context, a admission.Attributes) error
 
-// Mutating makes a plugin of a function that may change the object of a create or update. It is
-// called for deletes and connections as well.
+// Mutating turns a function into a plugin that may change the object of a create or update. The function is also
+// called for deletes and connections.
 func Mutating(review AdmissionFunc) admission.Interface { return mutating{review} }
 
-// Validating makes a plugin of a function that decides, after all plugins that mutate. A change
-// of the object has no effect.
+// Validating turns a function into a plugin that runs after all mutating plugins. A change of the object has no
+// effect.
 func Validating(review AdmissionFunc) admission.Interface { return validating{review} }
 
 type mutating struct{ review AdmissionFunc }

@@ -2,19 +2,17 @@ package annex
 
 import "context"
 
-// Controller is a client that works for a server: it watches objects and does what
-// they ask for.
+// Controller is a client that works for a server: it watches objects and reconciles them.
 type Controller struct {
-	// Name is a DNS label, by which flags and logs know the controller.
+	// Name is a DNS label that identifies the controller in flags and logs.
 	Name string
-	// Run works until the context ends, and then returns. It is called once the server
-	// is ready. If it returns an error before, or panics, that is logged and it is called
-	// again: after a second, and twice as long each time, up to a minute; the first wait
-	// is a second again once it has run for five minutes. If it returns nil, its work is
-	// done. The server goes on in any case. At the end, the server waits for Run as long
-	// as Options.ShutdownTimeout.
+	// Run works until the context ends, and then returns. It is called once the server is ready. If it returns an
+	// error before the context ends, or panics, the server logs that and calls it again after a wait: a second at
+	// first, twice as long each time, up to a minute. After a run of five minutes, the next wait is a second again.
+	// If Run returns nil, the controller is done. A failing controller never ends the server. At shutdown, the
+	// server waits for Run, for Options.ShutdownTimeout at most.
 	//
-	// The environment is the server that the controller works for, be it this process or not:
-	// its ClientConfig is for clients and informers of the controller's own.
+	// The environment is that of the controller's server, in this process or in another: ClientConfig is for the
+	// controller's own clients and informers.
 	Run func(ctx context.Context, env *Env) error
 }

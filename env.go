@@ -17,8 +17,8 @@ import (
 	"github.com/annexapi/annex/internal/model/informer"
 )
 
-// Env is the server as a hook or a controller sees it. It may be used
-// concurrently, once the server is started.
+// Env is the interface of a server to its hooks and controllers. It may be used concurrently once the server is
+// started.
 type Env struct {
 	definition *define.Server
 	informers  *informer.Set
@@ -26,28 +26,25 @@ type Env struct {
 	roots      func() []byte
 }
 
-// ClientConfig returns a configuration for clients of this very server, with all
-// rights and without a network in between. Each call returns a copy.
+// ClientConfig returns a configuration for clients of this server. They have all permissions, and call the handler
+// without a network connection. Each call returns a copy.
 func (e *Env) ClientConfig() *rest.Config { return rest.CopyConfig(e.client) }
 
-// RootCA returns the certificates by which clients verify this server, in PEM, as they are now. It
-// is empty for an aggregated server, whose clients verify the cluster that they reach it by.
+// RootCA returns the current certificates, in PEM, by which clients verify this server. It is empty for an
+// aggregated server, whose clients verify the cluster instead.
 func (e *Env) RootCA() []byte { return e.roots() }
 
-// Lister reads the objects of a kind. Get and List read a cache that a watch keeps
-// current: a read costs no request, and may be a moment behind the latest write.
-// GetLatest and ListLatest read what is stored: they see every write that was answered
-// before they were called, by this server or by a replica with the same storage, and
-// cost a request of the server to itself.
+// Lister reads the objects of a kind. Get and List read a watch-based cache: a read costs no request, and may lag
+// behind the latest write. GetLatest and ListLatest read the storage: they see every write that was answered before
+// the call, by this server or by a replica with the same storage, and cost a request of the server to itself.
 type Lister[T any] struct {
 	informer *informer.Informer
 }
 
-// ListerFor returns a lister of the kind and version that the Go type T stands for
-// on this server. It is an error if the server serves no such type. Listers of the
-// same type share one cache, which is filled when the server starts: ask for a lister
-// when the hook is made, not when it is called. It is an error once the server runs,
-// and so in a controller, which has informers of its own.
+// ListerFor returns a lister of the kind and version that the Go type T represents on this server. It returns an
+// error if the server does not serve T. Listers of the same type share one cache, which is filled when the server
+// starts: call ListerFor when the hook is made, not when it is called. Once the server runs, ListerFor returns an
+// error. That includes controllers, which have informers of their own.
 func ListerFor[T any, PT object[T]](e *Env) (*Lister[T], error) {
 	t := reflect.TypeFor[T]()
 	for _, k := range e.definition.Kinds() {
@@ -70,10 +67,9 @@ func ListerFor[T any, PT object[T]](e *Env) (*Lister[T], error) {
 // syncTimeout bounds how long a read waits for the first filling of the cache.
 const syncTimeout = 10 * time.Second
 
-// Get returns one object, with an empty namespace for cluster-scoped kinds. It
-// waits until the cache is filled. An error matching apierrors.IsNotFound says that
-// there is no such object; any other that the cache could not be filled in time.
-// The object is shared and must not be changed.
+// Get returns one object; namespace is empty for cluster-scoped kinds. It waits until the cache is filled, for ten
+// seconds at most. If there is no such object, the error matches apierrors.IsNotFound; any other error means that
+// the cache could not be filled in time. The object is shared and must not be changed.
 func (l *Lister[T]) Get(ctx context.Context, namespace, name string) (*T, error) {
 	if err := l.wait(ctx); err != nil {
 		return nil, err
@@ -85,10 +81,9 @@ func (l *Lister[T]) Get(ctx context.Context, namespace, name string) (*T, error)
 	return any(obj).(*T), nil
 }
 
-// List returns the objects that the selector matches, all if it is nil, in all
-// namespaces if namespace is empty, in no particular order. It waits until the cache is
-// filled; an error says that this did not happen in time. The objects are shared and must
-// not be changed.
+// List returns the objects that match the selector, all if it is nil, in the namespace, or in all namespaces if
+// that is empty. The order is unspecified. It waits until the cache is filled; an error means that the cache could
+// not be filled in time. The objects are shared and must not be changed.
 func (l *Lister[T]) List(ctx context.Context, namespace string, selector labels.Selector) ([]*T, error) {
 	if err := l.wait(ctx); err != nil {
 		return nil, err
@@ -98,7 +93,7 @@ func (l *Lister[T]) List(ctx context.Context, namespace string, selector labels.
 	return all, nil
 }
 
-// GetLatest is Get of what is stored. The object is the caller's own. The server must be
+// GetLatest reads an object from the storage, without the cache. The caller owns the object. The server must be
 // started.
 func (l *Lister[T]) GetLatest(ctx context.Context, namespace, name string) (*T, error) {
 	obj, err := l.informer.GetLatest(ctx, namespace, name)
@@ -108,11 +103,11 @@ func (l *Lister[T]) GetLatest(ctx context.Context, namespace, name string) (*T, 
 	return any(obj).(*T), nil
 }
 
-// ListLatest is List of what is stored: all objects as they are at one moment after the
-// call. They are the caller's own. The server must be started.
+// ListLatest lists objects from the storage, without the cache: all objects as of one moment after the call. The
+// caller owns them. The server must be started.
 //
-// What is decided upon them is still decided before the write: another write may come in
-// between. For creates that must not be so, AdmitCreate is exact.
+// A decision based on the result is not atomic with a later write: another write may come in between. AdmitCreate
+// makes such decisions atomic for creates.
 func (l *Lister[T]) ListLatest(ctx context.Context, namespace string, selector labels.Selector) ([]*T, error) {
 	var all []*T
 	err := l.informer.ListLatest(ctx, namespace, everythingIfNil(selector), func(obj runtime.Object) { all = append(all, any(obj).(*T)) })

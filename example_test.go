@@ -52,7 +52,7 @@ func ExampleVersion() {
 	// 200
 }
 
-// Who may inspect a widget needs no permission to change it.
+// Inspecting a widget needs no permission to change it.
 func ExampleAction() {
 	inspect := func(ctx context.Context, r *annex.ActionRequest[v1.Widget, v1.Inspection]) (*v1.Widget, error) {
 		return r.UpdateStatus(ctx, func(w *v1.Widget) error {
@@ -72,7 +72,7 @@ func ExampleAction() {
 	// 201 Passed
 }
 
-// The summary is computed for each request; it is neither stored nor written.
+// The summary is computed for each request; it is neither stored nor writable.
 func ExampleView() {
 	summarize := func(_ context.Context, r *annex.ViewRequest[v1.Widget, v1.LogOptions]) (*v1.Inspection, error) {
 		return &v1.Inspection{Verdict: fmt.Sprintf("%s %s is %s", r.Options.Prefix, r.Name, r.Parent.Spec.Size)}, nil
@@ -89,11 +89,11 @@ func ExampleView() {
 	// 200 widget a is large
 }
 
-// Each request of the subresource log gets a handler of its own.
+// Each request of the subresource log gets its own handler.
 func ExampleConnect() {
 	log := func(_ context.Context, r *annex.ConnectRequest[v1.Widget, v1.LogOptions]) (http.Handler, error) {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, "the log of "+r.Name) // the client may be gone
+			_, _ = io.WriteString(w, "the log of "+r.Name) // the client may have disconnected
 		}), nil
 	}
 	widgets := annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).
@@ -108,7 +108,7 @@ func ExampleConnect() {
 	// 200 the log of a
 }
 
-// There are two shelves at most, however many clients create some at once.
+// There are at most two shelves, even if several clients create shelves at the same time.
 func ExampleKindBuilder_AdmitCreate() {
 	shelves := annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped().AdmitCreate(
 		func(_ context.Context, _ annex.Request[v1.Shelf], existing []*v1.Shelf) error {
@@ -129,7 +129,7 @@ func ExampleKindBuilder_AdmitCreate() {
 	// 403 shelves.shop.example.com "c" is forbidden: there is room for 2 shelves
 }
 
-// All widgets together have three replicas at most, however many clients change some at once.
+// All widgets together have at most three replicas, even if several clients change widgets at the same time.
 func ExampleKindBuilder_AdmitUpdate() {
 	within := func(_ context.Context, r annex.Request[v1.Widget], others []*v1.Widget) error {
 		sum := *r.Object.Spec.Replicas

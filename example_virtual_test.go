@@ -22,7 +22,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// The shelves of a shop that knows them itself.
+// The shelves are in the shop's own system.
 func ExampleKindBuilder_Virtual() {
 	shop := map[string][]string{"left": {"hammer", "nails"}, "right": nil}
 	shelf := func(name string) v1.Shelf {
@@ -57,8 +57,7 @@ func ExampleKindBuilder_Virtual() {
 	// 405 the server does not allow this method on the requested resource
 }
 
-// letters is a storage of its own: any shelf that a client asks for is there, and has
-// the letters of its name on it.
+// letters is a custom storage: every requested shelf exists, and has the letters of its name on it.
 type letters struct{ annex.RESTBase }
 
 func (l letters) Get(_ context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
@@ -68,7 +67,7 @@ func (l letters) Get(_ context.Context, name string, _ *metav1.GetOptions) (runt
 	return &v1.Shelf{ObjectMeta: metav1.ObjectMeta{Name: name}, Widgets: strings.Split(name, "")}, nil
 }
 
-// Shelves that are made up for each request.
+// The storage computes shelves for each request.
 func ExampleKindBuilder_CustomStorage() {
 	shelves := annex.KindOf[v1.Shelf, v1.ShelfList]("shelves", v1.API).ClusterScoped().CustomStorage(
 		func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) { return letters{base}, nil })
@@ -84,7 +83,7 @@ func ExampleKindBuilder_CustomStorage() {
 	// 405 the server does not allow this method on the requested resource
 }
 
-// ask serves a kind and prints what it answers to requests: the code, and what is of interest.
+// ask serves a kind, sends requests, and prints the code and the essence of each response.
 func ask(kind annex.Kind, requests ...string) {
 	server := annex.Server{Name: "example", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -117,8 +116,8 @@ func ask(kind annex.Kind, requests ...string) {
 	must(<-done)
 }
 
-// ofInterest is the message of an error, what is on a shelf, the verdict of an inspection, the
-// phase of a widget, or a text.
+// ofInterest returns the essence of a response: the message of an error, the items on a shelf, the verdict of an
+// inspection, the phase of a widget, or a text.
 func ofInterest(answer []byte) string {
 	object := unstructured.Unstructured{}
 	if json.Unmarshal(answer, &object.Object) != nil {

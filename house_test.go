@@ -93,15 +93,15 @@ var public = map[string][]string{
 	"stream":          {"", "internal/base/apierr", "internal/base/outcome", "internal/server/streams"},
 }
 
-// linked are packages that only some servers link: those whose programs import the public package.
+// linked are packages that only some servers link, by the public package whose import links them.
 var linked = map[string]string{
 	"internal/controlplane":      "controlplane",
 	"internal/server/operations": "operation",
 	"internal/server/streams":    "stream",
 }
 
-// forTests are packages of districts that only tests import; so is the district testing, but for the
-// packages here of public packages that are for tests themselves.
+// forTests are packages that only tests import: packages of districts, and public packages for tests. The packages
+// of district testing are also for tests, without being listed.
 var forTests = []string{
 	"internal/aggregated/cluster/clustertest",
 	"internal/identity/auth/authtest",
@@ -120,8 +120,7 @@ var forbidden = map[string]string{
 	"go.etcd.io/etcd/server":         "standing alone needs no etcd",
 }
 
-// yamlPackage reads YAML as kubectl does. It is of Kubernetes' house, but knows
-// nothing of it and links nothing else there.
+// yamlPackage reads YAML as kubectl does. It belongs to Kubernetes, but depends on no other package of Kubernetes.
 const yamlPackage = "sigs.k8s.io/yaml"
 
 // engine are the packages that must not link Kubernetes at all.
@@ -164,7 +163,7 @@ func ours(path string) (string, bool) {
 // within reports whether a package is the one of a path, or below it.
 func within(name, path string) bool { return name == path || strings.HasPrefix(name, path+"/") }
 
-// district returns the floor of a package of internal, 0 at the top, and its district's name.
+// district returns the rank of an internal package's district, 0 at the top, and the district's name.
 func district(name string) (floor int, in string) {
 	in, _, _ = strings.Cut(strings.TrimPrefix(name, "internal/"), "/")
 	for floor := range districts {
@@ -175,7 +174,7 @@ func district(name string) (floor int, in string) {
 	return -1, in
 }
 
-// mayImport returns why a package may not import another, or nothing.
+// mayImport returns the reason why a package may not import another; empty if it may.
 func mayImport(name, imported string) string {
 	if allowed, is := public[name]; is {
 		if !slices.Contains(allowed, imported) {
@@ -272,7 +271,7 @@ func TestImports_pointDown(t *testing.T) {
 	}
 }
 
-// unlinked are packages that the root package must not link, and annextest with it, with the reason.
+// unlinked are packages that the root package, and with it annextest, must not link, with the reason.
 var unlinked = map[string]string{
 	"github.com/cockroachdb/pebble":   "the storages embedded and files are imported by those who use them",
 	module + "/store/embedded":        "an embedder imports the storage that it uses",
@@ -303,7 +302,7 @@ func TestImports_rootLinksNoStorageAndNoCommandLine(t *testing.T) {
 	}
 }
 
-// A district's doc.go is its sign: what it holds, what it must not hold, and where a request enters it and leaves it.
+// The doc.go of a district describes its content, its limits, and where a request enters and leaves it.
 func TestDistricts_haveASign(t *testing.T) {
 	t.Parallel()
 	entries, err := os.ReadDir("internal")
@@ -327,8 +326,8 @@ func TestDistricts_haveASign(t *testing.T) {
 	}
 }
 
-// goFiles calls see with each file of Go code that is no test. It leaves out directories
-// that skip, which may be nil, is true for; they have slashes.
+// goFiles calls see with each Go file that is no test. It leaves out directories for which skip returns true; their
+// paths have slashes. skip may be nil.
 func goFiles(t *testing.T, skip func(dir string) bool, see func(name string, files *token.FileSet, file *ast.File)) {
 	t.Helper()
 	files := token.NewFileSet()
@@ -358,8 +357,8 @@ func goFiles(t *testing.T, skip func(dir string) bool, see func(name string, fil
 	}
 }
 
-// literals calls see with every string literal of the module's code, but for that of tests
-// and of the rooms, and says where it is.
+// literals calls see with each string literal of the module's code and its position, except in tests and in the
+// given directories.
 func literals(t *testing.T, but []string, see func(file, at, text string)) {
 	t.Helper()
 	skip := func(dir string) bool {
@@ -382,8 +381,8 @@ func literals(t *testing.T, but []string, see func(file, at, text string)) {
 
 var unnamed = regexp.MustCompile(`(?i)\b(somebody|whoever|nobody|everybody)\b`)
 
-// A comment names who acts (the client, another writer, the operator, an anonymous request):
-// a reader can search for that, and knows who is meant.
+// A comment names the actor (the client, another writer, the operator, an anonymous request), so that readers can
+// search for the word and know the actor.
 func TestCommentsNameWhoActs(t *testing.T) {
 	goFiles(t, nil, func(_ string, files *token.FileSet, file *ast.File) {
 		for _, group := range file.Comments {
@@ -398,13 +397,13 @@ func TestCommentsNameWhoActs(t *testing.T) {
 
 var flag = regexp.MustCompile(`(^|[^-\w])--[a-z]`)
 
-// commandLines are the files below the command line that may hold flags, with the reason.
+// commandLines are files outside of the command line that may contain flags, with the reason.
 var commandLines = map[string]string{
 	"internal/program/manifests/arguments.go": "what programs in pods are started with",
 }
 
-// A program that embeds a server has no flags: messages name fields, and internal/program/cli puts
-// flags in their place.
+// A program that embeds a server has no flags, so messages name fields; internal/program/cli replaces them by
+// flags.
 func TestOnlyTheCommandLineNamesFlags(t *testing.T) {
 	t.Parallel()
 	found := map[string]bool{}
@@ -424,7 +423,7 @@ func TestOnlyTheCommandLineNamesFlags(t *testing.T) {
 	}
 }
 
-// otherNames are literals that are called as a storage is, with what they name.
+// otherNames are literals that equal a storage's name but mean something else, with that meaning.
 var otherNames = map[string]string{
 	"internal/program/datadir/unrecorded.go: embedded": "what a data directory without a record holds",
 	"internal/program/datadir/unrecorded.go: files":    "what a data directory without a record holds",
@@ -432,7 +431,7 @@ var otherNames = map[string]string{
 	"internal/base/budget/limit.go: memory":            "a controller of cgroups",
 }
 
-// What is to be known of a storage, its driver's traits and methods say.
+// Code learns the properties of a storage from its driver's traits and methods, not from its name.
 func TestOnlyDriversAndTheCommandLineNameStorages(t *testing.T) {
 	t.Parallel()
 	found := map[string]bool{}
@@ -452,7 +451,7 @@ func TestOnlyDriversAndTheCommandLineNameStorages(t *testing.T) {
 	}
 }
 
-// maxModules bounds the root's module graph. What is over it must be worth it.
+// maxModules bounds the root's module graph. A larger graph needs a reason.
 const maxModules = 275
 
 func TestTheModuleGraphStaysLean(t *testing.T) {
@@ -469,8 +468,8 @@ func TestTheModuleGraphStaysLean(t *testing.T) {
 	}
 }
 
-// The workspace hides requirements that a module's own files lack, and users have no
-// workspace: what they copy of a sample would not build.
+// The workspace hides requirements that a module's own go.mod lacks. Users have no workspace, so their copies of a
+// sample would not build.
 func TestModulesBuildOutsideTheWorkspace(t *testing.T) {
 	if testing.Short() {
 		t.Skip("lists the packages of all modules")
@@ -499,8 +498,7 @@ func TestModulesBuildOutsideTheWorkspace(t *testing.T) {
 	}
 }
 
-// A go.work.sum that lacks lines is completed by the next go command, whichever it is, and
-// a clean clone is not clean any more.
+// The next go command, whichever it is, completes a go.work.sum that lacks lines, and a clean clone becomes dirty.
 func TestTheWorkspaceHasAllSums(t *testing.T) {
 	t.Parallel()
 	checkout, err := os.Getwd()
@@ -536,9 +534,9 @@ func TestTheWorkspaceHasAllSums(t *testing.T) {
 	}
 }
 
-// maxBinary bounds the stripped sample, in bytes. Upstream's admission plugins, for
-// servers in a cluster, are 8 MiB of it: their types name the clients of all groups. The tokens
-// of identity providers are 0.6 MiB, sending spans 0.4, and the pages for people 0.7.
+// maxBinary bounds the stripped sample, in bytes. Upstream's admission plugins for aggregated servers are 8 MiB of
+// it: their types refer to the clients of all groups. OpenID Connect tokens are 0.6 MiB, tracing is 0.4, and the
+// web pages are 0.7.
 const maxBinary = 88 << 20
 
 func TestTheSampleStaysSmall(t *testing.T) {

@@ -71,7 +71,7 @@ func layers(t *testing.T) []layer {
 	return all
 }
 
-// A target that runs tests and is in no layer is run by nothing but a memory.
+// No run would include a target that runs tests and is in no layer.
 func TestLayers_haveEveryTargetThatRunsTests(t *testing.T) {
 	t.Parallel()
 	listed := map[string]layer{}
@@ -119,7 +119,7 @@ func TestLayers_haveEveryTargetThatRunsTests(t *testing.T) {
 	}
 }
 
-// Packages that make test runs with -short are run in full in turn.
+// Packages that make test runs with -short are run in full by a layer.
 func TestLayers_runEveryShortenedPackage(t *testing.T) {
 	t.Parallel()
 	in := map[string]bool{}
@@ -137,7 +137,7 @@ func TestLayers_runEveryShortenedPackage(t *testing.T) {
 	}
 }
 
-// A pattern of the Makefile that names a whole test selects nothing once the test has another name.
+// A Makefile pattern that names a whole test selects nothing once that test is renamed.
 func TestLayers_nameTestsThatExist(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("Makefile")
@@ -171,7 +171,7 @@ func TestLayers_nameTestsThatExist(t *testing.T) {
 	}
 }
 
-// The page of flaky tests is read by people who compare a failure with those before it.
+// Readers compare a failure with earlier ones on the page of flaky tests.
 func TestFlaky_entriesAreComplete(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join("docs", "maintaining", "flaky.md")

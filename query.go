@@ -11,43 +11,43 @@ import (
 	"github.com/annexapi/annex/internal/base/ordered"
 )
 
-// Query says where a server answers queries: pages of any kind's objects in the order of a field,
-// filtered, counted, and followed. The zero value is /query. The operator may say otherwise with
-// Options.QueryPrefix.
+// Query configures the query API of a server: it pages through any kind's objects in the order of a field, with
+// filters and counts, and watches them. The zero value serves it at /query. Options.QueryPrefix, the operator's
+// option, takes precedence.
 type Query struct {
-	// Prefix is the path before groups, such as /kapis; empty is /query. Server.Handlers may have
-	// paths below it that end in a slash: they answer what is no query, which is a GET of
+	// Prefix is the path prefix before the group, such as /kapis; empty means /query. Server.Handlers may have
+	// paths below it that end in a slash: they serve all requests that are no query. A query is a GET of
 	// GROUP/VERSION, of GROUP/VERSION/RESOURCE, or of that in a namespace.
 	Prefix string
-	// Disabled answers none.
+	// Disabled disables the query API.
 	Disabled bool
 }
 
-// QueryField is a field of a kind that queries filter by, count, and sort by or search for words.
-// Sortable, Filterable and Text make one.
+// QueryField is a field of a kind by which queries filter, count, sort or search for words. Sortable, Filterable
+// and Text create one.
 type QueryField[T any] struct{ field ordered.Field }
 
-// QueryValue is what a field may have: a string, a number, a boolean, or a time. Numbers compare
-// as such, strings by their bytes, of which the first 512 decide, and false comes before true. A
-// zero time, a NaN, and a nil pointer are no value; objects without one come first.
+// QueryValue is the type of a field's values: strings, numbers, booleans or times. Numbers are compared by value,
+// strings by their first 512 bytes, and false sorts before true. A zero time, a NaN and a nil pointer mean no
+// value; objects without a value come first.
 type QueryValue interface {
 	~string | ~bool | ~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~float32 | ~float64 |
 		time.Time | metav1.Time |
 		*string | *bool | *int32 | *int64 | *float64 | *metav1.Time
 }
 
-// Sortable is a field that queries sort by as well. The storage keeps an order of it from the
-// first query that asks for one, at about 250 bytes an object, so that a page costs its length and
-// not that of the whole list. The path, such as spec.cost, is in the hub; the field has that name in
-// every version of the kind, wherever the version has the value. value must not change the object.
+// Sortable returns a field by which queries can also sort. From the first query that sorts by the field on, the
+// storage keeps its order, at about 250 bytes an object, so that a page costs its own length and not that of the
+// whole list. The path, such as spec.cost, is that of the hub; the field has this name in every version of the
+// kind, wherever that version has the value. value must not change the object.
 func Sortable[T any, V QueryValue](path string, value func(obj *T) V) QueryField[T] {
 	f := Filterable(path, value)
 	f.field.Sortable = true
 	return f
 }
 
-// Filterable is a field that queries filter by and count, but do not sort by: it has no order, and
-// takes no memory.
+// Filterable returns a field by which queries filter and count, but do not sort. It keeps no order and takes no
+// memory.
 func Filterable[T any, V QueryValue](path string, value func(obj *T) V) QueryField[T] {
 	f := QueryField[T]{ordered.Field{Name: strings.TrimPrefix(path, "."), Type: queryType(reflect.TypeFor[V]())}}
 	if value != nil {
@@ -56,27 +56,27 @@ func Filterable[T any, V QueryValue](path string, value func(obj *T) V) QueryFie
 	return f
 }
 
-// Text is a field that is searched for words, and is Filterable, too.
+// Text returns a field that can be searched for words and filtered.
 func Text[T any](path string, value func(obj *T) string) QueryField[T] {
 	f := Filterable(path, value)
 	f.field.Text = true
 	return f
 }
 
-// SearchedForWords has a field that is a string searched for words as Text is.
+// SearchedForWords makes a string field searchable for words, as Text does.
 func (f QueryField[T]) SearchedForWords() QueryField[T] {
 	f.field.Text = f.field.Type == ordered.String
 	return f
 }
 
-// Description is what clients are told of a field.
+// Description sets the description of the field for clients.
 func (f QueryField[T]) Description(text string) QueryField[T] {
 	f.field.Description = text
 	return f
 }
 
-// Query declares fields of the kind that queries are about, beside the selectable fields and the
-// name, namespace and time of creation, which need no declaration.
+// Query declares fields of the kind for queries. Selectable fields, the name, the namespace and the creation time
+// need no declaration.
 func (k *KindBuilder[T]) Query(fields ...QueryField[T]) *KindBuilder[T] {
 	for _, f := range fields {
 		k.kind().QueryFields = append(k.kind().QueryFields, f.field)
@@ -84,7 +84,7 @@ func (k *KindBuilder[T]) Query(fields ...QueryField[T]) *KindBuilder[T] {
 	return k
 }
 
-// queryType is the type of a field by that of its values.
+// queryType returns the type of a field for a type of values.
 func queryType(t reflect.Type) string {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -100,7 +100,7 @@ func queryType(t reflect.Type) string {
 	return ordered.Number
 }
 
-// plain is a value as one of those that orders know; nil is none.
+// plain converts a value to one of the types that orders support; nil means no value.
 func plain(value any) any {
 	switch v := value.(type) {
 	case string, bool, int64, float64, time.Time:

@@ -12,45 +12,41 @@ import (
 	"github.com/annexapi/annex/internal/program/definition"
 )
 
-// Server defines an API server. It is a description: any number of servers may be
-// made from it.
+// Server defines an API server. It is only a description: any number of servers may be made from it.
 type Server struct {
-	// Name is a DNS label. It names the server in kubeconfigs and messages.
+	// Name is a DNS label. It identifies the server in kubeconfigs and messages.
 	Name string
-	// Title is what OpenAPI documents are titled; the default is Name.
+	// Title is the title of the OpenAPI documents; the default is Name.
 	Title string
-	// Version is the version of the program, such as v1.2.0. OpenAPI documents have it; the
-	// default is that of the main module in the program's build information, or "unversioned".
-	// /version names the release of Kubernetes that clients find here, and after it Name and
-	// Version, such as v1.37.2+annex.shop.v1.2.0.
+	// Version is the version of the program, such as v1.2.0, which OpenAPI documents have. The default is the
+	// version of the main module in the program's build information, or "unversioned". /version reports the
+	// Kubernetes release whose API the server implements, followed by Name and Version, such as
+	// v1.37.2+annex.shop.v1.2.0.
 	Version string
-	// Groups are the API groups served, at least one unless there is a ControlPlane. The core group, with
-	// namespaces in it, is served besides.
+	// Groups are the served API groups, at least one unless there is a ControlPlane. The core group with its
+	// namespaces is served in addition.
 	Groups []Group
-	// Controllers run beside the requests, or in a process of their own.
+	// Controllers run in the server's process, or in a process of their own.
 	Controllers []Controller
-	// AdmissionPlugins decide on the writes of all kinds and on connections, and may change what is
-	// written. A kind's own hooks are said with its builder.
+	// AdmissionPlugins admit, reject and may change the writes of all kinds, and review connections. The hooks of a
+	// single kind are set with its builder.
 	AdmissionPlugins []AdmissionPlugin
-	// Handlers answer paths beside the API, behind the same authentication, authorization,
-	// limits and audit.
+	// Handlers serve paths outside the API, behind the same authentication, authorization, limits and audit.
 	Handlers []Handler
-	// Console is how the console looks, a page for people.
+	// Console configures the look of the console, a web page.
 	Console Console
-	// Query says where queries are answered, for every kind.
+	// Query configures the query API for all kinds.
 	Query Query
-	// Authorizer decides what callers may do, before Options.AuthorizationModes or the cluster
-	// of an aggregated server does, to which it leaves what it has no opinion on. Members of
-	// system:masters, and requests for health and the version, are not its business. It is
-	// called concurrently, for every request; nil leaves everything to the others. One that
-	// is also an authorizer.RuleResolver tells callers in advance what they may do.
+	// Authorizer authorizes requests before Options.AuthorizationModes or, in an aggregated server, the cluster;
+	// these decide if it has no opinion. It is not called for members of system:masters, nor for requests for
+	// health and the version. It is called concurrently for every other request; nil leaves all decisions to the
+	// others. An authorizer.RuleResolver also lets callers review their permissions in advance.
 	Authorizer authorizer.Authorizer
-	// Metrics are shown with the server's own at /metrics, and by the verb controllers: those of the
-	// library that controllers are made with, say. A metric of a name that the server has itself, or
-	// that came before, is left out.
+	// Metrics are served with the server's own at /metrics, and by the verb controllers: for example, the metrics
+	// of the controllers' library. A metric whose name the server or an earlier Gatherer has already is omitted.
 	Metrics []prometheus.Gatherer
-	// ControlPlane makes a server that stands alone all that a cluster's API is, see package
-	// controlplane; nil has no more than Groups and what callers, rights and namespaces need.
+	// ControlPlane makes a standalone server serve the API of a whole cluster, see package controlplane. With nil,
+	// the server has only Groups and the kinds that authentication, authorization and namespaces need.
 	ControlPlane *ControlPlane
 }
 
@@ -61,28 +57,27 @@ type heldControlPlane = definition.HeldControlPlane
 
 // Group is an API group.
 type Group struct {
-	// Name is the group's DNS name, such as restaurant.wukong.com. Behind a cluster it has a
-	// domain that is not Kubernetes'. A server that stands alone may serve any group but
-	// authentication.k8s.io, authorization.k8s.io and rbac.authorization.k8s.io: apps, say. Empty
-	// is the core group, in version v1, to which kinds are added beside the server's own,
-	// namespaces and service accounts.
+	// Name is the group's DNS name, such as restaurant.wukong.com. In an aggregated server it must have a domain
+	// that does not belong to Kubernetes. A standalone server may serve any group, for example apps, except
+	// authentication.k8s.io, authorization.k8s.io and rbac.authorization.k8s.io. An empty name is the core group in
+	// version v1; the kinds are added to the server's own kinds there, namespaces and service accounts.
 	Name string
 	// Kinds are the kinds in the group, at least one.
 	Kinds []Kind
 }
 
-// Kind is a kind in all its versions, as KindOf builds it.
+// Kind is a kind with all its versions, as KindOf builds it.
 type Kind interface {
 	kind() *define.Kind
 }
 
-// Definition is a server whose definition has been compiled and checked.
+// Definition is a compiled and checked server definition.
 type Definition struct{ compiled }
 
 type compiled = definition.Compiled
 
-// Define compiles and checks the definition of a server, as New and package program do, and opens
-// nothing. The error is a *ConfigError that lists every mistake.
+// Define compiles and checks the definition of a server, as New and package program do, without opening anything.
+// The error is a *ConfigError that lists every mistake.
 func Define(server Server) (*Definition, error) {
 	compiled, err := server.define()
 	if err != nil {
@@ -95,7 +90,7 @@ func Define(server Server) (*Definition, error) {
 	return &Definition{definition.Compile(d)}, nil
 }
 
-// define compiles and checks the definition. The error names every mistake.
+// define compiles and checks the definition. The error lists every mistake.
 func (s Server) define() (*define.Server, error) {
 	compiled := &define.Server{
 		Name:       s.Name,

@@ -18,19 +18,16 @@ type VersionOf[H any] interface {
 	versionOf(hub *H) *define.Version
 }
 
-// VersionBuilder describes the version of a kind with the Go type V, beside the
-// hub H.
+// VersionBuilder describes the version of a kind with the Go type V, beside the hub H.
 type VersionBuilder[V, H any] struct {
 	version define.Version
 }
 
-// Version describes a version beside the hub. facts is the function API of the
-// version's package. toHub and fromHub convert everything but TypeMeta and
-// ObjectMeta, which are copied before they are called; what they are given they
-// must not change, what they fill in is empty. A conversion that loses something
-// loses it for every client that writes through this version. An error of toHub
-// refuses what a client wrote as a bad request; fromHub should have none, for it
-// makes an object unreadable in this version.
+// Version describes a version beside the hub. facts is the function API of the version's package. toHub and fromHub
+// convert everything except TypeMeta and ObjectMeta, which are copied before the call. They must not change their
+// input; their output is empty otherwise. A conversion that drops data drops it for every client that writes
+// through this version. An error of toHub becomes a 400 for the client. fromHub should never fail: its error makes
+// an object unreadable in this version.
 func Version[V, H any, PV object[V], PH object[H]](
 	facts func() api.Facts,
 	toHub func(in *V, hub *H) error,
@@ -46,17 +43,16 @@ func Version[V, H any, PV object[V], PH object[H]](
 	return b
 }
 
-// GeneratedVersion describes a version whose conversions annex generate made: its package
-// says +k8s:conversion-gen=PACKAGE with the package of the hub. Functions named Convert_A_To_B
-// that are written there by hand are part of it. What Version says about toHub and
-// fromHub goes for them, too, but that they copy ObjectMeta.
+// GeneratedVersion describes a version with conversions that annex generate made. The tag
+// of its package, +k8s:conversion-gen=PACKAGE, has the package of the hub. Handwritten functions named
+// Convert_A_To_B in that package are used, too. The requirements on toHub and fromHub of Version apply, except that
+// these conversions copy ObjectMeta themselves.
 func GeneratedVersion[V, H any, PV object[V], PH object[H]](facts func() api.Facts) *VersionBuilder[V, H] {
 	return &VersionBuilder[V, H]{define.Version{Facts: facts, Type: reflect.TypeFor[V](), Generated: true}}
 }
 
-// SameVersion describes a version for AlsoServedAs that has the Go type V of one of
-// the kind's own versions, with its defaults and conversions: only the group differs,
-// and perhaps the version's name.
+// SameVersion describes a version for AlsoServedAs with the Go type V of one of the kind's own versions, including
+// its defaults and conversions: only the group differs, and possibly the version's name.
 func SameVersion[V, H any, PV object[V], PH object[H]](version string) *VersionBuilder[V, H] {
 	return &VersionBuilder[V, H]{define.Version{
 		Type:         reflect.TypeFor[V](),
@@ -67,16 +63,15 @@ func SameVersion[V, H any, PV object[V], PH object[H]](version string) *VersionB
 
 func (b *VersionBuilder[V, H]) versionOf(*H) *define.Version { return &b.version }
 
-// Default fills in what a client of this version left out, after the generated
-// defaults and before conversion to the hub.
+// Default fills in fields that a client of this version omitted, after the generated defaults and before the
+// conversion to the hub.
 func (b *VersionBuilder[V, H]) Default(fill func(obj *V)) *VersionBuilder[V, H] {
 	b.version.Default = func(obj runtime.Object) { fill(any(obj).(*V)) }
 	return b
 }
 
-// Validate checks what clients of this version write, in addition to the kind's
-// Validate, so that messages can name this version's fields. It cannot be the only
-// check: clients may write through another version.
+// Validate checks objects that clients write in this version, in addition to the kind's Validate, so that messages
+// can name this version's fields. It cannot be the only check: clients may write through another version.
 func (b *VersionBuilder[V, H]) Validate(validate func(ctx context.Context, obj *V) field.ErrorList) *VersionBuilder[V, H] {
 	b.version.Validate = func(ctx context.Context, obj runtime.Object) field.ErrorList {
 		return validate(ctx, any(obj).(*V))
@@ -84,8 +79,7 @@ func (b *VersionBuilder[V, H]) Validate(validate func(ctx context.Context, obj *
 	return b
 }
 
-// Unserved keeps the version for reading objects stored in it, but serves it no
-// longer.
+// Unserved stops serving the version, but keeps it for reading objects that are stored in it.
 func (b *VersionBuilder[V, H]) Unserved() *VersionBuilder[V, H] {
 	b.version.Unserved = true
 	return b

@@ -6,7 +6,7 @@ import (
 	"github.com/annexapi/annex/config"
 )
 
-// accessLogFlags say where a line is written for each request.
+// accessLogFlags are the flags of the access log, which has one line for each request.
 type accessLogFlags struct{ rotation rotationFlags }
 
 func (a *accessLogFlags) declare(flags *pflag.FlagSet, o *config.AccessLogOptions) {

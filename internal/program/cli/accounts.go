@@ -23,7 +23,7 @@ const (
 	maxTokenExpirationFlag = "service-account-max-token-expiration"
 )
 
-// accountFlags are upstream's flags of service accounts.
+// accountFlags declares the flags for service accounts, with upstream's names.
 func accountFlags(flags *pflag.FlagSet, o *config.Options) {
 	a := &o.ServiceAccounts
 	flags.StringArrayVar(&a.Issuers, "service-account-issuer", nil, "issuer that tokens of service accounts name, the https URL at which "+
@@ -48,7 +48,7 @@ func accountFlags(flags *pflag.FlagSet, o *config.Options) {
 	)
 }
 
-// completeAccounts fills in what flags say otherwise than options do.
+// completeAccounts converts values that flags and options express differently.
 func completeAccounts(flags *pflag.FlagSet, a *config.ServiceAccountOptions) error {
 	if flags.Changed(signingKeyFlag) && a.SigningKeyFile == "" {
 		return usage(fmt.Errorf("--%s is empty", signingKeyFlag))
@@ -59,7 +59,7 @@ func completeAccounts(flags *pflag.FlagSet, a *config.ServiceAccountOptions) err
 	return nil
 }
 
-// keyVerbs are what the verbs below token-key share.
+// keyVerbs is the state that the verbs below token-key share.
 type keyVerbs struct {
 	program Program
 	plan    plan.Plan
@@ -85,7 +85,7 @@ server may be running or not. Service accounts of one in a cluster are the clust
 	return cmd
 }
 
-// file is the key file, which has to be there.
+// file returns the path of the key file, which must exist.
 func (v *keyVerbs) file() (string, error) {
 	path, _ := v.plan.SigningKey()
 	if path == "" {

@@ -9,7 +9,7 @@ import (
 	"github.com/annexapi/annex/internal/aggregated/requirements"
 )
 
-// admissionFlags say which admission plugins run. They have upstream's names.
+// admissionFlags declares the flags that select and configure admission plugins, with upstream's names.
 func admissionFlags(flags *pflag.FlagSet, o *config.AdmissionOptions) {
 	flags.StringSliceVar(&o.EnablePlugins, "enable-admission-plugins", nil, "admission plugins to run in addition to those that run "+
 		"anyway: any that the server declares and, with --aggregated, those that take the cluster's objects, which run anyway: "+

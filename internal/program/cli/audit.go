@@ -10,8 +10,7 @@ import (
 	"github.com/annexapi/annex/config"
 )
 
-// auditFlags say what is recorded of requests, and where. They have upstream's names and
-// meanings.
+// auditFlags are the flags of the audit policy and the audit backends, with upstream's names and meanings.
 type auditFlags struct {
 	rotation      rotationFlags
 	log, webhook  throttleFlags
@@ -19,13 +18,13 @@ type auditFlags struct {
 	senderVersion string
 }
 
-// throttleFlags are in upstream's servers a switch and what it turns on.
+// throttleFlags are upstream's flags for throttling: a switch, and the parameters that it enables.
 type throttleFlags struct {
 	enable bool
 	qps    float32
 }
 
-// auditVersion is the only version of events.
+// auditVersion is the only version of audit events.
 const auditVersion = "audit.k8s.io/v1"
 
 func (a *auditFlags) declare(flags *pflag.FlagSet, o *config.AuditOptions) {
@@ -110,7 +109,7 @@ func batchFlags(
 	)
 }
 
-// defaultOf is what a flag's help says of a default; nothing of zero.
+// defaultOf formats a default for a flag's help; the zero value becomes the empty string.
 func defaultOf[T comparable](value T) string {
 	if value == *new(T) {
 		return ""
@@ -155,7 +154,7 @@ func (t *throttleFlags) complete(flags *pflag.FlagSet, prefix string, qps *float
 	return nil
 }
 
-// rotationFlags say when a file is begun anew, in the units of upstream's servers.
+// rotationFlags are the flags of log rotation, in upstream's units.
 type rotationFlags struct {
 	days, backups, megabytes int
 	compress                 bool
@@ -168,7 +167,7 @@ func (r *rotationFlags) declare(flags *pflag.FlagSet, prefix string) {
 	flags.BoolVar(&r.compress, prefix+"-compress", false, "compress renamed files with gzip")
 }
 
-// complete fills in what is no default.
+// complete copies the flags that were given into the options.
 func (r *rotationFlags) complete(flags *pflag.FlagSet, prefix string, o *config.RotationOptions) error {
 	size, age := int64(r.megabytes)<<20, time.Duration(r.days)*24*time.Hour
 	o.Compress = r.compress

@@ -9,12 +9,12 @@ import (
 	"github.com/annexapi/annex/config"
 )
 
-// callersGroup is the part of the help about who callers are and what they may do.
+// callersGroup is the title of the help section on authentication and authorization.
 const callersGroup = "Callers and their rights"
 
-// callerFlags say who callers are. They have upstream's names and meanings.
+// callerFlags are the flags of authentication and authorization, with upstream's names and meanings.
 type callerFlags struct {
-	// Those of webhooks, or of the cluster, as the mode is.
+	// Cache lifetimes, of webhook answers or of the cluster's answers, depending on the mode.
 	tokenTTL, authorizedTTL, unauthorizedTTL time.Duration
 	modes                                    []string
 }
@@ -65,7 +65,7 @@ func (c *callerFlags) declare(flags *pflag.FlagSet, o *config.Options) {
 		"webhook, 10s for a cluster)")
 }
 
-// requestHeaderFlags say whose word about callers is taken.
+// requestHeaderFlags declares the flags of the authenticating proxy whose headers identify callers.
 func requestHeaderFlags(flags *pflag.FlagSet, o *config.RequestHeaderOptions) {
 	flags.StringVar(&o.ClientCAFile, "requestheader-client-ca-file", "", "authorities of the certificate with which a proxy names callers "+
 		"in headers, and of --proxy-client-cert-file (PEM; default: none, in a cluster its own)")
@@ -102,7 +102,7 @@ const (
 	unauthorizedTTLFlag = "authorization-webhook-cache-unauthorized-ttl"
 )
 
-// complete gives the options what is not the same in both modes.
+// complete sets the options that depend on the mode.
 func (c *callerFlags) complete(flags *pflag.FlagSet, o *config.Options) error {
 	for _, mode := range c.modes {
 		o.AuthorizationModes = append(o.AuthorizationModes, config.AuthorizationMode(mode))

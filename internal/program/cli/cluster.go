@@ -16,11 +16,10 @@ import (
 	"github.com/annexapi/annex/internal/program/plan"
 )
 
-// aggregatedFlag is the switch between a server's two lives.
+// aggregatedFlag is the name of the flag that switches between standalone and aggregated mode.
 const aggregatedFlag = "aggregated"
 
-// clusterFlags say what an aggregated server has to do with its cluster. They have
-// upstream's names.
+// clusterFlags declares the flags for an aggregated server's relation to its cluster, with upstream's names.
 func clusterFlags(all *pflag.FlagSet, options *config.Options) {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	c := &options.Cluster
@@ -73,8 +72,8 @@ func clusterFlags(all *pflag.FlagSet, options *config.Options) {
 	all.AddFlagSet(flags)
 }
 
-// clusterOptions completes the options of serve by what was given and where it runs. A control
-// plane stands alone in a pod, too.
+// clusterOptions completes the options of serve from the flags and from the environment that the process runs in. A
+// control plane is standalone even in a pod.
 func clusterOptions(flags *pflag.FlagSet, options *config.Options, definition *define.Server) error {
 	if !flags.Changed(aggregatedFlag) {
 		options.Aggregated = cluster.InPod() && definition.Plane == nil
@@ -86,7 +85,7 @@ func clusterOptions(flags *pflag.FlagSet, options *config.Options, definition *d
 				mistake = usage(fmt.Errorf("--%s is for a server in a cluster: add --%s", f.Name, aggregatedFlag))
 			}
 		})
-		// What they hold are the flags' defaults.
+		// They hold only the defaults of their flags.
 		options.Cluster, options.SelfCertify = config.ClusterOptions{}, config.SelfCertifyOptions{}
 		return mistake
 	}
@@ -96,14 +95,14 @@ func clusterOptions(flags *pflag.FlagSet, options *config.Options, definition *d
 	return nil
 }
 
-// flagGroup is the annotation of a flag that says which part of the help it is in.
+// flagGroup is the annotation that assigns a flag to a section of the help.
 const flagGroup = "annex_group"
 
-// clusterGroup is the part of the help whose flags mean nothing to a server that stands alone.
+// clusterGroup is the title of the section whose flags have no meaning for a standalone server.
 const clusterGroup = "A part of a cluster"
 
-// flagGroups are the parts of serve's help. Flags without the annotation are in the one that
-// has the beginning of their names, or else in the first.
+// flagGroups are the sections of serve's help. A flag without the annotation belongs to the section that lists a
+// prefix of its name, or else to the first section.
 var flagGroups = []struct {
 	title    string
 	prefixes []string
@@ -150,13 +149,13 @@ var flagGroups = []struct {
 	{clusterGroup, nil},
 }
 
-// groupFlags has the help of a command, and the reference, list its flags in groups.
+// groupFlags lists the flags of a command by section, in its help and in the reference.
 func groupFlags(cmd *cobra.Command) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		for _, group := range flagGroups {
 			begins := func(prefix string) bool { return strings.HasPrefix(f.Name, prefix) }
 			if f.Annotations[flagGroup] == nil && slices.ContainsFunc(group.prefixes, begins) {
-				_ = cmd.Flags().SetAnnotation(f.Name, flagGroup, []string{group.title}) // it is there
+				_ = cmd.Flags().SetAnnotation(f.Name, flagGroup, []string{group.title}) // the flag exists
 			}
 		}
 	})
@@ -181,13 +180,13 @@ func groupFlags(cmd *cobra.Command) {
 	})
 }
 
-// aggregated is what describe prints of a server's place in a cluster.
+// aggregated is the part of describe's output about the server's place in a cluster.
 type aggregated struct {
 	Asks    []asked  `json:"asks"`
 	LeftOut []string `json:"leftOut,omitempty"`
 }
 
-// asked is what the server reads from its cluster or asks of it.
+// asked is a permission that the server needs in its cluster.
 type asked struct {
 	Verbs     []string `json:"verbs"`
 	Group     string   `json:"group,omitempty"`
@@ -201,7 +200,7 @@ type asked struct {
 	text string
 }
 
-// describeAggregated is nil for a server that stands alone.
+// describeAggregated returns nil for a standalone server.
 func describeAggregated(p *plan.Plan) *aggregated {
 	needs, leftOut := p.Requirements()
 	if needs == nil {

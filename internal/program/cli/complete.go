@@ -11,8 +11,8 @@ import (
 	"github.com/annexapi/annex/store/driver"
 )
 
-// completeValues lets shells complete the values of flags that have few, by the flags' names.
-// Others are completed as names of files.
+// completeValues registers shell completion for flags with few possible values, by the flags' names. Shells
+// complete the values of all other flags as file names.
 func completeValues(cmd *cobra.Command) {
 	drivers := new(storageOptions).drivers()
 	storages := namesOf(drivers)
@@ -34,7 +34,7 @@ func completeValues(cmd *cobra.Command) {
 	}
 	for name, all := range values {
 		if cmd.LocalFlags().Lookup(name) != nil {
-			_ = cmd.RegisterFlagCompletionFunc(name, completeOneOf(all)) // the flag is there
+			_ = cmd.RegisterFlagCompletionFunc(name, completeOneOf(all)) // the flag exists
 		}
 	}
 	for _, sub := range cmd.Commands() {
@@ -42,7 +42,7 @@ func completeValues(cmd *cobra.Command) {
 	}
 }
 
-// completeOneOf completes a value, or the last of several with commas between them.
+// completeOneOf completes a single value, or the last element of a comma-separated list.
 func completeOneOf(values []string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 		before := begun[:strings.LastIndex(begun, ",")+1]

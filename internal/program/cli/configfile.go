@@ -17,17 +17,17 @@ import (
 
 const configFlag = "config"
 
-// notInFile are flags that a file cannot set.
+// notInFile lists flags that a configuration file cannot set.
 var notInFile = []string{configFlag, "help"}
 
-// configFileFlag names a file that readConfig reads.
+// configFileFlag declares the flag that names the file for readConfig.
 func configFileFlag(flags *pflag.FlagSet, file *string) {
 	flags.StringVar(file, configFlag, "", "YAML file with flags of serve by their names, lists as lists; those that are given win")
 }
 
-// readConfig sets the flags that a YAML file holds by their names, and that are not given. Flags
-// of serve that the verb does not have are set beside; nil has none. It returns all mistakes in the
-// file, in one line, with their places.
+// readConfig sets flags from a YAML file that maps their names to values. Flags given on the command line take
+// precedence. Flags of serve that the verb does not have are set in beside, which may be nil. It returns all
+// mistakes in the file as one line, each with its position.
 func readConfig(flags, beside *pflag.FlagSet, file string) error {
 	if file == "" {
 		return nil
@@ -47,7 +47,7 @@ func setFlags(flags, beside *pflag.FlagSet, data []byte) error {
 	if err != nil || root == nil {
 		return err
 	}
-	// A value, since -v has two names.
+	// The key is the value, since -v has two names.
 	given := map[pflag.Value]bool{}
 	flags.Visit(func(f *pflag.Flag) { given[f.Value] = true })
 	lines := map[string]int{}
@@ -80,7 +80,7 @@ func setFlags(flags, beside *pflag.FlagSet, data []byte) error {
 		}
 		for _, text := range texts {
 			if err := to.Set(name, text); err != nil {
-				mistake("%v", errors.Unwrap(err)) // without what pflag says before, which are the flag and the value
+				mistake("%v", errors.Unwrap(err)) // without pflag's prefix, which repeats the flag and the value
 				break
 			}
 		}
@@ -91,7 +91,7 @@ func setFlags(flags, beside *pflag.FlagSet, data []byte) error {
 	return nil
 }
 
-// parseConfig returns the mapping that a file is; nil of an empty one.
+// parseConfig returns the top-level mapping of a file; nil if the file is empty.
 func parseConfig(data []byte) (*yaml.Node, error) {
 	documents := yaml.NewDecoder(bytes.NewReader(data))
 	var document, second yaml.Node
@@ -121,7 +121,7 @@ func follow(node *yaml.Node) *yaml.Node {
 	return node
 }
 
-// flagTexts are the texts that a flag is to be set to, one after the other, for a value of a file.
+// flagTexts returns the texts to set a flag to, in order, for one value of a file.
 func flagTexts(f *pflag.Flag, value *yaml.Node) ([]string, error) {
 	wrong := func(want string) error { return fmt.Errorf("%s, where %s is wanted", described(value), want) }
 	switch f.Value.Type() {
@@ -143,7 +143,7 @@ func flagTexts(f *pflag.Flag, value *yaml.Node) ([]string, error) {
 		return listTexts(f.Value.Type(), value, wrong("a list"))
 	case "stringToString":
 		return mapTexts(value, "!!str", "a text", wrong("a mapping"))
-	case "mapStringBool", "mapStringString": // those of upstream that hold true and false
+	case "mapStringBool", "mapStringString": // upstream's maps with boolean values
 		return mapTexts(value, "!!bool", "true or false", wrong("a mapping"))
 	case "duration":
 		return scalar(value, "!!str", wrong("a duration, such as 30s,"))
@@ -155,7 +155,7 @@ func scalar(value *yaml.Node, tag string, wrong error) ([]string, error) {
 	if value.Kind != yaml.ScalarNode || value.Tag != tag {
 		return nil, wrong
 	}
-	if tag == "!!bool" { // true, and True, are what flags know; yes is a text
+	if tag == "!!bool" { // flags parse true and True; yes is a string to them
 		is, err := strconv.ParseBool(value.Value)
 		return []string{strconv.FormatBool(is)}, err
 	}
@@ -200,7 +200,7 @@ func mapTexts(value *yaml.Node, tag, want string, wrong error) ([]string, error)
 			return nil, err
 		}
 		pair := name + "=" + text[0]
-		if strings.Count(pair, "=") > 1 { // pflag reads it as CSV only then
+		if strings.Count(pair, "=") > 1 { // pflag parses the value as CSV only in this case
 			pair = record([]string{pair})
 		}
 		all = append(all, pair)
@@ -208,19 +208,19 @@ func mapTexts(value *yaml.Node, tag, want string, wrong error) ([]string, error)
 	return all, nil
 }
 
-// record is a line of CSV, which is what flags with several values take.
+// record returns a line of CSV, the syntax of flags with several values.
 func record(values []string) string {
 	if len(values) == 0 {
 		return ""
 	}
 	var text strings.Builder
 	w := csv.NewWriter(&text)
-	_ = w.Write(values) // to memory
+	_ = w.Write(values) // a write to memory cannot fail
 	w.Flush()
 	return strings.TrimSuffix(text.String(), "\n")
 }
 
-// described says what a value of a file is.
+// described names the YAML type of a value, for messages.
 func described(node *yaml.Node) string {
 	switch node.Kind {
 	case yaml.SequenceNode:

@@ -13,7 +13,7 @@ import (
 	"github.com/annexapi/annex/internal/program/definition"
 )
 
-// serveFlags are those of serve, when args were given.
+// serveFlags returns serve's flags after parsing args.
 func serveFlags(t *testing.T, args ...string) *pflag.FlagSet {
 	t.Helper()
 	cmd := serveCommand(Program{Name: "shop"})
@@ -58,9 +58,9 @@ client-ca-file: ""
 		"tls-curve-preferences": "[29,23]",
 		"tls-sni-cert-key":      "[a.crt,a.key:a.example.com;b.crt,b.key]", "requestheader-allowed-names": "[]",
 		"requestheader-group-headers": "[https://a:2379,https://b:2379]", "client-ca-file": "",
-		// These were given.
+		// These were given on the command line.
 		"request-timeout": "5s", "verbosity": "3", "controllers": "[a]",
-		// This is in neither.
+		// This one is in neither place.
 		"insecure-port": "0",
 	} {
 		f := flags.Lookup(name)
@@ -90,7 +90,7 @@ client-ca-file: ""
 	}
 }
 
-// A flag of a type that a file cannot say is a mistake of ours, which this finds.
+// Every flag's type must be expressible in a file.
 func TestEveryFlagOfServeCanBeInAConfigFile(t *testing.T) {
 	t.Parallel()
 	values := map[string]string{

@@ -7,8 +7,8 @@ import (
 	"github.com/annexapi/annex/internal/program/plan"
 )
 
-// consoleFlags say which pages for people are served. Their defaults depend on where the server
-// listens.
+// consoleFlags declares the flags that enable the web pages. Their defaults depend on the address that the server
+// listens on.
 func consoleFlags(flags *pflag.FlagSet, o *config.Options) {
 	for _, f := range []struct {
 		name, usage string
@@ -23,7 +23,7 @@ func consoleFlags(flags *pflag.FlagSet, o *config.Options) {
 	}
 }
 
-// page is what describe prints of a page.
+// page is describe's output for a web page.
 type page struct {
 	Served bool    `json:"served"`
 	From   *source `json:"from"`

@@ -103,7 +103,7 @@ func clientConfig(path, kubeContext string) (*rest.Config, error) {
 	return config, nil
 }
 
-// usageOf marks an error that the user can do something about as such.
+// usageOf marks an error that the user can fix as a usage error.
 func usageOf(err error) error {
 	if errors.Is(err, serve.ErrNoLeases) {
 		return usage(err)

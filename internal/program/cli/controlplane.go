@@ -21,12 +21,12 @@ const (
 	proxyKeyFlag      = "proxy-client-key-file"
 )
 
-// planeFlags say what of a control plane there is. Those that upstream has, too, have its names and meanings.
+// planeFlags are the flags of a control plane. Flags that upstream also has keep upstream's names and meanings.
 type planeFlags struct {
 	eventTTL time.Duration
 	runtime  cliflag.ConfigurationMap
 	crds     []string
-	// Those of the certificate for servers behind.
+	// The client certificate that the server presents to aggregated servers.
 	proxyCert, proxyKey string
 }
 
@@ -52,7 +52,7 @@ func (p *planeFlags) complete(flags *pflag.FlagSet, o *config.ControlPlaneOption
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.runtime)) {
-		on := true // a name alone, as in upstream's servers
+		on := true // a bare name enables, as in upstream's servers
 		if text := p.runtime[name]; text != "" {
 			var err error
 			if on, err = strconv.ParseBool(text); err != nil {

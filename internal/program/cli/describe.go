@@ -23,7 +23,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// description is what describe prints about one kind.
+// description is describe's output for one kind.
 type description struct {
 	Kind             string   `json:"kind"`
 	Group            string   `json:"group"`
@@ -55,7 +55,7 @@ type description struct {
 	Roles            []grant  `json:"roles,omitempty"`
 }
 
-// grant is what a role may do with a kind.
+// grant lists the verbs that a role permits on a kind.
 type grant struct {
 	Role        string   `json:"role"`
 	Subresource string   `json:"subresource,omitempty"`
@@ -69,7 +69,7 @@ func (g grant) String() string {
 	return g.Role + ": " + strings.Join(g.Verbs, ", ") + " of " + g.Subresource
 }
 
-// source is who has decided something: the library, the server's developer, or its operator.
+// source is the origin of a setting: the library's default, the server's developer, or its operator.
 type source plan.Source
 
 func sourceOf(s plan.Source) *source {
@@ -77,7 +77,7 @@ func sourceOf(s plan.Source) *source {
 	return (*source)(&s)
 }
 
-// of is a setting with its source, for a person.
+// of returns a setting with its source, for display.
 func (s *source) of(setting string) string {
 	switch {
 	case s == nil:
@@ -88,39 +88,39 @@ func (s *source) of(setting string) string {
 	return fmt.Sprintf("%s (%s: %s)", setting, s.Level, s.Setting)
 }
 
-// wholeDescription is what describe -o json prints.
+// wholeDescription is the output of describe -o json.
 type wholeDescription struct {
 	Name        string        `json:"name"`
 	Kinds       []description `json:"kinds"`
 	Controllers []string      `json:"controllers,omitempty"`
-	// AdmissionPlugins are those declared that run, in their order.
+	// AdmissionPlugins are the declared plugins that are enabled, in order.
 	AdmissionPlugins []string `json:"admissionPlugins,omitempty"`
-	// Handlers are the paths beside the API.
+	// Handlers are the paths of handlers outside the API.
 	Handlers []string `json:"handlers,omitempty"`
 	// Filters are the steps of a request before its handler, in their order, with the conditions for which a server has them.
 	Filters []string `json:"filters"`
-	// Console and SwaggerUI are the pages for people.
+	// Console and SwaggerUI are the web pages.
 	Console   page `json:"console"`
 	SwaggerUI page `json:"swaggerUI"`
-	// Memory is what is kept in it, and what requests may need.
+	// Memory bounds the caches and the memory of requests.
 	Memory memoryDescription `json:"memory"`
-	// Login says how people sign in; nil if they cannot.
+	// Login describes how users sign in; nil if they cannot.
 	Login *loginDescription `json:"login,omitempty"`
-	// Queries are answered below a path; empty is nowhere.
+	// Queries is the path prefix of the query API; empty if it is not served.
 	Queries     string      `json:"queries,omitempty"`
 	QueriesFrom *source     `json:"queriesFrom,omitempty"`
 	Aggregated  *aggregated `json:"aggregated,omitempty"`
 }
 
-// custom is a custom subresource among them.
+// custom is a custom subresource.
 type custom struct {
 	Name  string   `json:"name"`
 	Verbs []string `json:"verbs"`
-	// Request is a kind, of an action, Answer one of an action or a view. Methods are of what
-	// connects, Options, a kind, of that or of a view.
+	// Request is the request kind of an action; Answer is the response kind of an action or a view. Methods are the
+	// HTTP methods of a connect subresource. Options is the options kind of a connect subresource or a view.
 	Request string `json:"request,omitempty"`
 	Answer  string `json:"answer,omitempty"`
-	// Result is the Go type of what an operation's action returns.
+	// Result is the Go type that an operation's action returns.
 	Result  string   `json:"result,omitempty"`
 	Methods []string `json:"methods,omitempty"`
 	Options string   `json:"options,omitempty"`
@@ -375,7 +375,7 @@ func describe(k *define.Kind) description {
 	return d
 }
 
-// describeField says what queries can do with a field.
+// describeField lists the query capabilities of a field.
 func describeField(f ordered.Field) string {
 	text := f.Name + " (" + f.Type
 	if f.Sortable {
@@ -399,8 +399,8 @@ func following(s *define.Source) string {
 	return ""
 }
 
-// describeOwn completes the descriptions of kinds with storages of their own. What
-// those serve only they can tell, so it makes a server and closes it again.
+// describeOwn completes the descriptions of kinds with storages of their own. Only an open storage knows its verbs,
+// so describeOwn opens a server and closes it again.
 func describeOwn(ctx context.Context, definition *definition.Definition, all []description) (err error) {
 	kinds := definition.Server.Kinds()
 	if !slices.ContainsFunc(kinds, func(k *define.Kind) bool { return k.CustomStorage != nil }) {

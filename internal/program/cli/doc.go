@@ -1,3 +1,3 @@
-// Package cli is the command line of every server: flags become options, and fields in
-// errors become flags.
+// Package cli is the command line of every server. It turns flags into options, and field names in errors into flag
+// names.
 package cli

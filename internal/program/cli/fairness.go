@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// fairnessFlag is upstream's, whose default depends on where the server runs.
+// fairnessFlag declares upstream's flag, whose default depends on the mode.
 func fairnessFlag(flags *pflag.FlagSet, to **bool) {
 	const name = "enable-priority-and-fairness"
 	flags.Var(optionalBool{to}, name, "queue requests by flow schemas and priority levels, in a cluster by the cluster's if they may be "+
@@ -14,13 +14,13 @@ func fairnessFlag(flags *pflag.FlagSet, to **bool) {
 	flags.Lookup(name).NoOptDefVal = "true"
 }
 
-// optionalBool is the value of a flag that is nil until it is given.
+// optionalBool is the value of a boolean flag whose target stays nil until the flag is given.
 type optionalBool struct{ to **bool }
 
 func (b optionalBool) Type() string { return "bool" }
 
 func (b optionalBool) String() string {
-	if b.to == nil || *b.to == nil { // pflag makes the former to find out what is no default
+	if b.to == nil || *b.to == nil { // pflag calls String on a zero value to detect defaults
 		return ""
 	}
 	return strconv.FormatBool(**b.to)

@@ -11,10 +11,11 @@ import (
 	"github.com/annexapi/annex/config"
 )
 
-// fastPath is the one feature of the server. It is an option, while the gate of the machinery is the process's.
+// fastPath is the server's only feature. It is an option of one server, while upstream's feature gate is global to
+// the process.
 const fastPath = "FastPath"
 
-// setFeatures sets features of the machinery and of the server.
+// setFeatures sets the features of upstream's gate and of the server.
 func setFeatures(gate featuregate.MutableFeatureGate, features map[string]bool, options *config.Options) error {
 	if on, given := features[fastPath]; given {
 		options.DisableFastPath = !on

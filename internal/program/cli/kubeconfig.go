@@ -24,7 +24,8 @@ const ephemeralDurationFlag = "ephemeral-token-duration"
 
 const pkcs12PasswordFlag = "pkcs12-password-file"
 
-// kubeconfigFlags are those of serve. The password is what the file of that name holds.
+// kubeconfigFlags declares serve's flags for the kubeconfig. pkcs12PasswordFile is the path of a file that holds
+// the password.
 func kubeconfigFlags(flags *pflag.FlagSet, o *config.KubeconfigOptions, pkcs12PasswordFile *string) {
 	flags.BoolVar(&o.None, "no-kubeconfig", false, "write no kubeconfig of the administrator")
 	flags.StringVar(pkcs12PasswordFile, pkcs12PasswordFlag, "", "file with a password: the administrator's certificate and key are "+
@@ -39,14 +40,13 @@ func kubeconfigFlags(flags *pflag.FlagSet, o *config.KubeconfigOptions, pkcs12Pa
 		"renews it in its data directory (default 12h0m0s)")
 }
 
-// execTokenDuration is how long a token lives that a client has asked for itself.
+// execTokenDuration is the lifetime of a token that a client requests through the exec plugin.
 const execTokenDuration = 10 * time.Minute
 
-// kubeconfigVerbs are what the verbs kubeconfig and kubeconfig token share.
+// kubeconfigVerbs is the state that the verbs kubeconfig and kubeconfig token share.
 type kubeconfigVerbs struct {
 	users userVerbs
-	// certificate is a file with the certificate and the key of a user; empty is the
-	// administrator's.
+	// certificate is a file with a user's certificate and key; empty selects the administrator's.
 	certificate string
 	duration    time.Duration
 }
@@ -110,7 +110,7 @@ client-go, calls this program for a token when it needs one. It works on this ma
 	return cmd
 }
 
-// user is whose token is signed.
+// user returns the credentials whose user the token is issued for.
 func (v *kubeconfigVerbs) user() (*certs.Credentials, error) {
 	if v.duration < plan.MinEphemeralTokenDuration {
 		return nil, usage(fmt.Errorf("--%s %s is less than %s", ephemeralDurationFlag, v.duration, plan.MinEphemeralTokenDuration))
@@ -164,9 +164,9 @@ func (v *kubeconfigVerbs) write(n *newUser, user *certs.Credentials, byExec bool
 	return nil
 }
 
-// execCommand is what clients call, from any directory.
+// execCommand returns the command and arguments for clients to execute, valid in any working directory.
 func (v *kubeconfigVerbs) execCommand() (string, []string, error) {
-	// As it was called: a link to a release may point to another one later.
+	// Keep the path as invoked: a link to a release may point to a newer release later.
 	command, err := exec.LookPath(os.Args[0])
 	if err == nil {
 		command, err = filepath.Abs(command)
@@ -224,8 +224,8 @@ clients read that call this verb by a kubeconfig of kubeconfig --exec.`,
 	return cmd
 }
 
-// checkExecInfo refuses what a client says in the environment that is another version of the
-// protocol. People who call the verb say nothing.
+// checkExecInfo rejects a client that announces another version of the exec plugin protocol in KUBERNETES_EXEC_INFO.
+// The variable is empty when a person runs the verb.
 func checkExecInfo(text string) error {
 	if text == "" {
 		return nil

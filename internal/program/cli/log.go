@@ -16,7 +16,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// logFormat is how the log is written, the value of --log-format.
+// logFormat is the log's format, the value of --log-format.
 type logFormat string
 
 const (
@@ -37,7 +37,7 @@ func (f *logFormat) Set(text string) error {
 	return nil
 }
 
-// logFlags say how much is logged, and how.
+// logFlags are the flags of the log's verbosity and format.
 type logFlags struct {
 	format    logFormat
 	verbosity int
@@ -49,19 +49,19 @@ func (l *logFlags) declare(flags *pflag.FlagSet) {
 	flags.IntVarP(&l.verbosity, "verbosity", "v", 0, "log level; 0 logs warnings and errors only")
 }
 
-// logTo sends the libraries' log, which is one per process, to w.
+// logTo sends the libraries' log, of which a process has only one, to w.
 func logTo(w io.Writer, format logFormat, verbosity int) {
 	options := &slog.HandlerOptions{Level: klogLevel{}, ReplaceAttr: logAttr}
 	var handler slog.Handler = slog.NewTextHandler(w, options)
 	if format == logJSON {
 		handler = slog.NewJSONHandler(w, options)
 	}
-	// klog asks its own flag first.
+	// klog checks its own verbosity flag first.
 	var flags flag.FlagSet
 	klog.InitFlags(&flags)
-	_ = flags.Set("v", strconv.Itoa(verbosity)) // it is a number
-	// What is logged with a format has a severity, which klog gives the lines that it writes,
-	// and no logger: as messages, its warnings are information.
+	_ = flags.Set("v", strconv.Itoa(verbosity)) // the value is a number
+	// klog's formatting functions put the severity into the text line and do not use the logger. As structured
+	// messages, their warnings would have level INFO.
 	handler = calmed{handler}
 	klog.SetLoggerWithOptions(logr.FromSlogHandler(handler), klog.ContextualLogger(true), klog.WriteKlogBuffer(func(line []byte) {
 		logLine(slog.New(handler), line)
@@ -71,8 +71,8 @@ func logTo(w io.Writer, format logFormat, verbosity int) {
 	}))
 }
 
-// calmed logs as information that a client has gone before it was answered: handlers log an error then, at each
-// stop of a server whose controllers write and watch.
+// calmed logs a disconnected client at level INFO. Handlers log an error for each request whose client has gone,
+// which happens at every stop of a server with controllers that write and watch.
 type calmed struct{ slog.Handler }
 
 // Handle implements slog.Handler.
@@ -93,11 +93,12 @@ func (c calmed) WithAttrs(attrs []slog.Attr) slog.Handler { return calmed{c.Hand
 // WithGroup implements slog.Handler.
 func (c calmed) WithGroup(name string) slog.Handler { return calmed{c.Handler.WithGroup(name)} }
 
-// clientGone reports whether a record is of a request or a watch that went on after its client had gone, and ended without a panic.
+// clientGone reports whether a record is about a request or watch that continued after its client disconnected, and
+// that ended without a panic.
 func clientGone(r slog.Record) (gone bool) {
 	r.Attrs(func(a slog.Attr) bool {
 		text := a.Value.String()
-		gone = a.Key == "err" && (text == io.ErrClosedPipe.Error() || // of a client in this process
+		gone = a.Key == "err" && (text == io.ErrClosedPipe.Error() || // from a client in this process
 			strings.HasPrefix(text, "FinishRequest: post-timeout activity") && strings.Contains(text, "panicked: false") &&
 				(strings.Contains(text, context.Canceled.Error()) || strings.Contains(text, " err: <nil>,")))
 		return !gone
@@ -105,10 +106,10 @@ func clientGone(r slog.Record) (gone bool) {
 	return gone
 }
 
-// klogLevel is what klog's verbosity means, which can be changed while a server runs.
+// klogLevel is klog's verbosity as a slog level. It can change while a server runs.
 type klogLevel struct{}
 
-// maxVerbosity is upstream's: nothing is logged at a higher one.
+// maxVerbosity is upstream's highest verbosity; no message has a higher one.
 const maxVerbosity = 10
 
 func (klogLevel) Level() slog.Level {
@@ -122,7 +123,7 @@ func (klogLevel) Level() slog.Level {
 	return slog.Level(-verbosity)
 }
 
-// logLine logs a line as klog formats it: W1231 23:59:59.999999 1 file.go:1] message.
+// logLine logs a line in klog's format: W1231 23:59:59.999999 1 file.go:1] message.
 func logLine(logger *slog.Logger, line []byte) {
 	level := slog.LevelInfo
 	if len(line) > 0 {
@@ -143,12 +144,12 @@ func logLine(logger *slog.Logger, line []byte) {
 	logger.Log(context.Background(), level, message)
 }
 
-// withoutBeta is upstream's warning at each start of a server with custom resources: its scheme still has a version of
-// their definitions that no server serves any more.
+// withoutBeta is a warning that upstream logs at each start of a server with custom resources: upstream's scheme
+// still has the v1beta1 version of CustomResourceDefinitions, which no server serves any more.
 const withoutBeta = "Skipping API apiextensions.k8s.io/v1beta1 because it has no resources."
 
-// logAttr is an attribute as it is written: fields have the names of their flags, and what
-// is below information is DEBUG with the verbosity that shows it.
+// logAttr rewrites an attribute for output: field names become flag names, and levels below INFO become DEBUG with
+// the verbosity that enables them.
 func logAttr(_ []string, a slog.Attr) slog.Attr {
 	switch value := a.Value.Any().(type) {
 	case slog.Level:

@@ -47,7 +47,7 @@ func TestLevelsAreThoseOfSlog(t *testing.T) {
 	}
 }
 
-// It sets the log of the process, and so it is not parallel.
+// It sets the log of the process, so it is not parallel.
 func TestTheLogMayBeJSON(t *testing.T) {
 	t.Cleanup(klog.ClearLogger)
 	var out bytes.Buffer
@@ -72,7 +72,7 @@ func TestTheLogMayBeJSON(t *testing.T) {
 	}
 }
 
-// It sets the log of the process, and so it is not parallel.
+// It sets the log of the process, so it is not parallel.
 func TestWarningsOfLibrariesAreShown(t *testing.T) {
 	t.Cleanup(klog.ClearLogger)
 	var out bytes.Buffer

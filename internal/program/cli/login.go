@@ -25,7 +25,7 @@ import (
 
 const userFileFlag = "user-file"
 
-// loginFlags say how people sign in.
+// loginFlags declares the flags for signing in.
 func loginFlags(flags *pflag.FlagSet, o *config.LoginOptions) {
 	flags.StringVar(&o.UserFile, userFileFlag, "", "file of the users who sign in by a password, the clients and the issuers, as user "+
 		"passwd writes it; read again when it changes (default: users in the data directory)")
@@ -40,7 +40,7 @@ func loginFlags(flags *pflag.FlagSet, o *config.LoginOptions) {
 	flags.DurationVar(&o.SessionLifetime, "login-session-lifetime", 0, "how long a session of a user lasts at most (default 168h)")
 }
 
-// userFile is where users with passwords are.
+// userFile returns the path of the user file, which holds users with passwords.
 func (v *userVerbs) userFile() (string, error) {
 	if path := v.plan.Options.Login.UserFile; path != "" {
 		return path, nil
@@ -51,7 +51,7 @@ func (v *userVerbs) userFile() (string, error) {
 	return v.plan.Path(login.FileName), v.needDir()
 }
 
-// edit changes the user file.
+// edit applies a change to the user file.
 func (v *userVerbs) edit(cmd *cobra.Command, path string, change func(*login.File) error) error {
 	if v.plan.Options.Login.UserFile == "" {
 		if err := serve.MakeDataDir(cmd.Context(), v.plan.Options.DataDir, v.program.Name); err != nil {
@@ -95,7 +95,7 @@ A server that is running notices at once.`,
 				return err
 			}
 			if cmd.Flags().Changed("group") && len(groups) == 0 {
-				groups = []string{} // as opposed to leaving them
+				groups = []string{} // an empty list clears the groups; nil leaves them
 			}
 			if err := errors.Join(login.CheckName("user name", args[0]), login.CheckGroups(groups)); err != nil {
 				return usage(err)
@@ -135,7 +135,7 @@ A server that is running notices at once.`,
 	return v.userFileFlag(cmd)
 }
 
-// newPassword reads a password from a file, or from a terminal, twice and without showing it, or
+// newPassword reads a password from a file. Without a file it reads from a terminal, twice and without echo, or
 // else from standard input.
 func newPassword(cmd *cobra.Command, file string) (string, error) {
 	if file != "" {
@@ -172,7 +172,7 @@ func newPassword(cmd *cobra.Command, file string) (string, error) {
 	return string(typed[0]), nil
 }
 
-// listedUser is a user or a client of a user file, without what it proves itself by.
+// listedUser is a user or a client of a user file, without its secrets.
 type listedUser struct {
 	Name   string   `json:"name"`
 	UID    string   `json:"uid,omitempty"`
@@ -180,7 +180,7 @@ type listedUser struct {
 	State  string   `json:"state"`
 }
 
-// listPasswords prints the callers of the user file.
+// listPasswords prints the users and clients of the user file.
 func (v *userVerbs) listPasswords(out io.Writer, output string) error {
 	path, err := v.userFile()
 	if err != nil {
@@ -218,7 +218,7 @@ func (v *userVerbs) listPasswords(out io.Writer, output string) error {
 	return w.Flush()
 }
 
-// existing is a verb that changes a user who is in the file.
+// existing returns a verb that changes a user of the file. An unknown user is an error.
 func (v *userVerbs) existing(use, done string, cmd *cobra.Command, change func(f *login.File, u *login.User)) *cobra.Command {
 	cmd.Use, cmd.Args = use+" NAME", oneName
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -267,7 +267,7 @@ of the user's stay valid: user revoke revokes them.`,
 	})
 }
 
-// loginDescription is what describe prints of how people sign in.
+// loginDescription is describe's output about signing in.
 type loginDescription struct {
 	UserFile        string `json:"userFile"`
 	TokenLifetime   string `json:"tokenLifetime"`

@@ -114,8 +114,8 @@ the way is an error. What follows -- are more flags for serve.`,
 	return cmd
 }
 
-// deployedStorages are the storage of that name, and the etcd of these servers for kinds that
-// are kept in one.
+// deployedStorages returns the storage with the given name, and the etcd at the given servers for kinds that are
+// kept in an etcd of their own.
 func deployedStorages(name string, servers []string, definition *define.Server) (main driver.Driver, others []driver.Driver, err error) {
 	inEtcd := slices.ContainsFunc(definition.Kinds(), func(k *define.Kind) bool { return k.Storage != nil && k.Storage.Name() == etcd.Name })
 	switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/annexapi/annex/internal/program/serve"
 )
 
-// memoryFlags bound what a server keeps in memory, and what requests may need of it.
+// memoryFlags are the bounds of the caches and of the memory for requests.
 type memoryFlags struct {
 	requests, objectCache, valueCache, historyBytes resource.QuantityValue
 }
@@ -37,21 +37,23 @@ func (f *memoryFlags) complete(flags *pflag.FlagSet, options *config.Options) er
 		zeroIsNone(flags, "value-cache-size", &options.ValueCacheSize),
 		zeroIsNone(flags, "history-bytes", &options.HistoryBytes),
 	)
-	if flags.Changed("memory-budget") { // Its default is the machine's, and no number.
+	if flags.Changed("memory-budget") { // The default depends on the machine's memory, so it is no constant.
 		err = errors.Join(err, zeroIsNone(flags, "memory-budget", &options.MemoryBudget))
 	}
 	return err
 }
 
-// memoryDescription are the bounds in bytes; -1 is none. All but those of requests and of items of lists are of each storage but etcd.
+// memoryDescription holds the bounds in bytes; -1 means unbounded. Each storage except etcd has its own, except for
+// the bounds of requests and list items, which apply to the whole server.
 type memoryDescription struct {
 	Requests       int64 `json:"requests"`
 	EncodedObjects int64 `json:"encodedObjects"`
 	DecodedObjects int64 `json:"decodedObjects"`
 	History        int64 `json:"history"`
-	// LabelIndexes is in entries, of about 150 bytes.
+	// LabelIndexes is a number of entries, of about 150 bytes each.
 	LabelIndexes int64 `json:"labelIndexEntries"`
-	// ListItems is of the server, for lists of what is not stored as clients get it.
+	// ListItems bounds the cache of encoded list items, for objects whose stored form differs from the served form.
+	// It applies to the whole server.
 	ListItems int64 `json:"listItems"`
 }
 

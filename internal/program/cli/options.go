@@ -24,7 +24,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// storageOptions are flags that say where a server stores what.
+// storageOptions are the flags that choose a storage for each resource.
 type storageOptions struct {
 	storage          storageName
 	filesDir         string
@@ -33,7 +33,7 @@ type storageOptions struct {
 	dataDir          *pflag.Flag
 }
 
-// storageName is the value of --storage; given if it is no default.
+// storageName is the value of --storage, and whether it was given.
 type storageName struct {
 	name  string
 	given bool
@@ -48,12 +48,12 @@ func (s *storageName) Set(name string) error {
 	return nil
 }
 
-// drivers are those that --storage chooses from, by their names.
+// drivers returns the drivers that --storage can name.
 func (s *storageOptions) drivers() []driver.Driver {
 	return []driver.Driver{embedded.Dir(""), files.Dir(s.filesDir), memory.Storage(), etcd.Cluster(s.etcd)}
 }
 
-// driver is the one of that name, of those that the definition brings as well.
+// driver returns the driver with the given name, from --storage's drivers and those of the definition.
 func (s *storageOptions) driver(name string, definition *define.Server) (driver.Driver, error) {
 	for _, d := range s.drivers() {
 		if d.Name() == name {
@@ -78,8 +78,8 @@ func namesOf(drivers []driver.Driver) []string {
 	return names
 }
 
-// main is the storage of what is in no other one. As with upstream's servers, that is etcd as
-// soon as one is named, unless it is named for single resources.
+// main returns the storage for all resources without a storage of their own. As in upstream's servers, that is etcd
+// if an etcd server is given, unless it is given for single resources only.
 func (s *storageOptions) main(aggregated bool) storageName {
 	single := !aggregated && slices.Contains(slices.Collect(maps.Values(s.storageOf)), etcd.Name)
 	if !s.storage.given && len(s.etcd.Endpoints) > 0 && !single {
@@ -88,8 +88,7 @@ func (s *storageOptions) main(aggregated bool) storageName {
 	return s.storage
 }
 
-// complete fills in what the flags say about storages. Mistakes in several of them are one
-// error.
+// complete sets the options from the storage flags. It returns mistakes in several flags as one error.
 func (s *storageOptions) complete(o *config.Options, definition *define.Server) error {
 	if main := s.main(o.Aggregated); main.given {
 		var err error
@@ -124,7 +123,7 @@ func (s *storageOptions) complete(o *config.Options, definition *define.Server) 
 	return errors.Join(errs...)
 }
 
-// storageFlags declare them.
+// storageFlags declares the storage flags.
 func storageFlags(flags *pflag.FlagSet, s *storageOptions, options *config.Options) {
 	flags.StringVar(&options.DataDir, "data-dir", "data", "directory of certificates, kubeconfig and stored objects; one server at a time")
 	s.dataDir = flags.Lookup("data-dir")
@@ -144,7 +143,7 @@ func storageFlags(flags *pflag.FlagSet, s *storageOptions, options *config.Optio
 	)
 }
 
-// etcdFlags say which etcd is meant. The prefix is to tell two apart.
+// etcdFlags declares the flags of an etcd client. The prefix distinguishes the flags of two clients.
 func etcdFlags(flags *pflag.FlagSet, o *etcd.Options, prefix string) {
 	which := "etcd's"
 	if prefix != "" {
@@ -157,8 +156,8 @@ func etcdFlags(flags *pflag.FlagSet, o *etcd.Options, prefix string) {
 	flags.StringVar(&o.KeyFile, prefix+"etcd-keyfile", "", "key of --"+prefix+"etcd-certfile (PEM)")
 }
 
-// resolve makes the plan of a definition with these flags. A server that keeps nothing gets no
-// data directory by default.
+// resolve makes the plan of a definition with these flags. A server without state on disk has no data directory by
+// default.
 func (s *storageOptions) resolve(definition *definition.Definition, options config.Options) (*plan.Plan, error) {
 	if err := s.complete(&options, definition.Server); err != nil {
 		return nil, usage(err)
@@ -180,7 +179,7 @@ func (s *storageOptions) everything(definition *define.Server, options config.Op
 	return p, usage(err)
 }
 
-// addressOptions are flags that say where a server listens.
+// addressOptions are the flags of the listening addresses.
 type addressOptions struct {
 	bind             string
 	secure, insecure int
@@ -200,7 +199,7 @@ func (a *addressOptions) declare(flags *pflag.FlagSet) {
 		"that only the user of the process may open")
 }
 
-// complete fills in the addresses.
+// complete sets the addresses in the options.
 func (a *addressOptions) complete(o *config.Options) error {
 	bind := a.bind
 	if bind == "" {
@@ -228,7 +227,7 @@ func (a *addressOptions) complete(o *config.Options) error {
 	return nil
 }
 
-// flagOf says which flag sets a field that messages name.
+// flagOf maps the field names in messages to flags.
 var flagOf = []struct{ field, flag string }{
 	{"Options.Drivers " + etcd.Name, "--etcd-servers"},
 	{"etcd.Options.Endpoints", "--etcd-servers"},
@@ -397,8 +396,8 @@ var flagOf = []struct{ field, flag string }{
 	{"Config.SeparateControllers", "--separate-controllers"},
 }
 
-// fieldFlags puts flags in the place of fields. One field's name may begin another's, so that
-// the longest come first.
+// fieldFlags replaces field names by flags. A field's name may be a prefix of another's, so the longest names come
+// first.
 var fieldFlags = func() *strings.Replacer {
 	longestFirst := slices.Clone(flagOf)
 	slices.SortFunc(longestFirst, func(a, b struct{ field, flag string }) int { return len(b.field) - len(a.field) })
@@ -409,5 +408,5 @@ var fieldFlags = func() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }()
 
-// flagNames is a library's message with the flags of the fields that it names.
+// flagNames replaces the field names in a message of the library by flags.
 func flagNames(text string) string { return fieldFlags.Replace(text) }

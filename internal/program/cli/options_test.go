@@ -21,7 +21,8 @@ import (
 	"github.com/annexapi/annex/internal/program/definition"
 )
 
-// field is how messages name one. Of a driver or of what writes a snapshot they add which.
+// field matches the names of fields in messages. Fields of a driver or of a snapshot writer are preceded by its
+// name.
 var field = regexp.MustCompile(`\b(Options|ToolOptions|CopyOptions|LeaderElection|Config)(\.[A-Z][A-Za-z]*)+`)
 
 func TestEveryFieldInAMessageHasAFlag(t *testing.T) {
@@ -54,7 +55,7 @@ func TestEveryFieldInAMessageHasAFlag(t *testing.T) {
 			if field.MatchString(text) {
 				seen++
 			}
-			// Only etcd's flags, and only its snapshots, are named after a storage.
+			// Only etcd's flags and its snapshots contain the name of a storage.
 			said := flagNames(regexp.MustCompile(`%(\[2\])?s`).ReplaceAllString(text, "etcd"))
 			if left := field.FindString(said); left != "" {
 				t.Errorf("%s: %q names %s, which has no flag in flagOf", files.Position(literal.Pos()), text, left)

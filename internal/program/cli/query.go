@@ -2,7 +2,7 @@ package cli
 
 import "github.com/spf13/pflag"
 
-// queryFlag says where queries are answered, if it is given.
+// queryFlag declares the flag for the path prefix of the query API; without the flag, prefix stays nil.
 func queryFlag(flags *pflag.FlagSet, prefix **string) {
 	flags.Var(
 		&optionalText{prefix},
@@ -11,7 +11,8 @@ func queryFlag(flags *pflag.FlagSet, prefix **string) {
 	)
 }
 
-// optionalText is a text that may be empty, and may not be given.
+// optionalText is the value of a string flag whose target stays nil until the flag is given, since the empty string
+// is a valid value.
 type optionalText struct{ to **string }
 
 func (t *optionalText) Set(text string) error {

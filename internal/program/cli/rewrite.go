@@ -49,7 +49,7 @@ that is compacted: --compact does so at once.`,
 				if err != nil && p.Definition.Plane == nil {
 					return err
 				}
-				if err == nil { // else it may be a custom resource
+				if err == nil { // otherwise it may be a custom resource
 					resources[i] = r.String()
 				}
 			}
@@ -99,7 +99,7 @@ that is compacted: --compact does so at once.`,
 	return cmd
 }
 
-// printRewritten prints one line for a resource, and one for each failure.
+// printRewritten prints one line for a resource, and one line for each failure.
 func printRewritten(out io.Writer, r maintenance.Rewritten) {
 	fmt.Fprintf(out, "%s: %d looked at, %d rewritten, %d already current", r.Resource, r.LookedAt, r.Written, r.Current)
 	if r.Gone > 0 {
@@ -131,7 +131,7 @@ func printRewritten(out io.Writer, r maintenance.Rewritten) {
 	}
 }
 
-// complete is nil if everything is stored as it should be.
+// complete returns nil if all objects are stored in their current form.
 func complete(all []maintenance.Rewritten) error {
 	failed, old, forms := 0, 0, int64(0)
 	for _, r := range all {

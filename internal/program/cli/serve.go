@@ -30,17 +30,17 @@ import (
 	"github.com/annexapi/annex/internal/program/systemd"
 )
 
-// Program is a server as a program: what its command line works on.
+// Program is a server with a command line.
 type Program struct {
-	// Name is the server's.
+	// Name is the server's name.
 	Name string
 	// Define compiles the definition, or returns every mistake in it.
 	Define func() (*definition.Definition, error)
-	// Extensions add to the command line, in their order.
+	// Extensions modify the root command, in order.
 	Extensions []func(root *cobra.Command)
 }
 
-// server compiles the definition for verbs that make no environment.
+// server compiles the definition, for verbs that need no environment.
 func (p Program) server() (*define.Server, error) {
 	definition, err := p.Define()
 	if err != nil {
@@ -49,8 +49,8 @@ func (p Program) server() (*define.Server, error) {
 	return definition.Server, nil
 }
 
-// Run runs a verb and returns the exit code: 0 after a verb that did its work, 2 if the
-// command line, the definition or the configuration is wrong, 1 if the verb failed.
+// Run executes a verb and returns the exit code: 0 if the verb succeeded, 2 if the command line, the definition or
+// the configuration is wrong, 1 if the verb failed.
 func Run(ctx context.Context, program Program, args []string, out, errOut io.Writer) int {
 	root := rootCommand(program)
 	root.SetArgs(args)
@@ -78,11 +78,11 @@ func exitCode(err error) int {
 	return 1
 }
 
-// oneError is the text of an error for a person: one line, but each of several
-// mistakes of the user's on a line of its own.
+// oneError formats an error for display as one line. If it holds several of the user's mistakes, each is on a line
+// of its own.
 func oneError(err error) string {
 	if mistaken := (*config.Error)(nil); errors.As(err, &mistaken) {
-		// Of the errors that hold several, those joined have a line for each.
+		// Among errors that wrap several, only joined errors have a line for each.
 		if mistakes, ok := mistaken.Unwrap().(interface{ Unwrap() []error }); ok && strings.Contains(err.Error(), "\n") {
 			text := fmt.Sprintf("%d mistakes:", len(mistakes.Unwrap()))
 			for _, e := range mistakes.Unwrap() {
@@ -137,7 +137,7 @@ func rootCommand(program Program) *cobra.Command {
 	return root
 }
 
-// nearestFlag returns the flag of a command that a mistyped one was meant to be; empty if there is none.
+// nearestFlag returns the flag of a command whose name is closest to a mistyped name; empty if none is close.
 func nearestFlag(cmd *cobra.Command, name string) string {
 	var known []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -148,7 +148,7 @@ func nearestFlag(cmd *cobra.Command, name string) string {
 	return typo.Nearest(name, known)
 }
 
-// noArgs refuses arguments, which on the root command are mistyped verbs.
+// noArgs rejects arguments. On the root command, an argument is a mistyped verb.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usage(fmt.Errorf("unknown argument %q; see %s --help", args[0], cmd.CommandPath()))
@@ -229,7 +229,7 @@ All flags may be in a file instead, named by --config.`,
 					return usage(fmt.Errorf("--%s %s: %w", pkcs12PasswordFlag, pkcs12PasswordFile, err))
 				}
 			}
-			// A server outlives the process that reads what it prints.
+			// The server must survive the end of a process that reads its output through a pipe.
 			signal.Ignore(syscall.SIGPIPE)
 			logTo(cmd.ErrOrStderr(), log.format, log.verbosity)
 			if err := setFeatures(utilfeature.DefaultMutableFeatureGate, gates, &options); err != nil {
@@ -318,13 +318,13 @@ All flags may be in a file instead, named by --config.`,
 		"WatchListCompression=false; the values of others are the machinery's. FastPath=false leaves all requests to upstream's handlers")
 	log.declare(flags)
 	flags.IntVar(&log.verbosity, "v", 0, "")
-	_ = flags.MarkHidden("v") // it is there: upstream writes it with two dashes
+	_ = flags.MarkHidden("v") // the flag exists: upstream writes it with two dashes
 	groupFlags(cmd)
 	return cmd
 }
 
-// zeroIsNone turns what a flag says, where 0 is none, into what an option says, where a
-// negative number is: nothing is kept, or nothing bounded.
+// zeroIsNone converts a flag's value to an option's. A flag of 0 disables a cache or removes a bound; in an option,
+// 0 is the default and a negative number disables.
 func zeroIsNone[T ~int | ~int64](flags *pflag.FlagSet, name string, value *T) error {
 	switch {
 	case *value < 0:
@@ -335,7 +335,7 @@ func zeroIsNone[T ~int | ~int64](flags *pflag.FlagSet, name string, value *T) er
 	return nil
 }
 
-// runServer runs a server and says on out what to do with it.
+// runServer runs a server and prints on out how to use it.
 func runServer(ctx context.Context, p *plan.Plan, newEnv definition.EnvFunc, out io.Writer) error {
 	name := p.Definition.Name
 	started := budget.Start()
@@ -390,8 +390,8 @@ func runServer(ctx context.Context, p *plan.Plan, newEnv definition.EnvFunc, out
 	})
 }
 
-// relativeLogs has a line for each log whose path depends on the working directory, with the absolute path: a service
-// manager may start the program anywhere.
+// relativeLogs returns a line for each log whose path depends on the working directory, with the absolute path: a
+// service manager may start the program in any directory.
 func relativeLogs(o config.Options) string {
 	var lines strings.Builder
 	for _, log := range []struct{ name, path string }{{"audit log", o.Audit.Log.Path}, {"access log", o.AccessLog.Path}} {
@@ -405,8 +405,7 @@ func relativeLogs(o config.Options) string {
 	return lines.String()
 }
 
-// kubectl is the command to type: the one in PATH, or else the one that a project
-// keeps in its folder bin.
+// kubectl returns the kubectl command to type: the one in PATH, or else the one in the project's folder bin.
 func kubectl() string {
 	const local = "bin/kubectl"
 	if _, err := exec.LookPath("kubectl"); err != nil {
@@ -417,7 +416,7 @@ func kubectl() string {
 	return "kubectl"
 }
 
-// shortPath is a path as one would type it here.
+// shortPath returns a path relative to the working directory if it is inside of it.
 func shortPath(path string) string {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -429,7 +428,7 @@ func shortPath(path string) string {
 	return path
 }
 
-// shellWord is text as a shell reads it as one word.
+// shellWord quotes a text so that a shell reads it as one word.
 func shellWord(text string) string {
 	plain := func(r rune) bool {
 		return r > unicode.MaxASCII || unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("/._-+:@%,=", r)

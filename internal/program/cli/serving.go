@@ -10,7 +10,7 @@ import (
 	"github.com/annexapi/annex/config"
 )
 
-// servingFlags say how connections are answered. They have upstream's names and meanings.
+// servingFlags are the flags of connections and request handling, with upstream's names and meanings.
 type servingFlags struct {
 	sni                      []cliflag.NamedCertKey
 	streams, reads, mutating int
@@ -37,7 +37,7 @@ func (s *servingFlags) declare(flags *pflag.FlagSet, o *config.ServingOptions) {
 	)
 	flags.Var(cliflag.NewNamedCertKeyArray(&s.sni), "tls-sni-cert-key", "certificate and key for other names, as in "+
 		"other.crt,other.key:*.example.com,example.com, besides those in the certificate; may be repeated (PEM)")
-	flags.Lookup("tls-sni-cert-key").DefValue = "" // it prints an empty list
+	flags.Lookup("tls-sni-cert-key").DefValue = "" // upstream's value prints an empty list
 	flags.IntVar(&s.streams, "http2-max-streams-per-connection", 1000, "how many requests at once a client may have on one HTTP/2 connection")
 	flags.BoolVar(&o.DisableHTTP2, "disable-http2-serving", false, "speak HTTP/1.1 only")
 	flags.Float64Var(&o.GoawayChance, "goaway-chance", 0, "how likely a request over HTTP/2 has its client connect anew, so that a load "+
@@ -60,12 +60,12 @@ func (s *servingFlags) declare(flags *pflag.FlagSet, o *config.ServingOptions) {
 	flags.BoolVar(&o.ContentionProfiling, "contention-profiling", false, "record blocking for --profiling; it costs time")
 }
 
-// complete fills in what is no default.
+// complete copies the flags that were given into the options.
 func (s *servingFlags) complete(flags *pflag.FlagSet, o *config.ServingOptions) error {
 	for _, c := range s.sni {
 		o.SNICertificates = append(o.SNICertificates, config.SNICertificate{CertFile: c.CertFile, KeyFile: c.KeyFile, Names: c.Names})
 	}
-	if s.streams < 1 { // 0 would be the default
+	if s.streams < 1 { // in the options, 0 means the default
 		return usage(fmt.Errorf("--http2-max-streams-per-connection %d is less than 1", s.streams))
 	}
 	o.MaxStreamsPerConnection = s.streams

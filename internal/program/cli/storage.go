@@ -26,7 +26,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// storageVerbs are what the verbs below storage share.
+// storageVerbs is the state that the verbs below storage share.
 type storageVerbs struct {
 	program Program
 	options config.Options
@@ -56,8 +56,7 @@ meanwhile.`,
 	return cmd
 }
 
-// plan is that of the server. Asked of a server elsewhere, the flags say nothing about its
-// storages.
+// plan returns the plan of the server. If the verb asks a server elsewhere, the storage flags are not used.
 func (v *storageVerbs) plan() (*plan.Plan, error) {
 	definition, err := v.program.Define()
 	if err != nil {
@@ -70,7 +69,7 @@ func (v *storageVerbs) plan() (*plan.Plan, error) {
 	return v.storage.resolve(definition, v.options)
 }
 
-// use opens the tools of a plan, works with them and closes them.
+// use opens the tools of a plan, calls work with them and closes them.
 func (v *storageVerbs) use(cmd *cobra.Command, p *plan.Plan, work func(context.Context, maintenance.Tools) error) error {
 	logTo(cmd.ErrOrStderr(), logText, 0)
 	ctx := cmd.Context()
@@ -81,7 +80,7 @@ func (v *storageVerbs) use(cmd *cobra.Command, p *plan.Plan, work func(context.C
 	return errors.Join(work(ctx, tools), tools.Close())
 }
 
-// useTools is use with the plan of the server.
+// useTools calls use with the plan of the server.
 func (v *storageVerbs) useTools(cmd *cobra.Command, work func(context.Context, maintenance.Tools) error) error {
 	p, err := v.plan()
 	if err != nil {
@@ -90,8 +89,8 @@ func (v *storageVerbs) useTools(cmd *cobra.Command, work func(context.Context, m
 	return v.use(cmd, p, work)
 }
 
-// resourceOf returns the stored resource that holds the objects of the one of that name; most
-// hold their own.
+// resourceOf returns the stored resource whose objects the resource with the given name shows. That is usually the
+// resource itself.
 func resourceOf(p *plan.Plan, name string) (*plan.Resource, error) {
 	if r := p.Resource(p.Definition.Owner(schema.ParseGroupResource(name))); r != nil {
 		return r, nil
@@ -170,7 +169,7 @@ func printStats(out io.Writer, all []maintenance.Stats) error {
 	return w.Flush()
 }
 
-// formNow is a form, and what is to be known about it.
+// formNow formats a stored form and its problems.
 func formNow(c maintenance.FormCount) string {
 	switch {
 	case c.Undecodable:
@@ -295,7 +294,7 @@ func writeBackup(ctx context.Context, tools maintenance.Tools, out io.Writer, to
 	return maintenance.BackupFile(ctx, tools, to, force)
 }
 
-// revisionsOf says at which revision a backup is.
+// revisionsOf formats the revisions of the storages in a backup.
 func revisionsOf(h maintenance.Header) string {
 	var text string
 	for i, s := range h.Storages {
@@ -307,7 +306,7 @@ func revisionsOf(h maintenance.Header) string {
 	return text
 }
 
-// counting are tools whose backups are counted.
+// counting wraps tools to report the progress of backups.
 type counting struct {
 	maintenance.Tools
 	progress *progress
@@ -317,8 +316,8 @@ func (c counting) Backup(ctx context.Context, to io.Writer) error {
 	return c.Tools.Backup(ctx, io.MultiWriter(to, c.progress))
 }
 
-// progress tells a person at a terminal how far a long work has got. Elsewhere it
-// is silent: what has been done is printed at the end.
+// progress shows the progress of a long operation at a terminal. If the output is no terminal it prints nothing:
+// each verb prints its result at the end.
 type progress struct {
 	out   io.Writer
 	what  string
@@ -342,7 +341,7 @@ func (p *progress) end() {
 	}
 }
 
-// line is a line that is replaced by the next one, at a terminal.
+// line is a terminal line that the next one overwrites.
 type line struct {
 	out   io.Writer
 	shown bool
@@ -371,7 +370,7 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// copyFlags are those of the verbs that write into a storage.
+// copyFlags declares the flags of the verbs that write into a storage.
 func copyFlags(cmd *cobra.Command, how *serve.CopyOptions) {
 	flags := cmd.Flags()
 	flags.Uint64Var(&how.Bump, "bump-revision", 1_000_000_000, "by how much revisions are raised above all that clients may know")
@@ -525,7 +524,7 @@ seen objects before must be restarted.`,
 	return cmd
 }
 
-// prepareCopy checks what the verbs that write into a storage have in common.
+// prepareCopy performs the checks that the verbs that write into a storage share.
 func (v *storageVerbs) prepareCopy(cmd *cobra.Command, output string) error {
 	if v.tools.Kubeconfig != "" || v.tools.Only != "" {
 		return usage(fmt.Errorf("%s works on stopped servers, as a whole: leave --kubeconfig and --only away", cmd.CommandPath()))
@@ -534,8 +533,7 @@ func (v *storageVerbs) prepareCopy(cmd *cobra.Command, output string) error {
 	return checkOutput(output)
 }
 
-// copyError says whose fault it is: what is refused before anything is written is
-// the user's.
+// copyError classifies an error: a copy that was rejected before anything was written is a usage error.
 func copyError(err error) error {
 	for _, refused := range []error{maintenance.ErrBackup, maintenance.ErrNotEmpty, maintenance.ErrBehind, maintenance.ErrExists,
 		maintenance.ErrEncrypted, journal.ErrLocked, fs.ErrNotExist} {

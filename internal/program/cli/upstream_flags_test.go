@@ -11,7 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/server/options"
 )
 
-// upstreamFlags are those that k8s.io/apiserver has for servers.
+// upstreamFlags are the server flags of k8s.io/apiserver.
 func upstreamFlags() *pflag.FlagSet {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	options.NewRecommendedOptions("", nil).AddFlags(flags)
@@ -24,7 +24,7 @@ var (
 	flagName = regexp.MustCompile("`--([a-z0-9-]+)")
 )
 
-// What the page does not say of a flag of upstream's, a new release of Kubernetes has brought.
+// An upstream flag that the page does not mention is new in a Kubernetes release.
 func TestThePageHasEveryFlagOfUpstream(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../../docs/reference/upstream-flags.md")

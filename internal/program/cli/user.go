@@ -21,7 +21,7 @@ import (
 	"github.com/annexapi/annex/internal/program/serve"
 )
 
-// userVerbs are what the verbs below user share.
+// userVerbs is the state that the verbs below user share.
 type userVerbs struct {
 	program Program
 	plan    plan.Plan
@@ -51,7 +51,7 @@ cluster's.`,
 	return cmd
 }
 
-// needDir refuses what is no directory of a server.
+// needDir rejects options that name no directory for certificates, or something that is not a directory.
 func (v *userVerbs) needDir() error {
 	if v.plan.CertDir() == "" {
 		return usage(errors.New("without a data directory, the authority that issues certificates lives as long as its server: give " +
@@ -65,7 +65,7 @@ func (v *userVerbs) needDir() error {
 	return nil
 }
 
-// users are those of the server. Nothing is made.
+// users opens the user certificates of the server. It creates nothing.
 func (v *userVerbs) users() (*certs.Users, error) {
 	if err := v.needDir(); err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func (v *userVerbs) users() (*certs.Users, error) {
 	return certs.OpenUsers(v.plan.CertDir(), nil), nil
 }
 
-// refusals are mistakes in the command line; other errors are failures.
+// refusals marks rejections as usage errors; other errors stay failures.
 func refusals(err error) error {
 	if errors.As(err, new(certs.Refusal)) {
 		return usage(err)
@@ -88,7 +88,7 @@ const (
 	formPKCS12     = "p12"
 )
 
-// newUser is what user create is asked for.
+// newUser holds the arguments of user create.
 type newUser struct {
 	certs.NewUser
 	output, server, to, passwordFile string
@@ -152,7 +152,7 @@ well, and is encrypted with a password.`,
 	return cmd
 }
 
-// oneName takes the one argument of a verb.
+// oneName returns the only argument of a verb.
 func oneName(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0:
@@ -163,7 +163,7 @@ func oneName(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// check refuses what can be refused before anything is made, and reads the password.
+// check performs all checks that are possible before anything is created, and reads the password.
 func (n *newUser) check(out io.Writer) error {
 	if err := n.Check(); err != nil {
 		return refusals(err)
@@ -195,7 +195,7 @@ func (n *newUser) check(out io.Writer) error {
 	return nil
 }
 
-// checkTarget refuses what cannot be written to.
+// checkTarget rejects a target that cannot be written.
 func (n *newUser) checkTarget(out io.Writer) error {
 	switch {
 	case n.to == "":
@@ -240,15 +240,15 @@ func (n *newUser) encode(server string, c *certs.Credentials) ([]byte, error) {
 	return c.Kubeconfig(server, n.cluster)
 }
 
-// target is where credentials are written.
+// target is the output for new credentials.
 type target struct {
 	where string // for messages
 	write func(data []byte) error
-	// discard removes what has not been written as a whole.
+	// discard removes an incomplete file.
 	discard func()
 }
 
-// open makes the target. A file that cannot be written is found before there are credentials.
+// open creates the target. It runs before credentials are issued, so that an unwritable file fails first.
 func (n *newUser) open(out io.Writer) (*target, error) {
 	if n.to == "-" {
 		return &target{"", func(data []byte) error {
@@ -282,7 +282,8 @@ func (n *newUser) open(out io.Writer) (*target, error) {
 	return &target{", in " + n.to, write, file.Discard}, nil
 }
 
-// issue issues the certificate. A file that cannot be written is found before.
+// issue issues the certificate. It opens the target first, so that an unwritable file fails before a certificate
+// exists.
 func (v *userVerbs) issue(ctx context.Context, n *newUser, out, errOut io.Writer) error {
 	target, err := n.open(out)
 	if err != nil {

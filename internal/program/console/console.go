@@ -1,9 +1,9 @@
-// Package console serves pages that are for any server: the console, which shows and edits the objects
-// of all kinds, and Swagger UI, which shows the OpenAPI documents and sends requests by them.
+// Package console serves two single-page applications that work with any server: the console, which shows and edits
+// the objects of all kinds, and Swagger UI, which shows the OpenAPI documents and sends requests.
 //
-// The pages are files, the same for all users, and say nothing that is secret; what they show comes from
-// the API, with the rights of the user who has signed in. They are built from web by make console, and
-// embedded compressed.
+// The pages are static files without secrets, the same for all users. Their scripts read and write through the API,
+// with the permissions of the signed-in user. make console builds the pages from web; the binary embeds them
+// compressed.
 package console
 
 import (
@@ -31,37 +31,38 @@ const (
 //go:embed dist
 var dist embed.FS
 
-// Config is what the console is told of its server.
+// Config is the server's configuration as the pages read it, from config.json.
 type Config struct {
 	Title   string `json:"title"`
 	Logo    string `json:"logo,omitempty"`
 	Version string `json:"version"`
-	// Query is the prefix of the query API, Swagger the path of Swagger UI; empty is none.
+	// Query is the prefix of the query API, Swagger the path of Swagger UI; an empty value means that it is not
+	// served.
 	Query   string `json:"query,omitempty"`
 	Swagger string `json:"swagger,omitempty"`
-	// Console is the path of the console, for Swagger UI; empty is none.
+	// Console is the path of the console, for the link in Swagger UI; empty if it is not served.
 	Console string `json:"console,omitempty"`
 	// Login is nil if users cannot sign in at the server.
 	Login *Login `json:"login,omitempty"`
-	// LoginNow, unless it is nil, says at each request what Login is.
+	// LoginNow, if set, returns the value of Login for each request.
 	LoginNow func() *Login `json:"-"`
-	// ClientCertificate says that callers may be known by certificates.
+	// ClientCertificate is set if the server accepts client certificates.
 	ClientCertificate bool `json:"clientCertificate"`
 }
 
-// Login says how users sign in.
+// Login describes the ways to sign in.
 type Login struct {
 	Password  bool       `json:"password"`
 	Providers []Provider `json:"providers,omitempty"`
 }
 
-// Provider is where users are known who sign in elsewhere.
+// Provider is an OpenID Connect provider where users can sign in.
 type Provider struct {
 	Name  string `json:"name"`
 	Title string `json:"title"`
 }
 
-// Console returns the handler of Path. The logo may be empty; its media type is given with it.
+// Console returns the handler of Path. The logo may be empty; logoType is its media type.
 func Console(config Config, logo []byte, logoType string) (http.Handler, error) {
 	files, err := load("console")
 	if err != nil {
@@ -89,15 +90,14 @@ func newPages(prefix string, files map[string]file, config Config) (http.Handler
 	return p, err
 }
 
-// policy lets pages use what the server serves, and nothing of others; neither scripts nor
-// styles may stand in markup.
+// policy lets pages load resources from the server alone, and forbids inline scripts and styles.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; " +
 	"frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 
-// file is one that is served: as it is, or compressed, of which one is enough.
+// file is a served file. It is held either plain or compressed, since each form can be computed from the other.
 type file struct {
 	content   []byte // compressed if gzipped
-	embedded  string // its name in dist, instead of content: what is hardly ever asked for is not held in memory
+	embedded  string // its name in dist, instead of content: rarely requested files are not copied to the heap
 	gzipped   bool
 	mediaType string
 	etag      string
@@ -113,7 +113,7 @@ func etagOf(content []byte) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:15])
 }
 
-// load reads the files of a page, by their paths below its prefix.
+// load reads the files of a page. The keys are paths relative to the page's prefix.
 func load(page string) (map[string]file, error) {
 	files := map[string]file{}
 	root := "dist/" + page
@@ -147,7 +147,7 @@ func load(page string) (map[string]file, error) {
 	return files, nil
 }
 
-// mediaTypes are said here, for those of a machine may be others.
+// mediaTypes is explicit because the operating system's table may differ.
 var mediaTypes = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".js":   "text/javascript; charset=utf-8",
@@ -155,14 +155,14 @@ var mediaTypes = map[string]string{
 	".txt":  "text/plain; charset=utf-8",
 }
 
-// pages serves files below a prefix.
+// pages serves the files of one page below a prefix.
 type pages struct {
 	prefix string
-	files  map[string]file // by their names; config.json is none of them
+	files  map[string]file // by name, without config.json
 	config Config
 }
 
-// told is what the page is told of its server.
+// told returns the configuration of the page, config.json.
 func (p *pages) told() (file, error) {
 	config := p.config
 	if config.LoginNow != nil {
@@ -207,15 +207,15 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (f file) serve(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Content-Type", f.mediaType)
-	// What has the hash of its content in its name never changes. All else is asked for anew, which
-	// costs an answer without a body.
+	// Files whose names contain a hash of their content never change. Browsers revalidate all others, which costs a
+	// response without a body.
 	header.Set("Cache-Control", "no-cache")
 	if f.immutable {
 		header.Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
 	content, etag := f.content, f.etag
 	if f.embedded != "" {
-		content, _ = dist.ReadFile(f.embedded) // as when it was found; nothing is damaged
+		content, _ = dist.ReadFile(f.embedded) // load has read this file already, so it cannot fail
 	}
 	if f.gzipped {
 		header.Set("Vary", "Accept-Encoding")
@@ -231,7 +231,7 @@ func (f file) serve(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 }
 
-// acceptsGzip says whether a client names gzip, or everything, and does not take it back by q=0.
+// acceptsGzip reports whether Accept-Encoding names gzip or * with a weight other than 0.
 func acceptsGzip(values []string) bool {
 	for _, value := range values {
 		for one := range strings.SplitSeq(value, ",") {
@@ -247,7 +247,7 @@ func acceptsGzip(values []string) bool {
 	return false
 }
 
-// gunzip is for the few clients that want nothing compressed; nil if the content is damaged.
+// gunzip serves the few clients that do not accept gzip; it returns nil if the content is damaged.
 func gunzip(content []byte) []byte {
 	reader, err := gzip.NewReader(bytes.NewReader(content))
 	if err != nil {

@@ -193,7 +193,7 @@ func TestWhatABrowserHasIsNotSentAgain(t *testing.T) {
 	}
 }
 
-// The console has to be there at once, also over slow lines. Swagger UI is a page of its own.
+// The console must load fast, even over slow connections. Swagger UI is a separate page.
 func TestTheConsoleIsSmall(t *testing.T) {
 	const most = 500_000
 	size := 0

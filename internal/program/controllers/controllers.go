@@ -1,5 +1,5 @@
-// Package controllers runs the controllers that a user declares with a server: which
-// of them, and what becomes of one that fails.
+// Package controllers runs the controllers that a user declares with a server. It selects them and restarts
+// controllers that fail.
 package controllers
 
 import (
@@ -24,9 +24,8 @@ import (
 // All selects all controllers.
 const All = "*"
 
-// Select returns the controllers that a selection names, in the order declared: * is
-// all, a name is that one, and -name is all but that one, if * is there. A name that
-// none has is an error.
+// Select returns the selected controllers in the order of their declaration. In a selection, * adds all
+// controllers, a name adds one, and -name removes one from *. An unknown name is an error.
 func Select(all []define.Controller, selection []string) ([]define.Controller, error) {
 	for _, s := range selection {
 		name := strings.TrimPrefix(s, "-")
@@ -57,17 +56,17 @@ func are(all []define.Controller) string {
 	return "are " + strings.Join(names, ", ")
 }
 
-// Waits before a controller that has failed runs again: the first, the longest, and
-// how long one must have run for the first to be enough again.
+// Waits before a failed controller restarts: the first wait, the longest wait, and how long a controller must have
+// run for its next wait to be the first again.
 const (
 	firstWait   = time.Second
 	longestWait = time.Minute
 	goodRun     = 5 * time.Minute
 )
 
-// Run runs controllers until the context ends and they have returned. One that fails
-// or panics runs again, after a wait that doubles from a second to a minute; one that
-// returns without an error has done its work. Failures are logged.
+// Run runs controllers until the context ends and all of them have returned. A controller that fails or panics is
+// restarted after a wait that doubles from a second to a minute; a controller that returns nil is done. Failures
+// are logged.
 func Run(ctx context.Context, selected []define.Controller, env any, c clock.Clock) {
 	var all sync.WaitGroup
 	for _, controller := range selected {
@@ -103,13 +102,12 @@ func keepRunning(ctx context.Context, controller define.Controller, env any, c c
 	}
 }
 
-// restarts returns the pauses before a controller that fails runs again.
+// restarts returns a function that returns the waits before successive restarts.
 func restarts() func() time.Duration {
 	return wait.Backoff{Duration: firstWait, Factor: 2, Cap: longestWait, Steps: math.MaxInt}.DelayFunc()
 }
 
-// runOnce makes a panic an error: the requests that the server answers are not to
-// suffer from it.
+// runOnce turns a panic into an error: a panicking controller must not end the server.
 func runOnce(ctx context.Context, controller define.Controller, env any) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -78,7 +78,7 @@ func isOwn(dir string) (bool, error) {
 	}
 	certain, others := false, false
 	for _, entry := range entries {
-		name, _, _ := strings.Cut(entry.Name(), ".") // a restore leaves storage.TIME
+		name, _, _ := strings.Cut(entry.Name(), ".") // a restore moves the previous storage to storage.TIME
 		switch {
 		case entry.Name() == ".git":
 			return false, nil
@@ -114,7 +114,7 @@ func writeIgnore(path string, committed []string) error {
 			lines += "!/" + strings.Join(parents[:i+1], "/") + "/\n"
 		}
 		below := strings.Join(parents, "/")
-		lines += "!/" + below + "/**\n/" + below + "/.*/\n" // what a storage keeps for itself is hidden
+		lines += "!/" + below + "/**\n/" + below + "/.*/\n" // hide a storage's internal files
 		if !strings.Contains(content, lines) {
 			content += lines
 		}

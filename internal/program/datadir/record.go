@@ -21,8 +21,8 @@ const RecordName = "annex.json"
 // Format is the newest format of the record that this program reads, and the format that it writes.
 const Format = 1
 
-// Record is what a data directory is known by. The zero value is that of a directory without a record, and permits
-// everything.
+// Record identifies the server and the storages of a data directory. The zero value belongs to a directory without
+// a record, and permits every server and storage.
 type Record struct {
 	// Format is 0 if there is no file.
 	Format int `json:"format"`

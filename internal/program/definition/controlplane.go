@@ -18,15 +18,14 @@ import (
 	"github.com/annexapi/annex/internal/server/upstream"
 )
 
-// ControlPlane makes a server that stands alone a whole cluster's API. Package controlplane has the only
+// ControlPlane turns a standalone server into the API of a whole cluster. Package controlplane has the only
 // implementation, so that only servers that import it link it.
 type ControlPlane interface {
-	// Plane returns what the control plane adds to a definition.
+	// Plane returns the kinds and settings that the control plane adds to a definition.
 	Plane() *define.Plane
-	// With returns the control plane with the operator's options. An error is about the
-	// RuntimeConfig.
+	// With returns the control plane with the operator's options. It returns an error for a wrong RuntimeConfig.
 	With(define.PlaneOptions) (ControlPlane, error)
-	// Open opens the control plane of a server that is built, but does not run yet.
+	// Open opens the control plane of a server that is built but does not run yet.
 	Open(Host) (*Opened, error)
 }
 
@@ -45,52 +44,53 @@ func Held(holder interface{ held() *HeldControlPlane }) ControlPlane {
 	return holder.held().controlPlane
 }
 
-// Host is a server as its control plane knows it.
+// Host is the interface of a server to its control plane.
 type Host struct {
-	// Name is that of the definition.
+	// Name is the definition's name.
 	Name string
-	// Storage opens the storage of resources that the definition does not have, in the form
-	// that a codec writes. Objects are created only in namespaces that are there.
+	// Storage opens storage for resources that the definition does not have, encoded by the codec. Objects can be
+	// created only in existing namespaces.
 	Storage func(codec runtime.Codec) generic.RESTOptionsGetter
-	// Client has all rights. Its requests wait until the server runs.
+	// Client has all permissions. Its requests block until the server runs.
 	Client *rest.Config
-	// Groups are the names of those that the server has itself, and Versions what it serves of
-	// them, the preferred version of each group first.
+	// Groups are the names of the API groups that the server itself serves. Versions are their served versions, the
+	// preferred version of each group first.
 	Groups   []string
 	Versions []schema.GroupVersion
-	// Shared says that other servers may be over the same storage.
+	// Shared is set if other servers may use the same storage.
 	Shared bool
-	// Admission are the names of the admission plugins that run.
+	// Admission are the names of the enabled admission plugins.
 	Admission  []string
 	Authorizer authorizer.Authorizer
 	Version    compatibility.EffectiveVersion
-	// Front is how servers behind this one know it and its callers.
+	// Front authenticates this server and its callers to aggregated servers.
 	Front Front
-	// Stopped is closed when no more requests come.
+	// Stopped is closed when the server accepts no more requests.
 	Stopped <-chan struct{}
 }
 
-// Front is what the certificates of a server are to those behind it.
+// Front holds the certificates by which aggregated servers authenticate this server and its callers.
 type Front struct {
-	// Proxy is the certificate that the server shows to them, and what they verify it against.
+	// Proxy is the client certificate that the server presents to aggregated servers, and the authority that
+	// verifies it.
 	Proxy *certs.FrontProxy
-	// UserCA is what the server verifies the certificates of its callers against.
+	// UserCA verifies the client certificates of the server's callers.
 	UserCA dynamiccertificates.CAContentProvider
 }
 
 // Opened is the control plane of one server.
 type Opened struct {
-	// Delegation answers what the definition's groups do not.
+	// Delegation serves the API groups that the definition does not have.
 	Delegation *upstream.Delegation
-	// Aggregation answers for the groups of servers behind; nil is for none.
+	// Aggregation proxies the API groups of aggregated servers; nil if there is no aggregation.
 	Aggregation upstream.Aggregation
-	// Admission are plugins that decide after the definition's, and before the hooks of kinds.
+	// Admission are plugins that run after the definition's plugins and before the hooks of kinds.
 	Admission []admit.Plugin
-	// Metrics are those that the control plane adds to the server's.
+	// Metrics are added to the server's metrics.
 	Metrics []prometheus.Gatherer
-	// Run follows what they decide by until the context ends.
+	// Run keeps the state of delegation, aggregation and admission current until the context ends.
 	Run func(ctx context.Context) error
-	// Ready returns why the server must not be called ready yet; nil is never. It may be called
-	// concurrently.
+	// Ready returns the reason why the server is not ready yet, or nil if it is. A nil Ready means that the control
+	// plane is always ready. It may be called concurrently.
 	Ready func() error
 }

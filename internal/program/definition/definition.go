@@ -1,5 +1,5 @@
-// Package definition is how a compiled definition gets from package annex to the packages that plan, serve and
-// describe it: what they need beside define.Server, whose package knows neither servers nor programs.
+// Package definition carries a compiled definition from package annex to the packages that plan, serve and describe
+// it. It adds the types to define.Server that need a running server, of which package define must not know.
 package definition
 
 import (
@@ -9,14 +9,14 @@ import (
 	"github.com/annexapi/annex/internal/model/informer"
 )
 
-// EnvFunc makes the handle to a server that its hooks and controllers get. The handle's type is package annex's,
-// which this package does not know. The definition is the one that is served, with the kinds of its mode.
+// EnvFunc makes the environment that a server's hooks and controllers get. The environment's type is package
+// annex's, which this package does not import. The definition is the served one, including the kinds of the mode.
 type EnvFunc func(definition *define.Server, client *rest.Config, informers *informer.Set, rootCA func() []byte) any
 
-// Definition is a compiled and checked definition, and how its environments are made.
+// Definition is a compiled and checked definition, with the constructor of its environments.
 type Definition struct {
 	Server *define.Server
-	// ControlPlane opens what Server.Plane declares; nil if that is nil.
+	// ControlPlane opens the control plane that Server.Plane declares; nil if Server.Plane is nil.
 	ControlPlane ControlPlane
 	NewEnv       EnvFunc
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// The file is drawn in docs/formats/backup.md.
+// docs/formats/backup.md describes the file format.
 const (
 	backupMagic   = "AnnexBkp"
 	backupVersion = 1
@@ -29,32 +29,31 @@ const (
 	valueFixed    = 2 + 8 + 8 + 4
 	trailerLength = 8 + 8 + sha256.Size
 
-	// maxBlock bounds what a damaged length can make a reader allocate.
+	// maxBlock bounds the memory that a reader allocates for a damaged length.
 	maxBlock = 1 << 30
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Header says what is in a backup.
+// Header describes the content of a backup.
 type Header struct {
 	// Server and Version are the server's name and the program's version.
 	Server  string    `json:"server"`
 	Version string    `json:"version"`
 	Created time.Time `json:"created"`
-	// Storages are those that the values come from.
+	// Storages are the backed-up storages; values refer to them by index.
 	Storages []HeaderStorage `json:"storages"`
-	// Resources are those that the server knew.
+	// Resources are the resources that the server knew at the time of the backup.
 	Resources []HeaderResource `json:"resources"`
 }
 
 // HeaderStorage is a storage in a backup.
 type HeaderStorage struct {
-	// Name is what the server calls it, such as embedded.
+	// Name is the server's name for the storage, such as embedded.
 	Name string `json:"name"`
-	// Revision is that at which the storage was read.
+	// Revision is the revision of the snapshot.
 	Revision uint64 `json:"revision"`
-	// ContextPrefix and a value's key are what an encrypted value was authenticated
-	// with.
+	// ContextPrefix followed by a value's key is the authenticated data of an encrypted value.
 	ContextPrefix string `json:"contextPrefix,omitempty"`
 }
 
@@ -65,8 +64,7 @@ type HeaderResource struct {
 	Prefix   string `json:"prefix"`
 }
 
-// ErrBackup marks a backup that cannot be used: it is damaged, cut off, of a newer
-// format, or no backup at all.
+// ErrBackup marks an unusable backup: a damaged or truncated file, a newer format, or a file that is no backup.
 var ErrBackup = errors.New("unusable backup")
 
 func unusable(format string, args ...any) error {
@@ -82,7 +80,7 @@ type Writer struct {
 	buffer []byte
 }
 
-// NewWriter begins a backup.
+// NewWriter begins a backup by writing its header.
 func NewWriter(to io.Writer, header Header) (*Writer, error) {
 	w := &Writer{sum: sha256.New()}
 	w.to = bufio.NewWriterSize(to, 1<<20)
@@ -111,7 +109,7 @@ func (w *Writer) block(kind byte, payload []byte) error {
 	return nil
 }
 
-// Add adds a value of the storage with this index in the header.
+// Add adds a value. storage is the index of its storage in the header.
 func (w *Writer) Add(storage int, v store.Value) error {
 	var expires int64
 	if !v.Expires.IsZero() {
@@ -132,12 +130,12 @@ func (w *Writer) Add(storage int, v store.Value) error {
 	return w.block(blockValue, b)
 }
 
-// endedEarly is why a backup has no trailer, as it says itself.
+// endedEarly is the reason, recorded by the writer, why a backup has no trailer.
 type endedEarly string
 
 func (e endedEarly) Error() string { return string(e) }
 
-// Fail ends a backup that cannot be finished, and has it say why.
+// Fail ends a backup that cannot be finished, and records the reason in it.
 func (w *Writer) Fail(reason error) error {
 	if err := w.block(blockError, []byte(reason.Error())); err != nil {
 		return err
@@ -148,7 +146,7 @@ func (w *Writer) Fail(reason error) error {
 	return nil
 }
 
-// Finish writes the trailer, without which a backup is none.
+// Finish writes the trailer. A backup without a trailer is unusable.
 func (w *Writer) Finish() error {
 	b := binary.BigEndian.AppendUint64(nil, w.values)
 	b = binary.BigEndian.AppendUint64(b, w.bytes)
@@ -161,8 +159,8 @@ func (w *Writer) Finish() error {
 	return nil
 }
 
-// Reader reads a backup. What it returned stands only when Next has returned
-// io.EOF: then all of it was there and fits the checksums.
+// Reader reads a backup. The values are verified only when Next has returned io.EOF: until then, the backup may
+// turn out to be truncated or damaged.
 type Reader struct {
 	Header Header
 
@@ -172,8 +170,7 @@ type Reader struct {
 	bytes  uint64
 }
 
-// NewReader begins to read a backup. Its errors, but those of from, match
-// ErrBackup.
+// NewReader reads the header of a backup. Its errors match ErrBackup, except for errors of from.
 func NewReader(from io.Reader) (*Reader, error) {
 	r := &Reader{from: bufio.NewReaderSize(from, 1<<20), sum: sha256.New()}
 	preamble := make([]byte, len(backupMagic)+4)
@@ -207,7 +204,7 @@ func NewReader(from io.Reader) (*Reader, error) {
 	return r, nil
 }
 
-// block reads one block. The payload is the caller's.
+// block reads one block. The caller owns the payload.
 func (r *Reader) block() (kind byte, payload []byte, err error) {
 	head := make([]byte, 5)
 	if err := r.read(head); err != nil {
@@ -248,8 +245,8 @@ func (r *Reader) read(p []byte) error {
 	return fmt.Errorf("read backup: %w", err)
 }
 
-// Next returns the next value and the index of its storage in the header. At the
-// end it checks the trailer and returns io.EOF.
+// Next returns the next value and the index of its storage in the header. At the end it verifies the trailer and
+// returns io.EOF.
 func (r *Reader) Next() (storage int, v store.Value, err error) {
 	kind, payload, err := r.block()
 	if err != nil {
@@ -305,13 +302,13 @@ func (r *Reader) finish(trailer []byte) error {
 	return io.EOF
 }
 
-// Contents counts what is in a backup.
+// Contents summarizes a backup.
 type Contents struct {
 	Header
 	Objects, Bytes uint64
 }
 
-// Check reads a backup to the end and returns what is in it.
+// Check reads a backup to its end, verifies it and returns its summary.
 func Check(from io.Reader) (Contents, error) {
 	r, err := NewReader(from)
 	for err == nil {

@@ -109,11 +109,11 @@ func TestEveryCutAndEveryFlippedBitIsFound(t *testing.T) {
 	}
 }
 
-// A length that is none, in a block whose checksum is right, is the writer's mistake.
+// An invalid length in a block with a correct checksum is a bug of the writer.
 func TestAValueThatContradictsItselfIsRefused(t *testing.T) {
 	for _, length := range []uint32{1 << 31, 1<<32 - 1, 1 << 20} {
 		spoilt := sampleBackup(t)
-		block := spoilt[12+9+binary.BigEndian.Uint32(spoilt[13:]):] // behind the header
+		block := spoilt[12+9+binary.BigEndian.Uint32(spoilt[13:]):] // after the header
 		payload := block[5:][:binary.BigEndian.Uint32(block[1:])]
 		binary.BigEndian.PutUint32(payload[18:], length)
 		crc := crc32.Checksum(block[:5+len(payload)], crc32.MakeTable(crc32.Castagnoli))
@@ -169,7 +169,7 @@ func objects(n int) []store.Value {
 	return all
 }
 
-// breaking is tools whose backup breaks off after some bytes without an error.
+// breaking is Tools whose backup breaks off after some bytes without an error.
 type breaking struct {
 	maintenance.Tools
 	after int
@@ -216,7 +216,7 @@ func TestABackupFileIsWholeOrNotThere(t *testing.T) {
 	}
 }
 
-// meanwhile are tools that do something while they write a backup.
+// meanwhile is Tools that call a function while they write a backup.
 type meanwhile struct {
 	maintenance.Tools
 	do func()
@@ -265,7 +265,7 @@ func source(revision uint64, values []store.Value) maintenance.Source {
 	}}
 }
 
-// failing is a backend that takes only so many writes.
+// failing is a backend that accepts a limited number of writes.
 type failing struct {
 	store.Maintenance
 	left chan struct{}
@@ -390,7 +390,7 @@ func TestEncryptedValuesAreEncryptedForTheirNewPlace(t *testing.T) {
 	}
 }
 
-// lingering is tools whose backup ends only when it has to.
+// lingering is Tools whose backup ends only when its writer fails or its context ends.
 type lingering struct {
 	maintenance.Tools
 	ended *atomic.Bool
@@ -426,7 +426,7 @@ func TestADumpThatCannotBeWrittenLeavesTheToolsAlone(t *testing.T) {
 	}
 }
 
-// elsewhere is a backend that values are encrypted for in another way.
+// elsewhere is a backend with other value contexts.
 type elsewhere struct{ store.Maintenance }
 
 func (elsewhere) ValueContext(key string) value.DefaultContext { return []byte("/registry" + key) }

@@ -18,40 +18,40 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// Source is what is copied from.
+// Source is the source of a copy.
 type Source struct {
-	// Name says in errors what it is.
+	// Name names the source in errors.
 	Name string
-	// Revision is the highest that clients have seen of it.
+	// Revision is the highest revision of the source that clients may have seen.
 	Revision uint64
-	// Values yields what is to be copied, the same every time.
+	// Values yields the values to copy, the same values each time.
 	Values func(ctx context.Context) iter.Seq2[store.Value, error]
 }
 
-// Copied says what a copy has done.
+// Copied is the result of a copy.
 type Copied struct {
-	// Objects are those of the source, Written what had to be written of them.
+	// Objects counts the objects of the source; Written counts the objects that differed in the target.
 	Objects int64 `json:"objects"`
 	Written int64 `json:"written"`
-	// Revision is the target's after it.
+	// Revision is the target's revision after the copy.
 	Revision uint64 `json:"revision"`
-	// Aside is where the storage was moved that was there before.
+	// Aside is the path to which a previous storage was moved.
 	Aside string `json:"aside,omitempty"`
 }
 
 var (
-	// ErrNotEmpty is returned for a target that has other objects.
+	// ErrNotEmpty is returned if the target has other objects.
 	ErrNotEmpty = errors.New("there is something else already")
-	// ErrBehind is returned for a target whose revisions clients would take for older
-	// than what they know.
+	// ErrBehind is returned if the target's revisions are lower than revisions that clients may have seen: clients
+	// would take new objects for old.
 	ErrBehind = errors.New("its revisions are lower")
 )
 
-// maxRevision is the highest that clients can be told.
+// maxRevision is the highest revision that the API can represent.
 const maxRevision = math.MaxInt64
 
-// Above returns the revision above which objects are copied from a source to a
-// target that was at a revision before.
+// Above returns the revision above which the objects of a source are copied. source and target are their revisions;
+// bump is added to the higher of them.
 func Above(source, target, bump uint64) (uint64, error) {
 	base := max(source, target)
 	if bump > maxRevision/2 || base > maxRevision/2 {
@@ -60,10 +60,10 @@ func Above(source, target, bump uint64) (uint64, error) {
 	return base + bump, nil
 }
 
-// Recoded yields values as they have to be stored at another place, where a value's
-// Context is another: what is encrypted is decrypted and encrypted anew. Where objects
-// are stored as JSON, others become JSON, in the version that they are stored in. What
-// is JSON stays so everywhere: every storage reads it.
+// Recoded yields values in the form in which another place stores them. A value's encryption is bound to its
+// Context, which differs there, so encrypted values are decrypted and encrypted anew. If the place stores JSON,
+// values in other media types are converted to JSON, in the version in which they are stored. JSON values stay JSON
+// everywhere, since every storage can read them.
 func (l *Local) Recoded(
 	ctx context.Context,
 	values iter.Seq2[store.Value, error],
@@ -117,7 +117,7 @@ func (l *Local) recode(ctx context.Context, v store.Value, at value.DefaultConte
 	return v, nil
 }
 
-// text is a value as JSON.
+// text returns a value as JSON.
 func (l *Local) text(key string, data []byte) ([]byte, error) {
 	text, err := l.JSON(data)
 	if err != nil {
@@ -126,21 +126,21 @@ func (l *Local) text(key string, data []byte) ([]byte, error) {
 	return text, nil
 }
 
-// CopyOptions say how values are copied into a backend that is open.
+// CopyOptions are the options of a copy into an open backend.
 type CopyOptions struct {
-	// Overwrite replaces objects that differ.
+	// Overwrite replaces objects that differ from the source's.
 	Overwrite bool
-	// ResetWatches accepts that revisions are lower than before.
+	// ResetWatches accepts a target whose revisions are lower than the source's.
 	ResetWatches bool
 }
 
-// copyWriters is how many objects are written at once.
+// copyWriters is the number of concurrent writes.
 const copyWriters = 32
 
-// Copy copies a source into a backend. Objects that are there already and the same
-// are left alone, so that a copy that was interrupted can be done again. Nothing is
-// written if there are others, or if the backend's revisions are lower, unless the
-// options accept that. Afterwards the backend is read again and compared.
+// Copy copies a source into a backend. It does not write objects that are already equal, so an interrupted copy can
+// be repeated. Before it writes, it returns ErrNotEmpty if the backend has other objects, and ErrBehind if the
+// backend's revisions are lower, unless the options accept that. At the end it reads the backend again and compares
+// it with the source.
 func (l *Local) Copy(ctx context.Context, source Source, name string, target store.Maintenance, options CopyOptions) (Copied, error) {
 	c := &copying{local: l, source: source, name: name, target: target, options: options}
 	if err := c.compare(ctx); err != nil {
@@ -162,7 +162,7 @@ type copying struct {
 	target  store.Maintenance
 	options CopyOptions
 
-	present map[string]present // in the target
+	present map[string]present // the target's objects, by key
 	done    Copied
 }
 
@@ -172,7 +172,7 @@ type present struct {
 	sum      [sha256.Size]byte
 }
 
-// sum is what an object is compared by: what is stored, without its encryption.
+// sum returns the hash by which objects are compared: the hash of the stored value, decrypted.
 func (c *copying) sum(ctx context.Context, v store.Value) ([sha256.Size]byte, error) {
 	data := v.Data
 	if resource, ok := c.local.resource(v.Key); ok && resource.Transformer != nil {
@@ -204,7 +204,7 @@ func (c *copying) look(ctx context.Context) (uint64, error) {
 	return snapshot.Revision(), nil
 }
 
-// compare refuses what must not be done, before anything is written.
+// compare rejects a copy that the options do not permit, before anything is written.
 func (c *copying) compare(ctx context.Context) error {
 	revision, err := c.look(ctx)
 	if err != nil {
@@ -222,7 +222,7 @@ func (c *copying) compare(ctx context.Context) error {
 	}
 	var differ, missing []string
 	known := map[string]bool{}
-	// What cannot be encrypted for its place is found out now, too.
+	// Also find values now that cannot be encrypted for the target.
 	for v, err := range c.local.Recoded(ctx, c.source.Values(ctx), c.target.ValueContext) {
 		if err != nil {
 			return err
@@ -253,7 +253,7 @@ func (c *copying) compare(ctx context.Context) error {
 	return nil
 }
 
-// some names one of several keys.
+// some names one of several keys and counts the rest.
 func some(keys []string, one, many string) string {
 	if len(keys) == 1 {
 		return keys[0] + " " + one
@@ -292,7 +292,7 @@ func (c *copying) write(ctx context.Context) error {
 	return err
 }
 
-// feed sends what has to be written.
+// feed sends the values to write.
 func (c *copying) feed(ctx context.Context, work chan<- store.Value) error {
 	for v, err := range c.local.Recoded(ctx, c.source.Values(ctx), c.target.ValueContext) {
 		if err != nil {
@@ -318,7 +318,7 @@ func (c *copying) feed(ctx context.Context, work chan<- store.Value) error {
 	return nil
 }
 
-// verify compares the target, read anew, with the source.
+// verify reads the target again and compares it with the source.
 func (c *copying) verify(ctx context.Context) error {
 	revision, err := c.look(ctx)
 	if err != nil {
@@ -353,7 +353,7 @@ func (c *copying) verify(ctx context.Context) error {
 	return nil
 }
 
-// In yields the values whose keys belong to resources that are kept in a storage.
+// In yields the values whose resources are kept in the given storage.
 func (l *Local) In(storage string, values iter.Seq2[store.Value, error]) iter.Seq2[store.Value, error] {
 	return func(yield func(store.Value, error) bool) {
 		for v, err := range values {
@@ -367,7 +367,7 @@ func (l *Local) In(storage string, values iter.Seq2[store.Value, error]) iter.Se
 	}
 }
 
-// storageOf is where an object belongs.
+// storageOf returns the storage of an object by its key.
 func (l *Local) storageOf(key string) string {
 	if resource, ok := l.resource(key); ok {
 		return resource.In

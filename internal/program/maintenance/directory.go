@@ -19,20 +19,18 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// OpenJournal opens the journal in a directory, making it if need be.
+// OpenJournal opens the journal in a directory, and creates it if it does not exist.
 type OpenJournal func(dir string) (journal.Journal, error)
 
-// A storage is restored into a temporary directory beside its own, whose name has one of
-// these suffixes, and renamed.
+// A restore fills a temporary directory beside the storage's directory, with one of these suffixes, and renames it.
 const (
-	// unfinished is being written, or was when a restore was interrupted.
+	// unfinished is the suffix while the directory is being written. It remains after an interrupted restore.
 	unfinished = ".restoring"
-	// finished is complete and about to be renamed.
+	// finished is the suffix of a complete directory that only has to be renamed.
 	finished = ".restored"
 )
 
-// FinishRestore renames a restored directory that was complete when the restore was
-// interrupted. It is a no-op if there is none.
+// FinishRestore renames a directory that was complete when a restore was interrupted. Without one it does nothing.
 func FinishRestore(dir string) error {
 	dir, err := named(dir)
 	if err != nil {
@@ -50,8 +48,7 @@ func FinishRestore(dir string) error {
 	return atomicfile.SyncDir(filepath.Dir(dir))
 }
 
-// named returns a directory as something can be put behind its name: what is written
-// as dir/ or . has none.
+// named returns a path to which a suffix can be appended: dir/ and . have no such form.
 func named(dir string) (string, error) {
 	dir = filepath.Clean(dir)
 	if base := filepath.Base(dir); base != "." && base != ".." {
@@ -60,7 +57,7 @@ func named(dir string) (string, error) {
 	return filepath.Abs(dir)
 }
 
-// IsEmpty says whether there is no storage in a directory.
+// IsEmpty reports whether a directory is empty or does not exist.
 func IsEmpty(dir string) (bool, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -69,11 +66,10 @@ func IsEmpty(dir string) (bool, error) {
 	return len(entries) == 0, err
 }
 
-// FillDirectory makes a journal of values in a directory, as objects created above a
-// revision, and reads it again. It is built beside, and moved there when it is
-// complete and durable: an interrupted restore leaves what was there before. That is
-// moved aside, to a name with the time, if replace is set; else the directory must
-// be empty, or not there.
+// FillDirectory writes values into a new journal, as objects created above a revision, and verifies it. It builds
+// the journal beside the directory, and renames it when it is complete and durable, so that an interrupted restore
+// leaves the previous storage as it was. With replace, a previous storage is moved aside to a name with the time;
+// otherwise the directory must be empty or missing.
 func FillDirectory(
 	ctx context.Context,
 	open OpenJournal,
@@ -116,7 +112,7 @@ func FillDirectory(
 		return Copied{}, err
 	}
 	if done.Aside, err = makeWay(dir, empty); err != nil {
-		// Or it would appear some day, when the directory is removed.
+		// Otherwise FinishRestore would rename it once the directory is gone.
 		return Copied{}, errors.Join(err, os.RemoveAll(dir+finished))
 	}
 	if err := FinishRestore(dir); err != nil {
@@ -125,7 +121,7 @@ func FillDirectory(
 	return done, nil
 }
 
-// makeWay removes a directory if it is empty, and moves it aside otherwise.
+// makeWay removes an empty directory, and moves any other aside.
 func makeWay(dir string, empty bool) (aside string, err error) {
 	if !empty {
 		aside = dir + "." + time.Now().UTC().Format("20060102T150405.000Z")
@@ -180,7 +176,7 @@ func fill(ctx context.Context, open OpenJournal, dir string, base uint64, values
 	return done, nil
 }
 
-// tally is the number and the checksum of objects in order.
+// tally is the number of objects and their checksum in order.
 type tally struct {
 	objects int64
 	sum     hash.Hash

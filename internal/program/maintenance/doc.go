@@ -1,7 +1,7 @@
-// Package maintenance works on what servers store, below the level of resources:
-// backups, their restoring, dumps, checks and figures.
+// Package maintenance works on the storages of servers, below the level of resources: it backs up, restores, dumps,
+// verifies and compacts them, and collects statistics.
 //
-// What can be done to a stopped server's storage and to a running server alike is
-// a method of Tools. Local does it; Handlers let a running server do it for
-// clients that ask it through Remote, which is another Tools.
+// Tools has the operations that work on a stopped server's storage and on a running server alike. Local implements
+// them on open storages. Handlers serves them over HTTP from a running server, and Remote is the client of
+// Handlers.
 package maintenance

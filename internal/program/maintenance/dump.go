@@ -18,20 +18,19 @@ import (
 
 // Line is one object in a dump.
 type Line struct {
-	// Storage is left out if there is only one.
+	// Storage is empty if the backup has only one storage.
 	Storage  string     `json:"storage,omitempty"`
 	Key      string     `json:"key"`
 	Revision uint64     `json:"revision"`
 	Expires  *time.Time `json:"expires,omitempty"`
-	// MediaType is that of what is stored, if that is an object in another one than
-	// JSON.
+	// MediaType is the stored media type, if the value is an object that is not stored as JSON.
 	MediaType string `json:"mediaType,omitempty"`
-	// Value is what is stored, as JSON, Base64 what is stored if that is no object.
+	// Value is the stored object as JSON; Base64 is a stored value that is no object.
 	Value  json.RawMessage `json:"value,omitempty"`
 	Base64 []byte          `json:"base64,omitempty"`
 }
 
-// JSON returns what a storage codec wrote as JSON.
+// JSON converts the output of a storage codec to JSON.
 type JSON func(data []byte) ([]byte, error)
 
 func newLine(v store.Value, toJSON JSON) Line {
@@ -52,9 +51,8 @@ func newLine(v store.Value, toJSON JSON) Line {
 	return line
 }
 
-// Dump writes the objects of a backup whose keys begin with a prefix to out, as
-// JSON, one in a line, and returns how many these are. What has been written
-// stands only if there was no error.
+// Dump writes the objects of a backup whose keys begin with a prefix to out, as one JSON document a line, and
+// returns their number. The output is verified only if Dump returns no error.
 func Dump(backup io.Reader, out io.Writer, prefix string, toJSON JSON) (objects int, err error) {
 	r, err := NewReader(backup)
 	if err != nil {
@@ -89,8 +87,8 @@ func Dump(backup io.Reader, out io.Writer, prefix string, toJSON JSON) (objects 
 	return objects, nil
 }
 
-// DumpTo is Dump of what the tools have. Nothing uses them any more when it returns,
-// be it early.
+// DumpTo dumps the storages of the tools, as Dump does. When it returns, even early, the tools are no longer in
+// use.
 func DumpTo(ctx context.Context, tools Tools, out io.Writer, prefix string, toJSON JSON) (objects int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	read, write := io.Pipe()
@@ -102,12 +100,12 @@ func DumpTo(ctx context.Context, tools Tools, out io.Writer, prefix string, toJS
 	return Dump(read, out, prefix, toJSON)
 }
 
-// RecordLine is one record in a dump of records.
+// RecordLine is one journal record in a dump of records.
 type RecordLine struct {
 	Storage  string `json:"storage,omitempty"`
 	Key      string `json:"key"`
 	Revision uint64 `json:"revision"`
-	// Previous is the revision that this one replaced or deleted.
+	// Previous is the revision that this record replaced or deleted.
 	Previous  uint64          `json:"previous,omitempty"`
 	Deleted   bool            `json:"deleted,omitempty"`
 	Committed time.Time       `json:"committed"`
@@ -117,9 +115,8 @@ type RecordLine struct {
 	Base64    []byte          `json:"base64,omitempty"`
 }
 
-// DumpRecords writes every record that the storages hold and whose key begins with
-// a prefix to out, as JSON, one in a line. Those that cannot be read are an error,
-// after all others.
+// DumpRecords writes all records of the storages whose keys begin with a prefix to out, as one JSON document a
+// line. It continues after unreadable records, and returns them as an error at the end.
 func DumpRecords(ctx context.Context, local *Local, out io.Writer, prefix string) error {
 	buffered := bufio.NewWriterSize(out, 1<<16)
 	encoder := json.NewEncoder(buffered)
@@ -150,5 +147,5 @@ func DumpRecords(ctx context.Context, local *Local, out io.Writer, prefix string
 	return errors.Join(append(errs, buffered.Flush())...)
 }
 
-// ErrNoRecords marks a storage that has no records of its own.
+// ErrNoRecords marks a storage that does not expose its journal records.
 var ErrNoRecords = errors.New("it keeps its history to itself")

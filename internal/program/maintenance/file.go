@@ -12,11 +12,11 @@ import (
 	"github.com/annexapi/annex/internal/base/atomicfile"
 )
 
-// ErrExists is returned for a file that is not to be overwritten.
+// ErrExists is returned if a file exists and must not be overwritten.
 var ErrExists = errors.New("exists already")
 
-// BackupTo writes a backup to out and checks, while it does, that it is whole: what
-// a server breaks off is noticed.
+// BackupTo writes a backup to out and verifies it at the same time, so that it returns an error if a server breaks
+// off.
 func BackupTo(ctx context.Context, tools Tools, out io.Writer) (Contents, error) {
 	read, write := io.Pipe()
 	type result struct {
@@ -42,9 +42,8 @@ func BackupTo(ctx context.Context, tools Tools, out io.Writer) (Contents, error)
 	return check.contents, err
 }
 
-// BackupFile writes a backup to a file, which only its owner can read. The file is
-// there as a whole, durably, or not at all. One that is there already is an error
-// that matches ErrExists, unless it is to be replaced.
+// BackupFile writes a backup to a file that only its owner can read. On return the file is complete and durable, or
+// does not exist. If path exists already, the error matches ErrExists, unless replace is set.
 func BackupFile(ctx context.Context, tools Tools, path string, replace bool) (contents Contents, err error) {
 	if _, err := os.Lstat(path); err == nil && !replace {
 		return Contents{}, fmt.Errorf("%s %w", path, ErrExists)
@@ -58,8 +57,7 @@ func BackupFile(ctx context.Context, tools Tools, path string, replace bool) (co
 	return contents, err
 }
 
-// writeFile makes a file out of what write writes, as a whole and durably or not at
-// all.
+// writeFile creates a file with the output of write. On return the file is complete and durable, or does not exist.
 func writeFile(path string, replace bool, write func(io.Writer) error) error {
 	f, err := atomicfile.Create(path, 0o600)
 	if err != nil {
@@ -75,11 +73,10 @@ func writeFile(path string, replace bool, write func(io.Writer) error) error {
 	return exists(path, f.Place())
 }
 
-// Place gives a file its name, durably. If something has that by now, the error matches
-// ErrExists, and the file stays where it is.
+// Place renames file to path, durably. If path exists by now, the error matches ErrExists, and file stays.
 func Place(file, path string) error { return exists(path, atomicfile.Place(file, path)) }
 
-// exists makes ErrExists of the error that says that path exists.
+// exists turns the error of an existing path into ErrExists.
 func exists(path string, err error) error {
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%s %w", path, ErrExists)

@@ -12,27 +12,25 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// FormCount is how many objects of a resource are stored in one form.
+// FormCount counts the objects of a resource that are stored in one form.
 type FormCount struct {
-	// Version is the version, with its group if that is not the resource's. It and
-	// MediaType are empty for what cannot be decrypted, or is no object.
+	// Version is the stored version, with its group if that differs from the resource's. Version and MediaType are
+	// empty for values that cannot be decrypted or are no objects.
 	Version string `json:"version"`
-	// Kind is what the objects say they are, if that is no kind of the resource.
+	// Kind is the stored kind, if the resource has no such kind.
 	Kind      string `json:"kind,omitempty"`
 	MediaType string `json:"mediaType"`
 	Objects   int64  `json:"objects"`
-	// Old says that objects are not written like that any more.
+	// Old is set if the server no longer writes this form.
 	Old bool `json:"old,omitempty"`
-	// Undecodable says that this server does not have the version, or not in this
-	// media type.
+	// Undecodable is set if this server cannot decode the version in this media type.
 	Undecodable bool `json:"undecodable,omitempty"`
-	// Problem says which of the objects cannot be decoded, and why, although the server
-	// has their form: a field has another type now, say. Only a sample is tried: the
-	// first objects, and then fewer and fewer.
+	// Problem names an object that cannot be decoded although the server has its form, with the reason: a field may
+	// have changed its type. Only a sample is decoded: the first objects, and then ever fewer.
 	Problem string `json:"problem,omitempty"`
 }
 
-// String is the form in words.
+// String returns the form for display.
 func (c FormCount) String() string {
 	if c.MediaType == "" {
 		return "unreadable"
@@ -44,16 +42,15 @@ func (c FormCount) String() string {
 	return text + ", " + c.MediaType
 }
 
-// Forms says in which forms the objects of a resource are stored, by version.
+// Forms counts the objects of a resource by stored form.
 type Forms struct {
 	Resource schema.GroupResource
 	Counts   []FormCount
 }
 
-// forms counts the objects of one resource. What an object is stored as stands at the
-// front of it, so that it need not be decoded; a hundred thousand take about 0.1 s. Counting
-// on demand costs writers nothing, and holds for every backend and for what
-// other replicas write. What is encrypted is decrypted.
+// forms counts the objects of one resource. The form is visible at the start of a value, so objects need not be
+// decoded; a hundred thousand objects take about 0.1 s. Counting on demand costs writers nothing, and it works with
+// every backend and with objects that other replicas write. Encrypted values are decrypted.
 type forms struct {
 	resource Resource
 	counts   map[convert.Form]int64
@@ -82,13 +79,13 @@ func (f *forms) add(ctx context.Context, v store.Value) {
 	}
 }
 
-// decodes tells whether the server has a form.
+// decodes reports whether the server can decode a form.
 func (f *forms) decodes(form convert.Form) bool {
 	return f.resource.Decodes == nil || f.resource.Decodes(form)
 }
 
-// decode tries whether what a codec wrote is an object. It runs users' conversions and
-// defaults, whose panics are errors here.
+// decode tries to decode the output of a codec. It runs users' conversions and defaults, and turns their panics
+// into errors.
 func (r Resource) decode(data []byte) (err error) {
 	if r.Codec == nil || r.New == nil {
 		return nil
@@ -102,7 +99,7 @@ func (r Resource) decode(data []byte) (err error) {
 	return err
 }
 
-// list returns what has been counted.
+// list returns the counts, sorted.
 func (f *forms) list() []FormCount {
 	list := []FormCount{}
 	for form, objects := range f.counts {
@@ -126,17 +123,16 @@ func (f *forms) list() []FormCount {
 	return list
 }
 
-// Unserved is objects that belong to no resource of the server: those of a kind that
-// has been taken out, say, or that has another name now.
+// Unserved counts objects that belong to no resource of the server, because their kind has been removed or renamed.
 type Unserved struct {
 	Storage string
-	// Prefix is what the keys of the objects begin with.
+	// Prefix is the prefix of the objects' keys.
 	Prefix  string
 	Objects int64
 }
 
-// Forms counts the objects of every resource by the forms that they are stored in, and
-// those that no resource has. A storage that does not give what is stored has none.
+// Forms counts the objects of every resource by stored form, and the objects that belong to no resource. It skips
+// storages whose stored values cannot be read.
 func (l *Local) Forms(ctx context.Context) (all []Forms, unserved []Unserved, err error) {
 	for _, s := range l.Storages {
 		reader, ok := s.Backend.(store.ValueReader)

@@ -21,7 +21,7 @@ import (
 	"github.com/annexapi/annex/store/storetest"
 )
 
-// strict is a codec for which a field has another type than it had.
+// strict is a codec for which a field has changed its type.
 type strict struct{ runtime.Codec }
 
 func (s strict) Decode(

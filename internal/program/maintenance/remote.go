@@ -19,18 +19,17 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Prefix begins the paths at which a server lets itself be maintained.
+// Prefix is the path prefix of the maintenance handlers.
 const Prefix = "/storage/"
 
-// maxRequests is how many requests are answered at once. Each may read everything.
-// Backups, which take as long as their readers do, have as many places of their own.
+// maxRequests bounds the concurrent requests, each of which may read a whole storage. Backups, which last as long
+// as their clients read, have the same number of slots of their own.
 const maxRequests = 4
 
-// sendTimeout is how long a client may take to receive what is sent to it. A backup
-// as a whole may take any time.
+// sendTimeout bounds how long a client may take to receive one write. A backup as a whole has no deadline.
 const sendTimeout = time.Minute
 
-// Handlers answers what Remote asks, by path. Who may ask is checked before.
+// Handlers returns the handlers for Remote, by path. They do not authorize requests.
 func Handlers(local *Local) map[string]http.Handler {
 	backups, others := make(chan struct{}, maxRequests), make(chan struct{}, maxRequests)
 	handle := func(method string, places chan struct{}, serve func(*Local, http.ResponseWriter, *http.Request) error) http.Handler {
@@ -57,7 +56,7 @@ func Handlers(local *Local) map[string]http.Handler {
 			if err := serve(only, sending, r); err != nil {
 				sending.fail(r.Context(), err)
 			}
-			sending.limit() // the rest is sent when the handler has returned
+			sending.limit() // the rest is flushed after the handler has returned
 		})
 	}
 	return map[string]http.Handler{
@@ -102,8 +101,7 @@ func serveCompact(l *Local, w http.ResponseWriter, r *http.Request) error {
 	return answer(w, done)
 }
 
-// verifyLine is a line of the answer about a verification. The last one, and only
-// that, has Verified.
+// verifyLine is a line of the response to a verification. Only the last line has Verified.
 type verifyLine struct {
 	Finding  *Finding  `json:"finding,omitempty"`
 	Verified *Verified `json:"verified,omitempty"`
@@ -113,7 +111,7 @@ func serveVerify(l *Local, w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", "application/json")
 	encoder := json.NewEncoder(w)
 	verified, err := l.Verify(r.Context(), func(f Finding) {
-		_ = encoder.Encode(verifyLine{Finding: &f}) // that it fails shows below
+		_ = encoder.Encode(verifyLine{Finding: &f}) // a failure shows at the next write
 	})
 	if err != nil {
 		return err
@@ -126,8 +124,8 @@ func answer(w http.ResponseWriter, content any) error {
 	return json.NewEncoder(w).Encode(content)
 }
 
-// patient sends answers that take long to clients that receive them. While nothing
-// is sent there is no deadline: over HTTP/2 it would end the answer all the same.
+// patient is a ResponseWriter for long responses. It sets a write deadline only while it writes: HTTP/2 would end
+// the response at a deadline even while there is nothing to send.
 type patient struct {
 	http.ResponseWriter
 	began bool
@@ -139,15 +137,15 @@ func (p *patient) Write(data []byte) (int, error) {
 	return p.ResponseWriter.Write(data)
 }
 
-// FlushError is what http.ResponseController calls to send what has been written.
+// FlushError implements the flushing interface of http.ResponseController.
 func (p *patient) FlushError() error {
 	p.began = true
 	defer p.limit()()
 	return http.NewResponseController(p.ResponseWriter).Flush()
 }
 
-// limit sets a write deadline of sendTimeout, until lift is called: a client that does not
-// read does not hold the storage for ever.
+// limit sets a write deadline of sendTimeout until lift is called, so that a client that stops reading does not
+// block the storage forever.
 func (p *patient) limit() (lift func()) {
 	// Best effort: a ResponseWriter other than net/http's may not support deadlines.
 	connection := http.NewResponseController(p.ResponseWriter)
@@ -155,18 +153,18 @@ func (p *patient) limit() (lift func()) {
 	return func() { _ = connection.SetWriteDeadline(time.Time{}) }
 }
 
-// fail ends the answer with an error, or in the middle if it has begun.
+// fail responds with an error. If the response has begun already, it aborts it.
 func (p *patient) fail(ctx context.Context, err error) {
 	if !p.began {
 		http.Error(p.ResponseWriter, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	klog.FromContext(ctx).Error(err, "Maintaining the storage was cut off")
-	_ = p.FlushError() // what has been written may say why
+	_ = p.FlushError() // the data sent so far may name the reason
 	panic(http.ErrAbortHandler)
 }
 
-// Remote asks a running server.
+// Remote asks a running server over HTTP.
 type Remote struct {
 	client  *http.Client
 	base    *url.URL
@@ -175,8 +173,8 @@ type Remote struct {
 
 var _ Tools = (*Remote)(nil)
 
-// Dial returns tools that ask the server of a client configuration to work on one
-// storage, or on all if name is empty. It does not connect yet.
+// Dial returns tools that work through a running server on one storage, or on all if the name is empty. It does not
+// connect yet.
 func Dial(config *rest.Config, storage string) (*Remote, error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = 0
@@ -191,10 +189,10 @@ func Dial(config *rest.Config, storage string) (*Remote, error) {
 	return &Remote{client: client, base: base, storage: storage}, nil
 }
 
-// Address is where the server is asked.
+// Address returns the server's host and port.
 func (r *Remote) Address() string { return r.base.Host }
 
-// Reach tells why the server cannot be reached.
+// Reach returns the reason if a connection to the server cannot be opened.
 func (r *Remote) Reach(ctx context.Context) error {
 	dialer := net.Dialer{Timeout: reachTimeout}
 	address := r.base.Host
@@ -208,7 +206,7 @@ func (r *Remote) Reach(ctx context.Context) error {
 	return connection.Close()
 }
 
-// reachTimeout bounds how long is waited for a connection.
+// reachTimeout bounds the time to connect.
 const reachTimeout = 5 * time.Second
 
 // Close implements Tools.
@@ -217,7 +215,7 @@ func (r *Remote) Close() error {
 	return nil
 }
 
-// Refused is what a server answered instead of doing something.
+// Refused is an error response of the server.
 type Refused struct {
 	Code    int
 	Message string
@@ -268,8 +266,8 @@ func (r *Remote) do(ctx context.Context, method, verb string, query url.Values) 
 	return nil, fmt.Errorf("ask the running server: %w", &Refused{response.StatusCode, strings.TrimSpace(string(text))})
 }
 
-// Backup implements Tools. What it writes is whole if there is no error: a reader of
-// it must still check that, for the server can only break off (see BackupTo).
+// Backup implements Tools. A nil error does not mean that the backup is complete, since a server can only break off
+// the response: the reader must verify it, as BackupTo does.
 func (r *Remote) Backup(ctx context.Context, to io.Writer) error {
 	body, err := r.do(ctx, http.MethodGet, "backup", nil)
 	if err != nil {

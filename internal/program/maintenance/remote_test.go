@@ -27,7 +27,7 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// serve returns tools that ask a server, which works on a backend.
+// serve returns Remote tools for a server that works on a backend.
 func serve(t *testing.T, backend store.Maintenance) (local *maintenance.Local, remote *maintenance.Remote) {
 	t.Helper()
 	local = &maintenance.Local{Server: "shop", Storages: []maintenance.Storage{{Name: "memory", Backend: backend}}}
@@ -80,7 +80,7 @@ func TestARunningServerSaysWhatItsStorageSays(t *testing.T) {
 	}
 }
 
-// damaged is a backend that cannot be read to its end.
+// damaged is a backend whose values cannot be read to the end.
 type damaged struct{ store.Maintenance }
 
 func (d damaged) Snapshot(ctx context.Context) (store.Snapshot, error) {
@@ -115,7 +115,7 @@ func TestARunningServerSaysThatItCannotReadEverything(t *testing.T) {
 	}
 }
 
-// away is a transformer whose plugin does not answer.
+// away is a transformer whose plugin does not respond.
 type away struct{ value.Transformer }
 
 func (away) TransformFromStorage(context.Context, []byte, value.Context) ([]byte, bool, error) {
@@ -166,7 +166,7 @@ func TestWhatAServerBreaksOffIsNoticed(t *testing.T) {
 	}
 }
 
-// slow is a backend that takes long to read what comes after its first objects.
+// slow is a backend that reads slowly after its first objects.
 type slow struct{ store.Maintenance }
 
 func (s slow) Snapshot(ctx context.Context) (store.Snapshot, error) {
@@ -193,7 +193,7 @@ func (p paused) Values(ctx context.Context) iter.Seq2[store.Value, error] {
 	}
 }
 
-// pipes hands the other end of a pipe to the server for every connection.
+// pipes passes the other end of a pipe to the server for every connection.
 type pipes struct{ conns chan net.Conn }
 
 func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
@@ -213,7 +213,7 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { return nil }
 func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
 
-// A server of HTTP/2 ends an answer at its deadline even if nothing is to be sent.
+// An HTTP/2 server ends a response at its deadline even if there is nothing to send.
 func TestAServerMayTakeLongBetweenTwoParts(t *testing.T) {
 	for _, protocol := range []string{"HTTP/1", "HTTP/2"} {
 		t.Run(protocol, func(t *testing.T) {
@@ -254,7 +254,7 @@ func TestAServerMayTakeLongBetweenTwoParts(t *testing.T) {
 	}
 }
 
-// held is a backend whose snapshots are not read before the test allows it.
+// held is a backend whose snapshots block until the test releases them.
 type held struct {
 	store.Maintenance
 	reading chan struct{}
@@ -284,7 +284,7 @@ func TestAServerIsMaintainedByAFewAtOnce(t *testing.T) {
 			_, err := maintenance.BackupTo(t.Context(), remote, io.Discard)
 			backups <- err
 		}()
-		<-h.reading // a backup has a place, whatever else goes on
+		<-h.reading // a backup has its own slot, even while all others are taken
 	}
 	refused := (*maintenance.Refused)(nil)
 	if _, err := maintenance.BackupTo(

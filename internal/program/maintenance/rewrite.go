@@ -23,41 +23,40 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// Rewriting is a resource whose objects are to be stored as they would be if they
-// were written now.
+// Rewriting describes a rewrite of a resource's objects in their current form.
 type Rewriting struct {
 	Resource schema.GroupResource
-	// Storage is the resource's, Values what it has stored.
+	// Storage is the resource's storage; Values yields its stored values.
 	Storage storage.Interface
 	Values  func(ctx context.Context) iter.Seq2[store.Value, error]
 	// New returns an empty object.
 	New func() runtime.Object
-	// Key is what values are encrypted with now.
+	// Key is the current encryption key.
 	Key encryption.Key
-	// Progress is told the figures so far, about once in a second; optional.
+	// Progress is called with the counts so far, about once a second; optional.
 	Progress func(Rewritten)
-	// As is what else is known of the resource; optional.
+	// As is the description of the resource, for decoding and counting forms; optional.
 	As Resource
 }
 
-// Rewritten says what became of a resource's objects.
+// Rewritten is the result of a rewrite of one resource.
 type Rewritten struct {
 	// Resource is the resource with its group.
 	Resource string `json:"resource"`
-	// LookedAt is how many objects there were: Written anew, Current already, Gone
-	// before their turn came, or Failed.
+	// LookedAt is the number of objects seen. Each of them counts as Written, as Current (stored in its current
+	// form already), as Gone (deleted before its turn) or as Failed.
 	LookedAt int `json:"lookedAt"`
 	Written  int `json:"written"`
 	Current  int `json:"current"`
 	Gone     int `json:"gone,omitempty"`
 	Failed   int `json:"failed,omitempty"`
-	// Failures are the first of those that failed.
+	// Failures are the first failures, at most mostFailures.
 	Failures []Failure `json:"failures,omitempty"`
-	// Keys say with what the objects are encrypted that are there afterwards.
+	// Keys counts the objects by encryption key after the rewrite.
 	Keys []KeyCount `json:"keys,omitempty"`
-	// StoredAs says in which versions and media types they are then.
+	// StoredAs counts the objects by version and media type after the rewrite.
 	StoredAs []FormCount `json:"storedAs,omitempty"`
-	// Unfinished says that these are the figures so far, and others follow.
+	// Unfinished is set in intermediate results.
 	Unfinished bool `json:"unfinished,omitempty"`
 }
 
@@ -67,19 +66,18 @@ type Failure struct {
 	Error string `json:"error"`
 }
 
-// KeyCount is how many objects are encrypted with a key. Provider is identity for
-// those in plain text.
+// KeyCount is the number of objects that are encrypted with a key. The Provider of objects in plain text is
+// identity.
 type KeyCount struct {
 	Provider string `json:"provider"`
 	Name     string `json:"name,omitempty"`
 	Objects  int    `json:"objects"`
-	// Old says that it is not the key that objects are written with now.
+	// Old is set if it is not the key for new writes.
 	Old bool `json:"old,omitempty"`
 }
 
-// Old is how many objects are still encrypted with something else than they would
-// be now: those that failed, and what others wrote meanwhile who have not heard of
-// the key yet.
+// Old returns the number of objects that are not encrypted with the current key: the failed ones, and objects
+// written meanwhile by replicas that have not loaded the key yet.
 func (r *Rewritten) Old() int {
 	old := 0
 	for _, k := range r.Keys {
@@ -90,8 +88,7 @@ func (r *Rewritten) Old() int {
 	return old
 }
 
-// OldForms is how many objects are still stored in another form than they would be
-// now.
+// OldForms returns the number of objects that are not stored in the current form.
 func (r *Rewritten) OldForms() int64 {
 	var old int64
 	for _, c := range r.StoredAs {
@@ -103,21 +100,19 @@ func (r *Rewritten) OldForms() int64 {
 }
 
 const (
-	// rewriters is how many objects are written at once, for them to share syncs.
+	// rewriters is the number of concurrent writes, which share syncs.
 	rewriters = 16
-	// mostFailures is how many failures of a resource are told with names.
+	// mostFailures is the number of failures of a resource that are reported with keys.
 	mostFailures = 100
 )
 
-// Rewrite stores every object anew that is not stored as it would be now: in the
-// current version and media type, encrypted with the current key. Nothing else
-// changes but the resource version: no admission, validation or strategy sees it,
-// and uid, generation and managed fields stay. Objects that are stored so already
-// are not written. It works beside other writers, may be interrupted at any time,
-// and does the rest when it is called again.
+// Rewrite writes every object whose stored form is not the current one: the current version and media type,
+// encrypted with the current key. Only the resource version changes. No admission, validation or strategy runs, and
+// uid, generation and managed fields stay. Objects in their current form are not written. Rewrite works beside
+// other writers. It may be interrupted at any time; the next call does the rest.
 //
-// Objects that cannot be read or written are counted. An error means that it
-// ended early; what it reports then is what it has done so far.
+// Objects that cannot be read or written are counted as failed. If Rewrite returns an error, it ended early and
+// returns the result so far.
 func Rewrite(ctx context.Context, r Rewriting) (Rewritten, error) {
 	w := &rewriter{Rewriting: r, report: Rewritten{Resource: r.Resource.String()}}
 	ctx, stop := context.WithCancelCause(ctx)
@@ -150,7 +145,7 @@ func Rewrite(ctx context.Context, r Rewriting) (Rewritten, error) {
 	return w.report, err
 }
 
-// tell reports the progress until the function that it returns is called.
+// tell reports the progress until the returned function is called.
 func (w *rewriter) tell(ctx context.Context) (end func()) {
 	if w.Progress == nil {
 		return func() {}
@@ -183,7 +178,7 @@ type rewriter struct {
 	report Rewritten
 }
 
-// feed hands out all values until the context ends.
+// feed sends all values until the context ends.
 func (w *rewriter) feed(ctx context.Context, values chan<- store.Value) error {
 	for v, err := range w.Values(ctx) {
 		if err != nil {
@@ -198,8 +193,8 @@ func (w *rewriter) feed(ctx context.Context, values chan<- store.Value) error {
 	return nil
 }
 
-// rewrite has one object stored as it would be now. An error is one that concerns
-// the other objects, too.
+// rewrite writes one object in its current form. It counts an error of this object, and returns only errors that
+// affect the other objects, too.
 func (w *rewriter) rewrite(ctx context.Context, v store.Value) error {
 	out := w.New()
 	err := w.Storage.GuaranteedUpdate(ctx, v.Key, out, false, nil, unchanged, nil)
@@ -230,8 +225,8 @@ func (w *rewriter) rewrite(ctx context.Context, v store.Value) error {
 	return nil
 }
 
-// unchanged is an update that changes nothing. The time that an object has left has
-// to be told, or some storages forget it.
+// unchanged is an update that changes nothing. It passes on the remaining TTL, which some storages would otherwise
+// drop.
 func unchanged(object runtime.Object, meta storage.ResponseMeta) (runtime.Object, *uint64, error) {
 	if meta.TTL <= 0 {
 		return object, nil, nil
@@ -246,7 +241,7 @@ func (w *rewriter) fail(key string, err error) {
 	}
 }
 
-// look counts what the objects are encrypted with, and in which forms they are.
+// look counts the objects by encryption key and by stored form.
 func (w *rewriter) look(ctx context.Context) error {
 	counts, forms := map[encryption.Key]int{}, newForms(w.As)
 	for v, err := range w.Values(ctx) {
@@ -274,8 +269,7 @@ func (w *rewriter) look(ctx context.Context) error {
 	return nil
 }
 
-// ErrUnreadable is matched by the error of a rewrite that the encryption's
-// configuration has no way to read everything for.
+// ErrUnreadable matches the error of a rewrite whose encryption configuration cannot decrypt all stored values.
 var ErrUnreadable = encryption.ErrUnreadable
 
 // Rewrite implements Tools.
@@ -313,8 +307,8 @@ func (l *Local) Rewrite(ctx context.Context, names []string, report func(Rewritt
 	return nil
 }
 
-// rewrite is Rewrite for a resource in one of the storages to work on. What is opened for it is
-// closed if it is its own.
+// rewrite calls Rewrite for a resource if its storage is among the tools' storages. If own is set, the opened
+// storage belongs to this call, and is closed at the end.
 func (l *Local) rewrite(ctx context.Context, resource Resource, own bool, report func(Rewritten)) error {
 	at := slices.IndexFunc(l.Storages, func(s Storage) bool { return s.Name == resource.In })
 	if at < 0 {
@@ -347,21 +341,20 @@ func (l *Local) rewrite(ctx context.Context, resource Resource, own bool, report
 	return err
 }
 
-// rewriteLine is a line of the answer about a rewrite. The last one, and only that,
-// has Ended.
+// rewriteLine is a line of the response to a rewrite. Only the last line has Ended.
 type rewriteLine struct {
 	Rewritten *Rewritten `json:"rewritten,omitempty"`
 	Ended     *ended     `json:"ended,omitempty"`
 }
 
-// ended says how a rewrite ended.
+// ended is the result of a rewrite as a whole.
 type ended struct {
 	Error string `json:"error,omitempty"`
-	// Unreadable says that the error matches ErrUnreadable.
+	// Unreadable is set if the error matches ErrUnreadable.
 	Unreadable bool `json:"unreadable,omitempty"`
 }
 
-// unreadable is an error of the server's that matches ErrUnreadable.
+// unreadable is a server's error that matches ErrUnreadable.
 type unreadable struct{ error }
 
 func (unreadable) Is(target error) bool { return target == ErrUnreadable }
@@ -370,8 +363,8 @@ func serveRewrite(l *Local, w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", "application/json")
 	encoder, last := json.NewEncoder(w), ended{}
 	err := l.Rewrite(r.Context(), r.URL.Query()["resource"], func(done Rewritten) {
-		_ = encoder.Encode(rewriteLine{Rewritten: &done}) // that it fails shows below
-		_ = http.NewResponseController(w).Flush()         // or it is sent at the end
+		_ = encoder.Encode(rewriteLine{Rewritten: &done}) // a failure shows at the next write
+		_ = http.NewResponseController(w).Flush()         // on failure it is sent at the end
 	})
 	if err != nil {
 		last.Error, last.Unreadable = err.Error(), errors.Is(err, ErrUnreadable)

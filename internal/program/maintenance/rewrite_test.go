@@ -37,8 +37,7 @@ const (
 
 var podResource = schema.GroupResource{Resource: "pods"}
 
-// encrypted opens the pods of a core as some providers encrypt them, and what to
-// rewrite.
+// encrypted opens the pods of a core with the encryption of some providers, and returns them with a Rewriting.
 func encrypted(t testing.TB, core *mvcc.Core, providers ...string) (storage.Interface, maintenance.Rewriting) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "encryption.yaml")
@@ -185,7 +184,7 @@ func TestARewriteTakesUpWhereItWasInterrupted(t *testing.T) {
 	}
 	r.Values = values
 	rest := rewrite(t, r)
-	// Some were written when their writer was told to stop.
+	// Some writes complete after their writer was stopped.
 	if rest.LookedAt != count || rest.Written > count-first.Written || rest.Written+rest.Current != count || rest.Old() != 0 {
 		t.Errorf("after %+v: %+v", first, rest)
 	}
@@ -221,7 +220,7 @@ func TestARewriteTellsWhatItCouldNotRead(t *testing.T) {
 	}
 }
 
-// full is a journal that takes some records and no more.
+// full is a journal that accepts a limited number of records.
 type full struct {
 	journal.Journal
 	left atomic.Int64

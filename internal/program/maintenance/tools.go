@@ -19,72 +19,69 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// Tools is what the verbs do to storages, wherever they are.
+// Tools are the operations on the storages of a server, stopped or running.
 type Tools interface {
 	// Backup writes a backup of all storages, each at one revision.
 	Backup(ctx context.Context, to io.Writer) error
-	// Verify reads everything and reports what is wrong with it.
+	// Verify reads all objects and records, and calls report for each problem.
 	Verify(ctx context.Context, report func(Finding)) (Verified, error)
-	// Compact forgets the history up to a revision, 0 for all of it.
+	// Compact drops the history up to a revision; 0 is the current revision.
 	Compact(ctx context.Context, revision uint64) ([]Compacted, error)
-	// Stats returns figures about each storage.
+	// Stats returns statistics of each storage.
 	Stats(ctx context.Context) ([]Stats, error)
-	// Rewrite calls Rewrite for the resources with the given names, all if there is
-	// none, and reports what became of each.
+	// Rewrite rewrites the named resources, or all if there are no names, and calls report with the result of each.
 	Rewrite(ctx context.Context, resources []string, report func(Rewritten)) error
-	// Close releases what the tools use.
+	// Close releases the resources of the tools.
 	Close() error
 }
 
-// Storage is one backend that a server uses.
+// Storage is one open backend of a server.
 type Storage struct {
-	// Name is what the server calls it, such as embedded.
+	// Name is the server's name for the storage, such as embedded.
 	Name string
-	// Backend is nil where only Records are to be had.
+	// Backend is nil if only Records are available.
 	Backend store.Maintenance
-	// Records yields every record that the storage holds, for Verify; nil if it has
-	// no records but those of etcd.
+	// Records yields every record of the storage, for Verify; nil for a backend without records, such as etcd.
 	Records Records
 }
 
-// Resource is what is known of the objects under a prefix.
+// Resource describes the objects under a key prefix.
 type Resource struct {
 	Resource schema.GroupResource
 	Prefix   string
-	// Codec decodes what is stored to what New returns.
+	// Codec decodes stored values into the type that New returns.
 	Codec runtime.Codec
 	New   func() runtime.Object
-	// Transformer decrypts what is stored; nil if nothing is encrypted.
+	// Transformer decrypts stored values; nil without encryption.
 	Transformer value.Transformer
-	// Form is how objects are stored when they are written, and Decodes says of what
-	// is stored whether it can be read; nil is all.
+	// Form is the current stored form. Decodes reports whether the server can decode a stored form; nil means that
+	// it can decode all.
 	Form    convert.Form
 	Decodes func(convert.Form) bool
-	// In is the name of the storage that keeps the objects.
+	// In is the name of the storage that holds the objects.
 	In string
 	// Open returns the resource's storage, for Rewrite.
 	Open func() (storage.Interface, error)
 }
 
-// Local works on open backends.
+// Local implements Tools on open backends.
 type Local struct {
-	// Server is the server's name, Version that of the program.
+	// Server is the server's name, Version the version of the program.
 	Server, Version string
 	Storages        []Storage
 	Resources       []Resource
-	// Key says what a resource's values are encrypted with now; nil if nothing is.
+	// Key returns a resource's current encryption key; nil without encryption.
 	Key func(schema.GroupResource) encryption.Key
-	// Readable says whether what is stored can be decrypted; nil if that is known.
+	// Readable returns an error if stored values cannot be decrypted. If it is nil, they are known to be readable.
 	Readable func(context.Context) error
-	// Custom finds the resources that are defined by what is stored in a storage; nil if there are
-	// none. What Open of these gives is closed if it is a store.Closer.
+	// Custom returns the custom resources whose definitions are in a storage; nil if there are none. A storage that
+	// Open of such a resource returns is closed after use if it is a store.Closer.
 	Custom func(ctx context.Context, in string, backend store.Backend) ([]Resource, error)
-	// JSON turns what a resource's Codec wrote into JSON, for copies to where nothing
-	// else is stored.
+	// JSON converts the output of a resource's Codec to JSON, for copies to storages that hold JSON only.
 	JSON JSON
-	// Default is the name of the storage for what belongs to no resource.
+	// Default is the name of the storage for keys that belong to no resource.
 	Default string
-	// OnClose is called by Close.
+	// OnClose is called by Close; optional.
 	OnClose func() error
 }
 
@@ -98,7 +95,7 @@ func (l *Local) Close() error {
 	return l.OnClose()
 }
 
-// Only returns the tools for one storage, or for all if name is empty.
+// Only returns tools for one storage, or for all if the name is empty.
 func (l *Local) Only(name string) (*Local, error) {
 	if name == "" {
 		return l, nil
@@ -118,7 +115,7 @@ func (l *Local) Only(name string) (*Local, error) {
 	return &only, nil
 }
 
-// custom returns what is defined in the default storage, as it is now.
+// custom returns the custom resources that are defined in the default storage now.
 func (l *Local) custom(ctx context.Context) ([]Resource, error) {
 	at := slices.IndexFunc(l.Storages, func(s Storage) bool { return s.Name == l.Default && s.Backend != nil })
 	if l.Custom == nil || at < 0 {
@@ -130,7 +127,7 @@ func (l *Local) custom(ctx context.Context) ([]Resource, error) {
 // resource returns the resource that a key belongs to.
 func (l *Local) resource(key string) (Resource, bool) {
 	i := slices.IndexFunc(l.Resources, func(r Resource) bool {
-		rest, ok := strings.CutPrefix(key, r.Prefix) // of every object: joining strings would cost more
+		rest, ok := strings.CutPrefix(key, r.Prefix) // called for every object: joining strings would cost more
 		return ok && strings.HasPrefix(rest, "/")
 	})
 	if i < 0 {
@@ -139,7 +136,7 @@ func (l *Local) resource(key string) (Resource, bool) {
 	return l.Resources[i], true
 }
 
-// Stats are figures about one storage.
+// Stats are statistics of one storage.
 type Stats struct {
 	Storage string `json:"storage"`
 	store.Status
@@ -148,16 +145,14 @@ type Stats struct {
 	Resources []ResourceStats `json:"resources"`
 }
 
-// ResourceStats are figures about one resource. Bytes are those of the values as
-// they are stored.
+// ResourceStats are statistics of one resource. Bytes is the size of the stored values.
 type ResourceStats struct {
-	// Resource is the resource with its group, or the beginning of keys that belong
-	// to no kind of the server.
+	// Resource is the resource with its group, or a key prefix that belongs to no kind of the server.
 	Resource string `json:"resource"`
 	Unknown  bool   `json:"unknown,omitempty"`
 	Objects  int64  `json:"objects"`
 	Bytes    int64  `json:"bytes"`
-	// StoredAs says in which versions and media types the objects are stored.
+	// StoredAs counts the objects by version and media type.
 	StoredAs []FormCount `json:"storedAs,omitempty"`
 }
 
@@ -216,8 +211,7 @@ func (l *Local) stats(ctx context.Context, s Storage) (Stats, error) {
 	return stats, nil
 }
 
-// unknownPrefix is what the keys of the resource that a key belongs to begin with,
-// as far as that shows: a group has dots in it.
+// unknownPrefix guesses the key prefix of an unknown resource: a group has dots in its name.
 func unknownPrefix(key string) string {
 	parts := strings.Split(strings.TrimPrefix(key, "/"), "/")
 	n := 1
@@ -227,14 +221,14 @@ func unknownPrefix(key string) string {
 	return "/" + strings.Join(parts[:n], "/")
 }
 
-// Compacted says what a compaction did to one storage.
+// Compacted is the result of the compaction of one storage.
 type Compacted struct {
 	Storage string `json:"storage"`
-	// Revision is the oldest that can still be read exactly.
+	// Revision is the oldest revision that can still be read exactly.
 	Revision uint64 `json:"revision"`
 }
 
-// ErrAhead marks a revision to compact that has not been reached.
+// ErrAhead is returned if the revision to compact is higher than the current one.
 var ErrAhead = errors.New("the revision has not been reached")
 
 // Compact implements Tools.

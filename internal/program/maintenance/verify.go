@@ -13,25 +13,25 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// Records gives every record that a storage holds to yield, in rising revision
-// order, and whatever cannot be read to damaged, and goes on. It returns the
-// compacted revision. An error says that no more can be read at all.
+// Records calls yield with every record of a storage in ascending revision order. It calls damaged for each
+// unreadable part, and continues. It returns the compacted revision. An error means that the rest cannot be read at
+// all.
 type Records func(ctx context.Context, yield func(journal.Record) error, damaged func(*journal.Damage)) (compacted uint64, err error)
 
-// Finding is something that is wrong with what is stored.
+// Finding is a problem in the stored data.
 type Finding struct {
 	Storage string `json:"storage"`
-	// Key and Revision say where, as far as that is known. Last is the last of
-	// several revisions that cannot be read.
+	// Key and Revision locate it, as far as they are known. If several revisions are unreadable, Last is the last
+	// of them.
 	Key      string `json:"key,omitempty"`
 	Revision uint64 `json:"revision,omitempty"`
 	Last     uint64 `json:"last,omitempty"`
 	Problem  string `json:"problem"`
-	// Warning marks what is strange, but no damage.
+	// Warning marks an anomaly that is no damage.
 	Warning bool `json:"warning,omitempty"`
 }
 
-// String is the finding in one line.
+// String returns the finding as one line.
 func (f Finding) String() string {
 	where := f.Storage
 	switch {
@@ -49,10 +49,10 @@ func (f Finding) String() string {
 	return where + ": " + f.Problem
 }
 
-// Verified says what has been verified.
+// Verified counts the verified data.
 type Verified struct {
-	// Objects are the current ones, Records what was read to check them and their
-	// history.
+	// Objects counts the current objects. Records counts the records that were read to check these objects and
+	// their history.
 	Objects  int64 `json:"objects"`
 	Records  int64 `json:"records"`
 	Damages  int64 `json:"damages"`
@@ -85,8 +85,8 @@ type verifier struct {
 	local   *Local
 	storage Storage
 	report  func(Finding)
-	unknown map[string]bool // prefixes that have been reported
-	away    error           // why nothing can be said about what is encrypted
+	unknown map[string]bool // reported prefixes
+	away    error           // why encrypted values cannot be checked
 
 	objects, records int64
 }
@@ -151,7 +151,7 @@ func (v *verifier) runRecords(ctx context.Context) error {
 	}
 	latest := v.chains(links, damages, compacted)
 	for _, finding := range unreadable {
-		// What cannot be read is deleted or replaced on purpose.
+		// Deleting or replacing an unreadable object is the repair, so its old record is only a warning.
 		if now := latest[finding.Key]; now.revision != finding.Revision && !finding.Warning {
 			finding.Warning = true
 			change := "replaced"
@@ -165,8 +165,7 @@ func (v *verifier) runRecords(ctx context.Context) error {
 	return nil
 }
 
-// context is what a value at a key was transformed with: journals store it under
-// the key itself.
+// context returns the authenticated data of a value: journals use the key.
 func (v *verifier) context(key string) []byte {
 	if v.storage.Backend != nil {
 		return v.storage.Backend.ValueContext(key)
@@ -174,9 +173,8 @@ func (v *verifier) context(key string) []byte {
 	return []byte(key)
 }
 
-// chains checks that records fit on each other. What follows from damage is not
-// reported again; it may tell which key the damage belongs to. It returns the newest
-// record of each key.
+// chains checks that each record refers to its predecessor. It does not report the consequences of known damage
+// again, but may find the key of that damage. It returns the newest record of each key.
 func (v *verifier) chains(links []link, damages []*journal.Damage, compacted uint64) map[string]link {
 	damaged := func(revision uint64) *journal.Damage {
 		for _, d := range damages {
@@ -225,8 +223,7 @@ func (v *verifier) chains(links []link, damages []*journal.Damage, compacted uin
 	return latest
 }
 
-// value checks that what is stored is an object of the server's. It returns what is
-// wrong with it, if anything is.
+// value checks that a stored value is an object of one of the server's resources. It returns the problem, or nil.
 func (v *verifier) value(ctx context.Context, stored store.Value) *Finding {
 	finding := Finding{Storage: v.storage.Name, Key: stored.Key, Revision: stored.Revision}
 	resource, known := v.local.resource(stored.Key)
@@ -258,10 +255,10 @@ func (v *verifier) value(ctx context.Context, stored store.Value) *Finding {
 
 var encryptedPrefix = []byte("k8s:enc:")
 
-// ErrEncrypted marks a value that is encrypted, when there is no configuration that says with what.
+// ErrEncrypted marks an encrypted value without an encryption configuration to decrypt it.
 var ErrEncrypted = errors.New("the value is encrypted, and no encryption configuration is given")
 
-// check decodes a value and compares it with where it is stored.
+// check decodes a value and compares its name, namespace and kind with its key.
 func (r Resource) check(ctx context.Context, stored store.Value) error {
 	data := stored.Data
 	switch {

@@ -13,8 +13,7 @@ import (
 	"github.com/annexapi/annex/store/storetest"
 )
 
-// An object that cannot be decoded is damage as long as it is there. When it has been
-// deleted, nothing is to be restored.
+// An undecodable object is damage while it exists. After its deletion, nothing needs to be restored.
 func TestWhatWasDeletedOnPurposeIsNoDamage(t *testing.T) {
 	c := core(t)
 	put(t, c, store.Value{Key: "/pods/ns/bad", Data: []byte(`{"kind":"Pod","apiVersion":"v1","metadata":7}`)})
@@ -37,7 +36,7 @@ func TestWhatWasDeletedOnPurposeIsNoDamage(t *testing.T) {
 	if verified := verify(); verified.Damages != 1 || verified.Warnings != 0 {
 		t.Errorf("while it is there: %+v", verified)
 	}
-	// Of another type, it can be read, and so be deleted.
+	// If only its type differs, it can be read, and therefore deleted.
 	resource.Codec = anything{resource.Codec}
 	pods, err := c.Open(resource)
 	if err != nil {
@@ -59,7 +58,7 @@ func TestWhatWasDeletedOnPurposeIsNoDamage(t *testing.T) {
 	}
 }
 
-// anything decodes whatever is stored to an empty object.
+// anything decodes every value into an empty object.
 type anything struct{ runtime.Codec }
 
 func (anything) Decode([]byte, *schema.GroupVersionKind, runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {

@@ -10,11 +10,10 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// firstVersionPriority is that of a group's preferred version, as Kubernetes' own groups
-// have it.
+// firstVersionPriority is the versionPriority of a group's preferred version, as in Kubernetes' own groups.
 const firstVersionPriority = 15
 
-// apiServices tell the cluster which versions of which groups are the server's.
+// apiServices returns an APIService for each served version of each group.
 func (c *Config) apiServices() []runtime.Object {
 	var objects []runtime.Object
 	for _, g := range c.Definition.Groups {

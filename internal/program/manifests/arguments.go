@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// What the programs in the pods are started with is in this file.
+// This file has the arguments of the programs in the pods.
 
-// args are those of the server in its container.
+// args returns the arguments of the server.
 func (c *Config) args() []string {
 	o := &c.plan.Options
 	args := []string{
@@ -18,7 +18,7 @@ func (c *Config) args() []string {
 		fmt.Sprintf("--secure-port=%d", securePort),
 		"--data-dir=" + dataDir,
 		"--storage=" + o.Storage.Name(),
-		// While it takes the cluster to notice that the pod ends.
+		// The cluster needs this time to notice that the pod is terminating.
 		"--shutdown-delay-duration=5s",
 	}
 	if len(c.EtcdServers) > 0 {
@@ -28,7 +28,7 @@ func (c *Config) args() []string {
 		}
 	}
 	if !c.shared() {
-		// The caches are bounded to what the memory limit leaves room for.
+		// Bound the caches so that they fit into the memory limit.
 		args = append(args, "--object-cache-size=256Mi", "--value-cache-size=256Mi")
 	}
 	if c.Certificates == SelfCertified {
@@ -54,12 +54,12 @@ func (c *Config) args() []string {
 	return append(args, c.Args...)
 }
 
-// controllerArgs are those of the server's verb that runs its controllers.
+// controllerArgs returns the arguments of the verb that runs the server's controllers.
 func controllerArgs() []string {
 	return []string{"controllers", "--leader-elect-resource-namespace=$(POD_NAMESPACE)"}
 }
 
-// etcdArgs are those of etcd.
+// etcdArgs returns the arguments of etcd.
 func (c *Config) etcdArgs() []string {
 	own := "https://" + c.etcdName() + "." + c.Namespace + ".svc"
 	tls := func(kind string) []string {

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// certificates are what cert-manager is to make: an authority of the server's own, and
-// below it the serving certificate, and those of the etcd that is deployed besides.
+// certificates returns the objects for cert-manager: an authority of the server's own, the serving certificate that
+// it issues, and the certificates of an etcd that is deployed with the server.
 func (c *Config) certificates() []runtime.Object {
 	if c.Certificates != CertManager {
 		return nil
@@ -51,7 +51,7 @@ func (c *Config) certManager(kind, name string, spec map[string]any) runtime.Obj
 	}}
 }
 
-// CheckCABundle says what is wrong with authorities that are to be given to the cluster.
+// CheckCABundle returns the first mistake in a CA bundle for the cluster.
 func CheckCABundle(text []byte) error {
 	found := false
 	for rest := text; ; found = true {

@@ -10,12 +10,11 @@ import (
 	"github.com/annexapi/annex/internal/aggregated/requirements"
 )
 
-// controllerReplicas is one that works and one that waits for its end.
+// controllerReplicas is two: the leader and a standby.
 const controllerReplicas = 2
 
-// controllers are pods that run the server's verb of that name, with the rights that
-// controllers of these kinds commonly need: what else they touch in the cluster, only their
-// author knows.
+// controllers returns the pods that run the server's controllers, with the permissions that controllers of these
+// kinds commonly need. Only their author knows which other objects of the cluster they use.
 func (c *Config) controllers() []runtime.Object {
 	name, lease := c.Name+"-controllers", requirements.OfControllers(c.Definition.Name, c.Namespace)
 	labels := map[string]string{nameLabel: c.Name, componentLabel: "controllers"}
@@ -34,7 +33,7 @@ func (c *Config) controllers() []runtime.Object {
 		c.lease(lease.Name),
 		&rbacv1.Role{TypeMeta: rbac("Role"), ObjectMeta: meta, Rules: rules([]requirements.Requirement{lease}, c.Namespace)},
 		c.binding(meta, "Role", name, name),
-		policy(meta), // nothing comes in
+		policy(meta), // no ingress
 		&appsv1.Deployment{TypeMeta: apps("Deployment"), ObjectMeta: meta, Spec: appsv1.DeploymentSpec{
 			Replicas: new(int32(controllerReplicas)), Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
@@ -45,7 +44,7 @@ func (c *Config) controllers() []runtime.Object {
 	}
 }
 
-// controllerRules are about the server's own kinds.
+// controllerRules returns the rules for the server's own kinds.
 func (c *Config) controllerRules() []rbacv1.PolicyRule {
 	var rules []rbacv1.PolicyRule
 	for _, g := range c.Definition.Groups {

@@ -9,11 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// etcdProgram is the program, and what is named after it in pods.
+// etcdProgram is the program's name, and the name of its objects in pods.
 const etcdProgram = "etcd"
 
-// etcd is one member, for a try: what holds the objects of a cluster wants more of them,
-// and backups.
+// etcd returns an etcd with one member, for evaluation. An etcd for production needs more members and backups.
 func (c *Config) etcd() []runtime.Object {
 	selector := map[string]string{nameLabel: c.Name, componentLabel: etcdProgram}
 	meta := metav1.ObjectMeta{Name: c.etcdName(), Namespace: c.Namespace, Labels: selector}

@@ -11,15 +11,14 @@ import (
 	"strings"
 )
 
-// Change is what becomes of a file: created, changed, unchanged or removed.
+// Change is the change of a file: created, changed, unchanged or removed.
 type Change struct {
 	Path, What string
 }
 
-// Write makes a folder hold the files. Those that it wrote before and that are no
-// manifests any more are removed; a chart would install them. A file at the path of one
-// of them that Write did not write is an error, and then nothing is changed. With dryRun
-// nothing ever is.
+// Write makes a folder contain the files. It removes files that it wrote earlier and that are no longer among the
+// files, since Helm would install them. If a file that Write did not write exists at the path of one of the files,
+// Write returns an error and changes nothing. With dryRun it only returns the changes.
 func Write(dir string, files []File, dryRun bool) ([]Change, error) {
 	changes, err := changesOf(dir, files)
 	if err != nil || dryRun {
@@ -45,7 +44,7 @@ func Write(dir string, files []File, dryRun bool) ([]Change, error) {
 	return changes, nil
 }
 
-// changesOf has the files first, in their order.
+// changesOf returns the changes of the files in their order, and then the removals.
 func changesOf(dir string, files []File) ([]Change, error) {
 	var changes []Change
 	var foreign []string

@@ -9,18 +9,17 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// File is a file of a folder of manifests.
+// File is a file in a folder of manifests.
 type File struct {
-	// Path is relative, with slashes.
+	// Path is relative, with forward slashes.
 	Path string
 	Text []byte
 }
 
-// Mark stands in the first line of every file of a folder. Files that have it may be
-// written anew.
+// Mark is the first line of every generated file. Only files with this line are overwritten or removed.
 const Mark = "# Written by the server's verb manifests; a change here is lost when it is run again."
 
-// YAML returns the objects as documents of one stream.
+// YAML returns the objects as a stream of YAML documents.
 func (c *Config) YAML() ([]byte, error) {
 	objects, err := c.Objects()
 	if err != nil {
@@ -64,7 +63,7 @@ func (c *Config) Kustomize() ([]File, error) {
 		return nil, err
 	}
 	var files []File
-	// Objects keep the order in which they are made.
+	// Keep the order of the objects.
 	kustomization := Mark + "\napiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nsortOptions:\n  order: fifo\nresources:\n"
 	for _, o := range objects {
 		text, err := yaml.Marshal(o.Object)
@@ -78,7 +77,7 @@ func (c *Config) Kustomize() ([]File, error) {
 	return append([]File{{"kustomization.yaml", []byte(kustomization)}}, files...), nil
 }
 
-// fileName is an object's, in lower case, without what file systems do not take.
+// fileName returns an object's file name, in lower case and without characters that file systems reject.
 func fileName(o *unstructured.Unstructured) string {
 	return strings.ToLower(o.GetKind()) + "-" + strings.ReplaceAll(o.GetName(), ":", "-") + ".yaml"
 }

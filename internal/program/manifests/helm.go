@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// What stands in the objects of a chart for what its user chooses. Each is what the
-// check of a Config takes for a value, and is replaced in the text that is printed.
+// Placeholders in the objects of a chart, which become references to the chart's values. Each passes the checks of
+// a Config, and is replaced in the rendered text.
 const (
 	helmName      = "annex-helm-name"
 	helmNamespace = "annex-helm-space"
@@ -23,18 +23,18 @@ const (
 	helmValue     = "annex-helm-value-"
 )
 
-// chartValue is a field of the server's pods that a chart leaves to its user.
+// chartValue is a field of the server's pods that a chart exposes as a value.
 type chartValue struct {
-	// name is that of the value, path where it goes.
+	// name is the name of the value, path the path of the field.
 	name string
 	path []string
-	// about is its comment.
+	// about is the comment in values.yaml.
 	about string
 }
 
 var podSpec = []string{"spec", "template", "spec"}
 
-// chartValues are filled in where they are given, and left out where they are empty.
+// chartValues are omitted from the pods where the chart's user leaves them empty.
 var chartValues = []chartValue{
 	{"imagePullSecrets", slices.Concat(podSpec, []string{"imagePullSecrets"}), "names of Secrets, as in [{name: registry}]"},
 	{"nodeSelector", slices.Concat(podSpec, []string{"nodeSelector"}), "labels of nodes to run on"},
@@ -43,8 +43,8 @@ var chartValues = []chartValue{
 	{"podAnnotations", []string{"spec", "template", "metadata", "annotations"}, "annotations of the pods"},
 }
 
-// Helm returns a chart. Rendered with its own values, for a release of the Config's name
-// in its namespace, it is what YAML prints, without the Namespace, which Helm makes.
+// Helm returns a chart. Rendered with its default values, as a release with the Config's name in its namespace, it
+// equals the output of YAML without the Namespace, which Helm creates.
 func (c *Config) Helm() ([]File, error) {
 	templated := *c
 	templated.Name, templated.Namespace, templated.Image = helmName, helmNamespace, helmImage
@@ -139,7 +139,7 @@ var (
 	valueItem  = regexp.MustCompile(`(?m)^( *)- ` + helmValue + `([a-zA-Z]+)$`)
 )
 
-// leaveToUser puts the names of values into the fields of a workload.
+// leaveToUser replaces fields of a workload by references to values.
 func leaveToUser(o *unstructured.Unstructured) error {
 	for _, v := range chartValues {
 		if err := unstructured.SetNestedField(o.Object, helmValue+v.name, v.path...); err != nil {

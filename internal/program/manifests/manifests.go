@@ -1,7 +1,6 @@
-// Package manifests writes what a cluster has to be told so that a server can be
-// aggregated into it: who the server is there and what it may do, what runs it, and which
-// APIs it serves. It makes no requests: all of it follows from the definition and the
-// operator's choices.
+// Package manifests writes the objects that deploy an aggregated server to a cluster: its service account and
+// permissions, its workload, and its APIServices. It sends no requests: the objects follow from the definition and
+// the operator's choices.
 package manifests
 
 import (
@@ -26,72 +25,70 @@ import (
 	"github.com/annexapi/annex/store/driver"
 )
 
-// Where serving certificates come from.
+// The sources of serving certificates.
 const (
-	// SelfCertified servers make them, and tell the cluster of their authority.
+	// SelfCertified servers issue their certificates, and write their CA bundle into the APIServices.
 	SelfCertified = "self"
-	// CertManager makes them, and its CA injector tells the cluster.
+	// CertManager issues the certificates, and its CA injector writes the CA bundle.
 	CertManager = "cert-manager"
-	// SecretPrefix is followed by the name of a Secret of type kubernetes.io/tls that
-	// another program keeps up to date, and the APIServices with it.
+	// SecretPrefix precedes the name of a Secret of type kubernetes.io/tls. Another program must keep that Secret
+	// and the CA bundle in the APIServices current.
 	SecretPrefix = "secret="
 )
 
-// Config says how a server is deployed. Complete fills in its defaults.
+// Config describes the deployment of a server. Complete fills in its defaults.
 type Config struct {
 	Definition *define.Server
-	// Name is the server's in the cluster, a DNS label that other objects are named
-	// after; that of the definition if empty.
+	// Name is the server's name in the cluster, a DNS label from which the names of other objects are derived; the
+	// definition's name if empty.
 	Name string
-	// Namespace is where it runs; Name if empty.
+	// Namespace is the namespace of the server; Name if empty.
 	Namespace string
 	// Image is the reference of its container image.
 	Image string
-	// Replicas is how many of it run: if 0, two above storages that they share, unless that is
-	// an etcd in the pod; and else one, which is all that other storages allow.
+	// Replicas is the number of pods. If it is 0, the default is two if the replicas share their storages, and one
+	// if not or if the storage is an etcd in the pod. Other storages do not permit more than one.
 	Replicas int
-	// Storage returns the driver of where the server keeps its objects, by the EtcdServers, and
-	// those that take the place of kinds' own of the same names, as Options.Drivers do.
+	// Storage returns the driver of the server's storage for the EtcdServers. The others replace the drivers of
+	// kinds with the same names, as Options.Drivers do.
 	Storage func(etcdServers []string) (main driver.Driver, others []driver.Driver, err error)
-	// StorageSize is that of the volume of what is kept there, or of the example of etcd;
-	// 1Gi if zero. StorageClass is the volume's class; the cluster's default if empty.
+	// StorageSize is the size of the volume for the server's storage or for the example etcd; 1Gi if zero.
+	// StorageClass is the volume's class; the cluster's default if empty.
 	StorageSize  resource.Quantity
 	StorageClass string
-	// EtcdServers are URLs. With WithEtcd, an etcd of one member is deployed besides, and
-	// they are its. EtcdSecret is the name of a Secret with tls.crt, tls.key and ca.crt for
-	// it; NAME-etcd if empty and WithEtcd is set, and else the system's authorities are
-	// asked.
+	// EtcdServers are URLs. With WithEtcd, an etcd with one member is deployed with the server, and they are its
+	// URLs. EtcdSecret is the name of a Secret with tls.crt, tls.key and ca.crt for the client; if it is empty, it
+	// is NAME-etcd with WithEtcd, and without WithEtcd the system's authorities verify etcd.
 	EtcdServers []string
 	EtcdSecret  string
 	WithEtcd    bool
 	EtcdImage   string
 	// Certificates is SelfCertified, the default, CertManager, or SecretPrefix and a name.
 	Certificates string
-	// CABundle is the authority of the certificate in a Secret (PEM). Without it, the
-	// program that keeps that up to date also has to write it into the APIServices.
+	// CABundle is the authority of the certificate in a Secret, in PEM. Without it, the program that updates the
+	// Secret must also write the authority into the APIServices.
 	CABundle []byte
-	// DisablePlugins are admission plugins of the cluster that the server leaves out.
+	// DisablePlugins are admission plugins of the cluster that the server does not run.
 	DisablePlugins []string
-	// WithoutFlowControl leaves out priority and fairness.
+	// WithoutFlowControl disables priority and fairness.
 	WithoutFlowControl bool
 	// GroupPriority is the groupPriorityMinimum of the APIServices; 1000 if 0.
 	GroupPriority int
 	// UserRoles adds the kinds to the cluster's roles view, edit and admin.
 	UserRoles bool
-	// ServiceMonitor adds one, for the Prometheus operator.
+	// ServiceMonitor adds a ServiceMonitor for the Prometheus operator.
 	ServiceMonitor bool
-	// SeparateControllers runs the server's controllers in pods of their own, which elect a
-	// leader, with rights of their own.
+	// SeparateControllers runs the server's controllers in pods with their own permissions, which elect a leader.
 	SeparateControllers bool
-	// Args are arguments for serve, after all others.
+	// Args are appended to the arguments of serve.
 	Args []string
 
-	// plan is that of a server that is deployed so, but for Args.
+	// plan is the plan of the deployed server, without Args.
 	plan *plan.Plan
 }
 
-// Complete fills in defaults and returns every mistake, or else the first one in how the server
-// would run.
+// Complete fills in defaults. It returns every mistake in the Config, or else the first mistake in the server's
+// plan.
 func (c *Config) Complete() error {
 	if c.Name == "" {
 		c.Name = c.Definition.Name
@@ -135,7 +132,7 @@ func (c *Config) Complete() error {
 	}
 	if c.Replicas == 0 {
 		c.Replicas = 1
-		// A sidecar is an etcd of each replica's own, unless it only leads to a common one.
+		// An etcd in the pod belongs to one replica, unless it is only a proxy to a shared etcd.
 		if c.shared() && !slices.ContainsFunc(c.EtcdServers, beside) {
 			c.Replicas = 2
 		}
@@ -145,7 +142,7 @@ func (c *Config) Complete() error {
 
 // resolve makes the plan.
 func (c *Config) resolve() error {
-	// An aggregated server, which is all that manifests are for, has no control plane.
+	// Manifests are for aggregated servers only, which have no control plane.
 	definition := &definition.Definition{Server: c.Definition}
 	main, others, err := c.Storage(c.EtcdServers)
 	if err != nil {
@@ -163,7 +160,7 @@ func (c *Config) resolve() error {
 	if c.plan, err = plan.Resolve(definition, o, nil); err != nil || c.Certificates != SelfCertified {
 		return err
 	}
-	// What runs the server follows from its storages.
+	// The kind of workload depends on the storages.
 	o.SelfCertify = config.SelfCertifyOptions{
 		Enabled:          true,
 		ServiceName:      c.Name,
@@ -174,13 +171,13 @@ func (c *Config) resolve() error {
 	return err
 }
 
-// shared says whether replicas see the same objects.
+// shared reports whether replicas share the same objects.
 func (c *Config) shared() bool {
 	return c.plan.Options.Storage.Traits().Remote &&
 		!slices.ContainsFunc(c.plan.Storages, func(s *plan.Storage) bool { return !s.Traits().Remote })
 }
 
-// inPod reports whether an address is that of a container in the same pod.
+// inPod reports whether an address belongs to a container in the same pod.
 func inPod(u *url.URL) bool {
 	ip := net.ParseIP(u.Hostname())
 	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
@@ -191,7 +188,7 @@ func beside(server string) bool {
 	return err == nil && inPod(u)
 }
 
-// Notes say what the objects leave to the operator, a line each.
+// Notes returns the tasks that remain for the operator, a line each.
 func (c *Config) Notes() []string {
 	var notes []string
 	if secret, ok := strings.CutPrefix(c.Certificates, SecretPrefix); ok && len(c.CABundle) == 0 {
@@ -211,7 +208,7 @@ func (c *Config) Notes() []string {
 func (c *Config) check() error {
 	var problems []error
 	add := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	// A Service is named after the server, and its names are stricter than those of others.
+	// A Service has the server's name, and Services permit fewer names than other objects.
 	if mistakes := validation.IsDNS1035Label(c.Name); len(mistakes) > 0 {
 		add("Config.Name %q: %s", c.Name, mistakes[0])
 	}
@@ -262,8 +259,8 @@ func (c *Config) check() error {
 	return errors.Join(problems...)
 }
 
-// Objects returns everything, in the order in which it is to be made: what is refused
-// without the other comes after it, and the APIs come last.
+// Objects returns all objects in the order in which they must be created: each after the objects that it needs, and
+// the APIServices last.
 func (c *Config) Objects() ([]*unstructured.Unstructured, error) {
 	var b builder
 	b.add(c.namespace(), c.serviceAccount())
@@ -284,7 +281,7 @@ func (c *Config) Objects() ([]*unstructured.Unstructured, error) {
 	return b.objects, b.err
 }
 
-// builder collects objects of Go types and of none.
+// builder collects typed and untyped objects.
 type builder struct {
 	objects []*unstructured.Unstructured
 	err     error
@@ -297,16 +294,16 @@ func (b *builder) add(objects ...runtime.Object) {
 			b.err = errors.Join(b.err, fmt.Errorf("write the manifest of a %s: %w", object.GetObjectKind().GroupVersionKind().Kind, err))
 			continue
 		}
-		delete(content, "status") // is the cluster's, even where its zero value has fields
+		delete(content, "status") // the cluster owns status, even where its zero value has fields
 		prune(content)
 		b.objects = append(b.objects, &unstructured.Unstructured{Object: content})
 	}
 }
 
-// unset are fields that Go's encoder writes although nothing is in them.
+// unset are fields that Go's encoder writes even if they are empty.
 var unset = []string{"spec", "status", "resources", "strategy", "updateStrategy"}
 
-// prune removes what is not set.
+// prune removes empty fields.
 func prune(value any) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -329,7 +326,7 @@ const (
 	component      = "apiserver"
 )
 
-// selector is what the server's pods are known by.
+// selector returns the labels that select the server's pods.
 func (c *Config) selector() map[string]string {
 	return map[string]string{nameLabel: c.Name, componentLabel: component}
 }
@@ -338,15 +335,15 @@ func (c *Config) meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Namespace: c.Namespace, Labels: c.selector()}
 }
 
-// clusterMeta is of objects outside namespaces, and of those in a namespace of the cluster's.
-// They carry the namespace in their name, for two servers of one name may be deployed.
+// clusterMeta is the metadata of cluster-scoped objects and of objects in a namespace of the cluster. Their names
+// contain the server's namespace, since two servers of one name may be deployed.
 func (c *Config) clusterMeta(namespace, what string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: c.Name + "." + c.Namespace + ":" + what, Namespace: namespace, Labels: c.selector()}
 }
 
 func (c *Config) etcdName() string { return c.Name + "-etcd" }
 
-// servingSecret is where the serving certificate is.
+// servingSecret returns the name of the Secret with the serving certificate.
 func (c *Config) servingSecret() string {
 	if name, ok := strings.CutPrefix(c.Certificates, SecretPrefix); ok {
 		return name
@@ -354,5 +351,5 @@ func (c *Config) servingSecret() string {
 	return requirements.ServingSecret(c.Name)
 }
 
-// serviceDNS is the name that the cluster wants in the certificate.
+// serviceDNS returns the DNS name that the cluster expects in the certificate.
 func (c *Config) serviceDNS() string { return c.Name + "." + c.Namespace + ".svc" }

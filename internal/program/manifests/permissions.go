@@ -14,7 +14,7 @@ import (
 
 func (c *Config) namespace() runtime.Object {
 	namespace := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
-	// The label says that this server made it, and so may take it away.
+	// The label marks the namespace as created by this server, so that it may be deleted with it.
 	namespace.Name, namespace.Labels = c.Namespace, map[string]string{
 		nameLabel:                            c.Name,
 		"pod-security.kubernetes.io/enforce": "restricted",
@@ -26,8 +26,8 @@ func (c *Config) serviceAccount() runtime.Object {
 	return &corev1.ServiceAccount{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}, ObjectMeta: c.meta(c.Name)}
 }
 
-// rules permit what is required of a namespace, or outside all of them; but for what
-// Kubernetes has a role for.
+// rules returns the rules that grant the requirements in a namespace, or outside of all namespaces, without those
+// for which Kubernetes has a role.
 func rules(of []requirements.Requirement, namespace string) []rbacv1.PolicyRule {
 	var rules []rbacv1.PolicyRule
 	for _, n := range of {
@@ -45,7 +45,7 @@ func rules(of []requirements.Requirement, namespace string) []rbacv1.PolicyRule 
 	return rules
 }
 
-// join extends a rule by another with the same verbs, if that permits nothing else.
+// join merges a rule into another with the same verbs, if that grants no other permission.
 func join(to *rbacv1.PolicyRule, rule rbacv1.PolicyRule) bool {
 	switch {
 	case to.APIGroups[0] != rule.APIGroups[0] || !slices.Equal(to.Verbs, rule.Verbs):
@@ -60,7 +60,7 @@ func join(to *rbacv1.PolicyRule, rule rbacv1.PolicyRule) bool {
 	return false
 }
 
-// permissions are the roles and bindings of the service account.
+// permissions returns the roles and bindings of the service account.
 func (c *Config) permissions() []runtime.Object {
 	required, _ := c.plan.Requirements()
 	var objects []runtime.Object
@@ -76,8 +76,7 @@ func (c *Config) permissions() []runtime.Object {
 		objects = append(objects, role, c.binding(c.clusterMeta("", "cluster"), "ClusterRole", role.Name, c.Name))
 	}
 	if rules := rules(required, c.Namespace); len(rules) > 0 {
-		// What the rules name is made beforehand: a permission to create cannot be bound to a
-		// name.
+		// Create the objects that the rules name in advance: a permission to create cannot be restricted to a name.
 		for _, n := range required {
 			switch {
 			case n.Namespace != c.Namespace:
@@ -103,8 +102,7 @@ func (c *Config) permissions() []runtime.Object {
 	return objects
 }
 
-// binding binds a role to a service account: a ClusterRole everywhere, a Role in its
-// namespace.
+// binding binds a role to a service account: a ClusterRole in the whole cluster, a Role in its namespace.
 func (c *Config) binding(meta metav1.ObjectMeta, kind, name, account string) runtime.Object {
 	role := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: name}
 	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: account, Namespace: c.Namespace}}
@@ -118,7 +116,7 @@ func (c *Config) lease(name string) runtime.Object {
 	return &coordinationv1.Lease{TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"}, ObjectMeta: c.meta(name)}
 }
 
-// userRoles add the kinds to what the cluster's roles of the same names aggregate.
+// userRoles returns ClusterRoles that are aggregated into the cluster's roles of the same names.
 func (c *Config) userRoles() []runtime.Object {
 	var objects []runtime.Object
 	for _, to := range []struct {
@@ -136,8 +134,7 @@ func (c *Config) userRoles() []runtime.Object {
 		for _, g := range c.Definition.Groups {
 			rule := rbacv1.PolicyRule{APIGroups: []string{g.Name}, Verbs: to.verbs}
 			for _, k := range g.Kinds {
-				// What is outside namespaces is the administrators' of the cluster, and so is
-				// whatever a custom subresource does.
+				// Cluster-scoped kinds and custom subresources remain reserved to the cluster's administrators.
 				if k.ClusterScoped {
 					continue
 				}

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// securePort is where the server listens in its pod.
+	// securePort is the port of the server in its pod.
 	securePort = 8443
 	// nonRoot is the user and group of distroless images.
 	nonRoot = 65532
@@ -23,7 +23,7 @@ const (
 	etcdDir    = "/etc/annex/etcd"
 )
 
-// What a server gets.
+// The resources of a server's container.
 var (
 	requests    = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi")}
 	limits      = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}
@@ -41,14 +41,13 @@ func (c *Config) service() runtime.Object {
 	}
 }
 
-// networkPolicy lets in nothing but HTTPS. Where the cluster's control plane connects from
-// is not to be selected by labels, and every request is authenticated. What goes out is
-// left alone: webhooks may be anywhere.
+// networkPolicy permits ingress to the HTTPS port only. Labels cannot select the cluster's control plane as a peer,
+// and every request is authenticated. Egress is not restricted: webhooks may be anywhere.
 func (c *Config) networkPolicy() runtime.Object {
 	return policy(c.meta(c.Name), networkingv1.NetworkPolicyIngressRule{Ports: tcp(securePort)})
 }
 
-// policy lets nothing else into the pods that have the labels of its metadata.
+// policy restricts the ingress of the pods that have the labels of its metadata.
 func policy(meta metav1.ObjectMeta, ingress ...networkingv1.NetworkPolicyIngressRule) runtime.Object {
 	return &networkingv1.NetworkPolicy{
 		TypeMeta: metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"}, ObjectMeta: meta,
@@ -64,7 +63,7 @@ func tcp(port int32) []networkingv1.NetworkPolicyPort {
 	return []networkingv1.NetworkPolicyPort{{Protocol: new(corev1.ProtocolTCP), Port: new(intstr.FromInt32(port))}}
 }
 
-// workloadResource is what runs the server: one that has a volume is a StatefulSet.
+// workloadResource returns the resource of the workload: statefulsets for a server with a volume.
 func (c *Config) workloadResource() string {
 	if c.plan.KeepsObjects() {
 		return "statefulsets"
@@ -72,8 +71,7 @@ func (c *Config) workloadResource() string {
 	return "deployments"
 }
 
-// workload is a Deployment of replicas that share etcd, or a StatefulSet of one that has
-// a volume.
+// workload returns a Deployment of replicas that share an etcd, or a StatefulSet of one replica with a volume.
 func (c *Config) workload() []runtime.Object {
 	replicas := int32(c.Replicas)
 	selector := &metav1.LabelSelector{MatchLabels: c.selector()}
@@ -89,12 +87,12 @@ func (c *Config) workload() []runtime.Object {
 		TypeMeta: apps("Deployment"), ObjectMeta: c.meta(c.Name),
 		Spec: appsv1.DeploymentSpec{Replicas: &replicas, Selector: selector, Template: pod, Strategy: appsv1.DeploymentStrategy{
 			Type: appsv1.RollingUpdateDeploymentStrategyType,
-			// The API is never served by fewer than before.
+			// Keep the number of ready pods during an update.
 			RollingUpdate: &appsv1.RollingUpdateDeployment{MaxUnavailable: new(intstr.FromInt32(0)), MaxSurge: new(intstr.FromInt32(1))},
 		}},
 	}
 	if !c.shared() {
-		// Two of them at a time would have different objects.
+		// Two pods at a time would have different objects.
 		deployment.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
 	}
 	if c.Replicas < 2 {
@@ -130,8 +128,7 @@ func (c *Config) pod() corev1.PodTemplateSpec {
 			{Name: "GOMEMLIMIT", Value: goMemory},
 		},
 		Resources: corev1.ResourceRequirements{Requests: requests, Limits: limits},
-		// A server that cannot reach its storage or its cluster lives on, unready: a restart
-		// would mend nothing.
+		// A server that cannot reach its storage or its cluster stays alive but unready: a restart would not help.
 		StartupProbe:    probe("/livez", 2, 150),
 		LivenessProbe:   probe("/livez", 10, 6),
 		ReadinessProbe:  probe("/readyz", 5, 2),
@@ -143,12 +140,12 @@ func (c *Config) pod() corev1.PodTemplateSpec {
 		SecurityContext:               podSecurity(),
 		TerminationGracePeriodSeconds: &gracePeriod,
 	}
-	if c.shared() { // else there is one of it
+	if c.shared() { // otherwise there is only one replica
 		spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{
 			spread(corev1.LabelTopologyZone, c.selector()), spread(corev1.LabelHostname, c.selector()),
 		}
 	}
-	if c.workloadResource() == "deployments" { // else it is claimed
+	if c.workloadResource() == "deployments" { // a StatefulSet has a volume claim
 		spec.Volumes = append(
 			spec.Volumes,
 			corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
@@ -168,7 +165,7 @@ func (c *Config) pod() corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: c.selector()}, Spec: spec}
 }
 
-// podNamespace is the variable that arguments take the pod's namespace from.
+// podNamespace is the environment variable from which arguments take the pod's namespace.
 func podNamespace() corev1.EnvVar {
 	return corev1.EnvVar{
 		Name:      "POD_NAMESPACE",
@@ -177,7 +174,7 @@ func podNamespace() corev1.EnvVar {
 }
 
 func secretVolume(name, secret string) corev1.Volume {
-	// Only root and the group of fsGroup may read it.
+	// Only root and the group of fsGroup may read the key.
 	return corev1.Volume{
 		Name:         name,
 		VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret, DefaultMode: new(int32(0o440))}},
@@ -220,7 +217,7 @@ func apps(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: kind}
 }
 
-// serviceMonitor scrapes /metrics, which the cluster must let the scraper read.
+// serviceMonitor returns a ServiceMonitor for /metrics. The cluster must grant the scraper access to it.
 func (c *Config) serviceMonitor() []runtime.Object {
 	tls := map[string]any{"serverName": c.serviceDNS()}
 	switch {

@@ -14,10 +14,9 @@ import (
 )
 
 const (
-	// TokenExpiration is how long tokens of service accounts are valid at most, unless the
-	// options say otherwise.
+	// TokenExpiration is the default maximum lifetime of service account tokens.
 	TokenExpiration = 365 * 24 * time.Hour
-	// minTokenExpiration and maxTokenExpiration are kube-apiserver's bounds of it.
+	// minTokenExpiration and maxTokenExpiration are kube-apiserver's bounds for the maximum lifetime.
 	minTokenExpiration, maxTokenExpiration = time.Hour, (1 << 32) * time.Second
 )
 
@@ -58,18 +57,18 @@ func (p *Plan) completeAccounts() error {
 	return nil
 }
 
-// Discoverable says whether others can be told where the keys of service accounts are, which
-// OpenID Connect allows of https URLs alone.
+// Discoverable reports whether the server can publish discovery documents for its service account keys. OpenID
+// Connect permits this only for issuers with https URLs.
 func (p *Plan) Discoverable() bool {
 	if len(p.Options.ServiceAccounts.Issuers) == 0 {
-		return false // of Everything
+		return false // a plan of Everything
 	}
 	u, err := url.Parse(p.Options.ServiceAccounts.Issuers[0])
 	return err == nil && u.Scheme == "https" && u.RawQuery == "" && u.Fragment == ""
 }
 
-// SigningKey is the file of the key that signs tokens of service accounts, and whether the
-// server makes it; none if it is empty.
+// SigningKey returns the path of the key that signs service account tokens, empty if there is none, and whether the
+// server generates the key itself.
 func (p *Plan) SigningKey() (path string, own bool) {
 	if file := p.Options.ServiceAccounts.SigningKeyFile; file != "" {
 		return file, false
@@ -81,8 +80,8 @@ func (p *Plan) SigningKey() (path string, own bool) {
 	return filepath.Join(dir, "service-account.key"), true
 }
 
-// noAccounts refuses what is about service accounts, and about an administrator, of a server
-// that has none of its own.
+// noAccounts rejects options for service accounts and for an administrator on an aggregated server, which has
+// neither.
 func noAccounts(o *config.Options) error {
 	for _, part := range []struct {
 		name, why string

@@ -8,7 +8,7 @@ import (
 	"github.com/annexapi/annex/internal/aggregated/requirements"
 )
 
-// completeAdmission finds which of the definition's plugins run.
+// completeAdmission selects the definition's plugins that are enabled.
 func (p *Plan) completeAdmission() error {
 	o := &p.Options.Admission
 	known := p.KnownAdmissionPlugins()
@@ -44,8 +44,7 @@ func (p *Plan) completeAdmission() error {
 	return nil
 }
 
-// KnownAdmissionPlugins are the names of all plugins that the server could run, in the order
-// in which they would.
+// KnownAdmissionPlugins returns the names of all plugins that the server can run, in the order of their calls.
 func (p *Plan) KnownAdmissionPlugins() []string {
 	names := p.mode.admissionPlugins()
 	for _, plugin := range p.Definition.AdmissionPlugins {
@@ -54,7 +53,7 @@ func (p *Plan) KnownAdmissionPlugins() []string {
 	return names
 }
 
-// BuiltInAdmissionPlugins are the names of those that run without being declared.
+// BuiltInAdmissionPlugins returns the names of the enabled plugins that the mode brings without a declaration.
 func (p *Plan) BuiltInAdmissionPlugins() []string {
 	o := p.Options.Admission
 	return slices.DeleteFunc(slices.Clone(p.mode.admissionPlugins()), func(name string) bool {

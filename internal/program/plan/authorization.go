@@ -9,8 +9,7 @@ import (
 	"github.com/annexapi/annex/config"
 )
 
-// completeAuthorization fills in how a server that stands alone decides what callers may do,
-// and returns the first mistake.
+// completeAuthorization fills in the authorization options of a standalone server and returns the first mistake.
 func completeAuthorization(o *config.Options) error {
 	w := &o.AuthorizationWebhook
 	if o.AuthorizationConfigFile != "" {
@@ -48,7 +47,7 @@ func completeAuthorization(o *config.Options) error {
 	return completeVersion("Options.AuthorizationWebhook.Version", &w.Version)
 }
 
-// refuseAuthorization returns the first option that is given although the cluster decides.
+// refuseAuthorization returns the first option that conflicts with authorization by the cluster.
 func refuseAuthorization(o *config.Options) error {
 	const reason = "is for a server that stands alone: an aggregated one asks its cluster what callers may do"
 	switch {

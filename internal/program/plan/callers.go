@@ -11,8 +11,7 @@ import (
 	"github.com/annexapi/annex/config"
 )
 
-// completeCallers fills in how a server that stands alone knows callers, and returns the first
-// mistake.
+// completeCallers fills in the authentication options of a standalone server and returns the first mistake.
 func completeCallers(o *config.Options) error {
 	if err := completeRequestHeader(o.RequestHeader); err != nil {
 		return err
@@ -30,7 +29,7 @@ func completeCallers(o *config.Options) error {
 	return nil
 }
 
-// completeVersion is that of the reviews that a webhook is sent, upstream's default.
+// completeVersion checks the version of the reviews that are sent to a webhook; the default is upstream's.
 func completeVersion(field string, version *string) error {
 	switch *version {
 	case "":
@@ -42,7 +41,7 @@ func completeVersion(field string, version *string) error {
 	return nil
 }
 
-// refuseCallers returns the first option that is given although the cluster knows callers.
+// refuseCallers returns the first option that conflicts with authentication by the cluster.
 func refuseCallers(o *config.Options) error {
 	switch {
 	case o.TokenAuthFile != "":
@@ -63,7 +62,7 @@ func refuseCallers(o *config.Options) error {
 	return inVain("TokenWebhook", o.TokenWebhook, "an aggregated server asks its cluster about tokens")
 }
 
-// completeRequestHeader returns the first mistake in whose word about callers is taken.
+// completeRequestHeader returns the first mistake in the options of the authenticating proxy.
 func completeRequestHeader(o config.RequestHeaderOptions) error {
 	for _, header := range []struct {
 		field  string
@@ -87,7 +86,7 @@ func completeRequestHeader(o config.RequestHeaderOptions) error {
 	return nil
 }
 
-// inVain refuses the first field that is not zero, of options that mean nothing as things are.
+// inVain rejects the first non-zero field of options that have no effect in this configuration.
 func inVain(field string, given any, reason string) error {
 	value := reflect.ValueOf(given)
 	for i := range value.NumField() {

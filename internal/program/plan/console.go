@@ -10,13 +10,13 @@ import (
 	"github.com/annexapi/annex/internal/program/console"
 )
 
-// Page is whether a page for people is served, and who says so.
+// Page is the decision to serve a web page, with its source.
 type Page struct {
 	Served bool
 	From   Source
 }
 
-// completeConsole decides about the pages, and returns the first mistake.
+// completeConsole decides which pages are served, and returns the first mistake.
 func (p *Plan) completeConsole() error {
 	o := &p.Options
 	for _, page := range []struct {
@@ -46,7 +46,7 @@ func (p *Plan) completeConsole() error {
 	return nil
 }
 
-// usualPage is what holds of pages that the options say nothing about.
+// usualPage returns the decision about a page for which no option is given.
 func (p *Plan) usualPage() Page {
 	no := func(level Level, why string) Page { return Page{false, Source{level, why}} }
 	o := &p.Options
@@ -67,7 +67,8 @@ func (p *Plan) usualPage() Page {
 	return Page{true, Source{Default, "only loopback is listened on"}}
 }
 
-// isLoopback says whether an address is reached from this machine only. No IP address is all.
+// isLoopback reports whether an address is reachable from this machine only. An address without an IP is reachable
+// from everywhere.
 func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	return err == nil && net.ParseIP(host).IsLoopback()

@@ -10,7 +10,7 @@ import (
 	"github.com/annexapi/annex/internal/program/definition"
 )
 
-// checkFrontProxy returns the first mistake in what servers behind are to know this one by.
+// checkFrontProxy returns the first mistake in the client certificate for aggregated servers.
 func checkFrontProxy(server *define.Server, o *config.Options) error {
 	cert, key := o.ControlPlane.ProxyClientCertFile, o.ControlPlane.ProxyClientKeyFile
 	switch {

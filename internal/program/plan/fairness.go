@@ -10,8 +10,7 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// completeFairness fills in whether requests are queued by priority levels, and returns the first
-// mistake.
+// completeFairness decides whether priority and fairness is enabled, and returns the first mistake.
 func (p *Plan) completeFairness() error {
 	o := &p.Options
 	o.PriorityAndFairness = new(isFair(p.Definition, o))
@@ -22,7 +21,8 @@ func (p *Plan) completeFairness() error {
 	return nil
 }
 
-// InFlight is how many requests at once the priority levels share; 0 without priority and fairness.
+// InFlight returns the number of concurrent requests that the priority levels share; 0 without priority and
+// fairness.
 func (p *Plan) InFlight() int {
 	if !isFair(p.Definition, &p.Options) {
 		return 0
@@ -31,13 +31,13 @@ func (p *Plan) InFlight() int {
 	return max(0, s.MaxRequestsInFlight) + max(0, s.MaxMutatingRequestsInFlight)
 }
 
-// hasOwnLevels says whether the definition serves priority levels as kinds like any other, which a
-// server with priority and fairness refuses.
+// hasOwnLevels reports whether the definition serves priority levels as ordinary kinds. A server with priority and
+// fairness rejects that.
 func hasOwnLevels(definition *define.Server) bool {
 	return slices.ContainsFunc(definition.Kinds(), func(k *define.Kind) bool { return k.Group == flowcontrolv1.GroupName && !k.BuiltIn })
 }
 
-// isFair is what the options say, or what is usual: in a cluster and of a control plane.
+// isFair returns the option, or its default: enabled for an aggregated server and for a control plane.
 func isFair(definition *define.Server, o *config.Options) bool {
 	if o.PriorityAndFairness != nil {
 		return *o.PriorityAndFairness

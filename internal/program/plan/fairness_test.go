@@ -13,8 +13,8 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// Tools copy what a server with priority and fairness has stored, and a server without may have
-// kinds of these names of its own, as a fake cluster does.
+// Tools copy the storages of servers with priority and fairness. A server without it may have its own kinds with
+// these names, as a fake cluster does.
 func TestToolsKnowPriorityLevels(t *testing.T) {
 	t.Parallel()
 	resource := flowcontrolv1.Resource("flowschemas")

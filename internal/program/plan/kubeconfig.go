@@ -7,10 +7,9 @@ import (
 )
 
 const (
-	// EphemeralTokenDuration is how long tokens in kubeconfigs are valid, unless the options
-	// say otherwise.
+	// EphemeralTokenDuration is the default lifetime of tokens in kubeconfigs.
 	EphemeralTokenDuration = 12 * time.Hour
-	// MinEphemeralTokenDuration leaves clients the time to use them.
+	// MinEphemeralTokenDuration leaves clients enough time to use a token.
 	MinEphemeralTokenDuration = time.Minute
 )
 

@@ -14,8 +14,8 @@ import (
 	"github.com/annexapi/annex/internal/identity/login"
 )
 
-// minTokenLifetime and maxTokenLifetime bound how long an access token is valid: it has to be used
-// once at least, and nothing but a look at its session ends it before.
+// minTokenLifetime and maxTokenLifetime bound the lifetime of access tokens. A token must live long enough to be
+// used once. Before its lifetime is over, only a check of its session can end it.
 const minTokenLifetime, maxTokenLifetime = 10 * time.Second, 24 * time.Hour
 
 // completeLogin fills in defaults and returns the first mistake.
@@ -53,7 +53,8 @@ func (p *Plan) completeLogin() error {
 	return nil
 }
 
-// handlerOfLogin is the path of a handler of the definition that is one of signing in; empty if there is none.
+// handlerOfLogin returns the path of a handler of the definition that conflicts with a path for signing in; empty
+// if there is none.
 func (p *Plan) handlerOfLogin() string {
 	for _, h := range p.Definition.Handlers {
 		for _, path := range login.Paths() {
@@ -83,12 +84,12 @@ func checkPublicURL(text string) error {
 	return nil
 }
 
-// LoginIssuer is whom access tokens of people name as their issuer.
+// LoginIssuer returns the issuer of users' access tokens.
 func (p *Plan) LoginIssuer() string {
 	return cmp.Or(p.Options.Login.PublicURL, "https://"+p.Definition.Name) + "/oauth"
 }
 
-// refuseLogin refuses what is about signing in, of a server in a cluster.
+// refuseLogin rejects login options on an aggregated server.
 func refuseLogin(o *config.Options) error {
 	return inVain("Login", o.Login, "the callers of an aggregated server are its cluster's")
 }

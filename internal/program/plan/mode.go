@@ -24,45 +24,45 @@ import (
 )
 
 const (
-	// certificateLifetime is that of a serving certificate unless the options say otherwise.
+	// certificateLifetime is the default lifetime of a serving certificate.
 	certificateLifetime = 30 * 24 * time.Hour
-	// minCertificateLifetime leaves clusters the time to notice what has changed.
+	// minCertificateLifetime leaves a cluster enough time to notice a new certificate.
 	minCertificateLifetime = 30 * time.Second
 )
 
-// Mode is where a server gets its callers, their rights and its namespaces from. The plan is the only place
-// that chooses it.
+// Mode is the source of a server's authentication, authorization and namespaces. Only the plan chooses it.
 type Mode int
 
 // The modes.
 const (
-	// Standalone servers keep them.
+	// Standalone servers authenticate and authorize themselves and store namespaces.
 	Standalone Mode = iota
-	// ControlPlane servers keep them, and are a whole cluster's API.
+	// ControlPlane servers are standalone and serve the API of a whole cluster.
 	ControlPlane
-	// Aggregated servers ask the cluster in front of them.
+	// Aggregated servers delegate all three to the cluster in front of them.
 	Aggregated
 	// SelfCertified servers are aggregated and keep their serving certificate in the cluster.
 	SelfCertified
 )
 
-// mode is how a server gets its namespaces, and what its options may say for that.
+// mode is the part of the plan that depends on the Mode.
 type mode interface {
-	// builtIn are the stored kinds that the server has besides the definition's.
+	// builtIn returns the stored kinds that the mode adds to the definition's.
 	builtIn() []define.Group
-	// keepsNamespaces is nil, or why namespaces are not stored.
+	// keepsNamespaces returns nil, or the reason why namespaces are not stored.
 	keepsNamespaces() error
-	// admissionPlugins are those that run without being declared, unless disabled.
+	// admissionPlugins returns the plugins that run without a declaration, unless disabled.
 	admissionPlugins() []string
-	// check returns the first mistake in the groups that the user declared.
+	// check returns the first mistake in the user's API groups.
 	check(*define.Server) error
-	// complete fills in defaults, and returns the first mistake.
+	// complete fills in defaults and returns the first mistake.
 	complete(*Plan) error
-	// requirements are what the server asks of its cluster, and what is left out.
+	// requirements returns the permissions that the server needs in its cluster, and the optional permissions that are
+	// left out.
 	requirements(*Plan) (required []requirements.Requirement, leftOut []string)
 }
 
-// modeOf chooses the mode, and returns its part in the plan.
+// modeOf chooses the mode and returns its part of the plan.
 func modeOf(definition *define.Server, o *config.Options) (Mode, mode) {
 	switch {
 	case o.Aggregated && o.SelfCertify.Enabled:
@@ -76,7 +76,7 @@ func modeOf(definition *define.Server, o *config.Options) (Mode, mode) {
 	}
 }
 
-// standalone has no cluster in front. If it is fair, it has flow schemas and priority levels.
+// standalone has no cluster in front. With fair set, it has flow schemas and priority levels.
 type standalone struct {
 	fair bool
 	// added are groups that its controllers need.
@@ -127,7 +127,7 @@ func (standalone) complete(p *Plan) error {
 
 func (standalone) requirements(*Plan) ([]requirements.Requirement, []string) { return nil, nil }
 
-// controlPlane stands alone, and is all that a cluster's API is.
+// controlPlane is standalone and serves the API of a whole cluster.
 type controlPlane struct {
 	standalone
 	plane *define.Plane
@@ -137,7 +137,7 @@ func (m controlPlane) builtIn() []define.Group {
 	return merge(m.standalone.builtIn(), m.plane.Groups())
 }
 
-// merge adds groups to others, and their kinds to those of a group that is there.
+// merge appends groups, and adds the kinds of a group that exists already to that group.
 func merge(groups, more []define.Group) []define.Group {
 	for _, added := range more {
 		i := slices.IndexFunc(groups, func(g define.Group) bool { return g.Name == added.Name })
@@ -152,7 +152,7 @@ func merge(groups, more []define.Group) []define.Group {
 
 func (m controlPlane) admissionPlugins() []string { return m.plane.AdmissionPlugins }
 
-// aggregated has a cluster in front, whose namespaces its objects are in.
+// aggregated has a cluster in front, in whose namespaces its objects are.
 type aggregated struct{}
 
 func (aggregated) builtIn() []define.Group { return nil }
@@ -206,12 +206,12 @@ func (aggregated) requirements(p *Plan) (required []requirements.Requirement, le
 	return required, leftOut
 }
 
-// completeMode finds the certificate that the directory of certificates holds, and does what
-// depends on the mode.
+// completeMode uses the certificate in the certificate directory, if there is one, and completes the options of the
+// mode.
 func (p *Plan) completeMode() error {
 	o := &p.Options
 	if o.TLSCertFile == "" && o.TLSPrivateKeyFile == "" && o.CertDir != "" {
-		// The names that upstream's servers give them.
+		// Upstream's servers use these file names.
 		cert, key := filepath.Join(o.CertDir, "apiserver.crt"), filepath.Join(o.CertDir, "apiserver.key")
 		if isFile(cert) && isFile(key) {
 			o.TLSCertFile, o.TLSPrivateKeyFile = cert, key
@@ -267,20 +267,20 @@ func (p *Plan) completeSelfCertify() error {
 	return nil
 }
 
-// Requirements are what an aggregated server asks of its cluster, line by line, and what is
-// left out; nothing if the server stands alone.
+// Requirements returns the permissions that an aggregated server needs in its cluster, and descriptions of the
+// optional permissions that are left out. Both are empty for a standalone server.
 func (p *Plan) Requirements() (required []requirements.Requirement, leftOut []string) {
 	return p.mode.requirements(p)
 }
 
-// KeepsObjects says whether objects outlive the server on this machine.
+// KeepsObjects reports whether objects persist on this machine when the server stops.
 func (p *Plan) KeepsObjects() bool {
 	keeps := func(t driver.Traits) bool { return !t.Remote && !t.Ephemeral }
 	return keeps(p.Options.Storage.Traits()) || slices.ContainsFunc(p.Storages, func(s *Storage) bool { return keeps(s.Traits()) })
 }
 
-// KeepsNothing says whether the server needs no data directory: it has no authority of its own,
-// its objects are elsewhere, and so is its certificate.
+// KeepsNothing reports whether the server needs no data directory: it has no certificate authority, and its objects
+// and its certificate are stored elsewhere.
 func (p *Plan) KeepsNothing() bool {
 	o := &p.Options
 	return o.Aggregated && !p.KeepsObjects() && (o.CertDir != "" || o.TLSCertFile != "" || o.SelfCertify.Enabled)

@@ -97,7 +97,7 @@ func TestNoFieldAboutAClusterIsIgnoredWithoutOne(t *testing.T) {
 			case reflect.Int64:
 				field.SetInt(1)
 			case reflect.Slice:
-				field.Set(reflect.MakeSlice(field.Type(), 0, 0)) // of open paths, an empty list is none
+				field.Set(reflect.MakeSlice(field.Type(), 0, 0)) // for open paths, an empty list means none
 			default:
 				t.Fatalf("a field of kind %s", field.Kind())
 			}

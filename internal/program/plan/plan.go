@@ -1,6 +1,6 @@
-// Package plan resolves the effective configuration of a server, once: what its operator
-// says, else what its developer says, else the defaults. The result is read by everything
-// that serves, describes or maintains the server, and changed by nothing.
+// Package plan resolves the effective configuration of a server, once. The operator's options take precedence over
+// the developer's, and these over the defaults. The packages that serve, describe and maintain the server read the
+// plan; none of them changes it.
 package plan
 
 import (
@@ -32,29 +32,29 @@ import (
 
 // Plan is the effective configuration of a server. It must not be changed.
 type Plan struct {
-	// Definition is the user's, with the kinds that the mode adds.
+	// Definition is the user's definition, with the kinds that the mode adds.
 	Definition *define.Server
 	// ControlPlane opens the control plane of a server in the mode ControlPlane, with the operator's options.
 	ControlPlane definition.ControlPlane
-	// Mode is where the server gets its callers, their rights and its namespaces from.
+	// Mode is the source of authentication, authorization and namespaces.
 	Mode Mode
 	// Options have their defaults filled in.
 	Options config.Options
-	// Storages are those in use, the one of the namespaces first. Several resources may
-	// be in one.
+	// Storages are the storages in use, the storage of the namespaces first. One storage may hold several
+	// resources.
 	Storages []*Storage
-	// Resources are those that are stored, by name.
+	// Resources are the stored resources, sorted by name.
 	Resources []Resource
-	// Controllers are those that the server runs itself.
+	// Controllers are the selected controllers that run in the server's process.
 	Controllers []define.Controller
-	// AdmissionPlugins are those of the definition's that run.
+	// AdmissionPlugins are the enabled plugins of the definition.
 	AdmissionPlugins []define.AdmissionPlugin
-	// Console and SwaggerUI are pages for people.
+	// Console and SwaggerUI are the web pages.
 	Console, SwaggerUI Page
-	// UsersAwaited says that Options.Login.UserFile need not be there yet.
+	// UsersAwaited is set if the file Options.Login.UserFile may be missing at the start.
 	UsersAwaited bool
-	// QueryPrefix is where queries are answered, nowhere if it is empty, and QueryPrefixFrom who
-	// says so.
+	// QueryPrefix is the path prefix of the query API; empty if it is not served. QueryPrefixFrom is the source of
+	// that decision.
 	QueryPrefix     string
 	QueryPrefixFrom Source
 
@@ -62,7 +62,7 @@ type Plan struct {
 	mediaTypes map[schema.GroupResource]string
 }
 
-// Storage is a storage, and what is kept in it.
+// Storage is a storage with the resources that it holds.
 type Storage struct {
 	driver.Driver
 	Resources []schema.GroupResource
@@ -70,35 +70,35 @@ type Storage struct {
 	layout    []driver.Resource
 }
 
-// Where is the storage's location, for messages and comparisons.
+// Where returns the storage's location, for messages and comparisons.
 func (s *Storage) Where() string { return s.Location(s.dataDir) }
 
-// Env is what the storage's driver gets. Idle is for tools.
+// Env returns the environment of the storage's driver. Maintenance tools set idle.
 func (s *Storage) Env(logger *slog.Logger, idle bool) driver.Env {
 	return driver.Env{DataDir: s.dataDir, Logger: logger, Resources: s.layout, Idle: idle}
 }
 
-// Resource is a stored resource: where it is kept and how, and who says so.
+// Resource is a stored resource: its storage and encoding, and the sources of these decisions.
 type Resource struct {
 	schema.GroupResource
 	Storage *Storage
-	// Prefix is what the keys of its objects begin with, before a slash.
+	// Prefix is the prefix of its objects' keys, without the trailing slash.
 	Prefix string
-	// StorageFrom and MediaTypeFrom say who has decided; Default if neither the
-	// developer nor the operator has.
+	// StorageFrom and MediaTypeFrom are the sources of the decisions; Default if neither the developer nor the
+	// operator has decided.
 	StorageFrom   Source
 	MediaType     string
 	MediaTypeFrom Source
 }
 
-// Source says where a setting comes from.
+// Source is the source of a setting.
 type Source struct {
 	Level Level `json:"level"`
-	// Setting is what says it, as in StoredIn of kind Lease; empty for a default.
+	// Setting is the deciding setting, such as StoredIn of kind Lease; empty for a default.
 	Setting string `json:"setting,omitempty"`
 }
 
-// Level is who decides a setting. A higher one wins.
+// Level is the authority that decides a setting. A higher level wins.
 type Level int
 
 // The levels.
@@ -113,9 +113,9 @@ func (l Level) String() string { return [...]string{"default", "developer", "ope
 // MarshalText implements encoding.TextMarshaler.
 func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// Resolve fills in defaults and returns every mistake in the choice of storages and media
-// types, or else the first one. It opens nothing. The fallback is the storage if
-// options.Storage is nil; without either, the missing storage is a mistake.
+// Resolve fills in defaults. It returns every mistake in the choice of storages and media types, or else the first
+// other mistake. It opens nothing. If options.Storage is nil, the fallback is used; without either, the missing
+// storage is a mistake.
 func Resolve(d *definition.Definition, options config.Options, fallback driver.Driver) (*Plan, error) {
 	d, err := withPlane(d, options.ControlPlane)
 	if err != nil {
@@ -138,7 +138,7 @@ func Resolve(d *definition.Definition, options config.Options, fallback driver.D
 	return p, nil
 }
 
-// define adds the kinds of the mode, and the controllers of a control plane, to the user's.
+// define adds the kinds of the mode and the controllers of a control plane to the user's definition.
 func (p *Plan) define(definition *define.Server) (err error) {
 	if err := p.mode.check(definition); err != nil {
 		return err
@@ -153,7 +153,7 @@ func (p *Plan) define(definition *define.Server) (err error) {
 	return err
 }
 
-// Resource returns the stored resource of that name, nil if there is none.
+// Resource returns the stored resource with the given name; nil if there is none.
 func (p *Plan) Resource(resource schema.GroupResource) *Resource {
 	for i := range p.Resources {
 		if p.Resources[i].GroupResource == resource {
@@ -163,7 +163,7 @@ func (p *Plan) Resource(resource schema.GroupResource) *Resource {
 	return nil
 }
 
-// Storage returns the storage of that name, nil if it is not in use.
+// Storage returns the storage with the given name; nil if it is not in use.
 func (p *Plan) Storage(name string) *Storage {
 	for _, s := range p.Storages {
 		if s.Name() == name {
@@ -173,11 +173,11 @@ func (p *Plan) Storage(name string) *Storage {
 	return nil
 }
 
-// MediaType returns what objects of a resource are encoded in when they are stored, those of
-// virtual kinds in their mirrors included.
+// MediaType returns the media type in which the objects of a resource are stored. For virtual kinds it is the media
+// type of the mirror.
 func (p *Plan) MediaType(resource schema.GroupResource) string { return p.mediaTypes[resource] }
 
-// Names are those of the stored resources, for messages.
+// Names lists the stored resources, for messages.
 func (p *Plan) Names() string {
 	var all []string
 	for _, r := range p.Resources {
@@ -186,10 +186,10 @@ func (p *Plan) Names() string {
 	return strings.Join(all, ", ")
 }
 
-// Everything returns the plan of a server that keeps all its resources, namespaces too, in
-// Options.Storage, whatever kinds and Options.StorageOf say: for tools that copy from and to it,
-// and for what does not depend on storages. The driver is not validated, and the options of a
-// mode are not looked at.
+// Everything returns the plan of a server that stores all its resources, including namespaces, in Options.Storage.
+// It ignores StoredIn of kinds and Options.StorageOf. The plan is for tools that copy from and to that storage, and
+// for work that does not depend on storages. Everything does not validate the driver, and ignores the options of
+// the mode.
 func Everything(definition *define.Server, options config.Options) (*Plan, error) {
 	options.StorageOf, options.Aggregated = nil, false
 	options.PriorityAndFairness = new(!hasOwnLevels(definition))
@@ -213,11 +213,11 @@ func Everything(definition *define.Server, options config.Options) (*Plan, error
 	return p, nil
 }
 
-// choice is which driver keeps a resource, and who says so.
+// choice is the driver that stores a resource, and the source of that decision.
 type choice struct {
 	driver.Driver
 	from   Source
-	single bool // said of that resource, not of all
+	single bool // chosen for this resource, not for all
 }
 
 // errNoStorage is for programs that embed a server. None of the storages is a safe default there: one of them
@@ -225,7 +225,7 @@ type choice struct {
 var errNoStorage = errors.New("Options.Storage is missing: import the storage to use, such as embedded.Dir(\"\") of " +
 	"store/embedded, which keeps objects in Options.DataDir, or memory.Storage() of store/memory, which forgets them when the server ends")
 
-// place finds where the resources are kept. The error names every mistake in that.
+// place chooses the storage of each resource. The error lists every mistake in these choices.
 func (p *Plan) place(fallback driver.Driver) error {
 	o := &p.Options
 	main := choice{Driver: fallback}
@@ -283,7 +283,7 @@ func (p *Plan) place(fallback driver.Driver) error {
 	for _, resource := range sorted(at) {
 		c := at[resource]
 		if !c.single {
-			continue // the server's storage has been checked
+			continue // the server's own storage has been checked
 		}
 		if err := c.Validate(o.DataDir); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", c.from.Setting, err))
@@ -311,10 +311,10 @@ func (p *Plan) place(fallback driver.Driver) error {
 	return errors.Join(errs...)
 }
 
-// core is what the core group, which has no name, is called where it needs one.
+// core stands for the core group, whose name is empty, where a non-empty name is needed.
 const core = "core"
 
-// gather makes the storages of what is kept where.
+// gather groups the resources by storage.
 func (p *Plan) gather(at map[schema.GroupResource]choice) {
 	in := func(resource schema.GroupResource) {
 		c, ok := at[resource]
@@ -334,7 +334,7 @@ func (p *Plan) gather(at map[schema.GroupResource]choice) {
 			)
 		}
 	}
-	in(coreapi.Resource) // its storage is the first
+	in(coreapi.Resource) // its storage comes first
 	for _, resource := range sorted(at) {
 		in(resource)
 	}
@@ -363,8 +363,8 @@ func (p *Plan) gather(at map[schema.GroupResource]choice) {
 	}
 }
 
-// checkNamespaces refuses objects that outlive their namespaces: they could not be listed
-// or deleted by those any more.
+// checkNamespaces rejects objects that outlive their namespaces: after a restart, they could no longer be listed or
+// deleted by namespace.
 func checkNamespaces(definition *define.Server, at map[schema.GroupResource]choice) error {
 	namespaces, ok := at[coreapi.Resource]
 	if !ok || !namespaces.Traits().Ephemeral {
@@ -386,9 +386,9 @@ func checkNamespaces(definition *define.Server, at map[schema.GroupResource]choi
 	return nil
 }
 
-// encode finds what resources are stored in, each in its place. The error names every
-// mistake in that. The default is JSON everywhere: it is what nearly all clients are answered with, which costs
-// nothing then but to copy it.
+// encode chooses the media type of each stored resource. The error lists every mistake in these choices. The
+// default is JSON for all resources: nearly all clients request it, and the server then copies the stored bytes
+// into the response.
 func (p *Plan) encode() error {
 	p.mediaTypes = map[schema.GroupResource]string{}
 	types := map[schema.GroupResource]reflect.Type{}
@@ -442,7 +442,7 @@ func (p *Plan) encode() error {
 	return errors.Join(errs...)
 }
 
-// completeRest fills in what no other step has.
+// completeRest fills in the options that no other step completes, and returns the first mistake.
 func (p *Plan) completeRest() error {
 	o := &p.Options
 	for _, address := range []struct{ field, value string }{{"Options.Listen", o.Listen}, {"Options.ListenInsecure", o.ListenInsecure}} {
@@ -510,7 +510,7 @@ func checkAddress(address string) error {
 	return nil
 }
 
-// Path returns a place in the data directory, or nothing if there is none.
+// Path returns the path of a name in the data directory; empty if there is no data directory.
 func (p *Plan) Path(name string) string {
 	if p.Options.DataDir == "" {
 		return ""
@@ -518,7 +518,7 @@ func (p *Plan) Path(name string) string {
 	return filepath.Join(p.Options.DataDir, name)
 }
 
-// CertDir is where certificates that the server makes are kept; nowhere if it is empty.
+// CertDir returns the directory of the certificates that the server generates; empty if it has none.
 func (p *Plan) CertDir() string {
 	if p.Options.CertDir != "" {
 		return p.Options.CertDir

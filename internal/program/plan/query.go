@@ -7,7 +7,7 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// completeQuery settles where queries are answered.
+// completeQuery chooses the path prefix of the query API.
 func (p *Plan) completeQuery() error {
 	d, o := p.Definition, &p.Options
 	p.QueryPrefix = d.QueryPrefix()

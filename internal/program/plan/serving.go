@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// maxStreams keeps what the machinery buffers for a connection, 256 KiB a stream, below 2 GiB.
+	// maxStreams keeps upstream's buffers for one connection, 256 KiB a stream, below 2 GiB.
 	maxStreams = 8191
-	// maxGoawayChance is upstream's.
+	// maxGoawayChance is upstream's bound.
 	maxGoawayChance = 0.02
 )
 
-// completeServing fills in defaults, and returns the first mistake.
+// completeServing fills in defaults and returns the first mistake.
 func completeServing(o *config.ServingOptions) error {
 	for _, step := range []func(*config.ServingOptions) error{completeTLS, completeHTTP} {
 		if err := step(o); err != nil {
@@ -32,7 +32,7 @@ func completeServing(o *config.ServingOptions) error {
 	if o.ContentionProfiling && !o.Profiling {
 		return errors.New("Options.Serving.ContentionProfiling is given in vain: add Options.Serving.Profiling")
 	}
-	// Upstream's figures.
+	// Upstream's defaults.
 	if o.MaxRequestsInFlight == 0 {
 		o.MaxRequestsInFlight = 400
 	}
@@ -42,10 +42,10 @@ func completeServing(o *config.ServingOptions) error {
 	return nil
 }
 
-// tlsVersions are those that are spoken. Upstream has older ones, which are broken.
+// tlsVersions are the supported versions. Upstream also accepts older ones, which are insecure.
 var tlsVersions = []string{"VersionTLS12", "VersionTLS13"}
 
-// http2Ciphers are those of which a server of HTTP/2 has to speak one, over TLS 1.2.
+// http2Ciphers are the cipher suites of which an HTTP/2 server must support one with TLS 1.2.
 var http2Ciphers = []string{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}
 
 func isHTTP2s(cipher string) bool { return slices.Contains(http2Ciphers, cipher) }
@@ -92,7 +92,7 @@ func completeTLS(o *config.ServingOptions) error {
 func completeHTTP(o *config.ServingOptions) error {
 	switch {
 	case o.MaxStreamsPerConnection == 0:
-		o.MaxStreamsPerConnection = 1000 // high: an aggregator sends the requests of all its clients over one
+		o.MaxStreamsPerConnection = 1000 // high, because an aggregator sends the requests of all its clients over one connection
 	case o.MaxStreamsPerConnection < 0 || o.MaxStreamsPerConnection > maxStreams:
 		return fmt.Errorf("Options.Serving.MaxStreamsPerConnection %d is not between 1 and %d", o.MaxStreamsPerConnection, maxStreams)
 	}

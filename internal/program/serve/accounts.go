@@ -11,14 +11,13 @@ import (
 	"github.com/annexapi/annex/internal/storage/registry"
 )
 
-// openAccountKeys opens the keys of service accounts.
+// openAccountKeys opens the keys that sign and verify service account tokens.
 func openAccountKeys(p *plan.Plan) (*accounts.Keys, error) {
 	signing, own := p.SigningKey()
 	return accounts.OpenKeys(accounts.KeyOptions{SigningFile: signing, MakeSigning: own, Files: p.Options.ServiceAccounts.KeyFiles})
 }
 
-// serveAccounts adds to a server that stands alone what service accounts need, and returns
-// their tokens.
+// serveAccounts adds service accounts to a standalone server's configuration, and returns their tokens.
 func serveAccounts(p *plan.Plan, keys *accounts.Keys, c *upstream.Config) *accounts.Tokens {
 	o := p.Options.ServiceAccounts
 	tokens := accounts.NewTokens(
@@ -34,7 +33,7 @@ func serveAccounts(p *plan.Plan, keys *accounts.Keys, c *upstream.Config) *accou
 	return tokens
 }
 
-// getterOf is where the objects of a resource are read.
+// getterOf returns the getter for the objects of a resource.
 func getterOf(kinds []*registry.Kind, resource schema.GroupResource) registryrest.Getter {
 	for _, k := range kinds {
 		if k.Definition.GroupResource() == resource {
@@ -45,7 +44,7 @@ func getterOf(kinds []*registry.Kind, resource schema.GroupResource) registryres
 	return nil
 }
 
-// boundKinds finds the kinds that tokens of service accounts can be bound to.
+// boundKinds returns the kinds to which service account tokens can be bound.
 func boundKinds(kinds []*registry.Kind) accounts.Kinds {
 	return func(gvk schema.GroupVersionKind) (accounts.Kind, bool) {
 		for _, k := range kinds {

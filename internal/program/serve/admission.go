@@ -9,13 +9,12 @@ import (
 	"github.com/annexapi/annex/internal/server/upstream"
 )
 
-// plugins are the admission plugins that the definition declares, the hooks of its kinds among
-// them, and how plugins are configured.
+// plugins are the definition's admission plugins, the hooks of its kinds, and the plugins' configuration.
 type plugins struct {
 	server        *Server
 	hooks         *admit.Hooks
 	configuration admission.ConfigProvider
-	// plane opens those of the control plane; nil for a server without one.
+	// plane opens the control plane's plugins; nil for a server without a control plane.
 	plane func(authorizer.Authorizer) ([]admit.Plugin, error)
 }
 
@@ -24,8 +23,8 @@ func (s *Server) admissionPlugins(hooks *admit.Hooks) (plugins, error) {
 	return plugins{server: s, hooks: hooks, configuration: configuration}, err
 }
 
-// with returns the declared plugins for a server that decides with an authorizer what callers
-// may do. Hooks come last, so that they see what is going to be stored.
+// with returns the declared plugins for a server with the given authorizer. Hooks come last, so that they see
+// objects as they will be stored.
 func (p plugins) with(authorize authorizer.Authorizer) ([]admit.Plugin, error) {
 	given := admit.Given{Authorizer: authorize, Version: upstream.EffectiveVersion(p.server.definition), Stopped: p.server.stopping}
 	all := admit.Declared(p.server.plan.AdmissionPlugins, p.server.env, given)

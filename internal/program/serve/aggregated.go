@@ -27,8 +27,7 @@ import (
 	"github.com/annexapi/annex/internal/storage/registry"
 )
 
-// aggregated asks the cluster in front of it who callers are, what they may do, and which
-// namespaces there are.
+// aggregated delegates authentication, authorization and namespaces to the cluster in front of it.
 type aggregated struct {
 	plan  *plan.Plan
 	certs *certs.Certs
@@ -37,7 +36,7 @@ type aggregated struct {
 
 var _ mode = (*aggregated)(nil)
 
-// certificates are only for serving: clients show theirs to the cluster, and a file of
+// certificates restricts the certificates to serving: clients authenticate to the cluster, and a file of
 // authorities replaces the cluster's.
 func (m *aggregated) certificates(options *certs.Options) { options.ServingOnly = true }
 
@@ -65,8 +64,8 @@ func (m *aggregated) types() []func(*runtime.Scheme, bool) error { return nil }
 
 func (m *aggregated) store(*Server) error { return nil }
 
-// guard does nothing: namespaces of the cluster may end at any moment, and its controller
-// then deletes what is in them again and again.
+// guard does nothing: a namespace of the cluster may be deleted at any moment. The cluster's namespace controller
+// deletes the content of a terminating namespace repeatedly until none is left.
 func (m *aggregated) guard(storage generic.RESTOptionsGetter) generic.RESTOptionsGetter {
 	return storage
 }
@@ -96,7 +95,7 @@ func (m *aggregated) configure(config *upstream.Config, own plugins) error {
 	return err
 }
 
-// editors refuse objects whose namespace the cluster does not have.
+// editors reject objects whose namespace does not exist in the cluster.
 func (m *aggregated) editors(s *Server) map[string][]*registry.Editor {
 	all := s.editorsOf(nil)
 	for _, editors := range all {
@@ -111,7 +110,7 @@ func (m *aggregated) namespaceNames(ctx context.Context) ([]string, error) {
 	return m.front.Namespaces(ctx)
 }
 
-// mostNamespaces is bounded by the requests that it takes: one to the cluster for each.
+// mostNamespaces is low because each namespace takes one request to the cluster.
 func (m *aggregated) mostNamespaces() int { return 100 }
 
 func (m *aggregated) serving() dynamiccertificates.CertKeyContentProvider { return m.certs.Serving() }
@@ -128,8 +127,8 @@ func (m *aggregated) checks() []healthz.HealthChecker {
 	return checks
 }
 
-// flowCheck shows at /readyz?verbose whether requests are queued by the cluster's priority
-// levels. The server is ready without.
+// flowCheck shows at /readyz?verbose whether requests are queued by the cluster's priority levels. The server is
+// ready either way.
 type flowCheck struct{ cluster *cluster.Cluster }
 
 var _ healthz.GroupedHealthChecker = flowCheck{}
@@ -178,8 +177,7 @@ func (m *aggregated) initialize(context.Context) error { return nil }
 
 func (m *aggregated) blocked() error { return m.front.Problem() }
 
-// lead elects one of the replicas by a Lease of the cluster. Without a namespace for it,
-// each leads.
+// lead elects one of the replicas by a Lease in the cluster. Without a namespace for the Lease, each replica leads.
 func (m *aggregated) lead(ctx context.Context, run func(context.Context)) {
 	if m.plan.Options.Cluster.LeaseNamespace == "" {
 		run(ctx)
@@ -206,7 +204,7 @@ type selfCertified struct {
 
 var _ mode = (*selfCertified)(nil)
 
-// leaveTimeout bounds how long a draining server waits for answers of its cluster.
+// leaveTimeout bounds the cluster's response time while the server drains.
 const leaveTimeout = 3 * time.Second
 
 const certificateCheck = "serving-certificate"
@@ -244,7 +242,7 @@ func (m *selfCertified) blocked() error {
 	return errors.Join(m.aggregated.blocked(), m.keeper.Check())
 }
 
-// leave takes a server that is not wanted any more out of its APIServices.
+// leave removes a server that is no longer wanted from its APIServices.
 func (m *selfCertified) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
@@ -253,7 +251,7 @@ func (m *selfCertified) leave(ctx context.Context) {
 	}
 }
 
-// readyBut is the error of the first failing check of /readyz, except the one named aside.
+// readyBut returns the error of the first failing check of /readyz, ignoring the check named aside.
 func (s *Server) readyBut(aside string) error {
 	select {
 	case <-s.initialized:

@@ -21,19 +21,18 @@ import (
 	"github.com/annexapi/annex/internal/program/plan"
 )
 
-// callers are the ways to know callers that the options name, besides certificates and the
-// token file.
+// callers are the authenticators from the options, except for certificates and the token file.
 type callers struct {
 	configuration *auth.Configuration // nil without Options.AuthenticationConfigFile
 	webhook       authenticator.Token // nil without Options.TokenWebhook
-	// proxy is whose word about callers is taken, and proxyCA the authorities of its
-	// certificate; nil without Options.RequestHeader.
+	// proxy is the authenticating proxy whose headers identify callers, and proxyCA verifies its certificate; nil
+	// without Options.RequestHeader.
 	proxy     *authenticatorfactory.RequestHeaderConfig
 	proxyCA   *dynamiccertificates.DynamicFileCAContent
 	localhost user.Info // nil without Options.AllowLocalhost
 }
 
-// openCallers reads their files. It asks nothing over the network.
+// openCallers reads the configuration files of the authenticators. It sends nothing over the network.
 func openCallers(ctx context.Context, p *plan.Plan, clientCA dynamiccertificates.CAContentProvider) (*callers, error) {
 	c := &callers{}
 	o := &p.Options
@@ -63,7 +62,7 @@ func openCallers(ctx context.Context, p *plan.Plan, clientCA dynamiccertificates
 	return c, nil
 }
 
-// openProxy reads the authorities of a proxy's certificate.
+// openProxy reads the authorities of the proxy's certificate.
 func (c *callers) openProxy(o config.RequestHeaderOptions, clientCA dynamiccertificates.CAContentProvider) error {
 	var err error
 	c.proxyCA, err = dynamiccertificates.NewDynamicCAContentFromFile("request-header", o.ClientCAFile)
@@ -98,19 +97,19 @@ func (c *callers) close() error {
 	return nil
 }
 
-// configure adds them to the others.
+// configure adds the authenticators to the credentials.
 func (c *callers) configure(credentials *auth.Credentials) {
 	if c.configuration != nil {
 		credentials.Tokens = append(credentials.Tokens, c.configuration)
 		credentials.Anonymous = c.configuration
 	}
 	credentials.RequestHeaders, credentials.Localhost = c.proxy, c.localhost
-	if c.webhook != nil { // the last, for it is the slowest
+	if c.webhook != nil { // last, because it is the slowest
 		credentials.Tokens = append(credentials.Tokens, c.webhook)
 	}
 }
 
-// run reads their files again when they change, until ctx is done.
+// run reloads the files when they change, until ctx is done.
 func (c *callers) run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -122,7 +121,7 @@ func (c *callers) run(ctx context.Context) {
 	}
 }
 
-// authorities are those of all client certificates: of callers, and of a proxy.
+// authorities returns the authorities of all client certificates, of callers and of the proxy.
 func (c *callers) authorities(clientCA dynamiccertificates.CAContentProvider) dynamiccertificates.CAContentProvider {
 	if c.proxyCA == nil {
 		return clientCA

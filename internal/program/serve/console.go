@@ -10,8 +10,8 @@ import (
 	"github.com/annexapi/annex/internal/server/upstream"
 )
 
-// pages makes the handlers of the console and of Swagger UI. They are open, for users see them before
-// they have signed in, and tell nothing of what is stored.
+// pages returns the handlers of the console and of Swagger UI. They need no authentication, because users see them
+// before they sign in, and they show no stored data.
 func (s *Server) pages() ([]upstream.Handler, error) {
 	var all []upstream.Handler
 	add := func(path string, handler http.Handler, err error) error {
@@ -46,7 +46,7 @@ func (s *Server) pages() ([]upstream.Handler, error) {
 	return all, nil
 }
 
-// ConsoleURL is where the console is; empty if it is nowhere.
+// ConsoleURL returns the URL of the console; empty if it is not served or not reachable.
 func (s *Server) ConsoleURL() string {
 	if base := cmp.Or(s.URL(), s.InsecureURL()); base != "" && s.plan.Console.Served {
 		return base + console.Path
@@ -54,7 +54,7 @@ func (s *Server) ConsoleURL() string {
 	return ""
 }
 
-// signIn is how people sign in now; nil if there are none yet.
+// signIn returns the ways to sign in at this moment; nil if there are none.
 func (s *Server) signIn() *console.Login {
 	if !s.login.HasUsers() {
 		return nil

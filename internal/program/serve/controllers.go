@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	_ "k8s.io/component-base/metrics/prometheus/clientgo/leaderelection" // whether this process leads
+	_ "k8s.io/component-base/metrics/prometheus/clientgo/leaderelection" // metrics: whether this process leads
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -31,8 +31,8 @@ import (
 	"github.com/annexapi/annex/internal/program/definition"
 )
 
-// startControllers starts the controllers that the user has declared and the options select.
-// wait blocks until they have returned, for ShutdownTimeout at most.
+// startControllers starts the user's controllers that the options select. wait blocks until they have returned, for
+// ShutdownTimeout at most.
 func (s *Server) startControllers(ctx context.Context) (wait func()) {
 	selected := s.plan.Controllers
 	if len(selected) == 0 {
@@ -61,7 +61,7 @@ type LeaderElection struct {
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 }
 
-// Complete fills in the name and finds mistakes.
+// Complete fills in the name, and returns the first mistake.
 func (e *LeaderElection) Complete(server string) error {
 	if e.Name == "" {
 		e.Name = requirements.ControllersLease(server)
@@ -91,24 +91,24 @@ func (e *LeaderElection) Complete(server string) error {
 	return nil
 }
 
-// ErrNoLeases says that a server has no Leases, and so no leader election.
+// ErrNoLeases is returned for a server without Leases, which leader election needs.
 var ErrNoLeases = errors.New("serves no leases.coordination.k8s.io to elect a leader by: run one process, with " +
 	"LeaderElection.Enabled=false")
 
 // Controllers are controllers that run in a process of their own.
 type Controllers struct {
 	Definition *definition.Definition
-	// Selected are those of the definition that run.
+	// Selected are the selected controllers of the definition.
 	Selected []define.Controller
-	// Config is the way to the server that they work for.
+	// Config is the client configuration for their server.
 	Config   *rest.Config
 	Election LeaderElection
 	Probes   Probes
-	// Started is called when they begin.
+	// Started is called when the controllers start.
 	Started func()
 }
 
-// Run runs them until the context ends, or the leadership is lost, which is an error.
+// Run runs the controllers until the context ends. Losing the leadership is an error.
 func (c Controllers) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -119,7 +119,7 @@ func (c Controllers) Run(ctx context.Context) error {
 	defer probes.close()
 	probes.serve()
 	config := c.Config
-	// A running set without informers: listers are for hooks.
+	// A running set without informers: listers are only for hooks.
 	informers := informer.NewSet(config, serializer.CodecFactory{})
 	if err := informers.Run(ctx); err != nil {
 		return err
@@ -160,8 +160,7 @@ func servesLeases(config *rest.Config) error {
 	return nil
 }
 
-// leadAlone calls run while this replica of a server holds the Lease of its controllers, and returns
-// when the context ends.
+// leadAlone calls run while this replica holds the Lease of its controllers. It returns when the context ends.
 func leadAlone(ctx context.Context, server string, config *rest.Config, namespace string, run func(context.Context)) {
 	election := LeaderElection{
 		Enabled: true, Namespace: namespace, Name: requirements.ControllersLease(server),
@@ -170,8 +169,7 @@ func leadAlone(ctx context.Context, server string, config *rest.Config, namespac
 	for {
 		err := elect(ctx, server, config, election, func(ctx context.Context) {
 			run(ctx)
-			// The Lease is held also after the controllers have returned, so that no other
-			// replica runs them again.
+			// Hold the Lease even after the controllers have returned, so that no other replica runs them again.
 			<-ctx.Done()
 		})
 		if ctx.Err() != nil {
@@ -184,8 +182,8 @@ func leadAlone(ctx context.Context, server string, config *rest.Config, namespac
 	}
 }
 
-// elect calls run while this process is the leader. It releases the Lease only when run has
-// returned, so that two processes never run it at the same time.
+// elect calls run while this process is the leader. It releases the Lease only after run has returned, so that two
+// processes never run it at the same time.
 func elect(ctx context.Context, server string, config *rest.Config, election LeaderElection, run func(context.Context)) error {
 	hostname, err := os.Hostname()
 	if err != nil {
@@ -203,7 +201,7 @@ func elect(ctx context.Context, server string, config *rest.Config, election Lea
 		Lock: lock, Name: server, ReleaseOnCancel: true,
 		LeaseDuration: election.LeaseDuration, RenewDeadline: election.RenewDeadline, RetryPeriod: election.RetryPeriod,
 		Callbacks: leaderelection.LeaderCallbacks{
-			// Called in a goroutine of its own, with a context that ends with the leadership.
+			// Called in a goroutine of its own. The context ends with the leadership.
 			OnStartedLeading: func(lead context.Context) {
 				leading.take(func() {
 					defer release()
@@ -219,7 +217,7 @@ func elect(ctx context.Context, server string, config *rest.Config, election Lea
 	if err != nil {
 		return fmt.Errorf("leader election: %w", err)
 	}
-	// A process that is not the leader has nothing to release, and returns at once.
+	// A process that is not the leader has no Lease to release, and returns at once.
 	defer context.AfterFunc(ctx, func() {
 		if !elector.IsLeader() {
 			release()
@@ -234,7 +232,7 @@ func elect(ctx context.Context, server string, config *rest.Config, election Lea
 	return nil
 }
 
-// turn is the term of a leader. A process that has ended its term never begins another.
+// turn is the term of a leader. After the end of its term, a process never leads again.
 type turn struct {
 	mu      sync.Mutex
 	over    bool
@@ -253,7 +251,7 @@ func (t *turn) take(run func()) {
 	run()
 }
 
-// end waits until run has returned, for timeout at most. After it, run is not called.
+// end waits for run to return, for timeout at most. After it, run is not called any more.
 func (t *turn) end(timeout time.Duration) {
 	t.mu.Lock()
 	t.over = true

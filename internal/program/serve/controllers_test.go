@@ -21,7 +21,7 @@ import (
 	"github.com/annexapi/annex/internal/program/definition"
 )
 
-// leaseServer serves one Lease, as far as an election asks for it.
+// leaseServer serves one Lease, with the verbs that an election needs.
 type leaseServer struct {
 	mu      sync.Mutex
 	lease   *coordinationv1.Lease
@@ -106,7 +106,7 @@ func leaseConfig(t *testing.T) (*leaseServer, *rest.Config) {
 	leases := &leaseServer{}
 	server := httptest.NewServer(leases)
 	t.Cleanup(server.Close)
-	// The fake does not speak protobuf, which the election's client would.
+	// The fake does not support protobuf, the default of the election's client.
 	return leases, &rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 }
 

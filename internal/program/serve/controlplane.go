@@ -22,7 +22,7 @@ import (
 	"github.com/annexapi/annex/internal/standalone/resources"
 )
 
-// controlPlane stands alone, and is all that a cluster's API is.
+// controlPlane is standalone and serves the API of a whole cluster.
 type controlPlane struct {
 	*standalone
 	opened *definition.Opened
@@ -38,8 +38,8 @@ func (m *controlPlane) certificates(options *certs.Options) {
 	}
 }
 
-// open of a control plane lets namespaces take with them what discovery shows: custom resources,
-// and those of other servers behind this one, are not in the definition.
+// open makes the deletion of a namespace delete every resource in discovery: the definition lacks custom resources
+// and the resources of aggregated servers.
 func (m *controlPlane) open(ctx context.Context, s *Server) error {
 	if err := m.standalone.open(ctx, s); err != nil {
 		return err
@@ -81,12 +81,12 @@ func (m *controlPlane) controllers() []func(context.Context) error {
 	return append(m.standalone.controllers(), m.opened.Run)
 }
 
-// lead is in the namespace in which a cluster's controllers have their Leases.
+// lead elects in the namespace where a cluster's controllers have their Leases.
 func (m *controlPlane) lead(ctx context.Context, run func(context.Context)) {
 	m.leadIn(ctx, metav1.NamespaceSystem, run)
 }
 
-// checks wait for what the control plane brings at the start.
+// checks wait for the control plane's initialization.
 func (m *controlPlane) checks() []healthz.HealthChecker {
 	return append(m.standalone.checks(), healthz.NamedCheck("control-plane", func(*http.Request) error {
 		if m.opened.Ready == nil {
@@ -96,10 +96,10 @@ func (m *controlPlane) checks() []healthz.HealthChecker {
 	}))
 }
 
-// collectsGarbage is true wherever the collector runs.
+// collectsGarbage returns true if the garbage collector runs, which is always.
 func (m *controlPlane) collectsGarbage() bool { return true }
 
-// groupsOf are the groups of the kinds that the server has itself, and of its reviews.
+// groupsOf returns the groups of the server's own kinds and of its reviews.
 func groupsOf(c *upstream.Config) []string {
 	groups := []string{corev1.GroupName, authenticationv1.GroupName, authorizationv1.GroupName}
 	for _, g := range c.Definition.Groups {
@@ -108,7 +108,7 @@ func groupsOf(c *upstream.Config) []string {
 	return groups
 }
 
-// versionsOf are the versions of these groups.
+// versionsOf returns the versions of these groups.
 func versionsOf(c *upstream.Config) []schema.GroupVersion {
 	versions := []schema.GroupVersion{corev1.SchemeGroupVersion, authenticationv1.SchemeGroupVersion, authorizationv1.SchemeGroupVersion}
 	for i := range c.Definition.Groups {

@@ -23,11 +23,11 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// definitions names those of custom resources.
+// definitions is the resource of CustomResourceDefinitions.
 var definitions = apiextensionsv1.Resource("customresourcedefinitions")
 
-// custom finds what is stored of custom resources in a backend: their definitions, and the objects
-// of each of these. A server that has none has not stored any.
+// custom finds the stored custom resources in a backend: the definitions, and the objects of each definition. A
+// server without CustomResourceDefinitions has stored none.
 type custom struct{ keys *encryption.Encryption }
 
 func (c custom) resources(ctx context.Context, in string, backend store.Backend) ([]maintenance.Resource, error) {
@@ -59,8 +59,8 @@ func (c custom) resources(ctx context.Context, in string, backend store.Backend)
 	return all, nil
 }
 
-// storedForm is how objects of a definition are stored when they are written. It is empty if a
-// webhook has to convert them to that.
+// storedForm returns the form in which new objects of a definition are stored. It is empty if only a webhook can
+// convert objects to that form.
 func storedForm(d *apiextensionsv1.CustomResourceDefinition) convert.Form {
 	at := slices.IndexFunc(d.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Storage })
 	if at < 0 || d.Spec.Conversion != nil && d.Spec.Conversion.Strategy != apiextensionsv1.NoneConverter {
@@ -86,20 +86,20 @@ func (c custom) resource(in string, backend store.Backend, resource schema.Group
 	return r
 }
 
-// storedObject is an object as a codec wrote it. Its metadata is empty but for the resource version.
+// storedObject is an object as encoded by a codec. Its metadata is empty except for the resource version.
 type storedObject struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
 	data []byte
 }
 
-// DeepCopyObject implements runtime.Object. What is stored is never changed.
+// DeepCopyObject implements runtime.Object. The copies share the encoded bytes, which never change.
 func (o *storedObject) DeepCopyObject() runtime.Object {
 	return &storedObject{o.TypeMeta, *o.ObjectMeta.DeepCopy(), o.data}
 }
 
-// asStored is a codec that leaves objects as they are, but for the version where definitions convert
-// by names alone: no schema prunes or fills in anything.
+// asStored is a codec that keeps objects as they are. It changes only the version, for definitions whose versions
+// differ in name alone. No schema prunes fields or fills in defaults.
 type asStored struct{ form convert.Form }
 
 var _ runtime.Codec = asStored{}

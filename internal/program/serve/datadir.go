@@ -75,8 +75,8 @@ func makePrivate(ctx context.Context, dir string, committed ...string) error {
 	return config.Mistake(err)
 }
 
-// MakeDataDir makes the data directory of the server of that name, for what verbs keep there before its first start. The
-// directory of another server is refused. An empty dir is no directory: nothing happens.
+// MakeDataDir creates the data directory of the server with the given name, for files that verbs create before the
+// server's first start. It rejects the directory of another server. An empty dir is no directory: nothing happens.
 func MakeDataDir(ctx context.Context, dir, server string) error {
 	if dir == "" {
 		return nil
@@ -105,7 +105,7 @@ func lockDataDir(dir string) (io.Closer, error) {
 }
 
 func lockDir(dir string) (io.Closer, error) {
-	// Two servers in one process exclude each other by the file's name.
+	// Two servers in one process exclude each other by the file's name, so the path must be unique.
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return nil, err
@@ -144,7 +144,8 @@ func checkServerOf(p *plan.Plan) error {
 	return checkServer(p, found)
 }
 
-// findRecord returns the record of a plan's data directory, for a directory of an earlier build as its contents are.
+// findRecord returns the record of a plan's data directory. For a directory of an earlier build it derives the
+// record from the contents.
 func findRecord(p *plan.Plan) (datadir.Record, error) {
 	found, err := datadir.Read(p.Options.DataDir)
 	if err != nil || found.Format > 0 || p.Options.DataDir == "" {
@@ -166,7 +167,7 @@ func findRecord(p *plan.Plan) (datadir.Record, error) {
 	return found, nil
 }
 
-// serverOf returns which server has written a kubeconfig; empty if that is not known.
+// serverOf returns the name of the server that wrote a kubeconfig; empty if it is unknown.
 func serverOf(kubeconfig, name string) string {
 	known, err := clientcmd.LoadFromFile(kubeconfig)
 	if err != nil || known.Clusters[name] != nil {
@@ -201,7 +202,7 @@ func checkStorage(p *plan.Plan, found datadir.Record) error {
 		"give Options.Storage %[2]s, or name another directory with Options.DataDir", p.Options.DataDir, found.Storage, storage))
 }
 
-// checkStorageOf refuses to look for objects of single resources elsewhere than where they are.
+// checkStorageOf rejects another storage for a single resource than the storage that holds its objects.
 func checkStorageOf(p *plan.Plan, found datadir.Record) error {
 	var errs []error
 	for _, resource := range p.Resources {
@@ -216,7 +217,7 @@ func checkStorageOf(p *plan.Plan, found datadir.Record) error {
 	return errors.Join(errs...)
 }
 
-// isGone reports whether a storage that keeps a directory has none any more.
+// isGone reports whether a storage that keeps a directory no longer has it.
 func isGone(p *plan.Plan, found datadir.Record, storage string) bool {
 	at := found.Directory(p.Options.DataDir, storage)
 	if at == "" {
@@ -226,7 +227,7 @@ func isGone(p *plan.Plan, found datadir.Record, storage string) bool {
 	return err == nil && empty
 }
 
-// checkPlace refuses a new directory for a storage that has another one.
+// checkPlace rejects a new directory for a storage whose objects are in another directory.
 func checkPlace(p *plan.Plan, found datadir.Record) error {
 	var errs []error
 	for _, s := range p.Storages {
@@ -241,8 +242,8 @@ func checkPlace(p *plan.Plan, found datadir.Record) error {
 	return errors.Join(errs...)
 }
 
-// recordDataDir makes durable which server and storage the data directory belongs to from now on. Nothing is written where
-// there is no directory.
+// recordDataDir durably records the server and the storages of the data directory. Without a data directory it
+// writes nothing.
 func recordDataDir(p *plan.Plan) error {
 	dir := p.Options.DataDir
 	if _, err := os.Stat(dir); dir == "" || errors.Is(err, fs.ErrNotExist) {
@@ -281,7 +282,7 @@ func recordDataDir(p *plan.Plan) error {
 	return r.Write(dir)
 }
 
-// recordCopy makes durable that the next start may use another storage, which has the same objects.
+// recordCopy durably records that the next start may use another storage, which has the same objects.
 func recordCopy(p *plan.Plan, storage string) error {
 	if err := recordDataDir(p); err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"github.com/annexapi/annex/internal/identity/auth"
 )
 
-// openDecisions reads how it is decided what callers may do.
+// openDecisions opens the authorization modes.
 func (m *standalone) openDecisions(ctx context.Context) error {
 	o := &m.plan.Options
 	var err error
@@ -21,7 +21,7 @@ func (m *standalone) openDecisions(ctx context.Context) error {
 	return err
 }
 
-// policies decide what callers may do, in order.
+// policies returns the authorizers in order.
 func (m *standalone) policies() []union.NamedAuthorizer {
 	var all []union.NamedAuthorizer
 	if own := m.plan.Definition.Authorizer; own != nil {
@@ -30,7 +30,7 @@ func (m *standalone) policies() []union.NamedAuthorizer {
 	return append(all, union.NamedAuthorizer{AuthorizerName: "modes", Authorizer: m.decisions})
 }
 
-// roles are the policy of roles and bindings, which are there when requests are.
+// roles authorizes by roles and bindings, which are loaded before requests arrive.
 type roles struct{ m *standalone }
 
 var _ auth.Policy = roles{}

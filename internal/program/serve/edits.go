@@ -15,7 +15,7 @@ import (
 	"github.com/annexapi/annex/store/driver"
 )
 
-// editorsOf are the editors of the kinds. Ensure makes a namespace that is missing.
+// editorsOf returns the editors of the kinds by key prefix. ensure creates a namespace if it does not exist.
 func (s *Server) editorsOf(ensure func(ctx context.Context, namespace string) error) map[string][]*registry.Editor {
 	all := map[string][]*registry.Editor{}
 	for _, k := range s.kinds {
@@ -28,7 +28,7 @@ func (s *Server) editorsOf(ensure func(ctx context.Context, namespace string) er
 	return all
 }
 
-// decideEdits returns what carries out edits of what storages show.
+// decideEdits returns the function that applies edits of a storage's files to the API.
 func (s *Server) decideEdits() driver.Decide {
 	editors := s.mode.editors(s)
 	return func(ctx context.Context, e *driver.Edit) ([]byte, error) {
@@ -52,8 +52,8 @@ func (s *Server) decideEdits() driver.Decide {
 	}
 }
 
-// awaitEdits returns when all that storages show has been looked at once, so that what
-// was done to it while no server ran is served from the start.
+// awaitEdits returns when every such storage has been scanned once, so that the server serves edits from the time
+// before its start.
 func (s *Server) awaitEdits(ctx context.Context) error {
 	for _, storage := range s.storages.edited() {
 		select {
@@ -65,9 +65,9 @@ func (s *Server) awaitEdits(ctx context.Context) error {
 	return nil
 }
 
-// editsCheck shows at /readyz?verbose, under the name of the storage, that edits are not
-// served, or records cannot be shown. The server is ready all the same: what was served
-// before still is, and what was written is in the journal.
+// editsCheck reports at /readyz?verbose, under the name of the storage, that edits could not be applied or records
+// could not be written to files. The server stays ready: it serves the previous objects, and the journal has every
+// write.
 type editsCheck struct{ *Storage }
 
 var _ healthz.GroupedHealthChecker = editsCheck{}
@@ -94,7 +94,7 @@ func (s *Server) editsChecks() (all []healthz.HealthChecker) {
 	return all
 }
 
-// editsMetrics are the figures of what a storage shows.
+// editsMetrics are the metrics of a storage with editable files.
 func editsMetrics(storage string, edited driver.Edited) []prometheus.Collector {
 	count := func(name, help string, problems func() []driver.Problem) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: prometheus.Labels{"storage": storage}},
@@ -106,7 +106,7 @@ func editsMetrics(storage string, edited driver.Edited) []prometheus.Collector {
 	}
 }
 
-// logHidden says which kinds people cannot see in a storage that shows others.
+// logHidden logs the resources that have no files because they are encrypted.
 func (s *Server) logHidden(ctx context.Context) {
 	for _, storage := range s.storages.edited() {
 		for _, r := range storage.Resources {

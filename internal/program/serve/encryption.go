@@ -11,9 +11,8 @@ import (
 	"github.com/annexapi/annex/internal/storage/encryption"
 )
 
-// checkReadable refuses to serve objects that cannot be decrypted with the encryption
-// configuration, or not be decoded by the definition. While a storage has not been reached
-// it checks nothing, and is called again after that.
+// checkReadable returns an error if the encryption configuration cannot decrypt stored objects, or the definition
+// cannot decode them. While a storage has not been reached it checks nothing, and is called again later.
 func (s *Server) checkReadable(ctx context.Context) error {
 	if s.checked || !s.storages.connected() {
 		return nil
@@ -33,8 +32,8 @@ func (s *Server) checkReadable(ctx context.Context) error {
 	return s.checkForms(ctx)
 }
 
-// EncryptionOf returns the provider and key with which a configuration file encrypts a
-// resource, for people; empty if it does not, or if file is.
+// EncryptionOf returns a function that describes the provider and key by which a configuration file encrypts a
+// resource. The description is empty for plain text, or if file is empty.
 func EncryptionOf(file string) (func(schema.GroupResource) string, error) {
 	if file == "" {
 		return func(schema.GroupResource) string { return "" }, nil
@@ -46,7 +45,7 @@ func EncryptionOf(file string) (func(schema.GroupResource) string, error) {
 	return func(resource schema.GroupResource) string { return keys(resource).String() }, nil
 }
 
-// encryptionMetrics says how each resource is encrypted.
+// encryptionMetrics has the encryption provider and key of each resource.
 type encryptionMetrics struct {
 	encryption *encryption.Encryption
 	storages   Storages

@@ -6,7 +6,7 @@ import (
 	"github.com/annexapi/annex/internal/standalone/fairness"
 )
 
-// openFairness makes what queues requests by the server's own priority levels, if it is to.
+// openFairness sets up request queues by the server's own priority levels, if the plan enables them.
 func (m *standalone) openFairness(s *Server) (err error) {
 	inFlight := m.plan.InFlight()
 	if inFlight == 0 {
@@ -19,7 +19,7 @@ func (m *standalone) openFairness(s *Server) (err error) {
 	return nil
 }
 
-// bootstrap makes the roles, and the priority levels if there are any, that every server has.
+// bootstrap creates the roles, and the priority levels if enabled, that every server has.
 func (m *standalone) bootstrap(ctx context.Context) error {
 	if err := m.rights.Bootstrap(ctx); err != nil || m.fairness == nil {
 		return err

@@ -15,11 +15,9 @@ import (
 	"github.com/annexapi/annex/internal/program/maintenance"
 )
 
-// checkForms refuses to serve objects that are stored in a version that the
-// definition does not have any more, in a media type that its Go type has lost, or with
-// fields that its Go type has otherwise: they could not be read, and with them no list
-// of their kind. Objects that belong to no kind harm no request, but no request shows
-// them either: it logs them.
+// checkForms returns an error if a stored object cannot be decoded: its version is no longer in the definition, its
+// Go type has lost the media type, or a field has changed its type. Such an object would break every list of its
+// kind. Objects that belong to no kind break no request, but no request shows them either, so checkForms logs them.
 func (s *Server) checkForms(ctx context.Context) error {
 	all, unserved, err := s.tools.Forms(ctx)
 	if err != nil {
@@ -28,14 +26,14 @@ func (s *Server) checkForms(ctx context.Context) error {
 	s.storedEncodings.set(all)
 	for _, u := range unserved {
 		if strings.HasPrefix(login.Prefix(), u.Prefix) {
-			continue // sessions, which are no objects of clients
+			continue // login sessions, which are no API objects
 		}
 		klog.FromContext(ctx).
 			Error(nil, "Objects are stored that no kind of this server serves: no client sees them until one does", "storage", u.Storage,
 				"under", u.Prefix, "objects", u.Objects)
 	}
 	var undecodable, old []string
-	var missing, changed string // what to do about the undecodable
+	var missing, changed string // advice for the undecodable objects
 	for _, f := range all {
 		for _, c := range f.Counts {
 			switch stored := fmt.Sprintf("%d %s as %s", c.Objects, f.Resource, c); {
@@ -66,12 +64,11 @@ func (s *Server) checkForms(ctx context.Context) error {
 	return err
 }
 
-// storedEncodings is how many objects are stored in which versions and media types, as
-// far as that is known.
+// storedEncodings holds the latest counts of objects by stored version and media type.
 type storedEncodings struct {
 	mu    sync.Mutex
 	last  []maintenance.Forms
-	asked chan struct{} // holds a value if the figures have been read since the last count
+	asked chan struct{} // holds a value if the counts have been read since the last count
 }
 
 func newStoredEncodings() *storedEncodings { return &storedEncodings{asked: make(chan struct{}, 1)} }
@@ -90,14 +87,14 @@ func (f *storedEncodings) get() []maintenance.Forms {
 }
 
 const (
-	// formsInterval is how often stored objects are counted at most.
+	// formsInterval is the minimum interval between counts.
 	formsInterval = time.Minute
-	// formsShare is how many times as long as a count takes the next one waits.
+	// formsShare is the pause after a count, in multiples of its duration.
 	formsShare = 100
 )
 
-// countForms counts anew after the metrics have been scraped, so that the next scrape has
-// newer figures. It takes a hundredth of a processor at most, however much is stored.
+// countForms counts again after a scrape of the metrics, so that the next scrape gets newer counts. It uses one
+// percent of a processor at most, however many objects are stored.
 func (s *Server) countForms(ctx context.Context) {
 	wait := time.NewTimer(formsInterval)
 	defer wait.Stop()
@@ -127,7 +124,7 @@ func (s *Server) countForms(ctx context.Context) {
 	}
 }
 
-// revisions tells whether anything has been written.
+// revisions returns the revisions of all storages as one text, which differs after every write.
 func (s *Server) revisions() string {
 	var all []uint64
 	for _, storage := range s.storages {
@@ -136,7 +133,7 @@ func (s *Server) revisions() string {
 	return fmt.Sprint(all)
 }
 
-// encodingMetrics says in which versions and media types objects are stored.
+// encodingMetrics has the number of objects by stored version and media type.
 type encodingMetrics struct{ stored *storedEncodings }
 
 var storedObjects = prometheus.NewDesc("annex_storage_objects",

@@ -7,7 +7,7 @@ import (
 	"github.com/annexapi/annex/internal/server/upstream"
 )
 
-// handlers makes the definition's handlers beside the API.
+// handlers returns the definition's handlers for paths outside the API.
 func (s *Server) handlers() ([]upstream.Handler, error) {
 	var all []upstream.Handler
 	var errs []error

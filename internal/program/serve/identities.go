@@ -6,8 +6,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// identities are whom the controllers of a control plane work as, by the tokens of the loopback. Where roles do not decide, a
-// webhook that has never heard of them would have to let them work; they keep all rights then.
+// identities returns the users as which a control plane's controllers work, by loopback token. If authorization
+// does not use roles, only a webhook could permit their requests, and it does not know these users. They then have
+// all permissions.
 func (m *standalone) identities() map[string]user.Info {
 	known := map[string]user.Info{}
 	plane := m.plan.Definition.Plane

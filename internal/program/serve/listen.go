@@ -14,7 +14,7 @@ import (
 	"github.com/annexapi/annex/internal/storage/mvcc"
 )
 
-// coreOptions are how the revisioned core above a storage's journal is run.
+// coreOptions returns the options of the mvcc core above a storage's journal.
 func coreOptions(o *config.Options) mvcc.Options {
 	return mvcc.Options{History: history(o), ObjectCacheBytes: o.ObjectCacheSize, ValueBytes: o.ValueCacheSize}
 }
@@ -23,10 +23,10 @@ func history(o *config.Options) mvcc.History {
 	return mvcc.History{MinAge: o.HistoryAge, MinRevisions: o.HistoryRevisions, MaxBytes: o.HistoryBytes}
 }
 
-// secureField is the option of the address with TLS.
+// secureField is the option with the HTTPS address.
 const secureField = "Options.Listen"
 
-// listen opens an address; nil if there is none. The field is what errors call it.
+// listen opens an address; nil if it is empty. field names the option in errors.
 func listen(field, address string) (net.Listener, error) {
 	if address == "" {
 		return nil, nil
@@ -36,7 +36,7 @@ func listen(field, address string) (net.Listener, error) {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		free := ""
-		if field == secureField { // 0 is none of the others
+		if field == secureField { // for the other fields, port 0 means no listener
 			free = "; 0 is a free one"
 		}
 		return nil, fmt.Errorf("%s: port %s of %s is in use by another program: "+
@@ -51,7 +51,7 @@ func listen(field, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// closeListener closes a listener that an HTTP server may have closed already.
+// closeListener returns a function that closes a listener, which an HTTP server may have closed already.
 func closeListener(l net.Listener) func() error {
 	return func() error {
 		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
@@ -84,7 +84,7 @@ func (s *Server) listen() error {
 	return nil
 }
 
-// bindIP is the IP address that HTTPS, or else plain HTTP, is listened on.
+// bindIP returns the IP address of the HTTPS listener, or else of the plain HTTP listener.
 func bindIP(o *config.Options) net.IP {
 	for _, address := range []string{o.Listen, o.ListenInsecure} {
 		if host, _, err := net.SplitHostPort(address); err == nil {
@@ -97,14 +97,15 @@ func bindIP(o *config.Options) net.IP {
 	return net.IPv4(127, 0, 0, 1)
 }
 
-// url is where clients on this machine reach a listener by HTTPS.
+// url returns the HTTPS URL of a listener for clients on this machine.
 func (s *Server) url(l net.Listener) string {
 	at := l.Addr().(*net.TCPAddr)
 	return certs.ServerURL(at.IP, at.Port)
 }
 
-// URL is where clients on this machine reach the server by HTTPS; if it does not listen, where
-// the external host name says that another listener answers for it, and empty without one.
+// URL returns the server's HTTPS URL for clients on this machine. A server that does not listen may have an
+// external host name, of another program's listener, which URL returns instead; without a host name it returns an
+// empty string.
 func (s *Server) URL() string {
 	switch {
 	case s.secure != nil:
@@ -115,8 +116,7 @@ func (s *Server) URL() string {
 	return ""
 }
 
-// InsecureURL is where clients on this machine reach the server by plain HTTP,
-// empty if it does not listen.
+// InsecureURL returns the server's plain HTTP URL for clients on this machine; empty if it does not listen.
 func (s *Server) InsecureURL() string {
 	if s.insecure == nil {
 		return ""
@@ -124,12 +124,12 @@ func (s *Server) InsecureURL() string {
 	return "http" + strings.TrimPrefix(s.url(s.insecure), "https")
 }
 
-// TLSConfig is for a listener of another program that answers for the server.
+// TLSConfig returns the TLS configuration for another program's listener that serves Handler.
 func (s *Server) TLSConfig() (*tls.Config, error) {
 	return s.serving.Config(s.mode.serving(), s.mode.clientCA())
 }
 
-// hosts are those that the certificate covers that the server makes, besides this machine's.
+// hosts returns the hosts that the generated certificate covers, besides this machine's.
 func (s *Server) hosts() []string {
 	all := []string{bindIP(&s.plan.Options).String()}
 	if name := s.plan.Options.Serving.ExternalHostname; name != "" {
@@ -141,7 +141,7 @@ func (s *Server) hosts() []string {
 	return all
 }
 
-// Socket is the absolute path of the Unix socket, empty if the server has none.
+// Socket returns the absolute path of the Unix socket; empty if the server has none.
 func (s *Server) Socket() string {
 	if s.unix == nil {
 		return ""
@@ -152,7 +152,7 @@ func (s *Server) Socket() string {
 	return s.plan.Options.ListenUnix
 }
 
-// address is what discovery tells clients.
+// address returns the address for clients in discovery.
 func (s *Server) address() string {
 	own := s.ownAddress()
 	name := s.plan.Options.Serving.ExternalHostname
@@ -162,7 +162,7 @@ func (s *Server) address() string {
 	if _, _, err := net.SplitHostPort(name); err == nil {
 		return name
 	}
-	_, port, _ := net.SplitHostPort(own) // it has one
+	_, port, _ := net.SplitHostPort(own) // own always has a port
 	return net.JoinHostPort(name, port)
 }
 

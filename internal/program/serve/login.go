@@ -8,8 +8,7 @@ import (
 	"github.com/annexapi/annex/internal/server/upstream"
 )
 
-// openLogin opens the ways in which people sign in; nil if there are none. Sessions are where
-// objects are kept that nothing is said of.
+// openLogin opens the ways to sign in; nil if there are none. Sessions are in the default storage.
 func (m *standalone) openLogin(s *Server) (err error) {
 	o := m.plan.Options.Login
 	if o.UserFile == "" {
@@ -41,7 +40,8 @@ func (m *standalone) openLogin(s *Server) (err error) {
 	return err
 }
 
-// loginHandlers are open: no caller is known who signs in.
+// loginHandlers returns the handlers for signing in. They need no authentication: a user who signs in has no
+// credentials yet.
 func (m *standalone) loginHandlers() []upstream.Handler {
 	if m.login == nil {
 		return nil

@@ -11,19 +11,19 @@ import (
 	"github.com/annexapi/annex/internal/storage/mvcc"
 )
 
-// metrics collects the figures of one storage. Upstream's metrics are shared by all
-// servers of a process; these are the server's own.
+// metrics collects the metrics of one storage. They belong to one server, while all servers of a process share
+// upstream's metrics.
 type metrics struct {
 	core    *mvcc.Core
 	metrics []metric
 }
 
-// newMetrics labels the figures of a core with the name of its storage.
+// newMetrics labels the metrics of a core with the name of its storage.
 func newMetrics(storage string, core *mvcc.Core) metrics {
 	return metrics{core, coreMetrics(prometheus.Labels{"storage": storage})}
 }
 
-// metric is one figure of a core, with its description.
+// metric is a metric of a core, with its description.
 type metric struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
@@ -97,22 +97,23 @@ func (m metrics) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// LabelIndexEntries is how many entries the indexes of labels that lists select by may have, in each storage.
+// LabelIndexEntries bounds the entries of the label indexes for list selectors, in each storage.
 const LabelIndexEntries = mvcc.DefaultLabelEntries
 
-// Encoded items of lists may take a sixteenth of the process's memory, within these bounds.
+// The cache of encoded list items takes a sixteenth of the process's memory limit, within these bounds.
 const (
 	listItemsShare = 16
 	leastListItems = 64 << 20
 	mostListItems  = 256 << 20
 )
 
-// ListItems is how many bytes of encoded items are remembered for lists of what is not stored as clients get it.
+// ListItems returns the size in bytes of the cache of encoded list items, for objects whose stored form differs
+// from the served form.
 func ListItems() int64 {
 	return min(max(budget.Available()/listItemsShare, leastListItems), mostListItems)
 }
 
-// listItemsMetrics are the figures of what lists remember.
+// listItemsMetrics are the metrics of the cache of list items.
 func listItemsMetrics(items *convert.Items) []prometheus.Collector {
 	gauge := func(name, help string, value func() int64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
@@ -131,7 +132,8 @@ func listItemsMetrics(items *convert.Items) []prometheus.Collector {
 	}
 }
 
-// MemoryBudget is how many bytes requests may need at once, of an option that is 0 for the default of this process; -1 is any number.
+// MemoryBudget returns the memory budget of requests in bytes; -1 is unbounded. For an option of 0 it returns the
+// default of this process.
 func MemoryBudget(option int64) int64 {
 	if option == 0 {
 		return budget.Default()
@@ -139,7 +141,7 @@ func MemoryBudget(option int64) int64 {
 	return max(option, -1)
 }
 
-// newBudget returns what requests draw on, nil for no bounds.
+// newBudget returns the memory budget of requests; nil if it is unbounded.
 func newBudget(option int64) *budget.Budget {
 	bytes := MemoryBudget(option)
 	if bytes < 0 {
@@ -148,8 +150,7 @@ func newBudget(option int64) *budget.Budget {
 	return budget.New(bytes)
 }
 
-// budgetMetrics are the figures of the memory that requests draw on; none if that has no
-// bounds.
+// budgetMetrics are the metrics of the memory budget; none if it is unbounded.
 func budgetMetrics(b *budget.Budget) []prometheus.Collector {
 	if b == nil {
 		return nil
@@ -185,7 +186,7 @@ func budgetMetrics(b *budget.Budget) []prometheus.Collector {
 	}
 }
 
-// revocationMetrics are those of a server with an authority of its own.
+// revocationMetrics are the metrics of revocation, for a server with its own certificate authority.
 func revocationMetrics(c *certs.Certs) []prometheus.Collector {
 	return []prometheus.Collector{
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -16,71 +16,68 @@ import (
 	"github.com/annexapi/annex/internal/storage/registry"
 )
 
-// mode is all that differs between a server that stands alone and one that is part of a
-// cluster: authentication, authorization, the source of namespaces, and what besides the
-// server itself is needed to be ready. The rest of the package does not know which it is.
+// mode has all differences between a standalone and an aggregated server: authentication, authorization, the source
+// of namespaces, and further conditions of readiness. The rest of the package does not know the mode.
 //
 // Methods are called in the order of their groups.
 type mode interface {
-	// certificates says what the certificates on disk are for.
+	// certificates sets the options for opening the certificates.
 	certificates(options *certs.Options)
-	// open opens files and makes clients of a server whose certificates are open and
-	// which has its listeners and its loopback. It asks nothing over the network. What it begins ends with the server, not with ctx.
+	// open opens files and creates clients. The server's certificates, listeners and loopback are open already. It
+	// sends nothing over the network. Its background work ends with the server, not with ctx.
 	open(ctx context.Context, s *Server) error
-	// types registers the kinds that the server has by itself.
+	// types returns the functions that register the server's built-in kinds.
 	types() []func(scheme *runtime.Scheme, aliases bool) error
-	// store opens the storage of those kinds.
+	// store opens the storage of these kinds.
 	store(s *Server) error
 
-	// guard lets objects be created only in namespaces that are there.
+	// guard wraps a storage to permit creates in existing namespaces only.
 	guard(storage generic.RESTOptionsGetter) generic.RESTOptionsGetter
-	// collectsGarbage tells whether a garbage collector carries out the propagation
-	// policies of deletions.
+	// collectsGarbage reports whether a garbage collector implements the propagation policies of deletions.
 	collectsGarbage() bool
-	// configure says who callers are, what they may do, and which writes may happen.
+	// configure sets authentication, authorization and admission.
 	configure(config *upstream.Config, own plugins) error
-	// editors carry out edits of files, by the beginning of the keys. There are several
-	// for objects that are of several groups.
+	// editors returns the editors of files by key prefix. A prefix has several editors if its objects are served in
+	// several groups.
 	editors(s *Server) map[string][]*registry.Editor
 
-	// namespaceNames returns the namespaces that there are, of which mostNamespaces may be in the union
-	// that a caller's query is of.
+	// namespaceNames returns the names of all namespaces. A query of a caller who may only read some namespaces
+	// covers at most mostNamespaces of them.
 	namespaceNames(ctx context.Context) ([]string, error)
 	mostNamespaces() int
 
-	// serving is the certificate that the server shows.
+	// serving returns the serving certificate.
 	serving() dynamiccertificates.CertKeyContentProvider
-	// clientCA is what client certificates are verified against.
+	// clientCA returns the authorities that verify client certificates.
 	clientCA() dynamiccertificates.CAContentProvider
-	// administers tells whether the server's own authority makes an administrator.
+	// administers reports whether the server's certificate authority creates an administrator.
 	administers() bool
-	// checks are those of /readyz, beside the server's own.
+	// checks returns the mode's checks of /readyz.
 	checks() []healthz.HealthChecker
 	metrics() []prometheus.Collector
 
-	// background runs, until the context ends, what requests in flight need.
+	// background runs the background work that requests in flight need, until the context ends.
 	background(ctx context.Context)
-	// controllers are clients of the server itself. Each returns when its context ends, or
-	// with an error that ends the server.
+	// controllers returns clients of the server itself. Each returns when its context ends, or with an error that
+	// ends the server.
 	controllers() []func(ctx context.Context) error
-	// initialize creates the objects that there are from the start, such as the namespace default,
-	// once the storages are connected.
+	// initialize creates the initial objects, such as the namespace default, once the storages are connected.
 	initialize(ctx context.Context) error
-	// blocked is why the server cannot be ready whatever it does, nil if nothing outside
-	// of it is missing.
+	// blocked returns the missing condition outside of the server that keeps it from becoming ready; nil if there
+	// is none.
 	blocked() error
-	// lead calls run while this replica is the leader, the one that runs controllers. It
-	// returns when the context ends.
+	// lead calls run while this replica is the leader, which runs the controllers. It returns when the context
+	// ends.
 	lead(ctx context.Context, run func(context.Context))
 	// leave is called when the server begins to drain, before anything ends.
 	leave(ctx context.Context)
 
-	// cluster says in one line which cluster the server is part of, and what of it is left
-	// out; empty if it is part of none.
+	// cluster describes in one line the cluster of the server and the optional permissions that are left out; empty
+	// for a standalone server.
 	cluster() string
 }
 
-// newMode makes the mode that the plan has chosen.
+// newMode returns the implementation of the plan's mode.
 func newMode(p *plan.Plan) mode {
 	switch p.Mode {
 	case plan.SelfCertified:

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A third mode is then a type and a line here, and a type in internal/program/plan.
+// A third mode needs a type and a line here, and a type in internal/program/plan.
 func TestTheModeIsChosenInOnePlace(t *testing.T) {
 	t.Parallel()
 	names, err := filepath.Glob("*.go")

@@ -17,16 +17,16 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// errEphemeral is about a storage that is there only while its server runs.
+// errEphemeral is returned for a storage that exists only while its server runs.
 var errEphemeral = errors.New("is there only while its server runs")
 
-// driverEnv is what the driver of a storage gets. Idle is for tools.
+// driverEnv returns the environment of a storage's driver. Maintenance tools set idle.
 func driverEnv(ctx context.Context, s *plan.Storage, idle bool) driver.Env {
 	return s.Env(slog.New(logr.ToSlogHandler(klog.FromContext(ctx))), idle)
 }
 
-// openStored opens a storage. The journal is nil for a backend with revisions of its own. The
-// context bounds the opening only.
+// openStored opens a storage. The journal is nil for a backend with its own revisions. The context bounds only the
+// opening.
 func openStored(ctx context.Context, s *plan.Storage, env driver.Env, core mvcc.Options) (store.Backend, journal.Journal, error) {
 	switch d := s.Driver.(type) {
 	case store.Driver:
@@ -51,7 +51,7 @@ func openStored(ctx context.Context, s *plan.Storage, env driver.Env, core mvcc.
 	)
 }
 
-// openForServer opens a storage for a server: what was restored into it is there.
+// openForServer opens a storage for a server, after completing an interrupted restore.
 func openForServer(ctx context.Context, s *plan.Storage, core mvcc.Options) (store.Backend, journal.Journal, error) {
 	if inDirectory(s) {
 		if err := maintenance.FinishRestore(s.Where()); err != nil {
@@ -61,8 +61,8 @@ func openForServer(ctx context.Context, s *plan.Storage, core mvcc.Options) (sto
 	return openStored(ctx, s, driverEnv(ctx, s, false), core)
 }
 
-// openIdle opens a storage in which nothing happens by itself, or only what scans it. One in a
-// directory must be there. An error matching errEphemeral says that it never is.
+// openIdle opens a storage without background work, or with scan only its records. The directory of the storage
+// must exist. For an ephemeral storage it returns an error that matches errEphemeral.
 func openIdle(ctx context.Context, p *plan.Plan, s *plan.Storage, scan bool) (*maintenance.Storage, error) {
 	if s.Traits().Ephemeral {
 		return nil, fmt.Errorf("what is stored in %s %w", s.Name(), errEphemeral)

@@ -10,7 +10,7 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// openOperations makes what carries out long actions, of the kind that has them, if any.
+// openOperations sets up the execution of long-running operations, if a kind has any.
 func (s *Server) openOperations(env any) error {
 	for _, k := range s.definition.Kinds() {
 		if k.Operations == nil || k.AliasOf != nil {
@@ -43,8 +43,8 @@ func (s *Server) recordedCall(ctx context.Context, recorded define.Recorded) (co
 	return nil, nil, fmt.Errorf("%w: there are no %s", define.ErrUnknownAction, recorded.Resource.GroupResource())
 }
 
-// startOperations carries out operations until the context ends. Each replica does. wait blocks until
-// those that run have ended, and written it, for ShutdownTimeout at most.
+// startOperations executes operations until the context ends, on each replica. wait blocks until the running
+// operations have ended and their results are written, for ShutdownTimeout at most.
 func (s *Server) startOperations(ctx context.Context) (wait func()) {
 	if s.operations == nil {
 		return func() {}

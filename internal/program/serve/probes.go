@@ -14,16 +14,16 @@ import (
 	"github.com/annexapi/annex/internal/server/upstream"
 )
 
-// Probes say where a process of controllers tells of itself by plain HTTP, to all who ask: an IP
-// address and a port, empty for nowhere. They may be the same address.
+// Probes are the plain HTTP addresses where a controller process serves probes and metrics without authentication.
+// Each is an IP address and a port; an empty address disables it. They may be equal.
 type Probes struct {
-	// Health is where /healthz, /livez and /readyz are answered, which name no object.
+	// Health is the address of /healthz, /livez and /readyz, whose responses name no object.
 	Health string
-	// Metrics is where /metrics is.
+	// Metrics is the address of /metrics.
 	Metrics string
 }
 
-// Check finds mistakes.
+// Check returns the first mistake.
 func (p Probes) Check() error {
 	for _, address := range []struct{ field, value string }{{"Probes.Health", p.Health}, {"Probes.Metrics", p.Metrics}} {
 		if address.value == "" {
@@ -43,7 +43,7 @@ func (p Probes) Check() error {
 	return nil
 }
 
-// probing is what answers them.
+// probing serves the probes.
 type probing struct {
 	state   atomic.Pointer[string]
 	servers []probeServer
@@ -55,7 +55,7 @@ type probeServer struct {
 	listener net.Listener
 }
 
-// open listens.
+// open opens the listeners.
 func (p Probes) open(metrics []prometheus.Gatherer) (*probing, error) {
 	opened := &probing{}
 	paths := map[string]*http.ServeMux{}
@@ -98,7 +98,7 @@ func (p *probing) ready(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte(*state))
 }
 
-// say is what a process that is ready does.
+// say sets the text with which probes respond.
 func (p *probing) say(state string) { p.state.Store(&state) }
 
 func (p *probing) serve() {

@@ -14,7 +14,7 @@ import (
 	"github.com/annexapi/annex/internal/standalone/coreapi"
 )
 
-// queries makes the API of queries of what the definition has, of namespaces, and of what is behind.
+// queries sets up the query API for the definition's kinds, namespaces, and the resources of aggregated servers.
 func (s *Server) queries(config *upstream.Config) error {
 	if s.plan.QueryPrefix == "" {
 		return nil
@@ -61,7 +61,7 @@ func (s *Server) queries(config *upstream.Config) error {
 	return nil
 }
 
-// queried is a version of a kind as queries see it.
+// queried returns a version of a kind for the query API.
 func (s *Server) queried(k *define.Kind, v *define.Version, watched bool) (*query.Resource, error) {
 	resource := &query.Resource{
 		GroupVersionResource: v.GroupVersion.WithResource(k.Resource),
@@ -82,7 +82,7 @@ func (s *Server) queried(k *define.Kind, v *define.Version, watched bool) (*quer
 	return resource, nil
 }
 
-// queryFields are the fields that a kind declares for queries, and its selectable ones.
+// queryFields returns the fields that a kind declares for queries, and its selectable fields.
 func queryFields(k *define.Kind) []ordered.Field {
 	all := slices.Clone(k.QueryFields)
 	for _, f := range k.Selectable {
@@ -96,8 +96,8 @@ func queryFields(k *define.Kind) []ordered.Field {
 	return all
 }
 
-// keepsOrders says whether the storage of a kind, nil being the namespaces, answers queries by
-// itself. Others list and sort.
+// keepsOrders reports whether the storage of a kind, nil being namespaces, keeps sorted orders for queries. Queries
+// of other kinds list and sort.
 func (s *Server) keepsOrders(k *define.Kind) bool {
 	resource := coreapi.Resource
 	if k != nil {

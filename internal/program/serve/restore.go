@@ -22,31 +22,28 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// CopyOptions say how objects get into a storage.
+// CopyOptions are the options of a copy into storages.
 type CopyOptions struct {
-	// Bump is by how much revisions are raised above those that clients may know.
-	// It does not apply to an etcd that runs.
+	// Bump is added to the highest revision that clients may know. It does not apply to a running etcd.
 	Bump uint64
-	// SnapshotFile is a file to write for the tools of the storage SnapshotOf, instead of
-	// writing into a storage.
+	// SnapshotFile is a file to create for the tools of the storage SnapshotOf, instead of writing into a storage.
 	SnapshotFile string
 	SnapshotOf   store.SnapshotWriter
-	// Replace moves a storage aside that is there already.
+	// Replace moves an existing storage aside.
 	Replace bool
 	maintenance.CopyOptions
 }
 
-// Copied says what was done to one storage.
+// Copied is the result for one storage.
 type Copied struct {
 	Storage string `json:"storage"`
 	maintenance.Copied
-	// Skipped is set for a storage in memory, which nothing can be restored to.
+	// Skipped is set for a storage in memory, into which nothing can be restored.
 	Skipped bool `json:"skipped,omitempty"`
 }
 
-// Restore puts what is in a backup where a server with these options stores it. The
-// backup is read to the end before anything is changed, and no server may use the
-// data directory.
+// Restore copies the objects of a backup into the storages of a plan. It reads the backup to its end before it
+// changes anything. No server may use the data directory meanwhile.
 func Restore(ctx context.Context, p *plan.Plan, file string, how CopyOptions) (maintenance.Contents, []Copied, error) {
 	contents, err := checkFile(file)
 	if err != nil {
@@ -109,7 +106,7 @@ func Restore(ctx context.Context, p *plan.Plan, file string, how CopyOptions) (m
 	return contents, all, recordDataDir(p)
 }
 
-// inDirectory says whether a storage's tools work on a directory.
+// inDirectory reports whether a storage keeps its objects in a directory.
 func inDirectory(s *plan.Storage) bool {
 	_, ok := s.Driver.(driver.Directory)
 	return ok
@@ -128,7 +125,7 @@ func checkFile(file string) (maintenance.Contents, error) {
 	return contents, nil
 }
 
-// fileValues are those in a backup.
+// fileValues returns the values in a backup file.
 func fileValues(file string) func(context.Context) iter.Seq2[store.Value, error] {
 	return func(context.Context) iter.Seq2[store.Value, error] {
 		return func(yield func(store.Value, error) bool) {
@@ -152,8 +149,8 @@ func fileValues(file string) func(context.Context) iter.Seq2[store.Value, error]
 	}
 }
 
-// Migrate copies all objects of one storage, whose server is stopped, to another one: of two
-// plans of everything, whose options say where each is. The source is not changed.
+// Migrate copies all objects of one storage to another. Both plans are plans of Everything, whose options name the
+// storages. The source's server must be stopped. The source is not changed.
 func Migrate(ctx context.Context, from, to *plan.Plan, how CopyOptions) (_ Copied, err error) {
 	for i, side := range []*plan.Plan{from, to} {
 		d := side.Options.Storage
@@ -213,8 +210,8 @@ func Migrate(ctx context.Context, from, to *plan.Plan, how CopyOptions) (_ Copie
 	return done, recordDataDir(to)
 }
 
-// checkTarget refuses to copy objects into the data directory of another server, or beside the objects of a storage that
-// they are not copied from.
+// checkTarget rejects the data directory of another server, and a directory with the objects of another storage
+// than the source.
 func checkTarget(from, to *plan.Plan, replace bool) error {
 	found, err := findRecord(to)
 	if err != nil {
@@ -226,7 +223,7 @@ func checkTarget(from, to *plan.Plan, replace bool) error {
 	return checkStorage(to, found)
 }
 
-// into copies objects to a storage, which may hold some already.
+// into copies objects to a storage, which may hold objects already.
 func (c *copier) into(ctx context.Context, values maintenance.Source, into *plan.Storage) (Copied, error) {
 	if !inDirectory(into) {
 		return c.intoOpen(ctx, values, into)
@@ -244,7 +241,7 @@ func (c *copier) into(ctx context.Context, values maintenance.Source, into *plan
 	return c.intoOpen(ctx, values, into)
 }
 
-// where says which storage is meant.
+// where describes a storage and its location for messages.
 func where(s *plan.Storage) string {
 	if inDirectory(s) {
 		return s.Name() + " in " + s.Where()
@@ -252,7 +249,7 @@ func where(s *plan.Storage) string {
 	return s.Name()
 }
 
-// copier gets objects into the storages of a plan.
+// copier copies objects into the storages of a plan.
 type copier struct {
 	plan   *plan.Plan
 	local  *maintenance.Local
@@ -289,12 +286,13 @@ func newCopier(ctx context.Context, p *plan.Plan, how CopyOptions) (_ *copier, e
 
 func (c *copier) close() {
 	for _, lock := range c.locks {
-		_ = lock.Close() // nothing is written
+		_ = lock.Close() // nothing has been written
 	}
 	c.keys.Close()
 }
 
-// lock keeps servers out of the data directory of a plan. If it is not there, it is made, or there is nothing to lock.
+// lock locks a data directory against servers. If it does not exist, lock creates it, or does nothing without
+// create.
 func (c *copier) lock(ctx context.Context, p *plan.Plan, create bool) error {
 	dir := p.Options.DataDir
 	if dir == "" || slices.Contains(c.locked, filepath.Clean(dir)) {
@@ -316,8 +314,8 @@ func (c *copier) lock(ctx context.Context, p *plan.Plan, create bool) error {
 	return nil
 }
 
-// mayFill refuses a directory that is not empty, unless it is to be replaced, and one
-// that cannot be: of several storages, none is touched then.
+// mayFill rejects a directory that is not empty, unless it may be replaced. It also fails if the directory cannot
+// be prepared. It runs for all storages before any of them is changed.
 func (c *copier) mayFill(s *plan.Storage) error {
 	if !inDirectory(s) {
 		return nil

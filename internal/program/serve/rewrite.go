@@ -17,7 +17,7 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// rewritable lets tools store objects anew, in storages that open gives them.
+// rewritable enables tools to rewrite objects, in the storages that open returns.
 func rewritable(local *maintenance.Local, keys *encryption.Encryption, open func(maintenance.Resource) (storage.Interface, error)) {
 	local.Key, local.Custom = keys.Key, custom{keys}.resources
 	for i := range local.Resources {
@@ -26,7 +26,7 @@ func rewritable(local *maintenance.Local, keys *encryption.Encryption, open func
 	}
 }
 
-// stopped is what a stopped server has stored, as far as tools have opened it.
+// stopped holds the storages of a stopped server that tools have opened.
 type stopped struct {
 	local      *maintenance.Local
 	definition *define.Server

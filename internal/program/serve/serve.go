@@ -1,6 +1,5 @@
-// Package serve makes a running server of a definition: it opens the storage,
-// gets certificates, listens, starts the background work, and shuts everything
-// down in reverse order.
+// Package serve opens, runs and drains the server of a plan: it opens the storages and certificates, listens,
+// starts the background work, and shuts everything down in reverse order.
 package serve
 
 import (
@@ -45,7 +44,7 @@ import (
 	"github.com/annexapi/annex/store"
 )
 
-// Server is a server that is built and listens, but answers nothing yet.
+// Server is a server that has been built and listens, but does not answer before Run.
 type Server struct {
 	definition *define.Server
 	plan       *plan.Plan
@@ -53,42 +52,41 @@ type Server struct {
 	storages        Storages
 	encryption      *encryption.Encryption
 	stores          *registry.Stores
-	memory          *budget.Budget // nil if requests have no bounds
+	memory          *budget.Budget // nil if requests are unbounded
 	tools           *maintenance.Local
 	storedEncodings *storedEncodings
-	checked         bool // whether what is stored can be read
+	checked         bool // whether the stored objects have been found readable
 	certs           *certs.Certs
 	machinery       *convert.Machinery
 	loopback        *loopback.Loopback
 	informers       *informer.Set
 	mode            mode
-	login           *login.Login     // nil if people cannot sign in
-	audit           *audit.Audit     // nil if nothing is recorded
-	accessLog       *audit.AccessLog // nil if there is none
+	login           *login.Login     // nil if users cannot sign in
+	audit           *audit.Audit     // nil without audit
+	accessLog       *audit.AccessLog // nil without an access log
 	kinds           []*registry.Kind
 	env             any
-	operations      define.Operations // nil if no kind has any
+	operations      define.Operations // nil if no kind has operations
 	upstream        *upstream.Server
 	serving         *upstream.Serving
-	tracing         *upstream.Tracing // nil if nothing is traced
+	tracing         *upstream.Tracing // nil without tracing
 
 	secure   net.Listener
 	insecure net.Listener
 	unix     net.Listener
 
-	// initialized is closed when the mode has initialized the storages, and the watch
-	// caches have been waited for.
+	// initialized is closed when the mode has initialized the storages and the watch caches are filled, or
+	// cacheTimeout has passed.
 	initialized chan struct{}
 	stopping    chan struct{}
 	// draining is closed before it: /readyz fails from then on.
 	draining chan struct{}
 	closers  []func() error
-	// ended is set by the one call of Run, or of Close without one.
+	// ended is set by the first call of Run, or of Close without Run.
 	ended atomic.Bool
 }
 
-// New builds the server of a plan. It fails before anything is answered, and leaves
-// nothing open if it does.
+// New builds the server of a plan. On an error it leaves nothing open. No request is answered before Run.
 func New(ctx context.Context, p *plan.Plan, newEnv definition.EnvFunc) (*Server, error) {
 	s := &Server{
 		definition:      p.Definition,
@@ -260,8 +258,7 @@ func (s *Server) build(ctx context.Context, newEnv definition.EnvFunc) error {
 	return nil
 }
 
-// storageOf returns the storage of a kind: the stores, or for a virtual kind the mirror of
-// its source.
+// storageOf returns the storage of a kind: the stores, or the mirror of a virtual kind's source.
 func (s *Server) storageOf(ctx context.Context, k *define.Kind, stores generic.RESTOptionsGetter) (generic.RESTOptionsGetter, error) {
 	if k.Source == nil {
 		return stores, nil
@@ -284,7 +281,7 @@ func (s *Server) Served(resource schema.GroupResource) (verbs, subresources []st
 	return nil, nil
 }
 
-// openFiles opens what the server keeps on disk. The record of the data directory is durable before anything is stored for a
+// openFiles opens the server's files. The record of the data directory is durable before the first write of a
 // client.
 func (s *Server) openFiles(ctx context.Context) error {
 	var err error
@@ -296,7 +293,7 @@ func (s *Server) openFiles(ctx context.Context) error {
 		s.onClose(lock.Close)
 		return nil
 	}
-	// A storage elsewhere that cannot be reached leaves no directory behind.
+	// Create no directory if a remote storage turns out to be unreachable.
 	first := slices.ContainsFunc(s.plan.Storages, func(p *plan.Storage) bool { return !p.Traits().Remote && !p.Traits().Ephemeral })
 	if first {
 		if err := open(); err != nil {
@@ -329,7 +326,7 @@ func (s *Server) openFiles(ctx context.Context) error {
 	return nil
 }
 
-// rootCA is what clients verify the server by, if they do not reach it through a cluster.
+// rootCA returns the authorities that verify the server, for clients that do not connect through a cluster.
 func (s *Server) rootCA() []byte {
 	if !s.mode.administers() {
 		return nil
@@ -339,16 +336,15 @@ func (s *Server) rootCA() []byte {
 
 func (s *Server) onClose(f func() error) { s.closers = append(s.closers, f) }
 
-// destroyOnClose ends the background work of storages, in case they are never installed in
-// the API server that destroys them. Destroy is idempotent.
+// destroyOnClose stops the background work of storages even if they are never installed in the API server that
+// destroys them. Destroy is idempotent.
 func (s *Server) destroyOnClose(storages map[string]registryrest.Storage) {
 	for _, storage := range storages {
 		s.onClose(func() error { storage.Destroy(); return nil })
 	}
 }
 
-// Close releases what New opened. It is for servers that are not run; for others,
-// and a second time, it does nothing.
+// Close releases the resources of a server that is not run. After Run, or when called again, it does nothing.
 func (s *Server) Close() error {
 	if s.ended.Swap(true) {
 		return nil
@@ -356,7 +352,7 @@ func (s *Server) Close() error {
 	return s.close()
 }
 
-// close releases everything, the last opened first.
+// close releases all resources, the last opened first.
 func (s *Server) close() error {
 	var errs []error
 	for _, f := range slices.Backward(s.closers) {
@@ -386,7 +382,7 @@ func (s *Server) readyChecks() []healthz.HealthChecker {
 	)
 }
 
-// metrics are the server's own, and its storages'. Upstream's are not among them.
+// metrics returns the metrics of the server and of its storages, without upstream's.
 func (s *Server) metrics() []prometheus.Collector {
 	all := append(budgetMetrics(s.memory), encryptionMetrics{s.encryption, s.storages}, encodingMetrics{s.storedEncodings})
 	all = slices.Concat(all, listItemsMetrics(s.machinery.Items()), s.mode.metrics(), s.audit.Metrics(), s.accessLog.Metrics())
@@ -407,16 +403,16 @@ func (s *Server) metrics() []prometheus.Collector {
 	return all
 }
 
-// Handler is the server's whole HTTP interface, with authentication and
-// authorization. It answers usefully while Run runs.
+// Handler is the server's HTTP interface, with authentication and authorization. It must only be used while Run
+// runs.
 func (s *Server) Handler() http.Handler { return s.upstream.Embedded() }
 
-// Cluster says in one line which cluster the server is part of, and what of it is left
-// out; empty for a server that stands alone.
+// Cluster describes in one line the cluster of the server and the optional permissions that are left out; empty for
+// a standalone server.
 func (s *Server) Cluster() string { return s.mode.cluster() }
 
-// ClientConfig is the administrator's configuration over HTTPS, or over the
-// loopback if the server does not listen or has no administrator of its own.
+// ClientConfig returns the administrator's client configuration over HTTPS. If the server does not listen or has no
+// administrator, it returns a configuration over the loopback.
 func (s *Server) ClientConfig() (*rest.Config, error) {
 	if s.secure == nil || !s.mode.administers() {
 		return s.loopback.Config(), nil
@@ -424,8 +420,7 @@ func (s *Server) ClientConfig() (*rest.Config, error) {
 	return s.certs.ClientConfig(s.URL())
 }
 
-// Kubeconfig is the path of the administrator's kubeconfig, empty if the server
-// writes none.
+// Kubeconfig returns the path of the administrator's kubeconfig; empty if the server writes none.
 func (s *Server) Kubeconfig() string {
 	if s.plan.Options.DataDir == "" || s.URL() == "" || !s.mode.administers() || s.plan.Options.Kubeconfig.None {
 		return ""
@@ -437,10 +432,9 @@ func (s *Server) Kubeconfig() string {
 	return path
 }
 
-// Run serves until the context ends, then lets requests in progress finish, ends
-// watches and closes the server. What has not finished after the shutdown timeout
-// is cut off. It calls ready once the server answers 200 at /readyz. Only the first
-// call does anything, and none after Close.
+// Run serves until the context ends. Then it waits for requests in flight, ends watches and closes the server;
+// after the shutdown timeout it cancels the remaining work. It calls ready once /readyz answers 200. Run works only
+// once, and not after Close.
 func (s *Server) Run(ctx context.Context, ready func()) error {
 	if s.ended.Swap(true) {
 		return errors.New("the server has been run or closed already; make a new one")
@@ -478,7 +472,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 		}
 	}
 	if ctx.Err() != nil {
-		// To be stopped is no error, not even before the server was ready.
+		// Stopping is no error, not even before the server was ready.
 		err = nil
 	}
 	stopControllers()
@@ -492,8 +486,8 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	return errors.Join(err, s.close())
 }
 
-// leave begins to drain: /readyz fails, so that load balancers send requests elsewhere, and
-// requests are still answered for ShutdownDelay.
+// leave begins to drain: /readyz fails, so that load balancers send requests elsewhere, and the server still
+// answers requests for ShutdownDelay.
 func (s *Server) leave(ctx context.Context) {
 	delay := time.NewTimer(s.plan.Options.ShutdownDelay)
 	defer delay.Stop()
@@ -504,8 +498,7 @@ func (s *Server) leave(ctx context.Context) {
 	}
 }
 
-// shutDown refuses new requests and waits for those in flight, for the shutdown timeout at
-// most.
+// shutDown rejects new requests and waits for requests in flight, for the shutdown timeout at most.
 func (s *Server) shutDown(ctx context.Context, stop func(context.Context)) {
 	ctx, cancel := context.WithTimeout(ctx, s.plan.Options.ShutdownTimeout)
 	defer cancel()
@@ -518,13 +511,13 @@ func (s *Server) shutDown(ctx context.Context, stop func(context.Context)) {
 	stop(idle)
 }
 
-// idleTimeout is how long connections may take to end once their requests have been
-// answered: the last bytes, and HTTP/2's goodbye, which takes a second. Those that
-// only began a request, or a handshake, would hold a shutdown much longer.
+// idleTimeout bounds the time for connections to close after their last response: for the last bytes, and for
+// HTTP/2's GOAWAY, which takes a second. Connections with an incomplete request or handshake would delay a shutdown
+// much longer.
 const idleTimeout = 2 * time.Second
 
-// startBackground starts the background work that requests in flight need: it runs until
-// the last of them has been answered.
+// startBackground starts the background work that requests in flight need. It runs until the last of them has been
+// answered.
 func (s *Server) startBackground(ctx context.Context, running *sync.WaitGroup) {
 	running.Go(func() { s.certs.Run(ctx) })
 	running.Go(func() { s.encryption.Run(ctx) })
@@ -535,9 +528,8 @@ func (s *Server) startBackground(ctx context.Context, running *sync.WaitGroup) {
 	running.Go(func() { s.upstream.CheckStreams(ctx) })
 }
 
-// startClients starts the server's own controllers, and its informers, which hooks decide by
-// until requests are refused. Both are clients of the server itself. One that cannot continue
-// calls fail.
+// startClients starts the server's own controllers, and the informers on which hooks rely until requests are
+// rejected. Both are clients of the server itself. A client that cannot continue calls fail.
 func (s *Server) startClients(controllers, informers context.Context, running *sync.WaitGroup, fail context.CancelCauseFunc) {
 	must := func(ctx context.Context, run func(context.Context) error) {
 		running.Go(func() {
@@ -557,9 +549,9 @@ func (s *Server) startClients(controllers, informers context.Context, running *s
 	}
 }
 
-// becomeReady returns nil when the server is initialized and /readyz answers 200. That
-// takes readyTimeout at most, not counting the time in which a storage is unavailable. ctx
-// ends when the server is told to stop, background when a part of it has failed.
+// becomeReady returns nil when the server is initialized and /readyz answers 200. It fails after readyTimeout, not
+// counting the time while a storage is unavailable. ctx ends when the server is stopped, background when a part of
+// it has failed.
 func (s *Server) becomeReady(ctx, background context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var limit sync.WaitGroup
@@ -588,12 +580,12 @@ func (s *Server) becomeReady(ctx, background context.Context) error {
 	return err
 }
 
-// cacheTimeout bounds how long a start waits for watch caches. One that cannot be filled,
-// because an object cannot be decoded say, does not keep the other kinds from being served.
+// cacheTimeout bounds the time that a start waits for watch caches. A cache that cannot be filled, perhaps because
+// an object cannot be decoded, must not block the other kinds.
 const cacheTimeout = 10 * time.Second
 
-// awaitCaches waits until the kinds can be listed and watched: a watch cache first
-// reads all objects, and until then refuses with 429.
+// awaitCaches waits until the kinds can be listed and watched: a watch cache first reads all objects, and rejects
+// requests with 429 until then.
 func (s *Server) awaitCaches(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, cacheTimeout)
 	defer cancel()
@@ -617,8 +609,8 @@ func (s *Server) awaitCaches(ctx context.Context) {
 	}
 }
 
-// limitStart fails a start that takes longer than readyTimeout although all storages
-// work, and nothing outside of the server is missing.
+// limitStart fails a start that takes longer than readyTimeout although all storages are available and no condition
+// outside of the server is missing.
 func (s *Server) limitStart(ctx context.Context, fail context.CancelCauseFunc) {
 	timer := time.NewTimer(readyTimeout)
 	defer timer.Stop()
@@ -636,8 +628,8 @@ func (s *Server) limitStart(ctx context.Context, fail context.CancelCauseFunc) {
 	}
 }
 
-// serve answers on all listeners. The function returned stops that: it waits until
-// connections are idle or the context ends.
+// serve serves on all listeners. The returned function stops that: it waits until the connections are idle or the
+// context ends.
 func (s *Server) serve() (stop func(context.Context), err error) {
 	var listening []*upstream.Listening
 	stop = func(ctx context.Context) {
@@ -668,11 +660,10 @@ func (s *Server) serve() (stop func(context.Context), err error) {
 	return stop, nil
 }
 
-// readyTimeout bounds how long a server that works may take to become ready.
+// readyTimeout bounds the time in which a working server must become ready.
 const readyTimeout = 2 * time.Minute
 
-// untilReady returns nil when /readyz answers 200. Its reasons come from many
-// hooks, which is why it asks again and again.
+// untilReady returns nil when /readyz answers 200. It polls, because the conditions come from many hooks.
 func (s *Server) untilReady(ctx context.Context) error {
 	const often, seldom = time.Millisecond, 100 * time.Millisecond
 	pause := time.NewTimer(often)
@@ -690,24 +681,23 @@ func (s *Server) untilReady(ctx context.Context) error {
 
 func (s *Server) isReady(ctx context.Context) bool { return s.isOK(ctx, "/readyz") }
 
-// IsAlive says whether the server answers, as /livez does: a server that is not can only be
-// started anew.
+// IsAlive reports whether /livez answers 200. If it does not, only a restart helps.
 func (s *Server) IsAlive(ctx context.Context) bool { return s.isOK(ctx, "/livez") }
 
-// isOK says whether a path answers 200.
+// isOK reports whether a path answers 200.
 func (s *Server) isOK(ctx context.Context, path string) bool {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return false
 	}
-	// Anonymous requests may not be let in.
+	// Anonymous requests may be disabled.
 	request.Header.Set("Authorization", "Bearer "+s.loopback.Token())
 	response := &statusRecorder{header: http.Header{}}
 	s.upstream.Handler.ServeHTTP(response, request)
 	return response.status == http.StatusOK
 }
 
-// statusRecorder keeps a response's status and nothing else.
+// statusRecorder records only a response's status.
 type statusRecorder struct {
 	header http.Header
 	status int

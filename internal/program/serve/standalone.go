@@ -41,25 +41,25 @@ import (
 	"github.com/annexapi/annex/internal/storage/registry"
 )
 
-// standalone knows callers by an authority of its own and a token file, decides itself
-// what they may do by the roles that it keeps, and keeps namespaces.
+// standalone authenticates callers by its own certificate authority and a token file, authorizes them by its own
+// roles, and stores namespaces.
 type standalone struct {
 	plan       *plan.Plan
 	certs      *certs.Certs
 	loopback   *loopback.Loopback
 	tokens     *auth.TokenFile // nil without Options.TokenAuthFile
 	callers    *callers
-	keys       *accounts.Keys // of service accounts, and of people
+	keys       *accounts.Keys // of service accounts, and of signed-in users
 	login      *login.Login   // nil without Options.Login.UserFile
 	decisions  *auth.Authorization
 	namespaces *coreapi.Namespaces
 	rights     *rights.Keeper
 	fairness   *fairness.Keeper // nil without Options.PriorityAndFairness
-	// content are the resources whose objects go with their namespaces.
+	// content are the resources whose objects are deleted with their namespaces.
 	content coreapi.Content
-	// system are the namespaces that there are from the start beside default.
+	// system are the initial namespaces besides default.
 	system []string
-	// hasNamespaces is closed when they are there.
+	// hasNamespaces is closed when the initial namespaces exist.
 	hasNamespaces chan struct{}
 }
 
@@ -171,7 +171,7 @@ func (m *standalone) configure(c *upstream.Config, own plugins) error {
 	return err
 }
 
-// editors make the namespaces that are missing, and carry out edits of namespaces as well.
+// editors returns the editors of kinds, which create missing namespaces, and the editors of namespaces.
 func (m *standalone) editors(s *Server) map[string][]*registry.Editor {
 	namespaces := m.namespaces.Storage()[coreapi.Resource.Resource].(registry.Editable)
 	all := s.editorsOf(func(ctx context.Context, name string) error {
@@ -189,7 +189,7 @@ func (m *standalone) editors(s *Server) map[string][]*registry.Editor {
 		Storage:   namespaces,
 		Stored:    s.machinery.StorageCodec(corev1.SchemeGroupVersion, ""),
 		Machinery: s.machinery,
-		// The API does not let it be deleted either.
+		// The API rejects its deletion, too.
 		Keep: m.namespaces.Permanent,
 	}}
 	return all
@@ -199,7 +199,7 @@ func (m *standalone) namespaceNames(ctx context.Context) ([]string, error) {
 	return m.namespaces.Names(ctx)
 }
 
-// mostNamespaces is bounded by the time that it takes to ask for each of them: some microseconds.
+// mostNamespaces is bounded by the time for authorization in each namespace, a few microseconds.
 func (m *standalone) mostNamespaces() int { return 5000 }
 
 func (m *standalone) serving() dynamiccertificates.CertKeyContentProvider { return m.certs.Serving() }
@@ -275,8 +275,8 @@ func (m *standalone) initialize(ctx context.Context) error {
 
 func (m *standalone) blocked() error { return nil }
 
-// lead elects one of the replicas over a shared storage, by a Lease of their own. Without the kind,
-// each leads.
+// lead elects one of the replicas over a shared storage, by a Lease of their own. Without the kind Lease, each
+// replica leads.
 func (m *standalone) lead(ctx context.Context, run func(context.Context)) {
 	m.leadIn(ctx, metav1.NamespaceDefault, run)
 }

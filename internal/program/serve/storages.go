@@ -16,18 +16,18 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// Storage is an open backend and what it keeps.
+// Storage is an open backend with its part of the plan.
 type Storage struct {
 	*plan.Storage
 	store.Backend
-	edited driver.Edited // nil if people cannot change what is in it
+	edited driver.Edited // nil if the storage has no editable files
 }
 
-// Storages are the backends of a server, the one of its namespaces first.
+// Storages are the backends of a server, the backend of the namespaces first.
 type Storages []*Storage
 
-// openStorages opens the storages of a plan, and leaves nothing open if it fails. The
-// context bounds the opening only.
+// openStorages opens the storages of a plan. On an error it leaves nothing open. The context bounds only the
+// opening.
 func openStorages(ctx context.Context, p *plan.Plan) (Storages, error) {
 	var all Storages
 	for _, planned := range p.Storages {
@@ -47,7 +47,7 @@ func openStorages(ctx context.Context, p *plan.Plan) (Storages, error) {
 	return all, nil
 }
 
-// Of returns the backend of a resource, nil if none keeps it.
+// Of returns the backend of a resource; nil if no backend holds it.
 func (s Storages) Of(resource schema.GroupResource) store.Backend {
 	for _, storage := range s {
 		if slices.Contains(storage.Resources, resource) {
@@ -57,7 +57,7 @@ func (s Storages) Of(resource schema.GroupResource) store.Backend {
 	return nil
 }
 
-// OfAny is Of, and the server's storage for resources that nothing is said of.
+// OfAny returns the backend of a resource; for resources that are not in the plan, the server's default backend.
 func (s Storages) OfAny(resource schema.GroupResource) store.Backend {
 	if backend := s.Of(resource); backend != nil || len(s) == 0 {
 		return backend
@@ -65,8 +65,8 @@ func (s Storages) OfAny(resource schema.GroupResource) store.Backend {
 	return s[0].Backend
 }
 
-// health is nil, or says why the storage takes no writes, in words that anonymous callers
-// of /readyz may see.
+// health returns nil, or the reason why the storage accepts no writes, in a form that anonymous callers of /readyz
+// may see.
 func (s *Storage) health() error {
 	switch err := s.Health(); {
 	case err == nil:
@@ -92,7 +92,7 @@ func (s *Storage) health() error {
 	}
 }
 
-// health is the error of the first storage that is not healthy.
+// health returns the error of the first unhealthy storage.
 func (s Storages) health() error {
 	for _, storage := range s {
 		if err := storage.Health(); err != nil {
@@ -102,8 +102,8 @@ func (s Storages) health() error {
 	return nil
 }
 
-// awaitConnected waits for backends that open before they have been reached, as
-// etcd's does. They log what they wait for.
+// awaitConnected waits for backends that open before they are connected, such as etcd's. They log the reason of the
+// wait.
 func (s Storages) awaitConnected(ctx context.Context) error {
 	for _, storage := range s {
 		remote, ok := storage.Backend.(store.Connecter)
@@ -119,13 +119,12 @@ func (s Storages) awaitConnected(ctx context.Context) error {
 	return nil
 }
 
-// edited are the storages that people change.
+// edited returns the storages with editable files.
 func (s Storages) edited() Storages {
 	return slices.DeleteFunc(slices.Clone(s), func(storage *Storage) bool { return storage.edited == nil })
 }
 
-// connected tells whether every remote backend has been reached once. It does not block;
-// awaitConnected does.
+// connected reports whether every remote backend has been reached once. It does not block; awaitConnected does.
 func (s Storages) connected() bool {
 	return !slices.ContainsFunc(s, func(storage *Storage) bool {
 		remote, ok := storage.Backend.(store.Connecter)
@@ -150,8 +149,8 @@ func (s Storages) Close() error {
 	return errors.Join(errs...)
 }
 
-// checkPlaces refuses to serve a kind that has moved to another group while its objects are
-// stored under the old one. Objects under both are only logged.
+// checkPlaces returns an error for a kind that has moved to another group while its objects are stored under the
+// old group. If there are objects under both groups, it only logs that.
 func (s *Server) checkPlaces(ctx context.Context) error {
 	for _, k := range s.definition.Kinds() {
 		if len(k.Aliases) == 0 || !k.IsStored() {

@@ -29,20 +29,19 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// ToolOptions say what the storage tools work on, beside the options of the server.
+// ToolOptions are the options of the storage tools, besides the options of the server.
 type ToolOptions struct {
-	// Kubeconfig is the way to a running server. If it is empty, the one in the data
-	// directory is used if a server is using that.
+	// Kubeconfig is a kubeconfig for a running server. If it is empty and a server is using the data directory, the
+	// kubeconfig in the data directory is used.
 	Kubeconfig string
-	// Only names one storage of several; empty is all.
+	// Only selects one of several storages; empty selects all.
 	Only string
-	// Scan is for verifying: it does not open what may be damaged.
+	// Scan is for verification: it reads the records without opening a storage that may be damaged.
 	Scan bool
 }
 
-// OpenTools returns the storage tools for a server: for one that runs, if there is
-// one, else for what it has stored. While they are open, no server can start in the
-// data directory. Nothing is created.
+// OpenTools returns the storage tools for a server. They work through the server if it runs, and else on its
+// storages. While these are open, no server can start in the data directory. OpenTools creates nothing.
 func OpenTools(ctx context.Context, p *plan.Plan, tools ToolOptions) (maintenance.Tools, error) {
 	if tools.Kubeconfig != "" {
 		remote, err := dial(tools.Kubeconfig, "", tools.Only)
@@ -113,7 +112,7 @@ func dial(kubeconfig, name, only string) (*maintenance.Remote, error) {
 	return maintenance.Dial(config, only)
 }
 
-// lockExisting locks a data directory, if it is there.
+// lockExisting locks a data directory if it exists.
 func lockExisting(dir string) (io.Closer, error) {
 	if dir == "" {
 		return io.NopCloser(nil), nil
@@ -124,7 +123,7 @@ func lockExisting(dir string) (io.Closer, error) {
 	return lockDataDir(dir)
 }
 
-// openLocal opens what a stopped server has stored.
+// openLocal opens the storages of a stopped server.
 func openLocal(ctx context.Context, p *plan.Plan, keys *encryption.Encryption, tools ToolOptions) (*maintenance.Local, error) {
 	local, err := newLocal(p, keys)
 	if err != nil {
@@ -141,7 +140,7 @@ func openLocal(ctx context.Context, p *plan.Plan, keys *encryption.Encryption, t
 	for _, planned := range p.Storages {
 		if tools.Only != "" && tools.Only != planned.Name() {
 			local.Storages = append(local.Storages, maintenance.Storage{Name: planned.Name()})
-			continue // it is there, but not opened
+			continue // it exists, but is not opened
 		}
 		s, err := openIdle(ctx, p, planned, tools.Scan)
 		if errors.Is(err, errEphemeral) {
@@ -168,7 +167,7 @@ func openLocal(ctx context.Context, p *plan.Plan, keys *encryption.Encryption, t
 	return only, nil
 }
 
-// maintained returns an open backend as the tools take it.
+// maintained wraps an open backend for the tools.
 func maintained(name string, backend store.Backend) (*maintenance.Storage, error) {
 	m, ok := backend.(store.Maintenance)
 	if !ok {
@@ -181,7 +180,7 @@ func maintained(name string, backend store.Backend) (*maintenance.Storage, error
 	return s, nil
 }
 
-// newLocal returns tools that know a server's resources, but no storage yet.
+// newLocal returns tools with the server's resources and no storage yet.
 func newLocal(p *plan.Plan, keys value.ResourceTransformers) (*maintenance.Local, error) {
 	machinery, err := convert.New(p.Definition, coreapi.AddToScheme)
 	if err != nil {
@@ -190,7 +189,7 @@ func newLocal(p *plan.Plan, keys value.ResourceTransformers) (*maintenance.Local
 	return describeStores(p, machinery, newStores(p, nil, machinery, keys))
 }
 
-// describeStores returns tools that know the resources of the stores, but no storage yet.
+// describeStores returns tools with the resources of the stores and no storage yet.
 func describeStores(p *plan.Plan, machinery *convert.Machinery, stores *registry.Stores) (*maintenance.Local, error) {
 	empty := map[schema.GroupResource]func() runtime.Object{
 		coreapi.Resource: func() runtime.Object { return &corev1.Namespace{} },
@@ -235,7 +234,7 @@ func newStores(
 	return stores
 }
 
-// maintenance are the tools that the running server lets others use.
+// maintenance returns the tools that the running server exposes to clients.
 func (s *Server) maintenance(stores *registry.Stores) (*maintenance.Local, error) {
 	local, err := describeStores(s.plan, s.machinery, stores)
 	if err != nil {
@@ -252,8 +251,7 @@ func (s *Server) maintenance(stores *registry.Stores) (*maintenance.Local, error
 	return local, nil
 }
 
-// StoredJSON returns what turns stored objects of a definition into JSON, in the
-// version that they are stored in.
+// StoredJSON returns a function that converts stored objects of a definition to JSON, in their stored version.
 func StoredJSON(definition *define.Server) (func([]byte) ([]byte, error), error) {
 	machinery, err := convert.New(definition, coreapi.AddToScheme)
 	if err != nil {

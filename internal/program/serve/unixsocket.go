@@ -12,20 +12,19 @@ import (
 	"syscall"
 )
 
-// unixListener is a Unix socket. Its clients have no addresses of their own, and get numbers, by
-// which they can be told apart.
+// unixListener is a Unix socket. Its clients have no addresses, so it numbers them to make them distinguishable.
 type unixListener struct {
 	*net.UnixListener
 	path     string
 	accepted atomic.Int64
 }
 
-// maxSocketPath is less than the 104 bytes that some systems have for a path with its end, by the
-// name of the directory that a socket is made in.
+// maxSocketPath is the longest path of a socket. Some systems limit a path to 104 bytes, including its terminator
+// and the temporary directory in which the socket is created.
 const maxSocketPath = 90
 
-// listenUnix opens a Unix socket that is for the process's user only from its first moment on; nil
-// without a path. One that no server listens on any more is replaced.
+// listenUnix opens a Unix socket that only the process's user can ever access; nil for an empty path. It replaces a
+// socket on which no server listens any more.
 func listenUnix(path string) (net.Listener, error) {
 	if path == "" {
 		return nil, nil
@@ -41,7 +40,7 @@ func listenUnix(path string) (net.Listener, error) {
 	if err := checkUnused(path); err != nil {
 		return nil, fmt.Errorf("Options.ListenUnix: %w", err)
 	}
-	// It is made where no one else can reach it, and then moved.
+	// Create the socket where no other user can reach it, then move it.
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".")
 	if err != nil {
 		return nil, fmt.Errorf("Options.ListenUnix: %w", err)
@@ -62,7 +61,7 @@ func listenUnix(path string) (net.Listener, error) {
 	return &unixListener{UnixListener: l, path: path}, nil
 }
 
-// checkUnused refuses a path where something else is, or another server listens.
+// checkUnused rejects a path with another file, or on which another server listens.
 func checkUnused(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -95,7 +94,7 @@ func (l *unixListener) Accept() (net.Conn, error) {
 // Addr implements net.Listener.
 func (l *unixListener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
 
-// Close implements net.Listener. It removes the socket, unless another server has taken its place.
+// Close implements net.Listener. It removes the socket, unless another server has replaced it.
 func (l *unixListener) Close() error {
 	err := l.UnixListener.Close()
 	if err == nil && checkUnused(l.path) == nil {
@@ -114,7 +113,7 @@ type numbered struct {
 
 func (c numbered) RemoteAddr() net.Addr { return numberedAddr(c.number) }
 
-// NetConn is the connection below, which sessions ask whether the client is still there.
+// NetConn returns the underlying connection, by which sessions check whether the client is still connected.
 func (c numbered) NetConn() net.Conn { return c.Conn }
 
 type numberedAddr int64

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// socketPath is a path that is short enough for a socket.
+// socketPath returns a path that is short enough for a socket.
 func socketPath(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "s")

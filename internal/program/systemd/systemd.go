@@ -1,6 +1,6 @@
-// Package systemd tells the service manager that started a program how the program is. It is for
-// programs: what NOTIFY_SOCKET says is of the process, and a server inside of another one leaves
-// it to that.
+// Package systemd reports the state of a program to the service manager that started it. It is for whole programs:
+// NOTIFY_SOCKET belongs to the process, so a server that is embedded in a program must leave the notification to
+// the program.
 package systemd
 
 import (
@@ -13,14 +13,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Manager is the service manager; nothing happens if there is none. Its methods may be called
-// concurrently.
+// Manager is the service manager. Without one, its methods do nothing. They may be called concurrently.
 type Manager struct {
-	interval time.Duration // of the watchdog; 0 is none
+	interval time.Duration // of the watchdog; 0 disables it
 }
 
-// FromEnvironment returns the manager that started the process, as the environment variables say
-// that systemd sets.
+// FromEnvironment returns the manager that started the process, from the environment variables that systemd sets.
+// It returns an error if the variables of the watchdog are invalid.
 func FromEnvironment() (*Manager, error) {
 	interval, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
@@ -29,15 +28,14 @@ func FromEnvironment() (*Manager, error) {
 	return &Manager{interval}, nil
 }
 
-// Ready says that the program does what it was started for.
+// Ready notifies the manager that the program has started.
 func (m *Manager) Ready() { m.notify(daemon.SdNotifyReady) }
 
-// Stopping says that the program is about to end.
+// Stopping notifies the manager that the program is about to end.
 func (m *Manager) Stopping() { m.notify(daemon.SdNotifyStopping) }
 
-// Watch tells the manager twice in its interval that the program is alive, as long as it is, until
-// the context ends or the function returned is called. Otherwise the manager ends the program and
-// starts it anew.
+// Watch notifies the manager twice per watchdog interval while alive returns true, until the context ends or the
+// returned function is called. When notifications stop, the manager restarts the program.
 func (m *Manager) Watch(ctx context.Context, alive func(context.Context) bool) (end func()) {
 	if m.interval == 0 {
 		return func() {}

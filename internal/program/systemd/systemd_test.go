@@ -13,7 +13,7 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// listen is the service manager's end.
+// listen is the service manager's end of the socket.
 func listen(t *testing.T) <-chan string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "n")

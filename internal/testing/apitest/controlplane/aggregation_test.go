@@ -37,12 +37,12 @@ import (
 // behind is an Annex server that a control plane aggregates.
 type behind struct {
 	port int
-	// stop ends it, and returns when it has ended.
+	// stop stops it, and returns when it has ended.
 	stop func()
 }
 
-// serveBehind runs a server that asks the control plane of the configuration who callers are and what they
-// may do. It is found at 127.0.0.1, at the port that is given or else at any.
+// serveBehind runs a server that delegates authentication and authorization to the control plane of the
+// configuration. It listens on 127.0.0.1, at the given port, or at any if that is 0.
 func serveBehind(t *testing.T, front *rest.Config, server annex.Server, port int) *behind {
 	t.Helper()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
@@ -91,7 +91,7 @@ func kubeconfigOf(c *rest.Config) clientcmdapi.Config {
 	return *k
 }
 
-// register makes a Service and APIServices that lead to a port of this machine.
+// register creates a Service and APIServices that lead to a port of this machine.
 func register(t *testing.T, front *rest.Config, port int, versions ...schema.GroupVersion) {
 	t.Helper()
 	named(t, front, "behind")
@@ -100,7 +100,7 @@ func register(t *testing.T, front *rest.Config, port int, versions ...schema.Gro
 	}
 }
 
-// named makes a Service of this machine.
+// named creates a Service that leads to this machine.
 func named(t *testing.T, front *rest.Config, name string) {
 	t.Helper()
 	service := &corev1.Service{
@@ -135,7 +135,8 @@ func remoteService(v schema.GroupVersion, port int) *apiregistrationv1.APIServic
 	}
 }
 
-// condition waits until the APIService is available or not, for a reason and with a text in its message.
+// condition waits until the condition Available of the APIService has the given status and reason, with a text in
+// its message.
 func condition(t *testing.T, front *rest.Config, name string, status apiregistrationv1.ConditionStatus, reason, text string) {
 	t.Helper()
 	services := aggregator.NewForConfigOrDie(front).ApiregistrationV1().APIServices()
@@ -156,7 +157,7 @@ func condition(t *testing.T, front *rest.Config, name string, status apiregistra
 	}
 }
 
-// reached waits until requests are sent on to the server of an APIService: that begins a moment after the
+// reached waits until requests are proxied to the server of an APIService. Proxying begins a moment after the
 // condition is written, as in kube-apiserver.
 func reached(t *testing.T, front *rest.Config, name string) {
 	t.Helper()
@@ -171,7 +172,7 @@ func reached(t *testing.T, front *rest.Config, name string) {
 	})
 }
 
-// look has the server look at an APIService at once, instead of within half a minute: it has changed.
+// look changes an APIService, so that the server checks it at once instead of within half a minute.
 func look(t *testing.T, front *rest.Config, name string) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{"example.com/looked":%q}}}`, rand.Text())
@@ -183,7 +184,7 @@ func look(t *testing.T, front *rest.Config, name string) {
 	}
 }
 
-// crateServer has a kind, and nothing of a control plane.
+// crateServer has one kind, and nothing of a control plane.
 func crateServer() annex.Server {
 	return annex.Server{
 		Name:   "crates",
@@ -238,7 +239,7 @@ func TestServersBehindLearnHowToAuthenticate(t *testing.T) {
 	if first.Data["client-ca-file"] == first.Data["requestheader-client-ca-file"] {
 		t.Error("users have the authority of the server, and could say that they are others")
 	}
-	// What is damaged is repaired; what another replica has added stays.
+	// Damaged entries are repaired; entries that another replica has added stay.
 	damaged := `{"data":{"requestheader-client-ca-file":"x","requestheader-allowed-names":"[\"other\"]"}}`
 	if _, err := configMaps.Patch(t.Context(), name, types.MergePatchType, []byte(damaged), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -257,7 +258,8 @@ func TestServersBehindLearnHowToAuthenticate(t *testing.T) {
 	}
 }
 
-// It is not parallel, for it listens once more on a port that it has given up, which another test could get meanwhile.
+// It is not parallel, because it listens again on a port that it has released, which another test could get
+// meanwhile.
 func TestRequestsForTheGroupOfAnotherServerGoThere(t *testing.T) {
 	front := annextest.Start(t, cluster())
 	b := serveBehind(t, front, crateServer(), 0)
@@ -283,7 +285,7 @@ func TestRequestsForTheGroupOfAnotherServerGoThere(t *testing.T) {
 	if n, _, _ := unstructured.NestedInt64(patched.Object, "spec", "boxes"); n != 6 {
 		t.Errorf("it has %d boxes", n)
 	}
-	// Who may not, may not there either, and is known there by name.
+	// A caller without the permission is forbidden there, too, under the right user name.
 	jane := rest.CopyConfig(front)
 	jane.Impersonate = rest.ImpersonationConfig{UserName: "jane"}
 	_, err = dynamic.NewForConfigOrDie(jane).Resource(crateResource).Namespace("default").List(t.Context(), metav1.ListOptions{})
@@ -291,7 +293,7 @@ func TestRequestsForTheGroupOfAnotherServerGoThere(t *testing.T) {
 		t.Errorf("of jane: %v", err)
 	}
 
-	// The server dies, and comes back.
+	// The server stops and comes back.
 	b.stop()
 	look(t, front, "v1."+typedGroup)
 	condition(
@@ -332,7 +334,7 @@ func TestOneServerTellsOfAllGroups(t *testing.T) {
 		if !slices.ContainsFunc(groups.Groups, func(g metav1.APIGroup) bool { return g.Name == typedGroup }) || resources[crateVersion] == nil {
 			return fmt.Errorf("%v", groups)
 		}
-		// That of the dead server is there, and known to be of no use now.
+		// The groups of the stopped server are listed, marked as stale.
 		if failed[schema.GroupVersion{Group: "dead.example.com", Version: "v1"}] == nil || failed[crateVersion] != nil {
 			return fmt.Errorf("failed are %v", failed)
 		}
@@ -369,7 +371,7 @@ func TestOneServerTellsOfAllGroups(t *testing.T) {
 		}
 		return nil
 	})
-	// What nothing serves is not there; what is another server's is gone with its APIService.
+	// Groups that no server serves are absent; groups of another server disappear with its APIService.
 	services := aggregator.NewForConfigOrDie(front).ApiregistrationV1().APIServices()
 	for _, name := range []string{dead, "v1." + typedGroup} {
 		if err := services.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {

@@ -24,7 +24,7 @@ import (
 
 const automanaged = "kube-aggregator.kubernetes.io/automanaged"
 
-// listed waits until the names and the availability of the APIServices are as they are to be.
+// listed waits until the APIServices have the given names and availability.
 func listed(
 	t *testing.T,
 	services v1.APIServiceInterface,
@@ -130,7 +130,7 @@ func TestAnAPIServiceOfAnotherClientStays(t *testing.T) {
 		t.Fatalf("%v, %v", made, err)
 	}
 	condition(t, config, remote.Name, apiregistrationv1.ConditionFalse, "ServiceNotFound", `service/shop in "default" is not present`)
-	// One that is local becomes available.
+	// A local APIService becomes available.
 	if _, err := services.Patch(
 		t.Context(),
 		remote.Name,

@@ -49,7 +49,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// startFront runs a control plane, and returns how to end it before the test does.
+// startFront runs a control plane, and returns a function that stops it before the end of the test.
 func startFront(t *testing.T, options annex.Options) (config *rest.Config, stop func()) {
 	t.Helper()
 	if options.Storage == nil {
@@ -86,7 +86,7 @@ func startFront(t *testing.T, options annex.Options) (config *rest.Config, stop 
 	return config, stop
 }
 
-// relay is a way to a server, which can be cut.
+// relay forwards connections to a server, and can cut them.
 type relay struct {
 	port int
 
@@ -130,7 +130,7 @@ func relayTo(t *testing.T, port int) *relay {
 	return r
 }
 
-// cut ends all connections; there may be new ones.
+// cut closes all connections; clients can open new ones.
 func (r *relay) cut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,7 +140,7 @@ func (r *relay) cut() {
 	r.conns = nil
 }
 
-// silent takes connections, and says nothing on them. It returns its port.
+// silent accepts connections and never responds. It returns its port.
 func silent(t *testing.T) int {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -176,7 +176,7 @@ func available(t *testing.T, front *rest.Config) {
 	condition(t, front, "v1."+typedGroup, apiregistrationv1.ConditionTrue, "Passed", "")
 }
 
-// createCrate waits until the server behind takes it.
+// createCrate waits until the aggregated server accepts it.
 func createCrate(t *testing.T, crates dynamic.ResourceInterface, name string) {
 	t.Helper()
 	testwait.NoError(t, "crate "+name, func(ctx context.Context) error {
@@ -230,13 +230,13 @@ func TestWatchListsComeFromServersBehind(t *testing.T) {
 	next(watch.Deleted)
 }
 
-// echoing gives back what it gets by WebSocket or SPDY.
+// echoing sends back all data from a WebSocket or SPDY connection.
 func echoing(context.Context, *annex.ConnectRequest[markedv1.Crate, annex.NoOptions]) (http.Handler, error) {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if wsstream.IsWebSocketRequest(r) {
 			_, channels, err := wsstream.NewConn(wsstream.NewDefaultChannelProtocols([]wsstream.ChannelType{wsstream.ReadWriteChannel})).Open(w, r)
 			if err != nil {
-				return // the client is told
+				return // the client gets the error
 			}
 			_, _ = io.Copy(channels[0], channels[0])
 			return
@@ -253,7 +253,7 @@ func echoing(context.Context, *annex.ConnectRequest[markedv1.Crate, annex.NoOpti
 
 func TestConnectionsAreTakenOverThroughTheServerInFront(t *testing.T) {
 	t.Parallel()
-	// Nothing ends by being cut off at the end of this time.
+	// No connection may be closed by this timeout.
 	front, stop := startFront(t, annex.Options{ShutdownTimeout: time.Hour})
 	server := crateServer()
 	server.Groups[0].Kinds[0] = annex.KindOf[markedv1.Crate, markedv1.CrateList]("crates", markedv1.API).
@@ -283,7 +283,7 @@ func TestConnectionsAreTakenOverThroughTheServerInFront(t *testing.T) {
 		if err := socket.WriteMessage(binary, []byte(want)); err != nil {
 			t.Fatal(err)
 		}
-		// The channel is opened by an empty message.
+		// An empty message opens the channel.
 		got := []byte{0}
 		for err == nil && string(got) == "\x00" {
 			_, got, err = socket.ReadMessage()
@@ -318,7 +318,7 @@ func TestConnectionsAreTakenOverThroughTheServerInFront(t *testing.T) {
 		t.Fatalf("by SPDY: %q, %v", got, err)
 	}
 
-	// What the server behind refuses is told.
+	// A rejection by the aggregated server reaches the client.
 	refused, err := http.NewRequestWithContext(t.Context(), http.MethodGet, front.Host+strings.Replace(path, "one/exec", "none/exec", 1), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -330,7 +330,7 @@ func TestConnectionsAreTakenOverThroughTheServerInFront(t *testing.T) {
 		t.Errorf("of a crate that is not there: %v", err)
 	}
 
-	// The one in front ends, and with it the connections and watches, which end in order.
+	// The front server stops, and its connections and watches end in order.
 	watching, err := crates.Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -348,9 +348,9 @@ func TestConnectionsAreTakenOverThroughTheServerInFront(t *testing.T) {
 	<-spdied.CloseChan()
 }
 
-// The cut and the restart are seen by clients as those of any server: watches end, and informers
-// find what they have missed.
-// It is not parallel, for it listens once more on a port that it has given up, which another test could get meanwhile.
+// Clients see the cut and the restart as those of any server: watches end, and informers find the changes that they
+// missed. The test is not parallel, because it listens again on a port that it has released, which another test
+// could get meanwhile.
 func TestInformersOfServersBehindSurviveCuts(t *testing.T) {
 	front := annextest.Start(t, cluster())
 	b := serveBehind(t, front, crateServer(), 0)
@@ -393,14 +393,14 @@ func TestInformersOfServersBehindSurviveCuts(t *testing.T) {
 	createCrate(t, crates, "b")
 	knows("a", "b")
 
-	// Another server comes in its place, without its objects.
+	// Another server replaces it, without its objects.
 	b.stop()
 	serveBehind(t, front, crateServer(), b.port)
 	createCrate(t, crates, "c")
 	knows("c")
 }
 
-// It is not parallel, for it has deadlines of seconds, which the load of other tests could reach.
+// It is not parallel, because it has deadlines of seconds, which the load of other tests could exceed.
 func TestDeadServersBehindSlowNothing(t *testing.T) {
 	front := annextest.Start(t, cluster())
 	b := serveBehind(t, front, crateServer(), 0)
@@ -420,8 +420,8 @@ func TestDeadServersBehindSlowNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Both have been asked for a second at most when this begins, and the silent one is waited for
-	// for 5 seconds.
+	// Both have been asked for a second at most at this point, and the server waits for the silent one for 5
+	// seconds.
 	hurried := rest.CopyConfig(front)
 	hurried.Timeout = 4 * time.Second
 	client := kubernetes.NewForConfigOrDie(hurried)
@@ -469,7 +469,7 @@ func TestDeadServersBehindSlowNothing(t *testing.T) {
 	)
 	condition(t, front, "v1.refused.example.com", apiregistrationv1.ConditionFalse, "FailedDiscoveryCheck", "connection refused")
 
-	// What tells can be deleted is; the namespace stays for what does not tell.
+	// Resources that can be listed are deleted; the namespace stays because of the unreachable ones.
 	if err := client.CoreV1().Namespaces().Delete(t.Context(), "doomed", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -511,7 +511,7 @@ func TestDeadServersBehindSlowNothing(t *testing.T) {
 	})
 }
 
-// It is not parallel, for it compares metrics, which are those of the process.
+// It is not parallel, because it compares metrics, which are global to the process.
 func TestMetricsTellWhichServersBehindAreAway(t *testing.T) {
 	front := annextest.Start(t, cluster())
 	b := serveBehind(t, front, crateServer(), 0)
@@ -545,8 +545,7 @@ func TestMetricsTellWhichServersBehindAreAway(t *testing.T) {
 	tell(gauge+`v1.coordination.k8s.io"} 0`, gauge+name)
 }
 
-// tlsServer answers over TLS for the names of a Service in the namespace default, and returns its port and
-// the bundle for it.
+// tlsServer serves TLS with the names of a Service in the namespace default, and returns its port and CA bundle.
 func tlsServer(t *testing.T, name string, handler http.Handler) (port int, bundle []byte) {
 	t.Helper()
 	bundle, key, err := certs.NewServing(time.Now(), []string{name + ".default.svc"}, time.Hour, nil, nil)
@@ -565,7 +564,7 @@ func tlsServer(t *testing.T, name string, handler http.Handler) (port int, bundl
 	return server.Listener.Addr().(*net.TCPAddr).Port, bundle
 }
 
-// It is not parallel, for it has deadlines of seconds, which the load of other tests could reach.
+// It is not parallel, because it has deadlines of seconds, which the load of other tests could exceed.
 func TestAServerBehindThatIsSlowHasADeadline(t *testing.T) {
 	front := annextest.StartWith(t, cluster(), annex.Options{Storage: memory.Storage(), RequestTimeout: time.Second})
 	v := schema.GroupVersion{Group: "slow.example.com", Version: "v1"}
@@ -775,7 +774,7 @@ func TestWebhooksAreFoundByTheirServices(t *testing.T) {
 	}
 	refused(`admission webhook "never.example.com" denied the request: no at /review`)
 
-	// Of a Service that is gone it is told what is missing.
+	// If the Service is gone, the error names the Service.
 	if err := client.CoreV1().Services("default").Delete(t.Context(), "hooks", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -31,8 +31,8 @@ import (
 	"github.com/annexapi/annex/store/storetest"
 )
 
-// converter is a conversion webhook of widgets: what v1 has in spec.size, v2 has in
-// spec.dimensions.size. It may lie.
+// converter is a conversion webhook for widgets: spec.size in v1 is spec.dimensions.size in v2. It can be made to
+// return wrong results.
 type converter struct {
 	server *httptest.Server
 	lie    atomic.Pointer[func(*apiextensionsv1.ConversionResponse)]
@@ -43,7 +43,7 @@ func newConverter(t *testing.T) *converter {
 	c.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		review := &apiextensionsv1.ConversionReview{}
 		if err := json.NewDecoder(r.Body).Decode(review); err != nil {
-			return // of a server that is killed; any other one complains that there is no answer
+			return // the server has been killed; a running server reports the missing response
 		}
 		response, err := convert(review.Request)
 		if err != nil {
@@ -54,7 +54,7 @@ func newConverter(t *testing.T) *converter {
 		}
 		review.Request, review.Response = nil, response
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(review) // likewise
+		_ = json.NewEncoder(w).Encode(review) // as above
 	}))
 	c.server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	c.server.StartTLS()
@@ -87,13 +87,13 @@ func convert(r *apiextensionsv1.ConversionRequest) (*apiextensionsv1.ConversionR
 	return response, nil
 }
 
-// clientConfig is how a server calls the webhook.
+// clientConfig returns the webhook's client configuration.
 func (c *converter) clientConfig() *apiextensionsv1.WebhookClientConfig {
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.server.Certificate().Raw})
 	return &apiextensionsv1.WebhookClientConfig{URL: new(c.server.URL + "/convert"), CABundle: authority}
 }
 
-// convertedBy adds v2, in which objects are stored from then on, and the webhook.
+// convertedBy adds v2, which becomes the stored version, and the webhook.
 func convertedBy(c *converter, d *apiextensionsv1.CustomResourceDefinition) {
 	d.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{
 		Strategy: apiextensionsv1.WebhookConverter,
@@ -111,8 +111,8 @@ func convertedBy(c *converter, d *apiextensionsv1.CustomResourceDefinition) {
 	d.Spec.Versions = append(d.Spec.Versions, *second)
 }
 
-// written is what a client knows of the objects that it writes: the size that was acknowledged
-// last, and the one that is in flight, which may be there or not.
+// written is the client's knowledge of the objects that it writes: the last acknowledged size, and the size in
+// flight, which may or may not be stored.
 type written struct {
 	mu           sync.Mutex
 	acknowledged map[string]int64
@@ -134,8 +134,8 @@ func (w *written) end(name string, size int64) {
 	w.writes.Add(1)
 }
 
-// lost compares what is there, by name, with what was written. It takes what was in flight for
-// what turns out to be there.
+// lost compares the stored objects, by name, with the written ones. If a write in flight turns out to be stored, it
+// becomes the acknowledged one.
 func (w *written) lost(there map[string]int64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -156,7 +156,7 @@ func (w *written) lost(there map[string]int64) error {
 	return nil
 }
 
-// write creates and updates widgets, in v2 where that is asked for, until the server is killed.
+// write creates and updates widgets, in v2 if requested, until the server is killed.
 func (w *written) write(
 	ctx context.Context,
 	all dynamic.Interface,
@@ -195,7 +195,7 @@ func (w *written) write(
 	return nil
 }
 
-// sizes are those of all widgets as one version shows them.
+// sizes returns the sizes of all widgets in one version.
 func (v *victim) sizes(ctx context.Context, version string, path ...string) (map[string]int64, error) {
 	resource := widgetsResource
 	resource.Version = version
@@ -214,9 +214,9 @@ func (v *victim) sizes(ctx context.Context, version string, path ...string) (map
 	return sizes, nil
 }
 
-// A definition gets a second version, in which objects are stored, and a conversion webhook, while
-// clients write; the server is killed meanwhile, as often as ANNEX_CRASH_KILLS says. No object is
-// lost, all are there in both versions, and the definition says in which they are stored.
+// A definition gets a second version, which becomes the stored version, and a conversion webhook, while clients
+// write. The server is killed meanwhile, ANNEX_CRASH_KILLS times. No object is lost, all objects are served in both
+// versions, and the definition lists their stored versions.
 func TestDefinitionsGetAConversionThroughKills(t *testing.T) {
 	t.Parallel()
 	if dir := os.Getenv(victimEnv); dir != "" {
@@ -274,7 +274,7 @@ func (v *victim) everythingIsThere(t *testing.T, done *written, version string, 
 	}
 }
 
-// secondVersion changes the definition if it is not yet.
+// secondVersion changes the definition unless it has been changed already.
 func (v *victim) secondVersion(t *testing.T, webhook *converter) {
 	t.Helper()
 	definitions := v.definitions.ApiextensionsV1().CustomResourceDefinitions()
@@ -296,8 +296,8 @@ func (v *victim) secondVersion(t *testing.T, webhook *converter) {
 	})
 }
 
-// convertUntilKilled changes the definition while clients write, and kills the server in between.
-// It returns what was written, and whether the change was acknowledged.
+// convertUntilKilled changes the definition while clients write, and kills the server meanwhile. It returns the
+// written objects, and reports whether the change was acknowledged.
 func convertUntilKilled(t *testing.T, v *victim, webhook *converter, random *rand.Rand) (*written, bool) {
 	t.Helper()
 	const writers = 4
@@ -338,8 +338,8 @@ func convertUntilKilled(t *testing.T, v *victim, webhook *converter, random *ran
 		second.Store(err == nil)
 		changed <- err
 	})
-	// Some are killed before the change has come to the storage, some while it is taken up, and
-	// some when clients write in both versions.
+	// Some rounds kill the server before the change is stored, some while it takes effect, and some while clients
+	// write in both versions.
 	reach(from + int64([]int{0, random.IntN(10), random.IntN(120)}[random.IntN(3)]))
 	killed.Store(true)
 	v.kill(t)
@@ -353,7 +353,7 @@ func convertUntilKilled(t *testing.T, v *victim, webhook *converter, random *ran
 	return done, <-changed == nil
 }
 
-// What a conversion webhook makes up is refused in kube-apiserver's words.
+// Invalid results of a conversion webhook are rejected with kube-apiserver's messages.
 func TestConversionWebhooksThatLieAreRefused(t *testing.T) {
 	t.Parallel()
 	c := clientsOf(annextest.Start(t, cluster()))
@@ -409,7 +409,7 @@ func TestConversionWebhooksThatLieAreRefused(t *testing.T) {
 			}
 		})
 	}
-	// Metadata that the webhook may not change is kept.
+	// Metadata that the webhook may not change stays.
 	keep := object(func(w *unstructured.Unstructured) {
 		w.SetFinalizers([]string{"stable.example.com/lie"})
 		w.SetGeneration(7)

@@ -27,9 +27,9 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// BenchmarkCustomResources is what requests for custom resources take against those for a typed
-// kind with the same schema, defaults, and rules, in the same server. Rounds take turns, and the
-// figure is the median of their ratios. The requests have no network below them.
+// BenchmarkCustomResources compares the cost of requests for custom resources with that for a typed kind with the
+// same schema, defaults and rules, in the same server. Rounds alternate, and the result is the median of their
+// ratios. The requests use no network.
 //
 //	go test ./internal/testing/apitest/controlplane -run xxx -bench CustomResources -benchtime 5000x
 func BenchmarkCustomResources(b *testing.B) {
@@ -125,10 +125,10 @@ func (w *watchRecorder) Write(p []byte) (int, error) {
 	return w.ResponseRecorder.Write(p)
 }
 
-// CloseNotify is what upstream asks of a writer that is flushed.
+// CloseNotify is required by upstream for a writer that is flushed.
 func (w *watchRecorder) CloseNotify() <-chan bool { return nil }
 
-// totalAlloc is how many bytes the process has allocated so far.
+// totalAlloc returns the number of bytes that the process has allocated so far.
 func totalAlloc() uint64 {
 	var figures runtime.MemStats
 	runtime.ReadMemStats(&figures)
@@ -137,8 +137,8 @@ func totalAlloc() uint64 {
 
 const typedGroup, customGroup = "marked.shop.example.com", "custom.example.com"
 
-// crates runs a server that has crates as a typed kind and as custom resources of another group,
-// and returns what sends it a request.
+// crates runs a server that has crates both as a typed kind and as custom resources of another group, and returns a
+// function that sends requests to it.
 func crates(b *testing.B) func(method, path, body string, code int) {
 	b.Helper()
 	server := cluster()
@@ -209,8 +209,8 @@ func crates(b *testing.B) func(method, path, body string, code int) {
 	}
 }
 
-// BenchmarkStart is how long annextest takes from nothing to a control plane that is ready, with
-// all earlier ones still running.
+// BenchmarkStart measures the time that annextest needs to start a control plane until it is ready, while all
+// earlier ones keep running.
 //
 //	go test ./internal/testing/apitest/controlplane -run xxx -bench Start -benchtime 8x
 func BenchmarkStart(b *testing.B) {

@@ -35,7 +35,7 @@ func cluster() annex.Server {
 
 type schemaOf = apiextensionsv1.JSONSchemaProps
 
-// widgets defines widgets.stable.example.com, whose spec has these properties.
+// widgets returns the definition of widgets.stable.example.com, whose spec has the given properties.
 func widgets(properties map[string]schemaOf) *apiextensionsv1.CustomResourceDefinition {
 	return &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: "widgets.stable.example.com"},
@@ -67,7 +67,7 @@ func widget(name string, spec map[string]any) *unstructured.Unstructured {
 	}}
 }
 
-// clients are a definition's and its resources', in the namespace default.
+// clients are the clients of a definition and of its resources in the namespace default.
 type clients struct {
 	definitions *clientset.Clientset
 	discovery   *discovery.DiscoveryClient
@@ -84,8 +84,9 @@ func clientsOf(config *rest.Config) clients {
 	}
 }
 
-// define creates a definition, and returns when it is established: upstream serves one before, as soon as its names are accepted,
-// and lets objects be that were created until then if it is deleted without having been established.
+// define creates a definition and waits until it is established. Upstream serves a definition earlier, as soon as
+// its names are accepted, but leaves the objects created until then behind if the definition is deleted before it
+// is established.
 func (c clients) define(t *testing.T, d *apiextensionsv1.CustomResourceDefinition) {
 	t.Helper()
 	definitions := c.definitions.ApiextensionsV1().CustomResourceDefinitions()
@@ -105,7 +106,7 @@ func (c clients) define(t *testing.T, d *apiextensionsv1.CustomResourceDefinitio
 	})
 }
 
-// redefine changes a definition, whose status the server may be writing.
+// redefine changes a definition, whose status the server may be writing at the same time.
 func (c clients) redefine(t *testing.T, name string, change func(*apiextensionsv1.CustomResourceDefinition)) {
 	t.Helper()
 	definitions := c.definitions.ApiextensionsV1().CustomResourceDefinitions()

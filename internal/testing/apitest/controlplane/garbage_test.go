@@ -53,7 +53,8 @@ func TestCustomResourcesAreCollectedWithTheirOwners(t *testing.T) {
 	}
 }
 
-// A namespace says what it waits for, and takes with it what the server's definition does not have.
+// The conditions of a namespace list the remaining content, and its deletion includes resources that are not in the
+// server's definition.
 func TestCustomResourcesGoWithTheirNamespace(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())

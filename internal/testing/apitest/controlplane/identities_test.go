@@ -26,7 +26,8 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// recorded starts a server whose audit is read as "ACCOUNT VERB RESOURCE CODE" of what is recorded of service accounts in kube-system.
+// recorded starts a server, and returns its audit events of service accounts in kube-system as "ACCOUNT VERB
+// RESOURCE CODE".
 func recorded(t *testing.T) (kubernetes.Interface, func() (map[string]bool, error)) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "audit.log")
@@ -178,7 +179,7 @@ func TestAControllerWithoutItsRoleWorksAgainWhenItHasIt(t *testing.T) {
 	testwait.NoError(t, "the namespace has what all have", published(client, last))
 }
 
-// A webhook that has never heard of the accounts must not stop the controllers.
+// A webhook that does not know the accounts must not stop the controllers.
 func TestControllersHaveAllRightsWhereRolesDoNotDecide(t *testing.T) {
 	t.Parallel()
 	options := annex.Options{Storage: memory.Storage(), AuthorizationModes: []annex.AuthorizationMode{annex.AuthorizationAlwaysDeny}}

@@ -42,7 +42,7 @@ func answersOf(t *testing.T, config *rest.Config) answers {
 	return answers{client, config.Host}
 }
 
-// answer is what a client sees of one, without what differs from request to request.
+// answer is a response without the parts that differ from request to request.
 type answer struct {
 	Code   int
 	Header http.Header
@@ -84,7 +84,7 @@ func (a answers) get(t *testing.T, path, accept string, header map[string]string
 	return answer{resp.StatusCode, resp.Header, string(data)}
 }
 
-// readAnswer reads an answer, of a watch only until its initial events are complete.
+// readAnswer reads a response; a watch only until its initial events are complete.
 func readAnswer(from io.Reader) ([]byte, error) {
 	var data []byte
 	for lines := bufio.NewReader(from); ; {
@@ -99,8 +99,7 @@ func readAnswer(from io.Reader) ([]byte, error) {
 	}
 }
 
-// upstreams is an Accept header that means the same, with a parameter that nothing knows: lists
-// that are asked for with it are upstream's handler's alone.
+// upstreams is an equivalent Accept header with an unknown parameter: only upstream's handler serves lists with it.
 func upstreams(accept string) string {
 	if accept == "" {
 		return "*/*;none=1"
@@ -108,8 +107,8 @@ func upstreams(accept string) string {
 	return strings.ReplaceAll(accept, ",", ";none=1,") + ";none=1"
 }
 
-// same compares both answers, and returns them. The revision is the whole server's, which writes
-// of itself: upstream is asked before and after, until both answers are the same.
+// same compares both responses and returns them. The revision belongs to the whole server, which also writes by
+// itself: upstream's handler is asked before and after, until both of its responses are equal.
 func (a answers) same(t *testing.T, what, path, accept string, header map[string]string) answer {
 	t.Helper()
 	var want, got answer
@@ -177,8 +176,8 @@ var listAccepts = []string{
 	"application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json",
 }
 
-// What a client gets of a list, or of the initial events of a watch, is what upstream's handler
-// answers, byte for byte, while the definition changes.
+// The response to a list, and the initial events of a watch, equal those of upstream's handler, byte for byte,
+// while the definition changes.
 func TestListsOfCustomResourcesAreAnsweredAsUpstreamDoes(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())
@@ -316,8 +315,8 @@ func TestListsOfCustomResourcesAreAnsweredAsUpstreamDoes(t *testing.T) {
 	everywhere("when it is gone")
 }
 
-// Long lists are compressed where upstream compresses them, and their sizes counted.
-// It is not parallel, for it compares metrics, which are those of the process.
+// Long lists are compressed whenever upstream compresses them, and the metrics count their sizes. The test is not
+// parallel, because it compares metrics, which are global to the process.
 func TestLongListsOfCustomResourcesAreCompressed(t *testing.T) {
 	config := annextest.Start(t, cluster())
 	c, a := clientsOf(config), answersOf(t, config)
@@ -357,7 +356,7 @@ func TestLongListsOfCustomResourcesAreCompressed(t *testing.T) {
 	}
 }
 
-// bytesOfLists is how many bytes of lists of widgets the metrics have seen.
+// bytesOfLists returns the number of bytes of widget lists in the metrics.
 func (a answers) bytesOfLists(t *testing.T) int {
 	t.Helper()
 	for line := range strings.Lines(a.get(t, "/metrics", "", nil).Body) {
@@ -375,7 +374,7 @@ func (a answers) bytesOfLists(t *testing.T) int {
 	return 0
 }
 
-// listWithOneMore returns the list with one more object, whose name has two letters, and no color.
+// listWithOneMore returns the list with one more object, which has a name of two letters and no color.
 func (a answers) listWithOneMore(t *testing.T, c clients, path string) string {
 	t.Helper()
 	if _, err := c.widgets.Create(t.Context(), widget("nn", map[string]any{"color": ""}), metav1.CreateOptions{}); err != nil {
@@ -388,7 +387,7 @@ func (a answers) listWithOneMore(t *testing.T, c clients, path string) string {
 	return with.Body
 }
 
-// serve runs a server with the options, which has a token of an administrator.
+// serve runs a server with the options and returns it with a token of an administrator.
 func serve(t *testing.T, options annex.Options) (*annex.Instance, clients) {
 	t.Helper()
 	tokens := filepath.Join(t.TempDir(), "tokens.csv")
@@ -416,7 +415,7 @@ func serve(t *testing.T, options annex.Options) (*annex.Instance, clients) {
 	return instance, clientsOf(config)
 }
 
-// list asks an instance for all widgets.
+// list lists all widgets of an instance.
 func list(instance *annex.Instance, accept string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, "/apis/stable.example.com/v1/widgets", bytes.NewReader(nil))
 	r.Header.Set("Authorization", "Bearer secret")
@@ -458,9 +457,8 @@ func TestTheAuditHasTheItemsOfLists(t *testing.T) {
 	})
 }
 
-// A list that is as the last one was is not encoded anew, which would take a hundred allocations
-// for each object.
-// It is not parallel, for it counts the allocations of the process.
+// A list that equals the previous one is not encoded again, which would take a hundred allocations for each object.
+// The test is not parallel, because it counts the allocations of the process.
 func TestListsOfCustomResourcesAreRemembered(t *testing.T) {
 	instance, c := serve(t, annex.Options{})
 	c.define(t, widgets(sizeAndColor))

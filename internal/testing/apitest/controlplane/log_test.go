@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// By default the log holds warnings and errors, of which a life without trouble has none.
+// By default the log has only warnings and errors, of which an undisturbed server logs none.
 func TestLog_healthy(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
@@ -67,7 +67,7 @@ func TestLog_healthy(t *testing.T) {
 			t.Errorf("%s: ended with %v, and logged:\n%s", life, err, &log)
 		}
 		for _, watch := range open {
-			_ = watch.Body.Close() // the server has ended it
+			_ = watch.Body.Close() // the server has closed it
 		}
 	}
 }

@@ -39,7 +39,7 @@ spec:
 
 var gadgetsFile = strings.NewReplacer("widgets", "gadgets", "Widget", "Gadget").Replace(widgetsFile)
 
-// folderOf writes files by name.
+// folderOf writes files by name into a new folder.
 func folderOf(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -49,7 +49,7 @@ func folderOf(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// replace writes a file as careful programs do.
+// replace writes a file atomically, by renaming a temporary one.
 func replace(t *testing.T, file, text string) {
 	t.Helper()
 	made := filepath.Join(filepath.Dir(file), "."+filepath.Base(file))
@@ -170,7 +170,7 @@ func TestDefinitionsFollowTheirFiles(t *testing.T) {
 	replace(t, file, strings.Replace(widgetsFile, "integer", "string", 1))
 	awaitType("string")
 
-	// A broken file keeps the others from being read, until it is mended.
+	// A broken file blocks the others until it is repaired.
 	replace(t, filepath.Join(dir, "broken.yaml"), "{")
 	replace(t, file, widgetsFile)
 	replace(t, filepath.Join(dir, "gadgets.yaml"), gadgetsFile)
@@ -179,7 +179,7 @@ func TestDefinitionsFollowTheirFiles(t *testing.T) {
 	}
 	awaitType("integer")
 
-	// What is in no file any more stays.
+	// Definitions that are in no file any more stay.
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func TestFilesThatAreNoDefinitionsAreRefused(t *testing.T) {
 	}
 }
 
-// A definition that the server refuses leaves the server unready, which says why, until the file is mended.
+// A definition that the server rejects keeps it unready, with the reason, until the file is repaired.
 func TestAServerIsNotReadyWithoutItsDefinitions(t *testing.T) {
 	t.Parallel()
 	dir := folderOf(
@@ -259,7 +259,7 @@ func TestAServerIsNotReadyWithoutItsDefinitions(t *testing.T) {
 		}
 		return nil
 	})
-	// The others are served all the same.
+	// The other definitions are served.
 	config, err := server.ClientConfig()
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ import (
 	"github.com/annexapi/annex/store/storetest"
 )
 
-// migrate begins a migration of a resource.
+// migrate creates a migration of a resource.
 func migrate(t *testing.T, all storagemigrationclient.StorageVersionMigrationInterface, name, group, resource string) {
 	t.Helper()
 	m := &storagemigrationv1.StorageVersionMigration{
@@ -33,7 +33,7 @@ func migrate(t *testing.T, all storagemigrationclient.StorageVersionMigrationInt
 	}
 }
 
-// conditions are those that are true, with their messages, and those that are not.
+// conditions lists the true conditions with their messages, and the false ones.
 func conditions(m *storagemigrationv1.StorageVersionMigration) string {
 	var said []string
 	for _, c := range m.Status.Conditions {
@@ -42,7 +42,7 @@ func conditions(m *storagemigrationv1.StorageVersionMigration) string {
 	return strings.Join(said, "\n")
 }
 
-// says waits until a migration has these conditions, and returns it.
+// says waits until a migration has the given conditions, and returns it.
 func says(
 	t *testing.T,
 	all storagemigrationclient.StorageVersionMigrationInterface,
@@ -63,7 +63,7 @@ func says(
 const hasSucceeded = "Running False MigrationCompleted: Migration completed\nSucceeded True StorageVersionMigrationSucceeded: " +
 	"Migration completed"
 
-// storeAsV2 has widgets served in two versions, and stored in the second.
+// storeAsV2 serves widgets in two versions, and stores them in the second.
 func (c clients) storeAsV2(t *testing.T) {
 	t.Helper()
 	definitions := c.definitions.ApiextensionsV1().CustomResourceDefinitions()
@@ -137,7 +137,7 @@ func TestMigrationsStoreCustomResourcesAnew(t *testing.T) {
 		len(got.GetManagedFields()) != 1 {
 		t.Errorf("a widget is %v, %v", got, err)
 	}
-	// The old version may go now, and objects stay readable.
+	// Now the old version may be removed, and objects stay readable.
 	patch := []byte(`{"status":{"storedVersions":["v2"]}}`)
 	if _, err := c.definitions.ApiextensionsV1().
 		CustomResourceDefinitions().
@@ -168,7 +168,7 @@ func TestMigrationsWaitForTheirResource(t *testing.T) {
 	says(t, all, "widgets", hasSucceeded)
 }
 
-// A migration that a kill has interrupted is finished by the next server.
+// The next server finishes a migration that a kill has interrupted.
 func TestMigrationsAreFinishedAfterKills(t *testing.T) {
 	t.Parallel()
 	if dir := os.Getenv(victimEnv); dir != "" {

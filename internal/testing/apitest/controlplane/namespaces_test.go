@@ -42,7 +42,7 @@ func TestTheNamespacesOfAClusterAreThereFromTheStart(t *testing.T) {
 	}
 }
 
-// What becomes of the dependents of a namespace is said by its finalizers, which the collector takes away.
+// The finalizers of a namespace decide about its dependents; the garbage collector removes these finalizers.
 func TestADeletedNamespaceTellsTheCollectorOfItsDependents(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
@@ -87,8 +87,8 @@ func TestADeletedNamespaceTellsTheCollectorOfItsDependents(t *testing.T) {
 	}
 }
 
-// BenchmarkNamespaceDeletion is how long a namespace takes to go with a thousand objects in it: 50 of each of
-// 20 kinds, 16 of them custom.
+// BenchmarkNamespaceDeletion measures the deletion of a namespace with a thousand objects: 50 of each of 20 kinds,
+// 16 of them custom.
 //
 //	go test ./internal/testing/apitest/controlplane -run xxx -bench NamespaceDeletion -benchtime 5x
 func BenchmarkNamespaceDeletion(b *testing.B) {

@@ -19,7 +19,7 @@ import (
 	"github.com/annexapi/annex/operation"
 )
 
-// An operation goes with the object that it works on, and its action ends.
+// An operation is deleted with the object that it works on, and its action ends.
 func TestOperationsAreCollectedWithTheirObjects(t *testing.T) {
 	t.Parallel()
 	ended := make(chan error, 1)

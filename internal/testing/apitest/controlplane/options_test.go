@@ -19,7 +19,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// What the operator turns off is not served, and with it go the controllers and plugins of it.
+// Kinds that the operator disables are not served, and their controllers and plugins do not run.
 func TestRuntimeConfigLeavesKindsOut(t *testing.T) {
 	t.Parallel()
 	off := annex.ControlPlaneOptions{
@@ -57,7 +57,7 @@ func TestOptionsOfControlPlanesAreRefused(t *testing.T) {
 	}
 }
 
-// The operator's time is over the developer's.
+// The operator's event TTL takes precedence over the developer's.
 func TestEventsEndWhenTheOperatorSays(t *testing.T) {
 	t.Parallel()
 	plane := controlplane.New(controlplane.Options{EventTTL: time.Hour})

@@ -14,7 +14,7 @@ import (
 	"github.com/annexapi/annex/annextest"
 )
 
-// A policy reads its parameters with all rights, so those who write it must have them.
+// A policy reads its parameters with all permissions, so its author must have these permissions, too.
 func TestPoliciesAndBindingsNeedTheRightToReadTheirParameters(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())
@@ -84,7 +84,7 @@ func TestPoliciesAndBindingsNeedTheRightToReadTheirParameters(t *testing.T) {
 	for _, test := range []struct {
 		what   string
 		err    error
-		refuse string // nothing if it is allowed
+		refuse string // empty if it is allowed
 	}{
 		{"a policy of its own", policies(writer, policy("plain", nil)), ""},
 		{"a policy with secrets", policies(writer, policy("peek", secrets)), `spec.paramKind: Forbidden: user &{writer  ` +
@@ -110,7 +110,7 @@ func TestPoliciesAndBindingsNeedTheRightToReadTheirParameters(t *testing.T) {
 			t.Errorf("%s: %v instead of %s", test.what, test.err, test.refuse)
 		}
 	}
-	// What names the same parameters as before is not asked about again.
+	// A change that keeps the parameters is not authorized again.
 	theirs, err := writer.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(ctx, "secrets", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)

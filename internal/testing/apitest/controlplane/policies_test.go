@@ -175,7 +175,7 @@ func TestAPolicyChangesWhatIsWritten(t *testing.T) {
 	})
 }
 
-// webhook answers reviews over TLS, and says how clients find it.
+// webhook serves reviews over TLS, and returns the configuration of its clients.
 func webhook(
 	t *testing.T,
 	review func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse,
@@ -267,8 +267,8 @@ func TestWebhooksDecideAndChange(t *testing.T) {
 	}
 }
 
-// A webhook and a conversion that name the Service kubernetes, as in a cluster, are asked of handlers of the server itself, by the
-// server: no roles, no address and no authorities are needed.
+// A webhook and a conversion that name the Service kubernetes, as in a cluster, are served by handlers of the
+// server itself. The server calls them without roles, an address or authorities.
 func TestWebhooksMayBeHandlersOfTheServer(t *testing.T) {
 	t.Parallel()
 	server := cluster()
@@ -371,7 +371,7 @@ func TestWebhooksMayBeHandlersOfTheServer(t *testing.T) {
 	}
 }
 
-// unknownAuthority is one that has nothing to do with the server.
+// unknownAuthority is an authority that is unrelated to the server.
 func unknownAuthority(t *testing.T) []byte {
 	t.Helper()
 	other := httptest.NewTLSServer(http.NotFoundHandler())

@@ -26,7 +26,7 @@ func namespace(name string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// published is nil when a namespace has what all have.
+// published returns nil if a namespace has the objects that every namespace gets.
 func published(client kubernetes.Interface, namespace string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if _, err := client.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{}); err != nil {
@@ -80,7 +80,7 @@ func TestEveryNamespaceHasAnAccountAndTheAuthorities(t *testing.T) {
 	}
 }
 
-// What is made anew when it is deleted does not keep a namespace.
+// Objects that controllers recreate after deletion do not block the deletion of a namespace.
 func TestWhatEveryNamespaceHasGoesWithIt(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
@@ -103,7 +103,7 @@ func TestWhatEveryNamespaceHasGoesWithIt(t *testing.T) {
 	}
 }
 
-// The accounts are a controller's of its own, which needs no config maps.
+// The service accounts have a controller of their own, which needs no config maps.
 func TestControllersOfNamespacesAreLeftOutByName(t *testing.T) {
 	t.Parallel()
 	plane := controlplane.New(controlplane.Options{Without: []string{"configmaps"}})

@@ -57,7 +57,7 @@ func printed(list corev1.ResourceList) string {
 	return strings.Join(all, " ")
 }
 
-// lab makes a namespace that has what all have.
+// lab creates a namespace and waits for the objects that every namespace gets.
 func lab(t *testing.T, client kubernetes.Interface) {
 	t.Helper()
 	if _, err := client.CoreV1().Namespaces().Create(t.Context(), namespace("lab"), metav1.CreateOptions{}); err != nil {
@@ -66,7 +66,7 @@ func lab(t *testing.T, client kubernetes.Interface) {
 	testwait.NoError(t, "the namespace has what all have", published(client, "lab"))
 }
 
-// limit makes a quota, and waits until its status is known.
+// limit creates a quota and waits until its status is set.
 func limit(t *testing.T, core corev1client.CoreV1Interface, q *corev1.ResourceQuota) {
 	t.Helper()
 	if _, err := core.ResourceQuotas("lab").Create(t.Context(), q, metav1.CreateOptions{}); err != nil {
@@ -81,9 +81,9 @@ func limit(t *testing.T, core corev1client.CoreV1Interface, q *corev1.ResourceQu
 	})
 }
 
-// enforced waits until admission knows the quotas of a namespace that have been made. It follows them as an
-// informer does, and until it knows of one it admits all, as in a cluster. It learns of quotas in the order in
-// which they were made, and of one more one sees when it is there.
+// enforced waits until admission knows the quotas of a namespace. Admission follows quotas by an informer and
+// admits every write until the informer has a quota, as in a cluster. The informer gets quotas in the order of
+// their creation, so one more quota shows that the earlier quotas have arrived.
 func enforced(t *testing.T, client kubernetes.Interface, namespace string) {
 	t.Helper()
 	last := quotaOf(map[string]string{"count/leases.coordination.k8s.io": "0"})
@@ -110,7 +110,7 @@ func forbidden(t *testing.T, client kubernetes.Interface, namespace, quota strin
 	})
 }
 
-// uses waits until the status of the quota says so.
+// uses waits until the quota's status has the given usage.
 func uses(t *testing.T, core corev1client.CoreV1Interface, want string) {
 	t.Helper()
 	testwait.NoError(t, "the quota says "+want, func(ctx context.Context) error {
@@ -122,8 +122,8 @@ func uses(t *testing.T, core corev1client.CoreV1Interface, want string) {
 	})
 }
 
-// admitted writes until admission knows the quotas as they are. While it is behind, the answer is a conflict,
-// or that their status is unknown, as in a cluster.
+// admitted retries a write until admission knows the current quotas. Until then the response is a conflict, or an
+// error about their unknown status, as in a cluster.
 func admitted(t *testing.T, write func(ctx context.Context) error) error {
 	t.Helper()
 	for {
@@ -180,7 +180,7 @@ func TestQuotasAreEnforced(t *testing.T) {
 	if _, err := core.ConfigMaps("default").Create(t.Context(), configMap("beyond"), metav1.CreateOptions{}); err != nil {
 		t.Error(err)
 	}
-	// What is there may be changed, and what goes makes room.
+	// Existing objects may be changed, and deleted objects release their quota.
 	if _, err := core.ConfigMaps("lab").
 		Patch(t.Context(), "c0", types.MergePatchType, []byte(`{"data":{"a":"b"}}`), metav1.PatchOptions{}); err != nil {
 		t.Error(err)
@@ -192,7 +192,7 @@ func TestQuotasAreEnforced(t *testing.T) {
 	testwait.NoError(t, "there is room", configMapIn(core, "lab", "beyond", metav1.CreateOptions{}))
 }
 
-// A quota that comes late, or below what there is, takes nothing away.
+// A quota that is created late, or lowered below the current usage, deletes nothing.
 func TestQuotasBelowUseRefuseWhatIsNew(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
@@ -219,7 +219,7 @@ func TestQuotasBelowUseRefuseWhatIsNew(t *testing.T) {
 	}
 }
 
-// What only workloads use is used by none. What no kind is called is told nothing of.
+// Resources that only workloads consume have no usage. For a resource without a kind, the status has no usage.
 func TestQuotasSayNothingIsUsedOfWhatThereIsNot(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
@@ -254,7 +254,7 @@ func TestQuotasSayNothingIsUsedOfWhatThereIsNot(t *testing.T) {
 		case err == nil:
 			t.Fatal("a third quota was created")
 		case !apierrors.IsForbidden(err):
-			return err // admission's counts are behind the controller's
+			return err // admission's counts lag behind the controller's
 		}
 		return nil
 	})
@@ -307,7 +307,7 @@ func TestQuotasCountCustomResources(t *testing.T) {
 	used(1)
 }
 
-// What was admitted, but is not stored in the end, is not counted for long.
+// Admitted objects that are not stored in the end are not counted for long.
 func TestQuotasForgetWhatWasNotStored(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
@@ -369,7 +369,8 @@ func TestQuotasAreLeftOutByName(t *testing.T) {
 	uses(t, core, "configmaps=2")
 }
 
-// An object that is admitted and not stored yet keeps its room, whatever has the quota counted meanwhile.
+// An object that is admitted but not stored yet keeps its share of the quota, even if the quota is counted
+// meanwhile.
 func TestQuota_createInFlight(t *testing.T) {
 	t.Parallel()
 	held, release := make(chan struct{}), make(chan struct{})
@@ -453,8 +454,8 @@ func TestQuota_createInFlight(t *testing.T) {
 	uses(t, core, "count/widgets.shop.example.com=2")
 }
 
-// Writers create and delete, and the server is killed, as often as ANNEX_CRASH_KILLS says. At no time are there more
-// objects than the quota allows.
+// Clients create and delete objects, and the server is killed, ANNEX_CRASH_KILLS times. There are never more
+// objects than the quota permits.
 func TestQuota_kills(t *testing.T) {
 	t.Parallel()
 	for name, storage := range map[string]annex.Storage{"embedded": embedded.Dir(""), "files": files.Dir("")} {
@@ -489,7 +490,7 @@ func quotaUnderKills(t *testing.T) {
 	v.kill(t)
 }
 
-// churn writes until the server is killed, after a random number of answers.
+// churn writes until the server is killed, after a random number of responses.
 func churn(t *testing.T, core corev1client.CoreV1Interface, random *rand.Rand, kill func()) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -513,7 +514,7 @@ func churn(t *testing.T, core corev1client.CoreV1Interface, random *rand.Rand, k
 		for ctx.Err() == nil {
 			secrets, err := core.Secrets("lab").List(ctx, metav1.ListOptions{})
 			if err != nil {
-				return // the server was killed
+				return // the server has been killed
 			}
 			if n := len(secrets.Items); n > secretsLimit {
 				t.Errorf("there are %d secrets, and the quota allows %d", n, secretsLimit)
@@ -531,7 +532,7 @@ func churn(t *testing.T, core corev1client.CoreV1Interface, random *rand.Rand, k
 	all.Wait()
 }
 
-// writeOne creates or deletes a secret, and reports whether the server answered.
+// writeOne creates or deletes a secret, and reports whether the server responded.
 func writeOne(ctx context.Context, core corev1client.CoreV1Interface, name string, deletes bool) bool {
 	write := secretIn(core, "lab", name)
 	if deletes {

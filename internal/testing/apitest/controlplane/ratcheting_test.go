@@ -15,8 +15,8 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// An object that a new rule makes invalid can be changed, but not what is invalid in it, unless
-// that makes it valid.
+// An object that a new rule makes invalid can be changed, but its invalid fields can only be changed to valid
+// values.
 func TestObjectsFromBeforeARuleCanBeUpdatedElsewhere(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -52,8 +52,8 @@ func runStored(t *testing.T, dir, encryption string) (c clients, stop func()) {
 	return clientsOf(config), stop
 }
 
-// storageVerb runs a verb of storage, and returns what it prints, or why it failed: what it
-// warns of, of a disk that is nearly full say, depends on the machine.
+// storageVerb runs a verb of storage, and returns its output or its error. Its warnings, about a nearly full disk
+// for example, depend on the machine.
 func storageVerb(t *testing.T, dir, encryption string, args ...string) (string, int) {
 	t.Helper()
 	var out, errOut bytes.Buffer
@@ -65,7 +65,7 @@ func storageVerb(t *testing.T, dir, encryption string, args ...string) (string, 
 	return out.String(), code
 }
 
-// keyed writes a configuration that encrypts everything with the first of the keys.
+// keyed writes a configuration that encrypts all resources with the first of the keys.
 func keyed(t *testing.T, keys ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "encryption.yaml")
@@ -83,8 +83,8 @@ func keyed(t *testing.T, keys ...string) string {
 	return file
 }
 
-// A key that was rotated is not needed any more after storage rewrite, and the version that
-// custom resources were stored in is not either.
+// After storage rewrite, neither a rotated key nor the former stored version of custom resources is needed any
+// more.
 func TestStorageRewriteStoresCustomResourcesAnew(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"with the server stopped", "while it runs"} {

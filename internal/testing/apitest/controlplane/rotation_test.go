@@ -32,7 +32,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// frontProxy makes an authority and a client certificate of it in a folder of the test's.
+// frontProxy creates an authority and a client certificate in a folder of the test.
 func frontProxy(t *testing.T) *certs.FrontProxy {
 	t.Helper()
 	c, err := certs.Open(t.Context(), certs.Options{FrontProxy: true})
@@ -55,8 +55,8 @@ func toldBehind(t *testing.T, front *rest.Config, key, want string) {
 	})
 }
 
-// A replica that has lost its files, or a new one, has an authority of its own.
-// It is not parallel, for it listens once more on a port that it has given up, which another test could get meanwhile.
+// A replica that has lost its files, or a new replica, has a different authority. The test is not parallel, because
+// it listens again on a port that it has released, which another test could get meanwhile.
 func TestServersBehindTrustAFrontWithANewAuthority(t *testing.T) {
 	dir := t.TempDir()
 	front, stop := startFront(t, annex.Options{Storage: embedded.Dir(filepath.Join(dir, "objects")), DataDir: dir})
@@ -86,7 +86,7 @@ func TestServersBehindTrustAFrontWithANewAuthority(t *testing.T) {
 	if err != nil || bytes.Equal(made, old) {
 		t.Fatalf("the authority is the old one: %v", err)
 	}
-	// Another replica may have the old one still.
+	// Another replica may still use the old certificate.
 	toldBehind(t, front, "requestheader-client-ca-file", string(old))
 	toldBehind(t, front, "requestheader-client-ca-file", string(made))
 }
@@ -115,13 +115,13 @@ func TestServersBehindAreShownTheCertificateOfTheUser(t *testing.T) {
 	options.RequestHeader.ClientCAFile = file("ca.crt")
 	front := annextest.StartWith(t, cluster(), options)
 
-	// A real server behind believes it.
+	// A real aggregated server accepts it.
 	register(t, front, serveBehind(t, front, crateServer(), 0).port, crateVersion)
 	available(t, front)
 	crates := dynamic.NewForConfigOrDie(front).Resource(crateResource).Namespace("default")
 	createCrate(t, crates, "one")
 
-	// Another one sees who it is.
+	// Another one gets the caller's name.
 	v := schema.GroupVersion{Group: "seen.example.com", Version: "v1"}
 	var mu sync.Mutex
 	var seen []byte
@@ -162,7 +162,7 @@ func TestServersBehindAreShownTheCertificateOfTheUser(t *testing.T) {
 	}
 	shown(first)
 
-	// It is replaced by one of another authority, after that has been told.
+	// A certificate of another authority replaces it, after that authority has been published.
 	write("ca.crt", append(bytes.Clone(first.CA()), second.CA()...))
 	toldBehind(t, front, "requestheader-client-ca-file", string(second.CA()))
 	show(second)

@@ -37,7 +37,7 @@ func (f field) of(w *unstructured.Unstructured) string {
 	return fmt.Sprint(value)
 }
 
-// selections compares what selectors of fields find with what all objects are.
+// selections compares the results of field selectors with the full list of objects.
 type selections struct {
 	t      *testing.T
 	random *rand.Rand
@@ -68,7 +68,7 @@ func (s *selections) change() {
 	case s.random.IntN(4) == 0:
 		err = widgets.Delete(ctx, name, metav1.DeleteOptions{})
 	default:
-		patch, _ := json.Marshal(map[string]any{"spec": spec}) // numbers and strings
+		patch, _ := json.Marshal(map[string]any{"spec": spec}) // numbers and strings only, so it cannot fail
 		_, err = widgets.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 	}
 	if err != nil {
@@ -80,7 +80,7 @@ func described(w *unstructured.Unstructured) string {
 	return fmt.Sprint(w.GetName(), "@", w.GetResourceVersion(), " ", w.GetAPIVersion(), " ", w.Object["spec"])
 }
 
-// compare lists by a field, in pages if there is a limit, between which objects change.
+// compare lists by a field; with a limit it lists in pages, and changes objects between them.
 func (s *selections) compare(f field, value string, opts metav1.ListOptions) {
 	s.t.Helper()
 	opts.FieldSelector = f.path + "=" + value
@@ -117,7 +117,7 @@ func (s *selections) compare(f field, value string, opts metav1.ListOptions) {
 	s.compared, s.found = s.compared+1, s.found+len(got)
 }
 
-// through changes objects and compares lists by fields and what watches show of them.
+// through changes objects, and compares lists and watches with field selectors.
 func (s *selections) through(what string, values map[field][]string) {
 	s.t.Helper()
 	fields := slices.SortedFunc(maps.Keys(values), func(a, b field) int { return strings.Compare(a.version+a.path, b.version+b.path) })
@@ -163,8 +163,8 @@ func (s *selections) watch(f field, value string) watch.Interface {
 	return followed
 }
 
-// follows reads a watch until it shows what a list does. It begins anew when the watch ends, as
-// watches do when the definition changes.
+// follows reads a watch until it agrees with a list. It starts again when the watch ends, as watches do when the
+// definition changes.
 func (s *selections) follows(what string, f field, value string, followed watch.Interface) {
 	s.t.Helper()
 	list, err := s.widgets(f.version).List(s.t.Context(), metav1.ListOptions{FieldSelector: f.path + "=" + value})
@@ -199,7 +199,7 @@ func (s *selections) follows(what string, f field, value string, followed watch.
 	}
 }
 
-// selectable waits until a field is, or is no more.
+// selectable waits until a field is selectable, or no longer selectable.
 func (s *selections) selectable(f field, is bool) {
 	s.t.Helper()
 	testwait.Until(s.t, fmt.Sprint(f, " is selectable: ", is), func() bool {
@@ -213,8 +213,8 @@ var (
 	someColors = []string{"", "color-0", "color-1", "color-2", "color-3", "color-4", "color-5"}
 )
 
-// What a selector of a field finds is the same with an index of it and without, while the
-// definition changes. It repeats a failure with ANNEX_SEED.
+// A field selector has the same results with and without an index, while the definition changes. ANNEX_SEED repeats
+// a failure.
 func TestFieldSelectorsOfCustomResourcesThroughChangesOfTheirDefinition(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())
@@ -288,9 +288,8 @@ func TestFieldSelectorsOfConvertedCustomResources(t *testing.T) {
 	t.Logf("%d lists were compared, with %d objects", s.compared, s.found)
 }
 
-// A list by a selectable field looks at the objects that have the value, and not at all, which
-// takes some allocations for each.
-// It is not parallel, for it counts the allocations of the process.
+// A list by a selectable field reads only the objects with the value; reading all of them would take some
+// allocations for each. The test is not parallel, because it counts the allocations of the process.
 func TestListsByASelectableFieldUseAnIndex(t *testing.T) {
 	instance, c := serve(t, annex.Options{})
 	c.define(t, widgets(sizeAndColor))

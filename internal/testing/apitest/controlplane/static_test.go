@@ -24,7 +24,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// shortNames is a policy with its binding; %s is what it asks of config maps.
+// shortNames is a policy with its binding; %s is its condition on config maps.
 const shortNames = `apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata: {name: names.static.k8s.io}
@@ -64,11 +64,11 @@ func dryRun(ctx context.Context, client kubernetes.Interface, name string) (*cor
 	return client.CoreV1().ConfigMaps("default").Create(ctx, configMap(name), metav1.CreateOptions{DryRun: []string{"All"}})
 }
 
-// It is not parallel, for it compares metrics, which are those of the process.
+// It is not parallel, because it compares metrics, which are global to the process.
 func TestPoliciesOfFilesDecideFromTheFirstRequestOnAndFollowTheirFiles(t *testing.T) {
 	dir := folderOf(t, map[string]string{"names.yaml": shorter(5), "README.md": "nothing"})
 	server := cluster()
-	server.Name = "static-policies" // in the metrics, which are those of the process
+	server.Name = "static-policies" // the label in the metrics, which are global to the process
 	client := kubernetes.NewForConfigOrDie(annextest.StartWith(t, server, withFolder(t, "ValidatingAdmissionPolicy", dir)))
 	const refusal = "ValidatingAdmissionPolicy 'names.static.k8s.io' with binding 'names.static.k8s.io' denied request: "
 	if _, err := dryRun(t.Context(), client, "longer"); err == nil || !strings.Contains(err.Error(), refusal) {
@@ -143,7 +143,8 @@ func TestPoliciesOfFilesDecideFromTheFirstRequestOnAndFollowTheirFiles(t *testin
 	})
 }
 
-// Policies that are objects see no objects of their own group, so that they cannot lock out those who write them.
+// Policies that are API objects do not apply to objects of their own group, so that they cannot lock out their
+// authors.
 func TestPoliciesOfFilesProtectPoliciesThatAreObjects(t *testing.T) {
 	t.Parallel()
 	dir := folderOf(t, map[string]string{"deny.json": `{"apiVersion": "v1", "kind": "List", "items": [

@@ -60,7 +60,7 @@ func TestKindsOfKubernetesAreKeptAsAClusterKeepsThem(t *testing.T) {
 	}
 }
 
-// raw is what a request is answered with.
+// raw returns the body of a response.
 func raw(t *testing.T, client rest.Interface, verb, path, contentType, body string) string {
 	t.Helper()
 	path, query, _ := strings.Cut(path, "?")
