@@ -50,6 +50,7 @@ var public = map[string][]string{
 		"internal/model/admit",
 		"internal/model/define",
 		"internal/model/informer",
+		"internal/program/definition",
 		"internal/program/plan",
 		"internal/program/serve",
 		"store/driver",
@@ -69,11 +70,11 @@ var public = map[string][]string{
 		"internal/controlplane/quota",
 		"internal/model/admit",
 		"internal/model/define",
-		"internal/program/serve",
+		"internal/program/definition",
 		"internal/server/loopback",
 	},
 	"docs":           {}, // tests of the pages
-	"program":        {"", "internal/base/budget", "internal/program/cli", "internal/program/serve"},
+	"program":        {"", "internal/base/budget", "internal/program/cli", "internal/program/definition"},
 	"operation":      {"", "api", "internal/model/define", "internal/server/operations", "operation/v1"},
 	"operation/v1":   {"api"}, // clients link it
 	"store":          {"store/driver"},

@@ -10,6 +10,7 @@ import (
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/model/define"
 	"github.com/annexapi/annex/internal/model/informer"
+	"github.com/annexapi/annex/internal/program/definition"
 	"github.com/annexapi/annex/internal/program/plan"
 	"github.com/annexapi/annex/internal/program/serve"
 )
@@ -28,12 +29,12 @@ func New(ctx context.Context, server Server, options Options) (*Instance, error)
 	if err != nil {
 		return nil, err
 	}
-	definition := serve.DefinitionOf(defined)
-	p, err := plan.Resolve(definition.Server, options, nil)
+	d := definition.Of(defined)
+	p, err := plan.Resolve(d, options, nil)
 	if err != nil {
 		return nil, config.Mistake(err)
 	}
-	s, err := serve.New(ctx, p, definition.NewEnv)
+	s, err := serve.New(ctx, p, d.NewEnv)
 	if err != nil {
 		return nil, config.Mistake(err)
 	}
@@ -90,7 +91,7 @@ func (i *Instance) Kubeconfig() string { return i.server.Kubeconfig() }
 // aggregated and has no administrator.
 func (i *Instance) ClientConfig() (*rest.Config, error) { return i.server.ClientConfig() }
 
-// newEnv implements serve.EnvFunc.
+// newEnv implements definition.EnvFunc.
 func newEnv(definition *define.Server, client *rest.Config, informers *informer.Set, roots func() []byte) any {
 	return &Env{definition: definition, informers: informers, client: client, roots: roots}
 }

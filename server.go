@@ -2,14 +2,14 @@ package annex
 
 import (
 	"context"
-	"fmt"
+	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/model/define"
-	"github.com/annexapi/annex/internal/program/serve"
+	"github.com/annexapi/annex/internal/program/definition"
 )
 
 // Server defines an API server. It is a description: any number of servers may be
@@ -51,11 +51,13 @@ type Server struct {
 	Metrics []prometheus.Gatherer
 	// ControlPlane makes a server that stands alone all that a cluster's API is, see package
 	// controlplane; nil has no more than Groups and what callers, rights and namespaces need.
-	ControlPlane ControlPlane
+	ControlPlane *ControlPlane
 }
 
-// ControlPlane is what package controlplane makes; there are no others.
-type ControlPlane interface{ ControlPlane() }
+// ControlPlane is a control plane. Only New of package controlplane makes one.
+type ControlPlane struct{ heldControlPlane }
+
+type heldControlPlane = definition.HeldControlPlane
 
 // Group is an API group.
 type Group struct {
@@ -77,16 +79,20 @@ type Kind interface {
 // Definition is a server whose definition has been compiled and checked.
 type Definition struct{ compiled }
 
-type compiled = serve.Compiled
+type compiled = definition.Compiled
 
 // Define compiles and checks the definition of a server, as New and package program do, and opens
 // nothing. The error is a *ConfigError that lists every mistake.
 func Define(server Server) (*Definition, error) {
-	definition, err := server.define()
+	compiled, err := server.define()
 	if err != nil {
 		return nil, err
 	}
-	return &Definition{serve.Compile(serve.Definition{Server: definition, NewEnv: newEnv})}, nil
+	d := definition.Definition{Server: compiled, NewEnv: newEnv}
+	if server.ControlPlane != nil {
+		d.ControlPlane = definition.Held(server.ControlPlane)
+	}
+	return &Definition{definition.Compile(d)}, nil
 }
 
 // define compiles and checks the definition. The error names every mistake.
@@ -101,11 +107,11 @@ func (s Server) define() (*define.Server, error) {
 		Metrics:    s.Metrics,
 	}
 	if s.ControlPlane != nil {
-		plane, ok := s.ControlPlane.(serve.ControlPlane)
-		if !ok {
-			return nil, config.Mistake(fmt.Errorf("server: ControlPlane is a %T, but only controlplane.New makes one", s.ControlPlane))
+		plane := definition.Held(s.ControlPlane)
+		if plane == nil {
+			return nil, config.Mistake(errors.New("server: ControlPlane is empty: controlplane.New makes one"))
 		}
-		compiled.ControlPlane = plane
+		compiled.Plane = plane.Plane()
 	}
 	for _, p := range s.AdmissionPlugins {
 		compiled.AdmissionPlugins = append(compiled.AdmissionPlugins, p.define())

@@ -22,7 +22,7 @@ import (
 	"github.com/annexapi/annex/internal/controlplane/aggregate"
 	"github.com/annexapi/annex/internal/controlplane/crds"
 	"github.com/annexapi/annex/internal/controlplane/publish"
-	"github.com/annexapi/annex/internal/program/serve"
+	"github.com/annexapi/annex/internal/program/definition"
 )
 
 // follower is notified of custom resources.
@@ -33,7 +33,7 @@ type follower interface {
 
 // addAPIServices keeps an APIService for each of the server's own versions, and sends requests for the groups of
 // other servers to them. It returns nil if the kind APIService is left out.
-func addAPIServices(opened *serve.OpenedPlane, p serve.Plane, services *services) (follower, error) {
+func addAPIServices(opened *definition.Opened, p definition.Host, services *services) (follower, error) {
 	if !slices.Contains(p.Versions, apiregistrationv1.SchemeGroupVersion) {
 		return nil, nil
 	}
@@ -105,7 +105,7 @@ func (w webhooks) ResolveEndpoint(namespace, name string, port int32) (*url.URL,
 
 // addAuthentication publishes how the servers behind this one authenticate it and its callers, once for each replica,
 // since each replica has certificates of its own.
-func addAuthentication(opened *serve.OpenedPlane, p serve.Plane) {
+func addAuthentication(opened *definition.Opened, p definition.Host) {
 	changed := make(notified, 1)
 	p.Front.Proxy.AddListener(changed)
 	p.Front.UserCA.AddListener(changed)

@@ -18,7 +18,7 @@ import (
 	"github.com/annexapi/annex/internal/controlplane/publish"
 	"github.com/annexapi/annex/internal/controlplane/quota"
 	"github.com/annexapi/annex/internal/model/define"
-	"github.com/annexapi/annex/internal/program/serve"
+	"github.com/annexapi/annex/internal/program/definition"
 	"github.com/annexapi/annex/internal/server/loopback"
 )
 
@@ -105,8 +105,8 @@ func (p plane) controllers() []controller {
 	}
 }
 
-// Controllers implements define.ControlPlane.
-func (p plane) Controllers() []define.Controller {
+// declaredControllers returns the controllers whose kinds are not left out.
+func (p plane) declaredControllers() []define.Controller {
 	var all []define.Controller
 	serves := p.served()
 	for _, c := range p.controllers() {
@@ -125,8 +125,8 @@ func (p plane) Controllers() []define.Controller {
 	return all
 }
 
-// AdmissionPlugins implements define.ControlPlane.
-func (p plane) AdmissionPlugins() []string {
+// admissionPlugins returns the names of the plugins whose kinds are not left out.
+func (p plane) admissionPlugins() []string {
 	serves := p.served()
 	names := policies.Names(func(resource string) bool { return serves(admissionregistrationv1.Resource(resource)) })
 	if serves(quota.Resource) {
@@ -138,7 +138,7 @@ func (p plane) AdmissionPlugins() []string {
 // served returns a function that reports whether a kind is served, that is, not left out.
 func (p plane) served() func(kind schema.GroupResource) bool {
 	var all []schema.GroupResource
-	for _, g := range p.Groups() {
+	for _, g := range p.groups() {
 		for _, k := range g.Kinds {
 			all = append(all, schema.GroupResource{Group: g.Name, Resource: k.Resource})
 		}
@@ -148,7 +148,7 @@ func (p plane) served() func(kind schema.GroupResource) bool {
 
 // addQuotas adds the plugin that enforces quotas, if it is enabled. It comes last, so that it counts only the objects
 // that all other plugins admit.
-func addQuotas(opened *serve.OpenedPlane, p serve.Plane, creates *creates) error {
+func addQuotas(opened *definition.Opened, p definition.Host, creates *creates) error {
 	if !slices.Contains(p.Admission, quota.PluginName) {
 		return nil
 	}
@@ -187,7 +187,7 @@ func (c *creates) drop(loopback *rest.Config) {
 }
 
 // alongside runs a function beside the control plane; the function returns when its context ends.
-func alongside(opened *serve.OpenedPlane, more func(context.Context)) {
+func alongside(opened *definition.Opened, more func(context.Context)) {
 	run := opened.Run
 	opened.Run = func(ctx context.Context) error {
 		var all sync.WaitGroup

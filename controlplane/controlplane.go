@@ -18,7 +18,7 @@ import (
 	"github.com/annexapi/annex/internal/controlplane/quota"
 	"github.com/annexapi/annex/internal/model/admit"
 	"github.com/annexapi/annex/internal/model/define"
-	"github.com/annexapi/annex/internal/program/serve"
+	"github.com/annexapi/annex/internal/program/definition"
 	"github.com/annexapi/annex/internal/server/loopback"
 )
 
@@ -44,11 +44,13 @@ type Options struct {
 
 // New returns the control plane for annex.Server. Any number of servers may share it. annex.New reports mistakes in
 // the options.
-func New(options Options) annex.ControlPlane {
-	return plane{
+func New(options Options) *annex.ControlPlane {
+	controlPlane := &annex.ControlPlane{}
+	definition.Hold(controlPlane, plane{
 		kinds: builtin.Options{Without: options.Without, EventTTL: options.EventTTL}, crds: options.CRDs, brought: options.CRDFiles,
 		creates: &creates{servers: map[string]*quota.Creates{}},
-	}
+	})
+	return controlPlane
 }
 
 type plane struct {
@@ -58,25 +60,23 @@ type plane struct {
 	creates *creates
 }
 
-var _ serve.ControlPlane = plane{}
+var _ definition.ControlPlane = plane{}
 
-// ControlPlane implements annex.ControlPlane.
-func (plane) ControlPlane() {}
-
-// Check implements define.ControlPlane.
-func (p plane) Check() error {
-	_, err := p.kinds.Groups()
-	return err
+// Plane implements definition.ControlPlane.
+func (p plane) Plane() *define.Plane {
+	if _, err := p.kinds.Groups(); err != nil {
+		return &define.Plane{Mistake: err}
+	}
+	return &define.Plane{Groups: p.groups, Controllers: p.declaredControllers(), AdmissionPlugins: p.admissionPlugins()}
 }
 
-// Groups implements define.ControlPlane.
-func (p plane) Groups() []define.Group {
-	groups, _ := p.kinds.Groups() // Check has reported its errors
+func (p plane) groups() []define.Group {
+	groups, _ := p.kinds.Groups() // Plane has reported a mistake
 	return groups
 }
 
-// Open implements serve.ControlPlane.
-func (p plane) Open(server serve.Plane) (*serve.OpenedPlane, error) {
+// Open implements definition.ControlPlane.
+func (p plane) Open(server definition.Host) (*definition.Opened, error) {
 	services, err := followServices(server.Client, p.served())
 	if err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func (p plane) Open(server serve.Plane) (*serve.OpenedPlane, error) {
 	if err != nil {
 		return nil, err
 	}
-	opened := &serve.OpenedPlane{Run: decided.Run}
+	opened := &definition.Opened{Run: decided.Run}
 	alongside(opened, services.run)
 	if p.served()(corev1.Resource("configmaps")) {
 		addAuthentication(opened, server)

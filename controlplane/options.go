@@ -4,16 +4,17 @@ import (
 	"slices"
 
 	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/program/definition"
 )
 
-// With implements define.ControlPlane.
-func (p plane) With(o define.PlaneOptions) (define.ControlPlane, error) {
+// With implements definition.ControlPlane.
+func (p plane) With(o define.PlaneOptions) (definition.ControlPlane, error) {
 	if o.EventTTL != 0 {
 		p.kinds.EventTTL = o.EventTTL
 	}
 	p.crds = slices.Concat(p.crds, o.CRDs)
 	p.kinds.RuntimeConfig = o.RuntimeConfig
-	if err := p.Check(); err != nil {
+	if _, err := p.kinds.Groups(); err != nil {
 		return nil, err
 	}
 	return p, nil

@@ -18,7 +18,7 @@ import (
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/base/budget"
 	"github.com/annexapi/annex/internal/program/cli"
-	"github.com/annexapi/annex/internal/program/serve"
+	"github.com/annexapi/annex/internal/program/definition"
 )
 
 // Main runs the verb on the command line and exits: with 0 after a verb that did its work, with 2 if the command
@@ -52,12 +52,12 @@ func Run(
 	defer budget.SpareCollections()()
 	return cli.Run(ctx, cli.Program{
 		Name: server.Name,
-		Define: func() (*serve.Definition, error) {
-			definition, err := annex.Define(server)
+		Define: func() (*definition.Definition, error) {
+			defined, err := annex.Define(server)
 			if err != nil {
 				return nil, err
 			}
-			return serve.DefinitionOf(definition), nil
+			return definition.Of(defined), nil
 		},
 		Extensions: extensions,
 	}, args, stdout, stderr)

@@ -14,6 +14,7 @@ import (
 	"github.com/annexapi/annex/internal/controlplane/builtin"
 	"github.com/annexapi/annex/internal/model/define"
 	"github.com/annexapi/annex/internal/model/informer"
+	"github.com/annexapi/annex/internal/program/definition"
 	"github.com/annexapi/annex/internal/program/plan"
 	"github.com/annexapi/annex/internal/program/serve"
 	"github.com/annexapi/annex/store/memory"
@@ -37,22 +38,22 @@ func TestMain(m *testing.M) {
 // start serves the built-in kinds until the test is done, and returns the administrator's configuration.
 func start(t *testing.T) *rest.Config {
 	t.Helper()
-	definition, err := (&define.Server{Name: "builtin"}).With(builtin.Groups()...)
+	server, err := (&define.Server{Name: "builtin"}).With(builtin.Groups()...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := plan.Resolve(definition, config.Options{Storage: memory.Storage(), Listen: "127.0.0.1:0"}, nil)
+	p, err := plan.Resolve(&definition.Definition{Server: server}, config.Options{Storage: memory.Storage(), Listen: "127.0.0.1:0"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	server, err := serve.New(ctx, p, func(*define.Server, *rest.Config, *informer.Set, func() []byte) any { return nil })
+	instance, err := serve.New(ctx, p, func(*define.Server, *rest.Config, *informer.Set, func() []byte) any { return nil })
 	if err != nil {
 		cancel()
 		t.Fatal(err)
 	}
 	ready, done := make(chan struct{}), make(chan error, 1)
-	go func() { done <- server.Run(ctx, func() { close(ready) }) }()
+	go func() { done <- instance.Run(ctx, func() { close(ready) }) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -65,7 +66,7 @@ func start(t *testing.T) *rest.Config {
 		done <- nil
 		t.Fatalf("the server ended before it was ready: %v", err)
 	}
-	own, err := server.ClientConfig()
+	own, err := instance.ClientConfig()
 	if err != nil {
 		t.Fatal(err)
 	}

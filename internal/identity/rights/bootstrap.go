@@ -71,9 +71,9 @@ const authenticationReader = "extension-apiserver-authentication-reader"
 func bootstrapOfServer(definition *define.Server) *rbac.BootstrapObjects {
 	all := rbac.Bootstrap()
 	bootstrapNames := slices.Clone(bootstrapNames)
-	if definition.ControlPlane != nil {
+	if definition.Plane != nil {
 		bootstrapNames = append(bootstrapNames, user.KubeControllerManager)
-		for _, c := range definition.ControlPlane.Controllers() {
+		for _, c := range definition.Plane.Controllers {
 			bootstrapNames = append(bootstrapNames, "system:controller:"+c.Account)
 		}
 	}
@@ -142,7 +142,7 @@ func (k *Keeper) bootstrapObjects() ([]bootstrapObject, error) {
 	}
 	for i := range bootstrap.Roles {
 		role := &bootstrap.Roles[i]
-		if k.definition.ControlPlane == nil {
+		if k.definition.Plane == nil {
 			break // no server is behind this one, and the namespace may not exist
 		}
 		all = append(all, bootstrapObject{"roles", role.Namespace, role.Name, func(existing runtime.Object) (runtime.Object, rbac.Operation) {

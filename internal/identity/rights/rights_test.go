@@ -30,16 +30,11 @@ func TestBootstrapNames_likeKubeAPIServer(t *testing.T) {
 	}
 }
 
-// plane has two controllers, of which one has an account.
-type plane struct{ define.ControlPlane }
-
-func (plane) Controllers() []define.Controller {
-	return []define.Controller{{Name: "a", Account: "root-ca-cert-publisher"}, {Name: "b"}}
-}
-
 func TestBootstrapOfServer_controllers(t *testing.T) {
 	t.Parallel()
-	own := bootstrapOfServer(&define.Server{ControlPlane: plane{}})
+	own := bootstrapOfServer(&define.Server{Plane: &define.Plane{
+		Controllers: []define.Controller{{Name: "a", Account: "root-ca-cert-publisher"}, {Name: "b"}},
+	}})
 	for _, name := range []string{"system:controller:root-ca-cert-publisher", "system:kube-controller-manager"} {
 		if !slices.ContainsFunc(own.ClusterRoles, func(r rbacv1.ClusterRole) bool { return r.Name == name }) ||
 			!slices.ContainsFunc(own.ClusterRoleBindings, func(b rbacv1.ClusterRoleBinding) bool { return b.Name == name }) {

@@ -36,13 +36,11 @@ func Check(s *Server) error {
 	if msgs := validation.IsDNS1123Label(s.Name); len(msgs) > 0 {
 		c.errorf("server", "Name %q: %s", s.Name, strings.Join(msgs, "; "))
 	}
-	if len(s.Groups) == 0 && s.ControlPlane == nil {
+	if len(s.Groups) == 0 && s.Plane == nil {
 		c.errorf("server", "no groups: a server needs at least one annex.Group with a kind in it; annex create api writes both")
 	}
-	if s.ControlPlane != nil {
-		if err := s.ControlPlane.Check(); err != nil {
-			c.errorf("control plane", "%v", err)
-		}
+	if s.Plane != nil && s.Plane.Mistake != nil {
+		c.errorf("control plane", "%v", s.Plane.Mistake)
 	}
 	c.controllers(s.Controllers)
 	c.admissionPlugins(s.AdmissionPlugins)

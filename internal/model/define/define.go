@@ -47,8 +47,8 @@ type Server struct {
 	Authorizer authorizer.Authorizer
 	// Metrics are added to the server's own metrics.
 	Metrics []prometheus.Gatherer
-	// ControlPlane adds the APIs of a cluster; nil means a server with little more than its own groups.
-	ControlPlane ControlPlane
+	// Plane adds the APIs of a cluster; nil means a server with little more than its own groups.
+	Plane *Plane
 }
 
 // PlaneOptions are the operator's options of a control plane. The zero value changes nothing.
@@ -58,19 +58,16 @@ type PlaneOptions struct {
 	CRDs          []string
 }
 
-// ControlPlane turns a standalone server into the API of a whole cluster. It is linked only into servers that use it.
-type ControlPlane interface {
-	// Check returns the mistakes in the options of the control plane. If there are any, no other method is called.
-	Check() error
-	// With returns the control plane with the operator's options. It reports an error if RuntimeConfig is invalid.
-	With(PlaneOptions) (ControlPlane, error)
-	// Groups returns the built-in groups.
-	Groups() []Group
-	// Controllers returns the controllers of the built-in groups. A controller of the user with the same name
-	// replaces one of them.
-	Controllers() []Controller
-	// AdmissionPlugins returns the names of the plugins that run unless they are disabled.
-	AdmissionPlugins() []string
+// Plane is what a control plane adds to a definition.
+type Plane struct {
+	// Groups returns new values of the groups that are built in.
+	Groups func() []Group
+	// Controllers keep the promises of the groups. A controller of the user's replaces the one of the same name.
+	Controllers []Controller
+	// AdmissionPlugins are the names of the plugins that run unless they are disabled.
+	AdmissionPlugins []string
+	// Mistake is the first mistake in the options of the control plane; the other fields are zero then.
+	Mistake error
 }
 
 // Controller is a client that works for the server. The environment is the façade's handle on the server; define does

@@ -77,7 +77,7 @@ func clusterFlags(all *pflag.FlagSet, options *config.Options) {
 // plane stands alone in a pod, too.
 func clusterOptions(flags *pflag.FlagSet, options *config.Options, definition *define.Server) error {
 	if !flags.Changed(aggregatedFlag) {
-		options.Aggregated = cluster.InPod() && definition.ControlPlane == nil
+		options.Aggregated = cluster.InPod() && definition.Plane == nil
 	}
 	if !options.Aggregated {
 		var mistake error

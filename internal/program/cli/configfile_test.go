@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/annexapi/annex/internal/program/serve"
+	"github.com/annexapi/annex/internal/program/definition"
 )
 
 // serveFlags are those of serve, when args were given.
@@ -187,7 +187,7 @@ func TestServeReadsItsConfigFile(t *testing.T) {
 			"--secure-port", "100000"},
 	} {
 		var out, errOut bytes.Buffer
-		code := Run(context.Background(), Program{Name: "shop", Define: func() (*serve.Definition, error) { return &serve.Definition{}, nil }}, args, &out, &errOut)
+		code := Run(context.Background(), Program{Name: "shop", Define: func() (*definition.Definition, error) { return &definition.Definition{}, nil }}, args, &out, &errOut)
 		if code != 2 || errOut.String() != want {
 			t.Errorf("%v: %d, %s", args, code, &errOut)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/base/ordered"
 	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/program/definition"
 	"github.com/annexapi/annex/internal/program/plan"
 	"github.com/annexapi/annex/internal/program/serve"
 	"github.com/annexapi/annex/internal/server/upstream"
@@ -200,7 +201,7 @@ its controllers, and with --aggregated what it asks of its cluster.`,
 			if err != nil {
 				return usage(err)
 			}
-			p, err := storage.resolve(definition, options)
+			p, err := storage.resolve(compiled, options)
 			if err != nil {
 				return err
 			}
@@ -394,7 +395,7 @@ func following(s *define.Source) string {
 
 // describeOwn completes the descriptions of kinds with storages of their own. What
 // those serve only they can tell, so it makes a server and closes it again.
-func describeOwn(ctx context.Context, definition *serve.Definition, all []description) (err error) {
+func describeOwn(ctx context.Context, definition *definition.Definition, all []description) (err error) {
 	kinds := definition.Server.Kinds()
 	if !slices.ContainsFunc(kinds, func(k *define.Kind) bool { return k.CustomStorage != nil }) {
 		return nil

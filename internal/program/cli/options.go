@@ -15,6 +15,7 @@ import (
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/aggregated/cluster"
 	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/program/definition"
 	"github.com/annexapi/annex/internal/program/plan"
 	"github.com/annexapi/annex/store/driver"
 	"github.com/annexapi/annex/store/embedded"
@@ -158,8 +159,8 @@ func etcdFlags(flags *pflag.FlagSet, o *etcd.Options, prefix string) {
 
 // resolve makes the plan of a definition with these flags. A server that keeps nothing gets no
 // data directory by default.
-func (s *storageOptions) resolve(definition *define.Server, options config.Options) (*plan.Plan, error) {
-	if err := s.complete(&options, definition); err != nil {
+func (s *storageOptions) resolve(definition *definition.Definition, options config.Options) (*plan.Plan, error) {
+	if err := s.complete(&options, definition.Server); err != nil {
 		return nil, usage(err)
 	}
 	p, err := plan.Resolve(definition, options, embedded.Dir(""))

@@ -18,6 +18,7 @@ import (
 
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/program/definition"
 )
 
 // field is how messages name one. Of a driver or of what writes a snapshot they add which.
@@ -146,7 +147,7 @@ func TestADataDirectoryIsUsedByDefaultOnlyIfSomethingIsKeptInIt(t *testing.T) {
 		if err := clusterOptions(flags, &options, &define.Server{}); err != nil {
 			t.Fatal(err)
 		}
-		p, err := storage.resolve(&define.Server{Name: "shop", Groups: []define.Group{{Name: "shop.example.com"}}}, options)
+		p, err := storage.resolve(&definition.Definition{Server: &define.Server{Name: "shop", Groups: []define.Group{{Name: "shop.example.com"}}}}, options)
 		if err != nil {
 			t.Errorf("%s: %v", args, err)
 			continue

@@ -46,7 +46,7 @@ that is compacted: --compact does so at once.`,
 			}
 			for i, name := range resources {
 				r, err := resourceOf(p, name)
-				if err != nil && p.Definition.ControlPlane == nil {
+				if err != nil && p.Definition.Plane == nil {
 					return err
 				}
 				if err == nil { // else it may be a custom resource

@@ -24,6 +24,7 @@ import (
 	"github.com/annexapi/annex/internal/base/typo"
 	"github.com/annexapi/annex/internal/model/define"
 	"github.com/annexapi/annex/internal/program/controllers"
+	"github.com/annexapi/annex/internal/program/definition"
 	"github.com/annexapi/annex/internal/program/plan"
 	"github.com/annexapi/annex/internal/program/serve"
 	"github.com/annexapi/annex/internal/program/systemd"
@@ -34,7 +35,7 @@ type Program struct {
 	// Name is the server's.
 	Name string
 	// Define compiles the definition, or returns every mistake in it.
-	Define func() (*serve.Definition, error)
+	Define func() (*definition.Definition, error)
 	// Extensions add to the command line, in their order.
 	Extensions []func(root *cobra.Command)
 }
@@ -234,7 +235,7 @@ All flags may be in a file instead, named by --config.`,
 			if err := setFeatures(utilfeature.DefaultMutableFeatureGate, gates, &options); err != nil {
 				return usage(err)
 			}
-			p, err := storage.resolve(definition.Server, options)
+			p, err := storage.resolve(definition, options)
 			if err != nil {
 				return err
 			}
@@ -335,7 +336,7 @@ func zeroIsNone[T ~int | ~int64](flags *pflag.FlagSet, name string, value *T) er
 }
 
 // runServer runs a server and says on out what to do with it.
-func runServer(ctx context.Context, p *plan.Plan, newEnv serve.EnvFunc, out io.Writer) error {
+func runServer(ctx context.Context, p *plan.Plan, newEnv definition.EnvFunc, out io.Writer) error {
 	name := p.Definition.Name
 	started := budget.Start()
 	defer started()

@@ -59,12 +59,12 @@ meanwhile.`,
 // plan is that of the server. Asked of a server elsewhere, the flags say nothing about its
 // storages.
 func (v *storageVerbs) plan() (*plan.Plan, error) {
-	definition, err := v.program.server()
+	definition, err := v.program.Define()
 	if err != nil {
 		return nil, err
 	}
 	if v.tools.Kubeconfig != "" {
-		p, err := plan.Everything(definition, config.Options{Storage: memory.Storage()})
+		p, err := plan.Everything(definition.Server, config.Options{Storage: memory.Storage()})
 		return p, usage(err)
 	}
 	return v.storage.resolve(definition, v.options)

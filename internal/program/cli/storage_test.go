@@ -7,7 +7,7 @@ import (
 
 	"github.com/annexapi/annex/internal/model/define"
 	"github.com/annexapi/annex/internal/model/informer"
-	"github.com/annexapi/annex/internal/program/serve"
+	"github.com/annexapi/annex/internal/program/definition"
 	"k8s.io/client-go/rest"
 )
 
@@ -23,9 +23,9 @@ func TestAVerbCompilesTheDefinitionOnce(t *testing.T) {
 		compiled := 0
 		program := Program{
 			Name: "shop",
-			Define: func() (*serve.Definition, error) {
+			Define: func() (*definition.Definition, error) {
 				compiled++
-				return &serve.Definition{
+				return &definition.Definition{
 					Server: &define.Server{Name: "shop"},
 					NewEnv: func(*define.Server, *rest.Config, *informer.Set, func() []byte) any { return nil },
 				}, nil

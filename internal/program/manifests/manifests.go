@@ -21,6 +21,7 @@ import (
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/aggregated/requirements"
 	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/program/definition"
 	"github.com/annexapi/annex/internal/program/plan"
 	"github.com/annexapi/annex/store/driver"
 )
@@ -144,6 +145,8 @@ func (c *Config) Complete() error {
 
 // resolve makes the plan.
 func (c *Config) resolve() error {
+	// An aggregated server, which is all that manifests are for, has no control plane.
+	definition := &definition.Definition{Server: c.Definition}
 	main, others, err := c.Storage(c.EtcdServers)
 	if err != nil {
 		return err
@@ -157,7 +160,7 @@ func (c *Config) resolve() error {
 	if c.Certificates != SelfCertified {
 		o.TLSCertFile, o.TLSPrivateKeyFile = servingDir+"/tls.crt", servingDir+"/tls.key"
 	}
-	if c.plan, err = plan.Resolve(c.Definition, o, nil); err != nil || c.Certificates != SelfCertified {
+	if c.plan, err = plan.Resolve(definition, o, nil); err != nil || c.Certificates != SelfCertified {
 		return err
 	}
 	// What runs the server follows from its storages.
@@ -167,7 +170,7 @@ func (c *Config) resolve() error {
 		ServiceNamespace: c.Namespace,
 		Workload:         c.workloadResource() + "/" + c.Name,
 	}
-	c.plan, err = plan.Resolve(c.Definition, o, nil)
+	c.plan, err = plan.Resolve(definition, o, nil)
 	return err
 }
 

@@ -7,10 +7,11 @@ import (
 
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/program/definition"
 )
 
 // checkFrontProxy returns the first mistake in what servers behind are to know this one by.
-func checkFrontProxy(definition *define.Server, o *config.Options) error {
+func checkFrontProxy(server *define.Server, o *config.Options) error {
 	cert, key := o.ControlPlane.ProxyClientCertFile, o.ControlPlane.ProxyClientKeyFile
 	switch {
 	case cert == "" && key == "":
@@ -19,7 +20,7 @@ func checkFrontProxy(definition *define.Server, o *config.Options) error {
 		return errors.New("Options.ControlPlane.ProxyClientKeyFile is given without Options.ControlPlane.ProxyClientCertFile, whose key it is")
 	case key == "":
 		return errors.New("Options.ControlPlane.ProxyClientCertFile is given without Options.ControlPlane.ProxyClientKeyFile, its key")
-	case definition.ControlPlane == nil:
+	case server.Plane == nil:
 		return errors.New("Options.ControlPlane.ProxyClientCertFile is for a server with a control plane, which this one is not")
 	case o.RequestHeader.ClientCAFile == "":
 		return errors.New("Options.ControlPlane.ProxyClientCertFile is given without Options.RequestHeader.ClientCAFile, the authorities " +
@@ -29,25 +30,25 @@ func checkFrontProxy(definition *define.Server, o *config.Options) error {
 }
 
 // withPlane returns the definition with the operator's options of its control plane.
-func withPlane(definition *define.Server, o config.ControlPlaneOptions) (*define.Server, error) {
+func withPlane(d *definition.Definition, o config.ControlPlaneOptions) (*definition.Definition, error) {
 	if o.EventTTL == 0 && len(o.RuntimeConfig) == 0 && len(o.CRDs) == 0 {
-		return definition, nil
+		return d, nil
 	}
 	switch {
-	case definition.ControlPlane == nil && o.EventTTL != 0:
+	case d.ControlPlane == nil && o.EventTTL != 0:
 		return nil, errors.New("Options.ControlPlane.EventTTL is for a server with a control plane, which this one is not")
-	case definition.ControlPlane == nil && len(o.CRDs) > 0:
+	case d.ControlPlane == nil && len(o.CRDs) > 0:
 		return nil, errors.New("Options.ControlPlane.CRDs is for a server with a control plane, which this one is not")
-	case definition.ControlPlane == nil:
+	case d.ControlPlane == nil:
 		return nil, errors.New("Options.ControlPlane.RuntimeConfig is for a server with a control plane, which this one is not")
 	case o.EventTTL > 0 && o.EventTTL%time.Second != 0:
 		return nil, fmt.Errorf("Options.ControlPlane.EventTTL %s: want whole seconds", o.EventTTL)
 	}
-	plane, err := definition.ControlPlane.With(define.PlaneOptions{EventTTL: o.EventTTL, RuntimeConfig: o.RuntimeConfig, CRDs: o.CRDs})
+	plane, err := d.ControlPlane.With(define.PlaneOptions{EventTTL: o.EventTTL, RuntimeConfig: o.RuntimeConfig, CRDs: o.CRDs})
 	if err != nil {
 		return nil, fmt.Errorf("Options.ControlPlane.RuntimeConfig: %w", err)
 	}
-	with := *definition
-	with.ControlPlane = plane
-	return &with, nil
+	server := *d.Server
+	server.Plane = plane.Plane()
+	return &definition.Definition{Server: &server, ControlPlane: plane, NewEnv: d.NewEnv}, nil
 }

@@ -42,5 +42,5 @@ func isFair(definition *define.Server, o *config.Options) bool {
 	if o.PriorityAndFairness != nil {
 		return *o.PriorityAndFairness
 	}
-	return o.Aggregated || definition.ControlPlane != nil
+	return o.Aggregated || definition.Plane != nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/program/definition"
 	"github.com/annexapi/annex/internal/standalone/fairness"
 	"github.com/annexapi/annex/store/memory"
 )
@@ -42,7 +43,7 @@ func TestToolsKnowPriorityLevels(t *testing.T) {
 		{own, new(true), false, "kind FlowSchema (flowschemas.flowcontrol.apiserver.k8s.io): the server has " +
 			"flowschemas.flowcontrol.apiserver.k8s.io by itself"},
 	} {
-		p, err := Resolve(test.definition, options(test.fair), nil)
+		p, err := Resolve(&definition.Definition{Server: test.definition}, options(test.fair), nil)
 		if test.wrong != "" {
 			if err == nil || !strings.Contains(err.Error(), test.wrong) {
 				t.Errorf("%v, want %s", err, test.wrong)

@@ -30,6 +30,22 @@ const (
 	minCertificateLifetime = 30 * time.Second
 )
 
+// Mode is where a server gets its callers, their rights and its namespaces from. The plan is the only place
+// that chooses it.
+type Mode int
+
+// The modes.
+const (
+	// Standalone servers keep them.
+	Standalone Mode = iota
+	// ControlPlane servers keep them, and are a whole cluster's API.
+	ControlPlane
+	// Aggregated servers ask the cluster in front of them.
+	Aggregated
+	// SelfCertified servers are aggregated and keep their serving certificate in the cluster.
+	SelfCertified
+)
+
 // mode is how a server gets its namespaces, and what its options may say for that.
 type mode interface {
 	// builtIn are the stored kinds that the server has besides the definition's.
@@ -46,14 +62,17 @@ type mode interface {
 	requirements(*Plan) (required []requirements.Requirement, leftOut []string)
 }
 
-func modeOf(definition *define.Server, o *config.Options) mode {
+// modeOf chooses the mode, and returns its part in the plan.
+func modeOf(definition *define.Server, o *config.Options) (Mode, mode) {
 	switch {
+	case o.Aggregated && o.SelfCertify.Enabled:
+		return SelfCertified, aggregated{}
 	case o.Aggregated:
-		return aggregated{}
-	case definition.ControlPlane != nil:
-		return controlPlane{standalone{fair: isFair(definition, o)}, definition.ControlPlane}
+		return Aggregated, aggregated{}
+	case definition.Plane != nil:
+		return ControlPlane, controlPlane{standalone{fair: isFair(definition, o)}, definition.Plane}
 	default:
-		return standalone{fair: isFair(definition, o), added: leading.Groups(definition)}
+		return Standalone, standalone{fair: isFair(definition, o), added: leading.Groups(definition)}
 	}
 }
 
@@ -111,7 +130,7 @@ func (standalone) requirements(*Plan) ([]requirements.Requirement, []string) { r
 // controlPlane stands alone, and is all that a cluster's API is.
 type controlPlane struct {
 	standalone
-	plane define.ControlPlane
+	plane *define.Plane
 }
 
 func (m controlPlane) builtIn() []define.Group {
@@ -131,7 +150,7 @@ func merge(groups, more []define.Group) []define.Group {
 	return groups
 }
 
-func (m controlPlane) admissionPlugins() []string { return m.plane.AdmissionPlugins() }
+func (m controlPlane) admissionPlugins() []string { return m.plane.AdmissionPlugins }
 
 // aggregated has a cluster in front, whose namespaces its objects are in.
 type aggregated struct{}
@@ -146,7 +165,7 @@ func (aggregated) keepsNamespaces() error {
 
 func (aggregated) complete(p *Plan) error {
 	o := &p.Options
-	if p.Definition.ControlPlane != nil {
+	if p.Definition.Plane != nil {
 		return errors.New("Options.Aggregated is for a server behind a cluster's API, but Server.ControlPlane makes this one such an API " +
 			"itself: leave one of them out")
 	}

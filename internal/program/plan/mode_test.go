@@ -8,6 +8,7 @@ import (
 
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/program/definition"
 	"github.com/annexapi/annex/store/memory"
 )
 
@@ -33,7 +34,8 @@ func TestMistakesOfSelfCertification(t *testing.T) {
 		"Options.SelfCertify.ServiceName, Options.SelfCertify.ServiceNamespace, Options.SelfCertify.Lifetime and " +
 			"Options.SelfCertify.Workload are for": self(func(o *config.Options) { o.SelfCertify.Enabled = false }),
 	} {
-		p := &Plan{Definition: &define.Server{Name: "shop"}, Options: *o, mode: modeOf(&define.Server{}, o)}
+		p := &Plan{Definition: &define.Server{Name: "shop"}, Options: *o}
+		p.Mode, p.mode = modeOf(&define.Server{}, o)
 		err := p.completeMode()
 		if want == "" {
 			if err != nil || p.Options.SelfCertify.ServiceName != "shop" || p.Options.SelfCertify.Lifetime != 720*time.Hour {
@@ -68,7 +70,8 @@ func TestPriorityLevelsNeedABoundToShare(t *testing.T) {
 		{"alone, with priority levels", false, config.ServingOptions{}, new(true), true, false},
 	} {
 		o := config.Options{Aggregated: test.aggregated, Serving: test.serving, PriorityAndFairness: test.fair}
-		p := &Plan{Definition: &define.Server{Name: "shop"}, Options: o, mode: modeOf(&define.Server{}, &o)}
+		p := &Plan{Definition: &define.Server{Name: "shop"}, Options: o}
+		p.Mode, p.mode = modeOf(&define.Server{}, &o)
 		if err := p.completeMode(); (err != nil) != test.wrong ||
 			err != nil && !strings.Contains(err.Error(), "bound one of them, or do without Options.PriorityAndFairness") {
 			t.Errorf("%s: %v", test.name, err)
@@ -99,7 +102,7 @@ func TestNoFieldAboutAClusterIsIgnoredWithoutOne(t *testing.T) {
 				t.Fatalf("a field of kind %s", field.Kind())
 			}
 			_, err := Resolve(
-				&define.Server{Name: "shop"},
+				&definition.Definition{Server: &define.Server{Name: "shop"}},
 				config.Options{Storage: memory.Storage(), Cluster: o.Cluster, SelfCertify: o.SelfCertify},
 				nil,
 			)

@@ -23,6 +23,7 @@ import (
 	"github.com/annexapi/annex/config"
 	"github.com/annexapi/annex/internal/model/define"
 	"github.com/annexapi/annex/internal/program/controllers"
+	"github.com/annexapi/annex/internal/program/definition"
 	"github.com/annexapi/annex/internal/server/audit"
 	"github.com/annexapi/annex/internal/standalone/coreapi"
 	"github.com/annexapi/annex/internal/storage/registry"
@@ -33,6 +34,10 @@ import (
 type Plan struct {
 	// Definition is the user's, with the kinds that the mode adds.
 	Definition *define.Server
+	// ControlPlane opens the control plane of a server in the mode ControlPlane, with the operator's options.
+	ControlPlane definition.ControlPlane
+	// Mode is where the server gets its callers, their rights and its namespaces from.
+	Mode Mode
 	// Options have their defaults filled in.
 	Options config.Options
 	// Storages are those in use, the one of the namespaces first. Several resources may
@@ -111,16 +116,17 @@ func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 // Resolve fills in defaults and returns every mistake in the choice of storages and media
 // types, or else the first one. It opens nothing. The fallback is the storage if
 // options.Storage is nil; without either, the missing storage is a mistake.
-func Resolve(definition *define.Server, options config.Options, fallback driver.Driver) (*Plan, error) {
-	definition, err := withPlane(definition, options.ControlPlane)
+func Resolve(d *definition.Definition, options config.Options, fallback driver.Driver) (*Plan, error) {
+	d, err := withPlane(d, options.ControlPlane)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkFrontProxy(definition, &options); err != nil {
+	if err := checkFrontProxy(d.Server, &options); err != nil {
 		return nil, err
 	}
-	p := &Plan{Options: options, mode: modeOf(definition, &options)}
-	if err := p.define(definition); err != nil {
+	p := &Plan{Options: options, ControlPlane: d.ControlPlane}
+	p.Mode, p.mode = modeOf(d.Server, &options)
+	if err := p.define(d.Server); err != nil {
 		return nil, err
 	}
 	place := func() error { return p.place(fallback) }
@@ -141,8 +147,8 @@ func (p *Plan) define(definition *define.Server) (err error) {
 	if groups := p.mode.builtIn(); len(groups) > 0 {
 		p.Definition, err = definition.With(groups...)
 	}
-	if plane := definition.ControlPlane; err == nil && plane != nil {
-		p.Definition = p.Definition.WithControllers(plane.Controllers()...)
+	if plane := definition.Plane; err == nil && plane != nil {
+		p.Definition = p.Definition.WithControllers(plane.Controllers...)
 	}
 	return err
 }
@@ -187,7 +193,8 @@ func (p *Plan) Names() string {
 func Everything(definition *define.Server, options config.Options) (*Plan, error) {
 	options.StorageOf, options.Aggregated = nil, false
 	options.PriorityAndFairness = new(!hasOwnLevels(definition))
-	p := &Plan{Options: options, mode: modeOf(definition, &options)}
+	p := &Plan{Options: options}
+	p.Mode, p.mode = modeOf(definition, &options)
 	if err := p.define(definition); err != nil {
 		return nil, err
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 	"github.com/annexapi/annex/internal/model/informer"
 	"github.com/annexapi/annex/internal/program/controllers"
+	"github.com/annexapi/annex/internal/program/definition"
 )
 
 // startControllers starts the controllers that the user has declared and the options select.
@@ -96,7 +97,7 @@ var ErrNoLeases = errors.New("serves no leases.coordination.k8s.io to elect a le
 
 // Controllers are controllers that run in a process of their own.
 type Controllers struct {
-	Definition *Definition
+	Definition *definition.Definition
 	// Selected are those of the definition that run.
 	Selected []define.Controller
 	// Config is the way to the server that they work for.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/annexapi/annex/internal/model/define"
 	"github.com/annexapi/annex/internal/model/informer"
+	"github.com/annexapi/annex/internal/program/definition"
 )
 
 // leaseServer serves one Lease, as far as an election asks for it.
@@ -165,7 +166,7 @@ func TestAProcessWhoseWorkIsDoneEnds(t *testing.T) {
 
 func testControllers(work define.Controller, config *rest.Config) Controllers {
 	return Controllers{
-		Definition: &Definition{Server: &define.Server{Name: "s"}, NewEnv: noEnv}, Selected: []define.Controller{work}, Config: config,
+		Definition: &definition.Definition{Server: &define.Server{Name: "s"}, NewEnv: noEnv}, Selected: []define.Controller{work}, Config: config,
 		Election: election(), Started: func() {},
 	}
 }

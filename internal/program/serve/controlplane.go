@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -14,81 +13,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
-	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/server/healthz"
-	"k8s.io/client-go/rest"
-	"k8s.io/component-base/compatibility"
 
 	"github.com/annexapi/annex/internal/identity/certs"
 	"github.com/annexapi/annex/internal/model/admit"
-	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/program/definition"
 	"github.com/annexapi/annex/internal/server/upstream"
 	"github.com/annexapi/annex/internal/standalone/resources"
 )
 
-// ControlPlane is what a definition's control plane is to its server. Package controlplane has
-// the only one.
-type ControlPlane interface {
-	define.ControlPlane
-	// Open opens the control plane of a server that is built, but does not run yet.
-	Open(Plane) (*OpenedPlane, error)
-}
-
-// Plane is a server as its control plane knows it.
-type Plane struct {
-	// Name is that of the definition.
-	Name string
-	// Storage opens the storage of resources that the definition does not have, in the form
-	// that a codec writes. Objects are created only in namespaces that are there.
-	Storage func(codec runtime.Codec) generic.RESTOptionsGetter
-	// Client has all rights. Its requests wait until the server runs.
-	Client *rest.Config
-	// Groups are the names of those that the server has itself, and Versions what it serves of
-	// them, the preferred version of each group first.
-	Groups   []string
-	Versions []schema.GroupVersion
-	// Shared says that other servers may be over the same storage.
-	Shared bool
-	// Admission are the names of the admission plugins that run.
-	Admission  []string
-	Authorizer authorizer.Authorizer
-	Version    compatibility.EffectiveVersion
-	// Front is how servers behind this one know it and its callers.
-	Front Front
-	// Stopped is closed when no more requests come.
-	Stopped <-chan struct{}
-}
-
-// Front is what the certificates of a server are to those behind it.
-type Front struct {
-	// Proxy is the certificate that the server shows to them, and what they verify it against.
-	Proxy *certs.FrontProxy
-	// UserCA is what the server verifies the certificates of its callers against.
-	UserCA dynamiccertificates.CAContentProvider
-}
-
-// OpenedPlane is the control plane of one server.
-type OpenedPlane struct {
-	// Delegation answers what the definition's groups do not.
-	Delegation *upstream.Delegation
-	// Aggregation answers for the groups of servers behind; nil is for none.
-	Aggregation upstream.Aggregation
-	// Admission are plugins that decide after the definition's, and before the hooks of kinds.
-	Admission []admit.Plugin
-	// Metrics are those that the control plane adds to the server's.
-	Metrics []prometheus.Gatherer
-	// Run follows what they decide by until the context ends.
-	Run func(ctx context.Context) error
-	// Ready returns why the server must not be called ready yet; nil is never. It may be called
-	// concurrently.
-	Ready func() error
-}
-
 // controlPlane stands alone, and is all that a cluster's API is.
 type controlPlane struct {
 	*standalone
-	plane  ControlPlane
-	opened *OpenedPlane
+	opened *definition.Opened
 }
 
 func (m *controlPlane) certificates(options *certs.Options) {
@@ -118,7 +55,7 @@ func (m *controlPlane) open(ctx context.Context, s *Server) error {
 func (m *controlPlane) configure(c *upstream.Config, own plugins) error {
 	own.plane = func(authorize authorizer.Authorizer) ([]admit.Plugin, error) {
 		var err error
-		m.opened, err = m.plane.Open(Plane{
+		m.opened, err = m.plan.ControlPlane.Open(definition.Host{
 			Name:       c.Definition.Name,
 			Storage:    func(codec runtime.Codec) generic.RESTOptionsGetter { return m.guard(c.Stores.Custom(codec)) },
 			Client:     m.loopback.Config(),
@@ -129,7 +66,7 @@ func (m *controlPlane) configure(c *upstream.Config, own plugins) error {
 			Authorizer: authorize,
 			Version:    upstream.EffectiveVersion(c.Definition),
 			Stopped:    c.Stopping,
-			Front:      Front{Proxy: m.certs.FrontProxy(), UserCA: m.certs.ClientCA()},
+			Front:      definition.Front{Proxy: m.certs.FrontProxy(), UserCA: m.certs.ClientCA()},
 		})
 		if err != nil {
 			return nil, err

@@ -10,7 +10,7 @@ import (
 // webhook that has never heard of them would have to let them work; they keep all rights then.
 func (m *standalone) identities() map[string]user.Info {
 	known := map[string]user.Info{}
-	plane := m.plan.Definition.ControlPlane
+	plane := m.plan.Definition.Plane
 	if plane == nil {
 		return known
 	}
@@ -20,7 +20,7 @@ func (m *standalone) identities() map[string]user.Info {
 		}
 		known[m.loopback.TokenOf(name)] = info
 	}
-	for _, c := range plane.Controllers() {
+	for _, c := range plane.Controllers {
 		if c.Account != "" {
 			account := serviceaccount.UserInfo(metav1.NamespaceSystem, c.Account, "").(*user.DefaultInfo)
 			add(c.Account, account)

@@ -80,18 +80,15 @@ type mode interface {
 	cluster() string
 }
 
-// newMode is the one place where the mode is chosen.
+// newMode makes the mode that the plan has chosen.
 func newMode(p *plan.Plan) mode {
-	switch {
-	case p.Options.SelfCertify.Enabled:
+	switch p.Mode {
+	case plan.SelfCertified:
 		return &selfCertified{aggregated: &aggregated{plan: p}}
-	case p.Options.Aggregated:
+	case plan.Aggregated:
 		return &aggregated{plan: p}
-	case p.Definition.ControlPlane != nil:
-		return &controlPlane{
-			standalone: &standalone{plan: p, system: coreapi.SystemNamespaces()},
-			plane:      p.Definition.ControlPlane.(ControlPlane),
-		}
+	case plan.ControlPlane:
+		return &controlPlane{standalone: &standalone{plan: p, system: coreapi.SystemNamespaces()}}
 	default:
 		return &standalone{plan: p}
 	}

@@ -32,6 +32,7 @@ import (
 	"github.com/annexapi/annex/internal/model/convert"
 	"github.com/annexapi/annex/internal/model/define"
 	"github.com/annexapi/annex/internal/model/informer"
+	"github.com/annexapi/annex/internal/program/definition"
 	"github.com/annexapi/annex/internal/program/maintenance"
 	"github.com/annexapi/annex/internal/program/plan"
 	"github.com/annexapi/annex/internal/server/audit"
@@ -88,7 +89,7 @@ type Server struct {
 
 // New builds the server of a plan. It fails before anything is answered, and leaves
 // nothing open if it does.
-func New(ctx context.Context, p *plan.Plan, newEnv EnvFunc) (*Server, error) {
+func New(ctx context.Context, p *plan.Plan, newEnv definition.EnvFunc) (*Server, error) {
 	s := &Server{
 		definition:      p.Definition,
 		plan:            p,
@@ -108,7 +109,7 @@ func New(ctx context.Context, p *plan.Plan, newEnv EnvFunc) (*Server, error) {
 	return s, nil
 }
 
-func (s *Server) build(ctx context.Context, newEnv EnvFunc) error {
+func (s *Server) build(ctx context.Context, newEnv definition.EnvFunc) error {
 	if err := checkDataDir(s.plan); err != nil {
 		return err
 	}

@@ -93,7 +93,7 @@ func (p *project) findServer() error {
 			return nil
 		}
 		text, err := os.ReadFile(path)
-		if err != nil || !bytes.Contains(text, []byte(`"`+library+`"`)) {
+		if err != nil || !bytes.Contains(text, []byte(`"`+library+`"`)) && !bytes.Contains(text, []byte(`"`+library+`/program"`)) {
 			return nil
 		}
 		s, err := p.parse(path, text)

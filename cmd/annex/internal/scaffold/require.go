@@ -88,7 +88,7 @@ func Require(ctx context.Context, o RequireOptions) (*Result, error) {
 	if result.Files, err = p.carryOut(o.Options); err != nil || o.DryRun {
 		return result, err
 	}
-	if err := goGet(ctx, root, what); err != nil {
+	if err := goGet(ctx, root, what, ofProgram(what)); err != nil {
 		// An incomplete requirement would make all other commands of the go command fail.
 		return nil, errors.Join(generate.Problem{File: mod, Message: err.Error()}, write(filepath.Join(root, "go.mod"), before.mod))
 	}
@@ -132,6 +132,16 @@ func moduleFolder(dir string) (string, error) {
 			}
 		}
 	}
+}
+
+// ofProgram returns the package by which a program has a command line, at the version of the library: go get adds
+// the sums of the packages that it names, and package program links more modules than the library's own package.
+func ofProgram(what string) string {
+	_, version, versioned := strings.Cut(what, "@")
+	if !versioned {
+		return library + "/program"
+	}
+	return library + "/program@" + version
 }
 
 // goGet adds a module and its requirements by go get.

@@ -1,4 +1,6 @@
-package serve
+// Package definition is how a compiled definition gets from package annex to the packages that plan, serve and
+// describe it: what they need beside define.Server, whose package knows neither servers nor programs.
+package definition
 
 import (
 	"k8s.io/client-go/rest"
@@ -14,11 +16,13 @@ type EnvFunc func(definition *define.Server, client *rest.Config, informers *inf
 // Definition is a compiled and checked definition, and how its environments are made.
 type Definition struct {
 	Server *define.Server
-	NewEnv EnvFunc
+	// ControlPlane opens what Server.Plane declares; nil if that is nil.
+	ControlPlane ControlPlane
+	NewEnv       EnvFunc
 }
 
 // Compiled holds a Definition for package annex, whose exported type embeds it under a name that is not exported. Only
-// the module's own packages can call DefinitionOf, so the exported type needs no exported method for package program.
+// the module's own packages can call Of, so the exported type needs no exported method for package program.
 type Compiled struct{ definition Definition }
 
 // Compile returns a holder of the definition.
@@ -26,5 +30,5 @@ func Compile(definition Definition) Compiled { return Compiled{definition} }
 
 func (c *Compiled) compiled() *Definition { return &c.definition }
 
-// DefinitionOf returns the definition that a type of package annex holds.
-func DefinitionOf(holder interface{ compiled() *Definition }) *Definition { return holder.compiled() }
+// Of returns the definition that a type of package annex holds.
+func Of(holder interface{ compiled() *Definition }) *Definition { return holder.compiled() }
