@@ -20,9 +20,9 @@ import (
 
 const module = "github.com/annexapi/annex"
 
-// districts are the folders of internal, from the top of the house to its ground. A package imports
-// packages of its own district and of districts below, never of one above: a request comes from the top
-// and goes down to the disk. Public lists the public packages that a district may import.
+// districts are the folders of internal, from the top to the bottom. A package may import
+// packages of its own district and of lower districts, never of a higher one: a request enters at the top
+// and ends at the disk. Public lists the public packages that a district may import.
 var districts = []struct {
 	name   string
 	public []string
@@ -93,7 +93,7 @@ var public = map[string][]string{
 	"stream":          {"", "internal/base/apierr", "internal/base/outcome", "internal/server/streams"},
 }
 
-// linked are packages that only some servers link: those whose programs import the public package.
+// linked are packages that a server links only if its program imports the public package.
 var linked = map[string]string{
 	"internal/controlplane":      "controlplane",
 	"internal/server/operations": "operation",
@@ -161,10 +161,10 @@ func ours(path string) (string, bool) {
 	return strings.CutPrefix(path, module+"/")
 }
 
-// within reports whether a package is the one of a path, or below it.
+// within reports whether a package has the path or is below it.
 func within(name, path string) bool { return name == path || strings.HasPrefix(name, path+"/") }
 
-// district returns the floor of a package of internal, 0 at the top, and its district's name.
+// district returns the position of an internal package's district, 0 at the top, and the district's name.
 func district(name string) (floor int, in string) {
 	in, _, _ = strings.Cut(strings.TrimPrefix(name, "internal/"), "/")
 	for floor := range districts {
@@ -303,7 +303,7 @@ func TestImports_rootLinksNoStorageAndNoCommandLine(t *testing.T) {
 	}
 }
 
-// A district's doc.go is its sign: what it holds, what it must not hold, and where a request enters it and leaves it.
+// The doc.go of a district describes its content, its limits, and where a request enters and leaves.
 func TestDistricts_haveASign(t *testing.T) {
 	t.Parallel()
 	entries, err := os.ReadDir("internal")
@@ -327,8 +327,8 @@ func TestDistricts_haveASign(t *testing.T) {
 	}
 }
 
-// goFiles calls see with each file of Go code that is no test. It leaves out directories
-// that skip, which may be nil, is true for; they have slashes.
+// goFiles calls see with each Go file that is not a test. It omits directories for which skip returns true.
+// skip may be nil; its argument has slashes.
 func goFiles(t *testing.T, skip func(dir string) bool, see func(name string, files *token.FileSet, file *ast.File)) {
 	t.Helper()
 	files := token.NewFileSet()
@@ -358,8 +358,8 @@ func goFiles(t *testing.T, skip func(dir string) bool, see func(name string, fil
 	}
 }
 
-// literals calls see with every string literal of the module's code, but for that of tests
-// and of the rooms, and says where it is.
+// literals calls see with the position of every string literal of the module, except for tests
+// and excluded directories.
 func literals(t *testing.T, but []string, see func(file, at, text string)) {
 	t.Helper()
 	skip := func(dir string) bool {
@@ -382,8 +382,8 @@ func literals(t *testing.T, but []string, see func(file, at, text string)) {
 
 var unnamed = regexp.MustCompile(`(?i)\b(somebody|whoever|nobody|everybody)\b`)
 
-// A comment names who acts (the client, another writer, the operator, an anonymous request):
-// a reader can search for that, and knows who is meant.
+// A comment names the actor (the client, another writer, the operator, an anonymous request), so that
+// a reader knows the actor and can search for it.
 func TestCommentsNameWhoActs(t *testing.T) {
 	goFiles(t, nil, func(_ string, files *token.FileSet, file *ast.File) {
 		for _, group := range file.Comments {
@@ -424,7 +424,7 @@ func TestOnlyTheCommandLineNamesFlags(t *testing.T) {
 	}
 }
 
-// otherNames are literals that are called as a storage is, with what they name.
+// otherNames are literals with the name of a storage that have another meaning, with that meaning.
 var otherNames = map[string]string{
 	"internal/program/datadir/unrecorded.go: embedded": "what a data directory without a record holds",
 	"internal/program/datadir/unrecorded.go: files":    "what a data directory without a record holds",
@@ -432,7 +432,7 @@ var otherNames = map[string]string{
 	"internal/base/budget/limit.go: memory":            "a controller of cgroups",
 }
 
-// What is to be known of a storage, its driver's traits and methods say.
+// Code gets the properties of a storage from the traits and methods of its driver, not from its name.
 func TestOnlyDriversAndTheCommandLineNameStorages(t *testing.T) {
 	t.Parallel()
 	found := map[string]bool{}
@@ -452,7 +452,7 @@ func TestOnlyDriversAndTheCommandLineNameStorages(t *testing.T) {
 	}
 }
 
-// maxModules bounds the root's module graph. What is over it must be worth it.
+// maxModules bounds the root's module graph. A module above the bound needs a good reason.
 const maxModules = 275
 
 func TestTheModuleGraphStaysLean(t *testing.T) {
@@ -469,8 +469,8 @@ func TestTheModuleGraphStaysLean(t *testing.T) {
 	}
 }
 
-// The workspace hides requirements that a module's own files lack, and users have no
-// workspace: what they copy of a sample would not build.
+// The workspace hides requirements that are missing in a module's own files. Users have no
+// workspace, so their copy of a sample would not build.
 func TestModulesBuildOutsideTheWorkspace(t *testing.T) {
 	if testing.Short() {
 		t.Skip("lists the packages of all modules")
@@ -499,8 +499,8 @@ func TestModulesBuildOutsideTheWorkspace(t *testing.T) {
 	}
 }
 
-// A go.work.sum that lacks lines is completed by the next go command, whichever it is, and
-// a clean clone is not clean any more.
+// The next go command, whichever it is, completes a go.work.sum that lacks lines, and
+// the clone is no longer clean.
 func TestTheWorkspaceHasAllSums(t *testing.T) {
 	t.Parallel()
 	checkout, err := os.Getwd()
@@ -537,8 +537,8 @@ func TestTheWorkspaceHasAllSums(t *testing.T) {
 }
 
 // maxBinary bounds the stripped sample, in bytes. Upstream's admission plugins, for
-// servers in a cluster, are 8 MiB of it: their types name the clients of all groups. The tokens
-// of identity providers are 0.6 MiB, sending spans 0.4, and the pages for people 0.7.
+// servers in a cluster, are 8 MiB of it: their types name the clients of all groups. Tokens
+// of identity providers take 0.6 MiB, sending spans takes 0.4, and the console takes 0.7.
 const maxBinary = 88 << 20
 
 func TestTheSampleStaysSmall(t *testing.T) {
