@@ -20,10 +20,9 @@ type Instance struct {
 	server *serve.Server
 }
 
-// New makes a server: it checks the definition as a whole, opens the storage, and
-// binds the ports, so that whatever can fail fails here. A mistake in the
-// definition or the options is a *ConfigError. Nothing is answered before Run. An
-// instance that is not run must be closed. The context bounds New only.
+// New makes a server: it checks the whole definition, opens the storage, and binds the ports, so that everything that
+// can fail fails here. A mistake in the definition or the options is a *ConfigError. The server answers no request
+// before Run. Close an instance that does not run. The context bounds New only.
 func New(ctx context.Context, server Server, options Options) (*Instance, error) {
 	defined, err := Define(server)
 	if err != nil {
@@ -54,14 +53,12 @@ func (i *Instance) Run(ctx context.Context, ready func()) error {
 	return i.server.Run(ctx, ready)
 }
 
-// Close releases what New opened. It is for instances that are not run; for others
-// it does nothing.
+// Close releases the resources that New opened, for an instance that does not run. Otherwise it does nothing.
 func (i *Instance) Close() error { return i.server.Close() }
 
-// Handler is the instance's whole HTTP interface, with authentication, authorization, limits
-// and audit, for serving it on a listener of one's own. It answers while Run runs. Requests
-// other than watches set the read and write deadlines of their connection, where it
-// has any, by Options.RequestTimeout.
+// Handler returns the whole HTTP interface of the instance, with authentication, authorization, limits and audit, for
+// serving it on another listener. It answers while Run runs. Requests other than watches set the read and write
+// deadlines of their connection, if it supports them, by Options.RequestTimeout.
 func (i *Instance) Handler() http.Handler { return i.server.Handler() }
 
 // TLSConfig is how the instance speaks TLS, for the listener of one's own that Handler is
@@ -75,11 +72,10 @@ func (i *Instance) TLSConfig() (*tls.Config, error) { return i.server.TLSConfig(
 // is what Options.Serving.ExternalHostname says, and empty without one.
 func (i *Instance) URL() string { return i.server.URL() }
 
-// InsecureURL is where clients on this machine reach the instance by plain HTTP;
-// empty if it does not listen.
+// InsecureURL returns the URL of the instance by plain HTTP for clients on this machine; empty if it does not listen.
 func (i *Instance) InsecureURL() string { return i.server.InsecureURL() }
 
-// Socket is the absolute path of the instance's Unix socket; empty if it has none.
+// Socket returns the absolute path of the instance's Unix socket; empty if it has none.
 func (i *Instance) Socket() string { return i.server.Socket() }
 
 // Kubeconfig is the absolute path of the administrator's kubeconfig, which New
