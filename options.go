@@ -6,51 +6,51 @@ import (
 )
 
 type (
-	// Options say how a server runs.
+	// Options configure the operation of a server.
 	Options = config.Options
-	// ClusterOptions say how an aggregated server reaches its cluster and what it takes
-	// from there.
+	// ClusterOptions configure the connection of an aggregated server to its cluster, and the cluster's features
+	// that the server uses.
 	ClusterOptions = config.ClusterOptions
-	// SelfCertifyOptions say how an aggregated server keeps its serving certificate.
+	// SelfCertifyOptions configure where an aggregated server keeps its serving certificate, and its renewal.
 	SelfCertifyOptions = config.SelfCertifyOptions
-	// ControlPlaneOptions are the operator's, of a server with a control plane.
+	// ControlPlaneOptions are the operator's options for a control plane.
 	ControlPlaneOptions = config.ControlPlaneOptions
-	// AdmissionOptions say which admission plugins a server runs.
+	// AdmissionOptions select and configure admission plugins.
 	AdmissionOptions = config.AdmissionOptions
-	// AuditOptions say what is recorded of requests, as kube-apiserver's audit does.
+	// AuditOptions configure the audit of requests, which is that of kube-apiserver.
 	AuditOptions = config.AuditOptions
-	// AuditLogOptions say how events of the audit are written to a file.
+	// AuditLogOptions configure the file of audit events.
 	AuditLogOptions = config.AuditLogOptions
-	// AuditWebhookOptions say how events of the audit are sent to a server.
+	// AuditWebhookOptions configure the server to which audit events are sent.
 	AuditWebhookOptions = config.AuditWebhookOptions
-	// AuditBatchOptions say how events of the audit are gathered.
+	// AuditBatchOptions configure the batches of audit events.
 	AuditBatchOptions = config.AuditBatchOptions
-	// AuditTruncateOptions bound the size of events of the audit.
+	// AuditTruncateOptions bound the size of audit events.
 	AuditTruncateOptions = config.AuditTruncateOptions
-	// AccessLogOptions say where a line is written for each request.
+	// AccessLogOptions configure the access log, which has a line for each request.
 	AccessLogOptions = config.AccessLogOptions
-	// ServingOptions say how connections are answered.
+	// ServingOptions configure listeners and connections.
 	ServingOptions = config.ServingOptions
-	// SNICertificate is a certificate for some names.
+	// SNICertificate is a serving certificate for some host names.
 	SNICertificate = config.SNICertificate
-	// KubeconfigOptions say what the administrator's kubeconfig holds.
+	// KubeconfigOptions configure the administrator's kubeconfig.
 	KubeconfigOptions = config.KubeconfigOptions
-	// ServiceAccountOptions say how tokens of service accounts are signed and verified.
+	// ServiceAccountOptions configure the signing and verification of service account tokens.
 	ServiceAccountOptions = config.ServiceAccountOptions
-	// LoginOptions say how people sign in.
+	// LoginOptions configure the sign-in of people.
 	LoginOptions = config.LoginOptions
-	// RotationOptions say when a file that only grows is begun anew.
+	// RotationOptions configure the rotation of files that only grow.
 	RotationOptions = config.RotationOptions
-	// TokenWebhookOptions have a server ask a webhook whose bearer tokens are.
+	// TokenWebhookOptions configure a webhook that authenticates bearer tokens.
 	TokenWebhookOptions = config.TokenWebhookOptions
-	// RequestHeaderOptions say which proxy may name callers in headers.
+	// RequestHeaderOptions configure the proxies that may name callers in headers.
 	RequestHeaderOptions = config.RequestHeaderOptions
-	// AuthorizationWebhookOptions say which server is asked what callers may do.
+	// AuthorizationWebhookOptions configure a webhook that authorizes requests.
 	AuthorizationWebhookOptions = config.AuthorizationWebhookOptions
-	// AuthorizationMode is how a server that stands alone decides what callers may do.
+	// AuthorizationMode is a mode by which a standalone server authorizes requests.
 	AuthorizationMode = config.AuthorizationMode
-	// Storage is where a server can keep objects: embedded.Dir, files.Dir, memory.Storage,
-	// etcd.Cluster, or a driver of one's own.
+	// Storage is a storage for objects: embedded.Dir, files.Dir, memory.Storage, etcd.Cluster, or a driver of the
+	// program.
 	Storage = driver.Driver
 )
 
