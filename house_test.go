@@ -120,8 +120,7 @@ var forbidden = map[string]string{
 	"go.etcd.io/etcd/server":         "standing alone needs no etcd",
 }
 
-// yamlPackage reads YAML as kubectl does. It is of Kubernetes' house, but knows
-// nothing of it and links nothing else there.
+// yamlPackage reads YAML as kubectl does. Kubernetes maintains it, but it links no other package of Kubernetes.
 const yamlPackage = "sigs.k8s.io/yaml"
 
 // engine are the packages that must not link Kubernetes at all.

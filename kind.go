@@ -233,11 +233,12 @@ func updateRule[T any](
 	}
 }
 
-// ValidationOptions turns on and off options for conditional rules, which have the tags +k8s:ifEnabled(Name) and
-// +k8s:ifDisabled(Name): rules of the kind, and of the requests and options of its subresources. An option that is not
-// in the map has the value of the process's feature gate of the same name, and is off without such a feature. New
-// rejects a name that is in no tag. The rules of the hub's tags run on every write of the main endpoint and of
-// /status, whatever version the client uses; those of another version run when a client uses it.
+// ValidationOptions turns on and off the options on which conditional rules depend: the rules with the tags
+// +k8s:ifEnabled(Name) and +k8s:ifDisabled(Name), of the kind and of the requests and options of its
+// subresources. An option that is not in the map has the value of the process's feature gate of the same name, and is
+// off without such a feature. New rejects a name that is in no tag. The rules of the hub's tags run on every write of
+// the main endpoint and of /status, whatever version the client uses; those of another version run when a client uses
+// it.
 func (k *KindBuilder[T]) ValidationOptions(options map[string]bool) *KindBuilder[T] {
 	k.kind().ValidationOptions = maps.Clone(options)
 	return k

@@ -56,17 +56,16 @@ type heldControlPlane = definition.HeldControlPlane
 
 // Group is an API group.
 type Group struct {
-	// Name is the group's DNS name, such as restaurant.wukong.com. Behind a cluster it has a
-	// domain that is not Kubernetes'. A server that stands alone may serve any group but
-	// authentication.k8s.io, authorization.k8s.io and rbac.authorization.k8s.io: apps, say. Empty
-	// is the core group, in version v1, to which kinds are added beside the server's own,
-	// namespaces and service accounts.
+	// Name is the group's DNS name, such as restaurant.wukong.com. The group of an aggregated server must have a domain
+	// other than Kubernetes'. A standalone server may serve any group, such as apps, except authentication.k8s.io,
+	// authorization.k8s.io and rbac.authorization.k8s.io. Empty is the core group, in version v1: its kinds are added
+	// to the server's own, namespaces and service accounts.
 	Name string
 	// Kinds are the kinds in the group, at least one.
 	Kinds []Kind
 }
 
-// Kind is a kind in all its versions, as KindOf builds it.
+// Kind is a kind in all its versions. KindOf builds one.
 type Kind interface {
 	kind() *define.Kind
 }
@@ -76,8 +75,8 @@ type Definition struct{ compiled }
 
 type compiled = definition.Compiled
 
-// Define compiles and checks the definition of a server, as New and package program do, and opens
-// nothing. The error is a *ConfigError that lists every mistake.
+// Define compiles and checks the definition of a server, as New and package program do. It opens nothing. The error is
+// a *ConfigError that lists every mistake.
 func Define(server Server) (*Definition, error) {
 	compiled, err := server.define()
 	if err != nil {
