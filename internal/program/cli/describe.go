@@ -97,6 +97,8 @@ type wholeDescription struct {
 	AdmissionPlugins []string `json:"admissionPlugins,omitempty"`
 	// Handlers are the paths beside the API.
 	Handlers []string `json:"handlers,omitempty"`
+	// Filters are the steps of a request before its handler, in their order, with the conditions for which a server has them.
+	Filters []string `json:"filters"`
 	// Console and SwaggerUI are the pages for people.
 	Console   page `json:"console"`
 	SwaggerUI page `json:"swaggerUI"`
@@ -228,6 +230,7 @@ its controllers, and with --aggregated what it asks of its cluster.`,
 			for _, h := range definition.Handlers {
 				whole.Handlers = append(whole.Handlers, h.Path)
 			}
+			whole.Filters = upstream.Filters()
 			whole.Queries, whole.QueriesFrom = p.QueryPrefix, sourceOf(p.QueryPrefixFrom)
 			whole.Console, whole.SwaggerUI = describePage(p.Console), describePage(p.SwaggerUI)
 			whole.Memory = describeMemory(p.Options)
@@ -276,6 +279,9 @@ func (d wholeDescription) print(out io.Writer) error {
 			d.SwaggerUI,
 			d.Memory,
 		)
+	}
+	if err == nil {
+		_, err = fmt.Fprintf(out, "Filters: %s\n", strings.Join(d.Filters, ", "))
 	}
 	if err == nil && d.Login != nil {
 		_, err = fmt.Fprintf(

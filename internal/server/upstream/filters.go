@@ -18,8 +18,8 @@ type filter struct {
 	name string
 	// upstream names the filters of upstream's chain that the filter uses or stands for, the outermost first; none if upstream has no such filter.
 	upstream []string
-	// when reports whether a server needs the filter; nil is for every server.
-	when func(Traits) bool
+	// when is the condition for which a server needs the filter; nil is for every server.
+	when *condition
 	// closed is true for a filter that requests for open handlers pass by.
 	closed bool
 	wrap   func(next http.Handler, c *chain) http.Handler
@@ -32,7 +32,25 @@ type Traits struct {
 	ProtobufTakenBack bool
 }
 
-func standsAlone(t Traits) bool { return !t.Cluster }
+// condition is a condition on the traits of a server.
+type condition struct {
+	text  string // as describe prints it
+	holds func(Traits) bool
+}
+
+var (
+	accessLogged = condition{"with an access log", func(t Traits) bool { return t.AccessLog }}
+	aggregating  = condition{"with servers behind", func(t Traits) bool { return t.Aggregation }}
+	audited      = condition{"with an audit", func(t Traits) bool { return t.Audit }}
+	inCluster    = condition{"aggregated", func(t Traits) bool { return t.Cluster }}
+	connected    = condition{"with subresources that connect", func(t Traits) bool { return t.Connections }}
+	besides      = condition{"with handlers beside the API", func(t Traits) bool { return t.Handlers }}
+	mixed        = condition{"with kinds with and without protobuf in a group", func(t Traits) bool { return t.ProtobufTakenBack }}
+	queried      = condition{"with queries", func(t Traits) bool { return t.Queries }}
+	refusing     = condition{"with refused user agents", func(t Traits) bool { return t.RefusedUserAgents }}
+	traced       = condition{"with tracing", func(t Traits) bool { return t.Tracing }}
+	alone        = condition{"unless aggregated", func(t Traits) bool { return !t.Cluster }}
+)
 
 // chain has the parts of a server that its filters need.
 type chain struct {
@@ -58,7 +76,7 @@ var filterTable = []filter{
 		wrap: func(next http.Handler, c *chain) http.Handler {
 			return withBeginning(next, c.config.AuditSink != nil, c.server)
 		}},
-	{name: "access log", upstream: []string{"WithHTTPLogging"}, when: func(t Traits) bool { return t.AccessLog },
+	{name: "access log", upstream: []string{"WithHTTPLogging"}, when: &accessLogged,
 		wrap: func(next http.Handler, c *chain) http.Handler {
 			return withAccessLog(next, c.config.AccessLog, c.server.LongRunningFunc)
 		}},
@@ -87,7 +105,7 @@ var filterTable = []filter{
 		wrap: func(next http.Handler, c *chain) http.Handler {
 			return withStreamsBegun(next, c.standing, c.server.LongRunningFunc)
 		}},
-	{name: "origins", when: standsAlone,
+	{name: "origins", when: &alone,
 		wrap: func(next http.Handler, c *chain) http.Handler {
 			return withOrigins(next, originPatterns(c.config.Serving))
 		}},
@@ -99,17 +117,17 @@ var filterTable = []filter{
 	{name: "page cookies", closed: true,
 		wrap: func(next http.Handler, _ *chain) http.Handler { return withPageCookiesHidden(next) }},
 	// Behind authentication, so that only known callers ask for spans.
-	{name: "tracing", upstream: []string{"WithTracing"}, when: func(t Traits) bool { return t.Tracing },
+	{name: "tracing", upstream: []string{"WithTracing"}, when: &traced,
 		wrap: func(next http.Handler, c *chain) http.Handler {
 			return filters.WithTracing(next, c.config.Tracing.provider)
 		}},
-	{name: "caller of the access log", when: func(t Traits) bool { return t.AccessLog },
+	{name: "caller of the access log", when: &accessLogged,
 		wrap: func(next http.Handler, _ *chain) http.Handler { return notingCaller(next) }},
 	{name: "audit", upstream: []string{"WithAudit"},
 		wrap: func(next http.Handler, c *chain) http.Handler {
 			return filters.WithAudit(next, c.config.AuditSink, c.config.AuditPolicy, c.server.LongRunningFunc)
 		}},
-	{name: "audit of watches", when: func(t Traits) bool { return t.Audit },
+	{name: "audit of watches", when: &audited,
 		wrap: func(next http.Handler, _ *chain) http.Handler { return withAuditedInside(next) }},
 	{name: "impersonation", upstream: []string{"WithConstrainedImpersonation"}, closed: true,
 		wrap: func(next http.Handler, c *chain) http.Handler { return withImpersonation(next, c.config, c.server) }},
@@ -125,39 +143,39 @@ var filterTable = []filter{
 		wrap: func(next http.Handler, c *chain) http.Handler {
 			return handlers(c.config.Handlers).ifOpen(c.authorized, next)
 		}},
-	{name: "cluster unavailable", when: func(t Traits) bool { return t.Cluster },
+	{name: "cluster unavailable", when: &inCluster,
 		wrap: func(next http.Handler, c *chain) http.Handler {
 			return withClusterUnavailable(next, c.config.Cluster, c.server)
 		}},
-	{name: "authorization of queries", when: func(t Traits) bool { return t.Queries },
+	{name: "authorization of queries", when: &queried,
 		wrap: func(next http.Handler, c *chain) http.Handler { return c.queries.Authorize(next, c.authorized) }},
-	{name: "permission to upgrade", when: func(t Traits) bool { return t.Connections },
+	{name: "permission to upgrade", when: &connected,
 		wrap: func(next http.Handler, c *chain) http.Handler { return withUpgradePermission(next, c.routes, c.server) }},
 	{name: authorization, upstream: []string{"WithAuthorization"},
 		wrap: func(next http.Handler, c *chain) http.Handler {
 			return filters.WithAuthorization(next, c.server.Authorization.Authorizer, c.server.Serializer)
 		}},
-	{name: "pages of other origins", when: standsAlone,
+	{name: "pages of other origins", when: &alone,
 		wrap: func(next http.Handler, c *chain) http.Handler { return withSteps(next, c.server, refuseForeign) }},
 	{name: "streams",
 		wrap: func(next http.Handler, c *chain) http.Handler {
 			return (&streams{next, c.config, c.gate, c.queries, c.routes, c.server}).filter()
 		}},
-	{name: "refused user agents", when: func(t Traits) bool { return t.RefusedUserAgents },
+	{name: "refused user agents", when: &refusing,
 		wrap: func(next http.Handler, c *chain) http.Handler {
 			return withUserAgentsRefused(next, c.config.Serving.RefusedUserAgents, c.server)
 		}},
-	{name: "aggregated servers", when: func(t Traits) bool { return t.Aggregation },
+	{name: "aggregated servers", when: &aggregating,
 		wrap: func(next http.Handler, c *chain) http.Handler { return c.config.Aggregation.Wrap(next) }},
-	{name: "handlers", when: func(t Traits) bool { return t.Handlers },
+	{name: "handlers", when: &besides,
 		wrap: func(next http.Handler, c *chain) http.Handler {
 			return withHandlers(next, c.config.Handlers, c.config.Stopping, c.server)
 		}},
-	{name: "connections ending", when: func(t Traits) bool { return t.Connections },
+	{name: "connections ending", when: &connected,
 		wrap: func(next http.Handler, c *chain) http.Handler {
 			return withConnectionsEnding(next, c.routes, c.config.Stopping)
 		}},
-	{name: "connections counted", when: func(t Traits) bool { return t.Connections },
+	{name: "connections counted", when: &connected,
 		wrap: func(next http.Handler, c *chain) http.Handler {
 			return withConnectionsCounted(next, c.routes, c.connections)
 		}},
@@ -167,11 +185,11 @@ var filterTable = []filter{
 		wrap: func(next http.Handler, c *chain) http.Handler { return withReasons(next, c.config.Ready) }},
 	{name: "checks of the request",
 		wrap: func(next http.Handler, c *chain) http.Handler { return withSteps(next, c.server, steps(c.config)...) }},
-	{name: "queries", when: func(t Traits) bool { return t.Queries },
+	{name: "queries", when: &queried,
 		wrap: func(next http.Handler, c *chain) http.Handler {
 			return withQueries(next, c.queries, c.documents, c.server)
 		}},
-	{name: "media types", when: func(t Traits) bool { return t.ProtobufTakenBack },
+	{name: "media types", when: &mixed,
 		wrap: func(next http.Handler, c *chain) http.Handler { return c.text.filter(next, c.server) }},
 	{name: "fast path",
 		wrap: func(next http.Handler, c *chain) http.Handler { return c.gate.Wrap(next) }},
@@ -198,13 +216,14 @@ func (c *chain) traits() Traits {
 	}
 }
 
-// Filters returns the names of the filters of a server, in the order in which a request passes them.
-func Filters(t Traits) []string {
-	var names []string
+// Filters returns the names of all filters in the order in which a request passes them, with the conditions for which servers have them.
+func Filters() []string {
+	names := make([]string, 0, len(filterTable))
 	for _, f := range filterTable {
-		if f.when == nil || f.when(t) {
-			names = append(names, f.name)
+		if f.when != nil {
+			f.name += " (" + f.when.text + ")"
 		}
+		names = append(names, f.name)
 	}
 	return names
 }
@@ -215,7 +234,7 @@ func (c *chain) build(handler http.Handler, server *server.Config) http.Handler 
 	traits := c.traits()
 	for i := len(filterTable) - 1; i >= 0; i-- {
 		f := &filterTable[i]
-		if f.when != nil && !f.when(traits) {
+		if f.when != nil && !f.when.holds(traits) {
 			continue
 		}
 		if f.name == authorization {

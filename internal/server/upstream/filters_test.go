@@ -99,25 +99,38 @@ func TestFilters_elsewhere_areUpstreams(t *testing.T) {
 	}
 }
 
-// A name is printed by describe, and stands for one filter.
+// describe prints the names, and each stands for one filter.
 func TestFilters_namesAreUnique(t *testing.T) {
 	t.Parallel()
-	var all Traits
-	v := reflect.ValueOf(&all).Elem()
-	for i := range v.NumField() {
-		v.Field(i).SetBool(true)
-	}
 	seen := map[string]bool{}
-	for _, name := range slices.Concat(Filters(all), Filters(Traits{})) {
-		if name == "" {
-			t.Error("a filter has no name")
+	for _, f := range filterTable {
+		if f.name == "" || seen[f.name] || f.wrap == nil {
+			t.Errorf("filter %q", f.name)
 		}
-		seen[name] = true
+		seen[f.name] = true
 	}
-	if len(seen) != len(filterTable) {
-		t.Errorf("%d names for %d filters", len(seen), len(filterTable))
+	if all := Filters(); len(all) != len(filterTable) || !slices.Contains(all, "audit of watches (with an audit)") {
+		t.Errorf("describe prints %q", all)
 	}
-	if slices.Contains(Filters(Traits{}), "audit of watches") || slices.Contains(Filters(all), "origins") {
-		t.Error("a filter is there that the server does not need")
+}
+
+// Each trait of a server adds a filter or takes one away.
+func TestFilters_traits(t *testing.T) {
+	t.Parallel()
+	count := func(traits Traits) (n int) {
+		for _, f := range filterTable {
+			if f.when == nil || f.when.holds(traits) {
+				n++
+			}
+		}
+		return n
+	}
+	of := reflect.TypeFor[Traits]()
+	for i := range of.NumField() {
+		var one Traits
+		reflect.ValueOf(&one).Elem().Field(i).SetBool(true)
+		if count(one) == count(Traits{}) {
+			t.Errorf("%s changes nothing", of.Field(i).Name)
+		}
 	}
 }

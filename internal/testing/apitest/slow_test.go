@@ -22,6 +22,9 @@ func TestList_slowReader_endsAtDeadline(t *testing.T) {
 	for i := range 100 { // 20 MB, more than sockets hold
 		c.create(fmt.Sprintf("w%d", i), metadata(fields{"annotations": fields{"long": long}}))
 	}
+	if slow() {
+		t.Skip("upstream's handlers keep the answer, which leaves when they have returned")
+	}
 	writing := func() int {
 		buffer := make([]byte, 64<<20)
 		return strings.Count(string(buffer[:runtime.Stack(buffer, true)]), "reads.filled.write(")
