@@ -383,7 +383,7 @@ var unnamed = regexp.MustCompile(`(?i)\b(somebody|whoever|nobody|everybody)\b`)
 
 // A comment names the actor (the client, another writer, the operator, an anonymous request), so that
 // a reader knows the actor and can search for it.
-func TestCommentsNameWhoActs(t *testing.T) {
+func TestComments_nameActors(t *testing.T) {
 	goFiles(t, nil, func(_ string, files *token.FileSet, file *ast.File) {
 		for _, group := range file.Comments {
 			for _, comment := range group.List {
@@ -404,7 +404,7 @@ var commandLines = map[string]string{
 
 // A program that embeds a server has no flags: messages name fields, and internal/program/cli puts
 // flags in their place.
-func TestOnlyTheCommandLineNamesFlags(t *testing.T) {
+func TestMessages_nameNoFlags(t *testing.T) {
 	t.Parallel()
 	found := map[string]bool{}
 	literals(t, []string{"internal/program/cli"}, func(file, at, text string) {
@@ -432,7 +432,7 @@ var otherNames = map[string]string{
 }
 
 // Code gets the properties of a storage from the traits and methods of its driver, not from its name.
-func TestOnlyDriversAndTheCommandLineNameStorages(t *testing.T) {
+func TestStorageNames_onlyInDrivers(t *testing.T) {
 	t.Parallel()
 	found := map[string]bool{}
 	literals(t, []string{"internal/program/cli", "store/embedded", "store/files", "store/memory", "store/etcd"}, func(file, at, text string) {
@@ -454,7 +454,7 @@ func TestOnlyDriversAndTheCommandLineNameStorages(t *testing.T) {
 // maxModules bounds the root's module graph. A module above the bound needs a good reason.
 const maxModules = 275
 
-func TestTheModuleGraphStaysLean(t *testing.T) {
+func TestModuleGraph_size(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "all")
 	cmd.Env = append(cmd.Environ(), "GOWORK=off")
 	out, err := cmd.Output()
@@ -470,7 +470,7 @@ func TestTheModuleGraphStaysLean(t *testing.T) {
 
 // The workspace hides requirements that are missing in a module's own files. Users have no
 // workspace, so their copy of a sample would not build.
-func TestModulesBuildOutsideTheWorkspace(t *testing.T) {
+func TestModules_buildWithoutWorkspace(t *testing.T) {
 	if testing.Short() {
 		t.Skip("lists the packages of all modules")
 	}
@@ -500,7 +500,7 @@ func TestModulesBuildOutsideTheWorkspace(t *testing.T) {
 
 // The next go command, whichever it is, completes a go.work.sum that lacks lines, and
 // the clone is no longer clean.
-func TestTheWorkspaceHasAllSums(t *testing.T) {
+func TestWorkspace_hasAllSums(t *testing.T) {
 	t.Parallel()
 	checkout, err := os.Getwd()
 	if err != nil {
@@ -540,7 +540,7 @@ func TestTheWorkspaceHasAllSums(t *testing.T) {
 // of identity providers take 0.6 MiB, sending spans takes 0.4, and the console takes 0.7.
 const maxBinary = 88 << 20
 
-func TestTheSampleStaysSmall(t *testing.T) {
+func TestSample_binarySize(t *testing.T) {
 	if testing.Short() {
 		t.Skip("links a program")
 	}

@@ -203,7 +203,7 @@ func crateNamed(name string) *unstructured.Unstructured {
 	}}
 }
 
-func TestServersBehindLearnHowToAuthenticate(t *testing.T) {
+func TestAggregation_authenticationConfig(t *testing.T) {
 	t.Parallel()
 	front := annextest.Start(t, cluster())
 	client := kubernetes.NewForConfigOrDie(front)
@@ -258,7 +258,7 @@ func TestServersBehindLearnHowToAuthenticate(t *testing.T) {
 }
 
 // It is not parallel, for it listens once more on a port that it has given up, which another test could get meanwhile.
-func TestRequestsForTheGroupOfAnotherServerGoThere(t *testing.T) {
+func TestAggregation_requests_areForwarded(t *testing.T) {
 	front := annextest.Start(t, cluster())
 	b := serveBehind(t, front, crateServer(), 0)
 	register(t, front, b.port, crateVersion)
@@ -310,7 +310,7 @@ func TestRequestsForTheGroupOfAnotherServerGoThere(t *testing.T) {
 	condition(t, front, "v1."+typedGroup, apiregistrationv1.ConditionTrue, "Passed", "")
 }
 
-func TestOneServerTellsOfAllGroups(t *testing.T) {
+func TestAggregation_discovery_hasAllGroups(t *testing.T) {
 	t.Parallel()
 	front := annextest.Start(t, cluster())
 	b := serveBehind(t, front, crateServer(), 0)
@@ -388,7 +388,7 @@ func TestOneServerTellsOfAllGroups(t *testing.T) {
 	})
 }
 
-func TestObjectsOfOtherServersGoWithTheirNamespacesAndOwners(t *testing.T) {
+func TestAggregation_namespacesAndOwners_collectObjects(t *testing.T) {
 	t.Parallel()
 	front := annextest.Start(t, cluster())
 	b := serveBehind(t, front, crateServer(), 0)

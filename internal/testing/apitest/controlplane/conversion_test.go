@@ -217,7 +217,7 @@ func (v *victim) sizes(ctx context.Context, version string, path ...string) (map
 // A definition gets a second version, in which objects are stored, and a conversion webhook, while
 // clients write; the server is killed meanwhile, as often as ANNEX_CRASH_KILLS says. No object is
 // lost, all are there in both versions, and the definition says in which they are stored.
-func TestDefinitionsGetAConversionThroughKills(t *testing.T) {
+func TestConversionWebhooks_addedDuringKills(t *testing.T) {
 	t.Parallel()
 	if dir := os.Getenv(victimEnv); dir != "" {
 		serveUntilKilled(t, dir, embedded.Dir(""))
@@ -354,7 +354,7 @@ func convertUntilKilled(t *testing.T, v *victim, webhook *converter, random *ran
 }
 
 // What a conversion webhook makes up is refused in kube-apiserver's words.
-func TestConversionWebhooksThatLieAreRefused(t *testing.T) {
+func TestConversionWebhooks_invalidResponses_areRefused(t *testing.T) {
 	t.Parallel()
 	c := clientsOf(annextest.Start(t, cluster()))
 	webhook := newConverter(t)

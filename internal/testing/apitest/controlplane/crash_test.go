@@ -108,7 +108,7 @@ func (v *victim) make(t *testing.T, namespace, name string, owners ...metav1.Own
 
 // Cascades of every policy and the deletion of a namespace are in progress when the server is
 // killed, as often as ANNEX_CRASH_KILLS says. The next one finishes them.
-func TestDeletionsAreFinishedAfterKills(t *testing.T) {
+func TestGarbage_afterKills_finishesDeletions(t *testing.T) {
 	t.Parallel()
 	if dir := os.Getenv(victimEnv); dir != "" {
 		serveUntilKilled(t, dir, embedded.Dir(""))

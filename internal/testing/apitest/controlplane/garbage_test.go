@@ -15,7 +15,7 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-func TestCustomResourcesAreCollectedWithTheirOwners(t *testing.T) {
+func TestGarbage_customResources(t *testing.T) {
 	t.Parallel()
 	for name, policy := range map[string]metav1.DeletionPropagation{"background": metav1.DeletePropagationBackground,
 		"foreground": metav1.DeletePropagationForeground, "orphan": metav1.DeletePropagationOrphan} {
@@ -54,7 +54,7 @@ func TestCustomResourcesAreCollectedWithTheirOwners(t *testing.T) {
 }
 
 // A namespace says what it waits for, and takes with it what the server's definition does not have.
-func TestCustomResourcesGoWithTheirNamespace(t *testing.T) {
+func TestNamespaces_deleted_customResources(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())
 	c := clientsOf(config)

@@ -318,7 +318,7 @@ func TestListsOfCustomResourcesAreAnsweredAsUpstreamDoes(t *testing.T) {
 
 // Long lists are compressed where upstream compresses them, and their sizes counted.
 // It is not parallel, for it compares metrics, which are those of the process.
-func TestLongListsOfCustomResourcesAreCompressed(t *testing.T) {
+func TestLists_longCustomResources_areCompressed(t *testing.T) {
 	config := annextest.Start(t, cluster())
 	c, a := clientsOf(config), answersOf(t, config)
 	c.define(t, widgets(sizeAndColor))
@@ -426,7 +426,7 @@ func list(instance *annex.Instance, accept string) *httptest.ResponseRecorder {
 	return w
 }
 
-func TestTheAuditHasTheItemsOfLists(t *testing.T) {
+func TestLists_audit_hasItems(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
@@ -461,7 +461,7 @@ func TestTheAuditHasTheItemsOfLists(t *testing.T) {
 // A list that is as the last one was is not encoded anew, which would take a hundred allocations
 // for each object.
 // It is not parallel, for it counts the allocations of the process.
-func TestListsOfCustomResourcesAreRemembered(t *testing.T) {
+func TestLists_customResources_areRemembered(t *testing.T) {
 	instance, c := serve(t, annex.Options{})
 	c.define(t, widgets(sizeAndColor))
 	const objects = 200

@@ -15,7 +15,7 @@ import (
 )
 
 // A policy reads its parameters with all rights, so those who write it must have them.
-func TestPoliciesAndBindingsNeedTheRightToReadTheirParameters(t *testing.T) {
+func TestPolicies_params_needReadPermission(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())
 	root, ctx := kubernetes.NewForConfigOrDie(config), t.Context()

@@ -44,7 +44,7 @@ func published(client kubernetes.Interface, namespace string) func(context.Conte
 	}
 }
 
-func TestEveryNamespaceHasAnAccountAndTheAuthorities(t *testing.T) {
+func TestPublish_everyNamespace(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	core := client.CoreV1()
@@ -81,7 +81,7 @@ func TestEveryNamespaceHasAnAccountAndTheAuthorities(t *testing.T) {
 }
 
 // What is made anew when it is deleted does not keep a namespace.
-func TestWhatEveryNamespaceHasGoesWithIt(t *testing.T) {
+func TestPublish_deletedNamespace(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	core := client.CoreV1()
@@ -104,7 +104,7 @@ func TestWhatEveryNamespaceHasGoesWithIt(t *testing.T) {
 }
 
 // The accounts are a controller's of its own, which needs no config maps.
-func TestControllersOfNamespacesAreLeftOutByName(t *testing.T) {
+func TestPublish_controllersOmittedByName(t *testing.T) {
 	t.Parallel()
 	plane := controlplane.New(controlplane.Options{Without: []string{"configmaps"}})
 	_, err := annex.New(

@@ -85,7 +85,7 @@ func keyed(t *testing.T, keys ...string) string {
 
 // A key that was rotated is not needed any more after storage rewrite, and the version that
 // custom resources were stored in is not either.
-func TestStorageRewriteStoresCustomResourcesAnew(t *testing.T) {
+func TestStorageRewrite_customResources(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"with the server stopped", "while it runs"} {
 		t.Run(how, func(t *testing.T) {

@@ -215,7 +215,7 @@ var (
 
 // What a selector of a field finds is the same with an index of it and without, while the
 // definition changes. It repeats a failure with ANNEX_SEED.
-func TestFieldSelectorsOfCustomResourcesThroughChangesOfTheirDefinition(t *testing.T) {
+func TestFieldSelectors_changedDefinition(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())
 	c := clientsOf(config)
@@ -266,7 +266,7 @@ func TestFieldSelectorsOfCustomResourcesThroughChangesOfTheirDefinition(t *testi
 	t.Logf("%d lists were compared, with %d objects", s.compared, s.found)
 }
 
-func TestFieldSelectorsOfConvertedCustomResources(t *testing.T) {
+func TestFieldSelectors_convertedCustomResources(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())
 	c := clientsOf(config)
@@ -291,7 +291,7 @@ func TestFieldSelectorsOfConvertedCustomResources(t *testing.T) {
 // A list by a selectable field looks at the objects that have the value, and not at all, which
 // takes some allocations for each.
 // It is not parallel, for it counts the allocations of the process.
-func TestListsByASelectableFieldUseAnIndex(t *testing.T) {
+func TestFieldSelectors_useIndex(t *testing.T) {
 	instance, c := serve(t, annex.Options{})
 	c.define(t, widgets(sizeAndColor))
 	const objects = 400
