@@ -84,7 +84,7 @@ func ExampleKindBuilder_CustomStorage() {
 	// 405 the server does not allow this method on the requested resource
 }
 
-// ask serves a kind and prints what it answers to requests: the code, and what is of interest.
+// ask serves a kind, sends it requests, and prints the status code and the interesting part of each response.
 func ask(kind annex.Kind, requests ...string) {
 	server := annex.Server{Name: "example", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{kind}}}}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -117,8 +117,8 @@ func ask(kind annex.Kind, requests ...string) {
 	must(<-done)
 }
 
-// ofInterest is the message of an error, what is on a shelf, the verdict of an inspection, the
-// phase of a widget, or a text.
+// ofInterest returns the message of an error, the content of a shelf, the verdict of an inspection, the
+// phase of a widget, or the whole text.
 func ofInterest(answer []byte) string {
 	object := unstructured.Unstructured{}
 	if json.Unmarshal(answer, &object.Object) != nil {

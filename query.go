@@ -98,7 +98,7 @@ func queryType(t reflect.Type) string {
 	return ordered.Number
 }
 
-// plain is a value as one of those that orders know; nil is none.
+// plain converts a value to a type that orders support; nil is no value.
 func plain(value any) any {
 	switch v := value.(type) {
 	case string, bool, int64, float64, time.Time:

@@ -41,8 +41,8 @@ type behind struct {
 	stop func()
 }
 
-// serveBehind runs a server that asks the control plane of the configuration who callers are and what they
-// may do. It is found at 127.0.0.1, at the port that is given or else at any.
+// serveBehind runs a server that delegates authentication and authorization to the control plane of the configuration.
+// It listens on 127.0.0.1, on the given port or, if port is 0, on any port.
 func serveBehind(t *testing.T, front *rest.Config, server annex.Server, port int) *behind {
 	t.Helper()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
@@ -238,7 +238,7 @@ func TestAggregation_authenticationConfig(t *testing.T) {
 	if first.Data["client-ca-file"] == first.Data["requestheader-client-ca-file"] {
 		t.Error("users have the authority of the server, and could say that they are others")
 	}
-	// What is damaged is repaired; what another replica has added stays.
+	// Damaged values are repaired; values added by another replica stay.
 	damaged := `{"data":{"requestheader-client-ca-file":"x","requestheader-allowed-names":"[\"other\"]"}}`
 	if _, err := configMaps.Patch(t.Context(), name, types.MergePatchType, []byte(damaged), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -369,7 +369,7 @@ func TestAggregation_discovery_hasAllGroups(t *testing.T) {
 		}
 		return nil
 	})
-	// What nothing serves is not there; what is another server's is gone with its APIService.
+	// The groups of other servers, available or not, disappear with their APIServices.
 	services := aggregator.NewForConfigOrDie(front).ApiregistrationV1().APIServices()
 	for _, name := range []string{dead, "v1." + typedGroup} {
 		if err := services.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {

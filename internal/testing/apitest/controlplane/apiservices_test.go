@@ -130,7 +130,7 @@ func TestAPIServices_ofOtherClients_stay(t *testing.T) {
 		t.Fatalf("%v, %v", made, err)
 	}
 	condition(t, config, remote.Name, apiregistrationv1.ConditionFalse, "ServiceNotFound", `service/shop in "default" is not present`)
-	// One that is local becomes available.
+	// A local APIService becomes available.
 	if _, err := services.Patch(
 		t.Context(),
 		remote.Name,

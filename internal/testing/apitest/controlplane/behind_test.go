@@ -140,7 +140,7 @@ func (r *relay) cut() {
 	r.conns = nil
 }
 
-// silent takes connections, and says nothing on them. It returns its port.
+// silent accepts connections, and sends nothing on them. It returns its port.
 func silent(t *testing.T) int {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -230,13 +230,13 @@ func TestAggregation_watchLists(t *testing.T) {
 	next(watch.Deleted)
 }
 
-// echoing gives back what it gets by WebSocket or SPDY.
+// echoing returns its input, by WebSocket or SPDY.
 func echoing(context.Context, *annex.ConnectRequest[markedv1.Crate, annex.NoOptions]) (http.Handler, error) {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if wsstream.IsWebSocketRequest(r) {
 			_, channels, err := wsstream.NewConn(wsstream.NewDefaultChannelProtocols([]wsstream.ChannelType{wsstream.ReadWriteChannel})).Open(w, r)
 			if err != nil {
-				return // the client is told
+				return // the client gets an error
 			}
 			_, _ = io.Copy(channels[0], channels[0])
 			return
@@ -318,7 +318,7 @@ func TestAggregation_upgradedConnections(t *testing.T) {
 		t.Fatalf("by SPDY: %q, %v", got, err)
 	}
 
-	// What the server behind refuses is told.
+	// The client gets the error of the aggregated server.
 	refused, err := http.NewRequestWithContext(t.Context(), http.MethodGet, front.Host+strings.Replace(path, "one/exec", "none/exec", 1), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -348,9 +348,9 @@ func TestAggregation_upgradedConnections(t *testing.T) {
 	<-spdied.CloseChan()
 }
 
-// The cut and the restart are seen by clients as those of any server: watches end, and informers
-// find what they have missed.
-// It is not parallel, for it listens once more on a port that it has given up, which another test could get meanwhile.
+// Clients see the cut and the restart as they do with any server: watches end, and informers list the missed changes.
+// The test is not parallel, because it listens again on a port that it has released, which another test could get
+// meanwhile.
 func TestAggregation_cutConnections_informersRecover(t *testing.T) {
 	front := annextest.Start(t, cluster())
 	b := serveBehind(t, front, crateServer(), 0)
@@ -469,7 +469,7 @@ func TestAggregation_deadServers_delayNothing(t *testing.T) {
 	)
 	condition(t, front, "v1.refused.example.com", apiregistrationv1.ConditionFalse, "FailedDiscoveryCheck", "connection refused")
 
-	// What tells can be deleted is; the namespace stays for what does not tell.
+	// Resources whose server answers are deleted; the namespace remains until the silent server answers.
 	if err := client.CoreV1().Namespaces().Delete(t.Context(), "doomed", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -775,7 +775,7 @@ func TestWebhooks_findTheirServices(t *testing.T) {
 	}
 	refused(`admission webhook "never.example.com" denied the request: no at /review`)
 
-	// Of a Service that is gone it is told what is missing.
+	// After the deletion of a Service, the error names the missing Service.
 	if err := client.CoreV1().Services("default").Delete(t.Context(), "hooks", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

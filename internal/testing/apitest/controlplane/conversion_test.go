@@ -111,8 +111,8 @@ func convertedBy(c *converter, d *apiextensionsv1.CustomResourceDefinition) {
 	d.Spec.Versions = append(d.Spec.Versions, *second)
 }
 
-// written is what a client knows of the objects that it writes: the size that was acknowledged
-// last, and the one that is in flight, which may be there or not.
+// written is the knowledge of a client about its objects: the last acknowledged size, and the size in flight, which
+// may be stored or not.
 type written struct {
 	mu           sync.Mutex
 	acknowledged map[string]int64
@@ -134,8 +134,8 @@ func (w *written) end(name string, size int64) {
 	w.writes.Add(1)
 }
 
-// lost compares what is there, by name, with what was written. It takes what was in flight for
-// what turns out to be there.
+// lost compares the stored objects, by name, with the written ones. It accepts a write in flight as stored if the
+// storage has it.
 func (w *written) lost(there map[string]int64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -214,9 +214,9 @@ func (v *victim) sizes(ctx context.Context, version string, path ...string) (map
 	return sizes, nil
 }
 
-// A definition gets a second version, in which objects are stored, and a conversion webhook, while
-// clients write; the server is killed meanwhile, as often as ANNEX_CRASH_KILLS says. No object is
-// lost, all are there in both versions, and the definition says in which they are stored.
+// A definition gets a second version, which becomes the storage version, and a conversion webhook, while clients write
+// and the server is killed ANNEX_CRASH_KILLS times. No object is lost, both versions serve all objects, and the status
+// of the definition has the storage versions.
 func TestConversionWebhooks_addedDuringKills(t *testing.T) {
 	t.Parallel()
 	if dir := os.Getenv(victimEnv); dir != "" {
@@ -296,8 +296,8 @@ func (v *victim) secondVersion(t *testing.T, webhook *converter) {
 	})
 }
 
-// convertUntilKilled changes the definition while clients write, and kills the server in between.
-// It returns what was written, and whether the change was acknowledged.
+// convertUntilKilled changes the definition while clients write, and kills the server in between. It returns the
+// written objects, and whether the change was acknowledged.
 func convertUntilKilled(t *testing.T, v *victim, webhook *converter, random *rand.Rand) (*written, bool) {
 	t.Helper()
 	const writers = 4
@@ -353,7 +353,7 @@ func convertUntilKilled(t *testing.T, v *victim, webhook *converter, random *ran
 	return done, <-changed == nil
 }
 
-// What a conversion webhook makes up is refused in kube-apiserver's words.
+// Invalid results of a conversion webhook are rejected with kube-apiserver's messages.
 func TestConversionWebhooks_invalidResponses_areRefused(t *testing.T) {
 	t.Parallel()
 	c := clientsOf(annextest.Start(t, cluster()))

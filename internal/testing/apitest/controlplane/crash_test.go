@@ -80,7 +80,7 @@ func (v *victim) kill(t *testing.T) {
 	}
 }
 
-// serveUntilKilled is what a victim does.
+// serveUntilKilled is the main function of a victim.
 func serveUntilKilled(t *testing.T, dir string, storage annex.Storage) {
 	instance, err := annex.New(t.Context(), cluster(), annex.Options{Storage: storage, DataDir: dir, Listen: "127.0.0.1:0"})
 	if err != nil {
@@ -106,8 +106,8 @@ func (v *victim) make(t *testing.T, namespace, name string, owners ...metav1.Own
 	}
 }
 
-// Cascades of every policy and the deletion of a namespace are in progress when the server is
-// killed, as often as ANNEX_CRASH_KILLS says. The next one finishes them.
+// The server is killed ANNEX_CRASH_KILLS times during cascades of every policy and the deletion of a namespace. The
+// next server finishes them.
 func TestGarbage_afterKills_finishesDeletions(t *testing.T) {
 	t.Parallel()
 	if dir := os.Getenv(victimEnv); dir != "" {
@@ -194,7 +194,7 @@ func (v *victim) delete(t *testing.T, round int) {
 	}
 }
 
-// finished is nil when of a round's objects are left those that should, as they should be.
+// finished returns nil when exactly the expected objects of a round remain, in their expected state.
 func (v *victim) finished(ctx context.Context, round int) error {
 	if _, err := v.all.Resource(namespacesResource).
 		Get(ctx, fmt.Sprint("r", round, "-namespace"), metav1.GetOptions{}); !apierrors.IsNotFound(

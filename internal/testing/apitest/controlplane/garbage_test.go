@@ -53,7 +53,8 @@ func TestGarbage_customResources(t *testing.T) {
 	}
 }
 
-// A namespace says what it waits for, and takes with it what the server's definition does not have.
+// The status of a namespace lists the remaining objects. Its deletion includes objects of kinds that the server's
+// definition does not have.
 func TestNamespaces_deleted_customResources(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())

@@ -26,7 +26,8 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// recorded starts a server whose audit is read as "ACCOUNT VERB RESOURCE CODE" of what is recorded of service accounts in kube-system.
+// recorded starts a server. The returned function reads its audit as "ACCOUNT VERB RESOURCE CODE", for the requests of
+// service accounts in kube-system.
 func recorded(t *testing.T) (kubernetes.Interface, func() (map[string]bool, error)) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "audit.log")

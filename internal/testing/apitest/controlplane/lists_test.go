@@ -42,7 +42,7 @@ func answersOf(t *testing.T, config *rest.Config) answers {
 	return answers{client, config.Host}
 }
 
-// answer is what a client sees of one, without what differs from request to request.
+// answer is a response as a client sees it, without the parts that differ between requests.
 type answer struct {
 	Code   int
 	Header http.Header
@@ -177,8 +177,8 @@ var listAccepts = []string{
 	"application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json",
 }
 
-// What a client gets of a list, or of the initial events of a watch, is what upstream's handler
-// answers, byte for byte, while the definition changes.
+// While the definition changes, the response to a list, and the initial events of a watch, are those of upstream's
+// handler, byte for byte.
 func TestListsOfCustomResourcesAreAnsweredAsUpstreamDoes(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())

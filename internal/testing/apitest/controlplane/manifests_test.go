@@ -179,7 +179,7 @@ func TestManifests_changedFiles(t *testing.T) {
 	}
 	awaitType("integer")
 
-	// What is in no file any more stays.
+	// A definition whose file was removed stays.
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func TestManifests_otherFiles_areRefused(t *testing.T) {
 	}
 }
 
-// A definition that the server refuses leaves the server unready, which says why, until the file is mended.
+// With an invalid definition the server is not ready, and reports the reason, until the file is corrected.
 func TestManifests_refusedDefinition_isNotReady(t *testing.T) {
 	t.Parallel()
 	dir := folderOf(

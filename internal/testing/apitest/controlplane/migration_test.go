@@ -33,7 +33,7 @@ func migrate(t *testing.T, all storagemigrationclient.StorageVersionMigrationInt
 	}
 }
 
-// conditions are those that are true, with their messages, and those that are not.
+// conditions returns the true conditions with their messages, and the false ones.
 func conditions(m *storagemigrationv1.StorageVersionMigration) string {
 	var said []string
 	for _, c := range m.Status.Conditions {

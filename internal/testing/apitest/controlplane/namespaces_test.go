@@ -42,7 +42,7 @@ func TestNamespaces_initial(t *testing.T) {
 	}
 }
 
-// What becomes of the dependents of a namespace is said by its finalizers, which the collector takes away.
+// The finalizers of a namespace decide about its dependents; the collector removes the finalizers.
 func TestNamespaces_deleted_collectsDependents(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))

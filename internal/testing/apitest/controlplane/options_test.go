@@ -19,7 +19,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// What the operator turns off is not served, and with it go the controllers and plugins of it.
+// A kind that the operator turns off is not served, and its controllers and plugins do not run.
 func TestRuntimeConfig_omitsKinds(t *testing.T) {
 	t.Parallel()
 	off := annex.ControlPlaneOptions{

@@ -14,7 +14,7 @@ import (
 	"github.com/annexapi/annex/annextest"
 )
 
-// A policy reads its parameters with all rights, so those who write it must have them.
+// A policy reads its parameters with all rights, so the author of a policy must have the right to read them.
 func TestPolicies_params_needReadPermission(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())

@@ -175,7 +175,7 @@ func TestPolicies_mutate(t *testing.T) {
 	})
 }
 
-// webhook answers reviews over TLS, and says how clients find it.
+// webhook serves reviews over TLS, and returns its client configuration.
 func webhook(
 	t *testing.T,
 	review func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse,
@@ -371,7 +371,7 @@ func TestWebhooks_ownHandlers(t *testing.T) {
 	}
 }
 
-// unknownAuthority is one that has nothing to do with the server.
+// unknownAuthority returns the certificate of an authority that is unrelated to the server.
 func unknownAuthority(t *testing.T) []byte {
 	t.Helper()
 	other := httptest.NewTLSServer(http.NotFoundHandler())

@@ -80,7 +80,7 @@ func TestPublish_everyNamespace(t *testing.T) {
 	}
 }
 
-// What is made anew when it is deleted does not keep a namespace.
+// Objects that are recreated after a deletion do not block the deletion of their namespace.
 func TestPublish_deletedNamespace(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))

@@ -110,7 +110,7 @@ func forbidden(t *testing.T, client kubernetes.Interface, namespace, quota strin
 	})
 }
 
-// uses waits until the status of the quota says so.
+// uses waits until the status of the quota has the wanted usage.
 func uses(t *testing.T, core corev1client.CoreV1Interface, want string) {
 	t.Helper()
 	testwait.NoError(t, "the quota says "+want, func(ctx context.Context) error {
@@ -180,7 +180,7 @@ func TestQuota_enforcement(t *testing.T) {
 	if _, err := core.ConfigMaps("default").Create(t.Context(), configMap("beyond"), metav1.CreateOptions{}); err != nil {
 		t.Error(err)
 	}
-	// What is there may be changed, and what goes makes room.
+	// Existing objects may be changed, and a deletion releases quota.
 	if _, err := core.ConfigMaps("lab").
 		Patch(t.Context(), "c0", types.MergePatchType, []byte(`{"data":{"a":"b"}}`), metav1.PatchOptions{}); err != nil {
 		t.Error(err)
@@ -192,7 +192,7 @@ func TestQuota_enforcement(t *testing.T) {
 	testwait.NoError(t, "there is room", configMapIn(core, "lab", "beyond", metav1.CreateOptions{}))
 }
 
-// A quota that comes late, or below what there is, takes nothing away.
+// A quota that is created late, or below the current use, deletes nothing.
 func TestQuota_belowUse_refusesCreates(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
@@ -219,7 +219,7 @@ func TestQuota_belowUse_refusesCreates(t *testing.T) {
 	}
 }
 
-// What only workloads use is used by none. What no kind is called is told nothing of.
+// Resources of workloads alone have no use. A name that no kind has gets no usage in the status.
 func TestQuota_unknownResources(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
@@ -307,7 +307,7 @@ func TestQuota_customResources(t *testing.T) {
 	used(1)
 }
 
-// What was admitted, but is not stored in the end, is not counted for long.
+// A create that was admitted but not stored is not counted for long.
 func TestQuota_failedCreates_areNotCounted(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
@@ -453,8 +453,8 @@ func TestQuota_createInFlight(t *testing.T) {
 	uses(t, core, "count/widgets.shop.example.com=2")
 }
 
-// Writers create and delete, and the server is killed, as often as ANNEX_CRASH_KILLS says. At no time are there more
-// objects than the quota allows.
+// Writers create and delete while the server is killed ANNEX_CRASH_KILLS times. There are never more objects than the
+// quota allows.
 func TestQuota_kills(t *testing.T) {
 	t.Parallel()
 	for name, storage := range map[string]annex.Storage{"embedded": embedded.Dir(""), "files": files.Dir("")} {

@@ -15,8 +15,7 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// An object that a new rule makes invalid can be changed, but not what is invalid in it, unless
-// that makes it valid.
+// An object that a new rule makes invalid can be updated. Its invalid field can only be changed to a valid value.
 func TestRatcheting_olderObjects_areUpdatable(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -52,8 +52,8 @@ func runStored(t *testing.T, dir, encryption string) (c clients, stop func()) {
 	return clientsOf(config), stop
 }
 
-// storageVerb runs a verb of storage, and returns what it prints, or why it failed: what it
-// warns of, of a disk that is nearly full say, depends on the machine.
+// storageVerb runs a verb of storage. It returns the standard output of a successful run, or else the standard error,
+// and the exit code. Warnings of a successful run, such as that of a nearly full disk, depend on the machine.
 func storageVerb(t *testing.T, dir, encryption string, args ...string) (string, int) {
 	t.Helper()
 	var out, errOut bytes.Buffer

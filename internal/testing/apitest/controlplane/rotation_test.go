@@ -162,7 +162,7 @@ func TestProxyCertificate_configured(t *testing.T) {
 	}
 	shown(first)
 
-	// It is replaced by one of another authority, after that has been told.
+	// The certificate is replaced by that of another authority, after this authority has been published.
 	write("ca.crt", append(bytes.Clone(first.CA()), second.CA()...))
 	toldBehind(t, front, "requestheader-client-ca-file", string(second.CA()))
 	show(second)

@@ -163,8 +163,8 @@ func (s *selections) watch(f field, value string) watch.Interface {
 	return followed
 }
 
-// follows reads a watch until it shows what a list does. It begins anew when the watch ends, as
-// watches do when the definition changes.
+// follows reads a watch until it shows the same objects as a list. It restarts when the watch ends, as watches do when
+// the definition changes.
 func (s *selections) follows(what string, f field, value string, followed watch.Interface) {
 	s.t.Helper()
 	list, err := s.widgets(f.version).List(s.t.Context(), metav1.ListOptions{FieldSelector: f.path + "=" + value})
@@ -213,8 +213,8 @@ var (
 	someColors = []string{"", "color-0", "color-1", "color-2", "color-3", "color-4", "color-5"}
 )
 
-// What a selector of a field finds is the same with an index of it and without, while the
-// definition changes. It repeats a failure with ANNEX_SEED.
+// A field selector selects the same objects with and without an index, while the definition changes. ANNEX_SEED
+// repeats a failure.
 func TestFieldSelectors_changedDefinition(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())

@@ -24,7 +24,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// shortNames is a policy with its binding; %s is what it asks of config maps.
+// shortNames is a policy with its binding; %s is its rule for config maps.
 const shortNames = `apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata: {name: names.static.k8s.io}
@@ -143,7 +143,7 @@ func TestStaticPolicies_followFiles(t *testing.T) {
 	})
 }
 
-// Policies that are objects see no objects of their own group, so that they cannot lock out those who write them.
+// Policy objects do not apply to objects of their own group, so that they cannot lock out their authors.
 func TestStaticPolicies_protectPolicyObjects(t *testing.T) {
 	t.Parallel()
 	dir := folderOf(t, map[string]string{"deny.json": `{"apiVersion": "v1", "kind": "List", "items": [

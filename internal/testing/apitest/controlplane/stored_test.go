@@ -60,7 +60,7 @@ func TestStored_likeKubernetes(t *testing.T) {
 	}
 }
 
-// raw is what a request is answered with.
+// raw returns the body of the response to a request.
 func raw(t *testing.T, client rest.Interface, verb, path, contentType, body string) string {
 	t.Helper()
 	path, query, _ := strings.Cut(path, "?")

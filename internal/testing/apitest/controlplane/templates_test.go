@@ -13,7 +13,7 @@ import (
 	"github.com/annexapi/annex/annextest"
 )
 
-// told keeps what a server warned of.
+// told collects the warnings of a server.
 type told []string
 
 func (t *told) HandleWarningHeader(code int, _, text string) {
