@@ -57,8 +57,8 @@ type Subresourcer interface {
 	Subresources() map[string]rest.Storage
 }
 
-// CustomStorage serves the kind from a storage of the program, instead of one that stores its objects. New calls make
-// once for every server. The verb describe also calls it, and destroys the result at once.
+// CustomStorage serves the kind from a storage of the program, in place of the server's own. New calls make once for
+// every server. The verb describe also calls it, and destroys the result at once.
 //
 // The storage gets and returns objects of the hub's type. Objects without a UID cannot be patched, because upstream
 // treats them as missing. Its verbs are the interfaces of k8s.io/apiserver/pkg/registry/rest that it implements:
