@@ -10,25 +10,28 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// AdmissionPlugin takes part in the admission of all kinds of a server, including namespaces and roles: of creates,
-// updates and deletes, and of connections, such as an exec. Objects have the hub's Go type; the object of a connection
-// is its options. Plugins run before the hooks of kinds, in the order of Server.AdmissionPlugins; in an aggregated
-// server, after those of the cluster. They also see writes of the server itself, by the user system:apiserver: a
-// plugin that rejects the namespace default prevents the server from starting. Files that people add to the storage
-// files do not pass admission.
+// AdmissionPlugin takes part in the admission of all kinds of a server, namespaces and roles
+// included: of creates, updates and deletes, and of connections, such as an exec. Objects are of the
+// hub's Go type, and a connection's are its options. Plugins come before the hooks of kinds, in
+// the order of Server.AdmissionPlugins; in an aggregated server, after those of the cluster.
+// They see what the server itself writes, too, as user system:apiserver: one that refuses the namespace
+// default keeps the server from starting. Files that people put into the storage Files pass no admission.
 type AdmissionPlugin struct {
-	// Name consists of letters and digits and begins with a capital, as in ImagePolicy. Options.Admission enables,
-	// disables and configures the plugin by this name, which is also a label in metrics.
+	// Name is letters and digits that begin with a capital, as in ImagePolicy. Options.Admission
+	// enables, disables and configures plugins by it, and metrics have it.
 	Name string
-	// Set exactly one of Plugin and New. Plugin serves all servers of the definition. New makes the plugin of one
-	// server; annex.New calls it once. Mutating and Validating make plugins of functions.
+	// Plugin is used by all servers of the definition; New makes the plugin of one server and
+	// is called once, by annex.New. One of them is set. Mutating and Validating
+	// make plugins of functions.
 	//
-	// A plugin that implements upstream's initializer interfaces gets the authorizer, the feature gates, the version
-	// and the drained notification from the server. It gets clients and informers in New, from env.
+	// A plugin of upstream's kind is given the authorizer, the feature gates, the version and the
+	// drained notification if it wants them. Clients and informers it gets in New, of env.
 	//
-	// An error of such a plugin that neither is nor wraps an API status is answered with 500, as by kube-apiserver.
+	// An error of a plugin of upstream's kind that neither is nor wraps an API status is answered with
+	// 500, as by kube-apiserver.
 	//
-	// The configuration is the plugin's section of Options.Admission.ConfigFile, or nil without such a section.
+	// The configuration is what Options.Admission.ConfigFile says of the plugin; nil if that is
+	// nothing.
 	Plugin admission.Interface
 	New    func(env *Env, configuration io.Reader) (admission.Interface, error)
 	// Disabled plugins run only if Options.Admission.EnablePlugins names them.
@@ -48,15 +51,15 @@ func (p AdmissionPlugin) define() define.AdmissionPlugin {
 	return compiled
 }
 
-// AdmissionFunc reviews a request for any kind. An error rejects it, as that of an AdmitFunc does.
+// AdmissionFunc reviews a request for any kind. An error refuses it, as that of an AdmitFunc does.
 type AdmissionFunc func(ctx context.Context, a admission.Attributes) error
 
-// Mutating makes a plugin of a function that may change the object of a create or update. The function is also called
-// for deletes and connections.
+// Mutating makes a plugin of a function that may change the object of a create or update. It is
+// called for deletes and connections as well.
 func Mutating(review AdmissionFunc) admission.Interface { return mutating{review} }
 
-// Validating makes a plugin of a function that decides after all mutating plugins. Its changes of the object have no
-// effect.
+// Validating makes a plugin of a function that decides, after all plugins that mutate. A change
+// of the object has no effect.
 func Validating(review AdmissionFunc) admission.Interface { return validating{review} }
 
 type mutating struct{ review AdmissionFunc }

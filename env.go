@@ -17,7 +17,8 @@ import (
 	"github.com/annexapi/annex/internal/model/informer"
 )
 
-// Env is the server from the view of a hook or a controller. It may be used concurrently, once the server is started.
+// Env is the server as a hook or a controller sees it. It may be used
+// concurrently, once the server is started.
 type Env struct {
 	definition *define.Server
 	informers  *informer.Set
@@ -25,26 +26,28 @@ type Env struct {
 	roots      func() []byte
 }
 
-// ClientConfig returns a configuration for clients of this server, with all rights and without a network in between.
-// Each call returns a copy.
+// ClientConfig returns a configuration for clients of this very server, with all
+// rights and without a network in between. Each call returns a copy.
 func (e *Env) ClientConfig() *rest.Config { return rest.CopyConfig(e.client) }
 
-// RootCA returns the current certificates by which clients verify this server, in PEM. It is empty for an aggregated
-// server, whose clients verify the cluster in front of it.
+// RootCA returns the certificates by which clients verify this server, in PEM, as they are now. It
+// is empty for an aggregated server, whose clients verify the cluster that they reach it by.
 func (e *Env) RootCA() []byte { return e.roots() }
 
-// Lister reads the objects of a kind. Get and List read a cache that a watch keeps current: a read costs no request,
-// and may be a moment behind the latest write. GetLatest and ListLatest read the storage: they see every write
-// acknowledged before the call, by this server or by a replica with the same storage, and cost a request of the server
-// to itself.
+// Lister reads the objects of a kind. Get and List read a cache that a watch keeps
+// current: a read costs no request, and may be a moment behind the latest write.
+// GetLatest and ListLatest read what is stored: they see every write that was answered
+// before they were called, by this server or by a replica with the same storage, and
+// cost a request of the server to itself.
 type Lister[T any] struct {
 	informer *informer.Informer
 }
 
-// ListerFor returns a lister of the kind and version of the Go type T on this server. It returns an error if the
-// server serves no such type. Listers of the same type share one cache, which is filled when the server starts. Call
-// ListerFor when the hook is made, not when it runs: it returns an error once the server runs. It therefore does so in
-// a controller, too, which has its own informers.
+// ListerFor returns a lister of the kind and version that the Go type T stands for
+// on this server. It is an error if the server serves no such type. Listers of the
+// same type share one cache, which is filled when the server starts: ask for a lister
+// when the hook is made, not when it is called. It is an error once the server runs,
+// and so in a controller, which has informers of its own.
 func ListerFor[T any, PT object[T]](e *Env) (*Lister[T], error) {
 	t := reflect.TypeFor[T]()
 	for _, k := range e.definition.Kinds() {
@@ -67,9 +70,10 @@ func ListerFor[T any, PT object[T]](e *Env) (*Lister[T], error) {
 // syncTimeout bounds how long a read waits for the first filling of the cache.
 const syncTimeout = 10 * time.Second
 
-// Get returns one object; namespace is empty for cluster-scoped kinds. It waits until the cache is filled. An error
-// matches apierrors.IsNotFound if the object does not exist; any other error means that the cache was not filled in
-// time. The object is shared and read-only.
+// Get returns one object, with an empty namespace for cluster-scoped kinds. It
+// waits until the cache is filled. An error matching apierrors.IsNotFound says that
+// there is no such object; any other that the cache could not be filled in time.
+// The object is shared and must not be changed.
 func (l *Lister[T]) Get(ctx context.Context, namespace, name string) (*T, error) {
 	if err := l.wait(ctx); err != nil {
 		return nil, err
@@ -81,9 +85,10 @@ func (l *Lister[T]) Get(ctx context.Context, namespace, name string) (*T, error)
 	return any(obj).(*T), nil
 }
 
-// List returns the objects that match the selector, or all if it is nil, in all namespaces if namespace is empty, in
-// no particular order. It waits until the cache is filled, and returns an error if that takes too long. The objects
-// are shared and read-only.
+// List returns the objects that the selector matches, all if it is nil, in all
+// namespaces if namespace is empty, in no particular order. It waits until the cache is
+// filled; an error says that this did not happen in time. The objects are shared and must
+// not be changed.
 func (l *Lister[T]) List(ctx context.Context, namespace string, selector labels.Selector) ([]*T, error) {
 	if err := l.wait(ctx); err != nil {
 		return nil, err
@@ -93,7 +98,8 @@ func (l *Lister[T]) List(ctx context.Context, namespace string, selector labels.
 	return all, nil
 }
 
-// GetLatest is Get from the storage. The caller owns the object. The server must be started.
+// GetLatest is Get of what is stored. The object is the caller's own. The server must be
+// started.
 func (l *Lister[T]) GetLatest(ctx context.Context, namespace, name string) (*T, error) {
 	obj, err := l.informer.GetLatest(ctx, namespace, name)
 	if err != nil {
@@ -102,11 +108,11 @@ func (l *Lister[T]) GetLatest(ctx context.Context, namespace, name string) (*T, 
 	return any(obj).(*T), nil
 }
 
-// ListLatest is List from the storage: all objects at one moment after the call. The caller owns them. The server must
-// be started.
+// ListLatest is List of what is stored: all objects as they are at one moment after the
+// call. They are the caller's own. The server must be started.
 //
-// A decision about these objects still precedes the write, and another write may happen in between. Use AdmitCreate
-// for creates that need an exact decision.
+// What is decided upon them is still decided before the write: another write may come in
+// between. For creates that must not be so, AdmitCreate is exact.
 func (l *Lister[T]) ListLatest(ctx context.Context, namespace string, selector labels.Selector) ([]*T, error) {
 	var all []*T
 	err := l.informer.ListLatest(ctx, namespace, everythingIfNil(selector), func(obj runtime.Object) { all = append(all, any(obj).(*T)) })

@@ -16,32 +16,34 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// Handler answers requests beside the API, such as a menu, a report or a form: data that is not an object. Its
-// requests pass the same steps as requests for the API, in the same order: TLS, authentication, audit, impersonation,
-// limits of requests in flight, and authorization. Caller returns the caller of a request.
+// Handler answers requests beside the API: a menu, a report, a form, whatever is no object.
+// Its requests pass what those of the API do, in the same order: TLS, authentication, audit,
+// impersonation, limits of requests in flight, and authorization. Caller says who sends one.
 type Handler struct {
-	// Path is a path such as /menu, or a prefix such as /menu/, which matches all paths that begin with it. The
-	// longest match answers. The paths of the server itself cannot be used. Paths with empty or dotted elements, or
-	// with an escaped slash, are rejected, so that the authorized path is the path that the handler sees.
+	// Path is a path such as /menu, or one such as /menu/, which stands for all that begin
+	// so; the longest that fits answers. The paths of the server itself cannot be had.
+	// Requests whose path has empty or dotted elements, or an escaped slash, are refused, so
+	// that what is authorized is what the handler sees.
 	Path string
-	// Set exactly one of Handler and New. Handler serves all servers of the definition. New makes the handler of one
-	// server; annex.New calls it once. Handlers are called concurrently.
+	// Handler answers, for all servers of the definition; New makes what answers for one
+	// server and is called once, by annex.New. One of them is set. Handlers are called
+	// concurrently.
 	Handler http.Handler
 	New     func(env *Env) (http.Handler, error)
-	// Resource returns the attributes by which a request is authorized, audited, and classified by priority and
-	// fairness, such as the verb get on a pizza. If Resource is nil or returns nil, the path is authorized, with the
-	// method in lower case as the verb; roles grant it by nonResourceURLs. Resource is called for each request, before
-	// authentication, and must not read the body.
+	// Resource says what a request is authorized as, and how the audit and priority and
+	// fairness see it: getting a pizza, say. If it is nil or returns nil, that is the path, with the
+	// method in lower case as the verb, for which roles have nonResourceURLs. It is called
+	// before the caller is known, for each request, and must not read the body.
 	Resource func(r *http.Request) *authorizationv1.ResourceAttributes
-	// LongRunning reports whether a request has no deadline and does not count as a request in flight. The context of
-	// such a request ends when the server stops, as with a watch, or within ten seconds after the caller loses the
-	// credential or the right to send it. Nil means none; Options.RequestTimeout then applies to all. LongRunning must
-	// not read the body.
+	// LongRunning says which requests have no deadline, are not counted as requests in flight,
+	// and have their context ended when the server stops, as watches do, or within ten seconds when the
+	// caller loses the credential or the right to send them. Nil is none: then
+	// Options.RequestTimeout holds. It must not read the body either.
 	LongRunning func(r *http.Request) bool
-	// OpenAPI returns the OpenAPI v3 document of the handler's paths; nil means no document. It is served like those
-	// of the API, for example at /openapi/v3/menu for /menu or /menu/. OpenAPI is called once, by the first request
-	// for this document or for the list of documents. The server adds the title, the version and the authentication
-	// schemes that the document lacks.
+	// OpenAPI returns the document of OpenAPI v3 of the handler's paths; nil is none. It is served as
+	// those of the API are, at /openapi/v3/menu for /menu or /menu/ say, and called once, when the
+	// list of documents or this one is first asked for. What the document does not say of its
+	// title, its version and how callers are authenticated is said for it.
 	OpenAPI func() *spec3.OpenAPI
 }
 
@@ -56,23 +58,24 @@ func (h Handler) define() define.Handler {
 	return compiled
 }
 
-// Caller returns the caller of the request to which a context belongs, or nil if it belongs to none. In handlers and
-// hooks, this is the authenticated user, or the user that the authenticated user impersonates.
+// Caller returns who sent the request that a context is of; nil if it is of none. In
+// handlers and hooks, it is whom the server authenticated, or whom that caller impersonates.
 func Caller(ctx context.Context) user.Info {
 	caller, _ := request.UserFrom(ctx)
 	return caller
 }
 
-// CallerConfig returns a configuration for clients of this server that act with the rights of the caller of the
-// request whose context they get; the audit names that caller. One client serves all callers. Calls with a context
-// that belongs to no request fail, and so do informers. Each call returns a copy.
+// CallerConfig returns a configuration for clients of this very server that act for the
+// caller of the request whose context they are called with: they may do what that caller
+// may, and the audit names the caller. One client serves all callers. What is called with the
+// context of no request fails, and so do informers. Each call returns a copy.
 func (e *Env) CallerConfig() *rest.Config {
 	config := e.ClientConfig()
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return asCaller{next} })
 	return config
 }
 
-// asCaller is a RoundTripper that impersonates the caller in the context of a request.
+// asCaller impersonates the caller that a request's context names.
 type asCaller struct{ next http.RoundTripper }
 
 func (t asCaller) RoundTrip(r *http.Request) (*http.Response, error) {

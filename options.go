@@ -6,51 +6,51 @@ import (
 )
 
 type (
-	// Options configure the operation of a server.
+	// Options say how a server runs.
 	Options = config.Options
-	// ClusterOptions configure the connection of an aggregated server to its cluster, and the cluster's features
-	// that the server uses.
+	// ClusterOptions say how an aggregated server reaches its cluster and what it takes
+	// from there.
 	ClusterOptions = config.ClusterOptions
-	// SelfCertifyOptions configure where an aggregated server keeps its serving certificate, and its renewal.
+	// SelfCertifyOptions say how an aggregated server keeps its serving certificate.
 	SelfCertifyOptions = config.SelfCertifyOptions
-	// ControlPlaneOptions are the operator's options for a control plane.
+	// ControlPlaneOptions are the operator's, of a server with a control plane.
 	ControlPlaneOptions = config.ControlPlaneOptions
-	// AdmissionOptions select and configure admission plugins.
+	// AdmissionOptions say which admission plugins a server runs.
 	AdmissionOptions = config.AdmissionOptions
-	// AuditOptions configure the audit of requests, which is that of kube-apiserver.
+	// AuditOptions say what is recorded of requests, as kube-apiserver's audit does.
 	AuditOptions = config.AuditOptions
-	// AuditLogOptions configure the file of audit events.
+	// AuditLogOptions say how events of the audit are written to a file.
 	AuditLogOptions = config.AuditLogOptions
-	// AuditWebhookOptions configure the server to which audit events are sent.
+	// AuditWebhookOptions say how events of the audit are sent to a server.
 	AuditWebhookOptions = config.AuditWebhookOptions
-	// AuditBatchOptions configure the batches of audit events.
+	// AuditBatchOptions say how events of the audit are gathered.
 	AuditBatchOptions = config.AuditBatchOptions
-	// AuditTruncateOptions bound the size of audit events.
+	// AuditTruncateOptions bound the size of events of the audit.
 	AuditTruncateOptions = config.AuditTruncateOptions
-	// AccessLogOptions configure the access log, which has a line for each request.
+	// AccessLogOptions say where a line is written for each request.
 	AccessLogOptions = config.AccessLogOptions
-	// ServingOptions configure listeners and connections.
+	// ServingOptions say how connections are answered.
 	ServingOptions = config.ServingOptions
-	// SNICertificate is a serving certificate for some host names.
+	// SNICertificate is a certificate for some names.
 	SNICertificate = config.SNICertificate
-	// KubeconfigOptions configure the administrator's kubeconfig.
+	// KubeconfigOptions say what the administrator's kubeconfig holds.
 	KubeconfigOptions = config.KubeconfigOptions
-	// ServiceAccountOptions configure the signing and verification of service account tokens.
+	// ServiceAccountOptions say how tokens of service accounts are signed and verified.
 	ServiceAccountOptions = config.ServiceAccountOptions
-	// LoginOptions configure the sign-in of people.
+	// LoginOptions say how people sign in.
 	LoginOptions = config.LoginOptions
-	// RotationOptions configure the rotation of files that only grow.
+	// RotationOptions say when a file that only grows is begun anew.
 	RotationOptions = config.RotationOptions
-	// TokenWebhookOptions configure a webhook that authenticates bearer tokens.
+	// TokenWebhookOptions have a server ask a webhook whose bearer tokens are.
 	TokenWebhookOptions = config.TokenWebhookOptions
-	// RequestHeaderOptions configure the proxies that may name callers in headers.
+	// RequestHeaderOptions say which proxy may name callers in headers.
 	RequestHeaderOptions = config.RequestHeaderOptions
-	// AuthorizationWebhookOptions configure a webhook that authorizes requests.
+	// AuthorizationWebhookOptions say which server is asked what callers may do.
 	AuthorizationWebhookOptions = config.AuthorizationWebhookOptions
-	// AuthorizationMode is a mode by which a standalone server authorizes requests.
+	// AuthorizationMode is how a server that stands alone decides what callers may do.
 	AuthorizationMode = config.AuthorizationMode
-	// Storage is a storage for objects: embedded.Dir, files.Dir, memory.Storage, etcd.Cluster, or a driver of the
-	// program.
+	// Storage is where a server can keep objects: embedded.Dir, files.Dir, memory.Storage,
+	// etcd.Cluster, or a driver of one's own.
 	Storage = driver.Driver
 )
 

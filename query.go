@@ -11,41 +11,43 @@ import (
 	"github.com/annexapi/annex/internal/base/ordered"
 )
 
-// Query configures queries: pages of the objects of any kind, sorted by a field, filtered, counted and followed. The
-// zero value serves them at /query. The operator may override the path with Options.QueryPrefix.
+// Query says where a server answers queries: pages of any kind's objects in the order of a field,
+// filtered, counted, and followed. The zero value is /query. The operator may say otherwise with
+// Options.QueryPrefix.
 type Query struct {
-	// Prefix is the path in front of groups, such as /kapis; empty means /query. Server.Handlers may have paths below
-	// it that end in a slash. They answer all requests that are not queries. A query is a GET of GROUP/VERSION, of
-	// GROUP/VERSION/RESOURCE, or of the latter in a namespace.
+	// Prefix is the path before groups, such as /kapis; empty is /query. Server.Handlers may have
+	// paths below it that end in a slash: they answer what is no query, which is a GET of
+	// GROUP/VERSION, of GROUP/VERSION/RESOURCE, or of that in a namespace.
 	Prefix string
-	// Disabled serves no queries.
+	// Disabled answers none.
 	Disabled bool
 }
 
-// QueryField is a field of a kind by which queries filter and count, and perhaps sort or search for words. Sortable,
-// Filterable and Text make one.
+// QueryField is a field of a kind that queries filter by, count, and sort by or search for words.
+// Sortable, Filterable and Text make one.
 type QueryField[T any] struct{ field ordered.Field }
 
-// QueryValue is the type of a field's value: a string, a number, a boolean, or a time. Numbers compare by value,
-// strings by their first 512 bytes, and false sorts before true. A zero time, a NaN and a nil pointer are no value;
-// objects without a value come first.
+// QueryValue is what a field may have: a string, a number, a boolean, or a time. Numbers compare
+// as such, strings by their bytes, of which the first 512 decide, and false comes before true. A
+// zero time, a NaN, and a nil pointer are no value; objects without one come first.
 type QueryValue interface {
 	~string | ~bool | ~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~float32 | ~float64 |
 		time.Time | metav1.Time |
 		*string | *bool | *int32 | *int64 | *float64 | *metav1.Time
 }
 
-// Sortable returns a field by which queries can also sort. The storage keeps an order by this field from the first
-// query that needs it, at about 250 bytes an object, so that the cost of a page depends on its length and not on the
-// length of the list. path, such as spec.cost, is the path in the hub; the field has this name in every version of the
-// kind, whatever its path there. value must not change the object.
+// Sortable is a field that queries sort by as well. The storage keeps an order of it from the
+// first query that asks for one, at about 250 bytes an object, so that a page costs its length and
+// not that of the whole list. The path, such as spec.cost, is in the hub; the field has that name in
+// every version of the kind, wherever the version has the value. value must not change the object.
 func Sortable[T any, V QueryValue](path string, value func(obj *T) V) QueryField[T] {
 	f := Filterable(path, value)
 	f.field.Sortable = true
 	return f
 }
 
-// Filterable returns a field by which queries filter and count, but do not sort. It has no order, and needs no memory.
+// Filterable is a field that queries filter by and count, but do not sort by: it has no order, and
+// takes no memory.
 func Filterable[T any, V QueryValue](path string, value func(obj *T) V) QueryField[T] {
 	f := QueryField[T]{ordered.Field{Name: strings.TrimPrefix(path, "."), Type: queryType(reflect.TypeFor[V]())}}
 	if value != nil {
@@ -54,27 +56,27 @@ func Filterable[T any, V QueryValue](path string, value func(obj *T) V) QueryFie
 	return f
 }
 
-// Text returns a field that queries search for words. It is also Filterable.
+// Text is a field that is searched for words, and is Filterable, too.
 func Text[T any](path string, value func(obj *T) string) QueryField[T] {
 	f := Filterable(path, value)
 	f.field.Text = true
 	return f
 }
 
-// SearchedForWords makes queries search a string field for words, as Text does.
+// SearchedForWords has a field that is a string searched for words as Text is.
 func (f QueryField[T]) SearchedForWords() QueryField[T] {
 	f.field.Text = f.field.Type == ordered.String
 	return f
 }
 
-// Description sets the description of the field that clients get.
+// Description is what clients are told of a field.
 func (f QueryField[T]) Description(text string) QueryField[T] {
 	f.field.Description = text
 	return f
 }
 
-// Query declares fields of the kind for queries. Selectable fields, the name, the namespace and the time of creation
-// need no declaration.
+// Query declares fields of the kind that queries are about, beside the selectable fields and the
+// name, namespace and time of creation, which need no declaration.
 func (k *KindBuilder[T]) Query(fields ...QueryField[T]) *KindBuilder[T] {
 	for _, f := range fields {
 		k.kind().QueryFields = append(k.kind().QueryFields, f.field)
@@ -98,7 +100,7 @@ func queryType(t reflect.Type) string {
 	return ordered.Number
 }
 
-// plain converts a value to a type that orders support; nil is no value.
+// plain is a value as one of those that orders know; nil is none.
 func plain(value any) any {
 	switch v := value.(type) {
 	case string, bool, int64, float64, time.Time:

@@ -9,8 +9,9 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// RESTBase implements the methods of a custom storage that are not verbs: the types, scope and names of the kind from
-// its builder, and its table. Embed it; a method of the same name in the storage overrides it.
+// RESTBase is what a storage of one's own needs beside its verbs: the kind's types,
+// scope and names as the builder says them, and its table. Embed it; a method of the
+// same name that the storage has itself wins.
 type RESTBase struct {
 	rest.TableConvertor
 	kind *define.Kind
@@ -25,7 +26,8 @@ var (
 	_ rest.TableConvertor       = RESTBase{}
 )
 
-// New returns an empty object of the hub's type. It returns nil for a base that does not come from CustomStorage.
+// New returns an empty object of the hub's type; nil if the base is not one that
+// CustomStorage has handed out.
 func (b RESTBase) New() runtime.Object {
 	if b.kind == nil {
 		return nil
@@ -51,25 +53,30 @@ func (b RESTBase) ShortNames() []string { return b.kind.ShortNames }
 // Categories returns the groups of resources that the kind belongs to.
 func (b RESTBase) Categories() []string { return b.kind.Categories }
 
-// Subresourcer is implemented by a storage returned to CustomStorage that has subresources, by name, such as status,
-// scale or log. It is called once.
+// Subresourcer is a storage, returned to CustomStorage, that has subresources: by name,
+// such as status, scale or log. It is asked once.
 type Subresourcer interface {
 	Subresources() map[string]rest.Storage
 }
 
-// CustomStorage serves the kind from a storage of the program, in place of the server's own. New calls make once for
-// every server. The verb describe also calls it, and destroys the result at once.
+// CustomStorage serves the kind from a storage of one's own, in place of one that stores
+// its objects. make is called once for every server, by New, and by the verb
+// describe, which destroys what it returns at once.
 //
-// The storage gets and returns objects of the hub's type. Objects without a UID cannot be patched, because upstream
-// treats them as missing. Its verbs are the interfaces of k8s.io/apiserver/pkg/registry/rest that it implements:
-// Getter, Lister, Creater, Updater (patch and apply also need Getter), GracefulDeleter, CollectionDeleter, Watcher.
-// The server answers all other verbs with 405, or with 404 at a path without any verb, and omits them from discovery.
-// A Subresourcer also has subresources.
+// The storage gets and returns objects of the hub's type; those without a UID cannot
+// be patched, for upstream takes them to be not there. Its verbs are the
+// interfaces of k8s.io/apiserver/pkg/registry/rest that it implements: Getter,
+// Lister, Creater, Updater (patch and apply need Getter too), GracefulDeleter,
+// CollectionDeleter, Watcher. All others are answered with 405, or with 404 at a path
+// that has no verb at all, and are not in discovery. A Subresourcer has subresources
+// besides.
 //
-// All steps before the storage stay the same: decoding, conversion between versions, defaults, field validation,
-// patches, mutating hooks, field ownership. Validating hooks run when the storage calls the validation functions in
-// its arguments, which it must do. The storage is responsible for the other work of a store: resource versions, names,
-// validation, dry runs, preconditions. Destroy is called when the server is closed, perhaps more than once.
+// Everything before the storage stays: decoding, conversion between versions,
+// defaults, field validation, patches, hooks that mutate, field ownership. Deciding
+// hooks run when the storage calls the validation functions that it is given, as it
+// must. Everything that else the store does is up to it: resource versions, names,
+// validation, dry runs, preconditions. Destroy is called when the server is closed,
+// perhaps more than once.
 func (k *KindBuilder[T]) CustomStorage(make func(env *Env, base RESTBase) (rest.Storage, error)) *KindBuilder[T] {
 	k.kind().CustomStorage = func(env any, kind *define.Kind, table rest.TableConvertor) (rest.Storage, error) {
 		if make == nil {

@@ -12,40 +12,45 @@ import (
 	"github.com/annexapi/annex/internal/program/definition"
 )
 
-// Server defines an API server. It is a description: any number of servers may be made from it.
+// Server defines an API server. It is a description: any number of servers may be
+// made from it.
 type Server struct {
 	// Name is a DNS label. It names the server in kubeconfigs and messages.
 	Name string
-	// Title is the title of OpenAPI documents; the default is Name.
+	// Title is what OpenAPI documents are titled; the default is Name.
 	Title string
-	// Version is the version of the program, such as v1.2.0, which OpenAPI documents contain. The default is the
-	// version of the main module in the program's build information, or "unversioned". /version returns the Kubernetes
-	// release with which the server is compatible, followed by Name and Version, such as v1.37.2+annex.shop.v1.2.0.
+	// Version is the version of the program, such as v1.2.0. OpenAPI documents have it; the
+	// default is that of the main module in the program's build information, or "unversioned".
+	// /version names the release of Kubernetes that clients find here, and after it Name and
+	// Version, such as v1.37.2+annex.shop.v1.2.0.
 	Version string
-	// Groups are the served API groups, at least one unless ControlPlane is set. The server also serves the core
-	// group, with namespaces.
+	// Groups are the API groups served, at least one unless there is a ControlPlane. The core group, with
+	// namespaces in it, is served besides.
 	Groups []Group
 	// Controllers run beside the requests, or in a process of their own.
 	Controllers []Controller
-	// AdmissionPlugins decide on the writes of all kinds and on connections, and may change the written objects. The
-	// builder of a kind adds hooks for that kind.
+	// AdmissionPlugins decide on the writes of all kinds and on connections, and may change what is
+	// written. A kind's own hooks are said with its builder.
 	AdmissionPlugins []AdmissionPlugin
-	// Handlers answer paths beside the API, behind the same authentication, authorization, limits and audit.
+	// Handlers answer paths beside the API, behind the same authentication, authorization,
+	// limits and audit.
 	Handlers []Handler
-	// Console configures the console, a page for people.
+	// Console is how the console looks, a page for people.
 	Console Console
-	// Query configures queries, for every kind.
+	// Query says where queries are answered, for every kind.
 	Query Query
-	// Authorizer decides before Options.AuthorizationModes, or before the cluster of an aggregated server. Both decide
-	// only on requests about which it has no opinion. It is not asked about members of system:masters, and about
-	// requests for health and the version. It is called concurrently, for every request. Nil has no opinion. An
-	// authorizer that also implements authorizer.RuleResolver can list the rules of a caller in advance.
+	// Authorizer decides what callers may do, before Options.AuthorizationModes or the cluster
+	// of an aggregated server does, to which it leaves what it has no opinion on. Members of
+	// system:masters, and requests for health and the version, are not its business. It is
+	// called concurrently, for every request; nil leaves everything to the others. One that
+	// is also an authorizer.RuleResolver tells callers in advance what they may do.
 	Authorizer authorizer.Authorizer
-	// Metrics are served with the server's own at /metrics, and by the verb controllers: the metrics of a controller
-	// library, for example. A metric with a name that the server or an earlier entry uses is omitted.
+	// Metrics are shown with the server's own at /metrics, and by the verb controllers: those of the
+	// library that controllers are made with, say. A metric of a name that the server has itself, or
+	// that came before, is left out.
 	Metrics []prometheus.Gatherer
-	// ControlPlane adds the API of a whole cluster to a standalone server, see package controlplane. Nil serves only
-	// Groups, and the kinds for callers, rights and namespaces.
+	// ControlPlane makes a server that stands alone all that a cluster's API is, see package
+	// controlplane; nil has no more than Groups and what callers, rights and namespaces need.
 	ControlPlane *ControlPlane
 }
 
@@ -56,16 +61,17 @@ type heldControlPlane = definition.HeldControlPlane
 
 // Group is an API group.
 type Group struct {
-	// Name is the group's DNS name, such as restaurant.wukong.com. The group of an aggregated server must have a domain
-	// other than Kubernetes'. A standalone server may serve any group, such as apps, except authentication.k8s.io,
-	// authorization.k8s.io and rbac.authorization.k8s.io. Empty is the core group, in version v1: its kinds are added
-	// to the server's own, namespaces and service accounts.
+	// Name is the group's DNS name, such as restaurant.wukong.com. Behind a cluster it has a
+	// domain that is not Kubernetes'. A server that stands alone may serve any group but
+	// authentication.k8s.io, authorization.k8s.io and rbac.authorization.k8s.io: apps, say. Empty
+	// is the core group, in version v1, to which kinds are added beside the server's own,
+	// namespaces and service accounts.
 	Name string
 	// Kinds are the kinds in the group, at least one.
 	Kinds []Kind
 }
 
-// Kind is a kind in all its versions. KindOf builds one.
+// Kind is a kind in all its versions, as KindOf builds it.
 type Kind interface {
 	kind() *define.Kind
 }
@@ -75,8 +81,8 @@ type Definition struct{ compiled }
 
 type compiled = definition.Compiled
 
-// Define compiles and checks the definition of a server, as New and package program do. It opens nothing. The error is
-// a *ConfigError that lists every mistake.
+// Define compiles and checks the definition of a server, as New and package program do, and opens
+// nothing. The error is a *ConfigError that lists every mistake.
 func Define(server Server) (*Definition, error) {
 	compiled, err := server.define()
 	if err != nil {

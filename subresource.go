@@ -17,18 +17,21 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-// SubresourceOf is a custom subresource of a kind whose hub is T. Action, Part, View and Connect make one.
+// SubresourceOf is a custom subresource of a kind whose hub is T. It is made by
+// Action, Part, View or Connect.
 type SubresourceOf[T any] interface {
 	subresourceOf(parent *T) *define.Subresource
 }
 
-// message is a pointer to M, the type of a request or response. It embeds metav1.TypeMeta.
+// message is a pointer to M that is sent or answered. Its Go type embeds
+// metav1.TypeMeta.
 type message[M any] interface {
 	*M
 	runtime.Object
 }
 
-// Subresources adds subresources beside /status and /scale to all versions of the kind, in all its groups.
+// Subresources adds subresources beside /status and /scale. All versions of the kind,
+// in all its groups, have them.
 func (k *KindBuilder[T]) Subresources(subresources ...SubresourceOf[T]) *KindBuilder[T] {
 	for _, s := range subresources {
 		if s == nil {
@@ -44,36 +47,41 @@ func (k *KindBuilder[T]) Subresources(subresources ...SubresourceOf[T]) *KindBui
 type ActionRequest[T, R any] struct {
 	// Operation is Create for a POST and Update for a PUT.
 	Operation Operation
-	// Resource is the requested resource, in the client's version.
+	// Resource is the resource that the client speaks of, in its version.
 	Resource        schema.GroupVersionResource
 	Namespace, Name string
-	// Parent is the parent object at the time of the request. The function owns it.
+	// Parent is the object that the subresource is of, as it was when the request came.
+	// It is the function's own.
 	Parent *T
-	// Object is the object sent by the client, with defaults.
+	// Object is what the client sent, with defaults filled in.
 	Object *R
-	// User is the caller.
+	// User is who asks.
 	User user.Info
-	// DryRun is true if nothing will be stored. The function must then have no side effects.
+	// DryRun says that nothing will be stored; the function must then have no other
+	// effects either.
 	DryRun bool
 
 	call *define.Call
 }
 
-// Update changes the parent like an update of its main endpoint: the status stays the same, and the kind's own
-// functions prepare and validate the result. The kind's Admit hooks see the change as an Update with the name of the
-// subresource; its Mutate hooks do not run. change gets the stored object. It is called again after a conflict with
-// another writer, and must have no side effects. Update returns its error. The managed fields record the change as an
-// Update by the request's field manager or, without one, by the beginning of its user agent.
+// Update changes the parent as an update of its main endpoint does: the status stays,
+// and the kind's own functions prepare and validate what becomes of it. The kind's
+// hooks of Admit see the change, as an Update with the subresource's name, those of
+// Mutate do not. change is called with the object as it is stored, and again if
+// another writer came first; it must have no other effects. Its error is Update's.
+// What it changes is recorded in the managed fields as an Update by the request's field
+// manager or, if it names none, by the beginning of its user agent.
 //
-// The returned object is stored, unless the request is a dry run, and is read-only. The error is an API status:
-// Conflict if the parent is not the object Parent any more, or does not have the resource version that the client
-// named. ctx must be the function's own or derive from it.
+// What is returned has been stored, unless the request is a dry run, and must not be
+// changed. The error is an API status; Conflict says that the parent is another object
+// than Parent, or has not the resource version that the client named. ctx must be
+// the function's own or come from it.
 func (r *ActionRequest[T, R]) Update(ctx context.Context, change func(obj *T) error) (*T, error) {
 	return changed[T](r.call.Update(ctx, untyped(change)))
 }
 
-// UpdateStatus is Update of the parent's status, as through /status: all other fields stay the same. For a kind
-// without /status it returns an internal error.
+// UpdateStatus is Update of the parent's status, as /status does it: all else stays.
+// For a kind without /status it is an internal error.
 func (r *ActionRequest[T, R]) UpdateStatus(ctx context.Context, change func(obj *T) error) (*T, error) {
 	return changed[T](r.call.UpdateStatus(ctx, untyped(change)))
 }
@@ -89,23 +97,26 @@ func changed[T any](obj runtime.Object, err error) (*T, error) {
 	return any(obj).(*T), nil
 }
 
-// ActionBuilder describes an action on a T with requests R.
+// ActionBuilder describes an action on a T that takes requests R.
 type ActionBuilder[T, R any] struct {
 	declaredSubresource
 }
 
 type declaredSubresource = define.DeclaredSubresource
 
-// Action describes a custom subresource that accepts requests, like eviction and binding of a pod: clients create an R
-// at NAME/name, and get the A that handle returns. T is the kind's hub. R embeds metav1.TypeMeta. The package of one
-// of the kind's versions, or that of MessagesOf, registers R, and also A, unless A is R, T or metav1.Status. A body
-// may omit apiVersion and kind. An R that also embeds metav1.ObjectMeta has the name and namespace of the parent.
+// Action describes a custom subresource that takes requests, as eviction and
+// binding of a pod do: clients create an R at NAME/name, and get the A that handle
+// returns. T is the kind's hub. R embeds metav1.TypeMeta and is registered by the
+// package of one of the kind's versions, or by that of MessagesOf, and so is A, unless it is R, T or
+// metav1.Status. A body need not say apiVersion and kind. An R that embeds
+// metav1.ObjectMeta, too, has the name and namespace of the parent.
 //
-// Callers need the verb create (and update with On) on the resource with the subresource, such as pods/eviction. The
-// permission to change the parent is neither needed nor sufficient. An error of handle becomes the response if it is
-// or wraps an API status; any other is answered with 500. To reject a request, return one of Invalid, Forbidden,
-// NotFound, Conflict, TooManyRequests and Unavailable. handle runs concurrently for different requests, up to the time
-// limit of requests.
+// Callers need the verb create, or update for what On adds, on the resource with the
+// subresource, such as pods/eviction; to be allowed to change the parent is neither
+// needed nor enough. An error of handle is the answer if it is or wraps an API status; any other
+// is answered with 500. An action that refuses returns one of Invalid, Forbidden, NotFound,
+// Conflict, TooManyRequests and Unavailable. handle runs concurrently for different
+// requests, and as long as requests may take.
 func Action[T, R, A any, PT object[T], PR message[R], PA message[A]](
 	name string,
 	handle func(ctx context.Context, request *ActionRequest[T, R]) (*A, error),
@@ -143,8 +154,9 @@ func (b *ActionBuilder[T, R]) declared() *define.Subresource {
 
 func (b *ActionBuilder[T, R]) subresourceOf(*T) *define.Subresource { return b.declared() }
 
-// On sets the operations, instead of Create alone: Create, Update or both. With Update, clients PUT an R, which then
-// needs metav1.ObjectMeta; its uid and resource version, if set, are preconditions on the parent.
+// On says which operations there are, instead of Create alone: Create, Update or both.
+// With Update, clients PUT an R, which then needs metav1.ObjectMeta; its uid and
+// resource version, if it says them, are preconditions on the parent.
 func (b *ActionBuilder[T, R]) On(operations ...Operation) *ActionBuilder[T, R] {
 	b.declared().Operations = nil
 	for _, o := range operations {
@@ -153,7 +165,8 @@ func (b *ActionBuilder[T, R]) On(operations ...Operation) *ActionBuilder[T, R] {
 	return b
 }
 
-// Validate checks requests before handle runs. An empty list accepts the request; otherwise the response is 422.
+// Validate checks requests before they are handled. An empty list accepts one; others
+// are answered with 422.
 func (b *ActionBuilder[T, R]) Validate(validate func(ctx context.Context, request *R) field.ErrorList) *ActionBuilder[T, R] {
 	b.declared().Validate = func(ctx context.Context, obj runtime.Object) field.ErrorList {
 		return validate(ctx, any(obj).(*R))
@@ -161,30 +174,30 @@ func (b *ActionBuilder[T, R]) Validate(validate func(ctx context.Context, reques
 	return b
 }
 
-// MessagesOf sets the package of R, by the function API that annex generate wrote, if this is not a package of the
-// kind's versions. R then has the group and version of that package, like the Eviction of policy/v1 that clients
-// create at pods/eviction. A body with apiVersion and kind must have those of R. A is metav1.Status, or a type of the
-// same package. R has the defaults and the validation rules of its package. Without MessagesOf, the request has the
-// group and version in which the client accesses the kind.
+// MessagesOf names the package that declares R, by the function API that annex generate wrote, where that
+// is none of the packages of the kind's versions: then R is of the group and version of that package, as the Eviction of
+// policy/v1 is that clients create at pods/eviction. A body that says apiVersion and kind must say those. A is
+// metav1.Status, or declared by the same package. R has the defaults and the rules of its package. Without
+// MessagesOf, the request has the group and version that the client speaks to the kind in.
 func (b *ActionBuilder[T, R]) MessagesOf(facts func() api.Facts) *ActionBuilder[T, R] {
 	b.declared().Facts = facts
 	return b
 }
 
-// PartBuilder describes a custom subresource for a part of a T.
+// PartBuilder describes a custom subresource that is a part of a T.
 type PartBuilder[T any] struct {
 	subresource define.Subresource
 }
 
-// Part describes a custom subresource for a part of the object, like /status, the resize of a pod or the approval of a
-// CertificateSigningRequest: clients GET, PUT and PATCH the whole T at NAME/name, also by apply. T is the kind's hub.
-// take copies the fields that the subresource may change from sent into obj, the stored object; all other fields stay
-// the same. It is called again after a conflict with another writer, and must have no side effects.
+// Part describes a custom subresource that is a part of the object, as /status is, and the resize of a pod or the approval of
+// a CertificateSigningRequest: clients GET, PUT and PATCH the whole T at NAME/name, by apply too. T is the
+// kind's hub. take takes over into obj, which is the object as it is stored, what the subresource may change of sent; all
+// else stays. It is called again if another writer came first, and must have no other effects.
 //
-// The kind's markers, tags and Validate validate the result, and Validate of the builder instead of ValidateUpdate.
-// The generation increases as in an update. The kind's Admit and Mutate hooks see an Update with the name of the
-// subresource. Callers need the verbs get, update and patch on the resource with the subresource, such as pods/resize.
-// Appliers own the fields that they send, even fields that take ignores.
+// The result is validated by the kind's markers, tags and Validate, and by Validate of the builder instead of ValidateUpdate. The
+// generation rises if it would in an update. The kind's hooks of Admit and Mutate see an Update with the subresource's name.
+// Callers need the verbs get, update and patch on the resource with the subresource, such as pods/resize. Appliers come to own
+// fields that they send and that take leaves alone.
 func Part[T any, PT object[T]](name string, take func(ctx context.Context, obj, sent *T)) *PartBuilder[T] {
 	b := &PartBuilder[T]{define.Subresource{Name: name, IsPart: true}}
 	if take != nil {
@@ -195,7 +208,7 @@ func Part[T any, PT object[T]](name string, take func(ctx context.Context, obj, 
 
 func (b *PartBuilder[T]) subresourceOf(*T) *define.Subresource { return &b.subresource }
 
-// Validate checks the change from old to obj. An empty list accepts it; otherwise the response is 422.
+// Validate checks what becomes of old. An empty list accepts it; others are answered with 422.
 func (b *PartBuilder[T]) Validate(validate func(ctx context.Context, obj, old *T) field.ErrorList) *PartBuilder[T] {
 	b.subresource.ValidateChange = updateRule(validate)
 	return b
@@ -203,14 +216,15 @@ func (b *PartBuilder[T]) Validate(validate func(ctx context.Context, obj, old *T
 
 // ViewRequest is a request for a view of a T, with the options O.
 type ViewRequest[T, O any] struct {
-	// Resource is the requested resource, in the client's version.
+	// Resource is the resource that the client speaks of, in its version.
 	Resource        schema.GroupVersionResource
 	Namespace, Name string
-	// Parent is the viewed object at the time of the request. The function owns it.
+	// Parent is the object that the view is of, as it was when the request came. It is
+	// the function's own.
 	Parent *T
-	// Options are the options in the query, with defaults.
+	// Options are what the query says, with defaults filled in.
 	Options *O
-	// User is the caller.
+	// User is who asks.
 	User user.Info
 }
 
@@ -219,15 +233,17 @@ type ViewBuilder[T, O any] struct {
 	subresource define.Subresource
 }
 
-// View describes a custom subresource for reading, such as a summary: clients GET NAME/name, and get the A that look
-// returns, in the requested media type, also as a table. T is the kind's hub. O has the form of Connect's O, and its
-// fields are read from the query in the same way: a parameter without a field of its name is ignored, as in
-// kube-apiserver, and an invalid value is answered with 400. A embeds metav1.TypeMeta. The package of one of the
-// kind's versions registers it, unless it is T.
+// View describes a custom subresource that is read, such as a summary: clients GET
+// NAME/name, and get the A that look returns, in the media type that they want, as a table too.
+// T is the kind's hub. O is what Connect's O may be, and its fields are read from the query
+// likewise: a parameter that no field is named after is ignored, as kube-apiserver does, and
+// one that cannot be read is answered with 400. A embeds metav1.TypeMeta and is registered by
+// the package of one of the kind's versions, unless it is T.
 //
-// Callers need the verb get on the resource with the subresource, such as pods/summary. Admission does not see reads.
-// An error of look is answered like an error of Action's function. look runs concurrently for different requests, up
-// to the time limit of requests, and must not change anything.
+// Callers need the verb get on the resource with the subresource, such as pods/summary.
+// Admission does not see a read. An error of look is answered as an error of Action's
+// function is. look runs concurrently for different requests, as long as requests may take,
+// and must change nothing.
 func View[T, O, A any, PT object[T], PO message[O], PA message[A]](
 	name string,
 	look func(ctx context.Context, request *ViewRequest[T, O]) (*A, error),
@@ -255,23 +271,24 @@ func View[T, O, A any, PT object[T], PO message[O], PA message[A]](
 
 func (b *ViewBuilder[T, O]) subresourceOf(*T) *define.Subresource { return &b.subresource }
 
-// ConnectRequest is a request for a connection with a T, with the options O.
+// ConnectRequest is a request to be connected with a T, with the options O.
 type ConnectRequest[T, O any] struct {
-	// Resource is the requested resource, in the client's version.
+	// Resource is the resource that the client speaks of, in its version.
 	Resource        schema.GroupVersionResource
 	Namespace, Name string
-	// Parent is the parent object at the time of the request. The function owns it.
+	// Parent is the object that the subresource is of, as it was when the request came.
+	// It is the function's own.
 	Parent *T
-	// Options are the options in the query, with defaults.
+	// Options are what the query says, with defaults filled in.
 	Options *O
-	// User is the caller.
+	// User is who asks.
 	User user.Info
-	// Responder answers with an object, or with an error as a Status, in the requested media type. Write nothing after
-	// it.
+	// Responder answers with an object, or with an error as a Status, in the media type
+	// that the client wants. Nothing may be written after it.
 	Responder rest.Responder
 }
 
-// NoOptions are the options of a view or a connection without options.
+// NoOptions are the options of a view or a connection that has none.
 type NoOptions struct {
 	metav1.TypeMeta
 }
@@ -284,24 +301,27 @@ type ConnectBuilder[T, O any] struct {
 	subresource define.Subresource
 }
 
-// Connect describes a custom subresource that connects clients with a handler, like log and exec of a pod: connect
-// gets a request to NAME/name and returns the handler for it, which may stream, or take the connection over, until the
-// context ends. T is the kind's hub. O embeds metav1.TypeMeta, or it is NoOptions. No package needs to register O, but
-// only registered types get generated defaults. Every version of the kind has O as a kind with its Go name, which
-// discovery shows for the subresource. The fields of O are read from the query by their JSON names, with the generated
-// defaults. They are strings, booleans, numbers, metav1.Time, pointers to these, []string and []int32. A method
-// SetDefaults() of *O is called before the query is read. A parameter without a field of its name is ignored; an
-// invalid value is answered with 400.
+// Connect describes a custom subresource that connects clients with a handler, as log
+// and exec of a pod do: connect looks at a request to NAME/name and returns what
+// serves it, which may stream, or take the connection over, until the context ends. T
+// is the kind's hub. O embeds metav1.TypeMeta, or it is NoOptions. No package needs to register
+// it, but only registered types get generated defaults; every version of the kind has it as a
+// kind by its Go name, after which discovery names the subresource. Its fields are read from the query by
+// their JSON names, with the generated defaults. They are strings, booleans, numbers,
+// metav1.Time, pointers to these, []string and []int32. If *O has a method SetDefaults(), it is called
+// before the query is read. A parameter that no field is named
+// after is ignored, one that cannot be read is answered with 400.
 //
-// The only method is GET, unless Methods sets others. Callers need the verb for the method, such as get, on the
-// resource with the subresource, such as pods/log. An upgrade request, to a WebSocket or SPDY, also needs create if
-// POST is one of the methods.
+// Methods are GET alone unless Methods says otherwise. Callers need the verb that
+// belongs to the method, such as get, on the resource with the subresource, such as
+// pods/log. What asks for an upgrade, to a WebSocket or SPDY, needs create as well if POST is one of the
+// methods.
 //
-// A connection has no deadline, unless LongRunning sets one. Its context ends when the client disconnects, when the
-// server stops, or within ten seconds after the caller loses the credential or the rights of the connection; the cause
-// is then an API status. Admission plugins see a connection as CONNECT, and so do AdmitConnect hooks; Admit and Mutate
-// hooks do not run, and a connection cannot be a dry run. An error of connect is answered like an error of Action's
-// function.
+// A connection has no deadline, unless LongRunning says otherwise, and its context ends
+// with the client, when the server stops, or within ten seconds when the caller loses the credential or the
+// rights that it has connected with: its cause is an API status then. Plugins of admission see it as CONNECT, and so do
+// hooks of AdmitConnect; those of Admit and Mutate do not, and there is no dry run of it. An error of connect is
+// answered as an error of Action's function is.
 func Connect[T, O any, PT object[T], PO message[O]](
 	name string,
 	connect func(ctx context.Context, request *ConnectRequest[T, O]) (http.Handler, error),
@@ -336,23 +356,25 @@ func options[O any](obj runtime.Object) *O {
 
 func (b *ConnectBuilder[T, O]) subresourceOf(*T) *define.Subresource { return &b.subresource }
 
-// Methods sets the HTTP methods that connect, instead of GET alone, such as GET and POST.
+// Methods are the HTTP methods that connect, instead of GET alone, such as GET and POST.
 func (b *ConnectBuilder[T, O]) Methods(methods ...string) *ConnectBuilder[T, O] {
 	b.subresource.Methods = methods
 	return b
 }
 
-// Subpaths extends connect to all paths below NAME/name, as with the proxy of a pod, under the same permission. O then
-// has a string with the JSON name path, which gets the rest of the request's path behind NAME/name: empty, or
-// beginning with a slash. It may contain dotted and empty elements, as sent by the client.
+// Subpaths has connect answer what is below NAME/name as well, as the proxy of a pod does, with the
+// same permission. O then has a string with the JSON name path, which is what follows NAME/name
+// in the path of the request: empty, or something that begins with a slash. It may hold
+// dotted and empty elements, as the client wrote them.
 func (b *ConnectBuilder[T, O]) Subpaths() *ConnectBuilder[T, O] {
 	b.subresource.Subpaths = true
 	return b
 }
 
-// Answers declares the type of the object that connections return through the Responder, for OpenAPI. Without Answers,
-// or with nil, OpenAPI declares a string, which stands for any output of the handler, as kube-apiserver declares for
-// the exec of a pod. The object is a pointer to a Go type that is allowed for Action's A.
+// Answers says that what connections answer with is such an object, sent by the Responder.
+// OpenAPI tells clients. Without Answers, or with nil, it says a string, which stands for
+// whatever the handler writes, as kube-apiserver does of the exec of a pod. The object is a
+// pointer to a Go type that Action's A may be.
 func (b *ConnectBuilder[T, O]) Answers(with runtime.Object) *ConnectBuilder[T, O] {
 	if t := reflect.TypeOf(with); t != nil {
 		b.subresource.Responds = t.Elem()
@@ -360,8 +382,9 @@ func (b *ConnectBuilder[T, O]) Answers(with runtime.Object) *ConnectBuilder[T, O
 	return b
 }
 
-// LongRunning reports, by its options, whether a connection is long-running; the default is all. Other connections end
-// at the deadline of ordinary requests and count as requests in flight, and a shutdown waits for them.
+// LongRunning says which connections take their time, by their options; the default is
+// all. The others end at the deadline of ordinary requests and count with them for
+// what the server does at a time, and a shutdown waits for them.
 func (b *ConnectBuilder[T, O]) LongRunning(is func(options *O) bool) *ConnectBuilder[T, O] {
 	b.subresource.LongRunning = func(obj runtime.Object) bool { return is(options[O](obj)) }
 	return b

@@ -18,8 +18,7 @@ type accepted struct {
 	watch         bool // the value is usual for watches alone
 }
 
-// accepts lists all values of the Accept header that are not left to upstream's negotiation. Client libraries and
-// kubectl send these. FuzzAccept compares the table with upstream.
+// accepts lists all values of the Accept header that are not left to upstream's negotiation. Client libraries and kubectl send these. FuzzAccept compares the table with upstream.
 var accepts = map[string]accepted{
 	"":                                {first: JSON},
 	"*/*":                             {first: JSON},
