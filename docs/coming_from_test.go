@@ -219,8 +219,8 @@ func price(context.Context, *http.Client) error { return nil }
 
 func useIn(*testing.T, *rest.Config) {}
 
-// TestPages_showTheirExamples keeps what pages say from drifting away from what compiles: a
-// block of Go that names an example is its body.
+// TestPages_showTheirExamples checks that the Go code in pages compiles: a block of Go that names an example must be
+// the body of that example.
 func TestPages_showTheirExamples(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
