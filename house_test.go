@@ -20,9 +20,9 @@ import (
 
 const module = "github.com/annexapi/annex"
 
-// districts are the folders of internal, from the top of the house to its ground. A package imports
-// packages of its own district and of districts below, never of one above: a request comes from the top
-// and goes down to the disk. Public lists the public packages that a district may import.
+// districts are the folders of internal, from the top to the bottom. A package may import
+// packages of its own district and of lower districts, never of a higher one: a request enters at the top
+// and ends at the disk. Public lists the public packages that a district may import.
 var districts = []struct {
 	name   string
 	public []string
@@ -160,7 +160,7 @@ func ours(path string) (string, bool) {
 	return strings.CutPrefix(path, module+"/")
 }
 
-// within reports whether a package is the one of a path, or below it.
+// within reports whether a package has the path or is below it.
 func within(name, path string) bool { return name == path || strings.HasPrefix(name, path+"/") }
 
 // district returns the rank of an internal package's district, 0 at the top, and the district's name.
@@ -383,7 +383,7 @@ var unnamed = regexp.MustCompile(`(?i)\b(somebody|whoever|nobody|everybody)\b`)
 
 // A comment names the actor (the client, another writer, the operator, an anonymous request), so that readers can
 // search for the word and know the actor.
-func TestCommentsNameWhoActs(t *testing.T) {
+func TestComments_nameActors(t *testing.T) {
 	goFiles(t, nil, func(_ string, files *token.FileSet, file *ast.File) {
 		for _, group := range file.Comments {
 			for _, comment := range group.List {
@@ -404,7 +404,7 @@ var commandLines = map[string]string{
 
 // A program that embeds a server has no flags, so messages name fields; internal/program/cli replaces them by
 // flags.
-func TestOnlyTheCommandLineNamesFlags(t *testing.T) {
+func TestMessages_nameNoFlags(t *testing.T) {
 	t.Parallel()
 	found := map[string]bool{}
 	literals(t, []string{"internal/program/cli"}, func(file, at, text string) {
@@ -432,7 +432,7 @@ var otherNames = map[string]string{
 }
 
 // Code learns the properties of a storage from its driver's traits and methods, not from its name.
-func TestOnlyDriversAndTheCommandLineNameStorages(t *testing.T) {
+func TestStorageNames_onlyInDrivers(t *testing.T) {
 	t.Parallel()
 	found := map[string]bool{}
 	literals(t, []string{"internal/program/cli", "store/embedded", "store/files", "store/memory", "store/etcd"}, func(file, at, text string) {
@@ -454,7 +454,7 @@ func TestOnlyDriversAndTheCommandLineNameStorages(t *testing.T) {
 // maxModules bounds the root's module graph. A larger graph needs a reason.
 const maxModules = 275
 
-func TestTheModuleGraphStaysLean(t *testing.T) {
+func TestModuleGraph_size(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "all")
 	cmd.Env = append(cmd.Environ(), "GOWORK=off")
 	out, err := cmd.Output()
@@ -470,7 +470,7 @@ func TestTheModuleGraphStaysLean(t *testing.T) {
 
 // The workspace hides requirements that a module's own go.mod lacks. Users have no workspace, so their copies of a
 // sample would not build.
-func TestModulesBuildOutsideTheWorkspace(t *testing.T) {
+func TestModules_buildWithoutWorkspace(t *testing.T) {
 	if testing.Short() {
 		t.Skip("lists the packages of all modules")
 	}
@@ -499,7 +499,7 @@ func TestModulesBuildOutsideTheWorkspace(t *testing.T) {
 }
 
 // The next go command, whichever it is, completes a go.work.sum that lacks lines, and a clean clone becomes dirty.
-func TestTheWorkspaceHasAllSums(t *testing.T) {
+func TestWorkspace_hasAllSums(t *testing.T) {
 	t.Parallel()
 	checkout, err := os.Getwd()
 	if err != nil {
@@ -539,7 +539,7 @@ func TestTheWorkspaceHasAllSums(t *testing.T) {
 // web pages are 0.7.
 const maxBinary = 88 << 20
 
-func TestTheSampleStaysSmall(t *testing.T) {
+func TestSample_binarySize(t *testing.T) {
 	if testing.Short() {
 		t.Skip("links a program")
 	}

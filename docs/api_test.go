@@ -20,10 +20,10 @@ const (
 	listed = "reference/api.txt"
 )
 
-// TestThePublicAPIIsAsListed compares the exported names of the library with
+// TestPublicAPI_matchesList compares the exported names of the library with
 // reference/api.txt, so that a change of them is seen in review. UPDATE=1 writes the
 // list. What may change when is in VERSIONING.md.
-func TestThePublicAPIIsAsListed(t *testing.T) {
+func TestPublicAPI_matchesList(t *testing.T) {
 	t.Parallel()
 	now := publicAPI(t)
 	for _, line := range now {

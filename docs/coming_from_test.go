@@ -31,7 +31,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// The examples of coming-from.md, which TestPagesShowTheirExamples compares with
+// The examples of coming-from.md, which TestPages_showTheirExamples compares with
 // this file. What they call is below them.
 
 func Example_main() {
@@ -219,9 +219,9 @@ func price(context.Context, *http.Client) error { return nil }
 
 func useIn(*testing.T, *rest.Config) {}
 
-// TestPagesShowTheirExamples keeps what pages say from drifting away from what compiles: a
-// block of Go that names an example is its body.
-func TestPagesShowTheirExamples(t *testing.T) {
+// TestPages_showTheirExamples checks that the Go code in pages compiles: a block of Go that names an example must be
+// the body of that example.
+func TestPages_showTheirExamples(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		page, source string

@@ -65,7 +65,7 @@ func anchors(page string) map[string]bool {
 	return names
 }
 
-func TestLinksLeadSomewhere(t *testing.T) {
+func TestLinks_resolve(t *testing.T) {
 	t.Parallel()
 	pages := map[string]map[string]bool{}
 	treeFiles(t, ".md", func(path, text string) { pages[filepath.Clean(path)] = anchors(text) })
@@ -92,7 +92,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 }
 
 // Comments and messages name pages, too.
-func TestPagesThatSourceFilesNameExist(t *testing.T) {
+func TestPages_namedInSource_exist(t *testing.T) {
 	t.Parallel()
 	treeFiles(t, ".go", func(path, text string) {
 		for _, name := range mention.FindAllString(text, -1) {
@@ -107,7 +107,7 @@ func TestPagesThatSourceFilesNameExist(t *testing.T) {
 }
 
 // A page that its index does not name is not found.
-func TestEveryTaskIsInTheIndex(t *testing.T) {
+func TestIndex_hasEveryTask(t *testing.T) {
 	t.Parallel()
 	index, err := os.ReadFile("howto/README.md")
 	if err != nil {

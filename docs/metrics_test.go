@@ -8,7 +8,7 @@ import (
 )
 
 // Operators find out from the guide which metrics there are.
-func TestTheGuideNamesEveryMetric(t *testing.T) {
+func TestGuide_namesEveryMetric(t *testing.T) {
 	t.Parallel()
 	guide, err := os.ReadFile("guides/production.md")
 	if err != nil {

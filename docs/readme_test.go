@@ -11,7 +11,7 @@ import (
 	"github.com/annexapi/annex/program"
 )
 
-// The examples of the README, which TestPagesShowTheirExamples compares with this file.
+// The examples of the README, which TestPages_showTheirExamples compares with this file.
 
 func Example_handlers() {
 	orders := annex.Handler{

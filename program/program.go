@@ -1,9 +1,9 @@
 // Package program makes a program of a server that package annex defines: a command line with the verbs serve,
 // controllers, manifests, storage, user, token-key, kubeconfig, describe and version.
 //
-// It links what a command line needs and package annex does not: cobra, and the storages embedded, files and etcd,
-// between which the flag --storage chooses. A program that has a main function of its own and opens a server with
-// annex.New links only the storage that it imports.
+// Unlike package annex, it links the dependencies of a command line: cobra, and the storages embedded, files and etcd,
+// from which the flag --storage chooses. A program that opens a server with annex.New in its own main function links
+// only the storage that it imports.
 package program
 
 import (

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-func TestOnlyTheUsualSpellingIsThePathOfAResource(t *testing.T) {
+func TestPath_unusualSpelling_isDeclined(t *testing.T) {
 	apps, core := schema.GroupVersion{Group: "apps", Version: "v1"}, schema.GroupVersion{Version: "v1"}
 	for _, c := range []struct {
 		path                      Path
@@ -31,7 +31,7 @@ func TestOnlyTheUsualSpellingIsThePathOfAResource(t *testing.T) {
 	}
 }
 
-func TestOnlyTheUsualSpellingIsThePathOfAListOrWatch(t *testing.T) {
+func TestScope_unusualSpelling_isDeclined(t *testing.T) {
 	apps, core := schema.GroupVersion{Group: "apps", Version: "v1"}, schema.GroupVersion{Version: "v1"}
 	for _, c := range []struct {
 		path                             Path

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// What one version says, the others can hold, and to the letter.
+// Each version can represent the values of all others, exactly.
 func TestVersionsRoundTrip(t *testing.T) {
 	annextest.RoundTrip(t, server(newExtensions()), valid)
 }

@@ -45,8 +45,8 @@ func Lock(ctx context.Context, path, others string) (io.Closer, error) {
 
 // Try locks the file at path, which it creates if it is missing, until the returned closer is closed or the
 // process ends. The error is a *fs.PathError if the file cannot be opened or locked, and matches ErrHeld if the lock is
-// held: by another process, or by this one through the same path. The lock is the one that Pebble takes, so
-// that it excludes builds of the server that locked through Pebble's file system.
+// held: by another process, or by this process through the same path. The lock has the type of Pebble's locks, so
+// that it excludes older builds of the server, which locked through Pebble's file system.
 func Try(path string) (io.Closer, error) {
 	held.Lock()
 	defer held.Unlock()

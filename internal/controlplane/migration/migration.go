@@ -111,7 +111,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
-// migrate carries out one migration, from where its status says that it is.
+// migrate carries out one migration. It continues from the progress recorded in the status of the migration.
 func (c *Controller) migrate(ctx context.Context, name string) error {
 	obj, exists, err := c.migrations.GetStore().GetByKey(name)
 	if err != nil || !exists {

@@ -29,7 +29,7 @@ type host struct {
 	widgets map[string]string // resource versions by name
 	codes   map[string]int    // of patches, by name
 	listing int               // the code of lists; 0 is 200
-	patched []string          // what patches say, by NAME BODY
+	patched []string          // the patches, each as NAME BODY
 	written []storagemigrationv1.StorageVersionMigration
 }
 
@@ -161,7 +161,8 @@ func migrate(t *testing.T, h *host, m *storagemigrationv1.StorageVersionMigratio
 	return c.migrate(t.Context(), m.Name)
 }
 
-// Objects are patched with nothing but what they were seen as, and young ones are stored as they are to be.
+// Patches hold only the UID and the resource version of the listed object. Objects written after the migration began already have the
+// storage version and are not patched.
 func TestMigrate_oldObjects_areWritten(t *testing.T) {
 	h := newHost(t)
 	if err := migrate(t, h, migrationOf("widgets", 0)); err != nil {
@@ -193,7 +194,7 @@ func TestMigrate_ends(t *testing.T) {
 		age        time.Duration
 		prepare    func(h *host)
 		conditions string
-		message    string // of the end, or of the error of one that is tried again
+		message    string // of the end, or of the error if the migration is retried
 	}{
 		"an object that is gone": {prepare: func(h *host) { h.codes["a"] = 404 }, conditions: "Running=False Succeeded=True",
 			message: endedMessage},

@@ -8,11 +8,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Each group of rules refuses by itself: a sample of a whole template does not tell which group a fault is in.
+// Each group of rules is tested alone: a test of a whole template does not show which group is at fault.
 func TestValidate_groupsOfRules(t *testing.T) {
 	t.Parallel()
-	// The words are those of a kube-apiserver, which names no index of a mount whose subPath is wrong.
-	// What a container has besides its name and image, what a spec has besides that container, and what is refused first.
+	// The messages are those of a kube-apiserver, which names no index for a mount with an invalid subPath.
+	// container holds the fields of a container besides name and image, spec the fields of a pod spec besides that container, want the
+	// first error.
 	for name, test := range map[string]struct{ container, spec, want string }{
 		"nothing wrong":           {"", "", ""},
 		"containers, name twice":  {"", "initContainers: [{name: a, image: b}]", "template.spec.initContainers[0].name: Duplicate value"},

@@ -23,7 +23,7 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-// publisherOf makes a publisher of kube-root-ca.crt, with the objects in its caches. It notes what it does.
+// publisherOf returns a publisher of kube-root-ca.crt with the objects in its caches. The publisher appends its actions to did.
 func publisherOf(t *testing.T, did *[]string, err error, objects ...runtime.Object) *publisher {
 	t.Helper()
 	informer := func(of runtime.Object) cache.SharedIndexInformer {
@@ -110,7 +110,7 @@ type listThenWatch struct{ *cache.ListWatch }
 
 func (listThenWatch) IsWatchListSemanticsUnSupported() bool { return true }
 
-// Events of the published objects have their namespaces looked at: all, or only the one that has the object.
+// An event of a published object enqueues the namespace of the object, unless the publisher serves another namespace only.
 func TestFollow_only(t *testing.T) {
 	for only, want := range map[string]int{"": 2, "lab": 1, metav1.NamespaceSystem: 1, "other": 0} {
 		var did []string

@@ -30,7 +30,7 @@ type host struct {
 	mu      sync.Mutex
 	objects map[string][]string // names by resource
 	broken  map[string]int      // codes by resource
-	remains bool                // lists have one object, and tell how many remain
+	remains bool                // lists have one object and a remainingItemCount
 	written []corev1.ResourceQuota
 }
 

@@ -262,7 +262,7 @@ func TestCheckBinding(t *testing.T) {
 	}
 }
 
-func TestOnlyOwnersChange(t *testing.T) {
+func TestCheckRole_ownersMayChange(t *testing.T) {
 	old := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "r", Finalizers: names("x/y")}, Rules: []rbacv1.PolicyRule{{Verbs: names("get")}}}
 	for _, test := range []struct {
 		name   string

@@ -86,7 +86,7 @@ func TestCheck_definitionWithoutMistakes(t *testing.T) {
 	}
 }
 
-// Each mistake is one that a server would otherwise meet while it serves, or never.
+// Without Check, a server would find each of these mistakes while it serves, or never.
 func TestCheck_mistakes(t *testing.T) {
 	run := func(context.Context, any) error { return nil }
 	handler := func(any) (http.Handler, error) { return http.NotFoundHandler(), nil }

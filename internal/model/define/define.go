@@ -58,11 +58,11 @@ type PlaneOptions struct {
 	CRDs          []string
 }
 
-// Plane is what a control plane adds to a definition.
+// Plane holds the parts that a control plane adds to a definition.
 type Plane struct {
 	// Groups returns new values of the groups that are built in.
 	Groups func() []Group
-	// Controllers keep the promises of the groups. A controller of the user's replaces the one of the same name.
+	// Controllers implement the behaviour of the groups. A controller of the user replaces a controller of the same name.
 	Controllers []Controller
 	// AdmissionPlugins are the names of the plugins that run unless they are disabled.
 	AdmissionPlugins []string

@@ -12,7 +12,7 @@ import (
 
 var crateKind = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Crate"}
 
-// definitionOf is the definition of crates with a schema and what is behind it.
+// definitionOf returns the definition of crates with a schema. more is inserted behind the schema.
 func definitionOf(schema, more string) string {
 	return `{"metadata":{"name":"crates.example.com"},"spec":{"group":"example.com","names":{"plural":"crates","kind":"Crate"},
 		"scope":"Namespaced",
@@ -118,7 +118,7 @@ func TestValidate_documents(t *testing.T) {
 		!strings.Contains(errs[0].Error(), "sizes stay") {
 		t.Errorf("an update that a rule of changes refuses: %v", errs)
 	}
-	// What an object had before a rule may stay.
+	// A value that was stored before a rule existed may stay.
 	before := update(doc(map[string]any{"a": int64(0)}))
 	if errs := v.ValidateUpdate(t.Context(), update(doc(map[string]any{"a": int64(0)})), before); len(errs) != 0 {
 		t.Errorf("an update that leaves an old mistake alone: %v", errs)

@@ -94,7 +94,7 @@ func TestListed_valuesOfAHeader(t *testing.T) {
 	}
 }
 
-// Clients are told in the words of kubelet how a command ended.
+// The status that a client gets for the end of a command has the wording of kubelet.
 func TestStatusOf(t *testing.T) {
 	for name, test := range map[string]struct {
 		err    error

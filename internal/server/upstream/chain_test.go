@@ -13,7 +13,7 @@ import (
 	serverfilters "k8s.io/apiserver/pkg/server/filters"
 )
 
-func TestAWatchIsRefusedOnceWatchesAreToldToEnd(t *testing.T) {
+func TestWatchesEnding_newWatch_isRefused(t *testing.T) {
 	t.Parallel()
 	stop := make(chan struct{})
 	began := 0
@@ -35,7 +35,7 @@ func TestAWatchIsRefusedOnceWatchesAreToldToEnd(t *testing.T) {
 	}
 }
 
-func TestWhatIsLongRunningHasNoDeadline(t *testing.T) {
+func TestDeadline_longRunningRequest_hasNone(t *testing.T) {
 	watches := func(_ *http.Request, info *request.RequestInfo) bool { return info.Verb == "watch" }
 	check := longRunning(watches, Config{
 		Definition:  &define.Server{},

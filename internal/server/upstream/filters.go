@@ -16,11 +16,12 @@ import (
 type filter struct {
 	// name is unique. describe prints it.
 	name string
-	// upstream names the filters of upstream's chain that the filter uses or stands for, the outermost first; none if upstream has no such filter.
+	// upstream names the filters of upstream's chain that the filter uses or replaces, the outermost first. It is empty
+	// if upstream has no such filter.
 	upstream []string
 	// when is the condition for which a server needs the filter; nil is for every server.
 	when *condition
-	// closed is true for a filter that requests for open handlers pass by.
+	// closed is true for a filter that requests for open handlers skip.
 	closed bool
 	wrap   func(next http.Handler, c *chain) http.Handler
 }
@@ -197,10 +198,10 @@ var filterTable = []filter{
 		wrap: func(next http.Handler, _ *chain) http.Handler { return withinStream(next) }},
 }
 
-// authorization is the filter that requests for open handlers, and queries, which are authorized otherwise, pass by.
+// authorization is the filter that requests for open handlers skip, and also queries, which have a filter of their own.
 const authorization = "authorization"
 
-// traits are those of the server that the chain is of.
+// traits returns the traits of the chain's server.
 func (c *chain) traits() Traits {
 	return Traits{
 		AccessLog:         c.config.AccessLog != nil,
@@ -216,7 +217,8 @@ func (c *chain) traits() Traits {
 	}
 }
 
-// Filters returns the names of all filters in the order in which a request passes them, with the conditions for which servers have them.
+// Filters returns the names of all filters in the order in which a request passes them, with the conditions under which
+// a server has them.
 func Filters() []string {
 	names := make([]string, 0, len(filterTable))
 	for _, f := range filterTable {
@@ -228,7 +230,8 @@ func Filters() []string {
 	return names
 }
 
-// build puts the filters around upstream's handlers, as upstream's BuildHandlerChainFunc. Upstream's chain wraps them from the inside as well.
+// build wraps upstream's handlers in the filters, as a BuildHandlerChainFunc of upstream. Like upstream's chain, it starts
+// with the innermost filter.
 func (c *chain) build(handler http.Handler, server *server.Config) http.Handler {
 	c.server, c.routes = server, connectRoutesOf(c.config.Definition)
 	traits := c.traits()

@@ -317,7 +317,7 @@ func TestListsOfCustomResourcesAreAnsweredAsUpstreamDoes(t *testing.T) {
 
 // Long lists are compressed whenever upstream compresses them, and the metrics count their sizes. The test is not
 // parallel, because it compares metrics, which are global to the process.
-func TestLongListsOfCustomResourcesAreCompressed(t *testing.T) {
+func TestLists_longCustomResources_areCompressed(t *testing.T) {
 	config := annextest.Start(t, cluster())
 	c, a := clientsOf(config), answersOf(t, config)
 	c.define(t, widgets(sizeAndColor))
@@ -425,7 +425,7 @@ func list(instance *annex.Instance, accept string) *httptest.ResponseRecorder {
 	return w
 }
 
-func TestTheAuditHasTheItemsOfLists(t *testing.T) {
+func TestLists_audit_hasItems(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
@@ -459,7 +459,7 @@ func TestTheAuditHasTheItemsOfLists(t *testing.T) {
 
 // A list that equals the previous one is not encoded again, which would take a hundred allocations for each object.
 // The test is not parallel, because it counts the allocations of the process.
-func TestListsOfCustomResourcesAreRemembered(t *testing.T) {
+func TestLists_customResources_areRemembered(t *testing.T) {
 	instance, c := serve(t, annex.Options{})
 	c.define(t, widgets(sizeAndColor))
 	const objects = 200

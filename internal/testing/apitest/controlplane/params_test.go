@@ -10,12 +10,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/annexapi/annex/annextest"
 )
 
 // A policy reads its parameters with all permissions, so its author must have these permissions, too.
-func TestPoliciesAndBindingsNeedTheRightToReadTheirParameters(t *testing.T) {
+func TestPolicies_params_needReadPermission(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())
 	root, ctx := kubernetes.NewForConfigOrDie(config), t.Context()
@@ -111,20 +112,26 @@ func TestPoliciesAndBindingsNeedTheRightToReadTheirParameters(t *testing.T) {
 		}
 	}
 	// A change that keeps the parameters is not authorized again.
-	theirs, err := writer.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(ctx, "secrets", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
+	// A controller of the server writes the status of policies meanwhile.
+	update := func(change func(*admissionregistrationv1.ValidatingAdmissionPolicy)) error {
+		return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+			theirs, err := writer.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(ctx, "secrets", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			change(theirs)
+			_, err = writer.AdmissionregistrationV1().ValidatingAdmissionPolicies().Update(ctx, theirs, metav1.UpdateOptions{})
+			return err
+		})
 	}
-	theirs.Spec.Validations[0].Message = "no"
-	if theirs, err = writer.AdmissionregistrationV1().ValidatingAdmissionPolicies().Update(ctx, theirs, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
+	if err := update(func(p *admissionregistrationv1.ValidatingAdmissionPolicy) {
+		p.Spec.Validations[0].Message = "no"
+	}); err != nil {
+		t.Errorf("the same parameters: %v", err)
 	}
-	theirs.Spec.ParamKind = unknown
-	if _, err = writer.AdmissionregistrationV1().
-		ValidatingAdmissionPolicies().
-		Update(ctx, theirs, metav1.UpdateOptions{}); !apierrors.IsInvalid(
-		err,
-	) {
+	if err := update(func(p *admissionregistrationv1.ValidatingAdmissionPolicy) {
+		p.Spec.ParamKind = unknown
+	}); !apierrors.IsInvalid(err) {
 		t.Errorf("other parameters: %v", err)
 	}
 }

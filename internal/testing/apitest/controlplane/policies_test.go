@@ -44,7 +44,7 @@ var configMaps = admissionregistrationv1.RuleWithOperations{
 	Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
 }
 
-func TestAPolicyDecidesWhatMayBeWritten(t *testing.T) {
+func TestPolicies_validate(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	policies := client.AdmissionregistrationV1().ValidatingAdmissionPolicies()
@@ -103,7 +103,7 @@ func TestAPolicyDecidesWhatMayBeWritten(t *testing.T) {
 	})
 }
 
-func TestTypesThatCannotBeRightAreInThePolicysStatus(t *testing.T) {
+func TestPolicies_typeErrors_areInStatus(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	policies := client.AdmissionregistrationV1().ValidatingAdmissionPolicies()
@@ -132,7 +132,7 @@ func TestTypesThatCannotBeRightAreInThePolicysStatus(t *testing.T) {
 	})
 }
 
-func TestAPolicyChangesWhatIsWritten(t *testing.T) {
+func TestPolicies_mutate(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	_, err := client.AdmissionregistrationV1().
@@ -202,7 +202,7 @@ func reviewed(w http.ResponseWriter, r *http.Request, review func(*admissionv1.A
 	_ = json.NewEncoder(w).Encode(admissionv1.AdmissionReview{TypeMeta: asked.TypeMeta, Response: response})
 }
 
-func TestWebhooksDecideAndChange(t *testing.T) {
+func TestWebhooks_validateAndMutate(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	none := admissionregistrationv1.SideEffectClassNone
@@ -269,7 +269,7 @@ func TestWebhooksDecideAndChange(t *testing.T) {
 
 // A webhook and a conversion that name the Service kubernetes, as in a cluster, are served by handlers of the
 // server itself. The server calls them without roles, an address or authorities.
-func TestWebhooksMayBeHandlersOfTheServer(t *testing.T) {
+func TestWebhooks_ownHandlers(t *testing.T) {
 	t.Parallel()
 	server := cluster()
 	callers := make(chan string, 100)
@@ -379,7 +379,7 @@ func unknownAuthority(t *testing.T) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: other.Certificate().Raw})
 }
 
-func TestAdmissionPluginsOfAControlPlaneAreDisabledByName(t *testing.T) {
+func TestAdmissionPlugins_disabledByName(t *testing.T) {
 	t.Parallel()
 	options := annex.Options{Storage: memory.Storage()}
 	options.Admission.DisablePlugins = []string{"ValidatingAdmissionWebhook"}
@@ -420,7 +420,7 @@ func TestAdmissionPluginsOfAControlPlaneAreDisabledByName(t *testing.T) {
 	}
 }
 
-func TestKindsOfAControlPlaneAreLeftOutByName(t *testing.T) {
+func TestKinds_omittedByName(t *testing.T) {
 	t.Parallel()
 	server := annex.Server{
 		Name:         "cluster",

@@ -22,7 +22,7 @@ func (t *told) HandleWarningHeader(code int, _, text string) {
 	}
 }
 
-func TestPodTemplatesAreFilledInAndWarnedOf(t *testing.T) {
+func TestPodTemplates_defaultsAndWarnings(t *testing.T) {
 	t.Parallel()
 	config := rest.CopyConfig(annextest.Start(t, cluster()))
 	var warnings told
