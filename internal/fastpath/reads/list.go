@@ -34,7 +34,7 @@ func (r *Kind) list(w http.ResponseWriter, req *http.Request, d *fastpath.Decisi
 	}
 	ctx := request.WithNamespace(req.Context(), d.Info.Namespace)
 	given := listed.itemsAs(req, nil, plainJSON)
-	list, items, err := r.lister.ListEncoded(ctx, options, given.Form, given.Maker)
+	list, items, err := r.lister.ListEncoded(ctx, options, given.Encoding, given.Maker)
 	if err != nil {
 		r.refuse(w, req, d, err)
 		return ""

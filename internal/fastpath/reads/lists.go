@@ -130,11 +130,11 @@ func fill(
 // Listed describes how the objects of a resource are listed.
 type Listed struct {
 	Serializer runtime.NegotiatedSerializer
-	// Form is the form of the objects in the version of the request. Nil leaves the choice to the storage.
-	Form *verbatim.Form
-	// RowForm is the form of the objects in the version in which they are stored. All responses but those in Form are
+	// Encoding is the encoding of the objects in the version of the request. Nil leaves the choice to the storage.
+	Encoding *verbatim.Encoding
+	// RowEncoding is the encoding of the objects in the version in which they are stored. All responses but those in Encoding are
 	// made from it. If it is nil, upstream answers them.
-	RowForm *verbatim.Form
+	RowEncoding *verbatim.Encoding
 	// Item appends an object as an item of a list, as JSON in the version of the request, and keeps the encoded item
 	// if remember is true. If it is nil, upstream encodes the items.
 	Item func(to []byte, object runtime.Object, remember bool) ([]byte, error)
@@ -157,11 +157,11 @@ const rememberedBytes = 16 << 20
 // the list.
 func (l *Listed) itemsAs(r *http.Request, as *schema.GroupVersionKind, format format) *registry.EncodedItems {
 	switch {
-	case as != nil && l.RowForm == nil:
+	case as != nil && l.RowEncoding == nil:
 		return nil
 	case as != nil && format.isProtobuf():
 		if row := messagesAs(as, format); row != nil {
-			return &registry.EncodedItems{Form: l.RowForm, Maker: &verbatim.Maker{Row: row, Sizing: l.PartialSizing}}
+			return &registry.EncodedItems{Encoding: l.RowEncoding, Maker: &verbatim.Maker{Row: row, Sizing: l.PartialSizing}}
 		}
 		return nil
 	case as != nil:
@@ -172,22 +172,22 @@ func (l *Listed) itemsAs(r *http.Request, as *schema.GroupVersionKind, format fo
 		if l.Converted {
 			row = ofObjects(row)
 		}
-		return &registry.EncodedItems{Form: l.RowForm, Maker: &verbatim.Maker{Row: row}}
+		return &registry.EncodedItems{Encoding: l.RowEncoding, Maker: &verbatim.Maker{Row: row}}
 	case format == asProtobuf:
-		if l.Message == nil || l.RowForm == nil {
+		if l.Message == nil || l.RowEncoding == nil {
 			return nil
 		}
-		return &registry.EncodedItems{Form: l.RowForm, Maker: &verbatim.Maker{Row: l.messages(), Sizing: l.MessageSizing}}
-	case l.Form == l.RowForm || l.Item == nil:
-		return &registry.EncodedItems{Form: l.Form}
+		return &registry.EncodedItems{Encoding: l.RowEncoding, Maker: &verbatim.Maker{Row: l.messages(), Sizing: l.MessageSizing}}
+	case l.Encoding == l.RowEncoding || l.Item == nil:
+		return &registry.EncodedItems{Encoding: l.Encoding}
 	}
-	return &registry.EncodedItems{Form: l.RowForm, Maker: &verbatim.Maker{Row: l.objects(), Early: true}}
+	return &registry.EncodedItems{Encoding: l.RowEncoding, Maker: &verbatim.Maker{Row: l.objects(), Eager: true}}
 }
 
 // objects returns a verbatim.Row that encodes items in a version other than the stored version.
 func (l *Listed) objects() verbatim.Row {
 	remembered := 0
-	return func(to []byte, object func() (runtime.Object, error), _ verbatim.Piece) ([]byte, error) {
+	return func(to []byte, object func() (runtime.Object, error), _ verbatim.Fragment) ([]byte, error) {
 		read, err := object()
 		if err != nil {
 			return nil, err
@@ -207,7 +207,7 @@ var errNoMessage = errors.New("an object is not encoded as protobuf of Kubernete
 func (l *Listed) messages() verbatim.Row {
 	var whole bytes.Buffer
 	var memory runtime.Allocator
-	return func(to []byte, object func() (runtime.Object, error), _ verbatim.Piece) ([]byte, error) {
+	return func(to []byte, object func() (runtime.Object, error), _ verbatim.Fragment) ([]byte, error) {
 		read, err := object()
 		if err != nil {
 			return nil, err

@@ -29,7 +29,7 @@ func TestFilled_failedWrite_keepsBuffer(t *testing.T) {
 	list := filled{
 		rooms:   rooms,
 		counted: &countingWriter{ResponseWriter: recorder},
-		items:   verbatim.Pieces{verbatim.Encoded([]byte("{}")), verbatim.Encoded([]byte("{}"))},
+		items:   verbatim.Fragments{verbatim.NewFragment([]byte("{}")), verbatim.NewFragment([]byte("{}"))},
 		head:    []byte(`{"items":[`),
 		tail:    []byte("]}"),
 	}

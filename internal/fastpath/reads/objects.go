@@ -127,11 +127,11 @@ func (d *Reader) Kind(
 	return r
 }
 
-// Form returns the form in which stored objects of a resource are served as JSON without being encoded. It returns
+// Encoding returns the encoding in which stored objects of a resource are served as JSON without being encoded. It returns
 // nil if they always have to be encoded.
-func (d *Reader) Form(resource schema.GroupVersionResource) *verbatim.Form {
+func (d *Reader) Encoding(resource schema.GroupVersionResource) *verbatim.Encoding {
 	if r := d.kinds[resource]; r != nil && r.json != nil {
-		return r.json.Form()
+		return r.json.Encoding()
 	}
 	return nil
 }
@@ -162,21 +162,21 @@ func (r *Kind) as(media fastpath.Media) *form {
 
 // listed returns how the objects are listed. It returns nil if upstream answers the lists.
 func (r *Kind) listed() *Listed {
-	if r.json.Form() == nil {
+	if r.json.Encoding() == nil {
 		return nil
 	}
 	listed := &Listed{
 		Serializer:    r.serializer,
-		Form:          r.json.Form(),
-		RowForm:       r.Form(r.stored),
+		Encoding:      r.json.Encoding(),
+		RowEncoding:   r.Encoding(r.stored),
 		Item:          r.json.AppendItem,
 		Converted:     r.converted,
 		Table:         r.table,
 		MessageSizing: r.messageSizing,
 		PartialSizing: r.partialSizing,
 	}
-	if listed.RowForm == nil { // the stored version is not served
-		listed.RowForm = listed.Form
+	if listed.RowEncoding == nil { // the stored version is not served
+		listed.RowEncoding = listed.Encoding
 	}
 	if r.protobuf != nil && r.listsMessages() {
 		listed.Message = r.protobuf.WriteObject
@@ -222,10 +222,10 @@ func (f *form) write(w http.ResponseWriter, r *http.Request, d *fastpath.Decisio
 
 // asStored returns the bytes of an object that is small and stored exactly as it is served. It returns a zero Piece
 // if the object has to be encoded.
-func (r *Kind) asStored(ctx context.Context, name string, form *form) verbatim.Piece {
-	as := form.Form()
+func (r *Kind) asStored(ctx context.Context, name string, form *form) verbatim.Fragment {
+	as := form.Encoding()
 	if as == nil || r.encoded == nil {
-		return verbatim.Piece{}
+		return verbatim.Fragment{}
 	}
 	return r.encoded.GetEncoded(ctx, name, as)
 }

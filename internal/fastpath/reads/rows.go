@@ -66,7 +66,7 @@ func messagesAs(wanted *schema.GroupVersionKind, in format) verbatim.Row {
 type partialMessages byte
 
 // append is a verbatim.Row.
-func (p partialMessages) append(to []byte, object func() (runtime.Object, error), _ verbatim.Piece) ([]byte, error) {
+func (p partialMessages) append(to []byte, object func() (runtime.Object, error), _ verbatim.Fragment) ([]byte, error) {
 	read, err := object()
 	if err != nil {
 		return nil, err
@@ -86,8 +86,8 @@ func (p partialMessages) append(to []byte, object func() (runtime.Object, error)
 
 // ofObjects returns a row that ignores the stored metadata, which differs from the metadata of the converted object.
 func ofObjects(row verbatim.Row) verbatim.Row {
-	return func(to []byte, object func() (runtime.Object, error), _ verbatim.Piece) ([]byte, error) {
-		return row(to, object, verbatim.Piece{})
+	return func(to []byte, object func() (runtime.Object, error), _ verbatim.Fragment) ([]byte, error) {
+		return row(to, object, verbatim.Fragment{})
 	}
 }
 
@@ -95,7 +95,7 @@ func ofObjects(row verbatim.Row) verbatim.Row {
 type partialObjects schema.GroupVersion
 
 // append is a verbatim.Row.
-func (p partialObjects) append(to []byte, object func() (runtime.Object, error), metadata verbatim.Piece) ([]byte, error) {
+func (p partialObjects) append(to []byte, object func() (runtime.Object, error), metadata verbatim.Fragment) ([]byte, error) {
 	if metadata.IsZero() {
 		read, err := object()
 		if err != nil {
@@ -134,7 +134,7 @@ var errNoRow = errors.New("an object is not a row of its table")
 var withoutHeaders = &metav1.TableOptions{NoHeaders: true}
 
 // append is a verbatim.Row.
-func (t tableRows) append(to []byte, object func() (runtime.Object, error), metadata verbatim.Piece) ([]byte, error) {
+func (t tableRows) append(to []byte, object func() (runtime.Object, error), metadata verbatim.Fragment) ([]byte, error) {
 	read, err := object()
 	if err != nil {
 		return nil, err

@@ -210,16 +210,16 @@ func (o *output) Send(event watch.Event, shared bool) (bool, error) {
 	return len(*o.due) >= flushSize, nil
 }
 
-// Form implements push.Output.
-func (o *output) Form() *verbatim.Form {
+// Encoding implements push.Output.
+func (o *output) Encoding() *verbatim.Encoding {
 	if o.form != o.read.json.events {
 		return nil
 	}
-	return o.read.json.Form()
+	return o.read.json.Encoding()
 }
 
 // SendStored implements push.Output.
-func (o *output) SendStored(object verbatim.Piece) (bool, error) {
+func (o *output) SendStored(object verbatim.Fragment) (bool, error) {
 	if !o.begun {
 		o.begin()
 	}

@@ -51,8 +51,8 @@ func (c *call) decode(into runtime.Object) runtime.Object {
 // c.written, of which the response is made.
 func (c *call) context() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(request.WithNamespace(c.r.Context(), c.info.Namespace), longest)
-	if c.written.Form = c.Form; c.Form != nil {
-		ctx = verbatim.WithWritten(ctx, &c.written)
+	if c.result.Encoding = c.Encoding; c.Encoding != nil {
+		ctx = verbatim.WithWriteResult(ctx, &c.result)
 	}
 	return ctx, cancel
 }

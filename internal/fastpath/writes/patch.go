@@ -180,7 +180,7 @@ func (c *call) fine(form any) bool {
 
 // document returns the stored object as JSON in the version of the request.
 func (c *call) document(current runtime.Object) ([]byte, error) {
-	if stored := c.written.Before(current); stored != nil {
+	if stored := c.result.Previous(current); stored != nil {
 		return stored, nil
 	}
 	return runtime.Encode(c.encoder, current)

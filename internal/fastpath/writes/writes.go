@@ -50,8 +50,8 @@ type Resource struct {
 	Storage   rest.Storage
 	Admission admission.Interface
 	Manager   *managed.Manager
-	// Form is the form in which stored objects are served without being encoded again. Nil means that they never are.
-	Form *verbatim.Form
+	// Encoding is the encoding in which stored objects are served without being encoded again. Nil means that they never are.
+	Encoding *verbatim.Encoding
 }
 
 // Kind answers writes of single objects of a kind in a version. It implements fastpath.Answerer.
@@ -106,7 +106,7 @@ type call struct {
 	info     *request.RequestInfo
 	options  fastpath.Options
 	body     []byte
-	written  verbatim.Written
+	result   verbatim.WriteResult
 }
 
 // Answer implements fastpath.Answerer. It finds every error of a body and every reason for a warning before anything
@@ -187,7 +187,7 @@ const statusSize = 256
 // write writes the response, of the stored bytes if possible, and returns its size. It returns 0 if upstream's writer
 // has written the response.
 func (c *call) write(code int, result runtime.Object) int {
-	body := c.written.Of(result)
+	body := c.result.JSON(result)
 	if status, ok := result.(*metav1.Status); ok {
 		if plain, ok := appendStatus(make([]byte, 0, statusSize), status); ok {
 			body = plain

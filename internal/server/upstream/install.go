@@ -170,7 +170,7 @@ func (g installed) register(version *genericapi.APIGroupVersion, to fastPath) er
 			return err
 		}
 		if endpoint != nil {
-			endpoint.Form = to.reader.Form(endpoint.Scope.Resource)
+			endpoint.Encoding = to.reader.Encoding(endpoint.Scope.Resource)
 			if w := to.writer.Kind(*endpoint); w != nil {
 				writer = w
 			}
