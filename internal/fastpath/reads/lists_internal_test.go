@@ -26,9 +26,9 @@ func TestFilled_failedWrite_keepsBuffer(t *testing.T) {
 		return &room
 	}}
 	recorder := httptest.NewRecorder()
-	list := filled{
-		rooms:   rooms,
-		counted: &countingWriter{ResponseWriter: recorder},
+	list := encodedList{
+		buffers: rooms,
+		writer:  &countingWriter{ResponseWriter: recorder},
 		items:   verbatim.Fragments{verbatim.NewFragment([]byte("{}")), verbatim.NewFragment([]byte("{}"))},
 		head:    []byte(`{"items":[`),
 		tail:    []byte("]}"),

@@ -84,8 +84,8 @@ func (p partialMessages) append(to []byte, object func() (runtime.Object, error)
 	return to, err
 }
 
-// ofObjects returns a row that ignores the stored metadata, which differs from the metadata of the converted object.
-func ofObjects(row verbatim.Row) verbatim.Row {
+// withoutMetadata returns a row that ignores the stored metadata, which differs from the metadata of the converted object.
+func withoutMetadata(row verbatim.Row) verbatim.Row {
 	return func(to []byte, object func() (runtime.Object, error), _ verbatim.Fragment) ([]byte, error) {
 		return row(to, object, verbatim.Fragment{})
 	}
@@ -101,7 +101,7 @@ func (p partialObjects) append(to []byte, object func() (runtime.Object, error),
 		if err != nil {
 			return nil, err
 		}
-		return p.appendOf(to, read)
+		return p.appendMetadata(to, read)
 	}
 	to = append(to, `{"kind":"PartialObjectMetadata","apiVersion":"`...)
 	to = append(append(append(to, p.Group...), '/'), p.Version...)
@@ -109,7 +109,7 @@ func (p partialObjects) append(to []byte, object func() (runtime.Object, error),
 	return append(metadata.Append(to), '}'), nil
 }
 
-func (p partialObjects) appendOf(to []byte, object runtime.Object) ([]byte, error) {
+func (p partialObjects) appendMetadata(to []byte, object runtime.Object) ([]byte, error) {
 	accessor, err := meta.Accessor(object)
 	if err != nil {
 		return nil, err
@@ -173,7 +173,7 @@ func (t tableRows) append(to []byte, object func() (runtime.Object, error), meta
 	case row.Object.Object == given:
 		to, err = t.partial.append(to, object, metadata)
 	default:
-		to, err = t.partial.appendOf(to, row.Object.Object)
+		to, err = t.partial.appendMetadata(to, row.Object.Object)
 	}
 	return append(to, '}'), err
 }

@@ -31,8 +31,8 @@ import (
 	"github.com/annexapi/annex/internal/wire/verbatim"
 )
 
-// longest is upstream's time limit of a write.
-const longest = 34 * time.Second
+// maxWriteTime is upstream's time limit of a write.
+const maxWriteTime = 34 * time.Second
 
 // Writer holds the state that all kinds of a server share for answering writes.
 type Writer struct {
@@ -78,14 +78,14 @@ func (w *Writer) Kind(r Resource) *Kind {
 	if !ok || media.StrictSerializer == nil {
 		return nil
 	}
-	strict := json.NewSerializerWithOptions(front{}, r.Scope.Creater, r.Scope.Typer, json.SerializerOptions{Strict: true})
+	strict := json.NewSerializerWithOptions(prefixInterpreter{}, r.Scope.Creater, r.Scope.Typer, json.SerializerOptions{Strict: true})
 	k := &Kind{
 		Resource: r,
 		stacks:   w.stacks,
 		media:    media,
 		decoder:  r.Scope.Serializer.DecoderToVersion(media.Serializer, r.Scope.HubGroupVersion),
 		strict: r.Scope.Serializer.DecoderToVersion(
-			w.plans.Decoder(strict, frontKind, r.Scope.Typer, r.Scope.Creater),
+			w.plans.Decoder(strict, prefixKind, r.Scope.Typer, r.Scope.Creater),
 			r.Scope.HubGroupVersion,
 		),
 		encoder: r.Scope.Serializer.EncoderForVersion(media.Serializer, r.Scope.Kind.GroupVersion()),
@@ -155,22 +155,22 @@ func (c *call) read() bool {
 	_, err := body.ReadFrom(from)
 	c.body = body.Bytes()
 	if err != nil || limit > 0 && int64(len(c.body)) > limit {
-		c.r.Body = again{io.MultiReader(bytes.NewReader(c.body), c.r.Body), c.r.Body}
+		c.r.Body = restoredBody{io.MultiReader(bytes.NewReader(c.body), c.r.Body), c.r.Body}
 		return false
 	}
-	c.r.Body = again{bytes.NewReader(c.body), c.r.Body}
+	c.r.Body = restoredBody{bytes.NewReader(c.body), c.r.Body}
 	return true
 }
 
-// again is a body that has been restored after reading.
-type again struct {
+// restoredBody is a body that has been restored after reading.
+type restoredBody struct {
 	io.Reader
 	io.Closer
 }
 
 // finish writes the response for the result of an operation. It always returns true.
 func (c *call) finish(code int, result runtime.Object, err error) bool {
-	c.decision.Answered()
+	c.decision.CountAnswer()
 	n := 0
 	if err != nil {
 		code = responsewriters.ErrorNegotiated(err, c.Scope.Serializer, c.Scope.Kind.GroupVersion(), c.w, c.r)

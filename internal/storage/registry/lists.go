@@ -177,7 +177,7 @@ type customLists struct {
 	apiVersion, kind string
 	items            *convert.Items
 	number           int
-	form             *verbatim.Encoding
+	encoding         *verbatim.Encoding
 	events           *rememberedEvents
 }
 
@@ -197,7 +197,7 @@ func (e *rememberedEvents) number(id runtime.Identifier) int {
 
 func encodedLists(opened storage.Interface, kind schema.GroupVersionKind, items *convert.Items) storage.Interface {
 	c := customLists{opened, kind.GroupVersion().String(), kind.Kind, items, items.Number(), nil, &rememberedEvents{items: items}}
-	c.form = verbatim.NewEncoding(
+	c.encoding = verbatim.NewEncoding(
 		fmt.Appendf(nil, `{"apiVersion":%q,`, c.apiVersion),
 		0,
 		c.encode,
@@ -220,13 +220,13 @@ func encodedLists(opened storage.Interface, kind schema.GroupVersionKind, items 
 	return c
 }
 
-// errOtherForm reports that an object needs a conversion by the API machinery.
-var errOtherForm = errors.New("an object is not in the form that it is served in")
+// errOtherEncoding reports that an object needs a conversion by the API machinery.
+var errOtherEncoding = errors.New("an object is not in the form that it is served in")
 
 func (c customLists) encode(object runtime.Object) ([]byte, error) {
 	custom, ok := object.(*unstructured.Unstructured)
 	if !ok || !c.asIs(custom) {
-		return nil, errOtherForm
+		return nil, errOtherEncoding
 	}
 	var whole bytes.Buffer
 	err := json.NewEncoder(&whole).Encode(custom.Object)
@@ -241,7 +241,7 @@ func (c customLists) Watch(ctx context.Context, key string, opts storage.ListOpt
 	}
 	return shared.WatchShared(ctx, key, opts, func(o runtime.Object) runtime.Object {
 		if object, ok := o.(*unstructured.Unstructured); ok && c.asIs(object) {
-			return rememberedObject{object, object, metav1.TypeMeta{APIVersion: c.apiVersion, Kind: c.kind}, asItIs, c.events}
+			return rememberedObject{object, object, metav1.TypeMeta{APIVersion: c.apiVersion, Kind: c.kind}, serveUnchanged, c.events}
 		}
 		return o.DeepCopyObject()
 	})
@@ -257,8 +257,8 @@ type rememberedObject struct {
 	events      *rememberedEvents
 }
 
-// asItIs is for objects that have their kind already, which no encoder changes.
-func asItIs(object runtime.Object) runtime.Object { return object }
+// serveUnchanged is for objects that have their kind already, which no encoder changes.
+func serveUnchanged(object runtime.Object) runtime.Object { return object }
 
 var _ runtime.CacheableObject = rememberedObject{}
 
@@ -303,12 +303,12 @@ func (c customLists) GetList(ctx context.Context, key string, opts storage.ListO
 		return c.Interface.GetList(ctx, key, opts, listObj)
 	}
 	if encoded, ok := c.Interface.(encodedReader); ok {
-		items, err := encoded.ListEncoded(ctx, key, opts, list, c.form, nil)
+		items, err := encoded.ListEncoded(ctx, key, opts, list, c.encoding, nil)
 		if err == nil {
 			list.Items = nil
 			answer.Items = items
 		}
-		if !errors.Is(err, errOtherForm) {
+		if !errors.Is(err, errOtherEncoding) {
 			return err
 		}
 	}

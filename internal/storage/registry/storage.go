@@ -74,7 +74,7 @@ type Kind struct {
 // NewKind opens the kind's storage. The server that the storage is installed in closes it.
 func NewKind(k *define.Kind, options Options) (*Kind, error) {
 	if k.CustomStorage != nil {
-		return newOwn(k, options)
+		return newSubresource(k, options)
 	}
 	main := newStrategy(k, options)
 	table, err := tableOf(k, options.Convertor)
