@@ -104,7 +104,7 @@ func (c Config) build(config server.Config) (*upstream.Delegate, error) {
 			behind.Informers.Start(ctx.Done())
 			cache.WaitFor(ctx, "", definitions.Informer().HasSyncedChecker())
 		},
-		Queried: (&queried{definitions: definitions.Lister()}).resources,
+		Queried: (&queryResources{definitions: definitions.Lister()}).resources,
 		Join: func(front *server.GenericAPIServer) error {
 			// Upstream's controllers update these.
 			behind.GenericAPIServer.StaticOpenAPISpec = front.StaticOpenAPISpec

@@ -102,7 +102,7 @@ type crossOriginKey struct{}
 // crossOrigin is the finding of withOrigins about a request that a page of another origin has caused.
 type crossOrigin struct {
 	err      error
-	accepted *credential.Accepted
+	accepted *credential.Credential
 }
 
 // withOrigins finds requests that a browser sends for a page of another origin; refuseForeign refuses them. Browsers
@@ -115,7 +115,7 @@ func withOrigins(handler http.Handler, allowed []*regexp.Regexp) http.Handler {
 			if err := checkOrigin(r, allowed); err != nil {
 				ctx, found := r.Context(), &crossOrigin{err, credential.From(r.Context())}
 				if found.accepted == nil {
-					found.accepted = &credential.Accepted{}
+					found.accepted = &credential.Credential{}
 					ctx = credential.With(ctx, found.accepted)
 				}
 				r = r.WithContext(context.WithValue(ctx, crossOriginKey{}, found))

@@ -91,8 +91,8 @@ func (s *streams) filter() http.Handler {
 }
 
 // asked returns the authorization questions that allowed a request.
-func (s *streams) asked(stream *standing.Stream, r *http.Request) (standing.Asked, error) {
-	ctx, asked := r.Context(), standing.Asked{}
+func (s *streams) asked(stream *standing.Stream, r *http.Request) (standing.Authorization, error) {
+	ctx, asked := r.Context(), standing.Authorization{}
 	attributes, err := filters.GetAuthorizerAttributes(ctx)
 	if err != nil {
 		return asked, err
