@@ -264,7 +264,13 @@ func (f *UserFile) load() error {
 			file.Providers[0].Name,
 		)
 	}
-	k := &userIndex{File: file, users: map[string]*User{}, clients: map[string]*Client{}, providers: map[string]*Provider{}, cost: bcrypt.MinCost}
+	k := &userIndex{
+		File:      file,
+		users:     map[string]*User{},
+		clients:   map[string]*Client{},
+		providers: map[string]*Provider{},
+		cost:      bcrypt.MinCost,
+	}
 	for i := range file.Providers {
 		k.providers[file.Providers[i].Name] = &file.Providers[i]
 	}

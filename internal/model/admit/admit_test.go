@@ -294,7 +294,12 @@ func TestDeclared_plugins(t *testing.T) {
 func TestChain_mutatesBeforeItValidates(t *testing.T) {
 	var log []string
 	handler := admission.NewHandler(admission.Create)
-	chain, err := Chain(nil, []Plugin{NewPlugin("A", labelled{handler, &log, nil}), NewPlugin("B", labelled{handler, &log, nil})}, configurations{}, admission.PluginInitializers{})
+	chain, err := Chain(
+		nil,
+		[]Plugin{NewPlugin("A", labelled{handler, &log, nil}), NewPlugin("B", labelled{handler, &log, nil})},
+		configurations{},
+		admission.PluginInitializers{},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
