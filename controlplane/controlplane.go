@@ -108,7 +108,7 @@ func (p plane) Open(server definition.Host) (*definition.Opened, error) {
 	opened.Delegation = crds.Delegation(
 		crds.Config{Storage: server.Storage, Client: server.Client, Self: self, Shared: server.Shared, Follower: local, Resolver: resolver},
 	)
-	opened.Admission = append(decided.Plugins(), decided.Params(), admit.Made("CustomResourceDefinitions", crds.Admission(server.Groups)))
+	opened.Admission = append(decided.Plugins(), decided.Params(), admit.NewPlugin("CustomResourceDefinitions", crds.Admission(server.Groups)))
 	if len(p.crds) > 0 || p.brought != nil {
 		manifests, err := crds.NewManifests(p.crds, p.brought, server.Client)
 		if err != nil {

@@ -120,8 +120,8 @@ func (o *AttachOptions) query() url.Values {
 
 func (*AttachOptions) mistake() error { return nil }
 
-func (o *AttachOptions) wanted() streams.Wanted {
-	return streams.Wanted{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}
+func (o *AttachOptions) wanted() streams.RequestedStreams {
+	return streams.RequestedStreams{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}
 }
 
 // Containers sets the function that lists the containers of an object. A request without a container gets the first.

@@ -51,7 +51,7 @@ type commandOptions interface {
 	complete(choose func(asked string) (string, error)) error
 	// mistake returns an error if no session can begin with the options.
 	mistake() error
-	wanted() streams.Wanted
+	wanted() streams.RequestedStreams
 	// query asks an agent for the same. It has all options: the agent's defaults may differ.
 	query() url.Values
 }

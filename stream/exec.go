@@ -130,8 +130,8 @@ func (o *ExecOptions) mistake() error {
 	return nil
 }
 
-func (o *ExecOptions) wanted() streams.Wanted {
-	return streams.Wanted{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}
+func (o *ExecOptions) wanted() streams.RequestedStreams {
+	return streams.RequestedStreams{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}
 }
 
 // Containers sets the function that lists the containers of an object. A request without a container gets the first.

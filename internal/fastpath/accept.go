@@ -12,23 +12,24 @@ const (
 	Protobuf
 )
 
-// accepted is what clients get for a value of the Accept header: first, or second if the kind has no first.
-type accepted struct {
-	first, second Media
-	watch         bool // the value is usual for watches alone
+// mediaChoice is what clients get for a value of the Accept header: the preferred media type, or the
+// fallback if the kind does not have it.
+type mediaChoice struct {
+	preferred, fallback Media
+	watch               bool // the value is usual for watches alone
 }
 
 // accepts lists all values of the Accept header that are not left to upstream's negotiation. Client libraries and kubectl send these. FuzzAccept compares the table with upstream.
-var accepts = map[string]accepted{
-	"":                                {first: JSON},
-	"*/*":                             {first: JSON},
-	runtime.ContentTypeJSON:           {first: JSON},
-	runtime.ContentTypeJSON + ", */*": {first: JSON},
-	runtime.ContentTypeProtobuf:       {first: Protobuf},
-	runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON: {first: Protobuf, second: JSON},
-	runtime.ContentTypeProtobuf + ", */*":                       {first: Protobuf, second: JSON},
-	runtime.ContentTypeJSON + ";stream=watch":                   {first: JSON, watch: true},
-	runtime.ContentTypeProtobuf + ";stream=watch":               {first: Protobuf, watch: true},
+var accepts = map[string]mediaChoice{
+	"":                                {preferred: JSON},
+	"*/*":                             {preferred: JSON},
+	runtime.ContentTypeJSON:           {preferred: JSON},
+	runtime.ContentTypeJSON + ", */*": {preferred: JSON},
+	runtime.ContentTypeProtobuf:       {preferred: Protobuf},
+	runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON: {preferred: Protobuf, fallback: JSON},
+	runtime.ContentTypeProtobuf + ", */*":                       {preferred: Protobuf, fallback: JSON},
+	runtime.ContentTypeJSON + ";stream=watch":                   {preferred: JSON, watch: true},
+	runtime.ContentTypeProtobuf + ";stream=watch":               {preferred: Protobuf, watch: true},
 }
 
 // negotiate returns the media type of an answer to a client with a value of the Accept header; 0 if upstream has to negotiate it.
@@ -37,8 +38,8 @@ func negotiate(accept string, watch, protobuf bool) Media {
 	switch {
 	case a.watch && !watch:
 		return 0
-	case a.first == Protobuf && !protobuf:
-		return a.second
+	case a.preferred == Protobuf && !protobuf:
+		return a.fallback
 	}
-	return a.first
+	return a.preferred
 }

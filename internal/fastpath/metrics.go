@@ -2,14 +2,14 @@ package fastpath
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// counts are the counters of a gate.
-type counts struct {
+// counters are the counters of a gate.
+type counters struct {
 	answers, declines *prometheus.CounterVec
 	byRoute           map[Route]prometheus.Counter
 }
 
-func newCounts() *counts {
-	c := &counts{
+func newCounters() *counters {
+	c := &counters{
 		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "annex_fast_path_answered_total",
 			Help: "Requests that were answered without upstream's handlers, by route. " +
@@ -29,11 +29,11 @@ func newCounts() *counts {
 
 // Collectors returns the metrics of the gate.
 func (g *Gate) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{g.counts.answers, g.counts.declines}
+	return []prometheus.Collector{g.counters.answers, g.counters.declines}
 }
 
-// Answered counts the request as answered. It is called once, before the answer is written.
-func (d *Decision) Answered() { d.gate.counts.byRoute[d.Route].Inc() }
+// CountAnswer counts the request as answered. It is called once, before the answer is written.
+func (d *Decision) CountAnswer() { d.gate.counters.byRoute[d.Route].Inc() }
 
 // Decline counts the request as declined, for a reason.
 func (d *Decision) Decline(reason Reason) {
@@ -44,5 +44,5 @@ func (d *Decision) Decline(reason Reason) {
 	if d.verb == Upstream && verb != "deletecollection" {
 		verb = "other" // for example HEAD, whose request info has the verb get
 	}
-	d.gate.counts.declines.WithLabelValues(verb, string(reason)).Inc()
+	d.gate.counters.declines.WithLabelValues(verb, string(reason)).Inc()
 }

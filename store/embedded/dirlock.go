@@ -146,15 +146,15 @@ func (p *dirLock) leave() error {
 // databaseLock returns a lock for Pebble, which insists on locking the directory itself. It locks nothing, because
 // dirLock holds the real lock.
 func (p *dirLock) databaseLock() (*pebble.Lock, error) {
-	return pebble.LockDirectory(p.dir, unlocked{p.files})
+	return pebble.LockDirectory(p.dir, unlockedFS{p.files})
 }
 
 // lockFile is Pebble's name for the lock file of a directory.
 const lockFile = "LOCK"
 
-type unlocked struct{ vfs.FS }
+type unlockedFS struct{ vfs.FS }
 
-func (unlocked) Lock(string) (io.Closer, error) { return nopCloser{}, nil }
+func (unlockedFS) Lock(string) (io.Closer, error) { return nopCloser{}, nil }
 
 // makeDir creates dir and its parents, and makes their names durable.
 func makeDir(files vfs.FS, dir string) error {

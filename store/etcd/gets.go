@@ -47,11 +47,11 @@ type gets struct {
 type get struct {
 	key  string
 	done chan struct{}
-	gotten
+	readResult
 }
 
-// gotten is the result of reading a key; value is nil if the key does not exist.
-type gotten struct {
+// readResult is the result of reading a key; value is nil if the key does not exist.
+type readResult struct {
 	value *mvccpb.KeyValue
 	err   error
 }
@@ -110,12 +110,12 @@ func (g *gets) next() {
 	}()
 }
 
-func (g *gets) one(ctx context.Context, key string) gotten {
+func (g *gets) one(ctx context.Context, key string) readResult {
 	response, err := g.kv.Get(ctx, key)
 	if err != nil || len(response.Kvs) == 0 {
-		return gotten{err: err}
+		return readResult{err: err}
 	}
-	return gotten{value: response.Kvs[0]}
+	return readResult{value: response.Kvs[0]}
 }
 
 func (g *gets) several(reads []*get) {
@@ -135,7 +135,7 @@ func (g *gets) several(reads []*get) {
 		}
 		// The response may be too large as a whole.
 		for _, read := range reads {
-			read.gotten = g.one(ctx, read.key)
+			read.readResult = g.one(ctx, read.key)
 			close(read.done)
 		}
 		return

@@ -28,13 +28,13 @@ func lockFile(path string) (io.Closer, error) {
 	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil, errors.Join(locked(err, errors.Is(err, unix.EWOULDBLOCK)), file.Close())
 	}
-	return unlocking{file}, nil
+	return unlockingFile{file}, nil
 }
 
-// unlocking releases the lock before it closes the file, because a child process that is just being started may
+// unlockingFile releases the lock before it closes the file, because a child process that is just being started may
 // briefly have the file open, too.
-type unlocking struct{ *os.File }
+type unlockingFile struct{ *os.File }
 
-func (f unlocking) Close() error {
+func (f unlockingFile) Close() error {
 	return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), f.File.Close())
 }

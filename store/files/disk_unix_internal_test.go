@@ -16,7 +16,7 @@ func TestLockFile_openInChild_isReleased(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inherited, err := unix.Dup(int(lock.(unlocking).Fd()))
+	inherited, err := unix.Dup(int(lock.(unlockingFile).Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}

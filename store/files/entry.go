@@ -17,7 +17,7 @@ type entry struct {
 	newest  uint64 // the revision of the newest durable record, 0 if there is none
 	deleted bool   // by that record
 
-	known known
+	known fileState
 	// stamp is the stamp of the object file when it last agreed with known.
 	stamp stamp
 	// base is the content of the file before a pending edit, if its record may be compacted meanwhile.
@@ -30,15 +30,15 @@ type entry struct {
 func (e *entry) name() string { return e.place.stem + yamlSuffix }
 
 // note returns the note that makes known durable.
-func (e *entry) note(k known) embedded.Note {
+func (e *entry) note(k fileState) embedded.Note {
 	return embedded.Note{Name: knownNotes + e.key, Value: k.encode()}
 }
 
 // exists reports whether there is an object.
 func (e *entry) exists() bool { return e.newest != 0 && !e.deleted }
 
-// known is the state of an object file that its note makes durable.
-type known struct {
+// fileState is the state of an object file that its note makes durable.
+type fileState struct {
 	// revision is the revision of the record that the file shows, or a later one with the same visible content.
 	revision uint64
 	// file is the hash of the file as the server, or a person whose edit was accepted, left it; zero if there should
@@ -54,7 +54,7 @@ type known struct {
 }
 
 // has reports whether a file with this hash is untouched by people.
-func (k known) has(hash digest) bool {
+func (k fileState) has(hash digest) bool {
 	return hash != (digest{}) && (hash == k.file || hash == k.next)
 }
 
@@ -72,7 +72,7 @@ const noteVersion = 1
 // knownLength is version, flags, revision and three hashes.
 const knownLength = 1 + 1 + 8 + 3*len(digest{})
 
-func (k known) encode() []byte {
+func (k fileState) encode() []byte {
 	flags := byte(0)
 	if k.written {
 		flags = 1
@@ -84,9 +84,9 @@ func (k known) encode() []byte {
 	return append(data, k.says[:]...)
 }
 
-func decodeKnown(data []byte) (k known, err error) {
+func decodeKnown(data []byte) (k fileState, err error) {
 	if len(data) != knownLength || data[0] != noteVersion || data[1] > 1 {
-		return known{}, fmt.Errorf("a note of %d bytes is none of this version", len(data))
+		return fileState{}, fmt.Errorf("a note of %d bytes is none of this version", len(data))
 	}
 	k.written = data[1] == 1
 	k.revision = binary.BigEndian.Uint64(data[2:])

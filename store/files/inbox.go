@@ -65,8 +65,8 @@ func (j *Journal) Run(ctx context.Context, decide driver.Decide) error {
 	w := &watcher{
 		journal: j,
 		decide:  decide,
-		looks:   map[string]*look{},
-		busy:    map[string]*look{},
+		looks:   map[string]*scheduledCheck{},
+		busy:    map[string]*scheduledCheck{},
 		results: make(chan result),
 		swept:   make(chan sweep, 1),
 		pending: map[*entry]time.Time{},
@@ -117,9 +117,9 @@ type watcher struct {
 	unsaved   []embedded.Note
 	saveAt    time.Time // zero if there is nothing to save
 
-	looks    map[string]*look // files to look at
-	lookNext time.Time        // when the first is due
-	busy     map[string]*look // files whose proposal is being decided
+	looks    map[string]*scheduledCheck // files to look at
+	lookNext time.Time                  // when the first is due
+	busy     map[string]*scheduledCheck // files whose proposal is being decided
 	waiting  []*proposal
 	results  chan result
 	swept    chan sweep
@@ -130,9 +130,9 @@ type watcher struct {
 	blind    bool // some directory cannot be watched
 }
 
-// look is a scheduled look at a file.
-type look struct {
-	at time.Time
+// scheduledCheck is a scheduled look at a file.
+type scheduledCheck struct {
+	time time.Time
 	// seems is a state in which an editor may briefly leave a file, and since is the beginning of that state.
 	seems string
 	since time.Time
@@ -315,18 +315,18 @@ func (w *watcher) lookInto(dir string) {
 }
 
 // lookSoon schedules a look at a file, after a time without changes.
-func (w *watcher) lookSoon(name string, after time.Duration) *look {
+func (w *watcher) lookSoon(name string, after time.Duration) *scheduledCheck {
 	l := w.looks[name]
 	if l == nil {
-		l = &look{}
+		l = &scheduledCheck{}
 		w.looks[name] = l
 	}
-	l.at = time.Now()
+	l.time = time.Now()
 	if after > 0 {
-		l.at = l.at.Add(after).Truncate(step).Add(step)
+		l.time = l.time.Add(after).Truncate(step).Add(step)
 	}
-	if w.lookNext.IsZero() || l.at.Before(w.lookNext) {
-		w.lookNext = l.at
+	if w.lookNext.IsZero() || l.time.Before(w.lookNext) {
+		w.lookNext = l.time
 	}
 	return l
 }
@@ -339,24 +339,24 @@ func (w *watcher) lookAt(ctx context.Context, now time.Time) {
 			return
 		}
 		switch {
-		case l.at.After(now):
+		case l.time.After(now):
 		case w.busy[name] != nil:
-			l.at = now.Add(quiet)
+			l.time = now.Add(quiet)
 		default:
 			w.lookNow(name, l)
 		}
-		if w.looks[name] == l && (w.lookNext.IsZero() || l.at.Before(w.lookNext)) {
-			w.lookNext = l.at
+		if w.looks[name] == l && (w.lookNext.IsZero() || l.time.Before(w.lookNext)) {
+			w.lookNext = l.time
 		}
 	}
 	w.next(ctx)
 }
 
-func (w *watcher) lookNow(name string, l *look) {
+func (w *watcher) lookNow(name string, l *scheduledCheck) {
 	p, wait := w.journal.examine(name, l)
 	switch {
 	case wait > 0:
-		l.at = time.Now().Add(wait)
+		l.time = time.Now().Add(wait)
 	case p != nil:
 		delete(w.looks, name)
 		w.busy[name] = l
@@ -420,7 +420,7 @@ func (w *watcher) accept(p *proposal, says []byte) {
 	}
 	newest := operation{entry: e, revision: e.newest, deleted: !e.exists()}
 	j.mu.Unlock()
-	now := known{file: p.hash}
+	now := fileState{file: p.hash}
 	if !p.Deleted() {
 		now.says = w.saidBy(p, says)
 		// An object that people cannot read must not be kept in their words.
@@ -459,7 +459,7 @@ func (w *watcher) saidBy(p *proposal, says []byte) digest {
 	return digestOf(text)
 }
 
-func (w *watcher) dealtWith(l *look) {
+func (w *watcher) dealtWith(l *scheduledCheck) {
 	if l.initial {
 		l.initial = false
 		w.initial--
@@ -491,7 +491,7 @@ func (j *Journal) mended(name string) {
 }
 
 // examine looks at one file: it returns the proposal that it makes, or the time to wait before the next look.
-func (j *Journal) examine(name string, l *look) (p *proposal, wait time.Duration) {
+func (j *Journal) examine(name string, l *scheduledCheck) (p *proposal, wait time.Duration) {
 	// seems reports whether to wait for an editor that may not have finished.
 	seems := func(what string) bool {
 		if l.initial {
@@ -575,7 +575,7 @@ const (
 
 // compare compares the file of an entry with its known state. e is nil if there is no entry.
 func (j *Journal) compare(e *entry, name string) (verdict, error) {
-	var k known
+	var k fileState
 	var s stamp
 	if e != nil {
 		k, s = e.known, e.stamp
@@ -600,7 +600,7 @@ func (j *Journal) compare(e *entry, name string) (verdict, error) {
 	defer j.mu.Unlock()
 	e.stamp = there.stamp
 	if there.hash == k.next {
-		e.known = known{revision: k.revision, file: k.next, next: k.next}
+		e.known = fileState{revision: k.revision, file: k.next, next: k.next}
 	}
 	return asKnown, nil
 }

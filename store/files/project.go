@@ -33,9 +33,9 @@ type operation struct {
 	revision uint64
 	deleted  bool
 
-	was  known // the known state of the file before
-	now  known // the known state after success
-	what what
+	was  fileState // the known state of the file before
+	now  fileState // the known state after success
+	what action
 	// replaces is the hash of the file to be replaced or removed, zero if there is none.
 	replaces digest
 	temp     string
@@ -44,13 +44,13 @@ type operation struct {
 	err      error
 }
 
-type what int
+type action int
 
 const (
-	keep    what = iota // the file is up to date
-	write               // the temporary file takes its place
-	remove              // the file is removed
-	examine             // a person has touched it, and the edit is decided first
+	keep    action = iota // the file is up to date
+	write                 // the temporary file takes its place
+	remove                // the file is removed
+	examine               // a person has touched it, and the edit is decided first
 )
 
 // plan determines the operation, and writes the temporary file. It changes nothing else.
@@ -59,7 +59,7 @@ func (j *Journal) plan(o *operation) error {
 	if err != nil {
 		return err
 	}
-	o.now = known{revision: o.revision}
+	o.now = fileState{revision: o.revision}
 	var says []byte
 	if shown != nil {
 		if says, err = encodeYAML(shown); err != nil {
@@ -219,7 +219,7 @@ func (j *Journal) syncDirs(batch []*operation) {
 }
 
 // base returns the last known content of an entry's file, as a JSON document; nil if it can no longer be determined.
-func (j *Journal) base(e *entry, k known) []byte {
+func (j *Journal) base(e *entry, k fileState) []byte {
 	if k.written {
 		if document, err := j.records.Load().Note(documentNotes + e.key); err == nil && document != nil {
 			return document

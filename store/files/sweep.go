@@ -47,7 +47,7 @@ func (w *watcher) takeSweep(s sweep) {
 		w.journal.logger.Warn("files: not all directories can be watched, the tree is looked through instead", "dir", w.journal.root)
 	}
 	w.first = true
-	w.dealtWith(&look{})
+	w.dealtWith(&scheduledCheck{})
 }
 
 // sweep walks through the tree, watches its directories, and finds the files to look at.

@@ -61,7 +61,7 @@ func (j *Journal) install(temp, name string, was, put digest) error {
 	}
 	// An edit: move it back.
 	if err := j.files.Exchange(swap, name); err != nil {
-		return errors.Join(errTouched, j.restore(swap, name, known{file: put}))
+		return errors.Join(errTouched, j.restore(swap, name, fileState{file: put}))
 	}
 	if hash, err := j.hash(swap); err == nil && hash == put {
 		return errors.Join(errTouched, j.files.Remove(swap))
@@ -79,12 +79,12 @@ func (j *Journal) takeAway(name string, was digest) error {
 	if hash, err := j.hash(swap); err == nil && hash == was {
 		return j.files.Remove(swap)
 	}
-	return errors.Join(errTouched, j.restore(swap, name, known{}))
+	return errors.Join(errTouched, j.restore(swap, name, fileState{}))
 }
 
 // restore moves an edit back to its place. If there is another file by then, and known does not have it, the edit is
 // kept beside it. A file that known has is no edit, and is removed.
-func (j *Journal) restore(temp, name string, k known) error {
+func (j *Journal) restore(temp, name string, k fileState) error {
 	if hash, err := j.hash(temp); err == nil && k.has(hash) {
 		return j.files.Remove(temp)
 	}

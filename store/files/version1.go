@@ -132,14 +132,14 @@ func (j *Journal) fillFrom(state stateV1, records []recordV1, dir string, option
 
 // known returns the state of the object file according to a record. Unless the record is finished, the file may still
 // be the replaced one.
-func (r recordV1) known(revision uint64, finished bool) known {
+func (r recordV1) known(revision uint64, finished bool) fileState {
 	switch {
 	case r.Deleted || r.file.Suffix == binarySuffix:
-		return known{file: r.file.Replaces}
+		return fileState{file: r.file.Replaces}
 	case finished:
-		return known{revision: revision, file: r.file.SHA256, says: r.file.Says}
+		return fileState{revision: revision, file: r.file.SHA256, says: r.file.Says}
 	}
-	return known{revision: revision, file: r.file.Replaces, next: r.file.SHA256}
+	return fileState{revision: revision, file: r.file.Replaces, next: r.file.SHA256}
 }
 
 func (j *Journal) stateV1() (s stateV1, err error) {
@@ -264,7 +264,7 @@ func (j *Journal) restoreV1(records []recordV1) error {
 		if err := j.restore(
 			path.Join(tempDir, item.Name()),
 			place.stem+yamlSuffix,
-			known{file: r.file.SHA256, next: r.file.Replaces},
+			fileState{file: r.file.SHA256, next: r.file.Replaces},
 		); err != nil {
 			return err
 		}

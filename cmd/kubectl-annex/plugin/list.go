@@ -10,19 +10,19 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// offered is the output of list for a kind.
-type offered struct {
-	Group      string     `json:"group"`
-	Version    string     `json:"version"`
-	Kind       string     `json:"kind"`
-	Resource   string     `json:"resource"`
-	ShortNames []string   `json:"shortNames,omitempty"`
-	Namespaced bool       `json:"namespaced"`
-	Verbs      []offering `json:"verbs"`
+// kindOutput is the output of list for a kind.
+type kindOutput struct {
+	Group      string       `json:"group"`
+	Version    string       `json:"version"`
+	Kind       string       `json:"kind"`
+	Resource   string       `json:"resource"`
+	ShortNames []string     `json:"shortNames,omitempty"`
+	Namespaced bool         `json:"namespaced"`
+	Verbs      []verbOutput `json:"verbs"`
 }
 
-// offering is a verb of a kind.
-type offering struct {
+// verbOutput is a verb of a kind.
+type verbOutput struct {
 	Verb        string `json:"verb"`
 	Subresource string `json:"subresource"`
 	// Type is action or view, or the verb itself for built-in verbs.
@@ -65,7 +65,7 @@ func (p *plugin) list(words []string, output string) error {
 	if err != nil {
 		return err
 	}
-	kinds := []offered{}
+	kinds := []kindOutput{}
 	only, _, _ := strings.Cut(strings.Join(words, ""), "/")
 	for _, r := range all {
 		if only != "" && !r.isCalled(only) {
@@ -112,8 +112,8 @@ func (p *plugin) list(words []string, output string) error {
 }
 
 // offers returns the output of list for the resource.
-func (r resource) offers() offered {
-	k := offered{Group: r.Group, Version: r.Version, Kind: r.kind, Resource: r.Resource, ShortNames: r.shortNames, Namespaced: r.namespaced}
+func (r resource) offers() kindOutput {
+	k := kindOutput{Group: r.Group, Version: r.Version, Kind: r.kind, Resource: r.Resource, ShortNames: r.shortNames, Namespaced: r.namespaced}
 	for _, verb := range r.can() {
 		wanted := role(verb)
 		if verb == "cp" {
@@ -127,10 +127,10 @@ func (r resource) offers() offered {
 		if verb == "cp" {
 			kind = verb
 		}
-		if slices.ContainsFunc(k.Verbs, func(v offering) bool { return v.Verb == verb }) {
+		if slices.ContainsFunc(k.Verbs, func(v verbOutput) bool { return v.Verb == verb }) {
 			sub, kind = r.named(verb), string(r.named(verb).role)
 		}
-		k.Verbs = append(k.Verbs, offering{verb, sub.name, kind, sub.kind.Kind, sub.kind.GroupVersion().String()})
+		k.Verbs = append(k.Verbs, verbOutput{verb, sub.name, kind, sub.kind.Kind, sub.kind.GroupVersion().String()})
 	}
 	return k
 }

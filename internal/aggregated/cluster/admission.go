@@ -38,7 +38,7 @@ func (h *Cluster) Admission(own []admit.Plugin, configuration admission.ConfigPr
 	mutatingwebhook.Register(upstream)
 	validating.Register(upstream)
 	validatingwebhook.Register(upstream)
-	plugins := []admit.Plugin{admit.Made(gateName, gate{h})}
+	plugins := []admit.Plugin{admit.NewPlugin(gateName, gate{h})}
 	enabled, _ := requirements.Enabled(h.config.Admission)
 	for _, name := range enabled {
 		plugins = append(plugins, admit.Plugin{Name: name})

@@ -162,7 +162,7 @@ func (h *Cluster) headersProblem() error {
 		}
 		lacks = usernameHeadersKey
 	}
-	return &unwell{
+	return &responseError{
 		fmt.Sprintf(
 			"the ConfigMap %s in %s of the cluster has no %s: the cluster does not aggregate servers",
 			requirements.AuthenticationConfigMap,

@@ -291,7 +291,7 @@ func (h *Cluster) report(ctx context.Context) {
 				)
 			}
 		}
-		if errors.As(problem, new(*unwell)) {
+		if errors.As(problem, new(*responseError)) {
 			h.change() // the end of reading causes no request
 		}
 	}

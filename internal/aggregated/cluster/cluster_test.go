@@ -169,7 +169,7 @@ func TestClose_leavesNothingRunning(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := h.Admission([]admit.Plugin{admit.Made("Hooks", hooks{})}, none); err != nil {
+		if _, err := h.Admission([]admit.Plugin{admit.NewPlugin("Hooks", hooks{})}, none); err != nil {
 			t.Fatal(err)
 		}
 		if running {

@@ -67,12 +67,12 @@ func (e *unreachable) Error() string {
 }
 func (e *unreachable) Unwrap() error { return e.err }
 
-// unwell is the problem of a cluster that responds incorrectly.
-type unwell struct{ text string }
+// responseError is the problem of a cluster that responds incorrectly.
+type responseError struct{ text string }
 
-func (e *unwell) Error() string { return e.text }
+func (e *responseError) Error() string { return e.text }
 
-var errNotAsked = &unwell{"the cluster has not answered yet"}
+var errNotAsked = &responseError{"the cluster has not answered yet"}
 
 func (c *contact) set(problem error) {
 	c.mu.Lock()
@@ -109,7 +109,7 @@ func (c *contact) err() error {
 		return errNotAsked
 	case c.problem == nil:
 		if c.synced != nil && !c.synced() {
-			return &unwell{"reading " + c.need.GroupResource().String() + " of the cluster"}
+			return &responseError{"reading " + c.need.GroupResource().String() + " of the cluster"}
 		}
 		return nil
 	}
@@ -138,17 +138,17 @@ func (c *contact) well() bool {
 // so that the callers need neither retry nor log.
 type observer struct {
 	http.RoundTripper
-	of *Cluster
+	contact *Cluster
 }
 
 func (o observer) RoundTrip(r *http.Request) (*http.Response, error) {
-	c := o.of.contactOf(r)
+	c := o.contact.contactOf(r)
 	hold := c != nil && c.need.Watched() || isSchema(r)
 	for retry := retries(); ; {
 		sent := time.Now()
 		response, err := o.RoundTripper.RoundTrip(r)
 		if err == nil {
-			o.of.clock.observe(response.Header.Get("Date"), sent, time.Now())
+			o.contact.clock.observe(response.Header.Get("Date"), sent, time.Now())
 		}
 		problem, known := o.problem(r, c, response, err)
 		if known && c != nil {
@@ -186,18 +186,18 @@ func (o observer) problem(r *http.Request, c *contact, response *http.Response, 
 	case response.StatusCode == http.StatusForbidden:
 		return &forbiddenError{c.need}, true
 	case response.StatusCode == http.StatusUnauthorized:
-		return &unwell{"the cluster " + cluster + " does not accept the server's credentials: 401"}, true
+		return &responseError{"the cluster " + cluster + " does not accept the server's credentials: 401"}, true
 	case response.StatusCode == http.StatusNotFound:
 		text := "the cluster serves no " + c.need.GroupResource().String() + " in " + c.need.Version
 		if plugin := c.need.For; c.need.Group == requirements.AdmissionGroup {
 			text += "; disable the admission plugin " + plugin + " to do without"
 		}
-		return &unwell{text}, true
+		return &responseError{text}, true
 	case response.StatusCode == http.StatusTooManyRequests,
 		response.StatusCode == http.StatusInternalServerError, response.StatusCode == http.StatusBadGateway,
 		response.StatusCode == http.StatusServiceUnavailable:
 		// Except 504, with which a read learns that its resource version is in the future.
-		return &unwell{fmt.Sprintf("the cluster %s answers %d to %s", cluster, response.StatusCode, r.URL.Path)}, true
+		return &responseError{fmt.Sprintf("the cluster %s answers %d to %s", cluster, response.StatusCode, r.URL.Path)}, true
 	}
 	return nil, true
 }

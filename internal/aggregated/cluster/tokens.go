@@ -41,18 +41,18 @@ func (h *Cluster) openTokens() (authenticator.Token, error) {
 	if err != nil {
 		return nil, fmt.Errorf("authentication by the cluster: %w", err)
 	}
-	direct := reviewed{reviews}
-	return waited{credential.Uncached(cache.New(direct, false, ttl, ttl), direct)}, nil
+	direct := reviewErrors{reviews}
+	return timeoutErrors{credential.Uncached(cache.New(direct, false, ttl, ttl), direct)}, nil
 }
 
 // lastCode is the context key under which the status of the last response is recorded. Upstream's errors do not
 // indicate whether the cluster has responded.
 type lastCode struct{}
 
-// reviewed distinguishes rejected tokens from failed reviews.
-type reviewed struct{ authenticator.Token }
+// reviewErrors distinguishes rejected tokens from failed reviews.
+type reviewErrors struct{ authenticator.Token }
 
-func (t reviewed) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+func (t reviewErrors) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	last := ""
 	response, ok, err := t.Token.AuthenticateToken(context.WithValue(ctx, lastCode{}, &last), token)
 	if err != nil && !strings.HasPrefix(last, "2") {
@@ -61,10 +61,10 @@ func (t reviewed) AuthenticateToken(ctx context.Context, token string) (*authent
 	return response, ok, err
 }
 
-// waited marks reviews that outlast their request as failed.
-type waited struct{ authenticator.Token }
+// timeoutErrors marks reviews that outlast their request as failed.
+type timeoutErrors struct{ authenticator.Token }
 
-func (t waited) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+func (t timeoutErrors) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	response, ok, err := t.Token.AuthenticateToken(ctx, token)
 	if err != nil && ctx.Err() != nil && !errors.Is(err, errNotReviewed) {
 		err = fmt.Errorf("%w: %w", errNotReviewed, err)

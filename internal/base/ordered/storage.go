@@ -41,17 +41,17 @@ func requestOf(ctx context.Context) *Request {
 // all objects.
 func Answering(outer, inner storage.Interface) storage.Interface {
 	querier, _ := inner.(Querier)
-	return answering{outer, inner, querier}
+	return orderedStorage{outer, inner, querier}
 }
 
-type answering struct {
+type orderedStorage struct {
 	storage.Interface
 	inner   storage.Interface // has all items in its lists, whatever the context holds
 	querier Querier           // nil if there is none
 }
 
 // GetList implements storage.Interface.
-func (a answering) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
+func (a orderedStorage) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
 	r := requestOf(ctx)
 	if r == nil {
 		return a.Interface.GetList(ctx, key, opts, list)
@@ -98,7 +98,7 @@ func (a answering) GetList(ctx context.Context, key string, opts storage.ListOpt
 const selectedField = "annex.query/selected"
 
 // Watch implements storage.Interface.
-func (a answering) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+func (a orderedStorage) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	r := requestOf(ctx)
 	if r == nil || r.selectsAll() {
 		return a.Interface.Watch(ctx, key, opts)

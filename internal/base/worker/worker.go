@@ -55,11 +55,11 @@ func one[K comparable](ctx context.Context, queue Queue[K], handle func(context.
 var ErrAgain = errors.New("the key is handled again")
 
 // After returns an error for a key that is to be handled again after d, without a report and without a backoff.
-func After(d time.Duration) error { return after(d) }
+func After(d time.Duration) error { return retryError(d) }
 
-type after time.Duration
+type retryError time.Duration
 
-func (a after) Error() string {
+func (a retryError) Error() string {
 	return fmt.Sprintf("the key is handled again after %s", time.Duration(a))
 }
 
@@ -76,7 +76,7 @@ func Retrying[K comparable](
 			queue.Forget(key)
 			return
 		}
-		if d, is := errors.AsType[after](err); is {
+		if d, is := errors.AsType[retryError](err); is {
 			queue.AddAfter(key, time.Duration(d))
 			return
 		}

@@ -64,7 +64,7 @@ type Aggregation struct {
 	registered chan struct{}
 	known      atomic.Pointer[servers]
 	documents  atomic.Pointer[documents]
-	askings    *askings
+	askings    *fetches
 	// changed is notified when known has changed.
 	changed chan struct{}
 

@@ -86,7 +86,7 @@ func (r *remote) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		ctx, end := endingWith(asked, r.stopped)
 		defer end()
 		req = req.WithContext(ctx)
-		w = untilStopped{w, ctx}
+		w = stoppableWriter{w, ctx}
 	}
 	location := &url.URL{Scheme: "https", Host: host.Host, Path: req.URL.Path, RawQuery: req.URL.Query().Encode()}
 	sent, cancel := apiserverproxy.NewRequestForProxy(location, req)
@@ -97,7 +97,7 @@ func (r *remote) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	through := transport.NewAuthProxyRoundTripper(caller.GetName(), caller.GetUID(), caller.GetGroups(), caller.GetExtra(), r.transport)
 	if !upgrade {
-		through = watches{others{through}, r.stopped}
+		through = watches{cookieFilter{through}, r.stopped}
 	}
 	handler := proxy.NewUpgradeAwareHandler(location, through, true, upgrade, answers{w, asked})
 	handler.RejectForwardingRedirects = true
@@ -145,17 +145,17 @@ func endingWith(ctx context.Context, stopped <-chan struct{}) (context.Context, 
 	return ctx, end
 }
 
-// untilStopped closes a hijacked connection when the context ends, because the proxy then no longer uses the context.
-type untilStopped struct {
+// stoppableWriter closes a hijacked connection when the context ends, because the proxy then no longer uses the context.
+type stoppableWriter struct {
 	http.ResponseWriter
 	ctx context.Context
 }
 
-var _ http.Hijacker = untilStopped{}
+var _ http.Hijacker = stoppableWriter{}
 
-func (u untilStopped) Unwrap() http.ResponseWriter { return u.ResponseWriter }
+func (u stoppableWriter) Unwrap() http.ResponseWriter { return u.ResponseWriter }
 
-func (u untilStopped) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (u stoppableWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(u.ResponseWriter).Hijack()
 	if err == nil {
 		context.AfterFunc(u.ctx, func() { conn.Close() })
@@ -163,10 +163,10 @@ func (u untilStopped) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, buffered, err
 }
 
-// others prevents responses of other servers from setting the cookies of this server's own pages.
-type others struct{ http.RoundTripper }
+// cookieFilter prevents responses of other servers from setting the cookies of this server's own pages.
+type cookieFilter struct{ http.RoundTripper }
 
-func (o others) RoundTrip(req *http.Request) (*http.Response, error) {
+func (o cookieFilter) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := o.RoundTripper.RoundTrip(req)
 	if err == nil {
 		pagecookie.Refuse(resp.Header)

@@ -45,12 +45,12 @@ type emptyInformer struct {
 func (e *emptyInformer) GetIndexer() cache.Indexer { return e.indexer }
 
 func (e *emptyInformer) AddEventHandler(cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
-	return told{}, nil
+	return syncedRegistration{}, nil
 }
 
 // A handler registration that has always synced.
-type told struct {
+type syncedRegistration struct {
 	cache.ResourceEventHandlerRegistration // nil, never used
 }
 
-func (told) HasSynced() bool { return true }
+func (syncedRegistration) HasSynced() bool { return true }

@@ -40,28 +40,28 @@ type swagger struct {
 	service    *handler.OpenAPIService
 	merged     http.Handler
 	clock      clock.PassiveClock
-	askings    *askings
+	askings    *fetches
 
 	mu      sync.Mutex
-	sources map[schema.GroupVersion]*source
+	sources map[schema.GroupVersion]*remoteDocument
 	told    []schema.GroupVersion // the versions in merged
 }
 
-// source is the document of another server. Its fields are guarded by mu of swagger, except the ones of the fetch in
+// remoteDocument is the document of another server. Its fields are guarded by mu of swagger, except the ones of the fetch in
 // flight.
-type source struct {
-	asked    *remote
+type remoteDocument struct {
+	remote   *remote
 	due      time.Time     // when it is asked again
 	inFlight chan struct{} // closed at the end of the fetch in flight; nil if there is none
 	failed   int           // consecutive failures
-	said     *spec.Swagger // nil before the first response
+	latest   *spec.Swagger // nil before the first response
 	document cached.Atomic[*spec.Swagger]
 
 	downloader openapi.CacheableDownloader // used by the fetch in flight
 }
 
-// askings are the fetches in flight.
-type askings struct {
+// fetches are the fetches in flight.
+type fetches struct {
 	running context.Context
 	stop    context.CancelFunc
 
@@ -70,14 +70,14 @@ type askings struct {
 	all   sync.WaitGroup
 }
 
-func newAskings() *askings {
-	a := &askings{}
+func newAskings() *fetches {
+	a := &fetches{}
 	a.running, a.stop = context.WithCancel(context.Background())
 	return a
 }
 
 // begin runs ask in a goroutine. It returns false after end. The context ends with end.
-func (a *askings) begin(ask func(context.Context)) bool {
+func (a *fetches) begin(ask func(context.Context)) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.ended {
@@ -88,7 +88,7 @@ func (a *askings) begin(ask func(context.Context)) bool {
 }
 
 // end cancels the fetches in flight, waits for them, and prevents further ones.
-func (a *askings) end() {
+func (a *fetches) end() {
 	a.mu.Lock()
 	a.ended = true
 	a.mu.Unlock()
@@ -96,13 +96,13 @@ func (a *askings) end() {
 	a.all.Wait()
 }
 
-func newSwagger(next http.Handler, askings *askings) *swagger {
+func newSwagger(next http.Handler, askings *fetches) *swagger {
 	s := &swagger{
 		next:       next,
 		downloader: openapi.NewDownloader(),
 		clock:      clock.RealClock{},
 		askings:    askings,
-		sources:    map[schema.GroupVersion]*source{},
+		sources:    map[schema.GroupVersion]*remoteDocument{},
 	}
 	s.own = openapi.NewCacheableDownloader("the server itself", &s.downloader, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info := &request.RequestInfo{Path: swaggerPath, Verb: "get"}
@@ -134,17 +134,17 @@ func (s *swagger) serve(w http.ResponseWriter, r *http.Request, now *servers) {
 func (s *swagger) ask(now *servers) (wait []<-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.sources, func(v schema.GroupVersion, _ *source) bool { return now.versions[v] == nil })
+	maps.DeleteFunc(s.sources, func(v schema.GroupVersion, _ *remoteDocument) bool { return now.versions[v] == nil })
 	for v, r := range now.versions {
 		known := s.sources[v]
 		if known == nil {
-			known = &source{downloader: openapi.NewCacheableDownloader(r.service.Name, &s.downloader, nil)}
+			known = &remoteDocument{downloader: openapi.NewCacheableDownloader(r.service.Name, &s.downloader, nil)}
 			s.sources[v] = known
 		}
-		if known.inFlight == nil && r.available && (known.asked != r || !s.clock.Now().Before(known.due)) {
+		if known.inFlight == nil && r.available && (known.remote != r || !s.clock.Now().Before(known.due)) {
 			inFlight := make(chan struct{})
 			if s.askings.begin(func(ctx context.Context) { s.fetch(ctx, known, v, r) }) {
-				known.asked, known.inFlight = r, inFlight
+				known.remote, known.inFlight = r, inFlight
 			}
 		}
 		if known.inFlight != nil && known.failed == 0 {
@@ -155,7 +155,7 @@ func (s *swagger) ask(now *servers) (wait []<-chan struct{}) {
 }
 
 // fetch fetches the document of a server, unless that has not changed.
-func (s *swagger) fetch(ctx context.Context, from *source, v schema.GroupVersion, r *remote) {
+func (s *swagger) fetch(ctx context.Context, from *remoteDocument, v schema.GroupVersion, r *remote) {
 	from.downloader.UpdateHandler(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		bounded, cancel := context.WithTimeout(req.Context(), documentsTimeout)
 		defer cancel()
@@ -181,8 +181,8 @@ func (s *swagger) fetch(ctx context.Context, from *source, v schema.GroupVersion
 		return
 	}
 	from.due, from.failed = s.clock.Now().Add(documentsInterval), 0
-	if said != from.said {
-		from.said = said
+	if said != from.latest {
+		from.latest = said
 		from.document.Store(cached.Static(document, etag))
 	}
 }
@@ -192,7 +192,7 @@ func (s *swagger) join() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	told := slices.SortedFunc(maps.Keys(s.sources), func(a, b schema.GroupVersion) int { return strings.Compare(a.String(), b.String()) })
-	told = slices.DeleteFunc(told, func(v schema.GroupVersion) bool { return s.sources[v].said == nil })
+	told = slices.DeleteFunc(told, func(v schema.GroupVersion) bool { return s.sources[v].latest == nil })
 	if !slices.Equal(told, s.told) {
 		s.told = told
 		parts := []cached.Value[*spec.Swagger]{s.own}

@@ -81,8 +81,8 @@ func (c Config) build(config server.Config) (*upstream.Delegate, error) {
 		return nil, fmt.Errorf("custom resources: %w", err)
 	}
 	handler := behind.GenericAPIServer.Handler
-	handler.Director = reads.Lists(handler.Director, func(*request.RequestInfo) *reads.Listed {
-		return &reads.Listed{Serializer: apiserver.Codecs}
+	handler.Director = reads.Lists(handler.Director, func(*request.RequestInfo) *reads.ListConfig {
+		return &reads.ListConfig{Serializer: apiserver.Codecs}
 	})
 	definitions := behind.Informers.Apiextensions().V1().CustomResourceDefinitions()
 	// The watch fails when the server ends, which is not an error.
@@ -104,7 +104,7 @@ func (c Config) build(config server.Config) (*upstream.Delegate, error) {
 			behind.Informers.Start(ctx.Done())
 			cache.WaitFor(ctx, "", definitions.Informer().HasSyncedChecker())
 		},
-		Queried: (&queried{definitions: definitions.Lister()}).resources,
+		Queried: (&queryResources{definitions: definitions.Lister()}).resources,
 		Join: func(front *server.GenericAPIServer) error {
 			// Upstream's controllers update these.
 			behind.GenericAPIServer.StaticOpenAPISpec = front.StaticOpenAPISpec

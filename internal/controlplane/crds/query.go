@@ -22,18 +22,18 @@ import (
 	"github.com/annexapi/annex/internal/server/query"
 )
 
-// queried provides the custom resources and their definitions to queries. The resources of a definition are cached
+// queryResources provides the custom resources and their definitions to queries. The resources of a definition are cached
 // until the definition changes.
-type queried struct {
+type queryResources struct {
 	definitions listers.CustomResourceDefinitionLister
 
-	mu   sync.Mutex
-	made map[string]made // by the names of definitions
+	mu    sync.Mutex
+	cache map[string]definedResources // by the names of definitions
 }
 
-type made struct {
-	of        *apiextensionsv1.CustomResourceDefinition
-	resources []*query.Resource
+type definedResources struct {
+	definition *apiextensionsv1.CustomResourceDefinition
+	resources  []*query.Resource
 }
 
 // itself is the resource of the definitions. They are few, and served by upstream.
@@ -42,7 +42,7 @@ var itself = &query.Resource{
 	Kind:                 "CustomResourceDefinition",
 }
 
-func (q *queried) resources() []*query.Resource {
+func (q *queryResources) resources() []*query.Resource {
 	all := []*query.Resource{itself}
 	definitions, err := q.definitions.List(labels.Everything())
 	if err != nil {
@@ -51,16 +51,16 @@ func (q *queried) resources() []*query.Resource {
 	slices.SortFunc(definitions, func(a, b *apiextensionsv1.CustomResourceDefinition) int { return strings.Compare(a.Name, b.Name) })
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	current := make(map[string]made, len(definitions))
+	current := make(map[string]definedResources, len(definitions))
 	for _, d := range definitions {
-		known := q.made[d.Name]
-		if known.of != d {
-			known = made{d, resourcesOf(d)}
+		known := q.cache[d.Name]
+		if known.definition != d {
+			known = definedResources{d, resourcesOf(d)}
 		}
 		current[d.Name] = known
 		all = append(all, known.resources...)
 	}
-	q.made = current
+	q.cache = current
 	return all
 }
 

@@ -71,7 +71,7 @@ type Collector struct {
 	defined chan struct{}
 
 	mu      sync.Mutex
-	sources map[schema.GroupResource]*source
+	sources map[schema.GroupResource]*observer
 	running sync.WaitGroup
 }
 
@@ -108,7 +108,7 @@ func newCollector(client metadata.Interface, queue worker.Queue[id]) *Collector 
 		graph:   newGraph(),
 		defined: make(chan struct{}, 1),
 		queue:   queue,
-		sources: map[schema.GroupResource]*source{},
+		sources: map[schema.GroupResource]*observer{},
 	}
 }
 
@@ -217,7 +217,7 @@ func (c *Collector) waitForSources(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, listPatience)
 	defer cancel()
 	c.mu.Lock()
-	var all []*source
+	var all []*observer
 	for _, s := range c.sources {
 		all = append(all, s)
 	}

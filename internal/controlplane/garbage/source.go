@@ -15,9 +15,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// source observes one resource. It is the store of a reflector, but stores no objects. A resource that cannot be
+// observer observes one resource. It is the store of a reflector, but stores no objects. A resource that cannot be
 // listed has its own backoff and does not delay others.
-type source struct {
+type observer struct {
 	collector *Collector
 	resource  schema.GroupVersionResource
 	tried     chan struct{} // closed after the first list, successful or not
@@ -28,14 +28,14 @@ type source struct {
 	leaving atomic.Bool
 }
 
-var _ cache.ReflectorStore = (*source)(nil)
+var _ cache.ReflectorStore = (*observer)(nil)
 
-func newSource(c *Collector, resource schema.GroupVersionResource) *source {
-	return &source{collector: c, resource: resource, tried: make(chan struct{}), cancel: func() {}}
+func newSource(c *Collector, resource schema.GroupVersionResource) *observer {
+	return &observer{collector: c, resource: resource, tried: make(chan struct{}), cancel: func() {}}
 }
 
 // observe starts to follow a resource.
-func (c *Collector) observe(ctx context.Context, resource schema.GroupVersionResource) *source {
+func (c *Collector) observe(ctx context.Context, resource schema.GroupVersionResource) *observer {
 	ctx, cancel := context.WithCancel(ctx)
 	s := newSource(c, resource)
 	s.cancel = cancel
@@ -64,14 +64,14 @@ func (c *Collector) observe(ctx context.Context, resource schema.GroupVersionRes
 
 // leave lets the open watch end by itself, but prevents further ones. The objects of a removed custom resource are
 // deleted directly before it, and their events may still arrive.
-func (s *source) leave() {
+func (s *observer) leave() {
 	if !s.leaving.Swap(true) {
 		time.AfterFunc(lingering, s.cancel)
 	}
 }
 
 // wait returns at once while the resource is served.
-func (s *source) wait(ctx context.Context) error {
+func (s *observer) wait(ctx context.Context) error {
 	if s.leaving.Load() {
 		<-ctx.Done()
 	}
@@ -79,10 +79,10 @@ func (s *source) wait(ctx context.Context) error {
 }
 
 // Add implements cache.ReflectorStore.
-func (s *source) Add(obj any) error { return s.Update(obj) }
+func (s *observer) Add(obj any) error { return s.Update(obj) }
 
 // Update implements cache.ReflectorStore.
-func (s *source) Update(obj any) error {
+func (s *observer) Update(obj any) error {
 	m, ok := obj.(*metav1.PartialObjectMetadata)
 	if !ok {
 		return fmt.Errorf("%T is no metadata", obj)
@@ -92,7 +92,7 @@ func (s *source) Update(obj any) error {
 }
 
 // Delete implements cache.ReflectorStore.
-func (s *source) Delete(obj any) error {
+func (s *observer) Delete(obj any) error {
 	m, ok := obj.(*metav1.PartialObjectMetadata)
 	if !ok {
 		return fmt.Errorf("%T is no metadata", obj)
@@ -102,7 +102,7 @@ func (s *source) Delete(obj any) error {
 }
 
 // Replace implements cache.ReflectorStore.
-func (s *source) Replace(list []any, _ string) error {
+func (s *observer) Replace(list []any, _ string) error {
 	there := make(map[types.UID]bool, len(list))
 	for _, obj := range list {
 		if err := s.Update(obj); err != nil {
@@ -115,9 +115,11 @@ func (s *source) Replace(list []any, _ string) error {
 	return nil
 }
 
-func (s *source) observed(affected []id) { s.collector.observed(s.resource.GroupResource(), affected) }
+func (s *observer) observed(affected []id) {
+	s.collector.observed(s.resource.GroupResource(), affected)
+}
 
-func (s *source) hasTried() { s.try.Do(func() { close(s.tried) }) }
+func (s *observer) hasTried() { s.try.Do(func() { close(s.tried) }) }
 
 // Resync implements cache.ReflectorStore.
-func (s *source) Resync() error { return nil }
+func (s *observer) Resync() error { return nil }

@@ -168,10 +168,10 @@ func (w *warner) volumes(at *field.Path) {
 	}
 }
 
-// placed is a file of a volume, with its source.
-type placed struct{ path, source string }
+// placedFile is a file of a volume, with its source.
+type placedFile struct{ path, source string }
 
-func (p placed) String() string {
+func (p placedFile) String() string {
 	if p.source == "" {
 		return fmt.Sprintf("%q", p.path)
 	}
@@ -191,7 +191,7 @@ func (w *warner) overlaps(v *corev1.Volume) {
 	if v.Projected == nil {
 		return
 	}
-	var files []placed
+	var files []placedFile
 	for i := range v.Projected.Sources {
 		if v.Projected.Sources[i] == (corev1.VolumeProjection{}) {
 			w.warnings = append(w.warnings, fmt.Sprintf("volume %q (Projected) has no sources provided", v.Name))
@@ -202,23 +202,23 @@ func (w *warner) overlaps(v *corev1.Volume) {
 	w.overlap(v.Name, "Projected", files)
 }
 
-func pathsOf(items []corev1.KeyToPath, source string) []placed {
-	var files []placed
+func pathsOf(items []corev1.KeyToPath, source string) []placedFile {
+	var files []placedFile
 	for _, item := range items {
-		files = append(files, placed{item.Path, source})
+		files = append(files, placedFile{item.Path, source})
 	}
 	return files
 }
 
-func downwardPaths(items []corev1.DownwardAPIVolumeFile, source string) []placed {
-	var files []placed
+func downwardPaths(items []corev1.DownwardAPIVolumeFile, source string) []placedFile {
+	var files []placedFile
 	for _, item := range items {
-		files = append(files, placed{item.Path, source})
+		files = append(files, placedFile{item.Path, source})
 	}
 	return files
 }
 
-func projectedPaths(s *corev1.VolumeProjection) []placed {
+func projectedPaths(s *corev1.VolumeProjection) []placedFile {
 	switch {
 	case s.ConfigMap != nil && s.ConfigMap.Items != nil:
 		return pathsOf(s.ConfigMap.Items, fmt.Sprintf("ConfigMap %q", s.ConfigMap.Name))
@@ -227,16 +227,16 @@ func projectedPaths(s *corev1.VolumeProjection) []placed {
 	case s.DownwardAPI != nil && s.DownwardAPI.Items != nil:
 		return downwardPaths(s.DownwardAPI.Items, "DownwardAPI")
 	case s.ServiceAccountToken != nil:
-		return []placed{{s.ServiceAccountToken.Path, "ServiceAccountToken"}}
+		return []placedFile{{s.ServiceAccountToken.Path, "ServiceAccountToken"}}
 	case s.ClusterTrustBundle != nil:
 		name := s.ClusterTrustBundle.Name
 		if name == nil {
 			name = s.ClusterTrustBundle.SignerName
 		}
-		return []placed{{s.ClusterTrustBundle.Path, fmt.Sprintf("ClusterTrustBundle %q", *name)}}
+		return []placedFile{{s.ClusterTrustBundle.Path, fmt.Sprintf("ClusterTrustBundle %q", *name)}}
 	case s.PodCertificate != nil:
-		var files []placed
-		for _, file := range []placed{
+		var files []placedFile
+		for _, file := range []placedFile{
 			{s.PodCertificate.CertificateChainPath, "PodCertificate chain"},
 			{s.PodCertificate.KeyPath, "PodCertificate key"},
 			{s.PodCertificate.CredentialBundlePath, "PodCertificate credential bundle"},
@@ -251,7 +251,7 @@ func projectedPaths(s *corev1.VolumeProjection) []placed {
 }
 
 // overlap warns of files that are the same, or below each other.
-func (w *warner) overlap(volume, of string, files []placed) {
+func (w *warner) overlap(volume, of string, files []placedFile) {
 	for i := range files {
 		file := &files[i]
 		file.path = strings.TrimRight(file.path, "/")

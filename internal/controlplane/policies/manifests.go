@@ -45,13 +45,13 @@ func (p *Policies) followFiles(plugin admission.Interface) {
 	})
 }
 
-// object is an object that a folder may contain.
-type object interface {
+// folderObject is an object that a folder may contain.
+type folderObject interface {
 	metav1.Object
 	runtime.Object
 }
 
-func policiesOf[P, B object](
+func policiesOf[P, B folderObject](
 	complete func(runtime.Object) error,
 	policyOf func(B) string,
 	_ P,
@@ -68,7 +68,7 @@ func policiesOf[P, B object](
 	}
 }
 
-func webhooksOf[T object](complete func(runtime.Object) error, _ T) func(dir string) ([]T, string, error) {
+func webhooksOf[T folderObject](complete func(runtime.Object) error, _ T) func(dir string) ([]T, string, error) {
 	return func(dir string) ([]T, string, error) {
 		configurations, hash, err := webhookloader.LoadManifests(dir, newManifests(kindOf[T]()), accept[T](complete))
 		return configurations, hash, oneLine(err)
@@ -77,7 +77,7 @@ func webhooksOf[T object](complete func(runtime.Object) error, _ T) func(dir str
 
 // accept returns the objects of a kind in a document, with their defaults. It reports an error if one of them is
 // invalid.
-func accept[T object](complete func(runtime.Object) error) func(runtime.Object) ([]T, error) {
+func accept[T folderObject](complete func(runtime.Object) error) func(runtime.Object) ([]T, error) {
 	return func(document runtime.Object) ([]T, error) {
 		found := []runtime.Object{document}
 		if meta.IsListType(document) {
@@ -101,7 +101,7 @@ func accept[T object](complete func(runtime.Object) error) func(runtime.Object) 
 	}
 }
 
-func kindOf[T object]() string { return reflect.TypeFor[T]().Elem().Name() }
+func kindOf[T folderObject]() string { return reflect.TypeFor[T]().Elem().Name() }
 
 // manifests is a strict decoder of documents.
 type manifests struct {

@@ -22,7 +22,7 @@ import (
 // reveals its parameters, if only by its refusals. As in kube-apiserver, members of system:masters may write all of
 // them, and a write that does not change the parameters is not checked again.
 func (p *Policies) Params() admit.Plugin {
-	return admit.Made("PolicyParameters", params{admission.NewHandler(admission.Create, admission.Update), p})
+	return admit.NewPlugin("PolicyParameters", params{admission.NewHandler(admission.Create, admission.Update), p})
 }
 
 type params struct {

@@ -50,7 +50,7 @@ func RunAuthentication(ctx context.Context, config *rest.Config, a Authenticatio
 	if err != nil {
 		return fmt.Errorf("client for the ConfigMap %s: %w", AuthenticationName, err)
 	}
-	return run(ctx, core, object{
+	return run(ctx, core, publishedObject{
 		resource: "configmaps", name: AuthenticationName, only: metav1.NamespaceSystem, empty: &corev1.ConfigMap{}, changed: a.Changed,
 		create: func(ctx context.Context, namespace string) error {
 			published := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: AuthenticationName, Namespace: namespace}, Data: a.data(nil)}

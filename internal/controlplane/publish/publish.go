@@ -50,7 +50,7 @@ func RunServiceAccounts(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return fmt.Errorf("client for service accounts: %w", err)
 	}
-	return run(ctx, core, object{
+	return run(ctx, core, publishedObject{
 		resource: "serviceaccounts", name: ServiceAccountName, empty: &corev1.ServiceAccount{},
 		create: func(ctx context.Context, namespace string) error {
 			account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: ServiceAccountName, Namespace: namespace}}
@@ -68,7 +68,7 @@ func RunRootCA(ctx context.Context, config *rest.Config, roots func() []byte) er
 	if err != nil {
 		return fmt.Errorf("client for the ConfigMap %s: %w", ConfigMapName, err)
 	}
-	return run(ctx, core, object{
+	return run(ctx, core, publishedObject{
 		resource: "configmaps", name: ConfigMapName, empty: &corev1.ConfigMap{},
 		create: func(ctx context.Context, namespace string) error {
 			published := &corev1.ConfigMap{
@@ -94,8 +94,8 @@ func RunRootCA(ctx context.Context, config *rest.Config, roots func() []byte) er
 	})
 }
 
-// object describes the object to maintain in each namespace, or in a single one.
-type object struct {
+// publishedObject describes the object to maintain in each namespace, or in a single one.
+type publishedObject struct {
 	resource, name string
 	// only is the single namespace; empty means all.
 	only string
@@ -109,12 +109,12 @@ type object struct {
 
 // publisher maintains one object in each namespace.
 type publisher struct {
-	object
+	publishedObject
 	namespaces, published cache.SharedIndexInformer
 	queue                 worker.Queue[string] // of namespaces
 }
 
-func run(ctx context.Context, core *corev1client.CoreV1Client, o object) error {
+func run(ctx context.Context, core *corev1client.CoreV1Client, o publishedObject) error {
 	informer := func(resource string, selector fields.Selector, empty runtime.Object) cache.SharedIndexInformer {
 		return cache.NewSharedIndexInformer(
 			cache.NewListWatchFromClient(core.RESTClient(), resource, "", selector),
@@ -128,10 +128,10 @@ func run(ctx context.Context, core *corev1client.CoreV1Client, o object) error {
 		namespaces = fields.OneTermEqualSelector(metav1.ObjectNameField, o.only)
 	}
 	p := &publisher{
-		object:     o,
-		namespaces: informer("namespaces", namespaces, &corev1.Namespace{}),
-		published:  informer(o.resource, fields.OneTermEqualSelector(metav1.ObjectNameField, o.name), o.empty),
-		queue:      worker.NewQueue[string](firstRetry, lastRetry),
+		publishedObject: o,
+		namespaces:      informer("namespaces", namespaces, &corev1.Namespace{}),
+		published:       informer(o.resource, fields.OneTermEqualSelector(metav1.ObjectNameField, o.name), o.empty),
+		queue:           worker.NewQueue[string](firstRetry, lastRetry),
 	}
 	if err := p.follow(); err != nil {
 		return fmt.Errorf("informer of %s: %w", o.resource, err)

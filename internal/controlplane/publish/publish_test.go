@@ -30,7 +30,7 @@ func publisherOf(t *testing.T, did *[]string, err error, objects ...runtime.Obje
 		return cache.NewSharedIndexInformer(&cache.ListWatch{}, of, 0, cache.Indexers{})
 	}
 	p := &publisher{
-		object: object{
+		publishedObject: publishedObject{
 			resource: "configmaps", name: ConfigMapName,
 			create: func(_ context.Context, namespace string) error {
 				*did = append(*did, "create in "+namespace)

@@ -73,7 +73,7 @@ func (a *Admission) Plugin() admit.Plugin {
 		plugin.SetExternalKubeInformerFactory(factory{quotas: a.quotas})
 		plugin.SetDrainedNotification(a.stopped)
 		plugin.SetQuotaConfiguration(configuration())
-		return noting{plugin, a}, plugin.ValidateInitialization()
+		return recordingPlugin{plugin, a}, plugin.ValidateInitialization()
 	}}
 }
 

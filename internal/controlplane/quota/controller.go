@@ -58,7 +58,7 @@ type Controller struct {
 
 	mu      sync.Mutex
 	touched map[cache.ObjectName]time.Time // when quotas last changed
-	sources map[schema.GroupResource]*source
+	sources map[schema.GroupResource]*observer
 	running sync.WaitGroup
 }
 
@@ -88,7 +88,7 @@ func NewController(config *rest.Config, creates *Creates) (*Controller, error) {
 		queue:   worker.NewQueue[item](firstRetry, lastRetry),
 		named:   make(chan struct{}, 1),
 		touched: map[cache.ObjectName]time.Time{},
-		sources: map[schema.GroupResource]*source{},
+		sources: map[schema.GroupResource]*observer{},
 	}
 	if _, err := c.quotas.AddEventHandler(
 		cache.ResourceEventHandlerFuncs{AddFunc: c.added, UpdateFunc: c.updated, DeleteFunc: c.deleted},

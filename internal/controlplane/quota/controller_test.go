@@ -237,7 +237,7 @@ func TestQuota_deletedObject_frees(t *testing.T) {
 	h.mu.Lock()
 	h.objects["secrets"] = []string{"a"}
 	h.mu.Unlock()
-	observed := &source{controller: c, resource: corev1.SchemeGroupVersion.WithResource("secrets")}
+	observed := &observer{controller: c, resource: corev1.SchemeGroupVersion.WithResource("secrets")}
 	for what, deleted := range map[string]metav1.PartialObjectMetadata{
 		"the quota of another namespace is left alone": {ObjectMeta: metav1.ObjectMeta{Namespace: "elsewhere", Name: "b"}},
 		"the quota is counted again":                   {ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "b", UID: uidOf("b")}},
@@ -272,7 +272,7 @@ func TestSource_observedObject_isNotPending(t *testing.T) {
 	if n := pending(); n != 1 {
 		t.Fatalf("%d are pending", n)
 	}
-	observed := &source{controller: c, resource: secrets}
+	observed := &observer{controller: c, resource: secrets}
 	for _, uid := range []types.UID{"of another", uidOf("a")} {
 		if err := observed.Add(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "a",
 			UID: uid}}); err != nil {

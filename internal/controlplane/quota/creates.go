@@ -103,14 +103,14 @@ func (c *Creates) pending(ctx context.Context, kind schema.GroupResource, namesp
 	})
 }
 
-// noting records in Creates the objects that a quota plugin admits.
-type noting struct {
+// recordingPlugin records in Creates the objects that a quota plugin admits.
+type recordingPlugin struct {
 	admission.ValidationInterface
 	admission *Admission
 }
 
 // Validate implements admission.ValidationInterface.
-func (n noting) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+func (n recordingPlugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	if a.GetOperation() != admission.Create || a.GetSubresource() != "" || a.IsDryRun() || !n.admission.limits(a.GetNamespace()) {
 		return n.ValidationInterface.Validate(ctx, a, o)
 	}

@@ -73,18 +73,18 @@ func (c *Controller) follow(ctx context.Context) {
 	}
 }
 
-// source observes creates and deletions of one kind. It is the store of a reflector, but stores nothing.
-type source struct {
+// observer observes creates and deletions of one kind. It is the store of a reflector, but stores nothing.
+type observer struct {
 	controller *Controller
 	resource   schema.GroupVersionResource
 	cancel     context.CancelFunc
 }
 
-var _ cache.ReflectorStore = (*source)(nil)
+var _ cache.ReflectorStore = (*observer)(nil)
 
-func (c *Controller) observe(ctx context.Context, resource schema.GroupVersionResource) *source {
+func (c *Controller) observe(ctx context.Context, resource schema.GroupVersionResource) *observer {
 	ctx, cancel := context.WithCancel(ctx)
-	s := &source{c, resource, cancel}
+	s := &observer{c, resource, cancel}
 	objects := c.all.Resource(resource)
 	reflector := cache.NewReflectorWithOptions(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -99,7 +99,7 @@ func (c *Controller) observe(ctx context.Context, resource schema.GroupVersionRe
 }
 
 // Add implements cache.ReflectorStore. Admission has counted the object, and counts of stored objects now include it.
-func (s *source) Add(obj any) error {
+func (s *observer) Add(obj any) error {
 	if m, ok := obj.(*metav1.PartialObjectMetadata); ok {
 		s.controller.creates.stored(s.resource.GroupResource(), m.Namespace, m.UID)
 	}
@@ -107,10 +107,10 @@ func (s *source) Add(obj any) error {
 }
 
 // Update implements cache.ReflectorStore.
-func (s *source) Update(obj any) error { return s.Add(obj) }
+func (s *observer) Update(obj any) error { return s.Add(obj) }
 
 // Delete implements cache.ReflectorStore.
-func (s *source) Delete(obj any) error {
+func (s *observer) Delete(obj any) error {
 	m, ok := obj.(*metav1.PartialObjectMetadata)
 	if !ok {
 		return fmt.Errorf("%T is no metadata", obj)
@@ -121,10 +121,10 @@ func (s *source) Delete(obj any) error {
 }
 
 // Replace implements cache.ReflectorStore. Deletions before the list are not known individually.
-func (s *source) Replace([]any, string) error {
+func (s *observer) Replace([]any, string) error {
 	s.controller.changed(s.resource.GroupResource(), "")
 	return nil
 }
 
 // Resync implements cache.ReflectorStore.
-func (*source) Resync() error { return nil }
+func (*observer) Resync() error { return nil }

@@ -49,7 +49,7 @@ func TestWatch_withoutMemory_isRefusedOnce(t *testing.T) {
 		Reader:     New(0),
 		storage:    storage,
 		serializer: scheme.Codecs,
-		json:       &form{mediaType: info.MediaType, events: newEventForm(scheme.Codecs, info, gv)},
+		json:       &mediaEncoder{mediaType: info.MediaType, events: newEventEncoder(scheme.Codecs, info, gv)},
 		labels:     scheme.Scheme,
 		kind:       gv.WithKind("Pod"),
 	}

@@ -7,7 +7,7 @@ import (
 
 func TestEndings_serverStops_endsWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var ends endings
+		var ends watchStopper
 		stopping := make(chan struct{})
 		ended := map[string]int{}
 		watch := func(name string) *output {

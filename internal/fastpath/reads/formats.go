@@ -84,7 +84,7 @@ func (f format) isWhole(list []byte) bool {
 func (f format) fill(list []byte, items verbatim.Items) (filled verbatim.Items, head, tail []byte, ok bool) {
 	switch f {
 	case prettyJSON:
-		items = &indented{Items: items}
+		items = &indentedItems{Items: items}
 	case asYAML:
 		items = &yamlItems{Items: items}
 		head, tail, ok = cutYAML(list)
@@ -97,9 +97,9 @@ func (f format) fill(list []byte, items verbatim.Items) (filled verbatim.Items, 
 	return items, head, tail, ok
 }
 
-// placesOf returns the texts that mark the place of the items in a list without items. No string in JSON contains
+// itemMarkers returns the texts that mark the place of the items in a list without items. No string in JSON contains
 // such a text.
-func placesOf(pretty bool) []string {
+func itemMarkers(pretty bool) []string {
 	if pretty {
 		return []string{"\n  \"items\": [", "\n  \"items\": null", "\n  \"rows\": ["}
 	}
@@ -108,7 +108,7 @@ func placesOf(pretty bool) []string {
 
 // cutEmpty returns the bytes before and after the items of an encoded list without items.
 func cutEmpty(list []byte, pretty bool) (head, tail []byte, ok bool) {
-	for _, place := range placesOf(pretty) {
+	for _, place := range itemMarkers(pretty) {
 		before, after, found := bytes.Cut(list, []byte(place))
 		if !found {
 			continue
@@ -141,8 +141,8 @@ func cutYAML(list []byte) (head, tail []byte, ok bool) {
 	return nil, nil, false
 }
 
-// indented re-encodes items as indented JSON.
-type indented struct {
+// indentedItems re-encodes items as indented JSON.
+type indentedItems struct {
 	verbatim.Items
 	plain []byte
 }
@@ -151,10 +151,10 @@ type indented struct {
 const itemIndent, indent = "    ", "  "
 
 // Size implements verbatim.Items.
-func (i *indented) Size(item int) int { return 2 * i.Items.Size(item) }
+func (i *indentedItems) Size(item int) int { return 2 * i.Items.Size(item) }
 
 // Append implements verbatim.Items.
-func (i *indented) Append(to []byte, item int) ([]byte, error) {
+func (i *indentedItems) Append(to []byte, item int) ([]byte, error) {
 	plain, err := i.Items.Append(i.plain[:0], item)
 	if err != nil {
 		return nil, err

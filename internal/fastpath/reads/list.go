@@ -20,8 +20,8 @@ import (
 // list answers a list as plain JSON. It declines before it writes anything: if an option is invalid, or if the
 // storage cannot give its objects in the form that is served.
 func (r *Kind) list(w http.ResponseWriter, req *http.Request, d *fastpath.Decision) fastpath.Reason {
-	listed := r.listed()
-	if r.lister == nil || listed == nil {
+	config := r.listConfig()
+	if r.lister == nil || config == nil {
 		return fastpath.OddList
 	}
 	options := r.listOptions(req, d.Info)
@@ -33,8 +33,8 @@ func (r *Kind) list(w http.ResponseWriter, req *http.Request, d *fastpath.Decisi
 		return fastpath.OddList
 	}
 	ctx := request.WithNamespace(req.Context(), d.Info.Namespace)
-	given := listed.itemsAs(req, nil, plainJSON)
-	list, items, err := r.lister.ListEncoded(ctx, options, given.Form, given.Maker)
+	given := config.itemsAs(req, nil, plainJSON)
+	list, items, err := r.lister.ListEncoded(ctx, options, given.Encoding, given.Maker)
 	if err != nil {
 		r.refuse(w, req, d, err)
 		return ""
@@ -43,9 +43,9 @@ func (r *Kind) list(w http.ResponseWriter, req *http.Request, d *fastpath.Decisi
 		return fastpath.OddList
 	}
 	defer verbatim.Close(items)
-	counted := &countingWriter{ResponseWriter: w}
-	answer := filled{
-		req: req, info: d.Info, serializer: r.serializer, rooms: r.rooms, counted: counted, items: items,
+	writer := &countingWriter{ResponseWriter: w}
+	answer := encodedList{
+		req: req, info: d.Info, serializer: r.serializer, buffers: r.buffers, writer: writer, items: items,
 		mayCompress: responsewriters.ContentEncodingSupported(req, features.APIResponseCompression) != "",
 	}
 	request.TrackTransformResponseObjectLatency(ctx, func() { answer.head, err = appendHead(bytes.Clone(begin), list) })
@@ -53,9 +53,9 @@ func (r *Kind) list(w http.ResponseWriter, req *http.Request, d *fastpath.Decisi
 		return fastpath.NoAnswer
 	}
 	answer.tail = []byte(endOfLists)
-	d.Answered()
+	d.CountAnswer()
 	request.TrackSerializeResponseObjectLatency(ctx, answer.write)
-	d.Monitor(req, counted.code, counted.written)
+	d.Monitor(req, writer.code, writer.size)
 	return ""
 }
 

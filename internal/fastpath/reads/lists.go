@@ -1,7 +1,7 @@
 // Package reads answers gets, lists and watches from bytes that have been encoded before, or from the stored bytes
 // themselves.
 //
-// It holds one answerer per kind and version (Kind), the writer that puts items into lists (Lists and Listed), and
+// It holds one answerer per kind and version (Kind), the writer that puts items into lists (Lists and ListConfig), and
 // the output that watches write their events to. It does not negotiate or decide: package fastpath does, and sends
 // only plain requests here. A request that turns out to need more is declined and goes to upstream's handlers; the
 // response is the same byte for byte either way.
@@ -34,34 +34,34 @@ import (
 	"github.com/annexapi/annex/internal/wire/verbatim"
 )
 
-// newRooms returns a pool of buffers, *[]byte, in which pieces of lists are put together.
-func newRooms() *sync.Pool {
+// newBuffers returns a pool of buffers, *[]byte, in which pieces of lists are put together.
+func newBuffers() *sync.Pool {
 	return &sync.Pool{New: func() any {
-		room := make([]byte, 0, convert.ListPiece)
-		return &room
+		buffer := make([]byte, 0, convert.ListPiece)
+		return &buffer
 	}}
 }
 
 // Lists lets the next handler, upstream's, answer lists without their items and fills the items in, as Kind.Answer
-// does on the route Items. It also lets watches as JSON share the encoded events. listed returns how a resource is
+// does on the route Items. It also lets watches as JSON share the encoded events. config returns how a resource is
 // listed; if it returns nil, upstream answers the lists and watches of the resource alone.
-func Lists(next http.Handler, listed func(*request.RequestInfo) *Listed) http.Handler {
-	rooms := newRooms()
+func Lists(next http.Handler, config func(*request.RequestInfo) *ListConfig) http.Handler {
+	buffers := newBuffers()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
 		if !ok || !info.IsResourceRequest || info.Subresource != "" {
 			next.ServeHTTP(w, r)
 			return
 		}
-		l := listed(info)
+		c := config(info)
 		switch {
-		case l == nil:
+		case c == nil:
 		case info.Verb == "watch":
-			if as, format, ok := wanted(r, l.Serializer); ok && as == nil && format == plainJSON {
+			if as, format, ok := negotiateList(r, c.Serializer); ok && as == nil && format == plainJSON {
 				r = r.WithContext(registry.WithRememberedEvents(r.Context()))
 			}
 		case info.Verb == "list" && !fastpath.RecordsAnswers(r.Context()):
-			if fill(w, r, info, next, l, rooms, func() {}) == "" {
+			if fill(w, r, info, next, c, buffers, func() {}) == "" {
 				return
 			}
 		}
@@ -71,14 +71,14 @@ func Lists(next http.Handler, listed func(*request.RequestInfo) *Listed) http.Ha
 
 // fill answers a list on the route Items.
 func (r *Kind) fill(w http.ResponseWriter, req *http.Request, d *fastpath.Decision, next http.Handler) fastpath.Reason {
-	listed := r.listed()
-	if listed == nil {
+	config := r.listConfig()
+	if config == nil {
 		return fastpath.OddList
 	}
 	filled := false
-	reason := fill(w, req, d.Info, next, listed, r.rooms, func() {
+	reason := fill(w, req, d.Info, next, config, r.buffers, func() {
 		filled = true
-		d.Answered()
+		d.CountAnswer()
 	})
 	if reason == "" && !filled {
 		d.Decline(fastpath.NoAnswer)
@@ -92,22 +92,22 @@ func (r *Kind) fill(w http.ResponseWriter, req *http.Request, d *fastpath.Decisi
 // in all versions, and for tables and metadata lists of resources with a table convertor. A list in another form is
 // declined.
 //
-// filling is called before the items are written. It is not called if the response has no items, for example if it is
+// beforeItems is called before the items are written. It is not called if the response has no items, for example if it is
 // an error.
 func fill(
 	w http.ResponseWriter,
 	r *http.Request,
 	info *request.RequestInfo,
 	next http.Handler,
-	listed *Listed,
-	rooms *sync.Pool,
-	filling func(),
+	config *ListConfig,
+	buffers *sync.Pool,
+	beforeItems func(),
 ) fastpath.Reason {
-	as, format, ok := wanted(r, listed.Serializer)
+	as, format, ok := negotiateList(r, config.Serializer)
 	if !ok {
 		return fastpath.OddMedia
 	}
-	given := listed.itemsAs(r, as, format)
+	given := config.itemsAs(r, as, format)
 	if given == nil {
 		return fastpath.OddMedia
 	}
@@ -115,11 +115,11 @@ func fill(
 	list := &listWriter{
 		ResponseWriter: w,
 		req:            r,
-		serializer:     listed.Serializer,
+		serializer:     config.Serializer,
 		info:           info,
 		items:          given,
-		filling:        filling,
-		rooms:          rooms,
+		beforeItems:    beforeItems,
+		buffers:        buffers,
 		format:         format,
 	}
 	next.ServeHTTP(responsewriter.WrapForHTTP1Or2(list), r.WithContext(registry.WithEncodedItems(r.Context(), given)))
@@ -127,14 +127,14 @@ func fill(
 	return ""
 }
 
-// Listed describes how the objects of a resource are listed.
-type Listed struct {
+// ListConfig describes how the objects of a resource are listed.
+type ListConfig struct {
 	Serializer runtime.NegotiatedSerializer
-	// Form is the form of the objects in the version of the request. Nil leaves the choice to the storage.
-	Form *verbatim.Form
-	// RowForm is the form of the objects in the version in which they are stored. All responses but those in Form are
+	// Encoding is the encoding of the objects in the version of the request. Nil leaves the choice to the storage.
+	Encoding *verbatim.Encoding
+	// RowEncoding is the encoding of the objects in the version in which they are stored. All responses but those in Encoding are
 	// made from it. If it is nil, upstream answers them.
-	RowForm *verbatim.Form
+	RowEncoding *verbatim.Encoding
 	// Item appends an object as an item of a list, as JSON in the version of the request, and keeps the encoded item
 	// if remember is true. If it is nil, upstream encodes the items.
 	Item func(to []byte, object runtime.Object, remember bool) ([]byte, error)
@@ -155,13 +155,13 @@ const rememberedBytes = 16 << 20
 
 // itemsAs returns how the storage passes on the items of a list in a format. It returns nil if upstream has to answer
 // the list.
-func (l *Listed) itemsAs(r *http.Request, as *schema.GroupVersionKind, format format) *registry.EncodedItems {
+func (l *ListConfig) itemsAs(r *http.Request, as *schema.GroupVersionKind, format format) *registry.EncodedItems {
 	switch {
-	case as != nil && l.RowForm == nil:
+	case as != nil && l.RowEncoding == nil:
 		return nil
 	case as != nil && format.isProtobuf():
 		if row := messagesAs(as, format); row != nil {
-			return &registry.EncodedItems{Form: l.RowForm, Maker: &verbatim.Maker{Row: row, Sizing: l.PartialSizing}}
+			return &registry.EncodedItems{Encoding: l.RowEncoding, Maker: &verbatim.Maker{Row: row, Sizing: l.PartialSizing}}
 		}
 		return nil
 	case as != nil:
@@ -170,24 +170,24 @@ func (l *Listed) itemsAs(r *http.Request, as *schema.GroupVersionKind, format fo
 			return nil
 		}
 		if l.Converted {
-			row = ofObjects(row)
+			row = withoutMetadata(row)
 		}
-		return &registry.EncodedItems{Form: l.RowForm, Maker: &verbatim.Maker{Row: row}}
+		return &registry.EncodedItems{Encoding: l.RowEncoding, Maker: &verbatim.Maker{Row: row}}
 	case format == asProtobuf:
-		if l.Message == nil || l.RowForm == nil {
+		if l.Message == nil || l.RowEncoding == nil {
 			return nil
 		}
-		return &registry.EncodedItems{Form: l.RowForm, Maker: &verbatim.Maker{Row: l.messages(), Sizing: l.MessageSizing}}
-	case l.Form == l.RowForm || l.Item == nil:
-		return &registry.EncodedItems{Form: l.Form}
+		return &registry.EncodedItems{Encoding: l.RowEncoding, Maker: &verbatim.Maker{Row: l.messages(), Sizing: l.MessageSizing}}
+	case l.Encoding == l.RowEncoding || l.Item == nil:
+		return &registry.EncodedItems{Encoding: l.Encoding}
 	}
-	return &registry.EncodedItems{Form: l.RowForm, Maker: &verbatim.Maker{Row: l.objects(), Early: true}}
+	return &registry.EncodedItems{Encoding: l.RowEncoding, Maker: &verbatim.Maker{Row: l.objects(), Eager: true}}
 }
 
 // objects returns a verbatim.Row that encodes items in a version other than the stored version.
-func (l *Listed) objects() verbatim.Row {
+func (l *ListConfig) objects() verbatim.Row {
 	remembered := 0
-	return func(to []byte, object func() (runtime.Object, error), _ verbatim.Piece) ([]byte, error) {
+	return func(to []byte, object func() (runtime.Object, error), _ verbatim.Fragment) ([]byte, error) {
 		read, err := object()
 		if err != nil {
 			return nil, err
@@ -204,10 +204,10 @@ func (l *Listed) objects() verbatim.Row {
 var errNoMessage = errors.New("an object is not encoded as protobuf of Kubernetes")
 
 // messages returns a verbatim.Row that encodes items as protobuf.
-func (l *Listed) messages() verbatim.Row {
+func (l *ListConfig) messages() verbatim.Row {
 	var whole bytes.Buffer
 	var memory runtime.Allocator
-	return func(to []byte, object func() (runtime.Object, error), _ verbatim.Piece) ([]byte, error) {
+	return func(to []byte, object func() (runtime.Object, error), _ verbatim.Fragment) ([]byte, error) {
 		read, err := object()
 		if err != nil {
 			return nil, err
@@ -224,19 +224,19 @@ func (l *Listed) messages() verbatim.Row {
 	}
 }
 
-// wanted returns the certain outcome of upstream's negotiation: the kind that objects are converted to, nil for none,
+// negotiateList returns the certain outcome of upstream's negotiation: the kind that objects are converted to, nil for none,
 // and the format. ok is false if the outcome is uncertain, or if upstream answers with an error.
-func wanted(req *http.Request, codecs runtime.NegotiatedSerializer) (as *schema.GroupVersionKind, in format, ok bool) {
+func negotiateList(req *http.Request, codecs runtime.NegotiatedSerializer) (as *schema.GroupVersionKind, in format, ok bool) {
 	if strings.Contains(req.Header.Get("Accept"), "cbor") { // needs a feature gate
 		return nil, 0, false
 	}
-	media, info, err := negotiation.NegotiateOutputMediaType(req, codecs, anything{})
+	media, info, err := negotiation.NegotiateOutputMediaType(req, codecs, anyEndpoint{})
 	if err != nil {
 		return nil, 0, false
 	}
 	if as = media.Convert; as != nil {
 		// Converted objects have codecs of their own, which encode protobuf even for kinds without protobuf.
-		if media, info, err = negotiation.NegotiateOutputMediaType(req, metainternalversionscheme.Codecs, anything{}); err != nil {
+		if media, info, err = negotiation.NegotiateOutputMediaType(req, metainternalversionscheme.Codecs, anyEndpoint{}); err != nil {
 			return nil, 0, false
 		}
 	}
@@ -252,26 +252,28 @@ func wanted(req *http.Request, codecs runtime.NegotiatedSerializer) (as *schema.
 	return as, in, ok
 }
 
-// anything allows all that any endpoint allows, so that the negotiation ignores only parts of the header that every
+// anyEndpoint allows all that any endpoint allows, so that the negotiation ignores only parts of the header that every
 // endpoint ignores.
-type anything struct{}
+type anyEndpoint struct{}
 
-func (anything) AllowsMediaTypeTransform(string, string, *schema.GroupVersionKind) bool { return true }
-func (anything) AllowsServerVersion(string) bool                                        { return true }
-func (anything) AllowsStreamSchema(string) bool                                         { return true }
+func (anyEndpoint) AllowsMediaTypeTransform(string, string, *schema.GroupVersionKind) bool {
+	return true
+}
+func (anyEndpoint) AllowsServerVersion(string) bool { return true }
+func (anyEndpoint) AllowsStreamSchema(string) bool  { return true }
 
 // listWriter inserts the items into a list without items. It passes on all other responses.
 type listWriter struct {
 	http.ResponseWriter
-	req        *http.Request
-	info       *request.RequestInfo
-	serializer runtime.NegotiatedSerializer
-	items      *registry.EncodedItems
-	filling    func()     // called before the items are written
-	rooms      *sync.Pool // newRooms
-	format     format
-	held       bool   // the response is a list whose items are missing
-	list       []byte // the list without its items, as far as it is written
+	req         *http.Request
+	info        *request.RequestInfo
+	serializer  runtime.NegotiatedSerializer
+	items       *registry.EncodedItems
+	beforeItems func()     // called before the items are written
+	buffers     *sync.Pool // newBuffers
+	format      format
+	incomplete  bool   // the response is a list whose items are missing
+	list        []byte // the list without its items, as far as it is written
 }
 
 // Unwrap implements responsewriter.UserProvidedDecorator.
@@ -279,7 +281,7 @@ func (w *listWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
 func (w *listWriter) WriteHeader(code int) {
-	if w.held = code == http.StatusOK && w.items.Items != nil; !w.held {
+	if w.incomplete = code == http.StatusOK && w.items.Items != nil; !w.incomplete {
 		w.ResponseWriter.WriteHeader(code)
 	}
 }
@@ -289,16 +291,16 @@ var errNoItems = errors.New("there is no place for items in the list")
 // Write implements http.ResponseWriter, except that it returns the number of bytes written including the items:
 // upstream adds these numbers up in its metrics of response sizes.
 func (w *listWriter) Write(p []byte) (int, error) {
-	if !w.held {
+	if !w.incomplete {
 		return w.ResponseWriter.Write(p)
 	}
 	w.list = append(w.list, p...)
 	if !w.format.isWhole(w.list) {
 		return 0, nil
 	}
-	list := filled{
-		req: w.req, info: w.info, serializer: w.serializer, rooms: w.rooms, format: w.format, mayCompress: true,
-		counted: &countingWriter{ResponseWriter: w.ResponseWriter}, items: w.items.Items, head: w.list,
+	list := encodedList{
+		req: w.req, info: w.info, serializer: w.serializer, buffers: w.buffers, format: w.format, mayCompress: true,
+		writer: &countingWriter{ResponseWriter: w.ResponseWriter}, items: w.items.Items, head: w.list,
 	}
 	if list.items.Len() > 0 {
 		var ok bool
@@ -306,48 +308,48 @@ func (w *listWriter) Write(p []byte) (int, error) {
 			return 0, errNoItems
 		}
 	}
-	w.held = false
-	w.filling()
+	w.incomplete = false
+	w.beforeItems()
 	list.write()
-	return list.counted.written, nil
+	return list.writer.size, nil
 }
 
 // end answers with an error if a list has begun but the place for its items was not found: the response must not look
 // like an empty list.
 func (w *listWriter) end() {
-	if w.held {
+	if w.incomplete {
 		klog.FromContext(w.req.Context()).Error(errNoItems, "A list was not answered", "path", w.info.Path)
 		w.ResponseWriter.WriteHeader(http.StatusInternalServerError)
 	}
 }
 
-// filled is an encoded list. It implements runtime.Encoder, so that upstream compresses and writes it like any
+// encodedList is an encoded list. It implements runtime.Encoder, so that upstream compresses and writes it like any
 // object.
-type filled struct {
+type encodedList struct {
 	req         *http.Request
 	info        *request.RequestInfo
 	serializer  runtime.NegotiatedSerializer
-	rooms       *sync.Pool // newRooms
+	buffers     *sync.Pool // newBuffers
 	format      format
 	mayCompress bool
-	counted     *countingWriter
+	writer      *countingWriter
 	items       verbatim.Items
 	head        []byte
 	tail        []byte // behind the items; if there are no items, head is the whole list
 }
 
 // write answers the request with the list.
-func (f filled) write() {
+func (f encodedList) write() {
 	if c := push.ConnectionOf(f.req); c != nil { // a list takes several frames, and each frame two TLS records
 		c.Hold()
 		defer c.Release()
 	}
-	responsewriters.SerializeObject(f.format.mediaType(), f, f.counted, f.req, http.StatusOK, nil)
+	responsewriters.SerializeObject(f.format.mediaType(), f, f.writer, f.req, http.StatusOK, nil)
 }
 
 // Encode implements runtime.Encoder. If an item fails before the response has begun, upstream encodes the error in
 // place of the list. A list that has begun is cut off, so that no client takes it for a complete one.
-func (f filled) Encode(object runtime.Object, w io.Writer) error {
+func (f encodedList) Encode(object runtime.Object, w io.Writer) error {
 	if status, ok := object.(*metav1.Status); ok {
 		return f.encodeStatus(status, w)
 	}
@@ -355,32 +357,32 @@ func (f filled) Encode(object runtime.Object, w io.Writer) error {
 		_, err := w.Write(append(f.head, f.tail...))
 		return err
 	}
-	to := &failing{Writer: w}
-	room := f.rooms.Get().(*[]byte)
-	err := convert.WriteList(to, f.head, f.items, f.format.separator(), f.tail, *room, f.mayCompress)
+	to := &errorWriter{Writer: w}
+	buffer := f.buffers.Get().(*[]byte)
+	err := convert.WriteList(to, f.head, f.items, f.format.separator(), f.tail, *buffer, f.mayCompress)
 	if err == nil { // after a failed write HTTP/2 may still read the buffer
-		f.rooms.Put(room)
+		f.buffers.Put(buffer)
 	}
-	if err != nil && to.err == nil && f.counted.begun {
+	if err != nil && to.err == nil && f.writer.wroteHeader {
 		klog.FromContext(f.req.Context()).Error(err, "A list was cut off", "path", f.info.Path)
 		panic(http.ErrAbortHandler)
 	}
 	return err
 }
 
-// failing records the error of its last write.
-type failing struct {
+// errorWriter records the error of its last write.
+type errorWriter struct {
 	io.Writer
 	err error
 }
 
-func (w *failing) Write(p []byte) (int, error) {
+func (w *errorWriter) Write(p []byte) (int, error) {
 	n, err := w.Writer.Write(p)
 	w.err = err
 	return n, err
 }
 
-func (f filled) encodeStatus(status *metav1.Status, to io.Writer) error {
+func (f encodedList) encodeStatus(status *metav1.Status, to io.Writer) error {
 	codecs := f.serializer
 	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), f.format.mediaType())
 	if !ok { // converted objects have codecs of their own
@@ -397,22 +399,22 @@ func (f filled) encodeStatus(status *metav1.Status, to io.Writer) error {
 }
 
 // Identifier implements runtime.Encoder.
-func (f filled) Identifier() runtime.Identifier { return "encodedItems" }
+func (f encodedList) Identifier() runtime.Identifier { return "encodedItems" }
 
 type countingWriter struct {
 	http.ResponseWriter
-	begun   bool
-	code    int
-	written int
+	wroteHeader bool
+	code        int
+	size        int
 }
 
 func (w *countingWriter) WriteHeader(code int) {
-	w.begun, w.code = true, code
+	w.wroteHeader, w.code = true, code
 	w.ResponseWriter.WriteHeader(code)
 }
 
 func (w *countingWriter) Write(p []byte) (int, error) {
 	n, err := w.ResponseWriter.Write(p)
-	w.written += n
+	w.size += n
 	return n, err
 }

@@ -26,10 +26,10 @@ func TestFilled_failedWrite_keepsBuffer(t *testing.T) {
 		return &room
 	}}
 	recorder := httptest.NewRecorder()
-	list := filled{
-		rooms:   rooms,
-		counted: &countingWriter{ResponseWriter: recorder},
-		items:   verbatim.Pieces{verbatim.Encoded([]byte("{}")), verbatim.Encoded([]byte("{}"))},
+	list := encodedList{
+		buffers: rooms,
+		writer:  &countingWriter{ResponseWriter: recorder},
+		items:   verbatim.Fragments{verbatim.NewFragment([]byte("{}")), verbatim.NewFragment([]byte("{}"))},
 		head:    []byte(`{"items":[`),
 		tail:    []byte("]}"),
 	}

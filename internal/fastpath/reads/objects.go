@@ -26,9 +26,9 @@ type Reader struct {
 	minWatchTime time.Duration
 	kinds        map[schema.GroupVersionResource]*Kind
 	pools        *pools
-	rooms        *sync.Pool // newRooms
+	buffers      *sync.Pool // newBuffers
 	stacks       *stacks.Pool
-	ends         *endings
+	stopper      *watchStopper
 }
 
 // New returns a reader for the kinds of a server. If the client sets no timeout, a watch lasts at least minWatchTime and at
@@ -38,9 +38,9 @@ func New(minWatchTime time.Duration) *Reader {
 		minWatchTime: minWatchTime,
 		kinds:        map[schema.GroupVersionResource]*Kind{},
 		pools:        newPools(),
-		rooms:        newRooms(),
+		buffers:      newBuffers(),
 		stacks:       stacks.New(),
-		ends:         &endings{},
+		stopper:      &watchStopper{},
 	}
 }
 
@@ -55,8 +55,8 @@ type Kind struct {
 	// listsMessages reports whether lists are encoded as protobuf with their items at the end.
 	listsMessages func() bool
 	serializer    runtime.NegotiatedSerializer
-	json          *form
-	protobuf      *form // nil if the version has no protobuf
+	json          *mediaEncoder
+	protobuf      *mediaEncoder // nil if the version has no protobuf
 	// stored is the version in which the objects are stored.
 	stored schema.GroupVersionResource
 	// converted reports whether the hub type differs from the stored type: a conversion may have changed every field, metadata
@@ -65,17 +65,17 @@ type Kind struct {
 	table     rest.TableConvertor
 	kind      schema.GroupVersionKind
 	labels    runtime.ObjectConvertor
-	// messageSizing and partialSizing are the fields of Listed.
+	// messageSizing and partialSizing are the fields of ListConfig.
 	messageSizing, partialSizing verbatim.Sizing
 }
 
 var _ fastpath.Answerer = (*Kind)(nil)
 
-// form is how an object is encoded in a media type.
-type form struct {
+// mediaEncoder encodes objects, and events of watches, in a media type.
+type mediaEncoder struct {
 	mediaType string
 	*convert.ObjectEncoder
-	events *eventForm // nil if upstream answers watches
+	events *eventEncoder // nil if upstream answers watches
 }
 
 // Kind returns the answerer for a kind in a version. It returns nil if the storage is no rest.Getter. It must not be
@@ -106,15 +106,15 @@ func (d *Reader) Kind(
 	r.table, _ = storage.(rest.TableConvertor)
 	r.encoded, _ = storage.(registry.EncodedGetter)
 	r.lister, _ = storage.(registry.EncodedLister)
-	as := func(mediaType string) *form {
+	as := func(mediaType string) *mediaEncoder {
 		info, ok := runtime.SerializerInfoForMediaType(serializer.SupportedMediaTypes(), mediaType)
 		if !ok {
 			return nil
 		}
-		return &form{
+		return &mediaEncoder{
 			info.MediaType,
 			machinery.ObjectEncoder(serializer.EncoderForVersion(info.Serializer, v.GroupVersion), k, v),
-			newEventForm(serializer, info, v.GroupVersion),
+			newEventEncoder(serializer, info, v.GroupVersion),
 		}
 	}
 	r.json = as(runtime.ContentTypeJSON)
@@ -127,11 +127,11 @@ func (d *Reader) Kind(
 	return r
 }
 
-// Form returns the form in which stored objects of a resource are served as JSON without being encoded. It returns
+// Encoding returns the encoding in which stored objects of a resource are served as JSON without being encoded. It returns
 // nil if they always have to be encoded.
-func (d *Reader) Form(resource schema.GroupVersionResource) *verbatim.Form {
+func (d *Reader) Encoding(resource schema.GroupVersionResource) *verbatim.Encoding {
 	if r := d.kinds[resource]; r != nil && r.json != nil {
-		return r.json.Form()
+		return r.json.Encoding()
 	}
 	return nil
 }
@@ -152,52 +152,52 @@ func (r *Kind) Answer(w http.ResponseWriter, req *http.Request, d *fastpath.Deci
 	return r.fill(w, req, d, next)
 }
 
-// as returns the form of a media type.
-func (r *Kind) as(media fastpath.Media) *form {
+// encoder returns the encoder of a media type.
+func (r *Kind) encoder(media fastpath.Media) *mediaEncoder {
 	if media == fastpath.Protobuf {
 		return r.protobuf
 	}
 	return r.json
 }
 
-// listed returns how the objects are listed. It returns nil if upstream answers the lists.
-func (r *Kind) listed() *Listed {
-	if r.json.Form() == nil {
+// listConfig returns how the objects are listed. It returns nil if upstream answers the lists.
+func (r *Kind) listConfig() *ListConfig {
+	if r.json.Encoding() == nil {
 		return nil
 	}
-	listed := &Listed{
+	config := &ListConfig{
 		Serializer:    r.serializer,
-		Form:          r.json.Form(),
-		RowForm:       r.Form(r.stored),
+		Encoding:      r.json.Encoding(),
+		RowEncoding:   r.Encoding(r.stored),
 		Item:          r.json.AppendItem,
 		Converted:     r.converted,
 		Table:         r.table,
 		MessageSizing: r.messageSizing,
 		PartialSizing: r.partialSizing,
 	}
-	if listed.RowForm == nil { // the stored version is not served
-		listed.RowForm = listed.Form
+	if config.RowEncoding == nil { // the stored version is not served
+		config.RowEncoding = config.Encoding
 	}
 	if r.protobuf != nil && r.listsMessages() {
-		listed.Message = r.protobuf.WriteObject
+		config.Message = r.protobuf.WriteObject
 	}
-	return listed
+	return config
 }
 
 // get answers a get of one object. It declines before it writes anything.
 func (r *Kind) get(w http.ResponseWriter, req *http.Request, d *fastpath.Decision) fastpath.Reason {
-	form := r.as(d.Media)
+	encoder := r.encoder(d.Media)
 	ctx := request.WithNamespace(req.Context(), d.Info.Namespace)
-	if stored := r.asStored(ctx, d.Info.Name, form); !stored.IsZero() {
+	if stored := r.storedBytes(ctx, d.Info.Name, encoder); !stored.IsZero() {
 		buffer := r.pools.buffer()
 		*buffer = stored.AppendWhole(*buffer)
 		// If the write failed, the connection may still read the buffer.
-		if form.write(w, req, d, *buffer) == nil {
-			r.pools.giveBack(buffer)
+		if encoder.write(w, req, d, *buffer) == nil {
+			r.pools.release(buffer)
 		}
 		return ""
 	}
-	body := r.body(ctx, d.Info.Name, form)
+	body := r.body(ctx, d.Info.Name, encoder)
 	switch {
 	case body == nil:
 		return fastpath.NoAnswer
@@ -206,13 +206,13 @@ func (r *Kind) get(w http.ResponseWriter, req *http.Request, d *fastpath.Decisio
 	}
 	// A failed write means that the client has gone: that is no error of the server, and there is no way left to
 	// report one.
-	_ = form.write(w, req, d, body)
+	_ = encoder.write(w, req, d, body)
 	return ""
 }
 
 // write writes the response to a get.
-func (f *form) write(w http.ResponseWriter, r *http.Request, d *fastpath.Decision, body []byte) error {
-	d.Answered()
+func (f *mediaEncoder) write(w http.ResponseWriter, r *http.Request, d *fastpath.Decision, body []byte) error {
+	d.CountAnswer()
 	w.Header().Set("Content-Type", f.mediaType)
 	w.WriteHeader(http.StatusOK)
 	n, err := w.Write(body)
@@ -220,23 +220,23 @@ func (f *form) write(w http.ResponseWriter, r *http.Request, d *fastpath.Decisio
 	return err
 }
 
-// asStored returns the bytes of an object that is small and stored exactly as it is served. It returns a zero Piece
+// storedBytes returns the bytes of an object that is small and stored exactly as it is served. It returns a zero Fragment
 // if the object has to be encoded.
-func (r *Kind) asStored(ctx context.Context, name string, form *form) verbatim.Piece {
-	as := form.Form()
+func (r *Kind) storedBytes(ctx context.Context, name string, encoder *mediaEncoder) verbatim.Fragment {
+	as := encoder.Encoding()
 	if as == nil || r.encoded == nil {
-		return verbatim.Piece{}
+		return verbatim.Fragment{}
 	}
 	return r.encoded.GetEncoded(ctx, name, as)
 }
 
 // body returns the encoded object. It returns nil for any error, which upstream reports.
-func (r *Kind) body(ctx context.Context, name string, form *form) []byte {
+func (r *Kind) body(ctx context.Context, name string, encoder *mediaEncoder) []byte {
 	object, err := r.storage.Get(ctx, name, &metav1.GetOptions{})
 	if err != nil {
 		return nil
 	}
-	body, err := form.Object(object)
+	body, err := encoder.Object(object)
 	if err != nil {
 		return nil
 	}

@@ -45,9 +45,9 @@ func TestKind_get(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	form := func(mediaType string) *form {
+	form := func(mediaType string) *mediaEncoder {
 		info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), mediaType)
-		return &form{
+		return &mediaEncoder{
 			info.MediaType,
 			machinery.ObjectEncoder(scheme.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion), nil, nil),
 			nil,

@@ -66,7 +66,7 @@ func messagesAs(wanted *schema.GroupVersionKind, in format) verbatim.Row {
 type partialMessages byte
 
 // append is a verbatim.Row.
-func (p partialMessages) append(to []byte, object func() (runtime.Object, error), _ verbatim.Piece) ([]byte, error) {
+func (p partialMessages) append(to []byte, object func() (runtime.Object, error), _ verbatim.Fragment) ([]byte, error) {
 	read, err := object()
 	if err != nil {
 		return nil, err
@@ -84,10 +84,10 @@ func (p partialMessages) append(to []byte, object func() (runtime.Object, error)
 	return to, err
 }
 
-// ofObjects returns a row that ignores the stored metadata, which differs from the metadata of the converted object.
-func ofObjects(row verbatim.Row) verbatim.Row {
-	return func(to []byte, object func() (runtime.Object, error), _ verbatim.Piece) ([]byte, error) {
-		return row(to, object, verbatim.Piece{})
+// withoutMetadata returns a row that ignores the stored metadata, which differs from the metadata of the converted object.
+func withoutMetadata(row verbatim.Row) verbatim.Row {
+	return func(to []byte, object func() (runtime.Object, error), _ verbatim.Fragment) ([]byte, error) {
+		return row(to, object, verbatim.Fragment{})
 	}
 }
 
@@ -95,13 +95,13 @@ func ofObjects(row verbatim.Row) verbatim.Row {
 type partialObjects schema.GroupVersion
 
 // append is a verbatim.Row.
-func (p partialObjects) append(to []byte, object func() (runtime.Object, error), metadata verbatim.Piece) ([]byte, error) {
+func (p partialObjects) append(to []byte, object func() (runtime.Object, error), metadata verbatim.Fragment) ([]byte, error) {
 	if metadata.IsZero() {
 		read, err := object()
 		if err != nil {
 			return nil, err
 		}
-		return p.appendOf(to, read)
+		return p.appendMetadata(to, read)
 	}
 	to = append(to, `{"kind":"PartialObjectMetadata","apiVersion":"`...)
 	to = append(append(append(to, p.Group...), '/'), p.Version...)
@@ -109,7 +109,7 @@ func (p partialObjects) append(to []byte, object func() (runtime.Object, error),
 	return append(metadata.Append(to), '}'), nil
 }
 
-func (p partialObjects) appendOf(to []byte, object runtime.Object) ([]byte, error) {
+func (p partialObjects) appendMetadata(to []byte, object runtime.Object) ([]byte, error) {
 	accessor, err := meta.Accessor(object)
 	if err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ var errNoRow = errors.New("an object is not a row of its table")
 var withoutHeaders = &metav1.TableOptions{NoHeaders: true}
 
 // append is a verbatim.Row.
-func (t tableRows) append(to []byte, object func() (runtime.Object, error), metadata verbatim.Piece) ([]byte, error) {
+func (t tableRows) append(to []byte, object func() (runtime.Object, error), metadata verbatim.Fragment) ([]byte, error) {
 	read, err := object()
 	if err != nil {
 		return nil, err
@@ -173,7 +173,7 @@ func (t tableRows) append(to []byte, object func() (runtime.Object, error), meta
 	case row.Object.Object == given:
 		to, err = t.partial.append(to, object, metadata)
 	default:
-		to, err = t.partial.appendOf(to, row.Object.Object)
+		to, err = t.partial.appendMetadata(to, row.Object.Object)
 	}
 	return append(to, '}'), err
 }

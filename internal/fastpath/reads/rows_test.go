@@ -94,7 +94,7 @@ func TestRowsAs_encodesAsUpstream(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					for _, known := range []verbatim.Piece{{}, verbatim.Encoded(metadata)} {
+					for _, known := range []verbatim.Fragment{{}, verbatim.NewFragment(metadata)} {
 						got, err := row([]byte("["), func() (runtime.Object, error) { return printed(), nil }, known)
 						if err != nil || string(got) != "["+string(want) {
 							t.Errorf("got %s, want %s; %v", got, want, err)
@@ -132,11 +132,11 @@ func TestMessagesAs_encodesAsUpstream(t *testing.T) {
 			}
 			wanted := schema.GroupVersionKind{Group: "meta.k8s.io", Version: version, Kind: "PartialObjectMetadataList"}
 			row := messagesAs(&wanted, c.in)
-			item, err := row(nil, func() (runtime.Object, error) { return printed(), nil }, verbatim.Piece{})
+			item, err := row(nil, func() (runtime.Object, error) { return printed(), nil }, verbatim.Fragment{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			filled, head, tail, ok := c.in.fill(encode(c.list()), verbatim.Pieces{verbatim.Encoded(item), verbatim.Encoded(item)})
+			filled, head, tail, ok := c.in.fill(encode(c.list()), verbatim.Fragments{verbatim.NewFragment(item), verbatim.NewFragment(item)})
 			if !ok {
 				t.Fatal("there is no place for items")
 			}
@@ -171,7 +171,7 @@ func TestRowsAs_invalidRow_isAnError(t *testing.T) {
 		if got, err := row(
 			nil,
 			func() (runtime.Object, error) { return printed(), c.read },
-			verbatim.Piece{},
+			verbatim.Fragment{},
 		); err == nil ||
 			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %s, %v", name, got, err)

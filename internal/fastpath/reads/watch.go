@@ -34,8 +34,8 @@ import (
 func (r *Kind) watch(w http.ResponseWriter, req *http.Request, d *fastpath.Decision) fastpath.Reason {
 	watcher, watched := r.storage.(rest.Watcher)
 	flusher, flushes := w.(http.Flusher)
-	form := r.as(d.Media).events
-	if !watched || !flushes || form == nil {
+	encoder := r.encoder(d.Media).events
+	if !watched || !flushes || encoder == nil {
 		return fastpath.Unsupported
 	}
 	options := r.listOptions(req, d.Info)
@@ -50,7 +50,7 @@ func (r *Kind) watch(w http.ResponseWriter, req *http.Request, d *fastpath.Decis
 		InfoS("Starting watch", "path", req.URL.Path, "resourceVersion", options.ResourceVersion, "labels", options.LabelSelector, "fields",
 			options.FieldSelector, "sendInitialEvents", options.SendInitialEvents, "timeout", timeout)
 
-	out := r.newOutput(w, flusher, req, d, form)
+	out := r.newOutput(w, flusher, req, d, encoder)
 	ctx, cancel := context.WithTimeout(request.WithNamespace(req.Context(), d.Info.Namespace), timeout)
 	events, err := watcher.Watch(push.WithOutput(registry.WithRememberedEvents(ctx), out), options)
 	if err != nil {
@@ -69,8 +69,8 @@ func (r *Kind) watch(w http.ResponseWriter, req *http.Request, d *fastpath.Decis
 	}
 	serve := func() {
 		defer cancel()
-		r.ends.add(out, cancel)
-		defer r.ends.remove(out)
+		r.stopper.add(out, cancel)
+		defer r.stopper.remove(out)
 		metrics.RecordLongRunning(req, d.Info, metrics.APIServerComponent, func() {
 			defer events.Stop()
 			out.Deeply(func() { out.writeHeader(compressed) })
@@ -87,26 +87,26 @@ func (r *Kind) watch(w http.ResponseWriter, req *http.Request, d *fastpath.Decis
 	return ""
 }
 
-// endings ends watches when the server stops. A single goroutine waits for the stop while there are watches, instead
+// watchStopper ends watches when the server stops. A single goroutine waits for the stop while there are watches, instead
 // of one per watch. The methods may be called concurrently.
-type endings struct {
-	mu  sync.Mutex
-	all map[*output]context.CancelFunc
-	// none is closed once no watch remains.
-	none chan struct{}
+type watchStopper struct {
+	mu      sync.Mutex
+	cancels map[*output]context.CancelFunc
+	// drained is closed once no watch remains.
+	drained chan struct{}
 }
 
-func (e *endings) add(o *output, end context.CancelFunc) {
+func (e *watchStopper) add(o *output, end context.CancelFunc) {
 	if o.stopping == nil {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.all) == 0 {
-		e.all, e.none = map[*output]context.CancelFunc{}, make(chan struct{})
-		go e.wait(o.stopping, e.none)
+	if len(e.cancels) == 0 {
+		e.cancels, e.drained = map[*output]context.CancelFunc{}, make(chan struct{})
+		go e.wait(o.stopping, e.drained)
 	}
-	e.all[o] = end
+	e.cancels[o] = end
 	select {
 	case <-o.stopping: // wait may have ended the others already
 		end()
@@ -114,19 +114,19 @@ func (e *endings) add(o *output, end context.CancelFunc) {
 	}
 }
 
-func (e *endings) remove(o *output) {
+func (e *watchStopper) remove(o *output) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if _, added := e.all[o]; !added {
+	if _, added := e.cancels[o]; !added {
 		return
 	}
-	delete(e.all, o)
-	if len(e.all) == 0 {
-		close(e.none)
+	delete(e.cancels, o)
+	if len(e.cancels) == 0 {
+		close(e.drained)
 	}
 }
 
-func (e *endings) wait(stopping, none <-chan struct{}) {
+func (e *watchStopper) wait(stopping, none <-chan struct{}) {
 	select {
 	case <-none:
 		return
@@ -134,16 +134,16 @@ func (e *endings) wait(stopping, none <-chan struct{}) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, end := range e.all {
+	for _, end := range e.cancels {
 		end()
 	}
 }
 
 // refuse answers a list or a watch with an error, as upstream's handlers do.
 func (r *Kind) refuse(w http.ResponseWriter, req *http.Request, d *fastpath.Decision, err error) {
-	counted := &countingWriter{ResponseWriter: w}
-	code := responsewriters.ErrorNegotiated(err, r.serializer, r.kind.GroupVersion(), counted, req)
-	d.Monitor(req, code, counted.written)
+	writer := &countingWriter{ResponseWriter: w}
+	code := responsewriters.ErrorNegotiated(err, r.serializer, r.kind.GroupVersion(), writer, req)
+	d.Monitor(req, code, writer.size)
 }
 
 // listOptions decodes, defaults and validates the options of a list or watch as upstream does. It returns nil if
@@ -181,7 +181,7 @@ func (r *Kind) listOptions(req *http.Request, info *request.RequestInfo) *intern
 // writeHeader begins the response with the headers that upstream sets.
 func (o *output) writeHeader(compressed bool) {
 	header := o.w.Header()
-	header.Set("Content-Type", o.form.contentType)
+	header.Set("Content-Type", o.encoder.contentType)
 	header.Set("Transfer-Encoding", "chunked")
 	if compressed {
 		header.Set("Content-Encoding", "gzip")
@@ -195,7 +195,7 @@ func (o *output) writeHeader(compressed bool) {
 // waits for events.
 //
 //go:noinline
-func (o *output) monitor() { o.decision.Monitor(o.req, http.StatusOK, o.written) }
+func (o *output) monitor() { o.decision.Monitor(o.req, http.StatusOK, o.bytesWritten) }
 
 // follow writes events until the channel or the context ends. The channel stays empty if the storage writes to the
 // output itself.

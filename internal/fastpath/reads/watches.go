@@ -39,9 +39,9 @@ const (
 	initialSize = 64 << 10
 )
 
-// eventForm is how watches of a resource in one version and media type encode their events. All of these watches
+// eventEncoder is how watches of a resource in one version and media type encode their events. All of these watches
 // share the frames of shared events.
-type eventForm struct {
+type eventEncoder struct {
 	contentType      string
 	framer           runtime.Framer
 	embedded, events runtime.Encoder
@@ -52,12 +52,12 @@ type eventForm struct {
 // eventIdentifiers are the keys under which the frames of one event type are cached with the object.
 type eventIdentifiers struct{ plain, compressed runtime.Identifier }
 
-// newEventForm returns nil if the media type has no stream serializer.
-func newEventForm(serializer runtime.NegotiatedSerializer, info runtime.SerializerInfo, version schema.GroupVersion) *eventForm {
+// newEventEncoder returns nil if the media type has no stream serializer.
+func newEventEncoder(serializer runtime.NegotiatedSerializer, info runtime.SerializerInfo, version schema.GroupVersion) *eventEncoder {
 	if info.StreamSerializer == nil {
 		return nil
 	}
-	f := &eventForm{
+	f := &eventEncoder{
 		contentType: info.MediaType,
 		framer:      info.StreamSerializer.Framer,
 		embedded:    serializer.EncoderForVersion(info.Serializer, version),
@@ -84,7 +84,7 @@ func newEventForm(serializer runtime.NegotiatedSerializer, info runtime.Serializ
 }
 
 // write writes the frame of an event.
-func (f *eventForm) write(kind watch.EventType, object runtime.Object, w io.Writer) error {
+func (f *eventEncoder) write(kind watch.EventType, object runtime.Object, w io.Writer) error {
 	var embedded, event bytes.Buffer
 	if err := f.embedded.Encode(object, &embedded); err != nil {
 		return fmt.Errorf("encode the object of an event: %w", err)
@@ -97,14 +97,20 @@ func (f *eventForm) write(kind watch.EventType, object runtime.Object, w io.Writ
 	return err
 }
 
-func (r *Kind) newOutput(w http.ResponseWriter, flusher http.Flusher, req *http.Request, d *fastpath.Decision, form *eventForm) *output {
+func (r *Kind) newOutput(
+	w http.ResponseWriter,
+	flusher http.Flusher,
+	req *http.Request,
+	d *fastpath.Decision,
+	encoder *eventEncoder,
+) *output {
 	out := &output{
-		form:       form,
+		encoder:    encoder,
 		decision:   d,
 		w:          w,
 		flusher:    flusher,
 		req:        req,
-		read:       r,
+		kind:       r,
 		pools:      r.pools,
 		connection: push.ConnectionOf(req),
 	}
@@ -116,22 +122,22 @@ func (r *Kind) newOutput(w http.ResponseWriter, flusher http.Flusher, req *http.
 
 // output is the destination of a watch's events. It implements push.Output.
 type output struct {
-	form       *eventForm
+	encoder    *eventEncoder
 	w          http.ResponseWriter
 	flusher    http.Flusher
 	connection push.Connection
 	stopping   <-chan struct{}
 	req        *http.Request
-	read       *Kind
+	kind       *Kind
 	pools      *pools
 	// stacks runs calls that need a large stack. It is nil if the goroutine of the watch has one.
-	stacks   *stacks.Pool
-	written  int // in bytes
-	decision *fastpath.Decision
+	stacks       *stacks.Pool
+	bytesWritten int
+	decision     *fastpath.Decision
 
-	begun, compressed bool
-	count             compbasemetrics.CounterMetric
-	size              compbasemetrics.ObserverMetric
+	started, compressed bool
+	count               compbasemetrics.CounterMetric
+	size                compbasemetrics.ObserverMetric
 
 	// The bytes to be written are either frame alone, which is shared and must not be changed, or due.
 	frame []byte
@@ -169,17 +175,17 @@ func (o *output) Release() {
 
 // begin runs before the first event. It reads from the headers whether the response is compressed.
 func (o *output) begin() {
-	o.begun = true
-	o.decision.Answered()
+	o.started = true
+	o.decision.CountAnswer()
 	o.compressed = o.w.Header().Get("Content-Encoding") == "gzip"
 	// They get no context: in it, exemplars would look for a span that does not exist.
-	o.count = metrics.WatchEvents.WithLabelValues(o.read.Group, o.read.Version, o.read.Resource)
-	o.size = metrics.WatchEventsSizes.WithLabelValues(o.read.Group, o.read.Version, o.read.Resource)
+	o.count = metrics.WatchEvents.WithLabelValues(o.kind.Group, o.kind.Version, o.kind.Resource)
+	o.size = metrics.WatchEventsSizes.WithLabelValues(o.kind.Group, o.kind.Version, o.kind.Resource)
 }
 
 // Send implements push.Output.
 func (o *output) Send(event watch.Event, shared bool) (bool, error) {
-	if !o.begun {
+	if !o.started {
 		o.begin()
 	}
 	frame, size, err := o.encode(event, shared)
@@ -210,17 +216,17 @@ func (o *output) Send(event watch.Event, shared bool) (bool, error) {
 	return len(*o.due) >= flushSize, nil
 }
 
-// Form implements push.Output.
-func (o *output) Form() *verbatim.Form {
-	if o.form != o.read.json.events {
+// Encoding implements push.Output.
+func (o *output) Encoding() *verbatim.Encoding {
+	if o.encoder != o.kind.json.events {
 		return nil
 	}
-	return o.read.json.Form()
+	return o.kind.json.Encoding()
 }
 
 // SendStored implements push.Output.
-func (o *output) SendStored(object verbatim.Piece) (bool, error) {
-	if !o.begun {
+func (o *output) SendStored(object verbatim.Fragment) (bool, error) {
+	if !o.started {
 		o.begin()
 	}
 	to, full := &o.due, flushSize
@@ -243,10 +249,10 @@ func (o *output) SendStored(object verbatim.Piece) (bool, error) {
 
 // encode returns the frame of an event and the size of the event before compression.
 func (o *output) encode(event watch.Event, shared bool) (frame []byte, size int, err error) {
-	var into spliced
-	write := func(object runtime.Object, w io.Writer) error { return o.form.write(event.Type, object, w) }
+	var into sharedSplice
+	write := func(object runtime.Object, w io.Writer) error { return o.encoder.write(event.Type, object, w) }
 	object, cacheable := event.Object.(runtime.CacheableObject)
-	ids := o.form.identifiers[event.Type]
+	ids := o.encoder.identifiers[event.Type]
 	switch {
 	case cacheable:
 		err = object.CacheEncode(ids.plain, write, &into)
@@ -256,11 +262,11 @@ func (o *output) encode(event watch.Event, shared bool) (frame []byte, size int,
 	if err != nil {
 		return nil, 0, err
 	}
-	frame, size = into.Bytes(), len(into.Bytes())-o.form.prefix
+	frame, size = into.Bytes(), len(into.Bytes())-o.encoder.prefix
 	if !o.compressed || !shared {
 		return frame, size, nil
 	}
-	into = spliced{}
+	into = sharedSplice{}
 	err = object.CacheEncode(ids.compressed, func(_ runtime.Object, w io.Writer) error { return o.pools.compress(w, frame) }, &into)
 	return into.Bytes(), size, err
 }
@@ -281,12 +287,12 @@ func (o *output) Flush() error {
 		frame = *due
 	}
 	n, err := o.w.Write(frame)
-	o.written += n
+	o.bytesWritten += n
 	if err != nil {
 		return err // HTTP/2 may still read the buffer, so it does not go back to the pool
 	}
 	if due != nil {
-		o.pools.giveBack(due)
+		o.pools.release(due)
 	}
 	o.flusher.Flush()
 	if o.complete {
@@ -306,8 +312,8 @@ func (o *output) compress() error {
 	if o.due == nil {
 		o.due, o.frame = o.pools.append(nil, o.frame), nil
 	}
-	err := o.pools.compress(appending{o.due}, *o.plain)
-	o.pools.giveBack(o.plain)
+	err := o.pools.compress(appendWriter{o.due}, *o.plain)
+	o.pools.release(o.plain)
 	o.plain = nil
 	return err
 }
@@ -325,7 +331,7 @@ func (o *output) observeInitial() {
 		options.FieldSelector = selector
 	}
 	ctx := request.WithNamespace(o.req.Context(), info.Namespace)
-	metrics.RecordWatchListLatency(ctx, o.read.GroupVersionResource, metrics.CleanListScope(ctx, options), took)
+	metrics.RecordWatchListLatency(ctx, o.kind.GroupVersionResource, metrics.CleanListScope(ctx, options), took)
 	httplog.AddKeyValue(ctx, "watchlist_init_latency", took)
 }
 
@@ -334,19 +340,19 @@ func isInitialEnd(object runtime.Object) bool {
 	return is && err == nil
 }
 
-// spliced receives cached bytes without copying them.
-type spliced struct {
+// sharedSplice receives cached bytes without copying them.
+type sharedSplice struct {
 	bytes.Buffer
 	shared []byte
 }
 
-var _ runtime.Splice = (*spliced)(nil)
+var _ runtime.Splice = (*sharedSplice)(nil)
 
 // Splice implements runtime.Splice.
-func (s *spliced) Splice(shared []byte) { s.shared = shared }
+func (s *sharedSplice) Splice(shared []byte) { s.shared = shared }
 
 // Bytes implements runtime.Splice.
-func (s *spliced) Bytes() []byte {
+func (s *sharedSplice) Bytes() []byte {
 	if s.shared != nil {
 		return s.shared
 	}
@@ -382,17 +388,17 @@ func (p *pools) buffer() *[]byte {
 	return buffer
 }
 
-// giveBack returns a buffer to the pool, unless it is large.
-func (p *pools) giveBack(buffer *[]byte) {
+// release returns a buffer to the pool, unless it is large.
+func (p *pools) release(buffer *[]byte) {
 	if cap(*buffer) <= 2*initialSize {
 		p.buffers.Put(buffer)
 	}
 }
 
-type appending struct{ to *[]byte }
+type appendWriter struct{ to *[]byte }
 
 // Write implements io.Writer.
-func (a appending) Write(p []byte) (int, error) {
+func (a appendWriter) Write(p []byte) (int, error) {
 	*a.to = append(*a.to, p...)
 	return len(p), nil
 }

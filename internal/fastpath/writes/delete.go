@@ -40,7 +40,7 @@ func (c *call) delete() bool {
 	defer cancel()
 	deleted := true
 	result, err := c.run(ctx, func() (runtime.Object, error) {
-		obj, done, err := c.deleter.Delete(objects.WithUnreadValidated(ctx), c.info.Name, c.validDelete(options), options)
+		obj, done, err := c.deleter.Delete(objects.WithUnreadValidated(ctx), c.info.Name, c.validateDelete(options), options)
 		deleted = done
 		return obj, err
 	})
@@ -62,10 +62,10 @@ func (c *call) delete() bool {
 	return c.finish(code, result, nil)
 }
 
-// validDelete returns a function that runs admission for a deletion, as rest.AdmissionToValidateObjectDeleteFunc
+// validateDelete returns a function that runs admission for a deletion, as rest.AdmissionToValidateObjectDeleteFunc
 // does. Plugins get a copy of the object of their own. It is made, and the object read if it has not been read yet,
 // only when a plugin asks for it.
-func (c *call) validDelete(options *metav1.DeleteOptions) rest.ValidateObjectFunc {
+func (c *call) validateDelete(options *metav1.DeleteOptions) rest.ValidateObjectFunc {
 	return func(ctx context.Context, old runtime.Object) error {
 		seen := deletion{}
 		mutating, isMutating := c.Admission.(admission.MutationInterface)
@@ -111,7 +111,7 @@ func (d deletion) Admit(ctx context.Context, a admission.Attributes, o admission
 	if d.mutating == nil {
 		return nil
 	}
-	return d.mutating.Admit(ctx, deleted{a, d.old}, o)
+	return d.mutating.Admit(ctx, deletionAttributes{a, d.old}, o)
 }
 
 // Validate implements admission.ValidationInterface.
@@ -119,17 +119,17 @@ func (d deletion) Validate(ctx context.Context, a admission.Attributes, o admiss
 	if d.validating == nil {
 		return nil
 	}
-	return d.validating.Validate(ctx, deleted{a, d.old}, o)
+	return d.validating.Validate(ctx, deletionAttributes{a, d.old}, o)
 }
 
-// deleted are the attributes of a deletion, with the old object.
-type deleted struct {
+// deletionAttributes are the attributes of a deletion, with the old object.
+type deletionAttributes struct {
 	admission.Attributes
 	old func() runtime.Object
 }
 
 // GetOldObject implements admission.Attributes.
-func (d deleted) GetOldObject() runtime.Object { return d.old() }
+func (d deletionAttributes) GetOldObject() runtime.Object { return d.old() }
 
 // appendStatus appends the status of a successful deletion exactly as upstream's encoder writes it. It returns false
 // if the status holds anything else, or needs escaping.
@@ -149,7 +149,7 @@ func appendStatus(to []byte, status *metav1.Status) ([]byte, bool) {
 		if field.value == "" {
 			continue
 		}
-		if !isWritten(field.value) {
+		if !isPlainString(field.value) {
 			return to, false
 		}
 		if len(to) > begin {
@@ -161,8 +161,8 @@ func appendStatus(to []byte, status *metav1.Status) ([]byte, bool) {
 	return append(to, "}}\n"...), true
 }
 
-// isWritten reports whether JSON holds a string without escaping any character.
-func isWritten(text string) bool {
+// isPlainString reports whether JSON holds a string without escaping any character.
+func isPlainString(text string) bool {
 	for i := range len(text) {
 		switch b := text[i]; {
 		case b < ' ', b > '~', b == '"', b == '\\', b == '<', b == '>', b == '&':

@@ -14,22 +14,22 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 )
 
-// outcome is the result of an operation.
-type outcome struct {
+// operationResult is the result of an operation.
+type operationResult struct {
 	object runtime.Object
 	err    error
 	panic  any // with its stack, except for http.ErrAbortHandler
 }
 
-// late is the time for which the end of an operation is awaited after its request has been answered.
-const late = 5 * time.Minute
+// maxLateWait is the time for which the end of an operation is awaited after its request has been answered.
+const maxLateWait = 5 * time.Minute
 
 // run runs an operation and returns its result. If the context ends first, run returns a timeout error and the
 // operation continues. A panic of the operation becomes a panic of the caller.
 func (k *Kind) run(ctx context.Context, operation func() (runtime.Object, error)) (runtime.Object, error) {
-	ended := make(chan outcome, 1)
+	ended := make(chan operationResult, 1)
 	k.stacks.Go(func() {
-		var o outcome
+		var o operationResult
 		defer func() {
 			if o.panic = recover(); o.panic != nil && o.panic != http.ErrAbortHandler {
 				stack := make([]byte, 64<<10)
@@ -52,14 +52,14 @@ func (k *Kind) run(ctx context.Context, operation func() (runtime.Object, error)
 		}
 		return o.object, nil
 	case <-ctx.Done():
-		go report(ended, time.Now())
+		go reportLate(ended, time.Now())
 		return nil, apierrors.NewTimeoutError(fmt.Sprintf("request did not complete within requested timeout - %s", ctx.Err()), 0)
 	}
 }
 
-// report logs and counts the outcome of an operation whose request has already been answered with a timeout.
-func report(ended <-chan outcome, since time.Time) {
-	wait := time.NewTimer(late)
+// reportLate logs and counts the outcome of an operation whose request has already been answered with a timeout.
+func reportLate(ended <-chan operationResult, since time.Time) {
+	wait := time.NewTimer(maxLateWait)
 	defer wait.Stop()
 	select {
 	case o := <-ended:

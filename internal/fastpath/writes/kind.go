@@ -7,26 +7,26 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 )
 
-// front reads the kind and API version of an object from the beginning of the body, where clients write them.
-// Upstream's interpreter parses the whole object. front overlooks a field that the body repeats, so it must be used
+// prefixInterpreter reads the kind and API version of an object from the beginning of the body, where clients write them.
+// Upstream's interpreter parses the whole object. It overlooks a field that the body repeats, so it must be used
 // with a strict decoder, which rejects repeated fields.
-type front struct{}
+type prefixInterpreter struct{}
 
 // Interpret implements json.MetaFactory.
-func (front) Interpret(data []byte) (*schema.GroupVersionKind, error) {
-	if kind, ok := frontKind(data); ok {
+func (prefixInterpreter) Interpret(data []byte) (*schema.GroupVersionKind, error) {
+	if kind, ok := prefixKind(data); ok {
 		return &kind, nil
 	}
 	return json.DefaultMetaFactory.Interpret(data)
 }
 
-// frontKind returns false if the body does not begin with both fields.
-func frontKind(data []byte) (kind schema.GroupVersionKind, ok bool) {
-	first, rest, ok := frontField(data, '{')
+// prefixKind returns false if the body does not begin with both fields.
+func prefixKind(data []byte) (kind schema.GroupVersionKind, ok bool) {
+	first, rest, ok := readTypeField(data, '{')
 	if !ok {
 		return kind, false
 	}
-	second, _, ok := frontField(rest, ',')
+	second, _, ok := readTypeField(rest, ',')
 	if !ok || first.name == second.name {
 		return kind, false
 	}
@@ -37,28 +37,29 @@ func frontKind(data []byte) (kind schema.GroupVersionKind, ok bool) {
 	return gv.WithKind(second.value), err == nil
 }
 
-type frontal struct{ name, value string }
+// typeField is the field kind or apiVersion of a body.
+type typeField struct{ name, value string }
 
-// frontField reads a field kind or apiVersion at the front of data, behind the byte after. It knows only plain
+// readTypeField reads a field kind or apiVersion at the front of data, behind the byte after. It knows only plain
 // strings.
-func frontField(data []byte, after byte) (f frontal, rest []byte, ok bool) {
-	data = data[space(data, 0):]
+func readTypeField(data []byte, after byte) (f typeField, rest []byte, ok bool) {
+	data = data[skipSpace(data, 0):]
 	if len(data) == 0 || data[0] != after {
 		return f, nil, false
 	}
-	if f.name, data, ok = frontString(data[1:]); !ok || f.name != "kind" && f.name != "apiVersion" {
+	if f.name, data, ok = readString(data[1:]); !ok || f.name != "kind" && f.name != "apiVersion" {
 		return f, nil, false
 	}
-	data = data[space(data, 0):]
+	data = data[skipSpace(data, 0):]
 	if len(data) == 0 || data[0] != ':' {
 		return f, nil, false
 	}
-	f.value, rest, ok = frontString(data[1:])
+	f.value, rest, ok = readString(data[1:])
 	return f, rest, ok
 }
 
-func frontString(data []byte) (string, []byte, bool) {
-	data = data[space(data, 0):]
+func readString(data []byte) (string, []byte, bool) {
+	data = data[skipSpace(data, 0):]
 	if len(data) == 0 || data[0] != '"' {
 		return "", nil, false
 	}

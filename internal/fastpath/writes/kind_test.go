@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 )
 
-// kinds are bodies with and without a kind that frontKind can read.
+// kinds are bodies with and without a kind that prefixKind can read.
 var kinds = []string{
 	`{"apiVersion":"a.example.com/v1","kind":"A","metadata":{}}`,
 	"\n{ \"kind\" : \"A\" ,\t\"apiVersion\":\"v1\" , \"spec\":{\"kind\":\"B\"}}",
@@ -27,7 +27,7 @@ func TestFront_Interpret_readsAsUpstream(t *testing.T) {
 
 func compareKind(t *testing.T, body string) {
 	theirs, theirErr := json.DefaultMetaFactory.Interpret([]byte(body))
-	ours, err := front{}.Interpret([]byte(body))
+	ours, err := prefixInterpreter{}.Interpret([]byte(body))
 	if fmt.Sprint(theirs, theirErr) != fmt.Sprint(ours, err) {
 		t.Errorf("%s: upstream's %v, %v, ours %v, %v", body, theirs, theirErr, ours, err)
 	}

@@ -14,15 +14,15 @@ type member struct {
 	value []byte
 }
 
-// merged applies a merge patch to a document, as RFC 7386 and upstream's library do. Both arguments must be JSON
+// mergePatch applies a merge patch to a document, as RFC 7386 and upstream's library do. Both arguments must be JSON
 // objects without repeated members. Members that the patch leaves alone are copied byte for byte. merged returns nil
 // if the library has to do the work: it removes nulls from some lists and keeps them in others.
-func merged(document, patch []byte) []byte {
+func mergePatch(document, patch []byte) []byte {
 	if bytes.IndexByte(patch, '[') >= 0 && bytes.Contains(patch, []byte("null")) || !utf8.Valid(patch) {
 		return nil
 	}
-	at := space(document, 0)
-	if at == len(document) || document[at] != '{' || patch[space(patch, 0)] != '{' {
+	at := skipSpace(document, 0)
+	if at == len(document) || document[at] != '{' || patch[skipSpace(patch, 0)] != '{' {
 		return nil
 	}
 	return merge(make([]byte, 0, len(document)+len(patch)), document, patch)
@@ -30,14 +30,14 @@ func merged(document, patch []byte) []byte {
 
 func merge(to, document, patch []byte) []byte {
 	changes := members(patch)
-	find := finder(changes)
+	find := memberIndex(changes)
 	done := make([]bool, len(changes))
 	to = append(to, '{')
 	begin := len(to)
 	for _, m := range members(document) {
 		i := find(m.key)
 		if i < 0 {
-			to = append(comma(to, begin), m.whole...)
+			to = append(appendComma(to, begin), m.whole...)
 			continue
 		}
 		change := changes[i].value
@@ -48,7 +48,7 @@ func merge(to, document, patch []byte) []byte {
 		if isNull(change) {
 			continue
 		}
-		to = append(comma(to, begin), m.whole[:len(m.whole)-len(m.value)]...)
+		to = append(appendComma(to, begin), m.whole[:len(m.whole)-len(m.value)]...)
 		switch {
 		case m.value[0] == '{' && change[0] == '{':
 			to = merge(to, m.value, change)
@@ -60,7 +60,7 @@ func merge(to, document, patch []byte) []byte {
 	}
 	for i, c := range changes {
 		if !done[i] && !isNull(c.value) {
-			to = append(comma(to, begin), c.whole[:len(c.whole)-len(c.value)]...)
+			to = append(appendComma(to, begin), c.whole[:len(c.whole)-len(c.value)]...)
 			to = appendWithoutNulls(to, c.value)
 		}
 	}
@@ -70,9 +70,9 @@ func merge(to, document, patch []byte) []byte {
 // fewMembers is the largest number of members that are searched without an index.
 const fewMembers = 16
 
-// finder returns a function that returns the index of the member with a key, or -1. Without an index, patches and
+// memberIndex returns a function that returns the index of the member with a key, or -1. Without an index, patches and
 // documents of a hundred thousand members would take minutes, because each member is compared with each.
-func finder(in []member) func(key string) int {
+func memberIndex(in []member) func(key string) int {
 	if len(in) <= fewMembers {
 		return func(key string) int { return slices.IndexFunc(in, func(m member) bool { return m.key == key }) }
 	}
@@ -88,7 +88,7 @@ func finder(in []member) func(key string) int {
 	}
 }
 
-func comma(to []byte, begin int) []byte {
+func appendComma(to []byte, begin int) []byte {
 	if len(to) > begin {
 		to = append(to, ',')
 	}
@@ -104,7 +104,7 @@ func appendWithoutNulls(to, value []byte) []byte {
 	begin := len(to)
 	for _, m := range members(value) {
 		if !isNull(m.value) {
-			to = append(comma(to, begin), m.whole[:len(m.whole)-len(m.value)]...)
+			to = append(appendComma(to, begin), m.whole[:len(m.whole)-len(m.value)]...)
 			to = appendWithoutNulls(to, m.value)
 		}
 	}
@@ -116,26 +116,26 @@ func isNull(value []byte) bool { return value[0] == 'n' }
 // members returns the members of an object, which must be valid JSON.
 func members(object []byte) []member {
 	all := make([]member, 0, 8)
-	at := space(object, space(object, 0)+1)
+	at := skipSpace(object, skipSpace(object, 0)+1)
 	for object[at] != '}' {
 		if object[at] == ',' {
-			at = space(object, at+1)
+			at = skipSpace(object, at+1)
 		}
 		begin := at
-		at = end(object, at)
-		m := member{key: name(object[begin:at])}
-		at = space(object, space(object, at)+1) // behind the colon
+		at = skipValue(object, at)
+		m := member{key: decodeKey(object[begin:at])}
+		at = skipSpace(object, skipSpace(object, at)+1) // behind the colon
 		from := at
-		at = end(object, at)
+		at = skipValue(object, at)
 		m.whole, m.value = object[begin:at], object[from:at]
 		all = append(all, m)
-		at = space(object, at)
+		at = skipSpace(object, at)
 	}
 	return all
 }
 
-// name returns the decoded key.
-func name(quoted []byte) string {
+// decodeKey returns the decoded key.
+func decodeKey(quoted []byte) string {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return string(quoted[1 : len(quoted)-1])
 	}
@@ -145,16 +145,16 @@ func name(quoted []byte) string {
 	return key
 }
 
-// space returns the index behind the white space that begins at an index.
-func space(data []byte, at int) int {
+// skipSpace returns the index behind the white space that begins at an index.
+func skipSpace(data []byte, at int) int {
 	for at < len(data) && (data[at] == ' ' || data[at] == '\n' || data[at] == '\t' || data[at] == '\r') {
 		at++
 	}
 	return at
 }
 
-// end returns the index behind the value that begins at an index.
-func end(data []byte, at int) int {
+// skipValue returns the index behind the value that begins at an index.
+func skipValue(data []byte, at int) int {
 	switch data[at] {
 	case '"':
 		for at++; data[at] != '"'; at++ {
@@ -168,7 +168,7 @@ func end(data []byte, at int) int {
 		for ; ; at++ {
 			switch data[at] {
 			case '"':
-				at = end(data, at) - 1
+				at = skipValue(data, at) - 1
 			case '{', '[':
 				depth++
 			case '}', ']':

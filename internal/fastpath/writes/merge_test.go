@@ -35,7 +35,7 @@ func compareMerge(t *testing.T, document, patch string) {
 		hasTwice(patch) {
 		return
 	}
-	ours := merged([]byte(document), []byte(patch))
+	ours := mergePatch([]byte(document), []byte(patch))
 	if ours == nil {
 		return
 	}
@@ -81,7 +81,7 @@ func hasTwice(text string) bool {
 		}
 		return false
 	}
-	return look([]byte(text)[space([]byte(text), 0):])
+	return look([]byte(text)[skipSpace([]byte(text), 0):])
 }
 
 func TestMerged_randomInput_mergesAsUpstream(t *testing.T) {
@@ -128,7 +128,7 @@ func TestMerged_manyMembers_takesLinearTime(t *testing.T) {
 	}
 	for _, changed := range []int{0, 1, many} { // number of members of the patch that the document lacks
 		var got map[string]int
-		if err := json.Unmarshal(merged([]byte(object("1", 0)), []byte(object("2", changed))), &got); err != nil {
+		if err := json.Unmarshal(mergePatch([]byte(object("1", 0)), []byte(object("2", changed))), &got); err != nil {
 			t.Fatal(err)
 		}
 		for i := range many + changed {

@@ -50,9 +50,9 @@ func (c *call) decode(into runtime.Object) runtime.Object {
 // context returns the context of a write. It has a deadline, and it makes the storage leave the stored bytes in
 // c.written, of which the response is made.
 func (c *call) context() (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(request.WithNamespace(c.r.Context(), c.info.Namespace), longest)
-	if c.written.Form = c.Form; c.Form != nil {
-		ctx = verbatim.WithWritten(ctx, &c.written)
+	ctx, cancel := context.WithTimeout(request.WithNamespace(c.r.Context(), c.info.Namespace), maxWriteTime)
+	if c.result.Encoding = c.Encoding; c.Encoding != nil {
+		ctx = verbatim.WithWriteResult(ctx, &c.result)
 	}
 	return ctx, cancel
 }
@@ -182,7 +182,7 @@ func (c *call) update() bool {
 	result, created, err := c.change(
 		ctx,
 		false,
-		&source{call: c, object: obj, uid: m.GetUID()},
+		&updateBody{call: c, object: obj, uid: m.GetUID()},
 		func(_ context.Context, changed, live runtime.Object) (runtime.Object, error) {
 			return c.Manager.UpdateNoErrors(live, changed, c.manager()), nil
 		},
@@ -195,15 +195,15 @@ func (c *call) update() bool {
 	return c.finish(code, result, err)
 }
 
-// source is the body of an update. The first attempt takes the decoded object and changes it; each further attempt
+// updateBody is the body of an update. The first attempt takes the decoded object and changes it; each further attempt
 // decodes the body again.
-type source struct {
+type updateBody struct {
 	call   *call
 	object runtime.Object // nil once it has been taken
 	uid    types.UID
 }
 
-func (s *source) take() (runtime.Object, error) {
+func (s *updateBody) take() (runtime.Object, error) {
 	if obj := s.object; obj != nil {
 		s.object = nil
 		return obj, nil
@@ -217,24 +217,24 @@ func (s *source) take() (runtime.Object, error) {
 	return obj, nil
 }
 
-// changes are the transformations of an update. They begin with the object of source, if there is one.
-type changes struct {
-	source     *source // nil if the transformations begin with the stored object
+// updateInfo are the transformations of an update. They begin with the object of the body, if there is one.
+type updateInfo struct {
+	body       *updateBody // nil if the transformations begin with the stored object
 	transforms []rest.TransformFunc
 }
 
 // Preconditions implements rest.UpdatedObjectInfo.
-func (c changes) Preconditions() *metav1.Preconditions {
-	if c.source == nil || c.source.uid == "" {
+func (c updateInfo) Preconditions() *metav1.Preconditions {
+	if c.body == nil || c.body.uid == "" {
 		return nil
 	}
-	return &metav1.Preconditions{UID: &c.source.uid}
+	return &metav1.Preconditions{UID: &c.body.uid}
 }
 
 // UpdatedObject implements rest.UpdatedObjectInfo.
-func (c changes) UpdatedObject(ctx context.Context, old runtime.Object) (obj runtime.Object, err error) {
-	if c.source != nil {
-		if obj, err = c.source.take(); err != nil {
+func (c updateInfo) UpdatedObject(ctx context.Context, old runtime.Object) (obj runtime.Object, err error) {
+	if c.body != nil {
+		if obj, err = c.body.take(); err != nil {
 			return nil, err
 		}
 	}
@@ -273,7 +273,7 @@ var errNoName = errors.New("name must be provided")
 func (c *call) change(
 	ctx context.Context,
 	mayCreate bool,
-	begin *source,
+	begin *updateBody,
 	transform rest.TransformFunc,
 	mayLose bool,
 ) (result runtime.Object, created bool, err error) {
@@ -305,7 +305,7 @@ func (c *call) change(
 		}
 		return changed, nil
 	}
-	valid := c.authorized(
+	valid := c.withCreateAuthorization(
 		rest.AdmissionToValidateObjectFunc(admit, c.attributes(ctx, nil, nil, c.info.Name, admission.Create, creating), &c.Scope),
 	)
 	validUpdate := rest.AdmissionToValidateObjectUpdateFunc(
@@ -319,9 +319,9 @@ func (c *call) change(
 		return obj, err
 	}
 	result, err = c.run(ctx, func() (runtime.Object, error) {
-		result, err := update(changes{begin, []rest.TransformFunc{transform, admitted}})
+		result, err := update(updateInfo{begin, []rest.TransformFunc{transform, admitted}})
 		if mayLose && isTooLarge(err) {
-			return update(changes{begin, []rest.TransformFunc{transform, admitted, withoutManagers}})
+			return update(updateInfo{begin, []rest.TransformFunc{transform, admitted, withoutManagers}})
 		}
 		return result, err
 	})
@@ -367,9 +367,9 @@ func isStored(obj runtime.Object) (bool, error) {
 	return m.GetUID() != "", nil
 }
 
-// authorized returns valid with an additional check that the caller may create the object: an update of an object
+// withCreateAuthorization returns valid with an additional check that the caller may create the object: an update of an object
 // that does not exist creates it.
-func (c *call) authorized(valid rest.ValidateObjectFunc) rest.ValidateObjectFunc {
+func (c *call) withCreateAuthorization(valid rest.ValidateObjectFunc) rest.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
 		if c.Scope.Authorizer == nil {
 			return apierrors.NewInternalError(errors.New("no authorizer provided, unable to authorize a create on update"))

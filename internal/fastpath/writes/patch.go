@@ -102,7 +102,7 @@ func (c *call) patched(ctx context.Context, kind types.PatchType, current runtim
 
 // mergePatch returns a patcher for the body. It returns nil if upstream has to report an error or a warning.
 func (c *call) mergePatch() patcher {
-	if !c.fine(&map[string]any{}) {
+	if !c.decodeStrict(&map[string]any{}) {
 		return nil
 	}
 	library := func(document []byte) ([]byte, error) {
@@ -118,7 +118,7 @@ func (c *call) mergePatch() patcher {
 			return nil, err
 		}
 		if c.options.FieldValidation != metav1.FieldValidationIgnore { // the document may repeat members
-			if merged := merged(document, c.body); merged != nil {
+			if merged := mergePatch(document, c.body); merged != nil {
 				obj := c.patcher.New()
 				if err := runtime.DecodeInto(c.strict, merged, obj); err == nil {
 					return c.Manager.UpdateNoErrors(current, obj, c.manager()), nil
@@ -138,7 +138,7 @@ func (c *call) jsonPatch() patcher {
 		From  string `json:"from"`
 		Value any    `json:"value"`
 	}
-	if !c.fine(&operations) || len(operations) > mostOperations {
+	if !c.decodeStrict(&operations) || len(operations) > mostOperations {
 		return nil
 	}
 	decoded, err := jsonpatch.DecodePatch(c.body)
@@ -166,8 +166,8 @@ func (c *call) jsonPatch() patcher {
 	}
 }
 
-// fine reports whether the body is valid JSON of a form and needs no warning.
-func (c *call) fine(form any) bool {
+// decodeStrict reports whether the body is valid JSON of a form and needs no warning.
+func (c *call) decodeStrict(form any) bool {
 	if !json.Valid(c.body) {
 		return false
 	}
@@ -180,7 +180,7 @@ func (c *call) fine(form any) bool {
 
 // document returns the stored object as JSON in the version of the request.
 func (c *call) document(current runtime.Object) ([]byte, error) {
-	if stored := c.written.Before(current); stored != nil {
+	if stored := c.result.Previous(current); stored != nil {
 		return stored, nil
 	}
 	return runtime.Encode(c.encoder, current)
@@ -223,7 +223,7 @@ func (c *call) apply() (patcher, []byte) {
 	}
 	var configuration map[string]any
 	strict, err := kjson.UnmarshalStrict(c.body, &configuration)
-	if err != nil || len(strict) > 0 || configuration == nil || !readAlike(configuration) {
+	if err != nil || len(strict) > 0 || configuration == nil || !sameInYAML(configuration) {
 		return nil, nil
 	}
 	force := c.options.Force != nil && *c.options.Force
@@ -250,22 +250,22 @@ func isPlain(body []byte) bool {
 	return true
 }
 
-// longestKey is the length up to which a YAML decoder finds the end of a key.
-const longestKey = 1000
+// maxPlainKey is the length up to which a YAML decoder finds the end of a key.
+const maxPlainKey = 1000
 
-// readAlike reports whether YAML yields the same values as JSON did. Numbers that are not integers and long keys may
+// sameInYAML reports whether YAML yields the same values as JSON did. Numbers that are not integers and long keys may
 // differ.
-func readAlike(v any) bool {
+func sameInYAML(v any) bool {
 	switch v := v.(type) {
 	case map[string]any:
 		for key, inner := range v {
-			if len(key) > longestKey || !readAlike(inner) {
+			if len(key) > maxPlainKey || !sameInYAML(inner) {
 				return false
 			}
 		}
 	case []any:
 		for _, inner := range v {
-			if !readAlike(inner) {
+			if !sameInYAML(inner) {
 				return false
 			}
 		}

@@ -31,8 +31,8 @@ import (
 	"github.com/annexapi/annex/internal/wire/verbatim"
 )
 
-// longest is upstream's time limit of a write.
-const longest = 34 * time.Second
+// maxWriteTime is upstream's time limit of a write.
+const maxWriteTime = 34 * time.Second
 
 // Writer holds the state that all kinds of a server share for answering writes.
 type Writer struct {
@@ -50,8 +50,8 @@ type Resource struct {
 	Storage   rest.Storage
 	Admission admission.Interface
 	Manager   *managed.Manager
-	// Form is the form in which stored objects are served without being encoded again. Nil means that they never are.
-	Form *verbatim.Form
+	// Encoding is the encoding in which stored objects are served without being encoded again. Nil means that they never are.
+	Encoding *verbatim.Encoding
 }
 
 // Kind answers writes of single objects of a kind in a version. It implements fastpath.Answerer.
@@ -78,14 +78,14 @@ func (w *Writer) Kind(r Resource) *Kind {
 	if !ok || media.StrictSerializer == nil {
 		return nil
 	}
-	strict := json.NewSerializerWithOptions(front{}, r.Scope.Creater, r.Scope.Typer, json.SerializerOptions{Strict: true})
+	strict := json.NewSerializerWithOptions(prefixInterpreter{}, r.Scope.Creater, r.Scope.Typer, json.SerializerOptions{Strict: true})
 	k := &Kind{
 		Resource: r,
 		stacks:   w.stacks,
 		media:    media,
 		decoder:  r.Scope.Serializer.DecoderToVersion(media.Serializer, r.Scope.HubGroupVersion),
 		strict: r.Scope.Serializer.DecoderToVersion(
-			w.plans.Decoder(strict, frontKind, r.Scope.Typer, r.Scope.Creater),
+			w.plans.Decoder(strict, prefixKind, r.Scope.Typer, r.Scope.Creater),
 			r.Scope.HubGroupVersion,
 		),
 		encoder: r.Scope.Serializer.EncoderForVersion(media.Serializer, r.Scope.Kind.GroupVersion()),
@@ -106,7 +106,7 @@ type call struct {
 	info     *request.RequestInfo
 	options  fastpath.Options
 	body     []byte
-	written  verbatim.Written
+	result   verbatim.WriteResult
 }
 
 // Answer implements fastpath.Answerer. It finds every error of a body and every reason for a warning before anything
@@ -155,22 +155,22 @@ func (c *call) read() bool {
 	_, err := body.ReadFrom(from)
 	c.body = body.Bytes()
 	if err != nil || limit > 0 && int64(len(c.body)) > limit {
-		c.r.Body = again{io.MultiReader(bytes.NewReader(c.body), c.r.Body), c.r.Body}
+		c.r.Body = restoredBody{io.MultiReader(bytes.NewReader(c.body), c.r.Body), c.r.Body}
 		return false
 	}
-	c.r.Body = again{bytes.NewReader(c.body), c.r.Body}
+	c.r.Body = restoredBody{bytes.NewReader(c.body), c.r.Body}
 	return true
 }
 
-// again is a body that has been restored after reading.
-type again struct {
+// restoredBody is a body that has been restored after reading.
+type restoredBody struct {
 	io.Reader
 	io.Closer
 }
 
 // finish writes the response for the result of an operation. It always returns true.
 func (c *call) finish(code int, result runtime.Object, err error) bool {
-	c.decision.Answered()
+	c.decision.CountAnswer()
 	n := 0
 	if err != nil {
 		code = responsewriters.ErrorNegotiated(err, c.Scope.Serializer, c.Scope.Kind.GroupVersion(), c.w, c.r)
@@ -187,7 +187,7 @@ const statusSize = 256
 // write writes the response, of the stored bytes if possible, and returns its size. It returns 0 if upstream's writer
 // has written the response.
 func (c *call) write(code int, result runtime.Object) int {
-	body := c.written.Of(result)
+	body := c.result.JSON(result)
 	if status, ok := result.(*metav1.Status); ok {
 		if plain, ok := appendStatus(make([]byte, 0, statusSize), status); ok {
 			body = plain

@@ -55,18 +55,18 @@ type Keys struct {
 type ring struct {
 	signer *jws.Signer
 	// keys verify tokens. The signer's key is first.
-	keys []retiring
+	keys []retiringKey
 	// files are the file infos from before the files were read, in order.
 	files []fs.FileInfo
 }
 
-// retiring is a key that is valid until a time, or forever if the time is zero.
-type retiring struct {
+// retiringKey is a key that is valid until a time, or forever if the time is zero.
+type retiringKey struct {
 	*jws.Key
 	until time.Time
 }
 
-func (k retiring) isOver(now time.Time) bool { return !k.until.IsZero() && now.After(k.until) }
+func (k retiringKey) isOver(now time.Time) bool { return !k.until.IsZero() && now.After(k.until) }
 
 // OpenKeys reads the keys. An error names the option, the file and the mistake.
 func OpenKeys(options KeyOptions) (*Keys, error) {
@@ -115,7 +115,7 @@ func (k *Keys) load() error {
 func (k *Keys) read() error {
 	next := &ring{signer: k.own, files: k.stat()}
 	if k.own != nil {
-		next.add(retiring{Key: k.own.Key})
+		next.add(retiringKey{Key: k.own.Key})
 	} else {
 		signing, err := readSigning(k.options.SigningFile)
 		if err != nil {
@@ -158,9 +158,9 @@ func (k *Keys) stat() []fs.FileInfo {
 }
 
 // add adds keys to the ring. A key that is added twice stays valid until both entries expire.
-func (r *ring) add(keys ...retiring) {
+func (r *ring) add(keys ...retiringKey) {
 	for _, key := range keys {
-		i := slices.IndexFunc(r.keys, func(other retiring) bool { return other.ID == key.ID })
+		i := slices.IndexFunc(r.keys, func(other retiringKey) bool { return other.ID == key.ID })
 		switch {
 		case i < 0:
 			r.keys = append(r.keys, key)
@@ -224,7 +224,7 @@ const until = "Verifies-Until"
 type signingFile struct {
 	signer *jws.Signer
 	// keys are the signer's key, followed by the retired keys.
-	keys []retiring
+	keys []retiringKey
 }
 
 func readSigning(path string) (*signingFile, error) {
@@ -239,7 +239,7 @@ func readSigning(path string) (*signingFile, error) {
 }
 
 // readKeys reads the private keys of a PEM file, and the public keys of all its entries.
-func readKeys(path string) ([]*jws.Signer, []retiring, error) {
+func readKeys(path string) ([]*jws.Signer, []retiringKey, error) {
 	file, err := os.Open(path)
 	if inner := (*fs.PathError)(nil); errors.As(err, &inner) {
 		return nil, nil, inner.Err
@@ -263,10 +263,10 @@ func readKeys(path string) ([]*jws.Signer, []retiring, error) {
 	return signers, keys, secretfile.Check(info, "a private key")
 }
 
-func parseKeys(data []byte) (signers []*jws.Signer, keys []retiring, err error) {
+func parseKeys(data []byte) (signers []*jws.Signer, keys []retiringKey, err error) {
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		private, public, err := parseBlock(block)
-		var key retiring
+		var key retiringKey
 		switch {
 		case err != nil:
 		case private != nil:
@@ -294,13 +294,13 @@ func parseKeys(data []byte) (signers []*jws.Signer, keys []retiring, err error) 
 		return nil, nil, errors.New("it has no key in PEM")
 	}
 	// The signing key comes first.
-	slices.SortStableFunc(keys, func(a, b retiring) int {
+	slices.SortStableFunc(keys, func(a, b retiringKey) int {
 		return cmp.Compare(rank(signers, a), rank(signers, b))
 	})
 	return signers, keys, nil
 }
 
-func rank(signers []*jws.Signer, key retiring) int {
+func rank(signers []*jws.Signer, key retiringKey) int {
 	if slices.ContainsFunc(signers, func(s *jws.Signer) bool { return s.ID == key.ID }) {
 		return 0
 	}

@@ -164,7 +164,7 @@ func validate(spec *authenticationv1.TokenRequestSpec) field.ErrorList {
 }
 
 // bind finds the object that a token is to be bound to, and its UID.
-func (r *Requests) bind(ctx context.Context, namespace string, ref *authenticationv1.BoundObjectReference) (*object, error) {
+func (r *Requests) bind(ctx context.Context, namespace string, ref *authenticationv1.BoundObjectReference) (*objectReference, error) {
 	if ref == nil {
 		return nil, nil
 	}
@@ -186,7 +186,7 @@ func (r *Requests) bind(ctx context.Context, namespace string, ref *authenticati
 		return nil, conflict(gvk.GroupKind(), ref.Name, fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in "+
 			"record. The object might have been deleted and then recreated", ref.UID))
 	}
-	return &object{gvk.GroupVersion().String(), gvk.Kind, reference{ref.Name, m.GetUID()}}, nil
+	return &objectReference{gvk.GroupVersion().String(), gvk.Kind, reference{ref.Name, m.GetUID()}}, nil
 }
 
 // shorten limits the lifetime to the maximum of the options, with a warning.

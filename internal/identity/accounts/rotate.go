@@ -66,7 +66,7 @@ func Rotate(ctx context.Context, path string, now, verifiesUntil time.Time, disc
 	if err != nil {
 		return nil, err
 	}
-	next := &signingFile{signer: signer, keys: []retiring{{Key: signer.Key}}}
+	next := &signingFile{signer: signer, keys: []retiringKey{{Key: signer.Key}}}
 	for _, key := range old.keys {
 		if key.ID == old.signer.ID {
 			key.until = verifiesUntil

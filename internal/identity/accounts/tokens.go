@@ -68,8 +68,8 @@ type Tokens struct {
 	keys     *Keys
 	accounts rest.Getter
 	kinds    Kinds
-	// verified caches the claims of tokens with a valid signature, by digest.
-	verified *lru.Cache
+	// cache caches the claims of tokens with a valid signature, by digest.
+	cache *lru.Cache
 }
 
 var _ authenticator.Token = (*Tokens)(nil)
@@ -100,10 +100,10 @@ type kubernetes struct {
 	Account   reference `json:"serviceaccount"`
 	// Object is the object that the token is bound to. kube-apiserver supports only some kinds, which have claims of
 	// their own below. Those kinds are not served here.
-	Object *object `json:"object,omitempty"`
-	Pod    any     `json:"pod,omitempty"`
-	Secret any     `json:"secret,omitempty"`
-	Node   any     `json:"node,omitempty"`
+	Object *objectReference `json:"object,omitempty"`
+	Pod    any              `json:"pod,omitempty"`
+	Secret any              `json:"secret,omitempty"`
+	Node   any              `json:"node,omitempty"`
 }
 
 type reference struct {
@@ -111,7 +111,7 @@ type reference struct {
 	UID  types.UID `json:"uid"`
 }
 
-type object struct {
+type objectReference struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	reference
@@ -151,7 +151,7 @@ func (t *Tokens) issue(
 	now time.Time,
 	lifetime time.Duration,
 	audiences []string,
-	bound *object,
+	bound *objectReference,
 ) (token, id string, err error) {
 	id = uuid.NewString()
 	payload, err := json.Marshal(claims{
@@ -205,8 +205,8 @@ func (t *Tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 	return &authenticator.Response{User: info.UserInfo(), Audiences: audiences}, true, nil
 }
 
-// verified is a token with a valid signature.
-type verified struct {
+// verifiedToken is a token with a valid signature.
+type verifiedToken struct {
 	key    string
 	claims *claims
 }
@@ -217,8 +217,8 @@ func (t *Tokens) verify(token string) (*claims, error) {
 		return nil, nil
 	}
 	digest := sha256.Sum256([]byte(token))
-	if known, ok := t.verified.Get(digest); ok && t.keys.Key(known.(verified).key) != nil {
-		return known.(verified).claims, nil
+	if known, ok := t.cache.Get(digest); ok && t.keys.Key(known.(verifiedToken).key) != nil {
+		return known.(verifiedToken).claims, nil
 	}
 	parsed, err := jws.Parse(token)
 	if err != nil {
@@ -235,7 +235,7 @@ func (t *Tokens) verify(token string) (*claims, error) {
 	if err := key.Verify(parsed); err != nil {
 		return nil, err
 	}
-	t.verified.Add(digest, verified{key.ID, c})
+	t.cache.Add(digest, verifiedToken{key.ID, c})
 	return c, nil
 }
 

@@ -40,19 +40,19 @@ func NewAuthorizer(policies ...union.NamedAuthorizer) (authorizer.Authorizer, au
 		return all, rules, nil
 	}
 	first, err := union.New(chain[:len(chain)-1]...)
-	return named{all, first, last}, rules, err
+	return namedUnion{all, first, last}, rules, err
 }
 
-// named is a union whose last member is a chain that prefixes its reasons with names of its own. It omits the name of
+// namedUnion is a union whose last member is a chain that prefixes its reasons with names of its own. It omits the name of
 // the chain from the reasons that refused callers see.
-type named struct {
+type namedUnion struct {
 	authorizer.Authorizer
 	first authorizer.Authorizer
 	last  *Authorization
 }
 
 // Authorize implements authorizer.Authorizer.
-func (n named) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+func (n namedUnion) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	decision, reason, err := n.first.Authorize(ctx, a)
 	if decision != authorizer.DecisionNoOpinion {
 		return decision, reason, err

@@ -38,7 +38,7 @@ const (
 type Configuration struct {
 	options ConfigurationOptions
 	file    *configfile.File
-	current atomic.Pointer[configured]
+	current atomic.Pointer[authenticators]
 	running chan struct{} // closed when Run begins
 	begin   sync.Once
 	// life is the lifetime of the issuers.
@@ -57,8 +57,8 @@ type ConfigurationOptions struct {
 	Audiences authenticator.Audiences
 }
 
-// configured is one loaded content of the file.
-type configured struct {
+// authenticators is one loaded content of the file.
+type authenticators struct {
 	issuers []*issuer
 	// tokens authenticates the tokens of the issuers, with a cache. Each loaded content has a cache of its own.
 	tokens    authenticator.Token
@@ -80,7 +80,7 @@ var _ authenticator.Token = (*Configuration)(nil)
 func OpenConfiguration(ctx context.Context, options ConfigurationOptions) (*Configuration, error) {
 	c := &Configuration{options: options, running: make(chan struct{})}
 	c.life, c.end = context.WithCancel(context.WithoutCancel(ctx))
-	c.current.Store(&configured{})
+	c.current.Store(&authenticators{})
 	metrics.RegisterMetrics()
 	c.file = &configfile.File{
 		What: "Authentication configuration", Path: options.File, Use: c.use,
@@ -128,7 +128,7 @@ func (c *Configuration) use(ctx context.Context, data []byte) error {
 		return err
 	}
 	old := c.current.Load()
-	next := &configured{anonymous: anonymousOf(parsed.Anonymous)}
+	next := &authenticators{anonymous: anonymousOf(parsed.Anonymous)}
 	var added []*issuer
 	for _, entry := range parsed.JWT {
 		known := old.issuer(entry)
@@ -174,7 +174,7 @@ func (c *Configuration) use(ctx context.Context, data []byte) error {
 }
 
 // issuer returns the issuer of an entry, or nil.
-func (c *configured) issuer(entry apiserver.JWTAuthenticator) *issuer {
+func (c *authenticators) issuer(entry apiserver.JWTAuthenticator) *issuer {
 	for _, i := range c.issuers {
 		if reflect.DeepEqual(i.JWTAuthenticator, entry) {
 			return i
@@ -183,7 +183,7 @@ func (c *configured) issuer(entry apiserver.JWTAuthenticator) *issuer {
 	return nil
 }
 
-func (c *configured) has(url string) bool {
+func (c *authenticators) has(url string) bool {
 	for _, i := range c.issuers {
 		if i.Issuer.URL == url {
 			return true

@@ -54,7 +54,7 @@ type issuerAnswer struct {
 	url      string
 	response http.Response
 	body     []byte
-	at       time.Time
+	time     time.Time
 }
 
 // newIssuerClient returns the client of an issuer's authenticator.
@@ -85,7 +85,7 @@ func (t *issuerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		t.mu.Lock()
 		a := t.last
 		t.mu.Unlock()
-		if a.url == r.URL.String() && time.Since(a.at) < keysMemory {
+		if a.url == r.URL.String() && time.Since(a.time) < keysMemory {
 			return a.of(r), nil
 		}
 	}
@@ -175,7 +175,7 @@ func (t *issuerTransport) ask(r *http.Request) (issuerAnswer, error) {
 	if len(body) > maxIssuerAnswer {
 		return issuerAnswer{}, fmt.Errorf("the answer has more than %d bytes", maxIssuerAnswer)
 	}
-	return issuerAnswer{url: r.URL.String(), response: *response, body: body, at: time.Now()}, nil
+	return issuerAnswer{url: r.URL.String(), response: *response, body: body, time: time.Now()}, nil
 }
 
 // of returns the answer as the response to r.

@@ -16,12 +16,12 @@ const refusalsInterval = time.Minute
 
 // Quiet returns an authenticator that logs the errors of known at most once a minute, with their number, and treats
 // such callers as unauthenticated. Upstream's filter would log each error, and clients can send wrong tokens at no
-// cost. In a context of credential.Again, it returns the errors.
+// cost. In a context of credential.WithoutCaches, it returns the errors.
 func Quiet(known authenticator.Request) authenticator.Request {
-	return &quiet{known: known}
+	return &quietAuthenticator{known: known}
 }
 
-type quiet struct {
+type quietAuthenticator struct {
 	known authenticator.Request
 
 	mu       sync.Mutex
@@ -30,9 +30,9 @@ type quiet struct {
 }
 
 // AuthenticateRequest implements authenticator.Request.
-func (q *quiet) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+func (q *quietAuthenticator) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
 	response, ok, err := q.known.AuthenticateRequest(r)
-	if err != nil && credential.IsAgain(r.Context()) {
+	if err != nil && credential.IsWithoutCaches(r.Context()) {
 		return nil, false, err
 	}
 	if err != nil {
@@ -42,7 +42,7 @@ func (q *quiet) AuthenticateRequest(r *http.Request) (*authenticator.Response, b
 	return response, ok, nil
 }
 
-func (q *quiet) report(r *http.Request, err error) {
+func (q *quietAuthenticator) report(r *http.Request, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.refused++

@@ -32,7 +32,7 @@ const (
 var errWebhookAway = errors.New("the webhook for tokens does not answer")
 
 // OpenTokenWebhook returns an authenticator that asks a webhook. The options must be complete. It caches responses,
-// also refusals, except in a context of credential.Again. If the webhook does not respond, tokens are rejected after
+// also refusals, except in a context of credential.WithoutCaches. If the webhook does not respond, tokens are rejected after
 // webhookTimeout.
 func OpenTokenWebhook(o config.TokenWebhookOptions, audiences authenticator.Audiences) (authenticator.Token, error) {
 	client, err := webhook.LoadKubeconfig(o.ConfigFile, nil)

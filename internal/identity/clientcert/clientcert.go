@@ -29,18 +29,18 @@ const (
 	most = 1024
 )
 
-// Verified caches which certificates were issued by a set of authorities. Its methods may be called concurrently.
-type Verified struct {
+// Verifier caches which certificates were issued by a set of authorities. Its methods may be called concurrently.
+type Verifier struct {
 	options x509request.VerifyOptionFunc
 	clock   clock.PassiveClock
 
 	mu sync.RWMutex
-	// known is keyed by the parsed certificate of a connection. Connections share a parsed certificate only if they
+	// cache is keyed by the parsed certificate of a connection. Connections share a parsed certificate only if they
 	// present the same certificate.
-	known map[*x509.Certificate]outcome
+	cache map[*x509.Certificate]verification
 }
 
-type outcome struct {
+type verification struct {
 	roots *x509.CertPool
 	until time.Time
 	chain []*x509.Certificate // nil if the authorities have not issued it
@@ -48,32 +48,32 @@ type outcome struct {
 	user *authenticator.Response
 }
 
-// New returns a Verified for the current authorities of options. A different pool means different authorities.
-func New(options x509request.VerifyOptionFunc) *Verified {
-	return &Verified{options: options, clock: clock.RealClock{}, known: map[*x509.Certificate]outcome{}}
+// New returns a Verifier for the current authorities of options. A different pool means different authorities.
+func New(options x509request.VerifyOptionFunc) *Verifier {
+	return &Verifier{options: options, clock: clock.RealClock{}, cache: map[*x509.Certificate]verification{}}
 }
 
 // Chain returns the certificates from that of a request up to an authority. It returns nil if the authorities have
 // not issued the certificate, or the request has none.
-func (v *Verified) Chain(r *http.Request) []*x509.Certificate { return v.outcome(r).chain }
+func (v *Verifier) Chain(r *http.Request) []*x509.Certificate { return v.verify(r).chain }
 
-func (v *Verified) outcome(r *http.Request) outcome {
+func (v *Verifier) verify(r *http.Request) verification {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-		return outcome{}
+		return verification{}
 	}
 	options, ok := v.options()
 	if !ok {
-		return outcome{}
+		return verification{}
 	}
 	leaf := r.TLS.PeerCertificates[0]
 	now := v.clock.Now()
 	v.mu.RLock()
-	o, ok := v.known[leaf]
+	o, ok := v.cache[leaf]
 	v.mu.RUnlock()
 	if ok && o.roots == options.Roots && now.Before(o.until) {
 		return o
 	}
-	o = outcome{roots: options.Roots, until: now.Add(memory)}
+	o = verification{roots: options.Roots, until: now.Add(memory)}
 	if options.Intermediates == nil && len(r.TLS.PeerCertificates) > 1 {
 		options.Intermediates = x509.NewCertPool()
 		for _, c := range r.TLS.PeerCertificates[1:] {
@@ -91,10 +91,10 @@ func (v *Verified) outcome(r *http.Request) outcome {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if len(v.known) >= most {
-		clear(v.known)
+	if len(v.cache) >= most {
+		clear(v.cache)
 	}
-	v.known[leaf] = o
+	v.cache[leaf] = o
 	return o
 }
 
@@ -113,16 +113,16 @@ func userOf(r *http.Request, chain []*x509.Certificate) *authenticator.Response 
 
 // Users authenticates the owners of certificates. The common name is the user, the organizations are the groups, and
 // system:authenticated is added to them. It has no opinion on other requests.
-func (v *Verified) Users() authenticator.Request {
+func (v *Verifier) Users() authenticator.Request {
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
-		response := v.outcome(r).user
+		response := v.verify(r).user
 		return response, response != nil, nil
 	})
 }
 
 // Proxies authenticates the users that a proxy names in headers, if the proxy has a certificate of the authorities.
 // If names is not empty, it has to contain the proxy's common name. Proxies has no opinion on other requests.
-func (v *Verified) Proxies(names headerrequest.StringSliceProvider, headers authenticator.Request) authenticator.Request {
+func (v *Verifier) Proxies(names headerrequest.StringSliceProvider, headers authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
 		if !v.proxied(r, names) {
 			return nil, false, nil
@@ -133,7 +133,7 @@ func (v *Verified) Proxies(names headerrequest.StringSliceProvider, headers auth
 
 // proxied reports whether the certificate of a request belongs to a proxy: its common name is in names, or names is
 // empty.
-func (v *Verified) proxied(r *http.Request, names headerrequest.StringSliceProvider) bool {
+func (v *Verifier) proxied(r *http.Request, names headerrequest.StringSliceProvider) bool {
 	chain := v.Chain(r)
 	if chain == nil {
 		return false

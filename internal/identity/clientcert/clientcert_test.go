@@ -32,23 +32,23 @@ func request(t *testing.T, pair tls.Certificate) *http.Request {
 	return r
 }
 
-// verified is a Verified whose authorities and clock a test modifies.
+// verified is a Verifier whose authorities and clock a test modifies.
 type verified struct {
-	*Verified
+	*Verifier
 	roots *x509.CertPool
 	clock *clocktesting.FakePassiveClock
 }
 
 func newVerified(authority *clustertest.Authority) *verified {
 	v := &verified{roots: pool(authority), clock: clocktesting.NewFakePassiveClock(time.Now())}
-	v.Verified = New(func() (x509.VerifyOptions, bool) {
+	v.Verifier = New(func() (x509.VerifyOptions, bool) {
 		return x509.VerifyOptions{
 			Roots:       v.roots,
 			KeyUsages:   []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 			CurrentTime: v.clock.Now(),
 		}, v.roots != nil
 	})
-	v.Verified.clock = v.clock
+	v.Verifier.clock = v.clock
 	return v
 }
 
@@ -164,7 +164,7 @@ func TestVerified_boundedMemory(t *testing.T) {
 			t.Fatal("not verified")
 		}
 	}
-	if n := len(v.known); n > most {
+	if n := len(v.cache); n > most {
 		t.Errorf("%d certificates are remembered", n)
 	}
 }

@@ -30,25 +30,25 @@ const (
 	Proxy
 )
 
-// Accepted is the credential that authenticated a request. Authenticators write it; handlers behind authentication
+// Credential is the credential that authenticated a request. Authenticators write it; handlers behind authentication
 // may read it. The zero value means no credential.
-type Accepted struct {
+type Credential struct {
 	Kind Kind
 	// User is the caller, before impersonation; nil until the request is authenticated.
 	User user.Info
 }
 
-// Key is the context key of *Accepted.
+// Key is the context key of *Credential.
 type Key struct{}
 
 // With returns a context in which authenticators record to accepted.
-func With(ctx context.Context, accepted *Accepted) context.Context {
+func With(ctx context.Context, accepted *Credential) context.Context {
 	return context.WithValue(ctx, Key{}, accepted)
 }
 
 // From returns the record of the context, or nil.
-func From(ctx context.Context) *Accepted {
-	accepted, _ := ctx.Value(Key{}).(*Accepted)
+func From(ctx context.Context) *Credential {
+	accepted, _ := ctx.Value(Key{}).(*Credential)
 	return accepted
 }
 
@@ -95,25 +95,25 @@ type unavailable struct{ error }
 // Unwrap makes errors.Is match both errors.
 func (e *unavailable) Unwrap() []error { return []error{e.error, ErrUnavailable} }
 
-type againKey struct{}
+type withoutCachesKey struct{}
 
-// Again returns a context in which a credential or a right is verified again from the current state, without caches.
+// WithoutCaches returns a context in which a credential or a right is verified again from the current state, without caches.
 // Refusals are not logged, and errors are returned unchanged.
-func Again(ctx context.Context) context.Context {
-	return context.WithValue(ctx, againKey{}, true)
+func WithoutCaches(ctx context.Context) context.Context {
+	return context.WithValue(ctx, withoutCachesKey{}, true)
 }
 
-// IsAgain reports whether ctx derives from a context of Again.
-func IsAgain(ctx context.Context) bool {
-	again, _ := ctx.Value(againKey{}).(bool)
+// IsWithoutCaches reports whether ctx derives from a context of WithoutCaches.
+func IsWithoutCaches(ctx context.Context) bool {
+	again, _ := ctx.Value(withoutCachesKey{}).(bool)
 	return again
 }
 
-// Uncached returns an authenticator that uses cached, a cache in front of direct, except in a context of Again, where
+// Uncached returns an authenticator that uses cached, a cache in front of direct, except in a context of WithoutCaches, where
 // it uses direct.
 func Uncached(cached, direct authenticator.Token) authenticator.Token {
 	return authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-		if IsAgain(ctx) {
+		if IsWithoutCaches(ctx) {
 			return direct.AuthenticateToken(ctx, token)
 		}
 		return cached.AuthenticateToken(ctx, token)
@@ -122,17 +122,17 @@ func Uncached(cached, direct authenticator.Token) authenticator.Token {
 
 // UncachedAuthorizer is like Uncached, for authorizers.
 func UncachedAuthorizer(cached, direct authorizer.Authorizer) authorizer.Authorizer {
-	return uncached{cached, direct}
+	return uncachedAuthorizer{cached, direct}
 }
 
-type uncached struct {
+type uncachedAuthorizer struct {
 	authorizer.Authorizer
 	direct authorizer.Authorizer
 }
 
 // Authorize implements authorizer.Authorizer.
-func (u uncached) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	if IsAgain(ctx) {
+func (u uncachedAuthorizer) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	if IsWithoutCaches(ctx) {
 		return u.direct.Authorize(ctx, a)
 	}
 	return u.Authorizer.Authorize(ctx, a)

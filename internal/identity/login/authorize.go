@@ -33,9 +33,9 @@ type authorization struct {
 	state, challenge string
 }
 
-// unredirected is an error that is shown to the user and not sent to the client, because the redirect URI is not
+// pageError is an error that is shown to the user and not sent to the client, because the redirect URI is not
 // known to belong to the client.
-type unredirected struct{ error }
+type pageError struct{ error }
 
 // authorizationOf reads and checks a request (RFC 6749, section 4.1.1, and RFC 7636, section 4.3).
 func (l *Login) authorizationOf(values url.Values) (*authorization, error) {
@@ -44,11 +44,11 @@ func (l *Login) authorizationOf(values url.Values) (*authorization, error) {
 	redirect := values.Get("redirect_uri")
 	switch {
 	case len(values["client_id"]) > 1 || len(values["redirect_uri"]) > 1:
-		return nil, unredirected{bad(invalidRequest, "client_id or redirect_uri is given twice")}
+		return nil, pageError{bad(invalidRequest, "client_id or redirect_uri is given twice")}
 	case client == nil || client.Disabled:
-		return nil, unredirected{bad(invalidRequest, "the client is not known")}
+		return nil, pageError{bad(invalidRequest, "the client is not known")}
 	case !slices.Contains(client.RedirectURIs, redirect):
-		return nil, unredirected{bad(invalidRequest, "the redirect_uri is none of those that the client has registered")}
+		return nil, pageError{bad(invalidRequest, "the redirect_uri is none of those that the client has registered")}
 	}
 	a := &authorization{client: client, redirect: redirect, state: values.Get("state"), challenge: values.Get("code_challenge")}
 	digest, err := encoding.DecodeString(a.challenge)
@@ -93,11 +93,11 @@ func (l *Login) back(w http.ResponseWriter, r *http.Request, a *authorization, p
 // checked reads the request. It answers invalid requests itself and then returns false.
 func (l *Login) checked(w http.ResponseWriter, r *http.Request, values url.Values) (*authorization, bool) {
 	a, err := l.authorizationOf(values)
-	var hidden unredirected
+	var hidden pageError
 	switch {
 	case errors.As(err, &hidden):
 		e := refusalOf(r, hidden.error)
-		l.show(w, e.code, shown{Title: l.options.Title, Message: e.text, Broken: true})
+		l.show(w, e.code, pageData{Title: l.options.Title, Message: e.text, Broken: true})
 	case err != nil:
 		e := refusalOf(r, err)
 		l.back(w, r, a, "error", e.kind, "error_description", plain(e.text))
@@ -128,7 +128,7 @@ func (l *Login) serveAuthorized(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		e := refusalOf(r, err)
-		l.show(w, e.code, shown{Title: l.options.Title, Message: e.text, Broken: true})
+		l.show(w, e.code, pageData{Title: l.options.Title, Message: e.text, Broken: true})
 		return
 	}
 	a, ok := l.checked(w, r, values)
@@ -140,7 +140,7 @@ func (l *Login) serveAuthorized(w http.ResponseWriter, r *http.Request) {
 		l.show(
 			w,
 			http.StatusForbidden,
-			shown{
+			pageData{
 				Title:   l.options.Title,
 				Message: "This page has not been open in this browser, or for too long: go back to the application.",
 				Broken:  true,
@@ -216,8 +216,8 @@ func (l *Login) byCode(r *http.Request, values url.Values, client *Client) (*tok
 	return answered, who, nil
 }
 
-// shown is the input of the page template.
-type shown struct {
+// pageData is the input of the page template.
+type pageData struct {
 	Title, Client, Name, Message string
 	// Broken leaves out the form.
 	Broken bool
@@ -254,7 +254,7 @@ const markup = `<!doctype html>
 
 // ask shows the form.
 func (l *Login) ask(w http.ResponseWriter, code int, a *authorization, csrf, name, message string) {
-	f := shown{Title: l.options.Title, Client: a.client.ID, Name: name, Message: message, Hidden: []hidden{
+	f := pageData{Title: l.options.Title, Client: a.client.ID, Name: name, Message: message, Hidden: []hidden{
 		{"csrf", csrf}, {"response_type", "code"}, {"client_id", a.client.ID}, {"redirect_uri", a.redirect},
 		{"state", a.state}, {"code_challenge", a.challenge}, {"code_challenge_method", "S256"},
 	}}
@@ -263,7 +263,7 @@ func (l *Login) ask(w http.ResponseWriter, code int, a *authorization, csrf, nam
 
 // show writes the page. Its Content-Security-Policy names the targets, because browsers follow the redirect that
 // answers a form only to sources in form-action.
-func (l *Login) show(w http.ResponseWriter, code int, f shown, targets ...string) {
+func (l *Login) show(w http.ResponseWriter, code int, f pageData, targets ...string) {
 	allowed := "'self'"
 	for _, target := range targets {
 		if u, err := url.Parse(target); err == nil {

@@ -54,7 +54,7 @@ func bad(kind, format string, args ...any) error {
 // refusalOf converts err to the response for the client. Internal errors are logged and reported without detail.
 func refusalOf(r *http.Request, err error) refusal {
 	var known refusal
-	var busy tooMany
+	var busy rateLimitError
 	switch {
 	case errors.As(err, &known):
 		return known

@@ -75,17 +75,17 @@ func newGuard(c clock.PassiveClock) *guard {
 	}
 }
 
-// tooMany is the error of an attempt that exceeds a limit.
-type tooMany struct{ after time.Duration }
+// rateLimitError is the error of an attempt that exceeds a limit.
+type rateLimitError struct{ retryAfter time.Duration }
 
-func (e tooMany) Error() string {
+func (e rateLimitError) Error() string {
 	return fmt.Sprintf("too many attempts: try again in %d seconds", e.seconds())
 }
 
-func (e tooMany) seconds() int { return max(1, int(math.Ceil(e.after.Seconds()))) }
+func (e rateLimitError) seconds() int { return max(1, int(math.Ceil(e.retryAfter.Seconds()))) }
 
 // try reports whether secret matches hash. An empty hash stands for an unknown user and takes as long as any other.
-// The correct secret of a disabled user counts as wrong. try returns tooMany without comparing if a limit is reached.
+// The correct secret of a disabled user counts as wrong. try returns rateLimitError without comparing if a limit is reached.
 func (g *guard) try(r *http.Request, name, secret, hash string, disabled bool, cost int) (bool, error) {
 	type limited struct {
 		limit
@@ -106,7 +106,7 @@ func (g *guard) try(r *http.Request, name, secret, hash string, disabled bool, c
 			for _, taken := range keys[:i] {
 				g.giveBack(taken.key)
 			}
-			return false, tooMany{after}
+			return false, rateLimitError{after}
 		}
 	}
 	right, err := g.compare(r.Context(), secret, hash, cost)
@@ -175,13 +175,13 @@ func (g *guard) compare(ctx context.Context, secret, hash string, cost int) (boo
 	case g.queue <- struct{}{}:
 		defer func() { <-g.queue }()
 	default:
-		return false, tooMany{time.Second}
+		return false, rateLimitError{time.Second}
 	}
 	select {
 	case g.slots <- struct{}{}:
 		defer func() { <-g.slots }()
 	case <-ctx.Done():
-		return false, tooMany{time.Second}
+		return false, rateLimitError{time.Second}
 	}
 	exists := hash != "" && len(secret) <= MaxPassword
 	if !exists {

@@ -208,9 +208,9 @@ func (d *document) ask(request *http.Request, into any) error {
 	return nil
 }
 
-// asked is the state of a sign-in at a provider. It is kept in a cookie of the browser: the sign-in can only be
+// signInState is the state of a sign-in at a provider. It is kept in a cookie of the browser: the sign-in can only be
 // completed by the browser that began it, and the server keeps no state.
-type asked struct {
+type signInState struct {
 	Provider string `json:"p"`
 	State    string `json:"s"`
 	Nonce    string `json:"n"`
@@ -251,7 +251,7 @@ func (l *Login) serveProvider(w http.ResponseWriter, r *http.Request) {
 		l.fail(w, http.StatusBadGateway, cmp.Or(p.Title, p.Name)+" does not answer as it should. Try again later.")
 		return
 	}
-	a := asked{p.Name, random(), random(), random(), back}
+	a := signInState{p.Name, random(), random(), random(), back}
 	data, err := json.Marshal(a)
 	if err != nil {
 		l.fail(w, http.StatusInternalServerError, "Signing in does not work.")
@@ -286,7 +286,7 @@ func (p *Provider) scopes() string {
 	return strings.Join(p.Scopes, " ")
 }
 
-func (l *Login) endpointsOf(r *http.Request, p *Provider, known *known) (endpoints, error) {
+func (l *Login) endpointsOf(r *http.Request, p *Provider, known *userIndex) (endpoints, error) {
 	d, err := l.documents.of(p, known.providers)
 	if err != nil {
 		return endpoints{}, err
@@ -296,7 +296,7 @@ func (l *Login) endpointsOf(r *http.Request, p *Provider, known *known) (endpoin
 
 // fail shows an error page.
 func (l *Login) fail(w http.ResponseWriter, code int, text string) {
-	l.show(w, code, shown{Title: l.options.Title, Message: text, Broken: true})
+	l.show(w, code, pageData{Title: l.options.Title, Message: text, Broken: true})
 }
 
 // report logs an error of a provider, at most once in each reportInterval.
@@ -310,7 +310,7 @@ func (l *Login) report(r *http.Request, p *Provider, err error) {
 func (l *Login) serveCallback(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	data, err := encoding.DecodeString(cookieOf(r, stateName))
-	var a asked
+	var a signInState
 	if err != nil || json.Unmarshal(data, &a) != nil || single(query) != nil || a.State == "" ||
 		subtle.ConstantTimeCompare([]byte(a.State), []byte(query.Get("state"))) != 1 || !isLocal(a.Return) {
 		l.fail(w, http.StatusBadRequest, "This browser has not begun to sign in, or has taken too long: go back and begin again.")
@@ -341,7 +341,7 @@ func (l *Login) serveCallback(w http.ResponseWriter, r *http.Request) {
 }
 
 // identity exchanges a provider's code for an ID token, and returns its user.
-func (l *Login) identity(r *http.Request, p *Provider, known *known, a asked, query url.Values) (user.Info, error) {
+func (l *Login) identity(r *http.Request, p *Provider, known *userIndex, a signInState, query url.Values) (user.Info, error) {
 	switch {
 	case query.Get("error") != "":
 		return nil, fmt.Errorf("the provider answers %.100q", query.Get("error"))

@@ -9,8 +9,8 @@ import (
 
 const formMedia, jsonMedia = "application/x-www-form-urlencoded", "application/json"
 
-// described describes one endpoint for Document.
-type described struct {
+// endpointDoc describes one endpoint for Document.
+type endpointDoc struct {
 	path, method, id, text string
 	media                  string // media type of the body; empty means no body
 	body                   []property
@@ -24,7 +24,7 @@ type property struct {
 	required         bool
 }
 
-var endpointsDescribed = []described{
+var endpointsDescribed = []endpointDoc{
 	{
 		tokenPath,
 		http.MethodPost,
@@ -147,7 +147,7 @@ func Document() *spec3.OpenAPI {
 	return document
 }
 
-func (e *described) operation() *spec3.Operation {
+func (e *endpointDoc) operation() *spec3.Operation {
 	o := &spec3.Operation{OperationProps: spec3.OperationProps{OperationId: e.id, Description: e.text, Tags: []string{"oauth"}}}
 	if e.media != "" {
 		o.RequestBody = &spec3.RequestBody{

@@ -219,11 +219,11 @@ type UserFile struct {
 	issuers bool
 	// awaited allows the file to be missing until it has been read once.
 	awaited bool
-	current atomic.Pointer[known]
+	current atomic.Pointer[userIndex]
 }
 
-// known is the content of a user file, indexed.
-type known struct {
+// userIndex is the content of a user file, indexed.
+type userIndex struct {
 	*File
 	users   map[string]*User
 	clients map[string]*Client
@@ -251,7 +251,7 @@ func (f *UserFile) Run(ctx context.Context) {
 func (f *UserFile) load() error {
 	file, err := readFile(f.path)
 	if last := f.current.Load(); f.awaited && errors.Is(err, fs.ErrNotExist) && (last == nil || last.awaited) {
-		f.current.Store(&known{File: &File{}, awaited: true, cost: bcrypt.MinCost})
+		f.current.Store(&userIndex{File: &File{}, awaited: true, cost: bcrypt.MinCost})
 		return nil
 	}
 	if err != nil {
@@ -264,7 +264,13 @@ func (f *UserFile) load() error {
 			file.Providers[0].Name,
 		)
 	}
-	k := &known{File: file, users: map[string]*User{}, clients: map[string]*Client{}, providers: map[string]*Provider{}, cost: bcrypt.MinCost}
+	k := &userIndex{
+		File:      file,
+		users:     map[string]*User{},
+		clients:   map[string]*Client{},
+		providers: map[string]*Provider{},
+		cost:      bcrypt.MinCost,
+	}
 	for i := range file.Providers {
 		k.providers[file.Providers[i].Name] = &file.Providers[i]
 	}

@@ -84,11 +84,11 @@ type subject struct {
 // grants are the roles of a subject.
 type grants struct {
 	roles set
-	bound []bound // by role, then by name of the binding
+	bound []boundSubject // by role, then by name of the binding
 }
 
-// bound is a binding and the index of one of its subjects.
-type bound struct {
+// boundSubject is a binding and the index of one of its subjects.
+type boundSubject struct {
 	binding *binding
 	subject int
 }
@@ -172,12 +172,12 @@ func (p *Policy) SetBinding(namespace, name string, ref rbacv1.RoleRef, subjects
 	p.bindings[b.bindingKey] = b
 	for i := range subjects {
 		if key, ok := keyOfSubject(namespace, &subjects[i]); ok {
-			p.bind(key, bound{b, i})
+			p.bind(key, boundSubject{b, i})
 		}
 	}
 }
 
-func (p *Policy) bind(to subject, b bound) {
+func (p *Policy) bind(to subject, b boundSubject) {
 	in := p.subjects[b.binding.namespace]
 	if in == nil {
 		in = map[subject]*grants{}
@@ -242,12 +242,12 @@ func keyOfSubject(namespace string, s *rbacv1.Subject) (subject, bool) {
 	return subject{}, false
 }
 
-func compareBound(a, b bound) int {
+func compareBound(a, b boundSubject) int {
 	return cmp.Or(cmp.Compare(a.binding.role.id, b.binding.role.id), strings.Compare(a.binding.name, b.binding.name))
 }
 
 // add ignores a binding that is already present because of an earlier subject.
-func (g *grants) add(b bound) {
+func (g *grants) add(b boundSubject) {
 	if i, ok := slices.BinarySearchFunc(g.bound, b, compareBound); !ok {
 		g.bound = slices.Insert(g.bound, i, b)
 		g.roles.add(b.binding.role.id)
@@ -255,7 +255,7 @@ func (g *grants) add(b bound) {
 }
 
 func (g *grants) remove(b *binding) {
-	i, ok := slices.BinarySearchFunc(g.bound, bound{binding: b}, compareBound)
+	i, ok := slices.BinarySearchFunc(g.bound, boundSubject{binding: b}, compareBound)
 	if !ok {
 		return
 	}
@@ -266,15 +266,15 @@ func (g *grants) remove(b *binding) {
 }
 
 // by returns the first binding of a role.
-func (g *grants) by(role uint32) (bound, bool) {
-	i, _ := slices.BinarySearchFunc(g.bound, role, func(b bound, role uint32) int {
+func (g *grants) by(role uint32) (boundSubject, bool) {
+	i, _ := slices.BinarySearchFunc(g.bound, role, func(b boundSubject, role uint32) int {
 		if b.binding.role.id < role {
 			return -1
 		}
 		return 1 // never equal, to find the first binding of the role
 	})
 	if i == len(g.bound) || g.bound[i].binding.role.id != role {
-		return bound{}, false
+		return boundSubject{}, false
 	}
 	return g.bound[i], true
 }
@@ -325,14 +325,14 @@ func (p *Policy) Authorize(_ context.Context, a authorizer.Attributes) (authoriz
 }
 
 // grant returns a binding that allows q for the caller.
-func (p *Policy) grant(u user.Info, namespace string, q *question) (bound, bool) {
+func (p *Policy) grant(u user.Info, namespace string, q *question) (boundSubject, bool) {
 	var (
 		sets   [16]set
 		grants [16]*grants
 	)
 	found := p.rules.find(q, sets[:0])
 	if len(found) == 0 {
-		return bound{}, false
+		return boundSubject{}, false
 	}
 	for _, scope := range scopes(namespace) {
 		for _, g := range p.of(u, scope, grants[:0]) {
@@ -343,7 +343,7 @@ func (p *Policy) grant(u user.Info, namespace string, q *question) (bound, bool)
 			}
 		}
 	}
-	return bound{}, false
+	return boundSubject{}, false
 }
 
 // ConditionsAwareAuthorize calls Authorize: roles have no conditions.
@@ -373,7 +373,7 @@ func asked(a authorizer.Attributes) question {
 }
 
 // String formats the binding as in kube-apiserver's reasons.
-func (b bound) String() string {
+func (b boundSubject) String() string {
 	kind, name := "ClusterRoleBinding ", b.binding.name
 	if b.binding.namespace != "" {
 		kind, name = "RoleBinding ", name+"/"+b.binding.namespace

@@ -83,7 +83,7 @@ func (e escalation) endsAdministration(a admission.Attributes) bool {
 	after := rbac.NewPolicy()
 	switch now := a.GetObject().(type) {
 	case *rbacv1.ClusterRoleBinding:
-		after.SetRole("", before[name], everything)
+		after.SetRole("", before[name], allRights)
 		after.SetBinding("", name, now.RoleRef, now.Subjects)
 	case *rbacv1.ClusterRole:
 		after.SetRole("", name, now.Rules)
@@ -93,7 +93,7 @@ func (e escalation) endsAdministration(a admission.Attributes) bool {
 	return len(after.Administrator(caller)) == 0
 }
 
-var everything = []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}
+var allRights = []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}
 
 func (e escalation) check(ctx context.Context, a admission.Attributes) error {
 	role := rbac.RoleWrite{User: a.GetUserInfo(), Namespace: a.GetNamespace()}

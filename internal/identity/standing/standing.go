@@ -45,7 +45,7 @@ type Config struct {
 	// Period is the maximum time before a request is checked again; 0 means DefaultPeriod. Each period is shortened
 	// by a random part of up to a quarter.
 	Period time.Duration
-	// Authenticator verifies the credentials of requests, in a context of credential.Again.
+	// Authenticator verifies the credentials of requests, in a context of credential.WithoutCaches.
 	Authenticator authenticator.Request
 	// Unavailable reports whether an error of the Authenticator is a failure to verify, and not a refusal of the
 	// credential. nil checks for credential.ErrUnavailable.
@@ -105,7 +105,7 @@ type bearer struct {
 
 	mu      sync.Mutex
 	checked time.Time // time of the last successful check
-	now     user.Info // the user at that time
+	current user.Info // the user at that time
 }
 
 // New returns a Checker, which does nothing until Run is called.
@@ -208,7 +208,7 @@ func (c *Checker) check(ctx context.Context, g *group) {
 		c.cut(g)
 		return
 	}
-	asked, cancel := context.WithTimeout(credential.Again(ctx), c.config.Period)
+	asked, cancel := context.WithTimeout(credential.WithoutCaches(ctx), c.config.Period)
 	err := c.refusal(asked, g)
 	cancel()
 	c.mu.Lock()
@@ -281,16 +281,16 @@ func (c *Checker) refusal(ctx context.Context, g *group) error {
 
 // As returns attributes with another user.
 func As(caller user.Info, attributes authorizer.Attributes) authorizer.Attributes {
-	return as{attributes, caller}
+	return withUser{attributes, caller}
 }
 
-type as struct {
+type withUser struct {
 	authorizer.Attributes
 	user user.Info
 }
 
 // GetUser implements authorizer.Attributes.
-func (a as) GetUser() user.Info { return a.user }
+func (a withUser) GetUser() user.Info { return a.user }
 
 type ending string
 
@@ -312,8 +312,8 @@ func (c *Checker) caller(ctx context.Context, b *bearer) (user.Info, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.now != nil && time.Since(b.checked) < c.config.Period/2 {
-		return b.now, nil
+	if b.current != nil && time.Since(b.checked) < c.config.Period/2 {
+		return b.current, nil
 	}
 	request := b.request.WithContext(ctx)
 	request.Header = b.request.Header.Clone() // authenticators remove credentials from the header
@@ -328,8 +328,8 @@ func (c *Checker) caller(ctx context.Context, b *bearer) (user.Info, error) {
 	case !same(response.User, b.user):
 		return nil, apierrors.NewUnauthorized("the credential of this request is of another caller now")
 	}
-	b.checked, b.now = began, response.User
-	return b.now, nil
+	b.checked, b.current = began, response.User
+	return b.current, nil
 }
 
 func (c *Checker) unavailable(err error) bool {

@@ -30,7 +30,7 @@ type server struct {
 	erring   error                        // of the authorizer
 	asked    int                          // number of authentications
 	allowed  int                          // number of authorizations
-	remember bool                         // set by a request that is not in a context of credential.Again
+	remember bool                         // set by a request that is not in a context of credential.WithoutCaches
 }
 
 func (s *server) change(f func()) {
@@ -44,7 +44,7 @@ func (s *server) AuthenticateRequest(r *http.Request) (*authenticator.Response, 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked++
-	s.remember = s.remember || !credential.IsAgain(r.Context())
+	s.remember = s.remember || !credential.IsWithoutCaches(r.Context())
 	token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 	r.Header.Del("Authorization") // as authenticators do
 	if s.failing != nil {
@@ -60,7 +60,7 @@ func (s *server) authorize(ctx context.Context, a authorizer.Attributes) (author
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.allowed++
-	s.remember = s.remember || !credential.IsAgain(ctx)
+	s.remember = s.remember || !credential.IsWithoutCaches(ctx)
 	if s.erring != nil {
 		return authorizer.DecisionNoOpinion, "", s.erring
 	}
@@ -95,7 +95,7 @@ func (s *server) begin(t testing.TB, c *Checker, kind credential.Kind, token, re
 	ctx, end := stream.Within(r.Context())
 	t.Cleanup(end)
 	stream.Join(
-		Asked{
+		Authorization{
 			Attributes: []authorizer.Attributes{
 				&authorizer.AttributesRecord{User: accepted.User, Verb: "watch", Resource: resource, ResourceRequest: true},
 			},
@@ -261,8 +261,8 @@ func TestStream_onEndAfterTheEnd(t *testing.T) {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 			r.Header.Set("Authorization", "Bearer a")
 			stream := From(c.Begin(r).Context())
-			stream.accepted = credential.Accepted{Kind: credential.Token, User: s.users["a"]}
-			stream.Join(Asked{}, nil)
+			stream.accepted = credential.Credential{Kind: credential.Token, User: s.users["a"]}
+			stream.Join(Authorization{}, nil)
 			defer stream.Leave()
 			s.change(func() { delete(s.users, "a") })
 			time.Sleep(2 * DefaultPeriod)
@@ -306,9 +306,9 @@ func TestChecker_clientsThatDoNotReadAreCutOff(t *testing.T) {
 				r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 				r.Header.Set("Authorization", "Bearer a")
 				streams[i] = From(c.Begin(r).Context())
-				streams[i].accepted = credential.Accepted{Kind: credential.Token, User: s.users["a"]}
+				streams[i].accepted = credential.Credential{Kind: credential.Token, User: s.users["a"]}
 				streams[i].OnEnd(func() {})
-				streams[i].Join(Asked{}, &written[i])
+				streams[i].Join(Authorization{}, &written[i])
 			}
 			s.change(func() { delete(s.users, "a") })
 			time.Sleep(DefaultPeriod + together)
@@ -355,8 +355,8 @@ func TestStream_memory(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	for _, r := range requests {
 		stream := From(c.Begin(r).Context())
-		stream.accepted = credential.Accepted{Kind: credential.Token, User: s.users["a"]}
-		stream.Join(Asked{}, nil)
+		stream.accepted = credential.Credential{Kind: credential.Token, User: s.users["a"]}
+		stream.Join(Authorization{}, nil)
 		all = append(all, stream)
 	}
 	runtime.GC()
@@ -389,8 +389,8 @@ func BenchmarkCheck(b *testing.B) {
 			b.ResetTimer()
 			for range b.N {
 				for _, g := range groups {
-					g.bearer.now = nil
-					if err := c.refusal(credential.Again(context.Background()), g); err != nil {
+					g.bearer.current = nil
+					if err := c.refusal(credential.WithoutCaches(context.Background()), g); err != nil {
 						b.Fatal(err)
 					}
 				}

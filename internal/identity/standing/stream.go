@@ -24,7 +24,7 @@ import (
 type Stream struct {
 	context.Context
 	checker  *Checker
-	accepted credential.Accepted
+	accepted credential.Credential
 	// presented is the original request; nil after Join.
 	presented *http.Request
 
@@ -80,8 +80,8 @@ func (s *Stream) Impersonating() *http.Request {
 	return nil
 }
 
-// Asked is the authorization of a request, which is repeated.
-type Asked struct {
+// Authorization is the authorization of a request, which is repeated.
+type Authorization struct {
 	// Attributes have the caller, or the user that it impersonates, as their user. All of them have to be allowed.
 	Attributes []authorizer.Attributes
 	// Impersonates is set if the user of Attributes is not the caller.
@@ -96,7 +96,7 @@ type Asked struct {
 // Join makes the Checker check a stream until Leave. When the stream has to end, the request gets a moment to finish
 // writing to writer before its connection is cut; writer is nil for requests whose connection is hijacked. Streams
 // without a known caller are not checked.
-func (s *Stream) Join(asked Asked, writer http.ResponseWriter) {
+func (s *Stream) Join(asked Authorization, writer http.ResponseWriter) {
 	presented := s.presented
 	if s.presented = nil; presented == nil || s.accepted.User == nil {
 		return
@@ -183,7 +183,7 @@ func (s *Stream) Cause() error {
 func isUnavailable(err error) bool { return errors.Is(err, credential.ErrUnavailable) }
 
 // keyOfBearer returns the identity of a credential with its caller.
-func keyOfBearer(r *http.Request, accepted *credential.Accepted) (key [sha256.Size]byte) {
+func keyOfBearer(r *http.Request, accepted *credential.Credential) (key [sha256.Size]byte) {
 	h := sha256.New()
 	write(h, fmt.Sprint(accepted.Kind))
 	writeUser(h, accepted.User)
@@ -204,7 +204,7 @@ func keyOfBearer(r *http.Request, accepted *credential.Accepted) (key [sha256.Si
 	return key
 }
 
-func keyOfGroup(bearer [sha256.Size]byte, r *http.Request, asked Asked) (key [sha256.Size]byte) {
+func keyOfGroup(bearer [sha256.Size]byte, r *http.Request, asked Authorization) (key [sha256.Size]byte) {
 	h := sha256.New()
 	h.Write(bearer[:])
 	write(h, fmt.Sprint(asked.Impersonates, len(asked.More)))

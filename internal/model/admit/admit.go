@@ -17,11 +17,11 @@ import (
 
 // Hooks is the admission plugin of all declared hooks.
 type Hooks struct {
-	kinds map[schema.GroupResource]hooked
+	kinds map[schema.GroupResource]kindHooks
 }
 
-// hooked contains the hooks of a kind.
-type hooked struct {
+// kindHooks contains the hooks of a kind.
+type kindHooks struct {
 	kind                 schema.GroupKind
 	mutating, validating []define.Admission
 	connecting           []define.Admission
@@ -35,13 +35,13 @@ var (
 
 // NewHooks creates the hooks of all kinds for one server. env is the façade's handle on the server.
 func NewHooks(server *define.Server, env any) (*Hooks, error) {
-	h := &Hooks{kinds: map[schema.GroupResource]hooked{}}
+	h := &Hooks{kinds: map[schema.GroupResource]kindHooks{}}
 	var errs []error
 	for _, k := range server.Kinds() {
 		if k.AliasOf != nil {
 			continue
 		}
-		all := hooked{kind: k.GroupKind()}
+		all := kindHooks{kind: k.GroupKind()}
 		for i, construct := range k.Admissions {
 			hook, err := construct(env)
 			switch {
@@ -77,7 +77,7 @@ func NewHooks(server *define.Server, env any) (*Hooks, error) {
 		}
 		h.kinds[k.GroupResource()] = all
 		for _, also := range k.Aliases {
-			h.kinds[also.GroupResource()] = hooked{also.GroupKind(), all.mutating, all.validating, all.connecting, all.creates, all.updates}
+			h.kinds[also.GroupResource()] = kindHooks{also.GroupKind(), all.mutating, all.validating, all.connecting, all.creates, all.updates}
 		}
 	}
 	return h, errors.Join(errs...)
@@ -108,7 +108,7 @@ func (h *Hooks) Admit(ctx context.Context, a admission.Attributes, _ admission.O
 // Validate runs the validating hooks.
 func (h *Hooks) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	k := h.kinds[a.GetResource().GroupResource()]
-	if s, ok := ctx.Value(scaledKey{}).(scaled); ok {
+	if s, ok := ctx.Value(scaledKey{}).(scaledAttributes); ok {
 		s.Attributes = a
 		return review(ctx, s, k.validating)
 	}
@@ -146,15 +146,15 @@ func Refusal(a admission.Attributes, err error) error {
 // WithScaled returns a context in which the hooks of a kind receive the scaled object. The attributes of the request
 // contain its scale, which is of another kind. Without the hooks, /scale would bypass them.
 func WithScaled(ctx context.Context, obj, old runtime.Object) context.Context {
-	return context.WithValue(ctx, scaledKey{}, scaled{obj: obj, old: old})
+	return context.WithValue(ctx, scaledKey{}, scaledAttributes{obj: obj, old: old})
 }
 
 type scaledKey struct{}
 
-type scaled struct {
+type scaledAttributes struct {
 	admission.Attributes
 	obj, old runtime.Object
 }
 
-func (s scaled) GetObject() runtime.Object    { return s.obj }
-func (s scaled) GetOldObject() runtime.Object { return s.old }
+func (s scaledAttributes) GetObject() runtime.Object    { return s.obj }
+func (s scaledAttributes) GetOldObject() runtime.Object { return s.old }

@@ -271,14 +271,14 @@ func (p labelled) Validate(context.Context, admission.Attributes, admission.Obje
 func TestDeclared_plugins(t *testing.T) {
 	var log []string
 	wrapped := fmt.Errorf("asked: %w", apierrors.NewBadRequest("what?"))
-	plugins := Declared([]define.AdmissionPlugin{
+	plugins := NewPlugins([]define.AdmissionPlugin{
 		{Name: "Good", New: func(env any, configuration io.Reader) (admission.Interface, error) {
 			log = append(log, fmt.Sprintf("%v %v", env, configuration))
 			return labelled{admission.NewHandler(admission.Create), &log, wrapped}, nil
 		}},
 		{Name: "None", New: func(any, io.Reader) (admission.Interface, error) { return nil, nil }},
 		{Name: "Bad", New: func(any, io.Reader) (admission.Interface, error) { return nil, errors.New("no client") }},
-	}, "env", Given{})
+	}, "env", Initialization{})
 	good, err := plugins[0].Make(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -309,7 +309,7 @@ func TestChain_mutatesBeforeItValidates(t *testing.T) {
 	handler := admission.NewHandler(admission.Create)
 	chain, err := Chain(
 		nil,
-		[]Plugin{Made("A", labelled{handler, &log, nil}), Made("B", labelled{handler, &log, nil})},
+		[]Plugin{NewPlugin("A", labelled{handler, &log, nil}), NewPlugin("B", labelled{handler, &log, nil})},
 		configurations{},
 		admission.PluginInitializers{},
 	)

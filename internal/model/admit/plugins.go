@@ -26,21 +26,21 @@ type Plugin struct {
 	Unmeasured bool
 }
 
-// Made returns a Plugin for an existing plugin without a configuration.
-func Made(name string, plugin admission.Interface) Plugin {
+// NewPlugin returns a Plugin for an existing plugin without a configuration.
+func NewPlugin(name string, plugin admission.Interface) Plugin {
 	return Plugin{Name: name, Make: func(io.Reader) (admission.Interface, error) { return plugin, nil }}
 }
 
-// Given contains the values that are passed to plugins that implement upstream's interfaces for them.
-type Given struct {
+// Initialization contains the values that are passed to plugins that implement upstream's interfaces for them.
+type Initialization struct {
 	Authorizer authorizer.Authorizer
 	Version    compatibility.EffectiveVersion
 	// Stopped is closed when no more requests arrive.
 	Stopped <-chan struct{}
 }
 
-// Declared returns the plugins of a definition for one server. env is the façade's handle on the server.
-func Declared(plugins []define.AdmissionPlugin, env any, given Given) []Plugin {
+// NewPlugins returns the plugins of a definition for one server. env is the façade's handle on the server.
+func NewPlugins(plugins []define.AdmissionPlugin, env any, given Initialization) []Plugin {
 	var all []Plugin
 	for _, p := range plugins {
 		all = append(all, Plugin{Name: p.Name, Make: func(configuration io.Reader) (admission.Interface, error) {
@@ -56,40 +56,42 @@ func Declared(plugins []define.AdmissionPlugin, env any, given Given) []Plugin {
 				return nil, err
 			}
 			// The chain hides the plugin's interfaces, so that initializers of the cluster's plugins cannot reach it.
-			return answered{admission.NewChainHandler(plugin)}, nil
+			return statusUnwrapper{admission.NewChainHandler(plugin)}, nil
 		}})
 	}
 	return all
 }
 
-// answered is a chain of one plugin. It unwraps API statuses in the plugin's errors, because upstream's handlers
+// statusUnwrapper is a chain of one plugin. It unwraps API statuses in the plugin's errors, because upstream's handlers
 // would answer a wrapped one with 500.
-type answered struct {
+type statusUnwrapper struct {
 	chain admission.Interface
 }
 
 var (
-	_ admission.MutationInterface   = answered{}
-	_ admission.ValidationInterface = answered{}
+	_ admission.MutationInterface   = statusUnwrapper{}
+	_ admission.ValidationInterface = statusUnwrapper{}
 )
 
-func (p answered) Handles(operation admission.Operation) bool { return p.chain.Handles(operation) }
+func (p statusUnwrapper) Handles(operation admission.Operation) bool {
+	return p.chain.Handles(operation)
+}
 
-func (p answered) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+func (p statusUnwrapper) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	if mutating, ok := p.chain.(admission.MutationInterface); ok {
 		return apierr.Outermost(mutating.Admit(ctx, a, o))
 	}
 	return nil
 }
 
-func (p answered) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+func (p statusUnwrapper) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	if validating, ok := p.chain.(admission.ValidationInterface); ok {
 		return apierr.Outermost(validating.Validate(ctx, a, o))
 	}
 	return nil
 }
 
-func (g Given) initialize(plugin admission.Interface) {
+func (g Initialization) initialize(plugin admission.Interface) {
 	if wants, ok := plugin.(initializer.WantsDrainedNotification); ok {
 		wants.SetDrainedNotification(g.Stopped)
 	}

@@ -63,14 +63,14 @@ type Items struct {
 	lists  map[listKey]int // number of each form
 	last   int             // the last assigned number
 	bytes  int64
-	kept   []keptItem
-	at     map[itemKey]int // index in kept
+	cached []cachedItem
+	index  map[itemKey]int // index in cached
 }
 
-type keptItem struct {
-	key   itemKey
-	item  []byte
-	again bool // requested since the last eviction attempt
+type cachedItem struct {
+	key  itemKey
+	item []byte
+	used bool // requested since the last eviction attempt
 }
 
 // Bytes returns the estimated size of the cache and its bound, in bytes.
@@ -148,12 +148,12 @@ func (r *Items) put(key itemKey, item []byte) {
 
 // known returns a cached item, or nil. The caller holds mu.
 func (r *Items) known(key itemKey) []byte {
-	at, ok := r.at[key]
+	at, ok := r.index[key]
 	if !ok {
 		return nil
 	}
-	r.kept[at].again = true
-	return r.kept[at].item
+	r.cached[at].used = true
+	return r.cached[at].item
 }
 
 // find returns the cached items of a list, nil for items that are not cached, and their keys.
@@ -174,15 +174,15 @@ func (r *Items) find(list int, items []metav1.Object) ([][]byte, []itemKey) {
 
 // keep adds an encoded item to the cache. The caller holds mu.
 func (r *Items) keep(key itemKey, item []byte) {
-	if _, known := r.at[key]; known || key.uid == "" || key.version == "" || sizeOf(item) > r.budget {
+	if _, known := r.index[key]; known || key.uid == "" || key.version == "" || sizeOf(item) > r.budget {
 		return // a concurrent request may have added it
 	}
 	r.shrink(sizeOf(item))
-	if r.at == nil {
-		r.at = map[itemKey]int{}
+	if r.index == nil {
+		r.index = map[itemKey]int{}
 	}
-	r.at[key] = len(r.kept)
-	r.kept = append(r.kept, keptItem{key: key, item: item})
+	r.index[key] = len(r.cached)
+	r.cached = append(r.cached, cachedItem{key: key, item: item})
 	r.bytes += sizeOf(item)
 }
 
@@ -194,22 +194,22 @@ func sizeOf(item []byte) int64 {
 
 // shrink evicts items until there is room for so many bytes. The caller holds mu.
 func (r *Items) shrink(room int64) {
-	for r.bytes+room > r.budget && len(r.kept) > 0 {
-		at := rand.IntN(len(r.kept))
+	for r.bytes+room > r.budget && len(r.cached) > 0 {
+		at := rand.IntN(len(r.cached))
 		// The bound on attempts evicts an item even if all have been requested again.
 		for range 8 {
-			if !r.kept[at].again {
+			if !r.cached[at].used {
 				break
 			}
-			r.kept[at].again = false
-			at = rand.IntN(len(r.kept))
+			r.cached[at].used = false
+			at = rand.IntN(len(r.cached))
 		}
-		gone, last := r.kept[at], len(r.kept)-1
-		r.kept[at] = r.kept[last]
-		r.at[r.kept[at].key] = at
-		delete(r.at, gone.key)
-		r.kept[last] = keptItem{}
-		r.kept = r.kept[:last]
+		gone, last := r.cached[at], len(r.cached)-1
+		r.cached[at] = r.cached[last]
+		r.index[r.cached[at].key] = at
+		delete(r.index, gone.key)
+		r.cached[last] = cachedItem{}
+		r.cached = r.cached[:last]
 		r.bytes -= sizeOf(gone.item)
 	}
 }

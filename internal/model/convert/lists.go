@@ -102,11 +102,11 @@ func (e listEncoder) encode(object runtime.Object, w io.Writer, encode func(runt
 	if err != nil {
 		return err
 	}
-	pieces := make(verbatim.Pieces, len(encoded))
+	fragments := make(verbatim.Fragments, len(encoded))
 	for i, item := range encoded {
-		pieces[i] = verbatim.Encoded(item)
+		fragments[i] = verbatim.NewFragment(item)
 	}
-	return WriteList(w, head, pieces, ",", []byte(listEnd), nil, true)
+	return WriteList(w, head, fragments, ",", []byte(listEnd), nil, true)
 }
 
 // listEnd follows the last item.

@@ -195,8 +195,8 @@ func TestItems_bounded(t *testing.T) {
 				t.Fatalf("%q is %q", want, item)
 			}
 		}
-		if held := int64(len(r.kept)) * sizeOf(got[0]); held > r.budget || held != r.bytes || len(r.at) != len(r.kept) {
-			t.Fatalf("%d items are remembered, with %d bytes of %d, of which %d are found", len(r.kept), r.bytes, r.budget, len(r.at))
+		if held := int64(len(r.cached)) * sizeOf(got[0]); held > r.budget || held != r.bytes || len(r.index) != len(r.cached) {
+			t.Fatalf("%d items are remembered, with %d bytes of %d, of which %d are found", len(r.cached), r.bytes, r.budget, len(r.index))
 		}
 	}
 	list(0, 20)
@@ -223,16 +223,16 @@ func TestItems_bounded(t *testing.T) {
 		items[:2],
 		func(int) ([]byte, error) { return []byte("x"), nil },
 	); err != nil || len(got) != 2 ||
-		len(none.kept) != 0 {
+		len(none.cached) != 0 {
 		t.Errorf("without room: %q, %v", got, err)
 	}
 	r.Bound(1000)
-	if r.bytes > 1000 || len(r.kept) == 0 {
-		t.Errorf("of items with 10,000 bytes, %d with %d are left in 1,000", len(r.kept), r.bytes)
+	if r.bytes > 1000 || len(r.cached) == 0 {
+		t.Errorf("of items with 10,000 bytes, %d with %d are left in 1,000", len(r.cached), r.bytes)
 	}
 	r.Bound(0)
-	if r.bytes != 0 || len(r.kept) != 0 || len(r.at) != 0 {
-		t.Errorf("%d items with %d bytes are remembered without room", len(r.kept), r.bytes)
+	if r.bytes != 0 || len(r.cached) != 0 || len(r.index) != 0 {
+		t.Errorf("%d items with %d bytes are remembered without room", len(r.cached), r.bytes)
 	}
 }
 

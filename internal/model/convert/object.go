@@ -17,11 +17,11 @@ import (
 // ObjectEncoder encodes objects of a stored kind in a version and media type. As JSON, an object is a list item with
 // the kind in front, so the cached list item suffices. Its methods may be called concurrently.
 type ObjectEncoder struct {
-	encoder runtime.Encoder
-	items   *Items // nil without a cache
-	list    int
-	head    []byte // the beginning of an encoded object, which an item lacks
-	form    *verbatim.Form
+	encoder  runtime.Encoder
+	items    *Items // nil without a cache
+	list     int
+	head     []byte // the beginning of an encoded object, which an item lacks
+	encoding *verbatim.Encoding
 }
 
 // ObjectEncoder returns an ObjectEncoder whose output equals that of encoder, an encoder of the version.
@@ -30,13 +30,13 @@ func (m *Machinery) ObjectEncoder(encoder runtime.Encoder, k *define.Kind, v *de
 	if lists, ok := encoder.(listEncoder); ok && lists.lists[reflect.PointerTo(k.Hub().ListType)] {
 		e.items, e.list = m.items, m.items.of(listKey{k.Hub().ListType, lists.Identifier()})
 		e.head = fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,`, k.Name, v.GroupVersion)
-		e.form = e.newForm()
+		e.encoding = e.newEncoding()
 	}
 	return e
 }
 
-// Form returns the form of objects in lists; nil unless they are written as JSON of a stored kind.
-func (e *ObjectEncoder) Form() *verbatim.Form { return e.form }
+// Encoding returns the encoding of objects in lists; nil unless they are written as JSON of a stored kind.
+func (e *ObjectEncoder) Encoding() *verbatim.Encoding { return e.encoding }
 
 // objectEnd follows the last field of an encoded object.
 const objectEnd = "}\n"
@@ -62,10 +62,10 @@ func (e *ObjectEncoder) Object(object runtime.Object) ([]byte, error) {
 	return whole, nil
 }
 
-// newForm returns the form of list items, which uses the stored bytes if possible.
-func (e *ObjectEncoder) newForm() *verbatim.Form {
+// newEncoding returns the encoding of list items, which uses the stored bytes if possible.
+func (e *ObjectEncoder) newEncoding() *verbatim.Encoding {
 	whole := func(object runtime.Object) ([]byte, error) { return e.encode(Shallow(object)) }
-	return verbatim.NewForm(e.head, len(e.head), whole, func(object runtime.Object, encoded []byte) ([]byte, error) {
+	return verbatim.NewEncoding(e.head, len(e.head), whole, func(object runtime.Object, encoded []byte) ([]byte, error) {
 		var key itemKey
 		if accessor, ok := object.(metav1.Object); ok {
 			key = keyOf(e.list, accessor)

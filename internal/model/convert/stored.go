@@ -42,7 +42,7 @@ func newStorageCodec(
 		other:    codecs.UniversalDeserializer(),
 	}
 	if len(versions) > 0 {
-		decoder = filled{decoder, versions}
+		decoder = defaultingDecoder{decoder, versions}
 	}
 	encoder := withZeros(planned(info.Serializer, codecs.SupportedMediaTypes(), plans), codecs.SupportedMediaTypes(), shapes)
 	if mediaType != runtime.ContentTypeProtobuf {

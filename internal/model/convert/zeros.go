@@ -89,21 +89,21 @@ func indent(data []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Filled returns a decoder of JSON documents that fills in the markers' defaults of absent fields. It is for
+// DefaultingDecoder returns a decoder of JSON documents that fills in the markers' defaults of absent fields. It is for
 // documents that do not come from clients.
-func (m *Machinery) Filled(decoder runtime.Decoder) runtime.Decoder {
-	return filled{decoder, m.structural}
+func (m *Machinery) DefaultingDecoder(decoder runtime.Decoder) runtime.Decoder {
+	return defaultingDecoder{decoder, m.structural}
 }
 
-// filled is a decoder of stored objects that fills in the defaults of absent fields. Protobuf messages have all
+// defaultingDecoder is a decoder of stored objects that fills in the defaults of absent fields. Protobuf messages have all
 // fields.
-type filled struct {
+type defaultingDecoder struct {
 	runtime.Decoder
 	versions map[schema.GroupVersionKind]*structural.Version
 }
 
 // Decode implements runtime.Decoder.
-func (d filled) Decode(
+func (d defaultingDecoder) Decode(
 	data []byte,
 	defaults *schema.GroupVersionKind,
 	into runtime.Object,

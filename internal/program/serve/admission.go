@@ -26,8 +26,8 @@ func (s *Server) admissionPlugins(hooks *admit.Hooks) (plugins, error) {
 // with returns the declared plugins for a server with the given authorizer. Hooks come last, so that they see
 // objects as they will be stored.
 func (p plugins) with(authorize authorizer.Authorizer) ([]admit.Plugin, error) {
-	given := admit.Given{Authorizer: authorize, Version: upstream.EffectiveVersion(p.server.definition), Stopped: p.server.stopping}
-	all := admit.Declared(p.server.plan.AdmissionPlugins, p.server.env, given)
+	given := admit.Initialization{Authorizer: authorize, Version: upstream.EffectiveVersion(p.server.definition), Stopped: p.server.stopping}
+	all := admit.NewPlugins(p.server.plan.AdmissionPlugins, p.server.env, given)
 	if p.plane != nil {
 		plane, err := p.plane(authorize)
 		if err != nil {
@@ -35,5 +35,5 @@ func (p plugins) with(authorize authorizer.Authorizer) ([]admit.Plugin, error) {
 		}
 		all = append(all, plane...)
 	}
-	return append(all, admit.Made(define.HooksPlugin, p.hooks)), nil
+	return append(all, admit.NewPlugin(define.HooksPlugin, p.hooks)), nil
 }

@@ -161,8 +161,8 @@ func (m *standalone) configure(c *upstream.Config, own plugins) error {
 		return err
 	}
 	all := append([]admit.Plugin{
-		admit.Made("NamespaceLifecycle", m.namespaces.Admission()),
-		admit.Made(define.RightsPlugin, m.rights.Admission(authorize)),
+		admit.NewPlugin("NamespaceLifecycle", m.namespaces.Admission()),
+		admit.NewPlugin(define.RightsPlugin, m.rights.Admission(authorize)),
 	}, declared...)
 	for i, p := range all {
 		all[i].Unmeasured = i < 2 || p.Name == define.HooksPlugin

@@ -130,7 +130,7 @@ func (f *File) compress(path string) (err error) {
 		}
 	}()
 	z := gzip.NewWriter(to)
-	_, err = io.Copy(z, untilClosed{from, f.closing})
+	_, err = io.Copy(z, closableReader{from, f.closing})
 	if err = errors.Join(err, z.Close(), to.Sync(), to.Close()); err != nil {
 		return err
 	}
@@ -140,13 +140,13 @@ func (f *File) compress(path string) (err error) {
 	return os.Remove(path)
 }
 
-// untilClosed reads until the log file is closed.
-type untilClosed struct {
+// closableReader reads until the log file is closed.
+type closableReader struct {
 	io.Reader
 	closing <-chan struct{}
 }
 
-func (r untilClosed) Read(p []byte) (int, error) {
+func (r closableReader) Read(p []byte) (int, error) {
 	select {
 	case <-r.closing:
 		return 0, fs.ErrClosed

@@ -34,18 +34,18 @@ func SharingReads(config *rest.Config, reader, writer string) *rest.Config {
 		return config
 	}
 	as, token := As(config, writer), tokenOf(config.BearerToken, reader)
-	as.Wrap(func(next http.RoundTripper) http.RoundTripper { return reading{next, token} })
+	as.Wrap(func(next http.RoundTripper) http.RoundTripper { return readTransport{next, token} })
 	return as
 }
 
-// reading is below the transport that sets the token.
-type reading struct {
+// readTransport is below the transport that sets the token.
+type readTransport struct {
 	next  http.RoundTripper
 	token string
 }
 
 // RoundTrip implements http.RoundTripper.
-func (r reading) RoundTrip(request *http.Request) (*http.Response, error) {
+func (r readTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	// Lists and watches of informers have query parameters, a get has none.
 	if request.Method == http.MethodGet && request.URL.RawQuery != "" {
 		request = request.Clone(request.Context())

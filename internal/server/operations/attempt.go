@@ -100,35 +100,35 @@ func (a *attempt) run(lasting context.Context, stored *operationv1.Operation, be
 	}
 	a.mu.Unlock()
 	a.stored, a.renewed = stored, began
-	done := make(chan outcome, 1)
+	done := make(chan actionResult, 1)
 	go func() { done <- a.act(ctx) }()
 	a.keep(ctx, lasting, done)
 }
 
-// outcome is the result of an action. It shares no memory with the action.
-type outcome struct {
+// actionResult is the result of an action. It shares no memory with the action.
+type actionResult struct {
 	result *runtime.RawExtension
 	err    error
 }
 
-// failed is a copy of an action's error: its text and status, so that no method of the original is called later.
-type failed struct {
+// failure is a copy of an action's error: its text and status, so that no method of the original is called later.
+type failure struct {
 	text   string
 	status metav1.Status
 }
 
-func (f failed) Error() string { return f.text }
+func (f failure) Error() string { return f.text }
 
 // Status implements apierrors.APIStatus.
-func (f failed) Status() metav1.Status { return f.status }
+func (f failure) Status() metav1.Status { return f.status }
 
 // act runs the action. It turns a panic into an error, also one in a method of the action's result or error, so that
 // the server continues.
-func (a *attempt) act(ctx context.Context) (o outcome) {
+func (a *attempt) act(ctx context.Context) (o actionResult) {
 	defer func() {
 		if p := recover(); p != nil {
 			klog.FromContext(ctx).Error(nil, "Action of an operation panicked", "operation", a.key, "panic", p, "stack", string(debug.Stack()))
-			o = outcome{err: apierrors.NewInternalError(fmt.Errorf("the action panicked: %v", p))}
+			o = actionResult{err: apierrors.NewInternalError(fmt.Errorf("the action panicked: %v", p))}
 		}
 	}()
 	returned, err := a.call.Subresource.Long.Run(ctx, a.call, &Attempt{a})
@@ -136,13 +136,13 @@ func (a *attempt) act(ctx context.Context) (o outcome) {
 		o.result, err = rawOf("result", returned)
 	}
 	if err != nil {
-		return outcome{err: failed{err.Error(), *statusOf(err)}}
+		return actionResult{err: failure{err.Error(), *statusOf(err)}}
 	}
 	return o
 }
 
 // keep writes the action's progress and renews the claim until the action has ended.
-func (a *attempt) keep(ctx, lasting context.Context, done <-chan outcome) {
+func (a *attempt) keep(ctx, lasting context.Context, done <-chan actionResult) {
 	c := a.runner.config.Clock
 	tick := c.NewTimer(a.runner.config.Lease / 3)
 	defer tick.Stop()
@@ -272,7 +272,7 @@ func (a *attempt) update(ctx context.Context, within time.Duration, change func(
 
 // end writes the outcome of the operation. It retries until the write has succeeded or the operation belongs to
 // another holder.
-func (a *attempt) end(ctx, lasting context.Context, o outcome) {
+func (a *attempt) end(ctx, lasting context.Context, o actionResult) {
 	c := a.runner.config.Clock
 	deadline := c.NewTimer(a.runner.config.Drain)
 	defer deadline.Stop()
@@ -313,7 +313,7 @@ func (a *attempt) abandon(ctx context.Context) {
 		return
 	}
 	err := a.update(ctx, a.runner.config.Lease/3, func(op *operationv1.Operation) {
-		a.conclude(ctx, op, outcome{err: fmt.Errorf("the action had not ended after %s", a.runner.config.Drain)})
+		a.conclude(ctx, op, actionResult{err: fmt.Errorf("the action had not ended after %s", a.runner.config.Drain)})
 	})
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "End of an operation could not be written", "operation", a.key)
@@ -323,7 +323,7 @@ func (a *attempt) abandon(ctx context.Context) {
 }
 
 // conclude sets the status from the action's outcome and the cause of its end.
-func (a *attempt) conclude(ctx context.Context, op *operationv1.Operation, o outcome) {
+func (a *attempt) conclude(ctx context.Context, op *operationv1.Operation, o actionResult) {
 	a.mu.Lock()
 	said := a.said.DeepCopy()
 	a.mu.Unlock()

@@ -23,9 +23,9 @@ type field struct {
 	Description string `json:"description,omitempty"`
 }
 
-// described describes a resource in a response. Group and Version are omitted in the response of a version, Fields in
+// resourceDoc describes a resource in a response. Group and Version are omitted in the response of a version, Fields in
 // the response of all resources.
-type described struct {
+type resourceDoc struct {
 	Group      string  `json:"group,omitempty"`
 	Version    string  `json:"version,omitempty"`
 	Name       string  `json:"name"`
@@ -42,8 +42,8 @@ func (a *API) describe(w http.ResponseWriter, r *http.Request, p place) error {
 		return badParameters(r.URL.Query())
 	}
 	answer := struct {
-		Resources []described `json:"resources"`
-	}{[]described{}}
+		Resources []resourceDoc `json:"resources"`
+	}{[]resourceDoc{}}
 	known := p == place{}
 	for _, resource := range a.config.Resources() {
 		if p.nowhere || p.version != "" && (resource.Group != p.group || resource.Version != p.version) {
@@ -69,12 +69,12 @@ func (a *API) describe(w http.ResponseWriter, r *http.Request, p place) error {
 	return nil
 }
 
-func (a *API) told(resource *Resource, withFields bool) described {
+func (a *API) told(resource *Resource, withFields bool) resourceDoc {
 	group := resource.Group
 	if group == "" {
 		group = core
 	}
-	d := described{
+	d := resourceDoc{
 		Name: resource.Resource, Kind: resource.Kind, Namespaced: resource.Namespaced, Watched: resource.Watched,
 		Path: a.config.Prefix + "/" + group + "/" + resource.Version + "/" + resource.Resource,
 	}

@@ -25,7 +25,7 @@ import (
 const mostCounts = 1000
 
 // page answers with a page.
-func (a *API) page(w http.ResponseWriter, r *http.Request, asked *asked, next http.Handler) error {
+func (a *API) page(w http.ResponseWriter, r *http.Request, asked *parsedRequest, next http.Handler) error {
 	answer := &recorder{header: http.Header{}}
 	next.ServeHTTP(answer, listOf(r, asked, asked.selectors))
 	if answer.code != http.StatusOK {
@@ -55,7 +55,7 @@ func (a *API) page(w http.ResponseWriter, r *http.Request, asked *asked, next ht
 }
 
 // listOf returns the request for the list or watch of a query.
-func listOf(r *http.Request, asked *asked, query url.Values) *http.Request {
+func listOf(r *http.Request, asked *parsedRequest, query url.Values) *http.Request {
 	ctx := r.Context()
 	if asked.resource.Encode != nil {
 		ctx = ordered.NewContext(ctx, &asked.request)
@@ -124,7 +124,7 @@ func facetsOf(counts map[ordered.Value]int) []facet {
 }
 
 // writePage writes the response.
-func (a *API) writePage(w http.ResponseWriter, asked *asked, items [][]byte) error {
+func (a *API) writePage(w http.ResponseWriter, asked *parsedRequest, items [][]byte) error {
 	page := asked.request.Page
 	rest := struct {
 		TotalItems      int                `json:"totalItems"`

@@ -35,8 +35,8 @@ const (
 	longestValue = ordered.LongestString - 1
 )
 
-// asked is a parsed request.
-type asked struct {
+// parsedRequest is a parsed request.
+type parsedRequest struct {
 	place    place
 	resource *Resource
 	request  ordered.Request
@@ -64,12 +64,12 @@ var (
 )
 
 // parse parses a request. Its errors are for the caller.
-func parse(r *http.Request, p place, resource *Resource) (*asked, error) {
+func parse(r *http.Request, p place, resource *Resource) (*parsedRequest, error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, fmt.Errorf("the parameters cannot be read: %w", err)
 	}
-	a := &asked{place: p, resource: resource, tail: isTail(query), selectors: url.Values{}}
+	a := &parsedRequest{place: p, resource: resource, tail: isTail(query), selectors: url.Values{}}
 	fields := resource.fields()
 	if err := a.checkNames(query, fields); err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func parse(r *http.Request, p place, resource *Resource) (*asked, error) {
 }
 
 // checkNames rejects unknown parameters, repeated ones except conditions, and too many values.
-func (a *asked) checkNames(query url.Values, fields []ordered.Field) error {
+func (a *parsedRequest) checkNames(query url.Values, fields []ordered.Field) error {
 	values := 0
 	for _, name := range sortedKeys(query) {
 		field, operator, bracketed := strings.Cut(name, "[")
@@ -138,7 +138,7 @@ func (a *asked) checkNames(query url.Values, fields []ordered.Field) error {
 }
 
 // conditions parses the conditions on objects.
-func (a *asked) conditions(query url.Values, fields []ordered.Field) error {
+func (a *parsedRequest) conditions(query url.Values, fields []ordered.Field) error {
 	var others []func(runtime.Object) bool
 	parts := 0
 	contains := func(field ordered.Field, all []string) {
@@ -276,7 +276,7 @@ func hasWords(texts []ordered.Field, o runtime.Object, words []string) bool {
 }
 
 // pages parses the parameters of pages.
-func (a *asked) pages(query url.Values, fields []ordered.Field) error {
+func (a *parsedRequest) pages(query url.Values, fields []ordered.Field) error {
 	q := &a.request.Query
 	var err error
 	if q.Limit, err = number(query, "limit", defaultLimit, 0, largestLimit); err != nil {
@@ -354,7 +354,7 @@ func number(query url.Values, name string, otherwise, least, most int) (int, err
 }
 
 // where parses the start of a tail.
-func (a *asked) where(r *http.Request, query url.Values) error {
+func (a *parsedRequest) where(r *http.Request, query url.Values) error {
 	if !a.resource.Watched {
 		return fmt.Errorf("%s cannot be watched", a.resource.Resource)
 	}

@@ -42,7 +42,7 @@ func projectionOf(text string) ([][]string, error) {
 }
 
 // item returns the requested parts of an object.
-func (a *asked) item(object []byte) ([]byte, error) {
+func (a *parsedRequest) item(object []byte) ([]byte, error) {
 	if !a.managedFields {
 		var err error
 		if object, err = withoutManagedFields(object); err != nil {

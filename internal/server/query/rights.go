@@ -160,7 +160,7 @@ func (a *API) union(ctx context.Context, attributes authorizer.Attributes, enoug
 	}
 	var may []string
 	for _, namespace := range all {
-		decision, _, err := a.config.Authorizer.Authorize(ctx, inNamespace{attributes, namespace})
+		decision, _, err := a.config.Authorizer.Authorize(ctx, namespacedAttributes{attributes, namespace})
 		if ctx.Err() != nil {
 			return nil, apierrors.NewTimeoutError("the rights of the caller in all namespaces were not known in time", 1)
 		}
@@ -174,14 +174,14 @@ func (a *API) union(ctx context.Context, attributes authorizer.Attributes, enoug
 	return may, nil
 }
 
-// inNamespace is a request restricted to one namespace.
-type inNamespace struct {
+// namespacedAttributes is a request restricted to one namespace.
+type namespacedAttributes struct {
 	authorizer.Attributes
 	namespace string
 }
 
 // GetNamespace implements authorizer.Attributes.
-func (a inNamespace) GetNamespace() string { return a.namespace }
+func (a namespacedAttributes) GetNamespace() string { return a.namespace }
 
 // mayList reports whether the caller may list a resource in any namespace.
 func (a *API) mayList(ctx context.Context, resource *Resource) (bool, error) {

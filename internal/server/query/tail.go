@@ -32,7 +32,7 @@ const (
 )
 
 // tail answers with the objects that a query selects, followed by their changes.
-func (a *API) tail(w http.ResponseWriter, r *http.Request, asked *asked, next http.Handler) error {
+func (a *API) tail(w http.ResponseWriter, r *http.Request, asked *parsedRequest, next http.Handler) error {
 	if !websocket.IsWebSocketUpgrade(r) && !accepts(r, eventStream) {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
@@ -94,7 +94,7 @@ type sender interface {
 
 // tail is the response writer of a watch, which writes each event as a line.
 type tail struct {
-	asked  *asked
+	asked  *parsedRequest
 	end    context.CancelFunc
 	open   func() (sender, error)
 	header http.Header
@@ -169,8 +169,8 @@ type event struct {
 	Object json.RawMessage `json:"object"`
 }
 
-// about contains the fields of an object that a tail needs.
-type about struct {
+// eventMetadata contains the fields of an object that a tail needs.
+type eventMetadata struct {
 	Code     int32 `json:"code"`
 	Metadata struct {
 		ResourceVersion string            `json:"resourceVersion"`
@@ -181,7 +181,7 @@ type about struct {
 // The event is forwarded to the client, with the requested parts of its object. An error event is the last one.
 func (t *tail) tell(line []byte) error {
 	var e event
-	var object about
+	var object eventMetadata
 	if err := json.Unmarshal(line, &e); err != nil {
 		return fmt.Errorf("read an event of a watch: %w", err)
 	}
@@ -241,7 +241,7 @@ func (t *tail) fail(status []byte) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var object about
+	var object eventMetadata
 	version := ""
 	if json.Unmarshal(status, &object) == nil && object.Code == http.StatusGone {
 		version = noVersion

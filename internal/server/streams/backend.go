@@ -65,7 +65,7 @@ func (b Backend) transport() *http.Transport {
 }
 
 // Remote returns a command that an agent runs. The agent speaks SPDY like kubelet.
-func Remote(b Backend, wanted Wanted) Run {
+func Remote(b Backend, wanted RequestedStreams) Run {
 	return func(ctx context.Context, command Command) error {
 		transport := b.transport()
 		defer transport.CloseIdleConnections()
@@ -74,7 +74,7 @@ func Remote(b Backend, wanted Wanted) Run {
 			return fmt.Errorf("connect with the agent: %w", err)
 		}
 		executor, err := remotecommand.NewSPDYExecutorRejectRedirects(
-			adding{upgrader, b.Header},
+			headerTransport{upgrader, b.Header},
 			clientspdy.NewUpgraderForStreaming(upgrader),
 			http.MethodPost,
 			b.URL,
@@ -105,7 +105,7 @@ func Remote(b Backend, wanted Wanted) Run {
 }
 
 // Query returns the query parameters for streams, with the names of the options of pods.
-func Query(wanted Wanted) url.Values {
+func Query(wanted RequestedStreams) url.Values {
 	query := url.Values{}
 	query.Set("stdin", strconv.FormatBool(wanted.Stdin))
 	query.Set("stdout", strconv.FormatBool(wanted.Stdout))
@@ -114,13 +114,13 @@ func Query(wanted Wanted) url.Values {
 	return query
 }
 
-// adding sets headers.
-type adding struct {
+// headerTransport sets headers.
+type headerTransport struct {
 	http.RoundTripper
 	header http.Header
 }
 
-func (a adding) RoundTrip(r *http.Request) (*http.Response, error) {
+func (a headerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = utilnet.CloneRequest(r)
 	for name, values := range a.header {
 		r.Header[http.CanonicalHeaderKey(name)] = values
@@ -178,19 +178,19 @@ func ServeProxy(w http.ResponseWriter, r *http.Request, refuse Refuse, limits Li
 	location.RawQuery = r.URL.RawQuery
 	hand(w, r, refuse, limits, &location, func(w http.ResponseWriter, r *http.Request, refuse Refuse, location *url.URL) {
 		prefix := strings.TrimSuffix(r.URL.Path, rest)
-		b.serveBy(&rebased{b.transport(), b.URL, prefix, r.URL.EscapedPath()}, w, r, refuse, location)
+		b.serveBy(&rebasingTransport{b.transport(), b.URL, prefix, r.URL.EscapedPath()}, w, r, refuse, location)
 	})
 }
 
-// rebased is the transport to a backend that clients see at the path of the subresource.
-type rebased struct {
+// rebasingTransport is the transport to a backend that clients see at the path of the subresource.
+type rebasingTransport struct {
 	*http.Transport
 	backend *url.URL
 	prefix  string // the path of the subresource
 	asked   string // the path of the request
 }
 
-func (t *rebased) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t *rebasingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = utilnet.CloneRequest(r)
 	r.Header.Set("X-Forwarded-Uri", t.asked)
 	response, err := t.Transport.RoundTrip(r)
@@ -251,7 +251,7 @@ func hand(
 	}
 	s := newSession(r.Context(), limits)
 	defer s.end()
-	serve(passing{takeover{w, s}}, r.WithContext(s.ctx), failed, location)
+	serve(sessionWriter{takeover{w, s}}, r.WithContext(s.ctx), failed, location)
 	if ended := s.result(nil); result == outcome.Succeeded {
 		result = ended
 	}
@@ -261,10 +261,10 @@ func hand(
 	outcome.Set(r.Context(), result)
 }
 
-// passing is a response writer whose hijacked connection is closed when its session ends.
-type passing struct{ takeover }
+// sessionWriter is a response writer whose hijacked connection is closed when its session ends.
+type sessionWriter struct{ takeover }
 
-func (p passing) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (p sessionWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := p.takeover.Hijack()
 	if err != nil {
 		return nil, nil, err
@@ -272,16 +272,16 @@ func (p passing) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	s := p.session
 	context.AfterFunc(s.ctx, s.close)
 	s.begin(nil)
-	return usedConn{conn, s}, buffered, nil
+	return trackedConn{conn, s}, buffered, nil
 }
 
-// usedConn records every read and write as use of the session, because the protocol on the connection is unknown.
-type usedConn struct {
+// trackedConn records every read and write as use of the session, because the protocol on the connection is unknown.
+type trackedConn struct {
 	net.Conn
 	session *session
 }
 
-func (c usedConn) Read(p []byte) (int, error) {
+func (c trackedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 {
 		c.session.use()
@@ -289,17 +289,17 @@ func (c usedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (c usedConn) Write(p []byte) (int, error) {
+func (c trackedConn) Write(p []byte) (int, error) {
 	c.session.use()
 	return c.Conn.Write(p)
 }
 
 // serve forwards one request to an agent.
 func (b Backend) serve(w http.ResponseWriter, r *http.Request, refuse Refuse, location *url.URL) {
-	b.serveBy(&rebased{b.transport(), b.URL, "", r.URL.EscapedPath()}, w, r, refuse, location)
+	b.serveBy(&rebasingTransport{b.transport(), b.URL, "", r.URL.EscapedPath()}, w, r, refuse, location)
 }
 
-func (b Backend) serveBy(t *rebased, w http.ResponseWriter, r *http.Request, refuse Refuse, location *url.URL) {
+func (b Backend) serveBy(t *rebasingTransport, w http.ResponseWriter, r *http.Request, refuse Refuse, location *url.URL) {
 	defer t.CloseIdleConnections()
 	r = utilnet.CloneRequest(r)
 	cleanHeader(r.Header)
@@ -320,7 +320,7 @@ func (b Backend) serveBy(t *rebased, w http.ResponseWriter, r *http.Request, ref
 }
 
 // WrappedRoundTripper returns the transport that dials upgraded connections.
-func (t *rebased) WrappedRoundTripper() http.RoundTripper { return t.Transport }
+func (t *rebasingTransport) WrappedRoundTripper() http.RoundTripper { return t.Transport }
 
 // responder answers errors of a proxy.
 type responder Refuse

@@ -26,8 +26,8 @@ import (
 	"github.com/annexapi/annex/internal/base/outcome"
 )
 
-// Wanted are the streams that a client requests.
-type Wanted struct{ Stdin, Stdout, Stderr, TTY bool }
+// RequestedStreams are the streams that a client requests.
+type RequestedStreams struct{ Stdin, Stdout, Stderr, TTY bool }
 
 // Command is the client's side of one command. All fields are set: an input that was not requested is at its end, and
 // an output that was not requested is discarded.
@@ -46,7 +46,7 @@ type Refuse func(err error)
 
 // ServeCommand connects the client of a request with a command. Errors of the request are passed to refuse, errors of
 // the command are sent over the error stream. mistake is an error in the request's options, or nil.
-func ServeCommand(w http.ResponseWriter, r *http.Request, refuse Refuse, wanted Wanted, mistake error, limits Limits, run Run) {
+func ServeCommand(w http.ResponseWriter, r *http.Request, refuse Refuse, wanted RequestedStreams, mistake error, limits Limits, run Run) {
 	if wanted.TTY {
 		wanted.Stderr = false // a terminal has one output
 	}
@@ -77,14 +77,14 @@ func ServeCommand(w http.ResponseWriter, r *http.Request, refuse Refuse, wanted 
 	streams.finish(status)
 }
 
-// opened are the streams of a session. finish sends the final status to the client and waits a moment for the client
+// commandStreams are the streams of a session. finish sends the final status to the client and waits a moment for the client
 // to close the connection.
-type opened struct {
+type commandStreams struct {
 	command Command
 	finish  func(status metav1.Status)
 }
 
-func open(s *session, w http.ResponseWriter, r *http.Request, wanted Wanted) (*opened, error) {
+func open(s *session, w http.ResponseWriter, r *http.Request, wanted RequestedStreams) (*commandStreams, error) {
 	switch {
 	case wsstream.IsWebSocketRequest(r):
 		return openWebSocket(s, w, r, wanted)
@@ -275,11 +275,11 @@ type empty struct{}
 
 func (empty) Read([]byte) (int, error) { return 0, io.EOF }
 
-// writing is a function that implements io.Writer.
-type writing func(p []byte) (int, error)
+// writerFunc is a function that implements io.Writer.
+type writerFunc func(p []byte) (int, error)
 
 // Write writes in chunks, so that streams take turns and messages stay small.
-func (w writing) Write(p []byte) (int, error) {
+func (w writerFunc) Write(p []byte) (int, error) {
 	written := 0
 	for {
 		piece := p[written:min(len(p), written+chunk)]

@@ -25,7 +25,7 @@ func (e exited) ExitCode() int { return int(e) }
 
 // Requests that become no session are answered as any other, and nothing is run.
 func TestServeCommand_refusals(t *testing.T) {
-	all := Wanted{Stdin: true, Stdout: true, Stderr: true}
+	all := RequestedStreams{Stdin: true, Stdout: true, Stderr: true}
 	upgrade := func(to string, headers ...string) http.Header {
 		h := http.Header{"Connection": {"Upgrade"}, "Upgrade": {to}}
 		for i := 0; i < len(headers); i += 2 {
@@ -35,14 +35,14 @@ func TestServeCommand_refusals(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		header  http.Header
-		wanted  Wanted
+		wanted  RequestedStreams
 		mistake error
 		want    string
 	}{
 		"no upgrade":      {http.Header{}, all, nil, "Upgrade request required"},
 		"another upgrade": {upgrade("h2c"), all, nil, `unable to upgrade to "h2c": websocket and SPDY/3.1 are served`},
-		"no streams":      {upgrade("SPDY/3.1"), Wanted{}, nil, "you must specify at least 1 of stdin, stdout, stderr"},
-		"a terminal has no stderr": {upgrade("SPDY/3.1"), Wanted{TTY: true, Stderr: true}, nil,
+		"no streams":      {upgrade("SPDY/3.1"), RequestedStreams{}, nil, "you must specify at least 1 of stdin, stdout, stderr"},
+		"a terminal has no stderr": {upgrade("SPDY/3.1"), RequestedStreams{TTY: true, Stderr: true}, nil,
 			"you must specify at least 1 of stdin, stdout, stderr"},
 		"options that are wrong": {upgrade("SPDY/3.1"), all, apierrors.NewBadRequest("no such container"), "no such container"},
 		"options that are wrong, no upgrade": {http.Header{}, all, apierrors.NewBadRequest("no such container"),
@@ -173,7 +173,7 @@ func TestWriting_pieces(t *testing.T) {
 }
 
 func TestQuery_streams(t *testing.T) {
-	if got, want := Query(Wanted{Stdin: true, TTY: true}).Encode(), "stderr=false&stdin=true&stdout=false&tty=true"; got != want {
+	if got, want := Query(RequestedStreams{Stdin: true, TTY: true}).Encode(), "stderr=false&stdin=true&stdout=false&tty=true"; got != want {
 		t.Errorf("the query is %s, want %s", got, want)
 	}
 }

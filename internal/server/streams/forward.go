@@ -102,7 +102,7 @@ func (f *forwarder) open(w http.ResponseWriter, r *http.Request) (httpstream.Con
 		if protocol != "" {
 			w.Header().Set(httpstream.HeaderProtocolVersion, protocol)
 		}
-		conn := spdy.NewResponseUpgraderWithPings(pingPeriod).UpgradeResponse(framed{w}, r, f.accept)
+		conn := spdy.NewResponseUpgraderWithPings(pingPeriod).UpgradeResponse(framedWriter{w}, r, f.accept)
 		if conn == nil {
 			return nil, errors.New("the connection could not be taken over")
 		}

@@ -86,10 +86,10 @@ func (f *frames) wanted() int {
 
 func (f *frames) length() uint32 { return binary.BigEndian.Uint32(f.head[4:]) & 0xffffff }
 
-// framed is a response writer whose hijacked connection is checked by frames.
-type framed struct{ http.ResponseWriter }
+// framedWriter is a response writer whose hijacked connection is checked by frames.
+type framedWriter struct{ http.ResponseWriter }
 
-func (w framed) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (w framedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, _, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err != nil {
 		return nil, nil, err

@@ -15,7 +15,7 @@ func Log(ctx context.Context, b Backend, resource schema.GroupResource, name str
 	transport := b.transport()
 	log := &genericrest.LocationStreamer{
 		Location:        b.URL,
-		Transport:       headed{transport, b.Header},
+		Transport:       responseHeaderTransport{transport, b.Header},
 		ResponseChecker: genericrest.NewGenericHttpResponseChecker(resource, name),
 		RedirectChecker: genericrest.PreventRedirects,
 	}
@@ -27,13 +27,13 @@ func Log(ctx context.Context, b Backend, resource schema.GroupResource, name str
 	return body, nil
 }
 
-// headed adds the headers of a backend.
-type headed struct {
+// responseHeaderTransport adds the headers of a backend.
+type responseHeaderTransport struct {
 	http.RoundTripper
 	header http.Header
 }
 
-func (t headed) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t responseHeaderTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	for name, values := range t.header {
 		r.Header[http.CanonicalHeaderKey(name)] = values

@@ -28,9 +28,9 @@ func isSPDY(r *http.Request) bool {
 	return strings.Contains(strings.ToLower(r.Header.Get(httpstream.HeaderUpgrade)), strings.ToLower(spdy.HeaderSpdy31))
 }
 
-// offered is a stream that a client has opened. accepted is closed when the client has been notified of the
+// offeredStream is a stream that a client has opened. accepted is closed when the client has been notified of the
 // acceptance.
-type offered struct {
+type offeredStream struct {
 	httpstream.Stream
 	accepted <-chan struct{}
 }
@@ -43,7 +43,7 @@ type spdySession struct {
 	streams  map[string]httpstream.Stream
 }
 
-func openSPDY(s *session, w http.ResponseWriter, r *http.Request, wanted Wanted) (*opened, error) {
+func openSPDY(s *session, w http.ResponseWriter, r *http.Request, wanted RequestedStreams) (*commandStreams, error) {
 	protocol, err := negotiate(listed(r.Header.Values(httpstream.HeaderProtocolVersion)), spdyProtocols)
 	if err != nil {
 		return nil, err
@@ -66,14 +66,14 @@ func openSPDY(s *session, w http.ResponseWriter, r *http.Request, wanted Wanted)
 			types = append(types, t.name)
 		}
 	}
-	incoming := make(chan offered)
+	incoming := make(chan offeredStream)
 	conn := spdy.NewResponseUpgraderWithPings(pingPeriod).
-		UpgradeResponse(framed{w}, r, func(stream httpstream.Stream, accepted <-chan struct{}) error {
+		UpgradeResponse(framedWriter{w}, r, func(stream httpstream.Stream, accepted <-chan struct{}) error {
 			if name := stream.Headers().Get(corev1.StreamType); !slices.Contains(types, name) {
 				return fmt.Errorf("unexpected stream type %q", name)
 			}
 			select {
-			case incoming <- offered{stream, accepted}:
+			case incoming <- offeredStream{stream, accepted}:
 				return nil
 			case <-s.ctx.Done():
 				return context.Cause(s.ctx)
@@ -91,7 +91,7 @@ func openSPDY(s *session, w http.ResponseWriter, r *http.Request, wanted Wanted)
 	if err := c.wait(types, incoming); err != nil {
 		return nil, err
 	}
-	o := &opened{command: Command{Stdin: empty{}, Stdout: io.Discard, Stderr: io.Discard, Resize: none()}, finish: c.finish}
+	o := &commandStreams{command: Command{Stdin: empty{}, Stdout: io.Discard, Stderr: io.Discard, Resize: none()}, finish: c.finish}
 	if stdin := c.streams[corev1.StreamTypeStdin]; stdin != nil {
 		o.command.Stdin = spdyReader{stdin, s}
 		context.AfterFunc(s.ctx, func() { _ = stdin.Reset() }) // ends its reader
@@ -111,7 +111,7 @@ func openSPDY(s *session, w http.ResponseWriter, r *http.Request, wanted Wanted)
 }
 
 // wait returns when the client has opened its streams.
-func (c *spdySession) wait(types []string, incoming <-chan offered) error {
+func (c *spdySession) wait(types []string, incoming <-chan offeredStream) error {
 	late := time.NewTimer(opening)
 	defer late.Stop()
 	for len(c.streams) < len(types) {
@@ -138,7 +138,7 @@ func (c *spdySession) wait(types []string, incoming <-chan offered) error {
 
 func (c *spdySession) writer(name string) io.Writer {
 	stream := c.streams[name]
-	return writing(func(p []byte) (int, error) {
+	return writerFunc(func(p []byte) (int, error) {
 		if len(p) == 0 {
 			return 0, nil
 		}

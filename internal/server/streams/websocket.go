@@ -64,7 +64,7 @@ type webSocket struct {
 	resize *sizes
 }
 
-func openWebSocket(s *session, w http.ResponseWriter, r *http.Request, wanted Wanted) (*opened, error) {
+func openWebSocket(s *session, w http.ResponseWriter, r *http.Request, wanted RequestedStreams) (*commandStreams, error) {
 	protocol, err := negotiate(websocket.Subprotocols(r), webSocketProtocols)
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func openWebSocket(s *session, w http.ResponseWriter, r *http.Request, wanted Wa
 		status:    protocol == remotecommand.StreamProtocolV5Name || protocol == remotecommand.StreamProtocolV4Name || protocol == v4Base64,
 		received:  make(chan struct{}),
 	}
-	o := &opened{command: Command{Stdin: empty{}, Stdout: io.Discard, Stderr: io.Discard, Resize: none()}, finish: ws.finish}
+	o := &commandStreams{command: Command{Stdin: empty{}, Stdout: io.Discard, Stderr: io.Discard, Resize: none()}, finish: ws.finish}
 	first := remotecommand.StreamErr
 	if wanted.Stdin {
 		var stdin *io.PipeReader
@@ -122,7 +122,7 @@ func openWebSocket(s *session, w http.ResponseWriter, r *http.Request, wanted Wa
 
 // channel returns a writer of messages for a stream.
 func (ws *webSocket) channel(number int) io.Writer {
-	return writing(func(p []byte) (int, error) {
+	return writerFunc(func(p []byte) (int, error) {
 		if len(p) == 0 {
 			return 0, nil
 		}

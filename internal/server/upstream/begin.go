@@ -21,10 +21,10 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 )
 
-// beginning gives every request an audit ID, the time of its receipt, the request info, a deadline and a recorder of
+// requestSetup gives every request an audit ID, the time of its receipt, the request info, a deadline and a recorder of
 // warnings, before any other filter runs. It replaces upstream's WithAuditInit, WithRequestReceivedTimestamp,
 // WithRequestInfo, WithRequestDeadline and WithWarningRecorder, each of which copies the request.
-type beginning struct {
+type requestSetup struct {
 	next        http.Handler
 	audited     bool // if false, no audit event is collected
 	resolver    request.RequestInfoResolver
@@ -33,8 +33,8 @@ type beginning struct {
 	resets      resetCounter
 }
 
-func withBeginning(handler http.Handler, audited bool, c *server.Config) http.Handler {
-	return &beginning{
+func withRequestSetup(handler http.Handler, audited bool, c *server.Config) http.Handler {
+	return &requestSetup{
 		handler,
 		audited,
 		c.RequestInfoResolver,
@@ -45,7 +45,7 @@ func withBeginning(handler http.Handler, audited bool, c *server.Config) http.Ha
 }
 
 // ServeHTTP implements http.Handler.
-func (b *beginning) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (b *requestSetup) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer b.resets.count(r)
 	if r.Context().Err() != nil {
 		return // the client reset the request before it began, which a client can do any number of times without waiting
@@ -75,7 +75,7 @@ const auditIDHeader = "Audit-Id"
 
 // identified returns the context of the request with its audit ID, which is the client's or a new one, and sets the
 // ID in the response header.
-func (b *beginning) identified(w http.ResponseWriter, r *http.Request) context.Context {
+func (b *requestSetup) identified(w http.ResponseWriter, r *http.Request) context.Context {
 	ctx := r.Context()
 	outer := audit.AuditContextFrom(ctx) // set if the handler of another server calls this one
 	switch {

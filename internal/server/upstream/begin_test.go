@@ -46,7 +46,7 @@ func begins(
 	}
 	return map[string]func(http.Handler) http.Handler{
 		"ours": func(h http.Handler) http.Handler {
-			return withBeginning(withTimeoutOfClient(h, bounded(h)), audited, c)
+			return withRequestSetup(withTimeoutOfClient(h, bounded(h)), audited, c)
 		},
 		"upstream's": func(h http.Handler) http.Handler {
 			h = bounded(filters.WithWarningRecorder(h))
@@ -238,7 +238,7 @@ func TestBeginning_resetRequest_isNotHandled(t *testing.T) {
 		RequestInfoResolver: &request.RequestInfoFactory{},
 		LongRunningFunc:     func(*http.Request, *request.RequestInfo) bool { return false },
 	}
-	handler := withBeginning(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was handled") }), false, c)
+	handler := withRequestSetup(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was handled") }), false, c)
 	reset, cancel := context.WithCancel(t.Context())
 	cancel()
 	w := httptest.NewRecorder()

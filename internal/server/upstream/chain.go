@@ -62,7 +62,7 @@ func steps(config Config) []step {
 func longRunning(check request.LongRunningRequestCheck, config Config) request.LongRunningRequestCheck {
 	routes, beside := connectRoutesOf(config.Definition), handlers(config.Handlers)
 	return func(r *http.Request, info *request.RequestInfo) bool {
-		if beside.of(r) != nil {
+		if beside.find(r) != nil {
 			return beside.longRunning(r)
 		}
 		if config.Aggregation != nil && config.Aggregation.LongRunning(r, info) {
@@ -73,10 +73,10 @@ func longRunning(check request.LongRunningRequestCheck, config Config) request.L
 	}
 }
 
-// stopping is closed when the server drains, which ends watches.
-type stopping <-chan struct{}
+// shutdownSignal is closed when the server drains, which ends watches.
+type shutdownSignal <-chan struct{}
 
-func (s stopping) ShuttingDown() <-chan struct{} { return s }
+func (s shutdownSignal) ShuttingDown() <-chan struct{} { return s }
 
 // withWatchesEnding ends watches when the server stops, as upstream's filter does, and makes the server wait for them. It waits for
 // the rest of a watch whose handlers have returned, too.
@@ -87,7 +87,7 @@ func withWatchesEnding(handler http.Handler, group watchGroup) http.Handler {
 			return
 		}
 		one := watchOf{group, r.Context()}
-		serverfilters.WithWatchTerminationDuringShutdown(handler, stopping(group.stopping), one).ServeHTTP(w, r)
+		serverfilters.WithWatchTerminationDuringShutdown(handler, shutdownSignal(group.stopping), one).ServeHTTP(w, r)
 	})
 }
 
@@ -117,21 +117,21 @@ func (g watchGroup) Add(delta int) error {
 }
 
 // markedRequests returns the endpoints whose bodies have kubebuilder markers, and the endpoints whose options have markers.
-func markedRequests(s *define.Server) (bodies, queries map[captured]bool) {
-	bodies, queries = map[captured]bool{}, map[captured]bool{}
+func markedRequests(s *define.Server) (bodies, queries map[markedRequest]bool) {
+	bodies, queries = map[markedRequest]bool{}, map[markedRequest]bool{}
 	for _, k := range s.Kinds() {
 		for _, v := range k.Versions {
 			resource := v.GroupVersion.WithResource(k.Resource)
 			if v.Structural != nil {
-				bodies[captured{resource, ""}], bodies[captured{resource, "status"}] = true, true
+				bodies[markedRequest{resource, ""}], bodies[markedRequest{resource, "status"}] = true, true
 			}
 			for _, sub := range k.CustomSubresources {
 				switch {
 				case sub.Structural == nil:
 				case sub.ReadsQuery():
-					queries[captured{resource, sub.Name}] = true
+					queries[markedRequest{resource, sub.Name}] = true
 				default:
-					bodies[captured{resource, sub.Name}] = true
+					bodies[markedRequest{resource, sub.Name}] = true
 				}
 			}
 		}
@@ -139,21 +139,21 @@ func markedRequests(s *define.Server) (bodies, queries map[captured]bool) {
 	return bodies, queries
 }
 
-// captured is an endpoint whose requests are validated as clients sent them. The subresource is empty for the main endpoint.
-type captured struct {
+// markedRequest is an endpoint whose requests are validated as clients sent them. The subresource is empty for the main endpoint.
+type markedRequest struct {
 	resource    schema.GroupVersionResource
 	subresource string
 }
 
 // captureMarked keeps the bodies and the queries of requests for endpoints with kubebuilder markers: the markers validate the request as
 // the client sent it, without defaults.
-func captureMarked(bodies, queries map[captured]bool) step {
+func captureMarked(bodies, queries map[markedRequest]bool) step {
 	return func(r *http.Request, info *request.RequestInfo) (*http.Request, error) {
 		if !info.IsResourceRequest {
 			return r, nil
 		}
 		resource := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
-		endpoint := captured{resource, info.Subresource}
+		endpoint := markedRequest{resource, info.Subresource}
 		switch writes := info.Verb == "create" || info.Verb == "update" || info.Verb == "patch"; {
 		case writes && bodies[endpoint]:
 			r = structural.CaptureBody(r)

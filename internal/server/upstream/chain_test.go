@@ -19,7 +19,7 @@ func TestWatchesEnding_newWatch_isRefused(t *testing.T) {
 	began := 0
 	handler := serverfilters.WithWatchTerminationDuringShutdown(
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { began++ }),
-		stopping(stop), watchGroup{&utilwaitgroup.RateLimitedSafeWaitGroup{}, stop})
+		shutdownSignal(stop), watchGroup{&utilwaitgroup.RateLimitedSafeWaitGroup{}, stop})
 	watch := func() *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodGet, "/apis/shop.example.com/v1/widgets?watch=true", nil)
 		w := httptest.NewRecorder()

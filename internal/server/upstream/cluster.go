@@ -106,8 +106,8 @@ func withLimits(handler http.Handler, controlled func() bool, c *server.Config) 
 // of their own.
 func withSeatsGivenUp(handler http.Handler, seated func(http.Handler) http.Handler) http.Handler {
 	inside := seated(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		d := departingFrom(r.Context())
-		if d == nil || d.most != mostOfList || d.passes {
+		d := bufferedResponseFrom(r.Context())
+		if d == nil || d.limit != mostOfList || d.passes {
 			handler.ServeHTTP(w, r)
 			return
 		}
@@ -124,7 +124,7 @@ func withSeatsGivenUp(handler http.Handler, seated func(http.Handler) http.Handl
 	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		inside.ServeHTTP(w, r)
-		if d := departingFrom(r.Context()); d != nil && d.ended != nil {
+		if d := bufferedResponseFrom(r.Context()); d != nil && d.ended != nil {
 			if reason := <-d.ended; reason != nil {
 				panic(reason)
 			}

@@ -37,8 +37,8 @@ func connectRoutesOf(s *define.Server) connectRoutes {
 	return all
 }
 
-// of returns the subresource that handles a request for a connection. It returns nil for any other request.
-func (c connectRoutes) of(info *request.RequestInfo) *define.Subresource {
+// find returns the subresource that handles a request for a connection. It returns nil for any other request.
+func (c connectRoutes) find(info *request.RequestInfo) *define.Subresource {
 	if !info.IsResourceRequest || info.Subresource == "" {
 		return nil
 	}
@@ -49,7 +49,7 @@ func (c connectRoutes) of(info *request.RequestInfo) *define.Subresource {
 // connection is exempt unless the LongRunning function of its subresource returns false for its options. A connection
 // whose options cannot be decoded is not exempt: it is refused at once.
 func (c connectRoutes) longRunning(r *http.Request, info *request.RequestInfo) bool {
-	sub := c.of(info)
+	sub := c.find(info)
 	if sub == nil || sub.LongRunning == nil || !slices.Contains(sub.Methods, r.Method) {
 		return sub != nil && slices.Contains(sub.Methods, r.Method)
 	}
@@ -61,7 +61,7 @@ func (c connectRoutes) longRunning(r *http.Request, info *request.RequestInfo) b
 // a moment for them and cuts off the remaining ones.
 func withConnectionsEnding(handler http.Handler, routes connectRoutes, stopping <-chan struct{}) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if info, ok := request.RequestInfoFrom(r.Context()); !ok || routes.of(info) == nil {
+		if info, ok := request.RequestInfoFrom(r.Context()); !ok || routes.find(info) == nil {
 			handler.ServeHTTP(w, r)
 			return
 		}
@@ -95,7 +95,7 @@ func newConnectionMetrics() *connectionMetrics {
 func withConnectionsCounted(handler http.Handler, routes connectRoutes, metrics *connectionMetrics) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
-		if !ok || routes.of(info) == nil {
+		if !ok || routes.find(info) == nil {
 			handler.ServeHTTP(w, r)
 			return
 		}
@@ -122,7 +122,7 @@ func withUpgradePermission(handler http.Handler, routes connectRoutes, c *server
 			handler.ServeHTTP(w, r)
 			return
 		}
-		if sub := routes.of(info); sub == nil || !slices.Contains(sub.Methods, http.MethodPost) {
+		if sub := routes.find(info); sub == nil || !slices.Contains(sub.Methods, http.MethodPost) {
 			handler.ServeHTTP(w, r)
 			return
 		}

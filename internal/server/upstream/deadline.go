@@ -30,12 +30,12 @@ func (b punctualBody) Read(p []byte) (int, error) {
 // registered with its parent until its Done channel is needed or it has ended. Requests that are answered from memory
 // never need the channel.
 type requestDeadline struct {
-	parent context.Context
-	at     time.Time
-	over   atomic.Bool // the request has been answered
+	parent   context.Context
+	deadline time.Time
+	answered atomic.Bool // the request has been answered
 
-	mu   sync.Mutex
-	made atomic.Pointer[timedContext] // nil until it is needed
+	mu    sync.Mutex
+	timed atomic.Pointer[timedContext] // nil until it is needed
 }
 
 // timedContext is the context that requestDeadline creates on demand. It has the values of the parent.
@@ -50,23 +50,23 @@ func newDeadline(parent context.Context, at time.Time) *requestDeadline {
 	if earlier, ok := parent.Deadline(); ok && earlier.Before(at) {
 		at = earlier
 	}
-	return &requestDeadline{parent: parent, at: at}
+	return &requestDeadline{parent: parent, deadline: at}
 }
 
 func (d *requestDeadline) make() *timedContext {
-	if made := d.made.Load(); made != nil {
+	if made := d.timed.Load(); made != nil {
 		return made
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	made := d.made.Load()
+	made := d.timed.Load()
 	if made == nil {
 		made = &timedContext{}
-		made.Context, made.cancel = context.WithDeadline(d.parent, d.at)
-		if d.over.Load() {
+		made.Context, made.cancel = context.WithDeadline(d.parent, d.deadline)
+		if d.answered.Load() {
 			made.cancel()
 		}
-		d.made.Store(made)
+		d.timed.Store(made)
 	}
 	return made
 }
@@ -74,21 +74,21 @@ func (d *requestDeadline) make() *timedContext {
 func (d *requestDeadline) end() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.over.Store(true)
-	if made := d.made.Load(); made != nil {
+	d.answered.Store(true)
+	if made := d.timed.Load(); made != nil {
 		made.cancel()
 	}
 }
 
 // Deadline implements context.Context.
-func (d *requestDeadline) Deadline() (time.Time, bool) { return d.at, true }
+func (d *requestDeadline) Deadline() (time.Time, bool) { return d.deadline, true }
 
 // Done implements context.Context.
 func (d *requestDeadline) Done() <-chan struct{} { return d.make().Done() }
 
 // Err implements context.Context.
 func (d *requestDeadline) Err() error {
-	if d.made.Load() == nil && !d.over.Load() && d.parent.Err() == nil && time.Now().Before(d.at) {
+	if d.timed.Load() == nil && !d.answered.Load() && d.parent.Err() == nil && time.Now().Before(d.deadline) {
 		return nil
 	}
 	return d.make().Err()
@@ -96,7 +96,7 @@ func (d *requestDeadline) Err() error {
 
 // Value implements context.Context. Through it, package context finds the cause of the end for derived contexts.
 func (d *requestDeadline) Value(key any) any {
-	if d.made.Load() == nil && !d.over.Load() {
+	if d.timed.Load() == nil && !d.answered.Load() {
 		return d.parent.Value(key)
 	}
 	return d.make().Value(key)

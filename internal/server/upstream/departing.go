@@ -28,10 +28,10 @@ const (
 	// Longer responses are written while they are made.
 	mostOfList   = 64 << 10
 	mostOfObject = 4 << 20
-	// unheeded is the size up to which a kept response is not accounted: connections buffer as much anyway.
-	unheeded = 4 << 10
-	// mostKept is the capacity of the largest buffer that is reused for other responses.
-	mostKept = 32 << 10
+	// maxUnaccounted is the size up to which a kept response is not accounted: connections buffer as much anyway.
+	maxUnaccounted = 4 << 10
+	// maxReused is the capacity of the largest buffer that is reused for other responses.
+	maxReused = 32 << 10
 )
 
 // withDeparture keeps responses until their handlers have returned, and then writes them. By then the handlers have
@@ -49,14 +49,14 @@ func withDeparture(handler http.Handler) http.Handler {
 			handler.ServeHTTP(w, r)
 			return
 		}
-		d := &departing{ResponseWriter: w, r: r, until: deadline.Add(answerTime), most: mostOfObject}
+		d := &bufferedResponse{ResponseWriter: w, r: r, deadline: deadline.Add(answerTime), limit: mostOfObject}
 		switch info, ok := request.RequestInfoFrom(r.Context()); {
 		case !ok || !info.IsResourceRequest:
 			d.pass()
 		case info.Verb == "list" || info.Verb == "deletecollection":
-			d.most = mostOfList
+			d.limit = mostOfList
 		}
-		r = r.WithContext(context.WithValue(r.Context(), departingKey{}, d))
+		r = r.WithContext(context.WithValue(r.Context(), bufferedResponseKey{}, d))
 		// Best effort: a ResponseWriter other than net/http's may not support deadlines.
 		if r.ContentLength != 0 && http.NewResponseController(w).SetReadDeadline(deadline) == nil {
 			r.Body = punctualBody{r.Body}
@@ -65,45 +65,45 @@ func withDeparture(handler http.Handler) http.Handler {
 		d.body = (*buffer)[:0]
 		handler.ServeHTTP(responsewriter.WrapForHTTP1Or2(d), r)
 		d.leave()
-		if d.failed == nil && cap(d.body) <= mostKept { // after a failed write HTTP/2 may still read the buffer
+		if d.failed == nil && cap(d.body) <= maxReused { // after a failed write HTTP/2 may still read the buffer
 			*buffer = d.body
 			buffers.Put(buffer)
 		}
 	})
 }
 
-type departingKey struct{}
+type bufferedResponseKey struct{}
 
-// departingFrom returns the kept response of a request. It returns nil if the request is long-running.
-func departingFrom(ctx context.Context) *departing {
-	d, _ := ctx.Value(departingKey{}).(*departing)
+// bufferedResponseFrom returns the kept response of a request. It returns nil if the request is long-running.
+func bufferedResponseFrom(ctx context.Context) *bufferedResponse {
+	d, _ := ctx.Value(bufferedResponseKey{}).(*bufferedResponse)
 	return d
 }
 
-// departing is a response that is kept until its handlers have returned.
-type departing struct {
+// bufferedResponse is a response that is kept until its handlers have returned.
+type bufferedResponse struct {
 	http.ResponseWriter
-	r       *http.Request
-	until   time.Time // when the client must have read the response
-	most    int       // limit of the bytes that are kept
-	account *budget.Account
-	body    []byte
-	code    int         // 0 until the handler has set one
-	passes  bool        // bytes are written while the response is made
-	stalled *time.Timer // ends a blocked write of a response that passes; nil before the first write
-	failed  error       // the first write error
+	r        *http.Request
+	deadline time.Time // when the client must have read the response
+	limit    int       // limit of the bytes that are kept
+	account  *budget.Account
+	body     []byte
+	code     int         // 0 until the handler has set one
+	passes   bool        // bytes are written while the response is made
+	stalled  *time.Timer // ends a blocked write of a response that passes; nil before the first write
+	failed   error       // the first write error
 
 	begun chan struct{} // closed when the response begins to pass; nil if nothing waits for that
 	ended chan any      // receives the reason of a panic, or nil, when handlers on a goroutine of their own have returned
 }
 
-var _ responsewriter.UserProvidedDecorator = (*departing)(nil)
+var _ responsewriter.UserProvidedDecorator = (*bufferedResponse)(nil)
 
 // Unwrap implements responsewriter.UserProvidedDecorator.
-func (d *departing) Unwrap() http.ResponseWriter { return d.ResponseWriter }
+func (d *bufferedResponse) Unwrap() http.ResponseWriter { return d.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
-func (d *departing) WriteHeader(code int) {
+func (d *bufferedResponse) WriteHeader(code int) {
 	if d.passes || code < http.StatusOK { // informational responses precede the final one
 		d.ResponseWriter.WriteHeader(code)
 		return
@@ -114,8 +114,8 @@ func (d *departing) WriteHeader(code int) {
 }
 
 // Write implements http.ResponseWriter.
-func (d *departing) Write(p []byte) (int, error) {
-	if !d.passes && len(d.body)+len(p) <= d.most {
+func (d *bufferedResponse) Write(p []byte) (int, error) {
+	if !d.passes && len(d.body)+len(p) <= d.limit {
 		d.body = append(d.body, p...)
 		return len(p), nil
 	}
@@ -132,7 +132,7 @@ func (d *departing) Write(p []byte) (int, error) {
 }
 
 // Flush implements http.Flusher.
-func (d *departing) Flush() {
+func (d *bufferedResponse) Flush() {
 	if !d.passes {
 		d.begin()
 	}
@@ -140,16 +140,16 @@ func (d *departing) Flush() {
 }
 
 // pass lets the response be written while it is made.
-func (d *departing) pass() {
+func (d *bufferedResponse) pass() {
 	d.passes = true
 	if d.begun != nil {
 		close(d.begun)
 	}
-	d.mustBeTaken(d.until)
+	d.mustBeTaken(d.deadline)
 }
 
 // begin writes the kept part of the response and lets the rest pass.
-func (d *departing) begin() {
+func (d *bufferedResponse) begin() {
 	d.pass()
 	if d.code != 0 {
 		d.ResponseWriter.WriteHeader(d.code)
@@ -160,13 +160,13 @@ func (d *departing) begin() {
 }
 
 // mustBeTaken sets the write deadline, if the ResponseWriter supports one.
-func (d *departing) mustBeTaken(until time.Time) {
+func (d *bufferedResponse) mustBeTaken(until time.Time) {
 	_ = http.NewResponseController(d.ResponseWriter).SetWriteDeadline(until)
 }
 
 // write writes bytes to the client while the response is made. It ends a blocked write with a timer, because a write
 // deadline of HTTP/2 would also end a stream between two writes.
-func (d *departing) write(p []byte) (n int, err error) {
+func (d *bufferedResponse) write(p []byte) (n int, err error) {
 	for d.failed == nil && len(p) > 0 {
 		if d.stalled == nil {
 			d.stalled = time.AfterFunc(pieceTime, func() { d.mustBeTaken(time.Now()) })
@@ -182,7 +182,7 @@ func (d *departing) write(p []byte) (n int, err error) {
 }
 
 // leave writes a kept response once its handlers have returned.
-func (d *departing) leave() {
+func (d *bufferedResponse) leave() {
 	if d.passes {
 		return
 	}
@@ -190,7 +190,7 @@ func (d *departing) leave() {
 		d.refuse()
 		return
 	}
-	if len(d.body) > unheeded {
+	if len(d.body) > maxUnaccounted {
 		if d.failed = d.account.Wire(d.r.Context(), int64(len(d.body))); d.failed != nil {
 			// The response to a write that has been stored is lost, as if the connection had failed.
 			panic(http.ErrAbortHandler)
@@ -213,15 +213,15 @@ func (d *departing) leave() {
 }
 
 // soon returns the deadline for a piece that is written now.
-func (d *departing) soon() time.Time {
-	if soon := time.Now().Add(pieceTime); soon.Before(d.until) {
+func (d *bufferedResponse) soon() time.Time {
+	if soon := time.Now().Add(pieceTime); soon.Before(d.deadline) {
 		return soon
 	}
-	return d.until
+	return d.deadline
 }
 
 // refuse answers a list for which the budget has no room on the wire. Nothing of the list has been written.
-func (d *departing) refuse() {
+func (d *bufferedResponse) refuse() {
 	var status *apierrors.StatusError
 	if !errors.As(apierr.NoMemory(d.failed), &status) {
 		panic(http.ErrAbortHandler)

@@ -75,7 +75,7 @@ var filterTable = []filter{
 		wrap: func(next http.Handler, _ *chain) http.Handler { return withRecovery(next) }},
 	{name: "beginning", upstream: []string{"WithAuditInit", "WithRequestReceivedTimestamp", "WithRequestInfo", "WithWarningRecorder"},
 		wrap: func(next http.Handler, c *chain) http.Handler {
-			return withBeginning(next, c.config.AuditSink != nil, c.server)
+			return withRequestSetup(next, c.config.AuditSink != nil, c.server)
 		}},
 	{name: "access log", upstream: []string{"WithHTTPLogging"}, when: &accessLogged,
 		wrap: func(next http.Handler, c *chain) http.Handler {

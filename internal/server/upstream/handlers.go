@@ -32,9 +32,9 @@ type Handler struct {
 // handlers are the handlers beside the API.
 type handlers []Handler
 
-// of returns the handler of a request: the first handler that takes it, otherwise the handler with the longest
+// find returns the handler of a request: the first handler that takes it, otherwise the handler with the longest
 // matching path. It returns nil if there is none.
-func (all handlers) of(r *http.Request) *Handler {
+func (all handlers) find(r *http.Request) *Handler {
 	var found *Handler
 	for i := range all {
 		h := &all[i]
@@ -53,7 +53,7 @@ func (all handlers) of(r *http.Request) *Handler {
 
 // longRunning reports whether a request is exempt from the request timeout and the limits of requests in flight.
 func (all handlers) longRunning(r *http.Request) bool {
-	h := all.of(r)
+	h := all.find(r)
 	return h != nil && h.Definition.LongRunning != nil && h.Definition.LongRunning(r)
 }
 
@@ -69,7 +69,7 @@ func (m mappedResources) NewRequestInfo(r *http.Request) (*request.RequestInfo, 
 	if err != nil || info.IsResourceRequest {
 		return info, err
 	}
-	h := m.handlers.of(r)
+	h := m.handlers.find(r)
 	if h == nil || h.Definition.Resource == nil {
 		return info, nil
 	}
@@ -97,7 +97,7 @@ func (m mappedResources) NewRequestInfo(r *http.Request) (*request.RequestInfo, 
 // come later.
 func withHandlers(next http.Handler, all handlers, stopping <-chan struct{}, c *server.Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := all.of(r)
+		h := all.find(r)
 		if h == nil || h.Handler == nil {
 			next.ServeHTTP(w, r)
 			return

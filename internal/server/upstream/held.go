@@ -114,7 +114,7 @@ func (c *heldConn) Write(p []byte) (int, error) {
 	if !c.armed {
 		c.armed = true
 		if c.timer == nil {
-			c.timer = time.AfterFunc(heldTime, c.late)
+			c.timer = time.AfterFunc(heldTime, c.flushLate)
 		} else {
 			c.timer.Reset(heldTime)
 		}
@@ -132,8 +132,8 @@ func (c *heldConn) buffer() []byte {
 
 func (c *heldConn) keep(b []byte) { c.buffers.Put(&b) }
 
-// late writes bytes that have been held back for heldTime.
-func (c *heldConn) late() {
+// flushLate writes bytes that have been held back for heldTime.
+func (c *heldConn) flushLate() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.armed = false

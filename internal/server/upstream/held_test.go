@@ -190,7 +190,7 @@ func TestHeldConn_Gather_missingBytes_endsByItself(t *testing.T) {
 func TestLocalAddr_Gather_singleRequest_doesNothing(t *testing.T) {
 	below := &pieces{}
 	var listener connections
-	address := &localAddr{connection: &connection{of: &listener}}
+	address := &localAddr{connection: &connection{owner: &listener}}
 	c := &address.connection.held
 	c.Conn, c.buffers, c.armed = below, &sync.Pool{}, true // prevents the timer, however slow the test is
 	answer := func() {

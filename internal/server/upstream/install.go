@@ -32,8 +32,8 @@ import (
 	"github.com/annexapi/annex/internal/wire/managed"
 )
 
-// installed is a group to be served.
-type installed struct {
+// apiGroup is a group to be served.
+type apiGroup struct {
 	info      server.APIGroupInfo
 	machinery *convert.Machinery
 	kinds     []*registry.Kind
@@ -44,7 +44,7 @@ type installed struct {
 func installGroups(
 	generic *server.GenericAPIServer,
 	config server.CompletedConfig,
-	groups []installed,
+	groups []apiGroup,
 	admit admission.Interface,
 	to fastPath,
 ) error {
@@ -61,7 +61,7 @@ func installGroups(
 	return nil
 }
 
-func (g installed) install(
+func (g apiGroup) install(
 	generic *server.GenericAPIServer,
 	config server.CompletedConfig,
 	models managedfields.TypeConverter,
@@ -153,7 +153,7 @@ type fastPath struct {
 }
 
 // register lets requests for the kinds of a version through the gate.
-func (g installed) register(version *genericapi.APIGroupVersion, to fastPath) error {
+func (g apiGroup) register(version *genericapi.APIGroupVersion, to fastPath) error {
 	for _, k := range g.kinds {
 		of := func(v *define.Version) bool { return v.GroupVersion == version.GroupVersion && !v.Unserved }
 		i := slices.IndexFunc(k.Definition.Versions, of)
@@ -170,7 +170,7 @@ func (g installed) register(version *genericapi.APIGroupVersion, to fastPath) er
 			return err
 		}
 		if endpoint != nil {
-			endpoint.Form = to.reader.Form(endpoint.Scope.Resource)
+			endpoint.Encoding = to.reader.Encoding(endpoint.Scope.Resource)
 			if w := to.writer.Kind(*endpoint); w != nil {
 				writer = w
 			}
@@ -182,7 +182,7 @@ func (g installed) register(version *genericapi.APIGroupVersion, to fastPath) er
 
 // endpoint returns the main endpoint of a kind for package writes. It returns nil if the storage has no
 // rest.ResetFieldsStrategy, so that upstream has to manage the fields.
-func (g installed) endpoint(version *genericapi.APIGroupVersion, k *registry.Kind, storage rest.Storage) (*writes.Resource, error) {
+func (g apiGroup) endpoint(version *genericapi.APIGroupVersion, k *registry.Kind, storage rest.Storage) (*writes.Resource, error) {
 	reset, ok := storage.(rest.ResetFieldsStrategy)
 	if !ok {
 		return nil, nil
@@ -215,7 +215,7 @@ func discoveryOf(gv schema.GroupVersion) metav1.GroupVersionForDiscovery {
 }
 
 // typeConverter builds a type converter from the OpenAPI definitions of the types that the groups serve.
-func typeConverter(config server.CompletedConfig, groups []installed) (managedfields.TypeConverter, error) {
+func typeConverter(config server.CompletedConfig, groups []apiGroup) (managedfields.TypeConverter, error) {
 	var names []string
 	for _, g := range groups {
 		for _, gv := range g.info.PrioritizedVersions {

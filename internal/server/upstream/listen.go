@@ -71,7 +71,7 @@ type connections struct {
 	most int // 0 means no limit
 	// buffers are for bytes that connections hold back.
 	buffers sync.Pool
-	begun   watchStacks
+	stacks  watchStacks
 	// answering is the number of requests in progress, without watches.
 	answering atomic.Int32
 
@@ -93,7 +93,7 @@ func newConnections(l net.Listener, most int) *connections {
 	return &connections{
 		Listener: l,
 		most:     most,
-		begun:    watchStacks{stacks.New()},
+		stacks:   watchStacks{stacks.New()},
 		open:     map[*connection]struct{}{},
 		freshOf:  map[string]int{},
 	}
@@ -105,7 +105,7 @@ func (c *connections) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		accepted := &connection{held: heldConn{Conn: conn, buffers: &c.buffers}, of: c, ended: make(chan struct{})}
+		accepted := &connection{held: heldConn{Conn: conn, buffers: &c.buffers}, owner: c, ended: make(chan struct{})}
 		accepted.Conn = &accepted.held
 		accepted.local = &localAddr{conn.LocalAddr(), accepted}
 		if host, _, err := net.SplitHostPort(conn.RemoteAddr().String()); err == nil {
@@ -149,7 +149,7 @@ func (c *connections) add(conn *connection) bool {
 	}
 	c.open[conn] = struct{}{}
 	c.freshOf[conn.host]++
-	conn.waits(&c.fresh)
+	conn.enqueue(&c.fresh)
 	return true
 }
 
@@ -182,7 +182,7 @@ func (c *connections) close(conn *connection) {
 // forget removes a connection from all lists. The caller must hold mu.
 func (c *connections) forget(conn *connection) {
 	delete(c.open, conn)
-	conn.waitsNoMore()
+	conn.dequeue()
 }
 
 // counting returns a handler that counts requests for their connections.
@@ -202,7 +202,7 @@ func (c *connections) counting(handler http.Handler) http.Handler {
 			return
 		}
 		ctx, rest := push.WithRest(r.Context())
-		c.begun.serve(handler, w, r.WithContext(ctx), rest)
+		c.stacks.serve(handler, w, r.WithContext(ctx), rest)
 	})
 }
 
@@ -239,7 +239,7 @@ func (c *connections) begin(r *http.Request) *connection {
 	if _, ok := c.open[conn]; !ok {
 		return nil
 	}
-	conn.waitsNoMore()
+	conn.dequeue()
 	conn.requests++
 	return conn
 }
@@ -252,7 +252,7 @@ func (c *connections) end(conn *connection) {
 	defer c.mu.Unlock()
 	conn.requests--
 	if _, ok := c.open[conn]; ok && conn.requests == 0 {
-		conn.waits(&c.idle)
+		conn.enqueue(&c.idle)
 	}
 }
 
@@ -271,15 +271,15 @@ func (c *connections) cut() {
 type connection struct {
 	net.Conn // &held
 	held     heldConn
-	of       *connections
+	owner    *connections
 	local    *localAddr
 	host     string
 	resets   resets
 	ending   sync.Once
 	ended    chan struct{} // closed with the connection
 	requests int           // number of requests in progress
-	in       *list.List    // fresh or idle; nil while there are requests
-	at       *list.Element
+	queue    *list.List    // fresh or idle; nil while there are requests
+	element  *list.Element
 }
 
 // localAddr is the local address of a connection. net/http puts it in the contexts of the connection's requests
@@ -300,7 +300,7 @@ func (a *localAddr) Release() { a.connection.held.Release() }
 // Gather implements push.Connection. It does nothing for a single request: its client is better woken by the headers,
 // so that it is ready when the body arrives.
 func (a *localAddr) Gather(bytes int) {
-	if a.connection.of.answering.Load() > 1 {
+	if a.connection.owner.answering.Load() > 1 {
 		a.connection.held.Gather(bytes)
 	}
 }
@@ -308,25 +308,25 @@ func (a *localAddr) Gather(bytes int) {
 // LocalAddr implements net.Conn.
 func (c *connection) LocalAddr() net.Addr { return c.local }
 
-func (c *connection) waits(in *list.List) { c.in, c.at = in, in.PushBack(c) }
+func (c *connection) enqueue(in *list.List) { c.queue, c.element = in, in.PushBack(c) }
 
-func (c *connection) waitsNoMore() {
-	if c.in == nil {
+func (c *connection) dequeue() {
+	if c.queue == nil {
 		return
 	}
-	if c.in == &c.of.fresh {
-		if c.of.freshOf[c.host]--; c.of.freshOf[c.host] == 0 {
-			delete(c.of.freshOf, c.host)
+	if c.queue == &c.owner.fresh {
+		if c.owner.freshOf[c.host]--; c.owner.freshOf[c.host] == 0 {
+			delete(c.owner.freshOf, c.host)
 		}
 	}
-	c.in.Remove(c.at)
-	c.in, c.at = nil, nil
+	c.queue.Remove(c.element)
+	c.queue, c.element = nil, nil
 }
 
 func (c *connection) Close() error {
-	c.of.mu.Lock()
-	c.of.forget(c)
-	c.of.mu.Unlock()
+	c.owner.mu.Lock()
+	c.owner.forget(c)
+	c.owner.mu.Unlock()
 	return c.end()
 }
 

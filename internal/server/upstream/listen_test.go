@@ -119,7 +119,7 @@ func TestConnections_allBusy_refuses(t *testing.T) {
 		busy = append(busy, arrive(t, c, s)...)
 		c.begin(asked(busy[len(busy)-1]))
 	}
-	if c.add(&connection{Conn: newStranger(3, 1), of: c, host: "192.0.2.3"}) {
+	if c.add(&connection{Conn: newStranger(3, 1), owner: c, host: "192.0.2.3"}) {
 		t.Error("one more was accepted")
 	}
 	for range 2 { // closing twice counts once

@@ -40,12 +40,12 @@ func withBody(
 	limit := int(c.MaxRequestBodyBytes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
-		if !ok || !info.IsResourceRequest || routes.of(info) != nil || beside.of(r) != nil || aggregation != nil && aggregation.Elsewhere(info) {
+		if !ok || !info.IsResourceRequest || routes.find(info) != nil || beside.find(r) != nil || aggregation != nil && aggregation.Elsewhere(info) {
 			handler.ServeHTTP(w, r)
 			return
 		}
 		account := memory.Account(callerOf(r, info), func() budget.Price { return answerPrice(r, c.Serializer) })
-		if d := departingFrom(r.Context()); d != nil {
+		if d := bufferedResponseFrom(r.Context()); d != nil {
 			d.account = account
 		}
 		defer push.After(r.Context(), account.Close)
@@ -67,7 +67,7 @@ func withBody(
 func withMemory(handler http.Handler, turns turns, c *server.Config) http.Handler {
 	limit := int(c.MaxRequestBodyBytes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, ok := r.Body.(*readAlready)
+		body, ok := r.Body.(*bufferedBody)
 		if !ok {
 			handler.ServeHTTP(w, r)
 			return
@@ -130,7 +130,7 @@ func takeBody(r *http.Request, account *budget.Account, limit int) error {
 		r.Body = http.NoBody // the empty buffer must not live as long as the request
 		return nil
 	}
-	r.Body = &readAlready{*bytes.NewReader(body), r.Body, body}
+	r.Body = &bufferedBody{*bytes.NewReader(body), r.Body, body}
 	return nil
 }
 
@@ -154,15 +154,15 @@ func readAll(from io.Reader, length int64) ([]byte, error) {
 	return body.Bytes(), err
 }
 
-// readAlready is a body that has been read.
-type readAlready struct {
+// bufferedBody is a body that has been read.
+type bufferedBody struct {
 	bytes.Reader
 	io.Closer
 	whole []byte
 }
 
 // Whole implements fastpath.Body.
-func (b *readAlready) Whole() []byte { return b.whole }
+func (b *bufferedBody) Whole() []byte { return b.whole }
 
 // The memory that a body needs while it is decoded, defaulted, converted, compared and encoded again, per byte, and
 // per field or element. In the worst case, 3 MiB of elements of two bytes each, JSON and YAML need 200 MB. The
@@ -285,7 +285,7 @@ func answerPrice(r *http.Request, s runtime.NegotiatedSerializer) budget.Price {
 }
 
 func priceOf(r *http.Request, accept string, s runtime.NegotiatedSerializer) budget.Price {
-	media, ok := negotiation.NegotiateMediaTypeOptions(accept, s.SupportedMediaTypes(), anyForm{})
+	media, ok := negotiation.NegotiateMediaTypeOptions(accept, s.SupportedMediaTypes(), anyEndpoint{})
 	price := plainPrice
 	switch {
 	case !ok:
@@ -313,10 +313,10 @@ func isPretty(r *http.Request) bool {
 	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
 }
 
-// anyForm allows all conversions that upstream allows for any request.
-type anyForm struct{}
+// anyEndpoint allows all conversions that upstream allows for any request.
+type anyEndpoint struct{}
 
-func (anyForm) AllowsMediaTypeTransform(_, subtype string, form *schema.GroupVersionKind) bool {
+func (anyEndpoint) AllowsMediaTypeTransform(_, subtype string, form *schema.GroupVersionKind) bool {
 	switch {
 	case form == nil:
 		return true
@@ -328,5 +328,5 @@ func (anyForm) AllowsMediaTypeTransform(_, subtype string, form *schema.GroupVer
 	return form.Kind == "PartialObjectMetadata" || form.Kind == "PartialObjectMetadataList"
 }
 
-func (anyForm) AllowsServerVersion(version string) bool { return version == "v1" }
-func (anyForm) AllowsStreamSchema(schema string) bool   { return schema == "watch" }
+func (anyEndpoint) AllowsServerVersion(version string) bool { return version == "v1" }
+func (anyEndpoint) AllowsStreamSchema(schema string) bool   { return schema == "watch" }

@@ -42,19 +42,19 @@ func ProcessMetrics(users []prometheus.Gatherer) http.Handler {
 }
 
 func metricsHandler(own prometheus.Gatherer, users []prometheus.Gatherer) http.Handler {
-	handler := promhttp.HandlerFor(behind{own, users}, promhttp.HandlerOpts{})
+	handler := promhttp.HandlerFor(mergedGatherer{own, users}, promhttp.HandlerOpts{})
 	return http.HandlerFunc(handler.ServeHTTP)
 }
 
-// behind adds the metric families of other gatherers, except names that already exist. Libraries register the metrics
+// mergedGatherer adds the metric families of other gatherers, except names that already exist. Libraries register the metrics
 // of the process and of their clients, each in a registry of its own.
-type behind struct {
+type mergedGatherer struct {
 	own    prometheus.Gatherer
 	others []prometheus.Gatherer
 }
 
 // Gather implements prometheus.Gatherer.
-func (b behind) Gather() ([]*dto.MetricFamily, error) {
+func (b mergedGatherer) Gather() ([]*dto.MetricFamily, error) {
 	all, err := b.own.Gather()
 	seen := map[string]bool{}
 	for _, family := range all {

@@ -19,7 +19,7 @@ func (all handlers) ifOpen(open, others http.Handler) http.Handler {
 		return others
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if h := all.of(r); h != nil && h.Open {
+		if h := all.find(r); h != nil && h.Open {
 			open.ServeHTTP(w, r)
 			return
 		}

@@ -42,7 +42,7 @@ func installOpenAPIv2(generic *server.GenericAPIServer, config *common.Config) {
 		return nil
 	})
 	service := handler.NewOpenAPIServiceLazy(cached.Func(func() (*spec.Swagger, string, error) { return document, "static", made() }))
-	service.RegisterOpenAPIVersionedService("/openapi/v2", madeFirst{generic.Handler.NonGoRestfulMux, made})
+	service.RegisterOpenAPIVersionedService("/openapi/v2", buildBeforeServe{generic.Handler.NonGoRestfulMux, made})
 	generic.StaticOpenAPISpec, generic.OpenAPIVersionedService = document, service
 }
 
@@ -58,12 +58,12 @@ func installOpenAPIv3(generic *server.GenericAPIServer, builder *openAPIv3Builde
 	for i, root := range services {
 		path, routes := strings.TrimPrefix(root.RootPath(), "/"), restfuladapter.AdaptWebServices(services[i:i+1])
 		service.UpdateGroupVersionLazy(path, cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
-			document, err := builder.ofRoutes(routes)
+			document, err := builder.buildRoutes(routes)
 			if err != nil {
 				return nil, "", fmt.Errorf("OpenAPI v3 of %s: %w", path, err)
 			}
 			if version, ok := versionOf(path); ok {
-				onlyOf(document, version)
+				removeOtherVersions(document, version)
 			}
 			return document, "static", nil
 		})))
@@ -76,8 +76,8 @@ func installOpenAPIv3(generic *server.GenericAPIServer, builder *openAPIv3Builde
 // definitions of the configuration.
 type openAPIv3Builder struct {
 	config *common.OpenAPIV3Config
-	making sync.Mutex
-	made   weak.Pointer[definitions]
+	mu     sync.Mutex
+	cached weak.Pointer[definitions]
 }
 
 // definitions maps Go names of types to their definitions.
@@ -92,27 +92,27 @@ func newOpenAPIv3Builder(config *common.OpenAPIV3Config) *openAPIv3Builder {
 	return &openAPIv3Builder{config: config}
 }
 
-// defined returns the configuration with its definitions. It reuses the definitions of the previous document if they
+// definitions returns the configuration with its definitions. It reuses the definitions of the previous document if they
 // have not been collected, because documents are mostly built one after the other. The caller must hold making.
-func (b *openAPIv3Builder) defined() *common.OpenAPIV3Config {
-	made := b.made.Value()
+func (b *openAPIv3Builder) definitions() *common.OpenAPIV3Config {
+	made := b.cached.Value()
 	if made == nil {
 		all := definitions(b.config.GetDefinitions(func(name string) spec.Ref {
 			defined, _ := b.config.GetDefinitionName(name)
 			return spec.MustCreateRef("#/components/schemas/" + common.EscapeJsonPointer(defined))
 		}))
 		made = &all
-		b.made = weak.Make(made)
+		b.cached = weak.Make(made)
 	}
 	config := *b.config
 	config.Definitions = *made
 	return &config
 }
 
-func (b *openAPIv3Builder) ofRoutes(routes []common.RouteContainer) (*spec3.OpenAPI, error) {
-	b.making.Lock()
-	defer b.making.Unlock()
-	document, err := builder3.BuildOpenAPISpecFromRoutes(routes, b.defined())
+func (b *openAPIv3Builder) buildRoutes(routes []common.RouteContainer) (*spec3.OpenAPI, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	document, err := builder3.BuildOpenAPISpecFromRoutes(routes, b.definitions())
 	if err == nil && document.Components != nil {
 		detach(document.Components.Schemas)
 	}
@@ -121,9 +121,9 @@ func (b *openAPIv3Builder) ofRoutes(routes []common.RouteContainer) (*spec3.Open
 
 // schemas returns the schemas of types, given by their Go names, and of all types that they refer to.
 func (b *openAPIv3Builder) schemas(types ...string) (map[string]*spec.Schema, error) {
-	b.making.Lock()
-	defer b.making.Unlock()
-	schemas, err := builder3.BuildOpenAPIDefinitionsForResources(b.defined(), types...)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	schemas, err := builder3.BuildOpenAPIDefinitionsForResources(b.definitions(), types...)
 	detach(schemas)
 	return schemas, err
 }
@@ -269,9 +269,9 @@ func versionOf(path string) (schema.GroupVersion, bool) {
 	return schema.GroupVersion{}, false
 }
 
-// onlyOf removes the group versions of other documents from types that belong to a kind in every group: the document
+// removeOtherVersions removes the group versions of other documents from types that belong to a kind in every group: the document
 // of a version then names only this version and v1 for them.
-func onlyOf(document *spec3.OpenAPI, version schema.GroupVersion) {
+func removeOtherVersions(document *spec3.OpenAPI, version schema.GroupVersion) {
 	if document.Components == nil {
 		return
 	}
@@ -291,16 +291,16 @@ func onlyOf(document *spec3.OpenAPI, version schema.GroupVersion) {
 	}
 }
 
-// madeFirst wraps path handlers so that the first request builds their document.
-type madeFirst struct {
-	mux  common.PathHandler
-	made func() error
+// buildBeforeServe wraps path handlers so that the first request builds their document.
+type buildBeforeServe struct {
+	mux   common.PathHandler
+	build func() error
 }
 
 // Handle implements common.PathHandler.
-func (f madeFirst) Handle(path string, handler http.Handler) {
+func (f buildBeforeServe) Handle(path string, handler http.Handler) {
 	f.mux.Handle(path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := f.made(); err != nil {
+		if err := f.build(); err != nil {
 			responsewriters.InternalError(w, r, err)
 			return
 		}

@@ -59,7 +59,7 @@ func TestRefuseCostlyPatches_shape(t *testing.T) {
 			t.Parallel()
 			r := httptest.NewRequest(test.method, "/", nil)
 			r.Header.Set("Content-Type", test.media)
-			r.Body = &readAlready{*bytes.NewReader([]byte(test.body)), http.NoBody, []byte(test.body)}
+			r.Body = &bufferedBody{*bytes.NewReader([]byte(test.body)), http.NoBody, []byte(test.body)}
 			_, err := refuseCostlyPatches(r, &request.RequestInfo{IsResourceRequest: true})
 			code := 0
 			if status := apierrors.APIStatus(nil); errors.As(err, &status) {

@@ -97,12 +97,12 @@ func withUserAgentsRefused(next http.Handler, names []string, c *server.Config) 
 // alwaysOpen are the health checks of load balancers and process managers.
 var alwaysOpen = []string{"/healthz", "/livez", "/readyz"}
 
-type foreignKey struct{}
+type crossOriginKey struct{}
 
-// foreign is the finding of withOrigins about a request that a page of another origin has caused.
-type foreign struct {
+// crossOrigin is the finding of withOrigins about a request that a page of another origin has caused.
+type crossOrigin struct {
 	err      error
-	accepted *credential.Accepted
+	accepted *credential.Credential
 }
 
 // withOrigins finds requests that a browser sends for a page of another origin; refuseForeign refuses them. Browsers
@@ -113,12 +113,12 @@ func withOrigins(handler http.Handler, allowed []*regexp.Regexp) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" {
 			if err := checkOrigin(r, allowed); err != nil {
-				ctx, found := r.Context(), &foreign{err, credential.From(r.Context())}
+				ctx, found := r.Context(), &crossOrigin{err, credential.From(r.Context())}
 				if found.accepted == nil {
-					found.accepted = &credential.Accepted{}
+					found.accepted = &credential.Credential{}
 					ctx = credential.With(ctx, found.accepted)
 				}
-				r = r.WithContext(context.WithValue(ctx, foreignKey{}, found))
+				r = r.WithContext(context.WithValue(ctx, crossOriginKey{}, found))
 			}
 		}
 		handler.ServeHTTP(w, r)
@@ -130,7 +130,7 @@ func withOrigins(handler http.Handler, allowed []*regexp.Regexp) http.Handler {
 // exempts nothing. refuseForeign is behind authentication and audit, so that the audit records the caller and the
 // refusal.
 func refuseForeign(r *http.Request, _ *request.RequestInfo) (*http.Request, error) {
-	if found, ok := r.Context().Value(foreignKey{}).(*foreign); ok && found.accepted.Kind != credential.Token {
+	if found, ok := r.Context().Value(crossOriginKey{}).(*crossOrigin); ok && found.accepted.Kind != credential.Token {
 		return r, found.err
 	}
 	return r, nil

@@ -139,7 +139,7 @@ func TestRefuseForeign_credentialThatAuthenticated(t *testing.T) {
 
 func TestNoting_refusals(t *testing.T) {
 	t.Parallel()
-	accepted := &credential.Accepted{}
+	accepted := &credential.Credential{}
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r = r.WithContext(credential.With(r.Context(), accepted))
 	for _, failed := range []error{nil, errors.New("wrong")} {

@@ -50,7 +50,7 @@ func sent(conn *connection) (r *http.Request, reset context.CancelFunc) {
 }
 
 func newSending() *connection {
-	c := &connection{held: heldConn{Conn: sending{}}, of: newConnections(nil, 0), ended: make(chan struct{})}
+	c := &connection{held: heldConn{Conn: sending{}}, owner: newConnections(nil, 0), ended: make(chan struct{})}
 	c.Conn = &c.held
 	c.local = &localAddr{&net.TCPAddr{}, c}
 	return c
@@ -99,11 +99,11 @@ func TestResetCounter_connections(t *testing.T) {
 func TestConnection_closedInPause_endsRead(t *testing.T) {
 	for name, end := range map[string]func(*connection){
 		"closed":  func(c *connection) { _ = c.Close() },
-		"cut off": func(c *connection) { c.of.open[c] = struct{}{}; c.of.cut() },
+		"cut off": func(c *connection) { c.owner.open[c] = struct{}{}; c.owner.cut() },
 		"given up for another": func(c *connection) {
-			c.of.mu.Lock()
-			defer c.of.mu.Unlock()
-			c.of.close(c)
+			c.owner.mu.Lock()
+			defer c.owner.mu.Unlock()
+			c.owner.close(c)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

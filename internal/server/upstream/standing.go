@@ -63,7 +63,7 @@ func (s *streams) filter() http.Handler {
 			s.next.ServeHTTP(w, r)
 			return
 		}
-		if h := beside.of(r); h != nil && h.Open { // open to every caller
+		if h := beside.find(r); h != nil && h.Open { // open to every caller
 			s.next.ServeHTTP(w, r)
 			return
 		}
@@ -91,8 +91,8 @@ func (s *streams) filter() http.Handler {
 }
 
 // asked returns the authorization questions that allowed a request.
-func (s *streams) asked(stream *standing.Stream, r *http.Request) (standing.Asked, error) {
-	ctx, asked := r.Context(), standing.Asked{}
+func (s *streams) asked(stream *standing.Stream, r *http.Request) (standing.Authorization, error) {
+	ctx, asked := r.Context(), standing.Authorization{}
 	attributes, err := filters.GetAuthorizerAttributes(ctx)
 	if err != nil {
 		return asked, err
@@ -100,7 +100,7 @@ func (s *streams) asked(stream *standing.Stream, r *http.Request) (standing.Aske
 	asked.Attributes = []authorizer.Attributes{attributes}
 	info, _ := request.RequestInfoFrom(ctx)
 	upgrades := r.Method != http.MethodPost && httpstream.IsUpgradeRequest(r)
-	if sub := s.routes.of(info); sub != nil && upgrades && slices.Contains(sub.Methods, http.MethodPost) {
+	if sub := s.routes.find(info); sub != nil && upgrades && slices.Contains(sub.Methods, http.MethodPost) {
 		// withUpgradePermission requires the same.
 		create := *info
 		create.Verb = "create"
@@ -139,7 +139,7 @@ func (s *streams) mayImpersonate(presented *http.Request, info *request.RequestI
 		allowed := false
 		handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { allowed = true })
 		ctx = request.WithUser(request.WithRequestInfo(ctx, info), caller)
-		w := &discarded{header: http.Header{}}
+		w := &discardWriter{header: http.Header{}}
 		impersonation.WithConstrainedImpersonation(handler, s.config.Authorizer, s.server.Serializer).ServeHTTP(w, presented.Clone(ctx))
 		if allowed || w.code != http.StatusForbidden || ctx.Err() != nil {
 			return nil
@@ -148,20 +148,20 @@ func (s *streams) mayImpersonate(presented *http.Request, info *request.RequestI
 	}
 }
 
-// discarded is a response of which only the code is kept.
-type discarded struct {
+// discardWriter is a response of which only the code is kept.
+type discardWriter struct {
 	header http.Header
 	code   int
 }
 
 // Header implements http.ResponseWriter.
-func (d *discarded) Header() http.Header { return d.header }
+func (d *discardWriter) Header() http.Header { return d.header }
 
 // Write implements http.ResponseWriter.
-func (d *discarded) Write(b []byte) (int, error) { return len(b), nil }
+func (d *discardWriter) Write(b []byte) (int, error) { return len(b), nil }
 
 // WriteHeader implements http.ResponseWriter.
-func (d *discarded) WriteHeader(code int) { d.code = code }
+func (d *discardWriter) WriteHeader(code int) { d.code = code }
 
 // withinStream cancels the context of requests whose stream has to end, for handlers that end in no other way. It is
 // directly in front of upstream's handlers.

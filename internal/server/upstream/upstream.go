@@ -272,7 +272,7 @@ func install(generic *server.GenericAPIServer, config server.CompletedConfig, c 
 	if err := installBuiltIn(generic, c); err != nil {
 		return err
 	}
-	var groups []installed
+	var groups []apiGroup
 	definitions := slices.Clone(c.Definition.Groups)
 	core := func(g define.Group) bool { return g.Name == "" }
 	if c.BuiltIn[corev1.SchemeGroupVersion] != nil && !slices.ContainsFunc(definitions, core) {
@@ -305,7 +305,7 @@ func install(generic *server.GenericAPIServer, config server.CompletedConfig, c 
 			}
 		}
 		if len(info.PrioritizedVersions) > 0 {
-			groups = append(groups, installed{info, machinery, kinds})
+			groups = append(groups, apiGroup{info, machinery, kinds})
 		}
 	}
 	to := fastPath{
@@ -366,7 +366,7 @@ func (s *Server) Drain(ctx context.Context) error {
 		// The error only means that the context has ended.
 		_, _, _ = s.generic.WatchRequestWaitGroup.Wait(func(int) (utilwaitgroup.RateLimiter, context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(ctx)
-			return unlimited{}, ctx, cancel
+			return noRateLimit{}, ctx, cancel
 		})
 	}()
 	go func() {
@@ -381,10 +381,10 @@ func (s *Server) Drain(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// unlimited lets all watches end at once: there is no other replica that reconnecting clients could overload.
-type unlimited struct{}
+// noRateLimit lets all watches end at once: there is no other replica that reconnecting clients could overload.
+type noRateLimit struct{}
 
-func (unlimited) Wait(context.Context) error { return nil }
+func (noRateLimit) Wait(context.Context) error { return nil }
 
 // Destroy releases the resources of the server's storages.
 func (s *Server) Destroy() {

@@ -12,22 +12,22 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// remains describes the objects and errors that prevent the removal of a namespace.
-type remains struct {
-	kept       []kept
+// remainingContent describes the objects and errors that prevent the removal of a namespace.
+type remainingContent struct {
+	kept       []objectCount
 	finalizers map[string]int // number of objects by finalizer
 	failures   []error
 	discovery  error // set if not all resources are known
 }
 
-// outcome is the remaining content of one resource.
-type outcome struct {
-	kept       kept
+// resourceContent is the remaining content of one resource.
+type resourceContent struct {
+	kept       objectCount
 	finalizers map[string]int
 	failures   []error
 }
 
-func (r *remains) add(o outcome) {
+func (r *remainingContent) add(o resourceContent) {
 	r.failures = append(r.failures, o.failures...)
 	for finalizer, count := range o.finalizers {
 		r.finalizers[finalizer] += count
@@ -37,20 +37,20 @@ func (r *remains) add(o outcome) {
 	}
 }
 
-// kept is the number of remaining objects of one resource.
-type kept struct {
+// objectCount is the number of remaining objects of one resource.
+type objectCount struct {
 	resource schema.GroupVersionResource
 	count    int
 	revision string // resource version of the count
 }
 
-func (r remains) nothing() bool {
+func (r remainingContent) nothing() bool {
 	return len(r.kept) == 0 && len(r.failures) == 0 && r.discovery == nil
 }
 
 // conditions returns the conditions with kube-apiserver's reasons and messages, which tools and people know. Parsing
 // versions cannot fail here: they come unmodified from discovery.
-func (r remains) conditions() []corev1.NamespaceCondition {
+func (r remainingContent) conditions() []corev1.NamespaceCondition {
 	var unknown, failures, resources, finalizers []string
 	some := &discovery.ErrGroupDiscoveryFailed{}
 	switch {

@@ -13,10 +13,10 @@ func TestSetConditions_transitionTime(t *testing.T) {
 	second := metav1.NewTime(first.Add(time.Hour))
 	third := metav1.NewTime(second.Add(time.Hour))
 	status := &corev1.NamespaceStatus{Conditions: []corev1.NamespaceCondition{{Type: "Foreign"}}}
-	kept := func(n int) remains { return remains{kept: []kept{{count: n}}} }
+	kept := func(n int) remainingContent { return remainingContent{kept: []objectCount{{count: n}}} }
 	for _, step := range []struct {
 		name    string
-		left    remains
+		left    remainingContent
 		now     metav1.Time
 		changed bool
 		want    metav1.Time
@@ -24,7 +24,7 @@ func TestSetConditions_transitionTime(t *testing.T) {
 		{"at first", kept(2), first, true, first},
 		{"the same again", kept(2), second, false, first},
 		{"another number", kept(1), second, true, first},
-		{"another status", remains{}, third, true, third},
+		{"another status", remainingContent{}, third, true, third},
 	} {
 		if changed := setConditions(status, step.left.conditions(), step.now); changed != step.changed {
 			t.Errorf("%s: changed %v", step.name, changed)

@@ -151,9 +151,9 @@ func (d *deletion) sync(ctx context.Context, name string) error {
 
 // deleteContent deletes the objects of the namespace and returns the remaining ones. It deletes pods first, and keeps
 // other resources, which pods may use, until no pod remains.
-func (d *deletion) deleteContent(ctx context.Context, namespace string) remains {
+func (d *deletion) deleteContent(ctx context.Context, namespace string) remainingContent {
 	resources, err := d.content(ctx)
-	left := remains{finalizers: map[string]int{}, discovery: err}
+	left := remainingContent{finalizers: map[string]int{}, discovery: err}
 	last := func(r schema.GroupVersionResource) bool { return r.GroupResource() != corev1.Resource("pods") }
 	if pods := slices.DeleteFunc(slices.Clone(resources), last); len(pods) > 0 {
 		left.add(d.deleteResource(ctx, pods[0], namespace))
@@ -162,7 +162,7 @@ func (d *deletion) deleteContent(ctx context.Context, namespace string) remains 
 		}
 		resources = slices.DeleteFunc(slices.Clone(resources), func(r schema.GroupVersionResource) bool { return !last(r) })
 	}
-	outcomes := make([]outcome, len(resources))
+	outcomes := make([]resourceContent, len(resources))
 	slots := make(chan struct{}, resourcesAtOnce)
 	var all sync.WaitGroup
 	for i, resource := range resources {
@@ -180,9 +180,9 @@ func (d *deletion) deleteContent(ctx context.Context, namespace string) remains 
 }
 
 // deleteResource deletes the objects of a resource in the namespace, and counts the remaining ones.
-func (d *deletion) deleteResource(ctx context.Context, resource schema.GroupVersionResource, namespace string) outcome {
+func (d *deletion) deleteResource(ctx context.Context, resource schema.GroupVersionResource, namespace string) resourceContent {
 	objects := d.objects.Resource(resource).Namespace(namespace)
-	o := outcome{kept: kept{resource: resource}, finalizers: map[string]int{}}
+	o := resourceContent{kept: objectCount{resource: resource}, finalizers: map[string]int{}}
 	if err := d.deleteAll(ctx, objects); err != nil {
 		o.failures = append(o.failures, fmt.Errorf("delete %s: %w", resource.GroupResource(), err))
 	}
@@ -247,7 +247,7 @@ func each(
 }
 
 // wait queues the namespace as soon as all remaining objects of a resource have gone.
-func (d *deletion) wait(ctx context.Context, name string, left remains) {
+func (d *deletion) wait(ctx context.Context, name string, left remainingContent) {
 	ctx, cancel := context.WithCancel(ctx)
 	d.mu.Lock()
 	d.waits[name] = cancel
@@ -271,7 +271,7 @@ func (d *deletion) stopWaiting(name string) {
 }
 
 // waitFor returns true when the objects in k have been deleted, and false if the watch fails or ends before.
-func (d *deletion) waitFor(ctx context.Context, namespace string, k kept) bool {
+func (d *deletion) waitFor(ctx context.Context, namespace string, k objectCount) bool {
 	w, err := d.objects.Resource(k.resource).Namespace(namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: k.revision})
 	if err != nil {
 		return false

@@ -25,16 +25,16 @@ func TestGuard_encodedRead(t *testing.T) {
 	serializer := s.machinery.Serializer()
 	info, _ := runtime.SerializerInfoForMediaType(serializer.SupportedMediaTypes(), runtime.ContentTypeJSON)
 	v := definition.Versions[0]
-	form := s.machinery.ObjectEncoder(serializer.EncoderForVersion(info.Serializer, v.GroupVersion), definition, v).Form()
+	encoding := s.machinery.ObjectEncoder(serializer.EncoderForVersion(info.Serializer, v.GroupVersion), definition, v).Encoding()
 	in := request.WithNamespace(t.Context(), "ns")
-	if got := endpoint.GetEncoded(in, "w", form); got.IsZero() || !bytes.Equal(bytes.TrimSpace(got.Whole()), want) {
+	if got := endpoint.GetEncoded(in, "w", encoding); got.IsZero() || !bytes.Equal(bytes.TrimSpace(got.Whole()), want) {
 		t.Errorf("it is read as it is not answered: %s", want)
 	}
 	for name, got := range map[string]bool{
-		"another object":           endpoint.GetEncoded(in, "other", form).IsZero(),
-		"another namespace":        endpoint.GetEncoded(request.WithNamespace(t.Context(), "other"), "w", form).IsZero(),
-		"no namespace":             endpoint.GetEncoded(t.Context(), "w", form).IsZero(),
-		"what is no object's name": endpoint.GetEncoded(in, "..", form).IsZero(),
+		"another object":           endpoint.GetEncoded(in, "other", encoding).IsZero(),
+		"another namespace":        endpoint.GetEncoded(request.WithNamespace(t.Context(), "other"), "w", encoding).IsZero(),
+		"no namespace":             endpoint.GetEncoded(t.Context(), "w", encoding).IsZero(),
+		"what is no object's name": endpoint.GetEncoded(in, "..", encoding).IsZero(),
 	} {
 		if !got {
 			t.Errorf("%s is read, too", name)

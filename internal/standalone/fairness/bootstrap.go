@@ -15,21 +15,21 @@ import (
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 )
 
-// object is a flow schema or a priority level.
-type object interface {
+// configObject is a flow schema or a priority level.
+type configObject interface {
 	*flowcontrolv1.FlowSchema | *flowcontrolv1.PriorityLevelConfiguration
 	metav1.Object
 }
 
 // client is upstream's client of one of the kinds.
-type client[P object] interface {
+type client[P configObject] interface {
 	Create(ctx context.Context, obj P, options metav1.CreateOptions) (P, error)
 	Update(ctx context.Context, obj P, options metav1.UpdateOptions) (P, error)
 	Delete(ctx context.Context, name string, options metav1.DeleteOptions) error
 }
 
-// kept are the objects of one kind that every server has.
-type kept[P object] struct {
+// requiredObjects are the objects of one kind that every server has.
+type requiredObjects[P configObject] struct {
 	resource string
 	// Mandatory objects are always restored. Users may change or opt out of the suggested ones.
 	mandatory, suggested []P
@@ -44,8 +44,8 @@ type kept[P object] struct {
 func flowSchemas(
 	write client[*flowcontrolv1.FlowSchema],
 	list func() ([]*flowcontrolv1.FlowSchema, error),
-) kept[*flowcontrolv1.FlowSchema] {
-	return kept[*flowcontrolv1.FlowSchema]{
+) requiredObjects[*flowcontrolv1.FlowSchema] {
+	return requiredObjects[*flowcontrolv1.FlowSchema]{
 		resource: "flow schema", mandatory: bootstrap.MandatoryFlowSchemas, suggested: bootstrap.SuggestedFlowSchemas,
 		copy: (*flowcontrolv1.FlowSchema).DeepCopy,
 		adopt: func(obj, wanted *flowcontrolv1.FlowSchema) bool {
@@ -61,8 +61,8 @@ func flowSchemas(
 func priorityLevels(
 	write client[*flowcontrolv1.PriorityLevelConfiguration],
 	list func() ([]*flowcontrolv1.PriorityLevelConfiguration, error),
-) kept[*flowcontrolv1.PriorityLevelConfiguration] {
-	return kept[*flowcontrolv1.PriorityLevelConfiguration]{
+) requiredObjects[*flowcontrolv1.PriorityLevelConfiguration] {
+	return requiredObjects[*flowcontrolv1.PriorityLevelConfiguration]{
 		resource:  "priority level",
 		mandatory: bootstrap.MandatoryPriorityLevelConfigurations,
 		suggested: bootstrap.SuggestedPriorityLevelConfigurations,
@@ -84,7 +84,7 @@ func priorityLevels(
 // ensure writes missing and changed objects, and deletes objects that another release suggested and this one does
 // not. It reports whether another writer was faster for one of them: the result is visible in the next call of
 // ensure.
-func (s kept[P]) ensure(ctx context.Context) (overtaken bool, err error) {
+func (s requiredObjects[P]) ensure(ctx context.Context) (overtaken bool, err error) {
 	all, err := s.list()
 	if err != nil {
 		return false, fmt.Errorf("list each %s: %w", s.resource, err)
@@ -142,7 +142,7 @@ func (s kept[P]) ensure(ctx context.Context) (overtaken bool, err error) {
 }
 
 // reconcile returns the object to write in place of existing. It returns false if existing may stay.
-func (s kept[P]) reconcile(existing, wanted P) (P, bool) {
+func (s requiredObjects[P]) reconcile(existing, wanted P) (P, bool) {
 	obj := s.copy(existing)
 	updates, said := autoUpdate(existing)
 	switch {

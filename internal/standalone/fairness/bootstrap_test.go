@@ -19,7 +19,7 @@ import (
 )
 
 // stored contains the objects of one kind, and records writes.
-type stored[P object] struct {
+type stored[P configObject] struct {
 	mu      sync.Mutex
 	there   map[string]P
 	written []string
@@ -58,7 +58,7 @@ func (f *stored[P]) Delete(_ context.Context, name string, o metav1.DeleteOption
 func (f *stored[P]) list() ([]P, error) { return slices.Collect(maps.Values(f.there)), nil }
 
 // settle returns the writes of one call of ensure, in order.
-func settle[P object](t *testing.T, s kept[P], f *stored[P]) string {
+func settle[P configObject](t *testing.T, s requiredObjects[P], f *stored[P]) string {
 	t.Helper()
 	f.written = nil
 	if _, err := s.ensure(t.Context()); err != nil {
@@ -68,7 +68,7 @@ func settle[P object](t *testing.T, s kept[P], f *stored[P]) string {
 	return strings.Join(f.written, ", ")
 }
 
-func storedFlowSchemas(t *testing.T) (kept[*flowcontrolv1.FlowSchema], *stored[*flowcontrolv1.FlowSchema]) {
+func storedFlowSchemas(t *testing.T) (requiredObjects[*flowcontrolv1.FlowSchema], *stored[*flowcontrolv1.FlowSchema]) {
 	t.Helper()
 	f := &stored[*flowcontrolv1.FlowSchema]{there: map[string]*flowcontrolv1.FlowSchema{}}
 	s := flowSchemas(f, f.list)

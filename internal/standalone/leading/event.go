@@ -340,7 +340,7 @@ type (
 	reference struct {
 		Kind, Namespace, Name, UID, APIVersion, ResourceVersion, FieldPath string
 	}
-	source struct{ Component, Host string }
+	eventOrigin struct{ Component, Host string }
 )
 
 func printedReference(r *corev1.ObjectReference) *reference {
@@ -350,7 +350,7 @@ func printedReference(r *corev1.ObjectReference) *reference {
 	return &reference{r.Kind, r.Namespace, r.Name, string(r.UID), r.APIVersion, r.ResourceVersion, r.FieldPath}
 }
 
-func printedEventSource(s corev1.EventSource) source { return source{s.Component, s.Host} }
+func printedEventSource(s corev1.EventSource) eventOrigin { return eventOrigin{s.Component, s.Host} }
 
 func wide(c define.Column) define.Column {
 	c.Wide = true

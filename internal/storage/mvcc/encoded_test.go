@@ -198,10 +198,10 @@ func TestListEncoded_transformed_isDecoded(t *testing.T) {
 // The response of a write is encoded while the journal syncs, and set once the write is durable.
 func TestWrite_encodedResponse(t *testing.T) {
 	form := podForm()
-	broken := verbatim.NewForm([]byte(podHead), len(podHead), func(runtime.Object) ([]byte, error) { panic("a mistake") }, nil)
+	broken := verbatim.NewEncoding([]byte(podHead), len(podHead), func(runtime.Object) ([]byte, error) { panic("a mistake") }, nil)
 	tests := []struct {
 		name   string
-		form   *verbatim.Form
+		form   *verbatim.Encoding
 		fails  bool // the journal fails
 		answer bool
 	}{
@@ -216,16 +216,16 @@ func TestWrite_encodedResponse(t *testing.T) {
 			if test.fails {
 				l.failWait = 2
 			}
-			asked := &verbatim.Written{Form: test.form}
+			asked := &verbatim.WriteResult{Encoding: test.form}
 			out := &example.Pod{}
-			err := pods.Create(verbatim.WithWritten(t.Context(), asked), key("pod"), samplePod("pod"), out, 0)
+			err := pods.Create(verbatim.WithWriteResult(t.Context(), asked), key("pod"), samplePod("pod"), out, 0)
 			if (err != nil) != test.fails {
 				t.Fatal(err)
 			}
 			if test.fails {
 				out.ResourceVersion = "2"
 			}
-			answer := asked.Of(out)
+			answer := asked.JSON(out)
 			if (answer != nil) != test.answer {
 				t.Errorf("it says %q", answer)
 			}
@@ -255,7 +255,7 @@ func TestDelete_fittingValue_isNotDecoded(t *testing.T) {
 		}
 		ctx := t.Context()
 		if name != "unlooked" {
-			ctx = verbatim.WithWritten(ctx, &verbatim.Written{Form: form})
+			ctx = verbatim.WithWriteResult(ctx, &verbatim.WriteResult{Encoding: form})
 		}
 		if err := pods.Create(ctx, key(name), pod, &example.Pod{}, 0); err != nil {
 			t.Fatal(err)

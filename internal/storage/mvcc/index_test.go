@@ -115,7 +115,7 @@ type comparison struct {
 	indexed storage.Interface
 	plain   storage.Interface
 
-	form            *verbatim.Form
+	form            *verbatim.Encoding
 	looked, scanned int
 }
 
@@ -338,7 +338,7 @@ func (c *comparison) compareEncoded(prefix string, opts storage.ListOptions, lab
 }
 
 // podRow makes a table row of a pod: its name, its resource version, and its metadata if they are known.
-func podRow(to []byte, object func() (runtime.Object, error), metadata verbatim.Piece) ([]byte, error) {
+func podRow(to []byte, object func() (runtime.Object, error), metadata verbatim.Fragment) ([]byte, error) {
 	read, err := object()
 	if err != nil {
 		return nil, err
@@ -352,13 +352,13 @@ func podRow(to []byte, object func() (runtime.Object, error), metadata verbatim.
 }
 
 type encodedLister interface {
-	GetEncoded(ctx context.Context, key string, form *verbatim.Form) verbatim.Piece
+	GetEncoded(ctx context.Context, key string, form *verbatim.Encoding) verbatim.Fragment
 	ListEncoded(
 		ctx context.Context,
 		key string,
 		opts storage.ListOptions,
 		listObj runtime.Object,
-		form *verbatim.Form,
+		form *verbatim.Encoding,
 		maker *verbatim.Maker,
 	) (verbatim.Items, error)
 }
@@ -366,11 +366,11 @@ type encodedLister interface {
 const podHead = `{"kind":"Pod","apiVersion":"example.apiserver.k8s.io/v1",`
 
 // podForm returns the form of pods in their stored version.
-func podForm() *verbatim.Form {
+func podForm() *verbatim.Encoding {
 	encode := func(object runtime.Object) ([]byte, error) {
 		return runtime.Encode(storetest.PodCodec(), object.DeepCopyObject())
 	}
-	return verbatim.NewForm([]byte(podHead), len(podHead), encode, func(object runtime.Object, _ []byte) ([]byte, error) {
+	return verbatim.NewEncoding([]byte(podHead), len(podHead), encode, func(object runtime.Object, _ []byte) ([]byte, error) {
 		whole, err := encode(object)
 		return []byte("{" + strings.TrimSuffix(strings.TrimPrefix(string(whole), podHead), "\n")), err
 	})

@@ -24,12 +24,12 @@ const (
 
 // shape describes the encoding of the items of a list.
 type shape struct {
-	form  *verbatim.Form  // form of the stored values
-	maker *verbatim.Maker // makes the items; nil if the items are the objects in the form
+	form  *verbatim.Encoding // form of the stored values
+	maker *verbatim.Maker    // makes the items; nil if the items are the objects in the form
 }
 
 // early reports whether items are made while the list is read.
-func (s shape) early() bool { return s.maker != nil && (s.maker.Early || s.sized()) }
+func (s shape) early() bool { return s.maker != nil && (s.maker.Eager || s.sized()) }
 
 // sized reports whether the sizes of all items are known before the list is written.
 func (s shape) sized() bool { return s.maker != nil && s.maker.Sizing != 0 }
@@ -137,7 +137,7 @@ func (e *encodedItems) Append(to []byte, i int) ([]byte, error) {
 		value = &stored{data: data}
 	}
 	fit, object := v.fit.Load(), runtime.Object(nil)
-	if !fit.Of(e.form) { // the version's fit is for another form meanwhile, or was not kept
+	if !fit.BelongsTo(e.form) { // the version's fit is for another form meanwhile, or was not kept
 		var err error
 		if object, err = e.readable(v, value); err != nil {
 			return nil, err
@@ -161,8 +161,8 @@ func (e *encodedItems) Append(to []byte, i int) ([]byte, error) {
 		}
 		return to, err
 	}
-	if fit.Fits() {
-		return fit.Piece(value.data, v.revision).Append(to), nil
+	if fit.Exact() {
+		return fit.Fragment(value.data, v.revision).Append(to), nil
 	}
 	if object == nil {
 		var err error
@@ -221,7 +221,7 @@ func (p *page) known(batch []*version) ([]sizedItem, []*version) {
 // false if the value cannot be read now; decoding it reports the error.
 func (p *page) knownOne(v *version) (sizedItem, bool) {
 	fit := v.fit.Load()
-	if !fit.Of(p.as.form) {
+	if !fit.BelongsTo(p.as.form) {
 		return sizedItem{}, false
 	}
 	size, ok := p.as.sizeOf(v)
@@ -231,7 +231,7 @@ func (p *page) knownOne(v *version) (sizedItem, bool) {
 	if value := v.value.Load(); value != nil {
 		return sizedItem{listed{v, value}, size}, true
 	}
-	if p.as.maker == nil && fit.Fits() && p.early >= int64(v.size) {
+	if p.as.maker == nil && fit.Exact() && p.early >= int64(v.size) {
 		data, err := p.store.core.bytes(v)
 		if err != nil {
 			return sizedItem{}, false
@@ -270,9 +270,9 @@ func (p *page) listedOf(v *version, object runtime.Object) (sizedItem, error) {
 		return sizedItem{}, err
 	}
 	switch {
-	case as.maker == nil && fit.Fits() && (inMemory || p.takeEarly(len(value.data))):
+	case as.maker == nil && fit.Exact() && (inMemory || p.takeEarly(len(value.data))):
 		return sizedItem{listed: listed{v, value}}, nil
-	case as.maker == nil && fit.Fits():
+	case as.maker == nil && fit.Exact():
 		return p.later(v, nil, 0)
 	case as.maker != nil && !as.sized() && (inMemory && !as.early() || p.early <= 0):
 		return p.later(v, v.value.Load(), 0)
@@ -285,7 +285,7 @@ func (p *page) listedOf(v *version, object runtime.Object) (sizedItem, error) {
 		return sizedItem{}, err
 	}
 	if fit = v.fit.Load(); fit == nil {
-		v.fit.CompareAndSwap(nil, as.form.Unfit())
+		v.fit.CompareAndSwap(nil, as.form.Mismatch())
 	}
 	if as.sized() {
 		v.setMadeSize(as.maker.Sizing, len(item))
@@ -316,7 +316,7 @@ func (p *page) takeEarly(bytes int) bool {
 }
 
 // make returns an item. The item is valid until the next call.
-func (p *page) make(fit *verbatim.Fit, v *version, value *stored, object runtime.Object, whole []byte) ([]byte, error) {
+func (p *page) make(fit *verbatim.Match, v *version, value *stored, object runtime.Object, whole []byte) ([]byte, error) {
 	if p.as.maker == nil {
 		return p.as.form.Item(object, whole)
 	}

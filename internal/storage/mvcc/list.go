@@ -56,7 +56,7 @@ func (s *resourceStore) ListEncoded(
 	key string,
 	opts storage.ListOptions,
 	listObj runtime.Object,
-	form *verbatim.Form,
+	form *verbatim.Encoding,
 	maker *verbatim.Maker,
 ) (verbatim.Items, error) {
 	p, err := s.list(ctx, key, opts, listObj, &shape{form, maker})

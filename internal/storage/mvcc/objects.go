@@ -236,26 +236,26 @@ func (s *resourceStore) cacheAs(v *version, data []byte, written bool) (runtime.
 }
 
 // verbatim returns a version in a form, if its value is known to fit the form.
-func (s *resourceStore) verbatim(form *verbatim.Form, v *version) (verbatim.Piece, bool) {
+func (s *resourceStore) verbatim(form *verbatim.Encoding, v *version) (verbatim.Fragment, bool) {
 	fit := v.fit.Load()
-	if !fit.Of(form) || !fit.Fits() {
-		return verbatim.Piece{}, false
+	if !fit.BelongsTo(form) || !fit.Exact() {
+		return verbatim.Fragment{}, false
 	}
 	value, err := s.core.bytes(v)
 	if err != nil {
-		return verbatim.Piece{}, false // a later decoding reports the error
+		return verbatim.Fragment{}, false // a later decoding reports the error
 	}
-	return fit.Piece(value, v.revision), true
+	return fit.Fragment(value, v.revision), true
 }
 
 // look returns a version in a form, if its value fits the form. object is the version's decoded object.
-func (s *resourceStore) look(form *verbatim.Form, v *version, object runtime.Object) (verbatim.Piece, bool) {
+func (s *resourceStore) look(form *verbatim.Encoding, v *version, object runtime.Object) (verbatim.Fragment, bool) {
 	value := s.valueOf(v)
 	fit, _, err := s.fitOf(form, v, value, object)
-	if err != nil || fit == nil || !fit.Fits() {
-		return verbatim.Piece{}, false
+	if err != nil || fit == nil || !fit.Exact() {
+		return verbatim.Fragment{}, false
 	}
-	return fit.Piece(value.data, v.revision), true
+	return fit.Fragment(value.data, v.revision), true
 }
 
 // valueOf returns the value of a version, from the journal if it is not in memory. It returns nil if the value cannot
@@ -275,19 +275,19 @@ func (s *resourceStore) valueOf(v *version) *stored {
 // object. fit is nil if there is no value. whole is the encoding of the object, if this check needed it, else nil. The
 // result is kept with the version, unless the value is transformed or stored in another version than the form's.
 func (s *resourceStore) fitOf(
-	form *verbatim.Form,
+	form *verbatim.Encoding,
 	v *version,
 	value *stored,
 	object runtime.Object,
-) (fit *verbatim.Fit, whole []byte, err error) {
+) (fit *verbatim.Match, whole []byte, err error) {
 	if value == nil {
 		return nil, nil, nil
 	}
-	if s.resource.Transformer != nil || !form.Begins(value.data) {
-		return form.Unfit(), nil, nil
+	if s.resource.Transformer != nil || !form.HasPrefix(value.data) {
+		return form.Mismatch(), nil, nil
 	}
-	if fit = v.fit.Load(); !fit.Of(form) {
-		if fit, whole, err = form.Look(object, value.data, v.revision); err != nil {
+	if fit = v.fit.Load(); !fit.BelongsTo(form) {
+		if fit, whole, err = form.Compare(object, value.data, v.revision); err != nil {
 			return nil, nil, err
 		}
 		v.fit.Store(fit)
@@ -298,23 +298,23 @@ func (s *resourceStore) fitOf(
 // GetEncoded returns the object of a key as the complete response in a form. It returns the empty piece if the stored
 // value does not fit the form, if the object is large, and in case of any error; the caller then reads the object as
 // usual.
-func (s *resourceStore) GetEncoded(ctx context.Context, key string, form *verbatim.Form) verbatim.Piece {
+func (s *resourceStore) GetEncoded(ctx context.Context, key string, form *verbatim.Encoding) verbatim.Fragment {
 	prepared, err := s.key(key, false)
 	if err != nil {
-		return verbatim.Piece{}
+		return verbatim.Fragment{}
 	}
 	v, _ := s.core.get(prepared)
 	if v.live() == 0 || v.size >= largeObject {
-		return verbatim.Piece{}
+		return verbatim.Fragment{}
 	}
 	piece, known := s.verbatim(form, v)
 	if !known {
 		object, err := s.object(ctx, v)
 		if err != nil {
-			return verbatim.Piece{}
+			return verbatim.Fragment{}
 		}
 		if piece, known = s.look(form, v, object); !known {
-			return verbatim.Piece{}
+			return verbatim.Fragment{}
 		}
 	}
 	return piece

@@ -30,7 +30,7 @@ type output struct {
 	stuckRelease, releasing chan struct{}
 
 	// form is the form of objects that are accepted in their stored form; nil for none.
-	form *verbatim.Form
+	form *verbatim.Encoding
 
 	mu    sync.Mutex
 	sent  []string
@@ -57,9 +57,9 @@ func (o *output) Send(event watch.Event, shared bool) (bool, error) {
 	return len(o.sent) == 3, nil
 }
 
-func (o *output) Form() *verbatim.Form { return o.form }
+func (o *output) Encoding() *verbatim.Encoding { return o.form }
 
-func (o *output) SendStored(object verbatim.Piece) (bool, error) {
+func (o *output) SendStored(object verbatim.Fragment) (bool, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.sent = append(o.sent, "stored "+string(object.Whole()))

@@ -25,7 +25,7 @@ func listAs(
 	ctx context.Context,
 	t *testing.T,
 	pods storage.Interface,
-	form *verbatim.Form,
+	form *verbatim.Encoding,
 	maker *verbatim.Maker,
 ) (verbatim.Items, error) {
 	t.Helper()
@@ -45,7 +45,7 @@ func listAs(
 
 // wholePod returns a verbatim.Row that writes a complete pod.
 func wholePod(t *testing.T) verbatim.Row {
-	return func(to []byte, object func() (runtime.Object, error), _ verbatim.Piece) ([]byte, error) {
+	return func(to []byte, object func() (runtime.Object, error), _ verbatim.Fragment) ([]byte, error) {
 		read, err := object()
 		if err != nil {
 			return nil, err
@@ -80,7 +80,7 @@ func TestListEncoded_itemsOfALongList(t *testing.T) {
 			}
 			form := podForm()
 			for as, maker := range map[string]*verbatim.Maker{"as they are": nil, "made": {Row: wholePod(t)},
-				"made early": {Row: wholePod(t), Early: true}, "sized": {Row: wholePod(t), Sizing: verbatim.NewSizing()}} {
+				"made early": {Row: wholePod(t), Eager: true}, "sized": {Row: wholePod(t), Sizing: verbatim.NewSizing()}} {
 				for range 2 { // the second time, their fits are known
 					items, err := listAs(t.Context(), t, pods, form, maker)
 					if err != nil || items.Len() != bigPods {
@@ -112,14 +112,14 @@ func TestListEncoded_itemThatCannotBeMade(t *testing.T) {
 	_, pods := open(t, memory.New(), mvcc.Options{Idle: true})
 	largePods(t, pods, bigPods)
 	for bad := range bigPods {
-		row := func(to []byte, object func() (runtime.Object, error), _ verbatim.Piece) ([]byte, error) {
+		row := func(to []byte, object func() (runtime.Object, error), _ verbatim.Fragment) ([]byte, error) {
 			read, err := object()
 			if err == nil && read.(*example.Pod).Name == fmt.Sprintf("pod-%03d", bad) {
 				return nil, errNotMade
 			}
 			return append(to, make([]byte, 1<<20)...), err
 		}
-		for name, maker := range map[string]*verbatim.Maker{"early": {Row: row, Early: true}, "sized": {Row: row, Sizing: verbatim.NewSizing()}} {
+		for name, maker := range map[string]*verbatim.Maker{"early": {Row: row, Eager: true}, "sized": {Row: row, Sizing: verbatim.NewSizing()}} {
 			items, err := listAs(t.Context(), t, pods, podForm(), maker)
 			if refused := errors.Is(err, errNotMade); refused != (bad < 4 || name == "sized") {
 				t.Errorf("%s: pod %d: the list has the error %v", name, bad, err)
@@ -146,7 +146,7 @@ func TestListEncoded_sizesAreRemembered(t *testing.T) {
 			core, pods := open(t, newLedger(), options)
 			largePods(t, pods, bigPods)
 			made, longer := 0, 0
-			row := func(to []byte, object func() (runtime.Object, error), metadata verbatim.Piece) ([]byte, error) {
+			row := func(to []byte, object func() (runtime.Object, error), metadata verbatim.Fragment) ([]byte, error) {
 				made++
 				return wholePod(t)(append(to, make([]byte, longer)...), object, metadata)
 			}
@@ -273,7 +273,7 @@ func TestListEncoded_memory(t *testing.T) {
 	_, pods := open(t, memory.New(), mvcc.Options{})
 	largePods(t, pods, 4*bigPods)
 	for name, maker := range map[string]*verbatim.Maker{"as they are": nil, "made": {Row: podRow},
-		"made early": {Row: wholePod(t), Early: true}, "sized": {Row: wholePod(t), Sizing: verbatim.NewSizing()}} {
+		"made early": {Row: wholePod(t), Eager: true}, "sized": {Row: wholePod(t), Sizing: verbatim.NewSizing()}} {
 		form := podForm()
 		for _, selector := range []string{"", "even=true"} {
 			b := budget.New(1 << 30)

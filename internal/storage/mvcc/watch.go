@@ -456,11 +456,11 @@ func (w *watcher) sendInitial() error {
 }
 
 // storedForm returns the form in which stored objects may be sent verbatim; nil if none may.
-func (w *watcher) storedForm() *verbatim.Form {
+func (w *watcher) storedForm() *verbatim.Encoding {
 	if w.out == nil || !w.selectAll {
 		return nil
 	}
-	return w.out.Form()
+	return w.out.Encoding()
 }
 
 // sendStored sends an object whose stored value is known to fit the requested form. It returns false for other objects.
@@ -762,7 +762,7 @@ func (w *watcher) send(event watch.Event, shared bool) error {
 }
 
 // sendPiece writes the stored value of an initial object to the output.
-func (w *watcher) sendPiece(piece verbatim.Piece) error { return w.sentTo(w.out.SendStored(piece)) }
+func (w *watcher) sendPiece(piece verbatim.Fragment) error { return w.sentTo(w.out.SendStored(piece)) }
 
 // sentTo handles the result of passing an event to the output.
 func (w *watcher) sentTo(full bool, err error) error {

@@ -122,10 +122,10 @@ func (s *resourceStore) put(ctx context.Context, ch change, data []byte, out run
 	// Decoding now uses the time of the sync, and saves the watchers from decoding. The same holds for encoding the
 	// response.
 	object, decodeErr := s.cacheWritten(w.version, data)
-	asked := verbatim.WrittenIn(ctx)
+	asked := verbatim.WriteResultFrom(ctx)
 	var answer []byte
 	if asked != nil && decodeErr == nil {
-		answer = s.answer(asked.Form, w.version, object)
+		answer = s.answer(asked.Encoding, w.version, object)
 	}
 	if err := s.core.awaitCommit(w); err != nil {
 		s.core.decoded.detach(w.version)
@@ -144,7 +144,7 @@ func (s *resourceStore) put(ctx context.Context, ch change, data []byte, out run
 // answer returns the response in a form for a version that is being written, or nil if the stored value cannot be
 // served verbatim. Where encoding an object panics, encoding the response later panics again; a panic here would leave
 // the write unsettled forever.
-func (s *resourceStore) answer(form *verbatim.Form, v *version, object runtime.Object) (whole []byte) {
+func (s *resourceStore) answer(form *verbatim.Encoding, v *version, object runtime.Object) (whole []byte) {
 	defer func() {
 		if recover() != nil {
 			whole = nil
@@ -159,13 +159,13 @@ func (s *resourceStore) answer(form *verbatim.Form, v *version, object runtime.O
 
 // state is the object that a writer decides upon.
 type state struct {
-	object   runtime.Object // owned by the writer; nil if the object could not be read
-	stored   runtime.Object // the same object, shared and unchanged; nil if it was not read from the store
-	data     []byte         // output of the codec
-	revision uint64         // 0 if there is no object
-	ttl      int64          // seconds left, 0 for no expiry
-	stale    bool           // to be written even if the data stays the same
-	piece    verbatim.Piece // response in the requested form, if that is known
+	object   runtime.Object    // owned by the writer; nil if the object could not be read
+	stored   runtime.Object    // the same object, shared and unchanged; nil if it was not read from the store
+	data     []byte            // output of the codec
+	revision uint64            // 0 if there is no object
+	ttl      int64             // seconds left, 0 for no expiry
+	stale    bool              // to be written even if the data stays the same
+	piece    verbatim.Fragment // response in the requested form, if that is known
 	// current is set if the state was read from the store, so that an error about it is final. The suggestion of a
 	// caller may be out of date.
 	current bool
@@ -185,8 +185,8 @@ func (s *resourceStore) current(ctx context.Context, key string, ignoreNotFound 
 	if err != nil {
 		return nil, err
 	}
-	if asked := verbatim.WrittenIn(ctx); asked != nil {
-		st.piece, _ = s.verbatim(asked.Form, v)
+	if asked := verbatim.WriteResultFrom(ctx); asked != nil {
+		st.piece, _ = s.verbatim(asked.Encoding, v)
 	}
 	st.object = st.stored.DeepCopyObject()
 	return st, nil
@@ -223,7 +223,7 @@ func (s *resourceStore) shared(ctx context.Context, v *version) (*state, error) 
 // its bytes without decoding.
 func (s *resourceStore) unread(ctx context.Context, v *version) (*state, error) {
 	if s.cached(v) == nil && v.size < largeObject {
-		if fit := v.fit.Load(); fit != nil && fit.Fits() {
+		if fit := v.fit.Load(); fit != nil && fit.Exact() {
 			data, err := s.core.bytes(v)
 			if err != nil {
 				return nil, internal(err)
@@ -431,8 +431,8 @@ func (s *resourceStore) GuaranteedUpdate(
 			st, err = reread(st, refusal, read)
 			continue
 		}
-		if asked := verbatim.WrittenIn(ctx); asked != nil {
-			asked.SetBefore(st.piece)
+		if asked := verbatim.WriteResultFrom(ctx); asked != nil {
+			asked.SetPrevious(st.piece)
 		}
 		var data []byte
 		var ttl *uint64

@@ -109,7 +109,7 @@ func (s strategy) declarative(
 		run(converted, before)
 	}
 	if s.kind.BuiltIn {
-		errs = once(errs)
+		errs = removeRepeated(errs)
 	}
 	if len(found) == 0 {
 		return errs
@@ -126,9 +126,9 @@ func (s strategy) declarative(
 	return errs
 }
 
-// once removes repeated errors. The API machinery validates the metadata of updates twice, but kube-apiserver reports
+// removeRepeated removes repeated errors. The API machinery validates the metadata of updates twice, but kube-apiserver reports
 // each error once.
-func once(errs field.ErrorList) field.ErrorList {
+func removeRepeated(errs field.ErrorList) field.ErrorList {
 	var all field.ErrorList
 	for _, e := range errs {
 		if !slices.ContainsFunc(all, func(other *field.Error) bool { return other.Error() == e.Error() }) {

@@ -184,7 +184,8 @@ func (e *Editor) decode(document []byte) (obj runtime.Object, version string, er
 		return nil, "", err
 	}
 	internal := schema.GroupVersion{Group: e.Resource.Group, Version: runtime.APIVersionInternal}
-	obj, _, err = e.Machinery.Codecs.DecoderToVersion(e.Machinery.Filled(media.StrictSerializer), internal).Decode(document, nil, nil)
+	decoder := e.Machinery.DefaultingDecoder(media.StrictSerializer)
+	obj, _, err = e.Machinery.Codecs.DecoderToVersion(decoder, internal).Decode(document, nil, nil)
 	if err != nil {
 		return nil, "", err
 	}

@@ -79,7 +79,7 @@ func indexesOf(example runtime.Object, attributes storage.AttrFunc) customIndexe
 		return x
 	}
 	slices.Sort(x.fields)
-	of := &fieldsOf{attributes: attributes}
+	of := &fieldCache{attributes: attributes}
 	x.indexers = &cache.Indexers{}
 	for _, field := range x.fields {
 		(*x.indexers)[storage.FieldIndex(field)] = func(obj any) ([]string, error) {
@@ -102,26 +102,26 @@ func indexesOf(example runtime.Object, attributes storage.AttrFunc) customIndexe
 	return x
 }
 
-// fieldsOf computes the fields of an object once for several indexes that read them one after the other: attributes
+// fieldCache computes the fields of an object once for several indexes that read them one after the other: attributes
 // takes as long for one field as for all. Indexed objects do not change.
-type fieldsOf struct {
+type fieldCache struct {
 	attributes storage.AttrFunc
 	last       sync.Pool // of *indexed, one for each concurrent caller
 }
 
-type indexed struct {
+type cachedFields struct {
 	object runtime.Object
 	values fields.Set
 }
 
-func (f *fieldsOf) values(object runtime.Object) (fields.Set, error) {
-	last, _ := f.last.Get().(*indexed)
+func (f *fieldCache) values(object runtime.Object) (fields.Set, error) {
+	last, _ := f.last.Get().(*cachedFields)
 	if last == nil || last.object != object {
 		_, values, err := f.attributes(object)
 		if err != nil {
 			return nil, err
 		}
-		last = &indexed{object, values}
+		last = &cachedFields{object, values}
 	}
 	f.last.Put(last)
 	return last.values, nil

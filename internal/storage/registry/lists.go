@@ -38,9 +38,9 @@ func (w wholeLists) GetList(ctx context.Context, key string, opts storage.ListOp
 
 // EncodedItems are the encoded items of a list that is read from the storage of a kind.
 type EncodedItems struct {
-	// Form is the form in which objects of a kind of the definition are written. It is unused for custom resources,
-	// whose storage has its own form.
-	Form *verbatim.Form
+	// Encoding is the encoding in which objects of a kind of the definition are written. It is unused for custom resources,
+	// whose storage has its own encoding.
+	Encoding *verbatim.Encoding
 	// Maker, if it is not nil, makes the items from the objects, for example rows of a table.
 	Maker *verbatim.Maker
 	// Items are encoded as the handlers of the API machinery would encode them. They are nil before a list is read, and
@@ -52,7 +52,7 @@ type EncodedItems struct {
 type EncodedGetter interface {
 	// GetEncoded returns an object in a form. It returns the empty piece if there is no object, or if the stored value
 	// does not fit the form.
-	GetEncoded(ctx context.Context, name string, form *verbatim.Form) verbatim.Piece
+	GetEncoded(ctx context.Context, name string, encoding *verbatim.Encoding) verbatim.Fragment
 }
 
 // EncodedLister is an endpoint that can return encoded objects as clients receive them.
@@ -62,7 +62,7 @@ type EncodedLister interface {
 	ListEncoded(
 		ctx context.Context,
 		options *metainternalversion.ListOptions,
-		form *verbatim.Form,
+		encoding *verbatim.Encoding,
 		maker *verbatim.Maker,
 	) (runtime.Object, verbatim.Items, error)
 }
@@ -90,13 +90,13 @@ type sharedLister interface {
 
 // encodedReader is a storage that can return stored bytes where they are what clients receive.
 type encodedReader interface {
-	GetEncoded(ctx context.Context, key string, form *verbatim.Form) verbatim.Piece
+	GetEncoded(ctx context.Context, key string, encoding *verbatim.Encoding) verbatim.Fragment
 	ListEncoded(
 		ctx context.Context,
 		key string,
 		opts storage.ListOptions,
 		listObj runtime.Object,
-		form *verbatim.Form,
+		encoding *verbatim.Encoding,
 		maker *verbatim.Maker,
 	) (verbatim.Items, error)
 }
@@ -134,10 +134,10 @@ func withTypedReads(s, opened storage.Interface, items *convert.Items) storage.I
 // GetList implements storage.Interface.
 func (t typedReads) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
 	answer, asked := ctx.Value(encodedItemsKey{}).(*EncodedItems)
-	if !asked || answer.Form == nil {
+	if !asked || answer.Encoding == nil {
 		return t.Interface.GetList(ctx, key, opts, listObj)
 	}
-	items, err := t.encoded.ListEncoded(ctx, key, opts, listObj, answer.Form, answer.Maker)
+	items, err := t.encoded.ListEncoded(ctx, key, opts, listObj, answer.Encoding, answer.Maker)
 	if apierrors.IsTooManyRequests(err) {
 		return err // the request has waited for memory as long as it may
 	}
@@ -177,7 +177,7 @@ type customLists struct {
 	apiVersion, kind string
 	items            *convert.Items
 	number           int
-	form             *verbatim.Form
+	encoding         *verbatim.Encoding
 	events           *rememberedEvents
 }
 
@@ -197,7 +197,7 @@ func (e *rememberedEvents) number(id runtime.Identifier) int {
 
 func encodedLists(opened storage.Interface, kind schema.GroupVersionKind, items *convert.Items) storage.Interface {
 	c := customLists{opened, kind.GroupVersion().String(), kind.Kind, items, items.Number(), nil, &rememberedEvents{items: items}}
-	c.form = verbatim.NewForm(
+	c.encoding = verbatim.NewEncoding(
 		fmt.Appendf(nil, `{"apiVersion":%q,`, c.apiVersion),
 		0,
 		c.encode,
@@ -220,13 +220,13 @@ func encodedLists(opened storage.Interface, kind schema.GroupVersionKind, items 
 	return c
 }
 
-// errOtherForm reports that an object needs a conversion by the API machinery.
-var errOtherForm = errors.New("an object is not in the form that it is served in")
+// errOtherEncoding reports that an object needs a conversion by the API machinery.
+var errOtherEncoding = errors.New("an object is not in the form that it is served in")
 
 func (c customLists) encode(object runtime.Object) ([]byte, error) {
 	custom, ok := object.(*unstructured.Unstructured)
 	if !ok || !c.asIs(custom) {
-		return nil, errOtherForm
+		return nil, errOtherEncoding
 	}
 	var whole bytes.Buffer
 	err := json.NewEncoder(&whole).Encode(custom.Object)
@@ -241,7 +241,7 @@ func (c customLists) Watch(ctx context.Context, key string, opts storage.ListOpt
 	}
 	return shared.WatchShared(ctx, key, opts, func(o runtime.Object) runtime.Object {
 		if object, ok := o.(*unstructured.Unstructured); ok && c.asIs(object) {
-			return rememberedObject{object, object, metav1.TypeMeta{APIVersion: c.apiVersion, Kind: c.kind}, asItIs, c.events}
+			return rememberedObject{object, object, metav1.TypeMeta{APIVersion: c.apiVersion, Kind: c.kind}, serveUnchanged, c.events}
 		}
 		return o.DeepCopyObject()
 	})
@@ -257,8 +257,8 @@ type rememberedObject struct {
 	events      *rememberedEvents
 }
 
-// asItIs is for objects that have their kind already, which no encoder changes.
-func asItIs(object runtime.Object) runtime.Object { return object }
+// serveUnchanged is for objects that have their kind already, which no encoder changes.
+func serveUnchanged(object runtime.Object) runtime.Object { return object }
 
 var _ runtime.CacheableObject = rememberedObject{}
 
@@ -303,12 +303,12 @@ func (c customLists) GetList(ctx context.Context, key string, opts storage.ListO
 		return c.Interface.GetList(ctx, key, opts, listObj)
 	}
 	if encoded, ok := c.Interface.(encodedReader); ok {
-		items, err := encoded.ListEncoded(ctx, key, opts, list, c.form, nil)
+		items, err := encoded.ListEncoded(ctx, key, opts, list, c.encoding, nil)
 		if err == nil {
 			list.Items = nil
 			answer.Items = items
 		}
-		if !errors.Is(err, errOtherForm) {
+		if !errors.Is(err, errOtherEncoding) {
 			return err
 		}
 	}
@@ -331,9 +331,9 @@ func (c customLists) GetList(ctx context.Context, key string, opts storage.ListO
 		return err
 	}
 	list.Items = nil
-	items := make(verbatim.Pieces, len(encoded))
+	items := make(verbatim.Fragments, len(encoded))
 	for i, item := range encoded {
-		items[i] = verbatim.Encoded(item)
+		items[i] = verbatim.NewFragment(item)
 	}
 	answer.Items = items
 	return nil

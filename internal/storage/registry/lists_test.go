@@ -152,7 +152,7 @@ func (b *busy) ListEncoded(
 	string,
 	storage.ListOptions,
 	runtime.Object,
-	*verbatim.Form,
+	*verbatim.Encoding,
 	*verbatim.Maker,
 ) (verbatim.Items, error) {
 	b.asked++
@@ -163,7 +163,7 @@ func (b *busy) ListEncoded(
 func TestTypedReads_noMemory_failsOnce(t *testing.T) {
 	storages := &busy{}
 	reads := typedReads{Interface: storages, encoded: storages}
-	answer := &EncodedItems{Form: verbatim.NewForm(nil, 0, nil, nil)}
+	answer := &EncodedItems{Encoding: verbatim.NewEncoding(nil, 0, nil, nil)}
 	err := reads.GetList(WithEncodedItems(t.Context(), answer), "/widgets", storage.ListOptions{}, &unstructured.UnstructuredList{})
 	if !apierrors.IsTooManyRequests(err) || storages.asked != 1 || answer.Items != nil {
 		t.Errorf("%v after %d attempts, with %v", err, storages.asked, answer.Items)

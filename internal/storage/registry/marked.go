@@ -72,21 +72,21 @@ func (s strategy) validateVersion(
 			return nil, err
 		}
 		take(whole, doc, "status")
-		return s.fitting(ctx, v, spoken, status, v.Structural.ValidateStatusUpdate(ctx, whole, before)), nil
+		return s.unfitErrors(ctx, v, spoken, status, v.Structural.ValidateStatusUpdate(ctx, whole, before)), nil
 	case s.kind.Status && old != nil:
 		take(doc, before, "status")
 	case s.kind.Status:
 		delete(doc, "status")
 	}
 	if old != nil {
-		return s.fitting(ctx, v, spoken, status, v.Structural.ValidateUpdate(ctx, doc, before)), nil
+		return s.unfitErrors(ctx, v, spoken, status, v.Structural.ValidateUpdate(ctx, doc, before)), nil
 	}
-	return s.fitting(ctx, v, spoken, status, v.Structural.Validate(ctx, doc)), nil
+	return s.unfitErrors(ctx, v, spoken, status, v.Structural.Validate(ctx, doc)), nil
 }
 
-// fitting returns the errors of the rules. If there are none, it returns an error for each value that the Go type of
+// unfitErrors returns the errors of the rules. If there are none, it returns an error for each value that the Go type of
 // the request's version cannot hold.
-func (s strategy) fitting(ctx context.Context, v *define.Version, spoken, status bool, errs field.ErrorList) field.ErrorList {
+func (s strategy) unfitErrors(ctx context.Context, v *define.Version, spoken, status bool, errs field.ErrorList) field.ErrorList {
 	if len(errs) > 0 || !spoken {
 		return errs
 	}

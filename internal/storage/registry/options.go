@@ -114,14 +114,16 @@ func (s *Stores) GetRESTOptions(resource schema.GroupResource, _ runtime.Object)
 
 // Custom returns the storage of resources that are not kinds of the definition. They may be opened and closed while the
 // server runs; the destroy function of an opened storage closes it. The codec determines the stored form of objects.
-func (s *Stores) Custom(codec runtime.Codec) generic.RESTOptionsGetter { return custom{s, codec} }
+func (s *Stores) Custom(codec runtime.Codec) generic.RESTOptionsGetter {
+	return customStorage{s, codec}
+}
 
-type custom struct {
+type customStorage struct {
 	stores *Stores
 	codec  runtime.Codec
 }
 
-func (c custom) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
+func (c customStorage) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
 	config := storagebackend.Config{Codec: c.codec}
 	if c.stores.Transformers != nil {
 		config.Transformer = c.stores.Transformers.TransformerForResource(resource)

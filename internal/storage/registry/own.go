@@ -15,8 +15,8 @@ type Subresourcer interface {
 	Subresources() map[string]rest.Storage
 }
 
-// newOwn returns a kind that is served by a custom storage.
-func newOwn(k *define.Kind, options Options) (*Kind, error) {
+// newSubresource returns a kind that is served by a custom storage.
+func newSubresource(k *define.Kind, options Options) (*Kind, error) {
 	main, err := k.CustomStorage(options.Env, k, newTable(k.Columns, !k.WithoutName, !k.WithoutAge))
 	if err != nil {
 		return nil, fmt.Errorf("storage of %s: %w", k.GroupResource(), err)
@@ -26,14 +26,14 @@ func newOwn(k *define.Kind, options Options) (*Kind, error) {
 		return nil, fmt.Errorf("storage of %s: CustomStorage returned none", k.GroupResource())
 	}
 	// From here on, this function must destroy main on failure, because the caller of NewKind cannot.
-	if err := kind.addOwn(main); err != nil {
+	if err := kind.addSubresource(main); err != nil {
 		main.Destroy()
 		return nil, fmt.Errorf("storage of %s: %w", k.GroupResource(), err)
 	}
 	return kind, nil
 }
 
-func (k *Kind) addOwn(main rest.Storage) error {
+func (k *Kind) addSubresource(main rest.Storage) error {
 	if err := checkMain(k.Definition, main); err != nil {
 		return err
 	}

@@ -74,7 +74,7 @@ type Kind struct {
 // NewKind opens the kind's storage. The server that the storage is installed in closes it.
 func NewKind(k *define.Kind, options Options) (*Kind, error) {
 	if k.CustomStorage != nil {
-		return newOwn(k, options)
+		return newSubresource(k, options)
 	}
 	main := newStrategy(k, options)
 	table, err := tableOf(k, options.Convertor)
@@ -209,28 +209,28 @@ var (
 )
 
 // GetEncoded implements EncodedGetter. It bypasses genericregistry.Store, which would allocate an object to read into.
-func (r *mainREST) GetEncoded(ctx context.Context, name string, form *verbatim.Form) verbatim.Piece {
+func (r *mainREST) GetEncoded(ctx context.Context, name string, encoding *verbatim.Encoding) verbatim.Fragment {
 	if r.encoded == nil {
-		return verbatim.Piece{}
+		return verbatim.Fragment{}
 	}
 	key, err := r.KeyFunc(ctx, name)
 	if err != nil {
-		return verbatim.Piece{} // a later read reports the error
+		return verbatim.Fragment{} // a later read reports the error
 	}
-	return r.encoded.GetEncoded(ctx, key, form)
+	return r.encoded.GetEncoded(ctx, key, encoding)
 }
 
 // ListEncoded implements EncodedLister. It returns no items for a list that carries a query.
 func (r *mainREST) ListEncoded(
 	ctx context.Context,
 	options *metainternalversion.ListOptions,
-	form *verbatim.Form,
+	encoding *verbatim.Encoding,
 	maker *verbatim.Maker,
 ) (runtime.Object, verbatim.Items, error) {
 	if r.encoded == nil || ordered.IsQuery(ctx) {
 		return nil, nil, nil
 	}
-	given := &EncodedItems{Form: form, Maker: maker}
+	given := &EncodedItems{Encoding: encoding, Maker: maker}
 	list, err := r.List(WithEncodedItems(ctx, given), options)
 	return list, given.Items, err
 }

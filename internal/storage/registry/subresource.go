@@ -442,7 +442,7 @@ func (r *connectREST) Connect(ctx context.Context, name string, options runtime.
 		Parent:    parent,
 		Options:   options,
 		User:      caller(ctx),
-		Responder: answering{responder},
+		Responder: outermostResponder{responder},
 	}
 	// Not together with the admission plugins, because they do not get the object.
 	if err := r.kind.hooks.Connect(ctx, r.attributes(c)); err != nil {
@@ -460,10 +460,10 @@ func (r *connectREST) Connect(ctx context.Context, name string, options runtime.
 	return handler, nil
 }
 
-// answering is a responder for errors that may wrap an API status.
-type answering struct{ rest.Responder }
+// outermostResponder is a responder for errors that may wrap an API status.
+type outermostResponder struct{ rest.Responder }
 
-func (a answering) Error(err error) { a.Responder.Error(apierr.Outermost(err)) }
+func (a outermostResponder) Error(err error) { a.Responder.Error(apierr.Outermost(err)) }
 
 // attributes returns the attributes for hooks that decide about connections: the options as the object, as for
 // admission plugins, and the parent as the old object.

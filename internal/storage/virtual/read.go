@@ -73,16 +73,16 @@ func (m *Mirror) Watch(ctx context.Context, key string, opts storage.ListOptions
 		stop()
 		return nil, err
 	}
-	return &watching{w, stop}, nil
+	return &pollingWatch{w, stop}, nil
 }
 
-// watching is a watch that keeps the source polled until it stops.
-type watching struct {
+// pollingWatch is a watch that keeps the source polled until it stops.
+type pollingWatch struct {
 	watch.Interface
 	stop func()
 }
 
-func (w *watching) Stop() {
+func (w *pollingWatch) Stop() {
 	w.Interface.Stop()
 	w.stop()
 }

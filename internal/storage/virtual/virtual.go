@@ -94,15 +94,15 @@ func (m *Mirror) Close() error {
 
 // Over returns a getter with the mirror as the storage of its kind.
 func (m *Mirror) Over(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter {
-	return mirrored{getter, m}
+	return mirrorGetter{getter, m}
 }
 
-type mirrored struct {
+type mirrorGetter struct {
 	getter generic.RESTOptionsGetter
 	mirror *Mirror
 }
 
-func (g mirrored) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+func (g mirrorGetter) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
 	options, err := g.getter.GetRESTOptions(resource, example)
 	if err == nil && resource == g.mirror.kind.GroupResource() {
 		options.Decorator = decorator.New(g.mirror.open)

@@ -41,18 +41,18 @@ type Config struct {
 // methods may be called concurrently.
 type Manager struct {
 	Config
-	upstream *managedfields.FieldManager
-	types    managedfields.TypeConverter // the converter of the upstream manager
-	tree     *tree                       // nil if every call is delegated
-	unknown  error                       // the reason why tree is nil
-	sets     sets
-	created  sets // sets of fields that managers own after a create, by the shape of the object
-	forms    sets // sets of fields that managers own after an apply, by the form of the configuration
-	overlays bool // whether overlay may be used
-	readback *readback
-	single   bool // whether objects have managed fields in one place only, not also in templates
-	filter   fieldpath.Filter
-	never    *fieldpath.Set // fields that no manager owns
+	upstream   *managedfields.FieldManager
+	types      managedfields.TypeConverter // the converter of the upstream manager
+	tree       *tree                       // nil if every call is delegated
+	unknown    error                       // the reason why tree is nil
+	sets       sets
+	createSets sets // sets of fields that managers own after a create, by the shape of the object
+	applySets  sets // sets of fields that managers own after an apply, by the form of the configuration
+	overlays   bool // whether overlay may be used
+	readback   *readback
+	single     bool // whether objects have managed fields in one place only, not also in templates
+	filter     fieldpath.Filter
+	unownable  *fieldpath.Set // fields that no manager owns
 	// managedFields is the path of the managed fields.
 	managedFields fieldpath.Path
 }
@@ -63,21 +63,21 @@ const maxUpdaters = 10
 // New returns a manager. It returns an error if apimachinery cannot make a field manager.
 func New(c Config) (*Manager, error) {
 	hub := schema.GroupVersion{Group: c.Kind.Group, Version: runtime.APIVersionInternal}
-	types := &unvalidated{TypeConverter: c.Types}
+	types := &trustingConverter{TypeConverter: c.Types}
 	upstream, err := managedfields.NewDefaultFieldManager(types, c.Convertor, c.Defaulter, c.Creater, c.Kind, hub, "", c.Reset)
 	if err != nil {
 		return nil, fmt.Errorf("managed fields of %s: %w", c.Kind, err)
 	}
 	m := &Manager{Config: c, upstream: upstream, types: types, filter: c.Reset[fieldpath.APIVersion(c.Kind.GroupVersion().String())],
 		managedFields: fieldpath.MakePathOrDie("metadata", "managedFields")}
-	m.never = fieldpath.NewSet(
+	m.unownable = fieldpath.NewSet(
 		fieldpath.MakePathOrDie("apiVersion"),
 		fieldpath.MakePathOrDie("kind"),
 		fieldpath.MakePathOrDie("metadata"),
 	)
 	for _, field := range []string{"name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation",
 		"managedFields", "resourceVersion"} {
-		m.never.Insert(fieldpath.MakePathOrDie("metadata", field))
+		m.unownable.Insert(fieldpath.MakePathOrDie("metadata", field))
 	}
 	empty, err := c.Creater.New(c.Kind)
 	if err != nil {
@@ -94,8 +94,8 @@ func New(c Config) (*Manager, error) {
 	if err != nil {
 		return m, nil // apimachinery reports it at each request
 	}
-	p := planter{schema: sample.Schema(), made: map[planted]*tree{}}
-	t, err := p.plant(reflect.TypeOf(empty), sample.TypeRef())
+	p := treeBuilder{schema: sample.Schema(), trees: map[treeKey]*tree{}}
+	t, err := p.build(reflect.TypeOf(empty), sample.TypeRef())
 	if err == nil && t.kind == record {
 		m.tree, m.single = t, t.metadata() == 1
 		m.readback, m.overlays = newReadback(t.goType, map[reflect.Type]*readback{})
@@ -133,15 +133,15 @@ func (m *Manager) Apply(live, applied runtime.Object, manager string, force bool
 	return m.upstream.Apply(live, applied, manager, force)
 }
 
-// unvalidated makes apimachinery's field manager skip the validation of objects whose Go type can hold only valid
+// trustingConverter makes apimachinery's field manager skip the validation of objects whose Go type can hold only valid
 // values.
-type unvalidated struct {
+type trustingConverter struct {
 	managedfields.TypeConverter
 	*Manager // nil if objects must be validated
 }
 
 // ObjectToTyped implements managedfields.TypeConverter.
-func (u *unvalidated) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
+func (u *trustingConverter) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
 	if u.Manager == nil || len(options) != 1 || options[0] != typed.AllowDuplicates ||
 		reflect.TypeOf(obj) != reflect.PointerTo(u.tree.goType) ||
 		obj.GetObjectKind().GroupVersionKind() != u.Kind ||
@@ -186,11 +186,11 @@ func (m *Manager) Known(fields []metav1.ManagedFieldsEntry) bool {
 // entry is one entry of the managed fields.
 type entry struct {
 	metav1.ManagedFieldsEntry
-	*owned
-	read *owned // the set as it was read; nil if the entry is new
+	*ownedFields
+	original *ownedFields // the set as it was read; nil if the entry is new
 }
 
-func (e *entry) is(manager string, operation metav1.ManagedFieldsOperationType, subresource string) bool {
+func (e *entry) matches(manager string, operation metav1.ManagedFieldsOperationType, subresource string) bool {
 	return e.Manager == manager && e.Operation == operation && e.Subresource == subresource
 }
 
@@ -214,12 +214,12 @@ func (m *Manager) update(live, changed runtime.Object, manager string) bool {
 		return true
 	}
 	shape := m.shape(live, changed, entries)
-	if o := m.created.get(shape); shape != nil && o != nil {
-		entries, ok := m.gain(entries, manager, o)
+	if o := m.createSets.get(shape); shape != nil && o != nil {
+		entries, ok := m.addGained(entries, manager, o)
 		if !ok {
 			return false
 		}
-		fields, err := m.written(entries)
+		fields, err := m.encodeEntries(entries)
 		if err != nil {
 			return false
 		}
@@ -235,7 +235,7 @@ func (m *Manager) update(live, changed runtime.Object, manager string) bool {
 		kept := entries[:0]
 		for i := range entries {
 			e := &entries[i]
-			e.lose(c)
+			e.removeLost(c)
 			if !e.set.Empty() {
 				kept = append(kept, *e)
 			}
@@ -249,7 +249,7 @@ func (m *Manager) update(live, changed runtime.Object, manager string) bool {
 		set = m.ownable(set)
 	}
 	if !set.Empty() {
-		if entries, ok = m.gain(entries, manager, &owned{set: set}); !ok {
+		if entries, ok = m.addGained(entries, manager, &ownedFields{set: set}); !ok {
 			return false
 		}
 	}
@@ -262,13 +262,13 @@ func (m *Manager) update(live, changed runtime.Object, manager string) bool {
 	if updaters > maxUpdaters {
 		return false
 	}
-	fields, err := m.written(entries)
+	fields, err := m.encodeEntries(entries)
 	if err != nil {
 		return false
 	}
 	is.SetManagedFields(fields)
 	if shape != nil && len(entries) == 1 {
-		m.created.put(shape, entries[0].owned)
+		m.createSets.put(shape, entries[0].ownedFields)
 	}
 	return true
 }
@@ -281,7 +281,7 @@ func (m *Manager) shape(live, changed runtime.Object, entries []entry) []byte {
 	if len(entries) > 0 || reflect.TypeOf(live) != reflect.PointerTo(m.tree.goType) || !reflect.ValueOf(live).Elem().IsZero() {
 		return nil
 	}
-	v, err := m.versioned(changed)
+	v, err := m.versionedValue(changed)
 	if err != nil {
 		return nil
 	}
@@ -292,23 +292,23 @@ func (m *Manager) shape(live, changed runtime.Object, entries []entry) []byte {
 	return shape
 }
 
-// written returns entries as objects hold them, sorted like apimachinery's.
-func (m *Manager) written(entries []entry) ([]metav1.ManagedFieldsEntry, error) {
+// encodeEntries returns entries as objects hold them, sorted like apimachinery's.
+func (m *Manager) encodeEntries(entries []entry) ([]metav1.ManagedFieldsEntry, error) {
 	if len(entries) == 0 {
 		return nil, nil
 	}
 	fields := make([]metav1.ManagedFieldsEntry, len(entries))
 	for i := range entries {
 		e := &entries[i]
-		if e.raw == nil && e.read != nil && e.set.Equals(e.read.set) {
-			e.owned = e.read
+		if e.raw == nil && e.original != nil && e.set.Equals(e.original.set) {
+			e.ownedFields = e.original
 		}
 		if e.raw == nil {
-			o, err := write(e.set)
+			o, err := encodeSet(e.set)
 			if err != nil {
 				return nil, err
 			}
-			e.owned = o
+			e.ownedFields = o
 			m.sets.put(o.raw, o) // the next request reads the same bytes
 		}
 		fields[i] = e.ManagedFieldsEntry
@@ -356,7 +356,7 @@ func (m *Manager) entries(sent, stored []metav1.ManagedFieldsEntry) ([]entry, bo
 			return nil, false
 		}
 		for j := range entries {
-			if entries[j].is(e.Manager, e.Operation, e.Subresource) {
+			if entries[j].matches(e.Manager, e.Operation, e.Subresource) {
 				return nil, false
 			}
 		}
@@ -383,11 +383,11 @@ func isVersion(s string, gv schema.GroupVersion) bool {
 
 // compare compares the objects of an update, without the fields that the endpoint resets.
 func (m *Manager) compare(live, changed runtime.Object) (*comparison, error) {
-	old, err := m.versioned(live)
+	old, err := m.versionedValue(live)
 	if err != nil {
 		return nil, err
 	}
-	updated, err := m.versioned(changed)
+	updated, err := m.versionedValue(changed)
 	if err != nil {
 		return nil, err
 	}
@@ -406,7 +406,7 @@ func (m *Manager) compare(live, changed runtime.Object) (*comparison, error) {
 	return c, nil
 }
 
-func (m *Manager) versioned(obj runtime.Object) (reflect.Value, error) {
+func (m *Manager) versionedValue(obj runtime.Object) (reflect.Value, error) {
 	obj, err := m.Convertor.ConvertToVersion(obj, m.Kind.GroupVersion())
 	if err != nil {
 		return reflect.Value{}, err
@@ -421,8 +421,8 @@ func (m *Manager) versioned(obj runtime.Object) (reflect.Value, error) {
 	return v, nil
 }
 
-// lose removes from an entry the fields that another manager has set, and the fields that no longer exist.
-func (e *entry) lose(c *comparison) {
+// removeLost removes from an entry the fields that another manager has set, and the fields that no longer exist.
+func (e *entry) removeLost(c *comparison) {
 	set := e.set
 	if !c.changed.Empty() {
 		if lost := set.Intersection(c.changed); !lost.Empty() {
@@ -433,12 +433,12 @@ func (e *entry) lose(c *comparison) {
 		set = set.Difference(c.removed)
 	}
 	if set != e.set {
-		e.owned = &owned{set: set}
+		e.ownedFields = &ownedFields{set: set}
 	}
 }
 
-// gain adds the set fields to the manager of an update.
-func (m *Manager) gain(entries []entry, manager string, gained *owned) ([]entry, bool) {
+// addGained adds the set fields to the manager of an update.
+func (m *Manager) addGained(entries []entry, manager string, gained *ownedFields) ([]entry, bool) {
 	if manager == "" {
 		manager = "unknown"
 	}
@@ -446,15 +446,15 @@ func (m *Manager) gain(entries []entry, manager string, gained *owned) ([]entry,
 		return nil, false
 	}
 	at := slices.IndexFunc(entries, func(e entry) bool {
-		return e.is(manager, metav1.ManagedFieldsOperationUpdate, "")
+		return e.matches(manager, metav1.ManagedFieldsOperationUpdate, "")
 	})
 	if at < 0 {
 		at = len(entries)
 		entries = append(entries, entry{ManagedFieldsEntry: metav1.ManagedFieldsEntry{
 			Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: m.Kind.GroupVersion().String(), FieldsType: "FieldsV1",
-		}, owned: gained})
+		}, ownedFields: gained})
 	} else {
-		entries[at].owned = &owned{set: gained.set.Union(entries[at].set)}
+		entries[at].ownedFields = &ownedFields{set: gained.set.Union(entries[at].set)}
 	}
 	entries[at].Time = &metav1.Time{Time: time.Now().UTC()}
 	return entries, true
@@ -465,5 +465,5 @@ func (m *Manager) ownable(set *fieldpath.Set) *fieldpath.Set {
 	if m.filter != nil {
 		set = m.filter.Filter(set)
 	}
-	return set.Difference(m.never)
+	return set.Difference(m.unownable)
 }

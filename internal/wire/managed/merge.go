@@ -30,7 +30,7 @@ func (m *Manager) merge(live, applied runtime.Object, manager string, force bool
 	if set = m.ownable(set); set.Empty() {
 		return nil, errUpstreams
 	}
-	entries, own, err := m.entriesOf(live, manager, &owned{set: set})
+	entries, own, err := m.entriesOf(live, manager, &ownedFields{set: set})
 	if err != nil {
 		return nil, err
 	}
@@ -74,9 +74,9 @@ func (m *Manager) merge(live, applied runtime.Object, manager string, force bool
 			return nil, errUpstreams
 		}
 	}
-	return m.applied(
+	return m.recordApply(
 		obj,
 		entries,
-		application{comparison: c, manager: manager, own: own, configured: &owned{set: set}, unchanged: unchanged, force: force},
+		application{comparison: c, manager: manager, ownIndex: own, fields: &ownedFields{set: set}, unchanged: unchanged, force: force},
 	)
 }

@@ -31,7 +31,7 @@ func (m *Manager) overlay(live, applied runtime.Object, manager string, force bo
 	if !ok || !m.overlays || document.GroupVersionKind() != m.Kind {
 		return nil, errUnknown
 	}
-	configured, ok := m.configured(document.Object)
+	configured, ok := m.configuredFields(document.Object)
 	if !ok {
 		return nil, errUnknown
 	}
@@ -39,27 +39,27 @@ func (m *Manager) overlay(live, applied runtime.Object, manager string, force bo
 	if err != nil {
 		return nil, err
 	}
-	old, err := m.versioned(live)
+	old, err := m.versionedValue(live)
 	if err != nil {
 		return nil, err
 	}
-	if !m.valid(old) {
+	if !m.isValid(old) {
 		return nil, errUnknown
 	}
 	var obj runtime.Object
-	c, unchanged := newComparison(), m.tree.says(old, document.Object)
+	c, unchanged := newComparison(), m.tree.hasAll(old, document.Object)
 	if !unchanged {
-		if obj, unchanged, err = m.laidOver(c, live, old, document.Object); err != nil {
+		if obj, unchanged, err = m.layOver(c, live, old, document.Object); err != nil {
 			return nil, err
 		}
 	}
 	if unchanged {
 		obj = live.DeepCopyObject()
 	}
-	return m.applied(
+	return m.recordApply(
 		obj,
 		entries,
-		application{manager: manager, own: own, configured: configured, comparison: c, unchanged: unchanged, force: force},
+		application{manager: manager, ownIndex: own, fields: configured, comparison: c, unchanged: unchanged, force: force},
 	)
 }
 
@@ -68,7 +68,7 @@ var errUpstreams = errors.New("upstream has to apply it")
 
 // entriesOf parses the managed fields of an object that a manager applies to. own is the index of that manager's entry,
 // -1 if there is none. It returns an error if fields from the manager's last configuration may have to be removed.
-func (m *Manager) entriesOf(live runtime.Object, manager string, configured *owned) (entries []entry, own int, err error) {
+func (m *Manager) entriesOf(live runtime.Object, manager string, configured *ownedFields) (entries []entry, own int, err error) {
 	was, err := meta.Accessor(live)
 	if err != nil || len(was.GetManagedFields()) == 0 || manager == "" || !utf8.ValidString(manager) {
 		return nil, 0, errUpstreams // existing fields of an object without managed fields are assigned to a manager of their own
@@ -77,7 +77,7 @@ func (m *Manager) entriesOf(live runtime.Object, manager string, configured *own
 	if !ok {
 		return nil, 0, errUpstreams
 	}
-	own = slices.IndexFunc(entries, func(e entry) bool { return e.is(manager, metav1.ManagedFieldsOperationApply, "") })
+	own = slices.IndexFunc(entries, func(e entry) bool { return e.matches(manager, metav1.ManagedFieldsOperationApply, "") })
 	if own >= 0 && (!configured.set.Equals(entries[own].set) || hasBareItem(configured.set)) {
 		return nil, 0, errUpstreams
 	}
@@ -101,15 +101,15 @@ func hasBareItem(set *fieldpath.Set) (bare bool) {
 // application describes an applied configuration.
 type application struct {
 	*comparison
-	manager    string
-	own        int // index of the manager's entry; -1 for none
-	configured *owned
-	unchanged  bool
-	force      bool
+	manager   string
+	ownIndex  int // index of the manager's entry; -1 for none
+	fields    *ownedFields
+	unchanged bool
+	force     bool
 }
 
-// applied sets the managed fields of an object after an apply. It returns an error if apimachinery would do more.
-func (m *Manager) applied(obj runtime.Object, entries []entry, a application) (runtime.Object, error) {
+// recordApply sets the managed fields of an object after an apply. It returns an error if apimachinery would do more.
+func (m *Manager) recordApply(obj runtime.Object, entries []entry, a application) (runtime.Object, error) {
 	is, err := meta.Accessor(obj)
 	if err != nil || a.manager == "kubectl" && is.GetAnnotations()[lastApplied] != "" {
 		return nil, errUpstreams
@@ -118,7 +118,7 @@ func (m *Manager) applied(obj runtime.Object, entries []entry, a application) (r
 	kept := make([]entry, 0, len(entries)+1)
 	for i, e := range entries {
 		switch {
-		case i == a.own:
+		case i == a.ownIndex:
 			if !a.unchanged {
 				e.Time = now
 			}
@@ -126,22 +126,22 @@ func (m *Manager) applied(obj runtime.Object, entries []entry, a application) (r
 			if !a.force && !e.set.Intersection(a.changed).Empty() {
 				return nil, errUpstreams // a conflict
 			}
-			e.lose(a.comparison)
+			e.removeLost(a.comparison)
 		}
 		if !e.set.Empty() {
 			kept = append(kept, e)
 		}
 	}
-	if a.own < 0 {
+	if a.ownIndex < 0 {
 		e := entry{ManagedFieldsEntry: metav1.ManagedFieldsEntry{
 			Manager: a.manager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: m.Kind.GroupVersion().String(), FieldsType: "FieldsV1",
-		}, owned: a.configured}
+		}, ownedFields: a.fields}
 		if !a.unchanged {
 			e.Time = now
 		}
 		kept = append(kept, e)
 	}
-	fields, err := m.written(kept)
+	fields, err := m.encodeEntries(kept)
 	if err != nil {
 		return nil, errUpstreams
 	}
@@ -153,8 +153,8 @@ func (m *Manager) applied(obj runtime.Object, entries []entry, a application) (r
 // up to date.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// valid reports whether apimachinery accepts a live object as valid.
-func (m *Manager) valid(v reflect.Value) bool {
+// isValid reports whether apimachinery accepts a live object as valid.
+func (m *Manager) isValid(v reflect.Value) bool {
 	if m.single {
 		return true // guaranteed by its type and its managed fields
 	}
@@ -166,22 +166,22 @@ func (m *Manager) valid(v reflect.Value) bool {
 	return err == nil
 }
 
-// laidOver returns a copy of a live object with a configuration set in it. It collects the changes in c, and reports
+// layOver returns a copy of a live object with a configuration set in it. It collects the changes in c, and reports
 // whether there are none.
-func (m *Manager) laidOver(
+func (m *Manager) layOver(
 	c *comparison,
 	live runtime.Object,
 	old reflect.Value,
 	configuration map[string]any,
 ) (obj runtime.Object, unchanged bool, err error) {
-	changed, err := m.versioned(live.DeepCopyObject())
+	changed, err := m.versionedValue(live.DeepCopyObject())
 	if err != nil {
 		return nil, false, err
 	}
 	if !m.readback.alike(changed) {
 		return nil, false, errUnknown
 	}
-	ordered, err := m.tree.lay(changed, configuration)
+	ordered, err := m.tree.overlay(changed, configuration)
 	if err != nil {
 		return nil, false, err
 	}
@@ -189,7 +189,7 @@ func (m *Manager) laidOver(
 	if !ok || m.Documents != nil && m.Documents(obj) {
 		return nil, false, errUnknown
 	}
-	if err := c.said(m.tree, old, changed, configuration); err != nil {
+	if err := c.compareConfigured(m.tree, old, changed, configuration); err != nil {
 		return nil, false, err
 	}
 	if !c.removed.Empty() {
@@ -206,18 +206,18 @@ func (m *Manager) laidOver(
 	return obj, false, err
 }
 
-// configured returns the fields that the manager of a configuration owns. It returns false if the configuration cannot
+// configuredFields returns the fields that the manager of a configuration owns. It returns false if the configuration cannot
 // be laid over objects.
-func (m *Manager) configured(configuration map[string]any) (*owned, bool) {
+func (m *Manager) configuredFields(configuration map[string]any) (*ownedFields, bool) {
 	// apimachinery may read other values for these than the fields hold.
 	if configuration["apiVersion"] != m.Kind.GroupVersion().String() || configuration["kind"] != m.Kind.Kind {
 		return nil, false
 	}
-	form, ok := m.tree.form(make([]byte, 0, 256), configuration)
+	form, ok := m.tree.appendForm(make([]byte, 0, 256), configuration)
 	if !ok {
 		return nil, false
 	}
-	if o := m.forms.get(form); o != nil {
+	if o := m.applySets.get(form); o != nil {
 		return o, true
 	}
 	set := &fieldpath.Set{}
@@ -227,18 +227,18 @@ func (m *Manager) configured(configuration map[string]any) (*owned, bool) {
 	if set = m.ownable(set); set.Empty() {
 		return nil, false
 	}
-	o, err := write(set)
+	o, err := encodeSet(set)
 	if err != nil {
 		return nil, false
 	}
-	m.forms.put(form, o)
+	m.applySets.put(form, o)
 	m.sets.put(o.raw, o)
 	return o, true
 }
 
-// said yields the index of each struct field that a configuration sets, in the order of the struct, with the configured
+// configuredFields yields the index of each struct field that a configuration sets, in the order of the struct, with the configured
 // value.
-func (n *tree) said(configuration map[string]any) iter.Seq2[int, any] {
+func (n *tree) configuredFields(configuration map[string]any) iter.Seq2[int, any] {
 	return func(yield func(int, any) bool) {
 		for i := range n.fields {
 			if v, ok := configuration[n.fields[i].key()]; ok && !yield(i, v) {
@@ -248,11 +248,11 @@ func (n *tree) said(configuration map[string]any) iter.Seq2[int, any] {
 	}
 }
 
-// form appends an encoding of the fields of a configuration; the fields that its manager owns depend on nothing else.
+// appendForm appends an encoding of the fields of a configuration; the fields that its manager owns depend on nothing else.
 // It returns false if the configuration has fields that cannot be laid over objects.
-func (n *tree) form(to []byte, configuration map[string]any) ([]byte, bool) {
+func (n *tree) appendForm(to []byte, configuration map[string]any) ([]byte, bool) {
 	found := 0
-	for i, v := range n.said(configuration) {
+	for i, v := range n.configuredFields(configuration) {
 		f := &n.fields[i]
 		if f.index == nil {
 			return to, false
@@ -264,7 +264,7 @@ func (n *tree) form(to []byte, configuration map[string]any) ([]byte, bool) {
 		switch {
 		case f.tree.kind == record:
 			if ok {
-				to, ok = f.tree.form(to, inner)
+				to, ok = f.tree.appendForm(to, inner)
 			}
 		case f.tree.isPlain():
 			ok = len(inner) > 0
@@ -282,7 +282,7 @@ func (n *tree) form(to []byte, configuration map[string]any) ([]byte, bool) {
 			if isMap && len(inner) == 0 || isList && len(items) == 0 {
 				return to, false
 			}
-			to, ok = f.tree.part(to, v)
+			to, ok = f.tree.appendPart(to, v)
 		}
 		if !ok {
 			return to, false
@@ -294,9 +294,9 @@ func (n *tree) form(to []byte, configuration map[string]any) ([]byte, bool) {
 // isPlain reports whether a tree is a map of strings, whose entries are set one by one.
 func (n *tree) isPlain() bool { return n.kind == dictionary && n.plain }
 
-// part appends an encoding of the fields of a value that structured-merge-diff merges, and of the keys of list items.
+// appendPart appends an encoding of the fields of a value that structured-merge-diff merges, and of the keys of list items.
 // It returns false for null and for fields that the schema lacks; the merge detects all other mistakes.
-func (n *tree) part(to []byte, v any) ([]byte, bool) {
+func (n *tree) appendPart(to []byte, v any) ([]byte, bool) {
 	switch n.kind {
 	case scalar:
 		switch v.(type) {
@@ -311,9 +311,9 @@ func (n *tree) part(to []byte, v any) ([]byte, bool) {
 			return to, false
 		}
 		found := 0
-		for i, v := range n.said(inner) {
+		for i, v := range n.configuredFields(inner) {
 			found++
-			if to, ok = n.fields[i].tree.part(binary.AppendUvarint(to, uint64(i)+1), v); !ok {
+			if to, ok = n.fields[i].tree.appendPart(binary.AppendUvarint(to, uint64(i)+1), v); !ok {
 				return to, false
 			}
 		}
@@ -326,7 +326,7 @@ func (n *tree) part(to []byte, v any) ([]byte, bool) {
 		to = binary.AppendUvarint(to, uint64(len(inner)))
 		for _, key := range slices.Sorted(maps.Keys(inner)) {
 			to = append(binary.AppendUvarint(to, uint64(len(key))), key...)
-			if to, ok = n.elem.part(to, inner[key]); !ok {
+			if to, ok = n.elem.appendPart(to, inner[key]); !ok {
 				return to, false
 			}
 		}
@@ -349,7 +349,7 @@ func (n *tree) part(to []byte, v any) ([]byte, bool) {
 					return to, false
 				}
 			}
-			if to, ok = n.elem.part(to, item); !ok {
+			if to, ok = n.elem.appendPart(to, item); !ok {
 				return to, false
 			}
 		}
@@ -393,7 +393,7 @@ func (n *tree) holds(v any) bool {
 
 // fieldsOf adds the fields of a configuration to a set.
 func (n *tree) fieldsOf(set *fieldpath.Set, path fieldpath.Path, configuration map[string]any) error {
-	for i, v := range n.said(configuration) {
+	for i, v := range n.configuredFields(configuration) {
 		f := &n.fields[i]
 		at := append(path, f.name)
 		inner, _ := v.(map[string]any)
@@ -420,22 +420,22 @@ func (n *tree) fieldsOf(set *fieldpath.Set, path fieldpath.Path, configuration m
 	return nil
 }
 
-// says reports whether a struct certainly has all fields and values of a configuration.
-func (n *tree) says(v reflect.Value, configuration map[string]any) bool {
-	for i, said := range n.said(configuration) {
+// hasAll reports whether a struct certainly has all fields and values of a configuration.
+func (n *tree) hasAll(v reflect.Value, configuration map[string]any) bool {
+	for i, said := range n.configuredFields(configuration) {
 		f := &n.fields[i]
 		field := v.FieldByIndex(f.index)
 		if f.entry.CanOmit(field) {
 			return false
 		}
-		field, null := follow(field)
+		field, null := dereference(field)
 		if null {
 			return false
 		}
 		inner, _ := said.(map[string]any)
 		switch {
 		case f.tree.kind == record:
-			if !f.tree.says(field, inner) {
+			if !f.tree.hasAll(field, inner) {
 				return false
 			}
 		case f.tree.isPlain():
@@ -467,22 +467,22 @@ func isScalar(v reflect.Value, said any) bool {
 	return false
 }
 
-// lay sets the values of a configuration in a struct. It returns an error if the struct would then be written with more
+// overlay sets the values of a configuration in a struct. It returns an error if the struct would then be written with more
 // or fewer fields than the configuration adds. ordered is false if a merged value has changed or is in another order.
-func (n *tree) lay(v reflect.Value, configuration map[string]any) (ordered bool, err error) {
+func (n *tree) overlay(v reflect.Value, configuration map[string]any) (ordered bool, err error) {
 	ordered = true
-	for i, said := range n.said(configuration) {
+	for i, said := range n.configuredFields(configuration) {
 		f := &n.fields[i]
 		field := v.FieldByIndex(f.index)
 		absent := f.entry.CanOmit(field)
-		_, null := follow(field)
+		_, null := dereference(field)
 		inner, _ := said.(map[string]any)
 		switch {
 		case f.tree.kind == record:
 			if (null || absent) && f.tree.writesZeros() {
 				return false, errUnknown
 			}
-			same, err := f.tree.lay(settable(field), inner)
+			same, err := f.tree.overlay(settable(field), inner)
 			if err != nil {
 				return false, err
 			}
@@ -512,7 +512,7 @@ func (n *tree) lay(v reflect.Value, configuration map[string]any) (ordered bool,
 			if null && !absent {
 				return false, errUnknown
 			}
-			same, err := n.layPart(f, field, absent, said)
+			same, err := n.overlayField(f, field, absent, said)
 			if err != nil {
 				return false, err
 			}
@@ -536,8 +536,8 @@ func settable(v reflect.Value) reflect.Value {
 	return v
 }
 
-// layPart merges a field by structured-merge-diff and sets the result. It reports whether the value is unchanged.
-func (n *tree) layPart(f *treeField, field reflect.Value, absent bool, said any) (same bool, err error) {
+// overlayField merges a field by structured-merge-diff and sets the result. It reports whether the value is unchanged.
+func (n *tree) overlayField(f *treeField, field reflect.Value, absent bool, said any) (same bool, err error) {
 	t := f.tree
 	configuration, err := typed.AsTyped(value.NewValueInterface(said), t.schema, t.ref)
 	if err != nil {
@@ -576,22 +576,22 @@ func (n *tree) writesZeros() bool {
 	return slices.ContainsFunc(n.fields, func(f treeField) bool { return f.zero.IsValid() })
 }
 
-// said compares two structs in the fields of the configuration that one of them has been laid over with.
-func (c *comparison) said(n *tree, l, r reflect.Value, configuration map[string]any) error {
-	for i, said := range n.said(configuration) {
+// compareConfigured compares two structs in the fields of the configuration that one of them has been laid over with.
+func (c *comparison) compareConfigured(n *tree, l, r reflect.Value, configuration map[string]any) error {
+	for i, said := range n.configuredFields(configuration) {
 		f := &n.fields[i]
 		lf, rf := l.FieldByIndex(f.index), r.FieldByIndex(f.index)
 		absent := f.entry.CanOmit(lf)
-		old, null := follow(lf)
+		old, null := dereference(lf)
 		if f.tree.kind != record || absent || null {
 			if err := c.child(f.name, f.tree, lf, rf, absent, false); err != nil {
 				return err
 			}
 			continue
 		}
-		changed, _ := follow(rf)
+		changed, _ := dereference(rf)
 		c.path = append(c.path, f.name)
-		err := c.said(f.tree, old, changed, said.(map[string]any))
+		err := c.compareConfigured(f.tree, old, changed, said.(map[string]any))
 		c.path = c.path[:len(c.path)-1]
 		if err != nil {
 			return err

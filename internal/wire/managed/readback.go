@@ -21,9 +21,9 @@ type readback struct {
 type readbackKind uint8
 
 const (
-	within  readbackKind = iota // depends on the inner values
-	never                       // every value except the zero value may change
-	nullish                     // a pointer to a type whose zero value is written as null
+	readbackNested  readbackKind = iota // depends on the inner values
+	readbackAlways                      // every value except the zero value may change
+	readbackNullish                     // a pointer to a type whose zero value is written as null
 )
 
 type readbackField struct {
@@ -43,13 +43,13 @@ func newReadback(t reflect.Type, made map[reflect.Type]*readback) (*readback, bo
 		reflect.TypeFor[resource.Quantity](), reflect.TypeFor[intstr.IntOrString](), reflect.TypeFor[metav1.ManagedFieldsEntry]():
 		return nil, true
 	case reflect.TypeFor[*metav1.Time](), reflect.TypeFor[*metav1.MicroTime]():
-		return &readback{kind: nullish}, true
+		return &readback{kind: readbackNullish}, true
 	case reflect.TypeFor[*metav1.Duration](), reflect.TypeFor[*resource.Quantity](), reflect.TypeFor[*intstr.IntOrString]():
 		return nil, true
 	}
 	switch custom := value.TypeReflectEntryOf(t); {
 	case custom.CanConvertToUnstructured():
-		return &readback{kind: never}, true
+		return &readback{kind: readbackAlways}, true
 	case custom.CanConvertFromUnstructured():
 		return nil, false // its own decoder may return another value
 	}
@@ -104,9 +104,9 @@ func (r *readback) alike(v reflect.Value) bool {
 		return true
 	}
 	switch r.kind {
-	case never:
+	case readbackAlways:
 		return v.IsZero()
-	case nullish:
+	case readbackNullish:
 		return v.IsNil() || !v.Interface().(interface{ IsZero() bool }).IsZero() // in any time zone
 	}
 	switch v.Kind() {

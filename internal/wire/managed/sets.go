@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// owned is a set of fields in its stored form. It is shared and must not be changed.
-type owned struct {
+// ownedFields is a set of fields in its stored form. It is shared and must not be changed.
+type ownedFields struct {
 	set *fieldpath.Set
 	// raw is the encoding of the set, which nearly always equals the bytes that were read.
 	raw []byte
@@ -20,40 +20,40 @@ type owned struct {
 // used concurrently.
 type sets struct {
 	mu     sync.RWMutex
-	known  map[string]*owned
-	before map[string]*owned // the full map before known
+	recent map[string]*ownedFields
+	older  map[string]*ownedFields // the full map before known
 	bytes  int
 }
 
 // rememberedBytes bounds the JSON of each of the two maps of a kind. Sets take about ten times as much memory.
 const rememberedBytes = 256 << 10
 
-func (s *sets) get(raw []byte) *owned {
+func (s *sets) get(raw []byte) *ownedFields {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if o := s.known[string(raw)]; o != nil {
+	if o := s.recent[string(raw)]; o != nil {
 		return o
 	}
-	return s.before[string(raw)]
+	return s.older[string(raw)]
 }
 
-func (s *sets) put(raw []byte, o *owned) {
+func (s *sets) put(raw []byte, o *ownedFields) {
 	if len(raw) > rememberedBytes/16 {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.known == nil || s.bytes > rememberedBytes {
-		s.before, s.known, s.bytes = s.known, map[string]*owned{}, 0
+	if s.recent == nil || s.bytes > rememberedBytes {
+		s.older, s.recent, s.bytes = s.recent, map[string]*ownedFields{}, 0
 	}
-	if s.known[string(raw)] == nil {
+	if s.recent[string(raw)] == nil {
 		s.bytes += len(raw)
-		s.known[string(raw)] = o
+		s.recent[string(raw)] = o
 	}
 }
 
 // read returns the fields of an entry, reconciled with the current schema.
-func (s *sets) read(fields *metav1.FieldsV1, t *tree) (*owned, error) {
+func (s *sets) read(fields *metav1.FieldsV1, t *tree) (*ownedFields, error) {
 	raw := []byte("{}")
 	if fields != nil {
 		raw = fields.GetRawBytes()
@@ -74,7 +74,7 @@ func (s *sets) read(fields *metav1.FieldsV1, t *tree) (*owned, error) {
 	if reconciled != nil {
 		set = reconciled
 	}
-	o, err := write(set)
+	o, err := encodeSet(set)
 	if err != nil {
 		return nil, err
 	}
@@ -82,10 +82,10 @@ func (s *sets) read(fields *metav1.FieldsV1, t *tree) (*owned, error) {
 	return o, nil
 }
 
-func write(set *fieldpath.Set) (*owned, error) {
+func encodeSet(set *fieldpath.Set) (*ownedFields, error) {
 	raw, err := set.ToJSON()
 	if err != nil {
 		return nil, err
 	}
-	return &owned{set: set, raw: raw}, nil
+	return &ownedFields{set: set, raw: raw}, nil
 }

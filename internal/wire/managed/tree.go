@@ -55,21 +55,21 @@ type treeField struct {
 // errUnknown reports that structured-merge-diff must do the work.
 var errUnknown = errors.New("the Go type and the schema are not known to agree")
 
-// planter builds trees.
-type planter struct {
+// treeBuilder builds trees.
+type treeBuilder struct {
 	schema *smd.Schema
-	made   map[planted]*tree
+	trees  map[treeKey]*tree
 }
 
-type planted struct {
+type treeKey struct {
 	goType reflect.Type
 	name   string
 	atomic bool
 }
 
-// plant returns the tree of a Go type and a schema. It returns an error if the type can hold values that the schema
+// build returns the tree of a Go type and a schema. It returns an error if the type can hold values that the schema
 // does not allow: then structured-merge-diff rejects some objects, which a tree would not detect.
-func (p *planter) plant(t reflect.Type, ref smd.TypeRef) (*tree, error) {
+func (p *treeBuilder) build(t reflect.Type, ref smd.TypeRef) (*tree, error) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -83,22 +83,22 @@ func (p *planter) plant(t reflect.Type, ref smd.TypeRef) (*tree, error) {
 			forms++
 		}
 	}
-	if anything(atom) {
+	if isUntyped(atom) {
 		return &tree{kind: atomic, goType: t, schema: p.schema, ref: ref}, nil
 	}
 	if forms != 1 {
 		return nil, errUnknown
 	}
-	key := planted{goType: t, atomic: ref.ElementRelationship != nil && *ref.ElementRelationship == smd.Atomic}
+	key := treeKey{goType: t, atomic: ref.ElementRelationship != nil && *ref.ElementRelationship == smd.Atomic}
 	if ref.NamedType != nil {
 		key.name = *ref.NamedType
-		if made, ok := p.made[key]; ok {
+		if made, ok := p.trees[key]; ok {
 			return made, nil
 		}
 	}
 	n := &tree{goType: t, schema: p.schema, ref: ref}
 	if key.name != "" {
-		p.made[key] = n
+		p.trees[key] = n
 	}
 	converted := value.TypeReflectEntryOf(t).CanConvertToUnstructured()
 	switch {
@@ -114,13 +114,13 @@ func (p *planter) plant(t reflect.Type, ref smd.TypeRef) (*tree, error) {
 	case converted:
 		return nil, errUnknown
 	case atom.List != nil:
-		return n, p.plantList(n, atom.List)
+		return n, p.buildList(n, atom.List)
 	}
-	return n, p.plantMap(n, atom.Map)
+	return n, p.buildMap(n, atom.Map)
 }
 
-// anything reports whether a schema allows every value and every value is owned as a whole.
-func anything(a smd.Atom) bool {
+// isUntyped reports whether a schema allows every value and every value is owned as a whole.
+func isUntyped(a smd.Atom) bool {
 	const name = "__untyped_atomic_"
 	inside := func(ref smd.TypeRef) bool { return ref.NamedType != nil && *ref.NamedType == name }
 	return a.Scalar != nil && *a.Scalar == smd.Untyped &&
@@ -160,7 +160,7 @@ func holdsScalar(t reflect.Type, s smd.Scalar) error {
 	return nil
 }
 
-func (p *planter) plantList(n *tree, l *smd.List) error {
+func (p *treeBuilder) buildList(n *tree, l *smd.List) error {
 	if n.goType.Kind() != reflect.Slice {
 		return errUnknown
 	}
@@ -172,7 +172,7 @@ func (p *planter) plantList(n *tree, l *smd.List) error {
 		return nil
 	}
 	// A value that is owned as a whole must be valid as well.
-	item, err := p.plant(n.goType.Elem(), l.ElementType)
+	item, err := p.build(n.goType.Elem(), l.ElementType)
 	if err != nil {
 		return err
 	}
@@ -218,7 +218,7 @@ func (p *planter) plantList(n *tree, l *smd.List) error {
 	return errUnknown
 }
 
-func (p *planter) plantMap(n *tree, m *smd.Map) error {
+func (p *treeBuilder) buildMap(n *tree, m *smd.Map) error {
 	atomically := m.ElementRelationship == smd.Atomic
 	switch n.goType.Kind() {
 	case reflect.Struct:
@@ -232,7 +232,7 @@ func (p *planter) plantMap(n *tree, m *smd.Map) error {
 			if !zero.CanInterface() {
 				return errUnknown
 			}
-			child, err := p.plant(zero.Type(), field.Type)
+			child, err := p.build(zero.Type(), field.Type)
 			if err != nil {
 				return fmt.Errorf("%s.%w", entry.JsonName, err)
 			}
@@ -256,7 +256,7 @@ func (p *planter) plantMap(n *tree, m *smd.Map) error {
 		if n.goType.Key().Kind() != reflect.String || len(m.Fields) > 0 || value.TypeReflectEntryOf(n.goType.Key()).CanConvertToUnstructured() {
 			return errUnknown
 		}
-		child, err := p.plant(n.goType.Elem(), m.ElementType)
+		child, err := p.build(n.goType.Elem(), m.ElementType)
 		if err != nil {
 			return err
 		}
@@ -275,7 +275,7 @@ func (p *planter) plantMap(n *tree, m *smd.Map) error {
 func indexOf(t reflect.Type, name string, of reflect.Type) []int {
 	var found []int
 	for _, f := range reflect.VisibleFields(t) {
-		tag, _, _ := cut(f.Tag.Get("json"))
+		tag, _, _ := cutTag(f.Tag.Get("json"))
 		if tag != name || f.Type != of {
 			continue
 		}
@@ -294,7 +294,7 @@ func indexOf(t reflect.Type, name string, of reflect.Type) []int {
 	return found
 }
 
-func cut(tag string) (name, options string, found bool) {
+func cutTag(tag string) (name, options string, found bool) {
 	for i := range len(tag) {
 		if tag[i] == ',' {
 			return tag[:i], tag[i+1:], true
@@ -341,13 +341,13 @@ func newComparison() *comparison {
 
 // objects compares two structs of the tree's type.
 func (c *comparison) objects(n *tree, old, changed reflect.Value) error {
-	return c.both(n, old, changed)
+	return c.compareValues(n, old, changed)
 }
 
 // shape appends an encoding of the fields that a value has. It returns false if the owned fields depend on more than
 // that.
 func (n *tree) shape(to []byte, v reflect.Value) ([]byte, bool) {
-	v, null := follow(v)
+	v, null := dereference(v)
 	if null {
 		return append(to, 'n'), true
 	}
@@ -402,9 +402,9 @@ func (f *treeField) isZero(v reflect.Value) bool {
 	if !f.zero.IsValid() || f.tree.kind != scalar && f.tree.kind != atomic {
 		return false
 	}
-	l, lNull := follow(f.zero)
-	r, rNull := follow(v)
-	return lNull == rNull && (lNull || f.tree.kind == scalar && sameScalar(f.tree, l, r) || f.tree.kind == atomic && same(l, r))
+	l, lNull := dereference(f.zero)
+	r, rNull := dereference(v)
+	return lNull == rNull && (lNull || f.tree.kind == scalar && sameScalar(f.tree, l, r) || f.tree.kind == atomic && equalEncoded(l, r))
 }
 
 // fewItems is the largest number of items of a list that has a shape.
@@ -419,7 +419,7 @@ func (n *tree) items(to []byte, v reflect.Value) ([]byte, bool) {
 	to = binary.AppendUvarint(append(to, '['), uint64(count))
 	var names [fewItems]string
 	for i := range count {
-		item, null := follow(v.Index(i))
+		item, null := dereference(v.Index(i))
 		if null {
 			return to, false
 		}
@@ -444,7 +444,7 @@ func (n *tree) items(to []byte, v reflect.Value) ([]byte, bool) {
 }
 
 func appendScalar(to []byte, v reflect.Value) ([]byte, bool) {
-	v, null := follow(v)
+	v, null := dereference(v)
 	if null {
 		return append(to, 'n'), true
 	}
@@ -462,10 +462,10 @@ func appendScalar(to []byte, v reflect.Value) ([]byte, bool) {
 	return to, false
 }
 
-// both compares values that both objects have.
-func (c *comparison) both(n *tree, l, r reflect.Value) error {
-	l, lNull := follow(l)
-	r, rNull := follow(r)
+// compareValues compares values that both objects have.
+func (c *comparison) compareValues(n *tree, l, r reflect.Value) error {
+	l, lNull := dereference(l)
+	r, rNull := dereference(r)
 	switch n.kind {
 	case scalar:
 		if lNull != rNull || !lNull && !sameScalar(n, l, r) {
@@ -473,7 +473,7 @@ func (c *comparison) both(n *tree, l, r reflect.Value) error {
 		}
 		return nil
 	case atomic:
-		if lNull != rNull || !lNull && !same(l, r) {
+		if lNull != rNull || !lNull && !equalEncoded(l, r) {
 			c.changed.Insert(c.path)
 		}
 		return nil
@@ -483,9 +483,9 @@ func (c *comparison) both(n *tree, l, r reflect.Value) error {
 		case !lNull && !rNull:
 			return c.fields(n, l, r)
 		case lNull:
-			return c.fromNull(n, r, c.changed)
+			return c.compareNull(n, r, c.changed)
 		default:
-			return c.fromNull(n, l, c.removed)
+			return c.compareNull(n, l, c.removed)
 		}
 	case dictionary:
 		if (lNull || l.Len() == 0) && (rNull || r.Len() == 0) {
@@ -502,7 +502,7 @@ func (c *comparison) both(n *tree, l, r reflect.Value) error {
 			}
 			return nil
 		}
-		if !lNull && !rNull && l.Len() == r.Len() && same(l, r) {
+		if !lNull && !rNull && l.Len() == r.Len() && equalEncoded(l, r) {
 			return nil
 		}
 		return c.items(n, l, r)
@@ -510,9 +510,9 @@ func (c *comparison) both(n *tree, l, r reflect.Value) error {
 	return errUnknown
 }
 
-// fromNull compares an explicit null with a struct. The null counts as a struct without fields.
-func (c *comparison) fromNull(n *tree, v reflect.Value, set *fieldpath.Set) error {
-	any, err := c.inside(n, v, set)
+// compareNull compares an explicit null with a struct. The null counts as a struct without fields.
+func (c *comparison) compareNull(n *tree, v reflect.Value, set *fieldpath.Set) error {
+	any, err := c.addNested(n, v, set)
 	if err == nil && !any {
 		c.changed.Insert(c.path) // null and an empty struct differ
 	}
@@ -550,11 +550,11 @@ func (c *comparison) child(name fieldpath.PathElement, n *tree, l, r reflect.Val
 	var err error
 	switch {
 	case lAbsent:
-		err = c.one(n, r, c.changed)
+		err = c.addValue(n, r, c.changed)
 	case rAbsent:
-		err = c.one(n, l, c.removed)
+		err = c.addValue(n, l, c.removed)
 	default:
-		err = c.both(n, l, r)
+		err = c.compareValues(n, l, r)
 	}
 	c.path = c.path[:len(c.path)-1]
 	return err
@@ -602,19 +602,19 @@ func (c *comparison) strings(l, r map[string]string) {
 	}
 }
 
-// one adds a value that only one of the objects has to a set, with all values inside.
-func (c *comparison) one(n *tree, v reflect.Value, set *fieldpath.Set) error {
+// addValue adds a value that only one of the objects has to a set, with all values inside.
+func (c *comparison) addValue(n *tree, v reflect.Value, set *fieldpath.Set) error {
 	if n.kind == managers {
 		return errUnknown
 	}
 	set.Insert(c.path)
-	_, err := c.inside(n, v, set)
+	_, err := c.addNested(n, v, set)
 	return err
 }
 
-// inside adds the values inside a value to a set. It reports whether there are any.
-func (c *comparison) inside(n *tree, v reflect.Value, set *fieldpath.Set) (bool, error) {
-	v, null := follow(v)
+// addNested adds the values inside a value to a set. It reports whether there are any.
+func (c *comparison) addNested(n *tree, v reflect.Value, set *fieldpath.Set) (bool, error) {
+	v, null := dereference(v)
 	if null {
 		return false, nil
 	}
@@ -629,7 +629,7 @@ func (c *comparison) inside(n *tree, v reflect.Value, set *fieldpath.Set) (bool,
 			}
 			some = true
 			c.path = append(c.path, f.name)
-			err := c.one(f.tree, field, set)
+			err := c.addValue(f.tree, field, set)
 			c.path = c.path[:len(c.path)-1]
 			if err != nil {
 				return true, err
@@ -657,7 +657,7 @@ func (c *comparison) inside(n *tree, v reflect.Value, set *fieldpath.Set) (bool,
 		}
 		for it := v.MapRange(); it.Next(); {
 			c.path = append(c.path, fieldpath.FieldNameElement(it.Key().String()))
-			err := c.one(n.elem, it.Value(), set)
+			err := c.addValue(n.elem, it.Value(), set)
 			c.path = c.path[:len(c.path)-1]
 			if err != nil {
 				return true, err
@@ -730,8 +730,8 @@ func (c *comparison) graft(to, from *fieldpath.Set) {
 	*to = *to.Union(from)
 }
 
-// follow dereferences pointers. It reports whether the value is written as null.
-func follow(v reflect.Value) (reflect.Value, bool) {
+// dereference dereferences pointers. It reports whether the value is written as null.
+func dereference(v reflect.Value) (reflect.Value, bool) {
 	if !v.IsValid() {
 		return v, true
 	}
@@ -758,29 +758,29 @@ func sameScalar(n *tree, l, r reflect.Value) bool {
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
 		return l.Int() == r.Int()
 	}
-	return same(l, r)
+	return equalEncoded(l, r)
 }
 
-// same reports whether two values of the same type have the same encoding.
-func same(l, r reflect.Value) bool {
+// equalEncoded reports whether two values of the same type have the same encoding.
+func equalEncoded(l, r reflect.Value) bool {
 	if !l.CanInterface() || !r.CanInterface() {
 		return false
 	}
 	if reflect.DeepEqual(l.Interface(), r.Interface()) {
 		return true
 	}
-	left, err := value.NewValueReflect(pointer(l))
+	left, err := value.NewValueReflect(addressable(l))
 	if err != nil {
 		return false
 	}
-	right, err := value.NewValueReflect(pointer(r))
+	right, err := value.NewValueReflect(addressable(r))
 	if err != nil {
 		return false
 	}
 	return value.Equals(right, left)
 }
 
-func pointer(v reflect.Value) any {
+func addressable(v reflect.Value) any {
 	if v.CanAddr() {
 		return v.Addr().Interface()
 	}

@@ -22,10 +22,10 @@ type Output interface {
 	// Send adds an event to the output without waiting for the client. shared is set if other watches send the same
 	// event. full is set if Flush must be called before the next event.
 	Send(event watch.Event, shared bool) (full bool, err error)
-	// Form returns the form of the objects that SendStored accepts; nil if it accepts none.
-	Form() *verbatim.Form
-	// SendStored is like Send for an initial object in the output's form. The output does not keep the piece's bytes.
-	SendStored(object verbatim.Piece) (full bool, err error)
+	// Encoding returns the encoding of the objects that SendStored accepts; nil if it accepts none.
+	Encoding() *verbatim.Encoding
+	// SendStored is like Send for an initial object in the output's encoding. The output does not keep the fragment's bytes.
+	SendStored(object verbatim.Fragment) (full bool, err error)
 	// Flush writes the sent events to the connection. It waits for a slow client.
 	Flush() error
 	// Deeply calls f and returns when f has returned. It is for functions that need a larger stack than a watch that

@@ -3,7 +3,8 @@
 // encoding must be kept. Nearly every object in its storage version is such an object. An object that was stored by a
 // program with other defaults or other fields is not.
 //
-// The package does not read the storage. A storage asks a Form about each object and keeps the resulting Fit.
+// The package does not read the storage. A storage compares each object with an Encoding and keeps the
+// resulting Match.
 package verbatim
 
 import (
@@ -18,100 +19,101 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Form is the JSON form of the objects of a resource in their storage version. Its methods may be called concurrently.
-type Form struct {
-	begin  []byte
+// Encoding is the JSON encoding of the objects of a resource in their storage version. Its methods may be called
+// concurrently.
+type Encoding struct {
+	prefix []byte
 	skip   int
 	encode func(runtime.Object) ([]byte, error)
 	item   func(object runtime.Object, whole []byte) ([]byte, error)
 
-	mu   sync.Mutex
-	fits map[int]*Fit // by the position of the resource version
+	mu      sync.Mutex
+	matches map[int]*Match // by the position of the resource version
 }
 
-// NewForm returns a form. Values that are stored in its version begin with begin. List items lack the first skip bytes
-// of it; a brace takes their place.
+// NewEncoding returns an encoding. Values that are stored in its version begin with prefix. List items lack the first skip
+// bytes of it; a brace takes their place.
 //
 // encode returns the encoding of a complete object, with a line break at its end, and must not change the object. item
-// returns the list item for an object whose stored bytes do not fit; whole is the result of encode for that object, nil
+// returns the list item for an object whose stored bytes do not match; whole is the result of encode for that object, nil
 // if encode was not called.
-func NewForm(
-	begin []byte,
+func NewEncoding(
+	prefix []byte,
 	skip int,
 	encode func(runtime.Object) ([]byte, error),
 	item func(object runtime.Object, whole []byte) ([]byte, error),
-) *Form {
-	return &Form{begin: begin, skip: skip, encode: encode, item: item, fits: map[int]*Fit{}}
+) *Encoding {
+	return &Encoding{prefix: prefix, skip: skip, encode: encode, item: item, matches: map[int]*Match{}}
 }
 
-// Begins reports whether a stored value may be in the form's version.
-func (f *Form) Begins(stored []byte) bool { return bytes.HasPrefix(stored, f.begin) }
+// HasPrefix reports whether a stored value may be in the encoding's version.
+func (e *Encoding) HasPrefix(stored []byte) bool { return bytes.HasPrefix(stored, e.prefix) }
 
-// Fit is the knowledge about a stored object in a form: the position of the resource version, or that the stored bytes
-// do not fit. It is shared by all objects with the same position.
-type Fit struct {
-	form *Form
-	at   int // position of the resource version; 0 if the bytes do not fit
+// Match is the result of comparing a stored object with its encoding: the position of the resource version, or a
+// mismatch. It is shared by all objects with the same position.
+type Match struct {
+	encoding *Encoding
+	position int // position of the resource version; 0 if the bytes do not match
 }
 
-// Unfit returns the fit of objects whose stored bytes cannot be served. They must be decoded and encoded.
-func (f *Form) Unfit() *Fit { return f.fit(0) }
+// Mismatch returns the match of objects whose stored bytes cannot be served. They must be decoded and encoded.
+func (e *Encoding) Mismatch() *Match { return e.match(0) }
 
-// fit returns the fit with the resource version at a position.
-func (f *Form) fit(at int) *Fit {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	fit := f.fits[at]
-	if fit == nil {
-		fit = &Fit{f, at}
-		f.fits[at] = fit
+// match returns the match with the resource version at a position.
+func (e *Encoding) match(position int) *Match {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	match := e.matches[position]
+	if match == nil {
+		match = &Match{e, position}
+		e.matches[position] = match
 	}
-	return fit
+	return match
 }
 
-// Of reports whether a fit belongs to a form. A nil fit belongs to none.
-func (f *Fit) Of(form *Form) bool { return f != nil && f.form == form }
+// BelongsTo reports whether a match belongs to an encoding. A nil match belongs to none.
+func (m *Match) BelongsTo(encoding *Encoding) bool { return m != nil && m.encoding == encoding }
 
-// Fits reports whether the stored bytes are the JSON that clients receive.
-func (f *Fit) Fits() bool { return f.at > 0 }
+// Exact reports whether the stored bytes are the JSON that clients receive.
+func (m *Match) Exact() bool { return m.position > 0 }
 
-// Piece returns the piece of a stored object that fits.
-func (f *Fit) Piece(stored []byte, revision uint64) Piece {
-	return Piece{stored: stored, from: int32(f.form.skip), at: int32(f.at), revision: revision}
+// Fragment returns the fragment of a stored object that matches.
+func (m *Match) Fragment(stored []byte, revision uint64) Fragment {
+	return Fragment{stored: stored, start: int32(m.encoding.skip), position: int32(m.position), revision: revision}
 }
 
 var metadataName = []byte(`"metadata":`)
 
-// Metadata returns the metadata of a stored object that fits, if it is the first field after apiVersion and kind.
-// Otherwise it returns the zero Piece.
-func (f *Fit) Metadata(stored []byte, revision uint64) Piece {
-	from := len(f.form.begin) + len(metadataName)
-	if f.at <= from || !bytes.HasPrefix(stored[len(f.form.begin):], metadataName) {
-		return Piece{}
+// Metadata returns the metadata of a stored object that matches, if it is the first field after apiVersion and kind.
+// Otherwise it returns the zero Fragment.
+func (m *Match) Metadata(stored []byte, revision uint64) Fragment {
+	from := len(m.encoding.prefix) + len(metadataName)
+	if m.position <= from || !bytes.HasPrefix(stored[len(m.encoding.prefix):], metadataName) {
+		return Fragment{}
 	}
 	length := objectLength(stored[from:])
-	if f.at >= from+length { // the resource version belongs to another object
-		return Piece{}
+	if m.position >= from+length { // the resource version belongs to another object
+		return Fragment{}
 	}
-	return Piece{stored: stored[from : from+length], at: int32(f.at - from), revision: revision}
+	return Fragment{stored: stored[from : from+length], position: int32(m.position - from), revision: revision}
 }
 
 var finalizersName = []byte(`"finalizers":`)
 
-// Identity returns the name and UID of a stored object that fits and has no finalizers. It reads only the beginning of
+// Identity returns the name and UID of a stored object that matches and has no finalizers. It reads only the beginning of
 // the metadata and returns false if that does not suffice. It relies on the encoding of encoding/json: in a stored
-// object that fits, letters are not escaped and the fields are in the order of ObjectMeta.
-func (f *Fit) Identity(stored []byte) (name, uid string, ok bool) {
-	if !f.Fits() || bytes.Contains(stored, finalizersName) {
+// object that matches, letters are not escaped and the fields are in the order of ObjectMeta.
+func (m *Match) Identity(stored []byte) (name, uid string, ok bool) {
+	if !m.Exact() || bytes.Contains(stored, finalizersName) {
 		return "", "", false
 	}
-	rest, ok := bytes.CutPrefix(stored[len(f.form.begin):], metadataName)
+	rest, ok := bytes.CutPrefix(stored[len(m.encoding.prefix):], metadataName)
 	for sign := byte('{'); ok; sign = ',' {
 		var key, value []byte
-		if key, rest, ok = quoted(rest, sign); !ok {
+		if key, rest, ok = cutString(rest, sign); !ok {
 			break
 		}
-		if value, rest, ok = quoted(rest, ':'); !ok {
+		if value, rest, ok = cutString(rest, ':'); !ok {
 			break
 		}
 		switch string(key) {
@@ -130,9 +132,9 @@ func (f *Fit) Identity(stored []byte) (name, uid string, ok bool) {
 	return "", "", false
 }
 
-// quoted returns the string after a sign at the beginning of json, and the rest. It returns false for a string with
+// cutString returns the string after a sign at the beginning of json, and the rest. It returns false for a string with
 // escapes.
-func quoted(json []byte, sign byte) (text, rest []byte, ok bool) {
+func cutString(json []byte, sign byte) (text, rest []byte, ok bool) {
 	if len(json) < 2 || json[0] != sign || json[1] != '"' {
 		return nil, nil, false
 	}
@@ -165,25 +167,25 @@ func objectLength(json []byte) int {
 	return 0
 }
 
-// Look encodes an object and compares the encoding with the stored bytes. The resulting fit holds for these bytes at
+// Compare encodes an object and compares the encoding with the stored bytes. The match holds for these bytes at
 // any revision. whole is the encoding of the object.
-func (f *Form) Look(object runtime.Object, stored []byte, revision uint64) (fit *Fit, whole []byte, err error) {
-	if whole, err = f.encode(object); err != nil {
+func (e *Encoding) Compare(object runtime.Object, stored []byte, revision uint64) (match *Match, whole []byte, err error) {
+	if whole, err = e.encode(object); err != nil {
 		return nil, nil, err
 	}
 	version := appendVersion(nil, revision)
 	at := bytes.Index(whole, version)
-	if at <= f.skip || len(whole) != len(stored)+len(version) || !bytes.Equal(whole[:at], stored[:at]) ||
+	if at <= e.skip || len(whole) != len(stored)+len(version) || !bytes.Equal(whole[:at], stored[:at]) ||
 		!bytes.Equal(whole[at+len(version):], stored[at:]) {
 		at = 0
 	}
-	return f.fit(at), whole, nil
+	return e.match(at), whole, nil
 }
 
-// Item returns the list item for an object whose stored bytes do not fit. whole is the result of Look, nil if Look was
-// not called. The item must not be changed.
-func (f *Form) Item(object runtime.Object, whole []byte) ([]byte, error) {
-	return f.item(object, whole)
+// Item returns the list item for an object whose stored bytes do not match. whole is the result of Compare, nil if
+// Compare was not called. The item must not be changed.
+func (e *Encoding) Item(object runtime.Object, whole []byte) ([]byte, error) {
+	return e.item(object, whole)
 }
 
 func appendVersion(to []byte, revision uint64) []byte {
@@ -192,47 +194,47 @@ func appendVersion(to []byte, revision uint64) []byte {
 	return append(to, `",`...)
 }
 
-// Written receives the response of a write from the storage.
-type Written struct {
-	// Form is the form of the response.
-	Form *Form
+// WriteResult receives the response of a write from the storage.
+type WriteResult struct {
+	// Encoding is the encoding of the response.
+	Encoding *Encoding
 
 	revision uint64
 	json     []byte
-	before   Piece
+	previous Fragment
 }
 
-type writtenKey struct{}
+type resultKey struct{}
 
-// WithWritten returns a context in which the storage sets w during a write.
-func WithWritten(ctx context.Context, w *Written) context.Context {
-	return context.WithValue(ctx, writtenKey{}, w)
+// WithWriteResult returns a context in which the storage sets w during a write.
+func WithWriteResult(ctx context.Context, w *WriteResult) context.Context {
+	return context.WithValue(ctx, resultKey{}, w)
 }
 
-// WrittenIn returns the Written of a context; nil if no response is requested.
-func WrittenIn(ctx context.Context) *Written {
-	w, _ := ctx.Value(writtenKey{}).(*Written)
+// WriteResultFrom returns the WriteResult of a context; nil if no response is requested.
+func WriteResultFrom(ctx context.Context) *WriteResult {
+	w, _ := ctx.Value(resultKey{}).(*WriteResult)
 	return w
 }
 
 // Set sets the encoded object at a revision. A later call replaces it: the last stored object becomes the response.
-func (w *Written) Set(revision uint64, json []byte) { w.revision, w.json = revision, json }
+func (w *WriteResult) Set(revision uint64, json []byte) { w.revision, w.json = revision, json }
 
-// SetBefore sets the object before a change. Its bytes are read only if Before is called.
-func (w *Written) SetBefore(piece Piece) { w.before = piece }
+// SetPrevious sets the object before a change. Its bytes are read only if Previous is called.
+func (w *WriteResult) SetPrevious(fragment Fragment) { w.previous = fragment }
 
-// Before returns the encoded object before the change; nil if it is unknown or does not have object's resource version.
-func (w *Written) Before(object runtime.Object) []byte {
-	if m, ok := object.(metav1.Object); !ok || w.before.IsZero() || w.before.revision == 0 ||
-		m.GetResourceVersion() != strconv.FormatUint(w.before.revision, 10) {
+// Previous returns the encoded object before the change; nil if it is unknown or does not have object's resource version.
+func (w *WriteResult) Previous(object runtime.Object) []byte {
+	if m, ok := object.(metav1.Object); !ok || w.previous.IsZero() || w.previous.revision == 0 ||
+		m.GetResourceVersion() != strconv.FormatUint(w.previous.revision, 10) {
 		return nil
 	}
-	return w.before.Whole()
+	return w.previous.Whole()
 }
 
-// Of returns the encoded object that was set for the object's resource version; nil if there is none. The check is
+// JSON returns the encoded object that was set for the object's resource version; nil if there is none. The check is
 // necessary because a request may also write other objects.
-func (w *Written) Of(object runtime.Object) []byte {
+func (w *WriteResult) JSON(object runtime.Object) []byte {
 	m, ok := object.(metav1.Object)
 	if w.json == nil || !ok || m.GetResourceVersion() != strconv.FormatUint(w.revision, 10) {
 		return nil
@@ -261,9 +263,9 @@ func Close(items Items) {
 type Maker struct {
 	// Row makes one item.
 	Row Row
-	// Early makes items while the list is read, as many as there is room for. If one of these cannot be made, the
+	// Eager makes items while the list is read, as many as there is room for. If one of these cannot be made, the
 	// request fails with an error instead of a truncated list.
-	Early bool
+	Eager bool
 	// Sizing, unless it is zero, requires the sizes of all items to be known when the list has been read. An item whose
 	// size the storage does not remember is then made once to measure it, as with Early.
 	Sizing Sizing
@@ -280,61 +282,61 @@ func NewSizing() Sizing { return Sizing(sizings.Add(1)) }
 
 // Row appends the item for an object, for example a row of a table. object reads the object on demand; the object is
 // shared and must not be changed. metadata is the object's ObjectMeta as JSON; zero if it is unknown.
-type Row func(to []byte, object func() (runtime.Object, error), metadata Piece) ([]byte, error)
+type Row func(to []byte, object func() (runtime.Object, error), metadata Fragment) ([]byte, error)
 
-// Pieces are items that are encoded already.
-type Pieces []Piece
+// Fragments are items that are encoded already.
+type Fragments []Fragment
 
 // Len implements Items.
-func (p Pieces) Len() int { return len(p) }
+func (f Fragments) Len() int { return len(f) }
 
 // Size implements Items.
-func (p Pieces) Size(i int) int { return p[i].Len() }
+func (f Fragments) Size(i int) int { return f[i].Len() }
 
 // Append implements Items. The error is always nil.
-func (p Pieces) Append(to []byte, i int) ([]byte, error) { return p[i].Append(to), nil }
+func (f Fragments) Append(to []byte, i int) ([]byte, error) { return f[i].Append(to), nil }
 
-// Piece is an object of a list as JSON. A piece of a stored object refers to the stored bytes instead of a copy.
-type Piece struct {
-	stored   []byte
-	revision uint64
-	from, at int32
+// Fragment is an object of a list as JSON. A fragment of a stored object refers to the stored bytes instead of a copy.
+type Fragment struct {
+	stored          []byte
+	revision        uint64
+	start, position int32
 }
 
-// Encoded returns a piece for an encoded item.
-func Encoded(item []byte) Piece { return Piece{stored: item} }
+// NewFragment returns a fragment for an encoded item.
+func NewFragment(item []byte) Fragment { return Fragment{stored: item} }
 
 // Len returns the largest number of bytes that Append may append.
-func (p Piece) Len() int {
-	if p.at == 0 {
-		return len(p.stored)
+func (f Fragment) Len() int {
+	if f.position == 0 {
+		return len(f.stored)
 	}
 	const longest = len(`"resourceVersion":"18446744073709551615",`)
-	return len(p.stored) - int(p.from) + 1 + longest
+	return len(f.stored) - int(f.start) + 1 + longest
 }
 
 // Append appends the list item.
-func (p Piece) Append(to []byte) []byte {
-	if p.at == 0 {
-		return append(to, p.stored...)
+func (f Fragment) Append(to []byte) []byte {
+	if f.position == 0 {
+		return append(to, f.stored...)
 	}
-	if p.from > 0 {
+	if f.start > 0 {
 		to = append(to, '{')
 	}
-	to = append(to, p.stored[p.from:p.at]...)
-	to = appendVersion(to, p.revision)
-	return append(to, bytes.TrimSuffix(p.stored[p.at:], []byte("\n"))...)
+	to = append(to, f.stored[f.start:f.position]...)
+	to = appendVersion(to, f.revision)
+	return append(to, bytes.TrimSuffix(f.stored[f.position:], []byte("\n"))...)
 }
 
-// Whole returns the complete object with a line break at its end. The piece must be made from a stored object.
-func (p Piece) Whole() []byte { return p.AppendWhole(make([]byte, 0, p.Len()+int(p.from))) }
+// Whole returns the complete object with a line break at its end. The fragment must be made from a stored object.
+func (f Fragment) Whole() []byte { return f.AppendWhole(make([]byte, 0, f.Len()+int(f.start))) }
 
 // AppendWhole appends the result of Whole.
-func (p Piece) AppendWhole(to []byte) []byte {
-	to = append(to, p.stored[:p.at]...)
-	to = appendVersion(to, p.revision)
-	return append(to, p.stored[p.at:]...)
+func (f Fragment) AppendWhole(to []byte) []byte {
+	to = append(to, f.stored[:f.position]...)
+	to = appendVersion(to, f.revision)
+	return append(to, f.stored[f.position:]...)
 }
 
-// IsZero reports whether p is the zero Piece.
-func (p Piece) IsZero() bool { return p.stored == nil }
+// IsZero reports whether f is the zero Fragment.
+func (f Fragment) IsZero() bool { return f.stored == nil }

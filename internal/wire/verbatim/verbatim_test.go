@@ -15,8 +15,8 @@ import (
 const head = `{"kind":"K","apiVersion":"g/v",`
 
 // formOf returns a form that encodes any object as given, and items that do not fit as "item".
-func formOf(encoded string, skip int) *verbatim.Form {
-	return verbatim.NewForm([]byte(head), skip,
+func formOf(encoded string, skip int) *verbatim.Encoding {
+	return verbatim.NewEncoding([]byte(head), skip,
 		func(runtime.Object) ([]byte, error) {
 			if encoded == "" {
 				return nil, errors.New("cannot be encoded")
@@ -49,37 +49,37 @@ func TestLook_fits(t *testing.T) {
 		{"nothing", "", "{}", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			form := formOf(c.encoded, len(head))
-			fit, whole, err := form.Look(object, []byte(c.stored), 7)
+			encoding := formOf(c.encoded, len(head))
+			match, whole, err := encoding.Compare(object, []byte(c.stored), 7)
 			if err != nil || string(whole) != c.encoded {
 				t.Fatalf("encoded as %q: %v", whole, err)
 			}
-			if !fit.Of(form) || fit.Of(formOf(c.encoded, 0)) {
+			if !match.BelongsTo(encoding) || match.BelongsTo(formOf(c.encoded, 0)) {
 				t.Error("it is not of its form alone")
 			}
-			if fit.Fits() != (c.item != "") {
-				t.Fatalf("fits: %t", fit.Fits())
+			if match.Exact() != (c.item != "") {
+				t.Fatalf("fits: %t", match.Exact())
 			}
-			if again, _, _ := form.Look(object, []byte(c.stored), 7); again != fit {
+			if again, _, _ := encoding.Compare(object, []byte(c.stored), 7); again != match {
 				t.Error("what fits alike is not shared")
 			}
 			if c.item == "" {
-				item, err := form.Item(object, whole)
-				piece := verbatim.Encoded(item)
+				item, err := encoding.Item(object, whole)
+				fragment := verbatim.NewFragment(item)
 				if want := fmt.Sprintf(
 					"item of %d",
 					len(c.encoded),
-				); err != nil || string(piece.Append(nil)) != want || piece.Len() != len(want) ||
-					piece.IsZero() {
+				); err != nil || string(fragment.Append(nil)) != want || fragment.Len() != len(want) ||
+					fragment.IsZero() {
 					t.Errorf("item %q: %v", item, err)
 				}
 				return
 			}
-			piece := fit.Piece([]byte(c.stored), 9)
-			if got := string(piece.Append([]byte("[")[:1])); got != "["+c.item || piece.Len() < len(c.item) {
+			fragment := match.Fragment([]byte(c.stored), 9)
+			if got := string(fragment.Append([]byte("[")[:1])); got != "["+c.item || fragment.Len() < len(c.item) {
 				t.Errorf("item %s, want %s", got, c.item)
 			}
-			at7 := fit.Piece([]byte(c.stored), 7)
+			at7 := match.Fragment([]byte(c.stored), 7)
 			if string(at7.Whole()) != c.encoded {
 				t.Errorf("whole %s, want %s", at7.Whole(), c.encoded)
 			}
@@ -90,28 +90,28 @@ func TestLook_fits(t *testing.T) {
 // Items of objects with apiVersion and kind are the complete object without the line break.
 func TestPiece_wholeObject(t *testing.T) {
 	stored := head + `"metadata":{"uid":"u"}}` + "\n"
-	fit, _, err := formOf(
+	match, _, err := formOf(
 		head+`"metadata":{"resourceVersion":"7","uid":"u"}}`+"\n",
 		0,
-	).Look(&metav1.PartialObjectMetadata{}, []byte(stored), 7)
-	if err != nil || !fit.Fits() {
+	).Compare(&metav1.PartialObjectMetadata{}, []byte(stored), 7)
+	if err != nil || !match.Exact() {
 		t.Fatal("it does not fit", err)
 	}
-	if got := string(fit.Piece([]byte(stored), 12345).Append(nil)); got != head+`"metadata":{"resourceVersion":"12345","uid":"u"}}` {
+	if got := string(match.Fragment([]byte(stored), 12345).Append(nil)); got != head+`"metadata":{"resourceVersion":"12345","uid":"u"}}` {
 		t.Error(got)
 	}
 }
 
 func TestForm_otherVersion(t *testing.T) {
-	form := formOf("", len(head))
-	if form.Begins([]byte(`{"kind":"K","apiVersion":"g/v2",`)) || form.Begins(nil) || !form.Begins([]byte(head+"}")) {
+	encoding := formOf("", len(head))
+	if encoding.HasPrefix([]byte(`{"kind":"K","apiVersion":"g/v2",`)) || encoding.HasPrefix(nil) || !encoding.HasPrefix([]byte(head+"}")) {
 		t.Error("the version is not told by how a value begins")
 	}
-	if _, _, err := form.Look(&metav1.PartialObjectMetadata{}, []byte(head+"}"), 7); err == nil {
+	if _, _, err := encoding.Compare(&metav1.PartialObjectMetadata{}, []byte(head+"}"), 7); err == nil {
 		t.Error("an object that cannot be encoded is no error")
 	}
-	var none *verbatim.Fit
-	if none.Of(form) || !(verbatim.Piece{}).IsZero() {
+	var none *verbatim.Match
+	if none.BelongsTo(encoding) || !(verbatim.Fragment{}).IsZero() {
 		t.Error("nothing is something")
 	}
 }
@@ -130,12 +130,12 @@ func TestIdentity_metadata(t *testing.T) {
 		{`"spec":{"name":"a","uid":"u"},"metadata":{"name":"b","uid":"v"VERSION,"generation":1}`, "", ""},
 	} {
 		stored := head + strings.Replace(c.metadata, "VERSION", "", 1) + "}\n"
-		form := formOf(head+strings.Replace(c.metadata, "VERSION", `,"resourceVersion":"7"`, 1)+"}\n", len(head))
-		fit, _, err := form.Look(&metav1.PartialObjectMetadata{}, []byte(stored), 7)
+		encoding := formOf(head+strings.Replace(c.metadata, "VERSION", `,"resourceVersion":"7"`, 1)+"}\n", len(head))
+		match, _, err := encoding.Compare(&metav1.PartialObjectMetadata{}, []byte(stored), 7)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if name, uid, ok := fit.Identity([]byte(stored)); ok != (c.name != "") || name != c.name || uid != c.uid {
+		if name, uid, ok := match.Identity([]byte(stored)); ok != (c.name != "") || name != c.name || uid != c.uid {
 			t.Errorf("%s: %q, %q, %t", c.metadata, name, uid, ok)
 		}
 	}

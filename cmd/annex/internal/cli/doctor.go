@@ -17,7 +17,7 @@ import (
 
 func newDoctor() *cobra.Command {
 	var options doctor.Options
-	var fix fixing
+	var fix fixFlags
 	var output string
 	cmd := &cobra.Command{
 		Use:   "doctor [APISERVICE | GROUP/VERSION | GROUP ...]",
@@ -44,12 +44,12 @@ The exit code is 1 if something is broken or the cluster cannot be asked.`,
 			if err := checkDoctor(options, fix, output); err != nil {
 				return usageError{fmt.Errorf("doctor: %w", err)}
 			}
-			options.All = options.All || fix.on
+			options.All = options.All || fix.enabled
 			diagnoses, err := doctor.Examine(cmd.Context(), options)
 			if err != nil {
 				return fmt.Errorf("doctor: %w", err)
 			}
-			if fix.on {
+			if fix.enabled {
 				if diagnoses, err = fix.run(cmd, options, diagnoses); err != nil {
 					return fmt.Errorf("doctor: %w", err)
 				}
@@ -70,7 +70,7 @@ The exit code is 1 if something is broken or the cluster cannot be asked.`,
 	flags.DurationVar(&options.Patience, "timeout", 10*time.Second, "bound of each request, and of the wait for the end of a list")
 	flags.StringVar(&options.ServiceAccount, "service-account", "", "NAMESPACE/NAME that the server asks the cluster as, for one that "+
 		"runs elsewhere (default: that of the Service's pods)")
-	flags.BoolVar(&fix.on, "fix", false, "create the bindings to auth-reader and auth-delegator that are missing, after asking; then "+
+	flags.BoolVar(&fix.enabled, "fix", false, "create the bindings to auth-reader and auth-delegator that are missing, after asking; then "+
 		"examine again")
 	flags.BoolVar(&fix.yes, "yes", false, "with --fix: do not ask")
 	flags.BoolVar(&fix.dryRun, "dry-run", false, "with --fix: print what would be created, and have the cluster check it")
@@ -78,7 +78,7 @@ The exit code is 1 if something is broken or the cluster cannot be asked.`,
 	return cmd
 }
 
-func checkDoctor(options doctor.Options, fix fixing, output string) error {
+func checkDoctor(options doctor.Options, fix fixFlags, output string) error {
 	for _, name := range options.Names {
 		if err := doctor.CheckName(name); err != nil {
 			return err
@@ -94,7 +94,7 @@ func checkDoctor(options doctor.Options, fix fixing, output string) error {
 		return fmt.Errorf("--slow %s: use a time above zero", options.Slow)
 	case options.Patience <= 0:
 		return fmt.Errorf("--timeout %s: use a time above zero", options.Patience)
-	case !fix.on && (fix.yes || fix.dryRun):
+	case !fix.enabled && (fix.yes || fix.dryRun):
 		return errors.New("--yes and --dry-run are for --fix")
 	}
 	return nil
@@ -136,12 +136,12 @@ func printDiagnoses(w io.Writer, diagnoses []doctor.Diagnosis, options doctor.Op
 	return nil
 }
 
-// fixing holds the flags of --fix.
-type fixing struct{ on, yes, dryRun bool }
+// fixFlags holds the flags of --fix.
+type fixFlags struct{ enabled, yes, dryRun bool }
 
 // run makes the permitted repairs and returns the diagnoses afterwards. It reports on the error output, since the
 // result goes to the standard output.
-func (f fixing) run(cmd *cobra.Command, options doctor.Options, diagnoses []doctor.Diagnosis) ([]doctor.Diagnosis, error) {
+func (f fixFlags) run(cmd *cobra.Command, options doctor.Options, diagnoses []doctor.Diagnosis) ([]doctor.Diagnosis, error) {
 	repairs := doctor.Repairs(diagnoses)
 	if len(repairs) == 0 {
 		fmt.Fprintln(cmd.ErrOrStderr(), "nothing that --fix repairs is broken")
@@ -164,7 +164,7 @@ func (f fixing) run(cmd *cobra.Command, options doctor.Options, diagnoses []doct
 	return doctor.ExamineRepaired(cmd.Context(), options, done)
 }
 
-func (f fixing) apply(ctx context.Context, options doctor.Options, r doctor.Repair, answers *bufio.Reader, w io.Writer) (bool, error) {
+func (f fixFlags) apply(ctx context.Context, options doctor.Options, r doctor.Repair, answers *bufio.Reader, w io.Writer) (bool, error) {
 	if f.dryRun {
 		if err := r.Apply(ctx, options, true); err != nil {
 			return false, err

@@ -43,7 +43,7 @@ func (f *imageFlags) project(ctx context.Context, args []string, say func(string
 	if err != nil {
 		return image.Options{}, name.Tag{}, err
 	}
-	p, err := findServed(ctx, args)
+	p, err := findServerModule(ctx, args)
 	if err != nil {
 		return image.Options{}, name.Tag{}, err
 	}

@@ -222,8 +222,8 @@ func writeFiles(dir string, files []gotypes.File, dryRun bool) error {
 	return nil
 }
 
-// imported is the output with --output json.
-type imported struct {
+// importOutput is the output with --output json.
+type importOutput struct {
 	Files []importedFile `json:"files"`
 	Notes []gotypes.Note `json:"notes,omitempty"`
 	// Server are the files with the registrations, and the generated files.
@@ -246,7 +246,7 @@ func reportImport(
 	made *scaffold.Result,
 	dryRun, asJSON bool,
 ) error {
-	result := imported{Files: []importedFile{}, Notes: notes, Server: made.Files, Next: made.Next}
+	result := importOutput{Files: []importedFile{}, Notes: notes, Server: made.Files, Next: made.Next}
 	for _, f := range files {
 		result.Files = append(result.Files, importedFile{filepath.Join(dir, filepath.FromSlash(f.Path)), !f.Exists && !dryRun})
 	}

@@ -56,7 +56,7 @@ interrupt leaves it there; annex uninstall takes it away.`,
 					return usageError{fmt.Errorf("run: %w", err)}
 				}
 			}
-			p, err := findServed(cmd.Context(), args[:at])
+			p, err := findServerModule(cmd.Context(), args[:at])
 			if err != nil {
 				return fmt.Errorf("run: %w", err)
 			}
@@ -131,7 +131,7 @@ PACKAGE is the server's main package; the default is the one beside go.mod.`,
 			if at < 0 {
 				at = len(args)
 			}
-			p, err := findServed(cmd.Context(), args[:at])
+			p, err := findServerModule(cmd.Context(), args[:at])
 			if err != nil {
 				return fmt.Errorf("describe: %w", err)
 			}
@@ -147,35 +147,35 @@ PACKAGE is the server's main package; the default is the one beside go.mod.`,
 	}
 }
 
-// served is a Go module with a server in it.
-type served struct {
+// serverModule is a Go module with a server in it.
+type serverModule struct {
 	dir  string // its folder
 	main string // import path of the main package
 }
 
-// findServed finds the project that contains the current folder, and its server.
-func findServed(ctx context.Context, args []string) (served, error) {
+// findServerModule finds the project that contains the current folder, and its server.
+func findServerModule(ctx context.Context, args []string) (serverModule, error) {
 	main := ""
 	switch len(args) {
 	case 0:
 	case 1:
 		main = args[0]
 	default:
-		return served{}, usageError{fmt.Errorf("unexpected argument %q: name one package, and flags of the server after --", args[1])}
+		return serverModule{}, usageError{fmt.Errorf("unexpected argument %q: name one package, and flags of the server after --", args[1])}
 	}
 	found, err := dev.FindPackage(ctx, main)
 	if err != nil {
-		return served{}, err
+		return serverModule{}, err
 	}
 	if found.Module == "" {
-		return served{}, errors.New("no go.mod here or above: change into a project, or begin one with annex init")
+		return serverModule{}, errors.New("no go.mod here or above: change into a project, or begin one with annex init")
 	}
 	if found.Name != "main" {
-		return served{}, fmt.Errorf(
+		return serverModule{}, fmt.Errorf(
 			"%s is not a main package, but package %s: name the one of the server, such as ./cmd/server",
 			found.Path,
 			found.Name,
 		)
 	}
-	return served{found.Module, found.Path}, nil
+	return serverModule{found.Module, found.Path}, nil
 }

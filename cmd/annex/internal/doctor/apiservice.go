@@ -152,8 +152,8 @@ func chosen(all []apiService, names []string) []string {
 	return found
 }
 
-// patient is the APIService under examination, with the results of earlier checks.
-type patient struct {
+// examination is the APIService under examination, with the results of earlier checks.
+type examination struct {
 	host    *host
 	options Options
 	name    string
@@ -163,13 +163,13 @@ type patient struct {
 	service  *corev1.Service
 	slices   []discoveryv1.EndpointSlice
 	backends *backends
-	answered *answered
-	leaf     *presented
+	answered *proxyResult
+	leaf     *servingCertificate
 	account  *account
 	reader   *resource
 }
 
-func checkRegistration(_ context.Context, p *patient) Finding {
+func checkRegistration(_ context.Context, p *examination) Finding {
 	i := slices.IndexFunc(p.all, func(s apiService) bool { return s.Name == p.name })
 	if i < 0 {
 		return notRegistered(p)
@@ -185,7 +185,7 @@ func checkRegistration(_ context.Context, p *patient) Finding {
 	return ok("it leads to the Service %s; Available is %s (%s)", p.api.Spec.Service, status, reason)
 }
 
-func notRegistered(p *patient) Finding {
+func notRegistered(p *examination) Finding {
 	f := wrong(Broken, ReasonNotRegistered, "there is no APIService %s", p.name)
 	best := ""
 	for _, s := range p.all {
@@ -204,13 +204,13 @@ func notRegistered(p *patient) Finding {
 
 // remote returns a finding for an APIService without a Service, which the API server serves itself, and reports
 // whether the APIService has a Service.
-func (p *patient) remote() (Finding, bool) {
+func (p *examination) remote() (Finding, bool) {
 	return unseen("the API server serves it itself"), !p.api.local()
 }
 
 // checkPriorities looks for other APIServices and groups that claim the group or its resources' names. Numeric
 // priorities decide which of them clients reach, so that may change.
-func checkPriorities(ctx context.Context, p *patient) Finding {
+func checkPriorities(ctx context.Context, p *examination) Finding {
 	if f, remote := p.remote(); !remote {
 		return f
 	}
@@ -254,7 +254,7 @@ func checkPriorities(ctx context.Context, p *patient) Finding {
 }
 
 // siblings returns the versions of the group, including the examined one, the preferred one first.
-func (p *patient) siblings() []*apiService {
+func (p *examination) siblings() []*apiService {
 	var found []*apiService
 	for i := range p.all {
 		if p.all[i].Spec.Group == p.api.Spec.Group {
@@ -270,7 +270,7 @@ func (p *patient) siblings() []*apiService {
 	return found
 }
 
-func (p *patient) groupPriority() int32 { return groupPriority(p.all, p.api.Spec.Group) }
+func (p *examination) groupPriority() int32 { return groupPriority(p.all, p.api.Spec.Group) }
 
 func groupPriority(all []apiService, group string) int32 {
 	highest := int32(0)
@@ -282,7 +282,7 @@ func groupPriority(all []apiService, group string) int32 {
 	return highest
 }
 
-func (p *patient) claimedTwice(siblings []*apiService) Finding {
+func (p *examination) claimedTwice(siblings []*apiService) Finding {
 	f := wrong(
 		Broken,
 		ReasonGroupClaimedTwice,
@@ -302,7 +302,7 @@ func (p *patient) claimedTwice(siblings []*apiService) Finding {
 
 // customResourceClash looks for a CustomResourceDefinition of the same version, whose objects are unreachable as long
 // as the APIService exists. hidden is set if the definitions cannot be read.
-func (p *patient) customResourceClash(ctx context.Context) (clash Finding, hidden string) {
+func (p *examination) customResourceClash(ctx context.Context) (clash Finding, hidden string) {
 	all, err := p.host.customResources(ctx)
 	if err != nil {
 		return Finding{}, "; CustomResourceDefinitions cannot be looked at"
@@ -377,7 +377,7 @@ func (h *host) discovered(ctx context.Context) ([]apidiscovery.APIGroupDiscovery
 
 // resourceClash looks for resources of the same name in another group. kubectl takes the group with the higher
 // priority, and for equal priorities the first by the name of the APIService, which begins with the version.
-func (p *patient) resourceClash(ctx context.Context) (clash Finding, hidden string) {
+func (p *examination) resourceClash(ctx context.Context) (clash Finding, hidden string) {
 	groups, err := p.host.discovered(ctx)
 	if err != nil {
 		return Finding{}, "; resources of other groups cannot be looked at"
@@ -402,7 +402,7 @@ func (p *patient) resourceClash(ctx context.Context) (clash Finding, hidden stri
 	return Finding{}, ""
 }
 
-func (p *patient) clash(group, name string) Finding {
+func (p *examination) clash(group, name string) Finding {
 	ours, theirs, of, suffix := p.groupPriority(), groupPriority(p.all, group), group, "."+group
 	if group == "" {
 		of, suffix = "the core group", ""
@@ -432,7 +432,7 @@ func (p *patient) clash(group, name string) Finding {
 		repairedBy(repair...)
 }
 
-func (p *patient) ownerOf(group string) *apiService {
+func (p *examination) ownerOf(group string) *apiService {
 	for i := range p.all {
 		if p.all[i].Spec.Group == group {
 			return &p.all[i]
@@ -468,8 +468,8 @@ func namesIn(groups []apidiscovery.APIGroupDiscovery, group string) []resourceNa
 	return append(plural, other...)
 }
 
-// answered is the result of a request for the version through the API server, as any client sends it.
-type answered struct {
+// proxyResult is the result of a request for the version through the API server, as any client sends it.
+type proxyResult struct {
 	status  int    // 0 without a response
 	refused bool   // the user of the kubeconfig lacks the permission
 	problem string // the API server's reason for a failure
@@ -478,14 +478,14 @@ type answered struct {
 
 // ask requests the version, once. If the API server considers the server unavailable, it does not forward the
 // request, and the reason is in the APIService's condition.
-func (p *patient) ask(ctx context.Context) *answered {
+func (p *examination) ask(ctx context.Context) *proxyResult {
 	if p.answered != nil {
 		return p.answered
 	}
 	status, reason, message := p.api.available()
 	condition := fmt.Sprintf("%s: %s", reason, message)
 	a, err := p.host.get(ctx, p.api.path())
-	p.answered = &answered{status: a.status}
+	p.answered = &proxyResult{status: a.status}
 	switch {
 	case err != nil:
 		p.answered.problem = err.Error()
@@ -503,7 +503,7 @@ func (p *patient) ask(ctx context.Context) *answered {
 }
 
 // accepts reports whether the API server accepts the server's connection and certificate, whatever the response is.
-func (a *answered) accepts() bool {
+func (a *proxyResult) accepts() bool {
 	return a.problem == "" || strings.Contains(a.problem, "bad status from ") ||
 		!a.stale && a.status != 0 && a.status != http.StatusServiceUnavailable
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-func checkName(ctx context.Context, p *patient) Finding {
+func checkName(ctx context.Context, p *examination) Finding {
 	if f, remote := p.remote(); !remote {
 		return f
 	}
@@ -50,12 +50,12 @@ func checkName(ctx context.Context, p *patient) Finding {
 
 // notPresented returns the finding for a certificate that could not be checked, since the API server reports only its
 // first objection.
-func (p *patient) notPresented() Finding {
+func (p *examination) notPresented() Finding {
 	return unseen("the API server stops at what it objects to first, and " + p.notHere())
 }
 
 // notHere returns the reason why the certificate cannot be read from this machine.
-func (p *patient) notHere() string {
+func (p *examination) notHere() string {
 	switch {
 	case p.leaf.address == "":
 		return "the server's address does not lead there from this machine"
@@ -67,7 +67,7 @@ func (p *patient) notHere() string {
 
 // another returns the finding for a certificate that is invalid as seen from here, although the API server accepts the
 // certificate that it gets. The two certificates may belong to two servers.
-func (p *patient) another(reason string, err error) Finding {
+func (p *examination) another(reason string, err error) Finding {
 	return wrong(
 		Doubtful,
 		reason,
@@ -90,7 +90,7 @@ func namesOf(c *x509.Certificate) []string {
 	return names
 }
 
-func (p *patient) repairName(name string) []string {
+func (p *examination) repairName(name string) []string {
 	ns := p.api.Spec.Service.Namespace
 	return []string{
 		"# The server's certificate has to name " + name + " as a DNS name (subjectAltName).",
@@ -104,7 +104,7 @@ func (p *patient) repairName(name string) []string {
 }
 
 // authorities returns the certificates in caBundle, and none if it is empty.
-func (p *patient) authorities() ([]*x509.Certificate, error) {
+func (p *examination) authorities() ([]*x509.Certificate, error) {
 	if len(p.api.Spec.CABundle) == 0 {
 		return nil, nil
 	}
@@ -129,7 +129,7 @@ func (p *patient) authorities() ([]*x509.Certificate, error) {
 	return found, nil
 }
 
-func checkAuthority(ctx context.Context, p *patient) Finding {
+func checkAuthority(ctx context.Context, p *examination) Finding {
 	if f, remote := p.remote(); !remote {
 		return f
 	}
@@ -196,7 +196,7 @@ func verify(chain, bundle []*x509.Certificate) error {
 	return err
 }
 
-func (p *patient) unknownAuthority(reason string, bundle []*x509.Certificate) Finding {
+func (p *examination) unknownAuthority(reason string, bundle []*x509.Certificate) Finding {
 	f := wrong(Broken, reason, "no authority in caBundle has signed the server's certificate")
 	if len(bundle) == 0 {
 		f.Message = "there is no caBundle, and the API server's own system does not know who has signed the server's certificate"
@@ -213,7 +213,7 @@ func (p *patient) unknownAuthority(reason string, bundle []*x509.Certificate) Fi
 	return f.repairedBy(p.repairAuthority()...)
 }
 
-func (p *patient) repairAuthority() []string {
+func (p *examination) repairAuthority() []string {
 	at := p.api.Spec.Service
 	return []string{
 		"# Put the authority that signed the server's certificate into ca.crt. Take it from where",
@@ -241,7 +241,7 @@ func day(t time.Time) string { return t.UTC().Format("2006-01-02 15:04Z") }
 
 // checkExpiry checks the validity of the certificate, if it can be read, and of the authorities, by the API server's
 // clock.
-func checkExpiry(ctx context.Context, p *patient) Finding {
+func checkExpiry(ctx context.Context, p *examination) Finding {
 	if f, remote := p.remote(); !remote {
 		return f
 	}
@@ -295,7 +295,7 @@ func checkExpiry(ctx context.Context, p *patient) Finding {
 	return ok("it is valid until %s%s", day(leaf.NotAfter), until(bundle))
 }
 
-func (p *patient) expiryUnseen(ctx context.Context, bundle []*x509.Certificate) Finding {
+func (p *examination) expiryUnseen(ctx context.Context, bundle []*x509.Certificate) Finding {
 	if !p.ask(ctx).accepts() {
 		return p.notPresented()
 	}
@@ -318,7 +318,7 @@ func until(bundle []*x509.Certificate) string {
 	return "; the authority is until " + day(last.NotAfter)
 }
 
-func (p *patient) expired(ctx context.Context, now time.Time, said string) Finding {
+func (p *examination) expired(ctx context.Context, now time.Time, said string) Finding {
 	f := wrong(Broken, ReasonCertificateExpired, "the server's certificate has expired")
 	seen := p.look(ctx)
 	early := strings.Contains(said, " is before ") || len(seen.chain) > 0 && now.Before(seen.chain[0].NotBefore)
@@ -333,7 +333,7 @@ func (p *patient) expired(ctx context.Context, now time.Time, said string) Findi
 	return f.seenIn(p.host.clock()).repairedBy(p.repairExpiry(ctx)...)
 }
 
-func (p *patient) repairExpiry(ctx context.Context) []string {
+func (p *examination) repairExpiry(ctx context.Context) []string {
 	at := p.api.Spec.Service
 	name := at.dnsName()
 	lines := []string{

@@ -64,13 +64,13 @@ func objection(said string) (link, reason string) {
 }
 
 // objects reports whether the API server objects to a link, and returns its text.
-func (p *patient) objects(ctx context.Context, link string) (reason, said string, yes bool) {
+func (p *examination) objects(ctx context.Context, link string) (reason, said string, yes bool) {
 	a := p.ask(ctx)
 	found, reason := objection(a.problem)
 	return reason, "the API server says: " + a.problem, found == link
 }
 
-func checkConnection(ctx context.Context, p *patient) Finding {
+func checkConnection(ctx context.Context, p *examination) Finding {
 	if f, remote := p.remote(); !remote {
 		return f
 	}
@@ -105,7 +105,7 @@ func checkConnection(ctx context.Context, p *patient) Finding {
 	return f.repairedBy(p.repairConnection(reason)...)
 }
 
-func (p *patient) repairConnection(reason string) []string {
+func (p *examination) repairConnection(reason string) []string {
 	if p.service == nil {
 		return []string{"kubectl -n " + p.api.Spec.Service.Namespace + " get service,endpointslices"}
 	}
@@ -143,7 +143,7 @@ func (p *patient) repairConnection(reason string) []string {
 }
 
 // addresses returns the addresses that the API server may connect to.
-func (p *patient) addresses() []string {
+func (p *examination) addresses() []string {
 	if p.service == nil {
 		return []string{p.api.Spec.Service.String()}
 	}
@@ -165,8 +165,8 @@ func (p *patient) addresses() []string {
 
 func hostPort(name string, port int32) string { return net.JoinHostPort(name, fmt.Sprint(port)) }
 
-// presented is the certificate that the server presents to this machine.
-type presented struct {
+// servingCertificate is the certificate that the server presents to this machine.
+type servingCertificate struct {
 	address string              // empty if there is none
 	chain   []*x509.Certificate // empty if the API server sees another one
 	err     error
@@ -174,11 +174,11 @@ type presented struct {
 
 // look reads the certificate at the server's address, if the address can be reached from here. It sends nothing but
 // the TLS handshake. A loopback address is the API server's only if the API server is on this machine, too.
-func (p *patient) look(ctx context.Context) *presented {
+func (p *examination) look(ctx context.Context) *servingCertificate {
 	if p.leaf != nil {
 		return p.leaf
 	}
-	p.leaf = &presented{err: errors.New("it has no address that leads there from this machine")}
+	p.leaf = &servingCertificate{err: errors.New("it has no address that leads there from this machine")}
 	const tries = 2
 	tried := 0
 	for _, address := range p.addresses() {
@@ -199,7 +199,7 @@ func (p *patient) look(ctx context.Context) *presented {
 
 // fits reports whether a certificate presented here can be the one to which the API server objects. Cluster addresses
 // may lead elsewhere from this machine.
-func (p *patient) fits(ctx context.Context, chain []*x509.Certificate) bool {
+func (p *examination) fits(ctx context.Context, chain []*x509.Certificate) bool {
 	link, _ := objection(p.ask(ctx).problem)
 	bundle, err := p.authorities()
 	now := p.host.now()
@@ -216,7 +216,7 @@ func (p *patient) fits(ctx context.Context, chain []*x509.Certificate) bool {
 	return true
 }
 
-func show(ctx context.Context, address, name string) *presented {
+func show(ctx context.Context, address, name string) *servingCertificate {
 	ctx, cancel := context.WithTimeout(ctx, dialling)
 	defer cancel()
 	// The certificate is only read here, and checked by the caller: a verifying client would not return an invalid
@@ -224,8 +224,8 @@ func show(ctx context.Context, address, name string) *presented {
 	dialer := tls.Dialer{Config: &tls.Config{ServerName: name, InsecureSkipVerify: true}}
 	connection, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
-		return &presented{address: address, err: err}
+		return &servingCertificate{address: address, err: err}
 	}
 	defer connection.Close()
-	return &presented{address: address, chain: connection.(*tls.Conn).ConnectionState().PeerCertificates}
+	return &servingCertificate{address: address, chain: connection.(*tls.Conn).ConnectionState().PeerCertificates}
 }

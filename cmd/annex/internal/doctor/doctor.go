@@ -135,7 +135,7 @@ func (d *Diagnosis) First() *Finding {
 // link is a link of the chain.
 type link struct {
 	name  string
-	check func(context.Context, *patient) Finding
+	check func(context.Context, *examination) Finding
 	// needs are links without which this one cannot be checked.
 	needs []string
 	// causes maps reasons to later links that may break this one: a server that may not read the front proxy's
@@ -228,7 +228,7 @@ func (h *host) examine(ctx context.Context, options Options) ([]Diagnosis, error
 	}
 	var diagnoses []Diagnosis
 	for _, name := range chosen(all, options.Names) {
-		p := &patient{host: h, options: options, name: name, all: all}
+		p := &examination{host: h, options: options, name: name, all: all}
 		diagnoses = append(diagnoses, Diagnosis{APIService: name, Findings: p.walk(ctx)})
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -238,7 +238,7 @@ func (h *host) examine(ctx context.Context, options Options) ([]Diagnosis, error
 }
 
 // walk checks the links until one is broken.
-func (p *patient) walk(ctx context.Context) []Finding {
+func (p *examination) walk(ctx context.Context) []Finding {
 	links := chain()
 	findings := make([]Finding, len(links))
 	broken, why := map[string]bool{}, "" // the reason why the walk stopped

@@ -20,7 +20,7 @@ import (
 // it forwards a request.
 const configMap = requirements.AuthenticationConfigMap
 
-func checkFrontProxy(ctx context.Context, p *patient) Finding {
+func checkFrontProxy(ctx context.Context, p *examination) Finding {
 	found, err := p.host.core.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, configMap, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return mayNot("get the ConfigMap "+configMap+" in kube-system", err)
@@ -105,7 +105,7 @@ func sameCertificates(a, b []*x509.Certificate) bool {
 }
 
 // checkAvailable covers the remaining failures: the server is reached and trusted, but does not serve the version.
-func checkAvailable(ctx context.Context, p *patient) Finding {
+func checkAvailable(ctx context.Context, p *examination) Finding {
 	if f, remote := p.remote(); !remote {
 		return f
 	}

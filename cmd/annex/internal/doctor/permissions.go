@@ -23,7 +23,7 @@ type account struct {
 
 func (a *account) user() string { return "system:serviceaccount:" + a.namespace + ":" + a.name }
 
-func checkAccount(ctx context.Context, p *patient) Finding {
+func checkAccount(ctx context.Context, p *examination) Finding {
 	if f, remote := p.remote(); !remote {
 		return f
 	}
@@ -49,7 +49,7 @@ func checkAccount(ctx context.Context, p *patient) Finding {
 }
 
 // findAccount returns the server's service account, or nil if no option, pod or workload names it.
-func (p *patient) findAccount(ctx context.Context) *account {
+func (p *examination) findAccount(ctx context.Context) *account {
 	if p.account != nil {
 		return p.account
 	}
@@ -110,7 +110,7 @@ func flowControls() []requirements.Requirement {
 }
 
 // missing returns the permissions that the server's account lacks.
-func (p *patient) missing(ctx context.Context, needed []requirements.Requirement) ([]requirements.Requirement, error) {
+func (p *examination) missing(ctx context.Context, needed []requirements.Requirement) ([]requirements.Requirement, error) {
 	var missing []requirements.Requirement
 	a := p.account
 	for _, need := range needed {
@@ -141,7 +141,7 @@ func (p *patient) missing(ctx context.Context, needed []requirements.Requirement
 
 // review checks permissions and returns the missing ones. If the finding has no state, the caller judges the missing
 // permissions.
-func (p *patient) review(ctx context.Context, needed []requirements.Requirement) ([]requirements.Requirement, Finding) {
+func (p *examination) review(ctx context.Context, needed []requirements.Requirement) ([]requirements.Requirement, Finding) {
 	if f, remote := p.remote(); !remote {
 		return nil, f
 	}
@@ -166,15 +166,15 @@ func said(missing []requirements.Requirement) []string {
 	return lines
 }
 
-func (p *patient) bindingName(role string) string {
+func (p *examination) bindingName(role string) string {
 	return p.account.name + "." + p.account.namespace + ":" + role
 }
 
-func (p *patient) subjects() []rbacv1.Subject {
+func (p *examination) subjects() []rbacv1.Subject {
 	return []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: p.account.namespace, Name: p.account.name}}
 }
 
-func checkAuthReader(ctx context.Context, p *patient) Finding {
+func checkAuthReader(ctx context.Context, p *examination) Finding {
 	missing, f := p.review(ctx, boundTo(requirements.Reader))
 	if f.State != "" {
 		return f
@@ -199,7 +199,7 @@ func checkAuthReader(ctx context.Context, p *patient) Finding {
 	return f
 }
 
-func checkDelegator(ctx context.Context, p *patient) Finding {
+func checkDelegator(ctx context.Context, p *examination) Finding {
 	missing, f := p.review(ctx, boundTo(requirements.Delegator))
 	if f.State != "" {
 		return f
@@ -222,7 +222,7 @@ func checkDelegator(ctx context.Context, p *patient) Finding {
 // checkAdmission checks the permissions for the cluster's admission: webhooks, policies and namespaces. A server
 // without writes needs none of them, and a server may be configured to leave admission out, which cannot be seen from
 // here. The link is broken if the server accepts writes and does not work, since this is then the likely reason.
-func checkAdmission(ctx context.Context, p *patient) Finding {
+func checkAdmission(ctx context.Context, p *examination) Finding {
 	served, err := p.admissionKinds(ctx)
 	if err != nil {
 		return mayNot("read the API group admissionregistration.k8s.io", err)
@@ -253,7 +253,7 @@ func checkAdmission(ctx context.Context, p *patient) Finding {
 }
 
 // admissionKinds returns the admission resources that the cluster has.
-func (p *patient) admissionKinds(ctx context.Context) (map[string]bool, error) {
+func (p *examination) admissionKinds(ctx context.Context) (map[string]bool, error) {
 	var list metav1.APIResourceList
 	if err := p.host.read(ctx, "/apis/"+requirements.AdmissionGroup+"/v1", &list); err != nil {
 		return nil, err
@@ -266,7 +266,7 @@ func (p *patient) admissionKinds(ctx context.Context) (map[string]bool, error) {
 }
 
 // takesWrites reports whether the server has resources that can be created or changed.
-func (p *patient) takesWrites(ctx context.Context) (writes, known bool) {
+func (p *examination) takesWrites(ctx context.Context) (writes, known bool) {
 	groups, err := p.host.discovered(ctx)
 	if err != nil {
 		return false, false
@@ -287,7 +287,7 @@ func (p *patient) takesWrites(ctx context.Context) (writes, known bool) {
 	return writes, known
 }
 
-func checkFlowControl(ctx context.Context, p *patient) Finding {
+func checkFlowControl(ctx context.Context, p *examination) Finding {
 	missing, f := p.review(ctx, flowControls())
 	if f.State != "" {
 		return f
@@ -298,7 +298,7 @@ func checkFlowControl(ctx context.Context, p *patient) Finding {
 }
 
 // grant returns the command for a role with permissions, and its binding to the server's account.
-func (p *patient) grant(what string, missing []requirements.Requirement) []string {
+func (p *examination) grant(what string, missing []requirements.Requirement) []string {
 	name := p.bindingName(what)
 	lines := []string{
 		"kubectl apply -f - <<'EOF'",

@@ -21,7 +21,7 @@ const tries = 5
 
 // checkDiscovery requests the list of resources as kubectl does. It subtracts the round trip to the cluster, which is
 // not the server's fault.
-func checkDiscovery(ctx context.Context, p *patient) Finding {
+func checkDiscovery(ctx context.Context, p *examination) Finding {
 	if f, remote := p.remote(); !remote {
 		return f
 	}
@@ -72,7 +72,7 @@ func checkDiscovery(ctx context.Context, p *patient) Finding {
 
 func short(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 
-func (p *patient) median(ctx context.Context, path string) (time.Duration, []metav1.APIResource, error) {
+func (p *examination) median(ctx context.Context, path string) (time.Duration, []metav1.APIResource, error) {
 	var all []time.Duration
 	var list metav1.APIResourceList
 	for range tries {
@@ -93,7 +93,7 @@ func (p *patient) median(ctx context.Context, path string) (time.Duration, []met
 }
 
 // freshness checks the list of all groups, which the API server aggregates from each server's /apis, and caches.
-func (p *patient) freshness(ctx context.Context) Finding {
+func (p *examination) freshness(ctx context.Context) Finding {
 	groups, err := p.host.discovered(ctx)
 	if err != nil {
 		return Finding{} // an API server before 1.30 has no such list
@@ -128,7 +128,7 @@ const endOfList = "k8s.io/initial-events-end"
 
 // checkWatchList watches a resource as informers do since Kubernetes 1.35: objects come as events, and a bookmark
 // marks their end.
-func checkWatchList(ctx context.Context, p *patient) Finding {
+func checkWatchList(ctx context.Context, p *examination) Finding {
 	if f, remote := p.remote(); !remote {
 		return f
 	}
@@ -177,7 +177,7 @@ var errStillComing = errors.New("objects are still coming")
 
 // watchList counts the events before the end of the list. It waits for each event as long as for a response, and for
 // all of them a few times as long.
-func (p *patient) watchList(ctx context.Context, path string) (events int, took time.Duration, err error) {
+func (p *examination) watchList(ctx context.Context, path string) (events int, took time.Duration, err error) {
 	const longest = 6
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -232,7 +232,7 @@ func ending(ctx context.Context, err error) error {
 
 // checkOpenAPI reads the version's document of OpenAPI v3, which kubectl explain, apply and validation use. (OpenAPI
 // v2 is one document of all groups; kubectl has not needed it since 1.27.)
-func checkOpenAPI(ctx context.Context, p *patient) Finding {
+func checkOpenAPI(ctx context.Context, p *examination) Finding {
 	if f, remote := p.remote(); !remote {
 		return f
 	}

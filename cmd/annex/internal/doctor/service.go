@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-func checkService(ctx context.Context, p *patient) Finding {
+func checkService(ctx context.Context, p *examination) Finding {
 	if f, remote := p.remote(); !remote {
 		return f
 	}
@@ -48,7 +48,7 @@ func checkService(ctx context.Context, p *patient) Finding {
 	return ok("%s of the type %s has the port %d", at.Namespace+"/"+at.Name, service.Spec.Type, at.Port)
 }
 
-func (p *patient) serviceNotFound(ctx context.Context) Finding {
+func (p *examination) serviceNotFound(ctx context.Context) Finding {
 	at := p.api.Spec.Service
 	f := wrong(Broken, ReasonServiceNotFound, "there is no Service %s in the namespace %s", at.Name, at.Namespace)
 	if _, err := p.host.core.CoreV1().Namespaces().Get(ctx, at.Namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
@@ -68,7 +68,7 @@ func (p *patient) serviceNotFound(ctx context.Context) Finding {
 }
 
 // port returns the port of the Service that the APIService names, or nil.
-func (p *patient) port() *corev1.ServicePort {
+func (p *examination) port() *corev1.ServicePort {
 	for i := range p.service.Spec.Ports {
 		if p.service.Spec.Ports[i].Port == p.api.Spec.Service.Port {
 			return &p.service.Spec.Ports[i]
@@ -77,7 +77,7 @@ func (p *patient) port() *corev1.ServicePort {
 	return nil
 }
 
-func (p *patient) portMissing() Finding {
+func (p *examination) portMissing() Finding {
 	at := p.api.Spec.Service
 	var has []string
 	for _, port := range p.service.Spec.Ports {
@@ -102,7 +102,7 @@ type backends struct {
 	err  error
 }
 
-func (p *patient) findBackends(ctx context.Context) *backends {
+func (p *examination) findBackends(ctx context.Context) *backends {
 	if p.backends != nil {
 		return p.backends
 	}
@@ -119,9 +119,11 @@ func (p *patient) findBackends(ctx context.Context) *backends {
 	return p.backends
 }
 
-func (p *patient) selector() string { return labels.SelectorFromSet(p.service.Spec.Selector).String() }
+func (p *examination) selector() string {
+	return labels.SelectorFromSet(p.service.Spec.Selector).String()
+}
 
-func checkEndpoints(ctx context.Context, p *patient) Finding {
+func checkEndpoints(ctx context.Context, p *examination) Finding {
 	if f, remote := p.remote(); !remote {
 		return f
 	}
@@ -165,7 +167,7 @@ func portText(port *corev1.ServicePort) string {
 
 // endpoints returns the addresses of ready endpoints, and of all endpoints. An endpoint without the condition Ready
 // counts as ready.
-func (p *patient) endpoints() (ready, all []string) {
+func (p *examination) endpoints() (ready, all []string) {
 	for _, s := range p.slices {
 		for _, e := range s.Endpoints {
 			if len(e.Addresses) == 0 {
@@ -181,7 +183,7 @@ func (p *patient) endpoints() (ready, all []string) {
 }
 
 // targets returns the addresses, with ports, to which the API server may connect.
-func (p *patient) targets() []string {
+func (p *examination) targets() []string {
 	var found []string
 	for _, s := range p.slices {
 		for _, port := range s.Ports {
@@ -198,7 +200,7 @@ func (p *patient) targets() []string {
 	return found
 }
 
-func (p *patient) noEndpoints(ctx context.Context) Finding {
+func (p *examination) noEndpoints(ctx context.Context) Finding {
 	name, namespace := p.service.Name, p.service.Namespace
 	f := wrong(Broken, ReasonNoEndpoints, "the Service %s/%s has none", namespace, name)
 	if len(p.service.Spec.Selector) == 0 {
@@ -240,7 +242,7 @@ type workload struct {
 }
 
 // workloads returns the workloads that the user may read.
-func (p *patient) workloads(ctx context.Context) []workload {
+func (p *examination) workloads(ctx context.Context) []workload {
 	var found []workload
 	if p.service == nil || len(p.service.Spec.Selector) == 0 {
 		return nil
@@ -276,7 +278,7 @@ func (p *patient) workloads(ctx context.Context) []workload {
 
 func wanted(d appsv1.DaemonSet) *int32 { return &d.Status.DesiredNumberScheduled }
 
-func (p *patient) notReady(ctx context.Context, count int) Finding {
+func (p *examination) notReady(ctx context.Context, count int) Finding {
 	f := wrong(Broken, ReasonEndpointsNotReady, "none of %d is ready", count)
 	found := p.findBackends(ctx)
 	if found.err != nil {
@@ -292,7 +294,7 @@ func (p *patient) notReady(ctx context.Context, count int) Finding {
 	return f.repairedBy(p.lookAtPods()...)
 }
 
-func (p *patient) lookAtPods() []string {
+func (p *examination) lookAtPods() []string {
 	ns, selector := p.service.Namespace, p.selector()
 	return []string{
 		fmt.Sprintf("kubectl -n %s describe pods -l %s", ns, selector),
@@ -353,7 +355,7 @@ func ended(t *corev1.ContainerStateTerminated) string {
 
 // readyz asks a pod for the reason why it is not ready, through the API server's proxy: servers of Kubernetes'
 // library serve the path to anonymous requests. It is empty if the pod does not answer.
-func (p *patient) readyz(ctx context.Context, pod *corev1.Pod) string {
+func (p *examination) readyz(ctx context.Context, pod *corev1.Pod) string {
 	port := containerPort(pod, p.port())
 	if port == 0 || pod.Status.Phase != corev1.PodRunning {
 		return ""

@@ -15,7 +15,7 @@ import (
 // check type-checks the packages of the pass, each with an additional file, and returns the problems of these
 // packages. Packages between them are checked again too, so that they see the additions; the types of all other
 // packages come from the parser.
-func (l *loaded) check(additions map[string]string) (Problems, error) {
+func (l *packageSet) check(additions map[string]string) (Problems, error) {
 	checked := map[string]*gotypes.Package{}
 	parsed := l.parsedPackages()
 	affected := l.affected()
@@ -95,7 +95,7 @@ func goVersion(p *packages.Package) string {
 	return "go" + p.Module.GoVersion
 }
 
-func (l *loaded) parseFiles(p *packages.Package) ([]*ast.File, error) {
+func (l *packageSet) parseFiles(p *packages.Package) ([]*ast.File, error) {
 	if s := l.source(p.PkgPath); s != nil {
 		return slices.Clone(s.files), nil
 	}
@@ -112,7 +112,7 @@ func (l *loaded) parseFiles(p *packages.Package) ([]*ast.File, error) {
 
 // parsedPackages returns all packages that the generators loaded. Their loader does not export them, but each
 // declaration leads to its package and each package to its imports.
-func (l *loaded) parsedPackages() map[string]*gotypes.Package {
+func (l *packageSet) parsedPackages() map[string]*gotypes.Package {
 	found := map[string]*gotypes.Package{}
 	var add func(p *gotypes.Package)
 	add = func(p *gotypes.Package) {
@@ -158,7 +158,7 @@ func declaringPackage(t gotypes.Type) *gotypes.Package {
 
 // affected returns the packages that were parsed without their generated files, and all packages that import one of
 // them, directly or indirectly.
-func (l *loaded) affected() map[string]bool {
+func (l *packageSet) affected() map[string]bool {
 	is := map[string]bool{}
 	seen := map[string]bool{}
 	for _, s := range slices.Concat(l.sources, l.neighbours) {

@@ -15,7 +15,7 @@ import (
 
 // clientSchema returns the OpenAPI document from which apply configurations are generated: the definitions of the
 // sources' kinds and of all referenced types, by Go names. It holds only the fields that matter for apply.
-func (l *loaded) clientSchema(sources []*source) ([]byte, error) {
+func (l *packageSet) clientSchema(sources []*source) ([]byte, error) {
 	definitions := map[string]any{}
 	for _, s := range sources {
 		wanted := map[*types.Type]bool{}

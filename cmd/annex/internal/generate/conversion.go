@@ -33,7 +33,7 @@ func (s *source) peers() []tag {
 }
 
 // conversions generates the conversion functions between the package's types and those of its peers.
-func (l *loaded) conversions(s *source) ([]*generator.File, error) {
+func (l *packageSet) conversions(s *source) ([]*generator.File, error) {
 	if len(s.peers()) == 0 {
 		return nil, nil
 	}
@@ -158,7 +158,7 @@ var (
 )
 
 // unconverted finds missing conversions that the generator could not derive, and that have to be written by hand.
-func (l *loaded) unconverted(s *source, generated *generator.File) Problems {
+func (l *packageSet) unconverted(s *source, generated *generator.File) Problems {
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, generated.Name, "package p\n"+generated.Body.String(), parser.ParseComments)
 	if err != nil {
@@ -236,7 +236,7 @@ func (t typeRef) reason(text string) string {
 
 // mistaken finds the fields of in that the generator would convert by Go's rules for numbers and strings, which are
 // not the intended conversion: a number becomes a letter, or loses its upper bits.
-func (l *loaded) mistaken(in, out typeRef, s *source) (fields [][2]string) {
+func (l *packageSet) mistaken(in, out typeRef, s *source) (fields [][2]string) {
 	from, to := l.universe.Package(in.pkg).Types[in.name], l.universe.Package(out.pkg).Types[out.name]
 	if from == nil || to == nil {
 		return nil
@@ -325,7 +325,7 @@ func (t typeRef) in(s *source) string {
 }
 
 // missing returns the problem of a field, or of a value deeper in the type, that cannot be converted.
-func (l *loaded) missing(in, out typeRef, field, reason, signature string, s *source) Problem {
+func (l *packageSet) missing(in, out typeRef, field, reason, signature string, s *source) Problem {
 	at := s.declared[out.name]
 	owner := pick(slices.Concat(l.sources, l.neighbours), in.pkg)
 	if owner != nil {
@@ -346,7 +346,7 @@ func (l *loaded) missing(in, out typeRef, field, reason, signature string, s *so
 
 // misnamedConversions finds functions that look like conversions but are not called, because their name does not
 // match their types.
-func (l *loaded) misnamedConversions(s *source) Problems {
+func (l *packageSet) misnamedConversions(s *source) Problems {
 	if len(s.peers()) == 0 {
 		return nil
 	}
@@ -384,7 +384,7 @@ func (l *loaded) misnamedConversions(s *source) Problems {
 }
 
 // unknownPeers finds tags that do not name a package.
-func (l *loaded) unknownPeers() Problems {
+func (l *packageSet) unknownPeers() Problems {
 	var problems Problems
 	for _, s := range l.sources {
 		for _, peer := range s.peers() {
@@ -399,7 +399,7 @@ func (l *loaded) unknownPeers() Problems {
 
 // conversionStubs returns stand-ins for the conversions to be generated, since hand-written conversions call them,
 // and the imports of the stand-ins by name.
-func (l *loaded) conversionStubs(s *source) (functions string, imports map[string]string) {
+func (l *packageSet) conversionStubs(s *source) (functions string, imports map[string]string) {
 	imports = map[string]string{}
 	var b strings.Builder
 	for i, peer := range s.peers() {

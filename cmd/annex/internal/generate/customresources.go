@@ -21,7 +21,7 @@ const (
 
 // markers loads the packages of the pass with kubebuilder markers for the markers' parser; the other generators do
 // not understand markers. It returns nil if no package has any.
-func (l *loaded) markers() (*schema.Packages, error) {
+func (l *packageSet) markers() (*schema.Packages, error) {
 	var paths []string
 	for _, s := range l.sources {
 		if s.group != "" && s.mentions("+kubebuilder:") {

@@ -10,7 +10,7 @@ import (
 
 // markDeepcopy adds tags for copying methods of all types, and for DeepCopyObject of all API objects. Existing tags
 // of the package take precedence.
-func (l *loaded) markDeepcopy(s *source) {
+func (l *packageSet) markDeepcopy(s *source) {
 	pkg := l.universe[s.path]
 	if _, found, _ := s.lookup("k8s:deepcopy-gen"); !found {
 		pkg.Comments = append(pkg.Comments, "+k8s:deepcopy-gen=package")
@@ -27,7 +27,7 @@ func (l *loaded) markDeepcopy(s *source) {
 	}
 }
 
-func (l *loaded) deepcopy(s *source) ([]*generator.File, error) {
+func (l *packageSet) deepcopy(s *source) ([]*generator.File, error) {
 	c, files := l.context(s, deepcopygen.NameSystems(), deepcopygen.DefaultNameSystem())
 	args := deepcopyargs.New()
 	args.OutputFile = "deepcopy.go"

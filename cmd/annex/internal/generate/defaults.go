@@ -13,7 +13,7 @@ const defaulterTag = "k8s:defaulter-gen"
 
 // markDefaults adds tags for defaulting functions of all API objects, unless the package has such tags. A tag of a
 // type may be in either of the two comments above it; the generator itself reads only the farther comment.
-func (l *loaded) markDefaults(s *source) {
+func (l *packageSet) markDefaults(s *source) {
 	pkg := l.universe[s.path]
 	for _, t := range exportedTypes(pkg) {
 		for _, line := range t.CommentLines {
@@ -29,7 +29,7 @@ func (l *loaded) markDefaults(s *source) {
 
 // defaults generates SetObjectDefaults functions for objects with defaults at any depth, by a SetDefaults function or
 // a +default tag.
-func (l *loaded) defaults(s *source) ([]*generator.File, error) {
+func (l *packageSet) defaults(s *source) ([]*generator.File, error) {
 	c, files := l.context(s, defaultergen.NameSystems(), defaultergen.DefaultNameSystem())
 	args := defaulterargs.New()
 	args.OutputFile = "defaults.go"

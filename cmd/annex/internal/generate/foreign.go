@@ -89,7 +89,7 @@ func generateForeign(ctx context.Context, f foreign) ([]output, []string, error)
 			error(Problem{Message: fmt.Sprintf("--for %s: no such package in the module's dependencies: run go get %[1]s", f.For)}),
 		)
 	}
-	l := &loaded{fset: token.NewFileSet(), listed: map[string]*packages.Package{}}
+	l := &packageSet{fset: token.NewFileSet(), listed: map[string]*packages.Package{}}
 	packages.Visit(append(slices.Clone(matched), support...), nil, func(p *packages.Package) { l.listed[p.PkgPath] = p })
 	s, err := scan(l.fset, matched[0])
 	if err != nil {
@@ -241,7 +241,7 @@ func registerDefaults(scheme *runtime.Scheme) error {
 
 // foreignFacts generates the facts of s for the package target. If own is set, the group version is the package's
 // own, and its AddToScheme is used if there is one.
-func (l *loaded) foreignFacts(s, target *source, own bool) (output, error) {
+func (l *packageSet) foreignFacts(s, target *source, own bool) (output, error) {
 	objects := findObjects(l.universe[s.path])
 	for _, t := range slices.Concat(objects.kinds, objects.lists) {
 		if t.Methods["DeepCopyObject"] == nil {
@@ -318,7 +318,7 @@ func (l *loaded) foreignFacts(s, target *source, own bool) (output, error) {
 }
 
 // checkForeign type-checks the result.
-func (l *loaded) checkForeign(target *source, o output) error {
+func (l *packageSet) checkForeign(target *source, o output) error {
 	f, err := parser.ParseFile(l.fset, filepath.Join(o.Dir, FileName), o.Source, parser.SkipObjectResolution)
 	if err != nil {
 		return fmt.Errorf("parse generated code: %w", err)

@@ -300,7 +300,7 @@ func within(dir, path string) string {
 }
 
 // read returns the files of packages that may change, that is, of packages without a version.
-func (l *loaded) read() []string {
+func (l *packageSet) read() []string {
 	var files []string
 	packages.Visit(sortedListed(l.listed), nil, func(p *packages.Package) {
 		if p.Module == nil || p.Module.Version != "" && p.Module.Replace == nil || p.Module.Replace != nil && p.Module.Replace.Version != "" {

@@ -17,7 +17,7 @@ var wellFormedTag = regexp.MustCompile(`^ *([^\s":]+:"([^"\\]|\\.)*"( +|$))*$`)
 
 // formless finds fields of API objects that have no JSON form, or another form than in OpenAPI. Go would encode them
 // all the same, and the server would fail when a client writes or applies such an object.
-func (l *loaded) formless(s *source) Problems {
+func (l *packageSet) formless(s *source) Problems {
 	f := &forms{l: l, seen: map[*types.Type]bool{}}
 	for _, t := range l.roots(s) {
 		f.walk(t, s.declared[t.Name.Name])
@@ -26,7 +26,7 @@ func (l *loaded) formless(s *source) Problems {
 }
 
 type forms struct {
-	l        *loaded
+	l        *packageSet
 	seen     map[*types.Type]bool
 	problems Problems
 }
@@ -84,7 +84,7 @@ func (f *forms) fields(t *types.Type, inlinedAs string, at token.Position, names
 }
 
 // declaring returns the package of the pass with this path, or nil.
-func (l *loaded) declaring(path string) *source {
+func (l *packageSet) declaring(path string) *source {
 	if s := l.source(path); s != nil {
 		return s
 	}

@@ -71,8 +71,8 @@ func addModule(module string) string {
 	return "go get " + module
 }
 
-// loaded holds the packages of a pass and their dependencies.
-type loaded struct {
+// packageSet holds the packages of a pass and their dependencies.
+type packageSet struct {
 	fset    *token.FileSet
 	listed  map[string]*packages.Package
 	sources []*source // to generate, sorted by import path
@@ -172,7 +172,7 @@ func missingSupport(packages []string) Problem {
 
 // load lists, scans and parses the packages that match patterns. Explicit patterns must be API packages; matches of a
 // wildcard may be any packages.
-func load(ctx context.Context, req request) (*loaded, error) {
+func load(ctx context.Context, req request) (*packageSet, error) {
 	hidden, err := findGenerated()
 	if err != nil {
 		return nil, err
@@ -187,7 +187,7 @@ func load(ctx context.Context, req request) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &loaded{fset: token.NewFileSet(), listed: map[string]*packages.Package{}}
+	l := &packageSet{fset: token.NewFileSet(), listed: map[string]*packages.Package{}}
 	packages.Visit(append(slices.Clone(matched), support...), nil, func(p *packages.Package) { l.listed[p.PkgPath] = p })
 
 	var problems Problems
@@ -228,7 +228,7 @@ func load(ctx context.Context, req request) (*loaded, error) {
 }
 
 // listPeers lists the packages of conversions that are not listed yet.
-func (l *loaded) listPeers(ctx context.Context) error {
+func (l *packageSet) listPeers(ctx context.Context) error {
 	var missing []string
 	for _, s := range l.sources {
 		for _, peer := range s.peers() {
@@ -253,7 +253,7 @@ func (l *loaded) listPeers(ctx context.Context) error {
 }
 
 // findNeighbours finds the generated packages among the dependencies that this pass does not generate.
-func (l *loaded) findNeighbours(hidden []string) error {
+func (l *packageSet) findNeighbours(hidden []string) error {
 	for _, path := range sortedKeys(l.listed) {
 		p := l.listed[path]
 		if l.source(path) != nil || len(p.GoFiles) == 0 || !slices.Contains(hidden, filepath.Join(filepath.Dir(p.GoFiles[0]), FileName)) {
@@ -275,7 +275,7 @@ func (l *loaded) findNeighbours(hidden []string) error {
 }
 
 // source returns the package with that path if this pass generates it, or nil.
-func (l *loaded) source(path string) *source {
+func (l *packageSet) source(path string) *source {
 	return pick(l.sources, path)
 }
 
@@ -287,7 +287,7 @@ func pick(from []*source, path string) *source {
 }
 
 // candidate returns the source of a listed package if it is to be generated.
-func (l *loaded) candidate(p *packages.Package, req request) (*source, error) {
+func (l *packageSet) candidate(p *packages.Package, req request) (*source, error) {
 	explicit := func(dir string) bool { return slices.Contains(req.Explicit, dir) }
 	if len(p.GoFiles) == 0 {
 		// A pattern without a match is listed as a package with an error.
@@ -363,7 +363,7 @@ func noGroup(s *source) Problem {
 }
 
 // parse parses and types the packages and all their dependencies, once.
-func (l *loaded) parse() error {
+func (l *packageSet) parse() error {
 	p := parser.New()
 	paths := slices.Clone(supportPackages)
 	for _, s := range l.sources {
@@ -386,7 +386,7 @@ func (l *loaded) parse() error {
 
 // loadReached loads the packages of all types within the packages' types, so that the generators see their comments
 // and tags. It runs the go command once for all of them.
-func (l *loaded) loadReached() error {
+func (l *packageSet) loadReached() error {
 	reached := map[string]bool{}
 	seen := map[*types.Type]bool{}
 	var visit func(t *types.Type)
@@ -500,8 +500,8 @@ func withOverlay(flags, overlay string) string {
 //
 // A second generator.NewContext on the same parser would find no types, and files must not be written: hence the
 // copy, and a file type that collects.
-func (l *loaded) context(s *source, names namer.NameSystems, order string) (*generator.Context, *captured) {
-	files := &captured{}
+func (l *packageSet) context(s *source, names namer.NameSystems, order string) (*generator.Context, *outputCollector) {
+	files := &outputCollector{}
 	c := *l.base
 	c.Universe = l.universe
 	c.Inputs = []string{s.path}
@@ -511,10 +511,10 @@ func (l *loaded) context(s *source, names namer.NameSystems, order string) (*gen
 	return &c, files
 }
 
-// captured collects a generator's files instead of writing them.
-type captured struct{ files []*generator.File }
+// outputCollector collects a generator's files instead of writing them.
+type outputCollector struct{ files []*generator.File }
 
-func (c *captured) AssembleFile(f *generator.File, _ string) error {
+func (c *outputCollector) AssembleFile(f *generator.File, _ string) error {
 	c.files = append(c.files, f)
 	return nil
 }

@@ -30,7 +30,7 @@ const (
 
 // markOpenAPI names the package's models after its group version, as custom resources are named:
 // com.example.wardle.v1beta1.Flunder. The names then survive a move of the package.
-func (l *loaded) markOpenAPI(s *source) {
+func (l *packageSet) markOpenAPI(s *source) {
 	if _, found, _ := s.lookup(modelPackageTag); found || s.group == "" {
 		return
 	}
@@ -45,7 +45,7 @@ func defaultModelPackage(s *source) string {
 }
 
 // models generates the OpenAPIModelName methods of the package's types.
-func (l *loaded) models(s *source) ([]*generator.File, error) {
+func (l *packageSet) models(s *source) ([]*generator.File, error) {
 	c, files := l.context(s, openapigen.NameSystems(), openapigen.DefaultNameSystem())
 	args := openapiargs.New()
 	args.OutputModelNameFile = "models.go"
@@ -57,12 +57,12 @@ func (l *loaded) models(s *source) ([]*generator.File, error) {
 
 // openapi generates the definitions of the package's API types and of all types that they refer to, except for the
 // server's.
-func (l *loaded) openapi(s *source) ([]*generator.File, error) {
+func (l *packageSet) openapi(s *source) ([]*generator.File, error) {
 	return l.openapiInto(s, s, definitions(l.roots(s)))
 }
 
 // openapiInto generates the definitions of wanted, types that s refers to, for the package target.
-func (l *loaded) openapiInto(s, target *source, wanted map[*types.Type]bool) ([]*generator.File, error) {
+func (l *packageSet) openapiInto(s, target *source, wanted map[*types.Type]bool) ([]*generator.File, error) {
 	c, files := l.context(s, openapigen.NameSystems(), openapigen.DefaultNameSystem())
 	args := openapiargs.New()
 	args.OutputDir, args.OutputPkg, args.OutputFile = target.dir, target.path, "openapi.go"
@@ -73,7 +73,7 @@ func (l *loaded) openapiInto(s, target *source, wanted map[*types.Type]bool) ([]
 	// The generator's second file is a report of style violations, which it would print.
 	for name := range c.FileTypes {
 		if name != generator.GoFileType {
-			c.FileTypes[name] = &captured{}
+			c.FileTypes[name] = &outputCollector{}
 		}
 	}
 	if err := c.ExecuteTargets(targets); err != nil {
@@ -84,7 +84,7 @@ func (l *loaded) openapiInto(s, target *source, wanted map[*types.Type]bool) ([]
 
 // roots returns the types that clients can meet on their own: types that embed TypeMeta, and types with a tag that
 // asks for a definition.
-func (l *loaded) roots(s *source) []*types.Type {
+func (l *packageSet) roots(s *source) []*types.Type {
 	v, _, _ := s.lookup(openapiTag)
 	all := v.text == "true"
 	var roots []*types.Type

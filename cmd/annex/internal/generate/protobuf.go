@@ -40,7 +40,7 @@ func (s *source) keepComments(pkg *types.Package) {
 
 // protobuf returns the protobuf methods of the package's types, and the .proto file. Both are empty if the package
 // has methods of its own.
-func (l *loaded) protobuf(s *source) (part, string, error) {
+func (l *packageSet) protobuf(s *source) (part, string, error) {
 	file := filepath.Join(s.dir, protobuf.FileName)
 	before, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -145,7 +145,7 @@ func (f facts) render() (part, error) {
 
 // stub returns stand-ins for all declarations that generate may write into the package, so that code which uses them
 // type-checks before they exist.
-func (l *loaded) stub(s *source) string {
+func (l *packageSet) stub(s *source) string {
 	pkg := l.universe.Package(s.path)
 	conversions, imports := l.conversionStubs(s)
 	var b strings.Builder

@@ -26,7 +26,7 @@ var reserved = []string{"API", "openAPIDefinitions", "registerConversions", "reg
 	customResourcesFunction, messagesFunction}
 
 // validate finds mistakes that would make the generators fail, while their position is still known.
-func (l *loaded) validate(s *source) Problems {
+func (l *packageSet) validate(s *source) Problems {
 	var problems Problems
 	at := func(pos token.Position, format string, args ...any) {
 		problems = append(problems, Problem{File: pos.Filename, Line: pos.Line, Message: fmt.Sprintf(format, args...)})
@@ -90,7 +90,7 @@ func (l *loaded) validate(s *source) Problems {
 }
 
 // methodless finds the exported types that cannot have methods: generic types, and types with fields of these names.
-func (l *loaded) methodless(s *source) Problems {
+func (l *packageSet) methodless(s *source) Problems {
 	var problems Problems
 	at := func(pos token.Position, format string, args ...any) {
 		problems = append(problems, Problem{File: pos.Filename, Line: pos.Line, Message: fmt.Sprintf(format, args...)})
@@ -160,7 +160,7 @@ func comments(group *ast.CommentGroup) string {
 
 // notKinds finds types that are not kinds although they have a list, and lists that are not API lists, because they
 // do not embed the metadata.
-func (l *loaded) notKinds(s *source) Problems {
+func (l *packageSet) notKinds(s *source) Problems {
 	var problems Problems
 	add := func(t *types.Type, format string, args ...any) {
 		at := s.declared[t.Name.Name]
@@ -195,7 +195,7 @@ func (l *loaded) notKinds(s *source) Problems {
 }
 
 // sameKinds finds the kinds of s that another package of the pass declares, too.
-func (l *loaded) sameKinds(s *source) Problems {
+func (l *packageSet) sameKinds(s *source) Problems {
 	var problems Problems
 	for _, other := range slices.Concat(l.sources, l.neighbours) {
 		if other.path >= s.path || other.group != s.group || other.version != s.version {
@@ -325,7 +325,7 @@ var (
 
 // explain traces type errors in generated code back to the type and, if possible, the field for which the code was
 // generated. sources is the generated code.
-func (l *loaded) explain(problems Problems, sources map[string]string) Problems {
+func (l *packageSet) explain(problems Problems, sources map[string]string) Problems {
 	out := Problems{}
 	for _, p := range problems {
 		i := slices.IndexFunc(l.sources, func(s *source) bool { return filepath.Join(s.dir, FileName) == p.File })

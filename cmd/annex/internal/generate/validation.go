@@ -50,7 +50,7 @@ type validations struct {
 }
 
 // startValidations starts validation-gen if a package has tags for it, and otherwise returns nil.
-func (l *loaded) startValidations(ctx context.Context, m Module, hidden []string, flags string) *validations {
+func (l *packageSet) startValidations(ctx context.Context, m Module, hidden []string, flags string) *validations {
 	req := validationRequest{}
 	tagged := false
 	for _, s := range l.sources {
@@ -233,7 +233,7 @@ func (s *source) options(named map[string]bool) {
 
 // validationOptions returns the sorted names of the options that the validation of s may use: those in its tags, and
 // those in the tags of imported API packages.
-func (l *loaded) validationOptions(s *source) []string {
+func (l *packageSet) validationOptions(s *source) []string {
 	named, seen := map[string]bool{}, map[string]bool{}
 	var visit func(p *packages.Package)
 	visit = func(p *packages.Package) {
@@ -393,7 +393,7 @@ var (
 
 // validationProblem finds the line of the tag that an error of validation-gen is about. Its errors begin with paths,
 // from the outer to the inner one: field example.com/apis/v1.Spec.size: tag "k8s:minimum": ...
-func (l *loaded) validationProblem(text string) Problem {
+func (l *packageSet) validationProblem(text string) Problem {
 	text = oneLine(text)
 	for _, m := range slices.Backward(validationPath.FindAllStringSubmatchIndex(text, -1)) {
 		at := func(i int) string {

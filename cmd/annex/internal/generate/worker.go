@@ -179,7 +179,7 @@ func generateAll(ctx context.Context, req request) (response, error) {
 
 // generate runs all generators on one package; validations is the code from validation-gen, and marked holds the
 // packages with kubebuilder markers.
-func (l *loaded) generate(s *source, validations part, marked *schema.Packages) (output, error) {
+func (l *packageSet) generate(s *source, validations part, marked *schema.Packages) (output, error) {
 	generators := []func(*source) ([]*generator.File, error){l.deepcopy, l.models}
 	if s.group != "" {
 		generators = append(generators, l.defaults, l.conversions, l.openapi)

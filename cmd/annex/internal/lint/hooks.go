@@ -82,8 +82,8 @@ func Hooks(ctx context.Context, o Options) ([]Finding, error) {
 	return slices.CompactFunc(findings, func(a, b Finding) bool { return a == b }), nil
 }
 
-// hooked finds the plain errors of hooks in one file.
-type hooked struct {
+// hookFinder finds the plain errors of hooks in one file.
+type hookFinder struct {
 	source  *source
 	imports map[string]string // of the file
 	// declared holds the functions of the package, and its methods by their bare names, since the receiver of a
@@ -98,7 +98,7 @@ type function struct {
 	imports map[string]string
 }
 
-func (s *source) hooks(p parsed) []Finding {
+func (s *source) hooks(p parsedPackage) []Finding {
 	declared := map[string]*function{}
 	for _, f := range p.files {
 		imports := s.importsOf(f)
@@ -116,7 +116,7 @@ func (s *source) hooks(p parsed) []Finding {
 	}
 	var findings []Finding
 	for _, f := range p.files {
-		h := &hooked{source: s, imports: s.importsOf(f), declared: declared}
+		h := &hookFinder{source: s, imports: s.importsOf(f), declared: declared}
 		if !h.usesLibrary() {
 			continue
 		}
@@ -134,7 +134,7 @@ func (s *source) hooks(p parsed) []Finding {
 	return findings
 }
 
-func (h *hooked) usesLibrary() bool {
+func (h *hookFinder) usesLibrary() bool {
 	for _, path := range h.imports {
 		if path == libraryPath || path == operationPath || path == streamPath {
 			return true
@@ -144,7 +144,7 @@ func (h *hooked) usesLibrary() bool {
 }
 
 // call checks a call that may pass a hook.
-func (h *hooked) call(call *ast.CallExpr) {
+func (h *hookFinder) call(call *ast.CallExpr) {
 	if len(call.Args) == 0 {
 		return
 	}
@@ -168,7 +168,7 @@ func (h *hooked) call(call *ast.CallExpr) {
 }
 
 // literal checks the functions in an annex.Source.
-func (h *hooked) literal(l *ast.CompositeLit) {
+func (h *hookFinder) literal(l *ast.CompositeLit) {
 	path, name, ok := qualified(h.imports, generic(l.Type))
 	if !ok || path != libraryPath || name != "Source" {
 		return
@@ -206,7 +206,7 @@ func named(function string, argument ast.Expr) string {
 }
 
 // function checks a hook, or, if made is set, a function that returns a hook.
-func (h *hooked) function(where hookPlace, name string, e ast.Expr, made bool) {
+func (h *hookFinder) function(where hookPlace, name string, e ast.Expr, made bool) {
 	body, imports := h.body(e)
 	if body == nil {
 		return
@@ -228,7 +228,7 @@ func (h *hooked) function(where hookPlace, name string, e ast.Expr, made bool) {
 
 // body returns the body of a function literal, or of a function that the package declares, with the imports of its
 // file.
-func (h *hooked) body(e ast.Expr) (*ast.BlockStmt, map[string]string) {
+func (h *hookFinder) body(e ast.Expr) (*ast.BlockStmt, map[string]string) {
 	name := ""
 	switch e := e.(type) {
 	case *ast.FuncLit:
@@ -250,7 +250,7 @@ func (h *hooked) body(e ast.Expr) (*ast.BlockStmt, map[string]string) {
 
 // returns finds the return statements of a hook that create a plain error. It skips nested functions, except for
 // functions that change an object: Update returns their errors.
-func (h *hooked) returns(where hookPlace, name string, body *ast.BlockStmt, imports map[string]string) {
+func (h *hookFinder) returns(where hookPlace, name string, body *ast.BlockStmt, imports map[string]string) {
 	changes := map[ast.Expr]bool{}
 	ast.Inspect(body, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -288,7 +288,7 @@ func isPlain(imports map[string]string, e ast.Expr) bool {
 	return path == "fmt" && name == "Errorf" && literal && !strings.Contains(format.Value, "%w")
 }
 
-func (h *hooked) find(where hookPlace, name string, pos token.Pos) {
+func (h *hookFinder) find(where hookPlace, name string, pos token.Pos) {
 	at := h.source.position(pos)
 	f := Finding{File: at.Filename, Line: at.Line, Rule: "plain-error", Where: name, Note: where.refuses}
 	if where.refuses {

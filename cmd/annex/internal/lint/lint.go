@@ -115,7 +115,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		if err != nil {
 			return Result{}, err
 		}
-		empty = empty && len(c.is.versions) == 0 && len(c.was.versions) == 0
+		empty = empty && len(c.after.versions) == 0 && len(c.before.versions) == 0
 		stale, err := accept(m.dir, c.findings)
 		if err != nil {
 			return Result{}, err
@@ -204,19 +204,19 @@ func compare(ctx context.Context, root, copied string, m module, commit string) 
 	if err != nil {
 		return nil, fmt.Errorf("at %.12s: %w", commit, err)
 	}
-	c := &comparison{was: was, is: now, seen: map[string]bool{}, compared: map[string]bool{}}
+	c := &comparison{before: was, after: now, seen: map[string]bool{}, compared: map[string]bool{}}
 	c.versions()
 	c.findings = append(c.findings, now.unenforced()...)
 	return c, nil
 }
 
 type comparison struct {
-	was, is  *source
-	findings []Finding
-	seen     map[string]bool // findings
-	compared map[string]bool // pairs of types
-	version  *version        // currently compared
-	kind     string
+	before, after *source
+	findings      []Finding
+	seen          map[string]bool // findings
+	compared      map[string]bool // pairs of types
+	version       *version        // currently compared
+	kind          string
 }
 
 // find adds a finding about the currently compared kind.
@@ -234,11 +234,11 @@ func (c *comparison) find(file string, line int, rule, path, format string, args
 }
 
 func (c *comparison) versions() {
-	for _, name := range slices.Sorted(maps.Keys(c.was.versions)) {
-		old := c.was.versions[name]
+	for _, name := range slices.Sorted(maps.Keys(c.before.versions)) {
+		old := c.before.versions[name]
 		c.version, c.kind = old, ""
-		at := c.was.position(old.pkg.Syntax[0].Package)
-		now := c.is.versions[name]
+		at := c.before.position(old.pkg.Syntax[0].Package)
+		now := c.after.versions[name]
 		if now == nil {
 			if len(old.kinds) == 0 {
 				continue
@@ -251,7 +251,7 @@ func (c *comparison) versions() {
 		for _, kind := range old.kinds {
 			c.kind = kind
 			if !slices.Contains(now.kinds, kind) {
-				file := c.is.position(now.pkg.Syntax[0].Package)
+				file := c.after.position(now.pkg.Syntax[0].Package)
 				c.find(file.Filename, file.Line, "kind-removed", "",
 					"the kind is gone: its clients get 404, and objects that are stored as it cannot be read; see with SERVER storage stats whether "+
 						"there are any, and keep it, Unserved, until there are none%s", renamed(old, now))
@@ -276,9 +276,9 @@ func renamed(old, now *version) string {
 
 func (c *comparison) kinds(old, now *version, kind string) {
 	wasKey, isKey := old.pkg.PkgPath+"."+kind, now.pkg.PkgPath+"."+kind
-	was, is := c.was.types[wasKey], c.is.types[isKey]
-	at := c.is.position(is.spec.Pos())
-	wasServed, isServed := c.was.servedAs(old.pkg.PkgPath, kind), c.is.servedAs(now.pkg.PkgPath, kind)
+	was, is := c.before.types[wasKey], c.after.types[isKey]
+	at := c.after.position(is.spec.Pos())
+	wasServed, isServed := c.before.servedAs(old.pkg.PkgPath, kind), c.after.servedAs(now.pkg.PkgPath, kind)
 	if wasServed == nil || isServed == nil {
 		// A server's definition has the resource, and may have the scope; without a definition, markers have both.
 		c.markedNames(at, was.marks, is.marks, kind)
@@ -292,18 +292,18 @@ func (c *comparison) kinds(old, now *version, kind string) {
 			"the version is no longer served: its clients get 404; deprecate it first, and wait",
 		)
 	}
-	if wasServed == nil || c.was.served[wasKey] == wasServed {
+	if wasServed == nil || c.before.served[wasKey] == wasServed {
 		// A server's definition is compared once, with the hub.
 		c.definitions(wasServed, isServed, was.marks, is.marks)
 		if wasServed == nil || isServed != nil {
 			c.lostSubresources(
 				at,
-				c.was.subresources(old, was, wasServed),
-				c.is.subresources(now, is, isServed),
+				c.before.subresources(old, was, wasServed),
+				c.after.subresources(now, is, isServed),
 				isServed != nil && isServed.opaque,
 			)
 		}
-		if wasServed != nil && isServed == nil && !c.is.named[isKey] {
+		if wasServed != nil && isServed == nil && !c.after.named[isKey] {
 			c.find(at.Filename, at.Line, "kind-unserved", "", "no server passes it to KindOf any more, as the one at %s did: its clients get "+
 				"404, and objects that are stored as it are found by nothing; serve it, or remove them with the last server that does",
 				wasServed.pos.Filename)
@@ -335,7 +335,7 @@ func (c *comparison) markedNames(at token.Position, was, is marks, kind string) 
 
 // subresources returns the subresources of a version of a kind, each with the way to keep it. It reads servers'
 // definitions that are one expression, and returns nil for others.
-func (s *source) subresources(v *version, d *declared, served *served) map[string]string {
+func (s *source) subresources(v *version, d *declaration, served *servedKind) map[string]string {
 	if served == nil && s.named[v.pkg.PkgPath+"."+d.spec.Name.Name] {
 		return nil
 	}
@@ -386,7 +386,7 @@ func resourceArgument(m marks, name string) string {
 }
 
 // definitions compares the servers' definitions of a kind.
-func (c *comparison) definitions(was, is *served, wasMarks, isMarks marks) {
+func (c *comparison) definitions(was, is *servedKind, wasMarks, isMarks marks) {
 	if was == nil || is == nil {
 		return
 	}
@@ -394,14 +394,14 @@ func (c *comparison) definitions(was, is *served, wasMarks, isMarks marks) {
 		c.find(is.pos.Filename, is.pos.Line, "path-changed", "", "the resource was %q and is %q: no client finds the objects any more, nor "+
 			"does the server those that are stored; change it back", was.resource, is.resource)
 	}
-	cluster := func(k *served, m marks) bool { return k.clusterScoped || resourceArgument(m, "scope") == "Cluster" }
+	cluster := func(k *servedKind, m marks) bool { return k.clusterScoped || resourceArgument(m, "scope") == "Cluster" }
 	if cluster(was, wasMarks) != cluster(is, isMarks) {
 		c.find(is.pos.Filename, is.pos.Line, "scope-changed", "", "the scope has changed: no client finds the objects any more, nor does the "+
 			"server those that are stored; change it back, or make a new kind")
 	}
 	for _, path := range slices.Sorted(maps.Keys(was.versions)) {
-		if !is.versions[path] && c.is.packages[path] != nil {
-			c.find(is.pos.Filename, is.pos.Line, "version-unserved", c.is.packages[path].Name,
+		if !is.versions[path] && c.after.packages[path] != nil {
+			c.find(is.pos.Filename, is.pos.Line, "version-unserved", c.after.packages[path].Name,
 				"the version is no longer served: its clients get 404; deprecate it first. Objects that are stored in it, which SERVER storage "+
 					"stats counts, need it declared, with Unserved")
 		}
@@ -416,7 +416,7 @@ func (c *comparison) structs(path string, was, is *types.Named) {
 		return
 	}
 	c.compared[pair] = true
-	before, after := c.was.fields(was), c.is.fields(is)
+	before, after := c.before.fields(was), c.after.fields(is)
 	at := c.typePosition(is)
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		old := before[name]
@@ -458,7 +458,7 @@ type place struct {
 }
 
 func (c *comparison) typePosition(named *types.Named) place {
-	p := c.is.position(named.Obj().Pos())
+	p := c.after.position(named.Obj().Pos())
 	return place{p.Filename, p.Line}
 }
 
@@ -487,7 +487,7 @@ func (c *comparison) field(path string, was, is field) {
 		c.find(at.Filename, at.Line, "proto-number", path, "had the protobuf number %s and has %q: objects that are stored as protobuf are "+
 			"read wrongly; change it back", was.number, is.number)
 	}
-	oldMarks, newMarks := c.was.allMarks(was), c.is.allMarks(is)
+	oldMarks, newMarks := c.before.allMarks(was), c.after.allMarks(is)
 	before, had := oldMarks.defaultOf()
 	after, has := newMarks.defaultOf()
 	switch {
@@ -566,13 +566,13 @@ func (c *comparison) types(path, file string, line int, was, is types.Type) {
 	oldNamed, oldOK := namedOf(was)
 	newNamed, newOK := namedOf(is)
 	if oldOK && newOK {
-		if c.was.own(oldNamed) && c.is.own(newNamed) {
-			old, enum := c.was.constants(oldNamed), c.is.constants(newNamed)
+		if c.before.own(oldNamed) && c.after.own(newNamed) {
+			old, enum := c.before.constants(oldNamed), c.after.constants(newNamed)
 			if len(enum) > 0 {
 				c.enum(file, line, path, old, enum, len(old) > 0)
 			}
 		}
-		if !c.was.own(oldNamed) && !c.is.own(newNamed) {
+		if !c.before.own(oldNamed) && !c.after.own(newNamed) {
 			if typeKey(oldNamed) != typeKey(newNamed) && shape(was) != shape(is) {
 				c.retyped(path, file, line, was, is)
 			}
@@ -586,7 +586,7 @@ func (c *comparison) types(path, file string, line int, was, is types.Type) {
 	}
 	switch o := old.(type) {
 	case *types.Struct:
-		if oldOK && newOK && c.was.own(oldNamed) && c.is.own(newNamed) {
+		if oldOK && newOK && c.before.own(oldNamed) && c.after.own(newNamed) {
 			c.structs(path, oldNamed, newNamed)
 		}
 	case *types.Slice:
@@ -651,7 +651,7 @@ func (c *comparison) protos(old, now *version) {
 		if !ok {
 			continue
 		}
-		file := filepath.Join(filepath.Dir(c.is.position(now.pkg.Syntax[0].Package).Filename), "generated.proto")
+		file := filepath.Join(filepath.Dir(c.after.position(now.pkg.Syntax[0].Package).Filename), "generated.proto")
 		for _, name := range slices.Sorted(maps.Keys(old.proto[message])) {
 			number := old.proto[message][name]
 			if is, ok := fields[name]; ok && is != number {

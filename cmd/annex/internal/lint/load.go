@@ -28,10 +28,10 @@ type source struct {
 	fset     *token.FileSet
 	versions map[string]*version // by group/version
 	packages map[string]*packages.Package
-	parsed   []parsed             // all packages that match the patterns
-	types    map[string]*declared // by import path and name
-	served   map[string]*served   // by import path and name of the hub's type
-	named    map[string]bool      // types in calls of KindOf, including calls that cannot be analysed
+	parsed   []parsedPackage         // all packages that match the patterns
+	types    map[string]*declaration // by import path and name
+	served   map[string]*servedKind  // by import path and name of the hub's type
+	named    map[string]bool         // types in calls of KindOf, including calls that cannot be analysed
 }
 
 // version is an API package.
@@ -43,16 +43,16 @@ type version struct {
 	proto                map[string]map[string]int // field numbers by message and field
 }
 
-// declared is the declaration of a type.
-type declared struct {
+// declaration is the declaration of a type.
+type declaration struct {
 	pkg    *packages.Package
 	spec   *ast.TypeSpec
 	marks  marks
 	object types.Object
 }
 
-// served is a kind in a server's definition.
-type served struct {
+// servedKind is a kind in a server's definition.
+type servedKind struct {
 	pos           token.Position
 	kind          string // the name of the hub's type
 	resource      string
@@ -65,7 +65,7 @@ type served struct {
 }
 
 // servedAs returns the kind that serves a type, as its hub or as another version.
-func (s *source) servedAs(packagePath, kind string) *served {
+func (s *source) servedAs(packagePath, kind string) *servedKind {
 	if k := s.served[packagePath+"."+kind]; k != nil {
 		return k
 	}
@@ -88,8 +88,8 @@ func read(ctx context.Context, root, dir string, patterns []string) (*source, er
 		fset:     token.NewFileSet(),
 		versions: map[string]*version{},
 		packages: map[string]*packages.Package{},
-		types:    map[string]*declared{},
-		served:   map[string]*served{},
+		types:    map[string]*declaration{},
+		served:   map[string]*servedKind{},
 		named:    map[string]bool{},
 	}
 	if _, err := os.Stat(dir); err != nil {
@@ -158,17 +158,17 @@ func (s *source) load(ctx context.Context, dir string, mode packages.LoadMode, p
 	return loaded, nil
 }
 
-// parsed is a package that has been parsed without types.
-type parsed struct {
+// parsedPackage is a package that has been parsed without types.
+type parsedPackage struct {
 	path  string
 	names []string // of the files
 	files []*ast.File
 }
 
-func (s *source) parse(listed []*packages.Package) ([]parsed, error) {
-	var all []parsed
+func (s *source) parse(listed []*packages.Package) ([]parsedPackage, error) {
+	var all []parsedPackage
 	for _, p := range listed {
-		one := parsed{path: p.PkgPath, names: p.GoFiles}
+		one := parsedPackage{path: p.PkgPath, names: p.GoFiles}
 		for _, name := range p.GoFiles {
 			f, err := parser.ParseFile(s.fset, name, nil, parser.ParseComments|parser.SkipObjectResolution)
 			if err != nil {
@@ -187,14 +187,14 @@ func (s *source) parse(listed []*packages.Package) ([]parsed, error) {
 
 // apiPackages returns the import paths of the packages with a group, and of the parsed packages that they import,
 // since those may hold shared types.
-func apiPackages(all []parsed) []string {
-	byPath := map[string]parsed{}
+func apiPackages(all []parsedPackage) []string {
+	byPath := map[string]parsedPackage{}
 	for _, p := range all {
 		byPath[p.path] = p
 	}
 	found := map[string]bool{}
-	var add func(p parsed)
-	add = func(p parsed) {
+	var add func(p parsedPackage)
+	add = func(p parsedPackage) {
 		if found[p.path] {
 			return
 		}
@@ -277,7 +277,7 @@ func (s *source) declare(p *packages.Package) {
 				if doc == nil {
 					doc = general.Doc
 				}
-				s.types[p.PkgPath+"."+t.Name.Name] = &declared{
+				s.types[p.PkgPath+"."+t.Name.Name] = &declaration{
 					pkg:    p,
 					spec:   t,
 					marks:  marksOf(floating(f, doc, t.Pos()), doc),
@@ -483,7 +483,7 @@ func qualified(imports map[string]string, e ast.Expr) (importPath, name string, 
 
 // chain parses KindOf(...).Method(...).Method(...).
 func (s *source) chain(imports map[string]string, call *ast.CallExpr, inner map[ast.Expr]bool) {
-	kind := &served{versions: map[string]bool{}, subresources: map[string]bool{}, pos: s.position(call.Pos())}
+	kind := &servedKind{versions: map[string]bool{}, subresources: map[string]bool{}, pos: s.position(call.Pos())}
 	for {
 		method, ok := call.Fun.(*ast.SelectorExpr)
 		if !ok {

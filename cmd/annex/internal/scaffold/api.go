@@ -366,8 +366,8 @@ func (p *project) register(d kindData, clusterScoped bool) error {
 	return p.addKinds([]string{d.Group}, map[string][]string{d.Group: {line}})
 }
 
-// registered is the registration of a kind in a group: the chain of calls that begins with annex.KindOf.
-type registered struct {
+// registration is the registration of a kind in a group: the chain of calls that begins with annex.KindOf.
+type registration struct {
 	element  ast.Expr
 	pkg      string // the file's import name for the hub's package
 	kind     string
@@ -378,7 +378,7 @@ type registered struct {
 }
 
 // kinds returns the kinds of a group that are registered in a literal chain of calls.
-func (p *project) kinds(group string) ([]registered, error) {
+func (p *project) kinds(group string) ([]registration, error) {
 	g, err := p.group(group)
 	if g == nil || err != nil {
 		return nil, err
@@ -387,7 +387,7 @@ func (p *project) kinds(group string) ([]registered, error) {
 	if lit == nil || err != nil {
 		return nil, err
 	}
-	var all []registered
+	var all []registration
 	for _, e := range lit.Elts {
 		if r, ok := p.server.registration(e); ok {
 			all = append(all, r)
@@ -397,8 +397,8 @@ func (p *project) kinds(group string) ([]registered, error) {
 }
 
 // registration parses a chain of calls.
-func (s *source) registration(e ast.Expr) (registered, bool) {
-	r := registered{element: e}
+func (s *source) registration(e ast.Expr) (registration, bool) {
+	r := registration{element: e}
 	for {
 		call, ok := e.(*ast.CallExpr)
 		if !ok {

@@ -71,10 +71,10 @@ func (r *Result) Finish(generated error) error {
 // plan is a set of changes of files below root.
 type plan struct {
 	root  string
-	files []planned
+	files []plannedFile
 }
 
-type planned struct {
+type plannedFile struct {
 	path string // relative to root, with slashes
 	text []byte
 	// edit is set if the text is an edit of the existing file.
@@ -84,15 +84,15 @@ type planned struct {
 }
 
 func (p *plan) create(path string, text []byte) {
-	p.files = append(p.files, planned{path: path, text: text})
+	p.files = append(p.files, plannedFile{path: path, text: text})
 }
 
 func (p *plan) edit(path string, text []byte) {
-	p.files = append(p.files, planned{path: path, text: text, edit: true})
+	p.files = append(p.files, plannedFile{path: path, text: text, edit: true})
 }
 
 func (p *plan) remove(path string) {
-	p.files = append(p.files, planned{path: path, edit: true, remove: true})
+	p.files = append(p.files, plannedFile{path: path, edit: true, remove: true})
 }
 
 // carryOut executes the plan, or changes nothing if a file is in the way.

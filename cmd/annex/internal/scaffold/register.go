@@ -69,7 +69,7 @@ func Register(o Options, kinds []ImportedKind) (*Result, error) {
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(known, func(r registered) bool { return r.kind == k.Kind }) {
+		if slices.ContainsFunc(known, func(r registration) bool { return r.kind == k.Kind }) {
 			continue
 		}
 		pkg := func(version string) string {

@@ -174,7 +174,7 @@ const protobufTag = "+k8s:protobuf-gen=package"
 
 // projectKind is a registered kind of a project.
 type projectKind struct {
-	registered
+	registration
 	project  *project
 	group    string
 	packages map[string]*apiPackage
@@ -226,7 +226,7 @@ func findKind(dir, group, kind string) (*projectKind, error) {
 			}
 			known = append(known, r.kind)
 			if r.kind == kind {
-				found = append(found, &projectKind{registered: r, project: p, group: name})
+				found = append(found, &projectKind{registration: r, project: p, group: name})
 			}
 		}
 	}
@@ -332,7 +332,7 @@ func (k *projectKind) registerVersion(spoke, hub, added kindData) {
 }
 
 // call returns the call of a method in the chain, or nil.
-func (r *registered) call(method string) *ast.CallExpr {
+func (r *registration) call(method string) *ast.CallExpr {
 	for _, call := range r.calls {
 		if call.Fun.(*ast.SelectorExpr).Sel.Name == method {
 			return call

@@ -73,7 +73,7 @@ func (m *message) write(b *strings.Builder) {
 	b.WriteString("}\n")
 }
 
-func (r reserved) String() string {
+func (r reservations) String() string {
 	var b strings.Builder
 	var numbers, names []string
 	for _, n := range r.ranges {

@@ -19,7 +19,7 @@ type message struct {
 	comments []string
 	options  []string
 	fields   []*field // in the order of the Go fields
-	reserved reserved
+	reserved reservations
 
 	// list is set for a named slice or map that is a message of its own, so that nil and empty differ. It has one
 	// field, items.
