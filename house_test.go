@@ -383,7 +383,7 @@ var unnamed = regexp.MustCompile(`(?i)\b(somebody|whoever|nobody|everybody)\b`)
 
 // A comment names the actor (the client, another writer, the operator, an anonymous request), so that readers can
 // search for the word and know the actor.
-func TestCommentsNameWhoActs(t *testing.T) {
+func TestComments_nameActors(t *testing.T) {
 	goFiles(t, nil, func(_ string, files *token.FileSet, file *ast.File) {
 		for _, group := range file.Comments {
 			for _, comment := range group.List {
@@ -404,7 +404,7 @@ var commandLines = map[string]string{
 
 // A program that embeds a server has no flags, so messages name fields; internal/program/cli replaces them by
 // flags.
-func TestOnlyTheCommandLineNamesFlags(t *testing.T) {
+func TestFlags_inCommandLineOnly(t *testing.T) {
 	t.Parallel()
 	found := map[string]bool{}
 	literals(t, []string{"internal/program/cli"}, func(file, at, text string) {
@@ -432,7 +432,7 @@ var otherNames = map[string]string{
 }
 
 // Code learns the properties of a storage from its driver's traits and methods, not from its name.
-func TestOnlyDriversAndTheCommandLineNameStorages(t *testing.T) {
+func TestStorageNames_inDriversOnly(t *testing.T) {
 	t.Parallel()
 	found := map[string]bool{}
 	literals(t, []string{"internal/program/cli", "store/embedded", "store/files", "store/memory", "store/etcd"}, func(file, at, text string) {
@@ -454,7 +454,7 @@ func TestOnlyDriversAndTheCommandLineNameStorages(t *testing.T) {
 // maxModules bounds the root's module graph. A larger graph needs a reason.
 const maxModules = 275
 
-func TestTheModuleGraphStaysLean(t *testing.T) {
+func TestModuleGraph_size(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "all")
 	cmd.Env = append(cmd.Environ(), "GOWORK=off")
 	out, err := cmd.Output()
@@ -470,7 +470,7 @@ func TestTheModuleGraphStaysLean(t *testing.T) {
 
 // The workspace hides requirements that a module's own go.mod lacks. Users have no workspace, so their copies of a
 // sample would not build.
-func TestModulesBuildOutsideTheWorkspace(t *testing.T) {
+func TestModules_outsideWorkspace(t *testing.T) {
 	if testing.Short() {
 		t.Skip("lists the packages of all modules")
 	}
@@ -499,7 +499,7 @@ func TestModulesBuildOutsideTheWorkspace(t *testing.T) {
 }
 
 // The next go command, whichever it is, completes a go.work.sum that lacks lines, and a clean clone becomes dirty.
-func TestTheWorkspaceHasAllSums(t *testing.T) {
+func TestWorkspace_sums(t *testing.T) {
 	t.Parallel()
 	checkout, err := os.Getwd()
 	if err != nil {
@@ -539,7 +539,7 @@ func TestTheWorkspaceHasAllSums(t *testing.T) {
 // web pages are 0.7.
 const maxBinary = 88 << 20
 
-func TestTheSampleStaysSmall(t *testing.T) {
+func TestSample_size(t *testing.T) {
 	if testing.Short() {
 		t.Skip("links a program")
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-func TestNewNamesEveryMistakeOfADefinition(t *testing.T) {
+func TestNew_mistakes(t *testing.T) {
 	kinds := func(kinds ...annex.Kind) annex.Server {
 		return annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: kinds}}}
 	}

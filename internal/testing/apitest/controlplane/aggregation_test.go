@@ -204,7 +204,7 @@ func crateNamed(name string) *unstructured.Unstructured {
 	}}
 }
 
-func TestServersBehindLearnHowToAuthenticate(t *testing.T) {
+func TestAggregation_authenticationConfig(t *testing.T) {
 	t.Parallel()
 	front := annextest.Start(t, cluster())
 	client := kubernetes.NewForConfigOrDie(front)
@@ -260,7 +260,7 @@ func TestServersBehindLearnHowToAuthenticate(t *testing.T) {
 
 // It is not parallel, because it listens again on a port that it has released, which another test could get
 // meanwhile.
-func TestRequestsForTheGroupOfAnotherServerGoThere(t *testing.T) {
+func TestAggregation_proxiesRequests(t *testing.T) {
 	front := annextest.Start(t, cluster())
 	b := serveBehind(t, front, crateServer(), 0)
 	register(t, front, b.port, crateVersion)
@@ -312,7 +312,7 @@ func TestRequestsForTheGroupOfAnotherServerGoThere(t *testing.T) {
 	condition(t, front, "v1."+typedGroup, apiregistrationv1.ConditionTrue, "Passed", "")
 }
 
-func TestOneServerTellsOfAllGroups(t *testing.T) {
+func TestAggregation_discovery(t *testing.T) {
 	t.Parallel()
 	front := annextest.Start(t, cluster())
 	b := serveBehind(t, front, crateServer(), 0)
@@ -390,7 +390,7 @@ func TestOneServerTellsOfAllGroups(t *testing.T) {
 	})
 }
 
-func TestObjectsOfOtherServersGoWithTheirNamespacesAndOwners(t *testing.T) {
+func TestAggregation_garbage(t *testing.T) {
 	t.Parallel()
 	front := annextest.Start(t, cluster())
 	b := serveBehind(t, front, crateServer(), 0)

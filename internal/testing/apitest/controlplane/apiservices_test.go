@@ -54,7 +54,7 @@ func has(names ...string) func([]apiregistrationv1.APIService) error {
 	}
 }
 
-func TestEachOwnVersionHasALocalAPIService(t *testing.T) {
+func TestAPIService_ownVersions(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())
 	services := v1.NewForConfigOrDie(config).APIServices()
@@ -80,7 +80,7 @@ func TestEachOwnVersionHasALocalAPIService(t *testing.T) {
 	}
 }
 
-func TestTheAPIServiceOfACustomResourceFollowsItsDefinition(t *testing.T) {
+func TestAPIService_customResource(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())
 	services, c := v1.NewForConfigOrDie(config).APIServices(), clientsOf(config)
@@ -114,7 +114,7 @@ func TestTheAPIServiceOfACustomResourceFollowsItsDefinition(t *testing.T) {
 	})
 }
 
-func TestAnAPIServiceOfAnotherClientStays(t *testing.T) {
+func TestAPIService_otherClient_stays(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())
 	services := v1.NewForConfigOrDie(config).APIServices()
@@ -158,7 +158,7 @@ func TestAnAPIServiceOfAnotherClientStays(t *testing.T) {
 	}
 }
 
-func TestGroupsAreListedByTheirPriorities(t *testing.T) {
+func TestAPIService_priorities(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())
 	services := v1.NewForConfigOrDie(config).APIServices()
@@ -204,7 +204,7 @@ func TestGroupsAreListedByTheirPriorities(t *testing.T) {
 	})
 }
 
-func TestWithoutAPIServicesThereAreNone(t *testing.T) {
+func TestAPIService_leftOut(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(
 		t,

@@ -188,7 +188,7 @@ func createCrate(t *testing.T, crates dynamic.ResourceInterface, name string) {
 	})
 }
 
-func TestWatchListsComeFromServersBehind(t *testing.T) {
+func TestAggregation_watchList(t *testing.T) {
 	t.Parallel()
 	front := annextest.Start(t, cluster())
 	register(t, front, serveBehind(t, front, crateServer(), 0).port, crateVersion)
@@ -251,7 +251,7 @@ func echoing(context.Context, *annex.ConnectRequest[markedv1.Crate, annex.NoOpti
 	}), nil
 }
 
-func TestConnectionsAreTakenOverThroughTheServerInFront(t *testing.T) {
+func TestAggregation_connections(t *testing.T) {
 	t.Parallel()
 	// No connection may be closed by this timeout.
 	front, stop := startFront(t, annex.Options{ShutdownTimeout: time.Hour})
@@ -351,7 +351,7 @@ func TestConnectionsAreTakenOverThroughTheServerInFront(t *testing.T) {
 // Clients see the cut and the restart as those of any server: watches end, and informers find the changes that they
 // missed. The test is not parallel, because it listens again on a port that it has released, which another test
 // could get meanwhile.
-func TestInformersOfServersBehindSurviveCuts(t *testing.T) {
+func TestAggregation_informersSurviveCuts(t *testing.T) {
 	front := annextest.Start(t, cluster())
 	b := serveBehind(t, front, crateServer(), 0)
 	way := relayTo(t, b.port)
@@ -401,7 +401,7 @@ func TestInformersOfServersBehindSurviveCuts(t *testing.T) {
 }
 
 // It is not parallel, because it has deadlines of seconds, which the load of other tests could exceed.
-func TestDeadServersBehindSlowNothing(t *testing.T) {
+func TestAggregation_deadServers(t *testing.T) {
 	front := annextest.Start(t, cluster())
 	b := serveBehind(t, front, crateServer(), 0)
 	register(t, front, b.port, crateVersion)
@@ -512,7 +512,7 @@ func TestDeadServersBehindSlowNothing(t *testing.T) {
 }
 
 // It is not parallel, because it compares metrics, which are global to the process.
-func TestMetricsTellWhichServersBehindAreAway(t *testing.T) {
+func TestAggregation_metrics(t *testing.T) {
 	front := annextest.Start(t, cluster())
 	b := serveBehind(t, front, crateServer(), 0)
 	register(t, front, b.port, crateVersion)
@@ -565,7 +565,7 @@ func tlsServer(t *testing.T, name string, handler http.Handler) (port int, bundl
 }
 
 // It is not parallel, because it has deadlines of seconds, which the load of other tests could exceed.
-func TestAServerBehindThatIsSlowHasADeadline(t *testing.T) {
+func TestAggregation_deadline(t *testing.T) {
 	front := annextest.StartWith(t, cluster(), annex.Options{Storage: memory.Storage(), RequestTimeout: time.Second})
 	v := schema.GroupVersion{Group: "slow.example.com", Version: "v1"}
 	ended := make(chan struct{})
@@ -601,7 +601,7 @@ func TestAServerBehindThatIsSlowHasADeadline(t *testing.T) {
 	})
 }
 
-func TestServersBehindNeitherSeeNorSetTheCookiesOfPages(t *testing.T) {
+func TestAggregation_cookies(t *testing.T) {
 	t.Parallel()
 	front := annextest.Start(t, cluster())
 	v := schema.GroupVersion{Group: "curious.example.com", Version: "v1"}
@@ -645,7 +645,7 @@ func TestServersBehindNeitherSeeNorSetTheCookiesOfPages(t *testing.T) {
 	}
 }
 
-func TestOpenAPIV2IsThatOfAllServersAndAskedForWhenItIsWanted(t *testing.T) {
+func TestAggregation_openAPIV2(t *testing.T) {
 	t.Parallel()
 	front := annextest.Start(t, cluster())
 	register(t, front, serveBehind(t, front, crateServer(), 0).port, crateVersion)
@@ -725,7 +725,7 @@ func TestOpenAPIV2IsThatOfAllServersAndAskedForWhenItIsWanted(t *testing.T) {
 	})
 }
 
-func TestWebhooksAreFoundByTheirServices(t *testing.T) {
+func TestWebhook_byService(t *testing.T) {
 	t.Parallel()
 	front := annextest.Start(t, cluster())
 	named(t, front, "hooks")
@@ -794,7 +794,7 @@ func TestWebhooksAreFoundByTheirServices(t *testing.T) {
 	refused("denied the request: never at /review")
 }
 
-func TestConversionWebhooksAreFoundByTheirServices(t *testing.T) {
+func TestConversion_byService(t *testing.T) {
 	t.Parallel()
 	front := annextest.Start(t, cluster())
 	named(t, front, "conversions")

@@ -217,7 +217,7 @@ func (v *victim) sizes(ctx context.Context, version string, path ...string) (map
 // A definition gets a second version, which becomes the stored version, and a conversion webhook, while clients
 // write. The server is killed meanwhile, ANNEX_CRASH_KILLS times. No object is lost, all objects are served in both
 // versions, and the definition lists their stored versions.
-func TestDefinitionsGetAConversionThroughKills(t *testing.T) {
+func TestConversion_addedThroughKills(t *testing.T) {
 	t.Parallel()
 	if dir := os.Getenv(victimEnv); dir != "" {
 		serveUntilKilled(t, dir, embedded.Dir(""))
@@ -354,7 +354,7 @@ func convertUntilKilled(t *testing.T, v *victim, webhook *converter, random *ran
 }
 
 // Invalid results of a conversion webhook are rejected with kube-apiserver's messages.
-func TestConversionWebhooksThatLieAreRefused(t *testing.T) {
+func TestConversion_invalidResults_areRefused(t *testing.T) {
 	t.Parallel()
 	c := clientsOf(annextest.Start(t, cluster()))
 	webhook := newConverter(t)

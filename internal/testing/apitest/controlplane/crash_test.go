@@ -108,7 +108,7 @@ func (v *victim) make(t *testing.T, namespace, name string, owners ...metav1.Own
 
 // Cascading deletions of every policy and the deletion of a namespace are in progress when the server is killed,
 // ANNEX_CRASH_KILLS times. The next server finishes them.
-func TestDeletionsAreFinishedAfterKills(t *testing.T) {
+func TestDeletion_afterKills(t *testing.T) {
 	t.Parallel()
 	if dir := os.Getenv(victimEnv); dir != "" {
 		serveUntilKilled(t, dir, embedded.Dir(""))

@@ -123,7 +123,7 @@ func (c clients) redefine(t *testing.T, name string, change func(*apiextensionsv
 	}
 }
 
-func TestACustomResourceIsServedWhenItIsDefined(t *testing.T) {
+func TestCustomResource_isServed(t *testing.T) {
 	t.Parallel()
 	c := clientsOf(annextest.Start(t, cluster()))
 	c.define(t, widgets(sizeAndColor))
@@ -172,7 +172,7 @@ func TestACustomResourceIsServedWhenItIsDefined(t *testing.T) {
 	}
 }
 
-func TestDiscoveryAndOpenAPIHaveCustomResources(t *testing.T) {
+func TestCustomResource_discoveryAndOpenAPI(t *testing.T) {
 	t.Parallel()
 	c := clientsOf(annextest.Start(t, cluster()))
 	c.define(t, widgets(sizeAndColor))
@@ -207,7 +207,7 @@ func TestDiscoveryAndOpenAPIHaveCustomResources(t *testing.T) {
 	})
 }
 
-func TestAWatchEndsWhenItsDefinitionChanges(t *testing.T) {
+func TestCustomResource_definitionChanges_watchEnds(t *testing.T) {
 	t.Parallel()
 	c := clientsOf(annextest.Start(t, cluster()))
 	definition := widgets(sizeAndColor)
@@ -243,7 +243,7 @@ func TestAWatchEndsWhenItsDefinitionChanges(t *testing.T) {
 	}
 }
 
-func TestADefinitionThatIsDeletedTakesItsResourcesAlong(t *testing.T) {
+func TestCustomResource_definitionDeleted(t *testing.T) {
 	t.Parallel()
 	c := clientsOf(annextest.Start(t, cluster()))
 	definition := widgets(sizeAndColor)
@@ -279,7 +279,7 @@ func TestADefinitionThatIsDeletedTakesItsResourcesAlong(t *testing.T) {
 	}
 }
 
-func TestCustomResourcesOutliveARestart(t *testing.T) {
+func TestCustomResource_restart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	options := annex.Options{Storage: embedded.Dir(""), DataDir: dir}
@@ -299,7 +299,7 @@ func TestCustomResourcesOutliveARestart(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeDefinedOrCreatedIsRefused(t *testing.T) {
+func TestCustomResource_refusals(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())
 	c := clientsOf(config)

@@ -15,7 +15,7 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-func TestCustomResourcesAreCollectedWithTheirOwners(t *testing.T) {
+func TestGarbage_customResources(t *testing.T) {
 	t.Parallel()
 	for name, policy := range map[string]metav1.DeletionPropagation{"background": metav1.DeletePropagationBackground,
 		"foreground": metav1.DeletePropagationForeground, "orphan": metav1.DeletePropagationOrphan} {
@@ -55,7 +55,7 @@ func TestCustomResourcesAreCollectedWithTheirOwners(t *testing.T) {
 
 // The conditions of a namespace list the remaining content, and its deletion includes resources that are not in the
 // server's definition.
-func TestCustomResourcesGoWithTheirNamespace(t *testing.T) {
+func TestNamespace_deletesCustomResources(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())
 	c := clientsOf(config)

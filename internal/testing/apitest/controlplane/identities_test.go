@@ -56,7 +56,7 @@ func recorded(t *testing.T) (kubernetes.Interface, func() (map[string]bool, erro
 	}
 }
 
-func TestControllersWorkAsTheirAccounts(t *testing.T) {
+func TestControllers_accounts(t *testing.T) {
 	t.Parallel()
 	client, audit := recorded(t)
 	core, ctx := client.CoreV1(), t.Context()
@@ -145,7 +145,7 @@ func TestControllersWorkAsTheirAccounts(t *testing.T) {
 	}
 }
 
-func TestAControllerWithoutItsRoleWorksAgainWhenItHasIt(t *testing.T) {
+func TestControllers_roleReturns(t *testing.T) {
 	t.Parallel()
 	client, audit := recorded(t)
 	ctx, bindings := t.Context(), client.RbacV1().ClusterRoleBindings()
@@ -180,7 +180,7 @@ func TestAControllerWithoutItsRoleWorksAgainWhenItHasIt(t *testing.T) {
 }
 
 // A webhook that does not know the accounts must not stop the controllers.
-func TestControllersHaveAllRightsWhereRolesDoNotDecide(t *testing.T) {
+func TestControllers_withoutRBAC(t *testing.T) {
 	t.Parallel()
 	options := annex.Options{Storage: memory.Storage(), AuthorizationModes: []annex.AuthorizationMode{annex.AuthorizationAlwaysDeny}}
 	client := kubernetes.NewForConfigOrDie(annextest.StartWith(t, cluster(), options))

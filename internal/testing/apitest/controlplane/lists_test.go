@@ -178,7 +178,7 @@ var listAccepts = []string{
 
 // The response to a list, and the initial events of a watch, equal those of upstream's handler, byte for byte,
 // while the definition changes.
-func TestListsOfCustomResourcesAreAnsweredAsUpstreamDoes(t *testing.T) {
+func TestList_customResources_equalUpstream(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())
 	c, a := clientsOf(config), answersOf(t, config)
@@ -317,7 +317,7 @@ func TestListsOfCustomResourcesAreAnsweredAsUpstreamDoes(t *testing.T) {
 
 // Long lists are compressed whenever upstream compresses them, and the metrics count their sizes. The test is not
 // parallel, because it compares metrics, which are global to the process.
-func TestLongListsOfCustomResourcesAreCompressed(t *testing.T) {
+func TestList_customResources_gzip(t *testing.T) {
 	config := annextest.Start(t, cluster())
 	c, a := clientsOf(config), answersOf(t, config)
 	c.define(t, widgets(sizeAndColor))
@@ -387,7 +387,7 @@ func (a answers) listWithOneMore(t *testing.T, c clients, path string) string {
 	return with.Body
 }
 
-// serve runs a server with the options and returns it with a token of an administrator.
+// serve runs a server with the options and returns its clients. The token of its administrator is secret.
 func serve(t *testing.T, options annex.Options) (*annex.Instance, clients) {
 	t.Helper()
 	tokens := filepath.Join(t.TempDir(), "tokens.csv")
@@ -425,7 +425,7 @@ func list(instance *annex.Instance, accept string) *httptest.ResponseRecorder {
 	return w
 }
 
-func TestTheAuditHasTheItemsOfLists(t *testing.T) {
+func TestAudit_listItems(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
@@ -459,7 +459,7 @@ func TestTheAuditHasTheItemsOfLists(t *testing.T) {
 
 // A list that equals the previous one is not encoded again, which would take a hundred allocations for each object.
 // The test is not parallel, because it counts the allocations of the process.
-func TestListsOfCustomResourcesAreRemembered(t *testing.T) {
+func TestList_customResources_cached(t *testing.T) {
 	instance, c := serve(t, annex.Options{})
 	c.define(t, widgets(sizeAndColor))
 	const objects = 200

@@ -65,7 +65,7 @@ func defined(dirs ...string) annex.Server {
 	return annex.Server{Name: "cluster", ControlPlane: controlplane.New(controlplane.Options{CRDs: dirs})}
 }
 
-func TestDefinitionsOfFilesAreServedWhenTheServerIsReady(t *testing.T) {
+func TestCRDs_servedWhenReady(t *testing.T) {
 	t.Parallel()
 	dir := folderOf(
 		t,
@@ -102,7 +102,7 @@ func TestDefinitionsOfFilesAreServedWhenTheServerIsReady(t *testing.T) {
 	}
 }
 
-func TestDefinitionsThatTheProgramBringsAreServed(t *testing.T) {
+func TestCRDFiles_areServed(t *testing.T) {
 	t.Parallel()
 	bringing := func(more ...string) annex.Server {
 		brought := fstest.MapFS{
@@ -144,7 +144,7 @@ func TestDefinitionsThatTheProgramBringsAreServed(t *testing.T) {
 	}
 }
 
-func TestDefinitionsFollowTheirFiles(t *testing.T) {
+func TestCRDs_followFiles(t *testing.T) {
 	t.Parallel()
 	dir := folderOf(t, map[string]string{"widgets.yaml": widgetsFile})
 	c := clientsOf(annextest.Start(t, defined(dir)))
@@ -199,7 +199,7 @@ func TestDefinitionsFollowTheirFiles(t *testing.T) {
 	awaitType("integer")
 }
 
-func TestFilesThatAreNoDefinitionsAreRefused(t *testing.T) {
+func TestCRDs_invalidFiles(t *testing.T) {
 	t.Parallel()
 	for want, files := range map[string]map[string]string{
 		"bad.yaml: yaml: line 2: ":          {"bad.yaml": "a: b\n  c: d\n"},
@@ -230,7 +230,7 @@ func TestFilesThatAreNoDefinitionsAreRefused(t *testing.T) {
 }
 
 // A definition that the server rejects keeps it unready, with the reason, until the file is repaired.
-func TestAServerIsNotReadyWithoutItsDefinitions(t *testing.T) {
+func TestCRDs_refused_notReady(t *testing.T) {
 	t.Parallel()
 	dir := folderOf(
 		t,

@@ -42,7 +42,7 @@ func conditions(m *storagemigrationv1.StorageVersionMigration) string {
 	return strings.Join(said, "\n")
 }
 
-// says waits until a migration has the given conditions, and returns it.
+// The result is the migration, once it has the given conditions.
 func says(
 	t *testing.T,
 	all storagemigrationclient.StorageVersionMigrationInterface,
@@ -97,7 +97,7 @@ func (c clients) versions(t *testing.T) map[string]string {
 	return versions
 }
 
-func TestMigrationsStoreCustomResourcesAnew(t *testing.T) {
+func TestMigration_customResources(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())
 	c, all := clientsOf(config), storagemigrationclient.NewForConfigOrDie(config).StorageVersionMigrations()
@@ -146,7 +146,7 @@ func TestMigrationsStoreCustomResourcesAnew(t *testing.T) {
 	}
 }
 
-func TestMigrationsSayWhyTheyFail(t *testing.T) {
+func TestMigration_failure(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())
 	all := storagemigrationclient.NewForConfigOrDie(config).StorageVersionMigrations()
@@ -158,7 +158,7 @@ func TestMigrationsSayWhyTheyFail(t *testing.T) {
 }
 
 // A resource may be defined after its migration.
-func TestMigrationsWaitForTheirResource(t *testing.T) {
+func TestMigration_waitsForResource(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())
 	c, all := clientsOf(config), storagemigrationclient.NewForConfigOrDie(config).StorageVersionMigrations()
@@ -169,7 +169,7 @@ func TestMigrationsWaitForTheirResource(t *testing.T) {
 }
 
 // The next server finishes a migration that a kill has interrupted.
-func TestMigrationsAreFinishedAfterKills(t *testing.T) {
+func TestMigration_afterKills(t *testing.T) {
 	t.Parallel()
 	if dir := os.Getenv(victimEnv); dir != "" {
 		serveUntilKilled(t, dir, embedded.Dir(""))

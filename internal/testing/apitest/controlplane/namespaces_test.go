@@ -20,7 +20,7 @@ import (
 	"github.com/annexapi/annex/internal/testing/testwait"
 )
 
-func TestTheNamespacesOfAClusterAreThereFromTheStart(t *testing.T) {
+func TestNamespace_initial(t *testing.T) {
 	t.Parallel()
 	namespaces := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster())).CoreV1().Namespaces()
 	list, err := namespaces.List(t.Context(), metav1.ListOptions{})
@@ -43,7 +43,7 @@ func TestTheNamespacesOfAClusterAreThereFromTheStart(t *testing.T) {
 }
 
 // The finalizers of a namespace decide about its dependents; the garbage collector removes these finalizers.
-func TestADeletedNamespaceTellsTheCollectorOfItsDependents(t *testing.T) {
+func TestNamespace_dependents(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	for name, c := range map[string]struct {

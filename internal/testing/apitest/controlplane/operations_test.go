@@ -20,7 +20,7 @@ import (
 )
 
 // An operation is deleted with the object that it works on, and its action ends.
-func TestOperationsAreCollectedWithTheirObjects(t *testing.T) {
+func TestGarbage_operations(t *testing.T) {
 	t.Parallel()
 	ended := make(chan error, 1)
 	server := annex.Server{

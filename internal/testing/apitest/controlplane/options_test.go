@@ -20,7 +20,7 @@ import (
 )
 
 // Kinds that the operator disables are not served, and their controllers and plugins do not run.
-func TestRuntimeConfigLeavesKindsOut(t *testing.T) {
+func TestRuntimeConfig_leavesKindsOut(t *testing.T) {
 	t.Parallel()
 	off := annex.ControlPlaneOptions{
 		RuntimeConfig: map[string]bool{"api/v1": false, "api/v1/secrets": true, "admissionregistration.k8s.io/v1": false},
@@ -37,7 +37,7 @@ func TestRuntimeConfigLeavesKindsOut(t *testing.T) {
 	}
 }
 
-func TestOptionsOfControlPlanesAreRefused(t *testing.T) {
+func TestOptions_mistakes(t *testing.T) {
 	t.Parallel()
 	for want, c := range map[string]struct {
 		of      annex.Server
@@ -58,7 +58,7 @@ func TestOptionsOfControlPlanesAreRefused(t *testing.T) {
 }
 
 // The operator's event TTL takes precedence over the developer's.
-func TestEventsEndWhenTheOperatorSays(t *testing.T) {
+func TestEventTTL_operator(t *testing.T) {
 	t.Parallel()
 	plane := controlplane.New(controlplane.Options{EventTTL: time.Hour})
 	options := annex.Options{Storage: memory.Storage(), ControlPlane: annex.ControlPlaneOptions{EventTTL: time.Second}}

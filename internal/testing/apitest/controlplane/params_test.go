@@ -15,7 +15,7 @@ import (
 )
 
 // A policy reads its parameters with all permissions, so its author must have these permissions, too.
-func TestPoliciesAndBindingsNeedTheRightToReadTheirParameters(t *testing.T) {
+func TestPolicy_params_needPermission(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())
 	root, ctx := kubernetes.NewForConfigOrDie(config), t.Context()

@@ -44,7 +44,7 @@ var configMaps = admissionregistrationv1.RuleWithOperations{
 	Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
 }
 
-func TestAPolicyDecidesWhatMayBeWritten(t *testing.T) {
+func TestPolicy_validates(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	policies := client.AdmissionregistrationV1().ValidatingAdmissionPolicies()
@@ -103,7 +103,7 @@ func TestAPolicyDecidesWhatMayBeWritten(t *testing.T) {
 	})
 }
 
-func TestTypesThatCannotBeRightAreInThePolicysStatus(t *testing.T) {
+func TestPolicy_typeWarnings(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	policies := client.AdmissionregistrationV1().ValidatingAdmissionPolicies()
@@ -132,7 +132,7 @@ func TestTypesThatCannotBeRightAreInThePolicysStatus(t *testing.T) {
 	})
 }
 
-func TestAPolicyChangesWhatIsWritten(t *testing.T) {
+func TestPolicy_mutates(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	_, err := client.AdmissionregistrationV1().
@@ -202,7 +202,7 @@ func reviewed(w http.ResponseWriter, r *http.Request, review func(*admissionv1.A
 	_ = json.NewEncoder(w).Encode(admissionv1.AdmissionReview{TypeMeta: asked.TypeMeta, Response: response})
 }
 
-func TestWebhooksDecideAndChange(t *testing.T) {
+func TestWebhook_admission(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	none := admissionregistrationv1.SideEffectClassNone
@@ -269,7 +269,7 @@ func TestWebhooksDecideAndChange(t *testing.T) {
 
 // A webhook and a conversion that name the Service kubernetes, as in a cluster, are served by handlers of the
 // server itself. The server calls them without roles, an address or authorities.
-func TestWebhooksMayBeHandlersOfTheServer(t *testing.T) {
+func TestWebhook_ownHandlers(t *testing.T) {
 	t.Parallel()
 	server := cluster()
 	callers := make(chan string, 100)
@@ -379,7 +379,7 @@ func unknownAuthority(t *testing.T) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: other.Certificate().Raw})
 }
 
-func TestAdmissionPluginsOfAControlPlaneAreDisabledByName(t *testing.T) {
+func TestAdmission_disabledPlugins(t *testing.T) {
 	t.Parallel()
 	options := annex.Options{Storage: memory.Storage()}
 	options.Admission.DisablePlugins = []string{"ValidatingAdmissionWebhook"}
@@ -420,7 +420,7 @@ func TestAdmissionPluginsOfAControlPlaneAreDisabledByName(t *testing.T) {
 	}
 }
 
-func TestKindsOfAControlPlaneAreLeftOutByName(t *testing.T) {
+func TestWithout_kinds(t *testing.T) {
 	t.Parallel()
 	server := annex.Server{
 		Name:         "cluster",

@@ -44,7 +44,7 @@ func published(client kubernetes.Interface, namespace string) func(context.Conte
 	}
 }
 
-func TestEveryNamespaceHasAnAccountAndTheAuthorities(t *testing.T) {
+func TestPublish_everyNamespace(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	core := client.CoreV1()
@@ -81,7 +81,7 @@ func TestEveryNamespaceHasAnAccountAndTheAuthorities(t *testing.T) {
 }
 
 // Objects that controllers recreate after deletion do not block the deletion of a namespace.
-func TestWhatEveryNamespaceHasGoesWithIt(t *testing.T) {
+func TestPublish_namespaceDeleted(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	core := client.CoreV1()
@@ -104,7 +104,7 @@ func TestWhatEveryNamespaceHasGoesWithIt(t *testing.T) {
 }
 
 // The service accounts have a controller of their own, which needs no config maps.
-func TestControllersOfNamespacesAreLeftOutByName(t *testing.T) {
+func TestWithout_publishControllers(t *testing.T) {
 	t.Parallel()
 	plane := controlplane.New(controlplane.Options{Without: []string{"configmaps"}})
 	_, err := annex.New(

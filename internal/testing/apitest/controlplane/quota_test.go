@@ -149,7 +149,7 @@ func secretIn(core corev1client.CoreV1Interface, namespace, name string) func(co
 	}
 }
 
-func TestQuotasAreEnforced(t *testing.T) {
+func TestQuota_enforced(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	core := client.CoreV1()
@@ -193,7 +193,7 @@ func TestQuotasAreEnforced(t *testing.T) {
 }
 
 // A quota that is created late, or lowered below the current usage, deletes nothing.
-func TestQuotasBelowUseRefuseWhatIsNew(t *testing.T) {
+func TestQuota_belowUsage(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	core := client.CoreV1()
@@ -220,7 +220,7 @@ func TestQuotasBelowUseRefuseWhatIsNew(t *testing.T) {
 }
 
 // Resources that only workloads consume have no usage. For a resource without a kind, the status has no usage.
-func TestQuotasSayNothingIsUsedOfWhatThereIsNot(t *testing.T) {
+func TestQuota_unknownResources(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	core := client.CoreV1()
@@ -261,7 +261,7 @@ func TestQuotasSayNothingIsUsedOfWhatThereIsNot(t *testing.T) {
 }
 
 // A quota may name custom resources before they are defined.
-func TestQuotasCountCustomResources(t *testing.T) {
+func TestQuota_customResources(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())
 	client, c := kubernetes.NewForConfigOrDie(config), clientsOf(config)
@@ -308,7 +308,7 @@ func TestQuotasCountCustomResources(t *testing.T) {
 }
 
 // Admitted objects that are not stored in the end are not counted for long.
-func TestQuotasForgetWhatWasNotStored(t *testing.T) {
+func TestQuota_failedCreates(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	core := client.CoreV1()
@@ -325,7 +325,7 @@ func TestQuotasForgetWhatWasNotStored(t *testing.T) {
 	uses(t, core, "configmaps=2")
 }
 
-func TestQuotasHoldUnderConcurrentCreates(t *testing.T) {
+func TestQuota_concurrentCreates(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster()))
 	core := client.CoreV1()
@@ -352,7 +352,7 @@ func TestQuotasHoldUnderConcurrentCreates(t *testing.T) {
 	uses(t, core, "count/secrets=20")
 }
 
-func TestQuotasAreLeftOutByName(t *testing.T) {
+func TestWithout_quotas(t *testing.T) {
 	t.Parallel()
 	config := annextest.StartWith(
 		t,

@@ -17,7 +17,7 @@ import (
 
 // An object that a new rule makes invalid can be changed, but its invalid fields can only be changed to valid
 // values.
-func TestObjectsFromBeforeARuleCanBeUpdatedElsewhere(t *testing.T) {
+func TestRatcheting(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, refusal string

@@ -85,7 +85,7 @@ func keyed(t *testing.T, keys ...string) string {
 
 // After storage rewrite, neither a rotated key nor the former stored version of custom resources is needed any
 // more.
-func TestStorageRewriteStoresCustomResourcesAnew(t *testing.T) {
+func TestStorageRewrite_customResources(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"with the server stopped", "while it runs"} {
 		t.Run(how, func(t *testing.T) {

@@ -57,7 +57,7 @@ func toldBehind(t *testing.T, front *rest.Config, key, want string) {
 
 // A replica that has lost its files, or a new replica, has a different authority. The test is not parallel, because
 // it listens again on a port that it has released, which another test could get meanwhile.
-func TestServersBehindTrustAFrontWithANewAuthority(t *testing.T) {
+func TestFrontProxy_newAuthority(t *testing.T) {
 	dir := t.TempDir()
 	front, stop := startFront(t, annex.Options{Storage: embedded.Dir(filepath.Join(dir, "objects")), DataDir: dir})
 	at := strings.TrimPrefix(front.Host, "https://")
@@ -91,7 +91,7 @@ func TestServersBehindTrustAFrontWithANewAuthority(t *testing.T) {
 	toldBehind(t, front, "requestheader-client-ca-file", string(made))
 }
 
-func TestServersBehindAreShownTheCertificateOfTheUser(t *testing.T) {
+func TestFrontProxy_ownCertificate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
@@ -170,7 +170,7 @@ func TestServersBehindAreShownTheCertificateOfTheUser(t *testing.T) {
 	createCrate(t, crates, "two")
 }
 
-func TestMistakesInTheCertificateForServersBehindAreTold(t *testing.T) {
+func TestFrontProxy_mistakes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	proxy := frontProxy(t)

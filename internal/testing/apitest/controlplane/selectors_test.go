@@ -215,7 +215,7 @@ var (
 
 // A field selector has the same results with and without an index, while the definition changes. ANNEX_SEED repeats
 // a failure.
-func TestFieldSelectorsOfCustomResourcesThroughChangesOfTheirDefinition(t *testing.T) {
+func TestFieldSelector_definitionChanges(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())
 	c := clientsOf(config)
@@ -266,7 +266,7 @@ func TestFieldSelectorsOfCustomResourcesThroughChangesOfTheirDefinition(t *testi
 	t.Logf("%d lists were compared, with %d objects", s.compared, s.found)
 }
 
-func TestFieldSelectorsOfConvertedCustomResources(t *testing.T) {
+func TestFieldSelector_convertedVersions(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())
 	c := clientsOf(config)
@@ -290,7 +290,7 @@ func TestFieldSelectorsOfConvertedCustomResources(t *testing.T) {
 
 // A list by a selectable field reads only the objects with the value; reading all of them would take some
 // allocations for each. The test is not parallel, because it counts the allocations of the process.
-func TestListsByASelectableFieldUseAnIndex(t *testing.T) {
+func TestFieldSelector_index(t *testing.T) {
 	instance, c := serve(t, annex.Options{})
 	c.define(t, widgets(sizeAndColor))
 	const objects = 400

@@ -65,7 +65,7 @@ func dryRun(ctx context.Context, client kubernetes.Interface, name string) (*cor
 }
 
 // It is not parallel, because it compares metrics, which are global to the process.
-func TestPoliciesOfFilesDecideFromTheFirstRequestOnAndFollowTheirFiles(t *testing.T) {
+func TestPolicyFiles_validate(t *testing.T) {
 	dir := folderOf(t, map[string]string{"names.yaml": shorter(5), "README.md": "nothing"})
 	server := cluster()
 	server.Name = "static-policies" // the label in the metrics, which are global to the process
@@ -145,7 +145,7 @@ func TestPoliciesOfFilesDecideFromTheFirstRequestOnAndFollowTheirFiles(t *testin
 
 // Policies that are API objects do not apply to objects of their own group, so that they cannot lock out their
 // authors.
-func TestPoliciesOfFilesProtectPoliciesThatAreObjects(t *testing.T) {
+func TestPolicyFiles_protectPolicies(t *testing.T) {
 	t.Parallel()
 	dir := folderOf(t, map[string]string{"deny.json": `{"apiVersion": "v1", "kind": "List", "items": [
 		{"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "keep.static.k8s.io"}, "spec": {
@@ -166,7 +166,7 @@ func TestPoliciesOfFilesProtectPoliciesThatAreObjects(t *testing.T) {
 	}
 }
 
-func TestMutatingPoliciesOfFilesChangeWhatIsWritten(t *testing.T) {
+func TestPolicyFiles_mutate(t *testing.T) {
 	t.Parallel()
 	dir := folderOf(t, map[string]string{"policy.yml": `apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicy
@@ -189,7 +189,7 @@ spec: {policyName: labels.static.k8s.io}
 	}
 }
 
-func TestWebhooksOfFilesAreCalled(t *testing.T) {
+func TestWebhookFiles(t *testing.T) {
 	t.Parallel()
 	none := admissionregistrationv1.SideEffectClassNone
 	write := func(t *testing.T, configuration any) string {
@@ -267,7 +267,7 @@ func TestWebhooksOfFilesAreCalled(t *testing.T) {
 	})
 }
 
-func TestFilesOfAdmissionThatAreWrongAreRefusedAtTheStart(t *testing.T) {
+func TestAdmissionFiles_mistakes(t *testing.T) {
 	t.Parallel()
 	const hooks = `apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -338,7 +338,7 @@ webhooks: [{name: a.example.com, sideEffects: None, admissionReviewVersions: [v1
 	}
 }
 
-func TestNamesOfFilesAreNotForObjects(t *testing.T) {
+func TestAdmissionFiles_reservedNames(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(annextest.Start(t, cluster())).AdmissionregistrationV1()
 	named := metav1.ObjectMeta{Name: "a.static.k8s.io"}

@@ -14,8 +14,8 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-// TestKindsOfKubernetesAreKeptAsAClusterKeepsThem: a kube-apiserver stores them as protobuf, which has no empty lists.
-func TestKindsOfKubernetesAreKeptAsAClusterKeepsThem(t *testing.T) {
+// A kube-apiserver stores these kinds as protobuf, which has no empty lists.
+func TestStoredForm_kubernetesKinds(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string]annex.Options{
 		"memory": {Storage: memory.Storage()},

@@ -13,7 +13,7 @@ import (
 	"github.com/annexapi/annex/annextest"
 )
 
-// told collects the warnings of a server.
+// A warning handler that collects the warnings of a server.
 type told []string
 
 func (t *told) HandleWarningHeader(code int, _, text string) {
@@ -22,7 +22,7 @@ func (t *told) HandleWarningHeader(code int, _, text string) {
 	}
 }
 
-func TestPodTemplatesAreFilledInAndWarnedOf(t *testing.T) {
+func TestPodTemplate_defaultsAndWarnings(t *testing.T) {
 	t.Parallel()
 	config := rest.CopyConfig(annextest.Start(t, cluster()))
 	var warnings told
