@@ -43,10 +43,10 @@ func Lock(ctx context.Context, path, others string) (io.Closer, error) {
 	}
 }
 
-// Try locks the file at path, which it creates if it is missing, until the returned closer is closed or the
-// process ends. The error is a *fs.PathError if the file cannot be opened or locked, and matches ErrHeld if the lock is
-// held: by another process, or by this one through the same path. The lock is the one that Pebble takes, so
-// that it excludes builds of the server that locked through Pebble's file system.
+// Try locks the file at path, and creates the file if it is missing. The lock is held until the returned closer is
+// closed or the process ends. The error is a *fs.PathError if the file cannot be opened or locked. It matches ErrHeld if
+// another process holds the lock, or this process holds it through the same path. It is the same kind of lock as
+// Pebble's, so it excludes builds of the server that locked through Pebble's file system.
 func Try(path string) (io.Closer, error) {
 	held.Lock()
 	defer held.Unlock()

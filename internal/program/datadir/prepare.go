@@ -20,7 +20,7 @@ const gitignore = ".gitignore"
 // Prepare makes a data directory with mode 0700, or takes the rights of other users away from an existing one, and writes a
 // .gitignore that keeps everything in it out of repositories but the directories committed, which are paths below it. A
 // directory that holds other things as well, such as a repository, is never changed: if it is open to other users it is
-// refused. Tightened is set if an existing directory's mode was changed. An empty dir is no directory: nothing happens.
+// rejected. Tightened is set if an existing directory's mode was changed. An empty dir is no directory: nothing happens.
 func Prepare(dir string, committed ...string) (tightened bool, err error) {
 	if dir == "" {
 		return false, nil
