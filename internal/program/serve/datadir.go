@@ -94,8 +94,8 @@ func MakeDataDir(ctx context.Context, dir, server string) error {
 	return makePrivate(ctx, dir)
 }
 
-// lockDataDir locks a data directory against other servers, whatever their storage: two would overwrite each other's
-// certificates and kubeconfig.
+// lockDataDir locks a data directory against other servers, even servers with another storage: two servers would
+// overwrite each other's certificates and kubeconfig.
 func lockDataDir(dir string) (io.Closer, error) {
 	lock, err := lockDir(dir)
 	if err != nil {
