@@ -25,7 +25,7 @@ var (
 	_ rest.TableConvertor       = RESTBase{}
 )
 
-// New returns an empty object of the hub's type; nil if the base was not passed to a CustomStorage.
+// New returns an empty object of the hub's type; nil for the zero RESTBase.
 func (b RESTBase) New() runtime.Object {
 	if b.kind == nil {
 		return nil

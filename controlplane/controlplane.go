@@ -1,8 +1,8 @@
-// Package controlplane makes a server that stands alone a whole cluster's API, without nodes and workloads. It serves
+// Package controlplane makes a standalone server serve a whole cluster's API, without nodes and workloads. It serves
 // CustomResourceDefinitions and the custom resources that they define, and the kinds that every cluster has. It runs
 // garbage collection, and admission by webhooks and policies.
 //
-// It is a package of its own because it links much: servers that do not import it stay small.
+// It is a separate package because of its many dependencies: servers that do not import it stay small.
 package controlplane
 
 import (

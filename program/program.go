@@ -1,4 +1,4 @@
-// Package program makes a program of a server that package annex defines: a command line with the verbs serve,
+// Package program turns a server that package annex defines into a program: a command line with the verbs serve,
 // controllers, manifests, storage, user, token-key, kubeconfig, describe and version.
 //
 // Unlike package annex, it links the dependencies of a command line: cobra, and the storages embedded, files and etcd,
@@ -21,12 +21,12 @@ import (
 	"github.com/annexapi/annex/internal/program/definition"
 )
 
-// Main runs the verb on the command line and exits: with 0 after a verb that did its work, with 2 if the command
-// line, the definition or the configuration is wrong, with 1 if the verb failed. SIGINT and SIGTERM shut a server
-// down gracefully; a second signal ends the process at once, with 1. Main is meant to be all that a main function
-// does. The storage is embedded in the data directory unless flags or the definition name another.
+// Main runs the verb on the command line and exits: with 0 if the verb succeeded, with 2 if the command line, the
+// definition or the configuration is wrong, with 1 if the verb failed. SIGINT and SIGTERM shut a server down
+// gracefully; a second signal ends the process at once, with 1. A main function is meant to call only Main. The storage
+// is embedded in the data directory unless flags or the definition name another.
 //
-// Each extension changes the command line before it is read: it adds flags to verbs, such as serve and controllers,
+// Each extension modifies the command line before it is parsed: it adds flags to verbs, such as serve and controllers,
 // or verbs to the root command. To alias an existing flag, forward Set of the new flag's pflag.Value to it.
 func Main(server annex.Server, extensions ...func(root *cobra.Command)) {
 	ctx, end := context.WithCancel(context.Background())
@@ -41,10 +41,10 @@ func Main(server annex.Server, extensions ...func(root *cobra.Command)) {
 	os.Exit(Run(ctx, server, os.Args[1:], os.Stdout, os.Stderr, extensions...))
 }
 
-// Run is Main for a program that has more verbs than a server's, and for tests: it runs the verb that args begin
-// with and returns the exit code. The server shuts down gracefully when ctx ends. Run sets the memory limit of the Go
-// runtime to that of the machine or the container, unless GOMEMLIMIT is set, and has garbage collected less often
-// while the program is busy, unless GOGC is set.
+// Run is Main for a program with further verbs, and for tests: it runs the verb args[0] and returns the exit code. The
+// server shuts down gracefully when ctx ends. Run sets the Go runtime's memory limit to that of the machine or the
+// container, unless GOMEMLIMIT is set. Unless GOGC is set, it makes garbage collections less frequent while the program
+// is busy.
 func Run(
 	ctx context.Context, server annex.Server, args []string, stdout, stderr io.Writer, extensions ...func(root *cobra.Command),
 ) int {

@@ -18,14 +18,14 @@ import (
 // Queue is a work queue. A key that is added while it is handled is handled once more.
 type Queue[K comparable] = workqueue.TypedRateLimitingInterface[K]
 
-// NewQueue returns a queue whose backoff of a key begins with first and doubles up to last. It has goroutines until it is
-// shut down, by Run or its ShutDown.
+// NewQueue returns a queue whose backoff of a key begins with first and doubles up to last. It runs goroutines until Run
+// or its ShutDown shuts it down.
 func NewQueue[K comparable](first, last time.Duration) Queue[K] {
 	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[K](first, last))
 }
 
-// Run calls handle with the keys of a queue, from so many goroutines, until ctx is done. It then shuts the queue down and
-// returns when all calls have returned. Whether a key is handled again is up to handle.
+// Run calls handle with the keys of a queue, from the given number of goroutines, until ctx is done. It then shuts the
+// queue down and returns when all calls have returned. handle itself must add a key again to retry it.
 func Run[K comparable](ctx context.Context, queue Queue[K], workers int, handle func(context.Context, K)) {
 	defer context.AfterFunc(ctx, queue.ShutDown)()
 	var running sync.WaitGroup
@@ -51,7 +51,7 @@ func one[K comparable](ctx context.Context, queue Queue[K], handle func(context.
 	return true
 }
 
-// ErrAgain is returned for a key that is to be handled again with a backoff, without a report.
+// ErrAgain makes Retrying handle a key again with a backoff, without a report.
 var ErrAgain = errors.New("the key is handled again")
 
 // After returns an error for a key that is to be handled again after d, without a report and without a backoff.
@@ -63,8 +63,8 @@ func (a retryError) Error() string {
 	return fmt.Sprintf("the key is handled again after %s", time.Duration(a))
 }
 
-// Retrying returns a function for Run that calls do, and has a key for which do fails handled again with a backoff. Report
-// gets the error, unless it is a conflict of a write, by which an informer that is behind shows itself, or ctx is done.
+// Retrying returns a function for Run that calls do. If do fails, the key is handled again with a backoff. report gets
+// the error, unless ctx is done or the error is a conflict of a write, which a lagging informer causes.
 func Retrying[K comparable](
 	queue Queue[K],
 	do func(context.Context, K) error,

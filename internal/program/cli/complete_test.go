@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestValuesAreCompleted(t *testing.T) {
+func TestCompleteValues(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"serve --storage":          "embedded files memory etcd",

@@ -23,7 +23,7 @@ func serveFlags(t *testing.T, args ...string) *pflag.FlagSet {
 	return cmd.Flags()
 }
 
-func TestAConfigFileHoldsFlagsByTheirNames(t *testing.T) {
+func TestReadConfig(t *testing.T) {
 	t.Parallel()
 	flags := serveFlags(t, "--request-timeout=5s", "--v=3", "--controllers=a")
 	file := `
@@ -91,7 +91,7 @@ client-ca-file: ""
 }
 
 // Every flag's type must be expressible in a file.
-func TestEveryFlagOfServeCanBeInAConfigFile(t *testing.T) {
+func TestReadConfig_everyServeFlag(t *testing.T) {
 	t.Parallel()
 	values := map[string]string{
 		"bool":            "true",
@@ -130,7 +130,7 @@ func TestEveryFlagOfServeCanBeInAConfigFile(t *testing.T) {
 	})
 }
 
-func TestMistakesInAConfigFileHaveTheirPlaceAndReason(t *testing.T) {
+func TestReadConfig_mistakes(t *testing.T) {
 	t.Parallel()
 	for file, want := range map[string]string{
 		"secure-prot: 1":                                 "line 1: secure-prot: there is no such flag of serve that a file can hold",
@@ -172,7 +172,7 @@ func TestMistakesInAConfigFileHaveTheirPlaceAndReason(t *testing.T) {
 	}
 }
 
-func TestServeReadsItsConfigFile(t *testing.T) {
+func TestServe_configFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "serve.yaml")

@@ -9,7 +9,7 @@ import (
 	"github.com/annexapi/annex/config"
 )
 
-func TestFeaturesAreThoseOfTheMachinery(t *testing.T) {
+func TestSetFeatures(t *testing.T) {
 	t.Parallel()
 	gate := featuregate.NewFeatureGate()
 	if err := gate.Add(map[featuregate.Feature]featuregate.FeatureSpec{

@@ -13,7 +13,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-func TestLogsNameFlags(t *testing.T) {
+func TestLog_fieldNames_becomeFlags(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: logAttr}))
@@ -29,7 +29,7 @@ type errText string
 
 func (e errText) Error() string { return string(e) }
 
-func TestLevelsAreThoseOfSlog(t *testing.T) {
+func TestLog_levels(t *testing.T) {
 	t.Parallel()
 	for level, want := range map[slog.Level]string{
 		slog.LevelError: " level=ERROR msg=",
@@ -48,7 +48,7 @@ func TestLevelsAreThoseOfSlog(t *testing.T) {
 }
 
 // It sets the log of the process, so it is not parallel.
-func TestTheLogMayBeJSON(t *testing.T) {
+func TestLog_json(t *testing.T) {
 	t.Cleanup(klog.ClearLogger)
 	var out bytes.Buffer
 	logTo(&out, logJSON, 2)
@@ -73,7 +73,7 @@ func TestTheLogMayBeJSON(t *testing.T) {
 }
 
 // It sets the log of the process, so it is not parallel.
-func TestWarningsOfLibrariesAreShown(t *testing.T) {
+func TestLog_libraryWarnings(t *testing.T) {
 	t.Cleanup(klog.ClearLogger)
 	var out bytes.Buffer
 	logTo(&out, logText, 0)

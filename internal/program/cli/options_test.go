@@ -25,7 +25,7 @@ import (
 // name.
 var field = regexp.MustCompile(`\b(Options|ToolOptions|CopyOptions|LeaderElection|Config)(\.[A-Z][A-Za-z]*)+`)
 
-func TestEveryFieldInAMessageHasAFlag(t *testing.T) {
+func TestFlagOf_hasEveryFieldInMessages(t *testing.T) {
 	t.Parallel()
 	seen := 0
 	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
@@ -72,7 +72,7 @@ func TestEveryFieldInAMessageHasAFlag(t *testing.T) {
 	}
 }
 
-func TestFieldsHaveFlagsThatAreThere(t *testing.T) {
+func TestFlagOf_flagsExist(t *testing.T) {
 	t.Parallel()
 	there := map[string]bool{}
 	var visit func(*cobra.Command)
@@ -92,7 +92,7 @@ func TestFieldsHaveFlagsThatAreThere(t *testing.T) {
 	}
 }
 
-func TestMessagesNameFlags(t *testing.T) {
+func TestFlagNames(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"Options.ListenInsecure and Options.Listen":                "--insecure-port and --secure-port",
@@ -107,7 +107,7 @@ func TestMessagesNameFlags(t *testing.T) {
 	}
 }
 
-func TestZeroOfAFlagIsNone(t *testing.T) {
+func TestZeroIsNone(t *testing.T) {
 	for _, test := range []struct {
 		given, refused string
 		want           time.Duration
@@ -129,7 +129,7 @@ func TestZeroOfAFlagIsNone(t *testing.T) {
 	}
 }
 
-func TestADataDirectoryIsUsedByDefaultOnlyIfSomethingIsKeptInIt(t *testing.T) {
+func TestResolve_defaultDataDir(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"": "data",
@@ -159,7 +159,7 @@ func TestADataDirectoryIsUsedByDefaultOnlyIfSomethingIsKeptInIt(t *testing.T) {
 	}
 }
 
-func TestEveryFlagAboutAClusterIsRefusedWithoutOne(t *testing.T) {
+func TestClusterOptions_standalone_areRefused(t *testing.T) {
 	t.Parallel()
 	flagsOf := func() (*pflag.FlagSet, *config.Options) {
 		flags, options := pflag.NewFlagSet("", pflag.ContinueOnError), &config.Options{}

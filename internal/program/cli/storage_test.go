@@ -12,7 +12,7 @@ import (
 )
 
 // Compiling a definition runs the generated code of all API packages.
-func TestAVerbCompilesTheDefinitionOnce(t *testing.T) {
+func TestRun_compilesDefinitionOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, args := range []string{

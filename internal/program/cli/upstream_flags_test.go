@@ -25,7 +25,7 @@ var (
 )
 
 // An upstream flag that the page does not mention is new in a Kubernetes release.
-func TestThePageHasEveryFlagOfUpstream(t *testing.T) {
+func TestUpstreamFlags_pageHasAll(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../../docs/reference/upstream-flags.md")
 	if err != nil {

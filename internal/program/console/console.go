@@ -162,7 +162,7 @@ type pages struct {
 	config Config
 }
 
-// told returns the configuration of the page, config.json.
+// The file config.json: the configuration of the page, with the ways to sign in at this moment.
 func (p *pages) told() (file, error) {
 	config := p.config
 	if config.LoginNow != nil {

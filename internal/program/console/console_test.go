@@ -55,7 +55,7 @@ func body(t *testing.T, r *http.Response) string {
 
 var asset = regexp.MustCompile(`assets/[^"]+`)
 
-func TestPagesNameAssetsThatAreThereAndNoOthersCode(t *testing.T) {
+func TestPages_assetsExist(t *testing.T) {
 	console, swagger := handlers(t)
 	for prefix, h := range map[string]http.Handler{Path: console, SwaggerPath: swagger} {
 		r := ask(h, "GET", prefix)
@@ -87,7 +87,7 @@ func TestPagesNameAssetsThatAreThereAndNoOthersCode(t *testing.T) {
 	}
 }
 
-func TestEveryAnswerSaysWhatBrowsersMayDo(t *testing.T) {
+func TestPages_securityHeaders(t *testing.T) {
 	console, swagger := handlers(t)
 	for _, request := range []struct {
 		h            http.Handler
@@ -133,7 +133,7 @@ func TestEveryAnswerSaysWhatBrowsersMayDo(t *testing.T) {
 	}
 }
 
-func TestWhatTheConsoleIsToldIsJSON(t *testing.T) {
+func TestConsole_configJSON(t *testing.T) {
 	console, _ := handlers(t)
 	r := ask(console, "GET", Path+"config.json")
 	var told Config
@@ -149,7 +149,7 @@ func TestWhatTheConsoleIsToldIsJSON(t *testing.T) {
 	}
 }
 
-func TestPagesComeCompressedAsTheClientWants(t *testing.T) {
+func TestPages_gzip(t *testing.T) {
 	console, _ := handlers(t)
 	plain := body(t, ask(console, "GET", Path))
 	for accepted, want := range map[string]bool{
@@ -174,7 +174,7 @@ func TestPagesComeCompressedAsTheClientWants(t *testing.T) {
 	}
 }
 
-func TestWhatABrowserHasIsNotSentAgain(t *testing.T) {
+func TestPages_notModified(t *testing.T) {
 	console, _ := handlers(t)
 	seen := map[string]bool{}
 	for _, encoding := range []string{"gzip", "identity"} {
@@ -194,7 +194,7 @@ func TestWhatABrowserHasIsNotSentAgain(t *testing.T) {
 }
 
 // The console must load fast, even over slow connections. Swagger UI is a separate page.
-func TestTheConsoleIsSmall(t *testing.T) {
+func TestConsole_size(t *testing.T) {
 	const most = 500_000
 	size := 0
 	err := fs.WalkDir(dist, "dist/console", func(name string, entry fs.DirEntry, err error) error {
@@ -216,7 +216,7 @@ func TestTheConsoleIsSmall(t *testing.T) {
 	}
 }
 
-func TestLicencesOfWhatIsBundledAreServed(t *testing.T) {
+func TestPages_licences(t *testing.T) {
 	console, _ := handlers(t)
 	text := body(t, ask(console, "GET", Path+"licenses.txt"))
 	for _, name := range []string{"@xterm/xterm", "preact", "swagger-ui-dist", "yaml", "Permission is hereby granted", "Apache License"} {
@@ -226,7 +226,7 @@ func TestLicencesOfWhatIsBundledAreServed(t *testing.T) {
 	}
 }
 
-func TestDamagedFilesAreNotServedAsTheyAre(t *testing.T) {
+func TestPages_damagedFile(t *testing.T) {
 	f := file{content: []byte("no gzip"), gzipped: true, mediaType: "text/html", etag: "x"}
 	w := httptest.NewRecorder()
 	f.serve(w, httptest.NewRequest("GET", Path, nil))

@@ -54,7 +54,7 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-func TestAControllerThatFailsRunsAgainAfterAWaitThatGrows(t *testing.T) {
+func TestRun_failure_restartsWithBackoff(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -85,7 +85,7 @@ func TestAControllerThatFailsRunsAgainAfterAWaitThatGrows(t *testing.T) {
 	<-done
 }
 
-func TestControllersEndWithTheirContextOrWithTheirWork(t *testing.T) {
+func TestRun_end(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	var runs atomic.Int32

@@ -17,10 +17,11 @@ import (
 
 const gitignore = ".gitignore"
 
-// Prepare makes a data directory with mode 0700, or takes the rights of other users away from an existing one, and writes a
-// .gitignore that keeps everything in it out of repositories but the directories committed, which are paths below it. A
-// directory that holds other things as well, such as a repository, is never changed: if it is open to other users it is
-// refused. Tightened is set if an existing directory's mode was changed. An empty dir is no directory: nothing happens.
+// Prepare creates a data directory with mode 0700, or removes the permissions of other users from an existing data
+// directory. It writes a .gitignore that excludes the whole directory from repositories, except for the directories
+// committed, which are paths below it. Prepare never changes a directory that has other content as well, such as a
+// repository, and rejects it if other users have access. tightened is set if the mode of an existing directory was
+// changed. If dir is empty, Prepare does nothing.
 func Prepare(dir string, committed ...string) (tightened bool, err error) {
 	if dir == "" {
 		return false, nil
@@ -48,11 +49,11 @@ func Prepare(dir string, committed ...string) (tightened bool, err error) {
 	return tightened, nil
 }
 
-// tighten takes the rights of other users away from a directory.
+// tighten removes the permissions of other users from a directory.
 func tighten(dir string, info fs.FileInfo, own bool) (bool, error) {
 	mode := info.Mode()
 	if runtime.GOOS == "windows" || mode.Perm()&0o077 == 0 || isMountPoint(dir, info) {
-		// The mode of a mounted volume is set by the system that mounts it, for the group that the program runs in.
+		// The system that mounts a volume sets its mode, for the group of the program.
 		return false, nil
 	}
 	switch {
@@ -139,7 +140,7 @@ func written(content []byte) bool {
 	return true
 }
 
-// Explain returns an error about a data directory that is one line and, for the usual causes, names what to do.
+// Explain returns a one-line error about a data directory. For the usual causes it names the remedy.
 func Explain(dir string, err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, fs.ErrExist):

@@ -30,7 +30,7 @@ type Record struct {
 	Server string `json:"server"`
 	// Storage names the storage of all resources that StorageOf does not list.
 	Storage string `json:"storage"`
-	// Ephemeral is set if Storage forgets everything when its server stops, so that no later storage hides any object.
+	// Ephemeral is set if Storage loses all objects when its server stops, so that no later storage hides any object.
 	Ephemeral bool `json:"ephemeral,omitempty"`
 	// StorageOf names other durable storages, by resource.
 	StorageOf map[string]string `json:"storageOf,omitempty"`

@@ -64,7 +64,7 @@ func sampleBackup(t testing.TB) []byte {
 	return file.Bytes()
 }
 
-func TestABackupIsReadAsItWasWritten(t *testing.T) {
+func TestBackup_roundTrip(t *testing.T) {
 	r, err := maintenance.NewReader(bytes.NewReader(sampleBackup(t)))
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func TestABackupIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-func TestEveryCutAndEveryFlippedBitIsFound(t *testing.T) {
+func TestCheck_damagedBackup(t *testing.T) {
 	if testing.Short() {
 		t.Skip("reads a backup once for each of its bits")
 	}
@@ -110,7 +110,7 @@ func TestEveryCutAndEveryFlippedBitIsFound(t *testing.T) {
 }
 
 // An invalid length in a block with a correct checksum is a bug of the writer.
-func TestAValueThatContradictsItselfIsRefused(t *testing.T) {
+func TestReader_invalidLength(t *testing.T) {
 	for _, length := range []uint32{1 << 31, 1<<32 - 1, 1 << 20} {
 		spoilt := sampleBackup(t)
 		block := spoilt[12+9+binary.BigEndian.Uint32(spoilt[13:]):] // after the header
@@ -125,7 +125,7 @@ func TestAValueThatContradictsItselfIsRefused(t *testing.T) {
 	}
 }
 
-func TestABackupOfANewerFormatIsRefused(t *testing.T) {
+func TestReader_newerFormat(t *testing.T) {
 	newer := sampleBackup(t)
 	binary.BigEndian.PutUint32(newer[8:], 2)
 	_, err := maintenance.Check(bytes.NewReader(newer))
@@ -184,7 +184,7 @@ func (b breaking) Backup(ctx context.Context, to io.Writer) error {
 	return err
 }
 
-func TestABackupFileIsWholeOrNotThere(t *testing.T) {
+func TestBackupFile_isAtomic(t *testing.T) {
 	c := core(t)
 	put(t, c, objects(100)...)
 	local := &maintenance.Local{Server: "shop", Storages: []maintenance.Storage{{Name: "memory", Backend: c}}}
@@ -227,7 +227,7 @@ func (m meanwhile) Backup(ctx context.Context, to io.Writer) error {
 	return m.Tools.Backup(ctx, to)
 }
 
-func TestABackupDoesNotReplaceWhatAppearsMeanwhile(t *testing.T) {
+func TestBackupFile_concurrentFile_stays(t *testing.T) {
 	c := core(t)
 	put(t, c, objects(10)...)
 	local := &maintenance.Local{Server: "shop", Storages: []maintenance.Storage{{Name: "memory", Backend: c}}}
@@ -280,7 +280,7 @@ func (f failing) Put(ctx context.Context, v store.Value, seen uint64) (uint64, e
 	}
 }
 
-func TestACopyThatWasInterruptedGoesOn(t *testing.T) {
+func TestCopy_interrupted_continues(t *testing.T) {
 	target, local := core(t), &maintenance.Local{}
 	s := source(1, objects(500))
 	left := make(chan struct{}, 123)
@@ -313,7 +313,7 @@ func TestACopyThatWasInterruptedGoesOn(t *testing.T) {
 	}
 }
 
-func TestACopyRefusesBeforeItWrites(t *testing.T) {
+func TestCopy_refusals(t *testing.T) {
 	local := &maintenance.Local{Resources: []maintenance.Resource{{Resource: schema.GroupResource{Resource: "a"}, Prefix: "/a"}}}
 	other := object(3)
 	other.Data = []byte("another")
@@ -366,7 +366,7 @@ func (reversing) TransformFromStorage(_ context.Context, data []byte, c value.Co
 	return data, false, nil
 }
 
-func TestEncryptedValuesAreEncryptedForTheirNewPlace(t *testing.T) {
+func TestRecoded_encryptedValues(t *testing.T) {
 	encrypted := store.Value{Key: "/a/1", Context: []byte("/a/1")}
 	encrypted.Data, _ = reversing{}.TransformToStorage(t.Context(), []byte("secret"), encrypted.Context)
 	values := func(yield func(store.Value, error) bool) { yield(encrypted, nil) }
@@ -407,7 +407,7 @@ type unwritable struct{}
 
 func (unwritable) Write([]byte) (int, error) { return 0, errors.New("no space left") }
 
-func TestADumpThatCannotBeWrittenLeavesTheToolsAlone(t *testing.T) {
+func TestDumpTo_writeError(t *testing.T) {
 	c := core(t)
 	put(t, c, objects(3000)...)
 	tools := lingering{&maintenance.Local{Storages: []maintenance.Storage{{Name: "memory", Backend: c}}}, &atomic.Bool{}}
@@ -431,7 +431,7 @@ type elsewhere struct{ store.Maintenance }
 
 func (elsewhere) ValueContext(key string) value.DefaultContext { return []byte("/registry" + key) }
 
-func TestACopyOfWhatNobodyCanDecryptWritesNothing(t *testing.T) {
+func TestCopy_undecryptable_writesNothing(t *testing.T) {
 	values := objects(50)
 	values[49].Data = append(slices.Clone(mark), "secret"...)
 	target := core(t)
@@ -444,7 +444,7 @@ func TestACopyOfWhatNobodyCanDecryptWritesNothing(t *testing.T) {
 	}
 }
 
-func TestFillDirectoryFailsWithoutATrace(t *testing.T) {
+func TestFillDirectory_failure_leavesNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "storage")
 	open := func(string) (journal.Journal, error) { return memory.New(), nil }
 	broken := func(yield func(store.Value, error) bool) {
@@ -458,7 +458,7 @@ func TestFillDirectoryFailsWithoutATrace(t *testing.T) {
 	}
 }
 
-func TestFillDirectoryGivesWayToWhoeverFillsItMeanwhile(t *testing.T) {
+func TestFillDirectory_filledMeanwhile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "storage")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -479,7 +479,7 @@ func TestFillDirectoryGivesWayToWhoeverFillsItMeanwhile(t *testing.T) {
 }
 
 // The directory is renamed, and something is put behind its name before.
-func TestFillDirectoryTakesADirectoryHoweverItIsWritten(t *testing.T) {
+func TestFillDirectory_pathForms(t *testing.T) {
 	open := func(dir string) (journal.Journal, error) { return embedded.Open(dir, embedded.Options{}) }
 	values := func(yield func(store.Value, error) bool) { yield(object(1), nil) }
 	parent := t.TempDir()

@@ -38,7 +38,7 @@ func (s strict) Decode(
 	return s.Codec.Decode(data, defaults, into)
 }
 
-func TestFormsNameWhatCannotBeDecodedAndWhatNobodyServes(t *testing.T) {
+func TestForms_undecodableAndUnserved(t *testing.T) {
 	core, err := mvcc.Open(t.Context(), memory.New(), mvcc.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -45,7 +45,7 @@ func serve(t *testing.T, backend store.Maintenance) (local *maintenance.Local, r
 	return local, remote
 }
 
-func TestARunningServerSaysWhatItsStorageSays(t *testing.T) {
+func TestRemote_matchesLocal(t *testing.T) {
 	c := core(t)
 	put(t, c, objects(300)...)
 	local, remote := serve(t, c)
@@ -105,7 +105,7 @@ func (c cut) Values(ctx context.Context) iter.Seq2[store.Value, error] {
 	}
 }
 
-func TestARunningServerSaysThatItCannotReadEverything(t *testing.T) {
+func TestRemote_damagedBackend(t *testing.T) {
 	local, remote := serve(t, core(t))
 	local.Readable = func(context.Context) error { return fmt.Errorf("no key: %w", maintenance.ErrUnreadable) }
 	here := local.Rewrite(t.Context(), nil, func(maintenance.Rewritten) {})
@@ -122,7 +122,7 @@ func (away) TransformFromStorage(context.Context, []byte, value.Context) ([]byte
 	return nil, false, fmt.Errorf("decrypt: %w", status.Error(codes.DeadlineExceeded, "the plugin does not answer"))
 }
 
-func TestAPluginThatIsAwayIsNoDamage(t *testing.T) {
+func TestVerify_pluginAway(t *testing.T) {
 	c := core(t)
 	put(t, c, store.Value{Key: "/pods/ns/a", Data: []byte("k8s:enc:kms:v2:vault:something")})
 	local := &maintenance.Local{
@@ -143,7 +143,7 @@ func TestAPluginThatIsAwayIsNoDamage(t *testing.T) {
 	}
 }
 
-func TestWhatAServerBreaksOffIsNoticed(t *testing.T) {
+func TestRemote_brokenOff(t *testing.T) {
 	c := core(t)
 	for _, v := range objects(3000) {
 		v.Data = bytes.Repeat(v.Data, 200)
@@ -214,7 +214,7 @@ func (p pipes) Close() error   { return nil }
 func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
 
 // An HTTP/2 server ends a response at its deadline even if there is nothing to send.
-func TestAServerMayTakeLongBetweenTwoParts(t *testing.T) {
+func TestRemote_slowServer(t *testing.T) {
 	for _, protocol := range []string{"HTTP/1", "HTTP/2"} {
 		t.Run(protocol, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -267,7 +267,7 @@ func (h held) Snapshot(ctx context.Context) (store.Snapshot, error) {
 	return h.Maintenance.Snapshot(ctx)
 }
 
-func TestAServerIsMaintainedByAFewAtOnce(t *testing.T) {
+func TestHandlers_maxRequests(t *testing.T) {
 	h := held{core(t), make(chan struct{}), make(chan struct{})}
 	_, remote := serve(t, h)
 	done := make(chan error)

@@ -145,7 +145,7 @@ func Rewrite(ctx context.Context, r Rewriting) (Rewritten, error) {
 	return w.report, err
 }
 
-// tell reports the progress until the returned function is called.
+// The progress is reported until the returned function is called.
 func (w *rewriter) tell(ctx context.Context) (end func()) {
 	if w.Progress == nil {
 		return func() {}

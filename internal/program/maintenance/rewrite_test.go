@@ -112,7 +112,7 @@ func rewrite(t testing.TB, r maintenance.Rewriting) maintenance.Rewritten {
 	return report
 }
 
-func TestARotatedKeyIsGoneAfterTheRewrite(t *testing.T) {
+func TestRewrite_rotatedKey(t *testing.T) {
 	const count = 100
 	core := openCore(t, memory.New())
 	pods, _ := encrypted(t, core, key1)
@@ -155,7 +155,7 @@ func TestARotatedKeyIsGoneAfterTheRewrite(t *testing.T) {
 	}
 }
 
-func TestARewriteTakesUpWhereItWasInterrupted(t *testing.T) {
+func TestRewrite_interrupted_continues(t *testing.T) {
 	const count = 300
 	core := openCore(t, memory.New())
 	pods, _ := encrypted(t, core, plain)
@@ -190,7 +190,7 @@ func TestARewriteTakesUpWhereItWasInterrupted(t *testing.T) {
 	}
 }
 
-func TestARewriteTellsWhatItCouldNotRead(t *testing.T) {
+func TestRewrite_unreadableObjects(t *testing.T) {
 	core := openCore(t, memory.New())
 	pods, _ := encrypted(t, core, key1)
 	create(t, pods, 3)
@@ -242,7 +242,7 @@ func (f *full) Err() error {
 	return nil
 }
 
-func TestARewriteEndsWhenTheStorageTakesNoWrites(t *testing.T) {
+func TestRewrite_readOnlyStorage(t *testing.T) {
 	j := &full{Journal: memory.New()}
 	j.left.Store(2050)
 	core := openCore(t, j)
@@ -258,7 +258,7 @@ func TestARewriteEndsWhenTheStorageTakesNoWrites(t *testing.T) {
 	}
 }
 
-func TestARewriteKeepsTheTimeThatIsLeft(t *testing.T) {
+func TestRewrite_keepsTTL(t *testing.T) {
 	core := openCore(t, memory.New())
 	pods, _ := encrypted(t, core, plain)
 	create(t, pods, 2)
@@ -278,7 +278,7 @@ func TestARewriteKeepsTheTimeThatIsLeft(t *testing.T) {
 	}
 }
 
-func TestARunningServerTellsOfEachResourceAtOnce(t *testing.T) {
+func TestRewrite_remote_reportsEachResource(t *testing.T) {
 	c := core(t)
 	pods, r := encrypted(t, c, plain)
 	create(t, pods, 3)

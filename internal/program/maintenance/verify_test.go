@@ -14,7 +14,7 @@ import (
 )
 
 // An undecodable object is damage while it exists. After its deletion, nothing needs to be restored.
-func TestWhatWasDeletedOnPurposeIsNoDamage(t *testing.T) {
+func TestVerify_deletedUndecodable(t *testing.T) {
 	c := core(t)
 	put(t, c, store.Value{Key: "/pods/ns/bad", Data: []byte(`{"kind":"Pod","apiVersion":"v1","metadata":7}`)})
 	resource := storetest.Pods("/pods")

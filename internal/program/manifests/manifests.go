@@ -47,7 +47,7 @@ type Config struct {
 	// Image is the reference of its container image.
 	Image string
 	// Replicas is the number of pods. If it is 0, the default is two if the replicas share their storages, and one
-	// if not or if the storage is an etcd in the pod. Other storages do not permit more than one.
+	// if not or if the storage is an etcd in the pod. Storages that are not shared do not permit more than one.
 	Replicas int
 	// Storage returns the driver of the server's storage for the EtcdServers. The others replace the drivers of
 	// kinds with the same names, as Options.Drivers do.

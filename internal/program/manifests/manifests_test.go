@@ -45,7 +45,7 @@ func inEtcd(servers []string) (driver.Driver, []driver.Driver, error) {
 
 const image = "registry.example.com/shop:v1"
 
-// The manifests are reviewed as a diff; UPDATE=1 writes them anew.
+// The manifests are reviewed as a diff; UPDATE=1 rewrites them.
 func TestYAML_golden(t *testing.T) {
 	for name, c := range map[string]Config{
 		"embedded": {Storage: inDir},

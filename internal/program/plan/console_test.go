@@ -8,7 +8,7 @@ import (
 	"github.com/annexapi/annex/internal/model/define"
 )
 
-func TestPagesAreServedWhereOthersDoNotReachThem(t *testing.T) {
+func TestCompleteConsole_loopback(t *testing.T) {
 	own := []define.Handler{{Path: "/console"}}
 	for name, test := range map[string]struct {
 		options  config.Options

@@ -15,7 +15,7 @@ import (
 
 // Tools copy the storages of servers with priority and fairness. A server without it may have its own kinds with
 // these names, as a fake cluster does.
-func TestToolsKnowPriorityLevels(t *testing.T) {
+func TestEverything_priorityLevels(t *testing.T) {
 	t.Parallel()
 	resource := flowcontrolv1.Resource("flowschemas")
 	options := func(fair *bool) config.Options {

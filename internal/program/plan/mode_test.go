@@ -12,7 +12,7 @@ import (
 	"github.com/annexapi/annex/store/memory"
 )
 
-func TestMistakesOfSelfCertification(t *testing.T) {
+func TestCompleteSelfCertify_mistakes(t *testing.T) {
 	t.Parallel()
 	self := func(change func(*config.Options)) *config.Options {
 		o := &config.Options{Aggregated: true, SelfCertify: config.SelfCertifyOptions{Enabled: true, ServiceNamespace: "shops"}}
@@ -49,7 +49,7 @@ func TestMistakesOfSelfCertification(t *testing.T) {
 	}
 }
 
-func TestPriorityLevelsNeedABoundToShare(t *testing.T) {
+func TestCompleteFairness_unbounded(t *testing.T) {
 	t.Parallel()
 	none := config.ServingOptions{MaxRequestsInFlight: -1, MaxMutatingRequestsInFlight: -1}
 	for _, test := range []struct {
@@ -82,7 +82,7 @@ func TestPriorityLevelsNeedABoundToShare(t *testing.T) {
 	}
 }
 
-func TestNoFieldAboutAClusterIsIgnoredWithoutOne(t *testing.T) {
+func TestResolve_standalone_refusesClusterOptions(t *testing.T) {
 	t.Parallel()
 	var o config.Options
 	for part, fields := range map[string]reflect.Value{"Cluster": reflect.ValueOf(&o.Cluster).Elem(),

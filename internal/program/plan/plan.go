@@ -221,7 +221,7 @@ type choice struct {
 }
 
 // errNoStorage is for programs that embed a server. None of the storages is a safe default there: one of them
-// forgets everything, and the others would have to be linked into each program.
+// loses all objects at the end, and the others would have to be linked into each program.
 var errNoStorage = errors.New("Options.Storage is missing: import the storage to use, such as embedded.Dir(\"\") of " +
 	"store/embedded, which keeps objects in Options.DataDir, or memory.Storage() of store/memory, which forgets them when the server ends")
 

@@ -8,7 +8,7 @@ import (
 	"github.com/annexapi/annex/config"
 )
 
-func TestMistakesOfServing(t *testing.T) {
+func TestCompleteServing_mistakes(t *testing.T) {
 	t.Parallel()
 	for want, o := range map[string]config.ServingOptions{
 		`Options.Serving.MinTLSVersion "1.3": choose VersionTLS12 or VersionTLS13`: {MinTLSVersion: "1.3"},
@@ -44,7 +44,7 @@ func TestMistakesOfServing(t *testing.T) {
 	}
 }
 
-func TestServingHasDefaultsAndTakesWhatUpstreamTakes(t *testing.T) {
+func TestCompleteServing_defaults(t *testing.T) {
 	t.Parallel()
 	var o config.ServingOptions
 	if err := completeServing(

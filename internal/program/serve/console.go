@@ -46,7 +46,7 @@ func (s *Server) pages() ([]upstream.Handler, error) {
 	return all, nil
 }
 
-// ConsoleURL returns the URL of the console; empty if it is not served or not reachable.
+// ConsoleURL returns the URL of the console; empty if it is not served or the server does not listen.
 func (s *Server) ConsoleURL() string {
 	if base := cmp.Or(s.URL(), s.InsecureURL()); base != "" && s.plan.Console.Served {
 		return base + console.Path

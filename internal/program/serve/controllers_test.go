@@ -110,7 +110,7 @@ func leaseConfig(t *testing.T) (*leaseServer, *rest.Config) {
 	return leases, &rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 }
 
-func TestOneOfSeveralProcessesLeads(t *testing.T) {
+func TestElect_oneLeader(t *testing.T) {
 	t.Parallel()
 	_, config := leaseConfig(t)
 	var leaders atomic.Int32
@@ -141,7 +141,7 @@ func TestOneOfSeveralProcessesLeads(t *testing.T) {
 	}
 }
 
-func TestAProcessThatLosesTheLeadEnds(t *testing.T) {
+func TestElect_lostLease(t *testing.T) {
 	t.Parallel()
 	leases, config := leaseConfig(t)
 	work := define.Controller{Name: "c", Run: func(ctx context.Context, _ any) error {
@@ -155,7 +155,7 @@ func TestAProcessThatLosesTheLeadEnds(t *testing.T) {
 	}
 }
 
-func TestAProcessWhoseWorkIsDoneEnds(t *testing.T) {
+func TestElect_workDone(t *testing.T) {
 	t.Parallel()
 	_, config := leaseConfig(t)
 	work := define.Controller{Name: "c", Run: func(context.Context, any) error { return nil }}

@@ -9,7 +9,7 @@ import (
 	"github.com/annexapi/annex/internal/model/convert"
 )
 
-func TestCustomResourcesAreStoredAnewAsTheyAre(t *testing.T) {
+func TestAsStored(t *testing.T) {
 	definition := func(strategy apiextensionsv1.ConversionStrategyType) *apiextensionsv1.CustomResourceDefinition {
 		d := &apiextensionsv1.CustomResourceDefinition{}
 		d.Spec.Group, d.Spec.Names.Kind = "example.com", "Widget"

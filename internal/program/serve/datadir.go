@@ -25,8 +25,8 @@ import (
 	"github.com/annexapi/annex/store/journal"
 )
 
-// openDataDir checks, makes and locks the data directory of a plan. Nothing is changed if the directory belongs to another
-// server or storage. A plan without a data directory gets a closer that does nothing.
+// openDataDir checks, creates and locks the data directory of a plan. It changes nothing if the directory belongs to
+// another server or storage. For a plan without a data directory it returns a closer that does nothing.
 func openDataDir(ctx context.Context, p *plan.Plan) (io.Closer, error) {
 	dir := p.Options.DataDir
 	if dir == "" {
@@ -42,7 +42,7 @@ func openDataDir(ctx context.Context, p *plan.Plan) (io.Closer, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Another server may have begun in the directory until it was locked.
+	// Another server may have used the directory before it was locked.
 	if err := checkDataDir(p); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -94,8 +94,8 @@ func MakeDataDir(ctx context.Context, dir, server string) error {
 	return makePrivate(ctx, dir)
 }
 
-// lockDataDir locks a data directory against other servers, whatever their storage: two would overwrite each other's
-// certificates and kubeconfig.
+// lockDataDir locks a data directory against other servers, even servers with another storage: two servers would
+// overwrite each other's certificates and kubeconfig.
 func lockDataDir(dir string) (io.Closer, error) {
 	lock, err := lockDir(dir)
 	if err != nil {
@@ -120,7 +120,7 @@ func lockDir(dir string) (io.Closer, error) {
 	return lock, err
 }
 
-// checkDataDir refuses the data directory of another server or of another storage. It changes nothing.
+// checkDataDir rejects the data directory of another server or of another storage. It changes nothing.
 func checkDataDir(p *plan.Plan) error {
 	found, err := findRecord(p)
 	if err != nil {
@@ -135,7 +135,7 @@ func checkDataDir(p *plan.Plan) error {
 	return config.Mistake(errors.Join(checkStorageOf(p, found), checkPlace(p, found)))
 }
 
-// checkServerOf refuses the data directory of another server.
+// checkServerOf rejects the data directory of another server.
 func checkServerOf(p *plan.Plan) error {
 	found, err := findRecord(p)
 	if err != nil {

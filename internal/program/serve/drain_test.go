@@ -9,7 +9,7 @@ import (
 	"github.com/annexapi/annex/internal/program/plan"
 )
 
-func TestAServerThatIsToldToStopAnswersForTheDelay(t *testing.T) {
+func TestLeave_shutdownDelay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &Server{

@@ -10,7 +10,7 @@ import (
 )
 
 // A third mode needs a type and a line here, and a type in internal/program/plan.
-func TestTheModeIsChosenInOnePlace(t *testing.T) {
+func TestMode_chosenInOnePlace(t *testing.T) {
 	t.Parallel()
 	names, err := filepath.Glob("*.go")
 	if err != nil {

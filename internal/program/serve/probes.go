@@ -98,7 +98,7 @@ func (p *probing) ready(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte(*state))
 }
 
-// say sets the text with which probes respond.
+// A ready process responds to probes with state from now on.
 func (p *probing) say(state string) { p.state.Store(&state) }
 
 func (p *probing) serve() {

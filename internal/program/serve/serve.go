@@ -403,7 +403,7 @@ func (s *Server) metrics() []prometheus.Collector {
 	return all
 }
 
-// Handler is the server's HTTP interface, with authentication and authorization. It must only be used while Run
+// Handler is the server's HTTP interface, with authentication and authorization. It answers usefully only while Run
 // runs.
 func (s *Server) Handler() http.Handler { return s.upstream.Embedded() }
 

@@ -30,7 +30,7 @@ func openSocket(t *testing.T, path string) net.Listener {
 	return l
 }
 
-func TestASocketIsForItsOwnerAndGoesWithTheServer(t *testing.T) {
+func TestListenUnix(t *testing.T) {
 	path := socketPath(t)
 	l := openSocket(t, path)
 	info, err := os.Lstat(path)
@@ -65,7 +65,7 @@ func TestASocketIsForItsOwnerAndGoesWithTheServer(t *testing.T) {
 	}
 }
 
-func TestASocketThatIsLeftOverIsReplacedAndNoOther(t *testing.T) {
+func TestListenUnix_existingFile(t *testing.T) {
 	path := socketPath(t)
 	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -105,7 +105,7 @@ func TestASocketThatIsLeftOverIsReplacedAndNoOther(t *testing.T) {
 	}
 }
 
-func TestTheSocketOfAnotherServerStays(t *testing.T) {
+func TestListenUnix_otherServer(t *testing.T) {
 	path := socketPath(t)
 	one := openSocket(t, path)
 	if err := os.Remove(path); err != nil {

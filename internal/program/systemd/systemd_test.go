@@ -54,7 +54,7 @@ func next(t *testing.T, told <-chan string) string {
 	}
 }
 
-func TestTheManagerIsToldWhatAServerDoesWhileItIsAlive(t *testing.T) {
+func TestManager_notifies(t *testing.T) {
 	told := listen(t)
 	t.Setenv("WATCHDOG_USEC", "2000")
 	m, err := FromEnvironment()
@@ -98,7 +98,7 @@ func TestTheManagerIsToldWhatAServerDoesWhileItIsAlive(t *testing.T) {
 	}
 }
 
-func TestWithoutAManagerNothingHappens(t *testing.T) {
+func TestManager_none(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	t.Setenv("WATCHDOG_USEC", "")
 	m, err := FromEnvironment()

@@ -154,7 +154,7 @@ func TestSizes_newest(t *testing.T) {
 func TestWriting_pieces(t *testing.T) {
 	var pieces []int
 	var all bytes.Buffer
-	w := writing(func(p []byte) (int, error) {
+	w := writerFunc(func(p []byte) (int, error) {
 		pieces = append(pieces, len(p))
 		return all.Write(p)
 	})
@@ -166,7 +166,7 @@ func TestWriting_pieces(t *testing.T) {
 		t.Errorf("the pieces have %v bytes, want %v", pieces, want)
 	}
 	broken := errors.New("gone")
-	failing := writing(func(p []byte) (int, error) { return 5, broken })
+	failing := writerFunc(func(p []byte) (int, error) { return 5, broken })
 	if n, err := failing.Write(data); n != 5 || !errors.Is(err, broken) {
 		t.Errorf("%d bytes before the error, %v", n, err)
 	}

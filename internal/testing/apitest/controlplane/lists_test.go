@@ -178,7 +178,7 @@ var listAccepts = []string{
 
 // The response to a list, and the initial events of a watch, equal those of upstream's handler, byte for byte,
 // while the definition changes.
-func TestListsOfCustomResourcesAreAnsweredAsUpstreamDoes(t *testing.T) {
+func TestList_customResources_equalUpstream(t *testing.T) {
 	t.Parallel()
 	config := annextest.Start(t, cluster())
 	c, a := clientsOf(config), answersOf(t, config)
@@ -387,7 +387,7 @@ func (a answers) listWithOneMore(t *testing.T, c clients, path string) string {
 	return with.Body
 }
 
-// serve runs a server with the options and returns it with a token of an administrator.
+// serve runs a server with the options and returns its clients. The token of its administrator is secret.
 func serve(t *testing.T, options annex.Options) (*annex.Instance, clients) {
 	t.Helper()
 	tokens := filepath.Join(t.TempDir(), "tokens.csv")

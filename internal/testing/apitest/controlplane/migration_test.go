@@ -42,7 +42,7 @@ func conditions(m *storagemigrationv1.StorageVersionMigration) string {
 	return strings.Join(said, "\n")
 }
 
-// says waits until a migration has the given conditions, and returns it.
+// The result is the migration, once it has the given conditions.
 func says(
 	t *testing.T,
 	all storagemigrationclient.StorageVersionMigrationInterface,

@@ -13,7 +13,7 @@ import (
 	"github.com/annexapi/annex/annextest"
 )
 
-// told collects the warnings of a server.
+// A warning handler that collects the warnings of a server.
 type told []string
 
 func (t *told) HandleWarningHeader(code int, _, text string) {
