@@ -40,7 +40,7 @@ quick: ## vet, the house tests and the unit tests of every district, within a mi
 	@go vet ./... && go test -vet=off -short -timeout 5m $$(go list ./... | grep -vE '/(internal/testing/apitest|annextest|stream|docs)(/|$$)')
 
 # Packages whose long tests have turns of their own (.ci/turns): the others are run in full.
-SHORTENED := . ./cmd/annex/internal/cli ./cmd/annex/internal/crd/compared ./cmd/annex/internal/generate/... ./store/... ./internal/storage/... ./internal/testing/apitest
+SHORTENED := . ./internal/wire/managed ./cmd/annex/internal/cli ./cmd/annex/internal/crd/compared ./cmd/annex/internal/generate/... ./store/... ./internal/storage/... ./internal/testing/apitest
 
 .PHONY: test
 test: ## run all tests but the long ones, which have turns
@@ -74,7 +74,7 @@ test-storage: ## the suites of every storage with their faults, kills and histor
 
 .PHONY: test-server
 test-server: ## the whole server with its random requests, full disks, memory and time limits
-	@$(call tested,./internal/testing/apitest,-count=1 -vet=off -timeout 30m)
+	@$(call tested,./internal/testing/apitest ./internal/wire/managed,-count=1 -vet=off -timeout 30m)
 
 .PHONY: docs
 docs: ## run the commands of all pages, and check their links
@@ -103,6 +103,7 @@ race-all: ## run all tests under the race detector: half an hour and more
 .PHONY: lint
 lint: ## gofmt on all files, vet and staticcheck on the modules of the workspace
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "$$unformatted"; echo "run gofmt -w on the files above"; exit 1; }
+	@go run ./internal/testing/prose -check .
 	@echo "lint the modules of the workspace" && go vet $(call packages,$(MODULES)) && go run $(STATICCHECK) $(call packages,$(MODULES))
 
 # These modules compile k8s.io/kubernetes and its dependencies, which takes minutes.
