@@ -179,7 +179,7 @@ func TestFlaky_entriesAreComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	columns := []string{"test", "seen", "what was seen", "cause", "mended in"}
+	columns := []string{"test", "date", "failure", "cause", "mended in"}
 	var rows [][]string
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSpace(line)
