@@ -51,8 +51,12 @@ type Server struct {
 }
 
 // ControlPlane is a control plane. Only New of package controlplane makes one.
-type ControlPlane struct{ heldControlPlane }
+type ControlPlane struct {
+	//lint:ignore U1000 package definition reaches the field by its promoted method
+	heldControlPlane
+}
 
+//lint:ignore U1000 the alias keeps the embedded field unexported
 type heldControlPlane = definition.HeldControlPlane
 
 // Group is an API group.
