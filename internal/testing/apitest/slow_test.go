@@ -27,7 +27,7 @@ func TestList_slowReader_endsAtDeadline(t *testing.T) {
 	}
 	writing := func() int {
 		buffer := make([]byte, 64<<20)
-		return strings.Count(string(buffer[:runtime.Stack(buffer, true)]), "reads.filled.write(")
+		return strings.Count(string(buffer[:runtime.Stack(buffer, true)]), "reads.encodedList.write(")
 	}
 	for _, protocol := range []string{"http/1.1", "h2"} {
 		config := rest.CopyConfig(c.config)
