@@ -38,7 +38,7 @@ type Cluster struct {
 	host    string
 	dynamic dynamic.Interface
 	mapper  *restmapper.DeferredDiscoveryRESTMapper
-	// Say is called with a line about each step.
+	// Say receives a line about each step.
 	Say func(format string, args ...any)
 }
 

@@ -58,7 +58,7 @@ type Options struct {
 	Platforms []v1.Platform
 	// Base is an image reference, or Scratch. Its image for each platform is used.
 	Base string
-	// Say is called with a line about each step.
+	// Say receives a line about each step.
 	Say func(format string, args ...any)
 }
 
