@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/klog/v2"
@@ -48,10 +47,10 @@ type Keeper struct {
 	expected map[string][]chan struct{}
 }
 
-// NewKeeper returns the keeper of a server that has the kinds of Group. The informers of set update its policy.
-func NewKeeper(definition *define.Server, set *informer.Set) (*Keeper, error) {
+// NewKeeper returns the keeper of a server that has the kinds of Group. The informers of set update the policy.
+func NewKeeper(definition *define.Server, set *informer.Set, policy *rbac.Policy) (*Keeper, error) {
 	k := &Keeper{
-		policy:       rbac.NewPolicy(),
+		policy:       policy,
 		definition:   definition,
 		storage:      map[string]registry.Editable{},
 		changed:      make(chan struct{}, 1),
@@ -73,14 +72,6 @@ func NewKeeper(definition *define.Server, set *informer.Set) (*Keeper, error) {
 		}
 	}
 	return k, nil
-}
-
-// Policy returns the policy of the stored roles and bindings. It allows nothing when the server starts.
-func (k *Keeper) Policy() interface {
-	authorizer.Authorizer
-	authorizer.RuleResolver
-} {
-	return k.policy
 }
 
 // Bootstrapped returns a channel that is closed when Bootstrap has created all objects.

@@ -28,6 +28,7 @@ import (
 	"github.com/annexapi/annex/internal/identity/auth"
 	"github.com/annexapi/annex/internal/identity/certs"
 	"github.com/annexapi/annex/internal/identity/login"
+	"github.com/annexapi/annex/internal/identity/rbac"
 	"github.com/annexapi/annex/internal/identity/reviews"
 	"github.com/annexapi/annex/internal/identity/rights"
 	"github.com/annexapi/annex/internal/model/admit"
@@ -44,13 +45,15 @@ import (
 // standalone authenticates callers by its own certificate authority and a token file, authorizes them by its own
 // roles, and stores namespaces.
 type standalone struct {
-	plan       *plan.Plan
-	certs      *certs.Certs
-	loopback   *loopback.Loopback
-	tokens     *auth.TokenFile // nil without Options.TokenAuthFile
-	callers    *callers
-	keys       *accounts.Keys // of service accounts, and of signed-in users
-	login      *login.Login   // nil without Options.Login.UserFile
+	plan     *plan.Plan
+	certs    *certs.Certs
+	loopback *loopback.Loopback
+	tokens   *auth.TokenFile // nil without Options.TokenAuthFile
+	callers  *callers
+	keys     *accounts.Keys // of service accounts, and of signed-in users
+	login    *login.Login   // nil without Options.Login.UserFile
+	// policy has the stored roles and bindings. It allows nothing before they are loaded.
+	policy     *rbac.Policy
 	decisions  *auth.Authorization
 	namespaces *coreapi.Namespaces
 	rights     *rights.Keeper
@@ -73,6 +76,7 @@ func (m *standalone) certificates(options *certs.Options) {
 
 func (m *standalone) open(ctx context.Context, s *Server) error {
 	m.certs, m.loopback, m.hasNamespaces = s.certs, s.loopback, make(chan struct{})
+	m.policy = rbac.NewPolicy()
 	m.content = func(context.Context) ([]schema.GroupVersionResource, error) {
 		return upstream.NamespacedResources(s.kinds), nil
 	}
@@ -113,7 +117,7 @@ func (m *standalone) store(s *Server) error {
 		return err
 	}
 	s.destroyOnClose(m.namespaces.Storage())
-	m.rights, err = rights.NewKeeper(m.plan.Definition, s.informers)
+	m.rights, err = rights.NewKeeper(m.plan.Definition, s.informers, m.policy)
 	return err
 }
 
