@@ -149,7 +149,6 @@ func open(facts func() api.Facts, o Options, env define.OperationsEnv) (define.O
 		Drain:      max(o.DrainTimeout, 0),
 		MaxRunning: max(o.MaxRunning, 0),
 		Shared:     env.Shared,
-		Call:       env.Call,
 	}), nil
 }
 

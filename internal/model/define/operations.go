@@ -42,8 +42,9 @@ type Operations interface {
 	// The objects are shared.
 	Changed(obj runtime.Object)
 	Removed(obj runtime.Object)
-	// Run carries out operations until the context ends, and then waits for running ones.
-	Run(ctx context.Context)
+	// Run carries out operations until the context ends, and then waits for running ones. It recalls their recorded
+	// calls.
+	Run(ctx context.Context, recall Recall)
 	Metrics() []prometheus.Collector
 }
 
@@ -53,10 +54,11 @@ type OperationsEnv struct {
 	Env any
 	// Shared means that other processes may use the same storage.
 	Shared bool
-	// Call recreates a recorded call of an action, with the current object. The returned context is for the call's
-	// function. The error is ErrUnknownAction if the server does not have the action.
-	Call func(ctx context.Context, recorded Recorded) (context.Context, *Call, error)
 }
+
+// Recall recreates a recorded call of an action, with the current object. The returned context is for the call's
+// function. The error is ErrUnknownAction if the server does not have the action.
+type Recall func(ctx context.Context, recorded Recorded) (context.Context, *Call, error)
 
 // ErrUnknownAction reports a call of an action that the server does not have. A previous version or another replica
 // may have had it.

@@ -19,7 +19,6 @@ func (s *Server) openOperations(env any) error {
 		operations, err := k.Operations.New(define.OperationsEnv{
 			Env:    env,
 			Shared: s.plan.Resource(k.GroupResource()).Storage.Traits().Remote,
-			Call:   s.recordedCall,
 		})
 		if err != nil {
 			return fmt.Errorf("operations: %w", err)
@@ -52,7 +51,7 @@ func (s *Server) startOperations(ctx context.Context) (wait func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.operations.Run(ctx)
+		s.operations.Run(ctx, s.recordedCall)
 	}()
 	return func() {
 		timer := time.NewTimer(s.plan.Options.ShutdownTimeout)

@@ -34,8 +34,6 @@ type Config struct {
 	MaxRunning int
 	// Shared means that other processes may hold operations of the same storage.
 	Shared bool
-	// Call recreates the call of a recorded action.
-	Call func(ctx context.Context, recorded define.Recorded) (context.Context, *define.Call, error)
 }
 
 // maxInterruptions is the number of consecutive processes that may end while running an operation. The operation
@@ -183,7 +181,7 @@ func (r *Runner) release(k key) {
 const workers = 4
 
 // Run implements define.Operations.
-func (r *Runner) Run(ctx context.Context) {
+func (r *Runner) Run(ctx context.Context, recall define.Recall) {
 	// Running actions may outlast ctx by the drain time.
 	lasting, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
@@ -196,7 +194,7 @@ func (r *Runner) Run(ctx context.Context) {
 	r.mu.Unlock()
 	var all sync.WaitGroup
 	for range workers {
-		all.Go(func() { r.work(ctx, lasting, queue) })
+		all.Go(func() { r.work(ctx, lasting, queue, recall) })
 	}
 	<-ctx.Done()
 	queue.ShutDown()
@@ -205,13 +203,13 @@ func (r *Runner) Run(ctx context.Context) {
 	r.attempts.Wait()
 }
 
-func (r *Runner) work(ctx, lasting context.Context, queue workqueue.TypedDelayingInterface[key]) {
+func (r *Runner) work(ctx, lasting context.Context, queue workqueue.TypedDelayingInterface[key], recall define.Recall) {
 	for {
 		k, ended := queue.Get()
 		if ended {
 			return
 		}
-		if after := r.settle(ctx, lasting, k); after > 0 {
+		if after := r.settle(ctx, lasting, k, recall); after > 0 {
 			queue.AddAfter(k, after)
 		}
 		queue.Done(k)
@@ -272,7 +270,7 @@ func (r *Runner) lineUp(k key) {
 
 // settle advances an operation from its last observed state. It returns the time until the next call; 0 means not
 // before the operation changes.
-func (r *Runner) settle(ctx, lasting context.Context, k key) (after time.Duration) {
+func (r *Runner) settle(ctx, lasting context.Context, k key, recall define.Recall) (after time.Duration) {
 	if ctx.Err() != nil {
 		return 0
 	}
@@ -287,7 +285,7 @@ func (r *Runner) settle(ctx, lasting context.Context, k key) (after time.Duratio
 	case op.DeletionTimestamp != nil:
 		return 0
 	case op.Status.Phase != operationv1.OperationRunning:
-		return r.claim(ctx, lasting, op)
+		return r.claim(ctx, lasting, op, recall)
 	}
 	holds := r.config.Lease - r.config.Clock.Since(seen.observed)
 	if !r.config.Shared && seen.holder != r.config.Identity {
@@ -296,7 +294,7 @@ func (r *Runner) settle(ctx, lasting context.Context, k key) (after time.Duratio
 	if holds > 0 {
 		return holds
 	}
-	return r.claim(ctx, lasting, op)
+	return r.claim(ctx, lasting, op, recall)
 }
 
 // expire deletes a finished operation after its TTL.
@@ -323,7 +321,7 @@ func (r *Runner) expire(ctx context.Context, op *operationv1.Operation) time.Dur
 func settled(err error) bool { return apierrors.IsConflict(err) || apierrors.IsNotFound(err) }
 
 // claim begins an attempt of an operation that is pending or whose holder has lost it.
-func (r *Runner) claim(ctx, lasting context.Context, op *operationv1.Operation) time.Duration {
+func (r *Runner) claim(ctx, lasting context.Context, op *operationv1.Operation, recall define.Recall) time.Duration {
 	orphaned := op.Status.Phase == operationv1.OperationRunning
 	next := op.DeepCopy()
 	if op.Spec.Cancel {
@@ -333,7 +331,7 @@ func (r *Runner) claim(ctx, lasting context.Context, op *operationv1.Operation) 
 	if !orphaned && r.wait(keyOf(op)) {
 		return 0
 	}
-	runCtx, call, err := r.config.Call(lasting, recordedOf(op))
+	runCtx, call, err := recall(lasting, recordedOf(op))
 	if errors.Is(err, define.ErrUnknownAction) {
 		if r.config.Shared { // a replica of another version may have it
 			klog.FromContext(ctx).Info("Operation is left to other replicas", "operation", keyOf(op), "reason", err.Error())

@@ -204,19 +204,19 @@ func (s *store) start(
 	r := &replica{store: s, clock: clock, events: make(chan func(), 10000), ended: make(chan struct{})}
 	config := operations.Config{
 		Client: r, Clock: clock, Identity: fmt.Sprint("replica-", len(s.replicas)), Lease: lease, Drain: 5 * time.Second, Shared: true,
-		Call: func(ctx context.Context, recorded define.Recorded) (context.Context, *define.Call, error) {
-			a, ok := actions[recorded.Subresource]
-			if !ok {
-				return nil, nil, fmt.Errorf("%w: %s", define.ErrUnknownAction, recorded.Subresource)
-			}
-			long := &define.Long{Resumable: a.resumable, Run: func(ctx context.Context, _ *define.Call, attempt any) (any, error) {
-				return a.run(ctx, attempt.(*operations.Attempt))
-			}}
-			return ctx, &define.Call{Subresource: &define.Subresource{Name: recorded.Subresource, Long: long}, User: &user.DefaultInfo{}}, nil
-		},
 	}
 	for _, c := range configure {
 		c(&config)
+	}
+	recall := func(ctx context.Context, recorded define.Recorded) (context.Context, *define.Call, error) {
+		a, ok := actions[recorded.Subresource]
+		if !ok {
+			return nil, nil, fmt.Errorf("%w: %s", define.ErrUnknownAction, recorded.Subresource)
+		}
+		long := &define.Long{Resumable: a.resumable, Run: func(ctx context.Context, _ *define.Call, attempt any) (any, error) {
+			return a.run(ctx, attempt.(*operations.Attempt))
+		}}
+		return ctx, &define.Call{Subresource: &define.Subresource{Name: recorded.Subresource, Long: long}, User: &user.DefaultInfo{}}, nil
 	}
 	r.runner = operations.NewRunner(config)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -239,7 +239,7 @@ func (s *store) start(
 	}()
 	go func() {
 		defer close(r.ended)
-		r.runner.Run(ctx)
+		r.runner.Run(ctx, recall)
 	}()
 	t.Cleanup(func() {
 		cancel()
