@@ -51,10 +51,11 @@ func New(config *rest.Config, place Place, options Options) (*Keeper, error) {
 	return keeper, nil
 }
 
-// Run follows the Secret, and leads whenever it holds the Lease, until the context ends.
-func (k *Keeper) Run(ctx context.Context) error { return k.host.run(ctx, k) }
+// Run follows the Secret, and leads whenever it holds the Lease, until the context ends. ready returns an error while
+// the server is not ready. A server that has left its APIServices returns to them only when it is ready.
+func (k *Keeper) Run(ctx context.Context, ready func() error) error { return k.host.run(ctx, k, ready) }
 
-func (c *cluster) run(ctx context.Context, k *Keeper) error {
+func (c *cluster) run(ctx context.Context, k *Keeper, ready func() error) error {
 	client, place := c.client, c.place
 	hostname, err := os.Hostname()
 	if err != nil {
@@ -89,7 +90,7 @@ func (c *cluster) run(ctx context.Context, k *Keeper) error {
 			case <-ctx.Done():
 				return
 			case lead := <-leads:
-				k.lead(klog.NewContext(lead, klog.FromContext(ctx)))
+				k.lead(klog.NewContext(lead, klog.FromContext(ctx)), ready)
 			}
 		}
 	})

@@ -79,9 +79,6 @@ type Options struct {
 	// ServiceNamespace. An APIService that points elsewhere is not modified.
 	APIServices                   []string
 	ServiceName, ServiceNamespace string
-	// Ready returns an error while the server is not ready; nil means that it always is. A server that has left its
-	// APIServices returns to them only when it is ready.
-	Ready func() error
 	// Lifetime is the lifetime of a serving certificate. The certificate is renewed when a third is left.
 	Lifetime time.Duration
 	// Clock is the clock; nil means the real clock.
@@ -101,7 +98,7 @@ type host interface {
 	// its namespace is deleted.
 	unwanted(ctx context.Context) (bool, error)
 	// run calls follow whenever the Secret has changed, and lead while this replica holds the Lease.
-	run(ctx context.Context, k *Keeper) error
+	run(ctx context.Context, k *Keeper, ready func() error) error
 }
 
 // apiService contains the relevant fields of an APIService.
@@ -234,10 +231,10 @@ func (k *Keeper) refuse(reason error) {
 }
 
 // lead renews and publishes until the context ends.
-func (k *Keeper) lead(ctx context.Context) {
+func (k *Keeper) lead(ctx context.Context, ready func() error) {
 	defer k.refuse(nil)
 	for {
-		wait, err := k.renew(ctx)
+		wait, err := k.renew(ctx, ready)
 		if apierrors.IsForbidden(err) {
 			k.refuse(err)
 		} else {
@@ -282,7 +279,7 @@ func (k *Keeper) say(ctx context.Context, about, wrong string) {
 }
 
 // renew performs one step, and returns the maximum time until the next one.
-func (k *Keeper) renew(ctx context.Context) (time.Duration, error) {
+func (k *Keeper) renew(ctx context.Context, ready func() error) (time.Duration, error) {
 	wait := min(checkInterval, k.notice())
 	secret, err := k.host.secret(ctx)
 	if err != nil {
@@ -308,7 +305,7 @@ func (k *Keeper) renew(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	k.known = *state
-	all, missing, err := k.publish(ctx, state)
+	all, missing, err := k.publish(ctx, state, ready)
 	if missing {
 		wait = min(wait, missingInterval)
 	}
@@ -359,7 +356,7 @@ func (k *Keeper) store(ctx context.Context, secret *corev1.Secret, state *state)
 
 // publish writes the authorities into the caBundle of all APIServices of this server, and reports whether all of them
 // have it. An APIService that does not exist yet is not counted.
-func (k *Keeper) publish(ctx context.Context, state *state) (all, missing bool, err error) {
+func (k *Keeper) publish(ctx context.Context, state *state, ready func() error) (all, missing bool, err error) {
 	bundle := state.bundle()
 	all = true
 	fail := func(doing, name string, failure error) {
@@ -375,7 +372,7 @@ func (k *Keeper) publish(ctx context.Context, state *state) (all, missing bool, 
 			fail("read", name, failure)
 			continue
 		}
-		back, failure := k.goesBack(ctx, found)
+		back, failure := k.goesBack(ctx, found, ready)
 		if failure != nil {
 			fail("go back to", name, failure)
 			continue
@@ -408,8 +405,8 @@ func (k *Keeper) publish(ctx context.Context, state *state) (all, missing bool, 
 }
 
 // goesBack reports whether an APIService that the server has left should point to it again.
-func (k *Keeper) goesBack(ctx context.Context, found *apiService) (bool, error) {
-	if found.service != (service{}) || !found.left.is(k.options) || k.options.Ready != nil && k.options.Ready() != nil {
+func (k *Keeper) goesBack(ctx context.Context, found *apiService, ready func() error) (bool, error) {
+	if found.service != (service{}) || !found.left.is(k.options) || ready() != nil {
 		return false, nil
 	}
 	unwanted, err := k.host.unwanted(ctx)

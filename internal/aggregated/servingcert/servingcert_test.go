@@ -103,8 +103,8 @@ func (h *fakeHost) unwanted(context.Context) (bool, error) {
 	return h.idle, h.refuse["unwanted"]
 }
 
-func (h *fakeHost) run(ctx context.Context, k *Keeper) error {
-	k.lead(ctx)
+func (h *fakeHost) run(ctx context.Context, k *Keeper, ready func() error) error {
+	k.lead(ctx, ready)
 	return nil
 }
 
@@ -225,7 +225,7 @@ func TestKeeper_everyHostTrustsEveryReplica(t *testing.T) {
 		running.Go(func() { // the lead
 			for ctx.Err() == nil {
 				leading, stop := context.WithTimeout(ctx, time.Duration(below(20000))*time.Millisecond)
-				replicas[below(len(replicas))].lead(leading)
+				replicas[below(len(replicas))].lead(leading, always)
 				stop()
 				pause(ctx, time.Duration(below(4000))*time.Millisecond)
 			}
@@ -277,10 +277,18 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// step performs one step of a leader, and expects no error.
+// always is the readiness of a server that is always ready.
+func always() error { return nil }
+
+// step performs one step of the leader of a ready server, and expects no error.
 func step(t *testing.T, k *Keeper) {
 	t.Helper()
-	if _, err := k.renew(t.Context()); err != nil {
+	stepWhile(t, k, always)
+}
+
+func stepWhile(t *testing.T, k *Keeper, ready func() error) {
+	t.Helper()
+	if _, err := k.renew(t.Context(), ready); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -299,7 +307,7 @@ func TestRenew_latePublication_waits(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		host.refuse["updateAPIService"] = errors.New("no")
-		if _, err := first.renew(t.Context()); err == nil {
+		if _, err := first.renew(t.Context(), always); err == nil {
 			t.Fatal("the bundles are not refused")
 		}
 		for at := time.Duration(0); at < 10*time.Minute; at += time.Second {
@@ -307,7 +315,7 @@ func TestRenew_latePublication_waits(t *testing.T) {
 				delete(host.refuse, "updateAPIService")
 			}
 			before := host.bundle(services[0])
-			_, err := second.renew(t.Context())
+			_, err := second.renew(t.Context(), always)
 			if refused := at < 5*time.Minute; refused != (err != nil) {
 				t.Fatalf("after %v: %v", at, err)
 			}
@@ -430,7 +438,7 @@ func TestPublish_newAPIService(t *testing.T) {
 		k := keeper(t, host, options(time.Hour))
 		ctx, cancel := context.WithCancel(t.Context())
 		var leading sync.WaitGroup
-		leading.Go(func() { k.lead(ctx) })
+		leading.Go(func() { k.lead(ctx, always) })
 		time.Sleep(time.Minute)
 		host.edit(func(_ *corev1.Secret, all map[string]*apiService) {
 			for _, name := range services {
@@ -525,7 +533,7 @@ func TestLead_forbiddenWrite_isReported(t *testing.T) {
 			k := keeper(t, host, options(time.Hour))
 			ctx, cancel := context.WithCancel(t.Context())
 			var leading sync.WaitGroup
-			leading.Go(func() { k.lead(ctx) })
+			leading.Go(func() { k.lead(ctx, always) })
 			synctest.Wait()
 			k.become(nil) // other replicas can read the Secret
 			if err := k.Check(); err == nil || !strings.Contains(err.Error(), want) {
@@ -606,10 +614,12 @@ func TestLeave_onlyWhenUnwanted(t *testing.T) {
 		host := newHost(services...)
 		host.services[services[1]].service.Name = "rival"
 		ready := errors.New("not yet")
-		o := options(time.Hour)
-		o.Ready = func() error { return ready }
-		k := keeper(t, host, o)
-		step(t, k)
+		k := keeper(t, host, options(time.Hour))
+		step := func() {
+			t.Helper()
+			stepWhile(t, k, func() error { return ready })
+		}
+		step()
 		before := *host.services[services[0]]
 		leave := func() {
 			t.Helper()
@@ -632,20 +642,20 @@ func TestLeave_onlyWhenUnwanted(t *testing.T) {
 			t.Errorf("another server's: %+v", got)
 		}
 		// A replica that still runs does not add the server again, nor does a new one before it is ready.
-		step(t, k)
+		step()
 		host.idle = false
-		step(t, k)
+		step()
 		if host.services[services[0]].service == ours {
 			t.Error("came back too early")
 		}
 		ready = nil
-		step(t, k)
+		step()
 		got := host.services[services[0]]
 		if got.service != ours || got.left != (service{}) || !bytes.Equal(got.bundle, before.bundle) {
 			t.Errorf("came back as %+v", got)
 		}
 		host.edit(func(_ *corev1.Secret, all map[string]*apiService) { all[services[0]].service = service{} })
-		step(t, k)
+		step()
 		if host.services[services[0]].service == ours {
 			t.Error("took an APIService that points nowhere for its own")
 		}

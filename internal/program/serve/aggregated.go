@@ -171,7 +171,7 @@ func (m *aggregated) metrics() []prometheus.Collector {
 
 func (m *aggregated) background(ctx context.Context) { m.front.Run(ctx) }
 
-func (m *aggregated) controllers() []func(context.Context) error { return nil }
+func (m *aggregated) controllers(func(string) error) []func(context.Context) error { return nil }
 
 func (m *aggregated) initialize(context.Context) error { return nil }
 
@@ -223,7 +223,7 @@ func (m *selfCertified) open(ctx context.Context, s *Server) error {
 		servingcert.Options{
 			DNSNames: names, APIServices: m.plan.Definition.APIServiceNames(),
 			ServiceName: o.ServiceName, ServiceNamespace: o.ServiceNamespace,
-			Lifetime: o.Lifetime, Ready: func() error { return s.readyBut(certificateCheck) },
+			Lifetime: o.Lifetime,
 		})
 	return err
 }
@@ -234,8 +234,10 @@ func (m *selfCertified) checks() []healthz.HealthChecker {
 	return append(m.aggregated.checks(), healthz.NamedCheck(certificateCheck, func(*http.Request) error { return m.keeper.Check() }))
 }
 
-func (m *selfCertified) controllers() []func(context.Context) error {
-	return []func(context.Context) error{m.keeper.Run}
+func (m *selfCertified) controllers(readyBut func(check string) error) []func(context.Context) error {
+	return []func(context.Context) error{func(ctx context.Context) error {
+		return m.keeper.Run(ctx, func() error { return readyBut(certificateCheck) })
+	}}
 }
 
 func (m *selfCertified) blocked() error {

@@ -77,8 +77,8 @@ func (m *controlPlane) configure(c *upstream.Config, own plugins) error {
 	return m.standalone.configure(c, own)
 }
 
-func (m *controlPlane) controllers() []func(context.Context) error {
-	return append(m.standalone.controllers(), m.opened.Run)
+func (m *controlPlane) controllers(readyBut func(check string) error) []func(context.Context) error {
+	return append(m.standalone.controllers(readyBut), m.opened.Run)
 }
 
 // lead elects in the namespace where a cluster's controllers have their Leases.

@@ -59,8 +59,8 @@ type mode interface {
 	// background runs the background work that requests in flight need, until the context ends.
 	background(ctx context.Context)
 	// controllers returns clients of the server itself. Each returns when its context ends, or with an error that
-	// ends the server.
-	controllers() []func(ctx context.Context) error
+	// ends the server. readyBut returns the error of the first failing check of /readyz other than the named one.
+	controllers(readyBut func(check string) error) []func(ctx context.Context) error
 	// initialize creates the initial objects, such as the namespace default, once the storages are connected.
 	initialize(ctx context.Context) error
 	// blocked returns the missing condition outside of the server that keeps it from becoming ready; nil if there

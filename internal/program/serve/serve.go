@@ -544,7 +544,7 @@ func (s *Server) startClients(controllers, informers context.Context, running *s
 		}
 	}
 	must(informers, s.informers.Run)
-	for _, run := range s.mode.controllers() {
+	for _, run := range s.mode.controllers(s.readyBut) {
 		must(controllers, run)
 	}
 }

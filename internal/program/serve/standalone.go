@@ -258,7 +258,7 @@ func (m *standalone) background(ctx context.Context) {
 	all.Go(func() { m.decisions.Run(ctx) })
 }
 
-func (m *standalone) controllers() []func(context.Context) error {
+func (m *standalone) controllers(func(string) error) []func(context.Context) error {
 	all := []func(context.Context) error{
 		func(ctx context.Context) error { return m.namespaces.RunDeletion(ctx, m.loopback.Config(), m.content) },
 		m.rights.Run,
