@@ -2,7 +2,10 @@ package serve
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
 	registryrest "k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/annexapi/annex/internal/identity/accounts"
@@ -60,4 +63,29 @@ func boundKinds(kinds []*registry.Kind) accounts.Kinds {
 		}
 		return accounts.Kind{}, false
 	}
+}
+
+// identities returns the users as which a control plane's controllers work, by loopback token. If authorization
+// does not use roles, only a webhook could permit their requests, and it does not know these users. They then have
+// all permissions.
+func (m *standaloneFiles) identities() map[string]user.Info {
+	known := map[string]user.Info{}
+	plane := m.plan.Definition.Plane
+	if plane == nil {
+		return known
+	}
+	add := func(name string, info *user.DefaultInfo) {
+		if !m.decisions.ByRoles() {
+			info.Groups = append(info.Groups, user.SystemPrivilegedGroup)
+		}
+		known[m.loopback.TokenOf(name)] = info
+	}
+	for _, c := range plane.Controllers {
+		if c.Account != "" {
+			account := serviceaccount.UserInfo(metav1.NamespaceSystem, c.Account, "").(*user.DefaultInfo)
+			add(c.Account, account)
+		}
+	}
+	add(user.KubeControllerManager, &user.DefaultInfo{Name: user.KubeControllerManager})
+	return known
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/annexapi/annex/internal/aggregated/servingcert"
 	"github.com/annexapi/annex/internal/identity/auth"
 	"github.com/annexapi/annex/internal/identity/certs"
+	"github.com/annexapi/annex/internal/identity/login"
 	"github.com/annexapi/annex/internal/model/convert"
 	"github.com/annexapi/annex/internal/program/plan"
 	"github.com/annexapi/annex/internal/server/upstream"
@@ -28,51 +29,61 @@ import (
 )
 
 // aggregated delegates authentication, authorization and namespaces to the cluster in front of it.
-type aggregated struct {
-	plan  *plan.Plan
-	certs *certs.Certs
-	front *cluster.Cluster
-}
+type aggregated struct{ plan *plan.Plan }
 
-var _ mode = (*aggregated)(nil)
+var _ mode = aggregated{}
 
 // certificates restricts the certificates to serving: clients authenticate to the cluster, and a file of
 // authorities replaces the cluster's.
-func (m *aggregated) certificates(options *certs.Options) { options.ServingOnly = true }
+func (m aggregated) certificates(options *certs.Options) { options.ServingOnly = true }
 
-func (m *aggregated) open(_ context.Context, s *Server) error {
-	m.certs = s.certs
-	var err error
-	m.front, err = cluster.Open(cluster.Config{
+func (m aggregated) open(_ context.Context, b base) (modeFiles, error) { return m.openFiles(b) }
+
+func (m aggregated) openFiles(b base) (*aggregatedFiles, error) {
+	front, err := cluster.Open(cluster.Config{
 		Options:       m.plan.Options.Cluster,
 		Server:        m.plan.Definition.Name,
 		Admission:     m.plan.Options.Admission,
 		ClientCAFile:  m.plan.Options.ClientCAFile,
 		RequestHeader: m.plan.Options.RequestHeader,
 		Version:       upstream.EffectiveVersion(m.plan.Definition),
-		Own:           auth.LoopbackTokens(s.loopback.Token()),
+		Own:           auth.LoopbackTokens(b.loopback.Token()),
 		InFlight:      m.plan.InFlight(),
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s.onClose(func() error { m.front.Close(); return nil })
-	return nil
+	b.closing.run(front.Close)
+	return &aggregatedFiles{m, b.certs, front}, nil
 }
 
-func (m *aggregated) types() []func(*runtime.Scheme, bool) error { return nil }
+// aggregatedFiles has the client of the cluster in front. An aggregated server stores nothing besides its kinds, so this
+// is all.
+type aggregatedFiles struct {
+	aggregated
+	certs *certs.Certs
+	front *cluster.Cluster
+}
 
-func (m *aggregated) store(*Server) error { return nil }
+var (
+	_ modeFiles   = (*aggregatedFiles)(nil)
+	_ modeStorage = (*aggregatedFiles)(nil)
+	_ modeService = (*aggregatedFiles)(nil)
+)
+
+func (m *aggregatedFiles) types() []func(*runtime.Scheme, bool) error { return nil }
+
+func (m *aggregatedFiles) store(model, *closers) (modeStorage, error) { return m, nil }
 
 // guard does nothing: a namespace of the cluster may be deleted at any moment. The cluster's namespace controller
 // deletes the content of a terminating namespace repeatedly until none is left.
-func (m *aggregated) guard(storage generic.RESTOptionsGetter) generic.RESTOptionsGetter {
+func (m *aggregatedFiles) guard(storage generic.RESTOptionsGetter) generic.RESTOptionsGetter {
 	return storage
 }
 
-func (m *aggregated) collectsGarbage() bool { return true }
+func (m *aggregatedFiles) collectsGarbage() bool { return true }
 
-func (m *aggregated) configure(config *upstream.Config, own plugins) error {
+func (m *aggregatedFiles) configure(config *upstream.Config, own plugins) (modeService, error) {
 	config.OpenAPI = convert.Definitions(m.plan.Definition)
 	config.Authenticator, config.Authorizer, config.Cluster = m.front, m.front.Authorizer(), m.front
 	config.FlowControl, config.FlowControlled = m.front.FlowControl(), m.front.FlowControlled
@@ -84,20 +95,22 @@ func (m *aggregated) configure(config *upstream.Config, own plugins) error {
 			union.NamedAuthorizer{AuthorizerName: "server", Authorizer: own},
 			union.NamedAuthorizer{AuthorizerName: "cluster", Authorizer: m.front.Authorizer()})
 		if err != nil {
-			return fmt.Errorf("authorization: %w", err)
+			return nil, fmt.Errorf("authorization: %w", err)
 		}
 	}
 	all, err := own.with(config.Authorizer)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	config.Admission, err = m.front.Admission(all, own.configuration)
-	return err
+	if config.Admission, err = m.front.Admission(all, own.configuration); err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // editors reject objects whose namespace does not exist in the cluster.
-func (m *aggregated) editors(s *Server) map[string][]*registry.Editor {
-	all := s.editorsOf(nil)
+func (m *aggregatedFiles) editors(kinds []*registry.Kind, schemes *convert.Machinery) map[string][]*registry.Editor {
+	all := editorsOf(kinds, schemes, nil)
 	for _, editors := range all {
 		for _, e := range editors {
 			e.CheckNamespace = m.front.HasNamespace
@@ -106,20 +119,24 @@ func (m *aggregated) editors(s *Server) map[string][]*registry.Editor {
 	return all
 }
 
-func (m *aggregated) namespaceNames(ctx context.Context) ([]string, error) {
+func (m *aggregatedFiles) namespaceNames(ctx context.Context) ([]string, error) {
 	return m.front.Namespaces(ctx)
 }
 
 // mostNamespaces is low because each namespace takes one request to the cluster.
-func (m *aggregated) mostNamespaces() int { return 100 }
+func (m *aggregatedFiles) mostNamespaces() int { return 100 }
 
-func (m *aggregated) serving() dynamiccertificates.CertKeyContentProvider { return m.certs.Serving() }
+func (m *aggregatedFiles) serving() dynamiccertificates.CertKeyContentProvider {
+	return m.certs.Serving()
+}
 
-func (m *aggregated) clientCA() dynamiccertificates.CAContentProvider { return m.front.ClientCA() }
+func (m *aggregatedFiles) clientCA() dynamiccertificates.CAContentProvider { return m.front.ClientCA() }
 
-func (m *aggregated) administers() bool { return false }
+func (m *aggregatedFiles) administers() bool { return false }
 
-func (m *aggregated) checks() []healthz.HealthChecker {
+func (m *aggregatedFiles) signIn() *login.Login { return nil }
+
+func (m *aggregatedFiles) checks() []healthz.HealthChecker {
 	checks := []healthz.HealthChecker{healthz.NamedCheck("cluster", func(*http.Request) error { return m.front.Problem() })}
 	if m.front.FlowControl() != nil {
 		checks = append(checks, flowCheck{m.front})
@@ -146,7 +163,7 @@ func (c flowCheck) Name() string {
 
 func (c flowCheck) Check(*http.Request) error { return nil }
 
-func (m *aggregated) metrics() []prometheus.Collector {
+func (m *aggregatedFiles) metrics() []prometheus.Collector {
 	one := func(yes bool) float64 {
 		if yes {
 			return 1
@@ -169,16 +186,16 @@ func (m *aggregated) metrics() []prometheus.Collector {
 	}
 }
 
-func (m *aggregated) background(ctx context.Context) { m.front.Run(ctx) }
+func (m *aggregatedFiles) background(ctx context.Context) { m.front.Run(ctx) }
 
-func (m *aggregated) controllers(func(string) error) []func(context.Context) error { return nil }
+func (m *aggregatedFiles) controllers(func(string) error) []func(context.Context) error { return nil }
 
-func (m *aggregated) initialize(context.Context) error { return nil }
+func (m *aggregatedFiles) initialize(context.Context) error { return nil }
 
-func (m *aggregated) blocked() error { return m.front.Problem() }
+func (m *aggregatedFiles) blocked() error { return m.front.Problem() }
 
 // lead elects one of the replicas by a Lease in the cluster. Without a namespace for the Lease, each replica leads.
-func (m *aggregated) lead(ctx context.Context, run func(context.Context)) {
+func (m *aggregatedFiles) lead(ctx context.Context, run func(context.Context)) {
 	if m.plan.Options.Cluster.LeaseNamespace == "" {
 		run(ctx)
 		return
@@ -186,9 +203,9 @@ func (m *aggregated) lead(ctx context.Context, run func(context.Context)) {
 	leadAlone(ctx, m.plan.Definition.Name, m.front.ClientConfig(), m.plan.Options.Cluster.LeaseNamespace, run)
 }
 
-func (m *aggregated) leave(context.Context) {}
+func (m *aggregatedFiles) leave(context.Context) {}
 
-func (m *aggregated) cluster() string {
+func (m *aggregatedFiles) cluster() string {
 	line := m.front.URL()
 	if _, leftOut := m.plan.Requirements(); len(leftOut) > 0 {
 		line += ", without " + strings.Join(leftOut, ", ")
@@ -197,76 +214,79 @@ func (m *aggregated) cluster() string {
 }
 
 // selfCertified is aggregated, and keeps its serving certificate in the cluster.
-type selfCertified struct {
-	*aggregated
-	keeper *servingcert.Keeper
-}
+type selfCertified struct{ aggregated }
 
-var _ mode = (*selfCertified)(nil)
+var _ mode = selfCertified{}
 
-// leaveTimeout bounds the cluster's response time while the server drains.
-const leaveTimeout = 3 * time.Second
-
-const certificateCheck = "serving-certificate"
-
-func (m *selfCertified) open(ctx context.Context, s *Server) error {
-	if err := m.aggregated.open(ctx, s); err != nil {
-		return err
+func (m selfCertified) open(_ context.Context, b base) (modeFiles, error) {
+	files, err := m.openFiles(b)
+	if err != nil {
+		return nil, err
 	}
 	o := m.plan.Options.SelfCertify
 	domain := o.ServiceName + "." + o.ServiceNamespace + ".svc"
 	names := []string{domain, domain + ".cluster.local", "localhost"}
 	secret := requirements.ServingSecret(o.ServiceName)
-	var err error
-	m.keeper, err = servingcert.New(m.front.ClientConfig(),
+	keeper, err := servingcert.New(files.front.ClientConfig(),
 		servingcert.Place{Namespace: o.ServiceNamespace, Secret: secret, Lease: secret, Workload: o.Workload},
 		servingcert.Options{
 			DNSNames: names, APIServices: m.plan.Definition.APIServiceNames(),
 			ServiceName: o.ServiceName, ServiceNamespace: o.ServiceNamespace,
 			Lifetime: o.Lifetime,
 		})
-	return err
+	if err != nil {
+		return nil, err
+	}
+	return &selfCertifiedFiles{files, keeper}, nil
 }
 
-func (m *selfCertified) serving() dynamiccertificates.CertKeyContentProvider { return m.keeper }
-
-func (m *selfCertified) checks() []healthz.HealthChecker {
-	return append(m.aggregated.checks(), healthz.NamedCheck(certificateCheck, func(*http.Request) error { return m.keeper.Check() }))
+// selfCertifiedFiles has the clients of the cluster in front.
+type selfCertifiedFiles struct {
+	*aggregatedFiles
+	keeper *servingcert.Keeper
 }
 
-func (m *selfCertified) controllers(readyBut func(check string) error) []func(context.Context) error {
+var (
+	_ modeFiles   = (*selfCertifiedFiles)(nil)
+	_ modeStorage = (*selfCertifiedFiles)(nil)
+	_ modeService = (*selfCertifiedFiles)(nil)
+)
+
+// leaveTimeout bounds the cluster's response time while the server drains.
+const leaveTimeout = 3 * time.Second
+
+const certificateCheck = "serving-certificate"
+
+func (m *selfCertifiedFiles) store(model, *closers) (modeStorage, error) { return m, nil }
+
+func (m *selfCertifiedFiles) configure(config *upstream.Config, own plugins) (modeService, error) {
+	if _, err := m.aggregatedFiles.configure(config, own); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *selfCertifiedFiles) serving() dynamiccertificates.CertKeyContentProvider { return m.keeper }
+
+func (m *selfCertifiedFiles) checks() []healthz.HealthChecker {
+	return append(m.aggregatedFiles.checks(), healthz.NamedCheck(certificateCheck, func(*http.Request) error { return m.keeper.Check() }))
+}
+
+func (m *selfCertifiedFiles) controllers(readyBut func(check string) error) []func(context.Context) error {
 	return []func(context.Context) error{func(ctx context.Context) error {
 		return m.keeper.Run(ctx, func() error { return readyBut(certificateCheck) })
 	}}
 }
 
-func (m *selfCertified) blocked() error {
-	return errors.Join(m.aggregated.blocked(), m.keeper.Check())
+func (m *selfCertifiedFiles) blocked() error {
+	return errors.Join(m.aggregatedFiles.blocked(), m.keeper.Check())
 }
 
 // leave removes a server that is no longer wanted from its APIServices.
-func (m *selfCertified) leave(ctx context.Context) {
+func (m *selfCertifiedFiles) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
 	if err := m.keeper.Leave(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "The server may still be in its APIServices, without answering; annex uninstall takes them away")
 	}
-}
-
-// readyBut returns the error of the first failing check of /readyz, ignoring the check named aside.
-func (s *Server) readyBut(aside string) error {
-	select {
-	case <-s.initialized:
-	default:
-		return errors.New("the server has not begun to answer")
-	}
-	for _, check := range s.readyChecks() {
-		if check.Name() == aside {
-			continue
-		}
-		if err := check.Check(nil); err != nil {
-			return fmt.Errorf("%s: %w", check.Name(), err)
-		}
-	}
-	return nil
 }

@@ -31,29 +31,6 @@ import (
 	"github.com/annexapi/annex/internal/program/definition"
 )
 
-// startControllers starts the user's controllers that the options select. wait blocks until they have returned, for
-// ShutdownTimeout at most.
-func (s *Server) startControllers(ctx context.Context) (wait func()) {
-	selected := s.plan.Controllers
-	if len(selected) == 0 {
-		return func() {}
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.mode.lead(ctx, func(ctx context.Context) { controllers.Run(ctx, selected, s.env, clock.RealClock{}) })
-	}()
-	return func() {
-		timer := time.NewTimer(s.plan.Options.ShutdownTimeout)
-		defer timer.Stop()
-		select {
-		case <-done:
-		case <-timer.C:
-			klog.FromContext(ctx).Error(nil, "Controllers have not returned at the end of their context", "timeout", s.plan.Options.ShutdownTimeout)
-		}
-	}
-}
-
 // LeaderElection configures the Lease by which one of several processes becomes the leader.
 type LeaderElection struct {
 	Enabled                                   bool

@@ -23,81 +23,120 @@ import (
 )
 
 // controlPlane is standalone and serves the API of a whole cluster.
-type controlPlane struct {
-	*standalone
-	opened *definition.Opened
-}
+type controlPlane struct{ standalone }
 
-func (m *controlPlane) certificates(options *certs.Options) {
+var _ mode = controlPlane{}
+
+func (m controlPlane) certificates(options *certs.Options) {
 	m.standalone.certificates(options)
 	options.FrontProxy = true
-	o := &m.standalone.plan.Options
+	o := &m.plan.Options
 	options.FrontProxyFiles = certs.FrontProxyFiles{
 		CertFile: o.ControlPlane.ProxyClientCertFile, KeyFile: o.ControlPlane.ProxyClientKeyFile,
 		CAFile: o.RequestHeader.ClientCAFile, Names: o.RequestHeader.AllowedNames,
 	}
 }
 
-// open makes the deletion of a namespace delete every resource in discovery: the definition lacks custom resources
-// and the resources of aggregated servers.
-func (m *controlPlane) open(ctx context.Context, s *Server) error {
-	if err := m.standalone.open(ctx, s); err != nil {
-		return err
-	}
-	discovery, err := resources.NewClient(m.loopback.Config())
+func (m controlPlane) open(ctx context.Context, b base) (modeFiles, error) {
+	files, err := m.openFiles(ctx, b)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	m.content = discovery.Content
-	return nil
-}
-
-func (m *controlPlane) configure(c *upstream.Config, own plugins) error {
-	own.plane = func(authorize authorizer.Authorizer) ([]admit.Plugin, error) {
-		var err error
-		m.opened, err = m.plan.ControlPlane.Open(definition.Host{
-			Name:       c.Definition.Name,
-			Storage:    func(codec runtime.Codec) generic.RESTOptionsGetter { return m.guard(c.Stores.Custom(codec)) },
-			Client:     m.loopback.Config(),
-			Groups:     groupsOf(c),
-			Versions:   versionsOf(c),
-			Shared:     m.standalone.plan.Options.Storage.Traits().Remote,
-			Admission:  m.standalone.plan.BuiltInAdmissionPlugins(),
-			Authorizer: authorize,
-			Version:    upstream.EffectiveVersion(c.Definition),
-			Stopped:    c.Stopping,
-			Front:      definition.Front{Proxy: m.certs.FrontProxy(), UserCA: m.certs.ClientCA()},
-		})
-		if err != nil {
-			return nil, err
-		}
-		c.Delegation, c.Aggregation, c.Gathered = m.opened.Delegation, m.opened.Aggregation, m.opened.Metrics
-		return m.opened.Admission, nil
+	discovery, err := resources.NewClient(b.loopback.Config())
+	if err != nil {
+		return nil, err
 	}
-	return m.standalone.configure(c, own)
+	return &controlPlaneFiles{files, discovery}, nil
 }
 
-func (m *controlPlane) controllers(readyBut func(check string) error) []func(context.Context) error {
-	return append(m.standalone.controllers(readyBut), m.opened.Run)
+// controlPlaneFiles are the open files of a control plane, and its clients.
+type controlPlaneFiles struct {
+	*standaloneFiles
+	discovery *resources.Client
 }
 
-// lead elects in the namespace where a cluster's controllers have their Leases.
-func (m *controlPlane) lead(ctx context.Context, run func(context.Context)) {
-	m.leadIn(ctx, metav1.NamespaceSystem, run)
-}
+var _ modeFiles = (*controlPlaneFiles)(nil)
 
-// checks wait for the control plane's initialization.
-func (m *controlPlane) checks() []healthz.HealthChecker {
-	return append(m.standalone.checks(), healthz.NamedCheck("control-plane", func(*http.Request) error {
-		if m.opened.Ready == nil {
-			return nil
-		}
-		return m.opened.Ready()
-	}))
+func (m *controlPlaneFiles) store(in model, closing *closers) (modeStorage, error) {
+	storage, err := m.storeNamespaces(in, closing, m.collectsGarbage())
+	if err != nil {
+		return nil, err
+	}
+	return &controlPlaneStorage{storage, m.discovery}, nil
 }
 
 // collectsGarbage returns true if the garbage collector runs, which is always.
-func (m *controlPlane) collectsGarbage() bool { return true }
+func (m *controlPlaneFiles) collectsGarbage() bool { return true }
+
+// lead elects in the namespace where a cluster's controllers have their Leases.
+func (m *controlPlaneFiles) lead(ctx context.Context, run func(context.Context)) {
+	m.leadIn(ctx, metav1.NamespaceSystem, run)
+}
+
+// controlPlaneStorage has the stored namespaces and rights of a control plane.
+type controlPlaneStorage struct {
+	*standaloneStorage
+	discovery *resources.Client
+}
+
+var _ modeStorage = (*controlPlaneStorage)(nil)
+
+// configure makes the deletion of a namespace delete every resource in discovery: the definition lacks custom resources
+// and the resources of aggregated servers.
+func (m *controlPlaneStorage) configure(c *upstream.Config, own plugins) (modeService, error) {
+	var plane *definition.Opened
+	own.plane = func(authorize authorizer.Authorizer) ([]admit.Plugin, error) {
+		var err error
+		if plane, err = m.plan.ControlPlane.Open(m.host(c, authorize)); err != nil {
+			return nil, err
+		}
+		c.Delegation, c.Aggregation, c.Gathered = plane.Delegation, plane.Aggregation, plane.Metrics
+		return plane.Admission, nil
+	}
+	service, err := m.serve(c, own, m.discovery.Content)
+	if err != nil {
+		return nil, err
+	}
+	return &controlPlaneService{service, plane}, nil
+}
+
+func (m *controlPlaneStorage) host(c *upstream.Config, authorize authorizer.Authorizer) definition.Host {
+	return definition.Host{
+		Name:       c.Definition.Name,
+		Storage:    func(codec runtime.Codec) generic.RESTOptionsGetter { return m.guard(c.Stores.Custom(codec)) },
+		Client:     m.loopback.Config(),
+		Groups:     groupsOf(c),
+		Versions:   versionsOf(c),
+		Shared:     m.plan.Options.Storage.Traits().Remote,
+		Admission:  m.plan.BuiltInAdmissionPlugins(),
+		Authorizer: authorize,
+		Version:    upstream.EffectiveVersion(c.Definition),
+		Stopped:    c.Stopping,
+		Front:      definition.Front{Proxy: m.certs.FrontProxy(), UserCA: m.certs.ClientCA()},
+	}
+}
+
+// controlPlaneService is a configured control plane.
+type controlPlaneService struct {
+	*standaloneService
+	plane *definition.Opened
+}
+
+var _ modeService = (*controlPlaneService)(nil)
+
+func (m *controlPlaneService) controllers(readyBut func(check string) error) []func(context.Context) error {
+	return append(m.standaloneService.controllers(readyBut), m.plane.Run)
+}
+
+// checks wait for the control plane's initialization.
+func (m *controlPlaneService) checks() []healthz.HealthChecker {
+	return append(m.standaloneService.checks(), healthz.NamedCheck("control-plane", func(*http.Request) error {
+		if m.plane.Ready == nil {
+			return nil
+		}
+		return m.plane.Ready()
+	}))
+}
 
 // groupsOf returns the groups of the server's own kinds and of its reviews.
 func groupsOf(c *upstream.Config) []string {

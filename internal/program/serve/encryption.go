@@ -1,36 +1,11 @@
 package serve
 
 import (
-	"context"
-	"errors"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/klog/v2"
 
 	"github.com/annexapi/annex/internal/storage/encryption"
 )
-
-// checkReadable returns an error if the encryption configuration cannot decrypt stored objects, or the definition
-// cannot decode them. While a storage has not been reached it checks nothing, and is called again later.
-func (s *Server) checkReadable(ctx context.Context) error {
-	if s.checked || !s.storages.connected() {
-		return nil
-	}
-	s.checked = true
-	if err := s.checkPlaces(ctx); err != nil {
-		return err
-	}
-	err := s.encryption.Check(ctx, s.stores)
-	if s.plan.Options.ServeDespiteUndecodable && errors.Is(err, encryption.ErrUnreadable) {
-		klog.FromContext(ctx).Error(err, "Stored objects cannot be read")
-		err = nil
-	}
-	if err != nil {
-		return err
-	}
-	return s.checkForms(ctx)
-}
 
 // EncryptionOf returns a function that describes the provider and key by which a configuration file encrypts a
 // resource. The description is empty for plain text, or if file is empty.

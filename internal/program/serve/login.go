@@ -3,46 +3,46 @@ package serve
 import (
 	"fmt"
 
+	"github.com/annexapi/annex/internal/identity/accounts"
 	"github.com/annexapi/annex/internal/identity/login"
 	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/program/plan"
 	"github.com/annexapi/annex/internal/server/upstream"
 )
 
 // openLogin opens the ways to sign in; nil if there are none. Sessions are in the default storage.
-func (m *standalone) openLogin(s *Server) (err error) {
-	o := m.plan.Options.Login
+func openLogin(p *plan.Plan, storages Storages, keys *accounts.Keys, known *callers) (*login.Login, error) {
+	o := p.Options.Login
 	if o.UserFile == "" {
-		return nil
+		return nil, nil
 	}
 	resource := login.Stored()
-	sessions, err := s.storages.OfAny(resource.Resource).Open(resource)
+	sessions, err := storages.OfAny(resource.Resource).Open(resource)
 	if err != nil {
-		return fmt.Errorf("open the storage of sessions: %w", err)
+		return nil, fmt.Errorf("open the storage of sessions: %w", err)
 	}
 	options := login.Options{
 		UserFile:        o.UserFile,
-		Awaited:         m.plan.UsersAwaited,
-		Issuer:          m.plan.LoginIssuer(),
+		Awaited:         p.UsersAwaited,
+		Issuer:          p.LoginIssuer(),
 		PublicURL:       o.PublicURL,
-		Audiences:       m.plan.Options.APIAudiences,
+		Audiences:       p.Options.APIAudiences,
 		TokenLifetime:   o.TokenLifetime,
 		IdleTimeout:     o.IdleTimeout,
 		SessionLifetime: o.SessionLifetime,
-		Title:           m.plan.Definition.Name,
-		Keys:            m.keys,
+		Title:           p.Definition.Name,
+		Keys:            keys,
 		Sessions:        sessions,
 	}
-	if m.callers.configuration != nil {
-		options.IDTokens = m.callers.configuration
+	if known.configuration != nil {
+		options.IDTokens = known.configuration
 	}
-	m.login, err = login.Open(options)
-	s.login = m.login
-	return err
+	return login.Open(options)
 }
 
 // loginHandlers returns the handlers for signing in. They need no authentication: a user who signs in has no
 // credentials yet.
-func (m *standalone) loginHandlers() []upstream.Handler {
+func (m *standaloneFiles) loginHandlers() []upstream.Handler {
 	if m.login == nil {
 		return nil
 	}

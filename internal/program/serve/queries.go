@@ -8,29 +8,40 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/annexapi/annex/internal/base/ordered"
+	"github.com/annexapi/annex/internal/model/convert"
 	"github.com/annexapi/annex/internal/model/define"
+	"github.com/annexapi/annex/internal/program/plan"
 	"github.com/annexapi/annex/internal/server/query"
 	"github.com/annexapi/annex/internal/server/upstream"
 	"github.com/annexapi/annex/internal/standalone/coreapi"
+	"github.com/annexapi/annex/internal/storage/registry"
 )
 
-// queries sets up the query API for the definition's kinds, namespaces, and the resources of aggregated servers.
-func (s *Server) queries(config *upstream.Config) error {
-	if s.plan.QueryPrefix == "" {
+// queries has the resources of the query API.
+type queries struct {
+	plan       *plan.Plan
+	schemes    *convert.Machinery
+	stores     *registry.Stores
+	namespaces modeStorage
+}
+
+// addTo adds the query API for the definition's kinds, namespaces, and the resources of aggregated servers.
+func (q queries) addTo(config *upstream.Config) error {
+	if q.plan.QueryPrefix == "" {
 		return nil
 	}
 	var own []*query.Resource
 	if config.BuiltIn[corev1.SchemeGroupVersion] != nil {
-		encode, err := s.machinery.ItemEncoder(corev1.SchemeGroupVersion.WithKind("Namespace"), true)
+		encode, err := q.schemes.ItemEncoder(corev1.SchemeGroupVersion.WithKind("Namespace"), true)
 		if err != nil {
 			return err
 		}
 		own = append(own, &query.Resource{
 			GroupVersionResource: corev1.SchemeGroupVersion.WithResource(coreapi.Resource.Resource),
-			Kind:                 "Namespace", Watched: true, Indexed: s.keepsOrders(nil), Encode: encode, Model: &corev1.Namespace{},
+			Kind:                 "Namespace", Watched: true, Indexed: q.keepsOrders(nil), Encode: encode, Model: &corev1.Namespace{},
 		})
 	}
-	for _, k := range s.kinds {
+	for _, k := range config.Kinds {
 		verbs, _ := upstream.Served(k)
 		if !slices.Contains(verbs, "list") {
 			continue
@@ -39,7 +50,7 @@ func (s *Server) queries(config *upstream.Config) error {
 			if v.Unserved {
 				continue
 			}
-			resource, err := s.queried(k.Definition, v, slices.Contains(verbs, "watch"))
+			resource, err := q.queried(k.Definition, v, slices.Contains(verbs, "watch"))
 			if err != nil {
 				return err
 			}
@@ -48,21 +59,21 @@ func (s *Server) queries(config *upstream.Config) error {
 	}
 	config.NewQueries = func(delegated func() []*query.Resource) *query.API {
 		return query.New(query.Config{
-			Prefix:     s.plan.QueryPrefix,
+			Prefix:     q.plan.QueryPrefix,
 			Resources:  func() []*query.Resource { return slices.Concat(own, delegated()) },
 			Authorizer: config.Authorizer,
-			Namespaces: s.mode.namespaceNames,
+			Namespaces: q.namespaces.namespaceNames,
 			Beside: func(path string) bool {
-				return slices.ContainsFunc(s.plan.Definition.Handlers, func(h define.Handler) bool { return h.Answers(path) })
+				return slices.ContainsFunc(q.plan.Definition.Handlers, func(h define.Handler) bool { return h.Answers(path) })
 			},
-			Union: s.mode.mostNamespaces(),
+			Union: q.namespaces.mostNamespaces(),
 		})
 	}
 	return nil
 }
 
 // queried returns a version of a kind for the query API.
-func (s *Server) queried(k *define.Kind, v *define.Version, watched bool) (*query.Resource, error) {
+func (q queries) queried(k *define.Kind, v *define.Version, watched bool) (*query.Resource, error) {
 	resource := &query.Resource{
 		GroupVersionResource: v.GroupVersion.WithResource(k.Resource),
 		Kind:                 v.Type.Name(),
@@ -73,11 +84,11 @@ func (s *Server) queried(k *define.Kind, v *define.Version, watched bool) (*quer
 	if primary.CustomStorage != nil {
 		return resource, nil
 	}
-	encode, err := s.machinery.ItemEncoder(v.GroupVersionKind(), true)
+	encode, err := q.schemes.ItemEncoder(v.GroupVersionKind(), true)
 	if err != nil {
 		return nil, fmt.Errorf("queries of %s: %w", resource.Resource, err)
 	}
-	resource.Encode, resource.Watched, resource.Indexed = encode, watched, s.keepsOrders(primary)
+	resource.Encode, resource.Watched, resource.Indexed = encode, watched, q.keepsOrders(primary)
 	resource.Fields = queryFields(primary)
 	return resource, nil
 }
@@ -98,7 +109,7 @@ func queryFields(k *define.Kind) []ordered.Field {
 
 // keepsOrders reports whether the storage of a kind, nil being namespaces, keeps sorted orders for queries. Queries
 // of other kinds list and sort.
-func (s *Server) keepsOrders(k *define.Kind) bool {
+func (q queries) keepsOrders(k *define.Kind) bool {
 	resource := coreapi.Resource
 	if k != nil {
 		if k.Source != nil {
@@ -106,7 +117,7 @@ func (s *Server) keepsOrders(k *define.Kind) bool {
 		}
 		resource = k.GroupResource()
 	}
-	opened, err := s.stores.Opened(resource)
+	opened, err := q.stores.Opened(resource)
 	if err != nil {
 		return false
 	}

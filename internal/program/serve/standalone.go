@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authorization/union"
 	"k8s.io/apiserver/pkg/registry/generic"
 	registryrest "k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
@@ -45,7 +46,84 @@ import (
 // standalone authenticates callers by its own certificate authority and a token file, authorizes them by its own
 // roles, and stores namespaces.
 type standalone struct {
-	plan     *plan.Plan
+	plan *plan.Plan
+	// system are the initial namespaces besides default.
+	system []string
+}
+
+var _ mode = standalone{}
+
+func (m standalone) certificates(options *certs.Options) {
+	options.ClientCAFile = m.plan.Options.ClientCAFile
+	options.TokenLifetime = m.plan.Options.Kubeconfig.EphemeralTokenDuration
+	options.PKCS12Password = m.plan.Options.Kubeconfig.PKCS12Password
+}
+
+func (m standalone) open(ctx context.Context, b base) (modeFiles, error) {
+	return m.openFiles(ctx, b)
+}
+
+func (m standalone) openFiles(ctx context.Context, b base) (*standaloneFiles, error) {
+	callers, err := openCallers(ctx, m.plan, b.certs.ClientCA())
+	if err != nil {
+		return nil, err
+	}
+	b.closing.add(callers.close)
+	policy := rbac.NewPolicy()
+	decisions, err := openDecisions(ctx, m.plan, policy)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := openAccountKeys(m.plan)
+	if err != nil {
+		return nil, err
+	}
+	users, err := openLogin(m.plan, b.storages, keys, callers)
+	if err != nil {
+		return nil, err
+	}
+	fair, err := openFairness(m.plan, b)
+	if err != nil {
+		return nil, err
+	}
+	var tokens *auth.TokenFile
+	if file := m.plan.Options.TokenAuthFile; file != "" {
+		if tokens, err = auth.OpenTokenFile(file); err != nil {
+			return nil, err
+		}
+	}
+	return &standaloneFiles{
+		standalone: m, certs: b.certs, loopback: b.loopback, tokens: tokens, callers: callers, keys: keys, login: users,
+		policy: policy, decisions: decisions, fairness: fair,
+	}, nil
+}
+
+// openDecisions opens the authorization modes.
+func openDecisions(ctx context.Context, p *plan.Plan, policy *rbac.Policy) (*auth.Authorization, error) {
+	o := &p.Options
+	return auth.OpenAuthorization(ctx, auth.AuthorizationOptions{
+		File: o.AuthorizationConfigFile, Server: p.Definition.Name,
+		Modes: o.AuthorizationModes, Webhook: o.AuthorizationWebhook, RBAC: policy,
+	})
+}
+
+// openFairness sets up request queues by the server's own priority levels; nil if the plan does not enable them.
+func openFairness(p *plan.Plan, b base) (*fairness.Keeper, error) {
+	inFlight := p.InFlight()
+	if inFlight == 0 {
+		return nil, nil
+	}
+	keeper, err := fairness.NewKeeper(b.loopback.Config(), inFlight)
+	if err != nil {
+		return nil, err
+	}
+	b.closing.run(keeper.Close)
+	return keeper, nil
+}
+
+// standaloneFiles are the open files of a standalone server, and its clients.
+type standaloneFiles struct {
+	standalone
 	certs    *certs.Certs
 	loopback *loopback.Loopback
 	tokens   *auth.TokenFile // nil without Options.TokenAuthFile
@@ -53,81 +131,168 @@ type standalone struct {
 	keys     *accounts.Keys // of service accounts, and of signed-in users
 	login    *login.Login   // nil without Options.Login.UserFile
 	// policy has the stored roles and bindings. It allows nothing before they are loaded.
-	policy     *rbac.Policy
-	decisions  *auth.Authorization
+	policy    *rbac.Policy
+	decisions *auth.Authorization
+	fairness  *fairness.Keeper // nil without Options.PriorityAndFairness
+}
+
+var _ modeFiles = (*standaloneFiles)(nil)
+
+func (m *standaloneFiles) types() []func(*runtime.Scheme, bool) error {
+	return []func(*runtime.Scheme, bool) error{coreapi.AddToScheme, reviews.AddToScheme, accounts.AddToScheme}
+}
+
+func (m *standaloneFiles) store(in model, closing *closers) (modeStorage, error) {
+	return m.storeNamespaces(in, closing, m.collectsGarbage())
+}
+
+func (m *standaloneFiles) storeNamespaces(in model, closing *closers, garbageCollected bool) (*standaloneStorage, error) {
+	namespaces, err := coreapi.NewNamespaces(coreapi.Config{
+		Typer: in.schemes.Scheme, Storage: in.stores, System: m.system, GarbageCollected: garbageCollected,
+	})
+	if err != nil {
+		return nil, err
+	}
+	closing.destroy(namespaces.Storage())
+	keeper, err := rights.NewKeeper(m.plan.Definition, in.informers, m.policy)
+	if err != nil {
+		return nil, err
+	}
+	return &standaloneStorage{standaloneFiles: m, namespaces: namespaces, rights: keeper, hasNamespaces: make(chan struct{})}, nil
+}
+
+func (m *standaloneFiles) collectsGarbage() bool { return false }
+
+func (m *standaloneFiles) serving() dynamiccertificates.CertKeyContentProvider {
+	return m.certs.Serving()
+}
+
+func (m *standaloneFiles) clientCA() dynamiccertificates.CAContentProvider {
+	return m.callers.authorities(m.certs.ClientCA())
+}
+
+func (m *standaloneFiles) administers() bool { return true }
+
+func (m *standaloneFiles) signIn() *login.Login { return m.login }
+
+func (m *standaloneFiles) cluster() string { return "" }
+
+func (m *standaloneFiles) background(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() { m.keys.Run(ctx) })
+	if m.tokens != nil {
+		all.Go(func() { m.tokens.Run(ctx) })
+	}
+	if m.login != nil {
+		all.Go(func() { m.login.Run(ctx) })
+	}
+	all.Go(func() { m.callers.run(ctx) })
+	all.Go(func() { m.decisions.Run(ctx) })
+}
+
+func (m *standaloneFiles) blocked() error { return nil }
+
+// lead elects one of the replicas over a shared storage, by a Lease of their own. Without the kind Lease, each
+// replica leads.
+func (m *standaloneFiles) lead(ctx context.Context, run func(context.Context)) {
+	m.leadIn(ctx, metav1.NamespaceDefault, run)
+}
+
+func (m *standaloneFiles) leadIn(ctx context.Context, namespace string, run func(context.Context)) {
+	if !m.plan.Options.Storage.Traits().Remote || !m.servesLeases() {
+		run(ctx)
+		return
+	}
+	leadAlone(ctx, m.plan.Definition.Name, m.loopback.Config(), namespace, run)
+}
+
+func (m *standaloneFiles) servesLeases() bool {
+	return slices.ContainsFunc(m.plan.Definition.Kinds(), func(k *define.Kind) bool {
+		return k.BuiltIn && k.GroupResource() == coordinationv1.Resource("leases")
+	})
+}
+
+func (m *standaloneFiles) leave(context.Context) {}
+
+// policies returns the authorizers in order.
+func (m *standaloneFiles) policies() []union.NamedAuthorizer {
+	var all []union.NamedAuthorizer
+	if own := m.plan.Definition.Authorizer; own != nil {
+		all = append(all, union.NamedAuthorizer{AuthorizerName: "server", Authorizer: own})
+	}
+	return append(all, union.NamedAuthorizer{AuthorizerName: "modes", Authorizer: m.decisions})
+}
+
+// standaloneStorage has the stored namespaces and rights of a standalone server.
+type standaloneStorage struct {
+	*standaloneFiles
 	namespaces *coreapi.Namespaces
 	rights     *rights.Keeper
-	fairness   *fairness.Keeper // nil without Options.PriorityAndFairness
-	// content are the resources whose objects are deleted with their namespaces.
-	content coreapi.Content
-	// system are the initial namespaces besides default.
-	system []string
 	// hasNamespaces is closed when the initial namespaces exist.
 	hasNamespaces chan struct{}
 }
 
-var _ mode = (*standalone)(nil)
+var _ modeStorage = (*standaloneStorage)(nil)
 
-func (m *standalone) certificates(options *certs.Options) {
-	options.ClientCAFile = m.plan.Options.ClientCAFile
-	options.TokenLifetime = m.plan.Options.Kubeconfig.EphemeralTokenDuration
-	options.PKCS12Password = m.plan.Options.Kubeconfig.PKCS12Password
-}
-
-func (m *standalone) open(ctx context.Context, s *Server) error {
-	m.certs, m.loopback, m.hasNamespaces = s.certs, s.loopback, make(chan struct{})
-	m.policy = rbac.NewPolicy()
-	m.content = func(context.Context) ([]schema.GroupVersionResource, error) {
-		return upstream.NamespacedResources(s.kinds), nil
-	}
-	var err error
-	if m.callers, err = openCallers(ctx, s.plan, s.certs.ClientCA()); err != nil {
-		return err
-	}
-	s.onClose(m.callers.close)
-	if err := m.openDecisions(ctx); err != nil {
-		return err
-	}
-	if m.keys, err = openAccountKeys(m.plan); err != nil {
-		return err
-	}
-	if err := m.openLogin(s); err != nil {
-		return err
-	}
-	if err := m.openFairness(s); err != nil {
-		return err
-	}
-	if m.plan.Options.TokenAuthFile == "" {
-		return nil
-	}
-	m.tokens, err = auth.OpenTokenFile(m.plan.Options.TokenAuthFile)
-	return err
-}
-
-func (m *standalone) types() []func(*runtime.Scheme, bool) error {
-	return []func(*runtime.Scheme, bool) error{coreapi.AddToScheme, reviews.AddToScheme, accounts.AddToScheme}
-}
-
-func (m *standalone) store(s *Server) error {
-	var err error
-	m.namespaces, err = coreapi.NewNamespaces(coreapi.Config{
-		Typer: s.machinery.Scheme, Storage: s.stores, System: m.system, GarbageCollected: s.mode.collectsGarbage(),
-	})
-	if err != nil {
-		return err
-	}
-	s.destroyOnClose(m.namespaces.Storage())
-	m.rights, err = rights.NewKeeper(m.plan.Definition, s.informers, m.policy)
-	return err
-}
-
-func (m *standalone) guard(storage generic.RESTOptionsGetter) generic.RESTOptionsGetter {
+func (m *standaloneStorage) guard(storage generic.RESTOptionsGetter) generic.RESTOptionsGetter {
 	return m.namespaces.Guard(storage)
 }
 
-func (m *standalone) collectsGarbage() bool { return false }
+func (m *standaloneStorage) namespaceNames(ctx context.Context) ([]string, error) {
+	return m.namespaces.Names(ctx)
+}
 
-func (m *standalone) configure(c *upstream.Config, own plugins) error {
+// mostNamespaces is bounded by the time for authorization in each namespace, a few microseconds.
+func (m *standaloneStorage) mostNamespaces() int { return 5000 }
+
+func (m *standaloneStorage) configure(c *upstream.Config, own plugins) (modeService, error) {
+	kinds := c.Kinds
+	content := func(context.Context) ([]schema.GroupVersionResource, error) {
+		return upstream.NamespacedResources(kinds), nil
+	}
+	return m.serve(c, own, content)
+}
+
+// serve configures a server in which the resources of content are deleted with their namespaces.
+func (m *standaloneStorage) serve(c *upstream.Config, own plugins, content coreapi.Content) (*standaloneService, error) {
+	credentials := m.credentials(c)
+	for _, k := range c.Kinds {
+		if k.Definition.Group == rbacv1.GroupName {
+			m.rights.StoreIn(k.Definition.Resource, k.Storage()[k.Definition.Resource].(registry.Editable))
+		}
+	}
+	authorize, rules, err := auth.NewAuthorizer(m.policies()...)
+	if err != nil {
+		return nil, fmt.Errorf("authorization: %w", err)
+	}
+	c.Authorizer = authorize
+	if m.fairness != nil {
+		c.FlowControl = m.fairness.FlowControl()
+	}
+	known := auth.NewAuthenticator(credentials)
+	c.Authenticator, c.RequestHeaders = auth.Quiet(known), credentials.RequestHeaders
+	c.OpenAPI = convert.Definitions(m.plan.Definition, coreapi.OpenAPI, reviews.OpenAPI)
+	maps.Copy(c.BuiltIn, reviews.Storage(reviews.Config{Authenticator: known, Authorizer: authorize, Rules: rules}))
+	declared, err := own.with(authorize)
+	if err != nil {
+		return nil, err
+	}
+	all := append([]admit.Plugin{
+		admit.NewPlugin("NamespaceLifecycle", m.namespaces.Admission()),
+		admit.NewPlugin(define.RightsPlugin, m.rights.Admission(authorize)),
+	}, declared...)
+	for i, p := range all {
+		all[i].Unmeasured = i < 2 || p.Name == define.HooksPlugin
+	}
+	if c.Admission, err = admit.Chain(nil, all, own.configuration, admission.PluginInitializers{}); err != nil {
+		return nil, err
+	}
+	return &standaloneService{m, content}, nil
+}
+
+// credentials returns the ways to authenticate. It adds the paths to the configuration at which callers get credentials.
+func (m *standaloneStorage) credentials(c *upstream.Config) auth.Credentials {
 	credentials := auth.Credentials{
 		ClientCA: m.certs.ClientCA(),
 		Revoked:  m.certs.Revoked,
@@ -143,42 +308,22 @@ func (m *standalone) configure(c *upstream.Config, own plugins) error {
 		c.Handlers = append(c.Handlers, m.loginHandlers()...)
 	}
 	m.callers.configure(&credentials)
-	for _, k := range c.Kinds {
-		if k.Definition.Group == rbacv1.GroupName {
-			m.rights.StoreIn(k.Definition.Resource, k.Storage()[k.Definition.Resource].(registry.Editable))
-		}
-	}
-	authorize, rules, err := auth.NewAuthorizer(m.policies()...)
-	if err != nil {
-		return fmt.Errorf("authorization: %w", err)
-	}
-	c.Authorizer = authorize
-	if m.fairness != nil {
-		c.FlowControl = m.fairness.FlowControl()
-	}
-	known := auth.NewAuthenticator(credentials)
-	c.Authenticator, c.RequestHeaders = auth.Quiet(known), credentials.RequestHeaders
-	c.OpenAPI = convert.Definitions(m.plan.Definition, coreapi.OpenAPI, reviews.OpenAPI)
-	maps.Copy(c.BuiltIn, reviews.Storage(reviews.Config{Authenticator: known, Authorizer: authorize, Rules: rules}))
-	declared, err := own.with(authorize)
-	if err != nil {
-		return err
-	}
-	all := append([]admit.Plugin{
-		admit.NewPlugin("NamespaceLifecycle", m.namespaces.Admission()),
-		admit.NewPlugin(define.RightsPlugin, m.rights.Admission(authorize)),
-	}, declared...)
-	for i, p := range all {
-		all[i].Unmeasured = i < 2 || p.Name == define.HooksPlugin
-	}
-	c.Admission, err = admit.Chain(nil, all, own.configuration, admission.PluginInitializers{})
-	return err
+	return credentials
 }
 
+// standaloneService is a configured standalone server.
+type standaloneService struct {
+	*standaloneStorage
+	// content are the resources whose objects are deleted with their namespaces.
+	content coreapi.Content
+}
+
+var _ modeService = (*standaloneService)(nil)
+
 // editors returns the editors of kinds, which create missing namespaces, and the editors of namespaces.
-func (m *standalone) editors(s *Server) map[string][]*registry.Editor {
+func (m *standaloneService) editors(kinds []*registry.Kind, schemes *convert.Machinery) map[string][]*registry.Editor {
 	namespaces := m.namespaces.Storage()[coreapi.Resource.Resource].(registry.Editable)
-	all := s.editorsOf(func(ctx context.Context, name string) error {
+	all := editorsOf(kinds, schemes, func(ctx context.Context, name string) error {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		_, err := namespaces.Create(ctx, namespace, registryrest.ValidateAllObjectFunc, &metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
@@ -191,30 +336,15 @@ func (m *standalone) editors(s *Server) map[string][]*registry.Editor {
 		Kind:      "Namespace",
 		Served:    []string{corev1.SchemeGroupVersion.Version},
 		Storage:   namespaces,
-		Stored:    s.machinery.StorageCodec(corev1.SchemeGroupVersion, ""),
-		Machinery: s.machinery,
+		Stored:    schemes.StorageCodec(corev1.SchemeGroupVersion, ""),
+		Machinery: schemes,
 		// The API rejects its deletion, too.
 		Keep: m.namespaces.Permanent,
 	}}
 	return all
 }
 
-func (m *standalone) namespaceNames(ctx context.Context) ([]string, error) {
-	return m.namespaces.Names(ctx)
-}
-
-// mostNamespaces is bounded by the time for authorization in each namespace, a few microseconds.
-func (m *standalone) mostNamespaces() int { return 5000 }
-
-func (m *standalone) serving() dynamiccertificates.CertKeyContentProvider { return m.certs.Serving() }
-
-func (m *standalone) clientCA() dynamiccertificates.CAContentProvider {
-	return m.callers.authorities(m.certs.ClientCA())
-}
-
-func (m *standalone) administers() bool { return true }
-
-func (m *standalone) checks() []healthz.HealthChecker {
+func (m *standaloneService) checks() []healthz.HealthChecker {
 	made := func(name string, done <-chan struct{}, missing string) healthz.HealthChecker {
 		return healthz.NamedCheck(name, func(*http.Request) error {
 			select {
@@ -242,23 +372,9 @@ func (m *standalone) checks() []healthz.HealthChecker {
 	return checks
 }
 
-func (m *standalone) metrics() []prometheus.Collector { return revocationMetrics(m.certs) }
+func (m *standaloneService) metrics() []prometheus.Collector { return revocationMetrics(m.certs) }
 
-func (m *standalone) background(ctx context.Context) {
-	var all sync.WaitGroup
-	defer all.Wait()
-	all.Go(func() { m.keys.Run(ctx) })
-	if m.tokens != nil {
-		all.Go(func() { m.tokens.Run(ctx) })
-	}
-	if m.login != nil {
-		all.Go(func() { m.login.Run(ctx) })
-	}
-	all.Go(func() { m.callers.run(ctx) })
-	all.Go(func() { m.decisions.Run(ctx) })
-}
-
-func (m *standalone) controllers(func(string) error) []func(context.Context) error {
+func (m *standaloneService) controllers(func(string) error) []func(context.Context) error {
 	all := []func(context.Context) error{
 		func(ctx context.Context) error { return m.namespaces.RunDeletion(ctx, m.loopback.Config(), m.content) },
 		m.rights.Run,
@@ -269,7 +385,7 @@ func (m *standalone) controllers(func(string) error) []func(context.Context) err
 	return all
 }
 
-func (m *standalone) initialize(ctx context.Context) error {
+func (m *standaloneService) initialize(ctx context.Context) error {
 	if err := m.namespaces.Bootstrap(ctx, m.loopback.Config()); err != nil {
 		return err
 	}
@@ -277,28 +393,10 @@ func (m *standalone) initialize(ctx context.Context) error {
 	return m.bootstrap(ctx)
 }
 
-func (m *standalone) blocked() error { return nil }
-
-// lead elects one of the replicas over a shared storage, by a Lease of their own. Without the kind Lease, each
-// replica leads.
-func (m *standalone) lead(ctx context.Context, run func(context.Context)) {
-	m.leadIn(ctx, metav1.NamespaceDefault, run)
-}
-
-func (m *standalone) leadIn(ctx context.Context, namespace string, run func(context.Context)) {
-	if !m.plan.Options.Storage.Traits().Remote || !m.servesLeases() {
-		run(ctx)
-		return
+// bootstrap creates the roles, and the priority levels if enabled, that every server has.
+func (m *standaloneService) bootstrap(ctx context.Context) error {
+	if err := m.rights.Bootstrap(ctx); err != nil || m.fairness == nil {
+		return err
 	}
-	leadAlone(ctx, m.plan.Definition.Name, m.loopback.Config(), namespace, run)
+	return m.fairness.Bootstrap(ctx)
 }
-
-func (m *standalone) servesLeases() bool {
-	return slices.ContainsFunc(m.plan.Definition.Kinds(), func(k *define.Kind) bool {
-		return k.BuiltIn && k.GroupResource() == coordinationv1.Resource("leases")
-	})
-}
-
-func (m *standalone) leave(context.Context) {}
-
-func (m *standalone) cluster() string { return "" }

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -13,17 +14,82 @@ import (
 	"github.com/annexapi/annex/internal/base/await"
 	"github.com/annexapi/annex/internal/identity/login"
 	"github.com/annexapi/annex/internal/program/maintenance"
+	"github.com/annexapi/annex/internal/program/plan"
+	"github.com/annexapi/annex/internal/storage/encryption"
+	"github.com/annexapi/annex/internal/storage/registry"
 )
+
+// contents reads all stored objects of a server, to check and to count them.
+type contents struct {
+	plan       *plan.Plan
+	storages   Storages
+	encryption *encryption.Encryption
+	stores     *registry.Stores
+	tools      *maintenance.Local
+	encodings  *storedEncodings
+}
+
+func newContents(o *opened, m model) *contents {
+	return &contents{o.plan, o.storages, o.encryption, m.stores, m.tools, newStoredEncodings()}
+}
+
+// check returns an error if the encryption configuration cannot decrypt stored objects, or the definition cannot
+// decode them. It reports whether it has looked: while a storage has not been reached, it does nothing.
+func (c *contents) check(ctx context.Context) (checked bool, err error) {
+	if !c.storages.connected() {
+		return false, nil
+	}
+	if err := c.checkPlaces(ctx); err != nil {
+		return true, err
+	}
+	err = c.encryption.Check(ctx, c.stores)
+	if c.plan.Options.ServeDespiteUndecodable && errors.Is(err, encryption.ErrUnreadable) {
+		klog.FromContext(ctx).Error(err, "Stored objects cannot be read")
+		err = nil
+	}
+	if err != nil {
+		return true, err
+	}
+	return true, c.checkForms(ctx)
+}
+
+// checkPlaces returns an error for a kind that has moved to another group while its objects are stored under the
+// old group. If there are objects under both groups, it only logs that.
+func (c *contents) checkPlaces(ctx context.Context) error {
+	for _, k := range c.plan.Definition.Kinds() {
+		if len(k.Aliases) == 0 || !k.IsStored() {
+			continue
+		}
+		places, empty, err := c.stores.Misplaced(ctx, k)
+		switch {
+		case err != nil:
+			return fmt.Errorf("look for objects of %s: %w", k.GroupResource(), err)
+		case empty:
+			return fmt.Errorf(
+				"objects of %s are stored under %s, where nothing looks for them: the kind needs StoredUnder(%q, %q)",
+				k.GroupResource(),
+				places[0],
+				places[0].Group,
+				places[0].Resource,
+			)
+		case len(places) > 0:
+			klog.FromContext(ctx).
+				Error(nil, "Objects are stored where nothing looks for them", "resource", k.GroupResource(), "storedUnder", k.StoredUnder, "others",
+					places)
+		}
+	}
+	return nil
+}
 
 // checkForms returns an error if a stored object cannot be decoded: its version is no longer in the definition, its
 // Go type has lost the media type, or a field has changed its type. Such an object would break every list of its
 // kind. Objects that belong to no kind break no request, but no request shows them either, so checkForms logs them.
-func (s *Server) checkForms(ctx context.Context) error {
-	all, unserved, err := s.tools.Forms(ctx)
+func (c *contents) checkForms(ctx context.Context) error {
+	all, unserved, err := c.tools.Forms(ctx)
 	if err != nil {
 		return err
 	}
-	s.storedEncodings.set(all)
+	c.encodings.set(all)
 	for _, u := range unserved {
 		if strings.HasPrefix(login.Prefix(), u.Prefix) {
 			continue // login sessions, which are no API objects
@@ -35,15 +101,15 @@ func (s *Server) checkForms(ctx context.Context) error {
 	var undecodable, old []string
 	var missing, changed string // advice for the undecodable objects
 	for _, f := range all {
-		for _, c := range f.Counts {
-			switch stored := fmt.Sprintf("%d %s as %s", c.Objects, f.Resource, c); {
-			case c.Undecodable:
+		for _, count := range f.Counts {
+			switch stored := fmt.Sprintf("%d %s as %s", count.Objects, f.Resource, count); {
+			case count.Undecodable:
 				undecodable = append(undecodable, stored)
 				missing = "declare what is missing again, Unserved if clients are not to have it, and remove it after storage rewrite; "
-			case c.Problem != "":
-				undecodable = append(undecodable, fmt.Sprintf("%s, of which %s", stored, c.Problem))
+			case count.Problem != "":
+				undecodable = append(undecodable, fmt.Sprintf("%s, of which %s", stored, count.Problem))
 				changed = "give fields the types again that they were stored with; "
-			case c.Old && c.MediaType != "":
+			case count.Old && count.MediaType != "":
 				old = append(old, stored)
 			}
 		}
@@ -57,7 +123,7 @@ func (s *Server) checkForms(ctx context.Context) error {
 	}
 	err = fmt.Errorf("objects are stored that this server cannot decode: %s; %s%sOptions.ServeDespiteUndecodable serves the others; "+
 		"nothing was changed", strings.Join(undecodable, ", "), missing, changed)
-	if s.plan.Options.ServeDespiteUndecodable {
+	if c.plan.Options.ServeDespiteUndecodable {
 		klog.FromContext(ctx).Error(err, "Stored objects cannot be read")
 		return nil
 	}
@@ -95,10 +161,10 @@ const (
 
 // countForms counts again after a scrape of the metrics, so that the next scrape gets newer counts. It uses one
 // percent of a processor at most, however many objects are stored.
-func (s *Server) countForms(ctx context.Context) {
+func (c *contents) countForms(ctx context.Context) {
 	wait := time.NewTimer(formsInterval)
 	defer wait.Stop()
-	for revisions := s.revisions(); ; {
+	for revisions := c.revisions(); ; {
 		select {
 		case <-ctx.Done():
 			return
@@ -107,14 +173,14 @@ func (s *Server) countForms(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.storedEncodings.asked:
+		case <-c.encodings.asked:
 		}
 		took := time.Duration(0)
-		if now := s.revisions(); now != revisions {
+		if now := c.revisions(); now != revisions {
 			began := time.Now()
-			all, _, err := s.tools.Forms(ctx)
+			all, _, err := c.tools.Forms(ctx)
 			if took = time.Since(began); err == nil {
-				s.storedEncodings.set(all)
+				c.encodings.set(all)
 				revisions = now
 			} else if ctx.Err() == nil {
 				klog.FromContext(ctx).Error(err, "Stored objects cannot be counted")
@@ -125,9 +191,9 @@ func (s *Server) countForms(ctx context.Context) {
 }
 
 // revisions returns the revisions of all storages as one text, which differs after every write.
-func (s *Server) revisions() string {
+func (c *contents) revisions() string {
 	var all []uint64
-	for _, storage := range s.storages {
+	for _, storage := range c.storages {
 		all = append(all, storage.Revision())
 	}
 	return fmt.Sprint(all)

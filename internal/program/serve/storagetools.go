@@ -234,14 +234,14 @@ func newStores(
 	return stores
 }
 
-// maintenance returns the tools that the running server exposes to clients.
-func (s *Server) maintenance(stores *registry.Stores) (*maintenance.Local, error) {
-	local, err := describeStores(s.plan, s.machinery, stores)
+// servedTools returns the tools that the running server exposes to clients.
+func servedTools(o *opened, schemes *convert.Machinery, stores *registry.Stores) (*maintenance.Local, error) {
+	local, err := describeStores(o.plan, schemes, stores)
 	if err != nil {
 		return nil, err
 	}
-	rewritable(local, s.encryption, func(r maintenance.Resource) (storage.Interface, error) { return stores.Opened(r.Resource) })
-	for _, storage := range s.storages {
+	rewritable(local, o.encryption, func(r maintenance.Resource) (storage.Interface, error) { return stores.Opened(r.Resource) })
+	for _, storage := range o.storages {
 		m, err := maintained(storage.Name(), storage.Backend)
 		if err != nil {
 			return nil, err

@@ -11,26 +11,31 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/klog/v2"
 
+	"github.com/annexapi/annex/internal/model/convert"
+	"github.com/annexapi/annex/internal/storage/encryption"
 	"github.com/annexapi/annex/internal/storage/registry"
 	"github.com/annexapi/annex/store/driver"
 )
 
 // editorsOf returns the editors of the kinds by key prefix. ensure creates a namespace if it does not exist.
-func (s *Server) editorsOf(ensure func(ctx context.Context, namespace string) error) map[string][]*registry.Editor {
+func editorsOf(
+	kinds []*registry.Kind,
+	schemes *convert.Machinery,
+	ensure func(ctx context.Context, namespace string) error,
+) map[string][]*registry.Editor {
 	all := map[string][]*registry.Editor{}
-	for _, k := range s.kinds {
+	for _, k := range kinds {
 		if !k.Definition.IsStored() {
 			continue
 		}
 		prefix := registry.KeyPrefix(k.Definition.Primary().StoredUnder)
-		all[prefix] = append(all[prefix], k.Editor(s.machinery.Of(k.Definition.Group), ensure))
+		all[prefix] = append(all[prefix], k.Editor(schemes.Of(k.Definition.Group), ensure))
 	}
 	return all
 }
 
-// decideEdits returns the function that applies edits of a storage's files to the API.
-func (s *Server) decideEdits() driver.Decide {
-	editors := s.mode.editors(s)
+// decideEdits returns the function that applies edits of a storage's files to the API by editors.
+func decideEdits(editors map[string][]*registry.Editor) driver.Decide {
 	return func(ctx context.Context, e *driver.Edit) ([]byte, error) {
 		for prefix, all := range editors {
 			rest, ok := strings.CutPrefix(e.Key, prefix+"/")
@@ -52,10 +57,10 @@ func (s *Server) decideEdits() driver.Decide {
 	}
 }
 
-// awaitEdits returns when every such storage has been scanned once, so that the server serves edits from the time
-// before its start.
-func (s *Server) awaitEdits(ctx context.Context) error {
-	for _, storage := range s.storages.edited() {
+// awaitEdits returns when every storage with editable files has been scanned once, so that the server serves edits from
+// the time before its start.
+func (s Storages) awaitEdits(ctx context.Context) error {
+	for _, storage := range s.edited() {
 		select {
 		case <-storage.edited.Observed():
 		case <-ctx.Done():
@@ -87,8 +92,8 @@ func (c editsCheck) Name() string {
 
 func (c editsCheck) Check(*http.Request) error { return nil }
 
-func (s *Server) editsChecks() (all []healthz.HealthChecker) {
-	for _, storage := range s.storages.edited() {
+func (s Storages) editsChecks() (all []healthz.HealthChecker) {
+	for _, storage := range s.edited() {
 		all = append(all, editsCheck{storage})
 	}
 	return all
@@ -107,10 +112,10 @@ func editsMetrics(storage string, edited driver.Edited) []prometheus.Collector {
 }
 
 // logHidden logs the resources that have no files because they are encrypted.
-func (s *Server) logHidden(ctx context.Context) {
-	for _, storage := range s.storages.edited() {
+func (s Storages) logHidden(ctx context.Context, keys *encryption.Encryption) {
+	for _, storage := range s.edited() {
 		for _, r := range storage.Resources {
-			if key := s.encryption.Key(r); key.Provider != "" && key.Provider != "identity" {
+			if key := keys.Key(r); key.Provider != "" && key.Provider != "identity" {
 				klog.FromContext(ctx).Error(nil, "Encrypted objects have no files", "resource", r)
 			}
 		}
