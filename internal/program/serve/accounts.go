@@ -9,7 +9,9 @@ import (
 	registryrest "k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/annexapi/annex/internal/identity/accounts"
+	"github.com/annexapi/annex/internal/identity/auth"
 	"github.com/annexapi/annex/internal/program/plan"
+	"github.com/annexapi/annex/internal/server/loopback"
 	"github.com/annexapi/annex/internal/server/upstream"
 	"github.com/annexapi/annex/internal/storage/registry"
 )
@@ -68,17 +70,17 @@ func boundKinds(kinds []*registry.Kind) accounts.Kinds {
 // identities returns the users as which a control plane's controllers work, by loopback token. If authorization
 // does not use roles, only a webhook could permit their requests, and it does not know these users. They then have
 // all permissions.
-func (m *standaloneFiles) identities() map[string]user.Info {
+func identities(p *plan.Plan, decisions *auth.Authorization, own *loopback.Loopback) map[string]user.Info {
 	known := map[string]user.Info{}
-	plane := m.plan.Definition.Plane
+	plane := p.Definition.Plane
 	if plane == nil {
 		return known
 	}
 	add := func(name string, info *user.DefaultInfo) {
-		if !m.decisions.ByRoles() {
+		if !decisions.ByRoles() {
 			info.Groups = append(info.Groups, user.SystemPrivilegedGroup)
 		}
-		known[m.loopback.TokenOf(name)] = info
+		known[own.TokenOf(name)] = info
 	}
 	for _, c := range plane.Controllers {
 		if c.Account != "" {

@@ -21,9 +21,9 @@ type plugins struct {
 	plane func(authorizer.Authorizer) ([]admit.Plugin, error)
 }
 
-func admissionPlugins(p *plan.Plan, c *catalog, stopping <-chan struct{}) (plugins, error) {
+func admissionPlugins(p *plan.Plan, env any, hooks *admit.Hooks, stopping <-chan struct{}) (plugins, error) {
 	configuration, err := admit.ReadConfiguration(p.Options.Admission.ConfigFile, p.KnownAdmissionPlugins())
-	return plugins{plan: p, env: c.env, hooks: c.hooks, stopping: stopping, configuration: configuration}, err
+	return plugins{plan: p, env: env, hooks: hooks, stopping: stopping, configuration: configuration}, err
 }
 
 // with returns the declared plugins for a server with the given authorizer. Hooks come last, so that they see

@@ -41,7 +41,7 @@ func (b apiBuilder) build(ctx context.Context, storage modeStorage, closing *clo
 	if config.Handlers, err = handlers(b.opened, b.catalog.env); err != nil {
 		return nil, err
 	}
-	own, err := admissionPlugins(b.opened.plan, b.catalog, b.signals.stopping)
+	own, err := admissionPlugins(b.opened.plan, b.catalog.env, b.catalog.hooks, b.signals.stopping)
 	if err != nil {
 		return nil, err
 	}

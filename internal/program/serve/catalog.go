@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -52,6 +53,16 @@ func (c *catalog) served(resource schema.GroupResource) (verbs, subresources []s
 		}
 	}
 	return nil, nil
+}
+
+// recall implements define.Recall.
+func (c *catalog) recall(ctx context.Context, recorded define.Recorded) (context.Context, *define.Call, error) {
+	for _, k := range c.kinds {
+		if k.Definition.GroupResource() == recorded.Resource.GroupResource() {
+			return k.Call(ctx, recorded)
+		}
+	}
+	return nil, nil, fmt.Errorf("%w: there are no %s", define.ErrUnknownAction, recorded.Resource.GroupResource())
 }
 
 // kindBuilder makes the kinds of a definition.

@@ -29,8 +29,8 @@ type contents struct {
 	encodings  *storedEncodings
 }
 
-func newContents(o *opened, m model) *contents {
-	return &contents{o.plan, o.storages, o.encryption, m.stores, m.tools, newStoredEncodings()}
+func newContents(o *opened, stores *registry.Stores, tools *maintenance.Local) *contents {
+	return &contents{o.plan, o.storages, o.encryption, stores, tools, newStoredEncodings()}
 }
 
 // check returns an error if the encryption configuration cannot decrypt stored objects, or the definition cannot

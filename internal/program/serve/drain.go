@@ -7,6 +7,20 @@ import (
 	"k8s.io/klog/v2"
 )
 
+// signals are the turning points in the life of a server. Run closes these channels.
+type signals struct {
+	// initialized is closed when the mode has initialized the storages and the watch caches are filled, or
+	// cacheTimeout has passed.
+	initialized chan struct{}
+	// draining is closed before stopping: /readyz fails from then on.
+	draining chan struct{}
+	stopping chan struct{}
+}
+
+func newSignals() signals {
+	return signals{initialized: make(chan struct{}), draining: make(chan struct{}), stopping: make(chan struct{})}
+}
+
 // drain ends the work of a server, each part of it before the parts that it needs.
 type drain struct {
 	signals        signals

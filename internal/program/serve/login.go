@@ -42,16 +42,13 @@ func openLogin(p *plan.Plan, storages Storages, keys *accounts.Keys, known *call
 
 // loginHandlers returns the handlers for signing in. They need no authentication: a user who signs in has no
 // credentials yet.
-func (m *standaloneFiles) loginHandlers() []upstream.Handler {
-	if m.login == nil {
-		return nil
-	}
+func loginHandlers(users *login.Login) []upstream.Handler {
 	var all []upstream.Handler
-	handler := m.login.Handler()
+	handler := users.Handler()
 	for _, path := range login.Paths() {
 		all = append(all, upstream.Handler{Handler: handler, Definition: &define.Handler{Path: path}, Open: true})
 	}
-	if m.login.HasUsers() {
+	if users.HasUsers() {
 		all[0].Definition.OpenAPI = login.Document
 	}
 	return all

@@ -5,11 +5,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/annexapi/annex/internal/model/convert"
-	"github.com/annexapi/annex/internal/model/informer"
 	"github.com/annexapi/annex/internal/program/definition"
-	"github.com/annexapi/annex/internal/program/maintenance"
-	"github.com/annexapi/annex/internal/storage/registry"
 )
 
 // machinery has everything of a server that answers requests, made from the opened parts. It answers none by itself.
@@ -28,7 +24,7 @@ func newMachinery(ctx context.Context, o *opened, s signals, newEnv definition.E
 	if err != nil {
 		return nil, err
 	}
-	contents := newContents(o, model)
+	contents := newContents(o, model.stores, model.tools)
 	checked, err := contents.check(ctx)
 	if err != nil {
 		return nil, err
@@ -49,29 +45,4 @@ func newMachinery(ctx context.Context, o *opened, s signals, newEnv definition.E
 		return nil, err
 	}
 	return &machinery{model, contents, checked, catalog, api}, nil
-}
-
-// model has the schemes of a definition's groups, and the stores of all resources. The stores are opened by their
-// kinds.
-type model struct {
-	schemes   *convert.Machinery
-	informers *informer.Set
-	stores    *registry.Stores
-	tools     *maintenance.Local
-}
-
-func newModel(ctx context.Context, o *opened) (model, error) {
-	schemes, err := convert.New(o.plan.Definition, o.mode.types()...)
-	if err != nil {
-		return model{}, err
-	}
-	schemes.Items().Bound(ListItems())
-	o.storages.logHidden(ctx, o.encryption)
-	informers := informer.NewSet(o.loopback.Config(), schemes.Codecs)
-	stores := newStores(o.plan, o.storages.OfAny, schemes, o.encryption)
-	tools, err := servedTools(o, schemes, stores)
-	if err != nil {
-		return model{}, err
-	}
-	return model{schemes, informers, stores, tools}, nil
 }

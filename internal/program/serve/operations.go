@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/annexapi/annex/internal/model/define"
@@ -31,14 +30,4 @@ func newOperations(p *plan.Plan, informers *informer.Set, env any) (define.Opera
 		all = operations
 	}
 	return all, nil
-}
-
-// recall implements define.Recall.
-func (c *catalog) recall(ctx context.Context, recorded define.Recorded) (context.Context, *define.Call, error) {
-	for _, k := range c.kinds {
-		if k.Definition.GroupResource() == recorded.Resource.GroupResource() {
-			return k.Call(ctx, recorded)
-		}
-	}
-	return nil, nil, fmt.Errorf("%w: there are no %s", define.ErrUnknownAction, recorded.Resource.GroupResource())
 }

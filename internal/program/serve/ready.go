@@ -12,10 +12,17 @@ import (
 	"k8s.io/klog/v2"
 )
 
+// readiness knows whether a server is ready.
+type readiness struct {
+	opened    *opened
+	machinery *machinery
+	signals   signals
+}
+
 // becomeReady returns nil when the server is initialized and /readyz answers 200. It fails after readyTimeout, not
 // counting the time while a storage is unavailable. ctx ends when the server is stopped, background when a part of
 // it has failed.
-func (r *running) becomeReady(ctx, background context.Context) error {
+func (r readiness) becomeReady(ctx, background context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var limit sync.WaitGroup
 	defer limit.Wait()
@@ -49,7 +56,7 @@ const cacheTimeout = 10 * time.Second
 
 // awaitCaches waits until the kinds can be listed and watched: a watch cache first reads all objects, and rejects
 // requests with 429 until then.
-func (r *running) awaitCaches(ctx context.Context) {
+func (r readiness) awaitCaches(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, cacheTimeout)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -74,7 +81,7 @@ func (r *running) awaitCaches(ctx context.Context) {
 
 // limitStart fails a start that takes longer than readyTimeout although all storages are available and no condition
 // outside of the server is missing.
-func (r *running) limitStart(ctx context.Context, fail context.CancelCauseFunc) {
+func (r readiness) limitStart(ctx context.Context, fail context.CancelCauseFunc) {
 	timer := time.NewTimer(readyTimeout)
 	defer timer.Stop()
 	for {
@@ -95,7 +102,7 @@ func (r *running) limitStart(ctx context.Context, fail context.CancelCauseFunc) 
 const readyTimeout = 2 * time.Minute
 
 // untilReady returns nil when /readyz answers 200. It polls, because the conditions come from many hooks.
-func (r *running) untilReady(ctx context.Context) error {
+func (r readiness) untilReady(ctx context.Context) error {
 	const often, seldom = time.Millisecond, 100 * time.Millisecond
 	pause := time.NewTimer(often)
 	defer pause.Stop()
@@ -110,10 +117,10 @@ func (r *running) untilReady(ctx context.Context) error {
 	return nil
 }
 
-func (r *running) isReady(ctx context.Context) bool { return r.isOK(ctx, "/readyz") }
+func (r readiness) isReady(ctx context.Context) bool { return r.isOK(ctx, "/readyz") }
 
 // isOK reports whether a path answers 200.
-func (r *running) isOK(ctx context.Context, path string) bool {
+func (r readiness) isOK(ctx context.Context, path string) bool {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return false
@@ -143,7 +150,7 @@ func (r *statusRecorder) Write(b []byte) (int, error) {
 func (r *statusRecorder) WriteHeader(status int) { r.status = status }
 
 // readyBut returns the error of the first failing check of /readyz, ignoring the check named aside.
-func (r *running) readyBut(aside string) error {
+func (r readiness) readyBut(aside string) error {
 	select {
 	case <-r.signals.initialized:
 	default:

@@ -106,12 +106,6 @@ func Restore(ctx context.Context, p *plan.Plan, file string, how CopyOptions) (m
 	return contents, all, recordDataDir(p)
 }
 
-// inDirectory reports whether a storage keeps its objects in a directory.
-func inDirectory(s *plan.Storage) bool {
-	_, ok := s.Driver.(driver.Directory)
-	return ok
-}
-
 func checkFile(file string) (maintenance.Contents, error) {
 	f, err := os.Open(file)
 	if err != nil {

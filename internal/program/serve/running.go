@@ -18,6 +18,11 @@ type running struct {
 	opened    *opened
 	machinery *machinery
 	signals   signals
+	readiness readiness
+}
+
+func newRunning(o *opened, m *machinery, s signals) *running {
+	return &running{o, m, s, readiness{o, m, s}}
 }
 
 // run serves until the context ends, and drains the server.
@@ -35,7 +40,7 @@ func (r *running) run(ctx context.Context, ready func()) error {
 	work.Go(func() { r.machinery.api.Start(background) })
 	stop, err := r.serve()
 	if err == nil {
-		err = r.becomeReady(ctx, background)
+		err = r.readiness.becomeReady(ctx, background)
 	}
 	var waits []func()
 	if err == nil {
@@ -90,7 +95,7 @@ func (r *running) startClients(controllers, informers context.Context, work *syn
 		}
 	}
 	must(informers, r.machinery.model.informers.Run)
-	for _, run := range r.machinery.api.mode.controllers(r.readyBut) {
+	for _, run := range r.machinery.api.mode.controllers(r.readiness.readyBut) {
 		must(controllers, run)
 	}
 }

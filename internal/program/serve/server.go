@@ -53,27 +53,13 @@ func build(ctx context.Context, p *plan.Plan, newEnv definition.EnvFunc, closing
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opened: opened, machinery: machinery, running: &running{opened, machinery, signals}, closing: closing}
+	s := &Server{opened: opened, machinery: machinery, running: newRunning(opened, machinery, signals), closing: closing}
 	if path := s.Kubeconfig(); path != "" {
 		if err := opened.certs.WriteKubeconfig(path, p.Definition.Name, s.URL()); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
-}
-
-// signals are the turning points in the life of a server. Run closes these channels.
-type signals struct {
-	// initialized is closed when the mode has initialized the storages and the watch caches are filled, or
-	// cacheTimeout has passed.
-	initialized chan struct{}
-	// draining is closed before stopping: /readyz fails from then on.
-	draining chan struct{}
-	stopping chan struct{}
-}
-
-func newSignals() signals {
-	return signals{initialized: make(chan struct{}), draining: make(chan struct{}), stopping: make(chan struct{})}
 }
 
 // Run serves until the context ends. Then it waits for requests in flight, ends watches and closes the server;
@@ -104,7 +90,7 @@ func (s *Server) TLSConfig() (*tls.Config, error) {
 }
 
 // IsAlive reports whether /livez answers 200. If it does not, only a restart helps.
-func (s *Server) IsAlive(ctx context.Context) bool { return s.running.isOK(ctx, "/livez") }
+func (s *Server) IsAlive(ctx context.Context) bool { return s.running.readiness.isOK(ctx, "/livez") }
 
 // Served returns the verbs of a kind's main endpoint, and its subresources.
 func (s *Server) Served(resource schema.GroupResource) (verbs, subresources []string) {

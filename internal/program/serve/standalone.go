@@ -296,7 +296,7 @@ func (m *standaloneStorage) credentials(c *upstream.Config) auth.Credentials {
 	credentials := auth.Credentials{
 		ClientCA: m.certs.ClientCA(),
 		Revoked:  m.certs.Revoked,
-		Tokens:   []authenticator.Token{auth.LoopbackTokens(m.loopback.Token()), auth.NewTokens(m.identities())},
+		Tokens:   []authenticator.Token{auth.LoopbackTokens(m.loopback.Token()), auth.NewTokens(identities(m.plan, m.decisions, m.loopback))},
 	}
 	if m.tokens != nil {
 		credentials.Tokens = append(credentials.Tokens, m.tokens)
@@ -305,7 +305,7 @@ func (m *standaloneStorage) credentials(c *upstream.Config) auth.Credentials {
 	credentials.Tokens = append(credentials.Tokens, serveAccounts(m.plan, m.keys, c), m.certs.Tokens(m.plan.Options.APIAudiences))
 	if m.login != nil {
 		credentials.Tokens = append(credentials.Tokens, m.login)
-		c.Handlers = append(c.Handlers, m.loginHandlers()...)
+		c.Handlers = append(c.Handlers, loginHandlers(m.login)...)
 	}
 	m.callers.configure(&credentials)
 	return credentials

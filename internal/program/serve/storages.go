@@ -126,6 +126,25 @@ func openIdle(ctx context.Context, p *plan.Plan, s *plan.Storage, scan bool) (*m
 	return maintained(s.Name(), backend)
 }
 
+// inDirectory reports whether a storage keeps its objects in a directory.
+func inDirectory(s *plan.Storage) bool {
+	_, ok := s.Driver.(driver.Directory)
+	return ok
+}
+
+// maintained wraps an open backend for the tools.
+func maintained(name string, backend store.Backend) (*maintenance.Storage, error) {
+	m, ok := backend.(store.Maintenance)
+	if !ok {
+		return nil, fmt.Errorf("storage %s cannot be maintained", name)
+	}
+	s := &maintenance.Storage{Name: name, Backend: m}
+	if core, ok := backend.(*mvcc.Core); ok {
+		s.Records = core.Scan
+	}
+	return s, nil
+}
+
 // coreOptions returns the options of the mvcc core above a storage's journal.
 func coreOptions(o *config.Options) mvcc.Options {
 	return mvcc.Options{History: history(o), ObjectCacheBytes: o.ObjectCacheSize, ValueBytes: o.ValueCacheSize}

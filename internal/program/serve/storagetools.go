@@ -23,7 +23,6 @@ import (
 	"github.com/annexapi/annex/internal/server/upstream"
 	"github.com/annexapi/annex/internal/standalone/coreapi"
 	"github.com/annexapi/annex/internal/storage/encryption"
-	"github.com/annexapi/annex/internal/storage/mvcc"
 	"github.com/annexapi/annex/internal/storage/registry"
 	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/journal"
@@ -165,19 +164,6 @@ func openLocal(ctx context.Context, p *plan.Plan, keys *encryption.Encryption, t
 		return nil, errors.Join(err, local.Close())
 	}
 	return only, nil
-}
-
-// maintained wraps an open backend for the tools.
-func maintained(name string, backend store.Backend) (*maintenance.Storage, error) {
-	m, ok := backend.(store.Maintenance)
-	if !ok {
-		return nil, fmt.Errorf("storage %s cannot be maintained", name)
-	}
-	s := &maintenance.Storage{Name: name, Backend: m}
-	if core, ok := backend.(*mvcc.Core); ok {
-		s.Records = core.Scan
-	}
-	return s, nil
 }
 
 // newLocal returns tools with the server's resources and no storage yet.
