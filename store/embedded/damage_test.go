@@ -358,7 +358,7 @@ func TestOpen_newerFormat_isRejectedUnchanged(t *testing.T) {
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
-	newer := binary.BigEndian.AppendUint32(nil, 2)
+	newer := binary.BigEndian.AppendUint32(nil, 2) // above formatVersion
 	newer = append(newer, []byte("sixteen bytes id and what the future adds")...)
 	newer = binary.BigEndian.AppendUint32(newer, crc32.Checksum(newer, crc32.MakeTable(crc32.Castagnoli)))
 	rewrite(t, files, func(db *pebble.DB) {

@@ -142,7 +142,7 @@ func (p *dirLock) open() (_ *Journal, err error) {
 	return j, nil
 }
 
-// begin finishes opening: it gives a new journal its identity.
+// begin finishes opening: it gives a new journal its identity, and a journal of an older program the present format.
 func (j *Journal) begin(state contents) error {
 	if version := j.db.FormatMajorVersion(); version != pebble.FormatNewest {
 		return fmt.Errorf("the database is in format %d, want %d", version, pebble.FormatNewest)
@@ -152,8 +152,10 @@ func (j *Journal) begin(state contents) error {
 		if _, err := rand.Read(j.identity[:]); err != nil {
 			return err
 		}
-		created := format{version: formatVersion, identity: j.identity}
-		if err := j.db.Set(formatKey, created.encode(), pebble.Sync); err != nil {
+	}
+	if state.format.version < formatVersion {
+		present := format{version: formatVersion, identity: j.identity}
+		if err := j.db.Set(formatKey, present.encode(), pebble.Sync); err != nil {
 			return describe(err)
 		}
 	}
@@ -539,9 +541,8 @@ func readContents(db *pebble.DB) (contents, error) {
 		if found.format, err = decodeFormat(data); err != nil {
 			return contents{}, err
 		}
-		if found.format.version != formatVersion {
-			return contents{}, fmt.Errorf("the journal has format %d, this program knows only %d: use the program that wrote it, or a newer one",
-				found.format.version, formatVersion)
+		if err := found.format.check(); err != nil {
+			return contents{}, err
 		}
 	}
 

@@ -2,14 +2,17 @@ package embedded
 
 import (
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
 	"time"
 
 	"github.com/annexapi/annex/store/journal"
 )
 
-// The encodings below are drawn in docs/formats/embedded.md. A change to any of them needs a new version byte, and a
-// new formatVersion if old programs would misread the journal as a whole.
+// The encodings below are drawn in docs/formats/embedded.md, and TestEncodings_bytes pins them. A change to any of them
+// needs a new version byte, so that this program still reads what older ones have written, and a new formatVersion, so
+// that an older program refuses the journal instead of reporting damage. A program raises the format of a journal when
+// it opens it, before its first append; records that are there stay as they are.
 
 const (
 	recordVersion = 1
@@ -144,6 +147,15 @@ func (f format) encode() []byte {
 	return binary.BigEndian.AppendUint32(buf, crc32.Checksum(buf, castagnoli))
 }
 
+// check returns an error for a journal of a newer program.
+func (f format) check() error {
+	if f.version > formatVersion {
+		return fmt.Errorf("the journal has format %d, this program knows only %d: use the program that wrote it, or a newer one",
+			f.version, formatVersion)
+	}
+	return nil
+}
+
 // decodeFormat accepts the longer encodings of later versions, so that these can be rejected by their number.
 func decodeFormat(data []byte) (format, error) {
 	if len(data) < formatLength {
@@ -153,7 +165,11 @@ func decodeFormat(data []byte) (format, error) {
 	if got := crc32.Checksum(body, castagnoli); got != sum {
 		return format{}, journal.Damaged(0, "journal format has checksum %08x, want %08x", got, sum)
 	}
-	return format{version: binary.BigEndian.Uint32(body), identity: [16]byte(body[4:20])}, nil
+	f := format{version: binary.BigEndian.Uint32(body), identity: [16]byte(body[4:20])}
+	if f.version == 0 {
+		return format{}, journal.Damaged(0, "journal format 0 is unknown")
+	}
+	return f, nil
 }
 
 const boundsVersion = 1

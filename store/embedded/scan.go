@@ -145,12 +145,8 @@ func (s *scanner) metadata() error {
 		known, err := decodeFormat(data)
 		if err != nil {
 			s.damaged(&journal.Damage{Err: err})
-		} else if known.version != formatVersion {
-			return fmt.Errorf(
-				"the journal has format %d, this program knows only %d: use the program that wrote it, or a newer one",
-				known.version,
-				formatVersion,
-			)
+		} else if err := known.check(); err != nil {
+			return err
 		}
 	}
 	if data, err = get(s.db, boundsKey); err == nil && data != nil {
