@@ -127,7 +127,8 @@ var conditions = []condition{
 		why:   "Subresources, such as status, are upstream's.",
 		holds: func(_ *Gate, d *Decision, _ *http.Request) bool { return d.Info.Subresource != "" }},
 	{reason: NoKind, routes: all,
-		why:   "The server does not store the objects of the kind itself: a virtual kind, a custom storage or a custom resource.",
+		why: "The server does not store the objects of the kind itself: a virtual kind, a custom storage, or a custom resource, " +
+			"whose storage is opened while the server runs.",
 		holds: func(g *Gate, d *Decision, _ *http.Request) bool { return !g.find(d) }},
 	{reason: Unsupported, routes: all,
 		why:   "The storage of the kind does not implement the verb.",
@@ -159,7 +160,7 @@ var conditions = []condition{
 		holds: func(g *Gate, _ *Decision, r *http.Request) bool { return g.config.Pretty != nil && g.config.Pretty(r) }},
 	{reason: OddOptions, routes: Get | writes,
 		why: "The query has an option. Only fieldManager, fieldValidation and force of a create, update or patch pass, each " +
-			"once and valid; those of lists and watches are read behind the gate.",
+			"once and valid; listOptions in package reads reads those of lists and watches, behind the gate.",
 		holds: func(_ *Gate, d *Decision, r *http.Request) bool { return !d.readOptions(r.URL.RawQuery) }},
 	{reason: OddBodyMedia, routes: writes,
 		why: "The body is not JSON, or a patch is none of JSON patch, merge patch and applied configuration with the options that " +

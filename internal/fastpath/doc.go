@@ -10,5 +10,6 @@
 // with the gate turned off answers the same.
 //
 // A request enters behind the filters of server/upstream. It leaves for storage/registry, or for upstream's routing when
-// it is declined. annex_fast_path_answered_total and annex_fast_path_declined_total count both.
+// it is declined. The metrics annex_fast_path_answered_total and annex_fast_path_declined_total (metrics.go) count both;
+// the tests TestFastPath of internal/testing/apitest assert their values.
 package fastpath

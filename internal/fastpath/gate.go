@@ -25,20 +25,23 @@ type Config struct {
 
 // Gate decides which requests are answered without upstream's handlers. Its methods may be called concurrently, but for Add.
 type Gate struct {
-	config   Config
-	kinds    map[schema.GroupVersionResource]*Kind
-	counters *counters
+	config  Config
+	kinds   map[schema.GroupVersionResource]*Kind
+	metrics *gateMetrics
 }
 
 // New returns a gate that lets nothing through yet.
 func New(config Config) *Gate {
-	return &Gate{config: config, kinds: map[schema.GroupVersionResource]*Kind{}, counters: newCounters()}
+	return &Gate{config: config, kinds: map[schema.GroupVersionResource]*Kind{}, metrics: newMetrics()}
 }
 
 // An Answerer answers the requests of a kind on some routes.
 type Answerer interface {
-	// Answer answers a request, or returns why upstream's handlers have to. Then nothing has been written or stored. Only on the
-	// route Items it calls next, upstream's handlers, by itself. It calls Decision.CountAnswer before it writes.
+	// Answer answers a request, or returns the reason for which upstream's handlers have to. Then nothing has been written
+	// or stored. It calls Decision.CountAnswer before it writes.
+	//
+	// On the route Items, Answer itself calls next, upstream's handlers, to fill in the items of their list. If their
+	// response has no items, Answer calls Decision.Decline and returns no reason.
 	Answer(w http.ResponseWriter, r *http.Request, d *Decision, next http.Handler) Reason
 }
 

@@ -2,14 +2,14 @@ package fastpath
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// counters are the counters of a gate.
-type counters struct {
+// gateMetrics are the metrics of a gate.
+type gateMetrics struct {
 	answers, declines *prometheus.CounterVec
 	byRoute           map[Route]prometheus.Counter
 }
 
-func newCounters() *counters {
-	c := &counters{
+func newMetrics() *gateMetrics {
+	m := &gateMetrics{
 		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "annex_fast_path_answered_total",
 			Help: "Requests that were answered without upstream's handlers, by route. " +
@@ -22,20 +22,21 @@ func newCounters() *counters {
 		byRoute: map[Route]prometheus.Counter{},
 	}
 	for route, name := range names {
-		c.byRoute[route] = c.answers.WithLabelValues(name)
+		m.byRoute[route] = m.answers.WithLabelValues(name)
 	}
-	return c
+	return m
 }
 
 // Collectors returns the metrics of the gate.
 func (g *Gate) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{g.counters.answers, g.counters.declines}
+	return []prometheus.Collector{g.metrics.answers, g.metrics.declines}
 }
 
 // CountAnswer counts the request as answered. It is called once, before the answer is written.
-func (d *Decision) CountAnswer() { d.gate.counters.byRoute[d.Route].Inc() }
+func (d *Decision) CountAnswer() { d.gate.metrics.byRoute[d.Route].Inc() }
 
-// Decline counts the request as declined, for a reason.
+// Decline counts the request as declined, for a reason. Gate.Wrap calls it before upstream's handlers answer, and an
+// Answerer for a list that they have answered without items to fill in.
 func (d *Decision) Decline(reason Reason) {
 	if d.Info == nil { // a request for no resource
 		return
@@ -44,5 +45,5 @@ func (d *Decision) Decline(reason Reason) {
 	if d.verb == Upstream && verb != "deletecollection" {
 		verb = "other" // for example HEAD, whose request info has the verb get
 	}
-	d.gate.counters.declines.WithLabelValues(verb, string(reason)).Inc()
+	d.gate.metrics.declines.WithLabelValues(verb, string(reason)).Inc()
 }

@@ -50,7 +50,7 @@ func TestWatch_withoutMemory_isRefusedOnce(t *testing.T) {
 		storage:    storage,
 		serializer: scheme.Codecs,
 		json:       &mediaEncoder{mediaType: info.MediaType, events: newEventEncoder(scheme.Codecs, info, gv)},
-		labels:     scheme.Scheme,
+		convertor:  scheme.Scheme,
 		kind:       gv.WithKind("Pod"),
 	}
 	gate := fastpath.New(fastpath.Config{})

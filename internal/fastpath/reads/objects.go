@@ -64,7 +64,7 @@ type Kind struct {
 	converted bool
 	table     rest.TableConvertor
 	kind      schema.GroupVersionKind
-	labels    runtime.ObjectConvertor
+	convertor runtime.ObjectConvertor
 	// messageSizing and partialSizing are the fields of ListConfig.
 	messageSizing, partialSizing verbatim.Sizing
 }
@@ -97,7 +97,7 @@ func (d *Reader) Kind(
 		storage:              getter,
 		serializer:           serializer,
 		kind:                 v.GroupVersion.WithKind(k.Name),
-		labels:               machinery.Documents(),
+		convertor:            machinery.Documents(),
 		messageSizing:        verbatim.NewSizing(),
 		partialSizing:        verbatim.NewSizing(),
 		stored:               k.Stored().GroupVersion.WithResource(k.Resource),

@@ -1,5 +1,5 @@
 // Package convert converts between bytes and objects and between versions. It contains the server's scheme, its
-// codecs and the OpenAPI definitions.
+// codecs, the field labels that selectors may name, and the OpenAPI definitions.
 //
 // The Go type of one version, the hub, also stands for the group's internal version. So there is no second set of
 // types, and no conversion between the hub and storage. The alias must be in the scheme because upstream's patch and
@@ -231,6 +231,8 @@ func (m *Machinery) addDefaults(k *define.Kind, v *define.Version) error {
 	return nil
 }
 
+// addFieldLabels registers the field labels that selectors of a version may name, for the fast path and for upstream's
+// handlers. A conversion gets the label and the value of a requirement, and not its operator.
 func (m *Machinery) addFieldLabels(k *define.Kind, v *define.Version) error {
 	if k.BuiltIn && len(k.Selectable) == 0 {
 		return nil // apimachinery's default labels equal those of a kube-apiserver

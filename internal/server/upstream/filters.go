@@ -160,7 +160,7 @@ var filterTable = []filter{
 		wrap: func(next http.Handler, c *chain) http.Handler { return withSteps(next, c.server, refuseForeign) }},
 	{name: "streams",
 		wrap: func(next http.Handler, c *chain) http.Handler {
-			return (&streams{next, c.config, c.gate, c.queries, c.routes, c.server}).filter()
+			return (&standingCheck{next, c.config, c.gate, c.queries, c.routes, c.server}).filter()
 		}},
 	{name: "refused user agents", when: &refusing,
 		wrap: func(next http.Handler, c *chain) http.Handler {

@@ -44,9 +44,9 @@ func withStreamsBegun(handler http.Handler, checker *standing.Checker, longRunni
 	})
 }
 
-// streams checks long-running requests until they end. It is behind authorization, and in front of all handlers of
+// standingCheck checks long-running requests until they end. It is behind authorization, and in front of all handlers of
 // such requests.
-type streams struct {
+type standingCheck struct {
 	next    http.Handler
 	config  Config
 	gate    *fastpath.Gate
@@ -55,7 +55,7 @@ type streams struct {
 	server  *server.Config
 }
 
-func (s *streams) filter() http.Handler {
+func (s *standingCheck) filter() http.Handler {
 	beside := handlers(s.config.Handlers)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		stream := standing.From(r.Context())
@@ -91,7 +91,7 @@ func (s *streams) filter() http.Handler {
 }
 
 // asked returns the authorization questions that allowed a request.
-func (s *streams) asked(stream *standing.Stream, r *http.Request) (standing.Authorization, error) {
+func (s *standingCheck) asked(stream *standing.Stream, r *http.Request) (standing.Authorization, error) {
 	ctx, asked := r.Context(), standing.Authorization{}
 	attributes, err := filters.GetAuthorizerAttributes(ctx)
 	if err != nil {
@@ -134,7 +134,7 @@ func (s *streams) asked(stream *standing.Stream, r *http.Request) (standing.Auth
 
 // mayImpersonate returns a function that checks whether a caller may impersonate the user of a request. It does not
 // use upstream's cache of such decisions.
-func (s *streams) mayImpersonate(presented *http.Request, info *request.RequestInfo) func(context.Context, user.Info) error {
+func (s *standingCheck) mayImpersonate(presented *http.Request, info *request.RequestInfo) func(context.Context, user.Info) error {
 	return func(ctx context.Context, caller user.Info) error {
 		allowed := false
 		handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { allowed = true })

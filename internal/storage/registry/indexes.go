@@ -106,7 +106,7 @@ func indexesOf(example runtime.Object, attributes storage.AttrFunc) customIndexe
 // takes as long for one field as for all. Indexed objects do not change.
 type fieldCache struct {
 	attributes storage.AttrFunc
-	last       sync.Pool // of *indexed, one for each concurrent caller
+	last       sync.Pool // of *cachedFields, one for each concurrent caller
 }
 
 type cachedFields struct {

@@ -14,7 +14,7 @@ import (
 )
 
 // directly is the number of requests that took a route of the fast path. Lists on the route items count as lists.
-func (c *client) directly(route string) int {
+func (c *client) answered(route string) int {
 	c.t.Helper()
 	if slow() {
 		c.t.Skip("without the fast path there is nothing to count")
@@ -120,7 +120,7 @@ func TestFastPath_disabled_declinesAll(t *testing.T) {
 
 // Requests that need none of upstream's handlers are answered directly, as the metric shows. Responses are the same
 // either way, so nothing else would reveal that all requests had become slow.
-func TestDirectAnswers_plainRequests(t *testing.T) {
+func TestFastPath_plainRequests(t *testing.T) {
 	t.Parallel()
 	c := start(t, differentialServer())
 	const body = `{"apiVersion":"shop.example.com/v1","kind":"Widget","metadata":{"name":"w"},"spec":{"size":"small"}}`
@@ -209,7 +209,7 @@ func TestDirectAnswers_plainRequests(t *testing.T) {
 		}
 		before := map[string]int{}
 		for _, verb := range verbs {
-			before[verb] = c.directly(verb)
+			before[verb] = c.answered(verb)
 		}
 		var body any
 		if r.body != "" {
@@ -221,14 +221,14 @@ func TestDirectAnswers_plainRequests(t *testing.T) {
 			if verb == r.verb && (verb != "list" || !shared()) { // their watch cache is upstream's
 				want = 1
 			}
-			if got := c.directly(verb) - before[verb]; got != want {
+			if got := c.answered(verb) - before[verb]; got != want {
 				t.Errorf("%s: %d answers to %s were direct, want %d", r.name, got, verb, want)
 			}
 		}
 	}
 }
 
-func TestDirectAnswers_watches_areCounted(t *testing.T) {
+func TestFastPath_watches_areCounted(t *testing.T) {
 	t.Parallel()
 	c := start(t, differentialServer())
 	c.create("w")
@@ -241,7 +241,7 @@ func TestDirectAnswers_watches_areCounted(t *testing.T) {
 		{leasesPath, protobufType + "," + jsonType, 1},
 		{widgetsPath, tableType, 0}, {widgetsPath, unremembered, 0}, {widgetsPath, yamlType, 0},
 	} {
-		before := c.directly("watch")
+		before := c.answered("watch")
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		response := c.send(ctx, http.MethodGet, r.path+"?watch=1", nil, "Accept", r.accept)
 		if _, err := response.Body.Read(make([]byte, 1)); response.StatusCode == 200 && err != nil {
@@ -249,14 +249,14 @@ func TestDirectAnswers_watches_areCounted(t *testing.T) {
 		}
 		cancel()
 		response.Body.Close()
-		if got := c.directly("watch") - before; got != r.want {
+		if got := c.answered("watch") - before; got != r.want {
 			t.Errorf("a watch of %s as %q: %d were direct, want %d", r.path, r.accept, got, r.want)
 		}
 	}
 }
 
 // An audit gets responses from upstream's handlers.
-func TestDirectAnswers_recordedResponses_areNot(t *testing.T) {
+func TestFastPath_recordedResponses_areNot(t *testing.T) {
 	t.Parallel()
 	policy := policyFile(t, "rules:\n- level: RequestResponse\n")
 	recorded := startWith(
@@ -272,7 +272,7 @@ func TestDirectAnswers_recordedResponses_areNot(t *testing.T) {
 	recorded.get(widgetsPath).want(200)
 	recorded.delete(widgetsPath+"/w", nil).want(200)
 	for _, verb := range []string{"create", "delete", "get", "list"} {
-		if n := recorded.directly(verb); n != 0 {
+		if n := recorded.answered(verb); n != 0 {
 			t.Errorf("%d answers to %s were direct", n, verb)
 		}
 	}

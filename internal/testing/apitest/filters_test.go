@@ -229,10 +229,10 @@ func TestFilters_directAnswers_likeUpstream(t *testing.T) {
 		ask(jsonType) // so that both find the same
 		direct := 0
 		if r.verb != "" {
-			direct = root.directly(r.verb)
+			direct = root.answered(r.verb)
 		}
 		got := ask(jsonType)
-		if r.verb != "" && root.directly(r.verb) == direct && (r.verb != "list" || !shared()) { // their watch cache is upstream's
+		if r.verb != "" && root.answered(r.verb) == direct && (r.verb != "list" || !shared()) { // their watch cache is upstream's
 			t.Errorf("%s: not answered directly", r.name)
 		}
 		want := ask(byUpstream(jsonType))
@@ -340,9 +340,9 @@ func TestFilters_directWatches_likeUpstream(t *testing.T) {
 	for _, path := range []string{widgetsPath + "?watch=1", widgetsBetaPath + "?watch=1&resourceVersion=0", widgetsPath +
 		"?watch=1&labelSelector=%21env"} {
 		watch(path, jsonType)
-		direct := c.directly("watch")
+		direct := c.answered("watch")
 		got := watch(path, jsonType)
-		if c.directly("watch") == direct {
+		if c.answered("watch") == direct {
 			t.Errorf("%s: not answered directly", path)
 		}
 		want := watch(path, byUpstream(jsonType))
