@@ -1,9 +1,10 @@
 // Package storage groups the packages for stored objects: revisions, watches, and the REST storage of a kind above
 // them.
 //
-// It holds the REST storage of any kind (registry), the revisioned core above a journal (mvcc), kinds whose objects are in
-// another system (virtual), the call by which the registry opens both (decorator), and the choice of resources that are encrypted
-// (encryption). The contracts with journals and backends are the public packages below store.
+// It holds the REST storage of any kind (registry), the revisioned core above a journal (mvcc) with its secondary
+// indexes (mvcc/index), kinds whose objects are in another system (virtual), the call by which the registry opens both
+// (decorator), and the choice of resources that are encrypted (encryption). The contracts with journals and backends are
+// the public packages below store.
 //
 // It must not hold the encoding of requests or responses: package wire knows media types, and package model knows
 // kinds.

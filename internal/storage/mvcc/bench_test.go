@@ -12,7 +12,9 @@ import (
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 
+	"github.com/annexapi/annex/internal/base/ordered"
 	"github.com/annexapi/annex/internal/storage/mvcc"
+	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/journal"
 	"github.com/annexapi/annex/store/memory"
 	"github.com/annexapi/annex/store/storetest"
@@ -111,6 +113,90 @@ func BenchmarkList(b *testing.B) {
 		if err := pods.GetList(b.Context(), "/pods/", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, list); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkSelect lists one percent of 10,000 objects, by a declared index or by that of an undeclared label. With
+// writes, each list must bring the index up to date with ten events.
+func BenchmarkSelect(b *testing.B) {
+	for _, resource := range []struct {
+		name string
+		store.Resource
+	}{{"declared", indexedPods()}, {"undeclared", storetest.Pods("/pods")}} {
+		core, _ := open(b, memory.New(), mvcc.Options{})
+		pods := openAs(b, core, resource.Resource)
+		colored(b, pods, 10_000, 100)
+		for _, writes := range []int{0, 10} {
+			b.Run(fmt.Sprintf("index=%s/writes=%d", resource.name, writes), func(b *testing.B) {
+				predicate, written := selecting(b, "color=color-7"), 0
+				for range 2 { // the second one builds the index of the undeclared label
+					if _, err := listAt(pods, 0, predicate); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportAllocs()
+				for b.Loop() {
+					for range writes {
+						written++
+						annotate(b, pods, fmt.Sprintf("pod-%04d", written%10_000), fmt.Sprint(written))
+					}
+					if list, err := listAt(pods, 0, predicate); err != nil || len(list.Items) != 100 {
+						b.Fatalf("%d objects: %v", len(list.Items), err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkQuery reads pages of 20 of 10,000 objects by their color.
+func BenchmarkQuery(b *testing.B) {
+	_, pods := open(b, memory.New(), mvcc.Options{})
+	colored(b, pods, 10_000, 100)
+	where := []ordered.Condition{{Field: byName, Set: ordered.Union(ordered.From(ordered.Encode("pod-9000")))}}
+	for _, query := range []struct {
+		name string
+		ordered.Query
+	}{
+		{"first", ordered.Query{By: byColor, Limit: 20}},
+		{"offset", ordered.Query{By: byColor, Limit: 20, Offset: 7000, Namespaces: []string{"ns", "other"}}},
+		{"condition", ordered.Query{By: byColor, Limit: 20, Where: where}},
+	} {
+		b.Run("page="+query.name, func(b *testing.B) {
+			read := func() {
+				if page, err := pods.(ordered.Querier).Query(b.Context(), "/pods/", &query.Query); err != nil || len(page.Objects) != 20 {
+					b.Fatal(page, err)
+				}
+			}
+			read() // builds the order
+			b.ReportAllocs()
+			for b.Loop() {
+				read()
+			}
+		})
+	}
+}
+
+// BenchmarkIndex builds the declared indexes of 10,000 decoded objects.
+func BenchmarkIndex(b *testing.B) {
+	clock := newClock()
+	core, _ := open(b, memory.New(), mvcc.Options{Clock: clock, Idle: true})
+	pods := openAs(b, core, indexedPods())
+	colored(b, pods, 10_000, 100)
+	predicate := selecting(b, "color=none")
+	build := func() {
+		if _, err := listAt(pods, 0, predicate); err != nil {
+			b.Fatal(err)
+		}
+		clock.Step(time.Hour)
+		if err := core.CompactHistory(b.Context()); err != nil { // drops the indexes
+			b.Fatal(err)
+		}
+	}
+	build() // compacts the creations, too
+	b.ReportAllocs()
+	for b.Loop() {
+		build()
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/annexapi/annex/internal/storage/mvcc/index"
 )
 
 // sharedEvents is the number of newest events of a resource whose encodings all watchers share. A watcher that is
@@ -28,8 +30,8 @@ type sharedEvent struct {
 	now, before atomic.Pointer[decoded]
 
 	// The index values of the two objects; nil until a watch needs them.
-	currentValues  atomic.Pointer[map[string][]string]
-	replacedValues atomic.Pointer[map[string][]string]
+	currentValues  atomic.Pointer[index.Values]
+	replacedValues atomic.Pointer[index.Values]
 }
 
 // sharedAt returns the shared event at a position. If the position is too far back, the returned event belongs to the

@@ -54,9 +54,7 @@ func (c *Core) purge(ctx context.Context) error {
 // compact is like Compact, with compacting held and without purging.
 func (c *Core) compact(ctx context.Context, revision uint64) error {
 	if c.compacted.Load() < revision {
-		for _, x := range c.indexes() {
-			x.keepUp(ctx, revision)
-		}
+		c.indexes.BeforeTrim(ctx, revision)
 	}
 	for c.compacted.Load() < revision {
 		if err := ctx.Err(); err != nil {
@@ -67,17 +65,6 @@ func (c *Core) compact(ctx context.Context, revision uint64) error {
 		}
 	}
 	return nil
-}
-
-// indexes returns the indexes of all resources.
-func (c *Core) indexes() []*indexes {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	var all []*indexes
-	for _, s := range c.keyspaces {
-		all = append(all, s.indexes...)
-	}
-	return all
 }
 
 // compactStep advances the compacted revision. It announces the new one before it removes anything, so that a reader
@@ -154,9 +141,7 @@ func (c *Core) compactPeriodically(ctx context.Context) {
 // CompactHistory compacts the events that the rules of Options.History do not keep. The core calls it periodically.
 func (c *Core) CompactHistory(ctx context.Context) error {
 	c.dropPins()
-	for _, x := range c.indexes() {
-		x.letGo()
-	}
+	c.indexes.DropUnused()
 	c.compacting.Lock()
 	defer c.compacting.Unlock()
 	byAge, byBytes := c.horizon()

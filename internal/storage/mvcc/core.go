@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/utils/clock"
 
+	"github.com/annexapi/annex/internal/storage/mvcc/index"
 	"github.com/annexapi/annex/store"
 	"github.com/annexapi/annex/store/journal"
 )
@@ -28,6 +29,7 @@ type Core struct {
 	options Options
 	clock   clock.WithTickerAndDelayedExecution
 	decoded objectCache
+	indexes *index.Maintenance[*version] // of all resources
 
 	// open is held for reading while a goroutine that does not hold writing uses the journal; closed forbids further
 	// use. Replacing a recovered journal requires both mutexes.
@@ -94,6 +96,7 @@ func Open(ctx context.Context, j journal.Journal, options Options) (*Core, error
 		options:    options,
 		clock:      options.Clock,
 		decoded:    objectCache{budget: options.ObjectCacheBytes},
+		indexes:    index.NewMaintenance[*version](options.LabelEntries),
 		values:     newLatestValues(options),
 		pending:    map[string]*write{},
 		latest:     newTree(),
@@ -126,11 +129,7 @@ func (c *Core) Open(resource store.Resource) (storage.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := newResourceStore(c, keyspace, resource)
-	if s.indexes != nil {
-		s.maintain(s.indexes)
-	}
-	return s, nil
+	return newResourceStore(c, keyspace, resource), nil
 }
 
 func checkResource(r store.Resource) error {
@@ -221,7 +220,7 @@ type Stats struct {
 // Stats returns the current figures. It may be called concurrently with any other method.
 func (c *Core) Stats() Stats {
 	readOnly := c.Health() != nil
-	labelEntries := c.labelEntries()
+	labelEntries := c.indexes.LabelEntries()
 
 	c.mu.RLock()
 	defer c.mu.RUnlock()

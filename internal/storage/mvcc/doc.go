@@ -41,7 +41,8 @@
 // only the objects with that value. The first such list builds all indexes of the resource. Each later list brings them
 // up to date from the log of events that watches read. Compaction does the same before it trims events that the indexes
 // have not seen. Writers do no work for indexes. An index that no list has used for ten minutes is dropped, and rebuilt
-// when a list needs it.
+// when a list needs it. Package index does all of this; index.go here is its view of the store, and reads the objects
+// of a snapshot by the keys that it finds.
 //
 // A label that no Indexer declares gets an index of its own when a second list of many objects selects by it, by a
 // value or by existence. A resource has at most sixteen of these indexes, and Options.LabelEntries bounds their

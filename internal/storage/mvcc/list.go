@@ -80,9 +80,9 @@ func (s *resourceStore) list(ctx context.Context, key string, opts storage.ListO
 	if err != nil {
 		return nil, err
 	}
-	plan, err := s.plan(ctx, prefix, opts.Predicate)
+	plan, err := s.indexes.Plan(ctx, prefix, opts.Predicate)
 	if err != nil {
-		return nil, err
+		return nil, tooSlow(s.keyspace.prefix)
 	}
 	snapshot := s.core.snapshot()
 	revision := snapshot.revision

@@ -21,7 +21,6 @@ type keyspace struct {
 	bytes   int64  // size of the encoded objects
 	created uint64 // revision of the newest create since the keyspace was made
 	written uint64 // revision of the newest write, deletes included
-	indexes []*indexes
 }
 
 func newKeyspace(prefix string, latest *tree, events []*version) *keyspace {

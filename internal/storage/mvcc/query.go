@@ -1,7 +1,6 @@
 package mvcc
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -10,13 +9,15 @@ import (
 
 	"github.com/annexapi/annex/internal/base/budget"
 	"github.com/annexapi/annex/internal/base/ordered"
+	"github.com/annexapi/annex/internal/base/parallel"
+	"github.com/annexapi/annex/internal/storage/mvcc/index"
 )
 
 var _ ordered.Querier = (*resourceStore)(nil)
 
-// mostRuns is the largest number of runs that are merged into an order. An interval in each of several namespaces is
+// maxRuns is the largest number of runs that are merged into an order. An interval in each of several namespaces is
 // one run per namespace. A condition that would exceed the limit is checked against each object instead.
-const mostRuns = 10_000
+const maxRuns = 10_000
 
 // Query implements ordered.Querier. A page without conditions costs its length, and its total costs a few steps for
 // each requested namespace. The same holds for a page whose only conditions are on the field that it is ordered by.
@@ -26,16 +27,16 @@ func (s *resourceStore) Query(ctx context.Context, key string, q *ordered.Query)
 	if err != nil {
 		return nil, err
 	}
-	asked := *q
+	narrowed := *q
 	if namespace := strings.TrimSuffix(strings.TrimPrefix(prefix, s.keyspace.prefix), "/"); namespace != "" {
-		asked.Namespaces = []string{}
+		narrowed.Namespaces = []string{}
 		if _, in := slices.BinarySearch(q.Namespaces, namespace); in || q.Namespaces == nil {
-			asked.Namespaces = append(asked.Namespaces, namespace)
+			narrowed.Namespaces = append(narrowed.Namespaces, namespace)
 		}
 	}
 	for {
 		// Start again if compaction has passed the query's versions.
-		page, err := s.query(ctx, &asked)
+		page, err := s.query(ctx, &narrowed)
 		if !errors.Is(err, errCompacted) {
 			return page, err
 		}
@@ -59,7 +60,7 @@ func splitConditions(q *ordered.Query) (by ordered.Set, others []ordered.Conditi
 	by = ordered.All()
 	for _, c := range q.Where {
 		if c.Field.Name == q.By.Name {
-			if both := by.And(c.Set); len(both)*len(q.Namespaces) <= mostRuns {
+			if both := by.And(c.Set); len(both)*len(q.Namespaces) <= maxRuns {
 				by = both
 				continue
 			}
@@ -71,23 +72,23 @@ func splitConditions(q *ordered.Query) (by ordered.Set, others []ordered.Conditi
 
 // pageOf returns a page directly from an order.
 func (s *resourceStore) pageOf(ctx context.Context, q *ordered.Query, by ordered.Set) (*ordered.Page, error) {
-	state, revision, err := s.order(q.By, q.Namespaces != nil).exact(ctx)
+	order, err := s.order(ctx, q.By, q.Namespaces != nil)
 	if err != nil {
 		return nil, err
 	}
-	page := &ordered.Page{Revision: revision}
-	all := runsOf(state, q.Namespaces, by, q.Descending)
-	page.Total = all.size()
+	page := &ordered.Page{Revision: order.Revision()}
+	all := order.Runs(q.Namespaces, by, q.Descending)
+	page.Total = all.Size()
 	switch {
 	case q.Limit <= 0:
 		return page, nil
 	case q.After != nil:
-		all.dropUpTo(s.entryAt(*q.After))
+		all.DropThrough(s.entryAt(*q.After))
 	case q.Offset > 0:
-		all.drop(q.Offset)
+		all.Drop(q.Offset)
 	}
-	var entries []indexEntry
-	for e := range all.inOrder() {
+	var entries []orderEntry
+	for e := range all.All() {
 		if page.More = len(entries) == q.Limit; page.More {
 			break
 		}
@@ -97,7 +98,7 @@ func (s *resourceStore) pageOf(ctx context.Context, q *ordered.Query, by ordered
 }
 
 // fill reads the objects of entries into a page.
-func (s *resourceStore) fill(ctx context.Context, page *ordered.Page, entries []indexEntry) error {
+func (s *resourceStore) fill(ctx context.Context, page *ordered.Page, entries []orderEntry) error {
 	versions := versionsOf(entries)
 	if account := budget.From(ctx); account != nil {
 		if err := hold(ctx, account, weigh(slices.Values(versions), 0).memory(account)); err != nil {
@@ -121,7 +122,7 @@ func (s *resourceStore) fill(ctx context.Context, page *ordered.Page, entries []
 		return err
 	}
 	if last := len(entries) - 1; last >= 0 {
-		page.Last = s.place(entries[last].value, entries[last].key)
+		page.Last = s.position(entries[last])
 	}
 	return nil
 }
@@ -136,10 +137,10 @@ func (s *resourceStore) failure(failed unreadable) error {
 }
 
 // versionsOf returns the versions of entries. Compaction may pass them.
-func versionsOf(entries []indexEntry) []*version {
+func versionsOf(entries []orderEntry) []*version {
 	versions := make([]*version, len(entries))
 	for i, e := range entries {
-		versions[i] = e.of
+		versions[i] = e.Version
 	}
 	return versions
 }
@@ -148,21 +149,21 @@ func versionsOf(entries []indexEntry) []*version {
 // uses the condition that leaves the fewest objects.
 func (s *resourceStore) search(ctx context.Context, q *ordered.Query, by ordered.Set, others []ordered.Condition) (*ordered.Page, error) {
 	namespaced := q.Namespaces != nil
-	state, revision, err := s.order(q.By, namespaced).exact(ctx)
+	order, err := s.order(ctx, q.By, namespaced)
 	if err != nil {
 		return nil, err
 	}
-	all, inOrder := runsOf(state, q.Namespaces, by, q.Descending), true
+	revision, all, sorted := order.Revision(), order.Runs(q.Namespaces, by, q.Descending), true
 	for _, c := range others {
-		if !c.Field.Sortable || len(c.Set)*len(q.Namespaces) > mostRuns {
+		if !c.Field.Sortable || len(c.Set)*len(q.Namespaces) > maxRuns {
 			continue
 		}
-		other, at, err := s.order(c.Field, namespaced).exact(ctx)
+		other, err := s.order(ctx, c.Field, namespaced)
 		if err != nil {
 			return nil, err
 		}
-		if fewer := runsOf(other, q.Namespaces, c.Set, false); fewer.size() < all.size()/2 {
-			revision, all, inOrder = at, fewer, false
+		if fewer := other.Runs(q.Namespaces, c.Set, false); fewer.Size() < all.Size()/2 {
+			revision, all, sorted = other.Revision(), fewer, false
 		}
 	}
 	page := &ordered.Page{Revision: revision, Counts: ordered.NewCounts(q)}
@@ -171,43 +172,45 @@ func (s *resourceStore) search(ctx context.Context, q *ordered.Query, by ordered
 		return nil, err
 	}
 	page.Total = len(found)
-	if !inOrder {
-		slices.SortFunc(found, func(a, b indexEntry) int {
-			if q.Descending {
-				a, b = b, a
-			}
-			return cmp.Or(cmp.Compare(a.value, b.value), cmp.Compare(a.key, b.key))
-		})
+	compare := orderEntry.Compare
+	if q.Descending {
+		compare = func(a, b orderEntry) int { return b.Compare(a) }
+	}
+	if !sorted {
+		slices.SortFunc(found, compare)
 	}
 	first := min(q.Offset, len(found))
 	if q.After != nil {
-		order, after := run{descending: q.Descending}, s.entryAt(*q.After)
-		first = sort.Search(len(found), func(i int) bool { return order.comesBefore(after, found[i]) })
+		after := s.entryAt(*q.After)
+		first = sort.Search(len(found), func(i int) bool { return compare(after, found[i]) < 0 })
 	}
 	last := min(first+max(q.Limit, 0), len(found))
 	page.More = q.Limit > 0 && last < len(found)
 	return page, s.fill(ctx, page, found[first:last])
 }
 
+// orderEntry is the place of an object in an order.
+type orderEntry = index.Entry[*version]
+
 // foundBytes is the memory of a search for each object that it may find, beside the object.
 const foundBytes = 128
 
 // find returns the objects of the runs that fulfill the conditions, as entries of the order that q sorts by, and counts
 // their values.
-func (s *resourceStore) find(ctx context.Context, page *ordered.Page, q *ordered.Query, all runs) ([]indexEntry, error) {
-	account, places := budget.From(ctx), int64(all.size())*foundBytes
+func (s *resourceStore) find(ctx context.Context, page *ordered.Page, q *ordered.Query, all index.Runs[*version]) ([]orderEntry, error) {
+	account, places := budget.From(ctx), int64(all.Size())*foundBytes
 	if err := hold(ctx, account, places); err != nil {
 		return nil, err
 	}
-	found := make([]indexEntry, 0, all.size())
+	found := make([]orderEntry, 0, all.Size())
 	var failed unreadable
-	for batch := range inBatches(all.inOrder(), decodeBatch) {
+	for batch := range parallel.Batches(all.All(), decodeBatch) {
 		if ctx.Err() != nil {
 			return nil, tooSlow(s.keyspace.prefix)
 		}
 		versions := versionsOf(batch)
 		values, objects := make([]ordered.Value, len(batch)), s.read(ctx, versions)
-		inParallel(len(batch), func(i int) {
+		parallel.Do(len(batch), func(i int) {
 			if objects[i].err == nil && q.Selects(objects[i].object) {
 				values[i] = q.By.Value(objects[i].object)
 				return
@@ -224,7 +227,7 @@ func (s *resourceStore) find(ctx context.Context, page *ordered.Page, q *ordered
 				if err := page.Count(q, o.object); err != nil {
 					return nil, err
 				}
-				found = append(found, indexEntry{string(values[i]), batch[i].key, batch[i].of})
+				found = append(found, orderEntry{Value: string(values[i]), Key: batch[i].Key, Version: batch[i].Version})
 			}
 		}
 		if err := hold(ctx, account, places+page.CountedBytes()); err != nil {
@@ -232,4 +235,53 @@ func (s *resourceStore) find(ctx context.Context, page *ordered.Page, q *ordered
 		}
 	}
 	return found, s.failure(failed)
+}
+
+// order returns the order of a field, which contains all objects.
+func (s *resourceStore) order(ctx context.Context, field ordered.Field, namespaced bool) (index.Order[*version], error) {
+	order, err := s.indexes.Order(ctx, field, namespaced)
+	if err != nil {
+		return order, tooSlow(s.keyspace.prefix)
+	}
+	if keys := order.Unreadable(); len(keys) > 0 {
+		return order, s.firstUnreadable(ctx, keys)
+	}
+	return order, nil
+}
+
+// firstUnreadable returns the error of a query while objects without a place in the order cannot be read. It returns
+// errCompacted, so that the query is retried, if they can be read by now.
+func (s *resourceStore) firstUnreadable(ctx context.Context, keys []string) error {
+	var found unreadable
+	for _, key := range keys {
+		v, _ := s.core.get(key)
+		if v.live() == 0 {
+			continue
+		}
+		if _, err := s.object(ctx, v); err != nil && !found.add(key, err) {
+			break
+		}
+	}
+	if err := found.err(s.resource.Resource); err != nil {
+		return err
+	}
+	return errCompacted
+}
+
+// position returns the position of an entry in an order.
+func (s *resourceStore) position(e orderEntry) ordered.Position {
+	namespace, name, namespaced := strings.Cut(strings.TrimPrefix(e.Key, s.keyspace.prefix), "/")
+	if !namespaced {
+		namespace, name = "", namespace
+	}
+	return ordered.Position{Value: ordered.Value(e.Value), Namespace: namespace, Name: name}
+}
+
+// entryAt returns the entry at a position, with the key of the object there.
+func (s *resourceStore) entryAt(p ordered.Position) orderEntry {
+	key := s.keyspace.prefix
+	if p.Namespace != "" {
+		key += p.Namespace + "/"
+	}
+	return orderEntry{Value: string(p.Value), Key: key + p.Name}
 }

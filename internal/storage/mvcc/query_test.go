@@ -282,7 +282,7 @@ func TestQuery_noConditions_readsPageOnly(t *testing.T) {
 	}
 }
 
-// TestQuery_tooManyRuns queries more intervals than mostRuns.
+// TestQuery_tooManyRuns queries more intervals than maxRuns.
 func TestQuery_tooManyRuns(t *testing.T) {
 	_, pods := open(t, newLedger(), mvcc.Options{})
 	colored(t, pods, 300, 10)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -12,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 
+	"github.com/annexapi/annex/internal/storage/mvcc/index"
 	"github.com/annexapi/annex/store"
 )
 
@@ -20,9 +20,7 @@ type resourceStore struct {
 	core     *Core
 	keyspace *keyspace
 	resource store.Resource
-	indexes  *indexes // nil if the resource declares none
-	orders   orders
-	labels   labelIndexes
+	indexes  *index.Indexes[*version]
 	// tellsCorrupt is set if unreadable objects are reported as corrupt, so that an unsafe deletion can delete them
 	// without reading them.
 	tellsCorrupt bool
@@ -54,9 +52,7 @@ func newResourceStore(c *Core, keyspace *keyspace, resource store.Resource) *res
 func (s *resourceStore) Close() {
 	s.close()
 	s.keyspace.watches.closeOf(s)
-	s.core.mu.Lock()
-	defer s.core.mu.Unlock()
-	s.keyspace.indexes = slices.DeleteFunc(slices.Clone(s.keyspace.indexes), func(x *indexes) bool { return x.store == s })
+	s.indexes.Close()
 }
 
 // Versioner implements storage.Interface.

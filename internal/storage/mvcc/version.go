@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/annexapi/annex/internal/storage/mvcc/index"
 	"github.com/annexapi/annex/internal/wire/verbatim"
 	"github.com/annexapi/annex/store/journal"
 )
@@ -74,6 +75,17 @@ func newVersionOf(record journal.Record, previous *version) *version {
 	v.previous.Store(previous)
 	return v
 }
+
+var _ index.Version = (*version)(nil)
+
+// Key implements index.Version.
+func (v *version) Key() string { return v.key }
+
+// Revision implements index.Version.
+func (v *version) Revision() uint64 { return v.revision }
+
+// Deleted implements index.Version.
+func (v *version) Deleted() bool { return v.deleted }
 
 func (v *version) created() bool { return v.superseded == 0 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/annexapi/annex/internal/base/apierr"
 	"github.com/annexapi/annex/internal/base/await"
 	"github.com/annexapi/annex/internal/base/budget"
+	"github.com/annexapi/annex/internal/storage/mvcc/index"
 	"github.com/annexapi/annex/internal/wire/push"
 	"github.com/annexapi/annex/internal/wire/verbatim"
 )
@@ -42,7 +43,7 @@ type watcher struct {
 	recursive bool
 	predicate storage.SelectionPredicate
 	selectAll bool
-	lookups   []lookup // index lookups that follow from the predicate
+	lookups   index.Lookups // that follow from the predicate
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -57,13 +58,13 @@ type watcher struct {
 	initial *snapshot // holds the initial objects, which are sent first; nil for none
 	// wrap returns the object of an initial event for a shared object.
 	wrap       func(runtime.Object) runtime.Object
-	plan       plan   // index lookups for the initial objects
-	endInitial bool   // a bookmark marks the end of the initial events
-	startErr   error  // if not nil, the watch delivers only this error
-	sent       bool   // there is output to flush
-	start      uint64 // events up to this revision are not delivered
-	position   uint64 // of the next event in the log
-	done       uint64 // no event up to this revision is still to be delivered
+	plan       index.Plan[*version] // for the initial objects
+	endInitial bool                 // a bookmark marks the end of the initial events
+	startErr   error                // if not nil, the watch delivers only this error
+	sent       bool                 // there is output to flush
+	start      uint64               // events up to this revision are not delivered
+	position   uint64               // of the next event in the log
+	done       uint64               // no event up to this revision is still to be delivered
 
 	signal chan struct{} // signals that there may be work
 	// Guarded by the waiting mutex of the resource's log, while the watch waits for the next event.
@@ -143,8 +144,8 @@ func (s *resourceStore) watch(
 	if out == nil {
 		w.result = make(chan watch.Event, watchBuffer)
 	}
-	if s.indexes != nil && !w.selectAll {
-		w.lookups = s.indexes.lookups(opts.Predicate)
+	if !w.selectAll {
+		w.lookups = s.indexes.Lookups(opts.Predicate)
 	}
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	if (opts.ProgressNotify || opts.Predicate.AllowWatchBookmarks) && s.core.options.BookmarkInterval > 0 {
@@ -157,9 +158,9 @@ func (s *resourceStore) watch(
 		})
 	}
 	if wanted, legacy := initialEvents(revision, opts); w.recursive && (wanted || legacy) {
-		if w.plan, err = s.plan(ctx, key, opts.Predicate); err != nil {
+		if w.plan, err = s.indexes.Plan(ctx, key, opts.Predicate); err != nil {
 			w.end()
-			return nil, err
+			return nil, tooSlow(s.keyspace.prefix)
 		}
 	}
 	startErr := w.startAt(revision, opts)
@@ -583,16 +584,29 @@ func (w *watcher) mayConcern(v *version) bool {
 	if len(w.lookups) == 0 {
 		return true
 	}
-	x := w.store.indexes
 	shared := w.shared()
-	if mayAnswer(w.lookups, x.cachedValues(&shared.currentValues, v, w.current)) {
+	if w.lookups.MayMatch(w.indexValues(&shared.currentValues, v, w.current)) {
 		return true
 	}
 	if v.created() {
 		return false
 	}
 	previous := v.previous.Load()
-	return previous == nil || mayAnswer(w.lookups, x.cachedValues(&shared.replacedValues, previous, w.before))
+	return previous == nil || w.lookups.MayMatch(w.indexValues(&shared.replacedValues, previous, w.before))
+}
+
+// indexValues returns the index values of a version from a slot of a shared event. It fills an empty slot.
+func (w *watcher) indexValues(
+	slot *atomic.Pointer[index.Values],
+	v *version,
+	read func(*version) (runtime.Object, error),
+) index.Values {
+	if values := slot.Load(); values != nil {
+		return *values
+	}
+	values := w.store.indexes.Values(v, read)
+	slot.Store(&values)
+	return values
 }
 
 func (w *watcher) selects(object runtime.Object) bool {
