@@ -71,10 +71,10 @@ type cacheable struct {
 	store  *resourceStore
 
 	encoding  sync.Mutex // held to add to encodings
-	encodings atomic.Pointer[[]*encoding]
+	encodings atomic.Pointer[[]*cachedEncoding]
 }
 
-type encoding struct {
+type cachedEncoding struct {
 	identifier runtime.Identifier
 	once       sync.Once
 	data       []byte
@@ -96,7 +96,7 @@ func orMake(slot *atomic.Pointer[cacheable], s *resourceStore, object func() (ru
 		return nil, err
 	}
 	made := &cacheable{object: o, store: s}
-	made.encodings.Store(&[]*encoding{})
+	made.encodings.Store(&[]*cachedEncoding{})
 	if slot.CompareAndSwap(nil, made) {
 		return made, nil
 	}
@@ -126,7 +126,7 @@ func (c *cacheable) CacheEncode(id runtime.Identifier, encode func(runtime.Objec
 	return err
 }
 
-func (c *cacheable) encodingOf(id runtime.Identifier) *encoding {
+func (c *cacheable) encodingOf(id runtime.Identifier) *cachedEncoding {
 	if e := find(*c.encodings.Load(), id); e != nil {
 		return e
 	}
@@ -136,13 +136,13 @@ func (c *cacheable) encodingOf(id runtime.Identifier) *encoding {
 	if e := find(known, id); e != nil {
 		return e
 	}
-	e := &encoding{identifier: id}
+	e := &cachedEncoding{identifier: id}
 	more := append(known[:len(known):len(known)], e)
 	c.encodings.Store(&more)
 	return e
 }
 
-func find(encodings []*encoding, id runtime.Identifier) *encoding {
+func find(encodings []*cachedEncoding, id runtime.Identifier) *cachedEncoding {
 	for _, e := range encodings {
 		if e.identifier == id {
 			return e

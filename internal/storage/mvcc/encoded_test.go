@@ -19,7 +19,7 @@ import (
 	"github.com/annexapi/annex/store/storetest"
 )
 
-// Values that fit the form are decoded for the first list only, even if no decoded objects are kept.
+// Values that fit the encoding are decoded for the first list only, even if no decoded objects are kept.
 func TestListEncoded_fittingValues_areNotDecoded(t *testing.T) {
 	for name, options := range map[string]mvcc.Options{
 		"from memory":      {ObjectCacheBytes: -1},
@@ -33,14 +33,14 @@ func TestListEncoded_fittingValues_areNotDecoded(t *testing.T) {
 			resource.Codec = parallelCountingCodec{resource.Codec, &decoded}
 			pods := openAs(t, core, resource)
 			colored(t, pods, 100, 10)
-			form := podForm()
+			encoding := podEncoding()
 			list := func(selector string) {
 				t.Helper()
 				decoded.Store(0)
 				opts := storage.ListOptions{Recursive: true, Predicate: selecting(t, selector)}
-				pieces, err := pods.(encodedLister).ListEncoded(t.Context(), "/pods/", opts, &example.PodList{}, form, nil)
-				if err != nil || pieces.Len() != 100 && selector == "" {
-					t.Fatalf("%d objects: %v", pieces.Len(), err)
+				fragments, err := pods.(encodedLister).ListEncoded(t.Context(), "/pods/", opts, &example.PodList{}, encoding, nil)
+				if err != nil || fragments.Len() != 100 && selector == "" {
+					t.Fatalf("%d objects: %v", fragments.Len(), err)
 				}
 			}
 			list("")
@@ -53,7 +53,7 @@ func TestListEncoded_fittingValues_areNotDecoded(t *testing.T) {
 				t.Fatal(err)
 			}
 			decoded.Store(0)
-			whole := one.(encodedLister).GetEncoded(t.Context(), key("pod-0007"), form).Whole()
+			whole := one.(encodedLister).GetEncoded(t.Context(), key("pod-0007"), encoding).Whole()
 			pod := get(t, pods, "pod-0007")
 			if want := podHead + encodedPod(t, pod)[1:] + "\n"; string(whole) != want || decoded.Load() != 1 {
 				t.Errorf("one is written as %s after decoding %d, want %s", whole, decoded.Load()-1, want)
@@ -61,18 +61,18 @@ func TestListEncoded_fittingValues_areNotDecoded(t *testing.T) {
 			if list("color=color-1"); decoded.Load() != 100 {
 				t.Errorf("%d were decoded to find out what is selected", decoded.Load())
 			}
-			form = podForm() // as for another server
+			encoding = podEncoding() // as for another server
 			if list(""); decoded.Load() != 100 {
-				t.Errorf("%d were decoded for another form", decoded.Load())
+				t.Errorf("%d were decoded for another encoding", decoded.Load())
 			}
 
 			for _, known := range []bool{false, true} {
 				if !known {
-					form = podForm()
+					encoding = podEncoding()
 				}
 				decoded.Store(0)
 				opts := storage.ListOptions{Recursive: true, Predicate: storage.Everything}
-				rows, err := pods.(encodedLister).ListEncoded(t.Context(), "/pods/", opts, &example.PodList{}, form, &verbatim.Maker{Row: podRow})
+				rows, err := pods.(encodedLister).ListEncoded(t.Context(), "/pods/", opts, &example.PodList{}, encoding, &verbatim.Maker{Row: podRow})
 				if err != nil || rows.Len() != 100 {
 					t.Fatal(err)
 				}
@@ -98,13 +98,13 @@ func TestListEncoded_byLabelIndex_isNotDecoded(t *testing.T) {
 	resource.Codec = parallelCountingCodec{resource.Codec, &decoded}
 	pods := openAs(t, core, resource)
 	colored(t, pods, 100, 10)
-	form := podForm()
+	encoding := podEncoding()
 	list := func(what, selector string, decodes int64) {
 		t.Helper()
 		decoded.Store(0)
 		opts := storage.ListOptions{Recursive: true, Predicate: selecting(t, selector)}
 		list := &example.PodList{}
-		items, err := pods.(encodedLister).ListEncoded(t.Context(), "/pods/", opts, list, form, nil)
+		items, err := pods.(encodedLister).ListEncoded(t.Context(), "/pods/", opts, list, encoding, nil)
 		if err != nil || items.Len() != 10 || decoded.Load() != decodes {
 			t.Fatalf("%s: %d objects, %d decoded, want 10 and %d: %v", what, items.Len(), decoded.Load(), decodes, err)
 		}
@@ -122,7 +122,7 @@ func TestListEncoded_byLabelIndex_isNotDecoded(t *testing.T) {
 	list("by several values", "color in (color-1,none)", 0)
 	list("by something else, too", "color=color-1,color!=none", 10)
 	annotate(t, pods, "pod-0011", "changed")
-	list("after a change", "color=color-1", 2) // for the index, and for the form
+	list("after a change", "color=color-1", 2) // for the index, and for the encoding
 	list("by the index that knows it", "color=color-1", 0)
 }
 
@@ -131,7 +131,7 @@ func TestListEncoded_unreadableValue_fails(t *testing.T) {
 	l := newLedger()
 	_, pods := open(t, l, mvcc.Options{ObjectCacheBytes: -1, HotBytes: -1, Idle: true})
 	before := revisionOf(t, create(t, pods, "lost"))
-	form := podForm()
+	encoding := podEncoding()
 	list := func(revision uint64) (verbatim.Items, error) {
 		opts := storage.ListOptions{
 			Recursive:            true,
@@ -139,7 +139,7 @@ func TestListEncoded_unreadableValue_fails(t *testing.T) {
 			ResourceVersion:      fmt.Sprint(revision),
 			ResourceVersionMatch: metav1.ResourceVersionMatchExact,
 		}
-		return pods.(encodedLister).ListEncoded(t.Context(), "/pods/", opts, &example.PodList{}, form, nil)
+		return pods.(encodedLister).ListEncoded(t.Context(), "/pods/", opts, &example.PodList{}, encoding, nil)
 	}
 	if _, err := list(before); err != nil {
 		t.Fatal(err)
@@ -156,7 +156,7 @@ func TestListEncoded_unreadableValue_fails(t *testing.T) {
 	}
 }
 
-// Encrypted values never fit a form.
+// Encrypted values never fit an encoding.
 func TestListEncoded_transformed_isDecoded(t *testing.T) {
 	core, _ := open(t, newLedger(), mvcc.Options{Idle: true})
 	resource := storetest.Pods("/pods")
@@ -166,28 +166,28 @@ func TestListEncoded_transformed_isDecoded(t *testing.T) {
 	}
 	pods := openAs(t, core, resource)
 	colored(t, pods, 3, 1)
-	form := podForm()
+	encoding := podEncoding()
 	for range 2 {
-		if piece := pods.(encodedLister).GetEncoded(t.Context(), key("pod-0001"), form); !piece.IsZero() {
-			t.Errorf("it is written as %s", piece.Whole())
+		if fragment := pods.(encodedLister).GetEncoded(t.Context(), key("pod-0001"), encoding); !fragment.IsZero() {
+			t.Errorf("it is written as %s", fragment.Whole())
 		}
-		pieces, err := pods.(encodedLister).ListEncoded(
+		fragments, err := pods.(encodedLister).ListEncoded(
 			t.Context(),
 			"/pods/",
 			storage.ListOptions{Recursive: true, Predicate: storage.Everything},
 			&example.PodList{},
-			form,
+			encoding,
 			nil,
 		)
-		if err != nil || pieces.Len() != 3 {
-			t.Fatalf("%d objects: %v", pieces.Len(), err)
+		if err != nil || fragments.Len() != 3 {
+			t.Fatalf("%d objects: %v", fragments.Len(), err)
 		}
 		list, err := listAt(pods, 0, storage.Everything)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range pieces.Len() {
-			written, err := pieces.Append(nil, i)
+		for i := range fragments.Len() {
+			written, err := fragments.Append(nil, i)
 			if want := encodedPod(t, &list.Items[i]); err != nil || string(written) != want {
 				t.Errorf("written as %s, want %s; %v", written, want, err)
 			}
@@ -197,16 +197,16 @@ func TestListEncoded_transformed_isDecoded(t *testing.T) {
 
 // The response of a write is encoded while the journal syncs, and set once the write is durable.
 func TestWrite_encodedResponse(t *testing.T) {
-	form := podForm()
+	encoding := podEncoding()
 	broken := verbatim.NewEncoding([]byte(podHead), len(podHead), func(runtime.Object) ([]byte, error) { panic("a mistake") }, nil)
 	tests := []struct {
-		name   string
-		form   *verbatim.Encoding
-		fails  bool // the journal fails
-		answer bool
+		name     string
+		encoding *verbatim.Encoding
+		fails    bool // the journal fails
+		answer   bool
 	}{
-		{"durable", form, false, true},
-		{"lost", form, true, false},
+		{"durable", encoding, false, true},
+		{"lost", encoding, true, false},
 		{"a panic leaves no write unsettled", broken, false, false},
 	}
 	for _, test := range tests {
@@ -216,16 +216,16 @@ func TestWrite_encodedResponse(t *testing.T) {
 			if test.fails {
 				l.failWait = 2
 			}
-			asked := &verbatim.WriteResult{Encoding: test.form}
+			result := &verbatim.WriteResult{Encoding: test.encoding}
 			out := &example.Pod{}
-			err := pods.Create(verbatim.WithWriteResult(t.Context(), asked), key("pod"), samplePod("pod"), out, 0)
+			err := pods.Create(verbatim.WithWriteResult(t.Context(), result), key("pod"), samplePod("pod"), out, 0)
 			if (err != nil) != test.fails {
 				t.Fatal(err)
 			}
 			if test.fails {
 				out.ResourceVersion = "2"
 			}
-			answer := asked.JSON(out)
+			answer := result.JSON(out)
 			if (answer != nil) != test.answer {
 				t.Errorf("it says %q", answer)
 			}
@@ -246,7 +246,7 @@ func TestDelete_fittingValue_isNotDecoded(t *testing.T) {
 	resource := storetest.Pods("/pods")
 	resource.Codec = parallelCountingCodec{resource.Codec, &decoded}
 	pods := openAs(t, core, resource)
-	form := podForm()
+	encoding := podEncoding()
 	for _, name := range []string{"known", "asked", "held", "unlooked"} {
 		pod := samplePod(name)
 		pod.UID = types.UID("uid-of-" + name)
@@ -255,7 +255,7 @@ func TestDelete_fittingValue_isNotDecoded(t *testing.T) {
 		}
 		ctx := t.Context()
 		if name != "unlooked" {
-			ctx = verbatim.WithWriteResult(ctx, &verbatim.WriteResult{Encoding: form})
+			ctx = verbatim.WithWriteResult(ctx, &verbatim.WriteResult{Encoding: encoding})
 		}
 		if err := pods.Create(ctx, key(name), pod, &example.Pod{}, 0); err != nil {
 			t.Fatal(err)

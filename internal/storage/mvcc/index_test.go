@@ -115,7 +115,7 @@ type comparison struct {
 	indexed storage.Interface
 	plain   storage.Interface
 
-	form            *verbatim.Encoding
+	encoding        *verbatim.Encoding
 	looked, scanned int
 }
 
@@ -134,7 +134,7 @@ func (c *comparison) open() {
 	}
 	indexed := indexedPods()
 	indexed.Unstructured = c.random.IntN(2) == 0
-	c.core, c.indexed, c.plain, c.form = core, openAs(c.t, core, indexed), openPods(c.t, core), podForm()
+	c.core, c.indexed, c.plain, c.encoding = core, openAs(c.t, core, indexed), openPods(c.t, core), podEncoding()
 }
 
 // rest makes the core drop unused indexes.
@@ -296,19 +296,19 @@ func (c *comparison) compare(revision uint64, limit int64) {
 // compareEncoded compares an encoded list with its objects.
 func (c *comparison) compareEncoded(prefix string, opts storage.ListOptions, label labels.Selector, want []example.Pod) {
 	opts.Predicate.Label = label
-	pieces, err := c.indexed.(encodedLister).ListEncoded(context.Background(), prefix, opts, &example.PodList{}, c.form, nil)
+	fragments, err := c.indexed.(encodedLister).ListEncoded(context.Background(), prefix, opts, &example.PodList{}, c.encoding, nil)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	if pieces.Len() != len(want) {
-		c.t.Fatalf("%d objects are written, want %d", pieces.Len(), len(want))
+	if fragments.Len() != len(want) {
+		c.t.Fatalf("%d objects are written, want %d", fragments.Len(), len(want))
 	}
 	rows, err := c.indexed.(encodedLister).ListEncoded(
 		context.Background(),
 		prefix,
 		opts,
 		&example.PodList{},
-		c.form,
+		c.encoding,
 		&verbatim.Maker{Row: podRow},
 	)
 	if err != nil || rows.Len() != len(want) {
@@ -316,7 +316,7 @@ func (c *comparison) compareEncoded(prefix string, opts storage.ListOptions, lab
 	}
 	for i := range want {
 		item := encodedPod(c.t, &want[i])
-		if written, err := pieces.Append(nil, i); err != nil || string(written) != item {
+		if written, err := fragments.Append(nil, i); err != nil || string(written) != item {
 			c.t.Errorf("written as %s, want %s; %v", written, item, err)
 		}
 		row, err := rows.Append([]byte("> "), i)
@@ -326,13 +326,13 @@ func (c *comparison) compareEncoded(prefix string, opts storage.ListOptions, lab
 			c.t.Errorf("row %s of %s: %v", row, item, err)
 		}
 		name := "/pods/" + want[i].Namespace + "/" + want[i].Name
-		if piece := c.indexed.(encodedLister).GetEncoded(
+		if fragment := c.indexed.(encodedLister).GetEncoded(
 			context.Background(),
 			name,
-			c.form,
-		); opts.ResourceVersion == "" && !piece.IsZero() &&
-			string(piece.Whole()) != podHead+encodedPod(c.t, &want[i])[1:]+"\n" {
-			c.t.Errorf("one is written as %s", piece.Whole())
+			c.encoding,
+		); opts.ResourceVersion == "" && !fragment.IsZero() &&
+			string(fragment.Whole()) != podHead+encodedPod(c.t, &want[i])[1:]+"\n" {
+			c.t.Errorf("one is written as %s", fragment.Whole())
 		}
 	}
 }
@@ -352,21 +352,21 @@ func podRow(to []byte, object func() (runtime.Object, error), metadata verbatim.
 }
 
 type encodedLister interface {
-	GetEncoded(ctx context.Context, key string, form *verbatim.Encoding) verbatim.Fragment
+	GetEncoded(ctx context.Context, key string, encoding *verbatim.Encoding) verbatim.Fragment
 	ListEncoded(
 		ctx context.Context,
 		key string,
 		opts storage.ListOptions,
 		listObj runtime.Object,
-		form *verbatim.Encoding,
+		encoding *verbatim.Encoding,
 		maker *verbatim.Maker,
 	) (verbatim.Items, error)
 }
 
 const podHead = `{"kind":"Pod","apiVersion":"example.apiserver.k8s.io/v1",`
 
-// podForm returns the form of pods in their stored version.
-func podForm() *verbatim.Encoding {
+// podEncoding returns the encoding of pods in their stored version.
+func podEncoding() *verbatim.Encoding {
 	encode := func(object runtime.Object) ([]byte, error) {
 		return runtime.Encode(storetest.PodCodec(), object.DeepCopyObject())
 	}
@@ -476,7 +476,7 @@ type counted struct {
 	core  *mvcc.Core
 	clock *clocktesting.FakeClock
 	pods  storage.Interface
-	asked int
+	calls int
 }
 
 // startCounted returns 15 pods of 5 colors, few enough for one goroutine.
@@ -486,7 +486,7 @@ func startCounted(t *testing.T, unstructured bool) *counted {
 	resource := indexedPods()
 	resource.Unstructured = unstructured
 	resource.Indexers = &cache.Indexers{storage.LabelIndex("color"): func(object any) ([]string, error) {
-		c.asked++
+		c.calls++
 		return labelValues(object, "color"), nil
 	}}
 	c.pods = openAs(t, c.core, resource)
@@ -497,24 +497,24 @@ func startCounted(t *testing.T, unstructured bool) *counted {
 // list expects three pods and a number of calls of the index function.
 func (c *counted) list(what string, values int) {
 	c.t.Helper()
-	c.asked = 0
+	c.calls = 0
 	if list, err := listAt(c.pods, 0, selecting(c.t, "color=color-1")); err != nil || len(list.Items) != 3 {
 		c.t.Fatalf("%s: %d objects: %v", what, len(list.Items), err)
 	}
-	if c.asked != values {
-		c.t.Errorf("%s: %d values were asked for, want %d", what, c.asked, values)
+	if c.calls != values {
+		c.t.Errorf("%s: %d values were asked for, want %d", what, c.calls, values)
 	}
 }
 
 // compact compacts the whole history and expects a number of calls of the index function.
 func (c *counted) compact(what string, values int) {
 	c.t.Helper()
-	c.asked = 0
+	c.calls = 0
 	if err := c.core.Compact(c.t.Context(), c.core.Revision()); err != nil {
 		c.t.Fatal(err)
 	}
-	if c.asked != values {
-		c.t.Errorf("%s: %d values were asked for, want %d", what, c.asked, values)
+	if c.calls != values {
+		c.t.Errorf("%s: %d values were asked for, want %d", what, c.calls, values)
 	}
 }
 
@@ -528,8 +528,8 @@ func TestIndexes_compaction_keepsThem(t *testing.T) {
 	annotate(t, c.pods, "pod-0003", "changed again")
 	c.list("a list that sees a change", 1)
 	annotate(t, c.pods, "pod-0003", "changed once more")
-	if c.asked = 0; c.core.Compact(t.Context(), c.core.Revision()-1) != nil || c.asked != 0 {
-		t.Errorf("a compaction of what the indexes know asks for %d values", c.asked)
+	if c.calls = 0; c.core.Compact(t.Context(), c.core.Revision()-1) != nil || c.calls != 0 {
+		t.Errorf("a compaction of what the indexes know asks for %d values", c.calls)
 	}
 	c.list("a list that sees the last change", 1)
 	c.compact("a compaction up to the indexes", 0)

@@ -24,8 +24,8 @@ const (
 
 // shape describes the encoding of the items of a list.
 type shape struct {
-	form  *verbatim.Encoding // form of the stored values
-	maker *verbatim.Maker    // makes the items; nil if the items are the objects in the form
+	encoding *verbatim.Encoding // of the stored values
+	maker    *verbatim.Maker    // makes the items; nil if the items are the objects in the encoding
 }
 
 // early reports whether items are made while the list is read.
@@ -136,13 +136,13 @@ func (e *encodedItems) Append(to []byte, i int) ([]byte, error) {
 		}
 		value = &stored{data: data}
 	}
-	fit, object := v.fit.Load(), runtime.Object(nil)
-	if !fit.BelongsTo(e.form) { // the version's fit is for another form meanwhile, or was not kept
+	match, object := v.match.Load(), runtime.Object(nil)
+	if !match.BelongsTo(e.encoding) { // the version's match is for another encoding meanwhile, or was not kept
 		var err error
 		if object, err = e.readable(v, value); err != nil {
 			return nil, err
 		}
-		if fit, _, err = e.store.fitOf(e.form, v, value, object); err != nil {
+		if match, _, err = e.store.matchOf(e.encoding, v, value, object); err != nil {
 			return nil, err
 		}
 	}
@@ -154,15 +154,15 @@ func (e *encodedItems) Append(to []byte, i int) ([]byte, error) {
 			return object, err
 		}
 		begin := len(to)
-		to, err := e.maker.Row(to, read, fit.Metadata(value.data, v.revision))
+		to, err := e.maker.Row(to, read, match.Metadata(value.data, v.revision))
 		if err == nil && e.sizes != nil && len(to)-begin != int(e.sizes[i]) {
 			v.made.Store(0)
 			return nil, fmt.Errorf("list %s: %w: %d bytes, and %d before", v.key, errAnotherSize, len(to)-begin, e.sizes[i])
 		}
 		return to, err
 	}
-	if fit.Exact() {
-		return fit.Fragment(value.data, v.revision).Append(to), nil
+	if match.Exact() {
+		return match.Fragment(value.data, v.revision).Append(to), nil
 	}
 	if object == nil {
 		var err error
@@ -170,7 +170,7 @@ func (e *encodedItems) Append(to []byte, i int) ([]byte, error) {
 			return nil, err
 		}
 	}
-	item, err := e.form.Item(object, nil)
+	item, err := e.encoding.Item(object, nil)
 	return append(to, item...), err
 }
 
@@ -217,11 +217,11 @@ func (p *page) known(batch []*version) ([]sizedItem, []*version) {
 	return known, unknown
 }
 
-// knownOne returns the listed object of a version if its fit, and its size for a sized shape, are known. It returns
+// knownOne returns the listed object of a version if its match, and its size for a sized shape, are known. It returns
 // false if the value cannot be read now; decoding it reports the error.
 func (p *page) knownOne(v *version) (sizedItem, bool) {
-	fit := v.fit.Load()
-	if !fit.BelongsTo(p.as.form) {
+	match := v.match.Load()
+	if !match.BelongsTo(p.as.encoding) {
 		return sizedItem{}, false
 	}
 	size, ok := p.as.sizeOf(v)
@@ -231,7 +231,7 @@ func (p *page) knownOne(v *version) (sizedItem, bool) {
 	if value := v.value.Load(); value != nil {
 		return sizedItem{listed{v, value}, size}, true
 	}
-	if p.as.maker == nil && fit.Exact() && p.early >= int64(v.size) {
+	if p.as.maker == nil && match.Exact() && p.early >= int64(v.size) {
 		data, err := p.store.core.bytes(v)
 		if err != nil {
 			return sizedItem{}, false
@@ -265,14 +265,14 @@ func (p *page) listedOf(v *version, object runtime.Object) (sizedItem, error) {
 		}
 		value = &stored{data: data}
 	}
-	fit, whole, err := s.fitOf(as.form, v, value, object)
+	match, whole, err := s.matchOf(as.encoding, v, value, object)
 	if err != nil {
 		return sizedItem{}, err
 	}
 	switch {
-	case as.maker == nil && fit.Exact() && (inMemory || p.takeEarly(len(value.data))):
+	case as.maker == nil && match.Exact() && (inMemory || p.takeEarly(len(value.data))):
 		return sizedItem{listed: listed{v, value}}, nil
-	case as.maker == nil && fit.Exact():
+	case as.maker == nil && match.Exact():
 		return p.later(v, nil, 0)
 	case as.maker != nil && !as.sized() && (inMemory && !as.early() || p.early <= 0):
 		return p.later(v, v.value.Load(), 0)
@@ -280,12 +280,12 @@ func (p *page) listedOf(v *version, object runtime.Object) (sizedItem, error) {
 	if size, ok := as.sizeOf(v); ok { // made before
 		return p.later(v, v.value.Load(), size)
 	}
-	item, err := p.make(fit, v, value, object, whole)
+	item, err := p.make(match, v, value, object, whole)
 	if err != nil {
 		return sizedItem{}, err
 	}
-	if fit = v.fit.Load(); fit == nil {
-		v.fit.CompareAndSwap(nil, as.form.Mismatch())
+	if match = v.match.Load(); match == nil {
+		v.match.CompareAndSwap(nil, as.encoding.Mismatch())
 	}
 	if as.sized() {
 		v.setMadeSize(as.maker.Sizing, len(item))
@@ -316,11 +316,11 @@ func (p *page) takeEarly(bytes int) bool {
 }
 
 // make returns an item. The item is valid until the next call.
-func (p *page) make(fit *verbatim.Match, v *version, value *stored, object runtime.Object, whole []byte) ([]byte, error) {
+func (p *page) make(match *verbatim.Match, v *version, value *stored, object runtime.Object, whole []byte) ([]byte, error) {
 	if p.as.maker == nil {
-		return p.as.form.Item(object, whole)
+		return p.as.encoding.Item(object, whole)
 	}
-	item, err := p.as.maker.Row(p.scratch[:0], func() (runtime.Object, error) { return object, nil }, fit.Metadata(value.data, v.revision))
+	item, err := p.as.maker.Row(p.scratch[:0], func() (runtime.Object, error) { return object, nil }, match.Metadata(value.data, v.revision))
 	if err == nil {
 		p.scratch = item
 	}

@@ -63,10 +63,10 @@ func TestValueBytes_largeValues(t *testing.T) {
 			if all := int64(count * len(note)); resident && kept < all || !resident && (kept > most+1<<20 || kept < most/2) {
 				t.Errorf("%d bytes of %d are kept", kept, all)
 			}
-			form := podForm()
+			encoding := podEncoding()
 			for range 2 {
 				opts := storage.ListOptions{Recursive: true, Predicate: storage.Everything}
-				items, err := pods.(encodedLister).ListEncoded(t.Context(), "/pods/", opts, &example.PodList{}, form, nil)
+				items, err := pods.(encodedLister).ListEncoded(t.Context(), "/pods/", opts, &example.PodList{}, encoding, nil)
 				if err != nil || items.Len() != count+1 {
 					t.Fatal(err)
 				}

@@ -47,19 +47,19 @@ func (s *resourceStore) ListShared(
 	return p.selected, err
 }
 
-// ListEncoded is like ListShared for callers that only write the objects in a form, or the results of maker if that is
-// not nil. It does not decode objects whose stored bytes are known to fit, unless the list has a selector. Most items
-// of a long list are encoded one after the other while they are written, and no decoded object is held. The caller must
-// close the items. If ListEncoded returns an error, it returns no items.
+// ListEncoded is like ListShared for callers that only write the objects in an encoding, or the results of maker if that
+// is not nil. It does not decode objects whose stored bytes are known to match, unless the list has a selector. Most
+// items of a long list are encoded one after the other while they are written, and no decoded object is held. The caller
+// must close the items. If ListEncoded returns an error, it returns no items.
 func (s *resourceStore) ListEncoded(
 	ctx context.Context,
 	key string,
 	opts storage.ListOptions,
 	listObj runtime.Object,
-	form *verbatim.Encoding,
+	encoding *verbatim.Encoding,
 	maker *verbatim.Maker,
 ) (verbatim.Items, error) {
-	p, err := s.list(ctx, key, opts, listObj, &shape{form, maker})
+	p, err := s.list(ctx, key, opts, listObj, &shape{encoding, maker})
 	if err != nil {
 		if p != nil && p.pin != nil {
 			p.pin.Close()

@@ -88,7 +88,7 @@ func (s *resourceStore) holdListed(ctx context.Context, objects iter.Seq[*versio
 	for v := range objects {
 		all.objects++
 		all.largest = max(all.largest, int64(v.size))
-		if fit := v.fit.Load(); p.selects || p.as.maker != nil || !fit.BelongsTo(p.as.form) || !fit.Exact() || v.value.Load() == nil {
+		if match := v.match.Load(); p.selects || p.as.maker != nil || !match.BelongsTo(p.as.encoding) || !match.Exact() || v.value.Load() == nil {
 			all.bytes += int64(v.size)
 		}
 		if all.objects == p.predicate.Limit && !p.selects {

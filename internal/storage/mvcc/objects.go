@@ -235,27 +235,28 @@ func (s *resourceStore) cacheAs(v *version, data []byte, written bool) (runtime.
 	return object, nil
 }
 
-// verbatim returns a version in a form, if its value is known to fit the form.
-func (s *resourceStore) verbatim(form *verbatim.Encoding, v *version) (verbatim.Fragment, bool) {
-	fit := v.fit.Load()
-	if !fit.BelongsTo(form) || !fit.Exact() {
+// verbatim returns a version in an encoding, if its value is known to match the encoding.
+func (s *resourceStore) verbatim(encoding *verbatim.Encoding, v *version) (verbatim.Fragment, bool) {
+	match := v.match.Load()
+	if !match.BelongsTo(encoding) || !match.Exact() {
 		return verbatim.Fragment{}, false
 	}
 	value, err := s.core.bytes(v)
 	if err != nil {
 		return verbatim.Fragment{}, false // a later decoding reports the error
 	}
-	return fit.Fragment(value, v.revision), true
+	return match.Fragment(value, v.revision), true
 }
 
-// look returns a version in a form, if its value fits the form. object is the version's decoded object.
-func (s *resourceStore) look(form *verbatim.Encoding, v *version, object runtime.Object) (verbatim.Fragment, bool) {
+// compareVerbatim returns a version in an encoding, if its value matches the encoding. object is the version's decoded
+// object.
+func (s *resourceStore) compareVerbatim(encoding *verbatim.Encoding, v *version, object runtime.Object) (verbatim.Fragment, bool) {
 	value := s.valueOf(v)
-	fit, _, err := s.fitOf(form, v, value, object)
-	if err != nil || fit == nil || !fit.Exact() {
+	match, _, err := s.matchOf(encoding, v, value, object)
+	if err != nil || match == nil || !match.Exact() {
 		return verbatim.Fragment{}, false
 	}
-	return fit.Fragment(value.data, v.revision), true
+	return match.Fragment(value.data, v.revision), true
 }
 
 // valueOf returns the value of a version, from the journal if it is not in memory. It returns nil if the value cannot
@@ -271,34 +272,34 @@ func (s *resourceStore) valueOf(v *version) *stored {
 	return &stored{data: data}
 }
 
-// fitOf determines whether the value of a version can be served verbatim in a form. object is the version's decoded
-// object. fit is nil if there is no value. whole is the encoding of the object, if this check needed it, else nil. The
-// result is kept with the version, unless the value is transformed or stored in another version than the form's.
-func (s *resourceStore) fitOf(
-	form *verbatim.Encoding,
+// matchOf determines whether the value of a version can be served verbatim in an encoding. object is the version's
+// decoded object. match is nil if there is no value. whole is the encoded object, if this check needed it, else nil. The
+// result is kept with the version, unless the value is transformed or stored in another version than the encoding's.
+func (s *resourceStore) matchOf(
+	encoding *verbatim.Encoding,
 	v *version,
 	value *stored,
 	object runtime.Object,
-) (fit *verbatim.Match, whole []byte, err error) {
+) (match *verbatim.Match, whole []byte, err error) {
 	if value == nil {
 		return nil, nil, nil
 	}
-	if s.resource.Transformer != nil || !form.HasPrefix(value.data) {
-		return form.Mismatch(), nil, nil
+	if s.resource.Transformer != nil || !encoding.HasPrefix(value.data) {
+		return encoding.Mismatch(), nil, nil
 	}
-	if fit = v.fit.Load(); !fit.BelongsTo(form) {
-		if fit, whole, err = form.Compare(object, value.data, v.revision); err != nil {
+	if match = v.match.Load(); !match.BelongsTo(encoding) {
+		if match, whole, err = encoding.Compare(object, value.data, v.revision); err != nil {
 			return nil, nil, err
 		}
-		v.fit.Store(fit)
+		v.match.Store(match)
 	}
-	return fit, whole, nil
+	return match, whole, nil
 }
 
-// GetEncoded returns the object of a key as the complete response in a form. It returns the empty piece if the stored
-// value does not fit the form, if the object is large, and in case of any error; the caller then reads the object as
-// usual.
-func (s *resourceStore) GetEncoded(ctx context.Context, key string, form *verbatim.Encoding) verbatim.Fragment {
+// GetEncoded returns the object of a key as the complete response in an encoding. It returns the empty fragment if the
+// stored value does not match the encoding, if the object is large, and in case of any error; the caller then reads the
+// object as usual.
+func (s *resourceStore) GetEncoded(ctx context.Context, key string, encoding *verbatim.Encoding) verbatim.Fragment {
 	prepared, err := s.key(key, false)
 	if err != nil {
 		return verbatim.Fragment{}
@@ -307,17 +308,17 @@ func (s *resourceStore) GetEncoded(ctx context.Context, key string, form *verbat
 	if v.live() == 0 || v.size >= largeObject {
 		return verbatim.Fragment{}
 	}
-	piece, known := s.verbatim(form, v)
+	fragment, known := s.verbatim(encoding, v)
 	if !known {
 		object, err := s.object(ctx, v)
 		if err != nil {
 			return verbatim.Fragment{}
 		}
-		if piece, known = s.look(form, v, object); !known {
+		if fragment, known = s.compareVerbatim(encoding, v, object); !known {
 			return verbatim.Fragment{}
 		}
 	}
-	return piece
+	return fragment
 }
 
 // plain returns the codec's output for a version. stale is set if the value must be rewritten because the transformer

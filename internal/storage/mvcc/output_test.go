@@ -29,8 +29,8 @@ type output struct {
 	// stuckRelease blocks Release in the same way; releasing is notified when Release blocks.
 	stuckRelease, releasing chan struct{}
 
-	// form is the form of objects that are accepted in their stored form; nil for none.
-	form *verbatim.Encoding
+	// encoding is that of objects that are accepted in it; nil for none.
+	encoding *verbatim.Encoding
 
 	mu    sync.Mutex
 	sent  []string
@@ -57,7 +57,7 @@ func (o *output) Send(event watch.Event, shared bool) (bool, error) {
 	return len(o.sent) == 3, nil
 }
 
-func (o *output) Encoding() *verbatim.Encoding { return o.form }
+func (o *output) Encoding() *verbatim.Encoding { return o.encoding }
 
 func (o *output) SendStored(object verbatim.Fragment) (bool, error) {
 	o.mu.Lock()
@@ -288,18 +288,18 @@ func TestCacheEncode_panics_failsForAll(t *testing.T) {
 	}
 }
 
-// The initial events of a watch leave few objects in the cache, and are sent in their stored form from the first watch
+// The initial events of a watch leave few objects in the cache, and are sent as they are stored from the first watch
 // on.
 func TestWatchInto_initialEventsAsStored(t *testing.T) {
 	l := newLedger()
 	_, pods := open(t, l, mvcc.Options{Idle: true})
 	largePods(t, pods, 8)
 	core, pods := open(t, l.reopen(), mvcc.Options{Idle: true}) // nothing is decoded in it
-	form := podForm()
+	encoding := podEncoding()
 	first := ""
 	for _, time := range []string{"decoded", "known"} {
 		out := newOutput()
-		out.form = form
+		out.encoding = encoding
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := runInto(ctx, t, pods, storage.ListOptions{SendInitialEvents: ptr.To(true), Predicate: withBookmarks(storage.Everything)}, out)
 		sent := ""

@@ -25,7 +25,7 @@ func listAs(
 	ctx context.Context,
 	t *testing.T,
 	pods storage.Interface,
-	form *verbatim.Encoding,
+	encoding *verbatim.Encoding,
 	maker *verbatim.Maker,
 ) (verbatim.Items, error) {
 	t.Helper()
@@ -34,7 +34,7 @@ func listAs(
 		"/pods/",
 		storage.ListOptions{Recursive: true, Predicate: storage.Everything},
 		&example.PodList{},
-		form,
+		encoding,
 		maker,
 	)
 	if err == nil {
@@ -78,11 +78,11 @@ func TestListEncoded_itemsOfALongList(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			form := podForm()
+			encoding := podEncoding()
 			for as, maker := range map[string]*verbatim.Maker{"as they are": nil, "made": {Row: wholePod(t)},
 				"made early": {Row: wholePod(t), Eager: true}, "sized": {Row: wholePod(t), Sizing: verbatim.NewSizing()}} {
 				for range 2 { // the second time, their fits are known
-					items, err := listAs(t.Context(), t, pods, form, maker)
+					items, err := listAs(t.Context(), t, pods, encoding, maker)
 					if err != nil || items.Len() != bigPods {
 						t.Fatalf("%s: %v", as, err)
 					}
@@ -120,7 +120,7 @@ func TestListEncoded_itemThatCannotBeMade(t *testing.T) {
 			return append(to, make([]byte, 1<<20)...), err
 		}
 		for name, maker := range map[string]*verbatim.Maker{"early": {Row: row, Eager: true}, "sized": {Row: row, Sizing: verbatim.NewSizing()}} {
-			items, err := listAs(t.Context(), t, pods, podForm(), maker)
+			items, err := listAs(t.Context(), t, pods, podEncoding(), maker)
 			if refused := errors.Is(err, errNotMade); refused != (bad < 4 || name == "sized") {
 				t.Errorf("%s: pod %d: the list has the error %v", name, bad, err)
 			}
@@ -150,11 +150,11 @@ func TestListEncoded_sizesAreRemembered(t *testing.T) {
 				made++
 				return wholePod(t)(append(to, make([]byte, longer)...), object, metadata)
 			}
-			form, one, other := podForm(), verbatim.NewSizing(), verbatim.NewSizing()
+			encoding, one, other := podEncoding(), verbatim.NewSizing(), verbatim.NewSizing()
 			list := func(as verbatim.Sizing, want int) verbatim.Items {
 				t.Helper()
 				made = 0
-				items, err := listAs(t.Context(), t, pods, form, &verbatim.Maker{Row: row, Sizing: as})
+				items, err := listAs(t.Context(), t, pods, encoding, &verbatim.Maker{Row: row, Sizing: as})
 				if err != nil || items.Len() != bigPods {
 					t.Fatal(err)
 				}
@@ -203,10 +203,10 @@ func TestListEncoded_compaction(t *testing.T) {
 		mvcc.Options{ObjectCacheBytes: -1, ValueBytes: -1, HotBytes: -1, Idle: true, History: mvcc.History{MinAge: -1, MinRevisions: -1}},
 	)
 	largePods(t, pods, bigPods)
-	form := podForm()
+	encoding := podEncoding()
 	var want []string
 	for range 2 { // the first time, their fits are determined
-		items, err := listAs(t.Context(), t, pods, form, nil)
+		items, err := listAs(t.Context(), t, pods, encoding, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -231,7 +231,7 @@ func TestListEncoded_compaction(t *testing.T) {
 			}
 		}
 	}
-	items, err := listAs(t.Context(), t, pods, form, nil)
+	items, err := listAs(t.Context(), t, pods, encoding, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +253,7 @@ func TestListEncoded_compaction(t *testing.T) {
 		t.Errorf("compaction has come to %d after the list: %v", core.CompactedRevision(), err)
 	}
 
-	if items, err = listAs(t.Context(), t, pods, form, &verbatim.Maker{Row: podRow}); err != nil {
+	if items, err = listAs(t.Context(), t, pods, encoding, &verbatim.Maker{Row: podRow}); err != nil {
 		t.Fatal(err)
 	}
 	change()
@@ -274,7 +274,7 @@ func TestListEncoded_memory(t *testing.T) {
 	largePods(t, pods, 4*bigPods)
 	for name, maker := range map[string]*verbatim.Maker{"as they are": nil, "made": {Row: podRow},
 		"made early": {Row: wholePod(t), Eager: true}, "sized": {Row: wholePod(t), Sizing: verbatim.NewSizing()}} {
-		form := podForm()
+		encoding := podEncoding()
 		for _, selector := range []string{"", "even=true"} {
 			b := budget.New(1 << 30)
 			account := b.Account(budget.Caller{}, price)
@@ -283,7 +283,7 @@ func TestListEncoded_memory(t *testing.T) {
 				"/pods/",
 				storage.ListOptions{Recursive: true, Predicate: selecting(t, selector)},
 				&example.PodList{},
-				form,
+				encoding,
 				maker,
 			)
 			if err != nil {
@@ -306,7 +306,7 @@ func TestListEncoded_cache(t *testing.T) {
 	largePods(t, pods, 8)
 	for name, maker := range map[string]*verbatim.Maker{"looked at": nil, "sized": {Row: wholePod(t), Sizing: verbatim.NewSizing()}} {
 		core, pods := open(t, l.reopen(), mvcc.Options{Idle: true}) // nothing is decoded in it
-		items, err := listAs(t.Context(), t, pods, podForm(), maker)
+		items, err := listAs(t.Context(), t, pods, podEncoding(), maker)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -30,8 +30,8 @@ type version struct {
 	// value is the value in the journal; nil if it must be read there.
 	value   atomic.Pointer[stored]
 	decoded atomic.Pointer[decoded]
-	// fit describes how the value can be served verbatim in a form; nil before the first request in a form.
-	fit atomic.Pointer[verbatim.Match]
+	// match describes how the value can be served verbatim in an encoding; nil before the first request in one.
+	match atomic.Pointer[verbatim.Match]
 	// made holds a sizing in its upper half, and in its lower half the size of the item that was last made for that
 	// sizing. It costs no memory: with it, a version still fits the same size class of Go's allocator.
 	made atomic.Uint64

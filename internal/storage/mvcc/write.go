@@ -122,10 +122,10 @@ func (s *resourceStore) put(ctx context.Context, ch change, data []byte, out run
 	// Decoding now uses the time of the sync, and saves the watchers from decoding. The same holds for encoding the
 	// response.
 	object, decodeErr := s.cacheWritten(w.version, data)
-	asked := verbatim.WriteResultFrom(ctx)
+	result := verbatim.WriteResultFrom(ctx)
 	var answer []byte
-	if asked != nil && decodeErr == nil {
-		answer = s.answer(asked.Encoding, w.version, object)
+	if result != nil && decodeErr == nil {
+		answer = s.answer(result.Encoding, w.version, object)
 	}
 	if err := s.core.awaitCommit(w); err != nil {
 		s.core.decoded.detach(w.version)
@@ -135,26 +135,26 @@ func (s *resourceStore) put(ctx context.Context, ch change, data []byte, out run
 		return decodeErr
 	}
 	if answer != nil {
-		asked.Set(w.revision, answer)
+		result.Set(w.revision, answer)
 		return s.copyTo(out, object) // callers that take the response hardly read out
 	}
 	return assignTo(out, object.DeepCopyObject())
 }
 
-// answer returns the response in a form for a version that is being written, or nil if the stored value cannot be
+// answer returns the response in an encoding for a version that is being written, or nil if the stored value cannot be
 // served verbatim. Where encoding an object panics, encoding the response later panics again; a panic here would leave
 // the write unsettled forever.
-func (s *resourceStore) answer(form *verbatim.Encoding, v *version, object runtime.Object) (whole []byte) {
+func (s *resourceStore) answer(encoding *verbatim.Encoding, v *version, object runtime.Object) (whole []byte) {
 	defer func() {
 		if recover() != nil {
 			whole = nil
 		}
 	}()
-	piece, ok := s.look(form, v, object)
+	fragment, ok := s.compareVerbatim(encoding, v, object)
 	if !ok {
 		return nil
 	}
-	return piece.Whole()
+	return fragment.Whole()
 }
 
 // state is the object that a writer decides upon.
@@ -165,7 +165,7 @@ type state struct {
 	revision uint64            // 0 if there is no object
 	ttl      int64             // seconds left, 0 for no expiry
 	stale    bool              // to be written even if the data stays the same
-	piece    verbatim.Fragment // response in the requested form, if that is known
+	response verbatim.Fragment // in the requested encoding, if that is known
 	// current is set if the state was read from the store, so that an error about it is final. The suggestion of a
 	// caller may be out of date.
 	current bool
@@ -185,8 +185,8 @@ func (s *resourceStore) current(ctx context.Context, key string, ignoreNotFound 
 	if err != nil {
 		return nil, err
 	}
-	if asked := verbatim.WriteResultFrom(ctx); asked != nil {
-		st.piece, _ = s.verbatim(asked.Encoding, v)
+	if result := verbatim.WriteResultFrom(ctx); result != nil {
+		st.response, _ = s.verbatim(result.Encoding, v)
 	}
 	st.object = st.stored.DeepCopyObject()
 	return st, nil
@@ -223,12 +223,12 @@ func (s *resourceStore) shared(ctx context.Context, v *version) (*state, error) 
 // its bytes without decoding.
 func (s *resourceStore) unread(ctx context.Context, v *version) (*state, error) {
 	if s.cached(v) == nil && v.size < largeObject {
-		if fit := v.fit.Load(); fit != nil && fit.Exact() {
+		if match := v.match.Load(); match != nil && match.Exact() {
 			data, err := s.core.bytes(v)
 			if err != nil {
 				return nil, internal(err)
 			}
-			if name, uid, ok := fit.Identity(data); ok {
+			if name, uid, ok := match.Identity(data); ok {
 				read := func() (runtime.Object, error) { return s.cacheDecoded(v, data) }
 				return &state{object: objects.NewUnread(name, types.UID(uid), false, read, s.resource.New), revision: v.revision, current: true}, nil
 			}
@@ -431,8 +431,8 @@ func (s *resourceStore) GuaranteedUpdate(
 			st, err = reread(st, refusal, read)
 			continue
 		}
-		if asked := verbatim.WriteResultFrom(ctx); asked != nil {
-			asked.SetPrevious(st.piece)
+		if result := verbatim.WriteResultFrom(ctx); result != nil {
+			result.SetPrevious(st.response)
 		}
 		var data []byte
 		var ttl *uint64
