@@ -42,8 +42,13 @@ quick: ## vet, the house tests and the unit tests of every district, within a mi
 # Packages whose long tests have turns of their own (.ci/turns): the others are run in full.
 SHORTENED := . ./internal/wire/managed ./cmd/annex/internal/cli ./cmd/annex/internal/crd/compared ./cmd/annex/internal/generate/... ./store/... ./internal/storage/... ./internal/testing/apitest
 
+# The tests of the tool build projects without a network, from the modules that samples/animal requires outside the workspace.
+.PHONY: modules
+modules:
+	@GOWORK=off go -C samples/animal list -deps -test ./... >/dev/null
+
 .PHONY: test
-test: ## run all tests but the long ones, which have turns
+test: modules ## run all tests but the long ones, which have turns
 	@failed=; $(call tested,$$(comm -23 <(go list $(call packages,$(TESTED)) | sort) <(go list $(SHORTENED) | sort)),-vet=off -timeout 30m) || failed=1; \
 	$(call tested,$(SHORTENED),-short -vet=off -timeout 30m) || failed=1; [ -z "$$failed" ] # make lint vets
 
@@ -53,11 +58,11 @@ test-house: ## the house tests that list the packages of all modules and link a 
 	@$(call tested,.,-count=1 -vet=off -timeout 30m)
 
 .PHONY: test-scripts
-test-scripts: ## the tool's command line, as scripts
+test-scripts: modules ## the tool's command line, as scripts
 	@$(call tested,./cmd/annex/internal/cli,-count=1 -vet=off -timeout 60m -run '^TestScripts$$')
 
 .PHONY: test-projects
-test-projects: ## the projects that the tool makes, built and tested
+test-projects: modules ## the projects that the tool makes, built and tested
 	@$(call tested,./cmd/annex/internal/cli,-count=1 -vet=off -timeout 60m -skip '^TestScripts$$')
 
 .PHONY: test-generate
