@@ -40,13 +40,12 @@ func serveAccounts(p *plan.Plan, keys *accounts.Keys, c *upstream.Config) *accou
 
 // getterOf returns the getter for the objects of a resource.
 func getterOf(kinds []*registry.Kind, resource schema.GroupResource) registryrest.Getter {
-	for _, k := range kinds {
-		if k.Definition.GroupResource() == resource {
-			getter, _ := k.Storage()[resource.Resource].(registryrest.Getter)
-			return getter
-		}
+	k := kindOf(kinds, resource)
+	if k == nil {
+		return nil
 	}
-	return nil
+	getter, _ := k.Storage()[resource.Resource].(registryrest.Getter)
+	return getter
 }
 
 // boundKinds returns the kinds to which service account tokens can be bound.

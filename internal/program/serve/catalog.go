@@ -47,22 +47,28 @@ func newCatalog(ctx context.Context, o *opened, m model, storage modeStorage, ne
 
 // served returns the verbs of a kind's main endpoint, and its subresources.
 func (c *catalog) served(resource schema.GroupResource) (verbs, subresources []string) {
-	for _, k := range c.kinds {
-		if k.Definition.GroupResource() == resource {
-			return upstream.Served(k)
-		}
+	if k := kindOf(c.kinds, resource); k != nil {
+		return upstream.Served(k)
 	}
 	return nil, nil
 }
 
 // recall implements define.Recall.
 func (c *catalog) recall(ctx context.Context, recorded define.Recorded) (context.Context, *define.Call, error) {
-	for _, k := range c.kinds {
-		if k.Definition.GroupResource() == recorded.Resource.GroupResource() {
-			return k.Call(ctx, recorded)
-		}
+	if k := kindOf(c.kinds, recorded.Resource.GroupResource()); k != nil {
+		return k.Call(ctx, recorded)
 	}
 	return nil, nil, fmt.Errorf("%w: there are no %s", define.ErrUnknownAction, recorded.Resource.GroupResource())
+}
+
+// kindOf returns the kind of a resource; nil if there is none.
+func kindOf(kinds []*registry.Kind, resource schema.GroupResource) *registry.Kind {
+	for _, k := range kinds {
+		if k.Definition.GroupResource() == resource {
+			return k
+		}
+	}
+	return nil
 }
 
 // kindBuilder makes the kinds of a definition.

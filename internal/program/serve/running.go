@@ -14,16 +14,7 @@ import (
 )
 
 // running runs a server once: the background work, the controllers, and the shutdown.
-type running struct {
-	opened    *opened
-	machinery *machinery
-	signals   signals
-	readiness readiness
-}
-
-func newRunning(o *opened, m *machinery, s signals) *running {
-	return &running{o, m, s, readiness{o, m, s}}
-}
+type running struct{ readiness }
 
 // run serves until the context ends, and drains the server.
 func (r *running) run(ctx context.Context, ready func()) error {
@@ -40,7 +31,7 @@ func (r *running) run(ctx context.Context, ready func()) error {
 	work.Go(func() { r.machinery.api.Start(background) })
 	stop, err := r.serve()
 	if err == nil {
-		err = r.readiness.becomeReady(ctx, background)
+		err = r.becomeReady(ctx, background)
 	}
 	var waits []func()
 	if err == nil {
@@ -95,7 +86,7 @@ func (r *running) startClients(controllers, informers context.Context, work *syn
 		}
 	}
 	must(informers, r.machinery.model.informers.Run)
-	for _, run := range r.machinery.api.mode.controllers(r.readiness.readyBut) {
+	for _, run := range r.machinery.api.mode.controllers(r.readyBut) {
 		must(controllers, run)
 	}
 }

@@ -53,7 +53,7 @@ func build(ctx context.Context, p *plan.Plan, newEnv definition.EnvFunc, closing
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opened: opened, machinery: machinery, running: newRunning(opened, machinery, signals), closing: closing}
+	s := &Server{opened: opened, machinery: machinery, running: &running{readiness{opened, machinery, signals}}, closing: closing}
 	if path := s.Kubeconfig(); path != "" {
 		if err := opened.certs.WriteKubeconfig(path, p.Definition.Name, s.URL()); err != nil {
 			return nil, err
@@ -90,7 +90,7 @@ func (s *Server) TLSConfig() (*tls.Config, error) {
 }
 
 // IsAlive reports whether /livez answers 200. If it does not, only a restart helps.
-func (s *Server) IsAlive(ctx context.Context) bool { return s.running.readiness.isOK(ctx, "/livez") }
+func (s *Server) IsAlive(ctx context.Context) bool { return s.running.isOK(ctx, "/livez") }
 
 // Served returns the verbs of a kind's main endpoint, and its subresources.
 func (s *Server) Served(resource schema.GroupResource) (verbs, subresources []string) {
