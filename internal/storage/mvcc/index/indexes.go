@@ -2,6 +2,7 @@ package index
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"k8s.io/client-go/tools/cache"
@@ -106,23 +107,12 @@ func (m *Maintenance[V]) add(s *set[V]) {
 func (m *Maintenance[V]) remove(s *set[V]) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.keep(func(other *set[V]) bool { return other != s })
+	m.sets = slices.DeleteFunc(slices.Clone(m.sets), func(other *set[V]) bool { return other == s })
 }
 
 func (m *Maintenance[V]) removeAll(x *Indexes[V]) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	x.closed = true
-	m.keep(func(s *set[V]) bool { return s.of != x })
-}
-
-// keep removes all other sets. It requires mu.
-func (m *Maintenance[V]) keep(wanted func(*set[V]) bool) {
-	var sets []*set[V]
-	for _, s := range m.sets {
-		if wanted(s) {
-			sets = append(sets, s)
-		}
-	}
-	m.sets = sets
+	m.sets = slices.DeleteFunc(slices.Clone(m.sets), func(s *set[V]) bool { return s.of == x })
 }
