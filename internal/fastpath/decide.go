@@ -160,7 +160,7 @@ var conditions = []condition{
 		holds: func(g *Gate, _ *Decision, r *http.Request) bool { return g.config.Pretty != nil && g.config.Pretty(r) }},
 	{reason: OddOptions, routes: Get | writes,
 		why: "The query has an option. Only fieldManager, fieldValidation and force of a create, update or patch pass, each " +
-			"once and valid; listOptions in package reads reads those of lists and watches, behind the gate.",
+			"once and valid; those of lists and watches are read behind the gate, by listOptions in package reads.",
 		holds: func(_ *Gate, d *Decision, r *http.Request) bool { return !d.readOptions(r.URL.RawQuery) }},
 	{reason: OddBodyMedia, routes: writes,
 		why: "The body is not JSON, or a patch is none of JSON patch, merge patch and applied configuration with the options that " +
