@@ -125,14 +125,17 @@ func (p plane) declaredControllers() []define.Controller {
 	return all
 }
 
-// admissionPlugins returns the names of the plugins whose kinds are not left out.
-func (p plane) admissionPlugins() []string {
+// admissionPlugins returns the names of the plugins whose kinds are not left out, and of the plugins of the extension.
+func (p plane) admissionPlugins() (on, off []string) {
 	serves := p.served()
+	if p.extension != nil {
+		on, off = p.extension.AdmissionPlugins()
+	}
 	names := policies.Names(func(resource string) bool { return serves(admissionregistrationv1.Resource(resource)) })
 	if serves(quota.Resource) {
 		names = append(names, quota.PluginName)
 	}
-	return names
+	return slices.Concat(on, names), off
 }
 
 // served returns a function that reports whether a kind is served, that is, not left out.

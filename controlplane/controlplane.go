@@ -6,10 +6,13 @@
 package controlplane
 
 import (
+	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/annexapi/annex"
 	"github.com/annexapi/annex/internal/controlplane/builtin"
@@ -40,7 +43,15 @@ type Options struct {
 	// CRDFiles is a directory of such files that comes with the program, for example an embed.FS; nil means none.
 	// annex.New reads the files, but not those of nested directories.
 	CRDFiles fs.FS
+	// Extension adds the kinds of another project, for example workloads.New of module workloads. Nil adds none.
+	Extension *Extension
 }
+
+// Extension adds the kinds of another project to a control plane. Any number of control planes may share it.
+type Extension struct{ heldExtension }
+
+// heldExtension keeps the field of an Extension out of its documentation.
+type heldExtension = definition.HeldExtension
 
 // New returns the control plane for annex.Server. Any number of servers may share it. annex.New reports mistakes in
 // the options.
@@ -48,7 +59,7 @@ func New(options Options) *annex.ControlPlane {
 	controlPlane := &annex.ControlPlane{}
 	definition.Hold(controlPlane, plane{
 		kinds: builtin.Options{Without: options.Without, EventTTL: options.EventTTL}, crds: options.CRDs, brought: options.CRDFiles,
-		creates: &creates{servers: map[string]*quota.Creates{}},
+		creates: &creates{servers: map[string]*quota.Creates{}}, extension: extensionOf(options.Extension),
 	})
 	return controlPlane
 }
@@ -58,6 +69,15 @@ type plane struct {
 	crds    []string // directories
 	brought fs.FS    // a further directory; nil means none
 	creates *creates
+	// extension is nil if there is none.
+	extension definition.Extension
+}
+
+func extensionOf(e *Extension) definition.Extension {
+	if e == nil {
+		return nil
+	}
+	return definition.ExtensionOf(e)
 }
 
 var _ definition.ControlPlane = plane{}
@@ -67,12 +87,22 @@ func (p plane) Plane() *define.Plane {
 	if _, err := p.kinds.Groups(); err != nil {
 		return &define.Plane{Mistake: err}
 	}
-	return &define.Plane{Groups: p.groups, Controllers: p.declaredControllers(), AdmissionPlugins: p.admissionPlugins()}
+	on, off := p.admissionPlugins()
+	return &define.Plane{Groups: p.groups, Controllers: p.declaredControllers(), AdmissionPlugins: on, OffAdmissionPlugins: off}
 }
 
 func (p plane) groups() []define.Group {
 	groups, _ := p.kinds.Groups() // Plane has reported a mistake
-	return groups
+	if p.extension == nil {
+		return groups
+	}
+	replaced := p.extension.Replaces()
+	for i := range groups {
+		groups[i].Kinds = slices.DeleteFunc(groups[i].Kinds, func(k *define.Kind) bool {
+			return slices.Contains(replaced, schema.GroupResource{Group: groups[i].Name, Resource: k.Resource})
+		})
+	}
+	return slices.DeleteFunc(groups, func(g define.Group) bool { return len(g.Kinds) == 0 })
 }
 
 // Open implements definition.ControlPlane.
@@ -109,6 +139,9 @@ func (p plane) Open(server definition.Host) (*definition.Opened, error) {
 		crds.Config{Storage: server.Storage, Client: server.Client, Self: self, Shared: server.Shared, Follower: local, Resolver: resolver},
 	)
 	opened.Admission = append(decided.Plugins(), decided.Params(), admit.NewPlugin("CustomResourceDefinitions", crds.Admission(server.Groups)))
+	if err := p.addExtension(opened, server); err != nil {
+		return nil, err
+	}
 	if len(p.crds) > 0 || p.brought != nil {
 		manifests, err := crds.NewManifests(p.crds, p.brought, server.Client)
 		if err != nil {
@@ -118,4 +151,21 @@ func (p plane) Open(server definition.Host) (*definition.Opened, error) {
 		alongside(opened, manifests.Run)
 	}
 	return opened, addQuotas(opened, server, p.creates)
+}
+
+// addExtension adds the parts of the extension, if there is one, to an opened control plane.
+func (p plane) addExtension(opened *definition.Opened, server definition.Host) error {
+	if p.extension == nil {
+		return nil
+	}
+	extended, err := p.extension.Open(server)
+	if err != nil {
+		return fmt.Errorf("extension of the control plane: %w", err)
+	}
+	opened.Foreign = extended.Foreign
+	opened.Admission = slices.Concat(extended.Admission, opened.Admission)
+	if extended.Run != nil {
+		alongside(opened, extended.Run)
+	}
+	return nil
 }

@@ -64,8 +64,9 @@ type Plane struct {
 	Groups func() []Group
 	// Controllers implement the behaviour of the groups. A controller of the user replaces a controller of the same name.
 	Controllers []Controller
-	// AdmissionPlugins are the names of the plugins that run unless they are disabled.
-	AdmissionPlugins []string
+	// AdmissionPlugins are the names of the plugins that run unless they are disabled. OffAdmissionPlugins run only if
+	// they are enabled.
+	AdmissionPlugins, OffAdmissionPlugins []string
 	// Mistake is the first mistake in the options of the control plane; the other fields are zero then.
 	Mistake error
 }

@@ -51,6 +51,9 @@ type Host struct {
 	// Storage opens storage for resources that the definition does not have, encoded by the codec. Objects can be
 	// created only in existing namespaces.
 	Storage func(codec runtime.Codec) generic.RESTOptionsGetter
+	// Foreign opens storage for the kinds of an extension, encoded by the codec of each resource. Objects can be created
+	// only in existing namespaces.
+	Foreign func(codec func(schema.GroupResource) (runtime.Codec, error)) generic.RESTOptionsGetter
 	// Client has all permissions. Its requests block until the server runs.
 	Client *rest.Config
 	// Groups are the names of the API groups that the server itself serves. Versions are their served versions, the
@@ -84,6 +87,8 @@ type Opened struct {
 	Delegation *upstream.Delegation
 	// Aggregation proxies the API groups of aggregated servers; nil if there is no aggregation.
 	Aggregation upstream.Aggregation
+	// Foreign are the API groups of an extension; nil if there is none.
+	Foreign *upstream.Foreign
 	// Admission are plugins that run after the definition's plugins and before the hooks of kinds.
 	Admission []admit.Plugin
 	// Metrics are added to the server's metrics.

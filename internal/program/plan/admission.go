@@ -46,7 +46,8 @@ func (p *Plan) completeAdmission() error {
 
 // KnownAdmissionPlugins returns the names of all plugins that the server can run, in the order of their calls.
 func (p *Plan) KnownAdmissionPlugins() []string {
-	names := p.mode.admissionPlugins()
+	on, off := p.mode.admissionPlugins()
+	names := slices.Concat(on, off)
 	for _, plugin := range p.Definition.AdmissionPlugins {
 		names = append(names, plugin.Name)
 	}
@@ -56,11 +57,11 @@ func (p *Plan) KnownAdmissionPlugins() []string {
 // BuiltInAdmissionPlugins returns the names of the enabled plugins that the mode brings without a declaration.
 func (p *Plan) BuiltInAdmissionPlugins() []string {
 	o := p.Options.Admission
-	return slices.DeleteFunc(slices.Clone(p.mode.admissionPlugins()), func(name string) bool {
-		return slices.Contains(o.DisablePlugins, name) && !slices.Contains(o.EnablePlugins, name)
-	})
+	on, off := p.mode.admissionPlugins()
+	on = slices.DeleteFunc(slices.Clone(on), func(name string) bool { return slices.Contains(o.DisablePlugins, name) })
+	return append(on, slices.DeleteFunc(slices.Clone(off), func(name string) bool { return !slices.Contains(o.EnablePlugins, name) })...)
 }
 
-func (standalone) admissionPlugins() []string { return nil }
+func (standalone) admissionPlugins() (on, off []string) { return nil, nil }
 
-func (aggregated) admissionPlugins() []string { return requirements.Plugins() }
+func (aggregated) admissionPlugins() (on, off []string) { return requirements.Plugins(), nil }

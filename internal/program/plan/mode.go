@@ -52,7 +52,7 @@ type mode interface {
 	// keepsNamespaces returns nil, or the reason why namespaces are not stored.
 	keepsNamespaces() error
 	// admissionPlugins returns the plugins that run without a declaration, unless disabled.
-	admissionPlugins() []string
+	admissionPlugins() (on, off []string)
 	// check returns the first mistake in the user's API groups.
 	check(*define.Server) error
 	// complete fills in defaults and returns the first mistake.
@@ -150,7 +150,9 @@ func merge(groups, more []define.Group) []define.Group {
 	return groups
 }
 
-func (m controlPlane) admissionPlugins() []string { return m.plane.AdmissionPlugins }
+func (m controlPlane) admissionPlugins() (on, off []string) {
+	return m.plane.AdmissionPlugins, m.plane.OffAdmissionPlugins
+}
 
 // aggregated has a cluster in front, in whose namespaces its objects are.
 type aggregated struct{}

@@ -90,7 +90,7 @@ func (m *controlPlaneStorage) configure(c *upstream.Config, own plugins) (modeSe
 		if plane, err = m.plan.ControlPlane.Open(m.host(c, authorize)); err != nil {
 			return nil, err
 		}
-		c.Delegation, c.Aggregation, c.Gathered = plane.Delegation, plane.Aggregation, plane.Metrics
+		c.Delegation, c.Aggregation, c.Gathered, c.Foreign = plane.Delegation, plane.Aggregation, plane.Metrics, plane.Foreign
 		return plane.Admission, nil
 	}
 	service, err := m.serve(c, own, m.discovery.Content)
@@ -104,6 +104,9 @@ func (m *controlPlaneStorage) host(c *upstream.Config, authorize authorizer.Auth
 	return definition.Host{
 		Name:       c.Definition.Name,
 		Storage:    func(codec runtime.Codec) generic.RESTOptionsGetter { return m.guard(c.Stores.Custom(codec)) },
+		Foreign: func(codec func(schema.GroupResource) (runtime.Codec, error)) generic.RESTOptionsGetter {
+			return m.guard(c.Stores.Foreign(codec))
+		},
 		Client:     m.loopback.Config(),
 		Groups:     groupsOf(c),
 		Versions:   versionsOf(c),

@@ -35,8 +35,10 @@ import (
 // apiGroup is a group to be served.
 type apiGroup struct {
 	info      server.APIGroupInfo
-	machinery *convert.Machinery
+	machinery *convert.Machinery // nil if all of the group is foreign
 	kinds     []*registry.Kind
+	// foreign has the resources of the group that are foreign; nil if there are none, or if all are.
+	foreign *server.APIGroupInfo
 }
 
 // installGroups replaces server.InstallAPIGroups. It uses the machinery's convertors for server-side apply and for
@@ -47,19 +49,26 @@ func installGroups(
 	groups []apiGroup,
 	admit admission.Interface,
 	to fastPath,
+	foreign managedfields.TypeConverter,
 ) error {
 	// Groups that share objects must know each other's field managers.
-	models, err := typeConverter(config, groups)
+	models, err := typeConverter(config, slices.DeleteFunc(slices.Clone(groups), apiGroup.isForeign))
 	if err != nil {
 		return fmt.Errorf("models: %w", err)
 	}
 	for _, g := range groups {
-		if err := g.install(generic, config, g.machinery.TypeConverter(models), admit, to); err != nil {
-			return fmt.Errorf("install the group %s: %w", g.info.PrioritizedVersions[0].Group, err)
+		own := foreign
+		if !g.isForeign() {
+			own = g.machinery.TypeConverter(models)
+		}
+		if err := g.install(generic, config, own, admit, to, foreign); err != nil {
+			return fmt.Errorf("install the group %s: %w", groupName(&g.info), err)
 		}
 	}
 	return nil
 }
+
+func (g apiGroup) isForeign() bool { return g.machinery == nil }
 
 func (g apiGroup) install(
 	generic *server.GenericAPIServer,
@@ -67,6 +76,7 @@ func (g apiGroup) install(
 	models managedfields.TypeConverter,
 	admit admission.Interface,
 	to fastPath,
+	foreign managedfields.TypeConverter,
 ) error {
 	info := &g.info
 	for _, k := range g.kinds {
@@ -74,19 +84,15 @@ func (g apiGroup) install(
 			return err
 		}
 	}
-	group := metav1.APIGroup{Name: info.PrioritizedVersions[0].Group}
+	group := metav1.APIGroup{Name: groupName(info)}
 	prefix, aggregated := server.APIGroupPrefix, generic.AggregatedDiscoveryGroupManager
 	if group.Name == "" {
 		prefix, aggregated = server.DefaultLegacyAPIPrefix, generic.AggregatedLegacyDiscoveryGroupManager
 	}
-	for _, gv := range info.PrioritizedVersions {
-		storage := info.VersionedResourcesStorageMap[gv.Version]
-		if len(storage) == 0 {
-			continue
-		}
-		version := &genericapi.APIGroupVersion{
+	version := func(info *server.APIGroupInfo, gv schema.GroupVersion, models managedfields.TypeConverter) *genericapi.APIGroupVersion {
+		return &genericapi.APIGroupVersion{
 			Root:                        prefix,
-			Storage:                     storage,
+			Storage:                     info.VersionedResourcesStorageMap[gv.Version],
 			GroupVersion:                gv,
 			AllServedVersionsByResource: servedVersions(info),
 			OptionsExternalVersion:      info.OptionsExternalVersion,
@@ -95,7 +101,7 @@ func (g apiGroup) install(
 			ParameterCodec:              info.ParameterCodec,
 			Typer:                       info.Scheme,
 			Creater:                     info.Scheme,
-			Convertor:                   g.machinery.Documents(),
+			Convertor:                   info.Scheme,
 			ConvertabilityChecker:       info.Scheme,
 			Defaulter:                   info.Scheme,
 			Namer:                       runtime.Namer(meta.NewAccessor()),
@@ -107,11 +113,25 @@ func (g apiGroup) install(
 			MinRequestTimeout:           time.Duration(config.MinRequestTimeout) * time.Second,
 			MaxRequestBodyBytes:         config.MaxRequestBodyBytes,
 		}
-		resources, _, err := version.InstallREST(generic.Handler.GoRestfulContainer)
+	}
+	for _, gv := range info.PrioritizedVersions {
+		storage := info.VersionedResourcesStorageMap[gv.Version]
+		if len(storage) == 0 {
+			continue
+		}
+		own := version(info, gv, models)
+		parts := []*genericapi.APIGroupVersion{own}
+		if !g.isForeign() {
+			own.Convertor = g.machinery.Documents()
+			if g.foreign != nil && len(g.foreign.VersionedResourcesStorageMap[gv.Version]) > 0 {
+				parts = append(parts, version(g.foreign, gv, foreign))
+			}
+		}
+		resources, err := installVersion(generic.Handler.GoRestfulContainer, parts...)
 		if err != nil {
 			return fmt.Errorf("install %s: %w", gv, err)
 		}
-		if err := g.register(version, to); err != nil {
+		if err := g.register(own, to); err != nil {
 			return err
 		}
 		aggregated.AddGroupVersion(gv.Group, apidiscoveryv2.APIVersionDiscovery{
@@ -120,16 +140,23 @@ func (g apiGroup) install(
 			Resources: resources,
 		})
 		group.Versions = append(group.Versions, discoveryOf(gv))
-		for resource, s := range storage {
-			if ready, ok := s.(rest.StorageWithReadiness); ok {
-				generic.StorageReadinessHook.RegisterStorage(metav1.GroupVersionResource(gv.WithResource(resource)), ready)
+		for _, part := range parts {
+			for resource, s := range part.Storage {
+				if ready, ok := s.(rest.StorageWithReadiness); ok {
+					generic.StorageReadinessHook.RegisterStorage(metav1.GroupVersionResource(gv.WithResource(resource)), ready)
+				}
 			}
 		}
 	}
 	generic.RegisterDestroyFunc(func() {
-		for _, storage := range info.VersionedResourcesStorageMap {
-			for _, s := range storage {
-				s.Destroy()
+		for _, storages := range []*server.APIGroupInfo{info, g.foreign} {
+			if storages == nil {
+				continue
+			}
+			for _, storage := range storages.VersionedResourcesStorageMap {
+				for _, s := range storage {
+					s.Destroy()
+				}
 			}
 		}
 	})

@@ -83,13 +83,19 @@ type openAPIv3Builder struct {
 // definitions maps Go names of types to their definitions.
 type definitions map[string]common.OpenAPIDefinition
 
-// newOpenAPIv3Builder removes the definitions from a configuration from which no further server is built. They take a
-// tenth of the memory of a server without objects, and are needed once or never.
-func newOpenAPIv3Builder(config *common.OpenAPIV3Config) *openAPIv3Builder {
+// newOpenAPIv3Builder returns a builder of documents for all types of a configuration, and the foreign types.
+func newOpenAPIv3Builder(config *common.OpenAPIV3Config, foreign *Foreign) *openAPIv3Builder {
+	own := *config
+	own.Definitions, own.GetOperationIDAndTagsFromRoute, own.GetDefinitions = nil, nil, foreign.with(config.GetDefinitions)
+	return &openAPIv3Builder{config: &own}
+}
+
+// releaseDefinitions removes the definitions from a configuration from which no further server is built. They take a tenth of the
+// memory of a server without objects, and are needed once or never.
+func releaseDefinitions(config *common.OpenAPIV3Config) {
 	config.Definitions = nil
 	// Upstream's builder has set this function, which keeps all that the first configuration held.
 	config.GetOperationIDAndTagsFromRoute = nil
-	return &openAPIv3Builder{config: config}
 }
 
 // definitions returns the configuration with its definitions. It reuses the definitions of the previous document if they

@@ -57,6 +57,8 @@ type Config struct {
 	// served together with the definition's kinds in that group.
 	BuiltIn map[schema.GroupVersion]map[string]rest.Storage
 	OpenAPI convert.OpenAPI
+	// Foreign are groups of another project. Nil means none.
+	Foreign *Foreign
 
 	Authenticator authenticator.Request
 	// RequestHeaders are removed from requests once their callers are known. Nil means the usual headers.
@@ -188,7 +190,7 @@ func New(c Config) (*Server, error) {
 		config.RequestInfoResolver = mappedResources{resolver(config), c.Handlers}
 	}
 
-	namer := c.Machinery.Namer(c.Delegation.schemes()...)
+	namer := c.Machinery.Namer(slices.Concat(c.Delegation.schemes(), c.Foreign.schemes())...)
 	config.OpenAPIConfig = server.DefaultOpenAPIConfig(c.OpenAPI.V2, namer.DefinitionNamer)
 	config.OpenAPIV3Config = server.DefaultOpenAPIV3Config(c.OpenAPI.V3, namer.DefinitionNamer)
 	config.OpenAPIConfig.GetDefinitionName, config.OpenAPIV3Config.GetDefinitionName = namer.GetDefinitionName, namer.GetDefinitionName
@@ -218,9 +220,11 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build API server: %w", err)
 	}
-	if err := install(generic, completed, c, gate); err != nil {
+	builder := newOpenAPIv3Builder(completed.OpenAPIV3Config, c.Foreign)
+	if err := install(generic, completed, c, gate, builder); err != nil {
 		return nil, err
 	}
+	releaseDefinitions(completed.OpenAPIV3Config)
 	if err := installMetrics(generic.Handler.NonGoRestfulMux, c.Metrics, c.Gathered, c.Definition.Metrics); err != nil {
 		return nil, err
 	}
@@ -243,7 +247,7 @@ func New(c Config) (*Server, error) {
 	// Upstream's handler would answer with a list of all paths, even to unknown callers if the path begins like an
 	// open path.
 	generic.Handler.NonGoRestfulMux.NotFoundHandler(http.HandlerFunc(http.NotFound))
-	builder := newOpenAPIv3Builder(completed.OpenAPIV3Config)
+	completed.OpenAPIConfig.GetDefinitions = c.Foreign.with(completed.OpenAPIConfig.GetDefinitions)
 	if err := delegate.join(generic, completed.OpenAPIConfig, builder); err != nil {
 		return nil, err
 	}
@@ -268,7 +272,13 @@ func bearerTokens() (*spec.SecurityDefinitions, spec3.SecuritySchemes) {
 		spec3.SecuritySchemes{"BearerToken": {SecuritySchemeProps: v3}}
 }
 
-func install(generic *server.GenericAPIServer, config server.CompletedConfig, c Config, gate *fastpath.Gate) error {
+func install(
+	generic *server.GenericAPIServer,
+	config server.CompletedConfig,
+	c Config,
+	gate *fastpath.Gate,
+	builder *openAPIv3Builder,
+) error {
 	if err := installBuiltIn(generic, c); err != nil {
 		return err
 	}
@@ -305,7 +315,12 @@ func install(generic *server.GenericAPIServer, config server.CompletedConfig, c 
 			}
 		}
 		if len(info.PrioritizedVersions) > 0 {
-			groups = append(groups, apiGroup{info, machinery, kinds})
+			groups = append(groups, apiGroup{info, machinery, kinds, c.Foreign.group(group.Name)})
+		}
+	}
+	for _, foreign := range c.Foreign.groups() {
+		if !slices.ContainsFunc(groups, func(g apiGroup) bool { return groupName(&g.info) == groupName(foreign) }) {
+			groups = append(groups, apiGroup{info: *foreign})
 		}
 	}
 	to := fastPath{
@@ -313,7 +328,7 @@ func install(generic *server.GenericAPIServer, config server.CompletedConfig, c 
 		reader: reads.New(time.Duration(config.MinRequestTimeout) * time.Second),
 		writer: writes.New(),
 	}
-	return installGroups(generic, config, groups, c.Admission, to)
+	return installGroups(generic, config, groups, c.Admission, to, c.Foreign.models(builder))
 }
 
 // installBuiltIn installs the versions outside the definition. Their groups must have no other versions.

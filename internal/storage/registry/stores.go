@@ -138,6 +138,28 @@ func (c customStorage) GetRESTOptions(resource schema.GroupResource, _ runtime.O
 	}, nil
 }
 
+// Foreign returns the storage of kinds whose types and codecs are another project's. codec returns the codec of a
+// resource's stored objects; it may be called for resources without storage, too.
+func (s *Stores) Foreign(codec func(schema.GroupResource) (runtime.Codec, error)) generic.RESTOptionsGetter {
+	return foreignStorage{s, codec}
+}
+
+type foreignStorage struct {
+	stores *Stores
+	codec  func(schema.GroupResource) (runtime.Codec, error)
+}
+
+// GetRESTOptions implements generic.RESTOptionsGetter.
+func (f foreignStorage) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
+	codec, err := f.codec(resource)
+	if err != nil {
+		return generic.RESTOptions{}, fmt.Errorf("storage of %s: %w", resource, err)
+	}
+	options, err := f.stores.Custom(codec).GetRESTOptions(resource, nil)
+	options.Decorator = decorator.New(f.stores.openForeign)
+	return options, err
+}
+
 // prefix returns the key prefix of a resource's objects.
 func (s *Stores) prefix(resource schema.GroupResource) string {
 	if under, ok := s.under[resource]; ok {
@@ -241,6 +263,14 @@ func (s *Stores) openCustom(resource store.Resource) (storage.Interface, factory
 	inner := opened
 	opened = encodedLists(opened, resource.New().GetObjectKind().GroupVersionKind(), s.machinery.Items())
 	return ordered.Answering(wholeLists{indexedSelectors{opened, x.fields}}, inner), view.Close, nil
+}
+
+func (s *Stores) openForeign(resource store.Resource) (storage.Interface, factory.DestroyFunc, error) {
+	opened, err := s.view(resource)
+	if err != nil {
+		return nil, nil, err
+	}
+	return ordered.Answering(wholeLists{opened}, opened), func() {}, nil
 }
 
 func (s *Stores) view(resource store.Resource) (storage.Interface, error) {

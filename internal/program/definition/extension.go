@@ -1,0 +1,48 @@
+package definition
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/annexapi/annex/internal/model/admit"
+	"github.com/annexapi/annex/internal/server/upstream"
+)
+
+// Extension adds the kinds of another project to a control plane. That project's code has their types, rules and
+// endpoints, and the server stores their objects. Module workloads has the only implementation, so that only programs
+// that import it link that code.
+type Extension interface {
+	// Replaces returns built-in kinds of the control plane, by their resources, in whose place the extension serves its
+	// own.
+	Replaces() []schema.GroupResource
+	// AdmissionPlugins returns the names of the extension's admission plugins: those that run unless they are disabled, and
+	// those that run only if they are enabled.
+	AdmissionPlugins() (on, off []string)
+	// Open makes the endpoints of a server that is built but does not run yet.
+	Open(Host) (*Extended, error)
+}
+
+// Extended is an extension of one server.
+type Extended struct {
+	Foreign *upstream.Foreign
+	// Admission are the enabled plugins. They run before webhooks and policies.
+	Admission []admit.Plugin
+	// Run creates initial objects and keeps the extension's state current until the context ends. Nil does nothing.
+	Run func(ctx context.Context)
+}
+
+// HeldExtension holds an Extension for the exported type of package controlplane.
+type HeldExtension struct{ extension Extension }
+
+func (h *HeldExtension) heldExtension() *HeldExtension { return h }
+
+// HoldExtension puts an extension into a holder.
+func HoldExtension(holder interface{ heldExtension() *HeldExtension }, extension Extension) {
+	holder.heldExtension().extension = extension
+}
+
+// ExtensionOf returns the extension in a holder, nil if HoldExtension has put none there.
+func ExtensionOf(holder interface{ heldExtension() *HeldExtension }) Extension {
+	return holder.heldExtension().extension
+}
