@@ -17,6 +17,9 @@ type ControlPlaneOptions struct {
 	RuntimeConfig map[string]bool
 	// CRDs are directories of CustomResourceDefinitions, in addition to the developer's: see controlplane.Options.
 	CRDs []string
+	// Workloads serves the kinds of controlplane.Options.Extension, or does not. Nil is the developer's choice. Stored
+	// objects of these kinds stay in the storage when they are not served.
+	Workloads *bool
 	// ProxyClientCertFile and ProxyClientKeyFile are the certificate and key that the server presents to the servers
 	// behind it, in place of a certificate of its own making. Both are PEM files and are read again when they change.
 	// They need Options.RequestHeader.ClientCAFile, the authorities that issued the certificate: the servers behind

@@ -107,7 +107,7 @@ func (p plane) controllers() []controller {
 
 // declaredControllers returns the controllers whose kinds are not left out.
 func (p plane) declaredControllers() []define.Controller {
-	var all []define.Controller
+	all := []define.Controller{{Name: define.NamespaceController}}
 	serves := p.served()
 	for _, c := range p.controllers() {
 		if !c.kind.Empty() && !serves(c.kind) {
@@ -128,7 +128,7 @@ func (p plane) declaredControllers() []define.Controller {
 // admissionPlugins returns the names of the plugins whose kinds are not left out, and of the plugins of the extension.
 func (p plane) admissionPlugins() (on, off []string) {
 	serves := p.served()
-	if p.extension != nil {
+	if p.extends {
 		on, off = p.extension.AdmissionPlugins()
 	}
 	names := policies.Names(func(resource string) bool { return serves(admissionregistrationv1.Resource(resource)) })
@@ -141,7 +141,8 @@ func (p plane) admissionPlugins() (on, off []string) {
 // served returns a function that reports whether a kind is served, that is, not left out.
 func (p plane) served() func(kind schema.GroupResource) bool {
 	var all []schema.GroupResource
-	for _, g := range p.groups() {
+	groups, _ := p.kinds.Groups() // with those in whose place the extension serves its own
+	for _, g := range groups {
 		for _, k := range g.Kinds {
 			all = append(all, schema.GroupResource{Group: g.Name, Resource: k.Resource})
 		}

@@ -45,6 +45,9 @@ type Options struct {
 	CRDFiles fs.FS
 	// Extension adds the kinds of another project, for example workloads.New of module workloads. Nil adds none.
 	Extension *Extension
+	// ExtensionOff serves the kinds of Extension only if the operator turns them on, by
+	// Options.ControlPlane.Workloads.
+	ExtensionOff bool
 }
 
 // Extension adds the kinds of another project to a control plane. Any number of control planes may share it.
@@ -60,6 +63,7 @@ func New(options Options) *annex.ControlPlane {
 	definition.Hold(controlPlane, plane{
 		kinds: builtin.Options{Without: options.Without, EventTTL: options.EventTTL}, crds: options.CRDs, brought: options.CRDFiles,
 		creates: &creates{servers: map[string]*quota.Creates{}}, extension: extensionOf(options.Extension),
+		extends: options.Extension != nil && !options.ExtensionOff,
 	})
 	return controlPlane
 }
@@ -71,6 +75,8 @@ type plane struct {
 	creates *creates
 	// extension is nil if there is none.
 	extension definition.Extension
+	// extends is set if the extension is on.
+	extends bool
 }
 
 func extensionOf(e *Extension) definition.Extension {
@@ -93,7 +99,7 @@ func (p plane) Plane() *define.Plane {
 
 func (p plane) groups() []define.Group {
 	groups, _ := p.kinds.Groups() // Plane has reported a mistake
-	if p.extension == nil {
+	if !p.extends {
 		return groups
 	}
 	replaced := p.extension.Replaces()
@@ -139,9 +145,6 @@ func (p plane) Open(server definition.Host) (*definition.Opened, error) {
 		crds.Config{Storage: server.Storage, Client: server.Client, Self: self, Shared: server.Shared, Follower: local, Resolver: resolver},
 	)
 	opened.Admission = append(decided.Plugins(), decided.Params(), admit.NewPlugin("CustomResourceDefinitions", crds.Admission(server.Groups)))
-	if err := p.addExtension(opened, server); err != nil {
-		return nil, err
-	}
 	if len(p.crds) > 0 || p.brought != nil {
 		manifests, err := crds.NewManifests(p.crds, p.brought, server.Client)
 		if err != nil {
@@ -150,12 +153,15 @@ func (p plane) Open(server definition.Host) (*definition.Opened, error) {
 		opened.Ready = manifests.Ready
 		alongside(opened, manifests.Run)
 	}
+	if err := p.addExtension(opened, server); err != nil {
+		return nil, err
+	}
 	return opened, addQuotas(opened, server, p.creates)
 }
 
 // addExtension adds the parts of the extension, if there is one, to an opened control plane.
 func (p plane) addExtension(opened *definition.Opened, server definition.Host) error {
-	if p.extension == nil {
+	if !p.extends {
 		return nil
 	}
 	extended, err := p.extension.Open(server)
@@ -164,8 +170,13 @@ func (p plane) addExtension(opened *definition.Opened, server definition.Host) e
 	}
 	opened.Foreign = extended.Foreign
 	opened.Admission = slices.Concat(extended.Admission, opened.Admission)
-	if extended.Run != nil {
-		alongside(opened, extended.Run)
+	alongside(opened, extended.Run)
+	ready := opened.Ready
+	opened.Ready = func() error {
+		if err := extended.Ready(); err != nil || ready == nil {
+			return err
+		}
+		return ready()
 	}
 	return nil
 }

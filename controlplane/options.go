@@ -14,6 +14,12 @@ func (p plane) With(o define.PlaneOptions) (definition.ControlPlane, error) {
 	}
 	p.crds = slices.Concat(p.crds, o.CRDs)
 	p.kinds.RuntimeConfig = o.RuntimeConfig
+	if o.Workloads != nil {
+		if *o.Workloads && p.extension == nil {
+			return nil, define.ErrNoExtension
+		}
+		p.extends = *o.Workloads && p.extension != nil
+	}
 	if _, err := p.kinds.Groups(); err != nil {
 		return nil, err
 	}

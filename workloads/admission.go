@@ -1,7 +1,6 @@
 package workloads
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -89,21 +88,16 @@ var admissionPlugins = []struct {
 type plugins struct {
 	known       *admission.Plugins
 	initializer admission.PluginInitializer
-	informers   informers.SharedInformerFactory
 }
 
-func newPlugins(host definition.Host) (*plugins, error) {
-	client, err := kubernetes.NewForConfig(host.Client)
-	if err != nil {
-		return nil, fmt.Errorf("client of the server: %w", err)
-	}
+func newPlugins(host definition.Host, client kubernetes.Interface, shared informers.SharedInformerFactory) (*plugins, error) {
 	objects, err := dynamic.NewForConfig(host.Client)
 	if err != nil {
 		return nil, fmt.Errorf("client of the server: %w", err)
 	}
-	p := &plugins{known: admission.NewPlugins(), informers: informers.NewSharedInformerFactory(client, 0)}
+	p := &plugins{known: admission.NewPlugins()}
 	p.initializer = initializer.New(
-		client, objects, p.informers, host.Authorizer, utilfeature.DefaultFeatureGate, host.Version, host.Stopped,
+		client, objects, shared, host.Authorizer, utilfeature.DefaultFeatureGate, host.Version, host.Stopped,
 		restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery())),
 	)
 	for _, plugin := range admissionPlugins {
@@ -127,11 +121,4 @@ func (p *plugins) enabled(names []string) []admit.Plugin {
 		}
 	}
 	return all
-}
-
-// run follows the objects that the plugins decide by, until the context ends.
-func (p *plugins) run(ctx context.Context) {
-	p.informers.StartWithContext(ctx)
-	<-ctx.Done()
-	p.informers.Shutdown()
 }

@@ -11,11 +11,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/egressselector"
-	policyclient "k8s.io/client-go/kubernetes/typed/policy/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	kubelet "k8s.io/kubernetes/pkg/kubelet/client"
 	"k8s.io/kubernetes/pkg/registry/core/componentstatus"
@@ -26,8 +28,6 @@ import (
 	pods "k8s.io/kubernetes/pkg/registry/core/pod/storage"
 	templates "k8s.io/kubernetes/pkg/registry/core/podtemplate/storage"
 	controllers "k8s.io/kubernetes/pkg/registry/core/replicationcontroller/storage"
-
-	"github.com/annexapi/annex/internal/program/definition"
 )
 
 // errNoNodes answers requests that a kube-apiserver passes on to the kubelet of a node.
@@ -35,23 +35,37 @@ var errNoNodes = errors.New("this server connects to no nodes: no pod runs")
 
 func refuse(context.Context, string, string) (net.Conn, error) { return nil, errNoNodes }
 
-// coreGroup returns the kinds of the core group that the control plane lacks.
-func coreGroup(host definition.Host, storage generic.RESTOptionsGetter) (*server.APIGroupInfo, error) {
+// coreGroup makes the endpoints of the kinds of the core group that the control plane lacks.
+type coreGroup struct {
+	options   Options
+	client    kubernetes.Interface
+	shared    informers.SharedInformerFactory
+	authorize authorizer.Authorizer
+	storage   generic.RESTOptionsGetter
+}
+
+func (g coreGroup) open() (*server.APIGroupInfo, *services, error) {
 	all := map[string]rest.Storage{
 		"componentstatuses": componentstatus.NewStorage(func() map[string]componentstatus.Server { return nil }),
 	}
 	for _, add := range []func(generic.RESTOptionsGetter, map[string]rest.Storage) error{addVolumes, addControllers} {
-		if err := add(storage, all); err != nil {
-			return nil, err
+		if err := add(g.storage, all); err != nil {
+			return nil, nil, err
 		}
 	}
-	if err := addPods(host, storage, all); err != nil {
-		return nil, err
+	transport := &http.Transport{DialContext: refuse}
+	pod, err := g.addPods(transport, all)
+	if err != nil {
+		return nil, nil, err
+	}
+	services, err := addServices(g.options, g.client, g.shared, pod, transport, g.storage, all)
+	if err != nil {
+		return nil, nil, err
 	}
 	info := server.NewDefaultAPIGroupInfo(corev1.GroupName, legacyscheme.Scheme, legacyscheme.ParameterCodec, legacyscheme.Codecs)
 	info.PrioritizedVersions = []schema.GroupVersion{corev1.SchemeGroupVersion}
 	info.VersionedResourcesStorageMap[corev1.SchemeGroupVersion.Version] = all
-	return &info, nil
+	return &info, services, nil
 }
 
 func addVolumes(storage generic.RESTOptionsGetter, to map[string]rest.Storage) error {
@@ -97,9 +111,8 @@ func addControllers(storage generic.RESTOptionsGetter, to map[string]rest.Storag
 
 // addPods adds pods and nodes. Their proxies, logs and connections are refused by the transport, as for a node that
 // cannot be reached.
-func addPods(host definition.Host, storage generic.RESTOptionsGetter, to map[string]rest.Storage) error {
-	transport := &http.Transport{DialContext: refuse}
-	node, err := nodes.NewStorage(storage, kubelet.KubeletClientConfig{
+func (g coreGroup) addPods(transport http.RoundTripper, to map[string]rest.Storage) (*pods.REST, error) {
+	node, err := nodes.NewStorage(g.storage, kubelet.KubeletClientConfig{
 		Port:                  10250,
 		PreferredAddressTypes: []string{string(corev1.NodeHostName), string(corev1.NodeInternalIP), string(corev1.NodeExternalIP)},
 		Lookup: func(egressselector.NetworkContext) (utilnet.DialFunc, error) {
@@ -107,15 +120,11 @@ func addPods(host definition.Host, storage generic.RESTOptionsGetter, to map[str
 		},
 	}, transport)
 	if err != nil {
-		return fmt.Errorf("nodes: %w", err)
+		return nil, fmt.Errorf("nodes: %w", err)
 	}
-	budgets, err := policyclient.NewForConfig(host.Client)
+	pod, err := pods.NewStorage(g.storage, node.KubeletConnectionInfo, transport, g.client.PolicyV1(), g.authorize)
 	if err != nil {
-		return fmt.Errorf("client of the server: %w", err)
-	}
-	pod, err := pods.NewStorage(storage, node.KubeletConnectionInfo, transport, budgets, host.Authorizer)
-	if err != nil {
-		return fmt.Errorf("pods: %w", err)
+		return nil, fmt.Errorf("pods: %w", err)
 	}
 	maps.Copy(to, map[string]rest.Storage{
 		"nodes":                    node.Node,
@@ -134,5 +143,5 @@ func addPods(host definition.Host, storage generic.RESTOptionsGetter, to map[str
 		"pods/status":              pod.Status,
 		"bindings":                 pod.LegacyBinding,
 	})
-	return nil
+	return pod.Pod, nil
 }

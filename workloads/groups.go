@@ -1,8 +1,6 @@
 package workloads
 
 import (
-	"fmt"
-
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -15,6 +13,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/server"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
@@ -30,8 +29,6 @@ import (
 	resource "k8s.io/kubernetes/pkg/registry/resource/rest"
 	scheduling "k8s.io/kubernetes/pkg/registry/scheduling/rest"
 	storage "k8s.io/kubernetes/pkg/registry/storage/rest"
-
-	"github.com/annexapi/annex/internal/program/definition"
 
 	// The types of these groups, and of those that they convert to.
 	_ "k8s.io/kubernetes/pkg/apis/apps/install"
@@ -56,15 +53,11 @@ type provider interface {
 }
 
 // providers returns the groups other than core in the order of a kube-apiserver, which is the order of discovery.
-func providers(host definition.Host) ([]provider, error) {
-	client, err := kubernetes.NewForConfig(host.Client)
-	if err != nil {
-		return nil, fmt.Errorf("client of the server: %w", err)
-	}
+func providers(client kubernetes.Interface, authorize authorizer.Authorizer) []provider {
 	return []provider{
 		autoscaling.RESTStorageProvider{},
 		batch.RESTStorageProvider{},
-		certificates.RESTStorageProvider{Authorizer: host.Authorizer},
+		certificates.RESTStorageProvider{Authorizer: authorize},
 		discovery.StorageProvider{},
 		networking.RESTStorageProvider{},
 		node.RESTStorageProvider{},
@@ -72,8 +65,8 @@ func providers(host definition.Host) ([]provider, error) {
 		scheduling.RESTStorageProvider{},
 		storage.RESTStorageProvider{},
 		apps.StorageProvider{},
-		resource.RESTStorageProvider{NamespaceClient: client.CoreV1().Namespaces(), Authorizer: host.Authorizer},
-	}, nil
+		resource.RESTStorageProvider{NamespaceClient: client.CoreV1().Namespaces(), Authorizer: authorize},
+	}
 }
 
 // versions returns the versions that a kube-apiserver serves by default: those that are generally available.

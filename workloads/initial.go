@@ -6,49 +6,108 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
-	clients "k8s.io/client-go/kubernetes/typed/scheduling/v1"
-	"k8s.io/client-go/rest"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 	scheduling "k8s.io/kubernetes/pkg/apis/scheduling/v1"
+	netutils "k8s.io/utils/net"
 )
+
+// kubernetesName is the name of the Service of the server itself, and of the range of its address.
+const kubernetesName = "kubernetes"
 
 // initial creates the objects that a kube-apiserver creates at its start.
 type initial struct {
-	classes clients.PriorityClassInterface
-}
-
-func newInitial(client *rest.Config) (*initial, error) {
-	c, err := clients.NewForConfig(client)
-	if err != nil {
-		return nil, fmt.Errorf("client of the server: %w", err)
-	}
-	return &initial{c.PriorityClasses()}, nil
+	client   kubernetes.Interface
+	services *services
+	// done is closed when all objects exist.
+	done chan struct{}
 }
 
 // run tries until all objects exist or the context ends.
 func (i *initial) run(ctx context.Context) {
-	err := wait.ExponentialBackoffWithContext(ctx, wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 1 << 20, Cap: 10 * time.Second},
-		func(ctx context.Context) (bool, error) {
-			if err := i.create(ctx); err != nil && ctx.Err() == nil {
-				klog.FromContext(ctx).Error(err, "Could not create the priority classes that every cluster has")
-				return false, nil
-			}
-			return true, nil
-		})
-	if err != nil && ctx.Err() == nil {
-		klog.FromContext(ctx).Error(err, "Gave up creating the priority classes that every cluster has")
+	log := klog.FromContext(ctx)
+	delay := 10 * time.Millisecond
+	for {
+		err := i.create(ctx)
+		if err == nil {
+			close(i.done)
+			return
+		}
+		if delay >= time.Second && ctx.Err() == nil {
+			log.Error(err, "Could not create the objects that every cluster has, trying again")
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(delay):
+			delay = min(2*delay, 10*time.Second)
+		}
+	}
+}
+
+// ready returns the reason why objects are missing, or nil.
+func (i *initial) ready() error {
+	select {
+	case <-i.done:
+		return nil
+	default:
+		return errors.New("not all objects that every cluster has exist yet")
 	}
 }
 
 func (i *initial) create(ctx context.Context) error {
-	var errs []error
-	for _, class := range scheduling.SystemPriorityClasses() {
-		if _, err := i.classes.Create(ctx, class, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-			errs = append(errs, err)
+	for _, step := range []struct {
+		name string
+		run  func(context.Context) error
+	}{
+		{"priority classes", i.createClasses},
+		{"range of service addresses", i.services.createRange},
+		{"node ports", i.services.waitForPorts},
+		{"Service " + kubernetesName, i.createService},
+	} {
+		if err := step.run(ctx); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
 		}
 	}
+	return nil
+}
+
+func (i *initial) createClasses(ctx context.Context) error {
+	var errs []error
+	for _, class := range scheduling.SystemPriorityClasses() {
+		_, err := i.client.SchedulingV1().PriorityClasses().Create(ctx, class, metav1.CreateOptions{})
+		errs = append(errs, existing(err))
+	}
 	return errors.Join(errs...)
+}
+
+// createService creates the Service by which pods would find the server. It has no endpoints, because no pod runs.
+func (i *initial) createService(ctx context.Context) error {
+	address, err := netutils.GetIndexedIP(i.services.ranges[0], 1)
+	if err != nil {
+		return err
+	}
+	family := corev1.IPFamilyPolicySingleStack
+	_, err = i.client.CoreV1().Services(metav1.NamespaceDefault).Create(ctx, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: kubernetesName, Labels: map[string]string{"provider": "kubernetes", "component": "apiserver"}},
+		Spec: corev1.ServiceSpec{
+			Ports: []corev1.ServicePort{
+				{Name: "https", Protocol: corev1.ProtocolTCP, Port: 443, TargetPort: intstr.FromInt32(6443)},
+			},
+			ClusterIP: address.String(), IPFamilyPolicy: &family, SessionAffinity: corev1.ServiceAffinityNone, Type: corev1.ServiceTypeClusterIP,
+		},
+	}, metav1.CreateOptions{})
+	return existing(err)
+}
+
+// existing returns an error unless it is that an object exists already.
+func existing(err error) error {
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
 }

@@ -9,7 +9,7 @@
 //
 //	annex.Server{
 //		Name:         "test",
-//		ControlPlane: controlplane.New(controlplane.Options{Extension: workloads.New()}),
+//		ControlPlane: controlplane.New(controlplane.Options{Extension: workloads.New(workloads.Options{})}),
 //	}
 package workloads
 
@@ -20,7 +20,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"k8s.io/kubernetes/pkg/capabilities"
 	"k8s.io/kubernetes/pkg/generated/openapi"
 
 	"github.com/annexapi/annex/controlplane"
@@ -28,21 +31,37 @@ import (
 	"github.com/annexapi/annex/internal/server/upstream"
 )
 
-// New returns the kinds for controlplane.Options. Any number of control planes may share them.
-func New() *controlplane.Extension {
+// Options configure the kinds. The zero value is usual.
+type Options struct {
+	// ServiceIPRanges are the ranges from which Services get addresses, one of each IP family at most, the primary one
+	// first. Empty means 10.0.0.0/24.
+	ServiceIPRanges []string
+	// ServiceNodePorts are the node ports of Services. Empty means 30000-32767.
+	ServiceNodePorts string
+}
+
+// New returns the kinds for controlplane.Options. Any number of control planes may share them. annex.New reports mistakes
+// in the options.
+func New(options Options) *controlplane.Extension {
+	if len(options.ServiceIPRanges) == 0 {
+		options.ServiceIPRanges = []string{"10.0.0.0/24"}
+	}
+	if options.ServiceNodePorts == "" {
+		options.ServiceNodePorts = "30000-32767"
+	}
 	e := &controlplane.Extension{}
-	definition.HoldExtension(e, extension{})
+	definition.HoldExtension(e, extension{options})
 	return e
 }
 
-type extension struct{}
+type extension struct{ options Options }
 
 var _ definition.Extension = extension{}
 
-// Replaces implements definition.Extension. The control plane checks the templates of pods by rules of its own, if it has
-// no pods.
+// Replaces implements definition.Extension. Without pods, the control plane has rules of its own for the templates of pods,
+// and Services without addresses.
 func (extension) Replaces() []schema.GroupResource {
-	return []schema.GroupResource{{Resource: "podtemplates"}}
+	return []schema.GroupResource{{Resource: "podtemplates"}, {Resource: "services"}}
 }
 
 // AdmissionPlugins implements definition.Extension.
@@ -58,17 +77,19 @@ func (extension) AdmissionPlugins() (on, off []string) {
 }
 
 // Open implements definition.Extension.
-func (extension) Open(host definition.Host) (*definition.Extended, error) {
-	storage := host.Foreign(codecs())
-	core, err := coreGroup(host, storage)
+func (e extension) Open(host definition.Host) (*definition.Extended, error) {
+	permitPrivileged()
+	client, err := kubernetes.NewForConfig(host.Client)
+	if err != nil {
+		return nil, fmt.Errorf("client of the server: %w", err)
+	}
+	storage, shared := host.Foreign(codecs()), informers.NewSharedInformerFactory(client, 0)
+	core, services, err := coreGroup{e.options, client, shared, host.Authorizer, storage}.open()
 	if err != nil {
 		return nil, fmt.Errorf("kinds of the core group: %w", err)
 	}
 	groups := []*server.APIGroupInfo{core}
-	all, err := providers(host)
-	if err != nil {
-		return nil, err
-	}
+	all := providers(client, host.Authorizer)
 	enabled := versions()
 	for _, p := range all {
 		info, err := p.NewRESTStorage(enabled, storage)
@@ -77,22 +98,25 @@ func (extension) Open(host definition.Host) (*definition.Extended, error) {
 		}
 		groups = append(groups, &info)
 	}
-	initial, err := newInitial(host.Client)
-	if err != nil {
-		return nil, err
-	}
-	plugins, err := newPlugins(host)
+	initial := &initial{client, services, make(chan struct{})}
+	plugins, err := newPlugins(host, client, shared)
 	if err != nil {
 		return nil, err
 	}
 	return &definition.Extended{
 		Foreign:   &upstream.Foreign{Groups: groups, Scheme: legacyscheme.Scheme, Definitions: openapi.GetOpenAPIDefinitions},
 		Admission: plugins.enabled(host.Admission),
+		Ready:     initial.ready,
 		Run: func(ctx context.Context) {
+			shared.StartWithContext(ctx)
 			var all sync.WaitGroup
+			all.Go(func() { services.keepPorts(ctx) })
 			all.Go(func() { initial.run(ctx) })
-			all.Go(func() { plugins.run(ctx) })
 			all.Wait()
+			shared.Shutdown()
 		},
 	}, nil
 }
+
+// permitPrivileged permits privileged containers, as clusters do. The setting is one of the process.
+func permitPrivileged() { capabilities.Setup(true, 0) }

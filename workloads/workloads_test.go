@@ -16,7 +16,7 @@ import (
 
 func start(t *testing.T) *kubernetes.Clientset {
 	t.Helper()
-	s := annextest.Start(t, annex.Server{Name: "test", ControlPlane: controlplane.New(controlplane.Options{Extension: workloads.New()})})
+	s := annextest.Start(t, annex.Server{Name: "test", ControlPlane: controlplane.New(controlplane.Options{Extension: workloads.New(workloads.Options{})})})
 	return kubernetes.NewForConfigOrDie(s)
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/annexapi/annex/cmd/annex/internal/cli"
+	"github.com/annexapi/annex/cmd/annex/internal/standin"
 )
 
 var (
@@ -17,5 +18,8 @@ var (
 )
 
 func main() {
+	if code, ok := standin.Main(os.Args, os.Stdout, os.Stderr); ok {
+		os.Exit(code)
+	}
 	os.Exit(cli.Main(cli.Module{Mod: goMod, Sum: goSum}, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

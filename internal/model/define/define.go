@@ -56,7 +56,15 @@ type PlaneOptions struct {
 	EventTTL      time.Duration
 	RuntimeConfig map[string]bool
 	CRDs          []string
+	// Workloads turns the extension on or off; nil is the developer's choice.
+	Workloads *bool
 }
+
+// ErrNoExtension is the mistake of turning on the extension of a control plane that has none.
+var ErrNoExtension = errors.New("the program does not link the kinds of workloads: its developer adds them by controlplane.Options.Extension")
+
+// NamespaceController is the name of the controller that deletes the content of namespaces, and then the namespaces.
+const NamespaceController = "namespace-controller"
 
 // Plane holds the parts that a control plane adds to a definition.
 type Plane struct {
@@ -78,7 +86,8 @@ type Controller struct {
 	// Account is the service account in kube-system under which the controller works; empty gives it all rights. Only
 	// the controllers of a control plane have one.
 	Account string
-	Run     func(ctx context.Context, env any) error
+	// Run is nil for a controller whose work the server itself does, if the controller is selected.
+	Run func(ctx context.Context, env any) error
 }
 
 // AdmissionPlugin is an admission plugin for all kinds. The environment is the façade's handle on the server; define

@@ -17,6 +17,7 @@ const (
 	eventTTLFlag      = "event-ttl"
 	runtimeConfigFlag = "runtime-config"
 	crdsFlag          = "crds"
+	workloadsFlag     = "workloads"
 	proxyCertFlag     = "proxy-client-cert-file"
 	proxyKeyFlag      = "proxy-client-key-file"
 )
@@ -26,6 +27,8 @@ type planeFlags struct {
 	eventTTL time.Duration
 	runtime  cliflag.ConfigurationMap
 	crds     []string
+	// workloads is used only if the flag is given.
+	workloads bool
 	// The client certificate that the server presents to aggregated servers.
 	proxyCert, proxyKey string
 }
@@ -35,6 +38,8 @@ func (p *planeFlags) declare(flags *pflag.FlagSet) {
 	flags.DurationVar(&p.eventTTL, eventTTLFlag, time.Hour, "how long a control plane keeps events; 0 is for ever")
 	flags.Var(&p.runtime, runtimeConfigFlag, "which of a control plane's APIs are on: api/all, api/ga, api/beta, api/v1, GROUP/VERSION, "+
 		"or one of these with /RESOURCE, =true or =false; a longer name wins")
+	flags.BoolVar(&p.workloads, workloadsFlag, false, "serve pods, deployments and all other kinds of a kube-apiserver too; no pod runs "+
+		"(default: the developer's choice)")
 	flags.StringVar(&p.proxyCert, proxyCertFlag, "", "certificate that a control plane shows to servers behind it, issued by "+
 		"--requestheader-client-ca-file (PEM; default: one that it makes)")
 	flags.StringVar(&p.proxyKey, proxyKeyFlag, "", "key of --proxy-client-cert-file (PEM)")
@@ -44,6 +49,9 @@ func (p *planeFlags) declare(flags *pflag.FlagSet) {
 
 func (p *planeFlags) complete(flags *pflag.FlagSet, o *config.ControlPlaneOptions) error {
 	o.CRDs = p.crds
+	if flags.Changed(workloadsFlag) {
+		o.Workloads = &p.workloads
+	}
 	o.ProxyClientCertFile, o.ProxyClientKeyFile = p.proxyCert, p.proxyKey
 	if flags.Changed(eventTTLFlag) {
 		o.EventTTL = p.eventTTL

@@ -351,6 +351,7 @@ var flagOf = []struct{ field, flag string }{
 	{"Options.ControlPlane.EventTTL", "--" + eventTTLFlag},
 	{"Options.ControlPlane.CRDs", "--" + crdsFlag},
 	{"Options.ControlPlane.RuntimeConfig", "--" + runtimeConfigFlag},
+	{"Options.ControlPlane.Workloads", "--" + workloadsFlag},
 	{"Options.Admission.EnablePlugins", "--enable-admission-plugins"},
 	{"Options.Admission.DisablePlugins", "--disable-admission-plugins"},
 	{"Options.Admission.ConfigFile", "--admission-control-config-file"},

@@ -28,7 +28,9 @@ type Extended struct {
 	Foreign *upstream.Foreign
 	// Admission are the enabled plugins. They run before webhooks and policies.
 	Admission []admit.Plugin
-	// Run creates initial objects and keeps the extension's state current until the context ends. Nil does nothing.
+	// Ready returns the reason why the extension is not ready yet, or nil. It may be called concurrently.
+	Ready func() error
+	// Run creates initial objects and keeps the extension's state current until the context ends.
 	Run func(ctx context.Context)
 }
 

@@ -3,6 +3,7 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/annexapi/annex/config"
@@ -31,7 +32,7 @@ func checkFrontProxy(server *define.Server, o *config.Options) error {
 
 // withPlane returns the definition with the operator's options of its control plane.
 func withPlane(d *definition.Definition, o config.ControlPlaneOptions) (*definition.Definition, error) {
-	if o.EventTTL == 0 && len(o.RuntimeConfig) == 0 && len(o.CRDs) == 0 {
+	if o.EventTTL == 0 && len(o.RuntimeConfig) == 0 && len(o.CRDs) == 0 && o.Workloads == nil {
 		return d, nil
 	}
 	switch {
@@ -39,16 +40,29 @@ func withPlane(d *definition.Definition, o config.ControlPlaneOptions) (*definit
 		return nil, errors.New("Options.ControlPlane.EventTTL is for a server with a control plane, which this one is not")
 	case d.ControlPlane == nil && len(o.CRDs) > 0:
 		return nil, errors.New("Options.ControlPlane.CRDs is for a server with a control plane, which this one is not")
+	case d.ControlPlane == nil && o.Workloads != nil:
+		return nil, errors.New("Options.ControlPlane.Workloads is for a server with a control plane, which this one is not")
 	case d.ControlPlane == nil:
 		return nil, errors.New("Options.ControlPlane.RuntimeConfig is for a server with a control plane, which this one is not")
 	case o.EventTTL > 0 && o.EventTTL%time.Second != 0:
 		return nil, fmt.Errorf("Options.ControlPlane.EventTTL %s: want whole seconds", o.EventTTL)
 	}
-	plane, err := d.ControlPlane.With(define.PlaneOptions{EventTTL: o.EventTTL, RuntimeConfig: o.RuntimeConfig, CRDs: o.CRDs})
-	if err != nil {
+	plane, err := d.ControlPlane.With(
+		define.PlaneOptions{EventTTL: o.EventTTL, RuntimeConfig: o.RuntimeConfig, CRDs: o.CRDs, Workloads: o.Workloads},
+	)
+	switch {
+	case errors.Is(err, define.ErrNoExtension):
+		return nil, fmt.Errorf("Options.ControlPlane.Workloads: %w", err)
+	case err != nil:
 		return nil, fmt.Errorf("Options.ControlPlane.RuntimeConfig: %w", err)
 	}
 	server := *d.Server
 	server.Plane = plane.Plane()
 	return &definition.Definition{Server: &server, ControlPlane: plane, NewEnv: d.NewEnv}, nil
+}
+
+// DeletesNamespaces reports whether the server deletes the content of terminating namespaces. Only a control plane can be
+// told not to, as a kube-apiserver without a kube-controller-manager does not.
+func (p *Plan) DeletesNamespaces() bool {
+	return p.Mode != ControlPlane || slices.ContainsFunc(p.Controllers, func(c define.Controller) bool { return c.Name == define.NamespaceController })
 }

@@ -102,8 +102,8 @@ func (m *controlPlaneStorage) configure(c *upstream.Config, own plugins) (modeSe
 
 func (m *controlPlaneStorage) host(c *upstream.Config, authorize authorizer.Authorizer) definition.Host {
 	return definition.Host{
-		Name:       c.Definition.Name,
-		Storage:    func(codec runtime.Codec) generic.RESTOptionsGetter { return m.guard(c.Stores.Custom(codec)) },
+		Name:    c.Definition.Name,
+		Storage: func(codec runtime.Codec) generic.RESTOptionsGetter { return m.guard(c.Stores.Custom(codec)) },
 		Foreign: func(codec func(schema.GroupResource) (runtime.Codec, error)) generic.RESTOptionsGetter {
 			return m.guard(c.Stores.Foreign(codec))
 		},

@@ -3,12 +3,14 @@ package serve
 import (
 	"context"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/annexapi/annex/internal/model/define"
 	"github.com/annexapi/annex/internal/program/controllers"
 	"github.com/annexapi/annex/internal/server/upstream"
 )
@@ -107,7 +109,8 @@ func (r *running) startEdits(ctx context.Context, work *sync.WaitGroup, fail con
 // replica. The functions block until these have ended, for ShutdownTimeout at most each.
 func (r *running) startControllers(ctx context.Context) (waits []func()) {
 	p, c := r.opened.plan, r.machinery.catalog
-	if selected := p.Controllers; len(selected) > 0 {
+	ran := func(c define.Controller) bool { return c.Run == nil } // by the server itself
+	if selected := slices.DeleteFunc(slices.Clone(p.Controllers), ran); len(selected) > 0 {
 		waits = append(waits, start(ctx, p.Options.ShutdownTimeout, "Controllers have not returned at the end of their context", func() {
 			r.opened.mode.lead(ctx, func(ctx context.Context) { controllers.Run(ctx, selected, c.env, clock.RealClock{}) })
 		}))

@@ -375,9 +375,9 @@ func (m *standaloneService) checks() []healthz.HealthChecker {
 func (m *standaloneService) metrics() []prometheus.Collector { return revocationMetrics(m.certs) }
 
 func (m *standaloneService) controllers(func(string) error) []func(context.Context) error {
-	all := []func(context.Context) error{
-		func(ctx context.Context) error { return m.namespaces.RunDeletion(ctx, m.loopback.Config(), m.content) },
-		m.rights.Run,
+	all := []func(context.Context) error{m.rights.Run}
+	if m.plan.DeletesNamespaces() {
+		all = append(all, func(ctx context.Context) error { return m.namespaces.RunDeletion(ctx, m.loopback.Config(), m.content) })
 	}
 	if m.fairness != nil {
 		all = append(all, m.fairness.Run)

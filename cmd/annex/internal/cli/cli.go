@@ -115,6 +115,7 @@ func newRoot(module Module) *cobra.Command {
 		newDeploy(),
 		newDescribe(),
 		newDoctor(),
+		newEnvtest(),
 		newExport(),
 		newGenerate(module),
 		newImage(),

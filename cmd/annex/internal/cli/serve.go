@@ -6,17 +6,21 @@ import (
 	library "github.com/annexapi/annex"
 	"github.com/annexapi/annex/controlplane"
 	"github.com/annexapi/annex/program"
+	"github.com/annexapi/annex/workloads"
 )
 
 // newServer returns the verbs of a server with a control plane and no Go code of the user's. They parse their flags
 // themselves, as every server's verbs do.
 func newServer() []*cobra.Command {
-	server := library.Server{Name: "annex", Title: "Annex", ControlPlane: controlplane.New(controlplane.Options{})}
+	server := library.Server{Name: "annex", Title: "Annex", ControlPlane: controlplane.New(controlplane.Options{
+		Extension: workloads.New(workloads.Options{}), ExtensionOff: true,
+	})}
 	var verbs []*cobra.Command
 	for _, verb := range []struct{ use, short, long, example string }{
 		{"serve", "Run an API server with a control plane: CustomResourceDefinitions, and no Go of your own",
 			`Runs a Kubernetes-style API server that needs no cluster and no database. What it serves is
-defined by the CustomResourceDefinitions that are applied to it. It takes the flags that every
+defined by the CustomResourceDefinitions that are applied to it; with --workloads, it also serves
+pods, deployments and all other kinds of a kube-apiserver. It takes the flags that every
 server takes: annex serve --help lists them, and docs/reference/cli.md says more of each.`,
 			"  annex serve --data-dir data\n  kubectl --kubeconfig data/kubeconfig apply -f crd.yaml"},
 		{"user", "Make, list and revoke users of annex serve", "", "  annex user create amy --data-dir data"},

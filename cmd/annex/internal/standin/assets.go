@@ -1,0 +1,80 @@
+package standin
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+)
+
+// Assets makes the folder of a personality below root, and returns its path. The folder's name has the version, size and
+// time of the tool's file, so that another build of the tool gets another folder. A folder that is complete is reused.
+// Several processes may call it at once.
+func Assets(root, version string, personality Personality) (string, error) {
+	tool, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find the tool's file: %w", err)
+	}
+	about, err := os.Stat(tool)
+	if err != nil {
+		return "", fmt.Errorf("find the tool's file: %w", err)
+	}
+	stamp := fmt.Sprintf("%s-%d-%d", version, about.Size(), about.ModTime().UnixNano())
+	dir := filepath.Join(root, stamp, string(personality))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("make the folder of the programs: %w: name another folder with --dir", err)
+	}
+	for name := range programs {
+		if err := place(tool, filepath.Join(dir, name+suffix())); err != nil {
+			return "", fmt.Errorf("place %s: %w: name another folder with --dir", name, err)
+		}
+	}
+	return dir, nil
+}
+
+func suffix() string {
+	if runtime.GOOS == "windows" {
+		return ".exe"
+	}
+	return ""
+}
+
+// place makes a file with the content of the tool's file, unless it exists. A link would be removed together with the tool's
+// file, for example by go run, if it were a symbolic one.
+func place(tool, file string) error {
+	if _, err := os.Stat(file); err == nil {
+		return nil
+	}
+	if err := os.Link(tool, file); err == nil || errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return copyFile(tool, file) // the folder is on another file system
+}
+
+// copyFile copies a program. The copy appears under its name when it is complete.
+func copyFile(from, to string) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.CreateTemp(filepath.Dir(to), ".copy-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(out.Name()))
+		}
+	}()
+	if _, err := io.Copy(out, in); err != nil {
+		return errors.Join(err, out.Close())
+	}
+	if err := errors.Join(out.Chmod(0o755), out.Close()); err != nil {
+		return err
+	}
+	return os.Rename(out.Name(), to)
+}

@@ -1,0 +1,89 @@
+package standin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// etcdVersion is the version that clients see.
+const etcdVersion = "3.7.0"
+
+// runEtcd is healthy until the parent ends or a signal arrives.
+func runEtcd(p program) int {
+	listen, err := etcdFlags(p)
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		return 0
+	case err != nil:
+		return p.fail("etcd", err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := withParent(ctx)
+	defer cancel()
+	if err := serveHealth(ctx, listen); err != nil {
+		fmt.Fprintf(p.stderr, "etcd: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+// etcdFlags returns the addresses to listen on.
+func etcdFlags(p program) ([]string, error) {
+	flags := pflag.NewFlagSet("etcd", pflag.ContinueOnError)
+	flags.SetOutput(p.stdout)
+	flags.ParseErrorsAllowlist.UnknownFlags = true // none of them changes an answer of the kube-apiserver
+	urls := flags.StringSlice("listen-client-urls", []string{"http://127.0.0.1:2379"}, "where to answer, as http URLs")
+	version := flags.Bool("version", false, "print the version")
+	if err := flags.Parse(p.args); err != nil {
+		return nil, err
+	}
+	if *version {
+		fmt.Fprintf(p.stdout, "etcd Version: %s\n", etcdVersion)
+		return nil, pflag.ErrHelp
+	}
+	var listen []string
+	for _, text := range *urls {
+		u, err := url.Parse(text)
+		if err != nil || u.Scheme != "http" || u.Host == "" {
+			return nil, fmt.Errorf("--listen-client-urls %s: want http://HOST:PORT; this etcd has no TLS", text)
+		}
+		listen = append(listen, u.Host)
+	}
+	return listen, nil
+}
+
+func serveHealth(ctx context.Context, addresses []string) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/health", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, `{"health":"true","reason":""}`) })
+	mux.HandleFunc("/version", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, "{\"etcdserver\":%q,\"etcdcluster\":%q}\n", etcdVersion, strings.Join(strings.Split(etcdVersion, ".")[:2], ".")+".0")
+	})
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	defer server.Close()
+	failed := make(chan error, len(addresses))
+	for _, address := range addresses {
+		listener, err := net.Listen("tcp", address)
+		if err != nil {
+			return fmt.Errorf("--listen-client-urls: %w", err)
+		}
+		go func() { failed <- server.Serve(listener) }()
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-failed:
+		return err
+	}
+}
