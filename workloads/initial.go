@@ -66,6 +66,7 @@ func (i *initial) create(ctx context.Context) error {
 	}{
 		{"priority classes", i.createClasses},
 		{"range of service addresses", i.services.createRange},
+		{"range of service addresses", func(context.Context) error { return i.services.hasAddresses() }},
 		{"node ports", i.services.waitForPorts},
 		{"Service " + kubernetesName, i.createService},
 	} {
@@ -91,8 +92,12 @@ func (i *initial) createService(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	family := corev1.IPFamilyPolicySingleStack
-	_, err = i.client.CoreV1().Services(metav1.NamespaceDefault).Create(ctx, &corev1.Service{
+	services, family := i.client.CoreV1().Services(metav1.NamespaceDefault), corev1.IPFamilyPolicySingleStack
+	// A create would fail by the address, which the existing Service has.
+	if _, err := services.Get(ctx, kubernetesName, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		return err
+	}
+	_, err = services.Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: kubernetesName, Labels: map[string]string{"provider": "kubernetes", "component": "apiserver"}},
 		Spec: corev1.ServiceSpec{
 			Ports: []corev1.ServicePort{

@@ -32,7 +32,7 @@ type services struct {
 	ports     utilnet.PortRange
 	allocated *allocator.AllocationBitmap
 	client    kubernetes.Interface
-	addresses map[api.IPFamily]ipallocator.Interface
+	addresses map[api.IPFamily]*ipallocator.MetaAllocator
 	// recovered is closed when the node ports of existing Services are allocated.
 	recovered chan struct{}
 }
@@ -56,15 +56,16 @@ func addServices(
 		return nil, fmt.Errorf("ServiceNodePorts: %w", err)
 	}
 	s := &services{
-		ranges: ranges, ports: *ports, client: client, addresses: map[api.IPFamily]ipallocator.Interface{}, recovered: make(chan struct{}),
+		ranges: ranges, ports: *ports, client: client, addresses: map[api.IPFamily]*ipallocator.MetaAllocator{}, recovered: make(chan struct{}),
 	}
 	cidrs, ips := shared.Networking().V1().ServiceCIDRs(), shared.Networking().V1().IPAddresses()
+	allocators := map[api.IPFamily]ipallocator.Interface{}
 	for _, r := range ranges {
 		addresses, err := ipallocator.NewMetaAllocator(client.NetworkingV1(), cidrs, ips, netutils.IsIPv6CIDR(r), nil)
 		if err != nil {
 			return nil, fmt.Errorf("addresses of services: %w", err)
 		}
-		s.addresses[addresses.IPFamily()] = addresses
+		s.addresses[addresses.IPFamily()], allocators[addresses.IPFamily()] = addresses, addresses
 	}
 	nodePorts, err := portallocator.New(s.ports, func(size int, spec string, offset int) (allocator.Interface, error) {
 		s.allocated = allocator.NewAllocationMapWithOffset(size, spec, offset)
@@ -81,7 +82,7 @@ func addServices(
 	if netutils.IsIPv6CIDR(ranges[0]) {
 		family = api.IPv6Protocol
 	}
-	service, status, proxied, err := storage.NewREST(from, family, s.addresses, nodePorts, slices, pod, transport)
+	service, status, proxied, err := storage.NewREST(from, family, allocators, nodePorts, slices, pod, transport)
 	if err != nil {
 		return nil, fmt.Errorf("services: %w", err)
 	}
@@ -135,6 +136,16 @@ func (s *services) Get() (*api.RangeAllocation, error) {
 // CreateOrUpdate implements rangeallocation.RangeRegistry.
 func (s *services) CreateOrUpdate(all *api.RangeAllocation) error {
 	return s.allocated.Restore(all.Range, all.Data)
+}
+
+// hasAddresses returns nil when the allocators know their ranges, which they follow by informers.
+func (s *services) hasAddresses() error {
+	for family, addresses := range s.addresses {
+		if addresses.Used()+addresses.Free() == 0 {
+			return fmt.Errorf("no range of %s is known yet", family)
+		}
+	}
+	return nil
 }
 
 // createRange creates the ServiceCIDR from which addresses are allocated.

@@ -46,7 +46,7 @@ var known = map[string]meaning{
 	"tracing-config-file": same, "disable-http2-serving": same,
 
 	"authorization-mode": special, "disable-admission-plugins": special, "enable-admission-plugins": special, "feature-gates": special,
-	"v": special, "version": special, "anonymous-auth": special,
+	"service-cluster-ip-range": special, "service-node-port-range": special, "v": special, "version": special, "anonymous-auth": special,
 
 	// The store is this process, and reads are consistent.
 	"etcd-cafile": ignored, "etcd-certfile": ignored, "etcd-keyfile": ignored, "etcd-compaction-interval": ignored, "etcd-prefix": ignored,
@@ -69,8 +69,8 @@ var known = map[string]meaning{
 	"shutdown-send-retry-after": ignored, "shutdown-watch-termination-grace-period": ignored, "debug-socket-path": ignored,
 	// These have the only value that the server has, or a default that no client sees.
 	"allow-privileged": ignored, "enable-garbage-collector": ignored, "service-account-lookup": ignored,
-	"service-account-extend-token-expiration": ignored, "enable-bootstrap-token-auth": ignored, "service-cluster-ip-range": ignored,
-	"service-node-port-range": ignored, "default-not-ready-toleration-seconds": ignored, "default-unreachable-toleration-seconds": ignored,
+	"service-account-extend-token-expiration": ignored, "enable-bootstrap-token-auth": ignored,
+	"default-not-ready-toleration-seconds": ignored, "default-unreachable-toleration-seconds": ignored,
 	"coordinated-leadership-lease-duration": ignored, "coordinated-leadership-renew-deadline": ignored,
 	"coordinated-leadership-retry-period": ignored,
 }

@@ -34,7 +34,7 @@ func runAPIServer(p program) int {
 		fmt.Fprintf(p.stdout, "Kubernetes %s\n", kubeVersion)
 		return 0
 	}
-	args, err := serveArgs(settings, p.personality())
+	start, err := newStart(settings, p.personality())
 	if err != nil {
 		return p.fail("kube-apiserver", err)
 	}
@@ -44,54 +44,60 @@ func runAPIServer(p program) int {
 	defer cancel()
 	server := annex.Server{
 		Name: "kube-apiserver", Title: "Kubernetes", Version: kubeVersion,
-		ControlPlane: controlplane.New(controlplane.Options{Extension: workloads.New()}),
+		ControlPlane: controlplane.New(controlplane.Options{Extension: workloads.New(start.kinds)}),
 	}
-	return servers.Run(ctx, server, args, p.stdout, p.stderr)
+	return servers.Run(ctx, server, start.args, p.stdout, p.stderr)
 }
 
-// serveArgs translates flags of a kube-apiserver to those of a server of Annex.
-func serveArgs(settings []setting, personality Personality) ([]string, error) {
-	args := []string{"serve", "--storage=memory", "--no-kubeconfig", "--console=false", "--swagger-ui=false"}
+// start has the translated flags of one start.
+type start struct {
+	// args are the command line of a server of Annex.
+	args  []string
+	kinds workloads.Options
+}
+
+func newStart(settings []setting, personality Personality) (*start, error) {
+	to := &start{args: []string{"serve", "--storage=memory", "--data-dir=", "--no-kubeconfig", "--console=false", "--swagger-ui=false"}}
 	if personality == LikeEnvtest {
-		args = append(args, "--controllers=")
+		to.args = append(to.args, "--controllers=")
 	}
 	for _, s := range settings {
 		switch known[s.name] {
 		case same:
-			args = append(args, "--"+s.name+"="+s.value)
+			to.args = append(to.args, "--"+s.name+"="+s.value)
 		case special:
-			translated, err := translate(s)
-			if err != nil {
+			if err := to.translate(s); err != nil {
 				return nil, err
 			}
-			args = append(args, translated...)
 		}
 	}
-	return args, nil
+	return to, nil
 }
 
 // elsewhere are admission plugins that a control plane always has or whose work it does elsewhere.
 var elsewhere = []string{"NamespaceLifecycle", "AlwaysAdmit"}
 
-func translate(s setting) ([]string, error) {
+func (to *start) translate(s setting) error {
 	switch s.name {
 	case "authorization-mode":
 		modes := slices.DeleteFunc(list(s.value), func(mode string) bool { return mode == "Node" }) // there are no nodes
-		return []string{"--authorization-mode=" + strings.Join(modes, ",")}, nil
+		to.args = append(to.args, "--authorization-mode="+strings.Join(modes, ","))
 	case "enable-admission-plugins", "disable-admission-plugins":
 		names := slices.DeleteFunc(list(s.value), func(name string) bool { return slices.Contains(elsewhere, name) })
-		if len(names) == 0 {
-			return nil, nil
+		if len(names) > 0 {
+			to.args = append(to.args, "--"+s.name+"="+strings.Join(names, ","))
 		}
-		return []string{"--" + s.name + "=" + strings.Join(names, ",")}, nil
 	case "feature-gates":
 		if err := utilfeature.DefaultMutableFeatureGate.Set(s.value); err != nil {
-			return nil, fmt.Errorf("--feature-gates: %w", err)
+			return fmt.Errorf("--feature-gates: %w", err)
 		}
-		return nil, nil
+	case "service-cluster-ip-range":
+		to.kinds.ServiceIPRanges = list(s.value)
+	case "service-node-port-range":
+		to.kinds.ServiceNodePorts = s.value
 	case "v":
-		return []string{"--verbosity=" + s.value}, nil
-	default: // version is answered before, and requests without credentials get the same rights either way
-		return nil, nil
+		to.args = append(to.args, "--verbosity="+s.value)
 	}
+	// version is answered before, and requests without credentials get the same rights with and without anonymous-auth
+	return nil
 }
