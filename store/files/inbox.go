@@ -422,7 +422,7 @@ func (w *watcher) accept(p *proposal, says []byte) {
 	j.mu.Unlock()
 	now := fileState{file: p.hash}
 	if !p.Deleted() {
-		now.says = w.saidBy(p, says)
+		now.says = w.writtenDigest(p, says)
 		// An object that people cannot read must not be kept in their words.
 		shown, err := j.shown(&newest)
 		now.written = err == nil && shown != nil
@@ -442,9 +442,9 @@ func (w *watcher) accept(p *proposal, says []byte) {
 	j.soil(e)
 }
 
-// saidBy returns the hash of the file that the server would have written instead of a person's; zero if the two are
-// not equivalent.
-func (w *watcher) saidBy(p *proposal, says []byte) digest {
+// writtenDigest returns the hash of the file that the server would have written instead of a person's; zero if the
+// two are not equivalent.
+func (w *watcher) writtenDigest(p *proposal, says []byte) digest {
 	if p.more || says == nil {
 		return digest{}
 	}

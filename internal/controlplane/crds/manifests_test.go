@@ -48,8 +48,8 @@ func (d *definitions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer) // a failed write appears as an error of the client
 }
 
-// asked returns the definitions that were applied since the last call.
-func (d *definitions) asked() []string {
+// takeApplied returns the definitions that were applied since the last call.
+func (d *definitions) takeApplied() []string {
 	names := d.applied
 	d.applied = nil
 	return names
@@ -108,7 +108,7 @@ func TestManifests_applyChanges(t *testing.T) {
 		if failed := err != nil; failed != (step.fails != "") || failed && !strings.Contains(err.Error(), step.fails) {
 			t.Errorf("%s: %v, want %q", step.what, err, step.fails)
 		}
-		if got := server.asked(); !slices.Equal(got, step.want) {
+		if got := server.takeApplied(); !slices.Equal(got, step.want) {
 			t.Errorf("%s: applied %v, want %v", step.what, got, step.want)
 		}
 	}

@@ -139,7 +139,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-func (w *world) tell(format string, args ...any) {
+func (w *world) record(format string, args ...any) {
 	w.trace = append(w.trace, fmt.Sprintf(format, args...))
 	if len(w.trace) > 300 {
 		w.trace = w.trace[100:]
@@ -183,7 +183,7 @@ func (w *world) step() {
 
 // restart replaces the collector by a new one without state.
 func (w *world) restart() {
-	w.tell("RESTART")
+	w.record("RESTART")
 	w.restarts++
 	w.queue = &lottery{random: w.random}
 	w.collector = newCollector(w, w.queue)
@@ -208,12 +208,12 @@ func (w *world) change(resource schema.GroupResource) {
 					w.remove(at)
 				}
 			}
-			w.tell("all of %s is deleted", resource)
+			w.record("all of %s is deleted", resource)
 		}
 	} else {
 		w.state[resource] = stale
 	}
-	w.tell("%s is %d", resource, w.state[resource])
+	w.record("%s is %d", resource, w.state[resource])
 	w.forgetOrphans(resource)
 }
 
@@ -487,14 +487,14 @@ func (w *world) client() {
 	switch w.random.IntN(6) {
 	case 0:
 		m.OwnerReferences = append(m.OwnerReferences, w.reference(at))
-		w.tell("%v gets %+v", at, m.OwnerReferences)
+		w.record("%v gets %+v", at, m.OwnerReferences)
 		delete(w.orphans, m.UID)
 	case 1:
 		if len(m.OwnerReferences) > 0 {
 			i := w.random.IntN(len(m.OwnerReferences))
 			m.OwnerReferences = slices.Delete(m.OwnerReferences, i, i+1)
 		}
-		w.tell("%v has only %+v", at, m.OwnerReferences)
+		w.record("%v has only %+v", at, m.OwnerReferences)
 		delete(w.orphans, m.UID)
 	case 2:
 		held := slices.Index(m.Finalizers, "example.com/hold")
@@ -503,7 +503,7 @@ func (w *world) client() {
 		} else if m.DeletionTimestamp == nil && w.chance(30) {
 			m.Finalizers = append(m.Finalizers, "example.com/hold")
 		}
-		w.tell("%v has %v", at, m.Finalizers)
+		w.record("%v has %v", at, m.Finalizers)
 	case 3:
 		m.Labels = map[string]string{"touched": strconv.Itoa(w.revision)}
 	default:
@@ -538,7 +538,7 @@ func (w *world) create(resource schema.GroupResource) {
 	if w.chance(10) {
 		m.Finalizers = []string{"example.com/hold"}
 	}
-	w.tell("create %v %s with %+v", at, m.UID, m.OwnerReferences)
+	w.record("create %v %s with %+v", at, m.UID, m.OwnerReferences)
 	w.write(at, m)
 }
 
@@ -589,7 +589,7 @@ func (w *world) write(at place, m *metav1.PartialObjectMetadata) {
 
 func (w *world) remove(at place) {
 	m := w.objects[at]
-	w.tell("%v %s is gone", at, m.UID)
+	w.record("%v %s is gone", at, m.UID)
 	delete(w.objects, at)
 	delete(w.orphans, m.UID)
 	if slices.Contains(m.Finalizers, metav1.FinalizerOrphanDependents) {
@@ -622,7 +622,7 @@ func (w *world) delete(at place, policy *metav1.DeletionPropagation) {
 		m.Finalizers = append(m.Finalizers, metav1.FinalizerDeleteDependents)
 	}
 	w.changing[m.UID] = w.changing[m.UID] || orphans || waits
-	w.tell("delete %v %s, finalizers %v", at, m.UID, m.Finalizers)
+	w.record("delete %v %s, finalizers %v", at, m.UID, m.Finalizers)
 	for _, other := range w.places() {
 		dependent := w.objects[other]
 		if !orphans {
@@ -733,7 +733,7 @@ func (c client) Delete(_ context.Context, name string, options metav1.DeleteOpti
 	if *options.Preconditions.UID != m.UID || *options.Preconditions.ResourceVersion != m.ResourceVersion {
 		return apierrors.NewConflict(c.resource, name, fmt.Errorf("precondition"))
 	}
-	c.world.tell("COLLECT %v %s", at, m.UID)
+	c.world.record("COLLECT %v %s", at, m.UID)
 	if len(m.OwnerReferences) == 0 {
 		c.world.fail("the collector deletes %v, which has no owner", at)
 	}
@@ -767,7 +767,7 @@ func (c client) Patch(
 	if change.Metadata.UID != old.UID || change.Metadata.ResourceVersion != old.ResourceVersion {
 		return nil, apierrors.NewConflict(c.resource, name, fmt.Errorf("precondition"))
 	}
-	c.world.tell("PATCH %v %s: %s", at, old.UID, body)
+	c.world.record("PATCH %v %s: %s", at, old.UID, body)
 	m := old.DeepCopy()
 	c.world.check(json.Unmarshal(body, &struct{ Metadata *metav1.ObjectMeta }{&m.ObjectMeta}))
 	if strings.Contains(string(body), "ownerReferences") {

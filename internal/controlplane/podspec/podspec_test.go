@@ -49,14 +49,14 @@ func TestValidate_samples(t *testing.T) {
 			if len(refused) == 0 {
 				warned = Warnings(&s.Template, at)
 			}
-			said(t, "refused with", refused, s.Refused)
-			said(t, "warned of", warned, s.Warned)
+			compareMessages(t, "refused with", refused, s.Refused)
+			compareMessages(t, "warned of", warned, s.Warned)
 		})
 	}
 }
 
 // Compares messages in any order and without duplicates, since clients receive each message once.
-func said(t *testing.T, what string, got, want []string) {
+func compareMessages(t *testing.T, what string, got, want []string) {
 	t.Helper()
 	for _, list := range [][]string{got, want} {
 		slices.Sort(list)
@@ -132,7 +132,7 @@ func TestValidate_missingDefaults(t *testing.T) {
 	for _, err := range Validate(template, at) {
 		refused = append(refused, err.Error())
 	}
-	said(t, "refused with", refused, []string{
+	compareMessages(t, "refused with", refused, []string{
 		`template.spec.containers[0].env[0].valueFrom.fieldRef.apiVersion: Required value`,
 		`template.spec.containers[0].imagePullPolicy: Required value`,
 		`template.spec.containers[0].livenessProbe.httpGet.path: Required value`,

@@ -19,8 +19,8 @@ import (
 
 const authorizationHead = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n"
 
-// asked returns the configuration of a webhook.
-func asked(name string, hook *authtest.Webhook, more string) string {
+// webhookEntry returns the configuration of a webhook.
+func webhookEntry(name string, hook *authtest.Webhook, more string) string {
 	return "- type: Webhook\n  name: " + name + "\n  webhook:\n    timeout: 1s\n    subjectAccessReviewVersion: v1\n    " +
 		"matchConditionSubjectAccessReviewVersion: v1\n" +
 		"    failurePolicy: NoOpinion\n    cacheAuthorizedRequests: false\n    cacheUnauthorizedRequests: false\n    connectionInfo: {type: " +
@@ -56,19 +56,19 @@ func TestOpenAuthorization_mistake_hasLineAndField(t *testing.T) {
 		{"a name twice", authorizationHead + "- {type: RBAC, name: one}\n- {type: AlwaysDeny, name: one}\n", "line 5: authorizers[1].name: " +
 			"Duplicate value"},
 		{"a webhook that is none", authorizationHead + "- {type: Webhook, name: hook}\n", "line 4: authorizers[0].webhook: Required value"},
-		{"no timeout", authorizationHead + strings.Replace(asked("hook", hook, ""), "    timeout: 1s\n", "", 1),
+		{"no timeout", authorizationHead + strings.Replace(webhookEntry("hook", hook, ""), "    timeout: 1s\n", "", 1),
 			"line 6: authorizers[0].webhook.timeout: Required value"},
-		{"too long a timeout", authorizationHead + strings.Replace(asked("hook", hook, ""), "1s", "31s", 1),
+		{"too long a timeout", authorizationHead + strings.Replace(webhookEntry("hook", hook, ""), "1s", "31s", 1),
 			"line 7: authorizers[0].webhook.timeout: Invalid value"},
-		{"a timeout that is none", authorizationHead + strings.Replace(asked("hook", hook, ""), "1s", "soon", 1),
+		{"a timeout that is none", authorizationHead + strings.Replace(webhookEntry("hook", hook, ""), "1s", "soon", 1),
 			`line 7: authorizers[0].webhook.timeout: time: invalid duration "soon"`},
-		{"no policy for failures", authorizationHead + strings.Replace(asked("hook", hook, ""), "NoOpinion", "Ignore", 1),
+		{"no policy for failures", authorizationHead + strings.Replace(webhookEntry("hook", hook, ""), "NoOpinion", "Ignore", 1),
 			`line 10: authorizers[0].webhook.failurePolicy: Unsupported value: "Ignore"`},
-		{"a condition that is none", authorizationHead + asked("hook", hook, "    matchConditions:\n    - expression: request.usr == 'a'\n"),
+		{"a condition that is none", authorizationHead + webhookEntry("hook", hook, "    matchConditions:\n    - expression: request.usr == 'a'\n"),
 			"line 15: authorizers[0].webhook.matchConditions[0].expression: Invalid value"},
-		{"a kubeconfig that is missing", authorizationHead + strings.Replace(asked("hook", hook, ""), hook.Kubeconfig, "/missing/kubeconfig",
+		{"a kubeconfig that is missing", authorizationHead + strings.Replace(webhookEntry("hook", hook, ""), hook.Kubeconfig, "/missing/kubeconfig",
 			1), "line 13: authorizers[0].webhook.connectionInfo.kubeConfigFile: Invalid value"},
-		{"the cluster's webhook", authorizationHead + strings.Replace(asked("hook", hook, ""), "{type: KubeConfigFile, kubeConfigFile: "+
+		{"the cluster's webhook", authorizationHead + strings.Replace(webhookEntry("hook", hook, ""), "{type: KubeConfigFile, kubeConfigFile: "+
 			hook.Kubeconfig+"}", "{type: InClusterConfig}", 1), "line 13: authorizers[0].webhook.connectionInfo.type: Unsupported value"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -100,16 +100,16 @@ func TestAuthorization_orderOfFile(t *testing.T) {
 		name, text string
 		want       map[string]authorizer.Decision
 	}{
-		{"a webhook before all is allowed", asked("hook", hook, "") + "- {type: AlwaysAllow, name: all}\n",
+		{"a webhook before all is allowed", webhookEntry("hook", hook, "") + "- {type: AlwaysAllow, name: all}\n",
 			map[string]authorizer.Decision{"get": authorizer.DecisionAllow, "delete": authorizer.DecisionDeny, "list": authorizer.DecisionAllow}},
-		{"a webhook after all is allowed", "- {type: AlwaysAllow, name: all}\n" + asked("hook", hook, ""),
+		{"a webhook after all is allowed", "- {type: AlwaysAllow, name: all}\n" + webhookEntry("hook", hook, ""),
 			map[string]authorizer.Decision{"get": authorizer.DecisionAllow, "delete": authorizer.DecisionAllow, "list": authorizer.DecisionAllow}},
-		{"a webhook before nothing is allowed", asked("hook", hook, "") + "- {type: AlwaysDeny, name: none}\n",
+		{"a webhook before nothing is allowed", webhookEntry("hook", hook, "") + "- {type: AlwaysDeny, name: none}\n",
 			map[string]authorizer.Decision{"get": authorizer.DecisionAllow, "delete": authorizer.DecisionDeny,
 				"list": authorizer.DecisionNoOpinion}},
-		{"a webhook that is asked about others", asked("hook", hook, "    matchConditions:\n    - expression: request.user == 'joe'\n"),
+		{"a webhook that is asked about others", webhookEntry("hook", hook, "    matchConditions:\n    - expression: request.user == 'joe'\n"),
 			map[string]authorizer.Decision{"get": authorizer.DecisionNoOpinion, "delete": authorizer.DecisionNoOpinion}},
-		{"two webhooks", asked("one", hook, "    matchConditions:\n    - expression: request.user == 'joe'\n") + asked("two", hook, ""),
+		{"two webhooks", webhookEntry("one", hook, "    matchConditions:\n    - expression: request.user == 'joe'\n") + webhookEntry("two", hook, ""),
 			map[string]authorizer.Decision{"get": authorizer.DecisionAllow}},
 	} {
 		a, err := OpenAuthorization(
@@ -144,7 +144,7 @@ func TestAuthorization_failurePolicy(t *testing.T) {
 	hook := authtest.NewWebhook(t, decided)
 	hook.Hang(true)
 	for policy, want := range map[string]authorizer.Decision{"NoOpinion": authorizer.DecisionAllow, "Deny": authorizer.DecisionDeny} {
-		text := authorizationHead + strings.Replace(asked("hook", hook, ""), "NoOpinion", policy, 1) + "- {type: AlwaysAllow, name: all}\n"
+		text := authorizationHead + strings.Replace(webhookEntry("hook", hook, ""), "NoOpinion", policy, 1) + "- {type: AlwaysAllow, name: all}\n"
 		a, err := OpenAuthorization(t.Context(), AuthorizationOptions{File: newConfigurationFile(t, text).path, Server: t.Name()})
 		if err != nil {
 			t.Fatal(err)
@@ -177,13 +177,13 @@ func TestAuthorization_reload(t *testing.T) {
 		})
 	}
 	becomes("get", authorizer.DecisionNoOpinion)
-	file.replace(authorizationHead + asked("hook", hook, "") + "- {type: RBAC, name: rbac}\n")
+	file.replace(authorizationHead + webhookEntry("hook", hook, "") + "- {type: RBAC, name: rbac}\n")
 	becomes("get", authorizer.DecisionAllow)
 	for text, want := range map[string]string{
 		"- {type: RBAC, name: 'No Name'}\n": "line 4: authorizers[0].name",
 		"- {type: AlwaysAllow, name: all}\n": "line 3: authorizers: the types besides Webhook are " +
 			"AlwaysAllow, and a running server keeps those that it began with: RBAC",
-		asked("hook", hook, ""): "the types besides Webhook are none",
+		webhookEntry("hook", hook, ""): "the types besides Webhook are none",
 		"- {type: RBAC, name: rbac}\n- {type: AlwaysAllow, name: all}\n" + "x: []\n": "unknown field",
 	} {
 		file.replace(authorizationHead + text)

@@ -312,7 +312,7 @@ func (p *Policy) Authorize(_ context.Context, a authorizer.Attributes) (authoriz
 	if u == nil {
 		return authorizer.DecisionNoOpinion, "", nil
 	}
-	q := asked(a)
+	q := questionOf(a)
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if by, ok := p.grant(u, a.GetNamespace(), &q); ok {
@@ -360,7 +360,7 @@ func (p *Policy) EvaluateConditions(
 	return authorizer.DecisionDeny, "", authorizer.ErrorConditionEvaluationNotSupported
 }
 
-func asked(a authorizer.Attributes) question {
+func questionOf(a authorizer.Attributes) question {
 	if !a.IsResourceRequest() {
 		return question{verb: a.GetVerb(), nonResource: true, path: a.GetPath()}
 	}

@@ -216,7 +216,7 @@ func (k *Keeper) expect(obj runtime.Object) <-chan struct{} {
 	return seen
 }
 
-func (k *Keeper) told(obj runtime.Object) {
+func (k *Keeper) observe(obj runtime.Object) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	id := identity(obj)

@@ -84,7 +84,7 @@ func (k *Keeper) StoreIn(resource string, storage registry.Editable) { k.storage
 func (k *Keeper) following(tell func(runtime.Object)) func(runtime.Object) {
 	return func(obj runtime.Object) {
 		tell(obj)
-		k.told(obj)
+		k.observe(obj)
 	}
 }
 

@@ -86,7 +86,7 @@ func SwaggerUI(config Config) (http.Handler, error) {
 
 func newPages(prefix string, files map[string]file, config Config) (http.Handler, error) {
 	p := &pages{prefix: prefix, files: files, config: config}
-	_, err := p.told()
+	_, err := p.configFile()
 	return p, err
 }
 
@@ -163,7 +163,7 @@ type pages struct {
 }
 
 // The file config.json: the configuration of the page, with the ways to sign in at this moment.
-func (p *pages) told() (file, error) {
+func (p *pages) configFile() (file, error) {
 	config := p.config
 	if config.LoginNow != nil {
 		config.Login = config.LoginNow()
@@ -194,8 +194,8 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	f, ok := p.files[name]
 	if name == "config.json" {
-		told, err := p.told()
-		f, ok = told, err == nil
+		content, err := p.configFile()
+		f, ok = content, err == nil
 	}
 	if !ok || !below {
 		http.Error(w, "there is no such page", http.StatusNotFound)

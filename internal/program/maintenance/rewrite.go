@@ -118,7 +118,7 @@ func Rewrite(ctx context.Context, r Rewriting) (Rewritten, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	values := make(chan store.Value)
-	defer w.tell(ctx)()
+	defer w.reportProgress(ctx)()
 	var working sync.WaitGroup
 	for range rewriters {
 		working.Go(func() {
@@ -146,13 +146,13 @@ func Rewrite(ctx context.Context, r Rewriting) (Rewritten, error) {
 }
 
 // The progress is reported until the returned function is called.
-func (w *rewriter) tell(ctx context.Context) (end func()) {
+func (w *rewriter) reportProgress(ctx context.Context) (end func()) {
 	if w.Progress == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	var telling sync.WaitGroup
-	telling.Go(func() {
+	var reporting sync.WaitGroup
+	reporting.Go(func() {
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
 		for {
@@ -168,7 +168,7 @@ func (w *rewriter) tell(ctx context.Context) (end func()) {
 			w.Progress(sofar)
 		}
 	})
-	return func() { cancel(); telling.Wait() }
+	return func() { cancel(); reporting.Wait() }
 }
 
 type rewriter struct {

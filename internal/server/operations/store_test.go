@@ -57,7 +57,7 @@ func (s *store) put(op *operationv1.Operation) *operationv1.Operation {
 	stored.ResourceVersion = strconv.Itoa(s.version)
 	s.stored[types.NamespacedName{Namespace: op.Namespace, Name: op.Name}] = stored
 	for _, r := range s.replicas {
-		r.tell(func() { r.runner.Changed(stored) })
+		r.notify(func() { r.runner.Changed(stored) })
 	}
 	return stored.DeepCopy()
 }
@@ -97,7 +97,7 @@ func (s *store) count() int {
 	return s.writes
 }
 
-func (r *replica) tell(event func()) {
+func (r *replica) notify(event func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.cut {
@@ -180,7 +180,7 @@ func (r *replica) Delete(_ context.Context, op *operationv1.Operation) error {
 	defer r.store.mu.Unlock()
 	delete(r.store.stored, types.NamespacedName{Namespace: op.Namespace, Name: op.Name})
 	for _, other := range r.store.replicas {
-		other.tell(func() { other.runner.Removed(op) })
+		other.notify(func() { other.runner.Removed(op) })
 	}
 	return nil
 }
@@ -224,7 +224,7 @@ func (s *store) start(
 	s.mu.Lock()
 	s.replicas = append(s.replicas, r)
 	for op := range maps.Values(s.stored) {
-		r.tell(func() { r.runner.Changed(op) })
+		r.notify(func() { r.runner.Changed(op) })
 	}
 	s.mu.Unlock()
 	go func() {

@@ -55,7 +55,7 @@ func (a *API) describe(w http.ResponseWriter, r *http.Request, p place) error {
 			return err
 		}
 		if may {
-			answer.Resources = append(answer.Resources, a.told(resource, p.version != ""))
+			answer.Resources = append(answer.Resources, a.describeResource(resource, p.version != ""))
 		}
 	}
 	if !known {
@@ -69,7 +69,7 @@ func (a *API) describe(w http.ResponseWriter, r *http.Request, p place) error {
 	return nil
 }
 
-func (a *API) told(resource *Resource, withFields bool) resourceDoc {
+func (a *API) describeResource(resource *Resource, withFields bool) resourceDoc {
 	group := resource.Group
 	if group == "" {
 		group = core
@@ -83,12 +83,12 @@ func (a *API) told(resource *Resource, withFields bool) resourceDoc {
 		return d
 	}
 	for _, f := range resource.fields() {
-		d.Fields = append(d.Fields, told(f, resource.Indexed))
+		d.Fields = append(d.Fields, describeField(f, resource.Indexed))
 	}
 	return d
 }
 
-func told(f ordered.Field, indexed bool) field {
+func describeField(f ordered.Field, indexed bool) field {
 	return field{
 		Name:        f.Name,
 		Type:        f.Type,

@@ -143,7 +143,7 @@ func (t *tail) Write(b []byte) (int, error) {
 		if !whole {
 			break
 		}
-		if err := t.tell(line); err != nil {
+		if err := t.forward(line); err != nil {
 			t.end()
 			return 0, err
 		}
@@ -179,7 +179,7 @@ type eventMetadata struct {
 }
 
 // The event is forwarded to the client, with the requested parts of its object. An error event is the last one.
-func (t *tail) tell(line []byte) error {
+func (t *tail) forward(line []byte) error {
 	var e event
 	var object eventMetadata
 	if err := json.Unmarshal(line, &e); err != nil {

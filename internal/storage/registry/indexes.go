@@ -135,17 +135,17 @@ type indexedSelectors struct {
 
 // GetList implements storage.Interface.
 func (s indexedSelectors) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
-	s.tell(&opts.Predicate)
+	s.setIndexFields(&opts.Predicate)
 	return s.Interface.GetList(ctx, key, opts, listObj)
 }
 
 // Watch implements storage.Interface.
 func (s indexedSelectors) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-	s.tell(&opts.Predicate)
+	s.setIndexFields(&opts.Predicate)
 	return s.Interface.Watch(ctx, key, opts)
 }
 
-func (s indexedSelectors) tell(p *storage.SelectionPredicate) {
+func (s indexedSelectors) setIndexFields(p *storage.SelectionPredicate) {
 	if p.Field != nil { // a watch cache reads IndexFields only in this case
 		p.IndexFields = s.fields
 	}

@@ -116,7 +116,7 @@ func meddle(t *testing.T, s *podSystem, m *Mirror, random *rand.Rand) {
 		case 2:
 			s.mu.Lock()
 			delete(s.pods, "ns/"+name)
-			s.tell("ns", name)
+			s.notify("ns", name)
 			s.mu.Unlock()
 		case 3:
 			err = m.Create(t.Context(), key(name), pod(name), &example.Pod{}, 0)
@@ -365,7 +365,7 @@ func TestSource_hangs(t *testing.T) {
 		return s.changed != nil
 	})
 	s.mu.Lock()
-	s.tell("", "")
+	s.notify("", "")
 	s.mu.Unlock()
 	<-hanging
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)

@@ -89,7 +89,7 @@ func (s *podSystem) delete(_ context.Context, obj runtime.Object) error {
 		return err
 	}
 	delete(s.pods, old.Namespace+"/"+old.Name)
-	s.tell(old.Namespace, old.Name)
+	s.notify(old.Namespace, old.Name)
 	return nil
 }
 
@@ -116,10 +116,10 @@ func (s *podSystem) put(pod *example.Pod) {
 		kept.ResourceVersion = strconv.Itoa(s.version)
 	}
 	s.pods[pod.Namespace+"/"+pod.Name] = kept
-	s.tell(pod.Namespace, pod.Name)
+	s.notify(pod.Namespace, pod.Name)
 }
 
-func (s *podSystem) tell(namespace, name string) {
+func (s *podSystem) notify(namespace, name string) {
 	if s.changed != nil {
 		s.changed(namespace, name)
 	}

@@ -204,13 +204,13 @@ func TestFilters_directAnswers_likeUpstream(t *testing.T) {
 					strings.TrimSuffix(","+r.before, ","),
 				)
 				a := joe.do(http.MethodPost, widgetsPath, object).want(201)
-				told(audit, a.header.Get("Audit-Id"))
+				auditEvents(audit, a.header.Get("Audit-Id"))
 			}
 			before := root.counted()
 			a := r.by.do(r.method, r.path, content, append([]string{"Accept", accept}, r.headers...)...).want(r.code)
 			o := outcome{header: a.header, answer: (&askedTwice{client: root}).comparable(a)}
 			if r.code != http.StatusNoContent {
-				o.audit = told(audit, a.header.Get("Audit-Id"))
+				o.audit = auditEvents(audit, a.header.Get("Audit-Id"))
 			}
 			// All counts of a request are complete with its last event.
 			o.metrics = grown(before, root.counted())
@@ -264,9 +264,9 @@ func (l accessLog) comparable(header http.Header) accessLine {
 	return line
 }
 
-// The function told returns the events of a request, from its first stage to its last, without the parts that differ
+// The function auditEvents returns the events of a request, from its first stage to its last, without the parts that differ
 // between requests.
-func told(log auditLog, id string) string {
+func auditEvents(log auditLog, id string) string {
 	log.t.Helper()
 	var of []auditv1.Event
 	testwait.Until(log.t, "the end of the request "+id, func() bool {
@@ -330,7 +330,7 @@ func TestFilters_directWatches_likeUpstream(t *testing.T) {
 		), line, fmt.Sprintf(
 			"%+v",
 			logged,
-		), told(
+		), auditEvents(
 			audit,
 			id,
 		)

@@ -70,10 +70,10 @@ func (s *system) put(w *v1.Widget) {
 	}
 	kept.ResourceVersion = "v" + strconv.Itoa(s.version)
 	s.widgets[w.Namespace+"/"+w.Name] = kept
-	s.tell(w.Namespace, w.Name)
+	s.notify(w.Namespace, w.Name)
 }
 
-func (s *system) tell(namespace, name string) {
+func (s *system) notify(namespace, name string) {
 	if s.changed != nil {
 		s.changed(namespace, name)
 	}
@@ -86,7 +86,7 @@ func (s *system) dropFrom(namespace, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.widgets, namespace+"/"+name)
-	s.tell(namespace, name)
+	s.notify(namespace, name)
 }
 
 func (s *system) failWith(err error) {

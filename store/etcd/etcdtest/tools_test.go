@@ -352,11 +352,11 @@ func TestMigrate_lowerRevisions_informers(t *testing.T) {
 	// An informer that lists again asks for the newest version when the server rejects its version as too large.
 	testwait.NoError(t, "the informer that went on has the new object", func(context.Context) error {
 		if !started.has("afterwards") {
-			return fmt.Errorf("it has asked for %q", started.asked())
+			return fmt.Errorf("it has asked for %q", started.requests())
 		}
 		return nil
 	})
-	t.Logf("it asked for %q", started.asked())
+	t.Logf("it asked for %q", started.requests())
 }
 
 // informed is an informer that runs until the test ends.
@@ -389,8 +389,8 @@ func (i *informed) has(name string) bool {
 	return ok
 }
 
-// asked returns the requests of the informer with their responses.
-func (i *informed) asked() []string {
+// requests returns the requests of the informer with their responses.
+func (i *informed) requests() []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return slices.Clone(i.log)

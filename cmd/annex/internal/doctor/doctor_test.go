@@ -451,7 +451,7 @@ func TestExamine_everyFault(t *testing.T) {
 			linkDiscovery, Broken, ReasonSlowDiscovery, []string{"more than 10ms", "medians of 5"},
 		},
 		"no resources": {
-			func(t *testing.T, w *world) { w.server[apis] = says(object{"kind": "APIResourceList"}) },
+			func(t *testing.T, w *world) { w.server[apis] = respondWith(object{"kind": "APIResourceList"}) },
 			linkDiscovery, Broken, ReasonNothingServed, nil,
 		},
 		"a list of resources that is stale": {

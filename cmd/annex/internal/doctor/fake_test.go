@@ -132,7 +132,7 @@ func newWorld(t *testing.T) *world {
 		},
 	}
 	w.server = map[string]http.HandlerFunc{
-		apis: says(object{"kind": "APIResourceList", "groupVersion": "shop.example.com/v1", "resources": []object{
+		apis: respondWith(object{"kind": "APIResourceList", "groupVersion": "shop.example.com/v1", "resources": []object{
 			{"name": "cats", "singularName": "cat", "kind": "Cat", "namespaced": true, "verbs": []string{"create", "get", "list", "watch"}},
 		}}),
 		apis + "/cats": func(response http.ResponseWriter, _ *http.Request) {
@@ -202,7 +202,7 @@ func discovery(groups ...object) object {
 	return object{"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": groups}
 }
 
-func says(value any) http.HandlerFunc {
+func respondWith(value any) http.HandlerFunc {
 	return func(response http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(response).Encode(value) }
 }
 

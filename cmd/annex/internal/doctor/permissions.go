@@ -76,8 +76,8 @@ func (p *examination) findAccount(ctx context.Context) *account {
 	return found
 }
 
-// told returns a requirement as text.
-func told(n requirements.Requirement) string {
+// describeRequirement returns a requirement as text.
+func describeRequirement(n requirements.Requirement) string {
 	what := n.GroupResource().String()
 	if n.Name != "" {
 		what += "/" + n.Name
@@ -158,10 +158,10 @@ func (p *examination) review(ctx context.Context, needed []requirements.Requirem
 	return missing, Finding{}
 }
 
-func said(missing []requirements.Requirement) []string {
+func describeMissing(missing []requirements.Requirement) []string {
 	var lines []string
 	for _, m := range missing {
-		lines = append(lines, "it may not "+told(m))
+		lines = append(lines, "it may not "+describeRequirement(m))
 	}
 	return lines
 }
@@ -187,7 +187,7 @@ func checkAuthReader(ctx context.Context, p *examination) Finding {
 		a.user(),
 		requirements.Reader.Name,
 	).
-		seenIn(said(missing)...).
+		seenIn(describeMissing(missing)...).
 		repairedBy(fmt.Sprintf("kubectl -n kube-system create rolebinding %s --role=%s --serviceaccount=%s:%s", name,
 			requirements.Reader.Name, a.namespace, a.name))
 	f.fix = &rbacv1.RoleBinding{
@@ -207,7 +207,7 @@ func checkDelegator(ctx context.Context, p *examination) Finding {
 	a, name := p.account, p.bindingName(requirements.Delegator.Name)
 	f = wrong(Broken, ReasonDelegatorMissing, "%s may not ask the cluster who a user is and what they may: it has no binding to the "+
 		"ClusterRole %s", a.user(), requirements.Delegator.Name).
-		seenIn(said(missing)...).
+		seenIn(describeMissing(missing)...).
 		repairedBy(fmt.Sprintf("kubectl create clusterrolebinding %s --clusterrole=%s --serviceaccount=%s:%s", name,
 			requirements.Delegator.Name, a.namespace, a.name))
 	f.fix = &rbacv1.ClusterRoleBinding{
@@ -249,7 +249,7 @@ func checkAdmission(ctx context.Context, p *examination) Finding {
 		f = wrong(Broken, ReasonAdmissionMissing, "%s may not read the cluster's webhooks and policies, without which a server is not ready "+
 			"unless it was made to do without", p.account.user())
 	}
-	return f.seenIn(said(missing)...).repairedBy(p.grant("admission", missing)...)
+	return f.seenIn(describeMissing(missing)...).repairedBy(p.grant("admission", missing)...)
 }
 
 // admissionKinds returns the admission resources that the cluster has.
@@ -294,7 +294,7 @@ func checkFlowControl(ctx context.Context, p *examination) Finding {
 	}
 	return wrong(Doubtful, ReasonFlowControlMissing, "the cluster's flow control does not apply: the server bounds requests by numbers of "+
 		"its own, if at all").
-		seenIn(said(missing)...).repairedBy(p.grant("flow-control", missing)...)
+		seenIn(describeMissing(missing)...).repairedBy(p.grant("flow-control", missing)...)
 }
 
 // grant returns the command for a role with permissions, and its binding to the server's account.

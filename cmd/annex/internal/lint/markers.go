@@ -73,8 +73,8 @@ func word(name string) (string, bool) {
 	return strings.ToLower(rest), ok
 }
 
-// asked returns the markers that constrain values, by word.
-func (m marks) asked() map[string]string {
+// constraints returns the markers that constrain values, by word.
+func (m marks) constraints() map[string]string {
 	all := map[string]string{}
 	for name, values := range m {
 		w, ok := word(name)
@@ -169,7 +169,7 @@ func (m marks) enumOf() ([]string, bool) {
 
 // tightened compares constraints and returns the new and the stricter ones.
 func tightened(was, is marks) []string {
-	old, now := was.asked(), is.asked()
+	old, now := was.constraints(), is.constraints()
 	var all []string
 	for _, w := range slices.Sorted(maps.Keys(now)) {
 		before, had := old[w]

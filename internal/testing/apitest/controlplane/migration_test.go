@@ -43,7 +43,7 @@ func conditions(m *storagemigrationv1.StorageVersionMigration) string {
 }
 
 // The result is the migration, once it has the given conditions.
-func says(
+func waitForConditions(
 	t *testing.T,
 	all storagemigrationclient.StorageVersionMigrationInterface,
 	name, want string,
@@ -113,13 +113,13 @@ func TestMigrations_rewriteCustomResources(t *testing.T) {
 	}
 	before := c.versions(t)
 	migrate(t, all, "nothing-to-do", "stable.example.com", "widgets")
-	says(t, all, "nothing-to-do", hasSucceeded)
+	waitForConditions(t, all, "nothing-to-do", hasSucceeded)
 	if after := c.versions(t); fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Errorf("a migration without need wrote: %v, before %v", after, before)
 	}
 	c.storeAsV2(t)
 	migrate(t, all, "to-v2", "stable.example.com", "widgets")
-	m := says(t, all, "to-v2", hasSucceeded)
+	m := waitForConditions(t, all, "to-v2", hasSucceeded)
 	if m.Status.ResourceVersion == "" {
 		t.Error("the status does not say up to which version objects were written")
 	}
@@ -151,10 +151,10 @@ func TestMigrations_failure_hasReason(t *testing.T) {
 	config := annextest.Start(t, cluster())
 	all := storagemigrationclient.NewForConfigOrDie(config).StorageVersionMigrations()
 	migrate(t, all, "reviews", "authentication.k8s.io", "tokenreviews")
-	says(t, all, "reviews", "Running False MigrationCompleted: Migration completed\nFailed True StorageVersionMigrationFailed: "+
+	waitForConditions(t, all, "reviews", "Running False MigrationCompleted: Migration completed\nFailed True StorageVersionMigrationFailed: "+
 		`resource "authentication.k8s.io/v1, Resource=tokenreviews" does not support discovery operations: [update patch list]`)
 	migrate(t, all, "namespaces", "", "namespaces")
-	says(t, all, "namespaces", hasSucceeded)
+	waitForConditions(t, all, "namespaces", hasSucceeded)
 }
 
 // A resource may be defined after its migration.
@@ -163,9 +163,9 @@ func TestMigrations_waitForResource(t *testing.T) {
 	config := annextest.Start(t, cluster())
 	c, all := clientsOf(config), storagemigrationclient.NewForConfigOrDie(config).StorageVersionMigrations()
 	migrate(t, all, "widgets", "stable.example.com", "widgets")
-	says(t, all, "widgets", "Running True MigrationRunning: The migration is running")
+	waitForConditions(t, all, "widgets", "Running True MigrationRunning: The migration is running")
 	c.define(t, widgets(sizeAndColor))
-	says(t, all, "widgets", hasSucceeded)
+	waitForConditions(t, all, "widgets", hasSucceeded)
 }
 
 // The next server finishes a migration that a kill has interrupted.
@@ -199,7 +199,7 @@ func TestMigrations_afterKills_finish(t *testing.T) {
 	v.kill(t)
 	events.Stop()
 	v = startVictim(t, dir)
-	m := says(t, v.migrations, "to-v2", hasSucceeded)
+	m := waitForConditions(t, v.migrations, "to-v2", hasSucceeded)
 	for name, version := range v.versions(t) {
 		if order, err := resourceversion.CompareResourceVersion(version, m.Status.ResourceVersion); err != nil || order <= 0 {
 			t.Errorf("%s was not written: %d, %v", name, order, err)

@@ -200,7 +200,7 @@ func (at *place) marker(p *Packages, keyword, rule string) (where token.Pos, nam
 	for _, o := range slices.Backward(at.owners) {
 		for _, c := range o.comments {
 			definition := p.registry.Lookup("+"+c.text, o.target)
-			if definition == nil || !says(definition.Name, keyword) {
+			if definition == nil || !setsKeyword(definition.Name, keyword) {
 				continue
 			}
 			if value, err := definition.Parse("+" + c.text); rule != "" && err == nil {
@@ -229,8 +229,8 @@ func (at *place) nth(p *Packages, keyword string, n int) (where token.Pos, name 
 	return o.pos, ""
 }
 
-// says reports whether a marker of that name sets the keyword of a schema.
-func says(name, keyword string) bool {
+// setsKeyword reports whether a marker of that name sets the keyword of a schema.
+func setsKeyword(name, keyword string) bool {
 	last := strings.ToLower(name[strings.LastIndex(name, ":")+1:])
 	switch keyword = strings.ReplaceAll(strings.TrimPrefix(strings.ToLower(keyword), "x-kubernetes-"), "-", ""); keyword {
 	case "validations":
