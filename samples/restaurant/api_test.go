@@ -523,7 +523,7 @@ func TestFlags_invalid_areRefused(t *testing.T) {
 		{"serve --backend=etcd", "no etcd endpoints"},
 		{"serve --backend=etcd --etcd-servers=http://127.0.0.1:1 --file-rootpath=x", "--files-dir"},
 		{"serve --kubectl-disabled=perhaps", "choose false or true"},
-		{"serve --kubectl-disabled --kubectl-ephemeral-token", "--ephemeral-token is for the kubeconfig that --no-kubeconfig does not write"},
+		{"serve --kubectl-disabled --kubectl-ephemeral-token", "--ephemeral-token and --no-kubeconfig exclude each other"},
 		{"serve --request-timeout=-1s", "--request-timeout"},
 		{"serve --token-auth-file=missing.csv", "missing.csv"},
 		{"serve --apiext-url=ftp://127.0.0.1", "want a URL such as http://127.0.0.1:6081"},

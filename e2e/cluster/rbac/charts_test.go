@@ -133,7 +133,7 @@ func rightsIn(t *testing.T, texts []string) (objects []string, accounts []*user.
 				Metadata         struct{ Name, Namespace string }
 			}
 			if err := yaml.Unmarshal([]byte(document), &object); err != nil {
-				continue // it is no object
+				continue // it is not an object
 			}
 			isAccount := object.Kind == "ServiceAccount" && object.APIVersion == "v1"
 			if !isAccount && !strings.HasPrefix(object.APIVersion, rbacv1.GroupName+"/") {

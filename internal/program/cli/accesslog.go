@@ -10,7 +10,7 @@ import (
 type accessLogFlags struct{ rotation rotationFlags }
 
 func (a *accessLogFlags) declare(flags *pflag.FlagSet, o *config.AccessLogOptions) {
-	flags.StringVar(&o.Path, "access-log", "", "file with a line for each request when it has ended; - is standard output")
+	flags.StringVar(&o.Path, "access-log", "", "file for the access log, which gets a line at the end of each request; - is standard output")
 	flags.StringVar(&o.Format, "access-log-format", "", "text or json (default text)")
 	a.rotation.declare(flags, "access-log")
 }

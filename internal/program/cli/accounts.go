@@ -26,25 +26,25 @@ const (
 // accountFlags declares the flags for service accounts, with upstream's names.
 func accountFlags(flags *pflag.FlagSet, o *config.Options) {
 	a := &o.ServiceAccounts
-	flags.StringArrayVar(&a.Issuers, "service-account-issuer", nil, "issuer that tokens of service accounts name, the https URL at which "+
-		"others reach the server; may be given several times, and the first one signs (default https://NAME of the server)")
-	flags.StringSliceVar(&o.APIAudiences, "api-audiences", nil, "what the server calls itself, for tokens of service accounts to be meant "+
-		"for (default: the issuers)")
-	flags.StringVar(&a.SigningKeyFile, signingKeyFlag, "", "private key that signs tokens of service accounts (PEM), for servers that "+
-		"share it (default: service-account.key beside the certificates, which the server makes)")
+	flags.StringArrayVar(&a.Issuers, "service-account-issuer", nil, "issuer of service account tokens, usually the https URL at which other "+
+		"programs reach the server; may be given several times, and new tokens get the first (default https://NAME of the server)")
+	flags.StringSliceVar(&o.APIAudiences, "api-audiences", nil, "identifiers of the API; the server accepts service account tokens "+
+		"that have one of them as audience (default: the issuers)")
+	flags.StringVar(&a.SigningKeyFile, signingKeyFlag, "", "file with the private key that signs service account tokens (PEM), for "+
+		"servers that share the key (default: service-account.key beside the certificates; the server creates the file)")
 	flags.StringArrayVar(
 		&a.KeyFiles,
 		"service-account-key-file",
 		nil,
-		"more keys whose tokens of service accounts are accepted (PEM); may be given several times",
+		"file with more keys that verify service account tokens (PEM); may be given several times",
 	)
-	flags.StringVar(&a.JWKSURI, "service-account-jwks-uri", "", "https URL of the public keys, which /.well-known/openid-configuration "+
-		"names (default: the server's own)")
+	flags.StringVar(&a.JWKSURI, "service-account-jwks-uri", "", "https URL of the public keys, published at "+
+		"/.well-known/openid-configuration (default: the server's own)")
 	flags.DurationVar(
 		&a.MaxTokenExpiration,
 		maxTokenExpirationFlag,
 		0,
-		"how long tokens of service accounts are valid at most; 0 has no bound (default 8760h0m0s)",
+		"maximum lifetime of service account tokens; 0 sets no limit (default 8760h0m0s)",
 	)
 }
 
@@ -69,17 +69,18 @@ func tokenKeyCommand(program Program) *cobra.Command {
 	v := &keyVerbs{program: program}
 	cmd := &cobra.Command{
 		Use:   "token-key",
-		Short: "Rotate the key that signs tokens of service accounts",
-		Long: `Rotate the key that signs tokens of the service accounts of a server that stands alone. The
-server may be running or not. Service accounts of one in a cluster are the cluster's.`,
+		Short: "Rotate the key that signs service account tokens",
+		Long: `Rotate the key that signs the service account tokens of a standalone server. The server may be
+running or stopped. An aggregated server uses the service accounts of its cluster.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := cmd.PersistentFlags()
 	o := &v.plan.Options
 	flags.StringVar(&o.DataDir, "data-dir", "data", "data directory of the server")
-	flags.StringVar(&o.CertDir, "cert-dir", "", "directory of the certificates that the server makes (default: cert in the data directory)")
-	flags.StringVar(&o.ServiceAccounts.SigningKeyFile, signingKeyFlag, "", "the key file, if the server has been given one (default: "+
+	flags.StringVar(&o.CertDir, "cert-dir", "", "directory of the certificates that the server creates (default: cert in the data directory)")
+	flags.StringVar(&o.ServiceAccounts.SigningKeyFile, signingKeyFlag, "", "path of the key file, if the server was started with one "+
+		"(default: "+
 		"service-account.key beside the certificates)")
 	cmd.AddCommand(v.rotate(), v.list())
 	return cmd
@@ -89,11 +90,11 @@ server may be running or not. Service accounts of one in a cluster are the clust
 func (v *keyVerbs) file() (string, error) {
 	path, _ := v.plan.SigningKey()
 	if path == "" {
-		return "", usage(errors.New("without a data directory, the key lives as long as its server: give --data-dir, here and to serve"))
+		return "", usage(errors.New("without a data directory, the server loses its key when it stops: use --data-dir here and for serve"))
 	}
 	switch _, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
-		return "", usage(fmt.Errorf("there is no key %s: start the server once, or name the key with --%s", path, signingKeyFlag))
+		return "", usage(fmt.Errorf("key file %s does not exist: start the server once, or set --%s", path, signingKeyFlag))
 	case err != nil:
 		return "", fmt.Errorf("key file: %w", err)
 	}
@@ -106,13 +107,13 @@ func (v *keyVerbs) rotate() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "rotate",
-		Short: "Sign with a new key from now on, and accept the old one's tokens while they last",
-		Long: `Sign with a new key from now on. The old key's private part is gone then; its public part is
-kept beside the new key, and tokens that it has signed are accepted until the last of them has
-expired: for as long as the server lets tokens live. Servers that use the file notice at once.`,
+		Short: "Sign with a new key, and accept tokens of the old key until they expire",
+		Long: `Sign with a new key. This deletes the private part of the old key. The public part stays beside
+the new key, and servers accept tokens of the old key until the last of these tokens expires,
+after the maximum lifetime of tokens. Running servers read the changed file at once.`,
 		Example: fmt.Sprintf(`  %[1]s token-key rotate
 
-  # the key has been stolen: refuse all tokens that there are
+  # the key was stolen: reject all existing tokens
   %[1]s token-key rotate --discard-old`, v.program.Name),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -130,9 +131,9 @@ expired: for as long as the server lets tokens live. Servers that use the file n
 		},
 	}
 	cmd.Flags().
-		DurationVar(&longest, maxTokenExpirationFlag, plan.TokenExpiration, "how long tokens may live, as it is given to serve; 0 keeps the "+
-			"old key for ever")
-	cmd.Flags().BoolVar(&discard, "discard-old", false, "keep no old key: all tokens that were signed before are refused at once")
+		DurationVar(&longest, maxTokenExpirationFlag, plan.TokenExpiration, "maximum lifetime of tokens, the same value as for serve; "+
+			"0 keeps the old key forever")
+	cmd.Flags().BoolVar(&discard, "discard-old", false, "delete the old keys; servers reject all existing tokens at once")
 	outputFlag(cmd, &output)
 	return cmd
 }
@@ -156,7 +157,7 @@ func (v *keyVerbs) list() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:     "list",
-		Short:   "Print the key that signs, and those that are still accepted",
+		Short:   "Print the key that signs tokens, and the old keys that still verify tokens",
 		Example: "  " + v.program.Name + " token-key list",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

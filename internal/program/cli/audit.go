@@ -28,43 +28,45 @@ type throttleFlags struct {
 const auditVersion = "audit.k8s.io/v1"
 
 func (a *auditFlags) declare(flags *pflag.FlagSet, o *config.AuditOptions) {
-	flags.StringVar(&o.PolicyFile, "audit-policy-file", "", "file that says which requests are recorded, and how much of them (Policy of "+
-		"audit.k8s.io/v1); read again when it changes (default: all but health, version and discovery, without bodies)")
-	flags.StringVar(&o.Log.Path, "audit-log-path", "", "file that events are written to; - is standard output")
-	flags.StringVar(&o.Log.Format, "audit-log-format", "", "json, or legacy, which is a text without bodies (default json)")
+	flags.StringVar(&o.PolicyFile, "audit-policy-file", "", "file with the audit policy (Policy of audit.k8s.io/v1); reloaded when it "+
+		"changes (default: record all requests except health, version and discovery, without bodies)")
+	flags.StringVar(&o.Log.Path, "audit-log-path", "", "file for audit events; - is standard output")
+	flags.StringVar(&o.Log.Format, "audit-log-format", "", "format of audit events: json, or legacy, a text format without bodies "+
+		"(default json)")
 	a.rotation.declare(flags, "audit-log")
 	batchFlags(
 		flags,
 		"audit-log",
 		"blocking",
-		"blocking, blocking-strict, which refuses requests that cannot be recorded, or batch",
+		"blocking, blocking-strict, which rejects requests that the server cannot record, or batch",
 		&o.Log.Mode,
 		&o.Log.Batch,
 		&a.log,
 		config.AuditBatchOptions{BufferSize: 10_000, MaxSize: 1},
 	)
 	truncateFlags(flags, "audit-log", &o.Log.Truncate)
-	flags.StringVar(&a.logVersion, "audit-log-version", auditVersion, "version of the events that are written; there is one")
+	flags.StringVar(&a.logVersion, "audit-log-version", auditVersion, "API version of the audit events in the file; only one exists")
 	w := &o.Webhook
-	flags.StringVar(&w.ConfigFile, "audit-webhook-config-file", "", "kubeconfig of a server that events are sent to")
+	flags.StringVar(&w.ConfigFile, "audit-webhook-config-file", "", "kubeconfig of the server that receives audit events")
 	flags.DurationVar(
 		&w.InitialBackoff,
 		"audit-webhook-initial-backoff",
 		0,
-		"how long events wait that could not be sent, before the second of five times (default 10s)",
+		"wait before the server sends failed events again; it sends events up to five times (default 10s)",
 	)
 	batchFlags(
 		flags,
 		"audit-webhook",
 		"batch",
-		"batch, blocking, or blocking-strict, which refuses requests that cannot be recorded",
+		"batch, blocking, or blocking-strict, which rejects requests that the server cannot record",
 		&w.Mode,
 		&w.Batch,
 		&a.webhook,
 		config.AuditBatchOptions{BufferSize: 10_000, MaxSize: 400, MaxWait: 30 * time.Second, ThrottleQPS: 10, ThrottleBurst: 15},
 	)
 	truncateFlags(flags, "audit-webhook", &w.Truncate)
-	flags.StringVar(&a.senderVersion, "audit-webhook-version", auditVersion, "version of the events that are sent; there is one")
+	flags.StringVar(&a.senderVersion, "audit-webhook-version", auditVersion, "API version of the audit events that the webhook "+
+		"receives; only one exists")
 }
 
 func batchFlags(
@@ -75,37 +77,37 @@ func batchFlags(
 	throttle *throttleFlags,
 	defaults config.AuditBatchOptions,
 ) {
-	flags.StringVar(to, prefix+"-mode", "", fmt.Sprintf("when events go out: %s (default %s)", modes, mode))
+	flags.StringVar(to, prefix+"-mode", "", fmt.Sprintf("delivery of events: %s (default %s)", modes, mode))
 	flags.IntVar(
 		&o.BufferSize,
 		prefix+"-batch-buffer-size",
 		0,
-		fmt.Sprintf("how many events wait at most in the mode batch; others are lost (default %d)", defaults.BufferSize),
+		fmt.Sprintf("maximum number of queued events in batch mode; the server drops events beyond it (default %d)", defaults.BufferSize),
 	)
 	flags.IntVar(
 		&o.MaxSize,
 		prefix+"-batch-max-size",
 		0,
-		fmt.Sprintf("how many events go out at once in the mode batch (default %d)", defaults.MaxSize),
+		fmt.Sprintf("maximum number of events in a batch, in batch mode (default %d)", defaults.MaxSize),
 	)
 	flags.DurationVar(
 		&o.MaxWait,
 		prefix+"-batch-max-wait",
 		0,
-		"how long an event waits for others in the mode batch"+defaultOf(defaults.MaxWait),
+		"maximum time that an event waits for its batch to fill, in batch mode"+defaultOf(defaults.MaxWait),
 	)
-	flags.BoolVar(&throttle.enable, prefix+"-batch-throttle-enable", defaults.ThrottleQPS > 0, "bound how often batches go out")
+	flags.BoolVar(&throttle.enable, prefix+"-batch-throttle-enable", defaults.ThrottleQPS > 0, "limit the rate of batches")
 	flags.Float32Var(
 		&throttle.qps,
 		prefix+"-batch-throttle-qps",
 		0,
-		"how many batches go out in a second, if that is bounded"+defaultOf(defaults.ThrottleQPS),
+		"maximum number of batches per second, if the rate is limited"+defaultOf(defaults.ThrottleQPS),
 	)
 	flags.IntVar(
 		&o.ThrottleBurst,
 		prefix+"-batch-throttle-burst",
 		0,
-		"how many batches go out at once before that"+defaultOf(defaults.ThrottleBurst),
+		"maximum number of batches in a burst, if the rate is limited"+defaultOf(defaults.ThrottleBurst),
 	)
 }
 
@@ -118,16 +120,18 @@ func defaultOf[T comparable](value T) string {
 }
 
 func truncateFlags(flags *pflag.FlagSet, prefix string, o *config.AuditTruncateOptions) {
-	flags.BoolVar(&o.Enabled, prefix+"-truncate-enabled", false, "bound the size of events and of batches")
-	flags.Int64Var(&o.MaxEventSize, prefix+"-truncate-max-event-size", 0, "bytes of an event; a larger one loses its bodies (default 102400)")
-	flags.Int64Var(&o.MaxBatchSize, prefix+"-truncate-max-batch-size", 0, "bytes of a batch; a larger one is split (default 10485760)")
+	flags.BoolVar(&o.Enabled, prefix+"-truncate-enabled", false, "limit the size of events and of batches")
+	flags.Int64Var(&o.MaxEventSize, prefix+"-truncate-max-event-size", 0, "maximum size of an event in bytes; the server removes the "+
+		"bodies of larger events (default 102400)")
+	flags.Int64Var(&o.MaxBatchSize, prefix+"-truncate-max-batch-size", 0, "maximum size of a batch in bytes; the server splits larger "+
+		"batches (default 10485760)")
 }
 
 func (a *auditFlags) complete(flags *pflag.FlagSet, o *config.AuditOptions) error {
 	for _, version := range []struct{ flag, value string }{{"--audit-log-version", a.logVersion},
 		{"--audit-webhook-version", a.senderVersion}} {
 		if version.value != auditVersion {
-			return usage(fmt.Errorf("%s %q: there is only %s", version.flag, version.value, auditVersion))
+			return usage(fmt.Errorf("%s %q: the only supported version is %s", version.flag, version.value, auditVersion))
 		}
 	}
 	return errors.Join(
@@ -143,7 +147,7 @@ func (t *throttleFlags) complete(flags *pflag.FlagSet, prefix string, qps *float
 	case flags.Changed(rate) && t.qps <= 0:
 		return usage(fmt.Errorf("--%s %v is not a positive number", rate, t.qps))
 	case flags.Changed(rate) && !t.enable:
-		return usage(fmt.Errorf("--%s is given in vain: add --%s", rate, enable))
+		return usage(fmt.Errorf("--%s has no effect: add --%s", rate, enable))
 	case flags.Changed(enable) && !t.enable:
 		*qps = -1
 	case flags.Changed(enable) && t.qps == 0 && flags.Lookup(enable).DefValue == "false":
@@ -161,10 +165,10 @@ type rotationFlags struct {
 }
 
 func (r *rotationFlags) declare(flags *pflag.FlagSet, prefix string) {
-	flags.IntVar(&r.megabytes, prefix+"-maxsize", 100, "size in MiB at which the file is renamed and a new one begun; 0 is none")
-	flags.IntVar(&r.backups, prefix+"-maxbackup", 100, "how many renamed files are kept; 0 keeps all")
-	flags.IntVar(&r.days, prefix+"-maxage", 366, "how many days renamed files are kept; 0 is for ever")
-	flags.BoolVar(&r.compress, prefix+"-compress", false, "compress renamed files with gzip")
+	flags.IntVar(&r.megabytes, prefix+"-maxsize", 100, "size in MiB at which the server rotates the file; 0 sets no limit")
+	flags.IntVar(&r.backups, prefix+"-maxbackup", 100, "maximum number of rotated files to keep; 0 keeps all")
+	flags.IntVar(&r.days, prefix+"-maxage", 366, "maximum age of rotated files in days; 0 keeps them forever")
+	flags.BoolVar(&r.compress, prefix+"-compress", false, "compress rotated files with gzip")
 }
 
 // complete copies the flags that were given into the options.

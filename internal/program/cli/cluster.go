@@ -23,51 +23,51 @@ const aggregatedFlag = "aggregated"
 func clusterFlags(all *pflag.FlagSet, options *config.Options) {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	c := &options.Cluster
-	flags.BoolVar(&options.Aggregated, aggregatedFlag, false, "be a part of a cluster: kube-apiserver sends requests, and is asked about "+
-		"callers, namespaces and policies (default: true in a pod that has a service account)")
-	flags.StringVar(&c.Kubeconfig, "kubeconfig", "", "the cluster that the server is a part of (default: the pod's)")
+	flags.BoolVar(&options.Aggregated, aggregatedFlag, false, "run as an aggregated server of a cluster: kube-apiserver sends requests, "+
+		"and the server reads users, namespaces and policies from it (default: true in a pod with a service account)")
+	flags.StringVar(&c.Kubeconfig, "kubeconfig", "", "kubeconfig of the server's cluster (default: the pod's cluster)")
 	flags.StringVar(
 		&c.AuthenticationKubeconfig,
 		"authentication-kubeconfig",
 		"",
-		"the cluster that is asked who callers are (default: that of --kubeconfig)",
+		"kubeconfig of the cluster that authenticates users (default: that of --kubeconfig)",
 	)
 	flags.StringVar(
 		&c.AuthorizationKubeconfig,
 		"authorization-kubeconfig",
 		"",
-		"the cluster that is asked what callers may do (default: that of --kubeconfig)",
+		"kubeconfig of the cluster that authorizes requests (default: that of --kubeconfig)",
 	)
-	flags.BoolVar(&c.SkipLookup, "authentication-skip-lookup", false, "believe the certificates of files only, not those that the "+
-		"cluster's ConfigMap extension-apiserver-authentication names")
-	flags.BoolVar(&c.TolerateLookupFailure, "authentication-tolerate-lookup-failure", false, "be ready although that ConfigMap cannot be "+
-		"read; callers known by it only are anonymous or refused then")
+	flags.BoolVar(&c.SkipLookup, "authentication-skip-lookup", false, "use only the certificate authorities from files, and not "+
+		"those of the cluster's ConfigMap extension-apiserver-authentication")
+	flags.BoolVar(&c.TolerateLookupFailure, "authentication-tolerate-lookup-failure", false, "become ready even if the server cannot "+
+		"read that ConfigMap; the server then rejects users that only its authorities can verify, or treats them as anonymous")
 	flags.StringSliceVar(
 		&c.AlwaysAllowPaths,
 		"authorization-always-allow-paths",
 		cluster.OpenPaths(),
-		"paths that are open to all callers; * at the end stands for all that begin so",
+		"paths that the server serves without authorization; a trailing * matches all paths with the prefix",
 	)
 	self := &options.SelfCertify
-	flags.BoolVar(&self.Enabled, "self-certify", false, "make the serving certificate, keep it in a Secret of the cluster, and the "+
-		"APIServices' caBundle up to date")
+	flags.BoolVar(&self.Enabled, "self-certify", false, "create the serving certificate, store it in a Secret of the cluster, and keep the "+
+		"caBundle of the APIServices up to date")
 	flags.StringVar(
 		&self.ServiceName,
 		"service-name",
 		"",
-		"service that the APIServices point to, for --self-certify (default: the server's name)",
+		"name of the Service in the APIServices, for --self-certify (default: the server's name)",
 	)
-	flags.StringVar(&self.ServiceNamespace, "service-namespace", "", "its namespace (default: the pod's)")
+	flags.StringVar(&self.ServiceNamespace, "service-namespace", "", "namespace of the Service (default: the pod's)")
 	flags.DurationVar(
 		&self.Lifetime,
 		"certificate-lifetime",
 		0,
-		"how long a certificate of --self-certify lives; it is renewed when a third is left (default 720h)",
+		"lifetime of certificates of --self-certify; the server renews a certificate when a third of the lifetime is left (default 720h)",
 	)
-	flags.StringVar(&self.Workload, "workload", "", "what runs the server, as in deployments/NAME: when it is scaled to nothing or "+
-		"deleted, the server leaves its APIServices")
-	flags.StringVar(&c.LeaseNamespace, "leader-elect-resource-namespace", "", "namespace of the cluster's Lease by which replicas agree "+
-		"which of them runs the controllers (default: the pod's; else each runs them)")
+	flags.StringVar(&self.Workload, "workload", "", "workload that runs the server, such as deployments/NAME; the server leaves its "+
+		"APIServices when the workload is deleted or scaled to zero")
+	flags.StringVar(&c.LeaseNamespace, "leader-elect-resource-namespace", "", "namespace of the Lease in the cluster by which "+
+		"replicas elect the one that runs the controllers (default: the pod's; without a namespace, each replica runs them)")
 	flags.VisitAll(func(f *pflag.Flag) { f.Annotations = map[string][]string{flagGroup: {clusterGroup}} })
 	all.AddFlagSet(flags)
 }
@@ -82,7 +82,7 @@ func clusterOptions(flags *pflag.FlagSet, options *config.Options, definition *d
 		var mistake error
 		flags.Visit(func(f *pflag.Flag) {
 			if mistake == nil && f.Name != aggregatedFlag && slices.Contains(f.Annotations[flagGroup], clusterGroup) {
-				mistake = usage(fmt.Errorf("--%s is for a server in a cluster: add --%s", f.Name, aggregatedFlag))
+				mistake = usage(fmt.Errorf("--%s requires an aggregated server: add --%s", f.Name, aggregatedFlag))
 			}
 		})
 		// They hold only the defaults of their flags.
@@ -215,7 +215,7 @@ func describeAggregated(p *plan.Plan) *aggregated {
 
 func (d *aggregated) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "\nAggregated, with what the cluster permits by a binding:\n")
+	fmt.Fprintf(w, "\nAggregated, with permissions that the cluster grants by a binding:\n")
 	for _, a := range d.Asks {
 		binding := a.Binding
 		if a.Optional {

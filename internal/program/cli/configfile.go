@@ -22,7 +22,8 @@ var notInFile = []string{configFlag, "help"}
 
 // configFileFlag declares the flag that names the file for readConfig.
 func configFileFlag(flags *pflag.FlagSet, file *string) {
-	flags.StringVar(file, configFlag, "", "YAML file with flags of serve by their names, lists as lists; those that are given win")
+	flags.StringVar(file, configFlag, "", "YAML file with flags of serve by name, and lists for repeated flags; flags on the command "+
+		"line take precedence")
 }
 
 // readConfig sets flags from a YAML file that maps their names to values. Flags given on the command line take
@@ -62,7 +63,7 @@ func setFlags(flags, beside *pflag.FlagSet, data []byte) error {
 			f, to = beside.Lookup(name), beside
 		}
 		if f == nil || slices.Contains(notInFile, name) {
-			mistake("there is no such flag of serve that a file can hold")
+			mistake("unknown flag, or a flag that the file cannot set")
 			continue
 		}
 		if line, twice := lines[name]; twice {
@@ -102,14 +103,14 @@ func parseConfig(data []byte) (*yaml.Node, error) {
 		return nil, errors.New(strings.TrimPrefix(strings.Join(strings.Fields(err.Error()), " "), "yaml: "))
 	}
 	if err := documents.Decode(&second); err == nil {
-		return nil, fmt.Errorf("line %d: a second document, where one is possible", second.Line)
+		return nil, fmt.Errorf("line %d: the file must have only one document", second.Line)
 	}
 	root := follow(document.Content[0])
 	switch {
 	case root.Kind == yaml.ScalarNode && root.Tag == "!!null":
 		return nil, nil
 	case root.Kind != yaml.MappingNode:
-		return nil, fmt.Errorf("line %d: it is %s, not names of flags with their values", root.Line, described(root))
+		return nil, fmt.Errorf("line %d: got %s, want a map from flag names to values", root.Line, described(root))
 	}
 	return root, nil
 }
@@ -123,7 +124,7 @@ func follow(node *yaml.Node) *yaml.Node {
 
 // flagTexts returns the texts to set a flag to, in order, for one value of a file.
 func flagTexts(f *pflag.Flag, value *yaml.Node) ([]string, error) {
-	wrong := func(want string) error { return fmt.Errorf("%s, where %s is wanted", described(value), want) }
+	wrong := func(want string) error { return fmt.Errorf("got %s, want %s", described(value), want) }
 	switch f.Value.Type() {
 	case "bool":
 		return scalar(value, "!!bool", wrong("true or false"))
@@ -138,7 +139,7 @@ func flagTexts(f *pflag.Flag, value *yaml.Node) ([]string, error) {
 		if value.Tag == "!!int" {
 			return scalar(value, "!!int", nil)
 		}
-		return scalar(value, "!!str", wrong("a quantity, such as 512Mi,"))
+		return scalar(value, "!!str", wrong("a quantity such as 512Mi"))
 	case "stringSlice", "stringArray", "int32Slice", "namedCertKey":
 		return listTexts(f.Value.Type(), value, wrong("a list"))
 	case "stringToString":
@@ -146,7 +147,7 @@ func flagTexts(f *pflag.Flag, value *yaml.Node) ([]string, error) {
 	case "mapStringBool", "mapStringString": // upstream's maps with boolean values
 		return mapTexts(value, "!!bool", "true or false", wrong("a mapping"))
 	case "duration":
-		return scalar(value, "!!str", wrong("a duration, such as 30s,"))
+		return scalar(value, "!!str", wrong("a duration such as 30s"))
 	}
 	return scalar(value, "!!str", wrong("a text"))
 }
@@ -173,7 +174,7 @@ func listTexts(of string, value *yaml.Node, wrong error) ([]string, error) {
 		if of == "int32Slice" {
 			tag, want = "!!int", "a whole number"
 		}
-		text, err := scalar(item, tag, fmt.Errorf("[%d] is %s, where %s is wanted", i, described(item), want))
+		text, err := scalar(item, tag, fmt.Errorf("[%d]: got %s, want %s", i, described(item), want))
 		if err != nil {
 			return nil, err
 		}
@@ -195,7 +196,7 @@ func mapTexts(value *yaml.Node, tag, want string, wrong error) ([]string, error)
 	var all []string
 	for i := 0; i < len(value.Content); i += 2 {
 		name, item := value.Content[i].Value, follow(value.Content[i+1])
-		text, err := scalar(item, tag, fmt.Errorf("%s is %s, where %s is wanted", name, described(item), want))
+		text, err := scalar(item, tag, fmt.Errorf("%s: got %s, want %s", name, described(item), want))
 		if err != nil {
 			return nil, err
 		}

@@ -14,9 +14,9 @@ func consoleFlags(flags *pflag.FlagSet, o *config.Options) {
 		name, usage string
 		to          **bool
 	}{
-		{"console", "serve a page at /console/ with which people see and edit objects; it is open, what it shows is not (default: true if " +
-			"only loopback is listened on and the server stands alone)", &o.Console},
-		{"swagger-ui", "serve a page at /swagger-ui/ that shows the OpenAPI documents (default: as --console)", &o.SwaggerUI},
+		{"console", "serve a web console at /console/ to view and edit objects; the page needs no login, the objects do (default: " +
+			"true if the server is standalone and listens only on loopback)", &o.Console},
+		{"swagger-ui", "serve Swagger UI for the OpenAPI documents at /swagger-ui/ (default: the value of --console)", &o.SwaggerUI},
 	} {
 		flags.Var(optionalBool{f.to}, f.name, f.usage)
 		flags.Lookup(f.name).NoOptDefVal = "true"

@@ -19,17 +19,18 @@ func controllersCommand(program Program) *cobra.Command {
 	election, probes := serve.LeaderElection{}, serve.Probes{}
 	cmd := &cobra.Command{
 		Use:   "controllers",
-		Short: "Run the controllers for a server that runs elsewhere",
-		Long: `Run the server's controllers in a process of their own, until interrupted.
+		Short: "Run the controllers of a server in a separate process",
+		Long: `Run the server's controllers in a separate process, until interrupted.
 
-The server is the one of the kubeconfig; tell it to run none of them itself, with
-serve --controllers=''. Of several such processes one works at a time: they elect a
-leader by a Lease in the server. When it is gone, another one works within 15 seconds.`,
-		Example: fmt.Sprintf(`  # the server without controllers, and the controllers beside it
+The kubeconfig selects the server. Start that server with serve --controllers='', so that
+it runs no controllers. If several such processes run, they elect a leader by a Lease in
+the server, and only the leader works. After the leader fails, another process takes over
+within 15 seconds.`,
+		Example: fmt.Sprintf(`  # run the server without controllers, and the controllers in another process
   %[1]s serve --controllers=''
   %[1]s controllers --kubeconfig data/kubeconfig
 
-  # all but one
+  # run all controllers except one
   %[1]s controllers --kubeconfig data/kubeconfig --controllers='*,-janitor'`, program.Name),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -42,7 +43,7 @@ leader by a Lease in the server. When it is gone, another one works within 15 se
 				return usage(fmt.Errorf("--controllers: %w", err))
 			}
 			if len(selected) == 0 {
-				return usage(errors.New("there is no controller to run"))
+				return usage(errors.New("no controllers to run: --controllers selects none"))
 			}
 			config, err := clientConfig(kubeconfig, kubeContext)
 			if err != nil {
@@ -62,34 +63,35 @@ leader by a Lease in the server. When it is gone, another one works within 15 se
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&kubeconfig, "kubeconfig", "", "the server to work for (default: $KUBECONFIG, or ~/.kube/config)")
+	flags.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig of the server (default: $KUBECONFIG, or ~/.kube/config)")
 	flags.StringVar(&kubeContext, "context", "", "context in the kubeconfig (default: its current one)")
 	flags.StringSliceVar(&selection, "controllers", []string{controllers.All}, controllersUsage)
-	flags.BoolVar(&election.Enabled, "leader-elect", true, "work only while holding a Lease in the server")
+	flags.BoolVar(&election.Enabled, "leader-elect", true, "elect a leader by a Lease in the server, and work only as leader")
 	flags.StringVar(&election.Namespace, "leader-elect-resource-namespace", "default", "namespace of the Lease")
 	flags.StringVar(&election.Name, "leader-elect-resource-name", "", "name of the Lease (default: the server's name and -controllers)")
 	flags.DurationVar(
 		&election.LeaseDuration,
 		"leader-elect-lease-duration",
 		15*time.Second,
-		"how long others wait for a leader that is gone",
+		"time after which other processes replace a leader that does not renew its Lease",
 	)
 	flags.DurationVar(
 		&election.RenewDeadline,
 		"leader-elect-renew-deadline",
 		10*time.Second,
-		"how long the leader tries to renew before it gives up",
+		"time after which a leader that cannot renew its Lease gives up",
 	)
-	flags.DurationVar(&election.RetryPeriod, "leader-elect-retry-period", 2*time.Second, "how long to wait between tries")
-	flags.StringVar(&probes.Health, "health-probe-bind-address", "", "IP address and port at which /healthz and /readyz are answered by "+
-		"plain HTTP, to all who ask (default: nowhere)")
-	flags.StringVar(&probes.Metrics, "metrics-bind-address", "", "IP address and port at which /metrics is answered by plain HTTP, to all "+
-		"who ask; it may be that of health (default: nowhere)")
+	flags.DurationVar(&election.RetryPeriod, "leader-elect-retry-period", 2*time.Second, "wait between attempts to acquire or renew "+
+		"the Lease")
+	flags.StringVar(&probes.Health, "health-probe-bind-address", "", "IP address and port for /healthz and /readyz over plain HTTP without "+
+		"authentication (default: not served)")
+	flags.StringVar(&probes.Metrics, "metrics-bind-address", "", "IP address and port for /metrics over plain HTTP without "+
+		"authentication; may equal the address of the health checks (default: not served)")
 	log.declare(flags)
 	return cmd
 }
 
-const controllersUsage = "controllers to run: * is all, name is that one, -name is all but that one"
+const controllersUsage = "controllers to run: * selects all, NAME selects one, -NAME excludes one"
 
 // clientConfig reads a kubeconfig as kubectl does.
 func clientConfig(path, kubeContext string) (*rest.Config, error) {

@@ -35,16 +35,16 @@ type planeFlags struct {
 
 func (p *planeFlags) declare(flags *pflag.FlagSet) {
 	p.runtime = cliflag.ConfigurationMap{}
-	flags.DurationVar(&p.eventTTL, eventTTLFlag, time.Hour, "how long a control plane keeps events; 0 is for ever")
-	flags.Var(&p.runtime, runtimeConfigFlag, "which of a control plane's APIs are on: api/all, api/ga, api/beta, api/v1, GROUP/VERSION, "+
-		"or one of these with /RESOURCE, =true or =false; a longer name wins")
+	flags.DurationVar(&p.eventTTL, eventTTLFlag, time.Hour, "time that a control plane keeps events; 0 keeps them forever")
+	flags.Var(&p.runtime, runtimeConfigFlag, "APIs of a control plane to enable or disable, as KEY=true or KEY=false; keys are api/all, "+
+		"api/ga, api/beta, api/v1, GROUP/VERSION, or one of the last two with /RESOURCE; the longest key takes precedence")
 	flags.BoolVar(&p.workloads, workloadsFlag, false, "serve pods, deployments and all other kinds of a kube-apiserver too; no pod runs "+
 		"(default: the developer's choice)")
-	flags.StringVar(&p.proxyCert, proxyCertFlag, "", "certificate that a control plane shows to servers behind it, issued by "+
-		"--requestheader-client-ca-file (PEM; default: one that it makes)")
+	flags.StringVar(&p.proxyCert, proxyCertFlag, "", "client certificate of a control plane for the aggregated servers behind it, issued by "+
+		"--requestheader-client-ca-file (PEM; default: a certificate that the server creates)")
 	flags.StringVar(&p.proxyKey, proxyKeyFlag, "", "key of --proxy-client-cert-file (PEM)")
-	flags.StringArrayVar(&p.crds, crdsFlag, nil, "a folder of CustomResourceDefinitions, which are applied at the start and when its "+
-		"files change; may be given again")
+	flags.StringArrayVar(&p.crds, crdsFlag, nil, "folder of CustomResourceDefinitions; the server applies them at start and when files "+
+		"change; may be given several times")
 }
 
 func (p *planeFlags) complete(flags *pflag.FlagSet, o *config.ControlPlaneOptions) error {
@@ -64,7 +64,7 @@ func (p *planeFlags) complete(flags *pflag.FlagSet, o *config.ControlPlaneOption
 		if text := p.runtime[name]; text != "" {
 			var err error
 			if on, err = strconv.ParseBool(text); err != nil {
-				return usage(fmt.Errorf("--%s %s=%s: want true or false", runtimeConfigFlag, name, text))
+				return usage(fmt.Errorf("--%s %s=%s: the value must be true or false", runtimeConfigFlag, name, text))
 			}
 		}
 		if o.RuntimeConfig == nil {

@@ -170,10 +170,10 @@ func describeCommand(program Program) *cobra.Command {
 	options, storage, addresses, memory := config.Options{}, storageOptions{}, addressOptions{}, memoryFlags{}
 	cmd := &cobra.Command{
 		Use:   "describe",
-		Short: "Print what the server can do, kind by kind, and its controllers",
-		Long: `Print what the server can do, kind by kind: what it is called, its versions and verbs,
-and how its objects are stored by a server with the same flags, or the same file of them. Last are
-its controllers, and with --aggregated what it asks of its cluster.`,
+		Short: "Print the features of each kind, and the controllers",
+		Long: `Print the name, versions and verbs of each kind, and how a server with the same flags or
+the same configuration file stores its objects. The controllers follow, and with --aggregated
+the permissions that the server needs in its cluster.`,
 		Example: fmt.Sprintf(`  %[1]s describe
   %[1]s describe --config /etc/%[1]s.yaml
   %[1]s describe --output json | jq '.kinds[].resource'`, program.Name),
@@ -286,7 +286,7 @@ func (d wholeDescription) print(out io.Writer) error {
 	if err == nil && d.Login != nil {
 		_, err = fmt.Fprintf(
 			out,
-			"\nPeople sign in at /oauth/, by %s: tokens last %s, sessions %s, or %s without use\n",
+			"\nUsers sign in at /oauth/, by %s: tokens expire after %s, sessions after %s, or after %s without use\n",
 			d.Login.UserFile,
 			d.Login.TokenLifetime,
 			d.Login.SessionLifetime,
@@ -477,8 +477,8 @@ func versionCommand(program Program) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Long: `Print the version that the server answers at /version: the release of Kubernetes whose
-API it has, and behind it the program's name and version.`,
+		Long: `Print the version as served at /version: the release of Kubernetes whose API the server
+implements, then the name and version of the program.`,
 		Example: "  " + program.Name + " version",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return printVersion(program, cmd.OutOrStdout()) },

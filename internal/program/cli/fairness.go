@@ -9,8 +9,10 @@ import (
 // fairnessFlag declares upstream's flag, whose default depends on the mode.
 func fairnessFlag(flags *pflag.FlagSet, to **bool) {
 	const name = "enable-priority-and-fairness"
-	flags.Var(optionalBool{to}, name, "queue requests by flow schemas and priority levels, in a cluster by the cluster's if they may be "+
-		"read; else they are only counted (default: true in a cluster and of a control plane, else false)")
+	flags.Var(optionalBool{to}, name, "queue requests by flow schemas and priority levels; an aggregated server uses those of its "+
+		"cluster if it "+
+		"may read them; if false, the server only limits the number of requests in flight (default: true for aggregated servers and control "+
+		"planes, else false)")
 	flags.Lookup(name).NoOptDefVal = "true"
 }
 

@@ -30,7 +30,7 @@ func setFeatures(gate featuregate.MutableFeatureGate, features map[string]bool, 
 				names = append(names, string(feature))
 			}
 			slices.Sort(names)
-			return fmt.Errorf("--feature-gates: there is no feature %q; there are %s", name, strings.Join(names, ", "))
+			return fmt.Errorf("--feature-gates: unknown feature %q; known features: %s", name, strings.Join(names, ", "))
 		}
 	}
 	if err := gate.SetFromMap(features); err != nil {

@@ -25,7 +25,7 @@ func TestSetFeatures(t *testing.T) {
 		features map[string]bool
 		want     string
 	}{
-		{map[string]bool{"Alpha": true, "Gamma": true}, `--feature-gates: there is no feature "Gamma"; there are AllAlpha, AllBeta, Alpha, ` +
+		{map[string]bool{"Alpha": true, "Gamma": true}, `--feature-gates: unknown feature "Gamma"; known features: AllAlpha, AllBeta, Alpha, ` +
 			`Beta, FastPath, Locked`},
 		{map[string]bool{"Locked": false}, "--feature-gates: cannot set feature gate Locked to false, feature is locked to true"},
 	} {

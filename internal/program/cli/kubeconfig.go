@@ -27,17 +27,17 @@ const pkcs12PasswordFlag = "pkcs12-password-file"
 // kubeconfigFlags declares serve's flags for the kubeconfig. pkcs12PasswordFile is the path of a file that holds
 // the password.
 func kubeconfigFlags(flags *pflag.FlagSet, o *config.KubeconfigOptions, pkcs12PasswordFile *string) {
-	flags.BoolVar(&o.None, "no-kubeconfig", false, "write no kubeconfig of the administrator")
-	flags.StringVar(pkcs12PasswordFile, pkcs12PasswordFlag, "", "file with a password: the administrator's certificate and key are "+
-		"written as PKCS #12, too, encrypted with it, as client.p12 beside the certificates")
+	flags.BoolVar(&o.None, "no-kubeconfig", false, "do not write the kubeconfig of the administrator")
+	flags.StringVar(pkcs12PasswordFile, pkcs12PasswordFlag, "", "file with a password; the server also writes the administrator's "+
+		"certificate and key as PKCS #12, encrypted with the password, to client.p12 beside the certificates")
 	flags.BoolVar(
 		&o.EphemeralToken,
 		"ephemeral-token",
 		false,
-		"have the kubeconfig hold a short-lived token of the administrator, instead of a key",
+		"write a short-lived token of the administrator into the kubeconfig, instead of a key",
 	)
-	flags.DurationVar(&o.EphemeralTokenDuration, ephemeralDurationFlag, 0, "how long the token of --ephemeral-token is valid; the server "+
-		"renews it in its data directory (default 12h0m0s)")
+	flags.DurationVar(&o.EphemeralTokenDuration, ephemeralDurationFlag, 0, "lifetime of the token of --ephemeral-token; the server "+
+		"renews the token in its data directory (default 12h0m0s)")
 }
 
 // execTokenDuration is the lifetime of a token that a client requests through the exec plugin.
@@ -58,25 +58,26 @@ func kubeconfigCommand(program Program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
 		Short: "Write a kubeconfig with a short-lived token",
-		Long: `Write a kubeconfig with a short-lived token of the administrator of a server that stands
-alone, or of a user, and without a key. Who can read the keys can make tokens; the server need
-not be asked, and may be running or not.
+		Long: `Write a kubeconfig with a short-lived token of the administrator of a standalone server, or of
+a user, instead of a key. Everyone who can read the key files can create tokens; the server may
+be running or stopped.
 
-With --exec, the kubeconfig holds no credentials at all: kubectl, and all that is made with
-client-go, calls this program for a token when it needs one. It works on this machine.`,
+With --exec, the kubeconfig holds no credentials: kubectl and other clients made with client-go
+run this program whenever they need a token. Such a kubeconfig works only on this machine.`,
 		Example: fmt.Sprintf(`  # the administrator, for an hour
   %[1]s kubeconfig --ephemeral-token-duration 1h --to admin.kubeconfig
 
-  # a user, to whom a certificate has been issued by user create --output pem
+  # a user with a certificate of user create --output pem
   %[1]s kubeconfig --certificate alice.pem --to alice.kubeconfig
 
-  # kubectl asks for a token each time
+  # kubectl runs this program for each token
   %[1]s kubeconfig --exec --to exec.kubeconfig`, program.Name),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if byExec && cmd.Flags().Changed(ephemeralDurationFlag) {
 				return usage(
-					fmt.Errorf("--%s is for a kubeconfig that holds a token: with --exec, each lives %s", ephemeralDurationFlag, execTokenDuration),
+					fmt.Errorf("--%s has no effect with --exec: each token of --exec is "+
+						"valid for %s", ephemeralDurationFlag, execTokenDuration),
 				)
 			}
 			if err := n.checkTarget(cmd.OutOrStdout()); err != nil {
@@ -96,16 +97,16 @@ client-go, calls this program for a token when it needs one. It works on this ma
 		&o.CertDir,
 		"cert-dir",
 		"",
-		"directory of the certificates that the server makes (default: cert in the data directory)",
+		"directory of the certificates that the server creates (default: cert in the data directory)",
 	)
-	persistent.StringVar(&v.certificate, "certificate", "", "file with the certificate and the key of a user, as user create --output pem "+
-		"prints them (default: the administrator's)")
+	persistent.StringVar(&v.certificate, "certificate", "", "file with the certificate and key of a user, in the format of user create "+
+		"--output pem (default: the administrator's)")
 	flags := cmd.Flags()
-	flags.DurationVar(&v.duration, ephemeralDurationFlag, plan.EphemeralTokenDuration, "how long the token is valid")
-	flags.BoolVar(&byExec, "exec", false, "have clients call this program for tokens, instead of writing one")
-	flags.StringVar(&n.server, "server", "", "URL of the server (default: as in the administrator's kubeconfig)")
-	flags.StringVar(&n.to, "to", "-", "the file to write, readable by its owner only; - is standard output")
-	flags.BoolVar(&n.force, "force", false, "replace the file if it is there already")
+	flags.DurationVar(&v.duration, ephemeralDurationFlag, plan.EphemeralTokenDuration, "lifetime of the token")
+	flags.BoolVar(&byExec, "exec", false, "make clients run this program for tokens, instead of writing a token")
+	flags.StringVar(&n.server, "server", "", "URL of the server (default: the URL in the administrator's kubeconfig)")
+	flags.StringVar(&n.to, "to", "-", "file to write, readable only by its owner; - is standard output")
+	flags.BoolVar(&n.force, "force", false, "replace an existing file")
 	cmd.AddCommand(v.token())
 	return cmd
 }
@@ -160,7 +161,7 @@ func (v *kubeconfigVerbs) write(n *newUser, user *certs.Credentials, byExec bool
 	if err := target.write(data); err != nil {
 		return err
 	}
-	fmt.Fprintf(errOut, "a token of %s, valid until %s%s\n", user.Name(), expires.UTC().Format(time.RFC3339), target.where)
+	fmt.Fprintf(errOut, "created a token of %s, valid until %s%s\n", user.Name(), expires.UTC().Format(time.RFC3339), target.where)
 	return nil
 }
 
@@ -196,9 +197,9 @@ func (v *kubeconfigVerbs) token() *cobra.Command {
 	var duration time.Duration
 	cmd := &cobra.Command{
 		Use:   "token",
-		Short: "Print a short-lived token as clients ask for it",
-		Long: `Print a short-lived token as an ExecCredential of client.authentication.k8s.io/v1, which
-clients read that call this verb by a kubeconfig of kubeconfig --exec.`,
+		Short: "Print a short-lived token as an ExecCredential",
+		Long: `Print a short-lived token as an ExecCredential of client.authentication.k8s.io/v1. Clients with
+a kubeconfig of kubeconfig --exec run this verb.`,
 		Example: fmt.Sprintf("  curl --header \"Authorization: Bearer $(%s kubeconfig token | jq -r .status.token)\" ...", v.users.program.Name),
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -220,7 +221,7 @@ clients read that call this verb by a kubeconfig of kubeconfig --exec.`,
 			})
 		},
 	}
-	cmd.Flags().DurationVar(&duration, ephemeralDurationFlag, execTokenDuration, "how long the token is valid")
+	cmd.Flags().DurationVar(&duration, ephemeralDurationFlag, execTokenDuration, "lifetime of the token")
 	return cmd
 }
 
@@ -232,10 +233,11 @@ func checkExecInfo(text string) error {
 	}
 	var said metav1.TypeMeta
 	if err := json.Unmarshal([]byte(text), &said); err != nil {
-		return errors.New("KUBERNETES_EXEC_INFO is no JSON object")
+		return errors.New("KUBERNETES_EXEC_INFO is not a JSON object")
 	}
 	if want := clientauthenticationv1.SchemeGroupVersion.String(); said.APIVersion != want {
-		return fmt.Errorf("the client speaks %q in KUBERNETES_EXEC_INFO, this verb %s: write it to the kubeconfig", said.APIVersion, want)
+		return fmt.Errorf("KUBERNETES_EXEC_INFO has apiVersion %q, but this verb supports only %s: set it in the "+
+			"kubeconfig", said.APIVersion, want)
 	}
 	return nil
 }

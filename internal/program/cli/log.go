@@ -45,7 +45,7 @@ type logFlags struct {
 
 func (l *logFlags) declare(flags *pflag.FlagSet) {
 	l.format = logText
-	flags.Var(&l.format, "log-format", "how the log is written to standard error: text or json")
+	flags.Var(&l.format, "log-format", "format of the log on standard error: text or json")
 	flags.IntVarP(&l.verbosity, "verbosity", "v", 0, "log level; 0 logs warnings and errors only")
 }
 

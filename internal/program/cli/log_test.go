@@ -17,8 +17,10 @@ func TestLog_fieldNames_becomeFlags(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: logAttr}))
-	logger.Warn("there is no Options.EncryptionConfigFile", "err", usage(errText("Options.ServeDespiteUndecodable is set")), "count", 3)
-	for _, want := range []string{"there is no --encryption-provider-config", "--serve-despite-undecodable is set", "count=3"} {
+	logger.Warn("an automatic reload requires "+
+		"Options.EncryptionConfigFile", "err", usage(errText("Options.ServeDespiteUndecodable is set")), "count", 3)
+	for _, want := range []string{"an automatic reload requires " +
+		"--encryption-provider-config", "--serve-despite-undecodable is set", "count=3"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is logged, without %q", out.String(), want)
 		}

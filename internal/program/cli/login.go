@@ -27,17 +27,17 @@ const userFileFlag = "user-file"
 
 // loginFlags declares the flags for signing in.
 func loginFlags(flags *pflag.FlagSet, o *config.LoginOptions) {
-	flags.StringVar(&o.UserFile, userFileFlag, "", "file of the users who sign in by a password, the clients and the issuers, as user "+
-		"passwd writes it; read again when it changes (default: users in the data directory)")
+	flags.StringVar(&o.UserFile, userFileFlag, "", "file with users who sign in by password, OAuth clients and login providers, in "+
+		"the format of user passwd; reloaded when it changes (default: users in the data directory)")
 	flags.StringVar(
 		&o.PublicURL,
 		"login-public-url",
 		"",
-		"https URL at which people reach the server, without a path (default: as each request says)",
+		"https URL at which users reach the server, without a path (default: the host of each request)",
 	)
-	flags.DurationVar(&o.TokenLifetime, "login-token-lifetime", 0, "how long an access token of a user is valid (default 15m)")
-	flags.DurationVar(&o.IdleTimeout, "login-idle-timeout", 0, "how long a session of a user lasts that is not used (default 24h)")
-	flags.DurationVar(&o.SessionLifetime, "login-session-lifetime", 0, "how long a session of a user lasts at most (default 168h)")
+	flags.DurationVar(&o.TokenLifetime, "login-token-lifetime", 0, "lifetime of a user's access token (default 15m)")
+	flags.DurationVar(&o.IdleTimeout, "login-idle-timeout", 0, "time after which an unused session of a user expires (default 24h)")
+	flags.DurationVar(&o.SessionLifetime, "login-session-lifetime", 0, "maximum lifetime of a user's session (default 168h)")
 }
 
 // userFile returns the path of the user file, which holds users with passwords.
@@ -46,7 +46,7 @@ func (v *userVerbs) userFile() (string, error) {
 		return path, nil
 	}
 	if v.plan.Options.DataDir == "" {
-		return "", usage(fmt.Errorf("without a data directory, name the file of users: --%s", userFileFlag))
+		return "", usage(fmt.Errorf("no file of users: without a data directory, set --%s", userFileFlag))
 	}
 	return v.plan.Path(login.FileName), v.needDir()
 }
@@ -67,8 +67,8 @@ func (v *userVerbs) edit(cmd *cobra.Command, path string, change func(*login.Fil
 
 func (v *userVerbs) userFileFlag(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().
-		StringVar(&v.plan.Options.Login.UserFile, userFileFlag, "", "the file of users, if the server has been given one (default: users in "+
-			"the data directory)")
+		StringVar(&v.plan.Options.Login.UserFile, userFileFlag, "", "path of the file of users, if the server was started with one "+
+			"(default: users in the data directory)")
 	return cmd
 }
 
@@ -77,13 +77,13 @@ func (v *userVerbs) passwd() *cobra.Command {
 	var passwordFile string
 	cmd := &cobra.Command{
 		Use:   "passwd NAME",
-		Short: "Give a user a password to sign in with, and make the user if there is none",
-		Long: `Give a user a password to sign in with, at /oauth/token or on a page, and make the user if there
-is none. The password is asked for twice on a terminal, or is the first line of standard input.
-What is kept is a hash of it (bcrypt). All sessions of the user end, and a user who was disabled
-is not any more.
+		Short: "Set the password of a user, and create the user if it does not exist",
+		Long: `Set the password with which a user signs in, at /oauth/token or on a page, and create the user if
+it does not exist. On a terminal, the verb prompts twice for the password; otherwise it reads the
+first line of standard input. The file holds a bcrypt hash of the password. All sessions of the
+user end, and a disabled user becomes enabled.
 
-A server that is running notices at once.`,
+A running server applies the change at once.`,
 		Example: fmt.Sprintf(`  %[1]s user passwd alice --group staff
 
   # in a script
@@ -101,7 +101,7 @@ A server that is running notices at once.`,
 				return usage(err)
 			}
 			if args[0] == certs.AdminUser {
-				return usage(fmt.Errorf("user name %q is the administrator's: choose another", args[0]))
+				return usage(fmt.Errorf("user name %q is reserved for the administrator: choose another", args[0]))
 			}
 			password, err := newPassword(cmd, passwordFile)
 			if err != nil {
@@ -119,7 +119,7 @@ A server that is running notices at once.`,
 				return err
 			}
 			if slices.Contains(groups, certs.AdminGroup) {
-				fmt.Fprintf(cmd.ErrOrStderr(), "warning: members of %s may do everything, and so may %s\n", certs.AdminGroup, args[0])
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: members of %s may do everything, including %s\n", certs.AdminGroup, args[0])
 			}
 			what := "changed the password of"
 			if made {
@@ -129,9 +129,9 @@ A server that is running notices at once.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringSliceVar(&groups, "group", nil, "a group of the user's instead of those that there are; may be given several times, "+
-		"and empty for none")
-	cmd.Flags().StringVar(&passwordFile, "password-file", "", "file with the password; a line break at its end is none of it")
+	cmd.Flags().StringSliceVar(&groups, "group", nil, "group of the user, instead of the current groups; may be given several times; "+
+		"an empty value removes all groups")
+	cmd.Flags().StringVar(&passwordFile, "password-file", "", "file with the password; a trailing line break is ignored")
 	return v.userFileFlag(cmd)
 }
 
@@ -152,7 +152,7 @@ func newPassword(cmd *cobra.Command, file string) (string, error) {
 			return "", fmt.Errorf("read the password: %w", err)
 		}
 		if line = strings.TrimRight(line, "\r\n"); line == "" {
-			return "", usage(errors.New("there is no password on standard input: type it on a terminal, or name a file with --password-file"))
+			return "", usage(errors.New("no password on standard input: type it on a terminal, or use --password-file"))
 		}
 		return line, nil
 	}
@@ -167,7 +167,7 @@ func newPassword(cmd *cobra.Command, file string) (string, error) {
 		}
 	}
 	if !bytes.Equal(typed[0], typed[1]) {
-		return "", usage(errors.New("these are two passwords: nothing was changed"))
+		return "", usage(errors.New("the passwords do not match: nothing was changed"))
 	}
 	return string(typed[0]), nil
 }
@@ -227,12 +227,12 @@ func (v *userVerbs) existing(use, done string, cmd *cobra.Command, change func(f
 			return err
 		}
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-			return usage(fmt.Errorf("there is no file of users %s: user passwd makes it", path))
+			return usage(fmt.Errorf("file of users %s does not exist: create it with user passwd", path))
 		}
 		err = v.edit(cmd, path, func(f *login.File) error {
 			u := f.User(args[0])
 			if u == nil {
-				return login.Refusal(fmt.Sprintf("%s has no user %q: certificates are revoked by user revoke", path, args[0]))
+				return login.Refusal(fmt.Sprintf("%s has no user %q: to revoke certificates, use user revoke", path, args[0]))
 			}
 			change(f, u)
 			return nil
@@ -247,20 +247,20 @@ func (v *userVerbs) existing(use, done string, cmd *cobra.Command, change func(f
 
 func (v *userVerbs) disable() *cobra.Command {
 	return v.existing("disable", "disabled", &cobra.Command{
-		Short: "Let a user with a password not sign in any more, and refuse the tokens that there are",
-		Long: `Let a user with a password not sign in any more, and refuse the tokens that there are. A server
-that is running does so a moment later. A new password enables the user again. Certificates of
-the user's stay valid: user revoke revokes them.`,
+		Short: "Disable a user who signs in by password, and reject the user's tokens",
+		Long: `Disable a user who signs in by password, and reject the user's tokens. A running server applies
+the change a moment later. A new password enables the user again. Certificates of the user stay
+valid: revoke them with user revoke.`,
 		Example: "  " + v.program.Name + " user disable alice",
 	}, func(_ *login.File, u *login.User) { u.Disabled = true })
 }
 
 func (v *userVerbs) delete() *cobra.Command {
 	return v.existing("delete", "deleted", &cobra.Command{
-		Short: "Remove a user with a password, and refuse the tokens that there are",
-		Long: `Remove a user with a password, and refuse the tokens that there are. A server that is running
-does so a moment later. Who is made by the same name afterwards is another user. Certificates
-of the user's stay valid: user revoke revokes them.`,
+		Short: "Delete a user who signs in by password, and reject the user's tokens",
+		Long: `Delete a user who signs in by password, and reject the user's tokens. A running server applies
+the change a moment later. A user created later with the same name has a different UID.
+Certificates of the user stay valid: revoke them with user revoke.`,
 		Example: "  " + v.program.Name + " user delete alice",
 	}, func(f *login.File, u *login.User) {
 		f.Users = slices.DeleteFunc(f.Users, func(other login.User) bool { return other.Name == u.Name })

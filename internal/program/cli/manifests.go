@@ -27,23 +27,23 @@ func manifestsCommand(program Program) *cobra.Command {
 	flowControl := true
 	cmd := &cobra.Command{
 		Use:   "manifests [flags] [-- SERVE-FLAGS]",
-		Short: "Write what a cluster needs to run the server as an aggregated API server",
-		Long: `Write what a cluster needs to run the server as an aggregated API server: its
-namespace and service account, the permissions that this server needs with these flags
-and no others, what runs it, and the APIServices that make its kinds the cluster's.
+		Short: "Write manifests that run the server as an aggregated API server in a cluster",
+		Long: `Write the manifests that run the server as an aggregated API server in a cluster:
+namespace, service account, exactly the permissions that this server needs with these
+flags, workload, and the APIServices that add its kinds to the API of the cluster.
 
-Nothing is asked of a cluster. What is printed goes to kubectl apply; with --format
-kustomize it is a base in a folder, with --format helm a chart. A folder is written anew
-as a whole; files in it that this verb has not written are left alone, and one that is in
-the way is an error. What follows -- are more flags for serve.`,
-		Example: fmt.Sprintf(`  # one replica that keeps its objects in a volume
+The verb sends no requests to a cluster. Pass its output to kubectl apply. With --format
+kustomize it writes a base into a folder, with --format helm a chart. It replaces all files
+that it wrote into the folder before, and keeps all other files; an existing file of the
+user with the same name is an error. The arguments after -- are flags for serve.`,
+		Example: fmt.Sprintf(`  # one replica, with its objects in a volume
   %[1]s manifests --image registry.example.com/%[1]s:v1 | kubectl apply -f -
 
   # two replicas above etcd, with certificates by cert-manager, as a chart
   %[1]s manifests --image registry.example.com/%[1]s:v1 --storage etcd --etcd-servers https://etcd.example.com:2379 \
       --etcd-secret etcd-client --certificates cert-manager --format helm --output-dir chart
 
-  # the lean profile: nothing of the cluster is read but who its callers are and what they may do
+  # the lean profile: the cluster only authenticates users and authorizes requests
   %[1]s manifests --image registry.example.com/%[1]s:v1 --certificates secret=%[1]s-tls --enable-priority-and-fairness=false \
       --disable-admission-plugins NamespaceLifecycle,MutatingAdmissionPolicy,MutatingAdmissionWebhook,ValidatingAdmissionPolicy,ValidatingAdmissionWebhook`, program.Name),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -76,41 +76,43 @@ the way is an error. What follows -- are more flags for serve.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&config.Image, "image", "", "container image of the server; must be given")
-	flags.StringVar(&config.Name, "name", "", fmt.Sprintf("what the server is called in the cluster: a DNS label, which its service, "+
-		"service account and other objects are named after (default: %s)", program.Name))
-	flags.StringVar(&config.Namespace, "namespace", "", "namespace to run it in (default: its name)")
-	flags.IntVar(&config.Replicas, "replicas", 0, "how many of it run (default 2 above etcd, else 1)")
-	flags.StringVar(&storage, "storage", embedded.Name, "where objects are kept: embedded or files (in a volume), memory or etcd")
+	flags.StringVar(&config.Image, "image", "", "container image of the server; required")
+	flags.StringVar(&config.Name, "name", "", fmt.Sprintf("name of the server in the cluster, a DNS label; its Service, service account and "+
+		"other objects get this name (default: %s)", program.Name))
+	flags.StringVar(&config.Namespace, "namespace", "", "namespace of the server (default: its name)")
+	flags.IntVar(&config.Replicas, "replicas", 0, "number of replicas (default 2 with etcd, else 1)")
+	flags.StringVar(&storage, "storage", embedded.Name, "storage of the objects: embedded or files (in a volume), memory or etcd")
 	flags.Var(&size, "storage-size", "size of the volume")
-	flags.StringVar(&config.StorageClass, "storage-class", "", "class of the volume (default: the cluster's)")
+	flags.StringVar(&config.StorageClass, "storage-class", "", "storage class of the volume (default: the cluster's default class)")
 	flags.StringSliceVar(
 		&config.EtcdServers,
 		"etcd-servers",
 		nil,
-		"URLs of etcd's members; http://localhost:PORT is one in the server's own pod",
+		"URLs of the etcd members; http://localhost:PORT is a container in the server's pod",
 	)
 	flags.StringVar(&config.EtcdSecret, "etcd-secret", "", "Secret with ca.crt, tls.crt and tls.key for etcd")
-	flags.BoolVar(&config.WithEtcd, "with-etcd", false, "deploy an etcd of one member besides, as an example")
-	flags.StringVar(&config.EtcdImage, "etcd-image", "", "its container image (default: etcd's own, of the version that is tested)")
-	flags.StringVar(&config.Certificates, "certificates", manifests.SelfCertified, "who makes the serving certificate: self (the server), "+
+	flags.BoolVar(&config.WithEtcd, "with-etcd", false, "also deploy an etcd with one member, as an example")
+	flags.StringVar(&config.EtcdImage, "etcd-image", "", "container image of the example etcd (default: etcd's official image, in "+
+		"the tested version)")
+	flags.StringVar(&config.Certificates, "certificates", manifests.SelfCertified, "source of the serving certificate: self (the server), "+
 		"cert-manager, or secret=NAME, a Secret of type kubernetes.io/tls that you keep up to date")
-	flags.StringVar(&caFile, "ca-file", "", "authority of the certificate in secret=NAME, for the APIServices (PEM)")
+	flags.StringVar(&caFile, "ca-file", "", "file with the certificate authority of secret=NAME, for the caBundle of the APIServices (PEM)")
 	flags.StringSliceVar(
 		&config.DisablePlugins,
 		"disable-admission-plugins",
 		nil,
-		"admission plugins of the cluster to leave out: "+strings.Join(requirements.Plugins(), ", "),
+		"admission plugins to disable: "+strings.Join(requirements.Plugins(), ", "),
 	)
-	flags.BoolVar(&flowControl, "enable-priority-and-fairness", true, "share the server fairly, as the cluster's flow schemas say")
+	flags.BoolVar(&flowControl, "enable-priority-and-fairness", true, "queue requests by the cluster's flow schemas and priority levels")
 	flags.IntVar(&config.GroupPriority, "group-priority", 1000, "groupPriorityMinimum of the APIServices, 1 to 20000")
 	flags.BoolVar(&config.UserRoles, "user-roles", false, "add the namespaced kinds to the cluster's roles view, edit and admin")
-	flags.BoolVar(&config.SeparateControllers, "separate-controllers", false, "run the server's controllers in two pods of their own, "+
-		"which elect a leader, instead of in the server")
+	flags.BoolVar(&config.SeparateControllers, "separate-controllers", false, "run the server's controllers in two separate pods, which "+
+		"elect a leader, instead of in the server")
 	flags.BoolVar(&config.ServiceMonitor, "service-monitor", false, "add a ServiceMonitor for the Prometheus operator")
-	flags.StringVar(&format, "format", "yaml", "yaml or json (to standard output), kustomize or helm (into a folder)")
-	flags.StringVar(&dir, "output-dir", "", "folder for kustomize and helm, written anew as a whole")
-	flags.BoolVar(&dryRun, "dry-run", false, "say what would become of the files in the folder, and write nothing")
+	flags.StringVar(&format, "format", "yaml", "format of the manifests: yaml or json (to standard output), "+
+		"kustomize or helm (into a folder)")
+	flags.StringVar(&dir, "output-dir", "", "output folder for kustomize and helm; replaces all files of the previous run")
+	flags.BoolVar(&dryRun, "dry-run", false, "print the changes to the files of the folder, and write nothing")
 	return cmd
 }
 
@@ -120,9 +122,9 @@ func deployedStorages(name string, servers []string, definition *define.Server) 
 	inEtcd := slices.ContainsFunc(definition.Kinds(), func(k *define.Kind) bool { return k.Storage != nil && k.Storage.Name() == etcd.Name })
 	switch {
 	case name == etcd.Name && len(servers) == 0:
-		return nil, nil, errors.New("--storage etcd needs --etcd-servers, or --with-etcd for an example of one")
+		return nil, nil, errors.New("--storage etcd requires --etcd-servers, or --with-etcd for an example etcd")
 	case name != etcd.Name && len(servers) > 0 && !inEtcd:
-		return nil, nil, fmt.Errorf("--storage %s uses no etcd: leave out --with-etcd, --etcd-servers and --etcd-secret, or choose "+
+		return nil, nil, fmt.Errorf("--storage %s does not use etcd: remove --with-etcd, --etcd-servers and --etcd-secret, or use "+
 			"--storage etcd", name)
 	}
 	s := storageOptions{etcd: etcd.Options{Endpoints: servers}}
@@ -150,14 +152,14 @@ func checkFormat(format, dir string, dryRun bool) error {
 	switch format {
 	case "yaml", "json":
 		if dir != "" {
-			return fmt.Errorf("--output-dir is for --format kustomize and helm; %s goes to standard output", format)
+			return fmt.Errorf("--output-dir requires --format kustomize or helm; the format %s is written to standard output", format)
 		}
 		if dryRun {
-			return errors.New("--dry-run: nothing is written without --output-dir")
+			return errors.New("--dry-run requires --output-dir")
 		}
 	case "kustomize", "helm":
 		if dir == "" {
-			return fmt.Errorf("--format %s needs --output-dir, the folder to write", format)
+			return fmt.Errorf("--format %s requires --output-dir", format)
 		}
 	default:
 		return fmt.Errorf("--format %q: choose yaml, json, kustomize or helm", format)

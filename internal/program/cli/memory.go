@@ -21,12 +21,14 @@ func (f *memoryFlags) declare(flags *pflag.FlagSet) {
 		return resource.QuantityValue{Quantity: *resource.NewQuantity(bytes, resource.BinarySI)}
 	}
 	f.objectCache, f.valueCache, f.historyBytes = binary(256<<20), binary(1<<30), binary(256<<20)
-	flags.Var(&f.historyBytes, "history-bytes", "how many bytes of old objects are kept at most; this limit wins; 0 has none")
-	flags.Var(&f.objectCache, "object-cache-size", "memory for decoded objects, for each storage; 0 decodes an object each time it is read")
-	flags.Var(&f.valueCache, "value-cache-size", "memory for the encoded bytes of objects, for each storage; those written longest ago "+
-		"are read from disk beyond it, and those of 64Ki and more beyond a sixteenth of it; 0 keeps none")
-	flags.Var(&f.requests, "memory-budget", "memory that requests may need at once, for bodies and lists; others wait, then get 429; 0 "+
-		"bounds nothing (default: a quarter of what the process may use, 1Gi at most)")
+	flags.Var(&f.historyBytes, "history-bytes", "maximum size of the history in bytes; takes precedence over the other history "+
+		"limits; 0 sets no limit")
+	flags.Var(&f.objectCache, "object-cache-size", "maximum memory for decoded objects, for each storage; 0 decodes an object on each read")
+	flags.Var(&f.valueCache, "value-cache-size", "maximum memory for encoded objects, for each storage; beyond it, the server reads "+
+		"the least "+
+		"recently written objects from disk, and objects of 64Ki and more already beyond a sixteenth of it; 0 keeps none in memory")
+	flags.Var(&f.requests, "memory-budget", "maximum memory for the bodies and lists of all running requests; further requests wait, "+
+		"then get 429; 0 sets no limit (default: a quarter of the memory of the process, at most 1Gi)")
 }
 
 func (f *memoryFlags) complete(flags *pflag.FlagSet, options *config.Options) error {
@@ -75,7 +77,7 @@ func (d memoryDescription) String() string {
 		}
 		return resource.NewQuantity(bytes, resource.BinarySI).String()
 	}
-	return fmt.Sprintf("requests %s; items of lists that are stored otherwise or in etcd %s; of each storage but etcd, encoded objects "+
-		"%s, decoded objects %s, history %s, indexes of labels %d entries",
+	return fmt.Sprintf("requests %s; list items that need conversion or are stored in etcd %s; for each storage except etcd: encoded "+
+		"objects %s, decoded objects %s, history %s, label indexes %d entries",
 		text(d.Requests), text(d.ListItems), text(d.EncodedObjects), text(d.DecodedObjects), text(d.History), d.LabelIndexes)
 }

@@ -125,21 +125,22 @@ func (s *storageOptions) complete(o *config.Options, definition *define.Server) 
 
 // storageFlags declares the storage flags.
 func storageFlags(flags *pflag.FlagSet, s *storageOptions, options *config.Options) {
-	flags.StringVar(&options.DataDir, "data-dir", "data", "directory of certificates, kubeconfig and stored objects; one server at a time")
+	flags.StringVar(&options.DataDir, "data-dir", "data", "directory for certificates, kubeconfig and stored objects; only one server "+
+		"at a time can use it")
 	s.dataDir = flags.Lookup("data-dir")
 	s.storage.name = embedded.Name
-	flags.Var(&s.storage, "storage", "where objects are kept: embedded (in the data directory), files (YAML that may be edited), memory "+
-		"(as long as the server lives) or etcd")
-	flags.StringVar(&s.filesDir, "files-dir", "", "directory of the storage files (default: objects in the data directory)")
-	flags.StringToStringVar(&s.storageOf, "storage-of", nil, "other storages for single resources, as in leases.example.com=memory")
-	flags.StringToStringVar(&s.media, "storage-media-type-of", nil, "media types to store single resources in, as in "+
-		"leases.example.com=application/json (default: JSON, unless the developer says protobuf)")
+	flags.Var(&s.storage, "storage", "storage of the objects: embedded (in the data directory), files (YAML files that users may "+
+		"edit), memory (lost when the server stops) or etcd")
+	flags.StringVar(&s.filesDir, "files-dir", "", "directory of the storage named files (default: objects in the data directory)")
+	flags.StringToStringVar(&s.storageOf, "storage-of", nil, "storages for individual resources, as in leases.example.com=memory")
+	flags.StringToStringVar(&s.media, "storage-media-type-of", nil, "media types of stored objects for individual resources, as in "+
+		"leases.example.com=application/json (default: JSON, unless the program selects protobuf)")
 	etcdFlags(flags, &s.etcd, "")
 	flags.StringVar(
 		&options.EncryptionConfigFile,
 		"encryption-provider-config",
 		"",
-		"file that says which resources are stored encrypted, and how (EncryptionConfiguration)",
+		"file with the providers that encrypt stored resources (EncryptionConfiguration)",
 	)
 }
 
@@ -149,8 +150,8 @@ func etcdFlags(flags *pflag.FlagSet, o *etcd.Options, prefix string) {
 	if prefix != "" {
 		which = "its"
 	}
-	flags.StringSliceVar(&o.Endpoints, prefix+"etcd-servers", nil, "URLs of etcd's members, for the storage etcd")
-	flags.StringVar(&o.Prefix, prefix+"etcd-prefix", etcd.DefaultPrefix, "beginning of all keys in etcd")
+	flags.StringSliceVar(&o.Endpoints, prefix+"etcd-servers", nil, "URLs of the etcd members, for the storage etcd")
+	flags.StringVar(&o.Prefix, prefix+"etcd-prefix", etcd.DefaultPrefix, "prefix of all keys in etcd")
 	flags.StringVar(&o.CAFile, prefix+"etcd-cafile", "", "authorities of "+which+" certificates (PEM; default: the system's)")
 	flags.StringVar(&o.CertFile, prefix+"etcd-certfile", "", "client certificate for etcd (PEM)")
 	flags.StringVar(&o.KeyFile, prefix+"etcd-keyfile", "", "key of --"+prefix+"etcd-certfile (PEM)")
@@ -191,12 +192,12 @@ func (a *addressOptions) declare(flags *pflag.FlagSet) {
 		&a.bind,
 		"bind-address",
 		"",
-		"IP address to listen on; 0.0.0.0 is all (default: 127.0.0.1, in a pod of a cluster 0.0.0.0)",
+		"IP address to listen on; 0.0.0.0 selects all (default: 127.0.0.1, or 0.0.0.0 in a pod of a cluster)",
 	)
 	flags.IntVar(&a.secure, "secure-port", 8443, "HTTPS port; 0 picks a free one")
-	flags.IntVar(&a.insecure, "insecure-port", 0, "plain HTTP port, with the same authentication and authorization; 0 listens on none")
-	flags.StringVar(&a.unix, "unix-socket", "", "path of a Unix socket for plain HTTP, with the same authentication and authorization, "+
-		"that only the user of the process may open")
+	flags.IntVar(&a.insecure, "insecure-port", 0, "plain HTTP port, with the same authentication and authorization; 0 disables it")
+	flags.StringVar(&a.unix, "unix-socket", "", "path of a Unix socket for plain HTTP, with the same authentication and authorization; "+
+		"only the user of the process can open the socket")
 }
 
 // complete sets the addresses in the options.
@@ -209,7 +210,8 @@ func (a *addressOptions) complete(o *config.Options) error {
 		}
 	}
 	if net.ParseIP(bind) == nil {
-		return fmt.Errorf("--bind-address %s is not an IP address: 127.0.0.1 is this machine alone, 0.0.0.0 all its addresses", bind)
+		return fmt.Errorf("--bind-address %s is not an IP address: use 127.0.0.1 for this machine only, or 0.0.0.0 for all its "+
+			"addresses", bind)
 	}
 	for _, port := range []struct {
 		flag   string

@@ -176,7 +176,7 @@ func TestClusterOptions_standalone_areRefused(t *testing.T) {
 		if err := flags.Set(f.Name, value); err != nil {
 			t.Fatal(err)
 		}
-		want := "--" + f.Name + " is for a server in a cluster: add --aggregated"
+		want := "--" + f.Name + " requires an aggregated server: add --aggregated"
 		if err := clusterOptions(flags, options, &define.Server{}); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}

@@ -7,7 +7,7 @@ func queryFlag(flags *pflag.FlagSet, prefix **string) {
 	flags.Var(
 		&optionalText{prefix},
 		"query-prefix",
-		`path at which queries are answered, as in /query; "" answers none (default: what the server says, /query)`,
+		`path for queries, such as /query; "" disables queries (default: the path that the program sets, or /query)`,
 	)
 }
 

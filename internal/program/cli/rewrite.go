@@ -18,22 +18,22 @@ func (v *storageVerbs) rewrite() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "rewrite",
-		Short: "Store objects anew: with the current key, version and media type",
-		Long: `Store every object anew that is not stored as it would be if it were written now:
-encrypted with the first key of the encryption configuration, in the kind's stored
-version and media type. Nothing else about it changes but its resource version; watches
-see it as modified. Objects that are stored so already are left alone.
+		Short: "Rewrite objects with the current key, version and media type",
+		Long: `Rewrite all objects that are not stored with the current key, version and media type: the
+first key of the encryption configuration, and the stored version and media type of the
+kind. A rewritten object only gets a new resource version; watches receive it as modified.
+The verb does not write objects that are already current.
 
-A server that runs goes on meanwhile. It can be interrupted and run again, which
-does the rest. The exit code is 1 if objects could not be read or written, or if some
-are not stored with the current key, version and media type afterwards.
+A running server keeps serving. If you interrupt the verb, run it again to rewrite the
+remaining objects. The exit code is 1 if the verb could not read or write some objects, or
+if some objects are still not stored with the current key, version and media type.
 
-Objects that were replaced or deleted stay in the history as they were stored, until
-that is compacted: --compact does so at once.`,
-		Example: fmt.Sprintf(`  # after a new key has been put first in the encryption configuration
+The history keeps replaced and deleted objects in their old form until it is compacted:
+--compact compacts it at once.`,
+		Example: fmt.Sprintf(`  # after you added a new first key to the encryption configuration
   %[1]s storage rewrite --compact
 
-  # one kind, of a server elsewhere
+  # one kind of a remote server
   %[1]s storage rewrite --resource flunders.wardle.example.com --kubeconfig admin.kubeconfig`, v.program.Name),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -59,7 +59,7 @@ that is compacted: --compact does so at once.`,
 				shown := &line{out: cmd.ErrOrStderr()}
 				err := tools.Rewrite(ctx, resources, func(r maintenance.Rewritten) {
 					if r.Unfinished {
-						shown.show(fmt.Sprintf("%s: %d looked at, %d rewritten", r.Resource, r.LookedAt, r.Written))
+						shown.show(fmt.Sprintf("%s: %d checked, %d rewritten", r.Resource, r.LookedAt, r.Written))
 						return
 					}
 					shown.clear()
@@ -82,7 +82,7 @@ that is compacted: --compact does so at once.`,
 				}
 				done, err := tools.Compact(ctx, 0)
 				if err != nil {
-					return fmt.Errorf("everything is rewritten, but not compacted: %w", err)
+					return fmt.Errorf("all objects are rewritten, but the history is not compacted: %w", err)
 				}
 				for _, c := range done {
 					if output == "" {
@@ -94,14 +94,14 @@ that is compacted: --compact does so at once.`,
 		},
 	}
 	cmd.Flags().StringSliceVar(&resources, "resource", nil, "only objects of these resources, such as flunders.wardle.example.com")
-	cmd.Flags().BoolVar(&compact, "compact", false, "forget the history afterwards, in which objects are as they were stored before")
+	cmd.Flags().BoolVar(&compact, "compact", false, "then compact the history, which has objects in their old form")
 	outputFlag(cmd, &output)
 	return cmd
 }
 
 // printRewritten prints one line for a resource, and one line for each failure.
 func printRewritten(out io.Writer, r maintenance.Rewritten) {
-	fmt.Fprintf(out, "%s: %d looked at, %d rewritten, %d already current", r.Resource, r.LookedAt, r.Written, r.Current)
+	fmt.Fprintf(out, "%s: %d checked, %d rewritten, %d already current", r.Resource, r.LookedAt, r.Written, r.Current)
 	if r.Gone > 0 {
 		fmt.Fprintf(out, ", %d deleted meanwhile", r.Gone)
 	}
@@ -141,13 +141,14 @@ func complete(all []maintenance.Rewritten) error {
 	}
 	switch {
 	case failed > 0:
-		return fmt.Errorf("%d objects could not be rewritten: keep the old keys and versions until they are, or are deleted", failed)
+		return fmt.Errorf("%d objects could not be rewritten: keep the old keys and versions until these objects are rewritten "+
+			"or deleted", failed)
 	case old > 0:
-		return fmt.Errorf("%d objects were written with another key meanwhile: give all replicas the same encryption configuration and run "+
-			"it again", old)
+		return fmt.Errorf("other replicas wrote %d objects with another key: use the same encryption configuration on all replicas, and run "+
+			"storage rewrite again", old)
 	case forms > 0:
-		return fmt.Errorf("%d objects were written in another version or media type meanwhile: have all replicas run the same program with "+
-			"the same flags and run it again", forms)
+		return fmt.Errorf("other replicas wrote %d objects in another version or media type: run the same program with the same "+
+			"flags on all replicas, and run storage rewrite again", forms)
 	}
 	return nil
 }

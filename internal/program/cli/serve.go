@@ -99,7 +99,7 @@ func rootCommand(program Program) *cobra.Command {
 	root := &cobra.Command{
 		Use:           program.Name,
 		Short:         "A Kubernetes-style API server",
-		Long:          "A Kubernetes-style API server. It needs no cluster and no database: serve starts it, kubectl talks to it.",
+		Long:          "A Kubernetes-style API server that needs no cluster and no database. Start it with serve, and use it with kubectl.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noArgs,
@@ -110,7 +110,7 @@ func rootCommand(program Program) *cobra.Command {
 			return cmd.Help()
 		},
 	}
-	root.Flags().BoolVar(&version, "version", false, "print the version, as the verb does")
+	root.Flags().BoolVar(&version, "version", false, "print the version, like the verb version")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) {
 			if nearest := nearestFlag(cmd, unknown.GetSpecifiedName()); nearest != "" {
@@ -168,23 +168,23 @@ func serveCommand(program Program) *cobra.Command {
 		Short: "Serve the API",
 		Long: `Serve the API until interrupted.
 
-The first start makes certificates and an administrator's kubeconfig in the data
-directory; later starts keep them. The server listens on 127.0.0.1 with TLS and
-lets in the administrator only, unless flags say otherwise.
+The first start creates certificates and an administrator's kubeconfig in the data
+directory; later starts keep them. By default, the server listens on 127.0.0.1 with TLS
+and admits only the administrator.
 
-With --aggregated, which a pod need not be told, it is a part of a cluster instead:
-kube-apiserver sends it requests, and is asked who callers are, what they may do, and
-which namespaces, webhooks and policies there are.
+With --aggregated, which is the default in a pod, the server is a part of a cluster:
+kube-apiserver forwards requests to it, authenticates users and authorizes requests, and
+has the namespaces, webhooks and policies that apply to its objects.
 
-All flags may be in a file instead, named by --config.`,
-		Example: fmt.Sprintf(`  # serve from ./data, then ask what there is
+All flags may also be set in a file, with --config.`,
+		Example: fmt.Sprintf(`  # serve from ./data, then list the resources
   %[1]s serve
   kubectl --kubeconfig data/kubeconfig api-resources
 
-  # a throw-away server on a free port
+  # a temporary server on a free port
   %[1]s serve --storage memory --secure-port 0 --data-dir $(mktemp -d)
 
-  # a part of a cluster, with its objects in etcd
+  # an aggregated server of a cluster, with its objects in etcd
   %[1]s serve --aggregated --kubeconfig ~/.kube/config --etcd-servers https://etcd:2379`, program.Name),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -262,60 +262,61 @@ All flags may be in a file instead, named by --config.`,
 		&storage.etcd.CompactionInterval,
 		"etcd-compaction-interval",
 		5*time.Minute,
-		"how much of etcd's history is kept at least; 0 leaves compaction to others",
+		"minimum time that etcd keeps its history; 0 disables compaction by the server",
 	)
 	flags.DurationVar(
 		&storage.etcd.HealthcheckTimeout,
 		"etcd-healthcheck-timeout",
 		2*time.Second,
-		"how long etcd may take to answer before the server is not ready; it is asked twice in this time",
+		"time without an answer of etcd after which the server is not ready; the server checks etcd twice in this time",
 	)
 	flags.DurationVar(
 		&storage.etcd.StartTimeout,
 		"etcd-start-timeout",
 		0,
-		"exit if etcd does not answer for this long at start; 0 waits, not ready, as long as it takes",
+		"time without an answer of etcd at start after which the server exits; 0 waits without limit, and the server is not ready meanwhile",
 	)
-	flags.StringVar(&options.TLSCertFile, "tls-cert-file", "", "serving certificate to use instead of the server's own (PEM)")
-	flags.StringVar(&options.TLSPrivateKeyFile, "tls-private-key-file", "", "key of --tls-cert-file (PEM)")
-	flags.StringVar(&options.CertDir, "cert-dir", "", "directory of the certificates that the server makes, or of apiserver.crt and "+
+	flags.StringVar(&options.TLSCertFile, "tls-cert-file", "", "file with the serving certificate, instead of the one that the server "+
+		"creates (PEM)")
+	flags.StringVar(&options.TLSPrivateKeyFile, "tls-private-key-file", "", "file with the key of --tls-cert-file (PEM)")
+	flags.StringVar(&options.CertDir, "cert-dir", "", "directory of the certificates that the server creates, or of apiserver.crt and "+
 		"apiserver.key (default: cert in the data directory)")
 	flags.BoolVar(
 		&options.EncryptionConfigReload,
 		"encryption-provider-config-automatic-reload",
 		false,
-		"read the file of --encryption-provider-config again when it changes",
+		"reload the file of --encryption-provider-config when it changes",
 	)
-	flags.BoolVar(&options.ServeDespiteUndecodable, "serve-despite-undecodable", false, "serve although stored objects cannot be "+
-		"decrypted, or are stored in a version or media type that the server does not have any more, so that they can be deleted")
-	flags.DurationVar(&options.HistoryAge, "history-age", 5*time.Minute, "how long old revisions stay readable at least")
-	flags.Int64Var(&options.HistoryRevisions, "history-revisions", 10_000, "how many old revisions stay readable at least")
+	flags.BoolVar(&options.ServeDespiteUndecodable, "serve-despite-undecodable", false, "start even if the server cannot decrypt "+
+		"some stored objects, or no longer has their version or media type, so that clients can delete them")
+	flags.DurationVar(&options.HistoryAge, "history-age", 5*time.Minute, "minimum time that old revisions stay readable")
+	flags.Int64Var(&options.HistoryRevisions, "history-revisions", 10_000, "minimum number of old revisions that stay readable")
 	memory.declare(flags)
 	flags.StringSliceVar(&options.Controllers, "controllers", []string{controllers.All}, controllersUsage)
 	flags.BoolVar(&options.UnrestrictedUpdate, "unrestricted-update", false, "accept updates without a resource version, which overwrite "+
-		"what others have written; for debugging")
-	flags.DurationVar(&options.RequestTimeout, "request-timeout", 0, "how long a request other than a watch may take (default 1m)")
+		"concurrent changes; for debugging")
+	flags.DurationVar(&options.RequestTimeout, "request-timeout", 0, "maximum duration of a request, except watches (default 1m)")
 	flags.DurationVar(
 		&options.ShutdownTimeout,
 		"shutdown-timeout",
 		0,
-		"how long a shutdown waits for requests in progress; then they are cut off (default 10s)",
+		"time that a shutdown waits for requests in progress before it closes their connections (default 10s)",
 	)
 	flags.DurationVar(
 		&options.ShutdownDelay,
 		"shutdown-delay-duration",
 		0,
-		"how long a server that is told to stop still answers as before, while /readyz fails",
+		"time that a stopping server keeps serving while /readyz fails",
 	)
 	configFileFlag(flags, &configFile)
 	flags.StringVar(
 		&options.TracingConfigFile,
 		"tracing-config-file",
 		"",
-		"file that says of how many requests spans are sent, and to which collector (TracingConfiguration)",
+		"file with the collector and the sampling rate of traces (TracingConfiguration)",
 	)
-	flags.Var(cliflag.NewMapStringBool(&gates), "feature-gates", "features of the machinery, for the whole process, as in "+
-		"WatchListCompression=false; the values of others are the machinery's. FastPath=false leaves all requests to upstream's handlers")
+	flags.Var(cliflag.NewMapStringBool(&gates), "feature-gates", "feature gates of the process, as in WatchListCompression=false; "+
+		"other gates keep upstream's defaults. FastPath=false sends all requests through upstream's handlers")
 	log.declare(flags)
 	flags.IntVar(&log.verbosity, "v", 0, "")
 	_ = flags.MarkHidden("v") // the flag exists: upstream writes it with two dashes

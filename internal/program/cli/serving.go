@@ -21,43 +21,45 @@ func (s *servingFlags) declare(flags *pflag.FlagSet, o *config.ServingOptions) {
 		&o.MinTLSVersion,
 		"tls-min-version",
 		"",
-		"oldest version of TLS that is spoken: VersionTLS12 or VersionTLS13 (default VersionTLS12)",
+		"minimum TLS version: VersionTLS12 or VersionTLS13 (default VersionTLS12)",
 	)
 	flags.StringSliceVar(
 		&o.CipherSuites,
 		"tls-cipher-suites",
 		nil,
-		"cipher suites of TLS 1.2 that are spoken, by Go's names (default: Go's choice)",
+		"cipher suites for TLS 1.2, by their Go names (default: Go's choice)",
 	)
 	flags.Int32SliceVar(
 		&o.CurvePreferences,
 		"tls-curve-preferences",
 		nil,
-		"key exchanges that are spoken, by the numbers of crypto/tls (default: Go's choice)",
+		"key exchanges for TLS, by their numbers in crypto/tls (default: Go's choice)",
 	)
-	flags.Var(cliflag.NewNamedCertKeyArray(&s.sni), "tls-sni-cert-key", "certificate and key for other names, as in "+
-		"other.crt,other.key:*.example.com,example.com, besides those in the certificate; may be repeated (PEM)")
+	flags.Var(cliflag.NewNamedCertKeyArray(&s.sni), "tls-sni-cert-key", "files with a certificate and key for SNI, and additional "+
+		"names, as in other.crt,other.key:*.example.com,example.com; may be given several times (PEM)")
 	flags.Lookup("tls-sni-cert-key").DefValue = "" // upstream's value prints an empty list
-	flags.IntVar(&s.streams, "http2-max-streams-per-connection", 1000, "how many requests at once a client may have on one HTTP/2 connection")
-	flags.BoolVar(&o.DisableHTTP2, "disable-http2-serving", false, "speak HTTP/1.1 only")
-	flags.Float64Var(&o.GoawayChance, "goaway-chance", 0, "how likely a request over HTTP/2 has its client connect anew, so that a load "+
-		"balancer may choose another server: 0 to 0.02")
-	flags.StringVar(&o.ExternalHostname, "external-hostname", "", "name, with or without a port, that discovery tells clients, and that "+
-		"the server's own certificate covers (default: the address)")
+	flags.IntVar(&s.streams, "http2-max-streams-per-connection", 1000, "maximum number of concurrent requests on one HTTP/2 connection")
+	flags.BoolVar(&o.DisableHTTP2, "disable-http2-serving", false, "serve only HTTP/1.1")
+	flags.Float64Var(&o.GoawayChance, "goaway-chance", 0, "probability, from 0 to 0.02, that a request over HTTP/2 makes its client "+
+		"reconnect, so that a load balancer can choose another server")
+	flags.StringVar(&o.ExternalHostname, "external-hostname", "", "host name, with or without a port, for discovery and for the certificate "+
+		"that the server creates (default: the address)")
 	flags.StringSliceVar(
 		&o.AllowedOrigins,
 		"cors-allowed-origins",
 		nil,
-		`regular expressions of origins whose pages may send requests from browsers, as in //example\.com(:|$)`,
+		`regular expressions of allowed CORS origins, as in //example\.com(:|$)`,
 	)
 	flags.StringSliceVar(&o.StrictTransportSecurity, "strict-transport-security-directives", nil, "directives of the header "+
-		"Strict-Transport-Security: max-age=SECONDS, includeSubDomains, preload (default: none, no header)")
-	flags.StringSliceVar(&o.RefusedUserAgents, "refuse-user-agents", nil, "programs whose requests are refused, by what they call "+
-		"themselves, such as kubectl (default: none)")
-	flags.IntVar(&s.reads, "max-requests-inflight", 400, "how many requests that read are handled at once; others get 429; 0 bounds nothing")
-	flags.IntVar(&s.mutating, "max-mutating-requests-inflight", 200, "how many requests that write are handled at once; 0 bounds nothing")
-	flags.BoolVar(&o.Profiling, "profiling", false, "serve /debug/pprof and /debug/flags/v to callers who may get and put these paths")
-	flags.BoolVar(&o.ContentionProfiling, "contention-profiling", false, "record blocking for --profiling; it costs time")
+		"Strict-Transport-Security: max-age=SECONDS, includeSubDomains, preload (default: no header)")
+	flags.StringSliceVar(&o.RefusedUserAgents, "refuse-user-agents", nil, "names of programs in User-Agent headers, such as kubectl, whose "+
+		"requests the server rejects (default: none)")
+	flags.IntVar(&s.reads, "max-requests-inflight", 400, "maximum number of concurrent read requests; further requests get 429; 0 sets "+
+		"no limit")
+	flags.IntVar(&s.mutating, "max-mutating-requests-inflight", 200, "maximum number of concurrent write requests; further requests "+
+		"get 429; 0 sets no limit")
+	flags.BoolVar(&o.Profiling, "profiling", false, "serve /debug/pprof and /debug/flags/v to users who may get and put these paths")
+	flags.BoolVar(&o.ContentionProfiling, "contention-profiling", false, "record blocking for --profiling; this slows the server down")
 }
 
 // complete copies the flags that were given into the options.

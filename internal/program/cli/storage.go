@@ -38,20 +38,21 @@ func storageCommand(program Program) *cobra.Command {
 	v := &storageVerbs{program: program}
 	cmd := &cobra.Command{
 		Use:   "storage",
-		Short: "Back up, check and look into what is stored",
-		Long: `Back up, check and look into what is stored.
+		Short: "Back up, verify and inspect the stored objects",
+		Long: `Back up, verify and inspect the stored objects.
 
-The verbs take the flags that tell serve where it stores what. If a server is using
-the data directory, they ask it by means of the kubeconfig there, or the one given
-with --kubeconfig; else they open the storage themselves, and no server can start
+The verbs have the same storage flags as serve. If a server is using the data directory,
+they send requests to it, with the kubeconfig in the data directory or the one of
+--kubeconfig. Otherwise they open the storage themselves, and no server can start
 meanwhile.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := cmd.PersistentFlags()
 	storageFlags(flags, &v.storage, &v.options)
-	flags.StringVar(&v.tools.Kubeconfig, "kubeconfig", "", "a running server to ask, instead of the one that uses the data directory")
-	flags.StringVar(&v.tools.Only, "only", "", "the one storage to work on, such as embedded, of a server that has several")
+	flags.StringVar(&v.tools.Kubeconfig, "kubeconfig", "", "kubeconfig of a running server, instead of the server that uses the data "+
+		"directory")
+	flags.StringVar(&v.tools.Only, "only", "", "storage to work on, such as embedded, if the server has several")
 	cmd.AddCommand(v.dump(), v.backup(), v.restore(), v.migrate(), v.verify(), v.compact(), v.stats(), v.rewrite())
 	return cmd
 }
@@ -95,18 +96,18 @@ func resourceOf(p *plan.Plan, name string) (*plan.Resource, error) {
 	if r := p.Resource(p.Definition.Owner(schema.ParseGroupResource(name))); r != nil {
 		return r, nil
 	}
-	return nil, usage(fmt.Errorf("--resource %s: this server has no such resource; it has %s", name, p.Names()))
+	return nil, usage(fmt.Errorf("--resource %s: unknown resource; resources of this server: %s", name, p.Names()))
 }
 
 func (v *storageVerbs) stats() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "stats",
-		Short: "Print figures: objects and bytes by resource, versions, revisions, disk, watches",
-		Long: `Print figures: the objects of each resource and the bytes of their values as they are
-stored, the versions and media types that they are stored in, the newest revision and the
-oldest that can still be read exactly, the size of the history and of the files on disk,
-and the watches that are open.`,
+		Short: "Print statistics: objects and bytes by resource, versions, revisions, disk, watches",
+		Long: `Print statistics: the number of objects of each resource and the size of their stored values,
+the versions and media types of stored objects, the newest revision and the oldest revision
+that clients can still read exactly, the size of the history and of the files on disk, and
+the number of open watches.`,
 		Example: fmt.Sprintf("  %s storage stats --data-dir data", v.program.Name),
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -187,21 +188,21 @@ func (v *storageVerbs) dump() *cobra.Command {
 	var records bool
 	cmd := &cobra.Command{
 		Use:   "dump",
-		Short: "Print every object as it is stored, as JSON, one in a line",
-		Long: `Print every object as it is stored, as JSON, one in a line: its key, its revision, which
-is the resource version, when it expires, and its value. A value that is stored as
-protobuf is printed as JSON, with its media type beside it. A value that is no object,
-such as an encrypted one, is printed in base64; nothing is decrypted.
+		Short: "Print every stored object as JSON, one per line",
+		Long: `Print every stored object as JSON, one per line: key, revision (which is the resource version),
+expiration time and value. The verb prints protobuf values as JSON, together with their media
+type. It prints values that are not objects, such as encrypted ones, in base64, and decrypts
+nothing.
 
-All objects of a storage are as they were at one revision. With --records, the history of
-a stopped server is printed as well: every record that is kept, by revision, with the
-revision that it replaced, and deletions.`,
+All objects of a storage are read at the same revision. With --records, the verb also prints
+the history of a stopped server: every kept record by revision, with the revision that it
+replaced, and deletions.`,
 		Example: fmt.Sprintf(`  # the names of all flunders
   %[1]s storage dump --resource flunders.wardle.example.com | jq -r .value.metadata.name`, v.program.Name),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if resource != "" && prefix != "" {
-				return usage(errors.New("give --resource or --prefix, not both"))
+				return usage(errors.New("--resource and --prefix exclude each other"))
 			}
 			p, err := v.plan()
 			if err != nil {
@@ -229,15 +230,15 @@ revision that it replaced, and deletions.`,
 		},
 	}
 	cmd.Flags().StringVar(&resource, "resource", "", "only objects of this resource, such as flunders.wardle.example.com")
-	cmd.Flags().StringVar(&prefix, "prefix", "", "only objects whose keys begin with this")
-	cmd.Flags().BoolVar(&records, "records", false, "print every record that is kept, the history too, of a stopped server")
+	cmd.Flags().StringVar(&prefix, "prefix", "", "only objects with this key prefix")
+	cmd.Flags().BoolVar(&records, "records", false, "also print the history: every kept record of a stopped server")
 	return cmd
 }
 
 func (v *storageVerbs) dumpRecords(ctx context.Context, out io.Writer, tools maintenance.Tools, prefix string) error {
 	local, ok := tools.(*maintenance.Local)
 	if !ok {
-		return usage(errors.New("--records reads the storage itself: stop the server first"))
+		return usage(errors.New("--records requires a stopped server: it reads the files of the storage"))
 	}
 	err := maintenance.DumpRecords(ctx, local, out, prefix)
 	if errors.Is(err, maintenance.ErrNoRecords) {
@@ -251,28 +252,28 @@ func (v *storageVerbs) backup() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "backup --to FILE",
-		Short: "Write everything that is stored into a file, at one revision",
-		Long: `Write everything that is stored into a file, at one revision. A server that runs goes on
-meanwhile, and its writers do not wait.
+		Short: "Write all stored objects into a file, at one revision",
+		Long: `Write all stored objects into a file, at one revision. A running server keeps serving, and its
+writers do not wait.
 
-The file is readable by its owner only. It is there as a whole, with checksums, or not
-at all. What is encrypted stays so: restoring it needs the same encryption
+Only the owner can read the file. The verb writes either the complete file, with checksums, or
+none. Encrypted objects stay encrypted: to restore them, you need the same encryption
 configuration.`,
 		Example: fmt.Sprintf(`  %[1]s storage backup --to monday.backup
 
-  # to somewhere else; check with storage restore that it has arrived whole
+  # to another machine; storage restore checks that the file is complete
   %[1]s storage backup --to - | ssh elsewhere 'cat > monday.backup'`, v.program.Name),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if to == "" {
-				return usage(errors.New("say where to with --to FILE, or --to - for standard output"))
+				return usage(errors.New("--to is missing: use --to FILE, or --to - for standard output"))
 			}
 			return v.useTools(cmd, func(ctx context.Context, tools maintenance.Tools) error {
 				counted := &progress{out: cmd.ErrOrStderr(), what: "backup"}
 				contents, err := writeBackup(ctx, counting{tools, counted}, cmd.OutOrStdout(), to, force)
 				counted.end()
 				if errors.Is(err, maintenance.ErrExists) {
-					return usage(fmt.Errorf("%w: --force replaces it", err))
+					return usage(fmt.Errorf("%w: use --force to replace it", err))
 				}
 				if err != nil {
 					return err
@@ -282,8 +283,8 @@ configuration.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&to, "to", "", "the file to write; - is standard output")
-	cmd.Flags().BoolVar(&force, "force", false, "replace the file if it is there already")
+	cmd.Flags().StringVar(&to, "to", "", "file to write; - is standard output")
+	cmd.Flags().BoolVar(&force, "force", false, "replace an existing file")
 	return cmd
 }
 
@@ -373,16 +374,17 @@ func isTerminal(w io.Writer) bool {
 // copyFlags declares the flags of the verbs that write into a storage.
 func copyFlags(cmd *cobra.Command, how *serve.CopyOptions) {
 	flags := cmd.Flags()
-	flags.Uint64Var(&how.Bump, "bump-revision", 1_000_000_000, "by how much revisions are raised above all that clients may know")
-	flags.BoolVar(&how.Replace, "replace", false, "move aside what is in the directory already, to a name with the time")
+	flags.Uint64Var(&how.Bump, "bump-revision", 1_000_000_000, "number to add to the revisions, so that they exceed all revisions that "+
+		"clients have seen")
+	flags.BoolVar(&how.Replace, "replace", false, "rename an existing storage directory to a name with the time, and keep it")
 	flags.BoolVar(
 		&how.Overwrite,
 		"overwrite",
 		false,
-		"take these objects where others are in an etcd already, and leave there what is in no way of them",
+		"overwrite different objects with the same keys in etcd; other objects in etcd stay",
 	)
-	flags.BoolVar(&how.ResetWatches, "reset-watches", false, "accept an etcd whose revisions are lower than those that clients know; they "+
-		"must be restarted then")
+	flags.BoolVar(&how.ResetWatches, "reset-watches", false, "accept an etcd whose revisions are lower than revisions that clients "+
+		"have seen; restart these clients afterwards")
 }
 
 const etcdSnapshot = "etcd-snapshot="
@@ -392,26 +394,26 @@ func (v *storageVerbs) restore() *cobra.Command {
 	how := serve.CopyOptions{}
 	cmd := &cobra.Command{
 		Use:   "restore --from FILE",
-		Short: "Put a backup where a server stores its objects",
-		Long: `Put a backup where a server stores its objects, which must be empty, or is moved aside
-with --replace. No server may be running. The file is read to its end before anything is
-changed, and what is written is read again. An interrupted restore
-leaves what was there before.
+		Short: "Restore a backup into the storage of a server",
+		Long: `Restore a backup into the storage of a server. The storage must be empty, unless --replace moves
+it aside. No server may be running. The verb reads the whole backup before it changes anything,
+and reads the restored objects again to verify them. An interrupted restore keeps the previous
+storage.
 
-Objects keep their uid, creation time, finalizers, generation and managed fields. Their
-resource versions are new, and higher than any that was seen before: clients that watched
-are told that their version has expired, and list again.
+Objects keep their uid, creation time, finalizers, generation and managed fields. They get new
+resource versions, higher than all that clients have seen: watches of clients fail with an
+expired resource version, and clients list again.
 
-With --to etcd-snapshot=FILE the objects are written into a file that etcdutl snapshot
-restore takes.`,
+With --to etcd-snapshot=FILE, the verb writes the objects into a file for etcdutl snapshot
+restore.`,
 		Example: fmt.Sprintf(`  %[1]s storage restore --from monday.backup --data-dir new
 
-  # replace what a server has stored, which stays beside as data/storage.TIME
+  # replace the objects of a server; the old storage is kept as data/storage.TIME
   %[1]s storage restore --from monday.backup --data-dir data --replace`, v.program.Name),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if from == "" {
-				return usage(errors.New("say what to restore with --from FILE"))
+				return usage(errors.New("--from is missing: use --from FILE, with the backup to restore"))
 			}
 			if err := v.prepareCopy(cmd, output); err != nil {
 				return err
@@ -419,7 +421,8 @@ restore takes.`,
 			if to != "" {
 				file, ok := strings.CutPrefix(to, etcdSnapshot)
 				if !ok || file == "" {
-					return usage(fmt.Errorf("--to %q: %sFILE is the only choice; --storage says which storage it is otherwise", to, etcdSnapshot))
+					return usage(fmt.Errorf("--to %q: the only supported value is %sFILE; to select a storage, use "+
+						"--storage", to, etcdSnapshot))
 				}
 				how.SnapshotFile, how.SnapshotOf = file, etcd.Cluster(v.storage.etcd)
 			}
@@ -432,13 +435,13 @@ restore takes.`,
 				return copyError(err)
 			}
 			if contents.Server != v.program.Name {
-				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s is a backup of a server called %s\n", from, contents.Server)
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s is a backup of another server, %s\n", from, contents.Server)
 			}
 			return printCopied(cmd.OutOrStdout(), done, output)
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the backup")
-	cmd.Flags().StringVar(&to, "to", "", etcdSnapshot+"FILE writes a snapshot for etcdutl instead")
+	cmd.Flags().StringVar(&to, "to", "", etcdSnapshot+"FILE writes a snapshot for etcdutl, instead of the storage")
 	copyFlags(cmd, &how)
 	outputFlag(cmd, &output)
 	return cmd
@@ -451,19 +454,19 @@ func (v *storageVerbs) migrate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate --from STORAGE --to STORAGE",
 		Short: "Copy all objects from one storage to another",
-		Long: `Copy all objects from one storage to another: embedded, files, or etcd. No server may
-be running. The storage that is copied from stays as it is.
+		Long: `Copy all objects from one storage to another: embedded, files, or etcd. No server may be
+running. The source storage does not change.
 
-Objects keep their uid, creation time, finalizers, generation and managed fields. What has
-been written is read again and compared. It can be run again: objects that are there
-already, and are the same, are left alone; any others are an error before anything is
-written.
+Objects keep their uid, creation time, finalizers, generation and managed fields. The verb
+reads the written objects again and compares them. You can run the verb again: it skips
+equal objects in the target, and fails before it writes anything if the target has other
+objects.
 
-Resource versions are higher afterwards than any that was seen before. An etcd that runs
-cannot be raised to that, and is refused if it is behind; there are two ways then.
---to etcd-snapshot=FILE writes a snapshot with raised revisions, for etcdutl snapshot
-restore to make a new etcd of. --reset-watches writes all the same: every client that has
-seen objects before must be restarted.`,
+The target has higher resource versions than all that clients have seen. The verb cannot
+raise the revision of a running etcd, and fails if that revision is too low. Then use one
+of two flags: --to etcd-snapshot=FILE writes a snapshot with raised revisions, from which
+etcdutl snapshot restore creates a new etcd. --reset-watches writes into the etcd despite
+its revision: restart all clients that have seen the objects.`,
 		Example: fmt.Sprintf(`  # from the data directory to a new etcd
   %[1]s storage migrate --from embedded --data-dir data --to etcd-snapshot=new.db
   etcdutl snapshot restore new.db --data-dir /var/lib/etcd
@@ -474,7 +477,7 @@ seen objects before must be restarted.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if from == "" || to == "" {
-				return usage(errors.New("say what to copy with --from STORAGE and --to STORAGE"))
+				return usage(errors.New("--from or --to is missing: use --from STORAGE and --to STORAGE"))
 			}
 			if err := v.prepareCopy(cmd, output); err != nil {
 				return err
@@ -486,13 +489,13 @@ seen objects before must be restarted.`,
 			target.storage, target.media = storageName{to, true}, v.storage.media
 			if file, ok := strings.CutPrefix(to, etcdSnapshot); ok {
 				if file == "" {
-					return usage(fmt.Errorf("--to %s: name the file, as in %snew.db", to, etcdSnapshot))
+					return usage(fmt.Errorf("--to %s: add the name of the file, as in %snew.db", to, etcdSnapshot))
 				}
 				snapshots := etcd.Cluster(target.etcd)
 				target.storage.name, how.SnapshotFile, how.SnapshotOf = snapshots.Name(), file, snapshots
 			}
 			if to == etcd.Name && len(target.etcd.Endpoints) == 0 {
-				return usage(errors.New("no etcd endpoints: name the members' URLs with --to-etcd-servers, as in https://etcd-1:2379"))
+				return usage(errors.New("no etcd endpoints: set the URLs of the members with --to-etcd-servers, as in https://etcd-1:2379"))
 			}
 			v.storage.storage, v.storage.storageOf = storageName{from, true}, nil
 			source, err := v.storage.everything(definition, v.options)
@@ -514,10 +517,11 @@ seen objects before must be restarted.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&from, "from", "", "the storage to copy from, which --data-dir or --etcd-servers tell more about")
-	flags.StringVar(&to, "to", "", "the storage to copy to, or "+etcdSnapshot+"FILE")
-	flags.StringVar(&targetDir, "to-data-dir", "", "data directory to copy to (default: --data-dir)")
-	flags.StringVar(&target.filesDir, "to-files-dir", "", "directory of files to copy to (default: objects in the data directory to copy to)")
+	flags.StringVar(&from, "from", "", "source storage; its location is set by --data-dir or --etcd-servers")
+	flags.StringVar(&to, "to", "", "target storage, or "+etcdSnapshot+"FILE")
+	flags.StringVar(&targetDir, "to-data-dir", "", "data directory of the target (default: --data-dir)")
+	flags.StringVar(&target.filesDir, "to-files-dir", "", "directory of the target storage named files (default: objects in the data "+
+		"directory of the target)")
 	etcdFlags(flags, &target.etcd, "to-")
 	copyFlags(cmd, &how)
 	outputFlag(cmd, &output)
@@ -527,7 +531,8 @@ seen objects before must be restarted.`,
 // prepareCopy performs the checks that the verbs that write into a storage share.
 func (v *storageVerbs) prepareCopy(cmd *cobra.Command, output string) error {
 	if v.tools.Kubeconfig != "" || v.tools.Only != "" {
-		return usage(fmt.Errorf("%s works on stopped servers, as a whole: leave --kubeconfig and --only away", cmd.CommandPath()))
+		return usage(fmt.Errorf("%s requires a stopped server, and handles all its storages: remove --kubeconfig "+
+			"and --only", cmd.CommandPath()))
 	}
 	logTo(cmd.ErrOrStderr(), logText, 0)
 	return checkOutput(output)
@@ -550,12 +555,12 @@ func printCopied(out io.Writer, done []serve.Copied, output string) error {
 	}
 	for _, c := range done {
 		if c.Skipped {
-			fmt.Fprintf(out, "%s: left out, it lives as long as its server\n", c.Storage)
+			fmt.Fprintf(out, "%s: skipped, its objects exist only while the server runs\n", c.Storage)
 			continue
 		}
 		fmt.Fprintf(out, "%s: %d objects, %d written; the revision is %d\n", c.Storage, c.Objects, c.Written, c.Revision)
 		if c.Aside != "" {
-			fmt.Fprintf(out, "%s: what was there before is in %s\n", c.Storage, shortPath(c.Aside))
+			fmt.Fprintf(out, "%s: the previous storage is in %s\n", c.Storage, shortPath(c.Aside))
 		}
 	}
 	return nil
@@ -565,10 +570,10 @@ func (v *storageVerbs) verify() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Read everything that is stored and report what is damaged",
-		Long: `Read everything that is stored, the history too, and report what is damaged: checksums
-that do not fit, revisions that are missing, and objects that this program cannot
-decrypt or decode. Nothing is changed. The exit code is 1 if there is damage.`,
+		Short: "Verify the stored objects and their history",
+		Long: `Read all stored objects and the history, and report wrong checksums, missing revisions, and
+objects that this program cannot decrypt or decode. The verb changes nothing. The exit code
+is 1 if it finds damage.`,
 		Example: fmt.Sprintf("  %s storage verify --data-dir data", v.program.Name),
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -601,7 +606,7 @@ decrypt or decode. Nothing is changed. The exit code is 1 if there is damage.`,
 					fmt.Fprintf(out, "%d objects, %d records, %d damages, %d warnings\n", result.Objects, result.Records, result.Damages, result.Warnings)
 				}
 				if result.Damages > 0 {
-					return fmt.Errorf("%d damages: restore a backup", result.Damages)
+					return fmt.Errorf("found %d damages: restore a backup", result.Damages)
 				}
 				return nil
 			})
@@ -615,10 +620,10 @@ func (v *storageVerbs) compact() *cobra.Command {
 	var revision, output string
 	cmd := &cobra.Command{
 		Use:   "compact",
-		Short: "Forget the history up to a revision",
-		Long: `Forget the history up to a revision, by default all of it. Current objects stay. Watches
-and lists at older revisions are told that these have expired, after which clients list
-again. Servers compact by themselves as time goes by.`,
+		Short: "Compact the history up to a revision",
+		Long: `Compact the history up to a revision, by default all of it. Current objects stay. Watches and
+lists at older revisions fail with an expired resource version, and clients list again. A
+running server also compacts its history by itself.`,
 		Example: fmt.Sprintf("  %s storage compact --revision 12345", v.program.Name),
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -650,7 +655,7 @@ again. Servers compact by themselves as time goes by.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&revision, "revision", "", "the oldest revision that is to stay readable (default: the newest)")
+	cmd.Flags().StringVar(&revision, "revision", "", "oldest revision that stays readable (default: the newest)")
 	outputFlag(cmd, &output)
 	return cmd
 }
@@ -661,7 +666,7 @@ func outputFlag(cmd *cobra.Command, output *string) {
 
 func checkOutput(output string) error {
 	if output != "" && output != "json" {
-		return usage(fmt.Errorf("--output %q: json is the only format", output))
+		return usage(fmt.Errorf("--output %q: the only supported format is json", output))
 	}
 	return nil
 }

@@ -31,11 +31,11 @@ func userCommand(program Program) *cobra.Command {
 	v := &userVerbs{program: program}
 	cmd := &cobra.Command{
 		Use:   "user",
-		Short: "Certificates and passwords of the users of a server that stands alone",
-		Long: `Issue and revoke client certificates of the users of a server that stands alone, by the
-authority that it keeps in its data directory, and give users passwords to sign in with. The
-server may be running or not. One in a cluster does not know these users: its callers are the
-cluster's.`,
+		Short: "Manage certificates and passwords of users of a standalone server",
+		Long: `Issue and revoke client certificates for users of a standalone server, with the certificate
+authority in its data directory, and set passwords with which users sign in. The server may be
+running or stopped. An aggregated server does not have these users: it has the users of its
+cluster.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -45,7 +45,7 @@ cluster's.`,
 		&v.plan.Options.CertDir,
 		"cert-dir",
 		"",
-		"directory of the certificates that the server makes (default: cert in the data directory)",
+		"directory of the certificates that the server creates (default: cert in the data directory)",
 	)
 	cmd.AddCommand(v.create(), v.list(), v.revoke(), v.passwd(), v.disable(), v.delete())
 	return cmd
@@ -54,8 +54,8 @@ cluster's.`,
 // needDir rejects options that name no directory for certificates, or something that is not a directory.
 func (v *userVerbs) needDir() error {
 	if v.plan.CertDir() == "" {
-		return usage(errors.New("without a data directory, the authority that issues certificates lives as long as its server: give " +
-			"--data-dir, here and to serve"))
+		return usage(errors.New("without a data directory, the server loses its certificate authority when it stops: use --data-dir " +
+			"here and for serve"))
 	}
 	for _, option := range []struct{ flag, dir string }{{"--data-dir", v.plan.Options.DataDir}, {"--cert-dir", v.plan.Options.CertDir}} {
 		if info, err := os.Stat(option.dir); err == nil && !info.IsDir() {
@@ -102,20 +102,20 @@ func (v *userVerbs) create() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Issue a client certificate, as a kubeconfig, PEM or PKCS #12",
-		Long: `Issue a client certificate, and print it with its key, which is kept nowhere else. A user
-may have several, one for each machine say. What the user may do is not decided here, but
-for members of system:masters, who may do everything.
+		Long: `Issue a client certificate, and print it with its key. The key is not stored anywhere else. A
+user may have several certificates, such as one for each machine. The verb grants no permissions,
+except that members of the group system:masters may do everything.
 
-A kubeconfig has the server as the administrator's in the data directory has it, or the
-URL of --server. PEM is the certificate, then the key. PKCS #12 (p12) has the authority as
-well, and is encrypted with a password.`,
-		Example: fmt.Sprintf(`  # a kubeconfig for alice, whose groups are for rules to name
+The kubeconfig has the URL of the administrator's kubeconfig in the data directory, or that of
+--server. PEM output has the certificate, then the key. PKCS #12 output (p12) also has the
+certificate authority, and is encrypted with a password.`,
+		Example: fmt.Sprintf(`  # a kubeconfig for alice, with groups for RBAC bindings
   %[1]s user create alice --group staff --group on-call --to alice.kubeconfig
 
   # for a browser, or curl
   %[1]s user create alice --output p12 --password-file password --to alice.p12
 
-  # for a program on another machine, for a week
+  # for a program on another machine, valid for a week
   %[1]s user create robot --server https://api.example.com:8443 --lifetime 168h --to robot.kubeconfig`, v.program.Name),
 		Args: oneName,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -142,13 +142,14 @@ well, and is encrypted with a password.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&n.Groups, "group", nil, "a group of the user's; may be given several times")
-	flags.DurationVar(&n.Lifetime, "lifetime", 0, "how long the certificate is valid, the authority's life at most (default 8760h0m0s)")
+	flags.StringSliceVar(&n.Groups, "group", nil, "group of the user; may be given several times")
+	flags.DurationVar(&n.Lifetime, "lifetime", 0, "lifetime of the certificate, at most that of the certificate authority (default "+
+		"8760h0m0s)")
 	flags.StringVarP(&n.output, "output", "o", formKubeconfig, "kubeconfig, pem or p12")
-	flags.StringVar(&n.server, "server", "", "URL of the server, for the kubeconfig (default: as in the administrator's)")
-	flags.StringVar(&n.passwordFile, "password-file", "", "file with the password of p12; a line break at its end is none of it")
-	flags.StringVar(&n.to, "to", "-", "the file to write, readable by its owner only; - is standard output")
-	flags.BoolVar(&n.force, "force", false, "replace the file if it is there already")
+	flags.StringVar(&n.server, "server", "", "URL of the server, for the kubeconfig (default: the URL in the administrator's kubeconfig)")
+	flags.StringVar(&n.passwordFile, "password-file", "", "file with the password for p12; a trailing line break is ignored")
+	flags.StringVar(&n.to, "to", "-", "file to write, readable only by its owner; - is standard output")
+	flags.BoolVar(&n.force, "force", false, "replace an existing file")
 	return cmd
 }
 
@@ -156,7 +157,7 @@ well, and is encrypted with a password.`,
 func oneName(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0:
-		return usage(fmt.Errorf("give the user's name; see %s --help", cmd.CommandPath()))
+		return usage(fmt.Errorf("the user name is missing; see %s --help", cmd.CommandPath()))
 	case len(args) > 1:
 		return usage(fmt.Errorf("unknown argument %q; see %s --help", args[1], cmd.CommandPath()))
 	}
@@ -175,11 +176,11 @@ func (n *newUser) check(out io.Writer) error {
 	}
 	switch {
 	case n.output != formKubeconfig && n.server != "":
-		return usage(fmt.Errorf("--server is for a kubeconfig, not for --output %s", n.output))
+		return usage(fmt.Errorf("--server has no effect with --output %s: it sets the URL in a kubeconfig", n.output))
 	case n.output != formPKCS12 && n.passwordFile != "":
-		return usage(fmt.Errorf("--password-file is for --output %s, not for %s", formPKCS12, n.output))
+		return usage(fmt.Errorf("--password-file requires --output %s, not %s", formPKCS12, n.output))
 	case n.output == formPKCS12 && n.passwordFile == "":
-		return usage(fmt.Errorf("--output %s is encrypted: name a file with the password by --password-file", formPKCS12))
+		return usage(fmt.Errorf("--output %s requires a file with a password: use --password-file", formPKCS12))
 	}
 	if err := n.checkTarget(out); err != nil {
 		return err
@@ -199,11 +200,11 @@ func (n *newUser) check(out io.Writer) error {
 func (n *newUser) checkTarget(out io.Writer) error {
 	switch {
 	case n.to == "":
-		return usage(errors.New("--to is empty: name a file, or - for standard output"))
+		return usage(errors.New("--to is empty: use a file, or - for standard output"))
 	case n.to == "-" && n.force:
-		return usage(errors.New("--force is for a file: name it with --to FILE"))
+		return usage(errors.New("--force requires a file: use --to FILE"))
 	case n.to == "-" && n.output == formPKCS12 && isTerminal(out):
-		return usage(fmt.Errorf("--output %s is no text: name a file with --to FILE", formPKCS12))
+		return usage(fmt.Errorf("--output %s is a binary format: use --to FILE", formPKCS12))
 	}
 	return nil
 }
@@ -259,7 +260,7 @@ func (n *newUser) open(out io.Writer) (*target, error) {
 		}, func() {}}, nil
 	}
 	if _, err := os.Lstat(n.to); err == nil && !n.force {
-		return nil, usage(fmt.Errorf("%s is there already: --force replaces it", n.to))
+		return nil, usage(fmt.Errorf("%s exists already: use --force to replace it", n.to))
 	}
 	file, err := atomicfile.Create(n.to, 0o600)
 	if err != nil {
@@ -305,7 +306,7 @@ func (v *userVerbs) issue(ctx context.Context, n *newUser, out, errOut io.Writer
 		return err
 	}
 	if n.Privileged() {
-		fmt.Fprintf(errOut, "warning: members of %s may do everything, and so may %s\n", certs.AdminGroup, n.Name)
+		fmt.Fprintf(errOut, "warning: members of %s may do everything, including %s\n", certs.AdminGroup, n.Name)
 	}
 	fmt.Fprintf(
 		errOut,
@@ -323,12 +324,12 @@ func (v *userVerbs) list() *cobra.Command {
 	var passwords bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "Print the certificates that were issued, and which of them are valid",
-		Long: `Print the certificates that were issued to users, and the administrator's of now: the
-user's name and groups, the serial number, when it was issued and until when it is valid.
+		Short: "List issued certificates and their state",
+		Long: `List the certificates of users, and the administrator's current one: user name, groups, serial
+number, time of issue, and end of validity.
 
-With --passwords, print who signs in by a password instead, and the clients that are callers
-themselves: name, groups and UID, and who is disabled.`,
+With --passwords, list the users who sign in by password instead, and the OAuth clients with
+permissions of their own: name, groups, UID, and whether they are disabled.`,
 		Example: fmt.Sprintf(`  %[1]s user list
   %[1]s user list --passwords
   %[1]s user list --output json | jq -r '.[] | select(.state == "valid") | .name'`, v.program.Name),
@@ -341,7 +342,7 @@ themselves: name, groups and UID, and who is disabled.`,
 				return v.listPasswords(cmd.OutOrStdout(), output)
 			}
 			if v.plan.Options.Login.UserFile != "" {
-				return usage(fmt.Errorf("--%s is for --passwords", userFileFlag))
+				return usage(fmt.Errorf("--%s requires --passwords", userFileFlag))
 			}
 			users, err := v.users()
 			if err != nil {
@@ -358,7 +359,7 @@ themselves: name, groups and UID, and who is disabled.`,
 		},
 	}
 	outputFlag(cmd, &output)
-	cmd.Flags().BoolVar(&passwords, "passwords", false, "print who signs in by a password, instead of certificates")
+	cmd.Flags().BoolVar(&passwords, "passwords", false, "list the users who sign in by password, instead of certificates")
 	return v.userFileFlag(cmd)
 }
 
@@ -366,16 +367,16 @@ func (v *userVerbs) revoke() *cobra.Command {
 	var serial, output string
 	cmd := &cobra.Command{
 		Use:   "revoke NAME",
-		Short: "Have the certificates of a user refused from now on",
-		Long: `Have all certificates of a user refused from now on, or one. A server that is running
-refuses requests with them a moment later. What is revoked stays so.
+		Short: "Revoke certificates of a user",
+		Long: `Revoke all certificates of a user, or one. A running server rejects requests with revoked
+certificates a moment later. You cannot undo a revocation.
 
-The list of what is revoked is ca.crl in the directory of certificates, signed by the
-authority, which openssl reads as well.`,
-		Example: fmt.Sprintf(`  # all that alice has
+The revocation list is ca.crl in the directory of certificates. The certificate authority signs
+it, and openssl can read it.`,
+		Example: fmt.Sprintf(`  # all certificates of alice
   %[1]s user revoke alice
 
-  # the one of the laptop that was lost; user list prints the serial numbers
+  # the certificate of a lost laptop; user list prints the serial numbers
   %[1]s user revoke alice --serial 3f36d79c800272f05606bca79a5d8bf1`, v.program.Name),
 		Args: oneName,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -394,19 +395,19 @@ authority, which openssl reads as well.`,
 				return refusals(err)
 			}
 			if args[0] == certs.AdminUser {
-				fmt.Fprintf(cmd.ErrOrStderr(), "warning: the kubeconfig of the administrator does not work any more: remove admin.crt and "+
-					"admin.key in %s and start the server again, which makes others\n", v.plan.CertDir())
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: the administrator's kubeconfig no longer works: remove admin.crt and "+
+					"admin.key in %s, and restart the server to create new ones\n", v.plan.CertDir())
 			}
 			if output == "json" {
 				return printJSON(cmd.OutOrStdout(), revoked)
 			}
 			for _, c := range revoked {
-				fmt.Fprintf(cmd.OutOrStdout(), "%s of %s is revoked since %s\n", c.Serial, c.Name, c.Revoked.Format(time.RFC3339))
+				fmt.Fprintf(cmd.OutOrStdout(), "certificate %s of %s was revoked at %s\n", c.Serial, c.Name, c.Revoked.Format(time.RFC3339))
 			}
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&serial, "serial", "", "the serial number of the one certificate to revoke (default: all of the user's)")
+	cmd.Flags().StringVar(&serial, "serial", "", "serial number of the certificate to revoke (default: all certificates of the user)")
 	outputFlag(cmd, &output)
 	return cmd
 }

@@ -170,7 +170,7 @@ func (p *pages) configFile() (file, error) {
 	}
 	content, err := json.Marshal(config)
 	if err != nil {
-		return file{}, fmt.Errorf("what the page %s is told: %w", p.prefix, err)
+		return file{}, fmt.Errorf("the configuration of the page %s: %w", p.prefix, err)
 	}
 	return plain(content, "application/json"), nil
 }
@@ -198,7 +198,7 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f, ok = content, err == nil
 	}
 	if !ok || !below {
-		http.Error(w, "there is no such page", http.StatusNotFound)
+		http.Error(w, "page not found", http.StatusNotFound)
 		return
 	}
 	f.serve(w, r)

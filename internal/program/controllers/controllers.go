@@ -30,7 +30,7 @@ func Select(all []define.Controller, selection []string) ([]define.Controller, e
 	for _, s := range selection {
 		name := strings.TrimPrefix(s, "-")
 		if s != All && !slices.ContainsFunc(all, func(c define.Controller) bool { return c.Name == name }) {
-			return nil, fmt.Errorf("there is no controller %q; there %s", name, are(all))
+			return nil, fmt.Errorf("unknown controller %q; there %s", name, are(all))
 		}
 	}
 	var selected []define.Controller
@@ -88,7 +88,7 @@ func keepRunning(ctx context.Context, controller define.Controller, env any, c c
 			}
 			return
 		case err == nil:
-			log.Info("Controller has done its work")
+			log.Info("Controller finished")
 			return
 		}
 		if c.Since(began) >= goodRun {

@@ -35,9 +35,9 @@ func TestSelect(t *testing.T) {
 		{"a b c", "-b", ""},
 		{"a b c", "b -b", ""},
 		{"", "*", ""},
-		{"a b", "d", `there is no controller "d"; there are a, b`},
-		{"a", "* -d", `there is no controller "d"; there is only a`},
-		{"", "d", `there is no controller "d"; there are none`},
+		{"a b", "d", `unknown controller "d"; there are a, b`},
+		{"a", "* -d", `unknown controller "d"; there is only a`},
+		{"", "d", `unknown controller "d"; there are none`},
 	} {
 		selected, err := controllers.Select(named(strings.Fields(test.all)...), strings.Fields(test.selection))
 		var names []string

@@ -86,12 +86,12 @@ func TestRecord_unchanged(t *testing.T) {
 func TestRecord_unreadable(t *testing.T) {
 	for name, test := range map[string]struct{ content, want string }{
 		"newer": {`{"format": 2, "createdBy": "v9.9.9", "server": ["a"]}`,
-			"data directory DIR has format 2, made by v9.9.9; this program reads formats up to 1: run a newer program, or name another " +
-				"directory with Options.DataDir"},
-		"empty": {"", "data directory DIR: DIR/annex.json is no record of a data directory: put it back from a copy, or move it away to have " +
-			"it made anew"},
-		"older": {`{}`, "data directory DIR: DIR/annex.json is no record of a data directory: put it back from a copy, or move it away to " +
-			"have it made anew"},
+			"data directory DIR has format 2, made by v9.9.9; this program reads formats up to 1: run a newer program, or set " +
+				"Options.DataDir to another directory"},
+		"empty": {"", "data directory DIR: DIR/annex.json is not a valid record of a data directory: restore it from a copy, or move it " +
+			"away so that the server creates a new one"},
+		"older": {`{}`, "data directory DIR: DIR/annex.json is not a valid record of a data directory: restore it from a copy, or move it " +
+			"away so that the server creates a new one"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -120,11 +120,11 @@ func TestPrepare_mode(t *testing.T) {
 		"used before": {files: []string{"lock", "cert/ca.key"}, mode: 0o775, want: 0o700, tightened: true},
 		"of a record": {files: []string{datadir.RecordName}, mode: 0o711, want: 0o700, tightened: true},
 		"restored":    {files: []string{"storage.restored/LOCK"}, mode: 0o755, want: 0o700, tightened: true},
-		"other files": {files: []string{"letter.txt"}, mode: 0o755, want: 0o755, refused: "holds other files and is open to other users " +
+		"other files": {files: []string{"letter.txt"}, mode: 0o755, want: 0o755, refused: "has other files and is open to other users " +
 			"(mode 0755): chmod 700 DIR"},
-		"repository":    {files: []string{".git/config", "lock"}, mode: 0o755, want: 0o755, refused: "holds other files"},
+		"repository":    {files: []string{".git/config", "lock"}, mode: 0o755, want: 0o755, refused: "has other files"},
 		"private files": {files: []string{"letter.txt"}, mode: 0o700, want: 0o700},
-		"sticky":        {mode: 0o777 | fs.ModeSticky, want: 0o777, refused: "holds other files"},
+		"sticky":        {mode: 0o777 | fs.ModeSticky, want: 0o777, refused: "has other files"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "data")
@@ -182,8 +182,7 @@ func TestPrepare_obstructed(t *testing.T) {
 	write(t, file, "")
 	for _, dir := range []string{file, filepath.Join(file, "below")} {
 		_, err := datadir.Prepare(dir)
-		want := "data directory " + dir + ": there is a file of that name, or of a directory above it: name another directory with " +
-			"Options.DataDir"
+		want := "data directory " + dir + ": the path, or a directory above it, is a file: set Options.DataDir to another directory"
 		if err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
@@ -193,8 +192,8 @@ func TestPrepare_obstructed(t *testing.T) {
 func TestExplain_noRight(t *testing.T) {
 	for cause, text := range map[error]string{syscall.EACCES: "permission denied", syscall.EROFS: "read-only file system"} {
 		err := datadir.Explain("data", &fs.PathError{Op: "open", Path: "data/lock", Err: cause})
-		want := "data directory data: this user may not write there (" + text + "): let its owner chown it, or name another directory with " +
-			"Options.DataDir"
+		want := "data directory data: this user may not write to it (" + text + "): its owner must chown it, or set Options.DataDir to " +
+			"another directory"
 		if err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}

@@ -59,10 +59,10 @@ func tighten(dir string, info fs.FileInfo, own bool) (bool, error) {
 	switch {
 	case !isOwner(info):
 		return false, fmt.Errorf("data directory %s belongs to another user and is open to others (mode %04o): "+
-			"let its owner chmod 700 it and chown it to this user, or name another directory with Options.DataDir", dir, mode.Perm())
+			"its owner must chmod it to 700 and chown it to this user, or set Options.DataDir to another directory", dir, mode.Perm())
 	case !own || mode&fs.ModeSticky != 0:
-		return false, fmt.Errorf("data directory %s holds other files and is open to other users (mode %04o): "+
-			"chmod 700 %[1]s, or name a directory of its own with Options.DataDir", dir, mode.Perm())
+		return false, fmt.Errorf("data directory %s has other files and is open to other users (mode %04o): chmod 700 %[1]s, or set "+
+			"Options.DataDir to a separate directory", dir, mode.Perm())
 	}
 	if err := os.Chmod(dir, mode.Perm()&0o700); err != nil {
 		return false, Explain(dir, err)
@@ -144,11 +144,10 @@ func written(content []byte) bool {
 func Explain(dir string, err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, fs.ErrExist):
-		return fmt.Errorf("data directory %s: there is a file of that name, or of a directory above it: "+
-			"name another directory with Options.DataDir", dir)
+		return fmt.Errorf("data directory %s: the path, or a directory above it, is a file: set Options.DataDir to another directory", dir)
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		return fmt.Errorf("data directory %s: this user may not write there (%w): let its owner chown it, "+
-			"or name another directory with Options.DataDir", dir, cause(err))
+		return fmt.Errorf("data directory %s: this user may not write to it (%w): its owner must chown it, or set Options.DataDir to "+
+			"another directory", dir, cause(err))
 	}
 	return fmt.Errorf("data directory %s: %w", dir, err)
 }

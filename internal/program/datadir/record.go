@@ -60,12 +60,12 @@ func Read(dir string) (Record, error) {
 		CreatedBy string `json:"createdBy"`
 	}
 	if err := json.Unmarshal(data, &known); err != nil || known.Format < 1 {
-		return Record{}, fmt.Errorf("data directory %s: %s is no record of a data directory: "+
-			"put it back from a copy, or move it away to have it made anew", dir, path)
+		return Record{}, fmt.Errorf("data directory %s: %s is not a valid record of a data directory: restore it from a copy, or move it "+
+			"away so that the server creates a new one", dir, path)
 	}
 	if known.Format > Format {
 		return Record{}, fmt.Errorf("data directory %s has format %d, made by %s; this program reads formats up to %d: "+
-			"run a newer program, or name another directory with Options.DataDir",
+			"run a newer program, or set Options.DataDir to another directory",
 			dir, known.Format, known.CreatedBy, Format)
 	}
 	var r Record

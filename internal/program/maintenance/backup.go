@@ -176,16 +176,16 @@ func NewReader(from io.Reader) (*Reader, error) {
 	preamble := make([]byte, len(backupMagic)+4)
 	if _, err := io.ReadFull(r.from, preamble); err != nil {
 		if err == io.EOF || err == io.ErrUnexpectedEOF {
-			return nil, unusable("it is too short, or no backup")
+			return nil, unusable("not a backup, or too short")
 		}
 		return nil, fmt.Errorf("read backup: %w", err)
 	}
 	if string(preamble[:len(backupMagic)]) != backupMagic {
-		return nil, unusable("it does not begin like one: it was not made by storage backup")
+		return nil, unusable("not a backup: storage backup did not create this file")
 	}
 	if version := binary.BigEndian.Uint32(preamble[len(backupMagic):]); version != backupVersion {
 		return nil, unusable(
-			"it has format %d, this program knows only %d: use the program that wrote it, or a newer one",
+			"unsupported format %d, this program supports only %d: use the program that wrote the backup, or a newer one",
 			version,
 			backupVersion,
 		)
@@ -240,7 +240,7 @@ func (r *Reader) read(p []byte) error {
 	case err == nil:
 		return nil
 	case err == io.EOF || err == io.ErrUnexpectedEOF:
-		return unusable("it is cut off after %d objects", r.values)
+		return unusable("the backup is truncated after %d objects", r.values)
 	}
 	return fmt.Errorf("read backup: %w", err)
 }
@@ -256,7 +256,7 @@ func (r *Reader) Next() (storage int, v store.Value, err error) {
 	case blockTrailer:
 		return 0, store.Value{}, r.finish(payload)
 	case blockError:
-		return 0, store.Value{}, unusable("it ends after %d objects: %w", r.values, endedEarly(payload))
+		return 0, store.Value{}, unusable("the backup ends after %d objects: %w", r.values, endedEarly(payload))
 	case blockValue:
 	default:
 		return 0, store.Value{}, unusable("a block of the unknown kind %q after %d objects", kind, r.values)
@@ -267,7 +267,7 @@ func (r *Reader) Next() (storage int, v store.Value, err error) {
 	keyLength := binary.BigEndian.Uint32(payload[18:])
 	storage = int(binary.BigEndian.Uint16(payload))
 	if uint64(keyLength) > uint64(len(payload)-valueFixed) || storage >= len(r.Header.Storages) {
-		return 0, store.Value{}, unusable("a value that contradicts itself after %d objects", r.values)
+		return 0, store.Value{}, unusable("an inconsistent value after %d objects", r.values)
 	}
 	v = store.Value{
 		Key:      string(payload[valueFixed:][:keyLength]),
@@ -289,13 +289,13 @@ func (r *Reader) finish(trailer []byte) error {
 	}
 	values, bytes := binary.BigEndian.Uint64(trailer), binary.BigEndian.Uint64(trailer[8:])
 	if values != r.values || bytes != r.bytes {
-		return unusable("it has %d objects of %d bytes, its trailer says %d of %d", r.values, r.bytes, values, bytes)
+		return unusable("the backup has %d objects of %d bytes, but its trailer has %d of %d", r.values, r.bytes, values, bytes)
 	}
 	if string(r.sum.Sum(nil)) != string(trailer[16:]) {
-		return unusable("it does not have the SHA-256 that its trailer says")
+		return unusable("the SHA-256 of the backup does not match its trailer")
 	}
 	if n, err := r.from.Read(make([]byte, 1)); n > 0 {
-		return unusable("there is something after its end")
+		return unusable("unexpected data after the end of the backup")
 	} else if err != nil && err != io.EOF {
 		return fmt.Errorf("read backup: %w", err)
 	}

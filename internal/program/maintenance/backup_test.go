@@ -119,7 +119,7 @@ func TestReader_invalidLength(t *testing.T) {
 		crc := crc32.Checksum(block[:5+len(payload)], crc32.MakeTable(crc32.Castagnoli))
 		binary.BigEndian.PutUint32(block[5+len(payload):], crc)
 		_, err := maintenance.Check(bytes.NewReader(spoilt))
-		if !errors.Is(err, maintenance.ErrBackup) || !strings.Contains(err.Error(), "contradicts itself") {
+		if !errors.Is(err, maintenance.ErrBackup) || !strings.Contains(err.Error(), "inconsistent value") {
 			t.Errorf("a key of %d bytes: %v", length, err)
 		}
 	}
@@ -129,7 +129,7 @@ func TestReader_newerFormat(t *testing.T) {
 	newer := sampleBackup(t)
 	binary.BigEndian.PutUint32(newer[8:], 2)
 	_, err := maintenance.Check(bytes.NewReader(newer))
-	if !errors.Is(err, maintenance.ErrBackup) || !strings.Contains(err.Error(), "format 2, this program knows only 1") {
+	if !errors.Is(err, maintenance.ErrBackup) || !strings.Contains(err.Error(), "format 2, this program supports only 1") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -294,7 +294,7 @@ func TestCopy_interrupted_continues(t *testing.T) {
 		failing{target, left},
 		maintenance.CopyOptions{},
 	); err == nil ||
-		!strings.Contains(err.Error(), "do it again to go on") {
+		!strings.Contains(err.Error(), "run the command again to continue") {
 		t.Fatalf("interrupted: %v", err)
 	}
 	written := int64(target.Revision() - 1)

@@ -41,7 +41,7 @@ type Copied struct {
 
 var (
 	// ErrNotEmpty is returned if the target has other objects.
-	ErrNotEmpty = errors.New("there is something else already")
+	ErrNotEmpty = errors.New("a different object exists already")
 	// ErrBehind is returned if the target's revisions are lower than revisions that clients may have seen: clients
 	// would take new objects for old.
 	ErrBehind = errors.New("its revisions are lower")
@@ -55,7 +55,7 @@ const maxRevision = math.MaxInt64
 func Above(source, target, bump uint64) (uint64, error) {
 	base := max(source, target)
 	if bump > maxRevision/2 || base > maxRevision/2 {
-		return 0, fmt.Errorf("revision %d raised by %d is more than there can be", base, bump)
+		return 0, fmt.Errorf("revision %d plus %d exceeds the maximum revision", base, bump)
 	}
 	return base + bump, nil
 }
@@ -90,7 +90,7 @@ func (l *Local) recode(ctx context.Context, v store.Value, at value.DefaultConte
 		var err error
 		switch {
 		case moves && bytes.HasPrefix(v.Data, encryptedPrefix):
-			return v, fmt.Errorf("%s: %w: it could not be read where it is copied to; name the Options.EncryptionConfigFile", v.Key, ErrEncrypted)
+			return v, fmt.Errorf("%s: %w: the target could not read the object: set Options.EncryptionConfigFile", v.Key, ErrEncrypted)
 		case text:
 			v.Data, err = l.text(v.Key, v.Data)
 		}
@@ -121,7 +121,7 @@ func (l *Local) recode(ctx context.Context, v store.Value, at value.DefaultConte
 func (l *Local) text(key string, data []byte) ([]byte, error) {
 	text, err := l.JSON(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s: it is stored as JSON where it is copied to: %w", key, err)
+		return nil, fmt.Errorf("%s: the target stores the object as JSON: %w", key, err)
 	}
 	return text, nil
 }
@@ -147,7 +147,7 @@ func (l *Local) Copy(ctx context.Context, source Source, name string, target sto
 		return Copied{}, err
 	}
 	if err := c.write(ctx); err != nil {
-		return Copied{}, fmt.Errorf("%w; what was written is right and stays: do it again to go on", err)
+		return Copied{}, fmt.Errorf("%w; the objects written so far are complete: run the command again to continue", err)
 	}
 	if err := c.verify(ctx); err != nil {
 		return Copied{}, err
@@ -212,7 +212,7 @@ func (c *copying) compare(ctx context.Context) error {
 	}
 	if revision < c.source.Revision && !c.options.ResetWatches {
 		return fmt.Errorf(
-			"%s is at revision %d, %s at %d: %w, and clients would wait for revisions that they know already",
+			"%s is at revision %d, %s at %d: %w, and clients would wait for revisions that they have seen already",
 			c.name,
 			revision,
 			c.source.Name,
@@ -343,12 +343,12 @@ func (c *copying) verify(ctx context.Context) error {
 	switch {
 	case len(wrong) > 0:
 		return fmt.Errorf(
-			"%s: read again, %s: was another program writing?",
+			"%s: after reading again, %s: is another program writing?",
 			c.name,
-			some(wrong, "is not as it was copied", "are not as they were copied"),
+			some(wrong, "is not as it was copied", "differ from the copied objects"),
 		)
 	case count != c.done.Objects:
-		return fmt.Errorf("%s has %d objects, and had %d before: was another program writing?", c.source.Name, count, c.done.Objects)
+		return fmt.Errorf("%s has %d objects, and had %d before: is another program writing?", c.source.Name, count, c.done.Objects)
 	}
 	return nil
 }

@@ -165,7 +165,7 @@ func fill(ctx context.Context, open OpenJournal, dir string, base uint64, values
 	}
 	if !read.equal(wrote) {
 		return Copied{}, fmt.Errorf(
-			"read again, there are %d objects with checksum %x; written were %d with %x",
+			"read %d objects with checksum %x, but wrote %d with %x",
 			read.objects,
 			read.sum.Sum(nil),
 			wrote.objects,

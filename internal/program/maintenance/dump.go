@@ -148,4 +148,4 @@ func DumpRecords(ctx context.Context, local *Local, out io.Writer, prefix string
 }
 
 // ErrNoRecords marks a storage that does not expose its journal records.
-var ErrNoRecords = errors.New("it keeps its history to itself")
+var ErrNoRecords = errors.New("the storage does not expose its history")

@@ -140,7 +140,7 @@ func (l *Local) Forms(ctx context.Context) (all []Forms, unserved []Unserved, er
 			continue
 		}
 		if unserved, err = l.formsIn(ctx, s.Name, reader, &all, unserved); err != nil {
-			return nil, nil, fmt.Errorf("count what is stored in %s: %w", s.Name, err)
+			return nil, nil, fmt.Errorf("count the objects in %s: %w", s.Name, err)
 		}
 	}
 	return all, unserved, nil

@@ -49,7 +49,7 @@ func Handlers(local *Local) map[string]http.Handler {
 				defer func() { <-places }()
 			default:
 				w.Header().Set("Retry-After", "1")
-				http.Error(w, "the storage is being maintained by others, try again later", http.StatusTooManyRequests)
+				http.Error(w, "another client maintains the storage: try again later", http.StatusTooManyRequests)
 				return
 			}
 			sending := &patient{ResponseWriter: w}
@@ -159,7 +159,7 @@ func (p *patient) fail(ctx context.Context, err error) {
 		http.Error(p.ResponseWriter, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	klog.FromContext(ctx).Error(err, "Maintaining the storage was cut off")
+	klog.FromContext(ctx).Error(err, "Maintenance of the storage was interrupted")
 	_ = p.FlushError() // the data sent so far may name the reason
 	panic(http.ErrAbortHandler)
 }
@@ -229,7 +229,7 @@ func (e *Refused) Error() string {
 		if strings.HasPrefix(e.Message, "there is no storage") {
 			return e.Message
 		}
-		return "the server does not let its storage be maintained: is it an older one?"
+		return "the server has no API for the maintenance of its storage: it may be an older version"
 	}
 	return e.Message
 }
@@ -249,7 +249,7 @@ func (r *Remote) do(ctx context.Context, method, verb string, query url.Values) 
 	}
 	response, err := r.client.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("ask the running server: %w", err)
+		return nil, fmt.Errorf("request to the running server: %w", err)
 	}
 	if response.StatusCode == http.StatusOK {
 		return response.Body, nil
@@ -257,13 +257,13 @@ func (r *Remote) do(ctx context.Context, method, verb string, query url.Values) 
 	defer response.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(response.Body, 1<<16))
 	if err != nil {
-		return nil, fmt.Errorf("ask the running server: %s: %w", response.Status, err)
+		return nil, fmt.Errorf("request to the running server: %s: %w", response.Status, err)
 	}
 	status := metav1.Status{}
 	if json.Unmarshal(text, &status) == nil && status.Message != "" {
 		text = []byte(status.Message)
 	}
-	return nil, fmt.Errorf("ask the running server: %w", &Refused{response.StatusCode, strings.TrimSpace(string(text))})
+	return nil, fmt.Errorf("request to the running server: %w", &Refused{response.StatusCode, strings.TrimSpace(string(text))})
 }
 
 // Backup implements Tools. A nil error does not mean that the backup is complete, since a server can only break off
@@ -275,7 +275,7 @@ func (r *Remote) Backup(ctx context.Context, to io.Writer) error {
 	}
 	defer body.Close()
 	if _, err := io.Copy(to, body); err != nil {
-		return fmt.Errorf("the server broke off: %w", err)
+		return fmt.Errorf("the server aborted the request: %w", err)
 	}
 	return nil
 }
@@ -323,7 +323,7 @@ func (r *Remote) Verify(ctx context.Context, report func(Finding)) (Verified, er
 		line := verifyLine{}
 		switch err := decoder.Decode(&line); {
 		case err != nil:
-			return Verified{}, fmt.Errorf("the server broke off: %w", err)
+			return Verified{}, fmt.Errorf("the server aborted the request: %w", err)
 		case line.Finding != nil:
 			report(*line.Finding)
 		case line.Verified != nil:

@@ -316,7 +316,7 @@ func (l *Local) rewrite(ctx context.Context, resource Resource, own bool, report
 	}
 	reader, ok := l.Storages[at].Backend.(store.ValueReader)
 	if !ok {
-		return fmt.Errorf("storage %s does not tell what is stored", resource.In)
+		return fmt.Errorf("storage %s does not list its objects", resource.In)
 	}
 	opened, err := resource.Open()
 	if err != nil {
@@ -383,7 +383,7 @@ func (r *Remote) Rewrite(ctx context.Context, names []string, report func(Rewrit
 		line := rewriteLine{}
 		switch err := decoder.Decode(&line); {
 		case err != nil:
-			return fmt.Errorf("the server broke off: %w; run it again to do the rest", err)
+			return fmt.Errorf("the server aborted the rewrite: %w; run storage rewrite again to continue", err)
 		case line.Rewritten != nil:
 			report(*line.Rewritten)
 		case line.Ended != nil && line.Ended.Unreadable:

@@ -110,7 +110,7 @@ func (l *Local) Only(name string) (*Local, error) {
 		names = append(names, s.Name)
 	}
 	if len(only.Storages) == 0 {
-		return nil, fmt.Errorf("there is no storage %q: there is %s", name, strings.Join(names, ", "))
+		return nil, fmt.Errorf("there is no storage %q; storages: %s", name, strings.Join(names, ", "))
 	}
 	return &only, nil
 }
@@ -229,7 +229,7 @@ type Compacted struct {
 }
 
 // ErrAhead is returned if the revision to compact is higher than the current one.
-var ErrAhead = errors.New("the revision has not been reached")
+var ErrAhead = errors.New("the revision does not exist yet")
 
 // Compact implements Tools.
 func (l *Local) Compact(ctx context.Context, revision uint64) ([]Compacted, error) {

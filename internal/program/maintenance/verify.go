@@ -158,7 +158,7 @@ func (v *verifier) runRecords(ctx context.Context) error {
 			if now.deleted {
 				change = "deleted"
 			}
-			finding.Problem += fmt.Sprintf("; it was %s since, and is in the history only", change)
+			finding.Problem += fmt.Sprintf("; the object was %s since, and this version exists only in the history", change)
 		}
 		v.report(finding)
 	}
@@ -195,17 +195,18 @@ func (v *verifier) chains(links []link, damages []*journal.Damage, compacted uin
 		problem := ""
 		switch {
 		case r.revision <= compacted && r.deleted:
-			problem = fmt.Sprintf("a deletion that should have gone when revision %d was compacted", compacted)
+			problem = fmt.Sprintf("a deletion that the compaction of revision %d should have removed", compacted)
 		case r.revision <= compacted && known:
-			problem = fmt.Sprintf("revision %d of the same key should have gone when revision %d was compacted", before.revision, compacted)
+			problem = fmt.Sprintf("the compaction of revision %[2]d should have removed revision %[1]d of the "+
+				"same key", before.revision, compacted)
 		case r.revision > compacted && r.previous != live:
 			if d := damaged(r.previous); d != nil {
 				keys[d] = r.key
 			} else if len(damages) == 0 {
-				problem = fmt.Sprintf("it replaces revision %d, but the object before it is at revision %d", r.previous, live)
+				problem = fmt.Sprintf("the record replaces revision %d, but the previous object is at revision %d", r.previous, live)
 			}
 		case r.revision > compacted && r.deleted && r.previous == 0:
-			problem = "it deletes what did not exist"
+			problem = "the record deletes an object that did not exist"
 		}
 		if problem != "" {
 			v.report(Finding{Storage: v.storage.Name, Key: r.key, Revision: r.revision, Problem: problem})
@@ -231,7 +232,7 @@ func (v *verifier) value(ctx context.Context, stored store.Value) *Finding {
 		prefix := unknownPrefix(stored.Key)
 		if !v.unknown[prefix] {
 			v.unknown[prefix] = true
-			finding.Problem, finding.Warning = fmt.Sprintf("no kind of this server is stored under %s: not looked at any further", prefix), true
+			finding.Problem, finding.Warning = fmt.Sprintf("no kind of this server is stored under %s: not verified", prefix), true
 			return &finding
 		}
 		return nil
@@ -239,7 +240,7 @@ func (v *verifier) value(ctx context.Context, stored store.Value) *Finding {
 	err := resource.check(ctx, stored)
 	if encryption.IsAway(err) {
 		v.away = fmt.Errorf(
-			"%s is encrypted with %s, which does not answer: start it, and verify again: %w",
+			"%s is encrypted with %s, which does not answer: start the plugin, and verify again: %w",
 			stored.Key,
 			encryption.ParseEnvelope(stored.Data),
 			err,
@@ -256,7 +257,7 @@ func (v *verifier) value(ctx context.Context, stored store.Value) *Finding {
 var encryptedPrefix = []byte("k8s:enc:")
 
 // ErrEncrypted marks an encrypted value without an encryption configuration to decrypt it.
-var ErrEncrypted = errors.New("the value is encrypted, and no encryption configuration is given")
+var ErrEncrypted = errors.New("the value is encrypted, and the encryption configuration is missing")
 
 // check decodes a value and compares its name, namespace and kind with its key.
 func (r Resource) check(ctx context.Context, stored store.Value) error {
@@ -283,7 +284,7 @@ func (r Resource) check(ctx context.Context, stored store.Value) error {
 		key = r.Prefix + "/" + m.GetNamespace() + "/" + m.GetName()
 	}
 	if key != stored.Key {
-		return fmt.Errorf("the object is %s, which belongs at %s", m.GetName(), key)
+		return fmt.Errorf("the object is %s, whose key should be %s", m.GetName(), key)
 	}
 	return nil
 }

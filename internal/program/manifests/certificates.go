@@ -60,7 +60,7 @@ func CheckCABundle(text []byte) error {
 			break
 		}
 		if block.Type != "CERTIFICATE" {
-			return fmt.Errorf("a %s is in it; what it holds is shown to all users who may read APIServices", block.Type)
+			return fmt.Errorf("it has a %s, and all users who may read APIServices could read it", block.Type)
 		}
 		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
 			return err

@@ -65,7 +65,7 @@ func changesOf(dir string, files []File) ([]Change, error) {
 		changes = append(changes, Change{path, what})
 	}
 	if len(foreign) > 0 {
-		return nil, fmt.Errorf("not written by this verb: %s; move what is there, or choose another folder", strings.Join(foreign, ", "))
+		return nil, fmt.Errorf("not written by this verb: %s; move the files, or choose another folder", strings.Join(foreign, ", "))
 	}
 	old, err := stale(dir, changes)
 	return append(changes, old...), err

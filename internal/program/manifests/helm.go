@@ -38,8 +38,8 @@ var podSpec = []string{"spec", "template", "spec"}
 var chartValues = []chartValue{
 	{"imagePullSecrets", slices.Concat(podSpec, []string{"imagePullSecrets"}), "names of Secrets, as in [{name: registry}]"},
 	{"nodeSelector", slices.Concat(podSpec, []string{"nodeSelector"}), "labels of nodes to run on"},
-	{"tolerations", slices.Concat(podSpec, []string{"tolerations"}), "taints of nodes to run on all the same"},
-	{"affinity", slices.Concat(podSpec, []string{"affinity"}), "where to run, beside the spread over zones and nodes"},
+	{"tolerations", slices.Concat(podSpec, []string{"tolerations"}), "tolerations for taints of nodes"},
+	{"affinity", slices.Concat(podSpec, []string{"affinity"}), "affinity, in addition to the spread over zones and nodes"},
 	{"podAnnotations", []string{"spec", "template", "metadata", "annotations"}, "annotations of the pods"},
 }
 
@@ -161,16 +161,16 @@ func (c *Config) values() ([]byte, error) {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "%s\n# image is the reference of the server's container image.\nimage: %s\n", Mark, c.Image)
 	if c.shared() {
-		fmt.Fprintf(&out, "# replicas share the objects in etcd.\nreplicas: %d\n", c.Replicas)
+		fmt.Fprintf(&out, "# replicas is the number of pods, which share the objects in etcd.\nreplicas: %d\n", c.Replicas)
 	}
 	resources, err := yaml.Marshal(map[string]any{"resources": corev1.ResourceRequirements{Requests: requests, Limits: limits}})
 	if err != nil {
 		return nil, fmt.Errorf("write the values of the chart: %w", err)
 	}
-	fmt.Fprintf(&out, "# resources of the server; its caches take about half of the memory limit.\n%s", resources)
+	fmt.Fprintf(&out, "# resources are the requests and limits of the server; its caches use about half of the memory limit.\n%s", resources)
 	for _, v := range chartValues {
 		fmt.Fprintf(&out, "# %s: %s.\n%s: null\n", v.name, v.about, v.name)
 	}
-	fmt.Fprintf(&out, "# extraArgs are arguments for serve, after all others.\nextraArgs: []\n")
+	fmt.Fprintf(&out, "# extraArgs are additional arguments for serve, after all others.\nextraArgs: []\n")
 	return out.Bytes(), nil
 }

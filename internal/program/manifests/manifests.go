@@ -110,7 +110,7 @@ func (c *Config) Complete() error {
 	}
 	if c.WithEtcd {
 		if len(c.EtcdServers) > 0 {
-			return errors.New("Config.WithEtcd deploys an etcd, and Config.EtcdServers names another: give one of them")
+			return errors.New("Config.WithEtcd and Config.EtcdServers exclude each other: set one of them")
 		}
 		c.EtcdServers = []string{"https://" + c.etcdName() + "." + c.Namespace + ".svc:2379"}
 		if c.EtcdSecret == "" {
@@ -125,7 +125,7 @@ func (c *Config) Complete() error {
 	}
 	if c.Replicas > 1 && !c.shared() {
 		return fmt.Errorf(
-			"Config.Replicas %d: replicas share their objects by Config.Storage etcd only; with %s each would have its own",
+			"Config.Replicas %d: several replicas require Config.Storage etcd; with %s each replica would have its own objects",
 			c.Replicas,
 			c.plan.Options.Storage.Name(),
 		)
@@ -192,14 +192,14 @@ func beside(server string) bool {
 func (c *Config) Notes() []string {
 	var notes []string
 	if secret, ok := strings.CutPrefix(c.Certificates, SecretPrefix); ok && len(c.CABundle) == 0 {
-		notes = append(notes, fmt.Sprintf("the APIServices have no caBundle, and the cluster calls no server whose certificate it cannot "+
-			"verify: give the authority of the certificate in the Secret %s with Config.CABundle, or have something else write it into the "+
+		notes = append(notes, fmt.Sprintf("the APIServices have no caBundle, and the cluster only calls servers whose certificate it can "+
+			"verify: set Config.CABundle to the certificate authority of the Secret %s, or make another program write it into the "+
 			"APIServices", secret))
 	}
 	if c.Replicas > 1 && slices.ContainsFunc(c.EtcdServers, beside) {
 		notes = append(
 			notes,
-			fmt.Sprintf("each of the %d replicas asks an etcd in its own pod: those have to lead to one common store", c.Replicas),
+			fmt.Sprintf("each of the %d replicas uses an etcd in its own pod: all of them must use the same data", c.Replicas),
 		)
 	}
 	return notes
@@ -216,12 +216,12 @@ func (c *Config) check() error {
 		add("Config.Namespace %q: %s", c.Namespace, mistakes[0])
 	}
 	if c.Image == "" {
-		add("Config.Image is missing: the container image of the server, such as registry.example.com/%s:v1", c.Name)
+		add("Config.Image is missing: set it to the container image of the server, such as registry.example.com/%s:v1", c.Name)
 	} else if strings.ContainsAny(c.Image, " \t\n\"'") {
-		add("Config.Image %q is no reference of an image", c.Image)
+		add("Config.Image %q is not a valid image reference", c.Image)
 	}
 	if c.EtcdSecret != "" && len(c.EtcdServers) == 0 {
-		add("Config.EtcdSecret is for Config.EtcdServers, of which there are none")
+		add("Config.EtcdSecret requires Config.EtcdServers")
 	}
 	if c.Replicas < 0 {
 		add("Config.Replicas %d is negative", c.Replicas)
@@ -231,7 +231,7 @@ func (c *Config) check() error {
 	}
 	for _, server := range c.EtcdServers {
 		if u, err := url.Parse(server); err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !inPod(u)) {
-			add("Config.EtcdServers %q: want https://HOST:PORT, or http://localhost:PORT for an etcd in the server's own pod", server)
+			add("Config.EtcdServers %q: must be https://HOST:PORT, or http://localhost:PORT for an etcd in the server's own pod", server)
 		}
 	}
 	secret, isSecret := strings.CutPrefix(c.Certificates, SecretPrefix)
@@ -245,7 +245,7 @@ func (c *Config) check() error {
 	}
 	if len(c.CABundle) > 0 && !isSecret {
 		add(
-			"Config.CABundle is for Config.Certificates %sNAME: with %s the authority is written by what issues the certificate",
+			"Config.CABundle requires Config.Certificates %sNAME: with %s, the issuer of the certificate writes the certificate authority",
 			SecretPrefix,
 			c.Certificates,
 		)

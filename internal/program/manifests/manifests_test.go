@@ -103,19 +103,20 @@ func TestComplete_replicas(t *testing.T) {
 
 func TestComplete_mistakes(t *testing.T) {
 	for want, spoil := range map[string]func(c *Config){
-		`Config.Name "1shop": `:                   func(c *Config) { c.Name = "1shop" },
-		`Config.Namespace "A": `:                  func(c *Config) { c.Namespace = "A" },
-		"Config.Image is missing":                 func(c *Config) { c.Image = "" },
-		`Config.Image "a b" is no reference`:      func(c *Config) { c.Image = "a b" },
-		"Config.EtcdSecret is for Config.Etcd":    func(c *Config) { c.EtcdSecret = "s" },
-		"Config.Replicas -1 is negative":          func(c *Config) { c.Replicas = -1 },
-		"Config.Replicas 2: replicas share":       func(c *Config) { c.Replicas = 2 },
-		"Config.StorageSize -1Gi is negative":     func(c *Config) { c.StorageSize = resource.MustParse("-1Gi") },
-		`Config.EtcdServers "http://e:2379": `:    func(c *Config) { c.EtcdServers = []string{"http://e:2379"} },
-		"Config.WithEtcd deploys an etcd, and ":   func(c *Config) { c.WithEtcd, c.EtcdServers = true, []string{"https://e:2379"} },
+		`Config.Name "1shop": `:                             func(c *Config) { c.Name = "1shop" },
+		`Config.Namespace "A": `:                            func(c *Config) { c.Namespace = "A" },
+		"Config.Image is missing":                           func(c *Config) { c.Image = "" },
+		`Config.Image "a b" is not a valid image reference`: func(c *Config) { c.Image = "a b" },
+		"Config.EtcdSecret requires Config.Etcd":            func(c *Config) { c.EtcdSecret = "s" },
+		"Config.Replicas -1 is negative":                    func(c *Config) { c.Replicas = -1 },
+		"Config.Replicas 2: several replicas require":       func(c *Config) { c.Replicas = 2 },
+		"Config.StorageSize -1Gi is negative":               func(c *Config) { c.StorageSize = resource.MustParse("-1Gi") },
+		`Config.EtcdServers "http://e:2379": `:              func(c *Config) { c.EtcdServers = []string{"http://e:2379"} },
+		"Config.WithEtcd and Config.EtcdServers exclude " +
+			"each other": func(c *Config) { c.WithEtcd, c.EtcdServers = true, []string{"https://e:2379"} },
 		`Config.Certificates "mine": choose self`: func(c *Config) { c.Certificates = "mine" },
 		`Config.Certificates "secret=": `:         func(c *Config) { c.Certificates = SecretPrefix },
-		"Config.CABundle is for Config.Cert":      func(c *Config) { c.CABundle = []byte("x") },
+		"Config.CABundle requires Config.Cert":    func(c *Config) { c.CABundle = []byte("x") },
 		"Config.SeparateControllers: the server":  func(c *Config) { c.SeparateControllers, c.Definition.Controllers = true, nil },
 		"Config.GroupPriority 20001 is not":       func(c *Config) { c.GroupPriority = 20001 },
 	} {

@@ -29,24 +29,24 @@ func (p *Plan) completeAccounts() error {
 	for i, issuer := range o.Issuers {
 		switch _, err := url.Parse(issuer); {
 		case issuer == "":
-			return errors.New("Options.ServiceAccounts.Issuers has an empty one")
+			return errors.New("Options.ServiceAccounts.Issuers has an empty issuer")
 		case strings.Contains(issuer, ":") && err != nil:
-			return fmt.Errorf("Options.ServiceAccounts.Issuers %q contains a colon, but is no URL: %w", issuer, errors.Unwrap(err))
+			return fmt.Errorf("Options.ServiceAccounts.Issuers %q contains a colon, but is not a URL: %w", issuer, errors.Unwrap(err))
 		case slices.Contains(o.Issuers[:i], issuer):
-			return fmt.Errorf("Options.ServiceAccounts.Issuers %q is given twice", issuer)
+			return fmt.Errorf("Options.ServiceAccounts.Issuers %q is set twice", issuer)
 		}
 	}
 	if len(p.Options.APIAudiences) == 0 {
 		p.Options.APIAudiences = slices.Clone(o.Issuers)
 	}
 	if slices.Contains(p.Options.APIAudiences, "") {
-		return errors.New("Options.APIAudiences has an empty one")
+		return errors.New("Options.APIAudiences has an empty audience")
 	}
 	if slices.Contains(o.KeyFiles, "") {
 		return errors.New("Options.ServiceAccounts.KeyFiles has an empty name")
 	}
 	if u, err := url.Parse(o.JWKSURI); o.JWKSURI != "" && (err != nil || u.Scheme != "https" || u.Host == "") {
-		return fmt.Errorf("Options.ServiceAccounts.JWKSURI %q is no https URL", o.JWKSURI)
+		return fmt.Errorf("Options.ServiceAccounts.JWKSURI %q is not an https URL", o.JWKSURI)
 	}
 	switch longest := o.MaxTokenExpiration; {
 	case longest == 0:
@@ -87,18 +87,18 @@ func noAccounts(o *config.Options) error {
 		name, why string
 		fields    reflect.Value
 	}{
-		{"ServiceAccounts", "service accounts of an aggregated one are its cluster's", reflect.ValueOf(o.ServiceAccounts)},
-		{"Kubeconfig", "an aggregated one has no administrator", reflect.ValueOf(o.Kubeconfig)},
+		{"ServiceAccounts", "an aggregated server uses the service accounts of its cluster", reflect.ValueOf(o.ServiceAccounts)},
+		{"Kubeconfig", "an aggregated server has no administrator", reflect.ValueOf(o.Kubeconfig)},
 	} {
 		for i := range part.fields.NumField() {
 			if !part.fields.Field(i).IsZero() {
 				field := "Options." + part.name + "." + part.fields.Type().Field(i).Name
-				return fmt.Errorf("%s is for a server that stands alone: %s", field, part.why)
+				return fmt.Errorf("%s requires a standalone server: %s", field, part.why)
 			}
 		}
 	}
 	if len(o.APIAudiences) > 0 {
-		return errors.New("Options.APIAudiences is for a server that stands alone: an aggregated one asks its cluster about tokens")
+		return errors.New("Options.APIAudiences requires a standalone server: the cluster authenticates tokens for an aggregated server")
 	}
 	return nil
 }

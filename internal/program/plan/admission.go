@@ -20,11 +20,11 @@ func (p *Plan) completeAdmission() error {
 			switch {
 			case slices.Contains(known, name):
 			case slices.Contains(requirements.Plugins(), name):
-				return fmt.Errorf("%s: the plugin %s takes the objects of a cluster: add Options.Aggregated", list.field, name)
+				return fmt.Errorf("%s: the plugin %s needs the objects of a cluster: add Options.Aggregated", list.field, name)
 			case len(known) == 0:
-				return fmt.Errorf("%s: there is no plugin %q: the server declares none", list.field, name)
+				return fmt.Errorf("%s: unknown plugin %q: the server declares no plugins", list.field, name)
 			default:
-				return fmt.Errorf("%s: there is no plugin %q; there are %s", list.field, name, strings.Join(known, ", "))
+				return fmt.Errorf("%s: unknown plugin %q; plugins: %s", list.field, name, strings.Join(known, ", "))
 			}
 		}
 	}
@@ -35,7 +35,7 @@ func (p *Plan) completeAdmission() error {
 	}
 	for _, plugin := range p.Definition.AdmissionPlugins {
 		if slices.Contains(requirements.Plugins(), plugin.Name) {
-			return fmt.Errorf("admission plugin %q: name: aggregated servers have a plugin that is called so", plugin.Name)
+			return fmt.Errorf("admission plugin %q: name: aggregated servers have a built-in plugin with the same name", plugin.Name)
 		}
 		if slices.Contains(o.EnablePlugins, plugin.Name) || !plugin.Disabled && !slices.Contains(o.DisablePlugins, plugin.Name) {
 			p.AdmissionPlugins = append(p.AdmissionPlugins, plugin)

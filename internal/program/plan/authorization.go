@@ -14,9 +14,9 @@ func completeAuthorization(o *config.Options) error {
 	w := &o.AuthorizationWebhook
 	if o.AuthorizationConfigFile != "" {
 		if len(o.AuthorizationModes) > 0 {
-			return errors.New("Options.AuthorizationConfigFile says all that Options.AuthorizationModes can: give one of them")
+			return errors.New("Options.AuthorizationConfigFile and Options.AuthorizationModes exclude each other: set one of them")
 		}
-		return inVain("AuthorizationWebhook", *w, "Options.AuthorizationConfigFile says which webhooks are asked")
+		return inVain("AuthorizationWebhook", *w, "Options.AuthorizationConfigFile configures the webhooks")
 	}
 	if len(o.AuthorizationModes) == 0 {
 		o.AuthorizationModes = []config.AuthorizationMode{config.AuthorizationRBAC}
@@ -25,7 +25,7 @@ func completeAuthorization(o *config.Options) error {
 		switch mode {
 		case config.AuthorizationRBAC, config.AuthorizationWebhook, config.AuthorizationAlwaysAllow, config.AuthorizationAlwaysDeny:
 		default:
-			return fmt.Errorf("Options.AuthorizationModes %q: choose of %s, %s, %s and %s", mode,
+			return fmt.Errorf("Options.AuthorizationModes %q: use %s, %s, %s or %s", mode,
 				config.AuthorizationRBAC, config.AuthorizationWebhook, config.AuthorizationAlwaysAllow, config.AuthorizationAlwaysDeny)
 		}
 		if slices.Contains(o.AuthorizationModes[:i], mode) {
@@ -49,12 +49,12 @@ func completeAuthorization(o *config.Options) error {
 
 // refuseAuthorization returns the first option that conflicts with authorization by the cluster.
 func refuseAuthorization(o *config.Options) error {
-	const reason = "is for a server that stands alone: an aggregated one asks its cluster what callers may do"
+	const reason = "requires a standalone server: the cluster authorizes requests for an aggregated server"
 	switch {
 	case len(o.AuthorizationModes) > 0:
 		return errors.New("Options.AuthorizationModes " + reason)
 	case o.AuthorizationConfigFile != "":
 		return errors.New("Options.AuthorizationConfigFile " + reason)
 	}
-	return inVain("AuthorizationWebhook", o.AuthorizationWebhook, "an aggregated server asks its cluster what callers may do")
+	return inVain("AuthorizationWebhook", o.AuthorizationWebhook, "the cluster authorizes requests for an aggregated server")
 }

@@ -45,21 +45,21 @@ func completeVersion(field string, version *string) error {
 func refuseCallers(o *config.Options) error {
 	switch {
 	case o.TokenAuthFile != "":
-		return errors.New("Options.TokenAuthFile is for a server that stands alone: an aggregated one asks its cluster about tokens")
+		return errors.New("Options.TokenAuthFile requires a standalone server: the cluster authenticates tokens for an aggregated server")
 	case o.AuthenticationConfigFile != "":
-		return errors.New("Options.AuthenticationConfigFile is for a server that stands alone: an aggregated one asks its cluster who " +
-			"callers are")
+		return errors.New("Options.AuthenticationConfigFile requires a standalone server: the cluster authenticates users for an " +
+			"aggregated server")
 	case o.AllowLocalhost:
-		return errors.New("Options.AllowLocalhost is for a server that stands alone: an aggregated one has no administrator")
+		return errors.New("Options.AllowLocalhost requires a standalone server: an aggregated server has no administrator")
 	}
 	if err := completeRequestHeader(o.RequestHeader); err != nil {
 		return err
 	}
 	if uids := o.RequestHeader.UIDHeaders; len(uids) > 0 &&
 		!slices.ContainsFunc(uids, func(h string) bool { return strings.EqualFold(h, "X-Remote-Uid") }) {
-		return errors.New("Options.RequestHeader.UIDHeaders lacks X-Remote-Uid, which is what the cluster sends")
+		return errors.New("Options.RequestHeader.UIDHeaders lacks X-Remote-Uid, the header that the cluster sends")
 	}
-	return inVain("TokenWebhook", o.TokenWebhook, "an aggregated server asks its cluster about tokens")
+	return inVain("TokenWebhook", o.TokenWebhook, "the cluster authenticates tokens for an aggregated server")
 }
 
 // completeRequestHeader returns the first mistake in the options of the authenticating proxy.
@@ -75,7 +75,8 @@ func completeRequestHeader(o config.RequestHeaderOptions) error {
 		{"Options.RequestHeader.ExtraHeadersPrefix", o.ExtraHeadersPrefix},
 	} {
 		if len(header.values) > 0 && o.ClientCAFile == "" {
-			return fmt.Errorf("%s is given without Options.RequestHeader.ClientCAFile, which says whose headers they are", header.field)
+			return fmt.Errorf("%s requires Options.RequestHeader.ClientCAFile, the certificate authorities of clients that may send "+
+				"the headers", header.field)
 		}
 		for _, value := range header.values {
 			if strings.TrimSpace(value) == "" {
@@ -91,7 +92,7 @@ func inVain(field string, given any, reason string) error {
 	value := reflect.ValueOf(given)
 	for i := range value.NumField() {
 		if !value.Field(i).IsZero() {
-			return fmt.Errorf("%s.%s is given in vain: %s", "Options."+field, value.Type().Field(i).Name, reason)
+			return fmt.Errorf("%s.%s has no effect: %s", "Options."+field, value.Type().Field(i).Name, reason)
 		}
 	}
 	return nil

@@ -33,7 +33,7 @@ func (p *Plan) completeConsole() error {
 		if given := *page.given; given != nil {
 			switch {
 			case *given && o.Aggregated:
-				return fmt.Errorf("%s is for a server that stands alone: in a cluster, users sign in at the cluster", page.field)
+				return fmt.Errorf("%s requires a standalone server: users of an aggregated server sign in at the cluster", page.field)
 			case *given && own:
 				return fmt.Errorf("%s: the server has a handler of its own at %s", page.field, page.path)
 			}
@@ -54,17 +54,17 @@ func (p *Plan) usualPage() Page {
 		return no(Developer, "Disabled of Server.Console")
 	}
 	if o.Aggregated {
-		return no(Default, "in a cluster, users sign in at the cluster")
+		return no(Default, "users of an aggregated server sign in at the cluster")
 	}
 	if o.Listen == "" && o.ListenInsecure == "" {
-		return no(Default, "nothing is listened on that browsers reach")
+		return no(Default, "the server has no port that browsers can reach")
 	}
 	for _, address := range []string{o.Listen, o.ListenInsecure} {
 		if address != "" && !isLoopback(address) {
 			return no(Default, "others reach "+address)
 		}
 	}
-	return Page{true, Source{Default, "only loopback is listened on"}}
+	return Page{true, Source{Default, "the server listens only on loopback"}}
 }
 
 // isLoopback reports whether an address is reachable from this machine only. An address without an IP is reachable

@@ -18,14 +18,16 @@ func checkFrontProxy(server *define.Server, o *config.Options) error {
 	case cert == "" && key == "":
 		return nil
 	case cert == "":
-		return errors.New("Options.ControlPlane.ProxyClientKeyFile is given without Options.ControlPlane.ProxyClientCertFile, whose key it is")
+		return errors.New("Options.ControlPlane.ProxyClientKeyFile requires Options.ControlPlane.ProxyClientCertFile, the certificate " +
+			"of the key")
 	case key == "":
-		return errors.New("Options.ControlPlane.ProxyClientCertFile is given without Options.ControlPlane.ProxyClientKeyFile, its key")
+		return errors.New("Options.ControlPlane.ProxyClientCertFile requires Options.ControlPlane.ProxyClientKeyFile, the key of the " +
+			"certificate")
 	case server.Plane == nil:
-		return errors.New("Options.ControlPlane.ProxyClientCertFile is for a server with a control plane, which this one is not")
+		return errors.New("Options.ControlPlane.ProxyClientCertFile requires a server with a control plane")
 	case o.RequestHeader.ClientCAFile == "":
-		return errors.New("Options.ControlPlane.ProxyClientCertFile is given without Options.RequestHeader.ClientCAFile, the authorities " +
-			"that have issued it, by which servers behind know it")
+		return errors.New("Options.ControlPlane.ProxyClientCertFile requires Options.RequestHeader.ClientCAFile, the certificate " +
+			"authorities with which aggregated servers verify the certificate")
 	}
 	return nil
 }
@@ -37,15 +39,15 @@ func withPlane(d *definition.Definition, o config.ControlPlaneOptions) (*definit
 	}
 	switch {
 	case d.ControlPlane == nil && o.EventTTL != 0:
-		return nil, errors.New("Options.ControlPlane.EventTTL is for a server with a control plane, which this one is not")
+		return nil, errors.New("Options.ControlPlane.EventTTL requires a server with a control plane")
 	case d.ControlPlane == nil && len(o.CRDs) > 0:
-		return nil, errors.New("Options.ControlPlane.CRDs is for a server with a control plane, which this one is not")
+		return nil, errors.New("Options.ControlPlane.CRDs requires a server with a control plane")
 	case d.ControlPlane == nil && o.Workloads != nil:
-		return nil, errors.New("Options.ControlPlane.Workloads is for a server with a control plane, which this one is not")
+		return nil, errors.New("Options.ControlPlane.Workloads requires a server with a control plane")
 	case d.ControlPlane == nil:
-		return nil, errors.New("Options.ControlPlane.RuntimeConfig is for a server with a control plane, which this one is not")
+		return nil, errors.New("Options.ControlPlane.RuntimeConfig requires a server with a control plane")
 	case o.EventTTL > 0 && o.EventTTL%time.Second != 0:
-		return nil, fmt.Errorf("Options.ControlPlane.EventTTL %s: want whole seconds", o.EventTTL)
+		return nil, fmt.Errorf("Options.ControlPlane.EventTTL %s: must be a whole number of seconds", o.EventTTL)
 	}
 	plane, err := d.ControlPlane.With(
 		define.PlaneOptions{EventTTL: o.EventTTL, RuntimeConfig: o.RuntimeConfig, CRDs: o.CRDs, Workloads: o.Workloads},

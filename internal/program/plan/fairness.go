@@ -15,8 +15,8 @@ func (p *Plan) completeFairness() error {
 	o := &p.Options
 	o.PriorityAndFairness = new(isFair(p.Definition, o))
 	if s := o.Serving; *o.PriorityAndFairness && s.MaxRequestsInFlight < 0 && s.MaxMutatingRequestsInFlight < 0 {
-		return errors.New("Options.Serving.MaxRequestsInFlight and Options.Serving.MaxMutatingRequestsInFlight have no bound, but priority " +
-			"levels share their sum: bound one of them, or do without Options.PriorityAndFairness")
+		return errors.New("Options.Serving.MaxRequestsInFlight and Options.Serving.MaxMutatingRequestsInFlight have no limit, but " +
+			"priority levels divide their sum: set one of them, or disable Options.PriorityAndFairness")
 	}
 	return nil
 }

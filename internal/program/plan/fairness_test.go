@@ -41,7 +41,7 @@ func TestEverything_priorityLevels(t *testing.T) {
 		{plain, new(true), true, ""},
 		{own, nil, true, ""},
 		{own, new(true), false, "kind FlowSchema (flowschemas.flowcontrol.apiserver.k8s.io): the server has " +
-			"flowschemas.flowcontrol.apiserver.k8s.io by itself"},
+			"flowschemas.flowcontrol.apiserver.k8s.io already"},
 	} {
 		p, err := Resolve(&definition.Definition{Server: test.definition}, options(test.fair), nil)
 		if test.wrong != "" {

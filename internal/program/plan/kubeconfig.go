@@ -19,12 +19,12 @@ func (p *Plan) completeKubeconfig() error {
 	switch {
 	case o.None && o.EphemeralToken:
 		return errors.New(
-			"Options.Kubeconfig.EphemeralToken is for the kubeconfig that Options.Kubeconfig.None does not write: give one of them",
+			"Options.Kubeconfig.EphemeralToken and Options.Kubeconfig.None exclude each other: set one of them",
 		)
 	case o.PKCS12Password != "" && p.CertDir() == "":
-		return errors.New("Options.Kubeconfig.PKCS12Password needs a directory that holds certificates, and there is none")
+		return errors.New("Options.Kubeconfig.PKCS12Password requires a directory of certificates, and the server has none")
 	case !o.EphemeralToken && o.EphemeralTokenDuration != 0:
-		return errors.New("Options.Kubeconfig.EphemeralTokenDuration is for Options.Kubeconfig.EphemeralToken")
+		return errors.New("Options.Kubeconfig.EphemeralTokenDuration requires Options.Kubeconfig.EphemeralToken")
 	case !o.EphemeralToken:
 		return nil
 	case o.EphemeralTokenDuration == 0:

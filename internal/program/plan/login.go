@@ -28,7 +28,7 @@ func (p *Plan) completeLogin() error {
 		}
 	}
 	if o.UserFile == "" {
-		return inVain("Login", *o, "add Options.Login.UserFile, or make users by the verb user passwd")
+		return inVain("Login", *o, "add Options.Login.UserFile, or create users with the verb user passwd")
 	}
 	o.TokenLifetime = cmp.Or(o.TokenLifetime, login.DefaultTokenLifetime)
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, min(login.DefaultIdleTimeout, cmp.Or(o.SessionLifetime, login.DefaultIdleTimeout)))
@@ -45,10 +45,10 @@ func (p *Plan) completeLogin() error {
 		return fmt.Errorf("Options.Login.PublicURL %q: %w", o.PublicURL, err)
 	}
 	if slices.Contains(p.Options.ServiceAccounts.Issuers, p.LoginIssuer()) {
-		return fmt.Errorf("Options.ServiceAccounts.Issuers %q is whom tokens of people name: choose another", p.LoginIssuer())
+		return fmt.Errorf("Options.ServiceAccounts.Issuers %q is the issuer of users' tokens: choose another", p.LoginIssuer())
 	}
 	if path := p.handlerOfLogin(); path != "" {
-		return fmt.Errorf("handler %q: the path is that of signing in, which Options.Login.UserFile brings", path)
+		return fmt.Errorf("handler %q: Options.Login.UserFile reserves the path for logins", path)
 	}
 	return nil
 }
@@ -73,13 +73,13 @@ func checkPublicURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return errors.New("it is no URL")
+		return errors.New("not a URL")
 	case u.Host == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
-		return errors.New("give a scheme and a host, such as https://api.example.com")
+		return errors.New("must have a scheme and a host, such as https://api.example.com")
 	case u.Scheme == "http" && (u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()):
 		return nil
 	case u.Scheme != "https":
-		return errors.New("it is no https URL, and passwords would be there for all to read")
+		return errors.New("not an https URL: clients would send passwords in plain text")
 	}
 	return nil
 }
@@ -91,5 +91,5 @@ func (p *Plan) LoginIssuer() string {
 
 // refuseLogin rejects login options on an aggregated server.
 func refuseLogin(o *config.Options) error {
-	return inVain("Login", o.Login, "the callers of an aggregated server are its cluster's")
+	return inVain("Login", o.Login, "the cluster authenticates users for an aggregated server")
 }

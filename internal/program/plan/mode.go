@@ -103,7 +103,7 @@ func (standalone) complete(p *Plan) error {
 		for i := range part.value.NumField() {
 			if !part.value.Field(i).IsZero() {
 				field := "Options." + part.field + "." + part.value.Type().Field(i).Name
-				return fmt.Errorf("%s is for a server in a cluster: add Options.Aggregated", field)
+				return fmt.Errorf("%s requires an aggregated server: add Options.Aggregated", field)
 			}
 		}
 	}
@@ -162,14 +162,14 @@ func (aggregated) builtIn() []define.Group { return nil }
 func (aggregated) check(definition *define.Server) error { return define.CheckAggregated(definition) }
 
 func (aggregated) keepsNamespaces() error {
-	return errors.New("namespaces are the cluster's when the server is aggregated")
+	return errors.New("an aggregated server uses the namespaces of its cluster")
 }
 
 func (aggregated) complete(p *Plan) error {
 	o := &p.Options
 	if p.Definition.Plane != nil {
-		return errors.New("Options.Aggregated is for a server behind a cluster's API, but Server.ControlPlane makes this one such an API " +
-			"itself: leave one of them out")
+		return errors.New("Options.Aggregated and Server.ControlPlane exclude each other: a server with a control plane cannot be " +
+			"aggregated; remove one of them")
 	}
 	if err := refuseCallers(o); err != nil {
 		return err
@@ -236,9 +236,9 @@ func (p *Plan) completeSelfCertify() error {
 	switch {
 	case !s.Enabled:
 		return errors.New("Options.SelfCertify.ServiceName, Options.SelfCertify.ServiceNamespace, Options.SelfCertify.Lifetime and " +
-			"Options.SelfCertify.Workload are for Options.SelfCertify.Enabled")
+			"Options.SelfCertify.Workload require Options.SelfCertify.Enabled")
 	case o.TLSCertFile != "" || o.TLSPrivateKeyFile != "":
-		return errors.New("Options.SelfCertify.Enabled makes the certificate that Options.TLSCertFile names: give one of them")
+		return errors.New("Options.SelfCertify.Enabled and Options.TLSCertFile exclude each other: set one of them")
 	case s.Lifetime < 0 || s.Lifetime > 0 && s.Lifetime < minCertificateLifetime:
 		return fmt.Errorf("Options.SelfCertify.Lifetime %s is less than %s", s.Lifetime, minCertificateLifetime)
 	}
@@ -250,7 +250,8 @@ func (p *Plan) completeSelfCertify() error {
 	}
 	if s.ServiceNamespace == "" {
 		if s.ServiceNamespace = cluster.PodNamespace(); s.ServiceNamespace == "" {
-			return errors.New("Options.SelfCertify.Enabled needs Options.SelfCertify.ServiceNamespace: this is no pod, whose namespace it would be")
+			return errors.New("Options.SelfCertify.Enabled requires Options.SelfCertify.ServiceNamespace, because the server does not run " +
+				"in a pod")
 		}
 	}
 	for _, label := range []struct{ field, value string }{{"Options.SelfCertify.ServiceName", s.ServiceName},
@@ -264,7 +265,7 @@ func (p *Plan) completeSelfCertify() error {
 	}
 	resource, name, ok := strings.Cut(s.Workload, "/")
 	if !ok || !slices.Contains([]string{"deployments", "statefulsets"}, resource) || len(validation.IsDNS1123Subdomain(name)) > 0 {
-		return fmt.Errorf("Options.SelfCertify.Workload %q: want deployments/NAME or statefulsets/NAME", s.Workload)
+		return fmt.Errorf("Options.SelfCertify.Workload %q: must be deployments/NAME or statefulsets/NAME", s.Workload)
 	}
 	return nil
 }

@@ -21,18 +21,22 @@ func TestCompleteSelfCertify_mistakes(t *testing.T) {
 	}
 	for want, o := range map[string]*config.Options{
 		"": self(func(*config.Options) {}),
-		"Options.SelfCertify.Enabled is for a server in a cluster: add Options.Aggregated":        self(func(o *config.Options) { o.Aggregated = false }),
-		"Options.SelfCertify.Enabled makes the certificate that Options.TLSCertFile names":        self(func(o *config.Options) { o.TLSCertFile = "x" }),
-		"Options.SelfCertify.Lifetime 29s is less than 30s":                                       self(func(o *config.Options) { o.SelfCertify.Lifetime = 29 * time.Second }),
-		"Options.SelfCertify.Lifetime -1h0m0s is less than 30s":                                   self(func(o *config.Options) { o.SelfCertify.Lifetime = -time.Hour }),
-		"Options.SelfCertify.Enabled needs Options.SelfCertify.ServiceNamespace: this is no pod":  self(func(o *config.Options) { o.SelfCertify.ServiceNamespace = "" }),
-		`Options.SelfCertify.ServiceName "A": a lowercase RFC 1123 label`:                         self(func(o *config.Options) { o.SelfCertify.ServiceName = "A" }),
-		`Options.SelfCertify.ServiceNamespace "a.b": must not contain dots`:                       self(func(o *config.Options) { o.SelfCertify.ServiceNamespace = "a.b" }),
-		`Options.SelfCertify.Workload "shop": want deployments/NAME or statefulsets/NAME`:         self(func(o *config.Options) { o.SelfCertify.Workload = "shop" }),
-		`Options.SelfCertify.Workload "pods/shop": want deployments/NAME or statefulsets/NAME`:    self(func(o *config.Options) { o.SelfCertify.Workload = "pods/shop" }),
-		`Options.SelfCertify.Workload "deployments/": want deployments/NAME or statefulsets/NAME`: self(func(o *config.Options) { o.SelfCertify.Workload = "deployments/" }),
+		"Options.SelfCertify.Enabled requires an aggregated server: add " +
+			"Options.Aggregated": self(func(o *config.Options) { o.Aggregated = false }),
+		"Options.SelfCertify.Enabled and Options.TLSCertFile exclude " +
+			"each other": self(func(o *config.Options) { o.TLSCertFile = "x" }),
+		"Options.SelfCertify.Lifetime 29s is less than 30s":     self(func(o *config.Options) { o.SelfCertify.Lifetime = 29 * time.Second }),
+		"Options.SelfCertify.Lifetime -1h0m0s is less than 30s": self(func(o *config.Options) { o.SelfCertify.Lifetime = -time.Hour }),
+		"Options.SelfCertify.Enabled requires Options.SelfCertify.ServiceNamespace, because the server does not run " +
+			"in a pod": self(func(o *config.Options) { o.SelfCertify.ServiceNamespace = "" }),
+		`Options.SelfCertify.ServiceName "A": a lowercase RFC 1123 label`:                            self(func(o *config.Options) { o.SelfCertify.ServiceName = "A" }),
+		`Options.SelfCertify.ServiceNamespace "a.b": must not contain dots`:                          self(func(o *config.Options) { o.SelfCertify.ServiceNamespace = "a.b" }),
+		`Options.SelfCertify.Workload "shop": must be deployments/NAME or statefulsets/NAME`:         self(func(o *config.Options) { o.SelfCertify.Workload = "shop" }),
+		`Options.SelfCertify.Workload "pods/shop": must be deployments/NAME or statefulsets/NAME`:    self(func(o *config.Options) { o.SelfCertify.Workload = "pods/shop" }),
+		`Options.SelfCertify.Workload "deployments/": must be deployments/NAME or statefulsets/NAME`: self(func(o *config.Options) { o.SelfCertify.Workload = "deployments/" }),
 		"Options.SelfCertify.ServiceName, Options.SelfCertify.ServiceNamespace, Options.SelfCertify.Lifetime and " +
-			"Options.SelfCertify.Workload are for": self(func(o *config.Options) { o.SelfCertify.Enabled = false }),
+			"Options.SelfCertify.Workload require " +
+			"Options.SelfCertify.Enabled": self(func(o *config.Options) { o.SelfCertify.Enabled = false }),
 	} {
 		p := &Plan{Definition: &define.Server{Name: "shop"}, Options: *o}
 		p.Mode, p.mode = modeOf(&define.Server{}, o)
@@ -73,7 +77,7 @@ func TestCompleteFairness_unbounded(t *testing.T) {
 		p := &Plan{Definition: &define.Server{Name: "shop"}, Options: o}
 		p.Mode, p.mode = modeOf(&define.Server{}, &o)
 		if err := p.completeMode(); (err != nil) != test.wrong ||
-			err != nil && !strings.Contains(err.Error(), "bound one of them, or do without Options.PriorityAndFairness") {
+			err != nil && !strings.Contains(err.Error(), "set one of them, or disable Options.PriorityAndFairness") {
 			t.Errorf("%s: %v", test.name, err)
 		}
 		if got := p.Options.PriorityAndFairness; got == nil || *got != test.want {
@@ -106,7 +110,7 @@ func TestResolve_standalone_refusesClusterOptions(t *testing.T) {
 				config.Options{Storage: memory.Storage(), Cluster: o.Cluster, SelfCertify: o.SelfCertify},
 				nil,
 			)
-			want := "Options." + part + "." + fields.Type().Field(i).Name + " is for a server in a cluster: add Options.Aggregated"
+			want := "Options." + part + "." + fields.Type().Field(i).Name + " requires an aggregated server: add Options.Aggregated"
 			if err == nil || err.Error() != want {
 				t.Errorf("%v, want %s", err, want)
 			}

@@ -222,8 +222,8 @@ type choice struct {
 
 // errNoStorage is for programs that embed a server. None of the storages is a safe default there: one of them
 // loses all objects at the end, and the others would have to be linked into each program.
-var errNoStorage = errors.New("Options.Storage is missing: import the storage to use, such as embedded.Dir(\"\") of " +
-	"store/embedded, which keeps objects in Options.DataDir, or memory.Storage() of store/memory, which forgets them when the server ends")
+var errNoStorage = errors.New("Options.Storage is missing: use a storage such as embedded.Dir(\"\") of store/embedded, which stores " +
+	"objects in Options.DataDir, or memory.Storage() of store/memory, which loses them when the server stops")
 
 // place chooses the storage of each resource. The error lists every mistake in these choices.
 func (p *Plan) place(fallback driver.Driver) error {
@@ -266,7 +266,7 @@ func (p *Plan) place(fallback driver.Driver) error {
 	for _, resource := range sorted(o.StorageOf) {
 		setting := fmt.Sprintf("Options.StorageOf %s", resource)
 		if owner := p.Definition.Owner(resource); owner != resource {
-			errs = append(errs, fmt.Errorf("%s: its objects are those of %s: name that", setting, owner))
+			errs = append(errs, fmt.Errorf("%s: the resource shares its objects with %s: use that resource", setting, owner))
 			continue
 		}
 		if resource == coreapi.Resource && notKept != nil {
@@ -274,7 +274,7 @@ func (p *Plan) place(fallback driver.Driver) error {
 			continue
 		}
 		if _, ok := at[resource]; !ok {
-			errs = append(errs, fmt.Errorf("%s: this server has no such resource; it has %s", setting, list(at)))
+			errs = append(errs, fmt.Errorf("%s: unknown resource; resources of this server: %s", setting, list(at)))
 			continue
 		}
 		d := o.StorageOf[resource]
@@ -292,7 +292,7 @@ func (p *Plan) place(fallback driver.Driver) error {
 			if d := at[other]; d.Name() == c.Name() && d.Location(o.DataDir) != c.Location(o.DataDir) {
 				errs = append(
 					errs,
-					fmt.Errorf("%s: there is another storage %s, at %s, for %s", c.from.Setting, c.Name(), d.Location(o.DataDir), other),
+					fmt.Errorf("%s: another storage %s, at %s, is used for %s", c.from.Setting, c.Name(), d.Location(o.DataDir), other),
 				)
 				break
 			}
@@ -303,7 +303,7 @@ func (p *Plan) place(fallback driver.Driver) error {
 		if !slices.ContainsFunc(slices.Collect(maps.Values(at)), func(c choice) bool { return c.Name() == d.Name() }) {
 			errs = append(
 				errs,
-				fmt.Errorf("Options.Drivers %s is given, but nothing is kept in %[1]s: the storage is %s", d.Name(), o.Storage.Name()),
+				fmt.Errorf("Options.Drivers %s has no effect, because no resource uses %[1]s: the storage is %s", d.Name(), o.Storage.Name()),
 			)
 		}
 	}
@@ -376,7 +376,7 @@ func checkNamespaces(definition *define.Server, at map[schema.GroupResource]choi
 		}
 		if kept := at[k.Primary().GroupResource()]; !kept.Traits().Ephemeral {
 			return fmt.Errorf(
-				"%s are kept in %s, but their namespaces in %s, which a restart forgets: add Options.StorageOf namespaces=%[2]s",
+				"%s are stored in %s, but their namespaces in %s, which loses them on a restart: add Options.StorageOf namespaces=%[2]s",
 				k.GroupResource(),
 				kept.Name(),
 				namespaces.Name(),
@@ -418,12 +418,12 @@ func (p *Plan) encode() error {
 		mediaType := p.Options.StorageMediaTypeOf[resource]
 		setting := fmt.Sprintf("Options.StorageMediaTypeOf %s=%s", resource, mediaType)
 		if owner := p.Definition.Owner(resource); owner != resource {
-			errs = append(errs, fmt.Errorf("%s: its objects are those of %s: name that", setting, owner))
+			errs = append(errs, fmt.Errorf("%s: the resource shares its objects with %s: use that resource", setting, owner))
 			continue
 		}
 		r := p.Resource(resource)
 		if r == nil {
-			errs = append(errs, fmt.Errorf("%s: this server stores no such resource; it has %s", setting, p.Names()))
+			errs = append(errs, fmt.Errorf("%s: the server does not store this resource; stored resources: %s", setting, p.Names()))
 			continue
 		}
 		if err := define.CheckStoredMediaType(mediaType, types[resource]); err != nil {
@@ -435,8 +435,8 @@ func (p *Plan) encode() error {
 	for _, r := range p.Resources {
 		p.mediaTypes[r.GroupResource] = r.MediaType
 		if r.Storage.Traits().TextOnly && r.MediaType != runtime.ContentTypeJSON {
-			errs = append(errs, fmt.Errorf("%s: %s are kept in %s, which people read and edit as YAML, and so hold nothing but %s: add "+
-				"Options.StorageMediaTypeOf %[2]s=%[4]s", r.MediaTypeFrom.Setting, r, r.Storage.Name(), runtime.ContentTypeJSON))
+			errs = append(errs, fmt.Errorf("%s: %s are stored in %s, whose YAML files users read and edit, so the media type must be %s: "+
+				"add Options.StorageMediaTypeOf %[2]s=%[4]s", r.MediaTypeFrom.Setting, r, r.Storage.Name(), runtime.ContentTypeJSON))
 		}
 	}
 	return errors.Join(errs...)
@@ -464,7 +464,7 @@ func (p *Plan) completeRest() error {
 		return fmt.Errorf("Options.Controllers: %w", err)
 	}
 	if o.EncryptionConfigReload && o.EncryptionConfigFile == "" {
-		return errors.New("there is no Options.EncryptionConfigFile to be read again automatically")
+		return errors.New("an automatic reload requires Options.EncryptionConfigFile")
 	}
 	if err := audit.Complete(&o.Audit); err != nil {
 		return err

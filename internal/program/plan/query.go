@@ -22,8 +22,9 @@ func (p *Plan) completeQuery() error {
 	}
 	for _, h := range d.Handlers {
 		if p.QueryPrefix != "" && !strings.HasSuffix(h.Path, "/") && (h.Path == p.QueryPrefix || strings.HasPrefix(h.Path, p.QueryPrefix+"/")) {
-			return fmt.Errorf("Options.QueryPrefix: queries are answered at %s, and the server has a handler at %s, which may be a query's "+
-				"path: end it in a slash to answer what is below it and no query, or move one of them", p.QueryPrefix, h.Path)
+			return fmt.Errorf("Options.QueryPrefix %s conflicts with the handler at %s, whose path can be the path of a query: end the "+
+				"handler's path with a slash, so that it handles only paths below it that are not queries, or move "+
+				"one of them", p.QueryPrefix, h.Path)
 		}
 	}
 	return nil

@@ -30,7 +30,7 @@ func completeServing(o *config.ServingOptions) error {
 		}
 	}
 	if o.ContentionProfiling && !o.Profiling {
-		return errors.New("Options.Serving.ContentionProfiling is given in vain: add Options.Serving.Profiling")
+		return errors.New("Options.Serving.ContentionProfiling has no effect without Options.Serving.Profiling")
 	}
 	// Upstream's defaults.
 	if o.MaxRequestsInFlight == 0 {
@@ -59,7 +59,7 @@ func completeTLS(o *config.ServingOptions) error {
 	}
 	for _, name := range o.CipherSuites {
 		if !slices.Contains(cliflag.TLSCipherPossibleValues(), name) {
-			return fmt.Errorf("Options.Serving.CipherSuites %q: choose of %s; insecure are %s", name,
+			return fmt.Errorf("Options.Serving.CipherSuites %q: use %s; insecure: %s", name,
 				strings.Join(cliflag.PreferredTLSCipherNames(), ", "), strings.Join(cliflag.InsecureTLSCipherNames(), ", "))
 		}
 	}
@@ -75,14 +75,14 @@ func completeTLS(o *config.ServingOptions) error {
 	for _, c := range o.SNICertificates {
 		if c.CertFile == "" || c.KeyFile == "" {
 			return fmt.Errorf(
-				"Options.Serving.SNICertificates: certificate file %q and key file %q have to be given together",
+				"Options.Serving.SNICertificates: certificate file %q and key file %q must be set together",
 				c.CertFile,
 				c.KeyFile,
 			)
 		}
 		for _, name := range c.Names {
 			if net.ParseIP(name) == nil && len(validation.IsDNS1123Subdomain(strings.TrimPrefix(name, "*."))) > 0 {
-				return fmt.Errorf("Options.Serving.SNICertificates %s: %q is no host name and no IP address", c.CertFile, name)
+				return fmt.Errorf("Options.Serving.SNICertificates %s: %q is neither a host name nor an IP address", c.CertFile, name)
 			}
 		}
 	}
@@ -102,19 +102,21 @@ func completeHTTP(o *config.ServingOptions) error {
 	for _, name := range o.RefusedUserAgents {
 		if name == "" || strings.ContainsAny(name, "/ ") {
 			return fmt.Errorf(
-				"Options.Serving.RefusedUserAgents %q is no name of a program, such as kubectl: it ends before a slash or a space",
+				"Options.Serving.RefusedUserAgents %q is not the name of a program, such as kubectl: remove everything from the first "+
+					"slash or space",
 				name,
 			)
 		}
 	}
 	for _, pattern := range o.AllowedOrigins {
 		if _, err := regexp.Compile(pattern); err != nil || pattern == "" {
-			return fmt.Errorf("Options.Serving.AllowedOrigins %q is no regular expression of origins, as //example\\.com(:|$) is", pattern)
+			return fmt.Errorf("Options.Serving.AllowedOrigins %q is not a regular expression for origins, such as "+
+				"//example\\.com(:|$)", pattern)
 		}
 		begins, ends := strings.Contains(pattern, "^") || strings.Contains(pattern, "//"), strings.ContainsAny(pattern, "$:")
 		if !begins || !ends {
-			return fmt.Errorf("Options.Serving.AllowedOrigins %q matches other hosts as well: say by ^ or // where the host begins, and by $ or "+
-				": where it ends, as in //example\\.com(:|$)", pattern)
+			return fmt.Errorf("Options.Serving.AllowedOrigins %q matches other hosts as well: mark the start of the host with ^ or //, "+
+				"and its end with $ or :, as in //example\\.com(:|$)", pattern)
 		}
 	}
 	for _, directive := range o.StrictTransportSecurity {
@@ -122,7 +124,7 @@ func completeHTTP(o *config.ServingOptions) error {
 		if _, err := strconv.ParseUint(age, 10, 63); given && err == nil || directive == "includeSubDomains" || directive == "preload" {
 			continue
 		}
-		return fmt.Errorf("Options.Serving.StrictTransportSecurity %q: choose of max-age=SECONDS, includeSubDomains and preload", directive)
+		return fmt.Errorf("Options.Serving.StrictTransportSecurity %q: use max-age=SECONDS, includeSubDomains and preload", directive)
 	}
 	return completeExternalHostname(o.ExternalHostname)
 }
@@ -137,7 +139,7 @@ func completeExternalHostname(name string) error {
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || n == 0 || net.ParseIP(host) == nil && len(validation.IsDNS1123Subdomain(host)) > 0 {
-		return fmt.Errorf("Options.Serving.ExternalHostname %q is no host name, with or without a port", name)
+		return fmt.Errorf("Options.Serving.ExternalHostname %q is not a host name, with or without a port", name)
 	}
 	return nil
 }

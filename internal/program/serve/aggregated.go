@@ -156,7 +156,7 @@ func (c flowCheck) GroupName() string { return flowCheckName }
 
 func (c flowCheck) Name() string {
 	if !c.cluster.FlowControlled() {
-		return flowCheckName + " (left out, the cluster does not say how)"
+		return flowCheckName + " (disabled, because the server may not read the cluster's flow schemas)"
 	}
 	return flowCheckName
 }
@@ -173,15 +173,16 @@ func (m *aggregatedFiles) metrics() []prometheus.Collector {
 	return []prometheus.Collector{
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "annex_cluster_usable",
-			Help: "1 if the cluster gives all that the server needs, 0 if the server is not ready for want of it.",
+			Help: "1 if the server can read everything that it requires from the cluster, 0 if it is not ready because it cannot.",
 		}, func() float64 { return one(m.front.Problem() == nil) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "annex_cluster_priority_and_fairness",
-			Help: "1 if requests are queued by the cluster's priority levels, 0 if they are only counted.",
+			Help: "1 if the server queues requests by the cluster's priority levels, 0 if it only limits the number of requests in flight.",
 		}, func() float64 { return one(m.front.FlowControlled()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "annex_cluster_clock_skew_seconds",
-			Help: "By how much the cluster's clock is ahead of this machine's; 0 if they cannot be told apart.",
+			Help: "Difference between the cluster's clock and this machine's, positive if the cluster's is ahead; 0 if it is too small to " +
+				"measure.",
 		}, func() float64 { return m.front.ClockSkew().Seconds() }),
 	}
 }
@@ -287,6 +288,7 @@ func (m *selfCertifiedFiles) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
 	if err := m.keeper.Leave(ctx); err != nil {
-		klog.FromContext(ctx).Error(err, "The server may still be in its APIServices, without answering; annex uninstall takes them away")
+		klog.FromContext(ctx).Error(err, "APIServices may still point to this server, which no longer answers; delete them with annex "+
+			"uninstall")
 	}
 }

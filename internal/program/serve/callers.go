@@ -83,8 +83,9 @@ func (c *callers) openProxy(o config.RequestHeaderOptions, clientCA dynamiccerti
 	}
 	for _, authority := range proxies {
 		if slices.ContainsFunc(callers, authority.Equal) {
-			return fmt.Errorf("Options.RequestHeader.ClientCAFile %s has an authority that also issues certificates of callers, %q, so that "+
-				"each of them could name any other: add Options.RequestHeader.AllowedNames", o.ClientCAFile, authority.Subject.CommonName)
+			return fmt.Errorf("Options.RequestHeader.ClientCAFile %s has a certificate authority that also issues certificates of users, "+
+				"%q, so every user could impersonate any other: add "+
+				"Options.RequestHeader.AllowedNames", o.ClientCAFile, authority.Subject.CommonName)
 		}
 	}
 	return nil

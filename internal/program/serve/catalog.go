@@ -58,7 +58,7 @@ func (c *catalog) recall(ctx context.Context, recorded define.Recorded) (context
 	if k := kindOf(c.kinds, recorded.Resource.GroupResource()); k != nil {
 		return k.Call(ctx, recorded)
 	}
-	return nil, nil, fmt.Errorf("%w: there are no %s", define.ErrUnknownAction, recorded.Resource.GroupResource())
+	return nil, nil, fmt.Errorf("%w: no resource %s", define.ErrUnknownAction, recorded.Resource.GroupResource())
 }
 
 // kindOf returns the kind of a resource; nil if there is none.

@@ -63,10 +63,10 @@ func (c *contents) checkPlaces(ctx context.Context) error {
 		places, empty, err := c.stores.Misplaced(ctx, k)
 		switch {
 		case err != nil:
-			return fmt.Errorf("look for objects of %s: %w", k.GroupResource(), err)
+			return fmt.Errorf("find objects of %s: %w", k.GroupResource(), err)
 		case empty:
 			return fmt.Errorf(
-				"objects of %s are stored under %s, where nothing looks for them: the kind needs StoredUnder(%q, %q)",
+				"objects of %s are stored under %s, where no kind reads them: add StoredUnder(%q, %q) to the kind",
 				k.GroupResource(),
 				places[0],
 				places[0].Group,
@@ -74,7 +74,7 @@ func (c *contents) checkPlaces(ctx context.Context) error {
 			)
 		case len(places) > 0:
 			klog.FromContext(ctx).
-				Error(nil, "Objects are stored where nothing looks for them", "resource", k.GroupResource(), "storedUnder", k.StoredUnder, "others",
+				Error(nil, "The storage has objects that no kind reads", "resource", k.GroupResource(), "storedUnder", k.StoredUnder, "others",
 					places)
 		}
 	}
@@ -95,7 +95,7 @@ func (c *contents) checkForms(ctx context.Context) error {
 			continue // login sessions, which are no API objects
 		}
 		klog.FromContext(ctx).
-			Error(nil, "Objects are stored that no kind of this server serves: no client sees them until one does", "storage", u.Storage,
+			Error(nil, "The storage has objects of kinds that this server does not serve: clients cannot read them", "storage", u.Storage,
 				"under", u.Prefix, "objects", u.Objects)
 	}
 	var undecodable, old []string
@@ -105,24 +105,25 @@ func (c *contents) checkForms(ctx context.Context) error {
 			switch stored := fmt.Sprintf("%d %s as %s", count.Objects, f.Resource, count); {
 			case count.Undecodable:
 				undecodable = append(undecodable, stored)
-				missing = "declare what is missing again, Unserved if clients are not to have it, and remove it after storage rewrite; "
+				missing = "declare the missing kinds and versions again, Unserved if clients should not use them, and remove them after " +
+					"storage rewrite; "
 			case count.Problem != "":
 				undecodable = append(undecodable, fmt.Sprintf("%s, of which %s", stored, count.Problem))
-				changed = "give fields the types again that they were stored with; "
+				changed = "restore the types that fields had when the objects were stored; "
 			case count.Old && count.MediaType != "":
 				old = append(old, stored)
 			}
 		}
 	}
 	if len(old) > 0 {
-		klog.FromContext(ctx).Info("Objects are stored in other versions or media types than they would be now, until they are written or "+
-			"storage rewrite has changed them", "objects", old)
+		klog.FromContext(ctx).Info("The storage has objects in other versions or media types than new objects get: storage rewrite "+
+			"converts them", "objects", old)
 	}
 	if len(undecodable) == 0 {
 		return nil
 	}
-	err = fmt.Errorf("objects are stored that this server cannot decode: %s; %s%sOptions.ServeDespiteUndecodable serves the others; "+
-		"nothing was changed", strings.Join(undecodable, ", "), missing, changed)
+	err = fmt.Errorf("the storage has objects that this server cannot decode: %s; %s%sOptions.ServeDespiteUndecodable serves all other "+
+		"objects; nothing was changed", strings.Join(undecodable, ", "), missing, changed)
 	if c.plan.Options.ServeDespiteUndecodable {
 		klog.FromContext(ctx).Error(err, "Stored objects cannot be read")
 		return nil
@@ -203,8 +204,8 @@ func (c *contents) revisions() string {
 type encodingMetrics struct{ stored *storedEncodings }
 
 var storedObjects = prometheus.NewDesc("annex_storage_objects",
-	"Objects by the version and the media type that they are stored in, both empty for those that cannot be read. It is up to a minute "+
-		"old, or a hundred times as long as counting takes.",
+	"Stored objects by version and media type; both labels are empty for objects that the server cannot read. The value is up to a minute "+
+		"old, or up to a hundred times the duration of a count.",
 	[]string{"group", "resource", "version", "media_type"}, nil)
 
 // Describe implements prometheus.Collector.

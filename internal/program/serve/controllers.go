@@ -69,7 +69,7 @@ func (e *LeaderElection) Complete(server string) error {
 }
 
 // ErrNoLeases is returned for a server without Leases, which leader election needs.
-var ErrNoLeases = errors.New("serves no leases.coordination.k8s.io to elect a leader by: run one process, with " +
+var ErrNoLeases = errors.New("does not serve leases.coordination.k8s.io, which leader election requires: run only one process, with " +
 	"LeaderElection.Enabled=false")
 
 // Controllers are controllers that run in a process of their own.
@@ -129,7 +129,7 @@ func servesLeases(config *rest.Config) error {
 	}
 	list, err := client.ServerResourcesForGroupVersion(coordinationv1.SchemeGroupVersion.String())
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("leader election: ask %s what it serves: %w", config.Host, err)
+		return fmt.Errorf("leader election: read the API groups of %s: %w", config.Host, err)
 	}
 	if err != nil || !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == "leases" }) {
 		return fmt.Errorf("%s %w", config.Host, ErrNoLeases)
@@ -152,7 +152,7 @@ func leadAlone(ctx context.Context, server string, config *rest.Config, namespac
 		if ctx.Err() != nil {
 			return
 		}
-		klog.FromContext(ctx).Error(err, "Controllers do not run here for now")
+		klog.FromContext(ctx).Error(err, "Controllers are not running, trying to become leader again")
 		if !await.Sleep(ctx, clock.RealClock{}, election.RetryPeriod) {
 			return
 		}
@@ -204,7 +204,7 @@ func elect(ctx context.Context, server string, config *rest.Config, election Lea
 	lost := holding.Err() == nil
 	leading.end(election.LeaseDuration - election.RenewDeadline)
 	if lost {
-		return fmt.Errorf("the lead was lost: the Lease %s/%s could not be renewed", election.Namespace, election.Name)
+		return fmt.Errorf("leadership lost: the Lease %s/%s could not be renewed", election.Namespace, election.Name)
 	}
 	return nil
 }

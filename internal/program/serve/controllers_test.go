@@ -150,7 +150,7 @@ func TestElect_lostLease(t *testing.T) {
 		return nil
 	}}
 	err := testControllers(work, config).Run(t.Context())
-	if err == nil || err.Error() != "the lead was lost: the Lease default/e could not be renewed" {
+	if err == nil || err.Error() != "leadership lost: the Lease default/e could not be renewed" {
 		t.Errorf("got %v", err)
 	}
 }

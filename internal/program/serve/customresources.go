@@ -44,12 +44,12 @@ func (c custom) resources(ctx context.Context, in string, backend store.Backend)
 		data := v.Data
 		if transformer != nil {
 			if data, _, err = transformer.TransformFromStorage(ctx, data, v.Context); err != nil {
-				return nil, fmt.Errorf("the definition %s cannot be decrypted, and what it defines is not known: %w", v.Key, err)
+				return nil, fmt.Errorf("the definition %s cannot be decrypted, so its kind is unknown: %w", v.Key, err)
 			}
 		}
 		d := &apiextensionsv1.CustomResourceDefinition{}
 		if err := json.Unmarshal(data, d); err != nil {
-			return nil, fmt.Errorf("the definition %s cannot be read, and what it defines is not known: %w", v.Key, err)
+			return nil, fmt.Errorf("the definition %s cannot be read, so its kind is unknown: %w", v.Key, err)
 		}
 		all = append(all, c.resource(in, backend, schema.GroupResource{Group: d.Spec.Group, Resource: d.Spec.Names.Plural}, storedForm(d)))
 	}
@@ -108,11 +108,11 @@ var _ runtime.Codec = asStored{}
 func (asStored) Decode(data []byte, _ *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	object, ok := into.(*storedObject)
 	if !ok {
-		return nil, nil, fmt.Errorf("decode what is stored into a %T", into)
+		return nil, nil, fmt.Errorf("decode the stored value into a %T", into)
 	}
 	form, ok := convert.FormOf(data)
 	if !ok {
-		return nil, nil, errors.New("what is stored is no object")
+		return nil, nil, errors.New("the stored value is not an object")
 	}
 	object.data = bytes.Clone(data)
 	return object, &form.GroupVersionKind, nil
@@ -122,7 +122,7 @@ func (asStored) Decode(data []byte, _ *schema.GroupVersionKind, into runtime.Obj
 func (a asStored) Encode(object runtime.Object, w io.Writer) error {
 	stored, ok := object.(*storedObject)
 	if !ok {
-		return fmt.Errorf("encode a %T as what is stored", object)
+		return fmt.Errorf("encode a %T as a stored value", object)
 	}
 	data := stored.data
 	if form, ok := convert.FormOf(data); ok && a.form.MediaType != "" && form.GroupVersion() != a.form.GroupVersion() {

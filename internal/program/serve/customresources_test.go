@@ -45,7 +45,8 @@ func TestAsStored(t *testing.T) {
 			}
 		})
 	}
-	if _, _, err := (asStored{}).Decode([]byte("garbage"), nil, &storedObject{}); err == nil || err.Error() != "what is stored is no object" {
-		t.Errorf("what is no object: %v", err)
+	if _, _, err := (asStored{}).Decode([]byte("garbage"), nil, &storedObject{}); err == nil || err.Error() != "the stored value is not "+
+		"an object" {
+		t.Errorf("what is not an object: %v", err)
 	}
 }

@@ -70,7 +70,8 @@ func prepareDataDir(ctx context.Context, p *plan.Plan) error {
 func makePrivate(ctx context.Context, dir string, committed ...string) error {
 	tightened, err := datadir.Prepare(dir, committed...)
 	if tightened {
-		klog.FromContext(ctx).Info("The data directory was open to other users; now only its owner may enter it", "dir", dir)
+		klog.FromContext(ctx).Info("The data directory was open to other users; changed its mode so that only its owner can "+
+			"enter it", "dir", dir)
 	}
 	return config.Mistake(err)
 }
@@ -189,8 +190,8 @@ func checkName(dir, server string, found datadir.Record) error {
 	if found.Server == "" || found.Server == server {
 		return nil
 	}
-	return config.Mistake(fmt.Errorf("data directory %s belongs to the server %s, and this one is %s: "+
-		"name another directory with Options.DataDir", dir, found.Server, server))
+	return config.Mistake(fmt.Errorf("data directory %s belongs to the server %s, not to %s: set Options.DataDir to another "+
+		"directory", dir, found.Server, server))
 }
 
 func checkStorage(p *plan.Plan, found datadir.Record) error {
@@ -198,8 +199,8 @@ func checkStorage(p *plan.Plan, found datadir.Record) error {
 	if found.Storage == "" || found.Ephemeral || slices.Contains([]string{found.Storage, found.CopiedTo}, storage) {
 		return nil
 	}
-	return config.Mistake(fmt.Errorf("data directory %s belongs to a server whose objects are in the storage %s, not in %s: "+
-		"give Options.Storage %[2]s, or name another directory with Options.DataDir", p.Options.DataDir, found.Storage, storage))
+	return config.Mistake(fmt.Errorf("data directory %s belongs to a server whose objects are in the storage %s, not in %s: set "+
+		"Options.Storage to %[2]s, or Options.DataDir to another directory", p.Options.DataDir, found.Storage, storage))
 }
 
 // checkStorageOf rejects another storage for a single resource than the storage that holds its objects.
@@ -210,8 +211,8 @@ func checkStorageOf(p *plan.Plan, found datadir.Record) error {
 		if !other || storage == resource.Storage.Name() || isGone(p, found, storage) {
 			continue
 		}
-		errs = append(errs, fmt.Errorf("data directory %s belongs to a server whose objects of %s are in the storage %s, not in %s: "+
-			"give Options.StorageOf %[2]s=%[3]s",
+		errs = append(errs, fmt.Errorf("data directory %s belongs to a server whose objects of %s are in the storage %s, not in %s: add "+
+			"Options.StorageOf %[2]s=%[3]s",
 			p.Options.DataDir, resource, storage, resource.Storage.Name()))
 	}
 	return errors.Join(errs...)
@@ -236,8 +237,8 @@ func checkPlace(p *plan.Plan, found datadir.Record) error {
 		if at == "" || !ok || d.Present(at) != nil || !errors.Is(d.Present(s.Where()), fs.ErrNotExist) {
 			continue
 		}
-		errs = append(errs, fmt.Errorf("data directory %s belongs to a server whose storage %s is in %s, and in %s there is none: "+
-			"give Options.Drivers %[2]s %[3]s", p.Options.DataDir, s.Name(), at, s.Where()))
+		errs = append(errs, fmt.Errorf("data directory %s belongs to a server whose storage %s is in %s, but %s has no such storage: set "+
+			"Options.Drivers %[2]s to %[3]s", p.Options.DataDir, s.Name(), at, s.Where()))
 	}
 	return errors.Join(errs...)
 }

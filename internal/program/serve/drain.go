@@ -62,7 +62,7 @@ func (d drain) shutDown(ctx context.Context) {
 	defer cancel()
 	close(d.signals.stopping)
 	if err := d.awaitRequests(ctx); err != nil {
-		klog.FromContext(ctx).Error(nil, "Requests in progress were cut off by the shutdown", "timeout", d.timeout)
+		klog.FromContext(ctx).Error(nil, "The shutdown closed connections of requests in progress", "timeout", d.timeout)
 	}
 	idle, cancel := context.WithTimeout(ctx, idleTimeout)
 	defer cancel()

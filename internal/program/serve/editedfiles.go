@@ -82,10 +82,10 @@ func (c editsCheck) GroupName() string { return c.Storage.Name() }
 func (c editsCheck) Name() string {
 	name := c.GroupName()
 	if len(c.edited.Problems()) > 0 {
-		name += " (some are not served, the log names them)"
+		name += " (some are not served, see the server's log)"
 	}
 	if len(c.edited.Overdue()) > 0 {
-		name += " (some cannot be written, the log says why)"
+		name += " (some cannot be written, see the server's log)"
 	}
 	return name
 }
@@ -106,8 +106,9 @@ func editsMetrics(storage string, edited driver.Edited) []prometheus.Collector {
 			func() float64 { return float64(len(problems())) })
 	}
 	return []prometheus.Collector{
-		count("annex_storage_broken_files", "Files of the storage that are not served; the log names them.", edited.Problems),
-		count("annex_storage_overdue_files", "Files of the storage that could not be written yet; the log says why.", edited.Overdue),
+		count("annex_storage_broken_files", "Files of the storage that the server does not serve; its log lists them.", edited.Problems),
+		count("annex_storage_overdue_files", "Files of the storage that the server could not write yet; its log has "+
+			"the errors.", edited.Overdue),
 	}
 }
 
@@ -116,7 +117,7 @@ func (s Storages) logHidden(ctx context.Context, keys *encryption.Encryption) {
 	for _, storage := range s.edited() {
 		for _, r := range storage.Resources {
 			if key := keys.Key(r); key.Provider != "" && key.Provider != "identity" {
-				klog.FromContext(ctx).Error(nil, "Encrypted objects have no files", "resource", r)
+				klog.FromContext(ctx).Error(nil, "Encrypted objects are not written to files", "resource", r)
 			}
 		}
 	}

@@ -27,7 +27,7 @@ type encryptionMetrics struct {
 }
 
 var encryptionInfo = prometheus.NewDesc("annex_storage_encryption_info",
-	"How objects of a resource are encrypted when they are written: 1 for the provider and the key, which are empty without encryption.",
+	"1 for the provider and the key with which the server encrypts new objects of a resource; both labels are empty without encryption.",
 	[]string{"group", "resource", "provider", "key"}, nil)
 
 // Describe implements prometheus.Collector.

@@ -19,7 +19,7 @@ func handlers(o *opened, env any) ([]upstream.Handler, error) {
 	for _, h := range o.plan.Definition.Handlers {
 		handler, err := h.New(env)
 		if err == nil && handler == nil {
-			err = errors.New("there is no handler: New returned none")
+			err = errors.New("New returned no handler")
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("handler %q: %w", h.Path, err))

@@ -28,12 +28,12 @@ func listen(field, address string) (net.Listener, error) {
 		if field == secureField { // for the other fields, port 0 means no listener
 			free = "; 0 is a free one"
 		}
-		return nil, fmt.Errorf("%s: port %s of %s is in use by another program: "+
-			"end that, or give %[1]s another port%[4]s", field, port, host, free)
+		return nil, fmt.Errorf("%s: port %s of %s is in use by another program: stop that program, or set %[1]s to another "+
+			"port%[4]s", field, port, host, free)
 	case errors.Is(err, syscall.EACCES):
-		return nil, fmt.Errorf("%s: port %s needs privileges; choose one above 1023", field, port)
+		return nil, fmt.Errorf("%s: port %s requires privileges: use a port above 1023", field, port)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return nil, fmt.Errorf("%s: bind address %s is none of this machine's; 0.0.0.0 and :: are all of them", field, host)
+		return nil, fmt.Errorf("%s: bind address %s does not belong to this machine: use 0.0.0.0 or :: for all its addresses", field, host)
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", field, err)
 	}

@@ -37,49 +37,51 @@ func coreMetrics(labels prometheus.Labels) []metric {
 	return []metric{
 		newMetric("revision", "Newest revision that readers see.", prometheus.CounterValue,
 			func(s mvcc.Stats) float64 { return float64(s.Revision) }),
-		newMetric("compacted_revision", "Oldest revision that can be listed exactly or watched from.", prometheus.CounterValue,
+		newMetric("compacted_revision", "Oldest revision at which clients can list exactly or from which they "+
+			"can watch.", prometheus.CounterValue,
 			func(s mvcc.Stats) float64 { return float64(s.Compacted) }),
 		newMetric("history_events", "Revisions in the history.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.Events) }),
-		newMetric("history_bytes", "Encoded bytes that only the history needs.", prometheus.GaugeValue,
+		newMetric("history_bytes", "Encoded bytes of the history, without the current objects.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.HistoryBytes) }),
-		newMetric("history_limit_bytes", "What history_bytes is kept below; +Inf if there is no limit.", prometheus.GaugeValue,
+		newMetric("history_limit_bytes", "Limit of history_bytes; +Inf without a limit.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 {
 				if s.HistoryLimit == math.MaxInt64 {
 					return math.Inf(1)
 				}
 				return float64(s.HistoryLimit)
 			}),
-		newMetric("history_memory_bytes", "Of history_bytes, those in memory.", prometheus.GaugeValue,
+		newMetric("history_memory_bytes", "Part of history_bytes that is in memory.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.HotBytes) }),
 		newMetric(
 			"history_trimmed_early_total",
-			"Revisions that the byte limit took from the history before their time.",
+			"Revisions that the storage removed from the history early because of the byte limit.",
 			prometheus.CounterValue,
 			func(s mvcc.Stats) float64 { return float64(s.TrimmedEarly) },
 		),
-		newMetric("value_bytes", "Encoded bytes of objects as they are that are in memory.", prometheus.GaugeValue,
+		newMetric("value_bytes", "Encoded bytes of current objects in memory.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.ValueBytes) }),
-		newMetric("value_limit_bytes", "What value_bytes is kept below.", prometheus.GaugeValue,
+		newMetric("value_limit_bytes", "Limit of value_bytes.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.ValueLimit) }),
 		newMetric("decoded_bytes", "Estimated bytes of the decoded objects in memory.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.DecodedBytes) }),
-		newMetric("decoded_limit_bytes", "What decoded_bytes is kept below.", prometheus.GaugeValue,
+		newMetric("decoded_limit_bytes", "Limit of decoded_bytes.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.DecodedLimit) }),
-		newMetric("label_index_entries", "Entries of indexes of labels that lists select by, of about 150 bytes.", prometheus.GaugeValue,
+		newMetric("label_index_entries", "Entries of the label indexes for lists with selectors, each of about "+
+			"150 bytes.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.LabelEntries) }),
-		newMetric("label_index_limit_entries", "What label_index_entries is kept below.", prometheus.GaugeValue,
+		newMetric("label_index_limit_entries", "Limit of label_index_entries.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.LabelLimit) }),
 		newMetric("watches", "Watches open on the storage.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 { return float64(s.Watches) }),
-		newMetric("read_only", "1 while the storage takes no writes, else 0.", prometheus.GaugeValue,
+		newMetric("read_only", "1 while the storage accepts no writes, else 0.", prometheus.GaugeValue,
 			func(s mvcc.Stats) float64 {
 				if s.ReadOnly {
 					return 1
 				}
 				return 0
 			}),
-		newMetric("recoveries_total", "Times that the storage went on after a failure without a restart.", prometheus.CounterValue,
+		newMetric("recoveries_total", "Recoveries of the storage from a failure without a restart.", prometheus.CounterValue,
 			func(s mvcc.Stats) float64 { return float64(s.Recoveries) }),
 	}
 }
@@ -121,12 +123,12 @@ func listItemsMetrics(items *convert.Items) []prometheus.Collector {
 	return []prometheus.Collector{
 		gauge(
 			"annex_list_items_bytes",
-			"Encoded items in memory, of lists of what is not stored as clients get it.",
+			"Bytes of encoded list items in memory, for objects whose stored form differs from the served form.",
 			func() int64 { used, _ := items.Bytes(); return used },
 		),
 		gauge(
 			"annex_list_items_limit_bytes",
-			"What annex_list_items_bytes is kept below.",
+			"Limit of annex_list_items_bytes.",
 			func() int64 { _, limit := items.Bytes(); return limit },
 		),
 	}
@@ -160,15 +162,16 @@ func budgetMetrics(b *budget.Budget) []prometheus.Collector {
 			func() float64 { return value(b.Stats()) })
 	}
 	return []prometheus.Collector{
-		gauge("annex_memory_budget_bytes", "Memory that requests may need at once.", func(s budget.Stats) float64 { return float64(s.Bytes) }),
+		gauge("annex_memory_budget_bytes", "Memory budget of all running "+
+			"requests.", func(s budget.Stats) float64 { return float64(s.Bytes) }),
 		gauge(
 			"annex_memory_budget_used_bytes",
-			"Memory that requests hold of the budget, by an estimate from above.",
+			"Memory of the budget that requests hold, estimated from above.",
 			func(s budget.Stats) float64 { return float64(s.Used) },
 		),
 		gauge(
 			"annex_memory_budget_wire_bytes",
-			"Bytes that requests hold of the budget until clients have sent or read them.",
+			"Bytes of the budget that requests hold until clients have sent or read them.",
 			func(s budget.Stats) float64 { return float64(s.Wire) },
 		),
 		gauge(
@@ -179,7 +182,7 @@ func budgetMetrics(b *budget.Budget) []prometheus.Collector {
 		prometheus.NewCounterFunc(
 			prometheus.CounterOpts{
 				Name: "annex_memory_budget_refused_requests_total",
-				Help: "Requests refused with 429 because memory was in use for too long.",
+				Help: "Requests rejected with 429 because no memory became free in time.",
 			},
 			func() float64 { return float64(b.Stats().Refused) },
 		),
@@ -191,11 +194,11 @@ func revocationMetrics(c *certs.Certs) []prometheus.Collector {
 	return []prometheus.Collector{
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "annex_certificates_revoked",
-			Help: "Client certificates that are refused because they were revoked.",
+			Help: "Revoked client certificates, which the server rejects.",
 		}, func() float64 { revoked, _ := c.Revocations(); return float64(revoked) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "annex_certificate_revocation_failures_total",
-			Help: "Times that the certificate revocation list could not be read again; what was read before stays in force.",
+			Help: "Failed reloads of the certificate revocation list; the previous list stays in force.",
 		}, func() float64 { _, failures := c.Revocations(); return float64(failures) }),
 	}
 }

@@ -31,13 +31,13 @@ func (p Probes) Check() error {
 		}
 		host, port, err := net.SplitHostPort(address.value)
 		if err == nil && host != "" && net.ParseIP(host) == nil {
-			err = errors.New("the host is no IP address")
+			err = errors.New("the host is not an IP address")
 		}
 		if _, lookup := net.LookupPort("tcp", port); err == nil && lookup != nil {
 			err = lookup
 		}
 		if err != nil {
-			return fmt.Errorf("%s %q: want an IP address and a port, as in 127.0.0.1:8081: %w", address.field, address.value, err)
+			return fmt.Errorf("%s %q: must be an IP address and a port, as in 127.0.0.1:8081: %w", address.field, address.value, err)
 		}
 	}
 	return nil

@@ -72,7 +72,7 @@ func (r readiness) awaitCaches(ctx context.Context) {
 			case <-tick.C:
 				continue
 			case <-ctx.Done():
-				klog.FromContext(ctx).Error(err, "Serving although a kind cannot be listed yet", "resource", k.Definition.GroupResource())
+				klog.FromContext(ctx).Error(err, "Serving before the first list of a kind", "resource", k.Definition.GroupResource())
 			}
 			break
 		}
@@ -91,7 +91,7 @@ func (r readiness) limitStart(ctx context.Context, fail context.CancelCauseFunc)
 		case <-timer.C:
 		}
 		if r.opened.storages.health() == nil && r.opened.mode.blocked() == nil {
-			fail(fmt.Errorf("not ready after %s; ask /readyz?verbose for the reason", readyTimeout))
+			fail(fmt.Errorf("not ready after %s; see /readyz?verbose for the reason", readyTimeout))
 			return
 		}
 		timer.Reset(readyTimeout)

@@ -51,7 +51,7 @@ func Restore(ctx context.Context, p *plan.Plan, file string, how CopyOptions) (m
 	}
 	durable := slices.DeleteFunc(slices.Clone(p.Storages), func(s *plan.Storage) bool { return s.Traits().Ephemeral })
 	if len(durable) == 0 && how.SnapshotOf == nil {
-		return contents, nil, errors.New("nothing can be restored to the storage memory, which lives as long as its server")
+		return contents, nil, errors.New("cannot restore to the storage memory, which exists only while its server runs")
 	}
 	c, err := newCopier(ctx, p, how)
 	if err != nil {
@@ -149,7 +149,7 @@ func Migrate(ctx context.Context, from, to *plan.Plan, how CopyOptions) (_ Copie
 	for i, side := range []*plan.Plan{from, to} {
 		d := side.Options.Storage
 		if d.Traits().Ephemeral {
-			return Copied{}, fmt.Errorf("the storage %s lives as long as its server: nothing can be migrated from it or to it", d.Name())
+			return Copied{}, fmt.Errorf("cannot migrate from or to the storage %s, which exists only while its server runs", d.Name())
 		}
 		if i == 0 || how.SnapshotOf == nil {
 			if err := d.Validate(side.Options.DataDir); err != nil {
@@ -159,7 +159,7 @@ func Migrate(ctx context.Context, from, to *plan.Plan, how CopyOptions) (_ Copie
 	}
 	source, into := from.Storages[0], to.Storages[0]
 	if how.SnapshotOf == nil && source.Name() == into.Name() && filepath.Clean(source.Where()) == filepath.Clean(into.Where()) {
-		return Copied{}, errors.New("the storage to migrate to is the one to migrate from")
+		return Copied{}, errors.New("the source and the target storage are the same")
 	}
 	c, err := newCopier(ctx, to, how)
 	if err != nil {
@@ -319,7 +319,7 @@ func (c *copier) mayFill(s *plan.Storage) error {
 	}
 	empty, err := maintenance.IsEmpty(s.Where())
 	if err == nil && !empty && !c.how.Replace {
-		err = fmt.Errorf("%s: %w: CopyOptions.Replace moves it aside", s.Where(), maintenance.ErrNotEmpty)
+		err = fmt.Errorf("%s: %w: to move it aside, set CopyOptions.Replace", s.Where(), maintenance.ErrNotEmpty)
 	}
 	return err
 }
@@ -332,7 +332,7 @@ func (c *copier) intoDirectory(ctx context.Context, source maintenance.Source, s
 	} else if !empty {
 		if before, err = d.LastRevision(ctx, dir); err != nil {
 			klog.FromContext(ctx).
-				Error(err, "The storage that is replaced does not tell its revision; that of the source is raised", "by", c.how.Bump)
+				Error(err, "The revision of the replaced storage is unknown; using the raised revision of the source", "by", c.how.Bump)
 		}
 	}
 	base, err := maintenance.Above(source.Revision, before, c.how.Bump)
@@ -356,14 +356,15 @@ func (c *copier) intoOpen(ctx context.Context, source maintenance.Source, s *pla
 	switch {
 	case errors.Is(err, maintenance.ErrBehind) && snapshots:
 		err = fmt.Errorf(
-			"%w: write a snapshot for a new %[2]s with CopyOptions.SnapshotOf %[2]s, or accept that with CopyOptions.ResetWatches",
+			"%w: write a snapshot for a new %[2]s with CopyOptions.SnapshotOf %[2]s, or accept lower revisions with CopyOptions.ResetWatches",
 			err,
 			s.Name(),
 		)
 	case errors.Is(err, maintenance.ErrBehind):
-		err = fmt.Errorf("%w: CopyOptions.Replace begins anew above them", err)
+		err = fmt.Errorf("%w: to start a new storage with higher revisions, set CopyOptions.Replace", err)
 	case errors.Is(err, maintenance.ErrNotEmpty):
-		err = fmt.Errorf("%w; nothing was changed: CopyOptions.Overwrite takes the source's objects, and leaves others there", err)
+		err = fmt.Errorf("%w; nothing was changed: to overwrite them with the source's objects and keep all others, set "+
+			"CopyOptions.Overwrite", err)
 	}
 	return Copied{Storage: s.Name(), Copied: done}, err
 }

@@ -67,7 +67,7 @@ func build(ctx context.Context, p *plan.Plan, newEnv definition.EnvFunc, closing
 // once, and not after Close.
 func (s *Server) Run(ctx context.Context, ready func()) error {
 	if s.ended.Swap(true) {
-		return errors.New("the server has been run or closed already; make a new one")
+		return errors.New("the server was already run or closed: create a new one")
 	}
 	return errors.Join(s.running.run(ctx, ready), s.closing.close())
 }

@@ -175,7 +175,7 @@ func TestServer_closedOnce(t *testing.T) {
 	if want := []string{"open storage", "close storage"}; !slices.Equal(steps, want) {
 		t.Errorf("got %q, want %q", steps, want)
 	}
-	if err := s.Run(t.Context(), func() {}); err == nil || !strings.Contains(err.Error(), "run or closed already") {
+	if err := s.Run(t.Context(), func() {}); err == nil || !strings.Contains(err.Error(), "already run or closed") {
 		t.Errorf("a closed server runs: %v", err)
 	}
 }

@@ -357,7 +357,7 @@ func (m *standaloneService) checks() []healthz.HealthChecker {
 	}
 	checks := []healthz.HealthChecker{
 		made("default-namespace", m.hasNamespaces, "the namespace default does not exist yet"),
-		made("bootstrap-roles", m.rights.Bootstrapped(), "not all roles that every server has exist yet"),
+		made("bootstrap-roles", m.rights.Bootstrapped(), "some of the default roles do not exist yet"),
 	}
 	if m.fairness != nil {
 		checks = append(
@@ -365,7 +365,7 @@ func (m *standaloneService) checks() []healthz.HealthChecker {
 			made(
 				"bootstrap-priority-levels",
 				m.fairness.Bootstrapped(),
-				"not all priority levels and flow schemas that every server has exist yet",
+				"some of the default priority levels and flow schemas do not exist yet",
 			),
 		)
 	}

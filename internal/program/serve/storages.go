@@ -22,7 +22,7 @@ import (
 )
 
 // errEphemeral is returned for a storage that exists only while its server runs.
-var errEphemeral = errors.New("is there only while its server runs")
+var errEphemeral = errors.New("exists only while its server runs")
 
 // Storage is an open backend with its part of the plan.
 type Storage struct {
@@ -80,7 +80,7 @@ func openStored(ctx context.Context, s *plan.Storage, env driver.Env, core mvcc.
 		return backend, j, nil
 	}
 	return nil, nil, fmt.Errorf(
-		"storage %s: %T cannot be opened: it is neither a driver of a backend nor one of a journal",
+		"storage %s: %T cannot be opened: it is neither a driver of a backend nor of a journal",
 		s.Name(),
 		s.Driver,
 	)
@@ -100,7 +100,7 @@ func openForServer(ctx context.Context, s *plan.Storage, core mvcc.Options) (sto
 // must exist. For an ephemeral storage it returns an error that matches errEphemeral.
 func openIdle(ctx context.Context, p *plan.Plan, s *plan.Storage, scan bool) (*maintenance.Storage, error) {
 	if s.Traits().Ephemeral {
-		return nil, fmt.Errorf("what is stored in %s %w", s.Name(), errEphemeral)
+		return nil, fmt.Errorf("the storage %s %w", s.Name(), errEphemeral)
 	}
 	env := driverEnv(ctx, s, true)
 	if d, ok := s.Driver.(driver.Directory); ok {
@@ -108,7 +108,7 @@ func openIdle(ctx context.Context, p *plan.Plan, s *plan.Storage, scan bool) (*m
 			return nil, err
 		}
 		if err := d.Present(s.Where()); err != nil {
-			return nil, fmt.Errorf("there is no storage %s in %s: %w", s.Name(), env.DataDir, err)
+			return nil, fmt.Errorf("storage %s does not exist in %s: %w", s.Name(), env.DataDir, err)
 		}
 		if scan {
 			return &maintenance.Storage{
@@ -136,7 +136,7 @@ func inDirectory(s *plan.Storage) bool {
 func maintained(name string, backend store.Backend) (*maintenance.Storage, error) {
 	m, ok := backend.(store.Maintenance)
 	if !ok {
-		return nil, fmt.Errorf("storage %s cannot be maintained", name)
+		return nil, fmt.Errorf("storage %s does not support maintenance", name)
 	}
 	s := &maintenance.Storage{Name: name, Backend: m}
 	if core, ok := backend.(*mvcc.Core); ok {
@@ -179,23 +179,23 @@ func (s *Storage) health() error {
 	case err == nil:
 		return nil
 	case s.Traits().Remote:
-		return fmt.Errorf("%s does not answer as it should: the server's log says why", s.Name())
+		return fmt.Errorf("%s does not answer correctly: see the server's log", s.Name())
 	case errors.Is(err, journal.ErrDirectoryGone):
-		return errors.New("read-only, its directory was removed: put it back")
+		return errors.New("read-only, its directory was removed: restore it")
 	case errors.Is(err, journal.ErrLockLost):
 		return errors.New("read-only, its lock file was removed and another server may be using its directory: stop all of them and start one")
 	case errors.Is(err, journal.ErrUnresponsive):
-		return errors.New("its directory does not answer: look at the disk or the mount")
+		return errors.New("its directory does not respond: check the disk or the mount")
 	case errors.Is(err, journal.ErrTransient) && (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)):
 		return errors.New("read-only, too many files are open: recovers by itself when files can be opened")
 	case errors.Is(err, journal.ErrTransient) && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)):
 		return errors.New("read-only, the disk is full: recovers by itself when there is space")
 	case errors.Is(err, journal.ErrTransient):
-		return errors.New("read-only, recovers by itself when the cause has passed: the server's log says which")
+		return errors.New("read-only, recovers by itself when the cause is resolved: see the server's log")
 	case errors.Is(err, syscall.ENOSPC):
-		return errors.New("read-only, the disk is full: make space and start the server again")
+		return errors.New("read-only, the disk is full: free disk space and restart the server")
 	default:
-		return errors.New("read-only, writing failed: the server's log says why")
+		return errors.New("read-only, writing failed: see the server's log")
 	}
 }
 

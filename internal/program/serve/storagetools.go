@@ -58,7 +58,7 @@ func OpenTools(ctx context.Context, p *plan.Plan, tools ToolOptions) (maintenanc
 		kubeconfig := p.Path("kubeconfig")
 		if _, err := os.Stat(kubeconfig); err != nil {
 			return nil, fmt.Errorf(
-				"a server is using %s, but its kubeconfig is not there: name it in ToolOptions.Kubeconfig: %w",
+				"a server is using %s, but its kubeconfig does not exist: set ToolOptions.Kubeconfig: %w",
 				options.DataDir,
 				err,
 			)
@@ -68,8 +68,8 @@ func OpenTools(ctx context.Context, p *plan.Plan, tools ToolOptions) (maintenanc
 			return nil, err
 		}
 		if err := remote.Reach(ctx); errors.Is(err, syscall.ECONNREFUSED) {
-			return nil, errors.Join(fmt.Errorf("%s is in use, but no server answers at %s: another storage verb has it open, or a server is "+
-				"starting or ending; try again when that has ended", options.DataDir, remote.Address()), remote.Close())
+			return nil, errors.Join(fmt.Errorf("%s is in use, but no server answers at %s: another storage verb is using it, or a server "+
+				"is starting or stopping: try again later", options.DataDir, remote.Address()), remote.Close())
 		}
 		return remote, nil
 	}
@@ -154,7 +154,7 @@ func openLocal(ctx context.Context, p *plan.Plan, keys *encryption.Encryption, t
 		local.Storages = append(local.Storages, *s)
 	}
 	if len(local.Storages) == 0 {
-		return nil, errors.New("what is stored in memory is there only while the server runs: name its ToolOptions.Kubeconfig")
+		return nil, errors.New("the storage memory exists only while the server runs: set ToolOptions.Kubeconfig for the running server")
 	}
 	all := stopped{local, p.Definition}
 	local.Readable = func(ctx context.Context) error { return keys.Check(ctx, all) }

@@ -31,7 +31,7 @@ func listenUnix(path string) (net.Listener, error) {
 	}
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf(
-			"Options.ListenUnix: the path has %d bytes, and those of sockets have %d at most: %s",
+			"Options.ListenUnix: the path has %d bytes, more than the maximum of %d for sockets: %s",
 			len(path),
 			maxSocketPath,
 			path,
@@ -70,7 +70,7 @@ func checkUnused(path string) error {
 	case err != nil:
 		return err
 	case info.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("%s is there, and is no socket", path)
+		return fmt.Errorf("%s exists, but is not a socket", path)
 	}
 	conn, err := net.Dial("unix", path)
 	if errors.Is(err, syscall.ECONNREFUSED) {

@@ -88,10 +88,11 @@ func TestListenUnix_existingFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct{ path, want string }{
-		"a file":              {file, "is there, and is no socket"},
-		"a directory":         {filepath.Dir(path), "is there, and is no socket"},
+		"a file":              {file, "exists, but is not a socket"},
+		"a directory":         {filepath.Dir(path), "exists, but is not a socket"},
 		"a missing directory": {filepath.Join(path+"s", "s"), "no such file or directory"},
-		"a long path":         {filepath.Join(filepath.Dir(path), strings.Repeat("x", 100)), "bytes, and those of sockets have 90 at most"},
+		"a long path": {filepath.Join(filepath.Dir(path), strings.Repeat("x", 100)), "bytes, more than the maximum of 90 " +
+			"for sockets"},
 	} {
 		if _, err := listenUnix(
 			test.path,

@@ -61,6 +61,6 @@ func (m *Manager) Watch(ctx context.Context, alive func(context.Context) bool) (
 
 func (m *Manager) notify(state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
-		klog.Background().Error(err, "The service manager was not told", "state", state)
+		klog.Background().Error(err, "Failed to notify the service manager", "state", state)
 	}
 }

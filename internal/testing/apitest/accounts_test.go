@@ -467,22 +467,22 @@ func TestServiceAccounts_invalidOptions(t *testing.T) {
 	t.Parallel()
 	missing := filepath.Join(t.TempDir(), "none")
 	for want, o := range map[string]annex.Options{
-		"Options.ServiceAccounts.Issuers has an empty one":                                         {ServiceAccounts: annex.ServiceAccountOptions{Issuers: []string{""}}},
-		`Options.ServiceAccounts.Issuers "https://a b:x" contains a colon, but is no URL: `:        {ServiceAccounts: annex.ServiceAccountOptions{Issuers: []string{"https://a b:x"}}},
-		`Options.ServiceAccounts.Issuers "a" is given twice`:                                       {ServiceAccounts: annex.ServiceAccountOptions{Issuers: []string{"a", "b", "a"}}},
-		"Options.APIAudiences has an empty one":                                                    {APIAudiences: []string{"a", ""}},
+		"Options.ServiceAccounts.Issuers has an empty issuer":                                      {ServiceAccounts: annex.ServiceAccountOptions{Issuers: []string{""}}},
+		`Options.ServiceAccounts.Issuers "https://a b:x" contains a colon, but is not a URL`:       {ServiceAccounts: annex.ServiceAccountOptions{Issuers: []string{"https://a b:x"}}},
+		`Options.ServiceAccounts.Issuers "a" is set twice`:                                         {ServiceAccounts: annex.ServiceAccountOptions{Issuers: []string{"a", "b", "a"}}},
+		"Options.APIAudiences has an empty audience":                                               {APIAudiences: []string{"a", ""}},
 		"Options.ServiceAccounts.KeyFiles has an empty name":                                       {ServiceAccounts: annex.ServiceAccountOptions{KeyFiles: []string{""}}},
-		`Options.ServiceAccounts.JWKSURI "http://a/b" is no https URL`:                             {ServiceAccounts: annex.ServiceAccountOptions{JWKSURI: "http://a/b"}},
+		`Options.ServiceAccounts.JWKSURI "http://a/b" is not an https URL`:                         {ServiceAccounts: annex.ServiceAccountOptions{JWKSURI: "http://a/b"}},
 		"Options.ServiceAccounts.MaxTokenExpiration 59m0s is not between an hour and 2^32 seconds": {ServiceAccounts: annex.ServiceAccountOptions{MaxTokenExpiration: 59 * time.Minute}},
 		"Options.ServiceAccounts.SigningKeyFile " + missing +
 			": no such file or directory": {ServiceAccounts: annex.ServiceAccountOptions{SigningKeyFile: missing}},
 		"Options.ServiceAccounts.KeyFiles " + missing +
 			": no such file or directory": {ServiceAccounts: annex.ServiceAccountOptions{KeyFiles: []string{missing}}},
-		"Options.ServiceAccounts.Issuers is for a server that stands alone": {Aggregated: true,
+		"Options.ServiceAccounts.Issuers requires a standalone server": {Aggregated: true,
 			ServiceAccounts: annex.ServiceAccountOptions{Issuers: []string{"a"}}},
-		"Options.ServiceAccounts.MaxTokenExpiration is for a server that stands alone": {Aggregated: true,
+		"Options.ServiceAccounts.MaxTokenExpiration requires a standalone server": {Aggregated: true,
 			ServiceAccounts: annex.ServiceAccountOptions{MaxTokenExpiration: -1}},
-		"Options.APIAudiences is for a server that stands alone: an aggregated one asks its cluster about tok": {Aggregated: true,
+		"Options.APIAudiences requires a standalone server: the cluster authenticates tok": {Aggregated: true,
 			APIAudiences: []string{"a"}},
 	} {
 		o.Storage = memory.Storage()

@@ -704,7 +704,7 @@ func TestAggregated_disabledPlugins_needNoPermission(t *testing.T) {
 	if a := j.admin().
 		get("/readyz?verbose"); !strings.Contains(
 		string(a.raw),
-		"[+]priority-and-fairness (left out, the cluster does not say how) ok",
+		"[+]priority-and-fairness (disabled, because the server may not read the cluster's flow schemas) ok",
 	) {
 		t.Errorf("readyz:\n%s", a.raw)
 	}
@@ -753,12 +753,13 @@ func TestAggregated_invalidOptions(t *testing.T) {
 		"no way to a cluster": {func(o *annex.Options) { o.Cluster.Kubeconfig = "" },
 			"this is no pod and there is no Options.Cluster.Kubeconfig"},
 		"an unknown plugin": {func(o *annex.Options) { o.Admission.DisablePlugins = []string{"LimitRanger"} },
-			`Options.Admission.DisablePlugins: there is no plugin "LimitRanger"; there are NamespaceLifecycle,`},
+			`Options.Admission.DisablePlugins: unknown plugin "LimitRanger"; plugins: NamespaceLifecycle,`},
 		"a plugin both on and off": {func(o *annex.Options) {
 			o.Admission.DisablePlugins, o.Admission.EnablePlugins = []string{"NamespaceLifecycle"}, []string{"NamespaceLifecycle"}
 		}, "both in Options.Admission.EnablePlugins and in Options.Admission.DisablePlugins"},
 		"headers without authority": {func(o *annex.Options) { o.RequestHeader.AllowedNames = []string{"a"} },
-			"Options.RequestHeader.AllowedNames is given without Options.RequestHeader.ClientCAFile"},
+			"Options.RequestHeader.AllowedNames requires Options.RequestHeader.ClientCAFile, the certificate authorities of clients that " +
+				"may send the headers"},
 		"an authority that is missing": {
 			func(o *annex.Options) { o.RequestHeader.ClientCAFile = "/missing/ca.crt" }, "Options.RequestHeader.ClientCAFile: open " +
 				"/missing/ca.crt: no such file or directory",
@@ -770,17 +771,16 @@ func TestAggregated_invalidOptions(t *testing.T) {
 		},
 		"client authorities that are none": {func(o *annex.Options) { o.ClientCAFile = clustertest.File(t, "ca", []byte("nothing")) },
 			"Options.ClientCAFile: "},
-		"a token file": {func(o *annex.Options) { o.TokenAuthFile = "tokens.csv" }, "Options.TokenAuthFile is for a " +
-			"server that stands alone"},
+		"a token file": {func(o *annex.Options) { o.TokenAuthFile = "tokens.csv" }, "Options.TokenAuthFile requires a standalone server"},
 		"a place for namespaces": {func(o *annex.Options) {
 			o.StorageOf = map[schema.GroupResource]annex.Storage{{Resource: "namespaces"}: memory.Storage()}
-		}, "namespaces are the cluster's"},
+		}, "an aggregated server uses the namespaces of its cluster"},
 		"a namespace that is none": {func(o *annex.Options) { o.Cluster.LeaseNamespace = "No!" }, `Options.Cluster.LeaseNamespace "No!": a ` +
 			`lowercase RFC 1123 label`},
 		"a path that is no pattern": {func(o *annex.Options) { o.Cluster.AlwaysAllowPaths = []string{"/a*b"} },
 			"Options.Cluster.AlwaysAllowPaths: "},
-		"no cluster at all": {func(o *annex.Options) { o.Aggregated = false }, "Options.Cluster.Kubeconfig is for a server in a " +
-			"cluster: add Options.Aggregated"},
+		"no cluster at all": {func(o *annex.Options) { o.Aggregated = false }, "Options.Cluster.Kubeconfig requires an aggregated server: " +
+			"add Options.Aggregated"},
 	} {
 		options := annex.Options{Storage: memory.Storage(), Aggregated: true}
 		options.Cluster.Kubeconfig = kubeconfig

@@ -281,17 +281,17 @@ func TestStoredIn_invalidStorages(t *testing.T) {
 	}{
 		"one that cannot be opened": {
 			only(widgets().StoredIn(tape{})), annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()},
-			`storage tape: apitest_test.tape cannot be opened: it is neither a driver of a backend nor one of a journal`,
+			`storage tape: apitest_test.tape cannot be opened: it is neither a driver of a backend nor of a journal`,
 		},
 		"two of a name": {
 			only(widgets()), annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir(),
 				StorageOf: map[schema.GroupResource]annex.Storage{{Group: "shop.example.com", Resource: "widgets"}: embedded.Dir("elsewhere")}},
-			"Options.StorageOf widgets.shop.example.com=embedded: there is another storage embedded, at ",
+			"Options.StorageOf widgets.shop.example.com=embedded: another storage embedded, at ",
 		},
 		"of a resource that is not served": {
 			only(widgets()), annex.Options{Storage: memory.Storage(),
 				StorageOf: map[schema.GroupResource]annex.Storage{{Resource: "widgets"}: memory.Storage()}},
-			"Options.StorageOf widgets: this server has no such resource; it has clusterrolebindings.rbac.authorization.k8s.io, " +
+			"Options.StorageOf widgets: unknown resource; resources of this server: clusterrolebindings.rbac.authorization.k8s.io, " +
 				"clusterroles.rbac.authorization.k8s.io, namespaces, rolebindings.rbac.authorization.k8s.io, roles.rbac.authorization.k8s.io, " +
 				"serviceaccounts, widgets.shop.example.com",
 		},
@@ -301,11 +301,12 @@ func TestStoredIn_invalidStorages(t *testing.T) {
 		},
 		"without etcd": {
 			only(widgets().StoredIn(etcd.Cluster(etcd.Options{}))), annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()},
-			"StoredIn of kind Widget: no etcd endpoints: name the members' URLs",
+			"StoredIn of kind Widget: no etcd endpoints",
 		},
 		"objects that outlive their namespaces": {
 			only(widgets().StoredIn(embedded.Dir(""))), annex.Options{Storage: memory.Storage(), DataDir: t.TempDir()},
-			"widgets.shop.example.com are kept in embedded, but their namespaces in memory, which a restart forgets: add Options.StorageOf " +
+			"widgets.shop.example.com are stored in embedded, but their namespaces in memory, which loses them on a restart: add " +
+				"Options.StorageOf " +
 				"namespaces=embedded",
 		},
 	} {

@@ -345,10 +345,11 @@ func TestRequestHeader_wrongProxy_isRejected(t *testing.T) {
 		"no such file": {annex.Options{RequestHeader: annex.RequestHeaderOptions{ClientCAFile: "/missing/ca.crt"}},
 			"Options.RequestHeader.ClientCAFile: open /missing/ca.crt: no such file"},
 		"an authority of callers": {annex.Options{ClientCAFile: file, RequestHeader: annex.RequestHeaderOptions{ClientCAFile: file}},
-			`has an authority that also issues certificates of callers, "users", so that each of them could name any other: add ` +
+			`has a certificate authority that also issues certificates of users, "users", so every user could impersonate any other: add ` +
 				`Options.RequestHeader.AllowedNames`},
 		"names of no authority": {annex.Options{RequestHeader: annex.RequestHeaderOptions{AllowedNames: []string{"front"}}},
-			"Options.RequestHeader.AllowedNames is given without Options.RequestHeader.ClientCAFile"},
+			"Options.RequestHeader.AllowedNames requires Options.RequestHeader.ClientCAFile, the certificate authorities of clients that " +
+				"may send the headers"},
 		"an empty header": {annex.Options{RequestHeader: annex.RequestHeaderOptions{ClientCAFile: file, GroupHeaders: []string{" "}}},
 			"Options.RequestHeader.GroupHeaders has an empty value"},
 	} {

@@ -697,8 +697,8 @@ func TestStoredUnder_objectsLeftBehind_isRejected(t *testing.T) {
 		defer cancel()
 		err = instance.Run(ctx, nil)
 	}
-	want := `objects of widgets.shop.example.com are stored under gizmos.legacy.example.com, where nothing looks for them: the kind needs ` +
-		`StoredUnder("legacy.example.com", "gizmos")`
+	want := `objects of widgets.shop.example.com are stored under gizmos.legacy.example.com, where no kind reads them: add ` +
+		`StoredUnder("legacy.example.com", "gizmos") to the kind`
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

@@ -108,7 +108,7 @@ func TestNew_controllers_mistakes(t *testing.T) {
 	}
 	_, err = annex.New(t.Context(), factory(), annex.Options{Storage: memory.Storage(), Controllers: []string{"baker"}})
 	if !errors.As(err, new(*annex.ConfigError)) ||
-		err.Error() != `Options.Controllers: there is no controller "baker"; there are maker, waiter` {
+		err.Error() != `Options.Controllers: unknown controller "baker"; there are maker, waiter` {
 		t.Errorf("got %v", err)
 	}
 }
@@ -139,7 +139,8 @@ func TestControllers_separateProcess(t *testing.T) {
 	// A server without controllers has no leader election, and so no Leases.
 	instance, _ = run(t, shop(), annex.Options{Storage: memory.Storage(), DataDir: t.TempDir()})
 	out, err := exec.Command(binary, "controllers", "--kubeconfig", instance.Kubeconfig()).CombinedOutput()
-	if want := "shop: " + instance.URL() + " serves no leases.coordination.k8s.io to elect a leader by: run one process, with " +
+	if want := "shop: " + instance.URL() + " does not serve leases.coordination.k8s.io, which leader election requires: run only one " +
+		"process, with " +
 		"--leader-elect=false\n"; err == nil || string(out) != want {
 		t.Errorf("got %v: %s, want %s", err, out, want)
 	}

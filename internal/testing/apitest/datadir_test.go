@@ -93,38 +93,38 @@ func TestDataDir_refused(t *testing.T) {
 	}{
 		"files, then the default": {
 			first: annex.Options{Storage: files.Dir("")},
-			want: "data directory DIR belongs to a server whose objects are in the storage files, not in embedded: give Options.Storage files, " +
-				"or name another directory with Options.DataDir",
+			want: "data directory DIR belongs to a server whose objects are in the storage files, not in embedded: set Options.Storage to " +
+				"files, or Options.DataDir to another directory",
 		},
 		"embedded, then files": {
 			second: annex.Options{Storage: files.Dir("")},
-			want: "data directory DIR belongs to a server whose objects are in the storage embedded, not in files: give Options.Storage " +
-				"embedded, or name another directory with Options.DataDir",
+			want: "data directory DIR belongs to a server whose objects are in the storage embedded, not in files: set Options.Storage to " +
+				"embedded, or Options.DataDir to another directory",
 		},
 		"embedded, then memory": {
 			second: annex.Options{Storage: memory.Storage()},
-			want: "data directory DIR belongs to a server whose objects are in the storage embedded, not in memory: give Options.Storage " +
-				"embedded, or name another directory with Options.DataDir",
+			want: "data directory DIR belongs to a server whose objects are in the storage embedded, not in memory: set Options.Storage " +
+				"to embedded, or Options.DataDir to another directory",
 		},
 		"another server": {
 			server: "store",
-			want:   "data directory DIR belongs to the server shop, and this one is store: name another directory with Options.DataDir",
+			want:   "data directory DIR belongs to the server shop, not to store: set Options.DataDir to another directory",
 		},
 		"another server, in memory": {
 			first: annex.Options{Storage: memory.Storage()}, second: annex.Options{Storage: memory.Storage()},
 			server: "store",
-			want:   "data directory DIR belongs to the server shop, and this one is store: name another directory with Options.DataDir",
+			want:   "data directory DIR belongs to the server shop, not to store: set Options.DataDir to another directory",
 		},
 		"a kind in files, then not": {
 			first: annex.Options{StorageOf: widgetsIn(files.Dir(""))},
-			want: "data directory DIR belongs to a server whose objects of widgets.shop.example.com are in the storage files, not in embedded: " +
-				"give Options.StorageOf widgets.shop.example.com=files",
+			want: "data directory DIR belongs to a server whose objects of widgets.shop.example.com are in the storage files, not in " +
+				"embedded: add Options.StorageOf widgets.shop.example.com=files",
 		},
 		"files elsewhere, then in the data directory": {
 			first:  annex.Options{Storage: files.Dir("DIR.elsewhere")},
 			second: annex.Options{Storage: files.Dir("")},
-			want: "data directory DIR belongs to a server whose storage files is in DIR.elsewhere, and in DIR/objects there is none: give " +
-				"Options.Drivers files DIR.elsewhere",
+			want: "data directory DIR belongs to a server whose storage files is in DIR.elsewhere, but DIR/objects has no such " +
+				"storage: set Options.Drivers files to DIR.elsewhere",
 		},
 	} {
 		for _, older := range []bool{false, true} {

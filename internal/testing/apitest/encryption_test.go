@@ -327,13 +327,13 @@ func TestEncryption_keyRotation(t *testing.T) {
 			}
 			rewrite := func(t *testing.T) {
 				out, err := storageVerb(t, options, "rewrite")
-				want := fmt.Sprintf("widgets.shop.example.com: %d looked at, %d rewritten, 0 already current; stored now: %d with aesgcm key2; as "+
+				want := fmt.Sprintf("widgets.shop.example.com: %d checked, %d rewritten, 0 already current; stored now: %d with aesgcm key2; as "+
 					"%d v1, application/json\n", count-1, count-1, count-1, count-1)
 				if err != nil || !strings.Contains(out, want) {
 					t.Fatalf("storage rewrite: %v\n%s", err, out)
 				}
 				if out, err = storageVerb(t, options, "rewrite", "--resource", "widgets.shop.example.com"); err != nil ||
-					out != fmt.Sprintf("widgets.shop.example.com: %d looked at, 0 rewritten, %d already current; stored now: %d with aesgcm key2; as "+
+					out != fmt.Sprintf("widgets.shop.example.com: %d checked, 0 rewritten, %d already current; stored now: %d with aesgcm key2; as "+
 						"%d v1, application/json\n", count-1, count-1, count-1, count-1) {
 					t.Fatalf("storage rewrite again: %v\n%s", err, out)
 				}
@@ -473,7 +473,7 @@ func TestRewrite_newStoredVersion(t *testing.T) {
 			"rewrite",
 			"--compact",
 		); err != nil ||
-			!strings.Contains(out, "widgets.shop.example.com: 5 looked at, 5 rewritten, 0 already current") {
+			!strings.Contains(out, "widgets.shop.example.com: 5 checked, 5 rewritten, 0 already current") {
 			t.Errorf("%v\n%s", err, out)
 		}
 		for _, old := range before {
@@ -516,7 +516,7 @@ func TestEncryption_kmsKeyRotation(t *testing.T) {
 			options,
 			"rewrite",
 		); err != nil ||
-			!strings.Contains(out, "widgets.shop.example.com: 1 looked at, 1 rewritten") {
+			!strings.Contains(out, "widgets.shop.example.com: 1 checked, 1 rewritten") {
 			t.Errorf("storage rewrite: %v\n%s", err, out)
 		}
 	})

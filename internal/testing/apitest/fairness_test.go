@@ -44,7 +44,7 @@ func TestPriorityAndFairness_invalidOptions(t *testing.T) {
 	options.Serving.MaxRequestsInFlight, options.Serving.MaxMutatingRequestsInFlight = -1, -1
 	_, err := annex.New(t.Context(), shop(), options)
 	if err == nil ||
-		!strings.Contains(err.Error(), "priority levels share their sum: bound one of them, or do without Options.PriorityAndFairness") {
+		!strings.Contains(err.Error(), "priority levels divide their sum: set one of them, or disable Options.PriorityAndFairness") {
 		t.Error(err)
 	}
 }

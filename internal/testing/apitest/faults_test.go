@@ -297,7 +297,7 @@ func TestInstance_lifecycle(t *testing.T) {
 	cancel()
 	run := func(i *annex.Instance) error { return i.Run(canceled, nil) }
 	notAgain := func(i *annex.Instance) error {
-		if err := run(i); err == nil || !strings.Contains(err.Error(), "make a new one") {
+		if err := run(i); err == nil || !strings.Contains(err.Error(), "create a new one") {
 			return fmt.Errorf("run again: %v", err)
 		}
 		return nil
@@ -598,11 +598,11 @@ func TestReadOnly_removedStorage(t *testing.T) {
 		t.Fatal(err)
 	}
 	testwait.Until(t, "the server has noticed", func() bool { return c.get("/readyz").code != http.StatusOK })
-	readOnly(t, c, "read-only, its directory was removed: put it back")
+	readOnly(t, c, "read-only, its directory was removed: restore it")
 	if err := os.Mkdir(filepath.Join(options.DataDir, "storage"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	readOnly(t, c, "read-only, its directory was removed: put it back")
+	readOnly(t, c, "read-only, its directory was removed: restore it")
 	if err := errors.Join(
 		os.Remove(filepath.Join(options.DataDir, "storage")),
 		os.Rename(filepath.Join(options.DataDir, "moved"), filepath.Join(options.DataDir, "storage")),

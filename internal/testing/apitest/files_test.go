@@ -437,7 +437,7 @@ func TestFiles_broken_areReportedAndKept(t *testing.T) {
 			f.write(path, test.content)
 			c.broken(1)
 			c.get("/readyz").want(http.StatusOK)
-			c.get("/readyz?verbose").contains("[+]files (some are not served, the log names them) ok")
+			c.get("/readyz?verbose").contains("[+]files (some are not served, see the server's log) ok")
 			if got := c.widget("a").Spec.Size; got != "medium" {
 				t.Errorf("served with size %s", got)
 			}

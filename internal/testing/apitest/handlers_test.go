@@ -142,7 +142,7 @@ func TestHandlers_resourceRequests(t *testing.T) {
 	) {
 		t.Errorf("without a caller: %s", a.raw)
 	}
-	// A body belongs to the handler, however large, and is no object.
+	// A body belongs to the handler, however large, and is not an object.
 	c.do("POST", "/order?namespace=default&as=server", strings.Repeat("x", 4<<20)).want(200)
 }
 
@@ -226,7 +226,7 @@ func TestNew_handlers_mistakes(t *testing.T) {
 		"New fails": {[]annex.Handler{{Path: "/a", New: func(*annex.Env) (http.Handler, error) { return nil, errors.New("no oven") }}},
 			`handler "/a": no oven`},
 		"New is nothing": {[]annex.Handler{{Path: "/a", New: func(*annex.Env) (http.Handler, error) { return nil, nil }}}, `handler "/a": ` +
-			`there is no handler: New returned none`},
+			`New returned no handler`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := shop()

@@ -169,10 +169,13 @@ func TestKubeconfig_execPlugin(t *testing.T) {
 func TestKubeconfig_invalidOptions(t *testing.T) {
 	t.Parallel()
 	for want, o := range map[string]annex.Options{
-		"Options.Kubeconfig.EphemeralTokenDuration is for Options.Kubeconfig.EphemeralToken": {Kubeconfig: annex.KubeconfigOptions{EphemeralTokenDuration: time.Hour}},
-		"Options.Kubeconfig.EphemeralTokenDuration 59s is less than 1m0s":                    {Kubeconfig: annex.KubeconfigOptions{EphemeralToken: true, EphemeralTokenDuration: 59 * time.Second}},
-		"Options.Kubeconfig.EphemeralTokenDuration -1s is less than 1m0s":                    {Kubeconfig: annex.KubeconfigOptions{EphemeralToken: true, EphemeralTokenDuration: -time.Second}},
-		"Options.Kubeconfig.EphemeralToken is for a server that stands alone: an aggregated one has no administrator": {Aggregated: true,
+		"Options.Kubeconfig.EphemeralTokenDuration requires " +
+			"Options.Kubeconfig.EphemeralToken": {Kubeconfig: annex.KubeconfigOptions{EphemeralTokenDuration: time.Hour}},
+		"Options.Kubeconfig.EphemeralTokenDuration 59s is less " +
+			"than 1m0s": {Kubeconfig: annex.KubeconfigOptions{EphemeralToken: true, EphemeralTokenDuration: 59 * time.Second}},
+		"Options.Kubeconfig.EphemeralTokenDuration -1s is less " +
+			"than 1m0s": {Kubeconfig: annex.KubeconfigOptions{EphemeralToken: true, EphemeralTokenDuration: -time.Second}},
+		"Options.Kubeconfig.EphemeralToken requires a standalone server: an aggregated server has no administrator": {Aggregated: true,
 			Kubeconfig: annex.KubeconfigOptions{EphemeralToken: true}},
 	} {
 		o.Storage = memory.Storage()

@@ -234,8 +234,9 @@ func TestLogin_invalidOptions(t *testing.T) {
 		"negative":     {func(o *annex.Options) { o.Login.IdleTimeout = -1 }, "Options.Login.IdleTimeout -1ns is less than"},
 		"a short session": {func(o *annex.Options) { o.Login.IdleTimeout, o.Login.SessionLifetime = 2e12, 1e12 },
 			"Options.Login.SessionLifetime 16m40s is less than"},
-		"plain HTTP": {func(o *annex.Options) { o.Login.PublicURL = "http://api.example.com" }, "it is no https URL"},
-		"a path":     {func(o *annex.Options) { o.Login.PublicURL = "https://api.example.com/x" }, "give a scheme and a host"},
+		"plain HTTP": {func(o *annex.Options) { o.Login.PublicURL = "http://api.example.com" }, "not an https URL"},
+		"a path": {func(o *annex.Options) { o.Login.PublicURL = "https://api.example.com/x" }, "must have a scheme and a host, such " +
+			"as https://api.example.com"},
 		"an issuer twice": {func(o *annex.Options) {
 			o.ServiceAccounts.Issuers = []string{"https://api.example.com/oauth"}
 			o.Login.PublicURL = "https://api.example.com"

@@ -238,9 +238,10 @@ func TestNew_plugins_mistakes(t *testing.T) {
 		"made nothing": {options: annex.AdmissionOptions{EnablePlugins: []string{"Nothing"}}, want: `admission plugin "Nothing": there ` +
 			`is no plugin: New returned none`},
 		"an unknown one": {options: annex.AdmissionOptions{DisablePlugins: []string{"Quotas"}}, want: `Options.Admission.DisablePlugins: ` +
-			`there is no plugin "Quotas"; there are Quota, Nothing`},
+			`unknown plugin "Quotas"; plugins: Quota, Nothing`},
 		"one of a cluster": {options: annex.AdmissionOptions{EnablePlugins: []string{"ValidatingAdmissionWebhook"}},
-			want: "Options.Admission.EnablePlugins: the plugin ValidatingAdmissionWebhook takes the objects of a cluster: add Options.Aggregated"},
+			want: "Options.Admission.EnablePlugins: the plugin ValidatingAdmissionWebhook needs the objects of a cluster: add " +
+				"Options.Aggregated"},
 		"on and off": {options: annex.AdmissionOptions{EnablePlugins: []string{"Quota"}, DisablePlugins: []string{"Quota"}},
 			want: "the plugin Quota is both in"},
 		"no file": {options: annex.AdmissionOptions{ConfigFile: filepath.Join(dir, "none")},

@@ -144,14 +144,16 @@ func TestStorageMediaType_invalid(t *testing.T) {
 		"a version without": {zoo(leases().StoredAs("v1alpha1"), crates()), of(leaseResource, protobufType), "Go type apitest_test.Lease, " +
 			"which is stored, has no protobuf"},
 		"no such resource": {zoo(), of("lions.zoo.example.com", jsonType), "Options.StorageMediaTypeOf " +
-			"lions.zoo.example.com=application/json: this server stores no such resource; it has clusterrolebindings.rbac.authorization.k8s.io, " +
+			"lions.zoo.example.com=application/json: the server does not store this resource; stored resources: " +
+			"clusterrolebindings.rbac.authorization.k8s.io, " +
 			"clusterroles.rbac.authorization.k8s.io, crates.zoo.example.com, leases.zoo.example.com, namespaces, " +
 			"rolebindings.rbac.authorization.k8s.io, roles.rbac.authorization.k8s.io"},
 		"in files": {zoo(), inFiles, "Options.StorageMediaTypeOf leases.zoo.example.com=application/vnd.kubernetes.protobuf: " +
-			"leases.zoo.example.com are kept in files, which people read and edit as YAML, and so hold nothing but application/json: add " +
+			"leases.zoo.example.com are stored in files, whose YAML files users read and edit, so the media type must be " +
+			"application/json: add " +
 			"Options.StorageMediaTypeOf leases.zoo.example.com=application/json"},
 		"in files, a developer": {zoo(leases().StoredMediaType(protobufType), crates()), plainFiles,
-			`StoredMediaType("application/vnd.kubernetes.protobuf") of kind Lease: leases.zoo.example.com are kept in files`},
+			`StoredMediaType("application/vnd.kubernetes.protobuf") of kind Lease: leases.zoo.example.com are stored in files`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -192,7 +194,7 @@ func TestStorageMediaType_invalid(t *testing.T) {
 		leaseResource+"="+protobufType,
 	); !strings.Contains(
 		out,
-		"1 looked at, 1 rewritten, 0 already current; stored now: 1 with identity; as 1 v1, application/vnd.kubernetes.protobuf",
+		"1 checked, 1 rewritten, 0 already current; stored now: 1 with identity; as 1 v1, application/vnd.kubernetes.protobuf",
 	) {
 		t.Error(out)
 	}
@@ -266,7 +268,7 @@ func TestStorageMediaType_change(t *testing.T) {
 				) {
 					t.Errorf("metrics have no %s", want)
 				}
-				want := fmt.Sprintf("leases.zoo.example.com: 20 looked at, 19 rewritten, 1 already current; stored now: 20 with %s; as 20 v1, "+
+				want := fmt.Sprintf("leases.zoo.example.com: 20 checked, 19 rewritten, 1 already current; stored now: 20 with %s; as 20 v1, "+
 					"application/vnd.kubernetes.protobuf\n", key)
 				if out := mustZoo(t, with("rewrite", "--resource", leaseResource)...); out != want {
 					t.Errorf("rewrite: %s", out)
@@ -314,8 +316,9 @@ func TestStoredVersion_stillInUse_cannotBeRemoved(t *testing.T) {
 				}
 			})
 			_, err := annex.New(t.Context(), zoo(only(), crates()), options)
-			if want := "objects are stored that this server cannot decode: " + old + "; declare what is missing again, Unserved if clients are " +
-				"not to have it, and remove it after storage rewrite; Options.ServeDespiteUndecodable serves the others; nothing was changed"; err == nil || err.Error() != want {
+			if want := "the storage has objects that this server cannot decode: " + old + "; declare the missing kinds and versions " +
+				"again, Unserved if clients should not use them, and remove them after storage rewrite; Options.ServeDespiteUndecodable " +
+				"serves all other objects; nothing was changed"; err == nil || err.Error() != want {
 				t.Fatalf("got %v, want %s", err, want)
 			}
 

@@ -45,8 +45,8 @@ func TestStart_changedFieldTypes_namesObjects(t *testing.T) {
 	_, err := annex.New(t.Context(), shop(), options)
 	if err == nil || !strings.Contains(err.Error(), "1 widgets.shop.example.com as v1, application/json, of which "+
 		"/shop.example.com/widgets/default/old: ") ||
-		!strings.Contains(err.Error(), "give fields the types again that they were stored with; Options.ServeDespiteUndecodable serves "+
-			"the others") {
+		!strings.Contains(err.Error(), "restore the types that fields had when the objects were stored; "+
+			"Options.ServeDespiteUndecodable serves all other objects") {
 		t.Errorf("a server whose objects cannot be decoded: %v", err)
 	}
 	if out, err := storageVerb(

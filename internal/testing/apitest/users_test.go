@@ -165,7 +165,7 @@ func TestUsers_revokedCertificates(t *testing.T) {
 	}
 
 	said := p.user(t, data, "revoke", "root")
-	if strings.Count(said, " of root is revoked since ") != 2 {
+	if strings.Count(said, " of root was revoked at ") != 2 {
 		t.Errorf("revoke said %q", said)
 	}
 	var reused bool

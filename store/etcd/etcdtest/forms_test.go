@@ -87,8 +87,8 @@ func TestStoredForms_inEtcd(t *testing.T) {
 		defer cancel()
 		err = instance.Run(ctx, func() { t.Error("it is ready"); cancel() })
 	}
-	if err == nil || !strings.Contains(err.Error(), "objects are stored that this server cannot decode: 2 widgets.shop.example.com as "+
-		"v1beta1, application/json; declare what is missing again") {
+	if err == nil || !strings.Contains(err.Error(), "the storage has objects that this server cannot decode: 2 widgets.shop.example.com as v1beta1, application/json; declare the missing kinds and versions again, Unserved if clients should not use them, and remove "+
+		"them after storage rewrite") {
 		t.Errorf("a server without v1beta1: %v", err)
 	}
 	if out := mustVerb(t, append([]string{"rewrite", "--resource", "namespaces"}, flags...)...); !strings.Contains(out, "namespaces: 2 "+

@@ -292,7 +292,7 @@ func TestMigrate_liveEtcd(t *testing.T) {
 	}
 	stop()
 	out, code = verb(t, args...)
-	if code != 2 || !strings.Contains(out, "/shop.example.com/widgets/default/w-003 differs; nothing was changed: --overwrite") {
+	if code != 2 || !strings.Contains(out, "/shop.example.com/widgets/default/w-003 differs; nothing was changed: to overwrite them") {
 		t.Errorf("one that differs: exit %d: %s", code, out)
 	}
 	if out = mustVerb(t, append(args, "--overwrite")...); !strings.Contains(out, " 1 written") {
@@ -445,7 +445,7 @@ resources:
 	file := filepath.Join(t.TempDir(), "new.db")
 	args := []string{"migrate", "--from=embedded", "--data-dir", data, "--to", "etcd-snapshot=" + file}
 	out, code := verb(t, args...)
-	if code != 2 || !strings.Contains(out, "encrypted, and no encryption configuration is given") ||
+	if code != 2 || !strings.Contains(out, "encrypted, and the encryption configuration is missing") ||
 		!strings.Contains(out, "name the --encryption-provider-config") {
 		t.Errorf("without the keys: exit %d: %s", code, out)
 	}

@@ -324,8 +324,7 @@ func TestCRDs_rejections(t *testing.T) {
 		t.Errorf("a namespace that is not there: %v", err)
 	}
 	_, err = annex.New(t.Context(), cluster(), annex.Options{Aggregated: true, Storage: memory.Storage()})
-	if err == nil || !strings.Contains(err.Error(), "Options.Aggregated is for a server behind a cluster's API, but Server.ControlPlane "+
-		"makes this one such an API itself") {
+	if err == nil || !strings.Contains(err.Error(), "Options.Aggregated and Server.ControlPlane exclude each other") {
 		t.Errorf("aggregated: %v", err)
 	}
 }

@@ -413,7 +413,7 @@ func TestAdmissionPlugins_disabledByName(t *testing.T) {
 	if err == nil ||
 		!strings.Contains(
 			err.Error(),
-			`there is no plugin "ResourceQuotas"; there are MutatingAdmissionPolicy, MutatingAdmissionWebhook, ValidatingAdmissionPolicy, `+
+			`unknown plugin "ResourceQuotas"; plugins: MutatingAdmissionPolicy, MutatingAdmissionWebhook, ValidatingAdmissionPolicy, `+
 				`ValidatingAdmissionWebhook`,
 		) {
 		t.Errorf("a plugin that is not there: %v", err)

@@ -112,7 +112,7 @@ func TestPublish_controllersOmittedByName(t *testing.T) {
 		annex.Server{Name: "cluster", ControlPlane: plane},
 		annex.Options{Storage: memory.Storage(), Controllers: []string{"root-ca-certificate-publisher-controller"}},
 	)
-	if err == nil || !strings.Contains(err.Error(), `there is no controller "root-ca-certificate-publisher-controller"`) {
+	if err == nil || !strings.Contains(err.Error(), `unknown controller "root-ca-certificate-publisher-controller"`) {
 		t.Errorf("without config maps the controller of them is %v", err)
 	}
 	config := annextest.StartWith(

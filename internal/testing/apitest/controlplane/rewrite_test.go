@@ -125,9 +125,9 @@ func TestStorageRewrite_customResources(t *testing.T) {
 			}
 			out, code := storageVerb(t, dir, both, "rewrite")
 			for _, want := range []string{
-				"widgets.stable.example.com: 20 looked at, 20 rewritten, 0 already current; stored now: 20 with secretbox two; as 20 v2, " +
+				"widgets.stable.example.com: 20 checked, 20 rewritten, 0 already current; stored now: 20 with secretbox two; as 20 v2, " +
 					"application/json\n",
-				"customresourcedefinitions.apiextensions.k8s.io: 1 looked at, 1 rewritten, 0 already current; stored now: 1 with secretbox two\n",
+				"customresourcedefinitions.apiextensions.k8s.io: 1 checked, 1 rewritten, 0 already current; stored now: 1 with secretbox two\n",
 			} {
 				if code != 0 || !strings.Contains(out, want) {
 					t.Errorf("code %d, without %q:\n%s", code, want, out)
@@ -141,7 +141,7 @@ func TestStorageRewrite_customResources(t *testing.T) {
 				"--resource",
 				"widgets.stable.example.com",
 			); code != 0 ||
-				!strings.HasPrefix(out, "widgets.stable.example.com: 20 looked at, 0 rewritten, 20 already current;") {
+				!strings.HasPrefix(out, "widgets.stable.example.com: 20 checked, 0 rewritten, 20 already current;") {
 				t.Errorf("the second time: %d %s", code, out)
 			}
 			stop()

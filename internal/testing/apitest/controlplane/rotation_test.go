@@ -182,10 +182,11 @@ func TestProxyCertificate_mistakes(t *testing.T) {
 	}
 	file := func(name string) string { return filepath.Join(dir, name) }
 	for want, c := range map[string]struct{ cert, key, ca, name string }{
-		"ProxyClientCertFile is given without Options.ControlPlane.ProxyClientKeyFile": {cert: "client.crt", ca: "ca.crt"},
-		"ProxyClientKeyFile is given without Options.ControlPlane.ProxyClientCertFile": {key: "client.key", ca: "ca.crt"},
-		"ProxyClientCertFile is given without Options.RequestHeader.ClientCAFile":      {cert: "client.crt", key: "client.key"},
-		"give a client certificate that an authority in Options.RequestHeader.ClientCAFile ": {cert: "client.crt", key: "client.key",
+		"ProxyClientCertFile requires Options.ControlPlane.ProxyClientKeyFile": {cert: "client.crt", ca: "ca.crt"},
+		"ProxyClientKeyFile requires Options.ControlPlane.ProxyClientCertFile": {key: "client.key", ca: "ca.crt"},
+		"ProxyClientCertFile requires Options.RequestHeader.ClientCAFile, the certificate authorities of clients that may send " +
+			"the headers": {cert: "client.crt", key: "client.key"},
+		"use a client certificate issued by an authority in Options.RequestHeader.ClientCAFile ": {cert: "client.crt", key: "client.key",
 			ca: "other.crt"},
 		"missing.crt: no such file":                              {cert: "missing.crt", key: "client.key", ca: "ca.crt"},
 		`is of "front-proxy-client", which servers behind would`: {cert: "client.crt", key: "client.key", ca: "ca.crt", name: "gateway"},
@@ -214,7 +215,7 @@ func TestProxyCertificate_mistakes(t *testing.T) {
 		crateServer(),
 		options,
 	); err == nil ||
-		!strings.Contains(err.Error(), "is for a server with a control plane") {
+		!strings.Contains(err.Error(), "requires a server with a control plane") {
 		t.Errorf("of a server without: %v", err)
 	}
 }

@@ -345,7 +345,7 @@ func TestQuery_prefixAndDisabled(t *testing.T) {
 		beside,
 		annex.Options{Storage: memory.Storage()},
 	); err == nil ||
-		!strings.Contains(err.Error(), "end it in a slash") {
+		!strings.Contains(err.Error(), "with a slash") {
 		t.Errorf("a handler at what may be a query's path: %v", err)
 	}
 	for _, prefix := range []string{"query", "/", "/apis/x", "/q/", "/a b"} {
