@@ -50,10 +50,11 @@ func TestGeneratedClients(t *testing.T) {
 			t.Errorf("annex generate %s: %v, want %s\n%s", args, err, want, out)
 		}
 	}
-	fails("^apis/shop/v1: is an API package: clients go into a folder of their own", "--clients", "apis/shop/v1", "./apis/shop/v1")
-	fails("^client: there are no kinds to make clients of", "--clients", "client", "./bare")
-	fails("the clients of a version are named after its folder: rename the folder bare to v1", "--clients", "client", "./misnamed/bare")
-	fails("misnamed/v1/types.go:7: clients list Lonely, and there is no type LonelyList", "--clients", "client", "./misnamed/v1")
+	fails("^apis/shop/v1: is an API package", "--clients", "apis/shop/v1", "./apis/shop/v1")
+	fails("^client: no kinds to generate clients for", "--clients", "client", "./bare")
+	fails("the name of the folder bare is not the API version: clients get their name from the folder, rename "+
+		"it to v1", "--clients", "client", "./misnamed/bare")
+	fails("misnamed/v1/types.go:7: Lonely has no list type, which clients need", "--clients", "client", "./misnamed/v1")
 	if _, err := os.Stat(filepath.Join(dir, "client")); err == nil {
 		t.Error("a refused run has left the folder of the clients")
 	}
@@ -105,7 +106,7 @@ func TestGeneratedClients(t *testing.T) {
 		t.Error("a changed file was not written again")
 	}
 	write(lister, "package v1\n")
-	fails("^client/listers/shop/v1/order.go:1: this file was not written by annex generate", "--clients", "client")
+	fails("^client/listers/shop/v1/order.go:1: annex generate did not write this file, and would overwrite it", "--clients", "client")
 	write(lister, made)
 	write(filepath.Join(dir, "client/listers/shop/v1/order_expansion.go"), "package v1\n\ntype OrderListerExpansion interface{}\ntype "+
 		"OrderNamespaceListerExpansion interface{}\n")

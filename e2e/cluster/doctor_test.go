@@ -222,7 +222,7 @@ func missingDelegator(t *testing.T, d *doctor) {
 	account(t, d.k, "no-delegator", true, false)
 	port, authority := startAs(t, "no-delegator", "sample-apiserver", "--etcd-servers", host.Etcd.Endpoint())
 	if authority == nil {
-		t.Fatal("the server has ended")
+		t.Fatal("the server ended")
 	}
 	external(d.k, "no-delegator")
 	name := registerVersion(t, group, "v1alpha1", "no-delegator", port, authority.PEM())
@@ -256,7 +256,7 @@ func annexMissingAuthReader(t *testing.T, d *doctor) {
 	account(t, d.k, "annex-no-reader", false, true)
 	port, authority := startAs(t, "annex-no-reader", "wardle", "serve", "--aggregated", "--data-dir", t.TempDir())
 	if authority == nil {
-		t.Fatal("the server has ended")
+		t.Fatal("the server ended")
 	}
 	external(d.k, "annex-no-reader")
 	name := registerVersion(t, group, "v1alpha1", "annex-no-reader", port, authority.PEM())

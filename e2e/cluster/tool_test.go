@@ -95,7 +95,7 @@ func TestDeployAndUninstall(t *testing.T) {
 
 	// The test has changed the port, as another field manager.
 	again, out := tool(t, admin, "deploy", "--image", image, "--name", "animal", "--namespace", "zoo", "--no-build", "--timeout", "0")
-	if err := again.Run(); err == nil || !strings.Contains(out.String(), "--force-conflicts takes the fields over") {
+	if err := again.Run(); err == nil || !strings.Contains(out.String(), "to take over the fields, use --force-conflicts") {
 		t.Errorf("over another manager's change: %v\n%s", err, out)
 	}
 	if text := out.String(); !strings.Contains(text, "namespace zoo unchanged") {
@@ -146,7 +146,7 @@ func TestDeployAndUninstall(t *testing.T) {
 		}
 	}
 	none, out := tool(t, admin, "uninstall", "--name", "animal", "--namespace", "zoo")
-	if err := none.Run(); err == nil || !strings.Contains(out.String(), "nothing of a server animal is in the namespace zoo") {
+	if err := none.Run(); err == nil || !strings.Contains(out.String(), "no objects of a server animal found in the namespace zoo") {
 		t.Errorf("once more: %v\n%s", err, out)
 	}
 }

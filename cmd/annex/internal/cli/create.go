@@ -12,10 +12,10 @@ import (
 func newCreate(module Module) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create",
-		Short: "Add a kind, or a part of one, to a project",
-		Long: `Adds to the project that the current folder is in: the Go module with one
-annex.Server in it, as annex init makes it. The definition of the server gains what
-is new; nothing else that is there changes.`,
+		Short: "Add kinds, versions, hooks, controllers, subresources or a kubectl plugin to a project",
+		Long: `Adds to the project of the current folder: a Go module with one annex.Server, as annex init
+creates it. The verbs write new files, and add the new parts to the definition of the server.
+They change nothing else.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cmd.Help()
@@ -39,11 +39,10 @@ func newCreateAPI(module Module) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "api",
 		Short: "Add a kind",
-		Long: `Adds a kind: one file with its types and its validation, one line in the
-definition of the server, and an object to try it with in config/samples. Then the
-generated file is written, as annex generate does.
+		Long: `Adds a kind: one file with its types and its validation, one line in the definition of the
+server, and a sample object in config/samples. Then it generates code, as annex generate does.
 
-The project's domain is put behind --group, unless there is a dot in it.`,
+The project's domain is appended to --group, unless --group has a dot.`,
 		Example: `  annex create api --group animal --version v1alpha1 --kind Cat
   annex create api --group animal --version v1alpha1 --kind Zoo --namespaced=false`,
 		Args: cobra.NoArgs,
@@ -54,11 +53,12 @@ The project's domain is put behind --group, unless there is a dot in it.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&o.Group, "group", "", "API group: its name before the domain; the whole name if there is a dot in it")
+	cmd.Flags().StringVar(&o.Group, "group", "", "API group: its name before the domain, or the whole name if it has a dot")
 	cmd.Flags().StringVar(&o.Version, "version", "", "API version, such as v1alpha1")
-	cmd.Flags().StringVar(&o.Kind, "kind", "", "the kind, a Go type such as Cat")
-	cmd.Flags().StringVar(&o.Resource, "resource", "", "lower-case plural name (default: that of the kind, such as cats)")
-	cmd.Flags().BoolVar(&namespaced, "namespaced", true, "whether objects are in namespaces; false: they are outside of them")
+	cmd.Flags().StringVar(&o.Kind, "kind", "", "name of the kind, a Go type such as Cat")
+	cmd.Flags().StringVar(&o.Resource, "resource", "", "name of the resource, in lower case and plural (default: the plural of the kind, "+
+		"such as cats)")
+	cmd.Flags().BoolVar(&namespaced, "namespaced", true, "make the kind namespaced; false makes it cluster-scoped")
 	s.flags(cmd)
 	return cmd
 }
@@ -69,15 +69,14 @@ func newCreateVersion(module Module) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Add a version to a kind",
-		Long: `Adds a version to a kind: a copy of the types of its hub, the version that the
-others convert to. The conversions are generated. What cannot be is written as functions
-that do not compile until you fill them in: what a version means, no tool can
-know.
+		Long: `Adds a version to a kind: a copy of the types of its hub, the version to which all other
+versions convert. It generates the conversions. For fields that it cannot convert, it writes
+functions that do not compile until you complete them.
 
-With --hub the new version becomes the hub, which the old one and the others convert to.
-The function that validates goes with it, and so do the hooks beside the definition of
-the server; what else speaks of the old hub is named. Objects stay readable in the
-version that they were stored in.`,
+With --hub the new version becomes the hub, and all other versions convert to it. The
+validation function and the hooks beside the definition of the server move to the new hub; the
+verb lists other code that still uses the old hub. The server can still read objects that are
+stored in other versions.`,
 		Example: `  annex create version --kind Cat --version v1beta1
   annex create version --group animal --kind Cat --version v1 --hub`,
 		Args: cobra.NoArgs,
@@ -90,14 +89,14 @@ version that they were stored in.`,
 	}
 	kindFlags(cmd, &o.Group, &o.Kind)
 	cmd.Flags().StringVar(&o.Version, "version", "", "the new API version, such as v1")
-	cmd.Flags().BoolVar(&o.Hub, "hub", false, "make it the version that the others convert to")
+	cmd.Flags().BoolVar(&o.Hub, "hub", false, "make the new version the hub, to which all other versions convert")
 	s.flags(cmd)
 	return cmd
 }
 
 // kindFlags adds the flags for an existing kind.
 func kindFlags(cmd *cobra.Command, group, kind *string) {
-	cmd.Flags().StringVar(group, "group", "", "API group of the kind (default: the only one that has it)")
+	cmd.Flags().StringVar(group, "group", "", "API group of the kind (default: the only group with this kind)")
 	cmd.Flags().StringVar(kind, "kind", "", "the kind, such as Cat")
 }
 
@@ -106,10 +105,9 @@ func newCreateAdmission(module Module) *cobra.Command {
 		return scaffold.Admission(o)
 	}, &cobra.Command{
 		Use:   "admission",
-		Short: "Add a hook that decides on writes of a kind",
-		Long: `Adds an admission hook to a kind, which decides whether an object may be written:
-a function of the kind's Go type beside the definition of the server, where it is
-registered, and a test of it.`,
+		Short: "Add an admission hook to a kind",
+		Long: `Adds an admission hook to a kind: a function that admits or rejects writes of objects. The verb
+writes the function beside the definition of the server, registers it there, and adds a test.`,
 		Example: `  annex create admission --kind Cat`,
 	})
 }
@@ -118,10 +116,10 @@ func newCreateController(module Module) *cobra.Command {
 	return hookCommand(module, scaffold.Controller, &cobra.Command{
 		Use:   "controller",
 		Short: "Add a controller of a kind",
-		Long: `Adds a controller of a kind beside the definition of the server, where it is
-registered, and a test of it. It is made with controller-runtime, which the go command
-adds to the module if it is not there. It runs inside the server, or in a process of its
-own with the server's verb controllers.`,
+		Long: `Adds a controller of a kind: the verb writes the controller beside the definition of the server,
+registers it there, and adds a test. The controller uses controller-runtime; the go command adds
+this module if it is missing. The controller runs inside the server, or in a separate process with
+the server's verb controllers.`,
 		Example: `  annex create controller --kind Cat`,
 	})
 }
@@ -152,13 +150,13 @@ func newCreateSubresource(module Module) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "subresource",
 		Short: "Add a subresource to a kind",
-		Long: `Adds a subresource that takes requests to a kind, such as cats/feed: the type of a
-request in the package of the hub, the function that answers it beside the definition
-of the server, where it is registered, and a test that calls it through the API.
+		Long: `Adds a subresource with requests to a kind, such as cats/feed: a Go type for requests in the
+package of the hub, a function that handles requests beside the definition of the server, where
+the verb registers it, and a test that sends a request through the API.
 
-With --form it is one as pods have them: logs, exec, attach, portforward or proxy, by
-that name unless --name says another. Its function is added and registered, and says
-or does hardly anything yet; those of the first three have a test.`,
+With --form the subresource works like one of pods: logs, exec, attach, portforward or proxy. It
+has that name unless you set --name. The verb writes and registers a minimal function for you to
+complete, and adds a test for logs, exec and attach.`,
 		Example: `  annex create subresource --kind Cat --name feed
   annex create subresource --kind Cat --form logs`,
 		Args: cobra.NoArgs,
@@ -171,7 +169,7 @@ or does hardly anything yet; those of the first three have a test.`,
 	}
 	kindFlags(cmd, &o.Group, &o.Kind)
 	cmd.Flags().StringVar(&o.Name, "name", "", "name of the subresource, such as feed: lower-case letters and digits (default: the form, "+
-		"if that is not action)")
+		"except for the form action)")
 	cmd.Flags().StringVar(&o.Form, "form", "action", "what it does: "+strings.Join(scaffold.Forms(), ", "))
 	s.flags(cmd)
 	return cmd
@@ -183,10 +181,11 @@ func newCreatePlugin(module Module) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plugin",
 		Short: "Add a kubectl plugin for the server",
-		Long: `Adds a kubectl plugin by a name of its own, such as kubectl zoo: a program of a few lines
-in cmd/kubectl-NAME. It is kubectl annex for the server's groups: actions, views, logs, exec and the others
-of its kinds. Groups below the project's domain are the plugin's, those to come included. The go command adds the
-module that it is made with, which brings kubectl's libraries along.`,
+		Long: `Adds a kubectl plugin with its own name, such as kubectl zoo: a program of a few lines in
+cmd/kubectl-NAME. The plugin works like kubectl annex, limited to the server's groups: it calls
+actions, views, logs, exec and other subresources of their kinds. It covers all groups below the
+project's domain, also groups that you add later. The go command adds the module of kubectl annex
+and kubectl's libraries to go.mod.`,
 		Example: `  annex create plugin --name zoo`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -196,7 +195,7 @@ module that it is made with, which brings kubectl's libraries along.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&o.Name, "name", "", "what follows kubectl: lower-case letters and digits (default: the server's name)")
+	cmd.Flags().StringVar(&o.Name, "name", "", "name of the plugin after kubectl: lower-case letters and digits (default: the server's name)")
 	s.flags(cmd)
 	return cmd
 }

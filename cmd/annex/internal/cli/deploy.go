@@ -35,7 +35,7 @@ func (f *clusterFlags) config() (*rest.Config, error) {
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context}).
 		ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
-		return nil, usageError{errors.New("no cluster: give --kubeconfig, or set KUBECONFIG")}
+		return nil, usageError{errors.New("no cluster: set --kubeconfig or KUBECONFIG")}
 	}
 	if err != nil {
 		return nil, usageError{fmt.Errorf("kubeconfig: %w", err)}
@@ -56,11 +56,11 @@ type deployFlags struct {
 func (f *deployFlags) add(cmd *cobra.Command) {
 	f.imageFlags.add(cmd)
 	f.clusterFlags.add(cmd)
-	cmd.Flags().StringVar(&f.name, "name", "", "what the server is called in the cluster (default: its own name)")
-	cmd.Flags().StringVar(&f.namespace, "namespace", "", "namespace to run it in (default: its name)")
-	cmd.Flags().BoolVar(&f.force, "force-conflicts", false, "take over fields that another field manager has set")
-	cmd.Flags().DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long to wait for the cluster to serve the APIs, with exit code 1 "+
-		"if it does not; 0 does not wait")
+	cmd.Flags().StringVar(&f.name, "name", "", "name of the server in the cluster (default: its own name)")
+	cmd.Flags().StringVar(&f.namespace, "namespace", "", "namespace of the server (default: its name)")
+	cmd.Flags().BoolVar(&f.force, "force-conflicts", false, "take over fields that other field managers have set")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 5*time.Minute, "time to wait until the cluster serves the APIs; the exit code is 1 if "+
+		"it does not; 0 does not wait")
 }
 
 func newDeploy() *cobra.Command {
@@ -68,16 +68,16 @@ func newDeploy() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "deploy [PACKAGE] --image REGISTRY/NAME:TAG [-- MANIFESTS-FLAGS]",
 		Short: "Run a project's server in a cluster, as an aggregated API server",
-		Long: `Makes a container image of a project's server and pushes it, as annex image does; applies
-what the server's verb manifests prints for it, with the flags after --; and waits until
-the cluster says that its APIs are available. The image is deployed by its digest.
+		Long: `Builds a container image of a project's server and pushes it, as annex image does; applies the
+output of the server's verb manifests, with the flags after --; and waits until the APIServices
+are available. The manifests use the digest of the image.
 
-What is applied is owned by the field manager annex-deploy. Running it again deploys what
-has changed. annex uninstall takes it away again.`,
+The field manager annex-deploy owns the applied fields. Run the verb again to deploy changes,
+and annex uninstall to remove the server.`,
 		Example: `  annex deploy --image registry.example.com/demo:v1 --name demo --namespace demo
   annex deploy --image registry.example.com/demo:v1 -- --storage etcd --etcd-servers https://etcd.example.com:2379
-  annex deploy --image registry.example.com/demo:v1 --no-build   # the image is there already
-  annex deploy --image registry.example.com/demo:v1 --dry-run    # what would be applied`,
+  annex deploy --image registry.example.com/demo:v1 --no-build   # use an existing image
+  annex deploy --image registry.example.com/demo:v1 --dry-run    # change nothing`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			at := cmd.ArgsLenAtDash()
 			if at < 0 {
@@ -87,8 +87,8 @@ has changed. annex uninstall takes it away again.`,
 		},
 	}
 	flags.add(cmd)
-	cmd.Flags().BoolVar(&flags.noBuild, "no-build", false, "deploy the image as it is in its registry")
-	cmd.Flags().BoolVar(&flags.dryRun, "dry-run", false, "have the cluster check what would be applied, and change nothing")
+	cmd.Flags().BoolVar(&flags.noBuild, "no-build", false, "deploy the existing image from its registry, without a build")
+	cmd.Flags().BoolVar(&flags.dryRun, "dry-run", false, "send the manifests to the cluster as a dry run, and change nothing")
 	return cmd
 }
 
@@ -161,7 +161,7 @@ func manifestsOf(ctx context.Context, options image.Options, args []string, stde
 	}
 	var list struct{ Items []map[string]any }
 	if err := json.Unmarshal(out.Bytes(), &list); err != nil {
-		return nil, fmt.Errorf("deploy: read what the server's verb manifests prints: %w", err)
+		return nil, fmt.Errorf("deploy: read the output of the server's verb manifests: %w", err)
 	}
 	objects := make([]*unstructured.Unstructured, len(list.Items))
 	for i, item := range list.Items {
@@ -177,20 +177,20 @@ func newUninstall() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "uninstall --name NAME [--namespace NAMESPACE]",
-		Short: "Take a server out of a cluster, its APIServices first",
-		Long: `Takes away what annex deploy or a server's verb manifests put into a cluster, by its labels.
-The APIServices go first: as long as one points to a server that is not there, the
-cluster can finish no deletion of a namespace.
+		Short: "Remove a server from a cluster",
+		Long: `Deletes the objects that annex deploy or a server's verb manifests created in a cluster, selected
+by their labels. The verb deletes APIServices first: while an APIService points to a missing
+server, the cluster cannot delete any namespace.
 
-What the server stores stays in its volumes, and the namespace with them, unless
---delete-data says otherwise. Objects in an etcd of your own stay in any case.`,
+The volumes with the stored objects, and their namespace, are kept unless you set --delete-data.
+Objects in an etcd of your own are always kept.`,
 		Example: `  annex uninstall --name demo
   annex uninstall --name demo --namespace demos --delete-data
   annex uninstall --name demo --dry-run`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if name == "" {
-				return usageError{errors.New("uninstall: --name is missing: what the server is called in the cluster")}
+				return usageError{errors.New("uninstall: --name is missing: set it to the name of the server in the cluster")}
 			}
 			if namespace == "" {
 				namespace = name
@@ -212,10 +212,10 @@ What the server stores stays in its volumes, and the namespace with them, unless
 		},
 	}
 	flags.add(cmd)
-	cmd.Flags().StringVar(&name, "name", "", "what the server is called in the cluster; must be given")
-	cmd.Flags().StringVar(&namespace, "namespace", "", "namespace that it runs in (default: its name)")
-	cmd.Flags().BoolVar(&deleteData, "delete-data", false, "delete the volumes, too, and the namespace if manifests made it")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "name what would be deleted")
-	cmd.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long to wait for the APIServices to be gone")
+	cmd.Flags().StringVar(&name, "name", "", "name of the server in the cluster; required")
+	cmd.Flags().StringVar(&namespace, "namespace", "", "namespace of the server (default: its name)")
+	cmd.Flags().BoolVar(&deleteData, "delete-data", false, "also delete the volumes, and the namespace if manifests created it")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print the objects that the verb would delete, and delete nothing")
+	cmd.Flags().DurationVar(&timeout, "timeout", time.Minute, "time to wait for the deletion of the APIServices")
 	return cmd
 }

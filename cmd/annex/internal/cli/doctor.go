@@ -21,20 +21,20 @@ func newDoctor() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "doctor [APISERVICE | GROUP/VERSION | GROUP ...]",
-		Short: "Find out why an aggregated API server is not available",
-		Long: `Walks the chain that a request to an aggregated API server passes, of Annex or any
-other: APIService, Service, endpoints, connection, certificate, front proxy,
-permissions of the server's service account, discovery, watches, OpenAPI. It prints a
-line for each link, and for the first that is broken by what that is known, and its
-repair. Without arguments it does so for all APIServices that lead to a Service.
+		Short: "Diagnose why an aggregated API server is not available",
+		Long: `Checks each link of the chain between kube-apiserver and an aggregated API server, made with Annex
+or not: APIService, Service, endpoints, connection, certificate, front proxy, permissions of the
+server's service account, discovery, watches, OpenAPI. It prints a line for each link, and the
+evidence and the repair of the first broken link. Without arguments it checks all APIServices
+with a Service.
 
-Everything is seen through the cluster's API server, with what the user of the
-kubeconfig may see; what cannot be looked at is said to be so. Where the server's
-address can be reached from this machine, its certificate is read there; no request is
-sent to it. Nothing is changed without --fix, which creates missing bindings to the
-roles extension-apiserver-authentication-reader and system:auth-delegator, after asking.
+The verb reads objects through the cluster's API server, with the permissions of the kubeconfig's
+user, and reports links that it cannot check. If this machine can reach the server's address, the
+verb reads the certificate there, and sends no request. It changes nothing without --fix, which
+creates missing bindings to the roles extension-apiserver-authentication-reader and
+system:auth-delegator, after a confirmation.
 
-The exit code is 1 if something is broken or the cluster cannot be asked.`,
+The exit code is 1 if a link is broken or the cluster does not answer.`,
 		Example: `  annex doctor
   annex doctor v1alpha1.wardle.example.com
   annex doctor metrics.k8s.io/v1beta1 --all --output json
@@ -60,20 +60,20 @@ The exit code is 1 if something is broken or the cluster cannot be asked.`,
 	flags := cmd.Flags()
 	flags.StringVar(&options.Kubeconfig, "kubeconfig", "", "kubeconfig of the cluster (default: $KUBECONFIG, or ~/.kube/config)")
 	flags.StringVar(&options.Context, "context", "", "context in the kubeconfig (default: its current one)")
-	flags.BoolVar(&options.All, "all", false, "go on after the first broken link")
+	flags.BoolVar(&options.All, "all", false, "check the other links after the first broken one")
 	flags.DurationVar(
 		&options.Slow,
 		"slow",
 		100*time.Millisecond,
-		"what the list of resources may take, without the way to the cluster: the median of five",
+		"maximum time for the list of resources, without the round trip to the cluster; the verb takes the median of five requests",
 	)
-	flags.DurationVar(&options.Patience, "timeout", 10*time.Second, "bound of each request, and of the wait for the end of a list")
-	flags.StringVar(&options.ServiceAccount, "service-account", "", "NAMESPACE/NAME that the server asks the cluster as, for one that "+
-		"runs elsewhere (default: that of the Service's pods)")
-	flags.BoolVar(&fix.enabled, "fix", false, "create the bindings to auth-reader and auth-delegator that are missing, after asking; then "+
-		"examine again")
+	flags.DurationVar(&options.Patience, "timeout", 10*time.Second, "timeout of each request, and of the wait for the end of a list")
+	flags.StringVar(&options.ServiceAccount, "service-account", "", "NAMESPACE/NAME of the server's service account, for a server outside "+
+		"the cluster (default: that of the Service's pods)")
+	flags.BoolVar(&fix.enabled, "fix", false, "create missing bindings to auth-reader and auth-delegator, after a confirmation; then "+
+		"check again")
 	flags.BoolVar(&fix.yes, "yes", false, "with --fix: do not ask")
-	flags.BoolVar(&fix.dryRun, "dry-run", false, "with --fix: print what would be created, and have the cluster check it")
+	flags.BoolVar(&fix.dryRun, "dry-run", false, "with --fix: print the bindings, and send them to the cluster as a dry run")
 	flags.StringVarP(&output, "output", "o", "text", "format of the result: text or json")
 	return cmd
 }
@@ -91,11 +91,11 @@ func checkDoctor(options doctor.Options, fix fixFlags, output string) error {
 	case options.ServiceAccount != "" && (!both || namespace == "" || name == "" || strings.Contains(name, "/")):
 		return fmt.Errorf("--service-account %q: use NAMESPACE/NAME", options.ServiceAccount)
 	case options.Slow <= 0:
-		return fmt.Errorf("--slow %s: use a time above zero", options.Slow)
+		return fmt.Errorf("--slow %s: the duration must be greater than zero", options.Slow)
 	case options.Patience <= 0:
-		return fmt.Errorf("--timeout %s: use a time above zero", options.Patience)
+		return fmt.Errorf("--timeout %s: the duration must be greater than zero", options.Patience)
 	case !fix.enabled && (fix.yes || fix.dryRun):
-		return errors.New("--yes and --dry-run are for --fix")
+		return errors.New("--yes and --dry-run require --fix")
 	}
 	return nil
 }
@@ -125,7 +125,7 @@ func printDiagnoses(w io.Writer, diagnoses []doctor.Diagnosis, options doctor.Op
 		}
 		switch {
 		case len(diagnoses) == 0:
-			fmt.Fprintln(w, "No APIService leads to a Service: the cluster aggregates no other API server.")
+			fmt.Fprintln(w, "No APIService has a Service: the cluster has no aggregated API servers.")
 		default:
 			fmt.Fprintf(w, "%d of %d broken.\n", broken, len(diagnoses))
 		}
@@ -144,7 +144,7 @@ type fixFlags struct{ enabled, yes, dryRun bool }
 func (f fixFlags) run(cmd *cobra.Command, options doctor.Options, diagnoses []doctor.Diagnosis) ([]doctor.Diagnosis, error) {
 	repairs := doctor.Repairs(diagnoses)
 	if len(repairs) == 0 {
-		fmt.Fprintln(cmd.ErrOrStderr(), "nothing that --fix repairs is broken")
+		fmt.Fprintln(cmd.ErrOrStderr(), "--fix found nothing to repair")
 		return diagnoses, nil
 	}
 	answers := bufio.NewReader(cmd.InOrStdin())

@@ -22,7 +22,7 @@ import (
 func newExport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export",
-		Short: "Write kinds in the form of another tool",
+		Short: "Export kinds to the format of another tool",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -39,18 +39,17 @@ func newExportCRD() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "crd [PATTERN...]",
 		Short: "Write the CustomResourceDefinitions of Go API packages",
-		Long: `Writes the CustomResourceDefinition of each kind in the API packages, with all its
-versions among them: what controller-gen crd writes with its default options. The
-markers are kubebuilder's. The tags of declarative validation are read as well, such
-as +k8s:maxLength; those that a CustomResourceDefinition has no word for are named on
-standard error.
+		Long: `Writes the CustomResourceDefinition of each kind in the API packages, with all versions that
+these packages have, like controller-gen crd with its default options. The verb reads the markers
+of kubebuilder, and the tags of declarative validation such as +k8s:maxLength. It prints the tags
+that a CustomResourceDefinition cannot express on standard error.
 
-Without --output-dir they go to standard output. With it there is a file for each,
-GROUP_PLURAL.yaml; a file that export crd has not written is left alone, and that is
-an error.
+Without --output-dir, the verb writes to standard output. With --output-dir, it writes one file
+for each definition, GROUP_PLURAL.yaml; an existing file that export crd did not write is an
+error.
 
-With --conversion-path, a webhook converts the versions of kinds that have several: the
-handler at that path of the Annex server that serves the definitions.`,
+With --conversion-path, kinds with several versions use a conversion webhook: the handler at that
+path of the Annex server that serves the definitions.`,
 		Example: `  annex export crd
   annex export crd ./apis/... --output-dir config/crd
   annex export crd ./apis/... --output-dir config/crd --conversion-path /convert
@@ -60,7 +59,7 @@ handler at that path of the Annex server that serves the definitions.`,
 				return usageError{fmt.Errorf("--output %q: use yaml or json", output)}
 			}
 			if dryRun && dir == "" {
-				return usageError{errors.New("--dry-run: nothing is written without --output-dir")}
+				return usageError{errors.New("--dry-run requires --output-dir")}
 			}
 			if cmd.Flags().Changed("conversion-path") && (!strings.HasPrefix(conversion, "/") || path.Clean(conversion) != conversion) {
 				return usageError{fmt.Errorf("--conversion-path %q: use a path such as /convert", conversion)}
@@ -91,9 +90,9 @@ handler at that path of the Annex server that serves the definitions.`,
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "yaml", "format: yaml or json")
-	outputDir(cmd, &dir, "", "folder to write files into")
-	cmd.Flags().StringVar(&conversion, "conversion-path", "", "path of the server's own handler that converts between versions")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "name the files and write nothing")
+	outputDir(cmd, &dir, "", "output folder")
+	cmd.Flags().StringVar(&conversion, "conversion-path", "", "path of the server's conversion handler")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print the names of the files, and write nothing")
 	return cmd
 }
 
@@ -132,8 +131,8 @@ func exportCRDs(stderr io.Writer, patterns []string) ([]apiextensionsv1.CustomRe
 		fmt.Fprintln(stderr, "note: "+shortProblem(p))
 	}
 	if len(definitions) == 0 {
-		return nil, fmt.Errorf("no kinds in %v: mark a package by a comment // +groupName=GROUP above its package clause, and embed "+
-			"metav1.TypeMeta and metav1.ObjectMeta in the kinds", patterns)
+		return nil, fmt.Errorf("no kinds in %v: mark an API package with the comment // +groupName=GROUP above its package clause, and "+
+			"embed metav1.TypeMeta and metav1.ObjectMeta in the Go types of kinds", patterns)
 	}
 	return definitions, nil
 }

@@ -21,21 +21,20 @@ func newGenerate(module Module) *cobra.Command {
 	var output, forPackage, as, clients, header string
 	cmd := &cobra.Command{
 		Use:   "generate [DIR|PATTERN...]",
-		Short: "Write the code that a server needs of Go API packages",
+		Short: "Generate code for Go API packages",
 		Long: `Writes one file, ` + generate.FileName + `, into each API package: deep copies,
-defaults, OpenAPI definitions, registration, and the function API that a server
-is given.
+defaults, OpenAPI definitions, registration, and the function API for the definition
+of a server.
 
-An API package is one with a comment // +groupName=GROUP above its package
-clause; its version is the package's name. Without arguments all API packages
-below the current folder are meant.
+An API package has a comment // +groupName=GROUP above its package clause; the name of the
+package is the API version. Without arguments the verb handles all API packages below the
+current folder.
 
-With --clients a typed clientset, listers, informers and apply configurations of
-all kinds are written into a folder, too, as packages clientset, listers,
-informers and applyconfiguration.
+With --clients it also writes a typed clientset, listers, informers and apply configurations
+of all kinds into a folder, as packages clientset, listers, informers and applyconfiguration.
 
-With --check nothing is written. Files that are not up to date are a failure then, and
-so is what annex lint api finds.`,
+With --check it writes nothing, and fails if files are not up to date or annex lint api finds
+breaking changes.`,
 		Example: `  annex generate
   annex generate ./apis/...
   annex generate --for k8s.io/api/apps/v1 --as apps.example.com/v1 ./facts/apps
@@ -46,18 +45,17 @@ so is what annex lint api finds.`,
 				return usageError{fmt.Errorf("--output %q: use text or json", output)}
 			}
 			if as != "" && forPackage == "" {
-				return usageError{errors.New("--as: says what the package of --for is served as: give that, too")}
+				return usageError{errors.New("--as requires --for: set --for to the import path of the package")}
 			}
 			self, err := os.Executable()
 			if err != nil {
 				return fmt.Errorf("generate: %w", err)
 			}
 			if clients != "" && forPackage != "" {
-				return usageError{errors.New("--clients: clients are made of API packages, and --for names one that is not: make them in a run " +
-					"without --for")}
+				return usageError{errors.New("--clients and --for exclude each other: generate the clients in a run without --for")}
 			}
 			if cmd.Flags().Changed("clients") && clients == "" {
-				return usageError{errors.New("--clients: name the folder that gets the clients, such as client")}
+				return usageError{errors.New("--clients: set it to the folder for the clients, such as client")}
 			}
 			made, err := generate.Run(cmd.Context(), generate.Options{
 				Args:    args,
@@ -79,14 +77,14 @@ so is what annex lint api finds.`,
 			return lintAfterCheck(cmd.Context(), cmd.ErrOrStderr(), args)
 		},
 	}
-	cmd.Flags().BoolVar(&check, "check", false, "write nothing; fail and name the files that are not up to date")
-	cmd.Flags().StringVar(&forPackage, "for", "", "import path of a package that cannot be edited, whose facts are written into DIR")
-	cmd.Flags().StringVar(&as, "as", "", "group and version that the types of --for are served as, such as apps/v1, or v1 for the core group")
-	cmd.Flags().StringVar(&clients, "clients", "", "folder that gets typed clients of all kinds: a clientset, listers, informers and "+
-		"apply configurations")
-	cmd.Flags().StringVar(&header, "header-file", "", "comments that generated Go files begin with, such as a licence (default: what each "+
-		"begins with now)")
-	cmd.Flags().BoolVar(&anew, "no-cache", false, "generate even if nothing has changed since the last run")
+	cmd.Flags().BoolVar(&check, "check", false, "write nothing; print the files that are not up to date, and fail")
+	cmd.Flags().StringVar(&forPackage, "for", "", "import path of a package that you cannot edit; the generated code is written into DIR")
+	cmd.Flags().StringVar(&as, "as", "", "API group and version of the types of --for, such as apps/v1, or v1 for the core group")
+	cmd.Flags().StringVar(&clients, "clients", "", "folder for typed clients of all kinds: a clientset, listers, informers and apply "+
+		"configurations")
+	cmd.Flags().StringVar(&header, "header-file", "", "file with comments for the top of generated Go files, such as a licence (default: "+
+		"the comments that each file has now)")
+	cmd.Flags().BoolVar(&anew, "no-cache", false, "generate code even if nothing has changed since the last run")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "format of the result: text or json")
 	return cmd
 }

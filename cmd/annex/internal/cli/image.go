@@ -22,18 +22,18 @@ type imageFlags struct {
 }
 
 func (f *imageFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.ref, "image", "", "where the image goes, REGISTRY/NAME:TAG; must be given")
-	cmd.Flags().StringVar(&f.platform, "platform", "", "platforms, separated by commas; several make an index (default: linux/ and this "+
-		"machine's architecture)")
+	cmd.Flags().StringVar(&f.ref, "image", "", "reference of the image, REGISTRY/NAME:TAG; required")
+	cmd.Flags().StringVar(&f.platform, "platform", "", "comma-separated list of platforms; several platforms make an image index "+
+		"(default: linux/ and this machine's architecture)")
 	cmd.Flags().
-		StringVar(&f.base, "base", image.Scratch, "image to put the server on, such as gcr.io/distroless/static:nonroot; "+image.Scratch+
+		StringVar(&f.base, "base", image.Scratch, "base image, such as gcr.io/distroless/static:nonroot; "+image.Scratch+
 			" is none")
 }
 
 // project finds the server's package, and checks the flags.
 func (f *imageFlags) project(ctx context.Context, args []string, say func(string, ...any)) (image.Options, name.Tag, error) {
 	if f.ref == "" {
-		return image.Options{}, name.Tag{}, errors.New("--image is missing: where the image goes, such as registry.example.com/demo:v1")
+		return image.Options{}, name.Tag{}, errors.New("--image is missing: set it to a reference such as registry.example.com/demo:v1")
 	}
 	tag, err := image.ParseReference(f.ref)
 	if err != nil {
@@ -61,23 +61,23 @@ func newImage() *cobra.Command {
 	var push, force, dryRun bool
 	cmd := &cobra.Command{
 		Use:   "image [PACKAGE] --image REGISTRY/NAME:TAG",
-		Short: "Make a container image of a project's server, without a container engine",
-		Long: `Compiles a project's server for Linux, without cgo, and makes a container image of it: a
-user without rights, the program, and nothing else, unless --base names an image to put
-it on. The same source makes the same image, byte for byte.
+		Short: "Build a container image of a project's server, without a container engine",
+		Long: `Compiles a project's server for Linux, without cgo, and builds a container image with an
+unprivileged user and the program, on top of --base if you set it. The same source makes the
+same image, byte for byte.
 
-The image goes to its registry with --push, which uses the credentials that docker login
-keeps; into an OCI image layout with --layout; or into a file for docker load, podman load
-or kind load image-archive with --tarball. At least one of them has to be chosen.
+--push pushes the image to its registry, with the credentials of docker login; --layout writes
+it into an OCI image layout; --tarball writes it into a file for docker load, podman load or
+kind load image-archive. Set at least one of these flags.
 
-PACKAGE is the server's main package; the default is the one beside go.mod. What is
-printed is the image with its digest.`,
+PACKAGE is the server's main package; the default is the package beside go.mod. The verb prints
+the image reference with the digest.`,
 		Example: `  annex image --image registry.example.com/demo:v1 --push
   annex image --image demo:v1 --tarball demo.tar && kind load image-archive demo.tar
   annex image --image registry.example.com/demo:v1 --platform linux/amd64,linux/arm64 --layout oci`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !push && layoutDir == "" && tarball == "" {
-				return usageError{errors.New("image: nothing to do with it: give --push, --layout DIR or --tarball FILE")}
+				return usageError{errors.New("image: no destination: set --push, --layout DIR or --tarball FILE")}
 			}
 			if output != "text" && output != "json" {
 				return usageError{fmt.Errorf("--output %q: use text or json", output)}
@@ -88,7 +88,7 @@ printed is the image with its digest.`,
 				return usageError{fmt.Errorf("image: %w", err)}
 			}
 			if tarball != "" && len(options.Platforms) > 1 {
-				return usageError{errors.New("image: --tarball holds one platform: give one --platform, or use --layout")}
+				return usageError{errors.New("image: --tarball supports only one platform: set one --platform, or use --layout")}
 			}
 			made, err := image.Build(cmd.Context(), options)
 			if err != nil {
@@ -109,12 +109,12 @@ printed is the image with its digest.`,
 		},
 	}
 	flags.add(cmd)
-	cmd.Flags().BoolVar(&push, "push", false, "push it to its registry, with the credentials that docker login keeps")
+	cmd.Flags().BoolVar(&push, "push", false, "push the image to its registry, with the credentials of docker login")
 	cmd.Flags().
-		StringVar(&layoutDir, "layout", "", "folder of an OCI image layout to put it into, in the place of one with the same reference")
-	cmd.Flags().StringVar(&tarball, "tarball", "", "file to write it into, for docker load, podman load, kind load image-archive")
+		StringVar(&layoutDir, "layout", "", "folder of an OCI image layout for the image; replaces an image with the same reference")
+	cmd.Flags().StringVar(&tarball, "tarball", "", "output file for docker load, podman load or kind load image-archive")
 	cmd.Flags().BoolVar(&force, "force", false, "replace the file of --tarball")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "make it, print its digest, and put it nowhere")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "build the image and print its digest, without push or output")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "format: text or json")
 	return cmd
 }

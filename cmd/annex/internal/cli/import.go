@@ -22,7 +22,7 @@ import (
 func newImport(module Module) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import",
-		Short: "Write Go API packages from the form of another tool",
+		Short: "Import kinds from the format of another tool",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -35,28 +35,27 @@ func newImportCRD(module Module) *cobra.Command {
 	var dryRun, typesOnly bool
 	cmd := &cobra.Command{
 		Use:   "crd FILE...",
-		Short: "Write Go types from CustomResourceDefinitions, and serve them",
-		Long: `Writes Go types with kubebuilder's markers from CustomResourceDefinitions in YAML or
-JSON files; - is standard input. There is a package for each group and version,
-DIR/GROUP/VERSION, where GROUP is the first label of the group, and in it a file for
-each kind. What annex export crd makes of the types is the same schema again. Objects of
-other kinds, and files without a definition among others, are left out with a note on
-standard error.
+		Short: "Write Go types from CustomResourceDefinitions, and add them to a server",
+		Long: `Writes Go types with kubebuilder's markers from CustomResourceDefinitions in YAML or JSON files;
+- is standard input. It writes a package for each group and version, DIR/GROUP/VERSION, where
+GROUP is the first label of the group, with a file for each kind. annex export crd writes the
+same schemas from these types again. The verb skips objects of other kinds, and files without
+a definition, with a note on standard error.
 
-In a project, what a server needs beside the types is written as by annex generate, and
-the kinds are added to the definition of the server; where there is no Go module yet,
-the current folder becomes a project first, as by annex init. Then annex run serves
-them. With --types-only, all of that is left out.
+In a project, the verb then generates code as annex generate does, and adds the kinds to the
+definition of the server. Without a Go module, it first creates a project in the current folder,
+as annex init does. After that, annex run serves the kinds. With --types-only, the verb only
+writes the types.
 
-No file of types is ever overwritten: one that is there and says something else is an
-error, and then nothing is written.`,
+The verb never overwrites a file of types: an existing file with other content is an error, and
+the verb then writes nothing.`,
 		Example: `  annex import crd config/crd/*.yaml && annex run
   annex import crd certificates.yaml --types-only
   kubectl get crd certificates.cert-manager.io -o yaml | annex import crd - --output-dir apis
   annex import crd config/crd/*.yaml --dry-run`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errors.New("name a file with a CustomResourceDefinition, or - for standard input")
+				return errors.New("no files: pass a file with a CustomResourceDefinition, or - for standard input")
 			}
 			return nil
 		},
@@ -78,7 +77,7 @@ error, and then nothing is written.`,
 			if register && !scaffold.InModule("") {
 				// An impossible project is reported before anything is written.
 				if made, err = scaffold.Init(cmd.Context(), scaffold.InitOptions{}); err != nil {
-					return fmt.Errorf("import crd: begin a project here: %w; --types-only does without one", err)
+					return fmt.Errorf("import crd: create a project in the current folder: %w; with --types-only, no project is needed", err)
 				}
 			}
 			if err := writeFiles(dir, files, dryRun); err != nil {
@@ -106,9 +105,9 @@ error, and then nothing is written.`,
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "format of the result: text or json")
-	outputDir(cmd, &dir, "apis", "folder to write the packages into")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "name the files of types and write nothing")
-	cmd.Flags().BoolVar(&typesOnly, "types-only", false, "write the types, and neither what is generated of them nor a server")
+	outputDir(cmd, &dir, "apis", "output folder for the packages")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print the names of the files of types, and write nothing")
+	cmd.Flags().BoolVar(&typesOnly, "types-only", false, "write only the types, without generated code and without a server")
 	return cmd
 }
 
@@ -144,7 +143,7 @@ func (s *scaffolding) registerKinds(
 	if errors.Is(err, scaffold.ErrNoProject) {
 		return &scaffold.Result{
 			Notes: []string{"the kinds are not registered: " + strings.TrimPrefix(err.Error(), scaffold.ErrNoProject.Error()+": ")},
-			Next:  []string{"annex require && annex generate ./" + filepath.ToSlash(dir) + "/...   # what a server needs beside the types"},
+			Next:  []string{"annex require && annex generate ./" + filepath.ToSlash(dir) + "/...   # generate code for the types"},
 		}, nil
 	}
 	if err != nil {
@@ -168,12 +167,13 @@ func readCRDs(stdin io.Reader, stderr io.Writer, names []string) ([]*apiextensio
 			return nil, err
 		}
 		for _, other := range others {
-			fmt.Fprintf(stderr, "note: %s: %s is left out: it is no CustomResourceDefinition\n", name, other)
+			fmt.Fprintf(stderr, "note: %s: skipped %s, which is not a CustomResourceDefinition\n", name, other)
 		}
 		for _, d := range definitions {
 			key := d.Spec.Group + " " + d.Spec.Names.Kind
 			if before, ok := from[key]; ok {
-				return nil, fmt.Errorf("%s: kind %s of group %s is in %s, too: give one of them", name, d.Spec.Names.Kind, d.Spec.Group, before)
+				return nil, fmt.Errorf("%s: kind %s of group %s is also in %s: pass only one of "+
+					"the files", name, d.Spec.Names.Kind, d.Spec.Group, before)
 			}
 			from[key] = name
 		}
@@ -183,7 +183,7 @@ func readCRDs(stdin io.Reader, stderr io.Writer, names []string) ([]*apiextensio
 		return nil, errors.Join(without...)
 	}
 	for _, err := range without {
-		fmt.Fprintf(stderr, "note: %s: the file is left out\n", strings.TrimSuffix(err.Error(), ": give a CustomResourceDefinition"))
+		fmt.Fprintf(stderr, "note: %s: skipped the file\n", strings.TrimSuffix(err.Error(), ": pass a file with a CustomResourceDefinition"))
 	}
 	return all, nil
 }

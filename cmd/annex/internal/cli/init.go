@@ -21,18 +21,18 @@ func newInit(module Module) *cobra.Command {
 	s := scaffolding{verb: "init", module: module}
 	cmd := &cobra.Command{
 		Use:   "init",
-		Short: "Begin a project: an API server, its Makefile, its tests",
-		Long: `Writes a project into the current folder: go.mod with everything that the server
-needs, so that nothing has to be downloaded afterwards; main.go with a server that
-has no kinds yet; a test; a Makefile, a Dockerfile and a CI workflow.
+		Short: "Create a project: an API server, its Makefile, its tests",
+		Long: `Writes a project into the current folder: go.mod with all dependencies of the server, so that
+you need not download any later; main.go with a server that has no kinds yet; a test; a
+Makefile, a Dockerfile and a CI workflow.
 
-The names of API groups end with --domain, which is noted in main.go. A go.mod that
-is there already is kept, and completed. Other files that are there already are left
-alone, and so is everything else then, unless --force replaces them.
+--domain is the suffix of API group names; the verb records it in main.go. It keeps an existing
+go.mod and adds the missing requirements. If other files exist already, the verb writes nothing,
+unless you set --force to replace them.
 
-Until Annex has a release, go.mod points to the checkout that this tool was built
-from; --replace, or the environment's ANNEX_CHECKOUT, names another. The path is
-relative if the checkout is beside the project, and so it is for colleagues.`,
+Until Annex has a release, go.mod points to the checkout from which this tool was built; set
+--replace or the environment variable ANNEX_CHECKOUT for another checkout. The path is relative
+if the checkout is beside the project, so that it also works on other machines.`,
 		Example: `  annex init
   annex init --domain demo.io --repo example.com/animal`,
 		Args: cobra.NoArgs,
@@ -43,11 +43,12 @@ relative if the checkout is beside the project, and so it is for colleagues.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&o.Domain, "domain", "example.com", "what the names of API groups end with")
-	cmd.Flags().StringVar(&o.Repo, "repo", "", "path of the Go module (default: that of go.mod, or example.com/FOLDER)")
+	cmd.Flags().StringVar(&o.Domain, "domain", "example.com", "suffix of API group names")
+	cmd.Flags().StringVar(&o.Repo, "repo", "", "path of the Go module (default: the path in go.mod, or example.com/FOLDER)")
 	cmd.Flags().StringVar(&o.Name, "name", "", "name of the server, a DNS label (default: the last part of the module's path)")
 	cmd.Flags().
-		StringVar(&o.Replace, "replace", "", "folder of a checkout of Annex that go.mod points to (default: the one this tool was built from)")
+		StringVar(&o.Replace, "replace", "", "folder of a checkout of Annex for the replace directive in go.mod (default: the checkout "+
+			"from which this tool was built)")
 	s.flags(cmd)
 	return cmd
 }
@@ -61,8 +62,8 @@ type scaffolding struct {
 }
 
 func (s *scaffolding) flags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&s.common.DryRun, "dry-run", false, "write nothing; print the files, and a diff of each")
-	cmd.Flags().BoolVar(&s.common.Force, "force", false, "replace files that are in the way")
+	cmd.Flags().BoolVar(&s.common.DryRun, "dry-run", false, "write nothing; print the files and their diffs")
+	cmd.Flags().BoolVar(&s.common.Force, "force", false, "replace existing files")
 	cmd.Flags().StringVarP(&s.output, "output", "o", "text", "format of the result: text or json")
 }
 

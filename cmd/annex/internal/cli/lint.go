@@ -15,7 +15,7 @@ import (
 func newLint() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lint",
-		Short: "Find mistakes before users do",
+		Short: "Check API packages and hooks for mistakes",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -27,18 +27,19 @@ func newLintAPI() *cobra.Command {
 	var output, against string
 	cmd := &cobra.Command{
 		Use:   "api [PATTERN...]",
-		Short: "Compare API packages with an earlier commit: what breaks?",
-		Long: `Compares the Go API packages with those of an earlier commit and names each change
-that breaks clients or stored objects: a field, kind or version that is gone, renamed
-or of another type, validation that asks for more, another default or list type, an
-optional field that is required now, a protobuf number that changed. Without --against
-it compares with the commit at which this branch has left the main one, and on that
-with the last commit. Nothing is changed, and no network is needed.
+		Short: "Find breaking changes in API packages since an earlier commit",
+		Long: `Compares the Go API packages with those of an earlier commit and reports each change that breaks
+clients or stored objects: a field, kind or version that is removed, renamed or has another type,
+stricter validation, another default or list type, an optional field that became required, a
+changed protobuf number. Without --against it compares with the commit at which this branch left
+the main branch, and on the main branch with the last commit. It changes nothing, and needs no
+network.
 
-The exit code is 1 if something breaks. In alpha versions, which promise nothing,
-changes are notes only, unless stored objects could not be read or would be read wrongly.
+The exit code is 1 if a change breaks something. In alpha versions, which have no compatibility
+guarantees, changes are notes only, unless the server could not read stored objects, or would
+read them wrongly.
 
-A change that is meant is accepted in a file ` + lint.AcceptFile + ` beside go.mod, with a
+To accept an intended change, add it to a file ` + lint.AcceptFile + ` beside go.mod, with a
 reason, in a line like this:
 
   field-removed: shop.example.com/v1 Widget .spec.size # was never released`,
@@ -68,16 +69,16 @@ func newLintHooks() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "hooks [PATTERN...]",
-		Short: "Find plain errors of hooks and actions: what do clients get?",
-		Long: `Finds functions of a server's definition that return errors.New or fmt.Errorf without %w,
-and names the answer that clients get: 500 from an action, a view, a connection or an
-operation, 503 or 500 from a source, and 403 from a hook of admission. annex.Invalid,
-Forbidden, NotFound, Conflict, TooManyRequests and Unavailable make errors that are
-answered with the same code wherever they are returned.
+		Short: "Find plain errors of hooks and actions, which clients get as server faults",
+		Long: `Finds functions of a server's definition that return errors.New or fmt.Errorf without %w, and
+reports the status code that clients get: 500 from an action, a view, a connection or an
+operation, 503 or 500 from a source, and 403 from an admission hook. Errors of annex.Invalid,
+Forbidden, NotFound, Conflict, TooManyRequests and Unavailable have the same code in all
+functions.
 
-It reads the files alone, so it finds functions that are written where they are passed,
-or declared in the same package. The exit code is 1 if an error is answered as a fault of
-the server; those of admission, which refuse as they are meant to, are notes.`,
+The verb only parses files, so it finds function literals and functions declared in the same
+package. The exit code is 1 if clients get an error as a fault of the server; errors of
+admission hooks, which reject the request as intended, are notes.`,
 		Example: `  annex lint hooks
   annex lint hooks ./cmd/... --output json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -110,7 +111,7 @@ func reportHooks(stdout, stderr io.Writer, findings []lint.Finding, output strin
 		if faults > 0 {
 			fmt.Fprintf(
 				stderr,
-				"%d of %d plain errors are answered as faults of the server: return errors of package annex\n",
+				"clients get %d of %d plain errors as faults of the server: return errors of package annex\n",
 				faults,
 				len(findings),
 			)
@@ -142,13 +143,13 @@ func lintText(stdout, stderr io.Writer, result lint.Result) error {
 		fmt.Fprintln(stdout, f)
 	}
 	for _, line := range result.Stale {
-		fmt.Fprintf(stderr, "note: %s: there is nothing to accept any more: remove the line\n", line)
+		fmt.Fprintf(stderr, "note: %s: the line matches no change any more: remove it\n", line)
 	}
 	if n := breaking(result); n > 0 {
-		fmt.Fprintf(stderr, "compared with %.12s, %d %s: take them back, or accept them in %s\n", result.Against, n, changes(n), lint.AcceptFile)
+		fmt.Fprintf(stderr, "compared with %.12s, %d %s: revert them, or accept them in %s\n", result.Against, n, changes(n), lint.AcceptFile)
 		return errReported
 	}
-	fmt.Fprintf(stderr, "compared with %.12s, no change breaks what was promised\n", result.Against)
+	fmt.Fprintf(stderr, "compared with %.12s, no change breaks compatibility\n", result.Against)
 	return nil
 }
 
@@ -164,9 +165,9 @@ func breaking(result lint.Result) int {
 
 func changes(n int) string {
 	if n == 1 {
-		return "change breaks what was promised"
+		return "change breaks compatibility"
 	}
-	return "changes break what was promised"
+	return "changes break compatibility"
 }
 
 // lintAfterCheck runs lint after generate --check. Outside a git repository, such as in a release's source, there is

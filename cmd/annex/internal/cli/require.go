@@ -11,14 +11,14 @@ func newRequire(module Module) *cobra.Command {
 	s := scaffolding{verb: "require", module: module}
 	cmd := &cobra.Command{
 		Use:   "require",
-		Short: "Have a Go module that is there require Annex",
-		Long: `Has the module that the current folder is in require Annex, so that it can import
-what annex generate writes: a project of kubebuilder's, say.
+		Short: "Add Annex to an existing Go module",
+		Long: `Adds a requirement of Annex to the Go module of the current folder, such as a kubebuilder
+project, so that the module can use code of annex generate.
 
-Until Annex has a release, go.mod gets a replace by the checkout that this tool was
-built from; --replace, or the environment's ANNEX_CHECKOUT, names another. The path
-is relative if the checkout is beside the module, and so it is for colleagues. Then
-the go command adds what Annex requires in turn.`,
+Until Annex has a release, the verb adds a replace directive for the checkout from which this
+tool was built; set --replace or the environment variable ANNEX_CHECKOUT for another checkout.
+The path is relative if the checkout is beside the module, so that it also works on other
+machines. Then the go command adds the requirements of Annex.`,
 		Example: `  annex require
   annex require --replace ../annex`,
 		Args: cobra.NoArgs,
@@ -30,7 +30,8 @@ the go command adds what Annex requires in turn.`,
 		},
 	}
 	cmd.Flags().
-		StringVar(&o.Replace, "replace", "", "folder of a checkout of Annex that go.mod points to (default: the one this tool was built from)")
+		StringVar(&o.Replace, "replace", "", "folder of a checkout of Annex for the replace directive in go.mod (default: the checkout "+
+			"from which this tool was built)")
 	s.flags(cmd)
 	return cmd
 }

@@ -21,20 +21,19 @@ func newRun(module Module) *cobra.Command {
 	inCluster := false
 	cmd := &cobra.Command{
 		Use:   "run [PACKAGE] [-- FLAG...]",
-		Short: "Build and serve a project here, again after each change",
-		Long: `Builds the project's server and runs its verb serve in the project's folder, with
-the flags after --. When a Go file changes, or go.mod, it is built again, and the
-server starts anew with the data that it had; when an API package changes, what is
-generated of it is brought up to date before. A project that does not build leaves
-the server running that is there, and says file and line.
+		Short: "Build and run a project's server, and restart it after each change",
+		Long: `Builds the project's server and runs its verb serve in the project's folder, with the flags after
+--. When a Go file or go.mod changes, the verb builds the server again and restarts it with the
+same data; when an API package changes, it generates code first. If the build fails, the verb
+prints the errors, and the previous server keeps running.
 
-PACKAGE is the server's main package; the default is the one beside go.mod.
-Packages of other modules that go.mod replaces by folders are not watched. The server
-listens on this machine only. An interrupt ends both.
+PACKAGE is the server's main package; the default is the package beside go.mod. The verb does not
+watch packages of other modules that go.mod replaces by folders. The server listens only on this
+machine. An interrupt ends both.
 
-With --in-cluster, the server runs in a cluster instead: what annex deploy does is done
-again after each change, with the flags after -- for the server's verb manifests. An
-interrupt leaves it there; annex uninstall takes it away.`,
+With --in-cluster, the server runs in a cluster instead: the verb runs annex deploy again after
+each change, and passes the flags after -- to the server's verb manifests. After an interrupt the
+server keeps running in the cluster; remove it with annex uninstall.`,
 		Example: `  annex run
   annex run --in-cluster --image registry.example.com/demo:dev
   annex run -- --secure-port 6443 --storage memory
@@ -46,7 +45,7 @@ interrupt leaves it there; annex uninstall takes it away.`,
 			}
 			flags := args[at:]
 			if meant := olderWords(append([]string{"run"}, args[:at]...)); meant != "" && at == 1 {
-				return usageError{fmt.Errorf("run: %s is no package", args[0])}
+				return usageError{fmt.Errorf("run: %s is not a package", args[0])}
 			}
 			if !inCluster {
 				if err := noDeploy(cmd); err != nil {
@@ -86,7 +85,7 @@ interrupt leaves it there; annex uninstall takes it away.`,
 			return dev.Run(cmd.Context(), options)
 		},
 	}
-	cmd.Flags().BoolVar(&inCluster, "in-cluster", false, "deploy the server into a cluster instead, again after each change")
+	cmd.Flags().BoolVar(&inCluster, "in-cluster", false, "deploy the server into a cluster instead, and again after each change")
 	deploy.add(cmd)
 	return cmd
 }
@@ -110,7 +109,8 @@ func staysHere(flags []string) error {
 			address, ok = flags[i+1], true
 		}
 		if ip := net.ParseIP(address); ok && ip != nil && !ip.IsLoopback() {
-			return fmt.Errorf("--bind-address %s is not of this machine alone, for which run is: build the server and use its verb serve", address)
+			return fmt.Errorf("--bind-address %s is reachable from other machines, which annex run does not support: build the server and "+
+				"use its verb serve", address)
 		}
 	}
 	return nil
@@ -119,11 +119,11 @@ func staysHere(flags []string) error {
 func newDescribe() *cobra.Command {
 	return &cobra.Command{
 		Use:   "describe [PACKAGE] [-- FLAG...]",
-		Short: "Print what a project's server can do",
-		Long: `Builds the project's server and runs its verb describe with the flags after --: its
-kinds with their versions, verbs, subresources and columns, and its controllers.
+		Short: "Print the features of a project's server",
+		Long: `Builds the project's server and runs its verb describe with the flags after --: it prints the
+kinds with their versions, verbs, subresources and columns, and the controllers.
 
-PACKAGE is the server's main package; the default is the one beside go.mod.`,
+PACKAGE is the server's main package; the default is the package beside go.mod.`,
 		Example: `  annex describe
   annex describe -- -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -161,18 +161,18 @@ func findServerModule(ctx context.Context, args []string) (serverModule, error) 
 	case 1:
 		main = args[0]
 	default:
-		return serverModule{}, usageError{fmt.Errorf("unexpected argument %q: name one package, and flags of the server after --", args[1])}
+		return serverModule{}, usageError{fmt.Errorf("unexpected argument %q: pass one package, and flags of the server after --", args[1])}
 	}
 	found, err := dev.FindPackage(ctx, main)
 	if err != nil {
 		return serverModule{}, err
 	}
 	if found.Module == "" {
-		return serverModule{}, errors.New("no go.mod here or above: change into a project, or begin one with annex init")
+		return serverModule{}, errors.New("no go.mod in this folder or above: change into a project, or create one with annex init")
 	}
 	if found.Name != "main" {
 		return serverModule{}, fmt.Errorf(
-			"%s is not a main package, but package %s: name the one of the server, such as ./cmd/server",
+			"%s is package %s, not a main package: pass the main package of the server, such as ./cmd/server",
 			found.Path,
 			found.Name,
 		)

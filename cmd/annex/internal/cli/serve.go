@@ -18,15 +18,16 @@ func newServer() []*cobra.Command {
 	var verbs []*cobra.Command
 	for _, verb := range []struct{ use, short, long, example string }{
 		{"serve", "Run an API server with a control plane: CustomResourceDefinitions, and no Go of your own",
-			`Runs a Kubernetes-style API server that needs no cluster and no database. What it serves is
-defined by the CustomResourceDefinitions that are applied to it; with --workloads, it also serves
-pods, deployments and all other kinds of a kube-apiserver. It takes the flags that every
-server takes: annex serve --help lists them, and docs/reference/cli.md says more of each.`,
+			`Runs a Kubernetes-style API server that needs no cluster and no database. It serves the custom
+resources of the CustomResourceDefinitions that you apply to it; with --workloads, it also serves
+pods, deployments and all other kinds of a kube-apiserver. It has the same flags as every other
+server: annex serve --help lists them, and docs/reference/cli.md describes them.`,
 			"  annex serve --data-dir data\n  kubectl --kubeconfig data/kubeconfig apply -f crd.yaml"},
-		{"user", "Make, list and revoke users of annex serve", "", "  annex user create amy --data-dir data"},
+		{"user", "Create, list and revoke users of annex serve", "", "  annex user create amy --data-dir data"},
 		{"kubeconfig", "Write a kubeconfig for annex serve", "", "  annex kubeconfig --data-dir data"},
 		{"token-key", "List and rotate the keys of the service accounts of annex serve", "", "  annex token-key rotate --data-dir data"},
-		{"storage", "Back up, restore, verify and compact what annex serve stores", "", "  annex storage backup backup.annex --data-dir data"},
+		{"storage", "Back up, restore, verify and compact the storage of annex serve", "", "  annex storage backup backup.annex " +
+			"--data-dir data"},
 	} {
 		verbs = append(verbs, &cobra.Command{
 			Use: verb.use, Short: verb.short, Long: verb.long, Example: verb.example,

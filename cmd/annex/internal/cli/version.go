@@ -13,9 +13,9 @@ func newVersion() *cobra.Command {
 	output := "text"
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print the version of annex and of the Kubernetes libraries in it",
-		Long: `Prints the version of annex, of the Kubernetes libraries whose generators are in it,
-and of Go. A tool that was built from a checkout says (devel).`,
+		Short: "Print the versions of annex and of its Kubernetes libraries",
+		Long: `Prints the versions of annex, of the Kubernetes libraries with the built-in generators, and of
+Go. If the tool was built from a checkout, its version is (devel).`,
 		Example: `  annex version
   annex version --output json`,
 		Args: cobra.NoArgs,

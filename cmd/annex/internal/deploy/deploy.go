@@ -59,11 +59,11 @@ func New(config *rest.Config, say func(format string, args ...any)) (*Cluster, e
 func (c *Cluster) Ask() error {
 	_, err := c.mapper.RESTMapping(schema.GroupKind{Group: apiServices.Group, Kind: "APIService"}, apiServices.Version)
 	if meta.IsNoMatchError(err) {
-		return fmt.Errorf("deploy: %s serves no APIServices, by which a cluster finds an aggregated API server: name a cluster's "+
-			"kube-apiserver with --kubeconfig or --context", c.host)
+		return fmt.Errorf("deploy: %s does not serve APIServices, so it is not the kube-apiserver of a cluster: select a cluster with "+
+			"--kubeconfig or --context", c.host)
 	}
 	if err != nil {
-		return fmt.Errorf("deploy: ask %s what it serves: %w", c.host, err)
+		return fmt.Errorf("deploy: read the API groups of %s: %w", c.host, err)
 	}
 	return nil
 }
@@ -74,12 +74,12 @@ func (c *Cluster) resource(o *unstructured.Unstructured) (dynamic.ResourceInterf
 	mapping, err := c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if meta.IsNoMatchError(err) {
 		return nil, fmt.Errorf(
-			"the cluster does not serve %s: install what does, or choose other flags for manifests",
+			"the cluster does not serve %s: install the component that serves it, or use other flags for manifests",
 			kind.GroupVersion().WithKind(kind.Kind),
 		)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("ask %s what it serves: %w", c.host, err)
+		return nil, fmt.Errorf("read the API groups of %s: %w", c.host, err)
 	}
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
 		return c.dynamic.Resource(mapping.Resource).Namespace(o.GetNamespace()), nil
@@ -108,15 +108,15 @@ func (c *Cluster) Apply(ctx context.Context, objects []*unstructured.Unstructure
 	for i, o := range objects {
 		before, err := clients[i].Get(ctx, o.GetName(), metav1.GetOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("deploy: look at %s: %w", label(o), err)
+			return fmt.Errorf("deploy: get %s: %w", label(o), err)
 		}
 		after, err := clients[i].Apply(ctx, o.GetName(), o, options)
 		switch {
 		case dryRun && apierrors.IsNotFound(err):
-			c.Say("%s created, not checked: its namespace does not exist yet%s", label(o), suffix)
+			c.Say("%s created (not validated, because its namespace does not exist yet)%s", label(o), suffix)
 			continue
 		case apierrors.IsConflict(err):
-			return fmt.Errorf("deploy: apply %s: %w; --force-conflicts takes the fields over", label(o), err)
+			return fmt.Errorf("deploy: apply %s: %w; to take over the fields, use --force-conflicts", label(o), err)
 		case err != nil:
 			return fmt.Errorf("deploy: apply %s: %w", label(o), err)
 		}
@@ -156,7 +156,8 @@ func (c *Cluster) Wait(ctx context.Context, objects []*unstructured.Unstructured
 			return status == "True", nil
 		})
 		if err != nil {
-			return fmt.Errorf("deploy: apiservice %s is not available after %s: %s; annex doctor %[1]s says why", o.GetName(), timeout, last)
+			return fmt.Errorf("deploy: apiservice %s is not available after %s: %s; to find the cause, run annex "+
+				"doctor %[1]s", o.GetName(), timeout, last)
 		}
 	}
 	return nil
@@ -260,10 +261,10 @@ func (c *Cluster) Uninstall(ctx context.Context, name, namespace string, deleteD
 		}
 	}
 	if found == 0 {
-		return fmt.Errorf("uninstall: nothing of a server %s is in the namespace %s", name, namespace)
+		return fmt.Errorf("uninstall: no objects of a server %s found in the namespace %s", name, namespace)
 	}
 	if !deleteData {
-		c.Say("the namespace %s and the volumes in it stay: --delete-data deletes them", namespace)
+		c.Say("kept the namespace %s and its volumes: to delete them, use --delete-data", namespace)
 		return nil
 	}
 	return c.deleteNamespace(ctx, name, namespace, dryRun)
@@ -278,7 +279,7 @@ func (c *Cluster) awaitGone(ctx context.Context, names []string, timeout time.Du
 			return apierrors.IsNotFound(err), nil
 		})
 		if err != nil {
-			return fmt.Errorf("uninstall: apiservice %s is still there after %s; nothing else was taken away", name, timeout)
+			return fmt.Errorf("uninstall: apiservice %s still exists after %s; nothing else was deleted", name, timeout)
 		}
 	}
 	return nil
@@ -292,9 +293,9 @@ func (c *Cluster) deleteNamespace(ctx context.Context, name, namespace string, d
 	case apierrors.IsNotFound(err):
 		return nil
 	case err != nil:
-		return fmt.Errorf("uninstall: look at the namespace %s: %w", namespace, err)
+		return fmt.Errorf("uninstall: get the namespace %s: %w", namespace, err)
 	case o.GetLabels()[nameLabel] != name:
-		c.Say("the namespace %s stays: it is not labelled %s=%s", namespace, nameLabel, name)
+		c.Say("kept the namespace %s, which does not have the label %s=%s", namespace, nameLabel, name)
 		return nil
 	case dryRun:
 		c.Say("namespace %s deleted (dry run)", namespace)

@@ -75,7 +75,7 @@ func (r *runner) await(ctx context.Context, watcher *fsnotify.Watcher) error {
 		case <-settled:
 			return nil
 		case <-exited:
-			r.sayf("the server has ended: %v; it runs again when the project changes", r.server.result())
+			r.sayf("the server ended: %v; waiting for a change to restart it", r.server.result())
 			r.server = nil
 		case err := <-watcher.Errors:
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
@@ -165,7 +165,7 @@ func (r *runner) keep(step, why string) {
 	state := "no server runs"
 	switch {
 	case r.Deploy != nil:
-		state = "the cluster keeps what it has"
+		state = "the cluster keeps the previous version"
 	case r.server != nil:
 		state = "the server before goes on"
 	}

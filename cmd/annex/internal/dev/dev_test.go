@@ -190,7 +190,7 @@ func TestRun_firstBuildFails_retries(t *testing.T) {
 func TestRun_serverExits_restartsOnChange(t *testing.T) {
 	p := begin(t, "version.go", version("short"))
 	short := pidOf(t, p.await("short runs"))
-	p.await("annex run: the server has ended: exit status 3; it runs again when the project changes")
+	p.await("annex run: the server ended: exit status 3; waiting for a change to restart it")
 	if !isGone(short) {
 		t.Error("it is a zombie")
 	}

@@ -43,10 +43,10 @@ func FindPackage(ctx context.Context, name string) (Found, error) {
 		Error            *struct{ Err string }
 	}
 	if err := json.Unmarshal([]byte(out), &listed); err != nil {
-		return Found{}, fmt.Errorf("%s names several packages: name one", name)
+		return Found{}, fmt.Errorf("%s matches several packages: pass one package", name)
 	}
 	if listed.Name == "" {
-		why := "there are no Go files in it"
+		why := "the folder has no Go files"
 		if listed.Error != nil {
 			why = strings.ReplaceAll(strings.TrimSpace(listed.Error.Err), "\n", "; ")
 		}

@@ -63,5 +63,5 @@ func (s *server) stop() error {
 	}
 	_ = s.cmd.Process.Kill() // it may have ended just now
 	<-s.exited
-	return fmt.Errorf("it did not end within %s, and was killed", killAfter)
+	return fmt.Errorf("the server did not end within %s, and was killed", killAfter)
 }

@@ -98,7 +98,7 @@ func (s *apiService) writer(field string) string {
 func (h *host) apiServices(ctx context.Context) ([]apiService, error) {
 	var list struct{ Items []apiService }
 	if err := h.read(ctx, "/apis/apiregistration.k8s.io/v1/apiservices", &list); apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("the server at %s has no APIServices: it is not the API server of a cluster", h.base)
+		return nil, fmt.Errorf("the server at %s does not serve APIServices: it is not the kube-apiserver of a cluster", h.base)
 	} else if err != nil {
 		return nil, fmt.Errorf("list APIServices: %w", err)
 	}
@@ -115,7 +115,7 @@ func CheckName(name string) error {
 	first, version, both := strings.Cut(name, "/")
 	if name == "" || first == "" || both && (version == "" || strings.Contains(version, "/")) || strings.ContainsAny(name, " ,_:") ||
 		name != strings.ToLower(name) {
-		return fmt.Errorf("%q names no APIService: use VERSION.GROUP, GROUP/VERSION or GROUP, such as v1alpha1.wardle.example.com", name)
+		return fmt.Errorf("%q matches no APIService: use VERSION.GROUP, GROUP/VERSION or GROUP, such as v1alpha1.wardle.example.com", name)
 	}
 	return nil
 }
@@ -176,17 +176,17 @@ func checkRegistration(_ context.Context, p *examination) Finding {
 	}
 	p.api = &p.all[i]
 	if p.api.local() {
-		return ok("%s serves it: there is nothing to reach", p.api.owner())
+		return ok("%s serves it: no Service to check", p.api.owner())
 	}
 	status, reason, _ := p.api.available()
 	if status == "" {
-		return ok("it leads to the Service %s; the API server has not said yet whether it is available", p.api.Spec.Service)
+		return ok("points to the Service %s; its status has no condition Available yet", p.api.Spec.Service)
 	}
-	return ok("it leads to the Service %s; Available is %s (%s)", p.api.Spec.Service, status, reason)
+	return ok("points to the Service %s; Available is %s (%s)", p.api.Spec.Service, status, reason)
 }
 
 func notRegistered(p *examination) Finding {
-	f := wrong(Broken, ReasonNotRegistered, "there is no APIService %s", p.name)
+	f := wrong(Broken, ReasonNotRegistered, "the APIService %s does not exist", p.name)
 	best := ""
 	for _, s := range p.all {
 		if d := typo.Distance(p.name, s.Name); d <= len(p.name)/4 && (best == "" || d < typo.Distance(p.name, best)) {
@@ -198,8 +198,8 @@ func notRegistered(p *examination) Finding {
 		return f.repairedBy("annex doctor " + best)
 	}
 	return f.repairedBy(
-		"kubectl get apiservices   # those that there are",
-		"SERVER manifests | kubectl apply -f -   # a server made with Annex prints what registers it")
+		"kubectl get apiservices   # lists existing APIServices",
+		"SERVER manifests | kubectl apply -f -   # a server made with Annex prints its APIServices")
 }
 
 // remote returns a finding for an APIService without a Service, which the API server serves itself, and reports
@@ -230,7 +230,8 @@ func checkPriorities(ctx context.Context, p *examination) Finding {
 	}
 	for _, s := range siblings {
 		if s.Spec.GroupPriorityMinimum != p.api.Spec.GroupPriorityMinimum {
-			return wrong(Doubtful, ReasonPriorityClash, "%s says groupPriorityMinimum %d and %s %d: the highest counts for the whole group",
+			return wrong(Doubtful, ReasonPriorityClash, "%s has groupPriorityMinimum %d and %s has %d: the highest value applies to the "+
+				"whole group",
 				p.name, p.api.Spec.GroupPriorityMinimum, s.Name, s.Spec.GroupPriorityMinimum).
 				repairedBy(patch(p.name, fmt.Sprintf(`{"spec":{"groupPriorityMinimum":%d}}`, p.groupPriority())))
 		}
@@ -239,7 +240,7 @@ func checkPriorities(ctx context.Context, p *examination) Finding {
 			older, newer = newer, older
 		}
 		if older != newer && older.Spec.VersionPriority > newer.Spec.VersionPriority {
-			return wrong(Doubtful, ReasonPriorityClash, "clients prefer %s (versionPriority %d) to %s (%d), which promises more",
+			return wrong(Doubtful, ReasonPriorityClash, "clients prefer %s (versionPriority %d) to the more stable version %s (%d)",
 				older.Spec.Version, older.Spec.VersionPriority, newer.Spec.Version, newer.Spec.VersionPriority).
 				repairedBy(patch(newer.Name, fmt.Sprintf(`{"spec":{"versionPriority":%d}}`, older.Spec.VersionPriority+1)))
 		}
@@ -286,18 +287,18 @@ func (p *examination) claimedTwice(siblings []*apiService) Finding {
 	f := wrong(
 		Broken,
 		ReasonGroupClaimedTwice,
-		"versions of %s are served by different servers: which one clients ask depends on versionPriority",
+		"different servers serve the versions of %s: versionPriority decides which server clients use",
 		p.api.Spec.Group,
 	)
 	for _, s := range siblings {
 		f.Evidence = append(f.Evidence, fmt.Sprintf("%s (groupPriorityMinimum %d, versionPriority %d) is served by %s",
 			s.Name, s.Spec.GroupPriorityMinimum, s.Spec.VersionPriority, s.owner()))
 	}
-	repair := []string{"# One server serves all versions of a group. Take away what is not of the right one:"}
+	repair := []string{"# One server must serve all versions of a group. Delete the APIServices of the other:"}
 	for _, s := range siblings {
 		repair = append(repair, "kubectl delete apiservice "+s.Name+"   # "+s.owner())
 	}
-	return f.repairedBy(append(repair, "# or give one of the two servers another group.")...)
+	return f.repairedBy(append(repair, "# or use another group for one of the two servers.")...)
 }
 
 // customResourceClash looks for a CustomResourceDefinition of the same version, whose objects are unreachable as long
@@ -305,7 +306,7 @@ func (p *examination) claimedTwice(siblings []*apiService) Finding {
 func (p *examination) customResourceClash(ctx context.Context) (clash Finding, hidden string) {
 	all, err := p.host.customResources(ctx)
 	if err != nil {
-		return Finding{}, "; CustomResourceDefinitions cannot be looked at"
+		return Finding{}, "; CustomResourceDefinitions cannot be read"
 	}
 	for _, crd := range all {
 		for _, v := range crd.Spec.Versions {
@@ -313,12 +314,12 @@ func (p *examination) customResourceClash(ctx context.Context) (clash Finding, h
 				return wrong(
 						Broken,
 						ReasonCustomResourceClash,
-						"the CustomResourceDefinition %s has the same group and version: its objects are out of reach",
+						"the CustomResourceDefinition %s has the same group and version: clients cannot reach its objects",
 						crd.Name,
 					).
 						seenIn("requests for "+p.api.path()+" go to "+p.api.owner()).
 						repairedBy(
-							"# To have the custom resources back, take the APIService away:",
+							"# To use the custom resources again, delete the APIService:",
 							"kubectl delete apiservice "+p.name,
 							"# To keep the server, move the objects first: with the APIService gone,",
 							"kubectl get "+crd.Name+" -A -o yaml > objects.yaml",
@@ -380,7 +381,7 @@ func (h *host) discovered(ctx context.Context) ([]apidiscovery.APIGroupDiscovery
 func (p *examination) resourceClash(ctx context.Context) (clash Finding, hidden string) {
 	groups, err := p.host.discovered(ctx)
 	if err != nil {
-		return Finding{}, "; resources of other groups cannot be looked at"
+		return Finding{}, "; resources of other groups cannot be read"
 	}
 	own := namesIn(groups, p.api.Spec.Group)
 	for _, g := range groups {
@@ -407,28 +408,28 @@ func (p *examination) clash(group, name string) Finding {
 	if group == "" {
 		of, suffix = "the core group", ""
 	}
-	f := wrong(Broken, ReasonPriorityClash, "%s has resources named %s, too: with groupPriorityMinimum %d of both, which one kubectl "+
-		"means changes with their versions", of, name, ours)
+	f := wrong(Broken, ReasonPriorityClash, "%s also has resources named %s: both have groupPriorityMinimum %d, so kubectl's choice "+
+		"depends on their versions", of, name, ours)
 	switch owner := p.ownerOf(group); {
 	case theirs < ours && owner != nil && !owner.builtIn():
 		f = wrong(
 			Doubtful,
 			ReasonPriorityClash,
-			"%s has resources named %s, too: kubectl means yours, of groupPriorityMinimum %d above %d",
+			"%s also has resources named %s: kubectl chooses yours, because its groupPriorityMinimum %d is above %d",
 			of,
 			name,
 			ours,
 			theirs,
 		)
 	case theirs < ours:
-		f = wrong(Broken, ReasonPriorityClash, "%s is named as a resource of %s, which is built in: by groupPriorityMinimum %d above %d, "+
-			"kubectl means yours", name, of, ours, theirs)
+		f = wrong(Broken, ReasonPriorityClash, "%s has the name of a built-in resource of %s: kubectl chooses yours, because its "+
+			"groupPriorityMinimum %d is above %d", name, of, ours, theirs)
 	}
-	repair := []string{"# Let the other group go first, or call the resource otherwise:"}
+	repair := []string{"# Lower the priority of your group, or rename the resource:"}
 	for _, s := range p.siblings() {
 		repair = append(repair, patch(s.Name, fmt.Sprintf(`{"spec":{"groupPriorityMinimum":%d}}`, max(1, theirs-1))))
 	}
-	return f.seenIn(fmt.Sprintf("kubectl get %s.%s and kubectl get %s%s name them without doubt", name, p.api.Spec.Group, name, suffix)).
+	return f.seenIn(fmt.Sprintf("kubectl get %s.%s and kubectl get %s%s are unambiguous", name, p.api.Spec.Group, name, suffix)).
 		repairedBy(repair...)
 }
 

@@ -19,20 +19,20 @@ func checkName(ctx context.Context, p *examination) Finding {
 	}
 	name := p.api.Spec.Service.dnsName()
 	if p.api.Spec.InsecureSkipTLSVerify {
-		return unseen("insecureSkipTLSVerify: the API server does not look at the name")
+		return unseen("insecureSkipTLSVerify: the API server does not verify the name")
 	}
 	reason, said, yes := p.objects(ctx, linkName)
 	seen := p.look(ctx)
 	if yes {
-		f := wrong(Broken, reason, "the certificate does not name %s", name).seenIn(said)
+		f := wrong(Broken, reason, "the certificate is not valid for the name %s", name).seenIn(said)
 		if len(seen.chain) > 0 {
-			f = f.seenIn(fmt.Sprintf("what %s presents names %s", seen.address, orNone(namesOf(seen.chain[0]))))
+			f = f.seenIn(fmt.Sprintf("the certificate of %s has the names %s", seen.address, orNone(namesOf(seen.chain[0]))))
 		}
 		return f.repairedBy(p.repairName(name)...)
 	}
 	if len(seen.chain) == 0 {
 		if p.ask(ctx).accepts() {
-			return ok("the API server accepts it as that of %s", name)
+			return ok("the API server accepts the certificate for %s", name)
 		}
 		return p.notPresented()
 	}
@@ -43,24 +43,24 @@ func checkName(ctx context.Context, p *examination) Finding {
 	case p.ask(ctx).accepts():
 		return p.another(ReasonNameNotInCertificate, err)
 	}
-	return wrong(Broken, ReasonNameNotInCertificate, "the certificate does not name %s", name).
-		seenIn(fmt.Sprintf("what %s presents names %s", seen.address, orNone(namesOf(seen.chain[0])))).
+	return wrong(Broken, ReasonNameNotInCertificate, "the certificate is not valid for the name %s", name).
+		seenIn(fmt.Sprintf("the certificate of %s has the names %s", seen.address, orNone(namesOf(seen.chain[0])))).
 		repairedBy(p.repairName(name)...)
 }
 
 // notPresented returns the finding for a certificate that could not be checked, since the API server reports only its
 // first objection.
 func (p *examination) notPresented() Finding {
-	return unseen("the API server stops at what it objects to first, and " + p.notHere())
+	return unseen("the API server reports only the first problem of a certificate, and " + p.notHere())
 }
 
 // notHere returns the reason why the certificate cannot be read from this machine.
 func (p *examination) notHere() string {
 	switch {
 	case p.leaf.address == "":
-		return "the server's address does not lead there from this machine"
+		return "the server's address is not reachable from this machine"
 	case p.leaf.err == nil:
-		return "what answers at " + p.leaf.address + " from this machine presents another certificate"
+		return "the server at " + p.leaf.address + " presents another certificate to this machine"
 	}
 	return p.leaf.address + " cannot be reached from this machine"
 }
@@ -71,12 +71,12 @@ func (p *examination) another(reason string, err error) Finding {
 	return wrong(
 		Doubtful,
 		reason,
-		"the API server accepts the certificate, but what %s presents to this machine is another: %v",
+		"the API server accepts the certificate, but %s presents another one to this machine: %v",
 		p.leaf.address,
 		err,
 	).
-		seenIn("either that address leads elsewhere from this machine, or connections are kept that were made before the certificate was " +
-			"replaced")
+		seenIn("either the address leads to another server from this machine, or the API server still uses connections from before the " +
+			"certificate changed")
 }
 
 func namesOf(c *x509.Certificate) []string {
@@ -85,7 +85,7 @@ func namesOf(c *x509.Certificate) []string {
 		names = append(names, ip.String())
 	}
 	if len(names) == 0 && c.Subject.CommonName != "" {
-		return []string{"nothing but its common name " + c.Subject.CommonName + ", which does not count"}
+		return []string{"no name except its common name " + c.Subject.CommonName + ", which clients ignore"}
 	}
 	return names
 }
@@ -93,10 +93,10 @@ func namesOf(c *x509.Certificate) []string {
 func (p *examination) repairName(name string) []string {
 	ns := p.api.Spec.Service.Namespace
 	return []string{
-		"# The server's certificate has to name " + name + " as a DNS name (subjectAltName).",
+		"# The server's certificate must have " + name + " as a DNS name (subjectAltName).",
 		"# With cert-manager:",
 		fmt.Sprintf(`kubectl -n %s patch certificate NAME --type=merge -p '{"spec":{"dnsNames":["%s"]}}'`, ns, name),
-		"# By hand, with the authority that caBundle holds:",
+		"# By hand, with the certificate authority in caBundle:",
 		"openssl req -newkey rsa:2048 -nodes -keyout tls.key -subj /CN=" + name + " -addext subjectAltName=DNS:" + name + " |",
 		"  openssl x509 -req -CA ca.crt -CAkey ca.key -CAcreateserial -days 90 -copy_extensions copy -out tls.crt",
 		fmt.Sprintf("kubectl -n %s create secret tls SECRET --cert tls.crt --key tls.key --dry-run=client -o yaml | kubectl apply -f -", ns),
@@ -124,7 +124,7 @@ func (p *examination) authorities() ([]*x509.Certificate, error) {
 		found = append(found, c)
 	}
 	if len(found) == 0 {
-		return nil, errors.New("there is no PEM certificate in it")
+		return nil, errors.New("it has no PEM certificate")
 	}
 	return found, nil
 }
@@ -134,9 +134,9 @@ func checkAuthority(ctx context.Context, p *examination) Finding {
 		return f
 	}
 	if p.api.Spec.InsecureSkipTLSVerify {
-		return wrong(Doubtful, ReasonNotVerified, "insecureSkipTLSVerify: any server that answers at the Service's address is trusted, and "+
-			"is sent what users send").
-			repairedBy("# With the authority of the server's certificate in ca.crt:",
+		return wrong(Doubtful, ReasonNotVerified, "insecureSkipTLSVerify: the API server trusts every server at the Service's address, "+
+			"and sends it the users' requests").
+			repairedBy("# With the certificate authority of the server's certificate in ca.crt:",
 				patch(p.name, `{"spec":{"insecureSkipTLSVerify":false,"caBundle":"'$(base64 -w0 ca.crt)'"}}`))
 	}
 	bundle, err := p.authorities()
@@ -151,7 +151,7 @@ func checkAuthority(ctx context.Context, p *examination) Finding {
 	}
 	if len(seen.chain) == 0 {
 		if p.ask(ctx).accepts() {
-			return ok("the API server accepts it%s", trusted(bundle))
+			return ok("the API server accepts the certificate%s", trusted(bundle))
 		}
 		return p.notPresented()
 	}
@@ -168,7 +168,7 @@ func checkAuthority(ctx context.Context, p *examination) Finding {
 
 func trusted(bundle []*x509.Certificate) string {
 	if len(bundle) == 0 {
-		return ", by the authorities of the API server's own system: there is no caBundle"
+		return ", with the certificate authorities of its operating system, because the APIService has no caBundle"
 	}
 	return ""
 }
@@ -197,17 +197,18 @@ func verify(chain, bundle []*x509.Certificate) error {
 }
 
 func (p *examination) unknownAuthority(reason string, bundle []*x509.Certificate) Finding {
-	f := wrong(Broken, reason, "no authority in caBundle has signed the server's certificate")
+	f := wrong(Broken, reason, "the caBundle does not have the certificate authority of the server's certificate")
 	if len(bundle) == 0 {
-		f.Message = "there is no caBundle, and the API server's own system does not know who has signed the server's certificate"
+		f.Message = "the APIService has no caBundle, and the API server's operating system does not have the certificate authority of the " +
+			"server's certificate"
 	}
 	for _, c := range bundle {
 		f = f.seenIn("caBundle has " + describe(c))
 	}
 	if seen := p.leaf; len(seen.chain) > 0 {
-		f = f.seenIn(fmt.Sprintf("what %s presents is signed by %s", seen.address, issuer(seen.chain[0])))
+		f = f.seenIn(fmt.Sprintf("the certificate of %s is signed by %s", seen.address, issuer(seen.chain[0])))
 		if slices.ContainsFunc(bundle, func(c *x509.Certificate) bool { return bytes.Equal(c.RawSubject, seen.chain[0].RawIssuer) }) {
-			f = f.seenIn("the name of the authority is the same, its key is not: one of the two was made anew")
+			f = f.seenIn("the certificate authorities have the same name, but different keys: one of them was replaced")
 		}
 	}
 	return f.repairedBy(p.repairAuthority()...)
@@ -216,11 +217,11 @@ func (p *examination) unknownAuthority(reason string, bundle []*x509.Certificate
 func (p *examination) repairAuthority() []string {
 	at := p.api.Spec.Service
 	return []string{
-		"# Put the authority that signed the server's certificate into ca.crt. Take it from where",
-		"# the certificate was made, not from what the server presents. In a Secret it often is:",
+		"# Put the certificate authority of the server's certificate into ca.crt. Take it from where",
+		"# the certificate was created, not from the server itself. Often it is in a Secret:",
 		fmt.Sprintf("kubectl -n %s get secret SECRET -o jsonpath='{.data.ca\\.crt}' | base64 -d > ca.crt", at.Namespace),
 		patch(p.name, `{"spec":{"caBundle":"'$(base64 -w0 ca.crt)'"}}`),
-		"# If something writes caBundle, it has to know the same authority; with cert-manager:",
+		"# If a program writes caBundle, it must use the same certificate authority; with cert-manager:",
 		fmt.Sprintf("kubectl annotate apiservice %s cert-manager.io/inject-ca-from=%s/CERTIFICATE", p.name, at.Namespace),
 	}
 }
@@ -246,7 +247,7 @@ func checkExpiry(ctx context.Context, p *examination) Finding {
 		return f
 	}
 	if p.api.Spec.InsecureSkipTLSVerify {
-		return unseen("insecureSkipTLSVerify: the API server does not look at it")
+		return unseen("insecureSkipTLSVerify: the API server does not verify the validity period")
 	}
 	now := p.host.now()
 	bundle, _ := p.authorities() // the check of the authority reports its errors
@@ -257,12 +258,13 @@ func checkExpiry(ctx context.Context, p *examination) Finding {
 		f := wrong(
 			Broken,
 			ReasonAuthorityExpired,
-			"the authority of the certificate has expired: caBundle has %d, of which %d are not valid any more",
+			"the certificate authority of the certificate has expired: caBundle has %d authorities, of which %d have expired",
 			len(bundle),
 			len(dead),
 		)
 		return f.seenIn("caBundle has "+describe(dead[0]), p.host.clock()).
-			repairedBy(append([]string{"# Make a new authority and a certificate of it, and give the server the certificate. Then:"},
+			repairedBy(append([]string{"# Create a new certificate authority and a certificate of it, and configure the server with " +
+				"it. Then:"},
 				p.repairAuthority()...)...)
 	}
 	if yes {
@@ -276,16 +278,16 @@ func checkExpiry(ctx context.Context, p *examination) Finding {
 		if p.ask(ctx).accepts() && (verify(seen.chain, bundle) != nil || leaf.VerifyHostname(p.api.Spec.Service.dnsName()) != nil) {
 			return p.another(ReasonCertificateExpired, errors.New("it is of "+span(leaf)))
 		}
-		return p.expired(ctx, now, fmt.Sprintf("what %s presents is valid %s", seen.address, span(leaf)))
+		return p.expired(ctx, now, fmt.Sprintf("the certificate of %s is valid %s", seen.address, span(leaf)))
 	}
 	if left := leaf.NotAfter.Sub(now); left < leaf.NotAfter.Sub(leaf.NotBefore)/10 {
 		return wrong(
 			Doubtful,
 			ReasonExpiresSoon,
-			"the certificate expires in %s: less than a tenth of its time is left, and nothing has renewed it",
+			"the certificate expires in %s: less than a tenth of its lifetime is left, and it was not renewed",
 			left.Round(time.Second),
 		).
-			seenIn(fmt.Sprintf("what %s presents is valid %s", seen.address, span(leaf)), p.host.clock()).
+			seenIn(fmt.Sprintf("the certificate of %s is valid %s", seen.address, span(leaf)), p.host.clock()).
 			repairedBy(p.repairExpiry(ctx)...)
 	}
 	if len(dead) > 0 {
@@ -299,7 +301,7 @@ func (p *examination) expiryUnseen(ctx context.Context, bundle []*x509.Certifica
 	if !p.ask(ctx).accepts() {
 		return p.notPresented()
 	}
-	return unseen("the API server accepts the certificate now, but how long it is valid cannot be seen: " + p.notHere() + until(bundle))
+	return unseen("the API server accepts the certificate now, but doctor cannot read when it expires: " + p.notHere() + until(bundle))
 }
 
 func valid(c *x509.Certificate, now time.Time) bool {
@@ -315,7 +317,7 @@ func until(bundle []*x509.Certificate) string {
 		return ""
 	}
 	last := slices.MaxFunc(bundle, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
-	return "; the authority is until " + day(last.NotAfter)
+	return "; its certificate authority until " + day(last.NotAfter)
 }
 
 func (p *examination) expired(ctx context.Context, now time.Time, said string) Finding {
@@ -323,12 +325,12 @@ func (p *examination) expired(ctx context.Context, now time.Time, said string) F
 	seen := p.look(ctx)
 	early := strings.Contains(said, " is before ") || len(seen.chain) > 0 && now.Before(seen.chain[0].NotBefore)
 	if early {
-		f = wrong(Broken, ReasonCertificateNotYet, "the server's certificate is not valid yet: the clock of one who made it, or of the API "+
+		f = wrong(Broken, ReasonCertificateNotYet, "the server's certificate is not valid yet: the clock of its issuer, or of the API "+
 			"server, is wrong")
 	}
 	f = f.seenIn(said)
-	if len(seen.chain) > 0 && !strings.Contains(said, seen.address+" presents") {
-		f = f.seenIn(fmt.Sprintf("what %s presents is valid %s", seen.address, span(seen.chain[0])))
+	if len(seen.chain) > 0 && !strings.Contains(said, "the certificate of "+seen.address) {
+		f = f.seenIn(fmt.Sprintf("the certificate of %s is valid %s", seen.address, span(seen.chain[0])))
 	}
 	return f.seenIn(p.host.clock()).repairedBy(p.repairExpiry(ctx)...)
 }
@@ -337,20 +339,20 @@ func (p *examination) repairExpiry(ctx context.Context) []string {
 	at := p.api.Spec.Service
 	name := at.dnsName()
 	lines := []string{
-		"# Renew the certificate, and let the server take it. With cert-manager:",
+		"# Renew the certificate, and make the server load it. With cert-manager:",
 		fmt.Sprintf("cmctl -n %s renew CERTIFICATE", at.Namespace),
 	}
 	if p.service != nil && len(p.service.Spec.Selector) > 0 {
 		for _, w := range p.workloads(ctx) {
 			lines = append(
 				lines,
-				fmt.Sprintf("kubectl -n %s rollout restart %s   # if the server does not read it again by itself", at.Namespace, w.name),
+				fmt.Sprintf("kubectl -n %s rollout restart %s   # if the server does not reload it by itself", at.Namespace, w.name),
 			)
 		}
 	}
 	return append(
 		lines,
-		"# By hand, with the authority that caBundle holds:",
+		"# By hand, with the certificate authority in caBundle:",
 		"openssl req -newkey rsa:2048 -nodes -keyout tls.key -subj /CN="+name+" -addext subjectAltName=DNS:"+name+" |",
 		"  openssl x509 -req -CA ca.crt -CAkey ca.key -CAcreateserial -days 90 -copy_extensions copy -out tls.crt",
 		fmt.Sprintf(

@@ -67,7 +67,7 @@ func objection(said string) (link, reason string) {
 func (p *examination) objects(ctx context.Context, link string) (reason, said string, yes bool) {
 	a := p.ask(ctx)
 	found, reason := objection(a.problem)
-	return reason, "the API server says: " + a.problem, found == link
+	return reason, "the API server reports: " + a.problem, found == link
 }
 
 func checkConnection(ctx context.Context, p *examination) Finding {
@@ -80,9 +80,9 @@ func checkConnection(ctx context.Context, p *examination) Finding {
 			return ok("the server answers the API server")
 		}
 		if found, _ := objection(p.answered.problem); found == linkAvailable {
-			return unseen("the API server does not say: " + p.answered.problem)
+			return unseen("the API server's error does not identify the cause: " + p.answered.problem)
 		}
-		return ok("the API server reaches the server, but does not take its answer")
+		return ok("the API server reaches the server, but rejects its answer")
 	}
 	where := strings.Join(p.addresses(), ", ")
 	seen := p.look(ctx)
@@ -91,16 +91,16 @@ func checkConnection(ctx context.Context, p *examination) Finding {
 	}
 	message := map[string]string{
 		ReasonPortClosed:  "nothing listens at " + where,
-		ReasonNotTLS:      "what listens at " + where + " does not speak TLS",
-		ReasonUnreachable: "the API server does not reach " + where,
-		ReasonNoAnswer:    "the API server has no answer from " + where + " in time",
+		ReasonNotTLS:      "the server at " + where + " does not use TLS",
+		ReasonUnreachable: "the API server cannot reach " + where,
+		ReasonNoAnswer:    "the API server got no answer from " + where + " in time",
 	}[reason]
 	f := wrong(Broken, reason, "%s", message).seenIn(said)
 	if seen.err != nil && seen.address != "" {
 		f = f.seenIn("from this machine: " + seen.err.Error())
 	} else if seen.err == nil {
-		f = f.seenIn("from this machine, " + seen.address + " takes connections: it is the server that does not answer, or something between " +
-			"it and the API server")
+		f = f.seenIn("from this machine, " + seen.address + " accepts connections: the server itself does not answer, or a component " +
+			"between it and the API server does not")
 	}
 	return f.repairedBy(p.repairConnection(reason)...)
 }
@@ -112,25 +112,25 @@ func (p *examination) repairConnection(reason string) []string {
 	ns, name := p.service.Namespace, p.service.Name
 	if p.service.Spec.Type == corev1.ServiceTypeExternalName {
 		if reason == ReasonNoAnswer {
-			return []string{"# Look into the log of the server at " + strings.Join(p.addresses(), ", ") + ": what does it wait for?"}
+			return []string{"# Look into the log of the server at " + strings.Join(p.addresses(), ", ") + " for the cause."}
 		}
 		return []string{
-			fmt.Sprintf("# Let the server run at %s, or lead to where it does:", strings.Join(p.addresses(), ", ")),
+			fmt.Sprintf("# Run the server at %s, or change the address:", strings.Join(p.addresses(), ", ")),
 			fmt.Sprintf(`kubectl -n %s patch service %s --type=merge -p '{"spec":{"externalName":"HOST"}}'`, ns, name),
 			patch(p.name, `{"spec":{"service":{"port":PORT}}}`),
 		}
 	}
 	if reason == ReasonUnreachable || reason == ReasonNoAnswer {
 		return []string{
-			"# The API server opens connections to the pods: a NetworkPolicy, a firewall between the",
-			"# control plane and the nodes, or a server that hangs keep it from there.",
+			"# The API server connects to the pods. A NetworkPolicy, a firewall between the",
+			"# control plane and the nodes, or a server that hangs may prevent it.",
 			fmt.Sprintf("kubectl -n %s get networkpolicies", ns),
 			fmt.Sprintf("kubectl -n %s logs -l %s --tail=50", ns, p.selector()),
 		}
 	}
 	return []string{
-		"# The Service's targetPort has to be the port that the server listens on (--secure-port,",
-		"# and on all addresses of the pod, not 127.0.0.1 alone).",
+		"# The Service's targetPort must be the port on which the server listens (--secure-port,",
+		"# on all addresses of the pod, not only on 127.0.0.1).",
 		fmt.Sprintf("kubectl -n %s get service %s -o jsonpath='{.spec.ports}'", ns, name),
 		fmt.Sprintf("kubectl -n %s get pods -l %s -o jsonpath='{.items[*].spec.containers[*].args}'", ns, p.selector()),
 		fmt.Sprintf(
@@ -178,7 +178,7 @@ func (p *examination) look(ctx context.Context) *servingCertificate {
 	if p.leaf != nil {
 		return p.leaf
 	}
-	p.leaf = &servingCertificate{err: errors.New("it has no address that leads there from this machine")}
+	p.leaf = &servingCertificate{err: errors.New("no address of the server is reachable from this machine")}
 	const tries = 2
 	tried := 0
 	for _, address := range p.addresses() {

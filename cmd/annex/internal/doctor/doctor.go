@@ -246,7 +246,7 @@ func (p *examination) walk(ctx context.Context) []Finding {
 		f := &findings[i]
 		for _, need := range links[i].needs {
 			if broken[need] {
-				*f = unseen("it depends on what is broken: " + need)
+				*f = unseen("not checked, because it depends on a broken link: " + need)
 			}
 		}
 		if f.State == "" {
@@ -272,7 +272,7 @@ func (p *examination) walk(ctx context.Context) []Finding {
 				}
 			}
 			if !p.options.All {
-				why = "behind the first broken link: --all goes on"
+				why = "not checked, because an earlier link is broken: use --all to check it"
 			}
 		}
 	}
@@ -316,7 +316,7 @@ func (d *Diagnosis) Print(w io.Writer, all bool) {
 			fmt.Fprintf(w, "  %-13s  %-21s  - %s\n", "", "", oneLine(e))
 		}
 		if f.Cause != "" {
-			fmt.Fprintf(w, "  %-13s  %-21s  - it is why: %s\n", "", "", f.Cause)
+			fmt.Fprintf(w, "  %-13s  %-21s  - cause: %s\n", "", "", f.Cause)
 		}
 	}
 	first := d.First()

@@ -105,7 +105,7 @@ func TestExamine_everyFault(t *testing.T) {
 				w.others(w.apiService("v1.zoo.example.com", object{"group": "zoo.example.com", "version": "v1", "groupPriorityMinimum": 1000}))
 				w.answers["/apis"] = discovery(group("zoo.example.com", "cats"), group("shop.example.com", "cats"))
 			},
-			linkPriorities, Broken, ReasonPriorityClash, []string{"zoo.example.com has resources named cats",
+			linkPriorities, Broken, ReasonPriorityClash, []string{"zoo.example.com also has resources named cats",
 				`{"spec":{"groupPriorityMinimum":999}}`},
 		},
 		"a built-in resource loses its name": {
@@ -115,7 +115,7 @@ func TestExamine_everyFault(t *testing.T) {
 				w.others(builtIn)
 				w.answers["/apis"] = discovery(group("apps", "cats"), group("shop.example.com", "cats"))
 			},
-			linkPriorities, Broken, ReasonPriorityClash, []string{"which is built in", `{"spec":{"groupPriorityMinimum":499}}`},
+			linkPriorities, Broken, ReasonPriorityClash, []string{"a built-in resource", `{"spec":{"groupPriorityMinimum":499}}`},
 		},
 		"an abbreviation of the same priority": {
 			func(t *testing.T, w *world) {
@@ -124,7 +124,7 @@ func TestExamine_everyFault(t *testing.T) {
 				zoo["versions"].([]object)[0]["resources"].([]object)[0]["shortNames"] = []string{"cat"}
 				w.answers["/apis"] = discovery(zoo, group("shop.example.com", "cats"))
 			},
-			linkPriorities, Doubtful, ReasonPriorityClash, []string{"zoo.example.com has resources named cat,"},
+			linkPriorities, Doubtful, ReasonPriorityClash, []string{"zoo.example.com also has resources named cat"},
 		},
 		"a resource of a lower priority": {
 			func(t *testing.T, w *world) {
@@ -145,7 +145,7 @@ func TestExamine_everyFault(t *testing.T) {
 				w.others(w.apiService("v1alpha1.shop.example.com", object{"group": "shop.example.com", "version": "v1alpha1",
 					"groupPriorityMinimum": 2000, "versionPriority": 1, "service": w.spec["service"]}))
 			},
-			linkPriorities, Doubtful, ReasonPriorityClash, []string{"the highest counts", `{"spec":{"groupPriorityMinimum":2000}}`},
+			linkPriorities, Doubtful, ReasonPriorityClash, []string{"the highest value applies", `{"spec":{"groupPriorityMinimum":2000}}`},
 		},
 		"no Service": {
 			func(t *testing.T, w *world) {
@@ -163,7 +163,7 @@ func TestExamine_everyFault(t *testing.T) {
 				})
 				delete(w.answers, "/api/v1/namespaces/shop")
 			},
-			linkService, Broken, ReasonServiceNotFound, []string{"there is no namespace shop"},
+			linkService, Broken, ReasonServiceNotFound, []string{"the namespace does not exist: shop"},
 		},
 		"another port": {
 			func(t *testing.T, w *world) { w.spec["service"].(object)["port"] = 1 },
@@ -204,7 +204,7 @@ func TestExamine_everyFault(t *testing.T) {
 				w.spec["service"].(object)["port"] = 443
 				w.answers["/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices"] = items()
 			},
-			linkEndpoints, Broken, ReasonNoEndpoints, []string{"it has no selector"},
+			linkEndpoints, Broken, ReasonNoEndpoints, []string{"has no selector"},
 		},
 		"a pod that ends again and again": {
 			func(t *testing.T, w *world) {
@@ -228,7 +228,7 @@ func TestExamine_everyFault(t *testing.T) {
 					http.Error(response, "[+]ping ok\n[-]storage failed: disk full\nreadyz check failed", http.StatusInternalServerError)
 				})
 			},
-			linkEndpoints, Broken, ReasonEndpointsNotReady, []string{"/readyz of api-0 says: [-]storage failed: disk full"},
+			linkEndpoints, Broken, ReasonEndpointsNotReady, []string{"/readyz of api-0 reports: [-]storage failed: disk full"},
 		},
 		"no endpoint has the port": {
 			func(t *testing.T, w *world) {
@@ -248,14 +248,14 @@ func TestExamine_everyFault(t *testing.T) {
 				w.condition = object{"type": "Available", "status": "False", "reason": "FailedDiscoveryCheck", "message": "failing or missing " +
 					"response from https://10.0.0.1: dial tcp 10.0.0.1:443: i/o timeout"}
 			},
-			linkConnection, Broken, ReasonUnreachable, []string{"does not reach", "takes connections", "networkpolicies"},
+			linkConnection, Broken, ReasonUnreachable, []string{"cannot reach", "accepts connections", "networkpolicies"},
 		},
 		"the server does not answer": {
 			func(t *testing.T, w *world) {
 				w.condition = object{"type": "Available", "status": "False", "reason": "FailedDiscoveryCheck", "message": "failing or missing " +
 					"response from https://10.0.0.1: context deadline exceeded (Client.Timeout exceeded while awaiting headers)"}
 			},
-			linkConnection, Broken, ReasonNoAnswer, []string{"has no answer", "logs -l app=shop"},
+			linkConnection, Broken, ReasonNoAnswer, []string{"got no answer", "logs -l app=shop"},
 		},
 		"nothing answers, and nothing is there": {
 			func(t *testing.T, w *world) {
@@ -263,23 +263,23 @@ func TestExamine_everyFault(t *testing.T) {
 				w.condition = object{"type": "Available", "status": "False", "reason": "FailedDiscoveryCheck", "message": "timed out waiting for " +
 					"https://10.0.0.1"}
 			},
-			linkConnection, Broken, ReasonUnreachable, []string{"does not reach", "connection refused"},
+			linkConnection, Broken, ReasonUnreachable, []string{"cannot reach", "connection refused"},
 		},
 		"the server speaks plain HTTP": {
 			func(t *testing.T, w *world) {
 				w.condition = object{"type": "Available", "status": "False", "reason": "FailedDiscoveryCheck", "message": "http: server gave HTTP " +
 					"response to HTTPS client"}
 			},
-			linkConnection, Broken, ReasonNotTLS, []string{"does not speak TLS"},
+			linkConnection, Broken, ReasonNotTLS, []string{"does not use TLS"},
 		},
 		"another name in the certificate": {
 			func(t *testing.T, w *world) { w.certificate = w.signs.server(t, past, future, "localhost") },
-			linkName, Broken, ReasonNameNotInCertificate, []string{"does not name api.shop.svc", "presents names localhost",
+			linkName, Broken, ReasonNameNotInCertificate, []string{"is not valid for the name api.shop.svc", "has the names localhost",
 				"subjectAltName=DNS:api.shop.svc"},
 		},
 		"no name in the certificate": {
 			func(t *testing.T, w *world) { w.certificate = w.signs.server(t, past, future) },
-			linkName, Broken, ReasonNameNotInCertificate, []string{"common name server, which does not count"},
+			linkName, Broken, ReasonNameNotInCertificate, []string{"common name server, which clients ignore"},
 		},
 		"another authority": {
 			func(t *testing.T, w *world) { w.spec["caBundle"] = newAuthority(t, "stranger", future).pem() },
@@ -287,23 +287,23 @@ func TestExamine_everyFault(t *testing.T) {
 		},
 		"an authority that was made anew": {
 			func(t *testing.T, w *world) { w.spec["caBundle"] = newAuthority(t, "shop-ca", future).pem() },
-			linkAuthority, Broken, ReasonUnknownAuthority, []string{"its key is not"},
+			linkAuthority, Broken, ReasonUnknownAuthority, []string{"but different keys"},
 		},
 		"a caBundle that is none": {
 			func(t *testing.T, w *world) { w.spec["caBundle"] = []byte("none") },
-			linkAuthority, Broken, ReasonCABundleUnreadable, []string{"no PEM certificate in it"},
+			linkAuthority, Broken, ReasonCABundleUnreadable, []string{"it has no PEM certificate"},
 		},
 		"no caBundle": {
 			func(t *testing.T, w *world) { delete(w.spec, "caBundle") },
-			linkAuthority, Broken, ReasonUnknownAuthority, []string{"there is no caBundle"},
+			linkAuthority, Broken, ReasonUnknownAuthority, []string{"has no caBundle"},
 		},
 		"a certificate that is not verified": {
 			func(t *testing.T, w *world) { delete(w.spec, "caBundle"); w.spec["insecureSkipTLSVerify"] = true },
-			linkAuthority, Doubtful, ReasonNotVerified, []string{"any server that answers"},
+			linkAuthority, Doubtful, ReasonNotVerified, []string{"trusts every server"},
 		},
 		"an expired certificate": {
 			func(t *testing.T, w *world) { w.certificate = w.signs.server(t, past.Add(-time.Hour), past, dnsName) },
-			linkExpiry, Broken, ReasonCertificateExpired, []string{"has expired", "presents is valid from"},
+			linkExpiry, Broken, ReasonCertificateExpired, []string{"has expired", "is valid from"},
 		},
 		"a certificate of tomorrow": {
 			func(t *testing.T, w *world) {
@@ -322,7 +322,7 @@ func TestExamine_everyFault(t *testing.T) {
 			func(t *testing.T, w *world) {
 				w.certificate = w.signs.server(t, time.Now().Add(-200*time.Hour), soon, dnsName)
 			},
-			linkExpiry, Doubtful, ReasonExpiresSoon, []string{"less than a tenth of its time is left"},
+			linkExpiry, Doubtful, ReasonExpiresSoon, []string{"less than a tenth of its lifetime is left, and it was not renewed"},
 		},
 		"authorities that have expired": {
 			func(t *testing.T, w *world) {
@@ -337,7 +337,7 @@ func TestExamine_everyFault(t *testing.T) {
 				w.signs = newAuthority(t, "old", past)
 				w.spec["caBundle"], w.certificate = append(other.pem(), w.signs.pem()...), w.signs.server(t, past, future, dnsName)
 			},
-			linkExpiry, Broken, ReasonAuthorityExpired, []string{`"CN=old"`, "caBundle has 2, of which 1"},
+			linkExpiry, Broken, ReasonAuthorityExpired, []string{`"CN=old"`, "caBundle has 2 authorities, of which 1"},
 		},
 		"one authority of two that has expired": {
 			func(t *testing.T, w *world) {
@@ -356,7 +356,7 @@ func TestExamine_everyFault(t *testing.T) {
 			func(t *testing.T, w *world) {
 				w.answers["/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"].(object)["data"].(object)["requestheader-group-headers"] = "[]"
 			},
-			linkFrontProxy, Broken, ReasonFrontProxyUnset, []string{"does not say requestheader-group-headers"},
+			linkFrontProxy, Broken, ReasonFrontProxyUnset, []string{"has no requestheader-group-headers"},
 		},
 		"a front proxy of an expired authority": {
 			func(t *testing.T, w *world) {
@@ -371,7 +371,7 @@ func TestExamine_everyFault(t *testing.T) {
 			},
 			linkFrontProxy, Doubtful, ReasonFrontProxyUnset, []string{"every client"},
 		},
-		"no service account": {
+		"does not exist": {
 			func(t *testing.T, w *world) { delete(w.answers, "/api/v1/namespaces/shop/serviceaccounts/api") },
 			linkAccount, Broken, ReasonNoServiceAccount, []string{"kubectl -n shop create serviceaccount api"},
 		},
@@ -414,7 +414,7 @@ func TestExamine_everyFault(t *testing.T) {
 					http.Error(response, "Unauthorized", http.StatusUnauthorized)
 				}
 			},
-			linkAvailable, Broken, ReasonFrontProxyRefused, []string{"does not believe the API server", "401"},
+			linkAvailable, Broken, ReasonFrontProxyRefused, []string{"does not accept the API server as front proxy", "401"},
 		},
 		"a version that is not served": {
 			func(t *testing.T, w *world) { delete(w.server, apis) },
@@ -426,7 +426,7 @@ func TestExamine_everyFault(t *testing.T) {
 					"spec": object{"type": "ExternalName", "externalName": "nowhere.invalid"}}
 				delete(w.server, apis)
 			},
-			linkName, OK, "", []string{"the API server accepts it as that of api.shop.svc"},
+			linkName, OK, "", []string{"the API server accepts the certificate for api.shop.svc"},
 		},
 		"a server that fails": {
 			func(t *testing.T, w *world) {
@@ -549,7 +549,7 @@ func TestExamine_stopsAtFirstBrokenLink(t *testing.T) {
 	if broken != 1 || d.First().Link != linkName {
 		t.Errorf("\n%s", d.text(false))
 	}
-	if f := d.link(linkDelegator); f.State != Unseen || !strings.Contains(f.Message, "--all goes on") {
+	if f := d.link(linkDelegator); f.State != Unseen || !strings.Contains(f.Message, "use --all") {
 		t.Errorf("%+v", f)
 	}
 }
@@ -571,7 +571,7 @@ func TestFirst_cause_comesBeforeEffect(t *testing.T) {
 			if first := d.First(); first == nil || first.Reason != ReasonAuthReaderMissing {
 				t.Errorf("\n%s", d.text(false))
 			}
-			if text := d.text(false); !strings.Contains(text, "it is why: auth-reader") || !strings.Contains(text, "To repair: auth-reader") {
+			if text := d.text(false); !strings.Contains(text, "cause: auth-reader") || !strings.Contains(text, "To repair: auth-reader") {
 				t.Errorf("\n%s", text)
 			}
 		})
@@ -621,11 +621,11 @@ func TestExamine_missingPermissions_areUnseen(t *testing.T) {
 		"an ExternalName has no endpoints": {func(w *world) {
 			w.answers["/api/v1/namespaces/shop/services/api"] = object{"metadata": object{"name": "api", "namespace": "shop"},
 				"spec": object{"type": "ExternalName", "externalName": "localhost"}}
-		}, linkEndpoints, "the type ExternalName has none"},
+		}, linkEndpoints, "the type ExternalName has no endpoints"},
 		"an address that leads elsewhere": {func(w *world) {
 			w.answers["/api/v1/namespaces/shop/services/api"] = object{"metadata": object{"name": "api", "namespace": "shop"},
 				"spec": object{"type": "ExternalName", "externalName": "nowhere.invalid"}}
-		}, linkExpiry, "how long it is valid cannot be seen"},
+		}, linkExpiry, "doctor cannot read when it expires"},
 	} {
 		t.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
 			t.Parallel()
@@ -649,7 +649,7 @@ func TestExamine_otherCertificate_isDoubtful(t *testing.T) {
 	w.condition = object{"type": "Available", "status": "True", "reason": "Passed"}
 	w.answers[apis] = http.HandlerFunc(w.server[apis])
 	d := examined(t, w, Options{All: true})
-	if f := d.link(linkAuthority); f.State != Doubtful || !strings.Contains(f.Message, "presents to this machine is another") {
+	if f := d.link(linkAuthority); f.State != Doubtful || !strings.Contains(f.Message, "presents another one to this machine") {
 		t.Errorf("\n%s", d.text(true))
 	}
 }
@@ -669,7 +669,7 @@ func TestExamine_otherServerAtAddress_isIgnored(t *testing.T) {
 			if (f.State == Broken) != (f.Link == link) {
 				t.Errorf("%s:\n%s", said, d.text(true))
 			}
-			if strings.Contains(strings.Join(f.Evidence, "\n"), " presents ") {
+			if strings.Contains(strings.Join(f.Evidence, "\n"), "the certificate of ") {
 				t.Errorf("%s: %v", said, f.Evidence)
 			}
 		}
@@ -707,7 +707,7 @@ func TestCheckPriorities_unreadable_isReported(t *testing.T) {
 	if f := d.link(
 		linkPriorities,
 	); f.State != OK ||
-		!strings.Contains(f.Message, "CustomResourceDefinitions cannot be looked at; resources of other groups cannot be looked at") {
+		!strings.Contains(f.Message, "CustomResourceDefinitions cannot be read; resources of other groups cannot be read") {
 		t.Errorf("%+v", f)
 	}
 }
@@ -754,7 +754,7 @@ func TestCheckWatchList_longList(t *testing.T) {
 		}
 	}
 	d := examined(t, w, Options{Patience: 3 * time.Second})
-	if f := d.link(linkWatchList); f.State != Unseen || !strings.Contains(f.Message, "the list still goes on") {
+	if f := d.link(linkWatchList); f.State != Unseen || !strings.Contains(f.Message, "the list is not complete") {
 		t.Errorf("%+v", f)
 	}
 }

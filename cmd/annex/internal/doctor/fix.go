@@ -72,7 +72,8 @@ func (h *host) apply(ctx context.Context, r Repair, dryRun bool) error {
 		_, err = h.core.RbacV1().ClusterRoleBindings().Create(ctx, o, create)
 	}
 	if apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("repair the %s of %s: another binding has the name: choose one yourself in: %s", r.Link, r.APIService, r.Command)
+		return fmt.Errorf("repair the %s of %s: another binding has the same name: choose another "+
+			"name in: %s", r.Link, r.APIService, r.Command)
 	}
 	if err != nil {
 		return fmt.Errorf("repair the %s of %s: %w", r.Link, r.APIService, err)

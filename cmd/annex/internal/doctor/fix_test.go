@@ -83,7 +83,7 @@ func TestApply_existingBinding_isKept(t *testing.T) {
 	}
 	w.taken = true
 	err = Repairs(found)[0].Apply(t.Context(), options, false)
-	if err == nil || !strings.Contains(err.Error(), "another binding has the name") {
+	if err == nil || !strings.Contains(err.Error(), "another binding has the same name") {
 		t.Error(err)
 	}
 }
@@ -96,7 +96,7 @@ func TestExamine_unauthenticated(t *testing.T) {
 		t.Context(),
 		options,
 	); err == nil ||
-		!strings.Contains(err.Error(), "does not know the user of the kubeconfig (401)") {
+		!strings.Contains(err.Error(), "does not accept the credentials of the kubeconfig (401)") {
 		t.Error(err)
 	}
 	w.stranger, w.refused["/apis/apiregistration.k8s.io/v1/apiservices"] = false, true
@@ -109,7 +109,7 @@ func TestExamine_unauthenticated(t *testing.T) {
 		t.Context(),
 		options,
 	); err == nil ||
-		!strings.Contains(err.Error(), "has no APIServices: it is not the API server of a cluster") {
+		!strings.Contains(err.Error(), "does not serve APIServices: it is not the kube-apiserver of a cluster") {
 		t.Error(err)
 	}
 	if err := os.WriteFile(options.Kubeconfig, []byte("{"), 0o600); err != nil {

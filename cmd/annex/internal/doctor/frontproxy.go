@@ -29,7 +29,7 @@ func checkFrontProxy(ctx context.Context, p *examination) Finding {
 		f := wrong(
 			Broken,
 			ReasonFrontProxyUnset,
-			"the API server has no front proxy: the ConfigMap kube-system/%s does not say its authority",
+			"the API server has no front proxy: the ConfigMap kube-system/%s has no certificate authority for it",
 			configMap,
 		)
 		return f.repairedBy(flagsOfFrontProxy()...)
@@ -37,7 +37,7 @@ func checkFrontProxy(ctx context.Context, p *examination) Finding {
 	for _, key := range []string{"requestheader-username-headers", "requestheader-group-headers", "requestheader-extra-headers-prefix"} {
 		var headers []string
 		if err := json.Unmarshal([]byte(found.Data[key]), &headers); err != nil || len(headers) == 0 {
-			return wrong(Broken, ReasonFrontProxyUnset, "the ConfigMap kube-system/%s does not say %s", configMap, key).
+			return wrong(Broken, ReasonFrontProxyUnset, "the ConfigMap kube-system/%s has no %s", configMap, key).
 				repairedBy(flagsOfFrontProxy()...)
 		}
 	}
@@ -49,34 +49,35 @@ func checkFrontProxy(ctx context.Context, p *examination) Finding {
 		return wrong(
 			Broken,
 			ReasonFrontProxyUnset,
-			"requestheader-client-ca-file of the ConfigMap kube-system/%s has no certificate in it",
+			"requestheader-client-ca-file in the ConfigMap kube-system/%s has no certificate",
 			configMap,
 		).
 			repairedBy(flagsOfFrontProxy()...)
 	case len(valid) == 0:
-		return wrong(Broken, ReasonFrontProxyExpired, "the front proxy's authority has expired").
+		return wrong(Broken, ReasonFrontProxyExpired, "the front proxy's certificate authority has expired").
 			seenIn(describe(authorities[0]), p.host.clock()).
-			repairedBy("# With kubeadm, on each node of the control plane:", "kubeadm certs renew front-proxy-client", "# which does not renew "+
-				"the authority, front-proxy-ca: make that anew and restart kube-apiserver.")
+			repairedBy("# With kubeadm, on each node of the control plane:", "kubeadm certs renew "+
+				"front-proxy-client", "# This does not renew the certificate authority, front-proxy-ca: replace it, and restart "+
+				"kube-apiserver.")
 	}
 	var names []string
 	_ = json.Unmarshal([]byte(found.Data["requestheader-allowed-names"]), &names)
 	if len(names) == 0 && found.Data["client-ca-file"] != "" &&
 		sameCertificates(authorities, parseCertificates(found.Data["client-ca-file"])) {
-		return wrong(Doubtful, ReasonFrontProxyUnset, "every client of the cluster is taken for the front proxy: it has the clients' "+
-			"authority, and no allowed names").
+		return wrong(Doubtful, ReasonFrontProxyUnset, "servers accept every client of the cluster as front proxy: it uses the clients' "+
+			"certificate authority, and has no allowed names").
 			repairedBy(flagsOfFrontProxy()...)
 	}
 	allowed := "any name"
 	if len(names) > 0 {
 		allowed = strings.Join(names, ", ")
 	}
-	return ok("known by %s of an authority valid until %s", allowed, day(valid[0].NotAfter))
+	return ok("servers verify it by %s of a certificate authority that is valid until %s", allowed, day(valid[0].NotAfter))
 }
 
 func flagsOfFrontProxy() []string {
 	return []string{
-		"# Flags of kube-apiserver, with an authority that signs the front proxy alone:",
+		"# Flags of kube-apiserver, with a certificate authority only for the front proxy:",
 		"--requestheader-client-ca-file=front-proxy-ca.crt",
 		"--requestheader-allowed-names=front-proxy-client",
 		"--requestheader-username-headers=X-Remote-User",
@@ -116,11 +117,11 @@ func checkAvailable(ctx context.Context, p *examination) Finding {
 	}
 	if a.problem == "" {
 		if status != "True" {
-			return ok("the server answers, though Available is %q (%s: %s): the API server looks every half minute", status, reason, message)
+			return ok("the server answers, but Available is %q (%s: %s): the API server checks it every 30 seconds", status, reason, message)
 		}
 		return ok("the server answers, and Available is True")
 	}
-	said := "the API server says: " + a.problem
+	said := "the API server reports: " + a.problem
 	link, named := objection(a.problem)
 	bad := ""
 	if _, after, found := strings.Cut(a.problem, "bad status from "); found {
@@ -128,19 +129,20 @@ func checkAvailable(ctx context.Context, p *examination) Finding {
 	}
 	switch {
 	case named == ReasonFrontProxyRefused, bad == "401", a.status == http.StatusUnauthorized, bad == "403":
-		return wrong(Broken, ReasonFrontProxyRefused, "the server does not believe the API server when it says who asks").
-			seenIn(said, "its requests carry the front proxy's certificate and X-Remote-User").
-			repairedBy("# The server reads by what to know the front proxy from the ConfigMap kube-system/"+configMap+":",
-				"# let it (see auth-reader), and do not give it --requestheader-client-ca-file of another authority.",
+		return wrong(Broken, ReasonFrontProxyRefused, "the server does not accept the API server as front proxy").
+			seenIn(said, "requests of the API server have the front proxy's certificate and X-Remote-User").
+			repairedBy("# The server reads the front proxy's certificate authority from the ConfigMap kube-system/"+configMap+":",
+				"# allow this (see auth-reader), and do not set --requestheader-client-ca-file to another certificate authority.",
 				"kubectl -n kube-system get configmap "+configMap+" -o yaml",
 				"kubectl -n "+p.api.Spec.Service.Namespace+" logs SERVER-POD | grep -i -e requestheader -e x509")
 	case bad == "404", a.status == http.StatusNotFound:
 		return wrong(Broken, ReasonVersionNotServed, "the server does not serve %s/%s", p.api.Spec.Group, p.api.Spec.Version).
-			seenIn(said).repairedBy("# Deploy a server that has the version, or if it is given up:", "kubectl delete apiservice "+p.name)
+			seenIn(said).repairedBy("# Deploy a server that serves the version, or if you no longer need the "+
+			"version:", "kubectl delete apiservice "+p.name)
 	case link != linkAvailable:
 		return unseen("it depends on the " + link) // whose check was not broken, since it could not be seen
 	}
-	return wrong(Broken, ReasonNotAvailable, "the server does not answer as it should").seenIn(said).
+	return wrong(Broken, ReasonNotAvailable, "the server's answer is not valid").seenIn(said).
 		repairedBy("kubectl -n "+p.api.Spec.Service.Namespace+" logs SERVER-POD --tail=50",
 			fmt.Sprintf("kubectl get apiservice %s -o jsonpath='{.status.conditions}'", p.name))
 }

@@ -57,7 +57,7 @@ func readConfig(options Options) (*rest.Config, error) {
 		ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err):
-		return nil, fmt.Errorf("there is no kubeconfig at %s: name one by --kubeconfig or KUBECONFIG", rules.GetDefaultFilename())
+		return nil, fmt.Errorf("no kubeconfig at %s: set --kubeconfig or KUBECONFIG", rules.GetDefaultFilename())
 	case errors.Is(err, os.ErrNotExist):
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	case err != nil:
@@ -97,7 +97,8 @@ func (h *host) greet(ctx context.Context) error {
 		return fmt.Errorf("the cluster at %s does not answer: %w", h.base, err)
 	}
 	if a.status == http.StatusUnauthorized {
-		return fmt.Errorf("the cluster at %s does not know the user of the kubeconfig (401): log in again, or take another --context", h.base)
+		return fmt.Errorf("the cluster at %s does not accept the credentials of the kubeconfig (401): log in again, or use another "+
+			"--context", h.base)
 	}
 	if date, err := http.ParseTime(a.header.Get("Date")); err == nil {
 		h.ahead = date.Add(time.Second / 2).Sub(began.Add(a.took / 2))
@@ -119,7 +120,7 @@ func (h *host) clock() string {
 	if by < 0 {
 		direction, by = "behind", -by
 	}
-	return fmt.Sprintf("the clock of the API server is %s %s this machine's, and is what counts here", by.Round(time.Second), direction)
+	return fmt.Sprintf("the clock of the API server is %s %s this machine's; doctor uses the API server's", by.Round(time.Second), direction)
 }
 
 // answer is an HTTP response with its complete body.

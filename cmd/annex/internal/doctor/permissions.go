@@ -29,17 +29,17 @@ func checkAccount(ctx context.Context, p *examination) Finding {
 	}
 	a := p.findAccount(ctx)
 	if a == nil {
-		return unseen("the Service leads to no pods from which it could be known: name it by --service-account NAMESPACE/NAME")
+		return unseen("unknown service account, because the Service has no pods: set --service-account NAMESPACE/NAME")
 	}
 	if _, err := p.host.core.CoreV1().ServiceAccounts(a.namespace).Get(ctx, a.name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
-		return wrong(Broken, ReasonNoServiceAccount, "there is no service account %s/%s, %s", a.namespace, a.name, a.from).
+		return wrong(Broken, ReasonNoServiceAccount, "the service account %s/%s, %s, does not exist", a.namespace, a.name, a.from).
 			repairedBy(fmt.Sprintf("kubectl -n %s create serviceaccount %s", a.namespace, a.name))
 	}
 	if a.name == "default" {
 		return wrong(
 			Doubtful,
 			ReasonDefaultAccount,
-			"%s/default, %s: what it may, all pods of the namespace may that name no account",
+			"%s/default, %s: all pods of the namespace without a service account of their own have the same permissions",
 			a.namespace,
 			a.from,
 		).
@@ -146,14 +146,14 @@ func (p *examination) review(ctx context.Context, needed []requirements.Requirem
 		return nil, f
 	}
 	if p.findAccount(ctx) == nil {
-		return nil, unseen("the server's service account is not known")
+		return nil, unseen("unknown service account of the server")
 	}
 	missing, err := p.missing(ctx, needed)
 	if err != nil {
 		return nil, mayNot("create subjectaccessreviews", err)
 	}
 	if len(missing) == 0 {
-		return nil, ok("%s may do all that it needs", p.account.user())
+		return nil, ok("%s has all required permissions", p.account.user())
 	}
 	return missing, Finding{}
 }
@@ -183,7 +183,7 @@ func checkAuthReader(ctx context.Context, p *examination) Finding {
 	f = wrong(
 		Broken,
 		ReasonAuthReaderMissing,
-		"%s may not read by what to know the front proxy: it has no binding to the role %s in kube-system",
+		"%s may not read the front proxy's certificate authority: it has no binding to the role %s in kube-system",
 		a.user(),
 		requirements.Reader.Name,
 	).
@@ -205,7 +205,7 @@ func checkDelegator(ctx context.Context, p *examination) Finding {
 		return f
 	}
 	a, name := p.account, p.bindingName(requirements.Delegator.Name)
-	f = wrong(Broken, ReasonDelegatorMissing, "%s may not ask the cluster who a user is and what they may: it has no binding to the "+
+	f = wrong(Broken, ReasonDelegatorMissing, "%s may not create TokenReviews and SubjectAccessReviews: it has no binding to the "+
 		"ClusterRole %s", a.user(), requirements.Delegator.Name).
 		seenIn(describeMissing(missing)...).
 		repairedBy(fmt.Sprintf("kubectl create clusterrolebinding %s --clusterrole=%s --serviceaccount=%s:%s", name,
@@ -238,16 +238,16 @@ func checkAdmission(ctx context.Context, p *examination) Finding {
 	status, _, _ := p.api.available()
 	switch {
 	case known && !writes:
-		return ok("the server takes no writes, to which webhooks and policies could apply")
+		return ok("the server accepts no writes, so webhooks and policies do not apply")
 	case status == "True":
-		f = wrong(Doubtful, ReasonAdmissionMissing, "the cluster's webhooks and policies do not apply to what the server stores, if it was "+
-			"made to do without")
+		f = wrong(Doubtful, ReasonAdmissionMissing, "if the server runs with these admission plugins disabled, the cluster's webhooks and "+
+			"policies do not apply to its objects")
 	case !known:
-		f = wrong(Doubtful, ReasonAdmissionMissing, "%s may not read the cluster's webhooks and policies: a server that takes writes is not "+
-			"ready so, unless it was made to do without", p.account.user())
+		f = wrong(Doubtful, ReasonAdmissionMissing, "%s may not read the cluster's webhooks and policies: a server that accepts writes is "+
+			"not ready without them, unless their admission plugins are disabled", p.account.user())
 	default:
-		f = wrong(Broken, ReasonAdmissionMissing, "%s may not read the cluster's webhooks and policies, without which a server is not ready "+
-			"unless it was made to do without", p.account.user())
+		f = wrong(Broken, ReasonAdmissionMissing, "%s may not read the cluster's webhooks and policies: a server is not ready without "+
+			"them, unless their admission plugins are disabled", p.account.user())
 	}
 	return f.seenIn(describeMissing(missing)...).repairedBy(p.grant("admission", missing)...)
 }
@@ -292,8 +292,8 @@ func checkFlowControl(ctx context.Context, p *examination) Finding {
 	if f.State != "" {
 		return f
 	}
-	return wrong(Doubtful, ReasonFlowControlMissing, "the cluster's flow control does not apply: the server bounds requests by numbers of "+
-		"its own, if at all").
+	return wrong(Doubtful, ReasonFlowControlMissing, "the cluster's priority levels do not apply: the server uses its own limits on "+
+		"concurrent requests, if it has any").
 		seenIn(describeMissing(missing)...).repairedBy(p.grant("flow-control", missing)...)
 }
 

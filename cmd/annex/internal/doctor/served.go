@@ -41,7 +41,7 @@ func checkDiscovery(ctx context.Context, p *examination) Finding {
 	p.reader = readable(list)
 	own := max(took-way, 0)
 	timing := fmt.Sprintf(
-		"%s answers in %s, and /version of the API server itself in %s: medians of %d",
+		"%s answers in %s, and /version of the API server in %s (medians of %d requests)",
 		p.api.path(),
 		short(took),
 		short(way),
@@ -51,18 +51,18 @@ func checkDiscovery(ctx context.Context, p *examination) Finding {
 		return wrong(
 			Broken,
 			ReasonSlowDiscovery,
-			"it takes %s, more than %s: each client of the cluster waits for it, kubectl with every command",
+			"the answer takes %s, more than %s: each client of the cluster waits for it, kubectl with every command",
 			short(own),
 			p.options.Slow,
 		).
 			seenIn(timing).
-			repairedBy("# The list of resources is fixed: it must not wait for storage or for other servers.",
-				fmt.Sprintf("kubectl -n %s top pods                          # has it enough CPU?", p.api.Spec.Service.Namespace),
-				fmt.Sprintf("kubectl get --raw %s >/dev/null -v=6   # how long it takes now", p.api.path()))
+			repairedBy("# The list of resources does not change: the server must not wait for storage or other servers.",
+				fmt.Sprintf("kubectl -n %s top pods                          # check the CPU usage", p.api.Spec.Service.Namespace),
+				fmt.Sprintf("kubectl get --raw %s >/dev/null -v=6   # measure the time again", p.api.path()))
 	}
 	if len(list) == 0 {
-		return wrong(Broken, ReasonNothingServed, "the server says that the version has no resources").seenIn(timing).
-			repairedBy("# If the version is given up:", "kubectl delete apiservice "+p.name)
+		return wrong(Broken, ReasonNothingServed, "the server's list of resources for the version is empty").seenIn(timing).
+			repairedBy("# If you no longer need the version:", "kubectl delete apiservice "+p.name)
 	}
 	if f := p.freshness(ctx); f.State != "" {
 		return f.seenIn(timing)
@@ -101,9 +101,9 @@ func (p *examination) freshness(ctx context.Context) Finding {
 	for _, g := range groups {
 		for _, v := range g.Versions {
 			if g.Name == p.api.Spec.Group && v.Version == p.api.Spec.Version && v.Freshness == apidiscovery.DiscoveryFreshnessStale {
-				return wrong(Broken, ReasonStaleDiscovery, "the API server has not been able to read the server's resources: its list of all "+
-					"groups says Stale").
-					repairedBy("# The server has to answer /apis, and the API server asks again each minute.",
+				return wrong(Broken, ReasonStaleDiscovery, "the API server could not read the server's resources: its aggregated "+
+					"discovery marks the version as Stale").
+					repairedBy("# The server must answer /apis; the API server reads it again every minute.",
 						"kubectl get --raw /apis/"+p.api.Spec.Group)
 			}
 		}
@@ -133,7 +133,7 @@ func checkWatchList(ctx context.Context, p *examination) Finding {
 		return f
 	}
 	if p.reader == nil {
-		return unseen("the version has no resource that can be listed and watched")
+		return unseen("the version has no resource with the verbs list and watch")
 	}
 	path := p.api.path() + "/" + p.reader.name
 	events, took, err := p.watchList(ctx, path)
@@ -143,7 +143,7 @@ func checkWatchList(ctx context.Context, p *examination) Finding {
 		return unseen("the user of the kubeconfig may not list and watch " + p.reader.name + " of all namespaces")
 	case errors.Is(err, errStillComing):
 		return unseen(
-			fmt.Sprintf("%s: after %d objects in %s, the list still goes on: give it a longer --timeout", p.reader.name, events, short(took)),
+			fmt.Sprintf("%s: the list is not complete after %d objects in %s: use a longer --timeout", p.reader.name, events, short(took)),
 		)
 	case errors.As(err, &status):
 		return wrong(
@@ -157,14 +157,14 @@ func checkWatchList(ctx context.Context, p *examination) Finding {
 		return wrong(
 			Broken,
 			ReasonNoEndOfList,
-			"a watch of %s sends no bookmark with %s: informers wait for it and never have their first list",
+			"a watch of %s sends no bookmark with %s: informers wait for it, and never get their first list",
 			p.reader.name,
 			endOfList,
 		).
 			seenIn(fmt.Sprintf("%d events within %s, then: %v", events, short(took), err)).
-			repairedBy("# A server that accepts sendInitialEvents=true has to send the bookmark; see it with:",
+			repairedBy("# A server that accepts sendInitialEvents=true must send the bookmark; check it with:",
 				fmt.Sprintf("kubectl get --raw '%s?%s'", path, watchListQuery),
-				"# Update the server: k8s.io/apiserver does it by itself since v0.32. Until then, for clients:",
+				"# Update the server: k8s.io/apiserver sends the bookmark since v0.32. Until then, for clients:",
 				"export KUBE_FEATURE_WatchListClient=false")
 	}
 	return ok("%s: %d objects and the end of the list in %s", p.reader.name, events, short(took))
@@ -243,7 +243,7 @@ func checkOpenAPI(ctx context.Context, p *examination) Finding {
 		return mayNot("get /openapi/v3", err)
 	}
 	repair := []string{
-		"# The API server reads it from the server's /openapi/v3, and again each minute.",
+		"# The API server reads the document from the server's /openapi/v3 every minute.",
 		fmt.Sprintf("kubectl get --raw /openapi/v3/apis/%s/%s", p.api.Spec.Group, p.api.Spec.Version),
 	}
 	entry, found := index.Paths[strings.TrimPrefix(p.api.path(), "/")]
@@ -251,9 +251,9 @@ func checkOpenAPI(ctx context.Context, p *examination) Finding {
 		return wrong(
 			Broken,
 			ReasonOpenAPIMissing,
-			"the API server has no OpenAPI v3 of it: kubectl explain and kubectl apply do not know its fields",
+			"the API server has no OpenAPI v3 document of the version: kubectl explain and kubectl apply do not have its fields",
 		).
-			seenIn("/openapi/v3 does not name " + strings.TrimPrefix(p.api.path(), "/")).
+			seenIn("/openapi/v3 does not list " + strings.TrimPrefix(p.api.path(), "/")).
 			repairedBy(repair...)
 	}
 	var document struct {
@@ -264,11 +264,11 @@ func checkOpenAPI(ctx context.Context, p *examination) Finding {
 		if apierrors.IsForbidden(err) {
 			return mayNot("get "+entry.ServerRelativeURL, err)
 		}
-		return wrong(Broken, ReasonOpenAPIMissing, "the OpenAPI v3 of it cannot be read").
+		return wrong(Broken, ReasonOpenAPIMissing, "the OpenAPI v3 document of the version cannot be read").
 			seenIn(entry.ServerRelativeURL + ": " + err.Error()).repairedBy(repair...)
 	}
 	if len(document.Paths) == 0 {
-		return wrong(Broken, ReasonOpenAPIMissing, "the OpenAPI v3 of it has no paths").repairedBy(repair...)
+		return wrong(Broken, ReasonOpenAPIMissing, "the OpenAPI v3 document of the version has no paths").repairedBy(repair...)
 	}
 	return ok("%d paths, %d schemas", len(document.Paths), len(document.Components.Schemas))
 }

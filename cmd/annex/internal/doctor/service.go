@@ -30,16 +30,16 @@ func checkService(ctx context.Context, p *examination) Finding {
 	p.service = service
 	if service.Spec.Type == corev1.ServiceTypeExternalName {
 		return ok(
-			"it is of the type ExternalName and leads to %s:%d; an API server with --enable-aggregator-routing refuses such",
+			"has the type ExternalName and points to %s:%d; an API server with --enable-aggregator-routing rejects this type",
 			service.Spec.ExternalName,
 			at.Port,
 		)
 	}
 	if _, _, message := p.api.available(); service.Spec.ClusterIP == corev1.ClusterIPNone && strings.Contains(message, `ClusterIP "None"`) {
-		return wrong(Broken, ReasonServiceUnroutable, "it is headless, and this API server goes by the address of a Service").
-			seenIn("the API server says: "+message).
-			repairedBy("# A clusterIP cannot be changed: make the Service anew without \"clusterIP: None\".",
-				fmt.Sprintf("kubectl -n %s get service %s -o yaml > service.yaml   # take clusterIP and clusterIPs out", at.Namespace, at.Name),
+		return wrong(Broken, ReasonServiceUnroutable, "is headless, but this API server uses the address of the Service").
+			seenIn("the API server reports: "+message).
+			repairedBy("# A clusterIP cannot be changed: create the Service again without \"clusterIP: None\".",
+				fmt.Sprintf("kubectl -n %s get service %s -o yaml > service.yaml   # remove clusterIP and clusterIPs", at.Namespace, at.Name),
 				fmt.Sprintf("kubectl -n %s replace --force -f service.yaml", at.Namespace))
 	}
 	if p.port() == nil {
@@ -50,9 +50,9 @@ func checkService(ctx context.Context, p *examination) Finding {
 
 func (p *examination) serviceNotFound(ctx context.Context) Finding {
 	at := p.api.Spec.Service
-	f := wrong(Broken, ReasonServiceNotFound, "there is no Service %s in the namespace %s", at.Name, at.Namespace)
+	f := wrong(Broken, ReasonServiceNotFound, "the Service %s does not exist in the namespace %s", at.Name, at.Namespace)
 	if _, err := p.host.core.CoreV1().Namespaces().Get(ctx, at.Namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
-		f = f.seenIn("there is no namespace " + at.Namespace)
+		f = f.seenIn("the namespace does not exist: " + at.Namespace)
 	} else if list, err := p.host.core.CoreV1().Services(at.Namespace).List(ctx, metav1.ListOptions{}); err == nil {
 		var names []string
 		for _, s := range list.Items {
@@ -61,9 +61,9 @@ func (p *examination) serviceNotFound(ctx context.Context) Finding {
 		f = f.seenIn(fmt.Sprintf("the Services there: %s", orNone(names)))
 	}
 	return f.repairedBy(
-		"# If the server runs behind another Service:",
+		"# If the server has another Service:",
 		patch(p.name, fmt.Sprintf(`{"spec":{"service":{"namespace":"%s","name":"SERVICE","port":%d}}}`, at.Namespace, at.Port)),
-		"# If it is gone for good, namespaces cannot be deleted until its APIService is, too:",
+		"# If the server was removed, delete its APIService too, because namespaces cannot be deleted otherwise:",
 		"kubectl delete apiservice "+p.name)
 }
 
@@ -86,7 +86,7 @@ func (p *examination) portMissing() Finding {
 	f := wrong(
 		Broken,
 		ReasonServicePortMissing,
-		"the APIService names the port %d, which the Service does not have: %s",
+		"the APIService has the port %d, which the Service does not have: %s",
 		at.Port,
 		orNone(has),
 	)
@@ -131,7 +131,7 @@ func checkEndpoints(ctx context.Context, p *examination) Finding {
 		return unseen("the Service could not be read")
 	}
 	if p.service.Spec.Type == corev1.ServiceTypeExternalName {
-		return unseen("a Service of the type ExternalName has none: the API server goes to " + p.service.Spec.ExternalName)
+		return unseen("a Service of the type ExternalName has no endpoints: the API server connects to " + p.service.Spec.ExternalName)
 	}
 	list, err := p.host.core.DiscoveryV1().
 		EndpointSlices(p.service.Namespace).
@@ -148,7 +148,7 @@ func checkEndpoints(ctx context.Context, p *examination) Finding {
 		return p.notReady(ctx, len(all))
 	case len(p.targets()) == 0:
 		return wrong(Broken, ReasonEndpointPortMissing, "no endpoint has the port %s", portText(p.port())).
-			seenIn("the Service's targetPort names a port that no container of its pods has").
+			seenIn("the Service's targetPort is the name of a port that no container of its pods has").
 			repairedBy(fmt.Sprintf("kubectl -n %s get pods -l %s -o jsonpath='{.items[*].spec.containers[*].ports}'", p.service.Namespace,
 				p.selector()),
 				fmt.Sprintf("kubectl -n %s edit service %s   # set targetPort to one of them", p.service.Namespace, p.service.Name))
@@ -202,10 +202,10 @@ func (p *examination) targets() []string {
 
 func (p *examination) noEndpoints(ctx context.Context) Finding {
 	name, namespace := p.service.Name, p.service.Namespace
-	f := wrong(Broken, ReasonNoEndpoints, "the Service %s/%s has none", namespace, name)
+	f := wrong(Broken, ReasonNoEndpoints, "the Service %s/%s has no endpoints", namespace, name)
 	if len(p.service.Spec.Selector) == 0 {
-		return f.seenIn("it has no selector, so that no controller makes its EndpointSlices").
-			repairedBy("# Give it the labels of the server's pods:",
+		return f.seenIn("the Service has no selector, so no controller creates its EndpointSlices").
+			repairedBy("# Set the selector to the labels of the server's pods:",
 				fmt.Sprintf(`kubectl -n %s patch service %s --type=merge -p '{"spec":{"selector":{"app":"NAME"}}}'`, namespace, name))
 	}
 	f.Message += ": it selects " + p.selector()
@@ -223,14 +223,14 @@ func (p *examination) noEndpoints(ctx context.Context) Finding {
 			f = f.seenIn(fmt.Sprintf("%s wants %d replicas", w.name, w.replicas))
 		}
 		return f.repairedBy(
-			fmt.Sprintf("kubectl -n %s scale %s --replicas=1   # if it has none", namespace, deployed[0].name),
-			fmt.Sprintf("kubectl -n %s describe %s             # if no pods are made", namespace, deployed[0].name))
+			fmt.Sprintf("kubectl -n %s scale %s --replicas=1   # if it has no replicas", namespace, deployed[0].name),
+			fmt.Sprintf("kubectl -n %s describe %s             # if it creates no pods", namespace, deployed[0].name))
 	}
-	return f.seenIn("no Deployment, StatefulSet or DaemonSet makes such pods").
-		repairedBy("# Deploy the server, or let the Service select its pods:",
+	return f.seenIn("no Deployment, StatefulSet or DaemonSet creates matching pods").
+		repairedBy("# Deploy the server, or make the Service select its pods:",
 			fmt.Sprintf("kubectl -n %s get pods --show-labels", namespace),
 			fmt.Sprintf("kubectl -n %s edit service %s   # spec.selector", namespace, name),
-			"# If it is gone for good, namespaces cannot be deleted until its APIService is, too:",
+			"# If the server was removed, delete its APIService too, because namespaces cannot be deleted otherwise:",
 			"kubectl delete apiservice "+p.name)
 }
 
@@ -287,7 +287,7 @@ func (p *examination) notReady(ctx context.Context, count int) Finding {
 	f = f.seenIn(podStates(found.pods)...)
 	for _, pod := range found.pods {
 		if said := p.readyz(ctx, &pod); said != "" {
-			f = f.seenIn(fmt.Sprintf("/readyz of %s says: %s", pod.Name, said))
+			f = f.seenIn(fmt.Sprintf("/readyz of %s reports: %s", pod.Name, said))
 			break
 		}
 	}
@@ -299,7 +299,7 @@ func (p *examination) lookAtPods() []string {
 	return []string{
 		fmt.Sprintf("kubectl -n %s describe pods -l %s", ns, selector),
 		fmt.Sprintf("kubectl -n %s logs -l %s --all-containers --tail=50", ns, selector),
-		fmt.Sprintf("kubectl -n %s logs -l %s --all-containers --tail=50 --previous   # if they end again and again", ns, selector),
+		fmt.Sprintf("kubectl -n %s logs -l %s --all-containers --tail=50 --previous   # if they restart repeatedly", ns, selector),
 	}
 }
 

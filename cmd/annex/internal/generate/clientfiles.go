@@ -37,7 +37,7 @@ func compareClients(into, dir string, made []clientFile) ([]ClientFile, error) {
 				Problem{
 					File:    shorten(file, dir),
 					Line:    1,
-					Message: "this file was not written by annex generate and would be overwritten: rename or remove it",
+					Message: "annex generate did not write this file, and would overwrite it: rename or remove it",
 				},
 			)
 		}

@@ -57,7 +57,7 @@ func clientsDir(dir string, o Options, requests []moduleRequest) (string, error)
 	}
 	at := func(message string) error { return Problem{File: o.Clients, Message: message} }
 	if info, err := os.Stat(into); err == nil && !info.IsDir() {
-		return "", at("is a file: name the folder that gets the clients")
+		return "", at("is a file: set --clients to the folder for the clients")
 	}
 	// The go command names packages by the real path of their folder, so symbolic links of the existing part are
 	// resolved.
@@ -76,16 +76,16 @@ func clientsDir(dir string, o Options, requests []moduleRequest) (string, error)
 	}
 	root, ok := moduleRoot(into)
 	if !ok {
-		return "", at("is in no Go module: run go mod init in the folder that should be one")
+		return "", at("is not in a Go module: run go mod init in the module's folder")
 	}
 	for _, r := range requests {
 		other, _ := moduleRoot(r.dir)
 		if real, err := filepath.EvalSymlinks(other); err != nil || real != root {
-			return "", at(fmt.Sprintf("is in another Go module than the API packages in %s: clients go into theirs", r.dir))
+			return "", at(fmt.Sprintf("is in another Go module than the API packages in %s: use a folder in their module", r.dir))
 		}
 	}
 	if len(requests) > 1 {
-		return "", at("clients are made of all packages at once: name them by folders, or by patterns that are import paths, not by both")
+		return "", at("--clients does not support folders and import paths together: pass only folders, or only import paths")
 	}
 	return into, nil
 }
@@ -191,7 +191,7 @@ func (l *packageSet) clients(dir string, marked *schema.Packages) ([]clientFile,
 func packageOf(dir string) (string, error) {
 	root, ok := moduleRoot(dir)
 	if !ok {
-		return "", Problem{File: dir, Message: "is in no Go module: run go mod init in the folder that should be one"}
+		return "", Problem{File: dir, Message: "is not in a Go module: run go mod init in the module's folder"}
 	}
 	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
@@ -226,7 +226,7 @@ func (l *packageSet) clientSources(dir string, marked *schema.Packages) ([]*sour
 	groups := map[string]*source{} // by folder and by Go name
 	for _, s := range l.sources {
 		if s.dir == dir {
-			return nil, Problem{File: dir, Message: "is an API package: clients go into a folder of their own, such as client"}
+			return nil, Problem{File: dir, Message: "is an API package: use a separate folder for clients, such as client"}
 		}
 		kinds := findObjects(l.universe[s.path])
 		if s.group == "" || len(kinds.kinds) == 0 {
@@ -242,8 +242,8 @@ func (l *packageSet) clientSources(dir string, marked *schema.Packages) ([]*sour
 			if other != nil && (other.group != s.group || path.Dir(other.path) != path.Dir(s.path)) {
 				at := s.position()
 				problems = append(problems, Problem{File: at.Filename, Line: at.Line, Message: fmt.Sprintf(
-					"group %s in %s would have the same clients as group %s in %s: give the folders different names, with all versions of a group in "+
-						"one, and one of the groups another Go name by +groupGoName=NAME",
+					"group %s in %s would have the same clients as group %s in %s: give the folders different names, keep all versions of "+
+						"a group in one folder, and give one of the groups another Go name with +groupGoName=NAME",
 					s.group, path.Dir(s.path), other.group, path.Dir(other.path))})
 			}
 			groups[key] = s
@@ -259,7 +259,7 @@ func (l *packageSet) clientSources(dir string, marked *schema.Packages) ([]*sour
 	case len(problems) > 0:
 		return nil, problems
 	case len(sources) == 0:
-		return nil, Problem{File: dir, Message: "there are no kinds to make clients of: a kind is an exported struct of an API package that " +
+		return nil, Problem{File: dir, Message: "no kinds to generate clients for: a kind is an exported struct of an API package that " +
 			"embeds metav1.TypeMeta and metav1.ObjectMeta"}
 	}
 	return sources, nil
@@ -271,11 +271,12 @@ func (s *source) clientFolder() error {
 	at := s.position()
 	if path.Base(s.path) != s.version {
 		return Problem{File: at.Filename, Line: at.Line, Message: fmt.Sprintf(
-			"the clients of a version are named after its folder: rename the folder %s to %s", path.Base(s.path), s.version)}
+			"the name of the folder %s is not the API version: clients get their name from the folder, rename "+
+				"it to %s", path.Base(s.path), s.version)}
 	}
 	if group, _, _ := strings.Cut(path.Base(path.Dir(s.path)), "."); !token.IsIdentifier(group) {
 		return Problem{File: at.Filename, Line: at.Line, Message: fmt.Sprintf(
-			"the clients of a group are named after its folder, and %q cannot be the name of a package: rename the folder",
+			"%q is not a valid package name: clients get their package name from the group's folder, rename the folder",
 			path.Base(path.Dir(s.path)),
 		)}
 	}
@@ -323,7 +324,8 @@ func markClients(s *source, o objects, markers map[string]apiextensionsv1.Custom
 		hasList := slices.ContainsFunc(o.lists, func(l *types.Type) bool { return l.Name.Name == t.Name.Name+"List" })
 		if !hasList && !tags.NoVerbs && tags.HasVerb("list") {
 			problems = append(problems, Problem{File: at.Filename, Line: at.Line, Message: fmt.Sprintf(
-				"clients list %s, and there is no type %[1]sList: write it, or say +genclient:skipVerbs=list,watch on the type", t.Name.Name)})
+				"%s has no list type, which clients need: declare %[1]sList, or add +genclient:skipVerbs=list,watch to "+
+					"the type", t.Name.Name)})
 		}
 	}
 	return problems

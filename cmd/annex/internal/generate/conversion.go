@@ -365,7 +365,7 @@ func (l *packageSet) misnamedConversions(s *source) Problems {
 			len(signature.Results) != 1 ||
 			signature.Results[0].Type.Name.Name != "error" {
 			problems = append(problems, Problem{File: pos.Filename, Line: pos.Line, Message: fmt.Sprintf(
-				"%s is no conversion: write it as func(in *A, out *B, s conversion.Scope) error, or give it another name", name)})
+				"%s is not a conversion function: declare it as func(in *A, out *B, s conversion.Scope) error, or rename it", name)})
 			continue
 		}
 		named := func(t *types.Type) string {
@@ -377,7 +377,7 @@ func (l *packageSet) misnamedConversions(s *source) Problems {
 		want := fmt.Sprintf("Convert_%s_To_%s", named(signature.Parameters[0].Type.Elem), named(signature.Parameters[1].Type.Elem))
 		if name != want {
 			problems = append(problems, Problem{File: pos.Filename, Line: pos.Line, Message: fmt.Sprintf(
-				"%s would not be called: the conversion of these types is named %s", name, want)})
+				"generated code does not call %s: rename the conversion of these types to %s", name, want)})
 		}
 	}
 	return problems
@@ -390,7 +390,7 @@ func (l *packageSet) unknownPeers() Problems {
 		for _, peer := range s.peers() {
 			if p := l.listed[peer.text]; p == nil || len(p.GoFiles) == 0 {
 				problems = append(problems, Problem{File: peer.pos.Filename, Line: peer.pos.Line, Message: fmt.Sprintf(
-					"+%s=%s: no such package: give the import path of the hub's", conversionTag, peer.text)})
+					"+%s=%s: package not found: use the import path of the hub's package", conversionTag, peer.text)})
 			}
 		}
 	}

@@ -37,26 +37,26 @@ func foreignRequest(dir string, o Options) (moduleRequest, error) {
 	into := dir
 	switch {
 	case len(o.Args) > 1:
-		return moduleRequest{}, Problem{File: o.Args[1], Message: "the facts of one package go into one folder: name only one with --for"}
+		return moduleRequest{}, Problem{File: o.Args[1], Message: "--for supports only one folder: pass one folder for the generated code"}
 	case len(o.Args) == 1 && filepath.IsAbs(o.Args[0]):
 		into = o.Args[0]
 	case len(o.Args) == 1:
 		into = filepath.Join(dir, o.Args[0])
 	}
 	if info, err := os.Stat(into); err == nil && !info.IsDir() {
-		return moduleRequest{}, Problem{File: o.Args[0], Message: "is a file: name the folder of the package that gets the facts"}
+		return moduleRequest{}, Problem{File: o.Args[0], Message: "is a file: pass the folder of the package for the generated code"}
 	}
 	group, version, ok := strings.Cut(o.As, "/")
 	if !ok && versionElement.MatchString(o.As) { // in the core group
 		group, version = "", o.As
 	} else if o.As != "" && (!groupPattern.MatchString(group) || !versionPattern.MatchString(version)) {
 		return moduleRequest{}, Problem{
-			Message: fmt.Sprintf("--as %q: want a group and a version, such as apps.example.com/v1, or v1 for the core group", o.As),
+			Message: fmt.Sprintf("--as %q: must be a group and a version, such as apps.example.com/v1, or v1 for the core group", o.As),
 		}
 	}
 	root, ok := moduleRoot(into)
 	if !ok {
-		return moduleRequest{}, Problem{File: into, Message: "is in no Go module: run go mod init in the folder that should be one"}
+		return moduleRequest{}, Problem{File: into, Message: "is not in a Go module: run go mod init in the module's folder"}
 	}
 	return moduleRequest{dir: root, request: request{Foreign: &foreign{For: o.For, Group: group, Version: version, Dir: into}}}, nil
 }
@@ -86,7 +86,7 @@ func generateForeign(ctx context.Context, f foreign) ([]output, []string, error)
 	if len(matched) != 1 || len(matched[0].GoFiles) == 0 {
 		return nil, nil, cmp.Or(
 			outsideWorkspace(ctx),
-			error(Problem{Message: fmt.Sprintf("--for %s: no such package in the module's dependencies: run go get %[1]s", f.For)}),
+			error(Problem{Message: fmt.Sprintf("--for %s: package not found in the module's dependencies: run go get %[1]s", f.For)}),
 		)
 	}
 	l := &packageSet{fset: token.NewFileSet(), listed: map[string]*packages.Package{}}
@@ -106,7 +106,7 @@ func generateForeign(ctx context.Context, f foreign) ([]output, []string, error)
 	case !identified:
 		return nil, nil, Problem{
 			Message: fmt.Sprintf(
-				"--for %s: the package does not say its group: say which it shall have, as in --as %s/%s",
+				"--for %s: the package has no group: set the group, as in --as %s/%s",
 				f.For,
 				path.Base(path.Dir(f.For)),
 				s.name,
@@ -115,7 +115,7 @@ func generateForeign(ctx context.Context, f foreign) ([]output, []string, error)
 	}
 	if _, named, _ := s.lookup("versionName"); f.Version == "" && !named && !versionElement.MatchString(s.version) {
 		return nil, nil, Problem{
-			Message: fmt.Sprintf("--for %s: the package does not say its version: say which it shall have, as in --as %s/v1", f.For, s.group),
+			Message: fmt.Sprintf("--for %s: the package has no version: set the version, as in --as %s/v1", f.For, s.group),
 		}
 	}
 	l.sources = []*source{s}
@@ -156,7 +156,7 @@ func (f foreign) target() (*source, []string, error) {
 		return nil, nil, Problem{
 			File:    file,
 			Line:    1,
-			Message: "this file was not written by annex generate and would be overwritten: rename or remove it",
+			Message: "annex generate did not write this file, and would overwrite it: rename or remove it",
 		}
 	}
 	names, err := filepath.Glob(filepath.Join(f.Dir, "*.go"))
@@ -182,12 +182,13 @@ func (f foreign) target() (*source, []string, error) {
 			return nil, nil, Problem{
 				File:    at.Filename,
 				Line:    at.Line,
-				Message: fmt.Sprintf("%s is the name of a function that is generated: rename this one", name),
+				Message: fmt.Sprintf("%s is the name of a generated function: rename this function", name),
 			}
 		}
 	}
 	if !token.IsIdentifier(t.name) {
-		return nil, nil, Problem{File: f.Dir, Message: "the folder's name cannot be that of a package: put a file with a package clause there"}
+		return nil, nil, Problem{File: f.Dir, Message: "the name of the folder is not a valid package name: add a file with a package " +
+			"clause to the folder"}
 	}
 	return t, read, nil
 }
@@ -246,7 +247,8 @@ func (l *packageSet) foreignFacts(s, target *source, own bool) (output, error) {
 	for _, t := range slices.Concat(objects.kinds, objects.lists) {
 		if t.Methods["DeepCopyObject"] == nil {
 			return output{}, Problem{Message: fmt.Sprintf(
-				"--for %s: type %s has no method DeepCopyObject, and another package cannot add one: copy the type, or embed it in one of yours",
+				"--for %s: type %s has no method DeepCopyObject, and other packages cannot add it: copy the type, or embed it in your "+
+					"own type",
 				s.path,
 				t.Name.Name,
 			)}

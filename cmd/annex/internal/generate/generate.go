@@ -245,7 +245,7 @@ func requestsByModule(dir string, args []string) ([]moduleRequest, error) {
 		switch {
 		case err == nil && info.IsDir():
 		case err == nil:
-			return nil, Problem{File: arg, Message: "is a file: name the folder of a Go package"}
+			return nil, Problem{File: arg, Message: "is a file: pass the folder of a Go package"}
 		case explicitPath:
 			return nil, Problem{File: arg, Message: "no such folder"}
 		default:
@@ -258,7 +258,7 @@ func requestsByModule(dir string, args []string) ([]moduleRequest, error) {
 		}
 		root, ok := moduleRoot(abs)
 		if !ok {
-			return nil, Problem{File: arg, Message: "is in no Go module: run go mod init in the folder that should be one"}
+			return nil, Problem{File: arg, Message: "is not in a Go module: run go mod init in the module's folder"}
 		}
 		if wildcard {
 			all = addRequest(all, root, filepath.Join(abs, "..."), "")
@@ -326,13 +326,13 @@ var fatalLine = regexp.MustCompile(`(?m)^(?:F\d{4} \S+\s+\d+ \S+\] |panic: |anne
 
 // lastWords finds the reason for a worker's end, and the package that caused it, in its standard error.
 func lastWords(stderr string, err error) Problem {
-	p := Problem{Message: "the generators gave up: " + err.Error()}
+	p := Problem{Message: "code generation failed: " + err.Error()}
 	for _, m := range fatalLine.FindAllStringSubmatch(stderr, -1) {
 		if dir, ok := strings.CutPrefix(m[0], workingOn); ok {
 			p.File = dir
 			continue
 		}
-		p.Message = "the generators gave up: " + oneLine(m[1])
+		p.Message = "code generation failed: " + oneLine(m[1])
 		break
 	}
 	return p

@@ -23,7 +23,7 @@ func readHeader(file string) (string, error) {
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, file, header+"package p\n", parser.ParseComments)
 	if err != nil || fset.Position(f.Package).Offset != len(header) || strings.Contains(header, marker) {
-		return "", Problem{File: file, Message: "is no header of Go files: it may have comments only"}
+		return "", Problem{File: file, Message: "is not a header for Go files: the file may have only comments"}
 	}
 	return header, nil
 }

@@ -61,7 +61,7 @@ func (f *forms) fields(t *types.Type, inlinedAs string, at token.Position, names
 			what = noForm(m.Type)
 		}
 		if there, taken := names[name]; what == "" && taken {
-			what = fmt.Sprintf("its name in JSON, %q, is that of %s, too: rename one", name, there)
+			what = fmt.Sprintf("JSON name %q is already used by %s: rename one of the fields", name, there)
 		}
 		if what != "" {
 			f.problems = append(f.problems, Problem{File: pos.Filename, Line: pos.Line, Message: fmt.Sprintf("field %s: %s", who, what)})
@@ -95,11 +95,10 @@ func (l *packageSet) declaring(path string) *source {
 // else the problem. mendable is set if the user's module declares m, so that the problem can be fixed there.
 func jsonName(m types.Member, mendable bool) (name, wrong string) {
 	if namer.IsPrivateGoName(m.Name) && !m.Embedded {
-		return "-", "it is not exported, and no object with such a field can be applied: export it, or remove it"
+		return "-", "the field is not exported, and objects with such a field cannot be applied: export or remove it"
 	}
 	if mendable && !wellFormedTag.MatchString(m.Tags) {
-		return "-", fmt.Sprintf("the tag `%s` is not well-formed, so that Go overlooks it: write `json:\"name\"`, without a space after "+
-			"the colon", m.Tags)
+		return "-", fmt.Sprintf("the tag `%s` is malformed, so Go ignores it: write `json:\"name\"`, without a space after the colon", m.Tags)
 	}
 	tag, tagged := reflect.StructTag(m.Tags).Lookup("json")
 	if tag == "-" {
@@ -108,16 +107,16 @@ func jsonName(m types.Member, mendable bool) (name, wrong string) {
 	name, options, _ := strings.Cut(tag, ",")
 	switch {
 	case name == "-":
-		return "-", `in JSON it would be called -: leave it out with json:"-", or give it a name`
+		return "-", `the JSON name of the field would be -: exclude the field with json:"-", or give it a name`
 	case name != "":
 		return name, ""
 	case m.Embedded && !tagged && mendable:
-		return "-", fmt.Sprintf(`an embedded type without a tag is in JSON, but not in OpenAPI: say json:"%s"`, embeddedTag(m))
+		return "-", fmt.Sprintf(`an embedded type without a tag is part of the JSON, but not of OpenAPI: add the tag json:"%s"`, embeddedTag(m))
 	case m.Embedded:
 		return "", ""
 	case options != "":
 		return "-", fmt.Sprintf(
-			`json:"%s" gives it no name: write json:"%s"`,
+			`json:"%s" has no name: write json:"%s"`,
 			tag,
 			strings.Replace(strings.ToLower(m.Name[:1])+m.Name[1:]+","+options, ",inline", "", 1),
 		)
@@ -137,9 +136,9 @@ func metaName(m types.Member, name string) string {
 	switch {
 	case !m.Embedded:
 	case isMeta(m, "TypeMeta") && name != "":
-		return `apiVersion and kind belong to the object itself: say json:",inline"`
+		return `apiVersion and kind must be fields of the object itself: use the tag json:",inline"`
 	case (isMeta(m, "ObjectMeta") || isMeta(m, "ListMeta")) && name != "metadata":
-		return `clients look for it in metadata: say json:"metadata,omitempty"`
+		return `clients expect the field as metadata: use the tag json:"metadata,omitempty"`
 	}
 	return ""
 }
@@ -152,7 +151,7 @@ func isMeta(m types.Member, name string) bool {
 func noForm(t *types.Type) string {
 	switch {
 	case t.Name == types.Name{Package: "encoding/json", Name: "RawMessage"}:
-		return "OpenAPI takes json.RawMessage for a string: use runtime.RawExtension for objects, apiextensionsv1.JSON for anything"
+		return "OpenAPI treats json.RawMessage as a string: use runtime.RawExtension for objects, apiextensionsv1.JSON for anything"
 	case hasOwnJSON(t):
 		return ""
 	}
@@ -182,7 +181,7 @@ func noForm(t *types.Type) string {
 		case "uint64", "uintptr":
 			return name + " cannot be applied: use int64"
 		case "rune":
-			return "rune is no type of OpenAPI's: use int32, or string for text"
+			return "rune is not an OpenAPI type: use int32, or string for text"
 		case "complex64", "complex128":
 			return name + " has no form in JSON: use strings"
 		}

@@ -148,7 +148,7 @@ func outsideWorkspace(ctx context.Context) error {
 			return nil
 		}
 	}
-	message := fmt.Sprintf("%s does not know this module, and the go command works on no other: run go work use . here", file)
+	message := fmt.Sprintf("%s does not list this module, so the go command cannot use it: run go work use . in the module", file)
 	if os.Getenv("GOWORK") != "" {
 		message += ", or unset GOWORK"
 	}
@@ -205,7 +205,7 @@ func load(ctx context.Context, req request) (*packageSet, error) {
 	}
 	if len(l.sources) == 0 {
 		return nil, Problem{Message: fmt.Sprintf(
-			"no API packages in %s: mark a package of types by a comment // +groupName=GROUP above its package clause",
+			"no API packages in %s: mark an API package with the comment // +groupName=GROUP above its package clause",
 			strings.Join(req.Patterns, " "),
 		)}
 	}
@@ -322,7 +322,7 @@ func (l *packageSet) candidate(p *packages.Package, req request) (*source, error
 		return nil, cmp.Or(
 			err,
 			error(
-				Problem{File: file, Line: 1, Message: "this file was not written by annex generate and would be overwritten: rename or remove it"},
+				Problem{File: file, Line: 1, Message: "annex generate did not write this file, and would overwrite it: rename or remove it"},
 			),
 		)
 	}
@@ -341,7 +341,7 @@ var noGoFiles = regexp.MustCompile(`^no (?:non-test )?Go files in (.*)$`)
 // noPackage returns the reason why a pattern matches no package.
 func noPackage(p *packages.Package) Problem {
 	if m := noGoFiles.FindStringSubmatch(oneLine(p.Errors[0].Msg)); m != nil {
-		return Problem{File: m[1], Message: "no Go files here: name the folder of a Go package, or one above it with /..."}
+		return Problem{File: m[1], Message: "no Go files in the folder: pass the folder of a Go package, or a parent folder with /..."}
 	}
 	return packageProblem(p.Errors[0])
 }
@@ -411,7 +411,7 @@ func (l *packageSet) loadReached() error {
 		}
 	}
 	if _, err := l.base.LoadPackages(sortedKeys(reached)...); err != nil {
-		return fmt.Errorf("read the types that the packages are made of: %w", err)
+		return fmt.Errorf("read the types of the packages: %w", err)
 	}
 	return nil
 }
@@ -565,10 +565,10 @@ func listProblem(err error) error {
 	case strings.Contains(msg, "executable file not found"):
 		return Problem{Message: "the go command is not in PATH: install Go from https://go.dev/dl"}
 	case outsideModule.MatchString(msg):
-		return Problem{Message: "there is no Go module here: run go mod init, or go to the folder of one"}
+		return Problem{Message: "no Go module in the current folder: run go mod init, or change into the folder of a module"}
 	}
 	if strings.Contains(msg, "inconsistent vendoring") {
-		return Problem{Message: "the folder vendor does not hold what go.mod requires: run go mod vendor, or set GOFLAGS=-mod=mod"}
+		return Problem{Message: "the folder vendor does not match go.mod: run go mod vendor, or set GOFLAGS=-mod=mod"}
 	}
 	// An error in a dependency has its position in the text.
 	if m := positioned.FindStringSubmatch(msg); m != nil {

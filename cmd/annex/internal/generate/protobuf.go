@@ -22,7 +22,7 @@ func (s *source) wantsProtobuf() error {
 	}
 	if found && said.text != "package" && said.text != "false" {
 		return Problem{File: said.pos.Filename, Line: said.pos.Line, Message: fmt.Sprintf(
-			"+%s=%s: say +%s=package for protobuf methods of the package's types", protobufTag, said.text, protobufTag)}
+			"+%s=%s: use +%s=package for protobuf methods of the package's types", protobufTag, said.text, protobufTag)}
 	}
 	s.protobuf = said.text == "package"
 	return nil

@@ -199,7 +199,7 @@ func (s *source) identify() (bool, error) {
 			at = version.pos
 		}
 		return false, Problem{File: at.Filename, Line: at.Line, Message: fmt.Sprintf(
-			"%q is not an API version: name the package after its version, such as v1alpha1, or say +versionName=v1alpha1", s.version)}
+			"%q is not an API version: name the package after its version, such as v1alpha1, or add +versionName=v1alpha1", s.version)}
 	}
 	return true, nil
 }

@@ -34,7 +34,7 @@ func (l *packageSet) validate(s *source) Problems {
 	if s.group != "" {
 		for _, name := range reserved {
 			if pos, ok := s.declared[name]; ok {
-				at(pos, "%s is the name of a function that is generated: rename this one", name)
+				at(pos, "%s is the name of a generated function: rename this function", name)
 			}
 		}
 		problems = append(problems, l.notKinds(s)...)
@@ -45,7 +45,7 @@ func (l *packageSet) validate(s *source) Problems {
 	if s.protobuf {
 		for _, name := range protobuf.Helpers {
 			if pos, ok := s.declared[name]; ok {
-				at(pos, "%s is the name of a function that is generated: rename this one", name)
+				at(pos, "%s is the name of a generated function: rename this function", name)
 			}
 		}
 	}
@@ -103,7 +103,7 @@ func (l *packageSet) methodless(s *source) Problems {
 			if slices.Contains([]string{"DeepCopy", "DeepCopyInto", "DeepCopyObject", "OpenAPIModelName"}, m.Name) {
 				at(
 					s.field(t.Name.Name, m.Name),
-					"field %s.%s has the name of a method that is generated: rename it, its name in JSON may stay",
+					"field %s.%s has the name of a generated method: rename the field; its JSON name may stay",
 					t.Name.Name,
 					m.Name,
 				)
@@ -112,8 +112,8 @@ func (l *packageSet) methodless(s *source) Problems {
 	}
 	for t, g := range s.typeSpecs() {
 		if isGenericData(t) && !strings.Contains(comments(g.Doc)+comments(t.Doc), "+k8s:deepcopy-gen=false") {
-			at(s.fset.Position(t.Pos()), "type %s has parameters, so no methods can be generated for it: declare types without, "+
-				"or say +k8s:deepcopy-gen=false above it if it is in no API object", t.Name.Name)
+			at(s.fset.Position(t.Pos()), "annex generate cannot generate methods for type %s, which has type parameters: declare types "+
+				"without parameters, or add +k8s:deepcopy-gen=false above the type if no API object uses it", t.Name.Name)
 		}
 	}
 	return problems
@@ -182,12 +182,12 @@ func (l *packageSet) notKinds(s *source) Problems {
 		}
 		for _, meta := range []string{"TypeMeta", "ObjectMeta"} {
 			if !embeds(item, meta) {
-				add(item, "type %s has a list, %s, but is no kind: embed metav1.%s in it", kind, list.Name.Name, meta)
+				add(item, "type %s has a list type, %s, but is not a kind: embed metav1.%s in it", kind, list.Name.Name, meta)
 			}
 		}
 		for _, meta := range []string{"TypeMeta", "ListMeta"} {
 			if !embeds(list, meta) {
-				add(list, "type %s is no list of %s: embed metav1.%s in it", list.Name.Name, kind, meta)
+				add(list, "type %s is not a list type for %s: embed metav1.%s in it", list.Name.Name, kind, meta)
 			}
 		}
 	}
@@ -205,7 +205,7 @@ func (l *packageSet) sameKinds(s *source) Problems {
 			if there, ok := other.declared[t.Name.Name]; ok {
 				at := s.declared[t.Name.Name]
 				problems = append(problems, Problem{File: at.Filename, Line: at.Line, Message: fmt.Sprintf(
-					"kind %s of %s/%s is in package %s, too (%s:%d): rename one, or give its package another group or version",
+					"kind %s of %s/%s is also in package %s (%s:%d): rename one of the kinds, or give its package another group or version",
 					t.Name.Name, s.group, s.version, other.path, filepath.Base(there.Filename), there.Line)})
 			}
 		}
@@ -215,7 +215,7 @@ func (l *packageSet) sameKinds(s *source) Problems {
 
 // uncopyable returns the problem of a type that cannot be copied, with its fix, or nothing.
 func uncopyable(t *types.Type) string {
-	const remove = "cannot be copied: remove it, or if this is no API type say +k8s:deepcopy-gen=false above it"
+	const remove = "cannot be copied: remove it, or add +k8s:deepcopy-gen=false above the type if it is not an API type"
 	switch t.Kind {
 	case types.Func:
 		return "a function " + remove
@@ -227,10 +227,10 @@ func uncopyable(t *types.Type) string {
 				return ""
 			}
 		}
-		return "an interface cannot be copied: for content of any kind use runtime.RawExtension"
+		return "an interface cannot be copied: use runtime.RawExtension for content of any kind"
 	case types.Struct:
 		if t.Name.Package != "" && namer.IsPrivateGoName(t.Name.Name) {
-			return fmt.Sprintf("type %s is not exported, so no methods are generated for it: export it", t.Name.Name)
+			return fmt.Sprintf("annex generate cannot generate methods for type %s, which is not exported: export the type", t.Name.Name)
 		}
 	case types.Pointer, types.Slice, types.Array, types.Map:
 		return uncopyable(t.Elem)

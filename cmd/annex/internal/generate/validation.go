@@ -286,9 +286,9 @@ func (s *source) badTags() Problems {
 		}
 		known, unknown := validationTags(line)
 		for _, name := range unknown {
-			message := fmt.Sprintf("+%s is no tag of any generator: remove it", name)
+			message := fmt.Sprintf("unknown tag +%s: remove it", name)
 			if like := likeliest(name); like != "" {
-				message = fmt.Sprintf("+%s is no tag of any generator: did you mean +%s?", name, like)
+				message = fmt.Sprintf("unknown tag +%s: did you mean +%s?", name, like)
 			}
 			problems = append(problems, Problem{File: at.Filename, Line: at.Line, Message: message})
 		}

@@ -75,10 +75,10 @@ func ParsePlatforms(text string) ([]v1.Platform, error) {
 	for one := range strings.SplitSeq(text, ",") {
 		p, err := v1.ParsePlatform(strings.TrimSpace(one))
 		if err != nil || p.OS != "linux" || p.Architecture == "" {
-			return nil, fmt.Errorf("--platform %q: want linux/ARCHITECTURE, such as linux/amd64,linux/arm64", one)
+			return nil, fmt.Errorf("--platform %q: must be linux/ARCHITECTURE, such as linux/amd64,linux/arm64", one)
 		}
 		if slices.ContainsFunc(platforms, func(other v1.Platform) bool { return other.Equals(*p) }) {
-			return nil, fmt.Errorf("--platform %q is there twice", one)
+			return nil, fmt.Errorf("--platform %q is set twice", one)
 		}
 		platforms = append(platforms, *p)
 	}
@@ -89,7 +89,7 @@ func ParsePlatforms(text string) ([]v1.Platform, error) {
 func ParseReference(text string) (name.Tag, error) {
 	tag, err := name.NewTag(text)
 	if err != nil {
-		return name.Tag{}, fmt.Errorf("--image %q: want REGISTRY/NAME:TAG, such as registry.example.com/demo:v1: %w", text, err)
+		return name.Tag{}, fmt.Errorf("--image %q: must be REGISTRY/NAME:TAG, such as registry.example.com/demo:v1: %w", text, err)
 	}
 	return tag, nil
 }
@@ -225,7 +225,7 @@ func baseOf(ctx context.Context, base string, p v1.Platform) (v1.Image, error) {
 	}
 	image, err := remote.Image(ref, remote.WithContext(ctx), remote.WithPlatform(p), remote.WithAuthFromKeychain(authn.DefaultKeychain))
 	if err != nil {
-		return nil, fmt.Errorf("image: read the base %s for %s (--base %s needs none): %w", base, p, Scratch, err)
+		return nil, fmt.Errorf("image: read the base image %s for %s (--base %s builds without one): %w", base, p, Scratch, err)
 	}
 	return image, nil
 }
@@ -299,7 +299,7 @@ func (i *Image) WriteLayout(dir string, tag name.Tag) error {
 		entries, readErr := os.ReadDir(dir)
 		switch {
 		case readErr == nil && len(entries) > 0:
-			return fmt.Errorf("image: %s holds something that is no OCI image layout: choose another folder", dir)
+			return fmt.Errorf("image: the folder %s has files, but is not an OCI image layout: choose another folder", dir)
 		case readErr != nil && !errors.Is(readErr, fs.ErrNotExist):
 			return fmt.Errorf("image: %w", readErr)
 		}
@@ -324,10 +324,10 @@ func (i *Image) WriteLayout(dir string, tag name.Tag) error {
 // refuses an existing file unless replace is set.
 func (i *Image) WriteTarball(file string, tag name.Tag, replace bool) error {
 	if i.index != nil {
-		return errors.New("image: a tarball holds one platform: give one --platform, or use --layout")
+		return errors.New("image: a tarball supports only one platform: set one --platform, or use --layout")
 	}
 	if _, err := os.Lstat(file); err == nil && !replace {
-		return fmt.Errorf("image: %s exists: --force replaces it", file)
+		return fmt.Errorf("image: %s exists: use --force to replace it", file)
 	}
 	f, err := os.CreateTemp(filepath.Dir(file), ".annex-image-*")
 	if err != nil {

@@ -153,7 +153,7 @@ func TestPush_asBase(t *testing.T) {
 		t.Context(),
 		above,
 	); err == nil ||
-		!strings.Contains(err.Error(), "read the base "+above.Base+" for linux/arm64 (--base scratch needs none)") {
+		!strings.Contains(err.Error(), "read the base image "+above.Base+" for linux/arm64 (--base scratch builds without one)") {
 		t.Errorf("a base that is not there: %v", err)
 	}
 }
@@ -188,7 +188,7 @@ func TestWriteLayout_sameReference_isReplaced(t *testing.T) {
 		other,
 		ref(t, "demo:v1"),
 	); err == nil ||
-		!strings.Contains(err.Error(), "holds something that is no OCI image layout") {
+		!strings.Contains(err.Error(), "is not an OCI image layout") {
 		t.Errorf("a folder that is not a layout: %v", err)
 	}
 }
@@ -200,7 +200,7 @@ func TestWriteTarball_existing_isKept(t *testing.T) {
 	for _, step := range []struct {
 		replace bool
 		want    string
-	}{{false, ""}, {false, "demo.tar exists: --force replaces it"}, {true, ""}} {
+	}{{false, ""}, {false, "demo.tar exists: use --force to replace it"}, {true, ""}} {
 		err := made.WriteTarball(file, tag, step.replace)
 		if step.want == "" && err != nil || step.want != "" && (err == nil || !strings.Contains(err.Error(), step.want)) {
 			t.Errorf("replace %v: %v", step.replace, err)

@@ -38,7 +38,7 @@ func accept(dir string, findings []Finding) ([]string, error) {
 		rule, where, ok := strings.Cut(strings.TrimSpace(what), ": ")
 		if reason = strings.TrimSpace(reason); !ok || reason == "" {
 			return nil, fmt.Errorf(
-				"%s:%d: want RULE: WHERE # REASON, as in field-removed: shop.example.com/v1 Widget .spec.size # never released",
+				"%s:%d: must be RULE: WHERE # REASON, as in field-removed: shop.example.com/v1 Widget .spec.size # never released",
 				file,
 				n,
 			)

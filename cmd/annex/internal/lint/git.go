@@ -17,7 +17,7 @@ import (
 )
 
 // ErrNoRepository reports that a folder is not in a git repository, or in one without commits.
-var ErrNoRepository = errors.New("not in a git repository with a commit: what is there cannot be compared with what was")
+var ErrNoRepository = errors.New("not in a git repository with a commit: no earlier version to compare with")
 
 // inRepository reports whether dir looks like part of a git repository.
 func inRepository(dir string) bool {
@@ -54,7 +54,7 @@ func baseline(ctx context.Context, root, ref string) (string, error) {
 	if ref != "" {
 		commit, err := git(ctx, root, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")
 		if err != nil {
-			return "", fmt.Errorf("--against %s: git knows no such commit here: fetch it, or name another", ref)
+			return "", fmt.Errorf("--against %s: commit not found in this repository: fetch it, or use another", ref)
 		}
 		return commit, nil
 	}

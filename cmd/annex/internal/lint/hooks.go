@@ -292,10 +292,10 @@ func (h *hookFinder) find(where hookPlace, name string, pos token.Pos) {
 	at := h.source.position(pos)
 	f := Finding{File: at.Filename, Line: at.Line, Rule: "plain-error", Where: name, Note: where.refuses}
 	if where.refuses {
-		f.Message = fmt.Sprintf("the error is answered with %s: return annex.Invalid if the object is wrong, "+
-			"annex.Unavailable if the hook cannot decide, and annex.Forbidden to say that it is meant", where.answer)
+		f.Message = fmt.Sprintf("clients get the error as %s: return annex.Invalid for a wrong object, annex.Unavailable if the "+
+			"hook cannot decide, or annex.Forbidden for an intended rejection", where.answer)
 	} else {
-		f.Message = fmt.Sprintf("the error is answered with %s, as a fault of the server: return annex.Invalid, Forbidden, NotFound, "+
+		f.Message = fmt.Sprintf("clients get the error as %s, a fault of the server: return annex.Invalid, Forbidden, NotFound, "+
 			"Conflict, TooManyRequests or Unavailable, or wrap the cause of a fault with %%w", where.answer)
 	}
 	h.findings = append(h.findings, f)

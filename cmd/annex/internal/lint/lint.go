@@ -86,7 +86,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if inRepository(dir) {
 		// Without git, lint would find nothing, and CI would pass.
 		if _, err := exec.LookPath("git"); err != nil {
-			return Result{}, errors.New("the git command is not in PATH, and nothing else can tell what was before: install git")
+			return Result{}, errors.New("the git command is not in PATH, and annex lint api needs it to read the earlier commit: install git")
 		}
 	}
 	root, err := git(ctx, dir, "rev-parse", "--show-toplevel")
@@ -123,7 +123,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		result.Findings, result.Stale = append(result.Findings, c.findings...), append(result.Stale, stale...)
 	}
 	if empty {
-		return Result{}, fmt.Errorf("no API packages in %s, neither now nor at %.12s: mark a package of types by a comment // "+
+		return Result{}, fmt.Errorf("no API packages in %s, neither now nor at %.12s: mark an API package with the comment // "+
 			"+groupName=GROUP above its package clause", cmp.Or(strings.Join(o.Patterns, " "), "./..."), commit)
 	}
 	for i := range result.Findings {
@@ -244,8 +244,8 @@ func (c *comparison) versions() {
 				continue
 			}
 			c.find(at.Filename, 0, "version-removed", "",
-				"the version is gone: its clients get 404, and objects that are stored in it cannot be read; see with SERVER storage stats whether "+
-					"there are any, and keep it, Unserved, until there are none")
+				"the version was removed: its clients get 404, and the server cannot read objects stored in it; check with SERVER storage "+
+					"stats for such objects, and keep the version, Unserved, until none exist")
 			continue
 		}
 		for _, kind := range old.kinds {
@@ -253,8 +253,8 @@ func (c *comparison) versions() {
 			if !slices.Contains(now.kinds, kind) {
 				file := c.after.position(now.pkg.Syntax[0].Package)
 				c.find(file.Filename, file.Line, "kind-removed", "",
-					"the kind is gone: its clients get 404, and objects that are stored as it cannot be read; see with SERVER storage stats whether "+
-						"there are any, and keep it, Unserved, until there are none%s", renamed(old, now))
+					"the kind was removed: its clients get 404, and the server cannot read its stored objects; check with SERVER storage "+
+						"stats for such objects, and keep the kind, Unserved, until none exist%s", renamed(old, now))
 				continue
 			}
 			c.kinds(old, now, kind)
@@ -268,7 +268,7 @@ func (c *comparison) versions() {
 func renamed(old, now *version) string {
 	for _, kind := range now.kinds {
 		if !slices.Contains(old.kinds, kind) {
-			return fmt.Sprintf("; if it is %s now, serve both: AlsoServedAs", kind)
+			return fmt.Sprintf("; if the kind moved to %s, serve both with AlsoServedAs", kind)
 		}
 	}
 	return ""
@@ -304,8 +304,9 @@ func (c *comparison) kinds(old, now *version, kind string) {
 			)
 		}
 		if wasServed != nil && isServed == nil && !c.after.named[isKey] {
-			c.find(at.Filename, at.Line, "kind-unserved", "", "no server passes it to KindOf any more, as the one at %s did: its clients get "+
-				"404, and objects that are stored as it are found by nothing; serve it, or remove them with the last server that does",
+			c.find(at.Filename, at.Line, "kind-unserved", "", "no server passes the kind to KindOf any more, as the server at %s did: its "+
+				"clients get 404, and nobody can read its stored objects; serve the kind, or delete the objects with the last server that "+
+				"serves it",
 				wasServed.pos.Filename)
 		}
 	}
@@ -327,8 +328,8 @@ func (c *comparison) markedNames(at token.Position, was, is marks, kind string) 
 		}
 		before, after = cmp.Or(before, ordinary), cmp.Or(after, ordinary)
 		if before != after {
-			c.find(at.Filename, at.Line, name+"-changed", "", "+kubebuilder:resource:%s was %q and is %q: no client finds the objects any more; "+
-				"change it back, or make a new kind", name, before, after)
+			c.find(at.Filename, at.Line, name+"-changed", "", "+kubebuilder:resource:%s was %q and is %q: clients no longer find the "+
+				"objects; revert the change, or create a new kind", name, before, after)
 		}
 	}
 }
@@ -348,17 +349,17 @@ func (s *source) subresources(v *version, d *declaration, served *servedKind) ma
 	}
 	if named, ok := d.object.Type().(*types.Named); ok && status {
 		if f, ok := s.fields(named)["status"]; ok && f.goName == "Status" {
-			all["status"] = "say +kubebuilder:subresource:status above the kind, and WithoutStatus nowhere"
+			all["status"] = "add +kubebuilder:subresource:status above the kind, and remove WithoutStatus"
 		}
 	}
 	if v.marked && d.marks.has("kubebuilder:subresource:scale") || served != nil && served.scale {
-		all["scale"] = "say +kubebuilder:subresource:scale above the kind, or Scale where it is served"
+		all["scale"] = "add +kubebuilder:subresource:scale above the kind, or Scale to its registration"
 	}
 	if served == nil {
 		return all
 	}
 	for name := range served.subresources {
-		all[name] = "keep it, or make a new version"
+		all[name] = "keep it, or create a new version"
 	}
 	return all
 }
@@ -368,8 +369,8 @@ func (c *comparison) lostSubresources(at token.Position, was, is map[string]stri
 		if _, kept := is[name]; kept || is == nil || opaque && name != "status" && name != "scale" {
 			continue
 		}
-		c.find(at.Filename, at.Line, "subresource-removed", "/"+name, "was served and is not: its clients get 404%s; %s", map[string]string{
-			"status": ", and the status is written with the rest of the object, by anyone who may write that",
+		c.find(at.Filename, at.Line, "subresource-removed", "/"+name, "is no longer served: its clients get 404%s; %s", map[string]string{
+			"status": ", and everyone who may write the object may also write its status",
 		}[name], was[name])
 	}
 }
@@ -391,19 +392,19 @@ func (c *comparison) definitions(was, is *servedKind, wasMarks, isMarks marks) {
 		return
 	}
 	if was.resource != is.resource {
-		c.find(is.pos.Filename, is.pos.Line, "path-changed", "", "the resource was %q and is %q: no client finds the objects any more, nor "+
-			"does the server those that are stored; change it back", was.resource, is.resource)
+		c.find(is.pos.Filename, is.pos.Line, "path-changed", "", "the resource was %q and is %q: neither clients nor the server find the "+
+			"stored objects any more; revert the change", was.resource, is.resource)
 	}
 	cluster := func(k *servedKind, m marks) bool { return k.clusterScoped || resourceArgument(m, "scope") == "Cluster" }
 	if cluster(was, wasMarks) != cluster(is, isMarks) {
-		c.find(is.pos.Filename, is.pos.Line, "scope-changed", "", "the scope has changed: no client finds the objects any more, nor does the "+
-			"server those that are stored; change it back, or make a new kind")
+		c.find(is.pos.Filename, is.pos.Line, "scope-changed", "", "the scope changed: neither clients nor the server find the stored "+
+			"objects any more; revert the change, or create a new kind")
 	}
 	for _, path := range slices.Sorted(maps.Keys(was.versions)) {
 		if !is.versions[path] && c.after.packages[path] != nil {
 			c.find(is.pos.Filename, is.pos.Line, "version-unserved", c.after.packages[path].Name,
-				"the version is no longer served: its clients get 404; deprecate it first. Objects that are stored in it, which SERVER storage "+
-					"stats counts, need it declared, with Unserved")
+				"the version is no longer served: its clients get 404; deprecate the version first. While objects are stored in it, which "+
+					"SERVER storage stats counts, keep it declared with Unserved")
 		}
 	}
 }
@@ -426,12 +427,12 @@ func (c *comparison) structs(path string, was, is *types.Named) {
 			continue
 		}
 		if other, ok := sameGoName(old, before, after); ok {
-			c.find(other.pos.Filename, other.pos.Line, "field-renamed", path+"."+name, "is called %s now: what clients write there and what is "+
-				"stored is lost; keep the name, or keep both fields", other.name)
+			c.find(other.pos.Filename, other.pos.Line, "field-renamed", path+"."+name, "was renamed to %s: values that clients write and "+
+				"stored values are lost; keep the name, or keep both fields", other.name)
 			continue
 		}
-		c.find(at.file, at.line, "field-removed", path+"."+name, "what clients write there and what is stored is lost; keep the field, "+
-			"deprecated, or make a new version")
+		c.find(at.file, at.line, "field-removed", path+"."+name, "was removed: values that clients write and stored values are lost; keep "+
+			"the field as deprecated, or create a new version")
 	}
 	for _, name := range slices.Sorted(maps.Keys(after)) {
 		now := after[name]
@@ -440,13 +441,13 @@ func (c *comparison) structs(path string, was, is *types.Named) {
 		}
 		_, defaulted := now.marks.defaultOf()
 		if now.required && !defaulted {
-			c.find(now.pos.Filename, now.pos.Line, "field-required", path+"."+name, "is new and required: what clients write, and what is "+
-				"stored, has not got it; make it optional, or give it a default")
+			c.find(now.pos.Filename, now.pos.Line, "field-required", path+"."+name, "is new and required: objects of clients and stored "+
+				"objects do not have it; make the field optional, or add a default")
 		}
 		for _, old := range before {
 			if _, kept := after[old.name]; old.number != "" && old.number == now.number && (!kept || after[old.name].number != old.number) {
-				c.find(now.pos.Filename, now.pos.Line, "proto-number", path+"."+name, "has the protobuf number %s, which was that of %s: objects "+
-					"that are stored as protobuf are read wrongly; give it a new one", now.number, old.name)
+				c.find(now.pos.Filename, now.pos.Line, "proto-number", path+"."+name, "has the protobuf number %s, which %s had before: "+
+					"the server misreads objects stored as protobuf; use a new number", now.number, old.name)
 			}
 		}
 	}
@@ -480,12 +481,12 @@ func (c *comparison) field(path string, was, is field) {
 			at.Line,
 			"field-required",
 			path,
-			"was optional: objects without it are refused; make it optional again, or give it a default",
+			"was optional: the server rejects objects without it; make the field optional again, or add a default",
 		)
 	}
 	if was.number != "" && is.number != was.number {
-		c.find(at.Filename, at.Line, "proto-number", path, "had the protobuf number %s and has %q: objects that are stored as protobuf are "+
-			"read wrongly; change it back", was.number, is.number)
+		c.find(at.Filename, at.Line, "proto-number", path, "had the protobuf number %s and has %q: the server misreads objects stored as "+
+			"protobuf; revert the change", was.number, is.number)
 	}
 	oldMarks, newMarks := c.before.allMarks(was), c.after.allMarks(is)
 	before, had := oldMarks.defaultOf()
@@ -497,19 +498,19 @@ func (c *comparison) field(path string, was, is field) {
 			at.Line,
 			"default-changed",
 			path,
-			"the default was %s and there is none: objects without the field mean something else; keep it",
+			"the default %s was removed: objects without the field change their meaning; keep the default",
 			before,
 		)
 	case has && !had && !was.required:
-		c.find(at.Filename, at.Line, "default-changed", path, "has the default %s, and had none: objects without the field mean something "+
-			"else; make a new field, or a new version", after)
+		c.find(at.Filename, at.Line, "default-changed", path, "has the new default %s: objects without the field change their meaning; "+
+			"create a new field or a new version", after)
 	case before != after && had:
-		c.find(at.Filename, at.Line, "default-changed", path, "the default was %s and is %s: objects without the field mean something else; "+
-			"keep it, or make a new version", before, after)
+		c.find(at.Filename, at.Line, "default-changed", path, "the default was %s and is %s: objects without the field change their "+
+			"meaning; keep the default, or create a new version", before, after)
 	}
 	if before, after := oldMarks.listType(), newMarks.listType(); before != after {
-		c.find(at.Filename, at.Line, "list-type-changed", path, "the list type was %q and is %q: patches and server-side apply merge it in "+
-			"another way, and owners of its items are lost; keep it", before, after)
+		c.find(at.Filename, at.Line, "list-type-changed", path, "the list type was %q and is %q: patches and server-side apply merge the "+
+			"list in another way, and the owners of its items are lost; keep the list type", before, after)
 	}
 	c.tighten(at.Filename, at.Line, path, oldMarks, newMarks)
 	c.types(path, at.Filename, at.Line, was.typ, is.typ)
@@ -527,8 +528,8 @@ func (s *source) allMarks(f field) marks {
 
 func (c *comparison) tighten(file string, line int, path string, was, is marks) {
 	for _, what := range tightened(was, is) {
-		c.find(file, line, "validation-tightened", strings.TrimSpace(path+" ("+what+")"), "values that were accepted are refused, in new "+
-			"objects and where clients change them; ask for no more than before, or make a new version")
+		c.find(file, line, "validation-tightened", strings.TrimSpace(path+" ("+what+")"), "the server rejects values that it accepted "+
+			"before, in new objects and in changes; keep the validation, or create a new version")
 	}
 	if values, ok := is.enumOf(); ok {
 		old, had := was.enumOf()
@@ -543,7 +544,7 @@ func (c *comparison) enum(file string, line int, path string, old, now []string,
 			line,
 			"validation-tightened",
 			path+" (enum)",
-			"took any value and takes %s now: objects with others are refused; make a new version",
+			"accepted any value and now accepts %s: the server rejects objects with other values; create a new version",
 			strings.Join(now, ", "),
 		)
 		return
@@ -555,7 +556,7 @@ func (c *comparison) enum(file string, line int, path string, old, now []string,
 				line,
 				"enum-value-removed",
 				fmt.Sprintf("%s %q", path, value),
-				"the value was accepted: objects with it are refused; keep it",
+				"the value is no longer accepted: the server rejects objects with it; keep the value",
 			)
 		}
 	}
@@ -597,8 +598,8 @@ func (c *comparison) types(path, file string, line int, was, is types.Type) {
 }
 
 func (c *comparison) retyped(path, file string, line int, was, is types.Type) {
-	c.find(file, line, "field-retyped", path, "was %s and is %s: what clients write and what is stored cannot be read; keep the type, or "+
-		"make a new field", show(was), show(is))
+	c.find(file, line, "field-retyped", path, "was %s and is %s: the server cannot read values of clients and stored values; keep the "+
+		"type, or create a new field", show(was), show(is))
 }
 
 func underlying(t types.Type) types.Type {
@@ -655,13 +656,13 @@ func (c *comparison) protos(old, now *version) {
 		for _, name := range slices.Sorted(maps.Keys(old.proto[message])) {
 			number := old.proto[message][name]
 			if is, ok := fields[name]; ok && is != number {
-				c.find(file, 0, "proto-number", message+"."+name, "had the number %d and has %d: objects that are stored as protobuf are read "+
-					"wrongly; change it back", number, is)
+				c.find(file, 0, "proto-number", message+"."+name, "had the number %d and has %d: the server misreads objects stored as "+
+					"protobuf; revert the change", number, is)
 			}
 			for other, is := range fields {
 				if _, had := old.proto[message][other]; !had && is == number {
-					c.find(file, 0, "proto-number", message+"."+other, "has the number %d, which was that of %s: objects that are stored as protobuf "+
-						"are read wrongly; give it a new one", is, name)
+					c.find(file, 0, "proto-number", message+"."+other, "has the number %d, which %s had before: the server misreads "+
+						"objects stored as protobuf; use a new number", is, name)
 				}
 			}
 		}

@@ -187,9 +187,9 @@ func tightened(was, is marks) []string {
 		case strings.HasPrefix(base, "exclusive") && value == "false", base == "uniqueitems" && value == "false":
 			continue
 		case !had && value == "":
-			all = append(all, w+" is asked for now")
+			all = append(all, w+" is required now")
 		case !had:
-			all = append(all, w+" "+value+" is asked for now")
+			all = append(all, w+" "+value+" is required now")
 		default:
 			all = append(all, w+" was "+before+" and is "+value)
 		}

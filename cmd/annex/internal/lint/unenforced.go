@@ -31,8 +31,8 @@ func (s *source) unenforced() []Finding {
 		at := s.position(d.spec.Pos())
 		findings = append(findings, Finding{
 			File: at.Filename, Line: at.Line, Rule: "marker-unenforced", Where: d.pkg.Types.Name() + "." + d.spec.Name.Name, Note: true,
-			Message: fmt.Sprintf("nothing enforces +%s: no kind, request or options of an API package is made of the type; "+
-				"remove the marker, or use the type in one", named),
+			Message: fmt.Sprintf("+%s has no effect: no kind, request or options of an API package uses the type; remove the marker, or "+
+				"use the type", named),
 		})
 	}
 	for _, p := range s.parsed {
@@ -66,8 +66,8 @@ func (s *source) unenforcedIn(f *ast.File) []Finding {
 			at := s.position(t.Pos())
 			findings = append(findings, Finding{
 				File: at.Filename, Line: at.Line, Rule: "marker-unenforced", Where: f.Name.Name + "." + t.Name.Name, Note: true,
-				Message: fmt.Sprintf("nothing enforces +%s: the package has no group, so no facts are generated for it; "+
-					"move the type into an API package", named),
+				Message: fmt.Sprintf("+%s has no effect: annex generates no validation for a package without a group; move the type into "+
+					"an API package", named),
 			})
 		}
 	}

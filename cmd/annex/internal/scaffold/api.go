@@ -118,7 +118,7 @@ func API(o APIOptions) (*Result, error) {
 		Files:    files,
 		Packages: []string{p.show(dir)},
 		Next: []string{
-			"edit " + p.show(path.Join(dir, fileName(o.Kind))) + "   # say what a " + o.Kind + " is, then run annex generate",
+			"edit " + p.show(path.Join(dir, fileName(o.Kind))) + "   # add fields to " + o.Kind + ", then run annex generate",
 			"go run . serve   # then, in another terminal:",
 			"kubectl --kubeconfig data/kubeconfig apply -f " + p.show(samplePath(data)),
 		},
@@ -179,7 +179,7 @@ func (p *project) packagesOf(group string) (map[string]*apiPackage, error) {
 		pkg.dir = path.Join(dir, e.Name())
 		for _, s := range pkg.sources {
 			if has, at := groupOf(s); has != "" && has != group {
-				return nil, p.problem(s, at, "the folder is that of group %s, not of %s: give the groups different first labels", has, group)
+				return nil, p.problem(s, at, "the folder belongs to group %s, not %s: give the groups different first labels", has, group)
 			}
 		}
 		if len(pkg.sources) > 0 {
@@ -263,7 +263,7 @@ func (p *project) refuseTaken(packages map[string]*apiPackage, d kindData) error
 	if pkg := packages[d.Version]; pkg != nil {
 		for _, name := range []string{d.Kind + "Spec", d.Kind + "Status", d.Kind + "List", "Validate" + d.Kind} {
 			if s, t := pkg.typeNamed(name); s != nil {
-				return p.problem(s, t.Pos(), "%s is declared already, which kind %s would declare, too: rename one of them", name, d.Kind)
+				return p.problem(s, t.Pos(), "%s is declared already, and kind %s would declare it too: rename one of them", name, d.Kind)
 			}
 		}
 	}
@@ -293,8 +293,8 @@ func (p *project) groups() (*ast.CompositeLit, error) {
 	}
 	lit, ok := value.(*ast.CompositeLit)
 	if !ok {
-		return nil, p.problem(p.server, value.Pos(), "Groups is not written out as []annex.Group{...}, so that nothing can be added to it: "+
-			"write it out in the literal of annex.Server")
+		return nil, p.problem(p.server, value.Pos(), "cannot add to Groups, which is not a literal []annex.Group{...}: write it as a "+
+			"literal in the literal of annex.Server")
 	}
 	return lit, nil
 }
@@ -346,8 +346,8 @@ func (p *project) kindsOf(group *ast.CompositeLit) (*ast.CompositeLit, error) {
 	}
 	lit, ok := value.(*ast.CompositeLit)
 	if !ok {
-		return nil, p.problem(p.server, value.Pos(), "Kinds is not written out as []annex.Kind{...}, so that nothing can be added to it: "+
-			"write it out in the literal of the group")
+		return nil, p.problem(p.server, value.Pos(), "cannot add to Kinds, which is not a literal []annex.Kind{...}: write it as a "+
+			"literal in the literal of the group")
 	}
 	return lit, nil
 }

@@ -49,7 +49,7 @@ func checkCheckout(dir string) error {
 	case err != nil:
 		return fmt.Errorf("%s: %w", dir, err)
 	case modfile.ModulePath(text) != library:
-		return fmt.Errorf("%s holds the module %s, not %s", dir, modfile.ModulePath(text), library)
+		return fmt.Errorf("%s has the module %s, not %s", dir, modfile.ModulePath(text), library)
 	}
 	return nil
 }
@@ -69,13 +69,13 @@ func findCheckout(named string) (string, error) {
 			return "", fmt.Errorf("%s: %w", by.name, err)
 		}
 		if err := checkCheckout(dir); err != nil {
-			return "", misuse("%s %s: %v: name the folder of a checkout of %s", by.name, by.dir, err, library)
+			return "", misuse("%s %s: %v: set it to the folder of a checkout of %s", by.name, by.dir, err, library)
 		}
 		return dir, nil
 	}
 	if dir, ok := builtFrom(); ok {
 		return dir, nil
 	}
-	return "", misuse("Annex has no release yet, and the checkout that this tool was built from cannot be found (it was moved, or the " +
-		"tool built with -trimpath): name one with --replace DIR, or $" + checkoutVariable)
+	return "", misuse("Annex has no release yet, and the checkout from which this tool was built was not found, because it was moved or " +
+		"the tool was built with -trimpath: set --replace DIR or $" + checkoutVariable)
 }

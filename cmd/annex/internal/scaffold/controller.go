@@ -35,8 +35,8 @@ func Controller(ctx context.Context, o HookOptions) (*Result, error) {
 		}
 	}
 	if s, t := k.hub.typeNamed(o.Kind + "Status"); s == nil || !hasField(t, "Conditions") {
-		return nil, p.problem(p.server, k.element.Pos(), "kind %s has no conditions in its status, by which a controller tells how far it "+
-			"has come: add Conditions []metav1.Condition to %sStatus", o.Kind, o.Kind)
+		return nil, p.problem(p.server, k.element.Pos(), "kind %s has no conditions in its status, in which the controller reports its "+
+			"progress: add Conditions []metav1.Condition to %sStatus", o.Kind, o.Kind)
 	}
 	d.Define = definedBy(p.server.file, p.definition)
 	d.ControllerName = strings.ToLower(d.Exported)
@@ -71,9 +71,9 @@ func Controller(ctx context.Context, o HookOptions) (*Result, error) {
 		return nil, err
 	}
 	return &Result{Files: files, Next: []string{
-		"edit " + p.show(controller) + "   # reconcile: what a " + o.Kind + " asks for",
-		"go run . serve   # runs the controller too; to run it in a process of its own:",
-		"go run . serve --controllers=''   # and beside it",
+		"edit " + p.show(controller) + "   # implement reconcile for " + o.Kind,
+		"go run . serve   # runs the controller too; to run it in a separate process:",
+		"go run . serve --controllers=''   # in one terminal, and in another:",
 		"go run . controllers --kubeconfig data/kubeconfig",
 	}}, nil
 }
@@ -107,8 +107,8 @@ func (k *projectKind) manage(w *plan, d hookData, setup string) error {
 			p.server.appendTo(p.definition, "Metrics: managerMetrics")
 		}
 	default:
-		return p.problem(p.server, value.Pos(), "Controllers is not written out as []annex.Controller{...}, so that nothing can be added to "+
-			"it: write it out in the literal of annex.Server")
+		return p.problem(p.server, value.Pos(), "cannot add to Controllers, which is not a literal []annex.Controller{...}: write it as a "+
+			"literal in the literal of annex.Server")
 	}
 	return w.render(path.Join(path.Dir(p.server.path), "manager.go"), "controller/manager.go", d)
 }
@@ -144,7 +144,7 @@ func (p *project) needs(ctx context.Context, module, version string) error {
 		return nil
 	}
 	if err := goGet(ctx, p.root, module+"@"+version); err != nil {
-		return generate.Problem{File: p.show("go.mod"), Message: err.Error() + ": run this again when the module proxy can be reached"}
+		return generate.Problem{File: p.show("go.mod"), Message: err.Error() + ": run this command again when the module proxy is reachable"}
 	}
 	return nil
 }

@@ -89,7 +89,8 @@ func parseModule(path string, existing []byte) (*modfile.File, error) {
 	}
 	var list modfile.ErrorList
 	if errors.As(err, &list) && len(list) > 0 {
-		return nil, generate.Problem{File: "go.mod", Line: list[0].Pos.Line, Message: fmt.Sprintf("%v: mend it, or move it away", list[0].Err)}
+		return nil, generate.Problem{File: "go.mod", Line: list[0].Pos.Line, Message: fmt.Sprintf("%v: repair the file, or "+
+			"move it away", list[0].Err)}
 	}
 	return nil, generate.Problem{File: "go.mod", Message: err.Error()}
 }

@@ -37,7 +37,7 @@ func TestReplacement_relative(t *testing.T) {
 		if got != test.want {
 			t.Errorf("%s beside %s: %s, want %s", test.project, test.checkout, got, test.want)
 		}
-		if shared := strings.HasPrefix(test.want, "."); shared == strings.Contains(replaceNote(got), "others do not have") {
+		if shared := strings.HasPrefix(test.want, "."); shared == strings.Contains(replaceNote(got), "other machines do not have") {
 			t.Errorf("%s: the note says %s", got, replaceNote(got))
 		}
 	}

@@ -110,7 +110,7 @@ func (k *projectKind) refuseDeclared(name string) error {
 		return err
 	}
 	if s, f := pkg.function(name); f != nil {
-		return p.problem(s, f.Pos(), "%s is declared already: add to it, or rename it", name)
+		return p.problem(s, f.Pos(), "%s is declared already: add your rules to it, or rename it", name)
 	}
 	return nil
 }
@@ -145,8 +145,8 @@ func Admission(o HookOptions) (*Result, error) {
 		return nil, err
 	}
 	return &Result{Files: files, Next: []string{
-		"edit " + p.show(hook) + "   # what may be written",
-		"edit " + p.show(test) + "   # a case for each rule",
+		"edit " + p.show(hook) + "   # admit or reject writes",
+		"edit " + p.show(test) + "   # add a case for each rule",
 	}}, nil
 }
 
@@ -171,7 +171,7 @@ const action = "action"
 // forms are the forms in package stream, which need no types of the project.
 var forms = map[string]form{
 	"logs":        {"Logs", "where its log is", true},
-	"exec":        {"Exec", "what a command is", true},
+	"exec":        {"Exec", "a shell command", true},
 	"attach":      {"Attach", "what runs there", true},
 	"portforward": {"PortForward", "where its ports are", false},
 	"proxy":       {"Proxy", "where its HTTP server is", false},
@@ -193,14 +193,14 @@ func Subresource(o SubresourceOptions) (*Result, error) {
 	}
 	switch {
 	case !streams && o.Form != action:
-		return nil, misuse("--form %q: there are %s", o.Form, strings.Join(Forms(), ", "))
+		return nil, misuse("--form %q: unknown form; forms are %s", o.Form, strings.Join(Forms(), ", "))
 	case o.Name == "":
-		return nil, misuse("--name is missing: name the subresource, such as --name feed")
+		return nil, misuse("--name is missing: set it to the name of the subresource, such as feed")
 	case !subresourcePattern.MatchString(o.Name) || len(o.Name) > 63:
-		return nil, misuse("--name %q: the name of a subresource is lower-case letters and digits, such as feed", o.Name)
+		return nil, misuse("--name %q: the name of a subresource must have only lower-case letters and digits, such as feed", o.Name)
 	case o.Name == "status" || o.Name == "scale":
-		return nil, misuse("--name %q: that is a subresource of its own kind: a field Status serves /status, and Scale(...) in the "+
-			"definition /scale", o.Name)
+		return nil, misuse("--name %q: this subresource has its own definition: a field Status adds /status, and Scale(...) in the "+
+			"definition of the kind adds /scale", o.Name)
 	}
 	k, err := findKind(o.Dir, o.Group, o.Kind)
 	if err != nil {
@@ -217,7 +217,7 @@ func Subresource(o SubresourceOptions) (*Result, error) {
 		return nil, p.problem(
 			s,
 			t.Pos(),
-			"%s is declared already, which would be the request's type: choose another name, or rename it",
+			"%s is declared already, but the request's type needs this name: choose another name, or rename the declaration",
 			d.Request,
 		)
 	}
@@ -261,13 +261,13 @@ func Subresource(o SubresourceOptions) (*Result, error) {
 	}
 	if streams {
 		return &Result{Files: files, Next: []string{
-			"go mod tidy   # for what package stream imports and the project has not had yet",
+			"go mod tidy   # adds the dependencies of package stream",
 			"edit " + p.show(handler) + "   # " + form.what,
 		}}, nil
 	}
 	return &Result{Files: files, Packages: []string{p.show(k.hub.dir)}, Next: []string{
-		"edit " + p.show(request) + "   # what a request says, then run annex generate",
-		"edit " + p.show(handler) + "   # what it does",
+		"edit " + p.show(request) + "   # add fields to the request, then run annex generate",
+		"edit " + p.show(handler) + "   # implement the action",
 	}}, nil
 }
 

@@ -22,8 +22,8 @@ func (k *projectKind) convert(spoke, hub kindData, former string) error {
 	if pkg := k.packages[hub.Version]; pkg != nil {
 		for _, s := range pkg.sources {
 			if at := s.mentions(spoke.Import); at.IsValid() {
-				return k.project.problem(s, at, "%s depends on %s already, for another kind, so that it cannot be what that is converted to: give "+
-					"both kinds the same hub", pkg.dir, spoke.Import)
+				return k.project.problem(s, at, "%s already depends on %s for another kind, and the reverse dependency would be an import "+
+					"cycle: give both kinds the same hub", pkg.dir, spoke.Import)
 			}
 		}
 	}
@@ -392,7 +392,7 @@ func (k *projectKind) moveVersions(added kindData, pkg string) ([]string, error)
 					}
 				}
 			}
-			next = append(next, fmt.Sprintf("edit %s   # have it convert to %s, the hub now", at, added.Version))
+			next = append(next, fmt.Sprintf("edit %s   # convert to %s, the new hub", at, added.Version))
 		}
 	}
 	return next, nil
@@ -463,7 +463,7 @@ func (k *projectKind) moveFunctions(added kindData) ([]string, error) {
 			continue
 		}
 		if caller, at := callerOf(all, name); caller != nil {
-			next = append(next, fmt.Sprintf("edit %s:%d   # %s is called in %s now; %s:%d still calls this one",
+			next = append(next, fmt.Sprintf("edit %s:%d   # the server now calls %s of %s, but %s:%d still calls this one",
 				p.show(s.path), s.fset.Position(f.Pos()).Line, name, added.Version, p.show(caller.path), caller.fset.Position(at).Line))
 			continue
 		}
@@ -560,8 +560,8 @@ func (k *projectKind) moveHooks(old, added kindData, names map[string]bool) ([]s
 			facts, rest := s.facts(old.Import, names)
 			mine = append(mine, facts...)
 			if rest != nil {
-				next = append(next, fmt.Sprintf("edit %s:%d   # %s is that of %s, the former hub, and other kinds are used here, too: if it is for "+
-					"%s, take that of %s",
+				next = append(next, fmt.Sprintf("edit %s:%d   # %s is from %s, the former hub, and this file also uses other kinds: if "+
+					"this use is for %s, change it to %s",
 					p.show(s.path), s.fset.Position(rest.Pos()).Line, rest.Sel.Name, old.Version, k.kind, added.Version))
 			}
 			s.rename(old.GroupVersion, added.GroupVersion)
@@ -586,7 +586,7 @@ func (k *projectKind) moveHooks(old, added kindData, names map[string]bool) ([]s
 		}
 	}
 	for _, folder := range clients {
-		next = append(next, "annex generate --clients "+p.show(folder)+"   # the clients of "+added.Version+", which are called now")
+		next = append(next, "annex generate --clients "+p.show(folder)+"   # the clients of "+added.Version+", which other code uses now")
 	}
 	others, err := k.elsewhere(beside, old, added, names)
 	return append(next, others...), err
@@ -645,7 +645,7 @@ func (k *projectKind) elsewhere(beside string, old, added kindData, names map[st
 			return err
 		}
 		if mine := s.selectors(old.Import, names); len(mine) > 0 && !s.generated() {
-			next = append(next, fmt.Sprintf("edit %s:%d   # it speaks of the %s of %s, the former hub: what the server calls gets that of %s",
+			next = append(next, fmt.Sprintf("edit %s:%d   # uses %s of %s, the former hub: the server now passes the type of %s",
 				p.show(s.path), s.fset.Position(mine[0].Pos()).Line, mine[0].Sel.Name, old.Version, added.Version))
 		}
 		return nil

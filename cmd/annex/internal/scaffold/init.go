@@ -60,7 +60,7 @@ func Init(ctx context.Context, o InitOptions) (*Result, error) {
 		return nil, fmt.Errorf("find the current folder: %w", err)
 	}
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		return nil, misuse("%s is no folder: make it first", o.Dir)
+		return nil, misuse("%s is not a folder: create it first", o.Dir)
 	}
 	o.Domain = cmp.Or(o.Domain, "example.com")
 	if err := checkDomain(o.Domain); err != nil {
@@ -76,7 +76,7 @@ func Init(ctx context.Context, o InitOptions) (*Result, error) {
 	if o.Name == "" {
 		o.Name = lastPart(o.Repo)
 		if checkLabel("", "", o.Name) != nil {
-			return nil, misuse("%q, the end of the module's path, is no DNS label: name the server with --name", o.Name)
+			return nil, misuse("%q, the last element of the module path, is not a DNS label: set the name of the server with --name", o.Name)
 		}
 	}
 	if err := checkLabel("--name", "the name of a server", o.Name); err != nil {
@@ -140,7 +140,8 @@ func Init(ctx context.Context, o InitOptions) (*Result, error) {
 	if work, out := outsideWorkspace(dir); out {
 		result.Next = append(
 			[]string{
-				"go work use " + shorten(dir, filepath.Dir(work)) + "   # in " + filepath.Dir(work) + ", whose go.work does not know this module",
+				"go work use " + shorten(dir, filepath.Dir(work)) + "   # in " + filepath.Dir(work) + ", whose go.work does not list " +
+					"this module",
 			},
 			result.Next...)
 	}
@@ -164,10 +165,10 @@ func modulePath(dir, repo string, existing []byte) (string, error) {
 	if existing != nil {
 		has := modfile.ModulePath(existing)
 		if has == "" {
-			return "", generate.Problem{File: "go.mod", Line: 1, Message: "names no module: mend it, or move it away"}
+			return "", generate.Problem{File: "go.mod", Line: 1, Message: "has no module path: repair the file, or move it away"}
 		}
 		if repo != "" && repo != has {
-			return "", misuse("--repo %q: the go.mod that is here says module %s: leave --repo out, or move go.mod away", repo, has)
+			return "", misuse("--repo %q: the existing go.mod has module %s: remove --repo, or move go.mod away", repo, has)
 		}
 		return has, nil
 	}
@@ -176,7 +177,7 @@ func modulePath(dir, repo string, existing []byte) (string, error) {
 	}
 	repo = "example.com/" + strings.ToLower(filepath.Base(dir))
 	if checkModule(repo) != nil {
-		return "", misuse("the folder's name, %q, cannot end the path of a Go module: name the module with --repo", filepath.Base(dir))
+		return "", misuse("the folder's name, %q, is not valid in a Go module path: set the module path with --repo", filepath.Base(dir))
 	}
 	return repo, nil
 }
@@ -223,7 +224,7 @@ func tidy(ctx context.Context, dir string) error {
 		return generate.Problem{
 			File: "go.mod",
 			Message: fmt.Sprintf(
-				"go mod tidy failed: %s: run it again when the module proxy can be reached",
+				"go mod tidy failed: %s: run it again when the module proxy is reachable",
 				strings.Join(strings.Fields(string(out)), " "),
 			),
 		}

@@ -33,17 +33,18 @@ var (
 func checkKind(kind string) error {
 	switch {
 	case kind == "":
-		return misuse("--kind is missing: name the kind, such as --kind Cat")
+		return misuse("--kind is missing: set it to the name of the kind, such as Cat")
 	case !kindPattern.MatchString(kind):
-		return misuse("--kind %q: a kind is a Go type in CamelCase, such as Cat", kind)
+		return misuse("--kind %q: a kind must be a Go type name in CamelCase, such as Cat", kind)
 	case len(validation.IsDNS1123Label(strings.ToLower(kind))) > 0:
-		return misuse("--kind %q: in lower case, a kind is a DNS label of at most 63 letters and digits", kind)
+		return misuse("--kind %q: in lower case, a kind must be a DNS label of at most 63 letters and digits", kind)
 	case strings.HasSuffix(kind, "List"):
-		return misuse("--kind %q: names that end with List are those of lists", kind)
+		return misuse("--kind %q: names that end with List are reserved for lists", kind)
 	case inEveryGroup(kind):
-		return misuse("--kind %q: Kubernetes has a kind of this name in every group, which clients would take it for: choose another", kind)
+		return misuse("--kind %q: Kubernetes has a kind of this name in every group, and clients would confuse them: choose "+
+			"another name", kind)
 	case kind == "API":
-		return misuse("--kind %q: API is the name of a function that is generated", kind)
+		return misuse("--kind %q: API is the name of a generated function: choose another name", kind)
 	}
 	return nil
 }
@@ -69,9 +70,10 @@ func unexported(kind string) string {
 func checkVersion(version string) error {
 	switch {
 	case version == "":
-		return misuse("--version is missing: name the API version, such as --version v1alpha1")
+		return misuse("--version is missing: set it to the API version, such as v1alpha1")
 	case !versionPattern.MatchString(version):
-		return misuse("--version %q: an API version is v and a number, and alpha or beta and a number if it is one, such as v1alpha1", version)
+		return misuse("--version %q: an API version must be v and a number, and optionally alpha or beta and a number, such as "+
+			"v1alpha1", version)
 	}
 	return nil
 }
@@ -79,10 +81,10 @@ func checkVersion(version string) error {
 // checkGroup returns an error for an invalid group, or first part of a group.
 func checkGroup(group string) error {
 	if group == "" {
-		return misuse("--group is missing: name the API group, such as --group animal")
+		return misuse("--group is missing: set it to the API group, such as animal")
 	}
 	if problems := validation.IsDNS1123Subdomain(group); len(problems) > 0 {
-		return misuse("--group %q: a group is DNS labels in lower case, such as animal, or animal.demo.io for one of another domain", group)
+		return misuse("--group %q: a group must be a DNS name in lower case, such as animal, or animal.demo.io for another domain", group)
 	}
 	return nil
 }
@@ -98,7 +100,7 @@ func checkDomain(domain string) error {
 // checkLabel returns an error for a name that is not a DNS label.
 func checkLabel(flag, what, name string) error {
 	if len(validation.IsDNS1123Label(name)) > 0 {
-		return misuse("%s %q: %s is a DNS label: lower-case letters, digits and dashes, at most 63", flag, name, what)
+		return misuse("%s %q: %s must be a DNS label: at most 63 lower-case letters, digits and dashes", flag, name, what)
 	}
 	return nil
 }
@@ -106,7 +108,7 @@ func checkLabel(flag, what, name string) error {
 // checkModule returns an error for an invalid module path.
 func checkModule(path string) error {
 	if err := module.CheckImportPath(path); err != nil {
-		return misuse("--repo %q: this is no path of a Go module, such as example.com/animal", path)
+		return misuse("--repo %q: not a Go module path, such as example.com/animal", path)
 	}
 	return nil
 }

@@ -121,7 +121,7 @@ func (p *plan) carryOut(o Options) ([]File, error) {
 		case !f.edit && !o.Force:
 			inTheWay = append(
 				inTheWay,
-				generate.Problem{File: shown, Message: "is there already and says something else: move it away, or let --force replace it"},
+				generate.Problem{File: shown, Message: "exists with other content: move it away, or set --force to replace it"},
 			)
 		}
 		if o.DryRun && file.State != Unchanged {

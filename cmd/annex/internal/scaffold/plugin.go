@@ -41,10 +41,10 @@ func Plugin(ctx context.Context, o PluginOptions) (*Result, error) {
 	}
 	switch {
 	case o.Name == "":
-		return nil, misuse("--name is missing, and the server's own is not written out: name the plugin, such as --name zoo")
+		return nil, misuse("--name is missing, and the server's name is not a literal: set --name to the name of the plugin, such as zoo")
 	case !pluginPattern.MatchString(o.Name):
-		return nil, misuse("--name %q: the name of a plugin is lower-case letters and digits, such as zoo: for kubectl, a dash begins "+
-			"another word", o.Name)
+		return nil, misuse("--name %q: the name of a plugin must have only lower-case letters and digits, such as zoo, because kubectl "+
+			"splits names at dashes", o.Name)
 	}
 	names, err := p.groupNames()
 	if err != nil {
@@ -76,8 +76,8 @@ func Plugin(ctx context.Context, o PluginOptions) (*Result, error) {
 		}
 	}
 	return &Result{Files: files, Next: []string{
-		"go install ./" + program + "   # into the folder bin of `go env GOPATH`, which has to be in PATH",
-		"kubectl " + o.Name + "   # what the server of the current context offers",
+		"go install ./" + program + "   # into the folder bin of `go env GOPATH`, which must be in PATH",
+		"kubectl " + o.Name + "   # lists the verbs of the server of the current context",
 	}}, nil
 }
 
@@ -141,7 +141,7 @@ func (p *project) needsPlugin(ctx context.Context) error {
 	if err := goGet(ctx, p.root, pluginModule+version); err != nil {
 		// An incomplete requirement would make all other commands of the go command fail.
 		return errors.Join(
-			generate.Problem{File: p.show("go.mod"), Message: err.Error() + ": run this again when the module proxy can be reached"},
+			generate.Problem{File: p.show("go.mod"), Message: err.Error() + ": run this command again when the module proxy is reachable"},
 			write(filepath.Join(p.root, "go.mod"), before.mod),
 			write(filepath.Join(p.root, "go.sum"), before.sum),
 		)

@@ -60,7 +60,8 @@ func findProject(dir string) (*project, error) {
 		}
 		up := filepath.Dir(p.root)
 		if up == p.root {
-			return nil, generate.Problem{File: filepath.Base(from), Message: "is in no project: run annex init in the folder that shall be one"}
+			return nil, generate.Problem{File: filepath.Base(from), Message: "is not in a project: run annex init in the folder of " +
+				"the project"}
 		}
 		p.root = up
 	}
@@ -69,7 +70,7 @@ func findProject(dir string) (*project, error) {
 			File: p.show("go.mod"),
 			Line: 1,
 			Message: fmt.Sprintf(
-				"%s does not know this module, and the go command works on no other: go work use %s",
+				"%s does not list this module, so the go command cannot use it: run go work use %s",
 				shorten(work, p.from),
 				shorten(p.root, p.from),
 			),
@@ -116,13 +117,14 @@ func (p *project) findServer() error {
 		return generate.Problem{
 			File:    p.show("go.mod"),
 			Line:    1,
-			Message: fmt.Sprintf("module %s defines no annex.Server: run annex init, or write one as in its main.go", p.module),
+			Message: fmt.Sprintf("module %s has no annex.Server: run annex init, or write a definition like that of annex init", p.module),
 		}
 	case len(found) > 1:
 		return generate.Problem{
-			File:    found[1].File,
-			Line:    found[1].Line,
-			Message: fmt.Sprintf("defines a second annex.Server beside that of %s:%d: keep one in a module", found[0].File, found[0].Line),
+			File: found[1].File,
+			Line: found[1].Line,
+			Message: fmt.Sprintf("defines a second annex.Server; the first is in %s:%d: keep only one in "+
+				"a module", found[0].File, found[0].Line),
 		}
 	}
 	return nil
@@ -165,8 +167,8 @@ func (p *project) wholeGroup(group string) (string, error) {
 		return group, nil
 	}
 	if p.domain == "" {
-		return "", p.problem(p.server, p.server.file.Package, "no domain is noted: write // +annex:domain=DOMAIN above the package clause, "+
-			"or name the whole group, as in --group %s.example.com", group)
+		return "", p.problem(p.server, p.server.file.Package, "the project has no domain: add // +annex:domain=DOMAIN above the package "+
+			"clause, or use the whole group name, as in --group %s.example.com", group)
 	}
 	return group + "." + p.domain, nil
 }

@@ -58,7 +58,7 @@ func Register(o Options, kinds []ImportedKind) (*Result, error) {
 	for _, k := range kinds {
 		folder, err := filepath.Rel(p.root, filepath.Join(p.from, k.Folder))
 		if err != nil || !filepath.IsLocal(folder) {
-			return nil, generate.Problem{File: k.Folder, Message: "is not in the module " + p.module + ": write the packages into a folder of it"}
+			return nil, generate.Problem{File: k.Folder, Message: "is not in the module " + p.module + ": choose a folder in the module"}
 		}
 		for _, version := range append([]string{k.Hub}, k.Versions...) {
 			if shown := p.show(path.Join(filepath.ToSlash(folder), version)); !slices.Contains(result.Packages, shown) {
@@ -131,7 +131,7 @@ func Register(o Options, kinds []ImportedKind) (*Result, error) {
 	if result.Files, err = w.carryOut(o); err != nil {
 		return nil, err
 	}
-	result.Next = []string{"annex run   # serves them; then, in another terminal:", "kubectl --kubeconfig data/kubeconfig api-resources"}
+	result.Next = []string{"annex run   # serves the kinds; then, in another terminal:", "kubectl --kubeconfig data/kubeconfig api-resources"}
 	return result, nil
 }
 

@@ -39,7 +39,7 @@ func Require(ctx context.Context, o RequireOptions) (*Result, error) {
 			File: mod,
 			Line: 1,
 			Message: fmt.Sprintf(
-				"%s does not know this module, and the go command works on no other: go work use %s",
+				"%s does not list this module, so the go command cannot use it: run go work use %s",
 				shorten(work, from),
 				shorten(root, from),
 			),
@@ -57,10 +57,10 @@ func Require(ctx context.Context, o RequireOptions) (*Result, error) {
 		return nil, generate.Problem{
 			File:    mod,
 			Line:    1,
-			Message: "is that of " + library + " itself, or of no module: run this in the module that is to have a server",
+			Message: "is that of " + library + " itself, or of no module: run this command in the module of your server",
 		}
 	}
-	result := &Result{Next: []string{"annex generate ./...   # the code that a server needs of the API packages"}}
+	result := &Result{Next: []string{"annex generate ./...   # generates code for the API packages"}}
 	what := library
 	if released := releasedVersion(); o.Replace == "" && os.Getenv(checkoutVariable) == "" && released != "" {
 		what += "@" + released
@@ -128,7 +128,7 @@ func moduleFolder(dir string) (string, error) {
 		case at == filepath.Dir(at):
 			return "", generate.Problem{
 				File:    filepath.Base(from),
-				Message: "is in no Go module: run go mod init, or begin a project with annex init",
+				Message: "is not in a Go module: run go mod init, or create a project with annex init",
 			}
 		}
 	}
@@ -160,10 +160,10 @@ func goGet(ctx context.Context, dir string, what ...string) error {
 
 // replaceNote returns the note about the effect of a replacement in go.mod on others.
 func replaceNote(to string) string {
-	note := fmt.Sprintf("Annex has no release yet: go.mod has a replace of %s by %s", library, to)
+	note := fmt.Sprintf("Annex has no release yet: go.mod replaces %s by %s", library, to)
 	if modfile.IsDirectoryPath(to) && !filepath.IsAbs(filepath.FromSlash(to)) {
-		return note + ", where others need a checkout, too"
+		return note + ", where other machines also need a checkout"
 	}
-	return note + ", a path that others do not have: keep the checkout beside the project, and go.mod gets a relative one; or have each " +
-		"run annex require, with $" + checkoutVariable + " or --replace saying where theirs is"
+	return note + ", a path that other machines do not have: move the checkout beside the project, so that go.mod gets a relative path; " +
+		"or run annex require on each machine, with $" + checkoutVariable + " or --replace set to the local checkout"
 }

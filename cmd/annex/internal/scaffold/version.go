@@ -112,8 +112,8 @@ func Version(o VersionOptions) (*Result, error) {
 		return nil, err
 	}
 	result.Next = append(result.Next,
-		"edit "+p.show(path.Join(dir, fileName(o.Kind)))+"   # what is different in "+o.Version,
-		"annex generate && go test ./...   # the former names what it cannot convert, the latter what is lost",
+		"edit "+p.show(path.Join(dir, fileName(o.Kind)))+"   # change the types of "+o.Version,
+		"annex generate && go test ./...   # generate reports fields that it cannot convert, and the test fields that are lost",
 	)
 	conversion := path.Join(groupFolder(k.group), spoke.Version, strings.ToLower(o.Kind)+"_conversion.go")
 	result.finish = func(err error) error { return result.leave(p, conversion, spoke.Version, hub, err) }
@@ -148,10 +148,10 @@ import (
 	%s%q
 )
 
-// These conversions cannot be generated as a whole. They do not compile until there is
-// something in place of each function that they call for a field. What one version can
-// say and the other cannot is lost to clients that write through the other: the round-trip
-// test finds it. A conversion may also return an error, which refuses the object.
+// annex generate cannot generate these conversions completely. They do not compile until you
+// replace each function that they call for a field. Values that the other version cannot
+// represent are lost when clients write through that version: the round-trip test finds such
+// fields. A conversion may also return an error, which rejects the object.
 
 %s`, version, alias, hub.Import, strings.Join(stubs, "\n")))
 	if broken != nil {
@@ -165,7 +165,7 @@ import (
 		return err
 	}
 	r.Files = append(r.Files, File{Path: p.show(file), State: Created})
-	r.Next = slices.Insert(r.Next, len(r.Next)-1, "edit "+p.show(file)+"   # what cannot be generated: it does not compile before")
+	r.Next = slices.Insert(r.Next, len(r.Next)-1, "edit "+p.show(file)+"   # complete the conversions; the package does not compile before")
 	return nil
 }
 
@@ -242,7 +242,7 @@ func findKind(dir, group, kind string) (*projectKind, error) {
 			strings.Join(known, ", "),
 		)
 	case len(found) > 1:
-		return nil, misuse("kind %s is in the groups %s and %s: say which with --group", kind, found[0].group, found[1].group)
+		return nil, misuse("kind %s is in the groups %s and %s: select one with --group", kind, found[0].group, found[1].group)
 	}
 	k := found[0]
 	k.ambiguous = same > 1

@@ -211,8 +211,8 @@ func TestWrite_constructs_exportIsSame(t *testing.T) {
 	}
 }
 
-const renamed = "the versions are not converted but renamed: what a version has no field for is lost to its clients, " +
-	"unless you write conversions for annex.Version\n"
+const renamed = "a conversion between the versions only changes the apiVersion: it drops fields that the target version does not have, " +
+	"unless you write conversions and pass them to annex.Version\n"
 
 // The definitions of three large projects.
 var projects = []struct{ module, version, folder string }{
@@ -304,24 +304,24 @@ func TestRead_badInput(t *testing.T) {
 		return crd("{group: a.b, scope: Namespaced, names: {kind: Cat, plural: cats}, versions: [" + v + "]}")
 	}
 	for name, c := range map[string]struct{ text, want string }{
-		"nothing":      {"# only a comment\n---\n", "f.yaml: is empty: give a CustomResourceDefinition"},
-		"no YAML":      {"a: [b", "f.yaml: document 1 is no YAML: "},
-		"a list":       {"- a\n- b\n", "f.yaml: document 1 is no YAML: "},
+		"nothing":      {"# only a comment\n---\n", "f.yaml: is empty: pass a file with a CustomResourceDefinition"},
+		"no YAML":      {"a: [b", "f.yaml: document 1 is not valid YAML: "},
+		"a list":       {"- a\n- b\n", "f.yaml: document 1 is not valid YAML: "},
 		"another kind": {"apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n", "f.yaml: holds no CustomResourceDefinition, only: Pod p"},
 		"v1beta1": {"apiVersion: apiextensions.k8s.io/v1beta1\nkind: CustomResourceDefinition\nmetadata: {name: cats.a.b}\n",
-			"f.yaml: CustomResourceDefinition cats.a.b: is in apiextensions.k8s.io/v1beta1, which clusters have not served since 1.22"},
+			"f.yaml: CustomResourceDefinition cats.a.b: has apiVersion apiextensions.k8s.io/v1beta1, which Kubernetes removed in 1.22"},
 		"another version": {"apiVersion: example.com/v1\nkind: CustomResourceDefinition\n", `has apiVersion "example.com/v1"`},
 		"a typo":          {crd("{gruop: a.b}"), `unknown field "gruop"`},
-		"no group":        {crd("{names: {kind: Cat, plural: cats}}"), `spec.group "" is no DNS name`},
-		"a small kind":    {crd("{group: a.b, names: {kind: cat}}"), `spec.names.kind "cat" is no name for a Go type`},
+		"no group":        {crd("{names: {kind: Cat, plural: cats}}"), `spec.group "" is not a DNS name`},
+		"a small kind":    {crd("{group: a.b, names: {kind: cat}}"), `spec.names.kind "cat" is not a valid name for a Go type`},
 		"no plural":       {crd("{group: a.b, names: {kind: Cat}}"), "spec.names.plural is empty"},
 		"no versions":     {versions(""), "has no versions"},
 		"a version's name": {versions("{name: v1-beta, served: true, storage: true}"),
-			`version "v1-beta" is no name for a Go package`},
+			`version "v1-beta" is not a valid name for a Go package`},
 		"no schema": {versions("{name: v1, served: true, storage: true}"), "version v1 has no schema"},
 		"not structural": {versions("{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {spec: " +
 			"{properties: {a: {type: string}}}}}}}"),
-			"version v1: the schema is not structural: properties[spec].type: Required value"},
+			"version v1: the schema is not structural, and clusters reject it too"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := Read("f.yaml", strings.NewReader(c.text))
@@ -336,12 +336,12 @@ func TestRead_badInput(t *testing.T) {
 func TestWrite_existingFile_isKept(t *testing.T) {
 	definitions := read(t, "testdata/everything.yaml")
 	for name, c := range map[string]struct{ file, text, want string }{
-		"a file that differs": {"craft/v1/workshop_types.go", "package v1\n", "workshop_types.go exists and says something else"},
-		"another group": {"craft/v1/doc.go", "// +groupName=other.example.com\npackage v1\n", "the folder holds group " +
+		"a file that differs": {"craft/v1/workshop_types.go", "package v1\n", "workshop_types.go exists with other content"},
+		"another group": {"craft/v1/doc.go", "// +groupName=other.example.com\npackage v1\n", "the folder has the group " +
 			"other.example.com, not craft.example.com"},
-		"another package":        {"craft/v1/x.go", "package craft\n", "the folder holds package craft, not v1"},
+		"another package":        {"craft/v1/x.go", "package craft\n", "the folder has the package craft, not v1"},
 		"a type of the name":     {"craft/v1/x.go", "package v1\n\ntype WorkshopList struct{}\n", "x.go has a type WorkshopList already"},
-		"code that is none":      {"craft/v1/x.go", "package v1\n\ntype struct\n", "the folder holds Go code that cannot be read"},
+		"code that is none":      {"craft/v1/x.go", "package v1\n\ntype struct\n", "the folder has invalid Go code"},
 		"a doc of the same name": {"craft/v1/doc.go", "// Of one's own.\n//\n// +groupName=craft.example.com\npackage v1\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

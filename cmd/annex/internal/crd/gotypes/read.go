@@ -42,7 +42,7 @@ func Read(file string, r io.Reader) ([]*apiextensionsv1.CustomResourceDefinition
 			} `json:"metadata"`
 		}
 		if err := yaml.Unmarshal(document, &meta); err != nil {
-			return nil, nil, fmt.Errorf("%s: document %d is no YAML: %s", file, n, oneLine(err))
+			return nil, nil, fmt.Errorf("%s: document %d is not valid YAML: %s", file, n, oneLine(err))
 		}
 		if len(bytes.TrimSpace(withoutComments(document))) == 0 {
 			continue
@@ -76,7 +76,7 @@ type NoDefinitionError struct {
 
 func (e *NoDefinitionError) Error() string {
 	if len(e.Others) == 0 {
-		return e.File + ": is empty: give a CustomResourceDefinition"
+		return e.File + ": is empty: pass a file with a CustomResourceDefinition"
 	}
 	return fmt.Sprintf("%s: holds no CustomResourceDefinition, only: %s", e.File, strings.Join(e.Others, ", "))
 }
@@ -95,14 +95,14 @@ func decode(apiVersion string, document []byte) (*apiextensionsv1.CustomResource
 	switch apiVersion {
 	case "apiextensions.k8s.io/v1":
 	case "apiextensions.k8s.io/v1beta1":
-		return nil, errors.New("is in apiextensions.k8s.io/v1beta1, which clusters have not served since 1.22: get it in v1, from its " +
-			"project or by kubectl convert")
+		return nil, errors.New("has apiVersion apiextensions.k8s.io/v1beta1, which Kubernetes removed in 1.22: get the definition in v1 " +
+			"from its project, or convert it with kubectl convert")
 	default:
-		return nil, fmt.Errorf("has apiVersion %q: only apiextensions.k8s.io/v1 is known", apiVersion)
+		return nil, fmt.Errorf("has apiVersion %q: only apiextensions.k8s.io/v1 is supported", apiVersion)
 	}
 	definition := &apiextensionsv1.CustomResourceDefinition{}
 	if err := yaml.UnmarshalStrict(document, definition); err != nil {
-		return nil, errors.New(oneLine(err) + ": correct the document, kubectl apply --dry-run=server says more")
+		return nil, errors.New(oneLine(err) + ": correct the document; kubectl apply --dry-run=server prints details")
 	}
 	return definition, nil
 }
@@ -112,10 +112,10 @@ func check(d *apiextensionsv1.CustomResourceDefinition) error {
 	s := d.Spec
 	switch {
 	case len(validation.IsDNS1123Subdomain(s.Group)) > 0:
-		return fmt.Errorf("spec.group %q is no DNS name", s.Group)
+		return fmt.Errorf("spec.group %q is not a DNS name", s.Group)
 	case !isExported(s.Names.Kind):
 		return fmt.Errorf(
-			"spec.names.kind %q is no name for a Go type: it must begin with a capital letter and hold only letters and digits",
+			"spec.names.kind %q is not a valid name for a Go type: it must begin with a capital letter and have only letters and digits",
 			s.Names.Kind,
 		)
 	case s.Names.Plural == "":
@@ -125,13 +125,13 @@ func check(d *apiextensionsv1.CustomResourceDefinition) error {
 	}
 	for _, v := range s.Versions {
 		if len(validation.IsDNS1035Label(v.Name)) > 0 || strings.Contains(v.Name, "-") {
-			return fmt.Errorf("version %q is no name for a Go package", v.Name)
+			return fmt.Errorf("version %q is not a valid name for a Go package", v.Name)
 		}
 		if v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
-			return fmt.Errorf("version %s has no schema: write one, or types by hand", v.Name)
+			return fmt.Errorf("version %s has no schema: add a schema, or write the types by hand", v.Name)
 		}
 		if err := structural(v.Schema.OpenAPIV3Schema); err != nil {
-			return fmt.Errorf("version %s: the schema is not structural: %w: a cluster refuses it, too", v.Name, err)
+			return fmt.Errorf("version %s: the schema is not structural, and clusters reject it too: %w", v.Name, err)
 		}
 	}
 	return nil

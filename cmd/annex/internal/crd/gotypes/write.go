@@ -88,7 +88,7 @@ func Write(dir string, definitions []*apiextensionsv1.CustomResourceDefinition) 
 			w.files[i].Exists = true
 		default:
 			return nil, nil, fmt.Errorf(
-				"%s exists and says something else: move it away, or choose another folder with --output-dir",
+				"%s exists with other content: move it away, or choose another folder with --output-dir",
 				filepath.Join(dir, f.Path),
 			)
 		}
@@ -121,10 +121,10 @@ func conversionNote(d *apiextensionsv1.CustomResourceDefinition) string {
 	c := d.Spec.Conversion
 	switch {
 	case c != nil && c.Strategy == apiextensionsv1.WebhookConverter:
-		return "a webhook converts between the versions: write the conversions in Go, for annex.Version"
+		return "a webhook converts between the versions: write the conversions in Go, and pass them to annex.Version"
 	case len(d.Spec.Versions) > 1:
-		return "the versions are not converted but renamed: what a version has no field for is lost to its clients, unless you write " +
-			"conversions for annex.Version"
+		return "a conversion between the versions only changes the apiVersion: it drops fields that the target version does not have, " +
+			"unless you write conversions and pass them to annex.Version"
 	}
 	return ""
 }
@@ -210,17 +210,17 @@ func (w *writer) goPackage(folder, group, version string) (*goPackage, error) {
 		}
 		if m := groupName.FindSubmatch(text); m != nil {
 			if string(m[1]) != group {
-				return nil, fmt.Errorf("%s: the folder holds group %s, not %s: choose another folder with --output-dir", file, m[1], group)
+				return nil, fmt.Errorf("%s: the folder has the group %s, not %s: choose another folder with --output-dir", file, m[1], group)
 			}
 			named = named || filepath.Base(file) != docName || !bytes.Equal(text, docFile(group, version))
 		}
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, text, parser.SkipObjectResolution)
 		if err != nil {
-			return nil, fmt.Errorf("the folder holds Go code that cannot be read: %w", err)
+			return nil, fmt.Errorf("the folder has invalid Go code: %w", err)
 		}
 		if parsed.Name.Name != version && !strings.HasSuffix(file, "_test.go") {
 			return nil, fmt.Errorf(
-				"%s: the folder holds package %s, not %s: choose another folder with --output-dir",
+				"%s: the folder has the package %s, not %s: choose another folder with --output-dir",
 				file,
 				parsed.Name.Name,
 				version,

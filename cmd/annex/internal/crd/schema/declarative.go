@@ -77,7 +77,8 @@ func storeNewest(d *apiextensionsv1.CustomResourceDefinition) []Problem {
 	newest.Storage = true
 	return []Problem{
 		{
-			Message: fmt.Sprintf("%s: no version is marked +kubebuilder:storageversion: %s, the newest, is written as stored", d.Name, newest.Name),
+			Message: fmt.Sprintf("%s: no version is marked +kubebuilder:storageversion: the newest version, %s, becomes the "+
+				"storage version", d.Name, newest.Name),
 		},
 	}
 }
@@ -123,7 +124,7 @@ func (p *Packages) unsaid(root *loader.Package) []Problem {
 				}
 				at := p.fset.Position(line.Pos())
 				problems = append(problems, Problem{File: at.Filename, Line: at.Line, Column: at.Column,
-					Message: "+" + tag[0] + " is left out: there is no word for it in a CustomResourceDefinition; say it as a CEL rule, " +
+					Message: "+" + tag[0] + " is skipped, because a CustomResourceDefinition cannot express it: use a CEL rule, " +
 						"+kubebuilder:validation:XValidation"})
 			}
 		}

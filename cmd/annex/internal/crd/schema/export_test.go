@@ -259,7 +259,8 @@ func TestExport_noStorageVersion_storesNewest(t *testing.T) {
 		}
 	}
 	if !slices.ContainsFunc(notes, func(p schema.Problem) bool {
-		return p.Message == "widgets.shop.example.com: no version is marked +kubebuilder:storageversion: v1, the newest, is written as stored"
+		return p.Message == "widgets.shop.example.com: no version is marked +kubebuilder:storageversion: the newest version, v1, becomes "+
+			"the storage version"
 	}) {
 		t.Errorf("notes: %v", notes)
 	}

@@ -204,7 +204,7 @@ func (p *Packages) advice(c comment, target markers.TargetType) string {
 		markers.DescribesPackage: "the package clause",
 	} {
 		if other != target && p.registry.Lookup("+"+c.text, other) != nil {
-			return fmt.Sprintf("+%s has no effect here: it belongs above %s", c.name(), where)
+			return fmt.Sprintf("+%s has no effect here: move it above %s", c.name(), where)
 		}
 	}
 	if near := p.nearest(c.name(), target); near != "" {
@@ -213,7 +213,7 @@ func (p *Packages) advice(c comment, target markers.TargetType) string {
 	if near := nearestForeign(c.name()); near != "" {
 		return unknownMarker(c.name(), near)
 	}
-	return fmt.Sprintf("unknown marker +%s: controller-tools has none of this name, remove it or see its list of markers", c.name())
+	return fmt.Sprintf("unknown marker +%s: remove it, or use a marker of controller-tools", c.name())
 }
 
 func unknownMarker(name, near string) string {

@@ -23,15 +23,15 @@ type patch string
 func (p *patch) ParseMarker(_, _, text string) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(text), &fields); err != nil {
-		return fmt.Errorf("the value is no JSON object: %w", err)
+		return fmt.Errorf("the value is not a JSON object: %w", err)
 	}
 	if fields == nil {
-		return fmt.Errorf(`the value is no JSON object: write +%s={"maxLength": 63}`, patchMarker)
+		return fmt.Errorf(`the value is not a JSON object: write +%s={"maxLength": 63}`, patchMarker)
 	}
 	decoder := json.NewDecoder(bytes.NewReader([]byte(text)))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&apiextensionsv1.JSONSchemaProps{}); err != nil {
-		return fmt.Errorf("the value is no schema: %w", err)
+		return fmt.Errorf("the value is not a schema: %w", err)
 	}
 	*p = patch(text)
 	return nil
@@ -41,7 +41,7 @@ func (p *patch) ParseMarker(_, _, text string) error {
 // a reference until the schema is flattened, so the patch cannot be applied yet.
 func (p patch) ApplyToSchema(_ *crdmarkers.SchemaContext, s *apiextensionsv1.JSONSchemaProps) error {
 	if s.Schema != "" {
-		return fmt.Errorf("+%s can be given once only", patchMarker)
+		return fmt.Errorf("+%s can be used only once", patchMarker)
 	}
 	s.Schema = apiextensionsv1.JSONSchemaURL(p)
 	return nil

@@ -132,7 +132,7 @@ func TestVersion_misplacedMarker_isProblem(t *testing.T) {
 		},
 		"no marker at all": {
 			"// +kubebuilder:colour=red\n\tLives int32 `json:\"lives\"`",
-			"unknown marker +kubebuilder:colour: controller-tools has none of this name, remove it or see its list of markers", 19,
+			"unknown marker +kubebuilder:colour: remove it, or use a marker of controller-tools", 19,
 		},
 		"a typing mistake behind which an argument stands": {
 			"// +kubebuilder:validation:XValidaton:rule=\"self > 0\"\n\tLives int32 `json:\"lives\"`",
@@ -157,12 +157,13 @@ func TestVersion_misplacedMarker_isProblem(t *testing.T) {
 		"a type that is made of itself": {
 			"// +kubebuilder:validation:MaxItems=3\n\tNodes []Node `json:\"nodes,omitempty\"`\n}\n\ntype Node struct {\n\t// +optional\n\tNext " +
 				"*Node `json:\"next,omitempty\"`",
-			"spec.nodes[].next: the Go type Node is made of itself, which no schema can say: put +kubebuilder:pruning:PreserveUnknownFields and " +
+			"spec.nodes[].next: the Go type Node is recursive, which a schema cannot express: add " +
+				"+kubebuilder:pruning:PreserveUnknownFields and " +
 				"+kubebuilder:validation:Schemaless above the field", 25,
 		},
 		"a type's marker at a field": {
 			"// +kubebuilder:subresource:status\n\tLives int32 `json:\"lives\"`",
-			"+kubebuilder:subresource:status has no effect here: it belongs above a type", 19,
+			"+kubebuilder:subresource:status has no effect here: move it above a type", 19,
 		},
 		"a value of the wrong type": {
 			"// +kubebuilder:validation:Minimum=few\n\tLives int32 `json:\"lives\"`",
@@ -224,12 +225,12 @@ type Word string
 
 func TestSchemaPatch_problems(t *testing.T) {
 	for value, want := range map[string]string{
-		`[]`:                            "the value is no JSON object: ",
-		`null`:                          "the value is no JSON object: write +annex:schema={",
-		`{"maxLength":`:                 "the value is no JSON object: ",
-		`{"maxLenght":3}`:               `the value is no schema: json: unknown field "maxLenght"`,
-		`{"maxLength":"a"}`:             "the value is no schema: ",
-		`{"type":"string"}` + twice:     "+annex:schema can be given once only",
+		`[]`:                            "the value is not a JSON object",
+		`null`:                          "the value is not a JSON object: write +annex:schema={",
+		`{"maxLength":`:                 "the value is not a JSON object",
+		`{"maxLenght":3}`:               `the value is not a schema: json: unknown field "maxLenght"`,
+		`{"maxLength":"a"}`:             "the value is not a schema: ",
+		`{"type":"string"}` + twice:     "+annex:schema can be used only once",
 		`{"x-kubernetes-map-type":"a"}`: "spec.name: ",
 	} {
 		packages, path := load(t, header+"// +kubebuilder:subresource:status"+object+

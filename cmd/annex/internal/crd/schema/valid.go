@@ -142,8 +142,8 @@ func (f *finder) problem(e *field.Error, root *apiextensionsv1.JSONSchemaProps) 
 		detail = e.ErrorBody()
 	}
 	if t := recursive(place.goType); t != nil && e.Type == field.ErrorTypeRequired && keyword == "type" {
-		detail = fmt.Sprintf("the Go type %s is made of itself, which no schema can say: "+
-			"put +kubebuilder:pruning:PreserveUnknownFields and +kubebuilder:validation:Schemaless above the field", t.Obj().Name())
+		detail = fmt.Sprintf("the Go type %s is recursive, which a schema cannot express: add +kubebuilder:pruning:PreserveUnknownFields "+
+			"and +kubebuilder:validation:Schemaless above the field", t.Obj().Name())
 		for _, o := range place.owners {
 			if o.target == markers.DescribesField {
 				where = o.pos
@@ -210,7 +210,7 @@ func ruleProblem(detail string) string {
 func inMarkers(text string) string {
 	text = strings.NewReplacer(
 		"x-kubernetes-list-map-keys", "+listMapKey", "x-kubernetes-list-type", "+listType", "x-kubernetes-map-type", "+mapType",
-		"it must have a default or be a required property", "it must be required or have a default: say +required, or +kubebuilder:default",
+		"it must have a default or be a required property", "it must be required or have a default: add +required, or +kubebuilder:default",
 		schemaRoot+".", "",
 	).Replace(property.ReplaceAllString(text, "$1"))
 	return strings.Join(strings.Fields(text), " ")
@@ -293,8 +293,8 @@ func (f *finder) unpreserved(s *apiextensionsv1.JSONSchemaProps, steps []step) [
 				what = "+" + marker + " of " + what
 			}
 			problems = append(problems, Problem{File: at.Filename, Line: at.Line, Column: at.Column, Message: fmt.Sprintf(
-				"%s: the Go type %s has no room for unknown fields and would lose them: "+
-					"use runtime.RawExtension or apiextensionsv1.JSON, keep them with methods MarshalJSON and UnmarshalJSON, or remove the marker",
+				"%s: the Go type %s cannot store unknown fields, and would drop them: use runtime.RawExtension or apiextensionsv1.JSON, "+
+					"keep the fields with methods MarshalJSON and UnmarshalJSON, or remove the marker",
 				what, t.Obj().Name())})
 		}
 	}

@@ -140,7 +140,7 @@ func (g *generation) wanted(t *types.Type) bool {
 	case said == "true" || said == "false":
 		return said == "true"
 	default:
-		g.problem(t.Name.Name, "", "+protobuf=%s: say true or false", said)
+		g.problem(t.Name.Name, "", "+protobuf=%s: use true or false", said)
 		return false
 	}
 }
@@ -154,7 +154,7 @@ func (g *generation) describe(m *message, t *types.Type, members []types.Member)
 			g.problem(
 				m.name,
 				name,
-				"field %s.%s: an object with protobuf has a method of that name: rename the field, its name in JSON may stay",
+				"field %s.%s: the generated protobuf methods include this name: rename the field; its JSON name may stay",
 				m.name,
 				name,
 			)
@@ -174,7 +174,7 @@ func (g *generation) describe(m *message, t *types.Type, members []types.Member)
 		case key == "protobuf.embed":
 			embed = said
 		case strings.HasPrefix(key, "protobuf.") && key != "protobuf.nullable":
-			g.problem(m.name, "", "+%s means nothing: use +protobuf.as, .embed, .nullable or .options", key)
+			g.problem(m.name, "", "unknown marker +%s: use +protobuf.as, .embed, .nullable or .options", key)
 		}
 	}
 	slices.Sort(m.options)
@@ -191,7 +191,8 @@ func (g *generation) describe(m *message, t *types.Type, members []types.Member)
 	case m.byHand:
 		for _, method := range Methods[1:] {
 			if !g.Declares(m.name, method) {
-				g.problem(m.name, "", "type %s says +protobuf.options.marshal=false but has no method %s: write it, or remove the tag", m.name, method)
+				g.problem(m.name, "", "type %s has +protobuf.options.marshal=false but no method %s: write the method, or "+
+					"remove the tag", m.name, method)
 				return
 			}
 		}
@@ -218,7 +219,7 @@ func (g *generation) describe(m *message, t *types.Type, members []types.Member)
 			g.problem(
 				m.name,
 				member.Name,
-				"field %s.%s: another field is named %s too: name one of them in its tag, protobuf:\"...,name=other\"",
+				"field %s.%s: another field also has the name %s: set the name of one of them in its tag, protobuf:\"...,name=other\"",
 				m.name,
 				member.Name,
 				f.name,
@@ -245,7 +246,7 @@ func (g *generation) field(m *message, member types.Member) *field {
 		return nil
 	case namer.IsPrivateGoName(member.Name):
 		if member.Embedded && jsonName != "-" && member.Type.Kind == types.Struct {
-			return problem("the fields of a struct that is not exported would be lost: export it, or say protobuf:\"-\"")
+			return problem("the fields of an unexported struct would be lost: export the struct, or use the tag protobuf:\"-\"")
 		}
 		return nil
 	case jsonName == "-" && !isTagged:
@@ -271,7 +272,7 @@ func (g *generation) field(m *message, member types.Member) *field {
 		f.name = namer.IL(member.Name)
 	}
 	if !protoName.MatchString(f.name) {
-		return problem("%s is no name in protobuf: give it a name in JSON of English letters, digits and _", member.Name)
+		return problem("%s is not a valid protobuf name: give the field a JSON name of English letters, digits and _", member.Name)
 	}
 	if err := g.fill(f, member.Type); err != nil {
 		return problem("%v", err)
@@ -287,7 +288,7 @@ func (g *generation) field(m *message, member types.Member) *field {
 	return f
 }
 
-const wayOut = `, or leave the field out with protobuf:"-"`
+const wayOut = `, or exclude the field with protobuf:"-"`
 
 // fill sets label and types of a field of type t.
 func (g *generation) fill(f *field, t *types.Type) error {
@@ -355,10 +356,10 @@ func (g *generation) value(t *types.Type) (value, error) {
 		if isBytes(u) {
 			return value{proto: "bytes", kind: octets, goType: t}, nil
 		}
-		return value{}, fmt.Errorf("%s cannot be in a list or map, or behind a pointer, in protobuf: declare a type for it that says "+
+		return value{}, fmt.Errorf("%s cannot be in a list or map, or behind a pointer, in protobuf: declare a type for it with "+
 			"+protobuf.nullable=true%s", goString(t), wayOut)
 	case types.Map:
-		return value{}, fmt.Errorf("%s cannot be in a list or map, or behind a pointer, in protobuf: declare a type for it that says "+
+		return value{}, fmt.Errorf("%s cannot be in a list or map, or behind a pointer, in protobuf: declare a type for it with "+
 			"+protobuf.nullable=true%s", goString(t), wayOut)
 	case types.Interface:
 		return value{}, fmt.Errorf("an interface has no form in protobuf: for content of any kind use runtime.RawExtension%s", wayOut)
@@ -386,13 +387,13 @@ func (g *generation) embedded(t *types.Type) (value, error) {
 		return v, nil
 	}
 	if len(Hidden(t)) > 0 && g.Elsewhere(t.Name.Package) {
-		return value{}, fmt.Errorf("type %s has a field of the name of a method, and so no methods for other packages: rename its field "+
-			"(%s), or declare the type in this package%s", goString(t), strings.Join(Methods, ", "), wayOut)
+		return value{}, fmt.Errorf("type %s has a field with the name of a generated method, and so no methods that other packages can "+
+			"use: rename its field (%s), or declare the type in this package%s", goString(t), strings.Join(Methods, ", "), wayOut)
 	}
 	v.proto, v.from = "."+protoPackage(t.Name.Package)+"."+t.Name.Name, t.Name.Package
 	has := func(method string) bool { return t.Methods[method] != nil }
 	if !g.Elsewhere(t.Name.Package) && (!has("Size") || !has("MarshalToSizedBuffer") || !has("Unmarshal")) {
-		hint := "mark its package by +k8s:protobuf-gen=package and generate it too"
+		hint := "mark its package with +k8s:protobuf-gen=package, and generate code for that package too"
 		if t.Name == (types.Name{Package: "time", Name: "Time"}) {
 			hint = "use metav1.Time"
 		}

@@ -54,7 +54,7 @@ func readRecord(text []byte, file, pkg string) (record, Problems) {
 	}
 	if !slices.ContainsFunc(writers, func(line string) bool { return bytes.Contains(text, []byte(line)) }) {
 		return r, Problems{
-			{token.Position{Filename: file, Line: 1}, "this file was not written by annex generate and would be overwritten: rename or remove it"},
+			{token.Position{Filename: file, Line: 1}, "annex generate did not write this file, and would overwrite it: rename or remove it"},
 		}
 	}
 	tree, err := parser.Parse(file, bytes.NewReader(text), reporter.NewHandler(nil))
@@ -68,7 +68,8 @@ func readRecord(text []byte, file, pkg string) (record, Problems) {
 		if errors.As(err, &positioned) {
 			at.Line, message = positioned.GetPosition().Line, positioned.Unwrap().Error()
 		}
-		return r, Problems{{at, message + ": the numbers of fields are read from this file, so mend it or restore it from version control"}}
+		return r, Problems{{at, message + ": annex generate reads field numbers from this file: repair it, or restore it from " +
+			"version control"}}
 	}
 	for _, d := range tree.Decls {
 		if m, ok := d.(*ast.MessageNode); ok {
@@ -145,7 +146,7 @@ func (g *generation) number(m *message, before *recordedMessage) {
 			g.problem(
 				m.name,
 				f.goName,
-				"field %s.%s: number %d is that of %s too: give one of them another number",
+				"field %s.%s: number %d is already used by %s: give one of the fields another number",
 				m.name,
 				f.goName,
 				f.number,
@@ -165,7 +166,7 @@ func (g *generation) number(m *message, before *recordedMessage) {
 				g.problem(
 					m.name,
 					f.goName,
-					"field %s.%s: no number is left: give it one by a tag, such as protobuf:\"bytes,3,opt,name=%s\"",
+					"field %s.%s: no field number is free: set the number in a tag, such as protobuf:\"bytes,3,opt,name=%s\"",
 					m.name,
 					f.goName,
 					f.name,
@@ -190,19 +191,19 @@ func (r *recordedMessage) contradicts(f *field, byName map[string]recordedField,
 	owner, used := byNumber[f.number]
 	switch {
 	case known && old.number != f.number:
-		return fmt.Sprintf("its number is %d in %s, so it cannot become %d: what is stored would be misread. Use %d, or give the field "+
-			"another name", old.number, FileName, f.number, old.number)
+		return fmt.Sprintf("the field has number %d in %s, and cannot change to %d: the server would misread stored objects. Use %d, or "+
+			"rename the field", old.number, FileName, f.number, old.number)
 	case known && old.typ != f.declaration():
-		return fmt.Sprintf("it is %s in %s, so it cannot become %s: give the new field another name and number, or, if the type has only "+
-			"been renamed, rename it in %s too", old.typ, FileName, f.declaration(), FileName)
+		return fmt.Sprintf("the field has type %s in %s, and cannot change to %s: give the new field another name and number or, if only "+
+			"the type's name changed, rename the type in %s too", old.typ, FileName, f.declaration(), FileName)
 	case f.number != 0 && r.holds(f.number):
-		return fmt.Sprintf("number %d is reserved in %s, for a field that has been removed: use another number", f.number, FileName)
+		return fmt.Sprintf("number %d is reserved in %s for a removed field: use another number", f.number, FileName)
 	case slices.Contains(r.names, f.name):
-		return fmt.Sprintf("the name %s is reserved in %s, for a field that has been removed: use another name, or restore %s from version "+
-			"control to have the field back as it was", f.name, FileName, FileName)
+		return fmt.Sprintf("the name %s is reserved in %s for a removed field: use another name, or restore %s from version control to "+
+			"restore the field", f.name, FileName, FileName)
 	case f.number != 0 && used && owner != f.name:
 		return fmt.Sprintf(
-			"number %d is that of %s in %s: use another number, or, if the field has only been renamed, rename it in %s too",
+			"number %d is already used by %s in %s: use another number or, if only the field's name changed, rename the field in %s too",
 			f.number,
 			owner,
 			FileName,

@@ -24,7 +24,7 @@ const (
 	maxNumber    = 1<<29 - 1
 	firstTheirs  = 19000 // protobuf reserves these numbers for itself
 	lastTheirs   = 19999
-	malformedTag = `the tag protobuf:%q %s: write it as protobuf:"bytes,3,opt,name=id", or remove it and the number is kept in ` + FileName
+	malformedTag = `the tag protobuf:%q %s: write it as protobuf:"bytes,3,opt,name=id", or remove it; annex generate then stores the number in ` + FileName
 )
 
 var wireNames = map[int]string{0: "varint", 1: "fixed64", 2: "bytes", 5: "fixed32"}
@@ -58,17 +58,17 @@ func parseTag(said string) (fieldTag, error) {
 		switch {
 		case !found && (part == "opt" || part == "req" || part == "rep"):
 			if label != "" {
-				return bad("says %s and %s", label, part)
+				return bad("has both %s and %s", label, part)
 			}
 			label = part
 		case found && key == "name":
 			if !protoName.MatchString(value) {
-				return bad("has the name %q, which is no name in protobuf", value)
+				return bad("has the name %q, which is not a valid protobuf name", value)
 			}
 			t.name = value
 		case found && (key == "json" || key == "casttype" || key == "castkey" || key == "castvalue"):
 		default:
-			return bad("says %q, which is not supported", part)
+			return bad("has the option %q, which is not supported", part)
 		}
 	}
 	return t, nil
