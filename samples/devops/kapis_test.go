@@ -228,7 +228,7 @@ func TestKapis_invalidRequests(t *testing.T) {
 		{400, `sortBy: no order by "color": there are name, namespace, creationTimestamp, spec.pipelineRef.name,`, "GET", runs +
 			"?sortBy=color", ""},
 		{400, `sortBy: no order by "startTime": there are name,`, "GET", "pipelines?sortBy=startTime", ""},
-		{400, `ascending: "up" is neither true nor false`, "GET", runs + "?ascending=up", ""},
+		{400, `ascending: "up" must be true or false`, "GET", runs + "?ascending=up", ""},
 		{400, `parameter backward is "2": use true or false`, "GET", runs + "?backward=2", ""},
 		{400, "unable to parse requirement", "GET", runs + "?labelSelector=a%3D%3D%3Db", ""},
 		{400, "page is given 2 times", "GET", runs + "?page=1&page=2", ""},

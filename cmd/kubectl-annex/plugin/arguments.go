@@ -30,7 +30,7 @@ func (p *plugin) find(word, why string, has func(resource) bool) (resource, erro
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return resource{}, misuse("%q is in several groups: say %s", word, strings.Join(fullNames(found), " or "))
+		return resource{}, misuse("%q is in several groups: use %s", word, strings.Join(fullNames(found), " or "))
 	}
 	all, err := p.server.resources()
 	if err != nil {
@@ -39,7 +39,7 @@ func (p *plugin) find(word, why string, has func(resource) bool) (resource, erro
 	for _, r := range all {
 		switch {
 		case r.isCalled(word) && r.named(why) != nil:
-			return resource{}, misuse("%s of %s is a subresource of another form: %s call %s", why, r.full(), p.called(), why)
+			return resource{}, misuse("%s of %s is a subresource of another form: use %s call %s", why, r.full(), p.called(), why)
 		case r.isCalled(word):
 			return resource{}, misuse("%s have no %s: %s", r.full(), why, those(all, why, has))
 		}
@@ -71,9 +71,9 @@ func (p *plugin) instead(word string, all []resource) string {
 	case nearest != "":
 		return fmt.Sprintf(": did you mean %s?", nearest)
 	case p.server.missing != nil:
-		return fmt.Sprintf(", or it is one of a group that cannot be asked for now: %v", p.server.missing)
+		return fmt.Sprintf(", unless it belongs to a group whose discovery failed: %v", p.server.missing)
 	}
-	return fmt.Sprintf("; %s lists what there is", p.called())
+	return fmt.Sprintf("; %s lists the kinds", p.called())
 }
 
 func fullNames(all []resource) []string {
@@ -115,27 +115,27 @@ func (p *plugin) object(words []string, why string, has func(resource) bool) (ob
 		var only []resource
 		for _, r := range all {
 			if r.isCalled(words[0]) {
-				return object{}, misuse("name the object: %s/NAME", words[0])
+				return object{}, misuse("no object: pass %s/NAME", words[0])
 			}
 			if has(r) {
 				only = append(only, r)
 			}
 		}
 		if len(only) != 1 {
-			return object{}, misuse("%q is no object: say KIND/NAME; %s %s", words[0], those(all, why, has), why)
+			return object{}, misuse("%q is not an object: use KIND/NAME; %s %s", words[0], those(all, why, has), why)
 		}
 		kind, name = only[0].full(), words[0]
 	case len(words) == 0:
-		return object{}, misuse("name the object: KIND/NAME")
+		return object{}, misuse("no object: pass KIND/NAME")
 	default:
-		return object{}, misuse("%s: name one object, as KIND/NAME or KIND NAME", strings.Join(words, " "))
+		return object{}, misuse("%s: pass one object, as KIND/NAME or KIND NAME", strings.Join(words, " "))
 	}
 	r, err := p.find(kind, why, has)
 	if err != nil {
 		return object{}, err
 	}
 	if bad := content.IsPathSegmentName(name); name == "" || len(bad) > 0 {
-		return object{}, misuse("%q is no name of an object: say %s/NAME", name, kind)
+		return object{}, misuse("%q is not an object name: use %s/NAME", name, kind)
 	}
 	namespace := ""
 	if r.namespaced {

@@ -33,32 +33,35 @@ func (f *callFlags) add(cmd *cobra.Command, action bool) {
 	if !action {
 		return
 	}
-	cmd.Flags().StringVarP(&f.file, "filename", "f", "", "of an action: a file with the body, as YAML or JSON; - is standard input. Flags "+
-		"of fields go before what it says")
-	cmd.Flags().StringVar(&f.dryRun, "dry-run", "none", "of an action: none, or server: the server decides as it would, and stores nothing")
-	cmd.Flags().BoolVar(&f.wait, "wait", true, "of an action whose answer is an operation: wait for its end, and exit as it does")
-	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "how long to wait for the end of an operation, which goes on; 0 is as long as it takes")
+	cmd.Flags().StringVarP(&f.file, "filename", "f", "", "for actions: file with the body, as YAML or JSON; - is standard input. Field "+
+		"flags override the file")
+	cmd.Flags().StringVar(&f.dryRun, "dry-run", "none", "for actions: none, or server, with which the server handles the request and "+
+		"stores nothing")
+	cmd.Flags().BoolVar(&f.wait, "wait", true, "for actions that return an operation: wait for the end of the operation, and return its "+
+		"result as exit code")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "time to wait for the end of an operation, which continues afterwards; 0 waits "+
+		"without limit")
 }
 
 func (p *plugin) newCall() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "call ACTION KIND/NAME",
 		Short: "Call an action or a view",
-		Long: `Calls an action or a view of an object. The short form is without the word call: that is
-for names that are verbs of the plugin or names of kinds, too.
+		Long: `Calls an action or a view of an object. You can omit the word call, unless a verb of the plugin or a kind has the
+same name as the action or view.
 
-The fields of an action are flags, and so are the options of a view: ACTION KIND --help lists them. Only
-fields that are words, numbers, lists or maps of these are flags; a body with more is in a file. The answer is printed as
---output says.
+The fields of an action are flags, and so are the options of a view: ACTION KIND --help lists them. Only fields that
+are strings, numbers, booleans, or lists or maps of these are flags; use a file for other bodies. The verb prints the
+answer in the format of --output.
 
-The answer of an action of long duration is an operation. Its progress is shown until it ends; the exit code is 0
-if it succeeded.`,
+A long-running action returns an operation. The verb shows its progress until it ends; the exit code is 0 if the
+operation succeeded.`,
 		Example: `  ` + p.called() + ` call approval jenkinsservices/x --decision=Approved
   ` + p.called() + ` approval jenkinsservices/x --decision=Approved
   ` + p.called() + ` jenkinsservices approval --help`,
 		Args: func(_ *cobra.Command, words []string) error {
 			if len(words) == 0 {
-				return misuse("name the action, and the object: call ACTION KIND/NAME")
+				return misuse("no action or no object: use call ACTION KIND/NAME")
 			}
 			return nil
 		},
@@ -74,7 +77,7 @@ func (p *plugin) unknownCall(name string) error {
 	if err != nil {
 		return err
 	}
-	return misuse("%q is no action and no view of a kind%s", name, nearestOf(name, callNames(all)))
+	return misuse("no kind has an action or a view %q%s", name, nearestOf(name, callNames(all)))
 }
 
 // callNames returns the names of all actions and views.
@@ -124,7 +127,7 @@ func (p *plugin) newCallOf(r resource, sub subresource) *cobra.Command {
 		title, cmd.Long = "Options", fmt.Sprintf("Reads the view %s of %s.", sub.name, r.full())
 	}
 	if unknown != nil {
-		cmd.Long += fmt.Sprintf("\n\nWhat they are is not known, so that there are no flags for them: %v.", unknown)
+		cmd.Long += fmt.Sprintf("\n\nThe plugin could not read the fields, and has no flags for them: %v.", unknown)
 	}
 	given.add(cmd, sub.role == roleAction)
 	own := cmd.Flags().FlagUsages()
@@ -181,7 +184,7 @@ func (p *plugin) act(ctx context.Context, o object, sub subresource, f fields, g
 		return err
 	}
 	if given.dryRun != "none" && given.dryRun != "server" {
-		return misuse("--dry-run is none or server, not %q: only the server knows what an action does", given.dryRun)
+		return misuse("--dry-run %q: use none or server", given.dryRun)
 	}
 	body, err := p.body(o, sub, f, given.file)
 	if err != nil {
@@ -196,7 +199,7 @@ func (p *plugin) act(ctx context.Context, o object, sub subresource, f fields, g
 	summary := fmt.Sprintf("%s %s: done", o, sub.name)
 	if given.dryRun == "server" {
 		request.Param("dryRun", "All")
-		summary = fmt.Sprintf("%s %s: can be done (server dry run)", o, sub.name)
+		summary = fmt.Sprintf("%s %s: succeeds (server dry run)", o, sub.name)
 	}
 	answer, err := do(ctx, request)
 	if err != nil {
@@ -237,14 +240,14 @@ func (p *plugin) body(o object, sub subresource, f fields, file string) ([]byte,
 			return nil, err
 		}
 		if err := yaml.Unmarshal(text, &body); err != nil {
-			return nil, misuse("read %s: it is no YAML and no JSON of an object: %v", file, err)
+			return nil, misuse("read %s: the file is neither a YAML nor a JSON object: %v", file, err)
 		}
 		if body == nil {
-			return nil, misuse("%s is empty: it should be a body of kind %s", file, sub.kind.Kind)
+			return nil, misuse("%s is empty: it must have a body of kind %s", file, sub.kind.Kind)
 		}
 		for name, want := range map[string]string{"kind": sub.kind.Kind, "apiVersion": sub.kind.GroupVersion().String()} {
 			if got, ok := body[name]; ok && got != want {
-				return nil, misuse("%s has %s %v, but %s takes %s", file, name, got, sub.name, want)
+				return nil, misuse("%s has %s %v, but %s requires %s", file, name, got, sub.name, want)
 			}
 		}
 	}

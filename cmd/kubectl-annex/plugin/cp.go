@@ -26,27 +26,28 @@ func (p *plugin) newCopy() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cp SOURCE DESTINATION",
 		Short: "Copy files and folders to and from an object",
-		Long: `Copies files and folders to and from an object, of a kind that has exec. One of the two is there, KIND/NAME:PATH, and the
-other is here. The program tar must be there. Into a folder that exists, the copy goes by its own name.
+		Long: `Copies files and folders to and from an object of a kind with exec. One argument is a path in the object,
+KIND/NAME:PATH, the other a path on this machine. The object must have the program tar. If the destination is an
+existing folder, the copy is placed in it, with the name of the source.
 
-What comes from the object is written below the destination, and not through links that are there, or the copy is refused.
-Symbolic links of the object's are left out, and so is, both ways, what is neither a file nor a folder.`,
+The verb writes files of the object only below the destination, and fails if it would have to follow an existing link.
+It skips symbolic links of the object, and in both directions everything that is neither a file nor a folder.`,
 		Example: `  ` + p.called() + ` cp ./settings runner/x:/etc/app
   ` + p.called() + ` cp runner/x:/var/log ./logs`,
 		ValidArgsFunction: p.completeCopy,
 		RunE: func(cmd *cobra.Command, words []string) error {
 			if len(words) != 2 {
-				return misuse("name a source and a destination, of which one is KIND/NAME:PATH")
+				return misuse("pass a source and a destination; one of them must be KIND/NAME:PATH")
 			}
 			from, there := cutRemote(words[0])
 			to, back := cutRemote(words[1])
 			switch {
 			case there && back:
-				return misuse("both %s and %s are in objects: copy to this machine first", words[0], words[1])
+				return misuse("%s and %s are both in objects: copy to this machine first", words[0], words[1])
 			case !there && !back:
-				return misuse("neither %s nor %s is in an object: one is KIND/NAME:PATH", words[0], words[1])
+				return misuse("neither %s nor %s is in an object: one of them must be KIND/NAME:PATH", words[0], words[1])
 			case from.path == "" || to.path == "":
-				return misuse("name the path as well, as in KIND/NAME:PATH")
+				return misuse("no path: use KIND/NAME:PATH")
 			}
 			named := from.object + to.object
 			o, err := p.object([]string{named}, string(roleExec), hasRole(roleExec))
@@ -59,8 +60,8 @@ Symbolic links of the object's are left out, and so is, both ways, what is neith
 			return p.upload(cmd.Context(), o, from.path, to.path, given)
 		},
 	}
-	cmd.Flags().StringVarP(&given.container, "container", "c", "", "the container, of objects that have several")
-	cmd.Flags().BoolVar(&given.noPreserve, "no-preserve", false, "to an object: do not keep permissions and owners")
+	cmd.Flags().StringVarP(&given.container, "container", "c", "", "container, for objects with several containers")
+	cmd.Flags().BoolVar(&given.noPreserve, "no-preserve", false, "when copying to an object: do not keep permissions and owners")
 	return cmd
 }
 
@@ -149,7 +150,7 @@ func absolute(local string) string {
 }
 
 func (p *plugin) warnLeftOut(at string) {
-	fmt.Fprintf(p.ErrOut, "warning: %s is left out: it is neither a file nor a folder\n", printable(at))
+	fmt.Fprintf(p.ErrOut, "warning: skipped %s: neither a file nor a folder\n", printable(at))
 }
 
 // pack writes a tar of a local path, which is not a link, under another name. It returns the omitted files, by their
@@ -259,13 +260,13 @@ func (p *plugin) download(ctx context.Context, o object, from, to string, given 
 	return failed
 }
 
-var errNothing = errors.New("the other side sent nothing")
+var errNothing = errors.New("the object sent no data")
 
 // errOutside refuses a tar with paths outside the destination.
-var errOutside = errors.New("the other side sent a path outside of what was asked for: nothing more is copied")
+var errOutside = errors.New("the object sent a path outside of the requested one: copy stopped")
 
 // errLink refuses to write through a link, which may lead anywhere.
-var errLink = errors.New("on this machine it is a link, or no file: nothing is written there")
+var errLink = errors.New("the path on this machine is a link, or not a file: skipped")
 
 // unpack writes the files of a tar to the path to; all entries must be name or below it. It never writes through
 // links, whether from the tar or on disk; to itself is not a link.

@@ -22,10 +22,10 @@ type execFlags struct {
 }
 
 func (f *execFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&f.container, "container", "c", "", "the container, of objects that have several")
+	cmd.Flags().StringVarP(&f.container, "container", "c", "", "container, for objects with several containers")
 	cmd.Flags().BoolVarP(&f.stdin, "stdin", "i", false, "pass standard input on")
-	cmd.Flags().BoolVarP(&f.tty, "tty", "t", false, "with --stdin: standard input is a terminal, which follows this one's size")
-	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print nothing but what the other side does")
+	cmd.Flags().BoolVarP(&f.tty, "tty", "t", false, "with --stdin: allocate a terminal, with the size of the local one")
+	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print only output of the remote command")
 }
 
 func (p *plugin) newExec() *cobra.Command {
@@ -33,7 +33,7 @@ func (p *plugin) newExec() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec KIND/NAME -- COMMAND [ARGUMENT...]",
 		Short: "Run a command in an object",
-		Long:  `Runs a command in an object. Its exit code is that of the plugin. Words behind -- are the command's.`,
+		Long:  `Runs a command in an object. The exit code of the plugin is that of the command. The command begins after --.`,
 		Example: `  ` + p.called() + ` exec runner/x -- ls -l
   ` + p.called() + ` exec runner/x -it -- sh`,
 		ValidArgsFunction: p.completeObjects(hasRole(roleExec)),
@@ -41,9 +41,9 @@ func (p *plugin) newExec() *cobra.Command {
 			dash := cmd.ArgsLenAtDash()
 			switch {
 			case dash < 0 && len(words) > 1:
-				return misuse("put -- before the command: exec KIND/NAME -- COMMAND")
+				return misuse("-- is missing: use exec KIND/NAME -- COMMAND")
 			case dash < 0 || dash == len(words):
-				return misuse("name a command: exec KIND/NAME -- COMMAND")
+				return misuse("no command: use exec KIND/NAME -- COMMAND")
 			}
 			o, err := p.object(words[:dash], string(roleExec), hasRole(roleExec))
 			if err != nil {
@@ -60,7 +60,7 @@ func (p *plugin) newAttach() *cobra.Command {
 	var given execFlags
 	cmd := &cobra.Command{
 		Use:   "attach KIND/NAME",
-		Short: "Attach to what runs in an object",
+		Short: "Attach to a running process in an object",
 		Example: `  ` + p.called() + ` attach runner/x
   ` + p.called() + ` attach runner/x -it`,
 		ValidArgsFunction: p.completeObjects(hasRole(roleAttach)),
@@ -79,7 +79,7 @@ func (p *plugin) newAttach() *cobra.Command {
 // stream connects the plugin's streams to an object's subresource.
 func (p *plugin) stream(ctx context.Context, o object, wanted role, command []string, given execFlags) error {
 	if given.tty && !given.stdin {
-		return misuse("--tty needs --stdin: a terminal that nothing is typed in is none")
+		return misuse("--tty requires --stdin")
 	}
 	if err := p.isThere(ctx, o); err != nil {
 		return err

@@ -49,7 +49,7 @@ func (s *server) fields(r resource, sub subresource) (fields, error) {
 	}
 	document, ok := versions[prefix]
 	if !ok {
-		return fields{}, fmt.Errorf("the server has no OpenAPI document of %s", prefix)
+		return fields{}, fmt.Errorf("the server has no OpenAPI document for %s", prefix)
 	}
 	text, err := document.Schema("application/json")
 	if err != nil {
@@ -271,19 +271,19 @@ func (f *field) parse(text string) (any, error) {
 	case "integer":
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no whole number", text)
+			return nil, fmt.Errorf("%q is not a whole number", text)
 		}
 		return n, nil
 	case "number":
 		n, err := strconv.ParseFloat(text, 64)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no number", text)
+			return nil, fmt.Errorf("%q is not a number", text)
 		}
 		return n, nil
 	case "boolean":
 		is, err := strconv.ParseBool(text)
 		if err != nil {
-			return nil, fmt.Errorf("%q is neither true nor false", text)
+			return nil, fmt.Errorf("%q must be true or false", text)
 		}
 		return is, nil
 	case "int-or-string":

@@ -37,19 +37,19 @@ func (p *plugin) newList() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   p.program() + " [KIND]",
-		Short: "Use what the kinds of a server have beside their objects",
-		Long: `Without a verb, it lists which kinds of the server have which verbs: the subresources that discovery tells of.
-Verbs that are not below are actions and views of the kinds: ` + p.called() + ` KIND VERB --help says what they take.
+		Short: "Call subresources of the kinds of a server",
+		Long: `Without a verb, the plugin lists the kinds and their verbs, which are their subresources in discovery.
+Verbs that are not below are actions and views of the kinds: ` + p.called() + ` KIND VERB --help describes them.
 
-The server is that of the kubeconfig's current context, as with kubectl. Objects are named KIND/NAME or KIND NAME, and
-a verb may stand before or behind them.`,
+Like kubectl, the plugin uses the server of the kubeconfig's current context. Write objects as KIND/NAME or KIND NAME,
+after or before the verb.`,
 		Example: `  ` + p.called() + `
   ` + p.called() + ` logs runner/x -f
   ` + p.called() + ` jenkinsservice/x approval --decision=Approved`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, words []string) error {
 			if output != "" && output != "json" && output != "table" {
-				return misuse("--output is table or json, not %q", output)
+				return misuse("--output %q: use table or json", output)
 			}
 			return p.list(words, output)
 		},
@@ -89,7 +89,7 @@ func (p *plugin) list(words []string, output string) error {
 	if len(kinds) == 0 {
 		switch {
 		case only != "":
-			fmt.Fprintf(p.ErrOut, "%s have nothing beside their objects.\n", only)
+			fmt.Fprintf(p.ErrOut, "%s have no subresources that the plugin supports.\n", only)
 		default:
 			fmt.Fprintln(p.ErrOut, "No kind of the server has logs, exec, attach, port-forward, an action or a view.")
 		}

@@ -31,8 +31,8 @@ func (p *plugin) newLogs() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs (KIND/NAME | KIND -l SELECTOR)",
 		Short: "Print the log of an object",
-		Long: `Prints the log of an object, or those of all objects that a selector selects, one after the other. With
---follow, those of several objects are mixed, line by line, and each line begins with the name of its object.`,
+		Long: `Prints the log of an object, or of all objects that a selector selects, one after the other. With --follow, the verb
+prints lines of several objects as they arrive, and each line begins with the name of its object.`,
 		Example: `  ` + p.called() + ` logs runner/x -f --tail=20
   ` + p.called() + ` logs runners -l app=build --since=1h`,
 		ValidArgsFunction: p.completeObjects(hasRole(roleLogs)),
@@ -53,16 +53,16 @@ func (p *plugin) newLogs() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&given.follow, "follow", "f", false, "go on as the log grows")
-	flags.BoolVarP(&given.previous, "previous", "p", false, "the log of the run before the present one")
-	flags.StringVarP(&given.container, "container", "c", "", "the container, of objects that have several")
-	flags.Int64Var(&given.tail, "tail", -1, "begin with that many lines before the end; -1 is all, or 10 with a selector")
-	flags.DurationVar(&given.since, "since", 0, "begin with what is newer than this, such as 5s, 2m or 3h; 0 is all")
-	flags.StringVar(&given.sinceTime, "since-time", "", "begin with what is newer than this time, as in 2026-01-02T15:04:05Z")
+	flags.BoolVarP(&given.previous, "previous", "p", false, "print the log of the previous run")
+	flags.StringVarP(&given.container, "container", "c", "", "container, for objects with several containers")
+	flags.Int64Var(&given.tail, "tail", -1, "number of lines from the end of the log to print first; -1 prints all, or 10 with a selector")
+	flags.DurationVar(&given.since, "since", 0, "print lines newer than a duration such as 5s, 2m or 3h; 0 prints all")
+	flags.StringVar(&given.sinceTime, "since-time", "", "print lines newer than a time, such as 2026-01-02T15:04:05Z")
 	flags.BoolVar(&given.timestamps, "timestamps", false, "begin each line with its time")
-	flags.Int64Var(&given.limitBytes, "limit-bytes", 0, "end after that many bytes of each log; 0 is no limit")
-	flags.StringVarP(&given.selector, "selector", "l", "", "the logs of all objects with these labels, as in app=build")
-	flags.BoolVar(&given.prefix, "prefix", false, "begin each line with the object's name; always so for several that are followed")
-	flags.IntVar(&given.maxRequests, "max-log-requests", 5, "with a selector: how many logs may be followed at once")
+	flags.Int64Var(&given.limitBytes, "limit-bytes", 0, "maximum number of bytes of each log; 0 sets no limit")
+	flags.StringVarP(&given.selector, "selector", "l", "", "print the logs of all objects with these labels, as in app=build")
+	flags.BoolVar(&given.prefix, "prefix", false, "begin each line with the object's name; always on if several logs are followed")
+	flags.IntVar(&given.maxRequests, "max-log-requests", 5, "with a selector: maximum number of logs to follow at once")
 	return cmd
 }
 
@@ -80,19 +80,19 @@ func (f *logsFlags) parameters(cmd *cobra.Command) (map[string]string, error) {
 	}
 	switch {
 	case tail < -1:
-		return nil, misuse("--tail is a number of lines, or -1 for all, not %d", tail)
+		return nil, misuse("--tail %d: use a number of lines, or -1 for all", tail)
 	case f.since != 0 && f.sinceTime != "":
-		return nil, misuse("--since and --since-time are two answers to one question: give one")
+		return nil, misuse("--since and --since-time exclude each other")
 	case f.since < 0:
-		return nil, misuse("--since is a time that has gone by, not %s", f.since)
+		return nil, misuse("--since %s: the duration must not be negative", f.since)
 	case f.limitBytes < 0:
-		return nil, misuse("--limit-bytes is a number of bytes, not %d", f.limitBytes)
+		return nil, misuse("--limit-bytes %d: the number must not be negative", f.limitBytes)
 	case f.maxRequests < 1:
-		return nil, misuse("--max-log-requests is at least 1, not %d", f.maxRequests)
+		return nil, misuse("--max-log-requests %d: the number must be at least 1", f.maxRequests)
 	}
 	if f.sinceTime != "" {
 		if _, err := time.Parse(time.RFC3339, f.sinceTime); err != nil {
-			return nil, misuse("--since-time %q is no time such as 2026-01-02T15:04:05Z", f.sinceTime)
+			return nil, misuse("--since-time %q: use a time such as 2026-01-02T15:04:05Z", f.sinceTime)
 		}
 	}
 	set("follow", f.follow, "true")
@@ -109,7 +109,7 @@ func (f *logsFlags) parameters(cmd *cobra.Command) (map[string]string, error) {
 // selectedLogs prints the logs of all objects that match the selector.
 func (p *plugin) selectedLogs(cmd *cobra.Command, words []string, given logsFlags, parameters map[string]string) error {
 	if len(words) != 1 {
-		return misuse("with a selector, name the kind, and no object")
+		return misuse("with a selector, pass a kind without an object")
 	}
 	if _, err := labels.Parse(given.selector); err != nil {
 		return misuse("--selector: %w", err)
@@ -140,10 +140,11 @@ func (p *plugin) selectedLogs(cmd *cobra.Command, words []string, given logsFlag
 	}
 	switch n := len(list.Items); {
 	case n == 0:
-		fmt.Fprintf(p.ErrOut, "No %s have the labels %s%s.\n", r.full(), given.selector, p.inNamespace(object{namespace: namespace}))
+		fmt.Fprintf(p.ErrOut, "No %s with the labels %s%s found.\n", r.full(), given.selector, p.inNamespace(object{namespace: namespace}))
 		return nil
 	case given.follow && n > given.maxRequests:
-		return misuse("%d %s would be followed, more than --max-log-requests=%d: raise that, or select fewer", n, r.full(), given.maxRequests)
+		return misuse("%d %s match the selector, more than --max-log-requests=%d: raise the limit, or "+
+			"select fewer", n, r.full(), given.maxRequests)
 	}
 	if !given.follow {
 		for _, item := range list.Items {

@@ -29,14 +29,14 @@ func (p *plugin) operationOf(started *unstructured.Unstructured) (object, error)
 	}
 	gv, err := schema.ParseGroupVersion(started.GetAPIVersion())
 	if err != nil {
-		return object{}, fmt.Errorf("the answer is an operation of no API version: %w", err)
+		return object{}, fmt.Errorf("the operation in the answer has an invalid apiVersion: %w", err)
 	}
 	for _, r := range all {
 		if r.kind == operationKind && r.Group == gv.Group {
 			return object{r, started.GetNamespace(), started.GetName()}, nil
 		}
 	}
-	return object{}, fmt.Errorf("the operation %s was started, but %s has no resource for it that could be followed", started.GetName(), gv)
+	return object{}, fmt.Errorf("the operation %s was started, but %s has no resource with which to follow it", started.GetName(), gv)
 }
 
 // phase returns the phase of an operation.
@@ -87,7 +87,8 @@ func (p *plugin) follow(
 	ended, err := untilOver(waiting, client.Resource(o.GroupVersionResource).Namespace(o.namespace), o, now, shown.show)
 	if err != nil && waiting.Err() != nil {
 		shown.end()
-		fmt.Fprintf(p.ErrOut, "%s goes on. To follow or cancel it:\n  %s wait %s/%s%s\n", o, p.called(), o.full(), o.name, p.inNamespace(o))
+		fmt.Fprintf(p.ErrOut, "%s is still running. To follow or cancel it:\n  %s wait "+
+			"%s/%s%s\n", o, p.called(), o.full(), o.name, p.inNamespace(o))
 		if o.named("cancel") != nil {
 			fmt.Fprintf(p.ErrOut, "  %s cancel %s/%s%s\n", p.called(), o.full(), o.name, p.inNamespace(o))
 		} else {
@@ -132,7 +133,7 @@ func untilOver(
 		read, err := client.Get(ctx, o.name, metav1.GetOptions{})
 		switch {
 		case err == nil && read.GetUID() != now.GetUID():
-			return nil, fmt.Errorf("%s was deleted, and there is another by that name", o)
+			return nil, fmt.Errorf("%s was deleted, and another operation has the same name", o)
 		case err == nil:
 			now = read
 		case apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && !isTemporary(err):

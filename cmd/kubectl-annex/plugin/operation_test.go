@@ -165,7 +165,7 @@ func TestOutcome_exitCode(t *testing.T) {
 		"wait for a failed one": {"wait operation build-x", []string{half, failed}, 1, "", "failed: no space\nThe end of its log:\n  " +
 			"one\n  two\n"},
 		"wait too long": {"wait operation/build-x --timeout=50ms", []string{half}, 1, "",
-			`operation.works.example.com/build-x goes on. To follow or cancel it:
+			`operation.works.example.com/build-x is still running. To follow or cancel it:
   kubectl annex wait operations.works.example.com/build-x -n default
   kubectl annex cancel operations.works.example.com/build-x -n default
 error: operation.works.example.com/build-x has not ended after 50ms
@@ -176,11 +176,11 @@ error: operation.works.example.com/build-x has not ended after 50ms
 		"retry":                           {"retry operation/build-x", []string{pending, done}, 0, "digest: sha256:1\n", "build-x Succeeded\n"},
 		"an action by the name of a verb": {"call logs plant/x", []string{half}, 0, "three logs\n", ""},
 		"a verb by the name of an action": {"logs plant/x", []string{half}, 2, "", "error: logs of plants.works.example.com is a " +
-			"subresource of another form: kubectl annex call logs\nSee kubectl annex --help.\n"},
+			"subresource of another form: use kubectl annex call logs\nSee kubectl annex --help.\n"},
 		"an action of a kind by a verb's name": {"call logs operation/x", []string{half}, 2, "", "error: operations.works.example.com have " +
 			"no logs: plants.works.example.com have\nSee kubectl annex --help.\n"},
 		"one that is gone": {"wait operation/other", []string{half}, 1, "", "is not there\n"},
-		"another kind":     {"wait plant/x", []string{half}, 2, "", "only operations end\nSee kubectl annex --help.\n"},
+		"another kind":     {"wait plant/x", []string{half}, 2, "", "only for operations, --for is optional\nSee kubectl annex --help.\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -96,7 +96,7 @@ func Run(ctx context.Context, o Options, args []string, streams IOStreams) int {
 var errReported = errors.New("reported")
 
 // errServer is a failure to read the server's discovery.
-var errServer = errors.New("the server cannot be asked what it offers")
+var errServer = errors.New("cannot read the resources of the server")
 
 // usageError is a mistake in the command line.
 type usageError struct{ error }

@@ -19,8 +19,8 @@ func (p *plugin) newPortForward() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "port-forward KIND/NAME [LOCAL:]REMOTE...",
 		Short: "Forward ports of this machine to an object",
-		Long: `Listens on ports of this machine, and forwards connections to those of an object, until it is interrupted. Without LOCAL, the port is
-the same here; with an empty one, as in :80, it is one that is free, which is printed.`,
+		Long: `Listens on ports of this machine, and forwards connections to ports of an object, until interrupted. LOCAL defaults to
+REMOTE. If LOCAL is empty, as in :80, the verb chooses a free port and prints it.`,
 		Example: `  ` + p.called() + ` port-forward runner/x 8080:80
   ` + p.called() + ` port-forward runner/x :80 --address 127.0.0.1`,
 		ValidArgsFunction: p.completeObjects(hasRole(rolePortForward)),
@@ -35,19 +35,19 @@ the same here; with an empty one, as in :80, it is one that is free, which is pr
 				return err
 			}
 			if len(words) == n {
-				return misuse("name the ports: port-forward KIND/NAME [LOCAL:]REMOTE")
+				return misuse("no ports: use port-forward KIND/NAME [LOCAL:]REMOTE")
 			}
 			for _, word := range words[n:] {
 				if !isPort(word) {
-					return misuse("%q is no port such as 80, 8080:80 or :80", word)
+					return misuse("invalid port %q: use a port such as 80, 8080:80 or :80", word)
 				}
 			}
 			return p.forward(cmd.Context(), o, addresses, words[n:])
 		},
 	}
 	cmd.Flags().
-		StringSliceVar(&addresses, "address", []string{"localhost"}, "the addresses to listen on; localhost is both 127.0.0.1 and ::1, of "+
-			"which one is enough")
+		StringSliceVar(&addresses, "address", []string{"localhost"}, "addresses to listen on; localhost selects 127.0.0.1 and ::1, and at "+
+			"least one of them must work")
 	return cmd
 }
 
@@ -99,7 +99,7 @@ func (p *plugin) forward(ctx context.Context, o object, addresses, ports []strin
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, portforward.ErrLostConnectionToPod):
-		return fmt.Errorf("the connection to %s is lost: it ended, or a port refused", o)
+		return fmt.Errorf("lost the connection to %s: it ended, or a port refused a connection", o)
 	default:
 		return explain(err, o, at)
 	}

@@ -80,7 +80,7 @@ func TestPortForward_closedPort_ends(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closed.Close()
-	if code := <-f.ended; code != exitFailure || !strings.Contains(f.errOut.String(), "the connection to widget.shop.example.com/a is lost") {
+	if code := <-f.ended; code != exitFailure || !strings.Contains(f.errOut.String(), "lost the connection to widget.shop.example.com/a") {
 		t.Errorf("exit code %d: %s", code, f.errOut)
 	}
 }

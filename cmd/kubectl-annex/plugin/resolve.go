@@ -97,7 +97,7 @@ func (p *plugin) resolve(_ context.Context, root *cobra.Command, args []string) 
 		if under != root || second >= 0 && is(words[second]) {
 			return nil, p.noSuchCall(all, words, verb, second)
 		}
-		return nil, misuse("%q is neither a verb nor a kind of the server%s", words[verb], nearestOf(words[verb], p.vocabulary(root, all)))
+		return nil, misuse("unknown verb or kind %q%s", words[verb], nearestOf(words[verb], p.vocabulary(root, all)))
 	}
 	r, err := p.ofWords(all, words[verb], words)
 	if err != nil {
@@ -160,7 +160,7 @@ func (p *plugin) ofWords(all []resource, name string, words []string) (resource,
 	case len(having) == 1:
 		return having[0], nil
 	}
-	return resource{}, misuse("say of which kind: %s have %s", strings.Join(fullNames(having), ", "), name)
+	return resource{}, misuse("the kind is missing: %s have %s", strings.Join(fullNames(having), ", "), name)
 }
 
 // noSuchCall returns the error for a verb that the kind does not have.
@@ -170,7 +170,7 @@ func (p *plugin) noSuchCall(all []resource, words []string, verb, second int) er
 		kind, _, _ := strings.Cut(words[second], "/")
 		for _, r := range all {
 			if r.isCalled(kind) {
-				has := "nothing beside its objects"
+				has := "no subresources"
 				if can := r.can(); len(can) > 0 {
 					has = strings.Join(can, ", ")
 				}

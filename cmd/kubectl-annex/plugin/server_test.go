@@ -102,11 +102,11 @@ func TestIsCalled_asKubectl(t *testing.T) {
 		"thing.b.example.com":     "things.b.example.com",
 		"tg.b.example.com":        "things.b.example.com",
 		"Thing.v1.b.example.com":  "things.b.example.com",
-		"things":                  `"things" is in several groups: say things.a.example.com or things.b.example.com`,
-		"tg":                      `"tg" is in several groups: say things.a.example.com or things.b.example.com`,
+		"things":                  `"things" is in several groups: use things.a.example.com or things.b.example.com`,
+		"tg":                      `"tg" is in several groups: use things.a.example.com or things.b.example.com`,
 		"others":                  "others.a.example.com have no logs: things.a.example.com, things.b.example.com have",
 		"thigns":                  `"thigns": no kind of the server: did you mean things?`,
-		"things.v2.b.example.com": `"things.v2.b.example.com": no kind of the server; kubectl annex lists what there is`,
+		"things.v2.b.example.com": `"things.v2.b.example.com": no kind of the server; kubectl annex lists the kinds`,
 	} {
 		r, err := p.find(word, "logs", hasRole(roleLogs))
 		got := r.full()

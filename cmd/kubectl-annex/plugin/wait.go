@@ -16,10 +16,10 @@ func (p *plugin) newWait() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait KIND/NAME [--for=CONDITION]",
 		Short: "Wait for the end of an operation, or for a condition of any object",
-		Long: `Waits for the end of an operation, whose progress is shown, and ends as it does: with 0 if it succeeded, with 1 if it failed or
-was cancelled. It waits as long as that takes, unless --timeout is given.
+		Long: `Waits for the end of an operation, and shows its progress. The exit code is 0 if the operation succeeded, and 1 if it
+failed or was cancelled. Without --timeout, the verb waits without limit.
 
-With --for it waits as kubectl wait does, and for objects of any kind: for a condition, a value, the creation or the
+With --for the verb waits for objects of any kind, like kubectl wait: for a condition, a value, the creation or the
 deletion.`,
 		Example: `  ` + p.called() + ` wait operation/x
   ` + p.called() + ` wait runner/x --for=condition=Ready --timeout=60s
@@ -46,8 +46,8 @@ func (p *plugin) waitForEnd(cmd *cobra.Command, words []string, timeout time.Dur
 	o, err := p.object(words, "operation", is)
 	if err != nil {
 		if all, _ := p.server.resources(); !slices.ContainsFunc(all, is) || len(words) > 0 && !isOperation(words[0], all, is) {
-			return misuse("say what to wait for, with --for=condition=NAME, --for=jsonpath='{PATH}'=VALUE, --for=create or --for=delete: only " +
-				"operations end")
+			return misuse("--for is missing: use --for=condition=NAME, --for=jsonpath='{PATH}'=VALUE, --for=create or --for=delete; only " +
+				"for operations, --for is optional")
 		}
 		return err
 	}

@@ -430,7 +430,7 @@ func TestConnect_typedOptions(t *testing.T) {
 		t.Errorf("%s", a.raw)
 	}
 	c.get(path+"?tailLines=many").refused(400, metav1.StatusReasonBadRequest, `parameter tailLines: "many" is no integer of 64 bits`)
-	c.get(path+"?share=half").refused(400, metav1.StatusReasonBadRequest, `parameter share: "half" is no number`)
+	c.get(path+"?share=half").refused(400, metav1.StatusReasonBadRequest, `parameter share: "half" is not a number`)
 	c.get(path+"?since=yesterday").refused(400, metav1.StatusReasonBadRequest, "parameter since")
 	c.get(path+"?follow=true&tailLines=x").refused(400, metav1.StatusReasonBadRequest, "tailLines")
 	c.get(path+"?prefix=refused").refused(410, metav1.StatusReasonExpired, "no log: it has been thrown away")

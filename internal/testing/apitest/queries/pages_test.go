@@ -202,7 +202,7 @@ func TestQuery_badQueries(t *testing.T) {
 		"?limit=-1":                        "0 to 1000",
 		"?limit=x":                         "no number",
 		"?page=0":                          "1 to",
-		"?ascending=maybe":                 "neither true nor false",
+		"?ascending=maybe":                 "must be true or false",
 		"?spec.cost=1":                     "spec.replicas, status.phase",
 		"?spec.replicas=many":              "no number",
 		"?spec.replicas=NaN":               "no number",
