@@ -99,7 +99,7 @@ func parse(data []byte) (*apiserver.EncryptionConfiguration, error) {
 		return nil, oneLine(err)
 	case schema.FromAPIVersionAndKind(kind.APIVersion, kind.Kind) != wanted:
 		return nil, fmt.Errorf(
-			"apiVersion %q and kind %q, which have to be %s and %s",
+			"apiVersion %q and kind %q: must be %s and %s",
 			kind.APIVersion,
 			kind.Kind,
 			wanted.GroupVersion(),

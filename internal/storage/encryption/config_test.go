@@ -52,7 +52,7 @@ func TestOpen_mistake_isOneLine(t *testing.T) {
 		"no YAML": {"a: b: c", "mapping values"},
 		"no kind": {strings.ReplaceAll(encrypting("widgets.example.com", good), "kind: EncryptionConfiguration\n", ""), `kind ""`},
 		"another kind": {strings.ReplaceAll(encrypting("widgets.example.com", good), "kind: Encryption", "kind: Admission"),
-			`kind "AdmissionConfiguration", which have to be apiserver.config.k8s.io/v1 and EncryptionConfiguration`},
+			`kind "AdmissionConfiguration": must be apiserver.config.k8s.io/v1 and EncryptionConfiguration`},
 		"unknown field": {encrypting("widgets.example.com", "{aescbc: {key: [{name: key1, secret: "+secret1+"}]}}"), `unknown field ` +
 			`"resources[0].providers[0].aescbc.key"`},
 		"no resources": {header + "resources: []\n", "resources: at least one resources is required"},
@@ -145,7 +145,7 @@ func TestOpen_unreachablePlugin_isNamed(t *testing.T) {
 		t.Fatal("it was accepted")
 	}
 	for _, want := range []string{file, `provider kms "vault" of widgets.example.com, *.shop.example.com at unix:///nowhere/kms.sock is ` +
-		`not well`, "start it, or correct the endpoint; nothing was changed"} {
+		`not well`, "start the plugin, or correct the endpoint; nothing was changed"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v\ndoes not say %s", err, want)
 		}

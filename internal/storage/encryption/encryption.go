@@ -144,7 +144,7 @@ func (e *Encryption) untilHealthy(ctx context.Context, c *config, checks []healt
 		case ctx.Err() != nil:
 			return ctx.Err()
 		default:
-			return mistake(c.file, fmt.Errorf("%w: start it, or correct the endpoint; nothing was changed", named(plugins, err)))
+			return mistake(c.file, fmt.Errorf("%w: start the plugin, or correct the endpoint; nothing was changed", named(plugins, err)))
 		}
 	}
 }
@@ -227,7 +227,7 @@ func (e *Encryption) HealthChecks() []healthz.HealthChecker {
 	for _, check := range e.health {
 		checks = append(checks, healthz.NamedCheck(check.Name(), func(r *http.Request) error {
 			if check.Check(r) != nil {
-				return errors.New("a key management plugin does not answer as it should: the server's log says why")
+				return errors.New("a key management plugin does not answer correctly: see the server's log")
 			}
 			return nil
 		}))
@@ -251,8 +251,8 @@ func (e *Encryption) report(ctx context.Context) {
 		return
 	}
 	if e.reason = reason; reason != "" {
-		klog.FromContext(ctx).Error(errors.New(reason), "A key management plugin does not answer: what has been read stays readable, writes "+
-			"fail in three minutes")
+		klog.FromContext(ctx).Error(errors.New(reason), "A key management plugin does not answer: objects in memory stay readable, writes "+
+			"fail after three minutes")
 		return
 	}
 	klog.FromContext(ctx).Info("The key management plugins answer again")

@@ -37,7 +37,7 @@ func (e *Encryption) Run(ctx context.Context) {
 func (e *Encryption) follow(ctx context.Context) error {
 	replaced, err := e.reload(ctx)
 	if replaced {
-		klog.FromContext(ctx).Info("Encryption configuration was read again", "file", e.options.File)
+		klog.FromContext(ctx).Info("Reloaded the encryption configuration", "file", e.options.File)
 	}
 	return err
 }

@@ -42,7 +42,7 @@ func (e *Encryption) Check(ctx context.Context, stored Stored) error {
 	c := e.current.Load()
 	if unknown := c.unknown(stored.StoredResources()); len(unknown) > 0 {
 		klog.FromContext(ctx).
-			Error(nil, "The encryption configuration names resources that this server does not have", "file", c.file, "resources",
+			Error(nil, "The encryption configuration has unknown resources", "file", c.file, "resources",
 				strings.Join(unknown, ", "))
 	}
 	if err := check(ctx, stored, c, e.transformers); err != nil {
@@ -92,7 +92,7 @@ func checkResource(ctx context.Context, stored Stored, resource schema.GroupReso
 	looked := 0
 	for v, err := range stored.StoredValues(ctx, resource) {
 		if err != nil {
-			return fmt.Errorf("look at stored %s: %w", resource, err)
+			return fmt.Errorf("read stored %s: %w", resource, err)
 		}
 		if looked++; c == nil && looked > sample {
 			break
@@ -133,7 +133,7 @@ func checkResource(ctx context.Context, stored Stored, resource schema.GroupReso
 func readable(ctx context.Context, transformer value.Transformer, v store.Value) error {
 	data, _, err := transformer.TransformFromStorage(ctx, v.Data, v.Context)
 	if err == nil && !encoded(data) {
-		err = errors.New("what comes out is no object")
+		err = errors.New("the decrypted value is not an object")
 	}
 	return err
 }
@@ -150,7 +150,7 @@ func encoded(data []byte) bool {
 func (t *trial) mistake(resource schema.GroupResource, c *config) error {
 	how := t.envelope.String()
 	if c == nil {
-		return fmt.Errorf("%s: %s is stored with %s, and no encryption configuration is given: name the file with "+
+		return fmt.Errorf("%s: %s is stored with %s, but there is no encryption configuration: set "+
 			"Options.EncryptionConfigFile; %w", resource, t.key, how, ErrUnreadable)
 	}
 	r, ok := c.rule(resource)
@@ -158,20 +158,20 @@ func (t *trial) mistake(resource schema.GroupResource, c *config) error {
 	switch {
 	case !ok:
 		what = fmt.Sprintf(
-			"%s is stored with %s, and the file has no rule for %s: add one with that provider after those to write with",
+			"%s is stored with %s, but the file has no rule for %s: add a rule with this provider after the providers for writes",
 			t.key,
 			how,
 			resource,
 		)
 	case t.envelope.Provider == "identity":
-		what = fmt.Sprintf("%s: %s is stored in plain text, which no provider reads: add identity: {} as the last of its providers, and take "+
-			"it away after storage rewrite", resource, t.key)
+		what = fmt.Sprintf("%s: %s is stored in plain text, which no provider reads: add identity: {} as the last provider, and remove it "+
+			"after storage rewrite", resource, t.key)
 	case !slices.ContainsFunc(r.providers, t.envelope.isOf):
-		what = fmt.Sprintf("%s: %s is stored with %s, which the file does not have: add it after those to write with, until storage rewrite "+
-			"has replaced it", resource, t.key, how)
+		what = fmt.Sprintf("%s: %s is stored with %s, which the file does not have: add it after the providers for writes, and remove it "+
+			"after storage rewrite", resource, t.key, how)
 	default:
-		what = fmt.Sprintf("%s: %s is stored with %s, and what the file has of that name does not decrypt it (%s): put back the one that it "+
-			"was encrypted with", resource, t.key, how, oneLine(t.err))
+		what = fmt.Sprintf("%s: %s is stored with %s, but the provider or key of this name in the file does not decrypt it (%s): restore "+
+			"the key with which it was encrypted", resource, t.key, how, oneLine(t.err))
 	}
 	return mistake(c.file, fmt.Errorf("%s; %w", what, ErrUnreadable))
 }

@@ -111,15 +111,16 @@ func TestCheck_storedValues(t *testing.T) {
 				stored  *fakeStored
 				want    string // empty for no error
 			}{
-				"same key":       {encrypting("widgets.example.com", provider.one), encrypted, ""},
-				"by group":       {encrypting("'*.example.com'", provider.one), encrypted, ""},
-				"all":            {encrypting("'*.*'", provider.one), encrypted, ""},
-				"second key":     {encrypting("widgets.example.com", provider.both), encrypted, ""},
-				"first plain":    {encrypting("widgets.example.com", plain, provider.one), encrypted, ""},
-				"plain last":     {encrypting("widgets.example.com", provider.one, plain), inPlainText, ""},
-				"only plain":     {encrypting("widgets.example.com", plain), encrypted, "/widgets/a is stored with provider " + name},
-				"another secret": {encrypting("widgets.example.com", provider.other), encrypted, "put back the one that it was encrypted with"},
-				"no rule":        {encrypting("'*.'", provider.one), encrypted, "the file has no rule for widgets.example.com"},
+				"same key":    {encrypting("widgets.example.com", provider.one), encrypted, ""},
+				"by group":    {encrypting("'*.example.com'", provider.one), encrypted, ""},
+				"all":         {encrypting("'*.*'", provider.one), encrypted, ""},
+				"second key":  {encrypting("widgets.example.com", provider.both), encrypted, ""},
+				"first plain": {encrypting("widgets.example.com", plain, provider.one), encrypted, ""},
+				"plain last":  {encrypting("widgets.example.com", provider.one, plain), inPlainText, ""},
+				"only plain":  {encrypting("widgets.example.com", plain), encrypted, "/widgets/a is stored with provider " + name},
+				"another secret": {encrypting("widgets.example.com", provider.other), encrypted, "restore the key with which it was " +
+					"encrypted"},
+				"no rule": {encrypting("'*.'", provider.one), encrypted, "the file has no rule for widgets.example.com"},
 				"plain text": {encrypting("widgets.example.com", provider.one), inPlainText, "/widgets/a is stored in plain text, which no " +
 					"provider reads: add identity: {}"},
 				"another provider": {encrypting("widgets.example.com", block(keys("aesgcm", "other", secret2))), encrypted, `"key1", which the ` +

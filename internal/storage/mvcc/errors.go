@@ -160,8 +160,8 @@ type aheadError struct{ wanted, current uint64 }
 
 // Error starts like the message of a list at such a revision.
 func (e *aheadError) Error() string {
-	return fmt.Sprintf("Too large resource version: %d, current: %d: it is of another store, or of this one before an older copy was put "+
-		"back; list again",
+	return fmt.Sprintf("Too large resource version: %d, current: %d: the version belongs to another store, or to this store before an "+
+		"older copy was restored; list again",
 		e.wanted, e.current)
 }
 

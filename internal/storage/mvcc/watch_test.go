@@ -64,7 +64,8 @@ func TestWatch_revisionAhead_hasExpired(t *testing.T) {
 	expect(t, now, "ADDED b@3", "ADDED c@4")
 	event := next(t, future)
 	err := apierrors.FromObject(event.Object)
-	want := "Too large resource version: 3, current: 2: it is of another store, or of this one before an older copy was put back; list again"
+	want := "Too large resource version: 3, current: 2: the version belongs to another store, or to this store before an older copy was " +
+		"restored; list again"
 	if !apierrors.IsResourceExpired(err) || err.Error() != want {
 		t.Errorf("a watch from the future: %v, want %s", event, want)
 	}

@@ -107,7 +107,7 @@ func newConditionalStorage(opened storage.Interface, rules rules) (storage.Inter
 	conditional, ok := opened.(store.ConditionalWriter)
 	if !ok {
 		return nil, fmt.Errorf(
-			"AdmitCreate or AdmitUpdate of %s: the storage does not say whether another object has been written meanwhile",
+			"AdmitCreate or AdmitUpdate of %s: the storage does not support a check for concurrent writes",
 			rules.kind.GroupResource(),
 		)
 	}
@@ -147,7 +147,7 @@ func (s *conditionalStorage) Create(ctx context.Context, key string, obj, out ru
 }
 
 // errCreates ends an update that turns out to be a create.
-var errCreates = errors.New("there is no object to update")
+var errCreates = errors.New("no object to update")
 
 // GuaranteedUpdate implements storage.Interface. If it is allowed to, it also creates the object: this is how apply
 // creates objects.

@@ -215,7 +215,7 @@ func (e *Editor) kindOf(document []byte) (schema.GroupVersionKind, error) {
 	got := schema.FromAPIVersionAndKind(t.APIVersion, t.Kind)
 	if got.Group != e.Resource.Group || got.Kind != e.Kind || !slices.Contains(e.Served, got.Version) {
 		want := schema.GroupVersion{Group: e.Resource.Group, Version: strings.Join(e.Served, "|")}
-		return got, fmt.Errorf("it is a %s of %s, but %s are of kind %s in %s", t.Kind, t.APIVersion, e.Resource, e.Kind, want)
+		return got, fmt.Errorf("the object is a %s of %s, but %s must be of kind %s in %s", t.Kind, t.APIVersion, e.Resource, e.Kind, want)
 	}
 	return got, nil
 }

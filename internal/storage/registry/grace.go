@@ -38,7 +38,7 @@ func (k *Kind) RunGraceTimer(ctx context.Context, c clock.WithTicker) {
 	}()
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		if err := t.observe(ctx); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Watching for objects whose grace period ends", "resource", k.Definition.GroupResource())
+			klog.FromContext(ctx).Error(err, "Failed to watch for the end of grace periods", "resource", k.Definition.GroupResource())
 		}
 	}, time.Second)
 	t.due.ShutDown()
@@ -98,7 +98,7 @@ func (t *graceTimer) next(ctx context.Context) bool {
 	defer t.due.Done(key)
 	if err := t.finish(ctx, key); err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).
-			Error(err, "Deleting an object whose grace period is over", "resource", t.kind.Definition.GroupResource(), "object", key)
+			Error(err, "Failed to delete an object after its grace period", "resource", t.kind.Definition.GroupResource(), "object", key)
 		t.due.AddAfter(key, time.Second)
 	}
 	return true

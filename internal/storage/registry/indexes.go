@@ -27,7 +27,7 @@ func indexers(k *define.Kind) *cache.Indexers {
 		byName[storage.FieldIndex(path)] = func(obj any) ([]string, error) {
 			object, ok := obj.(runtime.Object)
 			if !ok {
-				return nil, fmt.Errorf("index %s: %T is no object", path, obj)
+				return nil, fmt.Errorf("index %s: %T is not an object", path, obj)
 			}
 			return []string{value(object)}, nil
 		}
@@ -36,7 +36,7 @@ func indexers(k *define.Kind) *cache.Indexers {
 		byName[storage.LabelIndex(key)] = func(obj any) ([]string, error) {
 			object, ok := obj.(runtime.Object)
 			if !ok {
-				return nil, fmt.Errorf("index of label %s: %T is no object", key, obj)
+				return nil, fmt.Errorf("index of label %s: %T is not an object", key, obj)
 			}
 			if value, labelled := objects.Meta(object).GetLabels()[key]; labelled {
 				return []string{value}, nil
@@ -85,7 +85,7 @@ func indexesOf(example runtime.Object, attributes storage.AttrFunc) customIndexe
 		(*x.indexers)[storage.FieldIndex(field)] = func(obj any) ([]string, error) {
 			object, ok := obj.(runtime.Object)
 			if !ok {
-				return nil, fmt.Errorf("index %s: %T is no object", field, obj)
+				return nil, fmt.Errorf("index %s: %T is not an object", field, obj)
 			}
 			values, err := of.values(object)
 			if err != nil {

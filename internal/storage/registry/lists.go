@@ -221,7 +221,7 @@ func encodedLists(opened storage.Interface, kind schema.GroupVersionKind, items 
 }
 
 // errOtherEncoding reports that an object needs a conversion by the API machinery.
-var errOtherEncoding = errors.New("an object is not in the form that it is served in")
+var errOtherEncoding = errors.New("an object is not encoded in its served form")
 
 func (c customLists) encode(object runtime.Object) ([]byte, error) {
 	custom, ok := object.(*unstructured.Unstructured)

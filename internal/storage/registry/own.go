@@ -23,7 +23,7 @@ func newSubresource(k *define.Kind, options Options) (*Kind, error) {
 	}
 	kind := &Kind{Definition: k, own: map[string]rest.Storage{}}
 	if objects.IsNil(main) {
-		return nil, fmt.Errorf("storage of %s: CustomStorage returned none", k.GroupResource())
+		return nil, fmt.Errorf("storage of %s: CustomStorage returned no storage", k.GroupResource())
 	}
 	// From here on, this function must destroy main on failure, because the caller of NewKind cannot.
 	if err := kind.addSubresource(main); err != nil {
@@ -59,7 +59,7 @@ func (k *Kind) addSubresource(main rest.Storage) error {
 func checkMain(k *define.Kind, main rest.Storage) error {
 	object := main.New()
 	if objects.IsNil(object) {
-		return fmt.Errorf("New of %T returns nil: embed the annex.RESTBase that CustomStorage hands out", main)
+		return fmt.Errorf("New of %T returns nil: embed the annex.RESTBase that CustomStorage provides", main)
 	}
 	if got, want := reflect.TypeOf(object), reflect.PointerTo(k.Hub().Type); got != want {
 		return fmt.Errorf("New of %T returns %v, not the hub %v", main, got, want)
@@ -69,9 +69,9 @@ func checkMain(k *define.Kind, main rest.Storage) error {
 	case !ok:
 		return fmt.Errorf("%T has no NamespaceScoped: embed annex.RESTBase", main)
 	case scoper.NamespaceScoped() && k.ClusterScoped:
-		return fmt.Errorf("%T says that it is namespaced, but the kind is ClusterScoped", main)
+		return fmt.Errorf("%T is namespaced, but the kind is ClusterScoped", main)
 	case !scoper.NamespaceScoped() && !k.ClusterScoped:
-		return fmt.Errorf("%T says that it is not namespaced, but the kind is not ClusterScoped", main)
+		return fmt.Errorf("%T is cluster-scoped, but the kind is not ClusterScoped", main)
 	}
 	if _, ok := main.(rest.SingularNameProvider); !ok {
 		return fmt.Errorf("%T has no GetSingularName: embed annex.RESTBase", main)
@@ -94,7 +94,7 @@ func checkMain(k *define.Kind, main rest.Storage) error {
 // checkVerbs detects methods with the name of a verb but another signature.
 func checkVerbs(k *define.Kind, main rest.Storage) error {
 	if _, ok := main.(rest.Connecter); ok {
-		return fmt.Errorf("%T has Connect: only a subresource can", main)
+		return fmt.Errorf("%T has Connect, which only subresources support", main)
 	}
 	if _, ok := main.(rest.Lister); !ok && has(main, "List") && has(main, "NewList") && !has(main, "ConvertToTable") {
 		return fmt.Errorf("%T has List but no ConvertToTable: embed annex.RESTBase", main)

@@ -28,7 +28,7 @@ func (k *Kind) Call(ctx context.Context, recorded define.Recorded) (context.Cont
 	)
 	if i < 0 || k.own != nil {
 		return nil, nil, fmt.Errorf(
-			"%w: %s have no action %s that operations carry out",
+			"%w: %s have no action %s for operations",
 			define.ErrUnknownAction,
 			resource,
 			recorded.Subresource,
@@ -50,13 +50,13 @@ func (k *Kind) Call(ctx context.Context, recorded define.Recorded) (context.Cont
 		return nil, nil, apierrors.NewConflict(
 			resource,
 			recorded.Name,
-			errors.New("the object that the action was requested for is gone, and another has its name"),
+			errors.New("the object of the action was deleted, and another object has its name"),
 		)
 	}
 	obj := r.sub.New()
 	if err := json.Unmarshal(recorded.Request, obj); err != nil {
 		return nil, nil, apierrors.NewBadRequest(
-			fmt.Sprintf("the request that the operation has recorded is no %s any more: %v", r.sub.Object.Name(), err),
+			fmt.Sprintf("the recorded request of the operation is not a valid %s any more: %v", r.sub.Object.Name(), err),
 		)
 	}
 	return ctx, r.call(ctx, admission.Create, parent, obj, nil, r.sub.Name, &metav1.Preconditions{UID: uidOf(parent)}), nil

@@ -194,7 +194,7 @@ func (s strategy) validateFinalizers(obj runtime.Object) field.ErrorList {
 		return nil
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("metadata", "finalizers"),
-		fmt.Sprintf("the system that %s are in does not keep finalizers", s.kind.GroupResource()))}
+		fmt.Sprintf("the source of %s does not store finalizers", s.kind.GroupResource()))}
 }
 
 // requested returns the version of the request, nil if it is the hub.

@@ -238,7 +238,7 @@ func (r *requestREST) handle(
 	}
 	if objects.IsNil(answer) {
 		return nil, apierrors.NewInternalError(
-			fmt.Errorf("subresource %s of %s answered with nothing", r.sub.Name, r.kind.Definition.GroupResource()),
+			fmt.Errorf("subresource %s of %s returned no object", r.sub.Name, r.kind.Definition.GroupResource()),
 		)
 	}
 	return answer, nil

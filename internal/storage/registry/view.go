@@ -71,7 +71,7 @@ func (r *view) look(ctx context.Context, name string, options runtime.Object) (r
 		return nil, statusOf(err)
 	}
 	if objects.IsNil(answer) {
-		return nil, apierrors.NewInternalError(fmt.Errorf("view %s of %s answered with nothing", r.sub.Name, r.kind.Definition.GroupResource()))
+		return nil, apierrors.NewInternalError(fmt.Errorf("view %s of %s returned no object", r.sub.Name, r.kind.Definition.GroupResource()))
 	}
 	return answer, nil
 }

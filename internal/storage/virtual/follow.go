@@ -124,7 +124,8 @@ func (f *follower) ask(ctx context.Context) {
 	f.all = err != nil
 	if err != nil {
 		if f.failed == 0 {
-			klog.FromContext(ctx).Error(err, "Watches get no events until the source answers again", "resource", m.kind.GroupResource())
+			klog.FromContext(ctx).Error(err, "The source does not answer; watches get no events "+
+				"until it does", "resource", m.kind.GroupResource())
 		}
 		f.failed++
 		f.timer.Reset(f.retry())
@@ -168,7 +169,7 @@ func (f *follower) listen(ctx context.Context) {
 			failures = 0
 		}
 		if failures++; failures == 1 {
-			klog.FromContext(ctx).Error(err, "The change feed of the source ended, it is started again", "resource", m.kind.GroupResource())
+			klog.FromContext(ctx).Error(err, "The change feed of the source ended, restarting it", "resource", m.kind.GroupResource())
 		}
 		await.Sleep(ctx, clock.RealClock{}, backoff(failures))
 	}

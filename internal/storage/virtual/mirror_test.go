@@ -136,7 +136,7 @@ func meddle(t *testing.T, s *podSystem, m *Mirror, random *rand.Rand) {
 			err = m.GetList(t.Context(), "/pods", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, &example.PodList{})
 		}
 		if err != nil && !storage.IsNotFound(err) && !storage.IsExist(err) && !apierrors.IsConflict(err) &&
-			!strings.Contains(err.Error(), "is not there after it was written") {
+			!strings.Contains(err.Error(), "does not exist after it was written") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -49,7 +49,7 @@ func (m *Mirror) Query(ctx context.Context, key string, q *ordered.Query) (*orde
 	}
 	querier, ok := m.Interface.(ordered.Querier)
 	if !ok {
-		return nil, fmt.Errorf("mirror of %s: %T answers no queries", m.resource.Resource, m.Interface)
+		return nil, fmt.Errorf("mirror of %s: %T does not support queries", m.resource.Resource, m.Interface)
 	}
 	return querier.Query(ctx, key, q)
 }

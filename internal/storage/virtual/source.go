@@ -18,7 +18,7 @@ import (
 type errPanic struct{ function string }
 
 func (e *errPanic) Error() string {
-	return fmt.Sprintf("%s panicked; the server's log says where", e.function)
+	return fmt.Sprintf("%s panicked; see the server's log", e.function)
 }
 
 // call calls a function of the user and recovers from its panic, which must neither end the process nor leave a turn

@@ -146,12 +146,12 @@ func (m *Mirror) give(ctx context.Context, key string, sent, out runtime.Object)
 	}
 	if err := m.Interface.Get(ctx, key, storage.GetOptions{}, out); err != nil {
 		if storage.IsNotFound(err) {
-			return m.broken("%s is not there after it was written", key)
+			return m.broken("%s does not exist after it was written", key)
 		}
 		return err
 	}
 	for _, lost := range lostMetadata(sent, out) {
-		warning.AddWarning(ctx, "", fmt.Sprintf("%s: not kept by the system that %s are in", lost, m.kind.GroupResource()))
+		warning.AddWarning(ctx, "", fmt.Sprintf("%s: the source of %s does not store the field", lost, m.kind.GroupResource()))
 	}
 	return nil
 }
@@ -321,5 +321,5 @@ func (m *Mirror) giveDeleted(st *state, out runtime.Object) error {
 // tooBusy returns the conflict of a write whose object keeps changing.
 func (m *Mirror) tooBusy(key string) error {
 	name := key[strings.LastIndexByte(key, '/')+1:]
-	return apierrors.NewConflict(m.kind.GroupResource(), name, fmt.Errorf("it changes all the time: tried %d times", attempts))
+	return apierrors.NewConflict(m.kind.GroupResource(), name, fmt.Errorf("the object changes too often: tried %d times", attempts))
 }

@@ -215,8 +215,8 @@ func TestEncryption_unreadableObjects_serverDoesNotStart(t *testing.T) {
 		providers []string
 		want      string
 	}{
-		"no file":    {nil, "no encryption configuration is given"},
-		"wrong key":  {[]string{keyed("aescbc", "key1", secret2)}, "put back the one that it was encrypted with"},
+		"no file":    {nil, "there is no encryption configuration"},
+		"wrong key":  {[]string{keyed("aescbc", "key1", secret2)}, "restore the key with which it was encrypted"},
 		"other key":  {[]string{keyed("aescbc", "key2", secret2), unencrypted}, `provider aescbc and key "key1", which the file does not have`},
 		"plain text": {[]string{unencrypted}, `provider aescbc and key "key1", which the file does not have`},
 	} {
@@ -527,7 +527,7 @@ func TestEncryption_kmsKeyRotation(t *testing.T) {
 	plugin.Forget("two")
 	_, err := annex.New(t.Context(), shop(), placed(t, options))
 	if err == nil ||
-		!strings.Contains(err.Error(), `is stored with provider kms v2 "vault", and what the file has of that name does not decrypt it`) ||
+		!strings.Contains(err.Error(), `is stored with provider kms v2 "vault", but the provider or key of this name in the file does not decrypt it`) ||
 		strings.Contains(err.Error(), "\n") {
 		t.Errorf("a plugin that has lost its key: %v", err)
 	}

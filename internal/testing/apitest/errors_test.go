@@ -343,7 +343,7 @@ func TestErrorsOfSources_answers(t *testing.T) {
 	busy := answerTo{
 		409,
 		"Conflict",
-		`Operation cannot be fulfilled on widgets.shop.example.com "w": it changes all the time: tried 10 times`,
+		`Operation cannot be fulfilled on widgets.shop.example.com "w": the object changes too often: tried 10 times`,
 	}
 	missing := map[string]answerTo{"NotFound": absent, "ErrNotFound": absent}
 	changed := map[string]answerTo{"NotFound": busy, "ErrNotFound": busy, "Conflict": busy, "wrapped": busy}

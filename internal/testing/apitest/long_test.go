@@ -334,7 +334,7 @@ func TestOperations_failureReasons(t *testing.T) {
 	}
 	retried(404, metav1.StatusReasonNotFound, `"w" not found`)
 	c.create("w")
-	retried(409, metav1.StatusReasonConflict, "the object that the action was requested for is gone, and another has its name")
+	retried(409, metav1.StatusReasonConflict, "the object of the action was deleted, and another object has its name")
 
 	path = c.begin(widgetsPath+"/w/repair", "Blocked")
 	c.becomes(path, operationv1.OperationRunning)

@@ -275,12 +275,11 @@ func TestCustomStorage_mistakes(t *testing.T) {
 	}{
 		"an error": {func(annex.RESTBase) (rest.Storage, error) { return nil, errors.New("no connection") },
 			"storage of widgets.shop.example.com: no connection"},
-		"nothing":       {func(annex.RESTBase) (rest.Storage, error) { return nil, nil }, "CustomStorage returned none"},
-		"a nil pointer": {func(annex.RESTBase) (rest.Storage, error) { return (*greeter)(nil), nil }, "CustomStorage returned none"},
+		"nothing":       {func(annex.RESTBase) (rest.Storage, error) { return nil, nil }, "CustomStorage returned no storage"},
+		"a nil pointer": {func(annex.RESTBase) (rest.Storage, error) { return (*greeter)(nil), nil }, "CustomStorage returned no storage"},
 		"no scope": {func(b annex.RESTBase) (rest.Storage, error) { return noScope{b}, nil }, "apitest_test.noScope has no " +
 			"NamespaceScoped: embed annex.RESTBase"},
-		"the wrong scope": {func(b annex.RESTBase) (rest.Storage, error) { return wrongScope{&greeter{RESTBase: b}}, nil }, "says that it " +
-			"is not namespaced, but the kind is not ClusterScoped"},
+		"the wrong scope": {func(b annex.RESTBase) (rest.Storage, error) { return wrongScope{&greeter{RESTBase: b}}, nil }, "is cluster-scoped, but the kind is not ClusterScoped"},
 		"the wrong type": {func(b annex.RESTBase) (rest.Storage, error) { return wrongType{&greeter{RESTBase: b}}, nil },
 			"New of apitest_test.wrongType returns *v1.Shelf, not the hub *v1.Widget"},
 		"the wrong list": {func(b annex.RESTBase) (rest.Storage, error) { return wrongList{&greeter{RESTBase: b}}, nil },
@@ -291,12 +290,12 @@ func TestCustomStorage_mistakes(t *testing.T) {
 			"ConvertToTable: embed annex.RESTBase"},
 		"almost a verb": {func(b annex.RESTBase) (rest.Storage, error) { return almost{b}, nil }, "method Get of apitest_test.almost " +
 			"does not make it a rest.Getter: compare the signatures"},
-		"connect": {func(b annex.RESTBase) (rest.Storage, error) { return linked{&greeter{RESTBase: b}}, nil }, "has Connect: " +
-			"only a subresource can"},
+		"connect": {func(b annex.RESTBase) (rest.Storage, error) { return linked{&greeter{RESTBase: b}}, nil }, "has Connect, which only " +
+			"subresources support"},
 		"a nil subresource": {func(b annex.RESTBase) (rest.Storage, error) { return badSub{&greeter{RESTBase: b}}, nil }, `subresource "log" ` +
 			`of apitest_test.badSub is nil`},
 		"a base of its own": {func(annex.RESTBase) (rest.Storage, error) { return &greeter{}, nil }, "embed the annex.RESTBase that " +
-			"CustomStorage hands out"},
+			"CustomStorage provides"},
 		"names without base": {func(b annex.RESTBase) (rest.Storage, error) { return nameless{b, b, b, &greeter{RESTBase: b}}, nil },
 			"ShortNames has no effect"},
 	} {

@@ -250,7 +250,7 @@ func TestSubresources_rejections(t *testing.T) {
 		t.Errorf("%s", a.raw)
 	}
 	c.post(inspection, `{"phase":"Panic"}`).want(500)
-	c.post(inspection, `{"phase":"Nothing"}`).refused(500, metav1.StatusReasonInternalError, "answered with nothing")
+	c.post(inspection, `{"phase":"Nothing"}`).refused(500, metav1.StatusReasonInternalError, "returned no object")
 	c.post(widgetsPath+"/final/inspection", `{"phase":"Other"}`).
 		refused(409, metav1.StatusReasonConflict, "write the verdict: ", "its phase is final")
 
@@ -488,7 +488,7 @@ func TestView_optionsInAllVersions(t *testing.T) {
 	c.get(path+"?prefix=refused").refused(410, metav1.StatusReasonExpired, "no summary: it has been thrown away")
 	c.get(path+"?prefix=failed").refused(500, metav1.StatusReasonInternalError, "the summary is ill")
 	c.get(path+"?prefix=none").
-		refused(500, metav1.StatusReasonInternalError, "view summary of widgets.shop.example.com answered with nothing")
+		refused(500, metav1.StatusReasonInternalError, "view summary of widgets.shop.example.com returned no object")
 	c.get(widgetsPath+"/missing/summary").refused(404, metav1.StatusReasonNotFound, `widgets.shop.example.com "missing" not found`)
 	c.get(path, "Accept", "image/png").refused(406, metav1.StatusReasonNotAcceptable, "application/json")
 	c.get(path, "Accept", "application/vnd.kubernetes.protobuf").want(406)

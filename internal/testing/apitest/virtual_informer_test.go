@@ -206,7 +206,7 @@ func disturb(t *testing.T, s *system, client dynamic.Interface, writes int) {
 				if err != nil && !slices.ContainsFunc([]string{
 					"not found", "already exists", "has been modified",
 					// Another worker dropped it behind the server's back before the response.
-					"is not there after it was written",
+					"does not exist after it was written",
 				}, func(expected string) bool { return strings.Contains(err.Error(), expected) }) {
 					t.Errorf("%s: %v", name, err)
 				}

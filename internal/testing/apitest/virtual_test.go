@@ -306,8 +306,8 @@ func TestVirtual_writes(t *testing.T) {
 	c.post(widgetsPath, widget("w")).refused(409, metav1.StatusReasonAlreadyExists, `widgets.shop.example.com "w" already exists`)
 	c.post(widgetsPath, widget("x", spec(fields{"size": "huge"}))).refused(422, metav1.StatusReasonInvalid, "spec.size")
 	c.post(widgetsPath, widget("x", metadata(fields{"finalizers": []string{"example.com/f"}}))).
-		refused(422, metav1.StatusReasonInvalid, "metadata.finalizers: Forbidden: the system that widgets.shop.example.com are in does not "+
-			"keep finalizers")
+		refused(422, metav1.StatusReasonInvalid, "metadata.finalizers: Forbidden: the source of widgets.shop.example.com does not store "+
+			"finalizers")
 	c.post(widgetsPath+"?fieldValidation=Strict", widget("x", spec(fields{"colour": "red"}))).
 		refused(400, metav1.StatusReasonBadRequest, `unknown field "spec.colour"`)
 	c.post(strings.Replace(widgetsPath, "default", "nowhere", 1), widget("x")).
@@ -506,7 +506,8 @@ func TestVirtual_apply_metadataNotKept(t *testing.T) {
 	c := startKind(t, virtualWidgets(s.source()))
 	annotated := widget("w", metadata(fields{"annotations": fields{"a": "b"}, "labels": fields{"c": "d"}}), spec(fields{"size": "small"}))
 	created := c.apply(widgetsPath+"/w", "me", annotated).want(201)
-	if got := fmt.Sprint(created.warnings()); got != "[metadata.annotations: not kept by the system that widgets.shop.example.com are in]" {
+	if got := fmt.Sprint(created.warnings()); got != "[metadata.annotations: the source of widgets.shop.example.com does not store "+
+		"the field]" {
 		t.Errorf("warnings: %s", got)
 	}
 	c.apply(widgetsPath+"/w", "me", widget("w", spec(fields{"size": "small"}))).want(200)
@@ -600,7 +601,7 @@ func TestVirtual_panickingSource(t *testing.T) {
 		"Delete": func() *answer { return c.delete(widgetsPath+"/w", nil) },
 	} {
 		panics.Store(function, true)
-		ask().refused(500, metav1.StatusReasonInternalError, function+" panicked; the server's log says where")
+		ask().refused(500, metav1.StatusReasonInternalError, function+" panicked; see the server's log")
 		panics.Delete(function)
 		c.get(widgetsPath + "/w").want(200)
 	}
@@ -673,7 +674,7 @@ func TestVirtual_brokenSource(t *testing.T) {
 			t,
 			virtualWidgets(source),
 		).post(widgetsPath, widget("x")).
-			refused(500, metav1.StatusReasonInternalError, "is not there after it was written")
+			refused(500, metav1.StatusReasonInternalError, "does not exist after it was written")
 	})
 }
 

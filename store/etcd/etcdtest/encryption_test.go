@@ -60,7 +60,7 @@ func TestServer_unreadableObjectsFoundLate_ends(t *testing.T) {
 		t.Fatal("it goes on")
 	}
 	if err == nil || !strings.Contains(err.Error(), "widgets.shop.example.com: /shop.example.com/widgets/default/w is stored with "+
-		"provider secretbox and key \"key1\", and what the file has of that name does not decrypt it") {
+		"provider secretbox and key \"key1\", but the provider or key of this name in the file does not decrypt it") {
 		t.Errorf("got %v", err)
 	}
 }

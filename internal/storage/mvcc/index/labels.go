@@ -142,7 +142,7 @@ func labelValue(key, name string) cache.IndexFunc {
 	return func(object any) ([]string, error) {
 		o, ok := object.(runtime.Object)
 		if !ok {
-			return nil, fmt.Errorf("index of label %s: %T is no object", key, object)
+			return nil, fmt.Errorf("index of label %s: %T is not an object", key, object)
 		}
 		m, err := meta.Accessor(o)
 		if err != nil {

@@ -70,7 +70,7 @@ func (x *Indexes[V]) orderSet(field ordered.Field, namespaced bool) *set[V] {
 	s.byName[orderIndex] = &valueIndex[V]{order: true, values: func(object any) ([]string, error) {
 		o, ok := object.(runtime.Object)
 		if !ok {
-			return nil, fmt.Errorf("order by %s: %T is no object", field.Name, object)
+			return nil, fmt.Errorf("order by %s: %T is not an object", field.Name, object)
 		}
 		value := string(field.Value(o))
 		if namespaced {
