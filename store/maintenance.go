@@ -67,5 +67,5 @@ var (
 	// ErrInUse is returned by Compact if an open snapshot needs the history to be removed.
 	ErrInUse = errors.New("a snapshot is open")
 	// ErrSnapshotLost is yielded by a snapshot that was open for too long, or held back too much history.
-	ErrSnapshotLost = errors.New("the snapshot was given up, for it kept the history from being compacted: read it faster")
+	ErrSnapshotLost = errors.New("the snapshot was aborted, because it prevented the compaction of the history: read it faster")
 )

@@ -73,7 +73,7 @@ type Backend interface {
 type Closer interface{ Close() }
 
 // ErrConcurrentWrite is returned by conditional writes if another object of the resource has been written since.
-var ErrConcurrentWrite = errors.New("another object has been written meanwhile")
+var ErrConcurrentWrite = errors.New("another object was written meanwhile")
 
 // Unchanged is a condition on all objects of a resource.
 type Unchanged struct {

@@ -288,12 +288,12 @@ func damagedRecords(t *testing.T, faults *storetest.Faults) {
 		{name: "all records missing", openFails: true, want: "revision 2:", change: func(db *pebble.DB) error {
 			return db.DeleteRange([]byte("h/"), []byte("h0"), pebble.Sync)
 		}},
-		{name: "a strange key", openFails: true, want: "no key of a record", change: set([]byte("h/4"), []byte("x"))},
-		{name: "no format", openFails: true, want: "no journal format", change: func(db *pebble.DB) error {
+		{name: "a strange key", openFails: true, want: "not a key of a record", change: set([]byte("h/4"), []byte("x"))},
+		{name: "no format", openFails: true, want: "has records but no format", change: func(db *pebble.DB) error {
 			return db.Delete([]byte("m/format"), pebble.Sync)
 		}},
 		{name: "broken format", openFails: true, want: "journal format", change: set([]byte("m/format"), make([]byte, 24))},
-		{name: "no bounds", openFails: true, want: "no journal bounds", change: func(db *pebble.DB) error {
+		{name: "no bounds", openFails: true, want: "has records but no bounds", change: func(db *pebble.DB) error {
 			return db.Delete([]byte("m/bounds"), pebble.Sync)
 		}},
 		{name: "broken bounds", openFails: true, want: "journal bounds", change: set([]byte("m/bounds"), make([]byte, 29))},

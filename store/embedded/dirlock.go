@@ -88,7 +88,7 @@ func enter(dir string, options Options) (_ *dirLock, err error) {
 	}
 	// A killed process leaves the probe file behind.
 	if err := p.files.Remove(p.files.PathJoin(p.dir, probeFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		p.logger.Warn("journal: a file stays that is not needed", "err", err)
+		p.logger.Warn("journal: failed to remove an unused file", "err", err)
 	}
 	p.users.Store(1)
 	return p, nil
@@ -119,12 +119,12 @@ func (p *dirLock) verify() error {
 		return nil
 	}
 	if err != nil && !isAbsent(err) {
-		return journal.Transient(fmt.Errorf("look at the lock: %w", err))
+		return journal.Transient(fmt.Errorf("read the lock file: %w", err))
 	}
 	root, err := p.stat(p.dir)
 	switch {
 	case err != nil && !isAbsent(err):
-		return journal.Transient(fmt.Errorf("look at the directory: %w", err))
+		return journal.Transient(fmt.Errorf("read the directory: %w", err))
 	case err != nil || !p.same(root, p.root):
 		return journal.Transient(journal.ErrDirectoryGone)
 	}

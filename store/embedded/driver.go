@@ -29,7 +29,7 @@ func (d directory) Traits() driver.Traits { return driver.Traits{} }
 
 func (d directory) Validate(dataDir string) error {
 	if d.Location(dataDir) == "" {
-		return errors.New("storage embedded needs a data directory")
+		return errors.New("the storage embedded requires a data directory")
 	}
 	return nil
 }

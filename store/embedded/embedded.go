@@ -115,12 +115,12 @@ func (p *dirLock) open() (_ *Journal, err error) {
 		}
 	}
 	if state.exists && !found {
-		p.logger.Warn("journal: no WITNESS file; damage at the end of the log cannot be told from a power cut", "dir", p.dir)
+		p.logger.Warn("journal: no WITNESS file; damage at the end of the log cannot be distinguished from a power failure", "dir", p.dir)
 	}
 
 	j := &Journal{dirLock: p, bounds: state.bounds}
 	j.disk = newDisk(p.files, p.dir, watermark, p.verify, func(err error) {
-		p.logger.Error("journal: failed, no more records are accepted", "dir", p.dir, "err", err)
+		p.logger.Error("journal: failed, it accepts no more records", "dir", p.dir, "err", err)
 	})
 	j.db, err = pebble.Open(p.dir, databaseOptions(p.options, j.disk, lock, p.logger))
 	j.disk.opened()
@@ -145,7 +145,7 @@ func (p *dirLock) open() (_ *Journal, err error) {
 // begin finishes opening: it gives a new journal its identity, and a journal of an older program the present format.
 func (j *Journal) begin(state contents) error {
 	if version := j.db.FormatMajorVersion(); version != pebble.FormatNewest {
-		return fmt.Errorf("the database is in format %d, want %d", version, pebble.FormatNewest)
+		return fmt.Errorf("the database has format %d, want %d", version, pebble.FormatNewest)
 	}
 	j.identity = state.format.identity
 	if state.format.version == 0 {
@@ -256,7 +256,7 @@ func (j *Journal) replay(ctx context.Context, bounds bounds, yield func(journal.
 		}
 		revision, ok := revisionOf(iter.Key())
 		if !ok {
-			return journal.Damaged(0, "%q is no key of a record", iter.Key())
+			return journal.Damaged(0, "%q is not a key of a record", iter.Key())
 		}
 		if revision >= bounds.contiguousFrom() {
 			if revision != next {
@@ -505,7 +505,7 @@ func checkOptions(files vfs.FS, dir, path string) error {
 		err = options.CheckCompatibility(dir, string(data))
 	}
 	if err != nil {
-		return fmt.Errorf("%s cannot be read: %w; it holds nothing but settings: move it away and start again", path, oneLine{err})
+		return fmt.Errorf("%s cannot be read: %w; the file only has settings: move it away and restart", path, oneLine{err})
 	}
 	return nil
 }
@@ -520,7 +520,7 @@ func readContents(db *pebble.DB) (contents, error) {
 	if hasRecords {
 		revision, ok := revisionOf(iter.Key())
 		if !ok {
-			err = journal.Damaged(0, "%q is no key of a record", iter.Key())
+			err = journal.Damaged(0, "%q is not a key of a record", iter.Key())
 		}
 		found.last = revision
 	}
@@ -536,7 +536,7 @@ func readContents(db *pebble.DB) (contents, error) {
 	case err != nil:
 		return contents{}, err
 	case data == nil && hasRecords:
-		return contents{}, journal.Damaged(0, "there are records but no journal format")
+		return contents{}, journal.Damaged(0, "the journal has records but no format")
 	case data != nil:
 		if found.format, err = decodeFormat(data); err != nil {
 			return contents{}, err
@@ -551,7 +551,7 @@ func readContents(db *pebble.DB) (contents, error) {
 	case err != nil:
 		return contents{}, err
 	case data == nil && hasRecords:
-		return contents{}, journal.Damaged(0, "there are records but no journal bounds")
+		return contents{}, journal.Damaged(0, "the journal has records but no bounds")
 	case data != nil:
 		if found.bounds, err = decodeBounds(data); err != nil {
 			return contents{}, err

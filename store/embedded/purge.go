@@ -106,7 +106,7 @@ func (j *Journal) awaitRemoval(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%d files that are not in use any more are still there: %w", left, ctx.Err())
+			return fmt.Errorf("%d unused files could not be removed: %w", left, ctx.Err())
 		}
 	}
 }

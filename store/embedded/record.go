@@ -150,7 +150,7 @@ func (f format) encode() []byte {
 // check returns an error for a journal of a newer program.
 func (f format) check() error {
 	if f.version > formatVersion {
-		return fmt.Errorf("the journal has format %d, this program knows only %d: use the program that wrote it, or a newer one",
+		return fmt.Errorf("the journal has format %d, this program supports only %d: use the program that wrote it, or a newer one",
 			f.version, formatVersion)
 	}
 	return nil

@@ -65,7 +65,7 @@ func scan(
 		return 0, err
 	}
 	if !desc.Exists {
-		return 0, errors.Join(watermark.checkRevision(0), fmt.Errorf("there is no database: %w", fs.ErrNotExist))
+		return 0, errors.Join(watermark.checkRevision(0), fmt.Errorf("the database does not exist: %w", fs.ErrNotExist))
 	}
 	if err := watermark.checkManifest(desc.ManifestFilename); err != nil {
 		damaged(&journal.Damage{Err: err})
@@ -140,7 +140,7 @@ func (s *scanner) metadata() error {
 	case err != nil:
 		s.damaged(&journal.Damage{Err: fmt.Errorf("the journal's format: %w", err)})
 	case data == nil:
-		s.damaged(&journal.Damage{Err: journal.Damaged(0, "there is no journal format")})
+		s.damaged(&journal.Damage{Err: journal.Damaged(0, "the journal has no format")})
 	default:
 		known, err := decodeFormat(data)
 		if err != nil {
@@ -191,7 +191,7 @@ func (s *scanner) read(ctx context.Context, from uint64) (*journal.Damage, error
 		}
 		revision, ok := revisionOf(iter.Key())
 		if !ok {
-			s.damaged(&journal.Damage{Err: journal.Damaged(0, "%q is no key of a record", iter.Key())})
+			s.damaged(&journal.Damage{Err: journal.Damaged(0, "%q is not a key of a record", iter.Key())})
 			continue
 		}
 		if s.next >= s.bounds.contiguousFrom() && s.next < revision && revision > s.bounds.contiguousFrom() {

@@ -138,7 +138,7 @@ func (w *watermark) checkManifest(path string) error {
 		return fmt.Errorf("read %s: %w", path, err)
 	}
 	if uint64(n) < want.length {
-		return journal.Damaged(0, "%s has lost its end: %d bytes of at least %d", path, n, want.length)
+		return journal.Damaged(0, "%s is truncated: %d bytes of at least %d", path, n, want.length)
 	}
 	if hash.Sum32() != want.checksum {
 		return journal.Damaged(0, "%s has checksum %08x, want %08x", path, hash.Sum32(), want.checksum)

@@ -69,8 +69,8 @@ func (b *Backend) Collectors(labels prometheus.Labels) []prometheus.Collector {
 			prometheus.CounterOpts{Name: "annex_storage_revision", Help: "Newest revision that readers see.", ConstLabels: labels},
 			func() float64 { return float64(b.Revision()) },
 		),
-		gauge("annex_storage_database_bytes", "Size of etcd's database; 0 if not known.", func() float64 { return float64(b.DatabaseSize()) }),
-		gauge("annex_storage_read_only", "1 while the storage takes no writes, else 0.", func() float64 {
+		gauge("annex_storage_database_bytes", "Size of etcd's database; 0 if unknown.", func() float64 { return float64(b.DatabaseSize()) }),
+		gauge("annex_storage_read_only", "1 while the storage accepts no writes, else 0.", func() float64 {
 			if b.Health() != nil {
 				return 1
 			}

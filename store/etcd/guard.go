@@ -75,7 +75,7 @@ func guardedAttributes(attributes storage.AttrFunc, logger *slog.Logger) storage
 				err = fmt.Errorf("selectable fields: panic: %v", reason)
 				return
 			}
-			logger.Error("A selectable field panics: selectors of fields do not find the object",
+			logger.Error("A selectable field caused a panic: field selectors do not match the object",
 				"namespace", m.GetNamespace(), "name", m.GetName(), "panic", reason)
 			label = m.GetLabels()
 			field = fields.Set{"metadata.name": m.GetName(), "metadata.namespace": m.GetNamespace()}

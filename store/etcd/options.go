@@ -62,7 +62,7 @@ type Options struct {
 // Validate returns the first mistake in the options. It reads the certificate files, but does not connect to etcd.
 func (o Options) Validate() error {
 	if len(o.Endpoints) == 0 {
-		return errors.New("no etcd endpoints: name the members' URLs with etcd.Options.Endpoints, as in https://etcd-1:2379")
+		return errors.New("no etcd endpoints: set the URLs of the members with etcd.Options.Endpoints, as in https://etcd-1:2379")
 	}
 	scheme := ""
 	for _, endpoint := range o.Endpoints {
@@ -74,15 +74,15 @@ func (o Options) Validate() error {
 			return fmt.Errorf("etcd endpoint %q: %w", endpoint, err)
 		}
 		if u.Scheme == "http" && !o.Plaintext && !loopback(u.Hostname()) {
-			return fmt.Errorf("etcd endpoint %q: traffic would be in plain text: use https, or permit plain text explicitly", endpoint)
+			return fmt.Errorf("etcd endpoint %q: connections would not be encrypted: use https, or permit plain text explicitly", endpoint)
 		}
 		if scheme != "" && u.Scheme != scheme {
-			return fmt.Errorf("etcd endpoint %q: all endpoints must have the same scheme, and there is one with %s", endpoint, scheme)
+			return fmt.Errorf("etcd endpoint %q: all endpoints must have the same scheme, and another endpoint has %s", endpoint, scheme)
 		}
 		scheme = u.Scheme
 	}
 	if scheme != "https" && o.CAFile+o.CertFile+o.KeyFile != "" {
-		return fmt.Errorf("etcd endpoint %q: the certificate files would not be used: use https, or leave them away", o.Endpoints[0])
+		return fmt.Errorf("etcd endpoint %q: the certificate files would not be used: use https, or remove them", o.Endpoints[0])
 	}
 	for _, wait := range []struct {
 		field string
@@ -115,9 +115,9 @@ func parseEndpoint(endpoint string) (*url.URL, error) {
 	case u.Hostname() == "":
 		return nil, errors.New("no host")
 	case u.Port() == "":
-		return nil, errors.New("no port, which is usually 2379")
+		return nil, errors.New("the port is missing; it is usually 2379")
 	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
-		return nil, errors.New("more than a scheme, a host and a port")
+		return nil, errors.New("must have only a scheme, a host and a port")
 	}
 	return u, nil
 }
@@ -143,14 +143,14 @@ func (o Options) tlsConfig() (*tls.Config, error) {
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("etcd's certificate authority: %s holds no certificate in PEM", o.CAFile)
+			return nil, fmt.Errorf("etcd's certificate authority: %s has no certificate in PEM", o.CAFile)
 		}
 	}
 	switch {
 	case o.CertFile == "" && o.KeyFile == "":
 		return config, nil
 	case o.CertFile == "" || o.KeyFile == "":
-		return nil, errors.New("client certificate for etcd: both the certificate file and the key file are needed")
+		return nil, errors.New("client certificate for etcd: certificate file and key file must be set together")
 	}
 	load := func() (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)

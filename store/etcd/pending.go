@@ -60,7 +60,7 @@ func (p *pending) storage() (storage.Interface, error) {
 			Status:  metav1.StatusFailure,
 			Code:    http.StatusServiceUnavailable,
 			Reason:  metav1.StatusReasonServiceUnavailable,
-			Message: fmt.Sprintf("%s are stored in etcd, which has not answered since the server was started", p.resource.Resource),
+			Message: fmt.Sprintf("%s are stored in etcd, which has not answered since the server started", p.resource.Resource),
 			Details: &metav1.StatusDetails{RetryAfterSeconds: 1},
 		}}
 	}

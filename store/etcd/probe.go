@@ -150,7 +150,7 @@ func (b *Backend) read(ctx context.Context) error {
 	defer cancel()
 	broken := b.dialAll(dialing)
 	if len(broken) == 0 {
-		return fmt.Errorf("etcd at %s: connects, but did not answer in %v: less than a majority of its members runs, or it is overloaded",
+		return fmt.Errorf("etcd at %s: accepts connections, but did not answer within %v: etcd has no quorum or is overloaded",
 			b.endpoints(), b.options.HealthcheckTimeout)
 	}
 	var (
@@ -181,7 +181,8 @@ func (b *Backend) alarms(ctx context.Context) error {
 		switch {
 		case strings.Contains(reported, etcdserverpb.AlarmType_NOSPACE.String()):
 			return fmt.Errorf(
-				"etcd at %s: its database is full and it takes no writes: make room or raise its quota, then disarm the alarm NOSPACE",
+				"etcd at %s: its database is full and it accepts no writes: compact and defragment it or raise its quota, then disarm the "+
+					"alarm NOSPACE",
 				b.endpoints(),
 			)
 		case strings.Contains(reported, etcdserverpb.AlarmType_CORRUPT.String()):
@@ -223,9 +224,9 @@ var (
 	// http2Preface begins a connection, together with an empty frame of settings.
 	http2Preface = []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
 
-	errWantsTLS = errors.New("it wants TLS: use https://")
-	errNoTLS    = errors.New("it does not speak TLS: is it an http:// endpoint?")
-	errNoEtcd   = errors.New("it does not speak etcd's protocol: is it the port for clients?")
+	errWantsTLS = errors.New("the endpoint requires TLS: use https://")
+	errNoTLS    = errors.New("the endpoint does not use TLS: it may require http://")
+	errNoEtcd   = errors.New("the endpoint does not use etcd's protocol: check that the port is the client port")
 )
 
 func (b *Backend) dial(ctx context.Context, endpoint string) error {
@@ -255,7 +256,7 @@ func (b *Backend) dial(ctx context.Context, endpoint string) error {
 		config.ServerName, config.NextProtos = u.Hostname(), []string{"h2"}
 		secured := tls.Client(connection, config)
 		if err := secured.HandshakeContext(ctx); errors.Is(err, io.EOF) {
-			return errors.New("it ends the TLS handshake: is it an http:// endpoint, or starting?")
+			return errors.New("the endpoint aborts the TLS handshake: it may require http://, or etcd may be starting")
 		} else if err != nil {
 			return err
 		}
@@ -278,7 +279,7 @@ func greet(connection net.Conn) error {
 	case n > 0 && err != nil, n > 3 && header[3] != settings:
 		return errNoEtcd
 	case errors.Is(err, io.EOF):
-		return errors.New("it closes the connection: is it an https:// endpoint, or starting?")
+		return errors.New("the endpoint closes the connection: it may require https://, or etcd may be starting")
 	}
 	return err
 }
@@ -295,17 +296,17 @@ func advice(err error) string {
 	operation := (*net.OpError)(nil)
 	switch timeout := net.Error(nil); {
 	case errors.As(err, &operation) && operation.Op == "dial" && operation.Timeout():
-		return "it does not accept connections in time: is it the right address, and is no firewall in between?"
+		return "the endpoint does not accept connections in time: check the address and firewalls"
 	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
-		return "it accepts connections, but does not answer in time: it, or the network, is too slow"
+		return "the endpoint accepts connections, but does not answer in time: etcd or the network is too slow"
 	case errors.As(err, &header):
 		return errNoTLS.Error()
 	case errors.As(err, &authority):
-		return text + ": is the CA file the one that signed its certificate?"
+		return text + ": check that the CA file has the issuer of its certificate"
 	case errors.As(err, &host), errors.As(err, &invalid):
 		return text
 	case refused(err):
-		return text + ": it does not accept our client certificate"
+		return text + ": the endpoint does not accept the client certificate"
 	}
 	return text
 }

@@ -113,7 +113,7 @@ func (r *resourceStorage) holds(condition store.Unchanged) clientv3.Cmp {
 func conditional(verb, key string, err error) error {
 	if unsupported(err) {
 		return fmt.Errorf(
-			"%s %s beside others: what is used as etcd cannot compare the revisions of a range of keys, as kine cannot: %w",
+			"%s %s beside other objects: the etcd endpoint cannot compare the revisions of a range of keys, such as kine: %w",
 			verb,
 			key,
 			err,

@@ -97,7 +97,7 @@ func BenchmarkOpen(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	testwait.Until(b, "all files are written", func() bool { return len(contentOf(b, podFile(dir, "ns9", "pod-9999"))) > 0 })
+	testwait.Until(b, "writing all files", func() bool { return len(contentOf(b, podFile(dir, "ns9", "pod-9999"))) > 0 })
 	if err := f.Close(); err != nil {
 		b.Fatal(err)
 	}

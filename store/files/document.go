@@ -235,7 +235,7 @@ func parse(data []byte) ([]byte, error) {
 		return nil, errors.New("not UTF-8")
 	}
 	if tooLarge := (*yamlsize.TooLargeError)(nil); errors.As(yamlsize.Check(data, maxFile), &tooLarge) {
-		return nil, fmt.Errorf("larger than %d MiB when its aliases are replaced by what they stand for", maxFile>>20)
+		return nil, fmt.Errorf("larger than %d MiB after the expansion of its aliases", maxFile>>20)
 	}
 	if err := checkDocuments(data); err != nil {
 		return nil, err
@@ -245,7 +245,7 @@ func parse(data []byte) ([]byte, error) {
 		return nil, fmt.Errorf("not YAML: %s", oneLine(err))
 	}
 	if _, ok := members(out); !ok {
-		return nil, errors.New("not an object: it needs apiVersion, kind, metadata and so on")
+		return nil, errors.New("not an object: it must have apiVersion, kind, metadata and so on")
 	}
 	return out, nil
 }
@@ -269,7 +269,7 @@ func checkDocuments(data []byte) error {
 			continue // nothing after a separator
 		}
 		if n++; n > 1 {
-			return errors.New("more than one document: every object needs a file of its own")
+			return errors.New("more than one document: every object must have a separate file")
 		}
 	}
 }
@@ -298,11 +298,11 @@ func identify(document []byte, r *resource, dir, stem string) (key string, compl
 		return "", nil, err
 	}
 	if want := fileName(name); want != stem {
-		return "", nil, fmt.Errorf("metadata.name is %q, whose file is %s%s", name, want, yamlSuffix)
+		return "", nil, fmt.Errorf("metadata.name is %q: the file must have the name %s%s", name, want, yamlSuffix)
 	}
 	if !r.Namespaced {
 		if namespace != "" {
-			return "", nil, fmt.Errorf("metadata.namespace is %q, but %s have no namespace", namespace, r.dir())
+			return "", nil, fmt.Errorf("metadata.namespace is %q, but %s are cluster-scoped", namespace, r.dir())
 		}
 		return r.key("", name), document, nil
 	}
@@ -327,7 +327,7 @@ func withNamespace(document []byte, namespace string) ([]byte, error) {
 		}
 		metadata, ok := members(m.value)
 		if !ok {
-			return nil, errors.New("metadata is no object")
+			return nil, errors.New("metadata is not an object")
 		}
 		metadata = slices.DeleteFunc(metadata, func(m member) bool { return m.name == "namespace" })
 		quoted, err := json.Marshal(namespace)

@@ -283,10 +283,10 @@ func TestParse_rejectedDocuments(t *testing.T) {
 		"null\n":            "",
 		"a: [\n":            "not YAML",
 		"a: \"\xff\"\n":     "not UTF-8",
-		bomb:                "larger than 3 MiB when its aliases are replaced",
+		bomb:                "larger than 3 MiB after the expansion of its aliases",
 		// 204 KB that the reader expanded to 2.5 GB.
-		"a: &a " + strings.Repeat("x", 200_000) + "\nb: [" + strings.Repeat("*a, ", 1000) + "*a]\n": "larger than 3 MiB when its aliases are " +
-			"replaced",
+		"a: &a " + strings.Repeat("x", 200_000) + "\nb: [" + strings.Repeat("*a, ", 1000) + "*a]\n": "larger than 3 MiB after the " +
+			"expansion of its aliases",
 		"a: &a\n  b: *a\n":          "not YAML",
 		strings.Repeat("[", 100000): "not YAML",
 	} {
@@ -419,7 +419,7 @@ func TestOpen_newerFormat_isRejected(t *testing.T) {
 	if err := os.WriteFile(state, seal(stateMagic, formatVersion+1, []byte("{}")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(root, Options{}); err == nil || !strings.Contains(err.Error(), "use a newer one") {
+	if _, err := Open(root, Options{}); err == nil || !strings.Contains(err.Error(), "use a newer program") {
 		t.Errorf("got %v", err)
 	}
 	for _, data := range []string{"", "annex-state", "annex-state 2 0 00000001\n", "annex-state 0 0 00000000\n",

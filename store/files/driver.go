@@ -31,7 +31,7 @@ func (d directory) Traits() driver.Traits { return driver.Traits{TextOnly: true}
 
 func (d directory) Validate(dataDir string) error {
 	if d.Location(dataDir) == "" {
-		return errors.New("storage files needs a directory for them, or a data directory")
+		return errors.New("the storage files requires a directory of its own, or a data directory")
 	}
 	return nil
 }

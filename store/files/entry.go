@@ -86,7 +86,7 @@ func (k fileState) encode() []byte {
 
 func decodeKnown(data []byte) (k fileState, err error) {
 	if len(data) != knownLength || data[0] != noteVersion || data[1] > 1 {
-		return fileState{}, fmt.Errorf("a note of %d bytes is none of this version", len(data))
+		return fileState{}, fmt.Errorf("a note of %d bytes has an unsupported version", len(data))
 	}
 	k.written = data[1] == 1
 	k.revision = binary.BigEndian.Uint64(data[2:])
@@ -107,7 +107,7 @@ func (j *Journal) readNotes() error {
 		}
 		k, err := decodeKnown(n.Value)
 		if err != nil {
-			return journal.Damaged(0, "what is known of the file of %q: %w", key, err)
+			return journal.Damaged(0, "note about the file of %q: %w", key, err)
 		}
 		j.mu.Lock()
 		defer j.mu.Unlock()

@@ -192,7 +192,7 @@ func (j *Journal) openRecords(options embedded.Options) (*embedded.Journal, erro
 	}
 	if format == 1 {
 		if err := j.takeOver(dir, options); err != nil {
-			return nil, fmt.Errorf("take over the records of format 1: %w", err)
+			return nil, fmt.Errorf("convert the records of format 1: %w", err)
 		}
 		if err := j.setFormat(); err != nil {
 			return nil, err
@@ -202,7 +202,7 @@ func (j *Journal) openRecords(options embedded.Options) (*embedded.Journal, erro
 		if _, err := j.files.Stat(recordsDir); errors.Is(err, fs.ErrNotExist) {
 			return nil, journal.Damaged(
 				0,
-				"%s is missing: put it back from a copy, or remove %s as a whole to begin anew with what the files say",
+				"%s is missing: restore it from a copy, or remove the whole directory %s to start again from the files",
 				dir,
 				j.path(private),
 			)

@@ -31,7 +31,7 @@ func (d *digest) UnmarshalText(text []byte) error {
 		return nil
 	}
 	if hex.DecodedLen(len(text)) != len(d) {
-		return fmt.Errorf("%q is no SHA-256", text)
+		return fmt.Errorf("%q is not a SHA-256", text)
 	}
 	_, err := hex.Decode(d[:], text)
 	return err
@@ -42,7 +42,8 @@ func (j *Journal) format() (int, error) {
 	data, err := j.read(statePath, 1<<16)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := j.files.Stat(recordsV1); err == nil {
-			return 0, journal.Damaged(0, "%s is missing: put it back from a copy, or revisions would be given out again", j.path(statePath))
+			return 0, journal.Damaged(0, "%s is missing: restore it from a copy, because the server would otherwise use "+
+				"revisions twice", j.path(statePath))
 		}
 		return 0, nil
 	}
@@ -54,7 +55,8 @@ func (j *Journal) format() (int, error) {
 		return 0, journal.Damaged(0, "%s: %w", j.path(statePath), err)
 	}
 	if version > formatVersion {
-		return 0, fmt.Errorf("%s: it is in format %d, this program knows %d: use a newer one", j.path(statePath), version, formatVersion)
+		return 0, fmt.Errorf("%s: unsupported format %d, this program supports %d: use a "+
+			"newer program", j.path(statePath), version, formatVersion)
 	}
 	return version, nil
 }
@@ -79,7 +81,7 @@ func seal(magic string, version int, body []byte) []byte {
 
 // unseal is the reverse of seal. It does not check the body of a newer format.
 func unseal(magic string, data []byte) (version int, body []byte, err error) {
-	mistaken := errors.New("the first line is none that was written here")
+	mistaken := errors.New("the first line is not a valid header")
 	first, content, found := bytes.Cut(data, []byte("\n"))
 	if !found {
 		return 0, nil, errors.New("the first line is missing")

@@ -86,7 +86,7 @@ func (j *Journal) Run(ctx context.Context, decide driver.Decide) error {
 		}
 		// The directory shows people where to write.
 		if err := j.mkdir(dir); err != nil && !obstructed(err) {
-			j.logger.Warn("files: a directory cannot be made", "dir", j.path(dir), "err", err)
+			j.logger.Warn("files: cannot create a directory", "dir", j.path(dir), "err", err)
 		}
 	}
 	var events chan fsnotify.Event
@@ -94,7 +94,7 @@ func (j *Journal) Run(ctx context.Context, decide driver.Decide) error {
 	if j.watched {
 		notifier, err := fsnotify.NewWatcher()
 		if err != nil {
-			j.logger.Warn("files: the tree cannot be watched, it is looked through instead", "dir", j.root, "err", err)
+			j.logger.Warn("files: cannot watch the tree, scanning it periodically instead", "dir", j.root, "err", err)
 		} else {
 			defer notifier.Close()
 			w.notifier, events, failures = notifier, notifier.Events, notifier.Errors
@@ -169,7 +169,7 @@ func (w *watcher) run(ctx context.Context, events <-chan fsnotify.Event, failure
 			w.note(event)
 		case err := <-failures:
 			if err != nil {
-				w.journal.logger.Warn("files: changes may have been missed, looking at all files", "dir", w.journal.root, "err", err)
+				w.journal.logger.Warn("files: changes may be missing, scanning all files", "dir", w.journal.root, "err", err)
 			}
 			nextSweep = time.Now()
 		case <-w.journal.wake:
@@ -476,7 +476,7 @@ func (j *Journal) broken(name string, p problem) {
 	j.problems[name] = &p
 	j.mu.Unlock()
 	if before == nil || before.reason != p.reason {
-		j.logger.Error("files: this file is not served, what was served before still is", "file", j.path(name), "err", errors.New(p.reason))
+		j.logger.Error("files: the file is not served, the previous object still is", "file", j.path(name), "err", errors.New(p.reason))
 	}
 }
 
@@ -486,7 +486,7 @@ func (j *Journal) mended(name string) {
 	delete(j.problems, name)
 	j.mu.Unlock()
 	if before != nil {
-		j.logger.Info("files: this file is in order again", "file", j.path(name))
+		j.logger.Info("files: the file is valid again", "file", j.path(name))
 	}
 }
 
@@ -611,7 +611,7 @@ type complaint = func(s stamp, format string, args ...any) (*proposal, time.Dura
 func (j *Journal) examineRemoved(e *entry, name string, seems func(string) bool, wrong complaint) (*proposal, time.Duration) {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		if info, err := j.files.Stat(dir); err == nil && !info.IsDir() {
-			return wrong(stamp{}, "%s is no directory: nothing below it is read or written", j.path(dir))
+			return wrong(stamp{}, "%s is not a directory: the server neither reads nor writes files below it", j.path(dir))
 		}
 	}
 	if seems("removed") {
@@ -673,15 +673,15 @@ func unfit(name string, info fs.FileInfo) string {
 	base := path.Base(name)
 	switch {
 	case info.IsDir():
-		return "a directory: objects are files"
+		return "a directory: objects must be files"
 	case info.Mode()&fs.ModeSymlink != 0:
-		return "a symbolic link: objects are files"
+		return "a symbolic link: objects must be regular files"
 	case !info.Mode().IsRegular():
 		return "no ordinary file"
 	case strings.HasSuffix(base, yamlSuffix) && base != yamlSuffix:
 		return ""
 	case strings.HasSuffix(base, ".yml"), strings.HasSuffix(base, ".json"):
-		return fmt.Sprintf("files of objects end in %s: rename it", yamlSuffix)
+		return fmt.Sprintf("files of objects must end in %s: rename the file", yamlSuffix)
 	}
 	return "not a file of an object: keep it elsewhere"
 }
@@ -702,15 +702,15 @@ func (j *Journal) misplaced(name string, info fs.FileInfo) string {
 			return fmt.Sprintf("not in the directory %s", clusterDir)
 		case path.Dir(dir) == at:
 			if !r.Namespaced {
-				return fmt.Sprintf("%s have no namespace: they are in the directory %s", at, clusterDir)
+				return fmt.Sprintf("%s are cluster-scoped: their files must be in the directory %s", at, clusterDir)
 			}
-			return fmt.Sprintf("%s is not how the directory of a namespace can be called", path.Base(dir))
+			return fmt.Sprintf("%s is not a valid name for the directory of a namespace", path.Base(dir))
 		case within(dir, at):
-			return "too deep: objects are in the directory of their namespace"
+			return "too deep: files must be in the directory of their namespace"
 		}
 	}
 	if ext := path.Ext(name); ext == yamlSuffix || ext == ".yml" || ext == ".json" {
-		return "no kind of this server has its objects here"
+		return "no kind of this server has objects in this directory"
 	}
 	return ""
 }

@@ -48,7 +48,7 @@ func newLayout(resources []driver.Resource) (*layout, error) {
 			return nil, fmt.Errorf("prefix %q must start with a slash and not end with one", r.Prefix)
 		}
 		if dir == "" || path.IsAbs(dir) || strings.HasPrefix(dir, ".") {
-			return nil, fmt.Errorf("%q is no directory for %s", dir, r.Prefix)
+			return nil, fmt.Errorf("%q is not a directory for %s", dir, r.Prefix)
 		}
 		for _, other := range l.resources {
 			if within(dir, other.dir()) || within(other.dir(), dir) || within(r.Prefix, other.Prefix) || within(other.Prefix, r.Prefix) {
@@ -167,7 +167,7 @@ func checkName(what, name string) error {
 	case name == "":
 		return fmt.Errorf("%s is missing", what)
 	case strings.Contains(name, "/"), name == ".", name == "..":
-		return fmt.Errorf("%s %q is no name", what, name)
+		return fmt.Errorf("%s %q is not a valid name", what, name)
 	}
 	return nil
 }

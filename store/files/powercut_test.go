@@ -83,7 +83,7 @@ func (m memory) differ(objects map[string]string) error {
 		}
 		for _, item := range list {
 			if key := podKey(namespace, strings.TrimSuffix(item.Name(), ".yaml")); objects[key] == "" {
-				return fmt.Errorf("%s has a file and is no object", key)
+				return fmt.Errorf("%s has a file and is not an object", key)
 			}
 		}
 	}

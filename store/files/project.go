@@ -420,12 +420,12 @@ func (j *Journal) reportOverdue() {
 	if late := len(j.overdue) > 0; late != j.late {
 		j.late = late
 		if !late {
-			j.logger.Info("files: all files are written again", "dir", j.root)
+			j.logger.Info("files: writing all files again", "dir", j.root)
 			return
 		}
 		for e, reason := range j.overdue {
 			j.logger.Error(
-				"files: a file cannot be written, it follows when that works",
+				"files: cannot write a file, trying again later",
 				"file",
 				j.path(e.name()),
 				"err",

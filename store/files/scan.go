@@ -26,7 +26,7 @@ func Scan(
 	j := &Journal{root: root, files: disk{root}}
 	version, err := j.format()
 	if err == nil && version == 1 {
-		err = errors.New("its records are in format 1: start the server, which takes them over")
+		err = errors.New("its records are in format 1: start the server, which converts them")
 	}
 	if err != nil {
 		return 0, fmt.Errorf("scan files %s: %w", root, err)

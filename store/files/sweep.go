@@ -44,7 +44,7 @@ func (w *watcher) takeSweep(s sweep) {
 	}
 	if s.unwatched && !w.blind {
 		w.blind = true
-		w.journal.logger.Warn("files: not all directories can be watched, the tree is looked through instead", "dir", w.journal.root)
+		w.journal.logger.Warn("files: cannot watch all directories, scanning the tree periodically instead", "dir", w.journal.root)
 	}
 	w.first = true
 	w.dealtWith(&scheduledCheck{})

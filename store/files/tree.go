@@ -103,7 +103,7 @@ func (j *Journal) restore(temp, name string, k fileState) error {
 	if err != nil {
 		return err
 	}
-	j.logger.Info("files: this file was edited while the server was writing it, the edit is back in its place", "file", j.path(name))
+	j.logger.Info("files: the file was edited while the server was writing it, restored the edit", "file", j.path(name))
 	return j.files.SyncDir(path.Dir(name))
 }
 
@@ -115,7 +115,7 @@ func (j *Journal) keepBeside(temp, name string) error {
 		return err
 	}
 	j.logger.Warn(
-		"files: this file was written twice at once, what was there first is kept beside it",
+		"files: the file was written twice at the same time, the first version is kept beside it",
 		"file",
 		j.path(name),
 		"kept",
@@ -147,7 +147,7 @@ func (j *Journal) clean() error {
 		}
 		e := names[temp]
 		if e == nil {
-			j.logger.Warn("files: this file is left behind, and it is not known of what", "file", j.path(temp))
+			j.logger.Warn("files: leftover file of unknown origin", "file", j.path(temp))
 			continue
 		}
 		if err := j.restore(temp, e.name(), e.known); err != nil {
@@ -260,7 +260,7 @@ func (j *Journal) write(name string, data []byte) (info fs.FileInfo, err error) 
 		err = closed
 	}
 	if err == nil && info.Size() != int64(len(data)) {
-		err = fmt.Errorf("write %s: %d bytes have arrived of %d", name, info.Size(), len(data))
+		err = fmt.Errorf("write %s: wrote only %d bytes of %d", name, info.Size(), len(data))
 	}
 	return info, err
 }
@@ -295,7 +295,7 @@ func (j *Journal) load(name string) (c content, err error) {
 		return content{}, err
 	}
 	if !info.Mode().IsRegular() {
-		return content{}, fmt.Errorf("%s is no ordinary file: %w", name, syscall.EISDIR)
+		return content{}, fmt.Errorf("%s is not a regular file: %w", name, syscall.EISDIR)
 	}
 	c.stamp = stampOf(info)
 	// The server may write larger files than it accepts.

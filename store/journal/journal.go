@@ -122,7 +122,7 @@ var (
 	ErrLockLost = errors.New("its lock file was removed or replaced, and another process may be using the directory: stop all of them and " +
 		"start one")
 	// ErrUnresponsive is returned by Err while the file system of a journal does not answer. Nothing has failed yet.
-	ErrUnresponsive = errors.New("the file system does not answer")
+	ErrUnresponsive = errors.New("the file system does not respond")
 	// ErrLocked is returned on opening a journal that another process has open.
 	ErrLocked = errors.New("in use by another process")
 )

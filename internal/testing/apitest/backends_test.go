@@ -297,7 +297,7 @@ func TestStoredIn_invalidStorages(t *testing.T) {
 		},
 		"without a data directory": {
 			only(widgets(), shelves().StoredIn(embedded.Dir(""))), annex.Options{Storage: memory.Storage()},
-			"StoredIn of kind Shelf: storage embedded needs a data directory",
+			"StoredIn of kind Shelf: the storage embedded requires a data directory",
 		},
 		"without etcd": {
 			only(widgets().StoredIn(etcd.Cluster(etcd.Options{}))), annex.Options{Storage: embedded.Dir(""), DataDir: t.TempDir()},

@@ -407,7 +407,7 @@ func TestFiles_broken_areReportedAndKept(t *testing.T) {
 		"wrong type":     {"a.yaml", strings.Replace(good, "size: small", "replicas: many", 1), "spec.replicas"},
 		"invalid":        {"a.yaml", handWidget("a", "huge"), "spec.size: Unsupported value"},
 		"no name":        {"a.yaml", strings.Replace(good, "name: a", "labels: {}", 1), "metadata.name is missing"},
-		"another name":   {"a.yaml", handWidget("b", "small"), `metadata.name is "b", whose file is b.yaml`},
+		"another name":   {"a.yaml", handWidget("b", "small"), `metadata.name is "b": the file must have the name b.yaml`},
 		"another namespace": {"a.yaml", strings.Replace(good, "name: a", "name: a\n  namespace: team", 1), `metadata.namespace is "team", ` +
 			`but the file is in the directory default`},
 		"another kind":    {"a.yaml", strings.Replace(good, "Widget", "Shelf", 1), "it is a Shelf"},

@@ -45,7 +45,7 @@ func TestYAML_expandingAliases_areRejected(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			(&client{t, c.config, c.http}).do(test.method, test.path, test.body, "Content-Type", test.mediaType).
 				refused(413, metav1.StatusReasonRequestEntityTooLarge, "the YAML is larger than 3145728 bytes once its aliases are replaced by "+
-					"what they stand for")
+					"its aliases")
 		})
 	}
 	if after := c.widget("w"); after.ResourceVersion != w.ResourceVersion {

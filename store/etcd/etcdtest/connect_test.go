@@ -138,8 +138,8 @@ func TestOpen_unusableEtcd_namesReason(t *testing.T) {
 		{"no server listens at several", etcd.Options{Endpoints: []string{unreachable, other("http", web.URL)}},
 			[]string{unreachable, "connection refused", web.URL, "etcd's protocol"}, true},
 		{"no TLS there", etcd.Options{Endpoints: []string{other("https", plain)}},
-			[]string{other("https", plain), "is it an http:// endpoint"}, true},
-		{"a web server", etcd.Options{Endpoints: []string{web.URL}}, []string{web.URL, "does not speak etcd's protocol"}, false},
+			[]string{other("https", plain), "it may require http://"}, true},
+		{"a web server", etcd.Options{Endpoints: []string{web.URL}}, []string{web.URL, "does not use etcd's protocol"}, false},
 		{"an authority that we do not know", etcd.Options{Endpoints: []string{secured}, CertFile: certFile, KeyFile: keyFile},
 			[]string{secured, "unknown authority", "CA file"}, false},
 		{"another authority", etcd.Options{Endpoints: []string{secured}, CAFile: stranger.file, CertFile: certFile, KeyFile: keyFile},
@@ -150,9 +150,9 @@ func TestOpen_unusableEtcd_namesReason(t *testing.T) {
 		{"a stranger's client certificate", etcd.Options{Endpoints: []string{secured}, CAFile: a.file, CertFile: strangeCert,
 			KeyFile: strangeKey}, []string{secured, "client certificate"}, false},
 		{"TLS there", etcd.Options{Endpoints: []string{other("http", secured)}},
-			[]string{other("http", secured), "is it an https:// endpoint"}, true},
+			[]string{other("http", secured), "it may require https://"}, true},
 		{"a web server with TLS expected", etcd.Options{Endpoints: []string{other("https", web.URL)}},
-			[]string{web.Listener.Addr().String(), "does not speak TLS"}, false},
+			[]string{web.Listener.Addr().String(), "does not use TLS"}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.options.HealthcheckTimeout = 500 * time.Millisecond

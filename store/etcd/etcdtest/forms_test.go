@@ -91,8 +91,7 @@ func TestStoredForms_inEtcd(t *testing.T) {
 		"them after storage rewrite") {
 		t.Errorf("a server without v1beta1: %v", err)
 	}
-	if out := mustVerb(t, append([]string{"rewrite", "--resource", "namespaces"}, flags...)...); !strings.Contains(out, "namespaces: 2 "+
-		"looked at, 1 rewritten, 1 already current; stored now: 2 with identity; as 2 v1, application/json\n") {
+	if out := mustVerb(t, append([]string{"rewrite", "--resource", "namespaces"}, flags...)...); !strings.Contains(out, "namespaces: 2 checked, 1 rewritten, 1 already current; stored now: 2 with identity; as 2 v1, application/json\n") {
 		t.Errorf("rewrite: %s", out)
 	}
 	if value := rawValue(t, raw, "/registry/namespaces/binary"); !bytes.HasPrefix(value, []byte(`{"kind":"Namespace","apiVersion":"v1"`)) {

@@ -120,7 +120,7 @@ func TestServer_unreachableEtcd_isAliveButNotReady(t *testing.T) {
 	for range 5 { // the response does not change with time
 		code, header, text := answer(t, config, path)
 		if code != http.StatusServiceUnavailable || header.Get("Retry-After") == "" ||
-			!strings.Contains(text, "widgets.shop.example.com are stored in etcd, which has not answered") {
+			!strings.Contains(text, "widgets.shop.example.com are stored in etcd, which has not answered since the server started") {
 			t.Errorf("%d %v %s", code, header, text)
 		}
 	}
