@@ -44,6 +44,6 @@ func ensure(ctx context.Context, namespaces corev1client.NamespaceInterface, nam
 		if !await.Sleep(ctx, clock.RealClock{}, backoff()) {
 			return fmt.Errorf("create namespace %s: %w", name, err)
 		}
-		klog.FromContext(ctx).Error(err, "The namespace was not created, trying again", "namespace", name)
+		klog.FromContext(ctx).Error(err, "Failed to create the namespace, trying again", "namespace", name)
 	}
 }

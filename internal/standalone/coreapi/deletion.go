@@ -100,7 +100,7 @@ func (d *deletion) run(ctx context.Context) error {
 	}
 	d.running.Go(func() { informer.RunWithContext(ctx) })
 	worker.Run(ctx, d.queue, deletionWorkers, worker.Retrying(d.queue, d.sync, func(ctx context.Context, name string, err error) {
-		klog.FromContext(ctx).Error(err, "The namespace is not deleted yet", "namespace", name)
+		klog.FromContext(ctx).Error(err, "Failed to delete the namespace, trying again", "namespace", name)
 	}))
 	d.running.Wait()
 	return nil

@@ -31,10 +31,10 @@ func TestGuard_encodedRead(t *testing.T) {
 		t.Errorf("it is read as it is not answered: %s", want)
 	}
 	for name, got := range map[string]bool{
-		"another object":           endpoint.GetEncoded(in, "other", encoding).IsZero(),
-		"another namespace":        endpoint.GetEncoded(request.WithNamespace(t.Context(), "other"), "w", encoding).IsZero(),
-		"no namespace":             endpoint.GetEncoded(t.Context(), "w", encoding).IsZero(),
-		"what is no object's name": endpoint.GetEncoded(in, "..", encoding).IsZero(),
+		"another object":               endpoint.GetEncoded(in, "other", encoding).IsZero(),
+		"another namespace":            endpoint.GetEncoded(request.WithNamespace(t.Context(), "other"), "w", encoding).IsZero(),
+		"no namespace":                 endpoint.GetEncoded(t.Context(), "w", encoding).IsZero(),
+		"what is not an object's name": endpoint.GetEncoded(in, "..", encoding).IsZero(),
 	} {
 		if !got {
 			t.Errorf("%s is read, too", name)

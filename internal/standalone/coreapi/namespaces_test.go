@@ -175,7 +175,7 @@ func TestNamespaces_create_invalid(t *testing.T) {
 			_, err := s.namespaces.Create(ctx, ns, metav1.CreateOptions{})
 			return err
 		}, "spec.finalizers[0]"},
-		{"finalizer that is no name", func(ctx context.Context) error {
+		{"finalizer that is not a valid name", func(ctx context.Context) error {
 			ns := s.get(t, "lab")
 			ns.Spec.Finalizers = []corev1.FinalizerName{"kubernetes", "example.com/a b"}
 			_, err := s.namespaces.Finalize(ctx, ns, metav1.UpdateOptions{})

@@ -99,7 +99,7 @@ func (k *Keeper) Bootstrap(ctx context.Context) error {
 			close(k.bootstrapped)
 			return nil
 		}
-		klog.FromContext(ctx).Error(err, "Flow schemas or priority levels are missing that every server has, trying again")
+		klog.FromContext(ctx).Error(err, "Some default flow schemas or priority levels are missing, trying again")
 		if !await.Sleep(ctx, k.clock, backoff()) {
 			return err
 		}
@@ -154,7 +154,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 	for await.Sleep(ctx, k.clock, interval) {
 		if _, err := k.ensure(ctx); err != nil && !errors.Is(err, context.Canceled) {
-			klog.FromContext(ctx).Error(err, "Flow schemas or priority levels are not as every server has them, trying again", "after", interval)
+			klog.FromContext(ctx).Error(err, "Some default flow schemas or priority levels differ from their definition, "+
+				"trying again", "after", interval)
 		}
 	}
 	return nil

@@ -265,7 +265,7 @@ func (c *Client) fetch(ctx context.Context, d *document) (changed bool, err erro
 	case response.StatusCode != http.StatusOK:
 		return false, fmt.Errorf("the server answers %s", response.Status)
 	case !strings.Contains(response.Header.Get("Content-Type"), "as=APIGroupDiscoveryList"):
-		return false, fmt.Errorf("the server answers with %s, want aggregated discovery v2", response.Header.Get("Content-Type"))
+		return false, fmt.Errorf("the server answers with %s, not with aggregated discovery v2", response.Header.Get("Content-Type"))
 	}
 	body, err := io.ReadAll(response.Body)
 	if err != nil {

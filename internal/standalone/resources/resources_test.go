@@ -223,7 +223,7 @@ func TestClient_Ask_invalidResponse(t *testing.T) {
 		"unaggregated": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			w.Write([]byte("{}"))
-		}, "discovery at /api: the server answers with application/json, want aggregated discovery v2"},
+		}, "discovery at /api: the server answers with application/json, not with aggregated discovery v2"},
 		"forbidden": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, "discovery at /api: the server " +
 			"answers 403 Forbidden"},
 		"cut off": {func(w http.ResponseWriter, _ *http.Request) {
