@@ -117,7 +117,7 @@ func addAuthentication(opened *definition.Opened, p definition.Host) {
 	}
 	alongside(opened, func(ctx context.Context) {
 		if err := publish.RunAuthentication(ctx, p.Client, told); err != nil {
-			klog.FromContext(ctx).Error(err, "Servers behind this one are not told how to authenticate")
+			klog.FromContext(ctx).Error(err, "Failed to publish the authentication configuration for aggregated servers")
 		}
 	})
 }

@@ -223,7 +223,7 @@ func TestManifests_deployServer(t *testing.T) {
 			}
 			return nil
 		})
-		if !strings.Contains(process.Tail(), "was changed by another writer, and is restored") {
+		if !strings.Contains(process.Tail(), "Another client changed the caBundle of the APIService") {
 			t.Errorf("not logged:\n%s", process.Tail())
 		}
 		d.available(apiregistrationv1.ConditionTrue)

@@ -108,7 +108,7 @@ func TestMissingBindings_areNamed(t *testing.T) {
 		})
 	}
 	const policies = "list and watch on mutatingadmissionpolicies.admissionregistration.k8s.io"
-	const sorry = "; `wardle manifests` prints the bindings"
+	const sorry = "; `wardle manifests` prints the required bindings"
 	says(http.StatusInternalServerError, "a binding to the role extension-apiserver-authentication-reader in kube-system and to the "+
 		"ClusterRole system:auth-delegator",
 		"get, list and watch on namespaces", policies, sorry)
@@ -156,7 +156,7 @@ rules: [{apiGroups: [wardle.example.com], resources: [flunders], verbs: ["*"]}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(log), "Not ready: the cluster does not give"); n > 4 {
+	if n := strings.Count(string(log), "Not ready: the server cannot read everything that it requires from the cluster"); n > 4 {
 		t.Errorf("%d lines about four states:\n%s", n, log)
 	}
 }

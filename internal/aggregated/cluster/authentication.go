@@ -164,7 +164,7 @@ func (h *Cluster) headersProblem() error {
 	}
 	return &responseError{
 		fmt.Sprintf(
-			"the ConfigMap %s in %s of the cluster has no %s: the cluster does not aggregate servers",
+			"the ConfigMap %s in %s of the cluster has no %s: the cluster does not support aggregated servers",
 			requirements.AuthenticationConfigMap,
 			requirements.AuthenticationNamespace,
 			lacks,

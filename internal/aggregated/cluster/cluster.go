@@ -109,7 +109,8 @@ func Open(c Config) (*Cluster, error) {
 	h := &Cluster{config: c, url: ways.core.Host, way: ways.core, stopped: make(chan struct{}), wake: make(chan struct{}, 1)}
 	h.clock.tell = func(skew time.Duration) {
 		klog.Background().
-			Error(nil, "The cluster's clock and this one are far apart: certificates that are new or about to expire are refused", "skew",
+			Error(nil, "The clocks of the cluster and of this machine differ: new certificates and certificates about to expire are "+
+				"rejected", "skew",
 				skew.Round(time.Second))
 	}
 	for _, need := range requirements.Of(config.Options{Cluster: c.Options, Admission: c.Admission, ClientCAFile: c.ClientCAFile,
@@ -273,17 +274,19 @@ func (h *Cluster) report(ctx context.Context) {
 		switch kind := kindOf(problem); {
 		case kind == last:
 		case problem == nil:
-			logger.Info("The cluster gives all that the server needs", "cluster", h.url)
+			logger.Info("The server can read everything that it requires from the cluster", "cluster", h.url)
 			last = kind
 		default:
-			logger.Error(problem, "Not ready: the cluster does not give what the server needs; trying again", "cluster", h.url)
+			logger.Error(problem, "Not ready: the server cannot read everything that it requires from the cluster; "+
+				"trying again", "cluster", h.url)
 			last = kind
 		}
 		if ok := !h.flowTroubled(); ok != flow {
 			if flow = ok; !ok {
 				logger.Error(
 					nil,
-					"Priority and fairness is left out: the cluster does not permit list and watch on "+requirements.FlowSchemas.GroupResource().
+					"Priority and fairness is disabled: the cluster does not permit list and "+
+						"watch on "+requirements.FlowSchemas.GroupResource().
 						String()+
 						" and "+requirements.PriorityLevels.Resource,
 					"cluster",
@@ -363,7 +366,7 @@ func (h *Cluster) forbiddenError(needs []requirements.Requirement) error {
 	}
 	parts = append(parts, others...)
 	return fmt.Errorf(
-		"the cluster does not permit what the server needs; missing: %s; `%s manifests` prints the bindings",
+		"the server lacks permissions in the cluster: %s; `%s manifests` prints the required bindings",
 		strings.Join(parts, ", "),
 		h.config.Server,
 	)

@@ -131,18 +131,18 @@ func TestReport_logsOnce(t *testing.T) {
 	cluster.Forbid("validatingadmissionpolicies", "tokenreviews", "flowschemas")
 	cluster.Up()
 	const both = "a binding to the ClusterRole system:auth-delegator, list and watch on " +
-		"validatingadmissionpolicies.admissionregistration.k8s.io; `shop manifests` prints the bindings"
+		"validatingadmissionpolicies.admissionregistration.k8s.io; `shop manifests` prints the required bindings"
 	testwait.Until(t, "permissions are missed", func() bool {
-		return strings.Contains(log.String(), both) && strings.Contains(log.String(), "Priority and fairness is left out")
+		return strings.Contains(log.String(), both) && strings.Contains(log.String(), "Priority and fairness is disabled")
 	})
 	cluster.Permit("validatingadmissionpolicies", "tokenreviews", "flowschemas")
 	testwait.Until(t, "all is well", func() bool {
-		return strings.Contains(log.String(), "gives all that the server needs") && h.Problem() == nil
+		return strings.Contains(log.String(), "can read everything that it requires") && h.Problem() == nil
 	})
 	stop()
 	text := log.String()
 	for said, times := range map[string]int{
-		"cannot be reached": 1, "gives all that the server needs": 1, "Priority and fairness is left out": 1,
+		"cannot be reached": 1, "can read everything that it requires": 1, "Priority and fairness is disabled": 1,
 		both: 1,
 	} {
 		if n := strings.Count(text, said); n != times {
@@ -216,7 +216,7 @@ func TestObserver_retry_freshCredentials(t *testing.T) {
 	run(t, t.Context(), h)
 	testwait.Until(t, "the credentials are refused", func() bool {
 		err := h.Problem()
-		return err != nil && strings.Contains(err.Error(), "does not accept the server's credentials")
+		return err != nil && strings.Contains(err.Error(), "does not accept the server's credentials (401)")
 	})
 	if err := os.WriteFile(file, credential("server"), 0o600); err != nil {
 		t.Fatal(err)
@@ -280,7 +280,7 @@ func TestAuthenticationUnavailable(t *testing.T) {
 	}{
 		"a permission that is missing": {
 			func() { cluster.Forbid("tokenreviews") }, func() { cluster.Permit("tokenreviews") },
-			"missing: a binding to the ClusterRole system:auth-delegator; `shop manifests` prints the bindings",
+			"in the cluster: a binding to the ClusterRole system:auth-delegator; `shop manifests` prints the required bindings",
 		},
 		"a cluster that is gone": {cluster.Down, cluster.Up, "cannot be reached"},
 	} {
@@ -330,7 +330,8 @@ func TestHeadersProblem_missingHeaders(t *testing.T) {
 	run(t, t.Context(), h)
 	testwait.Until(t, "it says so", func() bool {
 		err := h.Problem()
-		return err != nil && strings.Contains(err.Error(), "has no requestheader-client-ca-file: the cluster does not aggregate servers")
+		return err != nil && strings.Contains(err.Error(), "has no requestheader-client-ca-file: the cluster does not support "+
+			"aggregated servers")
 	})
 	cluster.Configure(nil)
 	testwait.Until(t, "it is well", func() bool { return h.Problem() == nil })

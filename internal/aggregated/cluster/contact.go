@@ -186,18 +186,18 @@ func (o observer) problem(r *http.Request, c *contact, response *http.Response, 
 	case response.StatusCode == http.StatusForbidden:
 		return &forbiddenError{c.need}, true
 	case response.StatusCode == http.StatusUnauthorized:
-		return &responseError{"the cluster " + cluster + " does not accept the server's credentials: 401"}, true
+		return &responseError{"the cluster " + cluster + " does not accept the server's credentials (401)"}, true
 	case response.StatusCode == http.StatusNotFound:
 		text := "the cluster serves no " + c.need.GroupResource().String() + " in " + c.need.Version
 		if plugin := c.need.For; c.need.Group == requirements.AdmissionGroup {
-			text += "; disable the admission plugin " + plugin + " to do without"
+			text += "; to run without it, disable the admission plugin " + plugin
 		}
 		return &responseError{text}, true
 	case response.StatusCode == http.StatusTooManyRequests,
 		response.StatusCode == http.StatusInternalServerError, response.StatusCode == http.StatusBadGateway,
 		response.StatusCode == http.StatusServiceUnavailable:
 		// Except 504, with which a read learns that its resource version is in the future.
-		return &responseError{fmt.Sprintf("the cluster %s answers %d to %s", cluster, response.StatusCode, r.URL.Path)}, true
+		return &responseError{fmt.Sprintf("the cluster %s answers with status %d to %s", cluster, response.StatusCode, r.URL.Path)}, true
 	}
 	return nil, true
 }

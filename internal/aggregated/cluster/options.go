@@ -88,11 +88,10 @@ func loadConfig(field, path string) (*rest.Config, error) {
 	if path == "" {
 		config, err := rest.InClusterConfig()
 		if errors.Is(err, rest.ErrNotInCluster) {
-			return nil, errors.New("the server is to be aggregated, but this is no pod and there is no Options.Cluster.Kubeconfig: how is the " +
-				"cluster to be reached?")
+			return nil, errors.New("an aggregated server outside a pod requires Options.Cluster.Kubeconfig")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("the pod's way to its cluster: %w", err)
+			return nil, fmt.Errorf("client configuration of the pod: %w", err)
 		}
 		return config, nil
 	}

@@ -199,7 +199,7 @@ func (k *Keeper) follow(secret *corev1.Secret) {
 		return // newly created
 	}
 	if _, err := tls.X509KeyPair(cert, key); err != nil {
-		k.become(fmt.Errorf("the Secret %s holds no serving certificate: %w", secret.Name, err))
+		k.become(fmt.Errorf("the Secret %s has no valid serving certificate: %w", secret.Name, err))
 		return
 	}
 	current := k.serving.Load()
@@ -272,9 +272,9 @@ func (k *Keeper) say(ctx context.Context, about, wrong string) {
 	switch logger := klog.FromContext(ctx); {
 	case wrong == before:
 	case wrong != "":
-		logger.Error(nil, "The serving certificate is not kept up to date", "about", about, "reason", wrong)
+		logger.Error(nil, "Failed to update the serving certificate", "about", about, "reason", wrong)
 	default:
-		logger.Info("The serving certificate is kept up to date again", "about", about)
+		logger.Info("The serving certificate is up to date again", "about", about)
 	}
 }
 
@@ -296,7 +296,7 @@ func (k *Keeper) renew(ctx context.Context, ready func() error) (time.Duration, 
 		if err := state.newAuthority(now, k.options.DNSNames[0], k.authorityLife()); err != nil {
 			return wait, err
 		}
-		klog.FromContext(ctx).Info("A new authority of the serving certificate", "until", state.newest().NotAfter)
+		klog.FromContext(ctx).Info("Created a new certificate authority for the serving certificate", "until", state.newest().NotAfter)
 		spoilt = true
 	}
 	if spoilt {
@@ -380,10 +380,10 @@ func (k *Keeper) publish(ctx context.Context, state *state, ready func() error) 
 		switch {
 		case back:
 			found.service, found.left = found.left, service{}
-			klog.FromContext(ctx).Info("The server is back in its APIService", "apiservice", name)
+			klog.FromContext(ctx).Info("Restored the APIService of the server", "apiservice", name)
 		case !found.service.is(k.options):
-			k.say(ctx, name, fmt.Sprintf("the APIService points to the service %s and not to %s/%s: it is another server's, and its caBundle is "+
-				"left alone",
+			k.say(ctx, name, fmt.Sprintf("the APIService points to the service %s, not to %s/%s: it belongs to another server, and its "+
+				"caBundle is not changed",
 				found.service, k.options.ServiceNamespace, k.options.ServiceName))
 			missing = missing || found.left.is(k.options)
 			continue
@@ -392,7 +392,7 @@ func (k *Keeper) publish(ctx context.Context, state *state, ready func() error) 
 			continue
 		case found.insecure || len(found.bundle) > 0 && !state.knows(found.bundle):
 			klog.FromContext(ctx).
-				Error(nil, "The APIService's caBundle was changed by another writer, and is restored", "apiservice", name, "insecureSkipTLSVerify",
+				Error(nil, "Another client changed the caBundle of the APIService, restored it", "apiservice", name, "insecureSkipTLSVerify",
 					found.insecure)
 		}
 		k.say(ctx, name, "")
@@ -421,7 +421,7 @@ const leaveAttempts = 5
 func (k *Keeper) Leave(ctx context.Context) error {
 	unwanted, err := k.host.unwanted(ctx)
 	if err != nil {
-		return fmt.Errorf("ask whether the server is to run again: %w", err)
+		return fmt.Errorf("read the replicas of the server: %w", err)
 	}
 	if !unwanted {
 		return nil

@@ -420,7 +420,7 @@ func TestPublish_otherServer_isNotModified(t *testing.T) {
 		if host.bundle(services[1]) != nil || host.bundle(services[0]) == nil {
 			t.Error("the bundle went to the wrong APIService")
 		}
-		if !strings.Contains(k.said[services[1]], "points to the service shops/rival:443 and not to shops/shop") {
+		if !strings.Contains(k.said[services[1]], "points to the service shops/rival:443, not to shops/shop") {
 			t.Errorf("said %q", k.said)
 		}
 		// It points to this server again.
@@ -603,7 +603,7 @@ func TestAddListener_notifiesOncePerCertificate(t *testing.T) {
 		if after, _ := k.CurrentCertKeyContent(); !bytes.Equal(before, after) || h.n != 1 {
 			t.Error("a certificate that cannot be read is served")
 		}
-		if err := k.Check(); err == nil || !strings.Contains(fmt.Sprint(err), "holds no serving certificate") {
+		if err := k.Check(); err == nil || !strings.Contains(fmt.Sprint(err), "has no valid serving certificate") {
 			t.Errorf("said %v", err)
 		}
 	})

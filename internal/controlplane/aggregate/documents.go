@@ -70,7 +70,7 @@ func (a *Aggregation) askDocuments(ctx context.Context) {
 			if err != nil {
 				klog.FromContext(ctx).
 					V(2).
-					Info("The OpenAPI documents of another server were not listed, trying again", "name", r.service.Name, "err", err)
+					Info("Failed to list the OpenAPI documents of another server, trying again", "name", r.service.Name, "err", err)
 				return
 			}
 			found, ok = listed[key]

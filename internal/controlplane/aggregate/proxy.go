@@ -77,7 +77,7 @@ func (r *remote) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	service := r.service.Spec.Service
 	host, err := r.resolver.ResolveEndpoint(service.Namespace, service.Name, *service.Port)
 	if err != nil {
-		klog.FromContext(req.Context()).Error(err, "The service of an APIService was not resolved", "name", r.service.Name)
+		klog.FromContext(req.Context()).Error(err, "Failed to resolve the service of an APIService", "name", r.service.Name)
 		fail(w, req, "service unavailable", http.StatusServiceUnavailable)
 		return
 	}

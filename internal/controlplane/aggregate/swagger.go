@@ -177,7 +177,7 @@ func (s *swagger) fetch(ctx context.Context, from *remoteDocument, v schema.Grou
 		from.failed++
 		klog.Background().
 			V(2).
-			Info("The OpenAPI v2 document of another server is not to be had, trying again", "name", r.service.Name, "err", err)
+			Info("Failed to read the OpenAPI v2 document of another server, trying again", "name", r.service.Name, "err", err)
 		return
 	}
 	from.due, from.failed = s.clock.Now().Add(documentsInterval), 0

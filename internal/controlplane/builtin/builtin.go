@@ -63,12 +63,12 @@ func (o Options) Groups() ([]define.Group, error) {
 	case ttl < 0:
 		ttl = 0
 	case ttl%time.Second != 0:
-		return nil, fmt.Errorf("EventTTL %s: want whole seconds", ttl)
+		return nil, fmt.Errorf("EventTTL %s: must be a whole number of seconds", ttl)
 	}
 	groups := all(ttl)
 	for _, without := range o.Without {
 		if !leaveOut(groups, without) {
-			return nil, fmt.Errorf("there is no kind %q to be without; there are %s", without, strings.Join(Names(), ", "))
+			return nil, fmt.Errorf("unknown kind %q; kinds that can be disabled: %s", without, strings.Join(Names(), ", "))
 		}
 	}
 	if err := turnOnAndOff(groups, o.RuntimeConfig); err != nil {

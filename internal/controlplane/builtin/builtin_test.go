@@ -115,8 +115,7 @@ func TestValidate_create(t *testing.T) {
 		}},
 		"a service outside":         {"services", `{spec: {type: ExternalName, externalName: 127.0.0.1, ports: [{port: 443}]}}`, nil},
 		"a service with a last dot": {"services", `{spec: {type: ExternalName, externalName: shop.example.com.}}`, nil},
-		"a service in a network": {"services", `{spec: {ports: [{port: 443}]}}`, []string{`spec.type: Invalid value: "ClusterIP": there ` +
-			`is no cluster network here: want ExternalName, with the host of the server in spec.externalName`}},
+		"a service in a network":    {"services", `{spec: {ports: [{port: 443}]}}`, []string{`spec.type: Invalid value: "ClusterIP": this server has no cluster network: must be ExternalName, with the host of the server in spec.externalName`}},
 		"a service of no type": {"services", `{spec: {type: Odd}}`, []string{`spec.type: Unsupported value: "Odd": supported values: ` +
 			`"ClusterIP", "ExternalName", "LoadBalancer", "NodePort"`}},
 		"a service that is nowhere": {"services", `{spec: {type: ExternalName, clusterIP: None, ipFamilies: [IPv4], sessionAffinity: Odd, ` +
@@ -364,7 +363,7 @@ func TestOptions_without(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := (Options{Without: []string{"pods"}}).Groups(); err == nil ||
-		!strings.HasPrefix(err.Error(), `there is no kind "pods" to be without; there are configmaps, secrets, `) {
+		!strings.HasPrefix(err.Error(), `unknown kind "pods"; kinds that can be disabled: configmaps, secrets, `) {
 		t.Errorf("a kind that is not there: %v", err)
 	}
 }
@@ -380,7 +379,8 @@ func TestOptions_eventTTL(t *testing.T) {
 			t.Errorf("with %s, they end after %s", ttl, groups[0].Kinds[i].TTL)
 		}
 	}
-	if _, err := (Options{EventTTL: time.Millisecond}).Groups(); err == nil || err.Error() != "EventTTL 1ms: want whole seconds" {
+	if _, err := (Options{EventTTL: time.Millisecond}).Groups(); err == nil || err.Error() != "EventTTL 1ms: must be a whole number "+
+		"of seconds" {
 		t.Errorf("a part of a second: %v", err)
 	}
 }
@@ -436,7 +436,7 @@ func TestOptions_runtimeConfig_unknownKey(t *testing.T) {
 	}{{"api/v2", nil}, {"apps/v1", nil}, {"coordination.k8s.io/v1alpha2", nil}, {"coordination.k8s.io/v1/pods", nil}, {"configmaps", nil},
 		{"api/v1/configmaps", []string{"configmaps"}}, {"rbac.authorization.k8s.io/v1", nil}} {
 		_, err := Options{RuntimeConfig: map[string]bool{c.name: false}, Without: c.without}.Groups()
-		if want := c.name + ": the control plane has no such API to turn on or off; there are api/all, api/ga, " +
+		if want := c.name + ": unknown API of the control plane; APIs are api/all, api/ga, " +
 			"admissionregistration.k8s.io/v1, api/v1, "; err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s without %v: %v", c.name, c.without, err)
 		}

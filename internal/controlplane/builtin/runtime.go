@@ -34,8 +34,8 @@ func turnOnAndOff(groups []define.Group, config map[string]bool) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(config)) {
 		if !slices.Contains(wideNames, name) && !known[name] {
-			return fmt.Errorf("%s: the control plane has no such API to turn on or off; there are api/all, api/ga, %s, and kinds of these such "+
-				"as api/v1/secrets", name, strings.Join(slices.Sorted(maps.Keys(versions)), ", "))
+			return fmt.Errorf("%s: unknown API of the control plane; APIs are api/all, api/ga, %s, and kinds of these such as "+
+				"api/v1/secrets", name, strings.Join(slices.Sorted(maps.Keys(versions)), ", "))
 		}
 	}
 	for i := range groups {

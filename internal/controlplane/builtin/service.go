@@ -114,8 +114,8 @@ func validateService(s *corev1.Service) field.ErrorList {
 		errs = append(errs, validateServiceAnnotations(s)...)
 		errs = append(errs, validateExternalName(spec, at)...)
 	case corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer:
-		return append(errs, field.Invalid(at.Child("type"), spec.Type, "there is no cluster network here: want ExternalName, with the host "+
-			"of the server in spec.externalName"))
+		return append(errs, field.Invalid(at.Child("type"), spec.Type, "this server has no cluster network: must be ExternalName, with "+
+			"the host of the server in spec.externalName"))
 	default:
 		return append(errs, field.NotSupported(
 			at.Child("type"),

@@ -32,7 +32,7 @@ func Complete(obj runtime.Object) error {
 		errs := apivalidation.ValidateObjectMetaAccessor(object, !k.ClusterScoped, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
 		return append(errs, k.Validate(context.Background(), obj)...).ToAggregate()
 	}
-	return fmt.Errorf("%T is no kind of admission", obj)
+	return fmt.Errorf("%T is not an admission kind", obj)
 }
 
 // admissionKinds returns the kinds of admissionregistration.k8s.io. Their objects must not have the names of static

@@ -30,6 +30,6 @@ func (o *ownGroups) Validate(_ context.Context, a admission.Attributes, _ admiss
 	if !ok || !slices.Contains(o.groups, definition.Spec.Group) {
 		return nil
 	}
-	return admission.NewForbidden(a, fmt.Errorf("spec.group: this server has the group %s itself, and no custom resources beside its "+
-		"kinds: choose another group", definition.Spec.Group))
+	return admission.NewForbidden(a, fmt.Errorf("spec.group: the group %s belongs to built-in kinds of this server and cannot have custom "+
+		"resources: choose another group", definition.Spec.Group))
 }

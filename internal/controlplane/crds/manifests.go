@@ -80,7 +80,7 @@ func NewManifests(dirs []string, program fs.FS, config *rest.Config) (*Manifests
 		brought: brought,
 		client:  definitions,
 		applied: map[string][]byte{},
-		ready:   errors.New("the definitions of files are not applied yet"),
+		ready:   errors.New("the CustomResourceDefinitions of files are not applied yet"),
 	}, nil
 }
 
@@ -114,7 +114,7 @@ func (m *Manifests) loadOnce(ctx context.Context) {
 		}
 		if err.Error() != reported {
 			reported = err.Error()
-			klog.FromContext(ctx).Error(err, "The CustomResourceDefinitions of the program are not applied")
+			klog.FromContext(ctx).Error(err, "Failed to apply the CustomResourceDefinitions of the program")
 		}
 		if !await.Sleep(ctx, clock.RealClock{}, patience) {
 			return
@@ -154,7 +154,7 @@ func (m *Manifests) apply(ctx context.Context, all []manifest) error {
 	}
 	for name := range gone {
 		delete(m.applied, name)
-		klog.FromContext(ctx).Info("A CustomResourceDefinition is in no file any more; it stays, and so do its objects", "name", name)
+		klog.FromContext(ctx).Info("CustomResourceDefinition removed from all files, keeping the definition and its objects", "name", name)
 	}
 	return errors.Join(errs...)
 }
@@ -236,7 +236,7 @@ func readManifests(brought []manifest, dirs []string) ([]manifest, error) {
 	sources := map[string]string{}
 	for _, d := range all {
 		if other := sources[d.name]; other != "" {
-			return nil, fmt.Errorf("%s: %s is defined by %s, too", d.source, d.name, other)
+			return nil, fmt.Errorf("%s: %s is also defined by %s", d.source, d.name, other)
 		}
 		sources[d.name] = d.source
 	}
@@ -321,9 +321,9 @@ func parseManifest(document []byte) (*manifest, error) {
 	want := apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
 	switch {
 	case named.GroupVersionKind() != want:
-		return nil, fmt.Errorf("apiVersion %q, kind %q: want %s and %s", named.APIVersion, named.Kind, want.GroupVersion(), want.Kind)
+		return nil, fmt.Errorf("apiVersion %q, kind %q: must be %s and %s", named.APIVersion, named.Kind, want.GroupVersion(), want.Kind)
 	case named.Name == "":
-		return nil, errors.New("metadata.name is empty: want PLURAL.GROUP")
+		return nil, errors.New("metadata.name is empty: must be PLURAL.GROUP")
 	}
 	return &manifest{name: named.Name, json: text}, nil
 }

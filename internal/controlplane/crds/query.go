@@ -201,7 +201,7 @@ func encode(objects []runtime.Object) ([][]byte, error) {
 	for i, o := range objects {
 		object, ok := o.(*unstructured.Unstructured)
 		if !ok {
-			return nil, fmt.Errorf("%T is no custom resource", o)
+			return nil, fmt.Errorf("%T is not a custom resource", o)
 		}
 		var err error
 		if items[i], err = json.Marshal(object.Object); err != nil {

@@ -30,7 +30,7 @@ var (
 	// errUnobserved means that an owner exists, but that the graph would not observe its deletion yet.
 	errUnobserved = errors.New("the owner has not been observed yet")
 	// errScope means that a cluster-scoped object has a namespaced owner, which is not allowed.
-	errScope = errors.New("objects without a namespace cannot have owners in one")
+	errScope = errors.New("cluster-scoped objects cannot have namespaced owners")
 	// errChanged means that an object has changed since it was read.
 	errChanged = errors.New("the object has changed meanwhile")
 )
@@ -51,7 +51,7 @@ func (c *Collector) process(ctx context.Context, i id) {
 		}
 	default:
 		if ctx.Err() == nil && !errors.Is(err, errUnobserved) && !errors.Is(err, errChanged) {
-			klog.FromContext(ctx).Error(err, "An object is looked at by the garbage collector again later", "resource", i.resource, "uid", i.uid)
+			klog.FromContext(ctx).Error(err, "The garbage collector will retry an object", "resource", i.resource, "uid", i.uid)
 		}
 		c.queue.AddRateLimited(i)
 	}
@@ -226,7 +226,7 @@ func (c *Collector) orphanDependents(ctx context.Context, kinds *resources.Set, 
 			return err
 		}
 		klog.FromContext(ctx).
-			Error(err, "An owner goes before all of its dependents are orphans", "resource", n.resource, "namespace", n.namespace, "name", n.name)
+			Error(err, "Deleting an owner with dependents that are not orphaned", "resource", n.resource, "namespace", n.namespace, "name", n.name)
 	}
 	return c.finish(ctx, kinds, n, metav1.FinalizerOrphanDependents)
 }

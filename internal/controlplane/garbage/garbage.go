@@ -162,7 +162,7 @@ func (c *Collector) askForKinds(ctx context.Context) {
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		klog.FromContext(ctx).Error(err, "The garbage collector does not know which kinds there are now")
+		klog.FromContext(ctx).Error(err, "The garbage collector cannot read the current kinds")
 	case c.setKinds(kinds):
 		c.follow(ctx, kinds)
 	}

@@ -19,7 +19,8 @@ func (c *Collector) reportNamespace(ctx context.Context, kinds *resources.Set, n
 	message := fmt.Sprintf("ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist in namespace %q",
 		reference.APIVersion, reference.Kind, n.namespace, reference.Name, reference.UID, n.namespace)
 	klog.FromContext(ctx).
-		Info("An object has no owner where it says", "resource", n.resource, "namespace", n.namespace, "name", n.name, "why", message)
+		Info("The owner of an object does not exist in the namespace of "+
+			"the object", "resource", n.resource, "namespace", n.namespace, "name", n.name, "why", message)
 	resource, known := kinds.Get(n.resource)
 	if !known || c.events == nil {
 		return

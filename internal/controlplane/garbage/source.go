@@ -85,7 +85,7 @@ func (s *observer) Add(obj any) error { return s.Update(obj) }
 func (s *observer) Update(obj any) error {
 	m, ok := obj.(*metav1.PartialObjectMetadata)
 	if !ok {
-		return fmt.Errorf("%T is no metadata", obj)
+		return fmt.Errorf("%T is not metadata", obj)
 	}
 	s.observed(s.collector.graph.put(nodeOf(s.resource.GroupResource(), m)))
 	return nil
@@ -95,7 +95,7 @@ func (s *observer) Update(obj any) error {
 func (s *observer) Delete(obj any) error {
 	m, ok := obj.(*metav1.PartialObjectMetadata)
 	if !ok {
-		return fmt.Errorf("%T is no metadata", obj)
+		return fmt.Errorf("%T is not metadata", obj)
 	}
 	s.observed(s.collector.graph.remove(id{s.resource.GroupResource(), m.UID}))
 	return nil

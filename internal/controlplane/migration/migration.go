@@ -106,7 +106,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer following.Wait()
 	following.Go(func() { c.migrations.RunWithContext(ctx) })
 	worker.Run(ctx, c.queue, 1, worker.Retrying(c.queue, c.migrate, func(ctx context.Context, name string, err error) {
-		klog.FromContext(ctx).Error(err, "A storage migration is not finished, trying again", "migration", name)
+		klog.FromContext(ctx).Error(err, "Failed to continue a storage migration, trying again", "migration", name)
 	}))
 	return nil
 }
@@ -154,7 +154,7 @@ func (c *Controller) resourceOf(ctx context.Context, m *storagemigrationv1.Stora
 	r, served := set.Get(kind)
 	switch {
 	case !served && set.Err() != nil:
-		return schema.GroupVersionResource{}, fmt.Errorf("whether there is %s is not known: %w", kind, set.Err())
+		return schema.GroupVersionResource{}, fmt.Errorf("cannot check for %s: %w", kind, set.Err())
 	case !served && time.Since(m.CreationTimestamp.Time) < patience:
 		return schema.GroupVersionResource{}, fmt.Errorf("resource %s does not exist yet", kind)
 	case !served:
@@ -221,7 +221,7 @@ func (c *Controller) updateStatus(
 ) (*storagemigrationv1.StorageVersionMigration, error) {
 	updated, err := c.client.StorageVersionMigrations().UpdateStatus(ctx, m, metav1.UpdateOptions{})
 	if err != nil {
-		return m, fmt.Errorf("tell the status: %w", err)
+		return m, fmt.Errorf("write the status: %w", err)
 	}
 	return updated, nil
 }
@@ -277,7 +277,8 @@ func (c *Controller) write(ctx context.Context, resource schema.GroupVersionReso
 	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return nil
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err), apierrors.IsMethodNotSupported(err):
-		return hopeless{fmt.Errorf("%s %s is refused as it is: %w", resource.GroupResource(), cache.NewObjectName(m.Namespace, m.Name), err)}
+		return hopeless{fmt.Errorf("the update of %s %s without changes is "+
+			"rejected: %w", resource.GroupResource(), cache.NewObjectName(m.Namespace, m.Name), err)}
 	}
 	return fmt.Errorf("write %s %s: %w", resource.GroupResource(), cache.NewObjectName(m.Namespace, m.Name), err)
 }

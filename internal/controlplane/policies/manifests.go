@@ -133,7 +133,7 @@ func (m manifests) Decode(
 	case is.Kind != "List" && (is.APIVersion != admissionregistrationv1.SchemeGroupVersion.String() ||
 		!slices.Contains(m.kinds, strings.TrimSuffix(is.Kind, "List"))):
 		return nil, nil, fmt.Errorf(
-			"apiVersion %q, kind %q: want %s of %s",
+			"apiVersion %q, kind %q: must be %s of %s",
 			is.APIVersion,
 			is.Kind,
 			strings.Join(m.kinds, " or "),

@@ -65,7 +65,7 @@ func RunTypeChecks(ctx context.Context, config *rest.Config) error {
 	factory.StartWithContext(ctx)
 	defer factory.Shutdown()
 	worker.Run(ctx, t.queue, 1, worker.Retrying(t.queue, t.check, func(ctx context.Context, name string, err error) {
-		klog.FromContext(ctx).Error(err, "The types of a policy were not checked, trying again", "policy", name)
+		klog.FromContext(ctx).Error(err, "Failed to check the types of a policy, trying again", "policy", name)
 	}))
 	return nil
 }

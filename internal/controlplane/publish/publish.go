@@ -146,7 +146,7 @@ func run(ctx context.Context, core *corev1client.CoreV1Client, o publishedObject
 	}
 	all.Go(func() {
 		worker.Run(ctx, p.queue, workers, worker.Retrying(p.queue, p.publish, func(ctx context.Context, namespace string, err error) {
-			klog.FromContext(ctx).Error(err, "What every namespace has was not published, trying again",
+			klog.FromContext(ctx).Error(err, "Failed to publish the default objects of a namespace, trying again",
 				"resource", p.resource, "name", p.name, "namespace", namespace)
 		}))
 	})

@@ -109,7 +109,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	c.running.Go(func() {
 		worker.Run(ctx, c.queue, workers, worker.Retrying(c.queue, c.handle, func(ctx context.Context, i item, err error) {
-			klog.FromContext(ctx).Error(err, "The status of a quota is not up to date, trying again", "quota", i.ObjectName)
+			klog.FromContext(ctx).Error(err, "Failed to update the status of a quota, trying again", "quota", i.ObjectName)
 		}))
 	})
 	c.followKinds(ctx)

@@ -256,7 +256,7 @@ func TestQuota_deletedObject_frees(t *testing.T) {
 	if got, writes := h.used(); writes != 2 || got["secrets"] != "1" {
 		t.Errorf("%d statuses, the last with %v; want 1", writes, got)
 	}
-	if err := observed.Delete("what is no object"); err == nil {
+	if err := observed.Delete("what is not an object"); err == nil {
 		t.Error("a deletion of no object is taken")
 	}
 }

@@ -45,7 +45,7 @@ func (c *Controller) follow(ctx context.Context) {
 	kinds, err := c.kinds.Ask(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "The quota controller does not know which kinds there are now")
+			klog.FromContext(ctx).Error(err, "The quota controller cannot read the current kinds")
 		}
 		return
 	}
@@ -113,7 +113,7 @@ func (s *observer) Update(obj any) error { return s.Add(obj) }
 func (s *observer) Delete(obj any) error {
 	m, ok := obj.(*metav1.PartialObjectMetadata)
 	if !ok {
-		return fmt.Errorf("%T is no metadata", obj)
+		return fmt.Errorf("%T is not metadata", obj)
 	}
 	s.controller.creates.stored(s.resource.GroupResource(), m.Namespace, m.UID)
 	s.controller.changed(s.resource.GroupResource(), m.Namespace)

@@ -387,7 +387,7 @@ func TestAggregated_missingPermissions_areNamed(t *testing.T) {
 		"policies": {
 			[]string{"mutatingadmissionpolicies", "validatingwebhookconfigurations"},
 			[]string{"list and watch on mutatingadmissionpolicies.admissionregistration.k8s.io, list and watch on " +
-				"validatingwebhookconfigurations.admissionregistration.k8s.io; `shop manifests` prints the bindings"},
+				"validatingwebhookconfigurations.admissionregistration.k8s.io; `shop manifests` prints the required bindings"},
 			http.StatusServiceUnavailable, http.StatusOK,
 		},
 	} {
@@ -412,7 +412,7 @@ func TestAggregated_missingPermissions_areNamed(t *testing.T) {
 			}
 			if test.write != 0 {
 				askUntil(t, func() *answer { return j.admin().post(widgetsPath, fmt.Sprintf(oneWidget, "a")) }, func(a *answer) bool {
-					return a.code == test.write && strings.Contains(string(a.raw), "prints the bindings")
+					return a.code == test.write && strings.Contains(string(a.raw), "prints the required bindings")
 				})
 				askUntil(t, func() *answer { return j.through("jane").get(widgetsPath) }, func(a *answer) bool { return a.code == test.read })
 			}
@@ -751,7 +751,7 @@ func TestAggregated_invalidOptions(t *testing.T) {
 			"Options.Cluster.AuthorizationKubeconfig ",
 		},
 		"no way to a cluster": {func(o *annex.Options) { o.Cluster.Kubeconfig = "" },
-			"this is no pod and there is no Options.Cluster.Kubeconfig"},
+			"requires Options.Cluster.Kubeconfig"},
 		"an unknown plugin": {func(o *annex.Options) { o.Admission.DisablePlugins = []string{"LimitRanger"} },
 			`Options.Admission.DisablePlugins: unknown plugin "LimitRanger"; plugins: NamespaceLifecycle,`},
 		"a plugin both on and off": {func(o *annex.Options) {

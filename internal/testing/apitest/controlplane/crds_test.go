@@ -308,7 +308,8 @@ func TestCRDs_rejections(t *testing.T) {
 	own.Annotations = map[string]string{apiextensionsv1.KubeAPIApprovedAnnotation: "unapproved, a test"}
 	_, err := c.definitions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), own, metav1.CreateOptions{})
 	if !apierrors.IsForbidden(err) ||
-		!strings.Contains(err.Error(), "spec.group: this server has the group rbac.authorization.k8s.io itself") {
+		!strings.Contains(err.Error(), "spec.group: the group rbac.authorization.k8s.io belongs to built-in kinds of this server and "+
+			"cannot have custom resources: choose another group") {
 		t.Errorf("a group of the server: %v", err)
 	}
 	c.define(t, widgets(sizeAndColor))

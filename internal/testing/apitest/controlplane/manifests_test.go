@@ -205,7 +205,7 @@ func TestManifests_otherFiles_areRefused(t *testing.T) {
 		"bad.yaml: yaml: line 2: ":          {"bad.yaml": "a: b\n  c: d\n"},
 		"bad.yaml, document 3: apiVersion ": {"bad.yaml": widgetsFile + "---\n{apiVersion: v1, kind: Secret, metadata: {name: a}}\n"},
 		`"apiextensions.k8s.io/v1beta1", kind "CustomResourceDefinition": want apiextensions.k8s.io/v1 and CustomResourceDefinition`: {"old.yml": strings.Replace(widgetsFile, "k8s.io/v1", "k8s.io/v1beta1", 1)},
-		"metadata.name is empty: want PLURAL.GROUP": {"nameless.json": `{"apiVersion": "apiextensions.k8s.io/v1", ` +
+		"metadata.name is empty: must be PLURAL.GROUP": {"nameless.json": `{"apiVersion": "apiextensions.k8s.io/v1", ` +
 			`"kind": "CustomResourceDefinition"}`},
 		`key "kind" already set in map`:                                 {"twice.yaml": "kind: A\nkind: B\n"},
 		"b.yaml, document 2: widgets.stable.example.com is defined by ": {"a.yaml": widgetsFile, "b.yaml": widgetsFile},

@@ -43,9 +43,11 @@ func TestOptions_rejections(t *testing.T) {
 		of      annex.Server
 		options annex.ControlPlaneOptions
 	}{
-		"Options.ControlPlane.EventTTL 1.5s: want whole seconds":                                                                        {cluster(), annex.ControlPlaneOptions{EventTTL: 1500 * time.Millisecond}},
-		"Options.ControlPlane.RuntimeConfig: apps/v1: the control plane has no such API to turn on or off; there are api/all, api/ga, ": {cluster(), annex.ControlPlaneOptions{RuntimeConfig: map[string]bool{"apps/v1": false}}},
-		"there is no controller \"resourcequota-controller\"": {
+		"Options.ControlPlane.EventTTL 1.5s: must be a whole number " +
+			"of seconds": {cluster(), annex.ControlPlaneOptions{EventTTL: 1500 * time.Millisecond}},
+		"Options.ControlPlane.RuntimeConfig: apps/v1: unknown API of the " +
+			"control plane": {cluster(), annex.ControlPlaneOptions{RuntimeConfig: map[string]bool{"apps/v1": false}}},
+		"unknown controller \"resourcequota-controller\"": {
 			annex.Server{Name: "cluster", ControlPlane: controlplane.New(controlplane.Options{Without: []string{"resourcequotas"}})},
 			annex.ControlPlaneOptions{},
 		},

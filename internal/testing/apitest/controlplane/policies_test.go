@@ -442,7 +442,7 @@ func TestKinds_omittedByName(t *testing.T) {
 	}
 	server.ControlPlane = controlplane.New(controlplane.Options{Without: []string{"pods"}})
 	_, err := annex.New(t.Context(), server, annex.Options{Storage: memory.Storage()})
-	if err == nil || !strings.HasPrefix(err.Error(), `control plane: there is no kind "pods" to be without; there are `) {
+	if err == nil || !strings.HasPrefix(err.Error(), `control plane: unknown kind "pods"; kinds that can be disabled: `) {
 		t.Errorf("a kind that is not there: %v", err)
 	}
 }
