@@ -60,7 +60,7 @@ func document(mediaType string, make func() ([]byte, error)) http.Handler {
 		}
 		data, err := make()
 		if err != nil {
-			klog.FromContext(r.Context()).Error(err, "The keys of service accounts cannot be published")
+			klog.FromContext(r.Context()).Error(err, "Cannot publish the keys of service accounts")
 			http.Error(w, "the keys cannot be published", http.StatusInternalServerError)
 			return
 		}

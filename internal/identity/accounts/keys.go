@@ -233,7 +233,7 @@ func readSigning(path string) (*signingFile, error) {
 	case err != nil:
 		return nil, err
 	case len(signers) != 1:
-		return nil, fmt.Errorf("it has %d private keys instead of one", len(signers))
+		return nil, fmt.Errorf("the file must have one private key, not %d", len(signers))
 	}
 	return &signingFile{signers[0], keys}, nil
 }
@@ -282,7 +282,7 @@ func parseKeys(data []byte) (signers []*jws.Signer, keys []retiringKey, err erro
 		}
 		if at := block.Headers[until]; err == nil && at != "" {
 			if key.until, err = time.Parse(time.RFC3339, at); err != nil {
-				err = fmt.Errorf("%s %q is no time as 2006-01-02T15:04:05Z", until, at)
+				err = fmt.Errorf("%s %q is not a time such as 2006-01-02T15:04:05Z", until, at)
 			}
 		}
 		if err != nil {
@@ -339,7 +339,7 @@ func parseBlock(block *pem.Block) (crypto.Signer, crypto.PublicKey, error) {
 	case "EC PARAMETERS":
 		return nil, nil, nil
 	}
-	return nil, nil, errors.New("it is no key")
+	return nil, nil, errors.New("not a key")
 }
 
 // newSigner creates a key of the same type as like. If like is nil, it is ECDSA P-256, because generating an RSA key
@@ -376,14 +376,14 @@ func makeSigning(path string) error {
 	}
 	file, err := atomicfile.Create(path, 0o600)
 	if err != nil {
-		return fmt.Errorf("make the key of service accounts: %w", err)
+		return fmt.Errorf("create the key of service accounts: %w", err)
 	}
 	defer file.Discard()
 	if _, err := file.Write(data); err != nil {
-		return fmt.Errorf("make the key of service accounts: %w", err)
+		return fmt.Errorf("create the key of service accounts: %w", err)
 	}
 	if err := file.Place(); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("make the key of service accounts: %w", err)
+		return fmt.Errorf("create the key of service accounts: %w", err)
 	}
 	return nil
 }

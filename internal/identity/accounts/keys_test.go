@@ -180,20 +180,20 @@ func TestOpenKeys_invalidFile(t *testing.T) {
 		{dir, "", "Options.ServiceAccounts.SigningKeyFile " + dir + ": read " + dir + ": is a directory"},
 		{file("empty", "", 0o600), "", "empty: it has no key in PEM"},
 		{file("text", "secret", 0o600), "", "text: it has no key in PEM"},
-		{write(t, filepath.Join(dir, "public"), publicBlock(t, ecKey(t))), "", "public: it has 0 private keys instead of one"},
-		{write(t, filepath.Join(dir, "two"), privateBlock(t, ecKey(t)), privateBlock(t, ecKey(t))), "", "two: it has 2 private keys " +
-			"instead of one"},
+		{write(t, filepath.Join(dir, "public"), publicBlock(t, ecKey(t))), "", "public: the file must have one private key, not 0"},
+		{write(t, filepath.Join(dir, "two"), privateBlock(t, ecKey(t)), privateBlock(t, ecKey(t))), "", "two: the file must have one " +
+			"private key, not 2"},
 		{write(t, filepath.Join(dir, "ed25519"), privateBlock(t, edwards)), "", "ed25519: PEM block PRIVATE KEY: a key of the type " +
 			"ed25519.PublicKey; use RSA or ECDSA"},
 		{write(t, filepath.Join(dir, "broken"), &pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")}), "", "broken: PEM block PRIVATE KEY: asn1"},
-		{write(t, filepath.Join(dir, "other"), &pem.Block{Type: "X509 CRL"}), "", "other: PEM block X509 CRL: it is no key"},
+		{write(t, filepath.Join(dir, "other"), &pem.Block{Type: "X509 CRL"}), "", "other: PEM block X509 CRL: not a key"},
 		{write(t, filepath.Join(dir, "time"), privateBlock(t, ecKey(t)), retired), "", `time: PEM block PUBLIC KEY: Verifies-Until ` +
-			`"tomorrow" is no time`},
+			`"tomorrow" is not a time`},
 		{open, "", "open: it holds a private key and is open to every user of this machine (mode 0644): chmod 600 it"},
 		{good, filepath.Join(dir, "none"), "Options.ServiceAccounts.KeyFiles " + dir + "/none: no such file or directory"},
 		{good, file("broken public", "-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n", 0o644), "Options.ServiceAccounts.KeyFiles " +
 			dir + "/broken public: PEM block PUBLIC KEY: asn1"},
-		{good, open, "Options.ServiceAccounts.KeyFiles " + open + ": it holds a private key"},
+		{good, open, "Options.ServiceAccounts.KeyFiles " + open + ": the file has a private key"},
 	} {
 		options := KeyOptions{SigningFile: test.signing}
 		if test.verifying != "" {
@@ -298,7 +298,7 @@ func TestRotate_invalidFile_isUnchanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Rotate(t.Context(), path, time.Now(), time.Time{}, false); err == nil || !strings.Contains(err.Error(), "0 private keys") {
+	if _, err := Rotate(t.Context(), path, time.Now(), time.Time{}, false); err == nil || !strings.Contains(err.Error(), "must have one private key, not 0") {
 		t.Error(err)
 	}
 	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {

@@ -172,7 +172,7 @@ func (r *Requests) bind(ctx context.Context, namespace string, ref *authenticati
 	kind, ok := r.tokens.kinds(gvk)
 	if !ok {
 		return nil, apierrors.NewBadRequest(
-			fmt.Sprintf("cannot bind token to object of type %s: name a namespaced kind that this server serves", gvk),
+			fmt.Sprintf("cannot bind token to object of type %s: use a namespaced kind that this server serves", gvk),
 		)
 	}
 	if ref.Name == "" {

@@ -230,7 +230,7 @@ func (t *Tokens) verify(token string) (*claims, error) {
 	}
 	key := t.keys.Key(parsed.KeyID)
 	if key == nil {
-		return nil, fmt.Errorf("the token's key %.64q is not known, or retired", parsed.KeyID)
+		return nil, fmt.Errorf("the token's key %.64q is unknown or retired", parsed.KeyID)
 	}
 	if err := key.Verify(parsed); err != nil {
 		return nil, err
@@ -244,9 +244,9 @@ func (c *claims) check(now time.Time) error {
 	k := c.Kubernetes
 	switch {
 	case k == nil || k.Namespace == "" || k.Account.Name == "" || k.Account.UID == "":
-		return errors.New("the token is of no service account")
+		return errors.New("the token is not a service account token")
 	case c.Subject != serviceaccount.MakeUsername(k.Namespace, k.Account.Name):
-		return fmt.Errorf("the token's subject %q is not its account", c.Subject)
+		return fmt.Errorf("the token's subject %q does not match its service account", c.Subject)
 	case c.Expires == 0:
 		return fmt.Errorf("the token of %s never expires", c.Subject)
 	case !now.Before(c.Expires.time()):
@@ -273,10 +273,10 @@ func (t *Tokens) exists(ctx context.Context, c *claims) error {
 	gvk := schema.FromAPIVersionAndKind(k.Object.APIVersion, k.Object.Kind)
 	kind, ok := t.kinds(gvk)
 	if !ok {
-		return fmt.Errorf("it is bound to a %s, which is not served", gvk)
+		return fmt.Errorf("the token is bound to a %s, which this server does not serve", gvk)
 	}
 	if err := t.same(ctx, kind, k.Namespace, k.Object.reference); err != nil {
-		return fmt.Errorf("the %s that it is bound to: %w", gvk.Kind, err)
+		return fmt.Errorf("the %s to which the token is bound: %w", gvk.Kind, err)
 	}
 	return nil
 }
@@ -293,7 +293,7 @@ func (t *Tokens) same(ctx context.Context, kind Kind, namespace string, ref refe
 	gone := m.GetDeletionTimestamp()
 	switch {
 	case m.GetUID() != ref.UID:
-		return fmt.Errorf("%s has the UID %s, not %s: it was deleted and made again", ref.Name, m.GetUID(), ref.UID)
+		return fmt.Errorf("%s has the UID %s, not %s: it was deleted and created again", ref.Name, m.GetUID(), ref.UID)
 	case gone != nil && t.options.Clock.Now().After(gone.Add(terminating)):
 		return fmt.Errorf("%s is deleted since %s", ref.Name, gone.UTC().Format(time.RFC3339))
 	}

@@ -213,13 +213,13 @@ func TestTokens_endWithBoundObject(t *testing.T) {
 	token := w.token(bound("w", "uid-w"))
 	w.accepts(token)
 	w.widgets.put("w", "uid-x")
-	w.refuses(token, "the Widget that it is bound to: w has the UID uid-x, not uid-w")
+	w.refuses(token, "the Widget to which the token is bound: w has the UID uid-x, not uid-w")
 	delete(w.widgets, "default/w")
-	w.refuses(token, "the Widget that it is bound to")
+	w.refuses(token, "the Widget to which the token is bound")
 
 	other := NewTokens(w.options, w.keys, w.accounts, func(schema.GroupVersionKind) (Kind, bool) { return Kind{}, false })
 	w.Tokens = other
-	w.refuses(token, "which is not served")
+	w.refuses(token, "which this server does not serve")
 }
 
 func TestTokens_audiences(t *testing.T) {
@@ -250,7 +250,7 @@ func TestTokens_otherIssuer_noOpinion(t *testing.T) {
 		}
 	}
 	foreign := newWorld(t, Options{})
-	w.refuses(foreign.token(authenticationv1.TokenRequestSpec{}), "is not known, or retired")
+	w.refuses(foreign.token(authenticationv1.TokenRequestSpec{}), "is unknown or retired")
 	// Tokens of the second issuer are accepted if a key of this server has signed them.
 	other.keys = w.keys
 	other.accepts(w.token(authenticationv1.TokenRequestSpec{Audiences: []string{"shop"}}))
@@ -261,13 +261,14 @@ func TestTokens_invalidClaims(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{})
 	for want, change := range map[string]func(map[string]any){
-		"is of no service account":                        func(c map[string]any) { delete(c, "kubernetes.io") },
-		"never expires":                                   func(c map[string]any) { delete(c, "exp") },
-		"has expired":                                     func(c map[string]any) { c["exp"] = c["iat"] },
-		"is issued in the future":                         func(c map[string]any) { c["iat"] = c["exp"] },
-		"is not valid before":                             func(c map[string]any) { c["nbf"] = c["exp"] },
-		`subject "system:admin" is not its account`:       func(c map[string]any) { c["sub"] = "system:admin" },
-		"is bound to an object of a cluster":              func(c map[string]any) { c["kubernetes.io"].(map[string]any)["pod"] = map[string]any{"name": "p"} },
+		"is not a service account token": func(c map[string]any) { delete(c, "kubernetes.io") },
+		"never expires":                  func(c map[string]any) { delete(c, "exp") },
+		"has expired":                    func(c map[string]any) { c["exp"] = c["iat"] },
+		"is issued in the future":        func(c map[string]any) { c["iat"] = c["exp"] },
+		"is not valid before":            func(c map[string]any) { c["nbf"] = c["exp"] },
+		`subject "system:admin" does not match its service account`: func(c map[string]any) { c["sub"] = "system:admin" },
+		"is bound to an object of " +
+			"a cluster": func(c map[string]any) { c["kubernetes.io"].(map[string]any)["pod"] = map[string]any{"name": "p"} },
 		`audiences [], not for`:                           func(c map[string]any) { delete(c, "aud") },
 		`for the audiences ["other"]`:                     func(c map[string]any) { c["aud"] = "other" },
 		`serviceaccounts "other" not found`:               func(c map[string]any) { ofAccount(c, "default", "other") },
@@ -316,7 +317,7 @@ func TestTokens_cached_endWithKey(t *testing.T) {
 	w.keys.refresh()
 	w.accepts(token)
 	w.clock.Step(2 * time.Minute)
-	w.refuses(token, "is not known, or retired")
+	w.refuses(token, "is unknown or retired")
 }
 
 func TestRequests_invalidRequest(t *testing.T) {
@@ -339,7 +340,8 @@ func TestRequests_invalidRequest(t *testing.T) {
 		{lasting(1<<32 + 1), nil, apierrors.IsInvalid, "may not specify a duration larger than 2^32 seconds"},
 		{authenticationv1.TokenRequestSpec{Attestations: map[string]authenticationv1.AttestationValue{"a": {"b"}}}, nil, apierrors.IsInvalid,
 			"spec.attestations"},
-		{pod, nil, apierrors.IsBadRequest, "cannot bind token to object of type /v1, Kind=Pod: name a namespaced kind that this server serves"},
+		{pod, nil, apierrors.IsBadRequest, "cannot bind token to object of type /v1, Kind=Pod: use a namespaced kind that this " +
+			"server serves"},
 		{bound("", ""), nil, apierrors.IsBadRequest, "an object without a name"},
 		{bound("none", ""), nil, apierrors.IsNotFound, "not found"},
 		{bound("w", "uid-x"), nil, apierrors.IsConflict, "the UID in the bound object reference (uid-x) does not match"},

@@ -144,7 +144,8 @@ func (a *Authorization) use(_ context.Context, data []byte) error {
 		return configfile.Mistake(
 			data,
 			"authorizers",
-			fmt.Errorf("the types besides Webhook are %s, and a running server keeps those that it began with: %s", list(types), list(a.types)),
+			fmt.Errorf("the types other than Webhook are %s, but a running server cannot change them: it "+
+				"started with %s", list(types), list(a.types)),
 		)
 	}
 	next, err := a.chain(parsed)

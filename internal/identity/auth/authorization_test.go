@@ -64,11 +64,13 @@ func TestOpenAuthorization_mistake_hasLineAndField(t *testing.T) {
 			`line 7: authorizers[0].webhook.timeout: time: invalid duration "soon"`},
 		{"no policy for failures", authorizationHead + strings.Replace(webhookEntry("hook", hook, ""), "NoOpinion", "Ignore", 1),
 			`line 10: authorizers[0].webhook.failurePolicy: Unsupported value: "Ignore"`},
-		{"a condition that is none", authorizationHead + webhookEntry("hook", hook, "    matchConditions:\n    - expression: request.usr == 'a'\n"),
+		{"a condition that is none", authorizationHead + webhookEntry("hook", hook, "    matchConditions:\n    - expression: request.usr "+
+			"== 'a'\n"),
 			"line 15: authorizers[0].webhook.matchConditions[0].expression: Invalid value"},
 		{"a kubeconfig that is missing", authorizationHead + strings.Replace(webhookEntry("hook", hook, ""), hook.Kubeconfig, "/missing/kubeconfig",
 			1), "line 13: authorizers[0].webhook.connectionInfo.kubeConfigFile: Invalid value"},
-		{"the cluster's webhook", authorizationHead + strings.Replace(webhookEntry("hook", hook, ""), "{type: KubeConfigFile, kubeConfigFile: "+
+		{"the cluster's webhook", authorizationHead + strings.Replace(webhookEntry("hook", hook, ""), "{type: KubeConfigFile, "+
+			"kubeConfigFile: "+
 			hook.Kubeconfig+"}", "{type: InClusterConfig}", 1), "line 13: authorizers[0].webhook.connectionInfo.type: Unsupported value"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -107,9 +109,11 @@ func TestAuthorization_orderOfFile(t *testing.T) {
 		{"a webhook before nothing is allowed", webhookEntry("hook", hook, "") + "- {type: AlwaysDeny, name: none}\n",
 			map[string]authorizer.Decision{"get": authorizer.DecisionAllow, "delete": authorizer.DecisionDeny,
 				"list": authorizer.DecisionNoOpinion}},
-		{"a webhook that is asked about others", webhookEntry("hook", hook, "    matchConditions:\n    - expression: request.user == 'joe'\n"),
+		{"a webhook that is asked about others", webhookEntry("hook", hook, "    matchConditions:\n    - expression: request.user "+
+			"== 'joe'\n"),
 			map[string]authorizer.Decision{"get": authorizer.DecisionNoOpinion, "delete": authorizer.DecisionNoOpinion}},
-		{"two webhooks", webhookEntry("one", hook, "    matchConditions:\n    - expression: request.user == 'joe'\n") + webhookEntry("two", hook, ""),
+		{"two webhooks", webhookEntry("one", hook, "    matchConditions:\n    - expression: request.user "+
+			"== 'joe'\n") + webhookEntry("two", hook, ""),
 			map[string]authorizer.Decision{"get": authorizer.DecisionAllow}},
 	} {
 		a, err := OpenAuthorization(
@@ -144,7 +148,8 @@ func TestAuthorization_failurePolicy(t *testing.T) {
 	hook := authtest.NewWebhook(t, decided)
 	hook.Hang(true)
 	for policy, want := range map[string]authorizer.Decision{"NoOpinion": authorizer.DecisionAllow, "Deny": authorizer.DecisionDeny} {
-		text := authorizationHead + strings.Replace(webhookEntry("hook", hook, ""), "NoOpinion", policy, 1) + "- {type: AlwaysAllow, name: all}\n"
+		text := authorizationHead + strings.Replace(webhookEntry("hook", hook, ""), "NoOpinion", policy, 1) + "- {type: AlwaysAllow, " +
+			"name: all}\n"
 		a, err := OpenAuthorization(t.Context(), AuthorizationOptions{File: newConfigurationFile(t, text).path, Server: t.Name()})
 		if err != nil {
 			t.Fatal(err)
@@ -181,9 +186,9 @@ func TestAuthorization_reload(t *testing.T) {
 	becomes("get", authorizer.DecisionAllow)
 	for text, want := range map[string]string{
 		"- {type: RBAC, name: 'No Name'}\n": "line 4: authorizers[0].name",
-		"- {type: AlwaysAllow, name: all}\n": "line 3: authorizers: the types besides Webhook are " +
-			"AlwaysAllow, and a running server keeps those that it began with: RBAC",
-		webhookEntry("hook", hook, ""): "the types besides Webhook are none",
+		"- {type: AlwaysAllow, name: all}\n": "line 3: authorizers: the types other than Webhook are " +
+			"AlwaysAllow, but a running server cannot change them: it started with RBAC",
+		webhookEntry("hook", hook, ""): "the types other than Webhook are none",
 		"- {type: RBAC, name: rbac}\n- {type: AlwaysAllow, name: all}\n" + "x: []\n": "unknown field",
 	} {
 		file.replace(authorizationHead + text)

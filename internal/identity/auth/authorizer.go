@@ -82,5 +82,5 @@ func (unknownRules) RulesFor(
 	user.Info,
 	string,
 ) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
-	return nil, nil, true, errors.New("the server's own authorizer does not list what it allows")
+	return nil, nil, true, errors.New("the server's authorizer does not list rules")
 }

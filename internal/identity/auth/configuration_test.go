@@ -308,13 +308,15 @@ func TestConfiguration_unreachableIssuer_isLoggedOnce(t *testing.T) {
 	if _, ok, err := c.AuthenticateToken(t.Context(), token); ok || err == nil {
 		t.Errorf("a token of an issuer that is away: %t, %v", ok, err)
 	}
-	testwait.Until(t, "the log tells", func() bool { return log.count("The issuer gives no keys") == 1 })
+	testwait.Until(t, "the log tells", func() bool {
+		return log.count("Cannot read the keys of the issuer, its tokens are rejected meanwhile") == 1
+	})
 	away.Away.Store(false)
 	becomes(t, c, token, "jane")
-	if n := log.count("The issuer gives no keys"); n != 1 {
+	if n := log.count("Cannot read the keys of the issuer, its tokens are rejected meanwhile"); n != 1 {
 		t.Errorf("logged %d times", n)
 	}
-	if log.count("its tokens are known from now on") != 1 {
+	if log.count("its tokens are accepted") != 1 {
 		t.Error("the log does not tell that the issuer is back")
 	}
 }
@@ -357,7 +359,7 @@ func TestConfiguration_manyWrongTokens(t *testing.T) {
 		}
 	}
 	t.Logf("%v for each token", time.Since(began)/many)
-	if n := log.count("Credentials were refused"); n < 1 || n > 3 {
+	if n := log.count("Rejected credentials"); n < 1 || n > 3 {
 		t.Errorf("%d lines in the log", n)
 	}
 	if n := i.Asked.Load() - asked; n > many/100 {

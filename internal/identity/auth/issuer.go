@@ -124,13 +124,13 @@ func (t *issuerTransport) discover(r *http.Request) (*http.Response, error) {
 		}
 		if err == nil {
 			if !logged.IsZero() {
-				logger.Info("The issuer answers, its tokens are known from now on")
+				logger.Info("The issuer answers again, its tokens are accepted")
 			}
 			return a.of(r), nil
 		}
 		if r.Context().Err() == nil && time.Since(logged) > issuerReminder {
 			logged = time.Now()
-			logger.Error(err, "The issuer gives no keys, its tokens are refused meanwhile", "url", t.discovery)
+			logger.Error(err, "Cannot read the keys of the issuer, its tokens are rejected meanwhile", "url", t.discovery)
 		}
 		if !await.Sleep(r.Context(), clock.RealClock{}, pause) {
 			return nil, r.Context().Err()
@@ -152,7 +152,7 @@ func (t *issuerTransport) check(a issuerAnswer) error {
 	}
 	switch {
 	case document.Issuer != t.issuer:
-		return fmt.Errorf("its discovery document is of the issuer %q", document.Issuer)
+		return fmt.Errorf("its discovery document has the issuer %q", document.Issuer)
 	case document.Keys == "":
 		return errors.New("its discovery document has no jwks_uri")
 	}

@@ -47,7 +47,7 @@ func (q *quietAuthenticator) report(r *http.Request, err error) {
 	defer q.mu.Unlock()
 	q.refused++
 	if now := time.Now(); now.Sub(q.reported) >= refusalsInterval {
-		klog.FromContext(r.Context()).Error(err, "Credentials were refused", "requests", q.refused)
+		klog.FromContext(r.Context()).Error(err, "Rejected credentials", "requests", q.refused)
 		q.reported, q.refused = now, 0
 	}
 }

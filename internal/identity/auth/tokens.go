@@ -135,13 +135,13 @@ func parseTokens(r io.Reader) (map[string]user.Info, error) {
 		case len(record) < 3:
 			return nil, fmt.Errorf("line %d: %d columns instead of token, user name, user UID and groups", line, len(record))
 		case len(record) > 4:
-			return nil, fmt.Errorf("line %d: %d columns, at most 4 are possible: quote the groups", line, len(record))
+			return nil, fmt.Errorf("line %d: %d columns, more than 4: put the groups in quotes", line, len(record))
 		case record[0] == "":
 			return nil, fmt.Errorf("line %d: the token is empty", line)
 		case record[1] == "":
 			return nil, fmt.Errorf("line %d: the user name is empty", line)
 		case users[record[0]] != nil:
-			return nil, fmt.Errorf("line %d: the token of user %q has been given before", line, record[1])
+			return nil, fmt.Errorf("line %d: the token of user %q is a duplicate", line, record[1])
 		}
 		info := &user.DefaultInfo{Name: record[1], UID: record[2]}
 		if len(record) == 4 {

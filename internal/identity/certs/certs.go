@@ -144,7 +144,7 @@ func Open(ctx context.Context, options Options) (*Certs, error) {
 	}
 	if options.Dir != "" && (c.own || c.alone) {
 		if err := os.MkdirAll(options.Dir, 0o700); err != nil {
-			return nil, fmt.Errorf("make certificate folder: %w", err)
+			return nil, fmt.Errorf("create certificate folder: %w", err)
 		}
 		c.files = folder(options.Dir)
 	}
@@ -231,7 +231,7 @@ func (c *Certs) Run(ctx context.Context) {
 	for {
 		renewed, err := c.renew()
 		if err != nil {
-			logger.Error(err, "Certificates were not renewed")
+			logger.Error(err, "Failed to renew certificates")
 		}
 		if renewed {
 			logger.Info("Certificates renewed")
@@ -244,10 +244,10 @@ func (c *Certs) Run(ctx context.Context) {
 			}
 		}
 		if err := c.rewriteKubeconfigs(); err != nil {
-			logger.Error(err, "Kubeconfig was not brought up to date")
+			logger.Error(err, "Failed to update the kubeconfig")
 		}
 		if err := c.writePKCS12(); err != nil {
-			logger.Error(err, "The administrator's PKCS #12 was not brought up to date")
+			logger.Error(err, "Failed to update the administrator's PKCS #12 file")
 		}
 		select {
 		case <-ctx.Done():
@@ -316,14 +316,14 @@ func (c *Certs) openServing(ctx context.Context, certFile, keyFile string) error
 		return nil
 	}
 	if certFile == "" || keyFile == "" {
-		return fmt.Errorf("serving certificate: certificate file %q and key file %q have to be given together", certFile, keyFile)
+		return fmt.Errorf("serving certificate: certificate file %q and key file %q must be set together", certFile, keyFile)
 	}
 	loaded, err := loadPair(certFile, keyFile)
 	if err != nil {
 		return fmt.Errorf("serving certificate: %w", err)
 	}
 	if now := c.clock.Now(); now.After(loaded.cert.NotAfter) || now.Before(loaded.cert.NotBefore) {
-		klog.FromContext(ctx).Info("The serving certificate is outside its validity, clients will refuse it",
+		klog.FromContext(ctx).Info("The serving certificate is outside its validity period, clients will reject it",
 			"file", certFile, "notBefore", loaded.cert.NotBefore, "notAfter", loaded.cert.NotAfter)
 	}
 	fromFiles, err := dynamiccertificates.NewDynamicServingContentFromFiles("serving-cert", certFile, keyFile)

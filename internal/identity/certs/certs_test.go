@@ -279,7 +279,7 @@ func TestOpen_damagedFile_isNotOverwritten(t *testing.T) {
 			}
 		}
 		_, err := Open(t.Context(), Options{Dir: dir})
-		if err == nil || !strings.Contains(err.Error(), "admin.crt was not issued by") {
+		if err == nil || !strings.Contains(err.Error(), "admin.crt was not issued by the certificate authority in the same folder") {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -337,22 +337,22 @@ func TestOpen_invalidOptions(t *testing.T) {
 		{
 			"front proxy's authority garbage",
 			front(FrontProxyFiles{CertFile: proxy + ".crt", KeyFile: proxy + ".key", CAFile: file}),
-			"want certificates in PEM",
+			"must have certificates in PEM",
 		},
 		{
 			"front proxy of another authority",
 			front(FrontProxyFiles{CertFile: proxy + ".crt", KeyFile: proxy + ".key", CAFile: good + "/ca.crt"}),
-			"that an authority in Options.RequestHeader.ClientCAFile " + good + "/ca.crt has issued",
+			"issued by an authority in Options.RequestHeader.ClientCAFile " + good + "/ca.crt",
 		},
 		{
 			"front proxy that is a server",
 			front(FrontProxyFiles{CertFile: good + "/server.crt", KeyFile: good + "/server.key", CAFile: good + "/ca.crt"}),
-			"give a client certificate",
+			"use a client certificate",
 		},
 		{
 			"front proxy of another name",
 			front(FrontProxyFiles{CertFile: proxy + ".crt", KeyFile: proxy + ".key", CAFile: proxyCA, Names: []string{"a", "b"}}),
-			`is of "front-proxy-client", which servers behind would refuse: give one of a, b, or add`,
+			`has the common name "front-proxy-client", which aggregated servers would reject: use a certificate for a, b, or add`,
 		},
 	}
 	for _, test := range tests {

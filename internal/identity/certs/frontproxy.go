@@ -119,18 +119,18 @@ func (c *Certs) checkFrontProxy(ctx context.Context, files *FrontProxyFiles, loa
 	switch {
 	case name == "":
 		return fmt.Errorf(
-			"%s %s has no common name, by which servers behind know this one: issue it for one, such as %s",
+			"%s %s has no common name, by which aggregated servers verify this server: issue a certificate with a common name such as %s",
 			field,
 			files.CertFile,
 			ProxyUser,
 		)
 	case len(files.Names) > 0 && !slices.Contains(files.Names, name):
-		return fmt.Errorf("%s %s is of %q, which servers behind would refuse: give one of %s, or add the name to "+
-			"Options.RequestHeader.AllowedNames", field, files.CertFile, name, strings.Join(files.Names, ", "))
+		return fmt.Errorf("%s %s has the common name %q, which aggregated servers would reject: use a certificate for %s, or add the name "+
+			"to Options.RequestHeader.AllowedNames", field, files.CertFile, name, strings.Join(files.Names, ", "))
 	}
 	authorities, err := cert.ParseCertsPEM(bundle)
 	if err != nil {
-		return fmt.Errorf("Options.RequestHeader.ClientCAFile %s: %w: want certificates in PEM", files.CAFile, err)
+		return fmt.Errorf("Options.RequestHeader.ClientCAFile %s: %w: must have certificates in PEM", files.CAFile, err)
 	}
 	roots, between := x509.NewCertPool(), x509.NewCertPool()
 	for _, authority := range authorities {
@@ -148,15 +148,16 @@ func (c *Certs) checkFrontProxy(ctx context.Context, files *FrontProxyFiles, loa
 	// An expired certificate can be replaced while the server runs, so it does not prevent the start.
 	now := c.clock.Now()
 	if now.After(loaded.cert.NotAfter) || now.Before(loaded.cert.NotBefore) {
-		klog.FromContext(ctx).Error(nil, "The certificate for servers behind is outside its validity: they refuse it",
+		klog.FromContext(ctx).Error(nil, "The client certificate for aggregated servers is outside its validity period, these servers "+
+			"reject it",
 			"file", files.CertFile, "notBefore", loaded.cert.NotBefore, "notAfter", loaded.cert.NotAfter)
 		now = loaded.cert.NotBefore
 	}
 	if _, err := loaded.cert.Verify(x509.VerifyOptions{
 		Roots: roots, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}); err != nil {
-		return fmt.Errorf("%s %s would be refused by servers behind (%w): give a client certificate that an authority in "+
-			"Options.RequestHeader.ClientCAFile %s has issued", field, files.CertFile, err, files.CAFile)
+		return fmt.Errorf("aggregated servers would reject %s %s (%w): use a client certificate issued by an authority in "+
+			"Options.RequestHeader.ClientCAFile %s", field, files.CertFile, err, files.CAFile)
 	}
 	return nil
 }

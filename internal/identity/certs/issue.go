@@ -100,14 +100,15 @@ func (c *Certs) ensure(now time.Time, name string, tmpl template, issuer, curren
 			return nil, fmt.Errorf("write key: %w", err)
 		}
 	case noKey:
-		return nil, fmt.Errorf("%s is missing although %s is there: restore it, or remove %[2]s to have both made again", keyFile, certFile)
+		return nil, fmt.Errorf("%s is missing, but %s exists: restore the file, or remove %[2]s so that the server creates "+
+			"both again", keyFile, certFile)
 	case !noCert:
 		found, err := parsePair(certFile, keyFile, certPEM, keyPEM)
 		if err != nil {
-			return nil, fmt.Errorf("%w: restore it, or remove %s to have it issued again", err, certFile)
+			return nil, fmt.Errorf("%w: restore the file, or remove %s so that the server issues it again", err, certFile)
 		}
 		if err := found.checkIssuer(tmpl, issuer); err != nil {
-			return nil, fmt.Errorf("%s %w: restore the files that belong together, or remove %[1]s to have it issued again", certFile, err)
+			return nil, fmt.Errorf("%s %w: restore the matching files, or remove %[1]s so that the server issues it again", certFile, err)
 		}
 		if !found.due(now) && found.covers(tmpl) {
 			if current != nil && bytes.Equal(current.certPEM, certPEM) && bytes.Equal(current.keyPEM, keyPEM) {
@@ -122,7 +123,8 @@ func (c *Certs) ensure(now time.Time, name string, tmpl template, issuer, curren
 
 	parsed, err := keyutil.ParsePrivateKeyPEM(keyPEM)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: restore it, or remove it with %s to have both made again", keyFile, err, certFile)
+		return nil, fmt.Errorf("%s: %w: restore the file, or remove it together with %s so that the server creates "+
+			"both again", keyFile, err, certFile)
 	}
 	key, ok := parsed.(crypto.Signer)
 	if !ok {
@@ -219,10 +221,10 @@ func (p *pair) checkIssuer(tmpl template, issuer *pair) error {
 		issuer = p
 	}
 	if p.cert.IsCA != tmpl.IsCA {
-		return fmt.Errorf("is a certificate of another use")
+		return fmt.Errorf("is a certificate for another use")
 	}
 	if err := p.cert.CheckSignatureFrom(issuer.cert); err != nil {
-		return fmt.Errorf("was not issued by the authority beside it (%w)", err)
+		return fmt.Errorf("was not issued by the certificate authority in the same folder (%w)", err)
 	}
 	return nil
 }

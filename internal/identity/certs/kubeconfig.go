@@ -73,7 +73,7 @@ func (c *Certs) writeKubeconfig(target kubeconfigTarget) error {
 	}
 	config, err := clientcmd.Load(old)
 	if err != nil {
-		return fmt.Errorf("%s is not a kubeconfig: move it away to have one written: %w", target.path, err)
+		return fmt.Errorf("%s is not a kubeconfig: move it away so that the server writes a new one: %w", target.path, err)
 	}
 
 	user := target.name + "-admin"
@@ -182,7 +182,7 @@ func ServerOf(path, name, address string) (*clientcmdapi.Cluster, error) {
 		case err != nil:
 			return nil, refuse("NewUser.Server: %v", err)
 		case u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
-			return nil, refuse("NewUser.Server %q is no URL such as https://host:8443; certificates need https", address)
+			return nil, refuse("NewUser.Server %q is not a URL such as https://host:8443; certificates require https", address)
 		}
 	}
 	cluster := clientcmdapi.NewCluster()
@@ -193,8 +193,8 @@ func ServerOf(path, name, address string) (*clientcmdapi.Cluster, error) {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	case address == "":
-		return nil, refuse("where %s is reached is not known, for there is no kubeconfig of it at %q: start it once with this data "+
-			"directory, or give its URL as NewUser.Server", name, path)
+		return nil, refuse("unknown URL of %s, because its kubeconfig %q does not exist: start the server once with this data directory, "+
+			"or set NewUser.Server", name, path)
 	}
 	if address != "" {
 		cluster.Server = address

@@ -46,7 +46,8 @@ func readRevocations(dir folder, authority *x509.Certificate) (*revocationList, 
 	}
 	list, err := parseRevocations(data, authority)
 	if err != nil {
-		return nil, fmt.Errorf("revocation list %s: %w: restore it, or remove it if what it revoked may be accepted again", path, err)
+		return nil, fmt.Errorf("revocation list %s: %w: restore the list, or remove it if the server may accept the revoked "+
+			"certificates again", path, err)
 	}
 	return list, nil
 }
@@ -54,14 +55,14 @@ func readRevocations(dir folder, authority *x509.Certificate) (*revocationList, 
 func parseRevocations(data []byte, authority *x509.Certificate) (*revocationList, error) {
 	block, rest := pem.Decode(data)
 	if block == nil || block.Type != "X509 CRL" || len(bytes.TrimSpace(rest)) > 0 {
-		return nil, errors.New("it is not one PEM block of type X509 CRL")
+		return nil, errors.New("the file must have one PEM block of type X509 CRL")
 	}
 	parsed, err := x509.ParseRevocationList(block.Bytes)
 	if err != nil {
 		return nil, err
 	}
 	if !bytes.Equal(parsed.RawIssuer, authority.RawSubject) || parsed.CheckSignatureFrom(authority) != nil {
-		return nil, errors.New("it was not signed by the authority beside it")
+		return nil, errors.New("the list was not signed by the certificate authority in the same folder")
 	}
 	if parsed.Number == nil {
 		return nil, errors.New("it has no number")
@@ -74,7 +75,7 @@ func parseRevocations(data []byte, authority *x509.Certificate) (*revocationList
 	}
 	for _, extension := range extensions {
 		if extension.Critical { // it might make the list a delta, or one of several issuers
-			return nil, fmt.Errorf("it has the critical extension %s, which is not supported", extension.Id)
+			return nil, fmt.Errorf("the list has the critical extension %s, which is not supported", extension.Id)
 		}
 	}
 	return list, nil
@@ -165,7 +166,8 @@ func (u *Users) Revoke(ctx context.Context, r Revocation) (_ []Certificate, err 
 // choose returns the selected certificates.
 func (u *Users) choose(authority *x509.Certificate, list *revocationList, r Revocation) ([]Certificate, error) {
 	if r.Name == AdminUser && r.Serial == "" {
-		return nil, refuse("%s is the administrator, whom the server itself makes: say which certificate by Revocation.Serial", r.Name)
+		return nil, refuse("%s is the administrator, for whom the server issues certificates: set Revocation.Serial to the serial number "+
+			"of a certificate", r.Name)
 	}
 	all, err := u.list(authority, list)
 	if err != nil {
@@ -241,12 +243,12 @@ func (c *Certs) loadRevocations() error {
 		return nil
 	case list == nil:
 		return fmt.Errorf(
-			"revocation list %s is gone: restore it, or start the server again to accept what it revoked",
+			"revocation list %s was removed: restore the list, or restart the server to accept the revoked certificates again",
 			dir.path(revocationFile),
 		)
 	case old != nil && list.Number.Cmp(old.Number) < 0:
-		return fmt.Errorf("revocation list %s: its number %s is lower than that in force, %s: restore the newest, or start the server again "+
-			"to use this one", dir.path(revocationFile), list.Number, old.Number)
+		return fmt.Errorf("revocation list %s: its number %s is lower than the number in force, %s: restore the newest list, or restart "+
+			"the server to use this one", dir.path(revocationFile), list.Number, old.Number)
 	}
 	c.revocations.current.Store(list)
 	return nil

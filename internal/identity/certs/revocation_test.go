@@ -183,16 +183,16 @@ func TestOpen_brokenRevocationList_isRefused(t *testing.T) {
 		data []byte
 		want string
 	}{
-		"empty":                {nil, "it is not one PEM block of type X509 CRL"},
-		"cut off":              {good[:len(good)/2], "it is not one PEM block"},
-		"two":                  {slices.Concat(good, good), "it is not one PEM block"},
-		"of another authority": {foreign, "it was not signed by the authority beside it"},
+		"empty":                {nil, "the file must have one PEM block of type X509 CRL"},
+		"cut off":              {good[:len(good)/2], "the file must have one PEM block of type X509 CRL"},
+		"two":                  {slices.Concat(good, good), "the file must have one PEM block of type X509 CRL"},
+		"of another authority": {foreign, "the list was not signed by the certificate authority in the same folder"},
 	} {
 		if err := os.WriteFile(path, test.data, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		_, err := Open(t.Context(), Options{Dir: dir})
-		for _, want := range []string{path, test.want, "restore it, or remove it"} {
+		for _, want := range []string{path, test.want, "restore the list, or remove it"} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v, without %q", name, err, want)
 			}

@@ -111,7 +111,7 @@ func (c *Certs) verifyToken(token string) (*x509.Certificate, time.Time, error) 
 	}
 	cert, err := x509.ParseCertificate(parsed.Chain[0])
 	if err != nil {
-		return nil, time.Time{}, errors.New("the token's certificate is none")
+		return nil, time.Time{}, errors.New("the token has no valid certificate")
 	}
 	c.mu.Lock()
 	authority := c.authority.cert
@@ -163,7 +163,7 @@ func (u *Users) Administrator() (*Credentials, error) {
 	}
 	found, err := loadPair(u.dir.path("admin.crt"), u.dir.path("admin.key"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, refuse("there is no administrator in %s: start the server once", u.dir)
+		return nil, refuse("no certificate of the administrator in %s: start the server once", u.dir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("administrator: %w", err)
@@ -187,7 +187,8 @@ func (u *Users) Issued(path string) (*Credentials, error) {
 		return nil, err
 	}
 	if found.cert.CheckSignatureFrom(authority) != nil {
-		return nil, refuse("certificate %s is of another authority than %s: the server does not accept tokens of it", path, u.dir.path("ca.crt"))
+		return nil, refuse("certificate %s was not issued by the authority %s: the server does not accept "+
+			"its tokens", path, u.dir.path("ca.crt"))
 	}
 	return &Credentials{found, certificateOf(authority)}, nil
 }

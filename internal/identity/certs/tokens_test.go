@@ -135,7 +135,7 @@ func TestTokens_otherKey_isRefused(t *testing.T) {
 		"another's certificate":         {sign(alice.pair, admin.cert.Raw, good), "signature is wrong"},
 		"another's name":                {sign(admin.pair, admin.cert.Raw, ofAlice), `its subject is "alice"`},
 		"the server's certificate":      {sign(server.server, server.server.cert.Raw, good), "incompatible key usage"},
-		"a certificate that is none":    {sign(admin.pair, []byte("x"), good), "certificate is none"},
+		"a certificate that is none":    {sign(admin.pair, []byte("x"), good), "token has no valid certificate"},
 		"a cut token":                   {strings.TrimSuffix(tokenOf(t, admin, start, time.Hour), "A")[:900], ""},
 		"no certificate":                {"", ""},
 		"a token of others":             {"a.b.c", ""},
@@ -206,7 +206,7 @@ func TestIssued_invalidCredentials(t *testing.T) {
 		dir,
 		nil,
 	).Administrator(); !errors.As(err, new(Refusal)) ||
-		!strings.Contains(err.Error(), "there is no authority in") {
+		!strings.Contains(err.Error(), "no certificate authority in") {
 		t.Error(err)
 	}
 	create(t, usersAt(dir, start), NewUser{Name: "alice"}) // creates an authority but no administrator
@@ -233,7 +233,7 @@ func TestIssued_invalidCredentials(t *testing.T) {
 		file("text", []byte("x"), 0o600):      "failed to find any PEM data",
 		file("open", foreign.PEM(), 0o644):    "it holds a key and is open to every user of this machine",
 		file("half", foreign.certPEM, 0o600):  "found a certificate rather than a key",
-		file("foreign", foreign.PEM(), 0o600): "is of another authority than",
+		file("foreign", foreign.PEM(), 0o600): "was not issued by the authority",
 	} {
 		if _, err := OpenUsers(dir, nil).Issued(path); !errors.As(err, new(Refusal)) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

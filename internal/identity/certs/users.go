@@ -70,9 +70,9 @@ func (n NewUser) Check() error {
 	}
 	switch {
 	case n.Name == AdminUser:
-		return refuse("user name %q is the administrator's: choose another", n.Name)
+		return refuse("user name %q is reserved for the administrator: choose another", n.Name)
 	case strings.HasPrefix(n.Name, "system:"):
-		return refuse("user name %q: names that begin with system: are of parts of the system: choose another", n.Name)
+		return refuse("user name %q: names that begin with system: are reserved: choose another", n.Name)
 	case n.Lifetime < 0:
 		return refuse("NewUser.Lifetime %s is negative", n.Lifetime)
 	}
@@ -82,9 +82,9 @@ func (n NewUser) Check() error {
 		}
 		switch {
 		case slices.Contains(n.Groups[:i], group):
-			return refuse("NewUser.Groups %q is given twice", group)
+			return refuse("NewUser.Groups %q is set twice", group)
 		case strings.HasPrefix(group, "system:") && group != user.SystemPrivilegedGroup:
-			return refuse("NewUser.Groups %q: of the groups that begin with system:, only %s can be given", group, user.SystemPrivilegedGroup)
+			return refuse("NewUser.Groups %q: the only allowed group that begins with system: is %s", group, user.SystemPrivilegedGroup)
 		}
 	}
 	return nil
@@ -98,7 +98,7 @@ func checkName(what, name string) error {
 	case !utf8.ValidString(name):
 		return refuse("%s %q is not UTF-8", what, name)
 	case strings.ContainsFunc(name, unprintable):
-		return refuse("%s %q has characters that do not print", what, name)
+		return refuse("%s %q has non-printable characters", what, name)
 	case strings.TrimSpace(name) != name:
 		return refuse("%s %q begins or ends with a space", what, name)
 	case utf8.RuneCountInString(name) > maxName:
@@ -141,7 +141,8 @@ func (u *Users) issue(n NewUser) (*Credentials, error) {
 	tmpl := userTemplate(n.Name, n.Groups)
 	if n.Lifetime > 0 {
 		if left := authority.cert.NotAfter.Sub(now); n.Lifetime > left {
-			return nil, refuse("NewUser.Lifetime %s is longer than the authority %s lives: it ends at %s, so that at most %s is possible",
+			return nil, refuse("NewUser.Lifetime %s is longer than the remaining lifetime of the certificate authority %s, which expires "+
+				"at %s: use at most %s",
 				n.Lifetime, u.dir.path("ca.crt"), authority.cert.NotAfter.Format(time.RFC3339), left.Truncate(time.Hour))
 		}
 		tmpl.life = n.Lifetime
@@ -279,7 +280,7 @@ func (u *Users) describe(cert, authority *x509.Certificate, revoked *revocationL
 func (u *Users) existing() (*x509.Certificate, error) {
 	cert, err := u.read("ca.crt")
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, refuse("there is no authority in %s: no server has run with it, and no user was created", u.dir)
+		return nil, refuse("no certificate authority in %s: no server has used the folder, and no user was created", u.dir)
 	}
 	return cert, err
 }

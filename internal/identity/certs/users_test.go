@@ -157,20 +157,21 @@ func TestCreate_invalidUser(t *testing.T) {
 		user NewUser
 		want string
 	}{
-		"no name":                       {NewUser{}, "user name is empty"},
-		"a control character":           {NewUser{Name: "al\nice"}, `user name "al\nice" has characters that do not print`},
-		"an invisible character":        {NewUser{Name: "al\u200bice"}, "do not print"},
-		"no UTF-8":                      {NewUser{Name: "al\xffice"}, "is not UTF-8"},
-		"a space before the name":       {NewUser{Name: " alice"}, "begins or ends with a space"},
-		"a long name":                   {NewUser{Name: strings.Repeat("é", 65)}, "has 65 characters; a certificate holds at most 64 (RFC 5280)"},
-		"a part of the system":          {NewUser{Name: "system:admin"}, "names that begin with system:"},
-		"the administrator":             {NewUser{Name: AdminUser}, "is the administrator's"},
-		"an empty group":                {NewUser{Name: "alice", Groups: []string{""}}, "NewUser.Groups is empty"},
-		"a long group":                  {NewUser{Name: "alice", Groups: []string{strings.Repeat("g", 65)}}, "at most 64"},
-		"a group twice":                 {NewUser{Name: "alice", Groups: []string{"a", "b", "a"}}, `NewUser.Groups "a" is given twice`},
-		"a group of the system":         {NewUser{Name: "alice", Groups: []string{"system:nodes"}}, "only system:masters can be given"},
+		"no name":                 {NewUser{}, "user name is empty"},
+		"a control character":     {NewUser{Name: "al\nice"}, `user name "al\nice" has non-printable characters`},
+		"an invisible character":  {NewUser{Name: "al\u200bice"}, "non-printable characters"},
+		"no UTF-8":                {NewUser{Name: "al\xffice"}, "is not UTF-8"},
+		"a space before the name": {NewUser{Name: " alice"}, "begins or ends with a space"},
+		"a long name":             {NewUser{Name: strings.Repeat("é", 65)}, "has 65 characters; a certificate holds at most 64 (RFC 5280)"},
+		"a part of the system":    {NewUser{Name: "system:admin"}, "names that begin with system:"},
+		"the administrator":       {NewUser{Name: AdminUser}, "is reserved for the administrator"},
+		"an empty group":          {NewUser{Name: "alice", Groups: []string{""}}, "NewUser.Groups is empty"},
+		"a long group":            {NewUser{Name: "alice", Groups: []string{strings.Repeat("g", 65)}}, "at most 64"},
+		"a group twice":           {NewUser{Name: "alice", Groups: []string{"a", "b", "a"}}, `NewUser.Groups "a" is set twice`},
+		"a group of the system": {NewUser{Name: "alice", Groups: []string{"system:nodes"}}, "the only allowed group that begins " +
+			"with system: is system:masters"},
 		"a negative life":               {NewUser{Name: "alice", Lifetime: -1}, "NewUser.Lifetime -1ns is negative"},
-		"a life beyond the authority's": {NewUser{Name: "alice", Lifetime: authorityLife + time.Hour}, "at most 87600h0m0s is possible"},
+		"a life beyond the authority's": {NewUser{Name: "alice", Lifetime: authorityLife + time.Hour}, "use at most 87600h0m0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := usersAt(dir, now).Create(test.user)
@@ -234,9 +235,9 @@ func TestServerOf(t *testing.T) {
 		"the administrator's":                {path, "shop", "", "https://127.0.0.1:8443", ""},
 		"another URL":                        {path, "shop", "https://shop.example.com", "https://shop.example.com", ""},
 		"a URL without a kubeconfig":         {missing, "shop", "https://shop.example.com", "https://shop.example.com", ""},
-		"neither":                            {missing, "shop", "", "", "where shop is reached is not known"},
-		"no data directory":                  {"", "shop", "", "", "where shop is reached is not known"},
-		"a kubeconfig of another server":     {path, "other", "", "", "where other is reached is not known"},
+		"neither":                            {missing, "shop", "", "", "unknown URL of shop, because its kubeconfig"},
+		"no data directory":                  {"", "shop", "", "", "unknown URL of shop, because its kubeconfig"},
+		"a kubeconfig of another server":     {path, "other", "", "", "unknown URL of other, because its kubeconfig"},
 		"plain HTTP":                         {path, "shop", "http://shop.example.com", "", "NewUser.Server"},
 		"no host":                            {path, "shop", "https://", "", "NewUser.Server"},
 		"no URL":                             {path, "shop", "https://[", "", "NewUser.Server"},

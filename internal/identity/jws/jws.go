@@ -49,7 +49,7 @@ func NewKey(public crypto.PublicKey) (*Key, error) {
 	switch p := public.(type) {
 	case *rsa.PublicKey:
 		if p.N.BitLen() < minRSA {
-			return nil, fmt.Errorf("an RSA key of %d bits; %d are needed at least", p.N.BitLen(), minRSA)
+			return nil, fmt.Errorf("an RSA key of %d bits; at least %d are required", p.N.BitLen(), minRSA)
 		}
 		k.Algorithm, k.hash = "RS256", crypto.SHA256
 	case *ecdsa.PublicKey:
@@ -164,15 +164,15 @@ func Parse(token string) (*Token, error) {
 	for i, part := range parts {
 		var err error
 		if decoded[i], err = base64url.DecodeString(part); err != nil {
-			return nil, fmt.Errorf("part %d of the token is no base64url", i+1)
+			return nil, fmt.Errorf("part %d of the token is not base64url", i+1)
 		}
 	}
 	var h header
 	if err := json.Unmarshal(decoded[0], &h); err != nil {
-		return nil, errors.New("the token's header is no JSON object")
+		return nil, errors.New("the token's header is not a JSON object")
 	}
 	if h.Critical != nil {
-		return nil, errors.New("the token has critical extensions, which are not understood")
+		return nil, errors.New("the token has critical extensions, which are not supported")
 	}
 	return &Token{
 		Algorithm: h.Algorithm, KeyID: h.KeyID, Chain: h.Chain, Payload: decoded[1],

@@ -129,10 +129,10 @@ func TestParse_invalidToken(t *testing.T) {
 		"":                                     "does not have three parts",
 		"secret":                               "does not have three parts",
 		"a.b.c.d":                              "does not have three parts",
-		"a.b.c":                                "part 1 of the token is no base64url",
-		encode(`{}`) + ".e30=.":                "part 2 of the token is no base64url",
-		encode(`{}`) + ".e31.":                 "part 2 of the token is no base64url", // trailing bits
-		encode(`[]`) + "." + encode("x") + ".": "header is no JSON object",
+		"a.b.c":                                "part 1 of the token is not base64url",
+		encode(`{}`) + ".e30=.":                "part 2 of the token is not base64url",
+		encode(`{}`) + ".e31.":                 "part 2 of the token is not base64url", // trailing bits
+		encode(`[]`) + "." + encode("x") + ".": "header is not a JSON object",
 		encode(`{"alg":"ES256","crit":["exp"]}`) + "." + encode("x") + ".": "critical extensions",
 		strings.Repeat("a", MaxSize+1):                                     "more than 16384",
 	} {
@@ -157,7 +157,7 @@ func TestNewKey_unsupported(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, key := range map[string]crypto.PublicKey{
-		"an RSA key of 1024 bits; 2048 are needed at least":          &rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), 1023), E: 65537},
+		"an RSA key of 1024 bits; at least 2048 are required":        &rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), 1023), E: 65537},
 		"an ECDSA key on the curve P-224; use P-256, P-384 or P-521": p224.Public(),
 		"a key of the type ed25519.PublicKey; use RSA or ECDSA":      public,
 		"a key of the type string; use RSA or ECDSA":                 "key",

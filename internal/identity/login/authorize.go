@@ -44,11 +44,11 @@ func (l *Login) authorizationOf(values url.Values) (*authorization, error) {
 	redirect := values.Get("redirect_uri")
 	switch {
 	case len(values["client_id"]) > 1 || len(values["redirect_uri"]) > 1:
-		return nil, pageError{bad(invalidRequest, "client_id or redirect_uri is given twice")}
+		return nil, pageError{bad(invalidRequest, "client_id or redirect_uri is set twice")}
 	case client == nil || client.Disabled:
-		return nil, pageError{bad(invalidRequest, "the client is not known")}
+		return nil, pageError{bad(invalidRequest, "the client is unknown")}
 	case !slices.Contains(client.RedirectURIs, redirect):
-		return nil, pageError{bad(invalidRequest, "the redirect_uri is none of those that the client has registered")}
+		return nil, pageError{bad(invalidRequest, "the client did not register the redirect_uri")}
 	}
 	a := &authorization{client: client, redirect: redirect, state: values.Get("state"), challenge: values.Get("code_challenge")}
 	digest, err := encoding.DecodeString(a.challenge)
@@ -59,13 +59,13 @@ func (l *Login) authorizationOf(values url.Values) (*authorization, error) {
 		a.state = ""
 		return a, bad(invalidRequest, "state has more than %d bytes", maxState)
 	case values.Get("response_type") != "code":
-		return a, bad("unsupported_response_type", "the response_type has to be code")
+		return a, bad("unsupported_response_type", "the response_type must be code")
 	case values.Get("scope") != "":
-		return a, bad(invalidScope, "there are no scopes: what a token may do is what its user may")
+		return a, bad(invalidScope, "scopes are not supported: a token has all permissions of its user")
 	case values.Get("code_challenge_method") != "S256":
-		return a, bad(invalidRequest, "code_challenge_method has to be S256")
+		return a, bad(invalidRequest, "code_challenge_method must be S256")
 	case err != nil || len(digest) != sha256.Size:
-		return a, bad(invalidRequest, "code_challenge is no digest by S256")
+		return a, bad(invalidRequest, "code_challenge is not an S256 digest")
 	}
 	return a, nil
 }
@@ -142,7 +142,7 @@ func (l *Login) serveAuthorized(w http.ResponseWriter, r *http.Request) {
 			http.StatusForbidden,
 			pageData{
 				Title:   l.options.Title,
-				Message: "This page has not been open in this browser, or for too long: go back to the application.",
+				Message: "The login was not started in this browser, or it has expired: go back to the application.",
 				Broken:  true,
 			},
 		)
@@ -182,8 +182,8 @@ func (l *Login) byCode(r *http.Request, values url.Values, client *Client) (*tok
 	if err != nil {
 		return nil, "", err
 	}
-	refused := bad(invalidGrant, "the code is wrong, has expired or was used before, or the verifier or the redirect_uri is not that of "+
-		"the request for it")
+	refused := bad(invalidGrant, "the code is wrong, has expired or was used before, or the verifier or the redirect_uri does not match "+
+		"the authorization request")
 	code, ok := parseTicket(text)
 	if !ok {
 		return nil, "", refused

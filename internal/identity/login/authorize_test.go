@@ -201,7 +201,7 @@ func TestAuthorize_invalidRequest(t *testing.T) {
 		"another redirect URI":  {"redirect_uri", "https://evil.example.com/"},
 		"a longer redirect URI": {"redirect_uri", appURI + "/x"},
 		"with a query":          {"redirect_uri", appURI + "?x=y"},
-		"another client's":      {"redirect_uri", "https://shop.example.com/back"},
+		"another client":        {"redirect_uri", "https://shop.example.com/back"},
 		"another port":          {"redirect_uri", "http://127.0.0.1:7778/back"},
 	} {
 		a := f.send("GET", here+"/oauth/authorize?"+request(pairs...).Encode(), "")

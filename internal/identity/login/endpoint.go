@@ -65,7 +65,7 @@ func refusalOf(r *http.Request, err error) refusal {
 	return refusal{
 		code:  http.StatusServiceUnavailable,
 		kind:  unavailable,
-		text:  "sessions cannot be stored or read now: the server's log says why",
+		text:  "sessions cannot be stored or read now: see the server's log",
 		after: 1,
 	}
 }
@@ -102,7 +102,7 @@ func answer(w http.ResponseWriter, code int, value any) {
 // form parses the form in the body. It rejects query parameters and repeated parameters.
 func form(r *http.Request) (url.Values, error) {
 	if r.URL.RawQuery != "" {
-		return nil, bad(invalidRequest, "parameters belong in the body: URLs are written into logs")
+		return nil, bad(invalidRequest, "parameters must be in the body, because servers log URLs")
 	}
 	return body(r)
 }
@@ -112,7 +112,7 @@ func body(r *http.Request) (url.Values, error) {
 		return nil, refusal{
 			code: http.StatusUnsupportedMediaType,
 			kind: invalidRequest,
-			text: "the body has to be application/x-www-form-urlencoded",
+			text: "the body must be application/x-www-form-urlencoded",
 		}
 	}
 	data, err := readBody(r)
@@ -121,7 +121,7 @@ func body(r *http.Request) (url.Values, error) {
 	}
 	values, err := url.ParseQuery(string(data))
 	if err != nil {
-		return nil, bad(invalidRequest, "the body is no form")
+		return nil, bad(invalidRequest, "the body is not a form")
 	}
 	return values, single(values)
 }
@@ -144,7 +144,7 @@ func readBody(r *http.Request) ([]byte, error) {
 func single(values url.Values) error {
 	for name, all := range values {
 		if len(all) > 1 {
-			return bad(invalidRequest, "the parameter %.64q is given %d times", name, len(all))
+			return bad(invalidRequest, "the parameter %.64q is set %d times", name, len(all))
 		}
 	}
 	return nil
@@ -176,9 +176,9 @@ func (l *Login) client(r *http.Request, values url.Values) (*Client, error) {
 		case first != nil || second != nil:
 			return nil, bad(invalidRequest, "the client's credentials are not form-encoded")
 		case values.Has("client_secret"):
-			return nil, bad(invalidRequest, "the client authenticates in two ways: choose one")
+			return nil, bad(invalidRequest, "the client authenticates in two ways: use only one")
 		case values.Has("client_id") && values.Get("client_id") != id:
-			return nil, bad(invalidRequest, "client_id is another client")
+			return nil, bad(invalidRequest, "client_id does not match the authenticated client")
 		}
 	} else {
 		id, secret = values.Get("client_id"), values.Get("client_secret")
@@ -203,7 +203,7 @@ func (l *Login) client(r *http.Request, values url.Values) (*Client, error) {
 		return nil, refusal{
 			code:  http.StatusUnauthorized,
 			kind:  invalidClient,
-			text:  "the client is not known, or its secret is wrong",
+			text:  "the client is unknown, or its secret is wrong",
 			basic: basic,
 		}
 	}
@@ -263,9 +263,9 @@ func (l *Login) grant(r *http.Request) (*tokens, error) {
 	case kind == "":
 		return nil, bad(invalidRequest, "grant_type is missing")
 	case grant == nil:
-		return nil, bad(unsupportedGrant, "the grant_type is none of authorization_code, password, refresh_token, client_credentials")
+		return nil, bad(unsupportedGrant, "unsupported grant_type: use authorization_code, password, refresh_token or client_credentials")
 	case values.Get("scope") != "":
-		return nil, bad(invalidScope, "there are no scopes: what a token may do is what its user may")
+		return nil, bad(invalidScope, "scopes are not supported: a token has all permissions of its user")
 	}
 	client, err := l.client(r, values)
 	if err != nil {
@@ -334,7 +334,7 @@ func (l *Login) byRefresh(r *http.Request, values url.Values, client *Client) (*
 	session, next, err := l.sessions.use(r.Context(), old, refreshing, l.options.IdleTimeout, func(s *Session) error {
 		who = s.User
 		if s.Client != idOf(client) {
-			return bad(invalidGrant, "the refresh token is another client's")
+			return bad(invalidGrant, "the refresh token belongs to another client")
 		}
 		_, err := l.callerOf(s)
 		return err
@@ -365,9 +365,10 @@ func idOf(c *Client) string {
 func (l *Login) byClient(r *http.Request, _ url.Values, client *Client) (*tokens, string, error) {
 	switch {
 	case client == nil:
-		return nil, "", refusal{code: http.StatusUnauthorized, kind: invalidClient, text: "the client has to authenticate", basic: true}
+		return nil, "", refusal{code: http.StatusUnauthorized, kind: invalidClient, text: "the client must authenticate", basic: true}
 	case client.Secret == "" || len(client.Groups) == 0:
-		return nil, client.ID, bad(unauthorized, "the client is no caller itself: it needs a secret and groups in the user file")
+		return nil, client.ID, bad(unauthorized, "the client has no permissions of its own: it must have a secret and groups in the "+
+			"user file")
 	}
 	session := &Session{Type: ofClient, User: client.ID, Client: client.ID, Password: fingerprint(client.Secret)}
 	if err := l.sessions.create(r.Context(), newTicket(), session, l.options.TokenLifetime, l.options.TokenLifetime); err != nil {
@@ -420,7 +421,7 @@ func (l *Login) revoke(r *http.Request) error {
 	case err != nil:
 		return err
 	case session.Client != idOf(client):
-		return bad(invalidGrant, "the token is another client's")
+		return bad(invalidGrant, "the token belongs to another client")
 	case secret != "" && session.Type == ofPage:
 		return nil // cookies cannot be revoked as tokens
 	}

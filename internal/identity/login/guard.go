@@ -208,7 +208,7 @@ func (g *guard) report(ctx context.Context) {
 	defer g.mu.Unlock()
 	g.refused++
 	if now := g.clock.Now(); now.Sub(g.reported) >= reportInterval {
-		klog.FromContext(ctx).Error(nil, "Passwords or secrets were refused", "requests", g.refused)
+		klog.FromContext(ctx).Error(nil, "Rejected passwords or secrets", "requests", g.refused)
 		g.reported, g.refused = now, 0
 	}
 }

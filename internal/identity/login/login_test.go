@@ -417,7 +417,7 @@ func TestToken_invalidRequest(t *testing.T) {
 		"no refresh token":        {"grant_type=refresh_token", nil, 400, invalidRequest},
 		"a foreign one":           {"grant_type=refresh_token&refresh_token=" + ticket{}.String(), nil, 400, invalidGrant},
 		"a broken one":            {"grant_type=refresh_token&refresh_token=%2b", nil, 400, invalidGrant},
-		"another client's":        {"grant_type=refresh_token&refresh_token=" + ofShop.text("refresh_token"), nil, 400, invalidGrant},
+		"another client":          {"grant_type=refresh_token&refresh_token=" + ofShop.text("refresh_token"), nil, 400, invalidGrant},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := f.send(http.MethodPost, "/oauth/token", test.body, append(headers{"Content-Type", formType}, test.headers...)...)
@@ -504,7 +504,7 @@ func TestAuthenticateToken_foreignToken(t *testing.T) {
 		"no token":            {"a.b.c", "no opinion"},
 		"alg none":            {none, "algorithm"},
 		"alg HS256":           {hmac, "algorithm"},
-		"a foreign key":       {foreign, "is not known, or retired"},
+		"a foreign key":       {foreign, "is unknown or retired"},
 		"a changed signature": {parts[0] + "." + parts[1] + "." + strings.Repeat("A", len(parts[2])), "signature is wrong"},
 		"another issuer":      {with("iss", "https://shop"), "no opinion"},
 		"another audience":    {with("aud", []string{"other"}), "is for the audiences"},

@@ -61,7 +61,7 @@ type Provider struct {
 func (p *Provider) check() error {
 	switch {
 	case !isEndpoint(p.Issuer):
-		return fmt.Errorf("issuer %q is no https URL", p.Issuer)
+		return fmt.Errorf("issuer %q is not an https URL", p.Issuer)
 	case p.ClientID == "":
 		return errors.New("clientID is empty")
 	case len(p.Scopes) > 0 && !slices.Contains(p.Scopes, "openid"):
@@ -175,9 +175,9 @@ func (d *document) discover(ctx context.Context, now time.Time) (endpoints, erro
 	switch {
 	case err != nil:
 	case d.Issuer != d.provider.Issuer:
-		err = fmt.Errorf("its document is of the issuer %q", d.Issuer)
+		err = fmt.Errorf("its document has the issuer %q", d.Issuer)
 	case !isEndpoint(d.Authorization) || !isEndpoint(d.Token):
-		err = errors.New("its document has no endpoints to sign in at")
+		err = errors.New("its document has no authorization or token endpoint")
 	}
 	d.err, d.until = err, now.Add(discovered)
 	if err != nil {
@@ -203,7 +203,7 @@ func (d *document) ask(request *http.Request, into any) error {
 		return errors.New("its answer is too long")
 	}
 	if json.Unmarshal(data, into) != nil {
-		return errors.New("its answer is not the JSON that it has to be")
+		return errors.New("its answer is not valid JSON")
 	}
 	return nil
 }
@@ -239,16 +239,16 @@ func (l *Login) serveProvider(w http.ResponseWriter, r *http.Request) {
 	back := cmp.Or(query.Get("return"), "/")
 	switch {
 	case p == nil:
-		l.fail(w, http.StatusNotFound, "There is no such way to sign in.")
+		l.fail(w, http.StatusNotFound, "Unknown login provider.")
 		return
 	case single(query) != nil || !isLocal(back) || len(back) > maxState:
-		l.fail(w, http.StatusBadRequest, "The page to return to has to be one of this server.")
+		l.fail(w, http.StatusBadRequest, "The page to return to must be a page of this server.")
 		return
 	}
 	at, err := l.endpointsOf(r, p, known)
 	if err != nil {
 		l.report(r, p, err)
-		l.fail(w, http.StatusBadGateway, cmp.Or(p.Title, p.Name)+" does not answer as it should. Try again later.")
+		l.fail(w, http.StatusBadGateway, cmp.Or(p.Title, p.Name)+" does not answer correctly. Try again later.")
 		return
 	}
 	a := signInState{p.Name, random(), random(), random(), back}
@@ -264,7 +264,7 @@ func (l *Login) serveProvider(w http.ResponseWriter, r *http.Request) {
 	sum := sha256.Sum256([]byte(a.Verifier))
 	to, err := url.Parse(at.Authorization)
 	if err != nil {
-		l.fail(w, http.StatusBadGateway, cmp.Or(p.Title, p.Name)+" does not answer as it should. Try again later.")
+		l.fail(w, http.StatusBadGateway, cmp.Or(p.Title, p.Name)+" does not answer correctly. Try again later.")
 		return
 	}
 	values := to.Query()
@@ -302,7 +302,7 @@ func (l *Login) fail(w http.ResponseWriter, code int, text string) {
 // report logs an error of a provider, at most once in each reportInterval.
 func (l *Login) report(r *http.Request, p *Provider, err error) {
 	if l.guard.mayReport() {
-		klog.FromContext(r.Context()).Error(err, "People cannot sign in at a provider", "provider", p.Name, "issuer", p.Issuer)
+		klog.FromContext(r.Context()).Error(err, "Users cannot sign in at a login provider", "provider", p.Name, "issuer", p.Issuer)
 	}
 }
 
@@ -313,14 +313,14 @@ func (l *Login) serveCallback(w http.ResponseWriter, r *http.Request) {
 	var a signInState
 	if err != nil || json.Unmarshal(data, &a) != nil || single(query) != nil || a.State == "" ||
 		subtle.ConstantTimeCompare([]byte(a.State), []byte(query.Get("state"))) != 1 || !isLocal(a.Return) {
-		l.fail(w, http.StatusBadRequest, "This browser has not begun to sign in, or has taken too long: go back and begin again.")
+		l.fail(w, http.StatusBadRequest, "The login was not started in this browser, or it has expired: go back and start again.")
 		return
 	}
 	http.SetCookie(w, cookie(r, stateName, "", http.SameSiteLaxMode))
 	known := l.users.current.Load()
 	p := known.providers[a.Provider]
 	if p == nil {
-		l.fail(w, http.StatusNotFound, "There is no such way to sign in.")
+		l.fail(w, http.StatusNotFound, "Unknown login provider.")
 		return
 	}
 	info, err := l.identity(r, p, known, a, query)
@@ -333,7 +333,7 @@ func (l *Login) serveCallback(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		l.report(r, p, err)
-		l.fail(w, http.StatusForbidden, cmp.Or(p.Title, p.Name)+" has not let you sign in here. The server's log says more.")
+		l.fail(w, http.StatusForbidden, cmp.Or(p.Title, p.Name)+" did not let you sign in here. See the server's log for details.")
 		return
 	}
 	w.Header().Set("Location", a.Return)
@@ -346,9 +346,9 @@ func (l *Login) identity(r *http.Request, p *Provider, known *userIndex, a signI
 	case query.Get("error") != "":
 		return nil, fmt.Errorf("the provider answers %.100q", query.Get("error"))
 	case query.Get("code") == "":
-		return nil, errors.New("the provider has sent no code")
+		return nil, errors.New("the provider sent no code")
 	case query.Has("iss") && query.Get("iss") != p.Issuer:
-		return nil, fmt.Errorf("the answer is of the issuer %.100q", query.Get("iss"))
+		return nil, fmt.Errorf("the answer has the issuer %.100q", query.Get("iss"))
 	}
 	at, err := l.endpointsOf(r, p, known)
 	if err != nil {
@@ -388,7 +388,7 @@ func (l *Login) verifyID(ctx context.Context, p *Provider, nonce, token string) 
 	case err != nil:
 		return nil, fmt.Errorf("the ID token: %w", err)
 	case !ok:
-		return nil, errors.New("the ID token is of an issuer that the AuthenticationConfiguration does not name")
+		return nil, errors.New("the AuthenticationConfiguration does not have the issuer of the ID token")
 	}
 	// The signature has been verified. The audience and the nonce remain to be checked.
 	parsed, err := jws.Parse(token)
@@ -413,11 +413,11 @@ func (l *Login) verifyID(ctx context.Context, p *Provider, nonce, token string) 
 	}
 	switch {
 	case claims.Issuer != p.Issuer:
-		return nil, fmt.Errorf("the ID token is of the issuer %q", claims.Issuer)
+		return nil, fmt.Errorf("the ID token has the issuer %q", claims.Issuer)
 	case !slices.Contains(audience, p.ClientID) || claims.Party != "" && claims.Party != p.ClientID || len(audience) > 1 && claims.Party == "":
 		return nil, fmt.Errorf("the ID token is for %q, not for %q", audience, p.ClientID)
 	case subtle.ConstantTimeCompare([]byte(claims.Nonce), []byte(nonce)) != 1:
-		return nil, errors.New("the ID token is of another attempt to sign in")
+		return nil, errors.New("the ID token belongs to another login attempt")
 	}
 	return response.User, nil
 }

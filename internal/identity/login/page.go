@@ -63,7 +63,7 @@ func forbidden(text string) error {
 func (l *Login) fromHere(r *http.Request, told bool) error {
 	site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
 	if site != "" && site != "same-origin" {
-		return forbidden("a page of another origin may not do that")
+		return forbidden("requests from pages of other origins are not allowed")
 	}
 	if origin == "" {
 		if told && site == "" {
@@ -74,7 +74,7 @@ func (l *Login) fromHere(r *http.Request, told bool) error {
 	u, err := url.Parse(origin)
 	same := err == nil && strings.EqualFold(u.Host, r.Host) && (u.Scheme == "https" || u.Scheme == "http" && !byTLS(r))
 	if !same && (l.options.PublicURL == "" || origin != l.options.PublicURL) {
-		return forbidden("a page of another origin may not do that")
+		return forbidden("requests from pages of other origins are not allowed")
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ func (l *Login) beginPage(w http.ResponseWriter, r *http.Request) (string, error
 		return "", err
 	}
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
-		return "", refusal{code: http.StatusUnsupportedMediaType, kind: invalidRequest, text: "the body has to be application/json"}
+		return "", refusal{code: http.StatusUnsupportedMediaType, kind: invalidRequest, text: "the body must be application/json"}
 	}
 	data, err := readBody(r)
 	if err != nil {
@@ -105,7 +105,7 @@ func (l *Login) beginPage(w http.ResponseWriter, r *http.Request) (string, error
 		Password string `json:"password"`
 	}
 	if err := json.Unmarshal(data, &given); err != nil || given.Username == "" || given.Password == "" {
-		return "", bad(invalidRequest, "the body has to be an object with username and password")
+		return "", bad(invalidRequest, "the body must be an object with username and password")
 	}
 	u, err := l.password(r, given.Username, given.Password)
 	if err == nil {
@@ -131,7 +131,7 @@ func (l *Login) startPage(w http.ResponseWriter, r *http.Request, session *Sessi
 }
 
 // errSignedOut reports that the session of a page has ended.
-var errSignedOut = refusal{code: http.StatusUnauthorized, kind: "login_required", text: "there is no session, or it has ended: sign in"}
+var errSignedOut = refusal{code: http.StatusUnauthorized, kind: "login_required", text: "no session, or the session has ended: sign in"}
 
 // ownPage returns the ticket of the cookie. It rejects requests that do not come from the server's own pages.
 func (l *Login) ownPage(r *http.Request) (ticket, error) {

@@ -62,7 +62,7 @@ func (l *Login) verify(token string) (*claims, error) {
 	}
 	key := l.options.Keys.Key(parsed.KeyID)
 	if key == nil {
-		return nil, fmt.Errorf("the token's key %.64q is not known, or retired", parsed.KeyID)
+		return nil, fmt.Errorf("the token's key %.64q is unknown or retired", parsed.KeyID)
 	}
 	return c, key.Verify(parsed)
 }
@@ -104,7 +104,7 @@ func (l *Login) AuthenticateToken(ctx context.Context, token string) (*authentic
 }
 
 // errRefused reports that a user or client may no longer sign in.
-var errRefused = errors.New("the user or client is disabled, was deleted, or has another password")
+var errRefused = errors.New("the user or client was disabled or deleted, or its password changed")
 
 // callerOf returns the user of a session according to the current user file.
 func (l *Login) callerOf(s *Session) (*user.DefaultInfo, error) {

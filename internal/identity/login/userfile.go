@@ -103,9 +103,9 @@ func (f *File) check() error {
 		err := errors.Join(CheckGroups(u.Groups), checkHash(u.Password))
 		switch {
 		case users[u.Name]:
-			err = errors.New("the name is given twice")
+			err = errors.New("duplicate name")
 		case u.UID == "":
-			err = errors.New("uid is empty: give one that no user has had")
+			err = errors.New("uid is empty: set a UID that no other user has had")
 		case uids[u.UID]:
 			err = fmt.Errorf("uid %q is another user's", u.UID)
 		}
@@ -124,9 +124,9 @@ func (f *File) check() error {
 		}
 		switch {
 		case clients[c.ID]:
-			err = errors.New("the id is given twice")
+			err = errors.New("duplicate id")
 		case c.Secret == "" && len(c.Groups) > 0:
-			err = errors.New("it has groups and no secret: only a client with a secret can be a caller itself")
+			err = errors.New("the client has groups but no secret: only clients with a secret can have permissions of their own")
 		}
 		if err != nil {
 			return fmt.Errorf("client %q: %w", c.ID, err)
@@ -140,7 +140,7 @@ func (f *File) check() error {
 		}
 		err := p.check()
 		if providers[p.Name] {
-			err = errors.New("the name is given twice")
+			err = errors.New("duplicate name")
 		}
 		if err != nil {
 			return fmt.Errorf("provider %q: %w", p.Name, err)
@@ -157,13 +157,13 @@ func CheckName(what, name string) error {
 	case name == "":
 		return refuseAs("%s is empty", what)
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, unprintable):
-		return refuseAs("%s %q has characters that do not print", what, name)
+		return refuseAs("%s %q has non-printable characters", what, name)
 	case strings.TrimSpace(name) != name:
 		return refuseAs("%s %q begins or ends with a space", what, name)
 	case len(name) > maxName:
 		return refuseAs("%s has %d bytes, more than %d", what, len(name), maxName)
 	case strings.HasPrefix(name, "system:") || strings.HasPrefix(name, clientPrefix):
-		return refuseAs("%s %q: names that begin with system: or %s are of programs: choose another", what, name, clientPrefix)
+		return refuseAs("%s %q: names that begin with system: or %s are reserved for programs: choose another", what, name, clientPrefix)
 	}
 	return nil
 }
@@ -175,9 +175,9 @@ func CheckGroups(groups []string) error {
 		case strings.TrimSpace(group) != group || group == "":
 			return refuseAs("group %q is empty, or begins or ends with a space", group)
 		case slices.Contains(groups[:i], group):
-			return refuseAs("group %q is given twice", group)
+			return refuseAs("group %q is set twice", group)
 		case strings.HasPrefix(group, "system:") && group != user.SystemPrivilegedGroup:
-			return refuseAs("group %q: of the groups that begin with system:, only %s can be given", group, user.SystemPrivilegedGroup)
+			return refuseAs("group %q: the only allowed group that begins with system: is %s", group, user.SystemPrivilegedGroup)
 		}
 	}
 	return nil
@@ -190,9 +190,9 @@ func checkHash(hash string) error {
 	}
 	switch {
 	case err != nil:
-		return errors.New("the hash is none of bcrypt")
+		return errors.New("not a bcrypt hash")
 	case cost > maxCost:
-		return fmt.Errorf("the hash has the cost %d, which would take seconds for each try; at most %d", cost, maxCost)
+		return fmt.Errorf("the hash has the cost %d, more than %d, which would take seconds for each login", cost, maxCost)
 	}
 	return nil
 }
@@ -205,8 +205,8 @@ func checkRedirects(uris []string) error {
 				[]string{"javascript", "data", "vbscript", "file", "blob"},
 				u.Scheme,
 			) || (u.Scheme == "https" || u.Scheme == "http") && u.Host == "" {
-			return fmt.Errorf("redirect URI %q: give an absolute one without a fragment, of https or of an application's own scheme, or of http "+
-				"on the loopback", uri)
+			return fmt.Errorf("redirect URI %q: must be absolute and without a fragment, with the scheme https, a private scheme of an "+
+				"application, or http on the loopback", uri)
 		}
 	}
 	return nil
@@ -259,7 +259,7 @@ func (f *UserFile) load() error {
 	}
 	if len(file.Providers) > 0 && !f.issuers {
 		return fmt.Errorf(
-			"user file %s: provider %q: there is no Options.AuthenticationConfigFile with an entry for its issuer",
+			"user file %s: provider %q: Options.AuthenticationConfigFile has no entry for its issuer",
 			f.path,
 			file.Providers[0].Name,
 		)
@@ -361,9 +361,9 @@ func Edit(ctx context.Context, path string, change func(*File) error) (err error
 func Hash(password string) (string, error) {
 	switch {
 	case utf8.RuneCountInString(password) < MinPassword:
-		return "", refuseAs("the password has %d characters, at least %d are needed", utf8.RuneCountInString(password), MinPassword)
+		return "", refuseAs("the password has %d characters, at least %d are required", utf8.RuneCountInString(password), MinPassword)
 	case len(password) > MaxPassword:
-		return "", refuseAs("the password has %d bytes, of which bcrypt would look at %d only", len(password), MaxPassword)
+		return "", refuseAs("the password has %d bytes, more than bcrypt's maximum of %d", len(password), MaxPassword)
 	}
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), Cost)
 	if err != nil {

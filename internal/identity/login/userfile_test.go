@@ -19,25 +19,25 @@ func TestUserFile_invalidContent(t *testing.T) {
 		"a name of the system":  {"users: [{name: 'system:admin'}]", "names that begin with system:"},
 		"a client's name":       {"users: [{name: 'client:ci'}]", "names that begin with system: or client:"},
 		"a space":               {"users: [{name: ' a'}]", "begins or ends with a space"},
-		"a line break":          {`users: [{name: "a\nb"}]`, "do not print"},
+		"a line break":          {`users: [{name: "a\nb"}]`, "non-printable characters"},
 		"no UID":                {"users: [{name: a, password: " + hash + "}]", `user "a": uid is empty`},
 		"a UID twice":           {user + "- {name: b, uid: '1', password: " + hash + "}", "is another user's"},
-		"a name twice":          {user + "- {name: a, uid: '2', password: " + hash + "}", "given twice"},
-		"no hash":               {"users: [{name: a, uid: '1'}]", "the hash is none of bcrypt"},
-		"a password":            {"users: [{name: a, uid: '1', password: secret}]", "the hash is none of bcrypt"},
-		"a cut hash":            {"users: [{name: a, uid: '1', password: " + hash[:59] + "}]", "the hash is none of bcrypt"},
+		"a name twice":          {user + "- {name: a, uid: '2', password: " + hash + "}", "duplicate"},
+		"no hash":               {"users: [{name: a, uid: '1'}]", "not a bcrypt hash"},
+		"a password":            {"users: [{name: a, uid: '1', password: secret}]", "not a bcrypt hash"},
+		"a cut hash":            {"users: [{name: a, uid: '1', password: " + hash[:59] + "}]", "not a bcrypt hash"},
 		"an expensive hash":     {"users: [{name: a, uid: '1', password: " + strings.Replace(hash, "$04$", "$31$", 1) + "}]", "the cost 31"},
-		"a group of the system": {"users: [{name: a, uid: '1', password: " + hash + ", groups: ['system:nodes']}]", "only system:masters"},
-		"a group twice":         {"users: [{name: a, uid: '1', password: " + hash + ", groups: [x, x]}]", "given twice"},
-		"a client twice":        {"clients: [{id: a}, {id: a}]", "given twice"},
-		"groups, no secret":     {"clients: [{id: a, groups: [x]}]", "only a client with a secret"},
+		"a group of the system": {"users: [{name: a, uid: '1', password: " + hash + ", groups: ['system:nodes']}]", "is system:masters"},
+		"a group twice":         {"users: [{name: a, uid: '1', password: " + hash + ", groups: [x, x]}]", "set twice"},
+		"a client twice":        {"clients: [{id: a}, {id: a}]", "duplicate"},
+		"groups, no secret":     {"clients: [{id: a, groups: [x]}]", "only clients with a secret"},
 		"http elsewhere":        {"clients: [{id: a, redirectURIs: ['http://example.com/x']}]", "redirect URI"},
 		"a script":              {"clients: [{id: a, redirectURIs: ['javascript:alert(1)']}]", "redirect URI"},
 		"a fragment":            {"clients: [{id: a, redirectURIs: ['https://example.com/x#y']}]", "redirect URI"},
-		"a provider's issuer":   {"providers: [{name: a, issuer: 'http://example.com', clientID: x}]", "is no https URL"},
+		"a provider's issuer":   {"providers: [{name: a, issuer: 'http://example.com', clientID: x}]", "is not an https URL"},
 		"no clientID":           {"providers: [{name: a, issuer: 'https://example.com'}]", "clientID is empty"},
 		"a provider twice": {"providers: [{name: a, issuer: 'https://example.com', clientID: x}, {name: a, issuer: " +
-			"'https://example.com', clientID: x}]", "given twice"},
+			"'https://example.com', clientID: x}]", "duplicate"},
 		"no openid":      {"providers: [{name: a, issuer: 'https://example.com', clientID: x, scopes: [email]}]", "lack openid"},
 		"a relative one": {"clients: [{id: a, redirectURIs: ['/x']}]", "redirect URI"},
 	} {
@@ -110,7 +110,7 @@ func TestEdit_concurrent(t *testing.T) {
 
 func TestHash_length(t *testing.T) {
 	t.Parallel()
-	for password, want := range map[string]string{"short": "at least 8", strings.Repeat("x", 73): "72 only", "1234567": "7 characters"} {
+	for password, want := range map[string]string{"short": "at least 8", strings.Repeat("x", 73): "maximum of 72", "1234567": "7 characters"} {
 		if _, err := Hash(password); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", password, err)
 		}

@@ -51,8 +51,8 @@ func (e escalation) Validate(ctx context.Context, a admission.Attributes, _ admi
 }
 
 // wayBack is the warning for callers that remove their own administrator rights.
-const wayBack = "you may no longer do everything after this: it was the last binding by which you could; the kubeconfig that the " +
-	"server keeps in its data directory is of the group system:masters, needs no binding, and can bring it back"
+const wayBack = "this change removes your last binding with full permissions; to restore it, use the kubeconfig in the server's data " +
+	"directory, which belongs to the group system:masters and needs no binding"
 
 // endsAdministration reports whether the caller removes its own last binding, or the role of that binding, that lets
 // it do everything.

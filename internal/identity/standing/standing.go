@@ -228,7 +228,7 @@ func (c *Checker) check(ctx context.Context, g *group) {
 	}
 	c.schedule(g, farewell)
 	c.mu.Unlock()
-	klog.FromContext(ctx).V(2).Info("Requests end whose caller may not go on",
+	klog.FromContext(ctx).V(2).Info("Ending requests whose caller is no longer allowed",
 		"user", g.bearer.user.GetName(), "requests", len(members), "reason", err.Error())
 	for _, end := range ends {
 		if end != nil {
@@ -274,7 +274,7 @@ func (c *Checker) refusal(ctx context.Context, g *group) error {
 			continue
 		}
 		resource := schema.GroupResource{Group: attributes.GetAPIGroup(), Resource: attributes.GetResource()}
-		return apierrors.NewForbidden(resource, attributes.GetName(), ended("you may not do this any more", reason))
+		return apierrors.NewForbidden(resource, attributes.GetName(), ended("you are no longer allowed to do this", reason))
 	}
 	return nil
 }
@@ -324,9 +324,9 @@ func (c *Checker) caller(ctx context.Context, b *bearer) (user.Info, error) {
 		return nil, nil
 	case err != nil || !ok || response == nil:
 		// The original error may contain details that the client must not see.
-		return nil, apierrors.NewUnauthorized("the credential of this request is not valid any more")
+		return nil, apierrors.NewUnauthorized("the credential of this request is no longer valid")
 	case !same(response.User, b.user):
-		return nil, apierrors.NewUnauthorized("the credential of this request is of another caller now")
+		return nil, apierrors.NewUnauthorized("the credential of this request now belongs to another user")
 	}
 	b.checked, b.current = began, response.User
 	return b.current, nil

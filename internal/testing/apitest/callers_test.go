@@ -509,7 +509,7 @@ func TestLog_wrongTokens_areLimited(t *testing.T) {
 	if n := strings.Count(p.log.String(), "\n"); n > 10 {
 		t.Errorf("%d lines for 300 wrong tokens:\n%.2000s", n, p.log.String())
 	}
-	if !strings.Contains(p.log.String(), "Credentials were refused") {
+	if !strings.Contains(p.log.String(), "Rejected credentials") {
 		t.Errorf("nothing is said of wrong tokens:\n%s", p.log.String())
 	}
 	if strings.Contains(p.log.String(), "wrong-") {

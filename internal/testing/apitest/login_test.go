@@ -488,7 +488,7 @@ func TestLogin_providerWithoutIssuer_isRejected(t *testing.T) {
 		instance.Close()
 		t.Fatal("no error")
 	}
-	if want := `provider "corp": there is no Options.AuthenticationConfigFile with an entry for its issuer`; !strings.Contains(
+	if want := `provider "corp": Options.AuthenticationConfigFile has no entry for its issuer`; !strings.Contains(
 		err.Error(),
 		want,
 	) {

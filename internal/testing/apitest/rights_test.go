@@ -362,7 +362,7 @@ func TestAuthorizer_isAskedFirst(t *testing.T) {
 			}
 			var all authorizationv1.SelfSubjectRulesReview
 			decode(t, c.post(selfRulesPath, review("SelfSubjectRulesReview", spec(fields{"namespace": "default"}))).want(201).raw, &all)
-			if !all.Status.Incomplete || !strings.Contains(all.Status.EvaluationError, "does not list what it allows") {
+			if !all.Status.Incomplete || !strings.Contains(all.Status.EvaluationError, "does not list rules") {
 				t.Errorf("the rules of an authorizer that does not list them: %+v", all.Status)
 			}
 		})
@@ -455,7 +455,7 @@ func TestRoles_lastAdministrator_isWarned(t *testing.T) {
 	t.Parallel()
 	c := withTokens(t)
 	jane := c.stranger("secret")
-	const way = "the kubeconfig that the server keeps in its data directory"
+	const way = "the kubeconfig in the server's data directory"
 	warned := func(a *answer) bool {
 		return slices.ContainsFunc(a.warnings(), func(text string) bool { return strings.Contains(text, way) })
 	}
