@@ -317,7 +317,7 @@ func commandsEnd(t *testing.T, config *rest.Config) {
 		for word, want := range map[string]string{
 			"fail":     "Internal error occurred: no such command",
 			"conflict": `start: Operation cannot be fulfilled on widgets "w": it is stopped`,
-			"panic":    "Internal error occurred: the session made the server panic; its log says where",
+			"panic":    "Internal error occurred: the session caused a panic in the server; see the server's log",
 		} {
 			if _, _, err := d.run(t, t.Context(), config, command{words: []string{word}}); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: got %v", word, err)
@@ -547,8 +547,8 @@ func limitsEnd(t *testing.T, config *rest.Config) {
 			continue
 		}
 		for sub, want := range map[string]string{
-			"idle":  "nothing was sent for as long as a session may be idle",
-			"total": "the session took as long as it may",
+			"idle":  "the session was idle for too long",
+			"total": "the session exceeded its maximum duration",
 		} {
 			executor, err := d.executor(config, urlOf(t, config, "w/"+sub, url.Values{"command": {"wait"}}))
 			if err != nil {

@@ -237,8 +237,8 @@ func refusedPorts(t *testing.T, config *rest.Config, closed int) {
 			want  string
 		}{
 			{"", closed, "connection refused"},
-			{"", 1, "Internal error occurred: the session made the server panic"},
-			{"", 2, "there is no connection"},
+			{"", 1, "Internal error occurred: the session caused a panic in the server"},
+			{"", 2, "no connection"},
 			{"?ports=7&ports=8", closed, "the request is for the ports [7 8]"},
 		} {
 			dialer, err := dialers(config, urlOf(t, config, "w/portforward"+test.query, nil))

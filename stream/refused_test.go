@@ -69,7 +69,7 @@ func refusals(t *testing.T, config *rest.Config) {
 		{"GET", "w/exec?command=x", nil, 400, "Upgrade request required"},
 		{"POST", "w/exec?command=x", nil, 400, "Upgrade request required"},
 		{"GET", "w/portforward", nil, 400, "Upgrade request required"},
-		{"GET", "w/exec?command=x", asEcho, 400, `unable to upgrade to \"echo\": websocket and SPDY/3.1 are served`},
+		{"GET", "w/exec?command=x", asEcho, 400, `unable to upgrade to \"echo\": use websocket or SPDY/3.1`},
 		{"GET", "w/portforward", asEcho, 400, `unable to upgrade to \"echo\"`},
 		{"GET", "w/exec?stdout=false&stderr=0", asWebSocket, 400, "you must specify at least 1 of stdin, stdout, stderr"},
 		{"GET", "w/exec?stdout=false&tty=true", asWebSocket, 400, "you must specify at least 1 of stdin, stdout, stderr"},

@@ -145,7 +145,7 @@ func TestOperations_throughCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	failed := s.until(rehearsal, "failed", inPhase("Failed"))
-	if message := fmt.Sprint(failed["message"]); !strings.Contains(message, "ended while it was running") {
+	if message := fmt.Sprint(failed["message"]); !strings.Contains(message, "stopped while it ran the operation") {
 		t.Errorf("a rehearsal whose process was killed says %s", message)
 	}
 	status := s.until(

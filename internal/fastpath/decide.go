@@ -118,7 +118,7 @@ type condition struct {
 // d.Kind is set behind NoKind, d.Scope behind OddPath, d.Media behind OddMedia, d.Options behind OddOptions.
 var conditions = []condition{
 	{reason: TurnedOff, routes: all,
-		why:   "The operator has turned the fast path off.",
+		why:   "The operator disabled the fast path.",
 		holds: func(g *Gate, _ *Decision, _ *http.Request) bool { return g.config.Off }},
 	{reason: NoRoute, routes: Upstream,
 		why:   "The verb has no fast path: deletecollection, proxy, HEAD, or a watch by the old path.",
@@ -142,8 +142,7 @@ var conditions = []condition{
 		why:   "The Go type has a release after which upstream warns of the version.",
 		holds: func(_ *Gate, d *Decision, _ *http.Request) bool { return d.Kind.deprecated }},
 	{reason: OddPath, routes: all, instead: Items,
-		why: "The path is escaped or spelled in another way than clients spell it; upstream's routing may treat it differently " +
-			"from the request info.",
+		why:   "The path is escaped, or not in the usual form; upstream's routing may treat it differently from the request info.",
 		holds: func(_ *Gate, d *Decision, r *http.Request) bool { return r.URL.RawPath != "" || !d.locate() }},
 	{reason: Traced, routes: all, instead: Items,
 		why:   "Requests are traced, and upstream's handlers record the spans.",
@@ -152,19 +151,18 @@ var conditions = []condition{
 		why:   "The events of the watch go to a WebSocket.",
 		holds: func(_ *Gate, _ *Decision, r *http.Request) bool { return wsstream.IsWebSocketRequest(r) }},
 	{reason: OddMedia, routes: all, instead: Items,
-		why: "The Accept header has a value that upstream has to negotiate. Lists as tables, metadata, YAML and protobuf get at least " +
-			"their items from the fast path.",
+		why: "The Accept header has a value that upstream must negotiate. For lists as tables, metadata, YAML and protobuf, the fast path " +
+			"provides at least the items.",
 		holds: func(_ *Gate, d *Decision, r *http.Request) bool { return !d.negotiate(r.Header.Get("Accept")) }},
 	{reason: ForPeople, routes: all &^ Watch, instead: Items,
-		why:   "The client gets indented JSON: by the parameter pretty, or because it is a browser or curl.",
+		why:   "The client gets indented JSON: because of the parameter pretty, or because the client is a browser or curl.",
 		holds: func(g *Gate, _ *Decision, r *http.Request) bool { return g.config.Pretty != nil && g.config.Pretty(r) }},
 	{reason: OddOptions, routes: Get | writes,
-		why: "The query has an option. Only fieldManager, fieldValidation and force of a create, update or patch pass, each " +
-			"once and valid; those of lists and watches are read behind the gate, by listOptions in package reads.",
+		why: "The query has an unsupported option. The fast path supports fieldManager, fieldValidation and force of a create, update or " +
+			"patch, each once and valid; those of lists and watches are read behind the gate, by listOptions in package reads.",
 		holds: func(_ *Gate, d *Decision, r *http.Request) bool { return !d.readOptions(r.URL.RawQuery) }},
 	{reason: OddBodyMedia, routes: writes,
-		why: "The body is not JSON, or a patch is none of JSON patch, merge patch and applied configuration with the options that " +
-			"it needs.",
+		why:   "The body is not JSON, or the patch is not a JSON patch, a merge patch, or an applied configuration with the required options.",
 		holds: func(_ *Gate, d *Decision, r *http.Request) bool { return !d.readContentType(r.Header["Content-Type"]) }},
 }
 

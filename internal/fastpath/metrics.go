@@ -12,12 +12,12 @@ func newMetrics() *gateMetrics {
 	m := &gateMetrics{
 		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "annex_fast_path_answered_total",
-			Help: "Requests that were answered without upstream's handlers, by route. " +
-				"The route items counts lists that upstream's handlers answered without their items.",
+			Help: "Requests that the server answered without upstream's handlers, by route. The route items counts lists that upstream's " +
+				"handlers answered with items of the fast path.",
 		}, []string{"route"}),
 		declines: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "annex_fast_path_declined_total",
-			Help: "Requests for resources that upstream's handlers answered, by verb and by the reason for which the fast path declined them.",
+			Help: "Requests for resources that upstream's handlers answered, by verb and by the reason why the fast path declined them.",
 		}, []string{"verb", "reason"}),
 		byRoute: map[Route]prometheus.Counter{},
 	}

@@ -218,16 +218,16 @@ func TestKapis_invalidRequests(t *testing.T) {
 		want, method, path string
 		body               string
 	}{
-		{400, `there is no parameter or field "pages": parameters are name, q,`, "GET", "pipelines?pages=1", ""},
-		{400, `there is no parameter or field "backward"`, "GET", "pipelines?backward=true", ""},
-		{400, `page: "0" is no number from 1`, "GET", runs + "?page=0", ""},
-		{400, `page: "x" is no number from 1`, "GET", runs + "?page=x", ""},
-		{400, `page: "99999999999999999999" is no number`, "GET", runs + "?page=99999999999999999999", ""},
-		{400, `limit: "1000000000" is no number from 0 to 1000`, "GET", runs + "?limit=1000000000", ""},
+		{400, `unknown parameter or field "pages"`, "GET", "pipelines?pages=1", ""},
+		{400, `unknown parameter or field "backward"`, "GET", "pipelines?backward=true", ""},
+		{400, `page: "0" is not a number from 1 to`, "GET", runs + "?page=0", ""},
+		{400, `page: "x" is not a number from 1 to`, "GET", runs + "?page=x", ""},
+		{400, `page: "99999999999999999999" is not a number from`, "GET", runs + "?page=99999999999999999999", ""},
+		{400, `limit: "1000000000" is not a number from 0 to 1000`, "GET", runs + "?limit=1000000000", ""},
 		{400, `limit: "-1"`, "GET", runs + "?limit=-1", ""},
-		{400, `sortBy: no order by "color": there are name, namespace, creationTimestamp, spec.pipelineRef.name,`, "GET", runs +
+		{400, `sortBy: unknown field "color": fields are name, namespace, creationTimestamp, spec.pipelineRef.name,`, "GET", runs +
 			"?sortBy=color", ""},
-		{400, `sortBy: no order by "startTime": there are name,`, "GET", "pipelines?sortBy=startTime", ""},
+		{400, `sortBy: unknown field "startTime": fields are name,`, "GET", "pipelines?sortBy=startTime", ""},
 		{400, `ascending: "up" must be true or false`, "GET", runs + "?ascending=up", ""},
 		{400, `parameter backward is "2": use true or false`, "GET", runs + "?backward=2", ""},
 		{400, "unable to parse requirement", "GET", runs + "?labelSelector=a%3D%3D%3Db", ""},
@@ -254,11 +254,11 @@ func TestKapis_invalidRequests(t *testing.T) {
 		{404, `pipelineruns.devops.devops.io "none" not found`, "GET", runs + "/none/log?follow=true", ""},
 		{404, "there is no such path", "GET", runs + "/r/events", ""},
 		{400, "parameter watch: here are pages", "GET", runs + "?watch=true", ""},
-		{400, "cursor: this is none", "GET", runs + "?cursor=abc", ""},
+		{400, "cursor: not a cursor of the same query", "GET", runs + "?cursor=abc", ""},
 		{404, `pipelineruns.devops.devops.io "r" not found`, "GET", "pipelines/q/pipelineruns/r", ""},
 		{404, `pipelineruns.devops.devops.io "r" not found`, "DELETE", "pipelines/q/pipelineruns/r", ""},
 		{404, `pipelineruns.devops.devops.io "r" not found`, "POST", "pipelines/q/pipelineruns/r/stop", ""},
-		{404, "there is no resource projects", "GET", "projects", ""},
+		{404, "no resource projects of version", "GET", "projects", ""},
 		{405, "", "PATCH", "pipelines/p", "{}"},
 		{405, "", "DELETE", "pipelines", ""},
 	} {

@@ -490,7 +490,7 @@ func TestFlags_aliases(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(p.data, "kubeconfig")); !os.IsNotExist(err) {
 		t.Errorf("there is a kubeconfig: %v", err)
 	}
-	p.want(403, "this server does not answer kubectl", "GET", pizzas, nil, "User-Agent", "kubectl/v1.37.2 (linux/amd64) kubernetes/1234567")
+	p.want(403, "this server rejects requests of kubectl", "GET", pizzas, nil, "User-Agent", "kubectl/v1.37.2 (linux/amd64) kubernetes/1234567")
 	p.want(200, "", "GET", pizzas, nil)
 	p.topping("tomato", 1)
 	p.want(422, "metadata.resourceVersion", "PUT", group+"v1beta1/toppings/tomato", map[string]any{

@@ -286,7 +286,7 @@ func (w *listWriter) WriteHeader(code int) {
 	}
 }
 
-var errNoItems = errors.New("there is no place for items in the list")
+var errNoItems = errors.New("the list has no field for items")
 
 // Write implements http.ResponseWriter, except that it returns the number of bytes written including the items:
 // upstream adds these numbers up in its metrics of response sizes.

@@ -138,7 +138,7 @@ func TestMessagesAs_encodesAsUpstream(t *testing.T) {
 			}
 			filled, head, tail, ok := c.in.fill(encode(c.list()), verbatim.Fragments{verbatim.NewFragment(item), verbatim.NewFragment(item)})
 			if !ok {
-				t.Fatal("there is no place for items")
+				t.Fatal("no field for items")
 			}
 			got := bytes.Clone(head)
 			for i := range filled.Len() {

@@ -72,10 +72,10 @@ func reportLate(ended <-chan operationResult, since time.Time) {
 		}
 		metrics.RecordRequestPostTimeout(metrics.PostTimeoutSourceRestHandler, status)
 		utilruntime.HandleError(
-			fmt.Errorf("a request that was answered with a timeout ended %s later: error: %v, panic: %v", time.Since(since), o.err, o.panic),
+			fmt.Errorf("a request that timed out for the client ended %s later: error: %v, panic: %v", time.Since(since), o.err, o.panic),
 		)
 	case <-wait.C:
 		metrics.RecordRequestPostTimeout(metrics.PostTimeoutSourceRestHandler, metrics.PostTimeoutHandlerPending)
-		utilruntime.HandleError(fmt.Errorf("a request that was answered with a timeout is still going on %s later", time.Since(since)))
+		utilruntime.HandleError(fmt.Errorf("a request that timed out for the client is still running %s later", time.Since(since)))
 	}
 }

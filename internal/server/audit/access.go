@@ -143,7 +143,7 @@ func (a *AccessLog) Metrics() []prometheus.Collector {
 		}, func() float64 { return float64(a.losses.Total()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "annex_access_log_left_out_lines_total",
-			Help: "Lines of the access log that were left out because too many callers were not known.",
+			Help: "Lines that the access log omitted because of too many unauthenticated requests.",
 		}, func() float64 { return float64(a.leftOut.Load()) }),
 	}
 }

@@ -143,7 +143,7 @@ func (a *Audit) Metrics() []prometheus.Collector {
 	for _, o := range a.outputs {
 		all = append(all, prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name:        "annex_audit_lost_events_total",
-			Help:        "Audit events that could not be written or sent, by where they were to go.",
+			Help:        "Audit events that could not be written or sent, by destination.",
 			ConstLabels: prometheus.Labels{"backend": o.name},
 		}, func() float64 { return float64(o.losses.Total()) }))
 	}

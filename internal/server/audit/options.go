@@ -27,7 +27,7 @@ func Enabled(o config.AuditOptions) bool { return o.Log.Path != "" || o.Webhook.
 // Complete fills in defaults. It reports an error for the first mistake.
 func Complete(o *config.AuditOptions) error {
 	if o.PolicyFile != "" && !Enabled(*o) {
-		return errors.New("Options.Audit.PolicyFile is given, but events go nowhere: add Options.Audit.Log.Path or " +
+		return errors.New("Options.Audit.PolicyFile has no effect without a destination of events: add Options.Audit.Log.Path or " +
 			"Options.Audit.Webhook.ConfigFile")
 	}
 	if err := completeLog(&o.Log); err != nil {
@@ -144,7 +144,7 @@ func unset(field string, given any, reason string) error {
 		case part.Kind() == reflect.Struct:
 			return unset(name, part.Interface(), reason)
 		default:
-			return fmt.Errorf("%s is given in vain: %s", options+name, reason)
+			return fmt.Errorf("%s has no effect: %s", options+name, reason)
 		}
 	}
 	return nil

@@ -136,7 +136,7 @@ func (p *Policy) metrics() []prometheus.Collector {
 	for result, n := range map[string]*atomic.Int64{"success": &p.reloads, "failure": &p.refusals} {
 		all = append(all, prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name:        "annex_audit_policy_reloads_total",
-			Help:        "Changes of the audit policy's file, by whether they came into force.",
+			Help:        "Reloads of the audit policy file, by result.",
 			ConstLabels: prometheus.Labels{"result": result},
 		}, func() float64 { return float64(n.Load()) }))
 	}

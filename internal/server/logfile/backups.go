@@ -87,7 +87,7 @@ func (f *File) tidyWhenRotated() {
 		case <-f.rotated:
 		}
 		if err := f.tidy(); err != nil && !errors.Is(err, fs.ErrClosed) {
-			klog.Background().Error(err, "Rotated files were not removed or compressed", "file", f.path)
+			klog.Background().Error(err, "Failed to remove or compress rotated files", "file", f.path)
 		}
 	}
 }

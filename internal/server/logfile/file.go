@@ -132,7 +132,7 @@ func (f *File) rotate() {
 	}
 	if err != nil {
 		f.limit = f.size + f.rotation.MaxSize
-		klog.Background().Error(err, "A log file was not rotated, and grows", "file", f.path)
+		klog.Background().Error(err, "Failed to rotate a log file, which keeps growing", "file", f.path)
 	}
 }
 

@@ -230,10 +230,10 @@ func (a *attempt) write(ctx context.Context, urgent bool) bool {
 	case errors.Is(err, errLost), errors.Is(err, errGone):
 		a.cancel(err)
 	case a.runner.config.Clock.Since(a.renewed) >= lease*2/3:
-		klog.FromContext(ctx).Error(err, "Operation cannot be held any longer", "operation", a.key)
+		klog.FromContext(ctx).Error(err, "Failed to renew the lease of an operation", "operation", a.key)
 		a.cancel(errLost)
 	case urgent:
-		klog.FromContext(ctx).Error(err, "Checkpoint of an operation could not be stored", "operation", a.key)
+		klog.FromContext(ctx).Error(err, "Failed to store the checkpoint of an operation", "operation", a.key)
 	}
 	return false
 }
@@ -289,7 +289,7 @@ func (a *attempt) end(ctx, lasting context.Context, o actionResult) {
 		if errors.Is(err, errLost) || errors.Is(err, errGone) {
 			return
 		}
-		klog.FromContext(ctx).Error(err, "End of an operation could not be written", "operation", a.key)
+		klog.FromContext(ctx).Error(err, "Failed to store the end of an operation", "operation", a.key)
 		pause := c.NewTimer(retryAfter)
 		select {
 		case <-pause.C():
@@ -308,7 +308,7 @@ func (a *attempt) end(ctx, lasting context.Context, o actionResult) {
 // abandon writes the failure of an operation whose action has not ended in time. A resumable operation is left to a
 // later process.
 func (a *attempt) abandon(ctx context.Context) {
-	klog.FromContext(ctx).Error(nil, "Action of an operation has not ended at the end of its context", "operation", a.key)
+	klog.FromContext(ctx).Error(nil, "Action of an operation did not return at the end of its context", "operation", a.key)
 	if a.call.Subresource.Long.Resumable || !a.held(ctx) {
 		return
 	}
@@ -316,7 +316,7 @@ func (a *attempt) abandon(ctx context.Context) {
 		a.conclude(ctx, op, actionResult{err: fmt.Errorf("the action had not ended after %s", a.runner.config.Drain)})
 	})
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "End of an operation could not be written", "operation", a.key)
+		klog.FromContext(ctx).Error(err, "Failed to store the end of an operation", "operation", a.key)
 		return
 	}
 	a.runner.count(a.stored)
@@ -381,7 +381,8 @@ func rawWithin(limit int, what string, v any) (*runtime.RawExtension, error) {
 	}
 	if len(raw) > limit {
 		return nil, apierrors.NewRequestEntityTooLargeError(
-			fmt.Sprintf("the %s has %d bytes, and an operation holds %d at most: store it elsewhere, and say where", what, len(raw), limit),
+			fmt.Sprintf("the %s has %d bytes, more than an operation's maximum of %d: store it elsewhere, and return a "+
+				"reference", what, len(raw), limit),
 		)
 	}
 	return &runtime.RawExtension{Raw: raw}, nil

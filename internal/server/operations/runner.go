@@ -91,10 +91,10 @@ func NewRunner(config Config) *Runner {
 		inLine:  map[key]bool{},
 		waiting: map[key]chan struct{}{},
 		finished: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "annex_operations_finished_total", Help: "Operations that this process has seen to their end.",
+			Name: "annex_operations_finished_total", Help: "Operations that ended in this process.",
 		}, []string{"group", "resource", "action", "phase"}),
 		gauge: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "annex_operations_running", Help: "Operations that this process carries out.",
+			Name: "annex_operations_running", Help: "Operations that this process is running.",
 		}),
 	}
 }
@@ -311,7 +311,7 @@ func (r *Runner) expire(ctx context.Context, op *operationv1.Operation) time.Dur
 		return left
 	}
 	if err := r.config.Client.Delete(ctx, op); err != nil && !settled(err) {
-		klog.FromContext(ctx).Error(err, "Operation that has expired could not be deleted", "operation", keyOf(op))
+		klog.FromContext(ctx).Error(err, "Failed to delete an expired operation", "operation", keyOf(op))
 		return retryAfter
 	}
 	return 0
@@ -334,7 +334,7 @@ func (r *Runner) claim(ctx, lasting context.Context, op *operationv1.Operation, 
 	runCtx, call, err := recall(lasting, recordedOf(op))
 	if errors.Is(err, define.ErrUnknownAction) {
 		if r.config.Shared { // a replica of another version may have it
-			klog.FromContext(ctx).Info("Operation is left to other replicas", "operation", keyOf(op), "reason", err.Error())
+			klog.FromContext(ctx).Info("Skipping an operation, which another replica may run", "operation", keyOf(op), "reason", err.Error())
 			return 0
 		}
 		err = apierrors.NewBadRequest(err.Error())
@@ -345,17 +345,17 @@ func (r *Runner) claim(ctx, lasting context.Context, op *operationv1.Operation, 
 	switch {
 	case err != nil || !orphaned:
 	case !call.Subresource.Long.Resumable:
-		err = apierrors.NewServiceUnavailable("the server that ran the operation ended while it was running; how far it came is not known")
+		err = apierrors.NewServiceUnavailable("the server stopped while it ran the operation; the progress of the operation is unknown")
 	case next.Status.Interruptions >= maxInterruptions:
-		err = apierrors.NewServiceUnavailable(fmt.Sprintf("the server ended %d times in a row while it ran the operation, which got no "+
-			"further in between: it is not resumed by itself again, and can be retried", maxInterruptions))
+		err = apierrors.NewServiceUnavailable(fmt.Sprintf("the server stopped %d times in a row while it ran the operation, without "+
+			"progress in between: the operation is not resumed automatically again, but can be retried", maxInterruptions))
 	}
 	if err != nil && (orphaned || final(err)) {
 		finish(next, r.config.Clock.Now(), operationv1.OperationFailed, err.Error(), err)
 		return r.conclude(ctx, next)
 	}
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Operation cannot begin yet", "operation", keyOf(op))
+		klog.FromContext(ctx).Error(err, "Operation cannot start yet", "operation", keyOf(op))
 		return retryAfter
 	}
 	a := newAttempt(r, op, call)
@@ -374,7 +374,7 @@ func (r *Runner) claim(ctx, lasting context.Context, op *operationv1.Operation, 
 		if settled(err) {
 			return 0
 		}
-		klog.FromContext(ctx).Error(err, "Operation could not be claimed", "operation", keyOf(op))
+		klog.FromContext(ctx).Error(err, "Failed to claim an operation", "operation", keyOf(op))
 		return retryAfter
 	}
 	r.gauge.Inc()
@@ -405,7 +405,7 @@ func (r *Runner) conclude(ctx context.Context, op *operationv1.Operation) time.D
 		if settled(err) {
 			return 0
 		}
-		klog.FromContext(ctx).Error(err, "End of an operation could not be written", "operation", keyOf(op))
+		klog.FromContext(ctx).Error(err, "Failed to store the end of an operation", "operation", keyOf(op))
 		return retryAfter
 	}
 	r.count(op)
@@ -432,6 +432,6 @@ func finish(op *operationv1.Operation, now time.Time, phase operationv1.Operatio
 var (
 	errCancelled = errors.New("the operation was cancelled")
 	errGone      = errors.New("the operation was deleted")
-	errLost      = errors.New("the operation could not be held: its status was not written in time")
+	errLost      = errors.New("the server lost the operation: its status was not written in time")
 	errStopping  = errors.New("the server is stopping")
 )

@@ -112,7 +112,7 @@ func TestRunner_lostClaim_isTakenOver(t *testing.T) {
 	t.Parallel()
 	s, clock := newStore(), fakeClock()
 	first, told, release, begun := handOver(t, s, clock, true)
-	if err := <-told; err == nil || !strings.Contains(err.Error(), "could not be held") {
+	if err := <-told; err == nil || !strings.Contains(err.Error(), "server lost the operation") {
 		t.Errorf("the first ended for %v", err)
 	}
 	testwait.Until(t, "the second begins", func() bool {
@@ -167,7 +167,7 @@ func TestRunner_suspendedHolder_writesNothing(t *testing.T) {
 	})
 	op := s.get("o")
 	close(resume)
-	if err := <-told; err == nil || !strings.Contains(err.Error(), "could not be held") {
+	if err := <-told; err == nil || !strings.Contains(err.Error(), "server lost the operation") {
 		t.Errorf("the first ended for %v", err)
 	}
 	if now := s.get("o"); string(now.Status.Result.Raw) != `"the second's"` || now.ResourceVersion != op.ResourceVersion {
@@ -203,7 +203,7 @@ func TestRunner_notResumable_failsWithoutHolder(t *testing.T) {
 		return op.Status.Phase == operationv1.OperationFailed
 	})
 	if op.Status.Error.Reason != metav1.StatusReasonServiceUnavailable ||
-		!strings.Contains(op.Status.Error.Message, "ended while it was running; how far it came is not known") ||
+		!strings.Contains(op.Status.Error.Message, "stopped while it ran the operation; the progress of the operation is unknown") ||
 		op.Status.Attempts != 1 ||
 		begun.Load() {
 		t.Errorf("%+v %v", op.Status, begun.Load())
@@ -257,7 +257,7 @@ func TestRunner_manyInterruptions_fails(t *testing.T) {
 			}}}, func(c *operations.Config) { c.Shared = false })
 			if !test.runs {
 				op := s.becomes(t, "o", operationv1.OperationFailed)
-				if e := op.Status.Error; e.Code != 503 || !strings.Contains(e.Message, "ended 5 times in a row") ||
+				if e := op.Status.Error; e.Code != 503 || !strings.Contains(e.Message, "stopped 5 times in a row") ||
 					op.Status.Interruptions != test.left ||
 					op.Status.Attempts != 5 {
 					t.Errorf("%+v", op.Status)

@@ -29,7 +29,7 @@ func (r *Runner) Start(ctx context.Context, call *define.Call) (runtime.Object, 
 	if call.Wait != "" {
 		var err error
 		if wait, err = time.ParseDuration(call.Wait); err != nil || wait < 0 {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("parameter wait: %q is no duration, such as 30s", call.Wait))
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("parameter wait: %q is not a duration such as 30s", call.Wait))
 		}
 	}
 	op, err := operationOf(call)

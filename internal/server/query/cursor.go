@@ -16,8 +16,8 @@ const (
 	longestInput = 4096
 )
 
-var errCursor = errors.New("cursor: this is none that an answer to the same query gave; the sort, the filters and the resource have to " +
-	"be those of the page before")
+var errCursor = errors.New("cursor: not a cursor of the same query; the resource, the filters and the sort order must be the same as for " +
+	"the previous page")
 
 // writeCursor returns a cursor for the position behind which the next page of a query begins.
 func writeCursor(p ordered.Position, binding string) string {

@@ -59,7 +59,7 @@ func (a *API) describe(w http.ResponseWriter, r *http.Request, p place) error {
 		}
 	}
 	if !known {
-		return notFound(fmt.Sprintf("there is nothing to query at %s; %s lists what there is", r.URL.Path, a.config.Prefix))
+		return notFound(fmt.Sprintf("no query API at %s; %s lists the query APIs", r.URL.Path, a.config.Prefix))
 	}
 	body, err := json.Marshal(answer)
 	if err != nil {

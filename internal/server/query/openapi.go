@@ -109,7 +109,7 @@ func (a *API) describePaths(document *spec3.OpenAPI, r *Resource, name string) {
 func (r *Resource) operation(item *spec.Schema) *spec3.Operation {
 	text := "objects of kind " + r.Kind + ", sorted, filtered and counted"
 	if r.Watched {
-		text += "; with watch=true, what becomes of them"
+		text += "; with watch=true, followed by their changes"
 	}
 	content := map[string]*spec3.MediaType{runtime.ContentTypeJSON: {MediaTypeProps: spec3.MediaTypeProps{Schema: pageSchema(item)}}}
 	if r.Watched {
@@ -139,9 +139,9 @@ func pageSchema(item *spec.Schema) *spec.Schema {
 	facet := object(map[string]spec.Schema{"value": *nullable(spec.StringProperty()), "count": *count}, "value", "count")
 	return object(map[string]spec.Schema{
 		"items":           *spec.ArrayProperty(item),
-		"totalItems":      *saying(count, "how many there are on all pages"),
-		"resourceVersion": *saying(spec.StringProperty(), "of what this is; a tail may go on from there"),
-		"cursor":          *saying(spec.StringProperty(), "where the next page begins; absent at the end"),
+		"totalItems":      *saying(count, "number of objects on all pages"),
+		"resourceVersion": *saying(spec.StringProperty(), "resource version of the page; a watch may continue from it"),
+		"cursor":          *saying(spec.StringProperty(), "cursor of the next page; absent on the last page"),
 		"facets":          *spec.MapProperty(spec.ArrayProperty(facet)),
 	}, "items", "totalItems", "resourceVersion")
 }
@@ -182,19 +182,19 @@ func (r *Resource) parameters() []*spec3.Parameter {
 	by := spec.StringProperty()
 	by.Enum = sortable
 	add("page", "number of the page", bounded(1, lastPage, 1))
-	add("limit", "how many items are on a page; 0 counts only", bounded(0, largestLimit, defaultLimit))
-	add("cursor", "the page behind the one that gave it", spec.StringProperty())
+	add("limit", "number of items on a page; 0 only counts", bounded(0, largestLimit, defaultLimit))
+	add("cursor", "cursor of the page, from the previous page", spec.StringProperty())
 	add("sortBy", "order of the items", by)
 	add("ascending", "false is the reverse", spec.BooleanProperty())
 	add("name", "part of the name", spec.StringProperty())
-	add("q", "words that have to be in a text or the name: "+strings.Join(texts(fields), ", "), spec.StringProperty())
+	add("q", "words that a text field or the name must contain: "+strings.Join(texts(fields), ", "), spec.StringProperty())
 	add("labelSelector", "as of lists", spec.StringProperty())
 	add("fieldSelector", "as of lists", spec.StringProperty())
-	add("fields", "paths that items hold beside their identity, with commas between", spec.StringProperty())
-	add("showManagedFields", "whether items hold their managedFields, which are left out otherwise", spec.BooleanProperty())
-	add("facets", "fields whose values are counted, with commas between: "+list(names(fields)), spec.StringProperty())
+	add("fields", "comma-separated paths of fields that items have in addition to their identity", spec.StringProperty())
+	add("showManagedFields", "include managedFields in items", spec.BooleanProperty())
+	add("facets", "comma-separated fields whose values to count: "+list(names(fields)), spec.StringProperty())
 	if r.Watched {
-		add("watch", "follow what becomes of the objects", spec.BooleanProperty())
+		add("watch", "follow changes of the objects", spec.BooleanProperty())
 		add("resourceVersion", "where a tail goes on", spec.StringProperty())
 	}
 	for _, f := range fields {

@@ -40,7 +40,7 @@ func (a *API) page(w http.ResponseWriter, r *http.Request, asked *parsedRequest,
 		encode = encodeUnstructured
 	}
 	if asked.request.Page == nil {
-		return fmt.Errorf("the storage of %s answers no queries", asked.resource.Resource)
+		return fmt.Errorf("the storage of %s does not support queries", asked.resource.Resource)
 	}
 	items, err := encode(asked.request.Page.Objects)
 	if err != nil {

@@ -94,7 +94,7 @@ func parse(r *http.Request, p place, resource *Resource) (*parsedRequest, error)
 	case show == "true":
 		a.managedFields = true
 	case show != "false" && query.Has("showManagedFields"):
-		return nil, fmt.Errorf("showManagedFields: %.100q is neither true nor false", show)
+		return nil, fmt.Errorf("showManagedFields: %.100q must be true or false", show)
 	}
 	if a.tail {
 		return a, a.where(r, query)
@@ -112,26 +112,26 @@ func (a *parsedRequest) checkNames(query url.Values, fields []ordered.Field) err
 		case slices.Contains(common, name), slices.Contains(ofPages, name), slices.Contains(ofTails, name):
 			switch {
 			case a.tail && slices.Contains(ofPages, name):
-				return fmt.Errorf("%s is for pages, and watch=true asks for a tail", name)
+				return fmt.Errorf("%s is not supported with watch=true", name)
 			case !a.tail && name == "resourceVersion":
-				return errors.New("resourceVersion is for tails, with watch=true; a page is always of what there is now")
+				return errors.New("resourceVersion requires watch=true; pages always have the current objects")
 			case len(query[name]) > 1:
-				return fmt.Errorf("%s is given %d times", name, len(query[name]))
+				return fmt.Errorf("%s is set %d times", name, len(query[name]))
 			}
 			continue
 		case fieldOf(fields, field) == nil:
 			return fmt.Errorf(
-				"there is no parameter or field %.100q: parameters are %s; fields are %s",
+				"unknown parameter or field %.100q: parameters are %s; fields are %s",
 				field,
 				list(common, ofPages, ofTails),
 				list(names(fields)),
 			)
 		case bracketed && (!closed || !slices.Contains(operators, operator)):
-			return fmt.Errorf("%.100q: after a field comes nothing, or one of [%s]", name, strings.Join(operators, "], ["))
+			return fmt.Errorf("%.100q: unsupported operator: use the field alone, or one of [%s]", name, strings.Join(operators, "], ["))
 		}
 		values += len(query[name])
 		if values > mostValues {
-			return fmt.Errorf("the conditions name more than %d values", mostValues)
+			return fmt.Errorf("the conditions have more than %d values", mostValues)
 		}
 	}
 	return nil
@@ -156,7 +156,7 @@ func (a *parsedRequest) conditions(query url.Values, fields []ordered.Field) err
 		field := *fieldOf(fields, path)
 		if operator == "contains" {
 			if field.Type != ordered.String {
-				return fmt.Errorf("%s is a %s, which contains nothing", path, field.Type)
+				return fmt.Errorf("%s is a %s, which does not support contains", path, field.Type)
 			}
 			contains(field, query[name])
 			continue
@@ -171,11 +171,11 @@ func (a *parsedRequest) conditions(query url.Values, fields []ordered.Field) err
 		contains(*fieldOf(fields, "name"), []string{part})
 	}
 	if parts > mostParts {
-		return fmt.Errorf("the conditions look for %d parts of strings; %d are the most", parts, mostParts)
+		return fmt.Errorf("the conditions have %d substrings; the maximum is %d", parts, mostParts)
 	}
 	words := strings.Fields(strings.ToLower(query.Get("q")))
 	if len(words) > mostWords {
-		return fmt.Errorf("q: %d words; %d are the most", len(words), mostWords)
+		return fmt.Errorf("q: %d words; the maximum is %d", len(words), mostWords)
 	}
 	if slices.Sort(words); len(words) > 0 {
 		words = slices.Compact(words)
@@ -224,7 +224,7 @@ func setOf(field *ordered.Field, operator string, texts []string) (ordered.Set, 
 // valueOf parses a value of a field's type.
 func valueOf(field *ordered.Field, text string) (ordered.Value, error) {
 	if len(text) > longestValue {
-		return "", fmt.Errorf("a value of %d bytes; %d are the most", len(text), longestValue)
+		return "", fmt.Errorf("a value of %d bytes; the maximum is %d", len(text), longestValue)
 	}
 	switch field.Type {
 	case ordered.Number:
@@ -234,16 +234,16 @@ func valueOf(field *ordered.Field, text string) (ordered.Value, error) {
 		if f, err := strconv.ParseFloat(text, 64); err == nil && ordered.Encode(f) != "" {
 			return ordered.Encode(f), nil
 		}
-		return "", fmt.Errorf("%.100q is no number", text)
+		return "", fmt.Errorf("%.100q is not a number", text)
 	case ordered.Boolean:
 		if text != "true" && text != "false" {
-			return "", fmt.Errorf("%.100q is neither true nor false", text)
+			return "", fmt.Errorf("%.100q must be true or false", text)
 		}
 		return ordered.Encode(text == "true"), nil
 	case ordered.Time:
 		t, err := time.Parse(time.RFC3339Nano, text)
 		if err != nil || ordered.Encode(t) == "" {
-			return "", fmt.Errorf("%.100q is no time such as 2026-01-02T15:04:05Z", text)
+			return "", fmt.Errorf("%.100q is not a time such as 2026-01-02T15:04:05Z", text)
 		}
 		return ordered.Encode(t), nil
 	}
@@ -296,7 +296,7 @@ func (a *parsedRequest) pages(query url.Values, fields []ordered.Field) error {
 	sortable := slices.DeleteFunc(slices.Clone(fields), func(f ordered.Field) bool { return !f.Sortable })
 	by := fieldOf(sortable, sortBy)
 	if by == nil {
-		return fmt.Errorf("sortBy: no order by %.100q: there are %s", sortBy, list(names(sortable)))
+		return fmt.Errorf("sortBy: unknown field %.100q: fields are %s", sortBy, list(names(sortable)))
 	}
 	q.By = *by
 	switch direction := query.Get("ascending"); {
@@ -304,14 +304,14 @@ func (a *parsedRequest) pages(query url.Values, fields []ordered.Field) error {
 	case direction == "false":
 		q.Descending = true
 	default:
-		return fmt.Errorf("ascending: %.100q is neither true nor false", direction)
+		return fmt.Errorf("ascending: %.100q must be true or false", direction)
 	}
 	if query.Has("facets") {
 		for name := range strings.SplitSeq(query.Get("facets"), ",") {
 			field := fieldOf(fields, name)
 			switch {
 			case field == nil:
-				return fmt.Errorf("facets: there is no field %.100q: there are %s", name, list(names(fields)))
+				return fmt.Errorf("facets: unknown field %.100q: fields are %s", name, list(names(fields)))
 			case slices.Contains(a.facets, name):
 				return fmt.Errorf("facets: %s is named twice", name)
 			case len(a.facets) == mostFacets:
@@ -348,7 +348,7 @@ func number(query url.Values, name string, otherwise, least, most int) (int, err
 	}
 	n, err := strconv.Atoi(query.Get(name))
 	if err != nil || n < least || n > most {
-		return 0, fmt.Errorf("%s: %.100q is no number from %d to %d", name, query.Get(name), least, most)
+		return 0, fmt.Errorf("%s: %.100q is not a number from %d to %d", name, query.Get(name), least, most)
 	}
 	return n, nil
 }
@@ -364,7 +364,7 @@ func (a *parsedRequest) where(r *http.Request, query url.Values) error {
 	}
 	a.version, a.union, _ = strings.Cut(a.version, unionMark)
 	if n, err := strconv.ParseUint(a.version, 10, 64); a.version != "" && (err != nil || n == 0) {
-		return fmt.Errorf("%.100q is no resource version to go on from", a.version)
+		return fmt.Errorf("%.100q is not a resource version of this server", a.version)
 	}
 	return nil
 }

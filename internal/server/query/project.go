@@ -32,7 +32,7 @@ func projectionOf(text string) ([][]string, error) {
 		parts := strings.Split(path, ".")
 		switch {
 		case slices.Contains(parts, ""):
-			return nil, fmt.Errorf("fields: %.100q is no path such as spec.cost", path)
+			return nil, fmt.Errorf("fields: %.100q is not a path such as spec.cost", path)
 		case len(parts) > longestPath || len(paths) == mostPaths:
 			return nil, fmt.Errorf("fields: %d paths of %d parts at most", mostPaths, longestPath)
 		}
@@ -56,7 +56,7 @@ func (a *parsedRequest) item(object []byte) ([]byte, error) {
 }
 
 var (
-	errNoObject      = errors.New("an item is no object")
+	errNoObject      = errors.New("an item is not an object")
 	managedFieldsKey = []byte(`"managedFields"`)
 )
 

@@ -208,7 +208,7 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request, p place, next http.
 	case resource == nil:
 		return notFound(
 			fmt.Sprintf(
-				"there is no resource %s of version %s in the group %q to query; %s lists those that there are",
+				"no resource %s of version %s in the group %q to query; %s lists the resources",
 				p.resource,
 				p.version,
 				p.group,

@@ -21,7 +21,7 @@ import (
 )
 
 func badParameters(query url.Values) error {
-	return apierrors.NewBadRequest(fmt.Sprintf("there is no parameter %q here", sortedKeys(query)[0]))
+	return apierrors.NewBadRequest(fmt.Sprintf("unknown parameter %q", sortedKeys(query)[0]))
 }
 
 type namespacesKey struct{}
@@ -44,7 +44,7 @@ func unionOf(namespaces []string) string {
 
 var errUnion = &apierrors.StatusError{ErrStatus: metav1.Status{
 	Status: metav1.StatusFailure, Code: http.StatusGone, Reason: metav1.StatusReasonExpired,
-	Message: "the namespaces in which you may watch this have changed: begin anew",
+	Message: "the namespaces in which you may watch the resource have changed: start a new watch",
 }}
 
 // StillMay returns a function that checks whether the caller of attributes may continue a tail, by its current rights in
@@ -87,7 +87,7 @@ func (a *API) stillMay(ctx context.Context, attributes authorizer.Attributes, na
 	return apierrors.NewForbidden(
 		schema.GroupResource{Group: attributes.GetAPIGroup(), Resource: attributes.GetResource()},
 		"",
-		fmt.Errorf("you may not watch this any more: %s", reason),
+		fmt.Errorf("you may no longer watch the resource: %s", reason),
 	)
 }
 
@@ -154,15 +154,15 @@ func (a *API) union(ctx context.Context, attributes authorizer.Attributes, enoug
 		return nil, fmt.Errorf("namespaces of a query: %w", err)
 	}
 	if len(all) > a.config.Union {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("you may not %s %s in all namespaces, and there are %d, more than the %d in each of "+
-			"which it is looked whether you may: name one in the path, as in %s/GROUP/VERSION/namespaces/NAME/%s",
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("you may not %s %s in all namespaces, and the server has %d namespaces, more than "+
+			"the maximum of %d for separate checks: use a path with a namespace, as in %s/GROUP/VERSION/namespaces/NAME/%s",
 			attributes.GetVerb(), attributes.GetResource(), len(all), a.config.Union, a.config.Prefix, attributes.GetResource()))
 	}
 	var may []string
 	for _, namespace := range all {
 		decision, _, err := a.config.Authorizer.Authorize(ctx, namespacedAttributes{attributes, namespace})
 		if ctx.Err() != nil {
-			return nil, apierrors.NewTimeoutError("the rights of the caller in all namespaces were not known in time", 1)
+			return nil, apierrors.NewTimeoutError("the permissions of the user in all namespaces could not be checked in time", 1)
 		}
 		if err == nil && decision == authorizer.DecisionAllow {
 			if may = append(may, namespace); len(may) == enough {

@@ -79,7 +79,7 @@ func tails(t *testing.T, may *mayIn) *httptest.Server {
 		if check == nil { // a tail of one namespace
 			check = func(ctx context.Context, a authorizer.Attributes) error {
 				if decision, reason, _ := may.Authorize(ctx, a); decision != authorizer.DecisionAllow {
-					return apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("you may not watch this any more: "+reason))
+					return apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("you may no longer watch the resource: "+reason))
 				}
 				return nil
 			}

@@ -36,7 +36,7 @@ func (a *API) tail(w http.ResponseWriter, r *http.Request, asked *parsedRequest,
 	if !websocket.IsWebSocketUpgrade(r) && !accepts(r, eventStream) {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
-			Message: "a tail is " + eventStream + ", or a WebSocket if the request upgrades to one",
+			Message: "a watch is " + eventStream + ", or a WebSocket if the request upgrades to one",
 		}}
 	}
 	query := url.Values{"watch": {"true"}, "allowWatchBookmarks": {"true"}}

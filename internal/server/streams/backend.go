@@ -155,7 +155,7 @@ func ServeRemoteForward(w http.ResponseWriter, r *http.Request, refuse Refuse, l
 	serve := b.serve
 	if wsstream.IsWebSocketRequest(r) {
 		if !wsstream.IsWebSocketRequestWithTunnelingProtocol(r) {
-			refused(w, r, refuse, apierrors.NewBadRequest("unable to upgrade: ports are forwarded over SPDY, alone or in a WebSocket"))
+			refused(w, r, refuse, apierrors.NewBadRequest("unable to upgrade: port forwarding requires SPDY, directly or in a WebSocket"))
 			return
 		}
 		serve = func(w http.ResponseWriter, r *http.Request, refuse Refuse, location *url.URL) {

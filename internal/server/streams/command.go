@@ -101,7 +101,7 @@ func notServed(r *http.Request) error {
 	}
 	return &refusal{
 		err: apierrors.NewBadRequest(
-			fmt.Sprintf("unable to upgrade to %q: websocket and SPDY/3.1 are served", r.Header.Get(httpstream.HeaderUpgrade)),
+			fmt.Sprintf("unable to upgrade to %q: use websocket or SPDY/3.1", r.Header.Get(httpstream.HeaderUpgrade)),
 		),
 	}
 }
@@ -152,9 +152,9 @@ func negotiate(asked, offered []string) (string, error) {
 		}
 	}
 	named := slices.DeleteFunc(slices.Clone(offered), func(p string) bool { return p == "" })
-	text := fmt.Sprintf("unable to upgrade: the client speaks %s, the server %s", strings.Join(asked, ", "), strings.Join(named, ", "))
+	text := fmt.Sprintf("unable to upgrade: the client supports %s, the server %s", strings.Join(asked, ", "), strings.Join(named, ", "))
 	if asked[0] == "" {
-		text = "unable to upgrade: name a protocol, one of " + strings.Join(named, ", ")
+		text = "unable to upgrade: no protocol: use one of " + strings.Join(named, ", ")
 	}
 	return "", &refusal{apierrors.NewBadRequest(text), named}
 }
@@ -177,7 +177,7 @@ func guarded(ctx context.Context, run func() error) (err error, panicked bool) {
 	defer func() {
 		if reason := recover(); reason != nil {
 			klog.FromContext(ctx).Error(nil, "A session panicked", "panic", reason, "stack", string(debug.Stack()))
-			err, panicked = apierrors.NewInternalError(errors.New("the session made the server panic; its log says where")), true
+			err, panicked = apierrors.NewInternalError(errors.New("the session caused a panic in the server; see the server's log")), true
 		}
 	}()
 	return run(), false

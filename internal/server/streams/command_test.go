@@ -40,7 +40,7 @@ func TestServeCommand_refusals(t *testing.T) {
 		want    string
 	}{
 		"no upgrade":      {http.Header{}, all, nil, "Upgrade request required"},
-		"another upgrade": {upgrade("h2c"), all, nil, `unable to upgrade to "h2c": websocket and SPDY/3.1 are served`},
+		"another upgrade": {upgrade("h2c"), all, nil, `unable to upgrade to "h2c": use websocket or SPDY/3.1`},
 		"no streams":      {upgrade("SPDY/3.1"), RequestedStreams{}, nil, "you must specify at least 1 of stdin, stdout, stderr"},
 		"a terminal has no stderr": {upgrade("SPDY/3.1"), RequestedStreams{TTY: true, Stderr: true}, nil,
 			"you must specify at least 1 of stdin, stdout, stderr"},
@@ -74,8 +74,8 @@ func TestNegotiate(t *testing.T) {
 		"the client's first":   {[]string{"v4", "v5"}, offered, "v4", ""},
 		"the first that fits":  {[]string{"v9", "v5"}, offered, "v5", ""},
 		"no name, which is":    {nil, offered, "", ""},
-		"no name, which isn't": {nil, offered[:2], "", "unable to upgrade: name a protocol, one of v5, v4"},
-		"none that fits":       {[]string{"v9"}, offered, "", "unable to upgrade: the client speaks v9, the server v5, v4"},
+		"no name, which isn't": {nil, offered[:2], "", "unable to upgrade: no protocol: use one of v5, v4"},
+		"none that fits":       {[]string{"v9"}, offered, "", "unable to upgrade: the client supports v9, the server v5, v4"},
 	} {
 		got, err := negotiate(test.asked, test.offered)
 		if got != test.want || (err == nil) != (test.refusal == "") || err != nil && err.Error() != test.refusal {

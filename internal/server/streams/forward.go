@@ -104,7 +104,7 @@ func (f *forwarder) open(w http.ResponseWriter, r *http.Request) (httpstream.Con
 		}
 		conn := spdy.NewResponseUpgraderWithPings(pingPeriod).UpgradeResponse(framedWriter{w}, r, f.accept)
 		if conn == nil {
-			return nil, errors.New("the connection could not be taken over")
+			return nil, errors.New("the server could not hijack the connection")
 		}
 		return conn, nil
 	}
@@ -115,11 +115,12 @@ func (f *forwarder) open(w http.ResponseWriter, r *http.Request) (httpstream.Con
 func (f *forwarder) accept(stream httpstream.Stream, accepted <-chan struct{}) error {
 	headers := stream.Headers()
 	if port, err := strconv.ParseUint(headers.Get(corev1.PortHeader), 10, 16); err != nil || port == 0 {
-		return fmt.Errorf("header %s is %q, and not a port", corev1.PortHeader, headers.Get(corev1.PortHeader))
+		return fmt.Errorf("header %s must be a port, not %q", corev1.PortHeader, headers.Get(corev1.PortHeader))
 	}
 	kind := headers.Get(corev1.StreamType)
 	if !slices.Contains([]string{corev1.StreamTypeData, corev1.StreamTypeError}, kind) {
-		return fmt.Errorf("header %s is %q, and neither %s nor %s", corev1.StreamType, kind, corev1.StreamTypeData, corev1.StreamTypeError)
+		return fmt.Errorf("header %s has the value %q: must be "+
+			"%s or %s", corev1.StreamType, kind, corev1.StreamTypeData, corev1.StreamTypeError)
 	}
 	// Old clients do not number connections, but open the error stream directly before the data stream.
 	id := headers.Get(corev1.PortForwardRequestIDHeader)
@@ -139,7 +140,7 @@ func (f *forwarder) accept(stream httpstream.Stream, accepted <-chan struct{}) e
 	case !begun && f.opened == maxForwards:
 		return fmt.Errorf("at most %d connections are forwarded at a time", maxForwards)
 	case kind == corev1.StreamTypeData && half.data != nil, kind == corev1.StreamTypeError && half.errors != nil:
-		return fmt.Errorf("stream %s of connection %s is there already", kind, id)
+		return fmt.Errorf("stream %s of connection %s exists already", kind, id)
 	case kind == corev1.StreamTypeData:
 		half.data = stream
 	default:
@@ -202,7 +203,7 @@ func (f *forwarder) serve(one forward, accepted <-chan struct{}) {
 		return err
 	})
 	if err == nil && backend == nil {
-		err = apierrors.NewInternalError(errors.New("there is no connection"))
+		err = apierrors.NewInternalError(errors.New("no connection"))
 	}
 	if err == nil {
 		err = f.join(ctx, one.data, backend)

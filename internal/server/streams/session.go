@@ -52,8 +52,8 @@ const (
 // The causes of the end of a session's context.
 var (
 	errGone     = fmt.Errorf("the client has gone: %w", io.ErrUnexpectedEOF)
-	errIdle     = errors.New("nothing was sent for as long as a session may be idle")
-	errTotal    = errors.New("the session took as long as it may")
+	errIdle     = errors.New("the session was idle for too long")
+	errTotal    = errors.New("the session exceeded its maximum duration")
 	errStopping = errors.New("the server is shutting down")
 	errOver     = errors.New("the session is over")
 )

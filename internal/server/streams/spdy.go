@@ -80,7 +80,7 @@ func openSPDY(s *session, w http.ResponseWriter, r *http.Request, wanted Request
 			}
 		})
 	if conn == nil {
-		return nil, errors.New("the connection could not be taken over")
+		return nil, errors.New("the server could not hijack the connection")
 	}
 	c := &spdySession{s, conn, protocol, map[string]httpstream.Stream{}}
 	s.begin(nil)

@@ -36,8 +36,8 @@ func callerOf(r *http.Request, info *request.RequestInfo) budget.Caller {
 	return c
 }
 
-const tooManyInFlight = "too many requests are in flight, or too many of this user; try again, with fewer at once; " +
-	"the operator may raise the maximum of requests in flight"
+const tooManyInFlight = "too many requests are in flight, or too many of this user; try again, with fewer concurrent requests; the " +
+	"operator can raise the maximum of requests in flight"
 
 // withFairPlaces limits how many requests of one user are in flight, so that other users find places within
 // upstream's limits: see budget.Places. A request waits for its place. It is refused if too many requests wait, or if

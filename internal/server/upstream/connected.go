@@ -82,11 +82,11 @@ func newConnectionMetrics() *connectionMetrics {
 	return &connectionMetrics{
 		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "annex_connections",
-			Help: "Clients that are connected by a subresource.",
+			Help: "Clients that are connected to a subresource.",
 		}, labels),
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "annex_connections_ended_total",
-			Help: "Connections by a subresource that have ended, by how they did.",
+			Help: "Ended connections to a subresource, by result.",
 		}, append(labels, "result")),
 	}
 }

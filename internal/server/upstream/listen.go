@@ -142,7 +142,7 @@ func (c *connections) add(conn *connection) bool {
 	}
 	full := c.most > 0 && len(c.open) >= c.most
 	if full && !c.full {
-		klog.Background().Error(nil, "Connections are refused, too many are open", "address", c.Addr().String(), "open", len(c.open))
+		klog.Background().Error(nil, "Refusing connections, because too many are open", "address", c.Addr().String(), "open", len(c.open))
 	}
 	if c.full = full; full {
 		return false

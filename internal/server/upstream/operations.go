@@ -29,8 +29,8 @@ func longActionsOf(s *define.Server) longActions {
 
 const (
 	waitParameter   = "wait"
-	waitDescription = "How long to wait for the end of the operation, such as 30s. It is answered as it is then. Without it, or with 0s, " +
-		"it is answered at once."
+	waitDescription = "Time to wait for the end of the operation, such as 30s. Then the server answers with the current state of the " +
+		"operation. Defaults to 0s, which does not wait."
 )
 
 // describeV2 adds the parameter wait to OpenAPI v2.

@@ -41,8 +41,8 @@ func refuseCostlyPatches(r *http.Request, info *request.RequestInfo) (*http.Requ
 	switch patch := body.Whole(); types.PatchType(strings.TrimSpace(media)) {
 	case types.MergePatchType:
 		if depth, _ := shapeOf(patch); depth > deepestMerge {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("the merge patch has %d objects and lists within each other, and may have %d; "+
-				"send a patch that is nested less deeply, or update the whole object", depth, deepestMerge))
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("the merge patch has %d nested objects and lists, more than the maximum of "+
+				"%d; send a less deeply nested patch, or update the whole object", depth, deepestMerge))
 		}
 	case types.JSONPatchType:
 		if n := listOperations(patch); n > mostListOperations {

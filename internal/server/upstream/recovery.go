@@ -56,7 +56,8 @@ func (r *recovery) end() {
 	if r.answer.begun {
 		panic(http.ErrAbortHandler)
 	}
-	writeStatus(r.answer.ResponseWriter, apierrors.NewInternalError(errors.New("the request made the server panic; its log says where")))
+	writeStatus(r.answer.ResponseWriter, apierrors.NewInternalError(errors.New("the request caused a panic in the server; see the "+
+		"server's log")))
 }
 
 // writeStatus writes a status outside the API machinery, before a media type has been negotiated: in JSON, which

@@ -83,7 +83,7 @@ func withUserAgentsRefused(next http.Handler, names []string, c *server.Config) 
 		refused := slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
 		info, ok := request.RequestInfoFrom(r.Context())
 		isResource := ok && info.IsResourceRequest
-		switch reason := "this server does not answer " + name; {
+		switch reason := "this server rejects requests of " + name; {
 		case !refused || !isResource && slices.Contains(alwaysOpen, r.URL.Path):
 			next.ServeHTTP(w, r)
 		case isResource:

@@ -166,7 +166,7 @@ func refuseAnonymousDebugging(r *http.Request, _ *request.RequestInfo) (*http.Re
 		return r, nil
 	}
 	if caller, ok := request.UserFrom(r.Context()); !ok || caller.GetName() == user.Anonymous {
-		return nil, apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("debugging is not for anonymous callers"))
+		return nil, apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("anonymous users may not debug the server"))
 	}
 	return r, nil
 }

@@ -144,7 +144,7 @@ func (s *standingCheck) mayImpersonate(presented *http.Request, info *request.Re
 		if allowed || w.code != http.StatusForbidden || ctx.Err() != nil {
 			return nil
 		}
-		return apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("you may not impersonate this user any more"))
+		return apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("you are no longer allowed to impersonate this user"))
 	}
 }
 

@@ -45,7 +45,7 @@ func OpenTracing(file string, s *define.Server, grace time.Duration) (*Tracing, 
 	}
 	host, err := os.Hostname()
 	if err != nil {
-		return nil, fmt.Errorf("the name of this machine, for traces: %w", err)
+		return nil, fmt.Errorf("read the host name for traces: %w", err)
 	}
 	_, version := About(s)
 	attributes := resource.WithAttributes(

@@ -33,8 +33,8 @@ func newTurns() turns {
 	return turns{budget.NewPlaces(max(1, runtime.GOMAXPROCS(0)/2), mostWaitingForTurns)}
 }
 
-const tooManyLarge = "too many requests with large bodies wait for a processor, or too many of this user; try again, with fewer at once; " +
-	"the operator may give the server more processors"
+const tooManyLarge = "too many requests with large bodies wait for a processor, or too many of this user; try again, with fewer " +
+	"concurrent requests; the operator can give the server more processors"
 
 // begin waits for the turn of a resource request with a body of size bytes and a number of fields and elements. The
 // caller must call end. The turn ends then, or after longestTurn. An error is the error response.

@@ -272,7 +272,7 @@ func TestHooks_panics_endOnlyTheirRequest(t *testing.T) {
 	}
 	panicked := func(a *answer) {
 		t.Helper()
-		a.refused(http.StatusInternalServerError, metav1.StatusReasonInternalError, "made the server panic")
+		a.refused(http.StatusInternalServerError, metav1.StatusReasonInternalError, "caused a panic in the server")
 	}
 	for _, where := range []string{"Validate", "PrepareForCreate", "Mutate", "Admit"} {
 		panicked(c.post(widgetsPath, widget("w", marked(where))))

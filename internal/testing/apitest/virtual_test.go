@@ -923,7 +923,7 @@ func TestVirtual_panickingConversion(t *testing.T) {
 		})).
 		Virtual(s.polled()))
 	for _, path := range []string{widgetsBetaPath + "/bad", widgetsBetaPath} {
-		c.get(path).refused(http.StatusInternalServerError, metav1.StatusReasonInternalError, "its log says where")
+		c.get(path).refused(http.StatusInternalServerError, metav1.StatusReasonInternalError, "see the server's log")
 	}
 	c.get(widgetsBetaPath + "/good").want(http.StatusOK)
 	if got := fmt.Sprint(c.get(widgetsPath).want(http.StatusOK).names()); got != "[bad good]" {

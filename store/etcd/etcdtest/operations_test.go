@@ -106,7 +106,8 @@ func TestOperations_killedReplica_areTakenOver(t *testing.T) {
 		now = status(clients[1-holder], lost)
 		return now["phase"] == "Failed"
 	})
-	if message, _ := now["message"].(string); !strings.Contains(message, "ended while it was running; how far it came is not known") ||
+	if message, _ := now["message"].(string); !strings.Contains(message, "stopped while it ran the operation; the progress of the "+
+		"operation is unknown") ||
 		now["attempts"] != int64(1) {
 		t.Errorf("%v", now)
 	}

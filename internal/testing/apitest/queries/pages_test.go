@@ -197,7 +197,7 @@ func TestQuery_badQueries(t *testing.T) {
 	flipped[4] ^= 1
 	for path, words := range map[string]string{
 		"?sortBy=spec.cost":                "spec.replicas",
-		"?sortBy=status.phase":             "no order by",
+		"?sortBy=status.phase":             "sortBy: unknown field",
 		"?limit=1000000000":                "0 to 1000",
 		"?limit=-1":                        "0 to 1000",
 		"?limit=x":                         "no number",
@@ -207,8 +207,8 @@ func TestQuery_badQueries(t *testing.T) {
 		"?spec.replicas=many":              "no number",
 		"?spec.replicas=NaN":               "no number",
 		"?spec.replicas[near]=1":           "[contains]",
-		"?spec.replicas[gt=1":              "nothing, or one of",
-		"?spec.replicas[contains]=1":       "contains nothing",
+		"?spec.replicas[gt=1":              "alone, or one of",
+		"?spec.replicas[contains]=1":       "does not support contains",
 		"?creationTimestamp[gt]=yesterday": "no time",
 		"?facets=spec.nothing":             "spec.replicas",
 		"?facets=name,name":                "twice",
@@ -219,7 +219,7 @@ func TestQuery_badQueries(t *testing.T) {
 		"?cursor=%20":                      "cursor",
 		"?cursor=AAAA":                     "cursor",
 		"?resourceVersion=5":               "tails",
-		"?watch=true&limit=5":              "limit is for pages",
+		"?watch=true&limit=5":              "limit is not supported with watch=true",
 		"?watch=true&resourceVersion=x":    "no resource version",
 		"?page=2&cursor=" + cursor:         "exclude",
 		"?sortBy=spec.replicas&limit=1&page=1&cursor=" + cursor:  "exclude",
@@ -258,8 +258,8 @@ func TestQuery_hostileQueries(t *testing.T) {
 	repeated := func(parameter string, n int) string { return widgets + "?" + strings.Repeat("&"+parameter, n)[1:] }
 	c.refused(http.StatusBadRequest, repeated("spec.size=x", 10_000), "more than 200 values")
 	c.refused(http.StatusBadRequest, repeated("spec.size[contains]=x", 10_000), "more than 200 values")
-	c.refused(http.StatusBadRequest, repeated("spec.size[contains]=x", 51), "51 parts of strings; 50 are the most")
-	c.refused(http.StatusBadRequest, repeated("spec.size[contains]=x", 50)+"&name=x", "51 parts of strings")
+	c.refused(http.StatusBadRequest, repeated("spec.size[contains]=x", 51), "51 substrings; the maximum is 50")
+	c.refused(http.StatusBadRequest, repeated("spec.size[contains]=x", 50)+"&name=x", "51 substrings")
 	c.same(repeated("name[contains]=w", 50), "w")
 	c.refused(http.StatusBadRequest, widgets+"?q="+strings.Repeat("a+", 100_000), "words")
 	c.refused(http.StatusBadRequest, widgets+"?fields="+strings.Repeat("a.", 10_000)+"a", "paths")
