@@ -43,11 +43,11 @@ func TestNew_invalidDefinition_namesEveryMistake(t *testing.T) {
 		},
 		"a group of Kubernetes": {
 			annex.Server{Name: "shop", Groups: []annex.Group{{Name: "authorization.k8s.io", Kinds: []annex.Kind{hub()}}}},
-			[]string{`group "authorization.k8s.io": the server serves it by itself`},
+			[]string{`group "authorization.k8s.io": reserved: every server serves this group`},
 		},
 		"the core group by its nickname": {
 			annex.Server{Name: "shop", Groups: []annex.Group{{Name: "core", Kinds: []annex.Kind{hub()}}}},
-			[]string{`group "core": that is what the group without a name is called: leave it empty`},
+			[]string{`group "core": this name means the group without a name: use an empty name`},
 		},
 		"a group without a name": {
 			annex.Server{Name: "shop", Groups: []annex.Group{{Kinds: []annex.Kind{hub()}}}},
@@ -57,7 +57,7 @@ func TestNew_invalidDefinition_namesEveryMistake(t *testing.T) {
 		"namespaces": {
 			annex.Server{Name: "shop", Groups: []annex.Group{{Kinds: []annex.Kind{annex.KindOf[corev1.Namespace,
 				corev1.NamespaceList]("namespaces", core.API)}}}},
-			[]string{`kind Namespace (namespaces): the server has namespaces by itself`},
+			[]string{`kind Namespace (namespaces): every server has namespaces already`},
 		},
 		"another version of the core group": {
 			kinds(hub().AlsoServedAs("", "widgets", annex.SameVersion[v1.Widget, v1.Widget]("v2"))),
@@ -70,11 +70,11 @@ func TestNew_invalidDefinition_namesEveryMistake(t *testing.T) {
 			}},
 			[]string{`group "shop.example.com": declared twice`},
 		},
-		"a nil kind":         {kinds(nil), []string{"kind 0 is nil"}},
-		"a duplicate":        {kinds(hub(), hub()), []string{"duplicate resource: widgets.shop.example.com", "duplicate kind"}},
-		"a bad resource":     {kinds(annex.KindOf[v1.Widget, v1.WidgetList]("Widgets!", v1.API)), []string{`resource "Widgets!"`}},
-		"a bad short name":   {kinds(hub().ShortNames("W D")), []string{`name "W D"`}},
-		"no generated facts": {kinds(annex.KindOf[v1.Widget, v1.WidgetList]("widgets", nil)), []string{"run annex generate"}},
+		"a nil kind":        {kinds(nil), []string{"kind 0 is nil"}},
+		"a duplicate":       {kinds(hub(), hub()), []string{"duplicate resource: widgets.shop.example.com", "duplicate kind"}},
+		"a bad resource":    {kinds(annex.KindOf[v1.Widget, v1.WidgetList]("Widgets!", v1.API)), []string{`resource "Widgets!"`}},
+		"a bad short name":  {kinds(hub().ShortNames("W D")), []string{`name "W D"`}},
+		"no generated code": {kinds(annex.KindOf[v1.Widget, v1.WidgetList]("widgets", nil)), []string{"run annex generate"}},
 		"the wrong list type": {
 			kinds(annex.KindOf[v1.Widget, v1.ShelfList]("widgets", v1.API)),
 			[]string{"wrong list type: v1.ShelfList is not the list of v1.Widget, v1.WidgetList is"},
@@ -88,7 +88,7 @@ func TestNew_invalidDefinition_namesEveryMistake(t *testing.T) {
 			kinds(hub().Versions(annex.Version(v1.API, v1beta1.WidgetToHub, v1beta1.WidgetFromHub))),
 			[]string{"version v1: declared twice", "does not register Widget"},
 		},
-		"an unknown stored version": {kinds(hub().StoredAs("v2")), []string{`StoredAs("v2"): no such version; declared are v1`}},
+		"an unknown stored version": {kinds(hub().StoredAs("v2")), []string{`StoredAs("v2"): unknown version; declared versions: v1`}},
 		"a hook on an unserved version": {kinds(hub().Versions(beta().Unserved().Validate(accept))), []string{"Validate on an unserved " +
 			"version never runs"}},
 		"an unserved and deprecated version": {kinds(hub().Versions(beta().Unserved().Deprecated("old"))), []string{"both unserved and " +
@@ -99,7 +99,8 @@ func TestNew_invalidDefinition_namesEveryMistake(t *testing.T) {
 		},
 		"a scale of nothing": {
 			kinds(hub().Scale(".spec.size", ".spec.replicas", ".status.nothing")),
-			[]string{"Scale SpecReplicas: .spec.size is no int32 or int64 field of version v1", "Scale StatusReplicas: path .spec.replicas does " +
+			[]string{"Scale SpecReplicas: .spec.size must be a field of type int32 or int64 in version v1", "Scale StatusReplicas: path " +
+				".spec.replicas does " +
 				"not begin in .status", "Scale Selector: .status.nothing"},
 		},
 		"no grace period to end": {kinds(hub().DeleteAfterGracePeriod()), []string{"GracePeriod must be a number of seconds, at " +
@@ -107,15 +108,15 @@ func TestNew_invalidDefinition_namesEveryMistake(t *testing.T) {
 		"a grace period of half seconds": {kinds(hub().GracePeriod(1500 * time.Millisecond)), []string{"not 1.5s"}},
 		"bad columns": {
 			kinds(hub().Columns(annex.Column[v1.Widget]{Name: "A", Type: "text"}, annex.Column[v1.Widget]{Name: "a"})),
-			[]string{`type "text" is none of`, `column "A" has no Value`, `column "a": names must be given and differ`},
+			[]string{`type "text" must be`, `column "A" has no Value`, `column "a": names must be set and unique`},
 		},
 		"an index of no selectable field": {
 			kinds(hub().IndexFields("spec.size")),
-			[]string{`IndexFields("spec.size"): no such selectable field; declare it with SelectableField`},
+			[]string{`IndexFields("spec.size"): unknown selectable field: declare it with SelectableField`},
 		},
 		"indexes twice, and of no label": {
 			kinds(hub().IndexLabels("tier", "a b", "tier")),
-			[]string{`IndexLabels("a b"): no key of a label`, `IndexLabels("tier"): indexed twice`},
+			[]string{`IndexLabels("a b")`, `IndexLabels("tier"): indexed twice`},
 		},
 		"a selectable field that is not there": {
 			kinds(hub().SelectableField("spec.colour", func(*v1.Widget) string { return "" })),

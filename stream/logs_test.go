@@ -169,7 +169,7 @@ func TestLogs_invalidOptions(t *testing.T) {
 		{"sinceSeconds=0", 422, "sinceSeconds: Invalid value: 0: must be greater than 0"},
 		{"sinceSeconds=1&sinceTime=2026-11-23T10:00:00Z", 422, "at most one of `sinceTime` or `sinceSeconds` may be specified"},
 		{"tailLines=-1&limitBytes=-7", 422, "[tailLines: Invalid value: -1: must be greater than or equal to 0, limitBytes: Invalid value: -7"},
-		{"tailLines=many", 400, `parameter tailLines: "many" is no integer of 64 bits`},
+		{"tailLines=many", 400, `parameter tailLines: "many" is not an integer of 64 bits`},
 		{"sinceTime=yesterday", 400, "yesterday"},
 		{"timestamps=true", 400, "timestamps: the lines of gizmos w have no times"},
 		{"sinceSeconds=5", 400, "sinceTime, sinceSeconds: the lines of gizmos w have no times"},
@@ -271,7 +271,7 @@ func TestLogs_invalidDefinition(t *testing.T) {
 		s,
 		annex.Options{Storage: memory.Storage()},
 	); err == nil ||
-		!strings.Contains(err.Error(), "no function given") {
+		!strings.Contains(err.Error(), "the function is missing") {
 		t.Error(err)
 	}
 }

@@ -90,7 +90,7 @@ func refusals(t *testing.T, config *rest.Config) {
 		{"POST", "w/stopped?command=x", asSPDY, 409, "it is stopped"},
 		{"GET", "w/attach", asWebSocket, 409, "attach: "},
 		{"POST", "w/portforward?ports=1&ports=2", asForward, 409, "it is stopped"},
-		{"POST", "w/portforward?ports=1&ports=many", asForward, 400, `parameter ports: \"many\" is no integer of 32 bits`},
+		{"POST", "w/portforward?ports=1&ports=many", asForward, 400, `parameter ports: \"many\" is not an integer of 32 bits`},
 		{"GET", "w/proxy/x", nil, 409, "it is stopped"},
 		{"GET", "none/exec", asWebSocket, 404, `widgets.shop.example.com \"none\" not found`},
 		{"PUT", "w/exec", nil, 405, "the server does not allow this method on the requested resource"},
@@ -243,7 +243,7 @@ func TestNew_sessionWithoutFunction(t *testing.T) {
 		t.Fatal("no error")
 	}
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"} {
-		if want := fmt.Sprintf("subresource %q: no function given", name); !strings.Contains(err.Error(), want) {
+		if want := fmt.Sprintf("subresource %q: the function is missing", name); !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q in %v", want, err)
 		}
 	}

@@ -107,7 +107,7 @@ var explained = []struct {
 	what string
 	is   func(s step, theirs, ours string) bool
 }{
-	{"a version to read that is no number", func(s step, theirs, ours string) bool {
+	{"a version to read that is not a number", func(s step, theirs, ours string) bool {
 		return s.method == "GET" && strings.Contains(s.query, "resourceVersion=x") && strings.HasPrefix(theirs, "500\n") &&
 			strings.HasPrefix(ours, "400\n")
 	}},

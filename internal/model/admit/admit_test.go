@@ -208,14 +208,14 @@ func TestReadConfiguration(t *testing.T) {
 		"neither":      {configuration + "plugins: [{name: A}]\n", "", ""},
 		"nothing":      {configuration, "", ""},
 		"both": {configuration + "plugins: [{name: A, path: a.yaml, configuration: {}}]\n", "",
-			"plugins[0].path: there is a configuration as well"},
+			"plugins[0].path: path and configuration exclude each other: set one of them"},
 		"no name":       {configuration + "plugins: [{path: a.yaml}]\n", "", "plugins[0].name: it is missing"},
-		"unknown":       {configuration + "plugins: [{name: A}, {name: C}]\n", "", `plugins[1].name: there is no plugin "C"; there are A, B`},
+		"unknown":       {configuration + "plugins: [{name: A}, {name: C}]\n", "", `plugins[1].name: unknown plugin "C"; there are A, B`},
 		"twice":         {configuration + "plugins: [{name: A}, {name: A}]\n", "", `plugins[1].name: "A" is configured already`},
 		"missing file":  {configuration + "plugins: [{name: A, path: none.yaml}]\n", "", "plugins[0].path: open "},
 		"unknown field": {configuration + "plugin: []\n", "", `unknown field "plugin"`},
 		"another kind": {"apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\n", "",
-			"it is no AdmissionConfiguration of apiserver.config.k8s.io/v1"},
+			"not an AdmissionConfiguration of apiserver.config.k8s.io/v1"},
 		"no YAML": {"{", "", "Options.Admission.ConfigFile "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -297,7 +297,7 @@ func TestDeclared_plugins(t *testing.T) {
 	if good.Handles(admission.Delete) {
 		t.Error("it handles what its plugin does not")
 	}
-	for i, want := range map[int]string{1: "there is no plugin: New returned none", 2: "no client"} {
+	for i, want := range map[int]string{1: "New returned no plugin", 2: "no client"} {
 		if _, err := plugins[i].Make(nil); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", plugins[i].Name, err, want)
 		}

@@ -47,7 +47,7 @@ func ReadConfiguration(file string, plugins []string) (admission.ConfigProvider,
 		case p.Name == "":
 			err = errors.New("name: it is missing")
 		case !slices.Contains(plugins, p.Name):
-			err = fmt.Errorf("name: there is no plugin %q; %s", p.Name, thereAre(plugins))
+			err = fmt.Errorf("name: unknown plugin %q; %s", p.Name, thereAre(plugins))
 		case twice:
 			err = fmt.Errorf("name: %q is configured already", p.Name)
 		}
@@ -75,7 +75,7 @@ func parseConfiguration(data []byte) (*apiserver.AdmissionConfiguration, error) 
 	}
 	parsed, ok := obj.(*apiserver.AdmissionConfiguration)
 	if !ok {
-		return nil, fmt.Errorf("it is no AdmissionConfiguration of %s", apiserverv1.SchemeGroupVersion)
+		return nil, fmt.Errorf("not an AdmissionConfiguration of %s", apiserverv1.SchemeGroupVersion)
 	}
 	return parsed, nil
 }
@@ -85,7 +85,7 @@ func parseConfiguration(data []byte) (*apiserver.AdmissionConfiguration, error) 
 func contentOf(p apiserver.AdmissionPluginConfiguration, dir string) ([]byte, error) {
 	if p.Configuration != nil {
 		if p.Path != "" {
-			return nil, errors.New("path: there is a configuration as well; one of them is enough")
+			return nil, errors.New("path: path and configuration exclude each other: set one of them")
 		}
 		return p.Configuration.Raw, nil
 	}

@@ -130,13 +130,13 @@ func setParameter(field reflect.Value, values []string) error {
 	case reflect.Float64:
 		n, err := strconv.ParseFloat(first, 64)
 		if err != nil {
-			return fmt.Errorf("%q is no number", first)
+			return fmt.Errorf("%q is not a number", first)
 		}
 		field.SetFloat(n)
 	default: // Check allows only integers beside these
 		n, err := strconv.ParseInt(first, 10, field.Type().Bits())
 		if err != nil {
-			return fmt.Errorf("%q is no integer of %d bits", first, field.Type().Bits())
+			return fmt.Errorf("%q is not an integer of %d bits", first, field.Type().Bits())
 		}
 		field.SetInt(n)
 	}

@@ -37,7 +37,7 @@ func Check(s *Server) error {
 		c.errorf("server", "Name %q: %s", s.Name, strings.Join(msgs, "; "))
 	}
 	if len(s.Groups) == 0 && s.Plane == nil {
-		c.errorf("server", "no groups: a server needs at least one annex.Group with a kind in it; annex create api writes both")
+		c.errorf("server", "no groups: a server needs at least one annex.Group with a kind; annex create api writes both")
 	}
 	if s.Plane != nil && s.Plane.Mistake != nil {
 		c.errorf("control plane", "%v", s.Plane.Mistake)
@@ -114,9 +114,9 @@ func (c *checker) admissionPlugins(all []AdmissionPlugin) {
 		}
 		switch {
 		case !pluginName.MatchString(p.Name):
-			c.errorf(where, "name: letters and digits that begin with a capital are needed, such as ImagePolicy")
+			c.errorf(where, "name: must begin with a capital letter and have only letters and digits, such as ImagePolicy")
 		case slices.Contains([]string{HooksPlugin, ClusterPlugin, RightsPlugin}, p.Name):
-			c.errorf(where, "name: a plugin that servers have anyway is called so")
+			c.errorf(where, "name: a built-in plugin has the same name")
 		case seen[p.Name]:
 			c.errorf(where, "declared twice")
 		}
@@ -153,9 +153,9 @@ func (c *checker) handlers(all []Handler) {
 		plain := strings.TrimSuffix(h.Path, "/")
 		switch {
 		case !strings.HasPrefix(h.Path, "/") || path.Clean(h.Path) != plain || strings.ContainsAny(h.Path, "*%?#{} "):
-			c.errorf(where, "path: one such as /menu is needed, or /menu/ for all that begin so")
+			c.errorf(where, "path: must be a path such as /menu, or /menu/ for all paths with this prefix")
 		case slices.ContainsFunc(ownPaths, func(own string) bool { return plain == own || strings.HasPrefix(plain, own+"/") }):
-			c.errorf(where, "path: it is the server's own, as are %s", strings.Join(ownPaths, ", "))
+			c.errorf(where, "path: reserved by the server, like %s", strings.Join(ownPaths, ", "))
 		case seen[h.Path]:
 			c.errorf(where, "declared twice")
 		}
@@ -193,14 +193,16 @@ func CheckAggregated(s *Server) error {
 	for _, g := range s.Groups {
 		switch {
 		case g.Name == "":
-			return errors.New("the core group is the cluster's when the server is aggregated: serve its kinds in a server that stands alone")
+			return errors.New("an aggregated server cannot serve the core group, which the cluster serves: serve the kinds in a " +
+				"standalone server")
 		case !strings.Contains(g.Name, "."):
 			return fmt.Errorf(
-				"group %q: behind a cluster, a group name has a domain, such as %[1]s.example.com; the others are the cluster's",
+				"group %q: an aggregated server can only serve groups with a domain, such as %[1]s.example.com; groups without one belong "+
+					"to the cluster",
 				g.Name,
 			)
 		case reserved(g.Name) && !definedElsewhere(g):
-			return fmt.Errorf("group %q: behind a cluster, *.k8s.io is reserved for Kubernetes", g.Name)
+			return fmt.Errorf("group %q: an aggregated server cannot serve groups below *.k8s.io, which are reserved for Kubernetes", g.Name)
 		}
 	}
 	return nil
@@ -228,9 +230,9 @@ func (c *checker) group(where string, g Group) {
 	case len(msgs) > 0:
 		c.errorf(where, "%s", strings.Join(msgs, "; "))
 	case g.Name == "core":
-		c.errorf(where, "that is what the group without a name is called: leave it empty")
+		c.errorf(where, "this name means the group without a name: use an empty name")
 	case slices.Contains(ownGroups, g.Name) && !builtIn:
-		c.errorf(where, "the server serves it by itself")
+		c.errorf(where, "reserved: every server serves this group")
 	}
 	if len(g.Kinds) == 0 {
 		c.errorf(where, "no kinds")
@@ -285,7 +287,8 @@ func (c *checker) kind(k *Kind) {
 			c.errorf(where, "%s: the function is nil", hooks.name)
 		}
 		if len(hooks.makes) > 0 && (k.Source != nil || k.CustomStorage != nil) {
-			c.errorf(where, "%s: the server does not store the objects, so others may %s some at the same time", hooks.name, hooks.meanwhile)
+			c.errorf(where, "%s: the server does not store the objects, so other writers may %s objects at the "+
+				"same time", hooks.name, hooks.meanwhile)
 		}
 	}
 	switch {
@@ -320,7 +323,7 @@ func (c *checker) validationOptions(where string, k *Kind) {
 // core checks a kind of the core group, which has a path of its own.
 func (c *checker) core(where string, k *Kind) {
 	if k.Resource == "namespaces" || k.Name == "Namespace" {
-		c.errorf(where, "the server has namespaces by itself")
+		c.errorf(where, "every server has namespaces already")
 	}
 	for _, v := range k.Versions {
 		if !v.Unserved && v.GroupVersion.Version != "v1" {
@@ -342,7 +345,7 @@ func (c *checker) shared(k *Kind) {
 		if other != k && other.Group == k.Group {
 			c.errorf(
 				where,
-				"the group serves these objects as %s already: choose another group, for within one a Go type stands for one kind",
+				"the group already serves these objects as %s: choose another group, because a Go type can have only one kind in a group",
 				other.Resource,
 			)
 			return
@@ -367,7 +370,7 @@ func (c *checker) shared(k *Kind) {
 func (c *checker) same(where string, k *Kind, v *Version) {
 	i := slices.IndexFunc(k.AliasOf.Versions, func(other *Version) bool { return other.Type == v.Type })
 	if i < 0 {
-		c.errorf(where, "SameVersion(%q): Go type %s is of no version of the kind", v.GroupVersion.Version, v.Type)
+		c.errorf(where, "SameVersion(%q): Go type %s belongs to no version of the kind", v.GroupVersion.Version, v.Type)
 		return
 	}
 	if msgs := validation.IsDNS1035Label(v.GroupVersion.Version); len(msgs) > 0 {
@@ -422,7 +425,7 @@ func (c *checker) storedAs(k *Kind) {
 		k.StoredAs = k.Hub().GroupVersion.Version
 	}
 	if k.version(k.StoredAs) == nil {
-		c.errorf(where, "StoredAs(%q): no such version; declared are %s", k.StoredAs, strings.Join(k.VersionNames(), ", "))
+		c.errorf(where, "StoredAs(%q): unknown version; declared versions: %s", k.StoredAs, strings.Join(k.VersionNames(), ", "))
 		return
 	}
 	if k.StoredMediaType == "" {
@@ -440,7 +443,7 @@ func CheckStoredMediaType(mediaType string, t reflect.Type) error {
 		return nil
 	case runtime.ContentTypeProtobuf:
 		if !IsProtobuf(t) {
-			return fmt.Errorf("the Go type %s, which is stored, has no protobuf methods: have annex generate write them", t)
+			return fmt.Errorf("the Go type %s of stored objects has no protobuf methods: generate them with annex generate", t)
 		}
 		return nil
 	}
@@ -479,10 +482,10 @@ func (c *checker) grants(where string, k *Kind) {
 			c.errorf(where, "%s: role: %s", what, strings.Join(msgs, "; "))
 		}
 		if g.Subresource != "" && k.CustomStorage == nil && !slices.Contains(k.Subresources(), g.Subresource) {
-			c.errorf(where, "%s: the kind has no such subresource; it has %s", what, strings.Join(k.Subresources(), ", "))
+			c.errorf(where, "%s: unknown subresource; subresources of the kind: %s", what, strings.Join(k.Subresources(), ", "))
 		}
 		if len(g.Verbs) == 0 || slices.Contains(g.Verbs, "") {
-			c.errorf(where, "%s: no verbs, or an empty one: name some, such as get", what)
+			c.errorf(where, "%s: no verbs, or an empty verb: use verbs such as get", what)
 		}
 	}
 }
@@ -491,7 +494,7 @@ func (c *checker) grants(where string, k *Kind) {
 func (c *checker) source(where string, k *Kind) {
 	s := k.Source
 	if s.Get == nil || s.List == nil {
-		c.errorf(where, "Virtual: a Source needs Get and List")
+		c.errorf(where, "Virtual: a Source must have Get and List")
 	}
 	if s.Poll < 0 || s.Poll > 0 && s.Poll < time.Millisecond {
 		c.errorf(where, "Virtual: Poll must be at least a millisecond, not %s", s.Poll)
@@ -560,12 +563,12 @@ func (c *checker) ownStorage(where string, k *Kind) {
 		{"IndexLabels", len(k.IndexLabels) > 0},
 	} {
 		if hook.set {
-			c.errorf(where, "%s has no effect: the custom storage does that itself", hook.name)
+			c.errorf(where, "%s has no effect: a custom storage handles this itself", hook.name)
 		}
 	}
 	for _, v := range k.Versions {
 		if v.Validate != nil {
-			c.errorf(where, "Validate of version %s has no effect: the custom storage does that itself", v.GroupVersion.Version)
+			c.errorf(where, "Validate of version %s has no effect: a custom storage handles this itself", v.GroupVersion.Version)
 		}
 	}
 }
@@ -593,7 +596,7 @@ func (c *checker) versions(where string, k *Kind) {
 			continue // has been reported
 		}
 		if v.Facts == nil {
-			c.errorf(where, "Go type %s: no generated facts given; run annex generate and pass the package's API function", v.Type)
+			c.errorf(where, "Go type %s: no generated code: run annex generate, and pass the package's API function", v.Type)
 			continue
 		}
 		facts := v.Facts()
@@ -624,7 +627,7 @@ func (c *checker) versions(where string, k *Kind) {
 			c.errorf(at, "Validate on an unserved version never runs")
 		}
 		if v.Unserved && v.Deprecated != "" {
-			c.errorf(at, "a version cannot be both unserved and deprecated: no client would see the warning")
+			c.errorf(at, "a version cannot be both unserved and deprecated: no client would get the warning")
 		}
 	}
 }
@@ -634,7 +637,7 @@ func (c *checker) generatedConversions(where string, hub, v *Version, facts api.
 	if facts.AddConversions == nil {
 		c.errorf(
 			where,
-			"package %s has no generated conversions: say +k8s:conversion-gen=%s in it and run annex generate, or use Version",
+			"package %s has no generated conversions: add +k8s:conversion-gen=%s to the package and run annex generate, or use Version",
 			v.Type.PkgPath(),
 			hub.Type.PkgPath(),
 		)
@@ -651,7 +654,7 @@ func (c *checker) generatedConversions(where string, hub, v *Version, facts api.
 		if err := convert(pair[0].New(), pair[1].New()); err != nil && strings.Contains(err.Error(), "unknown conversion") {
 			c.errorf(
 				where,
-				"package %s has no conversion from %s to %s: say +k8s:conversion-gen=%s in it and run annex generate",
+				"package %s has no conversion from %s to %s: add +k8s:conversion-gen=%s to the package, and run annex generate",
 				v.Type.PkgPath(),
 				pair[0].Type,
 				pair[1].Type,
@@ -668,7 +671,7 @@ func (c *checker) generatedConversions(where string, hub, v *Version, facts api.
 func (c *checker) types(where string, v *Version, add func(*runtime.Scheme) error) {
 	scheme := runtime.NewScheme()
 	if add == nil {
-		c.errorf(where, "the package's facts have no AddToScheme")
+		c.errorf(where, "the package's generated code has no AddToScheme")
 		return
 	}
 	if err := add(scheme); err != nil {
@@ -720,11 +723,11 @@ func (c *checker) capabilities(where string, k *Kind) {
 	for _, col := range k.Columns {
 		name := strings.ToLower(col.Name)
 		if name == "" || columns[name] {
-			c.errorf(where, "column %q: names must be given and differ", col.Name)
+			c.errorf(where, "column %q: names must be set and unique", col.Name)
 		}
 		columns[name] = true
 		if !slices.Contains([]string{"string", "integer", "number", "boolean", "date"}, col.Type) {
-			c.errorf(where, "column %q: type %q is none of string, integer, number, boolean, date", col.Name, col.Type)
+			c.errorf(where, "column %q: type %q must be string, integer, number, boolean or date", col.Name, col.Type)
 		}
 		if col.Value == nil {
 			c.errorf(where, "column %q has no Value", col.Name)
@@ -749,7 +752,7 @@ func (c *checker) queryFields(where string, k *Kind) {
 	for _, f := range k.QueryFields {
 		switch {
 		case ordered.Reserved(f.Name):
-			c.errorf(where, "query field %q: it is the name of a parameter, or of a field that every kind has", f.Name)
+			c.errorf(where, "query field %q: a parameter, or a field of every kind, has the same name", f.Name)
 		case seen[f.Name]:
 			c.errorf(where, "query field %q is declared twice", f.Name)
 		case f.Get == nil:
@@ -803,14 +806,14 @@ func (c *checker) indexes(where string, k *Kind) {
 	for i, path := range k.IndexFields {
 		switch {
 		case !slices.ContainsFunc(k.Selectable, func(f SelectableField) bool { return f.Path == path }):
-			c.errorf(where, "IndexFields(%q): no such selectable field; declare it with SelectableField", path)
+			c.errorf(where, "IndexFields(%q): unknown selectable field: declare it with SelectableField", path)
 		case slices.Contains(k.IndexFields[:i], path):
 			c.errorf(where, "IndexFields(%q): indexed twice", path)
 		}
 	}
 	for i, key := range k.IndexLabels {
 		if problems := content.IsLabelKey(key); len(problems) > 0 {
-			c.errorf(where, "IndexLabels(%q): no key of a label: %s", key, strings.Join(problems, "; "))
+			c.errorf(where, "IndexLabels(%q): not a label key: %s", key, strings.Join(problems, "; "))
 		}
 		if slices.Contains(k.IndexLabels[:i], key) {
 			c.errorf(where, "IndexLabels(%q): indexed twice", key)
@@ -830,7 +833,8 @@ func (c *checker) scalePath(where string, k *Kind, name string, path []string, r
 		}
 		selector := name == "Selector" && t == reflect.TypeFor[metav1.LabelSelector]()
 		if !v.Unserved && (!ok || !slices.Contains(want, t.Kind()) && !selector) {
-			c.errorf(where, "Scale %s: .%s is no %s field of version %s", name, strings.Join(path, "."), oneOf(want), v.GroupVersion.Version)
+			c.errorf(where, "Scale %s: .%s must be a field of type %s in "+
+				"version %s", name, strings.Join(path, "."), oneOf(want), v.GroupVersion.Version)
 		}
 	}
 }

@@ -104,7 +104,7 @@ func TestCheck_mistakes(t *testing.T) {
 			`controller "a": declared twice`},
 		"controller, no function": {func(s *Server, _ *Kind) { s.Controllers = []Controller{{Name: "a"}} }, `controller "a": no Run`},
 		"plugin, name": {func(s *Server, _ *Kind) { s.AdmissionPlugins = []AdmissionPlugin{{Name: "lower", New: plugin}} },
-			`admission plugin "lower": name: letters and digits`},
+			`admission plugin "lower": name: must begin with a capital letter and have only letters and digits, such as ImagePolicy`},
 		"plugin, name of the server's": {func(s *Server, _ *Kind) {
 			s.AdmissionPlugins = []AdmissionPlugin{{Name: HooksPlugin,
 				New: plugin}}
@@ -114,22 +114,22 @@ func TestCheck_mistakes(t *testing.T) {
 			`admission plugin "A": set Plugin or New`},
 		"handler, no path": {func(s *Server, _ *Kind) { s.Handlers = []Handler{{New: handler}} }, "handler 0: path: "},
 		"handler, unclean path": {func(s *Server, _ *Kind) { s.Handlers = []Handler{{Path: "/a//b", New: handler}} },
-			`handler "/a//b": path: one such as /menu`},
+			`handler "/a//b": path: must be a path such as /menu, or /menu/ for all paths with this prefix`},
 		"handler, path of the server's": {func(s *Server, _ *Kind) { s.Handlers = []Handler{{Path: "/apis/x", New: handler}} },
-			`handler "/apis/x": path: it is the server's own`},
+			`handler "/apis/x": path: reserved by the server, like`},
 		"handler, document of another": {func(s *Server, _ *Kind) {
 			document := func() *spec3.OpenAPI { return nil }
 			s.Handlers = []Handler{{Path: "/a", New: handler, OpenAPI: document}, {Path: "/a/", New: handler, OpenAPI: document}}
 		}, `handler "/a/": OpenAPI: handler "/a" has the document`},
 		"console, title":  {func(s *Server, _ *Kind) { s.Console.Title = "a\nb" }, "console: Title: "},
-		"queries, prefix": {func(s *Server, _ *Kind) { s.Query.Prefix = "/apis" }, `Server.Query: prefix "/apis" is the server's own`},
+		"queries, prefix": {func(s *Server, _ *Kind) { s.Query.Prefix = "/apis" }, `Server.Query: prefix "/apis" is reserved by the server, like`},
 
 		"group, twice": {func(s *Server, _ *Kind) { s.Groups = append(s.Groups, s.Groups[0]) }, `group "tools.example.com": declared twice`},
 		"group, name":  {func(s *Server, _ *Kind) { s.Groups[0].Name = "tools_" }, `group "tools_": `},
 		"group, core by its name": {func(s *Server, _ *Kind) { s.Groups[0].Name = "core" },
-			`group "core": that is what the group without a name is called`},
+			`group "core": this name means the group without a name`},
 		"group, of the server": {func(s *Server, _ *Kind) { s.Groups[0].Name = "rbac.authorization.k8s.io" },
-			`group "rbac.authorization.k8s.io": the server serves it by itself`},
+			`group "rbac.authorization.k8s.io": reserved: every server serves this group`},
 		"group, no kinds": {func(s *Server, _ *Kind) { s.Groups[0].Kinds = nil }, `group "tools.example.com": no kinds`},
 		"group, nil":      {func(s *Server, _ *Kind) { s.Groups[0].Kinds = []*Kind{nil} }, "kind 0 is nil"},
 		"group, of another package": {func(s *Server, _ *Kind) { s.Groups[0].Name = "other.example.com" },
@@ -152,7 +152,7 @@ func TestCheck_mistakes(t *testing.T) {
 		}, "ValidateStatus never runs: /status is not served"},
 		"column, type": {func(_ *Server, k *Kind) {
 			k.Columns = []Column{{Name: "Color", Type: "text", Value: func(runtime.Object) any { return nil }}}
-		}, `column "Color": type "text" is none of`},
+		}, `column "Color": type "text" must be`},
 		"column, no value": {func(_ *Server, k *Kind) { k.Columns = []Column{{Name: "Color", Type: "string"}} },
 			`column "Color" has no Value`},
 		"selectable field, unknown": {func(_ *Server, k *Kind) { k.Selectable = []SelectableField{{Path: "spec.colour", Value: value}} },
@@ -160,20 +160,20 @@ func TestCheck_mistakes(t *testing.T) {
 		"selectable field, built in": {func(_ *Server, k *Kind) { k.Selectable = []SelectableField{{Path: "metadata.name", Value: value}} },
 			`selectable field "metadata.name" is declared twice or built in`},
 		"index of no selectable field": {func(_ *Server, k *Kind) { k.IndexFields = []string{"spec.color"} },
-			`IndexFields("spec.color"): no such selectable field`},
-		"index of labels, key": {func(_ *Server, k *Kind) { k.IndexLabels = []string{"a b"} }, `IndexLabels("a b"): no key of a label`},
+			`IndexFields("spec.color")`},
+		"index of labels, key": {func(_ *Server, k *Kind) { k.IndexLabels = []string{"a b"} }, `IndexLabels("a b")`},
 		"scale, path": {func(_ *Server, k *Kind) {
 			k.Scale = &Scale{SpecReplicas: []string{"status", "replicas"}, StatusReplicas: []string{"status", "replicas"}}
 		}, "Scale SpecReplicas: path .status.replicas does not begin in .spec"},
 		"scale, type": {func(_ *Server, k *Kind) {
 			k.Scale = &Scale{SpecReplicas: []string{"spec", "color"}, StatusReplicas: []string{"status", "replicas"}}
-		}, "Scale SpecReplicas: .spec.color is no int32 or int64 field of version v1"},
+		}, "Scale SpecReplicas: .spec.color must be a field of type int32 or int64 in version v1"},
 		"role, no verbs": {func(_ *Server, k *Kind) { k.Grants = []Grant{{Role: "painter"}} }, `Role("painter", ""): no verbs`},
 		"role, subresource": {func(_ *Server, k *Kind) {
 			k.Grants = []Grant{{Role: "painter", Subresource: "paint", Verbs: []string{"create"}}}
 		},
-			`Role("painter", "paint"): the kind has no such subresource`},
-		"stored, version": {func(_ *Server, k *Kind) { k.StoredAs = "v2" }, `StoredAs("v2"): no such version; declared are v1`},
+			`Role("painter", "paint"): unknown subresource`},
+		"stored, version": {func(_ *Server, k *Kind) { k.StoredAs = "v2" }, `StoredAs("v2"): unknown version; declared versions: v1`},
 		"stored, media type": {func(_ *Server, k *Kind) { k.StoredMediaType = "text/plain" },
 			`StoredMediaType("text/plain"): choose application/json`},
 		"stored as protobuf without methods": {func(_ *Server, k *Kind) { k.StoredMediaType = runtime.ContentTypeProtobuf },
@@ -181,7 +181,7 @@ func TestCheck_mistakes(t *testing.T) {
 		"stored, place": {func(_ *Server, k *Kind) { k.StoredUnder = schema.GroupResource{Resource: "Pods"} }, `StoredUnder("", "Pods"): `},
 
 		"version, none served": {func(_ *Server, k *Kind) { k.Versions[0].Unserved = true }, "no version is served"},
-		"version, no facts":    {func(_ *Server, k *Kind) { k.Versions[0].Facts = nil }, "no generated facts given; run annex generate"},
+		"version, no facts":    {func(_ *Server, k *Kind) { k.Versions[0].Facts = nil }, "no generated code: run annex generate"},
 		"version, twice": {func(_ *Server, k *Kind) {
 			k.Versions = append(k.Versions, gadgetVersion("v1"))
 		}, "version v1: declared twice"},
@@ -203,13 +203,13 @@ func TestCheck_mistakes(t *testing.T) {
 		"Go type, another's list": {func(_ *Server, k *Kind) { k.Versions[0].ListType = reflect.TypeFor[Bare]() },
 			"wrong list type: define.Bare is not the list"},
 
-		"source, functions": {func(_ *Server, k *Kind) { k.Source = &Source{} }, "Virtual: a Source needs Get and List"},
+		"source, functions": {func(_ *Server, k *Kind) { k.Source = &Source{} }, "Virtual: a Source must have Get and List"},
 		"source, stored": {func(_ *Server, k *Kind) { k.Source, k.StoredAs = &Source{}, "v1" },
 			`StoredAs("v1"): the objects of a virtual kind are not stored`},
 		"source, hook that never runs": {func(_ *Server, k *Kind) { k.Source, k.Validate = &Source{}, valid },
 			"Validate never runs: the source has no Create or Update"},
 		"operations, cluster-scoped": {func(_ *Server, k *Kind) { k.Operations, k.ClusterScoped = &OperationsKind{}, true },
-			"operations are in namespaces: leave ClusterScoped out"},
+			"operations must be namespaced: remove ClusterScoped"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -238,10 +238,10 @@ func TestCheck_severalMistakes_areAllTold(t *testing.T) {
 
 func TestCheckAggregated_groupsOfTheCluster(t *testing.T) {
 	for name, mistake := range map[string]string{
-		"":                          "the core group is the cluster's",
-		"apps":                      "has a domain, such as apps.example.com",
-		"tools.k8s.io":              "*.k8s.io is reserved for Kubernetes",
-		"gateway.networking.k8s.io": "*.k8s.io is reserved for Kubernetes", // its kind is no custom resource
+		"":                          "an aggregated server cannot serve the core group, which the cluster serves",
+		"apps":                      "with a domain, such as apps.example.com",
+		"tools.k8s.io":              "*.k8s.io, which are reserved for Kubernetes",
+		"gateway.networking.k8s.io": "*.k8s.io, which are reserved for Kubernetes", // its kind is not a custom resource
 		"tools.x-k8s.io":            "",
 		"tools.example.com":         "",
 	} {
@@ -272,7 +272,7 @@ func TestWith_builtInKinds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := own.With(builtIn(false)); err == nil ||
-		!strings.Contains(err.Error(), "the server has gadgets.tools.example.com by itself") {
+		!strings.Contains(err.Error(), "every server has gadgets.tools.example.com already") {
 		t.Errorf("the user's kind of the same name: %v", err)
 	}
 	if with, err := own.With(builtIn(true)); err != nil || with != own {

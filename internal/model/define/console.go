@@ -24,13 +24,13 @@ const (
 
 func (c *checker) console(console Console) {
 	if len(console.Title) > maxConsoleTitle || strings.ContainsFunc(console.Title, unicode.IsControl) {
-		c.errorf("console", "Title: a line of at most %d bytes is needed", maxConsoleTitle)
+		c.errorf("console", "Title: must be a line of at most %d bytes", maxConsoleTitle)
 	}
 	if len(console.Logo) > maxConsoleLogo {
-		c.errorf("console", "Logo has %d bytes, and may have %d", len(console.Logo), maxConsoleLogo)
+		c.errorf("console", "Logo has %d bytes, more than the maximum of %d", len(console.Logo), maxConsoleLogo)
 	}
 	if len(console.Logo) > 0 && console.LogoType() == "" {
-		c.errorf("console", "Logo is no picture that browsers show: it is to be SVG, PNG, JPEG, WebP or GIF")
+		c.errorf("console", "Logo has an unsupported format: use SVG, PNG, JPEG, WebP or GIF")
 	}
 }
 

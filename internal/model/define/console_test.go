@@ -11,15 +11,16 @@ func TestCheck_console(t *testing.T) {
 		kind    string
 		refused string
 	}{
-		"nothing":      {Console{}, "", ""},
-		"SVG":          {Console{Title: "Café", Logo: []byte(` <svg xmlns="http://www.w3.org/2000/svg"/>`)}, "image/svg+xml", ""},
-		"XML of SVG":   {Console{Logo: []byte(`<?xml version="1.0"?><svg/>`)}, "image/svg+xml", ""},
-		"PNG":          {Console{Logo: []byte("\x89PNG\x0d\x0a\x1a\x0a")}, "image/png", ""},
-		"HTML":         {Console{Logo: []byte("<html><svg/></html>")}, "", "no picture"},
-		"other XML":    {Console{Logo: []byte("<?xml version='1.0'?><x/>")}, "", "no picture"},
-		"too much":     {Console{Logo: append([]byte("<svg>"), make([]byte, maxConsoleLogo)...)}, "image/svg+xml", "may have 262144"},
-		"long title":   {Console{Title: strings.Repeat("x", 101)}, "", "Title: a line"},
-		"broken title": {Console{Title: "a\nb"}, "", "Title: a line"},
+		"nothing":    {Console{}, "", ""},
+		"SVG":        {Console{Title: "Café", Logo: []byte(` <svg xmlns="http://www.w3.org/2000/svg"/>`)}, "image/svg+xml", ""},
+		"XML of SVG": {Console{Logo: []byte(`<?xml version="1.0"?><svg/>`)}, "image/svg+xml", ""},
+		"PNG":        {Console{Logo: []byte("\x89PNG\x0d\x0a\x1a\x0a")}, "image/png", ""},
+		"HTML":       {Console{Logo: []byte("<html><svg/></html>")}, "", "unsupported format"},
+		"other XML":  {Console{Logo: []byte("<?xml version='1.0'?><x/>")}, "", "unsupported format"},
+		"too much": {Console{Logo: append([]byte("<svg>"), make([]byte, maxConsoleLogo)...)}, "image/svg+xml", "more than the maximum " +
+			"of 262144"},
+		"long title":   {Console{Title: strings.Repeat("x", 101)}, "", "Title: must be a line"},
+		"broken title": {Console{Title: "a\nb"}, "", "Title: must be a line"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &checker{}

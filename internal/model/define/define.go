@@ -158,7 +158,7 @@ func (s *Server) With(groups ...Group) (*Server, error) {
 				mistakes = append(
 					mistakes,
 					fmt.Errorf(
-						"kind %s (%s): the server has %s by itself: leave yours out, or give it another group",
+						"kind %s (%s): every server has %s already: remove the kind, or use another group",
 						other.Name,
 						other.GroupResource(),
 						k.GroupResource(),

@@ -72,7 +72,7 @@ func (c *checker) markers(where string, k *Kind) {
 // markedScope reports whether the markers make the kind cluster-scoped.
 func (c *checker) markedScope(where string, k *Kind, hub *structural.Version) bool {
 	if k.ClusterScoped && hub.Namespaced() {
-		c.errorf(where, "ClusterScoped: by the markers it is in namespaces: say +kubebuilder:resource:scope=Cluster")
+		c.errorf(where, "ClusterScoped: the markers make the kind namespaced: add +kubebuilder:resource:scope=Cluster")
 	}
 	return !hub.Namespaced()
 }
@@ -84,7 +84,7 @@ func (c *checker) markedNames(where string, k *Kind, hub *structural.Version, na
 	if k.Resource != names.Plural && named {
 		c.errorf(
 			where,
-			"resource %q: by the markers it is %q: use that, or say +kubebuilder:resource:path=%s",
+			"resource %q: the markers have the resource %q: use this name, or add +kubebuilder:resource:path=%s",
 			k.Resource,
 			names.Plural,
 			k.Resource,
@@ -94,7 +94,7 @@ func (c *checker) markedNames(where string, k *Kind, hub *structural.Version, na
 	case k.Singular == "":
 		k.Singular = names.Singular
 	case named && k.Singular != names.Singular && names.Singular != strings.ToLower(names.Kind):
-		c.errorf(where, "Singular(%q): by the markers it is %q", k.Singular, names.Singular)
+		c.errorf(where, "Singular(%q): the markers have the singular name %q", k.Singular, names.Singular)
 	}
 	k.ShortNames = union(names.ShortNames, k.ShortNames)
 	k.Categories = union(names.Categories, k.Categories)
@@ -112,7 +112,7 @@ func union(a, b []string) []string {
 
 func (c *checker) markedAbilities(where string, k *Kind, hub *structural.Version) {
 	if k.WithoutStatus && hub.HasStatus() {
-		c.errorf(where, "WithoutStatus: the markers say +kubebuilder:subresource:status")
+		c.errorf(where, "WithoutStatus: the markers include +kubebuilder:subresource:status")
 	}
 	k.Status = hub.HasStatus()
 	if s := hub.Scale(); s != nil {
@@ -121,7 +121,7 @@ func (c *checker) markedAbilities(where string, k *Kind, hub *structural.Version
 			scale.Selector = fieldsOf(*s.LabelSelectorPath)
 		}
 		if k.Scale != nil && !reflect.DeepEqual(k.Scale, scale) {
-			c.errorf(where, "Scale: the markers say other paths with +kubebuilder:subresource:scale")
+			c.errorf(where, "Scale: the marker +kubebuilder:subresource:scale has other paths")
 		}
 		k.Scale = scale
 	}
@@ -144,11 +144,11 @@ func (c *checker) markedAbilities(where string, k *Kind, hub *structural.Version
 		}
 		name := v.Structural.Definition.Spec.Versions[0].Name
 		if v.Structural.HasStatus() != k.Status {
-			c.errorf(where, "version %s: either all versions or none say +kubebuilder:subresource:status", name)
+			c.errorf(where, "version %s: either all versions or none must have the marker +kubebuilder:subresource:status", name)
 		}
 		for _, path := range v.Structural.SelectableFields() {
 			if !slices.Contains(hub.SelectableFields(), path) {
-				c.errorf(where, "version %s: +kubebuilder:selectablefield .%s: say so in the hub, too", name, path)
+				c.errorf(where, "version %s: +kubebuilder:selectablefield .%s: add the marker to the hub, too", name, path)
 			}
 		}
 	}
@@ -166,7 +166,7 @@ func (c *checker) storageVersion(where string, k *Kind) {
 	}
 	switch {
 	case len(stored) > 1:
-		c.errorf(where, "+kubebuilder:storageversion: versions %s are marked, and one can be", strings.Join(stored, " and "))
+		c.errorf(where, "+kubebuilder:storageversion: versions %s have the marker, but only one version may", strings.Join(stored, " and "))
 	case len(stored) == 1 && k.StoredAs == "":
 		k.StoredAs = stored[0]
 	case len(stored) == 1 && k.StoredAs != stored[0]:

@@ -62,7 +62,7 @@ type Recall func(ctx context.Context, recorded Recorded) (context.Context, *Call
 
 // ErrUnknownAction reports a call of an action that the server does not have. A previous version or another replica
 // may have had it.
-var ErrUnknownAction = errors.New("the server knows no such action")
+var ErrUnknownAction = errors.New("the server has no such action")
 
 // Recorded is the stored form of a call.
 type Recorded struct {
@@ -88,13 +88,13 @@ func (c *checker) operations(s *Server) {
 		}
 		switch {
 		case first != nil:
-			c.errorf(where, "the server has operations already, %s: one kind is for the actions of all groups", first.GroupResource())
+			c.errorf(where, "the server already has operations, %s: one kind serves the actions of all groups", first.GroupResource())
 		case k.ClusterScoped:
-			c.errorf(where, "operations are in namespaces: leave ClusterScoped out")
+			c.errorf(where, "operations must be namespaced: remove ClusterScoped")
 		case k.Source != nil || k.CustomStorage != nil:
-			c.errorf(where, "the server keeps its operations itself: leave Virtual and CustomStorage out")
+			c.errorf(where, "the server must store operations itself: remove Virtual and CustomStorage")
 		case len(k.Aliases) > 0:
-			c.errorf(where, "operations are in one group: leave AlsoServedAs out")
+			c.errorf(where, "operations must be in only one group: remove AlsoServedAs")
 		}
 		first = k
 	}

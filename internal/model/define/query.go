@@ -31,9 +31,9 @@ func CheckQueryPrefix(prefix string) error {
 	case prefix == "":
 		return nil
 	case !strings.HasPrefix(prefix, "/") || path.Clean(prefix) != prefix || prefix == "/" || strings.ContainsAny(prefix, "*%?#{} "):
-		return fmt.Errorf("%q is no path such as %s", prefix, DefaultQueryPrefix)
+		return fmt.Errorf("%q is not a path such as %s", prefix, DefaultQueryPrefix)
 	case slices.ContainsFunc(notForQueries, func(own string) bool { return prefix == own || strings.HasPrefix(prefix, own+"/") }):
-		return fmt.Errorf("%q is the server's own, as are %s", prefix, strings.Join(notForQueries, ", "))
+		return fmt.Errorf("%q is reserved by the server, like %s", prefix, strings.Join(notForQueries, ", "))
 	}
 	return nil
 }

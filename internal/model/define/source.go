@@ -32,7 +32,7 @@ func (s *Source) Watched() bool { return s.Changes != nil || s.Poll > 0 }
 // The errors with which functions of a source report the state of an object. They are API statuses: other functions
 // of the user may return them as well.
 var (
-	ErrNotFound      error = apierr.New(http.StatusNotFound, metav1.StatusReasonNotFound, "there is no such object")
+	ErrNotFound      error = apierr.New(http.StatusNotFound, metav1.StatusReasonNotFound, "object not found")
 	ErrAlreadyExists error = apierr.New(http.StatusConflict, metav1.StatusReasonAlreadyExists, "the object exists already")
 	ErrConflict      error = apierr.New(http.StatusConflict, metav1.StatusReasonConflict, "the object has changed since it was read")
 )

@@ -238,7 +238,7 @@ func (c *checker) subresources(where string, k *Kind) {
 		at := fmt.Sprintf("%s, subresource %q", where, s.Name)
 		switch {
 		case s.Name == "status" || s.Name == "scale":
-			c.errorf(at, "the name is taken: /status comes with the field Status, /scale with Scale")
+			c.errorf(at, "the name is reserved: the field Status adds /status, and Scale adds /scale")
 		case len(validation.IsDNS1035Label(s.Name)) > 0:
 			c.errorf(at, "%s", strings.Join(validation.IsDNS1035Label(s.Name), "; "))
 		case seen[s.Name]:
@@ -246,7 +246,7 @@ func (c *checker) subresources(where string, k *Kind) {
 		}
 		seen[s.Name] = true
 		if k.CustomStorage != nil {
-			c.errorf(at, "has no effect: the custom storage has its own subresources, see Subresourcer")
+			c.errorf(at, "has no effect: a custom storage has its own subresources, see Subresourcer")
 			continue
 		}
 		switch {
@@ -266,38 +266,38 @@ func (c *checker) subresources(where string, k *Kind) {
 // requests checks an action on a kind whose hub is parent.
 func (c *checker) requests(where string, s *Subresource, parent reflect.Type) {
 	if s.Handle == nil || s.Long != nil && s.Long.Run == nil {
-		c.errorf(where, "no function given")
+		c.errorf(where, "the function is missing")
 	}
 	if s.Long != nil && s.Long.TTL > 0 && s.Long.TTL%time.Second != 0 {
 		c.errorf(where, "TTL must be a number of seconds, not %s", s.Long.TTL)
 	}
 	if len(s.Operations) == 0 {
-		c.errorf(where, "On: name at least one operation, Create or Update")
+		c.errorf(where, "On: add at least one operation, Create or Update")
 	}
 	for i, operation := range s.Operations {
 		switch {
 		case operation != admission.Create && operation != admission.Update:
-			c.errorf(where, "On: a request can be Create or Update, not %q", operation)
+			c.errorf(where, "On: unsupported operation %q: use Create or Update", operation)
 		case slices.Contains(s.Operations[:i], operation):
 			c.errorf(where, "On: %s is named twice", operation)
 		}
 	}
 	if s.Facts != nil && (s.Answer == parent || s.Long != nil) {
-		c.errorf(where, "MessagesOf: the answer cannot be %s, which is of another group and version than the request: "+
-			"answer with metav1.Status", s.Answer)
+		c.errorf(where, "MessagesOf: the answer %s has another group and version than the request: use metav1.Status as answer", s.Answer)
 	}
 	if f, ok := structField(
 		s.Object,
 		"ObjectMeta",
 	); slices.Contains(s.Operations, admission.Update) &&
 		(!ok || f.Type != reflect.TypeFor[metav1.ObjectMeta]()) {
-		c.errorf(where, "On: an Update names what it changes, and Go type %s has no name: embed metav1.ObjectMeta, or use Create", s.Object)
+		c.errorf(where, "On: an Update needs the name of an object, and Go type %s has no name: embed metav1.ObjectMeta, or "+
+			"use Create", s.Object)
 	}
 }
 
 func (c *checker) part(where string, k *Kind, s *Subresource) {
 	if s.Take == nil {
-		c.errorf(where, "no function given")
+		c.errorf(where, "the function is missing")
 	}
 	if !k.Updatable() {
 		c.errorf(where, "the kind's objects cannot be updated: its source has no Update")
@@ -306,26 +306,26 @@ func (c *checker) part(where string, k *Kind, s *Subresource) {
 
 func (c *checker) view(where string, s *Subresource) {
 	if s.Look == nil {
-		c.errorf(where, "no function given")
+		c.errorf(where, "the function is missing")
 	}
 	if s.Answer == reflect.TypeFor[metav1.Status]() {
-		c.errorf(where, "a view shows something of the object, and no metav1.Status: return an error instead, or declare an Action")
+		c.errorf(where, "a view cannot return metav1.Status: return an error instead, or declare an Action")
 	}
 	c.parameters(where, s)
 }
 
 func (c *checker) connection(where string, s *Subresource) {
 	if s.Connect == nil {
-		c.errorf(where, "no function given")
+		c.errorf(where, "the function is missing")
 	}
 	if len(s.Methods) == 0 {
-		c.errorf(where, "Methods: name at least one, such as GET")
+		c.errorf(where, "Methods: add at least one method, such as GET")
 	}
 	for i, method := range s.Methods {
 		if _, ok := connectMethods[method]; !ok {
-			c.errorf(where, "Methods: %q is none of GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS", method)
+			c.errorf(where, "Methods: unsupported method %q: use GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS", method)
 		} else if slices.Contains(s.Methods[:i], method) {
-			c.errorf(where, "Methods: %s is named twice", method)
+			c.errorf(where, "Methods: duplicate method %s", method)
 		}
 	}
 	c.parameters(where, s)
@@ -343,13 +343,13 @@ func (c *checker) parameters(where string, s *Subresource) {
 		case name == "" || name == "-":
 			c.errorf(where, "option %s of Go type %s has no name: give it a json tag", f.Name, s.Object)
 		case !isParameter(f.Type):
-			c.errorf(where, "option %s of Go type %s cannot be written in a query: use a string, boolean, number, metav1.Time, a pointer to "+
+			c.errorf(where, "option %s of Go type %s cannot be a query parameter: use a string, boolean, number, metav1.Time, a pointer to "+
 				"one, []string or []int32", f.Name, s.Object)
 		}
 		path = path || name == PathOption && f.Type.Kind() == reflect.String
 	}
 	if s.Subpaths && !path {
-		c.errorf(where, "Subpaths: the options have no field for the path: give them a string with the json tag %q", PathOption)
+		c.errorf(where, "Subpaths: the options have no field for the path: add a string field with the json tag %q", PathOption)
 	}
 }
 
@@ -404,7 +404,8 @@ func (c *checker) subresourceTypes(where string, k *Kind, s *Subresource) {
 			case other != nil && other != t:
 				c.errorf(
 					where,
-					"version %s has a %s of its own, Go type %s: a subresource has one Go type in all versions; give them different names",
+					"version %s has a %s of its own, Go type %s: a subresource must have the same Go type in all versions; give the types "+
+						"different names",
 					v.GroupVersion.Version,
 					t.Name(),
 					other,
@@ -416,7 +417,7 @@ func (c *checker) subresourceTypes(where string, k *Kind, s *Subresource) {
 			continue
 		}
 		if home == nil {
-			c.errorf(where, "Go type %s is registered by no version's package: declare it in one, with the comment "+
+			c.errorf(where, "no package of a version registers Go type %s: declare the type in such a package, with the comment "+
 				"+k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object, and run annex generate", t)
 			continue
 		}
@@ -433,7 +434,7 @@ func (c *checker) messageOf(where string, s *Subresource, t reflect.Type) {
 	facts := s.Facts()
 	s.GroupVersion = facts.GroupVersion
 	if facts.AddToScheme == nil {
-		c.errorf(where, "MessagesOf: the package's facts have no AddToScheme; run annex generate")
+		c.errorf(where, "MessagesOf: the package's generated code has no AddToScheme; run annex generate")
 		return
 	}
 	scheme := runtime.NewScheme()
@@ -442,8 +443,8 @@ func (c *checker) messageOf(where string, s *Subresource, t reflect.Type) {
 		return
 	}
 	if scheme.KnownTypes(facts.GroupVersion)[t.Name()] != t {
-		c.errorf(where, "Go type %s is not registered by the package of %s that MessagesOf names: an action's request and answer, but for "+
-			"metav1.Status, come from one package", t, facts.GroupVersion)
+		c.errorf(where, "the package of %[2]s in MessagesOf does not register Go type %[1]s: request and answer of an action, except "+
+			"metav1.Status, must be in the same package", t, facts.GroupVersion)
 		return
 	}
 	if t == s.Object {
@@ -482,7 +483,7 @@ func (c *checker) unregistered(where string, k *Kind, t reflect.Type) {
 		if other := c.options[kind]; other != nil && other != t {
 			c.errorf(
 				where,
-				"Go type %s and Go type %s of another subresource have one name in version %s: give them different names",
+				"Go type %s and Go type %s of another subresource have the same name in version %s: give them different names",
 				typeName(t),
 				typeName(other),
 				v.GroupVersion.Version,

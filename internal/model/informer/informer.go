@@ -45,7 +45,7 @@ func (s *Set) For(k *define.Kind, v *define.Version) (*Informer, error) {
 		return i, nil
 	}
 	if s.running {
-		return nil, fmt.Errorf("the cache of %s would never be filled: the server is running", gvr.GroupResource())
+		return nil, fmt.Errorf("the cache of %s cannot be created: the server is already running", gvr.GroupResource())
 	}
 	i := &Informer{resource: gvr, version: v, synced: make(chan struct{})}
 	i.client = sync.OnceValues(func() (*rest.RESTClient, error) { return clientFor(gvr, s.client, s.codecs) })

@@ -23,9 +23,9 @@ func TestNew_definitionsThatCannotBe(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ definition, want string }{
 		"no JSON":     {"{", "read the definition: "},
-		"no versions": {`{"spec":{}}`, "the definition is not of version v1 alone"},
+		"no versions": {`{"spec":{}}`, "the definition must have only the version v1"},
 		"another version": {strings.Replace(definitionOf(`{"type":"object"}`, ""), `"name":"v1"`, `"name":"v2"`, 1),
-			"the definition is not of version v1 alone"},
+			"the definition must have only the version v1"},
 		"no schema":            {`{"spec":{"versions":[{"name":"v1"}]}}`, "the definition has no schema"},
 		"no structural schema": {definitionOf(`{"type":"object","properties":{"a":{"$ref":"#/definitions/a"}}}`, ""), "schema: "},
 	} {

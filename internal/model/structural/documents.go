@@ -256,7 +256,7 @@ func (v *Version) Unfit(ctx context.Context, about func(part string) bool) field
 	var errs field.ErrorList
 	for _, m := range v.fields.misfits(applied, v.goType, holdsNot) {
 		errs = append(errs, &field.Error{Type: field.ErrorTypeInvalid, Field: strings.TrimPrefix(m.path, "."), BadValue: m.value,
-			Detail: fmt.Sprintf("the server keeps a Go %s, which cannot hold it", m.t)})
+			Detail: fmt.Sprintf("the value does not fit the Go type %s of the server", m.t)})
 	}
 	return errs
 }

@@ -64,7 +64,7 @@ func New(kind schema.GroupVersionKind, goType reflect.Type, definition string, s
 		return nil, fmt.Errorf("read the definition: %w", err)
 	}
 	if n := len(v.Definition.Spec.Versions); n != 1 || v.Definition.Spec.Versions[0].Name != kind.Version {
-		return nil, fmt.Errorf("the definition is not of version %s alone", kind.Version)
+		return nil, fmt.Errorf("the definition must have only the version %s", kind.Version)
 	}
 	if v.version().Subresources == nil && status {
 		v.version().Subresources = &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}}

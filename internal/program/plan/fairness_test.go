@@ -40,7 +40,7 @@ func TestEverything_priorityLevels(t *testing.T) {
 		{plain, nil, false, ""},
 		{plain, new(true), true, ""},
 		{own, nil, true, ""},
-		{own, new(true), false, "kind FlowSchema (flowschemas.flowcontrol.apiserver.k8s.io): the server has " +
+		{own, new(true), false, "kind FlowSchema (flowschemas.flowcontrol.apiserver.k8s.io): every server has " +
 			"flowschemas.flowcontrol.apiserver.k8s.io already"},
 	} {
 		p, err := Resolve(&definition.Definition{Server: test.definition}, options(test.fair), nil)

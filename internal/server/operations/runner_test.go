@@ -314,7 +314,7 @@ func TestRunner_unknownAction_failsInExclusiveStorage(t *testing.T) {
 		"o",
 		operationv1.OperationFailed,
 	); op.Status.Error.Code != 400 ||
-		!strings.Contains(op.Status.Error.Message, "knows no such action: removed") {
+		!strings.Contains(op.Status.Error.Message, "has no such action: removed") {
 		t.Errorf("%+v", op.Status.Error)
 	}
 }

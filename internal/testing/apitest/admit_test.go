@@ -73,13 +73,13 @@ func TestNew_unusableAdmitHooks(t *testing.T) {
 			"MutateWith made no hook"},
 		"create: nil": {widgets().AdmitCreate(nil), "AdmitCreate: the function is nil"},
 		"create: virtual": {virtual().AdmitCreate(admit).Virtual(annex.Source[v1.Widget]{}), "AdmitCreate: the server does not store the " +
-			"objects"},
+			"objects, so other writers may create objects"},
 		"update: nil":      {widgets().AdmitUpdate(nil), "AdmitUpdate: the function is nil"},
 		"update: nil With": {widgets().AdmitUpdateWith(nil), "AdmitUpdate: the function is nil"},
 		"update: made none": {widgets().AdmitUpdateWith(func(*annex.Env) (annex.AdmitUpdateFunc[v1.Widget], error) { return nil, nil }),
 			"AdmitUpdateWith made no hook"},
 		"update: virtual": {virtual().AdmitUpdate(admit).Virtual(annex.Source[v1.Widget]{}),
-			"AdmitUpdate: the server does not store the objects"},
+			"AdmitUpdate: the server does not store the objects, so other writers may"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := annex.New(t.Context(), only(test.kind), annex.Options{Storage: memory.Storage()})

@@ -280,9 +280,9 @@ func TestMessagesOf_mistakes(t *testing.T) {
 		return nil, nil
 	}
 	for want, sub := range map[string]annex.SubresourceOf[v1.Widget]{
-		"MessagesOf: the answer cannot be v1.Widget": annex.Action("a",
+		"MessagesOf: the answer v1.Widget has another group": annex.Action("a",
 			none).MessagesOf(markedv1.API),
-		"Go type v1.Inspection is not registered by the package of marked.shop.example.com/v1 that MessagesOf names": annex.Action("a",
+		"the package of marked.shop.example.com/v1 in MessagesOf does not register Go type v1.Inspection": annex.Action("a",
 			own).MessagesOf(markedv1.API),
 	} {
 		kind := annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Subresources(sub)

@@ -723,24 +723,25 @@ func TestNew_sharedObjects_mistakes(t *testing.T) {
 	}{
 		"no versions": {also("legacy.example.com", "gizmos"), []string{`kind Widget (widgets.shop.example.com), ` +
 			`AlsoServedAs("legacy.example.com", "gizmos"): no versions`}},
-		"a bad group":           {also("Legacy", "gizmos", same("v1")), []string{`group "Legacy": a lowercase RFC 1123 subdomain`}},
-		"a group of Kubernetes": {also("rbac.authorization.k8s.io", "gizmos", same("v1")), []string{"the server serves it by itself"}},
-		"a bad resource":        {also("legacy.example.com", "Gizmos", gizmos()), []string{`resource "Gizmos"`}},
-		"a bad version":         {also("legacy.example.com", "widgets", same("V1")), []string{`SameVersion("V1"): a DNS-1035 label`}},
-		"a version twice":       {also("legacy.example.com", "widgets", same("v1"), same("v1")), []string{"version v1: declared twice"}},
+		"a bad group": {also("Legacy", "gizmos", same("v1")), []string{`group "Legacy": a lowercase RFC 1123 subdomain`}},
+		"a group of Kubernetes": {also("rbac.authorization.k8s.io", "gizmos", same("v1")), []string{"reserved: every server serves " +
+			"this group"}},
+		"a bad resource":  {also("legacy.example.com", "Gizmos", gizmos()), []string{`resource "Gizmos"`}},
+		"a bad version":   {also("legacy.example.com", "widgets", same("V1")), []string{`SameVersion("V1"): a DNS-1035 label`}},
+		"a version twice": {also("legacy.example.com", "widgets", same("v1"), same("v1")), []string{"version v1: declared twice"}},
 		"two kinds in one": {also("legacy.example.com", "gizmos", gizmos(), same("v2")), []string{"Go type v1.Widget must have the " +
 			"name of the kind's first, Gizmo"}},
 		"facts of another group": {also("old.example.com", "gizmos", gizmos()), []string{`generated for group "legacy.example.com"`}},
 		"a missing conversion": {also("legacy.example.com", "gizmos", annex.Version[legacyv1.Gizmo, v1.Widget](legacyv1.API, nil, nil)),
 			[]string{"missing conversion"}},
 		"the same of another": {also("legacy.example.com", "gizmos", annex.SameVersion[legacyv1.Gizmo, v1.Widget]("v1")),
-			[]string{`SameVersion("v1"): Go type v1.Gizmo is of no version of the kind`}},
+			[]string{`SameVersion("v1"): Go type v1.Gizmo belongs to no version of the kind`}},
 		"defaults of their own": {also("legacy.example.com", "widgets", same("v1").Default(func(*v1.Widget) {})), []string{"defaults belong " +
 			"to the Go type"}},
-		"within the group": {also("shop.example.com", "gizmos", same("v2")), []string{"the group serves these objects as widgets " +
-			"already: choose another group"}},
+		"within the group": {also("shop.example.com", "gizmos", same("v2")), []string{"the group already serves these objects as widgets: " +
+			"choose another group"}},
 		"twice within a group": {only(widgets().AlsoServedAs("legacy.example.com", "a", same("v1")).AlsoServedAs("legacy.example.com", "b",
-			same("v2"))), []string{"the group serves these objects as b already", "the group serves these objects as a already"}},
+			same("v2"))), []string{"the group already serves these objects as b", "the group already serves these objects as a"}},
 		"a resource that is there": {
 			annex.Server{Name: "shop", Groups: []annex.Group{legacy().Groups[0], {Name: "shop.example.com", Kinds: []annex.Kind{movedWidgets()}}}},
 			[]string{"duplicate resource: gizmos.legacy.example.com is served by kind Gizmo already", "duplicate kind",
@@ -753,7 +754,7 @@ func TestNew_sharedObjects_mistakes(t *testing.T) {
 		"no place": {only(widgets().StoredUnder("", "namespaces")), []string{`StoredUnder("", "namespaces"): a lowercase ` +
 			`RFC 1123 subdomain`}},
 		"an unknown stored version": {only(movedWidgets().StoredAs("legacy.example.com/v2")), []string{`StoredAs("legacy.example.com/v2"): ` +
-			`no such version; declared are v1, v1beta1, legacy.example.com/v1`}},
+			`unknown version; declared versions: v1, v1beta1, legacy.example.com/v1`}},
 		"a field that it lacks": {
 			only(movedWidgets().SelectableField("spec.parts", func(*v1.Widget) string { return "" })),
 			[]string{`AlsoServedAs("legacy.example.com", "gizmos"): selectable field "spec.parts" does not exist in version v1`},

@@ -52,7 +52,7 @@ func failures() map[string]failure {
 		"Conflict":        {conflict, answerTo{409, "Conflict", "taken by bob"}},
 		"TooManyRequests": {busy, answerTo{429, "TooManyRequests", "the press is busy"}},
 		"Unavailable":     {annex.Unavailable("the press is off"), answerTo{503, "ServiceUnavailable", "the press is off"}},
-		"ErrNotFound":     {annex.ErrNotFound, answerTo{404, "NotFound", "there is no such object"}},
+		"ErrNotFound":     {annex.ErrNotFound, answerTo{404, "NotFound", "object not found"}},
 		"wrapped":         {fmt.Errorf("look up: %w", conflict), answerTo{409, "Conflict", "look up: taken by bob"}},
 		"outermost":       {annex.Invalid("paint: %w", annex.NotFound("there is no red")), answerTo{422, "Invalid", "paint: there is no red"}},
 		"upstream":        {expired, answerTo{410, "Expired", "thrown away"}},

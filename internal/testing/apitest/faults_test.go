@@ -918,7 +918,7 @@ func TestListerFor_afterStart_fails(t *testing.T) {
 	if _, err := annex.ListerFor[v1.Shelf](
 		kept,
 	); err == nil ||
-		!strings.Contains(err.Error(), "v1.Shelf: the cache of shelves.shop.example.com would never be filled") {
+		!strings.Contains(err.Error(), "v1.Shelf: the cache of shelves.shop.example.com cannot be created") {
 		t.Errorf("another: %v", err)
 	}
 }

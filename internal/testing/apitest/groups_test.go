@@ -162,17 +162,16 @@ func TestAggregated_clusterGroups_areRejected(t *testing.T) {
 		standalone bool
 		want       string
 	}{
-		"the core group": {annex.Server{Name: "shop", Groups: []annex.Group{{Kinds: kinds}}}, false, "the core group is the " +
-			"cluster's when the server is aggregated"},
-		"a group without a domain": {also("apps"), false, `group "apps": behind a cluster, a group name has a domain, such as ` +
+		"the core group": {annex.Server{Name: "shop", Groups: []annex.Group{{Kinds: kinds}}}, false, "an aggregated server cannot serve " +
+			"the core group, which the cluster serves"},
+		"a group without a domain": {also("apps"), false, `group "apps": an aggregated server can only serve groups with a domain, such as ` +
 			`apps.example.com`},
-		"a group of Kubernetes": {also("networking.k8s.io"), false, `group "networking.k8s.io": behind a cluster, *.k8s.io is ` +
-			`reserved for Kubernetes`},
+		"a group of Kubernetes": {also("networking.k8s.io"), false, `group "networking.k8s.io": an aggregated server cannot serve groups below *.k8s.io, which are reserved for Kubernetes`},
 		"what the server has anyway": {only(widgets().AlsoServedAs("", "serviceaccounts", annex.SameVersion[v1.Widget, v1.Widget]("v1"))),
-			true, "the server has serviceaccounts by itself: leave yours out, or give it another group"},
+			true, "every server has serviceaccounts already: remove the kind, or use another group"},
 		"a kind of what it has anyway": {annex.Server{Name: "shop",
 			Groups: []annex.Group{{Kinds: []annex.Kind{annex.KindOf[corev1.ServiceAccount, corev1.ServiceAccountList]("accounts", core.API)}}}},
-			true, "kind ServiceAccount (accounts): the server has serviceaccounts by itself"},
+			true, "kind ServiceAccount (accounts): every server has serviceaccounts already"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			instance, err := annex.New(t.Context(), test.server, annex.Options{Storage: memory.Storage(), Aggregated: !test.standalone})

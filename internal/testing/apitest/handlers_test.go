@@ -212,13 +212,14 @@ func TestNew_handlers_mistakes(t *testing.T) {
 		handlers []annex.Handler
 		want     string
 	}{
-		"no path":   {[]annex.Handler{{Handler: nothing}}, "handler 0: path: one such as /menu is needed"},
-		"all paths": {[]annex.Handler{{Path: "/", Handler: nothing}}, `handler "/": path: one such as /menu`},
-		"relative":  {[]annex.Handler{{Path: "menu", Handler: nothing}}, `handler "menu": path: one such as /menu`},
-		"dots":      {[]annex.Handler{{Path: "/a/../b", Handler: nothing}}, `handler "/a/../b": path: one`},
-		"a pattern": {[]annex.Handler{{Path: "/a/*", Handler: nothing}}, `handler "/a/*": path: one`},
-		"the API":   {[]annex.Handler{{Path: "/apis/x/", Handler: nothing}}, `handler "/apis/x/": path: it is the server's own, as are`},
-		"health":    {[]annex.Handler{{Path: "/healthz", Handler: nothing}}, `it is the server's own`},
+		"no path": {[]annex.Handler{{Handler: nothing}}, "handler 0: path: must be a path such as /menu, or /menu/ for all paths with " +
+			"this prefix"},
+		"all paths": {[]annex.Handler{{Path: "/", Handler: nothing}}, `handler "/": path: must be a path such as /menu, or /menu/ for all paths with this prefix`},
+		"relative":  {[]annex.Handler{{Path: "menu", Handler: nothing}}, `handler "menu": path: must be a path such as /menu, or /menu/ for all paths with this prefix`},
+		"dots":      {[]annex.Handler{{Path: "/a/../b", Handler: nothing}}, `handler "/a/../b": path: must be a path`},
+		"a pattern": {[]annex.Handler{{Path: "/a/*", Handler: nothing}}, `handler "/a/*": path: must be a path`},
+		"the API":   {[]annex.Handler{{Path: "/apis/x/", Handler: nothing}}, `handler "/apis/x/": path: reserved by the server, like`},
+		"health":    {[]annex.Handler{{Path: "/healthz", Handler: nothing}}, `path: reserved by the server`},
 		"twice":     {[]annex.Handler{{Path: "/a", Handler: nothing}, {Path: "/a", Handler: nothing}}, `handler "/a": declared twice`},
 		"two documents": {[]annex.Handler{{Path: "/a", Handler: nothing, OpenAPI: noDocument},
 			{Path: "/a/", Handler: nothing, OpenAPI: noDocument}}, `handler "/a/": OpenAPI: handler "/a" has the document of these paths`},

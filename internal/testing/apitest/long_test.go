@@ -516,13 +516,13 @@ func TestNew_operations_mistakes(t *testing.T) {
 			`(widgets.shop.example.com), subresource "repair": the server has no operations: add operation.Kind(API, operation.Options{}) to ` +
 			`the kinds of a group`}},
 		"no function": {[]annex.Kind{widgets().Subresources(operation.Action[v1.Widget, v1.Inspection, repair]("repair", nil)), kind()},
-			[]string{`subresource "repair": no function given`}},
+			[]string{`subresource "repair": the function is missing`}},
 		"a broken TTL": {[]annex.Kind{widgets().Subresources(operation.Action("repair", quick).TTL(time.Millisecond)), kind()},
 			[]string{`subresource "repair": TTL must be a number of seconds, not 1ms`}},
 		"a short lease": {[]annex.Kind{operation.Kind(v1.API, operation.Options{LeaseDuration: time.Second})}, []string{`kind Operation ` +
 			`(operations.shop.example.com): Options.LeaseDuration 1s is less than 3s`}},
-		"cluster-scoped": {[]annex.Kind{kind().ClusterScoped()}, []string{"operations are in namespaces: leave ClusterScoped out"}},
-		"no facts":       {[]annex.Kind{operation.Kind(nil, operation.Options{})}, []string{"no generated facts given"}},
+		"cluster-scoped": {[]annex.Kind{kind().ClusterScoped()}, []string{"operations must be namespaced: remove ClusterScoped"}},
+		"no facts":       {[]annex.Kind{operation.Kind(nil, operation.Options{})}, []string{"no generated code"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := annex.New(
@@ -551,8 +551,8 @@ func TestNew_operations_mistakes(t *testing.T) {
 	); err == nil ||
 		!strings.Contains(
 			err.Error(),
-			"kind Operation (operations.legacy.example.com): the server has operations already, operations.shop.example.com: one kind is for "+
-				"the actions of all groups",
+			"kind Operation (operations.legacy.example.com): the server already has operations, operations.shop.example.com: one kind "+
+				"serves the actions of all groups",
 		) {
 		t.Errorf("two kinds: %v", err)
 	}

@@ -411,11 +411,11 @@ func TestMarkers_contradictingDeclaration_isRejected(t *testing.T) {
 	for want, k := range map[string]annex.Kind{
 		`version v1beta1: its Go type is marked +kubebuilder:skipversion, or its package +kubebuilder:skip: do not serve it`: annex.KindOf[markedv1.Crate, markedv1.CrateList]("crates", markedv1.API).
 			Versions(annex.Version(skipped, markedv1beta1.ToHub, markedv1beta1.FromHub)),
-		`resource "boxes": by the markers it is "crates": use that, or say +kubebuilder:resource:path=boxes`: annex.KindOf[markedv1.Crate,
+		`resource "boxes": the markers have the resource "crates": use this name, or add +kubebuilder:resource:path=boxes`: annex.KindOf[markedv1.Crate,
 			markedv1.CrateList]("boxes", markedv1.API),
-		`ClusterScoped: by the markers it is in namespaces: say +kubebuilder:resource:scope=Cluster`: markedCrates().ClusterScoped(),
-		`WithoutStatus: the markers say +kubebuilder:subresource:status`:                             markedCrates().WithoutStatus(),
-		`Scale: the markers say other paths with +kubebuilder:subresource:scale`: markedCrates().Scale(".spec.boxes",
+		`ClusterScoped: the markers make the kind namespaced: add +kubebuilder:resource:scope=Cluster`: markedCrates().ClusterScoped(),
+		`WithoutStatus: the markers include +kubebuilder:subresource:status`:                           markedCrates().WithoutStatus(),
+		`Scale: the marker +kubebuilder:subresource:scale has other paths`: markedCrates().Scale(".spec.boxes",
 			".status.boxes", ""),
 		`StoredAs("v1beta1"): version v1 is marked +kubebuilder:storageversion`: markedCrates().StoredAs("v1beta1"),
 	} {

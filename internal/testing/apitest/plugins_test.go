@@ -225,18 +225,16 @@ func TestNew_plugins_mistakes(t *testing.T) {
 		options annex.AdmissionOptions
 		want    string
 	}{
-		"no name": {plugins: []annex.AdmissionPlugin{refusing("", false)}, want: "admission plugin 0: name: letters and digits"},
-		"a lower-case name": {plugins: []annex.AdmissionPlugin{refusing("quota", false)}, want: `admission plugin "quota": name: letters ` +
-			`and digits that begin with a capital`},
+		"no name": {plugins: []annex.AdmissionPlugin{refusing("", false)}, want: "admission plugin 0: name: must begin with a capital " +
+			"letter and have only letters and digits, such as ImagePolicy"},
+		"a lower-case name": {plugins: []annex.AdmissionPlugin{refusing("quota", false)}, want: `admission plugin "quota": name: must begin with a capital letter`},
 		"a name twice": {plugins: []annex.AdmissionPlugin{refusing("A", false), refusing("A", true)}, want: `admission plugin "A": ` +
 			`declared twice`},
-		"the hooks' name": {plugins: []annex.AdmissionPlugin{refusing("Hooks", false)}, want: `admission plugin "Hooks": name: a plugin ` +
-			`that servers have anyway`},
+		"the hooks' name": {plugins: []annex.AdmissionPlugin{refusing("Hooks", false)}, want: `admission plugin "Hooks": name: a built-in plugin`},
 		"the cluster's name": {plugins: []annex.AdmissionPlugin{refusing("NamespaceLifecycle", false)}, want: `admission plugin ` +
-			`"NamespaceLifecycle": name: aggregated servers have a plugin`},
-		"nothing": {plugins: []annex.AdmissionPlugin{{Name: "A"}}, want: `admission plugin "A": set Plugin or New`},
-		"made nothing": {options: annex.AdmissionOptions{EnablePlugins: []string{"Nothing"}}, want: `admission plugin "Nothing": there ` +
-			`is no plugin: New returned none`},
+			`"NamespaceLifecycle": name: aggregated servers have a built-in plugin`},
+		"nothing":      {plugins: []annex.AdmissionPlugin{{Name: "A"}}, want: `admission plugin "A": set Plugin or New`},
+		"made nothing": {options: annex.AdmissionOptions{EnablePlugins: []string{"Nothing"}}, want: `admission plugin "Nothing": New returned no plugin`},
 		"an unknown one": {options: annex.AdmissionOptions{DisablePlugins: []string{"Quotas"}}, want: `Options.Admission.DisablePlugins: ` +
 			`unknown plugin "Quotas"; plugins: Quota, Nothing`},
 		"one of a cluster": {options: annex.AdmissionOptions{EnablePlugins: []string{"ValidatingAdmissionWebhook"}},
@@ -247,17 +245,17 @@ func TestNew_plugins_mistakes(t *testing.T) {
 		"no file": {options: annex.AdmissionOptions{ConfigFile: filepath.Join(dir, "none")},
 			want: "Options.Admission.ConfigFile: open "},
 		"another file": {file: "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n",
-			want: "it is no AdmissionConfiguration"},
+			want: "not an AdmissionConfiguration of"},
 		"broken YAML":      {file: admissionConfiguration + "- name: [\n", want: "yaml: line 4: did not find expected node content"},
 		"an unknown field": {file: admissionConfiguration + "- nam: Quota\n", want: `unknown field "plugins[0].nam"`},
-		"an unknown plugin": {file: admissionConfiguration + "- name: Quota\n- name: Quotas\n", want: `plugins[1].name: there is no plugin ` +
+		"an unknown plugin": {file: admissionConfiguration + "- name: Quota\n- name: Quotas\n", want: `plugins[1].name: unknown plugin ` +
 			`"Quotas"; there are Quota, Nothing`},
 		"a plugin twice": {file: admissionConfiguration + "- name: Quota\n- name: Quota\n", want: `plugins[1].name: "Quota" is ` +
 			`configured already`},
 		"a path that is not": {file: admissionConfiguration + "- name: Quota\n  path: none.txt\n", want: "plugins[0].path: open " +
 			filepath.Join(dir, "none.txt")},
 		"path and content": {file: admissionConfiguration + "- name: Quota\n  path: a\n  configuration: {}\n", want: "plugins[0].path: " +
-			"there is a configuration as well"},
+			"path and configuration exclude each other"},
 		"what the plugin finds": {file: admissionConfiguration + "- name: Quota\n  path: broken.txt\n", want: `admission plugin "Quota": the ` +
 			`text is broken`},
 	} {

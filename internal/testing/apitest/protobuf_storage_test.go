@@ -137,12 +137,12 @@ func TestStorageMediaType_invalid(t *testing.T) {
 		"YAML": {zoo(), of(leaseResource, yamlType), "Options.StorageMediaTypeOf leases.zoo.example.com=application/yaml: " +
 			"choose application/json or application/vnd.kubernetes.protobuf"},
 		"a kind without": {zoo(leases(), crates().StoredMediaType(protobufType)), annex.Options{Storage: memory.Storage()},
-			"Go type apitest_test.Crate, which is stored, has no protobuf methods: have annex generate write them"},
+			"Go type apitest_test.Crate of stored objects has no protobuf methods: generate them with annex generate"},
 		"an operator's": {zoo(), of("crates.zoo.example.com", protobufType), "Options.StorageMediaTypeOf " +
-			"crates.zoo.example.com=application/vnd.kubernetes.protobuf: the Go type apitest_test.Crate, which is stored, has no protobuf " +
-			"methods: have annex generate write them"},
-		"a version without": {zoo(leases().StoredAs("v1alpha1"), crates()), of(leaseResource, protobufType), "Go type apitest_test.Lease, " +
-			"which is stored, has no protobuf"},
+			"crates.zoo.example.com=application/vnd.kubernetes.protobuf: the Go type apitest_test.Crate of stored objects has no " +
+			"protobuf methods: generate them with annex generate"},
+		"a version without": {zoo(leases().StoredAs("v1alpha1"), crates()), of(leaseResource, protobufType), "Go type apitest_test.Lease " +
+			"of stored objects has no protobuf"},
 		"no such resource": {zoo(), of("lions.zoo.example.com", jsonType), "Options.StorageMediaTypeOf " +
 			"lions.zoo.example.com=application/json: the server does not store this resource; stored resources: " +
 			"clusterrolebindings.rbac.authorization.k8s.io, " +

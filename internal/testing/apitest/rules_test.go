@@ -218,7 +218,7 @@ func TestNew_missingConversions(t *testing.T) {
 		annex.Options{},
 	)
 	want := "package github.com/annexapi/annex/internal/testing/shop/v1beta1 has no generated conversions: " +
-		"say +k8s:conversion-gen=github.com/annexapi/annex/internal/testing/shop/v1 in it and run annex generate, or use Version"
+		"add +k8s:conversion-gen=github.com/annexapi/annex/internal/testing/shop/v1 to the package and run annex generate, or use Version"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}

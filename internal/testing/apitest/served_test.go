@@ -307,7 +307,7 @@ func TestCustomStorage_mistakes(t *testing.T) {
 	t.Run("no function", func(t *testing.T) { refusedByNew(t, customStorage(nil), "CustomStorage was given no function") })
 	g := func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) { return &greeter{RESTBase: base}, nil }
 	t.Run("a hook", func(t *testing.T) {
-		refusedByNew(t, customStorage(g).Validate(validateWidget), "Validate has no effect: the custom storage does that itself")
+		refusedByNew(t, customStorage(g).Validate(validateWidget), "Validate has no effect: a custom storage handles this itself")
 	})
 	t.Run("a scale", func(t *testing.T) {
 		refusedByNew(t, customStorage(g).Scale(".spec.replicas", ".status.replicas", ""), "Scale has no effect")

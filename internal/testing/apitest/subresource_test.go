@@ -64,12 +64,12 @@ func TestNew_subresources_mistakes(t *testing.T) {
 		"twice": {[]annex.SubresourceOf[v1.Widget]{taking("check"), connecting("check")}, []string{`subresource "check": ` +
 			`declared twice`}},
 		"status and scale": {[]annex.SubresourceOf[v1.Widget]{taking("status"), connecting("scale")}, []string{`subresource "status": the ` +
-			`name is taken`, `subresource "scale": the name is taken`}},
+			`name is reserved`, `subresource "scale": the name is reserved`}},
 		"bad names": {[]annex.SubresourceOf[v1.Widget]{taking(""), taking("Check"), taking("a/b")}, []string{`subresource "": a ` +
 			`DNS-1035 label`, `subresource "Check": a DNS-1035 label`, `subresource "a/b": a DNS-1035 label`}},
 		"no functions": {
 			[]annex.SubresourceOf[v1.Widget]{annex.Action[v1.Widget, v1.Inspection, v1.Inspection]("check", nil), none("log")},
-			[]string{`subresource "check": no function given`, `subresource "log": no function given`},
+			[]string{`subresource "check": the function is missing`, `subresource "log": the function is missing`},
 		},
 		"bad views": {
 			[]annex.SubresourceOf[v1.Widget]{
@@ -79,26 +79,25 @@ func TestNew_subresources_mistakes(t *testing.T) {
 				}),
 			},
 			[]string{
-				`subresource "none": no function given`, `subresource "summary": declared twice`,
-				`subresource "verdict": a view shows something of the object, and no metav1.Status: return an error instead, or declare an Action`,
+				`subresource "none": the function is missing`, `subresource "summary": declared twice`,
+				`subresource "verdict": a view cannot return metav1.Status: return an error instead, or declare an Action`,
 				`subresource "verdict": option Unnamed of Go type apitest_test.badOptions has no name: give it a json tag`,
-				`subresource "verdict": option Nested of Go type apitest_test.badOptions cannot be written in a query`,
+				`subresource "verdict": option Nested of Go type apitest_test.badOptions cannot be a query parameter`,
 			},
 		},
 		"bad operations": {
 			[]annex.SubresourceOf[v1.Widget]{taking("a").On(), taking("b").On(annex.Delete), taking("c").On(annex.Create, annex.Create),
 				taking("d").On(annex.Update)},
 			[]string{
-				`subresource "a": On: name at least one operation`, `subresource "b": On: a request can be Create or Update, not "DELETE"`,
-				`subresource "c": On: CREATE is named twice`, `subresource "d": On: an Update names what it changes, and Go type v1.Inspection has ` +
-					`no name: embed metav1.ObjectMeta, or use Create`,
+				`subresource "a": On: add at least one operation, Create or Update`, `subresource "b": On: unsupported operation "DELETE"`,
+				`subresource "c": On: CREATE is named twice`, `subresource "d": On: an Update needs the name of an object, and Go type v1.Inspection has no name: embed metav1.ObjectMeta, or use Create`,
 			},
 		},
 		"bad methods": {
 			[]annex.SubresourceOf[v1.Widget]{connecting("a").Methods(), connecting("b").Methods("get"), connecting("c").Methods("GET", "GET"),
 				connecting("d").Methods("CONNECT")},
-			[]string{`subresource "a": Methods: name at least one`, `subresource "b": Methods: "get" is none of GET`, `subresource "c": ` +
-				`Methods: GET is named twice`, `subresource "d": Methods: "CONNECT" is none of`},
+			[]string{`subresource "a": Methods: add at least one method, such as GET`, `subresource "b": Methods: unsupported method "get": use GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS`, `subresource "c": ` +
+				`Methods: duplicate method GET`, `subresource "d": Methods: unsupported method "CONNECT"`},
 		},
 		"types that no version has": {
 			[]annex.SubresourceOf[v1.Widget]{
@@ -107,7 +106,7 @@ func TestNew_subresources_mistakes(t *testing.T) {
 					return nil, nil
 				}),
 			},
-			[]string{`subresource "check": Go type v1.PartialObjectMetadata is registered by no version's package: declare it in one, with the ` +
+			[]string{`subresource "check": no package of a version registers Go type v1.PartialObjectMetadata: declare the type in such a package, with the ` +
 				`comment +k8s:deepcopy-gen:interfaces=`},
 		},
 		"a type with another's name": {
@@ -125,11 +124,11 @@ func TestNew_subresources_mistakes(t *testing.T) {
 				return []annex.SubresourceOf[v1.Widget]{first, annex.Connect("other", connectedNowhere[TailOptions])}
 			}(),
 			[]string{`subresource "other": Go type github.com/annexapi/annex/internal/testing/apitest_test.TailOptions and Go type ` +
-				`github.com/annexapi/annex/internal/testing/apitest_test.TailOptions of another subresource have one name in version v1`},
+				`github.com/annexapi/annex/internal/testing/apitest_test.TailOptions of another subresource have the same name in version v1`},
 		},
 		"paths without an option": {
 			[]annex.SubresourceOf[v1.Widget]{connecting("log").Subpaths(), annex.Connect("none", connectedNowhere[annex.NoOptions]).Subpaths()},
-			[]string{`subresource "log": Subpaths: the options have no field for the path`, `subresource "none": Subpaths: the options have no ` +
+			[]string{`subresource "log": Subpaths: the options have no field for the path: add a string field with the json tag`, `subresource "none": Subpaths: the options have no ` +
 				`field for the path`},
 		},
 		"options that no query can say": {
@@ -138,7 +137,7 @@ func TestNew_subresources_mistakes(t *testing.T) {
 					return nil, nil
 				})},
 			[]string{"option Unnamed of Go type apitest_test.badOptions has no name: give it a json tag", "option Nested of Go type " +
-				"apitest_test.badOptions cannot be written in a query"},
+				"apitest_test.badOptions cannot be a query parameter"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -178,7 +177,7 @@ func TestCustomStorage_subresources(t *testing.T) {
 	if err == nil ||
 		!strings.Contains(
 			err.Error(),
-			`subresource "inspection": has no effect: the custom storage has its own subresources, see Subresourcer`,
+			`subresource "inspection": has no effect: a custom storage has its own subresources, see Subresourcer`,
 		) {
 		t.Errorf("got %v", err)
 	}

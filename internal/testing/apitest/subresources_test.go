@@ -429,7 +429,7 @@ func TestConnect_typedOptions(t *testing.T) {
 		a.str("kind") != "Widget" {
 		t.Errorf("%s", a.raw)
 	}
-	c.get(path+"?tailLines=many").refused(400, metav1.StatusReasonBadRequest, `parameter tailLines: "many" is no integer of 64 bits`)
+	c.get(path+"?tailLines=many").refused(400, metav1.StatusReasonBadRequest, `parameter tailLines: "many" is not an integer of 64 bits`)
 	c.get(path+"?share=half").refused(400, metav1.StatusReasonBadRequest, `parameter share: "half" is not a number`)
 	c.get(path+"?since=yesterday").refused(400, metav1.StatusReasonBadRequest, "parameter since")
 	c.get(path+"?follow=true&tailLines=x").refused(400, metav1.StatusReasonBadRequest, "tailLines")
@@ -484,7 +484,7 @@ func TestView_optionsInAllVersions(t *testing.T) {
 		!strings.Contains(string(a.raw), "w-twin") {
 		t.Errorf("%s", a.raw)
 	}
-	c.get(path+"?tailLines=many").refused(400, metav1.StatusReasonBadRequest, `parameter tailLines: "many" is no integer of 64 bits`)
+	c.get(path+"?tailLines=many").refused(400, metav1.StatusReasonBadRequest, `parameter tailLines: "many" is not an integer of 64 bits`)
 	c.get(path+"?prefix=refused").refused(410, metav1.StatusReasonExpired, "no summary: it has been thrown away")
 	c.get(path+"?prefix=failed").refused(500, metav1.StatusReasonInternalError, "the summary is ill")
 	c.get(path+"?prefix=none").
@@ -777,7 +777,7 @@ func TestConnect_unregisteredOptions(t *testing.T) {
 		if a := c.get(path + "?lines=7&unknown=1").want(200); string(a.raw) != "7 lines" {
 			t.Errorf("%s: %s", version, a.raw)
 		}
-		c.get(path+"?lines=many").refused(400, metav1.StatusReasonBadRequest, `parameter lines: "many" is no integer of 64 bits`)
+		c.get(path+"?lines=many").refused(400, metav1.StatusReasonBadRequest, `parameter lines: "many" is not an integer of 64 bits`)
 		if a := c.get("/openapi/v3/apis/shop.example.com/" + version).
 			want(200); !strings.Contains(
 			string(a.raw),

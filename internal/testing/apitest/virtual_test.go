@@ -813,8 +813,8 @@ func TestNew_virtual_mistakes(t *testing.T) {
 		kind *annex.KindBuilder[v1.Widget]
 		want string
 	}{
-		"no list":           {bare(annex.Source[v1.Widget]{Get: s.get}), "Virtual: a Source needs Get and List"},
-		"no get":            {bare(annex.Source[v1.Widget]{List: s.list}), "Virtual: a Source needs Get and List"},
+		"no list":           {bare(annex.Source[v1.Widget]{Get: s.get}), "Virtual: a Source must have Get and List"},
+		"no get":            {bare(annex.Source[v1.Widget]{List: s.list}), "Virtual: a Source must have Get and List"},
 		"a negative poll":   {bare(annex.Source[v1.Widget]{Get: s.get, List: s.list, Poll: -1}), "Poll must be at least a millisecond, not -1ns"},
 		"a poll of nothing": {bare(annex.Source[v1.Widget]{Get: s.get, List: s.list, Poll: 5}), "Poll must be at least a millisecond, not 5ns"},
 		"a grace period":    {bare(s.source()).GracePeriod(time.Second), "GracePeriod: the objects of a virtual kind are deleted at once"},

@@ -58,7 +58,7 @@ func TestNew_queryFields_mistakes(t *testing.T) {
 	t.Parallel()
 	size := func(w *v1.Widget) string { return w.Spec.Size }
 	for want, field := range map[string]annex.QueryField[v1.Widget]{
-		`query field "limit": it is the name of a parameter`: annex.Sortable("limit", size),
+		`query field "limit"`: annex.Sortable("limit", size),
 		`"spec.weight" does not exist in version v1, the hub: Go type v1.WidgetSpec has no field "weight"; it has replicas, size, parts, options`: annex.Filterable("spec.weight", size),
 		`"spec.sise" does not exist in version v1, the hub: Go type v1.WidgetSpec has no field "sise": did you mean spec.size?`:                   annex.Sortable("spec.sise", size),
 		`"spec.size" has no function`:       annex.Text[v1.Widget]("spec.size", nil),

@@ -471,7 +471,7 @@ func reasonOf(what string, want, got answer, s *schema) string {
 	causes := strings.Join(got.causes, " ")
 	doesNotFit := slices.ContainsFunc(
 		[]string{"quantities must match", "unable to parse quantity", "IntOrString", "cannot unmarshal", "cannot convert", "parsing time",
-			"value out of range", "which cannot hold it"},
+			"value out of range", "does not fit the Go type"},
 		func(part string) bool { return strings.Contains(causes, part) },
 	)
 	switch {
