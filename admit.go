@@ -108,7 +108,7 @@ func (k *KindBuilder[T]) AdmitConnectWith(make func(env *Env) (AdmitConnectFunc[
 			return define.Admission{}, err
 		}
 		if admit == nil {
-			return define.Admission{}, errors.New("AdmitConnectWith made no hook")
+			return define.Admission{}, errors.New("AdmitConnectWith returned no hook")
 		}
 		return define.Admission{Review: func(ctx context.Context, a admission.Attributes) error {
 			return admit(ctx, connectionOf[T](a))
@@ -209,7 +209,7 @@ func beside[T any, F ~func(context.Context, Request[T], []*T) error](
 			return nil, err
 		}
 		if admit == nil {
-			return nil, errors.New(name + " made no hook")
+			return nil, errors.New(name + " returned no hook")
 		}
 		return func(ctx context.Context, a admission.Attributes, existing []runtime.Object) error {
 			others := []*T{}
@@ -252,14 +252,15 @@ func (k *KindBuilder[T]) admission(name string, mutating bool, make func(env *En
 			return define.Admission{}, err
 		}
 		if admit == nil {
-			return define.Admission{}, errors.New(name + " made no hook")
+			return define.Admission{}, errors.New(name + " returned no hook")
 		}
 		hook := define.Admission{Mutating: mutating, Review: func(ctx context.Context, a admission.Attributes) error {
 			return admit(ctx, requestOf[T](a))
 		}}
 		for _, o := range on {
 			if o != Create && o != Update && o != Delete {
-				return define.Admission{}, fmt.Errorf("%s: there is no operation %q; there are %s, %s and %s", name, o, Create, Update, Delete)
+				return define.Admission{}, fmt.Errorf("%s: unknown operation %q; operations are %s, "+
+					"%s and %s", name, o, Create, Update, Delete)
 			}
 			hook.On = append(hook.On, admission.Operation(o))
 		}

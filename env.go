@@ -51,7 +51,7 @@ func ListerFor[T any, PT object[T]](e *Env) (*Lister[T], error) {
 		for _, v := range k.Versions {
 			if v.Type == t && !v.Unserved {
 				if verbs := k.Verbs(); k.Primary().Source != nil && !slices.Contains(verbs, "watch") {
-					return nil, fmt.Errorf("lister of %s: %s cannot be watched; give its source Poll or Changes", t, k.GroupResource())
+					return nil, fmt.Errorf("lister of %s: %s cannot be watched: add Poll or Changes to its source", t, k.GroupResource())
 				}
 				i, err := e.informers.For(k, v)
 				if err != nil {

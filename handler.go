@@ -86,7 +86,7 @@ func (t asCaller) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, t.next).RoundTrip(r)
 }
 
-var errNoCaller = errors.New("the context is not that of a request")
+var errNoCaller = errors.New("the context does not belong to a request")
 
 // WrappedRoundTripper implements net.RoundTripperWrapper of apimachinery.
 func (t asCaller) WrappedRoundTripper() http.RoundTripper { return t.next }

@@ -73,7 +73,7 @@ type Subresourcer interface {
 func (k *KindBuilder[T]) CustomStorage(make func(env *Env, base RESTBase) (rest.Storage, error)) *KindBuilder[T] {
 	k.kind().CustomStorage = func(env any, kind *define.Kind, table rest.TableConvertor) (rest.Storage, error) {
 		if make == nil {
-			return nil, errors.New("CustomStorage was given no function")
+			return nil, errors.New("CustomStorage requires a function")
 		}
 		return make(env.(*Env), RESTBase{table, kind})
 	}

@@ -108,7 +108,7 @@ func (s Server) define() (*define.Server, error) {
 	if s.ControlPlane != nil {
 		plane := definition.Held(s.ControlPlane)
 		if plane == nil {
-			return nil, config.Mistake(errors.New("server: ControlPlane is empty: controlplane.New makes one"))
+			return nil, config.Mistake(errors.New("server: ControlPlane is empty: create it with controlplane.New"))
 		}
 		compiled.Plane = plane.Plane()
 	}

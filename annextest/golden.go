@@ -99,7 +99,7 @@ func (g *golden) check(update bool) error {
 	missing := errors.Is(err, fs.ErrNotExist)
 	switch {
 	case missing && !update:
-		return fmt.Errorf("there is no stored object %s: run the test once with UPDATE=1, and commit what it writes", g.path+storedJSON)
+		return fmt.Errorf("no stored object %s: run the test once with UPDATE=1, and commit the files that it writes", g.path+storedJSON)
 	case err != nil && !missing:
 		return fmt.Errorf("read stored object: %w", err)
 	}
@@ -116,7 +116,7 @@ func (g *golden) check(update bool) error {
 		maps.DeleteFunc(could, func(field string, _ bool) bool { return said[field] })
 		if len(could) > 0 && !update {
 			return fmt.Errorf(
-				"%s says nothing in %s, which are new fields: run the test with UPDATE=1 to add them",
+				"%s has no values for the new fields %s: run the test with UPDATE=1 to add them",
 				g.path+storedJSON,
 				strings.Join(slices.Sorted(maps.Keys(could)), ", "),
 			)
@@ -152,8 +152,8 @@ func (g *golden) decode(data []byte) (runtime.Object, error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(obj); err != nil {
-		return nil, fmt.Errorf("%s: an object that is stored like this is not read as it was written: %w; give the field back, or, if no "+
-			"such object is stored any more, delete the lines or the file", g.path+storedJSON, err)
+		return nil, fmt.Errorf("%s: the server does not read this stored object as it was written: %w; restore the field or, if no such "+
+			"object is stored any more, delete the lines or the file", g.path+storedJSON, err)
 	}
 	return obj, nil
 }
@@ -164,25 +164,26 @@ func (g *golden) checkProtobuf(obj runtime.Object, update bool) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if hasProtobuf(g.version) && !update {
-			return fmt.Errorf("there is no stored object %s: run the test once with UPDATE=1, and commit what it writes", g.path+storedProtobuf)
+			return fmt.Errorf("no stored object %s: run the test once with UPDATE=1, and commit the files that "+
+				"it writes", g.path+storedProtobuf)
 		}
 		return nil
 	case err != nil:
 		return fmt.Errorf("read stored object: %w", err)
 	case !hasProtobuf(g.version):
-		return fmt.Errorf("%s: objects that are stored as protobuf cannot be read any more: the Go type %s has no protobuf methods; generate "+
-			"them, or, if no such object is stored any more, delete the file", g.path+storedProtobuf, g.version.Type)
+		return fmt.Errorf("%s: the server can no longer read objects stored as protobuf: the Go type %s has no protobuf methods; generate "+
+			"them or, if no such object is stored any more, delete the file", g.path+storedProtobuf, g.version.Type)
 	}
 	stored := g.version.New()
 	if err := stored.(protobufObject).Unmarshal(data); err != nil {
-		return fmt.Errorf("%s: an object that is stored like this cannot be read any more: %w", g.path+storedProtobuf, err)
+		return fmt.Errorf("%s: the server can no longer read this stored object: %w", g.path+storedProtobuf, err)
 	}
 	stored.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	want := obj.DeepCopyObject()
 	want.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	if d := differences(want, stored); len(d) > 0 {
 		return fmt.Errorf(
-			"%s: %s is read as %s, not as %s: has a field's protobuf number changed?",
+			"%s: %s is read as %s, not as %s: a field's protobuf number may have changed",
 			g.path+storedProtobuf,
 			d[0].path,
 			d[0].is,
@@ -263,7 +264,7 @@ func (g *golden) checkHub(update bool) error {
 		read = hub.New()
 		if err := g.scheme.Convert(obj, read, nil); err != nil {
 			return fmt.Errorf(
-				"%s: an object that is stored like this cannot be read any more: conversion to %s: %w",
+				"%s: the server can no longer read this stored object: conversion to %s: %w",
 				g.path+storedJSON,
 				hub.GroupVersion.Version,
 				err,
@@ -281,7 +282,7 @@ func (g *golden) checkHub(update bool) error {
 	}
 	wanted, err := os.ReadFile(g.path + readAs)
 	if err != nil {
-		return fmt.Errorf("there is no %s: run the test once with UPDATE=1, and commit what it writes", g.path+readAs)
+		return fmt.Errorf("%s does not exist: run the test once with UPDATE=1, and commit the files that it writes", g.path+readAs)
 	}
 	if bytes.Equal(encoded, wanted) {
 		return nil
@@ -290,12 +291,12 @@ func (g *golden) checkHub(update bool) error {
 	decoder := json.NewDecoder(bytes.NewReader(wanted))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(was); err != nil {
-		return fmt.Errorf("%s: the hub has no place any more for what this stored object was read as: %w; if nothing is lost, run the test "+
-			"with UPDATE=1 and review the diff", g.path+readAs, err)
+		return fmt.Errorf("%s: the hub no longer has the fields of this stored object: %w; if no data is lost, run the test with UPDATE=1 "+
+			"and review the diff", g.path+readAs, err)
 	}
 	if d := differences(was, read); len(d) > 0 {
-		return fmt.Errorf("%s is not read as it was: %s was %s and is now %s; correct the conversion or the default or, if that is meant, "+
-			"run the test with UPDATE=1 and review the diff", g.path+storedJSON, d[0].path, d[0].was, d[0].is)
+		return fmt.Errorf("%s is read differently now: %s was %s and is %s; correct the conversion or the default or, if the change is "+
+			"intended, run the test with UPDATE=1 and review the diff", g.path+storedJSON, d[0].path, d[0].was, d[0].is)
 	}
 	return nil
 }
@@ -313,8 +314,8 @@ func strayGoldens(dir string, goldens []*golden) error {
 		}
 		known := slices.ContainsFunc(goldens, func(g *golden) bool { return g.path+storedJSON == path })
 		if !known {
-			problems = append(problems, fmt.Errorf("%s: the server has no such kind and version, so objects that are stored in it cannot be "+
-				"read: keep the version, with Unserved, or, if SERVER storage stats counts no such object, delete the file", path))
+			problems = append(problems, fmt.Errorf("%s: the server does not have this kind and version, so it cannot read objects stored "+
+				"in it: keep the version, with Unserved, or, if SERVER storage stats counts no such object, delete the file", path))
 		}
 		return nil
 	})

@@ -93,11 +93,12 @@ func (o *options) mistakes() []string {
 	for _, l := range o.losses {
 		switch {
 		case l.reason == "":
-			all = append(all, fmt.Sprintf("KnownLoss(%q, %q): give the reason why clients can live without it", l.version, l.path))
+			all = append(all, fmt.Sprintf("KnownLoss(%q, %q): the reason is missing: explain why clients do not need "+
+				"the field", l.version, l.path))
 		case !l.seen:
 			all = append(
 				all,
-				fmt.Sprintf("KnownLoss(%q, %q): it is not lost; remove the option, or correct the version or path", l.version, l.path),
+				fmt.Sprintf("KnownLoss(%q, %q): the field is not lost: remove the option, or correct the version or path", l.version, l.path),
 			)
 		}
 	}

@@ -138,8 +138,8 @@ func (w *way) each(name string, v *define.Version, do func(trip *trip, obj runti
 	}
 	for _, field := range slices.Sorted(maps.Keys(trip.filled)) {
 		if !trip.accepted[field] {
-			w.errorf("%s: no random object with %s could be converted, so the field is not tested: give annextest.Fuzz a function that makes "+
-				"objects which clients could write. The last refusal: %v",
+			w.errorf("%s: the conversion rejected all random objects with %s, so the field is not tested: pass a function to "+
+				"annextest.Fuzz that creates valid objects. The last error: %v",
 				name, field, trip.refused)
 		}
 	}
@@ -234,7 +234,7 @@ func (w *way) throughVersion() {
 			if !trip.reported["error"] {
 				trip.reported["error"] = true
 				w.errorf(
-					"%s: what the conversion from the hub made, the conversion to the hub refuses: %v (%s)",
+					"%s: the conversion to the hub rejects an object of the conversion from the hub: %v (%s)",
 					trip.name,
 					err,
 					show(reflect.ValueOf(there)),

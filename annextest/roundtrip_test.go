@@ -125,8 +125,8 @@ func TestRoundTrip_loss_namesField(t *testing.T) {
 		},
 		"a field that is never tested": {
 			server: widgetServer(v1beta1.WidgetToHub, v1beta1.WidgetFromHub),
-			want: []string{`to v1 and back: no random object with spec.parts[*] could be converted, so the field is not tested: give ` +
-				`annextest.Fuzz a function that makes objects which clients could write. The last refusal: cannot be converted to version "v1": ` +
+			want: []string{`to v1 and back: the conversion rejected all random objects with spec.parts[*], so the field is not tested: pass a function to ` +
+				`annextest.Fuzz that creates valid objects. The last error: cannot be converted to version "v1": ` +
 				`part "w`},
 		},
 		"a valid object that cannot be read": {
@@ -146,15 +146,15 @@ func TestRoundTrip_loss_namesField(t *testing.T) {
 				return v1beta1.WidgetToHub(in, hub)
 			}, v1beta1.WidgetFromHub),
 			opts: []Option{numbered},
-			want: []string{`from v1 and back: what the conversion from the hub made, the conversion to the hub refuses: cannot be converted to ` +
+			want: []string{`from v1 and back: the conversion to the hub rejects an object of the conversion from the hub: cannot be converted to ` +
 				`version "v1": how many?`},
 		},
 		"declared losses that are none": {
 			server: widgetServer(v1beta1.WidgetToHub, v1beta1.WidgetFromHub),
 			opts:   []Option{numbered, KnownLoss(beta, "spec.partz", "a typo"), KnownLoss(beta, "spec.size", "")},
 			want: []string{
-				`KnownLoss("widgets.shop.example.com/v1beta1", "spec.partz"): it is not lost; remove the option`,
-				`KnownLoss("widgets.shop.example.com/v1beta1", "spec.size"): give the reason`,
+				`KnownLoss("widgets.shop.example.com/v1beta1", "spec.partz"): the field is not lost: remove the option`,
+				`KnownLoss("widgets.shop.example.com/v1beta1", "spec.size"): the reason is missing`,
 			},
 		},
 	} {
@@ -235,7 +235,7 @@ func TestGoldenObjects_unreadable(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", step, got, want)
 		}
 	}
-	expect("no files", server, false, "there is no stored object "+file+": run the test once with UPDATE=1")
+	expect("no files", server, false, "no stored object "+file+": run the test once with UPDATE=1")
 	expect("write them", server, true, "")
 	expect("read them", server, false, "")
 
@@ -244,14 +244,14 @@ func TestGoldenObjects_unreadable(t *testing.T) {
 		"a field is renamed",
 		server,
 		false,
-		`widgets.json: an object that is stored like this is not read as it was written: json: unknown field "fase"`,
+		`widgets.json: the server does not read this stored object as it was written: json: unknown field "fase"`,
 	)
 	expect("an update does not hide it", server, true, `unknown field "fase"`)
 	replace(`"fase": `, `"phase": `)()
 	expect("and back", server, false, "")
 
 	replace(`"replicas": `, `"replicas": "`)()
-	expect("no JSON", server, false, "widgets.json: an object that is stored like this is not read as it was written: ")
+	expect("no JSON", server, false, "widgets.json: the server does not read this stored object as it was written: ")
 	replace(`"replicas": "`, `"replicas": `)()
 
 	other := widgetServer(func(in *v1beta1.Widget, hub *v1.Widget) error {
@@ -259,19 +259,19 @@ func TestGoldenObjects_unreadable(t *testing.T) {
 		hub.Spec.Size = "large"
 		return err
 	}, v1beta1.WidgetFromHub)
-	expect("another conversion", other, false, `widgets.json is not read as it was: spec.size was "w`)
+	expect("another conversion", other, false, `widgets.json is read differently now`)
 	broken := widgetServer(func(*v1beta1.Widget, *v1.Widget) error { return errors.New("no longer") }, v1beta1.WidgetFromHub)
-	expect("no conversion", broken, false, "cannot be read any more: conversion to v1: ")
+	expect("no conversion", broken, false, "can no longer read this stored object: conversion to v1: ")
 	gone := annex.Server{
 		Name:   "shop",
 		Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API)}}},
 	}
-	expect("no version", gone, false, "the server has no such kind and version")
+	expect("no version", gone, false, "the server does not have this kind and version")
 
 	replace(`"replicas": `, `"replicas": 7, "x": `)()
 	expect("an unknown field", server, true, `unknown field "x"`)
 	drop(t, file, "replicas", "phase")
-	expect("new fields", server, false, "widgets.json says nothing in spec.replicas, status.phase, status.replicas, which are new fields: "+
+	expect("new fields", server, false, "widgets.json has no values for the new fields spec.replicas, status.phase, status.replicas: "+
 		"run the test with UPDATE=1")
 	replace(`"selector": `, `"selector": "kept", "phase": `)()
 	expect("add them", server, true, "")

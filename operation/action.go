@@ -123,7 +123,7 @@ func Action[T, R, A any, PT object[T], PR message[R]](
 	run func(ctx context.Context, run *Run[T, R]) (*A, error),
 ) *ActionBuilder[T, R] {
 	started := func(context.Context, *annex.ActionRequest[T, R]) (*operationv1.Operation, error) {
-		return nil, errors.New("operations are started by the server")
+		return nil, errors.New("only the server can start operations")
 	}
 	b := &ActionBuilder[T, R]{action: annex.Action[T, R, operationv1.Operation, PT, PR](name, started)}
 	b.subresourceOf = b.action

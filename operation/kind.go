@@ -139,7 +139,7 @@ func open(facts func() api.Facts, o Options, env define.OperationsEnv) (define.O
 	}
 	hostname, err := os.Hostname()
 	if err != nil {
-		return nil, fmt.Errorf("name the process: %w", err)
+		return nil, fmt.Errorf("read the name of the process: %w", err)
 	}
 	return operations.NewRunner(operations.Config{
 		Client:     client,
@@ -171,7 +171,7 @@ func validate(_ context.Context, op *operationv1.Operation) field.ErrorList {
 			field.Invalid(
 				field.NewPath("spec", "ttlSecondsAfterFinished"),
 				*ttl,
-				"must be 0 or more; leave it out to keep the operation until it is deleted",
+				"must be greater than or equal to 0; to keep the operation until it is deleted, omit the field",
 			),
 		}
 	}
@@ -184,13 +184,13 @@ func validateUpdate(_ context.Context, op, old *operationv1.Operation) field.Err
 	if old.Spec.Cancel && !op.Spec.Cancel && !old.Status.Phase.Finished() {
 		errs = append(
 			errs,
-			field.Invalid(spec.Child("cancel"), false, "a cancellation cannot be taken back; when the operation has ended, retry it"),
+			field.Invalid(spec.Child("cancel"), false, "a cancellation cannot be undone; to run the operation again, retry it after its end"),
 		)
 	}
 	was, is := old.Spec.DeepCopy(), op.Spec.DeepCopy()
 	was.Cancel, was.TTLSecondsAfterFinished = is.Cancel, is.TTLSecondsAfterFinished
 	if !equality.Semantic.DeepEqual(was, is) {
-		errs = append(errs, field.Forbidden(spec, "only cancel and ttlSecondsAfterFinished may change"))
+		errs = append(errs, field.Forbidden(spec, "only cancel and ttlSecondsAfterFinished may be changed"))
 	}
 	return errs
 }
@@ -210,7 +210,7 @@ func cancel(
 ) (*operationv1.Operation, error) {
 	return r.Update(ctx, func(op *operationv1.Operation) error {
 		if op.Status.Phase.Finished() {
-			return conflict(r.Resource, op, "it has ended already: "+string(op.Status.Phase))
+			return conflict(r.Resource, op, "the operation has ended already: "+string(op.Status.Phase))
 		}
 		op.Spec.Cancel = true
 		return nil
@@ -223,7 +223,7 @@ func retry(
 ) (*operationv1.Operation, error) {
 	retriable := func(op *operationv1.Operation) error {
 		if op.Status.Phase != operationv1.OperationFailed && op.Status.Phase != operationv1.OperationCancelled {
-			return conflict(r.Resource, op, "only what has failed or was cancelled can be tried again, and it is "+string(op.Status.Phase))
+			return conflict(r.Resource, op, "only a failed or cancelled operation can be retried, and this one is "+string(op.Status.Phase))
 		}
 		return nil
 	}

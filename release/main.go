@@ -59,12 +59,12 @@ func run(args []string) error {
 // tag tags HEAD of the checkout at top. It changes no branch and pushes nothing.
 func tag(top, version string) (err error) {
 	if !semver.IsValid(version) || semver.Canonical(version) != version {
-		return fmt.Errorf("%q is no version such as v0.1.0", version)
+		return fmt.Errorf("%q is not a version such as v0.1.0", version)
 	}
 	if changes, err := git(top, "status", "--porcelain"); err != nil {
 		return err
 	} else if changes != "" {
-		return fmt.Errorf("there are changes that are not committed:\n%s", changes)
+		return fmt.Errorf("there are uncommitted changes:\n%s", changes)
 	}
 	for _, name := range tags(version) {
 		if found, err := git(top, "tag", "--list", name); err != nil {
@@ -161,7 +161,7 @@ func require(dir, version, files string) error {
 	}
 	mod.Cleanup()
 	if len(mod.Replace) > 0 {
-		return fmt.Errorf("%s replaces %s: go install would refuse it", path, mod.Replace[0].Old.Path)
+		return fmt.Errorf("%s replaces %s, so go install would fail", path, mod.Replace[0].Old.Path)
 	}
 	if text, err = mod.Format(); err != nil {
 		return err

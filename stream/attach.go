@@ -40,11 +40,11 @@ func (o *AttachOptions) DeepCopyObject() runtime.Object {
 // SwaggerDoc describes the options in OpenAPI.
 func (AttachOptions) SwaggerDoc() map[string]string {
 	return map[string]string{
-		"stdin":     "Send to the standard input of what runs. Defaults to false.",
-		"stdout":    "Receive the standard output of what runs. Defaults to true.",
-		"stderr":    "Receive the standard error of what runs. Defaults to true.",
-		"tty":       "What runs has a terminal. Defaults to false.",
-		"container": "What to attach to. Defaults to the first container.",
+		"stdin":     "Send to the standard input of the process. Defaults to false.",
+		"stdout":    "Receive the standard output of the process. Defaults to true.",
+		"stderr":    "Receive the standard error of the process. Defaults to true.",
+		"tty":       "The process has a terminal. Defaults to false.",
+		"container": "Container to attach to. Defaults to the first container.",
 	}
 }
 

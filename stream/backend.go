@@ -32,7 +32,7 @@ type Backend struct {
 // checked returns the backend with its credentials in the header, or an error if it has no usable URL.
 func (b *Backend) checked() (streams.Backend, error) {
 	if b == nil || b.URL == nil || b.URL.Scheme != "http" && b.URL.Scheme != "https" || b.URL.Host == "" {
-		return streams.Backend{}, apierrors.NewInternalError(errors.New("the backend has no URL of http or https"))
+		return streams.Backend{}, apierrors.NewInternalError(errors.New("the backend has no http or https URL"))
 	}
 	header := b.Header.Clone()
 	if b.BearerToken != "" {

@@ -49,7 +49,7 @@ func (ExecOptions) SwaggerDoc() map[string]string {
 		"stdout":    "Redirect the standard output stream of the command. Defaults to true.",
 		"stderr":    "Redirect the standard error stream of the command. Defaults to true.",
 		"tty":       "Run the command in a terminal. Defaults to false.",
-		"container": "Where to run the command. Defaults to the first container.",
+		"container": "Container in which to run the command. Defaults to the first container.",
 		"command":   "The command and its arguments, one for each parameter. It is not run in a shell.",
 	}
 }
@@ -125,7 +125,7 @@ func (o *ExecOptions) query() url.Values {
 
 func (o *ExecOptions) mistake() error {
 	if len(o.Command) == 0 || o.Command[0] == "" {
-		return apierrors.NewBadRequest("you must specify a command, one parameter command for each of its words")
+		return apierrors.NewBadRequest("you must specify a command, with one parameter command for each argument")
 	}
 	return nil
 }

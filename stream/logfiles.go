@@ -389,9 +389,9 @@ func (l *LogFiles) Open(o *LogOptions) (io.ReadCloser, error) {
 	}
 	switch {
 	case wanted < 0 && o.Previous:
-		return nil, apierrors.NewBadRequest("previous: there is no log of a run before this one")
+		return nil, apierrors.NewBadRequest("previous: no log of a previous run")
 	case wanted < 0:
-		return nil, apierrors.NewBadRequest("nothing has been logged yet")
+		return nil, apierrors.NewBadRequest("the log is still empty")
 	}
 	r := &logReader{logs: l, run: l.runs[wanted], follow: o.Follow}
 	last := r.run.files[len(r.run.files)-1]
@@ -438,7 +438,7 @@ type logReader struct {
 var _ Waiter = (*logReader)(nil)
 
 // errRemoved is the error of a reader that was too slow.
-var errRemoved = errors.New("the lines that come next have been removed: they were written faster than they were read")
+var errRemoved = errors.New("the next lines were removed: they were written faster than they were read")
 
 // start moves to the first line that the options select. The caller holds the mutex of the logs, so that no file is
 // removed meanwhile.

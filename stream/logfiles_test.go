@@ -169,7 +169,7 @@ func TestLogFiles_previousRun(t *testing.T) {
 	if _, err := l.Open(
 		&LogOptions{Previous: true},
 	); err == nil ||
-		!strings.Contains(err.Error(), "there is no log of a run before this one") {
+		!strings.Contains(err.Error(), "no log of a previous run") {
 		t.Errorf("previous of the first: %v", err)
 	}
 	put(t, begin(t, l), "second\n")

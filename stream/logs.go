@@ -71,14 +71,14 @@ func copied(n *int64) *int64 {
 // SwaggerDoc describes the options for OpenAPI.
 func (LogOptions) SwaggerDoc() map[string]string {
 	return map[string]string{
-		"container":    "Which log of the object is wanted. Defaults to the first that there is.",
-		"follow":       "Go on with what will be logged. Defaults to false.",
-		"previous":     "The log of the run before this one. Defaults to false.",
-		"sinceSeconds": "Only lines of the last so many seconds. At most one of sinceSeconds and sinceTime may be given.",
-		"sinceTime":    "Only lines since this time, in RFC 3339. At most one of sinceSeconds and sinceTime may be given.",
+		"container":    "Name of the log to read. Defaults to the first log of the object.",
+		"follow":       "Follow the log. Defaults to false.",
+		"previous":     "Read the log of the previous run. Defaults to false.",
+		"sinceSeconds": "Number of seconds; only newer lines are returned. At most one of sinceSeconds and sinceTime may be given.",
+		"sinceTime":    "Time in RFC 3339; only newer lines are returned. At most one of sinceSeconds and sinceTime may be given.",
 		"timestamps":   "Begin each line with its time, in RFC 3339. Defaults to false.",
-		"tailLines":    "Of the lines that there are, only so many at the end. Defaults to all.",
-		"limitBytes":   "How many bytes are answered at most. Defaults to no limit.",
+		"tailLines":    "Number of lines from the end of the log. Defaults to all lines.",
+		"limitBytes":   "Maximum number of bytes to return. Defaults to no limit.",
 	}
 }
 
@@ -229,7 +229,7 @@ func (l *logOf[T]) connect(ctx context.Context, c *annex.ConnectRequest[T, LogOp
 		return nil, err
 	}
 	if from == nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("%s of %s %q has nothing to read from", l.name, c.Resource.Resource, c.Name))
+		return nil, apierrors.NewInternalError(fmt.Errorf("%s of %s %q returned no reader", l.name, c.Resource.Resource, c.Name))
 	}
 	if err := l.checkLeft(c, &request.Options, from); err != nil {
 		_ = from.Close() // the first error is the one to report
@@ -277,14 +277,14 @@ func (l *logOf[T]) checkLeft(c *annex.ConnectRequest[T, LogOptions], o *LogOptio
 	case l.containers == nil && o.Container != "":
 		return apierrors.NewBadRequest(fmt.Sprintf("container %s is not valid for %s", o.Container, object))
 	case o.Previous:
-		return apierrors.NewBadRequest(fmt.Sprintf("previous: there is no log of a run before this one of %s", object))
+		return apierrors.NewBadRequest(fmt.Sprintf("previous: %s has no log of a previous run", object))
 	case o.SinceTime != nil && !l.timestamped:
-		return apierrors.NewBadRequest(fmt.Sprintf("sinceTime, sinceSeconds: the lines of %s have no times", object))
+		return apierrors.NewBadRequest(fmt.Sprintf("sinceTime, sinceSeconds: lines of %s have no timestamps", object))
 	case o.Timestamps && !l.timestamped:
-		return apierrors.NewBadRequest(fmt.Sprintf("timestamps: the lines of %s have no times", object))
+		return apierrors.NewBadRequest(fmt.Sprintf("timestamps: lines of %s have no timestamps", object))
 	case o.TailLines != nil && o.Follow && !waits && !canSeek(from):
 		return apierrors.NewBadRequest(
-			fmt.Sprintf("tailLines: the log of %s cannot be followed from there: leave out follow or tailLines", object),
+			fmt.Sprintf("tailLines: the log of %s does not support follow together with tailLines: remove one of them", object),
 		)
 	}
 	return nil
@@ -316,7 +316,7 @@ func (a *logAnswer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
 	if httpstream.IsUpgradeRequest(r) {
 		_ = a.from.Close() // nothing was written
-		a.respond(apierrors.NewBadRequest("a log is answered without an upgrade of the connection"))
+		a.respond(apierrors.NewBadRequest("logs do not support an upgrade of the connection"))
 		return
 	}
 	closing := sync.OnceValue(a.from.Close)
@@ -381,7 +381,7 @@ func (a *logAnswer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		default:
 			if ctx.Err() == nil {
-				klog.FromContext(ctx).Error(err, "A log could not be read to its end", "path", r.URL.Path)
+				klog.FromContext(ctx).Error(err, "Failed to read a log to its end", "path", r.URL.Path)
 			}
 			panic(http.ErrAbortHandler)
 		}
@@ -481,7 +481,7 @@ func warnOfUnknown(r *http.Request) {
 			warning.AddWarning(
 				r.Context(),
 				"",
-				fmt.Sprintf("unknown option %q is ignored; there are %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", ")),
+				fmt.Sprintf("ignored unknown option %q; options are %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", ")),
 			)
 		}
 	}

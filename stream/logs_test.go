@@ -171,12 +171,13 @@ func TestLogs_invalidOptions(t *testing.T) {
 		{"tailLines=-1&limitBytes=-7", 422, "[tailLines: Invalid value: -1: must be greater than or equal to 0, limitBytes: Invalid value: -7"},
 		{"tailLines=many", 400, `parameter tailLines: "many" is not an integer of 64 bits`},
 		{"sinceTime=yesterday", 400, "yesterday"},
-		{"timestamps=true", 400, "timestamps: the lines of gizmos w have no times"},
-		{"sinceSeconds=5", 400, "sinceTime, sinceSeconds: the lines of gizmos w have no times"},
-		{"sinceTime=2026-11-23T10:00:00Z", 400, "sinceTime, sinceSeconds: the lines of gizmos w have no times"},
-		{"previous=true", 400, "previous: there is no log of a run before this one of gizmos w"},
+		{"timestamps=true", 400, "timestamps: lines of gizmos w have no timestamps"},
+		{"sinceSeconds=5", 400, "sinceTime, sinceSeconds: lines of gizmos w have no timestamps"},
+		{"sinceTime=2026-11-23T10:00:00Z", 400, "sinceTime, sinceSeconds: lines of gizmos w have no timestamps"},
+		{"previous=true", 400, "previous: gizmos w has no log of a previous run"},
 		{"container=a", 400, "container a is not valid for gizmos w"},
-		{"follow=true&tailLines=1", 400, "tailLines: the log of gizmos w cannot be followed from there"},
+		{"follow=true&tailLines=1", 400, "tailLines: the log of gizmos w does not support follow together with tailLines: remove " +
+			"one of them"},
 		{"dryRun=All", 400, "dryRun is not supported"},
 	} {
 		c.refused(test.query, test.code, test.message)
@@ -185,7 +186,7 @@ func TestLogs_invalidOptions(t *testing.T) {
 	if warning := response.Header.Values(
 		"Warning",
 	); len(warning) != 1 ||
-		!strings.Contains(warning[0], `unknown option \"tail\" is ignored; there are container, follow, `) {
+		!strings.Contains(warning[0], `ignored unknown option \"tail\"; options are container, follow, `) {
 		t.Errorf("%q", warning)
 	}
 	if got, _ := io.ReadAll(response.Body); string(got) != "line\n" {
@@ -240,7 +241,7 @@ func TestLogs_errors_areStatuses(t *testing.T) {
 	open = func() (io.ReadCloser, error) { return nil, errors.New("the disk is ill") }
 	c.refused("", 500, "the disk is ill")
 	open = func() (io.ReadCloser, error) { return nil, nil }
-	c.refused("", 500, "nothing to read from")
+	c.refused("", 500, "returned no reader")
 	open = func() (io.ReadCloser, error) { return io.NopCloser(failing{}), nil }
 	c.refused("", 500, "read the log: the line is broken")
 	c.refused("tailLines=1", 500, "read the log: the line is broken")
@@ -348,7 +349,7 @@ func TestLogs_follow_sendsAtOnce(t *testing.T) {
 			if got := c.get("tailLines=1&timestamps=true"); !strings.HasSuffix(got, "Z line 19\n") {
 				t.Errorf("%q", got)
 			}
-			c.refused("previous=true", 400, "previous: there is no log of a run before this one")
+			c.refused("previous=true", 400, "previous: no log of a previous run")
 		})
 	}
 }
@@ -626,8 +627,7 @@ func TestLogs_discoveryAndOpenAPI(t *testing.T) {
 	for path, want := range map[string]string{
 		"/apis/legacy.example.com/v1": `{"name":"gizmos/logs","singularName":"",` +
 			`"namespaced":true,"kind":"LogOptions","verbs":["get"]}`,
-		"/openapi/v3/apis/legacy.example.com/v1": `{"name":"tailLines","in":"query","description":"Of the lines that there are, only so many ` +
-			`at the end. Defaults to all."`,
+		"/openapi/v3/apis/legacy.example.com/v1": `{"name":"tailLines","in":"query","description":"Number of lines from the end of the log. Defaults to all lines."`,
 	} {
 		response, err := c.http.Get(c.config.Host + path)
 		if err != nil {

@@ -239,8 +239,8 @@ func TestProxy_unreachableBackend_is503(t *testing.T) {
 		text string
 	}{
 		"w/down/x":   {503, "error trying to reach service: "},
-		"w/none/":    {500, "the backend has no URL of http or https"},
-		"w/odd/":     {500, "the backend has no URL of http or https"},
+		"w/none/":    {500, "the backend has no http or https URL"},
+		"w/odd/":     {500, "the backend has no http or https URL"},
 		"w/failed/":  {500, "no idea where"},
 		"w/gone/":    {410, "it is stopped"},
 		"none/down/": {404, `widgets.shop.example.com \"none\" not found`},

@@ -74,15 +74,15 @@ func refusals(t *testing.T, config *rest.Config) {
 		{"GET", "w/exec?stdout=false&stderr=0", asWebSocket, 400, "you must specify at least 1 of stdin, stdout, stderr"},
 		{"GET", "w/exec?stdout=false&tty=true", asWebSocket, 400, "you must specify at least 1 of stdin, stdout, stderr"},
 		{"GET", "w/exec?command=x", with(asWebSocket, "Sec-Websocket-Protocol", "v9.channel.k8s.io"), 400, "unable to upgrade: the client " +
-			"speaks v9.channel.k8s.io, the server v5.channel.k8s.io, v4.channel.k8s.io, v4.base64.channel.k8s.io, channel.k8s.io, " +
+			"supports v9.channel.k8s.io, the server v5.channel.k8s.io, v4.channel.k8s.io, v4.base64.channel.k8s.io, channel.k8s.io, " +
 			"base64.channel.k8s.io"},
 		{"GET", "w/exec?command=x", with(asWebSocket, "Sec-Websocket-Version", "8"), 400, "unable to upgrade: "},
 		{"POST", "w/exec?command=x", with(asSPDY, "X-Stream-Protocol-Version", "v5.channel.k8s.io"), 400, "unable to upgrade: the client " +
-			"speaks v5.channel.k8s.io, the server v4.channel.k8s.io"},
+			"supports v5.channel.k8s.io, the server v4.channel.k8s.io"},
 		{"GET", "w/portforward", asWebSocket, 400, "the server SPDY/3.1+portforward.k8s.io"},
 		{"POST", "w/portforward", asSPDY, 400, "the server portforward.k8s.io"},
 		{"GET", "w/exec", nil, 400, "Upgrade request required"},
-		{"GET", "w/exec?stdin=true", asWebSocket, 400, "you must specify a command, one parameter command for each of its words"},
+		{"GET", "w/exec?stdin=true", asWebSocket, 400, "you must specify a command, with one parameter command for each argument"},
 		{"POST", "w/exec?command=&command=x", asSPDY, 400, "you must specify a command"},
 		{"GET", "w/exec?container=none", asWebSocket, 400, "container none is not valid for widgets w, choose one of: main, side"},
 		{"GET", "w/empty", asWebSocket, 400, "widgets w has no containers"},

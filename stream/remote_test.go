@@ -171,7 +171,7 @@ func TestAgent_refusesOrIsUnreachable(t *testing.T) {
 		for word, want := range map[string]string{
 			"down":     "error trying to reach service: connect with the agent: ",
 			"stranger": "Unauthorized",
-			"none":     "the backend has no URL of http or https",
+			"none":     "the backend has no http or https URL",
 			"nowhere":  "no idea where",
 		} {
 			if _, _, err := d.run(t, t.Context(), config, command{words: []string{word}}); err == nil || !strings.Contains(err.Error(), want) {

@@ -25,7 +25,7 @@ const leftBehind = 5 * time.Second
 // that killed it; a command that cannot be started is an internal error.
 func (s Streams) Run(cmd *exec.Cmd) error {
 	if cmd.Stdin != nil || cmd.Stdout != nil || cmd.Stderr != nil {
-		return errors.New("run a command: it has streams of its own")
+		return errors.New("run a command: its streams must not be set")
 	}
 	if cmd.WaitDelay == 0 {
 		cmd.WaitDelay = leftBehind

@@ -62,7 +62,7 @@ func TestRun_clientStreams(t *testing.T) {
 		}
 		for want, c := range map[string]command{
 			"Internal error occurred: run a command: fork/exec /no/such/program: no such file or directory": {words: []string{"/no/such/program"}},
-			"Internal error occurred: run a command: it has streams of its own": {words: []string{"true"},
+			"Internal error occurred: run a command: its streams must not be set": {words: []string{"true"},
 				query: map[string][]string{"container": {"own"}}},
 		} {
 			if _, _, err := d.run(t, t.Context(), config, c); err == nil || !strings.Contains(err.Error(), want) {

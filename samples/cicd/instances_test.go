@@ -120,7 +120,7 @@ func TestInstances_processesAndLogs(t *testing.T) {
 		{400, "container -1 is not valid", []string{"container", "-1"}},
 		{400, "container all is not valid", []string{"container", "all"}},
 		{422, "tailLines: Invalid value: -1", []string{"tailLines", "-1"}},
-		{400, "there is no log of a run before this one", []string{"previous", "true"}},
+		{400, "no log of a previous run", []string{"previous", "true"}},
 	} {
 		_, err := a.log(t.Context(), "j", test.params...)
 		wantStatus(t, err, test.code, test.want)

@@ -45,5 +45,5 @@ func NoMemory(err error) error {
 	if errors.As(err, &busy) {
 		return apierrors.NewTooManyRequests(busy.Error(), int(busy.RetryAfter()/time.Second))
 	}
-	return apierrors.NewTimeoutError("the request's time was over before the server had the memory for it", 0)
+	return apierrors.NewTimeoutError("the request timed out while it waited for memory of the server", 0)
 }

@@ -111,8 +111,8 @@ type BusyError struct {
 func (e *BusyError) RetryAfter() time.Duration { return e.after }
 
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("the server's memory is in use by other requests, and this one needs about %d MiB of it; "+
-		"try again, or ask for less at once (a limit, a selector); the operator may raise the memory budget of the server", (e.bytes+1<<20-1)>>20)
+	return fmt.Sprintf("other requests use the server's memory, and this request needs about %d MiB; try again, or reduce the answer with "+
+		"a limit or a selector; the operator can raise the memory budget of the server", (e.bytes+1<<20-1)>>20)
 }
 
 // lane returns the lane of a need, and the caller and size that count there. An urgent request with a large need is

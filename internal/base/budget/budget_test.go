@@ -312,8 +312,8 @@ func TestContainerLimit(t *testing.T) {
 		"version 1, host's path": {"3:memory:/x/y\n", map[string]string{"/sys/fs/cgroup/memory/memory.limit_in_bytes": "3000\n"}, 3000},
 		"version 1, no limit": {"3:memory:/\n",
 			map[string]string{"/sys/fs/cgroup/memory/memory.limit_in_bytes": fmt.Sprint(int64(math.MaxInt64) / 4096 * 4096)}, 0},
-		"both":              {"3:memory:/\n0::/\n", map[string]string{"/sys/fs/cgroup/memory/memory.limit_in_bytes": "3000"}, 3000},
-		"what is no number": {"0::/\n", map[string]string{"/sys/fs/cgroup/memory.max": "much"}, 0},
+		"both":                 {"3:memory:/\n0::/\n", map[string]string{"/sys/fs/cgroup/memory/memory.limit_in_bytes": "3000"}, 3000},
+		"what is not a number": {"0::/\n", map[string]string{"/sys/fs/cgroup/memory.max": "much"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := containerLimit(files(test.groups, test.limits)); got != test.want {

@@ -34,7 +34,7 @@ func Decode[T any](data []byte, kind string) (*T, error) {
 	has := schema.FromAPIVersionAndKind(value(root, "apiVersion"), value(root, "kind"))
 	if has.Kind != kind || !slices.Contains(versions, has.GroupVersion()) {
 		return nil, fmt.Errorf(
-			"apiVersion %q and kind %q, which have to be %s or %s, and %s",
+			"apiVersion %q and kind %q: must be %s or %s, and %s",
 			value(root, "apiVersion"),
 			value(root, "kind"),
 			versions[0],
@@ -68,7 +68,7 @@ func parse(data []byte) (*yaml.Node, error) {
 		return nil, oneLine(err)
 	}
 	if err := documents.Decode(&second); err == nil {
-		return nil, fmt.Errorf("line %d: a second document, where one is possible", second.Line)
+		return nil, fmt.Errorf("line %d: the file must have only one document", second.Line)
 	}
 	return document.Content[0], nil
 }

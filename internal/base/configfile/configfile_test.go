@@ -25,13 +25,13 @@ func TestDecode_invalidFile_errorHasPlace(t *testing.T) {
 		{"empty", "", "it is empty"},
 		{"comments only", "# nothing\n", "it is empty"},
 		{"no YAML", authentication + "jwt: [\n", "line "},
-		{"another kind", "apiVersion: v1\nkind: Pod\n", `apiVersion "v1" and kind "Pod", which have to be apiserver.config.k8s.io/v1 or ` +
+		{"another kind", "apiVersion: v1\nkind: Pod\n", `apiVersion "v1" and kind "Pod": must be apiserver.config.k8s.io/v1 or ` +
 			`apiserver.config.k8s.io/v1beta1, and AuthenticationConfiguration`},
 		{"another kind of the group", authorization, `kind "AuthorizationConfiguration"`},
 		{"no object", "- a\n- b\n", `apiVersion "" and kind ""`},
 		{"an old version", "apiVersion: apiserver.config.k8s.io/v1alpha1\nkind: AuthenticationConfiguration\n",
 			`"apiserver.config.k8s.io/v1alpha1"`},
-		{"two documents", authentication + "---\n" + authentication, "line 3: a second document"},
+		{"two documents", authentication + "---\n" + authentication, "line 3: the file must have only one document"},
 		{"an unknown field", authentication + "jwt:\n- issuer:\n    url: a\n    uri: b\n", `line 6: unknown field "jwt[0].issuer.uri"`},
 		{"two unknown fields", authentication + "jwts: []\nanonymos: {}\n", `line 3: unknown field "jwts"; line 4: unknown field "anonymos"`},
 		{"an unknown field in JSON", `{"apiVersion":"apiserver.config.k8s.io/v1","kind":"AuthenticationConfiguration",` + "\n" + `"jwts":[]}`,

@@ -44,7 +44,7 @@ func follow(ctx context.Context, what, path, dir string, concerns func(fsnotify.
 		events, failures = watcher.Events, watcher.Errors
 	}
 	if err != nil {
-		logger.Error(err, what+" is polled, its folder cannot be watched", "interval", pollInterval)
+		logger.Error(err, what+" is polled, because its folder cannot be watched", "interval", pollInterval)
 	}
 	reported := ""
 	run(ctx, concerns, events, failures, func() {
@@ -55,7 +55,7 @@ func follow(ctx context.Context, what, path, dir string, concerns func(fsnotify.
 			reported = ""
 		case err.Error() != reported:
 			reported = err.Error()
-			logger.Error(err, what+" was not read again, what was read before stays in force")
+			logger.Error(err, what+" was not reloaded, the previous content stays in force")
 		}
 	})
 }

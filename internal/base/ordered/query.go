@@ -186,8 +186,8 @@ func (p *Page) Count(q *Query, object runtime.Object) error {
 			continue
 		}
 		if p.different++; p.different > MostValues {
-			return apierrors.NewBadRequest(fmt.Sprintf("facets: what is selected has more than %d different values of the fields that are "+
-				"counted; count fields with fewer values, or select less", MostValues))
+			return apierrors.NewBadRequest(fmt.Sprintf("facets: the selected objects have more than %d different values of the counted "+
+				"fields; count fields with fewer values, or select fewer objects", MostValues))
 		}
 	}
 	return nil

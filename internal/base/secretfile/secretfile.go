@@ -14,7 +14,8 @@ func Check(info fs.FileInfo, holds string) error {
 		return nil
 	}
 	if mode := info.Mode().Perm(); mode&0o007 != 0 {
-		return fmt.Errorf("it holds %s and is open to every user of this machine (mode %04o): chmod 600 it", holds, mode)
+		return fmt.Errorf("the file has %s and is readable or writable by every user of this machine (mode %04o): chmod "+
+			"it to 600", holds, mode)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ func TestCheck_modes(t *testing.T) {
 		0o600: "",
 		0o640: "",
 		0o660: "",
-		0o604: "it holds tokens and is open to every user of this machine (mode 0604): chmod 600 it",
+		0o604: "the file has tokens and is readable or writable by every user of this machine (mode 0604): chmod it to 600",
 		0o602: "(mode 0602)",
 		0o644: "(mode 0644)",
 	} {

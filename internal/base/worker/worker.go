@@ -60,7 +60,7 @@ func After(d time.Duration) error { return retryError(d) }
 type retryError time.Duration
 
 func (a retryError) Error() string {
-	return fmt.Sprintf("the key is handled again after %s", time.Duration(a))
+	return fmt.Sprintf("retrying the key after %s", time.Duration(a))
 }
 
 // Retrying returns a function for Run that calls do. If do fails, the key is handled again with a backoff. report gets

@@ -17,8 +17,8 @@ type TooLargeError struct {
 }
 
 func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("the YAML is larger than %d bytes once its aliases are replaced by what they stand for; write fewer aliases, or "+
-		"send it in parts", e.Limit)
+	return fmt.Sprintf("the YAML is larger than %d bytes after the expansion of its aliases; use fewer aliases, or send several smaller "+
+		"documents", e.Limit)
 }
 
 // Check returns a *TooLargeError if the first document in data, with its aliases replaced, is larger than limit bytes

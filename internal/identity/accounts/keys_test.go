@@ -189,7 +189,7 @@ func TestOpenKeys_invalidFile(t *testing.T) {
 		{write(t, filepath.Join(dir, "other"), &pem.Block{Type: "X509 CRL"}), "", "other: PEM block X509 CRL: not a key"},
 		{write(t, filepath.Join(dir, "time"), privateBlock(t, ecKey(t)), retired), "", `time: PEM block PUBLIC KEY: Verifies-Until ` +
 			`"tomorrow" is not a time`},
-		{open, "", "open: it holds a private key and is open to every user of this machine (mode 0644): chmod 600 it"},
+		{open, "", "open: the file has a private key and is readable or writable by every user of this machine (mode 0644): chmod it to 600"},
 		{good, filepath.Join(dir, "none"), "Options.ServiceAccounts.KeyFiles " + dir + "/none: no such file or directory"},
 		{good, file("broken public", "-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n", 0o644), "Options.ServiceAccounts.KeyFiles " +
 			dir + "/broken public: PEM block PUBLIC KEY: asn1"},

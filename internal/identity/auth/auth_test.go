@@ -257,7 +257,7 @@ func TestTokenFile_readableByOthers_isRefused(t *testing.T) {
 		if allowed && err != nil {
 			t.Errorf("mode %04o: %v", mode, err)
 		}
-		if !allowed && (err == nil || !strings.Contains(err.Error(), "chmod 600") || !strings.Contains(err.Error(), path)) {
+		if !allowed && (err == nil || !strings.Contains(err.Error(), "chmod it to 600") || !strings.Contains(err.Error(), path)) {
 			t.Errorf("mode %04o: got %v", mode, err)
 		}
 	}

@@ -231,7 +231,7 @@ func TestIssued_invalidCredentials(t *testing.T) {
 	for path, want := range map[string]string{
 		"/none":                               "certificate /none: no such file or directory",
 		file("text", []byte("x"), 0o600):      "failed to find any PEM data",
-		file("open", foreign.PEM(), 0o644):    "it holds a key and is open to every user of this machine",
+		file("open", foreign.PEM(), 0o644):    "the file has a key and is readable or writable by every user of this machine",
 		file("half", foreign.certPEM, 0o600):  "found a certificate rather than a key",
 		file("foreign", foreign.PEM(), 0o600): "was not issued by the authority",
 	} {

@@ -64,7 +64,7 @@ func TestUserFile_readableByOthers_isRefused(t *testing.T) {
 	if err := os.Chmod(path, 0o604); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenUserFile(path, true, false); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+	if _, err := OpenUserFile(path, true, false); err == nil || !strings.Contains(err.Error(), "chmod it to 600") {
 		t.Errorf("opened: %v", err)
 	}
 }

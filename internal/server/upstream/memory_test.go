@@ -94,7 +94,7 @@ func TestWithMemory_noMemory_answersRetryAfter(t *testing.T) {
 			t.Fatalf("%v: %s", err, w.Body)
 		}
 		if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" || status.Reason != metav1.StatusReasonTooManyRequests ||
-			!strings.Contains(status.Message, "the server's memory is in use by other requests") {
+			!strings.Contains(status.Message, "other requests use the server's memory, and this request needs about") {
 			t.Errorf("%d, retry after %q: %+v", w.Code, w.Header().Get("Retry-After"), status)
 		}
 	})

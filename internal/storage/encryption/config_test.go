@@ -115,7 +115,7 @@ func TestOpen_fileMissingOrReadable(t *testing.T) {
 		if (err != nil) != refused {
 			t.Errorf("mode %o: %v", mode, err)
 		}
-		if refused && !strings.Contains(err.Error(), "chmod 600") {
+		if refused && !strings.Contains(err.Error(), "chmod it to 600") {
 			t.Errorf("mode %o: %v", mode, err)
 		}
 	}

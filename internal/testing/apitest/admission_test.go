@@ -339,8 +339,8 @@ func TestListersReadWhatIsStored(t *testing.T) {
 func TestAdmitCreateWith_constructorFails(t *testing.T) {
 	t.Parallel()
 	for want, construct := range map[string]func(*annex.Env) (annex.AdmitCreateFunc[v1.Widget], error){
-		"no luck":      func(*annex.Env) (annex.AdmitCreateFunc[v1.Widget], error) { return nil, errors.New("no luck") },
-		"made no hook": func(*annex.Env) (annex.AdmitCreateFunc[v1.Widget], error) { return nil, nil },
+		"no luck":          func(*annex.Env) (annex.AdmitCreateFunc[v1.Widget], error) { return nil, errors.New("no luck") },
+		"returned no hook": func(*annex.Env) (annex.AdmitCreateFunc[v1.Widget], error) { return nil, nil },
 	} {
 		server := annex.Server{
 			Name:   "shop",

@@ -138,7 +138,7 @@ func TestHandlers_resourceRequests(t *testing.T) {
 	if a := c.get("/order?namespace=default&detached").
 		want(http.StatusTeapot); !strings.Contains(
 		string(a.raw),
-		"the context is not that of a request",
+		"the context does not belong to a request",
 	) {
 		t.Errorf("without a caller: %s", a.raw)
 	}

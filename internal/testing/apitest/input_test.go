@@ -77,7 +77,7 @@ func TestBadInput_isAnsweredWithStatus(t *testing.T) {
 			400, metav1.StatusReasonBadRequest, "exceeded max depth"},
 		"too deep for YAML": {"POST", widgetsPath, yamlType, strings.Repeat("[", 20000), 400, metav1.StatusReasonBadRequest, ""},
 		"a bomb of YAML": {"POST", widgetsPath, yamlType, bomb(), 413, metav1.StatusReasonRequestEntityTooLarge,
-			"once its aliases are replaced"},
+			"after the expansion of its aliases"},
 		"too many operations": {"PATCH", path, jsonPatch, "[" +
 			strings.Repeat(`{"op":"test","path":"/kind","value":"Widget"},`, 10000) + `{"op":"test","path":"/kind","value":"Widget"}]`, 413,
 			metav1.StatusReasonRequestEntityTooLarge, "The allowed maximum operations in a JSON patch is 10000, got 10001"},

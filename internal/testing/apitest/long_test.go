@@ -238,7 +238,7 @@ func TestOperations_lifecycle(t *testing.T) {
 		t.Errorf("%s", a.raw)
 	}
 	a.post(path+"/retry", `{}`).
-		refused(409, metav1.StatusReasonConflict, "only what has failed or was cancelled can be tried again, and it is Running")
+		refused(409, metav1.StatusReasonConflict, "only a failed or cancelled operation can be retried, and this one is Running")
 	a.post(path+"/cancel", `{}`).want(201)
 	for op.Status.Phase == operationv1.OperationRunning {
 		next()
@@ -249,7 +249,7 @@ func TestOperations_lifecycle(t *testing.T) {
 		op.Status.Progress.Percent < 50 {
 		t.Fatalf("%+v", op.Status)
 	}
-	a.post(path+"/cancel", `{}`).refused(409, metav1.StatusReasonConflict, "it has ended already: Cancelled")
+	a.post(path+"/cancel", `{}`).refused(409, metav1.StatusReasonConflict, "the operation has ended already: Cancelled")
 
 	a.post(path+"/retry", `{}`).want(201)
 	for op.Status.Phase != operationv1.OperationRunning {
@@ -381,11 +381,11 @@ func TestOperations_clientWrites_areRejected(t *testing.T) {
 	running := c.becomes(path, operationv1.OperationRunning)
 	const merge = "application/merge-patch+json"
 	c.patch(merge, path, `{"spec":{"action":"overhaul"}}`).
-		refused(422, metav1.StatusReasonInvalid, "only cancel and ttlSecondsAfterFinished may change")
+		refused(422, metav1.StatusReasonInvalid, "only cancel and ttlSecondsAfterFinished may be changed")
 	c.patch(merge, path, `{"spec":{"user":{"username":"eve"}}}`).
-		refused(422, metav1.StatusReasonInvalid, "only cancel and ttlSecondsAfterFinished may change")
+		refused(422, metav1.StatusReasonInvalid, "only cancel and ttlSecondsAfterFinished may be changed")
 	c.patch(merge, path, `{"spec":{"ttlSecondsAfterFinished":-1}}`).
-		refused(422, metav1.StatusReasonInvalid, "must be 0 or more; leave it out")
+		refused(422, metav1.StatusReasonInvalid, "must be greater than or equal to 0")
 	if op := c.patch(merge, path, `{"spec":{"ttlSecondsAfterFinished":7},"status":{"phase":"Succeeded","holder":"eve"}}`).
 		want(200).
 		operation(); op.Status.Phase != operationv1.OperationRunning || op.Status.Holder != running.Status.Holder ||
@@ -398,7 +398,7 @@ func TestOperations_clientWrites_areRejected(t *testing.T) {
 	jane.post(path+"/cancel", `{}`).refused(403, metav1.StatusReasonForbidden, `cannot create resource "operations/cancel"`)
 	c.patch(merge, path, `{"spec":{"cancel":true}}`).want(200)
 	if a := c.patch(merge, path, `{"spec":{"cancel":false}}`); a.code != 200 {
-		a.refused(422, metav1.StatusReasonInvalid, "a cancellation cannot be taken back")
+		a.refused(422, metav1.StatusReasonInvalid, "a cancellation cannot be undone")
 	}
 
 	// The caller's rights are recorded, and the action runs in jane's name, without rights on operations.
@@ -500,7 +500,7 @@ func TestOperations_restart_reportsOutcome(t *testing.T) {
 			if op := c.becomes(lost, operationv1.OperationSucceeded); op.Status.Attempts != 2 || op.Status.Error != nil {
 				t.Errorf("%+v", op.Status)
 			}
-			c.post(again+"/retry", `{}`).refused(409, metav1.StatusReasonConflict, "it is Succeeded")
+			c.post(again+"/retry", `{}`).refused(409, metav1.StatusReasonConflict, "this one is Succeeded")
 		})
 	}
 }

@@ -44,7 +44,7 @@ func TestYAML_expandingAliases_areRejected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			(&client{t, c.config, c.http}).do(test.method, test.path, test.body, "Content-Type", test.mediaType).
-				refused(413, metav1.StatusReasonRequestEntityTooLarge, "the YAML is larger than 3145728 bytes once its aliases are replaced by "+
+				refused(413, metav1.StatusReasonRequestEntityTooLarge, "the YAML is larger than 3145728 bytes after the expansion of "+
 					"its aliases")
 		})
 	}

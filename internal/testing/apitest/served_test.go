@@ -304,7 +304,7 @@ func TestCustomStorage_mistakes(t *testing.T) {
 			refusedByNew(t, kind, test.want)
 		})
 	}
-	t.Run("no function", func(t *testing.T) { refusedByNew(t, customStorage(nil), "CustomStorage was given no function") })
+	t.Run("no function", func(t *testing.T) { refusedByNew(t, customStorage(nil), "CustomStorage requires a function") })
 	g := func(_ *annex.Env, base annex.RESTBase) (rest.Storage, error) { return &greeter{RESTBase: base}, nil }
 	t.Run("a hook", func(t *testing.T) {
 		refusedByNew(t, customStorage(g).Validate(validateWidget), "Validate has no effect: a custom storage handles this itself")

@@ -191,7 +191,7 @@ func TestNew_connectHooks_mistakes(t *testing.T) {
 			v1.API).Subresources(annex.Connect("log", widgetLog)).AdmitConnect(nil),
 		"AdmitConnect: the kind has no subresource that connects": annex.KindOf[v1.Widget, v1.WidgetList]("widgets",
 			v1.API).Subresources(annex.Action("inspection", inspect)).AdmitConnect(allowed),
-		"AdmitConnectWith made no hook": annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Subresources(annex.Connect("log", widgetLog)).
+		"AdmitConnectWith returned no hook": annex.KindOf[v1.Widget, v1.WidgetList]("widgets", v1.API).Subresources(annex.Connect("log", widgetLog)).
 			AdmitConnectWith(func(*annex.Env) (annex.AdmitConnectFunc[v1.Widget], error) { return nil, nil }),
 	} {
 		_, err := annex.New(

@@ -860,7 +860,7 @@ func TestVirtual_listers(t *testing.T) {
 
 	_, err := annex.New(t.Context(), annex.Server{Name: "shop", Groups: []annex.Group{{Name: "shop.example.com", Kinds: []annex.Kind{
 		virtualWidgets(s.source()), shelves()}}}}, annex.Options{Storage: memory.Storage()})
-	if err == nil || !strings.Contains(err.Error(), "cannot be watched; give its source Poll or Changes") {
+	if err == nil || !strings.Contains(err.Error(), "cannot be watched: add Poll or Changes to its source") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -123,7 +123,7 @@ func command(path string) func(context.Context, *client) (func() error, error) {
 			return nil, fmt.Errorf("it has ended: %w", err)
 		}
 		return func() error {
-			if err := <-result; err == nil || !strings.Contains(err.Error(), "any more") {
+			if err := <-result; err == nil || !strings.Contains(err.Error(), "no longer") {
 				return fmt.Errorf("the client is told %v", err)
 			}
 			return nil
